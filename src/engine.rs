@@ -14,6 +14,7 @@ use crate::generate::{
     FittingPrompt, GenerationContext, GenerationPlan, LoadPlan, Models, OpenedModels, Prompt, generate,
 };
 use crate::log::panic_text;
+use hunch_core::method::Method;
 use hunch_core::model::ModelMemory;
 use hunch_core::stats::Stopwatch;
 use hunch_error::{Error, Result};
@@ -95,6 +96,8 @@ pub struct Loaded {
     pub read_by_a_pass: (u64, Option<u64>),
     /// Context length, in tokens.
     pub context: usize,
+    /// Methods that they can run, plain first, then the most recommended ones.
+    pub methods: Vec<Method>,
     /// Warning about the target's chat template.
     pub template_note: Option<String>,
 }
@@ -442,7 +445,7 @@ impl Job {
                     let clock = WallClock::start();
                     let stopped = || cancel.load(Ordering::Relaxed);
                     let FittingPrompt { ids, dropped, template_note } =
-                        models.fitting_ids(&prompt, plan.max_tokens, &stopped)?;
+                        models.encoder().fitting_ids(&prompt, plan.max_tokens, &stopped)?;
                     let begun = prompt.begun();
                     let context = GenerationContext {
                         id,
@@ -496,12 +499,13 @@ fn load(models: &mut Option<Models>, plan: &LoadPlan, make_room: bool, compute: 
     let (of_target, of_draft) = models.memory();
     let read = |memory: ModelMemory| memory.read_by_a_pass as u64;
     Ok(Loaded {
-        tokenizer: models.shared_tokenizer(),
+        tokenizer: models.encoder().tokenizer().clone(),
         target: models.target_name(),
         draft: models.draft_name(),
         read_by_a_pass: (read(of_target), of_draft.map(read)),
         context: models.context(),
-        template_note: models.template_note(),
+        methods: models.usable_methods(),
+        template_note: models.encoder().template_note(),
     })
 }
 

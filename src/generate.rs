@@ -6,6 +6,7 @@ mod draft_quality;
 mod load;
 mod models;
 mod prompt;
+mod prompt_encoder;
 mod text_stream;
 
 use std::collections::hash_map::RandomState;
@@ -31,8 +32,9 @@ use text_stream::TextStream;
 
 pub use draft_quality::evaluate_drafts;
 pub use load::{LoadPlan, LoadStep, LoadWatch, OpenedModels};
-pub use models::{FittingPrompt, Models};
+pub use models::Models;
 pub use prompt::Prompt;
+pub use prompt_encoder::{FittingPrompt, PromptEncoder};
 
 /// Range of generated seeds: short enough to read out and type, and exact in JavaScript.
 const SEED_MASK: u64 = (1 << 32) - 1;

@@ -278,7 +278,7 @@ pub fn token_distribution(models: &mut Models, plan: &ProofPlan) -> Result<Vec<C
 /// Returns the distribution of the first token, `[n_vocab + 1]`. The last element is the probability that the
 /// answer is empty.
 fn exact_distribution(models: &mut Models, prompt: &[TokenId]) -> Result<Vec<f64>> {
-    let ends: Vec<TokenId> = models.tokenizer().end_tokens().iter().copied().collect();
+    let ends: Vec<TokenId> = models.encoder().tokenizer().end_tokens().iter().copied().collect();
     let model = models.target();
     model.truncate(0)?;
     let output = model.forward(Step::chain(prompt, LogitRows::Last))?;

@@ -62,10 +62,29 @@ pub struct AppInfo {
     pub store_problem: Option<StoreProblem>,
     /// Size of the store in bytes; `None` without a file.
     pub store_bytes: Option<u64>,
+    /// Methods that the window offers, plain first, then the most recommended ones.
+    pub methods: Vec<OfferedMethod>,
     /// Sampling parameters of a new conversation.
     pub default_sampling: SamplingParams,
     /// Range of each numeric setting.
     pub ranges: Vec<ParameterRange>,
+}
+
+/// A drafting method in the window.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+pub struct OfferedMethod {
+    /// Name in requests. The window shows it if it has no words of its own for the method.
+    pub name: Method,
+    /// One-line description in English, shown in the same case.
+    pub summary: String,
+    /// Whether it needs a draft model.
+    pub needs_draft: bool,
+}
+
+impl From<Method> for OfferedMethod {
+    fn from(name: Method) -> Self {
+        Self { name, summary: name.summary().into(), needs_draft: name.needs_draft() }
+    }
 }
 
 /// A problem with the store of conversations, and the possible remedies.

@@ -16,7 +16,6 @@ use crate::bench::skip_sets::{self, SearchedModel};
 use crate::engine::LoadFailure;
 use crate::generate::{LoadPlan, LoadWatch};
 use crate::store::Store;
-use hunch_core::method::Method;
 use hunch_error::{Error, Result};
 use hunch_library::fit::{default_context, too_large_message};
 use hunch_library::types::{FitRequest, FitVerdict, LibraryEvent, LoadProgress};
@@ -77,7 +76,7 @@ impl App {
             })?;
         let loaded = LoadedModels {
             target: target_entry,
-            methods: Method::usable(draft_entry.is_some()),
+            methods: in_memory.methods.clone(),
             draft: draft_entry,
             context: in_memory.context as u32,
             device: self.shared.compute.name().into(),

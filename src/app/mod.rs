@@ -25,7 +25,8 @@ use crate::engine::{Engine, Loaded};
 use crate::generate::{GenerationPlan, Prompt};
 use crate::store::Store;
 use hunch_core::limits::MAX_DRAFT;
-use hunch_core::propose::MethodOptions;
+use hunch_core::method::Method;
+use hunch_core::propose::{MethodOptions, Needs};
 use hunch_core::sample::SamplingParams;
 use hunch_error::{Error, Result};
 use hunch_library::download::{Downloads, Subscription};
@@ -190,6 +191,7 @@ impl App {
             unfinished_load: lock(&self.shared.unfinished_load).clone(),
             store_problem: self.store_problem(),
             store_bytes: self.shared.store_path.as_deref().map(Store::bytes),
+            methods: Method::usable(&[Needs::DraftModel, Needs::Head]).into_iter().map(Into::into).collect(),
             default_sampling: SamplingParams::default(),
             ranges: sampling
                 .chain(others)

@@ -10,7 +10,7 @@ use crate::bench::pass_timer::{PassTimer, PassTimes, Watch};
 use hunch_core::limits::MAX_ROWS;
 use hunch_core::method::Method;
 use hunch_core::pass_cost::PassCost;
-use hunch_core::propose::{MethodOptions, lookahead};
+use hunch_core::propose::{MethodOptions, Stage};
 use hunch_error::{Error, Result};
 
 /// Rows of target passes that are always timed: 1 to this many.
@@ -134,7 +134,7 @@ impl<'a> CostTimer<'a> {
         let drafters: BTreeSet<Method> = configs.iter().filter_map(|c| c.method.drafter()).collect();
         for drafter in drafters.into_iter().chain([Method::DraftModel]).collect::<BTreeSet<_>>() {
             // The target's own layers draft chains only, and have read what the target has read.
-            let own_layers = matches!(drafter, Method::EarlyExit | Method::LayerSkip);
+            let own_layers = matches!(drafter.model_stage(), Some(Stage::TargetLayers(_)));
             let rows = if own_layers { &DRAFT_ROWS[..1] } else { &DRAFT_ROWS[..] };
             let passes = rows.iter().map(|&rows| TimedPass { drafter: Some(drafter), rows });
             let (one, more): (Vec<_>, Vec<_>) = passes.partition(|pass| pass.rows == 1);
@@ -184,10 +184,7 @@ impl<'a> CostTimer<'a> {
 
 /// Most rows of a target pass that these methods make.
 fn cost_rows(configs: &[MethodConfig]) -> usize {
-    let rows = |c: &MethodConfig| {
-        let extra = if c.method == Method::Lookahead { lookahead::WINDOW_ROWS } else { 0 };
-        (1 + c.drafts().limit() + extra).min(MAX_ROWS)
-    };
+    let rows = |c: &MethodConfig| (1 + c.drafts().limit() + c.method.extra_rows()).min(MAX_ROWS);
     configs.iter().map(rows).fold(COST_ROWS, usize::max)
 }
 

@@ -13,7 +13,7 @@ use crate::event::GenerationEvent;
 use crate::generate::{GenerationPlan, Models, Prompt};
 use hunch_core::method::Method;
 use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, Step, VocabSubset};
-use hunch_core::propose::MethodOptions;
+use hunch_core::propose::{MethodOptions, Needs, Proposer};
 use hunch_core::sample::SamplingParams;
 use hunch_core::token::TokenId;
 use hunch_error::Result;
@@ -60,6 +60,13 @@ impl PassBench for ModelPasses<'_> {
     }
 
     fn draft_pass(&mut self, drafter: Method, options: &MethodOptions, rows: usize) -> Result<Option<f64>> {
+        if drafter == Method::Head {
+            // A head drafts one token at a time and reads nothing.
+            let n_embd = self.models.target().info().n_embd;
+            let Some(head) = self.models.head().filter(|_| rows == 1) else { return Ok(None) };
+            let states = vec![vec![1.0; n_embd]; head.taps().len()];
+            return seconds_of(|| Ok(head.logits(&states, 0).map(drop)?)).map(Some);
+        }
         let (logits, context) =
             if rows == READING { (LogitRows::None, self.reading) } else { (LogitRows::All, self.context) };
         self.models.with_drafter(drafter, options, &self.text, |model, layers, vocab_subset| {
@@ -143,7 +150,8 @@ impl Bench for ModelBench<'_> {
         between: BetweenSlices<'_>,
     ) -> Result<Vec<Answer>> {
         let ids = self.passes.models.prompt_ids(&Prompt::Chat(prompt.messages()))?;
-        for (lane, plan) in plans.iter().enumerate().filter(|(_, plan)| plan.method == Method::Synthetic) {
+        for (lane, plan) in plans.iter().enumerate().filter(|(_, plan)| plan.method.needs() == Needs::Script)
+        {
             let script = self.script(prompt, &ids, plan)?;
             self.lanes[lane].set_synthetic_script(script, plan.options.synthetic_acceptance)?;
         }

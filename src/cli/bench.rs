@@ -162,23 +162,21 @@ impl WorkArgs {
     /// Checks the arguments and loads the models. `synthetic` is the acceptance of an additional synthetic draft.
     fn prepare(&self, runs: usize, synthetic: Option<f64>) -> Result<Prepared> {
         self.isa.apply()?;
-        let mut plan = self.plan(runs, synthetic.is_some())?;
         let compute = self.models.compute()?;
-        let methods: Vec<Method> = plan.configs.iter().map(|config| config.method).collect();
-        let mut models = load(&self.models, &methods)?;
+        let mut models = load(&self.models, &self.methods)?;
+        let mut plan = self.plan(runs, synthetic.is_some(), &models.usable_methods())?;
         plan.options = self.options.options(models.target());
         plan.options.synthetic_acceptance = synthetic.unwrap_or_default();
         Ok(Prepared { plan, models, compute })
     }
 
-    fn plan(&self, runs: usize, synthetic: bool) -> Result<BenchPlan> {
+    fn plan(&self, runs: usize, synthetic: bool, usable: &[Method]) -> Result<BenchPlan> {
         let mut suites =
             self.suite.iter().map(|name| Suite::named_or_file(name)).collect::<Result<Vec<_>, _>>()?;
         if let Some(count) = self.prompts {
             suites.iter_mut().for_each(|suite| suite.prompts.truncate(count.max(1)));
         }
-        let usable = Method::usable(self.models.draft.is_some());
-        let methods = if self.methods.is_empty() { &usable } else { &self.methods };
+        let methods = if self.methods.is_empty() { usable } else { &self.methods };
         let synthetic = synthetic.then_some(Method::Synthetic);
         let configs = methods.iter().copied().chain(synthetic).flat_map(|method| {
             let depths = if method == Method::Plain { &self.max_draft[..1] } else { &self.max_draft[..] };

@@ -31,7 +31,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<()> {
     let mut models = load(&args.models, &[])?;
     let prompt = Prompt::Chat(vec![ChatMessage { role: Role::User, content: REQUEST.into() }]);
     let ids = models.prompt_ids(&prompt)?;
-    let speculative = if args.models.draft.is_some() { Method::DraftModel } else { Method::Ngram };
+    let speculative = models.recommended_method();
     let colour = render::colour_wanted();
     writeln!(std::io::stdout(), "{REQUEST}\n")?;
 

@@ -136,7 +136,7 @@ impl PositionArgs {
             drawn: None,
         };
         let distributions = Distributions::new(scores(&mut models, ids)?, self.sampling.params())?;
-        let tokenizer = models.shared_tokenizer();
+        let tokenizer = models.encoder().tokenizer().clone();
         let text = |id: TokenId| String::from_utf8_lossy(&tokenizer.token_bytes(id)).into_owned();
         let shown = distributions.position(place, &text);
         Ok(Found { distributions, shown })

@@ -14,9 +14,9 @@ use hunch_core::chat::{ChatMessage, Role};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::model::LanguageModel;
-use hunch_core::propose::MethodOptions;
 use hunch_core::propose::draft_tree::TreeShape;
 use hunch_core::propose::layer_skip::LayerList;
+use hunch_core::propose::{MethodOptions, Needs};
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
 use hunch_core::token::TokenId;
@@ -35,8 +35,8 @@ use super::{ModelArgs, measured, models, render};
 
 /// Returns a parser of method names.
 pub(crate) fn method_parser() -> impl TypedValueParser<Value = Method> {
-    let value = |method: &Method| PossibleValue::new(method.name()).help(method.summary());
-    let values: Vec<_> = Method::ALL.iter().map(value).collect();
+    let value = |method: Method| PossibleValue::new(method.name()).help(method.summary());
+    let values: Vec<_> = Method::selectable().map(value).collect();
     PossibleValuesParser::new(values).try_map(|name| name.parse::<Method>())
 }
 
@@ -189,9 +189,8 @@ impl SamplingArgs {
 }
 
 pub(crate) fn run(args: &RunArgs) -> Result<()> {
-    let default = if args.models.draft.is_some() { Method::DraftModel } else { Method::Ngram };
     let mut plan = GenerationPlan {
-        method: args.method.unwrap_or(default),
+        method: args.method.unwrap_or_default(),
         max_draft: args.max_draft,
         options: MethodOptions::default(),
         max_tokens: args.max_tokens,
@@ -203,8 +202,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let prompt = prompt(args)?;
     let longest = most_tokens(&prompt).saturating_add(args.max_tokens);
     let mut models = load_for(&args.models, &[plan.method], longest)?;
+    plan.method = args.method.unwrap_or_else(|| models.recommended_method());
     plan.options = args.options.options(models.target());
-    let (ids, template_note) = models.ids_and_note(&prompt, &|| false)?;
+    let (ids, template_note) = models.encoder().ids_and_note(&prompt, &|| false)?;
     if let Some(note) = template_note.as_ref().filter(|_| !args.json) {
         eprintln!("{note}");
     }
@@ -275,7 +275,7 @@ fn load_for(args: &ModelArgs, methods: &[Method], longest: usize) -> Result<Mode
         }
     }
     let mut models = Models::load(&target, draft.as_deref(), &compute)?;
-    if methods.contains(&Method::LowBit) {
+    if methods.iter().any(|method| method.needs() == Needs::LowBitCopy) {
         models.load_low_bit(&low_bit_copy(&target, &compute)?, &compute)?;
     }
     Ok(models)

@@ -39,10 +39,10 @@ pub(crate) struct VerifyArgs {
 pub(crate) fn run(args: &VerifyArgs) -> Result<bool> {
     args.isa.apply()?;
     let oracle = args.against.as_ref().map(read_oracle).transpose()?;
-    let usable = Method::usable(args.models.draft.is_some());
-    let methods = if args.methods.is_empty() { &usable } else { &args.methods };
     args.rule.validate()?;
-    let mut models = load(&args.models, methods)?;
+    let mut models = load(&args.models, &args.methods)?;
+    let usable = models.usable_methods();
+    let methods = if args.methods.is_empty() { &usable } else { &args.methods };
     let plan = ProofPlan {
         methods: methods.clone(),
         options: args.options.options(models.target()),

@@ -8,9 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use hunch_core::propose::draft_model::DraftModel;
+use hunch_core::propose::head::Head;
 use hunch_error::{Error, Result};
 use hunch_model::decoder::Decoder;
 use hunch_model::device::Compute;
+use hunch_model::heads;
 use hunch_model::split;
 use hunch_model::text::{Tokenizer, check_vocabularies};
 use hunch_model::weights::WeightFile;
@@ -102,6 +104,7 @@ pub(super) struct InMemory {
     pub(super) origin: Origin,
     pub(super) target: Decoder,
     pub(super) draft: Option<DraftModel>,
+    pub(super) head: Option<Head>,
 }
 
 impl OpenedModels {
@@ -129,7 +132,9 @@ impl OpenedModels {
         let watch = Watch::of(&plan, total);
         // The draft model is small, so reading it first reveals its errors early.
         let draft = draft.map(|file| watch.read(file, compute).and_then(draft_model)).transpose()?;
-        Ok(InMemory { origin, target: watch.read(target, compute)?, draft })
+        let decoder = watch.read(target.clone(), compute)?;
+        let head = heads::shipped_for(&target, &decoder, compute)?;
+        Ok(InMemory { origin, target: decoder, draft, head })
     }
 }
 

@@ -153,3 +153,14 @@ fn modules_of_a_crate_form_no_circle() {
         .map(|(from, to)| (from.to_owned(), BTreeSet::from([to.to_owned()])));
     assert_eq!(in_circles(circle.into()), ["a", "b", "c"].map(str::to_owned).into());
 }
+
+#[test]
+fn every_method_names_a_section_of_the_documentation() {
+    let docs = std::fs::read_to_string(root().join("docs/methods.md")).unwrap();
+    let anchor = |heading: &str| heading.trim_start_matches(['#', ' ']).to_lowercase().replace(' ', "-");
+    let anchors: Vec<String> = docs.lines().filter(|line| line.starts_with('#')).map(anchor).collect();
+    for method in hunch_core::method::Method::REGISTERED {
+        let section = method.entry().docs;
+        assert!(anchors.iter().any(|anchor| anchor == section), "{method}: docs/methods.md#{section}");
+    }
+}

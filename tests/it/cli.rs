@@ -49,7 +49,7 @@ pub(super) fn last_json(output: &Output) -> Value {
 #[test]
 fn run_prints_one_consistent_json_object() {
     let data = data_folder();
-    for method in hunch_core::method::Method::ALL.map(|method| method.name()) {
+    for method in hunch_core::method::Method::selectable().map(|method| method.name()) {
         let json = last_json(&hunch(
             data.path(),
             &[
@@ -186,7 +186,10 @@ fn bench_prints_the_documented_object() {
         json["methods"].as_array().unwrap().iter().map(|m| m["method"].as_str().unwrap()).collect();
     assert_eq!(
         methods,
-        hunch_core::method::Method::usable(true).iter().map(|m| m.name()).collect::<Vec<_>>()
+        hunch_core::method::Method::usable(&[hunch_core::propose::Needs::DraftModel])
+            .iter()
+            .map(|m| m.name())
+            .collect::<Vec<_>>()
     );
     assert_eq!(json["identity"]["differences"].as_array().unwrap().len(), 0);
 }

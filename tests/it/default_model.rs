@@ -5,7 +5,7 @@
 use hunch::generate::{Models, Prompt};
 use hunch::proof::{self, Check, Oracle, ProofPlan};
 use hunch_core::method::Method;
-use hunch_core::propose::MethodOptions;
+use hunch_core::propose::{MethodOptions, Needs};
 use hunch_core::rule::AcceptanceRule;
 use hunch_model::device::{Compute, DeviceChoice};
 
@@ -42,8 +42,8 @@ fn passes_are_row_invariant() {
 #[test]
 fn greedy_speculation_equals_plain_decoding() {
     // The other methods are tested on the toy model.
-    use Method::{DraftModel, DraftTree, LayerSkip, Lookahead, Suffix};
-    let methods = vec![DraftModel, DraftTree, LayerSkip, Lookahead, Suffix];
+    use Method::{DraftModel, DraftTree, LayerSkip, Lookahead, NgramHead, Suffix};
+    let methods = vec![DraftModel, DraftTree, LayerSkip, Lookahead, NgramHead, Suffix];
     assert_all(proof::identity(&mut models(true), &plan(methods)).unwrap());
 }
 
@@ -54,7 +54,13 @@ fn distributions_match_oracle() {
 
 #[test]
 fn tokens_follow_distribution_at_temperature_one() {
-    assert_all(proof::token_distribution(&mut models(true), &plan(Method::usable(true))).unwrap());
+    assert_all(
+        proof::token_distribution(
+            &mut models(true),
+            &plan(Method::usable(&[Needs::DraftModel, Needs::Head])),
+        )
+        .unwrap(),
+    );
 }
 
 #[test]

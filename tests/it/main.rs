@@ -11,6 +11,7 @@ mod decoder;
 mod default_model;
 mod downloads;
 mod gguf_fuzz;
+mod heads;
 mod hostile_templates;
 // Connections over TLS are tested on Linux, where what is trusted can be told to a process.
 #[cfg_attr(not(target_os = "linux"), allow(dead_code))]

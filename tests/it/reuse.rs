@@ -5,6 +5,7 @@ use hunch::event::{GenerationEvent, StopReason};
 use hunch::generate::{GenerationContext, GenerationPlan, Models, generate};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
+use hunch_core::propose::Needs;
 use hunch_core::sample::SamplingParams;
 use hunch_core::token::TokenId;
 use hunch_error::ErrorCode;
@@ -50,7 +51,7 @@ fn second_turn_prefills_new_tokens_only() {
     let compute = Compute::open(DeviceChoice::Cpu, None).unwrap();
     let mut models = Models::load(&target, Some(&draft), &compute).unwrap();
     let first: Vec<TokenId> = (0..70).map(|i| 40 + i * i % 60).collect();
-    for method in Method::usable(true) {
+    for method in Method::usable(&[Needs::DraftModel]) {
         models.forget().unwrap();
         let (reply, read) = answer(&mut models, &first, method);
         assert_eq!(read as usize, first.len() - 1, "{method}: the first turn prefills all but the root");

@@ -15,7 +15,7 @@ use hunch_core::propose::draft_tree::TreeShape;
 use hunch_core::propose::layer_skip::{DraftLayers, LayerSkip};
 use hunch_core::propose::suffix::Suffix;
 use hunch_core::propose::synthetic::Synthetic;
-use hunch_core::propose::{ProposeContext, Proposer, RoundOutcome};
+use hunch_core::propose::{ProposeContext, Proposer, RoundOutcome, Stage};
 use hunch_core::sample::{Sampler, SamplingParams};
 use hunch_core::table::TableModel;
 use hunch_core::theory::goodness_of_fit;
@@ -123,12 +123,18 @@ fn draft_model(model: Faulty, tree: Option<TreeShape>) -> DraftModel {
 
 /// Methods that draft with a model of their own.
 fn methods(model: &Faulty) -> Vec<(&'static str, Stages)> {
-    vec![
-        ("chain", only(draft_model(model.clone(), None))),
-        ("tree", only(draft_model(model.clone(), Some(TreeShape::Dynamic)))),
-        ("tree 3x2x1", only(draft_model(model.clone(), Some(TreeShape::Static(vec![3, 2, 1]))))),
-        ("cascade", vec![Box::new(Suffix::default()), Box::new(draft_model(model.clone(), None))]),
-    ]
+    let proposer = |stage: &Stage| -> Box<dyn Proposer> {
+        match stage {
+            Stage::Free(new) => new.create(),
+            Stage::DraftTree => Box::new(draft_model(model.clone(), Some(TreeShape::Dynamic))),
+            _ => Box::new(draft_model(model.clone(), None)),
+        }
+    };
+    let own_model = Method::REGISTERED.into_iter().filter(|method| method.needs_draft());
+    let stages = |method: Method| method.entry().stages.iter().map(proposer).collect();
+    let registered = own_model.map(|method| (method.name(), stages(method)));
+    let fixed = draft_model(model.clone(), Some(TreeShape::Static(vec![3, 2, 1])));
+    registered.chain([("tree 3x2x1", only(fixed))]).collect()
 }
 
 /// Checks that the answer equals plain decoding and exactly one proposer was dropped.
@@ -146,12 +152,13 @@ fn matches_plain_when_draft_model_fails_at_any_pass() {
         for passes in 0..12 {
             let model = Faulty::new(table(VOCAB, 0.4), fault, When::Pass(passes));
             for (name, mut stages) in methods(&model) {
+                let alone = stages.len() == 1;
                 let case = format!("{name}, {fault:?} after {passes} passes");
                 let run = generate(&mut target, &mut stages, &greedy(), &PROMPT, config(5, TOKENS, 2));
                 check(&run, &plain, &case);
                 let drafted_last = run.rounds.iter().rposition(|round| !round.drafted.is_empty());
                 let after = &run.rounds[drafted_last.map_or(0, |round| round + 1)..];
-                if name != "cascade" {
+                if alone {
                     assert!(after.len() > 1, "{case}: still drafts after the failure");
                     let origins = after.iter().flat_map(|round| &round.emitted).map(|token| token.origin);
                     assert!(origins.into_iter().all(|origin| origin == TokenOrigin::Plain), "{case}");
@@ -370,7 +377,7 @@ fn keeps_distribution_when_failure_depends_on_sampled_tokens() {
     let mut target = table(SMALL, 0.0);
     for fault in [Fault::Error, Fault::NotANumber] {
         let draft = Faulty::new(table(SMALL, 0.4), fault, When::Reads(2));
-        for (name, _) in methods(&draft) {
+        for (name, stages) in methods(&draft) {
             let mut counts = vec![0; exact.len()];
             let (mut failed, mut cut) = (0, 0);
             for seed in 0..6000 {
@@ -380,7 +387,7 @@ fn keeps_distribution_when_failure_depends_on_sampled_tokens() {
                 failed += run.dropped.len();
                 cut += usize::from(run.rounds[0].drafted.len() < 4 && !run.dropped.is_empty());
             }
-            let tried = failed > 300 && (cut > 100 || name == "cascade");
+            let tried = failed > 300 && (cut > 100 || stages.len() > 1);
             assert!(tried, "{name}: {failed} failed, {cut} of them early");
             let fit = goodness_of_fit(&counts, &exact);
             assert!(fit.p_value > 1e-3, "{name}, {fault:?}: {fit:?}");

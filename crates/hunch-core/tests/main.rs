@@ -6,5 +6,6 @@ mod depth_replay;
 mod equivalence;
 mod failing_draft;
 mod lossless;
+mod registry;
 mod rollback;
 mod toy;

@@ -11,12 +11,10 @@ use hunch_core::method::Method;
 use hunch_core::model::{LanguageModel, LogitRows, ModelInfo, ModelMemory, Step, StepOutput};
 use hunch_core::propose::draft_model::DraftModel;
 use hunch_core::propose::draft_tree::TreeShape;
-use hunch_core::propose::layer_skip::{DraftLayers, LayerSkip};
-use hunch_core::propose::lookahead::Lookahead;
-use hunch_core::propose::ngram::Ngram;
-use hunch_core::propose::suffix::Suffix;
+use hunch_core::propose::head::{DraftHead, Head};
+use hunch_core::propose::layer_skip::LayerSkip;
 use hunch_core::propose::synthetic::Synthetic;
-use hunch_core::propose::{ProposeContext, Proposer};
+use hunch_core::propose::{MethodOptions, ProposeContext, Proposer, Stage};
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::{Sampler, SamplingParams, argmax, draw, unit};
 use hunch_core::session::{DroppedDraft, Round, Session, SessionConfig};
@@ -102,6 +100,41 @@ impl Proposer for Branching {
     }
 }
 
+/// Head that knows the last token, and from the hidden states a little of what came before it.
+pub(crate) struct ToyHead {
+    model: TableModel,
+}
+
+impl ToyHead {
+    /// Creates a head for a target of this vocabulary.
+    pub(crate) fn new(n_vocab: usize) -> Self {
+        Self { model: table(n_vocab, 0.2) }
+    }
+}
+
+impl DraftHead for ToyHead {
+    fn taps(&self) -> &[usize] {
+        &[0, 2]
+    }
+
+    fn logits(&mut self, features: &[Vec<f32>], token: TokenId) -> Result<Vec<f32>> {
+        let own = self.model.logits_after(&[token]);
+        Ok(own
+            .iter()
+            .zip(features[0].iter().zip(&features[1]))
+            .map(|(own, (a, b))| own + 0.1 * (a - b))
+            .collect())
+    }
+
+    fn fork(&self) -> Box<dyn DraftHead> {
+        Box::new(Self::new(self.model.info().n_vocab))
+    }
+
+    fn read_by_a_pass(&self) -> usize {
+        64
+    }
+}
+
 /// Proposers in the order they are tried.
 pub(crate) type Stages = Vec<Box<dyn Proposer>>;
 
@@ -110,34 +143,48 @@ pub(crate) fn only(proposer: impl Proposer + 'static) -> Stages {
     vec![Box::new(proposer)]
 }
 
-/// Returns stages for every method, by name. `script` is the synthetic proposer's known continuation.
+/// Returns stages for every method of the registry and for variants of some, by name. `script` is the
+/// synthetic proposer's known continuation.
 pub(crate) fn methods(n_vocab: usize, script: &[TokenId]) -> Vec<(&'static str, Stages)> {
     let draft = |noise| DraftModel::new(Box::new(table(n_vocab, noise))).unwrap();
     let tree = |noise, shape| {
         let mut draft = draft(noise);
         draft.set_tree(Some(shape));
-        only(draft)
+        draft
     };
+    let options = MethodOptions {
+        exit_layer: Some(2),
+        skipped_layers: Some(vec![1]),
+        tree: TreeShape::Dynamic,
+        ..MethodOptions::default()
+    };
+    let target = table(n_vocab, 0.0);
+    let proposer = |stage: &Stage| -> Box<dyn Proposer> {
+        match stage {
+            Stage::Free(new) => new.create(),
+            Stage::DraftModel | Stage::LowBitCopy => Box::new(draft(0.4)),
+            Stage::DraftTree => Box::new(tree(0.4, options.tree.clone())),
+            Stage::TargetLayers(layers) => {
+                Box::new(LayerSkip::of(layers(&options, target.info().n_layer), target.info()).unwrap())
+            }
+            Stage::Head => Box::new(Head::new(Box::new(ToyHead::new(n_vocab)))),
+            Stage::Script => Box::new(Synthetic::new(script.to_vec(), vec![0.9, 0.6, 0.8]).unwrap()),
+        }
+    };
+    let registered = Method::REGISTERED.map(|method| {
+        let stages: Stages = method.entry().stages.iter().map(proposer).collect();
+        (method.name(), stages)
+    });
     let stranger = TableModel::new(TableConfig { seed: 12, n_vocab, ..TableConfig::default() });
-    let synthetic = Synthetic::new(script.to_vec(), vec![0.9, 0.6, 0.8]).unwrap();
-    vec![
-        ("plain", Vec::new()),
-        ("draft model, close", only(draft(0.4))),
+    let variants = [
         ("draft model, the same", only(draft(0.0))),
         ("draft model, a stranger", only(DraftModel::new(Box::new(stranger)).unwrap())),
-        ("draft tree", tree(0.4, TreeShape::Dynamic)),
-        ("draft tree, a worse one", tree(0.8, TreeShape::Dynamic)),
-        ("draft tree, 3x2x1", tree(0.4, TreeShape::Static(vec![3, 2, 1]))),
-        ("ngram", only(Ngram::default())),
-        ("suffix", only(Suffix::default())),
-        ("suffix, then a draft model", vec![Box::new(Suffix::default()), Box::new(draft(0.4))]),
-        ("early exit", only(LayerSkip::new(DraftLayers::Exit(2), n_vocab))),
-        ("layer skip", only(LayerSkip::new(DraftLayers::Skip(vec![1]), n_vocab))),
-        ("lookahead", only(Lookahead::default())),
-        ("synthetic", only(synthetic)),
+        ("draft tree, a worse one", only(tree(0.8, TreeShape::Dynamic))),
+        ("draft tree, 3x2x1", only(tree(0.4, TreeShape::Static(vec![3, 2, 1])))),
         ("tree of width 2", only(Branching { model: table(n_vocab, 0.4), width: 2 })),
         ("tree of width 3", only(Branching { model: table(n_vocab, 0.8), width: 3 })),
-    ]
+    ];
+    registered.into_iter().chain(variants).collect()
 }
 
 /// Result of a generation.

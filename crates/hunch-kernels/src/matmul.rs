@@ -131,6 +131,11 @@ impl WeightMatrix {
         float::kernel(dtype, level).map(|_| n * row_bytes)
     }
 
+    /// Returns the number of rows: the outputs of a product.
+    pub fn rows(&self) -> usize {
+        self.n
+    }
+
     /// Returns `true` if the product needs quantised activations.
     pub fn wants_quantised(&self) -> bool {
         matches!(self.weights, Weights::Quantised { .. })

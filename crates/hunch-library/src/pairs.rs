@@ -164,7 +164,7 @@ impl Pairs<'_> {
         let to_fetch = absent.map(|model| self.offer_to_fetch(&target, model, context));
         let mut offers: Vec<DraftOffer> = installed.chain(to_fetch).collect();
         offers.sort_by(compare_offers);
-        let without_draft = Method::usable(false).into_iter().filter(|method| *method != Method::Plain);
+        let without_draft = Method::usable(&[]).into_iter().filter(|method| *method != Method::Plain);
         let without_draft = without_draft.collect();
         Ok(DraftOffers { target: target.header.entry, context, offers, without_draft })
     }

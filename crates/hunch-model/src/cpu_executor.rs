@@ -219,6 +219,10 @@ impl Executor for CpuExecutor {
         })
     }
 
+    fn host_embedding(&self) -> Option<Arc<Embedding>> {
+        Some(self.embedding.clone())
+    }
+
     fn cache(&self) -> &KvCache {
         &self.cache
     }

@@ -3,13 +3,14 @@
 //! Architectures differ only in their [`ModelSpec`]. Device code belongs to the executors.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::candle_executor::CandleExecutor;
 use crate::cpu_executor::CpuExecutor;
 use crate::device::Compute;
 use crate::executor::{Executor, LAYER};
 use crate::spec::ModelSpec;
-use crate::weights::WeightFile;
+use crate::weights::{Embedding, WeightFile};
 use hunch_core::model::{
     LanguageModel, LayerPlan, ModelInfo, ModelMemory, RowLayout, Rows, Step, StepOutput,
 };
@@ -83,6 +84,11 @@ impl Decoder {
             info: spec.info(),
             spec,
         })
+    }
+
+    /// Returns the embedding table, if it is in host memory.
+    pub(crate) fn host_embedding(&self) -> Option<Arc<Embedding>> {
+        self.executor.host_embedding()
     }
 
     fn check_step(&self, step: &Step<'_>) -> Result<()> {

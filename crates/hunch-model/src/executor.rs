@@ -2,7 +2,10 @@
 //!
 //! [`decoder`](crate::decoder) loops over the steps. Device code and weights belong to the executors.
 
+use std::sync::Arc;
+
 use crate::cache::KvCache;
+use crate::weights::Embedding;
 use hunch_core::model::{LogitRows, Rows, VocabSubset};
 use hunch_core::token::TokenId;
 use hunch_error::Result;
@@ -61,6 +64,10 @@ pub(crate) trait Executor: Send {
     fn logits(&mut self, rows: LogitRows, vocab_subset: Option<&VocabSubset>) -> Result<Rows>;
     /// Returns an executor that shares the weights and has its own empty cache.
     fn fork(&self) -> Box<dyn Executor>;
+    /// Returns the embedding table, if it is in host memory.
+    fn host_embedding(&self) -> Option<Arc<Embedding>> {
+        None
+    }
     /// Returns the KV cache.
     fn cache(&self) -> &KvCache;
     /// Returns the KV cache for changes.

@@ -14,11 +14,21 @@ use hunch_error::{Error, Result};
 #[derive(Debug)]
 pub(crate) struct ModelFile {
     path: PathBuf,
-    file: File,
+    source: Source,
     /// Size in bytes when the file was opened.
     len: usize,
-    /// Modification time when the file was opened.
-    modified: Option<SystemTime>,
+}
+
+/// Where the bytes come from.
+#[derive(Debug)]
+enum Source {
+    File {
+        file: File,
+        /// Modification time when the file was opened.
+        modified: Option<SystemTime>,
+    },
+    /// Part of the program.
+    Embedded(&'static [u8]),
 }
 
 impl ModelFile {
@@ -41,7 +51,13 @@ impl ModelFile {
         if len == 0 {
             return Err(invalid("it is empty"));
         }
-        Ok(Self { path: path.to_path_buf(), file, len, modified: meta.modified().ok() })
+        let source = Source::File { file, modified: meta.modified().ok() };
+        Ok(Self { path: path.to_path_buf(), source, len })
+    }
+
+    /// Wraps bytes that are part of the program.
+    pub(crate) fn embedded(name: &str, bytes: &'static [u8]) -> Self {
+        Self { path: PathBuf::from(name), source: Source::Embedded(bytes), len: bytes.len() }
     }
 
     /// Returns the path the file was opened with.
@@ -59,7 +75,17 @@ impl ModelFile {
     /// # Errors
     /// [`Error::Io`] if reading fails or the file was truncated.
     pub(crate) fn read_into(&self, at: usize, out: &mut [u8]) -> Result<()> {
-        read_exact_at(&self.file, out, at as u64).map_err(|source| {
+        let read = match &self.source {
+            Source::File { file, .. } => read_exact_at(file, out, at as u64),
+            Source::Embedded(bytes) => match at.checked_add(out.len()).and_then(|end| bytes.get(at..end)) {
+                Some(bytes) => {
+                    out.copy_from_slice(bytes);
+                    Ok(())
+                }
+                None => Err(std::io::ErrorKind::UnexpectedEof.into()),
+            },
+        };
+        read.map_err(|source| {
             let short = source.kind() == std::io::ErrorKind::UnexpectedEof;
             self.failed(if short { modified("another program truncated it during loading") } else { source })
         })
@@ -83,8 +109,9 @@ impl ModelFile {
     /// # Errors
     /// [`Error::Io`] if it was modified.
     pub(crate) fn check_unchanged(&self) -> Result<()> {
-        let now = self.file.metadata().map_err(|source| self.failed(source))?;
-        if now.len() == self.len as u64 && now.modified().ok() == self.modified {
+        let Source::File { file, modified: then } = &self.source else { return Ok(()) };
+        let now = file.metadata().map_err(|source| self.failed(source))?;
+        if now.len() == self.len as u64 && now.modified().ok() == *then {
             return Ok(());
         }
         Err(self.failed(modified("another program modified it during loading")))

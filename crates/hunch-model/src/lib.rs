@@ -12,6 +12,7 @@ pub mod device;
 mod executor;
 mod file;
 pub mod gguf;
+pub mod heads;
 mod linear;
 pub mod low_bit;
 mod rope;

@@ -47,6 +47,16 @@ impl WeightFile {
         Ok(Self { parts, gguf: Arc::new(gguf), on_read: None })
     }
 
+    /// Opens a model that is part of the program. `name` is used in errors.
+    ///
+    /// # Errors
+    /// See [`WeightFile::open`].
+    pub(crate) fn embedded(name: &str, bytes: &'static [u8]) -> Result<Self> {
+        let file = ModelFile::embedded(name, bytes);
+        let gguf = Gguf::from_file(&file)?;
+        Ok(Self { parts: vec![Arc::new(file)], gguf: Arc::new(gguf), on_read: None })
+    }
+
     /// Sets the callback for reading tensors.
     pub fn with_read_callback(self, on_read: ReadCallback) -> Self {
         Self { on_read: Some(on_read), ..self }
@@ -211,6 +221,26 @@ impl WeightFile {
         };
         let dtype = self.gguf.tensors.get(EMBEDDING).map_or(GgmlDType::F32, |info| info.dtype);
         Ok(Embedding::Host { table, dtype, width })
+    }
+
+    /// Reads rows of the output head, in the type of the file.
+    ///
+    /// # Errors
+    /// If the tensor is missing or has the wrong shape, or the file cannot be read.
+    pub(crate) fn head_rows(
+        &self,
+        (rows, width): (usize, usize),
+        tokens: &[u32],
+    ) -> Result<(GgmlDType, Vec<u8>)> {
+        let name = if self.is_tied() { EMBEDDING } else { "output.weight" };
+        let info = self.info(name, &[rows, width])?;
+        let row_bytes = info.range.len() / rows;
+        let mut bytes = Vec::with_capacity(tokens.len() * row_bytes);
+        for &token in tokens {
+            let start = token as usize * row_bytes;
+            bytes.extend(self.tensor_bytes(info, start..start + row_bytes)?);
+        }
+        Ok((info.dtype, bytes))
     }
 
     /// Loads the embedding table onto a device, in the type of the file.

@@ -1,13 +1,14 @@
 // The table of commands for palette, shortcuts and native menu. No DOM.
 
 import type { ConversationEntry } from './ipc/schema.gen';
+import { methodName, offeredMethods } from './methods';
 import { grouped } from './state/conversations.svelte';
-import { whyNot } from './state/settings.svelte';
+import { isUsable } from './state/settings.svelte';
 import { saidIn, type Turn } from './state/thread.svelte';
 import type { WindowState } from './state/window.svelte';
 import { en } from './strings/en';
 import { language } from './strings/index.svelte';
-import { appearances, colourModes, offeredMethods, places, textSizes, views, type ChoiceName, type CommandGroup, type CommandName } from './strings/keys';
+import { appearances, colourModes, places, textSizes, views, type ChoiceName, type CommandGroup, type CommandName } from './strings/keys';
 
 /** A key pressed together with the system's command key. */
 export interface Shortcut {
@@ -276,12 +277,12 @@ export function commands(state: WindowState): Command[] {
     },
     { ...named('unload-models'), group: 'model', enabled: () => models.loaded !== null && changeable(), run: () => void models.unload() },
     { ...named('cancel-loading'), group: 'model', enabled: () => models.loading !== null && !models.cancelling, run: () => void models.cancel() },
-    ...offeredMethods.map((method): Command => ({
-      ...valued('method', method, strings.methods[method].label),
+    ...offeredMethods(models.info).map(({ name }): Command => ({
+      ...valued('method', name, methodName(name)),
       group: 'method',
-      chosen: settings.method === method,
-      enabled: () => whyNot(method, models.loaded) === null,
-      run: () => (settings.method = method),
+      chosen: settings.method === name,
+      enabled: () => isUsable(name, models.loaded),
+      run: () => (settings.method = name),
     })),
     ...preferences.presets.map((preset): Command => ({
       ...valued('preset', preset.name, preset.name),

@@ -1,16 +1,11 @@
 // Names and styles of the lanes of a comparison, the same on every chart. The colours are in app.css. No DOM.
 
-import type { MethodConfig, Method } from './ipc/schema.gen';
+import type { MethodConfig } from './ipc/schema.gen';
+import { methodName } from './methods';
 import { language } from './strings/index.svelte';
 
 /** Most methods besides plain decoding. */
 export const mostLanes = 5;
-
-/** Name of a method. Unknown ones keep their API name. */
-export function methodName(method: Method): string {
-  const known: Partial<Record<Method, { label: string }>> = language.strings.methods;
-  return known[method]?.label ?? method;
-}
 
 /** Name of a lane: its method, and its draft length. */
 export function laneName({ method, max_draft }: MethodConfig): string {

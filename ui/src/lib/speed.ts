@@ -2,7 +2,7 @@
 
 import { formatRate } from './format';
 import type { ModelEntry } from './ipc/schema.gen';
-import { methodName } from './lanes';
+import { methodName } from './methods';
 import { language } from './strings/index.svelte';
 
 /** The measured rate and its conditions; null if never measured. */

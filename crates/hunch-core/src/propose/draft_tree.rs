@@ -736,7 +736,15 @@ mod tests {
             std::iter::repeat_with(|| {
                 let tree = propose(draft, committed, SamplingParams::unfiltered(), 12);
                 draft
-                    .accept(&RoundOutcome { accepted: &[], kept: &[], committed, target, tap_layers: &[], last_row: 0, aux_start: 0 })
+                    .accept(&RoundOutcome {
+                        accepted: &[],
+                        kept: &[],
+                        committed,
+                        target,
+                        tap_layers: &[],
+                        last_row: 0,
+                        aux_start: 0,
+                    })
                     .unwrap();
                 (tree.tokens().to_vec(), tree.parents().to_vec())
             })

@@ -55,13 +55,12 @@ impl Head {
         self.head.read_by_a_pass()
     }
 
-    /// Runs the head once for timing, on hidden states of zeros.
+    /// Runs the head for direct use, for example to measure it. See [`DraftHead::logits`].
     ///
     /// # Errors
     /// If the device fails.
-    pub fn run_on_zeros(&mut self, n_embd: usize) -> Result<()> {
-        let features = vec![vec![0.0; n_embd]; self.head.taps().len()];
-        self.head.logits(&features, 0).map(drop)
+    pub fn logits(&mut self, features: &[Vec<f32>], token: TokenId) -> Result<Vec<f32>> {
+        self.head.logits(features, token)
     }
 }
 

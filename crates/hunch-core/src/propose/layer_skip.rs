@@ -9,10 +9,10 @@ use std::str::FromStr;
 
 use super::chain::ChainDraft;
 use super::shortlist::Shortlist;
-use super::{Method, ProposeContext, Proposer};
+use super::{Method, MethodOptions, ProposeContext, Proposer};
 use crate::draft::DraftTree;
 use crate::error::{Error, Result};
-use crate::model::{LayerPlan, LogitRows, Step, VocabSubset};
+use crate::model::{LayerPlan, LogitRows, ModelInfo, Step, VocabSubset};
 use crate::token::TokenId;
 
 /// Layers that draft.
@@ -35,6 +35,16 @@ impl DraftLayers {
         // At least one layer must remain.
         let end = (n_layer - n_layer / 4).min(n_layer.saturating_sub(1));
         Self::Skip((n_layer / 4..end).step_by(2).collect())
+    }
+
+    /// Returns the layers of `early-exit` in a target with `n_layer` layers.
+    pub fn early_exit(options: &MethodOptions, n_layer: usize) -> Self {
+        options.exit_layer.map_or_else(|| Self::default_exit(n_layer), Self::Exit)
+    }
+
+    /// Returns the layers of `layer-skip` in a target with `n_layer` layers.
+    pub fn skip(options: &MethodOptions, n_layer: usize) -> Self {
+        options.skipped_layers.clone().map_or_else(|| Self::default_skip(n_layer), Self::Skip)
     }
 
     fn plan(&self) -> LayerPlan<'_> {
@@ -82,6 +92,21 @@ impl LayerSkip {
     /// Creates the proposer for a target with `n_vocab` tokens.
     pub fn new(layers: DraftLayers, n_vocab: usize) -> Self {
         Self { layers, shortlist: Shortlist::new(n_vocab), pass_rows: Vec::new(), failure: None }
+    }
+
+    /// Creates the proposer for a target.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] if the target lacks a layer, or none is left to draft with.
+    pub fn of(layers: DraftLayers, target: &ModelInfo) -> Result<Self> {
+        if !fits(&layers, target.n_layer) {
+            return Err(Error::invalid(format!(
+                "{} has layers 0 to {}. Leave at least one of them to draft with.",
+                target.name,
+                target.n_layer - 1
+            )));
+        }
+        Ok(Self::new(layers, target.n_vocab))
     }
 
     /// Returns the layers that draft.

@@ -27,7 +27,7 @@ const MAX_NGRAMS: usize = 2;
 /// N-grams kept per first token, newest first.
 const NGRAMS_PER_TOKEN: usize = 8;
 /// Auxiliary rows of a full window.
-pub const WINDOW_ROWS: usize = WINDOW * (NGRAM - 1);
+const WINDOW_ROWS: usize = WINDOW * (NGRAM - 1);
 
 /// Proposer that drafts from n-grams the target generated in its own passes.
 #[derive(Clone, Debug, Default)]

@@ -1,4 +1,5 @@
-//! Proposers: the drafting methods, one trait and one file per method.
+//! The registry of drafting methods: one module and one entry each. Adding a method touches its own
+//! file and this one.
 //!
 //! A proposer drafts tokens. It never decides acceptance, never commits a token, and leaves the
 //! target's cache as it found it. Proposers that need trained weights live outside this crate.
@@ -6,198 +7,121 @@
 mod chain;
 pub mod draft_model;
 pub mod draft_tree;
+mod entry;
 pub mod head;
 pub mod layer_skip;
 pub mod lookahead;
 pub mod ngram;
+mod proposer;
+mod proposers;
 mod shortlist;
 pub mod suffix;
 pub mod synthetic;
 
-use std::ops::ControlFlow;
+pub use entry::{Constructor, MethodEntry, Needs, Stage};
+pub use proposer::{AuxRows, MethodOptions, ProposeContext, Proposer, RoundOutcome};
+pub use proposers::Proposers;
 
-use rand::RngCore;
+use layer_skip::DraftLayers;
+use lookahead::Lookahead;
+use ngram::Ngram;
+use suffix::Suffix;
 
-use crate::depth::DraftPlan;
-use crate::draft::DraftTree;
-use crate::error::{Error, Result};
-use crate::limits::MAX_DRAFT;
-use crate::method::Method;
-use crate::model::{LanguageModel, StepOutput};
-use crate::rule::PositionNoise;
-use crate::sample::Sampler;
-use crate::token::TokenId;
-use draft_tree::TreeShape;
-
-/// Method-specific options. Methods ignore the options of others.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct MethodOptions {
-    /// Tree shape of `draft-tree`.
-    pub tree: TreeShape,
-    /// Number of layers that `early-exit` runs; `None` is the default share.
-    pub exit_layer: Option<usize>,
-    /// Layers that `layer-skip` skips; `None` is the default set.
-    pub skipped_layers: Option<Vec<usize>>,
-    /// Fraction of correct tokens of `synthetic`, from 0 to 1.
-    pub synthetic_acceptance: f64,
-}
-
-/// Auxiliary rows of a target pass: a tree below the root that is not verified.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AuxRows {
-    /// Tokens, one per row.
-    pub tokens: Vec<TokenId>,
-    /// Parent of each row within these rows; `None` is the root.
-    pub parents: Vec<Option<usize>>,
-}
-
-impl AuxRows {
-    /// Returns the number of rows.
-    pub fn len(&self) -> usize {
-        self.tokens.len()
+// Plain first, then the most recommended ones. The command line and the window list them in this order.
+entry::methods! {
+    /// No drafting: one token per target pass.
+    #[default]
+    Plain {
+        name: "plain",
+        summary: "No speculation",
+        stages: &[],
+        docs: "methods",
     }
-
-    /// Returns whether there are no rows.
-    pub fn is_empty(&self) -> bool {
-        self.tokens.is_empty()
+    /// A smaller model drafts a chain (Leviathan et al., arXiv 2211.17192; Chen et al., 2302.01318).
+    DraftModel {
+        name: "draft-model",
+        summary: "A draft model proposes a chain of tokens",
+        stages: &[Stage::DraftModel],
+        docs: "a-smaller-model-drafts",
     }
-}
-
-/// Inputs of a proposal.
-pub struct ProposeContext<'a> {
-    /// All committed tokens, prompt and answer. The last one has no row in the target's cache yet.
-    pub committed: &'a [TokenId],
-    /// Draft limits; at least one token.
-    pub plan: DraftPlan,
-    /// Tokens that end the answer. Drafting past one is useless.
-    pub end_tokens: &'a [TokenId],
-    /// Sampler of this generation. Target and draft use the same one.
-    pub sampler: &'a Sampler,
-    /// Noise to sample with instead of `rng`, under the coupled rule.
-    pub noise: Option<PositionNoise>,
-    /// Random numbers of this generation.
-    pub rng: &'a mut dyn RngCore,
-    /// The target, for methods that draft with parts of it. Restore its cache length before returning.
-    pub target: &'a mut dyn LanguageModel,
-}
-
-/// Outcome of a round, as reported to a proposer.
-#[derive(Clone, Copy)]
-pub struct RoundOutcome<'a> {
-    /// Nodes of the draft tree on the accepted path, from the root on.
-    pub accepted: &'a [usize],
-    /// Prefix of `accepted` that was committed. An end token and what follows it is not.
-    pub kept: &'a [usize],
-    /// All committed tokens after this round.
-    pub committed: &'a [TokenId],
-    /// Output of the target pass. Row 0 is the root and row `i + 1` is node i of the tree.
-    pub target: &'a StepOutput,
-    /// Layers of the taps in `target`: those that any proposer of the session reads.
-    pub tap_layers: &'a [usize],
-    /// Row of `target` that produced the last committed token, whichever proposer drafted.
-    pub last_row: usize,
-    /// Index of the first auxiliary row in `target`.
-    pub aux_start: usize,
-}
-
-impl RoundOutcome<'_> {
-    /// Returns the residual stream after a layer at [`last_row`](Self::last_row); `None` if it was not tapped.
-    pub fn tap(&self, layer: usize) -> Option<&[f32]> {
-        let at = self.tap_layers.iter().position(|&tapped| tapped == layer)?;
-        self.target.taps.get(at).map(|rows| rows.row(self.last_row))
+    /// A smaller model drafts a tree (SpecInfer, Miao et al., arXiv 2305.09781), grown by joint
+    /// probability (EAGLE-2, Li et al., arXiv 2406.16858).
+    DraftTree {
+        name: "draft-tree",
+        summary: "A draft model proposes a tree of continuations",
+        stages: &[Stage::DraftTree],
+        docs: "a-smaller-model-drafts",
     }
-}
-
-/// A drafting method.
-///
-/// Only [`method`](Self::method) and [`propose`](Self::propose) are required. The defaults suit a
-/// proposer without a model of its own.
-pub trait Proposer: Send {
-    /// Returns the method.
-    fn method(&self) -> Method;
-    /// Returns the auxiliary rows of the pass that verifies the last proposal.
-    fn aux_rows(&self) -> AuxRows {
-        AuxRows::default()
+    /// Uses [`Suffix`](Self::Suffix) if it promises more, else [`DraftModel`](Self::DraftModel).
+    Cascade {
+        name: "cascade",
+        summary: "suffix where it promises more, else draft-model",
+        stages: &[Stage::of::<Suffix>(), Stage::DraftModel],
+        docs: "a-smaller-model-drafts",
     }
-    /// Returns the layers of the target whose residual stream it reads in [`accept`](Self::accept), after every pass.
-    fn taps(&self) -> &[usize] {
-        &[]
+    /// Copies the continuation of the longest matching earlier n-gram (prompt lookup decoding).
+    Ngram {
+        name: "ngram",
+        summary: "Copies what followed the same tokens earlier",
+        stages: &[Stage::of::<Ngram>()],
+        docs: "the-text-drafts",
     }
-    /// Returns the usual number of auxiliary rows, for cost estimates.
-    fn extra_rows(&self) -> usize {
-        0
+    /// Proposes the most frequent continuation of the longest repeated suffix (suffix decoding, Oliaro
+    /// et al., arXiv 2411.04975).
+    Suffix {
+        name: "suffix",
+        summary: "Proposes the most frequent continuation of the longest repeated suffix",
+        stages: &[Stage::of::<Suffix>()],
+        docs: "the-text-drafts",
     }
-    /// Returns the maximum depth of its drafts, to bound the depth controller's predictions.
-    fn max_depth(&self) -> usize {
-        MAX_DRAFT
+    /// Uses [`Ngram`](Self::Ngram) if it promises more, else [`Head`](Self::Head).
+    NgramHead {
+        name: "ngram-head",
+        summary: "ngram where it promises more, else head",
+        stages: &[Stage::of::<Ngram>(), Stage::Head],
+        docs: "a-trained-head-drafts",
     }
-    /// Returns whether drafts are trees. Then [`DraftPlan::max_draft`] limits the nodes, not the depth.
-    fn is_tree(&self) -> bool {
-        false
+    /// A trained head drafts from the target's hidden states (as in EAGLE, Li et al., arXiv 2401.15077).
+    Head {
+        name: "head",
+        summary: "A head trained on the target's hidden states drafts a token",
+        stages: &[Stage::Head],
+        docs: "a-trained-head-drafts",
     }
-    /// Starts a generation with this prompt and discards state of the previous one.
-    ///
-    /// Must be fast. Work on the prompt belongs in [`prefill`](Self::prefill).
-    fn begin(&mut self, prompt: &[TokenId]) {
-        let _ = prompt;
+    /// The target drafts for itself in extra rows of its passes (lookahead decoding, Fu et al., arXiv
+    /// 2402.02057).
+    Lookahead {
+        name: "lookahead",
+        summary: "The target drafts for itself in extra rows of its passes",
+        stages: &[Stage::of::<Lookahead>()],
+        docs: "the-target-drafts",
     }
-    /// Resets statistics learned from earlier generations.
-    ///
-    /// Called before [`begin`](Self::begin) if the text depends on the drafts, so that a seed repeats
-    /// it.
-    fn reset_stats(&mut self) {}
-    /// Resets to the state before any token was read. Called after a failure, before the next
-    /// generation.
-    fn reset(&mut self) {
-        self.reset_stats();
+    /// The target drafts with some layers skipped (Draft & Verify, Zhang et al., arXiv 2309.08168).
+    LayerSkip {
+        name: "layer-skip",
+        summary: "The target drafts with some layers skipped",
+        stages: &[Stage::TargetLayers(DraftLayers::skip)],
+        docs: "the-target-drafts",
     }
-    /// Takes the error that ended the last draft early.
-    ///
-    /// Tokens drafted before the error stay in the draft: discarding sampled tokens would bias the
-    /// output.
-    fn take_failure(&mut self) -> Option<Error> {
-        None
+    /// The first layers of the target draft.
+    EarlyExit {
+        name: "early-exit",
+        summary: "The first layers of the target draft",
+        stages: &[Stage::TargetLayers(DraftLayers::early_exit)],
+        docs: "the-target-drafts",
     }
-    /// Returns how many committed tokens its own model has yet to read, not counting the last.
-    fn pending_len(&self, committed: &[TokenId]) -> usize {
-        let _ = committed;
-        0
+    /// A copy of the target with fewer bits per weight drafts.
+    LowBit {
+        name: "low-bit",
+        summary: "A low-bit copy of the target drafts",
+        stages: &[Stage::LowBitCopy],
+        docs: "the-target-drafts",
     }
-    /// Runs its own model over all committed tokens but the last.
-    ///
-    /// Calls `should_continue` after each pass and returns `Break` if that does. Rows already read are
-    /// kept.
-    ///
-    /// # Errors
-    /// If its model fails.
-    fn prefill(
-        &mut self,
-        committed: &[TokenId],
-        should_continue: &mut dyn FnMut() -> ControlFlow<()>,
-    ) -> Result<ControlFlow<()>> {
-        let _ = (committed, should_continue);
-        Ok(ControlFlow::Continue(()))
-    }
-    /// Takes the row count of every pass run for it since the last call: the cost of its drafts. Empty
-    /// if drafts are looked up.
-    fn take_pass_log(&mut self) -> Vec<usize> {
-        Vec::new()
-    }
-    /// Drafts a continuation of the committed tokens. An empty tree makes the round a plain step.
-    ///
-    /// A proposer with its own cache first catches up with `committed`, unless
-    /// [`prefill`](Self::prefill) did.
-    ///
-    /// # Errors
-    /// If its model fails before the first drafted token. For later failures see
-    /// [`take_failure`](Self::take_failure).
-    fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree>;
-    /// Learns from the outcome of the round.
-    ///
-    /// # Errors
-    /// If its model fails.
-    fn accept(&mut self, outcome: &RoundOutcome<'_>) -> Result<()> {
-        let _ = outcome;
-        Ok(())
+    /// Proposes known tokens at a given acceptance rate. Measures the loop itself, in tests and bench.
+    Synthetic {
+        name: "synthetic",
+        summary: "Drafts with a fixed acceptance rate, for benchmarks",
+        stages: &[Stage::Script],
+        docs: "methods",
     }
 }

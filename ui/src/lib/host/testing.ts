@@ -51,6 +51,17 @@ export const appInfo: AppInfo = {
   store_problem: null,
   store_bytes: 1_200_000,
   unfinished_load: null,
+  methods: [
+    { name: 'plain', summary: 'No speculation', needs_draft: false },
+    { name: 'draft-model', summary: 'A draft model proposes a chain of tokens', needs_draft: true },
+    { name: 'draft-tree', summary: 'A draft model proposes a tree of continuations', needs_draft: true },
+    { name: 'cascade', summary: 'suffix where it promises more, else draft-model', needs_draft: true },
+    { name: 'ngram', summary: 'Copies what followed the same tokens earlier', needs_draft: false },
+    { name: 'suffix', summary: 'Proposes the most frequent continuation of the longest repeated suffix', needs_draft: false },
+    { name: 'lookahead', summary: 'The target drafts for itself in extra rows of its passes', needs_draft: false },
+    { name: 'layer-skip', summary: 'The target drafts with some layers skipped', needs_draft: false },
+    { name: 'early-exit', summary: 'The first layers of the target draft', needs_draft: false },
+  ],
   default_sampling: { ...sampling, temperature: 0 },
   ranges: [{ name: 'max_draft', min: 1, max: 15 }],
 };

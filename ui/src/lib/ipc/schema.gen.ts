@@ -205,6 +205,10 @@ store_problem: StoreProblem | null,
  */
 store_bytes: number | null, 
 /**
+ * Methods that the window offers, plain first, then the most recommended ones.
+ */
+methods: Array<OfferedMethod>, 
+/**
  * Sampling parameters of a new conversation.
  */
 default_sampling: SamplingParams, 
@@ -2005,7 +2009,7 @@ export type MessageState = "complete" | "streaming" | "interrupted" | "failed";
 /**
  * A drafting method: how tokens are proposed ahead of the target.
  */
-export type Method = "plain" | "draft-model" | "draft-tree" | "ngram" | "suffix" | "cascade" | "lookahead" | "early-exit" | "layer-skip" | "low-bit" | "synthetic";
+export type Method = string;
 
 /**
  * A method with its draft length.
@@ -2141,6 +2145,23 @@ problem: string | null, };
  * Owner of the folder a model is in.
  */
 export type ModelSource = "hunch" | "added" | "hugging_face" | "lm_studio" | "ollama" | "llama_cpp" | "jan";
+
+/**
+ * A drafting method in the window.
+ */
+export type OfferedMethod = { 
+/**
+ * Name in requests. The window shows it if it has no words of its own for the method.
+ */
+name: Method, 
+/**
+ * One-line description in English, shown in the same case.
+ */
+summary: string, 
+/**
+ * Whether it needs a draft model.
+ */
+needs_draft: boolean, };
 
 /**
  * Kind of file to open.

@@ -26,12 +26,12 @@ export type Turn = Omit<Extract<CompareEvent, { type: 'turn' }>, 'type'>;
 
 /** A lane of a running comparison. */
 class LiveLane implements LaneView {
-  readonly contender: MethodConfig;
+  readonly config: MethodConfig;
   answer = $state.raw(new Answer());
   at = $state(0);
 
-  constructor(contender: MethodConfig) {
-    this.contender = contender;
+  constructor(config: MethodConfig) {
+    this.config = config;
   }
 
   /** Starts a new turn, in which the lane answers again. */

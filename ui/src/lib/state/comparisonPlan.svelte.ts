@@ -1,16 +1,13 @@
 // The form of a comparison: prompts, methods, runs and sampling. No DOM.
 
-import type { CompareRequest, MethodConfig } from '../ipc/schema.gen';
+import type { CompareRequest, Method, MethodConfig } from '../ipc/schema.gen';
 import { mostLanes } from '../lanes';
 import type { Models } from './models.svelte';
-import { Settings, whyNot } from './settings.svelte';
-import { offeredMethods, type Missing, type OfferedMethod, type PromptKind } from '../strings/keys';
+import { isUsable, Settings } from './settings.svelte';
+import type { Missing, PromptKind } from '../strings/keys';
 
-/** Methods in order of preference for the first lane. */
-const preferred: readonly OfferedMethod[] = ['draft-model', 'suffix', 'ngram', ...offeredMethods];
-
-/** Methods that can be compared with plain decoding. */
-export const lanedMethods = offeredMethods.filter((method) => method !== 'plain');
+/** Methods preferred for new lanes, in order. All others follow. */
+const preferred: readonly Method[] = ['draft-model', 'suffix', 'ngram'];
 
 /** State of the chat that the form depends on. */
 export interface ChatSide {
@@ -68,7 +65,7 @@ export class ComparisonPlan {
       this.settings.choose(this.#chat.settings.chosen(), loaded);
       this.#taken = chosen();
     }
-    const usable = this.lanes.filter(({ method }) => this.#usable(method as OfferedMethod));
+    const usable = this.lanes.filter(({ method }) => isUsable(method, loaded));
     if (usable.length > 0) this.lanes = usable;
     else this.#begin();
   }
@@ -76,8 +73,7 @@ export class ComparisonPlan {
   /** Adds the next unused method, or the last one with another depth. */
   add(): void {
     if (this.lanes.length >= mostLanes) return;
-    const usable = preferred.filter((method) => method !== 'plain' && this.#usable(method));
-    const method = usable.find((other) => this.lanes.every((lane) => lane.method !== other)) ?? this.lanes.at(-1)?.method;
+    const method = this.#usable().find((other) => this.lanes.every((lane) => lane.method !== other)) ?? this.lanes.at(-1)?.method;
     if (!method) return;
     const { max } = this.settings.range('max_draft');
     const depths = [this.settings.maxDraft, ...repeatDepths.filter((depth) => depth <= max)];
@@ -112,11 +108,13 @@ export class ComparisonPlan {
   }
 
   #begin(): void {
-    const method = preferred.find((other) => other !== 'plain' && this.#usable(other));
+    const [method] = this.#usable();
     this.lanes = method ? [{ method, max_draft: this.settings.maxDraft }] : [];
   }
 
-  #usable(method: OfferedMethod): boolean {
-    return whyNot(method, this.#models.loaded) === null;
+  /** Methods that the loaded models can compare with plain decoding, preferred ones first. */
+  #usable(): Method[] {
+    const { loaded } = this.#models;
+    return [...preferred, ...(loaded?.methods ?? [])].filter((method) => method !== 'plain' && isUsable(method, loaded));
   }
 }

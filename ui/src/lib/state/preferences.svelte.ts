@@ -7,7 +7,7 @@ import type { ErrorInfo } from '../ipc/schema.gen';
 import { languages, type LanguageCode } from '../strings/index.svelte';
 import { asRule, lossless } from '../rules';
 import type { Chosen } from './settings.svelte';
-import { appearances, colourModes, offeredMethods, textSizes, views, type Appearance, type ColourMode, type TextSize, type View } from '../strings/keys';
+import { appearances, colourModes, textSizes, views, type Appearance, type ColourMode, type TextSize, type View } from '../strings/keys';
 
 /** Named instructions and settings. */
 export interface Preset {
@@ -232,15 +232,16 @@ function distinct(presets: Preset[]): Preset[] {
 function asPreset(value: unknown): Preset | undefined {
   const { name, system, settings } = fields(value);
   const { method, maxDraft, temperature, topK, topP, minP, repeatPenalty, maxTokens, seed, rule } = fields(settings);
-  const known = oneOf(offeredMethods, method);
-  if (typeof name !== 'string' || name.trim() === '' || typeof system !== 'string' || known === undefined) return undefined;
+  if (typeof name !== 'string' || name.trim() === '' || typeof system !== 'string') return undefined;
+  // The engine knows the methods. One that it lacks is ignored where the preset is used.
+  if (typeof method !== 'string') return undefined;
   if (!(maxDraft === 'auto' || isNumber(maxDraft)) || !(seed === null || isNumber(seed))) return undefined;
   if (![temperature, topK, topP, minP, repeatPenalty, maxTokens].every(isNumber)) return undefined;
   // Older presets have no rule.
   const acceptance = rule === undefined ? lossless : asRule(rule);
   if (acceptance === undefined) return undefined;
   const numbers = { temperature, topK, topP, minP, repeatPenalty, maxTokens } as Omit<Chosen, 'method' | 'maxDraft' | 'seed' | 'rule'>;
-  return { name: name.trim(), system, settings: { method: known, maxDraft, ...numbers, seed, rule: acceptance } };
+  return { name: name.trim(), system, settings: { method, maxDraft, ...numbers, seed, rule: acceptance } };
 }
 
 function asLastModels(value: unknown): LastModels | undefined {

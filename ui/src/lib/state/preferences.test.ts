@@ -67,7 +67,7 @@ describe('Preferences', () => {
       'x',
       {},
       { ...preset('no settings'), settings: null },
-      { ...preset('no such method'), settings: { ...preset('').settings, method: 'magic' } },
+      { ...preset('no method'), settings: { ...preset('').settings, method: null } },
       { ...preset('no number'), settings: { ...preset('').settings, topK: 'many' } },
       { ...preset('no depth'), settings: { ...preset('').settings, maxDraft: 'deep' } },
       preset(' '),

@@ -5,7 +5,7 @@ import { Answer } from './answer.svelte';
 
 /** Display of a lane, live or replayed. */
 export interface LaneView {
-  readonly contender: MethodConfig;
+  readonly config: MethodConfig;
   readonly answer: Answer;
   /** Milliseconds of its own time so far. */
   readonly at: number;
@@ -17,14 +17,14 @@ export type RaceSpeed = (typeof raceSpeeds)[number];
 
 /** A lane of a replay. */
 class RacingLane implements LaneView {
-  readonly contender: MethodConfig;
+  readonly config: MethodConfig;
   answer = $state.raw(new Answer());
   at = $state(0);
   readonly #events: readonly TimedEvent[];
   #next = 0;
 
-  constructor(contender: MethodConfig, events: readonly TimedEvent[]) {
-    this.contender = contender;
+  constructor(config: MethodConfig, events: readonly TimedEvent[]) {
+    this.config = config;
     this.#events = events;
   }
 
@@ -59,8 +59,8 @@ export class Race {
   speed = $state<RaceSpeed>(1);
 
   /** Starts at the end, with the complete texts. */
-  constructor(contenders: readonly MethodConfig[], recordings: readonly (readonly TimedEvent[])[]) {
-    this.lanes = contenders.map((contender, i) => new RacingLane(contender, recordings[i] ?? []));
+  constructor(configs: readonly MethodConfig[], recordings: readonly (readonly TimedEvent[])[]) {
+    this.lanes = configs.map((config, i) => new RacingLane(config, recordings[i] ?? []));
     this.length = Math.max(0, ...this.lanes.map((lane) => lane.end));
     this.seek(this.length);
   }

@@ -1,12 +1,8 @@
 // Settings of the next answer: method, depth, sampling. Ranges come from the engine. No DOM.
 
-import type { AcceptanceRule, AnswerSettings, AppInfo, LoadedModels, MaxDraft, SamplingParams } from '../ipc/schema.gen';
+import type { AcceptanceRule, AnswerSettings, AppInfo, LoadedModels, MaxDraft, Method, OfferedMethod, SamplingParams } from '../ipc/schema.gen';
 import { lossless } from '../rules';
 import { language } from '../strings/index.svelte';
-import { offeredMethods, type OfferedMethod } from '../strings/keys';
-
-/** Methods that draft with a second model. */
-const draftMethods: ReadonlySet<OfferedMethod> = new Set(['draft-model', 'draft-tree', 'cascade']);
 
 /** Allowed values of a number, both ends included. */
 export interface Range {
@@ -27,7 +23,7 @@ const startingRanges: Record<string, Range> = {
 
 /** Settings chosen by the user. */
 export interface Chosen {
-  readonly method: OfferedMethod;
+  readonly method: Method;
   readonly maxDraft: MaxDraft;
   readonly temperature: number;
   readonly topK: number;
@@ -42,7 +38,7 @@ export interface Chosen {
 
 /** The settings of a conversation. */
 export class Settings {
-  method = $state<OfferedMethod>('plain');
+  method = $state<Method>('plain');
   maxDraft = $state<MaxDraft>('auto');
   maxTokens = $state(512);
   temperature = $state(0);
@@ -74,8 +70,9 @@ export class Settings {
 
   /** Adapts to other models: the first working method, if `choose` or if the chosen one does not work. */
   fit(loaded: LoadedModels, choose: boolean): void {
-    const usable = offeredMethods.filter((method) => loaded.methods.includes(method));
-    if (choose || !usable.includes(this.method)) this.method = usable[0] ?? 'plain';
+    // The engine lists plain first, then the most recommended methods.
+    const best = loaded.methods.find((method) => method !== 'plain');
+    if (choose || !isUsable(this.method, loaded)) this.method = best ?? 'plain';
   }
 
   /** The current choices. */
@@ -86,7 +83,7 @@ export class Settings {
 
   /** Applies saved choices within the current ranges. An unavailable method is ignored. */
   choose(chosen: Chosen, loaded: LoadedModels | null): void {
-    if (whyNot(chosen.method, loaded) === null) this.method = chosen.method;
+    if (isUsable(chosen.method, loaded)) this.method = chosen.method;
     this.maxDraft = chosen.maxDraft === 'auto' ? 'auto' : this.clamp('max_draft', chosen.maxDraft);
     this.temperature = this.clamp('temperature', chosen.temperature);
     this.topK = this.clamp('top_k', chosen.topK);
@@ -131,11 +128,16 @@ export class Settings {
   }
 }
 
+/** Whether the loaded models support a method. */
+export function isUsable(method: Method, loaded: LoadedModels | null): boolean {
+  return loaded?.methods.includes(method) ?? false;
+}
+
 /** Why a method is unavailable; null if it is available. */
-export function whyNot(method: OfferedMethod, loaded: LoadedModels | null): string | null {
+export function whyNot({ name, needs_draft }: OfferedMethod, loaded: LoadedModels | null): string | null {
   const { methodSelect, openModelFirst } = language.strings;
   if (!loaded) return openModelFirst;
-  if (loaded.methods.includes(method)) return null;
-  if (draftMethods.has(method)) return loaded.draft ? methodSelect.draftDoesNotFit : methodSelect.openDraftFirst;
+  if (isUsable(name, loaded)) return null;
+  if (needs_draft) return loaded.draft ? methodSelect.draftDoesNotFit : methodSelect.openDraftFirst;
   return methodSelect.notAvailable;
 }

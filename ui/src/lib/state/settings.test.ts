@@ -27,6 +27,7 @@ const loaded = (methods: Method[], draft: ModelEntry | null = null): LoadedModel
   device: 'cpu',
   methods,
 });
+const method = (name: Method, needs_draft = false) => ({ name, summary: '', needs_draft });
 const info = (ranges: AppInfo['ranges']): AppInfo => ({
   ...appInfo,
   default_sampling: { ...sampling, temperature: 0.7, top_k: 40, top_p: 0.9 },
@@ -78,19 +79,21 @@ describe('Settings', () => {
     expect(settings.request()?.rule).toEqual({ name: 'lossy-lenience', lenience: 0.5 });
   });
 
-  it('never offers the synthetic method', () => {
+  it('drafts with any method of the engine, and decodes plainly without one', () => {
     const settings = new Settings();
-    settings.fit(loaded(['synthetic']), true);
+    settings.fit(loaded(['plain', 'bigram']), true);
+    expect(settings.method).toBe('bigram');
+    settings.fit(loaded(['plain']), false);
     expect(settings.method).toBe('plain');
   });
 });
 
 describe('whyNot', () => {
   it('gives a reason for every unavailable method only', () => {
-    expect(whyNot('plain', null)).toBe('Open a model first');
-    expect(whyNot('plain', loaded(['plain']))).toBeNull();
-    expect(whyNot('draft-model', loaded(['plain']))).toBe('Open a draft first');
-    expect(whyNot('draft-model', loaded(['plain'], model('d')))).toBe('This draft does not fit the model');
-    expect(whyNot('ngram', loaded(['plain']))).toBe('Not available with this model');
+    expect(whyNot(method('plain'), null)).toBe('Open a model first');
+    expect(whyNot(method('plain'), loaded(['plain']))).toBeNull();
+    expect(whyNot(method('draft-model', true), loaded(['plain']))).toBe('Open a draft first');
+    expect(whyNot(method('draft-model', true), loaded(['plain'], model('d')))).toBe('This draft does not fit the model');
+    expect(whyNot(method('ngram'), loaded(['plain']))).toBe('Not available with this model');
   });
 });

@@ -44,6 +44,8 @@ export const de: Strings = {
     cascade: { label: 'Suffix, dann Draft', meaning: 'Suffix, wo es wahrscheinlich trifft, sonst der Draft' },
     ngram: { label: 'N-Gramm', meaning: 'Wiederholt, was den letzten Tokens schon einmal folgte' },
     suffix: { label: 'Suffix', meaning: 'Wiederholt die bisher häufigste Fortsetzung' },
+    'ngram-head': { label: 'N-Gramm, dann Head', meaning: 'N-Gramm, wo es wahrscheinlich trifft, sonst der Head' },
+    head: { label: 'Head', meaning: 'Ein für dieses Modell trainiertes Netz schlägt ein Token vor' },
     lookahead: { label: 'Lookahead', meaning: 'Das Modell nutzt zusätzliche Zeilen seiner Durchläufe' },
     'layer-skip': { label: 'Layer-Skip', meaning: 'Das Modell überspringt für den Draft einige Schichten' },
     'early-exit': { label: 'Early Exit', meaning: 'Das Modell nutzt für den Draft seine ersten Schichten' },

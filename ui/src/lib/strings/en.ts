@@ -1,7 +1,7 @@
 // All English text of the window. Every other language has the same shape.
 // Numbers arrive formatted. A word that follows a number comes from `nouns`.
 
-import type { AnswerOrigin, Appearance, ChoiceName, ColourMode, CommandGroup, CommandName, MarkClass, OfferedMethod, Place, TextSize, View } from './keys';
+import type { AnswerOrigin, Appearance, ChoiceName, ColourMode, CommandGroup, CommandName, MarkClass, Place, TextSize, View, WordedMethod } from './keys';
 import type { AcceptanceRule, StopReason } from '../ipc/schema.gen';
 import { compareEn } from './compareEn';
 import { errorsEn } from './errorsEn';
@@ -55,12 +55,14 @@ const origins: Record<AnswerOrigin, Named> = {
   chosen: { label: 'chosen', meaning: 'Chosen by you. The answer continues from it.' },
 };
 
-const methods: Record<OfferedMethod, Named> = {
+const methods: Record<WordedMethod, Named> = {
   'draft-model': { label: 'Draft model', meaning: 'A smaller model drafts ahead' },
   'draft-tree': { label: 'Draft tree', meaning: 'A smaller model drafts several continuations' },
   cascade: { label: 'Suffix, then draft', meaning: 'Suffix where it is likely to be right, else the draft' },
   ngram: { label: 'N-gram', meaning: 'Repeats what followed the last tokens before' },
   suffix: { label: 'Suffix', meaning: 'Repeats the most frequent continuation so far' },
+  'ngram-head': { label: 'N-gram, then head', meaning: 'N-gram where it is likely to be right, else the head' },
+  head: { label: 'Head', meaning: 'A network trained for this model drafts a token' },
   lookahead: { label: 'Lookahead', meaning: 'The model drafts in extra rows of its own passes' },
   'layer-skip': { label: 'Layer skip', meaning: 'The model drafts with some layers skipped' },
   'early-exit': { label: 'Early exit', meaning: 'The model drafts with its first layers' },

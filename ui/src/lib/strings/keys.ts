@@ -1,6 +1,6 @@
 // Closed lists that key the string tables, and their types. Imports wire types only.
 
-import type { ErrorCode, LabSource, Method, TokenOrigin } from '../ipc/schema.gen';
+import type { ErrorCode, LabSource, TokenOrigin } from '../ipc/schema.gen';
 
 /** The screens of the window, in the order of the title bar. */
 export const places = ['chat', 'compare', 'lab', 'library'] as const;
@@ -77,11 +77,8 @@ export type TextSize = (typeof textSizes)[number];
 /** Rendering of an answer: formatted, or token by token. */
 export type View = (typeof views)[number];
 
-/** Methods of the window, most recommended first. The synthetic method is for tests and bench only. */
-export const offeredMethods = ['draft-model', 'draft-tree', 'cascade', 'ngram', 'suffix', 'lookahead', 'layer-skip', 'early-exit', 'plain'] as const satisfies readonly Method[];
-
-/** A method of the window. */
-export type OfferedMethod = (typeof offeredMethods)[number];
+/** Methods with words of their own. Others show the engine's name and summary. */
+export type WordedMethod = 'draft-model' | 'draft-tree' | 'cascade' | 'ngram' | 'suffix' | 'ngram-head' | 'head' | 'lookahead' | 'layer-skip' | 'early-exit' | 'plain';
 
 /** Built-in prompt suites of the engine. */
 export const suites = ['code', 'prose', 'edit'] as const;

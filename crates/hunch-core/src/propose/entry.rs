@@ -1,0 +1,148 @@
+//! An entry of the registry of methods, and the macro that turns the entries into [`Method`].
+//!
+//! [`Method`]: super::Method
+
+use std::any::TypeId;
+use std::fmt;
+
+use super::Proposer;
+use super::layer_skip::DraftLayers;
+use super::proposer::MethodOptions;
+
+/// All there is to know of a method.
+#[derive(Clone, Copy, Debug)]
+pub struct MethodEntry {
+    /// Name on the command line, in JSON and in stored files.
+    pub name: &'static str,
+    /// One-line description.
+    pub summary: &'static str,
+    /// Proposers in the order they are tried.
+    pub stages: &'static [Stage],
+    /// Anchor of the section of `docs/methods.md` that describes it.
+    pub docs: &'static str,
+}
+
+/// A proposer of a method. [`Proposers`](super::Proposers) holds it for a conversation.
+#[derive(Clone, Copy, Debug)]
+pub enum Stage {
+    /// A proposer that needs nothing but the text and the target.
+    Free(Constructor),
+    /// The draft model, drafting a chain.
+    DraftModel,
+    /// The draft model, drafting a tree.
+    DraftTree,
+    /// A copy of the target with fewer bits per weight.
+    LowBitCopy,
+    /// A head trained for the target.
+    Head,
+    /// Some of the target's layers, by the options and the target's number of layers.
+    TargetLayers(fn(&MethodOptions, usize) -> DraftLayers),
+    /// The script of the synthetic proposer.
+    Script,
+}
+
+impl Stage {
+    /// Creates a stage of a proposer that needs nothing but the text and the target.
+    ///
+    /// A conversation has one proposer of each type. Methods that name the same type share it.
+    pub const fn of<P: Proposer + Default + 'static>() -> Self {
+        Self::Free(Constructor { type_id: TypeId::of::<P>, create: || Box::new(P::default()) })
+    }
+
+    /// Returns what has to be loaded or set for it.
+    pub fn needs(&self) -> Needs {
+        match self {
+            Self::Free(_) | Self::TargetLayers(_) => Needs::Nothing,
+            Self::DraftModel | Self::DraftTree => Needs::DraftModel,
+            Self::LowBitCopy => Needs::LowBitCopy,
+            Self::Head => Needs::Head,
+            Self::Script => Needs::Script,
+        }
+    }
+
+    /// Returns whether passes of a model draft.
+    pub fn has_model(&self) -> bool {
+        match self {
+            Self::TargetLayers(_) | Self::DraftModel | Self::DraftTree | Self::LowBitCopy | Self::Head => {
+                true
+            }
+            Self::Free(_) | Self::Script => false,
+        }
+    }
+}
+
+/// Creates proposers of one type.
+#[derive(Clone, Copy)]
+pub struct Constructor {
+    type_id: fn() -> TypeId,
+    create: fn() -> Box<dyn Proposer>,
+}
+
+impl Constructor {
+    /// Creates a proposer without statistics.
+    pub fn create(&self) -> Box<dyn Proposer> {
+        (self.create)()
+    }
+
+    /// Returns the type of the proposer.
+    pub(super) fn type_id(&self) -> TypeId {
+        (self.type_id)()
+    }
+}
+
+impl fmt::Debug for Constructor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Constructor").field(&self.type_id()).finish()
+    }
+}
+
+/// Requirement of a method beyond the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// The target is enough.
+    Nothing,
+    /// A second, smaller model.
+    DraftModel,
+    /// A copy of the target with fewer bits per weight. It takes time, disk space and memory.
+    LowBitCopy,
+    /// A head trained for the target.
+    Head,
+    /// A known continuation, which only benchmarks have.
+    Script,
+}
+
+/// Declares the enum `Method` and its entries. `name` comes first, the other fields are those of
+/// [`MethodEntry`].
+macro_rules! methods {
+    ($(
+        $(#[$meta:meta])*
+        $variant:ident { name: $name:tt, $($field:ident: $value:expr),+ $(,)? }
+    )+) => {
+        /// A drafting method: how tokens are proposed ahead of the target.
+        #[derive(
+            Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize,
+            serde::Deserialize, ts_rs::TS,
+        )]
+        // Data, not a list of names, so that the contract with the window stays when a method is added.
+        #[ts(type = "string")]
+        pub enum Method {
+            $($(#[$meta])* #[serde(rename = $name)] $variant,)+
+        }
+
+        impl Method {
+            /// Every method, plain first.
+            pub const REGISTERED: [Self; [$($name),+].len()] = [$(Self::$variant),+];
+
+            /// Returns the entry in the registry.
+            pub fn entry(self) -> &'static MethodEntry {
+                match self {
+                    $(Self::$variant => {
+                        static ENTRY: MethodEntry = MethodEntry { name: $name, $($field: $value),+ };
+                        &ENTRY
+                    })+
+                }
+            }
+        }
+    };
+}
+pub(super) use methods;

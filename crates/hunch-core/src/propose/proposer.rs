@@ -1,0 +1,189 @@
+//! The [`Proposer`] trait, its inputs and its feedback.
+
+use std::ops::ControlFlow;
+
+use rand::RngCore;
+
+use super::draft_tree::TreeShape;
+use crate::depth::DraftPlan;
+use crate::draft::DraftTree;
+use crate::error::{Error, Result};
+use crate::limits::MAX_DRAFT;
+use crate::method::Method;
+use crate::model::{LanguageModel, StepOutput};
+use crate::rule::PositionNoise;
+use crate::sample::Sampler;
+use crate::token::TokenId;
+
+/// Method-specific options. Methods ignore the options of others.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MethodOptions {
+    /// Tree shape of `draft-tree`.
+    pub tree: TreeShape,
+    /// Number of layers that `early-exit` runs; `None` is the default share.
+    pub exit_layer: Option<usize>,
+    /// Layers that `layer-skip` skips; `None` is the default set.
+    pub skipped_layers: Option<Vec<usize>>,
+    /// Fraction of correct tokens of `synthetic`, from 0 to 1.
+    pub synthetic_acceptance: f64,
+}
+
+/// Auxiliary rows of a target pass: a tree below the root that is not verified.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AuxRows {
+    /// Tokens, one per row.
+    pub tokens: Vec<TokenId>,
+    /// Parent of each row within these rows; `None` is the root.
+    pub parents: Vec<Option<usize>>,
+}
+
+impl AuxRows {
+    /// Returns the number of rows.
+    pub fn len(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// Returns whether there are no rows.
+    pub fn is_empty(&self) -> bool {
+        self.tokens.is_empty()
+    }
+}
+
+/// Inputs of a proposal.
+pub struct ProposeContext<'a> {
+    /// All committed tokens, prompt and answer. The last one has no row in the target's cache yet.
+    pub committed: &'a [TokenId],
+    /// Draft limits; at least one token.
+    pub plan: DraftPlan,
+    /// Tokens that end the answer. Drafting past one is useless.
+    pub end_tokens: &'a [TokenId],
+    /// Sampler of this generation. Target and draft use the same one.
+    pub sampler: &'a Sampler,
+    /// Noise to sample with instead of `rng`, under the coupled rule.
+    pub noise: Option<PositionNoise>,
+    /// Random numbers of this generation.
+    pub rng: &'a mut dyn RngCore,
+    /// The target, for methods that draft with parts of it. Restore its cache length before returning.
+    pub target: &'a mut dyn LanguageModel,
+}
+
+/// Outcome of a round, as reported to a proposer.
+#[derive(Clone, Copy)]
+pub struct RoundOutcome<'a> {
+    /// Nodes of the draft tree on the accepted path, from the root on.
+    pub accepted: &'a [usize],
+    /// Prefix of `accepted` that was committed. An end token and what follows it is not.
+    pub kept: &'a [usize],
+    /// All committed tokens after this round.
+    pub committed: &'a [TokenId],
+    /// Output of the target pass. Row 0 is the root and row `i + 1` is node i of the tree.
+    pub target: &'a StepOutput,
+    /// Layers of the taps in `target`: those that any proposer of the session reads.
+    pub tap_layers: &'a [usize],
+    /// Row of `target` that produced the last committed token, whichever proposer drafted.
+    pub last_row: usize,
+    /// Index of the first auxiliary row in `target`.
+    pub aux_start: usize,
+}
+
+impl RoundOutcome<'_> {
+    /// Returns the residual stream after a layer at [`last_row`](Self::last_row); `None` if it was not tapped.
+    pub fn tap(&self, layer: usize) -> Option<&[f32]> {
+        let at = self.tap_layers.iter().position(|&tapped| tapped == layer)?;
+        self.target.taps.get(at).map(|rows| rows.row(self.last_row))
+    }
+}
+
+/// A drafting method.
+///
+/// Only [`method`](Self::method) and [`propose`](Self::propose) are required. The defaults suit a
+/// proposer without a model of its own.
+pub trait Proposer: Send {
+    /// Returns the method.
+    fn method(&self) -> Method;
+    /// Returns the auxiliary rows of the pass that verifies the last proposal.
+    fn aux_rows(&self) -> AuxRows {
+        AuxRows::default()
+    }
+    /// Returns the layers of the target whose residual stream it reads in [`accept`](Self::accept), after every pass.
+    fn taps(&self) -> &[usize] {
+        &[]
+    }
+    /// Returns the usual number of auxiliary rows, for cost estimates.
+    fn extra_rows(&self) -> usize {
+        0
+    }
+    /// Returns the maximum depth of its drafts, to bound the depth controller's predictions.
+    fn max_depth(&self) -> usize {
+        MAX_DRAFT
+    }
+    /// Returns whether drafts are trees. Then [`DraftPlan::max_draft`] limits the nodes, not the depth.
+    fn is_tree(&self) -> bool {
+        false
+    }
+    /// Starts a generation with this prompt and discards state of the previous one.
+    ///
+    /// Must be fast. Work on the prompt belongs in [`prefill`](Self::prefill).
+    fn begin(&mut self, prompt: &[TokenId]) {
+        let _ = prompt;
+    }
+    /// Resets statistics learned from earlier generations.
+    ///
+    /// Called before [`begin`](Self::begin) if the text depends on the drafts, so that a seed repeats
+    /// it.
+    fn reset_stats(&mut self) {}
+    /// Resets to the state before any token was read. Called after a failure, before the next
+    /// generation.
+    fn reset(&mut self) {
+        self.reset_stats();
+    }
+    /// Takes the error that ended the last draft early.
+    ///
+    /// Tokens drafted before the error stay in the draft: discarding sampled tokens would bias the
+    /// output.
+    fn take_failure(&mut self) -> Option<Error> {
+        None
+    }
+    /// Returns how many committed tokens its own model has yet to read, not counting the last.
+    fn pending_len(&self, committed: &[TokenId]) -> usize {
+        let _ = committed;
+        0
+    }
+    /// Runs its own model over all committed tokens but the last.
+    ///
+    /// Calls `should_continue` after each pass and returns `Break` if that does. Rows already read are
+    /// kept.
+    ///
+    /// # Errors
+    /// If its model fails.
+    fn prefill(
+        &mut self,
+        committed: &[TokenId],
+        should_continue: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
+        let _ = (committed, should_continue);
+        Ok(ControlFlow::Continue(()))
+    }
+    /// Takes the row count of every pass run for it since the last call: the cost of its drafts. Empty
+    /// if drafts are looked up.
+    fn take_pass_log(&mut self) -> Vec<usize> {
+        Vec::new()
+    }
+    /// Drafts a continuation of the committed tokens. An empty tree makes the round a plain step.
+    ///
+    /// A proposer with its own cache first catches up with `committed`, unless
+    /// [`prefill`](Self::prefill) did.
+    ///
+    /// # Errors
+    /// If its model fails before the first drafted token. For later failures see
+    /// [`take_failure`](Self::take_failure).
+    fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree>;
+    /// Learns from the outcome of the round.
+    ///
+    /// # Errors
+    /// If its model fails.
+    fn accept(&mut self, outcome: &RoundOutcome<'_>) -> Result<()> {
+        let _ = outcome;
+        Ok(())
+    }
+}

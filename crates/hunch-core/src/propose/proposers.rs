@@ -1,0 +1,181 @@
+//! The proposers of one conversation: what the stages of the registry stand for.
+
+use std::any::TypeId;
+use std::collections::HashMap;
+
+use super::draft_model::DraftModel;
+use super::head::Head;
+use super::layer_skip::LayerSkip;
+use super::synthetic::Synthetic;
+use super::{Method, MethodOptions, Needs, Proposer, Stage};
+use crate::error::{Error, Result};
+use crate::model::ModelInfo;
+
+/// Proposers of a conversation, with their caches and statistics.
+///
+/// Methods share them: what `suffix` learned from an answer serves `cascade` in the next one, and the
+/// cache of the draft model serves every method that drafts with it.
+#[derive(Default)]
+pub struct Proposers {
+    draft: Option<DraftModel>,
+    low_bit: Option<DraftModel>,
+    head: Option<Head>,
+    script: Option<Synthetic>,
+    /// Layers of the target, for the current method and options.
+    layers: Option<LayerSkip>,
+    free: HashMap<TypeId, Box<dyn Proposer>>,
+}
+
+impl Proposers {
+    /// Creates the proposers of a new conversation.
+    pub fn new(draft: Option<DraftModel>) -> Self {
+        Self { draft, ..Self::default() }
+    }
+
+    /// Returns proposers over the same weights, with empty caches and no statistics. The script is not
+    /// copied.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn fork(&self) -> Result<Self> {
+        let fork = |model: &Option<DraftModel>| model.as_ref().map(DraftModel::fork).transpose();
+        let head = self.head.as_ref().map(Head::fork);
+        Ok(Self { draft: fork(&self.draft)?, low_bit: fork(&self.low_bit)?, head, ..Self::default() })
+    }
+
+    /// Replaces the draft model.
+    pub fn set_draft(&mut self, draft: Option<DraftModel>) {
+        self.draft = draft;
+    }
+
+    /// Sets the low-bit copy of the target.
+    pub fn set_low_bit(&mut self, copy: DraftModel) {
+        self.low_bit = Some(copy);
+    }
+
+    /// Sets the head trained for the target.
+    pub fn set_head(&mut self, head: Option<Head>) {
+        self.head = head;
+    }
+
+    /// Returns the head trained for the target.
+    pub fn head(&self) -> Option<&Head> {
+        self.head.as_ref()
+    }
+
+    /// Returns the head trained for the target, for direct use.
+    pub fn head_mut(&mut self) -> Option<&mut Head> {
+        self.head.as_mut()
+    }
+
+    /// Sets the script.
+    pub fn set_script(&mut self, script: Synthetic) {
+        self.script = Some(script);
+    }
+
+    /// Returns the draft model.
+    pub fn draft(&self) -> Option<&DraftModel> {
+        self.draft.as_ref()
+    }
+
+    /// Returns the draft model for direct use.
+    pub fn draft_mut(&mut self) -> Option<&mut DraftModel> {
+        self.draft.as_mut()
+    }
+
+    /// Returns the model of its own that drafts in a stage, if it has one and it is loaded.
+    pub fn model_of(&self, stage: &Stage) -> Option<&DraftModel> {
+        match stage.needs() {
+            Needs::DraftModel => self.draft.as_ref(),
+            Needs::LowBitCopy => self.low_bit.as_ref(),
+            Needs::Nothing | Needs::Head | Needs::Script => None,
+        }
+    }
+
+    /// Returns [`model_of`](Self::model_of) for direct use.
+    pub fn model_of_mut(&mut self, stage: &Stage) -> Option<&mut DraftModel> {
+        match stage.needs() {
+            Needs::DraftModel => self.draft.as_mut(),
+            Needs::LowBitCopy => self.low_bit.as_mut(),
+            Needs::Nothing | Needs::Head | Needs::Script => None,
+        }
+    }
+
+    /// Returns the target's layers that draft, once a method that uses them was [prepared](Self::prepare).
+    pub fn layers(&self) -> Option<&LayerSkip> {
+        self.layers.as_ref()
+    }
+
+    /// Returns whether a requirement is met.
+    pub fn has(&self, needs: Needs) -> bool {
+        match needs {
+            Needs::Nothing => true,
+            Needs::DraftModel => self.draft.is_some(),
+            Needs::LowBitCopy => self.low_bit.is_some(),
+            Needs::Head => self.head.is_some(),
+            Needs::Script => self.script.is_some(),
+        }
+    }
+
+    /// Empties the caches of all models.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn empty_caches(&mut self) -> Result<()> {
+        for model in self.draft.iter_mut().chain(&mut self.low_bit) {
+            model.model_with_empty_cache()?;
+        }
+        Ok(())
+    }
+
+    /// Applies the options of a method to its proposers and creates those that are missing.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] if the options do not fit the target.
+    pub fn prepare(&mut self, method: Method, options: &MethodOptions, target: &ModelInfo) -> Result<()> {
+        for stage in method.entry().stages {
+            match stage {
+                Stage::Free(new) => {
+                    self.free.entry(new.type_id()).or_insert_with(|| new.create());
+                }
+                Stage::DraftModel | Stage::DraftTree => {
+                    let tree = matches!(stage, Stage::DraftTree).then(|| options.tree.clone());
+                    if let Some(draft) = &mut self.draft {
+                        draft.set_tree(tree);
+                    }
+                }
+                Stage::TargetLayers(layers) => {
+                    self.layers = Some(LayerSkip::of(layers(options, target.n_layer), target)?);
+                }
+                Stage::LowBitCopy | Stage::Head | Stage::Script => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Borrows the proposers of a [prepared](Self::prepare) method, in the order they are tried.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] if one of them is missing.
+    pub fn stages(&mut self, method: Method) -> Result<Vec<&mut dyn Proposer>> {
+        let Self { draft, low_bit, head, script, layers, free } = self;
+        let mut free: HashMap<_, _> = free.iter_mut().collect();
+        let (mut draft, mut low_bit) = (draft.as_mut(), low_bit.as_mut());
+        let (mut head, mut script, mut layers) = (head.as_mut(), script.as_mut(), layers.as_mut());
+        let mut stages: Vec<&mut dyn Proposer> = Vec::new();
+        for stage in method.entry().stages {
+            let proposer: Option<&mut dyn Proposer> = match stage {
+                Stage::Free(new) => free.remove(&new.type_id()).map(|own| &mut **own as _),
+                Stage::DraftModel | Stage::DraftTree => draft.take().map(|own| own as _),
+                Stage::LowBitCopy => low_bit.take().map(|own| own as _),
+                Stage::Head => head.take().map(|own| own as _),
+                Stage::TargetLayers(_) => layers.take().map(|own| own as _),
+                Stage::Script => script.take().map(|own| own as _),
+            };
+            stages.push(proposer.ok_or_else(|| {
+                Error::invalid(format!("A proposer of the method {method} is not loaded."))
+            })?);
+        }
+        Ok(stages)
+    }
+}

@@ -1,0 +1,127 @@
+//! The registry of methods: entries are complete, and a conversation's proposers serve all of them.
+
+use std::collections::HashSet;
+
+use hunch_core::draft::DraftTree;
+use hunch_core::method::Method;
+use hunch_core::model::LanguageModel;
+use hunch_core::propose::draft_model::DraftModel;
+use hunch_core::propose::head::Head;
+use hunch_core::propose::synthetic::Synthetic;
+use hunch_core::propose::{MethodOptions, Needs, ProposeContext, Proposer, Proposers};
+use hunch_core::sample::{Sampler, SamplingParams};
+use hunch_core::token::TokenId;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+use crate::toy::{ToyHead, table};
+
+const VOCAB: usize = 16;
+
+fn draft() -> DraftModel {
+    DraftModel::new(Box::new(table(VOCAB, 0.4))).unwrap()
+}
+
+/// Proposers with everything that any method needs.
+fn complete() -> Proposers {
+    let mut proposers = Proposers::new(Some(draft()));
+    proposers.set_low_bit(draft());
+    proposers.set_head(Some(Head::new(Box::new(ToyHead::new(VOCAB)))));
+    proposers.set_script(Synthetic::new(vec![1], vec![1.0]).unwrap());
+    proposers
+}
+
+#[test]
+fn names_are_unique_and_the_same_in_json_and_on_the_command_line() {
+    let mut names = HashSet::new();
+    for method in Method::REGISTERED {
+        let name = method.name();
+        assert!(names.insert(name), "{name} is registered twice");
+        assert!(name.chars().all(|c| c.is_ascii_lowercase() || c == '-'), "{name}");
+        assert!(!method.summary().is_empty() && !method.summary().ends_with('.'), "{name}");
+        assert_eq!(serde_json::to_string(&method).unwrap(), format!("\"{name}\""));
+        assert_eq!(serde_json::from_str::<Method>(&format!("\"{name}\"")).unwrap(), method);
+        assert_eq!(name.parse::<Method>().unwrap(), method);
+    }
+    let error = "nonsense".parse::<Method>().unwrap_err().to_string();
+    assert!(error.contains("plain, draft-model") && !error.contains("synthetic"), "{error}");
+}
+
+#[test]
+fn properties_follow_from_stages() {
+    let names = |methods: Vec<Method>| methods.into_iter().map(Method::name).collect::<Vec<_>>();
+    let (with, without) = (Method::usable(&[Needs::DraftModel]), Method::usable(&[]));
+    let own_draft: Vec<Method> = with.iter().copied().filter(|method| !without.contains(method)).collect();
+    assert_eq!(names(own_draft), ["draft-model", "draft-tree", "cascade"]);
+    let selectable: Vec<Method> = Method::selectable().collect();
+    let all = [Needs::DraftModel, Needs::LowBitCopy, Needs::Head];
+    assert_eq!(Method::usable(&all), selectable);
+    assert!(Method::usable(&[Needs::Head]).contains(&Method::NgramHead));
+    assert!(selectable.contains(&Method::LowBit) && !selectable.contains(&Method::Synthetic));
+    assert_eq!(Method::Cascade.drafter(), Some(Method::DraftModel));
+    assert_eq!(Method::DraftTree.drafter(), Some(Method::DraftModel));
+    assert_eq!(Method::NgramHead.drafter(), Some(Method::Head));
+    for method in [Method::EarlyExit, Method::LayerSkip, Method::LowBit, Method::Head] {
+        assert_eq!(method.drafter(), Some(method));
+    }
+    for method in [Method::Plain, Method::Ngram, Method::Suffix, Method::Lookahead, Method::Synthetic] {
+        assert_eq!(method.drafter(), None);
+    }
+    assert_eq!((Method::Lookahead.extra_rows(), Method::Cascade.extra_rows()), (9, 0));
+    assert_eq!(Method::default(), Method::Plain);
+}
+
+#[test]
+fn complete_proposers_serve_every_method() {
+    let (target, mut proposers) = (table(VOCAB, 0.0), complete());
+    for method in Method::REGISTERED {
+        assert!(proposers.has(method.needs()), "{method}");
+        proposers.prepare(method, &MethodOptions::default(), target.info()).unwrap();
+        assert_eq!(proposers.stages(method).unwrap().len(), method.entry().stages.len(), "{method}");
+    }
+}
+
+#[test]
+fn missing_proposers_are_refused() {
+    let (target, mut proposers) = (table(VOCAB, 0.0), Proposers::default());
+    for method in Method::REGISTERED {
+        proposers.prepare(method, &MethodOptions::default(), target.info()).unwrap();
+        let usable = method.needs() == Needs::Nothing;
+        assert_eq!((proposers.has(method.needs()), proposers.stages(method).is_ok()), (usable, usable));
+    }
+    let too_many = MethodOptions { exit_layer: Some(99), ..MethodOptions::default() };
+    assert!(proposers.prepare(Method::EarlyExit, &too_many, target.info()).is_err());
+}
+
+fn propose(proposer: &mut dyn Proposer, committed: &[TokenId]) -> DraftTree {
+    let mut target = table(VOCAB, 0.0);
+    let cx = ProposeContext {
+        committed,
+        plan: hunch_core::depth::DraftPlan::fixed(4),
+        end_tokens: &[],
+        sampler: &Sampler::new(SamplingParams::greedy()).unwrap(),
+        noise: None,
+        rng: &mut ChaCha8Rng::seed_from_u64(1),
+        target: &mut target,
+    };
+    proposer.propose(cx).unwrap()
+}
+
+#[test]
+fn methods_share_cache_of_draft_model_until_fork() {
+    let (info, text) = (table(VOCAB, 0.0).info().clone(), [1, 2, 3, 4]);
+    let options = MethodOptions::default();
+    let mut proposers = complete();
+    proposers.prepare(Method::DraftModel, &options, &info).unwrap();
+    let mut stages = proposers.stages(Method::DraftModel).unwrap();
+    assert_eq!(stages[0].pending_len(&text), 3);
+    assert_eq!(propose(stages[0], &text).len(), 4);
+    proposers.prepare(Method::Cascade, &options, &info).unwrap();
+    assert_eq!(proposers.stages(Method::Cascade).unwrap()[1].pending_len(&text), 0);
+    let mut fork = proposers.fork().unwrap();
+    assert!(fork.has(Needs::DraftModel) && fork.has(Needs::LowBitCopy) && !fork.has(Needs::Script));
+    fork.prepare(Method::Cascade, &options, &info).unwrap();
+    assert_eq!(fork.stages(Method::Cascade).unwrap()[1].pending_len(&text), 3);
+    proposers.empty_caches().unwrap();
+    assert_eq!(proposers.stages(Method::Cascade).unwrap()[1].pending_len(&text), 3);
+}

@@ -1,0 +1,142 @@
+//! From prompts to tokens: chat template, tokeniser, and what to leave out of a long conversation.
+
+use std::sync::Arc;
+
+use super::Prompt;
+use hunch_core::chat::ChatMessage;
+use hunch_core::token::TokenId;
+use hunch_error::{Error, Result};
+use hunch_model::text::{ChatTemplate, EncodeOptions, Tokenizer};
+
+/// Turns prompts into tokens of one target. Immutable, and shared by all conversations with it.
+pub struct PromptEncoder {
+    tokenizer: Arc<Tokenizer>,
+    template: ChatTemplate,
+    /// Maximum tokens of a conversation.
+    context: usize,
+}
+
+impl PromptEncoder {
+    /// Creates the encoder of a target with this tokeniser and context.
+    pub(super) fn new(tokenizer: Arc<Tokenizer>, context: usize) -> Self {
+        Self { template: ChatTemplate::from_tokenizer(&tokenizer), tokenizer, context }
+    }
+
+    /// Returns the tokeniser.
+    pub fn tokenizer(&self) -> &Arc<Tokenizer> {
+        &self.tokenizer
+    }
+
+    /// Tokenises a prompt. Also returns a note for the user about the chat template. Once `stopped`
+    /// returns true, a slow template is abandoned.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] if the prompt is empty, [`Error::ContextOverflow`] if it is too long.
+    pub fn ids_and_note(
+        &self,
+        prompt: &Prompt,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<(Vec<TokenId>, Option<String>)> {
+        let (ids, note) = match prompt {
+            Prompt::Raw(text) => {
+                (self.tokenizer.encode(text, EncodeOptions { parse_special: true, add_bos: true })?, None)
+            }
+            Prompt::Chat(messages) => self.chat_ids(messages, stopped)?,
+            Prompt::Continued(messages, answer) => {
+                let (mut ids, note) = self.chat_ids(messages, stopped)?;
+                ids.extend_from_slice(answer);
+                (ids, note)
+            }
+        };
+        let context = self.context;
+        if ids.is_empty() {
+            return Err(Error::invalid("The prompt is empty. Enter some text."));
+        }
+        if ids.len() >= context {
+            return Err(Error::ContextOverflow { prompt: ids.len(), context });
+        }
+        Ok((ids, note))
+    }
+
+    /// Tokenises a prompt, leaving out the oldest messages of a long conversation.
+    ///
+    /// Leaves room for an answer of `max_tokens`, or of a quarter of the context if that is less.
+    /// System messages and the last question always stay. Turns are removed several at a time, so that
+    /// the next question reuses most of this one's cache rows. Once `stopped` returns true, a slow chat
+    /// template is abandoned.
+    ///
+    /// # Errors
+    /// The errors of [`ids_and_note`](Self::ids_and_note) if the last question alone is too long.
+    pub fn fitting_ids(
+        &self,
+        prompt: &Prompt,
+        max_tokens: usize,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<FittingPrompt> {
+        let context = self.context;
+        let reserve = max_tokens.min(context / 4);
+        let max_cuts = prompt.max_cuts();
+        // Remove single turns of a short conversation, several at a time of a long one.
+        let at_once = 1 << (max_cuts / 8).max(1).ilog2();
+        let attempt = |step: usize| -> Result<Option<FittingPrompt>> {
+            let (shorter, dropped) = prompt.without_oldest((step * at_once).min(max_cuts));
+            match self.ids_and_note(&shorter, stopped) {
+                Ok((ids, note)) => Ok((ids.len() + reserve <= context).then_some(FittingPrompt {
+                    ids,
+                    dropped,
+                    template_note: note,
+                })),
+                Err(Error::ContextOverflow { .. }) => Ok(None),
+                Err(error) => Err(error),
+            }
+        };
+        if let Some(fitting) = attempt(0)? {
+            return Ok(fitting);
+        }
+        // Bisect for the fewest steps that suffice: more than `low`, at most `high`.
+        let (mut low, mut high) = (0, max_cuts.div_ceil(at_once));
+        let mut found = None;
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            match attempt(middle)? {
+                Some(fitting) => (high, found) = (middle, Some(fitting)),
+                None => low = middle,
+            }
+        }
+        if let Some(found) = found {
+            return Ok(found);
+        }
+        // Only the last question is left; report its error.
+        let (shortest, dropped) = prompt.without_oldest(max_cuts);
+        let (ids, template_note) = self.ids_and_note(&shortest, stopped)?;
+        Ok(FittingPrompt { ids, dropped, template_note })
+    }
+
+    /// Returns a note for the user about the target's chat template, known before any prompt.
+    pub fn template_note(&self) -> Option<String> {
+        self.template.trial()
+    }
+
+    /// Tokenises a conversation up to the start of the next answer.
+    fn chat_ids(
+        &self,
+        messages: &[ChatMessage],
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<(Vec<TokenId>, Option<String>)> {
+        if messages.iter().all(|message| message.content.trim().is_empty()) {
+            return Err(Error::invalid("The prompt is empty. Enter some text."));
+        }
+        self.template.ids(&self.tokenizer, messages, stopped)
+    }
+}
+
+/// A tokenised prompt that leaves room for an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FittingPrompt {
+    /// Tokens.
+    pub ids: Vec<TokenId>,
+    /// Number of messages left out.
+    pub dropped: usize,
+    /// Note for the user about the chat template.
+    pub template_note: Option<String>,
+}

@@ -1,0 +1,119 @@
+//! The head that ships for the default model: its arithmetic against a reference in another language, and files that do
+//! not fit or are damaged.
+
+use std::path::{Path, PathBuf};
+
+use hunch::generate::Models;
+use hunch_core::method::Method;
+use hunch_core::propose::head::Head;
+use hunch_error::Error;
+use hunch_model::decoder::Decoder;
+use hunch_model::device::{Compute, DeviceChoice};
+use hunch_model::heads;
+use hunch_model::weights::WeightFile;
+use serde::Deserialize;
+
+use crate::support::default_model;
+use crate::support::tiny::Tiny;
+
+/// Logits of `scripts/head-to-gguf.py`'s input, computed by numpy in double precision.
+#[derive(Deserialize)]
+struct Case {
+    case: usize,
+    token: u32,
+    deviation: f64,
+    top: Vec<(u32, f64)>,
+}
+
+fn compute() -> Compute {
+    Compute::open(DeviceChoice::Cpu, Some(2)).unwrap()
+}
+
+fn shipped() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/hunch-model/heads/smollm2-135m-instruct.gguf")
+}
+
+fn load(head: &Path, target: &Path) -> Result<Head, Error> {
+    let target = WeightFile::open(target)?;
+    let decoder = Decoder::load_for(&target, &compute(), 64)?;
+    heads::load(&WeightFile::open(head)?, &target, &decoder, &compute())
+}
+
+/// The hidden states of a case, made of sines.
+fn states(case: usize) -> Vec<Vec<f32>> {
+    let value = |i: usize, j: usize| {
+        let (i, j) = (i as f64, j as f64);
+        (10.0 * (i + 1.0) * ((case as f64 + 1.0) * 0.37 * (i + 1.0) * (j + 1.0)).sin() + (j * 0.11).cos())
+            as f32
+    };
+    (0..4).map(|i| (0..576).map(|j| value(i, j)).collect()).collect()
+}
+
+#[test]
+fn logits_match_a_reference_in_double_precision() {
+    let cases: Vec<Case> = serde_json::from_str(include_str!("../golden/head-smollm2.json")).unwrap();
+    let mut head = load(&shipped(), &default_model()).unwrap();
+    for Case { case, token, deviation, top } in cases {
+        let logits = head.logits(&states(case), token).unwrap();
+        assert_eq!(logits.iter().filter(|logit| logit.is_finite()).count(), 4096);
+        // Weights and activations are rounded to 8 bits.
+        for (id, expected) in top {
+            let off = (f64::from(logits[id as usize]) - expected).abs() / deviation;
+            assert!(off < 0.06, "case {case}, token {id}: {} instead of {expected}", logits[id as usize]);
+        }
+    }
+}
+
+#[test]
+fn default_model_comes_with_its_head() {
+    let models = Models::load(&default_model(), None, &compute()).unwrap();
+    let usable = models.usable_methods();
+    assert!(usable.contains(&Method::Head) && usable.contains(&Method::NgramHead));
+    assert!(!usable.contains(&Method::DraftModel));
+}
+
+#[test]
+fn head_of_another_target_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let tiny = Tiny::default().write(folder.path(), "tiny.gguf");
+    let error = load(&shipped(), &tiny).err().unwrap();
+    assert!(matches!(error, Error::InvalidRequest { .. }), "{error}");
+    assert!(error.to_string().contains("was trained for Smollm2"), "{error}");
+    let models = Models::load(&tiny, None, &compute()).unwrap();
+    assert!(!models.usable_methods().contains(&Method::Head));
+}
+
+#[test]
+fn damaged_heads_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = std::fs::read(shipped()).unwrap();
+    let damaged = |name: &str, change: &dyn Fn(&mut Vec<u8>)| {
+        let path = folder.path().join(name);
+        let mut bytes = whole.clone();
+        change(&mut bytes);
+        std::fs::write(&path, bytes).unwrap();
+        load(&path, &default_model()).err().unwrap_or_else(|| panic!("{name} was loaded")).to_string()
+    };
+    let replace = |bytes: &mut Vec<u8>, from: &[u8], to: &[u8]| {
+        let at = bytes.windows(from.len()).position(|window| window == from).unwrap();
+        bytes[at..at + to.len()].copy_from_slice(to);
+    };
+    for keep in [0, 4, 100, 5_000, 20_000, whole.len() - 1] {
+        damaged("truncated", &|bytes| bytes.truncate(keep));
+    }
+    let unknown = damaged("unknown", &|bytes| replace(bytes, b"mlp", b"mlq"));
+    assert!(unknown.contains("\"mlq\""), "{unknown}");
+    damaged("renamed", &|bytes| replace(bytes, b"ffn_up.weight", b"ffn_op.weight"));
+    // The layers 2, 14 and 26, as they are stored.
+    let layers: Vec<u8> = [2, 14, 26].iter().flat_map(|layer: &i32| layer.to_le_bytes()).collect();
+    let other = |layers: [i32; 3]| layers.iter().flat_map(|layer| layer.to_le_bytes()).collect::<Vec<u8>>();
+    for wrong in [[2, 14, 99], [2, 14, -1], [14, 2, 26]] {
+        damaged("layers", &|bytes| replace(bytes, &layers, &other(wrong)));
+    }
+    // The last tensor is out_shift: numbers that are none.
+    let not_a_number = damaged("not a number", &|bytes| {
+        let end = bytes.len();
+        bytes[end - 4..].copy_from_slice(&f32::NAN.to_le_bytes());
+    });
+    assert!(not_a_number.contains("NaN"), "{not_a_number}");
+}

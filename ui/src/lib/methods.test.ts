@@ -1,0 +1,20 @@
+import { describe, expect, it } from 'vitest';
+import { appInfo } from './host/testing';
+import { methodMeaning, methodName, offeredMethods } from './methods';
+
+const bigram = { name: 'bigram', summary: 'Proposes the usual successor', needs_draft: false };
+
+describe('methods', () => {
+  it('are offered as the engine lists them, with plain decoding last', () => {
+    const names = offeredMethods({ ...appInfo, methods: [...appInfo.methods, bigram] }).map(({ name }) => name);
+    expect(names.slice(0, 2)).toEqual(['draft-model', 'draft-tree']);
+    expect(names.slice(-2)).toEqual(['bigram', 'plain']);
+    expect(offeredMethods(null)).toEqual([]);
+  });
+
+  it('have words of the window, else those of the engine', () => {
+    expect([methodName('ngram'), methodName('bigram'), methodName('constructor')]).toEqual(['N-gram', 'bigram', 'constructor']);
+    expect(methodMeaning(bigram)).toBe('Proposes the usual successor');
+    expect(methodMeaning({ name: 'ngram', summary: 'Copies', needs_draft: false })).toBe('Repeats what followed the last tokens before');
+  });
+});
