@@ -381,6 +381,33 @@ fn restores_a_copy_in_place_of_a_damaged_file() {
 }
 
 #[test]
+fn copies_the_file_when_the_newest_copy_is_a_week_old() {
+    let folder = folder();
+    let file = folder.path().join("conversations.db");
+    let store = Store::open(&file).unwrap();
+    store.create_conversation(1).unwrap();
+    Store::copy(&file).unwrap();
+    drop(store);
+    let copies = || -> Vec<_> {
+        let entries = std::fs::read_dir(folder.path().join("backups")).unwrap().flatten();
+        entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == "db")).collect()
+    };
+    let first = copies().remove(0);
+    drop(start(folder.path()));
+    assert_eq!(copies(), [first.clone()], "the copy is of today");
+    let week = Duration::from_secs(7 * 24 * 60 * 60);
+    let opened = std::fs::File::options().write(true).open(&first).unwrap();
+    opened.set_modified(std::time::SystemTime::now() - week).unwrap();
+    let app = start(folder.path());
+    let begun = Instant::now();
+    while copies().len() < 2 {
+        assert!(begun.elapsed() < PATIENCE, "no copy is made");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    drop(app);
+}
+
+#[test]
 fn takes_up_a_file_that_another_program_has_let_go() {
     let folder = folder();
     let file = folder.path().join("conversations.db");
@@ -408,6 +435,68 @@ fn keeps_the_file_though_deleted_conversations_cannot_be_purged() {
     let app = start_whatever_the_store(folder.path(), 2);
     assert_eq!(app.info().store_problem, None);
     assert_eq!(app.list_conversations().unwrap()[0].id, kept);
+}
+
+#[cfg(unix)]
+const QUOTA_CHILD: &str = "HUNCH_TEST_ANSWERS_ON_QUOTA_IN";
+
+/// The system refuses that files grow, as on a full disk, while an answer is written. Afterwards there is room again.
+#[cfg(unix)]
+#[test]
+fn answer_survives_files_that_cannot_grow() {
+    const NAME: &str = "kept::answer_survives_files_that_cannot_grow";
+    if let Some(folder) = std::env::var_os(QUOTA_CHILD) {
+        return answer_on_quota(Path::new(&folder));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    // Slow enough that the limit is set before the end.
+    Tiny { layers: 12, context: 4096, ..Tiny::default() }.write(folder.path(), "target");
+    // The signal of the limit would end the process; ignored, writes fail instead.
+    let output = Command::new("sh")
+        .args(["-c", r#"trap '' XFSZ; exec "$0" "$@""#])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", NAME, "--nocapture"])
+        .env(QUOTA_CHILD, folder.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let store = Store::open(&folder.path().join("conversations.db")).unwrap();
+    let messages = store.conversation(store.conversations().unwrap()[0].id).unwrap().messages;
+    let answer = messages.last().unwrap();
+    assert_eq!((messages.len(), answer.state), (2, MessageState::Complete));
+    let events = store.events(answer.id).unwrap();
+    assert!(matches!(events.last(), Some(GenerationEvent::Finished { .. })));
+    assert_eq!((tokens(&events).len(), &answer.content), (1000, &text_of(&events)));
+}
+
+/// Answers while no file may grow, and gives room again after the end.
+#[cfg(unix)]
+fn answer_on_quota(folder: &Path) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let app = start_on(folder, 1);
+    let (sender, receiver) = mpsc::channel::<StreamMessage>();
+    let request =
+        AnswerRequest { conversation: None, asking: question(None, "at length"), settings: settings(1000) };
+    let begun = app.answer(request, Box::new(move |message| drop(sender.send(message)))).unwrap();
+    let before = getrlimit(Resource::Fsize);
+    // Nothing is left of the room in the log that SQLite appends to.
+    let bytes = std::fs::metadata(folder.join("conversations.db-wal")).unwrap().len();
+    setrlimit(Resource::Fsize, Rlimit { current: Some(bytes), ..before }).unwrap();
+    let mut events = Vec::new();
+    // The stream ends when the answer is written or given up.
+    for event in receiver.iter().flat_map(|message| message.events) {
+        if matches!(event, GenerationEvent::Finished { .. }) {
+            setrlimit(Resource::Fsize, before).unwrap();
+        }
+        events.push(event);
+    }
+    let place = |wanted: fn(&GenerationEvent) -> bool| events.iter().position(wanted);
+    let refused = place(|event| matches!(event, GenerationEvent::NotKept { .. })).expect("it is told");
+    let end = place(|event| matches!(event, GenerationEvent::Finished { .. })).expect("the answer goes on");
+    assert!(refused < end);
+    assert_eq!(events.last(), Some(&GenerationEvent::Kept));
+    assert_eq!(answer(&app, begun.conversation, begun.answer).state, MessageState::Complete);
+    app.shutdown();
 }
 
 const CHILD: &str = "HUNCH_TEST_ANSWERS_IN";
