@@ -75,7 +75,7 @@ fn main() {
         ("beside an import", Box::new(beside_import)),
         ("beside searches", Box::new(beside_search)),
     ];
-    println!("longest time without a token, and longest call of the store beside it, ms, {ROUNDS} rounds:");
+    println!("longest time without a token, and longest call of the store meanwhile, ms, {ROUNDS} rounds:");
     let mut waits = measurements.iter().map(|_| Vec::new()).collect::<Vec<_>>();
     for _ in 0..ROUNDS {
         for ((_, measure), waits) in measurements.iter().zip(&mut waits) {
@@ -91,7 +91,7 @@ fn main() {
     app.shutdown();
 }
 
-/// The longest time without a token, and the longest call beside the answer.
+/// The longest time without a token, and the longest call of the store during the answer.
 ///
 /// An engine that shared one lock with these calls, as it once did, would wait as long as they take.
 struct Waits {

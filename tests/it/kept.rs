@@ -23,7 +23,7 @@ use hunch_library::types::LoadRequest;
 use hunch_model::device::DeviceChoice;
 
 use crate::alloc_count::peak_during;
-use crate::support::tiny::Tiny;
+use crate::support::tiny::{Tiny, endless_request};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -394,7 +394,7 @@ fn copies_the_file_when_the_newest_copy_is_a_week_old() {
     };
     let first = copies().remove(0);
     drop(start(folder.path()));
-    assert_eq!(copies(), [first.clone()], "the copy is of today");
+    assert_eq!(copies().len(), 1, "the copy is of today");
     let week = Duration::from_secs(7 * 24 * 60 * 60);
     let opened = std::fs::File::options().write(true).open(&first).unwrap();
     opened.set_modified(std::time::SystemTime::now() - week).unwrap();
@@ -466,7 +466,7 @@ fn answer_survives_files_that_cannot_grow() {
     assert_eq!((messages.len(), answer.state), (2, MessageState::Complete));
     let events = store.events(answer.id).unwrap();
     assert!(matches!(events.last(), Some(GenerationEvent::Finished { .. })));
-    assert_eq!((tokens(&events).len(), &answer.content), (1000, &text_of(&events)));
+    assert_eq!((tokens(&events).len(), &answer.content), (200, &text_of(&events)));
 }
 
 /// Answers while no file may grow, and gives room again after the end.
@@ -475,8 +475,7 @@ fn answer_on_quota(folder: &Path) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let app = start_on(folder, 1);
     let (sender, receiver) = mpsc::channel::<StreamMessage>();
-    let request =
-        AnswerRequest { conversation: None, asking: question(None, "at length"), settings: settings(1000) };
+    let request = endless_request(Method::Ngram, 200);
     let begun = app.answer(request, Box::new(move |message| drop(sender.send(message)))).unwrap();
     let before = getrlimit(Resource::Fsize);
     // Nothing is left of the room in the log that SQLite appends to.
@@ -529,7 +528,7 @@ fn answer_until_killed(folder: &Path) {
         let request = AnswerRequest {
             conversation: Some(conversation),
             asking: question(Some(short), "at length"),
-            settings: settings(2000),
+            ..endless_request(Method::Ngram, 2000)
         };
         let (sender, receiver) = mpsc::channel::<StreamMessage>();
         let begun = app.answer(request, Box::new(move |message| drop(sender.send(message)))).unwrap();
