@@ -50,7 +50,7 @@ mac-check: ## Type-check everything for Apple Silicon, also on Debian
 arm-test: ## Test the CPU kernels on ARM, under emulation on other machines
 	@scripts/arm-test
 
-sanitize: ## Test the unsafe code under AddressSanitizer and ThreadSanitizer (ONLY=thread)
+sanitize: ## Test the unsafe code under AddressSanitizer, ThreadSanitizer and Miri (ONLY=thread)
 	@scripts/setup check
 	@scripts/sanitize $(ONLY)
 

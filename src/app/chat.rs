@@ -158,7 +158,8 @@ impl App {
     /// Exports a conversation to a file. `words` are the headings of the Markdown format.
     ///
     /// # Errors
-    /// When there is no such conversation, or the file cannot be written. An older file is unchanged then.
+    /// When there is no such conversation, the file cannot be written, or JSON is too large to be imported again. An
+    /// older file is unchanged then.
     pub fn export_conversation(
         &self,
         id: i64,
@@ -170,6 +171,9 @@ impl App {
             ExportFormat::Markdown => self.store().export_markdown(id, words),
             ExportFormat::Json => self.store().export_json(id),
         })?;
+        if format == ExportFormat::Json {
+            check_importable(text.len() as u64)?;
+        }
         atomic_file::write(path, &text)
     }
 
@@ -368,6 +372,17 @@ fn open_import(path: &Path) -> Result<impl Read> {
     Ok(std::fs::File::open(path).map_err(io)?.take(MOST_IMPORTED))
 }
 
+/// Refuses an export that [`open_import`] would refuse.
+fn check_importable(bytes: u64) -> Result<()> {
+    if bytes > MOST_IMPORTED {
+        return Err(Error::invalid(format!(
+            "The file would be larger than {} GiB and could not be imported again. Export the conversation as Markdown.",
+            MOST_IMPORTED >> 30
+        )));
+    }
+    Ok(())
+}
+
 /// Checks that the loaded target wrote the answer. Its tokens have another meaning for another model.
 fn check_writer(answer: &StoredMessage, target: &str) -> Result<()> {
     let by = answer.settings.as_ref().map_or("", |settings| settings.target.as_str());
@@ -471,4 +486,23 @@ fn first_tokens(events: Vec<GenerationEvent>, kept: usize) -> Vec<GenerationEven
         }
     }
     first
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exports_nothing_that_cannot_be_imported() {
+        assert!(check_importable(MOST_IMPORTED).is_ok());
+        let refused = check_importable(MOST_IMPORTED + 1).unwrap_err().to_string();
+        assert!(refused.contains("2 GiB") && refused.contains("Markdown"), "{refused}");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("chat.json");
+        let file = std::fs::File::create(&path).unwrap();
+        file.set_len(MOST_IMPORTED).unwrap();
+        assert!(open_import(&path).is_ok());
+        file.set_len(MOST_IMPORTED + 1).unwrap();
+        assert!(open_import(&path).is_err());
+    }
 }

@@ -15,7 +15,7 @@ use crate::log::panic_text;
 use crate::store::{Store, StoreError};
 use hunch_error::{Error, ErrorInfo, Result};
 
-/// Time between two writes: the most a crash can cost of an answer.
+/// Time between two writes. A crash costs at most this much of an answer, and the time of one write.
 const WRITTEN_EVERY: Duration = Duration::from_millis(200);
 /// Maximum delay between two attempts while the store refuses.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);

@@ -108,6 +108,9 @@ mod tests {
         }
         assert_eq!(list(&path), made[2..]);
         assert!(!is_due(&path), "the newest is of today");
+        let newest = fs::File::options().write(true).open(&made[4]).unwrap();
+        newest.set_modified(std::time::SystemTime::now() - WEEKLY).unwrap();
+        assert!(is_due(&path), "the newest is a week old");
         let copy = Store::open_read_only(&made[4]).unwrap();
         assert_eq!(copy.conversations().unwrap().len(), 5);
     }

@@ -23,7 +23,7 @@ use hunch_library::types::LoadRequest;
 use hunch_model::device::DeviceChoice;
 
 use crate::alloc_count::peak_during;
-use crate::support::tiny::Tiny;
+use crate::support::tiny::{Tiny, endless_request};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -381,6 +381,33 @@ fn restores_a_copy_in_place_of_a_damaged_file() {
 }
 
 #[test]
+fn copies_the_file_when_the_newest_copy_is_a_week_old() {
+    let folder = folder();
+    let file = folder.path().join("conversations.db");
+    let store = Store::open(&file).unwrap();
+    store.create_conversation(1).unwrap();
+    Store::copy(&file).unwrap();
+    drop(store);
+    let copies = || -> Vec<_> {
+        let entries = std::fs::read_dir(folder.path().join("backups")).unwrap().flatten();
+        entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == "db")).collect()
+    };
+    let first = copies().remove(0);
+    drop(start(folder.path()));
+    assert_eq!(copies().len(), 1, "the copy is of today");
+    let week = Duration::from_secs(7 * 24 * 60 * 60);
+    let opened = std::fs::File::options().write(true).open(&first).unwrap();
+    opened.set_modified(std::time::SystemTime::now() - week).unwrap();
+    let app = start(folder.path());
+    let begun = Instant::now();
+    while copies().len() < 2 {
+        assert!(begun.elapsed() < PATIENCE, "no copy is made");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    drop(app);
+}
+
+#[test]
 fn takes_up_a_file_that_another_program_has_let_go() {
     let folder = folder();
     let file = folder.path().join("conversations.db");
@@ -410,14 +437,72 @@ fn keeps_the_file_though_deleted_conversations_cannot_be_purged() {
     assert_eq!(app.list_conversations().unwrap()[0].id, kept);
 }
 
+#[cfg(unix)]
+const QUOTA_CHILD: &str = "HUNCH_TEST_ANSWERS_ON_QUOTA_IN";
+
+/// The system refuses that files grow, as on a full disk, while an answer is written. Afterwards there is room again.
+#[cfg(unix)]
+#[test]
+fn answer_survives_files_that_cannot_grow() {
+    const NAME: &str = "kept::answer_survives_files_that_cannot_grow";
+    if let Some(folder) = std::env::var_os(QUOTA_CHILD) {
+        return answer_on_quota(Path::new(&folder));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    // Slow enough that the limit is set before the end.
+    Tiny { layers: 12, context: 4096, ..Tiny::default() }.write(folder.path(), "target");
+    // The signal of the limit would end the process; ignored, writes fail instead.
+    let output = Command::new("sh")
+        .args(["-c", r#"trap '' XFSZ; exec "$0" "$@""#])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", NAME, "--nocapture"])
+        .env(QUOTA_CHILD, folder.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let store = Store::open(&folder.path().join("conversations.db")).unwrap();
+    let messages = store.conversation(store.conversations().unwrap()[0].id).unwrap().messages;
+    let answer = messages.last().unwrap();
+    assert_eq!((messages.len(), answer.state), (2, MessageState::Complete));
+    let events = store.events(answer.id).unwrap();
+    assert!(matches!(events.last(), Some(GenerationEvent::Finished { .. })));
+    assert_eq!((tokens(&events).len(), &answer.content), (200, &text_of(&events)));
+}
+
+/// Answers while no file may grow, and gives room again after the end.
+#[cfg(unix)]
+fn answer_on_quota(folder: &Path) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let app = start_on(folder, 1);
+    let (sender, receiver) = mpsc::channel::<StreamMessage>();
+    let request = endless_request(Method::Ngram, 200);
+    let begun = app.answer(request, Box::new(move |message| drop(sender.send(message)))).unwrap();
+    let before = getrlimit(Resource::Fsize);
+    // Nothing is left of the room in the log that SQLite appends to.
+    let bytes = std::fs::metadata(folder.join("conversations.db-wal")).unwrap().len();
+    setrlimit(Resource::Fsize, Rlimit { current: Some(bytes), ..before }).unwrap();
+    let mut events = Vec::new();
+    // The stream ends when the answer is written or given up.
+    for event in receiver.iter().flat_map(|message| message.events) {
+        if matches!(event, GenerationEvent::Finished { .. }) {
+            setrlimit(Resource::Fsize, before).unwrap();
+        }
+        events.push(event);
+    }
+    let place = |wanted: fn(&GenerationEvent) -> bool| events.iter().position(wanted);
+    let refused = place(|event| matches!(event, GenerationEvent::NotKept { .. })).expect("it is told");
+    let end = place(|event| matches!(event, GenerationEvent::Finished { .. })).expect("the answer goes on");
+    assert!(refused < end);
+    assert_eq!(events.last(), Some(&GenerationEvent::Kept));
+    assert_eq!(answer(&app, begun.conversation, begun.answer).state, MessageState::Complete);
+    app.shutdown();
+}
+
 const CHILD: &str = "HUNCH_TEST_ANSWERS_IN";
 const KILLED: &str = "kept::killed_at_any_moment_nothing_finished_is_lost";
 /// Times that an answer is cut short, by a few at once.
 const KILLS: u32 = 100;
 const AT_ONCE: u32 = 4;
-/// The most of an answer that a crash may cost, as [`App`] promises.
-const AT_MOST_LOST_MS: f64 = 200.0;
-
 /// Prints a line that can be told from those of the test harness.
 fn say(what: impl serde::Serialize) {
     println!("said {}", serde_json::to_string(&what).unwrap());
@@ -443,7 +528,7 @@ fn answer_until_killed(folder: &Path) {
         let request = AnswerRequest {
             conversation: Some(conversation),
             asking: question(Some(short), "at length"),
-            settings: settings(2000),
+            ..endless_request(Method::Ngram, 2000)
         };
         let (sender, receiver) = mpsc::channel::<StreamMessage>();
         let begun = app.answer(request, Box::new(move |message| drop(sender.send(message)))).unwrap();
@@ -457,8 +542,15 @@ fn answer_until_killed(folder: &Path) {
     }
 }
 
-/// Starts a process that answers, and kills it `ms` into its first long answer. Gives what it said until then.
-fn killed_after(folder: &Path, ms: f64) -> Vec<Said> {
+/// Messages of a killed process, and what its store held of the last long answer just before the kill.
+struct Killed {
+    said: Vec<Said>,
+    held: String,
+}
+
+/// Starts a process that answers, and kills it `ms` into a long answer. With `wait`, kills it only once the store holds
+/// what was said by then.
+fn killed_after(folder: &Path, ms: f64, wait: bool) -> Killed {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", KILLED, "--nocapture"])
         .env(CHILD, folder)
@@ -466,34 +558,79 @@ fn killed_after(folder: &Path, ms: f64) -> Vec<Said> {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let mut said = Vec::new();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     // The harness may print before the line.
-    let told = lines.map_while(Result::ok).filter_map(|line| {
+    let mut told = lines.map_while(Result::ok).filter_map(|line| {
         let (_, json) = line.split_once("said ")?;
         serde_json::from_str::<Said>(json).ok()
     });
-    for told in told {
+    let mut said = Vec::new();
+    for told in told.by_ref() {
         let over = matches!(told, Said::Round { ms: now, .. } if now >= ms);
         said.push(told);
         if over {
             break;
         }
     }
+    let ((_, long), rounds) = long_answer(&said);
+    let heard: usize = rounds.iter().map(|(_, text)| text.len()).sum();
+    let store = Store::open_read_only(&folder.join("conversations.db")).unwrap();
+    let begun = Instant::now();
+    let held = loop {
+        let held = text_of(&store.events(long).unwrap());
+        if !wait || held.len() >= heard {
+            break held;
+        }
+        let state = store.message(long).unwrap().1.state;
+        assert_eq!(state, MessageState::Streaming, "it was not written before its end");
+        assert!(begun.elapsed() < PATIENCE, "{} of {heard} bytes are written", held.len());
+        std::thread::sleep(Duration::from_millis(2));
+    };
+    drop(store);
     child.kill().unwrap();
     child.wait().unwrap();
-    said
+    // A busy machine lets the child say more before the kill.
+    said.extend(told);
+    Killed { said, held }
 }
 
-/// Kills so often in one folder, and looks each time at what is kept. Gives how many answers were finished, and
-/// how many bytes of interrupted ones had to be there.
-fn killed_again_and_again(kills: std::ops::Range<u32>) -> (usize, usize) {
+/// Returns conversation and id of the last long answer, and its rounds as times and texts.
+fn long_answer(said: &[Said]) -> ((i64, i64), Vec<(f64, &str)>) {
+    let last = said.iter().rposition(|said| matches!(said, Said::Began { .. }));
+    let last = last.expect("it was killed in a long answer");
+    let Said::Began { conversation, answer } = said[last] else { unreachable!() };
+    let rounds = said[last..].iter().filter_map(|said| match said {
+        Said::Round { ms, text } => Some((*ms, text.as_str())),
+        _ => None,
+    });
+    ((conversation, answer), rounds.collect())
+}
+
+fn text_of(events: &[GenerationEvent]) -> String {
+    tokens(events).iter().map(|token| token.text.as_str()).collect()
+}
+
+/// Counts of many kills.
+#[derive(Default)]
+struct Kills {
+    /// Short answers that were finished.
+    finished: usize,
+    /// Long answers that were cut.
+    cut: usize,
+    /// Bytes of long answers that the store held before a kill.
+    held: usize,
+    /// The longest end of an answer that a kill has cost, in ms.
+    longest_loss: f64,
+}
+
+/// Kills so often in one folder, and looks each time at what is kept.
+fn killed_again_and_again(kills: std::ops::Range<u32>) -> Kills {
     let folder = tempfile::tempdir().unwrap();
     // Slow enough to be met in the middle of an answer.
     Tiny { layers: 12, context: 4096, ..Tiny::default() }.write(folder.path(), "target");
-    let (mut finished, mut proven) = (Vec::new(), 0);
+    let (mut finished, mut counts) = (Vec::new(), Kills::default());
     for kill in kills {
-        let said = killed_after(folder.path(), f64::from(kill * 5));
+        let Killed { said, held } = killed_after(folder.path(), f64::from(kill * 5), kill % 2 == 1);
         finished.extend(said.iter().filter_map(|said| match said {
             Said::Finished { answer, text } => Some((*answer, text.clone())),
             _ => None,
@@ -503,49 +640,50 @@ fn killed_again_and_again(kills: std::ops::Range<u32>) -> (usize, usize) {
             let (_, message) = store.message(*answer).unwrap();
             assert_eq!((message.state, &message.content), (MessageState::Complete, text));
         }
-        let long = said.iter().rev().find_map(|said| match said {
-            Said::Began { conversation, answer } => Some((*conversation, *answer)),
-            _ => None,
-        });
-        let (conversation, long) = long.expect("it was killed in a long answer");
-        let kept = store.message(long).unwrap().1;
-        assert_eq!(kept.state, MessageState::Interrupted);
+        let ((conversation, long), rounds) = long_answer(&said);
         let messages = store.conversation(conversation).unwrap().messages;
         assert!(messages.iter().all(|message| message.state != MessageState::Streaming));
-        let told: String = tokens(&store.events(long).unwrap()).iter().map(|t| t.text.as_str()).collect();
-        assert_eq!(kept.content, told, "the text is that of the tokens");
-
-        let rounds: Vec<(f64, &str)> = said
-            .iter()
-            .filter_map(|said| match said {
-                Said::Round { ms, text } => Some((*ms, text.as_str())),
-                _ => None,
-            })
-            .collect();
+        let kept = store.message(long).unwrap().1;
+        assert_eq!(kept.content, text_of(&store.events(long).unwrap()), "the text is that of the tokens");
+        assert!(kept.content.starts_with(&held), "what was written is lost");
         let heard: String = rounds.iter().map(|(_, text)| *text).collect();
         assert!(kept.content.starts_with(&heard) || heard.starts_with(&kept.content), "another text is kept");
-        // A round is written before the next one ends, or at most `AT_MOST_LOST_MS` later.
-        let last = rounds.last().unwrap().0;
-        let old = rounds.windows(2).take_while(|pair| pair[1].0 <= last - AT_MOST_LOST_MS);
-        let had_to_be_kept: usize = old.map(|pair| pair[0].1.len()).sum();
-        assert!(kept.content.len() >= had_to_be_kept, "more is lost than what was just written");
-        proven += had_to_be_kept;
+        // The kill may have come after the end.
+        if kept.state != MessageState::Complete {
+            assert_eq!(kept.state, MessageState::Interrupted);
+            counts.cut += 1;
+        }
+        let mut bytes = 0;
+        let lost = rounds.iter().find(|(_, text)| {
+            bytes += text.len();
+            bytes > kept.content.len()
+        });
+        if let (Some((from, _)), Some((until, _))) = (lost, rounds.last()) {
+            counts.longest_loss = counts.longest_loss.max(until - from);
+        }
+        counts.held += held.len();
     }
-    (finished.len(), proven)
+    counts.finished = finished.len();
+    counts
 }
 
-/// A hundred times: nothing that was finished is lost, and what was being written is there up to its last moments.
+/// A hundred times: nothing that was finished or written is lost, and an answer is written while it streams.
 #[test]
 fn killed_at_any_moment_nothing_finished_is_lost() {
     if let Some(folder) = std::env::var_os(CHILD) {
         return answer_until_killed(Path::new(&folder));
     }
     let share = KILLS / AT_ONCE;
-    let (finished, proven) = std::thread::scope(|scope| {
+    let counts: Vec<Kills> = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..AT_ONCE)
             .map(|worker| scope.spawn(move || killed_again_and_again(worker * share..(worker + 1) * share)))
             .collect();
-        workers.into_iter().map(|w| w.join().unwrap()).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+        workers.into_iter().map(|worker| worker.join().unwrap()).collect()
     });
-    assert!(finished >= KILLS as usize && proven > 0);
+    let sum = |of: fn(&Kills) -> usize| counts.iter().map(of).sum::<usize>();
+    let (finished, cut) = (sum(|counts| counts.finished), sum(|counts| counts.cut));
+    let loss = counts.iter().fold(0.0, |longest: f64, counts| longest.max(counts.longest_loss));
+    println!("{KILLED}: {KILLS} kills, {cut} inside of an answer, {finished} finished answers, none lost;");
+    println!("at most the last {loss:.0} ms of an answer");
+    assert!(finished >= KILLS as usize && cut > 0 && sum(|counts| counts.held) > 0);
 }

@@ -191,6 +191,22 @@ describe('a draft that fails', () => {
   });
 });
 
+describe('a chat template that fails', () => {
+  it('is told once in a conversation', async () => {
+    const note = 'The chat template ended the process; a built-in one is used.';
+    const failing = started({ template_note: note });
+    const page = await hunch.open({ replay: 'first,second,sound', recordings: { first: failing, second: failing, sound: started({}) } });
+    for (const turn of [0, 1, 2]) {
+      await ask(page);
+      await page.getByTestId('stats').nth(turn).waitFor();
+    }
+    const told = page.getByTestId('template-note');
+    expect(await told.count()).toBe(1);
+    expect(await page.getByTestId('turn').first().getByTestId('template-note').count()).toBe(1);
+    expect(await told.locator('span').textContent()).toBe(note);
+  });
+});
+
 /** An answer for which plain decoding is faster. */
 const resting = changed((event) => {
   const depth: DepthState = { parked: true, gains: [0.9, 0.75] };

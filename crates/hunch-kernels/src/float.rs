@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn decodes_every_finite_half_exactly() {
-        for bits in 0..=u16::MAX {
+        for bits in (0..=u16::MAX).step_by(if cfg!(miri) { 61 } else { 1 }) {
             let half = half::f16::from_bits(bits);
             if half.is_finite() {
                 assert_eq!(F16::decode(&bits.to_le_bytes()).to_bits(), half.to_f32().to_bits());

@@ -279,7 +279,8 @@ mod tests {
         for count in [1, 2, 5] {
             let threads = Threads::new(count).unwrap();
             assert_eq!(threads.count(), count);
-            for tasks in (0..200).chain([5_000]) {
+            let (few, many) = if cfg!(miri) { (4, 50) } else { (200, 5_000) };
+            for tasks in (0..few).chain([many]) {
                 let ran: Vec<AtomicUsize> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
                 threads.run(tasks, &|i| {
                     ran[i].fetch_add(1, Ordering::Relaxed);
@@ -295,8 +296,9 @@ mod tests {
     fn each_call_sees_writes_of_previous_call() {
         let threads = Threads::new(3).unwrap();
         let mut cells = vec![0u64; 64];
-        for call in 1..=2_000 {
-            if call % 500 == 0 {
+        let (calls, between_sleeps) = if cfg!(miri) { (8, 4) } else { (2_000, 500) };
+        for call in 1..=calls {
+            if call % between_sleeps == 0 {
                 // Longer than an idle worker spins.
                 std::thread::sleep(5 * SPIN_TIME);
             }
@@ -314,7 +316,7 @@ mod tests {
     #[test]
     fn sleeping_worker_wakes_for_call() {
         let threads = Threads::new(2).unwrap();
-        for _ in 0..5 {
+        for _ in 0..if cfg!(miri) { 1 } else { 5 } {
             std::thread::sleep(std::time::Duration::from_millis(20));
             // Each task waits until the other runs, so the worker must wake up.
             let met = AtomicUsize::new(0);
@@ -331,10 +333,11 @@ mod tests {
     fn supports_nested_and_concurrent_calls() {
         let threads = Threads::new(3).unwrap();
         let sum = AtomicUsize::new(0);
+        let calls = if cfg!(miri) { 3 } else { 100 };
         std::thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| {
-                    for _ in 0..100 {
+                    for _ in 0..calls {
                         threads.run(4, &|i| {
                             threads.run(2, &|j| {
                                 sum.fetch_add(i + j, Ordering::Relaxed);
@@ -344,7 +347,7 @@ mod tests {
                 });
             }
         });
-        assert_eq!(sum.into_inner(), 200 * (12 + 4));
+        assert_eq!(sum.into_inner(), 2 * calls * (12 + 4));
     }
 
     #[test]

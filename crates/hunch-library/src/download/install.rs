@@ -277,6 +277,21 @@ mod tests {
     }
 
     #[test]
+    fn short_checksum_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let partial = PartialDownload::new(folder.path(), "x");
+        std::fs::create_dir_all(partial.folder()).unwrap();
+        std::fs::write(partial.part_path(0), b"one").unwrap();
+        let short = RemoteFile { sha256: Some("äb".into()), ..part(b"one") };
+        let Err(Error::WrongChecksum { expected, found, .. }) =
+            check(&partial, 0, &short, &AtomicBool::new(false))
+        else {
+            panic!("it matches no file")
+        };
+        assert_eq!((expected.as_str(), found.len()), ("äb", 12));
+    }
+
+    #[test]
     fn installed_parts_are_recognised_by_checksum() {
         let folder = tempfile::tempdir().unwrap();
         let models = folder.path();
