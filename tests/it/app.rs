@@ -10,6 +10,7 @@ use hunch::app::{App, AppConfig};
 use hunch::event::{GenerationEvent, RoundEvent, StopReason};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
+use hunch_core::propose::Needs;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
 use hunch_core::token::{DraftFate, TokenOrigin};
@@ -190,8 +191,7 @@ fn one_seed_gives_one_answer_also_from_a_warm_cache() {
             .map(|t| t.id)
             .collect()
     };
-    // low-bit needs a copy that only the command line makes.
-    for method in Method::selectable().filter(|&method| method != Method::LowBit) {
+    for method in Method::usable(&[Needs::DraftModel]) {
         let first = text(events(&start(&app, request(method, 30)).1));
         let second = text(events(&start(&app, request(method, 30)).1));
         assert_eq!(first, second, "{method}");

@@ -4,6 +4,8 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use candle_core::quantized::GgmlDType;
+use hunch_core::method::Method;
+use hunch_core::propose::Needs;
 use serde_json::Value;
 
 use crate::support::gguf_writer::GgufWriter;
@@ -49,7 +51,9 @@ pub(super) fn last_json(output: &Output) -> Value {
 #[test]
 fn run_prints_one_consistent_json_object() {
     let data = data_folder();
-    for method in hunch_core::method::Method::selectable().map(|method| method.name()) {
+    // The command line makes the low-bit copy itself.
+    let loaded = [Needs::DraftModel, Needs::LowBitCopy];
+    for method in Method::usable(&loaded).into_iter().map(Method::name) {
         let json = last_json(&hunch(
             data.path(),
             &[
@@ -184,13 +188,7 @@ fn bench_prints_the_documented_object() {
     assert!(json["draft_cost"].as_f64().unwrap() > 0.0);
     let methods: Vec<&str> =
         json["methods"].as_array().unwrap().iter().map(|m| m["method"].as_str().unwrap()).collect();
-    assert_eq!(
-        methods,
-        hunch_core::method::Method::usable(&[hunch_core::propose::Needs::DraftModel])
-            .iter()
-            .map(|m| m.name())
-            .collect::<Vec<_>>()
-    );
+    assert_eq!(methods, Method::usable(&[Needs::DraftModel]).iter().map(|m| m.name()).collect::<Vec<_>>());
     assert_eq!(json["identity"]["differences"].as_array().unwrap().len(), 0);
 }
 

@@ -4,12 +4,12 @@ use std::ops::ControlFlow;
 
 use rand::RngCore;
 
+use super::Method;
 use super::draft_tree::TreeShape;
 use crate::depth::DraftPlan;
 use crate::draft::DraftTree;
 use crate::error::{Error, Result};
 use crate::limits::MAX_DRAFT;
-use crate::method::Method;
 use crate::model::{LanguageModel, StepOutput};
 use crate::rule::PositionNoise;
 use crate::sample::Sampler;
