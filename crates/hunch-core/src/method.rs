@@ -14,7 +14,7 @@ impl Method {
         Self::REGISTERED.into_iter().filter(|method| method.needs() != Needs::Script)
     }
 
-    /// Returns the methods usable with what is loaded beside the target, plain first.
+    /// Returns the methods usable with what is loaded in addition to the target, plain first.
     pub fn usable(loaded: &[Needs]) -> Vec<Self> {
         let usable = |needs: Needs| needs == Needs::Nothing || loaded.contains(&needs);
         Self::REGISTERED.into_iter().filter(|method| usable(method.needs())).collect()

@@ -15,7 +15,7 @@ export function methodName(method: Method): string {
   return wordsOf(method)?.label ?? method;
 }
 
-/** What a method does, in one line. */
+/** The effect of a method, in one line. */
 export function methodMeaning({ name, summary }: OfferedMethod): string {
   return wordsOf(name)?.meaning ?? summary;
 }

@@ -1,7 +1,7 @@
 //! A head without attention: one feed-forward block over the target's hidden states and the last token's embedding.
 //!
-//! With f the target's final state after the output norm, s_i its residual stream after the tapped layers (all of the row
-//! before token t), e the embedding of t, and n the RMS norm without weights:
+//! It reads the row before token t: f is the target's final state after the output norm, and s_i its residual stream
+//! after the tapped layers. e is the embedding of t, and n the RMS norm without weights.
 //!
 //! ```text
 //! x = fc [f; n(s_1); n(s_2); n(s_3); n(e)]
