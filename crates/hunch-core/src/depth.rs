@@ -192,9 +192,10 @@ impl DepthController {
         let (depth, gain) = self.best(limit, 0.0);
         let (_, optimistic) = self.best(limit, OPTIMISM);
         let reading = if unread > FREE_READ { unread as f64 * self.costs.read() } else { 0.0 };
-        let saving = (1.0 - 1.0 / optimistic) * one * self.config.horizon.min(remaining as f64);
-        let readable =
-            reading == 0.0 || (self.read_balance >= -self.config.loss_allowance && saving >= reading);
+        let saving = |gain: f64| (1.0 - 1.0 / gain) * one * self.config.horizon.min(remaining as f64);
+        // A draft model that has not earned its last readings back has to be expected to pay, not only hoped to.
+        let owes = self.read_balance < -self.config.loss_allowance;
+        let readable = reading == 0.0 || saving(if owes { gain } else { optimistic }) >= reading;
         let affordable = self.affordable(limit);
         let is_free = self.is_free();
         self.exploring = gain <= 1.0;
