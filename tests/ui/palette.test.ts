@@ -206,6 +206,26 @@ describe('the settings', () => {
     expect((await calls(page, 'set_preference'))[0]).toEqual({ key: 'appearance', value: 'dark' });
   });
 
+  it('turn every colour, whatever the system has', async () => {
+    // Colours of the styles' variables, as the page computes them.
+    const palette = (page: Page) =>
+      page.evaluate(() => {
+        const rules = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules]).filter((rule) => rule instanceof CSSStyleRule);
+        const roots = rules.filter(({ selectorText }) => selectorText === ':root');
+        const names = roots.flatMap(({ style }) => [...style]).filter((name) => name.startsWith('--'));
+        const computed = getComputedStyle(document.documentElement);
+        return Object.fromEntries(names.map((name) => [name, computed.getPropertyValue(name)]));
+      });
+    for (const colours of ['light', 'dark'] as const) {
+      const other = colours === 'light' ? 'dark' : 'light';
+      const page = await hunch.open({ colours: other, preferences: { appearance: colours } });
+      const system = await hunch.open({ colours });
+      const wanted = await palette(system);
+      expect(Object.keys(wanted).length).toBeGreaterThan(50);
+      expect(await palette(page)).toEqual(wanted);
+    }
+  });
+
   it('resize only the text of the conversation', async () => {
     const page = await hunch.open({ replay: 'fixture-plain' });
     await ask(page);
