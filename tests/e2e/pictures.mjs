@@ -14,7 +14,7 @@ const { HUNCH_E2E_DRIVER: driver, HUNCH_E2E_APP: app, HUNCH_PICTURE_TARGET: targ
 if (!driver || !app || !target || !display) throw new Error('Run scripts/pictures.');
 const output = fileURLToPath(new URL('../output/pictures/', import.meta.url));
 
-/** Pixels of the window, and of the part of the screen that is recorded. */
+/** Pixels of the window. */
 const size = { width: 1100, height: 740 };
 /** Pictures a second of the recording. */
 const rate = 10;
@@ -55,9 +55,9 @@ async function appearance(window, name) {
   await sleep(400);
 }
 
-/** Records this many pixels of the screen's upper left until the returned function is called. */
+/** Records the page, which lies below the window's menu, until the returned function is called. */
 function record(path, { width, height }) {
-  const input = ['-f', 'x11grab', '-draw_mouse', 0, '-framerate', rate, '-video_size', `${width}x${height}`, '-i', `${display}+0,0`];
+  const input = ['-f', 'x11grab', '-draw_mouse', 0, '-framerate', rate, '-video_size', `${width}x${height}`, '-i', `${display}+0,${size.height - height}`];
   const recorder = spawn('ffmpeg', ['-loglevel', 'error', '-y', ...input, '-c:v', 'ffv1', path].map(String), {
     stdio: ['pipe', 'inherit', 'inherit'],
   });
@@ -86,6 +86,7 @@ const window = await HunchWindow.open({ driver, app, models: folder });
 const picture = (name) => window.screenshot(join(output, `window-${name}.png`));
 try {
   await window.resize(size.width, size.height);
+  await window.toCorner();
   // With one model in the folder it is loaded at once, with two the window asks which.
   const asks = await eventually('a model or a choice of models', () =>
     window.run(() => {
@@ -133,9 +134,8 @@ try {
   await window.element('alternatives');
   await sleep(400);
   await picture('token');
-  await window.type('token-card', keys.escape);
 
-  await window.click('place-lab');
+  await window.click('show-in-lab');
   await window.click('lab-resampling');
   await sleep(1500);
   await window.click('one-round');

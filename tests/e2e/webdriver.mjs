@@ -198,6 +198,11 @@ export class HunchWindow {
     await this.#say('POST', '/window/rect', { width, height });
   }
 
+  /** Puts the window into the upper left corner of the screen. */
+  async toCorner() {
+    await this.#say('POST', '/window/rect', { x: 0, y: 0 });
+  }
+
   /** Loads the page anew. */
   async reload() {
     await this.#say('POST', '/refresh', {});
