@@ -226,6 +226,8 @@ impl Models {
     /// Returns the logits after `ids`: the target's, and the draft model's if one is loaded. Reuses the
     /// common prefix in the target's cache.
     ///
+    /// Tokens outside the draft model's shortlist get minus infinity: its drafts never contain them.
+    ///
     /// # Errors
     /// If `ids` is empty, a token is outside the draft model's vocabulary, a model fails, or `stopped`
     /// returns true between passes.
@@ -241,8 +243,15 @@ impl Models {
         target.truncate(reuse)?;
         let of_target = last_logits(&mut **target, &ids[reuse..], stopped)?;
         *cached = ids.to_vec();
-        let of_draft =
-            proposers.draft_mut().map(|draft| last_logits(draft.model_with_empty_cache()?, ids, stopped));
+        let of_draft = proposers.draft_mut().map(|draft| -> Result<Vec<f32>> {
+            let shortlist = draft.tokens_after(ids);
+            let mut logits = last_logits(draft.model_with_empty_cache()?, ids, stopped)?;
+            if let Some(shortlist) = shortlist {
+                let others = (0..).zip(&mut logits).filter(|(token, _)| !shortlist.contains(*token));
+                others.for_each(|(_, logit)| *logit = f32::NEG_INFINITY);
+            }
+            Ok(logits)
+        });
         Ok((of_target, of_draft.transpose()?))
     }
 

@@ -64,6 +64,16 @@ fn tokens_follow_distribution_at_temperature_one() {
 }
 
 #[test]
+fn scores_of_draft_are_those_that_it_drafts_with() {
+    let mut models = models(true);
+    let (target, draft) = models.scores_after(&[1, 40_000, 2], &|| false).unwrap();
+    let draft = draft.unwrap();
+    // The shortlist is a prefix of the vocabulary, and what the text contains.
+    assert_eq!((draft[40_001], draft[45_000]), (target[40_001], f32::NEG_INFINITY));
+    assert_eq!(draft[..32_768], target[..32_768]);
+}
+
+#[test]
 fn tokeniser_matches_prompts_of_oracle() {
     let models = models(false);
     for case in oracle().cases {
