@@ -70,3 +70,16 @@ unpack_wheel() {
   python3 -m zipfile -e "$wheel" "$2"
   rm -rf "$download"
 }
+
+# Fetches Zig, from a Python package, unless it is in the cache, and sets $zig to its folder.
+fetch_zig() {
+  local version=0.17.0
+  zig="$cache/zig-$version"
+  if [ ! -f "$zig/ready" ]; then
+    say "Fetching Zig $version"
+    rm -rf "$zig"
+    unpack_wheel "ziglang==$version" "$zig"
+    chmod +x "$zig/ziglang/zig"
+    touch "$zig/ready"
+  fi
+}

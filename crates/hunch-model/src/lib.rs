@@ -14,6 +14,7 @@ mod file;
 pub mod gguf;
 mod linear;
 pub mod low_bit;
+pub mod metal;
 mod rope;
 pub mod spec;
 pub mod split;

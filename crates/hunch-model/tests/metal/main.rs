@@ -1,0 +1,8 @@
+//! The Metal executor without a Mac: its kernels, compiled as C++, on a simulated GPU.
+//!
+//! `make metal-test` finds or fetches a compiler and runs these tests.
+
+mod candle_kernels;
+mod planted_mistakes;
+mod simulator;
+mod translate;
