@@ -39,7 +39,8 @@ fn quantised_kernels() -> String {
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let package = metadata["packages"].as_array().unwrap().iter().find(|p| p["name"] == "candle-metal-kernels");
+    let package =
+        metadata["packages"].as_array().unwrap().iter().find(|p| p["name"] == "candle-metal-kernels");
     let manifest = package.unwrap()["manifest_path"].as_str().unwrap().to_owned();
     let path = Path::new(&manifest).with_file_name("src").join("metal_src/quantized.metal");
     std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
@@ -89,7 +90,8 @@ fn candles_products_match_f64_for_every_type() {
         let weights = Tensor::from_vec(noise(n * k, 7), (n, k), &Device::Cpu).unwrap();
         let weights = QTensor::quantize(&weights, *dtype).unwrap();
         let bytes = weights.data().unwrap().into_owned();
-        let values = weights.dequantize(&Device::Cpu).unwrap().flatten_all().unwrap().to_vec1::<f32>().unwrap();
+        let values =
+            weights.dequantize(&Device::Cpu).unwrap().flatten_all().unwrap().to_vec1::<f32>().unwrap();
         let row_bytes = (bytes.len() / n) as u64;
         let buffer = Buffer::with_bytes(&gpu, &bytes).unwrap();
         let is_float = matches!(dtype, GgmlDType::F16 | GgmlDType::F32);
@@ -98,22 +100,48 @@ fn candles_products_match_f64_for_every_type() {
         // ne00, ne01, ne02, nb00, nb01, nb02, ne10, ne11, ne12, nb10, nb11, nb12, ne0, ne1, r2, r3.
         let strides = [if is_float { size } else { 0 }, row_bytes, row_bytes * n64];
         let vector = [
-            k64, n64, 1, strides[0], strides[1], strides[2], k64, m64, 1, 4, 4 * k64, 4 * k64 * m64, n64, m64,
+            k64,
+            n64,
+            1,
+            strides[0],
+            strides[1],
+            strides[2],
+            k64,
+            m64,
+            1,
+            4,
+            4 * k64,
+            4 * k64 * m64,
+            n64,
+            m64,
         ];
         // ne00, ne02, nb01, nb02, nb03, ne12, nb10, nb11, nb12, nb13, ne0, ne1, r2, r3.
         let matrix = [
-            k64, 1, strides[1], strides[2], strides[2], 1, 4, 4 * k64, 4 * k64 * m64, 4 * k64 * m64, n64, m64,
+            k64,
+            1,
+            strides[1],
+            strides[2],
+            strides[2],
+            1,
+            4,
+            4 * k64,
+            4 * k64 * m64,
+            4 * k64 * m64,
+            n64,
+            m64,
         ];
         let of_vector = Grid {
             groups: [n.div_ceil(*rows) as u32, if is_float { m.div_ceil(4) } else { m } as u32, 1],
             threads: *threads,
             scratch: 0,
         };
-        let of_matrix = Grid { groups: [m.div_ceil(32) as u32, n.div_ceil(64) as u32, 1], threads: 128, scratch: 8192 };
+        let of_matrix =
+            Grid { groups: [m.div_ceil(32) as u32, n.div_ceil(64) as u32, 1], threads: 128, scratch: 8192 };
         // The matrix kernels hold weights as halves.
-        for (kernel, constants, grid, bound) in
-            [(kernels[2 * index], words(&vector, &[1, 1]), of_vector, 1e-6), (kernels[2 * index + 1], words(&matrix, &[1, 1]), of_matrix, 3e-4)]
-        {
+        for (kernel, constants, grid, bound) in [
+            (kernels[2 * index], words(&vector, &[1, 1]), of_vector, 1e-6),
+            (kernels[2 * index + 1], words(&matrix, &[1, 1]), of_matrix, 3e-4),
+        ] {
             for schedule in Schedule::ALL {
                 simulator.set_schedule(schedule);
                 let out = Buffer::new(&gpu, 4 * m * n).unwrap();
@@ -130,7 +158,10 @@ fn candles_products_match_f64_for_every_type() {
                         worst = worst.max(if error.is_nan() { f64::INFINITY } else { error });
                     }
                 }
-                println!("candle {name} {} rows {schedule:?}: worst error {worst:.1e} of the sum of magnitudes", grid.threads);
+                println!(
+                    "candle {name} {} rows {schedule:?}: worst error {worst:.1e} of the sum of magnitudes",
+                    grid.threads
+                );
                 assert!(worst < bound, "{name} {schedule:?}: {worst:e}");
             }
         }

@@ -4,5 +4,7 @@
 
 mod candle_kernels;
 mod planted_mistakes;
+mod products;
+mod reference;
 mod simulator;
 mod translate;
