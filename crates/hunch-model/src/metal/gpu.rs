@@ -166,10 +166,19 @@ impl Buffer {
     /// # Errors
     /// [`Error::Internal`] if the range is outside of the buffer, or if the device fails.
     pub fn read_floats(&self, offset: usize, count: usize) -> Result<Vec<f32>> {
-        let mut bytes = vec![0; count * size_of::<f32>()];
-        self.check(offset, bytes.len())?;
-        self.gpu.read(self.id, offset, &mut bytes)?;
+        let bytes = self.read(offset, count * size_of::<f32>())?;
         Ok(bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect())
+    }
+
+    /// Waits for all queued work and reads `len` bytes from an offset.
+    ///
+    /// # Errors
+    /// See [`Buffer::read_floats`].
+    pub fn read(&self, offset: usize, len: usize) -> Result<Vec<u8>> {
+        self.check(offset, len)?;
+        let mut bytes = vec![0; len];
+        self.gpu.read(self.id, offset, &mut bytes)?;
+        Ok(bytes)
     }
 
     fn check(&self, offset: usize, len: usize) -> Result<()> {

@@ -6,5 +6,6 @@ mod candle_kernels;
 mod planted_mistakes;
 mod products;
 mod reference;
+mod rows;
 mod simulator;
 mod translate;
