@@ -124,6 +124,14 @@ impl Buffer {
         Self::with_bytes(gpu, &float_bytes(values))
     }
 
+    /// Allocates a buffer of u32 values.
+    ///
+    /// # Errors
+    /// See [`Buffer::with_bytes`].
+    pub fn with_words(gpu: &Arc<dyn Gpu>, words: &[u32]) -> Result<Self> {
+        Self::with_bytes(gpu, &words.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<u8>>())
+    }
+
     /// Returns the number of the buffer.
     pub fn id(&self) -> BufferId {
         self.id

@@ -4,6 +4,7 @@
 //! The whole module runs on any machine over a simulated GPU (`tests/metal`). Device code belongs to
 //! implementations of [`Gpu`](gpu::Gpu).
 
+pub(crate) mod executor;
 pub mod gpu;
 pub mod kernels;
 pub mod matrix;

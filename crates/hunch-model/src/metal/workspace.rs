@@ -79,15 +79,20 @@ pub struct AttentionSpace {
 }
 
 impl AttentionSpace {
-    /// Allocates the space of a pass and writes what its rows see.
+    /// Prepares the space of a pass and writes what its rows see. `old` is the space of an earlier pass.
     ///
     /// # Errors
     /// If the GPU has not enough memory or fails.
-    pub fn new(gpu: &Arc<dyn Gpu>, mask: &RowMask, queries: usize, width: usize) -> Result<Self> {
+    pub fn new(
+        gpu: &Arc<dyn Gpu>,
+        mask: &RowMask,
+        (queries, width): (usize, usize),
+        old: Option<Self>,
+    ) -> Result<Self> {
         let rows = mask.rows();
-        let mut lengths = Vec::with_capacity(rows);
         // A causal row sees every slot up to its own.
         let causal = mask.is_causal();
+        let mut lengths = Vec::with_capacity(rows);
         let mut tails = vec![0u32; if causal { 1 } else { rows * TAIL }];
         for row in 0..rows {
             if causal {
@@ -102,14 +107,77 @@ impl AttentionSpace {
             lengths.push((mask.base() + count) as u32);
         }
         let spans = lengths.iter().map(|n| (*n as usize).div_ceil(SPAN)).max().unwrap_or(0);
-        let bytes = |words: &[u32]| words.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<u8>>();
+        let results = rows * queries * spans;
+        let (stats, partial) = old.map_or((None, None), |old| (Some(old.stats), Some(old.partial)));
         Ok(Self {
-            lengths: Buffer::with_bytes(gpu, &bytes(&lengths))?,
-            tails: Buffer::with_bytes(gpu, &bytes(&tails))?,
+            // New buffers, which no queued work can be reading.
+            lengths: Buffer::with_words(gpu, &lengths)?,
+            tails: Buffer::with_words(gpu, &tails)?,
             base: if causal { u32::MAX as usize } else { mask.base() },
             spans,
-            stats: Buffer::new(gpu, rows * queries * spans * 8)?,
-            partial: Buffer::new(gpu, rows * queries * spans * width * 4)?,
+            stats: at_least(gpu, stats, results * 8)?,
+            partial: at_least(gpu, partial, results * width * 4)?,
         })
+    }
+}
+
+/// Buffers of the steps of a pass.
+#[derive(Debug)]
+pub(crate) struct Workspace {
+    rows: usize,
+    /// Residual stream.
+    pub(crate) x: Buffer,
+    /// Queries, keys and values.
+    pub(crate) qkv: Buffer,
+    /// Gates and ups.
+    pub(crate) gates: Buffer,
+    /// Input of the next product.
+    pub(crate) activations: Activations,
+    /// Logits, once they were computed.
+    pub(crate) logits: Option<Buffer>,
+}
+
+/// Values of a row in each buffer of a [`Workspace`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Widths {
+    pub(crate) x: usize,
+    pub(crate) qkv: usize,
+    pub(crate) gates: usize,
+    /// Most values of an input of a product.
+    pub(crate) input: usize,
+}
+
+impl Workspace {
+    /// Returns a workspace for `rows` rows: `old`, if it has as many.
+    ///
+    /// # Errors
+    /// If the GPU has not enough memory.
+    pub(crate) fn for_rows(
+        gpu: &Arc<dyn Gpu>,
+        old: Option<Self>,
+        rows: usize,
+        widths: Widths,
+    ) -> Result<Self> {
+        if let Some(old) = old.filter(|old| old.rows >= rows) {
+            return Ok(old);
+        }
+        let rows = rows.next_multiple_of(ROW_STEP);
+        let floats = |width: usize| Buffer::new(gpu, 4 * rows * width);
+        Ok(Self {
+            rows,
+            x: floats(widths.x)?,
+            qkv: floats(widths.qkv)?,
+            gates: floats(widths.gates)?,
+            activations: Activations::new(gpu, rows, widths.input)?,
+            logits: None,
+        })
+    }
+}
+
+/// Returns `old` if it has `bytes` bytes, else a new buffer.
+pub(crate) fn at_least(gpu: &Arc<dyn Gpu>, old: Option<Buffer>, bytes: usize) -> Result<Buffer> {
+    match old.filter(|old| old.bytes() >= bytes) {
+        Some(old) => Ok(old),
+        None => Buffer::new(gpu, bytes),
     }
 }

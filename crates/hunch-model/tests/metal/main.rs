@@ -3,9 +3,11 @@
 //! `make metal-test` finds or fetches a compiler and runs these tests.
 
 mod candle_kernels;
+mod models;
 mod planted_mistakes;
 mod products;
 mod reference;
 mod rows;
 mod simulator;
+mod support;
 mod translate;

@@ -203,7 +203,7 @@ impl Context {
     fn attend(&self, cache: &[f32], q: &[f32], mask: &RowMask) -> Vec<f32> {
         let Self { gpu, queries, keys, width, capacity, .. } = self;
         let row = queries * width;
-        let space = AttentionSpace::new(gpu, mask, *queries, *width).unwrap();
+        let space = AttentionSpace::new(gpu, mask, (*queries, *width), None).unwrap();
         let out = Activations::new(gpu, mask.rows(), row).unwrap();
         let input = AttentionInput {
             q: &Buffer::with_floats(gpu, q).unwrap(),

@@ -3,6 +3,7 @@
 //! Compiled kernels are kept in the target folder, by their text. The compiler is the one that
 //! `scripts/metal-test` chose. Without it the tests fail.
 
+use std::collections::HashSet;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::io::{BufReader, Read, Write};
@@ -52,6 +53,8 @@ struct State {
     libraries: u32,
     schedule: Schedule,
     counts: Counts,
+    /// Buffers that dispatches used since the last wait.
+    used: HashSet<u32>,
 }
 
 /// Calls since the last [`Simulator::take_counts`].
@@ -79,6 +82,7 @@ impl Simulator {
             libraries: 0,
             schedule: Schedule::default(),
             counts: Counts::default(),
+            used: HashSet::new(),
         };
         Arc::new(Self { state: Mutex::new(state) })
     }
@@ -118,6 +122,11 @@ impl Drop for State {
 }
 
 impl State {
+    fn wait(&mut self) {
+        self.counts.waits += 1;
+        self.used.clear();
+    }
+
     fn send(&mut self, bytes: &[u8]) {
         if self.to.write_all(bytes).is_err() {
             self.ended();
@@ -164,12 +173,17 @@ impl Gpu for Simulator {
     fn release(&self, buffer: BufferId) {
         // A test that failed may have ended the process.
         if let Ok(mut state) = self.state.lock() {
+            state.used.remove(&buffer.0);
             let _ = state.to.write_all(b"F").and_then(|()| state.to.write_all(&buffer.0.to_le_bytes()));
         }
     }
 
     fn write(&self, buffer: BufferId, offset: usize, bytes: &[u8]) -> Result<()> {
         let mut state = self.state.lock().unwrap();
+        // A GPU would have to finish its work first.
+        if state.used.contains(&buffer.0) {
+            state.wait();
+        }
         state.send(b"W");
         state.send(&buffer.0.to_le_bytes());
         state.send(&(offset as u64).to_le_bytes());
@@ -180,7 +194,7 @@ impl Gpu for Simulator {
 
     fn read(&self, buffer: BufferId, offset: usize, out: &mut [u8]) -> Result<()> {
         let mut state = self.state.lock().unwrap();
-        state.counts.waits += 1;
+        state.wait();
         state.send(b"R");
         state.send(&buffer.0.to_le_bytes());
         state.send(&(offset as u64).to_le_bytes());
@@ -207,6 +221,7 @@ impl Gpu for Simulator {
                     command.extend(words.iter().flat_map(|w| w.to_le_bytes()));
                 }
                 Argument::Input(buffer, offset) | Argument::Output(buffer, offset) => {
+                    state.used.insert(buffer.0);
                     command.extend_from_slice(&0u32.to_le_bytes());
                     command.extend_from_slice(&buffer.0.to_le_bytes());
                     command.extend_from_slice(&(offset as u64).to_le_bytes());
@@ -226,7 +241,7 @@ impl Gpu for Simulator {
     }
 
     fn wait(&self) -> Result<()> {
-        self.state.lock().unwrap().counts.waits += 1;
+        self.state.lock().unwrap().wait();
         Ok(())
     }
 }
