@@ -1,6 +1,6 @@
 # What a person does with Hunch, one target each. The work is in scripts/.
 .DEFAULT_GOAL := help
-.PHONY: help setup ui run test fuzz soak check bench pictures mac-check arm-test sanitize app
+.PHONY: help setup ui run test fuzz soak check bench pictures mac-check arm-test metal-test sanitize app
 
 # What bench measures; override as in: make bench TARGET=qwen.gguf DRAFT=small.gguf
 TARGET ?= smollm2-135m-instruct-q4_1
@@ -49,6 +49,10 @@ mac-check: ## Type-check everything for Apple Silicon, also on Debian
 
 arm-test: ## Test the CPU kernels on ARM, under emulation on other machines
 	@scripts/arm-test
+
+metal-test: ## Test the Metal kernels on a simulated GPU, on any machine (ONLY=products)
+	@scripts/setup metal-test
+	@scripts/metal-test $(ONLY)
 
 sanitize: ## Test the unsafe code under AddressSanitizer, ThreadSanitizer and Miri (ONLY=thread)
 	@scripts/setup check

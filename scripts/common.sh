@@ -86,3 +86,16 @@ need_driver() {
   export WEBKIT_DISABLE_COMPOSITING_MODE=1 NO_AT_BRIDGE=1 LIBGL_ALWAYS_SOFTWARE=1
   unset WAYLAND_DISPLAY
 }
+
+# Fetches Zig, from a Python package, unless it is in the cache, and sets $zig to its folder.
+fetch_zig() {
+  local version=0.17.0
+  zig="$cache/zig-$version"
+  if [ ! -f "$zig/ready" ]; then
+    say "Fetching Zig $version"
+    rm -rf "$zig"
+    unpack_wheel "ziglang==$version" "$zig"
+    chmod +x "$zig/ziglang/zig"
+    touch "$zig/ready"
+  fi
+}

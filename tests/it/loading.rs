@@ -19,7 +19,8 @@ use hunch_library::types::{LibraryEvent, LoadProgress};
 use hunch_model::device::{Compute, DeviceChoice};
 use hunch_model::weights::WeightFile;
 
-use crate::support::tiny::{Tiny, endless_request as request};
+use crate::support::requests::endless_request as request;
+use crate::support::tiny::Tiny;
 
 /// Long enough for a loaded machine; nothing waits for it when all is well.
 const PATIENCE: Duration = Duration::from_secs(60);

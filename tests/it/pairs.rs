@@ -30,7 +30,8 @@ use serde_json::{Value as Json, json};
 
 use crate::support::default_model;
 use crate::support::gguf_writer::type_number;
-use crate::support::tiny::{END_OF_TURN, Tiny, endless_request};
+use crate::support::requests::endless_request;
+use crate::support::tiny::{END_OF_TURN, Tiny};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 

@@ -2,8 +2,12 @@
 //!
 //! Drafts and acceptance do not belong here.
 
+use std::sync::Arc;
+
 use candle_core::{DType, Device, Tensor};
 
+use crate::metal::gpu::Buffer;
+use crate::metal::kernels::Kernels;
 use crate::spec::ModelSpec;
 use hunch_error::{Error, Result};
 
@@ -11,6 +15,8 @@ use hunch_error::{Error, Result};
 const CAPACITY_STEP: usize = 256;
 
 /// Keys and values of all layers, `[n_kv_head, capacity, head_dim]` each.
+///
+/// On a GPU with our kernels they are `[capacity, n_kv_head, head_dim]`, as halves.
 ///
 /// Layers grow one after another, so the old and new buffers coexist for only one layer. The peak is
 /// little more than the size of the full cache.
@@ -22,8 +28,17 @@ pub(crate) struct KvCache {
     max_len: usize,
     n_kv_head: usize,
     head_dim: usize,
-    /// `None` for host memory.
-    device: Option<Device>,
+    place: Place,
+}
+
+/// Memory of a cache.
+enum Place {
+    /// Host memory.
+    Host,
+    /// Tensors of candle.
+    Device(Device),
+    /// Buffers for our kernels.
+    Gpu(Arc<Kernels>),
 }
 
 /// Cache of one layer.
@@ -42,20 +57,27 @@ enum LayerCache {
         /// Values.
         v: Tensor,
     },
+    /// Keys, then values, of 16 bits each.
+    Gpu(Buffer),
 }
 
 impl KvCache {
     /// Creates an empty cache in host memory for at most `max_len` rows.
     pub(crate) fn on_host(spec: &ModelSpec, max_len: usize) -> Self {
-        Self::new(spec, max_len, None)
+        Self::new(spec, max_len, Place::Host)
     }
 
     /// Creates an empty cache of tensors on `device` for at most `max_len` rows.
     pub(crate) fn on_device(spec: &ModelSpec, max_len: usize, device: &Device) -> Self {
-        Self::new(spec, max_len, Some(device.clone()))
+        Self::new(spec, max_len, Place::Device(device.clone()))
     }
 
-    fn new(spec: &ModelSpec, max_len: usize, device: Option<Device>) -> Self {
+    /// Creates an empty cache for the Metal kernels for at most `max_len` rows.
+    pub(crate) fn on_gpu(spec: &ModelSpec, max_len: usize, kernels: &Arc<Kernels>) -> Self {
+        Self::new(spec, max_len, Place::Gpu(kernels.clone()))
+    }
+
+    fn new(spec: &ModelSpec, max_len: usize, place: Place) -> Self {
         // Memory is allocated for the first rows.
         let empty = || LayerCache::Host { k: Vec::new(), v: Vec::new() };
         Self {
@@ -65,7 +87,7 @@ impl KvCache {
             max_len,
             n_kv_head: spec.n_kv_head,
             head_dim: spec.head_dim,
-            device,
+            place,
         }
     }
 
@@ -82,7 +104,9 @@ impl KvCache {
     /// Returns the allocated memory in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let rows: usize = (0..self.layers.len()).map(|layer| self.layer_capacity(layer)).sum();
-        2 * rows * self.row_len() * size_of::<f32>()
+        let value =
+            if matches!(self.place, Place::Gpu(_)) { size_of::<half::f16>() } else { size_of::<f32>() };
+        2 * rows * self.row_len() * value
     }
 
     /// Returns the number of values per row and layer, for keys or for values.
@@ -95,6 +119,7 @@ impl KvCache {
         match &self.layers[layer] {
             LayerCache::Host { k, .. } => k.len() / self.row_len(),
             LayerCache::Device { k, .. } => k.elem_count() / self.row_len(),
+            LayerCache::Gpu(memory) => memory.bytes() / (4 * self.row_len()),
         }
     }
 
@@ -105,7 +130,18 @@ impl KvCache {
     pub(crate) fn host_layer(&self, layer: usize) -> Result<(&[f32], &[f32], usize)> {
         match &self.layers[layer] {
             LayerCache::Host { k, v } => Ok((k, v, self.layer_capacity(layer))),
-            LayerCache::Device { .. } => Err(wrong_memory()),
+            LayerCache::Device { .. } | LayerCache::Gpu(_) => Err(wrong_memory()),
+        }
+    }
+
+    /// Returns the memory and the capacity in rows of a layer for the Metal kernels.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if the cache is elsewhere.
+    pub(crate) fn gpu_layer(&self, layer: usize) -> Result<(&Buffer, usize)> {
+        match &self.layers[layer] {
+            LayerCache::Gpu(memory) => Ok((memory, self.layer_capacity(layer))),
+            LayerCache::Host { .. } | LayerCache::Device { .. } => Err(wrong_memory()),
         }
     }
 
@@ -116,7 +152,7 @@ impl KvCache {
     pub(crate) fn device_layer(&self, layer: usize) -> Result<(&Tensor, &Tensor)> {
         match &self.layers[layer] {
             LayerCache::Device { k, v } => Ok((k, v)),
-            LayerCache::Host { .. } => Err(wrong_memory()),
+            LayerCache::Host { .. } | LayerCache::Gpu(_) => Err(wrong_memory()),
         }
     }
 
@@ -142,13 +178,16 @@ impl KvCache {
         if needed <= self.capacity {
             return Ok(());
         }
-        let capacity = Self::grown_capacity(needed, self.capacity, self.max_len, self.device.is_some());
+        let capacity =
+            Self::grown_capacity(needed, self.capacity, self.max_len, !matches!(self.place, Place::Host));
         for layer in 0..self.layers.len() {
             if self.layer_capacity(layer) < capacity {
                 self.layers[layer] = self.grow(&self.layers[layer], capacity)?;
                 // The device frees the old buffers only after all queued work is done.
-                if let Some(device) = &self.device {
-                    device.synchronize()?;
+                match &self.place {
+                    Place::Host => {}
+                    Place::Device(device) => device.synchronize()?,
+                    Place::Gpu(kernels) => kernels.gpu().wait()?,
                 }
             }
         }
@@ -157,11 +196,16 @@ impl KvCache {
     }
 
     fn grow(&self, layer: &LayerCache, capacity: usize) -> Result<LayerCache> {
-        let Some(device) = &self.device else {
-            let LayerCache::Host { k, v } = layer else {
-                return Err(wrong_memory());
-            };
-            return Ok(LayerCache::Host { k: self.grow_host(k, capacity)?, v: self.grow_host(v, capacity)? });
+        let device = match &self.place {
+            Place::Host => {
+                let LayerCache::Host { k, v } = layer else {
+                    return Err(wrong_memory());
+                };
+                let (k, v) = (self.grow_host(k, capacity)?, self.grow_host(v, capacity)?);
+                return Ok(LayerCache::Host { k, v });
+            }
+            Place::Gpu(kernels) => return self.grow_gpu(layer, capacity, kernels),
+            Place::Device(device) => device,
         };
         let shape = (self.n_kv_head, capacity, self.head_dim);
         let k = Tensor::zeros(shape, DType::F32, device)?;
@@ -173,6 +217,21 @@ impl KvCache {
             v.slice_set(&old_v.narrow(1, 0, self.len)?.force_contiguous()?, 1, 0)?;
         }
         Ok(LayerCache::Device { k, v })
+    }
+
+    fn grow_gpu(&self, layer: &LayerCache, capacity: usize, kernels: &Kernels) -> Result<LayerCache> {
+        let row_bytes = self.row_len() * size_of::<half::f16>();
+        let new = Buffer::new(kernels.gpu(), 2 * capacity * row_bytes)?;
+        if let LayerCache::Gpu(old) = layer
+            && self.len > 0
+        {
+            // Keys, then values.
+            for side in 0..2 {
+                let (from, to) = (side * (old.bytes() / 2), side * capacity * row_bytes);
+                kernels.copy((old, from), (&new, to), self.len * row_bytes)?;
+            }
+        }
+        Ok(LayerCache::Gpu(new))
     }
 
     fn grow_host(&self, old: &[f32], capacity: usize) -> Result<Vec<f32>> {
@@ -261,6 +320,7 @@ impl KvCache {
         }
         let moved = rows.iter().enumerate().position(|(to, &from)| to != from);
         if let Some(first) = moved {
+            self.move_gpu_rows(base, &rows[first..], first)?;
             for layer in &mut self.layers {
                 match layer {
                     LayerCache::Host { k, v } => {
@@ -282,10 +342,32 @@ impl KvCache {
                             cache.slice_set(&kept, 1, base)?;
                         }
                     }
+                    // Moved above.
+                    LayerCache::Gpu(_) => {}
                 }
             }
         }
         self.len = base + rows.len();
+        Ok(())
+    }
+
+    /// Moves rows `base + rows[i]` to `base + first + i` in the memory of the Metal kernels.
+    fn move_gpu_rows(&self, base: usize, rows: &[usize], first: usize) -> Result<()> {
+        let Place::Gpu(kernels) = &self.place else { return Ok(()) };
+        let pairs: Vec<u8> = rows
+            .iter()
+            .enumerate()
+            .flat_map(|(to, from)| [base + from, base + first + to])
+            .flat_map(|slot| (slot as u32).to_le_bytes())
+            .collect();
+        let pairs = Buffer::with_bytes(kernels.gpu(), &pairs)?;
+        for layer in &self.layers {
+            if let LayerCache::Gpu(memory) = layer {
+                for side in [0, memory.bytes() / 2] {
+                    kernels.copy_rows(memory, side, &pairs, (rows.len(), self.row_len()))?;
+                }
+            }
+        }
         Ok(())
     }
 }

@@ -9,6 +9,8 @@ use crate::candle_executor::CandleExecutor;
 use crate::cpu_executor::CpuExecutor;
 use crate::device::Compute;
 use crate::executor::{Executor, LAYER};
+use crate::metal::executor::MetalExecutor;
+use crate::metal::gpu::Gpu;
 use crate::spec::ModelSpec;
 use crate::weights::{Embedding, WeightFile};
 use hunch_core::model::{
@@ -73,6 +75,25 @@ impl Decoder {
     /// See [`Decoder::open`].
     pub fn load_candle(file: &WeightFile, compute: &Compute) -> Result<Self> {
         Self::with_candle(file, compute, ModelSpec::from_gguf(file.gguf())?)
+    }
+
+    /// Loads an open model file for our Metal kernels on a GPU.
+    ///
+    /// No device choice leads here yet. The tests use a simulated GPU.
+    ///
+    /// # Errors
+    /// [`Error::UnsupportedModel`] if a shape or type has no Metal kernel. See [`Decoder::open`].
+    pub fn load_on_gpu(file: &WeightFile, gpu: &Arc<dyn Gpu>, context: usize) -> Result<Self> {
+        let spec = ModelSpec::from_gguf(file.gguf())?.with_context(context);
+        let loaded = Self {
+            executor: Box::new(MetalExecutor::load(file, &spec, gpu)?),
+            prefill_rows: METAL_PREFILL_ROWS,
+            memory: memory_of(file),
+            info: spec.info(),
+            spec,
+        };
+        file.check_unchanged()?;
+        Ok(loaded)
     }
 
     fn with_candle(file: &WeightFile, compute: &Compute, spec: ModelSpec) -> Result<Self> {

@@ -15,6 +15,7 @@ pub mod gguf;
 pub mod heads;
 mod linear;
 pub mod low_bit;
+pub mod metal;
 mod rope;
 pub mod spec;
 pub mod split;

@@ -180,6 +180,20 @@ impl WeightFile {
         Ok(QMatMul::from_qtensor(tensor)?)
     }
 
+    /// Returns the type of a tensor, or `None` if there is none of this name.
+    pub(crate) fn dtype(&self, name: &str) -> Option<GgmlDType> {
+        self.gguf.tensors.get(name).map(|info| info.dtype)
+    }
+
+    /// Reads the bytes of a matrix in file layout.
+    ///
+    /// # Errors
+    /// If the tensor is missing or has the wrong shape, or the file cannot be read.
+    pub(crate) fn matrix_bytes(&self, name: &str, n: usize, k: usize) -> Result<Vec<u8>> {
+        let info = self.info(name, &[n, k])?;
+        self.tensor_bytes(info, 0..info.range.len())
+    }
+
     /// Loads a weight matrix for the CPU kernels. Returns `None` if there is no kernel for its type.
     ///
     /// # Errors

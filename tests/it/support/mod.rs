@@ -2,6 +2,7 @@
 
 pub(crate) mod gguf_writer;
 pub(crate) mod mutate;
+pub(crate) mod requests;
 pub(crate) mod samples;
 pub(crate) mod snapshot;
 pub(crate) mod tiny;

@@ -1,0 +1,379 @@
+//! Executor for a GPU on our own kernels. Text of kernels and their arguments do not belong here.
+//!
+//! All steps are row-invariant. A pass queues its dispatches, and waits when its results are read.
+
+use std::sync::Arc;
+
+use candle_core::Device;
+
+use super::gpu::{Buffer, Gpu};
+use super::kernels::{AttentionInput, HeadsInput, Kernels, Product};
+use super::matrix::Matrix;
+use super::workspace::{Activations, AttentionSpace, Widths, Workspace, at_least};
+use crate::cache::KvCache;
+use crate::executor::{Executor, LayerStep};
+use crate::rope::RopeTable;
+use crate::spec::{ModelSpec, RopeKind};
+use crate::tensor_names::{LayerWeights, ModelWeights};
+use crate::weights::WeightFile;
+use hunch_core::model::{LogitRows, Rows, VocabSubset};
+use hunch_core::token::TokenId;
+use hunch_error::{Error, Result};
+use hunch_kernels::RowMask;
+
+/// Widths of heads with a kernel.
+const HEAD_WIDTHS: [usize; 4] = [32, 64, 128, 256];
+/// Most query heads that share a key head: simdgroups of a threadgroup.
+const MAX_GROUP: usize = 32;
+
+/// Model on a GPU.
+pub(crate) struct MetalExecutor {
+    spec: ModelSpec,
+    kernels: Arc<Kernels>,
+    weights: Arc<Weights>,
+    rope: Arc<RopeTable>,
+    cache: KvCache,
+    workspace: Option<Workspace>,
+    pass: Option<Pass>,
+}
+
+struct Weights {
+    embedding: Arc<Matrix>,
+    layers: Vec<Layer>,
+    output_norm: Buffer,
+    head: Arc<Matrix>,
+    head_bias: Option<Buffer>,
+}
+
+struct Layer {
+    attention_norm: Buffer,
+    query_key_value: Joined,
+    q_norm: Option<Buffer>,
+    k_norm: Option<Buffer>,
+    output: Joined,
+    feed_forward_norm: Buffer,
+    gate_up: Joined,
+    down: Joined,
+}
+
+/// Linear layers with one input, whose outputs are next to each other. Those of one type are one matrix.
+struct Joined {
+    parts: Vec<Part>,
+    width: usize,
+}
+
+struct Part {
+    matrix: Matrix,
+    bias: Option<Buffer>,
+    offset: usize,
+}
+
+/// State of the current pass.
+struct Pass {
+    rows: usize,
+    angles: (Buffer, Buffer),
+    space: AttentionSpace,
+}
+
+/// Name and shape of a linear layer that is not loaded yet.
+struct Name {
+    name: String,
+    n: usize,
+    k: usize,
+}
+
+impl MetalExecutor {
+    /// Loads a model file onto a GPU.
+    ///
+    /// # Errors
+    /// [`Error::UnsupportedModel`] if a shape or type has no kernel. Errors of the file and of the device.
+    pub(crate) fn load(file: &WeightFile, spec: &ModelSpec, gpu: &Arc<dyn Gpu>) -> Result<Self> {
+        let unsupported = |reason: String| Error::UnsupportedModel { path: file.gguf().path.clone(), reason };
+        if !HEAD_WIDTHS.contains(&spec.head_dim) || spec.n_head / spec.n_kv_head > MAX_GROUP {
+            return Err(unsupported(format!(
+                "there is no Metal kernel for {} heads of width {} over {} key heads",
+                spec.n_head, spec.head_dim, spec.n_kv_head
+            )));
+        }
+        if let Some(width) = [spec.n_embd, spec.n_ff].into_iter().find(|width| !width.is_multiple_of(32)) {
+            return Err(unsupported(format!("there is no Metal kernel for rows of {width} values")));
+        }
+        let kernels = Arc::new(Kernels::new(gpu.clone()));
+        let cache = KvCache::on_gpu(spec, spec.context_length, &kernels);
+        Ok(Self {
+            weights: Arc::new(Weights::load(file, spec, gpu)?),
+            rope: Arc::new(RopeTable::new(file, spec)?),
+            cache,
+            workspace: None,
+            pass: None,
+            kernels,
+            spec: spec.clone(),
+        })
+    }
+
+    fn widths(&self) -> Widths {
+        let (spec, attention) = (&self.spec, self.spec.n_head * self.spec.head_dim);
+        Widths {
+            x: spec.n_embd,
+            qkv: attention + 2 * spec.n_kv_head * spec.head_dim,
+            gates: 2 * spec.n_ff,
+            input: spec.n_embd.max(spec.n_ff).max(attention),
+        }
+    }
+}
+
+impl Weights {
+    fn load(file: &WeightFile, spec: &ModelSpec, gpu: &Arc<dyn Gpu>) -> Result<Self> {
+        let linear = |name: &str, n, k| Ok(Name { name: name.to_owned(), n, k });
+        let vector = |name: &str, len: usize| {
+            Buffer::with_floats(gpu, &file.vector(name, len, &Device::Cpu)?.to_vec1::<f32>()?)
+        };
+        // Matrices are read one after the other, so host memory holds one at a time.
+        let weights = ModelWeights::load(file, spec, linear, vector)?;
+        let layer = |layer: LayerWeights<Name, Buffer>| {
+            Ok(Layer {
+                attention_norm: layer.attention_norm,
+                query_key_value: Joined::load(file, gpu, &[layer.q, layer.k, layer.v])?,
+                q_norm: layer.q_norm,
+                k_norm: layer.k_norm,
+                output: Joined::load(file, gpu, &[layer.output])?,
+                feed_forward_norm: layer.feed_forward_norm,
+                gate_up: Joined::load(file, gpu, &[layer.gate, layer.up])?,
+                down: Joined::load(file, gpu, &[layer.down])?,
+            })
+        };
+        let layers = weights.layers.into_iter().map(layer).collect::<Result<_>>()?;
+        let table = |name: &str| {
+            matrix(file, gpu, &[Name { name: name.to_owned(), n: spec.n_vocab, k: spec.n_embd }])
+        };
+        let embedding = Arc::new(table("token_embd")?);
+        let head = if file.is_tied() { embedding.clone() } else { Arc::new(table(&weights.head.name)?) };
+        let head_bias = bias(file, gpu, &[weights.head])?;
+        Ok(Self { embedding, layers, output_norm: weights.output_norm, head, head_bias })
+    }
+}
+
+impl Joined {
+    fn load(file: &WeightFile, gpu: &Arc<dyn Gpu>, linears: &[Name]) -> Result<Self> {
+        let same = |a: &Name, b: &Name| {
+            let dtype = file.dtype(&a.weight());
+            dtype == file.dtype(&b.weight())
+                && dtype.is_some_and(|dtype| Matrix::can_join(dtype, &[a.n, b.n]))
+        };
+        let (mut parts, mut width) = (Vec::new(), 0);
+        for run in linears.chunk_by(same) {
+            parts.push(Part { matrix: matrix(file, gpu, run)?, bias: bias(file, gpu, run)?, offset: width });
+            width += run.iter().map(|linear| linear.n).sum::<usize>();
+        }
+        Ok(Self { parts, width })
+    }
+
+    /// Returns which forms of activations the products of `rows` rows read.
+    fn forms(&self, rows: usize) -> u32 {
+        let quantised = |part: &&Part| part.matrix.wants_quantised();
+        let count = self.parts.iter().filter(quantised).count();
+        Activations::forms(count > 0, count < self.parts.len(), rows)
+    }
+
+    fn multiply(
+        &self,
+        kernels: &Kernels,
+        x: &Activations,
+        rows: usize,
+        out: &Buffer,
+        add: bool,
+    ) -> Result<()> {
+        self.parts.iter().try_for_each(|part| {
+            let product = Product {
+                matrix: &part.matrix,
+                bias: part.bias.as_ref(),
+                out,
+                offset: part.offset,
+                stride: self.width,
+                add,
+            };
+            kernels.multiply(product, x, rows)
+        })
+    }
+}
+
+impl Name {
+    fn weight(&self) -> String {
+        format!("{}.weight", self.name)
+    }
+
+    fn bias(&self) -> String {
+        format!("{}.bias", self.name)
+    }
+}
+
+/// Loads linear layers of one type as one matrix.
+fn matrix(file: &WeightFile, gpu: &Arc<dyn Gpu>, linears: &[Name]) -> Result<Matrix> {
+    let (mut bytes, mut n) = (Vec::new(), 0);
+    for linear in linears {
+        bytes.extend(file.matrix_bytes(&linear.weight(), linear.n, linear.k)?);
+        n += linear.n;
+    }
+    let first = &linears[0];
+    let missing = || Error::Internal(format!("the tensor {} is missing", first.weight()));
+    Matrix::new(gpu, file.dtype(&first.weight()).ok_or_else(missing)?, (n, first.k), &bytes)
+}
+
+/// Loads the biases of linear layers, or returns `None` if none has one.
+fn bias(file: &WeightFile, gpu: &Arc<dyn Gpu>, linears: &[Name]) -> Result<Option<Buffer>> {
+    if !linears.iter().any(|linear| file.has(&linear.bias())) {
+        return Ok(None);
+    }
+    let mut values = Vec::new();
+    for linear in linears {
+        if file.has(&linear.bias()) {
+            values.extend(file.vector(&linear.bias(), linear.n, &Device::Cpu)?.to_vec1::<f32>()?);
+        } else {
+            values.resize(values.len() + linear.n, 0.0);
+        }
+    }
+    Buffer::with_floats(gpu, &values).map(Some)
+}
+
+impl Executor for MetalExecutor {
+    fn begin(&mut self, tokens: &[TokenId], mask: &RowMask) -> Result<()> {
+        self.cache.reserve(tokens.len())?;
+        let gpu = self.kernels.gpu().clone();
+        let widths = self.widths();
+        let old = self.pass.take().map(|pass| pass.space);
+        let space = AttentionSpace::new(&gpu, mask, (self.spec.n_head, self.spec.head_dim), old)?;
+        let angles = self.rope.angles(mask.positions());
+        let angles = (Buffer::with_floats(&gpu, &angles.cos)?, Buffer::with_floats(&gpu, &angles.sin)?);
+        let workspace = Workspace::for_rows(&gpu, self.workspace.take(), tokens.len(), widths)?;
+        let ids = Buffer::with_words(&gpu, tokens)?;
+        self.kernels.take_rows(&self.weights.embedding, &ids, tokens.len(), &workspace.x)?;
+        self.workspace = Some(workspace);
+        self.pass = Some(Pass { rows: tokens.len(), angles, space });
+        Ok(())
+    }
+
+    fn step(&mut self, index: usize, step: LayerStep) -> Result<()> {
+        let Self { spec, kernels, weights, cache, .. } = self;
+        let (Some(pass), Some(space)) = (&self.pass, &self.workspace) else { return Err(no_pass()) };
+        let (layer, rows, eps) = (&weights.layers[index], pass.rows, spec.rms_eps as f32);
+        let (memory, capacity) = cache.gpu_layer(index)?;
+        let (queries, keys, width) = (spec.n_head, spec.n_kv_head, spec.head_dim);
+        let activations = &space.activations;
+        match step {
+            LayerStep::QueryKeyValue => {
+                let products = &layer.query_key_value;
+                let shape = (0, rows, spec.n_embd);
+                kernels.norm(
+                    &space.x,
+                    &layer.attention_norm,
+                    shape,
+                    eps,
+                    activations,
+                    products.forms(rows),
+                )?;
+                products.multiply(kernels, activations, rows, &space.qkv, false)?;
+                kernels.heads(HeadsInput {
+                    x: &space.qkv,
+                    rows,
+                    queries,
+                    keys,
+                    width,
+                    query_norm: layer.q_norm.as_ref(),
+                    key_norm: layer.k_norm.as_ref(),
+                    angles: spec.has_rope(index).then_some((&pass.angles.0, &pass.angles.1)),
+                    neighbours: spec.rope_kind == RopeKind::Interleaved,
+                    cache: memory,
+                    capacity,
+                    slot: cache.len(),
+                    eps,
+                })
+            }
+            LayerStep::Attention => {
+                let stride = (queries + 2 * keys) * width;
+                let input = AttentionInput {
+                    q: &space.qkv,
+                    stride,
+                    cache: memory,
+                    capacity,
+                    rows,
+                    queries,
+                    keys,
+                    width,
+                };
+                kernels.attention(input, &pass.space, activations, layer.output.forms(rows))
+            }
+            LayerStep::AttentionOutput => layer.output.multiply(kernels, activations, rows, &space.x, true),
+            LayerStep::GateUp => {
+                let shape = (0, rows, spec.n_embd);
+                let forms = layer.gate_up.forms(rows);
+                kernels.norm(&space.x, &layer.feed_forward_norm, shape, eps, activations, forms)?;
+                layer.gate_up.multiply(kernels, activations, rows, &space.gates, false)?;
+                kernels.gate(&space.gates, (rows, spec.n_ff), activations, layer.down.forms(rows))
+            }
+            LayerStep::Down => layer.down.multiply(kernels, activations, rows, &space.x, true),
+        }
+    }
+
+    fn residual(&self) -> Result<Rows> {
+        let (Some(pass), Some(space)) = (&self.pass, &self.workspace) else { return Err(no_pass()) };
+        Ok(Rows::new(self.spec.n_embd, space.x.read_floats(0, pass.rows * self.spec.n_embd)?))
+    }
+
+    fn logits(&mut self, rows: LogitRows, _vocab_subset: Option<&VocabSubset>) -> Result<Rows> {
+        let Self { spec, kernels, weights, .. } = self;
+        let (Some(pass), Some(space)) = (&self.pass, &mut self.workspace) else { return Err(no_pass()) };
+        let (first, rows) = match rows {
+            LogitRows::None => return Ok(Rows::default()),
+            LogitRows::All => (0, pass.rows),
+            LogitRows::Last => (pass.rows - 1, 1),
+        };
+        let head = &*weights.head;
+        let forms = Activations::forms(head.wants_quantised(), !head.wants_quantised(), rows);
+        let shape = (first, rows, spec.n_embd);
+        kernels.norm(
+            &space.x,
+            &weights.output_norm,
+            shape,
+            spec.rms_eps as f32,
+            &space.activations,
+            forms,
+        )?;
+        let out = at_least(kernels.gpu(), space.logits.take(), 4 * rows * spec.n_vocab)?;
+        let product = Product {
+            matrix: head,
+            bias: weights.head_bias.as_ref(),
+            out: &out,
+            offset: 0,
+            stride: spec.n_vocab,
+            add: false,
+        };
+        kernels.multiply(product, &space.activations, rows)?;
+        let values = out.read_floats(0, rows * spec.n_vocab)?;
+        space.logits = Some(out);
+        Ok(Rows::new(spec.n_vocab, values))
+    }
+
+    fn fork(&self) -> Box<dyn Executor> {
+        Box::new(Self {
+            spec: self.spec.clone(),
+            kernels: self.kernels.clone(),
+            weights: self.weights.clone(),
+            rope: self.rope.clone(),
+            cache: KvCache::on_gpu(&self.spec, self.cache.max_len(), &self.kernels),
+            workspace: None,
+            pass: None,
+        })
+    }
+
+    fn cache(&self) -> &KvCache {
+        &self.cache
+    }
+
+    fn cache_mut(&mut self) -> &mut KvCache {
+        &mut self.cache
+    }
+}
+
+fn no_pass() -> Error {
+    Error::Internal("no forward pass is active".into())
+}

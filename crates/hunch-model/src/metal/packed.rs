@@ -1,0 +1,417 @@
+//! Weights as the Metal kernels read them: units of 32 weights in tiles of 8 rows, in four streams.
+//!
+//! The block formats of GGUF are defined by ggml (ggml-common.h and ggml-quants.c of ggml-org/llama.cpp).
+//! Here they are taken apart into codes and scales, and put together in the order of `blocks.metal`.
+//! Matrices of one type that share an input may be packed as one. No kernels here.
+
+use candle_core::quantized::GgmlDType;
+use half::f16;
+
+/// Weights of a unit, which share a scale of activations.
+pub const UNIT: usize = 32;
+/// Rows of a tile.
+pub const TILE_ROWS: usize = 8;
+/// Units of a superblock, which share `d` and `m`.
+const SUPER: usize = 8;
+/// Alignment of a stream in bytes.
+const ALIGNMENT: usize = 256;
+
+/// Quantised type with a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// 4 bits, one scale.
+    Q4_0,
+    /// 4 bits, scale and minimum.
+    Q4_1,
+    /// 5 bits, one scale.
+    Q5_0,
+    /// 5 bits, scale and minimum.
+    Q5_1,
+    /// 8 bits, one scale.
+    Q8_0,
+    /// 2 bits, scales and minima of 16 weights.
+    Q2K,
+    /// 3 bits, scales of 16 weights.
+    Q3K,
+    /// 4 bits, scales and minima of 32 weights.
+    Q4K,
+    /// 5 bits, scales and minima of 32 weights.
+    Q5K,
+    /// 6 bits, scales of 16 weights.
+    Q6K,
+}
+
+/// Kind of scales, numbered as in `blocks.metal`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScaleKind {
+    /// `d` for each unit.
+    Half = 0,
+    /// `d` and `m` for each unit.
+    Pair = 1,
+    /// Scale and minimum for each unit, `d` and `m` for a superblock.
+    K4 = 2,
+    /// Two signed scales for each unit, `d` for a superblock.
+    K6 = 3,
+    /// Two scales and two minima for each unit, `d` and `m` for a superblock.
+    K2 = 4,
+}
+
+/// 32 weights of one row: `d * scale[h] * (codes[i] - offset) + m * min[h]`, with `h = i / 16`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Unit {
+    /// Codes as stored. Signed bytes for Q8_0, whose offset is 0.
+    pub codes: [i16; UNIT],
+    /// Factor of the scales.
+    pub d: f16,
+    /// Factor of the minima. 0 if the type has none.
+    pub m: f16,
+    /// Integer scale of each half.
+    pub scale: [i32; 2],
+    /// Integer minimum of each half.
+    pub min: [i32; 2],
+}
+
+impl Format {
+    /// All formats.
+    pub const ALL: [Self; 10] = [
+        Self::Q4_0,
+        Self::Q4_1,
+        Self::Q5_0,
+        Self::Q5_1,
+        Self::Q8_0,
+        Self::Q2K,
+        Self::Q3K,
+        Self::Q4K,
+        Self::Q5K,
+        Self::Q6K,
+    ];
+
+    /// Returns the format of a type of GGUF, or `None` if there is no kernel for it.
+    pub fn of(dtype: GgmlDType) -> Option<Self> {
+        Self::ALL.into_iter().find(|format| format.dtype() == dtype)
+    }
+
+    /// Returns the type of GGUF.
+    pub fn dtype(self) -> GgmlDType {
+        match self {
+            Self::Q4_0 => GgmlDType::Q4_0,
+            Self::Q4_1 => GgmlDType::Q4_1,
+            Self::Q5_0 => GgmlDType::Q5_0,
+            Self::Q5_1 => GgmlDType::Q5_1,
+            Self::Q8_0 => GgmlDType::Q8_0,
+            Self::Q2K => GgmlDType::Q2K,
+            Self::Q3K => GgmlDType::Q3K,
+            Self::Q4K => GgmlDType::Q4K,
+            Self::Q5K => GgmlDType::Q5K,
+            Self::Q6K => GgmlDType::Q6K,
+        }
+    }
+
+    /// Returns the bits of a code.
+    pub fn bits(self) -> u32 {
+        match self {
+            Self::Q2K => 2,
+            Self::Q3K => 3,
+            Self::Q4_0 | Self::Q4_1 | Self::Q4K => 4,
+            Self::Q5_0 | Self::Q5_1 | Self::Q5K => 5,
+            Self::Q6K => 6,
+            Self::Q8_0 => 8,
+        }
+    }
+
+    /// Returns the number subtracted from every code.
+    pub fn offset(self) -> i16 {
+        match self {
+            Self::Q4_0 => 8,
+            Self::Q5_0 => 16,
+            Self::Q3K => 4,
+            Self::Q6K => 32,
+            Self::Q4_1 | Self::Q5_1 | Self::Q8_0 | Self::Q2K | Self::Q4K | Self::Q5K => 0,
+        }
+    }
+
+    /// Returns the kind of scales.
+    pub fn scales(self) -> ScaleKind {
+        match self {
+            Self::Q4_0 | Self::Q5_0 | Self::Q8_0 => ScaleKind::Half,
+            Self::Q4_1 | Self::Q5_1 => ScaleKind::Pair,
+            Self::Q4K | Self::Q5K => ScaleKind::K4,
+            Self::Q3K | Self::Q6K => ScaleKind::K6,
+            Self::Q2K => ScaleKind::K2,
+        }
+    }
+
+    /// Returns `true` if weights have a minimum.
+    pub fn has_minima(self) -> bool {
+        matches!(self.scales(), ScaleKind::Pair | ScaleKind::K4 | ScaleKind::K2)
+    }
+
+    fn low_bytes(self) -> usize {
+        match self.bits() {
+            8 => 32,
+            2 | 3 => 8,
+            _ => 16,
+        }
+    }
+
+    fn high_bytes(self) -> usize {
+        match self.bits() {
+            6 => 8,
+            3 | 5 => 4,
+            _ => 0,
+        }
+    }
+
+    fn scale_bytes(self) -> usize {
+        if self.scales() == ScaleKind::Pair { 4 } else { 2 }
+    }
+
+    fn super_bytes(self) -> usize {
+        if matches!(self.scales(), ScaleKind::Half | ScaleKind::Pair) { 0 } else { 4 }
+    }
+
+    /// Takes one block of the file apart, and returns its units in order.
+    ///
+    /// # Panics
+    /// If `block` is not one block of this type.
+    pub fn units(self, block: &[u8]) -> Vec<Unit> {
+        assert_eq!(block.len(), self.dtype().type_size(), "a block has the size of its type");
+        match self {
+            Self::Q4_0 => vec![simple(half_at(block, 0), f16::ZERO, &block[2..], None)],
+            Self::Q4_1 => vec![simple(half_at(block, 0), half_at(block, 2), &block[4..], None)],
+            Self::Q5_0 => vec![simple(half_at(block, 0), f16::ZERO, &block[6..], Some(&block[2..6]))],
+            Self::Q5_1 => vec![simple(half_at(block, 0), half_at(block, 2), &block[8..], Some(&block[4..8]))],
+            Self::Q8_0 => vec![Unit {
+                codes: std::array::from_fn(|i| i16::from(block[2 + i] as i8)),
+                d: half_at(block, 0),
+                scale: [1, 1],
+                ..Unit::default()
+            }],
+            Self::Q2K => (0..SUPER).map(|u| q2k(block, u)).collect(),
+            Self::Q3K => (0..SUPER).map(|u| q3k(block, u)).collect(),
+            Self::Q4K => (0..SUPER).map(|u| q4k(block, u, None, &block[16..])).collect(),
+            Self::Q5K => (0..SUPER).map(|u| q4k(block, u, Some(&block[16..48]), &block[48..])).collect(),
+            Self::Q6K => (0..SUPER).map(|u| q6k(block, u)).collect(),
+        }
+    }
+}
+
+fn half_at(block: &[u8], at: usize) -> f16 {
+    f16::from_le_bytes([block[at], block[at + 1]])
+}
+
+/// Unit of a type with blocks of 32: nibbles, and a fifth bit if `high` is given.
+fn simple(d: f16, m: f16, nibbles: &[u8], high: Option<&[u8]>) -> Unit {
+    let codes = std::array::from_fn(|i| {
+        let nibble = if i < 16 { nibbles[i] & 15 } else { nibbles[i - 16] >> 4 };
+        i16::from(nibble | high.map_or(0, |high| (high[i / 8] >> (i % 8) & 1) << 4))
+    });
+    Unit { codes, d, m, scale: [1, 1], min: [1, 1] }
+}
+
+fn q2k(block: &[u8], u: usize) -> Unit {
+    let quants = &block[16 + 32 * (u / 4)..];
+    let scales = [block[2 * u], block[2 * u + 1]];
+    Unit {
+        codes: std::array::from_fn(|i| i16::from(quants[i] >> (2 * (u % 4)) & 3)),
+        d: half_at(block, 80),
+        m: -half_at(block, 82),
+        scale: scales.map(|s| i32::from(s & 15)),
+        min: scales.map(|s| i32::from(s >> 4)),
+    }
+}
+
+fn q3k(block: &[u8], u: usize) -> Unit {
+    let (mask, quants, scales) = (&block[..32], &block[32 + 32 * (u / 4)..], &block[96..108]);
+    let scale = |i: usize| {
+        let low = if i < 8 { scales[i] & 15 } else { scales[i - 8] >> 4 };
+        i32::from(low | (scales[8 + i % 4] >> (2 * (i / 4)) & 3) << 4) - 32
+    };
+    Unit {
+        codes: std::array::from_fn(|i| {
+            i16::from(quants[i] >> (2 * (u % 4)) & 3) | i16::from(mask[i] >> u & 1) << 2
+        }),
+        d: half_at(block, 108),
+        scale: [scale(2 * u), scale(2 * u + 1)],
+        ..Unit::default()
+    }
+}
+
+/// Unit of Q4_K, or of Q5_K if `fifth` is given.
+fn q4k(block: &[u8], u: usize, fifth: Option<&[u8]>, quants: &[u8]) -> Unit {
+    let packed = &block[4..16];
+    let (scale, min) = if u < 4 {
+        (packed[u] & 63, packed[u + 4] & 63)
+    } else {
+        (packed[u + 4] & 15 | packed[u - 4] >> 6 << 4, packed[u + 4] >> 4 | packed[u] >> 6 << 4)
+    };
+    Unit {
+        codes: std::array::from_fn(|i| {
+            let nibble = quants[32 * (u / 2) + i] >> (4 * (u % 2)) & 15;
+            i16::from(nibble | fifth.map_or(0, |fifth| (fifth[i] >> u & 1) << 4))
+        }),
+        d: half_at(block, 0),
+        m: -half_at(block, 2),
+        scale: [i32::from(scale); 2],
+        min: [i32::from(min); 2],
+    }
+}
+
+fn q6k(block: &[u8], u: usize) -> Unit {
+    let (side, j) = (u / 4, u % 4);
+    let low = &block[64 * side + 32 * (j % 2)..];
+    let high = &block[128 + 32 * side..];
+    let scale = |i: usize| i32::from(block[192 + i] as i8);
+    Unit {
+        codes: std::array::from_fn(|i| {
+            i16::from(low[i] >> (4 * (j / 2)) & 15 | (high[i] >> (2 * j) & 3) << 4)
+        }),
+        d: half_at(block, 208),
+        scale: [scale(2 * u), scale(2 * u + 1)],
+        ..Unit::default()
+    }
+}
+
+/// Packed matrix in host memory.
+#[derive(Clone, Debug)]
+pub struct Packed {
+    /// Type of the weights.
+    pub format: Format,
+    /// Rows.
+    pub n: usize,
+    /// Columns.
+    pub k: usize,
+    /// The four streams.
+    pub bytes: Vec<u8>,
+    /// Offsets in bytes of low bits, high bits, scales and superblocks.
+    pub offsets: [usize; 4],
+}
+
+/// Returns the size of each stream of a packed matrix.
+fn stream_bytes(format: Format, n: usize, k: usize) -> [usize; 4] {
+    let units = n.next_multiple_of(TILE_ROWS) * (k / UNIT);
+    [
+        units * format.low_bytes(),
+        units * format.high_bytes(),
+        units * format.scale_bytes(),
+        units / SUPER * format.super_bytes(),
+    ]
+}
+
+impl Packed {
+    /// Packs rows in file layout, each a multiple of blocks of `k` weights.
+    ///
+    /// The last tile is filled up with zeros.
+    ///
+    /// # Panics
+    /// If `file` does not hold `n` rows of `k` weights.
+    pub fn new(format: Format, n: usize, k: usize, file: &[u8]) -> Self {
+        let dtype = format.dtype();
+        let row_bytes = k / dtype.block_size() * dtype.type_size();
+        assert!(k.is_multiple_of(dtype.block_size()) && file.len() == n * row_bytes, "rows must be complete");
+        let sizes = stream_bytes(format, n, k);
+        let mut offsets = [0; 4];
+        for stream in 1..4 {
+            offsets[stream] = (offsets[stream - 1] + sizes[stream - 1]).next_multiple_of(ALIGNMENT);
+        }
+        let mut packed = Self { format, n, k, bytes: vec![0; offsets[3] + sizes[3]], offsets };
+        for (row, bytes) in file.chunks_exact(row_bytes).enumerate() {
+            let units = bytes.chunks_exact(dtype.type_size()).flat_map(|block| format.units(block));
+            for (u, unit) in units.enumerate() {
+                packed.put(row, u, &unit);
+            }
+        }
+        packed
+    }
+
+    /// Returns the size in bytes of a packed matrix.
+    pub fn size(format: Format, n: usize, k: usize) -> usize {
+        stream_bytes(format, n, k).iter().map(|bytes| bytes.next_multiple_of(ALIGNMENT)).sum()
+    }
+
+    fn put(&mut self, row: usize, u: usize, unit: &Unit) {
+        let format = self.format;
+        let (tile, r, units) = (row / TILE_ROWS, row % TILE_ROWS, self.k / UNIT);
+        let at = (tile * units + u) * TILE_ROWS + r;
+        let [low, high, scales, supers] = self.offsets;
+        let bits = format.bits();
+        for (i, &code) in unit.codes.iter().enumerate() {
+            // Codes 4v .. 4v + 3 are in one word, a byte each.
+            let (v, byte, code) = (i / 4, i % 4, code as u8);
+            let (word, shift) = match bits {
+                8 => (v, 0),
+                2 | 3 => (v & 1, 2 * (v >> 1)),
+                _ => (v & 3, 4 * (v >> 2)),
+            };
+            let low_part = match bits {
+                8 => code,
+                2 | 3 => code & 3,
+                _ => code & 15,
+            };
+            self.bytes[low + at * format.low_bytes() + 4 * word + byte] |= low_part << shift;
+            let (word, shift, high_part) = match bits {
+                6 => (v >> 2, 2 * (v & 3), code >> 4),
+                5 => (0, v, code >> 4),
+                3 => (0, v, code >> 2),
+                _ => continue,
+            };
+            self.bytes[high + at * format.high_bytes() + 4 * word + byte] |= high_part << shift;
+        }
+        let [d, m] = [unit.d, unit.m].map(f16::to_le_bytes);
+        let scale = scales + at * format.scale_bytes();
+        match format.scales() {
+            ScaleKind::Half => self.bytes[scale..scale + 2].copy_from_slice(&d),
+            ScaleKind::Pair => {
+                self.bytes[scale..scale + 2].copy_from_slice(&d);
+                self.bytes[scale + 2..scale + 4].copy_from_slice(&m);
+            }
+            ScaleKind::K4 => {
+                self.bytes[scale..scale + 2].copy_from_slice(&[unit.scale[0] as u8, unit.min[0] as u8]);
+            }
+            ScaleKind::K6 => self.bytes[scale..scale + 2].copy_from_slice(&unit.scale.map(|s| s as u8)),
+            ScaleKind::K2 => {
+                let both = [0, 1].map(|h| (unit.scale[h] | unit.min[h] << 4) as u8);
+                self.bytes[scale..scale + 2].copy_from_slice(&both);
+            }
+        }
+        if format.super_bytes() > 0 && u.is_multiple_of(SUPER) {
+            let at = supers + ((tile * (units / SUPER) + u / SUPER) * TILE_ROWS + r) * format.super_bytes();
+            self.bytes[at..at + 2].copy_from_slice(&d);
+            self.bytes[at + 2..at + 4].copy_from_slice(&m);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use candle_core::quantized::QTensor;
+    use candle_core::{Device, Tensor};
+
+    #[test]
+    fn units_match_dequantised_weights_of_every_format() {
+        for format in Format::ALL {
+            let weights: Vec<f32> = (0..1024).map(|i| ((i * 37 % 101) as f32 - 50.0) / 50.0).collect();
+            let weights = Tensor::from_vec(weights, (4, 256), &Device::Cpu).unwrap();
+            let weights = QTensor::quantize(&weights, format.dtype()).unwrap();
+            let bytes = weights.data().unwrap();
+            let units: Vec<Unit> = bytes
+                .chunks_exact(format.dtype().type_size())
+                .flat_map(|block| format.units(block))
+                .collect();
+            let values = weights.dequantize(&Device::Cpu).unwrap().flatten_all().unwrap();
+            let values = values.to_vec1::<f32>().unwrap();
+            for (unit, values) in units.iter().zip(values.chunks_exact(UNIT)) {
+                for (i, value) in values.iter().enumerate() {
+                    let code = f32::from(unit.codes[i] - format.offset());
+                    let ours = unit.d.to_f32() * unit.scale[i / 16] as f32 * code
+                        + unit.m.to_f32() * unit.min[i / 16] as f32;
+                    assert!(
+                        (ours - value).abs() <= 1e-6 * value.abs().max(0.1),
+                        "{format:?}: {ours} {value}"
+                    );
+                }
+            }
+        }
+    }
+}

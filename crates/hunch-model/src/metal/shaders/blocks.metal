@@ -1,0 +1,123 @@
+// Packed weights, and how their codes are unpacked. Included in front of the files that read weights.
+//
+// A matrix is stored in tiles of 8 rows. A tile holds units of 32 weights: unit u of its 8 rows, then unit u + 1.
+// The host defines the type: BITS of a code, OFFSET of the codes, and SCALES, the kind of scales.
+// weight = d * scale * (code - OFFSET) + m * min, where scale and min are integers of each half of a unit.
+#include <metal_stdlib>
+using namespace metal;
+
+#define SCALES_HALF 0   // d for each unit
+#define SCALES_PAIR 1   // d and m for each unit
+#define SCALES_K4 2     // scale and min for each unit, d and m for 8 units
+#define SCALES_K6 3     // two signed scales for each unit, d for 8 units
+#define SCALES_K2 4     // two scales and two mins of 4 bits for each unit, d and m for 8 units
+
+#if BITS == 8
+#define LOW_WORDS 8
+#elif BITS >= 4
+#define LOW_WORDS 4
+#else
+#define LOW_WORDS 2
+#endif
+#if BITS == 6
+#define HIGH_WORDS 2
+#elif BITS == 5 || BITS == 3
+#define HIGH_WORDS 1
+#else
+#define HIGH_WORDS 0
+#endif
+
+// Codes 4v .. 4v + 3 of a unit are in one word of its low bits, and in one word of its high bits.
+#if BITS == 8
+#define LOW_WORD(v) (v)
+#elif BITS >= 4
+#define LOW_WORD(v) ((v) & 3)
+#else
+#define LOW_WORD(v) ((v) & 1)
+#endif
+#define HIGH_WORD(v) (HIGH_WORDS == 2 ? (v) >> 2 : 0)
+
+// Puts codes 4v .. 4v + 3 together, without their offset.
+METAL_FUNC float4 unpack(uint low, uint high, uint v) {
+#if BITS == 8
+  return float4(as_type<char4>(low));
+#else
+#if BITS >= 4
+  uint codes = (low >> (4 * (v >> 2))) & 0x0f0f0f0f;
+#else
+  uint codes = (low >> (2 * (v >> 1))) & 0x03030303;
+#endif
+#if BITS == 6
+  codes |= ((high >> (2 * (v & 3))) & 0x03030303) << 4;
+#elif BITS == 5
+  codes |= ((high >> v) & 0x01010101) << 4;
+#elif BITS == 3
+  codes |= ((high >> v) & 0x01010101) << 2;
+#endif
+  return float4(as_type<uchar4>(codes)) - float4(OFFSET);
+#endif
+}
+
+#if SCALES == SCALES_HALF
+typedef half UnitScale;
+#elif SCALES == SCALES_PAIR
+typedef half2 UnitScale;
+#elif SCALES == SCALES_K6
+typedef char2 UnitScale;
+#else
+typedef uchar2 UnitScale;
+#endif
+
+// Scales of one unit of one row.
+struct Scales {
+  float d;
+  float m;
+  float2 scale;
+  float2 min;
+};
+
+// Loads the scales of unit u of row r of a tile.
+METAL_FUNC Scales load_scales(device const UnitScale* scales, device const half2* supers, uint tile, uint units, uint u, uint r) {
+  const UnitScale s = scales[(tile * units + u) * 8 + r];
+  Scales out;
+#if SCALES == SCALES_HALF
+  out.d = float(s); out.m = 0.0f; out.scale = float2(1.0f); out.min = float2(0.0f);
+#elif SCALES == SCALES_PAIR
+  out.d = float(s.x); out.m = float(s.y); out.scale = float2(1.0f); out.min = float2(1.0f);
+#else
+  const half2 super = supers[(tile * (units / 8) + u / 8) * 8 + r];
+  out.d = float(super.x); out.m = float(super.y);
+#if SCALES == SCALES_K4
+  out.scale = float2(float(s.x)); out.min = float2(float(s.y));
+#elif SCALES == SCALES_K6
+  out.scale = float2(s); out.min = float2(0.0f);
+#else
+  out.scale = float2(float(s.x & 15), float(s.y & 15)); out.min = float2(float(s.x >> 4), float(s.y >> 4));
+#endif
+#endif
+  return out;
+}
+
+// Whether a half of a unit has a scale of its own.
+#define HALVES (SCALES == SCALES_K6 || SCALES == SCALES_K2)
+#define MINIMA (SCALES == SCALES_PAIR || SCALES == SCALES_K4 || SCALES == SCALES_K2)
+
+// Adds a unit to a sum. `dots` are sums of code times activation code of both halves, or the whole sum and 0;
+// `sums` those of the activation codes. All are integers below 2^24, as are their sums, so they are exact.
+METAL_FUNC float fold(Scales w, float x_scale, float2 dots, float2 sums, float sum) {
+#if HALVES
+  const float dot = w.scale.x * dots.x + w.scale.y * dots.y;
+#else
+  const float dot = w.scale.x * dots.x;
+#endif
+  sum = fma(w.d * x_scale, dot, sum);
+#if MINIMA
+#if HALVES
+  const float low = w.min.x * sums.x + w.min.y * sums.y;
+#else
+  const float low = w.min.x * (sums.x + sums.y);
+#endif
+  sum = fma(w.m * x_scale, low, sum);
+#endif
+  return sum;
+}

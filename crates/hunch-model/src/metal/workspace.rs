@@ -1,0 +1,183 @@
+//! Buffers that are kept from pass to pass. They grow with the rows of a pass and the length of the context.
+
+use std::sync::Arc;
+
+use super::gpu::{Argument, Buffer, Gpu};
+use super::kernels::{SPAN, TAIL};
+use hunch_error::Result;
+use hunch_kernels::RowMask;
+
+/// Rows of activations are allocated in multiples of the rows of the largest tile.
+const ROW_STEP: usize = 16;
+
+/// Writes 8-bit codes, for products of one row.
+pub const WRITE_CODES: u32 = 1;
+/// Writes 8-bit codes as halves, for products of tiles.
+pub const WRITE_HALVES: u32 = 2;
+/// Writes floats, for products of float weights.
+pub const WRITE_FLOATS: u32 = 4;
+
+/// Input of the next product, `[rows, width]`.
+#[derive(Debug)]
+pub struct Activations {
+    /// 8-bit codes.
+    pub codes: Buffer,
+    /// The codes as halves.
+    pub halves: Buffer,
+    /// Scales of units of 32.
+    pub scales: Buffer,
+    /// Sums of the codes of each half of a unit.
+    pub sums: Buffer,
+    /// Unquantised values.
+    pub floats: Buffer,
+}
+
+impl Activations {
+    /// Allocates activations for `rows` rows of at most `width` values.
+    ///
+    /// # Errors
+    /// If the GPU has not enough memory.
+    pub fn new(gpu: &Arc<dyn Gpu>, rows: usize, width: usize) -> Result<Self> {
+        let rows = rows.next_multiple_of(ROW_STEP);
+        let buffer = |bytes: usize| Buffer::new(gpu, rows * bytes);
+        Ok(Self {
+            codes: buffer(width)?,
+            halves: buffer(2 * width)?,
+            scales: buffer(width / 8)?,
+            sums: buffer(width / 8)?,
+            floats: buffer(4 * width)?,
+        })
+    }
+
+    /// Returns the arguments of a kernel that writes activations.
+    pub(super) fn outputs(&self) -> [Argument<'static>; 5] {
+        [&self.codes, &self.halves, &self.scales, &self.sums, &self.floats].map(Buffer::output)
+    }
+
+    /// Returns the forms that products of this kind and this number of rows read.
+    pub fn forms(quantised: bool, floats: bool, rows: usize) -> u32 {
+        let codes = if rows == 1 { WRITE_CODES } else { WRITE_HALVES };
+        (if quantised { codes } else { 0 }) | (if floats { WRITE_FLOATS } else { 0 })
+    }
+}
+
+/// Keys that the rows of a pass see, and space for partial results of attention.
+#[derive(Debug)]
+pub struct AttentionSpace {
+    /// Keys of each row.
+    pub lengths: Buffer,
+    /// Slots of the keys of each row after the first `base`, `[rows, TAIL]`.
+    pub tails: Buffer,
+    /// Keys that are in the slots of their positions.
+    pub base: usize,
+    /// Spans of the longest row.
+    pub spans: usize,
+    /// Largest score and sum of weights of each head and span.
+    pub stats: Buffer,
+    /// Weighted values of each head and span.
+    pub partial: Buffer,
+}
+
+impl AttentionSpace {
+    /// Prepares the space of a pass and writes what its rows see. `old` is the space of an earlier pass.
+    ///
+    /// # Errors
+    /// If the GPU has not enough memory or fails.
+    pub fn new(
+        gpu: &Arc<dyn Gpu>,
+        mask: &RowMask,
+        (queries, width): (usize, usize),
+        old: Option<Self>,
+    ) -> Result<Self> {
+        let rows = mask.rows();
+        // A causal row sees every slot up to its own.
+        let causal = mask.is_causal();
+        let mut lengths = Vec::with_capacity(rows);
+        let mut tails = vec![0u32; if causal { 1 } else { rows * TAIL }];
+        for row in 0..rows {
+            if causal {
+                lengths.push((mask.base() + row + 1) as u32);
+                continue;
+            }
+            let mut count = 0;
+            for slot in mask.visible_tail(row) {
+                tails[row * TAIL + count] = slot as u32;
+                count += 1;
+            }
+            lengths.push((mask.base() + count) as u32);
+        }
+        let spans = lengths.iter().map(|n| (*n as usize).div_ceil(SPAN)).max().unwrap_or(0);
+        let results = rows * queries * spans;
+        let (stats, partial) = old.map_or((None, None), |old| (Some(old.stats), Some(old.partial)));
+        Ok(Self {
+            // New buffers, which no queued work can be reading.
+            lengths: Buffer::with_words(gpu, &lengths)?,
+            tails: Buffer::with_words(gpu, &tails)?,
+            base: if causal { u32::MAX as usize } else { mask.base() },
+            spans,
+            stats: at_least(gpu, stats, results * 8)?,
+            partial: at_least(gpu, partial, results * width * 4)?,
+        })
+    }
+}
+
+/// Buffers of the steps of a pass.
+#[derive(Debug)]
+pub(crate) struct Workspace {
+    rows: usize,
+    /// Residual stream.
+    pub(crate) x: Buffer,
+    /// Queries, keys and values.
+    pub(crate) qkv: Buffer,
+    /// Gates and ups.
+    pub(crate) gates: Buffer,
+    /// Input of the next product.
+    pub(crate) activations: Activations,
+    /// Logits, once they were computed.
+    pub(crate) logits: Option<Buffer>,
+}
+
+/// Values of a row in each buffer of a [`Workspace`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Widths {
+    pub(crate) x: usize,
+    pub(crate) qkv: usize,
+    pub(crate) gates: usize,
+    /// Most values of an input of a product.
+    pub(crate) input: usize,
+}
+
+impl Workspace {
+    /// Returns a workspace for `rows` rows: `old`, if it has as many.
+    ///
+    /// # Errors
+    /// If the GPU has not enough memory.
+    pub(crate) fn for_rows(
+        gpu: &Arc<dyn Gpu>,
+        old: Option<Self>,
+        rows: usize,
+        widths: Widths,
+    ) -> Result<Self> {
+        if let Some(old) = old.filter(|old| old.rows >= rows) {
+            return Ok(old);
+        }
+        let rows = rows.next_multiple_of(ROW_STEP);
+        let floats = |width: usize| Buffer::new(gpu, 4 * rows * width);
+        Ok(Self {
+            rows,
+            x: floats(widths.x)?,
+            qkv: floats(widths.qkv)?,
+            gates: floats(widths.gates)?,
+            activations: Activations::new(gpu, rows, widths.input)?,
+            logits: None,
+        })
+    }
+}
+
+/// Returns `old` if it has `bytes` bytes, else a new buffer.
+pub(crate) fn at_least(gpu: &Arc<dyn Gpu>, old: Option<Buffer>, bytes: usize) -> Result<Buffer> {
+    match old.filter(|old| old.bytes() >= bytes) {
+        Some(old) => Ok(old),
+        None => Buffer::new(gpu, bytes),
+    }
+}

@@ -1,0 +1,169 @@
+//! The simulator runs kernels that are known to be right on Apple GPUs: candle's quantised products.
+//!
+//! Their text is that of the crate in cargo's registry. It is not part of this repository.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use candle_core::quantized::{GgmlDType, QTensor};
+use candle_core::{Device, Tensor};
+use hunch_model::metal::gpu::{Argument, Buffer, Gpu, Grid};
+
+use crate::simulator::{Schedule, Simulator};
+
+/// Types, their names in kernels, and threads and weight rows of a group of the product with one row.
+///
+/// The last two follow `call_quantized_matmul_mv_t` of candle-metal-kernels.
+const TYPES: [(GgmlDType, &str, u32, usize); 12] = [
+    (GgmlDType::Q4_0, "q4_0", 64, 8),
+    (GgmlDType::Q4_1, "q4_1", 64, 8),
+    (GgmlDType::Q5_0, "q5_0", 64, 8),
+    (GgmlDType::Q5_1, "q5_1", 64, 8),
+    (GgmlDType::Q8_0, "q8_0", 64, 8),
+    (GgmlDType::Q2K, "q2_K", 64, 8),
+    (GgmlDType::Q3K, "q3_K", 64, 4),
+    (GgmlDType::Q4K, "q4_K", 32, 4),
+    (GgmlDType::Q5K, "q5_K", 64, 4),
+    (GgmlDType::Q6K, "q6_K", 64, 2),
+    (GgmlDType::F16, "f16", 32, 1),
+    (GgmlDType::F32, "f32", 32, 1),
+];
+
+/// Reads `quantized.metal` of the version of candle-metal-kernels that Cargo.lock names.
+fn quantised_kernels() -> String {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--locked"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let package =
+        metadata["packages"].as_array().unwrap().iter().find(|p| p["name"] == "candle-metal-kernels");
+    let manifest = package.unwrap()["manifest_path"].as_str().unwrap().to_owned();
+    let path = Path::new(&manifest).with_file_name("src").join("metal_src/quantized.metal");
+    std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// Takes out what these tests do not run and clang does not take.
+fn for_simulator(text: &str) -> String {
+    // Flash attention has arrays in threadgroup memory, which only a compiler for Metal can place.
+    let start = text.find("typedef void (flash_attn_ext_f16_t)(").unwrap();
+    let last = text.rfind("kernel flash_attn_ext_f16_t").unwrap();
+    let end = last + text[last..].find('\n').unwrap();
+    let text = format!("{}{}", &text[..start], &text[end..]);
+    text
+}
+
+/// Returns pseudo-random numbers between -1 and 1.
+fn noise(count: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+fn words(wide: &[u64], narrow: &[u32]) -> Vec<Vec<u32>> {
+    let wide = wide.iter().map(|w| vec![*w as u32, (*w >> 32) as u32]);
+    wide.chain(narrow.iter().map(|n| vec![*n])).collect()
+}
+
+#[test]
+fn candles_products_match_f64_for_every_type() {
+    let functions: Vec<String> = TYPES
+        .iter()
+        .flat_map(|(_, name, ..)| [format!("kernel_mul_mv_{name}_f32"), format!("kernel_mul_mm_{name}_f32")])
+        .collect();
+    let functions: Vec<&str> = functions.iter().map(String::as_str).collect();
+    let simulator = Simulator::start();
+    let kernels = simulator.compile_all("candle", &for_simulator(&quantised_kernels()), &functions);
+    let gpu: Arc<dyn Gpu> = simulator.clone();
+    let (n, k, m) = (128, 512, 5);
+    let x = noise(m * k, 5);
+    let x_buffer = Buffer::with_floats(&gpu, &x).unwrap();
+    for (index, (dtype, name, threads, rows)) in TYPES.iter().enumerate() {
+        let weights = Tensor::from_vec(noise(n * k, 7), (n, k), &Device::Cpu).unwrap();
+        let weights = QTensor::quantize(&weights, *dtype).unwrap();
+        let bytes = weights.data().unwrap().into_owned();
+        let values =
+            weights.dequantize(&Device::Cpu).unwrap().flatten_all().unwrap().to_vec1::<f32>().unwrap();
+        let row_bytes = (bytes.len() / n) as u64;
+        let buffer = Buffer::with_bytes(&gpu, &bytes).unwrap();
+        let is_float = matches!(dtype, GgmlDType::F16 | GgmlDType::F32);
+        let size = row_bytes / k as u64;
+        let (k64, n64, m64) = (k as u64, n as u64, m as u64);
+        // ne00, ne01, ne02, nb00, nb01, nb02, ne10, ne11, ne12, nb10, nb11, nb12, ne0, ne1, r2, r3.
+        let strides = [if is_float { size } else { 0 }, row_bytes, row_bytes * n64];
+        let vector = [
+            k64,
+            n64,
+            1,
+            strides[0],
+            strides[1],
+            strides[2],
+            k64,
+            m64,
+            1,
+            4,
+            4 * k64,
+            4 * k64 * m64,
+            n64,
+            m64,
+        ];
+        // ne00, ne02, nb01, nb02, nb03, ne12, nb10, nb11, nb12, nb13, ne0, ne1, r2, r3.
+        let matrix = [
+            k64,
+            1,
+            strides[1],
+            strides[2],
+            strides[2],
+            1,
+            4,
+            4 * k64,
+            4 * k64 * m64,
+            4 * k64 * m64,
+            n64,
+            m64,
+        ];
+        let of_vector = Grid {
+            groups: [n.div_ceil(*rows) as u32, if is_float { m.div_ceil(4) } else { m } as u32, 1],
+            threads: *threads,
+            scratch: 0,
+        };
+        let of_matrix =
+            Grid { groups: [m.div_ceil(32) as u32, n.div_ceil(64) as u32, 1], threads: 128, scratch: 8192 };
+        // The matrix kernels hold weights as halves.
+        for (kernel, constants, grid, bound) in [
+            (kernels[2 * index], words(&vector, &[1, 1]), of_vector, 1e-6),
+            (kernels[2 * index + 1], words(&matrix, &[1, 1]), of_matrix, 3e-4),
+        ] {
+            for schedule in Schedule::ALL {
+                simulator.set_schedule(schedule);
+                let out = Buffer::new(&gpu, 4 * m * n).unwrap();
+                let mut arguments = vec![buffer.input(), x_buffer.input(), out.output()];
+                arguments.extend(constants.iter().map(|c| Argument::Constants(c)));
+                gpu.dispatch(kernel, &arguments, grid).unwrap();
+                let y = out.read_floats(0, m * n).unwrap();
+                let mut worst = 0.0f64;
+                for (row, x) in x.chunks_exact(k).enumerate() {
+                    for (col, w) in values.chunks_exact(k).enumerate() {
+                        let parts = || x.iter().zip(w).map(|(x, w)| f64::from(*x) * f64::from(*w));
+                        let (exact, magnitude) = (parts().sum::<f64>(), parts().map(f64::abs).sum::<f64>());
+                        let error = (f64::from(y[row * n + col]) - exact).abs() / magnitude;
+                        worst = worst.max(if error.is_nan() { f64::INFINITY } else { error });
+                    }
+                }
+                println!(
+                    "candle {name} {} rows {schedule:?}: worst error {worst:.1e} of the sum of magnitudes",
+                    grid.threads
+                );
+                assert!(worst < bound, "{name} {schedule:?}: {worst:e}");
+            }
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! The Metal executor without a Mac: its kernels, compiled as C++, on a simulated GPU.
+//!
+//! `make metal-test` finds or fetches a compiler and runs these tests.
+
+mod candle_kernels;
+mod models;
+mod planted_mistakes;
+mod products;
+mod reference;
+mod rows;
+mod simulator;
+mod support;
+mod translate;

@@ -1,0 +1,171 @@
+//! Products on the simulated GPU against scalar loops, bit for bit, for every type and number of rows.
+
+use std::sync::Arc;
+
+use candle_core::quantized::{GgmlDType, QTensor};
+use candle_core::{Device, Tensor};
+use hunch_model::metal::gpu::{Buffer, Gpu};
+use hunch_model::metal::kernels::{Kernels, Product};
+use hunch_model::metal::matrix::Matrix;
+use hunch_model::metal::packed::{Format, Unit};
+use hunch_model::metal::workspace::Activations;
+
+use crate::reference::{Block, dot, dot_floats, half_bytes, noise, quantise};
+use crate::simulator::{Schedule, Simulator};
+
+/// Most rows of a test.
+const ROWS: usize = 32;
+
+/// Matrix in file layout, and its values.
+fn weights(dtype: GgmlDType, n: usize, k: usize, seed: u64) -> (Vec<u8>, Vec<f32>) {
+    let weights = Tensor::from_vec(noise(n * k, seed), (n, k), &Device::Cpu).unwrap();
+    let weights = QTensor::quantize(&weights, dtype).unwrap();
+    let values = weights.dequantize(&Device::Cpu).unwrap().flatten_all().unwrap();
+    (weights.data().unwrap().into_owned(), values.to_vec1().unwrap())
+}
+
+/// Writes activations for the GPU.
+pub(crate) fn upload(gpu: &Arc<dyn Gpu>, x: &[f32], k: usize) -> (Activations, Vec<Block>) {
+    let rows = x.len() / k;
+    let out = Activations::new(gpu, rows, k).unwrap();
+    let blocks = quantise(x);
+    let codes = || blocks.iter().flat_map(|b| b.codes);
+    out.codes.write(0, &codes().map(|c| c as u8).collect::<Vec<u8>>()).unwrap();
+    out.halves.write(0, &half_bytes(codes().map(f32::from))).unwrap();
+    out.scales.write_floats(0, &blocks.iter().map(|b| b.scale).collect::<Vec<f32>>()).unwrap();
+    let sums: Vec<u8> = blocks.iter().flat_map(|b| b.sums).flat_map(i16::to_le_bytes).collect();
+    out.sums.write(0, &sums).unwrap();
+    out.floats.write_floats(0, x).unwrap();
+    (out, blocks)
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|v| v.to_bits()).collect()
+}
+
+/// Compares products of 1 to 16 and of 32 rows with `expected`, the products of all rows.
+fn check(simulator: &Arc<Simulator>, name: &str, matrix: &Matrix, x: &[f32], expected: &[f32]) {
+    let gpu: Arc<dyn Gpu> = simulator.clone();
+    let kernels = Kernels::new(gpu.clone());
+    let (n, k) = (matrix.n(), matrix.k());
+    for rows in (1..=16).chain([ROWS]) {
+        let (activations, _) = upload(&gpu, &x[..rows * k], k);
+        let schedules = if matches!(rows, 1 | 5 | 16) { &Schedule::ALL[..] } else { &Schedule::ALL[..1] };
+        for schedule in schedules {
+            simulator.set_schedule(*schedule);
+            let out = Buffer::new(&gpu, 4 * rows * n).unwrap();
+            let product = Product { matrix, bias: None, out: &out, offset: 0, stride: n, add: false };
+            kernels.multiply(product, &activations, rows).unwrap();
+            let y = out.read_floats(0, rows * n).unwrap();
+            assert!(bits(&y) == bits(&expected[..rows * n]), "{name}: {rows} rows, {schedule:?}");
+        }
+    }
+    simulator.set_schedule(Schedule::default());
+}
+
+#[test]
+fn quantised_products_have_the_bits_of_a_scalar_loop() {
+    let simulator = Simulator::start();
+    let gpu: Arc<dyn Gpu> = simulator.clone();
+    for format in Format::ALL {
+        let dtype = format.dtype();
+        // Incomplete tiles of rows; partitions of different lengths.
+        let (n, k) = if dtype.block_size() == 256 { (37, 768) } else { (43, 608) };
+        let (file, values) = weights(dtype, n, k, 7);
+        let x = noise(ROWS * k, 99);
+        let blocks = quantise(&x);
+        let units: Vec<Unit> =
+            file.chunks_exact(dtype.type_size()).flat_map(|block| format.units(block)).collect();
+        let mut expected = Vec::new();
+        for x in blocks.chunks_exact(k / 32) {
+            expected.extend(units.chunks_exact(k / 32).map(|w| dot(format, w, x)));
+        }
+        let matrix = Matrix::new(&gpu, dtype, (n, k), &file).unwrap();
+        check(&simulator, &format!("{format:?}"), &matrix, &x, &expected);
+
+        // The loop itself against f64, with the weights as candle sees them.
+        let rounded: Vec<f64> =
+            blocks.iter().flat_map(|b| b.codes.map(|c| f64::from(c) * f64::from(b.scale))).collect();
+        for (row, x) in rounded.chunks_exact(k).enumerate() {
+            for (col, w) in values.chunks_exact(k).enumerate() {
+                let parts = || x.iter().zip(w).map(|(x, w)| x * f64::from(*w));
+                let (exact, magnitude) = (parts().sum::<f64>(), parts().map(f64::abs).sum::<f64>());
+                let error = (f64::from(expected[row * n + col]) - exact).abs();
+                assert!(error < 1e-6 * magnitude, "{format:?}: {error} of {magnitude}");
+            }
+        }
+    }
+}
+
+#[test]
+fn float_products_have_the_bits_of_a_scalar_loop() {
+    let simulator = Simulator::start();
+    let gpu: Arc<dyn Gpu> = simulator.clone();
+    for dtype in [GgmlDType::F32, GgmlDType::F16, GgmlDType::BF16] {
+        let (n, k) = (37, 608);
+        let (file, values) = weights(dtype, n, k, 3);
+        let x = noise(ROWS * k, 5);
+        let mut expected = Vec::new();
+        for x in x.chunks_exact(k) {
+            expected.extend(values.chunks_exact(k).map(|w| dot_floats(w, x)));
+        }
+        let matrix = Matrix::new(&gpu, dtype, (n, k), &file).unwrap();
+        check(&simulator, &format!("{dtype:?}"), &matrix, &x, &expected);
+    }
+}
+
+#[test]
+fn product_adds_bias_and_residual_at_its_place() {
+    let simulator = Simulator::start();
+    let gpu: Arc<dyn Gpu> = simulator.clone();
+    let kernels = Kernels::new(gpu.clone());
+    for dtype in [GgmlDType::Q4_0, GgmlDType::F16] {
+        let (n, k, rows, stride, offset) = (24, 64, 3, 40, 8);
+        let (file, _) = weights(dtype, n, k, 1);
+        let matrix = Matrix::new(&gpu, dtype, (n, k), &file).unwrap();
+        let x = noise(rows * k, 2);
+        let (activations, _) = upload(&gpu, &x, k);
+        let plain = Buffer::new(&gpu, 4 * rows * n).unwrap();
+        let product = Product { matrix: &matrix, bias: None, out: &plain, offset: 0, stride: n, add: false };
+        kernels.multiply(product, &activations, rows).unwrap();
+        let plain = plain.read_floats(0, rows * n).unwrap();
+
+        let (bias, before) = (noise(n, 3), noise(rows * stride, 4));
+        let bias_buffer = Buffer::with_floats(&gpu, &bias).unwrap();
+        let out = Buffer::with_floats(&gpu, &before).unwrap();
+        let product = Product { bias: Some(&bias_buffer), out: &out, offset, stride, add: true, ..product };
+        kernels.multiply(product, &activations, rows).unwrap();
+        let mut expected = before;
+        for (row, y) in plain.chunks_exact(n).enumerate() {
+            for (col, y) in y.iter().enumerate() {
+                expected[row * stride + offset + col] += y + bias[col];
+            }
+        }
+        assert_eq!(bits(&out.read_floats(0, rows * stride).unwrap()), bits(&expected), "{dtype:?}");
+    }
+}
+
+#[test]
+fn table_rows_match_dequantised_weights() {
+    let simulator = Simulator::start();
+    let gpu: Arc<dyn Gpu> = simulator.clone();
+    let kernels = Kernels::new(gpu.clone());
+    let types =
+        Format::ALL.map(Format::dtype).into_iter().chain([GgmlDType::F32, GgmlDType::F16, GgmlDType::BF16]);
+    for dtype in types {
+        let (n, k) = (37, 512);
+        let (file, values) = weights(dtype, n, k, 1);
+        let table = Matrix::new(&gpu, dtype, (n, k), &file).unwrap();
+        let tokens = [36u32, 0, 9, 36];
+        let ids: Vec<u8> = tokens.iter().flat_map(|t| t.to_le_bytes()).collect();
+        let ids = Buffer::with_bytes(&gpu, &ids).unwrap();
+        let out = Buffer::new(&gpu, 4 * tokens.len() * k).unwrap();
+        kernels.take_rows(&table, &ids, tokens.len(), &out).unwrap();
+        let out = out.read_floats(0, tokens.len() * k).unwrap();
+        for (out, token) in out.chunks_exact(k).zip(tokens) {
+            for (a, b) in out.iter().zip(&values[token as usize * k..]) {
+                assert!((a - b).abs() <= 1e-6 * b.abs().max(0.1), "{dtype:?}: {a} {b}");
+            }
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! Norm, gate, heads and attention on the simulated GPU: within stated bounds of f64, and with the same bits for
+//! any number of rows, any schedule, and for chains and trees.
+
+use std::sync::Arc;
+
+use half::f16;
+use hunch_kernels::RowMask;
+use hunch_model::metal::gpu::{Buffer, Gpu};
+use hunch_model::metal::kernels::{AttentionInput, HeadsInput, Kernels};
+use hunch_model::metal::workspace::{Activations, AttentionSpace, WRITE_CODES, WRITE_FLOATS, WRITE_HALVES};
+
+use crate::reference::{half_bytes, noise, quantise};
+use crate::simulator::{Schedule, Simulator};
+
+const ALL_FORMS: u32 = WRITE_CODES | WRITE_HALVES | WRITE_FLOATS;
+
+fn start() -> (Arc<Simulator>, Arc<dyn Gpu>, Kernels) {
+    let simulator = Simulator::start();
+    let gpu: Arc<dyn Gpu> = simulator.clone();
+    (simulator, gpu.clone(), Kernels::new(gpu))
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|v| v.to_bits()).collect()
+}
+
+/// Checks that values are within `bound` of `expected`, relative to the largest magnitude.
+fn assert_near(values: &[f32], expected: &[f64], bound: f64, what: &str) {
+    assert_eq!(values.len(), expected.len());
+    let top = expected.iter().fold(0f64, |top, v| top.max(v.abs()));
+    for (i, (a, b)) in values.iter().zip(expected).enumerate() {
+        let error = (f64::from(*a) - b).abs();
+        assert!(error <= bound * top, "{what}, value {i}: {a}, expected {b}");
+    }
+}
+
+/// Checks that codes, halves, scales and sums are those of the unquantised values, and returns the values.
+fn checked_floats(out: &Activations, count: usize) -> Vec<f32> {
+    let floats = out.floats.read_floats(0, count).unwrap();
+    let blocks = quantise(&floats);
+    let codes: Vec<i8> = blocks.iter().flat_map(|b| b.codes).collect();
+    assert_eq!(out.codes.read(0, count).unwrap(), codes.iter().map(|c| *c as u8).collect::<Vec<u8>>());
+    assert_eq!(out.halves.read(0, 2 * count).unwrap(), half_bytes(codes.iter().map(|c| f32::from(*c))));
+    let scales: Vec<f32> = blocks.iter().map(|b| b.scale).collect();
+    assert_eq!(bits(&out.scales.read_floats(0, scales.len()).unwrap()), bits(&scales));
+    let sums: Vec<u8> = blocks.iter().flat_map(|b| b.sums).flat_map(i16::to_le_bytes).collect();
+    assert_eq!(out.sums.read(0, sums.len()).unwrap(), sums);
+    floats
+}
+
+#[test]
+fn norm_matches_f64_and_quantises_its_output() {
+    let (simulator, gpu, kernels) = start();
+    let (rows, width, eps) = (5, 608, 1e-5);
+    let (x, weight) = (noise(rows * width, 1), noise(width, 2));
+    let (x_buffer, weight_buffer) =
+        (Buffer::with_floats(&gpu, &x).unwrap(), Buffer::with_floats(&gpu, &weight).unwrap());
+    let mut expected = Vec::new();
+    for x in x.chunks_exact(width) {
+        let mean = x.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>() / width as f64;
+        let scale = 1.0 / (mean + f64::from(eps)).sqrt();
+        expected.extend(x.iter().zip(&weight).map(|(x, w)| f64::from(*x) * scale * f64::from(*w)));
+    }
+    let mut first_bits = None;
+    for schedule in Schedule::ALL {
+        simulator.set_schedule(schedule);
+        let out = Activations::new(&gpu, rows, width).unwrap();
+        kernels.norm(&x_buffer, &weight_buffer, (0, rows, width), eps, &out, ALL_FORMS).unwrap();
+        let floats = checked_floats(&out, rows * width);
+        assert_near(&floats, &expected, 1e-6, "norm");
+        assert_eq!(*first_bits.get_or_insert(bits(&floats)), bits(&floats), "{schedule:?}");
+        // One row alone, from the middle of the input.
+        let alone = Activations::new(&gpu, 1, width).unwrap();
+        kernels.norm(&x_buffer, &weight_buffer, (3, 1, width), eps, &alone, ALL_FORMS).unwrap();
+        let alone = checked_floats(&alone, width);
+        assert_eq!(bits(&alone), bits(&floats[3 * width..4 * width]));
+    }
+}
+
+#[test]
+fn gate_matches_f64_and_quantises_its_output() {
+    let (_, gpu, kernels) = start();
+    let (rows, width) = (3, 320);
+    let x: Vec<f32> = noise(rows * 2 * width, 4).iter().map(|v| v * 12.0).collect();
+    let out = Activations::new(&gpu, rows, width).unwrap();
+    kernels.gate(&Buffer::with_floats(&gpu, &x).unwrap(), (rows, width), &out, ALL_FORMS).unwrap();
+    let mut expected = Vec::new();
+    for row in x.chunks_exact(2 * width) {
+        let (gates, ups) = row.split_at(width);
+        expected.extend(gates.iter().zip(ups).map(|(g, up)| {
+            let g = f64::from(*g);
+            g / (1.0 + (-g).exp()) * f64::from(*up)
+        }));
+    }
+    assert_near(&checked_floats(&out, rows * width), &expected, 1e-6, "gate");
+}
+
+#[test]
+fn activations_of_zero_have_codes_of_zero() {
+    let (_, gpu, kernels) = start();
+    let out = Activations::new(&gpu, 1, 64).unwrap();
+    let x = Buffer::with_floats(&gpu, &[0.0; 128]).unwrap();
+    kernels.gate(&x, (1, 64), &out, ALL_FORMS).unwrap();
+    assert_eq!(checked_floats(&out, 64), [0.0; 64]);
+}
+
+#[test]
+fn heads_are_normed_rotated_and_appended() {
+    let (_, gpu, kernels) = start();
+    let (rows, queries, keys, width, capacity, slot, eps) = (3, 4, 2, 64, 12, 7, 1e-6);
+    let stride = (queries + 2 * keys) * width;
+    let x = noise(rows * stride, 6);
+    let norms = [noise(width, 7), noise(width, 8)];
+    let buffers = norms.each_ref().map(|n| Buffer::with_floats(&gpu, n).unwrap());
+    let angles: Vec<f64> = noise(rows * width / 2, 9).iter().map(|a| f64::from(*a) * 50.0).collect();
+    let float = |f: fn(f64) -> f64| angles.iter().map(|a| f(*a) as f32).collect::<Vec<f32>>();
+    let (cosines, sines) = (
+        Buffer::with_floats(&gpu, &float(f64::cos)).unwrap(),
+        Buffer::with_floats(&gpu, &float(f64::sin)).unwrap(),
+    );
+    let cases = [
+        (false, false, true),
+        (true, false, true),
+        (false, true, true),
+        (true, true, true),
+        (true, true, false),
+    ];
+    for (has_norms, neighbours, rotates) in cases {
+        let x_buffer = Buffer::with_floats(&gpu, &x).unwrap();
+        let before = half_bytes(noise(2 * capacity * keys * width, 10).into_iter());
+        let cache = Buffer::with_bytes(&gpu, &before).unwrap();
+        let input = HeadsInput {
+            x: &x_buffer,
+            rows,
+            queries,
+            keys,
+            width,
+            query_norm: has_norms.then_some(&buffers[0]),
+            key_norm: has_norms.then_some(&buffers[1]),
+            angles: rotates.then_some((&cosines, &sines)),
+            neighbours,
+            cache: &cache,
+            capacity,
+            slot,
+            eps,
+        };
+        kernels.heads(input).unwrap();
+        let mut expected_cache: Vec<f64> =
+            before.as_chunks::<2>().0.iter().map(|b| f16::from_le_bytes(*b).to_f64()).collect();
+        let mut expected_queries = Vec::new();
+        for (row, x) in x.chunks_exact(stride).enumerate() {
+            for (head, x) in x.chunks_exact(width).enumerate() {
+                let mut x: Vec<f64> = x.iter().map(|v| f64::from(*v)).collect();
+                let is_value = head >= queries + keys;
+                if has_norms && !is_value {
+                    let mean = x.iter().map(|v| v * v).sum::<f64>() / width as f64;
+                    let norm = &norms[usize::from(head >= queries)];
+                    for (x, w) in x.iter_mut().zip(norm) {
+                        *x *= f64::from(*w) / (mean + f64::from(eps)).sqrt();
+                    }
+                }
+                if rotates && !is_value {
+                    for i in 0..width / 2 {
+                        let (a, b) = if neighbours { (2 * i, 2 * i + 1) } else { (i, i + width / 2) };
+                        let (s, c) = angles[row * width / 2 + i].sin_cos();
+                        (x[a], x[b]) = (x[a] * c - x[b] * s, x[a] * s + x[b] * c);
+                    }
+                }
+                if head < queries {
+                    expected_queries.extend(x);
+                } else {
+                    let head = head - queries;
+                    let side = if is_value { capacity * keys * width } else { 0 };
+                    let at = side + (slot + row) * keys * width + head % keys * width;
+                    expected_cache[at..at + width].copy_from_slice(&x);
+                }
+            }
+        }
+        let after = x_buffer.read_floats(0, rows * stride).unwrap();
+        let queries: Vec<f32> =
+            after.chunks_exact(stride).flat_map(|row| row[..queries * width].to_vec()).collect();
+        assert_near(&queries, &expected_queries, 1e-6, "queries");
+        let cache = cache.read(0, before.len()).unwrap();
+        let cache: Vec<f32> =
+            cache.as_chunks::<2>().0.iter().map(|b| f16::from_le_bytes(*b).to_f32()).collect();
+        // A half has 11 bits.
+        assert_near(&cache, &expected_cache, 1.0 / 2048.0, "cache");
+    }
+}
+
+/// Queries, and a cache with keys and values.
+struct Context {
+    gpu: Arc<dyn Gpu>,
+    kernels: Kernels,
+    queries: usize,
+    keys: usize,
+    width: usize,
+    capacity: usize,
+    cache: Vec<f32>,
+}
+
+impl Context {
+    fn attend(&self, cache: &[f32], q: &[f32], mask: &RowMask) -> Vec<f32> {
+        let Self { gpu, queries, keys, width, capacity, .. } = self;
+        let row = queries * width;
+        let space = AttentionSpace::new(gpu, mask, (*queries, *width), None).unwrap();
+        let out = Activations::new(gpu, mask.rows(), row).unwrap();
+        let input = AttentionInput {
+            q: &Buffer::with_floats(gpu, q).unwrap(),
+            stride: row,
+            cache: &Buffer::with_bytes(gpu, &half_bytes(cache.iter().copied())).unwrap(),
+            capacity: *capacity,
+            rows: mask.rows(),
+            queries: *queries,
+            keys: *keys,
+            width: *width,
+        };
+        self.kernels.attention(input, &space, &out, ALL_FORMS).unwrap();
+        checked_floats(&out, mask.rows() * row)
+    }
+
+    /// Attention of every row in f64, over the cache as halves.
+    fn expected(&self, q: &[f32], mask: &RowMask) -> Vec<f64> {
+        let Self { queries, keys, width, capacity, .. } = *self;
+        let cache: Vec<f64> = self.cache.iter().map(|v| f16::from_f32(*v).to_f64()).collect();
+        let mut out = Vec::new();
+        for row in 0..mask.rows() {
+            for head in 0..queries {
+                let q = &q[(row * queries + head) * width..][..width];
+                let at = |slot: usize| slot * keys * width + head / (queries / keys) * width;
+                let slots: Vec<usize> = mask.visible(row).collect();
+                let score = |slot: usize| {
+                    let key = &cache[at(slot)..][..width];
+                    q.iter().zip(key).map(|(q, k)| f64::from(*q) * k).sum::<f64>() / (width as f64).sqrt()
+                };
+                let scores: Vec<f64> = slots.iter().map(|s| score(*s)).collect();
+                let top = scores.iter().fold(f64::NEG_INFINITY, |a, b| a.max(*b));
+                let total: f64 = scores.iter().map(|s| (s - top).exp()).sum();
+                for i in 0..width {
+                    let value = |slot: usize| cache[capacity * keys * width + at(slot) + i];
+                    let parts = slots.iter().zip(&scores).map(|(slot, s)| (s - top).exp() * value(*slot));
+                    out.push(parts.sum::<f64>() / total);
+                }
+            }
+        }
+        out
+    }
+}
+
+fn context(gpu: &Arc<dyn Gpu>, queries: usize, keys: usize, width: usize, capacity: usize) -> Context {
+    let cache = noise(2 * capacity * keys * width, 11).iter().map(|v| v * 2.0).collect();
+    Context { gpu: gpu.clone(), kernels: Kernels::new(gpu.clone()), queries, keys, width, capacity, cache }
+}
+
+#[test]
+fn attention_matches_f64_for_chains_and_trees() {
+    let (simulator, gpu, _) = start();
+    let tree = [None, Some(0), Some(0), Some(2), Some(1)];
+    for (queries, keys, width) in [(4, 2, 64), (7, 1, 128), (3, 3, 32), (2, 1, 256)] {
+        let context = context(&gpu, queries, keys, width, 400);
+        // One span, a full span, and several.
+        for base in [0, 3, 123, 128, 300] {
+            for mask in [RowMask::causal(base, 5), RowMask::tree(base, &tree).unwrap()] {
+                let q: Vec<f32> = noise(5 * queries * width, 12).iter().map(|v| v * 3.0).collect();
+                let expected = context.expected(&q, &mask);
+                for schedule in Schedule::ALL {
+                    simulator.set_schedule(schedule);
+                    let out = context.attend(&context.cache, &q, &mask);
+                    assert_near(
+                        &out,
+                        &expected,
+                        4e-6,
+                        &format!("{queries}x{width} after {base}, {schedule:?}"),
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn attention_of_a_row_has_the_same_bits_alone_and_in_chains_and_trees() {
+    let (_, gpu, _) = start();
+    let (queries, keys, width, base) = (4, 2, 64, 250);
+    let context = context(&gpu, queries, keys, width, 400);
+    let row = queries * width;
+    let q = noise(5 * row, 13);
+    // Rows 0, 2 and 3 are a branch. As a chain they are in slots that follow each other.
+    let tree = RowMask::tree(base, &[None, Some(0), Some(0), Some(2), Some(1)]).unwrap();
+    let together = context.attend(&context.cache, &q, &tree);
+    let mut cache = context.cache.clone();
+    let width = keys * context.width;
+    for side in [0, context.capacity * width] {
+        for (to, from) in [(1, 2), (2, 3)] {
+            let from = side + (base + from) * width;
+            cache.copy_within(from..from + width, side + (base + to) * width);
+        }
+    }
+    let branch: Vec<f32> = [0, 2, 3].iter().flat_map(|r| q[r * row..(r + 1) * row].to_vec()).collect();
+    let chain = context.attend(&cache, &branch, &RowMask::causal(base, 3));
+    for (i, r) in [0, 2, 3].into_iter().enumerate() {
+        let in_tree = bits(&together[r * row..(r + 1) * row]);
+        assert_eq!(bits(&chain[i * row..(i + 1) * row]), in_tree, "row {r} in a chain");
+        let alone = context.attend(&cache, &branch[i * row..(i + 1) * row], &RowMask::causal(base + i, 1));
+        assert_eq!(bits(&alone), in_tree, "row {r} alone");
+    }
+}

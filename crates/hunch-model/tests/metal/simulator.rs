@@ -1,0 +1,294 @@
+//! The simulated GPU: compiles kernels as C++ and runs them in a child process.
+//!
+//! Compiled kernels are kept in the target folder, by their text. The compiler is the one that
+//! `scripts/metal-test` chose. Without it the tests fail.
+
+use std::collections::HashSet;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::io::{BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Arc, Mutex};
+
+use hunch_error::{Error, Result};
+use hunch_model::metal::gpu::{Argument, BufferId, Gpu, Grid, KernelId, KernelSource};
+
+use crate::translate::to_cpp;
+
+const RUNTIME: &str = include_str!("simulator/runtime.h");
+const LIBRARY: &str = include_str!("simulator/include/metal_stdlib");
+const HOST: &str = include_str!("simulator/host.cc");
+
+/// What Metal leaves open, and a run of the simulator fixes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Schedule {
+    /// Draws which thread goes on. 0 runs threads in order.
+    pub(crate) seed: u64,
+    /// Order in which the matrix unit and sums of a simdgroup add: 0, 1 or 2.
+    pub(crate) order: u32,
+    /// Elements of 8x8 matrices by lane: 0 or 1.
+    pub(crate) mapping: u32,
+}
+
+impl Schedule {
+    /// Schedules that differ in everything.
+    pub(crate) const ALL: [Self; 3] = [
+        Self { seed: 0, order: 0, mapping: 0 },
+        Self { seed: 0x9e37_79b9, order: 1, mapping: 1 },
+        Self { seed: 0x1234_5678_9abc, order: 2, mapping: 0 },
+    ];
+}
+
+/// Simulated GPU.
+pub(crate) struct Simulator {
+    state: Mutex<State>,
+}
+
+struct State {
+    child: Child,
+    to: ChildStdin,
+    from: BufReader<ChildStdout>,
+    kernels: Vec<(u32, String)>,
+    libraries: u32,
+    schedule: Schedule,
+    counts: Counts,
+    /// Buffers that dispatches used since the last wait.
+    used: HashSet<u32>,
+}
+
+/// Calls since the last [`Simulator::take_counts`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) dispatches: usize,
+    pub(crate) waits: usize,
+}
+
+impl Simulator {
+    /// Starts a simulator.
+    pub(crate) fn start() -> Arc<Self> {
+        let program = build("host", HOST, &[]);
+        let mut child = Command::new(&program)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|e| panic!("{} does not start: {e}", program.display()));
+        let (to, from) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        let state = State {
+            child,
+            to,
+            from,
+            kernels: Vec::new(),
+            libraries: 0,
+            schedule: Schedule::default(),
+            counts: Counts::default(),
+            used: HashSet::new(),
+        };
+        Arc::new(Self { state: Mutex::new(state) })
+    }
+
+    /// Sets the schedule of the next dispatches.
+    pub(crate) fn set_schedule(&self, schedule: Schedule) {
+        self.state.lock().unwrap().schedule = schedule;
+    }
+
+    /// Returns the calls since the last one of this method.
+    pub(crate) fn take_counts(&self) -> Counts {
+        std::mem::take(&mut self.state.lock().unwrap().counts)
+    }
+
+    /// Compiles several kernels of one library and returns them in order.
+    pub(crate) fn compile_all(&self, name: &str, text: &str, functions: &[&str]) -> Vec<KernelId> {
+        let library = build(name, &to_cpp(text, functions), &["-shared", "-fPIC"]);
+        let mut state = self.state.lock().unwrap();
+        let path = library.to_str().unwrap();
+        state.send(b"L");
+        state.send(&(path.len() as u32).to_le_bytes());
+        state.send(path.as_bytes());
+        state.answer().unwrap();
+        let index = state.libraries;
+        state.libraries += 1;
+        let first = state.kernels.len();
+        state.kernels.extend(functions.iter().map(|f| (index, (*f).to_owned())));
+        (first..state.kernels.len()).map(|i| KernelId(i as u32)).collect()
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl State {
+    fn wait(&mut self) {
+        self.counts.waits += 1;
+        self.used.clear();
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        if self.to.write_all(bytes).is_err() {
+            self.ended();
+        }
+    }
+
+    fn receive(&mut self, out: &mut [u8]) {
+        if self.to.flush().is_err() || self.from.read_exact(out).is_err() {
+            self.ended();
+        }
+    }
+
+    /// The process has said on its standard error what was wrong.
+    fn ended(&mut self) -> ! {
+        panic!("the simulator ended: {:?}", self.child.wait());
+    }
+
+    fn answer(&mut self) -> Result<()> {
+        let mut length = [0; 4];
+        self.receive(&mut length);
+        let mut message = vec![0; u32::from_le_bytes(length) as usize];
+        self.receive(&mut message);
+        if message.is_empty() {
+            return Ok(());
+        }
+        Err(Error::Device { device: "metal", reason: String::from_utf8_lossy(&message).into_owned() })
+    }
+}
+
+impl Gpu for Simulator {
+    fn compile(&self, source: &KernelSource) -> Result<KernelId> {
+        Ok(self.compile_all(&source.name, &source.text, &[&source.function])[0])
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<BufferId> {
+        let mut state = self.state.lock().unwrap();
+        state.send(b"A");
+        state.send(&(bytes as u64).to_le_bytes());
+        let mut id = [0; 4];
+        state.receive(&mut id);
+        Ok(BufferId(u32::from_le_bytes(id)))
+    }
+
+    fn release(&self, buffer: BufferId) {
+        // A test that failed may have ended the process.
+        if let Ok(mut state) = self.state.lock() {
+            state.used.remove(&buffer.0);
+            let _ = state.to.write_all(b"F").and_then(|()| state.to.write_all(&buffer.0.to_le_bytes()));
+        }
+    }
+
+    fn write(&self, buffer: BufferId, offset: usize, bytes: &[u8]) -> Result<()> {
+        let mut state = self.state.lock().unwrap();
+        // A GPU would have to finish its work first.
+        if state.used.contains(&buffer.0) {
+            state.wait();
+        }
+        state.send(b"W");
+        state.send(&buffer.0.to_le_bytes());
+        state.send(&(offset as u64).to_le_bytes());
+        state.send(&(bytes.len() as u64).to_le_bytes());
+        state.send(bytes);
+        Ok(())
+    }
+
+    fn read(&self, buffer: BufferId, offset: usize, out: &mut [u8]) -> Result<()> {
+        let mut state = self.state.lock().unwrap();
+        state.wait();
+        state.send(b"R");
+        state.send(&buffer.0.to_le_bytes());
+        state.send(&(offset as u64).to_le_bytes());
+        state.send(&(out.len() as u64).to_le_bytes());
+        state.receive(out);
+        Ok(())
+    }
+
+    fn dispatch(&self, kernel: KernelId, arguments: &[Argument<'_>], grid: Grid) -> Result<()> {
+        let mut state = self.state.lock().unwrap();
+        state.counts.dispatches += 1;
+        let (library, function) = state.kernels[kernel.0 as usize].clone();
+        let mut command = vec![b'D'];
+        let mut number = |n: u32| command.extend_from_slice(&n.to_le_bytes());
+        number(library);
+        number(function.len() as u32);
+        command.extend_from_slice(function.as_bytes());
+        command.extend_from_slice(&(arguments.len() as u32).to_le_bytes());
+        for argument in arguments {
+            match *argument {
+                Argument::Constants(words) => {
+                    command.extend_from_slice(&1u32.to_le_bytes());
+                    command.extend_from_slice(&(4 * words.len() as u32).to_le_bytes());
+                    command.extend(words.iter().flat_map(|w| w.to_le_bytes()));
+                }
+                Argument::Input(buffer, offset) | Argument::Output(buffer, offset) => {
+                    state.used.insert(buffer.0);
+                    command.extend_from_slice(&0u32.to_le_bytes());
+                    command.extend_from_slice(&buffer.0.to_le_bytes());
+                    command.extend_from_slice(&(offset as u64).to_le_bytes());
+                }
+            }
+        }
+        let Schedule { seed, order, mapping } = state.schedule;
+        for n in grid.groups.into_iter().chain([grid.threads, 1, 1]) {
+            command.extend_from_slice(&n.to_le_bytes());
+        }
+        command.extend_from_slice(&(grid.scratch as u64).to_le_bytes());
+        command.extend_from_slice(&seed.to_le_bytes());
+        command.extend_from_slice(&order.to_le_bytes());
+        command.extend_from_slice(&mapping.to_le_bytes());
+        state.send(&command);
+        state.answer().map_err(|e| Error::Device { device: "metal", reason: format!("{function}: {e}") })
+    }
+
+    fn wait(&self) -> Result<()> {
+        self.state.lock().unwrap().wait();
+        Ok(())
+    }
+}
+
+/// Compiles C++ unless that text was compiled before, and returns the path of the result.
+fn build(name: &str, text: &str, flags: &[&str]) -> PathBuf {
+    build_in(name, text, flags).unwrap_or_else(|message| panic!("{name} does not compile:\n{message}"))
+}
+
+/// Compiles like [`build`], and returns the compiler's messages if it refuses.
+pub(crate) fn build_in(name: &str, text: &str, flags: &[&str]) -> std::result::Result<PathBuf, String> {
+    let compiler = std::env::var("HUNCH_METAL_CXX")
+        .expect("HUNCH_METAL_CXX names no C++ compiler. Run these tests with: make metal-test");
+    let mut hasher = DefaultHasher::new();
+    (text, RUNTIME, LIBRARY, &compiler, flags).hash(&mut hasher);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("metal");
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join(format!("{name}-{:016x}", hasher.finish()));
+    if path.exists() {
+        return Ok(path);
+    }
+    // Tests that want the same kernel at once each write a file of their own.
+    let own = folder.join(format!("{name}-{}-{:?}", std::process::id(), std::thread::current().id()));
+    let source = own.with_extension("cc");
+    std::fs::write(&source, text).unwrap();
+    let simulator = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/metal/simulator");
+    let mut words = compiler.split_whitespace();
+    let output = Command::new(words.next().unwrap())
+        .args(words)
+        .args(["-x", "c++", "-std=c++20", "-O2", "-ffp-contract=off", "-fno-exceptions", "-fno-rtti", "-w"])
+        .args(["-fno-sanitize=all", "-fno-strict-aliasing", "-fvisibility=hidden"])
+        .arg(if cfg!(target_arch = "x86_64") { "-mavx2" } else { "-O2" })
+        .args(if cfg!(target_arch = "x86_64") { ["-mfma", "-mf16c"] } else { ["-O2", "-O2"] })
+        .arg("-I")
+        .arg(simulator.join("include"))
+        .arg("-I")
+        .arg(&simulator)
+        .args(flags)
+        .arg(&source)
+        .arg("-o")
+        .arg(&own)
+        .output()
+        .unwrap_or_else(|e| panic!("{compiler} does not start: {e}"));
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
+    std::fs::rename(&own, &path).unwrap();
+    let _ = std::fs::remove_file(source);
+    Ok(path)
+}
