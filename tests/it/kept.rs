@@ -23,7 +23,8 @@ use hunch_library::types::LoadRequest;
 use hunch_model::device::DeviceChoice;
 
 use crate::alloc_count::peak_during;
-use crate::support::tiny::{Tiny, endless_request};
+use crate::support::requests::endless_request;
+use crate::support::tiny::Tiny;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
