@@ -1,4 +1,4 @@
-//! What a GPU has to offer the Metal executor: buffers, kernels, dispatches and a wait.
+//! The GPU as the Metal executor sees it: buffers, kernels, dispatches and a wait.
 //!
 //! A Mac offers it through candle's Metal device, the tests through a simulator. The executor sees no
 //! difference. Kernels and models do not belong here.

@@ -20,10 +20,10 @@ const RUNTIME: &str = include_str!("simulator/runtime.h");
 const LIBRARY: &str = include_str!("simulator/include/metal_stdlib");
 const HOST: &str = include_str!("simulator/host.cc");
 
-/// What Metal leaves open, and a run of the simulator fixes.
+/// Choices that Metal leaves open and a run of the simulator fixes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Schedule {
-    /// Draws which thread goes on. 0 runs threads in order.
+    /// Draws which thread runs next. 0 runs threads in order.
     pub(crate) seed: u64,
     /// Order in which the matrix unit and sums of a simdgroup add: 0, 1 or 2.
     pub(crate) order: u32,
