@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::candle_executor::CandleExecutor;
-use crate::cpu_executor::CpuExecutor;
+use crate::cpu_executor::{CpuExecutor, CpuLanes};
 use crate::device::Compute;
 use crate::executor::{Executor, LAYER};
 use crate::spec::ModelSpec;
@@ -84,6 +84,11 @@ impl Decoder {
             info: spec.info(),
             spec,
         })
+    }
+
+    /// Returns `count` empty sequences that share passes, on the CPU.
+    pub(crate) fn cpu_lanes(&self, count: usize) -> Option<CpuLanes> {
+        self.executor.lanes(count)
     }
 
     /// Returns the embedding table, if it is in host memory.

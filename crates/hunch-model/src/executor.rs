@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use crate::cache::KvCache;
+use crate::cpu_executor::CpuLanes;
 use crate::weights::Embedding;
 use hunch_core::model::{LogitRows, Rows, VocabSubset};
 use hunch_core::token::TokenId;
@@ -64,6 +65,10 @@ pub(crate) trait Executor: Send {
     fn logits(&mut self, rows: LogitRows, vocab_subset: Option<&VocabSubset>) -> Result<Rows>;
     /// Returns an executor that shares the weights and has its own empty cache.
     fn fork(&self) -> Box<dyn Executor>;
+    /// Returns `count` empty sequences that share passes. `None` if the device has no such passes.
+    fn lanes(&self, _count: usize) -> Option<CpuLanes> {
+        None
+    }
     /// Returns the embedding table, if it is in host memory.
     fn host_embedding(&self) -> Option<Arc<Embedding>> {
         None

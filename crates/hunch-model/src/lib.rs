@@ -13,6 +13,7 @@ mod executor;
 mod file;
 pub mod gguf;
 pub mod heads;
+pub mod lanes;
 mod linear;
 pub mod low_bit;
 mod rope;

@@ -1,0 +1,114 @@
+//! Several independent sequences over the weights of one decoder.
+//!
+//! On the CPU a pass takes one row of every sequence at once, which costs far less than a pass each. Elsewhere the
+//! sequences take turns.
+
+use hunch_core::model::{LanguageModel, LogitRows, Rows, Step, StepOutput};
+use hunch_core::token::TokenId;
+use hunch_error::{Error, Result};
+
+use crate::cpu_executor::CpuLanes;
+use crate::decoder::Decoder;
+
+/// Sequences with a cache each.
+pub struct Lanes {
+    kind: Kind,
+    prefill_rows: usize,
+    n_layer: usize,
+    n_vocab: usize,
+}
+
+enum Kind {
+    /// One pass for all.
+    Batch(CpuLanes),
+    /// A pass each.
+    Turns(Vec<Box<dyn LanguageModel>>),
+}
+
+impl Lanes {
+    /// Creates `count` empty sequences.
+    pub fn of(decoder: &Decoder, count: usize) -> Self {
+        let kind = match decoder.cpu_lanes(count) {
+            Some(lanes) => Kind::Batch(lanes),
+            None => Kind::Turns((0..count).map(|_| decoder.fork()).collect()),
+        };
+        let info = decoder.info();
+        Self { kind, prefill_rows: decoder.prefill_rows(), n_layer: info.n_layer, n_vocab: info.n_vocab }
+    }
+
+    /// Returns the number of sequences.
+    pub fn count(&self) -> usize {
+        match &self.kind {
+            Kind::Batch(lanes) => lanes.count(),
+            Kind::Turns(models) => models.len(),
+        }
+    }
+
+    /// Drops all rows of a sequence from `len` on.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn truncate(&mut self, lane: usize, len: usize) -> Result<()> {
+        match &mut self.kind {
+            Kind::Batch(lanes) => lanes.cache(lane).truncate(len),
+            Kind::Turns(models) => models[lane].truncate(len)?,
+        }
+        Ok(())
+    }
+
+    /// Appends tokens to one sequence, without logits.
+    ///
+    /// # Errors
+    /// If a token is outside the vocabulary, the context is full, or the device fails.
+    pub fn prefill(&mut self, lane: usize, tokens: &[TokenId]) -> Result<()> {
+        self.check(tokens.iter().copied(), &[])?;
+        for chunk in tokens.chunks(self.prefill_rows.max(1)) {
+            match &mut self.kind {
+                Kind::Batch(lanes) => lanes.prefill(lane, chunk)?,
+                Kind::Turns(models) => drop(models[lane].forward(Step::chain(chunk, LogitRows::None))?),
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends one token to each of the listed sequences. Returns the logits `[rows, n_vocab]` after them, and the
+    /// residual stream `[rows, n_embd]` after each layer of `taps`.
+    ///
+    /// # Errors
+    /// If a token is outside the vocabulary, a sequence is listed twice, a context is full, or the device fails.
+    pub fn step(&mut self, rows: &[(usize, TokenId)], taps: &[usize]) -> Result<StepOutput> {
+        self.check(rows.iter().map(|&(_, token)| token), taps)?;
+        let twice =
+            |(i, (lane, _)): (usize, &(usize, TokenId))| rows[..i].iter().any(|(other, _)| other == lane);
+        if rows.is_empty() || rows.iter().enumerate().any(twice) {
+            return Err(Error::Internal("a pass takes one row of each lane".into()));
+        }
+        let models = match &mut self.kind {
+            Kind::Batch(lanes) => return lanes.step(rows, taps),
+            Kind::Turns(models) => models,
+        };
+        let mut logits = Vec::new();
+        let mut tapped: Vec<Vec<f32>> = vec![Vec::new(); taps.len()];
+        let mut width = 1;
+        for &(lane, token) in rows {
+            let tokens = [token];
+            let step = Step { taps, ..Step::chain(&tokens, LogitRows::All) };
+            let output = models[lane].forward(step)?;
+            logits.extend(output.logits.into_values());
+            for (all, rows) in tapped.iter_mut().zip(output.taps) {
+                let row = rows.into_values();
+                width = row.len().max(1);
+                all.extend(row);
+            }
+        }
+        let taps = tapped.into_iter().map(|rows| Rows::new(width, rows)).collect();
+        Ok(StepOutput { logits: Rows::new(self.n_vocab, logits), taps })
+    }
+
+    fn check(&self, mut tokens: impl Iterator<Item = TokenId>, taps: &[usize]) -> Result<()> {
+        if tokens.any(|token| token as usize >= self.n_vocab) || taps.iter().any(|&tap| tap >= self.n_layer) {
+            return Err(Error::Internal("a token or a tapped layer does not exist".into()));
+        }
+        Ok(())
+    }
+}
