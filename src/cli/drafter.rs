@@ -45,6 +45,12 @@ struct DataArgs {
     /// Most GiB of collected data
     #[arg(long, default_value_t = 4.0, value_name = "GIB")]
     disk: f64,
+    /// Tokens of held-out text that acceptance is measured on
+    #[arg(long, default_value_t = 4_000, value_name = "N")]
+    held_out: usize,
+    /// Answers that the model writes at the same time
+    #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=64))]
+    lanes: u64,
     /// Device: auto is Metal on a Mac and the CPU elsewhere
     #[arg(long, default_value = "auto", value_name = "auto|cpu|metal")]
     device: DeviceChoice,
@@ -93,8 +99,9 @@ impl DataArgs {
         if self.disk.is_nan() || self.disk < 0.0 {
             return Err(Error::invalid("--disk is a number of GiB from 0.").into());
         }
+        let recipe = Recipe { held_out: self.held_out, lanes: self.lanes as usize, ..Recipe::default() };
         let disk = (self.disk * (1u64 << 30) as f64) as u64;
-        Ok(TrainPlan { budget, seed: self.seed, disk, recipe: Recipe::default() })
+        Ok(TrainPlan { budget, seed: self.seed, disk, recipe })
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Prompts are the target's own: it continues its chat template where the user would write (Magpie, Xu et al.,
 //! arXiv 2406.08464). A third of the answers is greedy, the others use the sampling settings of a new conversation.
-//! An answer depends on target, seed and number alone, not on the lanes or on what is written beside it.
+//! An answer depends on target, seed and number alone, not on the other lanes.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -71,7 +71,8 @@ pub fn collect(
     loop {
         let late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
         collected.disk_limit = store.is_full();
-        if in_order >= wanted || late || collected.disk_limit {
+        // A time that is over still allows one answer, so that there is something to train on.
+        if in_order >= wanted || (late && in_order > 0) || collected.disk_limit {
             break;
         }
         for answer in writer.step(&mut jobs)? {
@@ -89,6 +90,7 @@ pub fn collect(
             per_second: (collected.tokens + writer.unfinished()) as f64 / begun.elapsed().as_secs_f64(),
         });
     }
+    store.add_seconds(begun.elapsed().as_secs_f64() - last_seconds);
     store.flush()?;
     Ok(collected)
 }
@@ -168,11 +170,11 @@ impl<'a> Writer<'a> {
         for (row, &(lane, token)) in rows.iter().enumerate() {
             self.states[lane].cached.push(token);
             let states: Vec<&[f32]> = output.taps.iter().map(|tap| tap.row(row)).collect();
-            let goes_on = match self.states[lane].work.as_ref().is_some_and(|work| work.prompt.is_some()) {
+            let continues = match self.states[lane].work.as_ref().is_some_and(|work| work.prompt.is_some()) {
                 true => self.prompt_token(lane, output.logits.row(row))?,
                 false => self.answer_token(lane, output.logits.row(row), &states)?,
             };
-            if !goes_on && let Some(work) = self.states[lane].work.take() {
+            if !continues && let Some(work) = self.states[lane].work.take() {
                 ended.push(work.answer);
             }
         }
@@ -183,7 +185,7 @@ impl<'a> Writer<'a> {
     fn begin(&mut self, lane: usize, job: u32) -> Result<()> {
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         rng.set_stream(u64::from(job));
-        let answer = Answer { job, greedy: job % GREEDY_EVERY == 0, ..Answer::default() };
+        let answer = Answer { job, greedy: job.is_multiple_of(GREEDY_EVERY), ..Answer::default() };
         let ids = self.user_turn.clone();
         let feed = self.refill(lane, &ids)?;
         self.states[lane].work = Some(Work { answer, rng, feed, prompt: Some(Vec::new()) });
@@ -237,7 +239,7 @@ impl<'a> Writer<'a> {
         Ok(true)
     }
 
-    /// Draws a token of an answer and keeps the row's states. Returns whether the answer goes on.
+    /// Draws a token of an answer and keeps the row's states. Returns whether the answer continues.
     fn answer_token(&mut self, lane: usize, logits: &[f32], states: &[&[f32]]) -> Result<bool> {
         let Some(Work { answer, rng, feed, .. }) = &mut self.states[lane].work else { return Ok(false) };
         for state in states {

@@ -1,7 +1,6 @@
 //! Fitting: ridge regression, then AdamW steps with warm-up and cosine, with a checkpoint that continues exactly.
 
 use std::collections::HashMap;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -388,8 +387,8 @@ fn initial(
     let (n, device) = (target.rows.n_embd, target.device());
     let inputs = target.inputs() * n;
     // Columns that the regression reads. The others begin at 0.
-    let read: Vec<Range<usize>> =
-        if inputs < RIDGE_INPUTS { vec![0..inputs] } else { vec![0..n, inputs - n..inputs] };
+    let wide = inputs >= RIDGE_INPUTS;
+    let read = if wide { [0..n, inputs - n..inputs] } else { [0..n, n..inputs] };
     let mut ridge = Ridge::new();
     let mut add = |answers: &[Answer]| -> Result<()> {
         let rows = |answer| (0..Answer::positions(answer)).map(move |row| (answer, row));

@@ -1,9 +1,14 @@
 //! Training of a draft head on text that the target writes itself.
 //!
-//! Four steps: [`collect`] lets the target write prompts and answers and keeps the hidden states of every row,
-//! [`fit`] starts from a ridge regression and takes gradient steps, [`judge`] measures acceptance on held-out answers,
-//! and [`export`] writes the file. Everything is kept on disk in a folder for each target and seed, so that a run
-//! that was killed goes on where it was. docs/drafters.md explains the recipe.
+//! It has four steps:
+//!
+//! - [`collect`] lets the target write prompts and answers, and keeps the hidden states of every row.
+//! - [`fit`] starts from a ridge regression and takes gradient steps.
+//! - [`judge`] measures acceptance on held-out answers.
+//! - [`export`] writes the file that decoding loads.
+//!
+//! Data and checkpoints are on disk, in a folder for each target and seed, so a killed run continues from there.
+//! docs/drafters.md explains the recipe.
 
 pub mod adam;
 pub mod collect;
@@ -153,7 +158,7 @@ pub struct TrainReport {
 /// Share of a time budget that goes into collecting.
 const COLLECTING: f64 = 0.65;
 
-/// Trains a head for a target and writes it to `out`. Goes on with the data and the checkpoint in `folder`.
+/// Trains a head for a target and writes it to `out`. Continues from the data and the checkpoint in `folder`.
 ///
 /// # Errors
 /// If the target cannot be run, another run uses the folder, or a file cannot be read or written. Complete shards and

@@ -140,7 +140,7 @@ mod tests {
             let (values, shape) = (var.flatten_all().unwrap().to_vec1::<f32>().unwrap(), var.dims().to_vec());
             let largest = gradient.iter().fold(0f32, |most, g| most.max(g.abs()));
             for at in (0..values.len()).step_by(3) {
-                let mut at_offset = |offset: f32| {
+                let at_offset = |offset: f32| {
                     let mut moved = values.clone();
                     moved[at] += offset;
                     var.set(&tensor(moved, &shape, &Device::Cpu).unwrap()).unwrap();

@@ -41,15 +41,19 @@ impl Target {
     /// Loads a target.
     ///
     /// # Errors
-    /// As [`Decoder::load`]. [`Error::InvalidRequest`] if its width does not suit the weights of a head.
+    /// As [`Decoder::load`]. [`Error::InvalidRequest`] if it has a single layer.
     pub fn open(path: &Path, compute: &Compute) -> Result<Self> {
         let file = WeightFile::open(path)?;
         let tokenizer = Tokenizer::from_gguf(file.gguf())?;
         let decoder = Decoder::load_for(&file, compute, CONTEXT)?;
         let rows = TargetRows::new(&file, &decoder, compute)?;
+        let taps = layers(rows.n_layer);
+        if taps.len() < 2 {
+            return Err(Error::invalid("This model has a single layer. A head reads at least two."));
+        }
         Ok(Self {
             path: path.into(),
-            taps: layers(rows.n_layer),
+            taps,
             template: ChatTemplate::from_tokenizer(&tokenizer),
             tokenizer,
             decoder,

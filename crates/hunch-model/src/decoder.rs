@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::candle_executor::CandleExecutor;
-use crate::cpu_executor::{CpuExecutor, CpuLanes};
+use crate::cpu_executor::CpuExecutor;
 use crate::device::Compute;
-use crate::executor::{Executor, LAYER};
+use crate::executor::{Executor, LAYER, LaneExecutor};
 use crate::spec::ModelSpec;
 use crate::weights::{Embedding, WeightFile};
 use hunch_core::model::{
@@ -86,8 +86,8 @@ impl Decoder {
         })
     }
 
-    /// Returns `count` empty sequences that share passes, on the CPU.
-    pub(crate) fn cpu_lanes(&self, count: usize) -> Option<CpuLanes> {
+    /// Returns `count` empty sequences that share passes. `None` if the device has no such passes.
+    pub(crate) fn lanes(&self, count: usize) -> Option<Box<dyn LaneExecutor>> {
         self.executor.lanes(count)
     }
 

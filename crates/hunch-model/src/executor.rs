@@ -5,9 +5,8 @@
 use std::sync::Arc;
 
 use crate::cache::KvCache;
-use crate::cpu_executor::CpuLanes;
 use crate::weights::Embedding;
-use hunch_core::model::{LogitRows, Rows, VocabSubset};
+use hunch_core::model::{LogitRows, Rows, StepOutput, VocabSubset};
 use hunch_core::token::TokenId;
 use hunch_error::Result;
 use hunch_kernels::RowMask;
@@ -66,7 +65,7 @@ pub(crate) trait Executor: Send {
     /// Returns an executor that shares the weights and has its own empty cache.
     fn fork(&self) -> Box<dyn Executor>;
     /// Returns `count` empty sequences that share passes. `None` if the device has no such passes.
-    fn lanes(&self, _count: usize) -> Option<CpuLanes> {
+    fn lanes(&self, _count: usize) -> Option<Box<dyn LaneExecutor>> {
         None
     }
     /// Returns the embedding table, if it is in host memory.
@@ -77,4 +76,22 @@ pub(crate) trait Executor: Send {
     fn cache(&self) -> &KvCache;
     /// Returns the KV cache for changes.
     fn cache_mut(&mut self) -> &mut KvCache;
+}
+
+/// Several sequences over the weights of an executor, one row of each in a pass.
+pub(crate) trait LaneExecutor: Send {
+    /// Returns the number of lanes.
+    fn count(&self) -> usize;
+    /// Returns the cache of a lane.
+    fn cache_mut(&mut self, lane: usize) -> &mut KvCache;
+    /// Appends tokens to one lane.
+    ///
+    /// # Errors
+    /// If the lane's cache is full. It is then unchanged.
+    fn prefill(&mut self, lane: usize, tokens: &[TokenId]) -> Result<()>;
+    /// Appends one token to each of the listed lanes, which must differ. Returns logits and taps in the same order.
+    ///
+    /// # Errors
+    /// If a lane's cache is full. All lanes are then unchanged.
+    fn step(&mut self, rows: &[(usize, TokenId)], taps: &[usize]) -> Result<StepOutput>;
 }

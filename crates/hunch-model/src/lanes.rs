@@ -7,8 +7,8 @@ use hunch_core::model::{LanguageModel, LogitRows, Rows, Step, StepOutput};
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 
-use crate::cpu_executor::CpuLanes;
 use crate::decoder::Decoder;
+use crate::executor::LaneExecutor;
 
 /// Sequences with a cache each.
 pub struct Lanes {
@@ -20,7 +20,7 @@ pub struct Lanes {
 
 enum Kind {
     /// One pass for all.
-    Batch(CpuLanes),
+    Batch(Box<dyn LaneExecutor>),
     /// A pass each.
     Turns(Vec<Box<dyn LanguageModel>>),
 }
@@ -28,7 +28,7 @@ enum Kind {
 impl Lanes {
     /// Creates `count` empty sequences.
     pub fn of(decoder: &Decoder, count: usize) -> Self {
-        let kind = match decoder.cpu_lanes(count) {
+        let kind = match decoder.lanes(count) {
             Some(lanes) => Kind::Batch(lanes),
             None => Kind::Turns((0..count).map(|_| decoder.fork()).collect()),
         };
@@ -50,7 +50,7 @@ impl Lanes {
     /// If the device fails.
     pub fn truncate(&mut self, lane: usize, len: usize) -> Result<()> {
         match &mut self.kind {
-            Kind::Batch(lanes) => lanes.cache(lane).truncate(len),
+            Kind::Batch(lanes) => lanes.cache_mut(lane).truncate(len),
             Kind::Turns(models) => models[lane].truncate(len)?,
         }
         Ok(())

@@ -4,7 +4,7 @@
 
 use super::{CpuExecutor, Pass, Workspace};
 use crate::cache::KvCache;
-use crate::executor::{Executor, LAYER, LayerStep};
+use crate::executor::{Executor, LAYER, LaneExecutor, LayerStep};
 use hunch_core::model::{LogitRows, Rows, StepOutput};
 use hunch_core::token::TokenId;
 use hunch_error::Result;
@@ -12,7 +12,7 @@ use hunch_kernels::RowMask;
 use hunch_kernels::attention::{Attention, AttentionInput, VisibleSlots};
 
 /// Sequences over the same weights, each with a cache of its own.
-pub(crate) struct CpuLanes {
+pub(super) struct CpuLanes {
     /// Shared weights and working memory. Its own cache stays empty.
     lead: CpuExecutor,
     caches: Vec<KvCache>,
@@ -27,21 +27,36 @@ impl CpuLanes {
         Self { lead, caches, attention: Attention::default() }
     }
 
-    /// Returns the number of lanes.
-    pub(crate) fn count(&self) -> usize {
+    /// Writes the keys and values of each row to its lane, and attends there.
+    fn attend(&mut self, layer: usize, rows: &[(usize, TokenId)], visible: &[VisibleSlots]) -> Result<()> {
+        let threads = self.lead.compute.threads();
+        let mut shape = self.lead.attention_shape(0);
+        let Workspace { h, q, k, v, .. } = &mut self.lead.workspace;
+        h.resize(q.len(), 0.0);
+        let (query, key) = (q.len() / rows.len(), k.len() / rows.len());
+        let parts = q.chunks_exact(query).zip(k.chunks_exact(key).zip(v.chunks_exact(key)));
+        for (((q, (k, v)), out), (&(lane, _), visible)) in
+            parts.zip(h.chunks_exact_mut(query)).zip(rows.iter().zip(visible))
+        {
+            self.caches[lane].write_rows(layer, k, v)?;
+            let (keys, values, capacity) = self.caches[lane].host_layer(layer)?;
+            shape.capacity = capacity;
+            self.attention.attend(threads, shape, AttentionInput { q, k: keys, v: values }, visible, out);
+        }
+        Ok(())
+    }
+}
+
+impl LaneExecutor for CpuLanes {
+    fn count(&self) -> usize {
         self.caches.len()
     }
 
-    /// Returns the cache of a lane.
-    pub(crate) fn cache(&mut self, lane: usize) -> &mut KvCache {
+    fn cache_mut(&mut self, lane: usize) -> &mut KvCache {
         &mut self.caches[lane]
     }
 
-    /// Appends tokens to one lane.
-    ///
-    /// # Errors
-    /// If the lane's cache is full. It is then unchanged.
-    pub(crate) fn prefill(&mut self, lane: usize, tokens: &[TokenId]) -> Result<()> {
+    fn prefill(&mut self, lane: usize, tokens: &[TokenId]) -> Result<()> {
         std::mem::swap(&mut self.lead.cache, &mut self.caches[lane]);
         let lead = &mut self.lead;
         let mask = RowMask::causal(lead.cache.len(), tokens.len());
@@ -56,11 +71,7 @@ impl CpuLanes {
         ran
     }
 
-    /// Appends one token to each of the listed lanes, which must differ. Returns logits and taps in the same order.
-    ///
-    /// # Errors
-    /// If a lane's cache is full. All lanes are then unchanged.
-    pub(crate) fn step(&mut self, rows: &[(usize, TokenId)], taps: &[usize]) -> Result<StepOutput> {
+    fn step(&mut self, rows: &[(usize, TokenId)], taps: &[usize]) -> Result<StepOutput> {
         rows.iter().try_for_each(|&(lane, _)| self.caches[lane].reserve(1))?;
         let tokens: Vec<TokenId> = rows.iter().map(|&(_, token)| token).collect();
         let positions = rows.iter().map(|&(lane, _)| self.caches[lane].len());
@@ -83,24 +94,5 @@ impl CpuLanes {
         let logits = self.lead.logits(LogitRows::All, None)?;
         rows.iter().for_each(|&(lane, _)| self.caches[lane].advance(1));
         Ok(StepOutput { logits, taps: tapped })
-    }
-
-    /// Writes the keys and values of each row to its lane, and attends there.
-    fn attend(&mut self, layer: usize, rows: &[(usize, TokenId)], visible: &[VisibleSlots]) -> Result<()> {
-        let threads = self.lead.compute.threads();
-        let mut shape = self.lead.attention_shape(0);
-        let Workspace { h, q, k, v, .. } = &mut self.lead.workspace;
-        h.resize(q.len(), 0.0);
-        let (query, key) = (q.len() / rows.len(), k.len() / rows.len());
-        let parts = q.chunks_exact(query).zip(k.chunks_exact(key).zip(v.chunks_exact(key)));
-        for (((q, (k, v)), out), (&(lane, _), visible)) in
-            parts.zip(h.chunks_exact_mut(query)).zip(rows.iter().zip(visible))
-        {
-            self.caches[lane].write_rows(layer, k, v)?;
-            let (keys, values, capacity) = self.caches[lane].host_layer(layer)?;
-            shape.capacity = capacity;
-            self.attention.attend(threads, shape, AttentionInput { q, k: keys, v: values }, visible, out);
-        }
-        Ok(())
     }
 }
