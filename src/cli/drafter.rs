@@ -50,7 +50,7 @@ struct DataArgs {
     held_out: usize,
     /// Answers that the model writes at the same time
     #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=64))]
-    lanes: u64,
+    parallel: u64,
     /// Device: auto is Metal on a Mac and the CPU elsewhere
     #[arg(long, default_value = "auto", value_name = "auto|cpu|metal")]
     device: DeviceChoice,
@@ -99,7 +99,8 @@ impl DataArgs {
         if self.disk.is_nan() || self.disk < 0.0 {
             return Err(Error::invalid("--disk is a number of GiB from 0.").into());
         }
-        let recipe = Recipe { held_out: self.held_out, lanes: self.lanes as usize, ..Recipe::default() };
+        let recipe =
+            Recipe { held_out: self.held_out, parallel: self.parallel as usize, ..Recipe::default() };
         let disk = (self.disk * (1u64 << 30) as f64) as u64;
         Ok(TrainPlan { budget, seed: self.seed, disk, recipe })
     }

@@ -2,7 +2,7 @@
 //!
 //! Prompts are the target's own: it continues its chat template where the user would write (Magpie, Xu et al.,
 //! arXiv 2406.08464). A third of the answers is greedy, the others use the sampling settings of a new conversation.
-//! An answer depends on target, seed and number alone, not on the other lanes.
+//! An answer depends on target, seed and number alone, not on the other sequences.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -11,8 +11,8 @@ use half::f16;
 use hunch_core::model::LanguageModel;
 use hunch_core::sample::{Sampler, SamplingParams, argmax, draw, top_tokens, unit};
 use hunch_core::token::{TokenId, shared_len};
-use hunch_error::Result;
-use hunch_model::lanes::Lanes;
+use hunch_error::{Error, Result};
+use hunch_model::sequences::Sequences;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
@@ -38,6 +38,8 @@ pub struct Collected {
     pub disk_limit: bool,
 }
 
+/// Unusable prompts in a row after which a model is given up.
+const MOST_UNUSABLE: usize = 200;
 /// One answer in this many is greedy.
 const GREEDY_EVERY: u32 = 3;
 
@@ -68,6 +70,7 @@ pub fn collect(
     let mut in_order = store.rows_in_order(of);
     let mut rows = BTreeMap::new();
     let mut last_seconds = 0.0;
+    let mut unusable = 0;
     loop {
         let late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
         collected.disk_limit = store.is_full();
@@ -77,6 +80,12 @@ pub fn collect(
         }
         for answer in writer.step(&mut jobs)? {
             collected.tokens += answer.next.len();
+            unusable = if answer.next.is_empty() { unusable + 1 } else { 0 };
+            if unusable >= MOST_UNUSABLE {
+                return Err(Error::invalid(
+                    "This model writes no usable prompts, so it cannot write its own training text. Choose a chat model.",
+                ));
+            }
             rows.insert(answer.job, answer.next.len());
             let seconds = begun.elapsed().as_secs_f64();
             store.add_seconds(seconds - last_seconds);
@@ -95,15 +104,15 @@ pub fn collect(
     Ok(collected)
 }
 
-/// Writes answers in lanes.
+/// Writes several answers at the same time.
 struct Writer<'a> {
     target: &'a Target,
     recipe: &'a Recipe,
     seed: u64,
     /// Longest sequence, in tokens.
     context: usize,
-    lanes: Lanes,
-    states: Vec<Lane>,
+    sequences: Sequences,
+    states: Vec<Sequence>,
     /// Tokens before the user's text.
     user_turn: Vec<TokenId>,
     /// Text after the user's.
@@ -115,7 +124,7 @@ struct Writer<'a> {
 
 /// A sequence that is being written.
 #[derive(Default)]
-struct Lane {
+struct Sequence {
     /// Tokens whose rows are in the cache.
     cached: Vec<TokenId>,
     work: Option<Work>,
@@ -133,14 +142,14 @@ struct Work {
 impl<'a> Writer<'a> {
     fn new(target: &'a Target, recipe: &'a Recipe, seed: u64) -> Result<Self> {
         let (user_turn, turn_end) = target.user_turn()?;
-        let count = recipe.lanes.max(1);
+        let count = recipe.parallel.max(1);
         Ok(Self {
             target,
             recipe,
             seed,
             context: target.decoder.info().context_length,
-            lanes: Lanes::of(&target.decoder, count),
-            states: (0..count).map(|_| Lane::default()).collect(),
+            sequences: Sequences::of(&target.decoder, count),
+            states: (0..count).map(|_| Sequence::default()).collect(),
             user_turn,
             turn_end,
             prompts: Sampler::new(SamplingParams { temperature: 1.0, ..SamplingParams::default() })?,
@@ -151,30 +160,32 @@ impl<'a> Writer<'a> {
 
     /// Returns the tokens of the answers that are being written.
     fn unfinished(&self) -> usize {
-        self.states.iter().flat_map(|lane| &lane.work).map(|work| work.answer.next.len()).sum()
+        self.states.iter().flat_map(|sequence| &sequence.work).map(|work| work.answer.next.len()).sum()
     }
 
-    /// Writes one token in every lane, and returns the answers that ended.
+    /// Writes one token in every sequence, and returns the answers that ended.
     fn step(&mut self, jobs: &mut impl Iterator<Item = u32>) -> Result<Vec<Answer>> {
-        for lane in 0..self.states.len() {
-            if self.states[lane].work.is_none()
+        for sequence in 0..self.states.len() {
+            if self.states[sequence].work.is_none()
                 && let Some(job) = jobs.next()
             {
-                self.begin(lane, job)?;
+                self.begin(sequence, job)?;
             }
         }
-        let fed = |(lane, state): (usize, &Lane)| state.work.as_ref().map(|work| (lane, work.feed));
+        let fed =
+            |(sequence, state): (usize, &Sequence)| state.work.as_ref().map(|work| (sequence, work.feed));
         let rows: Vec<(usize, TokenId)> = self.states.iter().enumerate().filter_map(fed).collect();
-        let output = self.lanes.step(&rows, &self.target.taps)?;
+        let output = self.sequences.step(&rows, &self.target.taps)?;
         let mut ended = Vec::new();
-        for (row, &(lane, token)) in rows.iter().enumerate() {
-            self.states[lane].cached.push(token);
+        for (row, &(sequence, token)) in rows.iter().enumerate() {
+            self.states[sequence].cached.push(token);
             let states: Vec<&[f32]> = output.taps.iter().map(|tap| tap.row(row)).collect();
-            let continues = match self.states[lane].work.as_ref().is_some_and(|work| work.prompt.is_some()) {
-                true => self.prompt_token(lane, output.logits.row(row))?,
-                false => self.answer_token(lane, output.logits.row(row), &states)?,
-            };
-            if !continues && let Some(work) = self.states[lane].work.take() {
+            let continues =
+                match self.states[sequence].work.as_ref().is_some_and(|work| work.prompt.is_some()) {
+                    true => self.prompt_token(sequence, output.logits.row(row))?,
+                    false => self.answer_token(sequence, output.logits.row(row), &states)?,
+                };
+            if !continues && let Some(work) = self.states[sequence].work.take() {
                 ended.push(work.answer);
             }
         }
@@ -182,31 +193,31 @@ impl<'a> Writer<'a> {
     }
 
     /// Starts the prompt of an answer.
-    fn begin(&mut self, lane: usize, job: u32) -> Result<()> {
+    fn begin(&mut self, sequence: usize, job: u32) -> Result<()> {
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         rng.set_stream(u64::from(job));
         let answer = Answer { job, greedy: job.is_multiple_of(GREEDY_EVERY), ..Answer::default() };
         let ids = self.user_turn.clone();
-        let feed = self.refill(lane, &ids)?;
-        self.states[lane].work = Some(Work { answer, rng, feed, prompt: Some(Vec::new()) });
+        let feed = self.refill(sequence, &ids)?;
+        self.states[sequence].work = Some(Work { answer, rng, feed, prompt: Some(Vec::new()) });
         Ok(())
     }
 
-    /// Fills a lane's cache with all of `ids` but the last, which is returned.
-    fn refill(&mut self, lane: usize, ids: &[TokenId]) -> Result<TokenId> {
-        let cached = &mut self.states[lane].cached;
+    /// Fills a sequence's cache with all of `ids` but the last, which is returned.
+    fn refill(&mut self, sequence: usize, ids: &[TokenId]) -> Result<TokenId> {
+        let cached = &mut self.states[sequence].cached;
         let shared = shared_len(cached, ids).min(ids.len() - 1);
-        self.lanes.truncate(lane, shared)?;
+        self.sequences.truncate(sequence, shared)?;
         cached.truncate(shared);
-        self.lanes.prefill(lane, &ids[shared..ids.len() - 1])?;
-        self.states[lane].cached.extend_from_slice(&ids[shared..ids.len() - 1]);
+        self.sequences.prefill(sequence, &ids[shared..ids.len() - 1])?;
+        self.states[sequence].cached.extend_from_slice(&ids[shared..ids.len() - 1]);
         Ok(ids[ids.len() - 1])
     }
 
     /// Draws a token of a prompt. Starts the answer once the prompt is complete. Returns false if it is unusable.
-    fn prompt_token(&mut self, lane: usize, logits: &[f32]) -> Result<bool> {
+    fn prompt_token(&mut self, sequence: usize, logits: &[f32]) -> Result<bool> {
         let distribution = self.prompts.distribution(logits, &[])?;
-        let Some(Work { rng, feed, prompt: Some(prompt), .. }) = &mut self.states[lane].work else {
+        let Some(Work { rng, feed, prompt: Some(prompt), .. }) = &mut self.states[sequence].work else {
             return Ok(false);
         };
         let token = draw(&distribution, unit(rng));
@@ -231,8 +242,8 @@ impl<'a> Writer<'a> {
         if ids.len() + self.recipe.answer_tokens > self.context {
             return Ok(false);
         }
-        let first = self.refill(lane, &ids)?;
-        if let Some(work) = &mut self.states[lane].work {
+        let first = self.refill(sequence, &ids)?;
+        if let Some(work) = &mut self.states[sequence].work {
             work.answer.prompt = hash(&text);
             (work.feed, work.prompt) = (first, None);
         }
@@ -240,8 +251,8 @@ impl<'a> Writer<'a> {
     }
 
     /// Draws a token of an answer and keeps the row's states. Returns whether the answer continues.
-    fn answer_token(&mut self, lane: usize, logits: &[f32], states: &[&[f32]]) -> Result<bool> {
-        let Some(Work { answer, rng, feed, .. }) = &mut self.states[lane].work else { return Ok(false) };
+    fn answer_token(&mut self, sequence: usize, logits: &[f32], states: &[&[f32]]) -> Result<bool> {
+        let Some(Work { answer, rng, feed, .. }) = &mut self.states[sequence].work else { return Ok(false) };
         for state in states {
             answer.states.extend(unit_rms(state).map(f16::from_f32));
         }

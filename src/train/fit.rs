@@ -36,6 +36,9 @@ const RIDGE_ROWS: usize = 2_048;
 const RIDGE_POSITIONS: usize = 200_000;
 /// Most inputs of the ridge regression. For wider targets it reads the final state and the embedding only.
 const RIDGE_INPUTS: usize = 8_192;
+/// Error of a loss or a regression that is not a number.
+const NOT_FINITE: &str =
+    "The hidden states of this target are not finite, so no head can be trained on them.";
 const CHECKPOINT: &str = "checkpoint.safetensors";
 /// Metadata key of [`State`] in a checkpoint.
 const STATE: &str = "state";
@@ -212,9 +215,7 @@ impl<'a> Fit<'a> {
         let (inputs, states) = self.batch(store, self.batches[step])?;
         let (loss, grads) = self.network.gradients(&inputs, &states)?;
         if !loss.is_finite() {
-            return Err(Error::invalid(
-                "The loss is not finite. The hidden states of this target are too large.",
-            ));
+            return Err(Error::invalid(NOT_FINITE));
         }
         let warm_up = ((step + 1) as f64 / WARM_UP as f64).min(1.0);
         let cosine = 0.5 * (1.0 + (std::f64::consts::PI * step as f64 / total as f64).cos());
@@ -308,7 +309,7 @@ impl<'a> Fit<'a> {
 /// Returns the identity of a fit. Equal ones have equal weights.
 fn digest(target: &Target, data: &TrainingSet, recipe: &Recipe, seed: u64) -> Result<String> {
     // Neither changes the weights.
-    let recipe = Recipe { checkpoint_every: Duration::ZERO, lanes: 0, ..recipe.clone() };
+    let recipe = Recipe { checkpoint_every: Duration::ZERO, parallel: 0, ..recipe.clone() };
     let answers: Vec<(u32, usize)> = data.answers.iter().map(|entry| (entry.job(), entry.rows())).collect();
     let mut hash = Sha256::new();
     hash.update(format!("{} {recipe:?} {seed} {answers:?}", target.fingerprint()?));
@@ -418,7 +419,7 @@ fn initial(
     if !waiting.is_empty() {
         add(&waiting)?;
     }
-    let solved = ridge.solve(recipe.ridge)?.to_vec2::<f32>()?;
+    let solved = ridge.solve(recipe.ridge).map_err(|_| Error::invalid(NOT_FINITE))?.to_vec2::<f32>()?;
     let (bias, solved) = solved.split_last().ok_or_else(|| Error::Internal("an empty regression".into()))?;
     let mut fc = vec![0.0; n * inputs];
     for (column, weights) in read.into_iter().flatten().zip(solved) {

@@ -46,7 +46,7 @@ pub enum Budget {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recipe {
     /// Answers written at the same time.
-    pub lanes: usize,
+    pub parallel: usize,
     /// Most tokens of a prompt.
     pub prompt_tokens: usize,
     /// Most tokens of an answer.
@@ -74,7 +74,7 @@ pub struct Recipe {
 impl Default for Recipe {
     fn default() -> Self {
         Self {
-            lanes: 16,
+            parallel: 16,
             prompt_tokens: 128,
             answer_tokens: 224,
             held_out: 4_000,

@@ -71,6 +71,7 @@ struct Origin {
     name: String,
     fingerprint: String,
     n_embd: usize,
+    n_vocab: usize,
     taps: Vec<usize>,
     seed: u64,
 }
@@ -159,6 +160,7 @@ impl Store {
             name: target.rows.name.clone(),
             fingerprint: hunch_model::low_bit::fingerprint(&target.path)?,
             n_embd: target.rows.n_embd,
+            n_vocab: target.rows.n_vocab,
             taps: target.taps.clone(),
             seed,
         };
@@ -333,7 +335,7 @@ impl Store {
         let width = self.index.origin.taps.len() * self.index.origin.n_embd;
         let (next, states, likely) = self.with_shard(entry, |shard| {
             let (at, rows) = (entry.at, entry.rows);
-            let next = shard.values("next", at, rows, 1, u32::from_le_bytes)?;
+            let next = shard.tokens(entry, self.index.origin.n_vocab)?;
             let states = shard.values("states", at, rows, width, f16::from_le_bytes)?;
             let Some(at) = entry.likely_at else { return Ok((next, states, Vec::new())) };
             let ids = shard.values("likely", at, rows, LIKELY, u32::from_le_bytes)?;
@@ -349,7 +351,8 @@ impl Store {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn next(&self, entry: &AnswerEntry) -> Result<Vec<TokenId>> {
-        self.with_shard(entry, |shard| shard.values("next", entry.at, entry.rows, 1, u32::from_le_bytes))
+        let n_vocab = self.index.origin.n_vocab;
+        self.with_shard(entry, |shard| shard.tokens(entry, n_vocab))
     }
 
     fn with_shard<T>(
@@ -485,6 +488,15 @@ impl OpenShard {
         file.read_exact(&mut header)?;
         let header: Metadata = serde_json::from_slice(&header)?;
         Ok(Self { file, header, start: 8 + len })
+    }
+
+    /// Reads the tokens of an answer.
+    fn tokens(&mut self, entry: &AnswerEntry, n_vocab: usize) -> std::io::Result<Vec<TokenId>> {
+        let tokens = self.values("next", entry.at, entry.rows, 1, u32::from_le_bytes)?;
+        match tokens.iter().all(|&token| (token as usize) < n_vocab) {
+            true => Ok(tokens),
+            false => Err(std::io::ErrorKind::InvalidData.into()),
+        }
     }
 
     /// Reads rows of `width` values.

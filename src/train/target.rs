@@ -34,6 +34,9 @@ pub struct Target {
 /// Longest sequence of a prompt and its answer, in tokens.
 const CONTEXT: usize = 2_048;
 
+/// Time for templates that write the date, in seconds since 1970. A run that continues tomorrow needs the same prompts.
+const TIME: i64 = 1_767_225_600;
+
 /// Stands for the user's text when the template is rendered.
 const MARKER: &str = "Uc7Jq2Zx9";
 
@@ -51,10 +54,12 @@ impl Target {
         if taps.len() < 2 {
             return Err(Error::invalid("This model has a single layer. A head reads at least two."));
         }
+        let mut template = ChatTemplate::from_tokenizer(&tokenizer);
+        template.set_time(TIME);
         Ok(Self {
             path: path.into(),
             taps,
-            template: ChatTemplate::from_tokenizer(&tokenizer),
+            template,
             tokenizer,
             decoder,
             rows,

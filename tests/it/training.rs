@@ -1,4 +1,4 @@
-//! Training a head on tiny random models: lanes, collected data, acceptance, resuming, and bad input.
+//! Training a head on tiny random models: sequences, collected data, acceptance, resuming, and bad input.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -18,7 +18,7 @@ use hunch_core::sample::SamplingParams;
 use hunch_error::Error;
 use hunch_model::decoder::Decoder;
 use hunch_model::device::{Compute, DeviceChoice};
-use hunch_model::lanes::Lanes;
+use hunch_model::sequences::Sequences;
 use hunch_model::weights::WeightFile;
 
 use crate::cli::{command, hunch, last_json, text};
@@ -38,7 +38,7 @@ const UNTRAINED: f64 = 1e7;
 
 fn small() -> Recipe {
     Recipe {
-        lanes: 5,
+        parallel: 5,
         prompt_tokens: 6,
         answer_tokens: 24,
         held_out: 400,
@@ -95,44 +95,44 @@ fn bits(rows: &Rows, i: usize) -> Vec<u32> {
 }
 
 #[test]
-fn lanes_match_sequences_of_their_own_bit_for_bit() {
+fn sequences_of_one_pass_match_passes_of_their_own_bit_for_bit() {
     let folder = tempfile::tempdir().unwrap();
     let path = Tiny { architecture: "qwen3", ..tiny() }.write(folder.path(), "tiny");
     let decoder = Decoder::open(&path, &compute()).unwrap();
     let candle = Decoder::load_candle(&WeightFile::open(&path).unwrap(), &compute()).unwrap();
     let prompts = [&[1, 2, 3, 4, 5, 6, 7][..], &[9], &[200, 100, 50]];
     for (decoder, exact) in [(decoder, true), (candle, false)] {
-        let mut lanes = Lanes::of(&decoder, 3);
+        let mut sequences = Sequences::of(&decoder, 3);
         let mut alone: Vec<_> = prompts.iter().map(|_| decoder.fork()).collect();
-        for (lane, prompt) in prompts.iter().enumerate() {
-            lanes.prefill(lane, prompt).unwrap();
-            alone[lane].forward(Step::chain(prompt, LogitRows::None)).unwrap();
+        for (sequence, prompt) in prompts.iter().enumerate() {
+            sequences.prefill(sequence, prompt).unwrap();
+            alone[sequence].forward(Step::chain(prompt, LogitRows::None)).unwrap();
         }
-        lanes.truncate(0, 4).unwrap();
+        sequences.truncate(0, 4).unwrap();
         alone[0].truncate(4).unwrap();
-        // One lane pauses in the second pass.
+        // One sequence pauses in the second pass.
         for pass in [&[(0, 11), (1, 12), (2, 13)][..], &[(2, 5), (0, 6)], &[(1, 30), (2, 40), (0, 50)]] {
-            let together = lanes.step(pass, &[0, 1]).unwrap();
-            for (row, &(lane, token)) in pass.iter().enumerate() {
+            let together = sequences.step(pass, &[0, 1]).unwrap();
+            for (row, &(sequence, token)) in pass.iter().enumerate() {
                 let tokens = [token];
                 let step = Step { taps: &[0, 1], ..Step::chain(&tokens, LogitRows::All) };
-                let single = alone[lane].forward(step).unwrap();
+                let single = alone[sequence].forward(step).unwrap();
                 assert_eq!(bits(&together.logits, row), bits(&single.logits, 0), "exact: {exact}");
                 for (taps, own) in together.taps.iter().zip(&single.taps) {
                     assert_eq!(bits(taps, row), bits(own, 0));
                 }
             }
         }
-        assert!(lanes.step(&[(0, 1), (0, 2)], &[]).is_err(), "a lane twice");
-        assert!(lanes.step(&[(0, 9_999)], &[]).is_err(), "a token outside the vocabulary");
+        assert!(sequences.step(&[(0, 1), (0, 2)], &[]).is_err(), "a sequence twice");
+        assert!(sequences.step(&[(0, 9_999)], &[]).is_err(), "a token outside the vocabulary");
     }
 }
 
 #[test]
-fn answers_do_not_depend_on_lanes_or_interruptions() {
+fn answers_do_not_depend_on_parallel_ones_or_interruptions() {
     let place = Place::new();
     let mut whole = place.store("whole");
-    place.collect(&mut whole, &Recipe { lanes: 1, ..small() }, 500);
+    place.collect(&mut whole, &Recipe { parallel: 1, ..small() }, 500);
     let expected = answers(&whole, 500);
     assert!(expected.len() > 15 && expected.iter().any(|a| a.greedy) && expected.iter().any(|a| !a.greedy));
     assert!(expected.iter().all(|answer| !is_held_out(answer.job)));
@@ -150,7 +150,7 @@ fn answers_do_not_depend_on_lanes_or_interruptions() {
     let mut part = place.store("part");
     assert!(answers(&part, 500).is_empty(), "the first answers are missing");
     assert!(!shard(7).exists() && !place.path("part").join("shard-00002.safetensors.part").exists());
-    place.collect(&mut part, &Recipe { lanes: 7, ..small() }, 500);
+    place.collect(&mut part, &Recipe { parallel: 7, ..small() }, 500);
     assert_eq!(answers(&part, 500), expected);
 }
 

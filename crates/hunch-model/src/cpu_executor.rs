@@ -3,7 +3,7 @@
 //! Working memory is reused between passes. All steps are row-invariant, so prefill and verification
 //! run the same code. Kernels do not belong here.
 
-mod lanes;
+mod sequences;
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use candle_core::{Device, Module, Tensor};
 
 use crate::cache::KvCache;
 use crate::device::Compute;
-use crate::executor::{Executor, LaneExecutor, LayerStep};
+use crate::executor::{Executor, LayerStep, SequenceExecutor};
 use crate::rope::{Angles, RopeTable};
 use crate::spec::{ModelSpec, RopeKind};
 use crate::tensor_names::ModelWeights;
@@ -26,7 +26,7 @@ use hunch_kernels::attention::{Attention, AttentionInput, AttentionShape, Visibl
 use hunch_kernels::matmul::{BLOCK_ROWS, Input, Product, multiply, multiply_blocks, multiply_gated};
 use hunch_kernels::quantise::QuantisedRows;
 use hunch_kernels::{Threads, WeightMatrix};
-use lanes::CpuLanes;
+use sequences::CpuSequences;
 
 /// Model on the CPU.
 pub(crate) struct CpuExecutor {
@@ -238,8 +238,8 @@ impl Executor for CpuExecutor {
         Box::new(self.fork_cpu())
     }
 
-    fn lanes(&self, count: usize) -> Option<Box<dyn LaneExecutor>> {
-        Some(Box::new(CpuLanes::new(self, count)))
+    fn sequences(&self, count: usize) -> Option<Box<dyn SequenceExecutor>> {
+        Some(Box::new(CpuSequences::new(self, count)))
     }
 
     fn host_embedding(&self) -> Option<Arc<Embedding>> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::candle_executor::CandleExecutor;
 use crate::cpu_executor::CpuExecutor;
 use crate::device::Compute;
-use crate::executor::{Executor, LAYER, LaneExecutor};
+use crate::executor::{Executor, LAYER, SequenceExecutor};
 use crate::spec::ModelSpec;
 use crate::weights::{Embedding, WeightFile};
 use hunch_core::model::{
@@ -87,8 +87,8 @@ impl Decoder {
     }
 
     /// Returns `count` empty sequences that share passes. `None` if the device has no such passes.
-    pub(crate) fn lanes(&self, count: usize) -> Option<Box<dyn LaneExecutor>> {
-        self.executor.lanes(count)
+    pub(crate) fn sequences(&self, count: usize) -> Option<Box<dyn SequenceExecutor>> {
+        self.executor.sequences(count)
     }
 
     /// Returns the embedding table, if it is in host memory.

@@ -65,7 +65,7 @@ pub(crate) trait Executor: Send {
     /// Returns an executor that shares the weights and has its own empty cache.
     fn fork(&self) -> Box<dyn Executor>;
     /// Returns `count` empty sequences that share passes. `None` if the device has no such passes.
-    fn lanes(&self, _count: usize) -> Option<Box<dyn LaneExecutor>> {
+    fn sequences(&self, _count: usize) -> Option<Box<dyn SequenceExecutor>> {
         None
     }
     /// Returns the embedding table, if it is in host memory.
@@ -79,19 +79,19 @@ pub(crate) trait Executor: Send {
 }
 
 /// Several sequences over the weights of an executor, one row of each in a pass.
-pub(crate) trait LaneExecutor: Send {
-    /// Returns the number of lanes.
+pub(crate) trait SequenceExecutor: Send {
+    /// Returns the number of sequences.
     fn count(&self) -> usize;
-    /// Returns the cache of a lane.
-    fn cache_mut(&mut self, lane: usize) -> &mut KvCache;
-    /// Appends tokens to one lane.
+    /// Returns the cache of a sequence.
+    fn cache_mut(&mut self, sequence: usize) -> &mut KvCache;
+    /// Appends tokens to one sequence.
     ///
     /// # Errors
-    /// If the lane's cache is full. It is then unchanged.
-    fn prefill(&mut self, lane: usize, tokens: &[TokenId]) -> Result<()>;
-    /// Appends one token to each of the listed lanes, which must differ. Returns logits and taps in the same order.
+    /// If the sequence's cache is full. It is then unchanged.
+    fn prefill(&mut self, sequence: usize, tokens: &[TokenId]) -> Result<()>;
+    /// Appends one token to each of the listed sequences, which must differ. Returns logits and taps in the same order.
     ///
     /// # Errors
-    /// If a lane's cache is full. All lanes are then unchanged.
+    /// If a sequence's cache is full. All sequences are then unchanged.
     fn step(&mut self, rows: &[(usize, TokenId)], taps: &[usize]) -> Result<StepOutput>;
 }

@@ -13,10 +13,11 @@ mod executor;
 mod file;
 pub mod gguf;
 pub mod heads;
-pub mod lanes;
+
 mod linear;
 pub mod low_bit;
 mod rope;
+pub mod sequences;
 pub mod spec;
 pub mod split;
 mod tensor_names;

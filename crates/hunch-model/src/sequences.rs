@@ -8,10 +8,10 @@ use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 
 use crate::decoder::Decoder;
-use crate::executor::LaneExecutor;
+use crate::executor::SequenceExecutor;
 
 /// Sequences with a cache each.
-pub struct Lanes {
+pub struct Sequences {
     kind: Kind,
     prefill_rows: usize,
     n_layer: usize,
@@ -20,16 +20,16 @@ pub struct Lanes {
 
 enum Kind {
     /// One pass for all.
-    Batch(Box<dyn LaneExecutor>),
+    Batch(Box<dyn SequenceExecutor>),
     /// A pass each.
     Turns(Vec<Box<dyn LanguageModel>>),
 }
 
-impl Lanes {
+impl Sequences {
     /// Creates `count` empty sequences.
     pub fn of(decoder: &Decoder, count: usize) -> Self {
-        let kind = match decoder.lanes(count) {
-            Some(lanes) => Kind::Batch(lanes),
+        let kind = match decoder.sequences(count) {
+            Some(sequences) => Kind::Batch(sequences),
             None => Kind::Turns((0..count).map(|_| decoder.fork()).collect()),
         };
         let info = decoder.info();
@@ -39,7 +39,7 @@ impl Lanes {
     /// Returns the number of sequences.
     pub fn count(&self) -> usize {
         match &self.kind {
-            Kind::Batch(lanes) => lanes.count(),
+            Kind::Batch(sequences) => sequences.count(),
             Kind::Turns(models) => models.len(),
         }
     }
@@ -48,10 +48,10 @@ impl Lanes {
     ///
     /// # Errors
     /// If the device fails.
-    pub fn truncate(&mut self, lane: usize, len: usize) -> Result<()> {
+    pub fn truncate(&mut self, sequence: usize, len: usize) -> Result<()> {
         match &mut self.kind {
-            Kind::Batch(lanes) => lanes.cache_mut(lane).truncate(len),
-            Kind::Turns(models) => models[lane].truncate(len)?,
+            Kind::Batch(sequences) => sequences.cache_mut(sequence).truncate(len),
+            Kind::Turns(models) => models[sequence].truncate(len)?,
         }
         Ok(())
     }
@@ -60,12 +60,12 @@ impl Lanes {
     ///
     /// # Errors
     /// If a token is outside the vocabulary, the context is full, or the device fails.
-    pub fn prefill(&mut self, lane: usize, tokens: &[TokenId]) -> Result<()> {
+    pub fn prefill(&mut self, sequence: usize, tokens: &[TokenId]) -> Result<()> {
         self.check(tokens.iter().copied(), &[])?;
         for chunk in tokens.chunks(self.prefill_rows.max(1)) {
             match &mut self.kind {
-                Kind::Batch(lanes) => lanes.prefill(lane, chunk)?,
-                Kind::Turns(models) => drop(models[lane].forward(Step::chain(chunk, LogitRows::None))?),
+                Kind::Batch(sequences) => sequences.prefill(sequence, chunk)?,
+                Kind::Turns(models) => drop(models[sequence].forward(Step::chain(chunk, LogitRows::None))?),
             }
         }
         Ok(())
@@ -78,22 +78,24 @@ impl Lanes {
     /// If a token is outside the vocabulary, a sequence is listed twice, a context is full, or the device fails.
     pub fn step(&mut self, rows: &[(usize, TokenId)], taps: &[usize]) -> Result<StepOutput> {
         self.check(rows.iter().map(|&(_, token)| token), taps)?;
-        let twice =
-            |(i, (lane, _)): (usize, &(usize, TokenId))| rows[..i].iter().any(|(other, _)| other == lane);
-        if rows.is_empty() || rows.iter().enumerate().any(twice) {
-            return Err(Error::Internal("a pass takes one row of each lane".into()));
+        let twice = |(i, (sequence, _)): (usize, &(usize, TokenId))| {
+            rows[..i].iter().any(|(other, _)| other == sequence)
+        };
+        let missing = rows.iter().any(|&(sequence, _)| sequence >= self.count());
+        if rows.is_empty() || missing || rows.iter().enumerate().any(twice) {
+            return Err(Error::Internal("a pass takes one row of each sequence".into()));
         }
         let models = match &mut self.kind {
-            Kind::Batch(lanes) => return lanes.step(rows, taps),
+            Kind::Batch(sequences) => return sequences.step(rows, taps),
             Kind::Turns(models) => models,
         };
         let mut logits = Vec::new();
         let mut tapped: Vec<Vec<f32>> = vec![Vec::new(); taps.len()];
         let mut width = 1;
-        for &(lane, token) in rows {
+        for &(sequence, token) in rows {
             let tokens = [token];
             let step = Step { taps, ..Step::chain(&tokens, LogitRows::All) };
-            let output = models[lane].forward(step)?;
+            let output = models[sequence].forward(step)?;
             logits.extend(output.logits.into_values());
             for (all, rows) in tapped.iter_mut().zip(output.taps) {
                 let row = rows.into_values();
