@@ -13,3 +13,4 @@ pub mod lab;
 pub mod log;
 pub mod proof;
 pub mod store;
+pub mod train;

@@ -62,7 +62,14 @@ impl App {
         let context = self.context_for(request, &target_entry, &spec);
         let make_room = self.has_to_make_room(request, context)?;
         let progress = Some(self.told_progress(stop.clone()));
-        let plan = LoadPlan { target, draft, context: Some(context as usize), progress };
+        let plan = LoadPlan {
+            target,
+            draft,
+            head: None,
+            heads: self.shared.places.data.as_deref().map(|data| data.join(hunch_library::HEADS_FOLDER)),
+            context: Some(context as usize),
+            progress,
+        };
         if stop.load(Ordering::Relaxed) {
             return Err(Error::Stopped);
         }

@@ -3,6 +3,7 @@
 mod bench;
 mod compare;
 mod demo;
+mod drafter;
 mod lab;
 mod licenses;
 mod measured;
@@ -64,6 +65,8 @@ enum Command {
     Verify(verify::VerifyArgs),
     /// Find the layers a target can skip when it drafts for itself, and save them
     SkipSearch(skip_search::SkipSearchArgs),
+    /// Train a small network that drafts for a model, on text that the model writes itself
+    Drafter(drafter::DrafterArgs),
     /// List, inspect and download models
     Models(models::ModelsArgs),
     /// Show speculation on the default model: an answer in colour, then plain against speculative
@@ -117,6 +120,15 @@ pub(crate) struct ModelArgs {
     pub(crate) ignore_memory_check: bool,
 }
 
+/// Head that drafts for the target.
+#[derive(Args, Clone)]
+pub(crate) struct HeadArgs {
+    /// The trained head that drafts, from `hunch drafter train` [default: the newest one for this target, else the one
+    /// that ships with Hunch]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) head: Option<PathBuf>,
+}
+
 impl ModelArgs {
     pub(crate) fn compute(&self) -> Result<Compute, Error> {
         Compute::open(self.device, self.threads)
@@ -141,6 +153,7 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
         Command::Lab(args) => lab::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::SkipSearch(args) => skip_search::run(&args).map(|()| true),
+        Command::Drafter(args) => drafter::run(&args).map(|()| true),
         Command::Models(args) => models::run(&args).map(|()| true),
         Command::Demo(args) => demo::run(&args).map(|()| true),
         Command::Licenses => licenses::run().map(|()| true),

@@ -9,7 +9,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use hunch::bench::skip_sets::{self, SearchedModel};
 use hunch::engine::WallClock;
 use hunch::event::{GenerationEvent, TokenEvent};
-use hunch::generate::{Finished, GenerationContext, GenerationPlan, Models, Prompt, generate};
+use hunch::generate::{Finished, GenerationContext, GenerationPlan, LoadPlan, Models, Prompt, generate};
 use hunch_core::chat::{ChatMessage, Role};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
@@ -31,7 +31,7 @@ use hunch_model::low_bit;
 use hunch_model::weights::WeightFile;
 
 use super::progress::Progress;
-use super::{ModelArgs, measured, models, render};
+use super::{HeadArgs, ModelArgs, measured, models, render};
 
 /// Returns a parser of method names.
 pub(crate) fn method_parser() -> impl TypedValueParser<Value = Method> {
@@ -47,7 +47,9 @@ pub(crate) struct RunArgs {
     prompt: Option<String>,
     #[command(flatten)]
     models: ModelArgs,
-    /// Drafting method [default: draft-model with --draft, else ngram]
+    #[command(flatten)]
+    head: HeadArgs,
+    /// Drafting method [default: draft-model with --draft, ngram-head with --head, else ngram]
     #[arg(long, value_parser = method_parser())]
     method: Option<Method>,
     /// Most tokens to draft per round: 1 to 15, or auto, which measures what pays
@@ -201,8 +203,10 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     plan.validate()?;
     let prompt = prompt(args)?;
     let longest = most_tokens(&prompt).saturating_add(args.max_tokens);
-    let mut models = load_for(&args.models, &[plan.method], longest)?;
-    plan.method = args.method.unwrap_or_else(|| models.recommended_method());
+    let head = args.head.head.as_deref();
+    let mut models = load_for(&args.models, head, &[plan.method], longest)?;
+    let chosen_by_head = (head.is_some() && args.models.draft.is_none()).then_some(Method::NgramHead);
+    plan.method = args.method.or(chosen_by_head).unwrap_or_else(|| models.recommended_method());
     plan.options = args.options.options(models.target());
     let (ids, template_note) = models.encoder().ids_and_note(&prompt, &|| false)?;
     if let Some(note) = template_note.as_ref().filter(|_| !args.json) {
@@ -253,7 +257,12 @@ fn most_tokens(prompt: &Prompt) -> usize {
 
 /// Loads the models of the command line and the low-bit copy if `methods` need it.
 pub(crate) fn load(args: &ModelArgs, methods: &[Method]) -> Result<Models> {
-    load_for(args, methods, usize::MAX)
+    load_for(args, None, methods, usize::MAX)
+}
+
+/// Loads the models of the command line with a head, and the low-bit copy if `methods` need it.
+pub(crate) fn load_with_head(args: &ModelArgs, head: &HeadArgs, methods: &[Method]) -> Result<Models> {
+    load_for(args, head.head.as_deref(), methods, usize::MAX)
 }
 
 /// Loads models for conversations of at most `longest` tokens.
@@ -261,7 +270,7 @@ pub(crate) fn load(args: &ModelArgs, methods: &[Method]) -> Result<Models> {
 /// # Errors
 /// As loading. [`Error::OutOfMemory`] when the models are not expected to fit with caches of `longest` tokens, or of
 /// the usual context if that is shorter. Caches grow as needed.
-fn load_for(args: &ModelArgs, methods: &[Method], longest: usize) -> Result<Models> {
+fn load_for(args: &ModelArgs, head: Option<&Path>, methods: &[Method], longest: usize) -> Result<Models> {
     let compute = args.compute()?;
     let target = args.target_path()?;
     let draft = args.draft_path()?;
@@ -274,7 +283,13 @@ fn load_for(args: &ModelArgs, methods: &[Method], longest: usize) -> Result<Mode
             return Err(Error::OutOfMemory(format!("{why}; --ignore-memory-check loads it anyway")).into());
         }
     }
-    let mut models = Models::load(&target, draft.as_deref(), &compute)?;
+    let plan = LoadPlan {
+        draft,
+        head: head.map(Into::into),
+        heads: Some(hunch_library::heads_folder()?),
+        ..LoadPlan::of(&target)
+    };
+    let mut models = Models::load_by(&plan, &compute)?;
     if methods.iter().any(|method| method.needs() == Needs::LowBitCopy) {
         models.load_low_bit(&low_bit_copy(&target, &compute)?, &compute)?;
     }

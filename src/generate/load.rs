@@ -24,6 +24,11 @@ pub struct LoadPlan {
     pub target: PathBuf,
     /// Path of the draft model.
     pub draft: Option<PathBuf>,
+    /// File of the head that drafts for the target. `None` takes the newest one in `heads` that was trained for the
+    /// target, else the shipped one.
+    pub head: Option<PathBuf>,
+    /// Folder of trained heads.
+    pub heads: Option<PathBuf>,
     /// Maximum context in tokens. Models made for less keep their own limit.
     pub context: Option<usize>,
     /// Progress callback. If it breaks, loading fails with [`Error::Stopped`].
@@ -62,6 +67,8 @@ pub(super) struct Origin {
     /// Files of the target: path, bytes, modification time.
     target: Vec<(PathBuf, u64, Option<SystemTime>)>,
     draft: Option<PathBuf>,
+    head: Option<PathBuf>,
+    heads: Option<PathBuf>,
     context: usize,
 }
 
@@ -77,16 +84,18 @@ impl Origin {
             Ok((path, file.len(), file.modified().ok()))
         };
         let target = split::files(&plan.target).into_iter().map(stat).collect::<Result<_>>()?;
-        Ok(Self { target, draft: plan.draft.clone(), context: plan.max_context() })
+        let LoadPlan { draft, head, heads, .. } = plan.clone();
+        Ok(Self { target, draft, head, heads, context: plan.max_context() })
     }
 
     pub(super) fn has_target_of(&self, other: &Self) -> bool {
-        (&self.target, self.context) == (&other.target, other.context)
+        (&self.target, &self.head, self.context) == (&other.target, &other.head, other.context)
     }
 
     pub(super) fn plan(&self) -> LoadPlan {
         let target = self.target.first().map(|(path, ..)| path.clone()).unwrap_or_default();
-        LoadPlan { target, draft: self.draft.clone(), context: Some(self.context), progress: None }
+        let Self { draft, head, heads, context, .. } = self.clone();
+        LoadPlan { target, draft, head, heads, context: Some(context), progress: None }
     }
 }
 
@@ -133,7 +142,10 @@ impl OpenedModels {
         // The draft model is small, so reading it first reveals its errors early.
         let draft = draft.map(|file| watch.read(file, compute).and_then(draft_model)).transpose()?;
         let decoder = watch.read(target.clone(), compute)?;
-        let head = heads::shipped_for(&target, &decoder, compute)?;
+        let head = match &plan.head {
+            Some(path) => Some(heads::load(&WeightFile::open(path)?, &target, &decoder, compute)?),
+            None => usual_head(plan.heads.as_deref(), &target, &decoder, compute)?,
+        };
         Ok(InMemory { origin, target: decoder, draft, head })
     }
 }
@@ -148,6 +160,23 @@ pub(super) fn read_draft(
     let Some(path) = plan.draft.as_deref() else { return Ok(None) };
     let file = open_draft(path, target_bytes, tokenizer)?;
     Watch::of(plan, file.weight_bytes()).read(file, compute).and_then(draft_model).map(Some)
+}
+
+/// Loads the newest head in the folder that was trained for the target, else the shipped one.
+fn usual_head(
+    folder: Option<&Path>,
+    target: &WeightFile,
+    decoder: &Decoder,
+    compute: &Compute,
+) -> Result<Option<Head>> {
+    for path in folder.map_or(Ok(Vec::new()), |folder| heads::in_folder(folder, target))? {
+        match WeightFile::open(&path).and_then(|head| heads::load(&head, target, decoder, compute)) {
+            Ok(head) => return Ok(Some(head)),
+            // The model is of use without it.
+            Err(error) => tracing::warn!("A trained head could not be loaded. {error}"),
+        }
+    }
+    heads::shipped_for(target, decoder, compute)
 }
 
 fn draft_model(model: Decoder) -> Result<DraftModel> {

@@ -26,3 +26,4 @@ mod reuse;
 mod schema;
 mod support;
 mod text;
+mod training;

@@ -86,6 +86,27 @@ pub fn skip_sets_folder() -> Result<PathBuf> {
     Ok(data_folder()?.join("skip-sets"))
 }
 
+/// Name of the folder of trained heads in the data folder.
+pub const HEADS_FOLDER: &str = "heads";
+
+/// Returns the folder of trained heads.
+///
+/// # Errors
+/// As [`data_folder`].
+pub fn heads_folder() -> Result<PathBuf> {
+    Ok(data_folder()?.join(HEADS_FOLDER))
+}
+
+/// Returns the folder with the training data of a target's heads, one for each seed. Its name includes a fingerprint
+/// of the contents, as in [`low_bit_path`].
+///
+/// # Errors
+/// As [`low_bit_path`].
+pub fn training_folder(target: &Path, seed: u64) -> Result<PathBuf> {
+    let name = format!("{}-{}-seed-{seed}", short_name(target), low_bit::fingerprint(target)?);
+    Ok(data_folder()?.join("drafters").join(name))
+}
+
 /// Returns the path of the conversation database.
 ///
 /// # Errors

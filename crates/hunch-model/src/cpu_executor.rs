@@ -3,6 +3,8 @@
 //! Working memory is reused between passes. All steps are row-invariant, so prefill and verification
 //! run the same code. Kernels do not belong here.
 
+mod sequences;
+
 use std::sync::Arc;
 
 use candle_core::quantized::QMatMul;
@@ -10,7 +12,7 @@ use candle_core::{Device, Module, Tensor};
 
 use crate::cache::KvCache;
 use crate::device::Compute;
-use crate::executor::{Executor, LayerStep};
+use crate::executor::{Executor, LayerStep, SequenceExecutor};
 use crate::rope::{Angles, RopeTable};
 use crate::spec::{ModelSpec, RopeKind};
 use crate::tensor_names::ModelWeights;
@@ -24,6 +26,7 @@ use hunch_kernels::attention::{Attention, AttentionInput, AttentionShape, Visibl
 use hunch_kernels::matmul::{BLOCK_ROWS, Input, Product, multiply, multiply_blocks, multiply_gated};
 use hunch_kernels::quantise::QuantisedRows;
 use hunch_kernels::{Threads, WeightMatrix};
+use sequences::CpuSequences;
 
 /// Model on the CPU.
 pub(crate) struct CpuExecutor {
@@ -94,6 +97,13 @@ impl CpuExecutor {
     }
 
     fn query_key_value(&mut self, index: usize) -> Result<()> {
+        self.project(index)?;
+        let Workspace { k, v, .. } = &self.workspace;
+        self.cache.write_rows(index, k, v)
+    }
+
+    /// Computes queries, keys and values of the pass.
+    fn project(&mut self, index: usize) -> Result<()> {
         let (layer, spec, threads) = (&self.weights.layers[index], &self.spec, self.compute.threads());
         let Workspace { x, h, quantised, q, k, v, .. } = &mut self.workspace;
         let eps = spec.rms_eps as f32;
@@ -111,18 +121,36 @@ impl CpuExecutor {
                 self.pass.rotate(heads, spec, self.rope.half());
             }
         }
-        self.cache.write_rows(index, k, v)
+        Ok(())
     }
 
-    fn attention(&mut self, index: usize) -> Result<()> {
-        let (keys, values, capacity) = self.cache.host_layer(index)?;
-        let shape = AttentionShape {
+    fn attention_shape(&self, capacity: usize) -> AttentionShape {
+        AttentionShape {
             n_head: self.spec.n_head,
             n_kv_head: self.spec.n_kv_head,
             head_dim: self.spec.head_dim,
             capacity,
             scale: 1.0 / (self.spec.head_dim as f32).sqrt(),
-        };
+        }
+    }
+
+    /// Returns an executor that shares the weights and has its own empty cache.
+    fn fork_cpu(&self) -> Self {
+        Self {
+            spec: self.spec.clone(),
+            compute: self.compute.clone(),
+            embedding: self.embedding.clone(),
+            weights: self.weights.clone(),
+            rope: self.rope.clone(),
+            cache: KvCache::on_host(&self.spec, self.cache.max_len()),
+            pass: Pass::empty(),
+            workspace: Workspace::default(),
+        }
+    }
+
+    fn attention(&mut self, index: usize) -> Result<()> {
+        let (keys, values, capacity) = self.cache.host_layer(index)?;
+        let shape = self.attention_shape(capacity);
         let Workspace { h, q, attention, .. } = &mut self.workspace;
         h.resize(q.len(), 0.0);
         let input = AttentionInput { q, k: keys, v: values };
@@ -207,16 +235,11 @@ impl Executor for CpuExecutor {
     }
 
     fn fork(&self) -> Box<dyn Executor> {
-        Box::new(Self {
-            spec: self.spec.clone(),
-            compute: self.compute.clone(),
-            embedding: self.embedding.clone(),
-            weights: self.weights.clone(),
-            rope: self.rope.clone(),
-            cache: KvCache::on_host(&self.spec, self.cache.max_len()),
-            pass: Pass::empty(),
-            workspace: Workspace::default(),
-        })
+        Box::new(self.fork_cpu())
+    }
+
+    fn sequences(&self, count: usize) -> Option<Box<dyn SequenceExecutor>> {
+        Some(Box::new(CpuSequences::new(self, count)))
     }
 
     fn host_embedding(&self) -> Option<Arc<Embedding>> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::candle_executor::CandleExecutor;
 use crate::cpu_executor::CpuExecutor;
 use crate::device::Compute;
-use crate::executor::{Executor, LAYER};
+use crate::executor::{Executor, LAYER, SequenceExecutor};
 use crate::metal::executor::MetalExecutor;
 use crate::metal::gpu::Gpu;
 use crate::spec::ModelSpec;
@@ -105,6 +105,11 @@ impl Decoder {
             info: spec.info(),
             spec,
         })
+    }
+
+    /// Returns `count` empty sequences that share passes. `None` if the device has no such passes.
+    pub(crate) fn sequences(&self, count: usize) -> Option<Box<dyn SequenceExecutor>> {
+        self.executor.sequences(count)
     }
 
     /// Returns the embedding table, if it is in host memory.

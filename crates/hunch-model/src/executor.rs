@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::cache::KvCache;
 use crate::weights::Embedding;
-use hunch_core::model::{LogitRows, Rows, VocabSubset};
+use hunch_core::model::{LogitRows, Rows, StepOutput, VocabSubset};
 use hunch_core::token::TokenId;
 use hunch_error::Result;
 use hunch_kernels::RowMask;
@@ -64,6 +64,10 @@ pub(crate) trait Executor: Send {
     fn logits(&mut self, rows: LogitRows, vocab_subset: Option<&VocabSubset>) -> Result<Rows>;
     /// Returns an executor that shares the weights and has its own empty cache.
     fn fork(&self) -> Box<dyn Executor>;
+    /// Returns `count` empty sequences that share passes. `None` if the device has no such passes.
+    fn sequences(&self, _count: usize) -> Option<Box<dyn SequenceExecutor>> {
+        None
+    }
     /// Returns the embedding table, if it is in host memory.
     fn host_embedding(&self) -> Option<Arc<Embedding>> {
         None
@@ -72,4 +76,22 @@ pub(crate) trait Executor: Send {
     fn cache(&self) -> &KvCache;
     /// Returns the KV cache for changes.
     fn cache_mut(&mut self) -> &mut KvCache;
+}
+
+/// Several sequences over the weights of an executor, one row of each in a pass.
+pub(crate) trait SequenceExecutor: Send {
+    /// Returns the number of sequences.
+    fn count(&self) -> usize;
+    /// Returns the cache of a sequence.
+    fn cache_mut(&mut self, sequence: usize) -> &mut KvCache;
+    /// Appends tokens to one sequence.
+    ///
+    /// # Errors
+    /// If the sequence's cache is full. It is then unchanged.
+    fn prefill(&mut self, sequence: usize, tokens: &[TokenId]) -> Result<()>;
+    /// Appends one token to each of the listed sequences, which must differ. Returns logits and taps in the same order.
+    ///
+    /// # Errors
+    /// If a sequence's cache is full. All sequences are then unchanged.
+    fn step(&mut self, rows: &[(usize, TokenId)], taps: &[usize]) -> Result<StepOutput>;
 }

@@ -3,6 +3,10 @@
 //! [`hunch_core::propose::head`].
 
 mod mlp;
+mod target_rows;
+mod write;
+
+use std::path::{Path, PathBuf};
 
 use hunch_core::propose::head::Head;
 use hunch_error::{Error, Result};
@@ -13,6 +17,8 @@ use crate::device::Compute;
 use crate::spec::ModelSpec;
 use crate::weights::WeightFile;
 use mlp::MlpHead;
+pub use target_rows::TargetRows;
+pub use write::{MlpWeights, write_mlp};
 
 /// Metadata key of the SHA-256 of the target's output norm, as hexadecimal digits. Norms are f32 in every quantisation
 /// of a model, and differ between models that were trained apart.
@@ -34,6 +40,22 @@ pub fn shipped_for(target: &WeightFile, decoder: &Decoder, compute: &Compute) ->
         }
     }
     Ok(None)
+}
+
+/// Returns the files in a folder that are heads for a target, the newest first. A file that cannot be read is left out.
+///
+/// # Errors
+/// If the target's file cannot be read.
+pub fn in_folder(folder: &Path, target: &WeightFile) -> Result<Vec<PathBuf>> {
+    let own = fingerprint(target)?;
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let gguf = entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == "gguf"));
+    let is_own =
+        |path: &PathBuf| WeightFile::open(path).is_ok_and(|file| file.gguf().str(TARGET) == Some(&own));
+    let mut found: Vec<PathBuf> = gguf.filter(is_own).collect();
+    let changed = |path: &PathBuf| std::fs::metadata(path).and_then(|meta| meta.modified()).ok();
+    found.sort_by_key(|path| std::cmp::Reverse((changed(path), path.clone())));
+    Ok(found)
 }
 
 /// Loads a head for a target.
@@ -58,8 +80,11 @@ pub fn load(head: &WeightFile, target: &WeightFile, decoder: &Decoder, compute: 
     }
 }
 
-/// Returns the SHA-256 of the target's output norm.
-fn fingerprint(target: &WeightFile) -> Result<String> {
+/// Returns the SHA-256 of the target's output norm, by which a head names its target.
+///
+/// # Errors
+/// If the target's file cannot be read.
+pub fn fingerprint(target: &WeightFile) -> Result<String> {
     let spec = ModelSpec::from_gguf(target.gguf())?;
     let norm =
         target.vector("output_norm.weight", spec.n_embd, &candle_core::Device::Cpu)?.to_vec1::<f32>()?;

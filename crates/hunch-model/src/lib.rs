@@ -13,10 +13,12 @@ mod executor;
 mod file;
 pub mod gguf;
 pub mod heads;
+
 mod linear;
 pub mod low_bit;
 pub mod metal;
 mod rope;
+pub mod sequences;
 pub mod spec;
 pub mod split;
 mod tensor_names;

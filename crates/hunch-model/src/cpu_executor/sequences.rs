@@ -1,0 +1,98 @@
+//! Several sequences in one pass on the CPU: products run over all rows, attention over the cache of each sequence.
+//!
+//! Every row is computed as in a pass of its own, bit for bit.
+
+use super::{CpuExecutor, Pass, Workspace};
+use crate::cache::KvCache;
+use crate::executor::{Executor, LAYER, LayerStep, SequenceExecutor};
+use hunch_core::model::{LogitRows, Rows, StepOutput};
+use hunch_core::token::TokenId;
+use hunch_error::Result;
+use hunch_kernels::RowMask;
+use hunch_kernels::attention::{Attention, AttentionInput, VisibleSlots};
+
+/// Sequences over the same weights, each with a cache of its own.
+pub(super) struct CpuSequences {
+    /// Shared weights and working memory. Its own cache stays empty.
+    lead: CpuExecutor,
+    caches: Vec<KvCache>,
+    attention: Attention,
+}
+
+impl CpuSequences {
+    /// Creates `count` empty sequences over the weights of `executor`.
+    pub(super) fn new(executor: &CpuExecutor, count: usize) -> Self {
+        let lead = executor.fork_cpu();
+        let caches = (0..count).map(|_| KvCache::on_host(&lead.spec, lead.cache.max_len())).collect();
+        Self { lead, caches, attention: Attention::default() }
+    }
+
+    /// Writes the keys and values of each row to its sequence, and attends there.
+    fn attend(&mut self, layer: usize, rows: &[(usize, TokenId)], visible: &[VisibleSlots]) -> Result<()> {
+        let threads = self.lead.compute.threads();
+        let mut shape = self.lead.attention_shape(0);
+        let Workspace { h, q, k, v, .. } = &mut self.lead.workspace;
+        h.resize(q.len(), 0.0);
+        let (query, key) = (q.len() / rows.len(), k.len() / rows.len());
+        let parts = q.chunks_exact(query).zip(k.chunks_exact(key).zip(v.chunks_exact(key)));
+        for (((q, (k, v)), out), (&(sequence, _), visible)) in
+            parts.zip(h.chunks_exact_mut(query)).zip(rows.iter().zip(visible))
+        {
+            self.caches[sequence].write_rows(layer, k, v)?;
+            let (keys, values, capacity) = self.caches[sequence].host_layer(layer)?;
+            shape.capacity = capacity;
+            self.attention.attend(threads, shape, AttentionInput { q, k: keys, v: values }, visible, out);
+        }
+        Ok(())
+    }
+}
+
+impl SequenceExecutor for CpuSequences {
+    fn count(&self) -> usize {
+        self.caches.len()
+    }
+
+    fn cache_mut(&mut self, sequence: usize) -> &mut KvCache {
+        &mut self.caches[sequence]
+    }
+
+    fn prefill(&mut self, sequence: usize, tokens: &[TokenId]) -> Result<()> {
+        std::mem::swap(&mut self.lead.cache, &mut self.caches[sequence]);
+        let lead = &mut self.lead;
+        let mask = RowMask::causal(lead.cache.len(), tokens.len());
+        let ran = lead.begin(tokens, &mask).and_then(|()| {
+            (0..lead.spec.n_layer)
+                .try_for_each(|layer| LAYER.iter().try_for_each(|&part| lead.step(layer, part)))
+        });
+        if ran.is_ok() {
+            lead.cache.advance(tokens.len());
+        }
+        std::mem::swap(&mut self.lead.cache, &mut self.caches[sequence]);
+        ran
+    }
+
+    fn step(&mut self, rows: &[(usize, TokenId)], taps: &[usize]) -> Result<StepOutput> {
+        rows.iter().try_for_each(|&(sequence, _)| self.caches[sequence].reserve(1))?;
+        let tokens: Vec<TokenId> = rows.iter().map(|&(_, token)| token).collect();
+        let positions = rows.iter().map(|&(sequence, _)| self.caches[sequence].len());
+        let visible: Vec<VisibleSlots> =
+            positions.clone().map(|len| VisibleSlots::new(&RowMask::causal(len, 1))).collect();
+        let lead = &mut self.lead;
+        lead.workspace.x = lead.embedding.host_rows(&tokens)?;
+        lead.pass = Pass { angles: lead.rope.angles(positions), rows: rows.len(), ..Pass::empty() };
+        let mut tapped = vec![Rows::default(); taps.len()];
+        for layer in 0..self.lead.spec.n_layer {
+            self.lead.project(layer)?;
+            self.attend(layer, rows, &visible)?;
+            for part in [LayerStep::AttentionOutput, LayerStep::GateUp, LayerStep::Down] {
+                self.lead.step(layer, part)?;
+            }
+            for (out, _) in tapped.iter_mut().zip(taps).filter(|(_, tap)| **tap == layer) {
+                *out = self.lead.residual()?;
+            }
+        }
+        let logits = self.lead.logits(LogitRows::All, None)?;
+        rows.iter().for_each(|&(sequence, _)| self.caches[sequence].advance(1));
+        Ok(StepOutput { logits, taps: tapped })
+    }
+}

@@ -1,0 +1,242 @@
+//! `hunch drafter`: trains a head for a target, and measures heads.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use hunch::train::judge::{self, Acceptance};
+use hunch::train::shards::Store;
+use hunch::train::{self, Budget, Recipe, Target, TrainPlan, TrainProgress, TrainReport};
+use hunch_error::Error;
+use hunch_library::Places;
+use hunch_model::device::{Compute, DeviceChoice};
+
+use super::progress::Progress;
+use super::render;
+
+/// Train a head: a small network that drafts for one model.
+///
+/// The model writes its own training text, which never leaves this machine. A run that is stopped continues when the
+/// same command is run again.
+#[derive(Args)]
+pub(crate) struct DrafterArgs {
+    #[command(subcommand)]
+    tool: Tool,
+}
+
+#[derive(Subcommand)]
+enum Tool {
+    /// Train a head for a model
+    Train(TrainArgs),
+    /// Measure how many of a head's drafts are accepted, on text that it was not trained on
+    Eval(EvalArgs),
+}
+
+/// Target and data of both tools.
+#[derive(Args)]
+struct DataArgs {
+    /// The model that the head drafts for: a GGUF file, or a name from `hunch models`
+    #[arg(long, default_value = hunch_library::DEFAULT_MODEL, value_name = "PATH|NAME")]
+    target: String,
+    /// Seed of the text and the weights; each has data of its own
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    seed: u64,
+    /// Most GiB of collected data
+    #[arg(long, default_value_t = 4.0, value_name = "GIB")]
+    disk: f64,
+    /// Tokens of held-out text that acceptance is measured on
+    #[arg(long, default_value_t = 4_000, value_name = "N")]
+    held_out: usize,
+    /// Answers that the model writes at the same time
+    #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=64))]
+    parallel: u64,
+    /// Device: auto is Metal on a Mac and the CPU elsewhere
+    #[arg(long, default_value = "auto", value_name = "auto|cpu|metal")]
+    device: DeviceChoice,
+    /// CPU threads [default: one per core]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// Print one JSON object as the last line
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+struct TrainArgs {
+    #[command(flatten)]
+    data: DataArgs,
+    /// Tokens that the model writes to train on
+    #[arg(long, default_value_t = 200_000, value_name = "N", conflicts_with = "minutes",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    tokens: u64,
+    /// Train for about this long instead, collecting included
+    #[arg(long, value_name = "M")]
+    minutes: Option<f64>,
+    /// Where to write the head [default: the data folder, where it is found by itself]
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct EvalArgs {
+    #[command(flatten)]
+    data: DataArgs,
+    /// The head
+    #[arg(long, value_name = "FILE")]
+    head: PathBuf,
+}
+
+impl DataArgs {
+    fn open(&self) -> Result<(Target, PathBuf)> {
+        let path = hunch_library::resolve(&self.target, &Places::of_this_user()?)?;
+        let compute = Compute::open(self.device, self.threads)?;
+        let folder = hunch_library::training_folder(&path, self.seed)?;
+        Ok((Target::open(&path, &compute)?, folder))
+    }
+
+    fn plan(&self, budget: Budget) -> Result<TrainPlan> {
+        if self.disk.is_nan() || self.disk < 0.0 {
+            return Err(Error::invalid("--disk is a number of GiB from 0.").into());
+        }
+        let recipe =
+            Recipe { held_out: self.held_out, parallel: self.parallel as usize, ..Recipe::default() };
+        let disk = (self.disk * (1u64 << 30) as f64) as u64;
+        Ok(TrainPlan { budget, seed: self.seed, disk, recipe })
+    }
+}
+
+pub(crate) fn run(args: &DrafterArgs) -> Result<()> {
+    match &args.tool {
+        Tool::Train(args) => train(args),
+        Tool::Eval(args) => evaluate(args),
+    }
+}
+
+fn train(args: &TrainArgs) -> Result<()> {
+    if args.minutes.is_some_and(|minutes| !minutes.is_finite() || minutes <= 0.0) {
+        return Err(Error::invalid("--minutes is a number above 0.").into());
+    }
+    let budget = args.minutes.map_or(Budget::Tokens(args.tokens as usize), Budget::Minutes);
+    let plan = args.data.plan(budget)?;
+    let (target, folder) = args.data.open()?;
+    // A worse head must not take the place of a better one unasked.
+    let fresh = args.out.clone().unwrap_or_else(|| folder.join("head.gguf"));
+    let report = with_progress(|progress| train::train(&target, &folder, &plan, &fresh, progress))?;
+    let used = args.out.is_none().then(|| usual(&target, &folder, &plan)).transpose()?.flatten();
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{}", text(&report, used))?;
+    let place = match (&args.out, used) {
+        (Some(path), _) => path.clone(),
+        (None, Some(used)) if used.mean() >= report.trained.mean() => {
+            writeln!(out, "The head in use accepts as much, so it stays in use.")?;
+            fresh
+        }
+        (None, _) => install(&fresh, &target)?,
+    };
+    writeln!(out, "\nSaved to {}.\nTry it: hunch bench --head {0}", place.display())?;
+    if args.data.json {
+        let json = serde_json::json!({ "report": report, "in_use": used, "head": place });
+        writeln!(out, "{json}")?;
+    }
+    Ok(())
+}
+
+/// Measures the head that decoding uses now.
+fn usual(target: &Target, folder: &Path, plan: &TrainPlan) -> Result<Option<Acceptance>> {
+    let Some(mut head) = target.usual_head(&hunch_library::heads_folder()?)? else { return Ok(None) };
+    if judge::check_layers(target, &head).is_err() {
+        return Ok(None);
+    }
+    let store = Store::open(folder, target, plan.seed, plan.disk)?;
+    Ok(Some(judge::head(target, &store, &mut head, &plan.recipe)?))
+}
+
+/// Copies a head to the folder where it is found by itself.
+fn install(head: &Path, target: &Target) -> Result<PathBuf> {
+    let folder = hunch_library::heads_folder()?;
+    let place = folder.join(format!("{}.gguf", hunch_library::short_name(&target.path)));
+    let unfinished = place.with_extension("part");
+    let io = |source| Error::Io { action: "write", path: place.clone(), source };
+    std::fs::create_dir_all(&folder).map_err(io)?;
+    std::fs::copy(head, &unfinished)
+        .and_then(|_| std::fs::File::open(&unfinished)?.sync_all())
+        .and_then(|()| std::fs::rename(&unfinished, &place))
+        .map_err(io)?;
+    Ok(place)
+}
+
+fn evaluate(args: &EvalArgs) -> Result<()> {
+    let plan = args.data.plan(Budget::Tokens(0))?;
+    let (target, folder) = args.data.open()?;
+    let found = with_progress(|progress| train::evaluate(&target, &folder, &plan, &args.head, progress))?;
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{}", render::table(&HEADER, &[row("this head", found)]))?;
+    if args.data.json {
+        writeln!(out, "{}", serde_json::to_string(&found)?)?;
+    }
+    Ok(())
+}
+
+const HEADER: [&str; 4] = ["held-out text", "greedy", "sampled", "positions"];
+
+fn row(name: &str, acceptance: Acceptance) -> Vec<String> {
+    let Acceptance { greedy, greedy_positions, sampled, sampled_positions } = acceptance;
+    let share = |share: f64, positions: usize| if positions > 0 { format!("{share:.3}") } else { "-".into() };
+    vec![
+        name.into(),
+        share(greedy, greedy_positions),
+        share(sampled, sampled_positions),
+        format!("{greedy_positions} + {sampled_positions}"),
+    ]
+}
+
+fn text(report: &TrainReport, used: Option<Acceptance>) -> String {
+    let mut rows = vec![row("ridge start", report.start), row("trained", report.trained)];
+    rows.extend(used.map(|used| row("in use", used)));
+    let rate = |count: usize, seconds: f64| count as f64 / seconds.max(1e-9);
+    let mut text = format!(
+        "target  {}\n\n{}\ntrained on {} tokens in {} steps\n",
+        report.target,
+        render::table(&HEADER, &rows),
+        report.tokens,
+        report.steps
+    );
+    if report.collected_now > 0 {
+        let (count, seconds) = (report.collected_now, report.collect_seconds);
+        text += &format!("collecting: {count} tokens, {:.0} tokens a second\n", rate(count, seconds));
+    }
+    if report.trained_now > 0 {
+        let (count, seconds) = (report.trained_now, report.fit_seconds);
+        text += &format!("training: {count} positions, {:.0} positions a second\n", rate(count, seconds));
+    }
+    if report.disk_limit {
+        text += "The data reached the limit of --disk. Raise it to train on more.\n";
+    }
+    text
+}
+
+/// Shows progress while `work` runs.
+fn with_progress<T>(
+    work: impl FnOnce(&mut dyn FnMut(TrainProgress)) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let progress = Progress::new();
+    work(&mut |step| match step {
+        TrainProgress::Collecting { tokens, goal, per_second } => {
+            let of = goal.map_or(String::new(), |goal| format!(" of {goal}"));
+            let total = goal.unwrap_or(tokens * 2) as u64;
+            let message = format!("collecting: {tokens}{of} tokens, {per_second:.0} tokens a second");
+            progress.show(tokens as u64, total, message);
+        }
+        TrainProgress::Solving => {
+            progress.show(0, 1, "ridge regression");
+        }
+        TrainProgress::Fitting { step, total, loss, acceptance } => {
+            let message = format!(
+                "step {step} of {total}: loss {loss:.3}, accepted {:.3} greedy, {:.3} sampled",
+                acceptance.greedy, acceptance.sampled
+            );
+            progress.show(step as u64, total as u64, message);
+        }
+    })
+}

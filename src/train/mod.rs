@@ -1,0 +1,243 @@
+//! Training of a draft head on text that the target writes itself.
+//!
+//! It has four steps:
+//!
+//! - [`collect`] lets the target write prompts and answers, and keeps the hidden states of every row.
+//! - [`fit`] starts from a ridge regression and takes gradient steps.
+//! - [`judge`] measures acceptance on held-out answers.
+//! - [`export`] writes the file that decoding loads.
+//!
+//! Data and checkpoints are on disk, in a folder for each target and seed, so a killed run continues from there.
+//! docs/drafters.md explains the recipe.
+
+pub mod adam;
+pub mod collect;
+pub mod export;
+pub mod features;
+pub mod fit;
+pub mod judge;
+pub mod network;
+pub mod ridge;
+pub mod shards;
+pub mod target;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use hunch_error::{Error, Result};
+use serde::Serialize;
+
+use collect::{Collected, Goal};
+use fit::{Fit, FitStep};
+use judge::Acceptance;
+use shards::Store;
+pub use target::Target;
+
+/// End of a training run's budget.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Budget {
+    /// Collects this many tokens to train on, and goes through them [`Recipe::epochs`] times.
+    Tokens(usize),
+    /// Collects for about two thirds of the time, and trains in the rest.
+    Minutes(f64),
+}
+
+/// Settings of a training run. Equal settings, data and seed give equal weights.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recipe {
+    /// Answers written at the same time.
+    pub parallel: usize,
+    /// Most tokens of a prompt.
+    pub prompt_tokens: usize,
+    /// Most tokens of an answer.
+    pub answer_tokens: usize,
+    /// Tokens of held-out answers that acceptance is measured on.
+    pub held_out: usize,
+    /// Tokens that the head scores.
+    pub shortlist: usize,
+    /// Width of the feed-forward block; `None` is four thirds of the target's width.
+    pub feed_forward: Option<usize>,
+    /// Positions per gradient step.
+    pub batch: usize,
+    /// Passes over the data.
+    pub epochs: usize,
+    /// Highest learning rate.
+    pub learning_rate: f64,
+    /// Penalty of the ridge regression.
+    pub ridge: f64,
+    /// Time between checkpoints.
+    pub checkpoint_every: Duration,
+    /// Times that held-out acceptance is measured while training.
+    pub evaluations: usize,
+}
+
+impl Default for Recipe {
+    fn default() -> Self {
+        Self {
+            parallel: 16,
+            prompt_tokens: 128,
+            answer_tokens: 224,
+            held_out: 4_000,
+            shortlist: 4_096,
+            feed_forward: None,
+            batch: 1_024,
+            epochs: 4,
+            learning_rate: 4e-4,
+            ridge: 100.0,
+            checkpoint_every: Duration::from_secs(60),
+            evaluations: 8,
+        }
+    }
+}
+
+/// Seed, budget and limits of a training run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TrainPlan {
+    /// End of the run.
+    pub budget: Budget,
+    /// Seed of the prompts, the answers and the weights.
+    pub seed: u64,
+    /// Most bytes of collected data.
+    pub disk: u64,
+    /// Settings.
+    pub recipe: Recipe,
+}
+
+/// Progress of a training run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum TrainProgress {
+    /// The target writes.
+    Collecting {
+        /// Answer tokens so far, those of earlier runs included.
+        tokens: usize,
+        /// Wanted tokens, if they are known.
+        goal: Option<usize>,
+        /// Answer tokens per second of this run.
+        per_second: f64,
+    },
+    /// The ridge regression runs.
+    Solving,
+    /// The head learns.
+    Fitting {
+        /// Gradient steps so far.
+        step: usize,
+        /// Gradient steps in all.
+        total: usize,
+        /// Mean loss of the last steps, in nats.
+        loss: f64,
+        /// Held-out acceptance when it was last measured.
+        acceptance: Acceptance,
+    },
+}
+
+/// Result of a training run.
+#[derive(Clone, Debug, Serialize)]
+pub struct TrainReport {
+    /// Name of the target.
+    pub target: String,
+    /// Tokens of answers that the head was trained on.
+    pub tokens: usize,
+    /// Gradient steps.
+    pub steps: usize,
+    /// Answer tokens collected in this run.
+    pub collected_now: usize,
+    /// Seconds of collecting in this run.
+    pub collect_seconds: f64,
+    /// Positions trained on in this run.
+    pub trained_now: usize,
+    /// Seconds of training in this run.
+    pub fit_seconds: f64,
+    /// Whether collecting ended because the data reached the limit of [`TrainPlan::disk`].
+    pub disk_limit: bool,
+    /// Acceptance after the ridge regression, before any gradient step.
+    pub start: Acceptance,
+    /// Acceptance of the written head, in the arithmetic that decoding uses.
+    pub trained: Acceptance,
+}
+
+/// Share of a time budget that goes into collecting.
+const COLLECTING: f64 = 0.65;
+
+/// Trains a head for a target and writes it to `out`. Continues from the data and the checkpoint in `folder`.
+///
+/// # Errors
+/// If the target cannot be run, another run uses the folder, or a file cannot be read or written. Complete shards and
+/// the last checkpoint are kept then.
+pub fn train(
+    target: &Target,
+    folder: &Path,
+    plan: &TrainPlan,
+    out: &Path,
+    progress: &mut dyn FnMut(TrainProgress),
+) -> Result<TrainReport> {
+    let recipe = &plan.recipe;
+    let mut store = Store::open(folder, target, plan.seed, plan.disk)?;
+    let begun = Instant::now();
+    let held_out = collect::collect(target, &mut store, recipe, Goal::HeldOut, None, progress)?;
+    let (wanted, deadline) = match plan.budget {
+        Budget::Tokens(tokens) => (tokens, None),
+        Budget::Minutes(minutes) => {
+            // The time of earlier runs counts.
+            let left = (minutes * 60.0 * COLLECTING - store.seconds()).max(0.0);
+            (usize::MAX, Some(begun + Duration::from_secs_f64(left.min(1e9))))
+        }
+    };
+    let collected = collect::collect(target, &mut store, recipe, Goal::Training(wanted), deadline, progress)?;
+    let collect_seconds = begun.elapsed().as_secs_f64();
+    let tokens = if deadline.is_none() { wanted } else { store.training_tokens() };
+    let data = store.training_set(tokens);
+    if data.tokens() < 2 {
+        return Err(Error::invalid(
+            "There are no answers to train on yet. Raise --tokens, --minutes or --disk.",
+        ));
+    }
+
+    let fitting = Instant::now();
+    progress(TrainProgress::Solving);
+    let mut fit = Fit::open(target, &store, data, recipe, plan.seed)?;
+    if let Budget::Minutes(minutes) = plan.budget {
+        fit.limit_time(&store, minutes * 60.0 * (1.0 - COLLECTING))?;
+    }
+    let mut trained_now = 0;
+    while let Some(FitStep { positions, loss, acceptance }) = fit.step(&store)? {
+        trained_now += positions;
+        let (step, total) = fit.position();
+        progress(TrainProgress::Fitting { step, total, loss, acceptance });
+    }
+    let fit_seconds = fitting.elapsed().as_secs_f64();
+    export::write(target, &fit, out)?;
+    let head = &mut target.load_head(out)?;
+    let trained = judge::head(target, &store, head, recipe)?;
+    let Collected { tokens: of_held_out, .. } = held_out;
+    Ok(TrainReport {
+        target: target.rows.name.clone(),
+        tokens: fit.training_tokens(),
+        steps: fit.position().0,
+        collected_now: collected.tokens + of_held_out,
+        collect_seconds,
+        trained_now,
+        fit_seconds,
+        disk_limit: held_out.disk_limit || collected.disk_limit,
+        start: fit.start(),
+        trained,
+    })
+}
+
+/// Measures a head on held-out answers of its target. Collects the answers first where they are missing.
+///
+/// # Errors
+/// As [`train`]; [`Error::InvalidRequest`] if the head reads layers that were not collected.
+pub fn evaluate(
+    target: &Target,
+    folder: &Path,
+    plan: &TrainPlan,
+    head: &Path,
+    progress: &mut dyn FnMut(TrainProgress),
+) -> Result<Acceptance> {
+    // A head that cannot be used is refused before any work.
+    let mut head = target.load_head(head)?;
+    judge::check_layers(target, &head)?;
+    let mut store = Store::open(folder, target, plan.seed, plan.disk)?;
+    collect::collect(target, &mut store, &plan.recipe, Goal::HeldOut, None, progress)?;
+    judge::head(target, &store, &mut head, &plan.recipe)
+}

@@ -1,0 +1,522 @@
+//! Collected answers on disk: shards of hidden states in f16, and an index.
+//!
+//! A shard is written, flushed and renamed before the index names it, so a kill loses at most the answers since the
+//! last shard. An answer is a function of target, seed and number, and is simply written again.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use half::f16;
+use hunch_core::token::TokenId;
+use hunch_error::{Error, Result};
+use hunch_library::atomic_file;
+use safetensors::tensor::{Dtype, Metadata, TensorView};
+use serde::{Deserialize, Serialize};
+
+use super::Target;
+use super::judge::LIKELY;
+
+/// Rows of a shard. More are written where an answer is longer.
+const SHARD_ROWS: usize = 16_384;
+/// Longest time that answers are kept in memory alone.
+const FLUSH_EVERY: Duration = Duration::from_secs(60);
+/// One answer in this many is held out.
+const HELD_OUT_EVERY: u32 = 10;
+
+/// Returns whether an answer is held out of training.
+pub fn is_held_out(job: u32) -> bool {
+    job % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
+}
+
+/// An answer of the target with its hidden states. Row i was computed from the token before `next[i]`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Answer {
+    /// Number of the answer in its run.
+    pub job: u32,
+    /// Whether every token is the most likely one.
+    pub greedy: bool,
+    /// Hash of the prompt.
+    pub prompt: u64,
+    /// Token after each row.
+    pub next: Vec<TokenId>,
+    /// States after each tapped layer, divided by their root mean square, `[rows, taps, n_embd]`.
+    pub states: Vec<f16>,
+    /// The distribution that each token of a sampled held-out answer was drawn from, as `[rows, LIKELY]` pairs of
+    /// token and probability. Empty for others.
+    pub likely: Vec<(TokenId, f32)>,
+}
+
+/// Entry of an answer in the index.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AnswerEntry {
+    job: u32,
+    greedy: bool,
+    prompt: u64,
+    /// Rows; 0 if the prompt was unusable.
+    rows: usize,
+    shard: usize,
+    /// First row in the shard.
+    at: usize,
+    /// First row of `likely` in the shard.
+    likely_at: Option<usize>,
+}
+
+/// Model, layers and seed that answers belong to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Origin {
+    name: String,
+    fingerprint: String,
+    n_embd: usize,
+    n_vocab: usize,
+    taps: Vec<usize>,
+    seed: u64,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Index {
+    version: u32,
+    origin: Origin,
+    /// Seconds spent on collecting.
+    seconds: f64,
+    /// Size of each shard, by number.
+    shards: BTreeMap<usize, u64>,
+    answers: Vec<AnswerEntry>,
+}
+
+const VERSION: u32 = 1;
+
+/// The answers of one target and seed.
+pub struct Store {
+    folder: PathBuf,
+    index: Index,
+    /// Answers that are not on disk yet.
+    pending: Vec<Answer>,
+    flushed: Instant,
+    /// Most bytes on disk.
+    limit: u64,
+    open: RefCell<HashMap<usize, OpenShard>>,
+    /// Held while the store is open.
+    _lock: File,
+}
+
+/// Answers to train on, in the order of their numbers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TrainingSet {
+    /// Entries.
+    pub answers: Vec<AnswerEntry>,
+}
+
+impl TrainingSet {
+    /// Returns the number of tokens.
+    pub fn tokens(&self) -> usize {
+        self.answers.iter().map(AnswerEntry::rows).sum()
+    }
+}
+
+impl AnswerEntry {
+    /// Returns the number of the answer in its run.
+    pub fn job(&self) -> u32 {
+        self.job
+    }
+
+    /// Returns the number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Returns the number of positions that a head can be judged at: each needs the row before it.
+    pub fn positions(&self) -> usize {
+        self.rows.saturating_sub(1)
+    }
+}
+
+impl Answer {
+    /// Returns the number of positions that a head can be judged at.
+    pub fn positions(&self) -> usize {
+        self.next.len().saturating_sub(1)
+    }
+}
+
+impl Store {
+    /// Opens or creates the store of a target and seed.
+    ///
+    /// Shards that are damaged or that no index names are removed, and their answers will be written again.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] if another run uses the folder, or it belongs to something else. [`Error::Io`] if it
+    /// cannot be read or written.
+    pub fn open(folder: &Path, target: &Target, seed: u64, limit: u64) -> Result<Self> {
+        let io = |source| Error::Io { action: "write", path: folder.to_path_buf(), source };
+        std::fs::create_dir_all(folder).map_err(io)?;
+        let lock = File::create(folder.join("lock")).map_err(io)?;
+        if matches!(lock.try_lock(), Err(std::fs::TryLockError::WouldBlock)) {
+            return Err(Error::invalid("Another run trains this head. Stop it, or choose another --seed."));
+        }
+        let origin = Origin {
+            name: target.rows.name.clone(),
+            fingerprint: hunch_model::low_bit::fingerprint(&target.path)?,
+            n_embd: target.rows.n_embd,
+            n_vocab: target.rows.n_vocab,
+            taps: target.taps.clone(),
+            seed,
+        };
+        let index = match read_index(folder)? {
+            Some(index) if index.version == VERSION && index.origin == origin => index,
+            Some(_) => {
+                return Err(Error::invalid(format!(
+                    "The data in {} belong to another model, seed or version. Delete the folder to start over.",
+                    folder.display()
+                )));
+            }
+            None => {
+                Index { version: VERSION, origin, seconds: 0.0, shards: BTreeMap::new(), answers: Vec::new() }
+            }
+        };
+        let mut store = Self {
+            folder: folder.into(),
+            index,
+            pending: Vec::new(),
+            flushed: Instant::now(),
+            limit,
+            open: RefCell::default(),
+            _lock: lock,
+        };
+        store.remove_damaged();
+        Ok(store)
+    }
+
+    /// Returns the folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Returns the seed.
+    pub fn seed(&self) -> u64 {
+        self.index.origin.seed
+    }
+
+    /// Returns the seconds spent on collecting, in all runs.
+    pub fn seconds(&self) -> f64 {
+        self.index.seconds
+    }
+
+    /// Adds to the seconds spent on collecting.
+    pub fn add_seconds(&mut self, seconds: f64) {
+        self.index.seconds += seconds;
+    }
+
+    /// Returns the bytes of all shards and of the answers in memory.
+    pub fn bytes(&self) -> u64 {
+        let pending: usize = self.pending.iter().map(|answer| 2 * answer.states.len()).sum();
+        self.index.shards.values().sum::<u64>() + pending as u64
+    }
+
+    /// Returns whether the store has reached its limit.
+    pub fn is_full(&self) -> bool {
+        self.bytes() >= self.limit
+    }
+
+    /// Returns the numbers of all answers that are done.
+    pub fn done(&self) -> HashSet<u32> {
+        let on_disk = self.index.answers.iter().map(|entry| entry.job);
+        on_disk.chain(self.pending.iter().map(|answer| answer.job)).collect()
+    }
+
+    /// Adds an answer, and writes a shard if there are enough.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    pub fn push(&mut self, answer: Answer) -> Result<()> {
+        self.pending.push(answer);
+        let rows: usize = self.pending.iter().map(|answer| answer.next.len()).sum();
+        if rows >= SHARD_ROWS || self.flushed.elapsed() >= FLUSH_EVERY {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Writes the answers in memory.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the disk is full or fails. Everything written before is intact, and nothing half-written is
+    /// left.
+    pub fn flush(&mut self) -> Result<()> {
+        self.flushed = Instant::now();
+        let mut index = self.index.clone();
+        if !self.pending.is_empty() {
+            let number = index.shards.last_key_value().map_or(0, |(last, _)| last + 1);
+            let (mut at, mut likely_at) = (0, 0);
+            for answer in &self.pending {
+                index.answers.push(AnswerEntry {
+                    job: answer.job,
+                    greedy: answer.greedy,
+                    prompt: answer.prompt,
+                    rows: answer.next.len(),
+                    shard: number,
+                    at,
+                    likely_at: (!answer.likely.is_empty()).then_some(likely_at),
+                });
+                at += answer.next.len();
+                likely_at += answer.likely.len() / LIKELY;
+            }
+            let bytes = encode(&self.pending, &index.origin)?;
+            replace(&self.path(number), &bytes)?;
+            index.shards.insert(number, bytes.len() as u64);
+        }
+        let text = serde_json::to_string(&index).map_err(|error| Error::Internal(error.to_string()))?;
+        atomic_file::write(&self.folder.join(INDEX), &text)?;
+        self.index = index;
+        self.pending.clear();
+        Ok(())
+    }
+
+    /// Returns the tokens that are ready to train on.
+    pub fn training_tokens(&self) -> usize {
+        self.training_set(usize::MAX).answers.iter().map(AnswerEntry::rows).sum()
+    }
+
+    /// Returns the first answers that have `tokens` tokens together, without held-out ones and without prompts that
+    /// were also held out.
+    ///
+    /// Only answers before the first missing one count, so that a run that was interrupted trains on the same ones.
+    pub fn training_set(&self, tokens: usize) -> TrainingSet {
+        let held_out: HashSet<u64> =
+            self.index.answers.iter().filter(|e| is_held_out(e.job)).map(|e| e.prompt).collect();
+        let mut answers = Vec::new();
+        let mut sum = 0;
+        for entry in self.in_order(|job| !is_held_out(job)) {
+            if sum >= tokens {
+                break;
+            }
+            sum += entry.rows;
+            if entry.rows > 1 && !held_out.contains(&entry.prompt) {
+                answers.push(entry.clone());
+            }
+        }
+        TrainingSet { answers }
+    }
+
+    /// Returns the first held-out answers that have `tokens` tokens together.
+    pub fn held_out(&self, tokens: usize) -> Vec<AnswerEntry> {
+        let mut sum = 0;
+        let wanted = |entry: &&AnswerEntry| {
+            let more = sum < tokens;
+            sum += entry.rows;
+            more
+        };
+        let entries = self.in_order(is_held_out).into_iter();
+        entries.take_while(wanted).filter(|entry| entry.rows > 1).cloned().collect()
+    }
+
+    /// Returns the rows of the answers before the first missing one.
+    pub fn rows_in_order(&self, of: fn(u32) -> bool) -> usize {
+        let on_disk = self.index.answers.iter().map(|entry| (entry.job, entry.rows));
+        let pending = self.pending.iter().map(|answer| (answer.job, answer.next.len()));
+        let rows: BTreeMap<u32, usize> = on_disk.chain(pending).filter(|(job, _)| of(*job)).collect();
+        (0..).filter(|&job| of(job)).map_while(|job| rows.get(&job)).sum()
+    }
+
+    /// Returns the answers on disk before the first missing one.
+    fn in_order(&self, of: fn(u32) -> bool) -> Vec<&AnswerEntry> {
+        let entries = self.index.answers.iter().filter(|entry| of(entry.job));
+        let by_job: BTreeMap<u32, &AnswerEntry> = entries.map(|entry| (entry.job, entry)).collect();
+        (0..).filter(|&job| of(job)).map_while(|job| by_job.get(&job).copied()).collect()
+    }
+
+    /// Reads an answer.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if its shard cannot be read.
+    pub fn read(&self, entry: &AnswerEntry) -> Result<Answer> {
+        let width = self.index.origin.taps.len() * self.index.origin.n_embd;
+        let (next, states, likely) = self.with_shard(entry, |shard| {
+            let (at, rows) = (entry.at, entry.rows);
+            let next = shard.tokens(entry, self.index.origin.n_vocab)?;
+            let states = shard.values("states", at, rows, width, f16::from_le_bytes)?;
+            let Some(at) = entry.likely_at else { return Ok((next, states, Vec::new())) };
+            let ids = shard.values("likely", at, rows, LIKELY, u32::from_le_bytes)?;
+            let p = shard.values("likely_p", at, rows, LIKELY, f32::from_le_bytes)?;
+            Ok((next, states, ids.into_iter().zip(p).collect()))
+        })?;
+        let &AnswerEntry { job, greedy, prompt, .. } = entry;
+        Ok(Answer { job, greedy, prompt, next, states, likely })
+    }
+
+    /// Reads the tokens of an answer alone.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn next(&self, entry: &AnswerEntry) -> Result<Vec<TokenId>> {
+        let n_vocab = self.index.origin.n_vocab;
+        self.with_shard(entry, |shard| shard.tokens(entry, n_vocab))
+    }
+
+    fn with_shard<T>(
+        &self,
+        entry: &AnswerEntry,
+        read: impl FnOnce(&mut OpenShard) -> std::io::Result<T>,
+    ) -> Result<T> {
+        use std::collections::hash_map::Entry;
+        let path = self.path(entry.shard);
+        let mut open = self.open.borrow_mut();
+        let shard = match open.entry(entry.shard) {
+            Entry::Occupied(shard) => Ok(shard.into_mut()),
+            Entry::Vacant(vacant) => OpenShard::open(&path).map(|shard| vacant.insert(shard)),
+        };
+        shard.and_then(read).map_err(|source| Error::Io { action: "read", path, source })
+    }
+
+    fn path(&self, number: usize) -> PathBuf {
+        self.folder.join(format!("shard-{number:05}.safetensors"))
+    }
+
+    /// Forgets shards whose file is missing or has another size, and removes files that the index does not name.
+    fn remove_damaged(&mut self) {
+        let folder = self.folder.clone();
+        let size = |path: PathBuf| std::fs::metadata(path).map(|meta| meta.len()).ok();
+        let path = |number: &usize| folder.join(format!("shard-{number:05}.safetensors"));
+        self.index.shards.retain(|number, bytes| size(path(number)) == Some(*bytes));
+        let shards = &self.index.shards;
+        self.index.answers.retain(|entry| shards.contains_key(&entry.shard));
+        let named: HashSet<PathBuf> = shards.keys().map(path).collect();
+        for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let is_shard = name.starts_with("shard-") && !named.contains(&path);
+            if is_shard || name.ends_with(PART) {
+                // A file that stays does no harm.
+                let _ = std::fs::remove_file(path);
+            }
+        }
+    }
+}
+
+const INDEX: &str = "index.json";
+/// Ending of an unfinished file.
+const PART: &str = ".part";
+
+fn read_index(folder: &Path) -> Result<Option<Index>> {
+    let path = folder.join(INDEX);
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(Error::Io { action: "read", path, source }),
+    };
+    serde_json::from_str(&text).map(Some).map_err(|error| {
+        Error::invalid(format!(
+            "{} is damaged: {error}. Delete {} to start over.",
+            path.display(),
+            folder.display()
+        ))
+    })
+}
+
+/// Writes a file next to its place, flushes it and renames it.
+///
+/// # Errors
+/// [`Error::Io`] if the disk is full or fails. Nothing half-written is left.
+pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
+    let io = |source| Error::Io { action: "write", path: path.to_path_buf(), source };
+    let mut name = path.as_os_str().to_owned();
+    name.push(PART);
+    let unfinished = PathBuf::from(name);
+    let written = File::create(&unfinished)
+        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
+        .and_then(|()| std::fs::rename(&unfinished, path));
+    if written.is_err() {
+        // The first error is the one to report.
+        let _ = std::fs::remove_file(&unfinished);
+    }
+    written.map_err(io)?;
+    atomic_file::sync_parent(path);
+    Ok(())
+}
+
+/// Returns a shard with these answers.
+fn encode(answers: &[Answer], origin: &Origin) -> Result<Vec<u8>> {
+    fn bytes<const N: usize>(values: impl Iterator<Item = [u8; N]>) -> Vec<u8> {
+        values.flatten().collect()
+    }
+    let rows: usize = answers.iter().map(|answer| answer.next.len()).sum();
+    let likely = || answers.iter().flat_map(|answer| &answer.likely);
+    let tensors = [
+        (
+            "next",
+            Dtype::U32,
+            vec![rows],
+            bytes(answers.iter().flat_map(|a| &a.next).map(|t| t.to_le_bytes())),
+        ),
+        (
+            "states",
+            Dtype::F16,
+            vec![rows, origin.taps.len(), origin.n_embd],
+            bytes(answers.iter().flat_map(|answer| &answer.states).map(|state| state.to_le_bytes())),
+        ),
+        ("likely", Dtype::U32, vec![likely().count()], bytes(likely().map(|(token, _)| token.to_le_bytes()))),
+        ("likely_p", Dtype::F32, vec![likely().count()], bytes(likely().map(|(_, p)| p.to_le_bytes()))),
+    ];
+    let internal = |error: safetensors::SafeTensorError| Error::Internal(error.to_string());
+    let views = tensors.iter().map(|(name, dtype, shape, data)| {
+        Ok((*name, TensorView::new(*dtype, shape.clone(), data).map_err(internal)?))
+    });
+    safetensors::serialize(views.collect::<Result<Vec<_>>>()?, None).map_err(internal)
+}
+
+/// A shard that is being read.
+struct OpenShard {
+    file: File,
+    header: Metadata,
+    /// Offset of the first tensor.
+    start: u64,
+}
+
+impl OpenShard {
+    fn open(path: &Path) -> std::io::Result<Self> {
+        let mut file = File::open(path)?;
+        let mut len = [0; 8];
+        file.read_exact(&mut len)?;
+        let len = u64::from_le_bytes(len);
+        let size = file.metadata()?.len();
+        if len > size {
+            return Err(std::io::ErrorKind::InvalidData.into());
+        }
+        let mut header = vec![0; len as usize];
+        file.read_exact(&mut header)?;
+        let header: Metadata = serde_json::from_slice(&header)?;
+        Ok(Self { file, header, start: 8 + len })
+    }
+
+    /// Reads the tokens of an answer.
+    fn tokens(&mut self, entry: &AnswerEntry, n_vocab: usize) -> std::io::Result<Vec<TokenId>> {
+        let tokens = self.values("next", entry.at, entry.rows, 1, u32::from_le_bytes)?;
+        match tokens.iter().all(|&token| (token as usize) < n_vocab) {
+            true => Ok(tokens),
+            false => Err(std::io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    /// Reads rows of `width` values.
+    fn values<T, const N: usize>(
+        &mut self,
+        name: &str,
+        at: usize,
+        rows: usize,
+        width: usize,
+        parse: fn([u8; N]) -> T,
+    ) -> std::io::Result<Vec<T>> {
+        let info = self.header.info(name).ok_or(std::io::ErrorKind::InvalidData)?;
+        let (from, to) = info.data_offsets;
+        let (start, len) = (at * width * N, rows * width * N);
+        if start + len > to - from {
+            return Err(std::io::ErrorKind::InvalidData.into());
+        }
+        self.file.seek(SeekFrom::Start(self.start + (from + start) as u64))?;
+        let mut bytes = vec![0; len];
+        self.file.read_exact(&mut bytes)?;
+        Ok(bytes.as_chunks::<N>().0.iter().map(|value| parse(*value)).collect())
+    }
+}

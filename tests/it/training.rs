@@ -1,0 +1,423 @@
+//! Training a head on tiny random models: sequences, collected data, acceptance, resuming, and bad input.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use hunch::engine::WallClock;
+use hunch::generate::{GenerationPlan, LoadPlan, Models, Prompt, answer_ids};
+use hunch::train::collect::{Goal, collect};
+use hunch::train::fit::Fit;
+use hunch::train::judge::Acceptance;
+use hunch::train::shards::{Answer, Store, is_held_out};
+use hunch::train::{self, Budget, Recipe, Target, TrainPlan, TrainProgress, TrainReport};
+use hunch_core::depth::MaxDraft;
+use hunch_core::method::Method;
+use hunch_core::model::{LanguageModel, LogitRows, Rows, Step};
+use hunch_core::sample::SamplingParams;
+use hunch_error::Error;
+use hunch_model::decoder::Decoder;
+use hunch_model::device::{Compute, DeviceChoice};
+use hunch_model::sequences::Sequences;
+use hunch_model::weights::WeightFile;
+
+use crate::cli::{command, hunch, last_json, text};
+use crate::support::tiny::Tiny;
+
+fn compute() -> Compute {
+    Compute::open(DeviceChoice::Cpu, Some(1)).unwrap()
+}
+
+/// A model whose tokens depend on more than the last one.
+fn tiny() -> Tiny {
+    Tiny { tied: false, ..Tiny::default() }
+}
+
+/// A penalty under which the ridge regression gives weights near 0.
+const UNTRAINED: f64 = 1e7;
+
+fn small() -> Recipe {
+    Recipe {
+        parallel: 5,
+        prompt_tokens: 6,
+        answer_tokens: 24,
+        held_out: 400,
+        shortlist: 240,
+        feed_forward: Some(64),
+        batch: 128,
+        epochs: 4,
+        learning_rate: 1e-3,
+        ridge: 10.0,
+        checkpoint_every: Duration::from_secs(3_600),
+        evaluations: 4,
+    }
+}
+
+fn plan(tokens: usize) -> TrainPlan {
+    TrainPlan { budget: Budget::Tokens(tokens), seed: 3, disk: 1 << 30, recipe: small() }
+}
+
+struct Place {
+    folder: tempfile::TempDir,
+    target: Target,
+}
+
+impl Place {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let target = Target::open(&tiny().write(folder.path(), "tiny"), &compute()).unwrap();
+        Self { folder, target }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn store(&self, name: &str) -> Store {
+        Store::open(&self.path(name), &self.target, 3, 1 << 30).unwrap()
+    }
+
+    fn train(&self, name: &str, plan: &TrainPlan) -> TrainReport {
+        train::train(&self.target, &self.path(name), plan, &self.path("head.gguf"), &mut |_| {}).unwrap()
+    }
+
+    fn collect(&self, store: &mut Store, recipe: &Recipe, tokens: usize) {
+        collect(&self.target, store, recipe, Goal::Training(tokens), None, &mut |_| {}).unwrap();
+    }
+}
+
+fn answers(store: &Store, tokens: usize) -> Vec<Answer> {
+    store.training_set(tokens).answers.iter().map(|entry| store.read(entry).unwrap()).collect()
+}
+
+fn bits(rows: &Rows, i: usize) -> Vec<u32> {
+    rows.row(i).iter().map(|value| value.to_bits()).collect()
+}
+
+#[test]
+fn sequences_of_one_pass_match_passes_of_their_own_bit_for_bit() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = Tiny { architecture: "qwen3", ..tiny() }.write(folder.path(), "tiny");
+    let decoder = Decoder::open(&path, &compute()).unwrap();
+    let candle = Decoder::load_candle(&WeightFile::open(&path).unwrap(), &compute()).unwrap();
+    let prompts = [&[1, 2, 3, 4, 5, 6, 7][..], &[9], &[200, 100, 50]];
+    for (decoder, exact) in [(decoder, true), (candle, false)] {
+        let mut sequences = Sequences::of(&decoder, 3);
+        let mut alone: Vec<_> = prompts.iter().map(|_| decoder.fork()).collect();
+        for (sequence, prompt) in prompts.iter().enumerate() {
+            sequences.prefill(sequence, prompt).unwrap();
+            alone[sequence].forward(Step::chain(prompt, LogitRows::None)).unwrap();
+        }
+        sequences.truncate(0, 4).unwrap();
+        alone[0].truncate(4).unwrap();
+        // One sequence pauses in the second pass.
+        for pass in [&[(0, 11), (1, 12), (2, 13)][..], &[(2, 5), (0, 6)], &[(1, 30), (2, 40), (0, 50)]] {
+            let together = sequences.step(pass, &[0, 1]).unwrap();
+            for (row, &(sequence, token)) in pass.iter().enumerate() {
+                let tokens = [token];
+                let step = Step { taps: &[0, 1], ..Step::chain(&tokens, LogitRows::All) };
+                let single = alone[sequence].forward(step).unwrap();
+                assert_eq!(bits(&together.logits, row), bits(&single.logits, 0), "exact: {exact}");
+                for (taps, own) in together.taps.iter().zip(&single.taps) {
+                    assert_eq!(bits(taps, row), bits(own, 0));
+                }
+            }
+        }
+        assert!(sequences.step(&[(0, 1), (0, 2)], &[]).is_err(), "a sequence twice");
+        assert!(sequences.step(&[(0, 9_999)], &[]).is_err(), "a token outside the vocabulary");
+    }
+}
+
+#[test]
+fn answers_do_not_depend_on_parallel_ones_or_interruptions() {
+    let place = Place::new();
+    let mut whole = place.store("whole");
+    place.collect(&mut whole, &Recipe { parallel: 1, ..small() }, 500);
+    let expected = answers(&whole, 500);
+    assert!(expected.len() > 15 && expected.iter().any(|a| a.greedy) && expected.iter().any(|a| !a.greedy));
+    assert!(expected.iter().all(|answer| !is_held_out(answer.job)));
+
+    let mut part = place.store("part");
+    place.collect(&mut part, &small(), 150);
+    place.collect(&mut part, &small(), 320);
+    drop(part);
+    // Killed while a shard was written, and another was damaged.
+    let shard = |number: usize| place.path("part").join(format!("shard-{number:05}.safetensors"));
+    std::fs::write(shard(7), b"not in the index").unwrap();
+    std::fs::write(place.path("part").join("shard-00002.safetensors.part"), b"half").unwrap();
+    let bytes = std::fs::read(shard(0)).unwrap();
+    std::fs::write(shard(0), &bytes[..bytes.len() / 2]).unwrap();
+    let mut part = place.store("part");
+    assert!(answers(&part, 500).is_empty(), "the first answers are missing");
+    assert!(!shard(7).exists() && !place.path("part").join("shard-00002.safetensors.part").exists());
+    place.collect(&mut part, &Recipe { parallel: 7, ..small() }, 500);
+    assert_eq!(answers(&part, 500), expected);
+}
+
+#[test]
+fn training_raises_acceptance_and_the_head_is_lossless() {
+    let place = Place::new();
+    let mut shown = Vec::new();
+    let out = place.path("head.gguf");
+    let recipe = Recipe { ridge: UNTRAINED, learning_rate: 3e-3, epochs: 6, ..small() };
+    let plan = TrainPlan { recipe, ..plan(2_000) };
+    let report =
+        train::train(&place.target, &place.path("data"), &plan, &out, &mut |step| shown.push(step)).unwrap();
+    let TrainReport { start, trained, .. } = report;
+    assert!(trained.mean() > start.mean() + 0.04, "{start:?} {trained:?}");
+    assert!(shown.iter().any(|step| matches!(step, TrainProgress::Collecting { .. })));
+    let losses: Vec<f64> = shown
+        .iter()
+        .filter_map(|step| if let TrainProgress::Fitting { loss, .. } = step { Some(*loss) } else { None })
+        .collect();
+    assert!(losses[losses.len() - 1] < losses[0], "{losses:?}");
+
+    // Through the round loop.
+    let load = LoadPlan { head: Some(out.clone()), ..LoadPlan::of(&place.target.path) };
+    let mut models = Models::load_by(&load, &compute()).unwrap();
+    assert!(models.usable_methods().contains(&Method::Head));
+    let mut drafted = (0, 0);
+    for (seed, temperature) in [(1, 0.0), (2, 0.0)] {
+        let prompt = models.prompt_ids(&Prompt::Raw(format!("prompt {seed}"))).unwrap();
+        let run = |models: &mut Models, method| {
+            let plan = GenerationPlan {
+                method,
+                max_draft: MaxDraft::Fixed(1),
+                max_tokens: 60,
+                sampling: SamplingParams { temperature, ..SamplingParams::greedy() },
+                ..GenerationPlan::default()
+            };
+            answer_ids(models, &prompt, &plan, &WallClock::start()).unwrap()
+        };
+        let (plain, _) = run(&mut models, Method::Plain);
+        let (with_head, stats) = run(&mut models, Method::Head);
+        assert_eq!(with_head, plain);
+        drafted = (drafted.0 + stats.drafted, drafted.1 + stats.accepted);
+    }
+    assert!(drafted.0 > 20 && drafted.1 > 0, "{drafted:?}");
+
+    // Measured as loaded, and again by itself.
+    let again = train::evaluate(&place.target, &place.path("data"), &plan, &out, &mut |_| {}).unwrap();
+    assert_eq!(again, trained);
+    assert!(again.greedy_positions > 50 && again.sampled_positions > 100, "{again:?}");
+}
+
+#[test]
+fn ridge_regression_accepts_more_than_untrained_weights() {
+    let place = Place::new();
+    let mut store = place.store("data");
+    collect(&place.target, &mut store, &small(), Goal::HeldOut, None, &mut |_| {}).unwrap();
+    place.collect(&mut store, &small(), 2_000);
+    let start = |ridge| {
+        let recipe = Recipe { ridge, ..small() };
+        let fit = Fit::open(&place.target, &store, store.training_set(2_000), &recipe, 3).unwrap();
+        fit.start().mean()
+    };
+    let (solved, untrained) = (start(1e3), start(UNTRAINED));
+    assert!(solved > untrained + 0.04, "{solved} {untrained}");
+}
+
+#[test]
+fn a_fit_that_was_stopped_gives_the_weights_of_one_that_was_not() {
+    let place = Place::new();
+    let whole = plan(1_000);
+    place.train("whole", &whole);
+    let expected = std::fs::read(place.path("head.gguf")).unwrap();
+
+    // Stopped after each of these numbers of steps, with the last checkpoint some steps behind.
+    let mut store = place.store("stopped");
+    collect(&place.target, &mut store, &small(), Goal::HeldOut, None, &mut |_| {}).unwrap();
+    place.collect(&mut store, &small(), 1_000);
+    let (mut steps, mut total) = (0, 1);
+    for (every, count) in [(3_600, 3), (0, 5), (3_600, 2), (0, 4)] {
+        let recipe = Recipe { checkpoint_every: Duration::from_secs(every), ..small() };
+        let mut fit = Fit::open(&place.target, &store, store.training_set(1_000), &recipe, 3).unwrap();
+        assert_eq!(fit.position().0, steps, "it continues at the last checkpoint");
+        for _ in 0..count {
+            fit.step(&store).unwrap().expect("a step");
+        }
+        steps += if every == 0 { count } else { 0 };
+        total = fit.position().1;
+    }
+    assert!(steps < total, "{steps} of {total}");
+    drop(store);
+    let report = place.train("stopped", &whole);
+    assert_eq!((report.steps, report.collected_now), (total, 0));
+    assert!(std::fs::read(place.path("head.gguf")).unwrap() == expected);
+
+    // A finished run has nothing left to do.
+    let report = place.train("stopped", &whole);
+    assert_eq!((report.trained_now, report.collected_now), (0, 0));
+    assert!(std::fs::read(place.path("head.gguf")).unwrap() == expected);
+}
+
+#[test]
+fn a_time_budget_ends_both_steps() {
+    let place = Place::new();
+    // 3 seconds.
+    let report = place.train("data", &TrainPlan { budget: Budget::Minutes(0.05), ..plan(0) });
+    assert!(report.tokens > 0 && report.steps > 0, "{report:?}");
+    // Its time is spent, so the next run only finishes.
+    let again = place.train("data", &TrainPlan { budget: Budget::Minutes(0.05), ..plan(0) });
+    assert_eq!((again.collected_now, again.trained_now), (0, 0));
+}
+
+#[test]
+fn data_stop_at_the_limit_of_the_disk() {
+    let place = Place::new();
+    let report = place.train("data", &TrainPlan { disk: 2 << 20, ..plan(1_000_000) });
+    assert!(report.disk_limit && report.tokens > 0);
+    let size: u64 = std::fs::read_dir(place.path("data"))
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with("shard"))
+        .map(|entry| entry.metadata().unwrap().len())
+        .sum();
+    assert!(size < 3 << 20, "{size}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_loses_nothing() {
+    let place = Place::new();
+    let mut store = place.store("data");
+    place.collect(&mut store, &small(), 100);
+    let before = answers(&store, 100);
+    let index = std::fs::read(place.path("data").join("index.json")).unwrap();
+    // Writes to this device fail with "no space left".
+    let next = place.path("data").join("shard-00001.safetensors.part");
+    std::os::unix::fs::symlink("/dev/full", &next).unwrap();
+    let error =
+        collect(&place.target, &mut store, &small(), Goal::Training(200), None, &mut |_| {}).unwrap_err();
+    assert!(matches!(error, Error::Io { action: "write", .. }), "{error}");
+    assert_eq!(std::fs::read(place.path("data").join("index.json")).unwrap(), index);
+    drop(store);
+    let mut store = place.store("data");
+    assert_eq!(answers(&store, 100), before);
+    place.collect(&mut store, &small(), 200);
+    assert!(store.training_tokens() >= 200);
+}
+
+#[test]
+fn data_of_another_model_or_in_use_are_refused() {
+    let place = Place::new();
+    let mut store = place.store("data");
+    let open =
+        |target: &Target| Store::open(&place.path("data"), target, 3, 1 << 30).err().unwrap().to_string();
+    let busy = open(&place.target);
+    assert!(busy.contains("Another run"), "{busy}");
+    place.collect(&mut store, &small(), 50);
+    drop(store);
+    let other = Tiny { seed: 9, ..tiny() }.write(place.folder.path(), "other");
+    let other = open(&Target::open(&other, &compute()).unwrap());
+    assert!(other.contains("belong to another model"), "{other}");
+    std::fs::write(place.path("data").join("index.json"), "{\"version\":").unwrap();
+    let damaged = open(&place.target);
+    assert!(damaged.contains("is damaged") && damaged.contains("start over"), "{damaged}");
+}
+
+#[test]
+fn head_of_other_layers_is_not_measured() {
+    let place = Place::new();
+    let mut target = Target::open(&place.target.path, &compute()).unwrap();
+    place.train("data", &plan(200));
+    target.taps = vec![1];
+    let head = place.path("head.gguf");
+    let judged = train::evaluate(&target, &place.path("other"), &plan(0), &head, &mut |_| {});
+    assert!(judged.unwrap_err().to_string().contains("reads the layers"));
+}
+
+/// A data folder with a model called "target".
+fn data_folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("models")).unwrap();
+    tiny().write(&folder.path().join("models"), "target");
+    folder
+}
+
+const TRAIN: [&str; 11] = [
+    "drafter",
+    "train",
+    "--target",
+    "target",
+    "--tokens",
+    "800",
+    "--held-out",
+    "500",
+    "--threads",
+    "1",
+    "--json",
+];
+
+fn start(data: &Path) -> Child {
+    command(data, &TRAIN).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+/// Returns the training data of the only target.
+fn training_folder(data: &Path) -> Option<PathBuf> {
+    std::fs::read_dir(data.join("drafters")).ok()?.next().map(|entry| entry.unwrap().path())
+}
+
+#[test]
+fn a_killed_program_continues_to_the_same_head() {
+    let (whole, killed) = (data_folder(), data_folder());
+    let report = last_json(&hunch(whole.path(), &TRAIN));
+    let head = |data: &Path| std::fs::read(data.join("heads/target.gguf")).unwrap();
+    let expected = head(whole.path());
+    let acceptance =
+        |value: &serde_json::Value| -> Acceptance { serde_json::from_value(value.clone()).unwrap() };
+    let trained = acceptance(&report["report"]["trained"]);
+    assert!(trained.mean() > acceptance(&report["report"]["start"]).mean());
+
+    // While it collects, once there is data, and once there is a checkpoint.
+    for file in [None, Some("index.json"), Some("checkpoint.safetensors")] {
+        let mut run = start(killed.path());
+        let begun = Instant::now();
+        let there = || {
+            let folder = training_folder(killed.path());
+            file.is_none_or(|file| folder.is_some_and(|folder| folder.join(file).exists()))
+        };
+        while !there() && run.try_wait().unwrap().is_none() && begun.elapsed() < Duration::from_secs(120) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        run.kill().unwrap();
+        run.wait().unwrap();
+    }
+    let output = hunch(killed.path(), &TRAIN);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(head(killed.path()) == expected, "the weights differ");
+
+    // The head is found by itself, by path, and by `eval`.
+    let found = ["run", "hello", "--target", "target", "--method", "head", "--max-tokens", "20", "--json"];
+    assert!(last_json(&hunch(whole.path(), &found))["stats"]["drafted"].as_u64().unwrap() > 0);
+    let path = whole.path().join("heads/target.gguf");
+    let path = path.to_str().unwrap();
+    let verified = hunch(
+        killed.path(),
+        &["verify", "--target", "target", "--head", path, "--method", "head", "--samples", "20"],
+    );
+    assert!(verified.status.success(), "{}{}", text(&verified.stdout), text(&verified.stderr));
+    let judged = last_json(&hunch(
+        whole.path(),
+        &["drafter", "eval", "--target", "target", "--head", path, "--held-out", "500", "--json"],
+    ));
+    assert_eq!(acceptance(&judged), trained);
+
+    // A damaged file in the folder does not stand in the way, a named one is an error.
+    let bytes = std::fs::read(path).unwrap();
+    let damaged = killed.path().join("heads/target.gguf");
+    std::fs::write(&damaged, &bytes[..bytes.len() - 100]).unwrap();
+    let plain = hunch(killed.path(), &["run", "hello", "--target", "target", "--max-tokens", "5"]);
+    assert!(plain.status.success(), "{}", text(&plain.stderr));
+    let refused = |head: &str| {
+        let output = hunch(killed.path(), &["run", "hello", "--target", "target", "--head", head]);
+        (output.status.code(), text(&output.stderr))
+    };
+    let (code, error) = refused(damaged.to_str().unwrap());
+    assert_eq!(code, Some(3), "{error}");
+    let shipped =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/hunch-model/heads/smollm2-135m-instruct.gguf");
+    let (code, error) = refused(shipped.to_str().unwrap());
+    assert!(code == Some(4) && error.contains("was trained for Smollm2"), "{code:?} {error}");
+    assert_eq!(refused("nowhere.gguf").0, Some(5));
+}
