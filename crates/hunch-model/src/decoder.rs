@@ -9,8 +9,8 @@ use crate::candle_executor::CandleExecutor;
 use crate::cpu_executor::CpuExecutor;
 use crate::device::Compute;
 use crate::executor::{Executor, LAYER, SequenceExecutor};
-use crate::metal::executor::MetalExecutor;
 use crate::metal::gpu::Gpu;
+use crate::metal_executor::MetalExecutor;
 use crate::spec::ModelSpec;
 use crate::weights::{Embedding, WeightFile};
 use hunch_core::model::{

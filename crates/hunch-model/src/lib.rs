@@ -17,6 +17,7 @@ pub mod heads;
 mod linear;
 pub mod low_bit;
 pub mod metal;
+mod metal_executor;
 mod rope;
 pub mod sequences;
 pub mod spec;

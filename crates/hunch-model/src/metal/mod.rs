@@ -1,10 +1,9 @@
-//! Models on the GPU of a Mac: Hunch's own kernels and the executor that dispatches them.
+//! Hunch's own kernels for the GPU of a Mac: their texts, arguments, weights and buffers.
 //!
 //! Products sum integers inside a unit of 32 weights, so a row has the same bits alone and among others.
-//! The whole module runs on any machine over a simulated GPU (`tests/metal`). Device code belongs to
+//! The executor that dispatches them is in `metal_executor`. All of it runs on any machine over a simulated GPU (`tests/metal`). Device code belongs to
 //! implementations of [`Gpu`](gpu::Gpu).
 
-pub(crate) mod executor;
 pub mod gpu;
 pub mod kernels;
 pub mod matrix;

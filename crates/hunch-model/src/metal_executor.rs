@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use candle_core::Device;
 
-use super::gpu::{Buffer, Gpu};
-use super::kernels::{AttentionInput, HeadsInput, Kernels, Product};
-use super::matrix::Matrix;
-use super::workspace::{Activations, AttentionSpace, Widths, Workspace, at_least};
 use crate::cache::KvCache;
 use crate::executor::{Executor, LayerStep};
+use crate::metal::gpu::{Buffer, Gpu};
+use crate::metal::kernels::{AttentionInput, HeadsInput, Kernels, Product};
+use crate::metal::matrix::Matrix;
+use crate::metal::workspace::{Activations, AttentionSpace, Widths, Workspace, at_least};
 use crate::rope::RopeTable;
 use crate::spec::{ModelSpec, RopeKind};
 use crate::tensor_names::{LayerWeights, ModelWeights};
