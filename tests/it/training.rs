@@ -252,17 +252,6 @@ fn a_fit_that_was_stopped_gives_the_weights_of_one_that_was_not() {
 }
 
 #[test]
-fn a_time_budget_ends_both_steps() {
-    let place = Place::new();
-    // 3 seconds.
-    let report = place.train("data", &TrainPlan { budget: Budget::Minutes(0.05), ..plan(0) });
-    assert!(report.tokens > 0 && report.steps > 0, "{report:?}");
-    // Its time is spent, so the next run only finishes.
-    let again = place.train("data", &TrainPlan { budget: Budget::Minutes(0.05), ..plan(0) });
-    assert_eq!((again.collected_now, again.trained_now), (0, 0));
-}
-
-#[test]
 fn data_stop_at_the_limit_of_the_disk() {
     let place = Place::new();
     let report = place.train("data", &TrainPlan { disk: 2 << 20, ..plan(1_000_000) });
