@@ -4,6 +4,8 @@
 //! The whole module runs on any machine over a simulated GPU (`tests/metal`). Device code belongs to
 //! implementations of [`Gpu`](gpu::Gpu).
 
+#[cfg(target_os = "macos")]
+pub mod device;
 pub(crate) mod executor;
 pub mod gpu;
 pub mod kernels;
