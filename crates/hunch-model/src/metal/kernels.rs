@@ -213,7 +213,8 @@ impl Kernels {
         let flags = u32::from(add) | u32::from(bias.is_some()) << 1;
         let constants = [matrix.n() as u32, matrix.k() as u32, rows as u32, stride as u32, flags];
         let constants = Argument::Constants(&constants);
-        let bias = bias.unwrap_or(out).input();
+        // A bias that is not there is bound to the weights, which no kernel writes.
+        let bias = bias.map_or_else(|| matrix.streams()[0], Buffer::input);
         let to = Argument::Output(out.id(), offset * size_of::<f32>());
         match matrix {
             Matrix::Packed { format, n, .. } => {

@@ -1,9 +1,11 @@
 //! Hunch's own kernels for the GPU of a Mac: their texts, arguments, weights and buffers.
 //!
 //! Products sum integers inside a unit of 32 weights, so a row has the same bits alone and among others.
-//! The executor that dispatches them is in `metal_executor`. All of it runs on any machine over a simulated GPU (`tests/metal`). Device code belongs to
-//! implementations of [`Gpu`](gpu::Gpu).
+//! The executor that dispatches them is in `metal_executor`. All of it runs on any machine over a simulated GPU
+//! (`tests/metal`). Device code belongs to implementations of [`Gpu`](gpu::Gpu).
 
+#[cfg(target_os = "macos")]
+pub mod device;
 pub mod gpu;
 pub mod kernels;
 pub mod matrix;

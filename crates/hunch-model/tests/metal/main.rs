@@ -3,6 +3,7 @@
 //! `make metal-test` finds or fetches a compiler and runs these tests.
 
 mod candle_kernels;
+mod machine;
 mod models;
 mod planted_mistakes;
 mod products;

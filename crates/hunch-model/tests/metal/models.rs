@@ -12,6 +12,7 @@ use hunch_model::device::{Compute, DeviceChoice};
 use hunch_model::metal::gpu::Gpu;
 use hunch_model::weights::WeightFile;
 
+use crate::machine::Machine;
 use crate::simulator::{Counts, Schedule, Simulator};
 use crate::support::tiny::{Noise, Tiny, VOCABULARY, WIDTH};
 
@@ -31,9 +32,8 @@ const TYPES: [GgmlDType; 13] = [
     GgmlDType::Q6K,
 ];
 
-fn on_gpu(path: &Path, simulator: &Arc<Simulator>) -> Decoder {
-    let gpu: Arc<dyn Gpu> = simulator.clone();
-    Decoder::load_on_gpu(&WeightFile::open(path).unwrap(), &gpu, usize::MAX).unwrap()
+fn on_gpu(path: &Path, gpu: &Arc<dyn Gpu>) -> Decoder {
+    Decoder::load_on_gpu(&WeightFile::open(path).unwrap(), gpu, usize::MAX).unwrap()
 }
 
 fn on_cpu(path: &Path) -> Decoder {
@@ -66,13 +66,13 @@ fn worst(ours: &Rows, expected: &Rows) -> f32 {
 #[test]
 fn logits_match_cpu_executor_for_every_architecture_and_type() {
     let folder = tempfile::tempdir().unwrap();
-    let simulator = Simulator::start();
+    let machine = Machine::start();
     let types = TYPES.map(|dtype| ("llama", dtype)).into_iter();
     for (architecture, dtype) in types.chain(["qwen2", "qwen3", "smollm3"].map(|a| (a, GgmlDType::Q4K))) {
         let layers = if architecture == "smollm3" { 4 } else { 2 };
         let tiny = Tiny { architecture, dtype, layers, tied: dtype != GgmlDType::Q4_1, ..Tiny::default() };
         let path = tiny.write(folder.path(), "tiny");
-        let (mut gpu, mut cpu) = (on_gpu(&path, &simulator), on_cpu(&path));
+        let (mut gpu, mut cpu) = (on_gpu(&path, &machine.gpu), on_cpu(&path));
         let ids = tokens(12, 3);
         let mut both = |step: Step<'_>| {
             let (gpu, cpu) = (gpu.forward(step).unwrap(), cpu.forward(step).unwrap());
@@ -96,32 +96,32 @@ fn logits_match_cpu_executor_for_every_architecture_and_type() {
 #[test]
 fn row_has_same_bits_in_pass_of_any_size_for_every_type() {
     let folder = tempfile::tempdir().unwrap();
-    let simulator = Simulator::start();
+    let machine = Machine::start();
     for dtype in TYPES {
         let path = Tiny { dtype, layers: 1, ..Tiny::default() }.write(folder.path(), "tiny");
-        let mut model = on_gpu(&path, &simulator);
+        let mut model = on_gpu(&path, &machine.gpu);
         let (base, ids) = (5, tokens(21, 9));
         chain(&mut model, &ids[..base]);
         let alone: Vec<_> =
             ids[base..].iter().map(|id| bits(&chain(&mut model, std::slice::from_ref(id)), 0)).collect();
         for (rows, schedule) in [(2, 1), (3, 0), (5, 2), (8, 0), (9, 0), (16, 1)] {
-            simulator.set_schedule(Schedule::ALL[schedule]);
+            machine.set_schedule(Schedule::ALL[schedule]);
             model.truncate(base).unwrap();
             let together = chain(&mut model, &ids[base..base + rows]);
             for (i, expected) in alone[..rows].iter().enumerate() {
                 assert!(&bits(&together, i) == expected, "{dtype:?}: row {i} of {rows}");
             }
         }
-        simulator.set_schedule(Schedule::default());
+        machine.set_schedule(Schedule::default());
     }
 }
 
 #[test]
 fn tree_rows_match_chains_and_kept_rows_continue_as_chain() {
     let folder = tempfile::tempdir().unwrap();
-    let simulator = Simulator::start();
+    let machine = Machine::start();
     let path = Tiny { dtype: GgmlDType::Q4_0, ..Tiny::default() }.write(folder.path(), "tiny");
-    let mut model = on_gpu(&path, &simulator);
+    let mut model = on_gpu(&path, &machine.gpu);
     let ids = tokens(9, 4);
     let (prompt, draft) = ids.split_at(4);
     chain(&mut model, prompt);
@@ -140,7 +140,7 @@ fn tree_rows_match_chains_and_kept_rows_continue_as_chain() {
     // Rows 0, 2 and 3 are kept.
     model.keep_rows(4, &[0, 2, 3]).unwrap();
     let after = chain(&mut model, &[7]);
-    let mut fresh = on_gpu(&path, &simulator);
+    let mut fresh = on_gpu(&path, &machine.gpu);
     chain(&mut fresh, prompt);
     let branch = chain(&mut fresh, &[draft[0], draft[2], draft[3]]);
     for (row, of_tree) in [0, 2, 3].into_iter().enumerate() {
@@ -152,13 +152,13 @@ fn tree_rows_match_chains_and_kept_rows_continue_as_chain() {
 #[test]
 fn growth_and_truncation_keep_the_cache() {
     let folder = tempfile::tempdir().unwrap();
-    let simulator = Simulator::start();
+    let machine = Machine::start();
     let path = Tiny { dtype: GgmlDType::Q8_0, layers: 1, ..Tiny::default() }.write(folder.path(), "tiny");
     let ids = tokens(300, 6);
-    let mut whole = on_gpu(&path, &simulator);
+    let mut whole = on_gpu(&path, &machine.gpu);
     let at_once = whole.forward(Step::chain(&ids, LogitRows::Last)).unwrap().logits;
     // The capacity grows at 256 rows.
-    let mut parts = on_gpu(&path, &simulator);
+    let mut parts = on_gpu(&path, &machine.gpu);
     parts.forward(Step::chain(&ids[..250], LogitRows::None)).unwrap();
     parts.forward(Step::chain(&tokens(30, 1), LogitRows::None)).unwrap();
     parts.truncate(250).unwrap();
@@ -170,9 +170,9 @@ fn growth_and_truncation_keep_the_cache() {
 #[test]
 fn forks_have_their_own_cache() {
     let folder = tempfile::tempdir().unwrap();
-    let simulator = Simulator::start();
+    let machine = Machine::start();
     let path = Tiny { dtype: GgmlDType::Q4K, layers: 1, ..Tiny::default() }.write(folder.path(), "tiny");
-    let mut model = on_gpu(&path, &simulator);
+    let mut model = on_gpu(&path, &machine.gpu);
     let ids = tokens(5, 2);
     let first = chain(&mut model, &ids);
     let mut fork = model.fork();
@@ -187,10 +187,11 @@ fn forks_have_their_own_cache() {
 fn pass_has_ten_dispatches_a_layer_and_one_wait() {
     let folder = tempfile::tempdir().unwrap();
     let simulator = Simulator::start();
+    let gpu: Arc<dyn Gpu> = simulator.clone();
     let layers = 4;
     for dtype in [GgmlDType::Q4K, GgmlDType::F16] {
         let path = Tiny { dtype, layers, ..Tiny::default() }.write(folder.path(), "tiny");
-        let mut model = on_gpu(&path, &simulator);
+        let mut model = on_gpu(&path, &gpu);
         chain(&mut model, &tokens(3, 1));
         for rows in [1, 5, 16] {
             simulator.take_counts();

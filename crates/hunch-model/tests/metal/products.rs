@@ -10,8 +10,9 @@ use hunch_model::metal::matrix::Matrix;
 use hunch_model::metal::packed::{Format, Unit};
 use hunch_model::metal::workspace::Activations;
 
+use crate::machine::Machine;
 use crate::reference::{Block, dot, dot_floats, half_bytes, noise, quantise};
-use crate::simulator::{Schedule, Simulator};
+use crate::simulator::Schedule;
 
 /// Most rows of a test.
 const ROWS: usize = 32;
@@ -44,15 +45,15 @@ fn bits(values: &[f32]) -> Vec<u32> {
 }
 
 /// Compares products of 1 to 16 and of 32 rows with `expected`, the products of all rows.
-fn check(simulator: &Arc<Simulator>, name: &str, matrix: &Matrix, x: &[f32], expected: &[f32]) {
-    let gpu: Arc<dyn Gpu> = simulator.clone();
+fn check(machine: &Machine, name: &str, matrix: &Matrix, x: &[f32], expected: &[f32]) {
+    let gpu = machine.gpu.clone();
     let kernels = Kernels::new(gpu.clone());
     let (n, k) = (matrix.n(), matrix.k());
     for rows in (1..=16).chain([ROWS]) {
         let (activations, _) = upload(&gpu, &x[..rows * k], k);
         let schedules = if matches!(rows, 1 | 5 | 16) { &Schedule::ALL[..] } else { &Schedule::ALL[..1] };
         for schedule in schedules {
-            simulator.set_schedule(*schedule);
+            machine.set_schedule(*schedule);
             let out = Buffer::new(&gpu, 4 * rows * n).unwrap();
             let product = Product { matrix, bias: None, out: &out, offset: 0, stride: n, add: false };
             kernels.multiply(product, &activations, rows).unwrap();
@@ -60,13 +61,13 @@ fn check(simulator: &Arc<Simulator>, name: &str, matrix: &Matrix, x: &[f32], exp
             assert!(bits(&y) == bits(&expected[..rows * n]), "{name}: {rows} rows, {schedule:?}");
         }
     }
-    simulator.set_schedule(Schedule::default());
+    machine.set_schedule(Schedule::default());
 }
 
 #[test]
 fn quantised_products_have_the_bits_of_a_scalar_loop() {
-    let simulator = Simulator::start();
-    let gpu: Arc<dyn Gpu> = simulator.clone();
+    let machine = Machine::start();
+    let gpu = machine.gpu.clone();
     for format in Format::ALL {
         let dtype = format.dtype();
         // Incomplete tiles of rows; partitions of different lengths.
@@ -81,7 +82,7 @@ fn quantised_products_have_the_bits_of_a_scalar_loop() {
             expected.extend(units.chunks_exact(k / 32).map(|w| dot(format, w, x)));
         }
         let matrix = Matrix::new(&gpu, dtype, (n, k), &file).unwrap();
-        check(&simulator, &format!("{format:?}"), &matrix, &x, &expected);
+        check(&machine, &format!("{format:?}"), &matrix, &x, &expected);
 
         // The loop itself against f64, with the weights as candle sees them.
         let rounded: Vec<f64> =
@@ -99,8 +100,8 @@ fn quantised_products_have_the_bits_of_a_scalar_loop() {
 
 #[test]
 fn float_products_have_the_bits_of_a_scalar_loop() {
-    let simulator = Simulator::start();
-    let gpu: Arc<dyn Gpu> = simulator.clone();
+    let machine = Machine::start();
+    let gpu = machine.gpu.clone();
     for dtype in [GgmlDType::F32, GgmlDType::F16, GgmlDType::BF16] {
         let (n, k) = (37, 608);
         let (file, values) = weights(dtype, n, k, 3);
@@ -110,14 +111,14 @@ fn float_products_have_the_bits_of_a_scalar_loop() {
             expected.extend(values.chunks_exact(k).map(|w| dot_floats(w, x)));
         }
         let matrix = Matrix::new(&gpu, dtype, (n, k), &file).unwrap();
-        check(&simulator, &format!("{dtype:?}"), &matrix, &x, &expected);
+        check(&machine, &format!("{dtype:?}"), &matrix, &x, &expected);
     }
 }
 
 #[test]
 fn product_adds_bias_and_residual_at_its_place() {
-    let simulator = Simulator::start();
-    let gpu: Arc<dyn Gpu> = simulator.clone();
+    let machine = Machine::start();
+    let gpu = machine.gpu.clone();
     let kernels = Kernels::new(gpu.clone());
     for dtype in [GgmlDType::Q4_0, GgmlDType::F16] {
         let (n, k, rows, stride, offset) = (24, 64, 3, 40, 8);
@@ -147,8 +148,8 @@ fn product_adds_bias_and_residual_at_its_place() {
 
 #[test]
 fn table_rows_match_dequantised_weights() {
-    let simulator = Simulator::start();
-    let gpu: Arc<dyn Gpu> = simulator.clone();
+    let machine = Machine::start();
+    let gpu = machine.gpu.clone();
     let kernels = Kernels::new(gpu.clone());
     let types =
         Format::ALL.map(Format::dtype).into_iter().chain([GgmlDType::F32, GgmlDType::F16, GgmlDType::BF16]);

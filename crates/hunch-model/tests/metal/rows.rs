@@ -9,15 +9,16 @@ use hunch_model::metal::gpu::{Buffer, Gpu};
 use hunch_model::metal::kernels::{AttentionInput, HeadsInput, Kernels};
 use hunch_model::metal::workspace::{Activations, AttentionSpace, WRITE_CODES, WRITE_FLOATS, WRITE_HALVES};
 
+use crate::machine::Machine;
 use crate::reference::{half_bytes, noise, quantise};
-use crate::simulator::{Schedule, Simulator};
+use crate::simulator::Schedule;
 
 const ALL_FORMS: u32 = WRITE_CODES | WRITE_HALVES | WRITE_FLOATS;
 
-fn start() -> (Arc<Simulator>, Arc<dyn Gpu>, Kernels) {
-    let simulator = Simulator::start();
-    let gpu: Arc<dyn Gpu> = simulator.clone();
-    (simulator, gpu.clone(), Kernels::new(gpu))
+fn start() -> (Machine, Arc<dyn Gpu>, Kernels) {
+    let machine = Machine::start();
+    let gpu = machine.gpu.clone();
+    (machine, gpu.clone(), Kernels::new(gpu))
 }
 
 fn bits(values: &[f32]) -> Vec<u32> {
@@ -50,7 +51,7 @@ fn checked_floats(out: &Activations, count: usize) -> Vec<f32> {
 
 #[test]
 fn norm_matches_f64_and_quantises_its_output() {
-    let (simulator, gpu, kernels) = start();
+    let (machine, gpu, kernels) = start();
     let (rows, width, eps) = (5, 608, 1e-5);
     let (x, weight) = (noise(rows * width, 1), noise(width, 2));
     let (x_buffer, weight_buffer) =
@@ -63,7 +64,7 @@ fn norm_matches_f64_and_quantises_its_output() {
     }
     let mut first_bits = None;
     for schedule in Schedule::ALL {
-        simulator.set_schedule(schedule);
+        machine.set_schedule(schedule);
         let out = Activations::new(&gpu, rows, width).unwrap();
         kernels.norm(&x_buffer, &weight_buffer, (0, rows, width), eps, &out, ALL_FORMS).unwrap();
         let floats = checked_floats(&out, rows * width);
@@ -254,7 +255,7 @@ fn context(gpu: &Arc<dyn Gpu>, queries: usize, keys: usize, width: usize, capaci
 
 #[test]
 fn attention_matches_f64_for_chains_and_trees() {
-    let (simulator, gpu, _) = start();
+    let (machine, gpu, _) = start();
     let tree = [None, Some(0), Some(0), Some(2), Some(1)];
     for (queries, keys, width) in [(4, 2, 64), (7, 1, 128), (3, 3, 32), (2, 1, 256)] {
         let context = context(&gpu, queries, keys, width, 400);
@@ -264,7 +265,7 @@ fn attention_matches_f64_for_chains_and_trees() {
                 let q: Vec<f32> = noise(5 * queries * width, 12).iter().map(|v| v * 3.0).collect();
                 let expected = context.expected(&q, &mask);
                 for schedule in Schedule::ALL {
-                    simulator.set_schedule(schedule);
+                    machine.set_schedule(schedule);
                     let out = context.attend(&context.cache, &q, &mask);
                     assert_near(
                         &out,
