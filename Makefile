@@ -1,12 +1,12 @@
-# What a person does with Hunch, one target each. The work is in scripts/.
+# One target for each task; scripts/ does the work.
 .DEFAULT_GOAL := help
 .PHONY: help setup ui run test fuzz soak check bench pictures mac-check arm-test metal-test sanitize app
 
-# What bench measures; override as in: make bench TARGET=qwen.gguf DRAFT=small.gguf
+# Models that bench measures; override as in: make bench TARGET=qwen.gguf DRAFT=small.gguf
 TARGET ?= smollm2-135m-instruct-q4_1
 DRAFT ?=
 
-help: ## Say what can be done here
+help: ## List these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 18
 
 setup: ## Install what is missing on this machine, and the default model
@@ -32,7 +32,7 @@ soak: ## Run 500 turns on the default model; compare memory and latency (TURNS=5
 	@scripts/setup run
 	@scripts/soak $(TURNS)
 
-check: ## Format, lints, types, licences and advisories, with warnings as errors
+check: ## Check format, lints, types, layers, prose, licences and advisories; warnings are errors
 	@scripts/setup check
 	@scripts/check
 

@@ -26,10 +26,7 @@ use super::progress::Progress;
 use super::run::{OptionArgs, SamplingArgs, load_with_head, method_parser};
 use super::{HeadArgs, IsaArgs, ModelArgs, measured};
 
-/// Measure methods against plain decoding: the same prompts through each, interleaved and warm.
-///
-/// Speedup is plain's wall time / the method's, as the median over the prompts with the 10th and 90th percentile.
-/// Figures that are computed instead of measured are called predicted.
+/// Arguments of `hunch bench`: a measuring tool, or else methods to measure.
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct BenchArgs {
@@ -41,9 +38,9 @@ pub(crate) struct BenchArgs {
 
 #[derive(Subcommand)]
 enum Tool {
-    /// Time passes: t(M) by rows, memory bandwidth, prefill
+    /// Time target passes by their number of rows, memory bandwidth and prefill
     Passes(passes::PassesArgs),
-    /// Compute the expected tokens of a pass over drafts, at the same positions of plain answers
+    /// Compute how many tokens a target pass is expected to yield, by method, over the same plain answers
     ///
     /// No times are measured. Acceptance is computed exactly from p and q, not sampled. Needs a fixed --max-draft.
     Drafts(drafts::DraftsArgs),

@@ -15,10 +15,7 @@ use hunch_model::device::{Compute, DeviceChoice};
 use super::progress::Progress;
 use super::render;
 
-/// Train a head: a small network that drafts for one model.
-///
-/// The model writes its own training text, which never leaves this machine. A run that is stopped continues when the
-/// same command is run again.
+/// Arguments of `hunch drafter`.
 #[derive(Args)]
 pub(crate) struct DrafterArgs {
     #[command(subcommand)]

@@ -34,7 +34,7 @@ enum LabCommand {
     Residual(ResidualArgs),
     /// Test acceptance rules after a prompt: compare the tokens of many rounds with p
     Unbiased(UnbiasedArgs),
-    /// Predict the speedup over alpha and K from measured or assumed costs
+    /// Predict the speedup by acceptance rate (alpha) and drafted tokens (K), from measured or assumed costs
     Landscape(LandscapeArgs),
 }
 
@@ -61,7 +61,7 @@ struct PositionArgs {
 struct ResidualArgs {
     #[command(flatten)]
     position: PositionArgs,
-    /// Also run N rounds and show the resulting frequencies
+    /// Also run N rounds and show how often each token was emitted
     #[arg(long, default_value_t = 0, value_name = "N")]
     rounds: u32,
 }

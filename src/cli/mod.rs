@@ -56,16 +56,24 @@ enum Command {
     /// Answer a prompt and stream the tokens in colour
     Run(Box<run::RunArgs>),
     /// Measure methods against plain decoding on this machine
+    ///
+    /// Every method answers the same prompts, interleaved and warm. Speedup is plain's wall time / the method's: the
+    /// median over the prompts, with the 10th and 90th percentile. Figures that are computed instead of measured are
+    /// called predicted. Answers are greedy unless a sampling option is given.
     Bench(Box<bench::BenchArgs>),
     /// Compare methods with plain decoding, interleaved: speedup with its spread, and why
+    ///
+    /// Answers are greedy unless a sampling option is given.
     Compare(Box<compare::CompareArgs>),
     /// Inspect a decoding step: residual resampling, tests of acceptance rules, predicted speedup
     Lab(Box<lab::LabArgs>),
-    /// Prove that speculation changes nothing: identity, row invariance, token distribution, oracle
+    /// Prove that speculation changes nothing: same tokens, same logits in passes of any size, same distribution
     Verify(verify::VerifyArgs),
     /// Find the layers a target can skip when it drafts for itself, and save them
     SkipSearch(skip_search::SkipSearchArgs),
     /// Train a small network that drafts for a model, on text that the model writes itself
+    ///
+    /// The text never leaves this machine. A run that is stopped continues when the same command is run again.
     Drafter(drafter::DrafterArgs),
     /// List, inspect and download models
     Models(models::ModelsArgs),

@@ -112,25 +112,25 @@ impl OptionArgs {
 /// Sampling. Defaults are those of a new conversation.
 #[derive(Args, Clone)]
 pub(crate) struct SamplingArgs {
-    /// 0 always takes the most likely token
+    /// Sampling temperature; 0 always takes the most likely token [default: 0.7; 0 for bench and compare]
     #[arg(long, value_name = "T")]
     temperature: Option<f32>,
-    /// Keep the K most likely tokens; 0 keeps all
+    /// Keep the K most likely tokens; 0 keeps all [default: 40]
     #[arg(long, value_name = "K")]
     top_k: Option<u32>,
-    /// Keep the most likely tokens that add up to P
+    /// Keep the most likely tokens whose probabilities add up to P; 1 keeps all [default: 0.95]
     #[arg(long, value_name = "P")]
     top_p: Option<f32>,
-    /// Keep tokens at least P times as likely as the most likely one
+    /// Keep tokens at least P times as likely as the most likely one; 0 keeps all [default: 0.05]
     #[arg(long, value_name = "P")]
     min_p: Option<f32>,
-    /// Weaken recent tokens; 1 changes nothing
+    /// Make recent tokens less likely; 1 changes nothing [default: 1]
     #[arg(long, value_name = "R")]
     repeat_penalty: Option<f32>,
-    /// Subtract from the logits of recent tokens
+    /// Subtract R from the logits of recent tokens [default: 0]
     #[arg(long, value_name = "R", allow_negative_numbers = true)]
     presence_penalty: Option<f32>,
-    /// Subtract from the logits of recent tokens, per occurrence
+    /// Subtract R from the logits of recent tokens, per occurrence [default: 0]
     #[arg(long, value_name = "R", allow_negative_numbers = true)]
     frequency_penalty: Option<f32>,
     /// Add BIAS to the logit of token ID; may be repeated

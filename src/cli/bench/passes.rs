@@ -20,7 +20,7 @@ pub(super) struct PassesArgs {
     pub(super) models: ModelArgs,
     #[command(flatten)]
     pub(super) isa: IsaArgs,
-    /// Half the rounds to measure; prefill runs every other round
+    /// Prefills to time; passes of each number of rows are timed twice as often
     #[arg(long, default_value_t = 3, value_name = "N")]
     pub(super) runs: usize,
     /// Also time candle-transformers' own model of the same file
