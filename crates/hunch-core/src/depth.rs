@@ -1,17 +1,32 @@
-//! Chooses how many tokens to draft each round, 0 included, so that a conversation is never much slower than plain
-//! decoding and as fast as its draft allows.
+//! Chooses how many tokens to draft each round, 0 included: never much slower than plain decoding, and as fast as the
+//! draft allows.
 //!
-//! Three parts, each testable alone. [`CostModel`] estimates the time of passes, [`AcceptanceModel`] the acceptance of
-//! drafted tokens, and [`DepthController`] picks the depth with the best expected tokens per millisecond. This is
-//! SmartSpec's goodput (Liu et al., arXiv 2406.14066) for one conversation, with dynamic stopping inside a draft (Mamou et al.,
-//! arXiv 2405.04304).
+//! Three parts, each testable alone:
 //!
-//! A *loss budget* bounds what drafting may cost. It holds the time, in plain passes, that drafting may still lose.
-//! Each drafting round adds the tokens it yielded and subtracts the time it took. All decoding adds a small share. No
-//! draft is made whose complete rejection the budget could not pay for. While nothing is drafted, the controller is
-//! *parked*: evidence fades, and once an optimistic estimate promises a speedup again, the budget pays for a look.
+//! - [`CostModel`] estimates the time of passes.
+//! - [`AcceptanceModel`] estimates the acceptance of drafted tokens.
+//! - [`DepthController`] picks the depth with the most expected tokens per millisecond.
 //!
-//! Pure: times come in as numbers, and nothing reads a clock.
+//! This is SmartSpec's goodput (Liu et al., arXiv 2406.14066) for one conversation, with dynamic stopping inside a draft
+//! (Mamou et al., arXiv 2405.04304).
+//!
+//! # Terms
+//!
+//! - **Plain pass**: a target pass over one row, the cost of a token without drafting. It is the unit of costs.
+//! - **Reading**: prefill of the draft model, over the committed tokens that its cache lacks.
+//! - **Loss budget**: the time, in plain passes, that drafting may still lose. Each drafting round adds the tokens it
+//!   yielded and subtracts the time it took. All decoding adds a small share. A draft is made only if the budget could
+//!   pay for the rejection of all its tokens.
+//! - **Parked**: nothing is drafted, because plain decoding is expected to be faster. Evidence fades meanwhile. Once
+//!   an optimistic estimate of acceptance promises a speedup again, the budget pays for a draft that tests it.
+//!
+//! # A round
+//!
+//! [`plan`](DepthController::plan) sets the limits of a draft. The proposer asks the plan after each token whether to
+//! continue. [`keep`](DepthController::keep) truncates drafts that cost nothing to make. After the target pass,
+//! [`observe`](DepthController::observe) updates the estimates and the budget.
+//!
+//! Times come in as numbers, and nothing reads a clock.
 
 mod acceptance;
 mod cost_model;
@@ -29,30 +44,29 @@ pub use max_draft::MaxDraft;
 use plan::StopRule;
 pub use plan::{DraftPlan, ExpectedRound};
 
-/// Unread tokens that a draft model reads along with its first pass, at no extra cost.
+/// Unread tokens that count as free, because the draft model reads them in its first pass.
 pub const FREE_READ: usize = 4;
 /// Standard deviations that an optimistic estimate of acceptance adds.
 const OPTIMISM: f64 = 1.0;
 /// Depths in [`DepthState::gains`].
 const SHOWN_GAINS: usize = 8;
 
-/// The numbers of the controller.
+/// Parameters of the controller.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DepthConfig {
-    /// Tests, and times of one kind of pass, that an estimate remembers. Fewer follow a change of topic sooner, more
-    /// give steadier depths.
+    /// Number of tests, or of times of one kind of pass, that an estimate remembers. Fewer follow a change of topic
+    /// sooner, more give steadier depths.
     pub memory: f64,
-    /// Passes after which a change of the machine's speed counts fully.
+    /// Number of passes over which a change of the machine's speed is averaged.
     pub speed_memory: f64,
     /// Acceptance of a first token before any test. Pairs of one model family reach 0.6 to 0.9.
     pub prior_acceptance: f64,
-    /// Time that drafting may lose before it has won anything, in plain passes. Winning fills the budget up to twice
-    /// as much.
+    /// Loss budget at the start, in plain passes. Drafting that pays fills it up to twice this number.
     pub loss_allowance: f64,
-    /// Share of decoding time that drafting may lose on top, in the long run.
+    /// Share of decoding time, 0 to 1, that is added to the budget: the loss allowed in the long run.
     pub loss_share: f64,
-    /// Tokens within which reading the conversation has to pay for itself, and rounds after which unused evidence is
-    /// stale.
+    /// Number of tokens within which reading the conversation has to pay for itself, and of rounds over which evidence
+    /// fades that is not renewed.
     pub horizon: f64,
 }
 
@@ -69,7 +83,7 @@ impl Default for DepthConfig {
     }
 }
 
-/// The state of the controller, for display.
+/// State of the controller, for display.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, TS)]
 pub struct DepthState {
     /// Whether plain decoding is expected to be faster, so that nothing is drafted.
@@ -78,18 +92,18 @@ pub struct DepthState {
     pub gains: Vec<f32>,
 }
 
-/// One round, as the controller sees it.
+/// Measurements and outcome of one round, the input of [`DepthController::observe`].
 #[derive(Clone, Debug, Default)]
 pub struct Observation {
-    /// Tokens drafted, before any were cut off.
+    /// Tokens drafted, before truncation.
     pub drafted: usize,
     /// Passes of a draft model that drafting took: one per token in a chain, fewer in a tree.
     pub passes: usize,
     /// Tokens that the proposer's own model had to read first.
     pub read: usize,
-    /// Milliseconds of drafting, reading included. 0 when no draft was asked for.
+    /// Milliseconds of drafting, reading included. 0 if the proposer did not run.
     pub propose_ms: f64,
-    /// Whether the target pass verified this draft or ran its extra rows.
+    /// Whether the target pass verified this draft or ran this proposer's extra rows.
     pub acted: bool,
     /// Tokens on the longest path of the draft that was verified.
     pub height: usize,
@@ -113,15 +127,16 @@ struct Throughput {
     time: f64,
 }
 
-/// Learns from rounds and chooses depths. One per method and target, kept from answer to answer.
+/// Controller of the draft depth. One per method and target, kept from answer to answer.
 #[derive(Clone, Debug)]
 pub struct DepthController {
     config: DepthConfig,
     costs: CostModel,
     acceptance: AcceptanceModel,
-    /// Whether drafted tokens are sampled, and not the likeliest.
+    /// Whether drafted tokens are sampled, instead of the most likely ones.
     sampled: bool,
-    /// Whether drafting runs passes of a model. Lookups cost next to nothing and are judged when they are there.
+    /// Whether drafting runs passes of a model. Lookups cost next to nothing, so they draft first and are truncated
+    /// afterwards, by [`keep`](Self::keep).
     has_model: bool,
     /// Drafted tokens per pass of the draft model: above 1 in trees.
     width: f64,
@@ -131,11 +146,12 @@ pub struct DepthController {
     throughput: Throughput,
     /// Time that drafting may still lose, in plain passes.
     budget: f64,
-    /// Time won by drafting since the conversation was read, less the reading, in plain passes.
+    /// Time that drafting saved, less the time of reading, in plain passes.
     read_balance: f64,
     parked: bool,
-    /// Whether the next draft is only made to learn.
+    /// Whether the next draft is only made to measure acceptance.
     exploring: bool,
+    /// Rounds since a target pass of one row was timed.
     rounds_since_plain: u32,
 }
 
@@ -146,7 +162,7 @@ impl Default for DepthController {
 }
 
 impl DepthController {
-    /// A controller without evidence.
+    /// Creates a controller without evidence.
     pub fn new(config: DepthConfig) -> Self {
         Self {
             config,
@@ -165,8 +181,10 @@ impl DepthController {
         }
     }
 
-    /// Starts an answer. `has_model` says whether drafting runs passes of a model, `sampled` whether its tokens are
-    /// sampled and not the likeliest ones.
+    /// Starts an answer.
+    ///
+    /// `has_model` is true if drafting runs passes of a model. `sampled` is true if its tokens are sampled instead of
+    /// the most likely ones.
     pub fn begin(&mut self, has_model: bool, sampled: bool) {
         (self.has_model, self.sampled) = (has_model, sampled);
     }
@@ -176,15 +194,17 @@ impl DepthController {
         self.costs.expect_draft(passes);
     }
 
-    /// Learns from a prefill of the target: `tokens` took `ms` milliseconds.
+    /// Updates costs with a prefill of the target: `tokens` took `ms` milliseconds.
     pub fn observe_prefill(&mut self, tokens: usize, ms: f64) {
         if tokens >= MAX_ROWS {
             self.costs.set_prefill_row(ms / tokens as f64);
         }
     }
 
-    /// Plans the next draft of at most `limit` tokens. The proposer's model has `unread` tokens to read first, every
-    /// draft comes with `extra_rows` rows, and the answer has room for `remaining` tokens.
+    /// Plans the next draft of at most `limit` tokens.
+    ///
+    /// The proposer's model has `unread` tokens to read first. The target pass carries `extra_rows` rows in addition to
+    /// the draft. The answer has room for `remaining` tokens.
     pub fn plan(&mut self, limit: usize, unread: usize, extra_rows: usize, remaining: usize) -> DraftPlan {
         self.extra_rows = extra_rows;
         self.rounds_since_plain += 1;
@@ -193,14 +213,15 @@ impl DepthController {
         let (_, optimistic) = self.best(limit, OPTIMISM);
         let reading = if unread > FREE_READ { unread as f64 * self.costs.read() } else { 0.0 };
         let saving = |gain: f64| (1.0 - 1.0 / gain) * one * self.config.horizon.min(remaining as f64);
-        // A draft model that has not earned its last readings back has to be expected to pay, not only hoped to.
+        // While earlier readings are not paid back, the expected gain has to cover the next one. Otherwise the
+        // optimistic gain is enough.
         let owes = self.read_balance < -self.config.loss_allowance;
         let readable = reading == 0.0 || saving(if owes { gain } else { optimistic }) >= reading;
         let affordable = self.affordable(limit);
         let is_free = self.is_free();
         self.exploring = gain <= 1.0;
         self.parked = !is_free && (optimistic <= 1.0 || !readable || affordable == 0);
-        // The time of a plain pass decides everything, so it has to be known, and recent.
+        // Every decision compares with the time of a plain pass, so it has to be known, and recent.
         let stale = f64::from(self.rounds_since_plain) > 2.0 * self.config.memory;
         let max_draft = match self.costs.knows_plain() && !stale {
             true if is_free => limit,
@@ -223,9 +244,10 @@ impl DepthController {
         DraftPlan { max_draft, deepest: MAX_DRAFT, stop: Some(stop) }
     }
 
-    /// Returns the number of tokens of a drafted chain that are worth a row of the target pass. Only for chains whose
-    /// tokens were not sampled. `confidence` has an element for each token. `rival` is the round that another proposer
-    /// would lead to.
+    /// Returns the number of tokens of a drafted chain that are worth a row of the target pass.
+    ///
+    /// Only for chains of certain tokens: truncating sampled ones would bias the output. `confidence` has an element
+    /// for each token. `rival` is the round that the best later proposer is expected to lead to.
     pub fn keep(&mut self, confidence: &[Option<f32>], rival: Option<ExpectedRound>) -> usize {
         let own = self.rate(self.best(MAX_DRAFT, 0.0).1);
         let other = rival.unwrap_or(ExpectedRound { tokens: 1.0, ms: self.costs.pass(1) });
@@ -246,13 +268,13 @@ impl DepthController {
         if self.is_free() {
             self.parked = best == 0 && !confidence.is_empty() && rival.is_none();
         } else if self.exploring && rival.is_none() {
-            // The draft is paid for, and only a test shows what it was worth.
+            // The draft has been paid for, and only a test measures its acceptance.
             best = best.max(confidence.len().min(1));
         }
         best
     }
 
-    /// Learns from a round.
+    /// Updates estimates and budget with the outcome of a round.
     pub fn observe(&mut self, seen: &Observation) {
         let DepthConfig { memory, speed_memory, loss_allowance, loss_share, horizon, .. } = self.config;
         let memories = (memory, speed_memory);
@@ -273,8 +295,8 @@ impl DepthController {
         self.costs.add_pass(seen.rows, seen.target_ms, memories);
 
         let one = self.costs.pass(1);
-        // Estimates, not this round's times: on a busy machine one pass may take three times the next, and a loss
-        // would look like a win.
+        // Estimated instead of measured times: on a busy machine one pass may take three times as long as the next,
+        // and a loss would look like a gain.
         let drafting =
             if self.has_model && seen.propose_ms > 0.0 { passes * self.costs.draft() } else { 0.0 };
         let took = (drafting + self.costs.pass(seen.rows)) / one;
@@ -292,14 +314,14 @@ impl DepthController {
         self.read_balance = (self.read_balance + won - reading / one).min(cap);
     }
 
-    /// The state for display.
+    /// Returns the state for display.
     pub fn state(&self) -> DepthState {
         let accepted = self.accepted(0.0);
         let gains = (1..=SHOWN_GAINS).map(|depth| self.gain(depth, &accepted) as f32).collect();
         DepthState { parked: self.parked, gains }
     }
 
-    /// The depth up to `limit` with the largest predicted speedup, and that speedup; 0 and 1 when none is above 1.
+    /// Returns the depth up to `limit` with the largest predicted speedup, and that speedup; 0 and 1 if none is above 1.
     fn best(&self, limit: usize, optimism: f64) -> (usize, f64) {
         let accepted = self.accepted(optimism);
         let deepest = (limit.min(MAX_DRAFT) as f64 / self.width).ceil() as usize;
@@ -308,7 +330,7 @@ impl DepthController {
             .fold((0, 1.0), |best, at| if at.1 > best.1 { at } else { best })
     }
 
-    /// Predicted speedup over plain decoding at a fixed depth.
+    /// Returns the predicted speedup over plain decoding at a fixed depth.
     fn gain(&self, depth: usize, accepted: &[f64; MAX_DRAFT]) -> f64 {
         let (mut tokens, mut reach) = (1.0, 1.0);
         for accepted in &accepted[..depth] {
@@ -318,22 +340,24 @@ impl DepthController {
         tokens * self.costs.pass(1) / self.round_ms(depth)
     }
 
-    /// Expected milliseconds of a round at a fixed depth.
+    /// Returns the expected milliseconds of a round at a fixed depth.
     fn round_ms(&self, depth: usize) -> f64 {
         depth as f64 * self.costs.draft() + self.costs.pass(self.rows(depth))
     }
 
-    /// Probability that each position is accepted at a fixed depth, given that those before it are. A draft model goes
-    /// deep only where it is confident, so its later positions look better than they are: they count at most as much
-    /// as the first.
+    /// Returns the probability that each position is accepted at a fixed depth, given that all before it are.
+    ///
+    /// A draft model goes deep only where it is confident, so measured acceptance of later positions is biased upwards.
+    /// It is capped at that of the first.
     fn accepted(&self, optimism: f64) -> [f64; MAX_DRAFT] {
         let accepted = self.acceptance.by_position(optimism);
         let most = if self.has_model { accepted[0] } else { 1.0 };
         accepted.map(|rate| rate.min(most))
     }
 
-    /// Most tokens up to `limit` whose complete rejection the budget can pay for: a first token with all of it, more
-    /// with half of it.
+    /// Returns the most tokens, up to `limit`, whose complete rejection the budget can pay for.
+    ///
+    /// A single token may use all of the budget, a longer draft half of it.
     fn affordable(&self, limit: usize) -> usize {
         let budget = self.budget * self.costs.pass(1);
         let without = self.costs.pass(1);
@@ -341,25 +365,27 @@ impl DepthController {
             let draft = if self.is_free() { 0.0 } else { tokens as f64 / self.width * self.costs.draft() };
             draft + self.costs.pass((1 + self.extra_rows + tokens).min(MAX_ROWS)) - without
         };
-        // One long draft must not leave nothing for the next.
+        // A long draft has to leave some of the budget for the next.
         let share = |tokens| if tokens == 1 { budget } else { budget / 2.0 };
         (1..=limit).take_while(|&tokens| loss(tokens) <= share(tokens)).last().unwrap_or(0)
     }
 
-    /// Tokens per millisecond that a further token has to reach: the recent rate, and before there is one the rate that
-    /// a predicted speedup promises. Never below that of plain decoding.
+    /// Returns the tokens per millisecond that a further token has to reach.
+    ///
+    /// This is the recent rate. Before there is one, it is the rate at the predicted speedup `gain`. It is never below
+    /// that of plain decoding.
     fn rate(&self, gain: f64) -> f64 {
         let Throughput { tokens, time } = self.throughput;
         let prior = self.config.loss_allowance;
         ((tokens + gain * prior) / (time + prior)).max(1.0) / self.costs.pass(1)
     }
 
-    /// Rows of a target pass over a draft of this depth.
+    /// Returns the rows of a target pass over a draft of this depth.
     fn rows(&self, depth: usize) -> usize {
         1 + (self.extra_rows + (depth as f64 * self.width).round() as usize).min(MAX_DRAFT)
     }
 
-    /// Whether a draft costs nothing but rows.
+    /// Returns whether a draft costs nothing but rows.
     fn is_free(&self) -> bool {
         !self.has_model && self.extra_rows == 0
     }

@@ -11,8 +11,8 @@
 //! the **target** scores all of them:
 //!
 //! 1. **Propose**: a [`propose::Proposer`] drafts a [`draft::DraftTree`] after the committed tokens.
-//!    Each node carries the distribution q it was sampled from. An empty tree makes the round a plain
-//!    decoding step.
+//!    A sampled node carries the distribution q it was sampled from. A node that was chosen without
+//!    chance is *certain*: its q is 1. An empty tree makes the round a plain decoding step.
 //! 2. **Forward**: the target runs the last committed token and all nodes in one
 //!    [`model::LanguageModel::forward`]. Row i gives the distribution p of the token after node i.
 //! 3. **Verify**: [`verify::Verifier`] walks down the tree and accepts a drafted x with probability
@@ -63,7 +63,23 @@
 //!
 //! # Modules
 //!
-//! Dependencies point to the right: `session -> propose, verify -> depth, sample, draft -> token`.
+//! To read the loop, start with [`session`], then [`verify`] and [`depth`]. To write a proposer, start with
+//! [`propose`].
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`session`] | the round loop |
+//! | [`propose`], [`method`] | the proposers, and the registry of methods they make up |
+//! | [`verify`], [`rule`] | the verifier, and the acceptance rules it applies |
+//! | [`depth`], [`pass_cost`] | the number of tokens to draft, and the cost of passes by their rows |
+//! | [`draft`] | draft trees, from proposer to verifier |
+//! | [`sample`] | sampling parameters, from logits to distributions to tokens |
+//! | [`model`], [`table`] | the trait of target and draft, and a toy model that implements it |
+//! | [`token`], [`stats`] | emitted tokens with their origin, and the figures of an answer |
+//! | [`theory`] | predicted acceptance and speedup, tests of distributions |
+//! | [`chat`], [`limits`], [`error`] | shared types |
+//!
+//! Imports point one way: `session -> propose, verify -> depth, sample, draft -> token`.
 
 #![cfg_attr(doctest, doc = include_str!("../README.md"))]
 

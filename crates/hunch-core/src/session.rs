@@ -103,7 +103,7 @@ pub struct Session<'a> {
 /// Output of a target pass and the verdict on its draft.
 struct Verified {
     output: StepOutput,
-    /// Layers of its taps.
+    /// Layers after which the pass returned its hidden states ([`Step::taps`]).
     taps: Vec<usize>,
     verdict: Verdict,
     emitted: Vec<EmittedToken>,

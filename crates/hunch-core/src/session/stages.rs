@@ -1,4 +1,5 @@
-//! The proposers of a session and their depth controllers.
+//! The proposers of a session and their depth controllers. A stage here is a proposer at work; the registry's
+//! [`Stage`](crate::propose::Stage) declares one.
 //!
 //! Proposers are tried in order, and the first worthwhile draft is used. A cheap lookup therefore goes
 //! before a draft model. A proposer that fails is dropped for the rest of the generation. Nothing is
@@ -258,7 +259,7 @@ impl<'a> Stages<'a> {
         }
     }
 
-    /// Reports the pass over tokens that nobody drafted to the proposers that read hidden states.
+    /// Reports a pass over tokens without a draft to the proposers that read hidden states.
     pub(super) fn read(&mut self, outcome: &RoundOutcome<'_>) {
         for i in 0..self.stages.len() {
             let stage = &mut self.stages[i];
