@@ -1,4 +1,4 @@
-//! A plan for one draft: how many tokens it may have, and when another token no longer pays.
+//! A plan for one draft: its limits, and the rule that ends it when another token no longer pays.
 
 use super::acceptance::{CONFIDENCE_BINS, bin_of};
 use crate::limits::{MAX_DRAFT, MAX_ROWS};
@@ -6,14 +6,14 @@ use crate::limits::{MAX_DRAFT, MAX_ROWS};
 /// Tokens that a round is expected to yield, and its time.
 #[derive(Clone, Copy, Debug)]
 pub struct ExpectedRound {
-    /// Tokens, the one that every round yields included.
+    /// Tokens, including the one that every round yields.
     pub tokens: f64,
     /// Milliseconds.
     pub ms: f64,
 }
 
 impl ExpectedRound {
-    /// Tokens per millisecond.
+    /// Returns the tokens per millisecond.
     pub fn rate(self) -> f64 {
         self.tokens / self.ms
     }
@@ -30,23 +30,23 @@ pub struct DraftPlan {
 }
 
 impl DraftPlan {
-    /// A plan for exactly `max_draft` tokens, whatever their confidence.
+    /// Creates a plan for exactly `max_draft` tokens, whatever their confidence.
     pub fn fixed(max_draft: usize) -> Self {
         Self { max_draft, deepest: MAX_DRAFT, stop: None }
     }
 
-    /// The same plan for paths of at most `deepest` tokens.
+    /// Returns the same plan for paths of at most `deepest` tokens.
     #[must_use]
     pub fn with_max_depth(self, deepest: usize) -> Self {
         Self { deepest, ..self }
     }
 
-    /// The round that this plan is expected to lead to. `None` for fixed plans and plans for nothing.
+    /// Returns the round that this plan is expected to lead to; `None` for a fixed or an empty plan.
     pub(crate) fn expected(&self) -> Option<ExpectedRound> {
         self.stop.as_ref().filter(|_| self.max_draft > 0).map(|stop| stop.expected)
     }
 
-    /// Whether another token of a chain is worth drafting after one of this confidence.
+    /// Returns whether another token of a chain is worth drafting after one of this confidence.
     ///
     /// Call it once for each token, after the token is in the draft: a token that was sampled must stay, or the rest
     /// would no longer follow its distribution.
@@ -54,20 +54,20 @@ impl DraftPlan {
         self.stop.as_mut().is_none_or(|stop| stop.should_continue(confidence))
     }
 
-    /// Whether a token that is accepted with probability `value` is worth another row of the target pass, when the
+    /// Returns whether a token that is accepted with probability `value` is worth another row of the target pass, when the
     /// draft has `len` tokens.
     pub(crate) fn row_pays(&self, value: f64, len: usize) -> bool {
         self.stop.as_ref().is_none_or(|stop| value >= stop.rate * stop.rows_ms(len, 1))
     }
 
-    /// Whether `rows` tokens, whose acceptance probabilities add up to `value`, are worth a pass of the draft model
+    /// Returns whether `rows` tokens, whose acceptance probabilities add up to `value`, are worth a pass of the draft model
     /// and a row each.
     pub(crate) fn pass_pays(&self, value: f64, len: usize, rows: usize) -> bool {
         self.stop.as_ref().is_none_or(|stop| value >= stop.rate * (stop.draft_ms + stop.rows_ms(len, rows)))
     }
 }
 
-/// Ends a draft when the tokens it would gain come at less than the current rate.
+/// Ends a draft when further tokens would come at less than the required rate.
 #[derive(Clone, Debug)]
 pub(super) struct StopRule {
     /// Tokens per millisecond that a further token has to reach.
@@ -101,7 +101,7 @@ impl StopRule {
         })
     }
 
-    /// Milliseconds that `more` rows add to a target pass over a draft of `len` tokens.
+    /// Returns the milliseconds that `more` rows add to a target pass over a draft of `len` tokens.
     fn rows_ms(&self, len: usize, more: usize) -> f64 {
         let at = 1 + self.extra_rows + len;
         match (self.pass_ms.get(at), self.pass_ms.get(at + more)) {

@@ -9,7 +9,7 @@ use super::Proposer;
 use super::layer_skip::DraftLayers;
 use super::proposer::MethodOptions;
 
-/// All there is to know of a method.
+/// Registry entry of a method. Its needs, its cost model and its place in lists follow from the stages.
 #[derive(Clone, Copy, Debug)]
 pub struct MethodEntry {
     /// Name on the command line, in JSON and in stored files.
@@ -25,7 +25,7 @@ pub struct MethodEntry {
 /// A proposer of a method. [`Proposers`](super::Proposers) holds it for a conversation.
 #[derive(Clone, Copy, Debug)]
 pub enum Stage {
-    /// A proposer that needs nothing but the text and the target.
+    /// A proposer that needs only the text and the target. Created by [`Stage::of`].
     Free(Constructor),
     /// The draft model, drafting a chain.
     DraftModel,
@@ -35,21 +35,21 @@ pub enum Stage {
     LowBitCopy,
     /// A head trained for the target.
     Head,
-    /// Some of the target's layers, by the options and the target's number of layers.
+    /// Some of the target's layers, chosen by this function from the options and the number of layers.
     TargetLayers(fn(&MethodOptions, usize) -> DraftLayers),
-    /// The script of the synthetic proposer.
+    /// The synthetic proposer, which drafts from a known continuation (its script).
     Script,
 }
 
 impl Stage {
-    /// Creates a stage of a proposer that needs nothing but the text and the target.
+    /// Creates the stage of a proposer that needs only the text and the target.
     ///
     /// A conversation has one proposer of each type. Methods that name the same type share it.
     pub const fn of<P: Proposer + Default + 'static>() -> Self {
         Self::Free(Constructor { type_id: TypeId::of::<P>, create: || Box::new(P::default()) })
     }
 
-    /// Returns what has to be loaded or set for it.
+    /// Returns the requirement that has to be loaded or set before the stage can draft.
     pub fn needs(&self) -> Needs {
         match self {
             Self::Free(_) | Self::TargetLayers(_) => Needs::Nothing,
@@ -60,7 +60,7 @@ impl Stage {
         }
     }
 
-    /// Returns whether passes of a model draft.
+    /// Returns whether the stage drafts with passes of a model, instead of lookups.
     pub fn has_model(&self) -> bool {
         match self {
             Self::TargetLayers(_) | Self::DraftModel | Self::DraftTree | Self::LowBitCopy | Self::Head => {

@@ -2,7 +2,22 @@
 //! file and this one.
 //!
 //! A proposer drafts tokens. It never decides acceptance, never commits a token, and leaves the
-//! target's cache as it found it. Proposers that need trained weights live outside this crate.
+//! target's cache as it found it. [`ngram`] is the shortest example, [`suffix`] one that keeps state.
+//!
+//! An entry lists the method's *stages*: the proposers that it tries in order. `Stage::of::<P>()` is a
+//! proposer that needs only the text and the target. The other stages stand for a draft model, a copy
+//! of the target, a trained head or some of the target's layers. [`Proposers`] holds what they stand
+//! for. Weights of models and heads come from outside this crate, behind
+//! [`LanguageModel`](crate::model::LanguageModel) and [`head::DraftHead`].
+//!
+//! | field | meaning |
+//! | --- | --- |
+//! | `name` | name on the command line, in JSON and in stored files; lower case with hyphens |
+//! | `summary` | line in `--help` and in the window; no full stop |
+//! | `stages` | proposers in the order they are tried |
+//! | `docs` | anchor of a section of `docs/methods.md`, such as `the-text-drafts` |
+//!
+//! The variant is an entry's name in Rust: [`Proposer::method`] returns it.
 
 mod chain;
 pub mod draft_model;
@@ -52,7 +67,7 @@ entry::methods! {
         stages: &[Stage::DraftTree],
         docs: "a-smaller-model-drafts",
     }
-    /// Uses [`Suffix`](Self::Suffix) if it promises more, else [`DraftModel`](Self::DraftModel).
+    /// Uses [`Suffix`](Self::Suffix) if it expects more accepted tokens, else [`DraftModel`](Self::DraftModel).
     Cascade {
         name: "cascade",
         summary: "suffix where it promises more, else draft-model",
@@ -74,7 +89,7 @@ entry::methods! {
         stages: &[Stage::of::<Suffix>()],
         docs: "the-text-drafts",
     }
-    /// Uses [`Ngram`](Self::Ngram) if it promises more, else [`Head`](Self::Head).
+    /// Uses [`Ngram`](Self::Ngram) if it expects more accepted tokens, else [`Head`](Self::Head).
     NgramHead {
         name: "ngram-head",
         summary: "ngram where it promises more, else head",

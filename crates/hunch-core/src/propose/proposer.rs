@@ -53,7 +53,7 @@ impl AuxRows {
 pub struct ProposeContext<'a> {
     /// All committed tokens, prompt and answer. The last one has no row in the target's cache yet.
     pub committed: &'a [TokenId],
-    /// Draft limits; at least one token.
+    /// Limits of the draft. [`DraftPlan::max_draft`] is at least 1.
     pub plan: DraftPlan,
     /// Tokens that end the answer. Drafting past one is useless.
     pub end_tokens: &'a [TokenId],
@@ -78,7 +78,7 @@ pub struct RoundOutcome<'a> {
     pub committed: &'a [TokenId],
     /// Output of the target pass. Row 0 is the root and row `i + 1` is node i of the tree.
     pub target: &'a StepOutput,
-    /// Layers of the taps in `target`: those that any proposer of the session reads.
+    /// Layers of the taps in `target`: all that any proposer of the session reads.
     pub tap_layers: &'a [usize],
     /// Row of `target` that produced the last committed token, whichever proposer drafted.
     pub last_row: usize,
@@ -99,13 +99,14 @@ impl RoundOutcome<'_> {
 /// Only [`method`](Self::method) and [`propose`](Self::propose) are required. The defaults suit a
 /// proposer without a model of its own.
 pub trait Proposer: Send {
-    /// Returns the method.
+    /// Returns its variant in the registry.
     fn method(&self) -> Method;
     /// Returns the auxiliary rows of the pass that verifies the last proposal.
     fn aux_rows(&self) -> AuxRows {
         AuxRows::default()
     }
-    /// Returns the layers of the target whose residual stream it reads in [`accept`](Self::accept), after every pass.
+    /// Returns its taps: layers of the target whose residual stream (hidden states) it reads in
+    /// [`accept`](Self::accept), after every pass.
     fn taps(&self) -> &[usize] {
         &[]
     }

@@ -1,4 +1,4 @@
-//! The proposers of one conversation: what the stages of the registry stand for.
+//! The proposers of one conversation, one for each kind of stage in the registry.
 
 use std::any::TypeId;
 use std::collections::HashMap;
@@ -83,7 +83,7 @@ impl Proposers {
         self.draft.as_mut()
     }
 
-    /// Returns the model of its own that drafts in a stage, if it has one and it is loaded.
+    /// Returns the separate model that drafts in a stage; `None` if there is none or it is not loaded.
     pub fn model_of(&self, stage: &Stage) -> Option<&DraftModel> {
         match stage.needs() {
             Needs::DraftModel => self.draft.as_ref(),
