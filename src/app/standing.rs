@@ -86,7 +86,7 @@ impl App {
     pub(super) fn check_kept(&self) -> Result<()> {
         match &lock(&self.shared.store).problem {
             Some(problem) if problem.in_memory && !problem.accepted => Err(Error::Store(
-                "what is said now would be lost; choose beside the list of conversations what to do".into(),
+                "new messages would be lost when the app closes; choose what to do in the list of conversations".into(),
             )),
             _ => Ok(()),
         }

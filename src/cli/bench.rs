@@ -97,52 +97,16 @@ struct MethodsArgs {
     #[arg(long, value_name = "SHARE")]
     synthetic: Option<f64>,
     /// Measure at each of these temperatures, one after the other: --temperatures 0,0.7,1
-    #[arg(long, value_delimiter = ',', value_name = "T",
-          conflicts_with_all = ["temperature", "passes", "second_turn", "drafts"])]
+    #[arg(long, value_delimiter = ',', value_name = "T", conflicts_with = "temperature")]
     temperatures: Vec<f32>,
     /// Also measure plain decoding against candle-transformers' own model of the same file
     #[cfg(feature = "candle-baseline")]
     #[arg(long)]
     candle: bool,
-    /// Earlier form of `bench passes`
-    #[arg(long, hide = true)]
-    passes: bool,
-    /// Earlier form of `bench second-turn`
-    #[arg(long, hide = true, conflicts_with = "passes")]
-    second_turn: bool,
-    /// Earlier form of `bench drafts`
-    #[arg(long, hide = true, conflicts_with_all = ["passes", "second_turn"])]
-    drafts: bool,
-    /// Option of `bench passes`, for its earlier form
-    #[arg(long, hide = true, value_name = "NAME=COMMAND", requires = "passes")]
-    beside: Vec<String>,
-}
-
-impl MethodsArgs {
-    /// Returns the tool chosen by an option of the earlier form.
-    fn tool(&self) -> Option<Tool> {
-        let (work, runs) = (self.work.clone(), self.runs);
-        if self.passes {
-            return Some(Tool::Passes(passes::PassesArgs {
-                models: work.models,
-                isa: work.isa,
-                runs,
-                #[cfg(feature = "candle-baseline")]
-                candle: self.candle,
-                beside: self.beside.clone(),
-                json: work.json,
-            }));
-        }
-        if self.drafts {
-            return Some(Tool::Drafts(drafts::DraftsArgs { work, runs }));
-        }
-        self.second_turn.then_some(Tool::SecondTurn(second_turn::SecondTurnArgs { work }))
-    }
 }
 
 pub(crate) fn run(args: &BenchArgs) -> Result<()> {
-    let earlier_form = args.methods.tool();
-    match args.tool.as_ref().or(earlier_form.as_ref()) {
+    match &args.tool {
         Some(Tool::Passes(args)) => passes::run(args),
         Some(Tool::Drafts(args)) => drafts::run(args),
         Some(Tool::SecondTurn(args)) => second_turn::run(args),

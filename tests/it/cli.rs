@@ -250,31 +250,24 @@ fn bench_samples_as_requested() {
 fn bench_second_turn_measures_new_tokens_only() {
     let data = data_folder();
     let tool = [&["bench", "second-turn"], &WORK[..]].concat();
-    for arguments in [tool, [&BENCH[..], &["--second-turn"]].concat()] {
-        let turns = last_json(&hunch(data.path(), &arguments));
-        let turn = &turns[0];
-        assert_eq!((&turn["suite"], &turn["method"]), (&"code".into(), &"plain".into()));
-        // The first turn is in the cache.
-        assert!(turn["new_tokens"].as_f64().unwrap() < turn["prompt_tokens"].as_f64().unwrap());
-    }
+    let turns = last_json(&hunch(data.path(), &tool));
+    let turn = &turns[0];
+    assert_eq!((&turn["suite"], &turn["method"]), (&"code".into(), &"plain".into()));
+    // The first turn is in the cache.
+    assert!(turn["new_tokens"].as_f64().unwrap() < turn["prompt_tokens"].as_f64().unwrap());
 }
 
 #[test]
 fn bench_passes_times_every_number_of_rows() {
     let data = data_folder();
     let tool = &["bench", "passes", "--target", "target", "--runs", "1", "--json"][..];
-    let flag = &["bench", "--passes", "--target", "target", "--runs", "1", "--json"][..];
-    for arguments in [tool, flag] {
-        let report = last_json(&hunch(data.path(), arguments));
-        let engine = &report["engines"][0];
-        assert_eq!(engine["engine"], "hunch");
-        for rows in ["1", "2", "3", "5", "9", "16"] {
-            assert!(engine["pass_ms"][rows].as_f64().unwrap() > 0.0, "{report}");
-        }
-        assert!(
-            engine["prefill_tok_s"].as_f64().unwrap() > 0.0 && report["memory_gb_s"].as_f64().unwrap() > 0.0
-        );
+    let report = last_json(&hunch(data.path(), tool));
+    let engine = &report["engines"][0];
+    assert_eq!(engine["engine"], "hunch");
+    for rows in ["1", "2", "3", "5", "9", "16"] {
+        assert!(engine["pass_ms"][rows].as_f64().unwrap() > 0.0, "{report}");
     }
+    assert!(engine["prefill_tok_s"].as_f64().unwrap() > 0.0 && report["memory_gb_s"].as_f64().unwrap() > 0.0);
 }
 
 #[test]
@@ -283,8 +276,7 @@ fn bench_tools_have_their_own_arguments() {
     let code = |arguments: &[&str]| hunch(data.path(), &[&["bench"], arguments].concat()).status.code();
     assert_eq!(code(&["passes", "--suite", "code"]), Some(2));
     assert_eq!(code(&["second-turn", "--temperatures", "0,1"]), Some(2));
-    assert_eq!(code(&["--passes", "--drafts"]), Some(2));
-    assert_eq!(code(&["--beside", "x=y"]), Some(2));
+    assert_eq!(code(&["--external", "x=y"]), Some(2));
     let help = text(&hunch(data.path(), &["bench", "--help"]).stdout);
     for tool in ["passes", "drafts", "second-turn"] {
         assert!(help.contains(tool) && !help.contains(&format!("--{tool}")), "{help}");
@@ -297,8 +289,6 @@ fn bench_drafts_compares_methods_at_a_fixed_size() {
     let options = ["--draft", "draft", "--method", "draft-model,draft-tree,lookahead", "--temperature", "1"];
     let drafts = [&["bench", "drafts", "--runs", "1"], &WORK[..], &options].concat();
     let rows = last_json(&hunch(data.path(), &[&drafts[..], &["--max-draft", "1,4"]].concat()));
-    let flag = [&BENCH[..], &options, &["--drafts", "--max-draft", "1,4"]].concat();
-    assert_eq!(last_json(&hunch(data.path(), &flag)), rows, "the earlier form gives the same");
     let rows = rows.as_array().unwrap();
     assert_eq!(rows.len(), 6, "plain drafts nothing");
     let row = |method: &str, size: u64| {

@@ -241,7 +241,7 @@ impl DepthController {
             len: 0,
             reach: 1.0,
         };
-        DraftPlan { max_draft, deepest: MAX_DRAFT, stop: Some(stop) }
+        DraftPlan { max_draft, max_depth: MAX_DRAFT, stop: Some(stop) }
     }
 
     /// Returns the number of tokens of a drafted chain that are worth a row of the target pass.
@@ -324,8 +324,8 @@ impl DepthController {
     /// Returns the depth up to `limit` with the largest predicted speedup, and that speedup; 0 and 1 if none is above 1.
     fn best(&self, limit: usize, optimism: f64) -> (usize, f64) {
         let accepted = self.accepted(optimism);
-        let deepest = (limit.min(MAX_DRAFT) as f64 / self.width).ceil() as usize;
-        (1..=deepest)
+        let max_depth = (limit.min(MAX_DRAFT) as f64 / self.width).ceil() as usize;
+        (1..=max_depth)
             .map(|depth| (depth, self.gain(depth, &accepted)))
             .fold((0, 1.0), |best, at| if at.1 > best.1 { at } else { best })
     }

@@ -30,7 +30,7 @@ pub(super) struct PassesArgs {
     /// Also time another program, with {model} and {threads} filled in; it speaks the protocol of
     /// src/bench/passes.rs, as scripts/llama-passes.py does; may be repeated
     #[arg(long, value_name = "NAME=COMMAND")]
-    pub(super) beside: Vec<String>,
+    pub(super) external: Vec<String>,
     /// Print one JSON object as the last line
     #[arg(long)]
     pub(super) json: bool,
@@ -55,7 +55,7 @@ pub(super) fn run(args: &PassesArgs) -> Result<()> {
         false => None,
     };
     let start = |line: &String| start(line, &path.display().to_string(), threads);
-    let mut others = args.beside.iter().map(start).collect::<Result<Vec<_>>>()?;
+    let mut others = args.external.iter().map(start).collect::<Result<Vec<_>>>()?;
     let mut ours = Ours(models.target());
     let mut engines: Vec<&mut dyn PassEngine> = vec![&mut ours];
     #[cfg(feature = "candle-baseline")]
@@ -81,7 +81,7 @@ pub(super) fn run(args: &PassesArgs) -> Result<()> {
 fn start(line: &str, model: &str, threads: usize) -> Result<ExternalRunner> {
     let words = line.split_once('=').map(|(name, command)| (name, command.split_whitespace()));
     let Some((name, Some(program), rest)) = words.map(|(name, mut words)| (name, words.next(), words)) else {
-        return Err(Error::invalid(format!("--beside \"{line}\" is not NAME=COMMAND.")).into());
+        return Err(Error::invalid(format!("--external \"{line}\" is not NAME=COMMAND.")).into());
     };
     let fill = |word: &str| word.replace("{model}", model).replace("{threads}", &threads.to_string());
     Ok(ExternalRunner::start(name, program, &rest.map(fill).collect::<Vec<_>>())?)

@@ -25,20 +25,20 @@ pub struct DraftPlan {
     /// Most tokens: the length of a chain, all nodes of a tree. 0 drafts nothing.
     pub max_draft: usize,
     /// Longest path: tokens beyond it could not become part of the answer.
-    pub deepest: usize,
+    pub max_depth: usize,
     pub(super) stop: Option<StopRule>,
 }
 
 impl DraftPlan {
     /// Creates a plan for exactly `max_draft` tokens, whatever their confidence.
     pub fn fixed(max_draft: usize) -> Self {
-        Self { max_draft, deepest: MAX_DRAFT, stop: None }
+        Self { max_draft, max_depth: MAX_DRAFT, stop: None }
     }
 
-    /// Returns the same plan for paths of at most `deepest` tokens.
+    /// Returns the same plan for paths of at most `max_depth` tokens.
     #[must_use]
-    pub fn with_max_depth(self, deepest: usize) -> Self {
-        Self { deepest, ..self }
+    pub fn with_max_depth(self, max_depth: usize) -> Self {
+        Self { max_depth, ..self }
     }
 
     /// Returns the round that this plan is expected to lead to; `None` for a fixed or an empty plan.

@@ -557,7 +557,7 @@ impl Growth<'_, '_> {
         let visible = parent.map_or(0, |p| self.visible[p] | 1 << self.pending.nodes[p].row.unwrap_or(0));
         self.visible.push(visible);
         self.pending.nodes.push(PendingNode { parent, token, kind, share, row: None });
-        if self.tree.depth(node) + 1 < self.plan.deepest && !self.end_tokens.contains(&token) {
+        if self.tree.depth(node) + 1 < self.plan.max_depth && !self.end_tokens.contains(&token) {
             self.leaves.push(Leaf { node, reach });
         }
     }

@@ -1,5 +1,5 @@
-//! The proposers of a session and their depth controllers. A stage here is a proposer at work; the registry's
-//! [`Stage`](crate::propose::Stage) declares one.
+//! The proposers of a session and their depth controllers. The registry's
+//! [`Stage`](crate::propose::Stage) declares one; an [`ActiveStage`] is one at work.
 //!
 //! Proposers are tried in order, and the first worthwhile draft is used. A cheap lookup therefore goes
 //! before a draft model. A proposer that fails is dropped for the rest of the generation. Nothing is
@@ -24,7 +24,7 @@ use crate::token::{TokenId, TokenOrigin};
 use crate::verify::Verdict;
 
 /// A proposer with an optional depth controller.
-struct Stage<'a> {
+struct ActiveStage<'a> {
     proposer: &'a mut dyn Proposer,
     depth: Option<&'a mut DepthController>,
     run: StageRun,
@@ -99,7 +99,7 @@ pub(super) struct DraftContext<'c> {
 /// The stages in the order they are tried.
 #[derive(Default)]
 pub(super) struct Stages<'a> {
-    stages: Vec<Stage<'a>>,
+    stages: Vec<ActiveStage<'a>>,
     /// Proposers dropped since the last [`take_dropped`](Self::take_dropped).
     dropped: Vec<DroppedDraft>,
 }
@@ -107,7 +107,7 @@ pub(super) struct Stages<'a> {
 impl<'a> Stages<'a> {
     /// Adds a stage after the existing ones.
     pub(super) fn add(&mut self, proposer: &'a mut dyn Proposer, depth: Option<&'a mut DepthController>) {
-        self.stages.push(Stage { proposer, depth, run: StageRun::default(), dropped: false });
+        self.stages.push(ActiveStage { proposer, depth, run: StageRun::default(), dropped: false });
     }
 
     /// Drops a stage for the rest of the generation.
@@ -345,7 +345,7 @@ pub(super) fn restore(target: &mut dyn LanguageModel, committed: &[TokenId], bas
     Ok(())
 }
 
-impl Stage<'_> {
+impl ActiveStage<'_> {
     /// Returns the depth limit of the next draft.
     fn plan(&mut self, cx: &DraftContext<'_>) -> DraftPlan {
         if self.dropped {
@@ -377,7 +377,7 @@ impl Stage<'_> {
                 return Ok(None);
             }
         }
-        let (base, max_depth) = (cx.target.cache_len(), plan.max_draft.min(plan.deepest));
+        let (base, max_depth) = (cx.target.cache_len(), plan.max_draft.min(plan.max_depth));
         let tree = self.proposer.propose(ProposeContext {
             committed: cx.committed,
             plan,
