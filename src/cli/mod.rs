@@ -24,7 +24,7 @@ use hunch::api::schema;
 use hunch::store::StoreError;
 use hunch_error::{Error, ErrorCode, ErrorInfo};
 use hunch_library::Places;
-use hunch_model::device::{Compute, DeviceChoice};
+use hunch_model::device::{Compute, DeviceChoice, KvType};
 
 /// Speculative decoding you can see, and check.
 ///
@@ -123,6 +123,9 @@ pub(crate) struct ModelArgs {
     /// CPU threads [default: one per core]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<usize>,
+    /// Number type of the KV cache on the CPU: f16 takes half the memory of f32
+    #[arg(long, default_value_t, value_name = "f16|f32")]
+    pub(crate) kv: KvType,
     /// Load the models even if they are not expected to fit into memory
     #[arg(long, alias = "even-if-too-large")]
     pub(crate) ignore_memory_check: bool,
@@ -139,7 +142,7 @@ pub(crate) struct HeadArgs {
 
 impl ModelArgs {
     pub(crate) fn compute(&self) -> Result<Compute, Error> {
-        Compute::open(self.device, self.threads)
+        Ok(Compute::open(self.device, self.threads)?.with_kv(self.kv))
     }
 
     pub(crate) fn target_path(&self) -> Result<PathBuf, Error> {

@@ -11,7 +11,7 @@ use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, RowLayout, Rows, St
 use hunch_core::token::TokenId;
 use hunch_error::{Error, ErrorCode};
 use hunch_model::decoder::Decoder;
-use hunch_model::device::{Compute, DeviceChoice};
+use hunch_model::device::{Compute, DeviceChoice, KvType};
 use hunch_model::low_bit;
 use hunch_model::weights::WeightFile;
 
@@ -43,9 +43,18 @@ fn cpu() -> Compute {
     Compute::open(DeviceChoice::Cpu, Some(2)).unwrap()
 }
 
+/// The CPU with caches of 32 bits, as the reference implementations have.
+fn exact() -> Compute {
+    cpu().with_kv(KvType::F32)
+}
+
 fn load(tiny: Tiny) -> Decoder {
+    load_on(tiny, &cpu())
+}
+
+fn load_on(tiny: Tiny, compute: &Compute) -> Decoder {
     let folder = tempfile::tempdir().unwrap();
-    Decoder::open(&tiny.write(folder.path(), "tiny"), &cpu()).unwrap()
+    Decoder::open(&tiny.write(folder.path(), "tiny"), compute).unwrap()
 }
 
 fn tokens(count: usize, seed: u64) -> Vec<TokenId> {
@@ -69,7 +78,7 @@ fn logits_match_candle_transformers() {
         let tiny = Tiny { architecture, tied, ..Tiny::default() };
         let folder = tempfile::tempdir().unwrap();
         let path = tiny.write(folder.path(), "tiny");
-        let mut ours = Decoder::open(&path, &cpu()).unwrap();
+        let mut ours = Decoder::open(&path, &exact()).unwrap();
         let mut theirs = CandleModel::open(&path, architecture, &Device::Cpu).unwrap();
         let ids = tokens(24, 5);
         let prompt = 10;
@@ -91,10 +100,31 @@ fn logits_match_candle_transformers() {
 }
 
 #[test]
+fn cache_of_halves_takes_half_the_memory_and_changes_logits_little() {
+    for architecture in ["llama", "qwen2", "qwen3", "smollm3"] {
+        let mut halves = load(Tiny { architecture, ..Tiny::default() });
+        let mut floats = load_on(Tiny { architecture, ..Tiny::default() }, &exact());
+        let ids = tokens(300, 5);
+        let (a, b) = (chain(&mut halves, &ids), chain(&mut floats, &ids));
+        assert_eq!(2 * halves.memory().cache, floats.memory().cache);
+        let mut differs = false;
+        for i in 0..a.len() {
+            let scale = b.row(i).iter().fold(0f32, |m, v| m.max(v.abs()));
+            let off = a.row(i).iter().zip(b.row(i)).fold(0f32, |m, (a, b)| m.max((a - b).abs()));
+            assert!(off <= 1e-2 * scale, "{architecture}: row {i} is off by {off} of {scale}");
+            differs |= off > 0.0;
+        }
+        assert!(differs, "{architecture}: the caches have one type");
+    }
+}
+
+#[test]
 fn row_has_same_bits_in_pass_of_any_size_for_every_type() {
     for dtype in TYPES {
         for architecture in ["llama", "qwen2"] {
-            let mut model = load(Tiny { architecture, dtype, ..Tiny::default() });
+            // Both types of caches.
+            let compute = if architecture == "llama" { cpu() } else { exact() };
+            let mut model = load_on(Tiny { architecture, dtype, ..Tiny::default() }, &compute);
             let ids = tokens(21, 9);
             let base = 5;
             chain(&mut model, &ids[..base]);
@@ -214,7 +244,7 @@ fn candle_and_cpu_executors_agree() {
     for architecture in ["llama", "qwen2", "qwen3", "smollm3"] {
         let folder = tempfile::tempdir().unwrap();
         let path = Tiny { architecture, layers: 4, ..Tiny::default() }.write(folder.path(), "tiny");
-        let mut fused = Decoder::open(&path, &cpu()).unwrap();
+        let mut fused = Decoder::open(&path, &exact()).unwrap();
         let mut reference_model = Decoder::load_candle(&WeightFile::open(&path).unwrap(), &cpu()).unwrap();
         let close = |a: &Rows, b: &Rows, what: &str| {
             assert_eq!(a.len(), b.len(), "{architecture}: {what}");

@@ -106,8 +106,8 @@ fn fit_parts_add_up_and_grow_with_context() {
     };
     let both = fit(Some("draft"), Some(1000)).unwrap();
     let draft = both.draft.unwrap();
-    // Layers, heads of width 64, keys and values, four bytes each.
-    assert_eq!(both.target.cache, 2 * 2 * 64 * 2 * 4 * 1000);
+    // Layers, heads of width 64, keys and values, two bytes each.
+    assert_eq!(both.target.cache, 2 * 2 * 64 * 2 * 2 * 1000);
     assert_eq!(draft.cache * 2, both.target.cache);
     let parts = both.target.weights + both.target.cache + draft.weights + draft.cache + both.other;
     assert_eq!((parts, both.verdict, both.smaller.len()), (both.total, FitVerdict::Fits, 0));

@@ -8,6 +8,8 @@
 //! and spans begin at fixed positions. A row therefore gets identical bits alone, in a batch, in a
 //! chain or in a branch of a tree. The cache itself belongs to the model.
 
+use half::f16;
+
 use super::activation::exp;
 use super::isa::{Isa, Level, Scalar};
 use super::threads::{SharedSlice, Threads};
@@ -28,15 +30,58 @@ pub struct AttentionShape {
     pub scale: f32,
 }
 
+/// Keys or values of one layer in the KV cache, `[n_kv_head, capacity, head_dim]`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum CacheValues<'a> {
+    /// 32 bits each.
+    F32(&'a [f32]),
+    /// 16 bits each. Half the memory, and half of what attention reads.
+    F16(&'a [f16]),
+}
+
 /// Rotated queries, and the KV cache of one layer.
 #[derive(Clone, Copy)]
 pub struct AttentionInput<'a> {
     /// Queries, `[rows, n_head * head_dim]`.
     pub q: &'a [f32],
-    /// Keys, `[n_kv_head, capacity, head_dim]`.
-    pub k: &'a [f32],
-    /// Values, `[n_kv_head, capacity, head_dim]`.
-    pub v: &'a [f32],
+    /// Keys.
+    pub k: CacheValues<'a>,
+    /// Values, of the same type as the keys.
+    pub v: CacheValues<'a>,
+}
+
+/// Number type of a KV cache. Arithmetic is in f32 for all of them.
+trait CacheValue: Copy + Sync {
+    /// Loads [`Isa::ROWS`] values as floats.
+    ///
+    /// # Safety
+    /// As for [`Isa::load`].
+    unsafe fn load<I: Isa>(from: *const Self) -> I::Floats;
+    fn to_f32(self) -> f32;
+}
+
+impl CacheValue for f32 {
+    #[inline(always)]
+    unsafe fn load<I: Isa>(from: *const Self) -> I::Floats {
+        // SAFETY: guaranteed by the caller.
+        unsafe { I::load(from) }
+    }
+    #[inline(always)]
+    fn to_f32(self) -> f32 {
+        self
+    }
+}
+
+impl CacheValue for f16 {
+    #[inline(always)]
+    unsafe fn load<I: Isa>(from: *const Self) -> I::Floats {
+        // SAFETY: guaranteed by the caller.
+        unsafe { I::halves(from.cast()) }
+    }
+    #[inline(always)]
+    fn to_f32(self) -> f32 {
+        f16::to_f32(self)
+    }
 }
 
 /// Map from position to cache slot for each row of a pass. Built once per pass.
@@ -119,13 +164,33 @@ impl Attention {
         visible: &VisibleSlots,
         out: &mut [f32],
     ) {
+        let AttentionInput { q, k, v } = input;
+        match (k, v) {
+            (CacheValues::F32(k), CacheValues::F32(v)) => {
+                self.attend_as(threads, shape, (q, k, v), visible, out)
+            }
+            (CacheValues::F16(k), CacheValues::F16(v)) => {
+                self.attend_as(threads, shape, (q, k, v), visible, out)
+            }
+            _ => panic!("keys and values must have one type"),
+        }
+    }
+
+    fn attend_as<T: CacheValue>(
+        &mut self,
+        threads: &Threads,
+        shape: AttentionShape,
+        (q, k, v): (&[f32], &[T], &[T]),
+        visible: &VisibleSlots,
+        out: &mut [f32],
+    ) {
         let (rows, d) = (visible.rows(), shape.head_dim);
-        assert_eq!(input.q.len(), rows * shape.n_head * d, "queries must match the shape");
-        assert_eq!(out.len(), input.q.len(), "the output must match the queries");
-        assert_eq!(input.k.len(), shape.n_kv_head * shape.capacity * d, "keys must match the shape");
-        assert_eq!(input.v.len(), input.k.len(), "values must match the keys");
+        assert_eq!(q.len(), rows * shape.n_head * d, "queries must match the shape");
+        assert_eq!(out.len(), q.len(), "the output must match the queries");
+        assert_eq!(k.len(), shape.n_kv_head * shape.capacity * d, "keys must match the shape");
+        assert_eq!(v.len(), k.len(), "values must match the keys");
         assert!(visible.end <= shape.capacity, "visible slots must be inside the cache");
-        let kernel = kernel(self.level);
+        let kernel = kernel::<T>(self.level);
         let longest = visible.lens.iter().copied().max().unwrap_or(0);
         let spans = longest.div_ceil(SPAN);
         let stride = d + 2;
@@ -146,7 +211,7 @@ impl Attention {
                 partial.chunks_exact_mut(stride).for_each(|partial| partial[0] = f32::NEG_INFINITY);
             }
             let first = kv_head * shape.capacity * d;
-            let (k, v) = (&input.k[first..][..shape.capacity * d], &input.v[first..][..shape.capacity * d]);
+            let (k, v) = (&k[first..][..shape.capacity * d], &v[first..][..shape.capacity * d]);
             for tile in (span * SPAN..((span + 1) * SPAN).min(longest)).step_by(TILE) {
                 for row in 0..rows {
                     let len = visible.lens[row].saturating_sub(tile).min(TILE);
@@ -157,7 +222,7 @@ impl Attention {
                     for (i, slot) in slots[..len].iter_mut().enumerate() {
                         *slot = visible.slot(row, tile + i) * d;
                     }
-                    let q = &input.q[(row * shape.n_head + kv_head * group) * d..][..group * d];
+                    let q = &q[(row * shape.n_head + kv_head * group) * d..][..group * d];
                     let tile = Tile { q, k, v, slots: &slots[..len], d, scale: shape.scale };
                     // SAFETY: the CPU supports the level. Visible slots are inside the cache, and `k`
                     // and `v` have its size, as checked above.
@@ -180,11 +245,11 @@ impl Attention {
 }
 
 /// Input of a kernel: one tile of positions for one row.
-struct Tile<'a> {
+struct Tile<'a, T> {
     /// Queries of the group, `[group, d]`.
     q: &'a [f32],
-    k: &'a [f32],
-    v: &'a [f32],
+    k: &'a [T],
+    v: &'a [T],
     /// Index of the first element of the key and value of each position.
     slots: &'a [usize],
     d: usize,
@@ -196,18 +261,18 @@ struct Tile<'a> {
 /// # Safety
 /// The CPU must support the instruction set the kernel was compiled for. From each slot on, `k` and
 /// `v` must have at least `d` elements.
-type TileKernel = unsafe fn(&Tile<'_>, &mut [f32]);
+type TileKernel<T> = unsafe fn(&Tile<'_, T>, &mut [f32]);
 
-fn kernel(level: Level) -> TileKernel {
+fn kernel<T: CacheValue>(level: Level) -> TileKernel<T> {
     match level {
-        Level::Scalar => attend_tile::<Scalar>,
+        Level::Scalar => attend_tile::<Scalar, T>,
         // Both levels multiply floats with the same instructions.
         #[cfg(target_arch = "aarch64")]
-        Level::Neon | Level::NeonI8mm => attend_tile::<super::isa::neon::Neon>,
+        Level::Neon | Level::NeonI8mm => attend_tile::<super::isa::neon::Neon, T>,
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 | Level::AvxVnni => x86::avx2,
+        Level::Avx2 | Level::AvxVnni => x86::avx2::<T>,
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => x86::avx512,
+        Level::Avx512 => x86::avx512::<T>,
     }
 }
 
@@ -216,18 +281,18 @@ mod x86 {
     //! The generic kernel, compiled once per x86 extension.
 
     use super::super::isa::x86::{Avx2, Avx512};
-    use super::{Tile, attend_tile};
+    use super::{CacheValue, Tile, attend_tile};
 
     #[target_feature(enable = "avx2,fma,f16c")]
-    pub(super) unsafe fn avx2(tile: &Tile<'_>, partial: &mut [f32]) {
+    pub(super) unsafe fn avx2<T: CacheValue>(tile: &Tile<'_, T>, partial: &mut [f32]) {
         // SAFETY: guaranteed by the caller.
-        unsafe { attend_tile::<Avx2>(tile, partial) }
+        unsafe { attend_tile::<Avx2, T>(tile, partial) }
     }
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-    pub(super) unsafe fn avx512(tile: &Tile<'_>, partial: &mut [f32]) {
+    pub(super) unsafe fn avx512<T: CacheValue>(tile: &Tile<'_, T>, partial: &mut [f32]) {
         // SAFETY: guaranteed by the caller.
-        unsafe { attend_tile::<Avx512>(tile, partial) }
+        unsafe { attend_tile::<Avx512, T>(tile, partial) }
     }
 }
 
@@ -236,16 +301,16 @@ mod x86 {
 /// # Safety
 /// See [`TileKernel`].
 #[inline(always)]
-unsafe fn attend_tile<I: Isa>(tile: &Tile<'_>, partial: &mut [f32]) {
+unsafe fn attend_tile<I: Isa, T: CacheValue>(tile: &Tile<'_, T>, partial: &mut [f32]) {
     let (q, partial) = (tile.q.chunks(2 * tile.d), partial.chunks_mut(2 * (tile.d + 2)));
     for (q, partial) in q.zip(partial) {
         // Two heads at a time share each load of keys and values.
         // SAFETY: guaranteed by the caller.
         unsafe {
             if q.len() == tile.d {
-                attend_heads::<I, 1>(tile, q, partial);
+                attend_heads::<I, T, 1>(tile, q, partial);
             } else {
-                attend_heads::<I, 2>(tile, q, partial);
+                attend_heads::<I, T, 2>(tile, q, partial);
             }
         }
     }
@@ -258,7 +323,11 @@ unsafe fn attend_tile<I: Isa>(tile: &Tile<'_>, partial: &mut [f32]) {
 /// # Safety
 /// See [`TileKernel`]. `q` and `partial` must have `H` heads.
 #[inline(always)]
-unsafe fn attend_heads<I: Isa, const H: usize>(tile: &Tile<'_>, q: &[f32], partial: &mut [f32]) {
+unsafe fn attend_heads<I: Isa, T: CacheValue, const H: usize>(
+    tile: &Tile<'_, T>,
+    q: &[f32],
+    partial: &mut [f32],
+) {
     let d = tile.d;
     let mut scores = [[f32::NEG_INFINITY; TILE]; H];
     for (i, slots) in tile.slots.chunks(4).enumerate() {
@@ -266,7 +335,7 @@ unsafe fn attend_heads<I: Isa, const H: usize>(tile: &Tile<'_>, q: &[f32], parti
         let last = slots.len() - 1;
         let slots = [slots[0], slots[last.min(1)], slots[last.min(2)], slots[last]];
         // SAFETY: guaranteed by the caller.
-        let dots = unsafe { dots::<I, H>(q, d, tile.k, slots) };
+        let dots = unsafe { dots::<I, T, H>(q, d, tile.k, slots) };
         for (scores, dots) in scores.iter_mut().zip(dots) {
             for (score, dot) in scores[4 * i..][..=last].iter_mut().zip(dots) {
                 *score = dot * tile.scale;
@@ -282,22 +351,22 @@ unsafe fn attend_heads<I: Isa, const H: usize>(tile: &Tile<'_>, q: &[f32], parti
     // SAFETY: guaranteed by the caller. `from` and the vectors after it stay inside `d`.
     unsafe {
         while from + 8 * I::ROWS <= d && I::ROWS >= 16 {
-            add_weighted::<I, H, 8>(partial, &scores, tile, from);
+            add_weighted::<I, T, H, 8>(partial, &scores, tile, from);
             from += 8 * I::ROWS;
         }
         while from + 4 * I::ROWS <= d {
-            add_weighted::<I, H, 4>(partial, &scores, tile, from);
+            add_weighted::<I, T, H, 4>(partial, &scores, tile, from);
             from += 4 * I::ROWS;
         }
         while from + I::ROWS <= d {
-            add_weighted::<I, H, 1>(partial, &scores, tile, from);
+            add_weighted::<I, T, H, 1>(partial, &scores, tile, from);
             from += I::ROWS;
         }
     }
     for (scores, partial) in scores.iter().zip(partial.chunks_exact_mut(d + 2)) {
         for (i, sum) in partial[2..].iter_mut().enumerate().skip(from) {
             for (&weight, &slot) in scores.iter().zip(tile.slots) {
-                *sum += weight * tile.v[slot + i];
+                *sum += weight * tile.v[slot + i].to_f32();
             }
         }
     }
@@ -339,7 +408,12 @@ fn update_softmax(scores: &mut [f32; TILE], state: &mut [f32], sums: &mut [f32])
 /// # Safety
 /// See [`TileKernel`]. `q` must have `H` queries of length `d`.
 #[inline(always)]
-unsafe fn dots<I: Isa, const H: usize>(q: &[f32], d: usize, k: &[f32], slots: [usize; 4]) -> [[f32; 4]; H] {
+unsafe fn dots<I: Isa, T: CacheValue, const H: usize>(
+    q: &[f32],
+    d: usize,
+    k: &[T],
+    slots: [usize; 4],
+) -> [[f32; 4]; H] {
     let whole = d / I::ROWS * I::ROWS;
     let mut dots = [[0.0; 4]; H];
     // SAFETY: the caller guarantees that queries and keys are in bounds. `i` stops at the last whole
@@ -350,10 +424,10 @@ unsafe fn dots<I: Isa, const H: usize>(q: &[f32], d: usize, k: &[f32], slots: [u
         let mut i = 0;
         while i < whole {
             let keys = [
-                I::load(key.wrapping_add(slots[0] + i)),
-                I::load(key.wrapping_add(slots[1] + i)),
-                I::load(key.wrapping_add(slots[2] + i)),
-                I::load(key.wrapping_add(slots[3] + i)),
+                T::load::<I>(key.wrapping_add(slots[0] + i)),
+                T::load::<I>(key.wrapping_add(slots[1] + i)),
+                T::load::<I>(key.wrapping_add(slots[2] + i)),
+                T::load::<I>(key.wrapping_add(slots[3] + i)),
             ];
             for (h, sums) in sums.iter_mut().enumerate() {
                 let q = I::load(q.as_ptr().wrapping_add(h * d + i));
@@ -370,7 +444,7 @@ unsafe fn dots<I: Isa, const H: usize>(q: &[f32], d: usize, k: &[f32], slots: [u
     for (h, dots) in dots.iter_mut().enumerate() {
         for (dot, slot) in dots.iter_mut().zip(slots) {
             for i in whole..d {
-                *dot += q[h * d + i] * k[slot + i];
+                *dot += q[h * d + i] * k[slot + i].to_f32();
             }
         }
     }
@@ -384,10 +458,10 @@ unsafe fn dots<I: Isa, const H: usize>(q: &[f32], d: usize, k: &[f32], slots: [u
 /// # Safety
 /// See [`TileKernel`]. `partial` must have `H` heads, and `N` vectors from `from` on must be inside `d`.
 #[inline(always)]
-unsafe fn add_weighted<I: Isa, const H: usize, const N: usize>(
+unsafe fn add_weighted<I: Isa, T: CacheValue, const H: usize, const N: usize>(
     partial: &mut [f32],
     weights: &[[f32; TILE]; H],
-    tile: &Tile<'_>,
+    tile: &Tile<'_, T>,
     from: usize,
 ) {
     let stride = tile.d + 2;
@@ -407,7 +481,7 @@ unsafe fn add_weighted<I: Isa, const H: usize, const N: usize>(
                 *weight = I::splat(weights[position]);
             }
             for i in 0..N {
-                let value = I::load(values.wrapping_add(i * I::ROWS));
+                let value = T::load::<I>(values.wrapping_add(i * I::ROWS));
                 for (acc, weight) in acc.iter_mut().zip(weight) {
                     acc[i] = I::mul_add(weight, value, acc[i]);
                 }
@@ -447,8 +521,8 @@ mod tests {
     fn run(
         shape: AttentionShape,
         q: &[f32],
-        k: &[f32],
-        v: &[f32],
+        k: CacheValues<'_>,
+        v: CacheValues<'_>,
         mask: &RowMask,
         (level, threads): (Level, usize),
     ) -> Vec<f32> {
@@ -464,7 +538,8 @@ mod tests {
     fn single_key_returns_its_value() {
         let shape = AttentionShape { n_head: 2, n_kv_head: 1, head_dim: 4, capacity: 3, scale: 0.5 };
         let (k, v) = (vec![0.3; 12], (0..12).map(|i| i as f32).collect::<Vec<_>>());
-        let out = run(shape, &[1.0; 8], &k, &v, &RowMask::causal(0, 1), (Level::current(), 1));
+        let values = (CacheValues::F32(&k), CacheValues::F32(&v));
+        let out = run(shape, &[1.0; 8], values.0, values.1, &RowMask::causal(0, 1), (Level::current(), 1));
         assert_eq!(out, [0.0, 1.0, 2.0, 3.0, 0.0, 1.0, 2.0, 3.0]);
     }
 
@@ -482,10 +557,11 @@ mod tests {
             };
             let q = noise(rows * n_head * d, 1);
             let (k, v) = (noise(n_kv_head * capacity * d, 2), noise(n_kv_head * capacity * d, 3));
-            let out = run(shape, &q, &k, &v, &RowMask::causal(base, rows), (level, 2));
+            let (keys, values) = (CacheValues::F32(&k), CacheValues::F32(&v));
+            let out = run(shape, &q, keys, values, &RowMask::causal(base, rows), (level, 2));
             for row in 0..rows {
                 let alone = &q[row * n_head * d..(row + 1) * n_head * d];
-                let alone = run(shape, alone, &k, &v, &RowMask::causal(base + row, 1), (level, 1));
+                let alone = run(shape, alone, keys, values, &RowMask::causal(base + row, 1), (level, 1));
                 let bits = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
                 assert_eq!(bits(&alone), bits(&out[row * n_head * d..(row + 1) * n_head * d]));
                 for head in 0..n_head {
@@ -514,6 +590,30 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn halves_give_the_bits_of_the_same_numbers_as_floats() {
+        let (n_head, n_kv_head, rows) = (6, 2, 3);
+        let levels = Level::ALL.iter().copied().filter(|level| level.available());
+        for (level, d) in levels.flat_map(|level| [64, 83, 128].map(|d| (level, d))) {
+            let capacity = 200;
+            let shape = AttentionShape { n_head, n_kv_head, head_dim: d, capacity, scale: 0.2 };
+            let noise = |count: usize, seed: usize| {
+                (0..count).map(move |i| ((i * 7919 + seed * 104_729) % 2003) as f32 / 500.0 - 2.0)
+            };
+            let q: Vec<f32> = noise(rows * n_head * d, 1).collect();
+            let halves = |seed| noise(n_kv_head * capacity * d, seed).map(f16::from_f32).collect::<Vec<_>>();
+            let floats = |halves: &[f16]| halves.iter().map(|half| half.to_f32()).collect::<Vec<_>>();
+            let (k, v) = (halves(2), halves(3));
+            let (k_floats, v_floats) = (floats(&k), floats(&v));
+            let mask = RowMask::causal(capacity - rows, rows);
+            let (k, v) = (CacheValues::F16(&k), CacheValues::F16(&v));
+            let short = run(shape, &q, k, v, &mask, (level, 2));
+            let (k, v) = (CacheValues::F32(&k_floats), CacheValues::F32(&v_floats));
+            let long = run(shape, &q, k, v, &mask, (level, 2));
+            assert!(short.iter().zip(&long).all(|(a, b)| a.to_bits() == b.to_bits()), "{level:?}, head {d}");
         }
     }
 }

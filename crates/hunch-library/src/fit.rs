@@ -5,6 +5,7 @@ use crate::types::{Fit, FitVerdict, MachineMemory, PredictedMemory, SmallerChoic
 use hunch_core::limits::MAX_ROWS;
 use hunch_error::Result;
 use hunch_kernels::WeightMatrix;
+use hunch_model::device::KvType;
 use hunch_model::gguf::{Gguf, TensorInfo};
 use hunch_model::spec::ModelSpec;
 
@@ -95,6 +96,13 @@ impl Footprint {
             read_by_a_pass: size_bytes,
             weight_bytes: size_bytes,
         }
+    }
+
+    /// Returns the same footprint with caches of another type. Footprints are created with caches of 32 bits.
+    #[must_use]
+    pub fn with_kv(self, kv: KvType) -> Self {
+        let cache_per_token = self.cache_per_token * kv.bytes() as u64 / KvType::F32.bytes() as u64;
+        Self { cache_per_token, ..self }
     }
 
     /// Predicts memory with a cache of `context` tokens, capped at the model's longest context.

@@ -78,7 +78,7 @@ mod tests {
     use hunch_core::model::RowLayout;
 
     use hunch_kernels::Threads;
-    use hunch_kernels::attention::{Attention, AttentionInput, AttentionShape, VisibleSlots};
+    use hunch_kernels::attention::{Attention, AttentionInput, AttentionShape, CacheValues, VisibleSlots};
 
     #[test]
     fn cpu_kernel_matches_candle_attention() {
@@ -101,7 +101,7 @@ mod tests {
             Attention::default().attend(
                 &Threads::new(2).unwrap(),
                 shape,
-                AttentionInput { q: &by_row, k: &k, v: &v },
+                AttentionInput { q: &by_row, k: CacheValues::F32(&k), v: CacheValues::F32(&v) },
                 &VisibleSlots::new(&mask),
                 &mut ours,
             );

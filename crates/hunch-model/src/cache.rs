@@ -5,7 +5,10 @@
 use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor};
+use half::f16;
+use hunch_kernels::attention::CacheValues;
 
+use crate::device::KvType;
 use crate::metal::gpu::Buffer;
 use crate::metal::kernels::Kernels;
 use crate::spec::ModelSpec;
@@ -16,7 +19,8 @@ const CAPACITY_STEP: usize = 256;
 
 /// Keys and values of all layers, `[n_kv_head, capacity, head_dim]` each.
 ///
-/// On a GPU with our kernels they are `[capacity, n_kv_head, head_dim]`, as halves.
+/// On a GPU with our kernels they are `[capacity, n_kv_head, head_dim]`, as halves. On the CPU the load options choose
+/// halves or floats.
 ///
 /// Layers grow one after another, so the old and new buffers coexist for only one layer. The peak is
 /// little more than the size of the full cache.
@@ -34,7 +38,7 @@ pub(crate) struct KvCache {
 /// Memory of a cache.
 enum Place {
     /// Host memory.
-    Host,
+    Host(KvType),
     /// Tensors of candle.
     Device(Device),
     /// Buffers for our kernels.
@@ -43,12 +47,12 @@ enum Place {
 
 /// Cache of one layer.
 enum LayerCache {
-    /// f32 values in host memory, for the CPU kernels.
+    /// Host memory, for the CPU kernels.
     Host {
         /// Keys.
-        k: Vec<f32>,
+        k: HostValues,
         /// Values.
-        v: Vec<f32>,
+        v: HostValues,
     },
     /// Tensors on the GPU.
     Device {
@@ -61,10 +65,79 @@ enum LayerCache {
     Gpu(Buffer),
 }
 
+/// Keys or values of a layer in host memory.
+enum HostValues {
+    F32(Vec<f32>),
+    F16(Vec<f16>),
+}
+
+impl HostValues {
+    fn empty(kv: KvType) -> Self {
+        match kv {
+            KvType::F32 => Self::F32(Vec::new()),
+            KvType::F16 => Self::F16(Vec::new()),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::F32(values) => values.len(),
+            Self::F16(values) => values.len(),
+        }
+    }
+
+    fn as_input(&self) -> CacheValues<'_> {
+        match self {
+            Self::F32(values) => CacheValues::F32(values),
+            Self::F16(values) => CacheValues::F16(values),
+        }
+    }
+
+    /// Writes `values` from index `at` on. Halves are rounded to nearest, and beyond their range to the largest one.
+    fn write(&mut self, at: usize, values: &[f32]) {
+        match self {
+            Self::F32(own) => own[at..at + values.len()].copy_from_slice(values),
+            Self::F16(own) => {
+                let range = f16::MIN.to_f32()..=f16::MAX.to_f32();
+                for (own, value) in own[at..at + values.len()].iter_mut().zip(values) {
+                    *own = f16::from_f32(value.clamp(*range.start(), *range.end()));
+                }
+            }
+        }
+    }
+
+    /// Copies `used` values of each of `heads` heads into new memory of `width` values a head. `None` without memory.
+    fn grown(&self, heads: usize, width: usize, used: usize) -> Option<Self> {
+        Some(match self {
+            Self::F32(old) => Self::F32(grown(old, 0.0, heads, width, used)?),
+            Self::F16(old) => Self::F16(grown(old, f16::ZERO, heads, width, used)?),
+        })
+    }
+
+    /// Moves `count` values within one head from `from` to `to`.
+    fn move_within(&mut self, from: usize, to: usize, count: usize) {
+        match self {
+            Self::F32(values) => values.copy_within(from..from + count, to),
+            Self::F16(values) => values.copy_within(from..from + count, to),
+        }
+    }
+}
+
+fn grown<T: Copy>(old: &[T], zero: T, heads: usize, width: usize, used: usize) -> Option<Vec<T>> {
+    let mut new = Vec::new();
+    new.try_reserve_exact(heads * width).ok()?;
+    new.resize(heads * width, zero);
+    let old_width = old.len() / heads;
+    for head in 0..heads {
+        new[head * width..head * width + used].copy_from_slice(&old[head * old_width..][..used]);
+    }
+    Some(new)
+}
+
 impl KvCache {
     /// Creates an empty cache in host memory for at most `max_len` rows.
-    pub(crate) fn on_host(spec: &ModelSpec, max_len: usize) -> Self {
-        Self::new(spec, max_len, Place::Host)
+    pub(crate) fn on_host(spec: &ModelSpec, max_len: usize, kv: KvType) -> Self {
+        Self::new(spec, max_len, Place::Host(kv))
     }
 
     /// Creates an empty cache of tensors on `device` for at most `max_len` rows.
@@ -79,7 +152,8 @@ impl KvCache {
 
     fn new(spec: &ModelSpec, max_len: usize, place: Place) -> Self {
         // Memory is allocated for the first rows.
-        let empty = || LayerCache::Host { k: Vec::new(), v: Vec::new() };
+        let kv = if let Place::Host(kv) = place { kv } else { KvType::F32 };
+        let empty = || LayerCache::Host { k: HostValues::empty(kv), v: HostValues::empty(kv) };
         Self {
             layers: (0..spec.n_layer).map(|_| empty()).collect(),
             len: 0,
@@ -104,9 +178,16 @@ impl KvCache {
     /// Returns the allocated memory in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let rows: usize = (0..self.layers.len()).map(|layer| self.layer_capacity(layer)).sum();
-        let value =
-            if matches!(self.place, Place::Gpu(_)) { size_of::<half::f16>() } else { size_of::<f32>() };
-        2 * rows * self.row_len() * value
+        2 * rows * self.row_len() * self.kv_type().bytes()
+    }
+
+    /// Returns the type of keys and values.
+    pub(crate) fn kv_type(&self) -> KvType {
+        match &self.place {
+            Place::Host(kv) => *kv,
+            Place::Device(_) => KvType::F32,
+            Place::Gpu(_) => KvType::F16,
+        }
     }
 
     /// Returns the number of values per row and layer, for keys or for values.
@@ -127,9 +208,9 @@ impl KvCache {
     ///
     /// # Errors
     /// [`Error::Internal`] if the cache is on a device.
-    pub(crate) fn host_layer(&self, layer: usize) -> Result<(&[f32], &[f32], usize)> {
+    pub(crate) fn host_layer(&self, layer: usize) -> Result<(CacheValues<'_>, CacheValues<'_>, usize)> {
         match &self.layers[layer] {
-            LayerCache::Host { k, v } => Ok((k, v, self.layer_capacity(layer))),
+            LayerCache::Host { k, v } => Ok((k.as_input(), v.as_input(), self.layer_capacity(layer))),
             LayerCache::Device { .. } | LayerCache::Gpu(_) => Err(wrong_memory()),
         }
     }
@@ -179,13 +260,13 @@ impl KvCache {
             return Ok(());
         }
         let capacity =
-            Self::grown_capacity(needed, self.capacity, self.max_len, !matches!(self.place, Place::Host));
+            Self::grown_capacity(needed, self.capacity, self.max_len, !matches!(self.place, Place::Host(_)));
         for layer in 0..self.layers.len() {
             if self.layer_capacity(layer) < capacity {
                 self.layers[layer] = self.grow(&self.layers[layer], capacity)?;
                 // The device frees the old buffers only after all queued work is done.
                 match &self.place {
-                    Place::Host => {}
+                    Place::Host(_) => {}
                     Place::Device(device) => device.synchronize()?,
                     Place::Gpu(kernels) => kernels.gpu().wait()?,
                 }
@@ -197,11 +278,11 @@ impl KvCache {
 
     fn grow(&self, layer: &LayerCache, capacity: usize) -> Result<LayerCache> {
         let device = match &self.place {
-            Place::Host => {
+            Place::Host(kv) => {
                 let LayerCache::Host { k, v } = layer else {
                     return Err(wrong_memory());
                 };
-                let (k, v) = (self.grow_host(k, capacity)?, self.grow_host(v, capacity)?);
+                let (k, v) = (self.grow_host(k, capacity, *kv)?, self.grow_host(v, capacity, *kv)?);
                 return Ok(LayerCache::Host { k, v });
             }
             Place::Gpu(kernels) => return self.grow_gpu(layer, capacity, kernels),
@@ -234,24 +315,15 @@ impl KvCache {
         Ok(LayerCache::Gpu(new))
     }
 
-    fn grow_host(&self, old: &[f32], capacity: usize) -> Result<Vec<f32>> {
-        let mut new = Vec::new();
-        let (width, size) = (capacity * self.head_dim, capacity * self.row_len());
-        new.try_reserve_exact(size).map_err(|_| {
+    fn grow_host(&self, old: &HostValues, capacity: usize, kv: KvType) -> Result<HostValues> {
+        let (width, used) = (capacity * self.head_dim, self.len * self.head_dim);
+        old.grown(self.n_kv_head, width, used).ok_or_else(|| {
             Error::OutOfMemory(format!(
                 "the KV cache needs {} MiB for {capacity} tokens. Start a new conversation, or load the \
                  models with a smaller context",
-                (2 * self.layers.len() * size * size_of::<f32>()) >> 20
+                (2 * self.layers.len() * self.n_kv_head * width * kv.bytes()) >> 20
             ))
-        })?;
-        new.resize(size, 0.0);
-        let old_width = old.len() / self.n_kv_head;
-        let used = self.len * self.head_dim;
-        for head in 0..self.n_kv_head {
-            new[head * width..head * width + used]
-                .copy_from_slice(&old[head * old_width..head * old_width + used]);
-        }
-        Ok(new)
+        })
     }
 
     /// Writes rows after the current ones in host memory, `k` and `v` `[rows, n_kv_head * head_dim]`.
@@ -267,8 +339,7 @@ impl KvCache {
         };
         for (cache, rows) in [(keys, k), (values, v)] {
             for (index, part) in rows.chunks_exact(d).enumerate() {
-                let to = (index % heads * capacity + len + index / heads) * d;
-                cache[to..to + d].copy_from_slice(part);
+                cache.write((index % heads * capacity + len + index / heads) * d, part);
             }
         }
         Ok(())
@@ -326,10 +397,10 @@ impl KvCache {
                     LayerCache::Host { k, v } => {
                         let width = k.len() / self.n_kv_head;
                         for cache in [k, v] {
-                            for head in cache.chunks_exact_mut(width) {
+                            for head in (0..self.n_kv_head).map(|head| head * width) {
                                 for (to, &from) in rows.iter().enumerate().skip(first) {
-                                    let from = (base + from) * self.head_dim;
-                                    head.copy_within(from..from + self.head_dim, (base + to) * self.head_dim);
+                                    let at = |row: usize| head + (base + row) * self.head_dim;
+                                    cache.move_within(at(from), at(to), self.head_dim);
                                 }
                             }
                         }
@@ -401,13 +472,17 @@ mod tests {
         }
     }
 
+    /// A value for each place, of at most 11 bits, so that halves hold it exactly.
+    fn encoded(layer: usize, row: usize, i: usize) -> f32 {
+        ((layer * 577 + row * 8 + i) % 2039) as f32
+    }
+
     /// Appends rows whose values encode layer and position.
     fn append(cache: &mut KvCache, rows: usize) {
         cache.reserve(rows).unwrap();
         for layer in 0..3 {
-            let values: Vec<f32> = (0..rows * 8)
-                .map(|i| (layer * 1_000_000 + (cache.len() + i / 8) * 10 + i % 8) as f32)
-                .collect();
+            let values: Vec<f32> =
+                (0..rows * 8).map(|i| encoded(layer, cache.len() + i / 8, i % 8)).collect();
             cache.write_rows(layer, &values, &values).unwrap();
         }
         cache.advance(rows);
@@ -417,29 +492,47 @@ mod tests {
         for layer in 0..3 {
             let (k, v, capacity) = cache.host_layer(layer).unwrap();
             assert_eq!(k, v);
+            let value = |at: usize| match k {
+                CacheValues::F32(values) => values[at],
+                CacheValues::F16(values) => values[at].to_f32(),
+            };
             for (row, head, i) in (0..rows).flat_map(|row| (0..8).map(move |i| (row, i / 4, i))) {
                 let at = (head * capacity + row) * 4 + i % 4;
-                assert_eq!(k[at], (layer * 1_000_000 + row * 10 + i) as f32, "{layer} {row} {i}");
+                assert_eq!(value(at), encoded(layer, row, i), "{layer} {row} {i}");
             }
         }
     }
 
     #[test]
     fn growth_keeps_contents() {
-        let mut cache = KvCache::on_host(&spec(3), 1000);
-        for _ in 0..10 {
-            append(&mut cache, 100);
-            assert_holds(&cache, cache.len());
+        for kv in [KvType::F32, KvType::F16] {
+            let mut cache = KvCache::on_host(&spec(3), 1000, kv);
+            for _ in 0..10 {
+                append(&mut cache, 100);
+                assert_holds(&cache, cache.len());
+            }
+            // A full cache has no spare capacity.
+            assert_eq!((cache.capacity, cache.bytes()), (1000, 2 * 3 * 1000 * 8 * kv.bytes()));
+            let full = cache.reserve(1);
+            assert!(matches!(full, Err(Error::ContextOverflow { prompt: 1001, context: 1000 })));
+            assert_holds(&cache, 1000);
         }
-        // A full cache has no spare capacity.
-        assert_eq!((cache.capacity, cache.bytes()), (1000, 2 * 3 * 1000 * 8 * 4));
-        assert!(matches!(cache.reserve(1), Err(Error::ContextOverflow { prompt: 1001, context: 1000 })));
-        assert_holds(&cache, 1000);
+    }
+
+    #[test]
+    fn halves_beyond_their_range_stay_finite() {
+        let mut cache = KvCache::on_host(&spec(1), 4, KvType::F16);
+        cache.reserve(1).unwrap();
+        let row = [1e9, -1e9, 65504.0, 0.1, 0.0, -0.0, 1e-9, 2.0];
+        cache.write_rows(0, &row, &row).unwrap();
+        let (CacheValues::F16(k), ..) = cache.host_layer(0).unwrap() else { panic!("halves") };
+        assert_eq!((k[0], k[1], k[2]), (f16::MAX, f16::MIN, f16::MAX));
+        assert!((k[3].to_f32() - 0.1).abs() < 1e-4);
     }
 
     #[test]
     fn works_after_growth_failed_halfway() {
-        let mut cache = KvCache::on_host(&spec(3), 1000);
+        let mut cache = KvCache::on_host(&spec(3), 1000, KvType::F16);
         append(&mut cache, 200);
         // The state after a growth that failed at the second layer.
         cache.layers[0] = cache.grow(&cache.layers[0], 512).unwrap();

@@ -88,7 +88,7 @@ impl CpuExecutor {
             embedding: Arc::new(file.host_embedding(table, head, compute.threads())?),
             weights: Arc::new(weights),
             rope: Arc::new(RopeTable::new(file, spec)?),
-            cache: KvCache::on_host(spec, spec.context_length),
+            cache: KvCache::on_host(spec, spec.context_length, compute.kv()),
             pass: Pass::empty(),
             workspace: Workspace::default(),
             compute: compute.clone(),
@@ -142,7 +142,7 @@ impl CpuExecutor {
             embedding: self.embedding.clone(),
             weights: self.weights.clone(),
             rope: self.rope.clone(),
-            cache: KvCache::on_host(&self.spec, self.cache.max_len()),
+            cache: KvCache::on_host(&self.spec, self.cache.max_len(), self.cache.kv_type()),
             pass: Pass::empty(),
             workspace: Workspace::default(),
         }

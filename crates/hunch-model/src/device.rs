@@ -43,11 +43,52 @@ impl fmt::Display for DeviceChoice {
     }
 }
 
-/// Device and its CPU thread pool. Cheap to clone.
+/// Number type of the KV cache on the CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KvType {
+    /// 32 bits.
+    F32,
+    /// 16 bits: half the memory for the same context, and half of what attention reads.
+    #[default]
+    F16,
+}
+
+impl KvType {
+    /// Returns the bytes of a value.
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::F16 => 2,
+        }
+    }
+}
+
+impl FromStr for KvType {
+    type Err = Error;
+    fn from_str(name: &str) -> Result<Self> {
+        match name {
+            "f32" => Ok(Self::F32),
+            "f16" => Ok(Self::F16),
+            other => Err(Error::invalid(format!("Unknown cache type \"{other}\". Choose f16 or f32."))),
+        }
+    }
+}
+
+impl fmt::Display for KvType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+        })
+    }
+}
+
+/// Device, its CPU thread pool, and the type of CPU caches. Cheap to clone.
 #[derive(Clone)]
 pub struct Compute {
     device: Device,
     threads: Arc<Threads>,
+    kv: KvType,
 }
 
 impl Compute {
@@ -74,7 +115,18 @@ impl Compute {
             DeviceChoice::Auto if cfg!(target_os = "macos") => metal().unwrap_or(Device::Cpu),
             DeviceChoice::Auto => Device::Cpu,
         };
-        Ok(Self { device, threads: Arc::new(threads) })
+        Ok(Self { device, threads: Arc::new(threads), kv: KvType::default() })
+    }
+
+    /// Returns the same device, for models whose caches on the CPU have this type.
+    #[must_use]
+    pub fn with_kv(self, kv: KvType) -> Self {
+        Self { kv, ..self }
+    }
+
+    /// Returns the type of caches on the CPU.
+    pub fn kv(&self) -> KvType {
+        self.kv
     }
 
     /// Returns the candle device.

@@ -23,7 +23,8 @@ impl CpuSequences {
     /// Creates `count` empty sequences over the weights of `executor`.
     pub(super) fn new(executor: &CpuExecutor, count: usize) -> Self {
         let lead = executor.fork_cpu();
-        let caches = (0..count).map(|_| KvCache::on_host(&lead.spec, lead.cache.max_len())).collect();
+        let (max_len, kv) = (lead.cache.max_len(), lead.cache.kv_type());
+        let caches = (0..count).map(|_| KvCache::on_host(&lead.spec, max_len, kv)).collect();
         Self { lead, caches, attention: Attention::default() }
     }
 

@@ -782,7 +782,7 @@ ms: number,
 relative: number, };
 
 /**
- * The state of the controller, for display.
+ * State of the controller, for display.
  */
 export type DepthState = { 
 /**
