@@ -21,7 +21,7 @@ use hunch_model::weights::WeightFile;
 mod candle_model;
 use candle_model::CandleModel;
 
-use crate::support::tiny::{Noise, Tiny, VOCABULARY, WIDTH};
+use crate::support::tiny::{Tiny, VOCABULARY, WIDTH, tokens};
 
 const TYPES: [GgmlDType; 13] = [
     GgmlDType::F32,
@@ -55,11 +55,6 @@ fn load(tiny: Tiny) -> Decoder {
 fn load_on(tiny: Tiny, compute: &Compute) -> Decoder {
     let folder = tempfile::tempdir().unwrap();
     Decoder::open(&tiny.write(folder.path(), "tiny"), compute).unwrap()
-}
-
-fn tokens(count: usize, seed: u64) -> Vec<TokenId> {
-    let mut noise = Noise::new(seed);
-    (0..count).map(|_| ((noise.next() + 1.0) * 0.5 * (VOCABULARY - 1) as f32) as TokenId).collect()
 }
 
 fn bits(rows: &Rows, i: usize) -> Vec<u32> {
@@ -425,7 +420,8 @@ fn rejects_unsupported_models_by_name() {
     assert_eq!(unknown.code(), ErrorCode::UnsupportedModel);
     assert!(unknown.to_string().contains("mamba"), "{unknown}");
 
-    let window = load_error(Tiny::default().writer().u32("llama.attention.sliding_window", 64));
+    let window = Tiny { architecture: "qwen2", ..Tiny::default() }.writer();
+    let window = load_error(window.u32("qwen2.attention.sliding_window", 64));
     assert!(window.to_string().contains("sliding attention window of 64"), "{window}");
 
     let experts = load_error(Tiny::default().writer().u32("llama.expert_count", 8));
@@ -438,8 +434,8 @@ fn rejects_unsupported_models_by_name() {
         assert!(odd.to_string().contains(name), "{odd}");
     }
 
-    let yarn = load_error(Tiny::default().writer().str("llama.rope.scaling.type", "yarn"));
-    assert!(yarn.to_string().contains("yarn"), "{yarn}");
+    let scaling = load_error(Tiny::default().writer().str("llama.rope.scaling.type", "dynamic"));
+    assert!(scaling.to_string().contains("dynamic"), "{scaling}");
 }
 
 #[test]

@@ -5,6 +5,7 @@
 mod alloc_count;
 mod app;
 mod architecture;
+mod architectures;
 mod cli;
 mod compare;
 mod decoder;

@@ -108,7 +108,7 @@ pub enum Error {
         reason: String,
     },
     /// A valid model of an architecture or type that Hunch does not run.
-    #[error("{} cannot be run: {reason}. Hunch runs GGUF models of the architectures llama, qwen2, qwen3 and smollm3.", path.display())]
+    #[error("{} cannot be run: {reason}. docs/models.md lists the architectures that Hunch runs.", path.display())]
     UnsupportedModel {
         /// The file.
         path: PathBuf,

@@ -1,4 +1,4 @@
-//! Row-wise operations of a layer: RMS norm, rotary embedding and gated activation.
+//! Row-wise operations of a layer: RMS norm, rotary embedding, gated activations and soft caps.
 //!
 //! Each row is computed independently, so these are row-invariant. No matrix products here.
 
@@ -7,6 +7,26 @@ use super::isa::Level;
 
 /// Lanes of partial sums. Element i of a row is added to lane i % 16.
 const LANES: usize = 16;
+
+/// Activation of the gate in a gated feed-forward network (Shazeer, arXiv 2002.05202).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Activation {
+    /// silu(x) = x / (1 + e^-x).
+    #[default]
+    Silu,
+    /// GELU by its tanh approximation (Hendrycks and Gimpel, arXiv 1606.08415).
+    Gelu,
+}
+
+impl Activation {
+    /// Computes `gate = activation(gate) * up`. Both have the same length.
+    pub fn gate(self, gate: &mut [f32], up: &[f32]) {
+        match self {
+            Self::Silu => gated_silu(gate, up),
+            Self::Gelu => gated_gelu(gate, up),
+        }
+    }
+}
 
 /// Compiles a function a second time with AVX2 enabled and dispatches at run time. The body is plain
 /// Rust, which the compiler vectorises.
@@ -37,6 +57,50 @@ widened! {
     pub fn gated_silu(gate: &mut [f32], up: &[f32]) {
         for (g, u) in gate.iter_mut().zip(up) {
             *g = *g / (1.0 + exp(-*g)) * u;
+        }
+    }
+}
+
+/// Twice the square root of 2 / pi, the slope of GELU's tanh approximation.
+const GELU_SLOPE: f32 = 1.595_769;
+/// Weight of the cubic term in GELU's tanh approximation.
+const GELU_CUBIC: f32 = 0.044_715;
+
+widened! {
+    /// Computes `gate = gelu(gate) * up`, with gelu(x) = x / (1 + e^-2u), u = sqrt(2 / pi) (x + 0.044715 x^3).
+    ///
+    /// That equals x (1 + tanh u) / 2. Both have the same length.
+    pub fn gated_gelu(gate: &mut [f32], up: &[f32]) {
+        for (g, u) in gate.iter_mut().zip(up) {
+            let x = *g;
+            let slope = GELU_SLOPE * (x + GELU_CUBIC * x * x * x);
+            *g = x / (1.0 + exp(-slope)) * u;
+        }
+    }
+}
+
+widened! {
+    /// Computes `x = cap * tanh(x / cap)` in place. Negative infinity stays as it is.
+    pub fn soft_cap(x: &mut [f32], cap: f32) {
+        for x in x.iter_mut() {
+            let capped = cap * tanh(*x / cap);
+            *x = if *x == f32::NEG_INFINITY { *x } else { capped };
+        }
+    }
+}
+
+widened! {
+    /// Multiplies every element by `factor`, in place.
+    pub fn scale(x: &mut [f32], factor: f32) {
+        x.iter_mut().for_each(|x| *x *= factor);
+    }
+}
+
+widened! {
+    /// Computes `out += factor * x`. Both have the same length.
+    pub fn add_scaled(out: &mut [f32], x: &[f32], factor: f32) {
+        for (out, x) in out.iter_mut().zip(x) {
+            *out += factor * x;
         }
     }
 }
@@ -98,6 +162,12 @@ widened! {
     }
 }
 
+/// Computes tanh(x) with an absolute error below 3e-7.
+#[inline(always)]
+pub(super) fn tanh(x: f32) -> f32 {
+    1.0 - 2.0 / (1.0 + exp(2.0 * x))
+}
+
 /// Computes e^x within 2 units in the last place, with x clamped to -87..=88.
 ///
 /// Cody-Waite reduction and a polynomial of degree 6 with Taylor coefficients. Branch-free, so that it
@@ -145,6 +215,29 @@ mod tests {
         assert!((out[2] + 2.0 * 0.268_941_4).abs() < 1e-6);
         assert_eq!(out[3], 200.0);
         assert!(out[4].abs() < 1e-30);
+    }
+
+    #[test]
+    fn gated_gelu_and_soft_cap_match_f64() {
+        for i in -4000..4000 {
+            let x = i as f32 / 250.0;
+            let wide = f64::from(x);
+            let inner = (2.0 / std::f64::consts::PI).sqrt() * (wide + 0.044_715 * wide.powi(3));
+            let mut gelu = [x];
+            gated_gelu(&mut gelu, &[2.0]);
+            let expected = wide * (1.0 + inner.tanh());
+            assert!(
+                (f64::from(gelu[0]) - expected).abs() <= 2e-6 * (1.0 + wide.abs()),
+                "gelu({x}): {}",
+                gelu[0]
+            );
+            let mut capped = [x];
+            soft_cap(&mut capped, 3.0);
+            assert!((f64::from(capped[0]) - 3.0 * (wide / 3.0).tanh()).abs() < 2e-6, "{x}: {}", capped[0]);
+        }
+        let mut far = [f32::NEG_INFINITY, 1e9, -1e9];
+        soft_cap(&mut far, 30.0);
+        assert_eq!(far, [f32::NEG_INFINITY, 30.0, -30.0]);
     }
 
     #[test]

@@ -8,9 +8,11 @@
 //! and spans begin at fixed positions. A row therefore gets identical bits alone, in a batch, in a
 //! chain or in a branch of a tree. The cache itself belongs to the model.
 
+use std::ops::Range;
+
 use half::f16;
 
-use super::activation::exp;
+use super::activation::{exp, tanh};
 use super::isa::{Isa, Level, Scalar};
 use super::threads::{SharedSlice, Threads};
 use crate::mask::RowMask;
@@ -28,6 +30,10 @@ pub struct AttentionShape {
     pub capacity: usize,
     /// Factor applied to the scores, usually `1 / sqrt(head_dim)`.
     pub scale: f32,
+    /// Bound of the scores: s becomes `cap * tanh(s / cap)`. `None` for no bound.
+    pub softcap: Option<f32>,
+    /// Number of positions that a row sees, its own included. `None` for all.
+    pub window: Option<usize>,
 }
 
 /// Keys or values of one layer in the KV cache, `[n_kv_head, capacity, head_dim]`.
@@ -118,6 +124,11 @@ impl VisibleSlots {
         self.lens.len()
     }
 
+    /// Returns the first position that `row` sees through a window.
+    fn start(&self, row: usize, window: Option<usize>) -> usize {
+        window.map_or(0, |window| self.lens[row].saturating_sub(window))
+    }
+
     #[inline(always)]
     fn slot(&self, row: usize, position: usize) -> usize {
         if position < self.base { position } else { self.tail[row * self.width + position - self.base] }
@@ -153,6 +164,8 @@ impl Attention {
     }
 
     /// Computes softmax(q k^T * scale) v for every row and head into `out`, `[rows, n_head * head_dim]`.
+    ///
+    /// Scores are capped, and positions before a row's window left out, if the shape says so.
     ///
     /// # Panics
     /// If the sizes do not match.
@@ -192,7 +205,10 @@ impl Attention {
         assert!(visible.end <= shape.capacity, "visible slots must be inside the cache");
         let kernel = kernel::<T>(self.level);
         let longest = visible.lens.iter().copied().max().unwrap_or(0);
-        let spans = longest.div_ceil(SPAN);
+        // Spans before the windows of all rows are left out.
+        let start = |row| visible.start(row, shape.window);
+        let first_span = (0..rows).map(start).min().unwrap_or(0) / SPAN;
+        let spans = longest.div_ceil(SPAN) - first_span;
         let stride = d + 2;
         self.partial.resize(spans * rows * shape.n_head * stride, 0.0);
         let partial = SharedSlice::new(&mut self.partial);
@@ -212,18 +228,21 @@ impl Attention {
             }
             let first = kv_head * shape.capacity * d;
             let (k, v) = (&k[first..][..shape.capacity * d], &v[first..][..shape.capacity * d]);
+            let span = first_span + span;
             for tile in (span * SPAN..((span + 1) * SPAN).min(longest)).step_by(TILE) {
                 for row in 0..rows {
-                    let len = visible.lens[row].saturating_sub(tile).min(TILE);
+                    let from = tile.max(start(row));
+                    let len = visible.lens[row].min(tile + TILE).saturating_sub(from);
                     if len == 0 {
                         continue;
                     }
                     let mut slots = [0; TILE];
                     for (i, slot) in slots[..len].iter_mut().enumerate() {
-                        *slot = visible.slot(row, tile + i) * d;
+                        *slot = visible.slot(row, from + i) * d;
                     }
                     let q = &q[(row * shape.n_head + kv_head * group) * d..][..group * d];
-                    let tile = Tile { q, k, v, slots: &slots[..len], d, scale: shape.scale };
+                    let AttentionShape { scale, softcap, .. } = shape;
+                    let tile = Tile { q, k, v, slots: &slots[..len], d, scale, softcap };
                     // SAFETY: the CPU supports the level. Visible slots are inside the cache, and `k`
                     // and `v` have its size, as checked above.
                     unsafe { kernel(&tile, partial_of(row)) };
@@ -232,7 +251,7 @@ impl Attention {
         });
         for (index, out) in out.chunks_exact_mut(d).enumerate() {
             let (row, head) = (index / shape.n_head, index % shape.n_head);
-            let spans = visible.lens[row].div_ceil(SPAN);
+            let spans = start(row) / SPAN - first_span..visible.lens[row].div_ceil(SPAN) - first_span;
             merge_spans(
                 &self.partial,
                 spans,
@@ -254,6 +273,7 @@ struct Tile<'a, T> {
     slots: &'a [usize],
     d: usize,
     scale: f32,
+    softcap: Option<f32>,
 }
 
 /// Kernel that adds a tile to the partial results of the row's heads, `[group, 2 + d]`.
@@ -343,6 +363,10 @@ unsafe fn attend_heads<I: Isa, T: CacheValue, const H: usize>(
         }
     }
     for (scores, partial) in scores.iter_mut().zip(partial.chunks_exact_mut(d + 2)) {
+        if let Some(cap) = tile.softcap {
+            // Positions after the tile's last keep their negative infinity.
+            scores[..tile.slots.len()].iter_mut().for_each(|score| *score = cap * tanh(*score / cap));
+        }
         let (state, sums) = partial.split_at_mut(2);
         update_softmax(scores, state, sums);
     }
@@ -496,13 +520,13 @@ unsafe fn add_weighted<I: Isa, T: CacheValue, const H: usize, const N: usize>(
 }
 
 /// Merges the partial results of all spans, in order.
-fn merge_spans(partial: &[f32], spans: usize, span_stride: usize, from: usize, out: &mut [f32]) {
+fn merge_spans(partial: &[f32], spans: Range<usize>, span_stride: usize, from: usize, out: &mut [f32]) {
     let d = out.len();
     let of = |span: usize| &partial[from + span * span_stride..][..d + 2];
-    let max = (0..spans).fold(f32::NEG_INFINITY, |max, span| max.max(of(span)[0]));
+    let max = spans.clone().fold(f32::NEG_INFINITY, |max, span| max.max(of(span)[0]));
     out.fill(0.0);
     let mut total = 0.0;
-    for span in 0..spans {
+    for span in spans {
         let (state, values) = of(span).split_at(2);
         let factor = if state[0] == max { 1.0 } else { exp(state[0] - max) };
         total += state[1] * factor;
@@ -536,7 +560,15 @@ mod tests {
 
     #[test]
     fn single_key_returns_its_value() {
-        let shape = AttentionShape { n_head: 2, n_kv_head: 1, head_dim: 4, capacity: 3, scale: 0.5 };
+        let shape = AttentionShape {
+            n_head: 2,
+            n_kv_head: 1,
+            head_dim: 4,
+            capacity: 3,
+            scale: 0.5,
+            softcap: None,
+            window: None,
+        };
         let (k, v) = (vec![0.3; 12], (0..12).map(|i| i as f32).collect::<Vec<_>>());
         let values = (CacheValues::F32(&k), CacheValues::F32(&v));
         let out = run(shape, &[1.0; 8], values.0, values.1, &RowMask::causal(0, 1), (Level::current(), 1));
@@ -549,9 +581,14 @@ mod tests {
         let (n_head, n_kv_head, d, rows) = (4, 2, 216 + 3, 3);
         let levels = Level::ALL.iter().copied().filter(|level| level.available());
         let bases = [0, 1, 62, 63, 64, 127, 128, 300];
-        for (level, base) in levels.flat_map(|level| bases.map(|base| (level, base))) {
+        let limits = [(None, None), (Some(5.0), Some(40)), (None, Some(1)), (None, Some(200))];
+        let cases = levels.flat_map(|level| bases.map(|base| (level, base)));
+        for (level, base, (softcap, window)) in
+            cases.flat_map(|(level, base)| limits.map(|limits| (level, base, limits)))
+        {
             let capacity = base + rows + 2;
-            let shape = AttentionShape { n_head, n_kv_head, head_dim: d, capacity, scale: 0.7 };
+            let shape =
+                AttentionShape { n_head, n_kv_head, head_dim: d, capacity, scale: 0.7, softcap, window };
             let noise = |count: usize, seed: usize| -> Vec<f32> {
                 (0..count).map(|i| ((i * 7919 + seed * 104_729) % 2003) as f32 / 500.0 - 2.0).collect()
             };
@@ -574,15 +611,18 @@ mod tests {
                             .zip(key(slot))
                             .map(|(a, b)| f64::from(*a) * f64::from(*b))
                             .sum();
-                        dot * 0.7
+                        softcap.map_or(dot * 0.7, |cap| f64::from(cap) * (dot * 0.7 / f64::from(cap)).tanh())
                     };
-                    let scores: Vec<f64> = (0..base + row + 1).map(score).collect();
+                    let end = base + row + 1;
+                    let start = window.map_or(0, |window| end.saturating_sub(window));
+                    let scores: Vec<f64> = (start..end).map(score).collect();
                     let max = scores.iter().fold(f64::NEG_INFINITY, |a, b| a.max(*b));
                     let total: f64 = scores.iter().map(|s| (s - max).exp()).sum();
                     for i in 0..d {
                         let exact: f64 = scores
                             .iter()
                             .enumerate()
+                            .map(|(nth, s)| (nth + start, s))
                             .map(|(slot, s)| (s - max).exp() * f64::from(v[first + slot * d + i]) / total)
                             .sum();
                         let error = (f64::from(out[at + i]) - exact).abs();
@@ -599,7 +639,9 @@ mod tests {
         let levels = Level::ALL.iter().copied().filter(|level| level.available());
         for (level, d) in levels.flat_map(|level| [64, 83, 128].map(|d| (level, d))) {
             let capacity = 200;
-            let shape = AttentionShape { n_head, n_kv_head, head_dim: d, capacity, scale: 0.2 };
+            let (softcap, window) = (Some(3.0), Some(150));
+            let shape =
+                AttentionShape { n_head, n_kv_head, head_dim: d, capacity, scale: 0.2, softcap, window };
             let noise = |count: usize, seed: usize| {
                 (0..count).map(move |i| ((i * 7919 + seed * 104_729) % 2003) as f32 / 500.0 - 2.0)
             };

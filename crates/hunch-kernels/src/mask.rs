@@ -84,7 +84,7 @@ impl RowMask {
     }
 
     /// Returns the absolute position of each row.
-    pub fn positions(&self) -> impl Iterator<Item = usize> + '_ {
+    pub fn positions(&self) -> impl Iterator<Item = usize> + Clone + '_ {
         self.depths.iter().map(|d| self.base + d)
     }
 
@@ -117,11 +117,14 @@ impl RowMask {
     }
 
     /// Returns the additive mask `[rows, slots]`: 0 where visible, negative infinity elsewhere.
-    pub fn additive(&self) -> Vec<f32> {
+    ///
+    /// With a window, a row sees that many positions, the last of which is its own.
+    pub fn additive(&self, window: Option<usize>) -> Vec<f32> {
         let width = self.slots();
         let mut mask = vec![f32::NEG_INFINITY; self.rows * width];
         for row in 0..self.rows {
-            for slot in self.visible(row) {
+            let hidden = window.map_or(0, |window| self.visible(row).count().saturating_sub(window));
+            for slot in self.visible(row).skip(hidden) {
                 mask[row * width + slot] = 0.0;
             }
         }
@@ -164,6 +167,16 @@ mod tests {
     }
 
     #[test]
+    fn window_hides_earlier_positions_of_a_path() {
+        let mask = RowMask::tree(2, &[None, Some(0), Some(0)]).unwrap();
+        let seen = |row: usize| -> Vec<usize> {
+            let additive = mask.additive(Some(2));
+            (0..5).filter(|slot| additive[row * 5 + slot] == 0.0).collect()
+        };
+        assert_eq!((seen(0), seen(1), seen(2)), (vec![1, 2], vec![2, 3], vec![2, 4]));
+    }
+
+    #[test]
     fn rejects_invalid_layouts() {
         let forward = [Some(1), None];
         assert!(RowMask::tree(0, &forward).is_err());
@@ -184,7 +197,7 @@ mod tests {
         assert_eq!(mask.visible(0).collect::<Vec<_>>(), [0, 1, 2, 3, 5]);
         assert_eq!(mask.visible(1).collect::<Vec<_>>(), [0, 1, 2, 4, 6]);
         assert_eq!(mask.positions().collect::<Vec<_>>(), [4, 4]);
-        assert_eq!((mask.base(), mask.slots(), mask.additive().len()), (3, 7, 14));
+        assert_eq!((mask.base(), mask.slots(), mask.additive(None).len()), (3, 7, 14));
         let chain = RowMask::custom(5, 3, &[2, 3], &[0b111, 0b1111]).unwrap();
         assert_eq!(chain, RowMask::causal(5, 2));
     }

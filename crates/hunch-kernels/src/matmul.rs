@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use candle_core::quantized::GgmlDType;
 
-use super::activation::gated_silu;
+use super::activation::Activation;
 use super::blocks::{self, Format};
 use super::float::{self, FloatJob, FloatKernel};
 use super::isa::{Isa, Level, MAX_GROUP, Scalar};
@@ -316,6 +316,7 @@ pub fn multiply_gated(
     input: Input<'_>,
     gate: &WeightMatrix,
     up: &WeightMatrix,
+    activation: Activation,
     out: &mut [f32],
 ) {
     assert!((gate.n, gate.k) == (up.n, up.k), "gate and up must have the same shape");
@@ -332,7 +333,7 @@ pub fn multiply_gated(
             out_part(row, first, values.len()).copy_from_slice(values)
         });
         up.group(index, input, tile, |row, first, values| {
-            gated_silu(out_part(row, first, values.len()), values);
+            activation.gate(out_part(row, first, values.len()), values);
         });
     });
 }
@@ -823,7 +824,7 @@ mod tests {
             assert_eq!(*value, 1.0 + alone_b[i]);
         }
         let mut gated = vec![0.0; 3 * 37];
-        multiply_gated(&threads, input, &a, &a, &mut gated);
+        multiply_gated(&threads, input, &a, &a, Activation::Silu, &mut gated);
         for (g, u) in gated.iter().zip(&alone_a) {
             assert!((g - u / (1.0 + (-u).exp()) * u).abs() <= 1e-5 * u.abs(), "{g} {u}");
         }

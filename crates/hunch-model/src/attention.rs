@@ -9,10 +9,19 @@ use crate::cache::KvCache;
 use hunch_error::Result;
 use hunch_kernels::RowMask;
 
+/// Scale and bound of the scores.
+#[derive(Clone, Copy)]
+pub(crate) struct Scores {
+    /// Factor.
+    pub(crate) scale: f32,
+    /// Bound: s becomes `cap * tanh(s / cap)`.
+    pub(crate) softcap: Option<f32>,
+}
+
 /// Computes the attention of one layer, `[rows, n_head * head_dim]`.
 ///
 /// `q` holds rotated, contiguous queries `[1, n_head, rows, head_dim]`. The keys and values of the rows
-/// must already be in the cache. `bias` is the [`mask_bias`] of `mask`.
+/// must already be in the cache. `bias` is the [`mask_bias`] of `mask` and the layer's window.
 ///
 /// # Errors
 /// If the device fails.
@@ -22,23 +31,24 @@ pub(crate) fn attention(
     layer: usize,
     mask: &RowMask,
     bias: Option<&Tensor>,
+    scores: Scores,
 ) -> Result<Tensor> {
     let (k, v) = cache.device_layer(layer)?;
-    attend(q, k, v, mask, bias, 1.0 / (q.dim(D::Minus1)? as f32).sqrt())
+    attend(q, k, v, mask, bias, scores)
 }
 
-/// Builds the additive mask `[rows, slots]` for [`attention`]. Called once per pass.
+/// Builds the additive mask `[rows, slots]` of a window for [`attention`]. Called once per pass and window.
 ///
 /// Returns `None` if no mask is needed.
 ///
 /// # Errors
 /// If the device fails.
-pub(crate) fn mask_bias(mask: &RowMask, device: &Device) -> Result<Option<Tensor>> {
-    if mask.is_causal() && mask.rows() == 1 {
+pub(crate) fn mask_bias(mask: &RowMask, window: Option<usize>, device: &Device) -> Result<Option<Tensor>> {
+    let slots = mask.slots();
+    if mask.is_causal() && mask.rows() == 1 && window.is_none_or(|window| window >= slots) {
         return Ok(None);
     }
-    let slots = mask.slots();
-    Ok(Some(Tensor::from_vec(mask.additive(), (mask.rows(), slots), device)?))
+    Ok(Some(Tensor::from_vec(mask.additive(window), (mask.rows(), slots), device)?))
 }
 
 /// Computes attention with `k` and `v` of shape `[n_kv_head, capacity, head_dim]`.
@@ -48,8 +58,9 @@ fn attend(
     v: &Tensor,
     mask: &RowMask,
     bias: Option<&Tensor>,
-    scale: f32,
+    scores: Scores,
 ) -> Result<Tensor> {
+    let Scores { scale, softcap } = scores;
     let (_, n_head, rows, head_dim) = q.dims4()?;
     let n_kv_head = k.dim(0)?;
     let group = n_head / n_kv_head;
@@ -59,6 +70,10 @@ fn attend(
     // The heads of a group share keys, so they become rows of one product.
     let q = q.reshape((n_kv_head, group * rows, head_dim))?;
     let scores = (q.matmul(&k.transpose(1, 2)?)? * f64::from(scale))?;
+    let scores = match softcap.map(f64::from) {
+        Some(cap) => ((scores / cap)?.tanh()? * cap)?,
+        None => scores,
+    };
     let scores = match bias {
         Some(bias) => scores.reshape((n_kv_head, group, rows, slots))?.broadcast_add(bias)?.reshape((
             n_kv_head,
@@ -88,15 +103,25 @@ mod tests {
         let k = Tensor::randn(0f32, 1.0, (kv_heads, capacity, d), &Device::Cpu).unwrap();
         let v = Tensor::randn(0f32, 1.0, (kv_heads, capacity, d), &Device::Cpu).unwrap();
         let parents = [None, Some(0), Some(0), Some(2), Some(1)];
-        for layout in [RowLayout::Chain, RowLayout::Tree { parents: &parents }] {
+        let layouts = [RowLayout::Chain, RowLayout::Tree { parents: &parents }];
+        let limits = [(None, None), (Some(2.0), Some(3)), (None, Some(70))];
+        for (layout, (softcap, window)) in layouts.iter().flat_map(|layout| limits.map(|l| (*layout, l))) {
             let mask = crate::decoder::row_mask(base, rows, layout).unwrap();
-            let bias = mask_bias(&mask, &Device::Cpu).unwrap();
-            let expected = attend(&q, &k, &v, &mask, bias.as_ref(), 0.25).unwrap();
+            let bias = mask_bias(&mask, window, &Device::Cpu).unwrap();
+            let scores = Scores { scale: 0.25, softcap };
+            let expected = attend(&q, &k, &v, &mask, bias.as_ref(), scores).unwrap();
             let flat = |t: &Tensor| t.flatten_all().unwrap().to_vec1::<f32>().unwrap();
             let by_row = flat(&q.transpose(1, 2).unwrap().contiguous().unwrap());
             let (k, v) = (flat(&k), flat(&v));
-            let shape =
-                AttentionShape { n_head: heads, n_kv_head: kv_heads, head_dim: d, capacity, scale: 0.25 };
+            let shape = AttentionShape {
+                n_head: heads,
+                n_kv_head: kv_heads,
+                head_dim: d,
+                capacity,
+                scale: 0.25,
+                softcap,
+                window,
+            };
             let mut ours = vec![0.0; by_row.len()];
             Attention::default().attend(
                 &Threads::new(2).unwrap(),

@@ -450,6 +450,7 @@ fn wrong_memory() -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::{LayerRope, LayerSpec};
 
     fn spec(n_layer: usize) -> ModelSpec {
         ModelSpec {
@@ -464,11 +465,26 @@ mod tests {
             n_vocab: 8,
             context_length: 4096,
             rms_eps: 1e-5,
+            norms: crate::spec::Norms::Before,
+            head_norms: crate::spec::HeadNorms::IfPresent,
+            gelu: false,
+            joined_gate: false,
             rope_kind: crate::spec::RopeKind::Halves,
             rope_dim: 4,
             rope_base: 1e4,
             rope_scale: 1.0,
-            no_rope_step: 0,
+            rope_magnitude: 1.0,
+            yarn: None,
+            original_context: 4096,
+            local_rope: None,
+            embedding_scale: 1.0,
+            residual_scale: 1.0,
+            attention_scale: 0.5,
+            logit_scale: 1.0,
+            attention_softcap: None,
+            logit_softcap: None,
+            query_temperature: None,
+            layers: vec![LayerSpec { window: None, rope: LayerRope::Global }; n_layer],
         }
     }
 

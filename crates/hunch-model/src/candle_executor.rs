@@ -2,20 +2,22 @@
 //!
 //! On the CPU it is the readable reference for testing the fused kernels. No kernels of our own here.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use candle_core::{D, Device, Tensor};
 use candle_nn::ops::{rms_norm, silu};
 use candle_nn::rotary_emb::{rope, rope_i};
 
-use crate::attention::{attention, mask_bias};
+use crate::attention::{Scores, attention, mask_bias};
 use crate::cache::KvCache;
 use crate::executor::{Executor, LayerStep};
 use crate::linear::Linear;
-use crate::rope::RopeTable;
+use crate::rope::{PassAngles, Rope};
 use crate::spec::{ModelSpec, RopeKind};
 use crate::tensor_names::ModelWeights;
-use crate::weights::{Embedding, WeightFile};
+use crate::weights::{Embedding, MatrixRows, WeightFile};
 use hunch_core::model::{LogitRows, Rows, VocabSubset};
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
@@ -27,7 +29,7 @@ pub(crate) struct CandleExecutor {
     device: Device,
     embedding: Arc<Embedding>,
     weights: Arc<ModelWeights<Linear, Tensor>>,
-    rope: Arc<RopeTable>,
+    rope: Arc<Rope>,
     cache: KvCache,
     pass: Option<Pass>,
 }
@@ -35,9 +37,12 @@ pub(crate) struct CandleExecutor {
 /// State of the current pass.
 struct Pass {
     mask: RowMask,
-    bias: Option<Tensor>,
+    /// Masks of the layers with a window, and of the others.
+    biases: HashMap<Option<usize>, Option<Tensor>>,
     /// Cosines and sines, `[rows, dim / 2]`.
-    rotation: (Tensor, Tensor),
+    rotation: PassAngles<(Tensor, Tensor)>,
+    /// Factors of the queries, `[1, 1, rows, 1]`.
+    query_factors: Option<Tensor>,
     /// The residual stream.
     x: Tensor,
     /// Output of the last step, input of the next.
@@ -50,13 +55,13 @@ impl CandleExecutor {
     /// # Errors
     /// If a tensor is missing or has the wrong shape, or the device is out of memory.
     pub(crate) fn load(file: &WeightFile, spec: &ModelSpec, device: &Device) -> Result<Self> {
-        let linear = |name: &str, n, k| file.linear(name, n, k, device);
+        let linear = |rows: &MatrixRows| file.linear(rows, device);
         Ok(Self {
             weights: Arc::new(ModelWeights::load(file, spec, linear, |name, len| {
                 file.vector(name, len, device)
             })?),
             embedding: Arc::new(file.embedding(spec.n_vocab, spec.n_embd, device)?),
-            rope: Arc::new(RopeTable::new(file, spec)?),
+            rope: Arc::new(Rope::new(file, spec)?),
             cache: KvCache::on_device(spec, spec.context_length, device),
             pass: None,
             device: device.clone(),
@@ -68,39 +73,62 @@ impl CandleExecutor {
 impl Executor for CandleExecutor {
     fn begin(&mut self, tokens: &[TokenId], mask: &RowMask) -> Result<()> {
         self.cache.reserve(tokens.len())?;
-        let x = self.embedding.rows(tokens, &self.device)?;
-        let angles = self.rope.angles(mask.positions());
+        let x = scaled(self.embedding.rows(tokens, &self.device)?, self.spec.embedding_scale)?;
         let shape = (tokens.len(), self.rope.half());
-        let rotation = (
-            Tensor::from_vec(angles.cos, shape, &self.device)?,
-            Tensor::from_vec(angles.sin, shape, &self.device)?,
-        );
-        let bias = mask_bias(mask, &self.device)?;
-        self.pass = Some(Pass { mask: mask.clone(), bias, rotation, h: x.clone(), x });
+        let tensor = |values: Vec<f32>| Tensor::from_vec(values, shape, &self.device);
+        let rotation = self
+            .rope
+            .angles(mask.positions())
+            .try_map(|angles| Ok((tensor(angles.cos)?, tensor(angles.sin)?)))?;
+        let factors = &rotation.query_factors;
+        let query_factors = (!factors.is_empty())
+            .then(|| Tensor::from_slice(factors, (1, 1, factors.len(), 1), &self.device))
+            .transpose()?;
+        let mut biases = HashMap::new();
+        for layer in &self.spec.layers {
+            if let Entry::Vacant(entry) = biases.entry(layer.window) {
+                entry.insert(mask_bias(mask, layer.window, &self.device)?);
+            }
+        }
+        self.pass = Some(Pass { mask: mask.clone(), biases, rotation, query_factors, h: x.clone(), x });
         Ok(())
     }
 
     fn step(&mut self, index: usize, step: LayerStep) -> Result<()> {
         let Self { spec, weights, cache, pass, .. } = self;
         let (layer, pass) = (&weights.layers[index], active(pass.as_mut())?);
-        let eps = spec.rms_eps as f32;
+        let of_layer = spec.layers[index];
         match step {
             LayerStep::QueryKeyValue => {
-                let h = rms_norm(&pass.x, &layer.attention_norm, eps)?;
-                let rotation = spec.has_rope(index).then_some(&pass.rotation);
+                let h = normed(&pass.x, layer.attention_norm.as_ref(), spec)?;
+                let rotation = pass.rotation.of(of_layer.rope);
                 let k = heads(&layer.k.forward(&h)?, layer.k_norm.as_ref(), spec, rotation)?;
                 cache.write_tensors(index, &k, &layer.v.forward(&h)?)?;
-                pass.h = heads(&layer.q.forward(&h)?, layer.q_norm.as_ref(), spec, rotation)?;
+                let q = heads(&layer.q.forward(&h)?, layer.q_norm.as_ref(), spec, rotation)?;
+                pass.h = match &pass.query_factors {
+                    Some(factors) => q.broadcast_mul(factors)?,
+                    None => q,
+                };
             }
             LayerStep::Attention => {
-                pass.h = attention(&pass.h, cache, index, &pass.mask, pass.bias.as_ref())?;
+                let bias = pass.biases.get(&of_layer.window).and_then(Option::as_ref);
+                let scores = Scores { scale: spec.attention_scale, softcap: spec.attention_softcap };
+                pass.h = attention(&pass.h, cache, index, &pass.mask, bias, scores)?;
             }
-            LayerStep::AttentionOutput => pass.x = (&pass.x + layer.output.forward(&pass.h)?)?,
+            LayerStep::AttentionOutput => {
+                let update = layer.output.forward(&pass.h)?;
+                pass.x = added(&pass.x, &update, layer.attention_post_norm.as_ref(), spec)?;
+            }
             LayerStep::GateUp => {
-                let h = rms_norm(&pass.x, &layer.feed_forward_norm, eps)?;
-                pass.h = (silu(&layer.gate.forward(&h)?)? * layer.up.forward(&h)?)?;
+                let h = normed(&pass.x, layer.feed_forward_norm.as_ref(), spec)?;
+                let gate = layer.gate.forward(&h)?;
+                let gate = if spec.gelu { gate.gelu()? } else { silu(&gate)? };
+                pass.h = (gate * layer.up.forward(&h)?)?;
             }
-            LayerStep::Down => pass.x = (&pass.x + layer.down.forward(&pass.h)?)?,
+            LayerStep::Down => {
+                let update = layer.down.forward(&pass.h)?;
+                pass.x = added(&pass.x, &update, layer.feed_forward_post_norm.as_ref(), spec)?;
+            }
         }
         Ok(())
     }
@@ -117,7 +145,12 @@ impl Executor for CandleExecutor {
             LogitRows::Last => x.narrow(0, x.dim(0)? - 1, 1)?.force_contiguous()?,
         };
         let normed = rms_norm(&x, &self.weights.output_norm, self.spec.rms_eps as f32)?;
-        to_rows(&self.weights.head.forward(&normed)?)
+        let logits = self.weights.head.forward(&normed)?;
+        let logits = scaled(logits, self.spec.logit_scale)?;
+        to_rows(&match self.spec.logit_softcap.map(f64::from) {
+            Some(cap) => ((logits / cap)?.tanh()? * cap)?,
+            None => logits,
+        })
     }
 
     fn fork(&self) -> Box<dyn Executor> {
@@ -155,19 +188,47 @@ fn heads(
     rotation: Option<&(Tensor, Tensor)>,
 ) -> Result<Tensor> {
     let (rows, width) = x.dims2()?;
-    let x = x.reshape((1, rows, width / spec.head_dim, spec.head_dim))?;
+    // A norm is as wide as a head or as all heads.
     let x = match norm {
-        Some(weight) => rms_norm(&x, weight, spec.rms_eps as f32)?,
-        None => x,
+        Some(weight) => {
+            let norm_width = weight.dim(0)?;
+            let parts = x.reshape((rows * width / norm_width, norm_width))?;
+            rms_norm(&parts, weight, spec.rms_eps as f32)?
+        }
+        None => x.clone(),
     };
+    let x = x.reshape((1, rows, width / spec.head_dim, spec.head_dim))?;
     let x = x.transpose(1, 2)?.contiguous()?;
     let Some((cos, sin)) = rotation else {
         return Ok(x);
     };
-    Ok(match spec.rope_kind {
-        RopeKind::Interleaved => rope_i(&x, cos, sin)?,
-        RopeKind::Halves => rope(&x, cos, sin)?,
+    let rotate = |x: &Tensor| match spec.rope_kind {
+        RopeKind::Interleaved => rope_i(x, cos, sin),
+        RopeKind::Halves => rope(x, cos, sin),
+    };
+    if spec.rope_dim == spec.head_dim {
+        return Ok(rotate(&x)?);
+    }
+    let turned = rotate(&x.narrow(D::Minus1, 0, spec.rope_dim)?.contiguous()?)?;
+    let rest = x.narrow(D::Minus1, spec.rope_dim, spec.head_dim - spec.rope_dim)?;
+    Ok(Tensor::cat(&[&turned, &rest.contiguous()?], D::Minus1)?)
+}
+
+/// Returns the RMS norm of every row of `x`, or `x` itself without a norm.
+fn normed(x: &Tensor, norm: Option<&Tensor>, spec: &ModelSpec) -> Result<Tensor> {
+    Ok(match norm {
+        Some(weight) => rms_norm(x, weight, spec.rms_eps as f32)?,
+        None => x.clone(),
     })
+}
+
+/// Adds the output of a layer's part to the residual stream, normed and scaled.
+fn added(x: &Tensor, update: &Tensor, norm: Option<&Tensor>, spec: &ModelSpec) -> Result<Tensor> {
+    Ok((x + scaled(normed(update, norm, spec)?, spec.residual_scale)?)?)
+}
+
+fn scaled(x: Tensor, factor: f32) -> Result<Tensor> {
+    Ok(if factor == 1.0 { x } else { (x * f64::from(factor))? })
 }
 
 fn to_rows(x: &Tensor) -> Result<Rows> {

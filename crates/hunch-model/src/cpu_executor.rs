@@ -13,15 +13,17 @@ use candle_core::{Device, Module, Tensor};
 use crate::cache::KvCache;
 use crate::device::Compute;
 use crate::executor::{Executor, LayerStep, SequenceExecutor};
-use crate::rope::{Angles, RopeTable};
+use crate::rope::{PassAngles, Rope};
 use crate::spec::{ModelSpec, RopeKind};
 use crate::tensor_names::ModelWeights;
-use crate::weights::{Embedding, WeightFile};
+use crate::weights::{Embedding, MatrixRows, WeightFile};
 use hunch_core::model::{LogitRows, Rows, VocabSubset};
 use hunch_core::token::TokenId;
 use hunch_error::Result;
 use hunch_kernels::RowMask;
-use hunch_kernels::activation::{rms_norm, rms_norm_in_place, rotate_halves, rotate_neighbours};
+use hunch_kernels::activation::{
+    Activation, add_scaled, rms_norm, rms_norm_in_place, rotate_halves, rotate_neighbours, scale, soft_cap,
+};
 use hunch_kernels::attention::{Attention, AttentionInput, AttentionShape, VisibleSlots};
 use hunch_kernels::matmul::{BLOCK_ROWS, Input, Product, multiply, multiply_blocks, multiply_gated};
 use hunch_kernels::quantise::QuantisedRows;
@@ -34,7 +36,7 @@ pub(crate) struct CpuExecutor {
     compute: Compute,
     embedding: Arc<Embedding>,
     weights: Arc<ModelWeights<Linear, Vec<f32>>>,
-    rope: Arc<RopeTable>,
+    rope: Arc<Rope>,
     cache: KvCache,
     pass: Pass,
     workspace: Workspace,
@@ -56,7 +58,7 @@ enum Weight {
 /// State of the current pass.
 struct Pass {
     rows: usize,
-    angles: Angles,
+    angles: PassAngles,
     visible: VisibleSlots,
 }
 
@@ -72,6 +74,8 @@ struct Workspace {
     k: Vec<f32>,
     v: Vec<f32>,
     gated: Vec<f32>,
+    /// Output of a layer's part that is normed or scaled before it joins the residual stream.
+    update: Vec<f32>,
     attention: Attention,
 }
 
@@ -81,13 +85,13 @@ impl CpuExecutor {
     /// # Errors
     /// If a tensor is missing or has the wrong shape, or there is not enough memory.
     pub(crate) fn load(file: &WeightFile, spec: &ModelSpec, compute: &Compute) -> Result<Self> {
-        let linear = |name: &str, n, k| Linear::load(file, name, (n, k), compute.threads());
+        let linear = |rows: &MatrixRows| Linear::load(file, rows, compute.threads());
         let weights = ModelWeights::load(file, spec, linear, |name, len| vector(file, name, len))?;
         let (table, head) = ((spec.n_vocab, spec.n_embd), weights.head.matrix());
         Ok(Self {
             embedding: Arc::new(file.host_embedding(table, head, compute.threads())?),
             weights: Arc::new(weights),
-            rope: Arc::new(RopeTable::new(file, spec)?),
+            rope: Arc::new(Rope::new(file, spec)?),
             cache: KvCache::on_host(spec, spec.context_length, compute.kv()),
             pass: Pass::empty(),
             workspace: Workspace::default(),
@@ -107,7 +111,7 @@ impl CpuExecutor {
         let (layer, spec, threads) = (&self.weights.layers[index], &self.spec, self.compute.threads());
         let Workspace { x, h, quantised, q, k, v, .. } = &mut self.workspace;
         let eps = spec.rms_eps as f32;
-        norm_rows(x, &layer.attention_norm, eps, h);
+        let h = normed(x, layer.attention_norm.as_deref(), eps, h);
         for (out, linear) in [(&mut *q, &layer.q), (&mut *k, &layer.k), (&mut *v, &layer.v)] {
             out.resize(self.pass.rows * linear.n, 0.0);
         }
@@ -115,22 +119,26 @@ impl CpuExecutor {
         products(threads, h, quantised, linears, false)?;
         for (heads, norm) in [(&mut *q, &layer.q_norm), (&mut *k, &layer.k_norm)] {
             if let Some(norm) = norm {
-                heads.chunks_exact_mut(spec.head_dim).for_each(|head| rms_norm_in_place(head, norm, eps));
+                heads.chunks_exact_mut(norm.len()).for_each(|head| rms_norm_in_place(head, norm, eps));
             }
-            if spec.has_rope(index) {
-                self.pass.rotate(heads, spec, self.rope.half());
-            }
+            self.pass.rotate(heads, spec, index, self.rope.half());
+        }
+        let width = layer.q.n;
+        for (q, &factor) in q.chunks_exact_mut(width).zip(&self.pass.angles.query_factors) {
+            scale(q, factor);
         }
         Ok(())
     }
 
-    fn attention_shape(&self, capacity: usize) -> AttentionShape {
+    fn attention_shape(&self, layer: usize, capacity: usize) -> AttentionShape {
         AttentionShape {
             n_head: self.spec.n_head,
             n_kv_head: self.spec.n_kv_head,
             head_dim: self.spec.head_dim,
             capacity,
-            scale: 1.0 / (self.spec.head_dim as f32).sqrt(),
+            scale: self.spec.attention_scale,
+            softcap: self.spec.attention_softcap,
+            window: self.spec.layers[layer].window,
         }
     }
 
@@ -150,7 +158,7 @@ impl CpuExecutor {
 
     fn attention(&mut self, index: usize) -> Result<()> {
         let (keys, values, capacity) = self.cache.host_layer(index)?;
-        let shape = self.attention_shape(capacity);
+        let shape = self.attention_shape(index, capacity);
         let Workspace { h, q, attention, .. } = &mut self.workspace;
         h.resize(q.len(), 0.0);
         let input = AttentionInput { q, k: keys, v: values };
@@ -159,29 +167,74 @@ impl CpuExecutor {
     }
 
     fn attention_output(&mut self, index: usize) -> Result<()> {
-        let Workspace { x, h, quantised, .. } = &mut self.workspace;
-        products(self.compute.threads(), h, quantised, [(&self.weights.layers[index].output, x)], true)
+        let layer = &self.weights.layers[index];
+        let Workspace { x, h, quantised, update, .. } = &mut self.workspace;
+        let output = Update { linear: &layer.output, norm: layer.attention_post_norm.as_deref() };
+        output.add(&self.compute, &self.spec, h, quantised, update, x)
     }
 
     fn gate_up(&mut self, index: usize) -> Result<()> {
         let (layer, threads) = (&self.weights.layers[index], self.compute.threads());
+        let activation = if self.spec.gelu { Activation::Gelu } else { Activation::Silu };
         let Workspace { x, h, quantised, gated, .. } = &mut self.workspace;
-        norm_rows(x, &layer.feed_forward_norm, self.spec.rms_eps as f32, h);
+        let h = normed(x, layer.feed_forward_norm.as_deref(), self.spec.rms_eps as f32, h);
         gated.resize(self.pass.rows * layer.gate.n, 0.0);
         if let (Some(gate), Some(up)) = (layer.gate.matrix_without_bias(), layer.up.matrix_without_bias()) {
             quantise_for(threads, &[&layer.gate, &layer.up], h, quantised);
-            multiply_gated(threads, Input { x: h, quantised }, gate, up, gated);
+            multiply_gated(threads, Input { x: h, quantised }, gate, up, activation, gated);
             return Ok(());
         }
         let mut up = vec![0.0; gated.len()];
         products(threads, h, quantised, [(&layer.gate, &mut **gated), (&layer.up, &mut up)], false)?;
-        hunch_kernels::activation::gated_silu(gated, &up);
+        activation.gate(gated, &up);
         Ok(())
     }
 
     fn down(&mut self, index: usize) -> Result<()> {
-        let Workspace { x, gated, quantised, .. } = &mut self.workspace;
-        products(self.compute.threads(), gated, quantised, [(&self.weights.layers[index].down, x)], true)
+        let layer = &self.weights.layers[index];
+        let Workspace { x, gated, quantised, update, .. } = &mut self.workspace;
+        let down = Update { linear: &layer.down, norm: layer.feed_forward_post_norm.as_deref() };
+        down.add(&self.compute, &self.spec, gated, quantised, update, x)
+    }
+
+    /// Sets the residual stream to the embeddings of `tokens`.
+    fn embed(&mut self, tokens: &[TokenId]) -> Result<()> {
+        self.workspace.x = self.embedding.host_rows(tokens)?;
+        if self.spec.embedding_scale != 1.0 {
+            scale(&mut self.workspace.x, self.spec.embedding_scale);
+        }
+        Ok(())
+    }
+}
+
+/// Last product of attention or of the feed-forward network, which is added to the residual stream.
+struct Update<'a> {
+    linear: &'a Linear,
+    norm: Option<&'a [f32]>,
+}
+
+impl Update<'_> {
+    fn add(
+        &self,
+        compute: &Compute,
+        spec: &ModelSpec,
+        input: &[f32],
+        quantised: &mut QuantisedRows,
+        update: &mut Vec<f32>,
+        x: &mut [f32],
+    ) -> Result<()> {
+        let threads = compute.threads();
+        if self.norm.is_none() && spec.residual_scale == 1.0 {
+            return products(threads, input, quantised, [(self.linear, x)], true);
+        }
+        update.resize(x.len(), 0.0);
+        products(threads, input, quantised, [(self.linear, &mut **update)], false)?;
+        if let Some(norm) = self.norm {
+            let rows = update.chunks_exact_mut(norm.len());
+            rows.for_each(|row| rms_norm_in_place(row, norm, spec.rms_eps as f32));
+        }
+        add_scaled(x, update, spec.residual_scale);
+        Ok(())
     }
 }
 
@@ -191,7 +244,7 @@ const _: () = assert!(VocabSubset::WIDTH == BLOCK_ROWS);
 impl Executor for CpuExecutor {
     fn begin(&mut self, tokens: &[TokenId], mask: &RowMask) -> Result<()> {
         self.cache.reserve(tokens.len())?;
-        self.workspace.x = self.embedding.host_rows(tokens)?;
+        self.embed(tokens)?;
         self.pass = Pass {
             rows: tokens.len(),
             angles: self.rope.angles(mask.positions()),
@@ -221,7 +274,7 @@ impl Executor for CpuExecutor {
             LogitRows::All => 0,
             LogitRows::Last => x.len() - self.spec.n_embd,
         };
-        norm_rows(&x[from..], &self.weights.output_norm, self.spec.rms_eps as f32, h);
+        let h = normed(&x[from..], Some(&self.weights.output_norm), self.spec.rms_eps as f32, h);
         let (threads, head) = (self.compute.threads(), &self.weights.head);
         let rest = if vocab_subset.is_some() { f32::NEG_INFINITY } else { 0.0 };
         let mut logits = vec![rest; h.len() / self.spec.n_embd * self.spec.n_vocab];
@@ -230,6 +283,12 @@ impl Executor for CpuExecutor {
             multiply_blocks(threads, Input { x: h, quantised }, matrix, vocab_subset.blocks(), &mut logits);
         } else {
             products(threads, h, quantised, [(head, &mut logits)], false)?;
+        }
+        if self.spec.logit_scale != 1.0 {
+            scale(&mut logits, self.spec.logit_scale);
+        }
+        if let Some(cap) = self.spec.logit_softcap {
+            soft_cap(&mut logits, cap);
         }
         Ok(Rows::new(self.spec.n_vocab, logits))
     }
@@ -257,11 +316,12 @@ impl Executor for CpuExecutor {
 
 impl Pass {
     fn empty() -> Self {
-        Self { rows: 0, angles: Angles::default(), visible: VisibleSlots::new(&RowMask::causal(0, 0)) }
+        Self { rows: 0, angles: PassAngles::default(), visible: VisibleSlots::new(&RowMask::causal(0, 0)) }
     }
 
-    /// Applies the rotary embedding to `x`, `[rows, heads * head_dim]`.
-    fn rotate(&self, x: &mut [f32], spec: &ModelSpec, half: usize) {
+    /// Applies the rotary embedding of a layer to `x`, `[rows, heads * head_dim]`.
+    fn rotate(&self, x: &mut [f32], spec: &ModelSpec, layer: usize, half: usize) {
+        let Some(rotation) = self.angles.of(spec.layers[layer].rope) else { return };
         let rotate = match spec.rope_kind {
             RopeKind::Halves => rotate_halves,
             RopeKind::Interleaved => rotate_neighbours,
@@ -269,21 +329,19 @@ impl Pass {
         for (row, x) in x.chunks_exact_mut(x.len() / self.rows).enumerate() {
             let angles = row * half..(row + 1) * half;
             for head in x.chunks_exact_mut(spec.head_dim) {
-                rotate(head, &self.angles.cos[angles.clone()], &self.angles.sin[angles.clone()]);
+                rotate(head, &rotation.cos[angles.clone()], &rotation.sin[angles.clone()]);
             }
         }
     }
 }
 
 impl Linear {
-    fn load(file: &WeightFile, name: &str, (n, k): (usize, usize), threads: &Threads) -> Result<Self> {
-        let weight = match file.matrix(&format!("{name}.weight"), n, k, threads)? {
+    fn load(file: &WeightFile, rows: &MatrixRows, threads: &Threads) -> Result<Self> {
+        let weight = match file.matrix(rows, threads)? {
             Some(matrix) => Weight::Kernel(matrix),
-            None => Weight::Candle(file.quantised(&format!("{name}.weight"), n, k, &Device::Cpu)?),
+            None => Weight::Candle(file.quantised(rows, &Device::Cpu)?),
         };
-        let bias = format!("{name}.bias");
-        let bias = file.has(&bias).then(|| vector(file, &bias, n)).transpose()?;
-        Ok(Self { weight, bias, n })
+        Ok(Self { weight, bias: file.bias(rows)?, n: rows.n })
     }
 
     fn matrix(&self) -> Option<&WeightMatrix> {
@@ -303,13 +361,15 @@ fn vector(file: &WeightFile, name: &str, len: usize) -> Result<Vec<f32>> {
     Ok(file.vector(name, len, &Device::Cpu)?.to_vec1::<f32>()?)
 }
 
-/// Computes the RMS norm of every row of `x` into `h`.
-fn norm_rows(x: &[f32], weight: &[f32], eps: f32, h: &mut Vec<f32>) {
+/// Returns the RMS norm of every row of `x`, computed in `h`, or `x` itself without a norm.
+fn normed<'a>(x: &'a [f32], weight: Option<&[f32]>, eps: f32, h: &'a mut Vec<f32>) -> &'a [f32] {
+    let Some(weight) = weight else { return x };
     h.resize(x.len(), 0.0);
     let width = weight.len();
     for (x, h) in x.chunks_exact(width).zip(h.chunks_exact_mut(width)) {
         rms_norm(x, weight, eps, h);
     }
+    h
 }
 
 /// Quantises `x` if one of the layers needs it.

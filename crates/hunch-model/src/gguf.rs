@@ -243,6 +243,16 @@ impl Gguf {
         }
     }
 
+    /// Returns an array of booleans, or of whole numbers that are zero or not.
+    pub fn flags(&self, key: &str) -> Option<Vec<bool>> {
+        match self.array(key)? {
+            Array::Bool(v) => Some(v.clone()),
+            Array::I32(v) => Some(v.iter().map(|&v| v != 0).collect()),
+            Array::U32(v) => Some(v.iter().map(|&v| v != 0).collect()),
+            _ => None,
+        }
+    }
+
     /// Returns the value if it is an array of `i32`.
     pub fn i32s(&self, key: &str) -> Option<&[i32]> {
         match self.array(key)? {

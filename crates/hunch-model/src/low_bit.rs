@@ -155,7 +155,7 @@ fn type_in_copy(name: &str, info: &TensorInfo) -> GgmlDType {
     let [_, width] = info.shape[..] else {
         return info.dtype;
     };
-    let sensitive = name.contains("attn_v") || name.contains("ffn_down");
+    let sensitive = ["attn_v", "attn_qkv", "ffn_down"].iter().any(|part| name.contains(part));
     let wanted = match (name.starts_with("blk."), width % 256, width % 32) {
         (true, 0, _) if !sensitive => GgmlDType::Q2K,
         (_, 0, _) => GgmlDType::Q4K,

@@ -13,9 +13,9 @@ use crate::metal::kernels::{AttentionInput, HeadsInput, Kernels, Product};
 use crate::metal::matrix::Matrix;
 use crate::metal::workspace::{Activations, AttentionSpace, Widths, Workspace, at_least};
 use crate::rope::RopeTable;
-use crate::spec::{ModelSpec, RopeKind};
+use crate::spec::{HeadNorms, ModelSpec, Norms, RopeKind};
 use crate::tensor_names::{LayerWeights, ModelWeights};
-use crate::weights::WeightFile;
+use crate::weights::{MatrixRows, WeightFile};
 use hunch_core::model::{LogitRows, Rows, VocabSubset};
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
@@ -75,13 +75,6 @@ struct Pass {
     space: AttentionSpace,
 }
 
-/// Name and shape of a linear layer that is not loaded yet.
-struct Name {
-    name: String,
-    n: usize,
-    k: usize,
-}
-
 impl MetalExecutor {
     /// Loads a model file onto a GPU.
     ///
@@ -89,6 +82,9 @@ impl MetalExecutor {
     /// [`Error::UnsupportedModel`] if a shape or type has no kernel. Errors of the file and of the device.
     pub(crate) fn load(file: &WeightFile, spec: &ModelSpec, gpu: &Arc<dyn Gpu>) -> Result<Self> {
         let unsupported = |reason: String| Error::UnsupportedModel { path: file.gguf().path.clone(), reason };
+        if let Some(feature) = without_kernel(spec) {
+            return Err(unsupported(format!("there is no Metal kernel for {feature}")));
+        }
         if !HEAD_WIDTHS.contains(&spec.head_dim) || spec.n_head / spec.n_kv_head > MAX_GROUP {
             return Err(unsupported(format!(
                 "there is no Metal kernel for {} heads of width {} over {} key heads",
@@ -124,28 +120,27 @@ impl MetalExecutor {
 
 impl Weights {
     fn load(file: &WeightFile, spec: &ModelSpec, gpu: &Arc<dyn Gpu>) -> Result<Self> {
-        let linear = |name: &str, n, k| Ok(Name { name: name.to_owned(), n, k });
+        let linear = |rows: &MatrixRows| Ok(rows.clone());
         let vector = |name: &str, len: usize| {
             Buffer::with_floats(gpu, &file.vector(name, len, &Device::Cpu)?.to_vec1::<f32>()?)
         };
         // Matrices are read one after the other, so host memory holds one at a time.
         let weights = ModelWeights::load(file, spec, linear, vector)?;
-        let layer = |layer: LayerWeights<Name, Buffer>| {
+        let no_norm = || Error::Internal("a layer has no norm before attention".into());
+        let layer = |layer: LayerWeights<MatrixRows, Buffer>| {
             Ok(Layer {
-                attention_norm: layer.attention_norm,
+                attention_norm: layer.attention_norm.ok_or_else(no_norm)?,
                 query_key_value: Joined::load(file, gpu, &[layer.q, layer.k, layer.v])?,
                 q_norm: layer.q_norm,
                 k_norm: layer.k_norm,
                 output: Joined::load(file, gpu, &[layer.output])?,
-                feed_forward_norm: layer.feed_forward_norm,
+                feed_forward_norm: layer.feed_forward_norm.ok_or_else(no_norm)?,
                 gate_up: Joined::load(file, gpu, &[layer.gate, layer.up])?,
                 down: Joined::load(file, gpu, &[layer.down])?,
             })
         };
         let layers = weights.layers.into_iter().map(layer).collect::<Result<_>>()?;
-        let table = |name: &str| {
-            matrix(file, gpu, &[Name { name: name.to_owned(), n: spec.n_vocab, k: spec.n_embd }])
-        };
+        let table = |name: &str| matrix(file, gpu, &[MatrixRows::whole(name, spec.n_vocab, spec.n_embd)]);
         let embedding = Arc::new(table("token_embd")?);
         let head = if file.is_tied() { embedding.clone() } else { Arc::new(table(&weights.head.name)?) };
         let head_bias = bias(file, gpu, &[weights.head])?;
@@ -154,8 +149,8 @@ impl Weights {
 }
 
 impl Joined {
-    fn load(file: &WeightFile, gpu: &Arc<dyn Gpu>, linears: &[Name]) -> Result<Self> {
-        let same = |a: &Name, b: &Name| {
+    fn load(file: &WeightFile, gpu: &Arc<dyn Gpu>, linears: &[MatrixRows]) -> Result<Self> {
+        let same = |a: &MatrixRows, b: &MatrixRows| {
             let dtype = file.dtype(&a.weight());
             dtype == file.dtype(&b.weight())
                 && dtype.is_some_and(|dtype| Matrix::can_join(dtype, &[a.n, b.n]))
@@ -197,21 +192,33 @@ impl Joined {
     }
 }
 
-impl Name {
-    fn weight(&self) -> String {
-        format!("{}.weight", self.name)
-    }
-
-    fn bias(&self) -> String {
-        format!("{}.bias", self.name)
-    }
+/// Returns a feature of the model that the kernels lack.
+fn without_kernel(spec: &ModelSpec) -> Option<&'static str> {
+    let usual_scale = 1.0 / (spec.head_dim as f32).sqrt();
+    [
+        (!matches!(spec.norms, Norms::Before | Norms::BeforeAsPost), "norms after attention"),
+        (spec.head_norms == HeadNorms::Joint, "norms over all heads"),
+        (spec.gelu, "GELU"),
+        (spec.rope_dim != spec.head_dim, "heads that are rotated in part"),
+        (spec.local_rope.is_some(), "two rotary embeddings"),
+        (spec.layers.iter().any(|layer| layer.window.is_some()), "a sliding attention window"),
+        (spec.attention_scale != usual_scale, "its scale of attention scores"),
+        (spec.attention_softcap.is_some() || spec.logit_softcap.is_some(), "soft caps"),
+        (spec.query_temperature.is_some(), "queries scaled by position"),
+        (
+            [spec.embedding_scale, spec.residual_scale, spec.logit_scale].iter().any(|&scale| scale != 1.0),
+            "scaled embeddings, layers or logits",
+        ),
+    ]
+    .into_iter()
+    .find_map(|(needed, feature)| needed.then_some(feature))
 }
 
 /// Loads linear layers of one type as one matrix.
-fn matrix(file: &WeightFile, gpu: &Arc<dyn Gpu>, linears: &[Name]) -> Result<Matrix> {
+fn matrix(file: &WeightFile, gpu: &Arc<dyn Gpu>, linears: &[MatrixRows]) -> Result<Matrix> {
     let (mut bytes, mut n) = (Vec::new(), 0);
     for linear in linears {
-        bytes.extend(file.matrix_bytes(&linear.weight(), linear.n, linear.k)?);
+        bytes.extend(file.matrix_bytes(linear)?);
         n += linear.n;
     }
     let first = &linears[0];
@@ -220,19 +227,19 @@ fn matrix(file: &WeightFile, gpu: &Arc<dyn Gpu>, linears: &[Name]) -> Result<Mat
 }
 
 /// Loads the biases of linear layers, or returns `None` if none has one.
-fn bias(file: &WeightFile, gpu: &Arc<dyn Gpu>, linears: &[Name]) -> Result<Option<Buffer>> {
-    if !linears.iter().any(|linear| file.has(&linear.bias())) {
-        return Ok(None);
-    }
+fn bias(file: &WeightFile, gpu: &Arc<dyn Gpu>, linears: &[MatrixRows]) -> Result<Option<Buffer>> {
     let mut values = Vec::new();
+    let mut any = false;
     for linear in linears {
-        if file.has(&linear.bias()) {
-            values.extend(file.vector(&linear.bias(), linear.n, &Device::Cpu)?.to_vec1::<f32>()?);
-        } else {
-            values.resize(values.len() + linear.n, 0.0);
+        match file.bias(linear)? {
+            Some(bias) => {
+                values.extend(bias);
+                any = true;
+            }
+            None => values.resize(values.len() + linear.n, 0.0),
         }
     }
-    Buffer::with_floats(gpu, &values).map(Some)
+    any.then(|| Buffer::with_floats(gpu, &values)).transpose()
 }
 
 impl Executor for MetalExecutor {

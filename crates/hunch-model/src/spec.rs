@@ -18,6 +18,82 @@ pub enum RopeKind {
     Halves,
 }
 
+/// Placement of the norms around attention and the feed-forward network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Norms {
+    /// Before each.
+    Before,
+    /// Before each. The file calls the second one `post_attention_norm` (Seed-OSS).
+    BeforeAsPost,
+    /// After each, before its output joins the residual stream (OLMo 2, EXAONE 4).
+    After,
+    /// Before and after each (Gemma 2 and 3, GLM-4).
+    Both,
+}
+
+/// Norms of queries and keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HeadNorms {
+    /// A norm for each head if the file has the weights.
+    IfPresent,
+    /// A norm for each head.
+    PerHead,
+    /// One norm over all heads of a row (OLMo 2).
+    Joint,
+}
+
+/// Rotary embedding of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LayerRope {
+    /// None.
+    None,
+    /// Frequencies of the model.
+    Global,
+    /// Frequencies of [`ModelSpec::local_rope`].
+    Local,
+}
+
+/// Parameters that differ between the layers of a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LayerSpec {
+    /// Sliding window: number of positions that a row sees, its own included. `None` for all.
+    pub window: Option<usize>,
+    /// Rotary embedding.
+    pub rope: LayerRope,
+}
+
+/// Ramp of YaRN between scaled and unscaled frequencies (Peng et al., arXiv 2309.00071).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Yarn {
+    /// Rotations within the original context above which a frequency is not scaled.
+    pub beta_fast: f32,
+    /// Rotations within the original context below which a frequency is scaled in full.
+    pub beta_slow: f32,
+}
+
+/// Rotary embedding of layers with a sliding window, where it differs from the other layers.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LocalRope {
+    /// Base frequency. Positions are not scaled.
+    pub base: f32,
+}
+
+/// Factor of queries that grows with the position: 1 + scale * ln(1 + floor(position / period)).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct QueryTemperature {
+    /// Growth for each e-fold of the number of periods.
+    pub scale: f32,
+    /// Positions of a period.
+    pub period: usize,
+}
+
+impl QueryTemperature {
+    /// Returns the factor of a query.
+    pub fn factor(&self, position: usize) -> f32 {
+        1.0 + self.scale * ((position / self.period) as f32 + 1.0).ln()
+    }
+}
+
 /// Architecture parameters of a decoder.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModelSpec {
@@ -43,26 +119,165 @@ pub struct ModelSpec {
     pub context_length: usize,
     /// Epsilon of the RMS norms.
     pub rms_eps: f64,
+    /// Placement of the norms.
+    pub norms: Norms,
+    /// Norms of queries and keys.
+    pub head_norms: HeadNorms,
+    /// `true` if the gate's activation is GELU, otherwise SiLU.
+    pub gelu: bool,
+    /// `true` if files may join the matrices of gate and up in `ffn_up`.
+    pub joined_gate: bool,
     /// Rotary embedding: pairing of elements.
     pub rope_kind: RopeKind,
-    /// Rotary embedding: number of rotated elements per head.
+    /// Rotary embedding: number of rotated elements per head, from the first on.
     pub rope_dim: usize,
     /// Rotary embedding: base frequency.
     pub rope_base: f32,
-    /// Rotary embedding: divisor of positions (linear scaling), 1 for none.
+    /// Rotary embedding: divisor of positions (linear scaling and YaRN), 1 for none.
     pub rope_scale: f32,
-    /// Every n-th layer has no rotary embedding (SmolLM3). 0 if all layers have it.
-    pub no_rope_step: usize,
+    /// Rotary embedding: factor of rotated queries and keys (YaRN and longrope), 1 for none.
+    pub rope_magnitude: f32,
+    /// Rotary embedding: ramp of YaRN.
+    pub yarn: Option<Yarn>,
+    /// Context length before it was extended by scaling the rotary embedding.
+    pub original_context: usize,
+    /// Rotary embedding of the layers with [`LayerRope::Local`].
+    pub local_rope: Option<LocalRope>,
+    /// Factor of the token embeddings.
+    pub embedding_scale: f32,
+    /// Factor of what a layer adds to the residual stream.
+    pub residual_scale: f32,
+    /// Factor of the attention scores.
+    pub attention_scale: f32,
+    /// Factor of the logits.
+    pub logit_scale: f32,
+    /// Bound of the attention scores. See [`hunch_kernels::attention::AttentionShape::softcap`].
+    pub attention_softcap: Option<f32>,
+    /// Bound of the logits.
+    pub logit_softcap: Option<f32>,
+    /// Factor of queries by position.
+    pub query_temperature: Option<QueryTemperature>,
+    /// Parameters of the single layers.
+    pub layers: Vec<LayerSpec>,
 }
 
-/// Supported architectures: name, RoPE pairing, and [`ModelSpec::no_rope_step`].
+/// Meaning of `attention.sliding_window` for an architecture.
+#[derive(Clone, Copy)]
+enum Windows {
+    /// Such models are rejected.
+    Unsupported,
+    /// The window of every layer.
+    All,
+    /// The window of all layers but every n-th, unless the file says otherwise. Then the default window.
+    AllBut(usize, Option<usize>),
+}
+
+/// Constants of an architecture that its files do not contain.
+struct Architecture {
+    name: &'static str,
+    rope_kind: RopeKind,
+    norms: Norms,
+    head_norms: HeadNorms,
+    gelu: bool,
+    joined_gate: bool,
+    windows: Windows,
+    /// Every n-th layer has no rotary embedding (SmolLM3). 0 if all layers have it.
+    no_rope_step: usize,
+    /// Only layers with a window have a rotary embedding, if any layer has a window (EXAONE 4).
+    rope_in_windows_only: bool,
+    /// Default base frequency of layers with a window, if it differs, or 0 for the model's base.
+    local_rope: Option<f32>,
+    /// Embeddings are multiplied by the square root of their width.
+    scaled_embedding: bool,
+    /// The logits are divided by `logit_scale`.
+    divided_logits: bool,
+    /// Default bounds of attention scores and logits.
+    softcaps: (Option<f32>, Option<f32>),
+    /// Number of layers of the size whose scores are scaled by `n_embd / n_head` instead of the head width.
+    scaled_by_width: Option<usize>,
+}
+
+/// Constants of Llama, which the other architectures vary.
+const LLAMA: Architecture = Architecture {
+    name: "llama",
+    rope_kind: RopeKind::Interleaved,
+    norms: Norms::Before,
+    head_norms: HeadNorms::IfPresent,
+    gelu: false,
+    joined_gate: false,
+    windows: Windows::All,
+    no_rope_step: 0,
+    rope_in_windows_only: false,
+    local_rope: None,
+    scaled_embedding: false,
+    divided_logits: false,
+    softcaps: (None, None),
+    scaled_by_width: None,
+};
+
+/// Constants of Qwen2, the plainest architecture with halved pairing.
+const QWEN2: Architecture =
+    Architecture { name: "qwen2", rope_kind: RopeKind::Halves, windows: Windows::Unsupported, ..LLAMA };
+
+/// Constants of Gemma 3.
+const GEMMA3: Architecture = Architecture {
+    name: "gemma3",
+    norms: Norms::Both,
+    head_norms: HeadNorms::PerHead,
+    gelu: true,
+    windows: Windows::AllBut(6, None),
+    local_rope: Some(10_000.0),
+    scaled_embedding: true,
+    scaled_by_width: Some(62),
+    ..QWEN2
+};
+
+/// Supported architectures.
 ///
-/// The pairing follows `llama_model_rope_type` in llama.cpp.
-const ARCHITECTURES: [(&str, RopeKind, usize); 4] = [
-    ("llama", RopeKind::Interleaved, 0),
-    ("qwen2", RopeKind::Halves, 0),
-    ("qwen3", RopeKind::Halves, 0),
-    ("smollm3", RopeKind::Interleaved, 4),
+/// The values follow `llama_model_rope_type` and `src/models` of llama.cpp, except that the windows of
+/// Mistral and Phi 3, which llama.cpp ignores, follow Hugging Face transformers.
+const ARCHITECTURES: [Architecture; 13] = [
+    LLAMA,
+    QWEN2,
+    Architecture { name: "qwen3", ..QWEN2 },
+    Architecture { name: "smollm3", no_rope_step: 4, windows: Windows::Unsupported, ..LLAMA },
+    Architecture { name: "mistral3", windows: Windows::Unsupported, ..LLAMA },
+    Architecture { name: "phi3", joined_gate: true, windows: Windows::All, ..QWEN2 },
+    Architecture { name: "granite", windows: Windows::Unsupported, divided_logits: true, ..LLAMA },
+    Architecture {
+        name: "olmo2",
+        norms: Norms::After,
+        head_norms: HeadNorms::Joint,
+        windows: Windows::AllBut(4, None),
+        local_rope: Some(0.0),
+        ..QWEN2
+    },
+    Architecture {
+        name: "glm4",
+        norms: Norms::Both,
+        joined_gate: true,
+        windows: Windows::Unsupported,
+        ..LLAMA
+    },
+    GEMMA3,
+    Architecture {
+        name: "gemma2",
+        head_norms: HeadNorms::IfPresent,
+        windows: Windows::AllBut(2, Some(4096)),
+        local_rope: None,
+        softcaps: (Some(50.0), Some(30.0)),
+        scaled_by_width: Some(46),
+        ..GEMMA3
+    },
+    Architecture {
+        name: "exaone4",
+        norms: Norms::After,
+        head_norms: HeadNorms::PerHead,
+        windows: Windows::AllBut(4, None),
+        rope_in_windows_only: true,
+        ..QWEN2
+    },
+    Architecture { name: "seed_oss", norms: Norms::BeforeAsPost, ..QWEN2 },
 ];
 
 impl ModelSpec {
@@ -73,9 +288,7 @@ impl ModelSpec {
     /// [`Error::InvalidModelFile`] for missing or invalid values.
     pub fn from_gguf(gguf: &Gguf) -> Result<Self> {
         let reader = Reader { gguf, prefix: gguf.require_str("general.architecture")? };
-        let Some(&(_, rope_kind, no_rope_step)) =
-            ARCHITECTURES.iter().find(|(name, ..)| *name == reader.prefix)
-        else {
+        let Some(architecture) = ARCHITECTURES.iter().find(|row| row.name == reader.prefix) else {
             return Err(reader.unsupported(format!("its architecture is \"{}\"", reader.prefix)));
         };
         reader.reject_unsupported_features()?;
@@ -87,23 +300,55 @@ impl ModelSpec {
             Some(length) => length,
             None => n_embd / n_head,
         };
+        let n_layer = reader.layers()?;
+        let context_length = reader.size("context_length", 1 << 24)?;
+        let original_context =
+            reader.optional_size("rope.scaling.original_context_length", 1 << 24)?.unwrap_or(context_length);
+        let layers = reader.layer_specs(architecture, n_layer, context_length)?;
+        let rope_base = reader.positive("rope.freq_base", 10_000.0)?;
+        let rope_scale = reader.rope_scale()?;
+        let yarn = reader.yarn()?;
+        let by_width = architecture.scaled_by_width == Some(n_layer);
+        let query_width = if by_width { n_embd / n_head } else { head_dim };
         let spec = Self {
             architecture: reader.prefix.to_owned(),
             name: gguf.str("general.name").map_or_else(|| split::stem(&gguf.path), str::to_owned),
-            n_layer: reader.size("block_count", 1 << 10)?,
+            n_layer,
             n_embd,
             n_ff: reader.size("feed_forward_length", 1 << 20)?,
             n_head,
             n_kv_head,
             head_dim,
             n_vocab: reader.vocabulary()?,
-            context_length: reader.size("context_length", 1 << 24)?,
+            context_length,
             rms_eps: reader.epsilon()?,
-            rope_kind,
+            norms: architecture.norms,
+            head_norms: architecture.head_norms,
+            gelu: architecture.gelu,
+            joined_gate: architecture.joined_gate,
+            rope_kind: architecture.rope_kind,
             rope_dim: reader.optional_size("rope.dimension_count", 1 << 12)?.unwrap_or(head_dim),
-            rope_base: reader.positive("rope.freq_base", 10_000.0)?,
-            rope_scale: reader.rope_scale()?,
-            no_rope_step,
+            rope_base,
+            rope_scale,
+            rope_magnitude: reader.rope_magnitude(yarn, rope_scale)?,
+            yarn,
+            original_context,
+            local_rope: reader.local_rope(architecture, &layers, rope_base)?,
+            embedding_scale: reader.positive(
+                "embedding_scale",
+                if architecture.scaled_embedding { (n_embd as f32).sqrt() } else { 1.0 },
+            )?,
+            residual_scale: reader.positive("residual_scale", 1.0)?,
+            attention_scale: reader.positive("attention.scale", 1.0 / (query_width as f32).sqrt())?,
+            logit_scale: if architecture.divided_logits {
+                1.0 / reader.positive("logit_scale", 1.0)?
+            } else {
+                1.0
+            },
+            attention_softcap: reader.softcap("attn_logit_softcapping", architecture.softcaps.0)?,
+            logit_softcap: reader.softcap("final_logit_softcapping", architecture.softcaps.1)?,
+            query_temperature: reader.query_temperature(original_context)?,
+            layers,
         };
         spec.check(&reader)?;
         Ok(spec)
@@ -136,7 +381,7 @@ impl ModelSpec {
         if self.head_dim == 0 || !self.head_dim.is_multiple_of(2) {
             return Err(reader.invalid(format!("the head width is {}, but it must be even", self.head_dim)));
         }
-        if self.rope_dim != self.head_dim {
+        if self.rope_dim > self.head_dim || !self.rope_dim.is_multiple_of(2) {
             return Err(reader.unsupported(format!(
                 "it rotates {} of the {} elements of a head",
                 self.rope_dim, self.head_dim
@@ -159,7 +404,7 @@ impl ModelSpec {
 
     /// Returns `true` if layer `layer` has a rotary embedding.
     pub fn has_rope(&self, layer: usize) -> bool {
-        self.no_rope_step == 0 || !(layer + 1).is_multiple_of(self.no_rope_step)
+        self.layers[layer].rope != LayerRope::None
     }
 }
 
@@ -225,28 +470,153 @@ impl Reader<'_> {
         }
     }
 
+    /// Returns the number of layers, without those that only draft (`nextn_predict_layers`).
+    fn layers(&self) -> Result<usize> {
+        let all = self.size("block_count", 1 << 10)?;
+        let drafting = self.gguf.u32(&self.key("nextn_predict_layers")).unwrap_or(0) as usize;
+        all.checked_sub(drafting)
+            .filter(|&layers| layers > 0)
+            .ok_or_else(|| self.invalid(format!("{drafting} of its {all} layers only draft")))
+    }
+
+    fn layer_specs(
+        &self,
+        architecture: &Architecture,
+        n_layer: usize,
+        context: usize,
+    ) -> Result<Vec<LayerSpec>> {
+        let window = self.gguf.u32(&self.key("attention.sliding_window")).map(|window| window as usize);
+        let (window, step) = match architecture.windows {
+            Windows::Unsupported => {
+                if let Some(window) = window.filter(|&window| window > 0 && window < context) {
+                    return Err(self.unsupported(format!(
+                        "it uses a sliding attention window of {window} tokens, which is not supported yet"
+                    )));
+                }
+                (None, 0)
+            }
+            Windows::All => (window, 0),
+            Windows::AllBut(step, default) => (window.or(default), step),
+        };
+        let window = window.filter(|&window| window > 0);
+        let windowed = self.windowed_layers(step, n_layer)?;
+        let layer = |index: usize| {
+            let window = window.filter(|_| windowed[index]);
+            let rotated = (architecture.no_rope_step == 0
+                || !(index + 1).is_multiple_of(architecture.no_rope_step))
+                // Granite uses this entry as a switch.
+                && !(architecture.divided_logits
+                    && self.gguf.bool(&self.key("rope.scaling.finetuned")) == Some(false))
+                && !(architecture.rope_in_windows_only
+                    && window.is_none()
+                    && self.gguf.u32(&self.key("attention.sliding_window")).is_some());
+            let rope = match (rotated, window.is_some() && architecture.local_rope.is_some()) {
+                (false, _) => LayerRope::None,
+                (true, true) => LayerRope::Local,
+                (true, false) => LayerRope::Global,
+            };
+            LayerSpec { window, rope }
+        };
+        Ok((0..n_layer).map(layer).collect())
+    }
+
+    /// Returns for each layer whether it has a window: a list in the file, or all layers but every n-th.
+    fn windowed_layers(&self, step: usize, n_layer: usize) -> Result<Vec<bool>> {
+        let key = self.key("attention.sliding_window_pattern");
+        if let Some(layers) = self.gguf.flags(&key) {
+            if layers.len() < n_layer {
+                return Err(self.invalid(format!("{key} has {} entries for {n_layer} layers", layers.len())));
+            }
+            return Ok(layers);
+        }
+        let step = self.gguf.u32(&key).map_or(step, |step| step as usize);
+        Ok((0..n_layer).map(|layer| step == 0 || layer % step < step - 1).collect())
+    }
+
+    fn local_rope(
+        &self,
+        architecture: &Architecture,
+        layers: &[LayerSpec],
+        base: f32,
+    ) -> Result<Option<LocalRope>> {
+        let Some(default) = architecture.local_rope else { return Ok(None) };
+        if !layers.iter().any(|layer| layer.rope == LayerRope::Local) {
+            return Ok(None);
+        }
+        let default = if default > 0.0 { default } else { base };
+        Ok(Some(LocalRope { base: self.positive("rope.freq_base_swa", default)? }))
+    }
+
+    fn scaling_type(&self) -> Option<&str> {
+        self.gguf.str(&self.key("rope.scaling.type"))
+    }
+
     fn rope_scale(&self) -> Result<f32> {
-        match self.gguf.str(&self.key("rope.scaling.type")) {
-            None | Some("none") => Ok(1.0),
-            Some("linear") => self.positive("rope.scaling.factor", 1.0),
+        match self.scaling_type() {
+            Some("none") => Ok(1.0),
+            // Without a type, a factor means linear scaling.
+            None | Some("linear" | "yarn" | "longrope") => {
+                let key = self.key("rope.scaling.factor");
+                let factor = self.gguf.f32(&key).filter(|&factor| factor != 0.0);
+                factor.map_or(Ok(1.0), |_| self.positive("rope.scaling.factor", 1.0))
+            }
             Some(other) => Err(self.unsupported(format!("its RoPE scaling is \"{other}\""))),
         }
     }
 
-    fn reject_unsupported_features(&self) -> Result<()> {
-        let context = self.gguf.u32(&self.key("context_length")).unwrap_or(0);
-        if let Some(window) = self.gguf.u32(&self.key("attention.sliding_window"))
-            && window > 0
-            && window < context
-        {
-            return Err(self.unsupported(format!(
-                "it uses a sliding attention window of {window} tokens, which is not supported yet"
-            )));
+    fn yarn(&self) -> Result<Option<Yarn>> {
+        if self.scaling_type() != Some("yarn") {
+            return Ok(None);
         }
+        Ok(Some(Yarn {
+            beta_fast: self.positive("rope.scaling.yarn_beta_fast", 32.0)?,
+            beta_slow: self.positive("rope.scaling.yarn_beta_slow", 1.0)?,
+        }))
+    }
+
+    /// Returns the factor of rotated queries and keys.
+    ///
+    /// YaRN's is 1 + 0.1 ln(factor), divided by 1 + 0.1 m ln(factor) for `yarn_log_multiplier` m.
+    fn rope_magnitude(&self, yarn: Option<Yarn>, factor: f32) -> Result<f32> {
+        let given = self.positive("rope.scaling.attn_factor", 1.0)?;
+        if yarn.is_none() || factor <= 1.0 {
+            return Ok(given);
+        }
+        let growth = |multiplier: f32| 1.0 + 0.1 * multiplier * factor.ln();
+        let multiplier = self.gguf.f32(&self.key("rope.scaling.yarn_log_multiplier")).unwrap_or(0.0);
+        let magnitude = given * growth(1.0) / growth(multiplier);
+        if magnitude.is_finite() && magnitude > 0.0 {
+            return Ok(magnitude);
+        }
+        Err(self.invalid(format!("rope.scaling.yarn_log_multiplier is {multiplier}")))
+    }
+
+    /// Reads a bound. Zero means none.
+    fn softcap(&self, name: &str, default: Option<f32>) -> Result<Option<f32>> {
+        match self.gguf.f32(&self.key(name)) {
+            None => Ok(default),
+            Some(0.0) => Ok(None),
+            Some(_) => self.positive(name, 1.0).map(Some),
+        }
+    }
+
+    fn query_temperature(&self, period: usize) -> Result<Option<QueryTemperature>> {
+        let key = self.key("attention.temperature_scale");
+        let Some(scale) = self.gguf.f32(&key).filter(|&scale| scale != 0.0) else { return Ok(None) };
+        if !scale.is_finite() || scale < 0.0 {
+            return Err(self.invalid(format!("{key} is {scale}, but it must be positive")));
+        }
+        Ok(Some(QueryTemperature { scale, period }))
+    }
+
+    fn reject_unsupported_features(&self) -> Result<()> {
         if let Some(experts) = self.gguf.u32(&self.key("expert_count"))
             && experts > 0
         {
             return Err(self.unsupported(format!("it is a mixture of {experts} experts")));
+        }
+        if self.gguf.i32s(&self.key("rope.dimension_sections")).is_some_and(|s| s.iter().any(|&n| n > 0)) {
+            return Err(self.unsupported("it has a rotary embedding for images".into()));
         }
         Ok(())
     }

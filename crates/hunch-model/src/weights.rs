@@ -21,6 +21,55 @@ use hunch_kernels::{CopiedBytes, MatrixSource, Threads, WeightMatrix};
 /// Tensor name of the embedding table.
 const EMBEDDING: &str = "token_embd.weight";
 
+/// Consecutive rows of a matrix in a file: all of them, or a part of a matrix that joins several.
+#[derive(Clone, Debug)]
+pub(crate) struct MatrixRows {
+    /// Tensor name without `.weight`.
+    pub(crate) name: String,
+    /// Name of the part if it were a matrix of its own. Biases may have this name.
+    part: String,
+    /// First row.
+    pub(crate) first: usize,
+    /// Number of rows.
+    pub(crate) n: usize,
+    /// Number of rows of the tensor.
+    pub(crate) total: usize,
+    /// Width of a row.
+    pub(crate) k: usize,
+}
+
+impl MatrixRows {
+    /// Returns all `n` rows of width `k` of a matrix.
+    pub(crate) fn whole(name: &str, n: usize, k: usize) -> Self {
+        Self { name: name.to_owned(), part: name.to_owned(), first: 0, n, total: n, k }
+    }
+
+    /// Returns several matrices of width `k`, given by name and number of rows.
+    ///
+    /// They are parts of the matrix `joined` if it is given, in this order.
+    pub(crate) fn parts<const N: usize>(
+        joined: Option<&str>,
+        parts: [(String, usize); N],
+        k: usize,
+    ) -> [Self; N] {
+        let total = parts.iter().map(|(_, n)| n).sum();
+        let mut first = 0;
+        parts.map(|(part, n)| {
+            let rows = match joined {
+                Some(name) => Self { name: name.to_owned(), part, first, n, total, k },
+                None => Self::whole(&part, n, k),
+            };
+            first += n;
+            rows
+        })
+    }
+
+    /// Returns the tensor name of the weight.
+    pub(crate) fn weight(&self) -> String {
+        format!("{}.weight", self.name)
+    }
+}
+
 /// Callback invoked before each tensor is read, with its size in bytes. An error cancels loading.
 pub type ReadCallback = Arc<dyn Fn(usize) -> Result<()> + Send + Sync>;
 
@@ -131,15 +180,26 @@ impl WeightFile {
         read.map(|(_, tensor)| tensor.range.len()).sum()
     }
 
+    /// Returns a tensor of this shape, which is about to be read in full.
     fn info(&self, name: &str, shape: &[usize]) -> Result<&TensorInfo> {
+        let info = self.shaped(name, shape)?;
+        self.announce(info.range.len())?;
+        Ok(info)
+    }
+
+    fn shaped(&self, name: &str, shape: &[usize]) -> Result<&TensorInfo> {
         let invalid = |reason| Error::InvalidModelFile { path: self.gguf.path.clone(), reason };
         let info =
             self.gguf.tensors.get(name).ok_or_else(|| invalid(format!("the tensor {name} is missing")))?;
         if info.shape == shape {
-            self.on_read.as_ref().map_or(Ok(()), |on_read| on_read(info.range.len()))?;
             return Ok(info);
         }
         Err(invalid(format!("the tensor {name} has the shape {:?}, expected {shape:?}", info.shape)))
+    }
+
+    /// Tells the callback that `bytes` are about to be read.
+    fn announce(&self, bytes: usize) -> Result<()> {
+        self.on_read.as_ref().map_or(Ok(()), |on_read| on_read(bytes))
     }
 
     fn storage(&self, info: &TensorInfo, device: &Device) -> Result<QStorage> {
@@ -158,26 +218,48 @@ impl WeightFile {
         Ok(tensor.to_device(device)?)
     }
 
-    /// Loads a linear layer with `n` outputs and `k` inputs onto a device.
-    ///
-    /// Reads `{name}.weight`, and `{name}.bias` if the model has it.
+    /// Loads a linear layer onto a device, with its bias if the model has one.
     ///
     /// # Errors
     /// If the weight is missing or has the wrong shape, or the device is out of memory.
-    pub(crate) fn linear(&self, name: &str, n: usize, k: usize, device: &Device) -> Result<Linear> {
-        let bias = format!("{name}.bias");
-        let bias = if self.has(&bias) { Some(self.vector(&bias, n, device)?) } else { None };
-        Ok(Linear::new(self.quantised(&format!("{name}.weight"), n, k, device)?, bias))
+    pub(crate) fn linear(&self, rows: &MatrixRows, device: &Device) -> Result<Linear> {
+        let bias = self.bias(rows)?.map(|bias| Tensor::new(bias, device)).transpose()?;
+        Ok(Linear::new(self.quantised(rows, device)?, bias))
     }
 
-    /// Loads a weight matrix for candle, in the type of the file.
+    /// Reads the bias of a linear layer, or returns `None` if it has none.
+    ///
+    /// # Errors
+    /// If the bias has the wrong length or the file cannot be read.
+    pub(crate) fn bias(&self, rows: &MatrixRows) -> Result<Option<Vec<f32>>> {
+        let (joined, own) = (format!("{}.bias", rows.name), format!("{}.bias", rows.part));
+        if self.has(&joined) {
+            let all = self.vector(&joined, rows.total, &Device::Cpu)?.to_vec1::<f32>()?;
+            return Ok(Some(all[rows.first..rows.first + rows.n].to_vec()));
+        }
+        if self.has(&own) {
+            return Ok(Some(self.vector(&own, rows.n, &Device::Cpu)?.to_vec1::<f32>()?));
+        }
+        Ok(None)
+    }
+
+    /// Loads rows of a weight matrix for candle, in the type of the file.
     ///
     /// # Errors
     /// See [`WeightFile::linear`].
-    pub(crate) fn quantised(&self, name: &str, n: usize, k: usize, device: &Device) -> Result<QMatMul> {
-        let info = self.info(name, &[n, k])?;
-        let tensor = QTensor::new(self.storage(info, device)?, (n, k))?;
-        Ok(QMatMul::from_qtensor(tensor)?)
+    pub(crate) fn quantised(&self, rows: &MatrixRows, device: &Device) -> Result<QMatMul> {
+        let (info, range) = self.rows(rows)?;
+        let bytes = self.tensor_bytes(info, range)?;
+        let storage = QStorage::from_data(Cow::Owned(bytes), device, info.dtype)?;
+        Ok(QMatMul::from_qtensor(QTensor::new(storage, (rows.n, rows.k))?)?)
+    }
+
+    /// Returns the tensor of a matrix and the range of its rows in the tensor's bytes.
+    fn rows(&self, rows: &MatrixRows) -> Result<(&TensorInfo, Range<usize>)> {
+        let info = self.shaped(&rows.weight(), &[rows.total, rows.k])?;
+        let row_bytes = info.range.len() / rows.total;
+        self.announce(rows.n * row_bytes)?;
+        Ok((info, rows.first * row_bytes..(rows.first + rows.n) * row_bytes))
     }
 
     /// Returns the type of a tensor, or `None` if there is none of this name.
@@ -185,30 +267,24 @@ impl WeightFile {
         self.gguf.tensors.get(name).map(|info| info.dtype)
     }
 
-    /// Reads the bytes of a matrix in file layout.
+    /// Reads rows of a matrix in file layout.
     ///
     /// # Errors
     /// If the tensor is missing or has the wrong shape, or the file cannot be read.
-    pub(crate) fn matrix_bytes(&self, name: &str, n: usize, k: usize) -> Result<Vec<u8>> {
-        let info = self.info(name, &[n, k])?;
-        self.tensor_bytes(info, 0..info.range.len())
+    pub(crate) fn matrix_bytes(&self, rows: &MatrixRows) -> Result<Vec<u8>> {
+        let (info, range) = self.rows(rows)?;
+        self.tensor_bytes(info, range)
     }
 
-    /// Loads a weight matrix for the CPU kernels. Returns `None` if there is no kernel for its type.
+    /// Loads rows of a weight matrix for the CPU kernels. Returns `None` if there is no kernel for its type.
     ///
     /// # Errors
     /// If the tensor is missing or has the wrong shape, memory is short, or the file cannot be read.
-    pub(crate) fn matrix(
-        &self,
-        name: &str,
-        n: usize,
-        k: usize,
-        threads: &Threads,
-    ) -> Result<Option<WeightMatrix>> {
-        let info = self.info(name, &[n, k])?;
-        let (file, start) = (&self.parts[info.part], info.range.start);
+    pub(crate) fn matrix(&self, rows: &MatrixRows, threads: &Threads) -> Result<Option<WeightMatrix>> {
+        let (info, range) = self.rows(rows)?;
+        let (file, start) = (&self.parts[info.part], info.range.start + range.start);
         let read = |at: usize, out: &mut [u8]| Ok(file.read_into(start + at, out)?);
-        let source = MatrixSource { read: &read, len: info.range.len(), dtype: info.dtype, n, k };
+        let source = MatrixSource { read: &read, len: range.len(), dtype: info.dtype, n: rows.n, k: rows.k };
         Ok(WeightMatrix::new(source, threads)?)
     }
 

@@ -19,7 +19,46 @@ pub(crate) struct Tiny {
     pub(crate) context: u32,
     /// Adds the frequency factors of Llama 3.
     pub(crate) rope_factors: bool,
+    /// Optional part of an architecture.
+    pub(crate) variant: Variant,
 }
+
+/// Optional part of an architecture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Variant {
+    /// None.
+    Plain,
+    /// RoPE scaling of YaRN, by 4.
+    Yarn,
+    /// RoPE scaling of longrope, in a context longer than the original one.
+    Longrope,
+    /// Sliding windows of [`WINDOW`] positions.
+    Window,
+}
+
+/// Sliding window of models that have one.
+pub(crate) const WINDOW: u32 = 7;
+
+/// Models beyond llama, qwen2, qwen3 and smollm3, with their numbers of layers.
+pub(crate) const FURTHER: [(&str, Variant, usize); 16] = [
+    ("llama", Variant::Yarn, 2),
+    ("qwen3", Variant::Yarn, 2),
+    ("mistral3", Variant::Plain, 2),
+    ("mistral3", Variant::Yarn, 2),
+    ("phi3", Variant::Plain, 2),
+    ("phi3", Variant::Longrope, 2),
+    ("granite", Variant::Plain, 2),
+    ("olmo2", Variant::Plain, 2),
+    ("olmo2", Variant::Window, 5),
+    ("glm4", Variant::Plain, 2),
+    ("gemma3", Variant::Plain, 2),
+    ("gemma3", Variant::Window, 7),
+    ("gemma2", Variant::Window, 3),
+    ("exaone4", Variant::Plain, 2),
+    // llama.cpp has windows only in the size with 64 layers.
+    ("exaone4", Variant::Window, 64),
+    ("seed_oss", Variant::Plain, 2),
+];
 
 pub(crate) const WIDTH: usize = 256;
 const FEED_FORWARD: usize = 512;
@@ -40,7 +79,20 @@ impl Default for Tiny {
             layers: 2,
             context: 512,
             rope_factors: false,
+            variant: Variant::Plain,
         }
+    }
+}
+
+/// Names of the norms of a layer.
+fn norms_of(architecture: &str) -> &'static [&'static str] {
+    match architecture {
+        "olmo2" | "exaone4" => &["post_attention_norm.weight", "post_ffw_norm.weight"],
+        "seed_oss" => &["attn_norm.weight", "post_attention_norm.weight"],
+        "glm4" | "gemma2" | "gemma3" => {
+            &["attn_norm.weight", "ffn_norm.weight", "post_attention_norm.weight", "post_ffw_norm.weight"]
+        }
+        _ => &["attn_norm.weight", "ffn_norm.weight"],
     }
 }
 
@@ -62,6 +114,21 @@ impl Noise {
     fn many(&mut self, count: usize, scale: f32) -> Vec<f32> {
         (0..count).map(|_| self.next() * scale).collect()
     }
+}
+
+/// Returns a model of [`FURTHER`].
+pub(crate) fn further((architecture, variant, layers): (&'static str, Variant, usize)) -> Tiny {
+    // OLMo 2 has no tied embeddings.
+    Tiny { architecture, variant, layers, tied: architecture != "olmo2", ..Tiny::default() }
+}
+
+/// Number of tokens that llama.cpp read of each model of [`FURTHER`].
+pub(crate) const ORACLE_TOKENS: usize = 40;
+
+/// Returns pseudo-random tokens.
+pub(crate) fn tokens(count: usize, seed: u64) -> Vec<u32> {
+    let mut noise = Noise::new(seed);
+    (0..count).map(|_| ((noise.next() + 1.0) * 0.5 * (VOCABULARY - 1) as f32) as u32).collect()
 }
 
 /// Returns the printable character of GPT-2 for a byte.
@@ -87,7 +154,8 @@ impl Tiny {
         kinds.extend([3, 3]);
         let mut writer = GgufWriter::new()
             .str("general.architecture", a)
-            .str("general.name", &format!("Tiny {a} {}", self.seed))
+            // llama.cpp expects more tokens of models that are called phi3.
+            .str("general.name", &format!("Tiny {} {}", a.replace("phi3", "phi"), self.seed))
             .u32(&key("block_count"), self.layers as u32)
             .u32(&key("context_length"), self.context)
             .u32(&key("embedding_length"), WIDTH as u32)
@@ -96,7 +164,7 @@ impl Tiny {
             .u32(&key("attention.head_count_kv"), KV_HEADS as u32)
             .u32(&key("attention.key_length"), HEAD_DIM as u32)
             .u32(&key("attention.value_length"), HEAD_DIM as u32)
-            .u32(&key("rope.dimension_count"), HEAD_DIM as u32)
+            .u32(&key("rope.dimension_count"), self.rotated() as u32)
             .f32(&key("rope.freq_base"), 10_000.0)
             .f32(&key("attention.layer_norm_rms_epsilon"), 1e-5)
             .str("tokenizer.ggml.model", "gpt2")
@@ -106,22 +174,31 @@ impl Tiny {
             .strings::<String>("tokenizer.ggml.merges", Vec::new())
             .u32("tokenizer.ggml.eos_token_id", END_OF_TURN)
             .u32("tokenizer.ggml.bos_token_id", 256);
+        writer = self.metadata(writer);
         let kv = KV_HEADS * HEAD_DIM;
         let mut matrix = |writer: GgufWriter, name: &str, n: usize, k: usize, scale: f32| {
             let data = noise.many(n * k, scale);
             writer.tensor(name, &[n, k], self.dtype, &data)
         };
-        writer = matrix(writer, "token_embd.weight", VOCABULARY, WIDTH, 1.0);
-        for layer in 0..self.layers {
-            for (part, n, k) in [
-                ("attn_q", WIDTH, WIDTH),
-                ("attn_k", kv, WIDTH),
-                ("attn_v", kv, WIDTH),
-                ("attn_output", WIDTH, WIDTH),
+        // Gemma multiplies the embeddings by the square root of their width.
+        let embedding = if a.starts_with("gemma") { 1.0 / (WIDTH as f32).sqrt() } else { 1.0 };
+        writer = matrix(writer, "token_embd.weight", VOCABULARY, WIDTH, embedding);
+        let projections: &[_] = match a {
+            "phi3" => &[("attn_qkv", WIDTH + 2 * kv, WIDTH)],
+            _ => &[("attn_q", WIDTH, WIDTH), ("attn_k", kv, WIDTH), ("attn_v", kv, WIDTH)],
+        };
+        let feed_forward: &[_] = match a {
+            "phi3" | "glm4" => &[("ffn_up", 2 * FEED_FORWARD, WIDTH), ("ffn_down", WIDTH, FEED_FORWARD)],
+            _ => &[
                 ("ffn_gate", FEED_FORWARD, WIDTH),
                 ("ffn_up", FEED_FORWARD, WIDTH),
                 ("ffn_down", WIDTH, FEED_FORWARD),
-            ] {
+            ],
+        };
+        for layer in 0..self.layers {
+            for &(part, n, k) in
+                projections.iter().chain(&[("attn_output", WIDTH, WIDTH)]).chain(feed_forward)
+            {
                 writer = matrix(writer, &format!("blk.{layer}.{part}.weight"), n, k, 0.15);
             }
         }
@@ -136,16 +213,26 @@ impl Tiny {
         writer = vector(writer, "output_norm.weight", WIDTH, 1.0);
         for layer in 0..self.layers {
             let name = |part: &str| format!("blk.{layer}.{part}");
-            writer = vector(writer, &name("attn_norm.weight"), WIDTH, 1.0);
-            writer = vector(writer, &name("ffn_norm.weight"), WIDTH, 1.0);
-            if a == "qwen2" {
+            for &norm in norms_of(a) {
+                writer = vector(writer, &name(norm), WIDTH, 1.0);
+            }
+            if matches!(a, "qwen2" | "seed_oss" | "glm4") {
                 for (part, n) in [("attn_q.bias", WIDTH), ("attn_k.bias", kv), ("attn_v.bias", kv)] {
                     writer = vector(writer, &name(part), n, 0.0);
                 }
             }
-            if a == "qwen3" {
-                writer = vector(writer, &name("attn_q_norm.weight"), HEAD_DIM, 1.0);
-                writer = vector(writer, &name("attn_k_norm.weight"), HEAD_DIM, 1.0);
+            let (q_norm, k_norm) = match a {
+                "qwen3" | "gemma3" | "exaone4" => (HEAD_DIM, HEAD_DIM),
+                "olmo2" => (WIDTH, kv),
+                _ => continue,
+            };
+            writer = vector(writer, &name("attn_q_norm.weight"), q_norm, 1.0);
+            writer = vector(writer, &name("attn_k_norm.weight"), k_norm, 1.0);
+        }
+        if self.variant == Variant::Longrope {
+            for (name, growth) in [("rope_factors_short", 0.02), ("rope_factors_long", 0.3)] {
+                let factors: Vec<f32> = (0..self.rotated() / 2).map(|i| 1.0 + i as f32 * growth).collect();
+                writer = writer.tensor(&format!("{name}.weight"), &[factors.len()], GgmlDType::F32, &factors);
             }
         }
         if self.rope_factors {
@@ -153,6 +240,52 @@ impl Tiny {
             writer = writer.tensor("rope_freqs.weight", &[HEAD_DIM / 2], GgmlDType::F32, &factors);
         }
         writer
+    }
+
+    /// Returns the number of rotated elements of a head.
+    fn rotated(&self) -> usize {
+        match (self.architecture, self.variant) {
+            ("glm4", _) => HEAD_DIM / 2,
+            ("phi3", Variant::Longrope) => HEAD_DIM * 3 / 4,
+            _ => HEAD_DIM,
+        }
+    }
+
+    /// Adds the metadata of the architecture and the variant.
+    fn metadata(&self, mut writer: GgufWriter) -> GgufWriter {
+        let key = |name: &str| format!("{}.{name}", self.architecture);
+        if self.architecture == "granite" {
+            writer = writer
+                .f32(&key("embedding_scale"), 1.7)
+                .f32(&key("residual_scale"), 0.6)
+                .f32(&key("attention.scale"), 0.2)
+                .f32(&key("logit_scale"), 3.0);
+        }
+        if self.architecture == "gemma2" {
+            writer =
+                writer.f32(&key("attn_logit_softcapping"), 3.0).f32(&key("final_logit_softcapping"), 5.0);
+        }
+        match self.variant {
+            Variant::Plain => writer,
+            Variant::Yarn => {
+                writer = writer
+                    .str(&key("rope.scaling.type"), "yarn")
+                    .f32(&key("rope.scaling.factor"), 4.0)
+                    .u32(&key("rope.scaling.original_context_length"), 16);
+                if self.architecture == "mistral3" {
+                    writer = writer
+                        .f32(&key("attention.temperature_scale"), 0.1)
+                        .f32(&key("rope.scaling.yarn_beta_fast"), 4.0)
+                        .f32(&key("rope.scaling.yarn_beta_slow"), 1.0)
+                        .f32(&key("rope.scaling.yarn_log_multiplier"), 0.5);
+                }
+                writer
+            }
+            Variant::Longrope => writer
+                .u32(&key("rope.scaling.original_context_length"), 16)
+                .f32(&key("rope.scaling.attn_factor"), 1.2),
+            Variant::Window => writer.u32(&key("attention.sliding_window"), WINDOW),
+        }
     }
 
     /// Writes the model to a folder in `count` files and returns the path of the first.

@@ -31,7 +31,7 @@ impl CpuSequences {
     /// Writes the keys and values of each row to its sequence, and attends there.
     fn attend(&mut self, layer: usize, rows: &[(usize, TokenId)], visible: &[VisibleSlots]) -> Result<()> {
         let threads = self.lead.compute.threads();
-        let mut shape = self.lead.attention_shape(0);
+        let mut shape = self.lead.attention_shape(layer, 0);
         let Workspace { h, q, k, v, .. } = &mut self.lead.workspace;
         h.resize(q.len(), 0.0);
         let (query, key) = (q.len() / rows.len(), k.len() / rows.len());
@@ -79,7 +79,7 @@ impl SequenceExecutor for CpuSequences {
         let visible: Vec<VisibleSlots> =
             positions.clone().map(|len| VisibleSlots::new(&RowMask::causal(len, 1))).collect();
         let lead = &mut self.lead;
-        lead.workspace.x = lead.embedding.host_rows(&tokens)?;
+        lead.embed(&tokens)?;
         lead.pass = Pass { angles: lead.rope.angles(positions), rows: rows.len(), ..Pass::empty() };
         let mut tapped = vec![Rows::default(); taps.len()];
         for layer in 0..self.lead.spec.n_layer {

@@ -18,7 +18,7 @@ use candle_core::quantized::{GgmlDType, QStorage, QTensor};
 use hunch_core::propose::head::DraftHead;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
-use hunch_kernels::activation::rms_norm;
+use hunch_kernels::activation::{Activation, rms_norm};
 use hunch_kernels::matmul::{Input, Product, multiply, multiply_gated};
 use hunch_kernels::quantise::QuantisedRows;
 use hunch_kernels::{MatrixSource, Threads, WeightMatrix};
@@ -27,7 +27,7 @@ use crate::decoder::Decoder;
 use crate::device::Compute;
 use crate::gguf::Gguf;
 use crate::spec::ModelSpec;
-use crate::weights::{Embedding, WeightFile};
+use crate::weights::{Embedding, MatrixRows, WeightFile};
 
 /// Epsilon of the norms without weights.
 const EPS: f32 = 1e-5;
@@ -105,7 +105,7 @@ impl MlpHead {
         let vocabulary: Vec<TokenId> = vocabulary.into_iter().map(|token| token as TokenId).collect();
         let matrix = |name: &str, n, k| {
             let unsupported = || invalid(format!("the type of {name} has no kernel"));
-            head.matrix(name, n, k, threads)?.ok_or_else(unsupported)
+            head.matrix(&MatrixRows::whole(name, n, k), threads)?.ok_or_else(unsupported)
         };
         let vector = |file: &WeightFile, name: &str, len| -> Result<Vec<f32>> {
             let values = file.vector(name, len, &Device::Cpu)?.to_vec1::<f32>()?;
@@ -122,12 +122,12 @@ impl MlpHead {
             None => Arc::new(target.host_embedding((spec.n_vocab, n), None, threads)?),
         };
         let weights = Weights {
-            fc: matrix("fc.weight", n, inputs * n)?,
+            fc: matrix("fc", n, inputs * n)?,
             fc_bias: vector(head, "fc.bias", n)?,
             norm: vector(head, "ffn_norm.weight", n)?,
-            gate: matrix("ffn_gate.weight", ff, n)?,
-            up: matrix("ffn_up.weight", ff, n)?,
-            down: matrix("ffn_down.weight", n, ff)?,
+            gate: matrix("ffn_gate", ff, n)?,
+            up: matrix("ffn_up", ff, n)?,
+            down: matrix("ffn_down", n, ff)?,
             out_scale: vector(head, "out_scale", n)?,
             out_shift: vector(head, "out_shift", n)?,
             bytes: head.weight_bytes() + row_bytes * vocabulary.len(),
@@ -168,7 +168,7 @@ impl MlpHead {
         rms_norm(x, &w.norm, EPS, y);
         gated.resize(w.down_inputs(), 0.0);
         quantised.fill(threads, y);
-        multiply_gated(threads, Input { x: y, quantised }, &w.gate, &w.up, gated);
+        multiply_gated(threads, Input { x: y, quantised }, &w.gate, &w.up, Activation::Silu, gated);
         product(threads, gated, quantised, &w.down, None, x, true);
         for (x, (scale, shift)) in x.iter_mut().zip(w.out_scale.iter().zip(&w.out_shift)) {
             *x = *x * scale + shift;

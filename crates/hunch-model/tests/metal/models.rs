@@ -7,6 +7,7 @@ use std::sync::Arc;
 use candle_core::quantized::GgmlDType;
 use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, RowLayout, Rows, Step};
 use hunch_core::token::TokenId;
+use hunch_error::ErrorCode;
 use hunch_model::decoder::Decoder;
 use hunch_model::device::{Compute, DeviceChoice};
 use hunch_model::metal::gpu::Gpu;
@@ -14,7 +15,7 @@ use hunch_model::weights::WeightFile;
 
 use crate::machine::Machine;
 use crate::simulator::{Counts, Schedule, Simulator};
-use crate::support::tiny::{Noise, Tiny, VOCABULARY, WIDTH};
+use crate::support::tiny::{FURTHER, Noise, Tiny, VOCABULARY, WIDTH, further};
 
 const TYPES: [GgmlDType; 13] = [
     GgmlDType::F32,
@@ -201,4 +202,28 @@ fn pass_has_ten_dispatches_a_layer_and_one_wait() {
         }
     }
     assert!(10 * 28 + 3 <= 300);
+}
+
+#[test]
+fn further_architectures_match_cpu_executor_or_name_the_missing_kernel() {
+    let folder = tempfile::tempdir().unwrap();
+    let machine = Machine::start();
+    let mut ran = Vec::new();
+    for of in FURTHER {
+        let path = further(of).write(folder.path(), "tiny");
+        let file = WeightFile::open(&path).unwrap();
+        match Decoder::load_on_gpu(&file, &machine.gpu, usize::MAX) {
+            Ok(mut gpu) => {
+                let ids = tokens(20, 3);
+                let worst = worst(&chain(&mut gpu, &ids), &chain(&mut on_cpu(&path), &ids));
+                assert!(worst < 1e-3, "{of:?}: {worst}");
+                ran.push(of.0);
+            }
+            Err(error) => {
+                assert_eq!(error.code(), ErrorCode::UnsupportedModel, "{of:?}");
+                assert!(error.to_string().contains("there is no Metal kernel for"), "{of:?}: {error}");
+            }
+        }
+    }
+    assert_eq!(ran, ["llama", "qwen3", "mistral3", "phi3", "seed_oss"]);
 }

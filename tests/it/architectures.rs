@@ -1,0 +1,270 @@
+//! Tests of every architecture beyond the first four, on tiny random models.
+//!
+//! References are recorded from llama.cpp by `scripts/oracle`. Rows, trees, rollback and sequences must agree bit for
+//! bit, and the executor for Metal must agree with the CPU's within rounding.
+
+use hunch_core::model::{LanguageModel, LogitRows, RowLayout, Rows, Step};
+use hunch_core::token::TokenId;
+use hunch_error::ErrorCode;
+use hunch_library::fit::Footprint;
+use hunch_model::decoder::Decoder;
+use hunch_model::device::{Compute, DeviceChoice, KvType};
+use hunch_model::sequences::Sequences;
+use hunch_model::weights::WeightFile;
+use serde::Deserialize;
+
+use crate::support::tiny::{FURTHER, ORACLE_TOKENS, Tiny, Variant, WINDOW, further, tokens};
+
+fn cpu() -> Compute {
+    Compute::open(DeviceChoice::Cpu, Some(2)).unwrap()
+}
+
+fn load(tiny: Tiny) -> Decoder {
+    let folder = tempfile::tempdir().unwrap();
+    Decoder::open(&tiny.write(folder.path(), "tiny"), &cpu()).unwrap()
+}
+
+/// Loads a model with a cache of 32 bits, as the references have.
+fn load_exact(tiny: Tiny) -> Decoder {
+    let folder = tempfile::tempdir().unwrap();
+    Decoder::open(&tiny.write(folder.path(), "tiny"), &cpu().with_kv(KvType::F32)).unwrap()
+}
+
+fn chain(model: &mut Decoder, tokens: &[TokenId]) -> Rows {
+    model.forward(Step::chain(tokens, LogitRows::All)).unwrap().logits
+}
+
+fn bits(rows: &Rows, i: usize) -> Vec<u32> {
+    rows.row(i).iter().map(|v| v.to_bits()).collect()
+}
+
+/// Recording of `scripts/oracle`.
+#[derive(Deserialize)]
+struct Recording {
+    models: Vec<Recorded>,
+}
+
+#[derive(Deserialize)]
+struct Recorded {
+    architecture: String,
+    variant: String,
+    prompt_ids: Vec<TokenId>,
+    top8_logprobs: Vec<Vec<(TokenId, f64)>>,
+}
+
+/// Returns the largest |difference of log p|, its mean, and the number of positions whose likeliest token differs.
+fn distance(rows: &Rows, recorded: &Recorded) -> (f64, f64, usize) {
+    let (mut largest, mut sum, mut count, mut differs) = (0f64, 0.0, 0, 0);
+    for (i, listed) in recorded.top8_logprobs.iter().enumerate() {
+        let row = rows.row(i);
+        let max = row.iter().fold(f64::NEG_INFINITY, |m, v| m.max(f64::from(*v)));
+        let total = row.iter().map(|v| (f64::from(*v) - max).exp()).sum::<f64>().ln() + max;
+        for &(token, log_p) in listed {
+            let off = (f64::from(row[token as usize]) - total - log_p).abs();
+            (largest, sum, count) = (largest.max(off), sum + off, count + 1);
+        }
+        differs += usize::from(f64::from(row[listed[0].0 as usize]) != max);
+    }
+    (largest, sum / f64::from(count), differs)
+}
+
+#[test]
+fn distributions_match_llama_cpp() {
+    let recording: Recording = serde_json::from_str(include_str!("../golden/architectures.json")).unwrap();
+    assert_eq!(recording.models.len(), FURTHER.len());
+    for (of, recorded) in FURTHER.into_iter().zip(&recording.models) {
+        let name = format!("{} {:?}", of.0, of.1);
+        assert_eq!(name, format!("{} {}", recorded.architecture, recorded.variant));
+        assert_eq!(recorded.top8_logprobs.len(), ORACLE_TOKENS);
+        let rows = chain(&mut load_exact(further(of)), &recorded.prompt_ids);
+        let (largest, mean, differs) = distance(&rows, recorded);
+        println!(
+            "{name}: mean |difference of log p| {mean:.6}, largest {largest:.5}, likeliest differs at {differs}"
+        );
+        // llama.cpp rounds the input of GELU to half precision.
+        let bound = if of.0.starts_with("gemma") { 5e-3 } else { 3e-4 };
+        assert!(mean <= bound, "{name}: mean |difference of log p| {mean}, largest {largest}");
+        assert_eq!(differs, 0, "{name}: the likeliest token differs");
+    }
+}
+
+#[test]
+fn row_has_same_bits_alone_and_among_sixteen() {
+    for of in FURTHER {
+        let mut model = load(further(of));
+        let ids = tokens(21, 9);
+        let base = 5;
+        chain(&mut model, &ids[..base]);
+        let alone: Vec<_> =
+            ids[base..].iter().map(|id| bits(&chain(&mut model, std::slice::from_ref(id)), 0)).collect();
+        for rows in [2, 3, 7, 16] {
+            model.truncate(base).unwrap();
+            let together = chain(&mut model, &ids[base..base + rows]);
+            for (i, expected) in alone[..rows].iter().enumerate() {
+                assert_eq!(&bits(&together, i), expected, "{of:?}: row {i} of {rows}");
+            }
+        }
+    }
+}
+
+#[test]
+fn tree_rows_match_single_paths_and_rolled_back_cache_continues() {
+    for of in FURTHER {
+        let mut model = load(further(of));
+        let (prefix, nodes) = (tokens(9, 1), tokens(7, 8));
+        let parents = [None, Some(0), Some(0), Some(2), None, Some(4), Some(3)];
+        chain(&mut model, &prefix);
+        let layout = RowLayout::Tree { parents: &parents };
+        let tree = model.forward(Step { layout, ..Step::chain(&nodes, LogitRows::All) }).unwrap().logits;
+        for path in [&[0, 1][..], &[0, 2, 3, 6], &[4, 5]] {
+            let tokens: Vec<TokenId> = path.iter().map(|&node| nodes[node]).collect();
+            model.truncate(prefix.len()).unwrap();
+            let rows = chain(&mut model, &tokens);
+            for (i, &node) in path.iter().enumerate() {
+                assert_eq!(bits(&tree, node), bits(&rows, i), "{of:?} node {node}");
+            }
+        }
+        // A kept path goes on like a chain that never was a tree.
+        model.truncate(prefix.len()).unwrap();
+        let layout = RowLayout::Tree { parents: &parents };
+        model.forward(Step { layout, ..Step::chain(&nodes, LogitRows::None) }).unwrap();
+        let path = [0, 2, 3, 6];
+        model.keep_rows(prefix.len(), &path).unwrap();
+        let next = chain(&mut model, &[42]);
+        let whole = prefix.iter().copied().chain(path.map(|node| nodes[node])).chain([42]);
+        let whole: Vec<TokenId> = whole.collect();
+        model.truncate(0).unwrap();
+        let scratch = chain(&mut model, &whole);
+        assert_eq!(bits(&next, 0), bits(&scratch, whole.len() - 1), "{of:?}");
+    }
+}
+
+#[test]
+fn sequences_of_a_shared_pass_match_single_ones() {
+    for of in FURTHER {
+        let mut model = load(further(of));
+        let mut sequences = Sequences::of(&model, 2);
+        let prompts = [tokens(9, 1), tokens(14, 2)];
+        for (sequence, prompt) in prompts.iter().enumerate() {
+            sequences.prefill(sequence, prompt).unwrap();
+        }
+        let rows = sequences.step(&[(0, 3), (1, 200)], &[]).unwrap().logits;
+        for (i, (prompt, next)) in prompts.iter().zip([3, 200]).enumerate() {
+            model.truncate(0).unwrap();
+            chain(&mut model, prompt);
+            assert_eq!(bits(&rows, i), bits(&chain(&mut model, &[next]), 0), "{of:?} sequence {i}");
+        }
+    }
+}
+
+/// Runs the executor for Metal on candle's CPU device.
+#[test]
+fn candle_and_cpu_executors_agree() {
+    for of in FURTHER {
+        let folder = tempfile::tempdir().unwrap();
+        let path = further(of).write(folder.path(), "tiny");
+        let mut fused = Decoder::open(&path, &cpu().with_kv(KvType::F32)).unwrap();
+        let mut reference = Decoder::load_candle(&WeightFile::open(&path).unwrap(), &cpu()).unwrap();
+        let mut both = |step: Step<'_>, what: &str| {
+            let (a, b) = (fused.forward(step).unwrap().logits, reference.forward(step).unwrap().logits);
+            for i in 0..a.len() {
+                let scale = b.row(i).iter().fold(0f32, |m, v| m.max(v.abs()));
+                let off = a.row(i).iter().zip(b.row(i)).fold(0f32, |m, (a, b)| m.max((a - b).abs()));
+                assert!(off <= 5e-4 * scale, "{of:?}: {what}, row {i}: off by {off} of {scale}");
+            }
+        };
+        both(Step::chain(&tokens(21, 1), LogitRows::All), "a prompt");
+        both(Step::chain(&[7], LogitRows::Last), "one row");
+        let parents = [None, Some(0), Some(0), Some(2), None];
+        let layout = RowLayout::Tree { parents: &parents };
+        both(Step { layout, ..Step::chain(&tokens(5, 2), LogitRows::All) }, "a tree");
+    }
+}
+
+#[test]
+fn window_hides_all_but_last_positions() {
+    // Llama and Phi 3 have the window in every layer, so one layer sees WINDOW positions and no more.
+    for architecture in ["llama", "phi3"] {
+        let one = Tiny { architecture, layers: 1, ..Tiny::default() };
+        let mut all = load_exact(one);
+        let mut windowed = load_exact(Tiny { variant: Variant::Window, ..one });
+        let ids = tokens(30, 3);
+        let (seen, limited) = (chain(&mut all, &ids), chain(&mut windowed, &ids));
+        let window = WINDOW as usize;
+        for i in 0..ids.len() {
+            assert_eq!(seen.row(i) == limited.row(i), i < window, "{architecture}: row {i}");
+        }
+        // Rotation depends on distances alone, so the window's tokens give the same logits elsewhere.
+        windowed.truncate(0).unwrap();
+        let start = ids.len() - window;
+        let moved = chain(&mut windowed, &ids[start..]);
+        let (a, b) = (limited.row(ids.len() - 1), moved.row(window - 1));
+        let off = a.iter().zip(b).fold(0f32, |m, (a, b)| m.max((a - b).abs()));
+        assert!(off < 1e-3, "{architecture}: {off}");
+    }
+}
+
+#[test]
+fn longrope_takes_factors_by_context() {
+    let long = Tiny { architecture: "phi3", variant: Variant::Longrope, ..Tiny::default() };
+    let folder = tempfile::tempdir().unwrap();
+    let file = WeightFile::open(&long.write(folder.path(), "tiny")).unwrap();
+    let ids = tokens(12, 4);
+    let last = |context| {
+        let mut model = Decoder::load_for(&file, &cpu(), context).unwrap();
+        bits(&chain(&mut model, &ids), ids.len() - 1)
+    };
+    assert_ne!(last(16), last(17));
+    assert_eq!(last(17), last(512));
+}
+
+#[test]
+fn joined_matrices_equal_separate_ones() {
+    // Tiny draws the rows of joined matrices in the order of the separate ones. Biases are optional.
+    let folder = tempfile::tempdir().unwrap();
+    let mut separate = Tiny { architecture: "qwen2", layers: 1, ..Tiny::default() }.writer();
+    for part in ["q", "k", "v"] {
+        separate = separate.without(&format!("blk.0.attn_{part}.bias"));
+    }
+    let path = folder.path().join("separate.gguf");
+    std::fs::write(&path, separate.bytes()).unwrap();
+    let mut separate = Decoder::open(&path, &cpu()).unwrap();
+    let ids = tokens(12, 4);
+    let mut joined = load(further(("phi3", Variant::Plain, 1)));
+    assert!(chain(&mut joined, &ids) == chain(&mut separate, &ids));
+}
+
+#[test]
+fn predicted_memory_matches_loaded_models() {
+    for of in FURTHER {
+        let folder = tempfile::tempdir().unwrap();
+        let path = further(of).write(folder.path(), "tiny");
+        let footprint = Footprint::from_header(WeightFile::open(&path).unwrap().gguf(), false).unwrap();
+        let footprint = footprint.with_kv(cpu().kv());
+        let mut model = Decoder::open(&path, &cpu()).unwrap();
+        chain(&mut model, &tokens(256, 1));
+        // The cache grows in steps of 256 rows.
+        assert_eq!(footprint.predicted(256).cache, model.memory().cache as u64, "{of:?}");
+        assert_eq!(footprint.weight_bytes, model.memory().weights as u64, "{of:?}");
+    }
+}
+
+#[test]
+fn rejects_joined_matrix_of_wrong_size() {
+    let writer = further(("phi3", Variant::Plain, 1)).writer().without("blk.0.attn_qkv.weight");
+    let writer = writer.tensor(
+        "blk.0.attn_qkv.weight",
+        &[500, 256],
+        candle_core::quantized::GgmlDType::F32,
+        &vec![0.0; 500 * 256],
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("odd.gguf");
+    std::fs::write(&path, writer.bytes()).unwrap();
+    let error = match Decoder::open(&path, &cpu()) {
+        Ok(_) => panic!("an invalid model was loaded"),
+        Err(error) => error,
+    };
+    assert_eq!(error.code(), ErrorCode::InvalidModelFile);
+    assert!(error.to_string().contains("[500, 256], expected [512, 256]"), "{error}");
+}
