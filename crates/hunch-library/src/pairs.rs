@@ -77,7 +77,7 @@ impl Pairs<'_> {
         let spec = inspection.spec;
         let known = catalogue::match_file(&entry.name, entry.size_bytes);
         let header = ModelHeader {
-            footprint: Footprint::from_header(&gguf, !self.compute.device().is_cpu())?,
+            footprint: Footprint::from_header(&gguf, self.compute.is_gpu())?,
             known_model: known.or_else(|| catalogue::guess_by_name(&[&entry.name, &spec.name])),
             spec,
             entry,

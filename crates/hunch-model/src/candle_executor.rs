@@ -1,4 +1,4 @@
-//! Executor on candle tensors: runs models on Metal.
+//! Executor on candle tensors: runs models on Metal that our kernels cannot run.
 //!
 //! On the CPU it is the readable reference for testing the fused kernels. No kernels of our own here.
 
@@ -118,6 +118,10 @@ impl Executor for CandleExecutor {
         };
         let normed = rms_norm(&x, &self.weights.output_norm, self.spec.rms_eps as f32)?;
         to_rows(&self.weights.head.forward(&normed)?)
+    }
+
+    fn finish(&self) -> Result<()> {
+        Ok(self.device.synchronize()?)
     }
 
     fn fork(&self) -> Box<dyn Executor> {

@@ -1,13 +1,20 @@
-//! Compute devices: CPU or Metal, thread count, and memory usage. Models do not belong here.
+//! Compute devices: CPU or Metal, our GPU kernels, thread count, and memory usage. Models do not belong here.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use candle_core::Device;
 
+use crate::metal::gpu::Gpu;
+use crate::metal::kernels::Kernels;
+use crate::metal::selftest::{Machine, Record, SelfTest, Workload};
 use hunch_error::{Error, Result};
 use hunch_kernels::Threads;
+
+/// Name of the file that keeps the self-test of a GPU.
+pub const SELF_TEST_FILE: &str = "gpu.json";
 
 /// Device requested by the user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,10 +50,38 @@ impl fmt::Display for DeviceChoice {
     }
 }
 
+/// Our kernels on a GPU, with their self-test.
+struct OwnKernels {
+    kernels: Arc<Kernels>,
+    workload: Workload,
+    /// File that keeps the self-test.
+    record: OnceLock<PathBuf>,
+    test: Mutex<Option<Arc<Record>>>,
+}
+
+impl OwnKernels {
+    fn new(gpu: Arc<dyn Gpu>, workload: Workload) -> Arc<Self> {
+        let (record, test) = (OnceLock::new(), Mutex::default());
+        Arc::new(Self { kernels: Arc::new(Kernels::new(gpu)), workload, record, test })
+    }
+
+    /// Tests the kernels, and keeps the results.
+    fn test(&self, machine: Machine) -> Arc<Record> {
+        let test = SelfTest::run(&self.kernels, self.workload);
+        let record = Arc::new(Record { machine, test });
+        if let Some(path) = self.record.get() {
+            // Without a file the next start tests again.
+            let _ = record.write(path);
+        }
+        record
+    }
+}
+
 /// Device and its CPU thread pool. Cheap to clone.
 #[derive(Clone)]
 pub struct Compute {
     device: Device,
+    own: Option<Arc<OwnKernels>>,
     threads: Arc<Threads>,
 }
 
@@ -60,21 +95,53 @@ impl Compute {
     /// [`Error::Device`] if Metal is requested but unavailable, [`Error::InvalidRequest`] if the number
     /// of threads is out of range.
     pub fn open(choice: DeviceChoice, threads: Option<usize>) -> Result<Self> {
-        let threads = threads.unwrap_or_else(default_threads);
-        if !(1..=256).contains(&threads) {
-            return Err(Error::invalid(format!("threads is {threads}, but it must be 1 to 256.")));
-        }
-        let threads = Threads::new(threads).map_err(|e| Error::Device {
-            device: "cpu",
-            reason: format!("could not start its threads: {e}"),
-        })?;
+        let threads = thread_pool(threads)?;
         let device = match choice {
             DeviceChoice::Cpu => Device::Cpu,
             DeviceChoice::Metal => metal()?,
             DeviceChoice::Auto if cfg!(target_os = "macos") => metal().unwrap_or(Device::Cpu),
             DeviceChoice::Auto => Device::Cpu,
         };
-        Ok(Self { device, threads: Arc::new(threads) })
+        let own = gpu_of(&device).map(|gpu| OwnKernels::new(gpu, Workload::REAL));
+        Ok(Self { device, own, threads })
+    }
+
+    /// Opens a GPU of any kind with our kernels, such as a simulated one. Models that the kernels cannot run
+    /// use candle on the CPU.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] if the number of threads is out of range.
+    pub fn on_gpu(gpu: Arc<dyn Gpu>, workload: Workload, threads: Option<usize>) -> Result<Self> {
+        let own = Some(OwnKernels::new(gpu, workload));
+        Ok(Self { device: Device::Cpu, own, threads: thread_pool(threads)? })
+    }
+
+    /// Keeps the self-test of a GPU in a folder, as [`SELF_TEST_FILE`]. Applies to all clones, once.
+    pub fn keep_self_test_in(&self, folder: &Path) {
+        if let Some(own) = &self.own {
+            let _ = own.record.set(folder.join(SELF_TEST_FILE));
+        }
+    }
+
+    /// Returns the self-test of our kernels, or `None` on the CPU.
+    ///
+    /// Reads the record of this machine, or runs the test once, which takes seconds.
+    pub fn self_test(&self) -> Option<Arc<Record>> {
+        let own = self.own.as_deref()?;
+        let mut test = own.test.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = || {
+            let machine = Machine::with(own.kernels.gpu().as_ref());
+            let read = own.record.get().and_then(|path| Record::read(path, &machine));
+            read.map_or_else(|| own.test(machine), Arc::new)
+        };
+        Some(test.get_or_insert_with(known).clone())
+    }
+
+    /// Runs the self-test again and returns it. `None` on the CPU.
+    pub fn test_again(&self) -> Option<Arc<Record>> {
+        let own = self.own.as_deref()?;
+        let mut test = own.test.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(test.insert(own.test(Machine::with(own.kernels.gpu().as_ref()))).clone())
     }
 
     /// Returns the candle device.
@@ -82,9 +149,19 @@ impl Compute {
         &self.device
     }
 
+    /// Returns our kernels, if the device is a GPU.
+    pub fn kernels(&self) -> Option<&Arc<Kernels>> {
+        self.own.as_ref().map(|own| &own.kernels)
+    }
+
+    /// Returns `true` if models run on a GPU.
+    pub fn is_gpu(&self) -> bool {
+        self.own.is_some() || !self.device.is_cpu()
+    }
+
     /// Returns "metal" or "cpu".
     pub fn name(&self) -> &'static str {
-        if self.device.is_metal() { "metal" } else { "cpu" }
+        if self.is_gpu() { "metal" } else { "cpu" }
     }
 
     /// Returns the CPU thread pool.
@@ -115,8 +192,30 @@ impl Compute {
     /// # Errors
     /// If the queued work failed.
     pub fn synchronise(&self) -> Result<()> {
+        if let Some(kernels) = self.kernels() {
+            kernels.gpu().wait()?;
+        }
         Ok(self.device.synchronize()?)
     }
+}
+
+fn thread_pool(threads: Option<usize>) -> Result<Arc<Threads>> {
+    let threads = threads.unwrap_or_else(default_threads);
+    if !(1..=256).contains(&threads) {
+        return Err(Error::invalid(format!("threads is {threads}, but it must be 1 to 256.")));
+    }
+    let failed = |e| Error::Device { device: "cpu", reason: format!("could not start its threads: {e}") };
+    Ok(Arc::new(Threads::new(threads).map_err(failed)?))
+}
+
+/// Returns candle's device as a GPU for our kernels. `None` for the CPU.
+fn gpu_of(device: &Device) -> Option<Arc<dyn Gpu>> {
+    #[cfg(target_os = "macos")]
+    if let Device::Metal(device) = device {
+        return Some(Arc::new(crate::metal::device::MetalGpu::new(device.clone())));
+    }
+    let _ = device;
+    None
 }
 
 fn metal() -> Result<Device> {

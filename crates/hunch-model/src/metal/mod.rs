@@ -10,4 +10,5 @@ pub mod gpu;
 pub mod kernels;
 pub mod matrix;
 pub mod packed;
+pub mod selftest;
 pub mod workspace;
