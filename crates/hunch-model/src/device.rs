@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use candle_core::Device;
 
+use crate::metal::costs::{Basis, Chip, PassSize};
 use crate::metal::gpu::Gpu;
 use crate::metal::kernels::Kernels;
 use crate::metal::selftest::{Machine, Record, SelfTest, Workload};
@@ -135,6 +136,28 @@ impl Compute {
             read.map_or_else(|| own.test(machine), Arc::new)
         };
         Some(test.get_or_insert_with(known).clone())
+    }
+
+    /// Returns the self-test if it ran or is on record. Does not run it.
+    pub fn known_self_test(&self) -> Option<Arc<Record>> {
+        let own = self.own.as_deref()?;
+        let mut test = own.test.lock().unwrap_or_else(PoisonError::into_inner);
+        if test.is_none() {
+            let machine = Machine::with(own.kernels.gpu().as_ref());
+            *test = own.record.get().and_then(|path| Record::read(path, &machine)).map(Arc::new);
+        }
+        test.clone()
+    }
+
+    /// Predicts the times of passes of 1 to `most` rows in milliseconds, from measured products, else from figures
+    /// of the chip. `None` on the CPU and on unknown chips.
+    pub fn predicted_ms(&self, size: PassSize, most: usize) -> Option<Vec<(usize, f64)>> {
+        let record = self.known_self_test();
+        if let Some(speed) = record.as_ref().and_then(|record| record.test.speed.as_ref()) {
+            return Some(Basis::Measured(speed).curve(size, most));
+        }
+        let chip = Chip::named(&self.kernels()?.gpu().name())?;
+        Some(Basis::Chip(chip).curve(size, most))
     }
 
     /// Runs the self-test again and returns it. `None` on the CPU.
