@@ -39,6 +39,16 @@ impl Backend {
     pub fn is_row_invariant(&self) -> bool {
         !matches!(self, Self::Candle { .. })
     }
+
+    /// Returns a sentence on a model that does not run on the kernels of its device, or `None`.
+    pub fn note(&self, model: &str) -> Option<String> {
+        match self {
+            Self::Candle { obstacle: Some(obstacle) } => Some(format!(
+                "Metal: {obstacle}. {model} runs on candle's operations instead, which are slower."
+            )),
+            _ => None,
+        }
+    }
 }
 
 /// Decoder-only transformer on a device, with its KV cache.

@@ -266,6 +266,11 @@ fn performance_cores() -> Option<usize> {
     String::from_utf8(output.ok()?.stdout).ok()?.trim().parse().ok()
 }
 
+/// Returns name and version of the operating system. Empty if unknown.
+pub fn system_version() -> String {
+    sysinfo::System::long_os_version().unwrap_or_default()
+}
+
 /// Returns the peak resident memory of this process in bytes. 0 if unknown.
 pub fn peak_memory_bytes() -> u64 {
     #[cfg(target_os = "linux")]

@@ -182,7 +182,7 @@ mod tests {
             assert!(one > floor && one < 2.0 * floor + SEVEN_B.overhead_ms(), "{}: {one}", chip.name);
             let curve = basis.curve(SEVEN_B, 64);
             assert!(curve.windows(2).all(|pair| pair[0].1 <= pair[1].1), "{}", chip.name);
-            // What is published for kernels of this kind is 1.0 to 2.7 times one row for 8 rows.
+            // Published times of 8 rows, for kernels of this kind, are 1.0 to 2.7 times those of one row.
             let eight = basis.pass_ms(SEVEN_B, 8) / one;
             assert!((1.0..=2.7).contains(&eight), "{}: {eight}", chip.name);
         }

@@ -50,7 +50,7 @@ const ALL_FORMS: u32 = WRITE_CODES | WRITE_HALVES | WRITE_FLOATS;
 pub struct Finding {
     /// Name of the part, such as `product Q4K`.
     pub part: String,
-    /// What is wrong with it, or `None` if it passed.
+    /// The problem, or `None` if it passed.
     pub problem: Option<String>,
 }
 
