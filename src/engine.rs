@@ -100,6 +100,8 @@ pub struct Loaded {
     pub methods: Vec<Method>,
     /// Warning about the target's chat template.
     pub template_note: Option<String>,
+    /// Why they do not run on the kernels of their device.
+    pub device_note: Option<String>,
 }
 
 /// An error of loading, and the state it left.
@@ -506,6 +508,7 @@ fn load(models: &mut Option<Models>, plan: &LoadPlan, make_room: bool, compute: 
         context: models.context(),
         methods: models.usable_methods(),
         template_note: models.encoder().template_note(),
+        device_note: models.device_note(),
     })
 }
 

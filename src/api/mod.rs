@@ -41,6 +41,10 @@ pub struct LoadedModels {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[ts(optional)]
     pub template_note: Option<String>,
+    /// Why the models do not run on the kernels of their device, such as a failed self-test.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[ts(optional)]
+    pub device_note: Option<String>,
 }
 
 /// Facts about the app that the window asks for at the start.

@@ -88,6 +88,7 @@ impl App {
             context: in_memory.context as u32,
             device: self.shared.compute.name().into(),
             template_note: in_memory.template_note.clone(),
+            device_note: in_memory.device_note.clone(),
         };
         let searched = SearchedModel { info: &spec.info(), read_by_a_pass: in_memory.read_by_a_pass.0 };
         *lock(&self.shared.skipped_layers) = hunch_library::skip_sets_folder()

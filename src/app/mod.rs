@@ -130,6 +130,9 @@ impl App {
         };
         let beside = config.store.as_deref().and_then(Path::parent).map(Path::to_path_buf);
         let side_folder = beside.or_else(|| hunch_library::data_folder().ok());
+        if let Some(folder) = &side_folder {
+            compute.keep_self_test_in(folder);
+        }
         let store_path = standing::store_path(config.store);
         let store = StoreInUse::open(store_path.as_deref())?;
         let keep_warm = loading::keep_warm(&store.store());

@@ -10,10 +10,10 @@ use hunch::train::shards::Store;
 use hunch::train::{self, Budget, Recipe, Target, TrainPlan, TrainProgress, TrainReport};
 use hunch_error::Error;
 use hunch_library::Places;
-use hunch_model::device::{Compute, DeviceChoice};
+use hunch_model::device::DeviceChoice;
 
 use super::progress::Progress;
-use super::render;
+use super::{open_compute, render};
 
 /// Arguments of `hunch drafter`.
 #[derive(Args)]
@@ -87,7 +87,7 @@ struct EvalArgs {
 impl DataArgs {
     fn open(&self) -> Result<(Target, PathBuf)> {
         let path = hunch_library::resolve(&self.target, &Places::of_this_user()?)?;
-        let compute = Compute::open(self.device, self.threads)?;
+        let compute = open_compute(self.device, self.threads)?;
         let folder = hunch_library::training_folder(&path, self.seed)?;
         Ok((Target::open(&path, &compute)?, folder))
     }

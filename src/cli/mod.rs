@@ -3,6 +3,7 @@
 mod bench;
 mod compare;
 mod demo;
+mod doctor;
 mod drafter;
 mod lab;
 mod licenses;
@@ -41,7 +42,7 @@ pub(crate) struct Cli {
 
 const EXIT_CODES: &str = "Exit codes:
   0   success; for `verify` and `lab unbiased`: every check passed
-  1   `verify` or `lab unbiased`: a check failed
+  1   `verify`, `lab unbiased` or `doctor`: a check failed
   2   invalid command line
   3   a model is missing, damaged, unsupported, or does not match the other one
   4   invalid request (a parameter, the prompt, the context)
@@ -79,6 +80,8 @@ enum Command {
     Models(models::ModelsArgs),
     /// Show speculation on the default model: an answer in colour, then plain against speculative
     Demo(demo::DemoArgs),
+    /// Check this machine: device, memory, self-test of the GPU's kernels, predicted costs of passes
+    Doctor(doctor::DoctorArgs),
     /// Print the licences of Hunch and its dependencies (`hunch licenses | less`)
     Licenses,
     /// Print completions for a shell
@@ -142,7 +145,7 @@ pub(crate) struct HeadArgs {
 
 impl ModelArgs {
     pub(crate) fn compute(&self) -> Result<Compute, Error> {
-        Ok(Compute::open(self.device, self.threads)?.with_kv(self.kv))
+        Ok(open_compute(self.device, self.threads)?.with_kv(self.kv))
     }
 
     pub(crate) fn target_path(&self) -> Result<PathBuf, Error> {
@@ -153,6 +156,15 @@ impl ModelArgs {
         let places = Places::of_this_user()?;
         self.draft.as_deref().map(|name| hunch_library::resolve(name, &places)).transpose()
     }
+}
+
+/// Opens a device. The self-test of a GPU is kept in the data folder.
+fn open_compute(device: DeviceChoice, threads: Option<usize>) -> Result<Compute, Error> {
+    let compute = Compute::open(device, threads)?;
+    if let Ok(folder) = hunch_library::data_folder() {
+        compute.keep_self_test_in(&folder);
+    }
+    Ok(compute)
 }
 
 /// Runs a command and returns its exit code.
@@ -167,6 +179,7 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
         Command::Drafter(args) => drafter::run(&args).map(|()| true),
         Command::Models(args) => models::run(&args).map(|()| true),
         Command::Demo(args) => demo::run(&args).map(|()| true),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Licenses => licenses::run().map(|()| true),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "hunch", &mut std::io::stdout());

@@ -290,6 +290,9 @@ fn load_for(args: &ModelArgs, head: Option<&Path>, methods: &[Method], longest: 
         ..LoadPlan::of(&target)
     };
     let mut models = Models::load_by(&plan, &compute)?;
+    if let Some(note) = models.device_note() {
+        note.lines().for_each(|note| eprintln!("hunch: {}", render::line(note)));
+    }
     if methods.iter().any(|method| method.needs() == Needs::LowBitCopy) {
         models.load_low_bit(&low_bit_copy(&target, &compute)?, &compute)?;
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
+use hunch_core::model::LanguageModel;
 use hunch_core::propose::draft_model::DraftModel;
 use hunch_core::propose::head::Head;
 use hunch_error::{Error, Result};
@@ -112,8 +113,31 @@ pub struct OpenedModels {
 pub(super) struct InMemory {
     pub(super) origin: Origin,
     pub(super) target: Decoder,
-    pub(super) draft: Option<DraftModel>,
+    pub(super) draft: Option<DraftInMemory>,
     pub(super) head: Option<Head>,
+}
+
+/// A loaded draft model.
+pub(super) struct DraftInMemory {
+    pub(super) model: DraftModel,
+    /// Why it does not run on the kernels of its device.
+    pub(super) device_note: Option<String>,
+}
+
+impl DraftInMemory {
+    fn new(model: Decoder) -> Result<Self> {
+        let device_note = device_note(&model);
+        Ok(Self { model: DraftModel::new(Box::new(model))?, device_note })
+    }
+}
+
+/// Returns why a model does not run on the kernels of its device, and logs it.
+pub(super) fn device_note(model: &Decoder) -> Option<String> {
+    let note = model.backend().note(&model.info().name);
+    if let Some(note) = &note {
+        tracing::warn!("{note}");
+    }
+    note
 }
 
 impl OpenedModels {
@@ -140,7 +164,7 @@ impl OpenedModels {
         let total = target.weight_bytes() + draft.as_ref().map_or(0, WeightFile::weight_bytes);
         let watch = Watch::of(&plan, total);
         // The draft model is small, so reading it first reveals its errors early.
-        let draft = draft.map(|file| watch.read(file, compute).and_then(draft_model)).transpose()?;
+        let draft = draft.map(|file| watch.read(file, compute).and_then(DraftInMemory::new)).transpose()?;
         let decoder = watch.read(target.clone(), compute)?;
         let head = match &plan.head {
             Some(path) => Some(heads::load(&WeightFile::open(path)?, &target, &decoder, compute)?),
@@ -156,10 +180,10 @@ pub(super) fn read_draft(
     target_bytes: usize,
     tokenizer: &Tokenizer,
     compute: &Compute,
-) -> Result<Option<DraftModel>> {
+) -> Result<Option<DraftInMemory>> {
     let Some(path) = plan.draft.as_deref() else { return Ok(None) };
     let file = open_draft(path, target_bytes, tokenizer)?;
-    Watch::of(plan, file.weight_bytes()).read(file, compute).and_then(draft_model).map(Some)
+    Watch::of(plan, file.weight_bytes()).read(file, compute).and_then(DraftInMemory::new).map(Some)
 }
 
 /// Loads the newest head in the folder that was trained for the target, else the shipped one.
@@ -177,10 +201,6 @@ fn usual_head(
         }
     }
     heads::shipped_for(target, decoder, compute)
-}
-
-fn draft_model(model: Decoder) -> Result<DraftModel> {
-    Ok(DraftModel::new(Box::new(model))?)
 }
 
 /// Opens and checks a draft model for a target with `target_bytes` of weights.

@@ -31,7 +31,15 @@ pub struct Models {
     origin: Origin,
     encoder: Arc<PromptEncoder>,
     device: &'static str,
+    device_notes: DeviceNotes,
     own: ConversationResources,
+}
+
+/// Sentences on models that do not run on the kernels of their device.
+#[derive(Clone, Debug, Default)]
+struct DeviceNotes {
+    target: Option<String>,
+    draft: Option<String>,
 }
 
 /// Caches, proposers and depth controllers of one conversation.
@@ -90,12 +98,15 @@ impl Models {
     pub fn of(opened: OpenedModels, compute: &Compute) -> Result<Self> {
         let tokenizer = opened.tokenizer();
         let InMemory { origin, target, draft, head } = opened.read(compute)?;
+        let (draft, draft_note) = draft.map_or((None, None), |draft| (Some(draft.model), draft.device_note));
+        let device_notes = DeviceNotes { target: load::device_note(&target), draft: draft_note };
         let mut proposers = Proposers::new(draft);
         proposers.set_head(head);
         Ok(Self {
             origin,
             encoder: Arc::new(PromptEncoder::new(tokenizer, target.info().context_length)),
             device: compute.name(),
+            device_notes,
             own: ConversationResources::new(Box::new(target), proposers),
         })
     }
@@ -119,7 +130,9 @@ impl Models {
         let origin = Origin::of(plan)?;
         let target_bytes = self.own.target.memory().weights;
         let draft = load::read_draft(plan, target_bytes, self.encoder.tokenizer(), compute)?;
+        let (draft, note) = draft.map_or((None, None), |draft| (Some(draft.model), draft.device_note));
         self.own.proposers.set_draft(draft);
+        self.device_notes.draft = note;
         self.origin = origin;
         // Statistics of the old draft model do not apply to the new one.
         self.own.depths.retain(|method, _| !method.needs_draft());
@@ -145,6 +158,13 @@ impl Models {
     pub fn set_synthetic_script(&mut self, script: Vec<TokenId>, acceptance: f64) -> Result<()> {
         self.own.proposers.set_script(Synthetic::new(script, vec![acceptance])?);
         Ok(())
+    }
+
+    /// Returns why target or draft do not run on the kernels of their device, a line each. `None` if both do.
+    pub fn device_note(&self) -> Option<String> {
+        let DeviceNotes { target, draft } = &self.device_notes;
+        let notes: Vec<&str> = [target, draft].into_iter().flatten().map(String::as_str).collect();
+        (!notes.is_empty()).then(|| notes.join("\n"))
     }
 
     /// Returns the target for direct use and forgets what its cache holds.
@@ -219,6 +239,7 @@ impl Models {
             origin: self.origin.clone(),
             encoder: self.encoder.clone(),
             device: self.device,
+            device_notes: self.device_notes.clone(),
             own: self.own.fork()?,
         })
     }

@@ -423,6 +423,27 @@ fn prints_help_and_completions() {
 }
 
 #[test]
+fn doctor_predicts_costs_for_a_known_chip_only() {
+    let data = data_folder();
+    let common = ["doctor", "--device", "cpu", "--target", "target", "--json"];
+    let without = last_json(&hunch(data.path(), &common));
+    assert_eq!(
+        (&without["device"], &without["gpu"], &without["predicted"]),
+        (&"cpu".into(), &Value::Null, &Value::Null)
+    );
+    assert!(without["memory_bytes"].as_u64() > Some(0));
+    let predicted = last_json(&hunch(data.path(), &[&common[..], &["--chip", "m4 max"]].concat()));
+    assert_eq!(predicted["predicted"]["chip"]["name"], "Apple M4 Max");
+    let points = predicted["predicted"]["pass_ms"].as_array().unwrap();
+    assert_eq!(points.len(), 16);
+    // Ten dispatches a layer, three more, and a wait.
+    assert!(points.iter().all(|point| point[1].as_f64() > Some(0.2)), "{points:?}");
+    let unknown = hunch(data.path(), &[&common[..], &["--chip", "m0"]].concat());
+    assert_eq!(unknown.status.code(), Some(4));
+    assert!(text(&unknown.stderr).contains("Apple M1 Pro"), "{}", text(&unknown.stderr));
+}
+
+#[test]
 fn licenses_prints_own_and_third_party_texts() {
     let data = tempfile::tempdir().unwrap();
     let output = hunch(data.path(), &["licenses"]);

@@ -19,6 +19,7 @@ use hunch_core::theory;
 use hunch_error::{Error, Result};
 use hunch_model::device::Compute;
 use hunch_model::gguf::Gguf;
+use hunch_model::metal::costs::PassSize;
 use hunch_model::spec::ModelSpec;
 use hunch_model::text::{Vocabulary, VocabularyVerdict};
 
@@ -52,6 +53,7 @@ struct ModelHeader {
     entry: ModelEntry,
     spec: ModelSpec,
     footprint: Footprint,
+    pass: PassSize,
     /// The catalogue model it is, in any quantisation.
     known_model: Option<&'static CatalogueModel>,
 }
@@ -69,7 +71,7 @@ impl Pairs<'_> {
 
     /// Returns a footprint with the caches that models get on this device.
     fn with_cache(&self, footprint: Footprint) -> Footprint {
-        if self.compute.device().is_cpu() { footprint.with_kv(self.compute.kv()) } else { footprint }
+        if self.compute.is_gpu() { footprint } else { footprint.with_kv(self.compute.kv()) }
     }
 
     fn read_header(&self, path: &Path) -> Result<(ModelHeader, Gguf)> {
@@ -82,7 +84,8 @@ impl Pairs<'_> {
         let spec = inspection.spec;
         let known = catalogue::match_file(&entry.name, entry.size_bytes);
         let header = ModelHeader {
-            footprint: self.with_cache(Footprint::from_header(&gguf, !self.compute.device().is_cpu())?),
+            footprint: self.with_cache(Footprint::from_header(&gguf, self.compute.is_gpu())?),
+            pass: PassSize::of(&gguf, &spec),
             known_model: known.or_else(|| catalogue::guess_by_name(&[&entry.name, &spec.name])),
             spec,
             entry,
@@ -203,10 +206,7 @@ impl Pairs<'_> {
             catalogue: known.map(|model| model.id.clone()),
             size_bytes: entry.size_bytes,
             recommended: suits && recommends(target, draft.known_model),
-            predicted: suits.then(|| {
-                let draft = Some((draft.spec.name.as_str(), draft.footprint.read_by_a_pass));
-                self.predicted(target, draft, offer.size_ratio, same_family)
-            }),
+            predicted: suits.then(|| self.predicted(target, Some(&draft), offer.size_ratio, same_family)),
             measured: measured.and_then(|all| all.speedup(&ModelId::of(&target.entry), &ModelId::of(entry))),
             verdict,
             ..offer
@@ -270,19 +270,24 @@ impl Pairs<'_> {
     fn predicted(
         &self,
         target: &ModelHeader,
-        draft: Option<(&str, u64)>,
+        draft: Option<&ModelHeader>,
         size_ratio: f64,
         same_family: bool,
     ) -> PredictedSpeedup {
         let acceptance = typical_acceptance(size_ratio, same_family);
-        let of = CostQuery { target: (&target.spec.name, target.footprint.read_by_a_pass), draft };
-        let of_pair = draft.and_then(|_| (self.costs)(of));
+        let of_draft = draft.map(|draft| (draft.spec.name.as_str(), draft.footprint.read_by_a_pass));
+        let of = CostQuery { target: (&target.spec.name, target.footprint.read_by_a_pass), draft: of_draft };
+        let of_pair = of_draft.and_then(|_| (self.costs)(of));
         let curve = of_pair.clone().or_else(|| (self.costs)(CostQuery { draft: None, ..of }));
         let measured = curve.and_then(|curve| curve.target_cost().ok());
-        // Until measured, the cost of a drafted token is proportional to the bytes read.
-        let c = of_pair.as_ref().and_then(CostCurve::draft_cost).unwrap_or(size_ratio);
         let costs_measured = measured.is_some();
-        let cost = measured.unwrap_or_else(|| default_cost(self.compute));
+        let of_gpu = |model: &ModelHeader| self.compute.predicted_ms(model.pass, MAX_DRAFT + 1);
+        let of_target = of_gpu(target);
+        // Until measured, the cost of a drafted token follows from the passes of the GPU, or from the bytes read.
+        let of_passes = || Some(of_gpu(draft?)?.first()?.1 / of_target.as_ref()?.first()?.1);
+        let c = of_pair.as_ref().and_then(CostCurve::draft_cost).or_else(of_passes).unwrap_or(size_ratio);
+        let predicted = || PassCost::new(of_target.clone()?).ok();
+        let cost = measured.or_else(predicted).unwrap_or_else(|| default_cost(self.compute));
         let (depth, speedup) = theory::best_depth(acceptance, c, &cost, MAX_DRAFT);
         PredictedSpeedup { speedup, acceptance, depth: depth as u32, costs_measured }
     }
@@ -333,11 +338,11 @@ pub fn typical_acceptance(size_ratio: f64, same_family: bool) -> f64 {
 }
 
 /// Assumed cost of a target pass by rows, relative to one row. Used until costs are measured on this
-/// machine. On Metal, several rows use tiled kernels, which for a few rows cost 4.9 single-row passes
-/// (ggml-org/llama.cpp#4624, whose kernels these are). CPU figures are for Qwen2.5 1.5B in Q4_K_M on two
+/// machine, except on GPUs whose costs can be predicted. On others, several rows cost 4.9 single-row passes, as with
+/// the tiled kernels of candle (ggml-org/llama.cpp#4624, whose kernels these are). CPU figures are for Qwen2.5 1.5B in Q4_K_M on two
 /// cores (`hunch bench passes`).
 fn default_cost(compute: &Compute) -> PassCost {
-    let points: &[(usize, f64)] = if compute.device().is_cpu() {
+    let points: &[(usize, f64)] = if !compute.is_gpu() {
         &[(1, 1.0), (2, 1.15), (5, 1.2), (9, 1.8), (16, 2.85)]
     } else {
         &[(1, 1.0), (2, 4.9), (16, 4.95)]

@@ -1,4 +1,4 @@
-//! Executor on candle tensors: runs models on Metal.
+//! Executor on candle tensors: runs models on Metal that our kernels cannot run.
 //!
 //! On the CPU it is the readable reference for testing the fused kernels. No kernels of our own here.
 
@@ -151,6 +151,10 @@ impl Executor for CandleExecutor {
             Some(cap) => ((logits / cap)?.tanh()? * cap)?,
             None => logits,
         })
+    }
+
+    fn finish(&self) -> Result<()> {
+        Ok(self.device.synchronize()?)
     }
 
     fn fork(&self) -> Box<dyn Executor> {

@@ -10,6 +10,7 @@ use crate::cpu_executor::CpuExecutor;
 use crate::device::Compute;
 use crate::executor::{Executor, LAYER, SequenceExecutor};
 use crate::metal::gpu::Gpu;
+use crate::metal::kernels::Kernels;
 use crate::metal_executor::MetalExecutor;
 use crate::spec::ModelSpec;
 use crate::weights::{Embedding, WeightFile};
@@ -19,12 +20,43 @@ use hunch_core::model::{
 use hunch_error::{Error, Result};
 use hunch_kernels::RowMask;
 
+/// Code that executes the passes of a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// Our CPU kernels. Rows are invariant.
+    Cpu,
+    /// Our Metal kernels. Rows are invariant by design, which is tested on a simulated GPU.
+    Metal,
+    /// candle's operations. Rows of passes of different sizes may differ in their last bits.
+    Candle {
+        /// Why our Metal kernels do not run the model, if it is on a GPU with kernels.
+        obstacle: Option<String>,
+    },
+}
+
+impl Backend {
+    /// Returns `true` if the logits of a row do not depend on the rows of its pass.
+    pub fn is_row_invariant(&self) -> bool {
+        !matches!(self, Self::Candle { .. })
+    }
+
+    /// Returns a sentence on a model that does not run on the kernels of its device, or `None`.
+    pub fn note(&self, model: &str) -> Option<String> {
+        match self {
+            Self::Candle { obstacle: Some(obstacle) } => Some(format!(
+                "Metal: {obstacle}. {model} runs on candle's operations instead, which are slower."
+            )),
+            _ => None,
+        }
+    }
+}
+
 /// Decoder-only transformer on a device, with its KV cache.
 pub struct Decoder {
     spec: ModelSpec,
     info: ModelInfo,
+    backend: Backend,
     executor: Box<dyn Executor>,
-    prefill_rows: usize,
     memory: ModelMemory,
 }
 
@@ -51,17 +83,16 @@ impl Decoder {
     /// See [`Decoder::open`].
     pub fn load_for(file: &WeightFile, compute: &Compute, context: usize) -> Result<Self> {
         let spec = ModelSpec::from_gguf(file.gguf())?.with_context(context);
-        let loaded = if compute.device().is_cpu() {
-            let executor = Box::new(CpuExecutor::load(file, &spec, compute)?);
-            Self {
-                executor,
-                prefill_rows: CPU_PREFILL_ROWS,
-                memory: memory_of(file),
-                info: spec.info(),
-                spec,
+        let loaded = match compute.kernels() {
+            Some(kernels) => match obstacle(file, &spec, compute) {
+                None => Self::with_metal(file, kernels, spec)?,
+                obstacle => Self::with_candle(file, compute, spec, obstacle)?,
+            },
+            None if compute.device().is_cpu() => {
+                let executor = Box::new(CpuExecutor::load(file, &spec, compute)?);
+                Self::new(file, spec, Backend::Cpu, executor)
             }
-        } else {
-            Self::with_candle(file, compute, spec)?
+            None => Self::with_candle(file, compute, spec, None)?,
         };
         file.check_unchanged()?;
         Ok(loaded)
@@ -69,42 +100,53 @@ impl Decoder {
 
     /// Loads an open model file for candle operations, even on the CPU.
     ///
-    /// Models on Metal always use them. On the CPU they are the reference for testing the kernels.
+    /// On the CPU they are the reference for testing the kernels.
     ///
     /// # Errors
     /// See [`Decoder::open`].
     pub fn load_candle(file: &WeightFile, compute: &Compute) -> Result<Self> {
-        Self::with_candle(file, compute, ModelSpec::from_gguf(file.gguf())?)
+        Self::with_candle(file, compute, ModelSpec::from_gguf(file.gguf())?, None)
     }
 
-    /// Loads an open model file for our Metal kernels on a GPU.
-    ///
-    /// No device choice leads here yet. The tests use a simulated GPU.
+    /// Loads an open model file for our Metal kernels on a GPU, or fails.
     ///
     /// # Errors
     /// [`Error::UnsupportedModel`] if a shape or type has no Metal kernel. See [`Decoder::open`].
     pub fn load_on_gpu(file: &WeightFile, gpu: &Arc<dyn Gpu>, context: usize) -> Result<Self> {
         let spec = ModelSpec::from_gguf(file.gguf())?.with_context(context);
-        let loaded = Self {
-            executor: Box::new(MetalExecutor::load(file, &spec, gpu)?),
-            prefill_rows: METAL_PREFILL_ROWS,
-            memory: memory_of(file),
-            info: spec.info(),
-            spec,
-        };
+        let loaded = Self::with_metal(file, &Arc::new(Kernels::new(gpu.clone())), spec)?;
         file.check_unchanged()?;
         Ok(loaded)
     }
 
-    fn with_candle(file: &WeightFile, compute: &Compute, spec: ModelSpec) -> Result<Self> {
+    fn with_metal(file: &WeightFile, kernels: &Arc<Kernels>, spec: ModelSpec) -> Result<Self> {
+        let executor = Box::new(MetalExecutor::load(file, &spec, kernels)?);
+        Ok(Self::new(file, spec, Backend::Metal, executor))
+    }
+
+    fn with_candle(
+        file: &WeightFile,
+        compute: &Compute,
+        spec: ModelSpec,
+        obstacle: Option<String>,
+    ) -> Result<Self> {
         let executor = Box::new(CandleExecutor::load(file, &spec, compute.device())?);
-        Ok(Self {
-            executor,
-            prefill_rows: METAL_PREFILL_ROWS,
-            memory: memory_of(file),
-            info: spec.info(),
-            spec,
-        })
+        Ok(Self::new(file, spec, Backend::Candle { obstacle }, executor))
+    }
+
+    fn new(file: &WeightFile, spec: ModelSpec, backend: Backend, executor: Box<dyn Executor>) -> Self {
+        let memory = ModelMemory {
+            weights: file.weight_bytes(),
+            read_by_a_pass: file.bytes_per_pass(),
+            head: file.head_bytes(),
+            cache: 0,
+        };
+        Self { info: spec.info(), spec, backend, executor, memory }
+    }
+
+    /// Returns what executes the passes.
+    pub fn backend(&self) -> &Backend {
+        &self.backend
     }
 
     /// Returns `count` empty sequences that share passes. `None` if the device has no such passes.
@@ -154,9 +196,19 @@ impl Decoder {
             }
         }
         let logits = executor.logits(step.logits, step.vocab_subset)?;
+        if logits.is_empty() && taps.is_empty() {
+            // Nothing was read, so work may be queued. A pass that is timed has to be over when it returns.
+            executor.finish()?;
+        }
         executor.cache_mut().advance(rows);
         Ok(StepOutput { logits, taps })
     }
+}
+
+/// Returns why our kernels cannot run a model on the GPU at hand.
+fn obstacle(file: &WeightFile, spec: &ModelSpec, compute: &Compute) -> Option<String> {
+    let of_model = MetalExecutor::obstacle(file, spec);
+    of_model.or_else(|| compute.self_test()?.test.problem_of(&MetalExecutor::parts(file, spec)))
 }
 
 /// Builds the attention mask for `rows` rows after `cached` slots.
@@ -170,15 +222,6 @@ pub(super) fn row_mask(cached: usize, rows: usize, layout: RowLayout<'_>) -> Res
         return Err(Error::Internal(format!("the layout has {} rows for {rows} tokens", mask.rows())));
     }
     Ok(mask)
-}
-
-fn memory_of(file: &WeightFile) -> ModelMemory {
-    ModelMemory {
-        weights: file.weight_bytes(),
-        read_by_a_pass: file.bytes_per_pass(),
-        head: file.head_bytes(),
-        cache: 0,
-    }
 }
 
 /// Rows per prefill pass on the CPU, whose matrix product is no faster with more rows.
@@ -200,7 +243,7 @@ impl LanguageModel for Decoder {
             spec: self.spec.clone(),
             info: self.info.clone(),
             executor: self.executor.fork(),
-            prefill_rows: self.prefill_rows,
+            backend: self.backend.clone(),
             memory: self.memory,
         })
     }
@@ -210,7 +253,10 @@ impl LanguageModel for Decoder {
     }
 
     fn prefill_rows(&self) -> usize {
-        self.prefill_rows
+        match self.backend {
+            Backend::Cpu => CPU_PREFILL_ROWS,
+            Backend::Metal | Backend::Candle { .. } => METAL_PREFILL_ROWS,
+        }
     }
 
     fn forward(&mut self, step: Step<'_>) -> hunch_core::error::Result<StepOutput> {

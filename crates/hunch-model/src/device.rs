@@ -1,13 +1,21 @@
-//! Compute devices: CPU or Metal, thread count, and memory usage. Models do not belong here.
+//! Compute devices: CPU or Metal, our GPU kernels, thread count, and memory usage. Models do not belong here.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use candle_core::Device;
 
+use crate::metal::costs::{Basis, Chip, PassSize};
+use crate::metal::gpu::Gpu;
+use crate::metal::kernels::Kernels;
+use crate::metal::selftest::{Machine, Record, SelfTest, Workload};
 use hunch_error::{Error, Result};
 use hunch_kernels::Threads;
+
+/// Name of the file that keeps the self-test of a GPU.
+pub const SELF_TEST_FILE: &str = "gpu.json";
 
 /// Device requested by the user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,10 +91,38 @@ impl fmt::Display for KvType {
     }
 }
 
+/// Our kernels on a GPU, with their self-test.
+struct OwnKernels {
+    kernels: Arc<Kernels>,
+    workload: Workload,
+    /// File that keeps the self-test.
+    record: OnceLock<PathBuf>,
+    test: Mutex<Option<Arc<Record>>>,
+}
+
+impl OwnKernels {
+    fn new(gpu: Arc<dyn Gpu>, workload: Workload) -> Arc<Self> {
+        let (record, test) = (OnceLock::new(), Mutex::default());
+        Arc::new(Self { kernels: Arc::new(Kernels::new(gpu)), workload, record, test })
+    }
+
+    /// Tests the kernels, and keeps the results.
+    fn test(&self, machine: Machine) -> Arc<Record> {
+        let test = SelfTest::run(&self.kernels, self.workload);
+        let record = Arc::new(Record { machine, test });
+        if let Some(path) = self.record.get() {
+            // Without a file the next start tests again.
+            let _ = record.write(path);
+        }
+        record
+    }
+}
+
 /// Device, its CPU thread pool, and the type of CPU caches. Cheap to clone.
 #[derive(Clone)]
 pub struct Compute {
     device: Device,
+    own: Option<Arc<OwnKernels>>,
     threads: Arc<Threads>,
     kv: KvType,
 }
@@ -101,21 +137,75 @@ impl Compute {
     /// [`Error::Device`] if Metal is requested but unavailable, [`Error::InvalidRequest`] if the number
     /// of threads is out of range.
     pub fn open(choice: DeviceChoice, threads: Option<usize>) -> Result<Self> {
-        let threads = threads.unwrap_or_else(default_threads);
-        if !(1..=256).contains(&threads) {
-            return Err(Error::invalid(format!("threads is {threads}, but it must be 1 to 256.")));
-        }
-        let threads = Threads::new(threads).map_err(|e| Error::Device {
-            device: "cpu",
-            reason: format!("could not start its threads: {e}"),
-        })?;
+        let threads = thread_pool(threads)?;
         let device = match choice {
             DeviceChoice::Cpu => Device::Cpu,
             DeviceChoice::Metal => metal()?,
             DeviceChoice::Auto if cfg!(target_os = "macos") => metal().unwrap_or(Device::Cpu),
             DeviceChoice::Auto => Device::Cpu,
         };
-        Ok(Self { device, threads: Arc::new(threads), kv: KvType::default() })
+        let own = gpu_of(&device).map(|gpu| OwnKernels::new(gpu, Workload::REAL));
+        Ok(Self { device, own, threads, kv: KvType::default() })
+    }
+
+    /// Opens a GPU of any kind with our kernels, such as a simulated one. Models that the kernels cannot run
+    /// use candle on the CPU.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] if the number of threads is out of range.
+    pub fn on_gpu(gpu: Arc<dyn Gpu>, workload: Workload, threads: Option<usize>) -> Result<Self> {
+        let own = Some(OwnKernels::new(gpu, workload));
+        Ok(Self { device: Device::Cpu, own, threads: thread_pool(threads)?, kv: KvType::default() })
+    }
+
+    /// Keeps the self-test of a GPU in a folder, as [`SELF_TEST_FILE`]. Applies to all clones, once.
+    pub fn keep_self_test_in(&self, folder: &Path) {
+        if let Some(own) = &self.own {
+            let _ = own.record.set(folder.join(SELF_TEST_FILE));
+        }
+    }
+
+    /// Returns the self-test of our kernels, or `None` on the CPU.
+    ///
+    /// Reads the record of this machine, or runs the test once, which takes seconds.
+    pub fn self_test(&self) -> Option<Arc<Record>> {
+        let own = self.own.as_deref()?;
+        let mut test = own.test.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = || {
+            let machine = Machine::with(own.kernels.gpu().as_ref());
+            let read = own.record.get().and_then(|path| Record::read(path, &machine));
+            read.map_or_else(|| own.test(machine), Arc::new)
+        };
+        Some(test.get_or_insert_with(known).clone())
+    }
+
+    /// Returns the self-test if it ran or is on record. Does not run it.
+    pub fn known_self_test(&self) -> Option<Arc<Record>> {
+        let own = self.own.as_deref()?;
+        let mut test = own.test.lock().unwrap_or_else(PoisonError::into_inner);
+        if test.is_none() {
+            let machine = Machine::with(own.kernels.gpu().as_ref());
+            *test = own.record.get().and_then(|path| Record::read(path, &machine)).map(Arc::new);
+        }
+        test.clone()
+    }
+
+    /// Predicts the times of passes of 1 to `most` rows in milliseconds, from measured products, else from figures
+    /// of the chip. `None` on the CPU and on unknown chips.
+    pub fn predicted_ms(&self, size: PassSize, most: usize) -> Option<Vec<(usize, f64)>> {
+        let record = self.known_self_test();
+        if let Some(speed) = record.as_ref().and_then(|record| record.test.speed.as_ref()) {
+            return Some(Basis::Measured(speed).curve(size, most));
+        }
+        let chip = Chip::named(&self.kernels()?.gpu().name())?;
+        Some(Basis::Chip(chip).curve(size, most))
+    }
+
+    /// Runs the self-test again and returns it. `None` on the CPU.
+    pub fn test_again(&self) -> Option<Arc<Record>> {
+        let own = self.own.as_deref()?;
+        let mut test = own.test.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(test.insert(own.test(Machine::with(own.kernels.gpu().as_ref()))).clone())
     }
 
     /// Returns the same device, for models whose caches on the CPU have this type.
@@ -134,9 +224,19 @@ impl Compute {
         &self.device
     }
 
+    /// Returns our kernels, if the device is a GPU.
+    pub fn kernels(&self) -> Option<&Arc<Kernels>> {
+        self.own.as_ref().map(|own| &own.kernels)
+    }
+
+    /// Returns `true` if models run on a GPU.
+    pub fn is_gpu(&self) -> bool {
+        self.own.is_some() || !self.device.is_cpu()
+    }
+
     /// Returns "metal" or "cpu".
     pub fn name(&self) -> &'static str {
-        if self.device.is_metal() { "metal" } else { "cpu" }
+        if self.is_gpu() { "metal" } else { "cpu" }
     }
 
     /// Returns the CPU thread pool.
@@ -167,8 +267,30 @@ impl Compute {
     /// # Errors
     /// If the queued work failed.
     pub fn synchronise(&self) -> Result<()> {
+        if let Some(kernels) = self.kernels() {
+            kernels.gpu().wait()?;
+        }
         Ok(self.device.synchronize()?)
     }
+}
+
+fn thread_pool(threads: Option<usize>) -> Result<Arc<Threads>> {
+    let threads = threads.unwrap_or_else(default_threads);
+    if !(1..=256).contains(&threads) {
+        return Err(Error::invalid(format!("threads is {threads}, but it must be 1 to 256.")));
+    }
+    let failed = |e| Error::Device { device: "cpu", reason: format!("could not start its threads: {e}") };
+    Ok(Arc::new(Threads::new(threads).map_err(failed)?))
+}
+
+/// Returns candle's device as a GPU for our kernels. `None` for the CPU.
+fn gpu_of(device: &Device) -> Option<Arc<dyn Gpu>> {
+    #[cfg(target_os = "macos")]
+    if let Device::Metal(device) = device {
+        return Some(Arc::new(crate::metal::device::MetalGpu::new(device.clone())));
+    }
+    let _ = device;
+    None
 }
 
 fn metal() -> Result<Device> {
@@ -194,6 +316,11 @@ fn performance_cores() -> Option<usize> {
     let output =
         std::process::Command::new("/usr/sbin/sysctl").args(["-n", "hw.perflevel0.logicalcpu"]).output();
     String::from_utf8(output.ok()?.stdout).ok()?.trim().parse().ok()
+}
+
+/// Returns name and version of the operating system. Empty if unknown.
+pub fn system_version() -> String {
+    sysinfo::System::long_os_version().unwrap_or_default()
 }
 
 /// Returns the peak resident memory of this process in bytes. 0 if unknown.

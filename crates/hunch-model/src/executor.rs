@@ -62,6 +62,13 @@ pub(crate) trait Executor: Send {
     /// # Errors
     /// If the device fails.
     fn logits(&mut self, rows: LogitRows, vocab_subset: Option<&VocabSubset>) -> Result<Rows>;
+    /// Waits until all queued work of the pass is done.
+    ///
+    /// # Errors
+    /// If the queued work failed.
+    fn finish(&self) -> Result<()> {
+        Ok(())
+    }
     /// Returns an executor that shares the weights and has its own empty cache.
     fn fork(&self) -> Box<dyn Executor>;
     /// Returns `count` empty sequences that share passes. `None` if the device has no such passes.

@@ -1,6 +1,6 @@
 //! Executor for a GPU on our own kernels. Text of kernels and their arguments do not belong here.
 //!
-//! All steps are row-invariant. A pass queues its dispatches, and waits when its results are read.
+//! All steps are row-invariant. A pass queues its dispatches, and waits once, when its results are read.
 
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use crate::executor::{Executor, LayerStep};
 use crate::metal::gpu::{Buffer, Gpu};
 use crate::metal::kernels::{AttentionInput, HeadsInput, Kernels, Product};
 use crate::metal::matrix::Matrix;
+use crate::metal::selftest::{COMMON_PARTS, HEAD_WIDTHS, attention_part, product_part};
 use crate::metal::workspace::{Activations, AttentionSpace, Widths, Workspace, at_least};
 use crate::rope::RopeTable;
 use crate::spec::{HeadNorms, ModelSpec, Norms, RopeKind};
@@ -21,8 +22,6 @@ use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 use hunch_kernels::RowMask;
 
-/// Widths of heads with a kernel.
-const HEAD_WIDTHS: [usize; 4] = [32, 64, 128, 256];
 /// Most query heads that share a key head: simdgroups of a threadgroup.
 const MAX_GROUP: usize = 32;
 
@@ -76,33 +75,55 @@ struct Pass {
 }
 
 impl MetalExecutor {
+    /// Returns why no kernel can run a model, or `None` if the kernels can. Reads no weights.
+    pub(crate) fn obstacle(file: &WeightFile, spec: &ModelSpec) -> Option<String> {
+        if let Some(feature) = without_kernel(spec) {
+            return Some(format!("there is no kernel for {feature}"));
+        }
+        if !HEAD_WIDTHS.contains(&spec.head_dim) || spec.n_head / spec.n_kv_head > MAX_GROUP {
+            return Some(format!(
+                "there is no kernel for {} heads of width {} over {} key heads",
+                spec.n_head, spec.head_dim, spec.n_kv_head
+            ));
+        }
+        if let Some(width) = [spec.n_embd, spec.n_ff].into_iter().find(|width| !width.is_multiple_of(32)) {
+            return Some(format!("there is no kernel for rows of {width} values"));
+        }
+        let matrices = file.gguf().tensors.values().filter(|tensor| tensor.shape.len() == 2);
+        let without = matrices.map(|tensor| tensor.dtype).find(|dtype| !Matrix::has_kernel(*dtype))?;
+        Some(format!("there is no kernel for {without:?} weights"))
+    }
+
+    /// Returns the parts of the self-test that a model depends on.
+    pub(crate) fn parts(file: &WeightFile, spec: &ModelSpec) -> Vec<String> {
+        let matrices = file.gguf().tensors.values().filter(|tensor| tensor.shape.len() == 2);
+        let mut parts: Vec<String> = matrices.map(|tensor| product_part(tensor.dtype)).collect();
+        parts.sort_unstable();
+        parts.dedup();
+        parts.extend(COMMON_PARTS.map(str::to_owned));
+        parts.push(attention_part(spec.head_dim));
+        parts
+    }
+
     /// Loads a model file onto a GPU.
     ///
     /// # Errors
-    /// [`Error::UnsupportedModel`] if a shape or type has no kernel. Errors of the file and of the device.
-    pub(crate) fn load(file: &WeightFile, spec: &ModelSpec, gpu: &Arc<dyn Gpu>) -> Result<Self> {
-        let unsupported = |reason: String| Error::UnsupportedModel { path: file.gguf().path.clone(), reason };
-        if let Some(feature) = without_kernel(spec) {
-            return Err(unsupported(format!("there is no Metal kernel for {feature}")));
+    /// [`Error::UnsupportedModel`] if there is an [`obstacle`](Self::obstacle). Errors of the file and of the
+    /// device.
+    pub(crate) fn load(file: &WeightFile, spec: &ModelSpec, kernels: &Arc<Kernels>) -> Result<Self> {
+        if let Some(obstacle) = Self::obstacle(file, spec) {
+            return Err(Error::UnsupportedModel {
+                path: file.gguf().path.clone(),
+                reason: format!("on this GPU {obstacle}"),
+            });
         }
-        if !HEAD_WIDTHS.contains(&spec.head_dim) || spec.n_head / spec.n_kv_head > MAX_GROUP {
-            return Err(unsupported(format!(
-                "there is no Metal kernel for {} heads of width {} over {} key heads",
-                spec.n_head, spec.head_dim, spec.n_kv_head
-            )));
-        }
-        if let Some(width) = [spec.n_embd, spec.n_ff].into_iter().find(|width| !width.is_multiple_of(32)) {
-            return Err(unsupported(format!("there is no Metal kernel for rows of {width} values")));
-        }
-        let kernels = Arc::new(Kernels::new(gpu.clone()));
-        let cache = KvCache::on_gpu(spec, spec.context_length, &kernels);
         Ok(Self {
-            weights: Arc::new(Weights::load(file, spec, gpu)?),
+            weights: Arc::new(Weights::load(file, spec, kernels.gpu())?),
             rope: Arc::new(RopeTable::new(file, spec)?),
-            cache,
+            cache: KvCache::on_gpu(spec, spec.context_length, kernels),
             workspace: None,
             pass: None,
-            kernels,
+            kernels: kernels.clone(),
             spec: spec.clone(),
         })
     }
@@ -358,6 +379,10 @@ impl Executor for MetalExecutor {
         let values = out.read_floats(0, rows * spec.n_vocab)?;
         space.logits = Some(out);
         Ok(Rows::new(spec.n_vocab, values))
+    }
+
+    fn finish(&self) -> Result<()> {
+        self.kernels.gpu().wait()
     }
 
     fn fork(&self) -> Box<dyn Executor> {

@@ -8,10 +8,10 @@ use hunch::bench::peak_memory;
 use hunch::generate::{LoadPlan, Models};
 use hunch_library::Places;
 use hunch_library::types::{Fit, FitVerdict, PredictedMemory, SmallerChoice};
-use hunch_model::device::{Compute, DeviceChoice};
+use hunch_model::device::DeviceChoice;
 
 use super::pairs;
-use crate::cli::render;
+use crate::cli::{open_compute, render};
 
 /// Width of the bar in characters.
 const BAR: f64 = 60.0;
@@ -36,7 +36,7 @@ pub(super) struct FitArgs {
 }
 
 pub(super) fn run(args: &FitArgs, places: &Places, json: bool) -> Result<()> {
-    let compute = Compute::open(args.device, None)?;
+    let compute = open_compute(args.device, None)?;
     let target = hunch_library::resolve(&args.target, places)?;
     let draft = args.draft.as_deref().map(|name| hunch_library::resolve(name, places)).transpose()?;
     let measured = if args.measure {

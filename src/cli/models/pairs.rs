@@ -16,7 +16,7 @@ use hunch_library::vocabularies::Vocabularies;
 use hunch_library::{Places, fit, machine};
 use hunch_model::device::{Compute, DeviceChoice};
 
-use crate::cli::render;
+use crate::cli::{open_compute, render};
 
 /// Target, context length and device.
 #[derive(Args)]
@@ -84,7 +84,7 @@ fn saved_costs() -> Option<Store> {
 
 pub(super) fn run(args: &PairsArgs, places: &Places, json: bool) -> Result<()> {
     let target = hunch_library::resolve(&args.target, places)?;
-    let compute = Compute::open(args.device, None)?;
+    let compute = open_compute(args.device, None)?;
     let models = hunch_library::scan(places).models;
     let offers = ask_pairs(&models, &compute, |pairs| pairs.offers(&target, args.context))?;
     let mut out = std::io::stdout().lock();

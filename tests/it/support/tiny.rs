@@ -16,6 +16,8 @@ pub(crate) struct Tiny {
     pub(crate) tied: bool,
     pub(crate) seed: u64,
     pub(crate) layers: usize,
+    /// Query heads. Half as many key heads.
+    pub(crate) heads: usize,
     pub(crate) context: u32,
     /// Adds the frequency factors of Llama 3.
     pub(crate) rope_factors: bool,
@@ -62,9 +64,8 @@ pub(crate) const FURTHER: [(&str, Variant, usize); 16] = [
 
 pub(crate) const WIDTH: usize = 256;
 const FEED_FORWARD: usize = 512;
-const HEADS: usize = 4;
-const KV_HEADS: usize = 2;
-pub(crate) const HEAD_DIM: usize = WIDTH / HEADS;
+/// Width of a head, unless a model has another number of heads.
+pub(crate) const HEAD_DIM: usize = 64;
 /// Vocabulary size: 256 bytes and two control tokens.
 pub(crate) const VOCABULARY: usize = 258;
 pub(crate) const END_OF_TURN: u32 = 257;
@@ -77,6 +78,7 @@ impl Default for Tiny {
             tied: true,
             seed: 1,
             layers: 2,
+            heads: WIDTH / HEAD_DIM,
             context: 512,
             rope_factors: false,
             variant: Variant::Plain,
@@ -147,6 +149,7 @@ impl Tiny {
     pub(crate) fn writer(&self) -> GgufWriter {
         let a = self.architecture;
         let key = |name: &str| format!("{a}.{name}");
+        let head_dim = WIDTH / self.heads;
         let mut noise = Noise::new(self.seed);
         let mut tokens: Vec<String> = (0..=255).map(byte_token).collect();
         tokens.extend(["<|im_start|>".into(), "<|im_end|>".into()]);
@@ -160,10 +163,10 @@ impl Tiny {
             .u32(&key("context_length"), self.context)
             .u32(&key("embedding_length"), WIDTH as u32)
             .u32(&key("feed_forward_length"), FEED_FORWARD as u32)
-            .u32(&key("attention.head_count"), HEADS as u32)
-            .u32(&key("attention.head_count_kv"), KV_HEADS as u32)
-            .u32(&key("attention.key_length"), HEAD_DIM as u32)
-            .u32(&key("attention.value_length"), HEAD_DIM as u32)
+            .u32(&key("attention.head_count"), self.heads as u32)
+            .u32(&key("attention.head_count_kv"), self.heads as u32 / 2)
+            .u32(&key("attention.key_length"), head_dim as u32)
+            .u32(&key("attention.value_length"), head_dim as u32)
             .u32(&key("rope.dimension_count"), self.rotated() as u32)
             .f32(&key("rope.freq_base"), 10_000.0)
             .f32(&key("attention.layer_norm_rms_epsilon"), 1e-5)
@@ -175,7 +178,7 @@ impl Tiny {
             .u32("tokenizer.ggml.eos_token_id", END_OF_TURN)
             .u32("tokenizer.ggml.bos_token_id", 256);
         writer = self.metadata(writer);
-        let kv = KV_HEADS * HEAD_DIM;
+        let kv = WIDTH / 2;
         let mut matrix = |writer: GgufWriter, name: &str, n: usize, k: usize, scale: f32| {
             let data = noise.many(n * k, scale);
             writer.tensor(name, &[n, k], self.dtype, &data)
@@ -222,7 +225,7 @@ impl Tiny {
                 }
             }
             let (q_norm, k_norm) = match a {
-                "qwen3" | "gemma3" | "exaone4" => (HEAD_DIM, HEAD_DIM),
+                "qwen3" | "gemma3" | "exaone4" => (head_dim, head_dim),
                 "olmo2" => (WIDTH, kv),
                 _ => continue,
             };
@@ -236,18 +239,19 @@ impl Tiny {
             }
         }
         if self.rope_factors {
-            let factors: Vec<f32> = (0..HEAD_DIM / 2).map(|i| 1.0 + i as f32 / 8.0).collect();
-            writer = writer.tensor("rope_freqs.weight", &[HEAD_DIM / 2], GgmlDType::F32, &factors);
+            let factors: Vec<f32> = (0..head_dim / 2).map(|i| 1.0 + i as f32 / 8.0).collect();
+            writer = writer.tensor("rope_freqs.weight", &[head_dim / 2], GgmlDType::F32, &factors);
         }
         writer
     }
 
     /// Returns the number of rotated elements of a head.
     fn rotated(&self) -> usize {
+        let head_dim = WIDTH / self.heads;
         match (self.architecture, self.variant) {
-            ("glm4", _) => HEAD_DIM / 2,
-            ("phi3", Variant::Longrope) => HEAD_DIM * 3 / 4,
-            _ => HEAD_DIM,
+            ("glm4", _) => head_dim / 2,
+            ("phi3", Variant::Longrope) => head_dim * 3 / 4,
+            _ => head_dim,
         }
     }
 

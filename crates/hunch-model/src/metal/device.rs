@@ -11,7 +11,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use candle_core::MetalDevice;
 use candle_metal_kernels::metal::{Buffer, ComputeCommandEncoder, ComputePipeline};
-use objc2_metal::{MTLCompileOptions, MTLLanguageVersion, MTLMathFloatingPointFunctions, MTLMathMode};
+use objc2_metal::{
+    MTLCompileOptions, MTLDevice, MTLLanguageVersion, MTLMathFloatingPointFunctions, MTLMathMode,
+};
 use objc2_metal::{MTLResourceOptions, MTLSize};
 
 use super::gpu::{Argument, BufferId, Gpu, Grid, KernelId, KernelSource};
@@ -91,6 +93,10 @@ fn failed(name: &str, error: &dyn std::fmt::Display) -> Error {
 }
 
 impl Gpu for MetalGpu {
+    fn name(&self) -> String {
+        self.device.device().as_ref().name().to_string()
+    }
+
     fn compile(&self, source: &KernelSource) -> Result<KernelId> {
         let (name, device) = (&source.name, self.device.device());
         let library = device

@@ -55,6 +55,8 @@ pub struct Grid {
 ///
 /// A dispatch sees everything that earlier dispatches and writes wrote.
 pub trait Gpu: Send + Sync {
+    /// Returns the name of the chip, such as "Apple M4 Max".
+    fn name(&self) -> String;
     /// Compiles a kernel.
     ///
     /// # Errors

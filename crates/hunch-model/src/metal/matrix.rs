@@ -87,6 +87,11 @@ impl Matrix {
         Ok(Self::Float { format, buffer: Buffer::with_bytes(gpu, file)?, n, k })
     }
 
+    /// Returns `true` if there is a kernel for the type.
+    pub fn has_kernel(dtype: GgmlDType) -> bool {
+        Format::of(dtype).is_some() || FloatFormat::of(dtype).is_some()
+    }
+
     /// Returns `true` if matrices with these rows and this type may be packed as one.
     pub fn can_join(dtype: GgmlDType, rows: &[usize]) -> bool {
         FloatFormat::of(dtype).is_some()

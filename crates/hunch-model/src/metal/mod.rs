@@ -4,10 +4,12 @@
 //! The executor that dispatches them is in `metal_executor`. All of it runs on any machine over a simulated GPU
 //! (`tests/metal`). Device code belongs to implementations of [`Gpu`](gpu::Gpu).
 
+pub mod costs;
 #[cfg(target_os = "macos")]
 pub mod device;
 pub mod gpu;
 pub mod kernels;
 pub mod matrix;
 pub mod packed;
+pub mod selftest;
 pub mod workspace;

@@ -3,12 +3,14 @@
 //! `make metal-test` finds or fetches a compiler and runs these tests.
 
 mod candle_kernels;
+mod choice;
 mod machine;
 mod models;
 mod planted_mistakes;
 mod products;
 mod reference;
 mod rows;
+mod selftest;
 mod simulator;
 mod support;
 mod translate;

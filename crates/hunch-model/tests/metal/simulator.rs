@@ -157,6 +157,10 @@ impl State {
 }
 
 impl Gpu for Simulator {
+    fn name(&self) -> String {
+        "simulated GPU".into()
+    }
+
     fn compile(&self, source: &KernelSource) -> Result<KernelId> {
         Ok(self.compile_all(&source.name, &source.text, &[&source.function])[0])
     }

@@ -1932,7 +1932,11 @@ methods: Array<Method>,
 /**
  * Warning about the target's chat template, such as that a built-in one replaces it.
  */
-template_note?: string, };
+template_note?: string, 
+/**
+ * Why the models do not run on the kernels of their device, such as a failed self-test.
+ */
+device_note?: string, };
 
 /**
  * The largest loss of a lane against the gain of its accepted tokens.

@@ -170,6 +170,7 @@ export const de: Strings = {
     draftMark: 'Draft',
     withoutDraft: 'Ohne Draft',
     metal: 'Metal',
+    metalWithCandle: 'Metal, über candle',
     cpu: (threads) => `CPU, ${threads}`,
   },
   sidebar: {

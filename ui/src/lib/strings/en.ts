@@ -221,6 +221,7 @@ export const en = {
     draftMark: 'draft',
     withoutDraft: 'Without a draft',
     metal: 'Metal',
+    metalWithCandle: 'Metal, through candle',
     cpu: (threads: string) => `CPU, ${threads}`,
   },
   sidebar: {

@@ -1,0 +1,211 @@
+//! Predicted costs of passes on Apple GPUs, until they are measured: bytes, operations and dispatches.
+//!
+//! Pure functions. Nothing here was calibrated on a Mac, so every result is shown as predicted.
+
+use serde::Serialize;
+
+use super::selftest::Speed;
+use crate::gguf::Gguf;
+use crate::spec::ModelSpec;
+
+/// GPU of an Apple chip, in its largest configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Chip {
+    /// Name as Metal reports it.
+    pub name: &'static str,
+    /// Memory bandwidth in 10^9 bytes per second.
+    pub memory_gb_s: f64,
+    /// GPU cores.
+    pub cores: u32,
+    /// Clock of the GPU in 10^9 cycles per second.
+    pub clock_ghz: f64,
+}
+
+const fn chip(name: &'static str, memory_gb_s: f64, cores: u32, clock_ghz: f64) -> Chip {
+    Chip { name, memory_gb_s, cores, clock_ghz }
+}
+
+/// Known chips. Bandwidth and cores are those of Apple's technical specifications. Apple publishes no clocks:
+/// those of M1 and M2 are from philipturner/metal-benchmarks, those of M3 and M4 from hmc-tech.com, where sources
+/// differ by 7%. The clock of M5 is assumed.
+pub const CHIPS: [Chip; 18] = [
+    chip("Apple M1", 68.25, 8, 1.278),
+    chip("Apple M1 Pro", 204.8, 16, 1.296),
+    chip("Apple M1 Max", 409.6, 32, 1.296),
+    chip("Apple M1 Ultra", 819.2, 64, 1.296),
+    chip("Apple M2", 102.4, 10, 1.398),
+    chip("Apple M2 Pro", 204.8, 19, 1.398),
+    chip("Apple M2 Max", 409.6, 38, 1.398),
+    chip("Apple M2 Ultra", 819.2, 76, 1.398),
+    chip("Apple M3", 102.4, 10, 1.398),
+    chip("Apple M3 Pro", 153.6, 18, 1.398),
+    chip("Apple M3 Max", 409.6, 40, 1.398),
+    chip("Apple M3 Ultra", 819.2, 80, 1.398),
+    chip("Apple M4", 120.0, 10, 1.47),
+    chip("Apple M4 Pro", 273.0, 20, 1.578),
+    chip("Apple M4 Max", 546.0, 40, 1.578),
+    chip("Apple M5", 153.6, 10, 1.6),
+    chip("Apple M5 Pro", 307.0, 20, 1.6),
+    chip("Apple M5 Max", 614.0, 40, 1.6),
+];
+
+/// Lanes of a core: each does one fused multiply-add a cycle, in the matrix unit as outside of it
+/// (philipturner/metal-benchmarks). The neural accelerators of M5 are not used.
+const LANES: f64 = 128.0;
+/// Share of the lanes' cycles that kernels of this kind use. Assumed: 8x8 matrix kernels of llama.cpp reach 0.38 on
+/// a Max chip and 0.71 on an M1 Pro.
+const ISSUE: f64 = 0.5;
+/// Operations that unpack a weight and bring it to the matrix unit. Counted in `product.metal`.
+const UNPACK: f64 = 4.0;
+/// Time of a dispatch on the GPU in milliseconds (antonellof/ferrox#149, measured as 5.16 microseconds).
+const DISPATCH_MS: f64 = 0.005;
+/// Time to commit a pass and wait for it, in milliseconds. Assumed.
+const WAIT_MS: f64 = 0.2;
+/// Dispatches of a layer, and of the rest of a pass. `tests/metal/models.rs` counts them.
+const DISPATCHES: (usize, usize) = (10, 3);
+
+impl Chip {
+    /// Returns the chip of a name, ignoring case. `Apple` may be left out.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        let short = |name: &str| name.to_ascii_lowercase().replace("apple", "").trim().to_owned();
+        CHIPS.iter().find(|chip| short(chip.name) == short(name))
+    }
+
+    /// Returns the share of the bandwidth that products of one row reach. From rates of llama.cpp: 0.79 on an M1,
+    /// 0.74 on an M2 Pro, 0.6 on an M4 Max.
+    fn memory_share(&self) -> f64 {
+        match self.memory_gb_s {
+            ..160.0 => 0.79,
+            160.0..350.0 => 0.74,
+            _ => 0.6,
+        }
+    }
+}
+
+/// Size of a pass of a model.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct PassSize {
+    /// Bytes of weights that it reads.
+    pub bytes: u64,
+    /// Weights that it multiplies with.
+    pub weights: u64,
+    /// Layers.
+    pub layers: usize,
+}
+
+impl PassSize {
+    /// Returns the size of a pass of a model with this header.
+    pub fn of(gguf: &Gguf, spec: &ModelSpec) -> Self {
+        let tied = !gguf.tensors.contains_key("output.weight");
+        let read = gguf.tensors.iter().filter(|(name, _)| tied || *name != "token_embd.weight");
+        let (bytes, weights) = read.fold((0, 0), |(bytes, weights), (_, tensor)| {
+            (bytes + tensor.range.len() as u64, weights + tensor.shape.iter().product::<usize>() as u64)
+        });
+        Self { bytes, weights, layers: spec.n_layer }
+    }
+
+    fn overhead_ms(&self) -> f64 {
+        (DISPATCHES.0 * self.layers + DISPATCHES.1) as f64 * DISPATCH_MS + WAIT_MS
+    }
+}
+
+/// Basis of a prediction.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Basis<'a> {
+    /// Figures of a chip.
+    Chip(&'a Chip),
+    /// Times of a product, measured by the self-test.
+    Measured(&'a Speed),
+}
+
+impl Basis<'_> {
+    /// Predicts the time of a pass of `rows` rows in milliseconds.
+    ///
+    /// Attention is left out: at a few thousand tokens it is small next to the weights.
+    pub fn pass_ms(&self, size: PassSize, rows: usize) -> f64 {
+        let rows = rows.max(1);
+        let products = match self {
+            Self::Chip(chip) => {
+                let memory = size.bytes as f64 / (chip.memory_gb_s * chip.memory_share()) / 1e6;
+                // One row has a kernel of its own. Others are padded to 8, then to multiples of 16.
+                let columns = match rows {
+                    1 => 1,
+                    2..=8 => 8,
+                    _ => rows.next_multiple_of(16),
+                };
+                // Above 16 rows weights are unpacked once for each 16.
+                let unpack = UNPACK * columns.div_ceil(16) as f64;
+                let operations = size.weights as f64 * (unpack + columns as f64);
+                let rate = f64::from(chip.cores) * LANES * chip.clock_ghz * ISSUE;
+                memory.max(operations / rate / 1e6)
+            }
+            Self::Measured(speed) => {
+                let share = size.bytes as f64 / speed.product_bytes.max(1) as f64;
+                let last = speed.product_ms.len();
+                // Above the last measured number of rows, the tile is repeated.
+                let tiles = rows.div_ceil(last.max(1));
+                let ms = speed.product_ms.get(rows.min(last).saturating_sub(1)).copied().unwrap_or(0.0);
+                share * ms * tiles as f64
+            }
+        };
+        products + size.overhead_ms()
+    }
+
+    /// Predicts the times of passes of 1 to `most` rows in milliseconds.
+    pub fn curve(&self, size: PassSize, most: usize) -> Vec<(usize, f64)> {
+        (1..=most).map(|rows| (rows, self.pass_ms(size, rows))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Qwen2.5 7B in Q4_K_M.
+    const SEVEN_B: PassSize = PassSize { bytes: 4_370_000_000, weights: 7_070_000_000, layers: 28 };
+    /// Qwen2.5 0.5B.
+    const HALF_B: PassSize = PassSize { bytes: 390_000_000, weights: 494_000_000, layers: 24 };
+
+    #[test]
+    fn chips_are_found_by_the_name_that_metal_reports() {
+        assert_eq!(Chip::named("Apple M4 Max").unwrap().memory_gb_s, 546.0);
+        assert_eq!(Chip::named("m1").unwrap().cores, 8);
+        assert_eq!(Chip::named("simulated GPU"), None);
+    }
+
+    #[test]
+    fn one_row_is_bound_by_memory_and_more_rows_never_cost_less() {
+        for chip in &CHIPS {
+            let basis = Basis::Chip(chip);
+            let one = basis.pass_ms(SEVEN_B, 1);
+            let floor = SEVEN_B.bytes as f64 / chip.memory_gb_s / 1e6;
+            assert!(one > floor && one < 2.0 * floor + SEVEN_B.overhead_ms(), "{}: {one}", chip.name);
+            let curve = basis.curve(SEVEN_B, 64);
+            assert!(curve.windows(2).all(|pair| pair[0].1 <= pair[1].1), "{}", chip.name);
+            // Published times of 8 rows, for kernels of this kind, are 1.0 to 2.7 times those of one row.
+            let eight = basis.pass_ms(SEVEN_B, 8) / one;
+            assert!((1.0..=2.7).contains(&eight), "{}: {eight}", chip.name);
+        }
+    }
+
+    #[test]
+    fn dispatches_bound_a_small_draft_on_a_large_chip() {
+        let basis = Basis::Chip(Chip::named("M4 Max").unwrap());
+        let share = basis.pass_ms(HALF_B, 1) / basis.pass_ms(SEVEN_B, 1);
+        let bytes = HALF_B.bytes as f64 / SEVEN_B.bytes as f64;
+        assert!(share > 1.5 * bytes, "{share} against {bytes}");
+        let more = PassSize { layers: 2 * HALF_B.layers, ..HALF_B };
+        assert!(basis.pass_ms(more, 1) - basis.pass_ms(HALF_B, 1) > 1.0);
+    }
+
+    #[test]
+    fn measured_products_scale_by_bytes() {
+        let product_ms: Vec<f64> = (1..=16).map(|rows| 1.0 + f64::from(rows) / 16.0).collect();
+        let speed = Speed { product_ms, product_bytes: 1000, memory_gb_s: 1.0 };
+        let size = PassSize { bytes: 4000, weights: 8000, layers: 0 };
+        let overhead = size.overhead_ms();
+        let ms = |rows| Basis::Measured(&speed).pass_ms(size, rows) - overhead;
+        assert!((ms(16) - 8.0).abs() < 1e-9 && (ms(8) - 6.0).abs() < 1e-9);
+        assert!((ms(32) - 16.0).abs() < 1e-9, "two tiles");
+    }
+}

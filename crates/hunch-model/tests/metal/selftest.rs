@@ -1,0 +1,157 @@
+//! The self-test on the simulated GPU: it passes there, and finds wrong kernels that are planted.
+
+use std::sync::Arc;
+
+use candle_core::quantized::GgmlDType;
+use hunch_error::{Error, Result};
+use hunch_model::decoder::{Backend, Decoder};
+use hunch_model::device::{Compute, SELF_TEST_FILE};
+use hunch_model::metal::gpu::{Argument, BufferId, Gpu, Grid, KernelId, KernelSource};
+use hunch_model::metal::kernels::Kernels;
+use hunch_model::metal::selftest::{Machine, Record, SelfTest, Workload};
+
+use crate::machine::Machine as TestMachine;
+use crate::simulator::Simulator;
+use crate::support::tiny::Tiny;
+
+/// A kernel to spoil: the start of its name, and a piece of its text with the replacement. `None` refuses it.
+type Mistake = (&'static str, Option<(&'static str, &'static str)>);
+
+/// Simulated GPU whose compiler spoils some kernels.
+struct Spoiled {
+    inner: Arc<Simulator>,
+    mistakes: Vec<Mistake>,
+}
+
+impl Spoiled {
+    fn start(mistakes: &[Mistake]) -> Arc<dyn Gpu> {
+        Arc::new(Self { inner: Simulator::start(), mistakes: mistakes.to_vec() })
+    }
+}
+
+impl Gpu for Spoiled {
+    fn name(&self) -> String {
+        "spoiled GPU".into()
+    }
+    fn compile(&self, source: &KernelSource) -> Result<KernelId> {
+        let mut source = source.clone();
+        for (name, mistake) in &self.mistakes {
+            if !source.name.starts_with(name) {
+                continue;
+            }
+            let Some((from, to)) = mistake else {
+                return Err(Error::Device { device: "metal", reason: "refused".into() });
+            };
+            assert!(source.text.contains(from), "{name} has no {from}");
+            source.text = source.text.replace(from, to);
+        }
+        self.inner.compile(&source)
+    }
+    fn allocate(&self, bytes: usize) -> Result<BufferId> {
+        self.inner.allocate(bytes)
+    }
+    fn release(&self, buffer: BufferId) {
+        self.inner.release(buffer);
+    }
+    fn write(&self, buffer: BufferId, offset: usize, bytes: &[u8]) -> Result<()> {
+        self.inner.write(buffer, offset, bytes)
+    }
+    fn read(&self, buffer: BufferId, offset: usize, out: &mut [u8]) -> Result<()> {
+        self.inner.read(buffer, offset, out)
+    }
+    fn dispatch(&self, kernel: KernelId, arguments: &[Argument<'_>], grid: Grid) -> Result<()> {
+        self.inner.dispatch(kernel, arguments, grid)
+    }
+    fn wait(&self) -> Result<()> {
+        self.inner.wait()
+    }
+}
+
+#[test]
+fn all_kernels_pass_and_times_are_measured() {
+    let test = SelfTest::run(&Kernels::new(TestMachine::start().gpu), Workload::SIMULATED);
+    assert_eq!(test.problems().collect::<Vec<_>>(), [""; 0]);
+    assert_eq!(test.findings.len(), 13 + 4 + 4);
+    let speed = test.speed.unwrap();
+    assert_eq!(speed.product_ms.len(), 16);
+    assert!(speed.product_ms.iter().all(|ms| *ms > 0.0) && speed.memory_gb_s > 0.0);
+}
+
+#[test]
+fn planted_mistakes_are_found_in_their_part_alone() {
+    let gpu = Spoiled::start(&[
+        // Q5_K for several rows.
+        ("multiply_tiles-5-0-2", Some(("x_scales[at]", "x_scales[at] * 1.0001f"))),
+        // Q8_0 for one row.
+        ("multiply_one-8-0-0", Some(("sum = sum + simd", "sum = 1.01f * sum + simd"))),
+        // The table of Q4_0.
+        ("take_rows-4-8-0", Some(("product + w.m", "-product + w.m"))),
+        ("norm-", Some(("p.width) + p.eps", "p.width) + 0.1f"))),
+        // The code of the smallest values in a unit.
+        ("gate-", Some(("int(rint(value * inverse))", "int(value * inverse)"))),
+        ("heads-", Some(("b = fma(old, s, b * c)", "b = fma(old, s, -(b * c))"))),
+        ("copy_rows-", None),
+        ("attend-128", Some((" * p.scale;", ";"))),
+    ]);
+    let test = SelfTest::run(&Kernels::new(gpu), Workload::SIMULATED);
+    let refused = Error::Device { device: "metal", reason: "refused".into() };
+    let expected = [
+        "product Q4_0 differs from the CPU",
+        "product Q8_0 differs from the CPU",
+        "product Q5K depends on the number of rows",
+        "norm differs from the CPU",
+        "gate differs from the CPU",
+        "heads differs from the CPU",
+        &format!("cache failed: {refused}"),
+        "attention 128 differs from the CPU",
+    ];
+    assert_eq!(test.problems().collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn model_that_needs_a_wrong_kernel_runs_on_candle() {
+    let folder = tempfile::tempdir().unwrap();
+    let gpu = Spoiled::start(&[("multiply_tiles-5-0-2", Some(("x_scales[at]", "x_scales[at] * 1.0001f")))]);
+    let compute = Compute::on_gpu(gpu, Workload::SIMULATED, Some(1)).unwrap();
+    for (dtype, backend) in [
+        (GgmlDType::Q4K, Backend::Metal),
+        (
+            GgmlDType::Q5K,
+            Backend::Candle { obstacle: Some("product Q5K depends on the number of rows".into()) },
+        ),
+    ] {
+        let path = Tiny { dtype, layers: 1, ..Tiny::default() }.write(folder.path(), "tiny");
+        assert_eq!(Decoder::open(&path, &compute).unwrap().backend(), &backend);
+    }
+}
+
+#[test]
+fn self_test_is_remembered_for_the_same_machine() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(SELF_TEST_FILE);
+    let start = || {
+        let simulator = Simulator::start();
+        let compute = Compute::on_gpu(simulator.clone(), Workload::SIMULATED, Some(1)).unwrap();
+        compute.keep_self_test_in(folder.path());
+        (simulator, compute)
+    };
+    let (_, compute) = start();
+    let first = compute.self_test().unwrap();
+    assert_eq!(Record::read(&path, &first.machine).as_ref(), Some(&*first));
+    assert_eq!(first.machine.chip, "simulated GPU");
+
+    let (simulator, compute) = start();
+    assert_eq!(compute.self_test().unwrap(), first);
+    assert_eq!(simulator.take_counts().dispatches, 0, "the record was read");
+    compute.test_again().unwrap();
+    assert!(simulator.take_counts().dispatches > 0);
+
+    let later = Machine { version: "99.0.0".into(), ..first.machine.clone() };
+    assert_eq!(Record::read(&path, &later), None);
+    std::fs::write(&path, "{\"machine\":").unwrap();
+    assert_eq!(Record::read(&path, &first.machine), None);
+    let (simulator, compute) = start();
+    let again = compute.self_test().unwrap();
+    assert!(simulator.take_counts().dispatches > 0, "a damaged record counts as missing");
+    assert_eq!(Record::read(&path, &first.machine).as_ref(), Some(&*again));
+}

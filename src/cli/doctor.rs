@@ -1,0 +1,194 @@
+//! `hunch doctor`: facts of this machine, the self-test of the GPU's kernels, and predicted costs of passes.
+
+use std::io::Write;
+
+use anyhow::Result;
+use clap::Args;
+use hunch_core::limits::MAX_DRAFT;
+use hunch_error::Error;
+use hunch_library::{Places, machine};
+use hunch_model::device::{Compute, DeviceChoice};
+use hunch_model::metal::costs::{Basis, Chip, PassSize};
+use hunch_model::metal::selftest::{Record, Speed};
+use hunch_model::spec::ModelSpec;
+use hunch_model::weights::WeightFile;
+use serde::Serialize;
+
+use super::{open_compute, render};
+
+/// Numbers of rows whose cost is printed.
+const ROWS: [usize; 6] = [1, 2, 4, 5, 8, MAX_DRAFT + 1];
+
+/// Check this machine.
+#[derive(Args)]
+pub(crate) struct DoctorArgs {
+    /// Device: auto is Metal on a Mac and the CPU elsewhere
+    #[arg(long, default_value = "auto", value_name = "auto|cpu|metal")]
+    device: DeviceChoice,
+    /// The model whose costs are predicted: a file or a name [default: the default model, if installed]
+    #[arg(long, value_name = "PATH|NAME")]
+    target: Option<String>,
+    /// Predict costs for this chip, such as "M4 Max" [default: the chip of this machine]
+    #[arg(long, value_name = "NAME")]
+    chip: Option<String>,
+    /// Print one JSON object, for a bug report
+    #[arg(long)]
+    json: bool,
+}
+
+/// Facts of a machine, in the form of a bug report.
+#[derive(Serialize)]
+struct Report {
+    version: &'static str,
+    system: String,
+    architecture: &'static str,
+    device: &'static str,
+    threads: usize,
+    memory_bytes: u64,
+    usable_bytes: u64,
+    /// Self-test of our kernels, on a GPU.
+    gpu: Option<Record>,
+    /// Predicted costs of passes, for GPUs.
+    predicted: Option<Predicted>,
+}
+
+/// Costs that were predicted, not measured.
+#[derive(Serialize)]
+struct Predicted {
+    model: String,
+    /// "chip" or "products".
+    basis: &'static str,
+    chip: Option<Chip>,
+    /// Rows, and the predicted time of a pass in milliseconds.
+    pass_ms: Vec<(usize, f64)>,
+}
+
+pub(crate) fn run(args: &DoctorArgs) -> Result<bool> {
+    let chip = args.chip.as_deref().map(chip_named).transpose()?;
+    let compute = open_compute(args.device, None)?;
+    let memory = machine::memory(0, &compute);
+    // The test runs again even if there is a record: that is what the command is for.
+    let gpu = compute.test_again().map(|record| Record::clone(&record));
+    let report = Report {
+        version: env!("CARGO_PKG_VERSION"),
+        system: hunch_model::device::system_version(),
+        architecture: std::env::consts::ARCH,
+        device: compute.name(),
+        threads: compute.threads().count(),
+        memory_bytes: memory.total,
+        usable_bytes: memory.usable,
+        predicted: predicted(args.target.as_deref(), chip, &compute, gpu.as_ref())?,
+        gpu,
+    };
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        writeln!(out, "{}", serde_json::to_string(&report)?)?;
+    } else {
+        write!(out, "{}", text(&report))?;
+    }
+    Ok(report.gpu.is_none_or(|gpu| gpu.test.problems().next().is_none()))
+}
+
+fn chip_named(name: &str) -> Result<&'static Chip, Error> {
+    Chip::named(name).ok_or_else(|| {
+        let known: Vec<&str> = hunch_model::metal::costs::CHIPS.iter().map(|chip| chip.name).collect();
+        Error::invalid(format!(
+            "There are no figures of the chip \"{name}\". Choose one of {}.",
+            known.join(", ")
+        ))
+    })
+}
+
+/// Predicts the costs of a model on `chip`, else on the GPU at hand. `None` on the CPU and on unknown chips.
+fn predicted(
+    target: Option<&str>,
+    chip: Option<&'static Chip>,
+    compute: &Compute,
+    gpu: Option<&Record>,
+) -> Result<Option<Predicted>> {
+    let measured: Option<&Speed> = gpu.and_then(|gpu| gpu.test.speed.as_ref());
+    let at_hand = || Chip::named(&compute.kernels()?.gpu().name());
+    let (basis, name, chip) = match (chip, measured) {
+        (Some(chip), _) => (Basis::Chip(chip), "chip", Some(*chip)),
+        (None, Some(speed)) => (Basis::Measured(speed), "products", None),
+        (None, None) => match at_hand() {
+            Some(chip) => (Basis::Chip(chip), "chip", Some(*chip)),
+            None => return Ok(None),
+        },
+    };
+    let places = Places::of_this_user()?;
+    let path = match target {
+        Some(target) => hunch_library::resolve(target, &places)?,
+        None => match hunch_library::resolve(hunch_library::DEFAULT_MODEL, &places) {
+            Ok(path) => path,
+            Err(_) => return Ok(None),
+        },
+    };
+    let file = WeightFile::open(&path)?;
+    let spec = ModelSpec::from_gguf(file.gguf())?;
+    let size = PassSize::of(file.gguf(), &spec);
+    let pass_ms = basis.curve(size, MAX_DRAFT + 1);
+    Ok(Some(Predicted { model: spec.name, basis: name, chip, pass_ms }))
+}
+
+fn text(report: &Report) -> String {
+    let mut rows = vec![
+        ("Hunch", report.version.to_owned()),
+        ("system", format!("{}, {}", report.system, report.architecture)),
+        ("device", format!("{}, {} CPU threads", report.device, report.threads)),
+        (
+            "memory",
+            format!(
+                "{}, {} for models",
+                render::bytes(report.memory_bytes),
+                render::bytes(report.usable_bytes)
+            ),
+        ),
+    ];
+    if let Some(gpu) = &report.gpu {
+        rows.push(("GPU", gpu.machine.chip.clone()));
+        let problems: Vec<&str> = gpu.test.problems().collect();
+        let tested = render::count(gpu.test.findings.len(), "part");
+        rows.push((
+            "kernels",
+            if problems.is_empty() {
+                format!("{tested} passed the self-test")
+            } else {
+                format!("{} of {tested} failed; candle is used for models that need them", problems.len())
+            },
+        ));
+        rows.extend(problems.into_iter().map(|problem| ("failed", render::line(problem))));
+        if let Some(speed) = &gpu.test.speed {
+            rows.push(("memory speed", format!("{:.0} GB/s, measured with a copy", speed.memory_gb_s)));
+        }
+    } else {
+        rows.push(("GPU", "none that Hunch can use".into()));
+    }
+    let mut out = render::fields(&rows);
+    out.push('\n');
+    if let Some(speed) = report.gpu.as_ref().and_then(|gpu| gpu.test.speed.as_ref()) {
+        let curve: Vec<(usize, f64)> = (1..).zip(speed.product_ms.iter().copied()).collect();
+        out += &format!("\nA Q4_K product of M rows, measured:\n{}\n", curve_table(&curve));
+    }
+    if let Some(predicted) = &report.predicted {
+        let basis = match &predicted.chip {
+            Some(chip) => format!(
+                "figures of {} ({} GB/s, {} cores); predicted, not measured",
+                chip.name, chip.memory_gb_s, chip.cores
+            ),
+            None => "the measured products; predicted, not measured".into(),
+        };
+        let model = render::line(&predicted.model);
+        out +=
+            &format!("\nA pass of M rows of {model}, from {basis}:\n{}\n", curve_table(&predicted.pass_ms));
+    }
+    out
+}
+
+fn curve_table(curve: &[(usize, f64)]) -> String {
+    let one = curve.first().map_or(1.0, |(_, ms)| *ms);
+    let shown = curve.iter().filter(|(rows, _)| ROWS.contains(rows));
+    let rows: Vec<Vec<String>> =
+        shown.map(|(m, ms)| vec![m.to_string(), format!("{ms:.2}"), format!("{:.2}", ms / one)]).collect();
+    render::table(&["M", "ms", "t(M)/t(1)"], &rows)
+}
