@@ -118,7 +118,7 @@ fn tree_rows_match_single_paths_and_rolled_back_cache_continues() {
                 assert_eq!(bits(&tree, node), bits(&rows, i), "{of:?} node {node}");
             }
         }
-        // A kept path goes on like a chain that never was a tree.
+        // A kept path continues like a chain that never was a tree.
         model.truncate(prefix.len()).unwrap();
         let layout = RowLayout::Tree { parents: &parents };
         model.forward(Step { layout, ..Step::chain(&nodes, LogitRows::None) }).unwrap();
