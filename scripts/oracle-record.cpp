@@ -88,7 +88,7 @@ int main(int argc, char **argv) {
     }
     llama_context_params params = llama_context_default_params();
     params.n_ctx = atoi(argv[2]);
-    params.n_batch = params.n_ubatch = 512;
+    params.n_batch = params.n_ubatch = params.n_ctx;
     params.n_threads = params.n_threads_batch = 2;
     params.type_k = params.type_v = GGML_TYPE_F32;
     params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_DISABLED;

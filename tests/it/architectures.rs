@@ -3,16 +3,21 @@
 //! References are recorded from llama.cpp by `scripts/oracle`. Rows, trees, rollback and sequences must agree bit for
 //! bit, and the executor for Metal must agree with the CPU's within rounding.
 
+use std::path::Path;
+
 use hunch_core::model::{LanguageModel, LogitRows, RowLayout, Rows, Step};
 use hunch_core::token::TokenId;
 use hunch_error::ErrorCode;
 use hunch_library::fit::Footprint;
 use hunch_model::decoder::Decoder;
 use hunch_model::device::{Compute, DeviceChoice, KvType};
+use hunch_model::gguf::Gguf;
 use hunch_model::sequences::Sequences;
+use hunch_model::spec::{LayerRope, LayerSpec, ModelSpec};
 use hunch_model::weights::WeightFile;
 use serde::Deserialize;
 
+use crate::support::gguf_writer::GgufWriter;
 use crate::support::tiny::{FURTHER, ORACLE_TOKENS, Tiny, Variant, WINDOW, further, tokens};
 
 fn cpu() -> Compute {
@@ -124,7 +129,7 @@ fn tree_rows_match_single_paths_and_rolled_back_cache_continues() {
                 assert_eq!(bits(&tree, node), bits(&rows, i), "{of:?} node {node}");
             }
         }
-        // A kept path goes on like a chain that never was a tree.
+        // A kept path continues like a chain that never was a tree.
         model.truncate(prefix.len()).unwrap();
         let layout = RowLayout::Tree { parents: &parents };
         model.forward(Step { layout, ..Step::chain(&nodes, LogitRows::None) }).unwrap();
@@ -267,4 +272,29 @@ fn rejects_joined_matrix_of_wrong_size() {
     };
     assert_eq!(error.code(), ErrorCode::InvalidModelFile);
     assert!(error.to_string().contains("[500, 256], expected [512, 256]"), "{error}");
+}
+
+#[test]
+fn windows_and_rotations_follow_architecture_or_file() {
+    let layers = |of, change: fn(GgufWriter) -> GgufWriter| {
+        let bytes = change(further(of).writer()).bytes();
+        ModelSpec::from_gguf(&Gguf::parse(Path::new("tiny.gguf"), &bytes).unwrap()).unwrap().layers
+    };
+    let window = Some(WINDOW as usize);
+    let local = LayerSpec { window, rope: LayerRope::Local };
+    let global = LayerSpec { window: None, rope: LayerRope::Global };
+    let gemma = ("gemma3", Variant::Window, 7);
+    assert_eq!(layers(gemma, |w| w), [local, local, local, local, local, global, local]);
+    let third = |w: GgufWriter| w.u32("gemma3.attention.sliding_window_pattern", 3);
+    assert_eq!(layers(gemma, third)[..4], [local, local, global, local]);
+    let listed = |w: GgufWriter| w.i32s("gemma3.attention.sliding_window_pattern", &[0, 1, 1, 0, 0, 0, 0]);
+    assert_eq!(layers(gemma, listed)[..4], [global, local, local, global]);
+    // Layers of EXAONE 4 without a window are not rotated, unless no layer has one.
+    let exaone = layers(("exaone4", Variant::Window, 4), |w| w);
+    let windowed = LayerSpec { window, rope: LayerRope::Global };
+    let plain = LayerSpec { window: None, rope: LayerRope::None };
+    assert_eq!(exaone, [windowed, windowed, windowed, plain]);
+    assert_eq!(layers(("exaone4", Variant::Plain, 2), |w| w), [global, global]);
+    // Every fourth layer of SmolLM3 is not rotated.
+    assert_eq!(layers(("smollm3", Variant::Plain, 4), |w| w), [global, global, global, plain]);
 }

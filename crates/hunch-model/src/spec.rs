@@ -309,7 +309,7 @@ impl ModelSpec {
         let rope_scale = reader.rope_scale()?;
         let yarn = reader.yarn()?;
         let by_width = architecture.scaled_by_width == Some(n_layer);
-        let query_width = if by_width { n_embd / n_head } else { head_dim };
+        let query_width = if by_width { n_embd / n_head } else { head_dim }.max(1);
         let spec = Self {
             architecture: reader.prefix.to_owned(),
             name: gguf.str("general.name").map_or_else(|| split::stem(&gguf.path), str::to_owned),

@@ -216,7 +216,8 @@ fn further_architectures_match_cpu_executor_or_name_the_missing_kernel() {
             Ok(mut gpu) => {
                 let ids = tokens(20, 3);
                 let worst = worst(&chain(&mut gpu, &ids), &chain(&mut on_cpu(&path), &ids));
-                assert!(worst < 1e-3, "{of:?}: {worst}");
+                // The cache has 11 bits on the GPU.
+                assert!(worst < 5e-3, "{of:?}: {worst}");
                 ran.push(of.0);
             }
             Err(error) => {

@@ -37,6 +37,10 @@ const LLAMA3: &str = r"'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]|[^\
 const QWEN2: &str = r"'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 /// Pattern of Mistral's Tekken: splits words where upper case follows lower case.
 const TEKKEN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+/// Pattern of GPT-4o (`o200k_base` of tiktoken): like Tekken, with contractions and digits in groups of three.
+const GPT4O: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+/// Pattern of Seed: like Qwen 2, but punctuation takes no line breaks.
+const SEED: &str = r"'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+";
 /// Pattern of DeepSeek V3, applied after splitting off digits and CJK.
 const DEEPSEEK3: &str = r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"##;
 
@@ -49,7 +53,7 @@ const PRE_TOKENIZERS: &[PreTokenizer] = &[
         adds_bos: false,
     },
     PreTokenizer {
-        names: &["gpt-2", "phi-2", "mpt", "olmo", "jais", "gigachat", "a.x-4.0"],
+        names: &["gpt-2", "phi-2", "mpt", "olmo", "jais", "gigachat", "a.x-4.0", "exaone4"],
         patterns: &[GPT2],
         ignore_merges: false,
         adds_bos: false,
@@ -78,6 +82,9 @@ const PRE_TOKENIZERS: &[PreTokenizer] = &[
         ignore_merges: false,
         adds_bos: false,
     },
+    PreTokenizer { names: &["glm4"], patterns: &[LLAMA3], ignore_merges: true, adds_bos: false },
+    PreTokenizer { names: &["gpt-4o"], patterns: &[GPT4O], ignore_merges: false, adds_bos: false },
+    PreTokenizer { names: &["seed-coder"], patterns: &[SEED], ignore_merges: false, adds_bos: false },
     PreTokenizer { names: &["tekken", "pixtral"], patterns: &[TEKKEN], ignore_merges: true, adds_bos: true },
     PreTokenizer {
         names: &["deepseek-coder"],
@@ -284,6 +291,9 @@ mod tests {
         assert_eq!(pieces("llama-bpe", "a 12345"), ["a", " ", "123", "45"]);
         assert_eq!(pieces("deepseek-v3", "a12345"), ["a", "123", "45"]);
         assert_eq!(pieces("default", "12345"), ["123", "45"]);
+        assert_eq!(pieces("gpt-4o", "a 12345"), ["a", " ", "123", "45"]);
+        assert_eq!(pieces("glm4", "a 12345"), ["a", " ", "123", "45"]);
+        assert_eq!(pieces("seed-coder", "a 123"), ["a", " ", "1", "2", "3"]);
     }
 
     #[test]
@@ -291,6 +301,10 @@ mod tests {
         assert_eq!(pieces("gpt-2", "I'LL  go\n\n"), ["I", "'", "LL", " ", " go", "\n\n"]);
         assert_eq!(pieces("qwen2", "I'LL  go\n\nx"), ["I", "'LL", " ", " go", "\n\n", "x"]);
         assert_eq!(pieces("tekken", "camelCase/"), ["camel", "Case", "/"]);
+        assert_eq!(pieces("gpt-4o", "camelCase's/"), ["camel", "Case's", "/"]);
+        assert_eq!(pieces("seed-coder", "a;\nb"), ["a", ";", "\n", "b"]);
+        assert_eq!(pieces("qwen2", "a;\nb"), ["a", ";\n", "b"]);
+        assert_eq!(pieces("exaone4", "I'm  x"), ["I", "'m", " ", " x"]);
         assert_eq!(pieces("deepseek-coder", "日本 x\n"), ["日本", " x", "\n"]);
     }
 }
