@@ -44,6 +44,8 @@ pub(super) enum Part {
 /// A running answer.
 pub(super) struct Answer {
     steps: UnboundedReceiver<Step>,
+    /// Number of the answer. Answers that began later have greater ones.
+    pub(super) number: u32,
     /// Tokens in the prompt.
     pub(super) prompt_tokens: usize,
     /// Prompt tokens that prefill ran.
@@ -201,7 +203,7 @@ pub(super) async fn start(server: &Server, ask: Ask) -> Result<Answer, Failure> 
         let _ = sender.send(Step::End(result));
     };
     server.engine.measure(id, work, ended)?;
-    let mut answer = Answer { steps, prompt_tokens, prefilled: 0, seed: 0 };
+    let mut answer = Answer { steps, number: id, prompt_tokens, prefilled: 0, seed: 0 };
     match answer.steps.recv().await {
         Some(Step::Event(event)) => answer.observe(&event),
         Some(Step::End(ended)) => return Err(ended.err().map_or_else(lost, Failure::from)),

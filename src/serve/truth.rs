@@ -41,6 +41,7 @@ fn with_figures(mut field: Value, server: &Server, answer: &Answer, finished: &F
     let stats = &finished.stats;
     field["rounds"] = json!(stats.rounds);
     field["tokens_per_pass"] = json!(stats.mean_acceptance_length);
+    field["number"] = json!(answer.number);
     field["method"] = json!(server.plan.method);
     field["seed"] = json!(answer.seed);
     field["stop"] = json!(finished.stop);

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::sync::mpsc::channel;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -141,6 +141,16 @@ fn joined(chunks: &[Value]) -> String {
     chunks.iter().map(text).collect()
 }
 
+/// A started program that ends with the test, even if that fails.
+struct Program(Child);
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // Fails if the program has ended.
+        let _ = self.0.kill();
+    }
+}
+
 #[test]
 fn stream_whole_and_command_line_give_the_same_text() {
     let data = tempfile::tempdir().unwrap();
@@ -149,17 +159,17 @@ fn stream_whole_and_command_line_give_the_same_text() {
     Tiny::default().write(&models, "tiny");
     let options = ["--target", "tiny", "--method", "ngram", "--max-draft", "3"];
     let served = [&["serve", "--port", "0", "--json"], &options[..]].concat();
-    let mut server = command(data.path(), &served).stdout(Stdio::piped()).spawn().unwrap();
+    let mut server = Program(command(data.path(), &served).stdout(Stdio::piped()).spawn().unwrap());
     let mut line = String::new();
-    BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let told: Value = serde_json::from_str(&line).unwrap();
     let address: SocketAddr = told["url"].as_str().unwrap().strip_prefix("http://").unwrap().parse().unwrap();
     assert_eq!((&told["model"], &told["method"]), (&json!("tiny"), &json!("ngram")));
 
     for (temperature, raw) in [("0", false), ("0", true), ("0.8", false), ("0.8", true)] {
         let sampling = ["--temperature", temperature, "--seed", "5", "--max-tokens", "40", "--json"];
-        let run =
-            [&["run", "abc abc abc"], &options[..], &sampling, if raw { &["--raw"] } else { &[] }].concat();
+        let raw_option: &[&str] = if raw { &["--raw"] } else { &[] };
+        let run = [&["run", "abc abc abc"], &options[..], &sampling, raw_option].concat();
         let ran = last_json(&hunch(data.path(), &run));
         let (path, asked) = if raw {
             ("/v1/completions", json!({ "prompt": "abc abc abc" }))
@@ -182,9 +192,9 @@ fn stream_whole_and_command_line_give_the_same_text() {
         assert_eq!(joined(&chunks), ran["text"].as_str().unwrap(), "{temperature} {raw}");
         assert!(chunks.len() > 3, "one chunk for each round");
     }
-    let pid = rustix::process::Pid::from_child(&server);
+    let pid = rustix::process::Pid::from_child(&server.0);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    assert!(server.wait().unwrap().success());
+    assert!(server.0.wait().unwrap().success());
 }
 
 #[test]
@@ -219,7 +229,8 @@ fn reports_usage_probabilities_and_origins_on_request() {
     assert_eq!(entries.len(), 20);
     for entry in &entries {
         // Greedy: the token is the most likely one.
-        assert_eq!(entry["top_logprobs"].as_array().unwrap().len(), 3);
+        // Alternatives whose probability rounds to 0 are left out.
+        assert!((1..=3).contains(&entry["top_logprobs"].as_array().unwrap().len()), "{entry}");
         assert_eq!(entry["top_logprobs"][0]["bytes"], entry["bytes"]);
         assert!((-6.0..=0.0).contains(&entry["logprob"].as_f64().unwrap()), "{entry}");
     }
@@ -454,6 +465,7 @@ fn a_client_that_goes_away_frees_the_engine() {
             assert!(response.chunk().is_some());
         } else {
             wait_for(server.address, RUNNING, 1);
+            drop(connection);
         }
         wait_for(server.address, CANCELLED, cancelled);
         wait_for(server.address, RUNNING, 0);
@@ -492,15 +504,16 @@ fn answers_in_the_order_of_arrival() {
             let body = chat(&format!("abc {number}"), 3, &json!({ "hunch": true }));
             let response = post(address, CHAT, &body).json();
             assert_eq!(response["hunch"]["stats"]["generated_tokens"], 3);
-            done.send(number).unwrap();
+            done.send((response["hunch"]["number"].as_u64().unwrap(), number)).unwrap();
         }));
         wait_for(server.address, WAITING, number + 1);
     }
     drop(first);
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     drop(done);
-    let order: Vec<u64> = order.iter().collect();
-    assert_eq!(order, (0..8).collect::<Vec<_>>());
+    let mut order: Vec<(u64, u64)> = order.iter().collect();
+    order.sort_unstable();
+    assert_eq!(order.iter().map(|(_, number)| *number).collect::<Vec<_>>(), (0..8).collect::<Vec<_>>());
 }
 
 #[test]
@@ -579,8 +592,8 @@ fn drops_clients_that_stall() {
     let header =
         format!("POST {CHAT} HTTP/1.1\r\nHost: localhost\r\n{JSON}Content-Length: {}\r\n\r\n", large.len());
     connection.write_all(header.as_bytes()).unwrap();
-    // The server may close the connection before it has read everything.
-    let _ = connection.write_all(&large.as_bytes()[..(1 << 20) + 4096]);
+    // One byte more than the limit. The rest would be lost when the server closes the connection.
+    connection.write_all(&large.as_bytes()[..=1 << 20]).unwrap();
     assert_eq!(read_response(connection).status, 413);
 
     // A client that reads nothing: the buffers of the connection fill up.
