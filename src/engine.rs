@@ -209,7 +209,19 @@ impl Engine {
     /// # Errors
     /// If the system refuses a thread.
     pub fn start(compute: Compute) -> Result<Self> {
-        let (models, occupied) = (Arc::default(), Occupied::default());
+        Self::holding(None, compute)
+    }
+
+    /// Starts the thread with models that are already loaded on `compute`.
+    ///
+    /// # Errors
+    /// If the system refuses a thread.
+    pub fn with_models(models: Models, compute: Compute) -> Result<Self> {
+        Self::holding(Some(models), compute)
+    }
+
+    fn holding(models: Option<Models>, compute: Compute) -> Result<Self> {
+        let (models, occupied) = (Arc::new(Mutex::new(models)), Occupied::default());
         let worker = Mutex::new(spawn(&compute, &models, &occupied)?);
         Ok(Self { compute, models, occupied, worker })
     }

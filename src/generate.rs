@@ -132,6 +132,8 @@ pub struct Finished {
     pub stop: StopReason,
     /// Tokens held back until the end, in case a stop string had begun.
     pub held: Vec<TokenEvent>,
+    /// The stop string that appeared.
+    pub stop_string: Option<String>,
     /// All figures.
     pub stats: GenerationStats,
 }
@@ -284,7 +286,8 @@ impl<'a> Generation<'a> {
     /// Ends the generation. Returns the tokens held back and all figures as of now.
     pub fn finish(mut self, stop: StopReason) -> Finished {
         let held = self.text.finish();
-        Finished { stop, held, stats: self.end() }
+        let stop_string = self.text.stop_string().map(str::to_owned);
+        Finished { stop, held, stop_string, stats: self.end() }
     }
 
     fn run(mut self, sink: &mut dyn EventSink) -> Result<Finished> {

@@ -1,7 +1,8 @@
 //! The Hunch application: an app that shows speculative decoding as it happens.
 //!
 //! The round loop is in [`hunch_core`]. [`generate::generate`] turns its tokens into text, and [`engine::Engine`] runs
-//! it on a thread. [`app::App`] is the interface of the window. The command line runs generations itself.
+//! it on a thread. [`app::App`] is the interface of the window, [`serve`] that of other programs. The command line
+//! runs generations itself.
 
 pub mod api;
 pub mod app;
@@ -12,5 +13,6 @@ pub mod generate;
 pub mod lab;
 pub mod log;
 pub mod proof;
+pub mod serve;
 pub mod store;
 pub mod train;

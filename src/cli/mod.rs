@@ -12,6 +12,7 @@ mod models;
 mod progress;
 mod render;
 mod run;
+mod serve;
 mod skip_search;
 mod verify;
 
@@ -56,6 +57,10 @@ const EXIT_CODES: &str = "Exit codes:
 enum Command {
     /// Answer a prompt and stream the tokens in colour
     Run(Box<run::RunArgs>),
+    /// Answer the requests of other programs over HTTP, as OpenAI and Anthropic do
+    ///
+    /// Speaks /v1/chat/completions, /v1/completions and /v1/messages. Ctrl-C ends it.
+    Serve(Box<serve::ServeArgs>),
     /// Measure methods against plain decoding on this machine
     ///
     /// Every method answers the same prompts, interleaved and warm. Speedup is plain's wall time / the method's: the
@@ -171,6 +176,7 @@ fn open_compute(device: DeviceChoice, threads: Option<usize>) -> Result<Compute,
 pub(crate) fn run(cli: Cli) -> ExitCode {
     let outcome = match cli.command {
         Command::Run(args) => run::run(&args).map(|()| true),
+        Command::Serve(args) => serve::run(&args).map(|()| true),
         Command::Bench(args) => bench::run(&args).map(|()| true),
         Command::Compare(args) => compare::run(&args).map(|()| true),
         Command::Lab(args) => lab::run(&args),

@@ -271,13 +271,23 @@ pub(crate) fn load_with_head(args: &ModelArgs, head: &HeadArgs, methods: &[Metho
 /// As loading. [`Error::OutOfMemory`] when the models are not expected to fit with caches of `longest` tokens, or of
 /// the usual context if that is shorter. Caches grow as needed.
 fn load_for(args: &ModelArgs, head: Option<&Path>, methods: &[Method], longest: usize) -> Result<Models> {
-    let compute = args.compute()?;
+    load_on(&args.compute()?, args, head, methods, longest)
+}
+
+/// As [`load_for`], on a device that is already open.
+pub(crate) fn load_on(
+    compute: &Compute,
+    args: &ModelArgs,
+    head: Option<&Path>,
+    methods: &[Method],
+    longest: usize,
+) -> Result<Models> {
     let target = args.target_path()?;
     let draft = args.draft_path()?;
     if !args.ignore_memory_check {
         let context = default_context(&hunch_library::inspect(&target)?.spec).min(longest).max(1) as u32;
         let places = Places::of_this_user()?;
-        let fit = models::predicted_fit(&compute, &places, &target, draft.as_deref(), Some(context))?;
+        let fit = models::predicted_fit(compute, &places, &target, draft.as_deref(), Some(context))?;
         if fit.verdict == FitVerdict::TooLarge {
             let why = too_large_message(&fit);
             return Err(Error::OutOfMemory(format!("{why}; --ignore-memory-check loads it anyway")).into());
@@ -289,12 +299,12 @@ fn load_for(args: &ModelArgs, head: Option<&Path>, methods: &[Method], longest: 
         heads: Some(hunch_library::heads_folder()?),
         ..LoadPlan::of(&target)
     };
-    let mut models = Models::load_by(&plan, &compute)?;
+    let mut models = Models::load_by(&plan, compute)?;
     if let Some(note) = models.device_note() {
         note.lines().for_each(|note| eprintln!("hunch: {}", render::line(note)));
     }
     if methods.iter().any(|method| method.needs() == Needs::LowBitCopy) {
-        models.load_low_bit(&low_bit_copy(&target, &compute)?, &compute)?;
+        models.load_low_bit(&low_bit_copy(&target, compute)?, compute)?;
     }
     Ok(models)
 }

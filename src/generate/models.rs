@@ -336,7 +336,7 @@ impl Models {
     }
 
     /// Returns what turns prompts into tokens of the target.
-    pub fn encoder(&self) -> &PromptEncoder {
+    pub fn encoder(&self) -> &Arc<PromptEncoder> {
         &self.encoder
     }
 }

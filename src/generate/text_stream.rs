@@ -60,7 +60,12 @@ impl TextStream {
     }
 
     pub(super) fn stopped(&self) -> bool {
-        self.stop.stopped().is_some()
+        self.stop_string().is_some()
+    }
+
+    /// Returns the stop string that appeared.
+    pub(super) fn stop_string(&self) -> Option<&str> {
+        self.stop.stopped()
     }
 
     fn alternatives(&self, likely: &[TokenProb]) -> Vec<Alternative> {

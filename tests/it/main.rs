@@ -25,6 +25,7 @@ mod model_files;
 mod pairs;
 mod reuse;
 mod schema;
+mod serve;
 mod support;
 mod text;
 mod training;

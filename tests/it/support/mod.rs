@@ -1,6 +1,7 @@
 //! Helpers shared by several tests: GGUF files, mutations, tiny random models and the default model.
 
 pub(crate) mod gguf_writer;
+pub(crate) mod http;
 pub(crate) mod mutate;
 pub(crate) mod requests;
 pub(crate) mod samples;

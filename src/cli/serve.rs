@@ -1,0 +1,132 @@
+//! `hunch serve`: loads models and answers requests over HTTP until Ctrl-C.
+
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use anyhow::Result;
+use clap::Args;
+use hunch::generate::GenerationPlan;
+use hunch::serve::{Limits, ServerConfig, listen};
+use hunch_core::depth::MaxDraft;
+use hunch_core::method::Method;
+use hunch_core::propose::MethodOptions;
+use hunch_core::rule::AcceptanceRule;
+use hunch_error::Error;
+
+use super::run::{OptionArgs, SamplingArgs, load_on, method_parser};
+use super::{HeadArgs, ModelArgs};
+
+/// Variable of the environment that holds the API key.
+const KEY_VARIABLE: &str = "HUNCH_API_KEY";
+
+/// Answer requests over HTTP.
+#[derive(Args)]
+pub(crate) struct ServeArgs {
+    #[command(flatten)]
+    models: ModelArgs,
+    #[command(flatten)]
+    head: HeadArgs,
+    /// Drafting method [default: draft-model with --draft, ngram-head with --head, else ngram]
+    #[arg(long, value_parser = method_parser())]
+    method: Option<Method>,
+    /// Most tokens to draft per round: 1 to 15, or auto, which measures what pays
+    #[arg(long, default_value_t = MaxDraft::Auto, value_name = "K|auto")]
+    max_draft: MaxDraft,
+    #[command(flatten)]
+    options: OptionArgs,
+    /// Acceptance rule: lossless, match, coupled, lossy-typical[:epsilon:delta] or lossy-lenience[:l]
+    #[arg(long, default_value_t = AcceptanceRule::Lossless, value_name = "RULE")]
+    rule: AcceptanceRule,
+    /// Sampling of requests that do not set their own
+    #[command(flatten)]
+    sampling: SamplingArgs,
+    /// Address to listen on; any but 127.0.0.1 and ::1 needs an API key
+    #[arg(long, default_value_t = Ipv4Addr::LOCALHOST.into(), value_name = "ADDRESS")]
+    host: IpAddr,
+    /// Port to listen on; 0 takes any free port
+    #[arg(long, default_value_t = 8033, value_name = "N")]
+    port: u16,
+    /// Key that clients must send; better given as HUNCH_API_KEY, which other users cannot see
+    #[arg(long, value_name = "KEY")]
+    api_key: Option<String>,
+    /// Name of the model for clients [default: the file's name without .gguf]
+    #[arg(long, value_name = "NAME")]
+    model_name: Option<String>,
+    /// Requests that wait while one is answered; further ones are refused
+    #[arg(long, default_value_t = 16, value_name = "N")]
+    queue: usize,
+    /// Print one JSON line with the address once the server listens
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &ServeArgs) -> Result<()> {
+    let mut plan = GenerationPlan {
+        method: args.method.unwrap_or_default(),
+        max_draft: args.max_draft,
+        options: MethodOptions::default(),
+        sampling: args.sampling.params(),
+        rule: args.rule,
+        ..GenerationPlan::default()
+    };
+    plan.validate()?;
+    let compute = args.models.compute()?;
+    let head = args.head.head.as_deref();
+    let mut models = load_on(&compute, &args.models, head, &[plan.method], usize::MAX)?;
+    let chosen_by_head = (head.is_some() && args.models.draft.is_none()).then_some(Method::NgramHead);
+    plan.method = args.method.or(chosen_by_head).unwrap_or_else(|| models.recommended_method());
+    plan.options = args.options.options(models.target());
+    let method = plan.method;
+    let config = ServerConfig {
+        address: SocketAddr::new(args.host, args.port),
+        model: model_name(args)?,
+        plan,
+        api_key: args.api_key.clone().or_else(|| std::env::var(KEY_VARIABLE).ok()),
+        queue: args.queue,
+        limits: Limits::default(),
+    };
+    let model = config.model.clone();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let listening = listen(models, compute, config).await?;
+        let url = format!("http://{}", listening.address());
+        let mut out = std::io::stdout();
+        if args.json {
+            let line = serde_json::json!({
+                "url": url,
+                "address": listening.address().ip(),
+                "port": listening.address().port(),
+                "model": model,
+                "method": method,
+            });
+            writeln!(out, "{line}")?;
+        } else {
+            writeln!(out, "{model} answers at {url}/v1 with the method {method}. Ctrl-C ends the server.")?;
+        }
+        out.flush()?;
+        listening.run(interrupted()).await;
+        Ok(())
+    })
+}
+
+/// Completes at the first Ctrl-C. The second one ends the program at once.
+async fn interrupted() {
+    if tokio::signal::ctrl_c().await.is_err() {
+        return std::future::pending().await;
+    }
+    eprintln!("Finishing the running answer. Press Ctrl-C again to end at once.");
+    tokio::spawn(async {
+        if tokio::signal::ctrl_c().await.is_ok() {
+            std::process::exit(130);
+        }
+    });
+}
+
+/// Returns the name of the model for clients.
+fn model_name(args: &ServeArgs) -> Result<String, Error> {
+    if let Some(name) = &args.model_name {
+        return Ok(name.clone());
+    }
+    let path = args.models.target_path()?;
+    Ok(path.file_stem().unwrap_or_default().to_string_lossy().into_owned())
+}

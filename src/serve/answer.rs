@@ -1,0 +1,213 @@
+//! From a request to the steps of its answer: queue, prompt and engine. Knows nothing of either protocol.
+//!
+//! An answer is cancelled by dropping it. Its generation then ends within one round.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use futures_util::future::try_join;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::task::spawn_blocking;
+
+use super::Server;
+use super::errors::{Failure, Kind};
+use crate::engine::WallClock;
+use crate::event::{GenerationEvent, RoundEvent, StopReason, TokenEvent};
+use crate::generate::{Finished, GenerationContext, GenerationPlan, Models, Prompt, generate};
+use hunch_core::token::TokenId;
+use hunch_error::Result;
+
+/// A checked request.
+pub(super) struct Ask {
+    pub(super) prompt: Prompt,
+    /// Settings. `max_tokens` is replaced.
+    pub(super) plan: GenerationPlan,
+    /// Maximum tokens of the answer. `None` allows as many as the context holds.
+    pub(super) max_tokens: Option<usize>,
+}
+
+/// A step of a generation.
+enum Step {
+    Event(GenerationEvent),
+    End(Result<Finished>),
+}
+
+/// A part of an answer.
+pub(super) enum Part {
+    /// A round with its tokens. Boxed, because it is large.
+    Round(Box<RoundEvent>),
+    /// The end, with the tokens held back until then.
+    End(Box<Finished>),
+}
+
+/// A running answer.
+pub(super) struct Answer {
+    steps: UnboundedReceiver<Step>,
+    /// Number of the answer. Answers that began later have greater ones.
+    pub(super) number: u32,
+    /// Tokens in the prompt.
+    pub(super) prompt_tokens: usize,
+    /// Prompt tokens that prefill ran.
+    prefilled: usize,
+    /// Seed of the random numbers.
+    pub(super) seed: u64,
+}
+
+/// A whole answer.
+pub(super) struct Whole {
+    pub(super) tokens: Vec<TokenEvent>,
+    pub(super) finished: Finished,
+}
+
+impl Whole {
+    /// Returns the text of the answer.
+    pub(super) fn text(&self) -> String {
+        self.tokens.iter().map(|token| token.text.as_str()).collect()
+    }
+}
+
+impl Answer {
+    /// Returns the next part, or `None` after the end.
+    ///
+    /// # Errors
+    /// If the generation failed.
+    pub(super) async fn next(&mut self) -> Result<Option<Part>, Failure> {
+        loop {
+            match self.steps.recv().await {
+                Some(Step::Event(GenerationEvent::Round(round))) => {
+                    return Ok(Some(Part::Round(Box::new(round))));
+                }
+                Some(Step::Event(event)) => self.observe(&event),
+                Some(Step::End(ended)) => {
+                    let finished = ended?;
+                    // A client that is gone does not ask any more, so the server is ending.
+                    if finished.stop == StopReason::Cancelled {
+                        return Err(Failure::shutting_down());
+                    }
+                    return Ok(Some(Part::End(Box::new(finished))));
+                }
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// Waits for the end of the answer.
+    ///
+    /// # Errors
+    /// If the generation failed.
+    pub(super) async fn whole(&mut self) -> Result<Whole, Failure> {
+        let mut tokens = Vec::new();
+        loop {
+            match self.next().await? {
+                Some(Part::Round(round)) => tokens.extend(round.tokens),
+                Some(Part::End(finished)) => {
+                    tokens.extend(finished.held.iter().cloned());
+                    return Ok(Whole { tokens, finished: *finished });
+                }
+                None => return Err(lost()),
+            }
+        }
+    }
+
+    /// Returns the prompt tokens that were in the cache.
+    pub(super) fn cached_tokens(&self) -> usize {
+        // The last token of the prompt runs in the first round, not in prefill.
+        self.prompt_tokens.saturating_sub(self.prefilled + 1)
+    }
+
+    fn observe(&mut self, event: &GenerationEvent) {
+        match event {
+            GenerationEvent::Started { seed, .. } => self.seed = *seed,
+            GenerationEvent::Prefill { total, .. } => self.prefilled = *total as usize,
+            _ => {}
+        }
+    }
+}
+
+/// The failure of a generation that vanished.
+pub(super) fn lost() -> Failure {
+    Failure::new(Kind::Internal, "The engine ended during the answer. Send the request again.")
+}
+
+/// Sets a flag when dropped.
+struct SetOnDrop(Arc<AtomicBool>);
+
+impl Drop for SetOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Tokenises a prompt. Dropping the future abandons a slow chat template.
+pub(super) async fn encode(server: &Server, prompt: Prompt) -> Result<Vec<TokenId>, Failure> {
+    let abandoned = SetOnDrop(Arc::default());
+    let (encoder, flag) = (server.encoder.clone(), abandoned.0.clone());
+    let encoding = spawn_blocking(move || encoder.ids_and_note(&prompt, &|| flag.load(Ordering::Relaxed)));
+    let encoded = encoding.await.map_err(|_| {
+        Failure::new(Kind::Internal, "The prompt could not be tokenised. This is a bug in Hunch.")
+    })?;
+    Ok(encoded?.0)
+}
+
+/// Waits for the turn of a request and starts its generation. Returns once the prompt is valid and the engine has
+/// begun.
+///
+/// # Errors
+/// If the request is invalid, the queue is full, or the engine fails.
+pub(super) async fn start(server: &Server, ask: Ask) -> Result<Answer, Failure> {
+    let clock = WallClock::start();
+    let Ask { prompt, mut plan, max_tokens } = ask;
+    plan.max_tokens = max_tokens.unwrap_or(1);
+    plan.validate()?;
+    let place = server.queue.enter().ok_or_else(|| {
+        let retry_after = server.queue.retry_after();
+        let message = format!(
+            "The queue is full. Try again in {retry_after} s, or start the server with a larger --queue."
+        );
+        Failure::new(Kind::QueueFull { retry_after }, message)
+    })?;
+    let begun = prompt.begun();
+    // The place in the queue is taken first, so a slow chat template does not change the order.
+    let turn = async { place.turn().await.ok_or_else(Failure::shutting_down) };
+    let (turn, ids) = try_join(turn, encode(server, prompt)).await?;
+    let prompt_tokens = ids.len();
+    plan.max_tokens = max_tokens.unwrap_or_else(|| server.context.saturating_sub(prompt_tokens).max(1));
+    let (sender, steps) = unbounded_channel();
+    let id = server.next_id();
+    let (events, metrics) = (sender.clone(), server.metrics.clone());
+    let work = move |models: &mut Models, stopped: &dyn Fn() -> bool| {
+        let cancelled = || stopped() || events.is_closed();
+        let context = GenerationContext {
+            id,
+            clock: &clock,
+            begun,
+            dropped: 0,
+            cancelled: &cancelled,
+            strict_drafts: false,
+            template_note: None,
+        };
+        let mut sink = |event: GenerationEvent| {
+            metrics.observe(&event);
+            // Fails once the client is gone, which ends the generation before its next pass.
+            let _ = events.send(Step::Event(event));
+        };
+        generate(models, &ids, &plan, &context, &mut sink)
+    };
+    let (metrics, queue, began) = (server.metrics.clone(), server.queue.clone(), Instant::now());
+    let ended = move |result: Result<Finished>| {
+        metrics.record(&result);
+        queue.record_turn(began.elapsed());
+        // The engine is released already. The next request may start before this one hears of its end.
+        drop(turn);
+        let _ = sender.send(Step::End(result));
+    };
+    server.engine.measure(id, work, ended)?;
+    let mut answer = Answer { steps, number: id, prompt_tokens, prefilled: 0, seed: 0 };
+    match answer.steps.recv().await {
+        Some(Step::Event(event)) => answer.observe(&event),
+        Some(Step::End(ended)) => return Err(ended.err().map_or_else(lost, Failure::from)),
+        None => return Err(lost()),
+    }
+    Ok(answer)
+}

@@ -1,0 +1,228 @@
+//! An HTTP server that answers as OpenAI's and Anthropic's do, on the loaded models.
+//!
+//! `openai` and `anthropic` hold the wire types of one protocol each. `answer` runs a request on the engine, `queue`
+//! decides whose turn it is. Answers come from [`crate::generate`]; there is no second way to generate here.
+
+mod access;
+mod answer;
+mod anthropic;
+mod body;
+mod connections;
+mod errors;
+mod metrics;
+mod openai;
+mod queue;
+mod sse;
+mod truth;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use axum::Router;
+use axum::extract::{Path, Request, State};
+use axum::http::{HeaderValue, StatusCode, Uri, header};
+use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use tokio::net::TcpListener;
+
+use crate::engine::Engine;
+use crate::generate::{GenerationPlan, Models, PromptEncoder, fresh_seed};
+use access::ApiKey;
+use errors::{Failure, Kind, Protocol, json_response};
+use hunch_error::{Error, Result};
+use hunch_model::device::Compute;
+use metrics::Metrics;
+use queue::Queue;
+
+pub use connections::Limits;
+
+/// Longest wait for the engine's thread when the server ends.
+const ENGINE_ENDS_WITHIN: Duration = Duration::from_secs(2);
+
+/// Settings of a server.
+pub struct ServerConfig {
+    /// Address to listen on. Port 0 takes any free port.
+    pub address: SocketAddr,
+    /// Name of the model, as clients write it.
+    pub model: String,
+    /// Method, sampling and rule of an answer, where the request has no setting of its own.
+    pub plan: GenerationPlan,
+    /// Key that clients must send. Needed for any address but those of this machine.
+    pub api_key: Option<String>,
+    /// Number of requests that wait while one is answered.
+    pub queue: usize,
+    /// Limits of connections and bodies.
+    pub limits: Limits,
+}
+
+/// State shared by all requests.
+struct Server {
+    engine: Engine,
+    encoder: Arc<PromptEncoder>,
+    /// Context length, in tokens.
+    context: usize,
+    model: String,
+    plan: GenerationPlan,
+    key: Option<ApiKey>,
+    queue: Arc<Queue>,
+    metrics: Arc<Metrics>,
+    limits: Limits,
+    /// Seconds since 1970 at the start.
+    created: u64,
+    /// Random number that makes the IDs of this run distinct.
+    run: u64,
+    ids: AtomicU32,
+}
+
+impl Server {
+    /// Returns a new number for a generation.
+    fn next_id(&self) -> u32 {
+        self.ids.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Returns a new ID for a response.
+    fn response_id(&self, prefix: &str) -> String {
+        format!("{prefix}-{:08x}{:08x}", self.run, self.next_id())
+    }
+
+    /// Checks that a request names the loaded model. A request without a name is for that model too.
+    fn check_model(&self, asked: Option<&str>) -> Result<(), Failure> {
+        match asked {
+            Some(asked) if asked != self.model => Err(openai::no_such_model(asked, &self.model)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A server that listens, but answers nothing yet.
+pub struct Listening {
+    listener: TcpListener,
+    address: SocketAddr,
+    server: Arc<Server>,
+}
+
+impl Listening {
+    /// Returns the address of the server, with its port.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Answers requests until `stop` completes. Running answers then have a few seconds to finish.
+    pub async fn run(self, stop: impl Future<Output = ()>) {
+        let Self { listener, server, .. } = self;
+        let limits = server.limits;
+        let queue = server.queue.clone();
+        connections::serve(listener, router(server.clone()), limits, stop, || queue.close()).await;
+        server.engine.shutdown(ENGINE_ENDS_WITHIN);
+    }
+}
+
+/// Starts to listen.
+///
+/// # Errors
+/// If the plan cannot run on the models, the address is taken, or it is not of this machine and there is no key.
+pub async fn listen(mut models: Models, compute: Compute, config: ServerConfig) -> Result<Listening> {
+    let ServerConfig { address, model, plan, api_key, queue, limits } = config;
+    if api_key.as_ref().is_some_and(|key| key.trim().is_empty()) {
+        return Err(Error::invalid("The API key is empty. Choose one with at least one character."));
+    }
+    if api_key.is_none() && !address.ip().is_loopback() {
+        return Err(Error::invalid(format!(
+            "{} can be reached from other machines. Set an API key (--api-key or HUNCH_API_KEY), or listen on \
+             127.0.0.1.",
+            address.ip()
+        )));
+    }
+    models.can_run(&plan)?;
+    let unusable =
+        |error| Error::invalid(format!("Cannot listen on {address}: {error}. Choose another --port."));
+    let listener = TcpListener::bind(address).await.map_err(unusable)?;
+    let address = listener.local_addr().map_err(unusable)?;
+    let server = Server {
+        encoder: models.encoder().clone(),
+        context: models.context(),
+        engine: Engine::with_models(models, compute)?,
+        model,
+        plan,
+        key: api_key.as_deref().map(ApiKey::new),
+        queue: Arc::new(Queue::new(queue)),
+        metrics: Arc::default(),
+        limits,
+        created: unix_time(),
+        run: fresh_seed(),
+        ids: AtomicU32::new(0),
+    };
+    Ok(Listening { listener, address, server: Arc::new(server) })
+}
+
+/// Returns the seconds since 1970.
+fn unix_time() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+type Shared = State<Arc<Server>>;
+
+fn router(server: Arc<Server>) -> Router {
+    Router::new()
+        .route(
+            "/health",
+            get(|| async { json_response(StatusCode::OK, &serde_json::json!({ "status": "ok" })) }),
+        )
+        .route("/metrics", get(metrics_text))
+        .route("/v1/models", get(|State(server): Shared| async move { openai::models(&server) }))
+        .route("/v1/models/{*id}", get(model))
+        .route("/v1/chat/completions", post(chat))
+        .route("/v1/completions", post(completions))
+        .route("/v1/messages", post(messages))
+        .route("/v1/messages/count_tokens", post(count_tokens))
+        .fallback(no_such_endpoint)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn_with_state(server.clone(), access::check))
+        .with_state(server)
+}
+
+/// Returns the response, or the failure as a protocol writes it.
+fn respond(protocol: Protocol, result: Result<Response, Failure>) -> Response {
+    result.unwrap_or_else(|failure| failure.response(protocol))
+}
+
+async fn chat(State(server): Shared, request: Request) -> Response {
+    respond(Protocol::OpenAi, openai::chat(server, request).await)
+}
+
+async fn completions(State(server): Shared, request: Request) -> Response {
+    respond(Protocol::OpenAi, openai::completions(server, request).await)
+}
+
+async fn messages(State(server): Shared, request: Request) -> Response {
+    respond(Protocol::Anthropic, anthropic::messages(server, request).await)
+}
+
+async fn count_tokens(State(server): Shared, request: Request) -> Response {
+    respond(Protocol::Anthropic, anthropic::count_tokens(server, request).await)
+}
+
+async fn model(State(server): Shared, Path(id): Path<String>) -> Response {
+    respond(Protocol::OpenAi, openai::model(&server, &id))
+}
+
+async fn metrics_text(State(server): Shared) -> Response {
+    let (inside, running) = server.queue.held();
+    let text = server.metrics.text(inside - running, running);
+    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    ([(header::CONTENT_TYPE, kind)], text).into_response()
+}
+
+async fn no_such_endpoint(uri: Uri) -> Response {
+    let message = format!("There is no endpoint {}. docs/serve.md lists them.", uri.path());
+    Failure::new(Kind::NoSuchEndpoint, message).response(Protocol::of(uri.path()))
+}
+
+async fn wrong_method(request: Request) -> Response {
+    let (method, path) = (request.method(), request.uri().path());
+    let message = format!("{method} is not a method of {path}. POST a request, or GET a list.");
+    Failure::new(Kind::WrongMethod, message).response(Protocol::of(path))
+}

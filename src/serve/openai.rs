@@ -1,0 +1,418 @@
+//! The protocol of OpenAI: `/v1/chat/completions`, `/v1/completions` and `/v1/models`.
+
+use std::sync::Arc;
+
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::response::Response;
+use axum::response::sse::Event;
+use hunch_core::chat::{ChatMessage, Role};
+use hunch_core::token::TokenId;
+use hunch_model::text::Tokenizer;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::answer::{self, Answer, Ask, Whole};
+use super::body::{self, Content, Fields, OneOrMany, is_nothing};
+use super::errors::{Failure, Kind, Protocol, json_response};
+use super::{Server, sse, truth};
+use crate::event::{RoundEvent, StopReason, TokenEvent};
+use crate::generate::{Finished, GenerationPlan, Prompt};
+
+/// Maximum number of alternatives for each token; the engine keeps this many.
+const MOST_ALTERNATIVES: u32 = 5;
+/// Log probability of a token that was not among the most likely ones, as OpenAI reports it.
+const UNLIKELY: f64 = -9999.0;
+/// Default length of a completion without a chat, as OpenAI's.
+const COMPLETION_TOKENS: usize = 16;
+
+/// Fields that never change the answer.
+const IGNORED: [&str; 8] = [
+    "user",
+    "store",
+    "metadata",
+    "service_tier",
+    "safety_identifier",
+    "prompt_cache_key",
+    "parallel_tool_calls",
+    "prediction",
+];
+
+/// Fields of both endpoints.
+#[derive(Deserialize)]
+struct Common {
+    model: Option<String>,
+    #[serde(default)]
+    stream: bool,
+    #[serde(default)]
+    stream_options: StreamOptions,
+    stop: Option<OneOrMany>,
+    max_tokens: Option<usize>,
+    max_completion_tokens: Option<usize>,
+    #[serde(default)]
+    hunch: bool,
+}
+
+impl Common {
+    const NAMES: [&str; 7] =
+        ["model", "stream", "stream_options", "stop", "max_tokens", "max_completion_tokens", "hunch"];
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StreamOptions {
+    #[serde(default)]
+    include_usage: bool,
+    /// Padding against observers of the network. It is not sent, and changes no text.
+    #[serde(default, rename = "include_obfuscation")]
+    _include_obfuscation: bool,
+}
+
+#[derive(Deserialize)]
+struct Chat {
+    messages: Vec<Message>,
+    #[serde(default)]
+    logprobs: bool,
+    top_logprobs: Option<u32>,
+}
+
+#[derive(Deserialize)]
+struct Message {
+    role: String,
+    content: Option<Content>,
+    tool_calls: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct Completion {
+    prompt: OneOrMany,
+}
+
+/// Endpoint of a response.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Endpoint {
+    Chat,
+    Completions,
+}
+
+/// Form and contents of a response.
+struct Shape {
+    endpoint: Endpoint,
+    id: String,
+    created: u64,
+    include_usage: bool,
+    truth: bool,
+    /// Number of alternatives for each token, if log probabilities were asked for.
+    logprobs: Option<usize>,
+}
+
+/// Answers `/v1/chat/completions`.
+pub(super) async fn chat(server: Arc<Server>, request: Request) -> Result<Response, Failure> {
+    let mut fields = body::read(&server, request).await?;
+    let common: Common = fields.take(&Common::NAMES)?;
+    server.check_model(common.model.as_deref())?;
+    let chat: Chat = fields.take(&["messages", "logprobs", "top_logprobs"])?;
+    let logprobs = alternatives(&chat)?;
+    let messages = chat.messages.into_iter().enumerate().map(|(i, message)| chat_message(i, message));
+    let messages = messages.collect::<Result<Vec<_>, _>>()?;
+    if messages.is_empty() {
+        return Err(Failure::of_param("messages", "`messages` is empty. Send at least one message."));
+    }
+    refuse_unsupported(&mut fields)?;
+    let ask = |plan, max_tokens| Ask { prompt: Prompt::Chat(messages), plan, max_tokens };
+    respond(server, fields, common, Endpoint::Chat, logprobs, None, ask).await
+}
+
+/// Answers `/v1/completions`.
+pub(super) async fn completions(server: Arc<Server>, request: Request) -> Result<Response, Failure> {
+    let mut fields = body::read(&server, request).await?;
+    let common: Common = fields.take(&Common::NAMES)?;
+    server.check_model(common.model.as_deref())?;
+    let completion: Completion = fields.take(&["prompt"])?;
+    let mut prompts = completion.prompt.into_vec();
+    let (Some(prompt), true) = (prompts.pop(), prompts.is_empty()) else {
+        let message = "`prompt` must be one text. Send a request for each prompt.";
+        return Err(Failure::of_param("prompt", message));
+    };
+    refuse_unsupported(&mut fields)?;
+    let logprobs = "Use /v1/chat/completions for log probabilities.";
+    fields.refuse("logprobs", |value| *value == false, logprobs)?;
+    fields.refuse("echo", is_nothing, "Add the prompt to the answer yourself.")?;
+    fields.refuse("suffix", is_nothing, "Remove it.")?;
+    fields.refuse("best_of", |value| *value == 1, "Remove it: one answer is generated.")?;
+    let ask = |plan, max_tokens| Ask { prompt: Prompt::Raw(prompt), plan, max_tokens };
+    respond(server, fields, common, Endpoint::Completions, None, Some(COMPLETION_TOKENS), ask).await
+}
+
+/// Returns the list of models: the loaded one. Has the fields of both protocols.
+pub(super) fn models(server: &Server) -> Response {
+    let list = json!({
+        "object": "list",
+        "data": [model_object(server)],
+        "has_more": false,
+        "first_id": server.model,
+        "last_id": server.model,
+    });
+    json_response(StatusCode::OK, &list)
+}
+
+/// Returns a model by its id.
+///
+/// # Errors
+/// If it is not the loaded one.
+pub(super) fn model(server: &Server, id: &str) -> Result<Response, Failure> {
+    server.check_model(Some(id))?;
+    Ok(json_response(StatusCode::OK, &model_object(server)))
+}
+
+fn model_object(server: &Server) -> Value {
+    json!({
+        "id": server.model,
+        "object": "model",
+        "type": "model",
+        "display_name": server.model,
+        "created": server.created,
+        "owned_by": "hunch",
+        "context_length": server.context,
+    })
+}
+
+async fn respond(
+    server: Arc<Server>,
+    mut fields: Fields,
+    common: Common,
+    endpoint: Endpoint,
+    logprobs: Option<usize>,
+    default_tokens: Option<usize>,
+    ask: impl FnOnce(GenerationPlan, Option<usize>) -> Ask,
+) -> Result<Response, Failure> {
+    let stop = common.stop.map(OneOrMany::into_vec).unwrap_or_default();
+    let plan = body::plan(&server, &mut fields, stop)?;
+    fields.finish()?;
+    let max_tokens = common.max_completion_tokens.or(common.max_tokens).or(default_tokens);
+    let prefix = if endpoint == Endpoint::Chat { "chatcmpl" } else { "cmpl" };
+    let shape = Shape {
+        endpoint,
+        id: server.response_id(prefix),
+        created: super::unix_time(),
+        include_usage: common.stream_options.include_usage,
+        truth: common.hunch,
+        logprobs,
+    };
+    let mut answer = answer::start(&server, ask(plan, max_tokens)).await?;
+    if common.stream {
+        return Ok(sse::respond(answer, Chunks { server, shape }));
+    }
+    let whole = answer.whole().await?;
+    Ok(json_response(StatusCode::OK, &shape.whole(&server, &answer, &whole)))
+}
+
+/// Refuses parameters that would change the answer and are not supported.
+fn refuse_unsupported(fields: &mut Fields) -> Result<(), Failure> {
+    let unset = |value: &Value| is_nothing(value) || *value == "none" || *value == "auto";
+    let remove = "Remove it.";
+    fields.ignore(&IGNORED);
+    fields.refuse("n", |value| *value == 1, "Send a request for each answer.")?;
+    fields.refuse("tools", is_nothing, "Remove it, or describe the tools in the prompt.")?;
+    fields.refuse("functions", is_nothing, "Remove it, or describe the functions in the prompt.")?;
+    fields.refuse("tool_choice", unset, remove)?;
+    fields.refuse("function_call", unset, remove)?;
+    let text = |value: &Value| value["type"] == "text";
+    fields.refuse("response_format", text, "Remove it, and ask for the format in the prompt.")?;
+    fields.refuse("modalities", |value| *value == json!(["text"]), "The server writes text only.")?;
+    fields.refuse("audio", is_nothing, "The server writes text only.")?;
+    fields.refuse("reasoning_effort", |value| *value == "none", remove)
+}
+
+/// Returns the number of alternatives for each token, if log probabilities are asked for.
+fn alternatives(chat: &Chat) -> Result<Option<usize>, Failure> {
+    let top = chat.top_logprobs.unwrap_or(0);
+    if top > MOST_ALTERNATIVES {
+        let message = format!("`top_logprobs` is {top}. Choose a number from 0 to {MOST_ALTERNATIVES}.");
+        return Err(Failure::of_param("top_logprobs", message));
+    }
+    if top > 0 && !chat.logprobs {
+        let message = "`top_logprobs` needs `logprobs`. Set `logprobs` to true.";
+        return Err(Failure::of_param("top_logprobs", message));
+    }
+    Ok(chat.logprobs.then_some(top as usize))
+}
+
+fn chat_message(i: usize, message: Message) -> Result<ChatMessage, Failure> {
+    let param = |field: &str| format!("messages[{i}].{field}");
+    let role = match message.role.as_str() {
+        "system" | "developer" => Role::System,
+        "user" => Role::User,
+        "assistant" => Role::Assistant,
+        other => {
+            let message =
+                format!("The role \"{other}\" is not supported. Use system, developer, user or assistant.");
+            return Err(Failure::of_param(&param("role"), message));
+        }
+    };
+    if message.tool_calls.is_some_and(|calls| !is_nothing(&calls)) {
+        let message = "Tool calls are not supported. Write them as text, or remove them.";
+        return Err(Failure::of_param(&param("tool_calls"), message));
+    }
+    let Some(content) = message.content else {
+        let message = format!("Message {i} has no content. Send a text.");
+        return Err(Failure::of_param(&param("content"), message));
+    };
+    Ok(ChatMessage { role, content: content.into_text(&param("content"))? })
+}
+
+fn finish_reason(stop: &StopReason) -> &'static str {
+    match stop {
+        StopReason::MaxTokens | StopReason::ContextFull => "length",
+        StopReason::EndOfTurn | StopReason::StopString | StopReason::Cancelled => "stop",
+    }
+}
+
+fn usage(answer: &Answer, finished: &Finished) -> Value {
+    let (prompt, generated) = (answer.prompt_tokens, finished.stats.generated_tokens as usize);
+    json!({
+        "prompt_tokens": prompt,
+        "completion_tokens": generated,
+        "total_tokens": prompt + generated,
+        "prompt_tokens_details": { "cached_tokens": answer.cached_tokens() },
+    })
+}
+
+/// Returns the log probabilities of tokens, with this many alternatives each.
+fn log_probabilities(tokenizer: &Tokenizer, tokens: &[TokenEvent], count: usize) -> Value {
+    let entry = |id: TokenId, p: f32| {
+        let bytes = tokenizer.token_bytes(id);
+        let logprob = if p > 0.0 { f64::from(p).ln() } else { UNLIKELY };
+        json!({ "token": String::from_utf8_lossy(&bytes), "logprob": logprob, "bytes": &bytes[..] })
+    };
+    let content = tokens.iter().map(|token| {
+        let mut described = entry(token.id, token.confidence);
+        let top = token.top.iter().take(count).map(|other| entry(other.0, other.2));
+        described["top_logprobs"] = top.collect();
+        described
+    });
+    json!({ "content": content.collect::<Vec<_>>() })
+}
+
+impl Shape {
+    fn object(&self, chunk: bool) -> &'static str {
+        match (self.endpoint, chunk) {
+            (Endpoint::Chat, true) => "chat.completion.chunk",
+            (Endpoint::Chat, false) => "chat.completion",
+            (Endpoint::Completions, _) => "text_completion",
+        }
+    }
+
+    fn head(&self, server: &Server, chunk: bool, choices: Value) -> Value {
+        json!({
+            "id": self.id,
+            "object": self.object(chunk),
+            "created": self.created,
+            "model": server.model,
+            "system_fingerprint": concat!("hunch-", env!("CARGO_PKG_VERSION")),
+            "choices": choices,
+        })
+    }
+
+    fn logprobs(&self, server: &Server, tokens: &[TokenEvent]) -> Value {
+        let tokenizer = server.encoder.tokenizer();
+        self.logprobs.map_or(Value::Null, |count| log_probabilities(tokenizer, tokens, count))
+    }
+
+    fn whole(&self, server: &Server, answer: &Answer, whole: &Whole) -> Value {
+        let mut choice = json!({
+            "index": 0,
+            "logprobs": self.logprobs(server, &whole.tokens),
+            "finish_reason": finish_reason(&whole.finished.stop),
+        });
+        match self.endpoint {
+            Endpoint::Chat => {
+                choice["message"] = json!({ "role": "assistant", "content": whole.text(), "refusal": null });
+            }
+            Endpoint::Completions => choice["text"] = json!(whole.text()),
+        }
+        let mut response = self.head(server, false, json!([choice]));
+        response["usage"] = usage(answer, &whole.finished);
+        if self.truth {
+            response["hunch"] = truth::of_whole(server, answer, whole);
+        }
+        response
+    }
+
+    /// Returns a chunk with tokens, or `None` if it would be empty.
+    fn chunk(&self, server: &Server, tokens: &[TokenEvent]) -> Option<Value> {
+        let text: String = tokens.iter().map(|token| token.text.as_str()).collect();
+        let empty = text.is_empty() && (tokens.is_empty() || self.logprobs.is_none()) && !self.truth;
+        (!empty).then(|| self.delta(server, json!({ "content": text }), &text, tokens, None))
+    }
+
+    fn delta(
+        &self,
+        server: &Server,
+        delta: Value,
+        text: &str,
+        tokens: &[TokenEvent],
+        finish: Option<&str>,
+    ) -> Value {
+        let logprobs = if tokens.is_empty() { Value::Null } else { self.logprobs(server, tokens) };
+        let mut choice = json!({ "index": 0, "logprobs": logprobs, "finish_reason": finish });
+        match self.endpoint {
+            Endpoint::Chat => choice["delta"] = delta,
+            Endpoint::Completions => choice["text"] = json!(text),
+        }
+        self.head(server, true, json!([choice]))
+    }
+}
+
+/// Writes an answer as chunks.
+struct Chunks {
+    server: Arc<Server>,
+    shape: Shape,
+}
+
+impl sse::Writer for Chunks {
+    fn begin(&mut self, _: &Answer) -> Vec<Event> {
+        if self.shape.endpoint == Endpoint::Completions {
+            return Vec::new();
+        }
+        let role = json!({ "role": "assistant", "content": "" });
+        vec![sse::data(&self.shape.delta(&self.server, role, "", &[], None))]
+    }
+
+    fn round(&mut self, _: &Answer, round: &RoundEvent) -> Vec<Event> {
+        let Some(mut chunk) = self.shape.chunk(&self.server, &round.tokens) else { return Vec::new() };
+        if self.shape.truth {
+            chunk["hunch"] = truth::of_round(round);
+        }
+        vec![sse::data(&chunk)]
+    }
+
+    fn end(&mut self, answer: &Answer, finished: &Finished) -> Vec<Event> {
+        let Self { server, shape } = self;
+        let text: String = finished.held.iter().map(|token| token.text.as_str()).collect();
+        let delta = if text.is_empty() { json!({}) } else { json!({ "content": text }) };
+        let reason = Some(finish_reason(&finished.stop));
+        let mut last = shape.delta(server, delta, &text, &finished.held, reason);
+        if shape.truth {
+            last["hunch"] = truth::of_end(server, answer, finished);
+        }
+        let mut events = vec![sse::data(&last)];
+        if shape.include_usage {
+            let mut counts = shape.head(server, true, json!([]));
+            counts["usage"] = usage(answer, finished);
+            events.push(sse::data(&counts));
+        }
+        events.push(Event::default().data("[DONE]"));
+        events
+    }
+
+    fn failed(&mut self, failure: &Failure) -> Vec<Event> {
+        vec![sse::data(&failure.body(Protocol::OpenAi))]
+    }
+}
+
+/// Returns the failure of a model that is not loaded.
+pub(super) fn no_such_model(asked: &str, loaded: &str) -> Failure {
+    let message = format!("The model `{asked}` is not loaded. This server answers as `{loaded}`.");
+    Failure { param: Some("model".into()), ..Failure::new(Kind::ModelNotFound, message) }
+}

@@ -1,0 +1,50 @@
+//! The `hunch` field of responses: where each token came from, and the figures of the answer.
+
+use serde_json::{Value, json};
+
+use super::Server;
+use super::answer::{Answer, Whole};
+use crate::event::{RoundEvent, TokenEvent};
+use crate::generate::Finished;
+
+/// Returns the field of a chunk: its tokens, and the figures so far.
+pub(super) fn of_round(round: &RoundEvent) -> Value {
+    let mut field = of_tokens(&round.tokens);
+    field["rounds"] = json!(round.figures.rounds);
+    field["tokens_per_pass"] = json!(round.figures.mean_acceptance_length);
+    field
+}
+
+/// Returns the field of the last chunk.
+pub(super) fn of_end(server: &Server, answer: &Answer, finished: &Finished) -> Value {
+    with_figures(of_tokens(&finished.held), server, answer, finished)
+}
+
+/// Returns the figures of an answer, without its tokens.
+pub(super) fn figures(server: &Server, answer: &Answer, finished: &Finished) -> Value {
+    with_figures(json!({}), server, answer, finished)
+}
+
+/// Returns the field of a whole answer.
+pub(super) fn of_whole(server: &Server, answer: &Answer, whole: &Whole) -> Value {
+    with_figures(of_tokens(&whole.tokens), server, answer, &whole.finished)
+}
+
+/// Returns the field of tokens alone.
+pub(super) fn of_tokens(tokens: &[TokenEvent]) -> Value {
+    let origins: Vec<_> = tokens.iter().map(|token| token.origin).collect();
+    let texts: Vec<_> = tokens.iter().map(|token| &token.text).collect();
+    json!({ "origins": origins, "texts": texts })
+}
+
+fn with_figures(mut field: Value, server: &Server, answer: &Answer, finished: &Finished) -> Value {
+    let stats = &finished.stats;
+    field["rounds"] = json!(stats.rounds);
+    field["tokens_per_pass"] = json!(stats.mean_acceptance_length);
+    field["number"] = json!(answer.number);
+    field["method"] = json!(server.plan.method);
+    field["seed"] = json!(answer.seed);
+    field["stop"] = json!(finished.stop);
+    field["stats"] = json!(stats);
+    field
+}
