@@ -9,6 +9,7 @@ mod models;
 mod planted_mistakes;
 mod products;
 mod reference;
+mod rounds;
 mod rows;
 mod selftest;
 mod simulator;
