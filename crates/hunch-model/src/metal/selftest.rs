@@ -192,7 +192,8 @@ impl Tester<'_> {
             for (w, y) in weights.chunks_exact(k).zip(y) {
                 let parts = || w.iter().zip(x).map(|(w, x)| f64::from(*w) * f64::from(*x));
                 let (sum, size) = parts().fold((0.0, 0.0), |(sum, size), p| (sum + p, size + p.abs()));
-                if !((f64::from(*y) - sum).abs() <= SUM_BOUND * size) {
+                let near = (f64::from(*y) - sum).abs() <= SUM_BOUND * size;
+                if !near {
                     return Ok(Check::Differs);
                 }
             }

@@ -4,6 +4,7 @@
 
 mod candle_kernels;
 mod choice;
+mod default_model;
 mod machine;
 mod models;
 mod planted_mistakes;
