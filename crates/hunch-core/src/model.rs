@@ -153,6 +153,15 @@ pub struct StepOutput {
     pub taps: Vec<Rows>,
 }
 
+/// Tokens that a device chose one after the other, each the most likely one.
+#[derive(Clone, Debug, Default)]
+pub struct GreedyChain {
+    /// The tokens.
+    pub tokens: Vec<TokenId>,
+    /// `[tokens, n_vocab]`: the logits that each token was chosen from.
+    pub logits: Rows,
+}
+
 /// Memory use of a model, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ModelMemory {
@@ -188,6 +197,16 @@ pub trait LanguageModel: Send {
     /// If a token is outside the vocabulary, the step does not fit the context, or the device fails.
     /// The cache is then unchanged.
     fn forward(&mut self, step: Step<'_>) -> Result<StepOutput>;
+    /// Runs `tokens`, and then one row for each token but the last that it chooses, `count` in all.
+    ///
+    /// The device chooses the most likely token, and of equal ones the lowest. Returns `None`, with the cache unchanged,
+    /// if the device cannot choose. A device that can waits once for the whole chain.
+    ///
+    /// # Errors
+    /// As [`forward`](Self::forward).
+    fn greedy_chain(&mut self, _tokens: &[TokenId], _count: usize) -> Result<Option<GreedyChain>> {
+        Ok(None)
+    }
     /// Drops all cache rows from `len` on, in O(1). A `len` past the end changes nothing.
     ///
     /// # Errors

@@ -173,6 +173,11 @@ impl Sampler {
         self.params.temperature == 0.0
     }
 
+    /// Returns whether the token is that of the largest logit, whatever the recent tokens are.
+    pub fn is_argmax(&self) -> bool {
+        self.is_greedy() && self.window() == 0 && self.params.logit_bias.is_empty()
+    }
+
     /// Returns how many recent tokens [`distribution`](Self::distribution) reads; 0 without penalties.
     pub fn window(&self) -> usize {
         let p = &self.params;

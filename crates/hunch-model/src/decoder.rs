@@ -15,8 +15,10 @@ use crate::metal_executor::MetalExecutor;
 use crate::spec::ModelSpec;
 use crate::weights::{Embedding, WeightFile};
 use hunch_core::model::{
-    LanguageModel, LayerPlan, ModelInfo, ModelMemory, RowLayout, Rows, Step, StepOutput,
+    GreedyChain, LanguageModel, LayerPlan, LogitRows, ModelInfo, ModelMemory, RowLayout, Rows, Step,
+    StepOutput,
 };
+use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 use hunch_kernels::RowMask;
 
@@ -178,30 +180,62 @@ impl Decoder {
     fn pass(&mut self, step: Step<'_>) -> Result<StepOutput> {
         self.check_step(&step)?;
         let rows = step.tokens.len();
-        let executor = &mut *self.executor;
-        let mask = row_mask(executor.cache().len(), rows, step.layout)?;
-        executor.begin(step.tokens, &mask)?;
-        let mut taps = vec![Rows::default(); step.taps.len()];
+        let mask = row_mask(self.executor.cache().len(), rows, step.layout)?;
+        self.executor.begin(step.tokens, &mask)?;
+        let taps = self.layers(step.layers, step.taps)?;
+        let logits = self.executor.logits(step.logits, step.vocab_subset)?;
+        if logits.is_empty() && taps.is_empty() {
+            // Nothing was read, so work may be queued. A pass that is timed has to be over when it returns.
+            self.executor.finish()?;
+        }
+        self.executor.cache_mut().advance(rows);
+        Ok(StepOutput { logits, taps })
+    }
+
+    /// Runs the layers of a pass and returns the residual stream after the tapped ones.
+    fn layers(&mut self, layers: LayerPlan<'_>, tapped: &[usize]) -> Result<Vec<Rows>> {
+        let mut taps = vec![Rows::default(); tapped.len()];
         for layer in 0..self.spec.n_layer {
-            let runs = match step.layers {
+            let runs = match layers {
                 LayerPlan::All => true,
                 LayerPlan::Exit(n) => layer < n,
                 LayerPlan::Skip(skipped) => skipped.binary_search(&layer).is_err(),
             };
             if runs {
-                LAYER.iter().try_for_each(|&part| executor.step(layer, part))?;
+                LAYER.iter().try_for_each(|&part| self.executor.step(layer, part))?;
             }
-            for (rows, _) in taps.iter_mut().zip(step.taps).filter(|(_, tap)| **tap == layer) {
-                *rows = executor.residual()?;
+            for (rows, _) in taps.iter_mut().zip(tapped).filter(|(_, tap)| **tap == layer) {
+                *rows = self.executor.residual()?;
             }
         }
-        let logits = executor.logits(step.logits, step.vocab_subset)?;
-        if logits.is_empty() && taps.is_empty() {
-            // Nothing was read, so work may be queued. A pass that is timed has to be over when it returns.
-            executor.finish()?;
+        Ok(taps)
+    }
+
+    /// Runs a chain whose tokens the device chooses. Only the end waits.
+    fn chain(&mut self, tokens: &[TokenId], count: usize) -> Result<GreedyChain> {
+        self.check_step(&Step::chain(tokens, LogitRows::Last))?;
+        let base = self.executor.cache().len();
+        let run = |model: &mut Self| {
+            for at in 0..count {
+                let rows = if at == 0 { tokens.len() } else { 1 };
+                let mask = row_mask(model.executor.cache().len(), rows, RowLayout::Chain)?;
+                match at.checked_sub(1) {
+                    None => model.executor.begin(tokens, &mask)?,
+                    Some(last) => model.executor.begin_chosen(last, &mask)?,
+                }
+                model.layers(LayerPlan::All, &[])?;
+                model.executor.choose(at, count)?;
+                model.executor.cache_mut().advance(rows);
+            }
+            let (tokens, logits) = model.executor.chosen(count)?;
+            Ok(GreedyChain { tokens, logits })
+        };
+        let chain = run(self);
+        if chain.is_err() {
+            // A failed call leaves the cache as it was.
+            self.executor.cache_mut().truncate(base);
         }
-        executor.cache_mut().advance(rows);
-        Ok(StepOutput { logits, taps })
+        chain
     }
 }
 
@@ -261,6 +295,17 @@ impl LanguageModel for Decoder {
 
     fn forward(&mut self, step: Step<'_>) -> hunch_core::error::Result<StepOutput> {
         Ok(self.pass(step)?)
+    }
+
+    fn greedy_chain(
+        &mut self,
+        tokens: &[TokenId],
+        count: usize,
+    ) -> hunch_core::error::Result<Option<GreedyChain>> {
+        if count == 0 || !self.executor.can_choose() {
+            return Ok(None);
+        }
+        Ok(Some(self.chain(tokens, count)?))
     }
 
     fn truncate(&mut self, len: usize) -> hunch_core::error::Result<()> {

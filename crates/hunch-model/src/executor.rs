@@ -8,7 +8,7 @@ use crate::cache::KvCache;
 use crate::weights::Embedding;
 use hunch_core::model::{LogitRows, Rows, StepOutput, VocabSubset};
 use hunch_core::token::TokenId;
-use hunch_error::Result;
+use hunch_error::{Error, Result};
 use hunch_kernels::RowMask;
 
 /// Fused step of a layer.
@@ -62,6 +62,31 @@ pub(crate) trait Executor: Send {
     /// # Errors
     /// If the device fails.
     fn logits(&mut self, rows: LogitRows, vocab_subset: Option<&VocabSubset>) -> Result<Rows>;
+    /// Returns `true` if the device can choose tokens and continue with them, without the host.
+    fn can_choose(&self) -> bool {
+        false
+    }
+    /// Computes the logits of the last row, and chooses the most likely token as number `at` of `count`.
+    ///
+    /// # Errors
+    /// If the device fails or [cannot choose](Self::can_choose).
+    fn choose(&mut self, _at: usize, _count: usize) -> Result<()> {
+        Err(Error::Internal("this device cannot choose tokens".into()))
+    }
+    /// Starts a pass of one row, whose token was chosen as number `at`.
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin), and if the device [cannot choose](Self::can_choose).
+    fn begin_chosen(&mut self, _at: usize, _mask: &RowMask) -> Result<()> {
+        Err(Error::Internal("this device cannot choose tokens".into()))
+    }
+    /// Waits, and returns the `count` chosen tokens and the logits that they were chosen from.
+    ///
+    /// # Errors
+    /// If the device fails or [cannot choose](Self::can_choose).
+    fn chosen(&mut self, _count: usize) -> Result<(Vec<TokenId>, Rows)> {
+        Err(Error::Internal("this device cannot choose tokens".into()))
+    }
     /// Waits until all queued work of the pass is done.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use candle_core::Device;
 
 use crate::cache::KvCache;
 use crate::executor::{Executor, LayerStep};
-use crate::metal::gpu::{Buffer, Gpu};
+use crate::metal::gpu::{Argument, Buffer, Gpu};
 use crate::metal::kernels::{AttentionInput, HeadsInput, Kernels, Product};
 use crate::metal::matrix::Matrix;
 use crate::metal::selftest::{COMMON_PARTS, HEAD_WIDTHS, attention_part, product_part};
@@ -126,6 +126,47 @@ impl MetalExecutor {
             kernels: kernels.clone(),
             spec: spec.clone(),
         })
+    }
+
+    /// Starts a pass over the tokens in a buffer of the GPU.
+    fn start(&mut self, tokens: Argument<'_>, mask: &RowMask) -> Result<()> {
+        let rows = mask.rows();
+        self.cache.reserve(rows)?;
+        let gpu = self.kernels.gpu().clone();
+        let widths = self.widths();
+        let old = self.pass.take().map(|pass| pass.space);
+        let space = AttentionSpace::new(&gpu, mask, (self.spec.n_head, self.spec.head_dim), old)?;
+        let angles = self.rope.angles(mask.positions());
+        let angles = (Buffer::with_floats(&gpu, &angles.cos)?, Buffer::with_floats(&gpu, &angles.sin)?);
+        let workspace = Workspace::for_rows(&gpu, self.workspace.take(), rows, widths)?;
+        self.kernels.take_rows(&self.weights.embedding, tokens, rows, &workspace.x)?;
+        self.workspace = Some(workspace);
+        self.pass = Some(Pass { rows, angles, space });
+        Ok(())
+    }
+
+    /// Computes logits of rows of the pass, at a byte offset of a buffer.
+    fn head(&self, rows: LogitRows, (out, at): (&Buffer, usize)) -> Result<()> {
+        let Self { spec, kernels, weights, .. } = self;
+        let (Some(pass), Some(space)) = (&self.pass, &self.workspace) else { return Err(no_pass()) };
+        let (first, rows) = match rows {
+            LogitRows::None => return Ok(()),
+            LogitRows::All => (0, pass.rows),
+            LogitRows::Last => (pass.rows - 1, 1),
+        };
+        let head = &*weights.head;
+        let forms = Activations::forms(head.wants_quantised(), !head.wants_quantised(), rows);
+        let (shape, eps) = ((first, rows, spec.n_embd), spec.rms_eps as f32);
+        kernels.norm(&space.x, &weights.output_norm, shape, eps, &space.activations, forms)?;
+        let product = Product {
+            matrix: head,
+            bias: weights.head_bias.as_ref(),
+            out,
+            offset: at / size_of::<f32>(),
+            stride: spec.n_vocab,
+            add: false,
+        };
+        kernels.multiply(product, &space.activations, rows)
     }
 
     fn widths(&self) -> Widths {
@@ -265,19 +306,40 @@ fn bias(file: &WeightFile, gpu: &Arc<dyn Gpu>, linears: &[MatrixRows]) -> Result
 
 impl Executor for MetalExecutor {
     fn begin(&mut self, tokens: &[TokenId], mask: &RowMask) -> Result<()> {
-        self.cache.reserve(tokens.len())?;
-        let gpu = self.kernels.gpu().clone();
-        let widths = self.widths();
-        let old = self.pass.take().map(|pass| pass.space);
-        let space = AttentionSpace::new(&gpu, mask, (self.spec.n_head, self.spec.head_dim), old)?;
-        let angles = self.rope.angles(mask.positions());
-        let angles = (Buffer::with_floats(&gpu, &angles.cos)?, Buffer::with_floats(&gpu, &angles.sin)?);
-        let workspace = Workspace::for_rows(&gpu, self.workspace.take(), tokens.len(), widths)?;
-        let ids = Buffer::with_words(&gpu, tokens)?;
-        self.kernels.take_rows(&self.weights.embedding, &ids, tokens.len(), &workspace.x)?;
-        self.workspace = Some(workspace);
-        self.pass = Some(Pass { rows: tokens.len(), angles, space });
+        let ids = Buffer::with_words(self.kernels.gpu(), tokens)?;
+        self.start(ids.input(), mask)
+    }
+
+    fn can_choose(&self) -> bool {
+        true
+    }
+
+    fn choose(&mut self, at: usize, count: usize) -> Result<()> {
+        let n_vocab = self.spec.n_vocab;
+        let space = self.workspace.as_mut().ok_or_else(no_pass)?;
+        let out = at_least(self.kernels.gpu(), space.choices.take(), choice_bytes(count, n_vocab))?;
+        let (logits, token) = (tokens_bytes(count) + 4 * at * n_vocab, 4 * at);
+        self.head(LogitRows::Last, (&out, logits))?;
+        self.kernels.choose((&out, logits), n_vocab, (&out, token))?;
+        self.workspace.as_mut().ok_or_else(no_pass)?.choices = Some(out);
         Ok(())
+    }
+
+    fn begin_chosen(&mut self, at: usize, mask: &RowMask) -> Result<()> {
+        let choices = self.workspace.as_ref().and_then(|space| space.choices.as_ref()).ok_or_else(no_pass)?;
+        let token = Argument::Input(choices.id(), 4 * at);
+        self.start(token, mask)
+    }
+
+    fn chosen(&mut self, count: usize) -> Result<(Vec<TokenId>, Rows)> {
+        let n_vocab = self.spec.n_vocab;
+        let choices = self.workspace.as_ref().and_then(|space| space.choices.as_ref()).ok_or_else(no_pass)?;
+        // One read, and so one wait.
+        let bytes = choices.read(0, choice_bytes(count, n_vocab))?;
+        let words = bytes.as_chunks::<4>().0;
+        let tokens = words[..count].iter().map(|word| u32::from_le_bytes(*word)).collect();
+        let logits = words[tokens_bytes(count) / 4..].iter().map(|word| f32::from_le_bytes(*word)).collect();
+        Ok((tokens, Rows::new(n_vocab, logits)))
     }
 
     fn step(&mut self, index: usize, step: LayerStep) -> Result<()> {
@@ -348,37 +410,19 @@ impl Executor for MetalExecutor {
     }
 
     fn logits(&mut self, rows: LogitRows, _vocab_subset: Option<&VocabSubset>) -> Result<Rows> {
-        let Self { spec, kernels, weights, .. } = self;
-        let (Some(pass), Some(space)) = (&self.pass, &mut self.workspace) else { return Err(no_pass()) };
-        let (first, rows) = match rows {
-            LogitRows::None => return Ok(Rows::default()),
-            LogitRows::All => (0, pass.rows),
-            LogitRows::Last => (pass.rows - 1, 1),
+        let count = match (rows, &self.pass) {
+            (_, None) => return Err(no_pass()),
+            (LogitRows::None, _) => return Ok(Rows::default()),
+            (LogitRows::All, Some(pass)) => pass.rows,
+            (LogitRows::Last, _) => 1,
         };
-        let head = &*weights.head;
-        let forms = Activations::forms(head.wants_quantised(), !head.wants_quantised(), rows);
-        let shape = (first, rows, spec.n_embd);
-        kernels.norm(
-            &space.x,
-            &weights.output_norm,
-            shape,
-            spec.rms_eps as f32,
-            &space.activations,
-            forms,
-        )?;
-        let out = at_least(kernels.gpu(), space.logits.take(), 4 * rows * spec.n_vocab)?;
-        let product = Product {
-            matrix: head,
-            bias: weights.head_bias.as_ref(),
-            out: &out,
-            offset: 0,
-            stride: spec.n_vocab,
-            add: false,
-        };
-        kernels.multiply(product, &space.activations, rows)?;
-        let values = out.read_floats(0, rows * spec.n_vocab)?;
-        space.logits = Some(out);
-        Ok(Rows::new(spec.n_vocab, values))
+        let n_vocab = self.spec.n_vocab;
+        let space = self.workspace.as_mut().ok_or_else(no_pass)?;
+        let out = at_least(self.kernels.gpu(), space.logits.take(), 4 * count * n_vocab)?;
+        self.head(rows, (&out, 0))?;
+        let values = out.read_floats(0, count * n_vocab)?;
+        self.workspace.as_mut().ok_or_else(no_pass)?.logits = Some(out);
+        Ok(Rows::new(n_vocab, values))
     }
 
     fn finish(&self) -> Result<()> {
@@ -404,6 +448,16 @@ impl Executor for MetalExecutor {
     fn cache_mut(&mut self) -> &mut KvCache {
         &mut self.cache
     }
+}
+
+/// Bytes of chosen tokens, before their logits.
+fn tokens_bytes(count: usize) -> usize {
+    (4 * count).next_multiple_of(16)
+}
+
+/// Bytes of chosen tokens and their logits.
+fn choice_bytes(count: usize, n_vocab: usize) -> usize {
+    tokens_bytes(count) + 4 * count * n_vocab
 }
 
 fn no_pass() -> Error {

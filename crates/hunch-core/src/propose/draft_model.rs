@@ -12,7 +12,7 @@ use super::shortlist::Shortlist;
 use super::{Method, ProposeContext, Proposer, RoundOutcome};
 use crate::draft::DraftTree;
 use crate::error::{Error, Result};
-use crate::model::{LanguageModel, LogitRows, Rows, Step, VocabSubset};
+use crate::model::{GreedyChain, LanguageModel, LogitRows, Rows, Step, VocabSubset};
 use crate::token::{TokenId, shared_len};
 
 /// Proposer that drafts with a model of its own.
@@ -114,6 +114,16 @@ impl DraftModel {
         let output = self.model.forward(step)?;
         self.seen.extend_from_slice(tokens);
         Ok(output.logits.into_values())
+    }
+
+    /// Runs tokens and a chain of `count` tokens that the device chooses. `None` if the device cannot choose.
+    fn feed_chain(&mut self, tokens: &[TokenId], count: usize) -> Result<Option<GreedyChain>> {
+        let Some(chain) = self.model.greedy_chain(tokens, count)? else { return Ok(None) };
+        self.pass_rows.push(tokens.len());
+        self.pass_rows.extend(std::iter::repeat_n(1, count - 1));
+        self.seen.extend_from_slice(tokens);
+        self.seen.extend_from_slice(&chain.tokens[..count - 1]);
+        Ok(Some(chain))
     }
 
     /// Returns whether all tokens are in the model's vocabulary. A target may have a few more (padding,
@@ -225,9 +235,19 @@ impl Proposer for DraftModel {
         // rounds without a draft. Only the last chunk needs logits.
         let mut chunks = unread.chunks(self.model.prefill_rows().max(1)).peekable();
         let mut logits = Vec::new();
+        let mut chain = None;
         while let Some(chunk) = chunks.next() {
-            let rows = if chunks.peek().is_some() { LogitRows::None } else { LogitRows::Last };
-            logits = self.feed(chunk, rows)?;
+            if chunks.peek().is_some() {
+                self.feed(chunk, LogitRows::None)?;
+                continue;
+            }
+            if self.tree.is_none() && cx.sampler.is_argmax() {
+                chain = self.feed_chain(chunk, depth)?;
+            }
+            logits = match &chain {
+                Some(chain) => chain.logits.row(0).to_vec(),
+                None => self.feed(chunk, LogitRows::Last)?,
+            };
         }
         if let Some(shape) = self.tree.clone() {
             let Self { model, pass_rows, shortlist, calibration, .. } = self;
@@ -243,8 +263,21 @@ impl Proposer for DraftModel {
         }
         let ProposeContext { plan, end_tokens, sampler, noise, rng, target, .. } = cx;
         let n_vocab = target.info().n_vocab;
-        let chain = ChainDraft { committed, plan, end_tokens, sampler, noise, rng, n_vocab };
-        let (tree, failure) = chain.grow(depth, logits, |token| self.feed(&[token], LogitRows::Last));
+        let draft = ChainDraft { committed, plan, end_tokens, sampler, noise, rng, n_vocab };
+        let mut drafted = 0;
+        let (tree, failure) = draft.grow(depth, logits, |token| {
+            let at = drafted;
+            drafted += 1;
+            if let Some(done) = &chain {
+                if done.tokens.get(at) == Some(&token) {
+                    return Ok(done.logits.row(drafted).to_vec());
+                }
+                // The sampler chose another token, for example one that the target has. Go on from there.
+                self.truncate_cache(committed.len() + at)?;
+                chain = None;
+            }
+            self.feed(&[token], LogitRows::Last)
+        });
         self.failure = failure;
         Ok(tree)
     }
@@ -269,6 +302,7 @@ mod tests {
     use super::*;
     use crate::depth::DraftPlan;
     use crate::draft::DraftProb;
+    use crate::model::{ModelInfo, ModelMemory, StepOutput};
     use crate::sample::{Sampler, SamplingParams, argmax};
     use crate::table::{TableConfig, TableModel};
 
@@ -304,6 +338,62 @@ mod tests {
             tokens.push(argmax(&table(64, 16).logits_after(&tokens)));
         }
         tokens.split_off(committed.len())
+    }
+
+    /// Model whose device chooses tokens.
+    struct Choosing(TableModel);
+
+    impl LanguageModel for Choosing {
+        fn info(&self) -> &ModelInfo {
+            self.0.info()
+        }
+        fn cache_len(&self) -> usize {
+            self.0.cache_len()
+        }
+        fn fork(&self) -> Box<dyn LanguageModel> {
+            Box::new(Self(self.0.clone()))
+        }
+        fn memory(&self) -> ModelMemory {
+            self.0.memory()
+        }
+        fn forward(&mut self, step: Step<'_>) -> Result<StepOutput> {
+            assert!(step.logits == LogitRows::None || self.info().n_vocab > 16, "a chain was possible");
+            self.0.forward(step)
+        }
+        fn greedy_chain(&mut self, tokens: &[TokenId], count: usize) -> Result<Option<GreedyChain>> {
+            let (mut chain, mut values) = (GreedyChain::default(), Vec::new());
+            let mut input = tokens.to_vec();
+            for _ in 0..count {
+                values.extend(self.0.forward(Step::chain(&input, LogitRows::Last))?.logits.into_values());
+                input = vec![argmax(&values[values.len() - self.info().n_vocab..])];
+                chain.tokens.extend(&input);
+            }
+            chain.logits = Rows::new(self.info().n_vocab, values);
+            Ok(Some(chain))
+        }
+        fn truncate(&mut self, len: usize) -> Result<()> {
+            self.0.truncate(len)
+        }
+        fn keep_rows(&mut self, base: usize, rows: &[usize]) -> Result<()> {
+            self.0.keep_rows(base, rows)
+        }
+    }
+
+    /// The target has 16 tokens. A larger draft may choose one that the target does not have.
+    #[test]
+    fn chain_of_the_device_is_the_draft_of_single_passes() {
+        for n_vocab in [12, 16, 40] {
+            let mut single = DraftModel::new(Box::new(table(64, n_vocab))).unwrap();
+            let mut chained = DraftModel::new(Box::new(Choosing(table(64, n_vocab)))).unwrap();
+            for committed in [&[1, 2, 3, 4][..], &[1, 2, 3, 4, 9, 9], &[1, 2, 8], &[5], &[5, 6, 7]] {
+                let expected = propose(&mut single, committed, SamplingParams::greedy());
+                let tree = propose(&mut chained, committed, SamplingParams::greedy());
+                assert_eq!(tree.tokens(), expected.tokens(), "{n_vocab}");
+                assert_eq!(tree.confidence(), expected.confidence(), "{n_vocab}");
+                assert_eq!(chained.seen.len(), chained.model().cache_len());
+            }
+            assert!(!chained.take_pass_log().is_empty());
+        }
     }
 
     #[test]

@@ -45,6 +45,8 @@ pub enum Kernel {
     Attend(u32),
     /// Puts spans together, for a width of heads.
     Combine(u32),
+    /// The most likely token of a row.
+    Choose,
 }
 
 impl Kernel {
@@ -55,6 +57,7 @@ impl Kernel {
         const FLOATS: &str = include_str!("shaders/float_product.metal");
         const ROWS: &str = include_str!("shaders/rows.metal");
         const ATTENTION: &str = include_str!("shaders/attention.metal");
+        const CHOOSE: &str = include_str!("shaders/choose.metal");
         let (function, settings, files): (_, Vec<(&str, i64)>, &[&str]) = match self {
             Self::MultiplyOne(format) => ("multiply_one", type_settings(format, 1), &[BLOCKS, PRODUCT]),
             Self::MultiplyTiles(format, tiles) => {
@@ -73,6 +76,7 @@ impl Kernel {
             Self::CopyRows => ("copy_rows", Vec::new(), &[ROWS]),
             Self::Copy => ("copy", Vec::new(), &[ROWS]),
             Self::Attend(width) => ("attend", vec![("HEAD", width.into())], &[ROWS, ATTENTION]),
+            Self::Choose => ("choose", Vec::new(), &[CHOOSE]),
             Self::Combine(width) => ("combine", vec![("HEAD", width.into())], &[ROWS, ATTENTION]),
         };
         let mut text: String =
@@ -249,18 +253,18 @@ impl Kernels {
     ///
     /// # Errors
     /// If the device fails.
-    pub fn take_rows(&self, table: &Matrix, tokens: &Buffer, rows: usize, out: &Buffer) -> Result<()> {
+    pub fn take_rows(&self, table: &Matrix, tokens: Argument<'_>, rows: usize, out: &Buffer) -> Result<()> {
         let constants = [table.n() as u32, table.k() as u32, rows as u32, table.k() as u32, 0];
         let constants = Argument::Constants(&constants);
         match table {
             Matrix::Packed { format, k, .. } => {
                 let [low, high, scales, supers] = table.streams();
-                let arguments = [constants, low, high, scales, supers, tokens.input(), out.output()];
+                let arguments = [constants, low, high, scales, supers, tokens, out.output()];
                 let groups = [(k / 32).div_ceil(8), rows, 1];
                 self.run(Kernel::TakeRows(*format), &arguments, groups, 8 * LANES, 0)
             }
             Matrix::Float { format, buffer, k, .. } => {
-                let arguments = [constants, buffer.input(), tokens.input(), out.output()];
+                let arguments = [constants, buffer.input(), tokens, out.output()];
                 let groups = [(k / 4).div_ceil(LANES as usize), rows, 1];
                 self.run(Kernel::TakeFloatRows(*format), &arguments, groups, LANES, 0)
             }
@@ -381,6 +385,22 @@ impl Kernels {
             vec![constants, space.lengths.input(), space.stats.input(), space.partial.input()];
         arguments.extend(out.outputs());
         self.run(Kernel::Combine(width as u32), &arguments, [queries, rows, 1], LANES, 0)
+    }
+
+    /// Writes the index of the largest of `count` values, and of equal ones the lowest.
+    ///
+    /// Values and index are at byte offsets of their buffers.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn choose(&self, values: (&Buffer, usize), count: usize, chosen: (&Buffer, usize)) -> Result<()> {
+        let constants = [count as u32];
+        let arguments = [
+            Argument::Constants(&constants),
+            Argument::Input(values.0.id(), values.1),
+            Argument::Output(chosen.0.id(), chosen.1),
+        ];
+        self.run(Kernel::Choose, &arguments, [1, 1, 1], 8 * LANES, 64)
     }
 
     /// Moves rows of `width` halves, in order. `rows` holds pairs of from and to.

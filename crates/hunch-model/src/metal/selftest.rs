@@ -106,7 +106,7 @@ pub fn attention_part(width: usize) -> String {
 }
 
 /// Names of the parts that every model needs.
-pub const COMMON_PARTS: [&str; 4] = ["norm", "gate", "heads", "cache"];
+pub const COMMON_PARTS: [&str; 5] = ["norm", "gate", "heads", "cache", "choice"];
 
 impl SelfTest {
     /// Tests all kernels of a GPU and measures times.
@@ -125,11 +125,12 @@ impl SelfTest {
         for dtype in TYPES {
             note(product_part(dtype), test.product(dtype));
         }
-        let [norm, gate, heads, cache] = COMMON_PARTS.map(str::to_owned);
+        let [norm, gate, heads, cache, choice] = COMMON_PARTS.map(str::to_owned);
         note(norm, test.norm());
         note(gate, test.gate());
         note(heads, test.heads());
         note(cache, test.cache());
+        note(choice, test.choice());
         for width in HEAD_WIDTHS {
             note(attention_part(width), test.attention(width));
         }
@@ -191,7 +192,8 @@ impl Tester<'_> {
             for (w, y) in weights.chunks_exact(k).zip(y) {
                 let parts = || w.iter().zip(x).map(|(w, x)| f64::from(*w) * f64::from(*x));
                 let (sum, size) = parts().fold((0.0, 0.0), |(sum, size), p| (sum + p, size + p.abs()));
-                if !((f64::from(*y) - sum).abs() <= SUM_BOUND * size) {
+                let near = (f64::from(*y) - sum).abs() <= SUM_BOUND * size;
+                if !near {
                     return Ok(Check::Differs);
                 }
             }
@@ -205,7 +207,7 @@ impl Tester<'_> {
         let tokens = [0, n as u32 - 1, 7];
         let out = Buffer::new(self.gpu, 4 * tokens.len() * k)?;
         let ids = Buffer::with_words(self.gpu, &tokens)?;
-        self.kernels.take_rows(&matrix, &ids, tokens.len(), &out)?;
+        self.kernels.take_rows(&matrix, ids.input(), tokens.len(), &out)?;
         let expected =
             tokens.iter().flat_map(|row| &weights[*row as usize * k..][..k]).map(|w| f64::from(*w));
         Ok(Check::of(near(&out.read_floats(0, tokens.len() * k)?, expected, VALUE_BOUND)))
@@ -340,6 +342,21 @@ impl Tester<'_> {
         let moved = read_halves(&memory, rows * width)?;
         let copied = read_halves(&copy, (rows - 1) * width)?;
         Ok(Check::of(same_bits(&moved, &expected) && same_bits(&copied, &expected[width..])))
+    }
+
+    /// The largest of many values, alone and twice.
+    fn choice(&self) -> Result<Check> {
+        let mut values = noise(1000, 14);
+        let out = Buffer::new(self.gpu, 16)?;
+        for (larger, expected) in [(vec![999], 999), (vec![613, 517], 517), (vec![0], 0)] {
+            larger.iter().for_each(|i| values[*i] = 2.0);
+            self.kernels.choose((&self.floats(&values)?, 0), values.len(), (&out, 4))?;
+            larger.iter().for_each(|i| values[*i] = 0.0);
+            if out.read(4, 4)? != u32::to_le_bytes(expected) {
+                return Ok(Check::Differs);
+            }
+        }
+        Ok(Check::Passed)
     }
 
     /// Attention of a chain and of a tree over two spans, and of a row alone.

@@ -135,6 +135,8 @@ pub(crate) struct Workspace {
     pub(crate) activations: Activations,
     /// Logits, once they were computed.
     pub(crate) logits: Option<Buffer>,
+    /// Chosen tokens, then the logits that they were chosen from, once tokens were chosen.
+    pub(crate) choices: Option<Buffer>,
 }
 
 /// Values of a row in each buffer of a [`Workspace`].
@@ -158,9 +160,10 @@ impl Workspace {
         rows: usize,
         widths: Widths,
     ) -> Result<Self> {
-        if let Some(old) = old.filter(|old| old.rows >= rows) {
-            return Ok(old);
-        }
+        let choices = match old {
+            Some(old) if old.rows >= rows => return Ok(old),
+            old => old.and_then(|old| old.choices),
+        };
         let rows = rows.next_multiple_of(ROW_STEP);
         let floats = |width: usize| Buffer::new(gpu, 4 * rows * width);
         Ok(Self {
@@ -170,6 +173,7 @@ impl Workspace {
             gates: floats(widths.gates)?,
             activations: Activations::new(gpu, rows, widths.input)?,
             logits: None,
+            choices,
         })
     }
 }

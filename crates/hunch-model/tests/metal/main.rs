@@ -4,11 +4,13 @@
 
 mod candle_kernels;
 mod choice;
+mod default_model;
 mod machine;
 mod models;
 mod planted_mistakes;
 mod products;
 mod reference;
+mod rounds;
 mod rows;
 mod selftest;
 mod simulator;

@@ -161,7 +161,7 @@ fn table_rows_match_dequantised_weights() {
         let ids: Vec<u8> = tokens.iter().flat_map(|t| t.to_le_bytes()).collect();
         let ids = Buffer::with_bytes(&gpu, &ids).unwrap();
         let out = Buffer::new(&gpu, 4 * tokens.len() * k).unwrap();
-        kernels.take_rows(&table, &ids, tokens.len(), &out).unwrap();
+        kernels.take_rows(&table, ids.input(), tokens.len(), &out).unwrap();
         let out = out.read_floats(0, tokens.len() * k).unwrap();
         for (out, token) in out.chunks_exact(k).zip(tokens) {
             for (a, b) in out.iter().zip(&values[token as usize * k..]) {

@@ -71,7 +71,7 @@ impl Gpu for Spoiled {
 fn all_kernels_pass_and_times_are_measured() {
     let test = SelfTest::run(&Kernels::new(TestMachine::start().gpu), Workload::SIMULATED);
     assert_eq!(test.problems().collect::<Vec<_>>(), [""; 0]);
-    assert_eq!(test.findings.len(), 13 + 4 + 4);
+    assert_eq!(test.findings.len(), 13 + 5 + 4);
     let speed = test.speed.unwrap();
     assert_eq!(speed.product_ms.len(), 16);
     assert!(speed.product_ms.iter().all(|ms| *ms > 0.0) && speed.memory_gb_s > 0.0);
@@ -91,6 +91,7 @@ fn planted_mistakes_are_found_in_their_part_alone() {
         ("gate-", Some(("int(rint(value * inverse))", "int(value * inverse)"))),
         ("heads-", Some(("b = fma(old, s, b * c)", "b = fma(old, s, -(b * c))"))),
         ("copy_rows-", None),
+        ("choose-", Some(("other_at < at", "other_at > at"))),
         ("attend-128", Some((" * p.scale;", ";"))),
     ]);
     let test = SelfTest::run(&Kernels::new(gpu), Workload::SIMULATED);
@@ -103,6 +104,7 @@ fn planted_mistakes_are_found_in_their_part_alone() {
         "gate differs from the CPU",
         "heads differs from the CPU",
         &format!("cache failed: {refused}"),
+        "choice differs from the CPU",
         "attention 128 differs from the CPU",
     ];
     assert_eq!(test.problems().collect::<Vec<_>>(), expected);
