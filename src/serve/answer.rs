@@ -12,6 +12,7 @@ use tokio::task::spawn_blocking;
 
 use super::Server;
 use super::errors::{Failure, Kind};
+use super::metrics::Metrics;
 use crate::engine::WallClock;
 use crate::event::{GenerationEvent, RoundEvent, StopReason, TokenEvent};
 use crate::generate::{Finished, GenerationContext, GenerationPlan, Models, Prompt, generate};
@@ -139,6 +140,17 @@ impl Drop for SetOnDrop {
     }
 }
 
+/// Counts a request as cancelled if it is dropped before its generation starts.
+struct CountIfDropped(Option<Arc<Metrics>>);
+
+impl Drop for CountIfDropped {
+    fn drop(&mut self) {
+        if let Some(metrics) = &self.0 {
+            metrics.record_cancel();
+        }
+    }
+}
+
 /// Tokenises a prompt. Dropping the future abandons a slow chat template.
 pub(super) async fn encode(server: &Server, prompt: Prompt) -> Result<Vec<TokenId>, Failure> {
     let abandoned = SetOnDrop(Arc::default());
@@ -170,7 +182,10 @@ pub(super) async fn start(server: &Server, ask: Ask) -> Result<Answer, Failure> 
     let begun = prompt.begun();
     // The place in the queue is taken first, so a slow chat template does not change the order.
     let turn = async { place.turn().await.ok_or_else(Failure::shutting_down) };
-    let (turn, ids) = try_join(turn, encode(server, prompt)).await?;
+    let mut waiting = CountIfDropped(Some(server.metrics.clone()));
+    let ready = try_join(turn, encode(server, prompt)).await;
+    waiting.0 = None;
+    let (turn, ids) = ready?;
     let prompt_tokens = ids.len();
     plan.max_tokens = max_tokens.unwrap_or_else(|| server.context.saturating_sub(prompt_tokens).max(1));
     let (sender, steps) = unbounded_channel();

@@ -62,6 +62,11 @@ impl Metrics {
         }
     }
 
+    /// Counts a request whose client left before the engine began.
+    pub(super) fn record_cancel(&self) {
+        add(&self.cancelled, 1_u64);
+    }
+
     /// Counts a request that was refused before it reached the engine.
     pub(super) fn record_refusal(&self) {
         add(&self.refused, 1_u64);
