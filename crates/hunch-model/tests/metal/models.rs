@@ -222,7 +222,7 @@ fn further_architectures_match_cpu_executor_or_name_the_missing_kernel() {
             }
             Err(error) => {
                 assert_eq!(error.code(), ErrorCode::UnsupportedModel, "{of:?}");
-                assert!(error.to_string().contains("there is no Metal kernel for"), "{of:?}: {error}");
+                assert!(error.to_string().contains("on this GPU there is no kernel for"), "{of:?}: {error}");
             }
         }
     }
