@@ -40,13 +40,11 @@ pub(crate) fn method_parser() -> impl TypedValueParser<Value = Method> {
     PossibleValuesParser::new(values).try_map(|name| name.parse::<Method>())
 }
 
-/// Answer a prompt and stream the tokens in colour.
+/// Models and how they draft: the arguments of all commands that answer by one method.
 #[derive(Args)]
-pub(crate) struct RunArgs {
-    /// The prompt; read from standard input when absent or "-"
-    prompt: Option<String>,
+pub(crate) struct DraftingArgs {
     #[command(flatten)]
-    models: ModelArgs,
+    pub(crate) models: ModelArgs,
     #[command(flatten)]
     head: HeadArgs,
     /// Drafting method [default: draft-model with --draft, ngram-head with --head, else ngram]
@@ -60,6 +58,47 @@ pub(crate) struct RunArgs {
     /// Acceptance rule: lossless, match, coupled, lossy-typical[:epsilon:delta] or lossy-lenience[:l]
     #[arg(long, default_value_t = AcceptanceRule::Lossless, value_name = "RULE")]
     rule: AcceptanceRule,
+}
+
+impl DraftingArgs {
+    /// Returns the plan of answers, as far as it does not depend on the models.
+    pub(crate) fn plan(&self, sampling: SamplingParams) -> GenerationPlan {
+        GenerationPlan {
+            method: self.method.unwrap_or_default(),
+            max_draft: self.max_draft,
+            options: MethodOptions::default(),
+            sampling,
+            rule: self.rule,
+            ..GenerationPlan::default()
+        }
+    }
+
+    /// Loads the models for conversations of at most `longest` tokens, and completes the plan.
+    ///
+    /// # Errors
+    /// See [`load_for`].
+    pub(crate) fn load(
+        &self,
+        compute: &Compute,
+        plan: &mut GenerationPlan,
+        longest: usize,
+    ) -> Result<Models> {
+        let head = self.head.head.as_deref();
+        let mut models = load_on(compute, &self.models, head, &[plan.method], longest)?;
+        let chosen_by_head = (head.is_some() && self.models.draft.is_none()).then_some(Method::NgramHead);
+        plan.method = self.method.or(chosen_by_head).unwrap_or_else(|| models.recommended_method());
+        plan.options = self.options.options(models.target());
+        Ok(models)
+    }
+}
+
+/// Answer a prompt and stream the tokens in colour.
+#[derive(Args)]
+pub(crate) struct RunArgs {
+    /// The prompt; read from standard input when absent or "-"
+    prompt: Option<String>,
+    #[command(flatten)]
+    drafting: DraftingArgs,
     /// Most tokens to generate
     #[arg(long, default_value_t = 512, value_name = "N")]
     max_tokens: usize,
@@ -192,22 +231,14 @@ impl SamplingArgs {
 
 pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let mut plan = GenerationPlan {
-        method: args.method.unwrap_or_default(),
-        max_draft: args.max_draft,
-        options: MethodOptions::default(),
         max_tokens: args.max_tokens,
-        sampling: args.sampling.params(),
-        rule: args.rule,
         stop: args.stop.clone(),
+        ..args.drafting.plan(args.sampling.params())
     };
     plan.validate()?;
     let prompt = prompt(args)?;
     let longest = most_tokens(&prompt).saturating_add(args.max_tokens);
-    let head = args.head.head.as_deref();
-    let mut models = load_for(&args.models, head, &[plan.method], longest)?;
-    let chosen_by_head = (head.is_some() && args.models.draft.is_none()).then_some(Method::NgramHead);
-    plan.method = args.method.or(chosen_by_head).unwrap_or_else(|| models.recommended_method());
-    plan.options = args.options.options(models.target());
+    let mut models = args.drafting.load(&args.drafting.models.compute()?, &mut plan, longest)?;
     let (ids, template_note) = models.encoder().ids_and_note(&prompt, &|| false)?;
     if let Some(note) = template_note.as_ref().filter(|_| !args.json) {
         eprintln!("{note}");
@@ -218,7 +249,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
         render::tokens_of(&mut out, event, colour)
     })?;
     let stats = &answer.finished.stats;
-    measured::remember(&args.models, &stats.device, Rates::of_answer(plan.method, plan.rule, stats));
+    measured::remember(&args.drafting.models, &stats.device, Rates::of_answer(plan.method, plan.rule, stats));
     let mut out = std::io::stdout().lock();
     writeln!(out, "\n")?;
     if args.json {
@@ -275,7 +306,7 @@ fn load_for(args: &ModelArgs, head: Option<&Path>, methods: &[Method], longest: 
 }
 
 /// As [`load_for`], on a device that is already open.
-pub(crate) fn load_on(
+fn load_on(
     compute: &Compute,
     args: &ModelArgs,
     head: Option<&Path>,

@@ -5,16 +5,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use anyhow::Result;
 use clap::Args;
-use hunch::generate::GenerationPlan;
 use hunch::serve::{Limits, ServerConfig, listen};
-use hunch_core::depth::MaxDraft;
-use hunch_core::method::Method;
-use hunch_core::propose::MethodOptions;
-use hunch_core::rule::AcceptanceRule;
 use hunch_error::Error;
 
-use super::run::{OptionArgs, SamplingArgs, load_on, method_parser};
-use super::{HeadArgs, ModelArgs};
+use super::run::{DraftingArgs, SamplingArgs};
 
 /// Variable of the environment that holds the API key.
 const KEY_VARIABLE: &str = "HUNCH_API_KEY";
@@ -23,20 +17,7 @@ const KEY_VARIABLE: &str = "HUNCH_API_KEY";
 #[derive(Args)]
 pub(crate) struct ServeArgs {
     #[command(flatten)]
-    models: ModelArgs,
-    #[command(flatten)]
-    head: HeadArgs,
-    /// Drafting method [default: draft-model with --draft, ngram-head with --head, else ngram]
-    #[arg(long, value_parser = method_parser())]
-    method: Option<Method>,
-    /// Most tokens to draft per round: 1 to 15, or auto, which measures what pays
-    #[arg(long, default_value_t = MaxDraft::Auto, value_name = "K|auto")]
-    max_draft: MaxDraft,
-    #[command(flatten)]
-    options: OptionArgs,
-    /// Acceptance rule: lossless, match, coupled, lossy-typical[:epsilon:delta] or lossy-lenience[:l]
-    #[arg(long, default_value_t = AcceptanceRule::Lossless, value_name = "RULE")]
-    rule: AcceptanceRule,
+    drafting: DraftingArgs,
     /// Sampling of requests that do not set their own
     #[command(flatten)]
     sampling: SamplingArgs,
@@ -61,21 +42,10 @@ pub(crate) struct ServeArgs {
 }
 
 pub(crate) fn run(args: &ServeArgs) -> Result<()> {
-    let mut plan = GenerationPlan {
-        method: args.method.unwrap_or_default(),
-        max_draft: args.max_draft,
-        options: MethodOptions::default(),
-        sampling: args.sampling.params(),
-        rule: args.rule,
-        ..GenerationPlan::default()
-    };
+    let mut plan = args.drafting.plan(args.sampling.params());
     plan.validate()?;
-    let compute = args.models.compute()?;
-    let head = args.head.head.as_deref();
-    let mut models = load_on(&compute, &args.models, head, &[plan.method], usize::MAX)?;
-    let chosen_by_head = (head.is_some() && args.models.draft.is_none()).then_some(Method::NgramHead);
-    plan.method = args.method.or(chosen_by_head).unwrap_or_else(|| models.recommended_method());
-    plan.options = args.options.options(models.target());
+    let compute = args.drafting.models.compute()?;
+    let models = args.drafting.load(&compute, &mut plan, usize::MAX)?;
     let method = plan.method;
     let config = ServerConfig {
         address: SocketAddr::new(args.host, args.port),
@@ -127,6 +97,6 @@ fn model_name(args: &ServeArgs) -> Result<String, Error> {
     if let Some(name) = &args.model_name {
         return Ok(name.clone());
     }
-    let path = args.models.target_path()?;
+    let path = args.drafting.models.target_path()?;
     Ok(path.file_stem().unwrap_or_default().to_string_lossy().into_owned())
 }

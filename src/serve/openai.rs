@@ -7,6 +7,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use axum::response::sse::Event;
 use hunch_core::chat::{ChatMessage, Role};
+use hunch_core::session::TOP_TOKENS;
 use hunch_core::token::TokenId;
 use hunch_model::text::Tokenizer;
 use serde::Deserialize;
@@ -19,8 +20,6 @@ use super::{Server, sse, truth};
 use crate::event::{RoundEvent, StopReason, TokenEvent};
 use crate::generate::{Finished, GenerationPlan, Prompt};
 
-/// Maximum number of alternatives for each token; the engine keeps this many.
-const MOST_ALTERNATIVES: u32 = 5;
 /// Log probability of a token that was not among the most likely ones, as OpenAI reports it.
 const UNLIKELY: f64 = -9999.0;
 /// Default length of a completion without a chat, as OpenAI's.
@@ -227,8 +226,8 @@ fn refuse_unsupported(fields: &mut Fields) -> Result<(), Failure> {
 /// Returns the number of alternatives for each token, if log probabilities are asked for.
 fn alternatives(chat: &Chat) -> Result<Option<usize>, Failure> {
     let top = chat.top_logprobs.unwrap_or(0);
-    if top > MOST_ALTERNATIVES {
-        let message = format!("`top_logprobs` is {top}. Choose a number from 0 to {MOST_ALTERNATIVES}.");
+    if top as usize > TOP_TOKENS {
+        let message = format!("`top_logprobs` is {top}. Choose a number from 0 to {TOP_TOKENS}.");
         return Err(Failure::of_param("top_logprobs", message));
     }
     if top > 0 && !chat.logprobs {

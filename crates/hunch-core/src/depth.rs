@@ -86,7 +86,7 @@ impl Default for DepthConfig {
 /// State of the controller, for display.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, TS)]
 pub struct DepthState {
-    /// Whether plain decoding is expected to be faster, so that nothing is drafted.
+    /// `true` while plain decoding is expected to be faster, so that nothing is drafted.
     pub parked: bool,
     /// Predicted speedup over plain decoding when 1, 2, 3, ... tokens are drafted in a round.
     pub gains: Vec<f32>,
@@ -103,7 +103,7 @@ pub struct Observation {
     pub read: usize,
     /// Milliseconds of drafting, reading included. 0 if the proposer did not run.
     pub propose_ms: f64,
-    /// Whether the target pass verified this draft or ran this proposer's extra rows.
+    /// `true` if the target pass verified this draft or ran this proposer's extra rows.
     pub acted: bool,
     /// Tokens on the longest path of the draft that was verified.
     pub height: usize,
@@ -113,7 +113,7 @@ pub struct Observation {
     pub target_ms: f64,
     /// Tokens the round yielded, 1 or more.
     pub emitted: usize,
-    /// Whether each tested depth was accepted, in order.
+    /// Results of the tested depths, in order: `true` for accepted.
     pub tested: Vec<bool>,
     /// The draft's confidence in each of them, where it has one.
     pub confidence: Vec<Option<f32>>,
@@ -133,9 +133,9 @@ pub struct DepthController {
     config: DepthConfig,
     costs: CostModel,
     acceptance: AcceptanceModel,
-    /// Whether drafted tokens are sampled, instead of the most likely ones.
+    /// `true` if drafted tokens are sampled, instead of the most likely ones.
     sampled: bool,
-    /// Whether drafting runs passes of a model. Lookups cost next to nothing, so they draft first and are truncated
+    /// `true` if drafting runs passes of a model. Lookups cost next to nothing, so they draft first and are truncated
     /// afterwards, by [`keep`](Self::keep).
     has_model: bool,
     /// Drafted tokens per pass of the draft model: above 1 in trees.
@@ -149,7 +149,7 @@ pub struct DepthController {
     /// Time that drafting saved, less the time of reading, in plain passes.
     read_balance: f64,
     parked: bool,
-    /// Whether the next draft is only made to measure acceptance.
+    /// `true` if the next draft is only made to measure acceptance.
     exploring: bool,
     /// Rounds since a target pass of one row was timed.
     rounds_since_plain: u32,

@@ -35,7 +35,7 @@ pub use stages::DroppedDraft;
 use stages::{DraftContext, Proposal, Stages, restore};
 
 /// Number of most likely target tokens reported per position.
-const TOP_TOKENS: usize = 5;
+pub const TOP_TOKENS: usize = 5;
 
 /// Limits and settings of one generation.
 #[derive(Clone, Debug)]

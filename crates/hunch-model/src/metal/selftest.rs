@@ -470,7 +470,7 @@ fn random_matrix(dtype: GgmlDType, n: usize, k: usize) -> Result<(Vec<u8>, Vec<f
 }
 
 /// Returns pseudo-random numbers between -1 and 1 (xorshift).
-fn noise(count: usize, seed: u64) -> Vec<f32> {
+pub fn noise(count: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
         state ^= state << 13;

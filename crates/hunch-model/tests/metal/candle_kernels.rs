@@ -10,6 +10,7 @@ use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{Device, Tensor};
 use hunch_model::metal::gpu::{Argument, Buffer, Gpu, Grid};
 
+use crate::reference::noise;
 use crate::simulator::{Schedule, Simulator};
 
 /// Types, their names in kernels, and threads and weight rows of a group of the product with one row.
@@ -54,18 +55,6 @@ fn for_simulator(text: &str) -> String {
     let end = last + text[last..].find('\n').unwrap();
     let text = format!("{}{}", &text[..start], &text[end..]);
     text
-}
-
-/// Returns pseudo-random numbers between -1 and 1.
-fn noise(count: usize, seed: u64) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-    };
-    (0..count).map(|_| next()).collect()
 }
 
 fn words(wide: &[u64], narrow: &[u32]) -> Vec<Vec<u32>> {

@@ -2,18 +2,7 @@
 
 use half::f16;
 use hunch_model::metal::packed::{Format, UNIT, Unit};
-
-/// Returns pseudo-random numbers between -1 and 1.
-pub(crate) fn noise(count: usize, seed: u64) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-    };
-    (0..count).map(|_| next()).collect()
-}
+pub(crate) use hunch_model::metal::selftest::noise;
 
 /// 32 quantised activations.
 #[derive(Clone, Debug, PartialEq)]

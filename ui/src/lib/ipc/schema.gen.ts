@@ -786,7 +786,7 @@ relative: number, };
  */
 export type DepthState = { 
 /**
- * Whether plain decoding is expected to be faster, so that nothing is drafted.
+ * `true` while plain decoding is expected to be faster, so that nothing is drafted.
  */
 parked: boolean, 
 /**
