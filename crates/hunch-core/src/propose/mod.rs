@@ -74,6 +74,20 @@ entry::methods! {
         stages: &[Stage::of::<Suffix>(), Stage::DraftModel],
         docs: "a-smaller-model-drafts",
     }
+    /// Uses [`Ngram`](Self::Ngram) if it expects more accepted tokens, else [`Head`](Self::Head).
+    NgramHead {
+        name: "ngram-head",
+        summary: "ngram where it promises more, else head",
+        stages: &[Stage::of::<Ngram>(), Stage::Head],
+        docs: "a-trained-head-drafts",
+    }
+    /// Uses [`Suffix`](Self::Suffix) if it expects more accepted tokens, else [`Head`](Self::Head).
+    SuffixHead {
+        name: "suffix-head",
+        summary: "suffix where it promises more, else head",
+        stages: &[Stage::of::<Suffix>(), Stage::Head],
+        docs: "a-trained-head-drafts",
+    }
     /// Copies the continuation of the longest matching earlier n-gram (prompt lookup decoding).
     Ngram {
         name: "ngram",
@@ -88,13 +102,6 @@ entry::methods! {
         summary: "Proposes the most frequent continuation of the longest repeated suffix",
         stages: &[Stage::of::<Suffix>()],
         docs: "the-text-drafts",
-    }
-    /// Uses [`Ngram`](Self::Ngram) if it expects more accepted tokens, else [`Head`](Self::Head).
-    NgramHead {
-        name: "ngram-head",
-        summary: "ngram where it promises more, else head",
-        stages: &[Stage::of::<Ngram>(), Stage::Head],
-        docs: "a-trained-head-drafts",
     }
     /// A trained head drafts from the target's hidden states (as in EAGLE, Li et al., arXiv 2401.15077).
     Head {
