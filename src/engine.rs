@@ -469,6 +469,7 @@ impl Job {
                         cancelled: &stopped,
                         strict_drafts: false,
                         template_note: template_note.as_deref(),
+                        constraint: None,
                     };
                     generate(models, &ids, &plan, &context, sink.as_mut())
                 });

@@ -12,6 +12,7 @@ mod text_stream;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::event::{
@@ -21,7 +22,7 @@ use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::propose::MethodOptions;
 use hunch_core::rule::AcceptanceRule;
-use hunch_core::sample::{Sampler, SamplingParams};
+use hunch_core::sample::{Constraint, Sampler, SamplingParams};
 use hunch_core::session::{DroppedDraft, EndReason, Round, Session, SessionConfig};
 use hunch_core::stats::{GenerationStats, Stopwatch};
 use hunch_core::token::{DraftedToken, TokenId};
@@ -108,6 +109,8 @@ pub struct GenerationContext<'a> {
     pub strict_drafts: bool,
     /// Note for the user about the model's chat template.
     pub template_note: Option<&'a str>,
+    /// Format that the answer follows ([`PromptEncoder::constraint`]).
+    pub constraint: Option<Arc<dyn Constraint>>,
 }
 
 impl<'a> GenerationContext<'a> {
@@ -121,6 +124,7 @@ impl<'a> GenerationContext<'a> {
             cancelled: &|| false,
             strict_drafts: true,
             template_note: None,
+            constraint: None,
         }
     }
 }
@@ -209,6 +213,10 @@ impl<'a> Generation<'a> {
     ) -> Result<Self> {
         plan.validate()?;
         let sampler = Sampler::new(plan.sampling.clone())?;
+        let sampler = match &context.constraint {
+            Some(constraint) => sampler.with_constraint(constraint.clone()),
+            None => sampler,
+        };
         let mut resources = models.prepare(plan)?;
         let seed = plan.sampling.seed.unwrap_or_else(fresh_seed);
         let max_draft = if plan.method == Method::Plain { MaxDraft::Fixed(0) } else { plan.max_draft };

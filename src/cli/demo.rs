@@ -85,7 +85,7 @@ fn answer(
         sampling: SamplingParams::greedy(),
         ..GenerationPlan::default()
     };
-    stream(models, ids, &plan, show)
+    stream(models, ids, &plan, None, show)
 }
 
 fn answer_quietly(models: &mut Models, ids: &[u32], method: Method) -> Result<Answer> {

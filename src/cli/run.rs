@@ -2,6 +2,7 @@
 
 use std::io::{IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
@@ -18,7 +19,7 @@ use hunch_core::propose::draft_tree::TreeShape;
 use hunch_core::propose::layer_skip::LayerList;
 use hunch_core::propose::{MethodOptions, Needs};
 use hunch_core::rule::AcceptanceRule;
-use hunch_core::sample::SamplingParams;
+use hunch_core::sample::{Constraint, SamplingParams};
 use hunch_core::token::TokenId;
 use hunch_error::Error;
 use hunch_error::ErrorInfo;
@@ -28,6 +29,7 @@ use hunch_library::speed_log::Rates;
 use hunch_library::types::FitVerdict;
 use hunch_model::device::Compute;
 use hunch_model::low_bit;
+use hunch_model::text::AnswerFormat;
 use hunch_model::weights::WeightFile;
 
 use super::progress::Progress;
@@ -110,6 +112,9 @@ pub(crate) struct RunArgs {
     /// Text that ends the answer; may be repeated
     #[arg(long, value_name = "TEXT")]
     stop: Vec<String>,
+    /// File with the JSON schema that the answer follows
+    #[arg(long, value_name = "FILE")]
+    schema: Option<PathBuf>,
     /// Continue the raw prompt, without the chat template
     #[arg(long)]
     raw: bool,
@@ -229,6 +234,15 @@ impl SamplingArgs {
     }
 }
 
+/// Reads the schema that an answer follows.
+fn read_schema(path: &Path) -> Result<AnswerFormat> {
+    let read = |source| Error::Io { action: "read", path: path.to_path_buf(), source };
+    let text = std::fs::read_to_string(path).map_err(read)?;
+    let schema = serde_json::from_str(&text)
+        .map_err(|error| Error::invalid(format!("{} contains no JSON schema: {error}.", path.display())))?;
+    Ok(AnswerFormat::JsonSchema(schema))
+}
+
 pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let mut plan = GenerationPlan {
         max_tokens: args.max_tokens,
@@ -236,6 +250,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
         ..args.drafting.plan(args.sampling.params())
     };
     plan.validate()?;
+    let format = args.schema.as_deref().map(read_schema).transpose()?;
     let prompt = prompt(args)?;
     let longest = most_tokens(&prompt).saturating_add(args.max_tokens);
     let mut models = args.drafting.load(&args.drafting.models.compute()?, &mut plan, longest)?;
@@ -243,8 +258,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     if let Some(note) = template_note.as_ref().filter(|_| !args.json) {
         eprintln!("{note}");
     }
+    let constraint = format.map(|format| models.encoder().constraint(&format, ids.len())).transpose()?;
     let colour = render::colour_wanted();
-    let answer = stream(&mut models, &ids, &plan, |event| {
+    let answer = stream(&mut models, &ids, &plan, constraint, |event| {
         let mut out = std::io::stdout().lock();
         render::tokens_of(&mut out, event, colour)
     })?;
@@ -415,6 +431,7 @@ pub(crate) fn stream(
     models: &mut Models,
     ids: &[TokenId],
     plan: &GenerationPlan,
+    constraint: Option<Arc<dyn Constraint>>,
     mut show: impl FnMut(&GenerationEvent) -> std::io::Result<()> + Send,
 ) -> Result<Answer> {
     let clock = WallClock::start();
@@ -447,6 +464,7 @@ pub(crate) fn stream(
         cancelled: &cancelled,
         strict_drafts: false,
         template_note: None,
+        constraint,
     };
     let mut sink = |event: GenerationEvent| take(&event);
     let finished = generate(models, ids, plan, &context, &mut sink)?;

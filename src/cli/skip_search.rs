@@ -69,7 +69,7 @@ fn samples(models: &mut Models, args: &SkipSearchArgs) -> Result<Vec<Sample>> {
     for suite in &args.suite {
         for prompt in Suite::named_or_file(suite)?.prompts.iter().take(args.prompts.max(1)) {
             let ids = models.prompt_ids(&Prompt::Chat(prompt.messages()))?;
-            let answer = stream(models, &ids, &plan, |_| Ok(()))?;
+            let answer = stream(models, &ids, &plan, None, |_| Ok(()))?;
             let tokens = ids.iter().copied().chain(answer.tokens.iter().map(|token| token.id)).collect();
             samples.push(Sample { tokens, prompt: ids.len() });
         }

@@ -1,12 +1,13 @@
 //! From prompts to tokens: chat template, tokeniser, and what to leave out of a long conversation.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::Prompt;
 use hunch_core::chat::ChatMessage;
+use hunch_core::sample::Constraint;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
-use hunch_model::text::{ChatTemplate, EncodeOptions, Tokenizer};
+use hunch_model::text::{AnswerFormat, ChatTemplate, EncodeOptions, FormatCompiler, Tokenizer};
 
 /// Turns prompts into tokens of one target. Immutable, and shared by all conversations with it.
 pub struct PromptEncoder {
@@ -14,17 +15,35 @@ pub struct PromptEncoder {
     template: ChatTemplate,
     /// Maximum tokens of a conversation.
     context: usize,
+    /// Built when the first answer asks for a format.
+    formats: OnceLock<FormatCompiler>,
 }
 
 impl PromptEncoder {
     /// Creates the encoder of a target with this tokeniser and context.
     pub(super) fn new(tokenizer: Arc<Tokenizer>, context: usize) -> Self {
-        Self { template: ChatTemplate::from_tokenizer(&tokenizer), tokenizer, context }
+        let template = ChatTemplate::from_tokenizer(&tokenizer);
+        Self { tokenizer, template, context, formats: OnceLock::new() }
     }
 
     /// Returns the tokeniser.
     pub fn tokenizer(&self) -> &Arc<Tokenizer> {
         &self.tokenizer
+    }
+
+    /// Compiles a format for an answer that begins after `answer_start` tokens.
+    ///
+    /// # Errors
+    /// The errors of [`FormatCompiler`].
+    pub fn constraint(&self, format: &AnswerFormat, answer_start: usize) -> Result<Arc<dyn Constraint>> {
+        let formats = match self.formats.get() {
+            Some(formats) => formats,
+            None => {
+                let built = FormatCompiler::new(&self.tokenizer)?;
+                self.formats.get_or_init(|| built)
+            }
+        };
+        formats.compile(format, answer_start)
     }
 
     /// Tokenises a prompt. Also returns a note for the user about the chat template. Once `stopped`

@@ -16,8 +16,10 @@ use super::metrics::Metrics;
 use crate::engine::WallClock;
 use crate::event::{GenerationEvent, RoundEvent, StopReason, TokenEvent};
 use crate::generate::{Finished, GenerationContext, GenerationPlan, Models, Prompt, generate};
+use hunch_core::sample::Constraint;
 use hunch_core::token::TokenId;
 use hunch_error::Result;
+use hunch_model::text::AnswerFormat;
 
 /// A checked request.
 pub(super) struct Ask {
@@ -26,6 +28,8 @@ pub(super) struct Ask {
     pub(super) plan: GenerationPlan,
     /// Maximum tokens of the answer. `None` allows as many as the context holds.
     pub(super) max_tokens: Option<usize>,
+    /// Format of the answer.
+    pub(super) format: Option<AnswerFormat>,
 }
 
 /// A step of a generation.
@@ -151,15 +155,33 @@ impl Drop for CountIfDropped {
     }
 }
 
-/// Tokenises a prompt. Dropping the future abandons a slow chat template.
-pub(super) async fn encode(server: &Server, prompt: Prompt) -> Result<Vec<TokenId>, Failure> {
+/// A tokenised prompt and the compiled format of its answer.
+pub(super) struct Encoded {
+    pub(super) ids: Vec<TokenId>,
+    constraint: Option<Arc<dyn Constraint>>,
+}
+
+/// Tokenises a prompt and compiles the format of its answer. Dropping the future abandons a slow chat template.
+///
+/// # Errors
+/// If the prompt is invalid or too long, or the format cannot be followed.
+pub(super) async fn encode(
+    server: &Server,
+    prompt: Prompt,
+    format: Option<AnswerFormat>,
+) -> Result<Encoded, Failure> {
     let abandoned = SetOnDrop(Arc::default());
     let (encoder, flag) = (server.encoder.clone(), abandoned.0.clone());
-    let encoding = spawn_blocking(move || encoder.ids_and_note(&prompt, &|| flag.load(Ordering::Relaxed)));
+    let encoding = spawn_blocking(move || -> Result<Encoded> {
+        let (ids, _) = encoder.ids_and_note(&prompt, &|| flag.load(Ordering::Relaxed))?;
+        let answer_start = ids.len() - prompt.begun();
+        let constraint = format.map(|format| encoder.constraint(&format, answer_start)).transpose()?;
+        Ok(Encoded { ids, constraint })
+    });
     let encoded = encoding.await.map_err(|_| {
         Failure::new(Kind::Internal, "The prompt could not be tokenised. This is a bug in Hunch.")
     })?;
-    Ok(encoded?.0)
+    Ok(encoded?)
 }
 
 /// Waits for the turn of a request and starts its generation. Returns once the prompt is valid and the engine has
@@ -169,7 +191,7 @@ pub(super) async fn encode(server: &Server, prompt: Prompt) -> Result<Vec<TokenI
 /// If the request is invalid, the queue is full, or the engine fails.
 pub(super) async fn start(server: &Server, ask: Ask) -> Result<Answer, Failure> {
     let clock = WallClock::start();
-    let Ask { prompt, mut plan, max_tokens } = ask;
+    let Ask { prompt, mut plan, max_tokens, format } = ask;
     plan.max_tokens = max_tokens.unwrap_or(1);
     plan.validate()?;
     let place = server.queue.enter().ok_or_else(|| {
@@ -183,9 +205,9 @@ pub(super) async fn start(server: &Server, ask: Ask) -> Result<Answer, Failure> 
     // The place in the queue is taken first, so a slow chat template does not change the order.
     let turn = async { place.turn().await.ok_or_else(Failure::shutting_down) };
     let mut waiting = CountIfDropped(Some(server.metrics.clone()));
-    let ready = try_join(turn, encode(server, prompt)).await;
+    let ready = try_join(turn, encode(server, prompt, format)).await;
     waiting.0 = None;
-    let (turn, ids) = ready?;
+    let (turn, Encoded { ids, constraint }) = ready?;
     let prompt_tokens = ids.len();
     plan.max_tokens = max_tokens.unwrap_or_else(|| server.context.saturating_sub(prompt_tokens).max(1));
     let (sender, steps) = unbounded_channel();
@@ -201,6 +223,7 @@ pub(super) async fn start(server: &Server, ask: Ask) -> Result<Answer, Failure> 
             cancelled: &cancelled,
             strict_drafts: false,
             template_note: None,
+            constraint,
         };
         let mut sink = |event: GenerationEvent| {
             metrics.observe(&event);

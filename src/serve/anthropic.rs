@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use axum::response::sse::Event;
 use hunch_core::chat::{ChatMessage, Role};
-use hunch_model::text::EncodeOptions;
+use hunch_model::text::{AnswerFormat, EncodeOptions};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -50,16 +50,34 @@ impl Settings {
     const NAMES: [&str; 4] = ["max_tokens", "stop_sequences", "stream", "hunch"];
 }
 
+#[derive(Deserialize)]
+struct Output {
+    output_config: Option<OutputConfig>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OutputConfig {
+    format: Option<Format>,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Format {
+    JsonSchema { schema: Value },
+}
+
 /// Answers `/v1/messages`.
 pub(super) async fn messages(server: Arc<Server>, request: Request) -> Result<Response, Failure> {
     let mut fields = body::read(&server, request).await?;
     let prompt = prompt(&server, &mut fields)?;
     let settings: Settings = fields.take(&Settings::NAMES)?;
     refuse_unsupported(&mut fields)?;
+    let format = format(&mut fields)?;
     let plan = body::plan(&server, &mut fields, settings.stop_sequences)?;
     fields.finish()?;
     let id = server.response_id("msg");
-    let ask = Ask { prompt, plan, max_tokens: Some(settings.max_tokens) };
+    let ask = Ask { prompt, plan, max_tokens: Some(settings.max_tokens), format };
     let mut answer = answer::start(&server, ask).await?;
     if settings.stream {
         return Ok(sse::respond(answer, Events { server, id, truth: settings.hunch }));
@@ -81,9 +99,18 @@ pub(super) async fn count_tokens(server: Arc<Server>, request: Request) -> Resul
     let mut fields = body::read(&server, request).await?;
     let prompt = prompt(&server, &mut fields)?;
     refuse_unsupported(&mut fields)?;
+    format(&mut fields)?;
     fields.finish()?;
-    let ids = answer::encode(&server, prompt).await?;
-    Ok(json_response(StatusCode::OK, &json!({ "input_tokens": ids.len() })))
+    let encoded = answer::encode(&server, prompt, None).await?;
+    Ok(json_response(StatusCode::OK, &json!({ "input_tokens": encoded.ids.len() })))
+}
+
+/// Reads the format of the answer.
+fn format(fields: &mut Fields) -> Result<Option<AnswerFormat>, Failure> {
+    let Output { output_config } = fields.take(&["output_config"])?;
+    Ok(output_config
+        .and_then(|config| config.format)
+        .map(|Format::JsonSchema { schema }| AnswerFormat::JsonSchema(schema)))
 }
 
 fn refuse_unsupported(fields: &mut Fields) -> Result<(), Failure> {

@@ -9,7 +9,7 @@ use axum::response::sse::Event;
 use hunch_core::chat::{ChatMessage, Role};
 use hunch_core::session::TOP_TOKENS;
 use hunch_core::token::TokenId;
-use hunch_model::text::Tokenizer;
+use hunch_model::text::{AnswerFormat, Tokenizer};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -46,6 +46,7 @@ struct Common {
     #[serde(default)]
     stream_options: StreamOptions,
     stop: Option<OneOrMany>,
+    response_format: Option<ResponseFormat>,
     max_tokens: Option<usize>,
     max_completion_tokens: Option<usize>,
     #[serde(default)]
@@ -53,8 +54,16 @@ struct Common {
 }
 
 impl Common {
-    const NAMES: [&str; 7] =
-        ["model", "stream", "stream_options", "stop", "max_tokens", "max_completion_tokens", "hunch"];
+    const NAMES: [&str; 8] = [
+        "model",
+        "stream",
+        "stream_options",
+        "stop",
+        "response_format",
+        "max_tokens",
+        "max_completion_tokens",
+        "hunch",
+    ];
 }
 
 #[derive(Default, Deserialize)]
@@ -65,6 +74,30 @@ struct StreamOptions {
     /// Padding against observers of the network. It is not sent, and changes no text.
     #[serde(default, rename = "include_obfuscation")]
     _include_obfuscation: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum ResponseFormat {
+    Text,
+    JsonObject,
+    JsonSchema { json_schema: NamedSchema },
+}
+
+/// A schema. Its name and description are for the model, and it does not read them; all schemas are followed strictly.
+#[derive(Deserialize)]
+struct NamedSchema {
+    schema: Value,
+}
+
+impl ResponseFormat {
+    fn into_format(self) -> Option<AnswerFormat> {
+        match self {
+            Self::Text => None,
+            Self::JsonObject => Some(AnswerFormat::JsonObject),
+            Self::JsonSchema { json_schema } => Some(AnswerFormat::JsonSchema(json_schema.schema)),
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -118,7 +151,7 @@ pub(super) async fn chat(server: Arc<Server>, request: Request) -> Result<Respon
         return Err(Failure::of_param("messages", "`messages` is empty. Send at least one message."));
     }
     refuse_unsupported(&mut fields)?;
-    let ask = |plan, max_tokens| Ask { prompt: Prompt::Chat(messages), plan, max_tokens };
+    let ask = |plan, max_tokens, format| Ask { prompt: Prompt::Chat(messages), plan, max_tokens, format };
     respond(server, fields, common, Endpoint::Chat, logprobs, None, ask).await
 }
 
@@ -139,7 +172,7 @@ pub(super) async fn completions(server: Arc<Server>, request: Request) -> Result
     fields.refuse("echo", is_nothing, "Add the prompt to the answer yourself.")?;
     fields.refuse("suffix", is_nothing, "Remove it.")?;
     fields.refuse("best_of", |value| *value == 1, "Remove it: one answer is generated.")?;
-    let ask = |plan, max_tokens| Ask { prompt: Prompt::Raw(prompt), plan, max_tokens };
+    let ask = |plan, max_tokens, format| Ask { prompt: Prompt::Raw(prompt), plan, max_tokens, format };
     respond(server, fields, common, Endpoint::Completions, None, Some(COMPLETION_TOKENS), ask).await
 }
 
@@ -183,11 +216,12 @@ async fn respond(
     endpoint: Endpoint,
     logprobs: Option<usize>,
     default_tokens: Option<usize>,
-    ask: impl FnOnce(GenerationPlan, Option<usize>) -> Ask,
+    ask: impl FnOnce(GenerationPlan, Option<usize>, Option<AnswerFormat>) -> Ask,
 ) -> Result<Response, Failure> {
     let stop = common.stop.map(OneOrMany::into_vec).unwrap_or_default();
     let plan = body::plan(&server, &mut fields, stop)?;
     fields.finish()?;
+    let format = common.response_format.and_then(ResponseFormat::into_format);
     let max_tokens = common.max_completion_tokens.or(common.max_tokens).or(default_tokens);
     let prefix = if endpoint == Endpoint::Chat { "chatcmpl" } else { "cmpl" };
     let shape = Shape {
@@ -198,7 +232,7 @@ async fn respond(
         truth: common.hunch,
         logprobs,
     };
-    let mut answer = answer::start(&server, ask(plan, max_tokens)).await?;
+    let mut answer = answer::start(&server, ask(plan, max_tokens, format)).await?;
     if common.stream {
         return Ok(sse::respond(answer, Chunks { server, shape }));
     }
@@ -216,8 +250,6 @@ fn refuse_unsupported(fields: &mut Fields) -> Result<(), Failure> {
     fields.refuse("functions", is_nothing, "Remove it, or describe the functions in the prompt.")?;
     fields.refuse("tool_choice", unset, remove)?;
     fields.refuse("function_call", unset, remove)?;
-    let text = |value: &Value| value["type"] == "text";
-    fields.refuse("response_format", text, "Remove it, and ask for the format in the prompt.")?;
     fields.refuse("modalities", |value| *value == json!(["text"]), "The server writes text only.")?;
     fields.refuse("audio", is_nothing, "The server writes text only.")?;
     fields.refuse("reasoning_effort", |value| *value == "none", remove)

@@ -37,6 +37,7 @@ fn answer(models: &mut Models, prompt: &[TokenId], method: Method) -> (Vec<Token
         cancelled: &|| false,
         strict_drafts: false,
         template_note: None,
+        constraint: None,
     };
     let finished = generate(models, prompt, &plan, &context, &mut sink).unwrap();
     ids.extend(finished.held.iter().map(|token| token.id));
@@ -101,6 +102,7 @@ fn completes_answer_when_draft_fails() {
         cancelled: &|| false,
         strict_drafts: false,
         template_note: None,
+        constraint: None,
     };
     let (mut emitted, mut dropped) = (Vec::new(), Vec::new());
     let mut sink = |event: GenerationEvent| match event {

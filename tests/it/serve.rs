@@ -1,5 +1,6 @@
 //! The HTTP server: real connections to a tiny model.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -12,6 +13,7 @@ use hunch::generate::{GenerationPlan, Models};
 use hunch::serve::{Limits, ServerConfig, listen};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
+use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
 use hunch_error::Error;
 use hunch_model::device::{Compute, DeviceChoice};
@@ -319,6 +321,60 @@ fn messages_stream_counts_and_continue_a_begun_answer() {
     assert!(!continued["content"][0]["text"].as_str().unwrap().starts_with(&begun));
 }
 
+fn schema(schema: &Value) -> Value {
+    json!({ "type": "json_schema", "json_schema": { "name": "place", "schema": schema } })
+}
+
+/// A tiny random model writes noise, so the form of its answer comes from the schema alone.
+#[test]
+fn answers_follow_a_schema_whatever_drafts() {
+    let place = json!({
+        "type": "object",
+        "properties": {
+            "city": { "enum": ["Paris", "Rome", "Roma"] },
+            "size": { "type": "integer", "minimum": 1, "maximum": 99 },
+            "tags": { "type": "array", "items": { "enum": ["old", "big"] }, "maxItems": 2 },
+        },
+        "required": ["city", "size", "tags"],
+        "additionalProperties": false,
+    });
+    let by = |method| {
+        let mut config = config();
+        (config.plan.method, config.plan.rule) = (method, AcceptanceRule::Coupled);
+        serve(512, config)
+    };
+    let (server, plain) = (by(Method::Ngram), by(Method::Plain));
+    let mut cities = BTreeSet::new();
+    for seed in 0..12 {
+        let request = chat("abc abc", 200, &json!({
+            "response_format": schema(&place), "seed": seed, "temperature": if seed == 0 { 0.0 } else { 1.5 },
+            "logit_bias": {},
+        }));
+        let answer = post(server.address, CHAT, &request).json();
+        let choice = &answer["choices"][0];
+        assert_eq!(choice["finish_reason"], "stop", "{answer}");
+        let text = choice["message"]["content"].as_str().unwrap();
+        assert_eq!(post(plain.address, CHAT, &request).json()["choices"][0]["message"]["content"], text);
+        let written: Value = serde_json::from_str(text).unwrap();
+        assert!((1..=99).contains(&written["size"].as_u64().unwrap()), "{text}");
+        assert!(written["tags"].as_array().unwrap().len() <= 2, "{text}");
+        assert_eq!(written.as_object().unwrap().len(), 3, "{text}");
+        cities.insert(written["city"].as_str().unwrap().to_owned());
+    }
+    assert!(cities.len() > 1, "{cities:?}");
+
+    let object = chat("abc", 40, &json!({ "response_format": { "type": "json_object" } }));
+    let text = post(server.address, CHAT, &object).json()["choices"][0]["message"]["content"].to_string();
+    assert!(text.starts_with("\"{"), "{text}");
+    let message = json!({
+        "model": "tiny", "max_tokens": 200, "messages": [{ "role": "user", "content": "abc" }],
+        "output_config": { "format": { "type": "json_schema", "schema": place } },
+    });
+    let answer = post(server.address, "/v1/messages", &message).json();
+    let written: Value = serde_json::from_str(answer["content"][0]["text"].as_str().unwrap()).unwrap();
+    assert_eq!((&answer["stop_reason"], written.as_object().unwrap().len()), (&json!("end_turn"), 3));
+}
+
 #[test]
 fn refuses_malformed_requests_with_the_error_of_the_protocol() {
     let server = serve(512, config());
@@ -326,7 +382,6 @@ fn refuses_malformed_requests_with_the_error_of_the_protocol() {
     let tool = json!([{ "type": "function" }]);
     for (name, value) in [
         ("tools", tool.clone()),
-        ("response_format", json!({ "type": "json_object" })),
         ("n", json!(2)),
         ("temperature", json!("hot")),
         ("messages", json!([])),
@@ -348,6 +403,10 @@ fn refuses_malformed_requests_with_the_error_of_the_protocol() {
         ("max_tokens", json!(0)),
         ("stop", json!([""])),
         ("stop", json!(vec!["x"; 17])),
+        ("response_format", json!({ "type": "yaml" })),
+        ("response_format", json!({ "type": "json_schema" })),
+        ("response_format", schema(&json!({ "type": "colour" }))),
+        ("response_format", schema(&json!({ "type": "string", "pattern": "(" }))),
         ("logit_bias", json!({ "x": 1 })),
         ("logit_bias", json!({ "7": 101 })),
         ("messages", json!([{ "role": "tool", "content": "x" }])),

@@ -25,6 +25,9 @@ pub enum Error {
         /// Tokens that the context can hold.
         context: usize,
     },
+    /// The format of the answer allows none of the tokens that the model can choose.
+    #[error("The answer cannot go on in the required format: none of the model's tokens fits here.")]
+    NothingAllowed,
     /// A model or proposer failed.
     #[error(transparent)]
     Model(ModelError),

@@ -6,6 +6,8 @@
 use std::cell::OnceCell;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
 
 use multiversion::multiversion;
 use multiversion::target::target_cfg_f;
@@ -57,7 +59,6 @@ pub struct Range {
     /// Minimum.
     pub min: f64,
     /// Maximum.
-    /// Largest value.
     pub max: f64,
     value: fn(&SamplingParams) -> Option<f64>,
 }
@@ -147,10 +148,24 @@ impl SamplingParams {
     }
 }
 
+/// A format that an answer has to follow, such as a grammar.
+///
+/// It restricts p and q alike, so speculation under a constraint yields the target's restricted distribution.
+pub trait Constraint: fmt::Debug + Send + Sync {
+    /// Sets the logits of all tokens that may not follow `context` to minus infinity.
+    ///
+    /// `context` has the prompt and the answer so far. `logits` has an element for each token of the target.
+    ///
+    /// # Errors
+    /// If the constraint cannot be evaluated.
+    fn restrict(&self, context: &[TokenId], logits: &mut [f32]) -> Result<()>;
+}
+
 /// Computes distributions from logits, with validated [`SamplingParams`].
 #[derive(Clone, Debug)]
 pub struct Sampler {
     params: SamplingParams,
+    constraint: Option<Arc<dyn Constraint>>,
 }
 
 impl Sampler {
@@ -160,7 +175,13 @@ impl Sampler {
     /// See [`SamplingParams::validate`].
     pub fn new(params: SamplingParams) -> Result<Self> {
         params.validate()?;
-        Ok(Self { params })
+        Ok(Self { params, constraint: None })
+    }
+
+    /// Restricts every distribution by a constraint.
+    #[must_use]
+    pub fn with_constraint(self, constraint: Arc<dyn Constraint>) -> Self {
+        Self { constraint: Some(constraint), ..self }
     }
 
     /// Returns the settings.
@@ -178,8 +199,13 @@ impl Sampler {
         self.is_greedy() && self.window() == 0 && self.params.logit_bias.is_empty()
     }
 
-    /// Returns how many recent tokens [`distribution`](Self::distribution) reads; 0 without penalties.
+    /// Returns how many recent tokens [`distribution`](Self::distribution) reads: 0 without penalties, all of them
+    /// with a constraint.
     pub fn window(&self) -> usize {
+        if self.constraint.is_some() { usize::MAX } else { self.penalty_window() }
+    }
+
+    fn penalty_window(&self) -> usize {
         let p = &self.params;
         let neutral = p.repeat_penalty == 1.0 && p.presence_penalty == 0.0 && p.frequency_penalty == 0.0;
         if neutral { 0 } else { p.penalty_last_n as usize }
@@ -192,7 +218,8 @@ impl Sampler {
     ///
     /// # Errors
     /// [`Error::Internal`] if no logit is above minus infinity, which means the model is broken.
-    /// [`Error::InvalidRequest`] if `logit_bias` names a token outside the vocabulary.
+    /// [`Error::InvalidRequest`] if `logit_bias` names a token outside the vocabulary. [`Error::NothingAllowed`] if
+    /// the constraint allows no token that is possible.
     pub fn distribution(&self, logits: &[f32], context: &[TokenId]) -> Result<Vec<f32>> {
         self.distribution_of(&LogitRow::new(logits), context)
     }
@@ -246,10 +273,23 @@ impl Sampler {
         Ok(row.top_tokens(count, row.total()))
     }
 
-    /// Returns the logits after penalties and bias; `None` if nothing changes.
+    /// Returns the logits after penalties, bias and constraint; `None` if nothing changes.
     fn adjusted(&self, logits: &[f32], context: &[TokenId]) -> Result<Option<Vec<f32>>> {
+        let adjusted = self.penalised(logits, context)?;
+        let Some(constraint) = &self.constraint else { return Ok(adjusted) };
+        let mut logits = adjusted.unwrap_or_else(|| logits.to_vec());
+        LogitRow::new(&logits).check()?;
+        constraint.restrict(context, &mut logits)?;
+        match maximum(&logits) > f32::NEG_INFINITY {
+            true => Ok(Some(logits)),
+            false => Err(Error::NothingAllowed),
+        }
+    }
+
+    /// Returns the logits after penalties and bias; `None` if nothing changes.
+    fn penalised(&self, logits: &[f32], context: &[TokenId]) -> Result<Option<Vec<f32>>> {
         let p = &self.params;
-        let recent = &context[context.len().saturating_sub(self.window())..];
+        let recent = &context[context.len().saturating_sub(self.penalty_window())..];
         if recent.is_empty() && p.logit_bias.is_empty() {
             return Ok(None);
         }

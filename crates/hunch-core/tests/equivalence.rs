@@ -3,14 +3,16 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use hunch_core::depth::DepthController;
-use hunch_core::error::Error;
+use hunch_core::error::{Error, Result};
 use hunch_core::limits::MAX_DRAFT;
 use hunch_core::model::{LanguageModel, LogitRows, Step};
 use hunch_core::propose::draft_model::DraftModel;
+use hunch_core::propose::draft_tree::TreeShape;
 use hunch_core::propose::synthetic::Synthetic;
-use hunch_core::sample::{Sampler, SamplingParams};
+use hunch_core::sample::{Constraint, Sampler, SamplingParams};
 use hunch_core::session::{EndReason, Session, SessionConfig};
 use hunch_core::table::{TableConfig, TableModel};
 use hunch_core::token::{TokenId, TokenOrigin};
@@ -41,6 +43,55 @@ fn greedy_output_matches_plain_for_every_proposer_and_depth() {
     }
     for (name, accepted) in accepted {
         assert!(name == "plain" || accepted > 0, "{name}: no draft was accepted");
+    }
+}
+
+/// A format that allows the tokens from `lowest` on, and none twice in a row.
+#[derive(Debug)]
+struct From {
+    lowest: TokenId,
+}
+
+impl Constraint for From {
+    fn restrict(&self, context: &[TokenId], logits: &mut [f32]) -> Result<()> {
+        for (token, logit) in (0..).zip(logits) {
+            if token < self.lowest || context.last() == Some(&token) {
+                *logit = f32::NEG_INFINITY;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn constrained_greedy_output_matches_plain() {
+    let mut target = table(16, 0.0);
+    let prompt = [5, 6, 7, 5, 6, 7, 5, 6];
+    let sampler = greedy().with_constraint(Arc::new(From { lowest: 4 }));
+    let plain = generate(&mut target, &mut Vec::new(), &sampler, &prompt, config(0, 60, 2)).ids();
+    assert!(plain.iter().all(|&token| token >= 4) && plain.windows(2).all(|pair| pair[0] != pair[1]));
+    assert_ne!(plain, greedy_continuation(&target, &prompt, 60), "the constraint changes nothing");
+    for max_draft in [1, 3, 8] {
+        for (name, mut stages) in methods(16, &plain) {
+            let run = generate(&mut target, &mut stages, &sampler, &prompt, config(max_draft, 60, 2));
+            assert_eq!(run.ids(), plain, "{name}, depth {max_draft}");
+        }
+    }
+}
+
+/// A draft model may know none of the tokens that the format allows. It then drafts nothing, and nothing fails.
+#[test]
+fn constraint_without_a_token_of_the_drafter_ends_the_draft() {
+    for params in [SamplingParams::greedy(), SamplingParams::unfiltered()] {
+        let mut target = table(16, 0.0);
+        let sampler = Sampler::new(params).unwrap().with_constraint(Arc::new(From { lowest: 8 }));
+        for tree in [None, Some(TreeShape::Dynamic)] {
+            let mut draft = DraftModel::new(Box::new(table(8, 0.0))).unwrap();
+            draft.set_tree(tree);
+            let mut stages = only(draft);
+            let run = generate(&mut target, &mut stages, &sampler, &[1, 2, 3], config(4, 40, 2));
+            assert_eq!((run.ids().len(), run.stats.drafted), (40, 0));
+        }
     }
 }
 

@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use hunch_core::depth::DepthController;
 use hunch_core::draft::{DraftProb, DraftTree};
+use hunch_core::error::Result;
 use hunch_core::propose::draft_model::DraftModel;
 use hunch_core::rule::AcceptanceRule;
-use hunch_core::sample::{Sampler, SamplingParams, draw, unit};
+use hunch_core::sample::{Constraint, Sampler, SamplingParams, draw, unit};
 use hunch_core::session::{Round, SessionConfig};
 use hunch_core::theory::{
     acceptance, goodness_of_fit, lenient_acceptance, total_variation, typical_acceptance,
@@ -195,6 +196,22 @@ const PROMPT: [TokenId; 7] = [0, 3, 1, 2, 0, 3, 1];
 /// siblings at several levels.
 const DEPTH_AND_LENGTH: (usize, usize) = (8, 6);
 
+/// A format: no token twice in a row, and no 2 after an odd token.
+#[derive(Debug)]
+struct Alternating;
+
+impl Constraint for Alternating {
+    fn restrict(&self, context: &[TokenId], logits: &mut [f32]) -> Result<()> {
+        let Some(&last) = context.last() else { return Ok(()) };
+        for (token, logit) in (0..).zip(logits) {
+            if token == last || (last % 2 == 1 && token == 2) {
+                *logit = f32::NEG_INFINITY;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Checks that a method drafted at all, so that its distribution was really tested.
 #[derive(Default)]
 struct Coverage {
@@ -237,8 +254,10 @@ fn joint_distribution_of_three_tokens_is_exact_for_every_proposer() {
         min_p: 0.02,
         ..SamplingParams::unfiltered()
     };
-    for params in [SamplingParams::unfiltered(), filtered, penalised] {
-        let sampler = Sampler::new(params).unwrap();
+    let samplers = [SamplingParams::unfiltered(), filtered, penalised].map(|p| Sampler::new(p).unwrap());
+    let [plain, penalised] = [&samplers[0], &samplers[2]].map(Clone::clone);
+    let constrained = [plain, penalised].map(|sampler| sampler.with_constraint(Arc::new(Alternating)));
+    for sampler in samplers.into_iter().chain(constrained) {
         let exact = joint_distribution(&sampler, VOCAB, &PROMPT, 3);
         let mut target = table(VOCAB, 0.0);
         let script = greedy_continuation(&target, &PROMPT, DEPTH_AND_LENGTH.1);

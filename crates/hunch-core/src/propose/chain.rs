@@ -13,6 +13,15 @@ use crate::token::TokenId;
 /// Number of most likely draft tokens recorded per position.
 pub(super) const GUESSES: usize = 3;
 
+/// Returns what a sampler computed, or `None` if the format of the answer allows no token that the drafter knows. The
+/// draft ends there.
+pub(super) fn possible<T>(computed: Result<T>) -> Result<Option<T>> {
+    match computed {
+        Err(Error::NothingAllowed) => Ok(None),
+        computed => computed.map(Some),
+    }
+}
+
 /// Inputs of chain drafting.
 pub(super) struct ChainDraft<'a> {
     pub(super) committed: &'a [TokenId],
@@ -57,11 +66,13 @@ impl ChainDraft<'_> {
             // q is defined on the target's vocabulary. Tokens that only one model has are impossible.
             logits.resize(self.n_vocab, f32::NEG_INFINITY);
             let (node, guesses) = if sampler.is_greedy() {
-                let ranking = sampler.ranking(&logits, &recent, GUESSES)?;
+                let Some(ranking) = possible(sampler.ranking(&logits, &recent, GUESSES))? else {
+                    return Ok(());
+                };
                 let (token, confidence) = ranking[0];
                 (tree.push_certain(parent, token, confidence), ranking)
             } else {
-                let q = sampler.distribution(&logits, &recent)?;
+                let Some(q) = possible(sampler.distribution(&logits, &recent))? else { return Ok(()) };
                 let guesses = top_tokens(&q, GUESSES);
                 let node = if let Some(noise) = self.noise {
                     // The position's noise determines the token, so the draft is certain.

@@ -14,7 +14,7 @@
 
 use std::sync::Arc;
 
-use super::chain::GUESSES;
+use super::chain::{GUESSES, possible};
 use super::{ProposeContext, RoundOutcome};
 use crate::depth::{CONFIDENCE_BINS, DraftPlan, SuccessRate, bin_of, bin_prior};
 use crate::draft::{DraftProb, DraftTree};
@@ -483,11 +483,13 @@ impl Growth<'_, '_> {
             TreeShape::Static(_) => children_left.max(GUESSES),
         };
         let (children, guesses) = if self.sampler.is_greedy() {
-            let ranking = self.sampler.ranking(&logits, &recent, candidates)?;
+            let Some(ranking) = possible(self.sampler.ranking(&logits, &recent, candidates))? else {
+                return Ok(());
+            };
             let guesses = ranking.iter().copied().take(GUESSES).collect();
             (Children::Ranked(ranking), guesses)
         } else {
-            let q = self.sampler.distribution(&logits, &recent)?;
+            let Some(q) = possible(self.sampler.distribution(&logits, &recent))? else { return Ok(()) };
             let guesses = top_tokens(&q, GUESSES);
             let children = match self.noise {
                 Some(noise) => {

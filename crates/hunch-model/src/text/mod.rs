@@ -1,14 +1,16 @@
-//! Tokenisation, detokenisation, chat templates and stop strings.
+//! Tokenisation, detokenisation, chat templates, stop strings and formats of answers.
 //!
 //! Everything works on strings and the metadata of a model file. Weights, logits and sessions do not
 //! belong here.
 
 mod detokenize;
+mod format;
 pub mod stop;
 pub mod template;
 pub mod tokenizer;
 
 pub use detokenize::Detokenizer;
+pub use format::{AnswerFormat, FormatCompiler};
 pub use stop::{Released, StopFilter};
 pub use template::{ChatTemplate, RenderedPrompt, TemplateOrigin};
 pub use tokenizer::{EncodeOptions, Tokenizer, Vocabulary, VocabularyVerdict, check_vocabularies};

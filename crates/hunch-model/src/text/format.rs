@@ -1,0 +1,154 @@
+//! Formats that an answer has to follow: any JSON object, or JSON of a schema. llguidance compiles them and computes
+//! which tokens may follow; sampling applies that to p and q alike.
+//!
+//! No protocol of a server and no sampling here.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hunch_core::error::{Error as CoreError, Result as CoreResult};
+use hunch_core::sample::Constraint;
+use hunch_core::token::{TokenId, shared_len};
+use hunch_error::{Error, Result};
+use llguidance::api::TopLevelGrammar;
+use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
+use llguidance::{Matcher, ParserFactory};
+use serde_json::{Value, json};
+
+use super::Tokenizer;
+
+/// Format of an answer.
+#[derive(Clone, Debug, PartialEq)]
+pub enum AnswerFormat {
+    /// A JSON object.
+    JsonObject,
+    /// JSON that a schema accepts.
+    JsonSchema(Value),
+}
+
+/// White space between two parts of JSON. Bounded, because a model could go on with it for ever.
+const WHITE_SPACE: &str = r" |\n {0,32}";
+
+impl AnswerFormat {
+    fn schema(&self) -> Value {
+        let mut schema = match self {
+            Self::JsonObject => json!({ "type": "object" }),
+            Self::JsonSchema(schema) => schema.clone(),
+        };
+        if let Some(fields) = schema.as_object_mut() {
+            let options = || json!({ "whitespace_pattern": WHITE_SPACE });
+            fields.entry("x-guidance").or_insert_with(options);
+        }
+        schema
+    }
+}
+
+/// Compiles formats for the tokens of one model. Building it takes some milliseconds.
+pub struct FormatCompiler {
+    factory: ParserFactory,
+}
+
+impl FormatCompiler {
+    /// Reads the tokens of a model.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] if the model has no token that ends an answer.
+    pub fn new(tokenizer: &Tokenizer) -> Result<Self> {
+        let ends: Vec<TokenId> = tokenizer.end_tokens().iter().copied().collect();
+        let Some(&eos) = ends.first() else {
+            return Err(Error::invalid(
+                "This model has no token that ends an answer, so its answers cannot follow a format.",
+            ));
+        };
+        let count = tokenizer.vocab_size() as TokenId;
+        let words: Vec<Vec<u8>> = (0..count).map(|id| bytes_of(tokenizer, id)).collect();
+        let trie = TokTrie::from(&TokRxInfo::new(count, eos), &words).with_eos_tokens(&ends);
+        // Any tokenisation of the text is allowed: the model chooses.
+        let env: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
+        let mut factory =
+            ParserFactory::new_simple(&env).map_err(|error| Error::Internal(error.to_string()))?;
+        factory.quiet();
+        factory.limits_mut().verbose_errors = false;
+        Ok(Self { factory })
+    }
+
+    /// Compiles a format for an answer that begins after `answer_start` tokens of text.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] if a schema is invalid, too large, or uses what is not supported.
+    pub fn compile(&self, format: &AnswerFormat, answer_start: usize) -> Result<Arc<dyn Constraint>> {
+        let grammar = TopLevelGrammar::from_json_schema(format.schema());
+        let matcher = Matcher::new(self.factory.create_parser(grammar));
+        if let Some(error) = matcher.get_error() {
+            return Err(Error::invalid(format!("The JSON schema cannot be used: {error}")));
+        }
+        let state = Mutex::new(State { matcher, read: Vec::new() });
+        Ok(Arc::new(Grammar { answer_start, state }))
+    }
+}
+
+/// Returns the bytes of a token. Special tokens are never part of a text, so they get a mark that no text matches.
+fn bytes_of(tokenizer: &Tokenizer, id: TokenId) -> Vec<u8> {
+    let bytes = tokenizer.token_bytes(id);
+    match tokenizer.is_special(id) {
+        true => [&[TokTrie::SPECIAL_TOKEN_MARKER], &bytes[..]].concat(),
+        false => bytes,
+    }
+}
+
+/// A compiled format, at some point of an answer.
+struct Grammar {
+    answer_start: usize,
+    state: Mutex<State>,
+}
+
+struct State {
+    matcher: Matcher,
+    /// Tokens of the answer that the matcher has read.
+    read: Vec<TokenId>,
+}
+
+impl fmt::Debug for Grammar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Grammar").field("answer_start", &self.answer_start).finish_non_exhaustive()
+    }
+}
+
+impl Constraint for Grammar {
+    fn restrict(&self, context: &[TokenId], logits: &mut [f32]) -> CoreResult<()> {
+        let answer = context
+            .get(self.answer_start..)
+            .ok_or_else(|| CoreError::Internal("the context is shorter than the prompt".into()))?;
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.allow(answer, logits).map_err(|error| {
+            CoreError::invalid(format!("The answer cannot go on in the required format: {error}"))
+        })
+    }
+}
+
+impl State {
+    fn allow(
+        &mut self,
+        answer: &[TokenId],
+        logits: &mut [f32],
+    ) -> std::result::Result<(), Box<dyn std::error::Error>> {
+        let shared = shared_len(&self.read, answer);
+        self.matcher.rollback(self.read.len() - shared)?;
+        self.read.truncate(shared);
+        let consumed = self.matcher.try_consume_tokens(&answer[shared..])?;
+        self.read.extend_from_slice(&answer[shared..shared + consumed]);
+        if self.read.len() < answer.len() {
+            // A draft that does not follow the format. Nothing can follow it.
+            logits.fill(f32::NEG_INFINITY);
+            return Ok(());
+        }
+        let allowed = self.matcher.compute_mask_or_eos()?;
+        for (token, logit) in (0..).zip(logits) {
+            // The output head may have more rows than there are tokens.
+            if token as usize >= allowed.len() || !allowed.is_allowed(token) {
+                *logit = f32::NEG_INFINITY;
+            }
+        }
+        Ok(())
+    }
+}
