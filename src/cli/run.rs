@@ -49,7 +49,7 @@ pub(crate) struct DraftingArgs {
     pub(crate) models: ModelArgs,
     #[command(flatten)]
     head: HeadArgs,
-    /// Drafting method [default: draft-model with --draft, ngram-head with --head, else ngram]
+    /// Drafting method [default: draft-model with --draft, suffix-head with a head, else ngram]
     #[arg(long, value_parser = method_parser())]
     method: Option<Method>,
     /// Most tokens to draft per round: 1 to 15, or auto, which measures what pays
@@ -87,8 +87,7 @@ impl DraftingArgs {
     ) -> Result<Models> {
         let head = self.head.head.as_deref();
         let mut models = load_on(compute, &self.models, head, &[plan.method], longest)?;
-        let chosen_by_head = (head.is_some() && self.models.draft.is_none()).then_some(Method::NgramHead);
-        plan.method = self.method.or(chosen_by_head).unwrap_or_else(|| models.recommended_method());
+        plan.method = self.method.unwrap_or_else(|| models.recommended_method());
         plan.options = self.options.options(models.target());
         Ok(models)
     }

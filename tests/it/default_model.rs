@@ -42,8 +42,8 @@ fn passes_are_row_invariant() {
 #[test]
 fn greedy_speculation_equals_plain_decoding() {
     // The other methods are tested on the toy model.
-    use Method::{DraftModel, DraftTree, LayerSkip, Lookahead, NgramHead, Suffix};
-    let methods = vec![DraftModel, DraftTree, LayerSkip, Lookahead, NgramHead, Suffix];
+    use Method::{DraftModel, DraftTree, LayerSkip, Lookahead, NgramHead, SuffixHead};
+    let methods = vec![DraftModel, DraftTree, LayerSkip, Lookahead, NgramHead, SuffixHead];
     assert_all(proof::identity(&mut models(true), &plan(methods)).unwrap());
 }
 

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use crate::support::default_model;
 use crate::support::tiny::Tiny;
 
-/// Logits of `scripts/head-to-gguf.py`'s input, computed by numpy in double precision.
+/// Logits that `scripts/head-reference.py` computed with numpy in double precision.
 #[derive(Deserialize)]
 struct Case {
     case: usize,
@@ -69,6 +69,7 @@ fn default_model_comes_with_its_head() {
     let models = Models::load(&default_model(), None, &compute()).unwrap();
     let usable = models.usable_methods();
     assert!(usable.contains(&Method::Head) && usable.contains(&Method::NgramHead));
+    assert_eq!(models.recommended_method(), Method::SuffixHead);
     assert!(!usable.contains(&Method::DraftModel));
 }
 

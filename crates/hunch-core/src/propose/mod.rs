@@ -74,18 +74,18 @@ entry::methods! {
         stages: &[Stage::of::<Suffix>(), Stage::DraftModel],
         docs: "a-smaller-model-drafts",
     }
-    /// Uses [`Ngram`](Self::Ngram) if it expects more accepted tokens, else [`Head`](Self::Head).
-    NgramHead {
-        name: "ngram-head",
-        summary: "ngram where it promises more, else head",
-        stages: &[Stage::of::<Ngram>(), Stage::Head],
-        docs: "a-trained-head-drafts",
-    }
     /// Uses [`Suffix`](Self::Suffix) if it expects more accepted tokens, else [`Head`](Self::Head).
     SuffixHead {
         name: "suffix-head",
         summary: "suffix where it promises more, else head",
         stages: &[Stage::of::<Suffix>(), Stage::Head],
+        docs: "a-trained-head-drafts",
+    }
+    /// Uses [`Ngram`](Self::Ngram) if it expects more accepted tokens, else [`Head`](Self::Head).
+    NgramHead {
+        name: "ngram-head",
+        summary: "ngram where it promises more, else head",
+        stages: &[Stage::of::<Ngram>(), Stage::Head],
         docs: "a-trained-head-drafts",
     }
     /// Copies the continuation of the longest matching earlier n-gram (prompt lookup decoding).

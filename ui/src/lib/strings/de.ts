@@ -44,6 +44,7 @@ export const de: Strings = {
     cascade: { label: 'Suffix, dann Draft', meaning: 'Suffix, wo es wahrscheinlich trifft, sonst der Draft' },
     ngram: { label: 'N-Gramm', meaning: 'Wiederholt, was den letzten Tokens schon einmal folgte' },
     suffix: { label: 'Suffix', meaning: 'Wiederholt die bisher häufigste Fortsetzung' },
+    'suffix-head': { label: 'Suffix, dann Head', meaning: 'Suffix, wo er mehr verspricht, sonst der Head' },
     'ngram-head': { label: 'N-Gramm, dann Head', meaning: 'N-Gramm, wo es wahrscheinlich trifft, sonst der Head' },
     head: { label: 'Head', meaning: 'Ein für dieses Modell trainiertes Netz schlägt ein Token vor' },
     lookahead: { label: 'Lookahead', meaning: 'Das Modell nutzt zusätzliche Zeilen seiner Durchläufe' },

@@ -61,6 +61,7 @@ const methods: Record<WordedMethod, Named> = {
   cascade: { label: 'Suffix, then draft', meaning: 'Suffix where it is likely to be right, else the draft' },
   ngram: { label: 'N-gram', meaning: 'Repeats what followed the last tokens before' },
   suffix: { label: 'Suffix', meaning: 'Repeats the most frequent continuation so far' },
+  'suffix-head': { label: 'Suffix, then head', meaning: 'Suffix where it promises more, else the head' },
   'ngram-head': { label: 'N-gram, then head', meaning: 'N-gram where it is likely to be right, else the head' },
   head: { label: 'Head', meaning: 'A network trained for this model drafts a token' },
   lookahead: { label: 'Lookahead', meaning: 'The model drafts in extra rows of its own passes' },
