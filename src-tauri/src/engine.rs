@@ -66,8 +66,8 @@ impl Engine {
     pub(crate) fn abandon(&self) {
         let last = lock(&self.last).take();
         if let (Ok(app), Some(generation_id)) = (self.app(), last) {
-            // Fails if it has already ended.
-            let _ = app.stop_generation(generation_id);
+            // Has no effect if it has already ended.
+            app.stop_generation(generation_id);
         }
     }
 

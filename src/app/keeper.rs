@@ -7,12 +7,14 @@ use std::time::{Duration, Instant};
 
 use super::chat::now;
 use super::lock;
-use super::pairing::AnswerMemory;
 use super::stream::{EventLog, Writer};
 use crate::api::MessageState;
 use crate::event::{EventSink, GenerationEvent};
 use crate::log::panic_text;
+use crate::services::measure::SpeedRecorder;
 use crate::store::{Store, StoreError};
+use hunch_core::method::Method;
+use hunch_core::rule::AcceptanceRule;
 use hunch_error::{Error, ErrorInfo, Result};
 
 /// Time between two writes. A crash costs at most this much of an answer, and the time of one write.
@@ -313,7 +315,10 @@ fn is_kept(event: &GenerationEvent) -> bool {
 /// Sink for the events of an answer. The keeper sends the last one once it is written.
 pub(super) struct KeptSink {
     pub(super) keeper: Keeper,
-    pub(super) memory: AnswerMemory,
+    /// Records the speed of the answer.
+    pub(super) speeds: Option<SpeedRecorder>,
+    pub(super) method: Method,
+    pub(super) rule: AcceptanceRule,
     pub(super) log: Writer<GenerationEvent>,
     /// Whether an event was sent.
     pub(super) begun: bool,
@@ -333,10 +338,12 @@ impl EventSink for KeptSink {
     fn send(&mut self, event: GenerationEvent) {
         self.begun = true;
         match event {
-            GenerationEvent::Finished { .. } => {
+            GenerationEvent::Finished { ref stats, .. } => {
                 self.keeper.end(event.clone());
                 // Written to a file after the end is passed on, because it may take a while.
-                self.memory.keep(&event);
+                if let Some(speeds) = &self.speeds {
+                    speeds.record_answer(self.method, self.rule, stats);
+                }
             }
             GenerationEvent::Failed { .. } => self.keeper.end(event),
             _ => self.log.put(event),
@@ -350,7 +357,6 @@ mod tests {
     use crate::api::AnswerSettings;
     use crate::event::{RoundEvent, StopReason, TokenEvent};
     use hunch_core::depth::MaxDraft;
-    use hunch_core::method::Method;
     use hunch_core::sample::SamplingParams;
     use hunch_core::stats::GenerationStats;
     use hunch_core::token::TokenOrigin;

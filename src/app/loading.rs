@@ -12,14 +12,14 @@ use serde_json::Value;
 
 use super::{App, Shared, lock};
 use crate::api::LoadedModels;
-use crate::bench::skip_sets::{self, SearchedModel};
+use crate::bench::skip_sets::SearchedModel;
 use crate::engine::LoadFailure;
 use crate::generate::{LoadPlan, LoadWatch};
+use crate::services::load;
 use crate::store::Store;
 use hunch_error::{Error, Result};
-use hunch_library::fit::{default_context, too_large_message};
-use hunch_library::types::{FitRequest, FitVerdict, LibraryEvent, LoadProgress};
-use hunch_library::types::{LoadRequest, ModelEntry};
+use hunch_library::fit::default_context;
+use hunch_library::types::{FitRequest, LibraryEvent, LoadProgress, LoadRequest, ModelEntry};
 use hunch_library::{Inspection, load_marker};
 use hunch_model::spec::ModelSpec;
 
@@ -63,12 +63,9 @@ impl App {
         let make_room = self.has_to_make_room(request, context)?;
         let progress = Some(self.told_progress(stop.clone()));
         let plan = LoadPlan {
-            target,
-            draft,
-            head: None,
-            heads: self.shared.places.data.as_deref().map(|data| data.join(hunch_library::HEADS_FOLDER)),
             context: Some(context as usize),
             progress,
+            ..load::plan(&self.shared.places, target, draft)
         };
         if stop.load(Ordering::Relaxed) {
             return Err(Error::Stopped);
@@ -91,9 +88,7 @@ impl App {
             device_note: in_memory.device_note.clone(),
         };
         let searched = SearchedModel { info: &spec.info(), read_by_a_pass: in_memory.read_by_a_pass.0 };
-        *lock(&self.shared.skipped_layers) = hunch_library::skip_sets_folder()
-            .ok()
-            .and_then(|folder| skip_sets::remembered(&folder, searched));
+        *lock(&self.shared.skipped_layers) = load::skipped_layers(searched);
         *lock(&self.shared.loaded) = Some(loaded.clone());
         *lock(&self.shared.in_memory) = Some(Arc::new(in_memory));
         self.remember_loaded(&loaded);
@@ -129,10 +124,7 @@ impl App {
     fn has_to_make_room(&self, request: &LoadRequest, context: u32) -> Result<bool> {
         let LoadRequest { target, draft, .. } = request.clone();
         let fit = self.fit(&FitRequest { target, draft, context: Some(context) })?;
-        if fit.verdict == FitVerdict::TooLarge {
-            let why = too_large_message(&fit);
-            return Err(Error::OutOfMemory(format!("{why}, and what was in memory is still there")));
-        }
+        load::check_memory(&fit, ", and what was in memory is still there")?;
         // The usable memory includes that of the loaded models.
         Ok(fit.total + self.held_by_models() > fit.machine.usable)
     }

@@ -10,16 +10,19 @@ use crate::api::MeasurementMessage;
 use crate::bench::compare::report::{
     CompareEvent, CompareRequest, ComparedPrompts, ComparisonEntry, ComparisonFormat, ComparisonReport,
 };
-use crate::bench::compare::{self, Listener, Machine, Outcome, export};
+use crate::bench::compare::{Listener, Outcome, export};
 use crate::bench::cost_curve;
 use crate::engine::Loaded;
 use crate::lab::report::CostEvent;
+use crate::services::measure;
 use crate::store::CurveOf;
 use hunch_core::pass_cost::CostCurve;
 use hunch_error::ErrorInfo;
 use hunch_error::{Error, Result};
 use hunch_library::atomic_file;
-use hunch_model::device::{Compute, peak_memory_bytes};
+use hunch_library::speed_log::Rates;
+use hunch_library::types::MeasuredSpeedup;
+use hunch_model::device::Compute;
 
 /// Maximum length of a comparison's name, in characters of its prompt.
 const TITLE_CHARS: usize = 80;
@@ -59,23 +62,18 @@ impl App {
         let last = writer.clone();
         log.pump(receiver(id, sink), || ())?;
         let options = self.method_options();
-        let compute = &self.shared.compute;
-        let machine = Machine { device: compute.name().into(), threads: compute.threads().count() as u32 };
+        let compute = self.shared.compute.clone();
         let title = title(&request.prompts);
         let store = self.store();
-        let memory = self.memory_of_pair();
+        let speeds = self.speed_recorder();
         self.shared.engine.measure(
             id,
             move |models, stopped| {
                 let mut listener = Listener { tell: &mut |event| writer.put(event), stopped };
                 let Outcome { report, stopped, trouble } =
-                    compare::run(models, &request, &options, machine, &mut listener)?;
+                    measure::compare(models, &compute, &request, &options, &mut listener)?;
                 let trouble = trouble.as_ref().map(|error| Box::new(ErrorInfo::from(error)));
-                let report = report.map(|report| {
-                    let memory =
-                        compare::report::ComparisonMemory { peak: peak_memory_bytes(), ..report.memory };
-                    ComparisonReport { ended_ms: chat::now(), memory, ..report }
-                });
+                let report = report.map(|report| ComparisonReport { ended_ms: chat::now(), ..report });
                 // A comparison that cannot be stored is still shown.
                 let kept = report
                     .as_ref()
@@ -85,9 +83,12 @@ impl App {
             move |ended| {
                 let ended = ended.unwrap_or_else(|error| CompareEvent::Failed { error: (&error).into() });
                 // Written after the end is sent, so that nobody waits for a file.
-                let remember = memory.keep(&ended);
+                let measured = MeasuredSpeeds::of(&ended);
                 last.put(ended);
-                remember();
+                if let Some((speeds, measured)) = speeds.zip(measured) {
+                    speeds.record(measured.rates);
+                    measured.pair.into_iter().for_each(|speedup| speeds.record_pair(speedup));
+                }
             },
         )?;
         lock(&self.shared.measurements).comparison = Some(log);
@@ -151,12 +152,8 @@ impl App {
     }
 
     /// Stops a measurement within one pass. Has no effect on one that has ended.
-    ///
-    /// # Errors
-    /// None at present.
-    pub fn stop_measurement(&self, id: u32) -> Result<()> {
+    pub fn stop_measurement(&self, id: u32) {
         self.shared.engine.cancel(id);
-        Ok(())
     }
 
     /// Lists the comparisons, newest first.
@@ -190,6 +187,26 @@ impl App {
     pub fn export_comparison(&self, id: i64, format: ComparisonFormat, path: &Path) -> Result<()> {
         let text = export::export(&self.store().comparison(id)?, format)?;
         atomic_file::write(path, &text)
+    }
+}
+
+/// Speeds that a comparison measured.
+struct MeasuredSpeeds {
+    rates: Rates,
+    /// Speedup of the pair, if the comparison was complete and used the draft.
+    pair: Option<MeasuredSpeedup>,
+}
+
+impl MeasuredSpeeds {
+    /// Returns the speeds of a comparison that was stored.
+    fn of(ended: &CompareEvent) -> Option<Self> {
+        let CompareEvent::Finished { report: Some(report), kept: Some(comparison), stopped, trouble } = ended
+        else {
+            return None;
+        };
+        let complete = !stopped && trouble.is_none();
+        let pair = complete.then(|| measure::pair_speedup(report, *comparison)).flatten();
+        Some(Self { rates: report.rates(), pair })
     }
 }
 

@@ -259,8 +259,9 @@ impl App {
         let keeper =
             Keeper::start(&self.shared.keepers, store, answer, log.clone(), writer.clone(), on_refusal)?;
         // The pump starts first, so that no answer runs without a reader. If the engine refuses, the pump ends.
-        let memory = self.memory_of_answer(plan.method, plan.rule);
-        let events = KeptSink { keeper, memory, log: writer, begun: false };
+        let (method, rule) = (plan.method, plan.rule);
+        let events =
+            KeptSink { keeper, speeds: self.speed_recorder(), method, rule, log: writer, begun: false };
         let sink = Box::new(move |seq, events| sink(StreamMessage { generation_id: id, seq, events }));
         let shared = Arc::downgrade(&self.shared);
         log.pump(sink, move || {
@@ -292,12 +293,8 @@ impl App {
     }
 
     /// Stops an answer within one round. Has no effect on an answer that has ended.
-    ///
-    /// # Errors
-    /// None at present.
-    pub fn stop_generation(&self, generation_id: u32) -> Result<()> {
+    pub fn stop_generation(&self, generation_id: u32) {
         self.shared.engine.cancel(generation_id);
-        Ok(())
     }
 
     /// Returns the events of a recent generation, from number `from` to the newest.

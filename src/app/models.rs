@@ -13,24 +13,19 @@ use hunch_model::split;
 
 impl App {
     /// Returns the models on this machine, their folders, and its memory. Reads the headers of new files.
-    ///
-    /// # Errors
-    /// None at present. Unreadable folders and models carry their error.
-    pub fn library(&self) -> Result<Library> {
+    /// Unreadable folders and models carry their error.
+    pub fn library(&self) -> Library {
         let scanned = scan(&self.shared.places);
         let mut models = scanned.models;
         if let Some(measured) = self.measured() {
             measured.fill(&mut models);
         }
-        Ok(Library { models, folders: scanned.folders, machine: self.machine() })
+        Library { models, folders: scanned.folders, machine: self.machine() }
     }
 
     /// Lists the models on this machine, as in [`App::library`].
-    ///
-    /// # Errors
-    /// As [`App::library`].
-    pub fn list_models(&self) -> Result<Vec<ModelEntry>> {
-        Ok(self.library()?.models)
+    pub fn list_models(&self) -> Vec<ModelEntry> {
+        self.library().models
     }
 
     /// Adds a folder to those searched for models. Nothing is written to it.
@@ -39,7 +34,7 @@ impl App {
     /// When it is not a folder, or is searched already.
     pub fn add_model_folder(&self, path: &str) -> Result<Library> {
         add_folder(&self.shared.places, Path::new(path))?;
-        self.library()
+        Ok(self.library())
     }
 
     /// Removes an added folder from those searched. Its files stay.
@@ -48,7 +43,7 @@ impl App {
     /// When it was not added.
     pub fn remove_model_folder(&self, path: &str) -> Result<Library> {
         remove_folder(&self.shared.places, Path::new(path))?;
-        self.library()
+        Ok(self.library())
     }
 
     /// Deletes all files of a model from Hunch's own folder.
@@ -63,7 +58,7 @@ impl App {
             )));
         }
         remove(Path::new(path), &self.shared.places)?;
-        self.library()
+        Ok(self.library())
     }
 
     /// Tries a model's chat template on a short conversation. Returns the problem, or `None` if it works or there is no
