@@ -17,7 +17,7 @@ use crate::store::{Standing, Store};
 use hunch_core::chat::{ChatMessage, Role};
 use hunch_core::token::{TokenId, TokenOrigin};
 use hunch_error::{Error, Result};
-use hunch_library::atomic_file;
+use hunch_model::atomic_file;
 use hunch_model::text::{Detokenizer, Tokenizer};
 
 /// Timeout for the previous answer to be written.

@@ -19,9 +19,9 @@ use crate::store::CurveOf;
 use hunch_core::pass_cost::CostCurve;
 use hunch_error::ErrorInfo;
 use hunch_error::{Error, Result};
-use hunch_library::atomic_file;
 use hunch_library::speed_log::Rates;
 use hunch_library::types::MeasuredSpeedup;
+use hunch_model::atomic_file;
 use hunch_model::device::Compute;
 
 /// Maximum length of a comparison's name, in characters of its prompt.
