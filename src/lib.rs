@@ -14,5 +14,6 @@ pub mod lab;
 pub mod log;
 pub mod proof;
 pub mod serve;
+pub mod services;
 pub mod store;
 pub mod train;

@@ -5,21 +5,24 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::stream::{EventLog, Receiver};
-use super::{App, chat, lock};
+use super::{App, chat};
 use crate::api::MeasurementMessage;
 use crate::bench::compare::report::{
     CompareEvent, CompareRequest, ComparedPrompts, ComparisonEntry, ComparisonFormat, ComparisonReport,
 };
-use crate::bench::compare::{self, Listener, Machine, Outcome, export};
+use crate::bench::compare::{Listener, Outcome, export};
 use crate::bench::cost_curve;
 use crate::engine::Loaded;
 use crate::lab::report::CostEvent;
+use crate::services::measure;
 use crate::store::CurveOf;
 use hunch_core::pass_cost::CostCurve;
 use hunch_error::ErrorInfo;
 use hunch_error::{Error, Result};
-use hunch_library::atomic_file;
-use hunch_model::device::{Compute, peak_memory_bytes};
+use hunch_library::speed_log::Rates;
+use hunch_library::types::MeasuredSpeedup;
+use hunch_model::atomic_file;
+use hunch_model::device::Compute;
 
 /// Maximum length of a comparison's name, in characters of its prompt.
 const TITLE_CHARS: usize = 80;
@@ -53,29 +56,24 @@ impl App {
     /// # Errors
     /// When no model is loaded or the engine is busy. An invalid request is reported as an event.
     pub fn compare(&self, request: CompareRequest, sink: MeasurementSink<CompareEvent>) -> Result<u32> {
-        lock(&self.shared.loaded).as_ref().ok_or(Error::NoModel)?;
+        self.shared.loaded.lock().as_ref().ok_or(Error::NoModel)?;
         let id = self.next_id();
         let (log, writer) = EventLog::open(id);
         let last = writer.clone();
         log.pump(receiver(id, sink), || ())?;
         let options = self.method_options();
-        let compute = &self.shared.compute;
-        let machine = Machine { device: compute.name().into(), threads: compute.threads().count() as u32 };
+        let compute = self.shared.compute.clone();
         let title = title(&request.prompts);
         let store = self.store();
-        let memory = self.memory_of_pair();
+        let speeds = self.speed_recorder();
         self.shared.engine.measure(
             id,
             move |models, stopped| {
                 let mut listener = Listener { tell: &mut |event| writer.put(event), stopped };
                 let Outcome { report, stopped, trouble } =
-                    compare::run(models, &request, &options, machine, &mut listener)?;
+                    measure::compare(models, &compute, &request, &options, &mut listener)?;
                 let trouble = trouble.as_ref().map(|error| Box::new(ErrorInfo::from(error)));
-                let report = report.map(|report| {
-                    let memory =
-                        compare::report::ComparisonMemory { peak: peak_memory_bytes(), ..report.memory };
-                    ComparisonReport { ended_ms: chat::now(), memory, ..report }
-                });
+                let report = report.map(|report| ComparisonReport { ended_ms: chat::now(), ..report });
                 // A comparison that cannot be stored is still shown.
                 let kept = report
                     .as_ref()
@@ -85,12 +83,15 @@ impl App {
             move |ended| {
                 let ended = ended.unwrap_or_else(|error| CompareEvent::Failed { error: (&error).into() });
                 // Written after the end is sent, so that nobody waits for a file.
-                let remember = memory.keep(&ended);
+                let measured = MeasuredSpeeds::of(&ended);
                 last.put(ended);
-                remember();
+                if let Some((speeds, measured)) = speeds.zip(measured) {
+                    speeds.record(measured.rates);
+                    measured.pair.into_iter().for_each(|speedup| speeds.record_pair(speedup));
+                }
             },
         )?;
-        lock(&self.shared.measurements).comparison = Some(log);
+        self.shared.measurements.lock().comparison = Some(log);
         Ok(id)
     }
 
@@ -99,7 +100,7 @@ impl App {
     /// # Errors
     /// [`Error::InvalidRequest`] when `id` is not the last one.
     pub fn compare_snapshot(&self, id: u32, from: u32) -> Result<MeasurementMessage<CompareEvent>> {
-        snapshot(lock(&self.shared.measurements).comparison.clone(), id, from)
+        snapshot(self.shared.measurements.lock().comparison.clone(), id, from)
     }
 
     /// Starts measuring the cost of passes and returns the measurement's id. The curve is stored.
@@ -107,7 +108,7 @@ impl App {
     /// # Errors
     /// When no model is loaded or the engine is busy.
     pub fn measure_costs(&self, sink: MeasurementSink<CostEvent>) -> Result<u32> {
-        let loaded = lock(&self.shared.in_memory).clone().ok_or(Error::NoModel)?;
+        let loaded = self.shared.in_memory.lock().clone().ok_or(Error::NoModel)?;
         let id = self.next_id();
         let (log, writer) = EventLog::open(id);
         let last = writer.clone();
@@ -129,7 +130,7 @@ impl App {
                 last.put(ended.unwrap_or_else(|error| CostEvent::Failed { error: (&error).into() }));
             },
         )?;
-        lock(&self.shared.measurements).costs = Some(log);
+        self.shared.measurements.lock().costs = Some(log);
         Ok(id)
     }
 
@@ -138,7 +139,7 @@ impl App {
     /// # Errors
     /// [`Error::InvalidRequest`] when `id` is not the last one.
     pub fn costs_snapshot(&self, id: u32, from: u32) -> Result<MeasurementMessage<CostEvent>> {
-        snapshot(lock(&self.shared.measurements).costs.clone(), id, from)
+        snapshot(self.shared.measurements.lock().costs.clone(), id, from)
     }
 
     /// Returns the last cost curve of the loaded models on this device.
@@ -146,17 +147,13 @@ impl App {
     /// # Errors
     /// When the store cannot be read.
     pub fn cost_curve(&self) -> Result<Option<CostCurve>> {
-        let Some(loaded) = lock(&self.shared.in_memory).clone() else { return Ok(None) };
+        let Some(loaded) = self.shared.in_memory.lock().clone() else { return Ok(None) };
         Ok(self.store().cost_curve(&curve_of(&loaded, &self.shared.compute))?)
     }
 
     /// Stops a measurement within one pass. Has no effect on one that has ended.
-    ///
-    /// # Errors
-    /// None at present.
-    pub fn stop_measurement(&self, id: u32) -> Result<()> {
+    pub fn stop_measurement(&self, id: u32) {
         self.shared.engine.cancel(id);
-        Ok(())
     }
 
     /// Lists the comparisons, newest first.
@@ -190,6 +187,26 @@ impl App {
     pub fn export_comparison(&self, id: i64, format: ComparisonFormat, path: &Path) -> Result<()> {
         let text = export::export(&self.store().comparison(id)?, format)?;
         atomic_file::write(path, &text)
+    }
+}
+
+/// Speeds that a comparison measured.
+struct MeasuredSpeeds {
+    rates: Rates,
+    /// Speedup of the pair, if the comparison was complete and used the draft.
+    pair: Option<MeasuredSpeedup>,
+}
+
+impl MeasuredSpeeds {
+    /// Returns the speeds of a comparison that was stored.
+    fn of(ended: &CompareEvent) -> Option<Self> {
+        let CompareEvent::Finished { report: Some(report), kept: Some(comparison), stopped, trouble } = ended
+        else {
+            return None;
+        };
+        let complete = !stopped && trouble.is_none();
+        let pair = complete.then(|| measure::pair_speedup(report, *comparison)).flatten();
+        Some(Self { rates: report.rates(), pair })
     }
 }
 

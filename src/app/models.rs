@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
-use super::{App, LibraryListener, Shared, lock};
+use super::{App, LibraryListener, Shared};
 use hunch_error::{Error, Result};
 use hunch_library::types::ModelEntry;
 use hunch_library::types::{Download, Library, LibraryEvent};
@@ -13,24 +13,19 @@ use hunch_model::split;
 
 impl App {
     /// Returns the models on this machine, their folders, and its memory. Reads the headers of new files.
-    ///
-    /// # Errors
-    /// None at present. Unreadable folders and models carry their error.
-    pub fn library(&self) -> Result<Library> {
+    /// Unreadable folders and models carry their error.
+    pub fn library(&self) -> Library {
         let scanned = scan(&self.shared.places);
         let mut models = scanned.models;
         if let Some(measured) = self.measured() {
             measured.fill(&mut models);
         }
-        Ok(Library { models, folders: scanned.folders, machine: self.machine() })
+        Library { models, folders: scanned.folders, machine: self.machine() }
     }
 
     /// Lists the models on this machine, as in [`App::library`].
-    ///
-    /// # Errors
-    /// As [`App::library`].
-    pub fn list_models(&self) -> Result<Vec<ModelEntry>> {
-        Ok(self.library()?.models)
+    pub fn list_models(&self) -> Vec<ModelEntry> {
+        self.library().models
     }
 
     /// Adds a folder to those searched for models. Nothing is written to it.
@@ -39,7 +34,7 @@ impl App {
     /// When it is not a folder, or is searched already.
     pub fn add_model_folder(&self, path: &str) -> Result<Library> {
         add_folder(&self.shared.places, Path::new(path))?;
-        self.library()
+        Ok(self.library())
     }
 
     /// Removes an added folder from those searched. Its files stay.
@@ -48,7 +43,7 @@ impl App {
     /// When it was not added.
     pub fn remove_model_folder(&self, path: &str) -> Result<Library> {
         remove_folder(&self.shared.places, Path::new(path))?;
-        self.library()
+        Ok(self.library())
     }
 
     /// Deletes all files of a model from Hunch's own folder.
@@ -63,7 +58,7 @@ impl App {
             )));
         }
         remove(Path::new(path), &self.shared.places)?;
-        self.library()
+        Ok(self.library())
     }
 
     /// Tries a model's chat template on a short conversation. Returns the problem, or `None` if it works or there is no
@@ -77,7 +72,7 @@ impl App {
 
     /// Returns the name of the loaded model that one of these files belongs to.
     fn in_use(&self, files: &[PathBuf]) -> Option<String> {
-        let loaded = lock(&self.shared.loaded).clone()?;
+        let loaded = self.shared.loaded.lock().clone()?;
         let real = |path: &PathBuf| path.canonicalize().ok();
         let files: Vec<PathBuf> = files.iter().filter_map(real).collect();
         let uses = |entry: &ModelEntry| {
@@ -89,7 +84,7 @@ impl App {
     /// Returns the first file that is not in the library, was never loaded, and did not end the last run while it was
     /// loaded. A name that is not a file can only be the short name of a listed model.
     pub fn unknown_model<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-        let unfinished = lock(&self.shared.unfinished_load).clone();
+        let unfinished = self.shared.unfinished_load.lock().clone();
         let is_unfinished = |name: &str| {
             unfinished.as_ref().is_some_and(|load| load.target == name || load.draft.as_deref() == Some(name))
         };
@@ -118,10 +113,10 @@ impl App {
         let changed = tell(Arc::downgrade(&self.shared));
         let watch =
             Watch::start(self.shared.places.clone(), POLL_INTERVAL, move || changed(LibraryEvent::Changed))?;
-        *lock(&self.shared.watch) = Some(watch);
+        *self.shared.watch.lock() = Some(watch);
         let downloads = self.downloader()?;
         let heard = downloads.subscribe(Box::new(tell(Arc::downgrade(&self.shared))));
-        let before = lock(&self.shared.heard).replace(heard);
+        let before = self.shared.heard.lock().replace(heard);
         drop(before);
         downloads.resume_interrupted();
         Ok(downloads.list())
@@ -129,7 +124,7 @@ impl App {
 
     /// Pauses watching the model folders while the window is hidden. Changes are reported when it is shown again.
     pub fn set_window_hidden(&self, hidden: bool) {
-        if let Some(watch) = &*lock(&self.shared.watch) {
+        if let Some(watch) = &*self.shared.watch.lock() {
             watch.set_paused(hidden);
         }
     }

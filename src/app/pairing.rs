@@ -1,25 +1,21 @@
 //! Memory predictions, draft offers and remembered speeds for the window.
 
-use super::{App, lock};
+use super::App;
 use crate::api::LoadedModels;
 use crate::app::MeasurementSink;
 use crate::bench::MethodConfig;
-use crate::bench::compare::report::{CompareEvent, CompareRequest, ComparedPrompts, ComparisonReport};
+use crate::bench::compare::report::{CompareEvent, CompareRequest, ComparedPrompts};
 use crate::bench::suite::PAIR;
-use crate::event::GenerationEvent;
-use crate::store::CurveOf;
+use crate::services::measure::SpeedRecorder;
+use crate::services::pair::PairJudge;
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
 use hunch_error::{Error, Result};
-use hunch_library::pairs::{CostQuery, Pairs};
-use hunch_library::speed_log::{ModelId, Rates, SpeedLog};
-use hunch_library::types::{
-    Catalogue, DraftOffers, Fit, FitRequest, FitVerdict, MachineMemory, MeasuredSpeedup,
-};
-use hunch_library::types::{LoadRequest, ModelEntry};
-use hunch_library::vocabularies::Vocabularies;
+use hunch_library::pairs::Pairs;
+use hunch_library::speed_log::SpeedLog;
+use hunch_library::types::{Catalogue, DraftOffers, Fit, FitRequest, FitVerdict, LoadRequest, MachineMemory};
 use hunch_library::{catalogue, machine};
 
 /// Prompts of the comparison that measures a pair, about 30 seconds on a fast machine. Drafts do differently on code
@@ -35,10 +31,7 @@ impl App {
     pub fn fit(&self, request: &FitRequest) -> Result<Fit> {
         let target = self.find_model(&request.target)?;
         let draft = request.draft.as_deref().map(|name| self.find_model(name)).transpose()?;
-        let fit = |pairs: &Pairs<'_>| pairs.fit(&target, draft.as_deref(), request.context);
-        let found = self.ask_pairs(&[], fit)?;
-        // The other models are only needed for suggestions.
-        if found.verdict == FitVerdict::TooLarge { self.with_pairs(fit) } else { Ok(found) }
+        self.judge(|judge| judge.fit(&target, draft.as_deref(), request.context, || self.list_models()))
     }
 
     /// Returns for each target whether it fits alone at its default context, or `None` if it cannot be read. Reads only
@@ -49,7 +42,7 @@ impl App {
                 |name: &String| self.find_model(name).and_then(|path| pairs.fit_verdict(&path)).ok();
             Ok(targets.iter().map(verdict).collect())
         };
-        self.ask_pairs(&[], verdicts).unwrap_or_default()
+        self.judge(|judge| judge.query(&[], verdicts)).unwrap_or_default()
     }
 
     /// Lists the drafts for a target, on this machine and in the catalogue. Reads files.
@@ -58,7 +51,8 @@ impl App {
     /// As [`App::fit`].
     pub fn draft_offers(&self, target: &str, context: Option<u32>) -> Result<DraftOffers> {
         let target = self.find_model(target)?;
-        self.with_pairs(|pairs| pairs.offers(&target, context))
+        let models = self.list_models();
+        self.judge(|judge| judge.query(&models, |pairs| pairs.offers(&target, context)))
     }
 
     /// Returns the catalogue of recommended models.
@@ -66,21 +60,13 @@ impl App {
         catalogue::catalogue(self.machine())
     }
 
-    fn with_pairs<T>(&self, ask: impl FnOnce(&Pairs<'_>) -> Result<T>) -> Result<T> {
-        self.ask_pairs(&self.list_models()?, ask)
-    }
-
-    fn ask_pairs<T>(&self, models: &[ModelEntry], ask: impl FnOnce(&Pairs<'_>) -> Result<T>) -> Result<T> {
-        let compute = &self.shared.compute;
-        ask(&Pairs {
-            models,
-            compute,
+    /// Calls `ask` with the measurements that the window has saved.
+    fn judge<T>(&self, ask: impl FnOnce(&PairJudge<'_>) -> T) -> T {
+        ask(&PairJudge {
+            compute: &self.shared.compute,
             machine: self.machine(),
-            vocabularies: &Vocabularies::open(self.shared.side_folder.as_deref()),
-            measured: self.measured().as_ref(),
-            costs: &|CostQuery { target, draft }| {
-                self.store().known_costs(&CurveOf::on(compute, target, draft))
-            },
+            folder: self.shared.side_folder.as_deref(),
+            saved_costs: &|of| self.store().known_costs(of),
         })
     }
 
@@ -97,7 +83,7 @@ impl App {
 
     /// Returns the memory of the loaded models and their caches, in bytes.
     pub(super) fn held_by_models(&self) -> u64 {
-        if lock(&self.shared.loaded).is_none() { 0 } else { machine::held_by_models(&self.shared.compute) }
+        if self.shared.loaded.lock().is_none() { 0 } else { machine::held_by_models(&self.shared.compute) }
     }
 
     /// Measures a pair: loads it if necessary and compares the methods that use the draft with plain decoding on two
@@ -129,87 +115,16 @@ impl App {
         let path = |name: &str| self.find_model(name).map(|path| path.display().to_string());
         let target = path(&request.target)?;
         let draft = request.draft.as_deref().map(path).transpose()?;
-        Ok(lock(&self.shared.loaded).as_ref().is_some_and(|loaded| {
+        Ok(self.shared.loaded.lock().as_ref().is_some_and(|loaded| {
             loaded.target.path == target
                 && loaded.draft.as_ref().map(|draft| &draft.path) == draft.as_ref()
                 && request.context.is_none_or(|context| context == loaded.context)
         }))
     }
 
-    /// Makes the recorder for comparisons of the loaded models.
-    pub(super) fn memory_of_pair(&self) -> PairMemory {
-        PairMemory { loaded: lock(&self.shared.loaded).clone(), measured: self.measured() }
-    }
-
-    /// Makes the recorder for an answer of the loaded models.
-    pub(super) fn memory_of_answer(&self, method: Method, rule: AcceptanceRule) -> AnswerMemory {
-        AnswerMemory {
-            loaded: lock(&self.shared.loaded).clone(),
-            how: (method, rule),
-            measured: self.measured(),
-        }
-    }
-}
-
-/// Records the results of a comparison.
-pub(super) struct PairMemory {
-    loaded: Option<LoadedModels>,
-    measured: Option<SpeedLog>,
-}
-
-impl PairMemory {
-    /// Returns a callback that records the speed of each lane, and the best speedup if it used the draft model. To be
-    /// called after the event is sent. Failures are ignored.
-    pub(super) fn keep(self, ended: &CompareEvent) -> impl FnOnce() + use<> {
-        let found = match ended {
-            CompareEvent::Finished { report: Some(report), kept: Some(comparison), stopped, trouble } => {
-                let whole = !stopped && trouble.is_none();
-                Some((report.rates(), whole.then(|| of_pair(report, *comparison)).flatten()))
-            }
-            _ => None,
-        };
-        move || {
-            let Some((rates, speedup)) = found else { return };
-            let Some((LoadedModels { target, draft, .. }, measured)) = self.loaded.zip(self.measured) else {
-                return;
-            };
-            let (target, draft) = (ModelId::of(&target), draft.as_ref().map(ModelId::of));
-            let _ = measured.remember(&target, draft.as_ref(), rates);
-            if let (Some(speedup), Some(draft)) = (speedup, draft) {
-                let _ = measured.remember_pair(&target, &draft, speedup);
-            }
-        }
-    }
-}
-
-/// Returns the speedup of a pair from a complete comparison. A comparison with a lossy rule has none.
-fn of_pair(report: &ComparisonReport, comparison: i64) -> Option<MeasuredSpeedup> {
-    let with_draft = report.lanes.iter().filter(|lane| lane.config.method.needs_draft());
-    let best = with_draft.max_by(|a, b| a.speedup.total_cmp(&b.speedup))?;
-    report.setting.rule.is_lossless().then_some(MeasuredSpeedup {
-        speedup: best.speedup,
-        method: best.config.method,
-        ended_ms: report.ended_ms,
-        comparison,
-    })
-}
-
-/// Records the speed of an answer.
-pub(super) struct AnswerMemory {
-    loaded: Option<LoadedModels>,
-    how: (Method, AcceptanceRule),
-    measured: Option<SpeedLog>,
-}
-
-impl AnswerMemory {
-    /// Records the speed if the answer has ended and was long enough.
-    pub(super) fn keep(&self, event: &GenerationEvent) {
-        let (Some(loaded), GenerationEvent::Finished { stats, .. }) = (&self.loaded, event) else { return };
-        if let Some(measured) = &self.measured {
-            let draft = loaded.draft.as_ref().map(ModelId::of);
-            let rates = Rates::of_answer(self.how.0, self.how.1, stats);
-            // A speed that cannot be recorded does no harm.
-            let _ = measured.remember(&ModelId::of(&loaded.target), draft.as_ref(), rates);
-        }
+    /// Makes the recorder for speeds of the loaded models. `None` if no model is loaded, or there is no data folder.
+    pub(super) fn speed_recorder(&self) -> Option<SpeedRecorder> {
+        let LoadedModels { target, draft, .. } = self.shared.loaded.lock().clone()?;
+        Some(SpeedRecorder { log: self.measured()?, target, draft })
     }
 }

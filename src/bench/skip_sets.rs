@@ -6,7 +6,7 @@ use super::skip_search::SkipSearch;
 use hunch_core::model::{LanguageModel, ModelInfo};
 use hunch_core::propose::layer_skip::{DraftLayers, fits};
 use hunch_error::{Error, Result};
-use hunch_library::atomic_file;
+use hunch_model::atomic_file;
 
 /// Identity of a model, independent of its path: name, shape, and bytes read per pass.
 ///

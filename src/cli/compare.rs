@@ -9,16 +9,16 @@ use hunch::bench::MethodConfig;
 use hunch::bench::compare::report::{
     CompareEvent, CompareRequest, ComparedPrompts, ComparisonFormat, ComparisonReport, LaneReport,
 };
-use hunch::bench::compare::{self, Listener, Machine, export};
+use hunch::bench::compare::{Listener, export};
+use hunch::services::measure;
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::rule::AcceptanceRule;
 use hunch_error::Error;
-use hunch_model::device::peak_memory_bytes;
 
 use super::progress::Progress;
 use super::render::{self, count};
-use super::run::{OptionArgs, SamplingArgs, load, method_parser};
+use super::run::{OptionArgs, SamplingArgs, load_models, method_parser};
 use super::{ModelArgs, measured};
 
 /// Compare methods with plain decoding: they take turns, slice by slice, on one prompt or a suite.
@@ -72,20 +72,18 @@ pub(crate) fn run(args: &CompareArgs) -> Result<()> {
     let request = request(args);
     let compute = args.models.compute()?;
     let methods: Vec<Method> = request.lanes.iter().map(|lane| lane.method).collect();
-    let mut models = load(&args.models, &methods)?;
+    let mut models = load_models(&args.models, &methods)?;
     let options = args.options.options(models.target());
-    let machine = Machine { device: compute.name().into(), threads: compute.threads().count() as u32 };
     let progress = Progress::new();
     let mut tell = |event: CompareEvent| show(&progress, &event);
     let mut listener = Listener { tell: &mut tell, stopped: &|| false };
-    let outcome = compare::run(&models, &request, &options, machine, &mut listener)?;
+    let outcome = measure::compare(&models, &compute, &request, &options, &mut listener)?;
     drop(progress);
     if let Some(trouble) = outcome.trouble {
         eprintln!("hunch: The comparison ended early. {trouble}");
     }
     let report = outcome.report;
-    let mut report = report.ok_or_else(|| Error::Internal("a comparison ended without a report".into()))?;
-    report.memory.peak = peak_memory_bytes();
+    let report = report.ok_or_else(|| Error::Internal("a comparison ended without a report".into()))?;
     measured::remember(&args.models, &report.setting.device, report.rates());
     let mut out = std::io::stdout().lock();
     write!(out, "{}", table(&report))?;

@@ -11,7 +11,7 @@ use hunch_core::chat::{ChatMessage, Role};
 use hunch_core::method::Method;
 use hunch_core::sample::SamplingParams;
 
-use super::run::{Answer, load, stream};
+use super::run::{Answer, load_models, stream};
 use super::{ModelArgs, render};
 
 /// An editing task: much of the answer is in the prompt, so lookup finds good drafts.
@@ -28,7 +28,7 @@ pub(crate) struct DemoArgs {
 }
 
 pub(crate) fn run(args: &DemoArgs) -> Result<()> {
-    let mut models = load(&args.models, &[])?;
+    let mut models = load_models(&args.models, &[])?;
     let prompt = Prompt::Chat(vec![ChatMessage { role: Role::User, content: REQUEST.into() }]);
     let ids = models.prompt_ids(&prompt)?;
     let speculative = models.recommended_method();

@@ -10,6 +10,7 @@ use hunch::train::shards::Store;
 use hunch::train::{self, Budget, Recipe, Target, TrainPlan, TrainProgress, TrainReport};
 use hunch_error::Error;
 use hunch_library::Places;
+use hunch_model::atomic_file;
 use hunch_model::device::DeviceChoice;
 
 use super::progress::Progress;
@@ -153,13 +154,7 @@ fn usual(target: &Target, folder: &Path, plan: &TrainPlan) -> Result<Option<Acce
 fn install(head: &Path, target: &Target) -> Result<PathBuf> {
     let folder = hunch_library::heads_folder()?;
     let place = folder.join(format!("{}.gguf", hunch_library::short_name(&target.path)));
-    let unfinished = place.with_extension("part");
-    let io = |source| Error::Io { action: "write", path: place.clone(), source };
-    std::fs::create_dir_all(&folder).map_err(io)?;
-    std::fs::copy(head, &unfinished)
-        .and_then(|_| std::fs::File::open(&unfinished)?.sync_all())
-        .and_then(|()| std::fs::rename(&unfinished, &place))
-        .map_err(io)?;
+    atomic_file::copy(head, &place)?;
     Ok(place)
 }
 

@@ -15,7 +15,7 @@ use hunch_core::token::TokenId;
 use hunch_error::Error;
 
 use super::progress::Progress;
-use super::run::{SamplingArgs, load};
+use super::run::{SamplingArgs, load_models};
 use super::{ModelArgs, render};
 
 /// Inspect a decoding step: resampling after a rejection, tests of acceptance rules, predicted speedup.
@@ -125,7 +125,7 @@ impl PositionArgs {
             )
             .into());
         }
-        let mut models = load(&self.models, &[])?;
+        let mut models = load_models(&self.models, &[])?;
         let ids = models.prompt_ids(&Prompt::Raw(self.prompt.clone()))?;
         let place = Place {
             id: 0,
@@ -322,7 +322,7 @@ fn predicted(args: &LandscapeArgs, json: bool) -> Result<()> {
 
 /// Measures the costs of the models, like the window does.
 fn measured(args: &ModelArgs) -> Result<MachineCosts> {
-    let models = load(args, &[])?;
+    let models = load_models(args, &[])?;
     let progress = Progress::new();
     let curve = cost_curve::measure(&models, &args.compute()?, &|| false, &mut |done, total| {
         progress.step("timing passes, round", done, total);

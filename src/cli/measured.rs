@@ -1,8 +1,9 @@
 //! Saves the speeds of models that ran, for the lists of the command line and the window.
 
+use hunch::services::measure::SpeedRecorder;
 use hunch_error::Error;
 use hunch_library::Places;
-use hunch_library::speed_log::{ModelId, Rates, SpeedLog};
+use hunch_library::speed_log::{Rates, SpeedLog};
 
 use super::ModelArgs;
 
@@ -19,6 +20,6 @@ fn try_remember(args: &ModelArgs, device: &str, rates: Rates) -> Result<(), Erro
         |path: std::path::PathBuf| hunch_library::inspect_listed(&path, &places).map(|found| found.entry);
     let target = listed(args.target_path()?)?;
     let draft = args.draft_path()?.map(listed).transpose()?;
-    let measured = SpeedLog::open(device)?;
-    measured.remember(&ModelId::of(&target), draft.as_ref().map(ModelId::of).as_ref(), rates)
+    SpeedRecorder { log: SpeedLog::open(device)?, target, draft }.record(rates);
+    Ok(())
 }

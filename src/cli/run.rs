@@ -7,10 +7,11 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use hunch::bench::skip_sets::{self, SearchedModel};
+use hunch::bench::skip_sets::SearchedModel;
 use hunch::engine::WallClock;
 use hunch::event::{GenerationEvent, TokenEvent};
 use hunch::generate::{Finished, GenerationContext, GenerationPlan, LoadPlan, Models, Prompt, generate};
+use hunch::services::load;
 use hunch_core::chat::{ChatMessage, Role};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
@@ -24,9 +25,8 @@ use hunch_core::token::TokenId;
 use hunch_error::Error;
 use hunch_error::ErrorInfo;
 use hunch_library::Places;
-use hunch_library::fit::{default_context, too_large_message};
+use hunch_library::fit::default_context;
 use hunch_library::speed_log::Rates;
-use hunch_library::types::FitVerdict;
 use hunch_model::device::Compute;
 use hunch_model::low_bit;
 use hunch_model::text::AnswerFormat;
@@ -141,12 +141,10 @@ impl OptionArgs {
     /// Returns the options for this target.
     pub(crate) fn options(&self, target: &dyn LanguageModel) -> MethodOptions {
         let given = self.skip_layers.clone().map(|list| list.0);
-        let found =
-            || skip_sets::remembered(&hunch_library::skip_sets_folder().ok()?, SearchedModel::of(target));
         MethodOptions {
             tree: self.tree.clone(),
             exit_layer: self.exit_layer,
-            skipped_layers: given.or_else(found),
+            skipped_layers: given.or_else(|| load::skipped_layers(SearchedModel::of(target))),
             ..MethodOptions::default()
         }
     }
@@ -302,7 +300,7 @@ fn most_tokens(prompt: &Prompt) -> usize {
 }
 
 /// Loads the models of the command line and the low-bit copy if `methods` need it.
-pub(crate) fn load(args: &ModelArgs, methods: &[Method]) -> Result<Models> {
+pub(crate) fn load_models(args: &ModelArgs, methods: &[Method]) -> Result<Models> {
     load_for(args, None, methods, usize::MAX)
 }
 
@@ -328,23 +326,15 @@ fn load_on(
     methods: &[Method],
     longest: usize,
 ) -> Result<Models> {
+    let places = Places::of_this_user()?;
     let target = args.target_path()?;
     let draft = args.draft_path()?;
     if !args.ignore_memory_check {
         let context = default_context(&hunch_library::inspect(&target)?.spec).min(longest).max(1) as u32;
-        let places = Places::of_this_user()?;
         let fit = models::predicted_fit(compute, &places, &target, draft.as_deref(), Some(context))?;
-        if fit.verdict == FitVerdict::TooLarge {
-            let why = too_large_message(&fit);
-            return Err(Error::OutOfMemory(format!("{why}; --ignore-memory-check loads it anyway")).into());
-        }
+        load::check_memory(&fit, "; --ignore-memory-check loads it anyway")?;
     }
-    let plan = LoadPlan {
-        draft,
-        head: head.map(Into::into),
-        heads: Some(hunch_library::heads_folder()?),
-        ..LoadPlan::of(&target)
-    };
+    let plan = LoadPlan { head: head.map(Into::into), ..load::plan(&places, target.clone(), draft) };
     let mut models = Models::load_by(&plan, compute)?;
     if let Some(note) = models.device_note() {
         note.lines().for_each(|note| eprintln!("hunch: {}", render::line(note)));

@@ -12,7 +12,7 @@ use hunch_core::propose::layer_skip::{LayerList, LayerSkip};
 use hunch_core::sample::SamplingParams;
 
 use super::progress::Progress;
-use super::run::{load, stream};
+use super::run::{load_models, stream};
 use super::{ModelArgs, render};
 
 /// Find the layers that the method layer-skip should skip with this target, and save them.
@@ -37,7 +37,7 @@ pub(crate) struct SkipSearchArgs {
 const ANSWER: usize = 48;
 
 pub(crate) fn run(args: &SkipSearchArgs) -> Result<()> {
-    let mut models = load(&args.models, &[])?;
+    let mut models = load_models(&args.models, &[])?;
     let samples = samples(&mut models, args)?;
     let model = models.target();
     let vocab_subset = LayerSkip::tokens_after(&[], model.info().n_vocab);

@@ -8,6 +8,7 @@ use rusqlite::Connection;
 
 use crate::api::StoreCopy;
 use hunch_error::Error;
+use hunch_model::atomic_file;
 
 use super::Result;
 
@@ -70,10 +71,8 @@ pub(super) fn make(connection: &Connection, path: &Path) -> Result<PathBuf> {
         let _ = fs::remove_file(&unfinished);
         return Err(error.into());
     }
-    // SQLite does not flush this file. After a power cut, the name could exist without the content.
-    fs::File::open(&unfinished).and_then(|file| file.sync_all()).map_err(io)?;
-    fs::rename(&unfinished, &copy).map_err(io)?;
-    hunch_library::atomic_file::sync_parent(&copy);
+    // SQLite does not sync this file.
+    atomic_file::place(&unfinished, &copy).map_err(io)?;
     let copies = list(path);
     for old in &copies[..copies.len().saturating_sub(KEPT)] {
         let _ = fs::remove_file(old);

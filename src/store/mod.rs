@@ -18,22 +18,20 @@ mod preferences;
 mod repair;
 mod search;
 
-use std::fs::{File, TryLockError};
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use rusqlite::{Connection, OpenFlags};
 
 use hunch_error::Error;
+use hunch_model::file_lock::FileLock;
 
 pub use comparisons::CurveOf;
 pub use messages::{KeptAnswer, Standing};
 
 /// Timeout for a lock held by another program. A program that only reads is done in a moment.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
-/// Pause between two attempts to take the lock.
-const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
 /// An open store, shared between threads. Calls wait for each other.
 pub struct Store {
@@ -41,7 +39,7 @@ pub struct Store {
     /// Second connection for slow reads (searches, answers), so that no write waits for them. `None` in memory.
     reader: Option<Mutex<Connection>>,
     /// Lock that marks the file as in use while the store is open.
-    lock: Option<File>,
+    _lock: Option<FileLock>,
     /// Makes each use panic.
     #[cfg(test)]
     panicking: std::sync::atomic::AtomicBool,
@@ -66,7 +64,7 @@ impl Store {
         Self::open_locked(path, lock)
     }
 
-    fn open_locked(path: &Path, lock: File) -> Result<Self> {
+    fn open_locked(path: &Path, lock: FileLock) -> Result<Self> {
         let connection = Connection::open(path)?;
         if migrations::is_older(&connection)? {
             // A full disk must not keep the file closed. The migration is a transaction, so it is safe without a copy.
@@ -112,7 +110,7 @@ impl Store {
         Self::prepare(Connection::open_in_memory()?, None)
     }
 
-    fn prepare(mut connection: Connection, lock: Option<File>) -> Result<Self> {
+    fn prepare(mut connection: Connection, lock: Option<FileLock>) -> Result<Self> {
         // A crash loses nothing. A power cut may lose the last transactions, but never the file.
         connection.execute_batch(
             "-- Takes effect in new files only.
@@ -137,11 +135,11 @@ impl Store {
         Ok(store)
     }
 
-    fn of(connection: Connection, lock: Option<File>) -> Self {
+    fn of(connection: Connection, lock: Option<FileLock>) -> Self {
         Self {
             connection: Mutex::new(connection),
             reader: None,
-            lock,
+            _lock: lock,
             #[cfg(test)]
             panicking: std::sync::atomic::AtomicBool::default(),
         }
@@ -176,14 +174,14 @@ impl Store {
     /// Locks the connection for slow reads.
     fn reader(&self) -> MutexGuard<'_, Connection> {
         let reader = self.reader.as_ref().unwrap_or(&self.connection);
-        reader.lock().unwrap_or_else(PoisonError::into_inner)
+        reader.lock()
     }
 
     fn connection(&self) -> MutexGuard<'_, Connection> {
         #[cfg(test)]
         assert!(!self.panicking.load(std::sync::atomic::Ordering::Relaxed), "the store broke");
         // A panic rolls the open transaction back, so the connection is usable after it.
-        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+        self.connection.lock()
     }
 }
 
@@ -195,29 +193,9 @@ fn read_only(path: &Path) -> Result<Connection> {
 }
 
 /// Takes the lock file next to `path`, retrying for `patience`. On a volume without locks, continues without it.
-fn lock(path: &Path, patience: Duration) -> Result<File> {
-    let path = path.with_extension("lock");
-    let opened = File::options().create(true).truncate(false).write(true).open(&path);
-    let lock = opened.map_err(|source| Error::Io { action: "open", path, source })?;
-    let begun = Instant::now();
-    loop {
-        match lock.try_lock() {
-            Ok(()) | Err(TryLockError::Error(_)) => return Ok(lock),
-            Err(TryLockError::WouldBlock) if begun.elapsed() < patience => std::thread::sleep(LOCK_PAUSE),
-            Err(TryLockError::WouldBlock) => {
-                return Err(StoreError(Error::Store("another Hunch that is running uses them".into())));
-            }
-        }
-    }
-}
-
-impl Drop for Store {
-    fn drop(&mut self) {
-        // Closing is not enough: a process that is just being started may hold a copy of the file descriptor.
-        if let Some(lock) = &self.lock {
-            let _ = lock.unlock();
-        }
-    }
+fn lock(path: &Path, patience: Duration) -> Result<FileLock> {
+    let lock = FileLock::acquire(&path.with_extension("lock"), patience)?;
+    lock.ok_or_else(|| StoreError(Error::Store("another Hunch that is running uses them".into())))
 }
 
 /// Result type of the store.
@@ -337,8 +315,8 @@ mod tests {
             let path = path.clone();
             move || Store::open(&path).map(drop)
         });
-        std::thread::sleep(2 * LOCK_PAUSE);
-        held.unlock().unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        drop(held);
         opening.join().unwrap().unwrap();
     }
 
@@ -356,23 +334,10 @@ mod tests {
         assert_eq!(reader.conversations().unwrap().len(), 2);
         drop(window);
         drop(Store::open(&path).unwrap());
-        reader.connection.lock().unwrap().execute_batch("SELECT 1").unwrap();
+        reader.connection.lock().execute_batch("SELECT 1").unwrap();
         let other = Connection::open(&path).unwrap();
         other.pragma_update(None, "user_version", 1).unwrap();
         let refused = Store::open_read_only(&path).err().unwrap().to_string();
         assert!(refused.contains("version 1"), "{refused}");
-    }
-
-    /// A process that is just being started shares the open file until it runs its own program.
-    #[test]
-    fn reopens_while_a_copy_of_its_lock_is_still_open() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("hunch.db");
-        let store = Store::open(&path).unwrap();
-        let copy = store.lock.as_ref().unwrap().try_clone().unwrap();
-        assert!(Store::open(&path).is_err(), "it is in use");
-        drop(store);
-        assert!(Store::open(&path).is_ok());
-        drop(copy);
     }
 }

@@ -3,13 +3,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::MutexGuard;
 
+use parking_lot::MutexGuard;
 use rusqlite::{Connection, Transaction};
 
 use super::{LOCK_PATIENCE, Store, copies, damage, lock, migrations, read_only};
 use crate::api::StoreCopy;
 use hunch_error::Error;
+use hunch_model::atomic_file;
 
 use super::{Result, StoreError};
 
@@ -36,7 +37,7 @@ impl Store {
             })?;
             check(&read_only(&copy)?)?;
             fs::copy(&copy, &restored).map_err(io("write", &restored))?;
-            fs::File::open(&restored).and_then(|file| file.sync_all()).map_err(io("write", &restored))?;
+            atomic_file::sync(&restored).map_err(io("write", &restored))?;
         }
         let aside = set_aside(path)?;
         // SQLite would apply the old file's log to the new file.
@@ -46,7 +47,7 @@ impl Store {
         }
         if copy.is_some() {
             // Replaced in one step: a crash in between must not leave an empty list.
-            fs::rename(&restored, path).map_err(io("write", path))?;
+            atomic_file::place(&restored, path).map_err(io("write", path))?;
         } else if file.exists() {
             fs::remove_file(&file).map_err(io("move aside", &file))?;
         }

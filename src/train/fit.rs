@@ -8,6 +8,7 @@ use candle_core::{DType, Device, Tensor};
 use hunch_core::sample::unit;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
+use hunch_model::atomic_file;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
@@ -21,7 +22,7 @@ use super::features::{self, Standard};
 use super::judge::{self, Acceptance};
 use super::network::{self, NAMES, Network};
 use super::ridge::Ridge;
-use super::shards::{self, Answer, Store, TrainingSet};
+use super::shards::{Answer, Store, TrainingSet};
 use super::{Recipe, Target};
 
 /// Answers whose positions are shuffled together.
@@ -302,7 +303,7 @@ impl<'a> Fit<'a> {
     fn save(&mut self) -> Result<()> {
         self.saved = Instant::now();
         let bytes = Saved::encode(self)?;
-        shards::replace(&self.path, &bytes)
+        atomic_file::write(&self.path, &bytes)
     }
 }
 

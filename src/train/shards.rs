@@ -6,14 +6,15 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use half::f16;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
-use hunch_library::atomic_file;
+use hunch_model::atomic_file::{self, PART};
+use hunch_model::file_lock::FileLock;
 use safetensors::tensor::{Dtype, Metadata, TensorView};
 use serde::{Deserialize, Serialize};
 
@@ -100,7 +101,7 @@ pub struct Store {
     limit: u64,
     open: RefCell<HashMap<usize, OpenShard>>,
     /// Held while the store is open.
-    _lock: File,
+    _lock: FileLock,
 }
 
 /// Answers to train on, in the order of their numbers.
@@ -152,10 +153,9 @@ impl Store {
     pub fn open(folder: &Path, target: &Target, seed: u64, limit: u64) -> Result<Self> {
         let io = |source| Error::Io { action: "write", path: folder.to_path_buf(), source };
         std::fs::create_dir_all(folder).map_err(io)?;
-        let lock = File::create(folder.join("lock")).map_err(io)?;
-        if matches!(lock.try_lock(), Err(std::fs::TryLockError::WouldBlock)) {
-            return Err(Error::invalid("Another run trains this head. Stop it, or choose another --seed."));
-        }
+        let lock = FileLock::acquire(&folder.join("lock"), Duration::ZERO)?.ok_or_else(|| {
+            Error::invalid("Another run trains this head. Stop it, or choose another --seed.")
+        })?;
         let origin = Origin {
             name: target.rows.name.clone(),
             fingerprint: hunch_model::low_bit::fingerprint(&target.path)?,
@@ -264,7 +264,7 @@ impl Store {
                 likely_at += answer.likely.len() / LIKELY;
             }
             let bytes = encode(&self.pending, &index.origin)?;
-            replace(&self.path(number), &bytes)?;
+            atomic_file::write(&self.path(number), &bytes)?;
             index.shards.insert(number, bytes.len() as u64);
         }
         let text = serde_json::to_string(&index).map_err(|error| Error::Internal(error.to_string()))?;
@@ -396,8 +396,6 @@ impl Store {
 }
 
 const INDEX: &str = "index.json";
-/// Ending of an unfinished file.
-const PART: &str = ".part";
 
 fn read_index(folder: &Path) -> Result<Option<Index>> {
     let path = folder.join(INDEX);
@@ -413,27 +411,6 @@ fn read_index(folder: &Path) -> Result<Option<Index>> {
             folder.display()
         ))
     })
-}
-
-/// Writes a file next to its place, flushes it and renames it.
-///
-/// # Errors
-/// [`Error::Io`] if the disk is full or fails. Nothing half-written is left.
-pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
-    let io = |source| Error::Io { action: "write", path: path.to_path_buf(), source };
-    let mut name = path.as_os_str().to_owned();
-    name.push(PART);
-    let unfinished = PathBuf::from(name);
-    let written = File::create(&unfinished)
-        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
-        .and_then(|()| std::fs::rename(&unfinished, path));
-    if written.is_err() {
-        // The first error is the one to report.
-        let _ = std::fs::remove_file(&unfinished);
-    }
-    written.map_err(io)?;
-    atomic_file::sync_parent(path);
-    Ok(())
 }
 
 /// Returns a shard with these answers.

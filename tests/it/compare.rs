@@ -227,7 +227,7 @@ fn stopping_keeps_whole_turns_and_frees_the_engine() {
             break;
         }
     }
-    app.stop_measurement(id).unwrap();
+    app.stop_measurement(id);
     while let Ok(message) = receiver.recv_timeout(PATIENCE) {
         events.extend(message.events);
     }

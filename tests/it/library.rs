@@ -336,7 +336,7 @@ fn crowded_home(root: &Path) -> Places {
 fn models_of_other_programs_are_listed_and_loadable() {
     let folder = tempfile::tempdir().unwrap();
     let app = app(crowded_home(folder.path()));
-    let library = app.library().unwrap();
+    let library = app.library();
     let sources: Vec<_> = library.models.iter().map(|m| (m.name.as_str(), m.source)).collect();
     assert_eq!(
         sources,
@@ -385,7 +385,7 @@ fn model_of_another_program_is_inspected_under_its_listed_name() {
 fn models_of_other_programs_are_neither_removed_nor_written() {
     let folder = tempfile::tempdir().unwrap();
     let app = app(crowded_home(folder.path()));
-    let library = app.library().unwrap();
+    let library = app.library();
     for model in library.models.iter().filter(|model| model.source != ModelSource::Hunch) {
         let error = app.remove_model(&model.path).unwrap_err();
         assert_eq!(error.code(), ErrorCode::InvalidRequest);
@@ -433,7 +433,7 @@ fn no_operation_changes_folders_of_other_programs() {
         while !is_done(events.recv_timeout(Duration::from_secs(60)).unwrap()) {}
         app.remove_download(&id).unwrap();
     }
-    let library = app.library().unwrap();
+    let library = app.library();
     assert_eq!(library.models.len(), 10);
     assert_eq!(app.unknown_model(library.models.iter().map(|model| &*model.path)), None);
     for model in &library.models {
@@ -548,7 +548,7 @@ fn folders_are_added_and_removed() {
     assert!(app.add_model_folder(mine.to_str().unwrap()).is_err());
     assert!(app.remove_model(&added.models[0].path).is_err(), "only Hunch's own files are removed");
     std::fs::remove_dir_all(&mine).unwrap();
-    let Library { models, folders, .. } = app.library().unwrap();
+    let Library { models, folders, .. } = app.library();
     let gone = folders.iter().find(|folder| folder.source == ModelSource::Added).unwrap();
     assert!(models.is_empty() && !gone.exists, "it stays on the list, because the volume may return");
     let path = gone.path.clone();

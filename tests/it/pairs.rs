@@ -257,7 +257,7 @@ fn listed_speed_includes_role_and_method() {
     models(folder.path());
     let app = app(folder.path());
     let ran_as = |name: &str| {
-        let models = app.library().unwrap().models;
+        let models = app.library().models;
         let model = models.into_iter().find(|model| model.name == name).unwrap();
         assert_eq!(model.tokens_per_second.is_some(), model.ran_as.is_some());
         assert!(model.tokens_per_second.is_none_or(|rate| rate > 0.0));
@@ -415,7 +415,7 @@ fn measured_pair_is_stored_and_offered() {
         while let Ok(message) = receiver.recv_timeout(PATIENCE) {
             for event in message.events {
                 if stop && matches!(event, CompareEvent::Turn { done: 2, .. }) {
-                    app.stop_measurement(id).unwrap();
+                    app.stop_measurement(id);
                 }
                 last = Some(event);
             }

@@ -266,22 +266,22 @@ fn data_stop_at_the_limit_of_the_disk() {
     assert!(size < 3 << 20, "{size}");
 }
 
-#[cfg(target_os = "linux")]
 #[test]
-fn a_full_disk_loses_nothing() {
+fn failed_write_of_a_shard_loses_nothing() {
     let place = Place::new();
     let mut store = place.store("data");
     place.collect(&mut store, &small(), 100);
     let before = answers(&store, 100);
     let index = std::fs::read(place.path("data").join("index.json")).unwrap();
-    // Writes to this device fail with "no space left".
-    let next = place.path("data").join("shard-00001.safetensors.part");
-    std::os::unix::fs::symlink("/dev/full", &next).unwrap();
+    // A non-empty folder cannot be replaced by a file.
+    let next = place.path("data").join("shard-00001.safetensors");
+    std::fs::create_dir_all(next.join("inside")).unwrap();
     let error =
         collect(&place.target, &mut store, &small(), Goal::Training(200), None, &mut |_| {}).unwrap_err();
     assert!(matches!(error, Error::Io { action: "write", .. }), "{error}");
     assert_eq!(std::fs::read(place.path("data").join("index.json")).unwrap(), index);
     drop(store);
+    std::fs::remove_dir_all(next).unwrap();
     let mut store = place.store("data");
     assert_eq!(answers(&store, 100), before);
     place.collect(&mut store, &small(), 200);

@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::places::Places;
-use super::{atomic_file, locked_json};
+use super::{locked_json, text_file};
 use hunch_error::{Error, Result};
+use hunch_model::atomic_file;
+use hunch_model::file_lock::FileLock;
 
 /// Limit of added folders, to bound the scan.
 const MAX_FOLDERS: usize = 200;
@@ -38,8 +40,7 @@ pub fn added_folders(places: &Places) -> Result<Vec<PathBuf>> {
 /// Reads the file. A missing file is an empty list.
 fn load(places: &Places) -> Result<LibraryFile> {
     let Some(file) = file(places).filter(|file| file.exists()) else { return Ok(LibraryFile::default()) };
-    let stored =
-        atomic_file::read_text(&file).and_then(|text| serde_json::from_str::<LibraryFile>(&text).ok());
+    let stored = text_file::read(&file).and_then(|text| serde_json::from_str::<LibraryFile>(&text).ok());
     stored.ok_or_else(|| {
         Error::invalid(format!(
             "The list of added folders, {}, cannot be read. No models were changed. Move that file away and add the folders again.",
@@ -122,7 +123,7 @@ pub fn remove_folder(places: &Places, folder: &Path) -> Result<()> {
 }
 
 /// Locks the list from read to write. The window and the command line may both change it.
-fn lock(places: &Places) -> Result<Option<std::fs::File>> {
+fn lock(places: &Places) -> Result<Option<FileLock>> {
     file(places).map(|file| locked_json::lock(&file)).transpose()
 }
 

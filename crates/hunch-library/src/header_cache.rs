@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::atomic_file;
 use super::candidates::Candidate;
 use super::inspect::FileReport;
 use super::places::Places;
+use super::text_file;
+use hunch_model::atomic_file;
 
 /// Version of the cache: changes with the program and with this suffix.
 const FORMAT: &str = concat!(env!("CARGO_PKG_VERSION"), "/2");
@@ -46,7 +47,7 @@ impl HeaderCache {
     /// Opens the cache file, if it exists.
     pub(super) fn open(places: &Places) -> Self {
         let file = places.data.as_ref().map(|data| data.join("headers.json"));
-        let text = file.as_ref().and_then(|file| atomic_file::read_text_up_to(file, MAX_BYTES));
+        let text = file.as_ref().and_then(|file| text_file::read_up_to(file, MAX_BYTES));
         let read = text.and_then(|text| serde_json::from_str::<File>(&text).ok());
         let known = read.filter(|read| read.format == FORMAT).map(|read| read.reports).unwrap_or_default();
         Self { file, known, changed: false }

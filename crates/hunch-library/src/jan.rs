@@ -4,7 +4,7 @@
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 
-use super::atomic_file;
+use super::text_file;
 use super::walk::{FileMeta, walk};
 use hunch_model::split;
 
@@ -35,7 +35,7 @@ pub(super) fn read(data: &Path, wanted: impl Fn(&OsStr) -> bool) -> Jan {
                 jan.models.push((name(&file.path, &folder), file));
                 continue;
             }
-            let Some(written) = atomic_file::read_text(&file.path).as_deref().and_then(model_path) else {
+            let Some(written) = text_file::read(&file.path).as_deref().and_then(model_path) else {
                 continue;
             };
             match inside(data, &written) {

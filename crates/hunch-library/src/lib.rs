@@ -1,7 +1,6 @@
 //! Models on this machine: discovery, inspection, memory fit, pairing and downloads. Reads headers, never
 //! weights, and loads nothing. Folders of other programs are only read.
 
-pub mod atomic_file;
 mod candidates;
 pub mod catalogue;
 pub mod download;
@@ -22,6 +21,7 @@ mod remove;
 mod resolve;
 mod scan;
 pub mod speed_log;
+mod text_file;
 pub mod types;
 pub mod vocabularies;
 mod walk;

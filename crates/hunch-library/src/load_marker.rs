@@ -3,13 +3,14 @@
 
 use std::path::{Path, PathBuf};
 
-use super::atomic_file;
+use super::text_file;
 use crate::types::LoadRequest;
 use hunch_error::Result;
+use hunch_model::atomic_file;
 
 /// Returns the models whose loading did not finish. A corrupt file is treated as missing.
 pub fn found(folder: &Path) -> Option<LoadRequest> {
-    serde_json::from_str(&atomic_file::read_text(&path(folder))?).ok()
+    serde_json::from_str(&text_file::read(&path(folder))?).ok()
 }
 
 /// Marks models as being loaded, until [`clear`].
@@ -17,7 +18,7 @@ pub fn found(folder: &Path) -> Option<LoadRequest> {
 /// # Errors
 /// [`Error::Io`](hunch_error::Error::Io) if the file cannot be written.
 pub fn set(folder: &Path, request: &LoadRequest) -> Result<()> {
-    atomic_file::write(&path(folder), &serde_json::json!(request).to_string())
+    atomic_file::write(&path(folder), serde_json::json!(request).to_string())
 }
 
 /// Removes the mark after loading succeeded or failed without a crash.

@@ -1,25 +1,25 @@
 //! JSON files that the window and the command line both write. A lock prevents lost updates, and atomic
 //! replacement prevents partial reads. A corrupt file is treated as missing.
 
-use std::fs::{self, File};
 use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::atomic_file;
+use super::text_file;
 use hunch_error::{Error, Result};
+use hunch_model::atomic_file;
+use hunch_model::file_lock::FileLock;
 
-/// Attempts to take the lock, and the pause between them. Updates take milliseconds.
-const TRIES: u32 = 100;
-const PAUSE: Duration = Duration::from_millis(10);
+/// Longest time to wait for the lock. Updates take milliseconds.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// Limit of a file, in bytes. Hunch never writes longer ones.
 const MOST_BYTES: u64 = 16 << 20;
 
 /// Reads the value, or its default if the file is missing or corrupt.
 pub(super) fn read<T: DeserializeOwned + Default>(path: &Path) -> T {
-    let text = atomic_file::read_text_up_to(path, MOST_BYTES);
+    let text = text_file::read_up_to(path, MOST_BYTES);
     text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
 }
 
@@ -39,34 +39,22 @@ pub(super) fn update<T: DeserializeOwned + Default + Serialize>(
     atomic_file::write(path, &text)
 }
 
-/// Locks a file until the returned handle is dropped. The lock is on a separate file, because the file
+/// Locks a file until the returned lock is dropped. The lock is on a separate file, because the file
 /// itself is replaced.
-pub(super) fn lock(path: &Path) -> Result<File> {
+pub(super) fn lock(path: &Path) -> Result<FileLock> {
     let io = |source| Error::Io { action: "write", path: path.to_path_buf(), source };
     if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder).map_err(io)?;
+        std::fs::create_dir_all(folder).map_err(io)?;
     }
-    let lock_path = path.with_extension("lock");
-    let io = |source| Error::Io { action: "write", path: lock_path.clone(), source };
-    let file = File::options().create(true).truncate(false).write(true).open(&lock_path).map_err(io)?;
-    for _ in 0..TRIES {
-        match file.try_lock() {
-            Ok(()) => return Ok(file),
-            Err(fs::TryLockError::WouldBlock) => std::thread::sleep(PAUSE),
-            // The file system has no locks: atomic replacement has to suffice.
-            Err(fs::TryLockError::Error(_)) => return Ok(file),
-        }
-    }
-    Err(Error::Io {
-        action: "write",
-        path: path.to_path_buf(),
-        source: std::io::Error::new(std::io::ErrorKind::WouldBlock, "another program is writing to it"),
+    FileLock::acquire(&path.with_extension("lock"), PATIENCE)?.ok_or_else(|| {
+        io(std::io::Error::new(std::io::ErrorKind::WouldBlock, "another program is writing to it"))
     })
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::fs;
 
     use super::*;
 

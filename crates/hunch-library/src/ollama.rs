@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::atomic_file;
+use super::text_file;
 use super::walk::{FileMeta, walk};
 
 /// Media type of the GGUF layer.
@@ -48,7 +48,7 @@ pub(super) fn read(root: &Path) -> Store {
     for manifest in walked.files {
         let Some(name) = name(&manifest.path, &manifests) else { continue };
         // Models without a GGUF layer, such as cloud models, are skipped silently.
-        let Some(digest) = atomic_file::read_text(&manifest.path).and_then(|text| model_digest(&text)) else {
+        let Some(digest) = text_file::read(&manifest.path).and_then(|text| model_digest(&text)) else {
             continue;
         };
         let Some(hex) = hexadecimal(&digest) else {

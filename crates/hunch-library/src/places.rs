@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use directories::BaseDirs;
 use serde_json::Value;
 
-use super::atomic_file;
+use super::text_file;
 use crate::types::ModelSource;
 use hunch_error::Result;
 
@@ -183,7 +183,7 @@ impl Places {
 fn lm_studio(home: &Path) -> Vec<PathBuf> {
     let mut bases = vec![home.join(".lmstudio"), home.join(".cache/lm-studio")];
     // LM Studio writes its base folder into this file in the home folder.
-    let pointer = atomic_file::read_text(&home.join(".lmstudio-home-pointer")).unwrap_or_default();
+    let pointer = text_file::read(&home.join(".lmstudio-home-pointer")).unwrap_or_default();
     let pointer = PathBuf::from(pointer.trim());
     if pointer.is_absolute() {
         bases.insert(0, pointer);
@@ -198,7 +198,7 @@ fn lm_studio(home: &Path) -> Vec<PathBuf> {
 
 /// Returns an absolute path from another program's settings file.
 fn path_in_settings(file: &Path, key: &str) -> Option<PathBuf> {
-    let settings: Value = serde_json::from_str(&atomic_file::read_text(file)?).ok()?;
+    let settings: Value = serde_json::from_str(&text_file::read(file)?).ok()?;
     let path = PathBuf::from(settings.get(key)?.as_str()?);
     path.is_absolute().then_some(path)
 }

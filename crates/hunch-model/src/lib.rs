@@ -3,6 +3,7 @@
 //! [`Decoder`](decoder::Decoder) implements [`LanguageModel`](hunch_core::model::LanguageModel) on the
 //! CPU and on Metal. Drafting, acceptance, conversations and the model library do not belong here.
 
+pub mod atomic_file;
 mod attention;
 mod cache;
 mod candle_executor;
@@ -11,9 +12,9 @@ pub mod decoder;
 pub mod device;
 mod executor;
 mod file;
+pub mod file_lock;
 pub mod gguf;
 pub mod heads;
-
 mod linear;
 pub mod low_bit;
 pub mod metal;

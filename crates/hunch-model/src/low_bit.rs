@@ -7,13 +7,13 @@ use std::borrow::Cow;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::path::Path;
 
 use candle_core::Device;
 use candle_core::quantized::{GgmlDType, QStorage, QTensor};
 use sha2::{Digest, Sha256};
 
+use crate::atomic_file::{self, PART};
 use crate::file::ModelFile;
 use crate::gguf::{Gguf, TensorInfo};
 use crate::split;
@@ -24,8 +24,6 @@ use hunch_error::{Error, Result};
 const ALIGNMENT: u32 = 32;
 /// Number of weights a thread converts at a time, and number of bytes copied at a time.
 const CHUNK: usize = 4 << 20;
-/// Extension of an unfinished copy.
-const PART: &str = "gguf.part";
 /// Number of samples per file in a fingerprint.
 const SAMPLES: usize = 64;
 /// Size of a sample in bytes.
@@ -45,25 +43,14 @@ pub fn write_copy(
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<()> {
     let io = |source| Error::Io { action: "write", path: to.to_path_buf(), source };
-    if let Some(folder) = to.parent() {
-        std::fs::create_dir_all(folder).map_err(io)?;
-    }
     remove_abandoned(to);
-    let unfinished = unfinished_path(to);
-    let written = File::create_new(&unfinished).map_err(io).and_then(|file| {
+    atomic_file::replace(to, |file| {
         // The lock marks the file as being written. File systems without locks ignore it.
         let _ = file.try_lock();
         let mut out = BufWriter::new(file);
         copy(model, &mut out, threads, progress, &io)?;
-        // Sync before renaming, so that a power failure cannot leave a damaged copy at `to`.
-        out.into_inner().map_err(|e| io(e.into_error()))?.sync_all().map_err(io)
-    });
-    let placed = written.and_then(|()| std::fs::rename(&unfinished, to).map_err(io));
-    if placed.is_err() {
-        // The first error is the one to report.
-        let _ = std::fs::remove_file(&unfinished);
-    }
-    placed
+        out.flush().map_err(io)
+    })
 }
 
 /// Computes a fingerprint of the content of a model from its size and samples of its bytes.
@@ -83,13 +70,6 @@ pub fn fingerprint(model: &Path) -> Result<String> {
         }
     }
     Ok(digest.finalize()[..8].iter().map(|byte| format!("{byte:02x}")).collect())
-}
-
-/// Returns a path for an unfinished copy that no other writer uses.
-fn unfinished_path(to: &Path) -> PathBuf {
-    static WRITERS: AtomicU64 = AtomicU64::new(0);
-    let writer = WRITERS.fetch_add(1, Ordering::Relaxed);
-    to.with_extension(format!("{}-{writer}.{PART}", std::process::id()))
 }
 
 /// Removes unfinished copies left by killed writers of the same copy.

@@ -21,7 +21,10 @@ pub(super) fn answer(
 }
 
 pub(super) fn stop_generation(shell: &Shell, generation_id: u32) -> CommandResult<()> {
-    shell.with_app(|app| app.stop_generation(generation_id))
+    shell.with_app(|app| {
+        app.stop_generation(generation_id);
+        Ok(())
+    })
 }
 
 pub(super) fn generation_snapshot(

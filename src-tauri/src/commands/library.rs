@@ -11,7 +11,7 @@ use super::{CommandResult, Shell, Sink};
 use crate::desk;
 
 pub(super) fn library(shell: &Shell) -> CommandResult<Library> {
-    shell.with_app(|app| app.library())
+    shell.with_app(|app| Ok(app.library()))
 }
 
 pub(super) fn add_model_folder(shell: &Shell, path: String) -> CommandResult<Library> {

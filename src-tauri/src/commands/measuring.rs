@@ -42,7 +42,10 @@ pub(super) fn costs_snapshot(
 }
 
 pub(super) fn stop_measurement(shell: &Shell, id: u32) -> CommandResult<()> {
-    shell.with_app(|app| app.stop_measurement(id))
+    shell.with_app(|app| {
+        app.stop_measurement(id);
+        Ok(())
+    })
 }
 
 pub(super) fn list_comparisons(shell: &Shell) -> CommandResult<Vec<ComparisonEntry>> {

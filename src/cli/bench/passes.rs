@@ -11,7 +11,7 @@ use hunch_error::Error;
 use hunch_model::weights::WeightFile;
 
 use crate::cli::progress::Progress;
-use crate::cli::run::load;
+use crate::cli::run::load_models;
 use crate::cli::{IsaArgs, ModelArgs, render};
 
 #[derive(Args)]
@@ -41,7 +41,7 @@ pub(super) fn run(args: &PassesArgs) -> Result<()> {
     let compute = args.models.compute()?;
     let path = args.models.target_path()?;
     let weight_bytes = WeightFile::open(&path)?.bytes_per_pass();
-    let mut models = load(&args.models, &[])?;
+    let mut models = load_models(&args.models, &[])?;
     let spec = models.target().info().clone();
     let threads = compute.threads().count();
     let memory = MemoryReader::new(compute.threads());

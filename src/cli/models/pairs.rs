@@ -6,13 +6,10 @@ use std::path::Path;
 
 use anyhow::Result;
 use clap::Args;
-use hunch::store::{CurveOf, Store};
+use hunch::services::pair::PairJudge;
+use hunch::store::Store;
 use hunch_error::Error;
-use hunch_library::pairs::{CostQuery, Pairs};
-use hunch_library::speed_log::SpeedLog;
-use hunch_library::types::ModelEntry;
 use hunch_library::types::{DraftOffer, Fit, FitVerdict, PairVerdict};
-use hunch_library::vocabularies::Vocabularies;
 use hunch_library::{Places, fit, machine};
 use hunch_model::device::{Compute, DeviceChoice};
 
@@ -46,33 +43,18 @@ pub(crate) fn predicted_fit(
     draft: Option<&Path>,
     context: Option<u32>,
 ) -> Result<Fit, Error> {
-    let fit = |pairs: &Pairs<'_>| pairs.fit(target, draft, context);
-    let found = ask_pairs(&[], compute, fit)?;
-    if found.verdict != FitVerdict::TooLarge {
-        return Ok(found);
-    }
-    ask_pairs(&hunch_library::scan(places).models, compute, fit)
+    judge(compute, |judge| judge.fit(target, draft, context, || hunch_library::scan(places).models))
 }
 
-/// Runs a query on pairs with the measurements of this machine.
-fn ask_pairs<T>(
-    models: &[ModelEntry],
-    compute: &Compute,
-    ask: impl FnOnce(&Pairs<'_>) -> Result<T, Error>,
-) -> Result<T, Error> {
+/// Calls `ask` with the measurements of this machine.
+fn judge<T>(compute: &Compute, ask: impl FnOnce(&PairJudge<'_>) -> T) -> T {
     // Opened on first use: most queries need no costs.
     let store = OnceCell::new();
-    let costs = |CostQuery { target, draft }: CostQuery<'_>| {
-        let store: &Option<Store> = store.get_or_init(saved_costs);
-        store.as_ref()?.known_costs(&CurveOf::on(compute, target, draft))
-    };
-    ask(&Pairs {
-        models,
+    ask(&PairJudge {
         compute,
         machine: machine::memory(0, compute),
-        vocabularies: &Vocabularies::open(hunch_library::data_folder().ok().as_deref()),
-        measured: SpeedLog::open(compute.name()).ok().as_ref(),
-        costs: &costs,
+        folder: hunch_library::data_folder().ok().as_deref(),
+        saved_costs: &|of| store.get_or_init(saved_costs).as_ref()?.known_costs(of),
     })
 }
 
@@ -86,7 +68,7 @@ pub(super) fn run(args: &PairsArgs, places: &Places, json: bool) -> Result<()> {
     let target = hunch_library::resolve(&args.target, places)?;
     let compute = open_compute(args.device, None)?;
     let models = hunch_library::scan(places).models;
-    let offers = ask_pairs(&models, &compute, |pairs| pairs.offers(&target, args.context))?;
+    let offers = judge(&compute, |judge| judge.query(&models, |pairs| pairs.offers(&target, args.context)))?;
     let mut out = std::io::stdout().lock();
     if json {
         return Ok(writeln!(out, "{}", serde_json::to_string(&offers)?)?);

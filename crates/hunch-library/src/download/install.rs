@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use sha2::{Digest, Sha256};
 
 use super::partial_state::{PartialDownload, hex};
-use crate::atomic_file::sync_parent;
 use crate::hub::{RemoteFile, local_file};
 use hunch_error::{Error, Result};
+use hunch_model::atomic_file::sync_parent;
 use hunch_model::gguf::Gguf;
 
 /// Limit of alternative names tried for a model.

@@ -9,10 +9,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::hub;
 use crate::hub::RemoteFile;
 use crate::types::DownloadRequest;
-use crate::{atomic_file, hub};
 use hunch_error::{Error, Result};
+use hunch_model::atomic_file;
 
 /// Folder of unfinished downloads in the models folder. Scans skip it.
 pub(super) const FOLDER: &str = ".downloads";

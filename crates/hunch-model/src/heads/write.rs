@@ -1,6 +1,5 @@
 //! Writes trained heads as GGUF files. The file appears complete or not at all.
 
-use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
@@ -11,6 +10,7 @@ use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 
 use super::TARGET;
+use crate::atomic_file;
 
 /// Weights of a head without attention. Matrices are `[out, in]`, n is the width of the target.
 #[derive(Clone, Debug)]
@@ -89,22 +89,11 @@ pub fn write_mlp(path: &Path, head: &MlpWeights) -> Result<()> {
         ("hunch-head.target.name", text(&head.target_name)),
         (TARGET, text(&head.target)),
     ];
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder).map_err(io)?;
-    }
-    let unfinished = path.with_extension(format!("{}.part", std::process::id()));
-    let written = File::create(&unfinished).map_err(io).and_then(|file| {
+    atomic_file::replace(path, |file| {
         let mut out = BufWriter::new(file);
         let metadata: Vec<(&str, &Value)> = metadata.iter().map(|(key, value)| (*key, value)).collect();
         let tensors: Vec<(&str, &QTensor)> = tensors.iter().map(|(name, tensor)| (*name, tensor)).collect();
         gguf_file::write(&mut out, &metadata, &tensors).map_err(|e| io(std::io::Error::other(e)))?;
-        out.flush().map_err(io)?;
-        out.get_ref().sync_all().map_err(io)
-    });
-    let placed = written.and_then(|()| std::fs::rename(&unfinished, path).map_err(io));
-    if placed.is_err() {
-        // The first error is the one to report.
-        let _ = std::fs::remove_file(&unfinished);
-    }
-    placed
+        out.flush().map_err(io)
+    })
 }

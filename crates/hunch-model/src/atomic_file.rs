@@ -1,0 +1,200 @@
+//! Files that are replaced in one step: written next to their place, synced, renamed. A reader, a crash or a power cut
+//! finds either the old file or the new one. Locks between programs are in [`file_lock`](crate::file_lock), contents
+//! and their formats with the owners of the files.
+
+use std::fs::{File, Permissions};
+use std::io::Write;
+use std::path::Path;
+
+use hunch_error::{Error, Result};
+use tempfile::NamedTempFile;
+
+/// Extension of unfinished files. A killed process leaves one behind, named after the file it was to replace:
+/// `copy.Xk3f9A.part` for `copy.gguf`.
+pub const PART: &str = ".part";
+
+/// Replaces a file's contents. A symbolic link is followed, and an existing file keeps its permissions.
+///
+/// # Errors
+/// [`Error::Io`] if the contents cannot be written. The old file is then intact, and no unfinished file is left.
+pub fn write(path: &Path, contents: impl AsRef<[u8]>) -> Result<()> {
+    replace(path, |file| file.write_all(contents.as_ref()).map_err(|source| cannot_write(path, source)))
+}
+
+/// Replaces a file by a copy of another one.
+///
+/// # Errors
+/// As [`write`], and [`Error::Io`] if `from` cannot be read.
+pub fn copy(from: &Path, to: &Path) -> Result<()> {
+    let mut source =
+        File::open(from).map_err(|source| Error::Io { action: "read", path: from.into(), source })?;
+    replace(to, |file| std::io::copy(&mut source, file).map(drop).map_err(|source| cannot_write(to, source)))
+}
+
+/// Replaces a file by what `fill` writes. Creates its folder.
+///
+/// # Errors
+/// The error of `fill`, and as [`write`].
+pub fn replace(path: &Path, fill: impl FnOnce(&mut File) -> Result<()>) -> Result<()> {
+    let io = |source| cannot_write(path, source);
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).map_err(io)?;
+    }
+    let target = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    // Removed when it is dropped, unless it was renamed.
+    let mut unfinished = create_next_to(&target).map_err(io)?;
+    fill(unfinished.as_file_mut())?;
+    keep_permissions(&target, unfinished.as_file()).map_err(io)?;
+    // Without the sync, the rename may reach the disk before the contents.
+    unfinished.as_file().sync_all().map_err(io)?;
+    unfinished.persist(&target).map_err(|refused| io(refused.error))?;
+    sync_parent(&target);
+    Ok(())
+}
+
+/// Syncs a file that is complete and renames it to `path`. For files that other libraries write.
+///
+/// # Errors
+/// If the file cannot be synced or renamed.
+pub fn place(complete: &Path, path: &Path) -> std::io::Result<()> {
+    sync(complete)?;
+    std::fs::rename(complete, path)?;
+    sync_parent(path);
+    Ok(())
+}
+
+/// Syncs the contents of a file.
+///
+/// # Errors
+/// If it cannot be opened, or the disk fails or is full.
+pub fn sync(path: &Path) -> std::io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+/// Syncs a file's parent folder, so that its name survives a power cut. Errors are ignored: some file
+/// systems cannot sync folders, and only the name is at risk.
+pub fn sync_parent(path: &Path) {
+    #[cfg(unix)]
+    if let Some(folder) = path.parent() {
+        let _ = sync(folder);
+    }
+    #[cfg(not(unix))]
+    let _ = path;
+}
+
+fn cannot_write(path: &Path, source: std::io::Error) -> Error {
+    Error::Io { action: "write", path: path.to_path_buf(), source }
+}
+
+/// Creates an unfinished file in the folder of `path`, under a name that no other writer uses.
+fn create_next_to(path: &Path) -> std::io::Result<NamedTempFile> {
+    let mut prefix = path.file_stem().unwrap_or_default().to_owned();
+    prefix.push(".");
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(&prefix).suffix(PART);
+    if let Some(permissions) = new_file_permissions() {
+        builder.permissions(permissions);
+    }
+    builder.tempfile_in(folder.unwrap_or(Path::new(".")))
+}
+
+/// Permissions of a new file, less those that the process masks. Temporary files are private otherwise.
+fn new_file_permissions() -> Option<Permissions> {
+    #[cfg(unix)]
+    return Some(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    #[cfg(not(unix))]
+    None
+}
+
+/// Copies the permissions of the replaced file, if it exists.
+fn keep_permissions(old: &Path, new: &File) -> std::io::Result<()> {
+    match std::fs::metadata(old) {
+        Ok(meta) if meta.is_file() => new.set_permissions(meta.permissions()),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(folder).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    fn text(path: &Path) -> String {
+        std::fs::read_to_string(path).unwrap()
+    }
+
+    #[test]
+    fn write_replaces_the_contents_and_leaves_no_unfinished_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("deep/state.json");
+        for contents in ["a longer text", "short", ""] {
+            write(&path, contents).unwrap();
+            assert_eq!(text(&path), contents);
+        }
+        assert_eq!(names(path.parent().unwrap()), ["state.json"]);
+    }
+
+    #[test]
+    fn failed_rename_leaves_the_target_untouched() {
+        let folder = tempfile::tempdir().unwrap();
+        // A non-empty folder cannot be replaced by a file.
+        let path = folder.path().join("state.json");
+        std::fs::create_dir_all(path.join("inside")).unwrap();
+        assert!(matches!(write(&path, "text"), Err(Error::Io { action: "write", .. })));
+        assert_eq!(names(folder.path()), ["state.json"]);
+        assert!(path.join("inside").is_dir());
+    }
+
+    #[test]
+    fn failure_halfway_keeps_the_old_file_and_leaves_no_unfinished_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("export.json");
+        write(&path, "the old text").unwrap();
+        let error = replace(&path, |file| {
+            file.write_all(b"the new").unwrap();
+            assert_eq!(names(folder.path()).len(), 2, "it is written next to the old one");
+            Err(cannot_write(&path, std::io::ErrorKind::StorageFull.into()))
+        });
+        assert!(matches!(error, Err(Error::Io { action: "write", .. })), "{error:?}");
+        assert_eq!((text(&path).as_str(), names(folder.path()).len()), ("the old text", 1));
+        write(&path, "the new text").unwrap();
+        assert_eq!(text(&path), "the new text");
+    }
+
+    #[test]
+    fn copy_and_place_replace_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let [from, to] = ["from", "to"].map(|name| folder.path().join(name));
+        std::fs::write(&from, "first").unwrap();
+        copy(&from, &to).unwrap();
+        assert_eq!(text(&to), "first");
+        std::fs::write(&from, "second").unwrap();
+        place(&from, &to).unwrap();
+        assert_eq!((text(&to).as_str(), from.exists()), ("second", false));
+        assert!(matches!(copy(&from, &to), Err(Error::Io { action: "read", .. })));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn write_keeps_permissions_and_symbolic_links() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("private.md"), folder.path().join("link.md"));
+        std::fs::write(&file, "old").unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let usual = mode(&file);
+        std::fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+        symlink(&file, &link).unwrap();
+        write(&link, "new").unwrap();
+        assert!(link.is_symlink());
+        assert_eq!((text(&file).as_str(), mode(&file)), ("new", 0o600));
+        let fresh = folder.path().join("fresh.md");
+        write(&fresh, "new").unwrap();
+        assert_eq!(mode(&fresh), usual, "as any new file");
+    }
+}

@@ -1,0 +1,34 @@
+//! Preparations for loading models: the memory check, the plan, and saved skip sets. Reading the weights belongs to
+//! [`crate::generate`].
+
+use std::path::PathBuf;
+
+use hunch_error::{Error, Result};
+use hunch_library::Places;
+use hunch_library::fit::too_large_message;
+use hunch_library::types::{Fit, FitVerdict};
+
+use crate::bench::skip_sets::{self, SearchedModel};
+use crate::generate::LoadPlan;
+
+/// Refuses models that are not expected to fit into memory. `consequence` ends the message.
+///
+/// # Errors
+/// [`Error::OutOfMemory`] with the prediction and a smaller choice.
+pub fn check_memory(fit: &Fit, consequence: &str) -> Result<()> {
+    match fit.verdict {
+        FitVerdict::TooLarge => Err(Error::OutOfMemory(format!("{}{consequence}", too_large_message(fit)))),
+        FitVerdict::Fits | FitVerdict::Tight => Ok(()),
+    }
+}
+
+/// Plans to load a target and a draft with the newest trained head for the target.
+pub fn plan(places: &Places, target: PathBuf, draft: Option<PathBuf>) -> LoadPlan {
+    let heads = places.data.as_deref().map(|data| data.join(hunch_library::HEADS_FOLDER));
+    LoadPlan { target, draft, heads, ..LoadPlan::default() }
+}
+
+/// Returns the layers that `hunch skip-search` found for a target, if it was run.
+pub fn skipped_layers(target: SearchedModel<'_>) -> Option<Vec<usize>> {
+    skip_sets::remembered(&hunch_library::skip_sets_folder().ok()?, target)
+}
