@@ -59,7 +59,8 @@ pub struct DepthConfig {
     pub memory: f64,
     /// Number of passes over which a change of the machine's speed is averaged.
     pub speed_memory: f64,
-    /// Acceptance of a first token before any test. Pairs of one model family reach 0.6 to 0.9.
+    /// Acceptance of a first token before any test, where none was measured for the pair
+    /// ([`expect_acceptance`](DepthController::expect_acceptance)). Pairs of one model family reach 0.6 to 0.9.
     pub prior_acceptance: f64,
     /// Loss budget at the start, in plain passes. Drafting that pays fills it up to twice this number.
     pub loss_allowance: f64,
@@ -194,6 +195,12 @@ impl DepthController {
         self.costs.expect_draft(passes);
     }
 
+    /// Sets the acceptance of a first token, 0 to 1, that is assumed until drafts are tested. It replaces
+    /// [`DepthConfig::prior_acceptance`].
+    pub fn expect_acceptance(&mut self, acceptance: f64) {
+        self.acceptance.set_prior(acceptance);
+    }
+
     /// Updates costs with a prefill of the target: `tokens` took `ms` milliseconds.
     pub fn observe_prefill(&mut self, tokens: usize, ms: f64) {
         if tokens >= MAX_ROWS {
@@ -297,9 +304,8 @@ impl DepthController {
         let one = self.costs.pass(1);
         // Estimated instead of measured times: on a busy machine one pass may take three times as long as the next,
         // and a loss would look like a gain.
-        let drafting =
-            if self.has_model && seen.propose_ms > 0.0 { passes * self.costs.draft() } else { 0.0 };
-        let took = (drafting + self.costs.pass(seen.rows)) / one;
+        let drafts = if self.has_model && seen.propose_ms > 0.0 { passes } else { 0.0 };
+        let took = self.costs.round(seen.rows, drafts) / one;
         self.throughput.tokens += seen.emitted as f64 - self.throughput.tokens / memory;
         self.throughput.time += took - self.throughput.time / memory;
 

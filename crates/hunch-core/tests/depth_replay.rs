@@ -19,6 +19,12 @@ const REPLAYS: usize = 16;
 /// Times that a replay plays the answers of its cell, one after the other: one controller sees all of them.
 const CONVERSATIONS: usize = 2;
 
+/// What loading measures of the recorded pair of Qwen2.5-Coder models ([`DepthController::expect_acceptance`]).
+const PAIR_ACCEPTANCE: f64 = 0.78;
+
+/// What loading measures of a draft model with random weights, at most.
+const HOSTILE_ACCEPTANCE: f64 = 0.1;
+
 /// One recorded answer.
 #[derive(Clone, Deserialize)]
 struct Answer {
@@ -278,10 +284,14 @@ fn cells(answers: &[Answer]) -> BTreeMap<Cell, Vec<&Answer>> {
     cells
 }
 
-/// The controller as a session begins with it: the cost of a drafted token is predicted.
-fn controller(machine: &Machine, (method, ..): &Cell) -> Box<dyn Depth> {
+/// The controller as a session begins with it: the cost of a drafted token is predicted, its acceptance was measured
+/// when the pair was loaded.
+fn controller(machine: &Machine, (method, ..): &Cell, acceptance: f64) -> Box<dyn Depth> {
     let mut controller = DepthController::default();
-    controller.expect_cost(if method == "draft-model" { machine.draft_cost() } else { 0.0 });
+    if method == "draft-model" {
+        controller.expect_cost(machine.draft_cost());
+        controller.expect_acceptance(acceptance);
+    }
     Box::new(controller)
 }
 
@@ -301,7 +311,7 @@ fn outcomes() -> Vec<Outcome> {
         for times in lines::<Times>(&format!("{pair}-times.jsonl")) {
             let machine = Machine::new(&times);
             for (cell, answers) in cells(&answers) {
-                let auto = replay(&answers, &machine, &mut || controller(&machine, &cell));
+                let auto = replay(&answers, &machine, &mut || controller(&machine, &cell, PAIR_ACCEPTANCE));
                 let fixed = |depth| replay(&answers, &machine, &mut || Box::new(Fixed(depth))).speedup();
                 let best_fixed = (0..=8).map(fixed).fold(0.0, f64::max);
                 outcomes.push(Outcome { times: times.name.clone(), cell, auto: auto.speedup(), best_fixed });
@@ -331,18 +341,18 @@ fn is_as_fast_as_the_controller_before_it() {
     let outcomes = outcomes();
     assert_eq!(bars.len(), outcomes.len());
     let all = mean(bars.iter().zip(&outcomes).map(|(bar, outcome)| outcome.auto / bar.speedup));
-    assert!(all >= 1.01, "{all:.4} of the controller before it");
+    assert!(all >= 1.02, "{all:.4} of the controller before it");
     for (bar, outcome) in bars.iter().zip(&outcomes) {
         assert_eq!((&bar.times, &bar.cell), (&outcome.times, &outcome.cell));
         let Outcome { times, cell, auto, .. } = outcome;
-        assert!(*auto >= 0.95 * bar.speedup, "{times} {cell:?}: {auto:.3}x, before {:.3}x", bar.speedup);
+        assert!(*auto >= 0.965 * bar.speedup, "{times} {cell:?}: {auto:.3}x, before {:.3}x", bar.speedup);
     }
 }
 
 #[test]
 fn is_never_much_slower_than_plain_decoding() {
     for Outcome { times, cell, auto, .. } in outcomes() {
-        assert!(auto >= 0.93, "{times} {cell:?}: {auto:.3}x");
+        assert!(auto >= 0.94, "{times} {cell:?}: {auto:.3}x");
     }
 }
 
@@ -350,32 +360,40 @@ fn is_never_much_slower_than_plain_decoding() {
 fn comes_near_the_best_fixed_depth() {
     let outcomes = outcomes();
     let all = mean(outcomes.iter().map(|outcome| outcome.auto / outcome.best_fixed));
-    assert!(all >= 0.98, "{all:.3} of the best fixed depth on average");
+    assert!(all >= 1.0, "{all:.3} of the best fixed depth on average");
     for Outcome { times, cell, auto, best_fixed } in outcomes {
-        assert!(auto >= 0.9 * best_fixed, "{times} {cell:?}: {auto:.3}x, best fixed {best_fixed:.3}x");
+        assert!(auto >= 0.93 * best_fixed, "{times} {cell:?}: {auto:.3}x, best fixed {best_fixed:.3}x");
     }
 }
 
-#[test]
-fn hostile_drafts_cost_at_most_the_budget_and_one_reading() {
+/// The smallest speedup with drafts that are never accepted, of draft models and of lookups. `acceptance` is what the
+/// controller expects of the draft model.
+fn hostile(acceptance: f64) -> (f64, f64) {
+    let (mut models, mut lookups) = (f64::INFINITY, f64::INFINITY);
     for pair in ["smollm2", "qwen"] {
         let mut answers: Vec<Answer> = lines(&format!("{pair}.jsonl"));
         answers.iter_mut().for_each(|answer| answer.accepted.fill(0));
         for times in lines::<Times>(&format!("{pair}-times.jsonl")) {
             let machine = Machine::new(&times);
             for (cell, answers) in cells(&answers) {
-                let played = replay(&answers, &machine, &mut || controller(&machine, &cell));
-                let speedup = played.speedup();
-                // A draft model reads up to 400 tokens once, for six answers of 56 tokens. Next to a build the time
-                // of a plain pass is so uncertain that it may read again.
-                let least = match (cell.0.as_str(), machine.name.ends_with("idle")) {
-                    ("draft-model", true) => 0.92,
-                    ("draft-model", false) => 0.87,
-                    (_, true) => 0.97,
-                    (_, false) => 0.95,
-                };
-                assert!(speedup >= least, "{} {cell:?}: {speedup:.3}x", machine.name);
+                let played = replay(&answers, &machine, &mut || controller(&machine, &cell, acceptance));
+                let least = if cell.0 == "draft-model" { &mut models } else { &mut lookups };
+                *least = least.min(played.speedup());
             }
         }
     }
+    (models, lookups)
+}
+
+#[test]
+fn hostile_drafts_cost_at_most_the_budget() {
+    let (models, lookups) = hostile(HOSTILE_ACCEPTANCE);
+    assert!(models >= 0.97 && lookups >= 0.97, "{models:.3}x, {lookups:.3}x");
+}
+
+/// The draft model reads up to 400 tokens once, for answers of 56 tokens.
+#[test]
+fn drafts_that_fit_only_the_measured_text_cost_the_budget_and_one_reading() {
+    let (models, _) = hostile(PAIR_ACCEPTANCE);
+    assert!(models >= 0.91, "{models:.3}x");
 }

@@ -7,6 +7,9 @@ use crate::limits::MAX_DRAFT;
 pub(crate) const CONFIDENCE_BINS: usize = 10;
 /// Tests that a prior counts for.
 const PRIOR_TESTS: f64 = 2.0;
+/// Tests that the acceptance of a position counts for in the estimate of the next one. They differ little, and deep
+/// positions are seldom tested.
+const NEIGHBOUR_TESTS: f64 = 16.0;
 
 /// A success rate with exponential forgetting: the mean and spread of a Beta posterior.
 #[derive(Clone, Copy, Debug, Default)]
@@ -57,6 +60,13 @@ impl AcceptanceModel {
         Self { positions: Default::default(), bins: Default::default(), prior }
     }
 
+    /// Replaces the prior. Evidence so far is kept.
+    pub(super) fn set_prior(&mut self, prior: f64) {
+        if prior.is_finite() {
+            self.prior = prior.clamp(0.0, 1.0);
+        }
+    }
+
     /// Adds the tests of a draft, in order, each with the draft's confidence where it has one.
     pub(super) fn add(&mut self, tests: &[bool], confidence: &[Option<f32>], sampled: bool, memory: f64) {
         for (rate, &passed) in self.positions.iter_mut().zip(tests) {
@@ -78,10 +88,10 @@ impl AcceptanceModel {
     /// Probability that each position is accepted, given that the positions before it are. `optimism` adds that many
     /// standard deviations. A position without tests is taken to be like the one before it.
     pub(super) fn by_position(&self, optimism: f64) -> [f64; MAX_DRAFT] {
-        let mut prior = self.prior;
+        let (mut prior, mut prior_tests) = (self.prior, PRIOR_TESTS);
         self.positions.map(|rate| {
-            let upper = rate.mean(prior, PRIOR_TESTS) + optimism * rate.spread(prior, PRIOR_TESTS);
-            prior = rate.mean(prior, PRIOR_TESTS);
+            let upper = rate.mean(prior, prior_tests) + optimism * rate.spread(prior, prior_tests);
+            (prior, prior_tests) = (rate.mean(prior, prior_tests), NEIGHBOUR_TESTS);
             upper.min(1.0)
         })
     }

@@ -4,6 +4,9 @@
 //! for each kind of pass, which changes slowly, and one slowdown shared by all kinds, which follows the last few
 //! passes. Without the shared factor, a stretch of plain decoding on a busy machine would make drafts that were timed
 //! on an idle one look cheap.
+//!
+//! A few measurements on a busy machine may be several times too slow, and a controller that does not draft takes no
+//! further ones. So what was expected before the first measurement stays in the estimate as one measurement.
 
 use crate::limits::MAX_ROWS;
 
@@ -16,6 +19,15 @@ struct Timed {
     /// Milliseconds at slowdown 1; `None` before the first measurement.
     ms: Option<f64>,
     measurements: f64,
+}
+
+impl Timed {
+    /// Returns the milliseconds at slowdown 1, with a guess that counts as one measurement. 0 is no guess.
+    fn with_guess(self, guess: f64) -> Option<f64> {
+        let measured = self.ms?;
+        let total = measured * self.measurements + guess;
+        Some(if guess > 0.0 { total / (self.measurements + 1.0) } else { measured })
+    }
 }
 
 /// Milliseconds of a target pass by its rows, of a drafted token, and of a token that a draft model reads.
@@ -90,7 +102,16 @@ impl CostModel {
     /// plain passes are measured, a row is taken to cost what a row of prefill did, and without prefill 1/16 of a plain
     /// pass. In plain passes while nothing is measured.
     pub(super) fn pass(&self, rows: usize) -> f64 {
-        let known = |rows: usize| self.passes.get(rows)?.ms.map(|ms| (rows as f64, ms * self.slowdown));
+        let known = |rows: usize| {
+            let ms = match (rows, self.plain()) {
+                (1, plain) => plain?,
+                (_, Some(plain)) => {
+                    self.passes.get(rows)?.with_guess(plain * (1.0 + self.row() * (rows as f64 - 1.0)))?
+                }
+                (_, None) => self.passes.get(rows)?.ms?,
+            };
+            Some((rows as f64, ms * self.slowdown))
+        };
         if let Some((_, ms)) = known(rows) {
             return ms;
         }
@@ -109,13 +130,30 @@ impl CostModel {
 
     /// Milliseconds of a drafted token.
     pub(super) fn draft(&self) -> f64 {
-        self.draft.ms.map_or_else(|| self.expected_draft * self.pass(1), |ms| ms * self.slowdown)
+        let guess = self.expected_draft * self.pass(1);
+        self.draft.with_guess(guess / self.slowdown).map_or(guess, |ms| ms * self.slowdown)
     }
 
     /// Milliseconds in which a draft model reads a token of the conversation. Before it is measured, the ratio of a row
     /// to a pass is taken from the target.
     pub(super) fn read(&self) -> f64 {
         self.read.ms.map_or_else(|| self.row() * self.draft(), |ms| ms * self.slowdown)
+    }
+
+    /// Milliseconds that a round took, of passes that were measured: the estimates without their guesses. A round has
+    /// `rows` in its target pass and `drafts` passes of a draft model.
+    pub(super) fn round(&self, rows: usize, drafts: f64) -> f64 {
+        let pass = self.passes.get(rows).filter(|_| rows > 1).and_then(|timed| timed.ms);
+        let pass = pass.map_or_else(|| self.pass(rows), |ms| ms * self.slowdown);
+        let draft = self.draft.ms.map_or_else(|| self.draft(), |ms| ms * self.slowdown);
+        pass + drafts * draft
+    }
+
+    /// Milliseconds of a plain pass at slowdown 1; `None` before it is measured. More rows never take less time, so a
+    /// larger pass that was faster corrects it.
+    fn plain(&self) -> Option<f64> {
+        let larger = self.passes.iter().skip(2).filter_map(|timed| timed.ms);
+        self.passes[1].ms.map(|plain| larger.fold(plain, f64::min))
     }
 
     /// Cost of a row that was not measured, in plain passes.
@@ -135,13 +173,9 @@ fn learn(timed: &mut Timed, slowdown: &mut f64, ms: f64, expected: Option<f64>, 
         return;
     }
     let Some(known) = timed.ms else {
-        // A first time well above what was expected is often an accident, and would not be measured again. Half a guess
-        // is no measurement, so the next time replaces it and leaves the slowdown alone.
-        let guess = expected
-            .filter(|&expected| expected > 0.0 && expected < ms)
-            .map(|expected| (ms + expected) / 2.0);
-        let measurements = if guess.is_some() { 0.0 } else { 1.0 };
-        *timed = Timed { ms: Some(guess.unwrap_or(ms) / *slowdown), measurements };
+        let likely = expected.filter(|&expected| expected > 0.0);
+        let first = likely.map_or(ms, |expected| ms.min(OUTLIER * expected));
+        *timed = Timed { ms: Some(first / *slowdown), measurements: 1.0 };
         return;
     };
     timed.measurements = (timed.measurements + 1.0).min(memory.0);
@@ -209,6 +243,25 @@ mod tests {
         assert!(near(costs.draft(), 4.5));
         (0..12).for_each(|_| costs.add_draft(3.0, MEMORY));
         assert!((costs.draft() - 3.0).abs() < 0.4, "{}", costs.draft());
+    }
+
+    #[test]
+    fn a_faster_larger_pass_corrects_a_slow_plain_pass() {
+        let mut costs = CostModel::default();
+        costs.add_pass(1, 70.0, MEMORY);
+        costs.add_pass(2, 11.0, MEMORY);
+        assert!(near(costs.pass(1), 11.0), "{}", costs.pass(1));
+        assert!(costs.pass(2) >= costs.pass(1));
+    }
+
+    #[test]
+    fn one_slow_pass_counts_as_much_as_the_guess() {
+        let mut costs = CostModel::default();
+        costs.add_pass(1, 10.0, MEMORY);
+        costs.set_prefill_row(2.0);
+        costs.add_pass(2, 24.0, MEMORY);
+        assert!(near(costs.pass(2), 18.0), "{}", costs.pass(2));
+        assert!(near(costs.round(2, 0.0), 24.0), "a round took what was measured");
     }
 
     #[test]

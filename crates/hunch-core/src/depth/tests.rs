@@ -130,6 +130,16 @@ fn does_not_read_where_prefill_shows_steep_rows() {
 }
 
 #[test]
+fn does_not_read_with_a_draft_that_does_not_fit() {
+    for (acceptance, reads) in [(0.05, false), (0.8, true)] {
+        let mut controller = model_controller(FLAT);
+        controller.expect_acceptance(acceptance);
+        controller.observe(&Observation { rows: 1, target_ms: PLAIN, emitted: 1, ..Observation::default() });
+        assert_eq!(controller.plan(MAX_DRAFT, 100, 0, 1000).max_draft > 0, reads, "{acceptance}");
+    }
+}
+
+#[test]
 fn survives_a_bad_beginning() {
     let mut controller = model_controller(FLAT);
     FLAT.speedup(&mut controller, 80, |round, position| round >= 4 && usually(round, position));
