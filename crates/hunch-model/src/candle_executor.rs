@@ -133,7 +133,7 @@ impl Executor for CandleExecutor {
         Ok(())
     }
 
-    fn residual(&self) -> Result<Rows> {
+    fn residual(&mut self) -> Result<Rows> {
         to_rows(&active(self.pass.as_ref())?.x)
     }
 

@@ -263,7 +263,7 @@ impl Executor for CpuExecutor {
         }
     }
 
-    fn residual(&self) -> Result<Rows> {
+    fn residual(&mut self) -> Result<Rows> {
         Ok(Rows::new(self.spec.n_embd, self.workspace.x.clone()))
     }
 

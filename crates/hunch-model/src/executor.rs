@@ -54,7 +54,7 @@ pub(crate) trait Executor: Send {
     ///
     /// # Errors
     /// If the device fails.
-    fn residual(&self) -> Result<Rows>;
+    fn residual(&mut self) -> Result<Rows>;
     /// Computes logits `[rows, n_vocab]` for the selected rows.
     ///
     /// An executor may compute only the tokens of `vocab_subset`. See [`Step`](hunch_core::model::Step).

@@ -9,11 +9,13 @@ use candle_core::Device;
 use crate::cache::KvCache;
 use crate::executor::{Executor, LayerStep};
 use crate::metal::gpu::{Argument, Buffer, Gpu};
-use crate::metal::kernels::{AttentionInput, HeadsInput, Kernels, Product};
+use crate::metal::kernels::{
+    AttentionInput, HeadsInput, Kernels, NormInput, NormedUpdate, Product, Scaling, Scoring, SpecialHeads,
+};
 use crate::metal::matrix::Matrix;
 use crate::metal::selftest::{COMMON_PARTS, HEAD_WIDTHS, attention_part, product_part};
 use crate::metal::workspace::{Activations, AttentionSpace, Widths, Workspace, at_least};
-use crate::rope::RopeTable;
+use crate::rope::{PassAngles, Rope};
 use crate::spec::{HeadNorms, ModelSpec, Norms, RopeKind};
 use crate::tensor_names::{LayerWeights, ModelWeights};
 use crate::weights::{MatrixRows, WeightFile};
@@ -21,6 +23,7 @@ use hunch_core::model::{LogitRows, Rows, VocabSubset};
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 use hunch_kernels::RowMask;
+use hunch_kernels::activation::Activation;
 
 /// Most query heads that share a key head: simdgroups of a threadgroup.
 const MAX_GROUP: usize = 32;
@@ -30,7 +33,7 @@ pub(crate) struct MetalExecutor {
     spec: ModelSpec,
     kernels: Arc<Kernels>,
     weights: Arc<Weights>,
-    rope: Arc<RopeTable>,
+    rope: Arc<Rope>,
     cache: KvCache,
     workspace: Option<Workspace>,
     pass: Option<Pass>,
@@ -45,14 +48,16 @@ struct Weights {
 }
 
 struct Layer {
-    attention_norm: Buffer,
+    attention_norm: Option<Buffer>,
     query_key_value: Joined,
     q_norm: Option<Buffer>,
     k_norm: Option<Buffer>,
     output: Joined,
-    feed_forward_norm: Buffer,
+    attention_post_norm: Option<Buffer>,
+    feed_forward_norm: Option<Buffer>,
     gate_up: Joined,
     down: Joined,
+    feed_forward_post_norm: Option<Buffer>,
 }
 
 /// Linear layers with one input, whose outputs are next to each other. Those of one type are one matrix.
@@ -70,16 +75,24 @@ struct Part {
 /// State of the current pass.
 struct Pass {
     rows: usize,
-    angles: (Buffer, Buffer),
+    angles: PassAngles<(Buffer, Buffer)>,
+    /// Factor of the queries of each row.
+    query_factors: Option<Buffer>,
     space: AttentionSpace,
+    /// Layer and part whose output has not joined the residual stream yet.
+    pending: Option<(usize, UpdatePart)>,
+}
+
+/// Part of a layer whose output is normed before it joins the residual stream.
+#[derive(Clone, Copy, Debug)]
+enum UpdatePart {
+    Attention,
+    FeedForward,
 }
 
 impl MetalExecutor {
     /// Returns why no kernel can run a model, or `None` if the kernels can. Reads no weights.
     pub(crate) fn obstacle(file: &WeightFile, spec: &ModelSpec) -> Option<String> {
-        if let Some(feature) = without_kernel(spec) {
-            return Some(format!("there is no kernel for {feature}"));
-        }
         if !HEAD_WIDTHS.contains(&spec.head_dim) || spec.n_head / spec.n_kv_head > MAX_GROUP {
             return Some(format!(
                 "there is no kernel for {} heads of width {} over {} key heads",
@@ -119,7 +132,7 @@ impl MetalExecutor {
         }
         Ok(Self {
             weights: Arc::new(Weights::load(file, spec, kernels.gpu())?),
-            rope: Arc::new(RopeTable::new(file, spec)?),
+            rope: Arc::new(Rope::new(file, spec)?),
             cache: KvCache::on_gpu(spec, spec.context_length, kernels),
             workspace: None,
             pass: None,
@@ -136,12 +149,16 @@ impl MetalExecutor {
         let widths = self.widths();
         let old = self.pass.take().map(|pass| pass.space);
         let space = AttentionSpace::new(&gpu, mask, (self.spec.n_head, self.spec.head_dim), old)?;
-        let angles = self.rope.angles(mask.positions());
-        let angles = (Buffer::with_floats(&gpu, &angles.cos)?, Buffer::with_floats(&gpu, &angles.sin)?);
+        let angles = self.rope.angles(mask.positions()).try_map(|angles| {
+            Ok((Buffer::with_floats(&gpu, &angles.cos)?, Buffer::with_floats(&gpu, &angles.sin)?))
+        })?;
+        let factors = &angles.query_factors;
+        let query_factors = (!factors.is_empty()).then(|| Buffer::with_floats(&gpu, factors)).transpose()?;
         let workspace = Workspace::for_rows(&gpu, self.workspace.take(), rows, widths)?;
-        self.kernels.take_rows(&self.weights.embedding, tokens, rows, &workspace.x)?;
+        let (table, scale) = (&self.weights.embedding, self.spec.embedding_scale);
+        self.kernels.take_rows(table, (tokens, rows), scale, &workspace.x)?;
         self.workspace = Some(workspace);
-        self.pass = Some(Pass { rows, angles, space });
+        self.pass = Some(Pass { rows, angles, query_factors, space, pending: None });
         Ok(())
     }
 
@@ -156,8 +173,14 @@ impl MetalExecutor {
         };
         let head = &*weights.head;
         let forms = Activations::forms(head.wants_quantised(), !head.wants_quantised(), rows);
-        let (shape, eps) = ((first, rows, spec.n_embd), spec.rms_eps as f32);
-        kernels.norm(&space.x, &weights.output_norm, shape, eps, &space.activations, forms)?;
+        // The residual stream stays as it is, so the head may run again.
+        let input = NormInput {
+            first,
+            rows,
+            update: self.pending_update(false),
+            ..self.norm_input(Some(&weights.output_norm))?
+        };
+        kernels.update_and_norm(input, &space.activations, forms)?;
         let product = Product {
             matrix: head,
             bias: weights.head_bias.as_ref(),
@@ -165,8 +188,115 @@ impl MetalExecutor {
             offset: at / size_of::<f32>(),
             stride: spec.n_vocab,
             add: false,
+            scaling: Scaling { scale: spec.logit_scale, cap: spec.logit_softcap },
         };
         kernels.multiply(product, &space.activations, rows)
+    }
+
+    /// Returns the input of a norm over all rows of the pass, without an update.
+    fn norm_input<'a>(&'a self, weight: Option<&'a Buffer>) -> Result<NormInput<'a>> {
+        let (Some(pass), Some(space)) = (&self.pass, &self.workspace) else { return Err(no_pass()) };
+        let (width, eps) = (self.spec.n_embd, self.spec.rms_eps as f32);
+        Ok(NormInput { x: &space.x, weight, update: None, first: 0, rows: pass.rows, width, eps })
+    }
+
+    /// Returns what has not joined the residual stream yet.
+    fn pending_update(&self, store: bool) -> Option<NormedUpdate<'_>> {
+        let (layer, part) = self.pass.as_ref()?.pending?;
+        let weight = self.weights.layers[layer].post_norm(part)?;
+        let rows = self.workspace.as_ref()?.update.as_ref()?;
+        Some(NormedUpdate { rows, weight, scale: self.spec.residual_scale, store })
+    }
+
+    /// Completes the residual stream, and writes its norm as the activations of a product.
+    fn enter(&mut self, weight: Option<&Buffer>, forms: u32) -> Result<()> {
+        let space = self.workspace.as_ref().ok_or_else(no_pass)?;
+        let input = NormInput { update: self.pending_update(true), ..self.norm_input(weight)? };
+        self.kernels.update_and_norm(input, &space.activations, forms)?;
+        self.pass.as_mut().ok_or_else(no_pass)?.pending = None;
+        Ok(())
+    }
+
+    /// Computes the output of a part of a layer. It joins the residual stream now, or in the next norm.
+    fn leave(&mut self, index: usize, part: UpdatePart) -> Result<()> {
+        let Self { spec, kernels, weights, workspace, pass, .. } = self;
+        let (Some(pass), Some(space)) = (pass, workspace) else { return Err(no_pass()) };
+        let layer = &weights.layers[index];
+        let products = layer.products(part);
+        let rows = pass.rows;
+        match (layer.post_norm(part), &space.update) {
+            (Some(_), Some(update)) => {
+                products.multiply(kernels, &space.activations, rows, update, None)?;
+                pass.pending = Some((index, part));
+                Ok(())
+            }
+            _ => products.multiply(kernels, &space.activations, rows, &space.x, Some(spec.residual_scale)),
+        }
+    }
+
+    /// Computes queries, keys and values, and appends keys and values to the cache.
+    fn query_key_value(&self, index: usize) -> Result<()> {
+        let Self { spec, kernels, weights, cache, .. } = self;
+        let (Some(pass), Some(space)) = (&self.pass, &self.workspace) else { return Err(no_pass()) };
+        let layer = &weights.layers[index];
+        layer.query_key_value.multiply(kernels, &space.activations, pass.rows, &space.qkv, None)?;
+        let (memory, capacity) = cache.gpu_layer(index)?;
+        let angles = pass.angles.of(spec.layers[index].rope);
+        kernels.heads(HeadsInput {
+            x: &space.qkv,
+            rows: pass.rows,
+            queries: spec.n_head,
+            keys: spec.n_kv_head,
+            width: spec.head_dim,
+            query_norm: layer.q_norm.as_ref(),
+            key_norm: layer.k_norm.as_ref(),
+            angles: angles.map(|(cosines, sines)| (cosines, sines)),
+            neighbours: spec.rope_kind == RopeKind::Interleaved,
+            cache: memory,
+            capacity,
+            slot: cache.len(),
+            eps: spec.rms_eps as f32,
+            special: SpecialHeads {
+                rotated: Some(spec.rope_dim),
+                joint: space.queries.as_ref(),
+                factors: pass.query_factors.as_ref(),
+            },
+        })
+    }
+
+    /// Computes attention, as the activations of the output product.
+    fn attention(&self, index: usize) -> Result<()> {
+        let Self { spec, kernels, weights, cache, .. } = self;
+        let (Some(pass), Some(space)) = (&self.pass, &self.workspace) else { return Err(no_pass()) };
+        let (memory, capacity) = cache.gpu_layer(index)?;
+        let input = AttentionInput {
+            q: space.queries.as_ref().unwrap_or(&space.qkv),
+            stride: (spec.n_head + 2 * spec.n_kv_head) * spec.head_dim,
+            cache: memory,
+            capacity,
+            rows: pass.rows,
+            queries: spec.n_head,
+            keys: spec.n_kv_head,
+            width: spec.head_dim,
+            scoring: Scoring {
+                scale: spec.attention_scale,
+                cap: spec.attention_softcap,
+                window: spec.layers[index].window,
+            },
+        };
+        let forms = weights.layers[index].output.forms(pass.rows);
+        kernels.attention(input, &pass.space, &space.activations, forms)
+    }
+
+    /// Computes activation(gate) * up, as the activations of the down product.
+    fn gate_up(&self, index: usize) -> Result<()> {
+        let Self { spec, kernels, weights, .. } = self;
+        let (Some(pass), Some(space)) = (&self.pass, &self.workspace) else { return Err(no_pass()) };
+        let (layer, rows) = (&weights.layers[index], pass.rows);
+        layer.gate_up.multiply(kernels, &space.activations, rows, &space.gates, None)?;
+        let activation = if spec.gelu { Activation::Gelu } else { Activation::Silu };
+        let forms = layer.down.forms(rows);
+        kernels.gate(&space.gates, (rows, spec.n_ff), activation, &space.activations, forms)
     }
 
     fn widths(&self) -> Widths {
@@ -176,6 +306,8 @@ impl MetalExecutor {
             qkv: attention + 2 * spec.n_kv_head * spec.head_dim,
             gates: 2 * spec.n_ff,
             input: spec.n_embd.max(spec.n_ff).max(attention),
+            has_queries: spec.head_norms == HeadNorms::Joint,
+            has_updates: matches!(spec.norms, Norms::After | Norms::Both),
         }
     }
 }
@@ -188,17 +320,18 @@ impl Weights {
         };
         // Matrices are read one after the other, so host memory holds one at a time.
         let weights = ModelWeights::load(file, spec, linear, vector)?;
-        let no_norm = || Error::Internal("a layer has no norm before attention".into());
         let layer = |layer: LayerWeights<MatrixRows, Buffer>| {
             Ok(Layer {
-                attention_norm: layer.attention_norm.ok_or_else(no_norm)?,
+                attention_norm: layer.attention_norm,
                 query_key_value: Joined::load(file, gpu, &[layer.q, layer.k, layer.v])?,
                 q_norm: layer.q_norm,
                 k_norm: layer.k_norm,
                 output: Joined::load(file, gpu, &[layer.output])?,
-                feed_forward_norm: layer.feed_forward_norm.ok_or_else(no_norm)?,
+                attention_post_norm: layer.attention_post_norm,
+                feed_forward_norm: layer.feed_forward_norm,
                 gate_up: Joined::load(file, gpu, &[layer.gate, layer.up])?,
                 down: Joined::load(file, gpu, &[layer.down])?,
+                feed_forward_post_norm: layer.feed_forward_post_norm,
             })
         };
         let layers = weights.layers.into_iter().map(layer).collect::<Result<_>>()?;
@@ -207,6 +340,24 @@ impl Weights {
         let head = if file.is_tied() { embedding.clone() } else { Arc::new(table(&weights.head.name)?) };
         let head_bias = bias(file, gpu, &[weights.head])?;
         Ok(Self { embedding, layers, output_norm: weights.output_norm, head, head_bias })
+    }
+}
+
+impl Layer {
+    /// Returns the norm of the output of a part, if it has one.
+    fn post_norm(&self, part: UpdatePart) -> Option<&Buffer> {
+        match part {
+            UpdatePart::Attention => self.attention_post_norm.as_ref(),
+            UpdatePart::FeedForward => self.feed_forward_post_norm.as_ref(),
+        }
+    }
+
+    /// Returns the last products of a part.
+    fn products(&self, part: UpdatePart) -> &Joined {
+        match part {
+            UpdatePart::Attention => &self.output,
+            UpdatePart::FeedForward => &self.down,
+        }
     }
 }
 
@@ -232,13 +383,14 @@ impl Joined {
         Activations::forms(count > 0, count < self.parts.len(), rows)
     }
 
+    /// Multiplies. `add` is the factor of products that are added to the output.
     fn multiply(
         &self,
         kernels: &Kernels,
         x: &Activations,
         rows: usize,
         out: &Buffer,
-        add: bool,
+        add: Option<f32>,
     ) -> Result<()> {
         self.parts.iter().try_for_each(|part| {
             let product = Product {
@@ -247,33 +399,12 @@ impl Joined {
                 out,
                 offset: part.offset,
                 stride: self.width,
-                add,
+                add: add.is_some(),
+                scaling: Scaling { scale: add.unwrap_or(1.0), cap: None },
             };
             kernels.multiply(product, x, rows)
         })
     }
-}
-
-/// Returns a feature of the model that the kernels lack.
-fn without_kernel(spec: &ModelSpec) -> Option<&'static str> {
-    let usual_scale = 1.0 / (spec.head_dim as f32).sqrt();
-    [
-        (!matches!(spec.norms, Norms::Before | Norms::BeforeAsPost), "norms after attention"),
-        (spec.head_norms == HeadNorms::Joint, "norms over all heads"),
-        (spec.gelu, "GELU"),
-        (spec.rope_dim != spec.head_dim, "heads that are rotated in part"),
-        (spec.local_rope.is_some(), "two rotary embeddings"),
-        (spec.layers.iter().any(|layer| layer.window.is_some()), "a sliding attention window"),
-        (spec.attention_scale != usual_scale, "its scale of attention scores"),
-        (spec.attention_softcap.is_some() || spec.logit_softcap.is_some(), "soft caps"),
-        (spec.query_temperature.is_some(), "queries scaled by position"),
-        (
-            [spec.embedding_scale, spec.residual_scale, spec.logit_scale].iter().any(|&scale| scale != 1.0),
-            "scaled embeddings, layers or logits",
-        ),
-    ]
-    .into_iter()
-    .find_map(|(needed, feature)| needed.then_some(feature))
 }
 
 /// Loads linear layers of one type as one matrix.
@@ -343,68 +474,28 @@ impl Executor for MetalExecutor {
     }
 
     fn step(&mut self, index: usize, step: LayerStep) -> Result<()> {
-        let Self { spec, kernels, weights, cache, .. } = self;
-        let (Some(pass), Some(space)) = (&self.pass, &self.workspace) else { return Err(no_pass()) };
-        let (layer, rows, eps) = (&weights.layers[index], pass.rows, spec.rms_eps as f32);
-        let (memory, capacity) = cache.gpu_layer(index)?;
-        let (queries, keys, width) = (spec.n_head, spec.n_kv_head, spec.head_dim);
-        let activations = &space.activations;
+        let rows = self.pass.as_ref().ok_or_else(no_pass)?.rows;
+        let weights = self.weights.clone();
+        let layer = &weights.layers[index];
         match step {
             LayerStep::QueryKeyValue => {
-                let products = &layer.query_key_value;
-                let shape = (0, rows, spec.n_embd);
-                kernels.norm(
-                    &space.x,
-                    &layer.attention_norm,
-                    shape,
-                    eps,
-                    activations,
-                    products.forms(rows),
-                )?;
-                products.multiply(kernels, activations, rows, &space.qkv, false)?;
-                kernels.heads(HeadsInput {
-                    x: &space.qkv,
-                    rows,
-                    queries,
-                    keys,
-                    width,
-                    query_norm: layer.q_norm.as_ref(),
-                    key_norm: layer.k_norm.as_ref(),
-                    angles: spec.has_rope(index).then_some((&pass.angles.0, &pass.angles.1)),
-                    neighbours: spec.rope_kind == RopeKind::Interleaved,
-                    cache: memory,
-                    capacity,
-                    slot: cache.len(),
-                    eps,
-                })
+                self.enter(layer.attention_norm.as_ref(), layer.query_key_value.forms(rows))?;
+                self.query_key_value(index)
             }
-            LayerStep::Attention => {
-                let stride = (queries + 2 * keys) * width;
-                let input = AttentionInput {
-                    q: &space.qkv,
-                    stride,
-                    cache: memory,
-                    capacity,
-                    rows,
-                    queries,
-                    keys,
-                    width,
-                };
-                kernels.attention(input, &pass.space, activations, layer.output.forms(rows))
-            }
-            LayerStep::AttentionOutput => layer.output.multiply(kernels, activations, rows, &space.x, true),
+            LayerStep::Attention => self.attention(index),
+            LayerStep::AttentionOutput => self.leave(index, UpdatePart::Attention),
             LayerStep::GateUp => {
-                let shape = (0, rows, spec.n_embd);
-                let forms = layer.gate_up.forms(rows);
-                kernels.norm(&space.x, &layer.feed_forward_norm, shape, eps, activations, forms)?;
-                layer.gate_up.multiply(kernels, activations, rows, &space.gates, false)?;
-                kernels.gate(&space.gates, (rows, spec.n_ff), activations, layer.down.forms(rows))
+                self.enter(layer.feed_forward_norm.as_ref(), layer.gate_up.forms(rows))?;
+                self.gate_up(index)
             }
-            LayerStep::Down => layer.down.multiply(kernels, activations, rows, &space.x, true),
+            LayerStep::Down => self.leave(index, UpdatePart::FeedForward),
         }
     }
 
-    fn residual(&self) -> Result<Rows> {
+    fn residual(&mut self) -> Result<Rows> {
+        if self.pending_update(true).is_some() {
+            self.enter(None, 0)?;
+        }
         let (Some(pass), Some(space)) = (&self.pass, &self.workspace) else { return Err(no_pass()) };
         Ok(Rows::new(self.spec.n_embd, space.x.read_floats(0, pass.rows * self.spec.n_embd)?))
     }

@@ -10,6 +10,7 @@ use super::matrix::{FloatFormat, Matrix};
 use super::packed::Format;
 use super::workspace::{Activations, AttentionSpace};
 use hunch_error::Result;
+use hunch_kernels::activation::Activation;
 
 /// Keys of a span of attention.
 pub const SPAN: usize = 128;
@@ -31,9 +32,9 @@ pub enum Kernel {
     MultiplyFloats(FloatFormat),
     /// Rows of a float table.
     TakeFloatRows(FloatFormat),
-    /// RMS norm.
+    /// RMS norm, after adding what a part of a layer computed.
     Norm,
-    /// silu(gate) * up.
+    /// activation(gate) * up.
     Gate,
     /// Head norms, rotation and cache append.
     Heads,
@@ -52,32 +53,35 @@ pub enum Kernel {
 impl Kernel {
     /// Returns the text of the library.
     pub fn source(self) -> KernelSource {
+        const CAP: &str = include_str!("shaders/cap.metal");
         const BLOCKS: &str = include_str!("shaders/blocks.metal");
+        const OUTPUT: &str = include_str!("shaders/output.metal");
         const PRODUCT: &str = include_str!("shaders/product.metal");
         const FLOATS: &str = include_str!("shaders/float_product.metal");
         const ROWS: &str = include_str!("shaders/rows.metal");
         const ATTENTION: &str = include_str!("shaders/attention.metal");
         const CHOOSE: &str = include_str!("shaders/choose.metal");
+        const QUANTISED: &[&str] = &[CAP, BLOCKS, OUTPUT, PRODUCT];
+        const UNQUANTISED: &[&str] = &[CAP, OUTPUT, FLOATS];
+        const ATTEND: &[&str] = &[ROWS, CAP, ATTENTION];
         let (function, settings, files): (_, Vec<(&str, i64)>, &[&str]) = match self {
-            Self::MultiplyOne(format) => ("multiply_one", type_settings(format, 1), &[BLOCKS, PRODUCT]),
-            Self::MultiplyTiles(format, tiles) => {
-                ("multiply_tiles", type_settings(format, tiles), &[BLOCKS, PRODUCT])
-            }
-            Self::TakeRows(format) => ("take_rows", type_settings(format, 1), &[BLOCKS, PRODUCT]),
+            Self::MultiplyOne(format) => ("multiply_one", type_settings(format, 1), QUANTISED),
+            Self::MultiplyTiles(format, tiles) => ("multiply_tiles", type_settings(format, tiles), QUANTISED),
+            Self::TakeRows(format) => ("take_rows", type_settings(format, 1), QUANTISED),
             Self::MultiplyFloats(format) => {
-                ("multiply_floats", vec![("WEIGHTS", format.setting())], &[FLOATS])
+                ("multiply_floats", vec![("WEIGHTS", format.setting())], UNQUANTISED)
             }
             Self::TakeFloatRows(format) => {
-                ("take_float_rows", vec![("WEIGHTS", format.setting())], &[FLOATS])
+                ("take_float_rows", vec![("WEIGHTS", format.setting())], UNQUANTISED)
             }
             Self::Norm => ("norm", Vec::new(), &[ROWS]),
             Self::Gate => ("gate", Vec::new(), &[ROWS]),
             Self::Heads => ("heads", Vec::new(), &[ROWS]),
             Self::CopyRows => ("copy_rows", Vec::new(), &[ROWS]),
             Self::Copy => ("copy", Vec::new(), &[ROWS]),
-            Self::Attend(width) => ("attend", vec![("HEAD", width.into())], &[ROWS, ATTENTION]),
+            Self::Attend(width) => ("attend", vec![("HEAD", width.into())], ATTEND),
             Self::Choose => ("choose", Vec::new(), &[CHOOSE]),
-            Self::Combine(width) => ("combine", vec![("HEAD", width.into())], &[ROWS, ATTENTION]),
+            Self::Combine(width) => ("combine", vec![("HEAD", width.into())], ATTEND),
         };
         let mut text: String =
             settings.iter().map(|(name, value)| format!("#define {name} {value}\n")).collect();
@@ -111,6 +115,54 @@ pub struct Product<'a> {
     pub stride: usize,
     /// Adds to the output.
     pub add: bool,
+    /// Scale and bound of the results.
+    pub scaling: Scaling,
+}
+
+/// Scale and bound of the results of a product.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scaling {
+    /// Factor.
+    pub scale: f32,
+    /// Bound of scaled results that are not added: y becomes `cap * tanh(y / cap)`.
+    pub cap: Option<f32>,
+}
+
+impl Scaling {
+    /// Leaves results as they are.
+    pub const NONE: Self = Self { scale: 1.0, cap: None };
+}
+
+/// Norm of rows, which an update may join first.
+#[derive(Clone, Copy, Debug)]
+pub struct NormInput<'a> {
+    /// Rows `[.., width]`.
+    pub x: &'a Buffer,
+    /// Weight of the norm `[width]`, or `None` to leave rows as they are.
+    pub weight: Option<&'a Buffer>,
+    /// Update of the rows.
+    pub update: Option<NormedUpdate<'a>>,
+    /// First row.
+    pub first: usize,
+    /// Rows.
+    pub rows: usize,
+    /// Values of a row.
+    pub width: usize,
+    /// Epsilon of the norms.
+    pub eps: f32,
+}
+
+/// Output of attention or of the feed-forward network. Its norm is added to rows.
+#[derive(Clone, Copy, Debug)]
+pub struct NormedUpdate<'a> {
+    /// Rows, as those of the norm's input.
+    pub rows: &'a Buffer,
+    /// Weight of the norm.
+    pub weight: &'a Buffer,
+    /// Factor of the norm.
+    pub scale: f32,
+    /// Writes the updated rows back.
+    pub store: bool,
 }
 
 /// Heads of the rows of a pass: their norms, their rotation, and where keys and values go.
@@ -130,7 +182,7 @@ pub struct HeadsInput<'a> {
     pub query_norm: Option<&'a Buffer>,
     /// Norm of key heads.
     pub key_norm: Option<&'a Buffer>,
-    /// Cosines and sines `[rows, width / 2]`, or `None` for no rotation.
+    /// Cosines and sines `[rows, rotated / 2]`, or `None` for no rotation.
     pub angles: Option<(&'a Buffer, &'a Buffer)>,
     /// Pairs neighbours instead of halves.
     pub neighbours: bool,
@@ -142,6 +194,20 @@ pub struct HeadsInput<'a> {
     pub slot: usize,
     /// Epsilon of the norms.
     pub eps: f32,
+    /// Steps that few models have.
+    pub special: SpecialHeads<'a>,
+}
+
+/// Steps on heads that few models have.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SpecialHeads<'a> {
+    /// Rotated elements of a head, from the first on. `None` for all.
+    pub rotated: Option<usize>,
+    /// One norm over all heads of queries of a row and one over those of keys. Holds the queries, in rows like those
+    /// of the input.
+    pub joint: Option<&'a Buffer>,
+    /// Factor of the queries of each row.
+    pub factors: Option<&'a Buffer>,
 }
 
 /// Shape of attention over a layer's cache.
@@ -163,6 +229,26 @@ pub struct AttentionInput<'a> {
     pub keys: usize,
     /// Width of a head.
     pub width: usize,
+    /// Scale, bound and window of the scores.
+    pub scoring: Scoring,
+}
+
+/// Scores of attention.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scoring {
+    /// Factor.
+    pub scale: f32,
+    /// Bound: s becomes `cap * tanh(s / cap)`.
+    pub cap: Option<f32>,
+    /// Number of keys that a row sees at most, its own included.
+    pub window: Option<usize>,
+}
+
+impl Scoring {
+    /// Returns scores of heads of a width: scaled by 1 / sqrt(width), without bound and window.
+    pub fn of_width(width: usize) -> Self {
+        Self { scale: 1.0 / (width as f32).sqrt(), cap: None, window: None }
+    }
 }
 
 /// Compiled kernels of one GPU. Each is compiled when it is first used.
@@ -213,9 +299,9 @@ impl Kernels {
     /// # Errors
     /// If the device fails.
     pub fn multiply(&self, product: Product<'_>, x: &Activations, rows: usize) -> Result<()> {
-        let Product { matrix, bias, out, offset, stride, add } = product;
+        let Product { matrix, bias, out, offset, stride, add, scaling } = product;
         let flags = u32::from(add) | u32::from(bias.is_some()) << 1;
-        let constants = [matrix.n() as u32, matrix.k() as u32, rows as u32, stride as u32, flags];
+        let constants = product_constants(matrix, (rows, stride), flags, scaling);
         let constants = Argument::Constants(&constants);
         // A bias that is not there is bound to the weights, which no kernel writes.
         let bias = bias.map_or_else(|| matrix.streams()[0], Buffer::input);
@@ -249,12 +335,18 @@ impl Kernels {
         }
     }
 
-    /// Writes the rows of a table that belong to `tokens`, `[rows, k]`.
+    /// Writes the rows of a table that belong to `tokens`, times `scale`, `[rows, k]`.
     ///
     /// # Errors
     /// If the device fails.
-    pub fn take_rows(&self, table: &Matrix, tokens: Argument<'_>, rows: usize, out: &Buffer) -> Result<()> {
-        let constants = [table.n() as u32, table.k() as u32, rows as u32, table.k() as u32, 0];
+    pub fn take_rows(
+        &self,
+        table: &Matrix,
+        (tokens, rows): (Argument<'_>, usize),
+        scale: f32,
+        out: &Buffer,
+    ) -> Result<()> {
+        let constants = product_constants(table, (rows, table.k()), 0, Scaling { scale, cap: None });
         let constants = Argument::Constants(&constants);
         match table {
             Matrix::Packed { format, k, .. } => {
@@ -284,13 +376,32 @@ impl Kernels {
         out: &Activations,
         outputs: u32,
     ) -> Result<()> {
-        let constants = [width as u32, outputs, eps.to_bits(), first as u32];
-        let mut arguments = vec![Argument::Constants(&constants), x.input(), weight.input()];
-        arguments.extend(out.outputs());
-        self.run(Kernel::Norm, &arguments, [rows, 1, 1], 8 * LANES, 32)
+        let input = NormInput { x, weight: Some(weight), update: None, first, rows, width, eps };
+        self.update_and_norm(input, out, outputs)
     }
 
-    /// Computes silu(gate) * up of rows `[rows, 2 * width]`, as the activations of a product.
+    /// Adds the norm of an update to rows, and computes their RMS norm as the activations of a product.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn update_and_norm(&self, input: NormInput<'_>, out: &Activations, outputs: u32) -> Result<()> {
+        let NormInput { x, weight, update, first, rows, width, eps } = input;
+        let stores = update.is_some_and(|update| update.store);
+        let flags = u32::from(weight.is_some()) | u32::from(update.is_some()) << 1 | u32::from(stores) << 2;
+        let scale = update.map_or(0.0, |update| update.scale);
+        let constants = [width as u32, outputs, eps.to_bits(), first as u32, flags, scale.to_bits()];
+        let mut arguments = vec![
+            Argument::Constants(&constants),
+            if stores { x.output() } else { x.input() },
+            weight.unwrap_or(x).input(),
+            update.map_or(x, |update| update.rows).input(),
+            update.map_or(x, |update| update.weight).input(),
+        ];
+        arguments.extend(out.outputs());
+        self.run(Kernel::Norm, &arguments, [rows, 1, 1], 8 * LANES, 64)
+    }
+
+    /// Computes activation(gate) * up of rows `[rows, 2 * width]`, as the activations of a product.
     ///
     /// # Errors
     /// If the device fails.
@@ -298,10 +409,11 @@ impl Kernels {
         &self,
         x: &Buffer,
         (rows, width): (usize, usize),
+        activation: Activation,
         out: &Activations,
         outputs: u32,
     ) -> Result<()> {
-        let constants = [width as u32, outputs, 0, 0];
+        let constants = [width as u32, outputs, u32::from(activation == Activation::Gelu)];
         let mut arguments = vec![Argument::Constants(&constants), x.input()];
         arguments.extend(out.outputs());
         self.run(Kernel::Gate, &arguments, [(width / 32).div_ceil(8), rows, 1], 8 * LANES, 0)
@@ -312,11 +424,13 @@ impl Kernels {
     /// # Errors
     /// If the device fails.
     pub fn heads(&self, input: HeadsInput<'_>) -> Result<()> {
-        let HeadsInput { x, queries, keys, width, cache, .. } = input;
+        let HeadsInput { x, queries, keys, width, cache, special, .. } = input;
         let flags = u32::from(input.angles.is_some())
             | u32::from(input.neighbours) << 1
             | u32::from(input.query_norm.is_some()) << 2
-            | u32::from(input.key_norm.is_some()) << 3;
+            | u32::from(input.key_norm.is_some()) << 3
+            | u32::from(special.joint.is_some()) << 4
+            | u32::from(special.factors.is_some()) << 5;
         let constants = [
             queries as u32,
             keys as u32,
@@ -326,15 +440,18 @@ impl Kernels {
             (input.capacity * keys * width) as u32,
             flags,
             input.eps.to_bits(),
+            special.rotated.unwrap_or(width) as u32,
         ];
         let (cosines, sines) = input.angles.unwrap_or((x, x));
         let arguments = [
             Argument::Constants(&constants),
             x.output(),
+            special.joint.unwrap_or(x).output(),
             input.query_norm.unwrap_or(x).input(),
             input.key_norm.unwrap_or(x).input(),
             cosines.input(),
             sines.input(),
+            special.factors.unwrap_or(x).input(),
             cache.output(),
         ];
         self.run(Kernel::Heads, &arguments, [queries + 2 * keys, input.rows, 1], LANES, 0)
@@ -351,7 +468,10 @@ impl Kernels {
         out: &Activations,
         outputs: u32,
     ) -> Result<()> {
-        let AttentionInput { q, cache, rows, queries, keys, width, .. } = input;
+        let AttentionInput { q, cache, rows, queries, keys, width, scoring, .. } = input;
+        let window = scoring.window.unwrap_or(usize::MAX);
+        // No row sees an earlier span.
+        let first = space.shortest.saturating_sub(window) / SPAN;
         let constants = [
             queries as u32,
             (queries / keys) as u32,
@@ -359,8 +479,11 @@ impl Kernels {
             space.base as u32,
             (input.capacity * keys * width) as u32,
             space.spans as u32,
-            (1.0 / (width as f32).sqrt()).to_bits(),
+            scoring.scale.to_bits(),
             outputs,
+            scoring.cap.unwrap_or(0.0).to_bits(),
+            u32::try_from(window).unwrap_or(u32::MAX),
+            first as u32,
         ];
         let constants = Argument::Constants(&constants);
         let arguments = [
@@ -377,7 +500,7 @@ impl Kernels {
         self.run(
             Kernel::Attend(width as u32),
             &arguments,
-            [space.spans, keys, rows],
+            [space.spans - first, keys, rows],
             threads,
             group * SPAN * 4,
         )?;
@@ -438,4 +561,15 @@ impl Kernels {
         ];
         self.run(Kernel::Copy, &arguments, [(bytes / 8).div_ceil(8 * LANES as usize), 1, 1], 8 * LANES, 0)
     }
+}
+
+/// Returns the constants of kernels that read a matrix.
+fn product_constants(
+    matrix: &Matrix,
+    (rows, stride): (usize, usize),
+    flags: u32,
+    scaling: Scaling,
+) -> [u32; 7] {
+    let (scale, cap) = (scaling.scale.to_bits(), scaling.cap.unwrap_or(0.0).to_bits());
+    [matrix.n() as u32, matrix.k() as u32, rows as u32, stride as u32, flags, scale, cap]
 }

@@ -8,10 +8,11 @@ use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{Device, Tensor};
 use half::f16;
 use hunch_kernels::RowMask;
+use hunch_kernels::activation::Activation;
 use serde::{Deserialize, Serialize};
 
 use super::gpu::{Buffer, Gpu};
-use super::kernels::{AttentionInput, HeadsInput, Kernels, Product};
+use super::kernels::{AttentionInput, HeadsInput, Kernels, Product, Scaling, Scoring, SpecialHeads};
 use super::matrix::Matrix;
 use super::packed::UNIT;
 use super::workspace::{Activations, AttentionSpace, WRITE_CODES, WRITE_FLOATS, WRITE_HALVES};
@@ -34,7 +35,7 @@ const TYPES: [GgmlDType; 13] = [
     GgmlDType::Q6K,
 ];
 /// Widths of heads with a kernel.
-pub const HEAD_WIDTHS: [usize; 4] = [32, 64, 128, 256];
+pub const HEAD_WIDTHS: [usize; 5] = [32, 64, 96, 128, 256];
 /// Most rows of a tested product.
 const ROWS: usize = 16;
 /// Bound of the error of a product or of attention, relative to the magnitudes summed.
@@ -207,7 +208,7 @@ impl Tester<'_> {
         let tokens = [0, n as u32 - 1, 7];
         let out = Buffer::new(self.gpu, 4 * tokens.len() * k)?;
         let ids = Buffer::with_words(self.gpu, &tokens)?;
-        self.kernels.take_rows(&matrix, ids.input(), tokens.len(), &out)?;
+        self.kernels.take_rows(&matrix, (ids.input(), tokens.len()), 1.0, &out)?;
         let expected =
             tokens.iter().flat_map(|row| &weights[*row as usize * k..][..k]).map(|w| f64::from(*w));
         Ok(Check::of(near(&out.read_floats(0, tokens.len() * k)?, expected, VALUE_BOUND)))
@@ -217,7 +218,8 @@ impl Tester<'_> {
         let (n, activations) = (matrix.n(), Activations::new(self.gpu, rows, matrix.k())?);
         input.write(&activations)?;
         let out = self.floats(&vec![f32::NAN; rows * n])?;
-        let product = Product { matrix, bias: None, out: &out, offset: 0, stride: n, add: false };
+        let scaling = Scaling::NONE;
+        let product = Product { matrix, bias: None, out: &out, offset: 0, stride: n, add: false, scaling };
         self.kernels.multiply(product, &activations, rows)?;
         out.read_floats(0, rows * n)
     }
@@ -244,7 +246,7 @@ impl Tester<'_> {
         let (rows, width) = (3, 320);
         let x: Vec<f32> = noise(rows * 2 * width, 4).iter().map(|v| v * 12.0).collect();
         let out = Activations::new(self.gpu, rows, width)?;
-        self.kernels.gate(&self.floats(&x)?, (rows, width), &out, ALL_FORMS)?;
+        self.kernels.gate(&self.floats(&x)?, (rows, width), Activation::Silu, &out, ALL_FORMS)?;
         let expected = x.chunks_exact(2 * width).flat_map(|row| {
             let (gates, ups) = row.split_at(width);
             gates.iter().zip(ups).map(|(gate, up)| {
@@ -294,6 +296,7 @@ impl Tester<'_> {
             capacity,
             slot,
             eps,
+            special: SpecialHeads::default(),
         };
         self.kernels.heads(input)?;
         let mut expected_cache: Vec<f64> = cached.iter().map(|v| f64::from(*v)).collect();
@@ -370,8 +373,8 @@ impl Tester<'_> {
             let space = AttentionSpace::new(self.gpu, mask, (queries, width), None)?;
             let out = Activations::new(self.gpu, rows, stride)?;
             let q = self.floats(q)?;
-            let shape =
-                AttentionInput { q: &q, stride, cache: &memory, capacity, rows, queries, keys, width };
+            let (q, cache, scoring) = (&q, &memory, Scoring::of_width(width));
+            let shape = AttentionInput { q, stride, cache, capacity, rows, queries, keys, width, scoring };
             self.kernels.attention(shape, &space, &out, WRITE_FLOATS)?;
             out.floats.read_floats(0, rows * stride)
         };
@@ -399,7 +402,8 @@ impl Tester<'_> {
         let activations = Activations::new(self.gpu, ROWS, k)?;
         Codes::random(ROWS * k).write(&activations)?;
         let out = Buffer::new(self.gpu, 4 * ROWS * n)?;
-        let product = Product { matrix: &matrix, bias: None, out: &out, offset: 0, stride: n, add: false };
+        let (matrix, scaling) = (&matrix, Scaling::NONE);
+        let product = Product { matrix, bias: None, out: &out, offset: 0, stride: n, add: false, scaling };
         let mut product_ms = Vec::new();
         for rows in 1..=ROWS {
             product_ms.push(self.ms(work, || self.kernels.multiply(product, &activations, rows))?);

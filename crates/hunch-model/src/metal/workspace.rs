@@ -72,6 +72,8 @@ pub struct AttentionSpace {
     pub base: usize,
     /// Spans of the longest row.
     pub spans: usize,
+    /// Keys of the shortest row.
+    pub shortest: usize,
     /// Largest score and sum of weights of each head and span.
     pub stats: Buffer,
     /// Weighted values of each head and span.
@@ -107,6 +109,7 @@ impl AttentionSpace {
             lengths.push((mask.base() + count) as u32);
         }
         let spans = lengths.iter().map(|n| (*n as usize).div_ceil(SPAN)).max().unwrap_or(0);
+        let shortest = lengths.iter().copied().min().unwrap_or(0) as usize;
         let results = rows * queries * spans;
         let (stats, partial) = old.map_or((None, None), |old| (Some(old.stats), Some(old.partial)));
         Ok(Self {
@@ -115,6 +118,7 @@ impl AttentionSpace {
             tails: Buffer::with_words(gpu, &tails)?,
             base: if causal { u32::MAX as usize } else { mask.base() },
             spans,
+            shortest,
             stats: at_least(gpu, stats, results * 8)?,
             partial: at_least(gpu, partial, results * width * 4)?,
         })
@@ -129,8 +133,12 @@ pub(crate) struct Workspace {
     pub(crate) x: Buffer,
     /// Queries, keys and values.
     pub(crate) qkv: Buffer,
+    /// Queries, if their norm spans all heads. Rows are as wide as those of `qkv`.
+    pub(crate) queries: Option<Buffer>,
     /// Gates and ups.
     pub(crate) gates: Buffer,
+    /// Output of a layer's part that is normed before it joins the residual stream.
+    pub(crate) update: Option<Buffer>,
     /// Input of the next product.
     pub(crate) activations: Activations,
     /// Logits, once they were computed.
@@ -147,6 +155,10 @@ pub(crate) struct Widths {
     pub(crate) gates: usize,
     /// Most values of an input of a product.
     pub(crate) input: usize,
+    /// Queries get a buffer of their own.
+    pub(crate) has_queries: bool,
+    /// Updates get a buffer of their own.
+    pub(crate) has_updates: bool,
 }
 
 impl Workspace {
@@ -170,7 +182,9 @@ impl Workspace {
             rows,
             x: floats(widths.x)?,
             qkv: floats(widths.qkv)?,
+            queries: widths.has_queries.then(|| floats(widths.qkv)).transpose()?,
             gates: floats(widths.gates)?,
+            update: widths.has_updates.then(|| floats(widths.x)).transpose()?,
             activations: Activations::new(gpu, rows, widths.input)?,
             logits: None,
             choices,

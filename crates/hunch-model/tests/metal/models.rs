@@ -7,7 +7,6 @@ use std::sync::Arc;
 use candle_core::quantized::GgmlDType;
 use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, RowLayout, Rows, Step};
 use hunch_core::token::TokenId;
-use hunch_error::ErrorCode;
 use hunch_model::decoder::Decoder;
 use hunch_model::device::{Compute, DeviceChoice};
 use hunch_model::metal::gpu::Gpu;
@@ -15,7 +14,7 @@ use hunch_model::weights::WeightFile;
 
 use crate::machine::Machine;
 use crate::simulator::{Counts, Schedule, Simulator};
-use crate::support::tiny::{FURTHER, Noise, Tiny, VOCABULARY, WIDTH, further};
+use crate::support::tiny::{FURTHER, Noise, Tiny, VOCABULARY, Variant, WIDTH, further};
 
 const TYPES: [GgmlDType; 13] = [
     GgmlDType::F32,
@@ -204,27 +203,116 @@ fn pass_has_ten_dispatches_a_layer_and_one_wait() {
     assert!(10 * 28 + 3 <= 300);
 }
 
+/// Every architecture with its variants, in a type of weights.
+fn all_architectures(dtype: GgmlDType) -> impl Iterator<Item = Tiny> {
+    let first = ["llama", "qwen2", "qwen3"].map(|architecture| Tiny { architecture, ..Tiny::default() });
+    let smollm3 = Tiny { architecture: "smollm3", layers: 4, ..Tiny::default() };
+    let all = first.into_iter().chain([smollm3]).chain(FURTHER.map(further));
+    all.map(move |tiny| Tiny { dtype, ..tiny })
+}
+
 #[test]
-fn further_architectures_match_cpu_executor_or_name_the_missing_kernel() {
+fn architectures_match_cpu_executor() {
     let folder = tempfile::tempdir().unwrap();
     let machine = Machine::start();
-    let mut ran = Vec::new();
-    for of in FURTHER {
-        let path = further(of).write(folder.path(), "tiny");
-        let file = WeightFile::open(&path).unwrap();
-        match Decoder::load_on_gpu(&file, &machine.gpu, usize::MAX) {
-            Ok(mut gpu) => {
-                let ids = tokens(20, 3);
-                let worst = worst(&chain(&mut gpu, &ids), &chain(&mut on_cpu(&path), &ids));
-                // The cache has 11 bits on the GPU.
-                assert!(worst < 5e-3, "{of:?}: {worst}");
-                ran.push(of.0);
+    for tiny in all_architectures(GgmlDType::F32) {
+        let path = tiny.write(folder.path(), "tiny");
+        let (mut gpu, mut cpu) = (on_gpu(&path, &machine.gpu), on_cpu(&path));
+        let ids = tokens(23, 3);
+        let last = tiny.layers - 1;
+        let mut both = |step: Step<'_>| {
+            let len = gpu.cache_len();
+            let (on_gpu, on_cpu) = (gpu.forward(step).unwrap(), cpu.forward(step).unwrap());
+            if !matches!(step.layers, LayerPlan::All) {
+                // Layers that did not run have no keys and values of these rows.
+                gpu.truncate(len).unwrap();
+                cpu.truncate(len).unwrap();
             }
-            Err(error) => {
-                assert_eq!(error.code(), ErrorCode::UnsupportedModel, "{of:?}");
-                assert!(error.to_string().contains("on this GPU there is no kernel for"), "{of:?}: {error}");
+            let taps = on_gpu.taps.iter().zip(&on_cpu.taps).map(|(a, b)| worst(a, b));
+            taps.fold(worst(&on_gpu.logits, &on_cpu.logits), f32::max)
+        };
+        let worst = [
+            both(Step::chain(&ids[..20], LogitRows::All)),
+            both(Step { layers: LayerPlan::Skip(&[0]), ..Step::chain(&ids[20..21], LogitRows::All) }),
+            both(Step { layers: LayerPlan::Exit(1), taps: &[0], ..Step::chain(&ids[20..], LogitRows::Last) }),
+            both(Step { taps: &[0, last], ..Step::chain(&ids[20..], LogitRows::Last) }),
+        ];
+        println!("{} {:?}: {worst:.5?}", tiny.architecture, tiny.variant);
+        // The cache has 11 bits on the GPU.
+        assert!(worst.iter().all(|worst| *worst < 1e-3), "{tiny:?}: {worst:?}");
+    }
+}
+
+#[test]
+fn architectures_have_the_same_bits_alone_in_chains_and_in_trees() {
+    let folder = tempfile::tempdir().unwrap();
+    let machine = Machine::start();
+    for tiny in all_architectures(GgmlDType::Q4_0) {
+        let path = tiny.write(folder.path(), "tiny");
+        let mut model = on_gpu(&path, &machine.gpu);
+        let ids = tokens(17, 4);
+        // Longer than the window.
+        let (prompt, draft) = ids.split_at(12);
+        chain(&mut model, prompt);
+        let alone: Vec<_> =
+            draft.iter().map(|id| bits(&chain(&mut model, std::slice::from_ref(id)), 0)).collect();
+        for (rows, schedule) in [(2, 1), (5, 2)] {
+            machine.set_schedule(Schedule::ALL[schedule]);
+            model.truncate(prompt.len()).unwrap();
+            let together = chain(&mut model, &draft[..rows]);
+            for (i, expected) in alone[..rows].iter().enumerate() {
+                assert!(&bits(&together, i) == expected, "{tiny:?}: row {i} of {rows}");
             }
         }
+        machine.set_schedule(Schedule::default());
+        // A tree: rows 0, 1 and 3 are the chain, with another branch between them.
+        model.truncate(prompt.len()).unwrap();
+        let tree_tokens = [draft[0], draft[1], 99, draft[2], 98];
+        let parents = [None, Some(0), Some(0), Some(1), Some(2)];
+        let layout = RowLayout::Tree { parents: &parents };
+        let tree = Step { layout, ..Step::chain(&tree_tokens, LogitRows::All) };
+        let tree = model.forward(tree).unwrap().logits;
+        for (row, expected) in [0, 1, 3].into_iter().zip(&alone) {
+            assert!(&bits(&tree, row) == expected, "{tiny:?}: row {row} of a tree");
+        }
+        // Rollback to the chain, which goes on as before.
+        model.keep_rows(prompt.len(), &[0, 1, 3]).unwrap();
+        assert!(bits(&chain(&mut model, &draft[3..4]), 0) == alone[3], "{tiny:?}: after a tree");
     }
-    assert_eq!(ran, ["llama", "qwen3", "mistral3", "phi3", "seed_oss"]);
+}
+
+/// Norms after a part of a layer take no dispatch of their own.
+#[test]
+fn architectures_take_ten_dispatches_a_layer() {
+    let folder = tempfile::tempdir().unwrap();
+    let simulator = Simulator::start();
+    let gpu: Arc<dyn Gpu> = simulator.clone();
+    for tiny in all_architectures(GgmlDType::Q8_0) {
+        let mut model = on_gpu(&tiny.write(folder.path(), "tiny"), &gpu);
+        chain(&mut model, &tokens(3, 1));
+        simulator.take_counts();
+        chain(&mut model, &tokens(2, 2));
+        let expected = Counts { dispatches: 10 * tiny.layers + 3, waits: 1 };
+        assert_eq!(simulator.take_counts(), expected, "{tiny:?}");
+    }
+}
+
+/// A prompt over several spans of attention, of which windows leave out all but the last.
+#[test]
+fn long_contexts_of_windows_and_joined_norms_match_cpu_executor() {
+    let folder = tempfile::tempdir().unwrap();
+    let machine = Machine::start();
+    for tiny in
+        [("gemma2", Variant::Window, 3), ("olmo2", Variant::Window, 5), ("phi3", Variant::Longrope, 2)]
+    {
+        let tiny = Tiny { layers: 2, ..further(tiny) };
+        let path = tiny.write(folder.path(), "tiny");
+        let (mut gpu, mut cpu) = (on_gpu(&path, &machine.gpu), on_cpu(&path));
+        let ids = tokens(300, 8);
+        for model in [&mut gpu, &mut cpu] {
+            model.forward(Step::chain(&ids[..290], LogitRows::None)).unwrap();
+        }
+        let worst = worst(&chain(&mut gpu, &ids[290..]), &chain(&mut cpu, &ids[290..]));
+        assert!(worst < 1e-3, "{tiny:?}: {worst}");
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{Device, Tensor};
 use hunch_model::metal::gpu::{Buffer, Gpu};
-use hunch_model::metal::kernels::{Kernels, Product};
+use hunch_model::metal::kernels::{Kernels, Product, Scaling};
 use hunch_model::metal::matrix::Matrix;
 use hunch_model::metal::packed::{Format, Unit};
 use hunch_model::metal::workspace::Activations;
@@ -55,7 +55,9 @@ fn check(machine: &Machine, name: &str, matrix: &Matrix, x: &[f32], expected: &[
         for schedule in schedules {
             machine.set_schedule(*schedule);
             let out = Buffer::new(&gpu, 4 * rows * n).unwrap();
-            let product = Product { matrix, bias: None, out: &out, offset: 0, stride: n, add: false };
+            let scaling = Scaling::NONE;
+            let product =
+                Product { matrix, bias: None, out: &out, offset: 0, stride: n, add: false, scaling };
             kernels.multiply(product, &activations, rows).unwrap();
             let y = out.read_floats(0, rows * n).unwrap();
             assert!(bits(&y) == bits(&expected[..rows * n]), "{name}: {rows} rows, {schedule:?}");
@@ -116,7 +118,7 @@ fn float_products_have_the_bits_of_a_scalar_loop() {
 }
 
 #[test]
-fn product_adds_bias_and_residual_at_its_place() {
+fn product_adds_bias_and_residual_at_its_place_and_scales() {
     let machine = Machine::start();
     let gpu = machine.gpu.clone();
     let kernels = Kernels::new(gpu.clone());
@@ -127,7 +129,8 @@ fn product_adds_bias_and_residual_at_its_place() {
         let x = noise(rows * k, 2);
         let (activations, _) = upload(&gpu, &x, k);
         let plain = Buffer::new(&gpu, 4 * rows * n).unwrap();
-        let product = Product { matrix: &matrix, bias: None, out: &plain, offset: 0, stride: n, add: false };
+        let (matrix, scaling) = (&matrix, Scaling::NONE);
+        let product = Product { matrix, bias: None, out: &plain, offset: 0, stride: n, add: false, scaling };
         kernels.multiply(product, &activations, rows).unwrap();
         let plain = plain.read_floats(0, rows * n).unwrap();
 
@@ -143,11 +146,30 @@ fn product_adds_bias_and_residual_at_its_place() {
             }
         }
         assert_eq!(bits(&out.read_floats(0, rows * stride).unwrap()), bits(&expected), "{dtype:?}");
+
+        // Scaled: added to a residual stream, or capped as logits are.
+        let out = Buffer::with_floats(&gpu, &expected).unwrap();
+        let scaling = Scaling { scale: 0.6, cap: None };
+        kernels.multiply(Product { out: &out, bias: None, scaling, ..product }, &activations, rows).unwrap();
+        for (row, y) in plain.chunks_exact(n).enumerate() {
+            for (col, y) in y.iter().enumerate() {
+                let to = &mut expected[row * stride + offset + col];
+                *to = y.mul_add(0.6, *to);
+            }
+        }
+        assert_eq!(bits(&out.read_floats(0, rows * stride).unwrap()), bits(&expected), "{dtype:?}");
+        let scaling = Scaling { scale: 4.0, cap: Some(5.0) };
+        let product = Product { bias: None, add: false, offset: 0, stride: n, scaling, ..product };
+        kernels.multiply(Product { out: &out, ..product }, &activations, rows).unwrap();
+        for (capped, y) in out.read_floats(0, rows * n).unwrap().iter().zip(&plain) {
+            let expected = 5.0 * (4.0 * f64::from(*y) / 5.0).tanh();
+            assert!((f64::from(*capped) - expected).abs() < 3e-6, "{dtype:?}: {capped} {expected}");
+        }
     }
 }
 
 #[test]
-fn table_rows_match_dequantised_weights() {
+fn table_rows_match_dequantised_weights_times_a_factor() {
     let machine = Machine::start();
     let gpu = machine.gpu.clone();
     let kernels = Kernels::new(gpu.clone());
@@ -161,10 +183,11 @@ fn table_rows_match_dequantised_weights() {
         let ids: Vec<u8> = tokens.iter().flat_map(|t| t.to_le_bytes()).collect();
         let ids = Buffer::with_bytes(&gpu, &ids).unwrap();
         let out = Buffer::new(&gpu, 4 * tokens.len() * k).unwrap();
-        kernels.take_rows(&table, ids.input(), tokens.len(), &out).unwrap();
+        kernels.take_rows(&table, (ids.input(), tokens.len()), 1.5, &out).unwrap();
         let out = out.read_floats(0, tokens.len() * k).unwrap();
         for (out, token) in out.chunks_exact(k).zip(tokens) {
             for (a, b) in out.iter().zip(&values[token as usize * k..]) {
+                let b = 1.5 * b;
                 assert!((a - b).abs() <= 1e-6 * b.abs().max(0.1), "{dtype:?}: {a} {b}");
             }
         }

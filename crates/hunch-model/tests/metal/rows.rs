@@ -5,8 +5,11 @@ use std::sync::Arc;
 
 use half::f16;
 use hunch_kernels::RowMask;
+use hunch_kernels::activation::Activation;
 use hunch_model::metal::gpu::{Buffer, Gpu};
-use hunch_model::metal::kernels::{AttentionInput, HeadsInput, Kernels};
+use hunch_model::metal::kernels::{
+    AttentionInput, HeadsInput, Kernels, NormInput, NormedUpdate, Scoring, SpecialHeads,
+};
 use hunch_model::metal::workspace::{Activations, AttentionSpace, WRITE_CODES, WRITE_FLOATS, WRITE_HALVES};
 
 use crate::machine::Machine;
@@ -79,21 +82,83 @@ fn norm_matches_f64_and_quantises_its_output() {
 }
 
 #[test]
+fn norm_adds_normed_updates_first() {
+    let (machine, gpu, kernels) = start();
+    let (rows, width, eps, scale) = (3, 608, 1e-5, 0.7);
+    let (x, update) = (noise(rows * width, 1), noise(rows * width, 2));
+    let weights = [noise(width, 3), noise(width, 4)];
+    let normed = |x: &[f64], weight: &[f32]| -> Vec<f64> {
+        let mean = x.iter().map(|v| v * v).sum::<f64>() / width as f64;
+        let scale = 1.0 / (mean + f64::from(eps)).sqrt();
+        x.iter().zip(weight).map(|(x, w)| x * scale * f64::from(*w)).collect()
+    };
+    let (mut stream, mut expected) = (Vec::new(), Vec::new());
+    for (x, update) in x.chunks_exact(width).zip(update.chunks_exact(width)) {
+        let update = normed(&update.iter().map(|v| f64::from(*v)).collect::<Vec<_>>(), &weights[0]);
+        let row: Vec<f64> =
+            x.iter().zip(&update).map(|(x, u)| f64::from(*x) + f64::from(scale) * u).collect();
+        expected.extend(normed(&row, &weights[1]));
+        stream.extend(row);
+    }
+    let [update_weight, weight] = weights.each_ref().map(|w| Buffer::with_floats(&gpu, w).unwrap());
+    let update = Buffer::with_floats(&gpu, &update).unwrap();
+    for schedule in Schedule::ALL {
+        machine.set_schedule(schedule);
+        let x_buffer = Buffer::with_floats(&gpu, &x).unwrap();
+        let out = Activations::new(&gpu, rows, width).unwrap();
+        let joins = |store| Some(NormedUpdate { rows: &update, weight: &update_weight, scale, store });
+        let input = NormInput {
+            x: &x_buffer,
+            weight: Some(&weight),
+            update: joins(false),
+            first: 0,
+            rows,
+            width,
+            eps,
+        };
+        kernels.update_and_norm(input, &out, ALL_FORMS).unwrap();
+        let floats = checked_floats(&out, rows * width);
+        assert_near(&floats, &expected, 1e-6, "norm");
+        assert_eq!(bits(&x_buffer.read_floats(0, x.len()).unwrap()), bits(&x), "the rows are not written");
+        // The last row alone.
+        let last = NormInput { first: rows - 1, rows: 1, ..input };
+        let alone = Activations::new(&gpu, 1, width).unwrap();
+        kernels.update_and_norm(last, &alone, ALL_FORMS).unwrap();
+        let row = (rows - 1) * width..;
+        assert_eq!(bits(&checked_floats(&alone, width)), bits(&floats[row]));
+        // Without a norm, the output is the updated row.
+        let plain = NormInput { weight: None, update: joins(true), ..input };
+        kernels.update_and_norm(plain, &out, ALL_FORMS).unwrap();
+        let written = x_buffer.read_floats(0, x.len()).unwrap();
+        assert_near(&written, &stream, 1e-6, "stream");
+        assert_eq!(bits(&checked_floats(&out, rows * width)), bits(&written));
+    }
+}
+
+#[test]
 fn gate_matches_f64_and_quantises_its_output() {
     let (_, gpu, kernels) = start();
     let (rows, width) = (3, 320);
     let x: Vec<f32> = noise(rows * 2 * width, 4).iter().map(|v| v * 12.0).collect();
-    let out = Activations::new(&gpu, rows, width).unwrap();
-    kernels.gate(&Buffer::with_floats(&gpu, &x).unwrap(), (rows, width), &out, ALL_FORMS).unwrap();
-    let mut expected = Vec::new();
-    for row in x.chunks_exact(2 * width) {
-        let (gates, ups) = row.split_at(width);
-        expected.extend(gates.iter().zip(ups).map(|(g, up)| {
-            let g = f64::from(*g);
-            g / (1.0 + (-g).exp()) * f64::from(*up)
-        }));
+    let x_buffer = Buffer::with_floats(&gpu, &x).unwrap();
+    for activation in [Activation::Silu, Activation::Gelu] {
+        let out = Activations::new(&gpu, rows, width).unwrap();
+        kernels.gate(&x_buffer, (rows, width), activation, &out, ALL_FORMS).unwrap();
+        let mut expected = Vec::new();
+        for row in x.chunks_exact(2 * width) {
+            let (gates, ups) = row.split_at(width);
+            expected.extend(gates.iter().zip(ups).map(|(g, up)| {
+                let g = f64::from(*g);
+                let inner = (2.0 / std::f64::consts::PI).sqrt() * (g + 0.044_715 * g.powi(3));
+                let activated = match activation {
+                    Activation::Silu => g / (1.0 + (-g).exp()),
+                    Activation::Gelu => 0.5 * g * (1.0 + inner.tanh()),
+                };
+                activated * f64::from(*up)
+            }));
+        }
+        assert_near(&checked_floats(&out, rows * width), &expected, 1e-6, &format!("{activation:?}"));
     }
-    assert_near(&checked_floats(&out, rows * width), &expected, 1e-6, "gate");
 }
 
 #[test]
@@ -101,9 +166,20 @@ fn activations_of_zero_have_codes_of_zero() {
     let (_, gpu, kernels) = start();
     let out = Activations::new(&gpu, 1, 64).unwrap();
     let x = Buffer::with_floats(&gpu, &[0.0; 128]).unwrap();
-    kernels.gate(&x, (1, 64), &out, ALL_FORMS).unwrap();
+    kernels.gate(&x, (1, 64), Activation::Silu, &out, ALL_FORMS).unwrap();
     assert_eq!(checked_floats(&out, 64), [0.0; 64]);
 }
+
+/// Norms of heads in a test.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Norms {
+    None,
+    PerHead,
+    Joint,
+}
+
+/// Norms, pairing of neighbours, rotated elements of a head, and factors of queries.
+type HeadsCase = (Norms, bool, Option<usize>, bool);
 
 #[test]
 fn heads_are_normed_rotated_and_appended() {
@@ -111,23 +187,31 @@ fn heads_are_normed_rotated_and_appended() {
     let (rows, queries, keys, width, capacity, slot, eps) = (3, 4, 2, 64, 12, 7, 1e-6);
     let stride = (queries + 2 * keys) * width;
     let x = noise(rows * stride, 6);
-    let norms = [noise(width, 7), noise(width, 8)];
+    let norms = [noise(queries * width, 7), noise(keys * width, 8)];
     let buffers = norms.each_ref().map(|n| Buffer::with_floats(&gpu, n).unwrap());
-    let angles: Vec<f64> = noise(rows * width / 2, 9).iter().map(|a| f64::from(*a) * 50.0).collect();
-    let float = |f: fn(f64) -> f64| angles.iter().map(|a| f(*a) as f32).collect::<Vec<f32>>();
-    let (cosines, sines) = (
-        Buffer::with_floats(&gpu, &float(f64::cos)).unwrap(),
-        Buffer::with_floats(&gpu, &float(f64::sin)).unwrap(),
-    );
-    let cases = [
-        (false, false, true),
-        (true, false, true),
-        (false, true, true),
-        (true, true, true),
-        (true, true, false),
+    let factors: Vec<f32> = (0..rows).map(|row| 1.0 + row as f32 / 4.0).collect();
+    let factors_buffer = Buffer::with_floats(&gpu, &factors).unwrap();
+    let cases: [HeadsCase; 9] = [
+        (Norms::None, false, Some(width), false),
+        (Norms::PerHead, false, Some(width), false),
+        (Norms::None, true, Some(width), false),
+        (Norms::PerHead, true, Some(width), true),
+        (Norms::PerHead, true, None, false),
+        (Norms::Joint, false, Some(width), false),
+        (Norms::Joint, true, Some(width), true),
+        (Norms::None, false, Some(48), true),
+        (Norms::PerHead, true, Some(32), false),
     ];
-    for (has_norms, neighbours, rotates) in cases {
+    for case in cases {
+        let (norm, neighbours, rotated, has_factors) = case;
+        let half = rotated.unwrap_or(width) / 2;
+        let angles: Vec<f64> = noise(rows * half, 9).iter().map(|a| f64::from(*a) * 50.0).collect();
+        let of_angles = |f: fn(f64) -> f64| {
+            Buffer::with_floats(&gpu, &angles.iter().map(|a| f(*a) as f32).collect::<Vec<f32>>()).unwrap()
+        };
+        let (cosines, sines) = (of_angles(f64::cos), of_angles(f64::sin));
         let x_buffer = Buffer::with_floats(&gpu, &x).unwrap();
+        let own = Buffer::new(&gpu, 4 * rows * stride).unwrap();
         let before = half_bytes(noise(2 * capacity * keys * width, 10).into_iter());
         let cache = Buffer::with_bytes(&gpu, &before).unwrap();
         let input = HeadsInput {
@@ -136,56 +220,69 @@ fn heads_are_normed_rotated_and_appended() {
             queries,
             keys,
             width,
-            query_norm: has_norms.then_some(&buffers[0]),
-            key_norm: has_norms.then_some(&buffers[1]),
-            angles: rotates.then_some((&cosines, &sines)),
+            query_norm: (norm != Norms::None).then_some(&buffers[0]),
+            key_norm: (norm != Norms::None).then_some(&buffers[1]),
+            angles: rotated.map(|_| (&cosines, &sines)),
             neighbours,
             cache: &cache,
             capacity,
             slot,
             eps,
+            special: SpecialHeads {
+                rotated,
+                joint: (norm == Norms::Joint).then_some(&own),
+                factors: has_factors.then_some(&factors_buffer),
+            },
         };
         kernels.heads(input).unwrap();
         let mut expected_cache: Vec<f64> =
             before.as_chunks::<2>().0.iter().map(|b| f16::from_le_bytes(*b).to_f64()).collect();
         let mut expected_queries = Vec::new();
         for (row, x) in x.chunks_exact(stride).enumerate() {
-            for (head, x) in x.chunks_exact(width).enumerate() {
-                let mut x: Vec<f64> = x.iter().map(|v| f64::from(*v)).collect();
+            for (head, values) in x.chunks_exact(width).enumerate() {
+                let mut values: Vec<f64> = values.iter().map(|v| f64::from(*v)).collect();
                 let is_value = head >= queries + keys;
-                if has_norms && !is_value {
-                    let mean = x.iter().map(|v| v * v).sum::<f64>() / width as f64;
-                    let norm = &norms[usize::from(head >= queries)];
-                    for (x, w) in x.iter_mut().zip(norm) {
-                        *x *= f64::from(*w) / (mean + f64::from(eps)).sqrt();
+                if norm != Norms::None && !is_value {
+                    let (kind, first, count) =
+                        if head < queries { (0, 0, queries) } else { (1, queries, keys) };
+                    let (part, at) = match norm {
+                        Norms::Joint => (&x[first * width..(first + count) * width], head - first),
+                        _ => (&x[head * width..(head + 1) * width], 0),
+                    };
+                    let mean = part.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>() / part.len() as f64;
+                    for (v, w) in values.iter_mut().zip(&norms[kind][at * width..]) {
+                        *v *= f64::from(*w) / (mean + f64::from(eps)).sqrt();
                     }
                 }
-                if rotates && !is_value {
-                    for i in 0..width / 2 {
-                        let (a, b) = if neighbours { (2 * i, 2 * i + 1) } else { (i, i + width / 2) };
-                        let (s, c) = angles[row * width / 2 + i].sin_cos();
-                        (x[a], x[b]) = (x[a] * c - x[b] * s, x[a] * s + x[b] * c);
+                if rotated.is_some() && !is_value {
+                    for i in 0..half {
+                        let (a, b) = if neighbours { (2 * i, 2 * i + 1) } else { (i, i + half) };
+                        let (s, c) = angles[row * half + i].sin_cos();
+                        (values[a], values[b]) =
+                            (values[a] * c - values[b] * s, values[a] * s + values[b] * c);
                     }
                 }
                 if head < queries {
-                    expected_queries.extend(x);
+                    let factor = if has_factors { f64::from(factors[row]) } else { 1.0 };
+                    expected_queries.extend(values.iter().map(|v| v * factor));
                 } else {
                     let head = head - queries;
                     let side = if is_value { capacity * keys * width } else { 0 };
                     let at = side + (slot + row) * keys * width + head % keys * width;
-                    expected_cache[at..at + width].copy_from_slice(&x);
+                    expected_cache[at..at + width].copy_from_slice(&values);
                 }
             }
         }
-        let after = x_buffer.read_floats(0, rows * stride).unwrap();
-        let queries: Vec<f32> =
+        let after = if norm == Norms::Joint { &own } else { &x_buffer };
+        let after = after.read_floats(0, rows * stride).unwrap();
+        let after: Vec<f32> =
             after.chunks_exact(stride).flat_map(|row| row[..queries * width].to_vec()).collect();
-        assert_near(&queries, &expected_queries, 1e-6, "queries");
+        assert_near(&after, &expected_queries, 1e-6, &format!("queries, {case:?}"));
         let cache = cache.read(0, before.len()).unwrap();
         let cache: Vec<f32> =
             cache.as_chunks::<2>().0.iter().map(|b| f16::from_le_bytes(*b).to_f32()).collect();
         // A half has 11 bits.
-        assert_near(&cache, &expected_cache, 1.0 / 2048.0, "cache");
+        assert_near(&cache, &expected_cache, 1.0 / 2048.0, &format!("cache, {case:?}"));
     }
 }
 
@@ -197,6 +294,7 @@ struct Context {
     keys: usize,
     width: usize,
     capacity: usize,
+    scoring: Scoring,
     cache: Vec<f32>,
 }
 
@@ -215,6 +313,7 @@ impl Context {
             queries: *queries,
             keys: *keys,
             width: *width,
+            scoring: self.scoring,
         };
         self.kernels.attention(input, &space, &out, ALL_FORMS).unwrap();
         checked_floats(&out, mask.rows() * row)
@@ -229,10 +328,14 @@ impl Context {
             for head in 0..queries {
                 let q = &q[(row * queries + head) * width..][..width];
                 let at = |slot: usize| slot * keys * width + head / (queries / keys) * width;
-                let slots: Vec<usize> = mask.visible(row).collect();
+                let Scoring { scale, cap, window } = self.scoring;
+                let mut slots: Vec<usize> = mask.visible(row).collect();
+                slots.drain(..slots.len().saturating_sub(window.unwrap_or(usize::MAX)));
                 let score = |slot: usize| {
                     let key = &cache[at(slot)..][..width];
-                    q.iter().zip(key).map(|(q, k)| f64::from(*q) * k).sum::<f64>() / (width as f64).sqrt()
+                    let score = q.iter().zip(key).map(|(q, k)| f64::from(*q) * k).sum::<f64>();
+                    let score = score * f64::from(scale);
+                    cap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh())
                 };
                 let scores: Vec<f64> = slots.iter().map(|s| score(*s)).collect();
                 let top = scores.iter().fold(f64::NEG_INFINITY, |a, b| a.max(*b));
@@ -250,14 +353,15 @@ impl Context {
 
 fn context(gpu: &Arc<dyn Gpu>, queries: usize, keys: usize, width: usize, capacity: usize) -> Context {
     let cache = noise(2 * capacity * keys * width, 11).iter().map(|v| v * 2.0).collect();
-    Context { gpu: gpu.clone(), kernels: Kernels::new(gpu.clone()), queries, keys, width, capacity, cache }
+    let (kernels, scoring) = (Kernels::new(gpu.clone()), Scoring::of_width(width));
+    Context { gpu: gpu.clone(), kernels, queries, keys, width, capacity, scoring, cache }
 }
 
 #[test]
 fn attention_matches_f64_for_chains_and_trees() {
     let (machine, gpu, _) = start();
     let tree = [None, Some(0), Some(0), Some(2), Some(1)];
-    for (queries, keys, width) in [(4, 2, 64), (7, 1, 128), (3, 3, 32), (2, 1, 256)] {
+    for (queries, keys, width) in [(4, 2, 64), (7, 1, 128), (3, 3, 32), (2, 1, 256), (2, 2, 96)] {
         let context = context(&gpu, queries, keys, width, 400);
         // One span, a full span, and several.
         for base in [0, 3, 123, 128, 300] {
@@ -280,10 +384,36 @@ fn attention_matches_f64_for_chains_and_trees() {
 }
 
 #[test]
+fn attention_with_caps_and_windows_matches_f64() {
+    let (_, gpu, _) = start();
+    let tree = [None, Some(0), Some(0), Some(2), Some(1)];
+    let mut context = context(&gpu, 4, 2, 64, 400);
+    // Windows within a span, of a span, over spans, and longer than the context.
+    for (cap, window) in [(Some(3.0), None), (None, Some(1)), (Some(50.0), Some(128)), (None, Some(200))] {
+        context.scoring = Scoring { scale: 0.2, cap, window };
+        for base in [0, 3, 126, 250, 380] {
+            for mask in [RowMask::causal(base, 5), RowMask::tree(base, &tree).unwrap()] {
+                let q: Vec<f32> = noise(5 * 4 * 64, 12).iter().map(|v| v * 3.0).collect();
+                let out = context.attend(&context.cache, &q, &mask);
+                let what = format!("{:?} after {base}", context.scoring);
+                assert_near(&out, &context.expected(&q, &mask), 4e-6, &what);
+            }
+        }
+    }
+}
+
+#[test]
 fn attention_of_a_row_has_the_same_bits_alone_and_in_chains_and_trees() {
+    for window in [None, Some(7), Some(150)] {
+        rows_of_chains_and_trees_agree(window);
+    }
+}
+
+fn rows_of_chains_and_trees_agree(window: Option<usize>) {
     let (_, gpu, _) = start();
     let (queries, keys, width, base) = (4, 2, 64, 250);
-    let context = context(&gpu, queries, keys, width, 400);
+    let mut context = context(&gpu, queries, keys, width, 400);
+    context.scoring.window = window;
     let row = queries * width;
     let q = noise(5 * row, 13);
     // Rows 0, 2 and 3 are a branch. As a chain they are in slots that follow each other.

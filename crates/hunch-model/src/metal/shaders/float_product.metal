@@ -2,18 +2,6 @@
 //
 // A simdgroup sums one weight row: lane l takes every 32nd group of 4 values from l on, in order. A tree adds the
 // lanes. Each activation row has sums of its own, so its bits do not depend on the other rows.
-#include <metal_stdlib>
-using namespace metal;
-
-struct Product {
-  uint n;
-  uint k;
-  uint rows;
-  uint stride;
-  uint flags;
-};
-#define FLAG_ADD 1
-#define FLAG_BIAS 2
 
 // Four weights. WEIGHTS is 16 for halves, 32 for floats, and 17 for bfloat16, read as the upper half of a float.
 #if WEIGHTS == 16
@@ -50,17 +38,12 @@ kernel void multiply_floats(constant Product& p [[buffer(0)]], device const Four
   for (uint m = 0; m < ROWS; ++m) {
     float sum = (sums[m].x + sums[m].y) + (sums[m].z + sums[m].w);
     for (ushort step = 1; step < 32; step *= 2) sum = sum + simd_shuffle_xor(sum, step);
-    if (lane == 0 && first + m < p.rows) {
-      device float* to = out + (first + m) * p.stride + column;
-      if (p.flags & FLAG_BIAS) sum = sum + bias[column];
-      if (p.flags & FLAG_ADD) sum = *to + sum;
-      *to = sum;
-    }
+    if (lane == 0 && first + m < p.rows) write_product(p, bias, out, first + m, column, sum);
   }
 }
 
 kernel void take_float_rows(constant Product& p [[buffer(0)]], device const Four* table [[buffer(1)]], device const uint* tokens [[buffer(2)]],
                             device float4* out [[buffer(3)]], uint2 position [[thread_position_in_grid]]) {
   const uint chunks = p.k / 4;
-  if (position.x < chunks) out[position.y * chunks + position.x] = widen(table[tokens[position.y] * chunks + position.x]);
+  if (position.x < chunks) out[position.y * chunks + position.x] = widen(table[tokens[position.y] * chunks + position.x]) * p.scale;
 }

@@ -4,23 +4,6 @@
 // Units are added in 8 partitions, unit index modulo 8, each in order. One tree adds the partitions. So the bits of
 // a row do not depend on the kernel or on the number of rows.
 
-struct Product {
-  uint n;        // weight rows
-  uint k;
-  uint rows;     // activation rows
-  uint stride;   // of the output
-  uint flags;
-};
-#define FLAG_ADD 1    // adds to the output
-#define FLAG_BIAS 2
-
-METAL_FUNC void write_product(constant Product& p, device const float* bias, device float* out, uint row, uint column, float sum) {
-  device float* to = out + row * p.stride + column;
-  if (p.flags & FLAG_BIAS) sum = sum + bias[column];
-  if (p.flags & FLAG_ADD) sum = *to + sum;
-  *to = sum;
-}
-
 // One activation row. A simdgroup takes 8 weight rows: a lane has a partition of two of them.
 kernel void multiply_one(constant Product& p [[buffer(0)]], device const uint* low [[buffer(1)]], device const uint* high [[buffer(2)]],
                          device const UnitScale* scales [[buffer(3)]], device const half2* supers [[buffer(4)]],
@@ -171,5 +154,5 @@ kernel void take_rows(constant Product& p [[buffer(0)]], device const uint* low 
   const Scales w = load_scales(scales, supers, tile, units, u, r);
   const float scale = lane < 16 ? w.scale.x : w.scale.y, low_end = lane < 16 ? w.min.x : w.min.y;
   const float product = (w.d * scale) * code;
-  out[group.y * p.k + u * 32 + lane] = product + w.m * low_end;
+  out[group.y * p.k + u * 32 + lane] = (product + w.m * low_end) * p.scale;
 }

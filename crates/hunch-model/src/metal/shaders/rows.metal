@@ -33,36 +33,75 @@ METAL_FUNC void write_unit(float value, uint unit, uint lane, uint outputs, devi
   }
 }
 
-struct Rows {
+struct Norm {
   uint width;
   uint outputs;
   float eps;
   uint first;    // row of the input that is row 0 of the output
+  uint flags;
+  float scale;   // of the update
 };
+#define NORM 1        // without it the output is the row itself
+#define UPDATE 2      // adds the norm of an update to the row first
+#define STORE 4       // writes the updated row back
 
-// RMS norm of a row: x / sqrt(mean(x^2) + eps) * weight. A threadgroup of 8 simdgroups takes a row.
-kernel void norm(constant Rows& p [[buffer(0)]], device const float* x [[buffer(1)]], device const float* weight [[buffer(2)]],
-                 device char* codes [[buffer(3)]], device half* halves [[buffer(4)]], device float* scales [[buffer(5)]],
-                 device short2* sums [[buffer(6)]], device float* floats [[buffer(7)]], threadgroup float* scratch [[threadgroup(0)]],
-                 uint row [[threadgroup_position_in_grid]], uint index [[thread_index_in_threadgroup]],
-                 uint lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]]) {
-  device const float* from = x + (p.first + row) * p.width;
-  float square = 0.0f;
-  for (uint i = index; i < p.width; i += 256) square = fma(from[i], from[i], square);
+// Sums squares over a threadgroup of 8 simdgroups, in a fixed order.
+METAL_FUNC float group_sum(float square, threadgroup float* scratch, uint lane, uint simdgroup) {
   square = tree_sum(square);
   if (lane == 0) scratch[simdgroup] = square;
   threadgroup_barrier(mem_flags::mem_threadgroup);
-  const float total = ((scratch[0] + scratch[1]) + (scratch[2] + scratch[3])) + ((scratch[4] + scratch[5]) + (scratch[6] + scratch[7]));
-  const float scale = 1.0f / precise::sqrt(total / float(p.width) + p.eps);
+  return ((scratch[0] + scratch[1]) + (scratch[2] + scratch[3])) + ((scratch[4] + scratch[5]) + (scratch[6] + scratch[7]));
+}
+
+// RMS norm of a row: x / sqrt(mean(x^2) + eps) * weight. A threadgroup of 8 simdgroups takes a row.
+// What the layer's last part adds may need a norm of its own, so it joins the row here.
+kernel void norm(constant Norm& p [[buffer(0)]], device float* x [[buffer(1)]], device const float* weight [[buffer(2)]],
+                 device const float* updates [[buffer(3)]], device const float* update_weight [[buffer(4)]],
+                 device char* codes [[buffer(5)]], device half* halves [[buffer(6)]], device float* scales [[buffer(7)]],
+                 device short2* sums [[buffer(8)]], device float* floats [[buffer(9)]], threadgroup float* scratch [[threadgroup(0)]],
+                 uint row [[threadgroup_position_in_grid]], uint index [[thread_index_in_threadgroup]],
+                 uint lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]]) {
+  device float* from = x + (p.first + row) * p.width;
+  device const float* update = updates + (p.first + row) * p.width;
+  float update_scale = 0.0f;
+  if (p.flags & UPDATE) {
+    float square = 0.0f;
+    for (uint i = index; i < p.width; i += 256) square = fma(update[i], update[i], square);
+    const float total = group_sum(square, scratch + 8, lane, simdgroup);
+    update_scale = 1.0f / precise::sqrt(total / float(p.width) + p.eps);
+  }
+#define VALUE(i) ((p.flags & UPDATE) ? fma(update[i] * update_scale * update_weight[i], p.scale, from[i]) : from[i])
+  float scale = 1.0f;
+  if (p.flags & NORM) {
+    float square = 0.0f;
+    for (uint i = index; i < p.width; i += 256) {
+      const float value = VALUE(i);
+      square = fma(value, value, square);
+    }
+    scale = 1.0f / precise::sqrt(group_sum(square, scratch, lane, simdgroup) / float(p.width) + p.eps);
+  }
   const uint units = p.width / 32;
   for (uint u = simdgroup; u < units; u += 8) {
     const uint i = u * 32 + lane;
-    write_unit(from[i] * scale * weight[i], row * units + u, lane, p.outputs, codes, halves, scales, sums, floats);
+    const float value = VALUE(i);
+    if (p.flags & STORE) from[i] = value;
+    const float out = (p.flags & NORM) ? value * scale * weight[i] : value;
+    write_unit(out, row * units + u, lane, p.outputs, codes, halves, scales, sums, floats);
   }
+#undef VALUE
 }
 
-// silu(gate) * up, where a row has its gates and then its ups, `width` each.
-kernel void gate(constant Rows& p [[buffer(0)]], device const float* x [[buffer(1)]],
+struct Gate {
+  uint width;
+  uint outputs;
+  uint gelu;     // else SiLU
+};
+#define GELU_SLOPE 1.5957691216f    // 2 sqrt(2 / pi)
+#define GELU_CUBIC 0.044715f
+
+// activation(gate) * up, where a row has its gates and then its ups, `width` each. SiLU is g / (1 + e^-g), and GELU
+// is g / (1 + e^-s) with s = 2 sqrt(2 / pi) (g + 0.044715 g^3).
+kernel void gate(constant Gate& p [[buffer(0)]], device const float* x [[buffer(1)]],
                  device char* codes [[buffer(2)]], device half* halves [[buffer(3)]], device float* scales [[buffer(4)]],
                  device short2* sums [[buffer(5)]], device float* floats [[buffer(6)]],
                  uint2 group [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]],
@@ -71,63 +110,77 @@ kernel void gate(constant Rows& p [[buffer(0)]], device const float* x [[buffer(
   if (u >= units) return;
   device const float* from = x + group.y * 2 * p.width;
   const float g = from[i], up = from[p.width + i];
-  write_unit(g / (1.0f + precise::exp(-g)) * up, group.y * units + u, lane, p.outputs, codes, halves, scales, sums, floats);
+  const float slope = p.gelu ? GELU_SLOPE * fma(GELU_CUBIC * g * g, g, g) : g;
+  write_unit(g / (1.0f + precise::exp(-slope)) * up, group.y * units + u, lane, p.outputs, codes, halves, scales, sums, floats);
 }
 
 struct Heads {
   uint queries;      // heads
   uint keys;         // heads of keys, and of values
   uint width;        // of a head
-  uint stride;       // of the rows of x
+  uint stride;       // of the rows of x and of the output
   uint slot;         // of row 0 in the cache
   uint values;       // offset of the values in the cache, in halves
   uint flags;
   float eps;
+  uint rotated;      // elements of a head, from the first on
 };
 #define ROTATE 1
-#define NEIGHBOURS 2      // pairs (2i, 2i + 1), else (i, i + width / 2)
+#define NEIGHBOURS 2      // pairs (2i, 2i + 1), else (i, i + rotated / 2)
 #define NORM_QUERIES 4
 #define NORM_KEYS 8
+#define JOINT 16          // one norm over all heads of queries, and one over those of keys
+#define FACTORS 32        // multiplies the queries of a row by its factor
 
-// Norms and rotates the heads of queries in place. Norms and rotates those of keys, and appends keys and values to
-// the cache [slot, heads * width], as halves. A simdgroup takes a head of a row.
-kernel void heads(constant Heads& p [[buffer(0)]], device float* x [[buffer(1)]], device const float* query_norm [[buffer(2)]],
-                  device const float* key_norm [[buffer(3)]], device const float* cosines [[buffer(4)]], device const float* sines [[buffer(5)]],
-                  device half* cache [[buffer(6)]],
+// Norms and rotates the heads of queries. Norms and rotates those of keys, and appends keys and values to the cache
+// [slot, heads * width], as halves. A simdgroup takes a head of a row. Without JOINT, the output may be the input.
+kernel void heads(constant Heads& p [[buffer(0)]], device float* x [[buffer(1)]], device float* queries [[buffer(2)]],
+                  device const float* query_norm [[buffer(3)]], device const float* key_norm [[buffer(4)]],
+                  device const float* cosines [[buffer(5)]], device const float* sines [[buffer(6)]],
+                  device const float* factors [[buffer(7)]], device half* cache [[buffer(8)]],
                   uint2 group [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]]) {
-  const uint head = group.x, row = group.y, pairs = p.width / 2;
-  device float* from = x + row * p.stride + head * p.width;
+  const uint head = group.x, row = group.y, pairs = p.width / 2, rotated = p.rotated / 2;
   const bool is_query = head < p.queries, is_value = head >= p.queries + p.keys;
+  // First head of the same kind, and the number of this head in it.
+  const uint kind = is_query ? 0 : p.queries, own = head - kind;
+  device float* all = x + row * p.stride + kind * p.width;
+  device float* from = all + own * p.width;
   device half* to = cache + (p.slot + row) * (p.keys * p.width);
   if (is_value) {
-    to = to + p.values + (head - p.queries - p.keys) * p.width;
+    to = to + p.values + (own - p.keys) * p.width;
     for (uint i = lane; i < p.width; i += 32) to[i] = half(from[i]);
     return;
   }
-  if (!is_query) to = to + (head - p.queries) * p.width;
+  to = to + own * p.width;
+  device float* query = queries + row * p.stride + head * p.width;
   float scale = 1.0f;
-  const bool norms = p.flags & (is_query ? NORM_QUERIES : NORM_KEYS);
+  const bool norms = p.flags & (is_query ? NORM_QUERIES : NORM_KEYS), joint = p.flags & JOINT;
   if (norms) {
+    device const float* normed = joint ? all : from;
+    const uint count = joint ? (is_query ? p.queries : p.keys) * p.width : p.width;
     float square = 0.0f;
-    for (uint i = lane; i < p.width; i += 32) square = fma(from[i], from[i], square);
-    scale = 1.0f / precise::sqrt(tree_sum(square) / float(p.width) + p.eps);
+    for (uint i = lane; i < count; i += 32) square = fma(normed[i], normed[i], square);
+    scale = 1.0f / precise::sqrt(tree_sum(square) / float(count) + p.eps);
   }
-  device const float* norm_weight = is_query ? query_norm : key_norm;
+  device const float* norm_weight = (is_query ? query_norm : key_norm) + (joint ? own * p.width : 0);
+  const float factor = (p.flags & FACTORS) ? factors[row] : 1.0f;
   for (uint i = lane; i < pairs; i += 32) {
-    const uint first = (p.flags & NEIGHBOURS) ? 2 * i : i, second = (p.flags & NEIGHBOURS) ? 2 * i + 1 : i + pairs;
+    // Elements after the rotated ones are neighbours.
+    const bool halves = i < rotated && !(p.flags & NEIGHBOURS);
+    const uint first = halves ? i : 2 * i, second = halves ? i + rotated : 2 * i + 1;
     float a = from[first], b = from[second];
     if (norms) {
       a = a * scale * norm_weight[first];
       b = b * scale * norm_weight[second];
     }
-    if (p.flags & ROTATE) {
-      const float c = cosines[row * pairs + i], s = sines[row * pairs + i], old = a;
+    if ((p.flags & ROTATE) && i < rotated) {
+      const float c = cosines[row * rotated + i], s = sines[row * rotated + i], old = a;
       a = fma(old, c, -(b * s));
       b = fma(old, s, b * c);
     }
     if (is_query) {
-      from[first] = a;
-      from[second] = b;
+      query[first] = a * factor;
+      query[second] = b * factor;
     } else {
       to[first] = half(a);
       to[second] = half(b);
