@@ -41,10 +41,23 @@ pub struct LoadedModels {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[ts(optional)]
     pub template_note: Option<String>,
-    /// Why the models do not run on the kernels of their device, such as a failed self-test.
+    /// Replacements of kernels that failed the self-test or are missing, a sentence on each line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[ts(optional)]
     pub device_note: Option<String>,
+}
+
+/// Self-test of the GPU's kernels.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum GpuCheck {
+    /// The test is running, as on the first start on a machine.
+    Running,
+    /// The test is over.
+    Done {
+        /// Sentences on kernels that failed.
+        problems: Vec<String>,
+    },
 }
 
 /// Facts about the app that the window asks for at the start.
@@ -54,6 +67,10 @@ pub struct AppInfo {
     pub version: String,
     /// "cpu" or "metal".
     pub device: String,
+    /// Self-test of the GPU's kernels. Absent on the CPU, and if the test could not run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[ts(optional)]
+    pub gpu: Option<GpuCheck>,
     /// CPU threads that the engine uses.
     pub threads: u32,
     /// Hunch's own folder for models.

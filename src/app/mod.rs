@@ -3,6 +3,7 @@
 
 mod chat;
 mod downloads;
+mod gpu_check;
 mod keeper;
 mod lab;
 mod loading;
@@ -107,6 +108,8 @@ struct Shared {
     unfinished_load: Mutex<Option<LoadRequest>>,
     /// Stops the most recent request to load models.
     stop_loading: Mutex<Option<Arc<AtomicBool>>>,
+    /// True while the self-test of the GPU runs in the background.
+    testing_gpu: AtomicBool,
 }
 
 /// Callback for events of the library.
@@ -119,6 +122,14 @@ impl App {
     /// When the device cannot be opened.
     pub fn start(config: AppConfig) -> Result<Self> {
         let compute = Compute::open(config.device, config.threads)?;
+        Self::start_on(compute, config)
+    }
+
+    /// Starts the engine on an open device. A GPU without a record of its self-test is tested in the background.
+    ///
+    /// # Errors
+    /// When the folders of this user are unknown, or a thread cannot be started.
+    fn start_on(compute: Compute, config: AppConfig) -> Result<Self> {
         let places = match (config.places, config.models_folder) {
             (Some(places), _) => places,
             (None, Some(folder)) => Places::only(folder),
@@ -157,8 +168,10 @@ impl App {
                 in_turn: Mutex::new(()),
                 unfinished_load: Mutex::new(unfinished_load),
                 stop_loading: Mutex::default(),
+                testing_gpu: AtomicBool::new(false),
             }),
         };
+        app.test_gpu();
         app.watch_warmth()?;
         app.look_after_store();
         Ok(app)
@@ -184,6 +197,7 @@ impl App {
         AppInfo {
             version: env!("CARGO_PKG_VERSION").into(),
             device: self.shared.compute.name().into(),
+            gpu: self.gpu_check(),
             threads: self.shared.compute.threads().count() as u32,
             models_folder: self.shared.places.models.display().to_string(),
             loaded: self.shared.loaded.lock().clone(),

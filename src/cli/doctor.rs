@@ -9,7 +9,7 @@ use hunch_error::Error;
 use hunch_library::{Places, machine};
 use hunch_model::device::{Compute, DeviceChoice};
 use hunch_model::metal::costs::{Basis, Chip, PassSize};
-use hunch_model::metal::selftest::{Record, Speed};
+use hunch_model::metal::selftest::Record;
 use hunch_model::spec::ModelSpec;
 use hunch_model::weights::WeightFile;
 use serde::Serialize;
@@ -77,7 +77,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<bool> {
         threads: compute.threads().count(),
         memory_bytes: memory.total,
         usable_bytes: memory.usable,
-        predicted: predicted(args.target.as_deref(), chip, &compute, gpu.as_ref())?,
+        predicted: predicted(args.target.as_deref(), chip, &compute)?,
         gpu,
     };
     let mut out = std::io::stdout().lock();
@@ -104,18 +104,8 @@ fn predicted(
     target: Option<&str>,
     chip: Option<&'static Chip>,
     compute: &Compute,
-    gpu: Option<&Record>,
 ) -> Result<Option<Predicted>> {
-    let measured: Option<&Speed> = gpu.and_then(|gpu| gpu.test.speed.as_ref());
-    let at_hand = || Chip::named(&compute.kernels()?.gpu().name());
-    let (basis, name, chip) = match (chip, measured) {
-        (Some(chip), _) => (Basis::Chip(chip), "chip", Some(*chip)),
-        (None, Some(speed)) => (Basis::Measured(speed), "products", None),
-        (None, None) => match at_hand() {
-            Some(chip) => (Basis::Chip(chip), "chip", Some(*chip)),
-            None => return Ok(None),
-        },
-    };
+    let Some(basis) = compute.cost_basis(chip) else { return Ok(None) };
     let places = Places::of_this_user()?;
     let path = match target {
         Some(target) => hunch_library::resolve(target, &places)?,
@@ -128,7 +118,11 @@ fn predicted(
     let spec = ModelSpec::from_gguf(file.gguf())?;
     let size = PassSize::of(file.gguf(), &spec);
     let pass_ms = basis.curve(size, MAX_DRAFT + 1);
-    Ok(Some(Predicted { model: spec.name, basis: name, chip, pass_ms }))
+    let (basis, chip) = match basis {
+        Basis::Chip(chip) => ("chip", Some(*chip)),
+        Basis::Measured(_) => ("products", None),
+    };
+    Ok(Some(Predicted { model: spec.name, basis, chip, pass_ms }))
 }
 
 fn text(report: &Report) -> String {
@@ -154,7 +148,7 @@ fn text(report: &Report) -> String {
             if problems.is_empty() {
                 format!("{tested} passed the self-test")
             } else {
-                format!("{} of {tested} failed; candle is used for models that need them", problems.len())
+                format!("{} of {tested} failed; docs/metal.md lists their replacements", problems.len())
             },
         ));
         rows.extend(problems.into_iter().map(|problem| ("failed", render::line(problem))));

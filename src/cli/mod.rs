@@ -150,7 +150,14 @@ pub(crate) struct HeadArgs {
 
 impl ModelArgs {
     pub(crate) fn compute(&self) -> Result<Compute, Error> {
-        Ok(open_compute(self.device, self.threads)?.with_kv(self.kv))
+        let compute = open_compute(self.device, self.threads)?.with_kv(self.kv);
+        // Models wait for it when they are loaded, and say what failed.
+        if compute.start_self_test(|| {}) {
+            eprintln!(
+                "hunch: Testing the GPU's kernels. This takes seconds, once for each version and system."
+            );
+        }
+        Ok(compute)
     }
 
     pub(crate) fn target_path(&self) -> Result<PathBuf, Error> {

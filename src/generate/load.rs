@@ -131,11 +131,11 @@ impl DraftInMemory {
     }
 }
 
-/// Returns why a model does not run on the kernels of its device, and logs it.
+/// Returns what replaces kernels of the device for a model, and logs it.
 pub(super) fn device_note(model: &Decoder) -> Option<String> {
-    let note = model.backend().note(&model.info().name);
+    let note = model.execution().note(&model.info().name);
     if let Some(note) = &note {
-        tracing::warn!("{note}");
+        note.lines().for_each(|line| tracing::warn!("{line}"));
     }
     note
 }

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use candle_core::quantized::GgmlDType;
-
-use hunch_model::gguf::Gguf;
+use hunch_model::gguf::{Gguf, type_name};
 
 /// llama.cpp's numbers of file-level quantisations (`enum llama_ftype`), for all released types.
 const FILE_TYPES: [(u32, &str); 33] = [
@@ -43,15 +41,6 @@ const FILE_TYPES: [(u32, &str); 33] = [
     (38, "MXFP4"),
 ];
 
-/// Returns the name of a tensor type.
-pub(super) fn type_name(dtype: GgmlDType) -> String {
-    let name = format!("{dtype:?}");
-    match name.strip_suffix('K') {
-        Some(bits) => format!("{bits}_K"),
-        None => name,
-    }
-}
-
 /// Returns a model's quantisation: the file's own statement, or the type of most weights.
 pub(super) fn of(gguf: &Gguf) -> String {
     let stated = gguf.u32("general.file_type");
@@ -65,16 +54,4 @@ pub(super) fn of(gguf: &Gguf) -> String {
         *sum = sum.saturating_add(count);
     }
     weights.into_iter().max_by_key(|(_, count)| *count).map_or_else(String::new, |(name, _)| name)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn type_names_match_llama_cpp() {
-        assert_eq!(type_name(GgmlDType::Q4K), "Q4_K");
-        assert_eq!(type_name(GgmlDType::Q8_0), "Q8_0");
-        assert_eq!(type_name(GgmlDType::BF16), "BF16");
-    }
 }

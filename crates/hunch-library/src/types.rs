@@ -570,4 +570,6 @@ pub enum LibraryEvent {
     Unloaded,
     /// The store is damaged, or another file is in use. Request the app's state again.
     StoreProblem,
+    /// The self-test of the GPU's kernels ended. Request the app's state again.
+    GpuTested,
 }

@@ -9,8 +9,11 @@ use crate::candle_executor::CandleExecutor;
 use crate::cpu_executor::CpuExecutor;
 use crate::device::Compute;
 use crate::executor::{Executor, LAYER, SequenceExecutor};
+use crate::gguf::{Gguf, type_name};
+use crate::metal::convert::{Conversion, bits, conversions};
 use crate::metal::gpu::Gpu;
 use crate::metal::kernels::Kernels;
+use crate::metal::selftest::{CHOICE_PART, Record};
 use crate::metal_executor::MetalExecutor;
 use crate::spec::ModelSpec;
 use crate::weights::{Embedding, WeightFile};
@@ -41,15 +44,80 @@ impl Backend {
     pub fn is_row_invariant(&self) -> bool {
         !matches!(self, Self::Candle { .. })
     }
+}
 
-    /// Returns a sentence on a model that does not run on the kernels of its device, or `None`.
-    pub fn note(&self, model: &str) -> Option<String> {
-        match self {
-            Self::Candle { obstacle: Some(obstacle) } => Some(format!(
-                "Metal: {obstacle}. {model} runs on candle's operations instead, which are slower."
-            )),
-            _ => None,
+/// Code that runs a model on a device, and replacements of kernels that failed the self-test.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Execution {
+    /// Code that executes the passes.
+    pub backend: Backend,
+    /// Weights that are converted, because the product kernel of their type failed.
+    pub conversions: Vec<Conversion>,
+    /// Problem of the kernel that chooses drafted tokens. The CPU chooses them instead.
+    pub choice_problem: Option<String>,
+}
+
+impl Execution {
+    fn on(backend: Backend) -> Self {
+        Self { backend, conversions: Vec::new(), choice_problem: None }
+    }
+
+    /// Chooses the code that runs a model. Runs the self-test of a GPU if there is no record of it.
+    pub fn of(gguf: &Gguf, spec: &ModelSpec, compute: &Compute) -> Self {
+        Self::by(gguf, spec, compute, |compute| compute.self_test())
+    }
+
+    /// Predicts how a device would run a model. Without a record of the self-test, all kernels count as right.
+    pub fn expected(gguf: &Gguf, spec: &ModelSpec, compute: &Compute) -> Self {
+        Self::by(gguf, spec, compute, |compute| compute.known_self_test())
+    }
+
+    fn by(
+        gguf: &Gguf,
+        spec: &ModelSpec,
+        compute: &Compute,
+        test: impl FnOnce(&Compute) -> Option<Arc<Record>>,
+    ) -> Self {
+        if compute.kernels().is_none() {
+            let is_cpu = compute.device().is_cpu();
+            return Self::on(if is_cpu { Backend::Cpu } else { Backend::Candle { obstacle: None } });
         }
+        let candle = |obstacle| Self::on(Backend::Candle { obstacle: Some(obstacle) });
+        if let Some(obstacle) = MetalExecutor::obstacle(gguf, spec) {
+            return candle(obstacle);
+        }
+        let Some(record) = test(compute) else { return Self::on(Backend::Metal) };
+        let test = &record.test;
+        if let Some(problem) = test.problem_of(&MetalExecutor::parts(spec)) {
+            return candle(problem);
+        }
+        match conversions(gguf, test) {
+            Ok(conversions) => {
+                let choice_problem = test.problem_of([&CHOICE_PART.to_owned()]);
+                Self { backend: Backend::Metal, conversions, choice_problem }
+            }
+            Err(problem) => candle(problem),
+        }
+    }
+
+    /// Returns sentences on what replaces the kernels of the device, a line each, or `None`.
+    pub fn note(&self, model: &str) -> Option<String> {
+        let mut lines = Vec::new();
+        if let Backend::Candle { obstacle: Some(obstacle) } = &self.backend {
+            lines.push(format!("Metal: {obstacle}; {model} runs on candle's operations, which are slower."));
+        }
+        for Conversion { from, to, problem } in &self.conversions {
+            let (from, slower) = (type_name(*from), bits(*to) > 2.0 * bits(*from));
+            let slower = if slower { ", which is slower" } else { "" };
+            lines.push(format!(
+                "Metal: {problem}; the {from} weights of {model} are converted to {}{slower}.",
+                type_name(*to)
+            ));
+        }
+        if let Some(problem) = &self.choice_problem {
+            lines.push(format!("Metal: {problem}; the CPU chooses the tokens that {model} drafts."));
+        }
+        (!lines.is_empty()).then(|| lines.join("\n"))
     }
 }
 
@@ -57,7 +125,7 @@ impl Backend {
 pub struct Decoder {
     spec: ModelSpec,
     info: ModelInfo,
-    backend: Backend,
+    execution: Execution,
     executor: Box<dyn Executor>,
     memory: ModelMemory,
 }
@@ -85,16 +153,14 @@ impl Decoder {
     /// See [`Decoder::open`].
     pub fn load_for(file: &WeightFile, compute: &Compute, context: usize) -> Result<Self> {
         let spec = ModelSpec::from_gguf(file.gguf())?.with_context(context);
-        let loaded = match compute.kernels() {
-            Some(kernels) => match obstacle(file, &spec, compute) {
-                None => Self::with_metal(file, kernels, spec)?,
-                obstacle => Self::with_candle(file, compute, spec, obstacle)?,
-            },
-            None if compute.device().is_cpu() => {
+        let execution = Execution::of(file.gguf(), &spec, compute);
+        let loaded = match (&execution.backend, compute.kernels()) {
+            (Backend::Metal, Some(kernels)) => Self::with_metal(file, kernels, spec, execution)?,
+            (Backend::Cpu, _) => {
                 let executor = Box::new(CpuExecutor::load(file, &spec, compute)?);
-                Self::new(file, spec, Backend::Cpu, executor)
+                Self::new(file, spec, execution, executor)
             }
-            None => Self::with_candle(file, compute, spec, None)?,
+            _ => Self::with_candle(file, compute, spec, execution)?,
         };
         file.check_unchanged()?;
         Ok(loaded)
@@ -107,7 +173,8 @@ impl Decoder {
     /// # Errors
     /// See [`Decoder::open`].
     pub fn load_candle(file: &WeightFile, compute: &Compute) -> Result<Self> {
-        Self::with_candle(file, compute, ModelSpec::from_gguf(file.gguf())?, None)
+        let execution = Execution::on(Backend::Candle { obstacle: None });
+        Self::with_candle(file, compute, ModelSpec::from_gguf(file.gguf())?, execution)
     }
 
     /// Loads an open model file for our Metal kernels on a GPU, or fails.
@@ -116,39 +183,51 @@ impl Decoder {
     /// [`Error::UnsupportedModel`] if a shape or type has no Metal kernel. See [`Decoder::open`].
     pub fn load_on_gpu(file: &WeightFile, gpu: &Arc<dyn Gpu>, context: usize) -> Result<Self> {
         let spec = ModelSpec::from_gguf(file.gguf())?.with_context(context);
-        let loaded = Self::with_metal(file, &Arc::new(Kernels::new(gpu.clone())), spec)?;
+        let kernels = Arc::new(Kernels::new(gpu.clone()));
+        let loaded = Self::with_metal(file, &kernels, spec, Execution::on(Backend::Metal))?;
         file.check_unchanged()?;
         Ok(loaded)
     }
 
-    fn with_metal(file: &WeightFile, kernels: &Arc<Kernels>, spec: ModelSpec) -> Result<Self> {
+    fn with_metal(
+        file: &WeightFile,
+        kernels: &Arc<Kernels>,
+        spec: ModelSpec,
+        execution: Execution,
+    ) -> Result<Self> {
+        let file = &file.converted(&execution.conversions);
         let executor = Box::new(MetalExecutor::load(file, &spec, kernels)?);
-        Ok(Self::new(file, spec, Backend::Metal, executor))
+        Ok(Self::new(file, spec, execution, executor))
     }
 
     fn with_candle(
         file: &WeightFile,
         compute: &Compute,
         spec: ModelSpec,
-        obstacle: Option<String>,
+        execution: Execution,
     ) -> Result<Self> {
         let executor = Box::new(CandleExecutor::load(file, &spec, compute.device())?);
-        Ok(Self::new(file, spec, Backend::Candle { obstacle }, executor))
+        Ok(Self::new(file, spec, execution, executor))
     }
 
-    fn new(file: &WeightFile, spec: ModelSpec, backend: Backend, executor: Box<dyn Executor>) -> Self {
+    fn new(file: &WeightFile, spec: ModelSpec, execution: Execution, executor: Box<dyn Executor>) -> Self {
         let memory = ModelMemory {
             weights: file.weight_bytes(),
             read_by_a_pass: file.bytes_per_pass(),
             head: file.head_bytes(),
             cache: 0,
         };
-        Self { info: spec.info(), spec, backend, executor, memory }
+        Self { info: spec.info(), spec, execution, executor, memory }
     }
 
     /// Returns what executes the passes.
     pub fn backend(&self) -> &Backend {
-        &self.backend
+        &self.execution.backend
+    }
+
+    /// Returns how the device runs the model.
+    pub fn execution(&self) -> &Execution {
+        &self.execution
     }
 
     /// Returns `count` empty sequences that share passes. `None` if the device has no such passes.
@@ -239,12 +318,6 @@ impl Decoder {
     }
 }
 
-/// Returns why our kernels cannot run a model on the GPU at hand.
-fn obstacle(file: &WeightFile, spec: &ModelSpec, compute: &Compute) -> Option<String> {
-    let of_model = MetalExecutor::obstacle(file, spec);
-    of_model.or_else(|| compute.self_test()?.test.problem_of(&MetalExecutor::parts(file, spec)))
-}
-
 /// Builds the attention mask for `rows` rows after `cached` slots.
 pub(super) fn row_mask(cached: usize, rows: usize, layout: RowLayout<'_>) -> Result<RowMask> {
     let mask = match layout {
@@ -277,7 +350,7 @@ impl LanguageModel for Decoder {
             spec: self.spec.clone(),
             info: self.info.clone(),
             executor: self.executor.fork(),
-            backend: self.backend.clone(),
+            execution: self.execution.clone(),
             memory: self.memory,
         })
     }
@@ -287,7 +360,7 @@ impl LanguageModel for Decoder {
     }
 
     fn prefill_rows(&self) -> usize {
-        match self.backend {
+        match self.execution.backend {
             Backend::Cpu => CPU_PREFILL_ROWS,
             Backend::Metal | Backend::Candle { .. } => METAL_PREFILL_ROWS,
         }
@@ -302,7 +375,7 @@ impl LanguageModel for Decoder {
         tokens: &[TokenId],
         count: usize,
     ) -> hunch_core::error::Result<Option<GreedyChain>> {
-        if count == 0 || !self.executor.can_choose() {
+        if count == 0 || self.execution.choice_problem.is_some() || !self.executor.can_choose() {
             return Ok(None);
         }
         Ok(Some(self.chain(tokens, count)?))

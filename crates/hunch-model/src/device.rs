@@ -98,23 +98,62 @@ struct OwnKernels {
     workload: Workload,
     /// File that keeps the self-test.
     record: OnceLock<PathBuf>,
-    test: Mutex<Option<Arc<Record>>>,
+    /// Held while the test runs, so that it runs once.
+    testing: Mutex<()>,
+    known: Mutex<Known>,
+}
+
+/// The self-test, as far as this process knows it.
+enum Known {
+    /// The record was not read yet.
+    Unread,
+    /// There is no record of this machine.
+    Missing,
+    /// It ran, or was on record.
+    Found(Arc<Record>),
 }
 
 impl OwnKernels {
     fn new(gpu: Arc<dyn Gpu>, workload: Workload) -> Arc<Self> {
-        let (record, test) = (OnceLock::new(), Mutex::default());
-        Arc::new(Self { kernels: Arc::new(Kernels::new(gpu)), workload, record, test })
+        Arc::new(Self {
+            kernels: Arc::new(Kernels::new(gpu)),
+            workload,
+            record: OnceLock::new(),
+            testing: Mutex::default(),
+            known: Mutex::new(Known::Unread),
+        })
     }
 
-    /// Tests the kernels, and keeps the results.
-    fn test(&self, machine: Machine) -> Arc<Record> {
+    fn machine(&self) -> Machine {
+        Machine::with(self.kernels.gpu().as_ref())
+    }
+
+    /// Returns the self-test if it ran or is on record. Reads the file once.
+    fn known(&self) -> Option<Arc<Record>> {
+        let mut known = self.known.lock();
+        if let (Known::Unread, Some(path)) = (&*known, self.record.get()) {
+            let read = Record::read(path, &self.machine());
+            *known = read.map_or(Known::Missing, |record| Known::Found(Arc::new(record)));
+        }
+        match &*known {
+            Known::Found(record) => Some(record.clone()),
+            Known::Unread | Known::Missing => None,
+        }
+    }
+
+    /// Tests the kernels unless that was done, or in any case if `again` is set, and keeps the results.
+    fn test(&self, again: bool) -> Arc<Record> {
+        let _testing = self.testing.lock();
+        if let Some(known) = self.known().filter(|_| !again) {
+            return known;
+        }
         let test = SelfTest::run(&self.kernels, self.workload);
-        let record = Arc::new(Record { machine, test });
+        let record = Arc::new(Record { machine: self.machine(), test });
         if let Some(path) = self.record.get() {
             // Without a file the next start tests again.
             let _ = record.write(path);
         }
+        *self.known.lock() = Known::Found(record.clone());
         record
     }
 }
@@ -170,43 +209,45 @@ impl Compute {
     ///
     /// Reads the record of this machine, or runs the test once, which takes seconds.
     pub fn self_test(&self) -> Option<Arc<Record>> {
-        let own = self.own.as_deref()?;
-        let mut test = own.test.lock();
-        let known = || {
-            let machine = Machine::with(own.kernels.gpu().as_ref());
-            let read = own.record.get().and_then(|path| Record::read(path, &machine));
-            read.map_or_else(|| own.test(machine), Arc::new)
-        };
-        Some(test.get_or_insert_with(known).clone())
+        Some(self.own.as_deref()?.test(false))
     }
 
-    /// Returns the self-test if it ran or is on record. Does not run it.
+    /// Returns the self-test if it ran or is on record. Does not run it, and does not wait for one that runs.
     pub fn known_self_test(&self) -> Option<Arc<Record>> {
-        let own = self.own.as_deref()?;
-        let mut test = own.test.lock();
-        if test.is_none() {
-            let machine = Machine::with(own.kernels.gpu().as_ref());
-            *test = own.record.get().and_then(|path| Record::read(path, &machine)).map(Arc::new);
-        }
-        test.clone()
-    }
-
-    /// Predicts the times of passes of 1 to `most` rows in milliseconds, from measured products, else from figures
-    /// of the chip. `None` on the CPU and on unknown chips.
-    pub fn predicted_ms(&self, size: PassSize, most: usize) -> Option<Vec<(usize, f64)>> {
-        let record = self.known_self_test();
-        if let Some(speed) = record.as_ref().and_then(|record| record.test.speed.as_ref()) {
-            return Some(Basis::Measured(speed).curve(size, most));
-        }
-        let chip = Chip::named(&self.kernels()?.gpu().name())?;
-        Some(Basis::Chip(chip).curve(size, most))
+        self.own.as_deref()?.known()
     }
 
     /// Runs the self-test again and returns it. `None` on the CPU.
     pub fn test_again(&self) -> Option<Arc<Record>> {
-        let own = self.own.as_deref()?;
-        let mut test = own.test.lock();
-        Some(test.insert(own.test(Machine::with(own.kernels.gpu().as_ref()))).clone())
+        Some(self.own.as_deref()?.test(true))
+    }
+
+    /// Starts the self-test on a thread of its own if this machine has a GPU and no record of it. `on_end` is called
+    /// after it, also if it fails. Returns `true` if it was started.
+    pub fn start_self_test(&self, on_end: impl FnOnce() + Send + 'static) -> bool {
+        if self.own.is_none() || self.known_self_test().is_some() {
+            return false;
+        }
+        let compute = self.clone();
+        let run = move || {
+            // A panic of a driver must not leave `on_end` out. The next load of a model tests again.
+            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| compute.self_test()));
+            on_end();
+        };
+        std::thread::Builder::new().name("self-test".into()).spawn(run).is_ok()
+    }
+
+    /// Returns what passes on a GPU are predicted from: `chip` if given, else measured products, else the figures of
+    /// the chip at hand. `None` on the CPU and on unknown chips.
+    pub fn cost_basis(&self, chip: Option<&'static Chip>) -> Option<Basis> {
+        let measured = || Some(Basis::Measured(self.known_self_test()?.test.speed.clone()?));
+        let at_hand = || Chip::named(&self.kernels()?.gpu().name()).map(Basis::Chip);
+        chip.map(Basis::Chip).or_else(measured).or_else(at_hand)
+    }
+
+    /// Predicts the times of passes of 1 to `most` rows in milliseconds, by [`cost_basis`](Self::cost_basis).
+    pub fn predicted_ms(&self, size: PassSize, most: usize) -> Option<Vec<(usize, f64)>> {
+        Some(self.cost_basis(None)?.curve(size, most))
     }
 
     /// Returns the same device, for models whose caches on the CPU have this type.

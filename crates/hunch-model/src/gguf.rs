@@ -18,6 +18,15 @@ use candle_core::quantized::GgmlDType;
 use crate::file::ModelFile;
 use hunch_error::{Error, Result};
 
+/// Returns the usual name of a tensor type, such as `Q4_K`.
+pub fn type_name(dtype: GgmlDType) -> String {
+    let name = format!("{dtype:?}");
+    match name.strip_suffix('K') {
+        Some(bits) => format!("{bits}_K"),
+        None => name,
+    }
+}
+
 /// Metadata value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
@@ -302,5 +311,17 @@ impl Gguf {
             };
             Error::InvalidModelFile { path: self.path.clone(), reason }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn type_names_match_llama_cpp() {
+        assert_eq!(type_name(GgmlDType::Q4K), "Q4_K");
+        assert_eq!(type_name(GgmlDType::Q8_0), "Q8_0");
+        assert_eq!(type_name(GgmlDType::BF16), "BF16");
     }
 }

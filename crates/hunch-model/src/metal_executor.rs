@@ -8,12 +8,13 @@ use candle_core::Device;
 
 use crate::cache::KvCache;
 use crate::executor::{Executor, LayerStep};
+use crate::gguf::Gguf;
 use crate::metal::gpu::{Argument, Buffer, Gpu};
 use crate::metal::kernels::{
     AttentionInput, HeadsInput, Kernels, NormInput, NormedUpdate, Product, Scaling, Scoring, SpecialHeads,
 };
 use crate::metal::matrix::Matrix;
-use crate::metal::selftest::{COMMON_PARTS, HEAD_WIDTHS, attention_part, product_part};
+use crate::metal::selftest::{CHOICE_PART, COMMON_PARTS, HEAD_WIDTHS, attention_part};
 use crate::metal::workspace::{Activations, AttentionSpace, Widths, Workspace, at_least};
 use crate::rope::{PassAngles, Rope};
 use crate::spec::{HeadNorms, ModelSpec, Norms, RopeKind};
@@ -92,7 +93,7 @@ enum UpdatePart {
 
 impl MetalExecutor {
     /// Returns why no kernel can run a model, or `None` if the kernels can. Reads no weights.
-    pub(crate) fn obstacle(file: &WeightFile, spec: &ModelSpec) -> Option<String> {
+    pub(crate) fn obstacle(gguf: &Gguf, spec: &ModelSpec) -> Option<String> {
         if !HEAD_WIDTHS.contains(&spec.head_dim) || spec.n_head / spec.n_kv_head > MAX_GROUP {
             return Some(format!(
                 "there is no kernel for {} heads of width {} over {} key heads",
@@ -102,20 +103,16 @@ impl MetalExecutor {
         if let Some(width) = [spec.n_embd, spec.n_ff].into_iter().find(|width| !width.is_multiple_of(32)) {
             return Some(format!("there is no kernel for rows of {width} values"));
         }
-        let matrices = file.gguf().tensors.values().filter(|tensor| tensor.shape.len() == 2);
+        let matrices = gguf.tensors.values().filter(|tensor| tensor.shape.len() == 2);
         let without = matrices.map(|tensor| tensor.dtype).find(|dtype| !Matrix::has_kernel(*dtype))?;
         Some(format!("there is no kernel for {without:?} weights"))
     }
 
-    /// Returns the parts of the self-test that a model depends on.
-    pub(crate) fn parts(file: &WeightFile, spec: &ModelSpec) -> Vec<String> {
-        let matrices = file.gguf().tensors.values().filter(|tensor| tensor.shape.len() == 2);
-        let mut parts: Vec<String> = matrices.map(|tensor| product_part(tensor.dtype)).collect();
-        parts.sort_unstable();
-        parts.dedup();
-        parts.extend(COMMON_PARTS.map(str::to_owned));
-        parts.push(attention_part(spec.head_dim));
-        parts
+    /// Returns the parts of the self-test that a model depends on, without products and the choice of tokens. Those have
+    /// replacements.
+    pub(crate) fn parts(spec: &ModelSpec) -> Vec<String> {
+        let common = COMMON_PARTS.into_iter().filter(|part| *part != CHOICE_PART);
+        common.map(str::to_owned).chain([attention_part(spec.head_dim)]).collect()
     }
 
     /// Loads a model file onto a GPU.
@@ -124,7 +121,7 @@ impl MetalExecutor {
     /// [`Error::UnsupportedModel`] if there is an [`obstacle`](Self::obstacle). Errors of the file and of the
     /// device.
     pub(crate) fn load(file: &WeightFile, spec: &ModelSpec, kernels: &Arc<Kernels>) -> Result<Self> {
-        if let Some(obstacle) = Self::obstacle(file, spec) {
+        if let Some(obstacle) = Self::obstacle(file.gguf(), spec) {
             return Err(Error::UnsupportedModel {
                 path: file.gguf().path.clone(),
                 reason: format!("on this GPU {obstacle}"),

@@ -14,6 +14,7 @@ use candle_core::{Device, Tensor};
 use crate::file::ModelFile;
 use crate::gguf::{Gguf, TensorInfo};
 use crate::linear::Linear;
+use crate::metal::convert::{Conversion, convert};
 use crate::split;
 use hunch_error::{Error, Result};
 use hunch_kernels::{CopiedBytes, MatrixSource, Threads, WeightMatrix};
@@ -79,6 +80,8 @@ pub struct WeightFile {
     parts: Vec<Arc<ModelFile>>,
     gguf: Arc<Gguf>,
     on_read: Option<ReadCallback>,
+    /// Types that matrices are converted to as they are read for the Metal kernels.
+    conversions: Arc<[Conversion]>,
 }
 
 impl WeightFile {
@@ -93,7 +96,7 @@ impl WeightFile {
             let gguf = Gguf::from_file(&file)?;
             Ok((Arc::new(file), gguf))
         })?;
-        Ok(Self { parts, gguf: Arc::new(gguf), on_read: None })
+        Ok(Self { parts, gguf: Arc::new(gguf), on_read: None, conversions: Arc::default() })
     }
 
     /// Opens a model that is part of the program. `name` is used in errors.
@@ -103,12 +106,39 @@ impl WeightFile {
     pub(crate) fn embedded(name: &str, bytes: &'static [u8]) -> Result<Self> {
         let file = ModelFile::embedded(name, bytes);
         let gguf = Gguf::from_file(&file)?;
-        Ok(Self { parts: vec![Arc::new(file)], gguf: Arc::new(gguf), on_read: None })
+        Ok(Self {
+            parts: vec![Arc::new(file)],
+            gguf: Arc::new(gguf),
+            on_read: None,
+            conversions: Arc::default(),
+        })
     }
 
     /// Sets the callback for reading tensors.
     pub fn with_read_callback(self, on_read: ReadCallback) -> Self {
         Self { on_read: Some(on_read), ..self }
+    }
+
+    /// Returns the same file, with matrices of some types converted for the Metal kernels.
+    #[must_use]
+    pub(crate) fn converted(&self, conversions: &[Conversion]) -> Self {
+        Self { conversions: conversions.into(), ..self.clone() }
+    }
+
+    /// Returns the type of a tensor once loaded.
+    fn loaded_type(&self, info: &TensorInfo) -> GgmlDType {
+        let converted = |one: &&Conversion| one.from == info.dtype && info.shape.len() == 2;
+        self.conversions.iter().find(converted).map_or(info.dtype, |one| one.to)
+    }
+
+    /// Returns the size of a tensor in its type once loaded, in bytes.
+    fn loaded_bytes(&self, info: &TensorInfo) -> usize {
+        let dtype = self.loaded_type(info);
+        if dtype == info.dtype {
+            return info.range.len();
+        }
+        info.range.len() / info.dtype.type_size() * info.dtype.block_size() / dtype.block_size()
+            * dtype.type_size()
     }
 
     /// Returns the header.
@@ -161,13 +191,13 @@ impl WeightFile {
 
     /// Returns the size of all weights in bytes.
     pub fn weight_bytes(&self) -> usize {
-        self.gguf.tensors.values().map(|tensor| tensor.range.len()).sum()
+        self.gguf.tensors.values().map(|tensor| self.loaded_bytes(tensor)).sum()
     }
 
     /// Returns the size in bytes of the output head, which may be the embedding table.
     pub(crate) fn head_bytes(&self) -> usize {
         let name = if self.is_tied() { EMBEDDING } else { "output.weight" };
-        self.gguf.tensors.get(name).map_or(0, |tensor| tensor.range.len())
+        self.gguf.tensors.get(name).map_or(0, |tensor| self.loaded_bytes(tensor))
     }
 
     /// Returns the bytes of weights that a pass of one row reads.
@@ -177,7 +207,7 @@ impl WeightFile {
     pub fn bytes_per_pass(&self) -> usize {
         let tied = self.is_tied();
         let read = self.gguf.tensors.iter().filter(|(name, _)| tied || *name != EMBEDDING);
-        read.map(|(_, tensor)| tensor.range.len()).sum()
+        read.map(|(_, tensor)| self.loaded_bytes(tensor)).sum()
     }
 
     /// Returns a tensor of this shape, which is about to be read in full.
@@ -262,18 +292,20 @@ impl WeightFile {
         Ok((info, rows.first * row_bytes..(rows.first + rows.n) * row_bytes))
     }
 
-    /// Returns the type of a tensor, or `None` if there is none of this name.
+    /// Returns the type of a tensor once loaded, or `None` if there is none of this name.
     pub(crate) fn dtype(&self, name: &str) -> Option<GgmlDType> {
-        self.gguf.tensors.get(name).map(|info| info.dtype)
+        self.gguf.tensors.get(name).map(|info| self.loaded_type(info))
     }
 
-    /// Reads rows of a matrix in file layout.
+    /// Reads rows of a matrix in the layout of files, in the type that [`WeightFile::dtype`] returns.
     ///
     /// # Errors
     /// If the tensor is missing or has the wrong shape, or the file cannot be read.
     pub(crate) fn matrix_bytes(&self, rows: &MatrixRows) -> Result<Vec<u8>> {
         let (info, range) = self.rows(rows)?;
-        self.tensor_bytes(info, range)
+        let bytes = self.tensor_bytes(info, range)?;
+        let to = self.loaded_type(info);
+        if to == info.dtype { Ok(bytes) } else { convert(info.dtype, to, &bytes) }
     }
 
     /// Loads rows of a weight matrix for the CPU kernels. Returns `None` if there is no kernel for its type.

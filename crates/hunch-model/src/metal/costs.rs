@@ -110,15 +110,15 @@ impl PassSize {
 }
 
 /// Basis of a prediction.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Basis<'a> {
+#[derive(Clone, Debug, PartialEq)]
+pub enum Basis {
     /// Figures of a chip.
-    Chip(&'a Chip),
+    Chip(&'static Chip),
     /// Times of a product, measured by the self-test.
-    Measured(&'a Speed),
+    Measured(Speed),
 }
 
-impl Basis<'_> {
+impl Basis {
     /// Predicts the time of a pass of `rows` rows in milliseconds.
     ///
     /// Attention is left out: at a few thousand tokens it is small next to the weights.
@@ -204,7 +204,8 @@ mod tests {
         let speed = Speed { product_ms, product_bytes: 1000, memory_gb_s: 1.0 };
         let size = PassSize { bytes: 4000, weights: 8000, layers: 0 };
         let overhead = size.overhead_ms();
-        let ms = |rows| Basis::Measured(&speed).pass_ms(size, rows) - overhead;
+        let basis = Basis::Measured(speed);
+        let ms = |rows| basis.pass_ms(size, rows) - overhead;
         assert!((ms(16) - 8.0).abs() < 1e-9 && (ms(8) - 6.0).abs() < 1e-9);
         assert!((ms(32) - 16.0).abs() < 1e-9, "two tiles");
     }

@@ -4,6 +4,7 @@
 //! The executor that dispatches them is in `metal_executor`. All of it runs on any machine over a simulated GPU
 //! (`tests/metal`). Device code belongs to implementations of [`Gpu`](gpu::Gpu).
 
+pub mod convert;
 pub mod costs;
 #[cfg(target_os = "macos")]
 pub mod device;

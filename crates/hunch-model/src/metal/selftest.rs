@@ -16,10 +16,11 @@ use super::kernels::{AttentionInput, HeadsInput, Kernels, Product, Scaling, Scor
 use super::matrix::Matrix;
 use super::packed::UNIT;
 use super::workspace::{Activations, AttentionSpace, WRITE_CODES, WRITE_FLOATS, WRITE_HALVES};
+use crate::gguf::type_name;
 use hunch_error::{Error, Result};
 
 /// Weight types with a kernel.
-const TYPES: [GgmlDType; 13] = [
+pub(super) const TYPES: [GgmlDType; 13] = [
     GgmlDType::F32,
     GgmlDType::F16,
     GgmlDType::BF16,
@@ -49,7 +50,7 @@ const ALL_FORMS: u32 = WRITE_CODES | WRITE_HALVES | WRITE_FLOATS;
 /// Result of testing one part of the kernels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// Name of the part, such as `product Q4K`.
+    /// Name of the part, such as `product Q4_K`.
     pub part: String,
     /// The problem, or `None` if it passed.
     pub problem: Option<String>,
@@ -98,7 +99,7 @@ impl Workload {
 
 /// Returns the name of the part that multiplies weights of a type.
 pub fn product_part(dtype: GgmlDType) -> String {
-    format!("product {dtype:?}")
+    format!("product {}", type_name(dtype))
 }
 
 /// Returns the name of the part that computes attention over heads of a width.
@@ -106,8 +107,16 @@ pub fn attention_part(width: usize) -> String {
     format!("attention {width}")
 }
 
-/// Names of the parts that every model needs.
-pub const COMMON_PARTS: [&str; 5] = ["norm", "gate", "heads", "cache", "choice"];
+/// Name of the part that chooses drafted tokens.
+pub const CHOICE_PART: &str = "choice";
+/// Names of the parts that do not depend on the model.
+pub const COMMON_PARTS: [&str; 5] = ["norm", "gate", "heads", "cache", CHOICE_PART];
+
+/// Returns the names of all parts, in the order of their tests.
+fn all_parts() -> impl Iterator<Item = String> {
+    let products = TYPES.into_iter().map(product_part);
+    products.chain(COMMON_PARTS.map(str::to_owned)).chain(HEAD_WIDTHS.map(attention_part))
+}
 
 impl SelfTest {
     /// Tests all kernels of a GPU and measures times.
@@ -607,12 +616,14 @@ impl Record {
     /// Longest record that is read, in bytes.
     const MAX_BYTES: u64 = 1 << 20;
 
-    /// Reads the record of a machine. A damaged file, or that of another machine, is treated as missing.
+    /// Reads the record of a machine. A damaged file, one with other parts, or that of another machine, is treated as
+    /// missing.
     pub fn read(path: &std::path::Path, machine: &Machine) -> Option<Self> {
         let is_record = |meta: std::fs::Metadata| meta.is_file() && meta.len() <= Self::MAX_BYTES;
         std::fs::metadata(path).ok().filter(|meta| is_record(meta.clone()))?;
         let record: Self = serde_json::from_str(&std::fs::read_to_string(path).ok()?).ok()?;
-        (record.machine == *machine).then_some(record)
+        let parts = record.test.findings.iter().map(|finding| finding.part.as_str());
+        (record.machine == *machine && all_parts().eq(parts)).then_some(record)
     }
 
     /// Replaces the record in a file.

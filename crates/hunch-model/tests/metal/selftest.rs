@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use candle_core::quantized::GgmlDType;
+use hunch_core::model::{LanguageModel, LogitRows, Step};
 use hunch_error::{Error, Result};
 use hunch_model::decoder::{Backend, Decoder};
 use hunch_model::device::{Compute, SELF_TEST_FILE};
@@ -99,7 +100,7 @@ fn planted_mistakes_are_found_in_their_part_alone() {
     let expected = [
         "product Q4_0 differs from the CPU",
         "product Q8_0 differs from the CPU",
-        "product Q5K depends on the number of rows",
+        "product Q5_K depends on the number of rows",
         "norm differs from the CPU",
         "gate differs from the CPU",
         "heads differs from the CPU",
@@ -110,21 +111,62 @@ fn planted_mistakes_are_found_in_their_part_alone() {
     assert_eq!(test.problems().collect::<Vec<_>>(), expected);
 }
 
-#[test]
-fn model_that_needs_a_wrong_kernel_runs_on_candle() {
+/// Q5_K for several rows.
+const WRONG_Q5K: Mistake = ("multiply_tiles-5-0-2", Some(("x_scales[at]", "x_scales[at] * 1.0001f")));
+/// Q4_K for one row.
+const WRONG_Q4K: Mistake = ("multiply_one-4-0-2", Some(("sum = sum + simd", "sum = 1.01f * sum + simd")));
+
+fn open_tiny(dtype: GgmlDType, mistakes: &[Mistake]) -> Decoder {
     let folder = tempfile::tempdir().unwrap();
-    let gpu = Spoiled::start(&[("multiply_tiles-5-0-2", Some(("x_scales[at]", "x_scales[at] * 1.0001f")))]);
-    let compute = Compute::on_gpu(gpu, Workload::SIMULATED, Some(1)).unwrap();
-    for (dtype, backend) in [
-        (GgmlDType::Q4K, Backend::Metal),
-        (
-            GgmlDType::Q5K,
-            Backend::Candle { obstacle: Some("product Q5K depends on the number of rows".into()) },
-        ),
+    let compute = Compute::on_gpu(Spoiled::start(mistakes), Workload::SIMULATED, Some(1)).unwrap();
+    let path = Tiny { dtype, layers: 1, ..Tiny::default() }.write(folder.path(), "tiny");
+    Decoder::open(&path, &compute).unwrap()
+}
+
+#[test]
+fn weights_of_a_failing_product_are_converted_to_a_type_that_passed() {
+    let mut converted = open_tiny(GgmlDType::Q4K, &[WRONG_Q4K]);
+    assert_eq!(converted.backend(), &Backend::Metal);
+    let note = converted.execution().note("tiny").unwrap();
+    assert_eq!(
+        note,
+        "Metal: product Q4_K differs from the CPU; the Q4_K weights of tiny are converted to Q5_K."
+    );
+    let mut right = open_tiny(GgmlDType::Q4K, &[]);
+    assert_eq!(right.execution().note("tiny"), None);
+    assert!(converted.memory().weights > right.memory().weights);
+    // The same integers are summed, so even the bits are the same.
+    let pass = |model: &mut Decoder| {
+        let all = model.forward(Step::chain(&[1, 2, 3, 4, 5], LogitRows::All)).unwrap().logits;
+        let one = model.forward(Step::chain(&[6], LogitRows::Last)).unwrap().logits;
+        [all.into_values(), one.into_values()]
+    };
+    assert_eq!(pass(&mut converted), pass(&mut right));
+}
+
+#[test]
+fn model_that_needs_a_wrong_kernel_without_replacement_runs_on_candle() {
+    // F32 weights would be six times as large, and attention has no replacement.
+    let attention: Mistake = ("attend-64", Some((" * p.scale;", ";")));
+    for (mistake, problem) in [
+        (WRONG_Q5K, "product Q5_K depends on the number of rows"),
+        (attention, "attention 64 differs from the CPU"),
     ] {
-        let path = Tiny { dtype, layers: 1, ..Tiny::default() }.write(folder.path(), "tiny");
-        assert_eq!(Decoder::open(&path, &compute).unwrap().backend(), &backend);
+        let model = open_tiny(GgmlDType::Q5K, &[mistake]);
+        assert_eq!(model.backend(), &Backend::Candle { obstacle: Some(problem.into()) });
+        let note = model.execution().note("tiny").unwrap();
+        assert_eq!(note, format!("Metal: {problem}; tiny runs on candle's operations, which are slower."));
     }
+}
+
+#[test]
+fn cpu_chooses_drafted_tokens_if_the_kernel_for_that_fails() {
+    let mut model = open_tiny(GgmlDType::Q8_0, &[("choose-", Some(("other_at < at", "other_at > at")))]);
+    assert_eq!(model.backend(), &Backend::Metal);
+    assert!(model.greedy_chain(&[1, 2], 3).unwrap().is_none());
+    let note = model.execution().note("tiny").unwrap();
+    assert_eq!(note, "Metal: choice differs from the CPU; the CPU chooses the tokens that tiny drafts.");
+    assert!(open_tiny(GgmlDType::Q8_0, &[]).greedy_chain(&[1, 2], 3).unwrap().is_some());
 }
 
 #[test]
@@ -150,6 +192,10 @@ fn self_test_is_remembered_for_the_same_machine() {
 
     let later = Machine { version: "99.0.0".into(), ..first.machine.clone() };
     assert_eq!(Record::read(&path, &later), None);
+    let mut other_parts = Record::clone(&first);
+    other_parts.test.findings.pop();
+    other_parts.write(&path).unwrap();
+    assert_eq!(Record::read(&path, &first.machine), None);
     std::fs::write(&path, "{\"machine\":").unwrap();
     assert_eq!(Record::read(&path, &first.machine), None);
     let (simulator, compute) = start();

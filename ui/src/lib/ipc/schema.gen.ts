@@ -181,6 +181,10 @@ version: string,
  */
 device: string, 
 /**
+ * Self-test of the GPU's kernels. Absent on the CPU, and if the test could not run.
+ */
+gpu?: GpuCheck, 
+/**
  * CPU threads that the engine uses.
  */
 threads: number, 
@@ -1288,6 +1292,15 @@ peak_memory_bytes: number,
 device: string, };
 
 /**
+ * Self-test of the GPU's kernels.
+ */
+export type GpuCheck = { "state": "running" } | { "state": "done", 
+/**
+ * Sentences on kernels that failed.
+ */
+problems: Array<string>, };
+
+/**
  * A model file in a Hub repository.
  */
 export type HubFile = { 
@@ -1844,7 +1857,7 @@ id: string, } | { "kind": "loading",
 /**
  * Current progress.
  */
-progress: LoadProgress, } | { "kind": "unloaded" } | { "kind": "store_problem" };
+progress: LoadProgress, } | { "kind": "unloaded" } | { "kind": "store_problem" } | { "kind": "gpu_tested" };
 
 /**
  * Figures of a running generation.
@@ -1934,7 +1947,7 @@ methods: Array<Method>,
  */
 template_note?: string, 
 /**
- * Why the models do not run on the kernels of their device, such as a failed self-test.
+ * Replacements of kernels that failed the self-test or are missing, a sentence on each line.
  */
 device_note?: string, };
 

@@ -165,6 +165,7 @@ export class WindowState {
       case 'loading':
         this.comparison.onLoading();
         return this.models.onProgress(event.progress);
+      case 'gpu_tested':
       case 'store_problem':
         return void this.models.refreshInfo();
       case 'unloaded':

@@ -218,6 +218,20 @@ describe('a damaged file of conversations', () => {
   });
 });
 
+describe('the self-test of the GPU', () => {
+  it('is shown once it has ended', async () => {
+    const host = new KeepingHost();
+    host.info = { ...app.info, device: 'metal', gpu: { state: 'running' } };
+    const state = new WindowState(host);
+    await state.start();
+    expect(state.models.info?.gpu).toEqual({ state: 'running' });
+    const gpu = { state: 'done', problems: ['norm differs from the CPU'] } as const;
+    host.info = { ...app.info, device: 'metal', gpu };
+    host.tell({ kind: 'gpu_tested' });
+    await expect.poll(() => state.models.info?.gpu).toEqual(gpu);
+  });
+});
+
 describe('a link', () => {
   it('is shown and opened in its plain form', async () => {
     const { host, state } = await make();

@@ -27,6 +27,7 @@ export const de: Strings = {
   nouns: {
     answer: { one: 'Antwort', other: 'Antworten' },
     download: { one: 'Download', other: 'Downloads' },
+    kernel: { one: 'Kernel', other: 'Kernel' },
     minute: { one: 'Minute', other: 'Minuten' },
     model: { one: 'Modell', other: 'Modelle' },
     prompt: { one: 'Prompt', other: 'Prompts' },
@@ -171,7 +172,9 @@ export const de: Strings = {
     draftMark: 'Draft',
     withoutDraft: 'Ohne Draft',
     metal: 'Metal',
-    metalWithCandle: 'Metal, über candle',
+    metalReplaced: 'Metal, teils ersetzt',
+    testingGpu: 'Metal-Kernel werden geprüft…',
+    gpuProblems: (kernels) => `Metal: ${kernels} fehlerhaft`,
     cpu: (threads) => `CPU, ${threads}`,
   },
   sidebar: {

@@ -33,9 +33,10 @@ export interface ChoiceWords {
   also?: string;
 }
 
-const nouns: Record<'answer' | 'download' | 'minute' | 'model' | 'prompt' | 'round' | 'row' | 'run' | 'sample' | 'thread' | 'token', Noun> = {
+const nouns: Record<'answer' | 'download' | 'kernel' | 'minute' | 'model' | 'prompt' | 'round' | 'row' | 'run' | 'sample' | 'thread' | 'token', Noun> = {
   answer: { one: 'answer', other: 'answers' },
   download: { one: 'download', other: 'downloads' },
+  kernel: { one: 'kernel', other: 'kernels' },
   minute: { one: 'minute', other: 'minutes' },
   model: { one: 'model', other: 'models' },
   prompt: { one: 'prompt', other: 'prompts' },
@@ -222,7 +223,10 @@ export const en = {
     draftMark: 'draft',
     withoutDraft: 'Without a draft',
     metal: 'Metal',
-    metalWithCandle: 'Metal, through candle',
+    /** Kernels of the GPU failed their test, or lack a shape of the model. */
+    metalReplaced: 'Metal, with replacements',
+    testingGpu: 'Testing Metal kernels…',
+    gpuProblems: (kernels: string) => `Metal: ${kernels} failed`,
     cpu: (threads: string) => `CPU, ${threads}`,
   },
   sidebar: {

@@ -1,0 +1,238 @@
+//! Weight types whose kernel fails the self-test: which other kernel multiplies their weights, and the conversion
+//! of the weights as they are read. Reading files does not belong here.
+//!
+//! A kernel cannot be replaced by candle's operation alone: candle's products take unquantised rows and their
+//! results depend on the number of rows, so a model with one such product would lose its invariant rows. Instead
+//! the weights of the type are converted at load to a type whose kernel passed, with the same values. Another
+//! packed type is preferred, because it takes at most 1 more bit a weight in most cases (3 for Q3_K and Q5_0).
+//! F32 takes 4 to 12 times the bytes, so it is used only while a pass reads at most [`MAX_GROWTH`] times the bytes
+//! of the file. Beyond that candle's operations, which keep the type, are faster for most models.
+
+use candle_core::Device;
+use candle_core::quantized::{GgmlDType, QStorage, QTensor};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use super::packed::{Format, UNIT};
+use super::selftest::{SelfTest, product_part};
+use crate::gguf::Gguf;
+use hunch_error::Result;
+
+/// Largest growth of the bytes that a pass reads. candle's products of 2 to 16 rows take 4.7 to 6.2 times a product of
+/// one row, so our kernels still win a round of drafting, and memory stays bounded.
+const MAX_GROWTH: f64 = 2.0;
+
+/// Conversion of all weights of one type, because the product kernel of that type failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conversion {
+    /// Type in the file.
+    pub from: GgmlDType,
+    /// Type on the GPU.
+    pub to: GgmlDType,
+    /// Problem of the kernel, from the self-test.
+    pub problem: String,
+}
+
+/// Returns the next packed type that holds all values of a type exactly.
+fn wider(dtype: GgmlDType) -> Option<GgmlDType> {
+    match dtype {
+        GgmlDType::Q4_0 => Some(GgmlDType::Q5_0),
+        GgmlDType::Q5_0 => Some(GgmlDType::Q8_0),
+        GgmlDType::Q4_1 => Some(GgmlDType::Q5_1),
+        GgmlDType::Q3K => Some(GgmlDType::Q6K),
+        GgmlDType::Q4K => Some(GgmlDType::Q5K),
+        _ => None,
+    }
+}
+
+/// Returns the conversions that a model needs on a GPU with these results, none if all its kernels passed.
+///
+/// # Errors
+/// The problem of a kernel that cannot be replaced.
+pub fn conversions(gguf: &Gguf, test: &SelfTest) -> std::result::Result<Vec<Conversion>, String> {
+    let problem = |dtype| test.problem_of([&product_part(dtype)]);
+    let tied = !gguf.tensors.contains_key("output.weight");
+    // Bytes that a pass reads, by type.
+    let mut read: BTreeMap<String, (GgmlDType, usize)> = BTreeMap::new();
+    for (name, tensor) in gguf.tensors.iter().filter(|(_, tensor)| tensor.shape.len() == 2) {
+        let (_, bytes) = read.entry(product_part(tensor.dtype)).or_insert((tensor.dtype, 0));
+        *bytes += if tied || name != "token_embd.weight" { tensor.range.len() } else { 0 };
+    }
+    let (mut found, mut grown) = (Vec::new(), 0.0);
+    let mut largest: Option<(f64, String)> = None;
+    for (from, bytes) in read.values().copied() {
+        let Some(problem_of_type) = problem(from) else {
+            grown += bytes as f64;
+            continue;
+        };
+        let packed = std::iter::successors(wider(from), |dtype| wider(*dtype));
+        let passed = packed.chain([GgmlDType::F32]).find(|dtype| *dtype != from && problem(*dtype).is_none());
+        let Some(to) = passed else { return Err(problem_of_type) };
+        let new = bytes as f64 * bits(to) / bits(from);
+        grown += new;
+        if largest.as_ref().is_none_or(|(most, _)| new > *most) {
+            largest = Some((new, problem_of_type.clone()));
+        }
+        found.push(Conversion { from, to, problem: problem_of_type });
+    }
+    let all: usize = read.values().map(|(_, bytes)| bytes).sum();
+    match largest {
+        Some((_, problem)) if grown > MAX_GROWTH * all as f64 => Err(problem),
+        _ => Ok(found),
+    }
+}
+
+/// Returns the bits of a weight, scales included.
+pub fn bits(dtype: GgmlDType) -> f64 {
+    8.0 * dtype.type_size() as f64 / dtype.block_size() as f64
+}
+
+/// Converts weights in file layout to another type, as chosen by [`conversions`].
+///
+/// # Errors
+/// If candle cannot dequantise the type.
+pub fn convert(from: GgmlDType, to: GgmlDType, bytes: &[u8]) -> Result<Vec<u8>> {
+    if from == to {
+        return Ok(bytes.to_vec());
+    }
+    let Some(next) = wider(from).filter(|_| to != GgmlDType::F32) else {
+        let count = bytes.len() / from.type_size() * from.block_size();
+        let storage = QStorage::from_data(Cow::Borrowed(bytes), &Device::Cpu, from)?;
+        let values = QTensor::new(storage, count)?.dequantize(&Device::Cpu)?.to_vec1::<f32>()?;
+        return Ok(values.into_iter().flat_map(f32::to_le_bytes).collect());
+    };
+    let mut out = Vec::with_capacity(bytes.len() / from.type_size() * next.type_size());
+    for block in bytes.chunks_exact(from.type_size()) {
+        widen(from, block, &mut out);
+    }
+    convert(next, to, &out)
+}
+
+/// Appends a block in the next wider type.
+fn widen(from: GgmlDType, block: &[u8], out: &mut Vec<u8>) {
+    match from {
+        GgmlDType::Q4_0 => {
+            // Codes have an offset of 8 in Q4_0, and of 16 in Q5_0.
+            let nibbles = &block[2..];
+            let high = |i: usize, nibble: u8| u32::from(nibble >> 3) << i;
+            let fifth: u32 =
+                nibbles.iter().enumerate().map(|(i, b)| high(i, b & 15) | high(i + 16, b >> 4)).sum();
+            out.extend_from_slice(&block[..2]);
+            out.extend(fifth.to_le_bytes());
+            out.extend(nibbles.iter().map(|both| both ^ 0x88));
+        }
+        GgmlDType::Q5_0 => {
+            out.extend_from_slice(&block[..2]);
+            out.extend(Format::Q5_0.units(block)[0].codes.map(|code| (code - Format::Q5_0.offset()) as u8));
+        }
+        // A fifth bit that is 0 everywhere.
+        GgmlDType::Q4_1 => insert(block, 4, 4, out),
+        GgmlDType::Q4K => insert(block, 16, 32, out),
+        GgmlDType::Q3K => {
+            let units = Format::Q3K.units(block);
+            let (mut low, mut high, mut scales) = ([0; 128], [0; 64], [0; 16]);
+            for (u, unit) in units.iter().enumerate() {
+                let (side, j) = (u / 4, u % 4);
+                for (i, code) in unit.codes.iter().enumerate() {
+                    let code = (code - Format::Q3K.offset() + Format::Q6K.offset()) as u8;
+                    low[64 * side + UNIT * (j % 2) + i] |= (code & 15) << (4 * (j / 2));
+                    high[32 * side + i] |= (code >> 4) << (2 * j);
+                }
+                scales[2 * u..2 * u + 2].copy_from_slice(&unit.scale.map(|scale| scale as u8));
+            }
+            out.extend(low.into_iter().chain(high).chain(scales).chain(units[0].d.to_le_bytes()));
+        }
+        _ => unreachable!("{from:?} has no wider type"),
+    }
+}
+
+/// Appends a block with `zeros` zero bytes at a position.
+fn insert(block: &[u8], at: usize, zeros: usize, out: &mut Vec<u8>) {
+    out.extend_from_slice(&block[..at]);
+    out.resize(out.len() + zeros, 0);
+    out.extend_from_slice(&block[at..]);
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::Tensor;
+
+    use super::super::selftest::{Finding, noise};
+    use super::*;
+
+    fn values(dtype: GgmlDType, bytes: &[u8]) -> Vec<f32> {
+        let count = bytes.len() / dtype.type_size() * dtype.block_size();
+        let storage = QStorage::from_data(Cow::Borrowed(bytes), &Device::Cpu, dtype).unwrap();
+        let tensor = QTensor::new(storage, count).unwrap().dequantize(&Device::Cpu).unwrap();
+        tensor.to_vec1::<f32>().unwrap()
+    }
+
+    #[test]
+    fn converted_weights_have_the_same_values() {
+        use GgmlDType::{BF16, F16, F32, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0};
+        let weights = Tensor::from_vec(noise(4096, 3), 4096, &Device::Cpu).unwrap();
+        let packed = [(Q4_0, Q5_0), (Q4_0, Q8_0), (Q5_0, Q8_0), (Q4_1, Q5_1), (Q3K, Q6K), (Q4K, Q5K)];
+        let to_f32 =
+            [Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2K, Q3K, Q4K, Q5K, Q6K, F16, BF16].map(|dtype| (dtype, F32));
+        for (from, to) in packed.into_iter().chain(to_f32) {
+            let quantised = QTensor::quantize(&weights, from).unwrap();
+            let bytes = quantised.data().unwrap();
+            let converted = convert(from, to, &bytes).unwrap();
+            assert_eq!(
+                converted.len() as f64,
+                bytes.len() as f64 * bits(to) / bits(from),
+                "{from:?} to {to:?}"
+            );
+            assert_eq!(values(to, &converted), values(from, &bytes), "{from:?} to {to:?}");
+        }
+    }
+
+    /// A header with a matrix of each type and number of weights.
+    fn header(matrices: &[(GgmlDType, usize)]) -> Gguf {
+        let mut gguf = Gguf {
+            path: "model.gguf".into(),
+            version: 3,
+            metadata: BTreeMap::new(),
+            metadata_range: 0..0,
+            split_ranges: Vec::new(),
+            tensors: BTreeMap::new(),
+            data_offset: 0,
+            file_len: 0,
+        };
+        for (i, (dtype, weights)) in matrices.iter().enumerate() {
+            let bytes = weights / dtype.block_size() * dtype.type_size();
+            let tensor =
+                crate::gguf::TensorInfo { shape: vec![1, *weights], dtype: *dtype, part: 0, range: 0..bytes };
+            gguf.tensors.insert(format!("blk.{i}.ffn_up.weight"), tensor);
+        }
+        gguf
+    }
+
+    fn results(failing: &[GgmlDType]) -> SelfTest {
+        let finding = |dtype: &GgmlDType| {
+            let part = product_part(*dtype);
+            let problem = failing.contains(dtype).then(|| format!("{part} differs from the CPU"));
+            Finding { part, problem }
+        };
+        SelfTest { findings: super::super::selftest::TYPES.iter().map(finding).collect(), speed: None }
+    }
+
+    #[test]
+    fn failing_type_is_converted_to_the_narrowest_that_passed() {
+        use GgmlDType::{F32, Q4_0, Q4K, Q5_0, Q5K, Q6K, Q8_0};
+        let chosen = |model: &[(GgmlDType, usize)], failing: &[GgmlDType]| {
+            let found = conversions(&header(model), &results(failing));
+            found.map(|all| all.into_iter().map(|one| (one.from, one.to)).collect::<Vec<_>>())
+        };
+        assert_eq!(chosen(&[(Q4K, 1024)], &[]), Ok(Vec::new()));
+        assert_eq!(chosen(&[(Q4K, 1024)], &[Q6K]), Ok(Vec::new()), "the model has no such weights");
+        assert_eq!(chosen(&[(Q4K, 1024), (Q6K, 256)], &[Q4K]), Ok(vec![(Q4K, Q5K)]));
+        assert_eq!(chosen(&[(Q4_0, 1024)], &[Q4_0]), Ok(vec![(Q4_0, Q5_0)]));
+        assert_eq!(chosen(&[(Q4_0, 1024)], &[Q4_0, Q5_0]), Ok(vec![(Q4_0, Q8_0)]));
+        // A twelfth of the weights may be floats, all of them may not.
+        assert_eq!(chosen(&[(Q4K, 2816), (Q6K, 256)], &[Q6K]), Ok(vec![(Q6K, F32)]));
+        let problem = Err("product Q6_K differs from the CPU".to_owned());
+        assert_eq!(chosen(&[(Q4K, 256), (Q6K, 256)], &[Q6K]), problem);
+        assert_eq!(chosen(&[(Q4K, 2816), (Q6K, 256)], &[Q6K, F32]), problem);
+    }
+}

@@ -1,0 +1,124 @@
+//! The self-test of the GPU's kernels at the first start on a machine, in the background.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::App;
+use crate::api::GpuCheck;
+use hunch_library::types::LibraryEvent;
+
+impl App {
+    /// Starts the self-test if this machine has a GPU and no record of it.
+    pub(super) fn test_gpu(&self) {
+        self.shared.testing_gpu.store(true, Ordering::Release);
+        let shared = Arc::downgrade(&self.shared);
+        let started = self.shared.compute.start_self_test(move || {
+            let Some(shared) = shared.upgrade() else { return };
+            shared.testing_gpu.store(false, Ordering::Release);
+            App { shared }.announce(LibraryEvent::GpuTested);
+        });
+        if !started {
+            self.shared.testing_gpu.store(false, Ordering::Release);
+        }
+    }
+
+    /// Returns the state of the self-test. `None` on the CPU, and if the test could not run.
+    pub(super) fn gpu_check(&self) -> Option<GpuCheck> {
+        if self.shared.testing_gpu.load(Ordering::Acquire) {
+            return Some(GpuCheck::Running);
+        }
+        let record = self.shared.compute.known_self_test()?;
+        Some(GpuCheck::Done { problems: record.test.problems().map(str::to_owned).collect() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
+
+    use super::super::{App, AppConfig};
+    use crate::api::GpuCheck;
+    use hunch_error::{Error, Result};
+    use hunch_library::types::LibraryEvent;
+    use hunch_model::device::{Compute, DeviceChoice, SELF_TEST_FILE};
+    use hunch_model::metal::gpu::{Argument, BufferId, Gpu, Grid, KernelId, KernelSource};
+    use hunch_model::metal::selftest::Workload;
+
+    /// GPU that refuses all kernels, the first one once the test lets it.
+    struct RefusingGpu {
+        gate: Mutex<Receiver<()>>,
+    }
+
+    impl RefusingGpu {
+        fn open() -> (Sender<()>, Compute) {
+            let (open, gate) = channel();
+            let gpu = Arc::new(Self { gate: Mutex::new(gate) });
+            (open, Compute::on_gpu(gpu, Workload::SIMULATED, Some(1)).unwrap())
+        }
+    }
+
+    fn refused<T>() -> Result<T> {
+        Err(Error::Device { device: "metal", reason: "refused".into() })
+    }
+
+    impl Gpu for RefusingGpu {
+        fn name(&self) -> String {
+            "refusing GPU".into()
+        }
+        fn compile(&self, _: &KernelSource) -> Result<KernelId> {
+            // Once the sender is gone, nothing waits.
+            let _ = self.gate.lock().unwrap().recv();
+            refused()
+        }
+        fn allocate(&self, _: usize) -> Result<BufferId> {
+            Ok(BufferId(0))
+        }
+        fn release(&self, _: BufferId) {}
+        fn write(&self, _: BufferId, _: usize, _: &[u8]) -> Result<()> {
+            Ok(())
+        }
+        fn read(&self, _: BufferId, _: usize, _: &mut [u8]) -> Result<()> {
+            refused()
+        }
+        fn dispatch(&self, _: KernelId, _: &[Argument<'_>], _: Grid) -> Result<()> {
+            refused()
+        }
+        fn wait(&self) -> Result<()> {
+            refused()
+        }
+    }
+
+    #[test]
+    fn gpu_is_tested_in_the_background_at_the_first_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = AppConfig {
+            models_folder: Some(folder.path().join("models")),
+            store: Some(folder.path().join("conversations.db")),
+            device: DeviceChoice::Cpu,
+            ..AppConfig::default()
+        };
+        let (open, compute) = RefusingGpu::open();
+        let app = App::start_on(compute, config.clone()).unwrap();
+        let (told, heard) = channel();
+        app.hear_library(Box::new(move |event| {
+            if event == LibraryEvent::GpuTested {
+                told.send(()).unwrap();
+            }
+        }));
+        assert_eq!(app.info().gpu, Some(GpuCheck::Running));
+        drop(open);
+        heard.recv_timeout(Duration::from_secs(60)).unwrap();
+        let Some(GpuCheck::Done { problems }) = app.info().gpu else { panic!("the test is over") };
+        assert!(problems[0].starts_with("product F32 failed"), "{problems:?}");
+        assert!(folder.path().join(SELF_TEST_FILE).is_file());
+
+        // The next start reads the record. A test would wait for its first kernel.
+        let (_open, compute) = RefusingGpu::open();
+        let app = App::start_on(compute, config.clone()).unwrap();
+        assert_eq!(app.info().gpu, Some(GpuCheck::Done { problems }));
+        let app = App::start(config).unwrap();
+        assert_eq!(app.info().gpu, None, "the CPU has no such test");
+    }
+}

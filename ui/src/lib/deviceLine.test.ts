@@ -1,0 +1,38 @@
+// The line about the device in the title bar.
+
+import { afterEach, describe, expect, it } from 'vitest';
+import { deviceLine } from './deviceLine';
+import { appInfo } from './host/testing';
+import type { AppInfo, LoadedModels } from './ipc/schema.gen';
+import { setLanguage } from './strings/index.svelte';
+
+const onMetal: AppInfo = { ...appInfo, device: 'metal', gpu: { state: 'done', problems: [] } };
+const problems = ['product Q5_K differs from the CPU', 'attention 64 failed: refused'];
+const failed: AppInfo = { ...onMetal, gpu: { state: 'done', problems } };
+const loaded = { device: 'metal' } as LoadedModels;
+
+afterEach(() => setLanguage('en'));
+
+describe('the device line', () => {
+  it('names the device', () => {
+    expect(deviceLine({ ...appInfo, threads: 4 }, null)).toEqual({ text: 'CPU, 4 threads', notable: false });
+    expect(deviceLine(onMetal, loaded)).toEqual({ text: 'Metal', notable: false });
+  });
+
+  it('shows that the self-test runs, also while models load', () => {
+    const running: AppInfo = { ...onMetal, gpu: { state: 'running' } };
+    expect(deviceLine(running, null)).toEqual({ text: 'Testing Metal kernels…', notable: true });
+    setLanguage('de');
+    expect(deviceLine(running, loaded).text).toBe('Metal-Kernel werden geprüft…');
+  });
+
+  it('shows failures until a model says which of them it needs', () => {
+    expect(deviceLine(failed, null)).toEqual({ text: 'Metal: 2 kernels failed', title: problems.join('\n'), notable: true });
+    expect(deviceLine(failed, loaded)).toEqual({ text: 'Metal', notable: false });
+    const device_note = 'Metal: product Q5_K differs from the CPU; the Q5_K weights of m are converted to F32, which is slower.';
+    expect(deviceLine(failed, { ...loaded, device_note })).toEqual({ text: 'Metal, with replacements', title: device_note, notable: true });
+    setLanguage('de');
+    expect(deviceLine({ ...failed, gpu: { state: 'done', problems: [problems[0]!] } }, null).text).toBe('Metal: 1 Kernel fehlerhaft');
+    expect(deviceLine(failed, { ...loaded, device_note }).text).toBe('Metal, teils ersetzt');
+  });
+});
