@@ -130,7 +130,7 @@ fn inspection(path: &Path, gguf: &Gguf) -> Result<Inspection> {
     let spec = ModelSpec::from_gguf(gguf)?;
     let mut quantisations = BTreeMap::new();
     for tensor in gguf.tensors.values() {
-        *quantisations.entry(quantisation::type_name(tensor.dtype)).or_insert(0) += 1;
+        *quantisations.entry(tensor.dtype.name().to_owned()).or_insert(0) += 1;
     }
     let weight_bytes = gguf.tensors.values().map(|tensor| tensor.range.len() as u64).sum();
     Ok(Inspection { entry: entry(path, gguf), quantisations, weight_bytes, spec })

@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use candle_core::quantized::GgmlDType;
-
 use hunch_model::gguf::Gguf;
 
 /// llama.cpp's numbers of file-level quantisations (`enum llama_ftype`), for all released types.
-const FILE_TYPES: [(u32, &str); 33] = [
+const FILE_TYPES: [(u32, &str); 34] = [
     (0, "F32"),
     (1, "F16"),
     (2, "Q4_0"),
@@ -41,16 +39,8 @@ const FILE_TYPES: [(u32, &str); 33] = [
     (36, "TQ1_0"),
     (37, "TQ2_0"),
     (38, "MXFP4"),
+    (39, "NVFP4"),
 ];
-
-/// Returns the name of a tensor type.
-pub(super) fn type_name(dtype: GgmlDType) -> String {
-    let name = format!("{dtype:?}");
-    match name.strip_suffix('K') {
-        Some(bits) => format!("{bits}_K"),
-        None => name,
-    }
-}
 
 /// Returns a model's quantisation: the file's own statement, or the type of most weights.
 pub(super) fn of(gguf: &Gguf) -> String {
@@ -58,23 +48,11 @@ pub(super) fn of(gguf: &Gguf) -> String {
     if let Some((_, name)) = FILE_TYPES.iter().find(|(number, _)| stated == Some(*number)) {
         return (*name).to_owned();
     }
-    let mut weights: BTreeMap<String, usize> = BTreeMap::new();
+    let mut weights: BTreeMap<&str, usize> = BTreeMap::new();
     for tensor in gguf.tensors.values() {
         let count: usize = tensor.shape.iter().product();
-        let sum = weights.entry(type_name(tensor.dtype)).or_default();
+        let sum = weights.entry(tensor.dtype.name()).or_default();
         *sum = sum.saturating_add(count);
     }
-    weights.into_iter().max_by_key(|(_, count)| *count).map_or_else(String::new, |(name, _)| name)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn type_names_match_llama_cpp() {
-        assert_eq!(type_name(GgmlDType::Q4K), "Q4_K");
-        assert_eq!(type_name(GgmlDType::Q8_0), "Q8_0");
-        assert_eq!(type_name(GgmlDType::BF16), "BF16");
-    }
+    weights.into_iter().max_by_key(|(_, count)| *count).map_or_else(String::new, |(name, _)| name.to_owned())
 }

@@ -88,7 +88,10 @@ impl Decoder {
         let loaded = match compute.kernels() {
             Some(kernels) => match obstacle(file, &spec, compute) {
                 None => Self::with_metal(file, kernels, spec)?,
-                obstacle => Self::with_candle(file, compute, spec, obstacle)?,
+                obstacle => {
+                    file.check_candle()?;
+                    Self::with_candle(file, compute, spec, obstacle)?
+                }
             },
             None if compute.device().is_cpu() => {
                 let executor = Box::new(CpuExecutor::load(file, &spec, compute)?);
