@@ -12,6 +12,7 @@ use hunch_core::token::TokenId;
 use hunch_error::{Error, ErrorCode};
 use hunch_model::decoder::Decoder;
 use hunch_model::device::{Compute, DeviceChoice, KvType};
+use hunch_model::gguf::WeightType;
 use hunch_model::low_bit;
 use hunch_model::weights::WeightFile;
 
@@ -296,7 +297,7 @@ fn low_bit_copy_keeps_metadata_and_reduces_bits() {
             let low = &copy.gguf().tensors[name];
             assert_eq!(low.shape, tensor.shape);
             assert_eq!(
-                low.dtype == GgmlDType::Q2K,
+                low.dtype == WeightType::Q2K,
                 name.contains("attn_q.w")
                     || name.contains("attn_k.w")
                     || name.contains("attn_output")

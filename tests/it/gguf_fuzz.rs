@@ -3,9 +3,8 @@
 use std::cell::Cell;
 use std::path::Path;
 
-use candle_core::quantized::GgmlDType;
 use hunch_error::{Error, ErrorCode};
-use hunch_model::gguf::{Array, Gguf, Value};
+use hunch_model::gguf::{Array, Gguf, Value, WeightType};
 use hunch_model::spec::ModelSpec;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
@@ -150,7 +149,7 @@ fn reads_valid_file_as_written() {
         assert_eq!(gguf.require_i32s("tokenizer.ggml.token_type").unwrap(), [3, 1, 1]);
         assert_eq!(gguf.metadata["x.flags"], Value::Array(Array::Bool(vec![true, false])));
         let cube = &gguf.tensors["blk.0.cube"];
-        assert_eq!((cube.shape.as_slice(), cube.dtype), ([2, 3, 32].as_slice(), GgmlDType::F16));
+        assert_eq!((cube.shape.as_slice(), cube.dtype), ([2, 3, 32].as_slice(), WeightType::F16));
         let norm = &bytes[gguf.tensors["blk.0.attn_norm.weight"].range.clone()];
         assert_eq!(norm[..4], (-0.5f32).to_le_bytes());
     }

@@ -23,6 +23,7 @@ mod library;
 mod loading;
 mod model_files;
 mod pairs;
+mod quantisations;
 mod reuse;
 mod schema;
 mod serve;

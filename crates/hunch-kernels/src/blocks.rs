@@ -55,14 +55,14 @@ pub(super) trait Format {
 
 /// Loads word `index` of each row of a packed block.
 #[inline(always)]
-unsafe fn word<I: Isa>(block: *const u8, index: usize) -> I::Bytes {
+pub(super) unsafe fn word<I: Isa>(block: *const u8, index: usize) -> I::Bytes {
     // SAFETY: guaranteed by the caller.
     unsafe { I::words(block.wrapping_add(4 * I::ROWS * index)) }
 }
 
 /// Loads words `first .. first + 4` of each row of a packed block.
 #[inline(always)]
-unsafe fn chunk<I: Isa>(block: *const u8, first: usize) -> [I::Bytes; 4] {
+pub(super) unsafe fn chunk<I: Isa>(block: *const u8, first: usize) -> [I::Bytes; 4] {
     // SAFETY: guaranteed by the caller.
     unsafe {
         [
@@ -76,14 +76,14 @@ unsafe fn chunk<I: Isa>(block: *const u8, first: usize) -> [I::Bytes; 4] {
 
 /// Loads the lone half of each row of a packed block with `words` words.
 #[inline(always)]
-unsafe fn lone_half<I: Isa>(block: *const u8, words: usize) -> I::Floats {
+pub(super) unsafe fn lone_half<I: Isa>(block: *const u8, words: usize) -> I::Floats {
     // SAFETY: guaranteed by the caller.
     unsafe { I::halves(block.wrapping_add(4 * I::ROWS * words)) }
 }
 
 /// Splits the bytes of a chunk into low nibbles and high nibbles.
 #[inline(always)]
-unsafe fn nibbles<I: Isa>(chunk: [I::Bytes; 4]) -> ([I::Bytes; 4], [I::Bytes; 4]) {
+pub(super) unsafe fn nibbles<I: Isa>(chunk: [I::Bytes; 4]) -> ([I::Bytes; 4], [I::Bytes; 4]) {
     // SAFETY: guaranteed by the caller.
     unsafe {
         let [a, b, c, d] = chunk;

@@ -2,10 +2,9 @@
 //!
 //! Quantised weights belong to `matmul` and `blocks`.
 
-use candle_core::quantized::GgmlDType;
-
 use super::isa::Level;
 use super::tile::{TILE, Tile};
+use super::types::WeightType;
 
 /// One group of weight rows times up to [`TILE`] activation rows.
 pub(super) struct FloatJob<'a> {
@@ -23,11 +22,11 @@ pub(super) struct FloatJob<'a> {
 pub(super) type FloatKernel = unsafe fn(&FloatJob<'_>, &mut Tile);
 
 /// Returns the kernel for a float type on an available instruction set, `None` for other types.
-pub(super) fn kernel(dtype: GgmlDType, level: Level) -> Option<FloatKernel> {
+pub(super) fn kernel(dtype: WeightType, level: Level) -> Option<FloatKernel> {
     match dtype {
-        GgmlDType::F32 => Some(kernel_for::<F32>(level)),
-        GgmlDType::F16 => Some(kernel_for::<F16>(level)),
-        GgmlDType::BF16 => Some(kernel_for::<Bf16>(level)),
+        WeightType::F32 => Some(kernel_for::<F32>(level)),
+        WeightType::F16 => Some(kernel_for::<F16>(level)),
+        WeightType::BF16 => Some(kernel_for::<Bf16>(level)),
         _ => None,
     }
 }

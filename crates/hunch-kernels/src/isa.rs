@@ -41,6 +41,8 @@ pub(super) trait Isa {
     unsafe fn words(at: *const u8) -> Self::Bytes;
     /// Loads one half-precision number for each row, stored row after row.
     unsafe fn halves(at: *const u8) -> Self::Floats;
+    /// Loads the upper 16 bits of one float for each row, stored row after row. The lower bits become 0.
+    unsafe fn upper_halves(at: *const u8) -> Self::Floats;
     /// Prefetches the cache line at `address`, which may be invalid.
     unsafe fn prefetch(address: *const u8);
 
@@ -57,6 +59,9 @@ pub(super) trait Isa {
     /// Converts signed bytes to codes. Adds 128 if [`Isa::BIASED_BYTES`].
     unsafe fn byte_codes(a: Self::Bytes) -> Self::Bytes;
 
+    /// Replaces each byte, which must be below 16, by the entry of a table.
+    unsafe fn lookup(a: Self::Bytes, table: &[u8; 16]) -> Self::Bytes;
+
     /// Converts the low half of each word from half precision.
     unsafe fn low_half(word: Self::Bytes) -> Self::Floats;
     /// Converts the high half of each word from half precision.
@@ -68,7 +73,7 @@ pub(super) trait Isa {
 
     /// Returns `value << shift` in every lane.
     unsafe fn splat_shifted(value: i32, shift: u32) -> Self::Ints;
-    /// Adds the dot product of 16 codes of each row with 16 activations. Codes must be below 64.
+    /// Adds the dot product of 16 codes of each row with 16 activations. Codes must be below 128.
     unsafe fn dot(acc: Self::Ints, codes: &[Self::Bytes], activations: &[i8; 16]) -> Self::Ints;
     /// Adds the dot product for codes of [`Isa::byte_codes`].
     unsafe fn dot_bytes(acc: Self::Ints, codes: &[Self::Bytes], activations: &[i8; 16]) -> Self::Ints;
@@ -265,6 +270,12 @@ impl Isa for Scalar {
         halves.map(|half| half::f16::from_le_bytes(half).to_f32())
     }
     #[inline(always)]
+    unsafe fn upper_halves(at: *const u8) -> Self::Floats {
+        // SAFETY: guaranteed by the caller.
+        let halves = unsafe { at.cast::<[[u8; 2]; LANES]>().read_unaligned() };
+        halves.map(|half| f32::from_bits(u32::from(u16::from_le_bytes(half)) << 16))
+    }
+    #[inline(always)]
     unsafe fn prefetch(_address: *const u8) {}
     #[inline(always)]
     unsafe fn and(a: Self::Bytes, mask: u8) -> Self::Bytes {
@@ -292,6 +303,10 @@ impl Isa for Scalar {
     #[inline(always)]
     unsafe fn byte_codes(a: Self::Bytes) -> Self::Bytes {
         a
+    }
+    #[inline(always)]
+    unsafe fn lookup(a: Self::Bytes, table: &[u8; 16]) -> Self::Bytes {
+        a.map(|a| a.map(|a| table[usize::from(a)]))
     }
     #[inline(always)]
     unsafe fn low_half(word: Self::Bytes) -> Self::Floats {

@@ -4,7 +4,7 @@
 //! first four bytes of every row come first, then the next four bytes of every row, and so on. One
 //! vector load yields a word of every row, and a thread reads memory sequentially. If the block size
 //! is not a multiple of four, the remaining half-precision number of every row comes last. The packed
-//! size equals the file size, except that the last group is padded with zeros.
+//! size equals the size of the rows, except that the last group is padded with zeros.
 //!
 //! Rows are packed once, while the model is loaded, from reads of the file. The file is not mapped.
 
@@ -19,7 +19,7 @@ use crate::error::Result;
 /// Size of a word in bytes.
 const WORD: usize = 4;
 
-/// Layout of a quantised block in the file.
+/// Layout of a quantised block, in the file or converted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BlockShape {
     /// Size of a block in bytes.
@@ -27,6 +27,9 @@ pub(super) struct BlockShape {
     /// Offset of the half-precision number that is left over when the block is split into words, if any.
     pub(super) lone_half: Option<usize>,
 }
+
+/// Converts rows of the file to rows of another shape. The output is zero before.
+pub(super) type Repack<'a> = dyn Fn(&[u8], &mut [u8]) + Sync + 'a;
 
 /// Rows of one matrix in packed layout.
 #[derive(Clone, Debug)]
@@ -51,28 +54,60 @@ impl PackedRows {
         shape: BlockShape,
         threads: &Threads,
     ) -> Result<Self> {
+        Self::pack(read, (n, row_bytes, row_bytes), group, (shape, None), threads)
+    }
+
+    /// Reads `n` rows and converts each before it is packed.
+    ///
+    /// A row has `row_bytes.0` bytes in the file and `row_bytes.1` bytes of `shape`.
+    ///
+    /// # Errors
+    /// See [`PackedRows::new`].
+    pub(super) fn repacked(
+        read: &ReadAt<'_>,
+        (n, row_bytes): (usize, (usize, usize)),
+        group: usize,
+        (shape, repack): (BlockShape, &Repack<'_>),
+        threads: &Threads,
+    ) -> Result<Self> {
+        Self::pack(read, (n, row_bytes.0, row_bytes.1), group, (shape, Some(repack)), threads)
+    }
+
+    fn pack(
+        read: &ReadAt<'_>,
+        (n, file_bytes, row_bytes): (usize, usize, usize),
+        group: usize,
+        (shape, repack): (BlockShape, Option<&Repack<'_>>),
+        threads: &Threads,
+    ) -> Result<Self> {
         let (group_bytes, groups) = (group * row_bytes, n.div_ceil(group));
         let mut memory = allocate(groups * group_bytes)?;
         let out = SharedSlice::new(&mut memory);
         // Split even a small matrix into a few tasks per thread.
         let share = groups.div_ceil(4 * threads.count());
         let at_once = (CHUNK_BYTES / group_bytes).min(share).max(1);
-        // Buffers of finished tasks, for reuse.
-        let spare = Mutex::new(Vec::<Vec<u8>>::new());
+        // Buffers of finished tasks, for reuse: rows of the file, and converted rows.
+        let spare = Mutex::new(Vec::<[Vec<u8>; 2]>::new());
         let spares = || spare.lock().unwrap_or_else(PoisonError::into_inner);
         try_run(threads, groups.div_ceil(at_once), &|task| {
             let (begin, end) = (task * at_once, groups.min((task + 1) * at_once));
             let rows = begin * group..n.min(end * group);
-            let mut buffer = spares().pop().unwrap_or_default();
-            buffer.resize(rows.len() * row_bytes, 0);
-            read(rows.start * row_bytes, &mut buffer)?;
-            for (index, rows) in (begin..end).zip(buffer.chunks(group_bytes)) {
+            let [mut file, mut converted] = spares().pop().unwrap_or_default();
+            file.resize(rows.len() * file_bytes, 0);
+            read(rows.start * file_bytes, &mut file)?;
+            if let Some(repack) = repack {
+                converted.clear();
+                converted.resize(rows.len() * row_bytes, 0);
+                repack(&file, &mut converted);
+            }
+            let ready = if repack.is_some() { &converted } else { &file };
+            for (index, rows) in (begin..end).zip(ready.chunks(group_bytes)) {
                 // SAFETY: the memory stays borrowed until all tasks are done, and no other task uses
                 // this group.
                 let out = unsafe { out.part(index * group_bytes, group_bytes) };
                 pack_group(rows, row_bytes, group, shape, out);
             }
-            spares().push(buffer);
+            spares().push([file, converted]);
             Ok(())
         })?;
         Ok(Self { memory: freeze(memory)?, group_bytes, group, shape })
@@ -83,7 +118,7 @@ impl PackedRows {
         &self.memory[index * self.group_bytes..(index + 1) * self.group_bytes]
     }
 
-    /// Appends the bytes of a row to `out` in file layout.
+    /// Appends the bytes of a row to `out`, in the layout it had before it was packed.
     pub(super) fn unpack_row(&self, row: usize, out: &mut Vec<u8>) {
         let BlockShape { bytes, lone_half } = self.shape;
         let (group, r) = (self.group, row % self.group);

@@ -4,7 +4,7 @@
 use crate::types::{Fit, FitVerdict, MachineMemory, PredictedMemory, SmallerChoice};
 use hunch_core::limits::MAX_ROWS;
 use hunch_error::Result;
-use hunch_kernels::WeightMatrix;
+use hunch_kernels::{WeightMatrix, WeightType};
 use hunch_model::device::KvType;
 use hunch_model::gguf::{Gguf, TensorInfo};
 use hunch_model::spec::ModelSpec;
@@ -63,7 +63,8 @@ impl Footprint {
         let table = tensors.get("token_embd.weight");
         let tied = !tensors.contains_key("output.weight");
         let loaded = tensors.iter().filter(|(name, _)| tied || *name != "token_embd.weight");
-        let read_by_a_pass = loaded.clone().map(|(_, info)| bytes(info)).sum();
+        let read = |info: &TensorInfo| if on_gpu { bytes(info) } else { info.bytes_read() as u64 };
+        let read_by_a_pass = loaded.clone().map(|(_, info)| read(info)).sum();
         let mut weights: u64 = loaded.map(|(_, info)| in_memory(info, on_gpu)).sum();
         // The embedding table is a separate copy unless it shares packed rows with the output head.
         let shared = tied && !on_gpu && table.is_some_and(is_packed);
@@ -132,7 +133,7 @@ fn is_packed(info: &TensorInfo) -> bool {
 
 /// Returns a tensor's size in memory once loaded, in bytes.
 fn in_memory(info: &TensorInfo, on_gpu: bool) -> u64 {
-    use candle_core::quantized::GgmlDType::{BF16, F16, F32};
+    use WeightType::{BF16, F16, F32};
     let elements: usize = info.shape.iter().product();
     let bytes = match info.shape[..] {
         // A GPU holds float matrices as f32, in buffers whose sizes are powers of two.

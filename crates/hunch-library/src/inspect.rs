@@ -9,7 +9,7 @@ use super::quantisation;
 use crate::types::{ModelEntry, ModelSource};
 use crate::{DEFAULT_MODEL, short_name};
 use hunch_error::{Error, Result};
-use hunch_model::gguf::{Gguf, type_name};
+use hunch_model::gguf::Gguf;
 use hunch_model::spec::ModelSpec;
 use hunch_model::split;
 use hunch_model::text::{ChatTemplate, Tokenizer};
@@ -130,7 +130,7 @@ fn inspection(path: &Path, gguf: &Gguf) -> Result<Inspection> {
     let spec = ModelSpec::from_gguf(gguf)?;
     let mut quantisations = BTreeMap::new();
     for tensor in gguf.tensors.values() {
-        *quantisations.entry(type_name(tensor.dtype)).or_insert(0) += 1;
+        *quantisations.entry(tensor.dtype.name().to_owned()).or_insert(0) += 1;
     }
     let weight_bytes = gguf.tensors.values().map(|tensor| tensor.range.len() as u64).sum();
     Ok(Inspection { entry: entry(path, gguf), quantisations, weight_bytes, spec })

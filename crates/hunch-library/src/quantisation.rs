@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use hunch_model::gguf::{Gguf, type_name};
+use hunch_model::gguf::Gguf;
 
 /// llama.cpp's numbers of file-level quantisations (`enum llama_ftype`), for all released types.
-const FILE_TYPES: [(u32, &str); 33] = [
+const FILE_TYPES: [(u32, &str); 34] = [
     (0, "F32"),
     (1, "F16"),
     (2, "Q4_0"),
@@ -39,6 +39,7 @@ const FILE_TYPES: [(u32, &str); 33] = [
     (36, "TQ1_0"),
     (37, "TQ2_0"),
     (38, "MXFP4"),
+    (39, "NVFP4"),
 ];
 
 /// Returns a model's quantisation: the file's own statement, or the type of most weights.
@@ -47,11 +48,11 @@ pub(super) fn of(gguf: &Gguf) -> String {
     if let Some((_, name)) = FILE_TYPES.iter().find(|(number, _)| stated == Some(*number)) {
         return (*name).to_owned();
     }
-    let mut weights: BTreeMap<String, usize> = BTreeMap::new();
+    let mut weights: BTreeMap<&str, usize> = BTreeMap::new();
     for tensor in gguf.tensors.values() {
         let count: usize = tensor.shape.iter().product();
-        let sum = weights.entry(type_name(tensor.dtype)).or_default();
+        let sum = weights.entry(tensor.dtype.name()).or_default();
         *sum = sum.saturating_add(count);
     }
-    weights.into_iter().max_by_key(|(_, count)| *count).map_or_else(String::new, |(name, _)| name)
+    weights.into_iter().max_by_key(|(_, count)| *count).map_or_else(String::new, |(name, _)| name.to_owned())
 }

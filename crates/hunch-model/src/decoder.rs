@@ -9,8 +9,8 @@ use crate::candle_executor::CandleExecutor;
 use crate::cpu_executor::CpuExecutor;
 use crate::device::Compute;
 use crate::executor::{Executor, LAYER, SequenceExecutor};
-use crate::gguf::{Gguf, type_name};
-use crate::metal::convert::{Conversion, bits, conversions};
+use crate::gguf::Gguf;
+use crate::metal::convert::{Conversion, conversions};
 use crate::metal::gpu::Gpu;
 use crate::metal::kernels::Kernels;
 use crate::metal::selftest::{CHOICE_PART, Record};
@@ -107,11 +107,9 @@ impl Execution {
             lines.push(format!("Metal: {obstacle}; {model} runs on candle's operations, which are slower."));
         }
         for Conversion { from, to, problem } in &self.conversions {
-            let (from, slower) = (type_name(*from), bits(*to) > 2.0 * bits(*from));
-            let slower = if slower { ", which is slower" } else { "" };
+            let slower = if to.bits() > 2.0 * from.bits() { ", which is slower" } else { "" };
             lines.push(format!(
-                "Metal: {problem}; the {from} weights of {model} are converted to {}{slower}.",
-                type_name(*to)
+                "Metal: {problem}; the {from} weights of {model} are converted to {to}{slower}."
             ));
         }
         if let Some(problem) = &self.choice_problem {
@@ -154,6 +152,9 @@ impl Decoder {
     pub fn load_for(file: &WeightFile, compute: &Compute, context: usize) -> Result<Self> {
         let spec = ModelSpec::from_gguf(file.gguf())?.with_context(context);
         let execution = Execution::of(file.gguf(), &spec, compute);
+        if matches!(execution.backend, Backend::Candle { .. }) {
+            file.check_candle()?;
+        }
         let loaded = match (&execution.backend, compute.kernels()) {
             (Backend::Metal, Some(kernels)) => Self::with_metal(file, kernels, spec, execution)?,
             (Backend::Cpu, _) => {

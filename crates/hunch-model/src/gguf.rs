@@ -13,19 +13,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use candle_core::quantized::GgmlDType;
-
 use crate::file::ModelFile;
 use hunch_error::{Error, Result};
-
-/// Returns the usual name of a tensor type, such as `Q4_K`.
-pub fn type_name(dtype: GgmlDType) -> String {
-    let name = format!("{dtype:?}");
-    match name.strip_suffix('K') {
-        Some(bits) => format!("{bits}_K"),
-        None => name,
-    }
-}
+pub use hunch_kernels::WeightType;
 
 /// Metadata value.
 #[derive(Clone, Debug, PartialEq)]
@@ -97,11 +87,21 @@ pub struct TensorInfo {
     /// This is the order of candle. The file stores them in reverse.
     pub shape: Vec<usize>,
     /// Type of the elements.
-    pub dtype: GgmlDType,
+    pub dtype: WeightType,
     /// Index of the file of a split model, from 0. 0 for a model in one file.
     pub part: usize,
     /// Byte range in that file. In bounds, and starts at a multiple of 8.
     pub range: Range<usize>,
+}
+
+impl TensorInfo {
+    /// Returns the bytes that a product reads on the CPU. More than in the file if kernels need another layout.
+    pub fn bytes_read(&self) -> usize {
+        match self.shape[..] {
+            [n, k] => hunch_kernels::bytes_read(self.dtype, n * k),
+            _ => self.range.len(),
+        }
+    }
 }
 
 /// Validated GGUF header.
@@ -182,11 +182,6 @@ impl Gguf {
     /// Removes the metadata entries specific to split models.
     pub(crate) fn remove_split_metadata(&mut self) {
         self.metadata.retain(|key, _| !key.starts_with(read::SPLIT_KEYS));
-    }
-
-    /// Returns ggml's number for a tensor type.
-    pub(crate) fn type_number(dtype: GgmlDType) -> u32 {
-        read::TYPES.iter().find(|(_, known)| *known == dtype).map_or(0, |(number, _)| *number)
     }
 
     /// Returns the value as `u32`, from any integer type, if it is in range.
@@ -314,14 +309,3 @@ impl Gguf {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn type_names_match_llama_cpp() {
-        assert_eq!(type_name(GgmlDType::Q4K), "Q4_K");
-        assert_eq!(type_name(GgmlDType::Q8_0), "Q8_0");
-        assert_eq!(type_name(GgmlDType::BF16), "BF16");
-    }
-}

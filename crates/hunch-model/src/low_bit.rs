@@ -3,21 +3,20 @@
 //! A copy is a GGUF file with the same names, shapes and metadata, and most matrices requantised. The
 //! place of copies on disk belongs to the model library.
 
-use std::borrow::Cow;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::ops::Range;
 use std::path::Path;
 
-use candle_core::Device;
-use candle_core::quantized::{GgmlDType, QStorage, QTensor};
+use candle_core::quantized::QTensor;
+use candle_core::{Device, Tensor};
 use sha2::{Digest, Sha256};
 
 use crate::atomic_file::{self, PART};
 use crate::file::ModelFile;
-use crate::gguf::{Gguf, TensorInfo};
+use crate::gguf::{Gguf, TensorInfo, WeightType};
 use crate::split;
-use crate::weights::WeightFile;
+use crate::weights::{WeightFile, dequantise};
 use hunch_error::{Error, Result};
 
 /// Default alignment of tensor data in bytes.
@@ -101,7 +100,7 @@ fn copy(
     io: &dyn Fn(std::io::Error) -> Error,
 ) -> Result<()> {
     let gguf = model.gguf();
-    let tensors: Vec<(&String, &TensorInfo, GgmlDType)> =
+    let tensors: Vec<(&String, &TensorInfo, WeightType)> =
         gguf.tensors.iter().map(|(name, info)| (name, info, type_in_copy(name, info))).collect();
     let header = header(model, &tensors)?;
     out.write_all(&header).map_err(io)?;
@@ -131,26 +130,25 @@ fn copy(
 ///
 /// Matrices of layers get Q2_K, except the most sensitive ones. Those and the matrices of the
 /// vocabulary get Q4_K. Rows that are not a multiple of 256 weights get Q4_0.
-fn type_in_copy(name: &str, info: &TensorInfo) -> GgmlDType {
+fn type_in_copy(name: &str, info: &TensorInfo) -> WeightType {
     let [_, width] = info.shape[..] else {
         return info.dtype;
     };
     let sensitive = ["attn_v", "attn_qkv", "ffn_down"].iter().any(|part| name.contains(part));
     let wanted = match (name.starts_with("blk."), width % 256, width % 32) {
-        (true, 0, _) if !sensitive => GgmlDType::Q2K,
-        (_, 0, _) => GgmlDType::Q4K,
-        (_, _, 0) => GgmlDType::Q4_0,
+        (true, 0, _) if !sensitive => WeightType::Q2K,
+        (_, 0, _) => WeightType::Q4K,
+        (_, _, 0) => WeightType::Q4_0,
         _ => return info.dtype,
     };
-    let bits = |dtype: GgmlDType| dtype.type_size() as f64 / dtype.block_size() as f64;
-    if bits(wanted) < bits(info.dtype) { wanted } else { info.dtype }
+    if wanted.bits() < info.dtype.bits() { wanted } else { info.dtype }
 }
 
 /// Builds the header of the copy, with unchanged metadata.
 ///
 /// # Errors
 /// If the file cannot be read.
-fn header(model: &WeightFile, tensors: &[(&String, &TensorInfo, GgmlDType)]) -> Result<Vec<u8>> {
+fn header(model: &WeightFile, tensors: &[(&String, &TensorInfo, WeightType)]) -> Result<Vec<u8>> {
     let gguf = model.gguf();
     let mut header = Vec::new();
     header.extend(b"GGUF");
@@ -164,7 +162,7 @@ fn header(model: &WeightFile, tensors: &[(&String, &TensorInfo, GgmlDType)]) -> 
         header.extend(name.as_bytes());
         header.extend((info.shape.len() as u32).to_le_bytes());
         info.shape.iter().rev().for_each(|&size| header.extend((size as u64).to_le_bytes()));
-        header.extend(Gguf::type_number(*dtype).to_le_bytes());
+        header.extend(dtype.number().to_le_bytes());
         header.extend((offset as u64).to_le_bytes());
         let size = info.shape.iter().product::<usize>() / dtype.block_size() * dtype.type_size();
         offset += size + padding(size, alignment(gguf));
@@ -182,14 +180,15 @@ fn padding(len: usize, alignment: usize) -> usize {
 }
 
 /// Converts a matrix to another type, with its rows split over threads.
-fn requantise(model: &WeightFile, info: &TensorInfo, dtype: GgmlDType, threads: usize) -> Result<Vec<u8>> {
+fn requantise(model: &WeightFile, info: &TensorInfo, dtype: WeightType, threads: usize) -> Result<Vec<u8>> {
     let (rows, width) = (info.shape[0], info.shape[1]);
     let row_bytes = info.range.len() / rows;
+    let no_writer = || Error::Internal(format!("there is no writer for {dtype}"));
+    let candle = dtype.candle().ok_or_else(no_writer)?;
     let convert = |part: Range<usize>| -> Result<Vec<u8>> {
         let bytes = model.tensor_bytes(info, part.start * row_bytes..part.end * row_bytes)?;
-        let storage = QStorage::from_data(Cow::Owned(bytes), &Device::Cpu, info.dtype)?;
-        let values = QTensor::new(storage, (part.len(), width))?.dequantize(&Device::Cpu)?;
-        Ok(QTensor::quantize(&values, dtype)?.data()?.into_owned())
+        let values = Tensor::from_vec(dequantise(info.dtype, bytes)?, (part.len(), width), &Device::Cpu)?;
+        Ok(QTensor::quantize(&values, candle)?.data()?.into_owned())
     };
     let (each, at_once) = ((CHUNK / width).max(1), threads.max(1));
     let mut copy = Vec::with_capacity(rows * width / dtype.block_size() * dtype.type_size());

@@ -19,12 +19,12 @@ use crate::metal::workspace::{Activations, AttentionSpace, Widths, Workspace, at
 use crate::rope::{PassAngles, Rope};
 use crate::spec::{HeadNorms, ModelSpec, Norms, RopeKind};
 use crate::tensor_names::{LayerWeights, ModelWeights};
-use crate::weights::{MatrixRows, WeightFile};
+use crate::weights::{MatrixRows, WeightFile, cpu_only};
 use hunch_core::model::{LogitRows, Rows, VocabSubset};
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
-use hunch_kernels::RowMask;
 use hunch_kernels::activation::Activation;
+use hunch_kernels::{RowMask, WeightType};
 
 /// Most query heads that share a key head: simdgroups of a threadgroup.
 const MAX_GROUP: usize = 32;
@@ -104,8 +104,9 @@ impl MetalExecutor {
             return Some(format!("there is no kernel for rows of {width} values"));
         }
         let matrices = gguf.tensors.values().filter(|tensor| tensor.shape.len() == 2);
-        let without = matrices.map(|tensor| tensor.dtype).find(|dtype| !Matrix::has_kernel(*dtype))?;
-        Some(format!("there is no kernel for {without:?} weights"))
+        let has_kernel = |dtype: &WeightType| dtype.candle().is_some_and(Matrix::has_kernel);
+        let without = matrices.map(|tensor| tensor.dtype).find(|dtype| !has_kernel(dtype))?;
+        Some(format!("there is no kernel for {without} weights"))
     }
 
     /// Returns the parts of the self-test that a model depends on, without products and the choice of tokens. Those have
@@ -363,7 +364,9 @@ impl Joined {
         let same = |a: &MatrixRows, b: &MatrixRows| {
             let dtype = file.dtype(&a.weight());
             dtype == file.dtype(&b.weight())
-                && dtype.is_some_and(|dtype| Matrix::can_join(dtype, &[a.n, b.n]))
+                && dtype
+                    .and_then(WeightType::candle)
+                    .is_some_and(|dtype| Matrix::can_join(dtype, &[a.n, b.n]))
         };
         let (mut parts, mut width) = (Vec::new(), 0);
         for run in linears.chunk_by(same) {
@@ -413,7 +416,9 @@ fn matrix(file: &WeightFile, gpu: &Arc<dyn Gpu>, linears: &[MatrixRows]) -> Resu
     }
     let first = &linears[0];
     let missing = || Error::Internal(format!("the tensor {} is missing", first.weight()));
-    Matrix::new(gpu, file.dtype(&first.weight()).ok_or_else(missing)?, (n, first.k), &bytes)
+    let dtype = file.dtype(&first.weight()).ok_or_else(missing)?;
+    let candle = dtype.candle().ok_or_else(|| cpu_only(&file.gguf().path, dtype))?;
+    Matrix::new(gpu, candle, (n, first.k), &bytes)
 }
 
 /// Loads the biases of linear layers, or returns `None` if none has one.

@@ -618,6 +618,11 @@ impl Reader<'_> {
         if self.gguf.i32s(&self.key("rope.dimension_sections")).is_some_and(|s| s.iter().any(|&n| n > 0)) {
             return Err(self.unsupported("it has a rotary embedding for images".into()));
         }
+        if self.gguf.tensors.keys().any(|name| name.ends_with(".scale")) {
+            return Err(
+                self.unsupported("its matrices have separate scales, as some of type NVFP4 do".into())
+            );
+        }
         Ok(())
     }
 }

@@ -17,7 +17,7 @@ use crate::linear::Linear;
 use crate::metal::convert::{Conversion, convert};
 use crate::split;
 use hunch_error::{Error, Result};
-use hunch_kernels::{CopiedBytes, MatrixSource, Threads, WeightMatrix};
+use hunch_kernels::{CopiedBytes, MatrixSource, Threads, WeightMatrix, WeightType};
 
 /// Tensor name of the embedding table.
 const EMBEDDING: &str = "token_embd.weight";
@@ -69,6 +69,27 @@ impl MatrixRows {
     pub(crate) fn weight(&self) -> String {
         format!("{}.weight", self.name)
     }
+}
+
+/// Computes the weights of whole blocks in file layout.
+///
+/// # Errors
+/// If the bytes are not whole blocks of a type that candle reads.
+pub(crate) fn dequantise(dtype: WeightType, bytes: Vec<u8>) -> Result<Vec<f32>> {
+    let Some(candle) = dtype.candle() else {
+        let mut values = Vec::with_capacity(bytes.len() / dtype.type_size() * dtype.block_size());
+        hunch_kernels::dequantise(dtype, &bytes, &mut values);
+        return Ok(values);
+    };
+    let count = bytes.len() / dtype.type_size() * dtype.block_size();
+    let storage = QStorage::from_data(Cow::Owned(bytes), &Device::Cpu, candle)?;
+    Ok(QTensor::new(storage, count)?.dequantize(&Device::Cpu)?.to_vec1::<f32>()?)
+}
+
+/// Error for a model on a GPU whose weights neither our kernels nor candle can read there.
+pub(crate) fn cpu_only(path: &Path, dtype: WeightType) -> Error {
+    let reason = format!("its {dtype} weights run on the CPU only. Load it with --device cpu");
+    Error::UnsupportedModel { path: path.to_path_buf(), reason }
 }
 
 /// Callback invoked before each tensor is read, with its size in bytes. An error cancels loading.
@@ -125,20 +146,24 @@ impl WeightFile {
         Self { conversions: conversions.into(), ..self.clone() }
     }
 
-    /// Returns the type of a tensor once loaded.
-    fn loaded_type(&self, info: &TensorInfo) -> GgmlDType {
-        let converted = |one: &&Conversion| one.from == info.dtype && info.shape.len() == 2;
-        self.conversions.iter().find(converted).map_or(info.dtype, |one| one.to)
+    fn conversion(&self, info: &TensorInfo) -> Option<&Conversion> {
+        let is_own = |one: &&Conversion| info.dtype == one.from && info.shape.len() == 2;
+        self.conversions.iter().find(is_own)
     }
 
-    /// Returns the size of a tensor in its type once loaded, in bytes.
+    /// Returns the type of a tensor once loaded.
+    fn loaded_type(&self, info: &TensorInfo) -> WeightType {
+        self.conversion(info).map_or(info.dtype, |one| one.to)
+    }
+
+    /// Returns the bytes that a product reads of a tensor once loaded.
     fn loaded_bytes(&self, info: &TensorInfo) -> usize {
-        let dtype = self.loaded_type(info);
-        if dtype == info.dtype {
-            return info.range.len();
+        match self.conversion(info) {
+            None => info.bytes_read(),
+            Some(Conversion { from, to, .. }) => {
+                info.range.len() / from.type_size() * from.block_size() / to.block_size() * to.type_size()
+            }
         }
-        info.range.len() / info.dtype.type_size() * info.dtype.block_size() / dtype.block_size()
-            * dtype.type_size()
     }
 
     /// Returns the header.
@@ -152,6 +177,15 @@ impl WeightFile {
     /// [`Error::Io`] if a file was modified.
     pub(crate) fn check_unchanged(&self) -> Result<()> {
         self.parts.iter().try_for_each(|part| part.check_unchanged())
+    }
+
+    /// Checks that candle can read all weights on a GPU.
+    ///
+    /// # Errors
+    /// [`Error::UnsupportedModel`] for weights that run on the CPU only.
+    pub(crate) fn check_candle(&self) -> Result<()> {
+        let unknown = self.gguf.tensors.values().find(|tensor| tensor.dtype.candle().is_none());
+        unknown.map_or(Ok(()), |tensor| Err(cpu_only(&self.gguf.path, tensor.dtype)))
     }
 
     /// Reads bytes of a tensor in file layout.
@@ -194,13 +228,13 @@ impl WeightFile {
         self.gguf.tensors.values().map(|tensor| self.loaded_bytes(tensor)).sum()
     }
 
-    /// Returns the size in bytes of the output head, which may be the embedding table.
+    /// Returns the size in bytes of the output head, which may be the embedding table, as a pass reads it.
     pub(crate) fn head_bytes(&self) -> usize {
         let name = if self.is_tied() { EMBEDDING } else { "output.weight" };
         self.gguf.tensors.get(name).map_or(0, |tensor| self.loaded_bytes(tensor))
     }
 
-    /// Returns the bytes of weights that a pass of one row reads.
+    /// Returns the bytes of weights that a pass of one row reads, which may be more than the file has.
     ///
     /// The embedding table counts only if it is also the output head. Otherwise a pass reads a single
     /// row of it.
@@ -232,9 +266,25 @@ impl WeightFile {
         self.on_read.as_ref().map_or(Ok(()), |on_read| on_read(bytes))
     }
 
-    fn storage(&self, info: &TensorInfo, device: &Device) -> Result<QStorage> {
-        let bytes = self.tensor_bytes(info, 0..info.range.len())?;
-        Ok(QStorage::from_data(Cow::Owned(bytes), device, info.dtype)?)
+    /// Creates a matrix for candle from rows in file layout.
+    ///
+    /// Types that candle cannot read become F32, which is for reference only, and so on the CPU only.
+    fn candle_matrix(
+        &self,
+        dtype: WeightType,
+        bytes: Vec<u8>,
+        shape: (usize, usize),
+        device: &Device,
+    ) -> Result<QTensor> {
+        let (bytes, candle) = match dtype.candle() {
+            Some(candle) => (bytes, candle),
+            None if device.is_cpu() => {
+                let values = dequantise(dtype, bytes)?;
+                (values.iter().flat_map(|value| value.to_le_bytes()).collect(), GgmlDType::F32)
+            }
+            None => return Err(cpu_only(&self.gguf.path, dtype)),
+        };
+        Ok(QTensor::new(QStorage::from_data(Cow::Owned(bytes), device, candle)?, shape)?)
     }
 
     /// Loads a vector (norm weight or bias) as f32 onto a device.
@@ -243,9 +293,8 @@ impl WeightFile {
     /// If the tensor is missing or has the wrong length.
     pub(crate) fn vector(&self, name: &str, len: usize, device: &Device) -> Result<Tensor> {
         let info = self.info(name, &[len])?;
-        let storage = self.storage(info, &Device::Cpu)?;
-        let tensor = QTensor::new(storage, len)?.dequantize(&Device::Cpu)?;
-        Ok(tensor.to_device(device)?)
+        let bytes = self.tensor_bytes(info, 0..info.range.len())?;
+        Ok(Tensor::from_vec(dequantise(info.dtype, bytes)?, len, device)?)
     }
 
     /// Loads a linear layer onto a device, with its bias if the model has one.
@@ -280,8 +329,7 @@ impl WeightFile {
     pub(crate) fn quantised(&self, rows: &MatrixRows, device: &Device) -> Result<QMatMul> {
         let (info, range) = self.rows(rows)?;
         let bytes = self.tensor_bytes(info, range)?;
-        let storage = QStorage::from_data(Cow::Owned(bytes), device, info.dtype)?;
-        Ok(QMatMul::from_qtensor(QTensor::new(storage, (rows.n, rows.k))?)?)
+        Ok(QMatMul::from_qtensor(self.candle_matrix(info.dtype, bytes, (rows.n, rows.k), device)?)?)
     }
 
     /// Returns the tensor of a matrix and the range of its rows in the tensor's bytes.
@@ -293,7 +341,7 @@ impl WeightFile {
     }
 
     /// Returns the type of a tensor once loaded, or `None` if there is none of this name.
-    pub(crate) fn dtype(&self, name: &str) -> Option<GgmlDType> {
+    pub(crate) fn dtype(&self, name: &str) -> Option<WeightType> {
         self.gguf.tensors.get(name).map(|info| self.loaded_type(info))
     }
 
@@ -304,8 +352,10 @@ impl WeightFile {
     pub(crate) fn matrix_bytes(&self, rows: &MatrixRows) -> Result<Vec<u8>> {
         let (info, range) = self.rows(rows)?;
         let bytes = self.tensor_bytes(info, range)?;
-        let to = self.loaded_type(info);
-        if to == info.dtype { Ok(bytes) } else { convert(info.dtype, to, &bytes) }
+        match self.conversion(info) {
+            None => Ok(bytes),
+            Some(one) => convert(one.from, one.to, &bytes),
+        }
     }
 
     /// Loads rows of a weight matrix for the CPU kernels. Returns `None` if there is no kernel for its type.
@@ -341,7 +391,7 @@ impl WeightFile {
             let bytes = CopiedBytes::new(info.range.len(), &read, threads)?;
             EmbeddingStorage::Copy { row_bytes: info.range.len() / rows, bytes }
         };
-        let dtype = self.gguf.tensors.get(EMBEDDING).map_or(GgmlDType::F32, |info| info.dtype);
+        let dtype = self.gguf.tensors.get(EMBEDDING).map_or(WeightType::F32, |info| info.dtype);
         Ok(Embedding::Host { table, dtype, width })
     }
 
@@ -353,7 +403,7 @@ impl WeightFile {
         &self,
         (rows, width): (usize, usize),
         tokens: &[u32],
-    ) -> Result<(GgmlDType, Vec<u8>)> {
+    ) -> Result<(WeightType, Vec<u8>)> {
         let name = if self.is_tied() { EMBEDDING } else { "output.weight" };
         let info = self.info(name, &[rows, width])?;
         let row_bytes = info.range.len() / rows;
@@ -375,7 +425,8 @@ impl WeightFile {
             return self.host_embedding((rows, width), None, &Threads::new(1).map_err(io)?);
         }
         let info = self.info(EMBEDDING, &[rows, width])?;
-        Ok(Embedding::Device(QTensor::new(self.storage(info, device)?, (rows, width))?))
+        let bytes = self.tensor_bytes(info, 0..info.range.len())?;
+        Ok(Embedding::Device(self.candle_matrix(info.dtype, bytes, (rows, width), device)?))
     }
 }
 
@@ -386,7 +437,7 @@ pub(crate) enum Embedding {
         /// Rows of the table.
         table: EmbeddingStorage,
         /// Type of the rows.
-        dtype: GgmlDType,
+        dtype: WeightType,
         /// Values per row.
         width: usize,
     },
@@ -415,17 +466,23 @@ impl Embedding {
     pub(crate) fn rows(&self, ids: &[u32], device: &Device) -> Result<Tensor> {
         match self {
             Self::Host { table, dtype, width } => {
-                let mut rows = Vec::new();
+                let (mut rows, mut values) = (Vec::new(), Vec::new());
                 for &id in ids {
                     match table {
-                        EmbeddingStorage::Head(matrix) => matrix.copy_row(id as usize, &mut rows),
+                        EmbeddingStorage::Head(matrix) => {
+                            if !matrix.dequantise_row(id as usize, &mut values) {
+                                matrix.copy_row(id as usize, &mut rows);
+                            }
+                        }
                         EmbeddingStorage::Copy { bytes, row_bytes } => {
                             rows.extend_from_slice(&bytes.bytes()[id as usize * row_bytes..][..*row_bytes]);
                         }
                     }
                 }
-                let storage = QStorage::from_data(Cow::Owned(rows), device, *dtype)?;
-                Ok(QTensor::new(storage, (ids.len(), *width))?.dequantize(device)?)
+                if values.is_empty() {
+                    values = dequantise(*dtype, rows)?;
+                }
+                Ok(Tensor::from_vec(values, (ids.len(), *width), device)?)
             }
             Self::Device(table) => Ok(table.embedding(&Tensor::new(ids, device)?)?),
         }

@@ -65,6 +65,11 @@ impl<const I8MM: bool> Isa for Arm<I8MM> {
         unsafe { Self::low_half(vreinterpretq_u8_u32(vmovl_u16(vreinterpret_u16_u8(vld1_u8(at))))) }
     }
     #[inline(always)]
+    unsafe fn upper_halves(at: *const u8) -> float32x4_t {
+        // SAFETY: guaranteed by the caller.
+        unsafe { vreinterpretq_f32_u32(vshll_n_u16::<16>(vreinterpret_u16_u8(vld1_u8(at)))) }
+    }
+    #[inline(always)]
     unsafe fn prefetch(address: *const u8) {
         // SAFETY: a prefetch never faults and has no visible effect.
         unsafe {
@@ -107,6 +112,11 @@ impl<const I8MM: bool> Isa for Arm<I8MM> {
     #[inline(always)]
     unsafe fn byte_codes(a: uint8x16_t) -> uint8x16_t {
         a
+    }
+    #[inline(always)]
+    unsafe fn lookup(a: uint8x16_t, table: &[u8; 16]) -> uint8x16_t {
+        // SAFETY: guaranteed by the caller. The load matches the size of the table.
+        unsafe { vqtbl1q_u8(vld1q_u8(table.as_ptr()), a) }
     }
     #[inline(always)]
     unsafe fn low_half(word: uint8x16_t) -> float32x4_t {

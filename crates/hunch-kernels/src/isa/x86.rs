@@ -59,6 +59,14 @@ impl Isa for Avx512 {
         unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(at.cast())) }
     }
     #[inline(always)]
+    unsafe fn upper_halves(at: *const u8) -> __m512 {
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            let words = _mm512_cvtepu16_epi32(_mm256_loadu_si256(at.cast()));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(words))
+        }
+    }
+    #[inline(always)]
     unsafe fn prefetch(address: *const u8) {
         // SAFETY: a prefetch never faults.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
@@ -103,6 +111,11 @@ impl Isa for Avx512 {
     unsafe fn byte_codes(a: __m512i) -> __m512i {
         // SAFETY: guaranteed by the caller.
         unsafe { _mm512_xor_si512(a, _mm512_set1_epi8(-128)) }
+    }
+    #[inline(always)]
+    unsafe fn lookup(a: __m512i, table: &[u8; 16]) -> __m512i {
+        // SAFETY: guaranteed by the caller. The load matches the size of the table.
+        unsafe { _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast())), a) }
     }
     #[inline(always)]
     unsafe fn low_half(word: __m512i) -> __m512 {
@@ -235,6 +248,14 @@ impl<const VNNI: bool> Isa for Vec256<VNNI> {
         unsafe { _mm256_cvtph_ps(_mm_loadu_si128(at.cast())) }
     }
     #[inline(always)]
+    unsafe fn upper_halves(at: *const u8) -> __m256 {
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            let words = _mm256_cvtepu16_epi32(_mm_loadu_si128(at.cast()));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(words))
+        }
+    }
+    #[inline(always)]
     unsafe fn prefetch(address: *const u8) {
         // SAFETY: a prefetch never faults.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
@@ -278,6 +299,11 @@ impl<const VNNI: bool> Isa for Vec256<VNNI> {
         a
     }
     #[inline(always)]
+    unsafe fn lookup(a: __m256i, table: &[u8; 16]) -> __m256i {
+        // SAFETY: guaranteed by the caller. The load matches the size of the table.
+        unsafe { _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast())), a) }
+    }
+    #[inline(always)]
     unsafe fn low_half(word: __m256i) -> __m256 {
         // SAFETY: guaranteed by the caller.
         unsafe {
@@ -316,7 +342,7 @@ impl<const VNNI: bool> Isa for Vec256<VNNI> {
     unsafe fn dot(acc: __m256i, codes: &[__m256i], activations: &[i8; 16]) -> __m256i {
         let mut acc = acc;
         for (&codes, four) in codes.iter().zip(activations.as_chunks().0) {
-            // SAFETY: guaranteed by the caller. Codes are below 64, so two products fit in 16 bits.
+            // SAFETY: guaranteed by the caller. Codes are below 128, so two products fit in 16 bits.
             acc = unsafe { dot_256::<VNNI>(acc, codes, _mm256_set1_epi32(word_of(four))) };
         }
         acc

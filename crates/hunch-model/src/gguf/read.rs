@@ -6,10 +6,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
-use candle_core::quantized::GgmlDType;
-
 use super::{Array, Gguf, TensorInfo, Value};
 use hunch_error::{Error, Result};
+use hunch_kernels::WeightType;
 
 /// Minimum size of a metadata entry in bytes: a key of one byte, a type and a value of one byte.
 const MIN_ENTRY: usize = 8 + 1 + 4 + 1;
@@ -64,7 +63,7 @@ fn parse(cursor: &mut Cursor<'_>) -> Result<Gguf> {
 struct TensorEntry {
     name: String,
     shape: Vec<usize>,
-    dtype: GgmlDType,
+    dtype: WeightType,
     offset: usize,
     len: usize,
 }
@@ -334,7 +333,7 @@ impl<'a> Cursor<'a> {
         let name = self.name("tensor")?;
         let shape = self.shape(name)?;
         let kind = self.u32()?;
-        let Some(dtype) = dtype(kind) else {
+        let Some(dtype) = WeightType::numbered(kind) else {
             return self.unsupported(format!(
                 "its tensor {name} is stored as {}, which is not supported. Choose a file quantised as \
                  Q4_K_M, Q5_K_M, Q6_K or Q8_0",
@@ -345,7 +344,7 @@ impl<'a> Cursor<'a> {
         if columns % dtype.block_size() != 0 {
             return self.invalid(format!(
                 "the rows of the tensor {name} have {columns} elements, which is not a multiple \
-                 of the {} in a block of {dtype:?}",
+                 of the {} in a block of {dtype}",
                 dtype.block_size()
             ));
         }
@@ -389,58 +388,24 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// ggml's numbers of the tensor types supported by candle (`enum ggml_type`).
-pub(super) const TYPES: [(u32, GgmlDType); 13] = [
-    (0, GgmlDType::F32),
-    (1, GgmlDType::F16),
-    (2, GgmlDType::Q4_0),
-    (3, GgmlDType::Q4_1),
-    (6, GgmlDType::Q5_0),
-    (7, GgmlDType::Q5_1),
-    (8, GgmlDType::Q8_0),
-    (10, GgmlDType::Q2K),
-    (11, GgmlDType::Q3K),
-    (12, GgmlDType::Q4K),
-    (13, GgmlDType::Q5K),
-    (14, GgmlDType::Q6K),
-    (30, GgmlDType::BF16),
-];
-
-fn dtype(kind: u32) -> Option<GgmlDType> {
-    TYPES.iter().find(|(number, _)| *number == kind).map(|(_, dtype)| *dtype)
-}
-
-/// Returns ggml's name of a type that candle does not support.
+/// Returns ggml's name of a type that no file should have as weights.
 fn type_name(kind: u32) -> String {
     let name = match kind {
         4 => "Q4_2",
         5 => "Q4_3",
         9 => "Q8_1",
         15 => "Q8_K",
-        16 => "IQ2_XXS",
-        17 => "IQ2_XS",
-        18 => "IQ3_XXS",
-        19 => "IQ1_S",
-        20 => "IQ4_NL",
-        21 => "IQ3_S",
-        22 => "IQ2_S",
-        23 => "IQ4_XS",
         24 => "I8",
         25 => "I16",
         26 => "I32",
         27 => "I64",
         28 => "F64",
-        29 => "IQ1_M",
         31 => "Q4_0_4_4",
         32 => "Q4_0_4_8",
         33 => "Q4_0_8_8",
-        34 => "TQ1_0",
-        35 => "TQ2_0",
         36 => "IQ4_NL_4_4",
         37 => "IQ4_NL_4_8",
         38 => "IQ4_NL_8_8",
-        39 => "MXFP4",
-        40 => "NVFP4",
         _ => return format!("the unknown type {kind}"),
     };
     name.into()

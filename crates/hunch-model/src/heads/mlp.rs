@@ -14,20 +14,19 @@
 use std::sync::Arc;
 
 use candle_core::Device;
-use candle_core::quantized::{GgmlDType, QStorage, QTensor};
 use hunch_core::propose::head::DraftHead;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 use hunch_kernels::activation::{Activation, rms_norm};
 use hunch_kernels::matmul::{Input, Product, multiply, multiply_gated};
 use hunch_kernels::quantise::QuantisedRows;
-use hunch_kernels::{MatrixSource, Threads, WeightMatrix};
+use hunch_kernels::{MatrixSource, Threads, WeightMatrix, WeightType};
 
 use crate::decoder::Decoder;
 use crate::device::Compute;
 use crate::gguf::Gguf;
 use crate::spec::ModelSpec;
-use crate::weights::{Embedding, MatrixRows, WeightFile};
+use crate::weights::{Embedding, MatrixRows, WeightFile, dequantise};
 
 /// Epsilon of the norms without weights.
 const EPS: f32 = 1e-5;
@@ -232,7 +231,7 @@ fn head_rows(
     threads: &Threads,
 ) -> Result<WeightMatrix> {
     let (dtype, rows) = target.head_rows((spec.n_vocab, spec.n_embd), tokens)?;
-    let build = |dtype: GgmlDType, bytes: &[u8]| -> Result<Option<WeightMatrix>> {
+    let build = |dtype: WeightType, bytes: &[u8]| -> Result<Option<WeightMatrix>> {
         let read = |at: usize, out: &mut [u8]| {
             out.copy_from_slice(&bytes[at..at + out.len()]);
             Ok(())
@@ -244,11 +243,8 @@ fn head_rows(
         return Ok(matrix);
     }
     // No kernel for the type of the file.
-    let storage = QStorage::from_data(rows.into(), &Device::Cpu, dtype)?;
-    let values = QTensor::new(storage, (tokens.len(), spec.n_embd))?.dequantize(&Device::Cpu)?;
-    let values = values.flatten_all()?.to_vec1::<f32>()?;
-    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-    build(GgmlDType::F32, &bytes)?.ok_or_else(|| Error::Internal("f32 has no kernel".into()))
+    let bytes: Vec<u8> = dequantise(dtype, rows)?.iter().flat_map(|value| value.to_le_bytes()).collect();
+    build(WeightType::F32, &bytes)?.ok_or_else(|| Error::Internal("f32 has no kernel".into()))
 }
 
 /// Reads a size from the header.

@@ -1,18 +1,16 @@
 //! The parts of a target that a head reads while it is trained: output norm, rows of the embedding and of the output
 //! head, all as f32.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use candle_core::Device;
-use candle_core::quantized::{QStorage, QTensor};
 use hunch_core::token::TokenId;
 use hunch_error::Result;
 
 use crate::decoder::Decoder;
 use crate::device::Compute;
 use crate::spec::ModelSpec;
-use crate::weights::{Embedding, WeightFile};
+use crate::weights::{Embedding, WeightFile, dequantise};
 
 /// Output norm, embedding and output head of a target.
 pub struct TargetRows {
@@ -68,8 +66,6 @@ impl TargetRows {
     /// If the file cannot be read.
     pub fn head_rows(&self, tokens: &[TokenId]) -> Result<Vec<f32>> {
         let (dtype, rows) = self.file.head_rows((self.spec.n_vocab, self.n_embd), tokens)?;
-        let storage = QStorage::from_data(Cow::Owned(rows), &Device::Cpu, dtype)?;
-        let values = QTensor::new(storage, (tokens.len(), self.n_embd))?.dequantize(&Device::Cpu)?;
-        Ok(values.flatten_all()?.to_vec1::<f32>()?)
+        dequantise(dtype, rows)
     }
 }

@@ -9,14 +9,15 @@
 //! of the file. Beyond that candle's operations, which keep the type, are faster for most models.
 
 use candle_core::Device;
-use candle_core::quantized::{GgmlDType, QStorage, QTensor};
+use candle_core::quantized::{QStorage, QTensor};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::packed::{Format, UNIT};
 use super::selftest::{SelfTest, product_part};
 use crate::gguf::Gguf;
-use hunch_error::Result;
+use hunch_error::{Error, Result};
+use hunch_kernels::WeightType;
 
 /// Largest growth of the bytes that a pass reads. candle's products of 2 to 16 rows take 4.7 to 6.2 times a product of
 /// one row, so our kernels still win a round of drafting, and memory stays bounded.
@@ -26,21 +27,21 @@ const MAX_GROWTH: f64 = 2.0;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conversion {
     /// Type in the file.
-    pub from: GgmlDType,
+    pub from: WeightType,
     /// Type on the GPU.
-    pub to: GgmlDType,
+    pub to: WeightType,
     /// Problem of the kernel, from the self-test.
     pub problem: String,
 }
 
 /// Returns the next packed type that holds all values of a type exactly.
-fn wider(dtype: GgmlDType) -> Option<GgmlDType> {
+fn wider(dtype: WeightType) -> Option<WeightType> {
     match dtype {
-        GgmlDType::Q4_0 => Some(GgmlDType::Q5_0),
-        GgmlDType::Q5_0 => Some(GgmlDType::Q8_0),
-        GgmlDType::Q4_1 => Some(GgmlDType::Q5_1),
-        GgmlDType::Q3K => Some(GgmlDType::Q6K),
-        GgmlDType::Q4K => Some(GgmlDType::Q5K),
+        WeightType::Q4_0 => Some(WeightType::Q5_0),
+        WeightType::Q5_0 => Some(WeightType::Q8_0),
+        WeightType::Q4_1 => Some(WeightType::Q5_1),
+        WeightType::Q3K => Some(WeightType::Q6K),
+        WeightType::Q4K => Some(WeightType::Q5K),
         _ => None,
     }
 }
@@ -53,7 +54,7 @@ pub fn conversions(gguf: &Gguf, test: &SelfTest) -> std::result::Result<Vec<Conv
     let problem = |dtype| test.problem_of([&product_part(dtype)]);
     let tied = !gguf.tensors.contains_key("output.weight");
     // Bytes that a pass reads, by type.
-    let mut read: BTreeMap<String, (GgmlDType, usize)> = BTreeMap::new();
+    let mut read: BTreeMap<String, (WeightType, usize)> = BTreeMap::new();
     for (name, tensor) in gguf.tensors.iter().filter(|(_, tensor)| tensor.shape.len() == 2) {
         let (_, bytes) = read.entry(product_part(tensor.dtype)).or_insert((tensor.dtype, 0));
         *bytes += if tied || name != "token_embd.weight" { tensor.range.len() } else { 0 };
@@ -66,9 +67,9 @@ pub fn conversions(gguf: &Gguf, test: &SelfTest) -> std::result::Result<Vec<Conv
             continue;
         };
         let packed = std::iter::successors(wider(from), |dtype| wider(*dtype));
-        let passed = packed.chain([GgmlDType::F32]).find(|dtype| *dtype != from && problem(*dtype).is_none());
+        let passed = packed.chain([WeightType::F32]).find(|dtype| *dtype != from && problem(*dtype).is_none());
         let Some(to) = passed else { return Err(problem_of_type) };
-        let new = bytes as f64 * bits(to) / bits(from);
+        let new = bytes as f64 * to.bits() / from.bits();
         grown += new;
         if largest.as_ref().is_none_or(|(most, _)| new > *most) {
             largest = Some((new, problem_of_type.clone()));
@@ -82,22 +83,18 @@ pub fn conversions(gguf: &Gguf, test: &SelfTest) -> std::result::Result<Vec<Conv
     }
 }
 
-/// Returns the bits of a weight, scales included.
-pub fn bits(dtype: GgmlDType) -> f64 {
-    8.0 * dtype.type_size() as f64 / dtype.block_size() as f64
-}
-
 /// Converts weights in file layout to another type, as chosen by [`conversions`].
 ///
 /// # Errors
 /// If candle cannot dequantise the type.
-pub fn convert(from: GgmlDType, to: GgmlDType, bytes: &[u8]) -> Result<Vec<u8>> {
+pub fn convert(from: WeightType, to: WeightType, bytes: &[u8]) -> Result<Vec<u8>> {
     if from == to {
         return Ok(bytes.to_vec());
     }
-    let Some(next) = wider(from).filter(|_| to != GgmlDType::F32) else {
+    let Some(next) = wider(from).filter(|_| to != WeightType::F32) else {
         let count = bytes.len() / from.type_size() * from.block_size();
-        let storage = QStorage::from_data(Cow::Borrowed(bytes), &Device::Cpu, from)?;
+        let unknown = || Error::Internal(format!("candle does not know {from}"));
+        let storage = QStorage::from_data(Cow::Borrowed(bytes), &Device::Cpu, from.candle().ok_or_else(unknown)?)?;
         let values = QTensor::new(storage, count)?.dequantize(&Device::Cpu)?.to_vec1::<f32>()?;
         return Ok(values.into_iter().flat_map(f32::to_le_bytes).collect());
     };
@@ -109,9 +106,9 @@ pub fn convert(from: GgmlDType, to: GgmlDType, bytes: &[u8]) -> Result<Vec<u8>> 
 }
 
 /// Appends a block in the next wider type.
-fn widen(from: GgmlDType, block: &[u8], out: &mut Vec<u8>) {
+fn widen(from: WeightType, block: &[u8], out: &mut Vec<u8>) {
     match from {
-        GgmlDType::Q4_0 => {
+        WeightType::Q4_0 => {
             // Codes have an offset of 8 in Q4_0, and of 16 in Q5_0.
             let nibbles = &block[2..];
             let high = |i: usize, nibble: u8| u32::from(nibble >> 3) << i;
@@ -121,14 +118,14 @@ fn widen(from: GgmlDType, block: &[u8], out: &mut Vec<u8>) {
             out.extend(fifth.to_le_bytes());
             out.extend(nibbles.iter().map(|both| both ^ 0x88));
         }
-        GgmlDType::Q5_0 => {
+        WeightType::Q5_0 => {
             out.extend_from_slice(&block[..2]);
             out.extend(Format::Q5_0.units(block)[0].codes.map(|code| (code - Format::Q5_0.offset()) as u8));
         }
         // A fifth bit that is 0 everywhere.
-        GgmlDType::Q4_1 => insert(block, 4, 4, out),
-        GgmlDType::Q4K => insert(block, 16, 32, out),
-        GgmlDType::Q3K => {
+        WeightType::Q4_1 => insert(block, 4, 4, out),
+        WeightType::Q4K => insert(block, 16, 32, out),
+        WeightType::Q3K => {
             let units = Format::Q3K.units(block);
             let (mut low, mut high, mut scales) = ([0; 128], [0; 64], [0; 16]);
             for (u, unit) in units.iter().enumerate() {
@@ -160,27 +157,27 @@ mod tests {
     use super::super::selftest::{Finding, noise};
     use super::*;
 
-    fn values(dtype: GgmlDType, bytes: &[u8]) -> Vec<f32> {
+    fn values(dtype: WeightType, bytes: &[u8]) -> Vec<f32> {
         let count = bytes.len() / dtype.type_size() * dtype.block_size();
-        let storage = QStorage::from_data(Cow::Borrowed(bytes), &Device::Cpu, dtype).unwrap();
+        let storage = QStorage::from_data(Cow::Borrowed(bytes), &Device::Cpu, dtype.candle().unwrap()).unwrap();
         let tensor = QTensor::new(storage, count).unwrap().dequantize(&Device::Cpu).unwrap();
         tensor.to_vec1::<f32>().unwrap()
     }
 
     #[test]
     fn converted_weights_have_the_same_values() {
-        use GgmlDType::{BF16, F16, F32, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0};
+        use WeightType::{BF16, F16, F32, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0};
         let weights = Tensor::from_vec(noise(4096, 3), 4096, &Device::Cpu).unwrap();
         let packed = [(Q4_0, Q5_0), (Q4_0, Q8_0), (Q5_0, Q8_0), (Q4_1, Q5_1), (Q3K, Q6K), (Q4K, Q5K)];
         let to_f32 =
             [Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2K, Q3K, Q4K, Q5K, Q6K, F16, BF16].map(|dtype| (dtype, F32));
         for (from, to) in packed.into_iter().chain(to_f32) {
-            let quantised = QTensor::quantize(&weights, from).unwrap();
+            let quantised = QTensor::quantize(&weights, from.candle().unwrap()).unwrap();
             let bytes = quantised.data().unwrap();
             let converted = convert(from, to, &bytes).unwrap();
             assert_eq!(
                 converted.len() as f64,
-                bytes.len() as f64 * bits(to) / bits(from),
+                bytes.len() as f64 * to.bits() / from.bits(),
                 "{from:?} to {to:?}"
             );
             assert_eq!(values(to, &converted), values(from, &bytes), "{from:?} to {to:?}");
@@ -188,7 +185,7 @@ mod tests {
     }
 
     /// A header with a matrix of each type and number of weights.
-    fn header(matrices: &[(GgmlDType, usize)]) -> Gguf {
+    fn header(matrices: &[(WeightType, usize)]) -> Gguf {
         let mut gguf = Gguf {
             path: "model.gguf".into(),
             version: 3,
@@ -208,8 +205,8 @@ mod tests {
         gguf
     }
 
-    fn results(failing: &[GgmlDType]) -> SelfTest {
-        let finding = |dtype: &GgmlDType| {
+    fn results(failing: &[WeightType]) -> SelfTest {
+        let finding = |dtype: &WeightType| {
             let part = product_part(*dtype);
             let problem = failing.contains(dtype).then(|| format!("{part} differs from the CPU"));
             Finding { part, problem }
@@ -219,8 +216,8 @@ mod tests {
 
     #[test]
     fn failing_type_is_converted_to_the_narrowest_that_passed() {
-        use GgmlDType::{F32, Q4_0, Q4K, Q5_0, Q5K, Q6K, Q8_0};
-        let chosen = |model: &[(GgmlDType, usize)], failing: &[GgmlDType]| {
+        use WeightType::{F32, Q4_0, Q4K, Q5_0, Q5K, Q6K, Q8_0};
+        let chosen = |model: &[(WeightType, usize)], failing: &[WeightType]| {
             let found = conversions(&header(model), &results(failing));
             found.map(|all| all.into_iter().map(|one| (one.from, one.to)).collect::<Vec<_>>())
         };

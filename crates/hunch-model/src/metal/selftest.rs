@@ -7,8 +7,8 @@ use std::time::Instant;
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{Device, Tensor};
 use half::f16;
-use hunch_kernels::RowMask;
 use hunch_kernels::activation::Activation;
+use hunch_kernels::{RowMask, WeightType};
 use serde::{Deserialize, Serialize};
 
 use super::gpu::{Buffer, Gpu};
@@ -16,24 +16,23 @@ use super::kernels::{AttentionInput, HeadsInput, Kernels, Product, Scaling, Scor
 use super::matrix::Matrix;
 use super::packed::UNIT;
 use super::workspace::{Activations, AttentionSpace, WRITE_CODES, WRITE_FLOATS, WRITE_HALVES};
-use crate::gguf::type_name;
 use hunch_error::{Error, Result};
 
 /// Weight types with a kernel.
-pub(super) const TYPES: [GgmlDType; 13] = [
-    GgmlDType::F32,
-    GgmlDType::F16,
-    GgmlDType::BF16,
-    GgmlDType::Q4_0,
-    GgmlDType::Q4_1,
-    GgmlDType::Q5_0,
-    GgmlDType::Q5_1,
-    GgmlDType::Q8_0,
-    GgmlDType::Q2K,
-    GgmlDType::Q3K,
-    GgmlDType::Q4K,
-    GgmlDType::Q5K,
-    GgmlDType::Q6K,
+pub(super) const TYPES: [WeightType; 13] = [
+    WeightType::F32,
+    WeightType::F16,
+    WeightType::BF16,
+    WeightType::Q4_0,
+    WeightType::Q4_1,
+    WeightType::Q5_0,
+    WeightType::Q5_1,
+    WeightType::Q8_0,
+    WeightType::Q2K,
+    WeightType::Q3K,
+    WeightType::Q4K,
+    WeightType::Q5K,
+    WeightType::Q6K,
 ];
 /// Widths of heads with a kernel.
 pub const HEAD_WIDTHS: [usize; 5] = [32, 64, 96, 128, 256];
@@ -98,8 +97,8 @@ impl Workload {
 }
 
 /// Returns the name of the part that multiplies weights of a type.
-pub fn product_part(dtype: GgmlDType) -> String {
-    format!("product {}", type_name(dtype))
+pub fn product_part(dtype: WeightType) -> String {
+    format!("product {dtype}")
 }
 
 /// Returns the name of the part that computes attention over heads of a width.
@@ -187,11 +186,11 @@ impl Tester<'_> {
     }
 
     /// Products of one row, and of 5, 8 and 16 rows, and rows of a table.
-    fn product(&self, dtype: GgmlDType) -> Result<Check> {
+    fn product(&self, dtype: WeightType) -> Result<Check> {
         // An incomplete tile of rows. Partitions of different lengths, unless superblocks forbid it.
         let (n, k) = (43, if dtype.block_size() == 256 { 768 } else { 608 });
         let (file, weights) = random_matrix(dtype, n, k)?;
-        let matrix = Matrix::new(self.gpu, dtype, (n, k), &file)?;
+        let matrix = Matrix::new(self.gpu, candle_type(dtype)?, (n, k), &file)?;
         let input = Codes::random(ROWS * k);
         let mut alone = Vec::new();
         for row in 0..ROWS {
@@ -405,7 +404,7 @@ impl Tester<'_> {
     fn speed(&self, work: Workload) -> Result<Speed> {
         let (n, k) = work.product;
         // A few random rows, again and again. Values do not change the time.
-        let (some, _) = random_matrix(GgmlDType::Q4K, 8, k)?;
+        let (some, _) = random_matrix(WeightType::Q4K, 8, k)?;
         let file: Vec<u8> = some.iter().copied().cycle().take(some.len() * n / 8).collect();
         let matrix = Matrix::new(self.gpu, GgmlDType::Q4K, (n, k), &file)?;
         let activations = Activations::new(self.gpu, ROWS, k)?;
@@ -474,10 +473,15 @@ fn sums(codes: &[i8]) -> impl Iterator<Item = i16> + '_ {
     codes.chunks_exact(UNIT / 2).map(|half| half.iter().map(|code| i16::from(*code)).sum())
 }
 
+/// Returns candle's name of a type.
+fn candle_type(dtype: WeightType) -> Result<GgmlDType> {
+    dtype.candle().ok_or_else(|| Error::Internal(format!("candle does not know {dtype}")))
+}
+
 /// Returns a random matrix in file layout, and its values as candle dequantises them.
-fn random_matrix(dtype: GgmlDType, n: usize, k: usize) -> Result<(Vec<u8>, Vec<f32>)> {
+fn random_matrix(dtype: WeightType, n: usize, k: usize) -> Result<(Vec<u8>, Vec<f32>)> {
     let weights = Tensor::from_vec(noise(n * k, 7), (n, k), &Device::Cpu)?;
-    let weights = QTensor::quantize(&weights, dtype)?;
+    let weights = QTensor::quantize(&weights, candle_type(dtype)?)?;
     let values = weights.dequantize(&Device::Cpu)?.flatten_all()?.to_vec1::<f32>()?;
     Ok((weights.data()?.into_owned(), values))
 }

@@ -1,0 +1,143 @@
+//! The table of weight types: numbers, names and block sizes as ggml defines them.
+//!
+//! Types only. Layouts of blocks belong to `blocks`, `tables` and `repack`.
+
+use std::fmt;
+
+use candle_core::quantized::GgmlDType;
+
+/// Defines [`WeightType`] and its table: name of the variant, number and name in ggml (`enum ggml_type`),
+/// weights per block, bytes per block, and candle's type if it has one.
+macro_rules! weight_types {
+    ($($variant:ident = $number:literal, $name:literal, $weights:literal, $bytes:literal $(, $candle:ident)?;)*) => {
+        /// Type of the weights of a tensor in a GGUF file.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum WeightType {
+            $(#[doc = $name] $variant,)*
+        }
+
+        impl WeightType {
+            /// All types, in the order of their numbers.
+            pub const ALL: &[Self] = &[$(Self::$variant),*];
+
+            /// Returns the number, name, weights per block and bytes per block.
+            const fn row(self) -> (u32, &'static str, usize, usize) {
+                match self {
+                    $(Self::$variant => ($number, $name, $weights, $bytes),)*
+                }
+            }
+
+            /// Returns candle's type, or `None` if candle cannot read this type.
+            pub fn candle(self) -> Option<GgmlDType> {
+                match self {
+                    $($(Self::$variant => Some(GgmlDType::$candle),)?)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+weight_types! {
+    F32 = 0, "F32", 1, 4, F32;
+    F16 = 1, "F16", 1, 2, F16;
+    Q4_0 = 2, "Q4_0", 32, 18, Q4_0;
+    Q4_1 = 3, "Q4_1", 32, 20, Q4_1;
+    Q5_0 = 6, "Q5_0", 32, 22, Q5_0;
+    Q5_1 = 7, "Q5_1", 32, 24, Q5_1;
+    Q8_0 = 8, "Q8_0", 32, 34, Q8_0;
+    Q2K = 10, "Q2_K", 256, 84, Q2K;
+    Q3K = 11, "Q3_K", 256, 110, Q3K;
+    Q4K = 12, "Q4_K", 256, 144, Q4K;
+    Q5K = 13, "Q5_K", 256, 176, Q5K;
+    Q6K = 14, "Q6_K", 256, 210, Q6K;
+    Iq2Xxs = 16, "IQ2_XXS", 256, 66;
+    Iq2Xs = 17, "IQ2_XS", 256, 74;
+    Iq3Xxs = 18, "IQ3_XXS", 256, 98;
+    Iq1S = 19, "IQ1_S", 256, 50;
+    Iq4Nl = 20, "IQ4_NL", 32, 18;
+    Iq3S = 21, "IQ3_S", 256, 110;
+    Iq2S = 22, "IQ2_S", 256, 82;
+    Iq4Xs = 23, "IQ4_XS", 256, 136;
+    Iq1M = 29, "IQ1_M", 256, 56;
+    BF16 = 30, "BF16", 1, 2, BF16;
+    Tq1_0 = 34, "TQ1_0", 256, 54;
+    Tq2_0 = 35, "TQ2_0", 256, 66;
+    Mxfp4 = 39, "MXFP4", 32, 17;
+    Nvfp4 = 40, "NVFP4", 64, 36;
+}
+
+impl WeightType {
+    /// Returns the type with a number of ggml, or `None` for other numbers.
+    pub fn numbered(number: u32) -> Option<Self> {
+        Self::ALL.iter().copied().find(|dtype| dtype.number() == number)
+    }
+
+    /// Returns ggml's number.
+    pub fn number(self) -> u32 {
+        self.row().0
+    }
+
+    /// Returns ggml's name, such as "Q4_K".
+    pub fn name(self) -> &'static str {
+        self.row().1
+    }
+
+    /// Returns the number of weights in a block.
+    pub fn block_size(self) -> usize {
+        self.row().2
+    }
+
+    /// Returns the size of a block in the file, in bytes.
+    pub fn type_size(self) -> usize {
+        self.row().3
+    }
+
+    /// Returns the bits per weight in the file.
+    pub fn bits(self) -> f64 {
+        8.0 * self.type_size() as f64 / self.block_size() as f64
+    }
+}
+
+impl fmt::Display for WeightType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Error of [`WeightType::try_from`]: no model file has weights of this type.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("{0:?} is not a type of weights")]
+pub struct NotAWeightType(GgmlDType);
+
+impl TryFrom<GgmlDType> for WeightType {
+    type Error = NotAWeightType;
+    fn try_from(dtype: GgmlDType) -> Result<Self, NotAWeightType> {
+        Self::ALL.iter().copied().find(|t| t.candle() == Some(dtype)).ok_or(NotAWeightType(dtype))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_match_candle_where_it_has_the_type() {
+        let mut shared = 0;
+        for dtype in WeightType::ALL {
+            assert_eq!(WeightType::numbered(dtype.number()), Some(*dtype));
+            if let Some(candle) = dtype.candle() {
+                assert_eq!(
+                    (candle.block_size(), candle.type_size()),
+                    (dtype.block_size(), dtype.type_size())
+                );
+                assert_eq!(WeightType::try_from(candle).unwrap(), *dtype);
+                shared += 1;
+            }
+        }
+        assert_eq!((shared, WeightType::ALL.len()), (13, 26));
+        assert!(WeightType::ALL.is_sorted_by_key(|dtype| dtype.number()));
+        assert_eq!(WeightType::numbered(4), None);
+        assert!(WeightType::try_from(GgmlDType::Q8K).is_err());
+    }
+}
