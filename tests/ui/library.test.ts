@@ -495,7 +495,7 @@ describe('loading and letting go', () => {
     const last = { target: middle.path, draft: small.path, context: null };
     const page = await openWith({ preferences: { last_models: last, keep_warm_minutes: 15 } });
     await page.getByTestId('example').first().waitFor();
-    await page.evaluate(() => window.hunchReplay?.letGo());
+    await page.evaluate(() => window.hunchReplay?.unload());
     await page.getByTestId('resting').waitFor();
     expect(await page.getByTestId('resting').innerText()).toContain('No questions for 15 minutes. It reloads when you ask.');
     expect(await page.getByTestId('target-menu').innerText()).toContain('1.5b');
@@ -529,7 +529,7 @@ describe('loading and letting go', () => {
     await page.getByTestId('example').first().click();
     await ended(page);
     const rest = async () => {
-      await page.evaluate(() => window.hunchReplay?.letGo());
+      await page.evaluate(() => window.hunchReplay?.unload());
       await expect.poll(() => page.getByTestId('target-menu').innerText()).toContain('1.5b');
     };
     await rest();
@@ -557,7 +557,7 @@ describe('loading and letting go', () => {
     const last = { target: middle.path, draft: null, context: null };
     const page = await openWith({ preferences: { last_models: last } }, { load_ms: 1500 });
     await page.getByTestId('example').first().waitFor();
-    await page.evaluate(() => window.hunchReplay?.letGo());
+    await page.evaluate(() => window.hunchReplay?.unload());
     await page.getByTestId('resting').waitFor();
     await ask(page, question);
     return page;
