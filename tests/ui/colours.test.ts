@@ -128,7 +128,7 @@ describe('rounds', () => {
     expect(firsts.length).toBeGreaterThan(30);
     expect(bars.map(({ index }) => index)).toEqual(firsts);
     for (const { width, layers, places } of bars) {
-      // Patterns tell the parts apart without colour: slanted, solid, upright.
+      // Patterns distinguish the parts without colour: slanted, solid, upright.
       expect([width, layers]).toEqual(['26px', ['repeating-linear-gradient', 'linear-gradient', 'repeating-linear-gradient']]);
       expect(places[0]).toBeGreaterThanOrEqual(0);
       expect(places[1]).toBeGreaterThan(places[0]!);

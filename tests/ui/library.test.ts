@@ -433,7 +433,7 @@ describe('downloads', () => {
     await page.locator('[data-id=qwen3-8b-q4_k_m]').getByTestId('get').click();
     const lost = page.locator('[data-testid=download][data-id=d1]');
     await lost.waitFor();
-    const error = { code: 'io', message: 'What was written down of an unfinished download cannot be read.' } as const;
+    const error = { code: 'io', message: 'The record of an unfinished download cannot be read.' } as const;
     await download(page, 'd1', { name: '0123456789abcdef', request: { repository: '', file: '' }, phase: 'failed', done_bytes: 1_000_000_000, total_bytes: null, error });
     await page.locator('[data-testid=download][data-id=d1][data-phase=failed]').waitFor();
     expect(await lost.innerText()).toContain('0123456789abcdef');
@@ -681,7 +681,7 @@ async function lively(page: Page): Promise<void> {
   await page.locator('[data-id=qwen3-8b-q4_k_m]').getByTestId('get-pair').click();
   await page.getByTestId('download').nth(1).waitFor();
   await download(page, 'd1', { done_bytes: 2_140_000_000, bytes_per_second: 38_200_000, seconds_left: 75 });
-  await download(page, 'd2', { phase: 'failed', done_bytes: 210_000_000, error: { code: 'io', message: 'The disk is full. What has come is kept; make room and try again.' } });
+  await download(page, 'd2', { phase: 'failed', done_bytes: 210_000_000, error: { code: 'io', message: 'The disk is full. The bytes received so far are kept. Free some space and try again.' } });
 }
 
 describe.each([900, 1400])('at %i px', (width) => {

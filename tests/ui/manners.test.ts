@@ -192,7 +192,7 @@ describe('a draft that fails', () => {
 });
 
 describe('a chat template that fails', () => {
-  it('is told once in a conversation', async () => {
+  it('is reported once per conversation', async () => {
     const note = 'The chat template ended the process; a built-in one is used.';
     const failing = started({ template_note: note });
     const page = await hunch.open({ replay: 'first,second,sound', recordings: { first: failing, second: failing, sound: started({}) } });

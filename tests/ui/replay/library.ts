@@ -1,5 +1,5 @@
-// The library of the replay host: models and folders as recorded, fit and pairs computed from sizes as in the engine,
-// downloads that change when a test says so. The sizes of caches are invented. No DOM.
+// The library of the replay host. Models and folders are recorded, fit and pairs are computed from sizes, and tests
+// change downloads. The sizes of caches are invented. No DOM.
 
 import type { Handlers } from '../../../ui/src/lib/ipc/commands';
 import type {

@@ -41,7 +41,7 @@ interface RoundStyle {
   width: 2 | 3;
 }
 
-/** From the most useful draft to none. Line styles tell them apart without colour. */
+/** From the most useful draft to none. Line styles distinguish them without colour. */
 export const roundClasses: readonly RoundStyle[] = [
   { key: 'whole', colour: '--origin-accepted', line: 'double', width: 3 },
   { key: 'partly', colour: '--origin-resampled', line: 'solid', width: 2 },

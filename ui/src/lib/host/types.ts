@@ -16,7 +16,7 @@ export type FilesEvent =
 
 /** Carries calls and streams between the window and the engine. */
 export interface Host {
-  /** Whether the app's own window surrounds the page. On a Mac its buttons lie over the page. */
+  /** `true` if the app's own window surrounds the page. On a Mac its buttons lie over the page. */
   readonly inWindow: boolean;
   /** Calls a command. Rejects with the error of the other side. */
   invoke(command: string, args: WireArguments): Promise<unknown>;

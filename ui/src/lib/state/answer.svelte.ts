@@ -118,9 +118,9 @@ export class Answer {
   droppedDrafts = $state.raw<readonly DroppedDraft[]>([]);
   /** Why the answer is not being saved at the moment. */
   notKept = $state.raw<ErrorInfo | null>(null);
-  /** Whether Hunch stopped trying to save it. */
+  /** `true` if Hunch stopped trying to save it. */
   givenUp = $state(false);
-  /** Whether most rounds were plain because drafting was parked. Known at the end. */
+  /** `true` if most rounds were plain because drafting was parked. Known at the end. */
   parked = $state(false);
 
   readonly #tokens: TokenEvent[] = [];
@@ -159,7 +159,7 @@ export class Answer {
     return this.#rendered.thought.blocks;
   }
 
-  /** Whether the model is thinking now. */
+  /** `true` if the model is thinking now. */
   get thinking(): boolean {
     void this.#version;
     return !this.over && this.#rendered.sorting.thinking;
@@ -175,7 +175,7 @@ export class Answer {
     return this.#tokens.map((token) => token.text).join('');
   }
 
-  /** Whether the answer is over. */
+  /** `true` if the answer is over. */
   get over(): boolean {
     return this.phase === 'finished' || this.phase === 'failed' || this.phase === 'interrupted';
   }

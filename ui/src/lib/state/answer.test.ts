@@ -175,7 +175,7 @@ describe('Answer', () => {
     expect(answer.saidText).toBe('a -> b\n\nc -> d and on');
   });
 
-  it('tells whether it is not written yet, not any more, or after all', () => {
+  it('shows if it is not saved yet, given up, or saved after all', () => {
     const answer = new Answer();
     const error = { code: 'store', message: 'The disk is full.' } as const;
     answer.apply([{ type: 'not_kept', error }, finished([])]);

@@ -13,14 +13,14 @@ const preferred: readonly Method[] = ['draft-model', 'suffix', 'ngram'];
 export interface ChatSide {
   /** Settings of the chat, used until they are changed here. */
   settings: Settings;
-  /** Whether an answer keeps the engine busy. */
+  /** `true` if an answer keeps the engine busy. */
   busy: () => boolean;
 }
 
 /** Depths for repeated lanes of a method, in order. */
 const repeatDepths = [4, 8, 2, 12, 6, 1] as const;
 
-/** Whether two lanes are identical, which the engine refuses. */
+/** Returns `true` if two lanes are identical, which the engine refuses. */
 const same = (one: MethodConfig, other: MethodConfig): boolean => one.method === other.method && one.max_draft === other.max_draft;
 
 /** The form of a comparison. */

@@ -58,15 +58,15 @@ export interface ConversationCallbacks {
 
 /** The conversation on screen. */
 export class Conversation {
-  /** Whether a stop was requested and the engine has not ended the answer yet. */
+  /** `true` if a stop was requested and the engine has not ended the answer yet. */
   stopping = $state(false);
 
   #thread = $state.raw(new Thread());
   #current = $state.raw<Running | null>(null);
 
-  /** Whether an answer is being written, here or elsewhere. The engine writes one at a time. */
+  /** `true` if an answer is being written, here or elsewhere. The engine writes one at a time. */
   running = $derived(this.#current !== null);
-  /** Whether it is being written in this conversation. */
+  /** `true` if it is being written in this conversation. */
   writingHere = $derived(this.#current?.thread === this.#thread);
   /** Number of its conversation; null for none. */
   writing = $derived(this.#current?.thread.id ?? null);
@@ -198,7 +198,7 @@ export class Conversation {
     if (refusal) this.#complain(thread, refusal.error);
   }
 
-  /** Whether a retry only fetches the saved answer, which needs no model. */
+  /** Returns `true` if a retry only fetches the saved answer, which needs no model. */
   retryFetches({ answer, answerId, stored }: Turn): boolean {
     return answerId !== null && stored !== null && answer.tokens.length === 0;
   }
@@ -245,7 +245,7 @@ export class Conversation {
     return this.turns.slice(0, Math.max(0, this.turns.indexOf(turn)));
   }
 
-  /** Whether a message is on the branch on screen. */
+  /** Returns `true` if a message is on the branch on screen. */
   shows(message: number): boolean {
     return this.#thread.shows(message);
   }

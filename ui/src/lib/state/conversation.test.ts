@@ -491,7 +491,7 @@ describe('a question that waits for its models', () => {
     expect(conversation.turns.map(({ prompt, question }) => [prompt, question])).toEqual([['a', 31], ['more', 10]]);
   });
 
-  it.each(['open', 'clear'] as const)('is where it was typed when they do not come, and that is told where the reader is: %s', async (act) => {
+  it.each(['open', 'clear'] as const)('returns to its composer when loading fails, with a notice where the reader is: %s', async (act) => {
     const { host, conversation, models, elsewhere } = converse(true);
     host.kept = { 3: keptConversation(3), 4: keptConversation(4) };
     await conversation.open(3);

@@ -49,7 +49,7 @@ export class Drop {
     this.#target = target;
   }
 
-  /** Whether the right half of the window takes a model as a draft. */
+  /** `true` if the right half of the window takes a model as a draft. */
   get takesDraft(): boolean {
     return this.#models.loaded !== null;
   }

@@ -39,12 +39,12 @@ export class Models {
   loading = $state<string | null>(null);
   /** Progress of reading files, for any requester; null when unknown. */
   progress = $state.raw<LoadProgress | null>(null);
-  /** Whether loading was cancelled and has not ended yet. */
+  /** `true` if loading was cancelled and has not ended yet. */
   cancelling = $state(false);
   /** Why nothing is loaded: unloaded by the user, unused for long, or loading it crashed the last run. */
   unloadReason = $state<'asked' | 'idle' | 'crashed' | null>(null);
   error = $state.raw<ErrorInfo | null>(null);
-  /** Whether the start is over and the models are known. */
+  /** `true` if the start is over and the models are known. */
   ready = $state(false);
 
   readonly #host: Host;
@@ -69,10 +69,10 @@ export class Models {
     return last && { path: last.target, name: this.#nameOf(last), quantisation: listed?.quantisation ?? last.quantisation };
   });
 
-  /** Whether a question can be answered, with the loaded models or with reloaded ones. */
+  /** `true` if a question can be answered, with the loaded models or with reloaded ones. */
   answerable = $derived(this.loaded !== null || this.reloadable !== null);
 
-  /** Whether a remedy for the file of conversations is running. */
+  /** `true` if a remedy for the file of conversations is running. */
   repairing = $state(false);
   /** Why the remedy failed. */
   repairFailed = $state.raw<ErrorInfo | null>(null);
@@ -290,7 +290,7 @@ export class Models {
     if (word !== null && this.loaded) this.#complain(words.loadedInstead(word, this.loaded.target.name));
   }
 
-  /** Whether the last run crashed while loading this target. It then waits for the user. */
+  /** Returns `true` if the last run crashed while loading this target. It then waits for the user. */
   #crashedWith(target: string | undefined): boolean {
     const crashed = this.info?.unfinished_load;
     if (!crashed || crashed.target !== target) return false;

@@ -74,7 +74,7 @@ describe('drafts', () => {
     expect([host.kept['drafts'], unsent.draftOf(null)]).toEqual([{}, '']);
     // The typed text is not overwritten.
     unsent.type(7, 'typed');
-    unsent.ask(7, 'asked beside it');
+    unsent.ask(7, 'asked next to it');
     await later();
     expect(host.kept['drafts']).toEqual({ c7: 'typed' });
   });

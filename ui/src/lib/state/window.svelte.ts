@@ -90,7 +90,7 @@ export class WindowState {
   screen: Screen = { compose: () => {}, search: () => {}, rename: () => {}, repository: () => {}, copy: () => {} };
 
   readonly #host: Host;
-  /** Whether the window is hidden. */
+  /** `true` if the window is hidden. */
   #hidden = false;
 
   constructor(host: Host) {
@@ -312,12 +312,12 @@ export class WindowState {
     if (system !== this.conversation.system) void this.conversation.instruct(system);
   }
 
-  /** Whether there is anything to stop. */
+  /** `true` if there is anything to stop. */
   get running(): boolean {
     return this.conversation.running || this.comparison.running;
   }
 
-  /** Whether the running work is on screen. Then Escape stops it. */
+  /** `true` if the running work is on screen. Then Escape stops it. */
   get runningHere(): boolean {
     const { comparison, conversation, place } = this;
     if (conversation.running) return place === 'chat' && conversation.writingHere;

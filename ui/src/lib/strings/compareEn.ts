@@ -43,7 +43,7 @@ export const compareEn = {
     plain: 'Plain always runs as the baseline.',
     addLane: 'Add method',
     removeLane: (name: string) => `Remove ${name}`,
-    /** Accessible name that tells apart the controls of two lanes. */
+    /** Accessible name that distinguishes the controls of two lanes. */
     ofLane: (control: string, lane: number) => `${control}, lane ${lane}`,
     runs: 'Runs',
     runsTitle: 'How often each lane answers each prompt',

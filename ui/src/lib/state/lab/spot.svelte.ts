@@ -54,10 +54,10 @@ export class Spot {
   #instead: readonly LabSource[] = [];
   /** Source of `rules`. */
   #ruled: LabSource | null = null;
-  /** Whether a newer request waits. */
+  /** `true` if a newer request waits. */
   #again = false;
   #begun = false;
-  /** Whether the user has chosen a source. */
+  /** `true` if the user has chosen a source. */
   #chose = false;
   /** Pair of models that the first position was found for, while the user has chosen none; undefined before. */
   #openedWith: string | null | undefined;
@@ -70,7 +70,7 @@ export class Spot {
     this.ruleTests = new RuleTests(host, nextFrame);
   }
 
-  /** Whether a pair of models is loaded. */
+  /** `true` if a pair of models is loaded. */
   get paired(): boolean {
     return this.#pair !== null;
   }
