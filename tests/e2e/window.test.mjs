@@ -282,7 +282,7 @@ describe('the window with the default model', () => {
     assert.equal(again.text, before.text);
     assert.deepEqual(again.legend, before.legend);
     assert.deepEqual(again.origins, before.origins);
-    await window.click('again');
+    await window.click('regenerate');
     const other = await ended(window);
     assert.ok(other.total > 0);
     assert.match(await window.run(() => document.querySelector('[data-testid="answer-branches"]').textContent), /2 \/ 2/);

@@ -483,12 +483,12 @@ describe('loading and letting go', () => {
     expect(await requests(page)).toEqual([last]);
     expect(await page.getByTestId('target-menu').innerText()).toContain('7b');
     const failing = await openWith({ preferences: { last_models: last } }, { load_errors: { [seven.path]: { code: 'out_of_memory', message: 'Memory ran out.' } } });
-    await failing.getByTestId('complaint').waitFor();
-    expect(await failing.getByTestId('complaint').innerText()).toContain(`${tiny.name} is loaded instead`);
+    await failing.getByTestId('failure').waitFor();
+    expect(await failing.getByTestId('failure').innerText()).toContain(`${tiny.name} is loaded instead`);
     const gone = await openWith({ preferences: { last_models: { ...last, draft: '/gone.gguf' } } });
-    await gone.getByTestId('complaint').waitFor();
+    await gone.getByTestId('failure').waitFor();
     expect((await requests(gone)).map(({ target }) => target)).toEqual([seven.path, tiny.path]);
-    expect(await gone.getByTestId('complaint').innerText()).toContain('was moved or deleted');
+    expect(await gone.getByTestId('failure').innerText()).toContain('was moved or deleted');
   });
 
   it('unloads after the keep-warm time, says so, and reloads when asked', async () => {
@@ -533,8 +533,8 @@ describe('loading and letting go', () => {
       await expect.poll(() => page.getByTestId('target-menu').innerText()).toContain('1.5b');
     };
     await rest();
-    for (const control of ['edit', 'again', 'go-on']) expect(await page.getByTestId(control).isEnabled(), control).toBe(true);
-    await page.getByTestId('again').click();
+    for (const control of ['edit', 'regenerate', 'continue']) expect(await page.getByTestId(control).isEnabled(), control).toBe(true);
+    await page.getByTestId('regenerate').click();
     await page.getByTestId('answer-branches').waitFor();
     await ended(page);
     expect(await requests(page)).toEqual([last, last]);

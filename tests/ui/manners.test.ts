@@ -66,7 +66,7 @@ describe('files dragged onto the window', () => {
       { target: target.path, draft: small, context },
       { target: small, draft: null, context: null },
     ]);
-    expect(await page.getByTestId('complaint').innerText()).toContain('Couldn’t open other.gguf');
+    expect(await page.getByTestId('failure').innerText()).toContain('Couldn’t open other.gguf');
     expect(await page.getByTestId('drop').count()).toBe(0);
   });
 
@@ -82,7 +82,7 @@ describe('files dragged onto the window', () => {
   it('of other kinds are refused with a message', async () => {
     const page = await hunch.open();
     await drag(page, { kind: 'dropped', paths: ['/tmp/notes.txt'], across: 0.2 });
-    const said = page.getByTestId('complaint');
+    const said = page.getByTestId('failure');
     await said.waitFor();
     expect(await said.innerText()).toContain('Couldn’t open notes.txt. Drop one model (.gguf) or exported conversations (.json).');
     expect(await calls(page, 'load_models')).toEqual([]);
@@ -289,8 +289,8 @@ describe.each(cases)('at $width px, $colours', ({ width, colours }) => {
     await drag(page, { kind: 'over', paths: ['/tmp/notes.txt'], across: 0.2 });
     await take(page, 'drop-nothing');
     await drag(page, { kind: 'dropped', paths: ['/tmp/notes.txt'], across: 0.2 });
-    await page.getByTestId('complaint').waitFor();
-    await take(page, 'complaint');
+    await page.getByTestId('failure').waitFor();
+    await take(page, 'failure');
   });
 
   it('figures', async () => {

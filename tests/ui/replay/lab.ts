@@ -21,7 +21,7 @@ import type {
   WhatIf,
   WhatIfRequest,
 } from '../../../ui/src/lib/ipc/schema.gen';
-import { Playing, type Later, type Score } from './playing';
+import { Playing, type Later, type Track } from './playing';
 
 type SourceKind = LabRequest['source']['kind'];
 
@@ -92,7 +92,7 @@ export class ReplayLab {
   /** Plays the recorded measurement. Returns its number. */
   #measure(deliver: (message: MeasurementMessage<CostEvent>) => void): number {
     const id = ++this.#id;
-    const score: Score<CostEvent> = {
+    const track: Track<CostEvent> = {
       batches: this.#lab.measuring.map((event) => [event]),
       duration: () => this.#lab.measuring_ms,
       keep: (_, events) => {
@@ -101,7 +101,7 @@ export class ReplayLab {
       deliver: (seq, events) => deliver({ id, seq, events }),
     };
     // Progress stays visible, however fast answers are played.
-    this.#measuring = new Playing(score, { speed: 1, lost: new Set(), later: this.#later });
+    this.#measuring = new Playing(track, { speed: 1, lost: new Set(), later: this.#later });
     this.#measuring.start();
     return id;
   }
@@ -122,7 +122,7 @@ export class ReplayLab {
   }
 
   #snapshot(id: number, from: number): MeasurementMessage<CostEvent> {
-    return { id, seq: from, events: this.#measuring?.said.slice(from) ?? [] };
+    return { id, seq: from, events: this.#measuring?.played.slice(from) ?? [] };
   }
 
   #rules(temperatures: number[]): LabRuleRow[] {

@@ -134,22 +134,22 @@ export function commands(state: WindowState): Command[] {
 
     { ...named('stop'), group: 'answer', escape: state.runningHere, enabled: () => state.running, run: () => state.stop() },
     {
-      ...named('answer-again'),
+      ...named('regenerate'),
       group: 'answer',
       keys: { key: 'R' },
       enabled: () => idle() && last()?.answer.over === true,
       run: () => {
         const turn = last();
-        if (turn) void conversation.again(turn);
+        if (turn) void conversation.regenerate(turn);
       },
     },
     {
-      ...named('go-on'),
+      ...named('continue'),
       group: 'answer',
       enabled: () => idle() && typeof last()?.answerId === 'number' && last()?.answer.over === true && last()?.answer.text !== '',
       run: () => {
         const turn = last();
-        if (turn) void conversation.goOn(turn);
+        if (turn) void conversation.continueAnswer(turn);
       },
     },
     {

@@ -28,6 +28,6 @@ export interface Host {
   onMenu(choose: (item: string) => void): void;
   /** Sets the labels of the native menu, by item id. */
   labelMenu(words: Readonly<Record<string, string>>): void;
-  /** Calls `hear` for files dragged over the window. */
-  onFiles(hear: (event: FilesEvent) => void): void;
+  /** Calls `onEvent` for files dragged over the window. */
+  onFiles(onEvent: (event: FilesEvent) => void): void;
 }

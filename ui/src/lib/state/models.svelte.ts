@@ -10,11 +10,11 @@ import { Preferences, type LastModels } from './preferences.svelte';
 import type { Settings } from './settings.svelte';
 
 /** Other state that the models need. */
-export interface Surroundings {
+export interface ModelsDependencies {
   library: Library;
   preferences: Preferences;
   /** Reports a failure in a sentence. */
-  complain: (text: string) => void;
+  reportFailure: (text: string) => void;
 }
 
 /** Number of remembered targets. */
@@ -51,7 +51,7 @@ export class Models {
   readonly #settings: Settings;
   readonly #library: Library;
   readonly #preferences: Preferences;
-  readonly #complain: (text: string) => void;
+  readonly #reportFailure: (text: string) => void;
   #picking = false;
   #unloading = false;
   /** Last models in memory since the start, loaded by this window or another caller. */
@@ -79,12 +79,12 @@ export class Models {
   /** Recently loaded targets that still exist, latest first. */
   recent = $derived.by(() => this.#preferences.recentModels.flatMap((path) => this.#library.at(path) ?? []));
 
-  constructor(host: Host, settings: Settings, surroundings: Partial<Surroundings> = {}) {
+  constructor(host: Host, settings: Settings, dependencies: Partial<ModelsDependencies> = {}) {
     this.#host = host;
     this.#settings = settings;
-    this.#library = surroundings.library ?? new Library(host);
-    this.#preferences = surroundings.preferences ?? new Preferences(host);
-    this.#complain = surroundings.complain ?? (() => {});
+    this.#library = dependencies.library ?? new Library(host);
+    this.#preferences = dependencies.preferences ?? new Preferences(host);
+    this.#reportFailure = dependencies.reportFailure ?? (() => {});
   }
 
   /** Loads the state of the engine. If nothing is in memory, loads the last models, else Hunch's default model. */
@@ -287,7 +287,7 @@ export class Models {
     if (this.#crashedWith(first?.path)) return;
     // Without a default the error says enough.
     if (first) await this.load(alone(first.path), first.name, last === null);
-    if (word !== null && this.loaded) this.#complain(words.loadedInstead(word, this.loaded.target.name));
+    if (word !== null && this.loaded) this.#reportFailure(words.loadedInstead(word, this.loaded.target.name));
   }
 
   /** Returns `true` if the last run crashed while loading this target. It then waits for the user. */

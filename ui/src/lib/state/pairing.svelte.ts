@@ -10,7 +10,7 @@ import type { Comparison } from './comparison.svelte';
 import type { Models } from './models.svelte';
 
 /** Other state that pairing needs. */
-export interface PairingSurroundings {
+export interface PairingDependencies {
   models: Models;
   comparison: Comparison;
   clock?: Clock;
@@ -77,7 +77,7 @@ export class Pairing {
   #listing: Promise<void> = Promise.resolve();
   #cancelTimer: () => void = () => {};
 
-  constructor(host: Host, { models, comparison, clock = pageClock }: PairingSurroundings) {
+  constructor(host: Host, { models, comparison, clock = pageClock }: PairingDependencies) {
     this.#host = host;
     this.#models = models;
     this.#comparison = comparison;

@@ -54,7 +54,7 @@ export const labDe: LabStrings = {
   othersOf: (tokens) => `alle anderen (${tokens})`,
   tokenOf: (id) => `Token ${id}`,
   token: 'Token',
-  spot: {
+  selection: {
     label: 'Stelle',
     kinds: { answer: 'Token einer Antwort', text: 'Text', toy: 'Beispiel' },
     toyNote: 'Erfundene Verteilungen über wenige Tokens. Ein Modell ist nicht nötig.',

@@ -1,6 +1,6 @@
 // The text of the lab in English. Every other language has the same shape.
 
-import type { LabWidget, SpotKind } from './keys';
+import type { LabWidget, LabSourceKind } from './keys';
 
 /** A widget's tab, heading and one-sentence description. */
 interface Widget {
@@ -47,7 +47,7 @@ const widgets: Record<LabWidget, Widget> = {
   },
 };
 
-const kinds: Record<SpotKind, string> = { answer: 'Token of an answer', text: 'Text', toy: 'Toy' };
+const kinds: Record<LabSourceKind, string> = { answer: 'Token of an answer', text: 'Text', toy: 'Toy' };
 
 const ruleLines: Record<'lossless' | 'argmax' | 'matching' | 'typical' | 'lenience', { label: string; meaning: string }> = {
   lossless: { label: 'Σ min(p, q)', meaning: 'Lossless, rejection sampling of a sampled draft' },
@@ -82,7 +82,7 @@ export const labEn = {
   othersOf: (tokens: string) => `all others (${tokens})`,
   tokenOf: (id: number) => `token ${id}`,
   token: 'Token',
-  spot: {
+  selection: {
     label: 'Position',
     kinds,
     toyNote: 'Made-up distributions over a few tokens. No model needed.',
