@@ -216,7 +216,7 @@ describe('which draft goes with it', () => {
     expect(await page.getByTestId('without-methods').innerText()).toContain('N-gram, Suffix, Lookahead, Layer skip');
     await page.getByTestId('unsuited').locator('summary').click();
     const unsuited = (await page.getByTestId('unsuited-offer').allInnerTexts()).join('\n');
-    expect(unsuited).toContain('Different vocabulary: token 100 is “Ġt” in the model, “·the” in the draft');
+    expect(unsuited).toContain('Vocabularies differ at token 100: model “Ġt”, draft “·the”');
     expect(unsuited).toContain('Not smaller than the model');
     expect(unsuited).toContain('The file ends before its tensors do');
   });
@@ -620,7 +620,7 @@ describe('the menus of models', () => {
     expect(await violations(page)).toEqual([]);
     const options = await list.getByRole('option').allInnerTexts();
     expect(options[0]).toMatch(/0\.5b[\s\S]*× predicted/);
-    expect(options.find((text) => text.includes('smollm2'))).toContain('Different vocabulary: token 0');
+    expect(options.find((text) => text.includes('smollm2'))).toContain('Vocabularies differ at token 0');
     expect(await list.getByRole('option', { name: /smollm2/ }).getAttribute('aria-disabled')).toBe('true');
   });
 

@@ -153,8 +153,8 @@ describe('the context', () => {
     }
     // Far turns are not laid out, so they have no inner text.
     expect(await page.getByTestId('dropped').allTextContents()).toEqual([
-      'The first 4 messages no longer fit the context and were not read.',
-      'The first message no longer fits the context and was not read.',
+      'The first 4 messages no longer fit and were not read.',
+      'The first message no longer fits and was not read.',
     ]);
     expect(await page.getByTestId('dropped').first().getAttribute('title')).toBe('Instructions and the last question are always read.');
   });

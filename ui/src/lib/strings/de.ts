@@ -208,7 +208,7 @@ export const de: Strings = {
   storeProblem: {
     notSaved: 'Unterhaltungen werden nicht gespeichert',
     damaged: 'Die Datei mit den Unterhaltungen ist beschädigt',
-    choose: 'Wähle, wie es weitergeht, bevor du etwas fragst. So geht nichts verloren.',
+    choose: 'Wähle zuerst, wie es weitergeht. So geht nichts verloren.',
     retry: 'Erneut versuchen',
     restore: (date) => `Sicherung vom ${date} wiederherstellen`,
     startEmpty: 'Mit leerer Liste beginnen',
@@ -254,7 +254,7 @@ export const de: Strings = {
     givenUp: 'Diese Antwort wurde nicht gespeichert. Sichere sie als Datei, um sie zu behalten.',
     saveAs: 'Speichern als…',
     saveAsName: 'Antwort',
-    interrupted: 'Hunch wurde beim Schreiben beendet. Der Text bis hierher bleibt erhalten.',
+    interrupted: 'Hunch wurde dabei beendet. Der Text bis hierher bleibt.',
     interruptedAtOnce: 'Hunch wurde beendet, bevor etwas geschrieben war.',
     regenerate: 'Neu erzeugen',
     continue: 'Fortsetzen',
@@ -309,7 +309,7 @@ export const de: Strings = {
     escStops: 'Esc zum Stoppen',
     comparing: 'Ein Vergleich läuft.',
     elsewhere: (title) => `In „${title}“ wird noch eine Antwort geschrieben.`,
-    elsewhereUntitled: 'In einer anderen Unterhaltung wird noch eine Antwort geschrieben.',
+    elsewhereUntitled: 'Eine Antwort in einer anderen Unterhaltung läuft noch.',
     showElsewhere: 'Anzeigen',
     stopElsewhere: 'Stoppen',
     depthMark: 'K',
@@ -385,7 +385,7 @@ export const de: Strings = {
   },
   notices: {
     copied: 'Kopiert',
-    notCopied: 'Kopieren fehlgeschlagen. Markiere den Text und kopiere ihn selbst.',
+    notCopied: 'Kopieren fehlgeschlagen. Kopiere den Text von Hand.',
     presetUsed: (name) => `„${name}“ wird verwendet`,
     saved: (name) => `Gespeichert als „${name}“`,
   },
@@ -492,7 +492,7 @@ export const de: Strings = {
     asDraft: 'Als Draft verwenden',
     import: (count) => (count === 1 ? 'Unterhaltung importieren' : `${count} Unterhaltungen importieren`),
     nothing: 'Diese Datei lässt sich hier nicht öffnen',
-    takes: 'Lege ein Modell (.gguf) oder eine exportierte Unterhaltung (.json) ab.',
+    takes: 'Lege ein Modell (.gguf) oder eine Unterhaltung (.json) ab.',
     unsupported: (names) =>
       `Nicht geöffnet: ${names.join(', ')}. Lege ein Modell (.gguf) oder exportierte Unterhaltungen (.json) ab.`,
     stillLoading: (name) => `${name} wird noch geladen. Lege das Modell danach noch einmal ab.`,
@@ -525,8 +525,8 @@ export const de: Strings = {
     title: 'So viele Tokens liest das Target auf einmal. Ist der Kontext voll, fallen die ältesten Nachrichten weg.',
     dropped: (count, written) =>
       count === 1
-        ? 'Die erste Nachricht passt nicht mehr in den Kontext und wurde nicht gelesen.'
-        : `Die ersten ${written} Nachrichten passen nicht mehr in den Kontext und wurden nicht gelesen.`,
+        ? 'Die erste Nachricht passt nicht mehr und wurde nicht gelesen.'
+        : `Die ersten ${written} Nachrichten passen nicht mehr in den Kontext.`,
     alwaysRead: 'Anweisungen und die letzte Frage werden immer gelesen.',
   },
   parked: {

@@ -261,7 +261,7 @@ export const en = {
     /** The reason follows. */
     notSaved: 'Conversations are not being saved',
     damaged: 'The conversations file is damaged',
-    choose: 'Choose how to continue before you ask something, so that nothing is lost.',
+    choose: 'Choose how to continue first, so that nothing is lost.',
     retry: 'Try again',
     restore: (date: string) => `Restore backup from ${date}`,
     startEmpty: 'Start with an empty list',
@@ -312,7 +312,7 @@ export const en = {
     givenUp: 'This answer was not saved. Save it as a file to keep it.',
     saveAs: 'Save as…',
     saveAsName: 'Answer',
-    interrupted: 'Hunch ended while writing this answer. The text so far is kept.',
+    interrupted: 'Hunch ended during this answer. The text so far is kept.',
     interruptedAtOnce: 'Hunch ended before it wrote anything.',
     regenerate: 'Regenerate',
     continue: 'Continue',
@@ -598,8 +598,8 @@ export const en = {
     title: 'Tokens the target can read at once. When full, the oldest messages are left out.',
     dropped: (count: number, written: string) =>
       count === 1
-        ? 'The first message no longer fits the context and was not read.'
-        : `The first ${written} messages no longer fit the context and were not read.`,
+        ? 'The first message no longer fits and was not read.'
+        : `The first ${written} messages no longer fit and were not read.`,
     alwaysRead: 'Instructions and the last question are always read.',
   },
   parked: {
