@@ -47,7 +47,7 @@ const strictTerms = [
 const countWords = (text) => text.split(/\s+/).filter((word) => /[\p{L}\d]/u.test(word)).length;
 
 /**
- * The rules of voice.md. A label of the interface may open with any word: "What the colours mean" is a good heading.
+ * The rules of CONTRIBUTING.md. A label of the interface may open with any word: "What the colours mean" is a good heading.
  */
 const strict = { mostWords: 25, count: countWords, opening: (sentence) => openings.exec(sentence), terms: strictTerms };
 const label = { ...strict, opening: () => null };
@@ -147,6 +147,15 @@ function* strings(text, extension) {
     for (const found of text.matchAll(pattern)) yield [lineOf(text, found.index), found[1]];
     return;
   }
+  if (extension === ".rs") {
+    // Comments are linted as such. A string may continue after a backslash at the end of a line.
+    const code = text.replace(/^\s*\/\/.*$/gm, "");
+    for (const found of code.matchAll(/"((?:[^"\\]|\\[\s\S])*)"/g)) {
+      const value = found[1].replace(/\\\n\s*/g, "").replace(/\{[^}]*\}/g, "x");
+      yield [lineOf(code, found.index), value];
+    }
+    return;
+  }
   for (const [offset, script] of scripts(text, extension)) {
     const source = typescript.createSourceFile("file.ts", script, typescript.ScriptTarget.Latest, true);
     const found = [];
@@ -171,9 +180,9 @@ function scripts(text, extension) {
 const lineOf = (text, offset) => text.slice(0, offset).split("\n").length;
 
 /** Looks like a sentence or a name made of words, not like markup, a selector or a path. */
-const isProse = (value) => value.split(/\s+/).length >= leastWords && /^[\p{L}“"'\d ,.;:!?()’”…–—+%/=<>*-]+$/u.test(value);
+const isProse = (value) => value.split(/\s+/).length >= leastWords && /^[\p{L}“"'\d ,.;:!?()’”…–—+%/=<>*×·-]+$/u.test(value);
 
-const withStrings = new Set([".ts", ".mjs", ".js", ".svelte", ".sh", ".py"]);
+const withStrings = new Set([".rs", ".ts", ".mjs", ".js", ".svelte", ".sh", ".py"]);
 
 /** German strings and the sample texts of fixtures are not English prose of ours. */
 const foreign = /De\.ts$|\/de\.ts$|De\.json$|tests\/ui\/fixtures\//;
@@ -204,10 +213,10 @@ for (const file of files) {
     rules: [{ ruleId: "sentences", rule: sentences, options: { rules: rulesOf(file) } }],
   });
   const found = messages.map(({ loc, message }) => [loc.start.line, message]);
-  if (withStrings.has(extension) && !foreign.test(file))
+  if (withStrings.has(extension) && !foreign.test(file) && rulesOf(file) !== weak)
     for (const [line, value] of strings(text, extension))
-      if (isProse(value))
-        for (const [, message] of lint(value, /lib\/strings\//.test(file) ? label : rulesOf(file)))
+      if (isProse(withoutCode(value)))
+        for (const [, message] of lint(withoutCode(value), /lib\/strings\//.test(file) ? label : rulesOf(file)))
           found.push([line, `"${value}": ${message}`]);
   for (const [line, message] of found.sort(([a], [b]) => a - b)) console.log(`${file}:${line}: ${message}`);
   problems += found.length;
