@@ -1,4 +1,4 @@
-# Shared by the scripts in this folder: where things lie, how they speak. Sourced, never run.
+# Paths and functions shared by the scripts in this folder. Sourced, never run.
 # shellcheck shell=bash
 
 # Root of the repository.
@@ -28,10 +28,10 @@ die() {
 
 is_mac() { [ "$(uname -s)" = Darwin ]; }
 
-# Whether a window can open here.
+# Succeeds if a window can open here.
 has_display() { is_mac || [ -n "${DISPLAY:-}" ] || [ -n "${WAYLAND_DISPLAY:-}" ]; }
 
-# Whether version $1 is at least $2, both as 1.2.3.
+# Succeeds if version $1 is at least $2, both as 1.2.3.
 at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; }
 
 sha256_of() {

@@ -67,7 +67,7 @@ def main(source, target):
         if not name.startswith("blk.") or len(dims) != 2:
             continue
         rows = dims[1]
-        # What is between two tensors is less than a row, so the division gives the bytes of a row.
+        # Padding between two tensors is less than a row, so the division gives the bytes of a row.
         row = (end - offset) // rows
         begin = start + offset
         matrix = bytes(data[begin : begin + rows * row])

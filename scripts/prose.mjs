@@ -1,6 +1,6 @@
-// Lints prose in Markdown files and in the comments of Rust, TypeScript and Svelte: sentence length, openings, and
-// terms of this project. `node scripts/prose.mjs [FILE...]`; without files, all tracked ones. Prints
-// FILE:LINE: MESSAGE for each problem and then exits with 1.
+// Lints the prose of the repository: Markdown, comments, docstrings, and the text of messages, interface strings and
+// test names. `node scripts/prose.mjs [FILE...]`; without files, all tracked ones. Prints FILE:LINE: MESSAGE for each
+// problem and then exits with 1.
 import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -13,11 +13,10 @@ const require = createRequire(path.join(root, "ui/package.json"));
 const { TextlintKernel } = require("@textlint/kernel");
 const markdown = require("@textlint/textlint-plugin-markdown").default;
 const { split } = require("sentence-splitter");
+const typescript = require("typescript");
 
-const mostWords = 30;
-
-/** Openings that leave the reader without a subject. */
-const openings = /^(What|Who|Those|Whoever|Whatever|How)\b(?!.*\?)/;
+/** Openings that leave the reader without a subject, in any sentence that is no question. */
+const openings = /^(What|Who|Those|Whoever|Whatever|How|Whether)\b(?!.*\?)/;
 
 /** Words that have an established term: pattern, and the term. */
 const terms = [
@@ -36,38 +35,76 @@ const terms = [
   [/\ba twin\b|\btwins\b/i, "fork or copy"],
   [/\bby heart\b|\bdear\b/i, "a plain word"],
 ];
+const strictTerms = [
+  ...terms,
+  [/\bbesides\b/i, "in addition to"],
+  [/\b(?:give|gives|gave|giving|given) back\b/i, "return"],
+  [/\banew\b/i, "again"],
+  [/\bhears?\b|\bheard\b|\bhearing\b/i, "receive or observe"],
+  [/\btells?\b|\btold\b|\btelling\b/i, "report, show, return or send"],
+];
 
-/** A rule over the sentences of each paragraph and list item. */
-const sentences = (context) => {
+const countWords = (text) => text.split(/\s+/).filter((word) => /[\p{L}\d]/u.test(word)).length;
+
+/**
+ * The rules of CONTRIBUTING.md. A label of the interface may open with any word: "What the colours mean" is a good heading.
+ */
+const strict = { mostWords: 25, count: countWords, opening: (sentence) => openings.exec(sentence), terms: strictTerms };
+const label = { ...strict, opening: () => null };
+/** A comment or docstring does not open with "Where" either. */
+const comment = { ...strict, opening: (sentence, first) => openings.exec(sentence) ?? (first ? /^(Where)\b/.exec(sentence) : null) };
+
+/** Older, weaker rules, for the Rust files that do not follow the others yet. */
+const weak = {
+  mostWords: 30,
+  count: (sentence) => Math.max(...sentence.split(/[:;](?=\s)/).map(countWords)),
+  opening: (sentence, first) => first && !sentence.startsWith("Whether") && openings.exec(sentence),
+  terms,
+};
+
+/** The rules for the text and the comments of a file. */
+function rulesOf(file) {
+  if (file.endsWith(".md")) return strict;
+  return file.endsWith(".rs") && !/^(src-tauri|crates\/hunch-library)\//.test(file) ? weak : comment;
+}
+
+/** Problems of a text without code, as offset and message. */
+function* lint(text, rules) {
+  let first = true;
+  for (const sentence of split(text).filter((part) => part.type === "Sentence")) {
+    const words = rules.count(sentence.raw);
+    if (words > rules.mostWords) yield [sentence.range[0], `${words} words in a sentence; ${rules.mostWords} at most.`];
+    const opening = rules.opening(sentence.raw, first);
+    if (opening) yield [sentence.range[0], `Opens with "${opening[1]}". Begin with a noun or a verb.`];
+    first = false;
+    for (const [pattern, term] of rules.terms) {
+      const found = pattern.exec(sentence.raw);
+      if (found) yield [sentence.range[0] + found.index, `"${found[0]}": write ${term}.`];
+    }
+  }
+}
+
+const withoutCode = (text) => text.replace(/`[^`]*`/g, (code) => "x".repeat(code.length));
+
+/** The checks as a textlint rule over paragraphs and list items. */
+const sentences = (context, { rules }) => {
   const { Syntax, report, RuleError, getSource } = context;
   return {
     [Syntax.Paragraph](node) {
-      const text = getSource(node).replace(/`[^`]*`/g, (code) => "x".repeat(code.length));
-      const at = (offset, message) =>
+      for (const [offset, message] of lint(withoutCode(getSource(node)), rules))
         report(node, new RuleError(message, { padding: context.locator.at(offset) }));
-      let first = true;
-      for (const sentence of split(text).filter((part) => part.type === "Sentence")) {
-        // The items of a list after a colon count alone.
-        const parts = sentence.raw.split(/[:;](?=\s)/);
-        const words = Math.max(...parts.map((part) => part.split(/\s+/).filter((word) => /[\p{L}\d]/u.test(word)).length));
-        if (words > mostWords) at(sentence.range[0], `${words} words in a sentence; ${mostWords} at most.`);
-        const opening = openings.exec(sentence.raw);
-        if (first && opening) at(sentence.range[0], `Opens with "${opening[1]}". Begin with a noun or a verb.`);
-        first = false;
-        for (const [pattern, term] of terms) {
-          const found = pattern.exec(sentence.raw);
-          if (found) at(sentence.range[0] + found.index, `"${found[0]}": write ${term}.`);
-        }
-      }
     },
   };
 };
 
+const hashed = new Set([".sh", ".py", ".toml", ".yml"]);
+
 /** Comments as Markdown: code becomes empty lines, so that line numbers stay. */
 function comments(text, extension) {
-  const lines = text.split("\n");
+  if (hashed.has(extension)) return hashComments(text, extension === ".py");
   let inBlock = false;
-  return lines
+  return text
+    .split("\n")
     .map((line) => {
       const trimmed = line.trim();
       if (extension !== ".rs" && (inBlock || trimmed.startsWith("/*") || trimmed.startsWith("<!--"))) {
@@ -81,26 +118,108 @@ function comments(text, extension) {
     .join("\n");
 }
 
+/** Comments after `#`, and docstrings of Python. */
+function hashComments(text, python) {
+  let inDocstring = false;
+  return text
+    .split("\n")
+    .map((line) => {
+      const trimmed = line.trim();
+      const quotes = python ? trimmed.split('"""').length - 1 : 0;
+      if (inDocstring || (quotes > 0 && trimmed.startsWith('"""'))) {
+        if (quotes % 2 === 1) inDocstring = !inDocstring;
+        return trimmed.replaceAll('"""', "");
+      }
+      // Indented lines are usage.
+      const found = /^##? (?!\s|shellcheck|SPDX)(.*)$/.exec(trimmed);
+      return found ? found[1] : "";
+    })
+    .join("\n");
+}
+
+/** Number of words from which a string counts as prose. */
+const leastWords = 3;
+
+/** Texts of string literals: messages, interface strings, test names. A hole of a template becomes `x`. */
+function* strings(text, extension) {
+  if (extension === ".sh" || extension === ".py") {
+    const pattern = extension === ".sh" ? /\b(?:say|die) "([^"]*)"/g : /(?:print|exit|Error|help=|description=)\(?f?"([^"]*)"/g;
+    for (const found of text.matchAll(pattern)) yield [lineOf(text, found.index), found[1]];
+    return;
+  }
+  if (extension === ".rs") {
+    // Comments are linted as such. A string may continue after a backslash at the end of a line.
+    const code = text.replace(/^\s*\/\/.*$/gm, "");
+    for (const found of code.matchAll(/"((?:[^"\\]|\\[\s\S])*)"/g)) {
+      const value = found[1].replace(/\\\n\s*/g, "").replace(/\{[^}]*\}/g, "x");
+      yield [lineOf(code, found.index), value];
+    }
+    return;
+  }
+  for (const [offset, script] of scripts(text, extension)) {
+    const source = typescript.createSourceFile("file.ts", script, typescript.ScriptTarget.Latest, true);
+    const found = [];
+    const visit = (node) => {
+      if (typescript.isImportDeclaration(node)) return;
+      if (typescript.isStringLiteralLike(node)) found.push([node.getStart(), node.text]);
+      if (typescript.isTemplateExpression(node))
+        found.push([node.getStart(), node.head.text + node.templateSpans.map(({ literal }) => `x${literal.text}`).join("")]);
+      typescript.forEachChild(node, visit);
+    };
+    visit(source);
+    for (const [at, value] of found) yield [lineOf(text, offset + at), value];
+  }
+}
+
+/** The scripts of a file, with their offsets. */
+function scripts(text, extension) {
+  if (extension !== ".svelte") return [[0, text]];
+  return [...text.matchAll(/<script[^>]*>([\s\S]*?)<\/script>/g)].map((found) => [found.index + found[0].indexOf(">") + 1, found[1]]);
+}
+
+const lineOf = (text, offset) => text.slice(0, offset).split("\n").length;
+
+/** Looks like a sentence or a name made of words, not like markup, a selector or a path. */
+const isProse = (value) => value.split(/\s+/).length >= leastWords && /^[\p{L}“"'\d ,.;:!?()’”…–—+%/=<>*×·-]+$/u.test(value);
+
+const withStrings = new Set([".rs", ".ts", ".mjs", ".js", ".svelte", ".sh", ".py"]);
+
+/** German strings and the sample texts of fixtures are not English prose of ours. */
+const foreign = /De\.ts$|\/de\.ts$|De\.json$|tests\/ui\/fixtures\//;
+
+const kinds = new Set([".md", ".rs", ".ts", ".svelte", ".mjs", ".js", ".cjs", ".css", ".metal", ".sh", ".py", ".toml"]);
+
+/** The extension that a file's content has; scripts in Bash have none in their names. */
+function kindOf(file, text) {
+  return path.extname(file) || (text.startsWith("#!/usr/bin/env bash") ? ".sh" : "");
+}
+
 const files =
   process.argv.length > 2
     ? process.argv.slice(2)
-    : execFileSync("git", ["ls-files", "*.md", "*.rs", "*.ts", "*.svelte"], { cwd: root, encoding: "utf8" })
+    : execFileSync("git", ["ls-files"], { cwd: root, encoding: "utf8" })
         .split("\n")
-        .filter((file) => file && !/\.gen\.|CHANGELOG/.test(file));
+        .filter((file) => file && !/\.gen\.|^LICENSE|NOTICES/.test(file) && (path.extname(file) === "" || kinds.has(path.extname(file))));
 
 const kernel = new TextlintKernel();
 let problems = 0;
 for (const file of files) {
   const text = readFileSync(path.join(root, file), "utf8");
-  const extension = path.extname(file);
-  const prose = extension === ".md" ? text : comments(text, extension);
-  const { messages } = await kernel.lintText(prose, {
+  const extension = kindOf(file, text);
+  if (!kinds.has(extension)) continue;
+  const { messages } = await kernel.lintText(extension === ".md" ? text : comments(text, extension), {
     ext: ".md",
     plugins: [{ pluginId: "markdown", plugin: markdown }],
-    rules: [{ ruleId: "sentences", rule: sentences }],
+    rules: [{ ruleId: "sentences", rule: sentences, options: { rules: rulesOf(file) } }],
   });
-  for (const message of messages) console.log(`${file}:${message.loc.start.line}: ${message.message}`);
-  problems += messages.length;
+  const found = messages.map(({ loc, message }) => [loc.start.line, message]);
+  if (withStrings.has(extension) && !foreign.test(file) && rulesOf(file) !== weak)
+    for (const [line, value] of strings(text, extension))
+      if (isProse(withoutCode(value)))
+        for (const [, message] of lint(withoutCode(value), /lib\/strings\//.test(file) ? label : rulesOf(file)))
+          found.push([line, `"${value}": ${message}`]);
+  for (const [line, message] of found.sort(([a], [b]) => a - b)) console.log(`${file}:${line}: ${message}`);
+  problems += found.length;
 }
 if (problems) {
   console.log(`${problems} sentences to rewrite.`);

@@ -106,7 +106,7 @@ const FILE: [Entry; 8] = [
 ];
 
 const ANSWER: [Entry; 3] =
-    [Item("answer-again", Some("CmdOrCtrl+R")), Item("go-on", None), Item("stop", Some("CmdOrCtrl+."))];
+    [Item("regenerate", Some("CmdOrCtrl+R")), Item("continue", None), Item("stop", Some("CmdOrCtrl+."))];
 
 const VIEW: [Entry; 9] = [
     Item("place-chat", Some("CmdOrCtrl+1")),
@@ -366,7 +366,7 @@ mod tests {
             let (page, id) = item.strip_prefix("place-").map_or((page, item), |place| (places, place));
             assert!(page.contains(&format!("'{id}'")), "{item}");
         }
-        for expected in ["search", "import", "export-markdown", "export-json", "answer-again"] {
+        for expected in ["search", "import", "export-markdown", "export-json", "regenerate"] {
             assert!(page_items().any(|item| item == expected), "{expected}");
         }
     }

@@ -1,5 +1,5 @@
-// A hub on loopback that has one repository with one model: what the window asks of the real one, in the same
-// words. The connection breaks once in the middle. No test and no expectation here.
+// A local Hub with one repository and one model. It implements the endpoints that the window uses, and breaks one
+// connection in the middle of the file. No tests here.
 
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
@@ -11,7 +11,7 @@ import { pipeline } from 'node:stream/promises';
 
 const commit = '0123456789abcdef0123456789abcdef01234567';
 
-/** Serves `file` as the only model of `repository`; gives the hub's address and what ends it. */
+/** Serves `file` as the only model of `repository`. Returns the Hub's address and a function that closes it. */
 export async function serveModel(repository, file) {
   const name = basename(file);
   const { size } = await stat(file);

@@ -14,15 +14,15 @@ const { HUNCH_E2E_DRIVER: driver, HUNCH_E2E_APP: app, HUNCH_PICTURE_TARGET: targ
 if (!driver || !app || !target || !display) throw new Error('Run scripts/pictures.');
 const output = fileURLToPath(new URL('../output/pictures/', import.meta.url));
 
-/** Pixels of the window. */
+/** Size of the window in pixels. */
 const size = { width: 1100, height: 740 };
-/** Pictures a second of the recording. */
+/** Frames per second of the recording. */
 const rate = 10;
 
 const question = 'Write a Python function that merges two sorted lists. Only the code, with short comments.';
 const method = draft ? 'draft-model' : 'suffix';
 
-/** Whether the last answer has ended. Runs in the page. */
+/** Returns how the last answer ended; null while it is written. Runs in the page. */
 const ended = () => [...document.querySelectorAll('[data-testid="turn"]')].at(-1)?.querySelector('[data-testid="stats"]')?.dataset.stop ?? null;
 
 /** Opens a model by its file name, as target or as draft. */
@@ -67,7 +67,7 @@ function record(path, { width, height }) {
   };
 }
 
-/** Puts a value into a field. */
+/** Sets the value of a field. */
 const put = (window, testid, value) =>
   window.run(
     (id, wanted) => {
@@ -87,7 +87,7 @@ const picture = (name) => window.screenshot(join(output, `window-${name}.png`));
 try {
   await window.resize(size.width, size.height);
   await window.toCorner();
-  // With one model in the folder it is loaded at once, with two the window asks which.
+  // A single model is loaded at once. With two, the window offers a choice.
   const asks = await eventually('a model or a choice of models', () =>
     window.run(() => {
       const loaded = document.querySelector('[data-testid="method"]')?.disabled === false;
@@ -107,7 +107,7 @@ try {
   await window.click(`method-${method}`);
   await sleep(500);
 
-  // Twice: the first answer warms the caches of the machine and the estimates of the depth.
+  // The first of two answers warms the caches and the depth controller.
   for (const recorded of [false, true]) {
     await window.click('new-conversation');
     const page = await window.run(() => ({ width: innerWidth, height: innerHeight }));

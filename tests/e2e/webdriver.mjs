@@ -1,5 +1,5 @@
-// A window of Hunch under WebDriver: starts the driver with an environment of its own, opens the app,
-// and says the few words of the W3C protocol that the tests need. No test and no expectation here.
+// Drives the app's window over WebDriver: starts the driver with its own environment, opens the app, and sends the
+// commands that the tests need. No tests here.
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -9,13 +9,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 
-/** The key under which the protocol names an element. */
+/** Property that holds the id of an element. */
 const ELEMENT = 'element-6066-11e4-a52e-4f735466cecf';
 
-/** Keys as the protocol spells them. */
+/** Key codes of the protocol. */
 export const keys = { enter: '\uE007', escape: '\uE00C' };
 
-/** A port nobody listens on. */
+/** Returns a free port. */
 async function freePort() {
   const server = createServer().listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -25,7 +25,7 @@ async function freePort() {
   return port;
 }
 
-/** Waits until `ask` gives something true and gives that back; says `what` was awaited when it never comes. */
+/** Calls `ask` until it returns something truthy, and returns that. Fails after `seconds` with a message about `what`. */
 export async function eventually(what, ask, seconds = 60) {
   const end = Date.now() + seconds * 1000;
   let last;
@@ -34,7 +34,7 @@ export async function eventually(what, ask, seconds = 60) {
     if (last) return last;
     await sleep(50);
   }
-  throw new Error(`waited ${seconds} s for ${what}; it was ${JSON.stringify(last)}`);
+  throw new Error(`Waited ${seconds} s for ${what}. The last value was ${JSON.stringify(last)}.`);
 }
 
 export class HunchWindow {
@@ -43,13 +43,12 @@ export class HunchWindow {
   #base;
   #session;
   #app;
-  /** What driver and app wrote to their terminal. */
+  /** Output of driver and app. */
   output = '';
 
   /**
-   * Opens the app with a home folder of its own.
-   * @param {{driver: string, app: string, models?: string, environment?: Record<string, string>}} options `models`: files in that
-   * folder are offered to the app; `environment`: variables it has besides.
+   * Opens the app with its own home folder. `models` is a folder of models for the app, `environment` adds variables.
+   * @param {{driver: string, app: string, models?: string, environment?: Record<string, string>}} options
    */
   static async open({ driver, app, models, environment }) {
     const window = new HunchWindow();
@@ -78,9 +77,9 @@ export class HunchWindow {
         ...process.env,
         HUNCH_DATA_DIR: data,
         HUNCH_TEST_DIALOGS: this.dialogs,
-        // No session bus: the app that is started again must not find the one that is just closing.
+        // No session bus: a restarted app must not find the one that is closing.
         DBUS_SESSION_BUS_ADDRESS: 'disabled:',
-        // What other programs keep on this machine is no part of a test.
+        // Files of other programs on this machine do not affect the tests.
         HOME: this.#home,
         HF_HOME: own('huggingface'),
         HF_HUB_CACHE: own('huggingface'),
@@ -90,7 +89,7 @@ export class HunchWindow {
         XDG_DATA_HOME: own('data'),
         XDG_CONFIG_HOME: own('config'),
         XDG_CACHE_HOME: own('cache'),
-        // Nothing is to leave this machine.
+        // Nothing leaves this machine.
         HF_ENDPOINT: 'http://127.0.0.1:9',
         ...environment,
       },
@@ -102,14 +101,14 @@ export class HunchWindow {
       stream.on('data', (chunk) => (this.output += chunk));
     }
     await eventually('the driver', async () => {
-      if (this.#driver.exitCode !== null) throw new Error(`the driver ended with ${this.#driver.exitCode}`);
+      if (this.#driver.exitCode !== null) throw new Error(`The driver exited with code ${this.#driver.exitCode}.`);
       return fetch(`${this.#base}/status`).then((answer) => answer.ok, () => false);
     });
   }
 
   /** Closes the app and opens it again with the same data. */
   async restart() {
-    await this.#say('DELETE', '');
+    await this.#send('DELETE', '');
     await this.#openSession(this.#app);
   }
 
@@ -131,38 +130,38 @@ export class HunchWindow {
     return value;
   }
 
-  #say(method, path, body) {
+  #send(method, path, body) {
     return this.#request(method, this.#session + path, body);
   }
 
-  /** Runs a function in the page and gives back what it returns. */
+  /** Runs a function in the page. Returns its result. */
   run(fn, ...args) {
-    return this.#say('POST', '/execute/sync', { script: `return (${fn})(...arguments)`, args });
+    return this.#send('POST', '/execute/sync', { script: `return (${fn})(...arguments)`, args });
   }
 
-  /** Runs a function in the page whose last parameter is called with the result. */
+  /** Runs a function in the page that calls its last parameter with the result. Returns the result. */
   runAsync(fn, ...args) {
-    return this.#say('POST', '/execute/async', { script: `(${fn})(...arguments)`, args });
+    return this.#send('POST', '/execute/async', { script: `(${fn})(...arguments)`, args });
   }
 
-  /** The element with this test id; waits for it. */
+  /** Waits for the element with this test id. Returns its id. */
   async element(testid) {
     const selector = { using: 'css selector', value: `[data-testid="${testid}"]` };
     const found = await eventually(`[data-testid="${testid}"]`, async () => {
-      const [element] = await this.#say('POST', '/elements', selector);
+      const [element] = await this.#send('POST', '/elements', selector);
       return element;
     });
     return found[ELEMENT];
   }
 
-  /** Presses the element with this test id. */
+  /** Clicks the element with this test id. */
   async click(testid) {
-    await this.#say('POST', `/element/${await this.element(testid)}/click`, {});
+    await this.#send('POST', `/element/${await this.element(testid)}/click`, {});
   }
 
   /** Types into the element with this test id. */
   async type(testid, text) {
-    await this.#say('POST', `/element/${await this.element(testid)}/value`, { text });
+    await this.#send('POST', `/element/${await this.element(testid)}/value`, { text });
   }
 
   /** Folder in which the app's dialogs find and save their files. */
@@ -170,7 +169,7 @@ export class HunchWindow {
     return join(this.#home, 'dialogs');
   }
 
-  /** Whether a file of this name in the app's folder of settings holds this. */
+  /** Returns `true` if a file of this name in the app's settings folder contains `text`. */
   async wrote(name, text) {
     const config = join(this.#home, 'config');
     const own = (await readdir(config)).filter((folder) => folder.startsWith('app.hunch.desktop'));
@@ -178,7 +177,7 @@ export class HunchWindow {
     return texts.some((written) => written.includes(text));
   }
 
-  /** Calls a command of the app as a script in the page could; gives its result, or the code of its error. */
+  /** Calls a command of the app as a script in the page could. Returns its result, or the code of its error. */
   call(command, args) {
     return this.runAsync(
       (name, given, done) => {
@@ -193,29 +192,29 @@ export class HunchWindow {
     );
   }
 
-  /** Makes the window this large, in the pixels of the page. */
+  /** Resizes the window, in CSS pixels. */
   async resize(width, height) {
-    await this.#say('POST', '/window/rect', { width, height });
+    await this.#send('POST', '/window/rect', { width, height });
   }
 
-  /** Puts the window into the upper left corner of the screen. */
+  /** Moves the window to the upper left corner of the screen. */
   async toCorner() {
-    await this.#say('POST', '/window/rect', { x: 0, y: 0 });
+    await this.#send('POST', '/window/rect', { x: 0, y: 0 });
   }
 
-  /** Loads the page anew. */
+  /** Reloads the page. */
   async reload() {
-    await this.#say('POST', '/refresh', {});
+    await this.#send('POST', '/refresh', {});
   }
 
-  /** Writes a picture of the window. */
+  /** Writes a screenshot of the window as PNG. */
   async screenshot(path) {
-    await writeFile(path, Buffer.from(await this.#say('GET', '/screenshot'), 'base64'));
+    await writeFile(path, Buffer.from(await this.#send('GET', '/screenshot'), 'base64'));
   }
 
-  /** Closes the window and everything that was started for it. */
+  /** Closes the window, ends the driver and deletes the home folder. */
   async close() {
-    if (this.#session) await this.#say('DELETE', '').catch(() => {});
+    if (this.#session) await this.#send('DELETE', '').catch(() => {});
     if (this.#driver && this.#driver.exitCode === null) {
       const gone = once(this.#driver, 'exit');
       process.kill(-this.#driver.pid, 'SIGTERM');

@@ -172,13 +172,13 @@ describe.each(['light', 'dark'] as const)('%s', (colours) => {
       await page.getByTestId(`lab-${widget}`).click();
       if (widget === 'resampling') await page.getByTestId('one-round').click();
       if (widget === 'unbiased') await page.getByTestId('check').click();
-      await page.getByTestId('going').waitFor({ state: 'detached' });
+      await page.getByTestId('lab-progress').waitFor({ state: 'detached' });
       await page.waitForTimeout(200);
       expect(await violations(page), widget).toEqual([]);
     }
     await page.getByTestId('relative-table').click();
     await page.getByTestId('lab-resampling').click();
-    await page.getByTestId('spot-answer').check();
+    await page.getByTestId('selection-answer').check();
     await page.getByTestId('token-picker').waitFor();
     expect(await violations(page), 'picker').toEqual([]);
   });

@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url';
 import type { Page } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
 import type { TokenEvent } from '../../ui/src/lib/ipc/schema.gen';
-import { classesOf, confidenceClasses, confidenceOf, roundClasses, roundClassOf, surpriseClasses, surpriseOf } from '../../ui/src/lib/marks';
+import { classesOf, confidenceClasses, confidenceOf, roundClasses, roundClassOf, entropyClasses, entropyClassOf } from '../../ui/src/lib/marks';
 import { faintText } from './contrast';
 import { record, toLines } from './fixtures/build';
 import { plans } from './fixtures/plans';
@@ -54,7 +54,7 @@ const plainLook = { line: 'none', back: 'rgba(0, 0, 0, 0)' };
 
 describe.each([
   ['confidence', confidenceClasses, (token: TokenEvent) => confidenceOf(token.confidence)],
-  ['surprise', surpriseClasses, (token: TokenEvent) => (token.entropy === null ? null : surpriseOf(token.entropy))],
+  ['entropy', entropyClasses, (token: TokenEvent) => (token.entropy === null ? null : entropyClassOf(token.entropy))],
 ] as const)('%s', (mode, classes, classOf) => {
   it('marks each class as its table says, stronger towards the end of the scale', async () => {
     const page = await answered(mode);
@@ -128,7 +128,7 @@ describe('rounds', () => {
     expect(firsts.length).toBeGreaterThan(30);
     expect(bars.map(({ index }) => index)).toEqual(firsts);
     for (const { width, layers, places } of bars) {
-      // Patterns tell the parts apart without colour: slanted, solid, upright.
+      // Patterns distinguish the parts without colour: slanted, solid, upright.
       expect([width, layers]).toEqual(['26px', ['repeating-linear-gradient', 'linear-gradient', 'repeating-linear-gradient']]);
       expect(places[0]).toBeGreaterThanOrEqual(0);
       expect(places[1]).toBeGreaterThan(places[0]!);
@@ -164,7 +164,7 @@ describe('rounds', () => {
     const page = await answered('off', { replay: 'fixture-markdown' });
     await page.getByTestId('colours').click();
     await page.getByTestId('colours-rounds').click();
-    await page.getByTestId('again').click();
+    await page.getByTestId('regenerate').click();
     await page.getByTestId('stats').waitFor();
     const { opened, closed, first, last } = await brackets(page);
     expect(opened).toEqual(first);
@@ -216,11 +216,11 @@ describe('choosing', () => {
     const page = await answered('origin');
     await page.locator('[data-legend=bonus]').click();
     await page.getByTestId('colours').click();
-    await page.getByTestId('colours-surprise').click();
-    await page.locator('[data-testid=answer][data-mode=surprise]').waitFor();
+    await page.getByTestId('colours-entropy').click();
+    await page.locator('[data-testid=answer][data-mode=entropy]').waitFor();
     expect(await page.locator('[data-only]').count()).toBe(0);
-    expect((await calls(page, 'set_preference')).at(-1)).toEqual({ key: 'colour_mode', value: 'surprise' });
-    expect(await look(page, '[data-surprise=wide]')).toMatchObject({ line: 'underline', style: 'wavy' });
+    expect((await calls(page, 'set_preference')).at(-1)).toEqual({ key: 'colour_mode', value: 'entropy' });
+    expect(await look(page, '[data-entropy=wide]')).toMatchObject({ line: 'underline', style: 'wavy' });
   });
 });
 

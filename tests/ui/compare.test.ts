@@ -194,7 +194,7 @@ describe('the result', () => {
     const share = (value: number) => `${fixed(100 * value, 0)}%`;
     expect((await page.getByTestId('verdict').innerText()).replace(/\s+/g, ' ')).toBe(
       `Draft model, K 4 ${fixed(verdict.speedup, 2)}× faster: ${fixed(verdict.tokens_per_pass, 2)} tokens per pass at ${fixed(verdict.pass_cost, 2)}× the cost of a plain pass; largest loss: drafting. ` +
-        `Share of decode time: drafting ${share(verdict.drafting_share)}, wider passes ${share(verdict.wider_share)}, verification and text ${share(verdict.loop_share)}. Measured. ` +
+        `Decode time: drafting ${share(verdict.drafting_share)}, wider passes ${share(verdict.wider_share)}, other ${share(verdict.loop_share)}. ` +
         'All 2 samples agree. Six or more make it certain.',
     );
   });
@@ -253,7 +253,7 @@ describe('the result', () => {
   it('says that the texts are identical, or why they may differ', async () => {
     const page = await compared();
     expect(await page.getByTestId('identity').getAttribute('data-proof')).toBe('same');
-    expect(await page.getByTestId('identity').innerText()).toContain('Same text, token for token: 3 answers compared');
+    expect(await page.getByTestId('identity').innerText()).toContain('Same text: 3 answers compared');
     expect(await written(page, 0)).toBe(await written(page, 1));
     const warm = toLines(recordComparison({ ...planned, temperature: 0.8 }));
     const other = await compared({ compare: 'warm', recordings: { warm } });
@@ -282,7 +282,7 @@ describe('the result', () => {
     Object.assign(lane, { speedup_low: 0.94, speedup_high: 1.12 });
     Object.assign(lane.verdict, { speedup: 1.03, unanimous: false, certain: false });
     const unclear = await compared({ compare: 'unclear', recordings: { unclear: toLines(messages) } });
-    expect(await unclear.getByTestId('verdict').innerText()).toContain('no clear difference: 1.03×, from 0.94× to 1.12×, samples disagree');
+    expect(await unclear.getByTestId('verdict').innerText()).toContain('no clear difference: 1.03× (0.94× to 1.12×)');
     expect(await unclear.getByTestId('verdict').innerText()).not.toContain('make it certain');
   });
 });

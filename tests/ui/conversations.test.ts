@@ -193,7 +193,7 @@ describe('what is kept of an answer', () => {
     await page.getByTestId(titles).getByRole('button').first().click();
     await page.getByTestId('error').waitFor();
     expect(await page.getByTestId('stored').innerText()).toBe('As it was.');
-    expect(await page.getByTestId('again').isDisabled()).toBe(true);
+    expect(await page.getByTestId('regenerate').isDisabled()).toBe(true);
     await page.getByTestId('retry').click();
     await expect.poll(() => calls(page, 'answer_events')).toHaveLength(2);
     expect(await calls(page, 'answer')).toEqual([]);
@@ -224,7 +224,7 @@ describe('a turn', () => {
     await ask(page);
     await ended(page);
     const first = await page.getByTestId('answer').textContent();
-    await page.getByTestId('again').click();
+    await page.getByTestId('regenerate').click();
     await page.getByTestId('answer-branches').waitFor();
     await ended(page);
     expect(await page.getByTestId('answer-branches').innerText()).toContain('2 / 2');
@@ -289,7 +289,7 @@ describe('a turn', () => {
     await ask(page);
     await ended(page);
     const first = (await page.getByTestId('answer').textContent()) ?? '';
-    await page.getByTestId('go-on').click();
+    await page.getByTestId('continue').click();
     await page.getByTestId('answer-branches').waitFor();
     await ended(page);
     const both = (await page.getByTestId('answer').textContent()) ?? '';

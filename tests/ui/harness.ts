@@ -67,7 +67,7 @@ export function useWindow(): { open: (opening?: Opening) => Promise<Page> } {
   let server: PreviewServer;
   let browser: Browser;
   let replayScript: string;
-  let pages: { page: Page; troubles: string[] }[] = [];
+  let pages: { page: Page; problems: string[] }[] = [];
 
   beforeAll(async () => {
     replayScript = await bundleReplay();
@@ -79,7 +79,7 @@ export function useWindow(): { open: (opening?: Opening) => Promise<Page> } {
   });
 
   afterEach(async () => {
-    const seen = pages.flatMap(({ troubles }) => troubles);
+    const seen = pages.flatMap(({ problems }) => problems);
     await Promise.all(pages.map(({ page }) => page.context().close()));
     pages = [];
     expect(seen, 'errors in the console, content security policy included').toEqual([]);
@@ -103,14 +103,14 @@ export function useWindow(): { open: (opening?: Opening) => Promise<Page> } {
       await context.addInitScript(() => void Object.freeze(Object.prototype));
       await context.addInitScript({ content: replayScript });
       const page = await context.newPage();
-      const troubles: string[] = [];
+      const problems: string[] = [];
       page.on('console', (message) => {
-        if (message.type() === 'error' || message.type() === 'warning') troubles.push(message.text());
+        if (message.type() === 'error' || message.type() === 'warning') problems.push(message.text());
       });
-      page.on('pageerror', (error) => troubles.push(String(error)));
+      page.on('pageerror', (error) => problems.push(String(error)));
       page.on('request', (request) => {
         const { protocol, hostname } = new URL(request.url());
-        if (protocol !== 'data:' && hostname !== '127.0.0.1') troubles.push(`remote origin: ${request.url()}`);
+        if (protocol !== 'data:' && hostname !== '127.0.0.1') problems.push(`remote origin: ${request.url()}`);
       });
       for (const [name, text] of Object.entries(opening.recordings ?? {})) {
         await page.route(`**/replay/${name}.jsonl`, (route) => route.fulfill({ body: text, contentType: 'text/plain' }));
@@ -118,7 +118,7 @@ export function useWindow(): { open: (opening?: Opening) => Promise<Page> } {
       for (const [name, app] of Object.entries(opening.apps ?? {})) {
         await page.route(`**/replay/${name}.json`, (route) => route.fulfill({ json: app }));
       }
-      pages.push({ page, troubles });
+      pages.push({ page, problems });
       const answer = await page.goto(`${address(server)}?${query(opening)}`);
       expect(answer?.headers()['content-security-policy']).toContain("default-src 'none'; script-src 'self'; style-src 'self'");
       await page.getByTestId('prompt').waitFor();

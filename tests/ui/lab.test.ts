@@ -86,8 +86,8 @@ describe('the lab opens', () => {
   it('at the end of a text when nothing was answered yet', async () => {
     const page = await openLab('resampling');
     await page.getByTestId('distribution').first().waitFor();
-    expect(await page.getByTestId('spot-text').isChecked()).toBe(true);
-    expect(await page.getByTestId('spot-typed').inputValue()).toBe(example);
+    expect(await page.getByTestId('selection-text').isChecked()).toBe(true);
+    expect(await page.getByTestId('selection-typed').inputValue()).toBe(example);
     expect(await lookedAt(page)).toEqual([{ kind: 'text', text: example }]);
   });
 
@@ -111,7 +111,7 @@ describe('the lab opens', () => {
     expect((await lookedAt(page)).map(({ kind }) => kind)).toEqual(['toy']);
     await page.keyboard.press('Control+1');
     await page.keyboard.press('Control+3');
-    await page.getByTestId('spot-typed').waitFor();
+    await page.getByTestId('selection-typed').waitFor();
     expect((await lookedAt(page)).map(({ kind }) => kind)).toEqual(['toy', 'text']);
   });
 });
@@ -122,15 +122,15 @@ describe('residual resampling', () => {
     expect(await page.getByTestId('toy-note').textContent()).toContain('No draft model is loaded');
     await page.getByTestId('distribution').first().waitFor();
     expect(await page.getByTestId('distribution').count()).toBe(toy.tokens.length);
-    await page.getByTestId('spot-answer').check();
+    await page.getByTestId('selection-answer').check();
     await page.getByTestId('needs-draft').waitFor();
-    await page.getByTestId('spot-toy').check();
+    await page.getByTestId('selection-toy').check();
     expect((await calls(page, 'lab_position')).at(-1)).toMatchObject({ request: { source: { kind: 'toy' } } });
   });
 
   it('draws and writes the distributions of the response', async () => {
     const page = await openLab('resampling');
-    await page.getByTestId('spot-toy').check();
+    await page.getByTestId('selection-toy').check();
     await page.getByTestId('toy-note').waitFor();
     await page.getByTestId('where').waitFor({ state: 'detached' });
     await page.getByTestId('distribution').first().waitFor();
@@ -157,7 +157,7 @@ describe('residual resampling', () => {
     expect(await counted(page)).toBe(1);
     await page.getByTestId('run').click();
     await page.getByTestId('distance').waitFor();
-    await page.getByTestId('going').waitFor({ state: 'detached' });
+    await page.getByTestId('lab-progress').waitFor({ state: 'detached' });
     expect(await counted(page)).toBe(1001);
     expect(await page.getByTestId('rounds-so-far').textContent()).toContain('1,001 rounds');
     const asked = await calls(page, 'lab_rounds');
@@ -194,12 +194,12 @@ describe('residual resampling', () => {
 
   it('shows the end of a text, at another temperature', async () => {
     const page = await openLab('resampling');
-    await page.getByTestId('spot-text').check();
-    const field = page.getByTestId('spot-typed');
+    await page.getByTestId('selection-text').check();
+    const field = page.getByTestId('selection-typed');
     await field.fill('Once upon a time');
     await field.press('Enter');
     await page.getByTestId('where').getByText('Once').waitFor();
-    await page.getByTestId('spot-temperature').press('ArrowUp');
+    await page.getByTestId('selection-temperature').press('ArrowUp');
     await page.waitForFunction(() => window.hunchReplay?.calls.filter(({ command }) => command === 'lab_position').length === 3);
     expect((await calls(page, 'lab_position')).at(-1)).toMatchObject({ request: { source: { kind: 'text', text: 'Once upon a time' }, sampling: { temperature: 1.1 } } });
   });
@@ -209,8 +209,8 @@ describe('the unbiasedness check', () => {
   it('finds the lossless rules consistent with p and the lossy ones not', async () => {
     const page = await openLab('unbiased');
     await page.getByTestId('check').click();
-    await page.getByTestId('going').waitFor();
-    await page.getByTestId('going').waitFor({ state: 'detached' });
+    await page.getByTestId('lab-progress').waitFor();
+    await page.getByTestId('lab-progress').waitFor({ state: 'detached' });
     const verdicts = await page.locator('[data-verdict]').evaluateAll((all) => all.map((each) => each.getAttribute('data-verdict')));
     expect(verdicts).toEqual(['fits', 'fits', 'fits', 'differs', 'differs']);
     const table = await tableOf(page, 'histogram-lossless');
@@ -332,7 +332,7 @@ describe('the acceptance map', () => {
   it('says what to do when nothing was drafted', async () => {
     const maps = { conversation: emptyMap, all: emptyMap };
     const page = await openLab('acceptance', { app: 'fresh', apps: { fresh: { ...app, lab: { ...lab, maps } } } });
-    expect(await page.getByTestId('lab-blank').textContent()).toContain('No drafts yet');
+    expect(await page.getByTestId('lab-placeholder').textContent()).toContain('No drafts yet');
   });
 });
 
@@ -398,7 +398,7 @@ describe('the cost curve', () => {
 
   it('measures with progress, and shows the result', async () => {
     const page = await openLab('costs', { app: 'unmeasured', apps: { unmeasured } });
-    await page.getByTestId('lab-blank').waitFor();
+    await page.getByTestId('lab-placeholder').waitFor();
     await page.getByTestId('measure-costs').press('Enter');
     await page.getByText(/round \d+ of 12/).waitFor();
     await page.getByTestId('relative').waitFor();
@@ -435,7 +435,7 @@ describe('looks', () => {
       }
       if (widget === 'unbiased') await page.getByTestId('check').click();
       if (widget === 'rounds') await page.getByTestId('next-round').click();
-      await page.getByTestId('going').waitFor({ state: 'detached' });
+      await page.getByTestId('lab-progress').waitFor({ state: 'detached' });
       await page.waitForTimeout(200);
       expect(await faintText(page), widget).toEqual([]);
       const wide = await page.getByTestId('lab-scroller').evaluate((element) => element.scrollWidth - element.clientWidth);
@@ -446,7 +446,7 @@ describe('looks', () => {
 
   it('in German, with a token of an answer', async () => {
     const page = await openLab('resampling', { answered: true, locale: 'de-DE', height: 1000 });
-    await page.getByTestId('spot-answer').check();
+    await page.getByTestId('selection-answer').check();
     await page.getByTestId('token-picker').getByRole('option').nth(20).click();
     await page.getByTestId('distribution').nth(10).waitFor();
     await page.screenshot({ path: `${output}lab-answer-900-german.png` });

@@ -216,7 +216,7 @@ describe('which draft goes with it', () => {
     expect(await page.getByTestId('without-methods').innerText()).toContain('N-gram, Suffix, Lookahead, Layer skip');
     await page.getByTestId('unsuited').locator('summary').click();
     const unsuited = (await page.getByTestId('unsuited-offer').allInnerTexts()).join('\n');
-    expect(unsuited).toContain('Different vocabulary: token 100 is “Ġt” in the model, “·the” in the draft');
+    expect(unsuited).toContain('Vocabularies differ at token 100: model “Ġt”, draft “·the”');
     expect(unsuited).toContain('Not smaller than the model');
     expect(unsuited).toContain('The file ends before its tensors do');
   });
@@ -433,7 +433,7 @@ describe('downloads', () => {
     await page.locator('[data-id=qwen3-8b-q4_k_m]').getByTestId('get').click();
     const lost = page.locator('[data-testid=download][data-id=d1]');
     await lost.waitFor();
-    const error = { code: 'io', message: 'What was written down of an unfinished download cannot be read.' } as const;
+    const error = { code: 'io', message: 'The record of an unfinished download cannot be read.' } as const;
     await download(page, 'd1', { name: '0123456789abcdef', request: { repository: '', file: '' }, phase: 'failed', done_bytes: 1_000_000_000, total_bytes: null, error });
     await page.locator('[data-testid=download][data-id=d1][data-phase=failed]').waitFor();
     expect(await lost.innerText()).toContain('0123456789abcdef');
@@ -483,19 +483,19 @@ describe('loading and letting go', () => {
     expect(await requests(page)).toEqual([last]);
     expect(await page.getByTestId('target-menu').innerText()).toContain('7b');
     const failing = await openWith({ preferences: { last_models: last } }, { load_errors: { [seven.path]: { code: 'out_of_memory', message: 'Memory ran out.' } } });
-    await failing.getByTestId('complaint').waitFor();
-    expect(await failing.getByTestId('complaint').innerText()).toContain(`${tiny.name} is loaded instead`);
+    await failing.getByTestId('failure').waitFor();
+    expect(await failing.getByTestId('failure').innerText()).toContain(`${tiny.name} is loaded instead`);
     const gone = await openWith({ preferences: { last_models: { ...last, draft: '/gone.gguf' } } });
-    await gone.getByTestId('complaint').waitFor();
+    await gone.getByTestId('failure').waitFor();
     expect((await requests(gone)).map(({ target }) => target)).toEqual([seven.path, tiny.path]);
-    expect(await gone.getByTestId('complaint').innerText()).toContain('was moved or deleted');
+    expect(await gone.getByTestId('failure').innerText()).toContain('was moved or deleted');
   });
 
   it('unloads after the keep-warm time, says so, and reloads when asked', async () => {
     const last = { target: middle.path, draft: small.path, context: null };
     const page = await openWith({ preferences: { last_models: last, keep_warm_minutes: 15 } });
     await page.getByTestId('example').first().waitFor();
-    await page.evaluate(() => window.hunchReplay?.letGo());
+    await page.evaluate(() => window.hunchReplay?.unload());
     await page.getByTestId('resting').waitFor();
     expect(await page.getByTestId('resting').innerText()).toContain('No questions for 15 minutes. It reloads when you ask.');
     expect(await page.getByTestId('target-menu').innerText()).toContain('1.5b');
@@ -529,12 +529,12 @@ describe('loading and letting go', () => {
     await page.getByTestId('example').first().click();
     await ended(page);
     const rest = async () => {
-      await page.evaluate(() => window.hunchReplay?.letGo());
+      await page.evaluate(() => window.hunchReplay?.unload());
       await expect.poll(() => page.getByTestId('target-menu').innerText()).toContain('1.5b');
     };
     await rest();
-    for (const control of ['edit', 'again', 'go-on']) expect(await page.getByTestId(control).isEnabled(), control).toBe(true);
-    await page.getByTestId('again').click();
+    for (const control of ['edit', 'regenerate', 'continue']) expect(await page.getByTestId(control).isEnabled(), control).toBe(true);
+    await page.getByTestId('regenerate').click();
     await page.getByTestId('answer-branches').waitFor();
     await ended(page);
     expect(await requests(page)).toEqual([last, last]);
@@ -557,7 +557,7 @@ describe('loading and letting go', () => {
     const last = { target: middle.path, draft: null, context: null };
     const page = await openWith({ preferences: { last_models: last } }, { load_ms: 1500 });
     await page.getByTestId('example').first().waitFor();
-    await page.evaluate(() => window.hunchReplay?.letGo());
+    await page.evaluate(() => window.hunchReplay?.unload());
     await page.getByTestId('resting').waitFor();
     await ask(page, question);
     return page;
@@ -620,7 +620,7 @@ describe('the menus of models', () => {
     expect(await violations(page)).toEqual([]);
     const options = await list.getByRole('option').allInnerTexts();
     expect(options[0]).toMatch(/0\.5b[\s\S]*× predicted/);
-    expect(options.find((text) => text.includes('smollm2'))).toContain('Different vocabulary: token 0');
+    expect(options.find((text) => text.includes('smollm2'))).toContain('Vocabularies differ at token 0');
     expect(await list.getByRole('option', { name: /smollm2/ }).getAttribute('aria-disabled')).toBe('true');
   });
 
@@ -681,7 +681,7 @@ async function lively(page: Page): Promise<void> {
   await page.locator('[data-id=qwen3-8b-q4_k_m]').getByTestId('get-pair').click();
   await page.getByTestId('download').nth(1).waitFor();
   await download(page, 'd1', { done_bytes: 2_140_000_000, bytes_per_second: 38_200_000, seconds_left: 75 });
-  await download(page, 'd2', { phase: 'failed', done_bytes: 210_000_000, error: { code: 'io', message: 'The disk is full. What has come is kept; make room and try again.' } });
+  await download(page, 'd2', { phase: 'failed', done_bytes: 210_000_000, error: { code: 'io', message: 'The disk is full. The bytes received so far are kept. Free some space and try again.' } });
 }
 
 describe.each([900, 1400])('at %i px', (width) => {

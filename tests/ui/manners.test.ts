@@ -66,7 +66,7 @@ describe('files dragged onto the window', () => {
       { target: target.path, draft: small, context },
       { target: small, draft: null, context: null },
     ]);
-    expect(await page.getByTestId('complaint').innerText()).toContain('Couldn’t open other.gguf');
+    expect(await page.getByTestId('failure').innerText()).toContain('Couldn’t open other.gguf');
     expect(await page.getByTestId('drop').count()).toBe(0);
   });
 
@@ -82,7 +82,7 @@ describe('files dragged onto the window', () => {
   it('of other kinds are refused with a message', async () => {
     const page = await hunch.open();
     await drag(page, { kind: 'dropped', paths: ['/tmp/notes.txt'], across: 0.2 });
-    const said = page.getByTestId('complaint');
+    const said = page.getByTestId('failure');
     await said.waitFor();
     expect(await said.innerText()).toContain('Couldn’t open notes.txt. Drop one model (.gguf) or exported conversations (.json).');
     expect(await calls(page, 'load_models')).toEqual([]);
@@ -153,8 +153,8 @@ describe('the context', () => {
     }
     // Far turns are not laid out, so they have no inner text.
     expect(await page.getByTestId('dropped').allTextContents()).toEqual([
-      'The first 4 messages no longer fit the context and were not read.',
-      'The first message no longer fits the context and was not read.',
+      'The first 4 messages no longer fit and were not read.',
+      'The first message no longer fits and was not read.',
     ]);
     expect(await page.getByTestId('dropped').first().getAttribute('title')).toBe('Instructions and the last question are always read.');
   });
@@ -192,7 +192,7 @@ describe('a draft that fails', () => {
 });
 
 describe('a chat template that fails', () => {
-  it('is told once in a conversation', async () => {
+  it('is reported once per conversation', async () => {
     const note = 'The chat template ended the process; a built-in one is used.';
     const failing = started({ template_note: note });
     const page = await hunch.open({ replay: 'first,second,sound', recordings: { first: failing, second: failing, sound: started({}) } });
@@ -289,8 +289,8 @@ describe.each(cases)('at $width px, $colours', ({ width, colours }) => {
     await drag(page, { kind: 'over', paths: ['/tmp/notes.txt'], across: 0.2 });
     await take(page, 'drop-nothing');
     await drag(page, { kind: 'dropped', paths: ['/tmp/notes.txt'], across: 0.2 });
-    await page.getByTestId('complaint').waitFor();
-    await take(page, 'complaint');
+    await page.getByTestId('failure').waitFor();
+    await take(page, 'failure');
   });
 
   it('figures', async () => {

@@ -1,7 +1,7 @@
-// Measures frame times in the built window: a long answer while it is written, and a long conversation while it is
-// opened and scrolled. Both contain tables, code, formulas and lists. `npm run measure` prints a table and whether
-// every frame took at most 50 ms. It never fails, because times depend on the machine; quality.test.ts checks the
-// work per frame. HUNCH_RUNS sets the repetitions (3), HUNCH_PROFILE the folder for profiles.
+// Measures frame times in the built window while a long answer is written, and while a long conversation is opened
+// and scrolled. Both contain tables, code, formulas and lists. `npm run measure` prints a table with a verdict: every
+// frame should take at most 50 ms. It never fails, because times depend on the machine. quality.test.ts checks the work
+// per frame. HUNCH_RUNS sets the repetitions (3), HUNCH_PROFILE the folder for profiles.
 
 import { writeFileSync } from 'node:fs';
 import { cpus, loadavg } from 'node:os';

@@ -8,9 +8,8 @@ import { expect } from 'vitest';
 const source = readFileSync(new URL('../../ui/node_modules/axe-core/axe.min.js', import.meta.url), 'utf8');
 const worst: ImpactValue[] = ['serious', 'critical'];
 
-/** Serious and critical violations, one line per element. axe runs in an isolated world: it sees the same
- * elements and styles, but neither the page's content security policy nor its frozen Object.prototype applies to
- * it. */
+/** Serious and critical violations, one line per element. axe runs in an isolated world with the same
+ * elements and styles. The page's content security policy and its frozen Object.prototype do not apply there. */
 export async function violations(page: Page): Promise<string[]> {
   const session = await page.context().newCDPSession(page);
   const { frameTree } = await session.send('Page.getFrameTree');

@@ -264,9 +264,9 @@ mod tests {
     }
 
     /// Returns the memory of the smallest machine of a class. The usable part is the working set that Metal
-    /// recommends, as reported for Macs: 10,923 MiB of 16 GB (abetlen/llama-cpp-python#687), 21,845 of 32
-    /// (ollama/ollama#434), 49,152 of 64 (ggml-org/llama.cpp#1870). That is two thirds up to 32 GB, and
-    /// three quarters above.
+    /// recommends: two thirds up to 32 GB, and three quarters above. Reported for Macs are 10,923 MiB of 16 GB
+    /// (abetlen/llama-cpp-python#687), 21,845 of 32 (ollama/ollama#434), 49,152 of 64
+    /// (ggml-org/llama.cpp#1870).
     fn smallest(class: MemoryClass) -> MachineMemory {
         let gib: u64 = match class {
             MemoryClass::Gb8 => 8,

@@ -323,10 +323,14 @@ fn same_file(a: &str, b: &str) -> bool {
 }
 
 /// Assumed acceptance rate of a draft, by its size relative to the target. Published rates scatter around
-/// this curve: about 0.8 for Llama 3.1 8B with 1B, greedy (vllm-project/vllm#38174); 0.71 for GPT-2 large
-/// with DistilGPT-2 (hurjun/speculative-decoding-lab); 0.45 to 0.63 reported by users of LM Studio
-/// (lmstudio-ai/mlx-engine#113); 0.56, from 2.28 tokens per pass, for Vicuna 7B with a 68M draft
-/// (Spec-Bench, SpS). A draft of another family with the same vocabulary is accepted slightly less often.
+/// this curve:
+///
+/// - about 0.8 for Llama 3.1 8B with 1B, greedy (vllm-project/vllm#38174)
+/// - 0.71 for GPT-2 large with DistilGPT-2 (hurjun/speculative-decoding-lab)
+/// - 0.45 to 0.63 reported by users of LM Studio (lmstudio-ai/mlx-engine#113)
+/// - 0.56, from 2.28 tokens per pass, for Vicuna 7B with a 68M draft (Spec-Bench, SpS)
+///
+/// A draft of another family with the same vocabulary is accepted slightly less often.
 pub fn typical_acceptance(size_ratio: f64, same_family: bool) -> f64 {
     /// Acceptance by size ratio, interpolated linearly over the logarithm of the ratio.
     const POINTS: [(f64, f64); 4] = [(0.01, 0.55), (0.04, 0.62), (0.15, 0.7), (0.5, 0.78)];

@@ -1,5 +1,5 @@
 //! Compares vocabularies of model files. Reading one takes 0.1 s, so results are cached in
-//! `vocabularies.json` in the data folder: a digest per file, and a verdict per pair of digests.
+//! `vocabularies.json` in the data folder. It holds a digest per file and a verdict per pair of digests.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! Watches for added and removed models by polling. Names, sizes and times are compared every two seconds
-//! while the window is visible. File system events are not used: they do not report changes behind symbolic
-//! links, which caches of other programs consist of, nor changes on network volumes. On a slow volume the
+//! while the window is visible. File system events are not used. They do not report changes on network
+//! volumes or behind symbolic links, which caches of other programs consist of. On a slow volume the
 //! interval grows.
 
 use std::collections::hash_map::DefaultHasher;

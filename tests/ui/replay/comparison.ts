@@ -7,7 +7,7 @@ import type {
   ErrorInfo,
   MeasurementMessage,
 } from '../../../ui/src/lib/ipc/schema.gen';
-import { Playing, type Playback, type Score } from './playing';
+import { Playing, type Playback, type Track } from './playing';
 import { recordedDuration } from './recording';
 
 /** A message of a comparison. */
@@ -25,8 +25,8 @@ export function parseComparison(text: string): CompareMessage[] {
 const costMs = 120;
 
 function duration(events: readonly CompareEvent[]): number {
-  const told = events.flatMap((event) => (event.type === 'lane' ? [event.told.event] : []));
-  return recordedDuration(told) + costMs * events.filter(({ type }) => type === 'costs').length;
+  const wrapped = events.flatMap((event) => (event.type === 'lane' ? [event.told.event] : []));
+  return recordedDuration(wrapped) + costMs * events.filter(({ type }) => type === 'costs').length;
 }
 
 /** Playback of a recorded comparison to a channel. */
@@ -43,13 +43,13 @@ export class ReplayedComparison {
     keep: (report: ComparisonReport) => number,
   ) {
     this.id = id;
-    const score: Score<CompareEvent> = {
+    const track: Track<CompareEvent> = {
       batches: recording.map(({ events }) => events),
       duration,
       own: (event) => (event.type === 'finished' && event.report ? { ...event, kept: keep(event.report) } : event),
       deliver: (seq, events) => deliver({ id, seq, events }),
     };
-    this.#playing = new Playing(score, playback);
+    this.#playing = new Playing(track, playback);
   }
 
   /** Starts playing. */
@@ -64,7 +64,7 @@ export class ReplayedComparison {
 
   /** Returns the events numbered `from` and later, lost messages included. */
   snapshot(from: number): CompareMessage {
-    return { id: this.id, seq: from, events: this.#playing.said.slice(from) };
+    return { id: this.id, seq: from, events: this.#playing.played.slice(from) };
   }
 }
 

@@ -11,17 +11,18 @@
 //
 // Tests control it through `window.hunchReplay`.
 
+import { dispatch, type Handlers } from '../../../ui/src/lib/ipc/commands';
 import type {
+  Answering,
   AnswerRequest,
   AppInfo,
   ComparisonReport,
   Download,
   ErrorInfo,
-  LibraryEvent,
   LoadedModels,
   LoadRequest,
   ModelEntry,
-  SavePlace,
+  PreferenceValue,
   StoreRemedy,
   StreamMessage,
 } from '../../../ui/src/lib/ipc/schema.gen';
@@ -55,6 +56,9 @@ export interface RecordedApp {
   library?: RecordedLibrary;
 }
 
+/** A recorded application with defaults filled in. */
+type CompleteApp = RecordedApp & Required<Pick<RecordedApp, 'lab' | 'library'>>;
+
 /** Control of the host by a test. */
 export interface ReplayControl {
   calls: { command: string; args: WireArguments }[];
@@ -63,10 +67,8 @@ export interface ReplayControl {
   files: (event: FilesEvent) => void;
   /** Changes a download, as the hub and the disk would. */
   download: (id: string, change: Partial<Download>) => void;
-  /** Sends an event to the watchers of the library. */
-  tell: (event: LibraryEvent) => void;
   /** Unloads the models, as after the keep-warm time. */
-  letGo: () => void;
+  unload: () => void;
 }
 
 declare global {
@@ -87,6 +89,10 @@ async function read(file: string): Promise<string> {
   return response.text();
 }
 
+async function readJson<T>(name: string): Promise<T> {
+  return JSON.parse(await read(`${name}.json`)) as T;
+}
+
 function playback(query: URLSearchParams): Playback {
   const speed = query.get('speed') ?? '1';
   return {
@@ -100,17 +106,20 @@ function playback(query: URLSearchParams): Playback {
 export async function openReplay(query: URLSearchParams): Promise<Host> {
   const names = (query.get('replay') ?? defaultRecording).split(',');
   const recordings = await Promise.all(names.map(async (name) => parseRecording(await read(`${name}.jsonl`))));
-  const app = JSON.parse(await read(`${query.get('app') ?? defaultApp}.json`)) as RecordedApp;
-  const preferences = JSON.parse(query.get('preferences') ?? '{}') as Record<string, unknown>;
-  app.lab ??= JSON.parse(await read(`${defaultLab}.json`)) as RecordedLab;
-  app.library ??= JSON.parse(await read(`${defaultLibrary}.json`)) as RecordedLibrary;
+  const recorded = await readJson<RecordedApp>(query.get('app') ?? defaultApp);
+  const preferences = JSON.parse(query.get('preferences') ?? '{}') as Record<string, PreferenceValue>;
+  const app: CompleteApp = {
+    ...recorded,
+    lab: recorded.lab ?? (await readJson<RecordedLab>(defaultLab)),
+    library: recorded.library ?? (await readJson<RecordedLibrary>(defaultLibrary)),
+  };
   const comparison = async () => parseComparison(await read(`${query.get('compare') ?? defaultComparison}.jsonl`));
   return new ReplayHost(app, recordings, comparison, playback(query), preferences);
 }
 
 class ReplayHost implements Host {
   readonly inWindow = false;
-  readonly #app: RecordedApp;
+  readonly #app: CompleteApp;
   readonly #recordings: Recording[];
   readonly #comparison: () => Promise<CompareMessage[]>;
   readonly #playback: Playback;
@@ -118,9 +127,8 @@ class ReplayHost implements Host {
     calls: [],
     menu: () => {},
     files: () => {},
-    download: (id, change) => this.#library?.move(id, change),
-    tell: (event) => this.#library?.tell(event),
-    letGo: () => this.#unload(),
+    download: (id, change) => this.#library.move(id, change),
+    unload: () => this.#unload(),
   };
   #channels: ((message: unknown) => void)[] = [];
   #generations: ReplayedGeneration[] = [];
@@ -128,35 +136,39 @@ class ReplayHost implements Host {
   #picked = 0;
   #saves = 0;
   readonly #store: ReplayStore;
-  readonly #lab: ReplayLab | null;
-  readonly #library: ReplayLibrary | null;
+  readonly #lab: ReplayLab;
+  readonly #library: ReplayLibrary;
   /** Cancels the current loading. */
   #cancelLoading: () => void = () => {};
   readonly #comparisons: ReplayComparisons;
-  readonly #preferences: Map<string, unknown>;
+  readonly #preferences: Map<string, PreferenceValue>;
+  readonly #handlers: Handlers;
 
   constructor(
-    app: RecordedApp,
+    app: CompleteApp,
     recordings: Recording[],
     comparison: () => Promise<CompareMessage[]>,
-    how: Playback,
-    preferences: Record<string, unknown>,
+    playback: Playback,
+    preferences: Record<string, PreferenceValue>,
   ) {
     this.#app = app;
     this.#recordings = recordings;
     this.#comparison = comparison;
-    this.#playback = how;
+    this.#playback = playback;
     this.#store = new ReplayStore(app.conversations ?? []);
-    this.#lab = app.lab ? new ReplayLab(app.lab, how.later) : null;
-    this.#library = app.library ? new ReplayLibrary(app.library, app.models, app.info.models_folder) : null;
+    this.#lab = new ReplayLab(app.lab, playback.later);
+    this.#library = new ReplayLibrary(app.library, app.models, app.info.models_folder);
     this.#comparisons = new ReplayComparisons(app.comparisons ?? []);
     this.#preferences = new Map(Object.entries(preferences));
+    this.#handlers = this.#createHandlers();
     window.hunchReplay = this.#control;
   }
 
   invoke(command: string, args: WireArguments): Promise<unknown> {
     this.#control.calls.push({ command, args: JSON.parse(JSON.stringify(args)) as WireArguments });
-    return this.#answer(command, args);
+    const { channel, ...rest } = args;
+    const send = this.#channels[Number(channel)] ?? (() => {});
+    return dispatch(this.#handlers, command, rest, send).then((result) => structuredClone(result));
   }
 
   openChannel<T>(receive: (message: T) => void): unknown {
@@ -176,113 +188,98 @@ class ReplayHost implements Host {
     this.#control.calls.push({ command: 'label_menu', args: { ...words } });
   }
 
-  onFiles(hear: (event: FilesEvent) => void): void {
-    this.#control.files = hear;
+  onFiles(onEvent: (event: FilesEvent) => void): void {
+    this.#control.files = onEvent;
   }
 
-  async #answer(command: string, args: WireArguments): Promise<unknown> {
-    switch (command) {
-      case 'app_info':
-        return structuredClone(this.#app.info);
-      case 'mend_store': {
-        const remedy = args['remedy'] as StoreRemedy;
-        const problem = this.#app.info.store_problem;
-        const accepted = problem !== null && remedy.type === 'go_without' ? { ...problem, accepted: true } : null;
-        this.#app.info = { ...this.#app.info, store_problem: accepted };
-        return structuredClone(this.#app.info);
-      }
-      case 'report_problem':
-      case 'show_log':
-      case 'set_window_hidden':
-      case 'reveal_model':
-        return null;
-      case 'choose_file':
-      case 'choose_folder':
-        return this.#app.picks[this.#picked++] ?? null;
-      case 'choose_save_place':
-        return { token: ++this.#saves, name: args['name'] } satisfies Record<keyof SavePlace, unknown>;
-      case 'watch_library':
-        return structuredClone(this.#library?.watch(this.#channel(args['channel'] as number)) ?? []);
-      case 'load_models':
-        return this.#load(args['request'] as LoadRequest);
-      case 'cancel_loading':
+  /** The implementation of every command. Results are cloned by `invoke`. */
+  #createHandlers(): Handlers {
+    return {
+      ...this.#library.handlers,
+      ...this.#lab.handlers,
+      app_info: () => this.#app.info,
+      mend_store: ({ remedy }) => this.#repairStore(remedy),
+      report_problem: () => null,
+      show_log: () => null,
+      set_window_hidden: () => null,
+      reveal_model: () => null,
+      choose_file: () => this.#nextPick(),
+      choose_folder: () => this.#nextPick(),
+      choose_save_place: ({ name }) => ({ token: ++this.#saves, name }),
+      load_models: ({ request }) => this.#load(request),
+      cancel_loading: () => {
         this.#cancelLoading();
         return null;
-      case 'unload_models':
+      },
+      unload_models: () => {
         this.#unload();
         return null;
-      case 'measure_pair':
-        return this.#measurePair(args['request'] as LoadRequest, args['channel'] as number);
-      case 'answer':
-        return this.#begin(args['request'] as AnswerRequest, args['channel'] as number);
-      case 'list_conversations':
-        return structuredClone(this.#store.list());
-      case 'open_conversation':
-        return structuredClone(this.#store.open(args['id'] as number));
-      case 'answer_events':
-        return structuredClone(this.#store.events(args['message'] as number));
-      case 'rename_conversation':
-        this.#store.rename(args['id'] as number, args['title'] as string);
+      },
+      measure_pair: ({ request }, send) => this.#measurePair(request, send),
+      answer: ({ request }, send) => this.#startAnswer(request, send),
+      stop_generation: ({ generationId }) => {
+        this.#generation(generationId).stop();
         return null;
-      case 'pin_conversation':
-        this.#store.pin(args['id'] as number, args['pinned'] as boolean);
+      },
+      generation_snapshot: ({ generationId, from }) => this.#generation(generationId).snapshot(from),
+      list_conversations: () => this.#store.list(),
+      open_conversation: ({ id }) => this.#store.open(id),
+      answer_events: ({ message }) => this.#store.events(message),
+      rename_conversation: ({ id, title }) => {
+        this.#store.rename(id, title);
         return null;
-      case 'delete_conversation':
-      case 'restore_conversation':
-        this.#store.setDeleted(args['id'] as number, command === 'delete_conversation');
+      },
+      pin_conversation: ({ id, pinned }) => {
+        this.#store.pin(id, pinned);
         return null;
-      case 'set_system_prompt':
-        return this.#store.setSystem(args['id'] as number | null, args['system'] as string);
-      case 'choose_branch':
-        this.#store.setLeaf(args['leaf'] as number);
+      },
+      delete_conversation: ({ id }) => {
+        this.#store.setDeleted(id, true);
         return null;
-      case 'search_conversations':
-        return this.#store.search(args['query'] as string);
-      case 'export_conversation':
-      case 'save_answer':
+      },
+      restore_conversation: ({ id }) => {
+        this.#store.setDeleted(id, false);
         return null;
-      case 'import_conversation':
-        return this.#import(args['path'] as string);
-      case 'preferences':
-        return structuredClone(Object.fromEntries(this.#preferences));
-      case 'set_preference':
-        this.#preferences.set(args['key'] as string, structuredClone(args['value']));
+      },
+      set_system_prompt: ({ id, system }) => this.#store.setSystem(id, system),
+      choose_branch: ({ leaf }) => {
+        this.#store.setLeaf(leaf);
         return null;
-      case 'stop_generation':
-        this.#generation(args).stop();
+      },
+      search_conversations: ({ query }) => this.#store.search(query),
+      export_conversation: () => null,
+      save_answer: () => null,
+      import_conversation: ({ path }) => this.#import(path),
+      preferences: () => Object.fromEntries(this.#preferences),
+      set_preference: ({ key, value }) => {
+        this.#preferences.set(key, structuredClone(value));
         return null;
-      case 'generation_snapshot':
-        return structuredClone(this.#generation(args).snapshot(args['from'] as number));
-      case 'measure_costs':
-        return this.#lab?.measure(this.#channel(args['channel'] as number));
-      case 'compare':
-        return this.#compare(args['channel'] as number);
-      case 'compare_snapshot':
-        return structuredClone(this.#measurement(args).snapshot(args['from'] as number));
-      case 'stop_measurement':
-        if (!this.#lab?.stop(args['id'] as number)) this.#measurement(args).stop();
+      },
+      compare: (_, send) => this.#compare(send),
+      compare_snapshot: ({ id, from }) => this.#measurement(id).snapshot(from),
+      stop_measurement: ({ id }) => {
+        if (!this.#lab.stop(id)) this.#measurement(id).stop();
         return null;
-      case 'list_comparisons':
-        return this.#comparisons.list();
-      case 'open_comparison':
-        return structuredClone(this.#comparisons.open(args['id'] as number));
-      case 'delete_comparison':
-        this.#comparisons.remove(args['id'] as number);
+      },
+      list_comparisons: () => this.#comparisons.list(),
+      open_comparison: ({ id }) => this.#comparisons.open(id),
+      delete_comparison: ({ id }) => {
+        this.#comparisons.remove(id);
         return null;
-      case 'export_comparison':
-        return null;
-      default: {
-        const answer = this.#library?.answer(command, args) ?? this.#lab?.answer(command, args);
-        if (answer === undefined) throw refusal('internal', `The replay host has no command "${command}".`);
-        return structuredClone(answer);
-      }
-    }
+      },
+      export_comparison: () => null,
+    };
   }
 
-  #channel(channel: number): (message: unknown) => void {
-    const deliver = this.#channels[channel];
-    if (!deliver) throw refusal('internal', 'There is no such channel.');
-    return deliver;
+  #nextPick(): string | null {
+    return this.#app.picks[this.#picked++] ?? null;
+  }
+
+  #repairStore(remedy: StoreRemedy): AppInfo {
+    const problem = this.#app.info.store_problem;
+    const accepted = problem !== null && remedy.type === 'go_without' ? { ...problem, accepted: true } : null;
+    this.#app.info = { ...this.#app.info, store_problem: accepted };
+    return this.#app.info;
   }
 
   #import(path: string): number {
@@ -291,11 +288,11 @@ class ReplayHost implements Host {
     return this.#store.bring(imported);
   }
 
-  async #load(request: LoadRequest): Promise<unknown> {
+  async #load(request: LoadRequest): Promise<LoadedModels> {
     await this.#readModels(request);
     const failing = [request.target, request.draft ?? ''].find((path) => path in this.#app.load_errors);
     if (failing !== undefined) throw this.#app.load_errors[failing];
-    return structuredClone(this.#take(request));
+    return this.#take(request);
   }
 
   /** Plays the reading of the files until it is cancelled. */
@@ -307,16 +304,16 @@ class ReplayHost implements Host {
     const total = known.reduce((sum, model) => sum + model.size_bytes, 0);
     for (let step = 1; step <= steps; step += 1) {
       await new Promise<void>((resolve) => this.#playback.later(this.#app.load_ms / steps, resolve));
-      if (cancelled) throw refusal('stopped', 'Loading was called off. What was in memory is still there.');
+      if (cancelled) throw refusal('stopped', 'Loading was cancelled. The models loaded before are still loaded.');
       const progress = { name: known[0]?.name ?? target, done_bytes: (total * step) / steps, total_bytes: total };
-      if (total > 0) this.#library?.tell({ kind: 'loading', progress });
+      if (total > 0) this.#library.send({ kind: 'loading', progress });
     }
   }
 
   #take(request: LoadRequest): LoadedModels {
     const target = this.#model(request.target);
     const draft = request.draft === null ? null : this.#model(request.draft);
-    const fit = this.#library?.fit(request);
+    const fit = this.#library.fit(request);
     if (fit?.verdict === 'too_large') throw refusal('out_of_memory', 'The models and their caches do not fit into the memory of this machine. Nothing was loaded; choose a smaller context or a smaller model.');
     const methods: LoadedModels['methods'] = draft ? ['plain', 'draft-model', 'ngram'] : ['plain', 'ngram'];
     const loaded = { target, draft, context: fit?.context ?? target.context_length, device: this.#app.info.device, methods };
@@ -326,15 +323,15 @@ class ReplayHost implements Host {
 
   #unload(): void {
     this.#app.info.loaded = null;
-    this.#library?.tell({ kind: 'unloaded' });
+    this.#library.send({ kind: 'unloaded' });
   }
 
-  async #measurePair(request: LoadRequest, channel: number): Promise<number> {
+  async #measurePair(request: LoadRequest, send: (message: CompareMessage) => void): Promise<number> {
     await this.#readModels(request);
     const { target, draft } = this.#take(request);
-    return this.#compare(channel, (report, comparison) => {
+    return this.#compare(send, (report, comparison) => {
       const best = report.lanes.slice(1).reduce((fastest, lane) => (lane.speedup > fastest.speedup ? lane : fastest));
-      if (draft) this.#library?.measured(target.name, draft.name, { speedup: best.speedup, method: best.contender.method, ended_ms: report.ended_ms, comparison });
+      if (draft) this.#library.measured(target.name, draft.name, { speedup: best.speedup, method: best.contender.method, ended_ms: report.ended_ms, comparison });
     });
   }
 
@@ -344,57 +341,56 @@ class ReplayHost implements Host {
     return found;
   }
 
-  async #begin(request: AnswerRequest, channel: number): Promise<unknown> {
+  #startAnswer(request: AnswerRequest, send: (message: StreamMessage) => void): Answering {
     const loaded = this.#app.info.loaded;
     if (!loaded) throw refusal('no_model', 'No model is loaded. Open a model first.');
-    const { begun, takeBack } = this.#store.begin(request, { target: loaded.target.name, draft: loaded.draft?.name ?? null });
+    const { begun, undo } = this.#store.begin(request, { target: loaded.target.name, draft: loaded.draft?.name ?? null });
     try {
-      const generation_id = this.#play(channel, (message) => this.#store.keep(begun.answer, message.events));
-      return structuredClone({ ...begun, generation_id });
+      const generation_id = this.#play(send, (message) => this.#store.keep(begun.answer, message.events));
+      return { ...begun, generation_id };
     } catch (refused) {
-      takeBack();
+      undo();
       throw refused;
     }
   }
 
-  #play(channel: number, keep: (message: StreamMessage) => void): number {
-    if (!this.#app.info.loaded) throw refusal('no_model', 'No model is loaded. Open a model first.');
+  #play(send: (message: StreamMessage) => void, keep: (message: StreamMessage) => void): number {
     const id = this.#generations.length + 1;
     const recording = this.#recordings[Math.min(id, this.#recordings.length) - 1];
-    const deliver = this.#channels[channel];
-    if (!recording || !deliver) throw refusal('internal', 'There is nothing to replay.');
-    const generation = new ReplayedGeneration(id, recording, this.#playback, deliver, keep);
+    if (!recording) throw refusal('internal', 'There is nothing to replay.');
+    const generation = new ReplayedGeneration(id, recording, this.#playback, send, keep);
     this.#generations.push(generation);
     if (recording.reject) throw recording.reject;
     generation.start();
     return id;
   }
 
-  async #compare(channel: number, kept: (report: ComparisonReport, id: number) => void = () => {}): Promise<number> {
+  async #compare(
+    send: (message: CompareMessage) => void,
+    kept: (report: ComparisonReport, id: number) => void = () => {},
+  ): Promise<number> {
     if (!this.#app.info.loaded) throw refusal('no_model', 'No model is loaded. Open a model first.');
     const recording = await this.#comparison();
-    const deliver = this.#channels[channel];
-    if (!deliver) throw refusal('internal', 'There is nothing to replay.');
     const id = this.#measurements.length + 1;
     const keep = (report: ComparisonReport) => {
       const number = this.#comparisons.keep(report);
       kept(report, number);
       return number;
     };
-    const measurement = new ReplayedComparison(id, recording, this.#playback, deliver, keep);
+    const measurement = new ReplayedComparison(id, recording, this.#playback, send, keep);
     this.#measurements.push(measurement);
     measurement.start();
     return id;
   }
 
-  #measurement(args: WireArguments): ReplayedComparison {
-    const found = this.#measurements.find((measurement) => measurement.id === args['id']);
+  #measurement(id: number): ReplayedComparison {
+    const found = this.#measurements.find((measurement) => measurement.id === id);
     if (!found) throw refusal('invalid_request', 'There is no such measurement.');
     return found;
   }
 
-  #generation(args: WireArguments): ReplayedGeneration {
-    const found = this.#generations.find((generation) => generation.id === args['generationId']);
+  #generation(id: number): ReplayedGeneration {
+    const found = this.#generations.find((generation) => generation.id === id);
     if (!found) throw refusal('invalid_request', 'There is no such generation.');
     return found;
   }

@@ -1,6 +1,7 @@
 // The lab of the replay host: recorded answers of the engine. Rounds are drawn from a recorded position with a seeded
 // generator, so their counts are consistent. No DOM.
 
+import type { Handlers } from '../../../ui/src/lib/ipc/commands';
 import type {
   AcceptanceMap,
   AcceptanceRule,
@@ -20,18 +21,31 @@ import type {
   WhatIf,
   WhatIfRequest,
 } from '../../../ui/src/lib/ipc/schema.gen';
-import { Playing, type Later, type Score } from './playing';
+import { Playing, type Later, type Track } from './playing';
 
-type SpotKind = LabRequest['source']['kind'];
+type SourceKind = LabRequest['source']['kind'];
+
+/** The commands that the lab implements. */
+type LabCommand =
+  | 'lab_position'
+  | 'lab_rounds'
+  | 'lab_rules'
+  | 'landscape'
+  | 'lab_sessions'
+  | 'acceptance_map'
+  | 'what_if'
+  | 'measure_costs'
+  | 'cost_curve'
+  | 'costs_snapshot';
 
 /** Recording of the lab. */
 export interface RecordedLab {
   /** Positions by kind of source. A missing kind is refused. */
-  positions: Partial<Record<SpotKind, LabPosition>>;
+  positions: Partial<Record<SourceKind, LabPosition>>;
   rules: LabRuleRow[];
   /** Output distribution under the rules that change it, by kind of source: the listed tokens, then all others; and
    * how often a draft is accepted. Under the other rules the output is p. */
-  changed: Partial<Record<SpotKind, Partial<Record<AcceptanceRule['name'], { distribution: number[]; acceptance: number }>>>>;
+  changed: Partial<Record<SourceKind, Partial<Record<AcceptanceRule['name'], { distribution: number[]; acceptance: number }>>>>;
   landscapes: Record<LabMachine['kind'], Landscape>;
   sessions: LabSession[];
   maps: { conversation: AcceptanceMap; all: AcceptanceMap };
@@ -61,36 +75,24 @@ export class ReplayLab {
     this.#curve = lab.curve;
   }
 
-  /** Answers a command of the lab; undefined for other commands. */
-  answer(command: string, args: Record<string, unknown>): unknown {
-    switch (command) {
-      case 'lab_position':
-        return this.#look(args['request'] as LabRequest);
-      case 'lab_rounds':
-        return this.#rounds(args['request'] as LabRoundsRequest);
-      case 'lab_rules':
-        return this.#rules(args['temperatures'] as number[]);
-      case 'landscape':
-        return this.#lab.landscapes[(args['machine'] as LabMachine).kind];
-      case 'lab_sessions':
-        return this.#lab.sessions;
-      case 'acceptance_map':
-        return args['conversation'] === null ? this.#lab.maps.all : this.#lab.maps.conversation;
-      case 'what_if':
-        return this.#whatIf(args['request'] as WhatIfRequest);
-      case 'cost_curve':
-        return this.#curve;
-      case 'costs_snapshot':
-        return this.#snapshot(args['id'] as number, args['from'] as number);
-      default:
-        return undefined;
-    }
-  }
+  /** The commands of the lab. */
+  readonly handlers: Pick<Handlers, LabCommand> = {
+    lab_position: ({ request }) => this.#look(request),
+    lab_rounds: ({ request }) => this.#rounds(request),
+    lab_rules: ({ temperatures }) => this.#rules(temperatures),
+    landscape: ({ machine }) => this.#lab.landscapes[machine.kind],
+    lab_sessions: () => this.#lab.sessions,
+    acceptance_map: ({ conversation }) => (conversation === null ? this.#lab.maps.all : this.#lab.maps.conversation),
+    what_if: ({ request }) => this.#whatIf(request),
+    measure_costs: (_, send) => this.#measure(send),
+    cost_curve: () => this.#curve,
+    costs_snapshot: ({ id, from }) => this.#snapshot(id, from),
+  };
 
   /** Plays the recorded measurement. Returns its number. */
-  measure(deliver: (message: MeasurementMessage<CostEvent>) => void): number {
+  #measure(deliver: (message: MeasurementMessage<CostEvent>) => void): number {
     const id = ++this.#id;
-    const score: Score<CostEvent> = {
+    const track: Track<CostEvent> = {
       batches: this.#lab.measuring.map((event) => [event]),
       duration: () => this.#lab.measuring_ms,
       keep: (_, events) => {
@@ -99,7 +101,7 @@ export class ReplayLab {
       deliver: (seq, events) => deliver({ id, seq, events }),
     };
     // Progress stays visible, however fast answers are played.
-    this.#measuring = new Playing(score, { speed: 1, lost: new Set(), later: this.#later });
+    this.#measuring = new Playing(track, { speed: 1, lost: new Set(), later: this.#later });
     this.#measuring.start();
     return id;
   }
@@ -120,7 +122,7 @@ export class ReplayLab {
   }
 
   #snapshot(id: number, from: number): MeasurementMessage<CostEvent> {
-    return { id, seq: from, events: this.#measuring?.said.slice(from) ?? [] };
+    return { id, seq: from, events: this.#measuring?.played.slice(from) ?? [] };
   }
 
   #rules(temperatures: number[]): LabRuleRow[] {

@@ -1,6 +1,7 @@
-// The library of the replay host: models and folders as recorded, fit and pairs computed from sizes as in the engine,
-// downloads that change when a test says so. The sizes of caches are invented. No DOM.
+// The library of the replay host. Models and folders are recorded, fit and pairs are computed from sizes, and tests
+// change downloads. The sizes of caches are invented. No DOM.
 
+import type { Handlers } from '../../../ui/src/lib/ipc/commands';
 import type {
   Catalogue,
   CatalogueModel,
@@ -26,7 +27,28 @@ import type {
   SmallerChoice,
 } from '../../../ui/src/lib/ipc/schema.gen';
 
-/** Recording of the library besides the models. */
+/** The commands that the library implements. */
+type LibraryCommand =
+  | 'library'
+  | 'add_model_folder'
+  | 'remove_model_folder'
+  | 'remove_model'
+  | 'template_note'
+  | 'watch_library'
+  | 'fit'
+  | 'fit_verdicts'
+  | 'draft_offers'
+  | 'catalogue'
+  | 'hub_repository'
+  | 'hub_state'
+  | 'set_hub_token'
+  | 'downloads'
+  | 'start_download'
+  | 'pause_download'
+  | 'resume_download'
+  | 'remove_download';
+
+/** Recording of the library, without its models. */
 export interface RecordedLibrary {
   /** Folders. The number of models in each is computed. */
   folders: Omit<ModelFolder, 'models'>[];
@@ -51,8 +73,8 @@ export interface RecordedLibrary {
 const atOnce = 2;
 const usualContext = 8192;
 const leastContext = 512;
-/** Bytes besides weights and caches. */
-const besides = 340e6;
+/** Bytes that a loaded model takes in addition to weights and caches. */
+const overhead = 340e6;
 
 /** The library of a recorded application. */
 export class ReplayLibrary {
@@ -60,7 +82,7 @@ export class ReplayLibrary {
   readonly #models: ModelEntry[];
   readonly #folder: string;
   #downloads: Download[];
-  #watching: (event: LibraryEvent) => void = () => {};
+  #send: (event: LibraryEvent) => void = () => {};
 
   /** `folder` is Hunch's own folder. */
   constructor(recorded: RecordedLibrary, models: ModelEntry[], folder: string) {
@@ -70,65 +92,31 @@ export class ReplayLibrary {
     this.#downloads = [...recorded.downloads];
   }
 
-  /** Answers a command of the library; undefined for other commands. */
-  answer(command: string, args: Record<string, unknown>): unknown {
-    const id = args['id'] as string;
-    switch (command) {
-      case 'library':
-        return this.listing();
-      case 'add_model_folder':
-        return this.#addFolder(args['path'] as string);
-      case 'remove_model_folder':
-        this.#recorded.folders = this.#recorded.folders.filter(({ path }) => path !== args['path']);
-        return this.listing();
-      case 'remove_model':
-        return this.#removeModel(args['path'] as string);
-      case 'template_note':
-        return this.#recorded.template_notes?.[args['path'] as string] ?? null;
-      case 'fit':
-        return this.fit(args['request'] as FitRequest);
-      case 'fit_verdicts':
-        return (args['targets'] as string[]).map((target) => this.fit({ target, draft: null, context: null }).verdict);
-      case 'draft_offers':
-        return this.#offers(this.find(args['target'] as string), args['context'] as number | null);
-      case 'catalogue':
-        return this.#recorded.catalogue;
-      case 'hub_repository':
-        return this.#repository(args['repository'] as string);
-      case 'hub_state':
-        return this.#recorded.hub;
-      case 'set_hub_token':
-        this.#recorded.hub = { ...this.#recorded.hub, token: args['token'] === null ? 'absent' : 'keychain' };
-        return this.#recorded.hub;
-      case 'downloads':
-        return this.#downloads;
-      case 'start_download':
-        return this.#start(args['request'] as DownloadRequest);
-      case 'pause_download':
-        this.move(id, { phase: 'paused', bytes_per_second: null, seconds_left: null });
-        return null;
-      case 'resume_download':
-        this.move(id, { phase: 'running', error: null });
-        return null;
-      case 'remove_download':
-        this.#downloads = this.#downloads.filter((download) => download.id !== id);
-        this.tell({ kind: 'download_gone', id });
-        this.#next();
-        return null;
-      default:
-        return undefined;
-    }
-  }
+  /** The commands of the library. */
+  readonly handlers: Pick<Handlers, LibraryCommand> = {
+    library: () => this.listing(),
+    add_model_folder: ({ path }) => this.#addFolder(path),
+    remove_model_folder: ({ path }) => this.#removeFolder(path),
+    remove_model: ({ path }) => this.removeModel(path),
+    template_note: ({ path }) => this.#recorded.template_notes?.[path] ?? null,
+    watch_library: (_, send) => this.#watch(send),
+    fit: ({ request }) => this.fit(request),
+    fit_verdicts: ({ targets }) => targets.map((target) => this.fit({ target, draft: null, context: null }).verdict),
+    draft_offers: ({ target, context }) => this.#offers(this.find(target), context),
+    catalogue: () => this.#recorded.catalogue,
+    hub_repository: ({ repository }) => this.#repository(repository),
+    hub_state: () => this.#recorded.hub,
+    set_hub_token: ({ token }) => this.#setToken(token),
+    downloads: () => this.#downloads,
+    start_download: ({ request }) => this.start(request),
+    pause_download: ({ id }) => this.move(id, { phase: 'paused', bytes_per_second: null, seconds_left: null }),
+    resume_download: ({ id }) => this.move(id, { phase: 'running', error: null }),
+    remove_download: ({ id }) => this.#removeDownload(id),
+  };
 
-  /** Sends later events to `tell`. Returns the current downloads. */
-  watch(tell: (event: LibraryEvent) => void): Download[] {
-    this.#watching = tell;
-    return this.#downloads;
-  }
-
-  /** Sends an event to all watchers. */
-  tell(event: LibraryEvent): void {
-    this.#watching(structuredClone(event));
+  /** Sends an event to the watcher of the library. */
+  send(event: LibraryEvent): void {
+    this.#send(structuredClone(event));
   }
 
   listing(): Library {
@@ -150,7 +138,7 @@ export class ReplayLibrary {
   }
 
   /** Changes a download, as the hub and the disk would. */
-  move(id: string, change: Partial<Download>): void {
+  move(id: string, change: Partial<Download>): null {
     const at = this.#downloads.findIndex((download) => download.id === id);
     const before = this.#downloads[at];
     if (!before) throw refusal('invalid_request', 'There is no such download any more.');
@@ -160,9 +148,10 @@ export class ReplayLibrary {
       Object.assign(download, { done_bytes: all, bytes_per_second: null, seconds_left: null, error: null, path: `${this.#folder}/${download.name}.gguf` });
     }
     this.#downloads = this.#downloads.with(at, download);
-    this.tell({ kind: 'download', download });
+    this.send({ kind: 'download', download });
     if (download.phase === 'done' && before.phase !== 'done') this.#arrive(download);
     this.#next();
+    return null;
   }
 
   /** Predicted memory, computed from sizes. */
@@ -173,9 +162,31 @@ export class ReplayLibrary {
     return { ...fit, smaller: fit.verdict === 'too_large' ? this.#smaller(first, second, tokens) : [] };
   }
 
+  #watch(send: (event: LibraryEvent) => void): Download[] {
+    this.#send = send;
+    return this.#downloads;
+  }
+
+  #removeFolder(removed: string): Library {
+    this.#recorded.folders = this.#recorded.folders.filter(({ path }) => path !== removed);
+    return this.listing();
+  }
+
+  #setToken(token: string | null): HubState {
+    this.#recorded.hub = { ...this.#recorded.hub, token: token === null ? 'absent' : 'keychain' };
+    return this.#recorded.hub;
+  }
+
+  #removeDownload(removed: string): null {
+    this.#downloads = this.#downloads.filter(({ id }) => id !== removed);
+    this.send({ kind: 'download_gone', id: removed });
+    this.#next();
+    return null;
+  }
+
   #smaller(target: ModelEntry, draft: ModelEntry | null, context: number): SmallerChoice[] {
     const { machine, catalogue } = this.#recorded;
-    const fits = (model: ModelEntry, beside: ModelEntry | null, tokens: number) => predict(model, beside, tokens, machine).verdict !== 'too_large';
+    const fits = (model: ModelEntry, second: ModelEntry | null, tokens: number) => predict(model, second, tokens, machine).verdict !== 'too_large';
     const choices: SmallerChoice[] = [];
     for (let tokens = context / 2; tokens >= leastContext; tokens /= 2) {
       if (!fits(target, draft, tokens)) continue;
@@ -263,11 +274,12 @@ export class ReplayLibrary {
     return this.listing();
   }
 
-  #removeModel(path: string): Library {
+  /** Removes a model from Hunch's own folder. */
+  removeModel(path: string): Library {
     const model = this.find(path);
     if (model.source !== 'hunch') throw refusal('invalid_request', `“${model.name}” is not in Hunch’s own folder. It was left as it is; remove it there.`);
     this.#models.splice(this.#models.indexOf(model), 1);
-    this.tell({ kind: 'changed' });
+    this.send({ kind: 'changed' });
     return this.listing();
   }
 
@@ -281,7 +293,8 @@ export class ReplayLibrary {
     return found;
   }
 
-  #start(request: DownloadRequest): Download {
+  /** Starts a download, or returns the running one of the same file. */
+  start(request: DownloadRequest): Download {
     const same = this.#downloads.find((download) => download.request.repository === request.repository && download.request.file === request.file);
     // It resumes with the new request, checksum included. A running one is left alone.
     if (same && ['paused', 'failed', 'done'].includes(same.phase))
@@ -301,7 +314,7 @@ export class ReplayLibrary {
       path: null,
     };
     this.#downloads = [...this.#downloads, download];
-    this.tell({ kind: 'download', download });
+    this.send({ kind: 'download', download });
     return download;
   }
 
@@ -336,11 +349,11 @@ export class ReplayLibrary {
       is_default: false,
       problem: null,
     });
-    this.tell({ kind: 'changed' });
+    this.send({ kind: 'changed' });
   }
 }
 
-/** Whether a draft can be used, or is assumed to be. */
+/** `true` for a draft that can be used, or is assumed to be usable. */
 const isSuited = ({ kind }: PairVerdict): boolean => kind === 'suits' || kind === 'expected';
 
 /** File name without folders, extension and part number. */
@@ -352,9 +365,9 @@ function memoryOf(model: ModelEntry, tokens: number): PredictedMemory {
 
 function predict(target: ModelEntry, draft: ModelEntry | null, context: number, machine: MachineMemory): Fit {
   const [first, second] = [memoryOf(target, context), draft ? memoryOf(draft, context) : null];
-  const total = first.weights + first.cache + (second ? second.weights + second.cache : 0) + besides;
+  const total = first.weights + first.cache + (second ? second.weights + second.cache : 0) + overhead;
   const verdict: FitVerdict = total > machine.usable ? 'too_large' : total > 0.9 * machine.usable ? 'tight' : 'fits';
-  return { context, target: first, draft: second, other: besides, total, machine, verdict, smaller: [] };
+  return { context, target: first, draft: second, other: overhead, total, machine, verdict, smaller: [] };
 }
 
 /** Speedup by the cost model, at the typical acceptance of a draft of that size. */

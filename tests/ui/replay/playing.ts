@@ -14,7 +14,7 @@ export interface Playback {
 }
 
 /** Batches to play, and their receiver. */
-export interface Score<E> {
+export interface Track<E> {
   batches: readonly (readonly E[])[];
   /** Milliseconds that a batch took when it was recorded. */
   duration: (batch: readonly E[]) => number;
@@ -27,29 +27,29 @@ export interface Score<E> {
 
 /** A playback of recorded events. */
 export class Playing<E extends { type: string }> {
-  readonly #score: Score<E>;
+  readonly #track: Track<E>;
   readonly #playback: Playback;
-  readonly #said: E[] = [];
+  readonly #played: E[] = [];
   #next = 0;
   #over = false;
 
-  constructor(score: Score<E>, playback: Playback) {
-    this.#score = score;
+  constructor(track: Track<E>, playback: Playback) {
+    this.#track = track;
     this.#playback = playback;
   }
 
   /** All events so far, lost batches included. */
-  get said(): E[] {
-    return [...this.#said];
+  get played(): E[] {
+    return [...this.#played];
   }
 
   /** Schedules the next batch. */
   start(): void {
-    const batch = this.#score.batches[this.#next];
+    const batch = this.#track.batches[this.#next];
     if (!batch || this.#over) return;
-    this.#playback.later(this.#score.duration(batch) / this.#playback.speed, () => {
+    this.#playback.later(this.#track.duration(batch) / this.#playback.speed, () => {
       if (this.#over) return;
-      this.#say(batch, this.#playback.lost.has(this.#next));
+      this.#send(batch, this.#playback.lost.has(this.#next));
       this.#next += 1;
       this.start();
     });
@@ -59,16 +59,16 @@ export class Playing<E extends { type: string }> {
   end(event: E, after = 0): void {
     if (this.#over) return;
     this.#over = true;
-    this.#playback.later(after, () => this.#say([event], false));
+    this.#playback.later(after, () => this.#send([event], false));
   }
 
-  #say(events: readonly E[], lost: boolean): void {
-    const { own = (event: E) => event, keep, deliver } = this.#score;
-    const said = events.map(own);
-    const seq = this.#said.length;
-    this.#said.push(...said);
-    if (said.some(({ type }) => type === 'finished' || type === 'failed')) this.#over = true;
-    keep?.(seq, said);
-    if (!lost) deliver(seq, said);
+  #send(events: readonly E[], lost: boolean): void {
+    const { own = (event: E) => event, keep, deliver } = this.#track;
+    const batch = events.map(own);
+    const seq = this.#played.length;
+    this.#played.push(...batch);
+    if (batch.some(({ type }) => type === 'finished' || type === 'failed')) this.#over = true;
+    keep?.(seq, batch);
+    if (!lost) deliver(seq, batch);
   }
 }

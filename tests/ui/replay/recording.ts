@@ -8,7 +8,7 @@ import type {
   StreamMessage,
   TokenEvent,
 } from '../../../ui/src/lib/ipc/schema.gen';
-import { Playing, type Playback, type Score } from './playing';
+import { Playing, type Playback, type Track } from './playing';
 
 /** A parsed recording. */
 export interface Recording {
@@ -55,14 +55,14 @@ export class ReplayedGeneration {
   ) {
     this.id = id;
     this.#recording = recording;
-    const score: Score<GenerationEvent> = {
+    const track: Track<GenerationEvent> = {
       batches: recording.messages.map(({ events }) => events),
       duration: recordedDuration,
       own: (event) => (event.type === 'started' ? { ...event, generation_id: id } : event),
       keep: (seq, events) => keep({ generation_id: id, seq, events }),
       deliver: (seq, events) => deliver({ generation_id: id, seq, events }),
     };
-    this.#playing = new Playing(score, playback);
+    this.#playing = new Playing(track, playback);
   }
 
   /** Starts playing. */
@@ -77,7 +77,7 @@ export class ReplayedGeneration {
 
   /** Returns the events numbered `from` and later, lost messages included. */
   snapshot(from: number): StreamMessage {
-    return { generation_id: this.id, seq: from, events: this.#playing.said.slice(from) };
+    return { generation_id: this.id, seq: from, events: this.#playing.played.slice(from) };
   }
 
   /** The recorded ending, reduced to the tokens so far: their counts and the last live figures. */
@@ -89,8 +89,8 @@ export class ReplayedGeneration {
       return { type: 'failed', error };
     }
     const tokens: TokenEvent[] = [];
-    const { said } = this.#playing;
-    const rounds = said.filter((event) => event.type === 'round');
+    const { played } = this.#playing;
+    const rounds = played.filter((event) => event.type === 'round');
     for (const round of rounds) tokens.push(...round.tokens);
     const count = (origin: TokenEvent['origin']) => tokens.filter((token) => token.origin === origin).length;
     const last: Partial<LiveFigures> = rounds.at(-1)?.figures ?? {};
@@ -104,7 +104,7 @@ export class ReplayedGeneration {
       resampled: count('resampled'),
       bonus: count('bonus'),
       plain: count('plain'),
-      wall_ms: recorded.stats.ttft_ms + recordedDuration(said),
+      wall_ms: recorded.stats.ttft_ms + recordedDuration(played),
     };
     return { type: 'finished', stop: 'cancelled', tokens: [], stats };
   }

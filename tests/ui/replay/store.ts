@@ -120,9 +120,9 @@ export class ReplayStore {
   }
 
   /** Stores the question and starts the answer. Returns it with a function that undoes both if it never starts. */
-  begin(request: AnswerRequest, models: { target: string; draft: string | null }): { begun: BegunAnswer; takeBack: () => void } {
+  begin(request: AnswerRequest, models: { target: string; draft: string | null }): { begun: BegunAnswer; undo: () => void } {
     const before = [...this.#kept].map(([id, kept]) => [id, { ...kept, conversation: structuredClone(kept.conversation) }] as const);
-    const takeBack = () => {
+    const undo = () => {
       this.#kept.clear();
       for (const [id, kept] of before) this.#kept.set(id, kept);
     };
@@ -135,7 +135,7 @@ export class ReplayStore {
       settings: { ...request.settings, ...models },
     });
     this.#events.set(answer, [...prefix]);
-    return { begun: { conversation: conversation.entry.id, question, answer, prefix }, takeBack };
+    return { begun: { conversation: conversation.entry.id, question, answer, prefix }, undo };
   }
 
   /** Stores events of an answer. */

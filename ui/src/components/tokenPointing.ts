@@ -124,7 +124,7 @@ function tokenAt(target: EventTarget | null): HTMLElement | null {
   return target instanceof Element ? target.closest<HTMLElement>('[data-token]') : null;
 }
 
-/** Whether an event is on a link. */
+/** Returns `true` if an event is on a link. */
 const linkAt = (target: EventTarget | null): boolean => target instanceof Element && target.closest('[role="link"]') !== null;
 
 /** Target of a key: undefined for other keys, null if there is no token. */

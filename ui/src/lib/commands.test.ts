@@ -65,7 +65,7 @@ describe('the table of commands', () => {
       'palette',
       'settings',
       'open-model',
-      'answer-again',
+      'regenerate',
       'text-larger',
       'text-larger',
       'text-smaller',
@@ -80,15 +80,15 @@ describe('the table of commands', () => {
     const { state, command } = await make();
     const first = (typed: string) => fitting(typed, commands(state), (one) => one)[0]?.id;
     expect([command('copy-answer').title, command('appearance-dark').title]).toEqual(['Copy last answer', 'Appearance: Dark']);
-    expect(['regenerate', 'nochmal', 'theme dark'].map(first)).toEqual(['answer-again', undefined, 'appearance-dark']);
+    expect(['regenerate', 'nochmal', 'theme dark'].map(first)).toEqual(['regenerate', undefined, 'appearance-dark']);
     setLanguage('de');
     expect([command('copy-answer').title, command('appearance-dark').title]).toEqual(['Letzte Antwort kopieren', 'Erscheinungsbild: Dunkel']);
-    expect(['regenerate', 'nochmal', 'theme dunkel'].map(first)).toEqual(['answer-again', 'answer-again', 'appearance-dark']);
+    expect(['regenerate', 'nochmal', 'theme dunkel'].map(first)).toEqual(['regenerate', 'regenerate', 'appearance-dark']);
   });
 
   it('does not offer commands that are impossible now', async () => {
     const { state, command, done } = await make();
-    for (const id of ['stop', 'answer-again', 'go-on', 'copy-answer', 'export-json', 'method-lookahead']) {
+    for (const id of ['stop', 'regenerate', 'continue', 'copy-answer', 'export-json', 'method-lookahead']) {
       expect(possible(command(id)), id).toBe(false);
       perform(state, command(id));
     }
@@ -101,7 +101,7 @@ describe('the table of commands', () => {
     await state.openConversation(1);
     expect(possible(command('export-json'))).toBe(true);
     state.goTo('compare');
-    for (const id of ['answer-again', 'go-on', 'copy-answer', 'export-json', 'stop']) expect(possible(command(id)), id).toBe(false);
+    for (const id of ['regenerate', 'continue', 'copy-answer', 'export-json', 'stop']) expect(possible(command(id)), id).toBe(false);
     void state.comparison.start({} as CompareRequest);
     state.goTo('chat');
     perform(state, command('stop'));

@@ -28,15 +28,15 @@ export interface Command {
   /** Further search words. */
   readonly also?: string;
   readonly keys?: Shortcut;
-  /** Whether Escape runs it. The window handles Escape itself. */
+  /** `true` if Escape runs it. The window handles Escape itself. */
   readonly escape?: boolean;
-  /** Whether its keys mean something else in a text field. */
+  /** `true` if its keys mean something else in a text field. */
   readonly notInFields?: boolean;
-  /** Whether it is the current choice. */
+  /** `true` if it is the current choice. */
   readonly chosen?: boolean;
-  /** Whether an open sheet stays open. */
+  /** `true` if an open sheet stays open. */
   readonly stays?: boolean;
-  /** Whether it is possible now; always, if missing. */
+  /** `true` if it is possible now; always, if missing. */
   readonly enabled?: () => boolean;
   readonly run: () => void;
 }
@@ -134,22 +134,22 @@ export function commands(state: WindowState): Command[] {
 
     { ...named('stop'), group: 'answer', escape: state.runningHere, enabled: () => state.running, run: () => state.stop() },
     {
-      ...named('answer-again'),
+      ...named('regenerate'),
       group: 'answer',
       keys: { key: 'R' },
       enabled: () => idle() && last()?.answer.over === true,
       run: () => {
         const turn = last();
-        if (turn) void conversation.again(turn);
+        if (turn) void conversation.regenerate(turn);
       },
     },
     {
-      ...named('go-on'),
+      ...named('continue'),
       group: 'answer',
       enabled: () => idle() && typeof last()?.answerId === 'number' && last()?.answer.over === true && last()?.answer.text !== '',
       run: () => {
         const turn = last();
-        if (turn) void conversation.goOn(turn);
+        if (turn) void conversation.continueAnswer(turn);
       },
     },
     {
@@ -321,7 +321,7 @@ function valued(choice: ChoiceName, value: string, label: string): Pick<Command,
 /** Merges lists of words without duplicates. */
 const together = (...lists: (string | undefined)[]): string => [...new Set(lists.flatMap((list) => list?.split(' ') ?? []))].join(' ');
 
-/** Whether a command is possible now. */
+/** Returns `true` if a command is possible now. */
 export const possible = (command: Command): boolean => command.enabled?.() ?? true;
 
 /** Runs a command if it is possible now, and closes the open sheet unless the command keeps it. */

@@ -15,7 +15,7 @@ export function draftTree(draft: readonly DraftedEvent[]): DraftNode[] {
   return roots;
 }
 
-/** Whether a token has siblings. A chain has none. */
+/** Returns `true` if a token has siblings. A chain has none. */
 export function branches(draft: readonly DraftedEvent[]): boolean {
   return draft.some(({ parent }, i) => parent !== (i === 0 ? null : i - 1));
 }

@@ -13,7 +13,7 @@ export interface ErrorFace {
   said: string | null;
   /** The engine's message, in English; null if it adds nothing. */
   detail: string | null;
-  /** Whether another model may help. */
+  /** `true` if another model may help. */
   offersModel: boolean;
 }
 

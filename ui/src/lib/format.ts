@@ -15,7 +15,7 @@ interface Formats {
   three: Intl.NumberFormat;
   percent: Intl.NumberFormat;
   plural: Intl.PluralRules;
-  /** Whether probabilities drop the leading zero: .812. */
+  /** `true` if probabilities drop the leading zero: .812. */
   bareProbability: boolean;
 }
 

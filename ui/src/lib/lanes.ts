@@ -4,7 +4,7 @@ import type { MethodConfig } from './ipc/schema.gen';
 import { methodName } from './methods';
 import { language } from './strings/index.svelte';
 
-/** Most methods besides plain decoding. */
+/** Most methods compared with plain decoding. */
 export const mostLanes = 5;
 
 /** Name of a lane: its method, and its draft length. */
@@ -16,5 +16,5 @@ export function laneName({ method, max_draft }: MethodConfig): string {
 /** Colour of a lane. */
 export const laneColour = (lane: number): string => `var(--lane-${lane})`;
 
-/** Dashes of a lane's line, which tell lanes apart without colour. */
+/** Dashes of a lane's line, which distinguish lanes without colour. */
 export const laneDashes = (lane: number): string | undefined => [undefined, undefined, '6 3', '2 3', '8 3 2 3', '4 4'][lane];

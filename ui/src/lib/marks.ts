@@ -4,7 +4,7 @@
 
 import type { RoundEvent } from './ipc/schema.gen';
 import { originRules, origins } from './origin';
-import { colourModes, type ColourMode, type ConfidenceClass, type MarkClass, type RoundClass, type SurpriseClass } from './strings/keys';
+import { colourModes, type ColourMode, type ConfidenceClass, type MarkClass, type RoundClass, type EntropyClass } from './strings/keys';
 
 interface ClassStyle<K extends string> {
   key: K;
@@ -24,7 +24,7 @@ export const confidenceClasses: readonly ClassStyle<ConfidenceClass>[] = [
 ];
 
 /** Uncertain positions stand out. */
-export const surpriseClasses: readonly ClassStyle<SurpriseClass>[] = [
+export const entropyClasses: readonly ClassStyle<EntropyClass>[] = [
   { key: 'wide', from: 3, strength: 1, underline: 'wavy' },
   { key: 'open', from: 1.5, strength: 0.7, underline: 'dashed' },
   { key: 'leaning', from: 0.5, strength: 0.35, underline: 'dotted' },
@@ -41,7 +41,7 @@ interface RoundStyle {
   width: 2 | 3;
 }
 
-/** From the most useful draft to none. Line styles tell them apart without colour. */
+/** From the most useful draft to none. Line styles distinguish them without colour. */
 export const roundClasses: readonly RoundStyle[] = [
   { key: 'whole', colour: '--origin-accepted', line: 'double', width: 3 },
   { key: 'partly', colour: '--origin-resampled', line: 'solid', width: 2 },
@@ -78,12 +78,12 @@ export const bits = (nats: number): number => nats / Math.LN2;
 export const confidenceOf = (confidence: number): ConfidenceClass => classOf(confidenceClasses, confidence);
 
 /** The class of an entropy in nats. */
-export const surpriseOf = (entropy: number): SurpriseClass => classOf(surpriseClasses, bits(entropy));
+export const entropyClassOf = (entropy: number): EntropyClass => classOf(entropyClasses, bits(entropy));
 
 /** Classes of a colour mode, in the order of the legend; empty for modes without classes. */
 export function classesOf(mode: ColourMode): readonly MarkClass[] {
   if (mode === 'confidence') return confidenceClasses.map(({ key }) => key);
-  if (mode === 'surprise') return surpriseClasses.map(({ key }) => key);
+  if (mode === 'entropy') return entropyClasses.map(({ key }) => key);
   if (mode === 'rounds') return roundClasses.map(({ key }) => key);
   return mode === 'origin' ? origins.map(({ origin }) => origin) : [];
 }
@@ -99,7 +99,7 @@ export function noMarks(): MarkCounts {
 
 /** CSS rules of the tables: colours, underlines, and the legend's filter. */
 export function markRules(): string {
-  const of = (mode: 'confidence' | 'surprise', classes: readonly ClassStyle<MarkClass>[]) =>
+  const of = (mode: 'confidence' | 'entropy', classes: readonly ClassStyle<MarkClass>[]) =>
     classes.map(({ key, strength, underline }) => {
       const tokens = `[data-mode='${mode}'] .token[data-${mode}='${key}']`;
       const tint = `background-color:color-mix(in srgb, var(--${mode}) calc(var(--tint-strongest) * ${strength}), transparent);`;
@@ -112,5 +112,5 @@ export function markRules(): string {
     const bracket = `[data-mode='rounds'] .token[data-kept='${key}']{--bracket:var(${colour});border-bottom-style:${line};border-bottom-width:${width}px;}`;
     return `${bracket}[data-mode='rounds'][data-only='${key}'] .token:not([data-kept='${key}']){opacity:var(--dimmed);}`;
   });
-  return [originRules(), ...of('confidence', confidenceClasses), ...of('surprise', surpriseClasses), ...rounds].join('\n');
+  return [originRules(), ...of('confidence', confidenceClasses), ...of('entropy', entropyClasses), ...rounds].join('\n');
 }

@@ -25,7 +25,7 @@ export function fit(typed: string, title: string, also = ''): number {
   return total;
 }
 
-/** Whether a text contains every typed word. */
+/** Returns `true` if a text contains every typed word. */
 export function has(typed: string, text: string): boolean {
   const whole = plain(text);
   return plain(typed)
@@ -52,7 +52,7 @@ function place(word: string, text: string): number {
   return word.length > 2 && inOrder(word, text) ? scattered : 0;
 }
 
-/** Whether a word consists of starts of words, in order: "neco" matches "new conversation". */
+/** Returns `true` if a word consists of starts of words, in order: "neco" matches "new conversation". */
 function startsOf(typed: string, words: readonly string[]): boolean {
   if (typed === '') return true;
   return words.some((word, at) => {

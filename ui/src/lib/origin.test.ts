@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { originRules, origins, originStyle } from './origin';
 
 describe('origins', () => {
-  it('can be told apart without colour', () => {
+  it('differ without colour', () => {
     expect(new Set(origins.map((row) => row.underline)).size).toBe(origins.length);
     expect(new Set(origins.map((row) => row.colour)).size).toBe(origins.length);
   });

@@ -1,4 +1,4 @@
-// Whether a model can draft for another, in words. No DOM.
+// Words for the verdict on a pair of models. No DOM.
 
 import { formatCount, visibleText } from './format';
 import type { PairVerdict } from './ipc/schema.gen';

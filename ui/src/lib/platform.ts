@@ -11,7 +11,7 @@ export const shortcut = (key: string, shift = false): string =>
     ? `${shift ? '⇧' : ''}⌘${key}`
     : `${language.strings.controlKey}+${shift ? `${language.strings.shiftKey}+` : ''}${key}`;
 
-/** Whether the command key is held, with no other modifier but Shift. */
+/** Returns `true` if the command key is held, with no other modifier but Shift. */
 export const commandKey = (event: KeyboardEvent, shift = false): boolean =>
   (platform === 'mac' ? event.metaKey && !event.ctrlKey : event.ctrlKey && !event.metaKey) &&
   !event.altKey &&

@@ -19,10 +19,10 @@ export const acceptanceRules: readonly AcceptanceRule[] = [
   { name: 'lossy-lenience', lenience: 0.5 },
 ];
 
-/** Whether the output distribution may differ from the target's. */
+/** Returns `true` if the output distribution may differ from the target's. */
 export const isLossy = (rule: AcceptanceRule): boolean => rule.name === 'lossy-typical' || rule.name === 'lossy-lenience';
 
-/** Whether each test of the rule draws a random number. */
+/** Returns `true` if each test of the rule draws a random number. */
 export const drawsNumber = ({ name }: AcceptanceRule): boolean => name === 'lossless' || name === 'lossy-lenience';
 
 /** Label among the figures of an answer; null for the usual rule, which needs none. */

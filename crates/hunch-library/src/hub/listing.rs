@@ -153,7 +153,7 @@ pub fn choose_file<'a>(repository: &'a HubRepository, selector: Option<&str>) ->
     }
 }
 
-/// Checks whether a path, file name or suffix names this file. Suffixes tell "UD-Q4_K_XL" from "Q4_K_XL".
+/// Checks whether a path, file name or suffix names this file. Suffixes distinguish "UD-Q4_K_XL" from "Q4_K_XL".
 fn is_named(file: &HubFile, selector: &str) -> bool {
     let name = file.path.rsplit('/').next().unwrap_or_default();
     let stem = names::short_name(name);

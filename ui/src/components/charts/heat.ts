@@ -1,8 +1,8 @@
 // Colour scale of a heat map: the colour and strength of a ratio. Twice as fast is as strong as half as fast, so the
 // scale is logarithmic.
 
-/** End of the scale: the ratio furthest from 1, as a logarithm, between 1.25 and 3. Closer, nothing would stand
- * out; further, small differences would fade. */
+/** Returns the end of the scale: the logarithm of the most extreme ratio, clamped to log(1.25) and log(3). A smaller
+ * end would exaggerate noise. A larger one would hide small differences. */
 export function reachOf(ratios: readonly (readonly number[])[]): number {
   const [least, most] = [Math.log(1.25), Math.log(3)];
   return Math.min(most, Math.max(least, ...ratios.flat().map((ratio) => Math.abs(Math.log(ratio)))));

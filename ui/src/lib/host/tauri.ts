@@ -21,19 +21,19 @@ export const tauriHost: Host = {
   labelMenu(words) {
     void emit('menu-words', words);
   },
-  onFiles(hear) {
+  onFiles(onEvent) {
     // Only the first event of a drag names the files.
     let paths: readonly string[] = [];
     void getCurrentWebview().onDragDropEvent(({ payload }) => {
       if (payload.type === 'leave') {
         paths = [];
-        hear({ kind: 'left' });
+        onEvent({ kind: 'left' });
         return;
       }
       if (payload.type !== 'over') paths = payload.paths;
       // On macOS and GTK the position is in points, despite its name; the inner width changes with zoom.
       const across = payload.position.x / (window.outerWidth || window.innerWidth);
-      hear({ kind: payload.type === 'drop' ? 'dropped' : 'over', paths, across });
+      onEvent({ kind: payload.type === 'drop' ? 'dropped' : 'over', paths, across });
     });
   },
 };

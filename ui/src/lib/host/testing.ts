@@ -22,7 +22,7 @@ export class SilentHost implements Host {
 
   labelMenu(_words: Readonly<Record<string, string>>): void {}
 
-  onFiles(_hear: (event: FilesEvent) => void): void {}
+  onFiles(_onEvent: (event: FilesEvent) => void): void {}
 
   async openLink(_href: string): Promise<void> {}
 }

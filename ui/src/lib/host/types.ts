@@ -16,7 +16,7 @@ export type FilesEvent =
 
 /** Carries calls and streams between the window and the engine. */
 export interface Host {
-  /** Whether the app's own window surrounds the page. On a Mac its buttons lie over the page. */
+  /** `true` if the app's own window surrounds the page. On a Mac its buttons lie over the page. */
   readonly inWindow: boolean;
   /** Calls a command. Rejects with the error of the other side. */
   invoke(command: string, args: WireArguments): Promise<unknown>;
@@ -28,6 +28,6 @@ export interface Host {
   onMenu(choose: (item: string) => void): void;
   /** Sets the labels of the native menu, by item id. */
   labelMenu(words: Readonly<Record<string, string>>): void;
-  /** Calls `hear` for files dragged over the window. */
-  onFiles(hear: (event: FilesEvent) => void): void;
+  /** Calls `onEvent` for files dragged over the window. */
+  onFiles(onEvent: (event: FilesEvent) => void): void;
 }

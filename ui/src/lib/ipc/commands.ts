@@ -1,4 +1,5 @@
-// Types derived from the generated list of commands. Nothing here names a command.
+// Types derived from the generated list of commands, and the dispatch to an implementation of them. Nothing here
+// names a command.
 
 import type { Commands } from './schema.gen';
 
@@ -24,3 +25,18 @@ export type StreamingName = { [N in CommandName]: Commands[N] extends { message:
 export type Handlers = {
   [N in CommandName]: (args: Arguments<N>, send: (message: Message<N>) => void) => Result<N> | Promise<Result<N>>;
 };
+
+/**
+ * Calls the handler of a command that arrives by name. The only place where wire arguments get their types.
+ * Rejects for an unknown command.
+ */
+export async function dispatch(
+  handlers: Partial<Handlers>,
+  command: string,
+  args: Record<string, unknown>,
+  send: (message: unknown) => void,
+): Promise<unknown> {
+  if (!Object.hasOwn(handlers, command)) throw new Error(`Unknown command "${command}".`);
+  const handler = handlers[command as CommandName] as (args: unknown, send: (message: unknown) => void) => unknown;
+  return handler(args, send);
+}

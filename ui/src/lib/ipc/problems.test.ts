@@ -16,11 +16,11 @@ class LoggingHost extends SilentHost {
 describe('an uncaught failure', () => {
   it('is logged with its kind and stack', () => {
     const host = new LoggingHost();
-    const heard: Record<string, (event: unknown) => void> = {};
-    watchProblems(host, { addEventListener: (type: string, hear: (event: never) => void) => void (heard[type] = hear as (event: unknown) => void) } as FailingPage);
+    const listeners: Record<string, (event: unknown) => void> = {};
+    watchProblems(host, { addEventListener: (type: string, listener: (event: never) => void) => void (listeners[type] = listener as (event: unknown) => void) } as FailingPage);
     const failure = new TypeError('broken');
-    heard['error']?.({ error: failure, message: 'Uncaught TypeError: broken' });
-    heard['unhandledrejection']?.({ reason: failure });
+    listeners['error']?.({ error: failure, message: 'Uncaught TypeError: broken' });
+    listeners['unhandledrejection']?.({ reason: failure });
     const said = { message: 'TypeError: broken', stack: failure.stack };
     expect(host.reported).toEqual([
       { kind: 'error', ...said },

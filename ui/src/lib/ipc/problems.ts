@@ -8,8 +8,8 @@ export type ProblemKind = 'error' | 'rejection' | 'drawing' | 'start';
 
 /** The part of `window` that reports failures. */
 export interface FailingPage {
-  addEventListener(type: 'error', hear: (event: { error: unknown; message: string }) => void): void;
-  addEventListener(type: 'unhandledrejection', hear: (event: { reason: unknown }) => void): void;
+  addEventListener(type: 'error', listener: (event: { error: unknown; message: string }) => void): void;
+  addEventListener(type: 'unhandledrejection', listener: (event: { reason: unknown }) => void): void;
 }
 
 /** Logs a failure. Never rejects. */

@@ -68,7 +68,7 @@ export class EventStream<E extends StreamedEvent> {
     return this.#next;
   }
 
-  /** Whether the last event has been delivered. */
+  /** `true` if the last event has been delivered. */
   get over(): boolean {
     return this.#over;
   }

@@ -16,8 +16,8 @@ import type {
   StopReason,
   TokenEvent,
 } from '../ipc/schema.gen';
-import { confidenceOf, noMarks, roundClassOf, surpriseOf, type MarkCounts } from '../marks';
-import type { AnswerOrigin, ConfidenceClass, RoundClass, SurpriseClass } from '../strings/keys';
+import { confidenceOf, noMarks, roundClassOf, entropyClassOf, type MarkCounts } from '../marks';
+import type { AnswerOrigin, ConfidenceClass, RoundClass, EntropyClass } from '../strings/keys';
 import { Layout, type Block } from '../text/blocks';
 import { MarkdownDocument } from '../text/markdown/document';
 import type { MarkdownBlock } from '../text/markdown/nodes';
@@ -75,7 +75,7 @@ export interface TokenMark {
   origin: AnswerOrigin;
   confidence: ConfidenceClass;
   /** Null if the entropy was not saved. */
-  surprise: SurpriseClass | null;
+  entropy: EntropyClass | null;
   /** Index of its round in the whole answer. */
   round: number;
   /** Outcome of its round's draft. */
@@ -118,9 +118,9 @@ export class Answer {
   droppedDrafts = $state.raw<readonly DroppedDraft[]>([]);
   /** Why the answer is not being saved at the moment. */
   notKept = $state.raw<ErrorInfo | null>(null);
-  /** Whether Hunch stopped trying to save it. */
+  /** `true` if Hunch stopped trying to save it. */
   givenUp = $state(false);
-  /** Whether most rounds were plain because drafting was parked. Known at the end. */
+  /** `true` if most rounds were plain because drafting was parked. Known at the end. */
   parked = $state(false);
 
   readonly #tokens: TokenEvent[] = [];
@@ -159,7 +159,7 @@ export class Answer {
     return this.#rendered.thought.blocks;
   }
 
-  /** Whether the model is thinking now. */
+  /** `true` if the model is thinking now. */
   get thinking(): boolean {
     void this.#version;
     return !this.over && this.#rendered.sorting.thinking;
@@ -175,7 +175,7 @@ export class Answer {
     return this.#tokens.map((token) => token.text).join('');
   }
 
-  /** Whether the answer is over. */
+  /** `true` if the answer is over. */
   get over(): boolean {
     return this.phase === 'finished' || this.phase === 'failed' || this.phase === 'interrupted';
   }
@@ -232,7 +232,7 @@ export class Answer {
     return {
       origin: (token?.origin ?? 'plain') as AnswerOrigin,
       confidence: confidenceOf(token?.confidence ?? 1),
-      surprise: typeof token?.entropy === 'number' ? surpriseOf(token.entropy) : null,
+      entropy: typeof token?.entropy === 'number' ? entropyClassOf(token.entropy) : null,
       round,
       kept: this.#keptIn(round),
       begins: this.#rounds[index - 1 - skipped] === round ? null : shares(this.#facts.get(round)?.timing),
@@ -328,7 +328,7 @@ export class Answer {
       this.#rounds.push(this.#firstRound + token.round);
       counts[token.origin as AnswerOrigin] += 1;
       counts[confidenceOf(token.confidence)] += 1;
-      if (token.entropy !== null) counts[surpriseOf(token.entropy)] += 1;
+      if (token.entropy !== null) counts[entropyClassOf(token.entropy)] += 1;
       counts[this.#keptIn(this.#firstRound + token.round)] += 1;
     }
   }

@@ -71,7 +71,7 @@ describe('Answer', () => {
     answer.apply([round(0, [token('a', 'accepted', 0, 0), token('', 'accepted', 0, 1), token('🌊', 'bonus', 0, 2)])]);
     answer.apply([round(1, [token('b', 'resampled', 1, 0)]), finished([token('c', 'plain', 1, 1)])]);
     expect(answer.counts).toMatchObject({ accepted: 2, resampled: 1, bonus: 1, plain: 1, chosen: 0 });
-    for (const mode of ['origin', 'confidence', 'surprise', 'rounds'] as const) {
+    for (const mode of ['origin', 'confidence', 'entropy', 'rounds'] as const) {
       const counts = classesOf(mode).map((key) => answer.counts[key]);
       expect(counts.reduce((sum, count) => sum + count), mode).toBe(answer.tokens.length);
     }
@@ -113,7 +113,7 @@ describe('Answer', () => {
     // If the first token of a round is hidden, the round starts at the next one.
     expect([answer.mark(1, 1).begins !== null, answer.mark(2, 1).begins !== null]).toEqual([true, true]);
     expect([0, 1, 2].map((index) => answer.mark(index).round)).toEqual([0, 0, 1]);
-    expect(answer.mark(0)).toMatchObject({ origin: 'accepted', confidence: 'unsure', surprise: 'leaning' });
+    expect(answer.mark(0)).toMatchObject({ origin: 'accepted', confidence: 'unsure', entropy: 'leaning' });
     expect(answer.contextUsed).toBe(12);
     // The continuation has read those three tokens as part of its prompt.
     answer.apply([{ ...started, prompt_tokens: 12 }, round(0, [token('d', 'plain', 0, 0)])]);
@@ -175,7 +175,7 @@ describe('Answer', () => {
     expect(answer.saidText).toBe('a -> b\n\nc -> d and on');
   });
 
-  it('tells whether it is not written yet, not any more, or after all', () => {
+  it('shows if it is not saved yet, given up, or saved after all', () => {
     const answer = new Answer();
     const error = { code: 'store', message: 'The disk is full.' } as const;
     answer.apply([{ type: 'not_kept', error }, finished([])]);

@@ -65,7 +65,7 @@ export class Catalogue {
   looking = $state(false);
   /** Why the repository cannot be shown. */
   refusal = $state.raw<ErrorInfo | null>(null);
-  /** Whether the typed text is no repository of the hub. */
+  /** `true` if the typed text is no repository of the hub. */
   misread = $state(false);
 
   /** Models by class: this machine's first, then smaller ones, then larger ones. */
@@ -94,7 +94,7 @@ export class Catalogue {
     return bySize.find((pair) => (pairBytes(pair) ?? Infinity) <= soonBytes) ?? bySize.at(-1) ?? null;
   });
 
-  /** Whether that pair is being downloaded. */
+  /** `true` if that pair is being downloaded. */
   starting = $derived.by(() => {
     const pair = this.starter;
     return pair !== null && [pair.target, pair.draft].some((model) => this.#downloads.of(model) !== null);

@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { library as recorded, models } from '../../../../tests/ui/fixtures/library';
 import type { Host } from '../host';
 import { ReplayLibrary, type RecordedLibrary } from '../../../../tests/ui/replay/library';
+import { dispatch } from '../ipc/commands';
 import { Catalogue, nameOfFile } from './catalogue.svelte';
 import { Downloads } from './downloads.svelte';
 import { Library } from './library.svelte';
@@ -18,13 +19,13 @@ function make(own: Partial<RecordedLibrary> = {}) {
     invoked.push([command, args]);
     if (command === refused) throw { code: 'internal', message: 'Not now.' };
     if (command === 'hub_repository' && holding) await new Promise<void>((resolve) => held.push(resolve));
-    return structuredClone(engine.answer(command, args));
+    return structuredClone(await dispatch(engine.handlers, command, args, () => {}));
   };
   const host = { invoke } as unknown as Host;
   const library = new Library(host);
   const downloads: Downloads = new Downloads(host, { begun: () => void catalogue.askHubAgain() }, { after: () => () => {} });
   const catalogue = new Catalogue(host, library, downloads);
-  engine.watch((event) => event.kind === 'download' && downloads.onEvent(event));
+  void engine.handlers.watch_library({}, (event) => event.kind === 'download' && downloads.onEvent(event));
   return { engine, library, downloads, catalogue, asked, invoked, refuse: (command: string | null) => (refused = command), held, hold: () => (holding = true) };
 }
 
@@ -182,8 +183,7 @@ describe('the catalogue', () => {
       await catalogue.look();
       await settled();
       expect([catalogue.hub?.problems.length, asked.filter((command) => command === 'hub_state').length]).toEqual([1, 1]);
-      engine.answer('set_hub_token', { token: 'opened' });
-      Object.assign(engine.answer('hub_state', {}) as object, { problems: [] });
+      Object.assign(await engine.handlers.set_hub_token({ token: 'opened' }, () => {}), { problems: [] });
       await act(made);
       await settled();
       expect([catalogue.hub?.problems, catalogue.hub?.token]).toEqual([[], 'keychain']);

@@ -55,12 +55,12 @@ export class Comparison {
   race = $state.raw<Race | null>(null);
   /** Number of the result in the history; null if not saved. */
   kept = $state<number | null>(null);
-  /** Whether it was stopped. */
+  /** `true` if it was stopped. */
   stopped = $state(false);
   /** Why the shown comparison ended early. */
   trouble = $state.raw<ErrorInfo | null>(null);
   error = $state.raw<ErrorInfo | null>(null);
-  /** Whether the last comparison measured a pair. */
+  /** `true` if the last comparison measured a pair. */
   ofPair = $state(false);
   /** Outcome of measuring the pair; null while it runs. */
   pairEnd = $state.raw<{ report: ComparisonReport | null; stopped: boolean; error: ErrorInfo | null } | null>(null);
@@ -73,7 +73,7 @@ export class Comparison {
   readonly #changed: () => void;
   #measurement = $state.raw<Measurement<CompareEvent> | null>(null);
   readonly #openings = new Latest();
-  /** Whether a pair is being loaded, before there is a number to stop. */
+  /** `true` if a pair is being loaded, before there is a number to stop. */
   #loadsPair = false;
 
   /** `changed` is called at the end, however it ended: the history and the loaded models may have changed. */
@@ -126,7 +126,7 @@ export class Comparison {
     return this.#measurement !== null;
   }
 
-  /** Whether a stop was requested and the engine has not ended yet. */
+  /** `true` if a stop was requested and the engine has not ended yet. */
   get stopping(): boolean {
     return this.#measurement?.stopping ?? false;
   }

@@ -2,25 +2,23 @@
 
 import type { CompareRequest, Method, MethodConfig } from '../ipc/schema.gen';
 import { mostLanes } from '../lanes';
+import { offeredMethods } from '../methods';
 import type { Models } from './models.svelte';
 import { isUsable, Settings } from './settings.svelte';
 import type { Missing, PromptKind } from '../strings/keys';
-
-/** Methods preferred for new lanes, in order. All others follow. */
-const preferred: readonly Method[] = ['draft-model', 'suffix', 'ngram'];
 
 /** State of the chat that the form depends on. */
 export interface ChatSide {
   /** Settings of the chat, used until they are changed here. */
   settings: Settings;
-  /** Whether an answer keeps the engine busy. */
+  /** `true` if an answer keeps the engine busy. */
   busy: () => boolean;
 }
 
 /** Depths for repeated lanes of a method, in order. */
 const repeatDepths = [4, 8, 2, 12, 6, 1] as const;
 
-/** Whether two lanes are identical, which the engine refuses. */
+/** Returns `true` if two lanes are identical, which the engine refuses. */
 const same = (one: MethodConfig, other: MethodConfig): boolean => one.method === other.method && one.max_draft === other.max_draft;
 
 /** The form of a comparison. */
@@ -112,9 +110,13 @@ export class ComparisonPlan {
     this.lanes = method ? [{ method, max_draft: this.settings.maxDraft }] : [];
   }
 
-  /** Methods that the loaded models can compare with plain decoding, preferred ones first. */
+  /** Methods that the loaded models can compare with plain decoding. Most recommended first, with and without a draft
+   * model in turn, so that the first lanes differ in kind. */
   #usable(): Method[] {
-    const { loaded } = this.#models;
-    return [...preferred, ...(loaded?.methods ?? [])].filter((method) => method !== 'plain' && isUsable(method, loaded));
+    const { info, loaded } = this.#models;
+    const usable = offeredMethods(info).filter(({ name }) => name !== 'plain' && isUsable(name, loaded));
+    const paired = usable.filter(({ needs_draft }) => needs_draft);
+    const alone = usable.filter(({ needs_draft }) => !needs_draft);
+    return usable.flatMap((_, i) => [...paired.slice(i, i + 1), ...alone.slice(i, i + 1)]).map(({ name }) => name);
   }
 }

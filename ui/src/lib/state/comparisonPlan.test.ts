@@ -24,7 +24,7 @@ describe('the plan of a comparison', () => {
     expect(plan.lanes).toEqual([{ method: 'draft-model', max_draft: 'auto' }]);
     const without = make(['plain', 'ngram', 'suffix']);
     without.plan.arrive();
-    expect(without.plan.lanes).toEqual([{ method: 'suffix', max_draft: 'auto' }]);
+    expect(without.plan.lanes).toEqual([{ method: 'ngram', max_draft: 'auto' }]);
   });
 
   it('follows the settings of the chat until changed here', () => {
@@ -43,11 +43,18 @@ describe('the plan of a comparison', () => {
     const { plan } = make();
     plan.arrive();
     for (let i = 0; i < 6; i += 1) plan.add();
-    expect(plan.lanes.map(({ method }) => method)).toEqual(['draft-model', 'suffix', 'ngram', 'ngram', 'ngram']);
+    expect(plan.lanes.map(({ method }) => method)).toEqual(['draft-model', 'ngram', 'suffix', 'suffix', 'suffix']);
     expect(plan.lanes.slice(2).map(({ max_draft }) => max_draft)).toEqual(['auto', 4, 8]);
     plan.remove(0);
     plan.change(0, { method: 'suffix', max_draft: 6 });
     expect(plan.lanes[0]).toEqual({ method: 'suffix', max_draft: 6 });
+  });
+
+  it('alternates methods with and without a draft model', () => {
+    const { plan } = make(['plain', 'draft-model', 'draft-tree', 'cascade', 'ngram', 'suffix']);
+    plan.arrive();
+    for (let i = 0; i < 4; i += 1) plan.add();
+    expect(plan.lanes.map(({ method }) => method)).toEqual(['draft-model', 'ngram', 'draft-tree', 'suffix', 'cascade']);
   });
 
   it('removes lanes that another model cannot run', () => {

@@ -13,7 +13,7 @@ import { FrameBuffer, pageFrame, type NextFrame } from './frame';
 import { Preferences } from './preferences.svelte';
 import type { Settings } from './settings.svelte';
 import { lastAnswer, newTurn, Thread, type AnsweredTurn, type Refused, type Turn } from './thread.svelte';
-import { Unsent } from './unsent.svelte';
+import { MessageDrafts } from './messageDrafts.svelte';
 
 /** The clock and frames; tests use their own. */
 export interface Pace {
@@ -58,15 +58,15 @@ export interface ConversationCallbacks {
 
 /** The conversation on screen. */
 export class Conversation {
-  /** Whether a stop was requested and the engine has not ended the answer yet. */
+  /** `true` if a stop was requested and the engine has not ended the answer yet. */
   stopping = $state(false);
 
   #thread = $state.raw(new Thread());
   #current = $state.raw<Running | null>(null);
 
-  /** Whether an answer is being written, here or elsewhere. The engine writes one at a time. */
+  /** `true` if an answer is being written, here or elsewhere. The engine writes one at a time. */
   running = $derived(this.#current !== null);
-  /** Whether it is being written in this conversation. */
+  /** `true` if it is being written in this conversation. */
   writingHere = $derived(this.#current?.thread === this.#thread);
   /** Number of its conversation; null for none. */
   writing = $derived(this.#current?.thread.id ?? null);
@@ -78,7 +78,7 @@ export class Conversation {
   readonly #settings: Settings;
   readonly #pace: Pace;
   readonly #callbacks: ConversationCallbacks;
-  readonly #unsent: Unsent;
+  readonly #messageDrafts: MessageDrafts;
   /** Conversations being opened. Asking or starting another one cancels them. */
   readonly #openings = new Latest();
   #unnumbered = 0;
@@ -92,13 +92,13 @@ export class Conversation {
     settings: Settings,
     pace: Pace = { clock: pageClock, nextFrame: pageFrame },
     callbacks: ConversationCallbacks = { changed: () => {} },
-    unsent: Unsent = new Unsent(new Preferences(host), pace.clock),
+    messageDrafts: MessageDrafts = new MessageDrafts(new Preferences(host), pace.clock),
   ) {
     this.#host = host;
     this.#settings = settings;
     this.#pace = pace;
     this.#callbacks = callbacks;
-    this.#unsent = unsent;
+    this.#messageDrafts = messageDrafts;
   }
 
   /** Number of the conversation; null while it is new. */
@@ -122,11 +122,11 @@ export class Conversation {
 
   /** The composer's text for this conversation. */
   get draft(): string {
-    return this.#unsent.draftOf(this.id);
+    return this.#messageDrafts.draftOf(this.id);
   }
 
   set draft(text: string) {
-    this.#unsent.type(this.id, text);
+    this.#messageDrafts.type(this.id, text);
   }
 
   /** Error of the last action, where no answer shows it. */
@@ -154,9 +154,9 @@ export class Conversation {
     this.#setRefused(thread, thread.refused.filter(({ turn }) => turn.prompt !== prompt));
     thread.show();
     const parent = thread.end;
-    this.#unsent.ask(thread.id, prompt);
+    this.#messageDrafts.ask(thread.id, prompt);
     const refusal = await this.#begin({ kind: 'question', parent, text: prompt }, thread.turns, prompt);
-    this.#unsent.asked();
+    this.#messageDrafts.asked();
     if (refusal) this.#keepQuestion(thread, refusal, parent);
   }
 
@@ -167,25 +167,25 @@ export class Conversation {
     const thread = this.#thread;
     const before = this.#before(turn);
     // Kept open in case it is refused.
-    this.#unsent.edit(turn, prompt);
+    this.#messageDrafts.edit(turn, prompt);
     const refusal = await this.#begin({ kind: 'question', parent: lastAnswer(before), text: prompt }, before, prompt);
-    if (refusal) return this.#complain(thread, refusal.error);
-    this.#unsent.edit(turn, null);
+    if (refusal) return this.#showError(thread, refusal.error);
+    this.#messageDrafts.edit(turn, null);
     this.#forgetRefused(thread, turn);
   }
 
   /** Text of an edit; null if the question is not being edited. */
   editOf(turn: Turn): string | null {
-    return this.#unsent.editOf(turn);
+    return this.#messageDrafts.editOf(turn);
   }
 
   /** Sets the text of an edit; null cancels it. */
   setEdit(turn: Turn, text: string | null): void {
-    this.#unsent.edit(turn, text);
+    this.#messageDrafts.edit(turn, text);
   }
 
   /** Regenerates an answer on a new branch. */
-  async again(turn: Turn): Promise<void> {
+  async regenerate(turn: Turn): Promise<void> {
     if (this.running) return;
     if (turn.question === null) {
       // The question never reached the engine.
@@ -195,17 +195,17 @@ export class Conversation {
     }
     const thread = this.#thread;
     const refusal = await this.#begin({ kind: 'again', question: turn.question }, this.#before(turn), turn.prompt);
-    if (refusal) this.#complain(thread, refusal.error);
+    if (refusal) this.#showError(thread, refusal.error);
   }
 
-  /** Whether a retry only fetches the saved answer, which needs no model. */
+  /** Returns `true` if a retry only fetches the saved answer, which needs no model. */
   retryFetches({ answer, answerId, stored }: Turn): boolean {
     return answerId !== null && stored !== null && answer.tokens.length === 0;
   }
 
   /** Retries a failed turn: fetches the saved answer, else regenerates it. */
   async retry(turn: Turn): Promise<void> {
-    if (turn.answerId === null || !this.retryFetches(turn)) return this.again(turn);
+    if (turn.answerId === null || !this.retryFetches(turn)) return this.regenerate(turn);
     if (this.writingHere) return;
     const anew = this.#thread.forget(turn.answerId);
     if (anew) await this.#fetchOne(anew);
@@ -223,7 +223,7 @@ export class Conversation {
   }
 
   /** Continues an answer where it ended. */
-  async goOn(turn: Turn): Promise<void> {
+  async continueAnswer(turn: Turn): Promise<void> {
     await this.#continue(turn, null, null);
   }
 
@@ -237,7 +237,7 @@ export class Conversation {
     if (turn.answerId === null || this.running) return;
     const thread = this.#thread;
     const refusal = await this.#begin({ kind: 'continue', answer: turn.answerId, tokens, then }, this.#before(turn), turn.prompt);
-    if (refusal) this.#complain(thread, refusal.error);
+    if (refusal) this.#showError(thread, refusal.error);
   }
 
   /** Turns on screen before this one. */
@@ -245,7 +245,7 @@ export class Conversation {
     return this.turns.slice(0, Math.max(0, this.turns.indexOf(turn)));
   }
 
-  /** Whether a message is on the branch on screen. */
+  /** Returns `true` if a message is on the branch on screen. */
   shows(message: number): boolean {
     return this.#thread.shows(message);
   }
@@ -273,7 +273,7 @@ export class Conversation {
   /** Shows a new conversation with its draft. An answer being written continues. */
   clear(): void {
     this.#openings.cancel();
-    this.#show(new Thread(this.#unsent.refusedIn(null)));
+    this.#show(new Thread(this.#messageDrafts.refusedIn(null)));
   }
 
   /** Opens a saved conversation. An answer being written continues. */
@@ -283,7 +283,7 @@ export class Conversation {
     if (id !== this.writing) {
       const kept = await call(this.#host, 'open_conversation', { id });
       if (!isLatest()) return;
-      this.#show(Thread.of(kept, this.#unsent.refusedIn(id)));
+      this.#show(Thread.of(kept, this.#messageDrafts.refusedIn(id)));
     } else this.showWriting();
     await this.#fetch();
   }
@@ -315,7 +315,7 @@ export class Conversation {
     } catch (thrown) {
       // Newer instructions are not undone.
       if (isLatest()) thread.system = thread.instructed;
-      this.#complain(thread, toErrorInfo(thrown));
+      this.#showError(thread, toErrorInfo(thrown));
     }
   }
 
@@ -324,7 +324,7 @@ export class Conversation {
     if (thread.id !== null) return;
     thread.id = id;
     // The draft belongs to the conversation on screen.
-    if (thread === this.#thread) this.#unsent.begun(id);
+    if (thread === this.#thread) this.#messageDrafts.begun(id);
     else thread.refused = [];
   }
 
@@ -443,19 +443,19 @@ export class Conversation {
   #keepQuestion(asked: Thread, { turn, error }: Refusal, after: number | null): void {
     // The new conversation of that time is the new one of now.
     const thread = asked.id === this.id ? this.#thread : asked;
-    if (this.#unsent.draftOf(asked.id) === '') this.#unsent.type(asked.id, turn.prompt);
-    this.#setRefused(thread, [...this.#unsent.refusedIn(asked.id), { turn, after }]);
+    if (this.#messageDrafts.draftOf(asked.id) === '') this.#messageDrafts.type(asked.id, turn.prompt);
+    this.#setRefused(thread, [...this.#messageDrafts.refusedIn(asked.id), { turn, after }]);
     if (thread === this.#thread) thread.show();
     else this.#callbacks.refusedElsewhere?.(error);
   }
 
   #setRefused(thread: Thread, refused: readonly Refused[]): void {
     thread.refused = refused;
-    this.#unsent.setRefused(thread.id, refused);
+    this.#messageDrafts.setRefused(thread.id, refused);
   }
 
   /** Shows an error where the reader is. */
-  #complain(thread: Thread, error: ErrorInfo): void {
+  #showError(thread: Thread, error: ErrorInfo): void {
     if (thread === this.#thread) thread.error = error;
     else this.#callbacks.refusedElsewhere?.(error);
   }

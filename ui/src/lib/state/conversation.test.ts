@@ -15,7 +15,7 @@ import { Conversation, type ConversationCallbacks } from './conversation.svelte'
 import { Preferences } from './preferences.svelte';
 import { Settings } from './settings.svelte';
 import { saidIn } from './thread.svelte';
-import { Unsent } from './unsent.svelte';
+import { MessageDrafts } from './messageDrafts.svelte';
 
 /** An engine whose responses a test controls. */
 class HandHost extends SilentHost {
@@ -160,14 +160,14 @@ function converse(waiting = false) {
     refusedElsewhere: ({ message }) => elsewhere.push(message),
   };
   const preferences = new Preferences(host);
-  const unsent = new Unsent(preferences, pace.clock);
-  const conversation: Conversation = new Conversation(host, settings, pace, callbacks, unsent);
+  const messageDrafts = new MessageDrafts(preferences, pace.clock);
+  const conversation: Conversation = new Conversation(host, settings, pace, callbacks, messageDrafts);
   const frame = () => frames.splice(0).forEach((then) => then());
   const send = async (text: string) => {
     conversation.draft = text;
     await conversation.send();
   };
-  return { host, conversation, frame, send, frames, later, changes, elsewhere, models, unsent, preferences };
+  return { host, conversation, frame, send, frames, later, changes, elsewhere, models, messageDrafts, preferences };
 }
 
 describe('Conversation', () => {
@@ -259,7 +259,7 @@ describe('Conversation', () => {
     const turn = conversation.turns[0]!;
     expect(turn.answer.text).toBe('half');
     expect(conversation.running).toBe(false);
-    await conversation.again(turn);
+    await conversation.regenerate(turn);
     expect(host.asked[1]).toEqual({ kind: 'again', question: 10 });
     expect(conversation.turns).toHaveLength(1);
     expect(conversation.turns[0]?.answers).toEqual({ ids: [11, 21], at: 1 });
@@ -287,7 +287,7 @@ describe('Conversation', () => {
     frame();
     host.prefix = [round('ONE')];
     host.holdBack = true;
-    void conversation.goOn(conversation.turns[0]!);
+    void conversation.continueAnswer(conversation.turns[0]!);
     await settled();
     host.say(0, round(' AND'));
     frame();
@@ -308,7 +308,7 @@ describe('Conversation', () => {
     host.say(0, round('TWO'), ended);
     frame();
     host.refusal = { code: 'busy', message: 'busy' };
-    await conversation.again(conversation.turns[0]!);
+    await conversation.regenerate(conversation.turns[0]!);
     expect(conversation.turns.map((turn) => turn.answer.text)).toEqual(['ONE', 'TWO']);
     expect([conversation.error?.code, conversation.running, conversation.draft]).toEqual(['busy', false, '']);
     host.refusal = null;
@@ -433,7 +433,7 @@ describe('an answer whose conversation is left', () => {
     await send('one');
     await conversation.open(3);
     await send('two');
-    await conversation.again(conversation.turns[0]!);
+    await conversation.regenerate(conversation.turns[0]!);
     await conversation.edit(conversation.turns[0]!, 'b');
     expect([host.asked.length, conversation.draft]).toEqual([1, 'two']);
     // Branches of another conversation can be browsed meanwhile.
@@ -491,7 +491,7 @@ describe('a question that waits for its models', () => {
     expect(conversation.turns.map(({ prompt, question }) => [prompt, question])).toEqual([['a', 31], ['more', 10]]);
   });
 
-  it.each(['open', 'clear'] as const)('is where it was typed when they do not come, and that is told where the reader is: %s', async (act) => {
+  it.each(['open', 'clear'] as const)('returns to its composer when loading fails, with a notice where the reader is: %s', async (act) => {
     const { host, conversation, models, elsewhere } = converse(true);
     host.kept = { 3: keptConversation(3), 4: keptConversation(4) };
     await conversation.open(3);

@@ -68,7 +68,7 @@ export class Conversations extends KeptList<ConversationEntry> {
   hits = $state.raw<readonly SearchHit[]>([]);
   /** Deletions since the start, the latest last. They can be undone. */
   deleted = $state.raw<readonly ConversationEntry[]>([]);
-  /** Whether the last deletion is announced with an undo button. */
+  /** `true` if the last deletion is announced with an undo button. */
   announced = $state(false);
 
   readonly #searches = new Latest();

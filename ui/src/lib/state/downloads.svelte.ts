@@ -13,7 +13,7 @@ export const silenceMs = 3000;
 
 export const isBusy = ({ phase }: Download): boolean => busyPhases.has(phase);
 
-/** Whether it waits for the user. */
+/** Returns `true` if it waits for the user. */
 export const isHalted = ({ phase }: Download): boolean => phase === 'paused' || phase === 'failed';
 
 /** Callbacks of the downloads. */

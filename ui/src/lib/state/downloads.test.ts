@@ -100,7 +100,7 @@ describe('downloads', () => {
     expect([downloads.error?.message, downloads.all.length]).toEqual(['The disk is full.', 1]);
   });
 
-  it.each(['paused', 'failed'] as const)('that were %s go on with the checksum that is asked for now', async (phase) => {
+  it.each(['paused', 'failed'] as const)('that were %s continue with the checksum of the new request', async (phase) => {
     const { downloads, calls } = make();
     const request = { repository: 'a/b', file: 'a.gguf' };
     downloads.take([download('a', { phase, request: { ...request, expected_sha256: 'ab' } })]);
@@ -125,7 +125,7 @@ describe('downloads', () => {
     expect(begun()).toBe(2);
   });
 
-  it.each(['new', 'halted'])('believe an event more than the answer to their start: %s', async (how) => {
+  it.each(['new', 'halted'])('trust an event more than the response to their start: %s', async (how) => {
     const { downloads } = make();
     const request = { repository: 'x/y', file: 'z.gguf' };
     if (how === 'halted') downloads.take([download('z', { request, phase: 'paused' })]);

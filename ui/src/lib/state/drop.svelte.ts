@@ -20,7 +20,7 @@ export type DropRole = 'target' | 'draft';
 /** Functions of the window that a drop needs. */
 export interface DropTarget {
   bring: (paths: readonly string[]) => Promise<void>;
-  complain: (text: string) => void;
+  reportFailure: (text: string) => void;
 }
 
 /** Plan for a drop of files; null for none. */
@@ -49,7 +49,7 @@ export class Drop {
     this.#target = target;
   }
 
-  /** Whether the right half of the window takes a model as a draft. */
+  /** `true` if the right half of the window takes a model as a draft. */
   get takesDraft(): boolean {
     return this.#models.loaded !== null;
   }
@@ -70,8 +70,8 @@ export class Drop {
     const words = language.strings.files;
     const { model, conversations, rest } = plan;
     const waiting = model !== null ? this.#models.loading : null;
-    if (waiting !== null) this.#target.complain(words.stillLoading(waiting));
-    else if (rest.length > 0) this.#target.complain(words.unsupported(rest.map(nameOf)));
+    if (waiting !== null) this.#target.reportFailure(words.stillLoading(waiting));
+    else if (rest.length > 0) this.#target.reportFailure(words.unsupported(rest.map(nameOf)));
     await Promise.all([
       model !== null && waiting === null ? this.#models.openFile(model, role) : undefined,
       conversations.length > 0 ? this.#target.bring(conversations) : undefined,

@@ -67,7 +67,7 @@ describe('a drop', () => {
     expect(state.drop.plan).toBeNull();
     state.drop.onEvent({ kind: 'dropped', paths: [], across: 0.2 });
     await settled();
-    expect(state.complaint).toBeNull();
+    expect(state.failure).toBeNull();
   });
 
   it('of a model loads it, on the right half as a draft', async () => {
@@ -89,7 +89,7 @@ describe('a drop', () => {
     state.drop.onEvent({ kind: 'dropped', paths: ['/a/x.gguf'], across: 0.2 });
     await settled();
     expect(host.of('load_models')).toEqual([]);
-    expect(state.complaint).toContain('big is still loading');
+    expect(state.failure).toContain('big is still loading');
   });
 
   it('without a loaded model has no place for a draft', async () => {
@@ -114,6 +114,6 @@ describe('a drop', () => {
     state.drop.onEvent({ kind: 'dropped', paths: ['/a/notes.txt'], across: 0.2 });
     await settled();
     expect(host.calls).toHaveLength(before);
-    expect(state.complaint).toBe('Couldn’t open notes.txt. Drop one model (.gguf) or exported conversations (.json).');
+    expect(state.failure).toBe('Couldn’t open notes.txt. Drop one model (.gguf) or exported conversations (.json).');
   });
 });

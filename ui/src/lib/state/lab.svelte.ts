@@ -8,7 +8,7 @@ import { Acceptance } from './lab/acceptance.svelte';
 import { Costs } from './lab/costs.svelte';
 import { SpeedupLandscape } from './lab/landscape.svelte';
 import { Inspector } from './lab/inspector.svelte';
-import { Spot, type Answers } from './lab/spot.svelte';
+import { Selection, type Answers } from './lab/selection.svelte';
 import type { Models } from './models.svelte';
 import type { Settings } from './settings.svelte';
 import type { LabWidget } from '../strings/keys';
@@ -17,7 +17,7 @@ import type { LabWidget } from '../strings/keys';
 export class Lab {
   /** The current widget, remembered while the window is open. */
   widget = $state<LabWidget>('resampling');
-  readonly spot: Spot;
+  readonly selection: Selection;
   readonly landscape: SpeedupLandscape;
   readonly acceptance: Acceptance;
   readonly inspector: Inspector;
@@ -29,7 +29,7 @@ export class Lab {
 
   constructor(host: Host, models: Models, settings: Settings, answers: Answers, pace: Pace = { clock: pageClock, nextFrame: pageFrame }) {
     this.#models = models;
-    this.spot = new Spot(host, models, settings, answers, pace.nextFrame);
+    this.selection = new Selection(host, models, settings, answers, pace.nextFrame);
     this.landscape = new SpeedupLandscape(host);
     this.acceptance = new Acceptance(host);
     this.inspector = new Inspector(host);
@@ -44,7 +44,7 @@ export class Lab {
     const others = this.#made !== undefined && this.#made !== now;
     this.#made = now;
     if (!others) return;
-    this.spot.forget();
+    this.selection.forget();
     void (this.landscape.known ? this.survey() : this.costs.open());
   }
 
@@ -58,6 +58,6 @@ export class Lab {
   async show(message: number, token: number): Promise<void> {
     this.follow();
     if (this.widget !== 'unbiased' && this.widget !== 'rules') this.widget = 'resampling';
-    await this.spot.lookAt(message, token);
+    await this.selection.lookAt(message, token);
   }
 }

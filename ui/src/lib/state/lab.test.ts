@@ -4,7 +4,7 @@ import { sampling as lawful } from '../host/testing';
 import type { AppInfo, CostCurve, ErrorInfo, GenerationEvent, LabPosition, LabRounds, LabRoundsRequest, LoadedModels, MeasurementMessage, TokenEvent } from '../ipc/schema.gen';
 import { Lab } from './lab.svelte';
 import { Answer as Answered } from './answer.svelte';
-import { temperatures, type Answers } from './lab/spot.svelte';
+import { temperatures, type Answers } from './lab/selection.svelte';
 import { Models } from './models.svelte';
 import { Settings } from './settings.svelte';
 
@@ -78,8 +78,8 @@ function openLab(answers: Record<string, Answer> = {}, { draft = true, answered 
 describe('the position', () => {
   it('is the toy without a pair of models, at the chat’s temperature, with the rules at every temperature', async () => {
     const { lab, asked } = openLab({}, { draft: false });
-    await lab.spot.open();
-    await lab.spot.open();
+    await lab.selection.open();
+    await lab.selection.open();
     expect(asked('lab_position')).toEqual([{ request: { source: { kind: 'toy' }, sampling: expect.objectContaining({ temperature: 0.7 }) } }]);
     expect(asked('lab_rules')).toEqual([{ position: 4, temperatures }]);
     expect(temperatures[0]).toBe(0);
@@ -91,8 +91,8 @@ describe('the position', () => {
     lab.widget = 'costs';
     await lab.show(12, 3);
     expect(lab.widget).toBe('resampling');
-    await lab.spot.open();
-    await lab.spot.warm(1.2);
+    await lab.selection.open();
+    await lab.selection.warm(1.2);
     const sources = asked('lab_position').map(({ request }) => request);
     expect(sources).toMatchObject([{ source: { kind: 'answer', message: 12, token: 3 } }, { source: { kind: 'answer' }, sampling: { temperature: 1.2 } }]);
   });
@@ -102,21 +102,21 @@ describe('the position', () => {
     const { lab, asked, frame } = openLab({
       lab_position: ({ request }) => new Promise((resolve) => answers.push(() => resolve({ ...position, id: answers.length, source: (request as { source: unknown }).source }))),
     });
-    const first = lab.spot.lookAt(1, 0);
-    for (const token of [1, 2, 3]) await lab.spot.lookAt(1, token);
-    await lab.spot.warm(1.4);
+    const first = lab.selection.lookAt(1, 0);
+    for (const token of [1, 2, 3]) await lab.selection.lookAt(1, token);
+    await lab.selection.warm(1.4);
     expect(asked('lab_position')).toHaveLength(1);
     answers[0]?.();
     await frame();
-    expect(lab.spot.position).toBeNull();
-    expect(lab.spot.looking).toBe(true);
+    expect(lab.selection.position).toBeNull();
+    expect(lab.selection.looking).toBe(true);
     answers[1]?.();
     await first;
     const wanted = { source: { kind: 'answer', message: 1, token: 3 }, sampling: { temperature: 1.4 } };
     expect(asked('lab_position')).toMatchObject([{ request: { source: { token: 0 } } }, { request: wanted }]);
     expect(asked('lab_rules')).toHaveLength(1);
-    expect(lab.spot.position?.source).toEqual(wanted.source);
-    expect(lab.spot.looking).toBe(false);
+    expect(lab.selection.position?.source).toEqual(wanted.source);
+    expect(lab.selection.looking).toBe(false);
   });
 
   it('is dropped with its models, except for the toy', async () => {
@@ -127,14 +127,14 @@ describe('the position', () => {
       await frame();
     };
     lab.follow();
-    await lab.spot.choose('toy');
+    await lab.selection.choose('toy');
     await load('c');
-    expect(lab.spot.position?.id).toBe(4);
-    await lab.spot.lookAt(1, 1);
+    expect(lab.selection.position?.id).toBe(4);
+    await lab.selection.lookAt(1, 1);
     lab.follow();
-    expect(lab.spot.position?.id).toBe(4);
+    expect(lab.selection.position?.id).toBe(4);
     await load('d');
-    expect([lab.spot.position, lab.spot.rules, lab.spot.chosen]).toEqual([null, [], null]);
+    expect([lab.selection.position, lab.selection.rules, lab.selection.chosen]).toEqual([null, [], null]);
     expect(asked('cost_curve')).toHaveLength(2);
     expect(asked('landscape')).toHaveLength(0);
     await lab.landscape.open(false);
@@ -149,14 +149,14 @@ describe('the position', () => {
         return position;
       },
     });
-    await lab.spot.open();
-    lab.spot.text = 'Once';
-    await lab.spot.read();
-    expect(lab.spot.error?.code).toBe('no_model');
-    expect([lab.spot.position, lab.spot.rules]).toEqual([null, []]);
-    await lab.spot.choose('toy');
-    expect(lab.spot.error).toBeNull();
-    expect(lab.spot.position?.id).toBe(4);
+    await lab.selection.open();
+    lab.selection.text = 'Once';
+    await lab.selection.read();
+    expect(lab.selection.error?.code).toBe('no_model');
+    expect([lab.selection.position, lab.selection.rules]).toEqual([null, []]);
+    await lab.selection.choose('toy');
+    expect(lab.selection.error).toBeNull();
+    expect(lab.selection.position?.id).toBe(4);
   });
 });
 
@@ -168,71 +168,71 @@ describe('the first position of the lab', () => {
   it('is the first resampled token of the last answer with tokens', async () => {
     const answered = [answeredWith(3, 'resampled'), answeredWith(5, 'accepted', 'bonus', 'resampled', 'resampled'), answeredWith(7)];
     const { lab, asked } = openLab({}, { answered });
-    await lab.spot.open();
+    await lab.selection.open();
     expect(sources(asked)).toEqual([answer(5, 2)]);
-    expect([lab.spot.kind, lab.spot.chosen]).toEqual(['answer', { message: 5, token: 2 }]);
-    expect(lab.spot.position?.source).toEqual(answer(5, 2));
+    expect([lab.selection.kind, lab.selection.chosen]).toEqual(['answer', { message: 5, token: 2 }]);
+    expect(lab.selection.position?.source).toEqual(answer(5, 2));
   });
 
   it('is in the middle of an answer without resampled tokens', async () => {
     const { lab, asked } = openLab({}, { answered: [answeredWith(5, 'plain', 'plain', 'plain', 'plain', 'plain')] });
-    await lab.spot.open();
+    await lab.selection.open();
     expect(sources(asked)).toEqual([answer(5, 2)]);
   });
 
   it('is the end of an editable text where nothing was answered', async () => {
     const { lab, asked } = openLab();
-    await lab.spot.open();
+    await lab.selection.open();
     expect(sources(asked)).toEqual([text]);
-    expect([lab.spot.kind, lab.spot.text]).toEqual(['text', text.text]);
+    expect([lab.selection.kind, lab.selection.text]).toEqual(['text', text.text]);
   });
 
   it('falls back when refused, to the toy at last, without an error', async () => {
     const answered = [answeredWith(5, 'resampled')];
     const byOthers = openLab({ lab_position: refusing('invalid_request', ['answer']) }, { answered });
-    await byOthers.lab.spot.open();
-    expect([byOthers.lab.spot.kind, byOthers.lab.spot.position?.source, byOthers.lab.spot.error]).toEqual(['text', text, null]);
+    await byOthers.lab.selection.open();
+    expect([byOthers.lab.selection.kind, byOthers.lab.selection.position?.source, byOthers.lab.selection.error]).toEqual(['text', text, null]);
     const { lab, asked } = openLab({ lab_position: refusing('invalid_request', ['answer', 'text']) }, { answered });
-    await lab.spot.open();
-    await lab.spot.open();
+    await lab.selection.open();
+    await lab.selection.open();
     expect(sources(asked)).toEqual([answer(5, 0), text, { kind: 'toy' }]);
-    expect([lab.spot.kind, lab.spot.position?.source, lab.spot.error]).toEqual(['toy', { kind: 'toy' }, null]);
+    expect([lab.selection.kind, lab.selection.position?.source, lab.selection.error]).toEqual(['toy', { kind: 'toy' }, null]);
   });
 
   it('is looked for again after the engine was busy', async () => {
     let busy = true;
     const { lab } = openLab({ lab_position: (args) => refusing('busy', busy ? ['text'] : [])(args) });
-    await lab.spot.open();
-    expect(lab.spot.kind).toBe('toy');
+    await lab.selection.open();
+    expect(lab.selection.kind).toBe('toy');
     busy = false;
-    await lab.spot.open();
-    expect([lab.spot.kind, lab.spot.position?.source]).toEqual(['text', text]);
+    await lab.selection.open();
+    expect([lab.selection.kind, lab.selection.position?.source]).toEqual(['text', text]);
   });
 
   it('is a real one the next time, once a pair is loaded', async () => {
     const { lab, models, asked } = openLab({}, { draft: false });
     lab.follow();
-    await lab.spot.open();
+    await lab.selection.open();
     models.loaded = { target: { path: 'a' }, draft: { path: 'b' } } as LoadedModels;
     lab.follow();
-    expect(lab.spot.position?.source).toEqual({ kind: 'toy' });
-    await lab.spot.open();
+    expect(lab.selection.position?.source).toEqual({ kind: 'toy' });
+    await lab.selection.open();
     expect(sources(asked)).toEqual([{ kind: 'toy' }, text]);
     models.loaded = { target: { path: 'a' }, draft: { path: 'c' } } as LoadedModels;
     lab.follow();
-    expect(lab.spot.position).toBeNull();
-    await lab.spot.open();
-    await lab.spot.open();
+    expect(lab.selection.position).toBeNull();
+    await lab.selection.open();
+    await lab.selection.open();
     expect(sources(asked)).toEqual([{ kind: 'toy' }, text, text]);
   });
 
   it('stays the chosen one', async () => {
     const { lab, models, asked } = openLab({}, { draft: false });
-    await lab.spot.open();
-    await lab.spot.choose('toy');
+    await lab.selection.open();
+    await lab.selection.choose('toy');
     models.loaded = { target: { path: 'a' }, draft: { path: 'b' } } as LoadedModels;
-    await lab.spot.open();
-    expect(lab.spot.kind).toBe('toy');
+    await lab.selection.open();
+    expect(lab.selection.kind).toBe('toy');
     expect(sources(asked).every(({ kind }) => kind === 'toy')).toBe(true);
   });
 
@@ -244,42 +244,42 @@ describe('the first position of the lab', () => {
         return source.kind === 'text' ? new Promise((_, reject) => (refuse = reject)) : { ...position, source };
       },
     });
-    const opened = early.lab.spot.open();
-    await early.lab.spot.lookAt(1, 1);
+    const opened = early.lab.selection.open();
+    await early.lab.selection.lookAt(1, 1);
     refuse({ code: 'invalid_request', message: 'Refused.' });
     await opened;
-    expect([early.lab.spot.kind, early.lab.spot.position?.source]).toEqual(['answer', answer(1, 1)]);
+    expect([early.lab.selection.kind, early.lab.selection.position?.source]).toEqual(['answer', answer(1, 1)]);
     let busy = false;
     const { lab } = openLab({ lab_position: (args) => refusing('busy', busy ? ['text'] : [])(args) });
-    await lab.spot.open();
+    await lab.selection.open();
     busy = true;
-    await lab.spot.warm(1.2);
-    expect([lab.spot.kind, lab.spot.error?.code]).toEqual(['text', 'busy']);
+    await lab.selection.warm(1.2);
+    expect([lab.selection.kind, lab.selection.error?.code]).toEqual(['text', 'busy']);
   });
 });
 
 describe('rounds', () => {
   it('run a thousand in chunks, one per frame', async () => {
     const { lab, asked, frame } = openLab();
-    await lab.spot.open();
-    const run = lab.spot.ruleTests.run();
+    await lab.selection.open();
+    const run = lab.selection.ruleTests.run();
     await frame();
-    expect(lab.spot.ruleTests.running).toMatchObject({ total: 1000 });
+    expect(lab.selection.ruleTests.running).toMatchObject({ total: 1000 });
     for (let i = 0; i < 12; i++) await frame();
     await run;
     expect(asked('lab_rounds')).toHaveLength(10);
-    expect(lab.spot.ruleTests.results.lossless?.rounds).toBe(1000);
-    expect(lab.spot.ruleTests.running).toBeNull();
+    expect(lab.selection.ruleTests.results.lossless?.rounds).toBe(1000);
+    expect(lab.selection.ruleTests.running).toBeNull();
   });
 
   it('of a check start over under every rule, and stop at once', async () => {
     const { lab, asked, frame } = openLab();
-    await lab.spot.open();
-    const check = lab.spot.ruleTests.check(10_000);
+    await lab.selection.open();
+    const check = lab.selection.ruleTests.check(10_000);
     await frame();
-    lab.spot.ruleTests.stop();
+    lab.selection.ruleTests.stop();
     const before = asked('lab_rounds').length;
-    expect(lab.spot.ruleTests.running).toBeNull();
+    expect(lab.selection.ruleTests.running).toBeNull();
     for (let i = 0; i < 3; i++) await frame();
     await check;
     expect(asked('lab_rounds').length).toBe(before);
@@ -294,9 +294,9 @@ describe('rounds', () => {
       let now = 0;
       clock.mockImplementation(() => (now += ms));
       const { lab, asked, frame } = openLab();
-      await lab.spot.open();
-      const check = lab.spot.ruleTests.check(10_000);
-      for (let i = 0; i < 300 && (lab.spot.ruleTests.running !== null || i === 0); i++) await frame();
+      await lab.selection.open();
+      const check = lab.selection.ruleTests.check(10_000);
+      for (let i = 0; i < 300 && (lab.selection.ruleTests.running !== null || i === 0); i++) await frame();
       await check;
       return asked('lab_rounds').filter((_, i) => i % 5 === 0).map(({ request }) => (request as LabRoundsRequest).rounds);
     };
@@ -310,8 +310,8 @@ describe('rounds', () => {
     const { lab, asked, frame } = openLab({
       lab_rounds: ({ request }) => new Promise((resolve) => answers.push(() => resolve({ position: 4, rounds: (request as LabRoundsRequest).rounds }))),
     });
-    await lab.spot.open();
-    const { ruleTests } = lab.spot;
+    await lab.selection.open();
+    const { ruleTests } = lab.selection;
     const all = [ruleTests.run()];
     await frame();
     all.push(ruleTests.startOver(), ruleTests.one());
@@ -331,11 +331,11 @@ describe('rounds', () => {
 
   it('of another position are not shown', async () => {
     const { lab } = openLab();
-    await lab.spot.open();
-    await lab.spot.ruleTests.one();
-    expect(lab.spot.ruleTests.results.lossless?.rounds).toBe(1);
-    await lab.spot.lookAt(1, 1);
-    expect(lab.spot.ruleTests.results).toEqual({});
+    await lab.selection.open();
+    await lab.selection.ruleTests.one();
+    expect(lab.selection.ruleTests.results.lossless?.rounds).toBe(1);
+    await lab.selection.lookAt(1, 1);
+    expect(lab.selection.ruleTests.results).toEqual({});
   });
 });
 

@@ -16,7 +16,7 @@ export class Library {
   models = $state.raw<readonly ModelEntry[]>([]);
   folders = $state.raw<readonly ModelFolder[]>([]);
   machine = $state.raw<MachineMemory | null>(null);
-  /** Whether the list is loaded. */
+  /** `true` if the list is loaded. */
   known = $state(false);
   /** Verdict of each model alone at its default context, by path. Missing while unknown. */
   fits = $state.raw<Readonly<Record<string, FitVerdict>>>({});
@@ -25,7 +25,7 @@ export class Library {
   error = $state.raw<ErrorInfo | null>(null);
 
   readonly #host: Host;
-  /** Whether verdicts are wanted. */
+  /** `true` if verdicts are wanted. */
   #judging = false;
   /** Inputs of the verdicts, by path. The same file and memory give the same verdict. */
   // Looked up, never drawn from.

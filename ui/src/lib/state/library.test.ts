@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { library as recorded, models } from '../../../../tests/ui/fixtures/library';
 import type { Host } from '../host';
 import { ReplayLibrary } from '../../../../tests/ui/replay/library';
+import { dispatch } from '../ipc/commands';
 import { Library } from './library.svelte';
 import { ModelList } from './modelList.svelte';
 
@@ -15,7 +16,7 @@ function make() {
     calls.push(command);
     if (command === 'choose_folder') return picks.shift() ?? null;
     if (command === 'reveal_model') throw { code: 'invalid_request', message: `${args['path'] as string} is not in the library.` };
-    return structuredClone(engine.answer(command, args));
+    return structuredClone(await dispatch(engine.handlers, command, args, () => {}));
   };
   const host = { invoke } as unknown as Host;
   const library = new Library(host);
@@ -44,7 +45,7 @@ describe('the library', () => {
     await library.refresh();
     await settled();
     expect(calls).toEqual(['library']);
-    const { id } = engine.answer('start_download', { request: { repository: 'Qwen/Qwen3-4B-GGUF', file: 'Qwen3-4B-Q4_K_M.gguf' } }) as { id: string };
+    const { id } = engine.start({ repository: 'Qwen/Qwen3-4B-GGUF', file: 'Qwen3-4B-Q4_K_M.gguf' });
     engine.move(id, { phase: 'done' });
     await library.refresh();
     await settled();
@@ -56,9 +57,9 @@ describe('the library', () => {
     await library.ask();
     const [good, bad] = library.models.filter(({ has_template: has, problem }) => has && problem === null);
     if (!good || !bad) throw new Error('two models with templates');
-    (engine as unknown as { answer: (command: string, args: Record<string, unknown>) => unknown }).answer = (command, args) => {
+    engine.handlers.template_note = ({ path }) => {
       if (calls.filter((name) => name === 'template_note').length === 1) throw { code: 'io', message: 'The disk is gone.' };
-      return command === 'template_note' && args['path'] === bad.path ? 'It ended the process.' : null;
+      return path === bad.path ? 'It ended the process.' : null;
     };
     await library.tryTemplate(bad);
     expect(library.templateNotes).toEqual({});

@@ -14,7 +14,7 @@ export interface MeasurementPort<E extends StreamedEvent> extends StreamPort<E> 
 
 /** A measurement from its request to its end. */
 export class Measurement<E extends StreamedEvent> {
-  /** Whether a stop was requested and the engine is still in a pass. */
+  /** `true` if a stop was requested and the engine is still in a pass. */
   stopping = $state(false);
 
   readonly #host: Host;

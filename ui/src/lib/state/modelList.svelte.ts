@@ -25,7 +25,7 @@ const orders: Record<Sort, (a: ModelEntry, b: ModelEntry) => number> = {
 export class ModelList {
   query = $state('');
   sort = $state<Sort>('name');
-  /** Whether models that do not fit are hidden. */
+  /** `true` if models that do not fit are hidden. */
   fitting = $state(false);
   /** The filter of each facet; null for all values. */
   chosen = $state.raw<Readonly<Record<Facet, string | null>>>({ source: null, architecture: null, quantisation: null });
@@ -44,7 +44,7 @@ export class ModelList {
   /** The selected model; the first one until another is chosen. */
   current = $derived.by((): ModelEntry | null => this.found.find(({ path }) => path === this.#selected) ?? this.found[0] ?? null);
 
-  /** Whether a filter is active. */
+  /** `true` if a filter is active. */
   filtered = $derived(this.fitting || facets.some((facet) => this.chosen[facet] !== null));
 
   constructor(library: Library) {
@@ -82,7 +82,7 @@ export class ModelList {
     this.#selected = path;
   }
 
-  /** Whether a model passes the filters, ignoring one facet. */
+  /** Returns `true` if a model passes the filters, ignoring one facet. */
   #shown(model: ModelEntry, aside: Facet | null): boolean {
     if (this.fitting && (model.problem !== null || this.#library.fits[model.path] === 'too_large')) return false;
     return facets.every((facet) => facet === aside || this.chosen[facet] === null || this.chosen[facet] === model[facet]);

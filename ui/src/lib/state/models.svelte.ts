@@ -10,11 +10,11 @@ import { Preferences, type LastModels } from './preferences.svelte';
 import type { Settings } from './settings.svelte';
 
 /** Other state that the models need. */
-export interface Surroundings {
+export interface ModelsDependencies {
   library: Library;
   preferences: Preferences;
   /** Reports a failure in a sentence. */
-  complain: (text: string) => void;
+  reportFailure: (text: string) => void;
 }
 
 /** Number of remembered targets. */
@@ -39,19 +39,19 @@ export class Models {
   loading = $state<string | null>(null);
   /** Progress of reading files, for any requester; null when unknown. */
   progress = $state.raw<LoadProgress | null>(null);
-  /** Whether loading was cancelled and has not ended yet. */
+  /** `true` if loading was cancelled and has not ended yet. */
   cancelling = $state(false);
   /** Why nothing is loaded: unloaded by the user, unused for long, or loading it crashed the last run. */
   unloadReason = $state<'asked' | 'idle' | 'crashed' | null>(null);
   error = $state.raw<ErrorInfo | null>(null);
-  /** Whether the start is over and the models are known. */
+  /** `true` if the start is over and the models are known. */
   ready = $state(false);
 
   readonly #host: Host;
   readonly #settings: Settings;
   readonly #library: Library;
   readonly #preferences: Preferences;
-  readonly #complain: (text: string) => void;
+  readonly #reportFailure: (text: string) => void;
   #picking = false;
   #unloading = false;
   /** Last models in memory since the start, loaded by this window or another caller. */
@@ -69,22 +69,22 @@ export class Models {
     return last && { path: last.target, name: this.#nameOf(last), quantisation: listed?.quantisation ?? last.quantisation };
   });
 
-  /** Whether a question can be answered, with the loaded models or with reloaded ones. */
+  /** `true` if a question can be answered, with the loaded models or with reloaded ones. */
   answerable = $derived(this.loaded !== null || this.reloadable !== null);
 
-  /** Whether a remedy for the file of conversations is running. */
+  /** `true` if a remedy for the file of conversations is running. */
   repairing = $state(false);
   /** Why the remedy failed. */
   repairFailed = $state.raw<ErrorInfo | null>(null);
   /** Recently loaded targets that still exist, latest first. */
   recent = $derived.by(() => this.#preferences.recentModels.flatMap((path) => this.#library.at(path) ?? []));
 
-  constructor(host: Host, settings: Settings, surroundings: Partial<Surroundings> = {}) {
+  constructor(host: Host, settings: Settings, dependencies: Partial<ModelsDependencies> = {}) {
     this.#host = host;
     this.#settings = settings;
-    this.#library = surroundings.library ?? new Library(host);
-    this.#preferences = surroundings.preferences ?? new Preferences(host);
-    this.#complain = surroundings.complain ?? (() => {});
+    this.#library = dependencies.library ?? new Library(host);
+    this.#preferences = dependencies.preferences ?? new Preferences(host);
+    this.#reportFailure = dependencies.reportFailure ?? (() => {});
   }
 
   /** Loads the state of the engine. If nothing is in memory, loads the last models, else Hunch's default model. */
@@ -287,10 +287,10 @@ export class Models {
     if (this.#crashedWith(first?.path)) return;
     // Without a default the error says enough.
     if (first) await this.load(alone(first.path), first.name, last === null);
-    if (word !== null && this.loaded) this.#complain(words.loadedInstead(word, this.loaded.target.name));
+    if (word !== null && this.loaded) this.#reportFailure(words.loadedInstead(word, this.loaded.target.name));
   }
 
-  /** Whether the last run crashed while loading this target. It then waits for the user. */
+  /** Returns `true` if the last run crashed while loading this target. It then waits for the user. */
   #crashedWith(target: string | undefined): boolean {
     const crashed = this.info?.unfinished_load;
     if (!crashed || crashed.target !== target) return false;

@@ -122,9 +122,9 @@ async function inWindow(kept: Record<string, unknown> = {}) {
   host.kept = kept;
   const [library, preferences, settings] = [new Library(host), new Preferences(host), new Settings()];
   await preferences.load();
-  const complaints: string[] = [];
-  const models = new Models(host, settings, { library, preferences, complain: (text) => complaints.push(text) });
-  return { host, library, settings, models, complaints };
+  const failures: string[] = [];
+  const models = new Models(host, settings, { library, preferences, reportFailure: (text) => failures.push(text) });
+  return { host, library, settings, models, failures };
 }
 
 const last = { target: listed[1]!.path, draft: listed[2]!.path, context: 4096 };
@@ -162,9 +162,9 @@ describe('the last models', () => {
     await first.models.load(last, 'x');
     await expect.poll(() => first.host.kept).toMatchObject({ last_models: last, recent_models: [listed[1]!.path, listed[0]!.path] });
     expect(first.models.recent.map(({ path }) => path)).toEqual([listed[1]!.path, listed[0]!.path]);
-    const { host, models, complaints } = await inWindow(first.host.kept);
+    const { host, models, failures } = await inWindow(first.host.kept);
     await models.start();
-    expect([host.requests, complaints]).toEqual([[last], []]);
+    expect([host.requests, failures]).toEqual([[last], []]);
   });
 
   it('are replaced by the default with a notice when missing or failing', async () => {
@@ -175,13 +175,13 @@ describe('the last models', () => {
     await gone.models.start();
     expect(gone.host.requests).toEqual([goneDraft, { target: listed[0]!.path, draft: null, context: null }]);
     expect(gone.host.kept['last_models']).toEqual(goneDraft);
-    expect(gone.complaints[0]).toBe(`${listed[1]!.name} or its draft was moved or deleted. ${listed[0]!.name} is loaded instead.`);
+    expect(gone.failures[0]).toBe(`${listed[1]!.name} or its draft was moved or deleted. ${listed[0]!.name} is loaded instead.`);
     const failing = await inWindow({ last_models: last });
     failing.host.refusal = { code: 'out_of_memory', message: 'Too little memory.' };
     failing.host.refuse = ({ target }) => target === last.target;
     await failing.models.start();
     expect(failing.models.loaded?.target.path).toBe(listed[0]!.path);
-    expect([failing.models.error, failing.complaints[0]]).toEqual([null, `${listed[1]!.name} could not be reloaded. Too little memory. ${listed[0]!.name} is loaded instead.`]);
+    expect([failing.models.error, failing.failures[0]]).toEqual([null, `${listed[1]!.name} could not be reloaded. Too little memory. ${listed[0]!.name} is loaded instead.`]);
     // A default is not remembered, but it is reloaded after it was unloaded.
     expect(failing.host.kept).toEqual({ last_models: last });
     failing.models.onUnloaded();
@@ -190,10 +190,10 @@ describe('the last models', () => {
 
   it('are loaded from outside of the folders too, under the saved name', async () => {
     const outside = { target: '/elsewhere/blob', draft: null, context: null, name: 'A model', quantisation: 'Q4_K' };
-    const { host, models, complaints } = await inWindow({ last_models: outside });
+    const { host, models, failures } = await inWindow({ last_models: outside });
     expect(models.reloadable).toEqual({ path: '/elsewhere/blob', name: 'A model', quantisation: 'Q4_K' });
     await models.start();
-    expect([models.loaded?.target.path, complaints]).toEqual(['/elsewhere/blob', []]);
+    expect([models.loaded?.target.path, failures]).toEqual(['/elsewhere/blob', []]);
     models.onUnloaded();
     host.loaded = null;
     expect(models.answerable).toBe(true);
@@ -223,9 +223,9 @@ describe('the last models', () => {
   });
 
   it('are ignored if they cannot be parsed', async () => {
-    const { models, complaints } = await inWindow({ last_models: { target: 7 }, recent_models: [1, 'x'] });
+    const { models, failures } = await inWindow({ last_models: { target: 7 }, recent_models: [1, 'x'] });
     await models.start();
-    expect([models.loaded?.target.path, complaints]).toEqual([listed[0]!.path, []]);
+    expect([models.loaded?.target.path, failures]).toEqual([listed[0]!.path, []]);
   });
 });
 

@@ -10,7 +10,7 @@ import type { Comparison } from './comparison.svelte';
 import type { Models } from './models.svelte';
 
 /** Other state that pairing needs. */
-export interface PairingSurroundings {
+export interface PairingDependencies {
   models: Models;
   comparison: Comparison;
   clock?: Clock;
@@ -49,14 +49,14 @@ export class Pairing {
     return all.filter((tokens, i) => tokens > 0 && all.indexOf(tokens) === i).sort((a, b) => a - b);
   });
 
-  /** Whether exactly these models are in memory. */
+  /** `true` if exactly these models are in memory. */
   inMemory = $derived.by((): boolean => {
     const loaded = this.#models.loaded;
     if (!loaded || loaded.target.path !== this.target?.path || (loaded.draft?.path ?? null) !== this.draft) return false;
     return this.context === null || this.context === loaded.context;
   });
 
-  /** Whether the last comparison measured this target as part of a pair. */
+  /** `true` if the last comparison measured this target as part of a pair. */
   measures = $derived.by((): boolean => this.#comparison.ofPair && this.measured !== null && this.measured.path === this.target?.path);
 
   readonly #host: Host;
@@ -64,20 +64,20 @@ export class Pairing {
   readonly #comparison: Comparison;
   readonly #clock: Clock;
   #usual = $state<number | null>(null);
-  /** Whether the user has chosen a draft, or none. */
+  /** `true` if the user has chosen a draft, or none. */
   #draftChosen = false;
   /** Context of the loaded models, until it is known whether it is the default; null afterwards. */
   #inherited: number | null = null;
   /** Models in memory when the fit was requested. */
   #seen: LoadedModels | null = null;
-  /** Whether the results may be outdated. */
+  /** `true` if the results may be outdated. */
   #stale = false;
   readonly #fits = new Latest();
   readonly #lists = new Latest();
   #listing: Promise<void> = Promise.resolve();
   #cancelTimer: () => void = () => {};
 
-  constructor(host: Host, { models, comparison, clock = pageClock }: PairingSurroundings) {
+  constructor(host: Host, { models, comparison, clock = pageClock }: PairingDependencies) {
     this.#host = host;
     this.#models = models;
     this.#comparison = comparison;

@@ -3,6 +3,7 @@ import app from '../../../../tests/ui/fixtures/fixture-app.json';
 import { library as recorded, models as listed } from '../../../../tests/ui/fixtures/library';
 import type { Host } from '../host';
 import { ReplayLibrary } from '../../../../tests/ui/replay/library';
+import { dispatch } from '../ipc/commands';
 import type { LoadRequest } from '../ipc/schema.gen';
 import { Comparison } from './comparison.svelte';
 import { Library } from './library.svelte';
@@ -27,7 +28,8 @@ function make() {
       loads.push(request);
       return { ...app.info.loaded, target: engine.find(request.target), draft: request.draft === null ? null : engine.find(request.draft) };
     }
-    return structuredClone(engine.answer(command, args)) ?? null;
+    if (!(command in engine.handlers)) return null;
+    return structuredClone(await dispatch(engine.handlers, command, args, () => {}));
   };
   const host = { invoke, openChannel: () => 0 } as unknown as Host;
   const library = new Library(host);
@@ -117,7 +119,7 @@ describe('a target', () => {
     pairing.show(named('7b'));
     pairing.chooseDraft(named('0.5b').path);
     await settled();
-    engine.answer('remove_model', { path: named('0.5b').path });
+    engine.removeModel(named('0.5b').path);
     pairing.refresh();
     await settled();
     await settled();

@@ -83,7 +83,8 @@ const understand: { [K in Key]: (value: unknown) => Values[K] | undefined } = {
   appearance: (value) => oneOf(appearances, value),
   textSize: (value) => oneOf(textSizes, value),
   language: (value) => (value === null ? null : oneOf(languages.map(({ code }) => code), value)),
-  colourMode: (value) => oneOf(colourModes, value),
+  // Earlier versions stored the entropy mode as "surprise".
+  colourMode: (value) => oneOf(colourModes, value === 'surprise' ? 'entropy' : value),
   view: (value) => oneOf(views, value),
   presets: (value) => (Array.isArray(value) ? distinct(value.flatMap((one) => asPreset(one) ?? [])) : undefined),
   lastModels: (value) => (value === null ? null : asLastModels(value)),

@@ -45,12 +45,12 @@ const defaults = { appearance: 'system', textSize: 15, language: null, colourMod
 describe('Preferences', () => {
   it('has defaults, and reads stored values', async () => {
     expect(values((await make()).preferences)).toEqual(defaults);
-    const kept = { appearance: 'dark', text_size: 18, language: 'de', colour_mode: 'surprise', view: 'tokens', presets: [preset('a')] };
+    const kept = { appearance: 'dark', text_size: 18, language: 'de', colour_mode: 'entropy', view: 'tokens', presets: [preset('a')] };
     expect(values((await make(kept)).preferences)).toEqual({
       appearance: 'dark',
       textSize: 18,
       language: 'de',
-      colourMode: 'surprise',
+      colourMode: 'entropy',
       view: 'tokens',
       presets: [preset('a')],
     });
@@ -59,6 +59,11 @@ describe('Preferences', () => {
   it('uses the default for each invalid value, and keeps the others', async () => {
     const kept = { appearance: 'pink', text_size: '15', language: 5, colour_mode: null, view: 'tokens', presets: {}, other: 1 };
     expect(values((await make(kept)).preferences)).toEqual({ ...defaults, view: 'tokens' });
+  });
+
+  it('reads the old name of the entropy mode', async () => {
+    const { preferences } = await make({ colour_mode: 'surprise' });
+    expect(preferences.colourMode).toBe('entropy');
   });
 
   it('drops invalid presets one by one', async () => {

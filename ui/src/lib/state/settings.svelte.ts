@@ -128,7 +128,7 @@ export class Settings {
   }
 }
 
-/** Whether the loaded models support a method. */
+/** Returns `true` if the loaded models support a method. */
 export function isUsable(method: Method, loaded: LoadedModels | null): boolean {
   return loaded?.methods.includes(method) ?? false;
 }

@@ -54,7 +54,7 @@ describe('Settings', () => {
     expect(settings.range('max_tokens').min).toBe(1);
   });
 
-  it('starts with the most telling method, and keeps a choice that still works', () => {
+  it('starts with the preferred method, and keeps a choice that still works', () => {
     const settings = new Settings();
     settings.fit(loaded(['plain', 'ngram']), true);
     expect(settings.method).toBe('ngram');

@@ -15,7 +15,7 @@ export class StickyEnd {
   #following = true;
   #lastTop = 0;
 
-  /** Whether the view follows its end. */
+  /** `true` if the view follows its end. */
   get following(): boolean {
     return this.#following;
   }

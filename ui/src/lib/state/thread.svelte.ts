@@ -108,12 +108,12 @@ export class Thread {
     return lastAnswer(this.turns);
   }
 
-  /** Whether a message belongs to this conversation. */
+  /** Returns `true` if a message belongs to this conversation. */
   has(message: number): boolean {
     return this.#find(message) !== undefined;
   }
 
-  /** Whether a message is on the shown branch. */
+  /** Returns `true` if a message is on the shown branch. */
   shows(message: number): boolean {
     return this.turns.some(({ question, answerId }) => question === message || answerId === message);
   }
@@ -123,7 +123,7 @@ export class Thread {
     return this.#find(message)?.state ?? null;
   }
 
-  /** Whether an answer belongs to a message. */
+  /** Returns `true` if an answer belongs to a message. */
   isAnswer(answer: Answer, message: number): boolean {
     return this.#answers.get(message) === answer;
   }

@@ -16,7 +16,7 @@ export interface Pointed {
   answer: Answer;
   detail: TokenDetail;
   anchor: Anchor;
-  /** Whether the card stays until it is closed, so that its buttons can be pressed. */
+  /** `true` if the card stays until it is closed, so that its buttons can be pressed. */
   pinned: boolean;
 }
 

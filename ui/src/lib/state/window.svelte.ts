@@ -23,11 +23,11 @@ import { Preferences, type Preset } from './preferences.svelte';
 import { Settings } from './settings.svelte';
 import { ModelList } from './modelList.svelte';
 import { TokenFocus } from './tokenFocus.svelte';
-import { Unsent } from './unsent.svelte';
+import { MessageDrafts } from './messageDrafts.svelte';
 import type { ColourMode, LibraryPart, Place } from '../strings/keys';
 
 /** A search hit to scroll to. */
-export interface Sought {
+export interface ScrollTarget {
   message: number;
 }
 
@@ -62,7 +62,7 @@ export class WindowState {
   readonly downloads: Downloads;
   readonly conversation: Conversation;
   /** Unsent text. */
-  readonly unsent: Unsent;
+  readonly messageDrafts: MessageDrafts;
   readonly conversations: Conversations;
   readonly comparison: Comparison;
   readonly comparisonPlan: ComparisonPlan;
@@ -73,7 +73,7 @@ export class WindowState {
   readonly tokens = new TokenFocus();
   readonly links: LinkQuestion;
   /** Message to scroll to; null once done. */
-  sought = $state.raw<Sought | null>(null);
+  scrollTarget = $state.raw<ScrollTarget | null>(null);
   /** The current screen. Work on other screens continues. */
   place = $state<Place>('chat');
   /** The current part of the library. */
@@ -85,12 +85,12 @@ export class WindowState {
   /** Notice of a recent action. */
   notice = $state<string | null>(null);
   /** Recent failure with its remedy. */
-  complaint = $state<string | null>(null);
+  failure = $state<string | null>(null);
   /** DOM actions; nothing until the window is drawn. */
   screen: Screen = { compose: () => {}, search: () => {}, rename: () => {}, repository: () => {}, copy: () => {} };
 
   readonly #host: Host;
-  /** Whether the window is hidden. */
+  /** `true` if the window is hidden. */
   #hidden = false;
 
   constructor(host: Host) {
@@ -99,22 +99,22 @@ export class WindowState {
     this.settings = new Settings();
     this.library = new Library(host);
     this.modelList = new ModelList(this.library);
-    const complain = (text: string) => (this.complaint = text);
+    const reportFailure = (text: string) => (this.failure = text);
     const notify = (text: string) => (this.notice = text);
-    this.models = new Models(host, this.settings, { library: this.library, preferences: this.preferences, complain });
+    this.models = new Models(host, this.settings, { library: this.library, preferences: this.preferences, reportFailure });
     this.downloads = new Downloads(host, {
       arrived: () => void this.#libraryChanged(),
       begun: () => void this.catalogue.askHubAgain(),
     });
     this.catalogue = new Catalogue(host, this.library, this.downloads);
     this.conversations = new Conversations(host, notify);
-    this.unsent = new Unsent(this.preferences);
+    this.messageDrafts = new MessageDrafts(this.preferences);
     const callbacks: ConversationCallbacks = {
       changed: () => void this.conversations.refresh(),
       ready: () => this.models.restore(),
-      refusedElsewhere: (error) => complain(language.strings.conversation.refusedElsewhere(errorLine(error))),
+      refusedElsewhere: (error) => reportFailure(language.strings.conversation.refusedElsewhere(errorLine(error))),
     };
-    this.conversation = new Conversation(host, this.settings, undefined, callbacks, this.unsent);
+    this.conversation = new Conversation(host, this.settings, undefined, callbacks, this.messageDrafts);
     this.comparisons = new Comparisons(host, notify);
     this.comparison = new Comparison(host, () => this.#compared());
     this.pairing = new Pairing(host, { models: this.models, comparison: this.comparison });
@@ -124,7 +124,7 @@ export class WindowState {
     this.links = new LinkQuestion(host, { copy: (text) => this.screen.copy(text), notify });
     this.drop = new Drop(this.models, {
       bring: (paths) => this.#bringFiles(paths),
-      complain,
+      reportFailure,
     });
   }
 
@@ -152,7 +152,7 @@ export class WindowState {
   async #listConversations(): Promise<void> {
     await this.conversations.refresh();
     // An unreadable list does not mean that conversations are gone.
-    if (this.conversations.error === null) this.unsent.keepOnly(this.conversations.entries.map(({ id }) => id));
+    if (this.conversations.error === null) this.messageDrafts.keepOnly(this.conversations.entries.map(({ id }) => id));
   }
 
   #onLibraryEvent(event: LibraryEvent): void {
@@ -261,7 +261,7 @@ export class WindowState {
       // Another one may have been opened meanwhile.
       if (message === null || conversation.id !== id) return;
       const choosing = conversation.shows(message) ? null : conversation.choose(message);
-      this.sought = { message };
+      this.scrollTarget = { message };
       await choosing;
     } catch (thrown) {
       this.conversations.error = toErrorInfo(thrown);
@@ -313,12 +313,12 @@ export class WindowState {
     if (system !== this.conversation.system) void this.conversation.instruct(system);
   }
 
-  /** Whether there is anything to stop. */
+  /** `true` if there is anything to stop. */
   get running(): boolean {
     return this.conversation.running || this.comparison.running;
   }
 
-  /** Whether the running work is on screen. Then Escape stops it. */
+  /** `true` if the running work is on screen. Then Escape stops it. */
   get runningHere(): boolean {
     const { comparison, conversation, place } = this;
     if (conversation.running) return place === 'chat' && conversation.writingHere;
@@ -343,7 +343,7 @@ export class WindowState {
     try {
       await call(this.#host, 'show_log', {});
     } catch (thrown) {
-      this.complaint = errorLine(toErrorInfo(thrown));
+      this.failure = errorLine(toErrorInfo(thrown));
     }
   }
 

@@ -163,11 +163,11 @@ describe('a search hit', () => {
   it('is scrolled to, on another branch only if it is not on the current one', async () => {
     const { host, state } = await make();
     await state.openConversation(1, 12);
-    expect([state.sought, host.named('choose_branch')]).toEqual([{ message: 12 }, []]);
+    expect([state.scrollTarget, host.named('choose_branch')]).toEqual([{ message: 12 }, []]);
     await state.openConversation(1, 10);
-    expect([state.sought, host.named('choose_branch')]).toEqual([{ message: 10 }, []]);
+    expect([state.scrollTarget, host.named('choose_branch')]).toEqual([{ message: 10 }, []]);
     await state.openConversation(1, 11);
-    expect([state.sought, host.named('choose_branch'), state.conversation.turns.map(({ answerId }) => answerId)]).toEqual([{ message: 11 }, [{ leaf: 11 }], [11]]);
+    expect([state.scrollTarget, host.named('choose_branch'), state.conversation.turns.map(({ answerId }) => answerId)]).toEqual([{ message: 11 }, [{ leaf: 11 }], [11]]);
   });
 });
 
@@ -177,11 +177,11 @@ describe('drafts', () => {
     await state.preferences.set('drafts', { c1: 'one', c9: 'gone' });
     host.failing = ['list_conversations'];
     await state.start();
-    expect(state.unsent.draftOf(9)).toBe('gone');
+    expect(state.messageDrafts.draftOf(9)).toBe('gone');
     host.failing = [];
     await state.start();
-    expect([state.unsent.draftOf(9), state.unsent.draftOf(1)]).toEqual(['', 'one']);
-    state.unsent.keep();
+    expect([state.messageDrafts.draftOf(9), state.messageDrafts.draftOf(1)]).toEqual(['', 'one']);
+    state.messageDrafts.keep();
     expect(state.preferences.drafts).toEqual({ c1: 'one' });
   });
 });
@@ -293,7 +293,7 @@ describe('in German', () => {
     await state.openConversation(2);
     refuse({ code: 'busy', message: 'The engine is busy.', params: {} });
     await asking;
-    expect(state.complaint).toBe(`Deine vorige Frage wurde nicht beantwortet. ${de.errors.busy.body?.({})} ${de.errors.busy.advice} Ihr Text steht noch dort, wo du ihn geschrieben hast.`);
+    expect(state.failure).toBe(`Deine vorige Frage wurde nicht beantwortet. ${de.errors.busy.body?.({})} ${de.errors.busy.advice} Ihr Text steht noch dort, wo du ihn geschrieben hast.`);
   });
 
   it('the menu uses Mac labels only on a Mac', async () => {

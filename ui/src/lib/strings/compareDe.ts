@@ -37,7 +37,7 @@ export const compareDe: typeof compareEn = {
   },
   empty: {
     noModel: 'Öffne ein Modell, um zu vergleichen',
-    noModelNote: 'Derselbe Prompt wird auf diesem Rechner mit und ohne Draft beantwortet.',
+    noModelNote: 'Dann wird ein Prompt mit und ohne Draft beantwortet.',
     heading: 'Geht es hier mit Draft schneller?',
     note: 'Jede Bahn hat denselben Prompt, dieselben Einstellungen und denselben Seed. Die Bahnen wechseln sich alle paar Tokens ab, damit Hitze und Last alle gleich treffen. Alle Werte sind auf diesem Rechner gemessen, außer den vorhergesagten.',
   },
@@ -77,10 +77,10 @@ export const compareDe: typeof compareEn = {
   },
   result: {
     label: 'Ergebnis',
-    stopped: 'Gestoppt. Das Ergebnis umfasst, was alle Bahnen beantwortet hatten.',
-    nothing: 'Gestoppt, bevor jede Bahn einmal geantwortet hatte. Nichts wurde gespeichert.',
+    stopped: 'Gestoppt. Es zählt, was alle Bahnen beantwortet hatten.',
+    nothing: 'Gestoppt, bevor jede Bahn geantwortet hatte. Nicht gespeichert.',
     failed: (reason) => `Durch einen Fehler vorzeitig beendet. Das Ergebnis umfasst, was alle Bahnen beantwortet hatten. ${reason}`,
-    notSaved: 'Dieses Ergebnis ließ sich nicht in der Liste der Vergleiche speichern.',
+    notSaved: 'Dieses Ergebnis ließ sich nicht speichern.',
     with: (target, draft) => (draft === null ? target : `${target}, Draft ${draft}`),
     made: (prompts, runs, tokens) => `${prompts}, je ${runs}, höchstens ${tokens} pro Antwort`,
     slices: (tokens) => `Wechsel nach je ${tokens}`,
@@ -95,7 +95,7 @@ export const compareDe: typeof compareEn = {
     label: 'Fazit',
     faster: (speedup) => `${speedup}-mal so schnell`,
     slower: (speedup) => `langsamer, ${speedup}× das Tempo ohne Draft`,
-    unclear: (speedup, low, high) => `kein klarer Unterschied: ${speedup}×, von ${low}× bis ${high}×, Messungen uneinig`,
+    unclear: (speedup, low, high) => `kein klarer Unterschied: ${speedup}× (${low}× bis ${high}×)`,
     single: (speedup) => `${speedup}× aus nur einer Messung, also nicht sicher`,
     why: (tokens, cost) => `${tokens} Tokens pro Durchlauf bei ${cost}× Kosten pro Durchlauf`,
     losses: {
@@ -105,11 +105,11 @@ export const compareDe: typeof compareEn = {
       nothing: 'kein nennenswerter Verlust',
     },
     shares: (drafting, wider, loop) =>
-      `Anteil an der Decode-Zeit: Vorschlagen ${drafting}, breitere Durchläufe ${wider}, Prüfen und Text ${loop}. Gemessen.`,
+      `Decode-Zeit: Vorschlagen ${drafting}, breitere Durchläufe ${wider}, Rest ${loop}.`,
     almostCertain: (samples) => `Alle ${samples} Messungen stimmen überein. Ab sechs ist es sicher.`,
   },
   identity: {
-    same: (compared) => `Derselbe Text, Token für Token: ${compared} mit der ersten Antwort ohne Draft verglichen, keine weicht ab.`,
+    same: (compared) => `Derselbe Text: ${compared} verglichen, kein Unterschied.`,
     differs: (different, compared) => `Nicht derselbe Text: ${different} von ${compared} weichen von der Antwort ohne Draft ab.`,
     firstDifference: (lane, prompt, run, position) =>
       `${lane}${prompt === null ? '' : `, ${prompt}`}, Lauf ${run}: erste Abweichung bei Token ${position}`,
@@ -135,7 +135,7 @@ export const compareDe: typeof compareEn = {
   speedup: {
     title: 'Beschleunigung gegenüber ohne Draft',
     axis: '× ohne Draft, gemessen: Median, 10. bis 90. Perzentil',
-    description: (lanes) => `Beschleunigung jeder Bahn gegenüber der ohne Draft, gemessen. ${lanes.join('. ')}.`,
+    description: (lanes) => `Beschleunigung jeder Bahn gegenüber ohne Draft, gemessen. ${lanes.join('. ')}.`,
     lane: (name, speedup, low, high, samples) => `${name}: ${speedup}×, von ${low}× bis ${high}×, ${samples}`,
     value: (speedup, low, high, samples) => `${speedup}× (${low} bis ${high}, ${samples})`,
     decode: (measured) => `nur Decode: ${measured}× gemessen`,
@@ -145,20 +145,20 @@ export const compareDe: typeof compareEn = {
     title: 'Tokens über die Zeit',
     tokens: 'Tokens',
     seconds: 'Zeit der Bahn in Sekunden, gemessen',
-    description: (lanes) => `Tokens jeder Bahn über ihre eigene Zeit im letzten Lauf, gemessen. ${lanes.join('. ')}.`,
+    description: (lanes) => `Tokens über der Bahnzeit im letzten Lauf, gemessen. ${lanes.join('. ')}.`,
     lane: (name, tokens, time) => `${name}: ${tokens} nach ${time}`,
     columns: { time: 'Zeit (ms)', tokens: 'Tokens' },
   },
   rateChart: {
     title: 'Tempo über die Zeit',
     rate: 'Tok/s',
-    description: 'Tokens pro Sekunde jeder Bahn über ihre eigene Zeit im letzten Lauf, gemessen. Jeder Punkt ist der Mittelwert der letzten Runden.',
+    description: 'Tokens pro Sekunde über der Bahnzeit, gemessen. Jeder Punkt mittelt einige Runden des letzten Laufs.',
   },
   positions: {
     title: 'Annahme nach Position',
     share: 'Anteil angenommener Draft-Tokens, gemessen',
     position: 'Position im Draft',
-    description: (lanes) => `Anteil der angenommenen Draft-Tokens nach Position im Draft, gemessen. ${lanes.join('. ')}.`,
+    description: (lanes) => `Angenommener Anteil nach Position im Draft, gemessen. ${lanes.join('. ')}.`,
     lane: (name, shares) => `${name}: ${shares.join(', ')}`,
     columns: { position: 'Position', drafted: 'Vorgeschlagen', accepted: 'Angenommen', share: 'Anteil' },
   },

@@ -43,7 +43,7 @@ export const compareEn = {
     plain: 'Plain always runs as the baseline.',
     addLane: 'Add method',
     removeLane: (name: string) => `Remove ${name}`,
-    /** Accessible name that tells apart the controls of two lanes. */
+    /** Accessible name that distinguishes the controls of two lanes. */
     ofLane: (control: string, lane: number) => `${control}, lane ${lane}`,
     runs: 'Runs',
     runsTitle: 'How often each lane answers each prompt',
@@ -57,7 +57,7 @@ export const compareEn = {
   },
   empty: {
     noModel: 'Open a model to compare',
-    noModelNote: 'Plain decoding and another method answer the same prompt on this machine.',
+    noModelNote: 'Then one prompt is answered with and without drafting.',
     heading: 'Is drafting faster here?',
     note: 'Every lane gets the same prompt, settings and seed. Lanes take turns every few tokens, so heat and load affect all alike. Figures are measured on this machine unless marked predicted.',
   },
@@ -98,7 +98,7 @@ export const compareEn = {
   result: {
     label: 'Result',
     stopped: 'Stopped. The result covers what all lanes had answered.',
-    nothing: 'Stopped before every lane had answered once. Nothing was saved.',
+    nothing: 'Stopped before every lane had answered. Nothing was saved.',
     failed: (reason: string) => `Ended early by an error. The result covers what all lanes had answered. ${reason}`,
     notSaved: 'This result could not be saved to the list of comparisons.',
     with: (target: string, draft: string | null) => (draft === null ? target : `${target}, draft ${draft}`),
@@ -116,16 +116,16 @@ export const compareEn = {
     faster: (speedup: string) => `${speedup}× faster`,
     slower: (speedup: string) => `slower, ${speedup}× the speed of plain`,
     unclear: (speedup: string, low: string, high: string) =>
-      `no clear difference: ${speedup}×, from ${low}× to ${high}×, samples disagree`,
+      `no clear difference: ${speedup}× (${low}× to ${high}×)`,
     single: (speedup: string) => `${speedup}× from a single sample, so not certain`,
     why: (tokens: string, cost: string) => `${tokens} tokens per pass at ${cost}× the cost of a plain pass`,
     losses,
     shares: (drafting: string, wider: string, loop: string) =>
-      `Share of decode time: drafting ${drafting}, wider passes ${wider}, verification and text ${loop}. Measured.`,
+      `Decode time: drafting ${drafting}, wider passes ${wider}, other ${loop}.`,
     almostCertain: (samples: string) => `All ${samples} samples agree. Six or more make it certain.`,
   },
   identity: {
-    same: (compared: string) => `Same text, token for token: ${compared} compared with the first plain answer, none differs.`,
+    same: (compared: string) => `Same text: ${compared} compared, no difference.`,
     differs: (different: string, compared: string) => `Not the same text: ${different} of ${compared} differ from plain.`,
     firstDifference: (lane: string, prompt: string | null, run: number, position: number) =>
       `${lane}${prompt === null ? '' : `, ${prompt}`}, run ${run}: first difference at token ${position}`,
@@ -162,20 +162,20 @@ export const compareEn = {
     title: 'Tokens over time',
     tokens: 'tokens',
     seconds: 'lane time in seconds, measured',
-    description: (lanes: readonly string[]) => `Tokens of each lane over its own time in the last run, measured. ${lanes.join('. ')}.`,
+    description: (lanes: readonly string[]) => `Tokens over lane time in the last run, measured. ${lanes.join('. ')}.`,
     lane: (name: string, tokens: string, time: string) => `${name}: ${tokens} after ${time}`,
     columns: { time: 'Time (ms)', tokens: 'Tokens' },
   },
   rateChart: {
     title: 'Speed over time',
     rate: 'tok/s',
-    description: 'Tokens per second of each lane over its own time in the last run, measured. Each point averages the last few rounds.',
+    description: 'Tokens per second over lane time, measured. Each point averages a few rounds of the last run.',
   },
   positions: {
     title: 'Acceptance by position',
     share: 'share of drafted tokens accepted, measured',
     position: 'position in the draft',
-    description: (lanes: readonly string[]) => `Share of drafted tokens accepted, by position in the draft, measured. ${lanes.join('. ')}.`,
+    description: (lanes: readonly string[]) => `Accepted share of drafted tokens by position, measured. ${lanes.join('. ')}.`,
     lane: (name: string, shares: readonly string[]) => `${name}: ${shares.join(', ')}`,
     columns: { position: 'Position', drafted: 'Drafted', accepted: 'Accepted', share: 'Share' },
   },

@@ -111,8 +111,8 @@ const commands: Record<CommandName, CommandWords> = {
   'export-json': { title: 'Save conversation as JSON…', also: 'export' },
   import: { title: 'Import conversation…' },
   stop: { title: 'Stop answer', also: 'cancel' },
-  'answer-again': { title: 'Regenerate answer', also: 'regenerate retry again' },
-  'go-on': { title: 'Continue answer', also: 'continue go on resume' },
+  'regenerate': { title: 'Regenerate answer', also: 'regenerate retry again' },
+  'continue': { title: 'Continue answer', also: 'continue go on resume' },
   'copy-answer': { title: 'Copy last answer' },
   'edit-question': { title: 'Edit last question…', also: 'edit change ask differently' },
   'previous-branch': { title: 'Previous branch', also: 'answer question version' },
@@ -151,7 +151,7 @@ const colourModes: Record<ColourMode, string> = {
   origin: 'Origin',
   off: 'Off',
   confidence: 'Confidence',
-  surprise: 'Entropy',
+  entropy: 'Entropy',
   rounds: 'Rounds',
 };
 
@@ -266,7 +266,7 @@ export const en = {
     /** The reason follows. */
     notSaved: 'Conversations are not being saved',
     damaged: 'The conversations file is damaged',
-    choose: 'Choose how to continue before you ask something, so that nothing is lost.',
+    choose: 'Choose how to continue first, so that nothing is lost.',
     retry: 'Try again',
     restore: (date: string) => `Restore backup from ${date}`,
     startEmpty: 'Start with an empty list',
@@ -317,11 +317,11 @@ export const en = {
     givenUp: 'This answer was not saved. Save it as a file to keep it.',
     saveAs: 'Save as…',
     saveAsName: 'Answer',
-    interrupted: 'Hunch ended while writing this answer. The text so far is kept.',
+    interrupted: 'Hunch ended during this answer. The text so far is kept.',
     interruptedAtOnce: 'Hunch ended before it wrote anything.',
-    answerAgain: 'Regenerate',
-    goOn: 'Continue',
-    goOnTitle: 'Continue from here',
+    regenerate: 'Regenerate',
+    continue: 'Continue',
+    continueTitle: 'Continue from here',
     copy: 'Copy',
     copied: 'Copied',
     notCopied: 'Couldn’t copy',
@@ -492,7 +492,7 @@ export const en = {
       origin: 'Tokens by origin',
       off: 'Tokens',
       confidence: 'Tokens by target probability',
-      surprise: 'Tokens by target entropy',
+      entropy: 'Tokens by target entropy',
       rounds: 'Tokens by acceptance in their round, with its time',
     } satisfies Record<ColourMode, string>,
     /** Parts of a round's time. */
@@ -523,7 +523,7 @@ export const en = {
       origin: 'Where each token came from',
       off: 'Text without colours',
       confidence: 'The target’s probability of each token',
-      surprise: 'The target’s entropy at each position',
+      entropy: 'The target’s entropy at each position',
       rounds: 'Tokens and time of each target pass',
     } satisfies Record<ColourMode, string>,
   },
@@ -553,8 +553,8 @@ export const en = {
     rejectedHere: 'Rejected here',
     target: 'Target',
     draft: 'Draft',
-    goOnWith: (text: string) => `Continue with ${text} instead`,
-    goOnWithRejected: (text: string) => `Continue with the rejected ${text} instead`,
+    continueWith: (text: string) => `Continue with ${text} instead`,
+    continueWithRejected: (text: string) => `Continue with the rejected ${text} instead`,
     proposing: (time: string) => `drafting ${time}`,
     passing: (time: string) => `target ${time}`,
     verifying: (time: string) => `verifying ${time}`,
@@ -603,8 +603,8 @@ export const en = {
     title: 'Tokens the target can read at once. When full, the oldest messages are left out.',
     dropped: (count: number, written: string) =>
       count === 1
-        ? 'The first message no longer fits the context and was not read.'
-        : `The first ${written} messages no longer fit the context and were not read.`,
+        ? 'The first message no longer fits and was not read.'
+        : `The first ${written} messages no longer fit and were not read.`,
     alwaysRead: 'Instructions and the last question are always read.',
   },
   parked: {

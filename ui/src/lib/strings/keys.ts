@@ -26,8 +26,8 @@ export type CommandName =
   | 'export-json'
   | 'import'
   | 'stop'
-  | 'answer-again'
-  | 'go-on'
+  | 'regenerate'
+  | 'continue'
   | 'copy-answer'
   | 'edit-question'
   | 'previous-branch'
@@ -54,18 +54,18 @@ export type ChoiceName = 'place' | 'appearance' | 'colours' | 'view' | 'method' 
 export type AnswerOrigin = Exclude<TokenOrigin, 'prompt'>;
 
 /** Colour modes, in the order of the menu. */
-export const colourModes = ['origin', 'off', 'confidence', 'surprise', 'rounds'] as const;
+export const colourModes = ['origin', 'off', 'confidence', 'entropy', 'rounds'] as const;
 /** A colour mode of an answer. */
 export type ColourMode = (typeof colourModes)[number];
 
 /** Classes of the target's probability of the emitted token. */
 export type ConfidenceClass = 'sure' | 'likely' | 'unsure' | 'unlikely';
 /** Classes of the target's entropy at a position, in bits. */
-export type SurpriseClass = 'settled' | 'leaning' | 'open' | 'wide';
+export type EntropyClass = 'settled' | 'leaning' | 'open' | 'wide';
 /** Classes of rounds, by how much of the draft was accepted. */
 export type RoundClass = 'whole' | 'partly' | 'none' | 'undrafted';
 /** A token class of any colour mode. */
-export type MarkClass = AnswerOrigin | ConfidenceClass | SurpriseClass | RoundClass;
+export type MarkClass = AnswerOrigin | ConfidenceClass | EntropyClass | RoundClass;
 
 export const appearances = ['system', 'light', 'dark'] as const;
 /** Text sizes of a conversation in px, smallest first. */
@@ -95,7 +95,7 @@ export const labWidgets = ['resampling', 'unbiased', 'landscape', 'rules', 'acce
 export type LabWidget = (typeof labWidgets)[number];
 
 /** Kinds of position in the lab. */
-export type SpotKind = LabSource['kind'];
+export type LabSourceKind = LabSource['kind'];
 
 export const sorts = ['name', 'size', 'parameters', 'speed'] as const;
 export type Sort = (typeof sorts)[number];

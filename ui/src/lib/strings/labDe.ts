@@ -16,27 +16,27 @@ const widgets: LabStrings['widgets'] = {
   landscape: {
     tab: 'Landkarte',
     heading: 'Landkarte der Beschleunigung',
-    about: 'Beschleunigung gegenüber ohne Draft nach Annahmerate (Alpha) und Draft-Tokens pro Runde (K).',
+    about: 'Beschleunigung nach Annahmerate (Alpha) und Draft-Länge (K).',
   },
   rules: {
     tab: 'Regeln',
     heading: 'Annahmeregeln im Vergleich',
-    about: 'Wahrscheinlichkeit, mit der jede Regel an dieser Stelle ein Draft-Token annimmt, nach Temperatur. Die Logits bleiben gleich.',
+    about: 'Annahmewahrscheinlichkeit jeder Regel nach Temperatur. Die Logits bleiben gleich.',
   },
   acceptance: {
     tab: 'Annahme',
     heading: 'Annahme im Überblick',
-    about: 'Annahme der Draft-Tokens nach Position im Draft, Art des Tokens, Entropie des Targets und Sicherheit des Drafts.',
+    about: 'Annahme nach Position, Art des Tokens, Entropie und Sicherheit.',
   },
   rounds: {
     tab: 'Runden',
     heading: 'Runden einer Antwort',
-    about: 'Eine Antwort Runde für Runde: Vorschläge, Ablehnungen, Zeit und die Wirkung anderer Einstellungen.',
+    about: 'Eine Antwort Runde für Runde, auch mit anderen Einstellungen.',
   },
   costs: {
     tab: 'Kosten',
     heading: 'Kostenkurve',
-    about: 'Zeit eines Durchlaufs nach Zahl der Zeilen. Spekulation lohnt sich, solange mehrere Tokens zu prüfen kaum mehr kostet als eines.',
+    about: 'Zeit eines Durchlaufs nach Zahl der Zeilen. Spekulation lohnt sich, solange weitere Zeilen wenig kosten.',
   },
 };
 
@@ -54,7 +54,7 @@ export const labDe: LabStrings = {
   othersOf: (tokens) => `alle anderen (${tokens})`,
   tokenOf: (id) => `Token ${id}`,
   token: 'Token',
-  spot: {
+  selection: {
     label: 'Stelle',
     kinds: { answer: 'Token einer Antwort', text: 'Text', toy: 'Beispiel' },
     toyNote: 'Erfundene Verteilungen über wenige Tokens. Ein Modell ist nicht nötig.',
@@ -152,7 +152,7 @@ export const labDe: LabStrings = {
     session: (title, method, alpha, depth, mean) => `${title}, ${method}: Alpha ${alpha}, ${depth} Draft-Tokens pro Runde, ${mean} Tokens pro Durchlauf, gemessen`,
     noSessions: 'Antworten mit Draft erscheinen hier als Punkte.',
     measureFirst: 'Die Kosten dieses Rechners sind noch nicht gemessen.',
-    notMeasured: 'Die Kosten dieses Rechners sind noch nicht gemessen. Diese sind erfunden.',
+    notMeasured: 'Dieser Rechner ist noch nicht gemessen. Die Kosten sind erfunden.',
     measure: 'Messen',
   },
   rules: {
@@ -164,7 +164,7 @@ export const labDe: LabStrings = {
       lenience: { label: 'nachsichtig', meaning: 'Mit Verlust: eher angenommen' },
     },
     chart: 'Wahrscheinlichkeit, dass ein Draft-Token angenommen wird',
-    description: 'Fünf Linien über der Temperatur, eine pro Regel: die Wahrscheinlichkeit, dass ein Draft-Token an dieser Stelle angenommen wird.',
+    description: 'Annahmewahrscheinlichkeit über der Temperatur, eine Linie pro Regel.',
     x: 'Temperatur von p und q; 0 nimmt das wahrscheinlichste Token',
     y: 'Wahrscheinlichkeit der Annahme',
     at: (temperature) => `Bei Temperatur ${temperature}`,
@@ -206,7 +206,7 @@ export const labDe: LabStrings = {
     empty: 'Diese Antwort hat keine Runden.',
     strip: 'Runden der Antwort',
     stripTitle: 'Tokens pro Runde',
-    stripDescription: 'Eine Säule pro Runde. Die Höhe zeigt ihre Tokens, die Farbe deren Herkunft.',
+    stripDescription: 'Eine Säule pro Runde: die Höhe zeigt Tokens, die Farbe Herkunft.',
     at: (round) => `Runde ${round}`,
     of: (rounds) => `von ${rounds}, gezählt ab 0`,
     first: 'Erste Runde',
@@ -250,7 +250,7 @@ export const labDe: LabStrings = {
     progress: (done, total) => `Runde ${done} von ${total}`,
     stopped: 'Gestoppt. Nichts wurde gespeichert.',
     relative: 'Kosten eines Durchlaufs mit M Zeilen, relativ zu einer',
-    relativeDescription: 'Zeit eines Durchlaufs nach Zahl der Zeilen, für Target und Draft, relativ zu einem Durchlauf mit einer Zeile.',
+    relativeDescription: 'Zeit eines Durchlaufs relativ zu einer Zeile, für Target und Draft.',
     milliseconds: (name) => `Zeit eines Durchlaufs: ${name}`,
     millisecondsDescription: (floor) =>
       `Zeit eines Durchlaufs nach Zahl der Zeilen. Das Lesen der Gewichte aus dem Speicher dauert ${floor}; schneller ist kein Durchlauf.`,

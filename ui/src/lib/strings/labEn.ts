@@ -1,6 +1,6 @@
 // The text of the lab in English. Every other language has the same shape.
 
-import type { LabWidget, SpotKind } from './keys';
+import type { LabWidget, LabSourceKind } from './keys';
 
 /** A widget's tab, heading and one-sentence description. */
 interface Widget {
@@ -23,31 +23,31 @@ const widgets: Record<LabWidget, Widget> = {
   landscape: {
     tab: 'Landscape',
     heading: 'Speedup landscape',
-    about: 'Speedup over plain by acceptance rate (alpha) and draft tokens per round (K).',
+    about: 'Speedup by acceptance rate (alpha) and draft length (K).',
   },
   rules: {
     tab: 'Rules',
     heading: 'Acceptance rules side by side',
-    about: 'Probability that each rule accepts a drafted token at this position, by temperature. The logits stay the same.',
+    about: 'Acceptance probability of each rule by temperature. The logits stay the same.',
   },
   acceptance: {
     tab: 'Acceptance',
     heading: 'Acceptance map',
-    about: 'Acceptance of drafted tokens by position in the draft, kind of token, entropy of the target and confidence of the draft.',
+    about: 'Acceptance by position, token kind, entropy and confidence.',
   },
   rounds: {
     tab: 'Rounds',
     heading: 'Round inspector',
-    about: 'An answer round by round: drafts, rejections, time, and what other settings would have done.',
+    about: 'An answer round by round, and what other settings would do.',
   },
   costs: {
     tab: 'Costs',
     heading: 'Cost curve',
-    about: 'Time of a pass by its rows. Speculation pays while checking several tokens costs little more than one.',
+    about: 'Time of a pass by its rows. Speculation pays while extra rows are cheap.',
   },
 };
 
-const kinds: Record<SpotKind, string> = { answer: 'Token of an answer', text: 'Text', toy: 'Toy' };
+const kinds: Record<LabSourceKind, string> = { answer: 'Token of an answer', text: 'Text', toy: 'Toy' };
 
 const ruleLines: Record<'lossless' | 'argmax' | 'matching' | 'typical' | 'lenience', { label: string; meaning: string }> = {
   lossless: { label: 'Σ min(p, q)', meaning: 'Lossless, rejection sampling of a sampled draft' },
@@ -82,7 +82,7 @@ export const labEn = {
   othersOf: (tokens: string) => `all others (${tokens})`,
   tokenOf: (id: number) => `token ${id}`,
   token: 'Token',
-  spot: {
+  selection: {
     label: 'Position',
     kinds,
     toyNote: 'Made-up distributions over a few tokens. No model needed.',
@@ -180,13 +180,13 @@ export const labEn = {
       `${title}, ${method}: alpha ${alpha}, ${depth} drafted per round, ${mean} tokens per pass, measured`,
     noSessions: 'Answers with drafts appear here as dots.',
     measureFirst: 'The costs of this machine are not measured yet.',
-    notMeasured: 'The costs of this machine are not measured yet. These are made up.',
+    notMeasured: 'This machine is not measured yet. These costs are made up.',
     measure: 'Measure',
   },
   rules: {
     lines: ruleLines,
     chart: 'Probability that a drafted token is accepted',
-    description: 'Five lines over temperature, one per rule: the probability that a drafted token is accepted at this position.',
+    description: 'Acceptance probability over temperature, one line per rule.',
     x: 'temperature of p and q; 0 takes the most likely token',
     y: 'probability of acceptance',
     at: (temperature: string) => `At temperature ${temperature}`,
@@ -228,7 +228,7 @@ export const labEn = {
     empty: 'This answer has no rounds.',
     strip: 'Rounds of the answer',
     stripTitle: 'Tokens per round',
-    stripDescription: 'One column per round. Height is its tokens, colour their origin.',
+    stripDescription: 'One column per round: height is tokens, colour is origin.',
     at: (round: string) => `Round ${round}`,
     of: (rounds: string) => `of ${rounds}, numbered from 0`,
     first: 'First round',
@@ -272,7 +272,7 @@ export const labEn = {
     progress: (done: string, total: string) => `round ${done} of ${total}`,
     stopped: 'Stopped. Nothing was saved.',
     relative: 'Cost of a pass of M rows, relative to one row',
-    relativeDescription: 'Time of a pass by its rows, for target and draft, relative to a pass of one row.',
+    relativeDescription: 'Time of a pass relative to one row, for target and draft.',
     milliseconds: (name: string) => `Time of a pass: ${name}`,
     millisecondsDescription: (floor: string) => `Time of a pass by its rows. Reading the weights from memory takes ${floor}, so no pass is faster.`,
     rows: 'rows M per pass',

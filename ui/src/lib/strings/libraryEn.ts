@@ -120,7 +120,7 @@ export const libraryEn = {
     partTitles: { target_weights: 'Model weights', target_cache: 'Model KV cache', draft_weights: 'Draft weights', draft_cache: 'Draft KV cache', other: 'Buffers and program' },
     verdicts: {
       fits: (total: string, usable: string) => `Fits: needs ${total} of ${usable} usable.`,
-      tight: (total: string, usable: string) => `Tight: needs ${total} of ${usable} usable. Other programs may slow down.`,
+      tight: (total: string, usable: string) => `Tight: needs ${total} of ${usable}. Other programs may slow down.`,
       too_large: (total: string, usable: string) => `Too large: needs ${total}, only ${usable} usable. It will not load.`,
     } satisfies Record<FitVerdict, unknown>,
     usable: (size: string) => `usable ${size}`,
@@ -139,7 +139,7 @@ export const libraryEn = {
   },
   offers: {
     title: 'Compatible drafts',
-    about: 'A draft needs the same vocabulary as the model and must be much smaller.',
+    about: 'A draft has the model’s vocabulary and is much smaller.',
     asking: 'Comparing vocabularies',
     label: 'Draft',
     none: 'Without a draft',
@@ -154,7 +154,7 @@ export const libraryEn = {
     suitsPadded: (padding: string) => `Same vocabulary, except ${padding} unused tokens`,
     expected: 'Same family, compared token by token after download',
     expectedCompared: 'Same vocabulary, according to the catalogue',
-    otherVocabulary: (first: string, target: string, draft: string) => `Different vocabulary: token ${first} is ${target} in the model, ${draft} in the draft`,
+    otherVocabulary: (first: string, target: string, draft: string) => `Vocabularies differ at token ${first}: model ${target}, draft ${draft}`,
     missingToken: 'missing',
     notSmaller: 'Not smaller than the model',
     ratio: (share: string) => `reads ${share} of the model’s bytes per pass`,
@@ -185,7 +185,7 @@ export const libraryEn = {
   },
   folders: {
     title: 'Folders',
-    about: 'Hunch looks for GGUF models in these folders. It writes only to its own.',
+    about: 'Hunch searches these folders and writes only to its own.',
     choose: 'Choose a model folder',
     add: 'Add folder…',
     remove: (path: string) => `Remove: ${path}`,
@@ -198,7 +198,7 @@ export const libraryEn = {
     title: 'Catalogue',
     /** Translations of the catalogue's English notes. */
     notes: {} as Readonly<Record<string, string>>,
-    about: (reviewed: string) => `Models with a compatible draft, by memory size. Reviewed ${reviewed}.`,
+    about: (reviewed: string) => `Models with a compatible draft, by memory. Reviewed ${reviewed}.`,
     asking: 'Loading the catalogue',
     classes,
     ofClass: (memory: string) => `For ${memory}`,

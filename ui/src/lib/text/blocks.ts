@@ -6,7 +6,7 @@ export interface Piece {
   /** Index of the token in the answer. */
   token: number;
   text: string;
-  /** Whether it is the token's first piece. */
+  /** `true` if it is the token's first piece. */
   first: boolean;
   /** Number of hidden tokens right before a first piece; missing for none. */
   skipped?: number;

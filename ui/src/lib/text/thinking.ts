@@ -20,7 +20,7 @@ export class Thinking {
   /** Held text that may be the start of a tag. */
   #held: { token: number; text: string }[] = [];
 
-  /** Whether the model is thinking now. */
+  /** `true` if the model is thinking now. */
   get thinking(): boolean {
     return this.#state === 'thinking';
   }
@@ -89,7 +89,7 @@ function overlap(text: string, tag: string): number {
   return 0;
 }
 
-/** Whether a text closes a thought that it never opened, as all text before the tag was one. */
+/** Returns `true` if a text closes a thought that it never opened, as all text before the tag was one. */
 export const endsUnbegunThought = (text: string): boolean =>
   text.includes(closing) && !text.trimStart().startsWith(opening) && text.indexOf(closing) < (text.indexOf(opening) + 1 || Infinity);
 

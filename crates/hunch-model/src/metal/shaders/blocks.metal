@@ -1,8 +1,9 @@
 // Packed weights, and how their codes are unpacked. Included in front of the files that read weights.
 //
-// A matrix is stored in tiles of 8 rows. A tile holds units of 32 weights: unit u of its 8 rows, then unit u + 1.
+// A matrix is stored in tiles of 8 rows. A tile holds units of 32 weights: a unit of all 8 rows, then the next unit.
 // The host defines the type: BITS of a code, OFFSET of the codes, and SCALES, the kind of scales.
-// weight = d * scale * (code - OFFSET) + m * min, where scale and min are integers of each half of a unit.
+//
+// `weight = d * scale * (code - OFFSET) + m * min`, where scale and min are integers of each half of a unit.
 #include <metal_stdlib>
 using namespace metal;
 
@@ -98,7 +99,7 @@ METAL_FUNC Scales load_scales(device const UnitScale* scales, device const half2
   return out;
 }
 
-// Whether a half of a unit has a scale of its own.
+// True if a half of a unit has a scale of its own.
 #define HALVES (SCALES == SCALES_K6 || SCALES == SCALES_K2)
 #define MINIMA (SCALES == SCALES_PAIR || SCALES == SCALES_K4 || SCALES == SCALES_K2)
 

@@ -62,7 +62,7 @@ kernel void multiply_tiles(constant Product& p [[buffer(0)]], device const uint*
                            uint lane [[thread_index_in_simdgroup]], uint part [[simdgroup_index_in_threadgroup]]) {
   const uint units = p.k / 32, tile = group.x, first = group.y * (TILES * 8);
   threadgroup half* weights = scratch + part * 256;
-  // Metal does not say which elements a lane holds. A matrix of indices tells.
+  // Metal does not document which elements a lane holds. A matrix of indices shows it.
   threadgroup float* indices = (threadgroup float*)weights;
   for (uint i = lane; i < 64; i += 32) indices[i] = float(i);
   simdgroup_barrier(mem_flags::mem_threadgroup);

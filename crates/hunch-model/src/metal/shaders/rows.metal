@@ -3,7 +3,7 @@
 #include <metal_stdlib>
 using namespace metal;
 
-// Where the activations of the next product are written.
+// Forms in which the activations of the next product are written.
 #define WRITE_CODES 1     // 8-bit codes, for one row
 #define WRITE_HALVES 2    // the same codes as halves, for the matrix unit
 #define WRITE_FLOATS 4    // unquantised

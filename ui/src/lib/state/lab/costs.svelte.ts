@@ -13,7 +13,7 @@ export class Costs {
   curve = $state.raw<CostCurve | null>(null);
   /** Progress of measuring; null when idle. */
   progress = $state.raw<Progress | null>(null);
-  /** Whether the last measurement was stopped. */
+  /** `true` if the last measurement was stopped. */
   stopped = $state(false);
   error = $state.raw<ErrorInfo | null>(null);
 
@@ -52,7 +52,7 @@ export class Costs {
     await this.#measurement.begin();
   }
 
-  /** Whether a stop was requested and the engine is still in a pass. */
+  /** `true` if a stop was requested and the engine is still in a pass. */
   get stopping(): boolean {
     return this.#measurement?.stopping ?? false;
   }

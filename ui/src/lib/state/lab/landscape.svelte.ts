@@ -21,7 +21,7 @@ export class SpeedupLandscape {
   grid = $state.raw<Landscape | null>(null);
   sessions = $state.raw<readonly LabSession[]>([]);
   error = $state.raw<ErrorInfo | null>(null);
-  /** Whether it is known if costs were measured. */
+  /** `true` once it is known if costs were measured. */
   known = $state(false);
 
   readonly #host: Host;

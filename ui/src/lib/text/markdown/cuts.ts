@@ -1,6 +1,5 @@
-// Finds where parsed text may be cut so that nothing before the cut changes later: at a block after a blank line, at
-// an item of a long list, at a row of a long table. The cuts do not depend on how text arrived; nothing here keeps
-// state.
+// Finds places to cut parsed text so that nothing before the cut changes later. Cuts are at a block after a blank
+// line, an item of a long list, or a row of a long table. They do not depend on how text arrived. No state here.
 
 import type { List, RootContent, Table } from 'mdast';
 import type { Converter } from './convert';
@@ -138,7 +137,7 @@ export function lineStart(text: string, node: Pick<RootContent, 'position'>): nu
   return at === 0 ? 0 : text.lastIndexOf('\n', at - 1) + 1;
 }
 
-/** Where to cut a block that is too long: after a line, a word, or anywhere, in this order. */
+/** Returns the position to cut a block that is too long: after a line, a word, or anywhere, in this order. */
 export function forcedCut(text: string): number {
   for (const border of ['\n', ' ']) {
     const at = text.lastIndexOf(border);

@@ -6,7 +6,7 @@ import { cutAtRandom, documentOf, fenceMarks, piecesOf, randomNumbers, sample, s
 
 const plain = (blocks: readonly MarkdownBlock[]) => JSON.parse(JSON.stringify(blocks)) as unknown;
 
-/** Whether a text results from another by leaving out characters. */
+/** Returns `true` if a text results from another by leaving out characters. */
 function isWithin(part: string, whole: string): boolean {
   let at = 0;
   for (const character of part) {

@@ -48,7 +48,7 @@ export class MarkdownDocument {
     return this.#blocks;
   }
 
-  /** Whether the fence was closed, so that text may follow. */
+  /** Returns `true` if the fence was closed, so that text may follow. */
   #readFence(fence: Fence): boolean {
     const closed = fence.read(this.#finished);
     const block = { id: fence.id, node: fence.node() };

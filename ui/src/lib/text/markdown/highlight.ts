@@ -38,7 +38,7 @@ const scopes = new Map<string, Scope>(
 // Their contents are of several kinds, so the rest has no colour.
 for (const name of ['hljs-params', 'hljs-function', 'hljs-class']) scopes.delete(name);
 
-/** Whether there is a grammar for a fence's language. */
+/** Returns `true` if there is a grammar for a fence's language. */
 export function knows(lang: string | null): lang is string {
   return lang !== null && lowlight.registered(lang.toLowerCase());
 }

@@ -70,7 +70,7 @@ const tokenizeBlock: Tokenizer = function (this: TokenizeContext, effects, ok, n
     if (code === null || code === backtick || ++size > longest) return nok(code);
     if (markdownLineEnding(code)) {
       if (blank) return nok(code);
-      // Whether it is closed is only known later; it may still interrupt a paragraph.
+      // Only later lines show if it is closed. It may still interrupt a paragraph.
       if (interrupting) return done(code);
       effects.exit(content);
       return effects.attempt(nextLine, lineStart, nok)(code);

@@ -42,7 +42,7 @@ interface Formula {
   tex: string;
   token: number;
   lastToken: number;
-  /** Whether its first token is first visible here. */
+  /** `true` if its first token is first visible here. */
   first: boolean;
   /** As in a piece. */
   skipped?: number;
@@ -70,7 +70,7 @@ export interface CodeNode {
   kind: 'code';
   lang: string | null;
   runs: readonly CodeRun[];
-  /** Whether it is complete. */
+  /** `true` if it is complete. */
   closed: boolean;
 }
 

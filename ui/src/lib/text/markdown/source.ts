@@ -150,7 +150,7 @@ export function align(value: string, written: string, spaced: boolean): { text: 
   return { text, places };
 }
 
-/** Whether a shown character can come from a source character. */
+/** Returns `true` if a shown character can come from a source character. */
 function stands(shown: string, written: string, spaced: boolean): boolean {
   if (shown === written || shown === placeholder) return true;
   if (shown === ' ') return written === '\t' || (spaced && (written === '\n' || written === '\r'));

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { SilentHost } from '../host/testing';
 import { Preferences } from './preferences.svelte';
-import { Unsent } from './unsent.svelte';
+import { MessageDrafts } from './messageDrafts.svelte';
 
 /** A host that stores preferences. */
 class KeepingHost extends SilentHost {
@@ -27,71 +27,71 @@ async function make(host = new KeepingHost()) {
       return () => {};
     },
   };
-  const unsent = new Unsent(preferences, clock);
+  const messageDrafts = new MessageDrafts(preferences, clock);
   const later = async () => {
     timers.splice(0).forEach((then) => then());
     await Promise.resolve();
     await preferences.set('view', 'rich');
   };
-  return { host, unsent, timers, later };
+  return { host, messageDrafts, timers, later };
 }
 
 describe('drafts', () => {
   it('are stored a moment after the first change, and restored on restart', async () => {
-    const { host, unsent, timers, later } = await make();
-    unsent.type(null, 'a');
-    unsent.type(null, 'ab');
-    unsent.type(7, 'for the seventh');
+    const { host, messageDrafts, timers, later } = await make();
+    messageDrafts.type(null, 'a');
+    messageDrafts.type(null, 'ab');
+    messageDrafts.type(7, 'for the seventh');
     expect([timers.length, host.writes]).toEqual([1, 0]);
     await later();
     expect(host.kept['drafts']).toEqual({ new: 'ab', c7: 'for the seventh' });
-    unsent.type(7, '');
+    messageDrafts.type(7, '');
     await later();
-    const again = (await make(host)).unsent;
+    const again = (await make(host)).messageDrafts;
     expect([again.draftOf(null), again.draftOf(7), again.draftOf(8)]).toEqual(['ab', '', '']);
   });
 
   it('are stored at once when the window closes, and not again without a change', async () => {
-    const { host, unsent, later } = await make();
-    unsent.type(7, 'a');
-    unsent.keep();
+    const { host, messageDrafts, later } = await make();
+    messageDrafts.type(7, 'a');
+    messageDrafts.keep();
     await later();
     const { writes } = host;
-    unsent.keep();
-    unsent.type(7, 'a');
+    messageDrafts.keep();
+    messageDrafts.type(7, 'a');
     await later();
     // Only the other preference was written.
     expect([host.kept['drafts'], host.writes]).toEqual([{ c7: 'a' }, writes + 1]);
   });
 
   it('hold a question until it is answered, without being shown', async () => {
-    const { host, unsent, later } = await make();
-    unsent.ask(null, 'waits for a model');
+    const { host, messageDrafts, later } = await make();
+    messageDrafts.ask(null, 'waits for a model');
     await later();
-    expect([host.kept['drafts'], unsent.draftOf(null), (await make(host)).unsent.draftOf(null)]).toEqual([{ new: 'waits for a model' }, '', 'waits for a model']);
-    unsent.asked();
+    expect([host.kept['drafts'], messageDrafts.draftOf(null), (await make(host)).messageDrafts.draftOf(null)]).toEqual([{ new: 'waits for a model' }, '', 'waits for a model']);
+    messageDrafts.asked();
     await later();
-    expect([host.kept['drafts'], unsent.draftOf(null)]).toEqual([{}, '']);
+    expect([host.kept['drafts'], messageDrafts.draftOf(null)]).toEqual([{}, '']);
     // The typed text is not overwritten.
-    unsent.type(7, 'typed');
-    unsent.ask(7, 'asked beside it');
+    messageDrafts.type(7, 'typed');
+    messageDrafts.ask(7, 'asked next to it');
     await later();
     expect(host.kept['drafts']).toEqual({ c7: 'typed' });
   });
 
   it('move to their conversation when it begins', async () => {
-    const { unsent } = await make();
-    unsent.type(null, 'typed behind the first question');
-    unsent.begun(4);
-    expect([unsent.draftOf(null), unsent.draftOf(4)]).toEqual(['', 'typed behind the first question']);
+    const { messageDrafts } = await make();
+    messageDrafts.type(null, 'typed behind the first question');
+    messageDrafts.begun(4);
+    expect([messageDrafts.draftOf(null), messageDrafts.draftOf(4)]).toEqual(['', 'typed behind the first question']);
   });
 
   it('of deleted conversations are deleted, so that none gets another one\u2019s', async () => {
     const host = new KeepingHost();
     host.kept = { drafts: { new: 'n', c1: 'one', c2: 'two', c3: 'three', c4: 5 } };
-    const { unsent, later } = await make(host);
-    unsent.type(3, 'three again');
-    unsent.keepOnly([1]);
+    const { messageDrafts, later } = await make(host);
+    messageDrafts.type(3, 'three again');
+    messageDrafts.keepOnly([1]);
     await later();
     expect(host.kept['drafts']).toEqual({ new: 'n', c1: 'one', c3: 'three again' });
   });
@@ -100,10 +100,10 @@ describe('drafts', () => {
     [1, 2],
     [2, 1],
   ])('that are too long to be kept stay until the window closes, and the others are kept: %i, then %i', async (...order) => {
-    const { host, unsent, later } = await make();
+    const { host, messageDrafts, later } = await make();
     const texts = ['x'.repeat(200_000), 'short'];
-    for (const place of order) unsent.type(place, texts[place - 1] ?? '');
+    for (const place of order) messageDrafts.type(place, texts[place - 1] ?? '');
     await later();
-    expect([host.kept['drafts'], unsent.draftOf(1).length]).toEqual([{ c2: 'short' }, 200_000]);
+    expect([host.kept['drafts'], messageDrafts.draftOf(1).length]).toEqual([{ c2: 'short' }, 200_000]);
   });
 });

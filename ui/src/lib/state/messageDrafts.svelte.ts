@@ -17,7 +17,7 @@ const nameOf = (place: Place): string => (place === null ? 'new' : `c${place}`);
 const placeOf = (name: string): Place => (name === 'new' ? null : Number(name.slice(1)));
 
 /** Unsent text. */
-export class Unsent {
+export class MessageDrafts {
   /** Drafts changed since the start. Empty ones were sent or deleted. */
   #typed = $state.raw<Readonly<Record<string, string>>>({});
   /** Open edits, by turn. */

@@ -9,7 +9,7 @@ import type { Settings } from '../settings.svelte';
 import type { AnsweredTurn } from '../thread.svelte';
 import { pageFrame, type NextFrame } from '../frame';
 import { RuleTests } from './ruleTests.svelte';
-import type { SpotKind } from '../../strings/keys';
+import type { LabSourceKind } from '../../strings/keys';
 
 /** Temperatures of the rules: 0 is greedy, then denser where more changes. */
 export const temperatures: readonly number[] = [
@@ -23,15 +23,15 @@ export interface Answers {
 }
 
 /** The most interesting token of an answer: the first resampled one, or one in the middle. */
-function tellingToken(tokens: readonly TokenEvent[]): number {
+function interestingToken(tokens: readonly TokenEvent[]): number {
   const resampled = tokens.findIndex(({ origin }) => origin === 'resampled');
   return resampled >= 0 ? resampled : Math.floor(tokens.length / 2);
 }
 
 /** A position and its requests. */
-export class Spot {
+export class Selection {
   /** Kind of the chosen source. */
-  kind = $state<SpotKind>('toy');
+  kind = $state<LabSourceKind>('toy');
   /** A typed text, whose end is the position. */
   text = $state('');
   /** The chosen token: its answer's message and its index. */
@@ -54,10 +54,10 @@ export class Spot {
   #instead: readonly LabSource[] = [];
   /** Source of `rules`. */
   #ruled: LabSource | null = null;
-  /** Whether a newer request waits. */
+  /** `true` if a newer request waits. */
   #again = false;
   #begun = false;
-  /** Whether the user has chosen a source. */
+  /** `true` if the user has chosen a source. */
   #chose = false;
   /** Pair of models that the first position was found for, while the user has chosen none; undefined before. */
   #openedWith: string | null | undefined;
@@ -70,7 +70,7 @@ export class Spot {
     this.ruleTests = new RuleTests(host, nextFrame);
   }
 
-  /** Whether a pair of models is loaded. */
+  /** `true` if a pair of models is loaded. */
   get paired(): boolean {
     return this.#pair !== null;
   }
@@ -86,7 +86,7 @@ export class Spot {
   }
 
   /** Chooses a kind of source, and requests it if it is complete. */
-  async choose(kind: SpotKind): Promise<void> {
+  async choose(kind: LabSourceKind): Promise<void> {
     this.#chose = true;
     this.kind = kind;
     if (kind === 'toy') await this.#look({ kind });
@@ -138,9 +138,9 @@ export class Spot {
   #openings(): LabSource[] {
     const toy: LabSource = { kind: 'toy' };
     if (!this.paired) return [toy];
-    const text: LabSource = { kind: 'text', text: language.strings.lab.spot.example };
+    const text: LabSource = { kind: 'text', text: language.strings.lab.selection.example };
     const turn = this.#answers.answered.findLast(({ answer }) => answer.tokens.length > 0);
-    return turn ? [{ kind: 'answer', message: turn.answerId, token: tellingToken(turn.answer.tokens) }, text, toy] : [text, toy];
+    return turn ? [{ kind: 'answer', message: turn.answerId, token: interestingToken(turn.answer.tokens) }, text, toy] : [text, toy];
   }
 
   /** Requests a source, with fallbacks. The engine handles one at a time; meanwhile only the latest request waits. */
