@@ -346,10 +346,14 @@ fn answers_follow_a_schema_whatever_drafts() {
     let (server, plain) = (by(Method::Ngram), by(Method::Plain));
     let mut cities = BTreeSet::new();
     for seed in 0..12 {
-        let request = chat("abc abc", 200, &json!({
-            "response_format": schema(&place), "seed": seed, "temperature": if seed == 0 { 0.0 } else { 1.5 },
-            "logit_bias": {},
-        }));
+        let request = chat(
+            "abc abc",
+            200,
+            &json!({
+                "response_format": schema(&place), "seed": seed, "temperature": if seed == 0 { 0.0 } else { 1.5 },
+                "logit_bias": {},
+            }),
+        );
         let answer = post(server.address, CHAT, &request).json();
         let choice = &answer["choices"][0];
         assert_eq!(choice["finish_reason"], "stop", "{answer}");

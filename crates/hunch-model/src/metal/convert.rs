@@ -67,7 +67,8 @@ pub fn conversions(gguf: &Gguf, test: &SelfTest) -> std::result::Result<Vec<Conv
             continue;
         };
         let packed = std::iter::successors(wider(from), |dtype| wider(*dtype));
-        let passed = packed.chain([WeightType::F32]).find(|dtype| *dtype != from && problem(*dtype).is_none());
+        let passed =
+            packed.chain([WeightType::F32]).find(|dtype| *dtype != from && problem(*dtype).is_none());
         let Some(to) = passed else { return Err(problem_of_type) };
         let new = bytes as f64 * to.bits() / from.bits();
         grown += new;
@@ -94,7 +95,8 @@ pub fn convert(from: WeightType, to: WeightType, bytes: &[u8]) -> Result<Vec<u8>
     let Some(next) = wider(from).filter(|_| to != WeightType::F32) else {
         let count = bytes.len() / from.type_size() * from.block_size();
         let unknown = || Error::Internal(format!("candle does not know {from}"));
-        let storage = QStorage::from_data(Cow::Borrowed(bytes), &Device::Cpu, from.candle().ok_or_else(unknown)?)?;
+        let storage =
+            QStorage::from_data(Cow::Borrowed(bytes), &Device::Cpu, from.candle().ok_or_else(unknown)?)?;
         let values = QTensor::new(storage, count)?.dequantize(&Device::Cpu)?.to_vec1::<f32>()?;
         return Ok(values.into_iter().flat_map(f32::to_le_bytes).collect());
     };
@@ -159,7 +161,8 @@ mod tests {
 
     fn values(dtype: WeightType, bytes: &[u8]) -> Vec<f32> {
         let count = bytes.len() / dtype.type_size() * dtype.block_size();
-        let storage = QStorage::from_data(Cow::Borrowed(bytes), &Device::Cpu, dtype.candle().unwrap()).unwrap();
+        let storage =
+            QStorage::from_data(Cow::Borrowed(bytes), &Device::Cpu, dtype.candle().unwrap()).unwrap();
         let tensor = QTensor::new(storage, count).unwrap().dequantize(&Device::Cpu).unwrap();
         tensor.to_vec1::<f32>().unwrap()
     }
