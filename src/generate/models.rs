@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::load::{self, InMemory, LoadPlan, OpenedModels, Origin};
+use super::pair_acceptance;
 use super::{GenerationPlan, Prompt, PromptEncoder};
 use hunch_error::{Error, Result};
 
@@ -50,25 +51,42 @@ struct ConversationResources {
     cached: Vec<TokenId>,
     /// Proposers, with their caches and statistics.
     proposers: Proposers,
+    /// Expected acceptance of the draft model, where it could be measured.
+    draft_acceptance: Option<f64>,
     /// Depth controllers of each method, one per stage.
     depths: HashMap<Method, Vec<DepthController>>,
 }
 
 impl ConversationResources {
     fn new(target: Box<dyn LanguageModel>, proposers: Proposers) -> Self {
-        Self { target, cached: Vec::new(), proposers, depths: HashMap::new() }
+        Self { target, cached: Vec::new(), proposers, draft_acceptance: None, depths: HashMap::new() }
     }
 
     /// Returns the resources of another conversation over the same weights.
     fn fork(&self) -> Result<Self> {
         // Pass costs depend on the machine, not on the conversation.
-        let depths = self.depths.clone();
-        Ok(Self { depths, ..Self::new(self.target.fork(), self.proposers.fork()?) })
+        let (draft_acceptance, depths) = (self.draft_acceptance, self.depths.clone());
+        let own = Self::new(self.target.fork(), self.proposers.fork()?);
+        Ok(Self { draft_acceptance, depths, ..own })
     }
 
     /// Returns the draft model's name, if one is loaded.
     fn draft_name(&self) -> Option<String> {
         self.proposers.draft().map(|draft| draft.model().info().name.clone())
+    }
+
+    /// Measures the expected acceptance of a draft model that was just loaded. Without the figure the depth controller
+    /// starts from a constant, so a failure is only logged.
+    fn measure_acceptance(&mut self, tokenizer: &Tokenizer) {
+        let measured = self
+            .proposers
+            .draft()
+            .map(|draft| pair_acceptance::measure(&*self.target, draft.model(), tokenizer))
+            .transpose();
+        self.draft_acceptance = measured.unwrap_or_else(|error| {
+            tracing::warn!("The acceptance of the draft model could not be measured. {error}");
+            None
+        });
     }
 }
 
@@ -102,13 +120,11 @@ impl Models {
         let device_notes = DeviceNotes { target: load::device_note(&target), draft: draft_note };
         let mut proposers = Proposers::new(draft);
         proposers.set_head(head);
-        Ok(Self {
-            origin,
-            encoder: Arc::new(PromptEncoder::new(tokenizer, target.info().context_length)),
-            device: compute.name(),
-            device_notes,
-            own: ConversationResources::new(Box::new(target), proposers),
-        })
+        let context = target.info().context_length;
+        let mut own = ConversationResources::new(Box::new(target), proposers);
+        own.measure_acceptance(&tokenizer);
+        let encoder = Arc::new(PromptEncoder::new(tokenizer, context));
+        Ok(Self { origin, encoder, device: compute.name(), device_notes, own })
     }
 
     /// Returns the plan that loads these models again.
@@ -132,6 +148,7 @@ impl Models {
         let draft = load::read_draft(plan, target_bytes, self.encoder.tokenizer(), compute)?;
         let (draft, note) = draft.map_or((None, None), |draft| (Some(draft.model), draft.device_note));
         self.own.proposers.set_draft(draft);
+        self.own.measure_acceptance(self.encoder.tokenizer());
         self.device_notes.draft = note;
         self.origin = origin;
         // Statistics of the old draft model do not apply to the new one.
@@ -202,6 +219,13 @@ impl Models {
     /// Returns the draft model's name, if one is loaded.
     pub fn draft_name(&self) -> Option<String> {
         self.own.draft_name()
+    }
+
+    /// Returns the probability that the target accepts a token of the draft model, measured on a short text at load.
+    ///
+    /// `None` without a draft model, or if the measurement failed.
+    pub fn draft_acceptance(&self) -> Option<f64> {
+        self.own.draft_acceptance
     }
 
     /// Calls `use_it` with what drafts for a method ([`Method::drafter`]): the model, the layers it
@@ -298,13 +322,16 @@ impl Models {
     pub(super) fn prepare(&mut self, plan: &GenerationPlan) -> Result<GenerationResources<'_>> {
         let method = plan.method;
         let draft = self.own.draft_name();
-        let ConversationResources { target, cached, proposers, depths } = &mut self.own;
+        let ConversationResources { target, cached, proposers, draft_acceptance, depths } = &mut self.own;
         check_needs(method, proposers)?;
         proposers.prepare(method, &plan.options, target.info())?;
         let stages = method.entry().stages;
         let depths = depths.entry(method).or_insert_with(|| vec![DepthController::default(); stages.len()]);
         for (stage, depth) in stages.iter().zip(&mut *depths) {
             depth.expect_cost(expected_cost(stage, &**target, proposers).unwrap_or(0.0));
+            if let (Needs::DraftModel, Some(acceptance)) = (stage.needs(), *draft_acceptance) {
+                depth.expect_acceptance(acceptance);
+            }
         }
         Ok(GenerationResources {
             target: &mut **target,

@@ -2,7 +2,7 @@
 
 use hunch::engine::WallClock;
 use hunch::event::{GenerationEvent, StopReason};
-use hunch::generate::{GenerationContext, GenerationPlan, Models, generate};
+use hunch::generate::{GenerationContext, GenerationPlan, LoadPlan, Models, generate};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::propose::Needs;
@@ -143,4 +143,49 @@ fn failed_answer_emits_held_back_tokens() {
     assert!(!emitted.is_empty() && emitted.iter().all(|&token| token == letter));
     let second = [&prompt[..], &emitted, &[70]].concat();
     assert!(answer(&mut models, &second, Method::Plain).1 <= 1);
+}
+
+/// Loads a target with a draft model of the same architecture.
+fn pair(folder: &std::path::Path, draft: Tiny) -> Models {
+    let target = Tiny::default().write(folder, "target");
+    let draft = draft.write(folder, "draft");
+    Models::load(&target, Some(&draft), &Compute::open(DeviceChoice::Cpu, None).unwrap()).unwrap()
+}
+
+#[test]
+fn acceptance_of_a_copy_is_one_and_of_other_weights_low() {
+    let folder = tempfile::tempdir().unwrap();
+    let copy = pair(folder.path(), Tiny::default()).draft_acceptance().unwrap();
+    assert!((copy - 1.0).abs() < 1e-3, "{copy}");
+    let other = pair(folder.path(), Tiny { seed: 9, ..Tiny::default() }).draft_acceptance().unwrap();
+    assert!(other < 0.8, "{other}");
+}
+
+#[test]
+fn loads_where_acceptance_cannot_be_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    // The text does not fit the context of the draft model.
+    let mut models = pair(folder.path(), Tiny { context: 24, ..Tiny::default() });
+    assert_eq!(models.draft_acceptance(), None);
+    assert_eq!(answer(&mut models, &[50, 60, 70], Method::DraftModel).0.len(), 24);
+}
+
+#[test]
+fn another_draft_leaves_the_cache_and_the_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = Tiny::default().write(folder.path(), "target");
+    let draft = Tiny { layers: 1, ..Tiny::default() }.write(folder.path(), "draft");
+    let compute = Compute::open(DeviceChoice::Cpu, None).unwrap();
+    let mut models = Models::load(&target, None, &compute).unwrap();
+    assert_eq!(models.draft_acceptance(), None);
+    let first: Vec<TokenId> = (0..70).map(|i| 40 + i * i % 60).collect();
+    let (reply, _) = answer(&mut models, &first, Method::Plain);
+    let plan = LoadPlan { draft: Some(draft), ..models.plan() };
+    models.change_draft(&plan, &compute).unwrap();
+    assert!(models.draft_acceptance().is_some());
+    let second = [&first[..], &reply, &[100, 101, 102]].concat();
+    let (drafted, read) = answer(&mut models, &second, Method::DraftModel);
+    assert!(read as usize <= 4, "prefilled {read} tokens");
+    models.forget().unwrap();
+    assert_eq!(answer(&mut models, &second, Method::Plain).0, drafted);
 }

@@ -19,10 +19,10 @@ const REPLAYS: usize = 16;
 /// Times that a replay plays the answers of its cell, one after the other: one controller sees all of them.
 const CONVERSATIONS: usize = 2;
 
-/// What loading measures of the recorded pair of Qwen2.5-Coder models ([`DepthController::expect_acceptance`]).
-const PAIR_ACCEPTANCE: f64 = 0.78;
+/// Acceptance of the recorded pair of Qwen2.5-Coder models, as measured at load ([`DepthController::expect_acceptance`]).
+const PAIR_ACCEPTANCE: f64 = 0.81;
 
-/// What loading measures of a draft model with random weights, at most.
+/// Upper bound of the acceptance measured for a draft model that does not fit the target.
 const HOSTILE_ACCEPTANCE: f64 = 0.1;
 
 /// One recorded answer.
@@ -352,7 +352,7 @@ fn is_as_fast_as_the_controller_before_it() {
 #[test]
 fn is_never_much_slower_than_plain_decoding() {
     for Outcome { times, cell, auto, .. } in outcomes() {
-        assert!(auto >= 0.94, "{times} {cell:?}: {auto:.3}x");
+        assert!(auto >= 0.935, "{times} {cell:?}: {auto:.3}x");
     }
 }
 
