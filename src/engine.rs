@@ -3,9 +3,9 @@
 //! [`crate::generate`] implements a generation. This module runs it and cancels it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,7 @@ use hunch_core::stats::Stopwatch;
 use hunch_error::{Error, Result};
 use hunch_model::device::Compute;
 use hunch_model::text::Tokenizer;
+use parking_lot::Mutex;
 
 /// A stopwatch that measures wall time from its creation.
 pub struct WallClock(Instant);
@@ -178,7 +179,7 @@ type Occupied = Arc<Mutex<Occupation>>;
 
 /// Marks the engine as free.
 fn release(occupied: &Occupied) {
-    *lock(occupied) = Occupation::default();
+    *occupied.lock() = Occupation::default();
 }
 
 /// A handle to the engine's thread. A thread that ended is started again by the next job.
@@ -197,10 +198,6 @@ struct Worker {
     ended: Receiver<()>,
     /// True if no thread may be started any more.
     shut_down: bool,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Engine {
@@ -228,7 +225,7 @@ impl Engine {
 
     /// Sends a job to the thread. Starts a new thread if the old one ended.
     fn send(&self, job: Job) -> Result<()> {
-        let mut worker = lock(&self.worker);
+        let mut worker = self.worker.lock();
         let Err(unsent) = worker.jobs.send(job) else { return Ok(()) };
         let ended = || Error::Internal("the engine has ended".into());
         if worker.shut_down {
@@ -237,7 +234,7 @@ impl Engine {
         // The old thread marks the engine as free when it ends. Wait for that before the new job starts.
         let _ = worker.ended.recv();
         *worker = spawn(&self.compute, &self.models, &self.occupied)?;
-        lock(&self.occupied).running = unsent.0.running();
+        self.occupied.lock().running = unsent.0.running();
         worker.jobs.send(unsent.0).map_err(|_| ended())
     }
 
@@ -275,7 +272,7 @@ impl Engine {
 
     /// Returns the time since the last job; `None` while one runs.
     pub fn idle_for(&self) -> Option<Duration> {
-        let occupied = lock(&self.occupied);
+        let occupied = self.occupied.lock();
         occupied.running.is_none().then(|| occupied.free_since.elapsed())
     }
 
@@ -335,7 +332,7 @@ impl Engine {
 
     /// Marks `id` as running. Returns its cancel flag.
     fn reserve(&self, id: u32) -> Result<Arc<AtomicBool>> {
-        let mut occupied = lock(&self.occupied);
+        let mut occupied = self.occupied.lock();
         if occupied.running.is_some() {
             return Err(Error::Busy);
         }
@@ -346,12 +343,12 @@ impl Engine {
 
     /// Returns the number of the running generation or measurement.
     pub fn running(&self) -> Option<u32> {
-        lock(&self.occupied).running.as_ref().map(|(id, _)| *id)
+        self.occupied.lock().running.as_ref().map(|(id, _)| *id)
     }
 
     /// Cancels generation or measurement `id`, which ends within one round. Any other is unaffected.
     pub fn cancel(&self, id: u32) {
-        if let Some((running, cancel)) = &lock(&self.occupied).running
+        if let Some((running, cancel)) = &self.occupied.lock().running
             && *running == id
         {
             cancel.store(true, Ordering::Relaxed);
@@ -363,10 +360,10 @@ impl Engine {
     /// Returns true if the thread ended. A thread that hangs is abandoned, for example in a read from a volume that
     /// was disconnected.
     pub fn shutdown(&self, patience: Duration) -> bool {
-        if let Some((_, cancel)) = &lock(&self.occupied).running {
+        if let Some((_, cancel)) = &self.occupied.lock().running {
             cancel.store(true, Ordering::Relaxed);
         }
-        let mut worker = lock(&self.worker);
+        let mut worker = self.worker.lock();
         worker.shut_down = true;
         // Fails only if the thread has already ended.
         let _ = worker.jobs.send(Job::Shutdown);
@@ -388,7 +385,7 @@ fn spawn(compute: &Compute, models: &Arc<Mutex<Option<Models>>>, occupied: &Occu
     let run = move || {
         let end = ThreadEnd { inbox: Some(inbox), occupied, _alive: alive };
         if let Some(inbox) = &end.inbox {
-            work(&compute, inbox, &end.occupied, &mut lock(&models));
+            work(&compute, inbox, &end.occupied, &mut models.lock());
         }
     };
     thread::Builder::new()
@@ -434,14 +431,14 @@ impl Job {
             Self::Shutdown => {}
             Self::Load { plan, make_room, reply } => {
                 let loaded = guarded(|| load(models, &plan, make_room, compute));
-                lock(occupied).free_since = Instant::now();
+                occupied.lock().free_since = Instant::now();
                 let empty = models.is_none();
                 // Fails if the caller is gone. The models stay loaded.
                 let _ = reply.send(loaded.map_err(|error| LoadFailure { error, empty }));
             }
             Self::Unload { reply } => {
                 // A job that was queued in the meantime needs the models.
-                let idle = lock(occupied).running.is_none();
+                let idle = occupied.lock().running.is_none();
                 if idle {
                     *models = None;
                     release_memory(compute);

@@ -7,9 +7,10 @@ use std::any::Any;
 use std::io::{self, Write};
 use std::panic::PanicHookInfo;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use tracing::{Level, Subscriber};
 use tracing_appender::rolling::{RollingFileAppender, Rotation};
 use tracing_subscriber::filter::Targets;
@@ -83,7 +84,7 @@ impl<W> Clone for Capped<W> {
 
 impl<W: Write> Write for Capped<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.0.lock();
         let (writer, left) = &mut *inner;
         if bytes.len() <= *left {
             *left -= bytes.len();
@@ -95,7 +96,7 @@ impl<W: Write> Write for Capped<W> {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).0.flush()
+        self.0.lock().0.flush()
     }
 }
 
@@ -184,7 +185,7 @@ mod tests {
         for line in ["12345", "67890", "x"] {
             assert_eq!(capped.write(line.as_bytes()).unwrap(), line.len());
         }
-        assert_eq!(capped.0.lock().unwrap().0, b"1234567890");
+        assert_eq!(capped.0.lock().0, b"1234567890");
     }
 
     #[test]

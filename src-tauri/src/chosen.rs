@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hunch::api::{SaveKind, SavePlace};
 use hunch_error::{Error, Result};
+use parking_lot::{Mutex, MutexGuard};
 
 /// Paths chosen since the app started.
 #[derive(Default)]
@@ -58,9 +58,9 @@ impl Chosen {
         }
     }
 
-    /// Locks the choices, ignoring poison: no code under the lock panics.
+    /// Locks the choices.
     fn choices(&self) -> MutexGuard<'_, Choices> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

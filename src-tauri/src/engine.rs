@@ -1,11 +1,12 @@
 //! The engine as state of the window, with the number of its last generation or measurement.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use hunch::api::{AnswerRequest, Answering, StreamMessage};
 use hunch::app::{App, AppConfig};
 use hunch_error::ErrorInfo;
 use hunch_error::{Error, Result};
+use parking_lot::Mutex;
 
 use crate::channel_sink::Sink;
 
@@ -45,7 +46,7 @@ impl Engine {
         sink: Sink<StreamMessage>,
     ) -> Result<Answering, ErrorInfo> {
         let answering = self.app()?.answer(request, sink).map_err(info)?;
-        *lock(&self.last) = Some(answering.generation_id);
+        *self.last.lock() = Some(answering.generation_id);
         Ok(answering)
     }
 
@@ -58,13 +59,13 @@ impl Engine {
         start: impl FnOnce(&App) -> Result<u32>,
     ) -> Result<u32, ErrorInfo> {
         let id = start(self.app()?).map_err(info)?;
-        *lock(&self.last) = Some(id);
+        *self.last.lock() = Some(id);
         Ok(id)
     }
 
     /// Cancels the last answer or measurement, whose page is gone.
     pub(crate) fn abandon(&self) {
-        let last = lock(&self.last).take();
+        let last = self.last.lock().take();
         if let (Ok(app), Some(generation_id)) = (self.app(), last) {
             // Has no effect if it has already ended.
             app.stop_generation(generation_id);
@@ -82,11 +83,6 @@ impl Engine {
 /// Converts an error for the page.
 pub(crate) fn info(error: Error) -> ErrorInfo {
     ErrorInfo::from(&error)
-}
-
-/// Locks a mutex, ignoring poison: a number is always valid.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::{App, lock};
+use super::App;
 use crate::api::{
     AnswerRequest, AnswerSettings, Answering, Asking, Conversation, ConversationEntry, ExportFormat,
     ExportWords, SearchHit, StoredMessage, StreamMessage,
@@ -254,7 +254,7 @@ impl App {
 
     /// Completes the settings with the names of the loaded models.
     fn completed(&self, settings: AnswerSettings) -> Result<AnswerSettings> {
-        let loaded = lock(&self.shared.loaded);
+        let loaded = self.shared.loaded.lock();
         let loaded = loaded.as_ref().ok_or(Error::NoModel)?;
         let draft = loaded.draft.as_ref().map(|draft| draft.name.clone());
         Ok(AnswerSettings { target: loaded.target.name.clone(), draft, ..settings })
@@ -300,7 +300,7 @@ impl App {
                 written.before = Some(store.standing(conversation)?);
                 let kept = tokens.map_or(usize::MAX, |tokens| tokens as usize);
                 let events = store.events(answer)?;
-                let in_memory = lock(&self.shared.in_memory).clone().ok_or(Error::NoModel)?;
+                let in_memory = self.shared.in_memory.lock().clone().ok_or(Error::NoModel)?;
                 let chosen =
                     then.map(|token| chosen_token(&events, kept, token, &in_memory.tokenizer)).transpose()?;
                 let mut prefix = first_tokens(events, kept);
@@ -325,7 +325,7 @@ impl App {
         let (conversation, message) = self.store().message(answer)?;
         let question = message.parent.filter(|_| message.role == Role::Assistant);
         let question = question.ok_or_else(|| Error::invalid("Choose a token of an answer."))?;
-        let target = lock(&self.shared.loaded).as_ref().ok_or(Error::NoModel)?.target.name.clone();
+        let target = self.shared.loaded.lock().as_ref().ok_or(Error::NoModel)?.target.name.clone();
         check_writer(&message, &target)?;
         let mut messages = self.messages(conversation, question)?;
         let first = messages.iter().position(|said| said.role != Role::System).unwrap_or(messages.len());

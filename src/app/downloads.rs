@@ -1,6 +1,6 @@
 //! The hub and downloads from it. Actions of a person that need the hub ask a locked keychain once more.
 
-use super::{App, lock};
+use super::App;
 use hunch_error::Result;
 use hunch_library::download::{DownloadSettings, Downloads};
 use hunch_library::hub::HubConfig;
@@ -12,7 +12,7 @@ impl App {
     /// # Errors
     /// When the environment names an invalid hub or proxy.
     pub fn downloader(&self) -> Result<Downloads> {
-        let mut downloads = lock(&self.shared.downloads);
+        let mut downloads = self.shared.downloads.lock();
         if let Some(downloads) = &*downloads {
             return Ok(downloads.clone());
         }
@@ -35,7 +35,7 @@ impl App {
     pub fn use_hub(&self, hub: HubConfig, settings: DownloadSettings) -> Result<()> {
         let opened = Downloads::open(&self.shared.places.models, hub, settings)?;
         // Closed outside the lock: closing waits for listeners, and they may ask for the downloads.
-        let before = lock(&self.shared.downloads).replace(opened);
+        let before = self.shared.downloads.lock().replace(opened);
         drop(before);
         Ok(())
     }

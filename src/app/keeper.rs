@@ -1,12 +1,11 @@
 //! Writes the events of an answer to the store from its own thread, so that the engine never waits for the disk.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::chat::now;
-use super::lock;
 use super::stream::{EventLog, Writer};
 use crate::api::MessageState;
 use crate::event::{EventSink, GenerationEvent};
@@ -16,6 +15,7 @@ use crate::store::{Store, StoreError};
 use hunch_core::method::Method;
 use hunch_core::rule::AcceptanceRule;
 use hunch_error::{Error, ErrorInfo, Result};
+use parking_lot::{Condvar, Mutex};
 
 /// Time between two writes. A crash costs at most this much of an answer, and the time of one write.
 const WRITTEN_EVERY: Duration = Duration::from_millis(200);
@@ -46,35 +46,33 @@ struct Open {
 impl Keepers {
     /// Waits until the end of every answer is written or refused, at most for `patience`.
     pub(super) fn settle(&self, patience: Duration) {
-        let open = lock(&self.open);
-        drop(self.changed.wait_timeout_while(open, patience, |open| open.unwritten > 0));
+        self.changed.wait_while_for(&mut self.open.lock(), |open| open.unwritten > 0, patience);
     }
 
     /// Makes every keeper attempt its last write, and waits at most for `patience`.
     pub(super) fn close(&self, patience: Duration) {
-        let mut open = lock(&self.open);
+        let mut open = self.open.lock();
         open.closing = true;
-        drop(self.changed.wait_timeout_while(open, patience, |open| open.threads > 0));
+        self.changed.wait_while_for(&mut open, |open| open.threads > 0, patience);
     }
 
     /// Makes every keeper attempt its last write. Returns whether all of them ended within `patience`. New answers
     /// can be kept afterwards.
     pub(super) fn give_up(&self, patience: Duration) -> bool {
-        let mut open = lock(&self.open);
+        let mut open = self.open.lock();
         let before = std::mem::replace(&mut open.closing, true);
-        let waited = self.changed.wait_timeout_while(open, patience, |open| open.threads > 0);
-        let (mut open, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        let waited = self.changed.wait_while_for(&mut open, |open| open.threads > 0, patience);
         open.closing = before;
         !waited.timed_out()
     }
 
     fn change(&self, change: impl FnOnce(&mut Open)) {
-        change(&mut lock(&self.open));
+        change(&mut self.open.lock());
         self.changed.notify_all();
     }
 
     fn closing(&self) -> bool {
-        lock(&self.open).closing
+        self.open.lock().closing
     }
 }
 
@@ -153,7 +151,7 @@ impl Drop for Keeper {
 impl End {
     /// Sets the end, unless it is set.
     fn set(&self, end: EndState) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if matches!(*state, EndState::Open) {
             *state = end;
             self.changed.notify_all();
@@ -162,10 +160,9 @@ impl End {
 
     /// Waits for the end, at most for `patience`.
     fn within(&self, patience: Duration) -> Option<Option<GenerationEvent>> {
-        let state = lock(&self.state);
-        let open = |state: &mut EndState| matches!(state, EndState::Open);
-        let waited = self.changed.wait_timeout_while(state, patience, open);
-        match &*waited.unwrap_or_else(PoisonError::into_inner).0 {
+        let mut state = self.state.lock();
+        self.changed.wait_while_for(&mut state, |state| matches!(state, EndState::Open), patience);
+        match &*state {
             EndState::Open => None,
             EndState::Event(last) => Some(Some((**last).clone())),
             EndState::Dropped => Some(None),

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::{App, lock};
+use super::App;
 use crate::event::GenerationEvent;
 use crate::generate::{Prompt, fresh_seed};
 use crate::lab::acceptance::AcceptanceTally;
@@ -73,7 +73,7 @@ impl App {
                 Reading { prompt: Prompt::Raw(text.clone()), before: ending(text), drawn: None }
             }
         };
-        let loaded = lock(&self.shared.in_memory).clone().ok_or(Error::NoModel)?;
+        let loaded = self.shared.in_memory.lock().clone().ok_or(Error::NoModel)?;
         let draft = loaded.draft.clone().ok_or_else(|| {
             Error::invalid(
                 "There is no draft model to compare with. Open one, or look at the made-up distributions.",
@@ -106,7 +106,7 @@ impl App {
         place: Place,
         text_of: &dyn Fn(TokenId) -> String,
     ) -> LabPosition {
-        let mut positions = lock(&self.shared.positions);
+        let mut positions = self.shared.positions.lock();
         positions.0.push_back(Position { id, distributions: distributions.clone(), rounds: Vec::new() });
         while positions.0.len() > KEPT {
             positions.0.pop_front();
@@ -140,7 +140,7 @@ impl App {
         rounds::check(&request)?;
         // Taken out of the lock while they run, so that no other call waits.
         let (distributions, before) = {
-            let mut positions = lock(&self.shared.positions);
+            let mut positions = self.shared.positions.lock();
             let position = positions.find(request.position)?;
             let at = position.rounds.iter().position(|rounds| rounds.rule() == request.rule);
             (position.distributions.clone(), at.map(|at| position.rounds.remove(at)))
@@ -150,7 +150,7 @@ impl App {
             None => Rounds::new(request.position, &distributions, request.rule, fresh_seed())?,
         };
         let report = rounds.run(request.rounds);
-        if let Ok(position) = lock(&self.shared.positions).find(request.position) {
+        if let Ok(position) = self.shared.positions.lock().find(request.position) {
             // Of overlapping calls, the last one counts.
             position.rounds.retain(|other| other.rule() != request.rule);
             position.rounds.push(rounds);
@@ -166,7 +166,7 @@ impl App {
     /// # Errors
     /// When the position is no longer kept, or a temperature is out of range.
     pub fn lab_rules(&self, position: u32, temperatures: &[f64]) -> Result<Vec<LabRuleRow>> {
-        let distributions = lock(&self.shared.positions).find(position)?.distributions.clone();
+        let distributions = self.shared.positions.lock().find(position)?.distributions.clone();
         rules::rows(&distributions, temperatures)
     }
 

@@ -4,13 +4,14 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex};
 use serde_json::Value;
 
-use super::{App, Shared, lock};
+use super::{App, Shared};
 use crate::api::LoadedModels;
 use crate::bench::skip_sets::SearchedModel;
 use crate::engine::LoadFailure;
@@ -39,16 +40,16 @@ impl App {
     /// memory. Also while an answer is generated, and when it was stopped.
     pub fn load_models(&self, request: LoadRequest) -> Result<LoadedModels> {
         let stop = Arc::new(AtomicBool::new(false));
-        if let Some(before) = lock(&self.shared.stop_loading).replace(stop.clone()) {
+        if let Some(before) = self.shared.stop_loading.lock().replace(stop.clone()) {
             before.store(true, Ordering::Relaxed);
         }
         // One at a time, so that `loaded` matches the engine.
-        let _turn = lock(&self.shared.in_turn);
+        let _turn = self.shared.in_turn.lock();
         let loaded = self.load_in_turn(&request, &stop);
         // The program survived the load, successful or not.
-        *lock(&self.shared.unfinished_load) = None;
+        *self.shared.unfinished_load.lock() = None;
         self.unmark_load();
-        lock(&self.shared.stop_loading).take_if(|last| Arc::ptr_eq(last, &stop));
+        self.shared.stop_loading.lock().take_if(|last| Arc::ptr_eq(last, &stop));
         self.shared.warmth.look_again();
         loaded
     }
@@ -73,7 +74,7 @@ impl App {
         self.mark_load(&target_entry, draft_entry.as_ref(), request.context);
         let in_memory =
             self.shared.engine.load(plan, make_room).map_err(|LoadFailure { error, empty }| {
-                if empty && lock(&self.shared.loaded).is_some() {
+                if empty && self.shared.loaded.lock().is_some() {
                     self.forget_loaded();
                 }
                 error
@@ -88,9 +89,9 @@ impl App {
             device_note: in_memory.device_note.clone(),
         };
         let searched = SearchedModel { info: &spec.info(), read_by_a_pass: in_memory.read_by_a_pass.0 };
-        *lock(&self.shared.skipped_layers) = load::skipped_layers(searched);
-        *lock(&self.shared.loaded) = Some(loaded.clone());
-        *lock(&self.shared.in_memory) = Some(Arc::new(in_memory));
+        *self.shared.skipped_layers.lock() = load::skipped_layers(searched);
+        *self.shared.loaded.lock() = Some(loaded.clone());
+        *self.shared.in_memory.lock() = Some(Arc::new(in_memory));
         self.remember_loaded(&loaded);
         Ok(loaded)
     }
@@ -110,7 +111,7 @@ impl App {
     /// Returns the requested context, else the one of the loaded target, else the default.
     fn context_for(&self, request: &LoadRequest, target: &ModelEntry, spec: &ModelSpec) -> u32 {
         let as_it_is = || {
-            let loaded = lock(&self.shared.loaded);
+            let loaded = self.shared.loaded.lock();
             loaded.as_ref().filter(|loaded| loaded.target.path == target.path).map(|loaded| loaded.context)
         };
         let context = request.context.or_else(as_it_is).unwrap_or_else(|| default_context(spec) as u32);
@@ -130,9 +131,9 @@ impl App {
     }
 
     fn forget_loaded(&self) {
-        *lock(&self.shared.loaded) = None;
-        *lock(&self.shared.in_memory) = None;
-        *lock(&self.shared.skipped_layers) = None;
+        *self.shared.loaded.lock() = None;
+        *self.shared.in_memory.lock() = None;
+        *self.shared.skipped_layers.lock() = None;
         self.announce(LibraryEvent::Unloaded);
     }
 
@@ -155,7 +156,7 @@ impl App {
 
     /// Stops the load in progress, even one that has not begun. The previous models stay loaded.
     pub fn cancel_loading(&self) {
-        if let Some(stop) = &*lock(&self.shared.stop_loading) {
+        if let Some(stop) = &*self.shared.stop_loading.lock() {
             stop.store(true, Ordering::Relaxed);
         }
     }
@@ -165,7 +166,7 @@ impl App {
     /// # Errors
     /// [`Error::Busy`] while they are in use, or others are being loaded.
     pub fn unload_models(&self) -> Result<()> {
-        let _turn = self.shared.in_turn.try_lock().map_err(|_| Error::Busy)?;
+        let _turn = self.shared.in_turn.try_lock().ok_or(Error::Busy)?;
         self.shared.engine.unload()?;
         self.forget_loaded();
         Ok(())
@@ -191,7 +192,7 @@ impl App {
             let Some(shared) = shared.upgrade().filter(|_| !stop.load(Ordering::Relaxed)) else {
                 return ControlFlow::Break(());
             };
-            let mut last = lock(&last);
+            let mut last = last.lock();
             if last.is_none_or(|at| at.elapsed() >= WORD) {
                 *last = Some(Instant::now());
                 let progress = LoadProgress {
@@ -253,39 +254,39 @@ impl IdleUnloader {
 
     /// Sets the idle timeout.
     fn keep_for(&self, keep: Option<Duration>) {
-        lock(&self.0.0).keep = keep;
+        self.0.0.lock().keep = keep;
         self.look_again();
     }
 
     /// Wakes the thread after models were loaded or the timeout changed.
     fn look_again(&self) {
-        lock(&self.0.0).reasons += 1;
+        self.0.0.lock().reasons += 1;
         self.0.1.notify_all();
     }
 
     /// Ends the thread.
     pub(super) fn end(&self) {
-        lock(&self.0.0).ended = true;
+        self.0.0.lock().ended = true;
         self.look_again();
     }
 
     /// Unloads idle models until [`end`](Self::end) is called.
     fn watch(&self, shared: &Weak<Shared>) {
         let (keeping, changed) = &*self.0;
-        let mut kept = lock(keeping);
+        let mut kept = keeping.lock();
         while !kept.ended {
             let (keep, reasons) = (kept.keep, kept.reasons);
             // Without the lock, because unloading takes a moment.
             drop(kept);
             let wait = keep.and_then(|keep| rest(shared, keep));
-            kept = lock(keeping);
+            kept = keeping.lock();
             if kept.reasons != reasons {
                 continue;
             }
-            kept = match wait {
-                None => changed.wait(kept).unwrap_or_else(PoisonError::into_inner),
-                Some(wait) => changed.wait_timeout(kept, wait).unwrap_or_else(PoisonError::into_inner).0,
-            };
+            match wait {
+                None => changed.wait(&mut kept),
+                Some(wait) => drop(changed.wait_for(&mut kept, wait)),
+            }
         }
     }
 }
@@ -294,7 +295,7 @@ impl IdleUnloader {
 /// are loaded.
 fn rest(shared: &Weak<Shared>, keep: Duration) -> Option<Duration> {
     let app = App { shared: shared.upgrade()? };
-    lock(&app.shared.loaded).as_ref()?;
+    app.shared.loaded.lock().as_ref()?;
     match app.shared.engine.idle_for() {
         Some(idle) if idle >= keep => {
             // A failure means that a request arrived just now, so they are in use.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::stream::{EventLog, Receiver};
-use super::{App, chat, lock};
+use super::{App, chat};
 use crate::api::MeasurementMessage;
 use crate::bench::compare::report::{
     CompareEvent, CompareRequest, ComparedPrompts, ComparisonEntry, ComparisonFormat, ComparisonReport,
@@ -56,7 +56,7 @@ impl App {
     /// # Errors
     /// When no model is loaded or the engine is busy. An invalid request is reported as an event.
     pub fn compare(&self, request: CompareRequest, sink: MeasurementSink<CompareEvent>) -> Result<u32> {
-        lock(&self.shared.loaded).as_ref().ok_or(Error::NoModel)?;
+        self.shared.loaded.lock().as_ref().ok_or(Error::NoModel)?;
         let id = self.next_id();
         let (log, writer) = EventLog::open(id);
         let last = writer.clone();
@@ -91,7 +91,7 @@ impl App {
                 }
             },
         )?;
-        lock(&self.shared.measurements).comparison = Some(log);
+        self.shared.measurements.lock().comparison = Some(log);
         Ok(id)
     }
 
@@ -100,7 +100,7 @@ impl App {
     /// # Errors
     /// [`Error::InvalidRequest`] when `id` is not the last one.
     pub fn compare_snapshot(&self, id: u32, from: u32) -> Result<MeasurementMessage<CompareEvent>> {
-        snapshot(lock(&self.shared.measurements).comparison.clone(), id, from)
+        snapshot(self.shared.measurements.lock().comparison.clone(), id, from)
     }
 
     /// Starts measuring the cost of passes and returns the measurement's id. The curve is stored.
@@ -108,7 +108,7 @@ impl App {
     /// # Errors
     /// When no model is loaded or the engine is busy.
     pub fn measure_costs(&self, sink: MeasurementSink<CostEvent>) -> Result<u32> {
-        let loaded = lock(&self.shared.in_memory).clone().ok_or(Error::NoModel)?;
+        let loaded = self.shared.in_memory.lock().clone().ok_or(Error::NoModel)?;
         let id = self.next_id();
         let (log, writer) = EventLog::open(id);
         let last = writer.clone();
@@ -130,7 +130,7 @@ impl App {
                 last.put(ended.unwrap_or_else(|error| CostEvent::Failed { error: (&error).into() }));
             },
         )?;
-        lock(&self.shared.measurements).costs = Some(log);
+        self.shared.measurements.lock().costs = Some(log);
         Ok(id)
     }
 
@@ -139,7 +139,7 @@ impl App {
     /// # Errors
     /// [`Error::InvalidRequest`] when `id` is not the last one.
     pub fn costs_snapshot(&self, id: u32, from: u32) -> Result<MeasurementMessage<CostEvent>> {
-        snapshot(lock(&self.shared.measurements).costs.clone(), id, from)
+        snapshot(self.shared.measurements.lock().costs.clone(), id, from)
     }
 
     /// Returns the last cost curve of the loaded models on this device.
@@ -147,7 +147,7 @@ impl App {
     /// # Errors
     /// When the store cannot be read.
     pub fn cost_curve(&self) -> Result<Option<CostCurve>> {
-        let Some(loaded) = lock(&self.shared.in_memory).clone() else { return Ok(None) };
+        let Some(loaded) = self.shared.in_memory.lock().clone() else { return Ok(None) };
         Ok(self.store().cost_curve(&curve_of(&loaded, &self.shared.compute))?)
     }
 

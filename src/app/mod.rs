@@ -15,9 +15,9 @@ mod stream;
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crate::api::{AnswerSettings, AppInfo, LoadedModels, MessageState, ParameterRange, StreamMessage};
@@ -40,6 +40,7 @@ use lab::Positions;
 use loading::IdleUnloader;
 pub use measure::MeasurementSink;
 use measure::Measurements;
+use parking_lot::Mutex;
 use records::Record;
 use standing::StoreInUse;
 use stream::EventLog;
@@ -111,11 +112,6 @@ struct Shared {
 /// Callback for events of the library.
 pub type LibraryListener = Box<dyn FnMut(LibraryEvent) + Send>;
 
-/// Locks a mutex. No code that can panic runs under these locks, so poisoned data is still valid.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
 impl App {
     /// Starts the engine. No model is loaded yet.
     ///
@@ -171,12 +167,12 @@ impl App {
     /// Replaces the listener for events of the library. It is called on the thread that causes the event, so it must
     /// return quickly and must not change the library.
     pub fn hear_library(&self, listener: LibraryListener) {
-        *lock(&self.shared.listener) = Some(listener);
+        *self.shared.listener.lock() = Some(listener);
     }
 
     /// Passes an event to the listener.
     fn announce(&self, event: LibraryEvent) {
-        if let Some(listener) = &mut *lock(&self.shared.listener) {
+        if let Some(listener) = &mut *self.shared.listener.lock() {
             listener(event);
         }
     }
@@ -190,8 +186,8 @@ impl App {
             device: self.shared.compute.name().into(),
             threads: self.shared.compute.threads().count() as u32,
             models_folder: self.shared.places.models.display().to_string(),
-            loaded: lock(&self.shared.loaded).clone(),
-            unfinished_load: lock(&self.shared.unfinished_load).clone(),
+            loaded: self.shared.loaded.lock().clone(),
+            unfinished_load: self.shared.unfinished_load.lock().clone(),
             store_problem: self.store_problem(),
             store_bytes: self.shared.store_path.as_deref().map(Store::bytes),
             methods: Method::usable(&[Needs::DraftModel, Needs::Head]).into_iter().map(Into::into).collect(),
@@ -214,7 +210,7 @@ impl App {
     /// Returns the options for all methods.
     fn method_options(&self) -> MethodOptions {
         MethodOptions {
-            skipped_layers: lock(&self.shared.skipped_layers).clone(),
+            skipped_layers: self.shared.skipped_layers.lock().clone(),
             ..MethodOptions::default()
         }
     }
@@ -269,9 +265,9 @@ impl App {
                 (App { shared }).let_go(id);
             }
         })?;
-        lock(&self.shared.records).push_back(Record::new(log, answer, begun_with));
+        self.shared.records.lock().push_back(Record::new(log, answer, begun_with));
         let queued = self.shared.engine.generate(id, prompt, plan, Box::new(events));
-        let mut records = lock(&self.shared.records);
+        let mut records = self.shared.records.lock();
         match &queued {
             Err(_) => records.retain(|record| record.id() != id),
             Ok(()) => {
@@ -284,7 +280,7 @@ impl App {
 
     /// Releases the events of an answer that has ended, if the store has them.
     fn let_go(&self, id: u32) {
-        let mut records = lock(&self.shared.records);
+        let mut records = self.shared.records.lock();
         let Some(record) = records.iter_mut().find(|record| record.id() == id) else { return };
         let stored = self.store().message(record.answer());
         if stored.is_ok_and(|(_, message)| message.state != MessageState::Streaming) {
@@ -304,7 +300,7 @@ impl App {
     pub fn generation_snapshot(&self, generation_id: u32, from: u32) -> Result<StreamMessage> {
         let unknown =
             || Error::invalid(format!("Generation {generation_id} is not among the last {RECORDS_KEPT}."));
-        let record = lock(&self.shared.records).iter().find(|record| record.id() == generation_id).cloned();
+        let record = self.shared.records.lock().iter().find(|record| record.id() == generation_id).cloned();
         let events = record.ok_or_else(unknown)?.events(&self.store(), from as usize)?;
         Ok(StreamMessage { generation_id, seq: from, events })
     }
@@ -317,7 +313,7 @@ impl App {
         let (loading, downloads) = (self.clone(), self.clone());
         side_by_side([
             Box::new(move || {
-                if lock(&loading.shared.stop_loading).is_some() {
+                if loading.shared.stop_loading.lock().is_some() {
                     // Quitting while models load is not a crash.
                     loading.unmark_load();
                 }
@@ -325,7 +321,7 @@ impl App {
             Box::new(move || {
                 // Locked here: opening the downloads holds the lock while it reads the disk. Taken out of the
                 // lock before they are closed, which waits for their writes.
-                let downloads = lock(&downloads.shared.downloads).take();
+                let downloads = downloads.shared.downloads.lock().take();
                 drop(downloads);
             }),
             Box::new(move || {
@@ -372,7 +368,7 @@ mod tests {
         })
         .unwrap();
         // As while the folder of downloads is read from a volume that is gone. Fails by waiting forever.
-        let opening = lock(&app.shared.downloads);
+        let opening = app.shared.downloads.lock();
         app.shutdown();
         drop(opening);
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
-use super::{App, LibraryListener, Shared, lock};
+use super::{App, LibraryListener, Shared};
 use hunch_error::{Error, Result};
 use hunch_library::types::ModelEntry;
 use hunch_library::types::{Download, Library, LibraryEvent};
@@ -72,7 +72,7 @@ impl App {
 
     /// Returns the name of the loaded model that one of these files belongs to.
     fn in_use(&self, files: &[PathBuf]) -> Option<String> {
-        let loaded = lock(&self.shared.loaded).clone()?;
+        let loaded = self.shared.loaded.lock().clone()?;
         let real = |path: &PathBuf| path.canonicalize().ok();
         let files: Vec<PathBuf> = files.iter().filter_map(real).collect();
         let uses = |entry: &ModelEntry| {
@@ -84,7 +84,7 @@ impl App {
     /// Returns the first file that is not in the library, was never loaded, and did not end the last run while it was
     /// loaded. A name that is not a file can only be the short name of a listed model.
     pub fn unknown_model<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-        let unfinished = lock(&self.shared.unfinished_load).clone();
+        let unfinished = self.shared.unfinished_load.lock().clone();
         let is_unfinished = |name: &str| {
             unfinished.as_ref().is_some_and(|load| load.target == name || load.draft.as_deref() == Some(name))
         };
@@ -113,10 +113,10 @@ impl App {
         let changed = tell(Arc::downgrade(&self.shared));
         let watch =
             Watch::start(self.shared.places.clone(), POLL_INTERVAL, move || changed(LibraryEvent::Changed))?;
-        *lock(&self.shared.watch) = Some(watch);
+        *self.shared.watch.lock() = Some(watch);
         let downloads = self.downloader()?;
         let heard = downloads.subscribe(Box::new(tell(Arc::downgrade(&self.shared))));
-        let before = lock(&self.shared.heard).replace(heard);
+        let before = self.shared.heard.lock().replace(heard);
         drop(before);
         downloads.resume_interrupted();
         Ok(downloads.list())
@@ -124,7 +124,7 @@ impl App {
 
     /// Pauses watching the model folders while the window is hidden. Changes are reported when it is shown again.
     pub fn set_window_hidden(&self, hidden: bool) {
-        if let Some(watch) = &*lock(&self.shared.watch) {
+        if let Some(watch) = &*self.shared.watch.lock() {
             watch.set_paused(hidden);
         }
     }

@@ -1,6 +1,6 @@
 //! Memory predictions, draft offers and remembered speeds for the window.
 
-use super::{App, lock};
+use super::App;
 use crate::api::LoadedModels;
 use crate::app::MeasurementSink;
 use crate::bench::MethodConfig;
@@ -83,7 +83,7 @@ impl App {
 
     /// Returns the memory of the loaded models and their caches, in bytes.
     pub(super) fn held_by_models(&self) -> u64 {
-        if lock(&self.shared.loaded).is_none() { 0 } else { machine::held_by_models(&self.shared.compute) }
+        if self.shared.loaded.lock().is_none() { 0 } else { machine::held_by_models(&self.shared.compute) }
     }
 
     /// Measures a pair: loads it if necessary and compares the methods that use the draft with plain decoding on two
@@ -115,7 +115,7 @@ impl App {
         let path = |name: &str| self.find_model(name).map(|path| path.display().to_string());
         let target = path(&request.target)?;
         let draft = request.draft.as_deref().map(path).transpose()?;
-        Ok(lock(&self.shared.loaded).as_ref().is_some_and(|loaded| {
+        Ok(self.shared.loaded.lock().as_ref().is_some_and(|loaded| {
             loaded.target.path == target
                 && loaded.draft.as_ref().map(|draft| &draft.path) == draft.as_ref()
                 && request.context.is_none_or(|context| context == loaded.context)
@@ -124,7 +124,7 @@ impl App {
 
     /// Makes the recorder for speeds of the loaded models. `None` if no model is loaded, or there is no data folder.
     pub(super) fn speed_recorder(&self) -> Option<SpeedRecorder> {
-        let LoadedModels { target, draft, .. } = lock(&self.shared.loaded).clone()?;
+        let LoadedModels { target, draft, .. } = self.shared.loaded.lock().clone()?;
         Some(SpeedRecorder { log: self.measured()?, target, draft })
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
-use super::{App, QUIT_WITHIN, lock};
+use super::{App, QUIT_WITHIN};
 use crate::api::{AppInfo, StoreProblem, StoreRemedy};
 use crate::store::{Store, is_damage};
 use hunch_error::ErrorInfo;
@@ -76,7 +76,7 @@ pub(super) fn store_path(chosen: Option<PathBuf>) -> Option<PathBuf> {
 impl App {
     /// Returns the store in use.
     pub(super) fn store(&self) -> Arc<Store> {
-        lock(&self.shared.store).store()
+        self.shared.store.lock().store()
     }
 
     /// Refuses changes that would be lost, while conversations are only in memory and nobody chose that.
@@ -84,7 +84,7 @@ impl App {
     /// # Errors
     /// [`Error::Store`], with what to do.
     pub(super) fn check_kept(&self) -> Result<()> {
-        match &lock(&self.shared.store).problem {
+        match &self.shared.store.lock().problem {
             Some(problem) if problem.in_memory && !problem.accepted => Err(Error::Store(
                 "new messages would be lost when the app closes; choose what to do in the list of conversations".into(),
             )),
@@ -94,7 +94,7 @@ impl App {
 
     pub(super) fn store_problem(&self) -> Option<StoreProblem> {
         let path = self.shared.store_path.as_deref();
-        let store = lock(&self.shared.store);
+        let store = self.shared.store.lock();
         store.problem.as_ref().map(|problem| StoreProblem {
             error: problem.error.clone(),
             in_memory: problem.in_memory,
@@ -115,7 +115,7 @@ impl App {
         if !is_damage(error) {
             return;
         }
-        let mut in_use = lock(&self.shared.store);
+        let mut in_use = self.shared.store.lock();
         if in_use.problem.is_some() {
             return;
         }
@@ -146,7 +146,7 @@ impl App {
 
     fn apply(&self, remedy: &StoreRemedy) -> Result<()> {
         let path = self.shared.store_path.as_deref();
-        let mut in_use = lock(&self.shared.store);
+        let mut in_use = self.shared.store.lock();
         let opened = match remedy {
             StoreRemedy::GoWithout => {
                 if let Some(problem) = &mut in_use.problem {
@@ -192,7 +192,7 @@ impl App {
     pub(super) fn look_after_store(&self) {
         let Some(path) = self.shared.store_path.clone() else { return };
         let store = {
-            let in_use = lock(&self.shared.store);
+            let in_use = self.shared.store.lock();
             if in_use.in_memory() || !Store::is_copy_due(&path) {
                 return;
             }

@@ -1,9 +1,10 @@
 //! Numbered streams of events: a log that can be read again, and a pump that sends new events once a frame.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use serde::Serialize;
 
 use hunch_error::{Error, Result};
@@ -43,7 +44,7 @@ impl<E: Clone + Serialize + Send + 'static> EventLog<E> {
     }
 
     fn state(&self) -> MutexGuard<'_, State<E>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Returns all events so far.
@@ -86,7 +87,7 @@ impl<E: Clone + Serialize + Send + 'static> EventLog<E> {
     fn next_events(&self, sent: usize) -> Option<Vec<E>> {
         let mut state = self.state();
         while state.events.len() == sent && !state.ended {
-            state = self.grown.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.grown.wait(&mut state);
         }
         let events = first_that_fit(&state.events[sent..]);
         (!events.is_empty()).then(|| events.to_vec())
@@ -124,7 +125,7 @@ struct OpenLog<E>(Arc<EventLog<E>>);
 
 impl<E> OpenLog<E> {
     fn state(&self) -> MutexGuard<'_, State<E>> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock()
     }
 }
 

@@ -2,11 +2,11 @@
 
 use candle_core::Device;
 use hunch_core::model::{LanguageModel, LogitRows, Step};
+use hunch_core::quantile::median;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 
 pub use super::candle_model::CandleModel;
-use super::figures::median;
 use super::model_bench::synthetic_tokens;
 use super::pass_timer::seconds_of;
 use super::passes::PassEngine;

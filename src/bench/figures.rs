@@ -1,4 +1,4 @@
-//! Figures over many answers: quantiles, means with errors, speedups of pairs, pooled work.
+//! Figures over many answers: means with errors, speedups of pairs, pooled work.
 //!
 //! Pure arithmetic over the figures of [`hunch_core::stats`].
 
@@ -6,24 +6,11 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use hunch_core::quantile::median;
 use hunch_core::stats::{GenerationStats, PooledCounts};
 
 /// The quantiles that bound a spread: the 10th and the 90th percentile.
 pub const SPREAD: (f64, f64) = (0.1, 0.9);
-
-/// Quantile `at` (0..=1) of `values`, interpolated linearly. `None` for an empty slice.
-pub fn quantile(values: &[f64], at: f64) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let place = at.clamp(0.0, 1.0) * sorted.len().checked_sub(1)? as f64;
-    let (below, above) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
-    Some(below + (above - below) * place.fract())
-}
-
-/// Median of `values`. `None` for an empty slice.
-pub fn median(values: &[f64]) -> Option<f64> {
-    quantile(values, 0.5)
-}
 
 /// Mean with values clamped to twice the median, so that stalls caused by other programs do not dominate.
 /// `None` for an empty slice.
@@ -154,17 +141,6 @@ mod tests {
             decode_tok_s: f64::from(tokens) / decode_ms * 1e3,
             ..GenerationStats::default()
         }
-    }
-
-    #[test]
-    fn quantiles_interpolate_between_neighbours() {
-        let values = [4.0, 1.0, 3.0, 2.0];
-        assert_eq!(quantile(&values, 0.0), Some(1.0));
-        assert_eq!(quantile(&values, 1.0), Some(4.0));
-        assert_eq!(median(&values), Some(2.5));
-        assert!(close(quantile(&values, 0.1), 1.3));
-        assert_eq!(median(&[7.0]), Some(7.0));
-        assert_eq!(median(&[]), None);
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use crate::bench::figures::{median, typical_mean};
+use crate::bench::figures::typical_mean;
+use hunch_core::quantile::median;
 use hunch_error::Result;
 
 /// Observer of timed passes.

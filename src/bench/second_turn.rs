@@ -5,12 +5,12 @@
 
 use serde::Serialize;
 
-use crate::bench::figures::median;
 use crate::bench::suite::SuitePrompt;
 use crate::engine::WallClock;
 use crate::event::GenerationEvent;
 use crate::generate::{GenerationContext, GenerationPlan, Models, Prompt, generate};
 use hunch_core::chat::{ChatMessage, Role};
+use hunch_core::quantile::median;
 use hunch_error::{Error, Result};
 
 /// The second message.

@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 
 use crate::bench::MethodConfig;
 use crate::bench::cost_table::CostTable;
-use crate::bench::figures::{self, PooledWork, SPREAD, median, quantile};
+use crate::bench::figures::{self, PooledWork, SPREAD};
 use crate::bench::report::{Difference, IdentityReport};
 use hunch_core::method::Method;
+use hunch_core::quantile::{median, quantile};
 use hunch_core::sample::SamplingParams;
 use hunch_core::stats::GenerationStats;
 use hunch_core::token::{TokenId, shared_len};

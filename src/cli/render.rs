@@ -19,7 +19,7 @@ fn style(origin: TokenOrigin) -> &'static str {
         TokenOrigin::Accepted => "\x1b[32;4m",
         TokenOrigin::Resampled => "\x1b[33;4:3m",
         TokenOrigin::Bonus => "\x1b[35;4:2m",
-        TokenOrigin::Plain | TokenOrigin::Prompt | TokenOrigin::Chosen => "",
+        TokenOrigin::Plain | TokenOrigin::Chosen => "",
     }
 }
 

@@ -15,11 +15,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::bench::figures::median;
 use crate::event::{Alternative, GenerationEvent, RoundEvent, TokenEvent};
 use crate::lab::history::{Generation, Slot, TestedDraft, generations};
 use crate::lab::report::{WhatIf, WhatIfFigures, WhatIfRequest};
 use hunch_core::limits::MAX_DRAFT;
+use hunch_core::quantile::median;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::theory;
 use hunch_core::token::TokenId;

@@ -29,7 +29,7 @@ impl PairJudge<'_> {
     /// Runs a query. `models` are the installed ones.
     ///
     /// # Errors
-    /// Those of `ask`.
+    /// The errors of `ask`.
     pub fn query<T>(&self, models: &[ModelEntry], ask: impl FnOnce(&Pairs<'_>) -> Result<T>) -> Result<T> {
         let log = self.folder.map(|folder| SpeedLog::in_folder(folder, self.compute.name()));
         ask(&Pairs {

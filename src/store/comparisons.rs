@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::Result;
 use super::packed::{json, pack, unpack};
 use super::{Store, not_there};
-use crate::bench::compare::report::{ComparisonEntry, ComparisonReport};
+use crate::api::types::{ComparisonEntry, ComparisonReport};
 use hunch_core::pass_cost::CostCurve;
 use hunch_model::device::Compute;
 

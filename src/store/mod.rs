@@ -19,9 +19,9 @@ mod repair;
 mod search;
 
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use rusqlite::{Connection, OpenFlags};
 
 use hunch_error::Error;
@@ -174,14 +174,14 @@ impl Store {
     /// Locks the connection for slow reads.
     fn reader(&self) -> MutexGuard<'_, Connection> {
         let reader = self.reader.as_ref().unwrap_or(&self.connection);
-        reader.lock().unwrap_or_else(PoisonError::into_inner)
+        reader.lock()
     }
 
     fn connection(&self) -> MutexGuard<'_, Connection> {
         #[cfg(test)]
         assert!(!self.panicking.load(std::sync::atomic::Ordering::Relaxed), "the store broke");
         // A panic rolls the open transaction back, so the connection is usable after it.
-        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+        self.connection.lock()
     }
 }
 
@@ -334,7 +334,7 @@ mod tests {
         assert_eq!(reader.conversations().unwrap().len(), 2);
         drop(window);
         drop(Store::open(&path).unwrap());
-        reader.connection.lock().unwrap().execute_batch("SELECT 1").unwrap();
+        reader.connection.lock().execute_batch("SELECT 1").unwrap();
         let other = Connection::open(&path).unwrap();
         other.pragma_update(None, "user_version", 1).unwrap();
         let refused = Store::open_read_only(&path).err().unwrap().to_string();

@@ -3,8 +3,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::MutexGuard;
 
+use parking_lot::MutexGuard;
 use rusqlite::{Connection, Transaction};
 
 use super::{LOCK_PATIENCE, Store, copies, damage, lock, migrations, read_only};

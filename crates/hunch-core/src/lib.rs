@@ -92,6 +92,7 @@ pub mod method;
 pub mod model;
 pub mod pass_cost;
 pub mod propose;
+pub mod quantile;
 pub mod rule;
 pub mod sample;
 pub mod session;

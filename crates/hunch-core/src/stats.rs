@@ -260,7 +260,7 @@ impl Tally {
             TokenOrigin::Resampled => &mut self.resampled,
             TokenOrigin::Bonus => &mut self.bonus,
             TokenOrigin::Plain => &mut self.plain,
-            TokenOrigin::Prompt | TokenOrigin::Chosen => return,
+            TokenOrigin::Chosen => return,
         };
         *count = count.saturating_add_signed(by);
     }

@@ -15,8 +15,6 @@ pub fn shared_len(a: &[TokenId], b: &[TokenId]) -> usize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, TS)]
 #[serde(rename_all = "snake_case")]
 pub enum TokenOrigin {
-    /// Part of the prompt.
-    Prompt,
     /// Drafted and accepted.
     Accepted,
     /// Drawn from the residual distribution after all drafts at its position were rejected.
@@ -37,7 +35,7 @@ pub type TokenProb = (TokenId, f32);
 pub struct EmittedToken {
     /// The token.
     pub id: TokenId,
-    /// Origin; never [`TokenOrigin::Prompt`].
+    /// Origin.
     pub origin: TokenOrigin,
     /// p(token) under the target's distribution at its position, after penalties, filters and
     /// temperature. 1 under greedy sampling.

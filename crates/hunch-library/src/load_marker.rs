@@ -18,7 +18,7 @@ pub fn found(folder: &Path) -> Option<LoadRequest> {
 /// # Errors
 /// [`Error::Io`](hunch_error::Error::Io) if the file cannot be written.
 pub fn set(folder: &Path, request: &LoadRequest) -> Result<()> {
-    atomic_file::write(&path(folder), &serde_json::json!(request).to_string())
+    atomic_file::write(&path(folder), serde_json::json!(request).to_string())
 }
 
 /// Removes the mark after loading succeeded or failed without a crash.

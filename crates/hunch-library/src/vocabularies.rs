@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::UNIX_EPOCH;
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::locked_json;
@@ -49,7 +49,7 @@ impl Vocabularies {
     /// If a file cannot be read.
     pub fn compare(&self, target: &Path, draft: &Path) -> Result<VocabularyVerdict> {
         let (files, mut read) = ([identity(target)?, identity(draft)?], [None, None]);
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let known = self.known.lock().clone();
         let mut digests = [String::new(), String::new()];
         for (i, path) in [target, draft].into_iter().enumerate() {
             digests[i] = match known.digests.get(&files[i]) {
@@ -78,7 +78,7 @@ impl Vocabularies {
             known.verdicts.insert(pair.clone(), verdict.clone());
         };
         if !known.verdicts.contains_key(&pair) || files.iter().any(|file| !known.digests.contains_key(file)) {
-            add(&mut self.known.lock().unwrap_or_else(PoisonError::into_inner));
+            add(&mut self.known.lock());
             // If saving fails, the comparison is repeated next time.
             let _ = self.path.as_deref().map(|path| locked_json::update(path, add));
         }

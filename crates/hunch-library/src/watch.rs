@@ -5,13 +5,14 @@
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::candidates::find_candidates;
 use super::places::Places;
 use hunch_error::{Error, Result};
+use parking_lot::{Condvar, Mutex};
 
 /// Default interval between polls.
 pub const POLL_INTERVAL: Duration = Duration::from_secs(2);
@@ -39,27 +40,21 @@ struct State {
 }
 
 impl Control {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn change(&self, change: impl FnOnce(&mut State)) {
-        change(&mut self.lock());
+        change(&mut self.state.lock());
         self.changed.notify_all();
     }
 
     fn has_ended(&self) -> bool {
-        self.lock().ended
+        self.state.lock().ended
     }
 
     /// Waits for `time`, or until resumed if paused. Returns `false` once the watch has ended.
     fn wait(&self, time: Duration) -> bool {
-        let waiting = |state: &mut State| !state.ended && !state.paused;
-        let waited = self.changed.wait_timeout_while(self.lock(), time, waiting);
-        let state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        let paused = |state: &mut State| !state.ended && state.paused;
-        let resumed = self.changed.wait_while(state, paused);
-        !resumed.unwrap_or_else(PoisonError::into_inner).ended
+        let mut state = self.state.lock();
+        self.changed.wait_while_for(&mut state, |state| !state.ended && !state.paused, time);
+        self.changed.wait_while(&mut state, |state| !state.ended && state.paused);
+        !state.ended
     }
 }
 
@@ -249,7 +244,7 @@ mod tests {
         let seen = names.clone();
         let poll = move || {
             let _ = polled.send(());
-            Fingerprint { names: *seen.lock().unwrap(), contents: 0 }
+            Fingerprint { names: *seen.lock(), contents: 0 }
         };
         let watch = Watch::over(poll, Duration::from_millis(1), move || {
             let _ = sender.send(());
@@ -263,7 +258,7 @@ mod tests {
         // A poll may have been running.
         std::thread::sleep(Duration::from_millis(20));
         while polls.try_recv().is_ok() {}
-        *names.lock().unwrap() = 2;
+        *names.lock() = 2;
         std::thread::sleep(Duration::from_millis(50));
         assert!(polls.try_recv().is_err(), "polled while paused");
         assert!(changes.try_recv().is_err());

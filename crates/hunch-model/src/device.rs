@@ -3,9 +3,10 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use candle_core::Device;
+use parking_lot::Mutex;
 
 use crate::metal::costs::{Basis, Chip, PassSize};
 use crate::metal::gpu::Gpu;
@@ -170,7 +171,7 @@ impl Compute {
     /// Reads the record of this machine, or runs the test once, which takes seconds.
     pub fn self_test(&self) -> Option<Arc<Record>> {
         let own = self.own.as_deref()?;
-        let mut test = own.test.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut test = own.test.lock();
         let known = || {
             let machine = Machine::with(own.kernels.gpu().as_ref());
             let read = own.record.get().and_then(|path| Record::read(path, &machine));
@@ -182,7 +183,7 @@ impl Compute {
     /// Returns the self-test if it ran or is on record. Does not run it.
     pub fn known_self_test(&self) -> Option<Arc<Record>> {
         let own = self.own.as_deref()?;
-        let mut test = own.test.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut test = own.test.lock();
         if test.is_none() {
             let machine = Machine::with(own.kernels.gpu().as_ref());
             *test = own.record.get().and_then(|path| Record::read(path, &machine)).map(Arc::new);
@@ -204,7 +205,7 @@ impl Compute {
     /// Runs the self-test again and returns it. `None` on the CPU.
     pub fn test_again(&self) -> Option<Arc<Record>> {
         let own = self.own.as_deref()?;
-        let mut test = own.test.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut test = own.test.lock();
         Some(test.insert(own.test(Machine::with(own.kernels.gpu().as_ref()))).clone())
     }
 

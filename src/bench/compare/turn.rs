@@ -1,7 +1,5 @@
 //! A turn of a comparison: all lanes answer one prompt, a slice at a time.
 
-use std::sync::{Mutex, PoisonError};
-
 use super::Listener;
 use super::report::{CompareEvent, ComparedPrompt, TimedEvent};
 use crate::bench::lanes::{self, Lane, LaneRun};
@@ -12,6 +10,7 @@ use crate::event::{EventSink, GenerationEvent, StopReason};
 use crate::generate::{GenerationPlan, Models, Prompt};
 use hunch_core::stats::{GenerationStats, Stopwatch, millis};
 use hunch_error::Result;
+use parking_lot::Mutex;
 
 /// A lane's answer with its text and events.
 pub(super) struct LaneAnswer {
@@ -106,7 +105,7 @@ struct LaneSink<'a, 't> {
 
 fn say(tell: &Tell<'_>, event: CompareEvent) {
     // The listener shares no state with the lock, so a panic in it leaves nothing inconsistent.
-    let mut tell = tell.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut tell = tell.lock();
     (*tell)(event);
 }
 

@@ -2,10 +2,10 @@
 //! the models folder.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use super::lock;
 use super::progress::Meter;
+use parking_lot::Mutex;
 
 /// Bytes left free on the disk.
 const MIN_FREE_BYTES: u64 = 64 << 20;
@@ -74,7 +74,7 @@ pub(super) struct Shortage {
 impl SpaceReservations {
     /// Releases the reservation of a task.
     pub(super) fn release(&self, generation: u64) {
-        lock(&self.reserved).retain(|reservation| reservation.generation != generation);
+        self.reserved.lock().retain(|reservation| reservation.generation != generation);
     }
 
     /// Reserves space for the rest of a download of `size` bytes. Existing reservations and the `elsewhere`
@@ -88,7 +88,7 @@ impl SpaceReservations {
         elsewhere: u64,
         free: impl FnOnce() -> Option<u64>,
     ) -> Result<ReservationGuard<'_>, Shortage> {
-        let mut all = lock(&self.reserved);
+        let mut all = self.reserved.lock();
         let reservation = Reservation { generation, size, meter: Arc::clone(meter) };
         let needed = reservation.remaining();
         if needed > 0 {

@@ -3,9 +3,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
@@ -13,7 +14,7 @@ use super::disk_space::SpaceReservations;
 use super::partial_state::{self, OnDisk, PartialDownload, PartialState};
 use super::subscribers::Subscribers;
 use super::task::Task;
-use super::{DownloadSettings, is_active, lock};
+use super::{DownloadSettings, is_active};
 use crate::hub;
 use crate::hub::Hub;
 use crate::types::{Download, DownloadPhase, DownloadRequest, LibraryEvent};
@@ -49,7 +50,7 @@ pub(super) struct Entry {
 impl Inner {
     pub(super) fn view(&self, id: &str) -> Result<Download> {
         let missing = || Error::invalid("This download no longer exists. Choose another one.");
-        lock(&self.entries).get(id).map(|entry| entry.view.clone()).ok_or_else(missing)
+        self.entries.lock().get(id).map(|entry| entry.view.clone()).ok_or_else(missing)
     }
 
     pub(super) fn partial(&self, id: &str) -> PartialDownload {
@@ -65,7 +66,9 @@ impl Inner {
                 OnDisk::Unreadable { bytes } => self.sync_unreadable(id, *bytes),
             }
         }
-        let gone: Vec<(String, u64)> = lock(&self.entries)
+        let gone: Vec<(String, u64)> = self
+            .entries
+            .lock()
             .iter()
             .filter(|(id, entry)| (entry.is_unreadable || is_idle(&entry.view)) && !on_disk.contains_key(*id))
             .map(|(id, entry)| (id.clone(), entry.generation))
@@ -81,7 +84,7 @@ impl Inner {
     /// Checks whether a task of this program is still running for a download. It may still access the
     /// files, whatever phase is shown.
     pub(super) fn is_busy(&self, id: &str) -> bool {
-        lock(&self.tasks).get(id).is_some_and(|task| !task.is_finished())
+        self.tasks.lock().get(id).is_some_and(|task| !task.is_finished())
     }
 
     fn entry(&self, view: Download) -> Entry {
@@ -96,7 +99,7 @@ impl Inner {
 
     /// Checks whether the download's state file is unreadable.
     pub(super) fn is_unreadable(&self, id: &str) -> bool {
-        lock(&self.entries).get(id).is_some_and(|entry| entry.is_unreadable)
+        self.entries.lock().get(id).is_some_and(|entry| entry.is_unreadable)
     }
 
     /// Returns the error for a download whose state file is unreadable.
@@ -128,7 +131,7 @@ impl Inner {
     fn sync_unreadable(&self, id: &str, bytes: u64) {
         let now = self.unreadable_view(id, bytes);
         let generation = {
-            let mut entries = lock(&self.entries);
+            let mut entries = self.entries.lock();
             let entry = entries.entry(id.to_owned()).or_insert_with(|| self.entry(now.clone()));
             // For a download known here, the state file is written again on resume.
             if !entry.is_unreadable {
@@ -160,7 +163,7 @@ impl Inner {
         let now = self.disk_view(id, state);
         let elsewhere = Error::DownloadElsewhere { name: now.name.clone() };
         let generation = {
-            let mut entries = lock(&self.entries);
+            let mut entries = self.entries.lock();
             let entry = entries.entry(id.to_owned()).or_insert_with(|| self.entry(now.clone()));
             if std::mem::take(&mut entry.is_unreadable) {
                 // Another program has restarted it.
@@ -187,7 +190,7 @@ impl Inner {
     /// Changes a download and notifies subscribers, unless a newer task owns it or nothing changed.
     pub(super) fn publish(&self, id: &str, generation: u64, change: impl FnOnce(&mut Download)) {
         {
-            let mut entries = lock(&self.entries);
+            let mut entries = self.entries.lock();
             let Some(entry) = entries.get_mut(id).filter(|entry| entry.generation == generation) else {
                 return;
             };
@@ -207,7 +210,7 @@ impl Inner {
 
     pub(super) fn remove_entry(&self, id: &str, generation: u64) {
         {
-            let mut entries = lock(&self.entries);
+            let mut entries = self.entries.lock();
             if entries.get(id).is_none_or(|entry| entry.generation != generation) {
                 return;
             }
@@ -227,7 +230,7 @@ impl Inner {
         {
             // Under one lock, so that concurrent calls start one task and subscribers never see a new entry
             // idle.
-            let mut entries = lock(&self.entries);
+            let mut entries = self.entries.lock();
             if let Some(request) = request {
                 let new = || self.disk_view(id, &PartialState::new(request));
                 let entry = entries.entry(id.to_owned()).or_insert_with(|| self.entry(new()));
@@ -256,7 +259,7 @@ impl Inner {
         work: impl FnOnce(Task) -> F + Send + 'static,
     ) {
         {
-            let mut entries = lock(&self.entries);
+            let mut entries = self.entries.lock();
             let Some(entry) = entries.get_mut(id) else { return };
             self.change(entry, |view| {
                 if is_active(view.phase) {
@@ -264,7 +267,7 @@ impl Inner {
                 }
                 (view.bytes_per_second, view.seconds_left) = (None, None);
             });
-            if let Some(task) = lock(&self.tasks).get(id) {
+            if let Some(task) = self.tasks.lock().get(id) {
                 task.abort();
             }
             // Released here, because the aborted task ends later and the next one may need the space.
@@ -297,7 +300,7 @@ impl Inner {
             let _files = files_lock.lock_owned().await;
             work(new).await;
         });
-        lock(&self.tasks).insert(id, task);
+        self.tasks.lock().insert(id, task);
     }
 }
 

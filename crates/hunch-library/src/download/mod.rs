@@ -13,10 +13,11 @@ mod task;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::runtime::Builder;
 use tokio::sync::{Semaphore, oneshot};
 
@@ -77,11 +78,6 @@ pub struct Downloads {
     _worker: Arc<Worker>,
 }
 
-/// Only subscribers can panic under these locks, and the state is consistent when they run.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn is_active(phase: DownloadPhase) -> bool {
     use DownloadPhase::{Checking, Retrying, Running, Waiting};
     matches!(phase, Waiting | Running | Retrying | Checking)
@@ -111,8 +107,8 @@ struct Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         if let Some(inner) = self.inner.upgrade() {
-            let entries = lock(&inner.entries);
-            let tasks = lock(&inner.tasks);
+            let entries = inner.entries.lock();
+            let tasks = inner.tasks.lock();
             let active = entries.iter().filter(|(_, entry)| is_active(entry.view.phase));
             // Tasks that only record a pause are allowed to finish.
             active.filter_map(|(id, _)| tasks.get(id)).for_each(tokio::task::JoinHandle::abort);
@@ -168,7 +164,7 @@ impl Downloads {
         let thread = std::thread::Builder::new().name("downloads".into()).spawn(move || {
             runtime.block_on(async {
                 let _ = stopped.await;
-                let tasks = std::mem::take(&mut *lock(&thread_inner.tasks));
+                let tasks = std::mem::take(&mut *thread_inner.tasks.lock());
                 for task in tasks.into_values() {
                     let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, task).await;
                 }
@@ -192,7 +188,7 @@ impl Downloads {
     /// Returns every download, including those of other programs as found on disk.
     pub fn list(&self) -> Vec<Download> {
         self.inner.sync_from_disk();
-        lock(&self.inner.entries).values().map(|entry| entry.view.clone()).collect()
+        self.inner.entries.lock().values().map(|entry| entry.view.clone()).collect()
     }
 
     /// Lists a repository's models. Blocks until the Hub responds.

@@ -1,11 +1,11 @@
 //! Progress and speed of downloads. Callers pass in the time.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::types::DownloadPhase;
 use hunch_error::ErrorInfo;
+use parking_lot::{Mutex, MutexGuard};
 
 /// Window of the speed average.
 const WINDOW: Duration = Duration::from_secs(5);
@@ -58,7 +58,7 @@ impl Meter {
     }
 
     fn parts(&self) -> MutexGuard<'_, Vec<(u64, PartPhase)>> {
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.parts.lock()
     }
 
     /// Returns the bytes received of all files.

@@ -3,11 +3,11 @@
 //! the queue.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, TryLockError};
+use std::sync::Arc;
 use std::thread::ThreadId;
 
-use super::lock;
 use crate::types::LibraryEvent;
+use parking_lot::Mutex;
 
 pub(super) type Subscriber = Box<dyn FnMut(LibraryEvent) + Send>;
 
@@ -32,7 +32,7 @@ struct Delivery<'a>(&'a Subscribers);
 
 impl Drop for Delivery<'_> {
     fn drop(&mut self) {
-        let mut queue = lock(&self.0.queue);
+        let mut queue = self.0.queue.lock();
         if queue.deliverer == Some(std::thread::current().id()) {
             queue.deliverer = None;
         }
@@ -41,29 +41,25 @@ impl Drop for Delivery<'_> {
 
 impl Subscribers {
     pub(super) fn add(&self, id: u64, subscriber: Subscriber) {
-        lock(&self.all).push((id, Arc::new(Mutex::new(Some(subscriber)))));
+        self.all.lock().push((id, Arc::new(Mutex::new(Some(subscriber)))));
     }
 
     /// Removes a subscriber. Waits for a running call to return, unless called from inside it.
     pub(super) fn remove(&self, id: u64) {
         let mut removed: Vec<Slot> = Vec::new();
-        lock(&self.all).retain(|(known, subscriber)| {
+        self.all.lock().retain(|(known, subscriber)| {
             if *known == id {
                 removed.push(Arc::clone(subscriber));
             }
             *known != id
         });
-        let is_delivering = lock(&self.queue).deliverer == Some(std::thread::current().id());
+        let is_delivering = self.queue.lock().deliverer == Some(std::thread::current().id());
         for slot in removed {
             let subscriber = if is_delivering {
-                match slot.try_lock() {
-                    Ok(mut subscriber) => subscriber.take(),
-                    Err(TryLockError::Poisoned(subscriber)) => subscriber.into_inner().take(),
-                    // It is running, and is dropped when it returns.
-                    Err(TryLockError::WouldBlock) => None,
-                }
+                // A running one is dropped when it returns.
+                slot.try_lock().and_then(|mut subscriber| subscriber.take())
             } else {
-                lock(&slot).take()
+                slot.lock().take()
             };
             // Dropped without a lock, because the subscriber may own anything, including these downloads.
             drop(subscriber);
@@ -72,13 +68,13 @@ impl Subscribers {
 
     /// Queues an event. Call under the lock of the changed state to keep the order.
     pub(super) fn enqueue(&self, event: LibraryEvent) {
-        lock(&self.queue).events.push_back(event);
+        self.queue.lock().events.push_back(event);
     }
 
     /// Delivers queued events, unless another thread is delivering. Call without locks.
     pub(super) fn deliver(&self) {
         {
-            let mut queue = lock(&self.queue);
+            let mut queue = self.queue.lock();
             if queue.deliverer.is_some() {
                 return;
             }
@@ -87,9 +83,9 @@ impl Subscribers {
         let _delivery = Delivery(self);
         while let Some(event) = self.next() {
             let all: Vec<Slot> =
-                lock(&self.all).iter().map(|(_, subscriber)| Arc::clone(subscriber)).collect();
+                self.all.lock().iter().map(|(_, subscriber)| Arc::clone(subscriber)).collect();
             for subscriber in &all {
-                if let Some(subscriber) = lock(subscriber).as_mut() {
+                if let Some(subscriber) = subscriber.lock().as_mut() {
                     subscriber(event.clone());
                 }
             }
@@ -99,7 +95,7 @@ impl Subscribers {
     /// Returns the next event. Without one, ends delivery under the same lock, so that no event is left
     /// behind.
     fn next(&self) -> Option<LibraryEvent> {
-        let mut queue = lock(&self.queue);
+        let mut queue = self.queue.lock();
         let event = queue.events.pop_front();
         if event.is_none() {
             queue.deliverer = None;

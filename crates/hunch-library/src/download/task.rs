@@ -319,7 +319,7 @@ impl Task {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{DownloadSettings, Downloads, lock};
+    use super::super::{DownloadSettings, Downloads};
     use super::*;
     use crate::hub::{HubConfig, ProxyChoice, TokenSources};
 
@@ -352,7 +352,7 @@ mod tests {
         assert_eq!(new.needed_by_other_programs(), 100, "another program holds it");
         let task = inner.runtime.spawn(std::future::pending());
         let end = task.abort_handle();
-        lock(&inner.tasks).insert(stopped.id.clone(), task);
+        inner.tasks.lock().insert(stopped.id.clone(), task);
         assert_eq!(new.needed_by_other_programs(), 0, "a stopped task of this program holds it");
         end.abort();
         drop(guard);

@@ -3,9 +3,10 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use directories::BaseDirs;
+use parking_lot::{Mutex, MutexGuard};
 use reqwest::header::HeaderValue;
 
 use crate::types::{HubTokenProblem, HubTokenSource};
@@ -174,7 +175,7 @@ impl Tokens {
     }
 
     fn vault_state(&self) -> MutexGuard<'_, VaultState> {
-        self.vault_state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.vault_state.lock()
     }
 
     fn read_vault(&self) -> Option<Token> {
@@ -319,7 +320,7 @@ mod tests {
 
     impl Vault for FailingVault {
         fn read(&self) -> Result<Option<Token>, String> {
-            let mut left = self.0.lock().unwrap();
+            let mut left = self.0.lock();
             if *left == 0 {
                 return Ok(Some(Token("kept".into())));
             }
@@ -343,7 +344,7 @@ mod tests {
             assert_eq!(tokens.current(), (None, HubTokenSource::Absent));
             assert_eq!(tokens.problems(), std::slice::from_ref(&problem));
         }
-        assert_eq!(*vault.0.lock().unwrap(), 1, "read only once");
+        assert_eq!(*vault.0.lock(), 1, "read only once");
         tokens.retry_vault();
         assert_eq!(tokens.current().0, None);
         tokens.retry_vault();
@@ -351,10 +352,10 @@ mod tests {
         assert_eq!(tokens.problems(), []);
         // A successful read is final.
         tokens.retry_vault();
-        *vault.0.lock().unwrap() = 1;
+        *vault.0.lock() = 1;
         assert_eq!(tokens.current().1, HubTokenSource::Keychain);
         // A malformed variable does not hide the keychain, and is reported.
-        *vault.0.lock().unwrap() = 0;
+        *vault.0.lock() = 0;
         let tokens = Tokens::new(TokenSources { environment_is_malformed: true, ..sources });
         assert_eq!(tokens.current().1, HubTokenSource::Keychain);
         assert_eq!(tokens.problems(), [HubTokenProblem::Environment]);
@@ -367,11 +368,11 @@ mod tests {
 
     impl Vault for MemoryVault {
         fn read(&self) -> Result<Option<Token>, String> {
-            Ok(self.0.lock().unwrap().clone())
+            Ok(self.0.lock().clone())
         }
 
         fn write(&self, token: Option<&Token>) -> Result<(), String> {
-            *self.0.lock().unwrap() = token.cloned();
+            *self.0.lock() = token.cloned();
             Ok(())
         }
     }

@@ -10,7 +10,6 @@ mod json;
 mod renderer;
 mod time;
 
-use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::text::{EncodeOptions, Tokenizer};
@@ -18,6 +17,7 @@ use child::{Failure, RenderingChild};
 use hunch_core::chat::{ChatMessage, Role};
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
+use parking_lot::Mutex;
 use renderer::{MAX_SOURCE, Renderer, Request, role_name};
 
 /// Consecutive crashes of the child after which a template is no longer tried.
@@ -222,7 +222,7 @@ impl ChatTemplate {
     }
 
     fn render_template(&self, request: &Request, cancelled: &dyn Fn() -> bool) -> Result<String, Failure> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         if state.crashes >= MAX_CRASHES {
             return Err(Failure::Crashed(state.crash.clone()));
         }

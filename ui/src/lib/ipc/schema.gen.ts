@@ -2696,7 +2696,7 @@ position: number, };
 /**
  * Origin of a committed token. The window colours tokens by it.
  */
-export type TokenOrigin = "prompt" | "accepted" | "resampled" | "bonus" | "plain" | "chosen";
+export type TokenOrigin = "accepted" | "resampled" | "bonus" | "plain" | "chosen";
 
 /**
  * Verdict on a lane: the parts of one sentence.
