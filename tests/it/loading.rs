@@ -130,9 +130,9 @@ fn previous_models_are_reloaded_when_a_load_fails() {
     assert_eq!((failure.error.code(), failure.empty), (ErrorCode::InvalidModelFile, false));
     // The first ones are there: only the draft is read.
     let read = Arc::new(AtomicU64::new(0));
-    let events = read.clone();
+    let counter = read.clone();
     let count: LoadWatch = Arc::new(move |step| {
-        events.store(step.total, Ordering::Relaxed);
+        counter.store(step.total, Ordering::Relaxed);
         ControlFlow::Continue(())
     });
     let draft = Some(file("draft"));
