@@ -213,7 +213,7 @@ impl App {
             return Err(Error::Busy);
         }
         // The previous answer may still be written.
-        self.shared.keepers.settle(SETTLES_WITHIN);
+        self.shared.writers.settle(SETTLES_WITHIN);
         let first_words = match &request.asking {
             Asking::Question { parent: None, text } => Some(text.clone()),
             _ => None,
@@ -225,7 +225,7 @@ impl App {
         match (&begun, first_words) {
             // A question that cannot be removed stays in the list. The reason for the refusal matters more.
             (Err(_), _) => {
-                self.shared.keepers.settle(SETTLES_WITHIN);
+                self.shared.writers.settle(SETTLES_WITHIN);
                 drop(written.take_back(&self.store()));
             }
             // A missing title must not cost the answer.
@@ -254,8 +254,7 @@ impl App {
 
     /// Completes the settings with the names of the loaded models.
     fn completed(&self, settings: AnswerSettings) -> Result<AnswerSettings> {
-        let loaded = self.shared.loaded.lock();
-        let loaded = loaded.as_ref().ok_or(Error::NoModel)?;
+        let loaded = &self.shared.models.ready()?.loaded;
         let draft = loaded.draft.as_ref().map(|draft| draft.name.clone());
         Ok(AnswerSettings { target: loaded.target.name.clone(), draft, ..settings })
     }
@@ -300,9 +299,10 @@ impl App {
                 written.before = Some(store.standing(conversation)?);
                 let kept = tokens.map_or(usize::MAX, |tokens| tokens as usize);
                 let events = store.events(answer)?;
-                let in_memory = self.shared.in_memory.lock().clone().ok_or(Error::NoModel)?;
-                let chosen =
-                    then.map(|token| chosen_token(&events, kept, token, &in_memory.tokenizer)).transpose()?;
+                let models = self.shared.models.ready()?;
+                let chosen = then
+                    .map(|token| chosen_token(&events, kept, token, &models.details.tokenizer))
+                    .transpose()?;
                 let mut prefix = first_tokens(events, kept);
                 if let Some(chosen) = chosen {
                     let round = rounds(&prefix);
@@ -325,8 +325,7 @@ impl App {
         let (conversation, message) = self.store().message(answer)?;
         let question = message.parent.filter(|_| message.role == Role::Assistant);
         let question = question.ok_or_else(|| Error::invalid("Choose a token of an answer."))?;
-        let target = self.shared.loaded.lock().as_ref().ok_or(Error::NoModel)?.target.name.clone();
-        check_writer(&message, &target)?;
+        check_writer(&message, &self.shared.models.ready()?.loaded.target.name)?;
         let mut messages = self.messages(conversation, question)?;
         let first = messages.iter().position(|said| said.role != Role::System).unwrap_or(messages.len());
         messages.drain(first..(first + dropped).min(messages.len()));

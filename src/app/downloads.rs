@@ -22,7 +22,7 @@ impl App {
     }
 
     /// Returns the downloads, for an action of a person.
-    fn downloader_anew(&self) -> Result<Downloads> {
+    fn downloader_for_person(&self) -> Result<Downloads> {
         let downloads = self.downloader()?;
         downloads.retry_keychain();
         Ok(downloads)
@@ -45,7 +45,7 @@ impl App {
     /// # Errors
     /// As [`Downloads::repository`].
     pub fn hub_repository(&self, repository: &str) -> Result<HubRepository> {
-        self.downloader_anew()?.repository(repository)
+        self.downloader_for_person()?.repository(repository)
     }
 
     /// Returns the hub and the source of its token. The first call may wait for the person to unlock the keychain.
@@ -77,7 +77,7 @@ impl App {
     /// # Errors
     /// As [`Downloads::start`].
     pub fn start_download(&self, request: &DownloadRequest) -> Result<Download> {
-        self.downloader_anew()?.start(request)
+        self.downloader_for_person()?.start(request)
     }
 
     /// Pauses a download. The bytes fetched so far are kept.
@@ -93,7 +93,7 @@ impl App {
     /// # Errors
     /// As [`Downloads::pause`].
     pub fn resume_download(&self, id: &str) -> Result<()> {
-        self.downloader_anew()?.resume(id)
+        self.downloader_for_person()?.resume(id)
     }
 
     /// Removes a download and the bytes fetched so far.

@@ -102,7 +102,7 @@ mod tests {
         let (open, compute) = RefusingGpu::open();
         let app = App::start_on(compute, config.clone()).unwrap();
         let (told, heard) = channel();
-        app.hear_library(Box::new(move |event| {
+        app.set_library_listener(Box::new(move |event| {
             if event == LibraryEvent::GpuTested {
                 told.send(()).unwrap();
             }

@@ -73,7 +73,8 @@ impl App {
                 Reading { prompt: Prompt::Raw(text.clone()), before: ending(text), drawn: None }
             }
         };
-        let loaded = self.shared.in_memory.lock().clone().ok_or(Error::NoModel)?;
+        let ready = self.shared.models.ready()?;
+        let loaded = &ready.details;
         let draft = loaded.draft.clone().ok_or_else(|| {
             Error::invalid(
                 "There is no draft model to compare with. Open one, or look at the made-up distributions.",

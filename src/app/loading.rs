@@ -3,7 +3,7 @@
 
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use serde_json::Value;
 
+use super::load_state::{ReadyModels, StopFlag};
 use super::{App, Shared};
 use crate::api::LoadedModels;
 use crate::bench::skip_sets::SearchedModel;
@@ -28,7 +29,7 @@ use hunch_model::spec::ModelSpec;
 const KEEP_WARM: &str = "keep_warm_minutes";
 
 /// Time between two progress events.
-const WORD: Duration = Duration::from_millis(100);
+const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 
 impl App {
     /// Loads a target and optionally a draft. If the target is loaded already, only the draft changes. Blocks until
@@ -39,22 +40,17 @@ impl App {
     /// When a file is missing, invalid or unsupported, or the pair has different vocabularies or does not fit in
     /// memory. Also while an answer is generated, and when it was stopped.
     pub fn load_models(&self, request: LoadRequest) -> Result<LoadedModels> {
-        let stop = Arc::new(AtomicBool::new(false));
-        if let Some(before) = self.shared.stop_loading.lock().replace(stop.clone()) {
-            before.store(true, Ordering::Relaxed);
-        }
-        // One at a time, so that `loaded` matches the engine.
-        let _turn = self.shared.in_turn.lock();
+        let (models, stop) = (&self.shared.models, StopFlag::default());
+        models.begin_load(&stop);
+        let _turn = models.wait_for_turn();
         let loaded = self.load_in_turn(&request, &stop);
-        // The program survived the load, successful or not.
-        *self.shared.unfinished_load.lock() = None;
         self.unmark_load();
-        self.shared.stop_loading.lock().take_if(|last| Arc::ptr_eq(last, &stop));
-        self.shared.warmth.look_again();
+        models.end_load(&stop);
+        self.shared.idle_unloader.look_again();
         loaded
     }
 
-    fn load_in_turn(&self, request: &LoadRequest, stop: &Arc<AtomicBool>) -> Result<LoadedModels> {
+    fn load_in_turn(&self, request: &LoadRequest, stop: &StopFlag) -> Result<LoadedModels> {
         let target = self.find_model(&request.target)?;
         let draft = request.draft.as_deref().map(|name| self.find_model(name)).transpose()?;
         let inspected = |path: &Path| hunch_library::inspect_listed(path, &self.shared.places);
@@ -62,7 +58,7 @@ impl App {
         let draft_entry = draft.as_deref().map(inspected).transpose()?.map(|draft| draft.entry);
         let context = self.context_for(request, &target_entry, &spec);
         let make_room = self.has_to_make_room(request, context)?;
-        let progress = Some(self.told_progress(stop.clone()));
+        let progress = Some(self.progress_callback(stop.clone()));
         let plan = LoadPlan {
             context: Some(context as usize),
             progress,
@@ -72,26 +68,24 @@ impl App {
             return Err(Error::Stopped);
         }
         self.mark_load(&target_entry, draft_entry.as_ref(), request.context);
-        let in_memory =
-            self.shared.engine.load(plan, make_room).map_err(|LoadFailure { error, empty }| {
-                if empty && self.shared.loaded.lock().is_some() {
-                    self.forget_loaded();
-                }
-                error
-            })?;
+        let details = self.shared.engine.load(plan, make_room).map_err(|LoadFailure { error, empty }| {
+            if empty && self.shared.models.clear() {
+                self.announce(LibraryEvent::Unloaded);
+            }
+            error
+        })?;
         let loaded = LoadedModels {
             target: target_entry,
-            methods: in_memory.methods.clone(),
+            methods: details.methods.clone(),
             draft: draft_entry,
-            context: in_memory.context as u32,
+            context: details.context as u32,
             device: self.shared.compute.name().into(),
-            template_note: in_memory.template_note.clone(),
-            device_note: in_memory.device_note.clone(),
+            template_note: details.template_note.clone(),
+            device_note: details.device_note.clone(),
         };
-        let searched = SearchedModel { info: &spec.info(), read_by_a_pass: in_memory.read_by_a_pass.0 };
-        *self.shared.skipped_layers.lock() = load::skipped_layers(searched);
-        *self.shared.loaded.lock() = Some(loaded.clone());
-        *self.shared.in_memory.lock() = Some(Arc::new(in_memory));
+        let searched = SearchedModel { info: &spec.info(), read_by_a_pass: details.read_by_a_pass.0 };
+        let skipped_layers = load::skipped_layers(searched);
+        self.shared.models.set_ready(ReadyModels { loaded: loaded.clone(), details, skipped_layers });
         self.remember_loaded(&loaded);
         Ok(loaded)
     }
@@ -111,8 +105,8 @@ impl App {
     /// Returns the requested context, else the one of the loaded target, else the default.
     fn context_for(&self, request: &LoadRequest, target: &ModelEntry, spec: &ModelSpec) -> u32 {
         let as_it_is = || {
-            let loaded = self.shared.loaded.lock();
-            loaded.as_ref().filter(|loaded| loaded.target.path == target.path).map(|loaded| loaded.context)
+            let models = self.shared.models.ready().ok()?;
+            (models.loaded.target.path == target.path).then_some(models.loaded.context)
         };
         let context = request.context.or_else(as_it_is).unwrap_or_else(|| default_context(spec) as u32);
         context.min(target.context_length)
@@ -128,13 +122,6 @@ impl App {
         load::check_memory(&fit, ", and what was in memory is still there")?;
         // The usable memory includes that of the loaded models.
         Ok(fit.total + self.held_by_models() > fit.machine.usable)
-    }
-
-    fn forget_loaded(&self) {
-        *self.shared.loaded.lock() = None;
-        *self.shared.in_memory.lock() = None;
-        *self.shared.skipped_layers.lock() = None;
-        self.announce(LibraryEvent::Unloaded);
     }
 
     /// Marks models as being loaded, so that the next start knows if they ended the program.
@@ -156,9 +143,7 @@ impl App {
 
     /// Stops the load in progress, even one that has not begun. The previous models stay loaded.
     pub fn cancel_loading(&self) {
-        if let Some(stop) = &*self.shared.stop_loading.lock() {
-            stop.store(true, Ordering::Relaxed);
-        }
+        self.shared.models.stop_load();
     }
 
     /// Unloads the models.
@@ -166,9 +151,10 @@ impl App {
     /// # Errors
     /// [`Error::Busy`] while they are in use, or others are being loaded.
     pub fn unload_models(&self) -> Result<()> {
-        let _turn = self.shared.in_turn.try_lock().ok_or(Error::Busy)?;
+        let _turn = self.shared.models.try_turn()?;
         self.shared.engine.unload()?;
-        self.forget_loaded();
+        self.shared.models.clear();
+        self.announce(LibraryEvent::Unloaded);
         Ok(())
     }
 
@@ -179,13 +165,13 @@ impl App {
     pub fn set_preference(&self, key: &str, value: &Value) -> Result<()> {
         self.store().set_preference(key, value)?;
         if key == KEEP_WARM {
-            self.shared.warmth.keep_for(minutes(value));
+            self.shared.idle_unloader.keep_for(minutes(value));
         }
         Ok(())
     }
 
     /// Makes the callback that sends progress events.
-    fn told_progress(&self, stop: Arc<AtomicBool>) -> LoadWatch {
+    fn progress_callback(&self, stop: StopFlag) -> LoadWatch {
         let shared = Arc::downgrade(&self.shared);
         let last = Mutex::new(None::<Instant>);
         Arc::new(move |step| {
@@ -193,7 +179,7 @@ impl App {
                 return ControlFlow::Break(());
             };
             let mut last = last.lock();
-            if last.is_none_or(|at| at.elapsed() >= WORD) {
+            if last.is_none_or(|at| at.elapsed() >= PROGRESS_EVERY) {
                 *last = Some(Instant::now());
                 let progress = LoadProgress {
                     name: hunch_library::short_name(step.path),
@@ -207,11 +193,11 @@ impl App {
     }
 
     /// Starts the thread that unloads idle models.
-    pub(super) fn watch_warmth(&self) -> Result<()> {
-        let (warmth, shared) = (self.shared.warmth.clone(), Arc::downgrade(&self.shared));
+    pub(super) fn start_idle_unloader(&self) -> Result<()> {
+        let (unloader, shared) = (self.shared.idle_unloader.clone(), Arc::downgrade(&self.shared));
         thread::Builder::new()
-            .name("hunch-warmth".into())
-            .spawn(move || warmth.watch(&shared))
+            .name("hunch-unload".into())
+            .spawn(move || unloader.watch(&shared))
             .map(drop)
             .map_err(|e| Error::Internal(format!("no thread for the models' time: {e}")))
     }
@@ -219,7 +205,7 @@ impl App {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.warmth.end();
+        self.idle_unloader.end();
     }
 }
 
@@ -285,7 +271,9 @@ impl IdleUnloader {
             }
             match wait {
                 None => changed.wait(&mut kept),
-                Some(wait) => drop(changed.wait_for(&mut kept, wait)),
+                Some(wait) => {
+                    changed.wait_for(&mut kept, wait);
+                }
             }
         }
     }
@@ -295,7 +283,7 @@ impl IdleUnloader {
 /// are loaded.
 fn rest(shared: &Weak<Shared>, keep: Duration) -> Option<Duration> {
     let app = App { shared: shared.upgrade()? };
-    app.shared.loaded.lock().as_ref()?;
+    app.shared.models.ready().ok()?;
     match app.shared.engine.idle_for() {
         Some(idle) if idle >= keep => {
             // A failure means that a request arrived just now, so they are in use.

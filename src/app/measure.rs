@@ -56,7 +56,7 @@ impl App {
     /// # Errors
     /// When no model is loaded or the engine is busy. An invalid request is reported as an event.
     pub fn compare(&self, request: CompareRequest, sink: MeasurementSink<CompareEvent>) -> Result<u32> {
-        self.shared.loaded.lock().as_ref().ok_or(Error::NoModel)?;
+        self.shared.models.ready()?;
         let id = self.next_id();
         let (log, writer) = EventLog::open(id);
         let last = writer.clone();
@@ -108,7 +108,7 @@ impl App {
     /// # Errors
     /// When no model is loaded or the engine is busy.
     pub fn measure_costs(&self, sink: MeasurementSink<CostEvent>) -> Result<u32> {
-        let loaded = self.shared.in_memory.lock().clone().ok_or(Error::NoModel)?;
+        let loaded = self.shared.models.ready()?;
         let id = self.next_id();
         let (log, writer) = EventLog::open(id);
         let last = writer.clone();
@@ -122,7 +122,7 @@ impl App {
                 })?;
                 let curve = curve.map(|curve| CostCurve { measured_ms: chat::now(), ..curve });
                 if let Some(curve) = &curve {
-                    store.set_cost_curve(&curve_of(&loaded, &compute), curve)?;
+                    store.set_cost_curve(&curve_of(&loaded.details, &compute), curve)?;
                 }
                 Ok(CostEvent::Finished { curve })
             },
@@ -147,8 +147,8 @@ impl App {
     /// # Errors
     /// When the store cannot be read.
     pub fn cost_curve(&self) -> Result<Option<CostCurve>> {
-        let Some(loaded) = self.shared.in_memory.lock().clone() else { return Ok(None) };
-        Ok(self.store().cost_curve(&curve_of(&loaded, &self.shared.compute))?)
+        let Ok(loaded) = self.shared.models.ready() else { return Ok(None) };
+        Ok(self.store().cost_curve(&curve_of(&loaded.details, &self.shared.compute))?)
     }
 
     /// Stops a measurement within one pass. Has no effect on one that has ended.

@@ -1,30 +1,31 @@
 //! The application without a host: everything the window does with the engine. It knows no Tauri; the shell adapts
 //! each method to a command.
 
+mod answer_writer;
 mod chat;
 mod downloads;
 mod gpu_check;
-mod keeper;
 mod lab;
+mod load_state;
 mod loading;
 mod measure;
 mod models;
 mod pairing;
 mod records;
-mod standing;
+mod store_status;
 mod stream;
 
-use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use crate::api::{AnswerSettings, AppInfo, LoadedModels, MessageState, ParameterRange, StreamMessage};
-use crate::engine::{Engine, Loaded};
+use crate::api::{AnswerSettings, AppInfo, ParameterRange, StreamMessage};
+use crate::engine::Engine;
 use crate::generate::{GenerationPlan, Prompt};
 use crate::store::Store;
+use answer_writer::{AnswerSink, AnswerWriter, AnswerWriters};
 use hunch_core::limits::MAX_DRAFT;
 use hunch_core::method::Method;
 use hunch_core::propose::{MethodOptions, Needs};
@@ -32,22 +33,18 @@ use hunch_core::sample::SamplingParams;
 use hunch_error::{Error, Result};
 use hunch_library::download::{Downloads, Subscription};
 use hunch_library::types::LibraryEvent;
-use hunch_library::types::LoadRequest;
 use hunch_library::watch::Watch;
 use hunch_library::{Places, load_marker};
 use hunch_model::device::{Compute, DeviceChoice};
-use keeper::{Keeper, Keepers, KeptSink};
 use lab::Positions;
+use load_state::ModelSlot;
 use loading::IdleUnloader;
 pub use measure::MeasurementSink;
 use measure::Measurements;
 use parking_lot::Mutex;
-use records::Record;
-use standing::StoreInUse;
+use records::{Record, Records};
+use store_status::StoreInUse;
 use stream::EventLog;
-
-/// Number of recent generations whose events can be fetched again.
-const RECORDS_KEPT: usize = 4;
 
 /// Timeout on quitting for the engine, downloads and unwritten answers.
 const QUIT_WITHIN: Duration = Duration::from_secs(2);
@@ -86,28 +83,18 @@ struct Shared {
     store_path: Option<PathBuf>,
     /// Folder of small files shared with the command line, next to the store.
     side_folder: Option<PathBuf>,
-    loaded: Mutex<Option<LoadedModels>>,
-    /// Details of the loaded models, from the engine.
-    in_memory: Mutex<Option<Arc<Loaded>>>,
-    /// Layers that `hunch skip-search` found for the target.
-    skipped_layers: Mutex<Option<Vec<usize>>>,
-    records: Mutex<VecDeque<Record>>,
+    models: ModelSlot,
+    records: Records,
     /// Recent measurements.
     measurements: Mutex<Measurements>,
-    keepers: Arc<Keepers>,
+    writers: Arc<AnswerWriters>,
     positions: Mutex<Positions>,
     /// Opened on first use.
     downloads: Mutex<Option<Downloads>>,
     next_id: AtomicU32,
     /// Receives events of the library.
     listener: Mutex<Option<LibraryListener>>,
-    warmth: IdleUnloader,
-    /// Held while models are loaded or unloaded.
-    in_turn: Mutex<()>,
-    /// Models that ended the last run while they loaded. Cleared when something is loaded.
-    unfinished_load: Mutex<Option<LoadRequest>>,
-    /// Stops the most recent request to load models.
-    stop_loading: Mutex<Option<Arc<AtomicBool>>>,
+    idle_unloader: IdleUnloader,
     /// True while the self-test of the GPU runs in the background.
     testing_gpu: AtomicBool,
 }
@@ -135,12 +122,12 @@ impl App {
             (None, Some(folder)) => Places::only(folder),
             (None, None) => Places::of_this_user()?,
         };
-        let beside = config.store.as_deref().and_then(Path::parent).map(Path::to_path_buf);
-        let side_folder = beside.or_else(|| hunch_library::data_folder().ok());
+        let store_folder = config.store.as_deref().and_then(Path::parent).map(Path::to_path_buf);
+        let side_folder = store_folder.or_else(|| hunch_library::data_folder().ok());
         if let Some(folder) = &side_folder {
             compute.keep_self_test_in(folder);
         }
-        let store_path = standing::store_path(config.store);
+        let store_path = store_status::store_path(config.store);
         let store = StoreInUse::open(store_path.as_deref())?;
         let keep_warm = loading::keep_warm(&store.store());
         let unfinished_load = side_folder.as_deref().and_then(load_marker::found);
@@ -154,32 +141,27 @@ impl App {
                 places,
                 watch: Mutex::new(None),
                 heard: Mutex::new(None),
-                loaded: Mutex::new(None),
-                in_memory: Mutex::new(None),
-                skipped_layers: Mutex::new(None),
-                records: Mutex::default(),
+                models: ModelSlot::new(unfinished_load),
+                records: Records::default(),
                 measurements: Mutex::default(),
-                keepers: Arc::default(),
+                writers: Arc::default(),
                 positions: Mutex::default(),
                 downloads: Mutex::default(),
                 next_id: AtomicU32::new(1),
                 listener: Mutex::new(None),
-                warmth: IdleUnloader::new(keep_warm),
-                in_turn: Mutex::new(()),
-                unfinished_load: Mutex::new(unfinished_load),
-                stop_loading: Mutex::default(),
+                idle_unloader: IdleUnloader::new(keep_warm),
                 testing_gpu: AtomicBool::new(false),
             }),
         };
         app.test_gpu();
-        app.watch_warmth()?;
-        app.look_after_store();
+        app.start_idle_unloader()?;
+        app.check_and_copy_store();
         Ok(app)
     }
 
     /// Replaces the listener for events of the library. It is called on the thread that causes the event, so it must
     /// return quickly and must not change the library.
-    pub fn hear_library(&self, listener: LibraryListener) {
+    pub fn set_library_listener(&self, listener: LibraryListener) {
         *self.shared.listener.lock() = Some(listener);
     }
 
@@ -200,8 +182,8 @@ impl App {
             gpu: self.gpu_check(),
             threads: self.shared.compute.threads().count() as u32,
             models_folder: self.shared.places.models.display().to_string(),
-            loaded: self.shared.loaded.lock().clone(),
-            unfinished_load: self.shared.unfinished_load.lock().clone(),
+            loaded: self.shared.models.ready().ok().map(|models| models.loaded.clone()),
+            unfinished_load: self.shared.models.failed(),
             store_problem: self.store_problem(),
             store_bytes: self.shared.store_path.as_deref().map(Store::bytes),
             methods: Method::usable(&[Needs::DraftModel, Needs::Head]).into_iter().map(Into::into).collect(),
@@ -224,7 +206,7 @@ impl App {
     /// Returns the options for all methods.
     fn method_options(&self) -> MethodOptions {
         MethodOptions {
-            skipped_layers: self.shared.skipped_layers.lock().clone(),
+            skipped_layers: self.shared.models.ready().ok().and_then(|models| models.skipped_layers.clone()),
             ..MethodOptions::default()
         }
     }
@@ -266,40 +248,31 @@ impl App {
                 (App { shared }).note_damage(error);
             }
         });
-        let keeper =
-            Keeper::start(&self.shared.keepers, store, answer, log.clone(), writer.clone(), on_refusal)?;
+        let answer_writer = AnswerWriter::start(
+            &self.shared.writers,
+            store,
+            answer,
+            log.clone(),
+            writer.clone(),
+            on_refusal,
+        )?;
         // The pump starts first, so that no answer runs without a reader. If the engine refuses, the pump ends.
-        let (method, rule) = (plan.method, plan.rule);
-        let events =
-            KeptSink { keeper, speeds: self.speed_recorder(), method, rule, log: writer, begun: false };
+        let (speeds, method, rule) = (self.speed_recorder(), plan.method, plan.rule);
+        let events = AnswerSink { answer_writer, speeds, method, rule, log: writer, begun: false };
         let sink = Box::new(move |seq, events| sink(StreamMessage { generation_id: id, seq, events }));
         let shared = Arc::downgrade(&self.shared);
         log.pump(sink, move || {
             if let Some(shared) = shared.upgrade() {
-                (App { shared }).let_go(id);
+                shared.records.release(id, &(App { shared: shared.clone() }).store());
             }
         })?;
-        self.shared.records.lock().push_back(Record::new(log, answer, begun_with));
+        self.shared.records.add(Record::new(log, answer, begun_with));
         let queued = self.shared.engine.generate(id, prompt, plan, Box::new(events));
-        let mut records = self.shared.records.lock();
         match &queued {
-            Err(_) => records.retain(|record| record.id() != id),
-            Ok(()) => {
-                let old = records.len().saturating_sub(RECORDS_KEPT);
-                drop(records.drain(..old));
-            }
+            Err(_) => self.shared.records.remove(id),
+            Ok(()) => self.shared.records.drop_oldest(),
         }
         queued.map(|()| id)
-    }
-
-    /// Releases the events of an answer that has ended, if the store has them.
-    fn let_go(&self, id: u32) {
-        let mut records = self.shared.records.lock();
-        let Some(record) = records.iter_mut().find(|record| record.id() == id) else { return };
-        let stored = self.store().message(record.answer());
-        if stored.is_ok_and(|(_, message)| message.state != MessageState::Streaming) {
-            record.let_go();
-        }
     }
 
     /// Stops an answer within one round. Has no effect on an answer that has ended.
@@ -312,22 +285,19 @@ impl App {
     /// # Errors
     /// [`Error::InvalidRequest`] when the generation is not among the recent ones.
     pub fn generation_snapshot(&self, generation_id: u32, from: u32) -> Result<StreamMessage> {
-        let unknown =
-            || Error::invalid(format!("Generation {generation_id} is not among the last {RECORDS_KEPT}."));
-        let record = self.shared.records.lock().iter().find(|record| record.id() == generation_id).cloned();
-        let events = record.ok_or_else(unknown)?.events(&self.store(), from as usize)?;
-        Ok(StreamMessage { generation_id, seq: from, events })
+        let record = self.shared.records.find(generation_id)?;
+        Ok(StreamMessage { generation_id, seq: from, events: record.events(&self.store(), from as usize)? })
     }
 
     /// Stops the engine and downloads and writes unwritten answers. Waits at most for [`QUIT_WITHIN`].
     pub fn shutdown(&self) {
         self.cancel_loading();
-        self.shared.warmth.end();
-        let (engine, keepers) = (self.clone(), self.shared.keepers.clone());
+        self.shared.idle_unloader.end();
+        let (engine, writers) = (self.clone(), self.shared.writers.clone());
         let (loading, downloads) = (self.clone(), self.clone());
         side_by_side([
             Box::new(move || {
-                if loading.shared.stop_loading.lock().is_some() {
+                if loading.shared.models.is_loading() {
                     // Quitting while models load is not a crash.
                     loading.unmark_load();
                 }
@@ -342,7 +312,7 @@ impl App {
                 // A hanging engine ends with the process.
                 engine.shared.engine.shutdown(QUIT_WITHIN);
             }),
-            Box::new(move || keepers.close(QUIT_WITHIN)),
+            Box::new(move || writers.close(QUIT_WITHIN)),
         ]);
     }
 }

@@ -72,7 +72,7 @@ impl App {
 
     /// Returns the name of the loaded model that one of these files belongs to.
     fn in_use(&self, files: &[PathBuf]) -> Option<String> {
-        let loaded = self.shared.loaded.lock().clone()?;
+        let loaded = self.shared.models.ready().ok()?.loaded.clone();
         let real = |path: &PathBuf| path.canonicalize().ok();
         let files: Vec<PathBuf> = files.iter().filter_map(real).collect();
         let uses = |entry: &ModelEntry| {
@@ -84,7 +84,7 @@ impl App {
     /// Returns the first file that is not in the library, was never loaded, and did not end the last run while it was
     /// loaded. A name that is not a file can only be the short name of a listed model.
     pub fn unknown_model<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-        let unfinished = self.shared.unfinished_load.lock().clone();
+        let unfinished = self.shared.models.failed();
         let is_unfinished = |name: &str| {
             unfinished.as_ref().is_some_and(|load| load.target == name || load.draft.as_deref() == Some(name))
         };
@@ -101,7 +101,7 @@ impl App {
     /// # Errors
     /// When no thread can be started, or the environment names an invalid hub.
     pub fn watch_library(&self, listener: LibraryListener) -> Result<Vec<Download>> {
-        self.hear_library(listener);
+        self.set_library_listener(listener);
         // Weak, so that neither keeps the application alive.
         let tell = |shared: Weak<Shared>| {
             move |event| {

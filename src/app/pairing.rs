@@ -83,7 +83,7 @@ impl App {
 
     /// Returns the memory of the loaded models and their caches, in bytes.
     pub(super) fn held_by_models(&self) -> u64 {
-        if self.shared.loaded.lock().is_none() { 0 } else { machine::held_by_models(&self.shared.compute) }
+        if self.shared.models.ready().is_ok() { machine::held_by_models(&self.shared.compute) } else { 0 }
     }
 
     /// Measures a pair: loads it if necessary and compares the methods that use the draft with plain decoding on two
@@ -115,7 +115,8 @@ impl App {
         let path = |name: &str| self.find_model(name).map(|path| path.display().to_string());
         let target = path(&request.target)?;
         let draft = request.draft.as_deref().map(path).transpose()?;
-        Ok(self.shared.loaded.lock().as_ref().is_some_and(|loaded| {
+        Ok(self.shared.models.ready().is_ok_and(|models| {
+            let loaded = &models.loaded;
             loaded.target.path == target
                 && loaded.draft.as_ref().map(|draft| &draft.path) == draft.as_ref()
                 && request.context.is_none_or(|context| context == loaded.context)
@@ -124,7 +125,7 @@ impl App {
 
     /// Makes the recorder for speeds of the loaded models. `None` if no model is loaded, or there is no data folder.
     pub(super) fn speed_recorder(&self) -> Option<SpeedRecorder> {
-        let LoadedModels { target, draft, .. } = self.shared.loaded.lock().clone()?;
+        let LoadedModels { target, draft, .. } = self.shared.models.ready().ok()?.loaded.clone();
         Some(SpeedRecorder { log: self.measured()?, target, draft })
     }
 }

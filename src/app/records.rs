@@ -1,12 +1,19 @@
 //! Events of recent generations, for a reader that missed some. The events of a stored answer are released and read
 //! from the store on request.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
 use super::stream::EventLog;
+use crate::api::MessageState;
 use crate::event::GenerationEvent;
 use crate::store::Store;
 use hunch_error::{Error, Result};
+
+/// Number of recent generations whose events can be fetched again.
+const KEPT: usize = 4;
 
 /// Events of a generation, in memory or in the store.
 #[derive(Clone)]
@@ -15,11 +22,11 @@ pub(super) struct Record {
     answer: i64,
     /// Number of events the store had of the answer before this generation.
     begun_with: usize,
-    told: Told,
+    events: Events,
 }
 
 #[derive(Clone)]
-enum Told {
+enum Events {
     Log(Arc<EventLog<GenerationEvent>>),
     /// Events that are not stored, at their positions. `None` stands for the next stored event.
     Stored(Arc<[Option<GenerationEvent>]>),
@@ -28,15 +35,7 @@ enum Told {
 impl Record {
     /// Makes the record of a generation whose events are stored in the message `answer`.
     pub(super) fn new(log: Arc<EventLog<GenerationEvent>>, answer: i64, begun_with: usize) -> Self {
-        Self { id: log.id(), answer, begun_with, told: Told::Log(log) }
-    }
-
-    pub(super) fn id(&self) -> u32 {
-        self.id
-    }
-
-    pub(super) fn answer(&self) -> i64 {
-        self.answer
+        Self { id: log.id(), answer, begun_with, events: Events::Log(log) }
     }
 
     /// Returns the events from number `from` on, in order.
@@ -44,9 +43,9 @@ impl Record {
     /// # Errors
     /// When the stored events cannot be read.
     pub(super) fn events(&self, store: &Store, from: usize) -> Result<Vec<GenerationEvent>> {
-        let slots = match &self.told {
-            Told::Log(log) => return Ok(log.after(from, usize::MAX)),
-            Told::Stored(slots) => slots,
+        let slots = match &self.events {
+            Events::Log(log) => return Ok(log.after(from, usize::MAX)),
+            Events::Stored(slots) => slots,
         };
         let mut stored = store.events(self.answer)?.into_iter().skip(self.begun_with);
         let whole: Option<Vec<_>> = slots.iter().map(|slot| slot.clone().or_else(|| stored.next())).collect();
@@ -56,15 +55,55 @@ impl Record {
     }
 
     /// Releases the events that are stored.
-    pub(super) fn let_go(&mut self) {
-        if let Told::Log(log) = &self.told {
+    fn release(&mut self) {
+        if let Events::Log(log) = &self.events {
             let slots = log.events().into_iter().map(|event| Some(event).filter(|event| !is_stored(event)));
-            self.told = Told::Stored(slots.collect());
+            self.events = Events::Stored(slots.collect());
         }
     }
 }
 
-/// Returns whether the keeper writes this event to the store.
+/// Events of the most recent generations.
+#[derive(Default)]
+pub(super) struct Records(Mutex<VecDeque<Record>>);
+
+impl Records {
+    pub(super) fn add(&self, record: Record) {
+        self.0.lock().push_back(record);
+    }
+
+    /// Removes the record of a generation that did not start.
+    pub(super) fn remove(&self, id: u32) {
+        self.0.lock().retain(|record| record.id != id);
+    }
+
+    /// Removes all records but the most recent ones.
+    pub(super) fn drop_oldest(&self) {
+        let mut records = self.0.lock();
+        let old = records.len().saturating_sub(KEPT);
+        drop(records.drain(..old));
+    }
+
+    /// Releases the events of an answer that has ended, if the store has them.
+    pub(super) fn release(&self, id: u32, store: &Store) {
+        let mut records = self.0.lock();
+        let Some(record) = records.iter_mut().find(|record| record.id == id) else { return };
+        if store.message(record.answer).is_ok_and(|(_, message)| message.state != MessageState::Streaming) {
+            record.release();
+        }
+    }
+
+    /// Returns the record of a generation.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] when it is not among the recent ones.
+    pub(super) fn find(&self, id: u32) -> Result<Record> {
+        let found = self.0.lock().iter().find(|record| record.id == id).cloned();
+        found.ok_or_else(|| Error::invalid(format!("Generation {id} is not among the last {KEPT}.")))
+    }
+}
+
+/// Returns whether the answer's writer stores this event to the store.
 fn is_stored(event: &GenerationEvent) -> bool {
     use GenerationEvent::{GivenUp, Kept, NotKept, Prefill};
     !matches!(event, Prefill { .. } | NotKept { .. } | Kept | GivenUp { .. })
@@ -106,26 +145,26 @@ mod tests {
             stats: GenerationStats::default(),
         };
         let begun_with = [round(90), round(91)];
-        let told = [
+        let sent = [
             GenerationEvent::Prefill { done: 1, total: 2 },
             round(0),
             GenerationEvent::Kept,
             round(1),
             finished,
         ];
-        let kept: Vec<_> = told.iter().filter(|event| is_stored(event)).cloned().collect();
+        let kept: Vec<_> = sent.iter().filter(|event| is_stored(event)).cloned().collect();
         store.append_events(answer, &[&begun_with[..], &kept].concat()).unwrap();
 
         let (log, writer) = EventLog::open(5);
         let memory = Arc::downgrade(&log);
-        told.iter().for_each(|event| writer.put(event.clone()));
+        sent.iter().for_each(|event| writer.put(event.clone()));
         drop(writer);
         let mut record = Record::new(log, answer, begun_with.len());
         let from = |record: &Record, from| record.events(&store, from).unwrap();
-        assert_eq!((from(&record, 0), from(&record, 3)), (told.to_vec(), told[3..].to_vec()));
-        record.let_go();
+        assert_eq!((from(&record, 0), from(&record, 3)), (sent.to_vec(), sent[3..].to_vec()));
+        record.release();
         assert!(memory.upgrade().is_none(), "the log is still in memory");
-        assert_eq!((from(&record, 0), from(&record, 3)), (told.to_vec(), told[3..].to_vec()));
+        assert_eq!((from(&record, 0), from(&record, 3)), (sent.to_vec(), sent[3..].to_vec()));
         assert_eq!(from(&record, 99), []);
         // Missing stored events are an error, not a shorter answer.
         store.remove_conversation(chat).unwrap();

@@ -24,12 +24,12 @@ const LATEST: usize = 4;
 
 /// Operations that children began and ended, by number, over all kills.
 #[derive(Default)]
-struct Told {
+struct Output {
     begun: Vec<i64>,
     ended: Vec<i64>,
 }
 
-impl Told {
+impl Output {
     /// Reads a line of a child. Returns whether [`say`] wrote it.
     fn take(&mut self, line: &str) -> bool {
         // The test harness may have printed on the same line before.
@@ -48,7 +48,7 @@ fn say(what: &str, number: i64) {
 
 /// Runs the endless `work` in a child process and kills it inside of an operation, [`KILLS`] times. Calls `check` with
 /// the folder after each kill.
-fn kill_inside(name: &str, prepare: fn(&Path), work: fn(&Path), mut check: impl FnMut(&Path, &Told)) {
+fn kill_inside(name: &str, prepare: fn(&Path), work: fn(&Path), mut check: impl FnMut(&Path, &Output)) {
     if let Some(folder) = std::env::var_os(FOLDER) {
         return work(Path::new(&folder));
     }
@@ -56,7 +56,7 @@ fn kill_inside(name: &str, prepare: fn(&Path), work: fn(&Path), mut check: impl 
     prepare(folder.path());
     let mut random = rand::rng();
     let (mut inside, mut kills) = (0, 0);
-    let mut told = Told::default();
+    let mut output = Output::default();
     // Duration of an operation, from those that ended.
     let mut usual = Duration::from_millis(20);
     while inside < KILLS {
@@ -64,22 +64,22 @@ fn kill_inside(name: &str, prepare: fn(&Path), work: fn(&Path), mut check: impl 
         assert!(kills <= MOST_KILLS, "only {inside} kills fell inside of it");
         let mut child = child(name, folder.path());
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-        let mut next = |told: &mut Told| lines.by_ref().any(|line| told.take(&line));
+        let mut next = |output: &mut Output| lines.by_ref().any(|line| output.take(&line));
         // Some operations are left alone, so that each kill meets another state.
         for _ in 0..random.random_range(0..3) {
-            assert!(next(&mut told), "the child ended by itself");
+            assert!(next(&mut output), "the child ended by itself");
             let begun = Instant::now();
-            assert!(next(&mut told), "the child ended by itself");
+            assert!(next(&mut output), "the child ended by itself");
             usual = (usual + begun.elapsed()) / 2;
         }
-        assert!(next(&mut told), "the child ended by itself");
+        assert!(next(&mut output), "the child ended by itself");
         std::thread::sleep(usual.mul_f64(random.random_range(0.0..1.1)));
         child.kill().unwrap();
         child.wait().unwrap();
-        let ended = told.ended.len();
-        while next(&mut told) {}
-        inside += usize::from(told.ended.len() == ended);
-        check(folder.path(), &told);
+        let ended = output.ended.len();
+        while next(&mut output) {}
+        inside += usize::from(output.ended.len() == ended);
+        check(folder.path(), &output);
     }
     println!("{name}: {inside} kills inside, {kills} in all, nothing lost");
 }
@@ -168,12 +168,12 @@ fn loses_no_answer_when_killed_while_it_is_finished() {
         "loses_no_answer_when_killed_while_it_is_finished",
         |folder| assert!(open(folder).create_conversation(1).is_ok()),
         work,
-        |folder, told| {
+        |folder, output| {
             let store = reopen(folder);
-            told.begun.iter().rev().take(LATEST).for_each(|answer| assert_answer_is_whole(&store, *answer));
+            output.begun.iter().rev().take(LATEST).for_each(|answer| assert_answer_is_whole(&store, *answer));
             let state = |answer: &i64| store.message(*answer).unwrap().1.state;
-            assert!(told.ended.iter().all(|answer| state(answer) == MessageState::Complete));
-            assert!(told.begun.iter().all(|answer| state(answer) != MessageState::Streaming));
+            assert!(output.ended.iter().all(|answer| state(answer) == MessageState::Complete));
+            assert!(output.begun.iter().all(|answer| state(answer) != MessageState::Streaming));
         },
     );
 }
@@ -188,11 +188,11 @@ fn imports_whole_or_not_at_all_when_killed() {
             say("end", number);
         }
     };
-    kill_inside("imports_whole_or_not_at_all_when_killed", export_chat, work, |folder, told| {
+    kill_inside("imports_whole_or_not_at_all_when_killed", export_chat, work, |folder, output| {
         let store = reopen(folder);
         let conversations = store.conversations().unwrap();
         assert!(
-            (told.ended.len()..=told.begun.len()).contains(&conversations.len()),
+            (output.ended.len()..=output.begun.len()).contains(&conversations.len()),
             "{}",
             conversations.len()
         );

@@ -107,7 +107,7 @@ UPDATE conversations SET title = '' WHERE named = 0 AND title = 'New conversatio
 ";
 
 /// Rebuilds the search index from messages and titles.
-pub(super) const SEARCH_ANEW: &str = "
+pub(super) const REBUILD_SEARCH: &str = "
 DROP TABLE search;
 CREATE VIRTUAL TABLE search USING fts5(text, tokenize = 'unicode61 remove_diacritics 2');
 INSERT INTO search(search, rank) VALUES ('secure-delete', 1);

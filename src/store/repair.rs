@@ -115,7 +115,7 @@ impl Store {
     ///
     /// # Errors
     /// When the file cannot be read or written.
-    pub fn mend_search(&self) -> Result<bool> {
+    pub fn repair_search(&self) -> Result<bool> {
         let mut connection: MutexGuard<'_, Connection> = self.connection();
         rebuild_search_if_damaged(&mut connection)
     }
@@ -139,7 +139,7 @@ fn rebuild_search_if_damaged(connection: &mut Connection) -> Result<bool> {
         _ => return Ok(false),
     }
     tracing::warn!("The search index of the conversations was damaged; it is made anew from the messages.");
-    in_transaction(connection, &|transaction| Ok(transaction.execute_batch(migrations::SEARCH_ANEW)?))?;
+    in_transaction(connection, &|transaction| Ok(transaction.execute_batch(migrations::REBUILD_SEARCH)?))?;
     Ok(true)
 }
 
@@ -214,7 +214,7 @@ mod tests {
         assert_eq!((found("owls"), found("sleep")), (1, 1));
         assert!(found("swifts") >= 1);
         store.connection().execute("UPDATE search_data SET block = x'ff00ff'", []).unwrap();
-        assert!(store.mend_search().unwrap() && !store.mend_search().unwrap());
+        assert!(store.repair_search().unwrap() && !store.repair_search().unwrap());
         assert_eq!(found("owls"), 1);
     }
 

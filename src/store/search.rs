@@ -63,7 +63,7 @@ impl Store {
         let mut hits = Vec::new();
         if !words.iter().any(|word| word.contains(stands_unspaced)) {
             hits = match self.with_words(&words) {
-                Err(StoreError(Error::Store(_))) if self.mend_search()? => self.with_words(&words)?,
+                Err(StoreError(Error::Store(_))) if self.repair_search()? => self.with_words(&words)?,
                 hits => hits?,
             };
         }

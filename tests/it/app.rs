@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use hunch::api::{AnswerRequest, AnswerSettings, Asking, StreamMessage};
-use hunch::app::{App, AppConfig};
+use hunch::app::App;
 use hunch::event::{GenerationEvent, RoundEvent, StopReason};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
@@ -15,24 +15,12 @@ use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
 use hunch_core::token::{DraftFate, TokenOrigin};
 use hunch_error::ErrorCode;
-use hunch_library::types::LoadRequest;
-use hunch_model::device::DeviceChoice;
 
+use crate::support::app::{app, load_request, write_pair};
 use crate::support::tiny::Tiny;
 
 /// Long enough for a loaded machine; nothing waits for it when all is well.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-fn app(folder: &Path) -> App {
-    let config = AppConfig {
-        models_folder: Some(folder.into()),
-        store: Some(folder.join("conversations.db")),
-        threads: Some(2),
-        device: DeviceChoice::Cpu,
-        ..AppConfig::default()
-    };
-    App::start(config).unwrap()
-}
 
 /// The first question of a conversation.
 fn request(method: Method, max_tokens: u32) -> AnswerRequest {
@@ -54,8 +42,7 @@ fn question(text: &str) -> Asking {
 }
 
 fn load(app: &App, target: &str, draft: Option<&str>) {
-    app.load_models(LoadRequest { target: target.into(), draft: draft.map(Into::into), context: None })
-        .unwrap();
+    app.load_models(load_request(target, draft)).unwrap();
 }
 
 fn start(app: &App, request: AnswerRequest) -> (u32, Receiver<StreamMessage>) {
@@ -75,16 +62,10 @@ fn events(receiver: &Receiver<StreamMessage>) -> Vec<GenerationEvent> {
     events
 }
 
-fn pair(folder: &Path) {
-    Tiny::default().write(folder, "target");
-    // The same weights with one layer fewer: a draft that is sometimes right.
-    Tiny { layers: 1, ..Tiny::default() }.write(folder, "draft");
-}
-
 #[test]
-fn an_answer_adds_up_for_every_method() {
+fn answer_figures_add_up_for_every_method() {
     let folder = tempfile::tempdir().unwrap();
-    pair(folder.path());
+    write_pair(folder.path());
     let app = app(folder.path());
     load(&app, "target", Some("draft"));
     for method in [Method::Plain, Method::DraftModel, Method::DraftTree, Method::Ngram] {
@@ -125,9 +106,9 @@ fn an_answer_adds_up_for_every_method() {
 }
 
 #[test]
-fn snapshot_after_the_end_is_what_was_told_also_of_an_answer_that_went_on() {
+fn snapshot_of_ended_answer_equals_sent_events() {
     let folder = tempfile::tempdir().unwrap();
-    pair(folder.path());
+    write_pair(folder.path());
     let app = app(folder.path());
     load(&app, "target", None);
     let (first, receiver) = start(&app, request(Method::Plain, 6));
@@ -178,9 +159,9 @@ fn tree_adds_up(round: &RoundEvent) {
 }
 
 #[test]
-fn one_seed_gives_one_answer_also_from_a_warm_cache() {
+fn same_seed_gives_same_answer_from_warm_cache() {
     let folder = tempfile::tempdir().unwrap();
-    pair(folder.path());
+    write_pair(folder.path());
     let app = app(folder.path());
     load(&app, "target", Some("draft"));
     let text = |events: Vec<GenerationEvent>| -> Vec<u32> {
@@ -213,8 +194,7 @@ fn stopping_ends_the_answer_and_the_next_one_runs() {
     assert_eq!(first.seq, 0);
     let busy = app.answer(endless, Box::new(|_| ())).unwrap_err();
     assert_eq!(busy.code(), ErrorCode::Busy);
-    let loading =
-        app.load_models(LoadRequest { target: "target".into(), draft: None, context: None }).unwrap_err();
+    let loading = app.load_models(load_request("target", None)).unwrap_err();
     assert_eq!(loading.code(), ErrorCode::Busy);
     app.stop_generation(id + 1);
     app.stop_generation(id);
@@ -227,9 +207,9 @@ fn stopping_ends_the_answer_and_the_next_one_runs() {
 }
 
 #[test]
-fn a_stop_string_ends_the_text_before_it_and_counts_only_what_is_shown() {
+fn stop_string_ends_the_text_and_only_shown_tokens_count() {
     let folder = tempfile::tempdir().unwrap();
-    pair(folder.path());
+    write_pair(folder.path());
     let app = app(folder.path());
     load(&app, "target", Some("draft"));
     let shown = |request| {
@@ -261,9 +241,9 @@ fn a_stop_string_ends_the_text_before_it_and_counts_only_what_is_shown() {
 }
 
 #[test]
-fn errors_are_told_and_leave_the_application_usable() {
+fn application_is_usable_after_errors() {
     let folder = tempfile::tempdir().unwrap();
-    pair(folder.path());
+    write_pair(folder.path());
     std::fs::write(folder.path().join("broken.gguf"), b"GGUF\x03\0\0\0 cut short").unwrap();
     let big = Tiny { layers: 4, ..Tiny::default() };
     big.write(folder.path(), "big");
@@ -274,7 +254,7 @@ fn errors_are_told_and_leave_the_application_usable() {
 
     load(&app, "target", None);
     let code = |target: &str, draft: Option<&str>| {
-        let request = LoadRequest { target: target.into(), draft: draft.map(Into::into), context: None };
+        let request = load_request(target, draft);
         app.load_models(request).unwrap_err().code()
     };
     assert_eq!(code("nothing", None), ErrorCode::ModelNotFound);
@@ -308,9 +288,9 @@ fn errors_are_told_and_leave_the_application_usable() {
 }
 
 #[test]
-fn drafts_of_another_vocabulary_are_refused_by_the_first_token_that_differs() {
+fn rejects_draft_with_different_vocabulary() {
     let folder = tempfile::tempdir().unwrap();
-    pair(folder.path());
+    write_pair(folder.path());
     let tiny = Tiny { layers: 1, ..Tiny::default() };
     let mut tokens: Vec<String> = match tiny.writer().metadata("tokenizer.ggml.tokens") {
         Some(hunch_model::gguf::Value::Array(hunch_model::gguf::Array::String(tokens))) => tokens,
@@ -322,7 +302,7 @@ fn drafts_of_another_vocabulary_are_refused_by_the_first_token_that_differs() {
         tiny.writer().without_key("tokenizer.ggml.tokens").strings("tokenizer.ggml.tokens", tokens);
     std::fs::write(path, stranger.bytes()).unwrap();
     let app = app(folder.path());
-    let request = LoadRequest { target: "target".into(), draft: Some("stranger".into()), context: None };
+    let request = load_request("target", Some("stranger"));
     let error = app.load_models(request).unwrap_err();
     assert_eq!(error.code(), ErrorCode::VocabularyMismatch);
     let text = error.to_string();
@@ -332,9 +312,9 @@ fn drafts_of_another_vocabulary_are_refused_by_the_first_token_that_differs() {
 /// The streams under `tests/streams` are what this engine says: recorded here, replayed by the
 /// browser tests. Times differ from run to run, so they are compared without them.
 #[test]
-fn the_recorded_streams_are_those_of_this_engine() {
+fn recorded_streams_match_this_engine() {
     let folder = tempfile::tempdir().unwrap();
-    pair(folder.path());
+    write_pair(folder.path());
     let app = app(folder.path());
     load(&app, "target", Some("draft"));
     let streams = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/streams");

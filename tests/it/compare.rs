@@ -1,11 +1,10 @@
 //! Comparisons on tiny models through the application: texts, figures, lanes, stopping, history, export, cost curve.
 
-use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use hunch::api::MeasurementMessage;
-use hunch::app::{App, AppConfig};
+use hunch::app::App;
 use hunch::bench::MethodConfig;
 use hunch::bench::compare::report::{
     CompareEvent, CompareRequest, ComparedPrompts, ComparisonFormat, ComparisonReport,
@@ -17,29 +16,11 @@ use hunch_core::method::Method;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
 use hunch_error::ErrorCode;
-use hunch_library::types::LoadRequest;
-use hunch_model::device::DeviceChoice;
 
-use crate::support::tiny::Tiny;
+use crate::support::app::{app_with_models, load_request};
 
 /// Timeout for a loaded machine. Tests that pass do not wait for it.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-fn app(folder: &Path) -> App {
-    Tiny::default().write(folder, "target");
-    Tiny { layers: 1, ..Tiny::default() }.write(folder, "draft");
-    let config = AppConfig {
-        models_folder: Some(folder.into()),
-        store: Some(folder.join("conversations.db")),
-        threads: Some(2),
-        device: DeviceChoice::Cpu,
-        ..AppConfig::default()
-    };
-    let app = App::start(config).unwrap();
-    app.load_models(LoadRequest { target: "target".into(), draft: Some("draft".into()), context: None })
-        .unwrap();
-    app
-}
 
 fn lane(method: Method) -> MethodConfig {
     MethodConfig { method, max_draft: MaxDraft::Fixed(4) }
@@ -88,7 +69,7 @@ fn finished(events: &[CompareEvent]) -> (&ComparisonReport, i64) {
 #[test]
 fn greedy_lanes_agree_and_figures_match_their_answers() {
     let folder = tempfile::tempdir().unwrap();
-    let app = app(folder.path());
+    let app = app_with_models(folder.path(), true);
     let (id, receiver) = start(&app, request(&[Method::DraftModel, Method::Ngram], 40));
     let events = collect(&receiver);
     let (report, kept) = finished(&events);
@@ -128,7 +109,7 @@ fn greedy_lanes_agree_and_figures_match_their_answers() {
 #[test]
 fn lanes_take_turns_and_events_have_the_lanes_time() {
     let folder = tempfile::tempdir().unwrap();
-    let app = app(folder.path());
+    let app = app_with_models(folder.path(), true);
     let events = collect(&start(&app, request(&[Method::DraftModel], 64)).1);
     let (report, _) = finished(&events);
     assert!(matches!(&events[0], CompareEvent::Started { setting } if *setting == report.setting));
@@ -162,7 +143,7 @@ fn lanes_take_turns_and_events_have_the_lanes_time() {
 #[test]
 fn coupled_rule_gives_equal_texts_above_temperature_0() {
     let folder = tempfile::tempdir().unwrap();
-    let app = app(folder.path());
+    let app = app_with_models(folder.path(), true);
     let sampling = SamplingParams { seed: Some(3), ..SamplingParams::unfiltered() };
     let lanes = [Method::DraftModel, Method::DraftTree, Method::Suffix];
     let coupled =
@@ -177,7 +158,7 @@ fn coupled_rule_gives_equal_texts_above_temperature_0() {
 #[test]
 fn suite_comparison_is_saved_exported_and_deleted() {
     let folder = tempfile::tempdir().unwrap();
-    let app = app(folder.path());
+    let app = app_with_models(folder.path(), true);
     let prompts = ComparedPrompts::Suite { name: "code".into(), prompts: Some(2) };
     let batch = CompareRequest { prompts, runs: 1, ..request(&[Method::Ngram], 12) };
     let events = collect(&start(&app, batch).1);
@@ -212,12 +193,12 @@ fn suite_comparison_is_saved_exported_and_deleted() {
 #[test]
 fn stopping_keeps_whole_turns_and_frees_the_engine() {
     let folder = tempfile::tempdir().unwrap();
-    let app = app(folder.path());
+    let app = app_with_models(folder.path(), true);
     let (id, receiver) = start(&app, CompareRequest { runs: 20, ..request(&[Method::DraftModel], 200) });
     // The engine is busy for models and other measurements.
     let refused = app.compare(request(&[Method::Ngram], 8), Box::new(|_| {}));
     assert_eq!(refused.unwrap_err().code(), ErrorCode::Busy);
-    let load = LoadRequest { target: "target".into(), draft: None, context: None };
+    let load = load_request("target", None);
     assert_eq!(app.load_models(load.clone()).unwrap_err().code(), ErrorCode::Busy);
     let mut events = Vec::new();
     loop {
@@ -242,7 +223,7 @@ fn stopping_keeps_whole_turns_and_frees_the_engine() {
 #[test]
 fn rejects_invalid_requests_without_saving_anything() {
     let folder = tempfile::tempdir().unwrap();
-    let app = app(folder.path());
+    let app = app_with_models(folder.path(), true);
     let good = || request(&[Method::Ngram], 8);
     let empty = ComparedPrompts::Text { system: String::new(), text: " \n".into() };
     let unknown = ComparedPrompts::Suite { name: "../secrets".into(), prompts: None };
@@ -269,7 +250,7 @@ fn rejects_invalid_requests_without_saving_anything() {
 #[test]
 fn cost_curve_is_saved_for_its_models() {
     let folder = tempfile::tempdir().unwrap();
-    let app = app(folder.path());
+    let app = app_with_models(folder.path(), true);
     assert_eq!(app.cost_curve().unwrap(), None);
     let (sender, receiver) = channel();
     let id = app
@@ -288,6 +269,6 @@ fn cost_curve_is_saved_for_its_models() {
     assert_eq!(curve.target.points[0].relative, 1.0);
     assert!(curve.memory_gb_s > 0.0 && curve.target.floor_ms > 0.0);
     assert_eq!(app.cost_curve().unwrap().as_ref(), Some(curve));
-    app.load_models(LoadRequest { target: "target".into(), draft: None, context: None }).unwrap();
+    app.load_models(load_request("target", None)).unwrap();
     assert_eq!(app.cost_curve().unwrap(), None, "other models have another curve");
 }

@@ -19,10 +19,9 @@ use hunch_core::method::Method;
 use hunch_core::sample::SamplingParams;
 use hunch_core::token::TokenOrigin;
 use hunch_error::{Error, ErrorCode};
-use hunch_library::types::LoadRequest;
-use hunch_model::device::DeviceChoice;
 
 use crate::alloc_count::peak_during;
+use crate::support::app::{config, load_request};
 use crate::support::requests::endless_request;
 use crate::support::tiny::Tiny;
 
@@ -33,21 +32,15 @@ fn start(folder: &Path) -> App {
 }
 
 fn start_on(folder: &Path, threads: usize) -> App {
-    let app = start_whatever_the_store(folder, threads);
+    let app = start_with_any_store(folder, threads);
     assert_eq!(app.info().store_problem, None);
     app
 }
 
-fn start_whatever_the_store(folder: &Path, threads: usize) -> App {
-    let config = AppConfig {
-        models_folder: Some(folder.into()),
-        store: Some(folder.join("conversations.db")),
-        threads: Some(threads),
-        device: DeviceChoice::Cpu,
-        ..AppConfig::default()
-    };
-    let app = App::start(config).unwrap();
-    app.load_models(LoadRequest { target: "target".into(), draft: None, context: None }).unwrap();
+/// Starts although the store may have a problem.
+fn start_with_any_store(folder: &Path, threads: usize) -> App {
+    let app = App::start(AppConfig { threads: Some(threads), ..config(folder) }).unwrap();
+    app.load_models(load_request("target", None)).unwrap();
     app
 }
 
@@ -102,7 +95,7 @@ fn tokens(events: &[GenerationEvent]) -> Vec<TokenEvent> {
 }
 
 #[test]
-fn an_answer_is_there_after_a_restart_with_its_tokens_figures_and_settings() {
+fn answer_survives_restart_with_tokens_figures_and_settings() {
     let folder = folder();
     let app = start(folder.path());
     let (chat, first) = ask(&app, None, question(None, "abc abc abc abc"), 24);
@@ -132,7 +125,7 @@ fn an_answer_is_there_after_a_restart_with_its_tokens_figures_and_settings() {
 }
 
 #[test]
-fn questions_are_answered_again_and_answers_go_on() {
+fn regenerates_and_continues_answers() {
     let folder = folder();
     let app = start(folder.path());
     let (chat, first) = ask(&app, None, question(None, "one two one two"), 12);
@@ -147,12 +140,12 @@ fn questions_are_answered_again_and_answers_go_on() {
     let (_, cut) = ask(&app, Some(chat), Asking::Continue { answer: first, tokens: Some(5), then: None }, 19);
     assert_eq!(ids(cut), ids(again));
     Tiny { seed: 9, ..Tiny::default() }.write(folder.path(), "other");
-    app.load_models(LoadRequest { target: "other".into(), draft: None, context: None }).unwrap();
+    app.load_models(load_request("other", None)).unwrap();
     let asking = Asking::Continue { answer: first, tokens: None, then: None };
     let request = AnswerRequest { conversation: Some(chat), asking, settings: settings(4) };
     let refused = app.answer(request, Box::new(|_| {})).unwrap_err().to_string();
     assert!(refused.contains("by target, and other is loaded"), "{refused}");
-    app.load_models(LoadRequest { target: "target".into(), draft: None, context: None }).unwrap();
+    app.load_models(load_request("target", None)).unwrap();
     app.choose_branch(first).unwrap();
     assert_eq!(app.open_conversation(chat).unwrap().branch().last().unwrap().id, first);
     // An edited question is a new branch next to the old one.
@@ -163,7 +156,7 @@ fn questions_are_answered_again_and_answers_go_on() {
 }
 
 #[test]
-fn an_answer_branches_from_an_alternative() {
+fn answer_branches_from_alternative_token() {
     let folder = folder();
     let app = start(folder.path());
     let (chat, first) = ask(&app, None, question(None, "one two one two"), 12);
@@ -200,7 +193,7 @@ fn an_answer_branches_from_an_alternative() {
 
 /// The tiny model's context has 512 tokens, and its tokens are bytes.
 #[test]
-fn a_conversation_that_no_longer_fits_loses_its_oldest_messages_and_says_so() {
+fn drops_oldest_messages_beyond_the_context_and_reports_it() {
     let folder = folder();
     let app = start(folder.path());
     app.set_system_prompt(None, "Be brief.").unwrap();
@@ -225,7 +218,7 @@ fn a_conversation_that_no_longer_fits_loses_its_oldest_messages_and_says_so() {
 }
 
 #[test]
-fn what_cannot_be_answered_leaves_no_trace() {
+fn refused_question_is_removed_from_the_store() {
     let folder = folder();
     let app = start(folder.path());
     let request = |conversation, asking, max_tokens| AnswerRequest {
@@ -268,7 +261,7 @@ fn what_cannot_be_answered_leaves_no_trace() {
 }
 
 #[test]
-fn a_conversation_is_saved_and_brought_back_as_a_file() {
+fn exported_conversation_can_be_imported() {
     let folder = folder();
     let app = start(folder.path());
     let (chat, _) = ask(&app, None, question(None, "abc abc"), 8);
@@ -289,7 +282,7 @@ fn a_conversation_is_saved_and_brought_back_as_a_file() {
 
 #[cfg(unix)]
 #[test]
-fn imports_neither_special_files_nor_huge_ones() {
+fn import_refuses_special_and_huge_files() {
     let folder = folder();
     let app = start(folder.path());
     let path = folder.path().join("chat.json");
@@ -326,11 +319,11 @@ fn import_needs_memory_for_packed_events_only() {
 const NO_DATABASE: &str = "this is no database, and long enough to be seen";
 
 #[test]
-fn takes_no_question_that_would_be_lost_until_the_person_chooses_so() {
+fn refuses_questions_while_the_store_is_only_in_memory() {
     let folder = folder();
     let file = folder.path().join("conversations.db");
     std::fs::write(&file, NO_DATABASE).unwrap();
-    let app = start_whatever_the_store(folder.path(), 2);
+    let app = start_with_any_store(folder.path(), 2);
     let problem = app.info().store_problem.unwrap();
     assert_eq!(problem.error.code, ErrorCode::Store);
     assert!(problem.error.message.contains("Nothing was changed"));
@@ -339,14 +332,14 @@ fn takes_no_question_that_would_be_lost_until_the_person_chooses_so() {
     let refused = app.answer(request, Box::new(|_| {})).unwrap_err();
     assert!(refused.to_string().contains("would be lost"), "{refused}");
     assert!(app.list_conversations().unwrap().is_empty());
-    assert!(app.mend_store(&StoreRemedy::Retry).is_err(), "it is no database still");
-    let info = app.mend_store(&StoreRemedy::GoWithout).unwrap();
+    assert!(app.repair_store(&StoreRemedy::Retry).is_err(), "it is no database still");
+    let info = app.repair_store(&StoreRemedy::GoWithout).unwrap();
     assert!(info.store_problem.unwrap().accepted);
     let (chat, _) = ask(&app, None, question(None, "abc"), 4);
     assert_eq!(app.open_conversation(chat).unwrap().messages.len(), 2);
     assert_eq!(std::fs::read_to_string(&file).unwrap(), NO_DATABASE);
 
-    let info = app.mend_store(&StoreRemedy::StartAnew).unwrap();
+    let info = app.repair_store(&StoreRemedy::StartAnew).unwrap();
     assert_eq!(info.store_problem, None);
     let kept = app.list_conversations().unwrap();
     assert_eq!(kept.len(), 1, "what was said meanwhile is kept");
@@ -354,14 +347,14 @@ fn takes_no_question_that_would_be_lost_until_the_person_chooses_so() {
     let aside: Vec<_> = std::fs::read_dir(folder.path().join("set-aside")).unwrap().flatten().collect();
     assert_eq!(std::fs::read_to_string(aside[0].path()).unwrap(), NO_DATABASE);
     drop(app);
-    assert_eq!(start_whatever_the_store(folder.path(), 2).list_conversations().unwrap().len(), 1);
+    assert_eq!(start_with_any_store(folder.path(), 2).list_conversations().unwrap().len(), 1);
 }
 
 #[test]
 fn restores_a_copy_in_place_of_a_damaged_file() {
     let folder = folder();
     let file = folder.path().join("conversations.db");
-    let app = start_whatever_the_store(folder.path(), 2);
+    let app = start_with_any_store(folder.path(), 2);
     ask(&app, None, question(None, "abc"), 4);
     app.shutdown();
     drop(app);
@@ -370,10 +363,10 @@ fn restores_a_copy_in_place_of_a_damaged_file() {
     for log in ["conversations.db-wal", "conversations.db-shm"] {
         drop(std::fs::remove_file(folder.path().join(log)));
     }
-    let app = start_whatever_the_store(folder.path(), 2);
+    let app = start_with_any_store(folder.path(), 2);
     let copies = app.info().store_problem.unwrap().copies;
     let newest = copies[0].name.clone();
-    let restored = app.mend_store(&StoreRemedy::Restore { copy: newest }).unwrap();
+    let restored = app.repair_store(&StoreRemedy::Restore { copy: newest }).unwrap();
     assert_eq!(restored.store_problem, None);
     assert!(restored.store_bytes.unwrap() > 4096);
     assert_eq!(app.list_conversations().unwrap().len(), 1);
@@ -409,21 +402,21 @@ fn copies_the_file_when_the_newest_copy_is_a_week_old() {
 }
 
 #[test]
-fn takes_up_a_file_that_another_program_has_let_go() {
+fn reopens_the_file_once_another_program_closes_it() {
     let folder = folder();
     let file = folder.path().join("conversations.db");
     let other = Store::open(&file).unwrap();
     other.create_conversation(1).unwrap();
-    let app = start_whatever_the_store(folder.path(), 2);
+    let app = start_with_any_store(folder.path(), 2);
     let problem = app.info().store_problem.unwrap();
     assert!(problem.in_memory && !problem.replaceable, "{problem:?}");
     drop(other);
-    assert_eq!(app.mend_store(&StoreRemedy::Retry).unwrap().store_problem, None);
+    assert_eq!(app.repair_store(&StoreRemedy::Retry).unwrap().store_problem, None);
     assert_eq!(app.list_conversations().unwrap().len(), 1);
 }
 
 #[test]
-fn keeps_the_file_though_deleted_conversations_cannot_be_purged() {
+fn opens_the_file_when_deleted_conversations_cannot_be_purged() {
     let folder = folder();
     let file = folder.path().join("conversations.db");
     let store = Store::open(&file).unwrap();
@@ -433,7 +426,7 @@ fn keeps_the_file_though_deleted_conversations_cannot_be_purged() {
     let no_deletion =
         "CREATE TRIGGER refuse BEFORE DELETE ON conversations BEGIN SELECT RAISE(ABORT, 'no'); END";
     rusqlite::Connection::open(&file).unwrap().execute_batch(no_deletion).unwrap();
-    let app = start_whatever_the_store(folder.path(), 2);
+    let app = start_with_any_store(folder.path(), 2);
     assert_eq!(app.info().store_problem, None);
     assert_eq!(app.list_conversations().unwrap()[0].id, kept);
 }
@@ -500,7 +493,7 @@ fn answer_on_quota(folder: &Path) {
 }
 
 const CHILD: &str = "HUNCH_TEST_ANSWERS_IN";
-const KILLED: &str = "kept::killed_at_any_moment_nothing_finished_is_lost";
+const KILLED: &str = "kept::finished_answers_survive_a_kill_at_any_moment";
 /// Times that an answer is cut short, by a few at once.
 const KILLS: u32 = 100;
 const AT_ONCE: u32 = 4;
@@ -670,7 +663,7 @@ fn killed_again_and_again(kills: std::ops::Range<u32>) -> Kills {
 
 /// A hundred times: nothing that was finished or written is lost, and an answer is written while it streams.
 #[test]
-fn killed_at_any_moment_nothing_finished_is_lost() {
+fn finished_answers_survive_a_kill_at_any_moment() {
     if let Some(folder) = std::env::var_os(CHILD) {
         return answer_until_killed(Path::new(&folder));
     }

@@ -1,11 +1,10 @@
 //! The lab on tiny models through the application: positions, rounds, rules, landscape, statistics of answers.
 
-use std::path::Path;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use hunch::api::{AnswerRequest, AnswerSettings, Asking};
-use hunch::app::{App, AppConfig};
+use hunch::app::App;
 use hunch::event::GenerationEvent;
 use hunch::lab::report::{LabMachine, LabPosition, LabRequest, LabRoundsRequest, LabSource, WhatIfRequest};
 use hunch_core::depth::MaxDraft;
@@ -14,29 +13,11 @@ use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
 use hunch_core::theory;
 use hunch_error::ErrorCode;
-use hunch_library::types::LoadRequest;
-use hunch_model::device::DeviceChoice;
 
-use crate::support::tiny::Tiny;
+use crate::support::app::{app_with_models, load_request};
 
 /// Timeout for a loaded machine. Tests that pass do not wait for it.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-fn app(folder: &Path, draft: bool) -> App {
-    Tiny::default().write(folder, "target");
-    Tiny { layers: 1, ..Tiny::default() }.write(folder, "draft");
-    let config = AppConfig {
-        models_folder: Some(folder.into()),
-        store: Some(folder.join("conversations.db")),
-        threads: Some(2),
-        device: DeviceChoice::Cpu,
-        ..AppConfig::default()
-    };
-    let app = App::start(config).unwrap();
-    let draft = draft.then(|| "draft".to_owned());
-    app.load_models(LoadRequest { target: "target".into(), draft, context: None }).unwrap();
-    app
-}
 
 /// Generates an answer. Returns the conversation, the message and its events.
 fn answered(app: &App, method: Method) -> (i64, i64, Vec<GenerationEvent>) {
@@ -80,7 +61,7 @@ fn sound(position: &LabPosition) {
 #[test]
 fn position_has_the_distributions_of_the_answer() {
     let folder = tempfile::tempdir().unwrap();
-    let app = app(folder.path(), true);
+    let app = app_with_models(folder.path(), true);
     let (_, message, events) = answered(&app, Method::DraftModel);
     let tokens: Vec<_> = events.iter().flat_map(GenerationEvent::tokens).cloned().collect();
     let mut tested = 0;
@@ -103,8 +84,7 @@ fn position_has_the_distributions_of_the_answer() {
     let text = app.lab_position(at(LabSource::Text { text: "abc".into() })).unwrap();
     sound(&text);
     // The tokens belong to another vocabulary.
-    app.load_models(LoadRequest { target: "draft".into(), draft: Some("draft".into()), context: None })
-        .unwrap();
+    app.load_models(load_request("draft", Some("draft"))).unwrap();
     let other = app.lab_position(at(LabSource::Answer { message, token: 0 })).unwrap_err();
     assert!(other.to_string().contains("This answer is by target"), "{other}");
     assert_eq!((text.before.as_str(), text.drawn), ("abc", None));
@@ -113,7 +93,7 @@ fn position_has_the_distributions_of_the_answer() {
 #[test]
 fn rounds_accumulate_until_discarded() {
     let folder = tempfile::tempdir().unwrap();
-    let app = app(folder.path(), false);
+    let app = app_with_models(folder.path(), false);
     let toy = app.lab_position(at(LabSource::Toy)).unwrap();
     sound(&toy);
     assert_eq!((toy.target.as_ref(), toy.draft.as_ref()), (None, None));
@@ -147,7 +127,7 @@ fn rounds_accumulate_until_discarded() {
 #[test]
 fn landscape_uses_measured_costs() {
     let folder = tempfile::tempdir().unwrap();
-    let app = app(folder.path(), true);
+    let app = app_with_models(folder.path(), true);
     let unmeasured = app.landscape(LabMachine::Measured).unwrap_err();
     assert!(unmeasured.to_string().contains("not measured yet"), "{unmeasured}");
     let (sender, receiver) = channel();
@@ -172,7 +152,7 @@ fn landscape_uses_measured_costs() {
 #[test]
 fn statistics_cover_stored_answers() {
     let folder = tempfile::tempdir().unwrap();
-    let app = app(folder.path(), true);
+    let app = app_with_models(folder.path(), true);
     assert_eq!(app.acceptance_map(None).unwrap().tested, 0);
     assert!(app.lab_sessions().unwrap().is_empty());
     let (conversation, message, events) = answered(&app, Method::DraftModel);

@@ -14,7 +14,6 @@ use hunch_library::types::{
 };
 use hunch_library::watch::POLL_INTERVAL;
 use hunch_library::{Places, load_marker};
-use hunch_model::device::DeviceChoice;
 use hunch_model::gguf::Value;
 use hunch_model::low_bit;
 use hunch_model::weights::WeightFile;
@@ -25,6 +24,7 @@ use serde_json::json;
 use crate::alloc_count::peak_during;
 use crate::cli::{hunch, last_json, text};
 use crate::hub::TestHub;
+use crate::support::app::config;
 use crate::support::gguf_writer::GgufWriter;
 use crate::support::mutate::{BOMBS, apply, mutations, runner, set};
 use crate::support::snapshot::snapshot;
@@ -38,10 +38,9 @@ fn places(root: &Path) -> Places {
     Places { models, data: Some(root.into()), home: Some(root.join("home")), ..Places::default() }
 }
 
-fn app(places: Places) -> App {
+fn app_at(places: Places) -> App {
     let store = places.data.clone().map(|data| data.join("conversations.db"));
-    let (places, device) = (Some(places), DeviceChoice::Cpu);
-    App::start(AppConfig { places, store, threads: Some(2), device, ..AppConfig::default() }).unwrap()
+    App::start(AppConfig { places: Some(places), store, ..config(Path::new("")) }).unwrap()
 }
 
 fn names(models: &[ModelEntry]) -> Vec<&str> {
@@ -335,7 +334,7 @@ fn crowded_home(root: &Path) -> Places {
 #[test]
 fn models_of_other_programs_are_listed_and_loadable() {
     let folder = tempfile::tempdir().unwrap();
-    let app = app(crowded_home(folder.path()));
+    let app = app_at(crowded_home(folder.path()));
     let library = app.library();
     let sources: Vec<_> = library.models.iter().map(|m| (m.name.as_str(), m.source)).collect();
     assert_eq!(
@@ -384,7 +383,7 @@ fn model_of_another_program_is_inspected_under_its_listed_name() {
 #[test]
 fn models_of_other_programs_are_neither_removed_nor_written() {
     let folder = tempfile::tempdir().unwrap();
-    let app = app(crowded_home(folder.path()));
+    let app = app_at(crowded_home(folder.path()));
     let library = app.library();
     for model in library.models.iter().filter(|model| model.source != ModelSource::Hunch) {
         let error = app.remove_model(&model.path).unwrap_err();
@@ -417,7 +416,7 @@ fn no_operation_changes_folders_of_other_programs() {
         let bytes = Tiny { seed: 8, ..Tiny::default() }.writer().bytes();
         hub.add("org/repo", name, crate::hub::Content::new(bytes));
     }
-    let app = app(places.clone());
+    let app = app_at(places.clone());
     app.use_hub(hub.config(), DownloadSettings::default()).unwrap();
     let (sender, events) = channel();
     app.watch_library(Box::new(move |event| drop(sender.send(event)))).unwrap();
@@ -541,7 +540,7 @@ fn folders_are_added_and_removed() {
     let mine = folder.path().join("mine");
     std::fs::create_dir(&mine).unwrap();
     Tiny::default().write(&mine, "tiny");
-    let app = app(places(folder.path()));
+    let app = app_at(places(folder.path()));
     let added = app.add_model_folder(mine.to_str().unwrap()).unwrap();
     assert_eq!(names(&added.models), ["tiny"]);
     assert_eq!(added.models[0].source, ModelSource::Added);
@@ -560,7 +559,7 @@ fn folders_are_added_and_removed() {
 fn listed_and_previously_loaded_files_are_known() {
     let folder = tempfile::tempdir().unwrap();
     let places = places(folder.path());
-    let app = self::app(places.clone());
+    let app = app_at(places.clone());
     let listed = Tiny::default().write(&places.models, "listed");
     let elsewhere = Tiny { seed: 2, ..Tiny::default() }.write(folder.path(), "elsewhere");
     let secret = folder.path().join("secret.txt");
@@ -575,17 +574,17 @@ fn listed_and_previously_loaded_files_are_known() {
         assert_eq!(app.unknown_model([&*path]), Some(&*path));
     }
     drop(app);
-    assert_eq!(self::app(places.clone()).unknown_model([&*elsewhere]), None, "remembered after a restart");
+    assert_eq!(app_at(places.clone()).unknown_model([&*elsewhere]), None, "remembered after a restart");
     let crashed = Tiny { seed: 3, ..Tiny::default() }.write(folder.path(), "crashed").display().to_string();
     let load = LoadRequest { target: crashed.clone(), draft: None, context: None };
     load_marker::set(places.data.as_deref().unwrap(), &load).unwrap();
-    assert_eq!(self::app(places).unknown_model([&*crashed]), None, "it was chosen in the run that crashed");
+    assert_eq!(app_at(places).unknown_model([&*crashed]), None, "it was chosen in the run that crashed");
 }
 
 #[test]
 fn hidden_window_learns_of_new_models_when_shown() {
     let folder = tempfile::tempdir().unwrap();
-    let app = app(places(folder.path()));
+    let app = app_at(places(folder.path()));
     app.set_window_hidden(true);
     let (sender, events) = channel();
     app.watch_library(Box::new(move |event| drop(sender.send(event)))).unwrap();
@@ -599,7 +598,7 @@ fn hidden_window_learns_of_new_models_when_shown() {
 #[test]
 fn listeners_learn_of_new_models_until_the_application_ends() {
     let folder = tempfile::tempdir().unwrap();
-    let app = app(places(folder.path()));
+    let app = app_at(places(folder.path()));
     let (sender, events) = channel();
     let listener = Box::new(move |event| {
         let _ = sender.send(event);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use hunch::app::{App, AppConfig};
+use hunch::app::App;
 use hunch::engine::Engine;
 use hunch::event::GenerationEvent;
 use hunch::generate::{LoadPlan, LoadWatch};
@@ -19,33 +19,22 @@ use hunch_library::types::{LibraryEvent, LoadProgress};
 use hunch_model::device::{Compute, DeviceChoice};
 use hunch_model::weights::WeightFile;
 
+use crate::support::app::{app, load_request, write_pair};
 use crate::support::requests::endless_request as request;
 use crate::support::tiny::Tiny;
 
 /// Long enough for a loaded machine; nothing waits for it when all is well.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn app(folder: &Path) -> App {
-    Tiny::default().write(folder, "target");
+fn app_with_files(folder: &Path) -> App {
+    write_pair(folder);
     Tiny { seed: 9, ..Tiny::default() }.write(folder, "other");
-    Tiny { layers: 1, ..Tiny::default() }.write(folder, "draft");
-    let config = AppConfig {
-        models_folder: Some(folder.into()),
-        places: None,
-        store: Some(folder.join("conversations.db")),
-        threads: Some(2),
-        device: DeviceChoice::Cpu,
-    };
-    App::start(config).unwrap()
+    app(folder)
 }
 
-fn load(target: &str, draft: Option<&str>) -> LoadRequest {
-    LoadRequest { target: target.into(), draft: draft.map(Into::into), context: None }
-}
-
-fn hear(app: &App) -> Receiver<LibraryEvent> {
+fn library_events(app: &App) -> Receiver<LibraryEvent> {
     let (sender, receiver) = channel();
-    app.hear_library(Box::new(move |event| {
+    app.set_library_listener(Box::new(move |event| {
         let _ = sender.send(event);
     }));
     receiver
@@ -75,12 +64,12 @@ fn answer(app: &App, method: Method) -> Option<Vec<u32>> {
 }
 
 #[test]
-fn loading_tells_how_far_it_is_and_another_draft_leaves_the_target() {
+fn load_reports_progress_and_new_draft_keeps_the_target() {
     let folder = tempfile::tempdir().unwrap();
-    let app = app(folder.path());
-    let heard = hear(&app);
-    let total = |heard: &Receiver<LibraryEvent>| -> Vec<u64> {
-        let steps = heard.try_iter().map(|event| match event {
+    let app = app_with_files(folder.path());
+    let events = library_events(&app);
+    let total = |events: &Receiver<LibraryEvent>| -> Vec<u64> {
+        let steps = events.try_iter().map(|event| match event {
             LibraryEvent::Loading { progress: LoadProgress { done_bytes, total_bytes, name } } => {
                 assert!(done_bytes <= total_bytes && ["target", "draft"].contains(&name.as_str()));
                 total_bytes
@@ -89,44 +78,44 @@ fn loading_tells_how_far_it_is_and_another_draft_leaves_the_target() {
         });
         steps.collect()
     };
-    app.load_models(load("target", Some("draft"))).unwrap();
+    app.load_models(load_request("target", Some("draft"))).unwrap();
     let (target, draft) = (bytes(folder.path(), "target"), bytes(folder.path(), "draft"));
-    let told = total(&heard);
+    let told = total(&events);
     assert!(!told.is_empty() && told.iter().all(|&bytes| bytes == target + draft), "{told:?}");
     // Without the draft nothing is read; with it only the draft is.
-    assert_eq!(app.load_models(load("target", None)).unwrap().draft, None);
-    assert!(total(&heard).is_empty());
-    app.load_models(load("target", Some("draft"))).unwrap();
-    let told = total(&heard);
+    assert_eq!(app.load_models(load_request("target", None)).unwrap().draft, None);
+    assert!(total(&events).is_empty());
+    app.load_models(load_request("target", Some("draft"))).unwrap();
+    let told = total(&events);
     assert!(!told.is_empty() && told.iter().all(|&bytes| bytes == draft), "{told:?}");
     assert_eq!(answer(&app, Method::DraftModel).unwrap().len(), 12);
     // A file that has changed is another one.
     Tiny { seed: 5, ..Tiny::default() }.write(folder.path(), "target");
-    app.load_models(load("target", None)).unwrap();
-    assert!(total(&heard).iter().all(|&bytes| bytes == target));
+    app.load_models(load_request("target", None)).unwrap();
+    assert!(total(&events).iter().all(|&bytes| bytes == target));
 }
 
 #[test]
-fn a_loading_that_is_stopped_leaves_what_was_there() {
+fn stopped_load_keeps_previous_models() {
     let folder = tempfile::tempdir().unwrap();
-    let app = app(folder.path());
-    let before = app.load_models(load("target", Some("draft"))).unwrap();
+    let app = app_with_files(folder.path());
+    let before = app.load_models(load_request("target", Some("draft"))).unwrap();
     let tokens = answer(&app, Method::Plain).unwrap();
     let stopper = app.clone();
-    app.hear_library(Box::new(move |_| stopper.cancel_loading()));
-    let stopped = app.load_models(load("other", None)).unwrap_err();
+    app.set_library_listener(Box::new(move |_| stopper.cancel_loading()));
+    let stopped = app.load_models(load_request("other", None)).unwrap_err();
     assert_eq!(stopped.code(), ErrorCode::Stopped);
     assert_eq!(app.info().loaded, Some(before));
     assert_eq!(answer(&app, Method::Plain).unwrap(), tokens);
     // The next one is not stopped by what was said to the last.
-    let _ = hear(&app);
-    app.load_models(load("other", None)).unwrap();
+    let _ = library_events(&app);
+    app.load_models(load_request("other", None)).unwrap();
 }
 
 #[test]
-fn models_that_had_to_go_for_others_that_did_not_come_are_back() {
+fn previous_models_are_reloaded_when_a_load_fails() {
     let folder = tempfile::tempdir().unwrap();
-    drop(app(folder.path()));
+    drop(app_with_files(folder.path()));
     let file = |name: &str| folder.path().join(format!("{name}.gguf"));
     let engine = Engine::start(Compute::open(DeviceChoice::Cpu, Some(1)).unwrap()).unwrap();
     let context = Some(64);
@@ -141,9 +130,9 @@ fn models_that_had_to_go_for_others_that_did_not_come_are_back() {
     assert_eq!((failure.error.code(), failure.empty), (ErrorCode::InvalidModelFile, false));
     // The first ones are there: only the draft is read.
     let read = Arc::new(AtomicU64::new(0));
-    let heard = read.clone();
+    let counter = read.clone();
     let count: LoadWatch = Arc::new(move |step| {
-        heard.store(step.total, Ordering::Relaxed);
+        counter.store(step.total, Ordering::Relaxed);
         ControlFlow::Continue(())
     });
     let draft = Some(file("draft"));
@@ -154,12 +143,12 @@ fn models_that_had_to_go_for_others_that_did_not_come_are_back() {
 }
 
 #[test]
-fn models_are_let_go_by_hand_but_not_from_under_an_answer() {
+fn unload_is_refused_during_an_answer() {
     let folder = tempfile::tempdir().unwrap();
     Tiny { context: 100_000, ..Tiny::default() }.write(folder.path(), "long");
-    let app = app(folder.path());
-    let heard = hear(&app);
-    app.load_models(load("long", None)).unwrap();
+    let app = app_with_files(folder.path());
+    let events = library_events(&app);
+    app.load_models(load_request("long", None)).unwrap();
     let (sender, receiver) = channel();
     let sink = Box::new(move |message| {
         let _ = sender.send(message);
@@ -169,34 +158,34 @@ fn models_are_let_go_by_hand_but_not_from_under_an_answer() {
     app.stop_generation(id);
     while receiver.recv_timeout(PATIENCE).is_ok() {}
     app.unload_models().unwrap();
-    assert_eq!(heard.try_iter().last(), Some(LibraryEvent::Unloaded));
+    assert_eq!(events.try_iter().last(), Some(LibraryEvent::Unloaded));
     assert_eq!(app.info().loaded, None);
-    app.load_models(load("target", None)).unwrap();
+    app.load_models(load_request("target", None)).unwrap();
     assert!(answer(&app, Method::Plain).is_some());
 }
 
 #[test]
-fn models_that_nobody_uses_are_let_go_after_the_time_that_was_set() {
+fn idle_models_are_unloaded_after_the_timeout() {
     let folder = tempfile::tempdir().unwrap();
-    let app = app(folder.path());
-    let heard = hear(&app);
-    app.load_models(load("target", None)).unwrap();
+    let app = app_with_files(folder.path());
+    let events = library_events(&app);
+    app.load_models(load_request("target", None)).unwrap();
     // A few milliseconds.
     app.set_preference("keep_warm_minutes", &serde_json::json!(0.0001)).unwrap();
-    let gone = std::iter::from_fn(|| heard.recv_timeout(PATIENCE).ok());
+    let gone = std::iter::from_fn(|| events.recv_timeout(PATIENCE).ok());
     assert!(gone.into_iter().any(|event| event == LibraryEvent::Unloaded));
     assert_eq!(app.info().loaded, None);
     // They stay once it is set to nothing, however long: 0 is no time, not none at all.
     app.set_preference("keep_warm_minutes", &serde_json::json!(0)).unwrap();
-    app.load_models(load("target", None)).unwrap();
+    app.load_models(load_request("target", None)).unwrap();
     assert!(answer(&app, Method::Plain).is_some());
 }
 
 #[test]
-fn a_context_that_was_asked_for_bounds_the_conversation() {
+fn requested_context_limits_the_conversation() {
     let folder = tempfile::tempdir().unwrap();
-    let app = app(folder.path());
-    let small = LoadRequest { context: Some(16), ..load("target", Some("draft")) };
+    let app = app_with_files(folder.path());
+    let small = LoadRequest { context: Some(16), ..load_request("target", Some("draft")) };
     assert_eq!(app.load_models(small).unwrap().context, 16);
     let (sender, receiver) = channel();
     let sink = Box::new(move |message| {
@@ -217,26 +206,26 @@ fn a_context_that_was_asked_for_bounds_the_conversation() {
     };
     assert!(told.last().is_some_and(full), "{:?}", told.last());
     // Another draft leaves it as it is, and so does asking for none.
-    assert_eq!(app.load_models(load("target", None)).unwrap().context, 16);
+    assert_eq!(app.load_models(load_request("target", None)).unwrap().context, 16);
     // More than the model was made for is what it was made for.
-    let large = LoadRequest { context: Some(1 << 30), ..load("target", None) };
+    let large = LoadRequest { context: Some(1 << 30), ..load_request("target", None) };
     assert_eq!(app.load_models(large).unwrap().context, Tiny::default().context);
 }
 
 const ABORTS: &str = "HUNCH_TEST_ABORTS_LOADING_IN";
 
 #[test]
-fn models_that_ended_the_program_are_named_at_the_next_start_until_something_is_loaded() {
+fn crashed_load_is_reported_until_the_next_load() {
     if let Some(folder) = std::env::var_os(ABORTS) {
-        let app = app(Path::new(&folder));
-        app.load_models(load("other", None)).unwrap();
+        let app = app_with_files(Path::new(&folder));
+        app.load_models(load_request("other", None)).unwrap();
         assert_eq!(app.info().unfinished_load, None);
-        app.hear_library(Box::new(|_| std::process::abort()));
-        app.load_models(load("target", Some("draft"))).unwrap();
+        app.set_library_listener(Box::new(|_| std::process::abort()));
+        app.load_models(load_request("target", Some("draft"))).unwrap();
         unreachable!("progress was told");
     }
     let folder = tempfile::tempdir().unwrap();
-    let this = "loading::models_that_ended_the_program_are_named_at_the_next_start_until_something_is_loaded";
+    let this = "loading::crashed_load_is_reported_until_the_next_load";
     let output = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", this, "--nocapture"])
         .env(ABORTS, folder.path())
@@ -246,14 +235,14 @@ fn models_that_ended_the_program_are_named_at_the_next_start_until_something_is_
     let path = |name: &str| folder.path().join(format!("{name}.gguf")).display().to_string();
     let unfinished = LoadRequest { target: path("target"), draft: Some(path("draft")), context: None };
     for _ in 0..2 {
-        let app = app(folder.path());
+        let app = app_with_files(folder.path());
         assert_eq!(app.info().unfinished_load, Some(unfinished.clone()), "until something is loaded");
         app.shutdown();
     }
-    let app = app(folder.path());
-    assert_eq!(app.load_models(load("nothing", None)).unwrap_err().code(), ErrorCode::ModelNotFound);
+    let app = app_with_files(folder.path());
+    assert_eq!(app.load_models(load_request("nothing", None)).unwrap_err().code(), ErrorCode::ModelNotFound);
     assert_eq!(app.info().unfinished_load, None, "what fails has not ended the program");
-    app.load_models(load("target", Some("draft"))).unwrap();
+    app.load_models(load_request("target", Some("draft"))).unwrap();
     drop(app);
-    assert_eq!(self::app(folder.path()).info().unfinished_load, None);
+    assert_eq!(app_with_files(folder.path()).info().unfinished_load, None);
 }

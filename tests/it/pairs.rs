@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use candle_core::quantized::GgmlDType;
-use hunch::app::{App, AppConfig};
+use hunch::app::App;
 use hunch::bench::MethodConfig;
 use hunch::bench::compare::report::{CompareEvent, CompareRequest, ComparedPrompts};
 use hunch::event::GenerationEvent;
@@ -28,6 +28,7 @@ use hunch_model::device::{Compute, DeviceChoice};
 use hunch_model::gguf::{Array, Value};
 use serde_json::{Value as Json, json};
 
+use crate::support::app::{app, load_request};
 use crate::support::default_model;
 use crate::support::gguf_writer::type_number;
 use crate::support::requests::endless_request;
@@ -61,17 +62,6 @@ fn models(folder: &Path) {
     let other = other.without_key("tokenizer.ggml.tokens").strings("tokenizer.ggml.tokens", texts);
     std::fs::write(folder.join("other.gguf"), other.bytes()).unwrap();
     std::fs::write(folder.join("broken.gguf"), b"GGUF").unwrap();
-}
-
-fn app(folder: &Path) -> App {
-    let config = AppConfig {
-        models_folder: Some(folder.into()),
-        places: None,
-        store: Some(folder.join("conversations.db")),
-        threads: Some(2),
-        device: DeviceChoice::Cpu,
-    };
-    App::start(config).unwrap()
 }
 
 fn of<'a>(offers: &'a [DraftOffer], name: &str) -> &'a DraftOffer {
@@ -263,7 +253,7 @@ fn listed_speed_includes_role_and_method() {
         assert!(model.tokens_per_second.is_none_or(|rate| rate > 0.0));
         model.ran_as
     };
-    let load = LoadRequest { target: "target".into(), draft: Some("draft".into()), context: None };
+    let load = load_request("target", Some("draft"));
     app.load_models(load).unwrap();
     answer(&app, Method::DraftModel, 20);
     assert_eq!((ran_as("target"), ran_as("draft")), (None, None), "too short to record");
@@ -371,7 +361,7 @@ fn measured_pair_is_stored_and_offered() {
     let folder = tempfile::tempdir().unwrap();
     models(folder.path());
     let app = app(folder.path());
-    let pair = LoadRequest { target: "target".into(), draft: Some("draft".into()), context: None };
+    let pair = load_request("target", Some("draft"));
     for turn in 0..2 {
         let (sender, receiver) = channel();
         let sink = Box::new(move |message| drop(sender.send(message)));

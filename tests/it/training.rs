@@ -96,7 +96,7 @@ fn bits(rows: &Rows, i: usize) -> Vec<u32> {
 }
 
 #[test]
-fn sequences_of_one_pass_match_passes_of_their_own_bit_for_bit() {
+fn sequences_in_one_pass_match_separate_passes_bit_for_bit() {
     let folder = tempfile::tempdir().unwrap();
     let path = Tiny { architecture: "qwen3", ..tiny() }.write(folder.path(), "tiny");
     let decoder = Decoder::open(&path, &compute()).unwrap();
@@ -219,7 +219,7 @@ fn ridge_regression_accepts_more_than_untrained_weights() {
 }
 
 #[test]
-fn a_fit_that_was_stopped_gives_the_weights_of_one_that_was_not() {
+fn interrupted_fit_ends_with_the_same_weights() {
     let place = Place::new();
     let whole = plan(1_000);
     place.train("whole", &whole);
@@ -253,7 +253,7 @@ fn a_fit_that_was_stopped_gives_the_weights_of_one_that_was_not() {
 }
 
 #[test]
-fn data_stop_at_the_limit_of_the_disk() {
+fn collection_stops_at_the_disk_limit() {
     let place = Place::new();
     let report = place.train("data", &TrainPlan { disk: 2 << 20, ..plan(1_000_000) });
     assert!(report.disk_limit && report.tokens > 0);
@@ -289,7 +289,7 @@ fn failed_write_of_a_shard_loses_nothing() {
 }
 
 #[test]
-fn data_of_another_model_or_in_use_are_refused() {
+fn rejects_data_of_another_model_or_run() {
     let place = Place::new();
     let mut store = place.store("data");
     let open =
@@ -349,7 +349,7 @@ fn training_folder(data: &Path) -> Option<PathBuf> {
 }
 
 #[test]
-fn a_killed_program_continues_to_the_same_head() {
+fn killed_run_ends_with_the_same_head() {
     let (whole, killed) = (data_folder(), data_folder());
     let report = last_json(&hunch(whole.path(), &TRAIN));
     let head = |data: &Path| std::fs::read(data.join("heads/target.gguf")).unwrap();

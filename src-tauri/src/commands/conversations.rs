@@ -97,5 +97,5 @@ pub(super) fn import_conversation(shell: &Shell, path: PathBuf) -> CommandResult
 }
 
 pub(super) fn mend_store(shell: &Shell, remedy: StoreRemedy) -> CommandResult<AppInfo> {
-    shell.with_app(|app| app.mend_store(&remedy))
+    shell.with_app(|app| app.repair_store(&remedy))
 }

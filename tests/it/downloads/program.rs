@@ -11,10 +11,10 @@ use hunch_error::ErrorCode;
 use hunch_library::catalogue;
 use hunch_library::download::Downloads;
 use hunch_library::types::{Download, DownloadPhase};
-use hunch_model::device::DeviceChoice;
 
 use super::{LockedKeychain, MIB, REPOSITORY, assert_done, in_sequence, model, request, settings, wait};
 use crate::hub::{Behaviour, TestHub, proxy};
+use crate::support::app::config;
 use crate::support::snapshot::{Thing, snapshot};
 
 /// The `hunch` program with this Hub, and no inherited proxy or token.
@@ -273,14 +273,7 @@ fn ctrl_c_pauses_and_the_same_command_resumes() {
 
 /// The application with its data in `folder`.
 fn app(folder: &Path) -> App {
-    let config = AppConfig {
-        models_folder: Some(folder.join("models")),
-        places: None,
-        store: Some(folder.join("conversations.db")),
-        threads: Some(1),
-        device: DeviceChoice::Cpu,
-    };
-    App::start(config).unwrap()
+    App::start(AppConfig { models_folder: Some(folder.join("models")), ..config(folder) }).unwrap()
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Helpers shared by several tests: GGUF files, mutations, tiny random models and the default model.
 
+pub(crate) mod app;
 pub(crate) mod gguf_writer;
 pub(crate) mod http;
 pub(crate) mod mutate;

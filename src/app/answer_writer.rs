@@ -28,7 +28,7 @@ const BATCH: usize = 256;
 
 /// Counts the answers being written.
 #[derive(Default)]
-pub(super) struct Keepers {
+pub(super) struct AnswerWriters {
     open: Mutex<Open>,
     changed: Condvar,
 }
@@ -39,24 +39,24 @@ struct Open {
     unwritten: usize,
     /// Running threads, including those that retry.
     threads: usize,
-    /// Whether the next attempt of every keeper is its last.
+    /// Whether the next attempt of every writer is its last.
     closing: bool,
 }
 
-impl Keepers {
+impl AnswerWriters {
     /// Waits until the end of every answer is written or refused, at most for `patience`.
     pub(super) fn settle(&self, patience: Duration) {
         self.changed.wait_while_for(&mut self.open.lock(), |open| open.unwritten > 0, patience);
     }
 
-    /// Makes every keeper attempt its last write, and waits at most for `patience`.
+    /// Makes every writer attempt its last write, and waits at most for `patience`.
     pub(super) fn close(&self, patience: Duration) {
         let mut open = self.open.lock();
         open.closing = true;
         self.changed.wait_while_for(&mut open, |open| open.threads > 0, patience);
     }
 
-    /// Makes every keeper attempt its last write. Returns whether all of them ended within `patience`. New answers
+    /// Makes every writer attempt its last write. Returns whether all of them ended within `patience`. New answers
     /// can be kept afterwards.
     pub(super) fn give_up(&self, patience: Duration) -> bool {
         let mut open = self.open.lock();
@@ -77,7 +77,7 @@ impl Keepers {
 }
 
 /// Engine's handle to an answer being written. Dropping it without an end interrupts the answer.
-pub(super) struct Keeper(Arc<End>);
+pub(super) struct AnswerWriter(Arc<End>);
 
 #[derive(Default)]
 struct End {
@@ -95,13 +95,13 @@ enum EndState {
     Dropped,
 }
 
-impl Keeper {
+impl AnswerWriter {
     /// Starts writing the events of `log` to the message `answer`. `on_refusal` is called with each refusal.
     ///
     /// # Errors
     /// When no thread can be started.
     pub(super) fn start(
-        keepers: &Arc<Keepers>,
+        writers: &Arc<AnswerWriters>,
         store: Arc<Store>,
         answer: i64,
         log: Arc<EventLog<GenerationEvent>>,
@@ -110,7 +110,7 @@ impl Keeper {
     ) -> Result<Self> {
         let end = Arc::<End>::default();
         let work = Work {
-            keepers: keepers.clone(),
+            writers: writers.clone(),
             store,
             answer,
             log,
@@ -121,13 +121,13 @@ impl Keeper {
             on_refusal,
             pause: WRITTEN_EVERY,
         };
-        keepers.change(|open| {
+        writers.change(|open| {
             open.unwritten += 1;
             open.threads += 1;
         });
-        let spawned = thread::Builder::new().name("hunch-keeper".into()).spawn(move || work.run());
+        let spawned = thread::Builder::new().name("hunch-answers".into()).spawn(move || work.run());
         if let Err(error) = spawned {
-            keepers.change(|open| {
+            writers.change(|open| {
                 open.unwritten -= 1;
                 open.threads -= 1;
             });
@@ -142,7 +142,7 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for AnswerWriter {
     fn drop(&mut self) {
         self.0.set(EndState::Dropped);
     }
@@ -171,7 +171,7 @@ impl End {
 }
 
 struct Work {
-    keepers: Arc<Keepers>,
+    writers: Arc<AnswerWriters>,
     store: Arc<Store>,
     answer: i64,
     log: Arc<EventLog<GenerationEvent>>,
@@ -202,11 +202,11 @@ impl Work {
         if let Some(last) = &last {
             self.writer.put(last.clone());
         }
-        self.keepers.change(|open| open.unwritten -= 1);
+        self.writers.change(|open| open.unwritten -= 1);
         if failed {
             self.try_again(unwritten, last.as_ref());
         }
-        self.keepers.change(|open| open.threads -= 1);
+        self.writers.change(|open| open.threads -= 1);
     }
 
     /// Writes the new events of the log.
@@ -274,10 +274,10 @@ impl Work {
         let ended = Instant::now();
         while !self.is_gone() {
             let tried = Instant::now();
-            while tried.elapsed() < self.pause && !self.keepers.closing() {
+            while tried.elapsed() < self.pause && !self.writers.closing() {
                 thread::sleep(WRITTEN_EVERY);
             }
-            let closing = self.keepers.closing();
+            let closing = self.writers.closing();
             let written = guarded(|| self.finish(&mut unwritten, last));
             let problem = written.as_ref().err().map(ErrorInfo::from);
             self.tell(written);
@@ -309,9 +309,9 @@ fn is_kept(event: &GenerationEvent) -> bool {
     )
 }
 
-/// Sink for the events of an answer. The keeper sends the last one once it is written.
-pub(super) struct KeptSink {
-    pub(super) keeper: Keeper,
+/// Sink for the events of an answer. The writer sends the last one once it is written.
+pub(super) struct AnswerSink {
+    pub(super) answer_writer: AnswerWriter,
     /// Records the speed of the answer.
     pub(super) speeds: Option<SpeedRecorder>,
     pub(super) method: Method,
@@ -321,28 +321,28 @@ pub(super) struct KeptSink {
     pub(super) begun: bool,
 }
 
-impl Drop for KeptSink {
+impl Drop for AnswerSink {
     /// Fails an answer that has begun and has no end, so that no reader waits forever.
     fn drop(&mut self) {
         if self.begun || thread::panicking() {
             let error = Error::Internal("the engine ended in the middle of the answer".into());
-            self.keeper.end(GenerationEvent::Failed { error: (&error).into() });
+            self.answer_writer.end(GenerationEvent::Failed { error: (&error).into() });
         }
     }
 }
 
-impl EventSink for KeptSink {
+impl EventSink for AnswerSink {
     fn send(&mut self, event: GenerationEvent) {
         self.begun = true;
         match event {
             GenerationEvent::Finished { ref stats, .. } => {
-                self.keeper.end(event.clone());
+                self.answer_writer.end(event.clone());
                 // Written to a file after the end is passed on, because it may take a while.
                 if let Some(speeds) = &self.speeds {
                     speeds.record_answer(self.method, self.rule, stats);
                 }
             }
-            GenerationEvent::Failed { .. } => self.keeper.end(event),
+            GenerationEvent::Failed { .. } => self.answer_writer.end(event),
             _ => self.log.put(event),
         }
     }
@@ -389,11 +389,11 @@ mod tests {
     struct Writing {
         _folder: tempfile::TempDir,
         store: Arc<Store>,
-        keepers: Arc<Keepers>,
+        writers: Arc<AnswerWriters>,
         answer: i64,
         log: Arc<EventLog<GenerationEvent>>,
         writer: Writer<GenerationEvent>,
-        keeper: Keeper,
+        answer_writer: AnswerWriter,
     }
 
     fn writing() -> Writing {
@@ -413,11 +413,17 @@ mod tests {
         };
         let answer = store.begin_answer(chat, question, &settings, 1).unwrap();
         let (log, writer) = EventLog::open(1);
-        let keepers = Arc::<Keepers>::default();
-        let keeper =
-            Keeper::start(&keepers, store.clone(), answer, log.clone(), writer.clone(), Box::new(|_| ()))
-                .unwrap();
-        Writing { _folder: folder, store, keepers, answer, log, writer, keeper }
+        let writers = Arc::<AnswerWriters>::default();
+        let answer_writer = AnswerWriter::start(
+            &writers,
+            store.clone(),
+            answer,
+            log.clone(),
+            writer.clone(),
+            Box::new(|_| ()),
+        )
+        .unwrap();
+        Writing { _folder: folder, store, writers, answer, log, writer, answer_writer }
     }
 
     /// Waits until the events of the log meet a condition, and returns them.
@@ -442,7 +448,7 @@ mod tests {
 
     #[test]
     fn reports_full_disk_once_and_writes_the_whole_answer_later() {
-        let Writing { _folder, store, answer, log, writer, keeper, keepers } = writing();
+        let Writing { _folder, store, answer, log, writer, answer_writer, writers } = writing();
         store.set_full(true);
         writer.put(round(0));
         until(&log, |events| events.iter().any(is_refusal));
@@ -450,19 +456,19 @@ mod tests {
         store.set_full(false);
         let told = until(&log, |events| events.contains(&GenerationEvent::Kept));
         assert_eq!(told.iter().filter(|event| is_refusal(event)).count(), 1);
-        keeper.end(finished());
-        keepers.settle(PATIENCE);
+        answer_writer.end(finished());
+        writers.settle(PATIENCE);
         assert_eq!(store.message(answer).unwrap().1.state, MessageState::Complete);
         assert!(store.events(answer).unwrap() == [round(0), round(1), finished()]);
     }
 
     #[test]
     fn reports_full_disk_before_the_end_and_retries_after_it() {
-        let Writing { _folder, store, answer, log, writer, keeper, keepers } = writing();
+        let Writing { _folder, store, answer, log, writer, answer_writer, writers } = writing();
         store.set_full(true);
         (0..20).for_each(|number| writer.put(round(number)));
-        keeper.end(finished());
-        drop(keeper);
+        answer_writer.end(finished());
+        drop(answer_writer);
         let told = until(&log, |events| events.contains(&finished()));
         let refused = told.iter().position(is_refusal).expect("it is told");
         assert!(refused < told.iter().position(|event| *event == finished()).unwrap());
@@ -472,49 +478,49 @@ mod tests {
         let whole: Vec<_> = (0..20).map(round).chain([finished()]).collect();
         assert!(store.events(answer).unwrap() == whole, "each event once, in order");
         assert_eq!(store.message(answer).unwrap().1.state, MessageState::Complete);
-        keepers.close(PATIENCE);
+        writers.close(PATIENCE);
         assert_eq!(Arc::strong_count(&store), 1, "no thread is left");
     }
 
     #[test]
     fn reports_an_answer_it_gives_up() {
-        let Writing { _folder, store, log, writer, keeper, keepers, .. } = writing();
+        let Writing { _folder, store, log, writer, answer_writer, writers, .. } = writing();
         store.set_full(true);
         (0..20).for_each(|number| writer.put(round(number)));
-        keeper.end(finished());
-        drop(keeper);
+        answer_writer.end(finished());
+        drop(answer_writer);
         until(&log, |events| events.contains(&finished()));
-        assert!(keepers.give_up(PATIENCE), "it tries once more and ends");
+        assert!(writers.give_up(PATIENCE), "it tries once more and ends");
         let told = log.after(0, usize::MAX);
         let last = told.last().unwrap();
         assert!(
             matches!(last, GenerationEvent::GivenUp { error } if error.code == ErrorCode::Store),
             "{last:?}"
         );
-        assert!(!keepers.closing(), "the next answer is kept");
+        assert!(!writers.closing(), "the next answer is kept");
     }
 
     #[test]
     fn reports_a_panic_of_the_store_and_still_sends_the_end() {
-        let Writing { _folder, store, answer, log, writer, keeper, keepers } = writing();
+        let Writing { _folder, store, answer, log, writer, answer_writer, writers } = writing();
         store.set_panicking(true);
         writer.put(round(0));
-        keeper.end(finished());
-        drop(keeper);
+        answer_writer.end(finished());
+        drop(answer_writer);
         let told = until(&log, |events| events.contains(&finished()));
         assert!(told.iter().any(|event| matches!(event, GenerationEvent::NotKept { .. })));
         store.set_panicking(false);
         until(&log, |events| events.last() == Some(&GenerationEvent::Kept));
-        keepers.close(PATIENCE);
+        writers.close(PATIENCE);
         assert!(store.events(answer).unwrap() == [round(0), finished()]);
     }
 
     #[test]
     fn interrupts_an_answer_without_an_end() {
-        let Writing { _folder, store, answer, writer, keeper, keepers, .. } = writing();
+        let Writing { _folder, store, answer, writer, answer_writer, writers, .. } = writing();
         writer.put(round(0));
-        drop(keeper);
-        keepers.settle(PATIENCE);
+        drop(answer_writer);
+        writers.settle(PATIENCE);
         assert_eq!(store.message(answer).unwrap().1.state, MessageState::Interrupted);
         assert_eq!(store.events(answer).unwrap(), [round(0)]);
     }

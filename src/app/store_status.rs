@@ -131,8 +131,8 @@ impl App {
     /// # Errors
     /// [`Error::Busy`] while an answer is written, [`Error::Store`] when the remedy fails. The file is unchanged then
     /// and stays in use if it can be opened again.
-    pub fn mend_store(&self, remedy: &StoreRemedy) -> Result<AppInfo> {
-        if self.shared.engine.running().is_some() || !self.shared.keepers.give_up(QUIT_WITHIN) {
+    pub fn repair_store(&self, remedy: &StoreRemedy) -> Result<AppInfo> {
+        if self.shared.engine.running().is_some() || !self.shared.writers.give_up(QUIT_WITHIN) {
             return Err(Error::Busy);
         }
         if let Err(error) = self.apply(remedy) {
@@ -140,7 +140,7 @@ impl App {
             self.announce(LibraryEvent::StoreProblem);
             return Err(error);
         }
-        self.look_after_store();
+        self.check_and_copy_store();
         Ok(self.info())
     }
 
@@ -189,7 +189,7 @@ impl App {
 
     /// Checks and copies the file on its own thread, once a week. A damaged file is not copied, because the copy would
     /// replace a sound one.
-    pub(super) fn look_after_store(&self) {
+    pub(super) fn check_and_copy_store(&self) {
         let Some(path) = self.shared.store_path.clone() else { return };
         let store = {
             let in_use = self.shared.store.lock();
@@ -199,9 +199,9 @@ impl App {
             Arc::downgrade(&in_use.store)
         };
         let app = Arc::downgrade(&self.shared);
-        let mend_search = move || store.upgrade().map_or(Ok(false), |store| store.mend_search());
+        let repair_search = move || store.upgrade().map_or(Ok(false), |store| store.repair_search());
         let look = move || {
-            let copied = Store::check(&path).and_then(|()| mend_search()).and_then(|_| Store::copy(&path));
+            let copied = Store::check(&path).and_then(|()| repair_search()).and_then(|_| Store::copy(&path));
             match copied.map_err(Error::from) {
                 Ok(()) => {}
                 Err(error) if is_damage(&error) => {
@@ -255,7 +255,7 @@ mod tests {
         })
         .unwrap();
         let (sender, told) = channel();
-        app.hear_library(Box::new(move |event| drop(sender.send(event))));
+        app.set_library_listener(Box::new(move |event| drop(sender.send(event))));
         (folder, path, app, told)
     }
 
@@ -284,7 +284,7 @@ mod tests {
         // Something else takes the place of the open file.
         std::fs::remove_file(&path).unwrap();
         std::fs::create_dir(&path).unwrap();
-        let refused = app.mend_store(&StoreRemedy::Restore { copy: "none.db".into() });
+        let refused = app.repair_store(&StoreRemedy::Restore { copy: "none.db".into() });
         assert!(refused.is_err());
         assert!(app.store_problem().unwrap().in_memory);
         assert!(app.check_kept().is_err(), "nothing is lost unsaid");
