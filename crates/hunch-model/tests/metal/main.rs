@@ -5,6 +5,7 @@
 mod candle_kernels;
 mod choice;
 mod default_model;
+mod draws;
 mod machine;
 mod models;
 mod planted_mistakes;
