@@ -10,6 +10,7 @@ mod machine;
 mod models;
 mod planted_mistakes;
 mod products;
+mod ptx;
 mod reference;
 mod rounds;
 mod rows;
