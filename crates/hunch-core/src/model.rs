@@ -4,6 +4,7 @@
 //! tests.
 
 use crate::error::Result;
+use crate::sample::DrawSettings;
 use crate::token::TokenId;
 pub use crate::vocab_subset::VocabSubset;
 
@@ -153,13 +154,24 @@ pub struct StepOutput {
     pub taps: Vec<Rows>,
 }
 
-/// Tokens that a device chose one after the other, each the most likely one.
+/// Tokens that a device chose one after the other.
 #[derive(Clone, Debug, Default)]
-pub struct GreedyChain {
+pub struct DeviceChain {
     /// The tokens.
     pub tokens: Vec<TokenId>,
     /// `[tokens, n_vocab]`: the logits that each token was chosen from.
     pub logits: Rows,
+}
+
+/// Random draws of the tokens of a [`DeviceChain`].
+#[derive(Clone, Copy, Debug)]
+pub struct ChainDraws<'a> {
+    /// Settings of the draws.
+    pub settings: DrawSettings,
+    /// Number of tokens drawn from, from the first on. At most the model's vocabulary.
+    pub n_vocab: usize,
+    /// A random number in `[0, 1)` for each token of the chain.
+    pub units: &'a [f64],
 }
 
 /// Memory use of a model, in bytes.
@@ -197,14 +209,27 @@ pub trait LanguageModel: Send {
     /// If a token is outside the vocabulary, the step does not fit the context, or the device fails.
     /// The cache is then unchanged.
     fn forward(&mut self, step: Step<'_>) -> Result<StepOutput>;
+    /// Returns `true` if [`device_chain`](Self::device_chain) can draw tokens with these settings.
+    fn can_draw(&self, _settings: &DrawSettings) -> bool {
+        false
+    }
     /// Runs `tokens`, and then one row for each token but the last that it chooses, `count` in all.
     ///
-    /// The device chooses the most likely token, and of equal ones the lowest. Returns `None`, with the cache unchanged,
-    /// if the device cannot choose. A device that can waits once for the whole chain.
+    /// The device chooses the most likely token, and of equal ones the lowest. With `draws`, it inverts the cumulative
+    /// sum of probabilities at the random number of each token, in its own arithmetic. That is a guess of
+    /// [`draw`](crate::sample::draw): the caller draws from the logits, and keeps tokens that are the same.
+    ///
+    /// Returns `None`, with the cache unchanged, if the device cannot choose. A device that can waits once for the
+    /// whole chain.
     ///
     /// # Errors
     /// As [`forward`](Self::forward).
-    fn greedy_chain(&mut self, _tokens: &[TokenId], _count: usize) -> Result<Option<GreedyChain>> {
+    fn device_chain(
+        &mut self,
+        _tokens: &[TokenId],
+        _count: usize,
+        _draws: Option<ChainDraws<'_>>,
+    ) -> Result<Option<DeviceChain>> {
         Ok(None)
     }
     /// Drops all cache rows from `len` on, in O(1). A `len` past the end changes nothing.

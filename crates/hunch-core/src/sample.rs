@@ -161,6 +161,21 @@ pub trait Constraint: fmt::Debug + Send + Sync {
     fn restrict(&self, context: &[TokenId], logits: &mut [f32]) -> Result<()>;
 }
 
+/// Settings of a draw that depends on the logits alone, for devices that draw tokens themselves.
+///
+/// The fields mean what they mean in [`SamplingParams`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DrawSettings {
+    /// Factor of the logits after the filters: 1 / temperature, finite.
+    pub sharpness: f32,
+    /// Number of most likely tokens kept; 0 keeps all.
+    pub top_k: usize,
+    /// Mass of most likely tokens kept; 1 keeps all.
+    pub top_p: f32,
+    /// Least weight relative to the most likely token; 0 keeps all.
+    pub min_p: f32,
+}
+
 /// Computes distributions from logits, with validated [`SamplingParams`].
 #[derive(Clone, Debug)]
 pub struct Sampler {
@@ -197,6 +212,23 @@ impl Sampler {
     /// Returns whether the token is that of the largest logit, whatever the recent tokens are.
     pub fn is_argmax(&self) -> bool {
         self.is_greedy() && self.window() == 0 && self.params.logit_bias.is_empty()
+    }
+
+    /// Returns the settings of a draw. `None` if it is greedy, or depends on recent tokens or a bias.
+    pub fn draw_settings(&self) -> Option<DrawSettings> {
+        let p = &self.params;
+        let is_plain = !self.is_greedy() && self.window() == 0 && p.logit_bias.is_empty();
+        is_plain.then(|| DrawSettings {
+            sharpness: self.sharpness(),
+            top_k: p.top_k as usize,
+            top_p: p.top_p,
+            min_p: p.min_p,
+        })
+    }
+
+    /// 1 / temperature can overflow for a tiny temperature, whose limit is the greedy distribution.
+    fn sharpness(&self) -> f32 {
+        (1.0 / self.params.temperature).min(f32::MAX)
     }
 
     /// Returns how many recent tokens [`distribution`](Self::distribution) reads: 0 without penalties, all of them
@@ -243,8 +275,7 @@ impl Sampler {
             distribution[row.first_largest()] = 1.0;
             return Ok(distribution);
         }
-        // 1 / temperature can overflow for a tiny temperature, whose limit is the greedy distribution.
-        let sharpness = (1.0 / self.params.temperature).min(f32::MAX);
+        let sharpness = self.sharpness();
         let Some(kept) = self.filtered(row) else {
             let (mut distribution, total) =
                 if sharpness == 1.0 { row.weights() } else { weights(logits, max, sharpness) };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::candle_executor::CandleExecutor;
 use crate::cpu_executor::CpuExecutor;
 use crate::device::Compute;
-use crate::executor::{Executor, LAYER, SequenceExecutor};
+use crate::executor::{Draw, Executor, LAYER, SequenceExecutor};
 use crate::gguf::Gguf;
 use crate::metal::convert::{Conversion, conversions};
 use crate::metal::gpu::Gpu;
@@ -18,9 +18,10 @@ use crate::metal_executor::MetalExecutor;
 use crate::spec::ModelSpec;
 use crate::weights::{Embedding, WeightFile};
 use hunch_core::model::{
-    GreedyChain, LanguageModel, LayerPlan, LogitRows, ModelInfo, ModelMemory, RowLayout, Rows, Step,
-    StepOutput,
+    ChainDraws, DeviceChain, LanguageModel, LayerPlan, LogitRows, ModelInfo, ModelMemory, RowLayout, Rows,
+    Step, StepOutput,
 };
+use hunch_core::sample::DrawSettings;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 use hunch_kernels::RowMask;
@@ -292,8 +293,23 @@ impl Decoder {
     }
 
     /// Runs a chain whose tokens the device chooses. Only the end waits.
-    fn chain(&mut self, tokens: &[TokenId], count: usize) -> Result<GreedyChain> {
+    fn chain(
+        &mut self,
+        tokens: &[TokenId],
+        count: usize,
+        draws: Option<ChainDraws<'_>>,
+    ) -> Result<DeviceChain> {
         self.check_step(&Step::chain(tokens, LogitRows::Last))?;
+        if draws.is_some_and(|draws| draws.units.len() < count || draws.n_vocab > self.spec.n_vocab) {
+            return Err(Error::Internal("the draws of a chain do not fit its tokens".into()));
+        }
+        let draw = |at: usize| {
+            draws.map(|draws| Draw {
+                settings: draws.settings,
+                n_vocab: draws.n_vocab,
+                unit: draws.units[at],
+            })
+        };
         let base = self.executor.cache().len();
         let run = |model: &mut Self| {
             for at in 0..count {
@@ -304,11 +320,11 @@ impl Decoder {
                     Some(last) => model.executor.begin_chosen(last, &mask)?,
                 }
                 model.layers(LayerPlan::All, &[])?;
-                model.executor.choose(at, count)?;
+                model.executor.choose(at, count, draw(at))?;
                 model.executor.cache_mut().advance(rows);
             }
             let (tokens, logits) = model.executor.chosen(count)?;
-            Ok(GreedyChain { tokens, logits })
+            Ok(DeviceChain { tokens, logits })
         };
         let chain = run(self);
         if chain.is_err() {
@@ -371,15 +387,20 @@ impl LanguageModel for Decoder {
         Ok(self.pass(step)?)
     }
 
-    fn greedy_chain(
+    fn can_draw(&self, settings: &DrawSettings) -> bool {
+        self.executor.can_draw(settings)
+    }
+
+    fn device_chain(
         &mut self,
         tokens: &[TokenId],
         count: usize,
-    ) -> hunch_core::error::Result<Option<GreedyChain>> {
+        draws: Option<ChainDraws<'_>>,
+    ) -> hunch_core::error::Result<Option<DeviceChain>> {
         if count == 0 || self.execution.choice_problem.is_some() || !self.executor.can_choose() {
             return Ok(None);
         }
-        Ok(Some(self.chain(tokens, count)?))
+        Ok(Some(self.chain(tokens, count, draws)?))
     }
 
     fn truncate(&mut self, len: usize) -> hunch_core::error::Result<()> {

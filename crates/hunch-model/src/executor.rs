@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::cache::KvCache;
 use crate::weights::Embedding;
 use hunch_core::model::{LogitRows, Rows, StepOutput, VocabSubset};
+use hunch_core::sample::DrawSettings;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 use hunch_kernels::RowMask;
@@ -38,6 +39,17 @@ pub(crate) const LAYER: [LayerStep; 5] = [
     LayerStep::Down,
 ];
 
+/// Random draw of a token on the device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Draw {
+    /// Settings of the draw.
+    pub(crate) settings: DrawSettings,
+    /// Number of tokens drawn from.
+    pub(crate) n_vocab: usize,
+    /// Random number in `[0, 1)`.
+    pub(crate) unit: f64,
+}
+
 /// Weights, working memory and KV cache of a model on one device.
 pub(crate) trait Executor: Send {
     /// Starts a pass: reserves cache rows and sets the residual stream to the embeddings of `tokens`.
@@ -66,11 +78,15 @@ pub(crate) trait Executor: Send {
     fn can_choose(&self) -> bool {
         false
     }
-    /// Computes the logits of the last row, and chooses the most likely token as number `at` of `count`.
+    /// Returns `true` if the device can draw tokens with these settings.
+    fn can_draw(&self, _settings: &DrawSettings) -> bool {
+        false
+    }
+    /// Computes the logits of the last row, and chooses token number `at` of `count`: the most likely one, or a draw.
     ///
     /// # Errors
     /// If the device fails or [cannot choose](Self::can_choose).
-    fn choose(&mut self, _at: usize, _count: usize) -> Result<()> {
+    fn choose(&mut self, _at: usize, _count: usize, _draw: Option<Draw>) -> Result<()> {
         Err(Error::Internal("this device cannot choose tokens".into()))
     }
     /// Starts a pass of one row, whose token was chosen as number `at`.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use candle_core::Device;
 
 use crate::cache::KvCache;
-use crate::executor::{Executor, LayerStep};
+use crate::executor::{Draw, Executor, LayerStep};
 use crate::gguf::Gguf;
 use crate::metal::gpu::{Argument, Buffer, Gpu};
 use crate::metal::kernels::{
@@ -21,6 +21,7 @@ use crate::spec::{HeadNorms, ModelSpec, Norms, RopeKind};
 use crate::tensor_names::{LayerWeights, ModelWeights};
 use crate::weights::{MatrixRows, WeightFile, cpu_only};
 use hunch_core::model::{LogitRows, Rows, VocabSubset};
+use hunch_core::sample::DrawSettings;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 use hunch_kernels::activation::Activation;
@@ -447,13 +448,22 @@ impl Executor for MetalExecutor {
         true
     }
 
-    fn choose(&mut self, at: usize, count: usize) -> Result<()> {
+    fn can_draw(&self, settings: &DrawSettings) -> bool {
+        self.kernels.can_draw(settings)
+    }
+
+    fn choose(&mut self, at: usize, count: usize, draw: Option<Draw>) -> Result<()> {
         let n_vocab = self.spec.n_vocab;
         let space = self.workspace.as_mut().ok_or_else(no_pass)?;
         let out = at_least(self.kernels.gpu(), space.choices.take(), choice_bytes(count, n_vocab))?;
         let (logits, token) = (tokens_bytes(count) + 4 * at * n_vocab, 4 * at);
         self.head(LogitRows::Last, (&out, logits))?;
-        self.kernels.choose((&out, logits), n_vocab, (&out, token))?;
+        match draw {
+            None => self.kernels.choose((&out, logits), n_vocab, (&out, token))?,
+            Some(Draw { settings, n_vocab, unit }) => {
+                self.kernels.draw((&out, logits), n_vocab, (settings, unit), (&out, token))?;
+            }
+        }
         self.workspace.as_mut().ok_or_else(no_pass)?.choices = Some(out);
         Ok(())
     }

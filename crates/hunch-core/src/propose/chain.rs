@@ -1,6 +1,8 @@
 //! Chain drafting with a model: from the logits after each token to the next token. The q of every
 //! drafted token is set here, for all models that draft chains.
 
+use std::collections::VecDeque;
+
 use rand::RngCore;
 
 use crate::depth::DraftPlan;
@@ -31,6 +33,8 @@ pub(super) struct ChainDraft<'a> {
     pub(super) sampler: &'a Sampler,
     pub(super) noise: Option<PositionNoise>,
     pub(super) rng: &'a mut dyn RngCore,
+    /// Random numbers that were drawn beforehand. They are used before those of `rng`.
+    pub(super) units: VecDeque<f64>,
     /// Size of the target's vocabulary.
     pub(super) n_vocab: usize,
 }
@@ -79,7 +83,8 @@ impl ChainDraft<'_> {
                     let token = noise.choose(&q, committed.len() + tree.len()).unwrap_or_default();
                     tree.push_certain(parent, token, q[token as usize])
                 } else {
-                    let token = draw(&q, unit(self.rng));
+                    let u = self.units.pop_front().unwrap_or_else(|| unit(self.rng));
+                    let token = draw(&q, u);
                     tree.push(parent, token, DraftProb::Sampled(q.into()))
                 };
                 (node, guesses)

@@ -4,6 +4,7 @@
 //! The proposer owns the model and its KV cache. Each proposal first brings the cache up to date with
 //! the committed tokens, so no other code tracks what the draft model has seen.
 
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
 use super::chain::ChainDraft;
@@ -12,7 +13,8 @@ use super::shortlist::Shortlist;
 use super::{Method, ProposeContext, Proposer, RoundOutcome};
 use crate::draft::DraftTree;
 use crate::error::{Error, Result};
-use crate::model::{GreedyChain, LanguageModel, LogitRows, Rows, Step, VocabSubset};
+use crate::model::{ChainDraws, DeviceChain, LanguageModel, LogitRows, Rows, Step, VocabSubset};
+use crate::sample::{DrawSettings, unit};
 use crate::token::{TokenId, shared_len};
 
 /// Proposer that drafts with a model of its own.
@@ -117,13 +119,26 @@ impl DraftModel {
     }
 
     /// Runs tokens and a chain of `count` tokens that the device chooses. `None` if the device cannot choose.
-    fn feed_chain(&mut self, tokens: &[TokenId], count: usize) -> Result<Option<GreedyChain>> {
-        let Some(chain) = self.model.greedy_chain(tokens, count)? else { return Ok(None) };
+    fn feed_chain(
+        &mut self,
+        tokens: &[TokenId],
+        count: usize,
+        draws: Option<ChainDraws<'_>>,
+    ) -> Result<Option<DeviceChain>> {
+        let Some(chain) = self.model.device_chain(tokens, count, draws)? else { return Ok(None) };
         self.pass_rows.push(tokens.len());
         self.pass_rows.extend(std::iter::repeat_n(1, count - 1));
         self.seen.extend_from_slice(tokens);
         self.seen.extend_from_slice(&chain.tokens[..count - 1]);
         Ok(Some(chain))
+    }
+
+    /// Returns the settings with which the device can draw the tokens of a chain. `None` if the host has to.
+    ///
+    /// Under the coupled rule the noise of a position decides, which only the host computes.
+    fn device_draws(&self, cx: &ProposeContext<'_>) -> Option<DrawSettings> {
+        let settings = cx.sampler.draw_settings().filter(|_| self.tree.is_none() && cx.noise.is_none())?;
+        self.model.can_draw(&settings).then_some(settings)
     }
 
     /// Returns whether all tokens are in the model's vocabulary. A target may have a few more (padding,
@@ -236,13 +251,23 @@ impl Proposer for DraftModel {
         let mut chunks = unread.chunks(self.model.prefill_rows().max(1)).peekable();
         let mut logits = Vec::new();
         let mut chain = None;
+        let settings = self.device_draws(&cx);
+        // The device needs its random numbers before the host has seen a distribution. If the draft ends early, some
+        // are not used. They are independent of everything else, so nothing is biased.
+        let units: Vec<f64> = settings.iter().flat_map(|_| 0..depth).map(|_| unit(cx.rng)).collect();
+        let n_vocab = cx.target.info().n_vocab;
+        let draws = settings.map(|settings| ChainDraws {
+            settings,
+            n_vocab: n_vocab.min(self.model.info().n_vocab),
+            units: &units,
+        });
         while let Some(chunk) = chunks.next() {
             if chunks.peek().is_some() {
                 self.feed(chunk, LogitRows::None)?;
                 continue;
             }
-            if self.tree.is_none() && cx.sampler.is_argmax() {
-                chain = self.feed_chain(chunk, depth)?;
+            if draws.is_some() || (self.tree.is_none() && cx.sampler.is_argmax()) {
+                chain = self.feed_chain(chunk, depth, draws)?;
             }
             logits = match &chain {
                 Some(chain) => chain.logits.row(0).to_vec(),
@@ -261,9 +286,9 @@ impl Proposer for DraftModel {
             (self.pending, self.failure) = (Some(pending), failure);
             return Ok(tree);
         }
-        let ProposeContext { plan, end_tokens, sampler, noise, rng, target, .. } = cx;
-        let n_vocab = target.info().n_vocab;
-        let draft = ChainDraft { committed, plan, end_tokens, sampler, noise, rng, n_vocab };
+        let ProposeContext { plan, end_tokens, sampler, noise, rng, .. } = cx;
+        let units = VecDeque::from(units);
+        let draft = ChainDraft { committed, plan, end_tokens, sampler, noise, rng, units, n_vocab };
         let mut drafted = 0;
         let (tree, failure) = draft.grow(depth, logits, |token| {
             let at = drafted;
@@ -272,7 +297,8 @@ impl Proposer for DraftModel {
                 if done.tokens.get(at) == Some(&token) {
                     return Ok(done.logits.row(drafted).to_vec());
                 }
-                // The sampler chose another token, for example one that the target has. Go on from there.
+                // The sampler chose another token, for example one that the target has, or one whose probability the
+                // device rounds differently. Continue from there.
                 self.truncate_cache(committed.len() + at)?;
                 chain = None;
             }
@@ -303,7 +329,7 @@ mod tests {
     use crate::depth::DraftPlan;
     use crate::draft::DraftProb;
     use crate::model::{ModelInfo, ModelMemory, StepOutput};
-    use crate::sample::{Sampler, SamplingParams, argmax};
+    use crate::sample::{Sampler, SamplingParams, argmax, draw};
     use crate::table::{TableConfig, TableModel};
 
     fn table(context_length: usize, n_vocab: usize) -> TableModel {
@@ -341,58 +367,107 @@ mod tests {
     }
 
     /// Model whose device chooses tokens.
-    struct Choosing(TableModel);
+    struct Choosing {
+        model: TableModel,
+        /// Every n-th token of a chain is a wrong one; 0 for none.
+        wrong: usize,
+    }
 
     impl LanguageModel for Choosing {
         fn info(&self) -> &ModelInfo {
-            self.0.info()
+            self.model.info()
         }
         fn cache_len(&self) -> usize {
-            self.0.cache_len()
+            self.model.cache_len()
         }
         fn fork(&self) -> Box<dyn LanguageModel> {
-            Box::new(Self(self.0.clone()))
+            Box::new(Self { model: self.model.clone(), wrong: self.wrong })
         }
         fn memory(&self) -> ModelMemory {
-            self.0.memory()
+            self.model.memory()
         }
         fn forward(&mut self, step: Step<'_>) -> Result<StepOutput> {
-            assert!(step.logits == LogitRows::None || self.info().n_vocab > 16, "a chain was possible");
-            self.0.forward(step)
+            let needed = self.wrong > 0 || self.info().n_vocab > 16;
+            assert!(step.logits == LogitRows::None || needed, "a chain was possible");
+            self.model.forward(step)
         }
-        fn greedy_chain(&mut self, tokens: &[TokenId], count: usize) -> Result<Option<GreedyChain>> {
-            let (mut chain, mut values) = (GreedyChain::default(), Vec::new());
+        fn can_draw(&self, settings: &DrawSettings) -> bool {
+            settings.top_k == 0
+        }
+        fn device_chain(
+            &mut self,
+            tokens: &[TokenId],
+            count: usize,
+            draws: Option<ChainDraws<'_>>,
+        ) -> Result<Option<DeviceChain>> {
+            let (mut chain, mut values) = (DeviceChain::default(), Vec::new());
             let mut input = tokens.to_vec();
-            for _ in 0..count {
-                values.extend(self.0.forward(Step::chain(&input, LogitRows::Last))?.logits.into_values());
-                input = vec![argmax(&values[values.len() - self.info().n_vocab..])];
+            for at in 0..count {
+                values.extend(self.model.forward(Step::chain(&input, LogitRows::Last))?.logits.into_values());
+                let logits = &values[values.len() - self.info().n_vocab..];
+                let token = match draws {
+                    None => argmax(logits),
+                    Some(draws) => {
+                        let sampler = Sampler::new(SamplingParams::unfiltered())?;
+                        draw(&sampler.distribution(&logits[..draws.n_vocab], &[])?, draws.units[at])
+                    }
+                };
+                let wrong = self.wrong > 0 && at % self.wrong == self.wrong - 1;
+                input = vec![if wrong { (token + 1) % 12 } else { token }];
                 chain.tokens.extend(&input);
             }
             chain.logits = Rows::new(self.info().n_vocab, values);
             Ok(Some(chain))
         }
         fn truncate(&mut self, len: usize) -> Result<()> {
-            self.0.truncate(len)
+            self.model.truncate(len)
         }
         fn keep_rows(&mut self, base: usize, rows: &[usize]) -> Result<()> {
-            self.0.keep_rows(base, rows)
+            self.model.keep_rows(base, rows)
         }
     }
 
-    /// The target has 16 tokens. A larger draft may choose one that the target does not have.
+    /// The target has 16 tokens. A larger draft may choose one that the target does not have. A device that is wrong
+    /// costs time and changes nothing.
     #[test]
     fn chain_of_the_device_is_the_draft_of_single_passes() {
-        for n_vocab in [12, 16, 40] {
-            let mut single = DraftModel::new(Box::new(table(64, n_vocab))).unwrap();
-            let mut chained = DraftModel::new(Box::new(Choosing(table(64, n_vocab)))).unwrap();
-            for committed in [&[1, 2, 3, 4][..], &[1, 2, 3, 4, 9, 9], &[1, 2, 8], &[5], &[5, 6, 7]] {
-                let expected = propose(&mut single, committed, SamplingParams::greedy());
-                let tree = propose(&mut chained, committed, SamplingParams::greedy());
-                assert_eq!(tree.tokens(), expected.tokens(), "{n_vocab}");
-                assert_eq!(tree.confidence(), expected.confidence(), "{n_vocab}");
-                assert_eq!(chained.seen.len(), chained.model().cache_len());
+        for (n_vocab, wrong) in [(12, 0), (16, 0), (40, 0), (12, 1), (16, 2), (40, 3)] {
+            for params in [SamplingParams::greedy(), SamplingParams::unfiltered()] {
+                let model = table(64, n_vocab);
+                let mut single = DraftModel::new(Box::new(model.clone())).unwrap();
+                let mut chained = DraftModel::new(Box::new(Choosing { model, wrong })).unwrap();
+                for committed in [&[1, 2, 3, 4][..], &[1, 2, 3, 4, 9, 9], &[1, 2, 8], &[5], &[5, 6, 7]] {
+                    let expected = propose(&mut single, committed, params.clone());
+                    let tree = propose(&mut chained, committed, params.clone());
+                    assert_eq!(tree.tokens(), expected.tokens(), "{n_vocab}");
+                    assert_eq!(tree.confidence(), expected.confidence(), "{n_vocab}");
+                    for node in 0..tree.len() {
+                        match (tree.prob(node), expected.prob(node)) {
+                            (DraftProb::Sampled(q), DraftProb::Sampled(expected)) => assert_eq!(q, expected),
+                            (q, expected) => {
+                                assert!(matches!((q, expected), (DraftProb::Certain, DraftProb::Certain)))
+                            }
+                        }
+                    }
+                    assert_eq!(chained.seen.len(), chained.model().cache_len());
+                }
+                assert!(!chained.take_pass_log().is_empty());
             }
-            assert!(!chained.take_pass_log().is_empty());
+        }
+    }
+
+    /// The device can neither apply this top-k nor know the recent tokens.
+    #[test]
+    fn host_draws_what_the_device_cannot() {
+        let penalty = SamplingParams { presence_penalty: 1.0, ..SamplingParams::unfiltered() };
+        let top_k = SamplingParams { top_k: 3, ..SamplingParams::unfiltered() };
+        for params in [penalty, top_k] {
+            let model = table(64, 16);
+            let mut single = DraftModel::new(Box::new(model.clone())).unwrap();
+            let mut chained = DraftModel::new(Box::new(Choosing { model, wrong: 1 })).unwrap();
+            let expected = propose(&mut single, &[1, 2, 3], params.clone());
+            assert_eq!(propose(&mut chained, &[1, 2, 3], params).tokens(), expected.tokens());
+            assert_eq!(chained.take_pass_log(), single.take_pass_log(), "passes of one row each");
         }
     }
 

@@ -4,6 +4,8 @@
 //! The proposer keeps the hidden states of one row and sets the q of its drafts. Weights and arithmetic of a head live
 //! behind [`DraftHead`], outside of this crate.
 
+use std::collections::VecDeque;
+
 use super::chain::ChainDraft;
 use super::{Method, ProposeContext, Proposer, RoundOutcome};
 use crate::draft::DraftTree;
@@ -107,7 +109,8 @@ impl Proposer for Head {
         let logits = self.head.logits(features, root)?;
         let ProposeContext { committed, plan, end_tokens, sampler, noise, rng, target } = cx;
         let n_vocab = target.info().n_vocab;
-        let chain = ChainDraft { committed, plan, end_tokens, sampler, noise, rng, n_vocab };
+        let chain =
+            ChainDraft { committed, plan, end_tokens, sampler, noise, rng, units: VecDeque::new(), n_vocab };
         let (tree, failure) = chain.grow(1, logits, |_| unreachable!("one token is drafted"));
         self.failure = failure;
         Ok(tree)

@@ -4,6 +4,7 @@
 //! al., arXiv 2309.08168). There is no second model and no second cache. Draft passes append to the
 //! target's cache, and their rows are dropped before verification.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::str::FromStr;
 
@@ -162,7 +163,8 @@ impl Proposer for LayerSkip {
             Ok(target.forward(step)?.logits.into_values())
         };
         let logits = read(last)?;
-        let chain = ChainDraft { committed, plan, end_tokens, sampler, noise, rng, n_vocab };
+        let chain =
+            ChainDraft { committed, plan, end_tokens, sampler, noise, rng, units: VecDeque::new(), n_vocab };
         let (tree, failure) = chain.grow(depth, logits, read);
         self.failure = failure;
         target.truncate(base)?;

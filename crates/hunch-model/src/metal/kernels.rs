@@ -9,6 +9,7 @@ use super::gpu::{Argument, Buffer, Gpu, Grid, KernelId, KernelSource};
 use super::matrix::{FloatFormat, Matrix};
 use super::packed::Format;
 use super::workspace::{Activations, AttentionSpace};
+use hunch_core::sample::DrawSettings;
 use hunch_error::Result;
 use hunch_kernels::activation::Activation;
 
@@ -18,6 +19,10 @@ pub const SPAN: usize = 128;
 pub const TAIL: usize = 64;
 /// Threads of a simdgroup.
 const LANES: u32 = 32;
+/// Largest top-k of a draw.
+pub const MAX_TOP_K: usize = 128;
+/// Threadgroup memory of a draw: maxima and counts of 256 threads, 512 tokens twice, and 32 numbers.
+const DRAW_SCRATCH: usize = 4 * (2 * 256 + 2 * 2 * 512 + 32);
 
 /// Kernel with its settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -48,6 +53,8 @@ pub enum Kernel {
     Combine(u32),
     /// The most likely token of a row.
     Choose,
+    /// A token of a row, drawn with a random number.
+    Draw,
 }
 
 impl Kernel {
@@ -81,6 +88,7 @@ impl Kernel {
             Self::Copy => ("copy", Vec::new(), &[ROWS]),
             Self::Attend(width) => ("attend", vec![("HEAD", width.into())], ATTEND),
             Self::Choose => ("choose", Vec::new(), &[CHOOSE]),
+            Self::Draw => ("draw", Vec::new(), &[CHOOSE]),
             Self::Combine(width) => ("combine", vec![("HEAD", width.into())], ATTEND),
         };
         let mut text: String =
@@ -524,6 +532,42 @@ impl Kernels {
             Argument::Output(chosen.0.id(), chosen.1),
         ];
         self.run(Kernel::Choose, &arguments, [1, 1, 1], 8 * LANES, 64)
+    }
+
+    /// Returns `true` if [`draw`](Self::draw) follows these settings: its kernel compiles, and few enough tokens can
+    /// be left by the filters.
+    pub fn can_draw(&self, settings: &DrawSettings) -> bool {
+        let DrawSettings { top_k, top_p, min_p, .. } = *settings;
+        let bounded = if top_k > 0 { top_k <= MAX_TOP_K } else { min_p > 0.0 || top_p >= 1.0 };
+        bounded && self.get(Kernel::Draw).is_ok()
+    }
+
+    /// Draws one of the first `count` tokens with a random number, by inverting the cumulative sum of probabilities.
+    ///
+    /// Sums are in f32, so the token may differ from that of a draw in f64 if the number is close to a boundary. If the
+    /// filters leave more tokens than fit in threadgroup memory, the token is the most likely one. Logits and token are
+    /// at byte offsets of their buffers.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn draw(
+        &self,
+        logits: (&Buffer, usize),
+        count: usize,
+        (settings, unit): (DrawSettings, f64),
+        chosen: (&Buffer, usize),
+    ) -> Result<()> {
+        // A top-k of all tokens is none.
+        let top_k = if settings.top_k < count { settings.top_k as u32 } else { 0 };
+        let DrawSettings { sharpness, top_p, min_p, .. } = settings;
+        let [unit, sharpness, top_p, min_p] = [unit as f32, sharpness, top_p, min_p].map(f32::to_bits);
+        let constants = [count as u32, unit, sharpness, top_k, top_p, min_p];
+        let arguments = [
+            Argument::Constants(&constants),
+            Argument::Input(logits.0.id(), logits.1),
+            Argument::Output(chosen.0.id(), chosen.1),
+        ];
+        self.run(Kernel::Draw, &arguments, [1, 1, 1], 8 * LANES, DRAW_SCRATCH)
     }
 
     /// Moves rows of `width` halves, in order. `rows` holds pairs of from and to.

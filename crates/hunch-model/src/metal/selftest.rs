@@ -16,6 +16,7 @@ use super::kernels::{AttentionInput, HeadsInput, Kernels, Product, Scaling, Scor
 use super::matrix::Matrix;
 use super::packed::UNIT;
 use super::workspace::{Activations, AttentionSpace, WRITE_CODES, WRITE_FLOATS, WRITE_HALVES};
+use hunch_core::sample::DrawSettings;
 use hunch_error::{Error, Result};
 
 /// Weight types with a kernel.
@@ -117,6 +118,9 @@ fn all_parts() -> impl Iterator<Item = String> {
     products.chain(COMMON_PARTS.map(str::to_owned)).chain(HEAD_WIDTHS.map(attention_part))
 }
 
+/// Name of the part that draws tokens. No model depends on it: the host draws again and notices a difference.
+pub const DRAW_PART: &str = "draw";
+
 impl SelfTest {
     /// Tests all kernels of a GPU and measures times.
     pub fn run(kernels: &Kernels, workload: Workload) -> Self {
@@ -140,6 +144,7 @@ impl SelfTest {
         note(heads, test.heads());
         note(cache, test.cache());
         note(choice, test.choice());
+        note(DRAW_PART.into(), test.draws());
         for width in HEAD_WIDTHS {
             note(attention_part(width), test.attention(width));
         }
@@ -370,6 +375,27 @@ impl Tester<'_> {
         Ok(Check::Passed)
     }
 
+    /// Draws of one of a thousand tokens, without and with filters.
+    fn draws(&self) -> Result<Check> {
+        let logits: Vec<f32> = noise(1000, 15).iter().map(|v| v * 8.0).collect();
+        let (buffer, out) = (self.floats(&logits)?, Buffer::new(self.gpu, 16)?);
+        let plain = DrawSettings { sharpness: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0 };
+        let filtered = DrawSettings { sharpness: 1.5, top_k: 40, top_p: 0.9, min_p: 0.05 };
+        for settings in [plain, filtered] {
+            let expected = cumulative(&logits, settings);
+            for unit in [0.1, 0.45, 0.83] {
+                self.kernels.draw((&buffer, 0), logits.len(), (settings, unit), (&out, 4))?;
+                let token = out.read(4, 4)?.try_into().map(u32::from_le_bytes).unwrap_or(u32::MAX) as usize;
+                let before = if token == 0 { 0.0 } else { expected.get(token - 1).copied().unwrap_or(1.0) };
+                let after = expected.get(token).copied().unwrap_or(0.0);
+                if unit < before - SUM_BOUND || unit > after + SUM_BOUND {
+                    return Ok(Check::Differs);
+                }
+            }
+        }
+        Ok(Check::Passed)
+    }
+
     /// Attention of a chain and of a tree over two spans, and of a row alone.
     fn attention(&self, width: usize) -> Result<Check> {
         let (queries, keys, capacity, base) = (4, 2, 160, 130);
@@ -557,6 +583,36 @@ fn rotate(x: &mut [f64], angles: &[f64], neighbours: bool) {
         let (sin, cos) = angle.sin_cos();
         (x[a], x[b]) = (x[a] * cos - x[b] * sin, x[a] * sin + x[b] * cos);
     }
+}
+
+/// Cumulative probabilities of tokens after the filters.
+fn cumulative(logits: &[f32], settings: DrawSettings) -> Vec<f64> {
+    let top = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let weight = |token: usize, sharpness: f32| (f64::from(logits[token] - top) * f64::from(sharpness)).exp();
+    let mut order: Vec<usize> = (0..logits.len()).collect();
+    order.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]));
+    if settings.top_k > 0 {
+        order.truncate(settings.top_k);
+    }
+    let total: f64 = order.iter().map(|token| weight(*token, 1.0)).sum();
+    order.retain(|token| weight(*token, 1.0) >= f64::from(settings.min_p));
+    let mut mass = 0.0;
+    order.retain(|token| {
+        let keep = mass < total * f64::from(settings.top_p);
+        mass += weight(*token, 1.0);
+        keep
+    });
+    let mut probabilities = vec![0.0; logits.len()];
+    for token in &order {
+        probabilities[*token] = weight(*token, settings.sharpness);
+    }
+    let total: f64 = probabilities.iter().sum();
+    let mut sum = 0.0;
+    let add = |p: f64| {
+        sum += p / total;
+        sum
+    };
+    probabilities.into_iter().map(add).collect()
 }
 
 /// Attention over a cache of keys, then values, `[capacity, keys * width]` each.

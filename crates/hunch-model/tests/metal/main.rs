@@ -5,10 +5,12 @@
 mod candle_kernels;
 mod choice;
 mod default_model;
+mod draws;
 mod machine;
 mod models;
 mod planted_mistakes;
 mod products;
+mod ptx;
 mod reference;
 mod rounds;
 mod rows;

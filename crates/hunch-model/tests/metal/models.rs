@@ -275,7 +275,7 @@ fn architectures_have_the_same_bits_alone_in_chains_and_in_trees() {
         for (row, expected) in [0, 1, 3].into_iter().zip(&alone) {
             assert!(&bits(&tree, row) == expected, "{tiny:?}: row {row} of a tree");
         }
-        // Rollback to the chain, which goes on as before.
+        // Rollback to the chain. Its next row has the bits of before.
         model.keep_rows(prompt.len(), &[0, 1, 3]).unwrap();
         assert!(bits(&chain(&mut model, &draft[3..4]), 0) == alone[3], "{tiny:?}: after a tree");
     }

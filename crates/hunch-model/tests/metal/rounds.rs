@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use candle_core::quantized::GgmlDType;
+use hunch_core::model::{LanguageModel, LogitRows, ModelInfo, ModelMemory, Step, StepOutput};
 use hunch_core::propose::Proposer;
 use hunch_core::propose::draft_model::DraftModel;
 use hunch_core::propose::draft_tree::TreeShape;
@@ -15,6 +16,7 @@ use hunch_core::propose::suffix::Suffix;
 use hunch_core::sample::{Sampler, SamplingParams};
 use hunch_core::session::{Session, SessionConfig};
 use hunch_core::stats::Stopwatch;
+use hunch_core::theory::goodness_of_fit;
 use hunch_core::token::TokenId;
 use hunch_model::decoder::{Backend, Decoder};
 use hunch_model::device::Compute;
@@ -24,6 +26,8 @@ use crate::simulator::Simulator;
 use crate::support::tiny::Tiny;
 
 const TOKENS: usize = 24;
+/// A repetition, so that lookup has something to propose.
+const PROMPT: [TokenId; 10] = [5, 6, 7, 8, 5, 6, 7, 8, 5, 6];
 
 struct NoClock;
 
@@ -46,9 +50,16 @@ fn answer(
     proposer: Option<&mut dyn Proposer>,
     max_draft: usize,
 ) -> Answer {
-    use hunch_core::model::LanguageModel;
-    target.truncate(0).unwrap();
-    let sampler = Sampler::new(SamplingParams::greedy()).unwrap();
+    sampled_answer(simulator, target, proposer, max_draft, SamplingParams::greedy())
+}
+
+fn sampled_answer(
+    simulator: &Simulator,
+    target: &mut Decoder,
+    proposer: Option<&mut dyn Proposer>,
+    max_draft: usize,
+    params: SamplingParams,
+) -> Answer {
     let config = SessionConfig {
         max_draft,
         max_tokens: TOKENS,
@@ -56,13 +67,24 @@ fn answer(
         seed: 1,
         rule: Default::default(),
     };
+    seeded_answer(simulator, target, proposer, config, params)
+}
+
+fn seeded_answer(
+    simulator: &Simulator,
+    target: &mut Decoder,
+    proposer: Option<&mut dyn Proposer>,
+    config: SessionConfig,
+    params: SamplingParams,
+) -> Answer {
+    let max_draft = config.max_draft;
+    target.truncate(0).unwrap();
+    let sampler = Sampler::new(params).unwrap();
     let mut session = Session::new(target, &sampler, &NoClock, config).unwrap();
     if let Some(proposer) = proposer {
         session.add_proposer(proposer, None);
     }
-    // A repetition, so that lookup has something to propose.
-    let prompt = [5, 6, 7, 8, 5, 6, 7, 8, 5, 6];
-    assert!(session.prefill(&prompt, 0, &mut |_, _| ControlFlow::Continue(())).unwrap().is_continue());
+    assert!(session.prefill(&PROMPT, 0, &mut |_, _| ControlFlow::Continue(())).unwrap().is_continue());
     simulator.take_counts();
     let mut answer = Answer { tokens: Vec::new(), drafted: 0, waits: Vec::new() };
     while let Some(round) = session.next() {
@@ -116,4 +138,111 @@ fn methods_give_the_text_of_plain_decoding_and_a_chain_waits_once() {
         let answer = answer(&simulator, &mut target, Some(lookup.as_mut()), 4);
         assert!(answer.tokens == plain.tokens && answer.drafted > 0, "{}", lookup.method());
     }
+}
+
+/// Model whose tokens the host chooses, one pass each.
+struct OnHost(Decoder);
+
+impl LanguageModel for OnHost {
+    fn info(&self) -> &ModelInfo {
+        self.0.info()
+    }
+    fn cache_len(&self) -> usize {
+        self.0.cache_len()
+    }
+    fn fork(&self) -> Box<dyn LanguageModel> {
+        self.0.fork()
+    }
+    fn memory(&self) -> ModelMemory {
+        self.0.memory()
+    }
+    fn forward(&mut self, step: Step<'_>) -> hunch_core::error::Result<StepOutput> {
+        self.0.forward(step)
+    }
+    fn truncate(&mut self, len: usize) -> hunch_core::error::Result<()> {
+        self.0.truncate(len)
+    }
+    fn keep_rows(&mut self, base: usize, rows: &[usize]) -> hunch_core::error::Result<()> {
+        self.0.keep_rows(base, rows)
+    }
+}
+
+/// The device draws the drafted tokens with the numbers that the host would take, so the answer is the same.
+#[test]
+fn sampled_drafts_of_the_device_are_those_of_the_host_and_a_round_waits_twice() {
+    let folder = tempfile::tempdir().unwrap();
+    let simulator = Simulator::start();
+    let compute = Compute::on_gpu(Arc::clone(&simulator) as _, Workload::SIMULATED, Some(1)).unwrap();
+    let tiny = Tiny { dtype: GgmlDType::Q4K, ..Tiny::default() };
+    let path = tiny.write(folder.path(), "target");
+    let mut target = open(&path, &compute);
+    let other = Tiny { layers: 1, seed: 5, ..tiny }.write(folder.path(), "draft");
+    let filtered = SamplingParams { temperature: 0.8, top_k: 40, ..SamplingParams::default() };
+    for params in [SamplingParams::unfiltered(), filtered] {
+        for max_draft in [2, 5] {
+            let mut host = DraftModel::new(Box::new(OnHost(open(&other, &compute)))).unwrap();
+            let expected =
+                sampled_answer(&simulator, &mut target, Some(&mut host), max_draft, params.clone());
+            assert!(expected.waits.iter().all(|waits| *waits == max_draft + 1), "{:?}", expected.waits);
+            let mut draft = DraftModel::new(Box::new(open(&other, &compute))).unwrap();
+            let answer = sampled_answer(&simulator, &mut target, Some(&mut draft), max_draft, params.clone());
+            assert_eq!(answer.tokens, expected.tokens, "{params:?}");
+            assert_eq!(answer.drafted, expected.drafted);
+            assert!(
+                answer.waits.len() > 1 && answer.waits.iter().all(|waits| *waits <= 2),
+                "{:?}",
+                answer.waits
+            );
+        }
+    }
+}
+
+/// The first two tokens of many answers follow the target's distribution when the device draws the drafts.
+#[test]
+fn answers_with_drafts_drawn_on_the_device_follow_the_target() {
+    const ANSWERS: u64 = 240;
+    let folder = tempfile::tempdir().unwrap();
+    let simulator = Simulator::start();
+    let compute = Compute::on_gpu(Arc::clone(&simulator) as _, Workload::SIMULATED, Some(1)).unwrap();
+    let tiny = Tiny { dtype: GgmlDType::Q4_0, layers: 1, ..Tiny::default() };
+    let mut target = open(&tiny.write(folder.path(), "target"), &compute);
+    let other = Tiny { seed: 5, ..tiny }.write(folder.path(), "draft");
+    let mut draft = DraftModel::new(Box::new(open(&other, &compute))).unwrap();
+    // High enough that the draft's tokens are often accepted, with few enough outcomes.
+    let params = SamplingParams { temperature: 5.0, top_k: 3, ..SamplingParams::unfiltered() };
+    let sampler = Sampler::new(params.clone()).unwrap();
+    let mut after = |tokens: &[TokenId]| {
+        target.truncate(0).unwrap();
+        let logits = target.forward(Step::chain(tokens, LogitRows::Last)).unwrap().logits;
+        let distribution = sampler.distribution(logits.row(0), &[]).unwrap();
+        let likely: Vec<(TokenId, f32)> = distribution
+            .iter()
+            .enumerate()
+            .filter(|(_, p)| **p > 0.0)
+            .map(|(token, p)| (token as TokenId, *p))
+            .collect();
+        likely
+    };
+    let mut pairs = Vec::new();
+    for (first, p) in after(&PROMPT) {
+        for (second, q) in after(&[&PROMPT[..], &[first]].concat()) {
+            pairs.push(([first, second], f64::from(p) * f64::from(q)));
+        }
+    }
+    let mut counts = vec![0u64; pairs.len()];
+    let mut drafted = 0;
+    for seed in 0..ANSWERS {
+        let config =
+            SessionConfig { max_draft: 2, max_tokens: 2, end_tokens: vec![], seed, rule: Default::default() };
+        let answer = seeded_answer(&simulator, &mut target, Some(&mut draft), config, params.clone());
+        assert!(answer.waits.iter().all(|waits| *waits <= 2), "{:?}", answer.waits);
+        drafted += answer.drafted;
+        let pair = pairs.iter().position(|(tokens, _)| answer.tokens == tokens);
+        counts[pair.expect("only possible tokens are emitted")] += 1;
+    }
+    assert!(drafted as u64 >= ANSWERS, "{drafted} tokens were drafted");
+    let distribution: Vec<f64> = pairs.iter().map(|(_, p)| *p).collect();
+    let fit = goodness_of_fit(&counts, &distribution);
+    println!("chi-square {:.1} of {} degrees, p = {:.3}", fit.statistic, fit.degrees, fit.p_value);
+    assert!(fit.p_value > 1e-3, "{fit:?}: {counts:?}");
 }

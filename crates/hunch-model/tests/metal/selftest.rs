@@ -72,7 +72,7 @@ impl Gpu for Spoiled {
 fn all_kernels_pass_and_times_are_measured() {
     let test = SelfTest::run(&Kernels::new(TestMachine::start().gpu), Workload::SIMULATED);
     assert_eq!(test.problems().collect::<Vec<_>>(), [""; 0]);
-    assert_eq!(test.findings.len(), 13 + 5 + 5);
+    assert_eq!(test.findings.len(), 13 + 5 + 1 + 5);
     let speed = test.speed.unwrap();
     assert_eq!(speed.product_ms.len(), 16);
     assert!(speed.product_ms.iter().all(|ms| *ms > 0.0) && speed.memory_gb_s > 0.0);
@@ -93,6 +93,7 @@ fn planted_mistakes_are_found_in_their_part_alone() {
         ("heads-", Some(("b = fma(old, s, b * c)", "b = fma(old, s, -(b * c))"))),
         ("copy_rows-", None),
         ("choose-", Some(("other_at < at", "other_at > at"))),
+        ("draw-", Some(("reached > goal", "reached >= 2.0f * goal"))),
         ("attend-128", Some((" * p.scale;", ";"))),
     ]);
     let test = SelfTest::run(&Kernels::new(gpu), Workload::SIMULATED);
@@ -106,6 +107,7 @@ fn planted_mistakes_are_found_in_their_part_alone() {
         "heads differs from the CPU",
         &format!("cache failed: {refused}"),
         "choice differs from the CPU",
+        "draw differs from the CPU",
         "attention 128 differs from the CPU",
     ];
     assert_eq!(test.problems().collect::<Vec<_>>(), expected);

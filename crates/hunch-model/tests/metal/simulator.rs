@@ -1,7 +1,8 @@
 //! The simulated GPU: compiles kernels as C++ and runs them in a child process.
 //!
 //! Compiled kernels are kept in the target folder, by their text. The compiler is the one that
-//! `scripts/metal-test` chose. Without it the tests fail.
+//! `scripts/metal-test` chose. Without it the tests fail. With `HUNCH_METAL_CUDA`, the process runs the same kernels
+//! as PTX on an NVIDIA GPU (`scripts/metal-on-cuda`).
 
 use std::collections::HashSet;
 use std::collections::hash_map::DefaultHasher;
@@ -14,11 +15,18 @@ use std::sync::{Arc, Mutex};
 use hunch_error::{Error, Result};
 use hunch_model::metal::gpu::{Argument, BufferId, Gpu, Grid, KernelId, KernelSource};
 
-use crate::translate::to_cpp;
+use crate::translate::{to_cpp, to_cuda_cpp};
 
 const RUNTIME: &str = include_str!("simulator/runtime.h");
-const LIBRARY: &str = include_str!("simulator/include/metal_stdlib");
+/// Headers that compiled text includes.
+const HEADERS: [&str; 4] = [
+    include_str!("simulator/include/metal_stdlib"),
+    include_str!("simulator/include/vectors.h"),
+    include_str!("simulator/include/constructors.h"),
+    include_str!("ptx/metal_stdlib"),
+];
 const HOST: &str = include_str!("simulator/host.cc");
+const CUDA_HOST: &str = include_str!("ptx/host.cc");
 
 /// Choices that Metal leaves open and a run of the simulator fixes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -67,7 +75,8 @@ pub(crate) struct Counts {
 impl Simulator {
     /// Starts a simulator.
     pub(crate) fn start() -> Arc<Self> {
-        let program = build("host", HOST, &[]);
+        let program =
+            if on_cuda() { build("cuda-host", CUDA_HOST, &["-ldl"]) } else { build("host", HOST, &[]) };
         let mut child = Command::new(&program)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -99,7 +108,11 @@ impl Simulator {
 
     /// Compiles several kernels of one library and returns them in order.
     pub(crate) fn compile_all(&self, name: &str, text: &str, functions: &[&str]) -> Vec<KernelId> {
-        let library = build(name, &to_cpp(text, functions), &["-shared", "-fPIC"]);
+        let library = if on_cuda() {
+            build_ptx(name, text, functions).unwrap_or_else(|e| panic!("{name} does not compile:\n{e}"))
+        } else {
+            build(name, &to_cpp(text, functions), &["-shared", "-fPIC"])
+        };
         let mut state = self.state.lock().unwrap();
         let path = library.to_str().unwrap();
         state.send(b"L");
@@ -255,12 +268,47 @@ fn build(name: &str, text: &str, flags: &[&str]) -> PathBuf {
     build_in(name, text, flags).unwrap_or_else(|message| panic!("{name} does not compile:\n{message}"))
 }
 
+/// Returns `true` if kernels run on an NVIDIA GPU instead of the simulated one.
+fn on_cuda() -> bool {
+    std::env::var_os("HUNCH_METAL_CUDA").is_some()
+}
+
 /// Compiles like [`build`], and returns the compiler's messages if it refuses.
 pub(crate) fn build_in(name: &str, text: &str, flags: &[&str]) -> std::result::Result<PathBuf, String> {
-    let compiler = std::env::var("HUNCH_METAL_CXX")
-        .expect("HUNCH_METAL_CXX names no C++ compiler. Run these tests with: make metal-test");
+    let mut all = vec!["-fno-strict-aliasing", "-fvisibility=hidden"];
+    if cfg!(target_arch = "x86_64") {
+        all.extend(["-mavx2", "-mfma", "-mf16c"]);
+    }
+    all.extend(flags);
+    compile("HUNCH_METAL_CXX", "simulator/include", name, text, &all)
+}
+
+/// Compiles kernels of a library to PTX, and returns the compiler's messages if it refuses.
+pub(crate) fn build_ptx(name: &str, text: &str, functions: &[&str]) -> std::result::Result<PathBuf, String> {
+    let cpp = to_cuda_cpp(text, functions);
+    let build = |name: String, flags: &[&str]| {
+        let all = [flags, &["-S", "-ffreestanding", "-fsigned-char"]].concat();
+        compile("HUNCH_METAL_PTX_CXX", "ptx", &name, &cpp, &all)
+    };
+    // For PTX, a pointer without an address space may point anywhere. Metal refuses it, and so do other targets, where
+    // the spaces have no relation.
+    build(format!("{name}.ll"), &["-target", "x86_64-linux-musl", "-emit-llvm"])?;
+    build(format!("{name}.ptx"), &["-target", "nvptx64-cuda", "-mcpu=sm_80+ptx70"])
+}
+
+/// Compiles C++ with the compiler that a variable names. `headers` is a folder next to this file.
+fn compile(
+    variable: &str,
+    headers: &str,
+    name: &str,
+    text: &str,
+    flags: &[&str],
+) -> std::result::Result<PathBuf, String> {
+    let compiler = std::env::var(variable).unwrap_or_else(|_| {
+        panic!("{variable} names no C++ compiler. Run these tests with: make metal-test")
+    });
     let mut hasher = DefaultHasher::new();
-    (text, RUNTIME, LIBRARY, &compiler, flags).hash(&mut hasher);
+    (text, RUNTIME, HEADERS, &compiler, flags).hash(&mut hasher);
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("metal");
     std::fs::create_dir_all(&folder).unwrap();
     let path = folder.join(format!("{name}-{:016x}", hasher.finish()));
@@ -271,18 +319,16 @@ pub(crate) fn build_in(name: &str, text: &str, flags: &[&str]) -> std::result::R
     let own = folder.join(format!("{name}-{}-{:?}", std::process::id(), std::thread::current().id()));
     let source = own.with_extension("cc");
     std::fs::write(&source, text).unwrap();
-    let simulator = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/metal/simulator");
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/metal");
     let mut words = compiler.split_whitespace();
     let output = Command::new(words.next().unwrap())
         .args(words)
         .args(["-x", "c++", "-std=c++20", "-O2", "-ffp-contract=off", "-fno-exceptions", "-fno-rtti", "-w"])
-        .args(["-fno-sanitize=all", "-fno-strict-aliasing", "-fvisibility=hidden"])
-        .arg(if cfg!(target_arch = "x86_64") { "-mavx2" } else { "-O2" })
-        .args(if cfg!(target_arch = "x86_64") { ["-mfma", "-mf16c"] } else { ["-O2", "-O2"] })
+        .arg("-fno-sanitize=all")
         .arg("-I")
-        .arg(simulator.join("include"))
+        .arg(tests.join(headers))
         .arg("-I")
-        .arg(&simulator)
+        .arg(tests.join("simulator"))
         .args(flags)
         .arg(&source)
         .arg("-o")

@@ -1,5 +1,5 @@
-//! From the Metal shading language to C++ for the simulator: attributes are removed, and each kernel gets a
-//! function that binds its arguments. The text between is compiled as it is.
+//! From the Metal shading language to C++, for the simulator or for PTX: attributes are removed, and each kernel gets
+//! a function that binds its arguments. The text between is compiled as it is.
 
 /// Kernel function that the host can name.
 struct Kernel {
@@ -65,20 +65,55 @@ fn argument(parameter: &Parameter, buffers: &mut usize) -> String {
         Some("threadgroup(0)") => return bind("sim::launch->scratch".into()),
         Some(attribute) => match attribute.strip_prefix("buffer(") {
             Some(number) => number.trim_end_matches(')').parse().unwrap(),
-            None => {
-                // A kernel asks for one number or for several.
-                let kind = parameter.declaration.split_whitespace().rev().nth(1).unwrap_or_default();
-                let part = match kind.chars().last() {
-                    Some('3') => "",
-                    Some('2') => ".xy",
-                    _ => ".x",
-                };
-                return format!("sim::{attribute}(){part}");
-            }
+            None => return position(parameter, attribute),
         },
     };
     *buffers = index + 1;
     bind(format!("sim::launch->buffers[{index}]"))
+}
+
+/// Returns the value of a parameter that is a position or an index. A kernel asks for one number or for several.
+fn position(parameter: &Parameter, attribute: &str) -> String {
+    let kind = parameter.declaration.split_whitespace().rev().nth(1).unwrap_or_default();
+    let part = match kind.chars().last() {
+        Some('3') => "",
+        Some('2') => ".xy",
+        _ => ".x",
+    };
+    format!("sim::{attribute}(){part}")
+}
+
+/// Translates a library to C++ for PTX. A kernel `x` becomes `hunch_x`, whose parameters are its buffers in order.
+pub(crate) fn to_cuda_cpp(text: &str, wanted: &[&str]) -> String {
+    let kernels = kernels(text);
+    let mut cpp = String::from("#include \"metal_stdlib\"\n");
+    cpp.push_str(&without_attributes(text));
+    for name in wanted {
+        let kernel =
+            kernels.iter().find(|k| k.name == *name).unwrap_or_else(|| panic!("there is no kernel {name}"));
+        let (mut buffers, mut arguments) = (Vec::new(), Vec::new());
+        for parameter in &kernel.parameters {
+            let declaration = parameter.declaration.as_str();
+            let attribute = parameter.attribute.as_deref().unwrap();
+            let (kind, variable) = declaration.rsplit_once(' ').unwrap();
+            arguments.push(if let Some(kind) = kind.strip_suffix('&') {
+                format!("*({kind} *)hunch_constants")
+            } else if attribute == "threadgroup(0)" {
+                format!("({kind})hunch_scratch")
+            } else if attribute.starts_with("buffer(") {
+                buffers.push(declaration);
+                variable.to_owned()
+            } else {
+                position(parameter, attribute)
+            });
+        }
+        cpp.push_str(&format!(
+            "\nextern \"C\" __attribute__((nvptx_kernel)) void hunch_{name}({}) {{ {name}({}); }}\n",
+            buffers.join(", "),
+            arguments.join(", ")
+        ));
+    }
+    cpp
 }
 
 fn kernels(text: &str) -> Vec<Kernel> {

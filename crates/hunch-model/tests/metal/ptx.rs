@@ -1,0 +1,79 @@
+//! All kernels compile for NVIDIA's PTX too, where address spaces are real: a pointer into the wrong memory is refused.
+
+use hunch_model::metal::kernels::Kernel;
+use hunch_model::metal::matrix::FloatFormat;
+use hunch_model::metal::packed::Format;
+use hunch_model::metal::selftest::HEAD_WIDTHS;
+
+use crate::simulator::build_ptx;
+
+fn all_kernels() -> Vec<Kernel> {
+    let mut all = vec![
+        Kernel::Norm,
+        Kernel::Gate,
+        Kernel::Heads,
+        Kernel::CopyRows,
+        Kernel::Copy,
+        Kernel::Choose,
+        Kernel::Draw,
+    ];
+    for format in Format::ALL {
+        all.extend([
+            Kernel::MultiplyOne(format),
+            Kernel::MultiplyTiles(format, 1),
+            Kernel::MultiplyTiles(format, 2),
+            Kernel::TakeRows(format),
+        ]);
+    }
+    for format in [FloatFormat::F16, FloatFormat::BF16, FloatFormat::F32] {
+        all.extend([Kernel::MultiplyFloats(format), Kernel::TakeFloatRows(format)]);
+    }
+    for width in HEAD_WIDTHS {
+        all.extend([Kernel::Attend(width as u32), Kernel::Combine(width as u32)]);
+    }
+    all
+}
+
+#[test]
+fn all_kernels_compile() {
+    let mut refused = Vec::new();
+    for kernel in all_kernels() {
+        let source = kernel.source();
+        match build_ptx(&source.name, &source.text, &[&source.function]) {
+            Ok(path) => {
+                let ptx = std::fs::read_to_string(path).unwrap();
+                assert!(ptx.contains(&format!(".entry hunch_{}", source.function)), "{}", source.name);
+                // Functions that are not there would be found when the kernel is loaded.
+                assert!(!ptx.contains(".extern .func"), "{} calls a missing function", source.name);
+            }
+            Err(message) => refused.push(format!("{}: {message}", source.name)),
+        }
+    }
+    assert!(refused.is_empty(), "{}", refused.join("\n"));
+}
+
+#[test]
+fn compiler_refuses_pointers_into_the_wrong_memory() {
+    let text = |statement: &str| {
+        format!(
+            "#include <metal_stdlib>
+using namespace metal;
+struct Values {{ uint count; }};
+kernel void copy_values(constant Values& p [[buffer(0)]], device const float* x [[buffer(1)]], device float* y [[buffer(2)]],
+                        threadgroup float* shared [[threadgroup(0)]], uint i [[thread_index_in_threadgroup]]) {{
+  shared[i] = x[i];
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  {statement}
+}}"
+        )
+    };
+    build_ptx("right", &text("if (i < p.count) y[i] = shared[i];"), &["copy_values"]).unwrap();
+    for (name, statement) in [
+        ("no-space", "float* z = y; z[i] = 1.0f;"),
+        ("wrong-space", "device float* z = shared; z[i] = 1.0f;"),
+        ("constant-space", "constant float* z = x; y[i] = z[i];"),
+        ("constant", "x[i] = 1.0f;"),
+    ] {
+        assert!(build_ptx(name, &text(statement), &["copy_values"]).is_err(), "{name} compiles");
+    }
+}
