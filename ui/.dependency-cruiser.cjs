@@ -19,7 +19,12 @@ const floors = [
 
 const upward = floors.slice(0, -1).map(({ name, path }, i) => ({
   name: `${name}-imports-upward`,
-  comment: `${name} may import only from below: ${floors.slice(0, i).map((floor) => floor.name).join(', ') || 'nothing'}.`,
+  comment: `${name} may import only from below: ${
+    floors
+      .slice(0, i)
+      .map((floor) => floor.name)
+      .join(', ') || 'nothing'
+  }.`,
   severity: 'error',
   // Tests may import anything.
   from: { path, pathNot: '\\.test\\.ts$' },
@@ -64,6 +69,10 @@ module.exports = {
     // Type imports too, which the compiler removes.
     tsPreCompilationDeps: true,
     tsConfig: { fileName: 'tsconfig.json' },
-    enhancedResolveOptions: { extensions: ['.ts', '.js', '.svelte', '.svelte.ts'], exportsFields: ['exports'], conditionNames: ['svelte', 'browser', 'import', 'default'] },
+    enhancedResolveOptions: {
+      extensions: ['.ts', '.js', '.svelte', '.svelte.ts'],
+      exportsFields: ['exports'],
+      conditionNames: ['svelte', 'browser', 'import', 'default'],
+    },
   },
 };

@@ -6,10 +6,7 @@ import svelteConfig from './svelte.config.js';
 
 /** Only the Tauri host imports Tauri. Model output never becomes markup. */
 const restrictions = {
-  'no-restricted-imports': [
-    'error',
-    { patterns: [{ group: ['@tauri-apps/*'], message: 'Only src/lib/host/tauri.ts imports Tauri.' }] },
-  ],
+  'no-restricted-imports': ['error', { patterns: [{ group: ['@tauri-apps/*'], message: 'Only src/lib/host/tauri.ts imports Tauri.' }] }],
   'no-restricted-properties': [
     'error',
     { property: 'innerHTML', message: 'Model output is never trusted: build text nodes.' },
@@ -42,7 +39,12 @@ export default ts.config(
   {
     // `npm run layers` sees compiled components, which have lost their type imports.
     files: ['ui/src/components/**'],
-    rules: { 'no-restricted-imports': ['error', { patterns: [{ group: ['@tauri-apps/*', '**/features/**'], message: 'Components may not import features.' }] }] },
+    rules: {
+      'no-restricted-imports': [
+        'error',
+        { patterns: [{ group: ['@tauri-apps/*', '**/features/**'], message: 'Components may not import features.' }] },
+      ],
+    },
   },
   { files: ['**/lib/host/tauri.ts'], rules: { 'no-restricted-imports': 'off' } },
   {

@@ -10,7 +10,13 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { HunchWindow, eventually, keys } from './webdriver.mjs';
 
-const { HUNCH_E2E_DRIVER: driver, HUNCH_E2E_APP: app, HUNCH_PICTURE_TARGET: target, HUNCH_PICTURE_DRAFT: draft, DISPLAY: display } = process.env;
+const {
+  HUNCH_E2E_DRIVER: driver,
+  HUNCH_E2E_APP: app,
+  HUNCH_PICTURE_TARGET: target,
+  HUNCH_PICTURE_DRAFT: draft,
+  DISPLAY: display,
+} = process.env;
 if (!driver || !app || !target || !display) throw new Error('Run scripts/pictures.');
 const output = fileURLToPath(new URL('../output/pictures/', import.meta.url));
 
@@ -23,7 +29,8 @@ const question = 'Write a Python function that merges two sorted lists. Only the
 const method = draft ? 'draft-model' : 'suffix';
 
 /** Returns how the last answer ended; null while it is written. Runs in the page. */
-const ended = () => [...document.querySelectorAll('[data-testid="turn"]')].at(-1)?.querySelector('[data-testid="stats"]')?.dataset.stop ?? null;
+const ended = () =>
+  [...document.querySelectorAll('[data-testid="turn"]')].at(-1)?.querySelector('[data-testid="stats"]')?.dataset.stop ?? null;
 
 /** Opens a model by its file name, as target or as draft. */
 async function open(window, role, name) {
@@ -47,17 +54,25 @@ const ready = (window) =>
 async function appearance(window, name) {
   await window.click('open-settings');
   await window.element('appearance');
-  await window.run(
-    (wanted) => document.querySelector(`[data-testid="appearance-${wanted}"]`).click(),
-    name,
-  );
+  await window.run((wanted) => document.querySelector(`[data-testid="appearance-${wanted}"]`).click(), name);
   await window.type('settings-dialog', keys.escape);
   await sleep(400);
 }
 
 /** Records the page, which lies below the window's menu, until the returned function is called. */
 function record(path, { width, height }) {
-  const input = ['-f', 'x11grab', '-draw_mouse', 0, '-framerate', rate, '-video_size', `${width}x${height}`, '-i', `${display}+0,${size.height - height}`];
+  const input = [
+    '-f',
+    'x11grab',
+    '-draw_mouse',
+    0,
+    '-framerate',
+    rate,
+    '-video_size',
+    `${width}x${height}`,
+    '-i',
+    `${display}+0,${size.height - height}`,
+  ];
   const recorder = spawn('ffmpeg', ['-loglevel', 'error', '-y', ...input, '-c:v', 'ffv1', path].map(String), {
     stdio: ['pipe', 'inherit', 'inherit'],
   });
@@ -99,7 +114,11 @@ try {
   if (draft) {
     await open(window, 'draft', basename(draft));
     await eventually('the draft', () =>
-      window.run(() => document.querySelector('[data-testid="draft-menu"]').textContent.includes('draft') && !document.querySelector('[data-testid="loading"]')),
+      window.run(
+        () =>
+          document.querySelector('[data-testid="draft-menu"]').textContent.includes('draft') &&
+          !document.querySelector('[data-testid="loading"]'),
+      ),
     );
     await ready(window);
   }

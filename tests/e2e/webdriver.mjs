@@ -102,7 +102,10 @@ export class HunchWindow {
     }
     await eventually('the driver', async () => {
       if (this.#driver.exitCode !== null) throw new Error(`The driver exited with code ${this.#driver.exitCode}.`);
-      return fetch(`${this.#base}/status`).then((answer) => answer.ok, () => false);
+      return fetch(`${this.#base}/status`).then(
+        (answer) => answer.ok,
+        () => false,
+      );
     });
   }
 

@@ -150,7 +150,11 @@ describe('the app', () => {
       await named(/hunch\.desktop\.data-[0-9a-f]+\.SingleInstance/);
       const [again] = await once(start(data), 'exit');
       assert.equal(again, 0);
-      assert.deepEqual(open.map(({ exitCode }) => exitCode), [null, null], 'the first window stays open');
+      assert.deepEqual(
+        open.map(({ exitCode }) => exitCode),
+        [null, null],
+        'the first window stays open',
+      );
     } finally {
       for (const running of open) {
         running.kill();
@@ -339,40 +343,60 @@ describe('the window with the default model', () => {
     await window.click('place-compare');
     const line = 'The lighthouse keeper counted the ships in the bay.';
     await window.type('compare-prompt', `Repeat this text word for word: ${line} ${line}`);
-    for (const [field, value] of [['compare-runs', '2'], ['compare-tokens', '40']]) {
-      await window.run((testid, text) => {
-        const input = document.querySelector(`[data-testid="${testid}"]`);
-        input.value = text;
-        input.dispatchEvent(new Event('input', { bubbles: true }));
-        input.dispatchEvent(new Event('change', { bubbles: true }));
-      }, field, value);
+    for (const [field, value] of [
+      ['compare-runs', '2'],
+      ['compare-tokens', '40'],
+    ]) {
+      await window.run(
+        (testid, text) => {
+          const input = document.querySelector(`[data-testid="${testid}"]`);
+          input.value = text;
+          input.dispatchEvent(new Event('input', { bubbles: true }));
+          input.dispatchEvent(new Event('change', { bubbles: true }));
+        },
+        field,
+        value,
+      );
     }
     await window.click('compare-start');
-    await eventually('both lanes writing', () =>
-      window.run(() => {
-        const lanes = [...document.querySelectorAll('[data-testid="lane"]')];
-        return lanes.length === 2 && lanes.every((lane) => lane.querySelectorAll('[data-testid="token"]').length > 3);
-      }), 120);
-    const result = await eventually('the result', () =>
-      window.run(() => {
-        const result = document.querySelector('[data-testid="result"]');
-        return result && {
-          verdict: result.querySelector('[data-testid="verdict"]').textContent,
-          spread: result.querySelector('[data-testid="speedup-chart"]').textContent,
-          identity: result.querySelector('[data-testid="identity"]')?.dataset.proof ?? null,
-          figures: result.querySelector('[data-testid="figures-table"]').textContent,
-        };
-      }), 240);
+    await eventually(
+      'both lanes writing',
+      () =>
+        window.run(() => {
+          const lanes = [...document.querySelectorAll('[data-testid="lane"]')];
+          return lanes.length === 2 && lanes.every((lane) => lane.querySelectorAll('[data-testid="token"]').length > 3);
+        }),
+      120,
+    );
+    const result = await eventually(
+      'the result',
+      () =>
+        window.run(() => {
+          const result = document.querySelector('[data-testid="result"]');
+          return (
+            result && {
+              verdict: result.querySelector('[data-testid="verdict"]').textContent,
+              spread: result.querySelector('[data-testid="speedup-chart"]').textContent,
+              identity: result.querySelector('[data-testid="identity"]')?.dataset.proof ?? null,
+              figures: result.querySelector('[data-testid="figures-table"]').textContent,
+            }
+          );
+        }),
+      240,
+    );
     assert.match(result.verdict, /[\d.]+ tokens per pass/);
     await window.run(() => {
       const place = document.querySelector('[data-testid="compare"]');
-      place.scrollTop += document.querySelector('[data-testid="result"]').getBoundingClientRect().top - place.getBoundingClientRect().top - 16;
+      place.scrollTop +=
+        document.querySelector('[data-testid="result"]').getBoundingClientRect().top - place.getBoundingClientRect().top - 16;
     });
     await window.screenshot(join(output, 'window-compare.png'));
     // The screen shows the stored report.
     const report = await window.runAsync((done) => {
       const { invoke } = globalThis.__TAURI_INTERNALS__;
-      void invoke('list_comparisons').then(([entry]) => invoke('open_comparison', { id: entry.id })).then(done);
+      void invoke('list_comparisons')
+        .then(([entry]) => invoke('open_comparison', { id: entry.id }))
+        .then(done);
     });
     const lane = report.lanes[1];
     const said = [lane.speedup, lane.speedup_low, lane.speedup_high].map((value) => value.toFixed(2));
@@ -396,13 +420,16 @@ describe('the window with the default model', () => {
     await eventually('the cost curve', () => window.run(() => document.querySelector('[data-testid="relative"]') !== null), 240);
     await window.click('lab-landscape');
     await eventually('the landscape of this machine', () =>
-      window.run(() => document.querySelector('[data-testid="landscape-value"]')?.textContent.includes('predicted')));
+      window.run(() => document.querySelector('[data-testid="landscape-value"]')?.textContent.includes('predicted')),
+    );
     await window.click('place-chat');
   });
 
   test('exports once, to the path of the dialog, and takes no path from the page', async () => {
     await window.click('place-chat');
-    const { result: [{ id }] } = await window.call('list_conversations', {});
+    const {
+      result: [{ id }],
+    } = await window.call('list_conversations', {});
     const words = { untitled: 'x', question: 'x', answer: 'x' };
     const exported = { id, format: 'json', words };
     const { result: place } = await window.call('choose_save_place', { kind: 'json', name: '../../talk' });
@@ -562,7 +589,11 @@ describe('the window without a model', () => {
     assert.match(download.words, /SmolLM2/i);
     await window.screenshot(join(output, 'window-library.png'));
     await window.click('download-load');
-    await eventually('the model in memory', () => window.run(() => /smollm2/i.test(document.querySelector('[data-testid="target-menu"]').textContent)), 120);
+    await eventually(
+      'the model in memory',
+      () => window.run(() => /smollm2/i.test(document.querySelector('[data-testid="target-menu"]').textContent)),
+      120,
+    );
     await window.click('place-chat');
     await choose(window, 'ngram');
     await window.type('prompt', `Say hello.${keys.enter}`);

@@ -193,7 +193,8 @@ describe.each(['light', 'dark'] as const)('%s', (colours) => {
     await page.locator('[data-lane="1"] [data-testid=token]').nth(20).waitFor();
     expect(await violations(page), 'while it runs').toEqual([]);
     await page.getByTestId('result').waitFor();
-    for (const chart of ['speedup', 'split', 'tokens', 'rate', 'position', 'memory']) await page.getByTestId(`${chart}-chart-table`).click();
+    for (const chart of ['speedup', 'split', 'tokens', 'rate', 'position', 'memory'])
+      await page.getByTestId(`${chart}-chart-table`).click();
     expect(await violations(page), 'result').toEqual([]);
     await page.getByTestId('comparison-entry').hover();
     await page.getByTestId('comparison-menu').click();

@@ -190,7 +190,10 @@ describe('the card over a token', () => {
     const text = (await card.innerText()).replace(/\s+/g, ' ');
     expect(text).toMatch(/id \d+ resampled .* p \.?\d+ q not drafted confidence \.?\d+ entropy [\d.]+ bits round \d+ position \d+ of 4/);
     expect(text).toMatch(/Rejected here \S+ p \.?\d+ q \.?\d+ u \.?\d+/);
-    const struck = await card.locator('s').first().evaluate((element) => getComputedStyle(element).textDecorationLine);
+    const struck = await card
+      .locator('s')
+      .first()
+      .evaluate((element) => getComputedStyle(element).textDecorationLine);
     expect(struck).toBe('line-through');
     const box = await card.boundingBox();
     expect(box && box.x >= 0 && box.y >= 0 && box.x + box.width <= 900 && box.y + box.height <= 700).toBe(true);
@@ -234,12 +237,16 @@ describe('the card over a token', () => {
     const accepted = tokens.flatMap((event) => (event.type === 'round' ? event.tokens : [])).find(({ origin }) => origin === 'accepted');
     const three = (value: number | null) => (value! >= 0.9995 ? '1' : value!.toFixed(3).replace(/^0/, ''));
     await page.locator('[data-testid=token][data-origin=accepted]').first().hover();
-    expect(await page.getByTestId('accepted-because').innerText()).toBe(`u ${three(accepted!.u)} < min(1, p/q) = ${three(accepted!.threshold)}: accepted`);
+    expect(await page.getByTestId('accepted-because').innerText()).toBe(
+      `u ${three(accepted!.u)} < min(1, p/q) = ${three(accepted!.threshold)}: accepted`,
+    );
     const fallen = tokens.find((event) => event.type === 'round' && event.rejected.length > 0);
     const { p, q, u } = (fallen as RoundEvent).rejected[0]!;
     await page.mouse.move(5, 400);
     await page.locator('[data-testid=token][data-origin=resampled]').first().hover();
-    expect(await page.getByTestId('rejected-because').innerText()).toBe(`u ${three(u)} ≥ min(1, p/q) = ${three(Math.min(1, p / q!))}: rejected`);
+    expect(await page.getByTestId('rejected-because').innerText()).toBe(
+      `u ${three(u)} ≥ min(1, p/q) = ${three(Math.min(1, p / q!))}: rejected`,
+    );
     expect(await page.getByTestId('accepted-because').count()).toBe(0);
   });
 
@@ -440,7 +447,18 @@ describe('an error', () => {
       depth: { parked: true, gains: [0.9, 0.75] },
       figures: { generated_tokens: 1, rounds: 1, decode_tok_s: 9, acceptance_rate: 0, mean_acceptance_length: 1 },
     };
-    const started = { type: 'started', generation_id: 1, method: 'ngram', target: 't', draft: null, device: 'cpu', prompt_tokens: 3, max_draft: 'auto', rule: { name: 'lossless' }, seed: 7 };
+    const started = {
+      type: 'started',
+      generation_id: 1,
+      method: 'ngram',
+      target: 't',
+      draft: null,
+      device: 'cpu',
+      prompt_tokens: 3,
+      max_draft: 'auto',
+      rule: { name: 'lossless' },
+      seed: 7,
+    };
     const message = JSON.stringify({ generation_id: 1, seq: 0, events: [started, round] });
     const page = await hunch.open({ replay: 'parked', recordings: { parked: message } });
     await ask(page);
@@ -449,7 +467,18 @@ describe('an error', () => {
   });
 
   it('halfway through keeps the text so far', async () => {
-    const started = { type: 'started', generation_id: 1, method: 'plain', target: 't', draft: null, device: 'cpu', prompt_tokens: 3, max_draft: 4, rule: { name: 'lossless' }, seed: 7 };
+    const started = {
+      type: 'started',
+      generation_id: 1,
+      method: 'plain',
+      target: 't',
+      draft: null,
+      device: 'cpu',
+      prompt_tokens: 3,
+      max_draft: 4,
+      rule: { name: 'lossless' },
+      seed: 7,
+    };
     const figures = { generated_tokens: 1, rounds: 1, decode_tok_s: 9, acceptance_rate: 0, mean_acceptance_length: 1 };
     const timing = { propose_ms: 0, target_ms: 1, verify_ms: 0, other_ms: 0 };
     const tokens = [{ id: 4, text: 'Half', origin: 'plain', p: 1, q: null, confidence: 1, round: 0, position: 0 }];
@@ -469,7 +498,18 @@ describe('an error', () => {
   it('is never drawn as markup, nor is an answer', async () => {
     const text = '<img src=x onerror="document.title=1"><b>bold</b>';
     const events = [
-      { type: 'started', generation_id: 1, method: 'plain', target: 't', draft: null, device: 'cpu', prompt_tokens: 3, max_draft: 4, rule: { name: 'lossless' }, seed: 7 },
+      {
+        type: 'started',
+        generation_id: 1,
+        method: 'plain',
+        target: 't',
+        draft: null,
+        device: 'cpu',
+        prompt_tokens: 3,
+        max_draft: 4,
+        rule: { name: 'lossless' },
+        seed: 7,
+      },
       {
         type: 'round',
         round: 0,

@@ -5,7 +5,15 @@ import { fileURLToPath } from 'node:url';
 import type { Page } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
 import type { TokenEvent } from '../../ui/src/lib/ipc/schema.gen';
-import { classesOf, confidenceClasses, confidenceOf, roundClasses, roundClassOf, entropyClasses, entropyClassOf } from '../../ui/src/lib/marks';
+import {
+  classesOf,
+  confidenceClasses,
+  confidenceOf,
+  roundClasses,
+  roundClassOf,
+  entropyClasses,
+  entropyClassOf,
+} from '../../ui/src/lib/marks';
 import { faintText } from './contrast';
 import { record, toLines } from './fixtures/build';
 import { plans } from './fixtures/plans';
@@ -29,7 +37,12 @@ const recordings = { spread: toLines(messages) };
 const shownTokens = tokens.filter(({ text }) => text !== '');
 
 async function answered(colourMode: ColourMode, opening: Opening = {}): Promise<Page> {
-  const page = await hunch.open({ replay: 'spread', recordings, ...opening, preferences: { colour_mode: colourMode, ...opening.preferences } });
+  const page = await hunch.open({
+    replay: 'spread',
+    recordings,
+    ...opening,
+    preferences: { colour_mode: colourMode, ...opening.preferences },
+  });
   await ask(page, 'Write a short scene in a lighthouse during a storm.');
   await ended(page);
   return page;
@@ -44,11 +57,14 @@ interface Look {
 
 /** The style of the first token of a class. */
 const look = (page: Page, selector: string): Promise<Look> =>
-  page.locator(`[data-testid=token]${selector}`).first().evaluate((token) => {
-    const { textDecorationLine: line, textDecorationStyle: style, backgroundColor: back } = getComputedStyle(token);
-    const alpha = back === 'rgba(0, 0, 0, 0)' ? 0 : Number(/(?:\/|,)\s*([\d.]+)\)$/.exec(back)?.[1] ?? 1);
-    return { line, style, back, alpha };
-  });
+  page
+    .locator(`[data-testid=token]${selector}`)
+    .first()
+    .evaluate((token) => {
+      const { textDecorationLine: line, textDecorationStyle: style, backgroundColor: back } = getComputedStyle(token);
+      const alpha = back === 'rgba(0, 0, 0, 0)' ? 0 : Number(/(?:\/|,)\s*([\d.]+)\)$/.exec(back)?.[1] ?? 1);
+      return { line, style, back, alpha };
+    });
 
 const plainLook = { line: 'none', back: 'rgba(0, 0, 0, 0)' };
 
@@ -77,7 +93,12 @@ describe.each([
     for (const { key } of classes) expect(counts[key], key).toBe(tokens.filter((token) => classOf(token) === key).length);
     const pressed = classes[2]!.key;
     const dimmed = () =>
-      page.getByTestId('token').evaluateAll((all, name) => all.filter((token) => Number(getComputedStyle(token).opacity) < 1).map((token) => token.getAttribute(name)), `data-${mode}`);
+      page
+        .getByTestId('token')
+        .evaluateAll(
+          (all, name) => all.filter((token) => Number(getComputedStyle(token).opacity) < 1).map((token) => token.getAttribute(name)),
+          `data-${mode}`,
+        );
     await page.locator(`[data-legend=${pressed}]`).click();
     const others = shownTokens.filter((token) => classOf(token) !== pressed).length;
     expect(await dimmed()).toHaveLength(others);
@@ -90,18 +111,23 @@ describe.each([
 
 /** Text indices where brackets open and close on screen, and where they should. */
 const brackets = (page: Page) =>
-  page.getByTestId('answer').last().evaluate((answer) => {
-    const all = [...answer.querySelectorAll<HTMLElement>('[data-token]')];
-    const at = (fits: (token: HTMLElement, i: number) => boolean) => all.flatMap((token, i) => (fits(token, i) ? [i] : []));
-    const side = (name: 'borderLeftStyle' | 'borderRightStyle') => at((token) => getComputedStyle(token)[name] === 'solid');
-    return {
-      opened: side('borderLeftStyle'),
-      closed: side('borderRightStyle'),
-      first: at((token, i) => token.dataset['round'] !== all[i - 1]?.dataset['round']),
-      last: at((token, i) => token.dataset['round'] !== all[i + 1]?.dataset['round']),
-      joined: all.every((token) => parseFloat(getComputedStyle(token).borderBottomWidth) >= 2 && getComputedStyle(token).borderBottomStyle !== 'none'),
-    };
-  });
+  page
+    .getByTestId('answer')
+    .last()
+    .evaluate((answer) => {
+      const all = [...answer.querySelectorAll<HTMLElement>('[data-token]')];
+      const at = (fits: (token: HTMLElement, i: number) => boolean) => all.flatMap((token, i) => (fits(token, i) ? [i] : []));
+      const side = (name: 'borderLeftStyle' | 'borderRightStyle') => at((token) => getComputedStyle(token)[name] === 'solid');
+      return {
+        opened: side('borderLeftStyle'),
+        closed: side('borderRightStyle'),
+        first: at((token, i) => token.dataset['round'] !== all[i - 1]?.dataset['round']),
+        last: at((token, i) => token.dataset['round'] !== all[i + 1]?.dataset['round']),
+        joined: all.every(
+          (token) => parseFloat(getComputedStyle(token).borderBottomWidth) >= 2 && getComputedStyle(token).borderBottomStyle !== 'none',
+        ),
+      };
+    });
 
 describe('off', () => {
   it('marks nothing but still counts', async () => {
@@ -119,8 +145,15 @@ describe('rounds', () => {
     const bars = await page.locator('[data-begins]').evaluateAll((all) =>
       all.map((token) => {
         const { width, backgroundImage } = getComputedStyle(token, '::before');
-        const places = ['--proposed', '--passed', '--verified'].map((name) => parseFloat((token as HTMLElement).style.getPropertyValue(name)));
-        return { index: Number(token.getAttribute('data-token')), width, layers: backgroundImage.match(/(repeating-)?linear-gradient/g), places };
+        const places = ['--proposed', '--passed', '--verified'].map((name) =>
+          parseFloat((token as HTMLElement).style.getPropertyValue(name)),
+        );
+        return {
+          index: Number(token.getAttribute('data-token')),
+          width,
+          layers: backgroundImage.match(/(repeating-)?linear-gradient/g),
+          places,
+        };
       }),
     );
     const shown = await page.getByTestId('token').evaluateAll((all) => all.map((token) => Number(token.getAttribute('data-token'))));
@@ -142,9 +175,15 @@ describe('rounds', () => {
     const page = await answered('rounds', { preferences: { view } });
     for (const width of [700, 760, 820, 900]) {
       await page.setViewportSize({ width, height: 700 });
-      const parted = await page.locator('[data-begins]').evaluateAll((all) =>
-        all.filter((token) => /\S/.test(token.textContent ?? '') && !/\n/.test(token.textContent ?? '') && token.getClientRects().length > 1).map((token) => token.textContent),
-      );
+      const parted = await page
+        .locator('[data-begins]')
+        .evaluateAll((all) =>
+          all
+            .filter(
+              (token) => /\S/.test(token.textContent ?? '') && !/\n/.test(token.textContent ?? '') && token.getClientRects().length > 1,
+            )
+            .map((token) => token.textContent),
+        );
       expect(parted, `${width} px wide`).toEqual([]);
     }
   });
@@ -192,17 +231,30 @@ describe('rounds', () => {
     }
     expect(Object.values(counts).reduce((sum, count) => sum + count)).toBe(total);
     await page.locator('[data-legend=partly]').click();
-    const bright = await page.getByTestId('token').evaluateAll((all) => [...new Set(all.filter((token) => getComputedStyle(token).opacity === '1').map((token) => token.getAttribute('data-kept')))]);
+    const bright = await page
+      .getByTestId('token')
+      .evaluateAll((all) => [
+        ...new Set(all.filter((token) => getComputedStyle(token).opacity === '1').map((token) => token.getAttribute('data-kept'))),
+      ]);
     expect(bright).toEqual(['partly']);
-    const lines = await page.getByTestId('legend').locator('.sample').evaluateAll((all) => all.map((sample) => getComputedStyle(sample).borderBottomStyle));
+    const lines = await page
+      .getByTestId('legend')
+      .locator('.sample')
+      .evaluateAll((all) => all.map((sample) => getComputedStyle(sample).borderBottomStyle));
     expect(lines).toEqual(roundClasses.map(({ line }) => line));
   });
 
   it('has a bar for rounds that begin with formatting characters', async () => {
     const page = await answered('rounds', { replay: 'fixture-markdown' });
-    const [bars, seen] = await page.getByTestId('answer').evaluate((answer) => [answer.querySelectorAll('[data-begins]').length, answer.querySelectorAll('[data-testid=token]').length]);
-    const all = record(plans['fixture-markdown']!).flatMap(({ events }) => events).flatMap((event) => (event.type === 'round' ? [event.tokens] : []));
-    const shown = new Set(await page.getByTestId('token').evaluateAll((list) => list.map((token) => Number(token.getAttribute('data-token')))));
+    const [bars, seen] = await page
+      .getByTestId('answer')
+      .evaluate((answer) => [answer.querySelectorAll('[data-begins]').length, answer.querySelectorAll('[data-testid=token]').length]);
+    const all = record(plans['fixture-markdown']!)
+      .flatMap(({ events }) => events)
+      .flatMap((event) => (event.type === 'round' ? [event.tokens] : []));
+    const shown = new Set(
+      await page.getByTestId('token').evaluateAll((list) => list.map((token) => Number(token.getAttribute('data-token')))),
+    );
     let at = 0;
     const visible = all.filter((round) => round.map(() => shown.has(at++)).includes(true)).length;
     expect(seen).toBe(shown.size);
@@ -245,7 +297,10 @@ describe.each(['light', 'dark'] as const)('%s', (colours) => {
       // The legend fits one row where there is room, and never overflows.
       const row = await page.getByTestId('legend').evaluate((element) => {
         const boxes = [...element.children].map((child) => child.getBoundingClientRect());
-        return { lines: new Set(boxes.map((box) => Math.round(box.top + box.height / 2))).size, spills: element.scrollWidth > element.clientWidth };
+        return {
+          lines: new Set(boxes.map((box) => Math.round(box.top + box.height / 2))).size,
+          spills: element.scrollWidth > element.clientWidth,
+        };
       });
       expect(row.spills, mode).toBe(false);
       // In the mode of rounds, the parts of the bars are listed below.

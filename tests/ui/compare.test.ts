@@ -18,7 +18,9 @@ mkdirSync(output, { recursive: true });
 const planned = comparisons['fixture-comparison'] as PlannedComparison;
 
 function reportOf(plan: PlannedComparison): ComparisonReport {
-  const ending = recordComparison(plan).flatMap(({ events }) => events).at(-1);
+  const ending = recordComparison(plan)
+    .flatMap(({ events }) => events)
+    .at(-1);
   if (ending?.type !== 'finished' || !ending.report) throw new Error('a recorded comparison ends');
   return ending.report;
 }
@@ -83,7 +85,10 @@ describe('what is asked for', () => {
     const [asked] = await calls(page, 'compare');
     expect(asked?.['request']).toMatchObject({
       prompts: { kind: 'suite', name: 'prose', prompts: 2 },
-      lanes: [{ method: 'draft-model', max_draft: 6 }, { method: 'ngram', max_draft: 'auto' }],
+      lanes: [
+        { method: 'draft-model', max_draft: 6 },
+        { method: 'ngram', max_draft: 'auto' },
+      ],
       sampling: { temperature: 0.7 },
       rule: { name: 'coupled' },
       max_tokens: 64,
@@ -112,7 +117,9 @@ describe('while it runs', () => {
     expect(await page.locator('[data-lane="1"] [data-testid=token][data-origin=accepted]').count()).toBeGreaterThan(5);
     expect(await page.locator('[data-lane="0"] [data-testid=token]:not([data-origin=plain])').count()).toBe(0);
     await expect.poll(() => page.getByTestId('lane-stands').allInnerTexts()).toContain('running');
-    await expect.poll(() => page.getByTestId('compare-progress').innerText(), { timeout: 20_000 }).toMatch(/^prompt 1 of 1, run 2 of 2, about [\d.]+ m?s left \(predicted\)$/);
+    await expect
+      .poll(() => page.getByTestId('compare-progress').innerText(), { timeout: 20_000 })
+      .toMatch(/^prompt 1 of 1, run 2 of 2, about [\d.]+ m?s left \(predicted\)$/);
     await page.getByTestId('result').waitFor();
     expect(await page.getByTestId('compare-progress').count()).toBe(0);
   });
@@ -121,7 +128,9 @@ describe('while it runs', () => {
     const page = await openCompare({ ...suite, speed: 40 });
     await page.getByTestId('compare-kind-code').check();
     await page.getByTestId('compare-start').click();
-    await expect.poll(() => page.getByTestId('compare-progress').innerText(), { timeout: 20_000 }).toMatch(/^prompt 2 of 2, run 1 of 2, about .* left \(predicted\)$/);
+    await expect
+      .poll(() => page.getByTestId('compare-progress').innerText(), { timeout: 20_000 })
+      .toMatch(/^prompt 2 of 2, run 1 of 2, about .* left \(predicted\)$/);
     await page.getByTestId('result').waitFor();
     expect(await page.getByTestId('lane').count()).toBe(3);
   });
@@ -139,21 +148,24 @@ describe('while it runs', () => {
     }
   });
 
-  it.each(['light', 'dark'] as const)('is said in the chat, and stopped there with its button: Escape stops only what is on screen (%s)', async (colours) => {
-    const page = await openCompare({ speed: 2, colours });
-    await start(page);
-    await page.keyboard.press('Control+1');
-    expect(await page.getByTestId('elsewhere').innerText()).toContain('A comparison is running.');
-    await page.screenshot({ path: `${output}chat-comparing-${colours}.png` });
-    await page.keyboard.press('Escape');
-    await page.getByTestId('show-elsewhere').click();
-    await page.getByTestId('compare-stop').waitFor();
-    await page.keyboard.press('Control+1');
-    expect(await calls(page, 'stop_measurement')).toEqual([]);
-    await page.getByTestId('stop-elsewhere').click();
-    await expect.poll(() => calls(page, 'stop_measurement')).toEqual([{ id: 1 }]);
-    await page.getByTestId('elsewhere').waitFor({ state: 'detached' });
-  });
+  it.each(['light', 'dark'] as const)(
+    'is said in the chat, and stopped there with its button: Escape stops only what is on screen (%s)',
+    async (colours) => {
+      const page = await openCompare({ speed: 2, colours });
+      await start(page);
+      await page.keyboard.press('Control+1');
+      expect(await page.getByTestId('elsewhere').innerText()).toContain('A comparison is running.');
+      await page.screenshot({ path: `${output}chat-comparing-${colours}.png` });
+      await page.keyboard.press('Escape');
+      await page.getByTestId('show-elsewhere').click();
+      await page.getByTestId('compare-stop').waitFor();
+      await page.keyboard.press('Control+1');
+      expect(await calls(page, 'stop_measurement')).toEqual([]);
+      await page.getByTestId('stop-elsewhere').click();
+      await expect.poll(() => calls(page, 'stop_measurement')).toEqual([{ id: 1 }]);
+      await page.getByTestId('elsewhere').waitFor({ state: 'detached' });
+    },
+  );
 
   it('recovers messages lost by the channel', async () => {
     const page = await compared({ lose: [3, 4, 9, 20] });
@@ -224,10 +236,24 @@ describe('the result', () => {
     const name = 'Draft model, K 4';
     const two = (value: number) => fixed(value, 2);
     expect(await rows('speedup-chart')).toEqual([
-      [name, two(lane.speedup), two(lane.speedup_low), two(lane.speedup_high), '2', two(lane.decode_speedup), two(lane.predicted_speedup ?? 0)],
+      [
+        name,
+        two(lane.speedup),
+        two(lane.speedup_low),
+        two(lane.speedup_high),
+        '2',
+        two(lane.decode_speedup),
+        two(lane.predicted_speedup ?? 0),
+      ],
     ]);
     expect(await rows('position-chart')).toEqual(
-      lane.positions.map(({ drafted, accepted, share }, i) => [name, String(i + 1), String(drafted), String(accepted), `${fixed(100 * share, 0)}%`]),
+      lane.positions.map(({ drafted, accepted, share }, i) => [
+        name,
+        String(i + 1),
+        String(drafted),
+        String(accepted),
+        `${fixed(100 * share, 0)}%`,
+      ]),
     );
     const split = await rows('split-chart');
     expect(split.map(([lane_]) => lane_)).toEqual(['Plain', name]);
@@ -265,7 +291,10 @@ describe('the result', () => {
     const messages = recordComparison(planned);
     const ending = messages.at(-1)?.events.at(-1);
     if (ending?.type !== 'finished' || !ending.report) throw new Error('it ends');
-    ending.report.identity = { compared: 3, differences: [{ suite: '', prompt: '', method: 'draft-model', max_draft: 4, run: 1, position: 17 }] };
+    ending.report.identity = {
+      compared: 3,
+      differences: [{ suite: '', prompt: '', method: 'draft-model', max_draft: 4, run: 1, position: 17 }],
+    };
     const page = await compared({ compare: 'differs', recordings: { differs: toLines(messages) } });
     expect(await page.getByTestId('identity').innerText()).toContain('Draft model, K 4, run 2: first difference at token 17');
   });
@@ -334,11 +363,15 @@ describe('the history', () => {
       await page.getByTestId('save-comparison').click();
       await page.getByTestId(`save-${format}`).click();
     }
-    await expect.poll(() => calls(page, 'export_comparison')).toEqual(
-      ['json', 'csv', 'picture'].map((format, i) => ({ id: 1, format, token: i + 1 })),
-    );
+    await expect
+      .poll(() => calls(page, 'export_comparison'))
+      .toEqual(['json', 'csv', 'picture'].map((format, i) => ({ id: 1, format, token: i + 1 })));
     expect(await calls(page, 'choose_save_place')).toEqual(
-      [['json', 'json'], ['csv', 'csv'], ['picture', 'svg']].map(([kind, ending]) => ({
+      [
+        ['json', 'json'],
+        ['csv', 'csv'],
+        ['picture', 'svg'],
+      ].map(([kind, ending]) => ({
         kind,
         name: `Write a short scene in a lighthouse during a storm.${ending}`,
       })),
@@ -375,7 +408,15 @@ describe('by keyboard', () => {
       await page.keyboard.press('Tab');
       reached.push((await page.evaluate(() => document.activeElement?.getAttribute('data-testid'))) ?? '');
     }
-    for (const stop of ['race-play', 'race-clock', 'token', 'save-comparison', 'speedup-chart-table', 'split-chart-table', 'memory-chart-table'])
+    for (const stop of [
+      'race-play',
+      'race-clock',
+      'token',
+      'save-comparison',
+      'speedup-chart-table',
+      'split-chart-table',
+      'memory-chart-table',
+    ])
       expect(reached).toContain(stop);
     await page.keyboard.press('Enter');
     expect(await page.getByTestId('memory-chart').locator('tbody tr').count()).toBe(5);

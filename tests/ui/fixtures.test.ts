@@ -14,7 +14,11 @@ import { comparisons, plans } from './fixtures/plans';
 const folders = [new URL('./fixtures/', import.meta.url), new URL('../streams/', import.meta.url)];
 const files = folders
   .filter((folder) => existsSync(folder))
-  .flatMap((folder) => readdirSync(folder).filter((name) => name.endsWith('.jsonl')).map((name) => new URL(name, folder)));
+  .flatMap((folder) =>
+    readdirSync(folder)
+      .filter((name) => name.endsWith('.jsonl'))
+      .map((name) => new URL(name, folder)),
+  );
 
 describe('fixtures', () => {
   it.each(Object.entries(plans))('%s matches its plan', async (name, plan) => {
@@ -75,49 +79,52 @@ describe.each(files.filter(ofComparison).map((file) => [file.pathname.split('/')
   });
 });
 
-describe.each(files.filter((file) => !ofComparison(file)).map((file) => [file.pathname.split('/').at(-1), file] as const))('%s', (_name, file) => {
-  const { messages, reject } = parseRecording(readFileSync(file, 'utf8'));
-  const events = messages.flatMap((message) => message.events);
+describe.each(files.filter((file) => !ofComparison(file)).map((file) => [file.pathname.split('/').at(-1), file] as const))(
+  '%s',
+  (_name, file) => {
+    const { messages, reject } = parseRecording(readFileSync(file, 'utf8'));
+    const events = messages.flatMap((message) => message.events);
 
-  it('numbers its events without a gap, all of one generation', () => {
-    expect(messages.length > 0 || reject !== null).toBe(true);
-    let next = 0;
-    for (const message of messages) {
-      expect(message.seq).toBe(next);
-      expect(message.events.length).toBeGreaterThan(0);
-      expect(message.generation_id).toBe(messages[0]?.generation_id);
-      next += message.events.length;
-    }
-  });
-
-  it('ends once, with the counts of its tokens', () => {
-    if (reject) return expect(events).toEqual([]);
-    const endings = events.filter((event) => event.type === 'finished' || event.type === 'failed');
-    expect(endings).toHaveLength(1);
-    expect(events.at(-1)).toBe(endings[0]);
-    const ending = endings[0] as GenerationEvent;
-    if (ending.type !== 'finished') return;
-    const tokens = tokensOf(events);
-    const count = (origin: TokenEvent['origin']) => tokens.filter((token) => token.origin === origin).length;
-    const { stats } = ending;
-    expect(tokens).toHaveLength(stats.generated_tokens);
-    expect([count('accepted'), count('resampled'), count('bonus'), count('plain')]).toEqual([
-      stats.accepted,
-      stats.resampled,
-      stats.bonus,
-      stats.plain,
-    ]);
-  });
-
-  it('says why each rejected draft was rejected', () => {
-    for (const event of events) {
-      if (event.type !== 'round') continue;
-      for (const draft of event.rejected) {
-        expect(draft.u).toBeGreaterThanOrEqual(Math.min(1, draft.p / (draft.q ?? 1)) - 1e-5);
+    it('numbers its events without a gap, all of one generation', () => {
+      expect(messages.length > 0 || reject !== null).toBe(true);
+      let next = 0;
+      for (const message of messages) {
+        expect(message.seq).toBe(next);
+        expect(message.events.length).toBeGreaterThan(0);
+        expect(message.generation_id).toBe(messages[0]?.generation_id);
+        next += message.events.length;
       }
-    }
-  });
-});
+    });
+
+    it('ends once, with the counts of its tokens', () => {
+      if (reject) return expect(events).toEqual([]);
+      const endings = events.filter((event) => event.type === 'finished' || event.type === 'failed');
+      expect(endings).toHaveLength(1);
+      expect(events.at(-1)).toBe(endings[0]);
+      const ending = endings[0] as GenerationEvent;
+      if (ending.type !== 'finished') return;
+      const tokens = tokensOf(events);
+      const count = (origin: TokenEvent['origin']) => tokens.filter((token) => token.origin === origin).length;
+      const { stats } = ending;
+      expect(tokens).toHaveLength(stats.generated_tokens);
+      expect([count('accepted'), count('resampled'), count('bonus'), count('plain')]).toEqual([
+        stats.accepted,
+        stats.resampled,
+        stats.bonus,
+        stats.plain,
+      ]);
+    });
+
+    it('says why each rejected draft was rejected', () => {
+      for (const event of events) {
+        if (event.type !== 'round') continue;
+        for (const draft of event.rejected) {
+          expect(draft.u).toBeGreaterThanOrEqual(Math.min(1, draft.p / (draft.q ?? 1)) - 1e-5);
+        }
+      }
+    });
+  },
+);
 
 function tokensOf(events: readonly GenerationEvent[]): TokenEvent[] {
   return events.flatMap((event) => (event.type === 'round' || event.type === 'finished' ? event.tokens : []));

@@ -55,7 +55,11 @@ async function bundleReplay(): Promise<string> {
   const built = await build({
     configFile: false,
     logLevel: 'error',
-    build: { write: false, minify: false, lib: { entry: fileURLToPath(new URL('./replay/install.ts', import.meta.url)), formats: ['iife'], name: 'replay' } },
+    build: {
+      write: false,
+      minify: false,
+      lib: { entry: fileURLToPath(new URL('./replay/install.ts', import.meta.url)), formats: ['iife'], name: 'replay' },
+    },
   });
   const [output] = [built].flat();
   if (!output || !('output' in output)) throw new Error('Vite gave no output for the replay host.');
@@ -170,10 +174,7 @@ export async function legend(page: Page, turn = 0): Promise<{ counts: Record<str
   const entries = await element
     .locator('[data-legend]')
     .evaluateAll((all) =>
-      all.map((entry) => [
-        entry.getAttribute('data-legend') ?? '',
-        Number(entry.querySelector('.count')?.textContent?.replace(/,/g, '')),
-      ]),
+      all.map((entry) => [entry.getAttribute('data-legend') ?? '', Number(entry.querySelector('.count')?.textContent?.replace(/,/g, ''))]),
     );
   const total = Number((await element.locator('.total').textContent())?.replace(/\D/g, ''));
   return { counts: Object.fromEntries(entries) as Record<string, number>, total };

@@ -15,7 +15,11 @@ const app = JSON.parse(readFileSync(new URL('./fixtures/fixture-app.json', impor
 
 const detail = 'the file is damaged (row 7 missing from index)';
 const problem: StoreProblem = {
-  error: { code: 'store', message: `The conversations cannot be read or written: ${detail}. Nothing that was there has been changed.`, params: { detail } },
+  error: {
+    code: 'store',
+    message: `The conversations cannot be read or written: ${detail}. Nothing that was there has been changed.`,
+    params: { detail },
+  },
   in_memory: true,
   accepted: false,
   replaceable: true,
@@ -33,7 +37,11 @@ const withProblem = (change: Partial<StoreProblem> = {}) => ({
 function refused(then: 'saved' | 'saved late' | 'refused' | 'given up'): string {
   const plan = plans['fixture-plain'];
   if (!plan) throw new Error('fixture-plain');
-  const error = { code: 'store', message: 'The conversations cannot be read or written: database or disk is full.', params: { detail: 'database or disk is full' } } as const;
+  const error = {
+    code: 'store',
+    message: 'The conversations cannot be read or written: database or disk is full.',
+    params: { detail: 'database or disk is full' },
+  } as const;
   const told = (event: GenerationEvent): GenerationEvent[] => {
     if (event.type === 'started') return [event, { type: 'not_kept', error }];
     if (event.type !== 'finished') return [event];

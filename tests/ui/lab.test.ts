@@ -201,7 +201,9 @@ describe('residual resampling', () => {
     await page.getByTestId('where').getByText('Once').waitFor();
     await page.getByTestId('selection-temperature').press('ArrowUp');
     await page.waitForFunction(() => window.hunchReplay?.calls.filter(({ command }) => command === 'lab_position').length === 3);
-    expect((await calls(page, 'lab_position')).at(-1)).toMatchObject({ request: { source: { kind: 'text', text: 'Once upon a time' }, sampling: { temperature: 1.1 } } });
+    expect((await calls(page, 'lab_position')).at(-1)).toMatchObject({
+      request: { source: { kind: 'text', text: 'Once upon a time' }, sampling: { temperature: 1.1 } },
+    });
   });
 });
 
@@ -317,7 +319,9 @@ describe('the acceptance map', () => {
     await page.getByTestId('reach-all').check();
     await page.getByText('2,160 tokens tested in 14 answers').waitFor();
     expect((await calls(page, 'acceptance_map')).at(-1)).toEqual({ conversation: null });
-    const confidence = await page.getByTestId('calibration-bin').evaluateAll((bins) => bins.map((bin) => Number(bin.getAttribute('data-confidence'))));
+    const confidence = await page
+      .getByTestId('calibration-bin')
+      .evaluateAll((bins) => bins.map((bin) => Number(bin.getAttribute('data-confidence'))));
     expect(confidence).toEqual(lab.maps.all.by_confidence.map((bin) => bin.confidence));
     expect((await tableOf(page, 'by-position')).map(([position]) => position)).toEqual(['1', '2', '3', '4']);
   });
@@ -341,7 +345,11 @@ describe('the round inspector', () => {
     const page = await openLab('rounds', { answered: true });
     const at = async () => Number(/\d+/.exec((await page.getByTestId('round-at').textContent()) ?? '')?.[0]);
     const recorded = readFileSync(new URL('./fixtures/fixture-answer.jsonl', import.meta.url), 'utf8');
-    const rounds = recorded.split('\n').filter(Boolean).flatMap((line) => (JSON.parse(line) as { events: { type: string; drafted: number; tokens: unknown[] }[] }).events).filter(({ type }) => type === 'round');
+    const rounds = recorded
+      .split('\n')
+      .filter(Boolean)
+      .flatMap((line) => (JSON.parse(line) as { events: { type: string; drafted: number; tokens: unknown[] }[] }).events)
+      .filter(({ type }) => type === 'round');
     await page.getByTestId('next-round').click();
     expect(await at()).toBe(1);
     await page.keyboard.press('ArrowRight');
@@ -368,13 +376,17 @@ describe('the round inspector', () => {
   it.each(['light', 'dark'] as const)('draws the tree of a tree draft (%s)', async (colours) => {
     const name = 'tiny-draft-tree';
     const text = readFileSync(new URL(`../streams/${name}.jsonl`, import.meta.url), 'utf8');
-    const rounds = parseRecording(text).messages.flatMap(({ events }) => events).filter((event) => event.type === 'round');
+    const rounds = parseRecording(text)
+      .messages.flatMap(({ events }) => events)
+      .filter((event) => event.type === 'round');
     const page = await openLab('rounds', { answered: true, replay: name, recordings: { [name]: text }, colours });
     const at = rounds.findIndex(({ draft }) => draft.some(({ parent }, i) => i > 0 && parent === null));
     for (let step = 0; step < at; step += 1) await page.getByTestId('next-round').click();
     await page.getByTestId('draft-tree').waitFor();
     // Depth first on screen means top to bottom, so only the contents are compared, not the order.
-    const shown = await page.getByTestId('drafted').evaluateAll((all) => all.map((node) => `${node.textContent} ${node.getAttribute('data-fate')}`));
+    const shown = await page
+      .getByTestId('drafted')
+      .evaluateAll((all) => all.map((node) => `${node.textContent} ${node.getAttribute('data-fate')}`));
     expect(shown.sort()).toEqual(rounds[at]!.draft.map(({ text: token, fate }) => `${visibleText(token) || '·'} ${fate}`).sort());
     await page.getByTestId('round').screenshot({ path: `${output}lab-tree-${colours}.png` });
   });
@@ -403,7 +415,13 @@ describe('the cost curve', () => {
     await page.getByText(/round \d+ of 12/).waitFor();
     await page.getByTestId('relative').waitFor();
     const table = await tableOf(page, 'relative');
-    expect(table).toEqual(curve.target.points.map(({ rows, relative }, i) => [formatCount(rows), formatMean(relative), formatMean(curve.draft!.points[i]!.relative)]));
+    expect(table).toEqual(
+      curve.target.points.map(({ rows, relative }, i) => [
+        formatCount(rows),
+        formatMean(relative),
+        formatMean(curve.draft!.points[i]!.relative),
+      ]),
+    );
     expect(await page.getByTestId('time-target-floor').count()).toBe(1);
     await page.getByTestId('relative-cursor').focus();
     await page.keyboard.press('Home');

@@ -66,7 +66,11 @@ describe('the language', () => {
   });
 
   it('shows errors in German, with the numbers of the engine and its own text as a detail', async () => {
-    const refuse = (error: ErrorInfo) => ({ recordings: { refused: `${JSON.stringify({ reject: error })}\n` }, replay: 'refused', locale: 'de-AT' });
+    const refuse = (error: ErrorInfo) => ({
+      recordings: { refused: `${JSON.stringify({ reject: error })}\n` },
+      replay: 'refused',
+      locale: 'de-AT',
+    });
     const message = 'The prompt has 9120 tokens.';
     const long = await hunch.open(refuse({ code: 'context_overflow', message, params: { prompt: '9120', context: '8192' } }));
     await ask(long);
@@ -74,7 +78,9 @@ describe('the language', () => {
     await card.getByRole('heading', { name: de.errors.context_overflow.title }).waitFor();
     expect(await long.getByTestId('error-said').innerText()).toContain('9.120 Tokens');
     expect(await card.innerText()).not.toContain(message);
-    const device = await hunch.open(refuse({ code: 'device', message: 'The metal device failed.', params: { device: 'metal', detail: 'out of buffers' } }));
+    const device = await hunch.open(
+      refuse({ code: 'device', message: 'The metal device failed.', params: { device: 'metal', detail: 'out of buffers' } }),
+    );
     await ask(device);
     expect(await device.getByTestId('error-detail').innerText()).toBe(`${de.errorCard.details} out of buffers`);
     expect(await device.getByTestId('error-detail').locator('[lang=en]').innerText()).toBe('out of buffers');
@@ -105,15 +111,23 @@ describe('the language', () => {
     await page.keyboard.press('Control+k');
     await page.keyboard.type('markdown speichern');
     await page.keyboard.press('Enter');
-    await expect.poll(async () => (await calls(page, 'export_conversation'))[0]).toMatchObject({
-      words: { untitled: de.sidebar.untitled, question: de.export.question, answer: de.export.answer },
-    });
+    await expect
+      .poll(async () => (await calls(page, 'export_conversation'))[0])
+      .toMatchObject({
+        words: { untitled: de.sidebar.untitled, question: de.export.question, answer: de.export.answer },
+      });
   });
 
   it('names an untitled conversation that is being written', async () => {
     const entry = { id: 1, title: '', pinned: false, created_ms: 0, updated_ms: 0 };
     const untitled = { conversation: { entry, system: '', leaf: null, messages: [] }, events: {} };
-    const page = await hunch.open({ locale: 'de-AT', replay: 'fixture-story', speed: 1, app: 'untitled', apps: { untitled: { ...recordedApp, conversations: [untitled] } } });
+    const page = await hunch.open({
+      locale: 'de-AT',
+      replay: 'fixture-story',
+      speed: 1,
+      app: 'untitled',
+      apps: { untitled: { ...recordedApp, conversations: [untitled] } },
+    });
     await page.getByTestId('conversation-entry').first().getByRole('button').first().click();
     await ask(page);
     await page.getByTestId('token').nth(3).waitFor();
@@ -125,13 +139,23 @@ describe('the language', () => {
   it('translates the notes of the catalogue, and shows a newer English one as it is', async () => {
     const [[english, german] = ['', '']] = Object.entries(de.library.catalogue.notes);
     const notes: Record<string, string> = { 'qwen3-8b-q4_k_m': english, 'qwen3-4b-q4_k_m': 'Said in other words.' };
-    const catalogue = { ...library.catalogue, models: library.catalogue.models.map((model) => ({ ...model, note: notes[model.id] ?? '' })) };
-    const page = await hunch.open({ locale: 'de-AT', app: 'noted', apps: { noted: { ...recordedApp, library: { ...library, catalogue } } } });
+    const catalogue = {
+      ...library.catalogue,
+      models: library.catalogue.models.map((model) => ({ ...model, note: notes[model.id] ?? '' })),
+    };
+    const page = await hunch.open({
+      locale: 'de-AT',
+      app: 'noted',
+      apps: { noted: { ...recordedApp, library: { ...library, catalogue } } },
+    });
     await page.getByTestId('place-library').click();
     await page.getByTestId('library-catalogue').click();
     const note = (id: string) => page.locator(`[data-id="${id}"]`).getByTestId('catalogue-note');
     expect([await note('qwen3-8b-q4_k_m').innerText(), await note('qwen3-8b-q4_k_m').getAttribute('lang')]).toEqual([german, null]);
-    expect([await note('qwen3-4b-q4_k_m').innerText(), await note('qwen3-4b-q4_k_m').getAttribute('lang')]).toEqual(['Said in other words.', 'en']);
+    expect([await note('qwen3-4b-q4_k_m').innerText(), await note('qwen3-4b-q4_k_m').getAttribute('lang')]).toEqual([
+      'Said in other words.',
+      'en',
+    ]);
   });
 
   it('shows the card of a token in German', async () => {

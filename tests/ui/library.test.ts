@@ -18,7 +18,13 @@ mkdirSync(output, { recursive: true });
 const base = JSON.parse(readFileSync(new URL('./fixtures/fixture-app.json', import.meta.url), 'utf8')) as RecordedApp;
 
 const named = (part: string) => models.find(({ name }) => name.includes(part))!;
-const [seven, small, middle, huge, tiny] = ['7b', '0.5b', '1.5b', '30b', 'smollm2'].map(named) as [typeof models[0], typeof models[0], typeof models[0], typeof models[0], typeof models[0]];
+const [seven, small, middle, huge, tiny] = ['7b', '0.5b', '1.5b', '30b', 'smollm2'].map(named) as [
+  (typeof models)[0],
+  (typeof models)[0],
+  (typeof models)[0],
+  (typeof models)[0],
+  (typeof models)[0],
+];
 
 async function openWith(opening: Opening = {}, own: Partial<RecordedApp> = {}, extra: Partial<RecordedLibrary> = {}): Promise<Page> {
   return hunch.open({ app: 'library', apps: { library: libraryApp(base, own, extra) }, ...opening });
@@ -35,7 +41,8 @@ const row = (page: Page, name: string) => page.locator(`[data-testid=model-row][
 const rows = (page: Page) => page.getByTestId('model-row').evaluateAll((all) => all.map((one) => one.getAttribute('data-name')));
 const selected = (page: Page) => page.locator('[data-testid=model-row][aria-selected=true]').getAttribute('data-name');
 const offer = (page: Page, name: string) => page.locator(`[data-testid=offer][data-name="${name}"]`);
-const download = (page: Page, id: string, change: Partial<Download>) => page.evaluate(([id, change]) => window.hunchReplay?.download(id, change), [id, change] as const);
+const download = (page: Page, id: string, change: Partial<Download>) =>
+  page.evaluate(([id, change]) => window.hunchReplay?.download(id, change), [id, change] as const);
 const requests = async (page: Page) => (await calls(page, 'load_models')).map((args) => args['request'] as LoadRequest);
 const idle = (page: Page) => page.getByTestId('loading').waitFor({ state: 'detached' });
 
@@ -122,7 +129,17 @@ describe('what is here', () => {
     const page = await openLibrary();
     await look(page, middle.name);
     const facts = await page.getByTestId('facts').innerText();
-    for (const fact of ['qwen2', '1.5B', 'Q4_K', '1.1 GB', '32,768 tokens', '31.4 tok/s alone, measured here', 'gpt2 (qwen2)', 'apache-2.0']) expect(facts).toContain(fact);
+    for (const fact of [
+      'qwen2',
+      '1.5B',
+      'Q4_K',
+      '1.1 GB',
+      '32,768 tokens',
+      '31.4 tok/s alone, measured here',
+      'gpt2 (qwen2)',
+      'apache-2.0',
+    ])
+      expect(facts).toContain(fact);
     await page.getByTestId('reveal').click();
     expect(await calls(page, 'reveal_model')).toEqual([{ path: middle.path }]);
     await look(page, 'phi-4-mini-q4_k_m');
@@ -135,7 +152,11 @@ describe('what is here', () => {
   });
 
   it('comes from folders: one can be added and removed, and each shows its problem', async () => {
-    const folders = recorded.folders.map((folder) => (folder.source === 'lm_studio' ? { ...folder, problem: 'It may not be read. Allow Hunch to read it in the system’s settings.' } : folder));
+    const folders = recorded.folders.map((folder) =>
+      folder.source === 'lm_studio'
+        ? { ...folder, problem: 'It may not be read. Allow Hunch to read it in the system’s settings.' }
+        : folder,
+    );
     const page = await openLibrary({}, { picks: ['/home/person/models'] }, { folders });
     await page.getByTestId('library-folders').click();
     expect(await page.getByTestId('folder').count()).toBe(4);
@@ -164,8 +185,12 @@ describe('whether it fits', () => {
     await page.getByTestId('fit-draft_weights').waitFor();
     expect(await page.getByTestId('fit-target_weights').innerText()).toBe('4.7 GB');
     expect(await page.getByTestId('fit-draft_weights').innerText()).toBe('491.0 MB');
-    expect(await page.getByTestId('fit-bar').getByRole('img').getAttribute('aria-label')).toMatch(/^Predicted memory: Model weights 4\.7 GB, .*usable 11\.5 GB, Total memory 17\.2 GB\.$/);
-    const parts = await page.locator('[data-testid=fit-bar] rect').evaluateAll((all) => all.map((rect) => rect.getBoundingClientRect().width));
+    expect(await page.getByTestId('fit-bar').getByRole('img').getAttribute('aria-label')).toMatch(
+      /^Predicted memory: Model weights 4\.7 GB, .*usable 11\.5 GB, Total memory 17\.2 GB\.$/,
+    );
+    const parts = await page
+      .locator('[data-testid=fit-bar] rect')
+      .evaluateAll((all) => all.map((rect) => rect.getBoundingClientRect().width));
     const bar = await page.locator('[data-testid=fit-bar] svg').evaluate((svg) => svg.getBoundingClientRect().width);
     const total = 4_683_000_000 + 491_000_000 + 340_000_000;
     // Caches come on top.
@@ -210,7 +235,12 @@ describe('which draft goes with it', () => {
     const page = await openLibrary();
     await look(page, seven.name);
     await page.getByTestId('offer').first().waitFor();
-    expect(await page.getByTestId('offer').evaluateAll((all) => all.map((one) => one.getAttribute('data-name')))).toEqual([small.name, 'Qwen3 0.6B', middle.name, 'Qwen3 4B']);
+    expect(await page.getByTestId('offer').evaluateAll((all) => all.map((one) => one.getAttribute('data-name')))).toEqual([
+      small.name,
+      'Qwen3 0.6B',
+      middle.name,
+      'Qwen3 4B',
+    ]);
     expect(await offer(page, small.name).innerText()).toMatch(/except 128 unused tokens/);
     expect(await offer(page, small.name).getByTestId('gain').innerText()).toMatch(/^1\.\d\d× predicted\s+at \d\d% acceptance, assumed$/);
     expect(await page.getByTestId('without-methods').innerText()).toContain('N-gram, Suffix, Lookahead, Layer skip');
@@ -283,7 +313,10 @@ describe('which draft goes with it', () => {
     await idle(page);
     await look(page, seven.name);
     await offer(page, small.name).getByTestId('measure-pair').click();
-    await page.getByTestId('measuring-said').filter({ hasNotText: /Loading|Starting/ }).waitFor();
+    await page
+      .getByTestId('measuring-said')
+      .filter({ hasNotText: /Loading|Starting/ })
+      .waitFor();
     await page.getByTestId('measuring-stop').click();
     await page.getByText('Stopped. Nothing was saved.').waitFor();
     expect(await calls(page, 'stop_measurement')).toHaveLength(1);
@@ -304,18 +337,28 @@ describe('the catalogue', () => {
   it('shows the class of this machine first and published sizes, and downloads a pair', async () => {
     const page = await openLibrary();
     await page.getByTestId('library-catalogue').click();
-    expect(await page.getByTestId('catalogue-class').evaluateAll((all) => all.map((one) => one.getAttribute('data-class')))).toEqual(['gb16', 'gb8', 'gb24_to36']);
+    expect(await page.getByTestId('catalogue-class').evaluateAll((all) => all.map((one) => one.getAttribute('data-class')))).toEqual([
+      'gb16',
+      'gb8',
+      'gb24_to36',
+    ]);
     expect(await page.getByTestId('catalogue-class').first().innerText()).toContain('this machine');
     const llama = page.locator('[data-id="llama-3.1-8b-q4_k_m"]');
     expect(await llama.innerText()).toContain('size not published');
     await page.locator('[data-id=qwen3-8b-q4_k_m]').getByTestId('get-pair').click();
     await page.getByTestId('download').nth(1).waitFor();
-    expect((await calls(page, 'start_download')).map((args) => (args['request'] as Download['request']).file)).toEqual(['Qwen3-8B-Q4_K_M.gguf', 'Qwen3-0.6B-Q8_0.gguf']);
+    expect((await calls(page, 'start_download')).map((args) => (args['request'] as Download['request']).file)).toEqual([
+      'Qwen3-8B-Q4_K_M.gguf',
+      'Qwen3-0.6B-Q8_0.gguf',
+    ]);
     await download(page, 'd1', { phase: 'done' });
     await download(page, 'd2', { phase: 'done' });
     await page.locator('[data-id=qwen3-8b-q4_k_m]').getByTestId('catalogue-load').click();
     await idle(page);
-    expect((await requests(page)).at(-1)).toMatchObject({ target: expect.stringContaining('Qwen3-8B'), draft: expect.stringContaining('Qwen3-0.6B') });
+    expect((await requests(page)).at(-1)).toMatchObject({
+      target: expect.stringContaining('Qwen3-8B'),
+      draft: expect.stringContaining('Qwen3-0.6B'),
+    });
   });
 
   it('opens any other repository, typed or pasted, and says why it cannot', async () => {
@@ -329,7 +372,10 @@ describe('the catalogue', () => {
     await field.press('Enter');
     await page.getByTestId('repository-found').waitFor();
     expect(await page.getByTestId('repository-misread').count()).toBe(0);
-    expect(await calls(page, 'hub_repository')).toEqual([{ repository: 'what is this' }, { repository: 'https://huggingface.co/bartowski/Qwen2.5-Coder-14B-GGUF/tree/main' }]);
+    expect(await calls(page, 'hub_repository')).toEqual([
+      { repository: 'what is this' },
+      { repository: 'https://huggingface.co/bartowski/Qwen2.5-Coder-14B-GGUF/tree/main' },
+    ]);
     const files = await page.getByTestId('repository-file').allInnerTexts();
     expect(files).toHaveLength(3);
     expect(files[2]).toMatch(/F16\s+29\.5 GB\s+2 files/);
@@ -367,7 +413,11 @@ describe('the catalogue', () => {
   });
 
   it('says where to set a token when there is no keychain', async () => {
-    const page = await openLibrary({}, {}, { hub: { endpoint: 'https://mirror.example', token: 'environment', can_keep_token: false, problems: [] } });
+    const page = await openLibrary(
+      {},
+      {},
+      { hub: { endpoint: 'https://mirror.example', token: 'environment', can_keep_token: false, problems: [] } },
+    );
     await page.getByTestId('library-catalogue').click();
     expect(await page.getByTestId('hub').innerText()).toContain('Set HF_TOKEN');
     expect(await page.getByTestId('hub-token').innerText()).toContain('HF_TOKEN');
@@ -377,7 +427,11 @@ describe('the catalogue', () => {
 
   it('says why a token that was set is not used', async () => {
     const problems = [{ kind: 'environment' }, { kind: 'keychain', reason: 'user cancelled' }] as const;
-    const page = await openLibrary({}, {}, { hub: { endpoint: 'https://huggingface.co', token: 'absent', can_keep_token: true, problems: [...problems] } });
+    const page = await openLibrary(
+      {},
+      {},
+      { hub: { endpoint: 'https://huggingface.co', token: 'absent', can_keep_token: true, problems: [...problems] } },
+    );
     await page.getByTestId('library-catalogue').click();
     await page.getByTestId('token-problem').first().waitFor();
     const [variable, keychain] = await page.getByTestId('token-problem').allInnerTexts();
@@ -424,7 +478,12 @@ describe('downloads', () => {
     await idle(page);
     expect((await requests(page)).at(-1)?.target).toContain('Qwen3-4B-Q4_K_M.gguf');
     expect(await selected(page)).toBe('Qwen3-4B-Q4_K_M');
-    for (const [command, count] of [['pause_download', 1], ['resume_download', 2], ['remove_download', 1]] as const) expect(await calls(page, command)).toHaveLength(count);
+    for (const [command, count] of [
+      ['pause_download', 1],
+      ['resume_download', 2],
+      ['remove_download', 1],
+    ] as const)
+      expect(await calls(page, command)).toHaveLength(count);
   });
 
   it('whose record is lost can only be deleted', async () => {
@@ -434,7 +493,14 @@ describe('downloads', () => {
     const lost = page.locator('[data-testid=download][data-id=d1]');
     await lost.waitFor();
     const error = { code: 'io', message: 'The record of an unfinished download cannot be read.' } as const;
-    await download(page, 'd1', { name: '0123456789abcdef', request: { repository: '', file: '' }, phase: 'failed', done_bytes: 1_000_000_000, total_bytes: null, error });
+    await download(page, 'd1', {
+      name: '0123456789abcdef',
+      request: { repository: '', file: '' },
+      phase: 'failed',
+      done_bytes: 1_000_000_000,
+      total_bytes: null,
+      error,
+    });
     await page.locator('[data-testid=download][data-id=d1][data-phase=failed]').waitFor();
     expect(await lost.innerText()).toContain('0123456789abcdef');
     expect(await lost.getByTestId('download-phase').innerText()).toContain('cannot be read');
@@ -452,7 +518,13 @@ describe('downloads', () => {
     await page.locator('[data-id=qwen3-8b-q4_k_m]').getByTestId('get').click();
     await page.getByTestId('download').waitFor();
     const boxes = async () =>
-      page.evaluate(() => [...document.querySelectorAll('[data-testid=download] *, [data-testid=catalogue-model] button, nav button')].filter((one) => !one.matches('.left, .rate, .bytes, progress *')).map((one) => one.getBoundingClientRect()).map(({ x, y, width, height }) => [x, y, width, height].map(Math.round).join()).join(' '));
+      page.evaluate(() =>
+        [...document.querySelectorAll('[data-testid=download] *, [data-testid=catalogue-model] button, nav button')]
+          .filter((one) => !one.matches('.left, .rate, .bytes, progress *'))
+          .map((one) => one.getBoundingClientRect())
+          .map(({ x, y, width, height }) => [x, y, width, height].map(Math.round).join())
+          .join(' '),
+      );
     await download(page, 'd1', { done_bytes: 1, bytes_per_second: 900_000, seconds_left: 5000 });
     const before = await boxes();
     await download(page, 'd1', { done_bytes: 4_900_000_000, bytes_per_second: 112_000_000, seconds_left: 1 });
@@ -482,7 +554,10 @@ describe('loading and letting go', () => {
     await page.getByTestId('example').first().waitFor();
     expect(await requests(page)).toEqual([last]);
     expect(await page.getByTestId('target-menu').innerText()).toContain('7b');
-    const failing = await openWith({ preferences: { last_models: last } }, { load_errors: { [seven.path]: { code: 'out_of_memory', message: 'Memory ran out.' } } });
+    const failing = await openWith(
+      { preferences: { last_models: last } },
+      { load_errors: { [seven.path]: { code: 'out_of_memory', message: 'Memory ran out.' } } },
+    );
     await failing.getByTestId('failure').waitFor();
     expect(await failing.getByTestId('failure').innerText()).toContain(`${tiny.name} is loaded instead`);
     const gone = await openWith({ preferences: { last_models: { ...last, draft: '/gone.gguf' } } });
@@ -593,7 +668,9 @@ describe('loading and letting go', () => {
 
 describe('the menus of models', () => {
   it('begin with recent ones, are searched, show the fit, and link to the library', async () => {
-    const page = await openWith({ preferences: { recent_models: [seven.path], last_models: { target: seven.path, draft: null, context: null } } });
+    const page = await openWith({
+      preferences: { recent_models: [seven.path], last_models: { target: seven.path, draft: null, context: null } },
+    });
     await page.getByTestId('example').first().waitFor();
     await page.getByTestId('target-menu').click();
     const list = page.getByTestId('target-list');
@@ -648,7 +725,10 @@ describe('without any model', () => {
     const page = await openWith({}, { models: [] });
     await page.getByTestId('starter-get').click();
     await page.getByTestId('starter').getByTestId('fetching').nth(1).waitFor();
-    await download(page, 'd1', { phase: 'failed', error: { code: 'hub_unreachable', message: 'The hub cannot be reached. Check the connection and try again.' } });
+    await download(page, 'd1', {
+      phase: 'failed',
+      error: { code: 'hub_unreachable', message: 'The hub cannot be reached. Check the connection and try again.' },
+    });
     expect(await page.getByTestId('starter-why').innerText()).toContain('cannot be reached');
     expect(await violations(page)).toEqual([]);
     await page.getByTestId('fetch-again').click();
@@ -671,7 +751,10 @@ describe('without any model', () => {
     await download(page, 'd2', { phase: 'done' });
     await page.getByTestId('starter-load').click();
     await page.getByTestId('example').first().waitFor();
-    expect((await requests(page))[0]).toMatchObject({ target: expect.stringContaining('Qwen3-8B'), draft: expect.stringContaining('Qwen3-0.6B') });
+    expect((await requests(page))[0]).toMatchObject({
+      target: expect.stringContaining('Qwen3-8B'),
+      draft: expect.stringContaining('Qwen3-0.6B'),
+    });
   });
 });
 
@@ -681,7 +764,11 @@ async function lively(page: Page): Promise<void> {
   await page.locator('[data-id=qwen3-8b-q4_k_m]').getByTestId('get-pair').click();
   await page.getByTestId('download').nth(1).waitFor();
   await download(page, 'd1', { done_bytes: 2_140_000_000, bytes_per_second: 38_200_000, seconds_left: 75 });
-  await download(page, 'd2', { phase: 'failed', done_bytes: 210_000_000, error: { code: 'io', message: 'The disk is full. The bytes received so far are kept. Free some space and try again.' } });
+  await download(page, 'd2', {
+    phase: 'failed',
+    done_bytes: 210_000_000,
+    error: { code: 'io', message: 'The disk is full. The bytes received so far are kept. Free some space and try again.' },
+  });
 }
 
 describe.each([900, 1400])('at %i px', (width) => {
@@ -689,7 +776,16 @@ describe.each([900, 1400])('at %i px', (width) => {
     const page = await openLibrary({ width, height: width === 900 ? 600 : 900, colours });
     const take = async (name: string) => {
       await page.screenshot({ path: `${output}library-${name}-${width}-${colours}.png` });
-      const spill = await page.evaluate(() => [...document.querySelectorAll('html, main, main *')].filter((one) => one.scrollWidth > one.clientWidth + 1 && /auto|scroll/.test(getComputedStyle(one).overflowX) && getComputedStyle(one).overflowX !== 'hidden').map((one) => one.className));
+      const spill = await page.evaluate(() =>
+        [...document.querySelectorAll('html, main, main *')]
+          .filter(
+            (one) =>
+              one.scrollWidth > one.clientWidth + 1 &&
+              /auto|scroll/.test(getComputedStyle(one).overflowX) &&
+              getComputedStyle(one).overflowX !== 'hidden',
+          )
+          .map((one) => one.className),
+      );
       expect(spill, `${name} scrolls sideways`).toEqual([]);
       expect(await violations(page), name).toEqual([]);
     };

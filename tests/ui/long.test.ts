@@ -29,12 +29,17 @@ async function quiet(page: Page): Promise<void> {
     });
   });
   let before = -1;
-  await expect.poll(async () => {
-    const now = await page.getByTestId('conversation').evaluate((main) => main.scrollHeight);
-    const same = now === before;
-    before = now;
-    return same;
-  }, { interval: 150 }).toBe(true);
+  await expect
+    .poll(
+      async () => {
+        const now = await page.getByTestId('conversation').evaluate((main) => main.scrollHeight);
+        const same = now === before;
+        before = now;
+        return same;
+      },
+      { interval: 150 },
+    )
+    .toBe(true);
 }
 
 const left = (page: Page) => page.getByTestId('conversation').evaluate((main) => main.scrollHeight - main.clientHeight - main.scrollTop);
@@ -58,10 +63,11 @@ it.each([true, false])('scrolls to a search hit and marks it for a moment (reduc
     await page.getByTestId('hit').filter({ hasText: typed }).first().click();
   };
   const found = page.locator('[data-testid=turn][data-found]');
-  const room = () => page.evaluate(() => {
-    const main = document.querySelector('main')!.getBoundingClientRect();
-    return [...document.querySelectorAll('[data-testid=turn]')].map((turn) => Math.round(turn.getBoundingClientRect().top - main.top));
-  });
+  const room = () =>
+    page.evaluate(() => {
+      const main = document.querySelector('main')!.getBoundingClientRect();
+      return [...document.querySelectorAll('[data-testid=turn]')].map((turn) => Math.round(turn.getBoundingClientRect().top - main.top));
+    });
   await find('Question 17');
   await found.waitFor();
   expect(await found.getByTestId('question').textContent()).toBe('Question 17');
@@ -114,8 +120,20 @@ it('keeps the reading position while answers above get their tokens', async () =
   expect(Math.abs(after.top - before.top)).toBeLessThanOrEqual(2);
   // Small steps upwards move upwards.
   for (let step = 0; step < 12; step += 1) {
-    const top = await page.locator('[data-testid=turn]').nth(after.at).evaluate((turn) => turn.getBoundingClientRect().top);
+    const top = await page
+      .locator('[data-testid=turn]')
+      .nth(after.at)
+      .evaluate((turn) => turn.getBoundingClientRect().top);
     await page.mouse.wheel(0, -120);
-    await expect.poll(async () => Math.round((await page.locator('[data-testid=turn]').nth(after.at).evaluate((turn) => turn.getBoundingClientRect().top)) - top)).toBeGreaterThanOrEqual(118);
+    await expect
+      .poll(async () =>
+        Math.round(
+          (await page
+            .locator('[data-testid=turn]')
+            .nth(after.at)
+            .evaluate((turn) => turn.getBoundingClientRect().top)) - top,
+        ),
+      )
+      .toBeGreaterThanOrEqual(118);
   }
 });

@@ -28,8 +28,7 @@ function changed(change: (event: GenerationEvent) => Partial<GenerationEvent>, n
   return toLines(messages.map((message) => ({ ...message, events: events(message.events) })));
 }
 
-const started = (told: Partial<GenerationEvent & { type: 'started' }>) =>
-  changed((event) => (event.type === 'started' ? told : {}));
+const started = (told: Partial<GenerationEvent & { type: 'started' }>) => changed((event) => (event.type === 'started' ? told : {}));
 
 /** A conversation as imported from a file. */
 function imported(id: number, title: string) {
@@ -164,9 +163,18 @@ describe('the context', () => {
 function droppedDraft(): string {
   const plan = plans['fixture-plain'];
   if (!plan) throw new Error('fixture-plain');
-  const error = { code: 'out_of_memory', message: 'Not enough memory: a cache needs 7 MiB. Choose a smaller model.', params: { detail: 'a cache needs 7 MiB' } } as const;
+  const error = {
+    code: 'out_of_memory',
+    message: 'Not enough memory: a cache needs 7 MiB. Choose a smaller model.',
+    params: { detail: 'a cache needs 7 MiB' },
+  } as const;
   const withDropped = (event: GenerationEvent): GenerationEvent[] =>
-    event.type === 'started' ? [{ ...event, method: 'draft-model' }, { type: 'draft_dropped', method: 'draft-model', error }] : [event];
+    event.type === 'started'
+      ? [
+          { ...event, method: 'draft-model' },
+          { type: 'draft_dropped', method: 'draft-model', error },
+        ]
+      : [event];
   return toLines(record(plan).map((message) => ({ ...message, events: message.events.flatMap(withDropped) })));
 }
 
@@ -187,7 +195,9 @@ describe('a draft that fails', () => {
     const page = await hunch.open({ replay: 'dropped', recordings: { dropped: droppedDraft() }, locale: 'de-DE' });
     await ask(page);
     await ended(page);
-    expect(await page.getByTestId('draft-dropped').locator('summary').innerText()).toBe('Draft-Modell ist ausgefallen; es geht ohne weiter');
+    expect(await page.getByTestId('draft-dropped').locator('summary').innerText()).toBe(
+      'Draft-Modell ist ausgefallen; es geht ohne weiter',
+    );
   });
 });
 

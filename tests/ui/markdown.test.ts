@@ -20,7 +20,9 @@ const rust = `fn merge(left: &[u32]) -> Vec<u32> {
 /** Tokens of a recording, in order. */
 function recorded(name: string): TokenEvent[] {
   const { messages } = parseRecording(readFileSync(new URL(`./fixtures/${name}.jsonl`, import.meta.url), 'utf8'));
-  return messages.flatMap(({ events }) => events).flatMap((event) => (event.type === 'round' || event.type === 'finished' ? event.tokens : []));
+  return messages
+    .flatMap(({ events }) => events)
+    .flatMap((event) => (event.type === 'round' || event.type === 'finished' ? event.tokens : []));
 }
 
 async function answered(replay: string, opening: Opening = {}): Promise<Page> {
@@ -44,10 +46,17 @@ describe('a formatted answer', () => {
     expect(await texts(':not(pre) > code')).toEqual(['merge']);
     expect(await texts('ol > li')).toEqual(['Compare the heads', 'Take one']);
     expect(await texts('ul > li')).toEqual(['Python', 'Rust', 'neither']);
-    expect(await answer.locator('li.task input').evaluateAll((all) => all.map((box) => (box as HTMLInputElement).checked))).toEqual([true, false]);
+    expect(await answer.locator('li.task input').evaluateAll((all) => all.map((box) => (box as HTMLInputElement).checked))).toEqual([
+      true,
+      false,
+    ]);
     expect(await texts('thead th')).toEqual(['List', 'Time', 'Stable']);
     expect(await texts('tbody td')).toEqual(['left', '4', 'yes', 'right', '12', 'no']);
-    const aligned = await answer.locator('tbody tr').first().locator('td').evaluateAll((all) => all.map((cell) => getComputedStyle(cell).textAlign));
+    const aligned = await answer
+      .locator('tbody tr')
+      .first()
+      .locator('td')
+      .evaluateAll((all) => all.map((cell) => getComputedStyle(cell).textAlign));
     expect(aligned).toEqual(['left', 'right', 'center']);
     expect(await answer.getByTestId('code').locator('.head > span').allInnerTexts()).toEqual(['python', 'rust']);
     expect(await answer.locator('pre').allTextContents()).toEqual([`${python}\n`, `${rust}\n`]);
@@ -59,14 +68,17 @@ describe('a formatted answer', () => {
   it('keeps its tokens in that structure, each with its marks', async () => {
     const page = await answered('fixture-markdown');
     const events = recorded('fixture-markdown');
-    const shown = await page.getByTestId('answer').locator('[data-token]').evaluateAll((all) =>
-      all.map((token) => ({
-        index: Number(token.getAttribute('data-token')),
-        origin: token.getAttribute('data-origin'),
-        first: token.getAttribute('data-testid') === 'token',
-        text: token.getAttribute('role') === 'math' ? null : token.textContent,
-      })),
-    );
+    const shown = await page
+      .getByTestId('answer')
+      .locator('[data-token]')
+      .evaluateAll((all) =>
+        all.map((token) => ({
+          index: Number(token.getAttribute('data-token')),
+          origin: token.getAttribute('data-origin'),
+          first: token.getAttribute('data-testid') === 'token',
+          text: token.getAttribute('role') === 'math' ? null : token.textContent,
+        })),
+      );
     expect(shown.length).toBeGreaterThan(150);
     for (const { index, origin, text } of shown) {
       expect(origin, `token ${index}`).toBe(events[index]?.origin);
@@ -155,10 +167,14 @@ describe('a formatted answer', () => {
       '\\sum_{i=1}^{n} i = \\frac{n(n+1)}{2}',
     ]);
     // KaTeX's inline styles are applied. Without them nothing is raised or lowered.
-    const raised = await formulas.nth(1).locator('.vlist > span').evaluateAll((all) => all.filter((span) => (span as HTMLElement).style.top !== '').length);
+    const raised = await formulas
+      .nth(1)
+      .locator('.vlist > span')
+      .evaluateAll((all) => all.filter((span) => (span as HTMLElement).style.top !== '').length);
     expect(raised).toBeGreaterThan(3);
     expect((await formulas.nth(1).boundingBox())?.height).toBeGreaterThan(40);
-    const loaded = () => page.evaluate(() => [...document.fonts].filter((font) => font.family.startsWith('KaTeX') && font.status === 'loaded').length);
+    const loaded = () =>
+      page.evaluate(() => [...document.fonts].filter((font) => font.family.startsWith('KaTeX') && font.status === 'loaded').length);
     await expect.poll(loaded).toBeGreaterThan(0);
   });
 
@@ -171,7 +187,9 @@ describe('a formatted answer', () => {
       return getSelection()?.toString() ?? '';
     });
     expect(selected).toContain('Merging sorted lists\n');
-    expect(selected).toContain('Take the smaller head each time; the rest follows. Call merge, see the manual, and mind the picture a diagram.');
+    expect(selected).toContain(
+      'Take the smaller head each time; the rest follows. Call merge, see the manual, and mind the picture a diagram.',
+    );
     expect(selected).toContain('Compare the heads\nTake one');
     expect(selected).toMatch(/left\s+4\s+yes\s+right\s+12\s+no/);
     expect(selected).toContain(`${python}\n`);

@@ -231,7 +231,11 @@ describe('the settings', () => {
     await ask(page);
     await ended(page);
     const size = (selector: string) => style(page, selector, 'font-size');
-    const sizes = async () => [await size('[data-testid=question]'), await size('[data-testid=answer]'), await size('[data-testid=prompt]')];
+    const sizes = async () => [
+      await size('[data-testid=question]'),
+      await size('[data-testid=answer]'),
+      await size('[data-testid=prompt]'),
+    ];
     const rest = () => Promise.all(['[data-testid=sidebar]', 'header', 'body'].map(size));
     const before = await rest();
     expect(await sizes()).toEqual(['15px', '15px', '15px']);

@@ -129,35 +129,41 @@ describe('an answer of thousands of tokens', () => {
     expect(size.largest).toBeLessThanOrEqual(runLength);
   });
 
-  it.each(['origin', 'rounds'])('does no more for a token at the end of a long, marked-up answer than at its beginning, colours %s', async (colour_mode) => {
-    const page = await hunch.open({ replay: 'marked', recordings: marked, speed: 12, preferences: { colour_mode } });
-    await page.evaluate(() => {
-      // For each frame: the number of tokens, and of elements added, removed or changed.
-      const frames: { tokens: number; work: number }[] = [];
-      const inside = (nodes: NodeList) =>
-        [...nodes].reduce((sum, node) => sum + (node instanceof Element ? 1 + node.querySelectorAll('*').length : 1), 0);
-      new MutationObserver((records) => {
-        const answer = document.querySelector('[data-testid=answer]');
-        const of = records.filter(({ target }) => answer?.contains(target));
-        const work = of.reduce((sum, record) => sum + (record.type === 'childList' ? inside(record.addedNodes) + inside(record.removedNodes) : 1), 0);
-        frames.push({ tokens: answer?.querySelectorAll('[data-testid=token]').length ?? 0, work });
-      }).observe(document.querySelector('main') as Element, { subtree: true, childList: true, characterData: true, attributes: true });
-      Object.assign(window, { seenFrames: frames });
-    });
-    await ask(page);
-    await ended(page);
-    const frames = await page.evaluate(() => (window as unknown as { seenFrames: { tokens: number; work: number }[] }).seenFrames);
-    const whole = frames.at(-1)?.tokens ?? 0;
-    expect(whole).toBeGreaterThan(1500);
-    /** Elements changed per token in a part of the answer. */
-    const workPerToken = (from: number, to: number) => {
-      const stretch = frames.filter(({ tokens }) => tokens > from * whole && tokens <= to * whole);
-      return stretch.reduce((sum, { work }) => sum + work, 0) / ((to - from) * whole);
-    };
-    const [early, late] = [workPerToken(0.1, 0.4), workPerToken(0.7, 1)];
-    expect(late, `early ${early.toFixed(1)}, late ${late.toFixed(1)}`).toBeLessThan(1.5 * early);
-    expect(late).toBeLessThan(workBound);
-  });
+  it.each(['origin', 'rounds'])(
+    'does no more for a token at the end of a long, marked-up answer than at its beginning, colours %s',
+    async (colour_mode) => {
+      const page = await hunch.open({ replay: 'marked', recordings: marked, speed: 12, preferences: { colour_mode } });
+      await page.evaluate(() => {
+        // For each frame: the number of tokens, and of elements added, removed or changed.
+        const frames: { tokens: number; work: number }[] = [];
+        const inside = (nodes: NodeList) =>
+          [...nodes].reduce((sum, node) => sum + (node instanceof Element ? 1 + node.querySelectorAll('*').length : 1), 0);
+        new MutationObserver((records) => {
+          const answer = document.querySelector('[data-testid=answer]');
+          const of = records.filter(({ target }) => answer?.contains(target));
+          const work = of.reduce(
+            (sum, record) => sum + (record.type === 'childList' ? inside(record.addedNodes) + inside(record.removedNodes) : 1),
+            0,
+          );
+          frames.push({ tokens: answer?.querySelectorAll('[data-testid=token]').length ?? 0, work });
+        }).observe(document.querySelector('main') as Element, { subtree: true, childList: true, characterData: true, attributes: true });
+        Object.assign(window, { seenFrames: frames });
+      });
+      await ask(page);
+      await ended(page);
+      const frames = await page.evaluate(() => (window as unknown as { seenFrames: { tokens: number; work: number }[] }).seenFrames);
+      const whole = frames.at(-1)?.tokens ?? 0;
+      expect(whole).toBeGreaterThan(1500);
+      /** Elements changed per token in a part of the answer. */
+      const workPerToken = (from: number, to: number) => {
+        const stretch = frames.filter(({ tokens }) => tokens > from * whole && tokens <= to * whole);
+        return stretch.reduce((sum, { work }) => sum + work, 0) / ((to - from) * whole);
+      };
+      const [early, late] = [workPerToken(0.1, 0.4), workPerToken(0.7, 1)];
+      expect(late, `early ${early.toFixed(1)}, late ${late.toFixed(1)}`).toBeLessThan(1.5 * early);
+      expect(late).toBeLessThan(workBound);
+    },
+  );
 
   it('follows its end while the reader is there, and stays put otherwise', async () => {
     const page = await hunch.open({ replay: 'long', recordings: long, speed: 30 });
@@ -195,12 +201,15 @@ describe('a conversation of 500 messages', () => {
     const count = () => page.getByTestId('legend').count();
     let before = -1;
     await expect
-      .poll(async () => {
-        const now = await count();
-        const same = now === before;
-        before = now;
-        return same;
-      }, { interval: 400 })
+      .poll(
+        async () => {
+          const now = await count();
+          const same = now === before;
+          before = now;
+          return same;
+        },
+        { interval: 400 },
+      )
       .toBe(true);
     expect(await page.getByTestId('turn').count()).toBe(turns);
     return page.evaluate(() => {
@@ -261,7 +270,11 @@ describe('the window', () => {
     const page = await hunch.open({ replay: 'fixture-plain' });
     await ask(page);
     await ended(page);
-    const selectable = (selector: string) => page.locator(selector).first().evaluate((element) => getComputedStyle(element).userSelect);
+    const selectable = (selector: string) =>
+      page
+        .locator(selector)
+        .first()
+        .evaluate((element) => getComputedStyle(element).userSelect);
     expect(await selectable('[data-testid=token]')).not.toBe('none');
     expect(await selectable('[data-testid=question]')).not.toBe('none');
     expect(await selectable('[data-testid=legend] .count')).toBe('none');

@@ -70,14 +70,25 @@ const overLong = (frames: readonly number[]): number => frames.filter((frame) =>
 function line(what: string, frames: readonly number[], note: string): string {
   const over = overLong(frames);
   const cells = [0.5, 0.99, 1].map((share) => quantile(frames, share).toFixed(1).padStart(7));
-  return [what.padEnd(44), String(frames.length).padStart(6), ...cells, String(over).padStart(5), (over === 0 ? 'holds' : 'misses').padEnd(6), note].join('  ');
+  return [
+    what.padEnd(44),
+    String(frames.length).padStart(6),
+    ...cells,
+    String(over).padStart(5),
+    (over === 0 ? 'holds' : 'misses').padEnd(6),
+    note,
+  ].join('  ');
 }
 
 const heading = ['what'.padEnd(44), 'frames', '  p50ms', '  p99ms', ' longest', ' >50', 'verdict'].join('  ');
 
 afterAll(() => {
-  const load = loadavg().map((one) => one.toFixed(1)).join(' ');
-  say(`\n${cpus()[0]?.model.trim() ?? 'unknown processor'}, ${cpus().length} logical cores, load ${load}; ${browser}, no GPU, ${tokensPerSecond} tokens/s; runs of each: ${runs}, all their frames together`);
+  const load = loadavg()
+    .map((one) => one.toFixed(1))
+    .join(' ');
+  say(
+    `\n${cpus()[0]?.model.trim() ?? 'unknown processor'}, ${cpus().length} logical cores, load ${load}; ${browser}, no GPU, ${tokensPerSecond} tokens/s; runs of each: ${runs}, all their frames together`,
+  );
   say(heading);
   for (const what of new Set(rows.map((row) => row.what))) {
     const all = rows.filter((row) => row.what === what).flatMap(({ frames }) => frames);
@@ -149,34 +160,42 @@ it.each(['rich', 'tokens'])('another answer under one of 4,000 tokens, %s', { ti
   }
 });
 
-it.each(['sentences', 'everything'] as const)('a conversation of 500 messages, opened and scrolled, %s', { timeout: 600_000 }, async (kind) => {
-  const app = { ...structuredClone(recordedApp), conversations: [longConversation(250, 120, kind)] } as unknown as RecordedApp;
-  for (let run = 0; run < runs; run += 1) {
-    const page = await opened({ app: 'long', apps: { long: app } });
-    const entry = page.getByTestId('conversation-entry').getByRole('button').first();
-    await entry.waitFor();
-    await page.getByTestId('example').first().waitFor();
-    await watchFrames(page);
-    const shown = await profiled(page, `open-${kind}-${run}`, async () => {
-      const from = await page.evaluate(() => performance.now());
-      await entry.click();
-      await page.waitForFunction(() => document.querySelector('[data-testid=turn]:last-child [data-testid=stats]'));
-      const first = (await page.evaluate(() => performance.now())) - from;
-      await page.waitForTimeout(1500);
-      return first;
-    });
-    tell(`500 messages opened, ${kind}`, await framesSeen(page), `last answer after ${shown.toFixed(0)} ms, ${await elements(page)} elements`);
-    await page.getByTestId('conversation').hover();
-    await watchFrames(page);
-    await profiled(page, `scroll-${kind}-${run}`, async () => {
-      for (let wheel = 0; wheel < 2000; wheel += 1) {
-        await page.mouse.wheel(0, -1200);
-        await page.waitForTimeout(8);
-        if (wheel % 10 === 9 && (await page.getByTestId('conversation').evaluate((main) => main.scrollTop)) === 0) break;
-      }
-    });
-    const top = await page.getByTestId('conversation').evaluate((main) => main.scrollTop);
-    tell(`500 messages scrolled from end to start, ${kind}`, await framesSeen(page), `left ${top} px, ${await elements(page)} elements`);
-    await page.close();
-  }
-});
+it.each(['sentences', 'everything'] as const)(
+  'a conversation of 500 messages, opened and scrolled, %s',
+  { timeout: 600_000 },
+  async (kind) => {
+    const app = { ...structuredClone(recordedApp), conversations: [longConversation(250, 120, kind)] } as unknown as RecordedApp;
+    for (let run = 0; run < runs; run += 1) {
+      const page = await opened({ app: 'long', apps: { long: app } });
+      const entry = page.getByTestId('conversation-entry').getByRole('button').first();
+      await entry.waitFor();
+      await page.getByTestId('example').first().waitFor();
+      await watchFrames(page);
+      const shown = await profiled(page, `open-${kind}-${run}`, async () => {
+        const from = await page.evaluate(() => performance.now());
+        await entry.click();
+        await page.waitForFunction(() => document.querySelector('[data-testid=turn]:last-child [data-testid=stats]'));
+        const first = (await page.evaluate(() => performance.now())) - from;
+        await page.waitForTimeout(1500);
+        return first;
+      });
+      tell(
+        `500 messages opened, ${kind}`,
+        await framesSeen(page),
+        `last answer after ${shown.toFixed(0)} ms, ${await elements(page)} elements`,
+      );
+      await page.getByTestId('conversation').hover();
+      await watchFrames(page);
+      await profiled(page, `scroll-${kind}-${run}`, async () => {
+        for (let wheel = 0; wheel < 2000; wheel += 1) {
+          await page.mouse.wheel(0, -1200);
+          await page.waitForTimeout(8);
+          if (wheel % 10 === 9 && (await page.getByTestId('conversation').evaluate((main) => main.scrollTop)) === 0) break;
+        }
+      });
+      const top = await page.getByTestId('conversation').evaluate((main) => main.scrollTop);
+      tell(`500 messages scrolled from end to start, ${kind}`, await framesSeen(page), `left ${top} px, ${await elements(page)} elements`);
+      await page.close();
+    }
+  },
+);

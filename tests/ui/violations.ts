@@ -13,9 +13,17 @@ const worst: ImpactValue[] = ['serious', 'critical'];
 export async function violations(page: Page): Promise<string[]> {
   const session = await page.context().newCDPSession(page);
   const { frameTree } = await session.send('Page.getFrameTree');
-  const { executionContextId: contextId } = await session.send('Page.createIsolatedWorld', { frameId: frameTree.frame.id, worldName: 'axe' });
+  const { executionContextId: contextId } = await session.send('Page.createIsolatedWorld', {
+    frameId: frameTree.frame.id,
+    worldName: 'axe',
+  });
   const run = async (expression: string) => {
-    const { result, exceptionDetails } = await session.send('Runtime.evaluate', { contextId, expression, awaitPromise: true, returnByValue: true });
+    const { result, exceptionDetails } = await session.send('Runtime.evaluate', {
+      contextId,
+      expression,
+      awaitPromise: true,
+      returnByValue: true,
+    });
     if (exceptionDetails) throw new Error(exceptionDetails.exception?.description ?? exceptionDetails.text);
     return result.value as unknown;
   };
@@ -25,5 +33,7 @@ export async function violations(page: Page): Promise<string[]> {
   await session.detach();
   return found.violations
     .filter(({ impact }) => worst.includes(impact ?? null))
-    .flatMap(({ id, impact, nodes }) => nodes.map((node) => `${id} (${impact}): ${node.html.slice(0, 200)} ${node.failureSummary?.slice(0, 300)}`));
+    .flatMap(({ id, impact, nodes }) =>
+      nodes.map((node) => `${id} (${impact}): ${node.html.slice(0, 200)} ${node.failureSummary?.slice(0, 300)}`),
+    );
 }

@@ -1,12 +1,6 @@
 // Recorded comparisons, one MeasurementMessage<CompareEvent> a line: playback, and the history of results. No DOM.
 
-import type {
-  CompareEvent,
-  ComparisonEntry,
-  ComparisonReport,
-  ErrorInfo,
-  MeasurementMessage,
-} from '../../../ui/src/lib/ipc/schema.gen';
+import type { CompareEvent, ComparisonEntry, ComparisonReport, ErrorInfo, MeasurementMessage } from '../../../ui/src/lib/ipc/schema.gen';
 import { Playing, type Playback, type Track } from './playing';
 import { recordedDuration } from './recording';
 
@@ -101,6 +95,7 @@ export class ReplayComparisons {
 function entryOf(id: number, { setting, lanes, ended_ms }: ComparisonReport): ComparisonEntry {
   const best = lanes.slice(1).reduce((fastest, lane) => (lane.speedup > fastest.speedup ? lane : fastest));
   const first = setting.prompts[0];
-  const title = setting.prompts.length === 1 ? (first?.text.slice(0, 60) ?? '') : `${first?.id.split('-')[0]}, ${setting.prompts.length} prompts`;
+  const title =
+    setting.prompts.length === 1 ? (first?.text.slice(0, 60) ?? '') : `${first?.id.split('-')[0]}, ${setting.prompts.length} prompts`;
   return { id, ended_ms, title, target: setting.target, draft: setting.draft, best: best.contender, speedup: best.speedup };
 }

@@ -314,7 +314,11 @@ class ReplayHost implements Host {
     const target = this.#model(request.target);
     const draft = request.draft === null ? null : this.#model(request.draft);
     const fit = this.#library.fit(request);
-    if (fit?.verdict === 'too_large') throw refusal('out_of_memory', 'The models and their caches do not fit into the memory of this machine. Nothing was loaded; choose a smaller context or a smaller model.');
+    if (fit?.verdict === 'too_large')
+      throw refusal(
+        'out_of_memory',
+        'The models and their caches do not fit into the memory of this machine. Nothing was loaded; choose a smaller context or a smaller model.',
+      );
     const methods: LoadedModels['methods'] = draft ? ['plain', 'draft-model', 'ngram'] : ['plain', 'ngram'];
     const loaded = { target, draft, context: fit?.context ?? target.context_length, device: this.#app.info.device, methods };
     this.#app.info.loaded = loaded;
@@ -331,7 +335,13 @@ class ReplayHost implements Host {
     const { target, draft } = this.#take(request);
     return this.#compare(send, (report, comparison) => {
       const best = report.lanes.slice(1).reduce((fastest, lane) => (lane.speedup > fastest.speedup ? lane : fastest));
-      if (draft) this.#library.measured(target.name, draft.name, { speedup: best.speedup, method: best.contender.method, ended_ms: report.ended_ms, comparison });
+      if (draft)
+        this.#library.measured(target.name, draft.name, {
+          speedup: best.speedup,
+          method: best.contender.method,
+          ended_ms: report.ended_ms,
+          comparison,
+        });
     });
   }
 

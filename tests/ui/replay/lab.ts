@@ -136,7 +136,12 @@ export class ReplayLab {
   #whatIf({ max_draft, temperature }: WhatIfRequest): WhatIf {
     const { was, would, known, covered } = this.#lab.what_if;
     const time = temperature === null ? would.tok_s : null;
-    return { was, would: { ...would, mean_acceptance_length: would.mean_acceptance_length + max_draft / 100, tok_s: time }, known, covered };
+    return {
+      was,
+      would: { ...would, mean_acceptance_length: would.mean_acceptance_length + max_draft / 100, tok_s: time },
+      known,
+      covered,
+    };
   }
 
   #rounds({ position: id, rule, rounds, afresh }: LabRoundsRequest): LabRounds {
@@ -155,7 +160,16 @@ export class ReplayLab {
       else counts[emitted] = (counts[emitted] ?? 0) + 1;
       if (last.accepted) accepted += 1;
     }
-    const tally = { position: id, rule, rounds: done + rounds, accepted, counts, rest, ...against(position, counts, rest), last: rounds === 1 ? last : null };
+    const tally = {
+      position: id,
+      rule,
+      rounds: done + rounds,
+      accepted,
+      counts,
+      rest,
+      ...against(position, counts, rest),
+      last: rounds === 1 ? last : null,
+    };
     this.#tallies.set(key, tally);
     return tally;
   }
@@ -184,7 +198,10 @@ const otherToken = 100_000;
 /** Index of the weight that a uniform number falls on. */
 function drawn(weights: readonly number[], uniformly: number): number {
   let left = uniformly * weights.reduce((sum, weight) => sum + weight, 0);
-  return Math.max(0, weights.findIndex((weight) => (left -= weight) < 0));
+  return Math.max(
+    0,
+    weights.findIndex((weight) => (left -= weight) < 0),
+  );
 }
 
 /** A seeded generator of uniform numbers (mulberry32). */

@@ -120,8 +120,13 @@ export class ReplayLibrary {
   }
 
   listing(): Library {
-    const models = [...this.#models].sort((a, b) => Number(a.problem !== null) - Number(b.problem !== null) || a.name.localeCompare(b.name));
-    const folders = this.#recorded.folders.map((folder) => ({ ...folder, models: models.filter(({ path }) => path.startsWith(`${folder.path}/`)).length }));
+    const models = [...this.#models].sort(
+      (a, b) => Number(a.problem !== null) - Number(b.problem !== null) || a.name.localeCompare(b.name),
+    );
+    const folders = this.#recorded.folders.map((folder) => ({
+      ...folder,
+      models: models.filter(({ path }) => path.startsWith(`${folder.path}/`)).length,
+    }));
     return { models, folders, machine: this.#recorded.machine };
   }
 
@@ -145,7 +150,13 @@ export class ReplayLibrary {
     const download: Download = { ...before, ...change };
     if (download.phase === 'done') {
       const all = download.total_bytes ?? 0;
-      Object.assign(download, { done_bytes: all, bytes_per_second: null, seconds_left: null, error: null, path: `${this.#folder}/${download.name}.gguf` });
+      Object.assign(download, {
+        done_bytes: all,
+        bytes_per_second: null,
+        seconds_left: null,
+        error: null,
+        path: `${this.#folder}/${download.name}.gguf`,
+      });
     }
     this.#downloads = this.#downloads.with(at, download);
     this.send({ kind: 'download', download });
@@ -186,7 +197,8 @@ export class ReplayLibrary {
 
   #smaller(target: ModelEntry, draft: ModelEntry | null, context: number): SmallerChoice[] {
     const { machine, catalogue } = this.#recorded;
-    const fits = (model: ModelEntry, second: ModelEntry | null, tokens: number) => predict(model, second, tokens, machine).verdict !== 'too_large';
+    const fits = (model: ModelEntry, second: ModelEntry | null, tokens: number) =>
+      predict(model, second, tokens, machine).verdict !== 'too_large';
     const choices: SmallerChoice[] = [];
     for (let tokens = context / 2; tokens >= leastContext; tokens /= 2) {
       if (!fits(target, draft, tokens)) continue;
@@ -194,10 +206,16 @@ export class ReplayLibrary {
       break;
     }
     if (draft && fits(target, null, context)) choices.push({ kind: 'without_draft' });
-    const largest = (models: ModelEntry[]) => models.filter((model) => model.problem === null && model.size_bytes < target.size_bytes && fits(model, draft, context)).sort((a, b) => b.size_bytes - a.size_bytes)[0];
+    const largest = (models: ModelEntry[]) =>
+      models
+        .filter((model) => model.problem === null && model.size_bytes < target.size_bytes && fits(model, draft, context))
+        .sort((a, b) => b.size_bytes - a.size_bytes)[0];
     const other = largest(this.#models);
     if (other) choices.push({ kind: 'model', name: other.name, path: other.path });
-    const offered = catalogue.models.find(({ role, size_bytes }) => role === 'target' && size_bytes !== null && size_bytes < 0.6 * machine.usable && size_bytes < target.size_bytes);
+    const offered = catalogue.models.find(
+      ({ role, size_bytes }) =>
+        role === 'target' && size_bytes !== null && size_bytes < 0.6 * machine.usable && size_bytes < target.size_bytes,
+    );
     if (offered) choices.push({ kind: 'catalogue', id: offered.id, name: offered.name });
     return choices;
   }
@@ -205,8 +223,11 @@ export class ReplayLibrary {
   #offers(target: ModelEntry, context: number | null): DraftOffers {
     const tokens = context ?? Math.min(usualContext, target.context_length);
     const own = this.#models.filter(({ path }) => path !== target.path).map((draft) => this.#offer(target, draft, tokens));
-    const there = this.#recorded.catalogue.models.filter((model) => !this.#models.some(({ name }) => name === stem(model.file))).map((model) => this.#remote(target, model, tokens));
-    const worth = ({ measured, predicted, verdict }: DraftOffer) => (measured ? 100 + measured.speedup : (predicted?.speedup ?? 0)) + (isSuited(verdict) ? 1 : -100);
+    const there = this.#recorded.catalogue.models
+      .filter((model) => !this.#models.some(({ name }) => name === stem(model.file)))
+      .map((model) => this.#remote(target, model, tokens));
+    const worth = ({ measured, predicted, verdict }: DraftOffer) =>
+      (measured ? 100 + measured.speedup : (predicted?.speedup ?? 0)) + (isSuited(verdict) ? 1 : -100);
     const offers = [...own, ...there].sort((a, b) => worth(b) - worth(a));
     return { target, context: tokens, offers, without_draft: ['ngram', 'suffix', 'lookahead', 'layer-skip'] };
   }
@@ -240,7 +261,19 @@ export class ReplayLibrary {
     const verdict = this.#remoteVerdict(target, model);
     const suited = isSuited(verdict);
     const recommended = suited && this.#recommends(target, stem(model.file));
-    return { name: model.name, path: null, catalogue: model.id, size_bytes: size, verdict, recommended, size_ratio: ratio, memory: total, fit, predicted: suited ? predictSpeedup(ratio) : null, measured: null };
+    return {
+      name: model.name,
+      path: null,
+      catalogue: model.id,
+      size_bytes: size,
+      verdict,
+      recommended,
+      size_ratio: ratio,
+      memory: total,
+      fit,
+      predicted: suited ? predictSpeedup(ratio) : null,
+      measured: null,
+    };
   }
 
   #remoteVerdict(target: ModelEntry, model: CatalogueModel): PairVerdict {
@@ -269,7 +302,8 @@ export class ReplayLibrary {
   }
 
   #addFolder(path: string): Library {
-    if (this.#recorded.folders.some((folder) => folder.path === path)) throw refusal('invalid_request', `“${path}” is looked through already.`);
+    if (this.#recorded.folders.some((folder) => folder.path === path))
+      throw refusal('invalid_request', `“${path}” is looked through already.`);
     this.#recorded.folders = [...this.#recorded.folders, { path, source: 'added', exists: true, problem: null }];
     return this.listing();
   }
@@ -277,7 +311,8 @@ export class ReplayLibrary {
   /** Removes a model from Hunch's own folder. */
   removeModel(path: string): Library {
     const model = this.find(path);
-    if (model.source !== 'hunch') throw refusal('invalid_request', `“${model.name}” is not in Hunch’s own folder. It was left as it is; remove it there.`);
+    if (model.source !== 'hunch')
+      throw refusal('invalid_request', `“${model.name}” is not in Hunch’s own folder. It was left as it is; remove it there.`);
     this.#models.splice(this.#models.indexOf(model), 1);
     this.send({ kind: 'changed' });
     return this.listing();
@@ -295,7 +330,9 @@ export class ReplayLibrary {
 
   /** Starts a download, or returns the running one of the same file. */
   start(request: DownloadRequest): Download {
-    const same = this.#downloads.find((download) => download.request.repository === request.repository && download.request.file === request.file);
+    const same = this.#downloads.find(
+      (download) => download.request.repository === request.repository && download.request.file === request.file,
+    );
     // It resumes with the new request, checksum included. A running one is left alone.
     if (same && ['paused', 'failed', 'done'].includes(same.phase))
       this.move(same.id, { request, phase: 'running', error: null, path: null, done_bytes: same.phase === 'done' ? 0 : same.done_bytes });
@@ -321,7 +358,11 @@ export class ReplayLibrary {
   #size({ repository, file }: DownloadRequest): number | null {
     const listed = this.#recorded.repositories[repository];
     const there = listed && 'files' in listed ? listed.files.find(({ path }) => path === file) : undefined;
-    return there?.size_bytes ?? this.#recorded.catalogue.models.find((model) => model.repository === repository && model.file === file)?.size_bytes ?? null;
+    return (
+      there?.size_bytes ??
+      this.#recorded.catalogue.models.find((model) => model.repository === repository && model.file === file)?.size_bytes ??
+      null
+    );
   }
 
   /** Starts the next waiting download. */

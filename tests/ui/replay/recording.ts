@@ -1,13 +1,7 @@
 // Recorded streams: one JSON value a line, a StreamMessage, or `{"reject": ErrorInfo}` when the command itself was
 // refused. Parses them and plays one as a generation. No DOM.
 
-import type {
-  ErrorInfo,
-  GenerationEvent,
-  LiveFigures,
-  StreamMessage,
-  TokenEvent,
-} from '../../../ui/src/lib/ipc/schema.gen';
+import type { ErrorInfo, GenerationEvent, LiveFigures, StreamMessage, TokenEvent } from '../../../ui/src/lib/ipc/schema.gen';
 import { Playing, type Playback, type Track } from './playing';
 
 /** A parsed recording. */

@@ -102,7 +102,10 @@ export class ReplayStore {
   }
 
   search(query: string): SearchHit[] {
-    const words = query.toLowerCase().split(/[^\p{L}\p{N}]+/u).filter(Boolean);
+    const words = query
+      .toLowerCase()
+      .split(/[^\p{L}\p{N}]+/u)
+      .filter(Boolean);
     const hits: SearchHit[] = [];
     if (words.length === 0) return hits;
     const mark = (text: string) =>
@@ -143,8 +146,7 @@ export class ReplayStore {
     const message = this.#message(answer);
     this.#events.get(answer)?.push(...events);
     for (const event of events) {
-      if (event.type === 'round' || event.type === 'finished')
-        message.content += event.tokens.map((token) => token.text).join('');
+      if (event.type === 'round' || event.type === 'finished') message.content += event.tokens.map((token) => token.text).join('');
       if (event.type === 'finished') message.state = 'complete';
       if (event.type === 'failed') message.state = 'failed';
     }
@@ -187,7 +189,19 @@ export class ReplayStore {
     const before = rounds[0];
     if (!place || !other || !before) return null;
     const round = rounds.filter((event) => event.round < place.round).length + 1;
-    const token: TokenEvent = { ...place, id, text: other[1], origin: 'chosen', p: 1, q: null, u: null, threshold: null, confidence: other[2], round, position: 0 };
+    const token: TokenEvent = {
+      ...place,
+      id,
+      text: other[1],
+      origin: 'chosen',
+      p: 1,
+      q: null,
+      u: null,
+      threshold: null,
+      confidence: other[2],
+      round,
+      position: 0,
+    };
     return { ...before, round, drafted: 0, draft: [], tokens: [token], rejected: [] };
   }
 
@@ -216,8 +230,7 @@ export class ReplayStore {
   }
 
   #ofMessage(id: number): Conversation {
-    for (const { conversation } of this.#kept.values())
-      if (conversation.messages.some((message) => message.id === id)) return conversation;
+    for (const { conversation } of this.#kept.values()) if (conversation.messages.some((message) => message.id === id)) return conversation;
     throw refusal(`There is no message ${id} any more. Open another conversation.`);
   }
 

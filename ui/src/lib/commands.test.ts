@@ -35,7 +35,13 @@ async function make() {
   const host = new QuietHost();
   const state = new WindowState(host);
   const done: string[] = [];
-  state.screen = { compose: () => done.push('compose'), search: () => done.push('search'), rename: ({ id }) => done.push(`rename ${id}`), repository: () => done.push('repository'), copy: (text) => done.push(`copy ${text}`) };
+  state.screen = {
+    compose: () => done.push('compose'),
+    search: () => done.push('search'),
+    rename: ({ id }) => done.push(`rename ${id}`),
+    repository: () => done.push('repository'),
+    copy: (text) => done.push(`copy ${text}`),
+  };
   await state.models.start();
   await state.conversations.refresh();
   const command = (id: string): Command => {
@@ -82,7 +88,10 @@ describe('the table of commands', () => {
     expect([command('copy-answer').title, command('appearance-dark').title]).toEqual(['Copy last answer', 'Appearance: Dark']);
     expect(['regenerate', 'nochmal', 'theme dark'].map(first)).toEqual(['regenerate', undefined, 'appearance-dark']);
     setLanguage('de');
-    expect([command('copy-answer').title, command('appearance-dark').title]).toEqual(['Letzte Antwort kopieren', 'Erscheinungsbild: Dunkel']);
+    expect([command('copy-answer').title, command('appearance-dark').title]).toEqual([
+      'Letzte Antwort kopieren',
+      'Erscheinungsbild: Dunkel',
+    ]);
     expect(['regenerate', 'nochmal', 'theme dunkel'].map(first)).toEqual(['regenerate', 'regenerate', 'appearance-dark']);
   });
 
@@ -116,10 +125,12 @@ describe('the table of commands', () => {
     perform(state, command('next-conversation'));
     await expect.poll(() => state.conversation.id).toBe(2);
     perform(state, command('export-markdown'));
-    await expect.poll(() => host.calls.at(-1)).toEqual([
-      'export_conversation',
-      { id: 2, format: 'markdown', words: { untitled: 'New conversation', question: 'You', answer: 'Answer' }, token: 7 },
-    ]);
+    await expect
+      .poll(() => host.calls.at(-1))
+      .toEqual([
+        'export_conversation',
+        { id: 2, format: 'markdown', words: { untitled: 'New conversation', question: 'You', answer: 'Answer' }, token: 7 },
+      ]);
     await expect.poll(() => state.notice).toBe('Saved as “second.md”');
     perform(state, command('previous-conversation'));
     await expect.poll(() => state.conversation.id).toBe(1);
@@ -135,7 +146,9 @@ describe('the table of commands', () => {
     perform(state, command('rename'));
     expect(done).toEqual(['rename 2']);
     perform(state, command('pin'));
-    await expect.poll(() => host.calls.find(([name]) => name === 'pin_conversation')).toEqual(['pin_conversation', { id: 2, pinned: true }]);
+    await expect
+      .poll(() => host.calls.find(([name]) => name === 'pin_conversation'))
+      .toEqual(['pin_conversation', { id: 2, pinned: true }]);
     perform(state, command('delete'));
     await expect.poll(() => now('undo-delete')).toEqual(['undo-delete']);
     expect([state.conversation.id, now('rename', 'delete')]).toEqual([null, []]);
@@ -197,7 +210,9 @@ describe('the table of commands', () => {
     expect([state.place, state.libraryPart, done]).toEqual(['library', 'catalogue', ['repository']]);
     perform(state, command('find-model'));
     expect([state.libraryPart, done.at(-1)]).toEqual(['here', 'search']);
-    expect(loadCommands(state).map(({ title }) => title)).toEqual(app.models.filter(({ problem }) => problem === null).map(({ name }) => `Load ${name}`));
+    expect(loadCommands(state).map(({ title }) => title)).toEqual(
+      app.models.filter(({ problem }) => problem === null).map(({ name }) => `Load ${name}`),
+    );
     expect(['unload-models', 'cancel-loading'].map((id) => possible(command(id)))).toEqual([true, false]);
     perform(state, command('unload-models'));
     await expect.poll(() => state.models.loaded).toBeNull();

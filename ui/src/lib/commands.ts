@@ -276,7 +276,12 @@ export function commands(state: WindowState): Command[] {
       },
     },
     { ...named('unload-models'), group: 'model', enabled: () => models.loaded !== null && changeable(), run: () => void models.unload() },
-    { ...named('cancel-loading'), group: 'model', enabled: () => models.loading !== null && !models.cancelling, run: () => void models.cancel() },
+    {
+      ...named('cancel-loading'),
+      group: 'model',
+      enabled: () => models.loading !== null && !models.cancelling,
+      run: () => void models.cancel(),
+    },
     ...offeredMethods(models.info).map(({ name }): Command => ({
       ...valued('method', name, methodName(name)),
       group: 'method',

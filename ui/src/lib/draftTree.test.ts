@@ -8,7 +8,10 @@ const shape = (nodes: ReturnType<typeof draftTree>): unknown[] => nodes.map(({ t
 describe('drafted tokens', () => {
   it('are nested by their parents', () => {
     const drafted = [node('a', null), node('b', null), node('c', 0), node('d', 1), node('e', 0)];
-    expect(shape(draftTree(drafted))).toEqual([['a', ['c'], ['e']], ['b', ['d']]]);
+    expect(shape(draftTree(drafted))).toEqual([
+      ['a', ['c'], ['e']],
+      ['b', ['d']],
+    ]);
     expect(branches(drafted)).toBe(true);
   });
 

@@ -18,7 +18,13 @@ export interface ErrorFace {
 }
 
 /** Codes for which another model may help. */
-const offersModel: ReadonlySet<ErrorCode> = new Set(['model_not_found', 'invalid_model_file', 'unsupported_model', 'out_of_memory', 'no_model']);
+const offersModel: ReadonlySet<ErrorCode> = new Set([
+  'model_not_found',
+  'invalid_model_file',
+  'unsupported_model',
+  'out_of_memory',
+  'no_model',
+]);
 
 /** Formats of numeric details. */
 const written: Readonly<Record<string, (value: number) => string>> = {
@@ -56,7 +62,9 @@ export function errorLine(error: ErrorInfo): string {
   const { title, said, detail } = errorFace(error);
   // In English the engine's own message is best.
   if (language.current === 'en') return error.message;
-  return [said ?? `${title}.`, detail === null ? '' : `${language.strings.errorCard.details} ${detail}`].filter((part) => part !== '').join(' ');
+  return [said ?? `${title}.`, detail === null ? '' : `${language.strings.errorCard.details} ${detail}`]
+    .filter((part) => part !== '')
+    .join(' ');
 }
 
 /** Details formatted for the window's language. */

@@ -123,9 +123,10 @@ export const plural = (count: number, noun: keyof Strings['nouns']): string => `
 export function formatMonth(month: string): string {
   const [, year, number] = /^(\d{4})-(\d\d)/.exec(month) ?? [];
   if (year === undefined) return month;
-  return new Intl.DateTimeFormat(language.current, { month: 'long', year: 'numeric', timeZone: 'UTC' }).format(Date.UTC(Number(year), Number(number) - 1));
+  return new Intl.DateTimeFormat(language.current, { month: 'long', year: 'numeric', timeZone: 'UTC' }).format(
+    Date.UTC(Number(year), Number(number) - 1),
+  );
 }
 
 /** A token's text with visible spaces and line breaks. */
-export const visibleText = (text: string): string =>
-  text.replace(/ /g, '·').replace(/\n/g, '↵').replace(/\t/g, '⇥').replace(/\r/g, '␍');
+export const visibleText = (text: string): string => text.replace(/ /g, '·').replace(/\n/g, '↵').replace(/\t/g, '⇥').replace(/\r/g, '␍');

@@ -104,7 +104,10 @@ export function markRules(): string {
       const tokens = `[data-mode='${mode}'] .token[data-${mode}='${key}']`;
       const tint = `background-color:color-mix(in srgb, var(--${mode}) calc(var(--tint-strongest) * ${strength}), transparent);`;
       const mark = `--mark:var(--${mode});${tint}`;
-      const line = underline === 'none' ? 'text-decoration-line:none;' : `text-decoration-line:underline;text-decoration-style:${underline};text-decoration-thickness:1px;`;
+      const line =
+        underline === 'none'
+          ? 'text-decoration-line:none;'
+          : `text-decoration-line:underline;text-decoration-style:${underline};text-decoration-thickness:1px;`;
       const dimmed = `[data-mode='${mode}'][data-only='${key}'] .token:not([data-${mode}='${key}']){opacity:var(--dimmed);}`;
       return `${tokens}{${mark}${line}}${dimmed}`;
     });

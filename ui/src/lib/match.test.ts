@@ -1,7 +1,15 @@
 import { describe, expect, it } from 'vitest';
 import { fit, fitting } from './match';
 
-const titles = ['New conversation', 'Search conversations', 'Save conversation as JSON…', 'Settings…', 'Larger text', 'Smaller text', 'Übung macht den Meister'];
+const titles = [
+  'New conversation',
+  'Search conversations',
+  'Save conversation as JSON…',
+  'Settings…',
+  'Larger text',
+  'Smaller text',
+  'Übung macht den Meister',
+];
 const found = (typed: string) => fitting(typed, titles, (title) => ({ title }));
 
 describe('a search', () => {
@@ -10,7 +18,14 @@ describe('a search', () => {
   });
 
   it('ranks the start of a title above the start of a word, and that above the inside', () => {
-    expect(found('s')).toEqual(['Search conversations', 'Save conversation as JSON…', 'Settings…', 'Smaller text', 'New conversation', 'Übung macht den Meister']);
+    expect(found('s')).toEqual([
+      'Search conversations',
+      'Save conversation as JSON…',
+      'Settings…',
+      'Smaller text',
+      'New conversation',
+      'Übung macht den Meister',
+    ]);
     expect(found('conv')).toEqual(['New conversation', 'Search conversations', 'Save conversation as JSON…']);
   });
 

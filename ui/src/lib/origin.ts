@@ -1,7 +1,6 @@
 // The table of token origins: label, colour variable, underline pattern, order. The legend, the card, the style sheet
 // of tokens and the tests read it. Labels and meanings are in the window's language.
 
-
 import type { Named } from './strings/en';
 import { language } from './strings/index.svelte';
 import type { AnswerOrigin } from './strings/keys';

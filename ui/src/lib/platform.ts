@@ -13,6 +13,4 @@ export const shortcut = (key: string, shift = false): string =>
 
 /** Returns `true` if the command key is held, with no other modifier but Shift. */
 export const commandKey = (event: KeyboardEvent, shift = false): boolean =>
-  (platform === 'mac' ? event.metaKey && !event.ctrlKey : event.ctrlKey && !event.metaKey) &&
-  !event.altKey &&
-  event.shiftKey === shift;
+  (platform === 'mac' ? event.metaKey && !event.ctrlKey : event.ctrlKey && !event.metaKey) && !event.altKey && event.shiftKey === shift;

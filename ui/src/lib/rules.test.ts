@@ -30,7 +30,16 @@ describe('acceptance rules', () => {
   it('are parsed if the engine would accept them', () => {
     for (const rule of acceptanceRules) expect(asRule(JSON.parse(JSON.stringify(rule)))).toEqual(rule);
     expect(asRule({ name: 'lossy-lenience', lenience: 0.8, more: 1 })).toEqual({ name: 'lossy-lenience', lenience: 0.8 });
-    for (const wrong of [undefined, null, 'match', {}, { name: 'naive' }, { name: 'lossy-lenience' }, { name: 'lossy-lenience', lenience: 0 }, { name: 'lossy-typical', epsilon: 0.1, delta: 2 }]) {
+    for (const wrong of [
+      undefined,
+      null,
+      'match',
+      {},
+      { name: 'naive' },
+      { name: 'lossy-lenience' },
+      { name: 'lossy-lenience', lenience: 0 },
+      { name: 'lossy-typical', epsilon: 0.1, delta: 2 },
+    ]) {
       expect(asRule(wrong), JSON.stringify(wrong)).toBeUndefined();
     }
   });
@@ -49,11 +58,20 @@ describe('the test of a drafted token', () => {
   });
 
   it('shows the criterion of each other rule, with its numbers', () => {
-    const both = (name: string) => [acceptedBecause(named(name), drafted), rejectedBecause(named(name), name === 'lossy-lenience' ? { ...fallen, u: 0.91 } : fallen)];
+    const both = (name: string) => [
+      acceptedBecause(named(name), drafted),
+      rejectedBecause(named(name), name === 'lossy-lenience' ? { ...fallen, u: 0.91 } : fallen),
+    ];
     expect(both('match')).toEqual(['The target sampled it too: accepted', 'The target sampled another token: rejected']);
-    expect(both('coupled')).toEqual(['The target drew it too, with the same noise: accepted', 'The target drew another token, with the same noise: rejected']);
+    expect(both('coupled')).toEqual([
+      'The target drew it too, with the same noise: accepted',
+      'The target drew another token, with the same noise: rejected',
+    ]);
     expect(both('lossy-typical')).toEqual(['p .210 > min(0.09, 0.30 · e^−H): accepted', 'p .210 ≤ min(0.09, 0.30 · e^−H): rejected']);
-    expect(both('lossy-lenience')).toEqual(['u .300 < min(1, p/(0.50 q)) = .420: accepted', 'u .910 ≥ min(1, p/(0.50 q)) = .840: rejected']);
+    expect(both('lossy-lenience')).toEqual([
+      'u .300 < min(1, p/(0.50 q)) = .420: accepted',
+      'u .910 ≥ min(1, p/(0.50 q)) = .840: rejected',
+    ]);
   });
 
   it('is not shown for undrafted tokens or without the decisive numbers', () => {

@@ -5,7 +5,8 @@ import { speedWords } from './speed';
 
 describe('the speed of a model', () => {
   const [model] = models;
-  const words = (tokens_per_second: number | null, ran_as?: SpeedRole) => speedWords({ ...model!, tokens_per_second, ...(ran_as ? { ran_as } : {}) });
+  const words = (tokens_per_second: number | null, ran_as?: SpeedRole) =>
+    speedWords({ ...model!, tokens_per_second, ...(ran_as ? { ran_as } : {}) });
 
   it('names the conditions of the run', () => {
     expect(words(null)).toBeNull();

@@ -19,7 +19,11 @@ describe('labels', () => {
   it('at the ends of lines stay inside the frame', () => {
     const labels = ['one', 'another'].map((text) => ({ x: 195, y: 105, text }));
     const placed = besideEnds([...labels, { x: 20, y: -3, text: 'top' }], { width: 200, height: 100 });
-    expect(placed.map(({ text, y }) => [text, y])).toEqual([['top', 10], ['one', 96], ['another', 82]]);
+    expect(placed.map(({ text, y }) => [text, y])).toEqual([
+      ['top', 10],
+      ['one', 96],
+      ['another', 82],
+    ]);
     for (const { x, text } of placed) expect(x + text.length * 6).toBeLessThan(200);
     expect(placed[0]?.x).toBe(20);
   });
@@ -33,7 +37,13 @@ describe('labels', () => {
 
 describe('the cursor', () => {
   it('moves along a row and stays in it', () => {
-    expect([along('ArrowRight', 3, 5), along('ArrowRight', 4, 5), along('ArrowLeft', 0, 5), along('End', 1, 5), along('a', 1, 5)]).toEqual([4, 4, 0, 4, null]);
+    expect([along('ArrowRight', 3, 5), along('ArrowRight', 4, 5), along('ArrowLeft', 0, 5), along('End', 1, 5), along('a', 1, 5)]).toEqual([
+      4,
+      4,
+      0,
+      4,
+      null,
+    ]);
   });
 
   it('moves across a grid', () => {

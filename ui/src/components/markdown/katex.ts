@@ -26,10 +26,10 @@ const options: KatexOptions = {
 /** A formula as an element; null if it cannot be drawn. */
 export function drawFormula(tex: string, displayMode: boolean): Node | null {
   try {
-    const tree = (katex as unknown as { __renderToDomTree: (tex: string, options: KatexOptions) => Drawn }).__renderToDomTree(
-      tex,
-      { ...options, displayMode },
-    );
+    const tree = (katex as unknown as { __renderToDomTree: (tex: string, options: KatexOptions) => Drawn }).__renderToDomTree(tex, {
+      ...options,
+      displayMode,
+    });
     holdStyles(tree);
     const node = tree.toNode();
     if (node instanceof Element) setStyles(node);

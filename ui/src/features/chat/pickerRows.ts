@@ -41,7 +41,14 @@ function targetRows(app: WindowState): PickerRow[] {
     ...modelRow(app, model),
     chosen: model.path === models.loaded?.target.path,
     disabled: problemOf(model) || app.running,
-    heading: i === 0 && recent.length > 0 ? words.recent : i === recent.length ? (recent.length > 0 ? words.all : language.strings.models.target.heading) : undefined,
+    heading:
+      i === 0 && recent.length > 0
+        ? words.recent
+        : i === recent.length
+          ? recent.length > 0
+            ? words.all
+            : language.strings.models.target.heading
+          : undefined,
     run: () => void models.loadTarget(model),
   }));
   const unload = way('unload', words.unload, () => void models.unload(), app.running);
@@ -70,13 +77,34 @@ function draftRows(app: WindowState): PickerRow[] {
       const model = library.at(offer.path);
       if (!model) return [];
       const note = suitable ? gain(offer) : verdictWords(offer.verdict);
-      return [{ ...row(model), note, fit: suitable ? offer.fit : undefined, disabled: !suitable || offer.fit === 'too_large' || app.running, heading: i === 0 ? (suitable ? words.suits : words.others) : undefined }];
+      return [
+        {
+          ...row(model),
+          note,
+          fit: suitable ? offer.fit : undefined,
+          disabled: !suitable || offer.fit === 'too_large' || app.running,
+          heading: i === 0 ? (suitable ? words.suits : words.others) : undefined,
+        },
+      ];
     });
-  const without = way('without-draft-model', language.strings.models.withoutDraft, () => void models.useDraft(null, models.loaded?.target.name ?? ''), app.running);
+  const without = way(
+    'without-draft-model',
+    language.strings.models.withoutDraft,
+    () => void models.useDraft(null, models.loaded?.target.name ?? ''),
+    app.running,
+  );
   // Until the offers are known, any model may be a draft.
   const rows = offers
-    ? [...offered(pairing.suited.filter(({ path }) => path !== null), true), ...offered(pairing.unsuited, false)]
-    : library.models.filter(({ path }) => path !== target).map((model, i) => ({ ...row(model), heading: i === 0 ? language.strings.models.draft.heading : undefined }));
+    ? [
+        ...offered(
+          pairing.suited.filter(({ path }) => path !== null),
+          true,
+        ),
+        ...offered(pairing.unsuited, false),
+      ]
+    : library.models
+        .filter(({ path }) => path !== target)
+        .map((model, i) => ({ ...row(model), heading: i === 0 ? language.strings.models.draft.heading : undefined }));
   return [
     ...rows,
     ...(models.loaded?.draft ? [without] : []),
@@ -90,7 +118,13 @@ function draftRows(app: WindowState): PickerRow[] {
 
 function gain({ measured, predicted, recommended }: DraftOffer): string {
   const words = language.strings.library.offers;
-  const speedup = measured ? words.measured(formatMean(measured.speedup)) : predicted ? (predicted.depth === 0 ? words.predictedPlain : words.predicted(formatMean(predicted.speedup))) : '';
+  const speedup = measured
+    ? words.measured(formatMean(measured.speedup))
+    : predicted
+      ? predicted.depth === 0
+        ? words.predictedPlain
+        : words.predicted(formatMean(predicted.speedup))
+      : '';
   return [speedup, ...(recommended ? [words.recommended] : [])].filter(Boolean).join(', ');
 }
 
@@ -111,4 +145,14 @@ function modelRow({ library }: WindowState, model: ModelEntry): PickerRow {
 
 const problemOf = ({ problem }: ModelEntry): boolean => problem !== null;
 
-const way = (id: string, name: string, run: () => void, disabled = false): PickerRow => ({ id, name, aside: '', note: '', chosen: false, disabled, model: null, testid: id, run });
+const way = (id: string, name: string, run: () => void, disabled = false): PickerRow => ({
+  id,
+  name,
+  aside: '',
+  note: '',
+  chosen: false,
+  disabled,
+  model: null,
+  testid: id,
+  run,
+});

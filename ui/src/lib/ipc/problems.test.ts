@@ -17,7 +17,9 @@ describe('an uncaught failure', () => {
   it('is logged with its kind and stack', () => {
     const host = new LoggingHost();
     const listeners: Record<string, (event: unknown) => void> = {};
-    watchProblems(host, { addEventListener: (type: string, listener: (event: never) => void) => void (listeners[type] = listener as (event: unknown) => void) } as FailingPage);
+    watchProblems(host, {
+      addEventListener: (type: string, listener: (event: never) => void) => void (listeners[type] = listener as (event: unknown) => void),
+    } as FailingPage);
     const failure = new TypeError('broken');
     listeners['error']?.({ error: failure, message: 'Uncaught TypeError: broken' });
     listeners['unhandledrejection']?.({ reason: failure });

@@ -17,11 +17,7 @@ import type {
 } from './schema.gen';
 
 /** Calls a command without a channel. Rejects with an ErrorInfo. */
-export async function call<N extends Exclude<CommandName, StreamingName>>(
-  host: Host,
-  name: N,
-  args: Arguments<N>,
-): Promise<Result<N>> {
+export async function call<N extends Exclude<CommandName, StreamingName>>(host: Host, name: N, args: Arguments<N>): Promise<Result<N>> {
   return invoke(host, name, { ...args });
 }
 
@@ -36,11 +32,7 @@ async function callStreaming<N extends StreamingName>(
 }
 
 /** Starts an answer in a conversation. */
-export async function answer(
-  host: Host,
-  request: AnswerRequest,
-  receive: (message: StreamMessage) => void,
-): Promise<Answering> {
+export async function answer(host: Host, request: AnswerRequest, receive: (message: StreamMessage) => void): Promise<Answering> {
   return callStreaming(host, 'answer', { request }, receive);
 }
 

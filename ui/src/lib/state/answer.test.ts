@@ -63,7 +63,20 @@ const finished = (tokens: TokenEvent[]): GenerationEvent => ({
   },
 });
 
-const started: GenerationEvent = { type: 'started', generation_id: 1, method: 'ngram', target: 't', draft: null, device: 'cpu', prompt_tokens: 9, dropped_messages: 2, context_length: 512, max_draft: 4, rule: { name: 'lossless' }, seed: 7 };
+const started: GenerationEvent = {
+  type: 'started',
+  generation_id: 1,
+  method: 'ngram',
+  target: 't',
+  draft: null,
+  device: 'cpu',
+  prompt_tokens: 9,
+  dropped_messages: 2,
+  context_length: 512,
+  max_draft: 4,
+  rule: { name: 'lossless' },
+  seed: 7,
+};
 
 describe('Answer', () => {
   it('counts every token once, empty and buffered ones included', () => {
@@ -73,7 +86,10 @@ describe('Answer', () => {
     expect(answer.counts).toMatchObject({ accepted: 2, resampled: 1, bonus: 1, plain: 1, chosen: 0 });
     for (const mode of ['origin', 'confidence', 'entropy', 'rounds'] as const) {
       const counts = classesOf(mode).map((key) => answer.counts[key]);
-      expect(counts.reduce((sum, count) => sum + count), mode).toBe(answer.tokens.length);
+      expect(
+        counts.reduce((sum, count) => sum + count),
+        mode,
+      ).toBe(answer.tokens.length);
     }
     expect(answer.text).toBe('a🌊bc');
     expect(answer.phase).toBe('finished');
@@ -125,24 +141,52 @@ describe('Answer', () => {
   it('knows the draft outcome of each round, also of tokens a round later', () => {
     const answer = new Answer();
     const rejected = (position: number) => ({ id: 9, text: 'x', p: 0.1, q: 0.5, u: 0.9, position });
-    const drafted = (fates: ('accepted' | 'rejected' | 'untested')[]) => fates.map((fate, at) => ({ id: 1, text: 'a', parent: at === 0 ? null : at - 1, fate }));
-    const told = (number: number, change: Partial<RoundEvent>): GenerationEvent => ({ ...(round(number, []) as RoundEvent & { type: 'round' }), ...change });
+    const drafted = (fates: ('accepted' | 'rejected' | 'untested')[]) =>
+      fates.map((fate, at) => ({ id: 1, text: 'a', parent: at === 0 ? null : at - 1, fate }));
+    const told = (number: number, change: Partial<RoundEvent>): GenerationEvent => ({
+      ...(round(number, []) as RoundEvent & { type: 'round' }),
+      ...change,
+    });
     answer.apply([
       told(0, { tokens: [token('a', 'accepted', 0, 0), token('b', 'bonus', 0, 1)], drafted: 1, draft: drafted(['accepted']) }),
       told(1, { tokens: [token('c', 'accepted', 1, 0)], draft: drafted(['accepted', 'rejected', 'untested']), rejected: [rejected(1)] }),
-      told(2, { tokens: [token('d', 'resampled', 1, 1), token('e', 'resampled', 2, 0)], draft: drafted(['rejected']), rejected: [rejected(0)] }),
+      told(2, {
+        tokens: [token('d', 'resampled', 1, 1), token('e', 'resampled', 2, 0)],
+        draft: drafted(['rejected']),
+        rejected: [rejected(0)],
+      }),
       told(3, { tokens: [token('f', 'plain', 3, 0)], drafted: 0 }),
       // In a tree: an earlier sibling was rejected, the path continued to its end.
-      told(4, { tokens: [token('g', 'accepted', 4, 0), token('h', 'bonus', 4, 1)], drafted: 2, draft: drafted(['rejected', 'accepted']), rejected: [rejected(0)] }),
+      told(4, {
+        tokens: [token('g', 'accepted', 4, 0), token('h', 'bonus', 4, 1)],
+        drafted: 2,
+        draft: drafted(['rejected', 'accepted']),
+        rejected: [rejected(0)],
+      }),
     ]);
-    expect([...'abcdefgh'].map((_, index) => answer.mark(index).kept)).toEqual(['whole', 'whole', 'partly', 'partly', 'none', 'undrafted', 'whole', 'whole']);
+    expect([...'abcdefgh'].map((_, index) => answer.mark(index).kept)).toEqual([
+      'whole',
+      'whole',
+      'partly',
+      'partly',
+      'none',
+      'undrafted',
+      'whole',
+      'whole',
+    ]);
     expect(answer.counts).toMatchObject({ whole: 4, partly: 2, none: 1, undrafted: 1 });
   });
 
   it('reports parked drafting when most rounds were plain because of it', () => {
     const rested = (parked: number[]) => {
       const answer = new Answer();
-      const rounds = [0, 1, 2].map((number) => ({ ...round(number, [token('a', 'plain', number, 0)]), depth: { parked: parked.includes(number), gains: [0.9] } }) as GenerationEvent);
+      const rounds = [0, 1, 2].map(
+        (number) =>
+          ({
+            ...round(number, [token('a', 'plain', number, 0)]),
+            depth: { parked: parked.includes(number), gains: [0.9] },
+          }) as GenerationEvent,
+      );
       const over = finished([]) as GenerationEvent & { type: 'finished' };
       answer.apply([...rounds, { ...over, stats: { ...over.stats, rounds: 3, plain: 3 } }]);
       return answer.parked;
@@ -190,7 +234,20 @@ describe('Answer', () => {
     const answer = new Answer();
     const phases = [answer.phase];
     answer.apply([
-      { type: 'started', generation_id: 1, method: 'ngram', target: 't', draft: null, device: 'cpu', prompt_tokens: 3, dropped_messages: 0, context_length: 512, max_draft: 4, rule: { name: 'lossless' }, seed: 7 },
+      {
+        type: 'started',
+        generation_id: 1,
+        method: 'ngram',
+        target: 't',
+        draft: null,
+        device: 'cpu',
+        prompt_tokens: 3,
+        dropped_messages: 0,
+        context_length: 512,
+        max_draft: 4,
+        rule: { name: 'lossless' },
+        seed: 7,
+      },
       { type: 'prefill', done: 1, total: 3 },
     ]);
     phases.push(answer.phase);

@@ -33,8 +33,6 @@ export function newestBelow(messages: readonly StoredMessage[], id: number): num
 
 /** Siblings of a message with the same role. */
 export function siblingsOf(messages: readonly StoredMessage[], message: StoredMessage): Siblings {
-  const ids = messages
-    .filter((other) => other.parent === message.parent && other.role === message.role)
-    .map((other) => other.id);
+  const ids = messages.filter((other) => other.parent === message.parent && other.role === message.role).map((other) => other.id);
   return { ids, at: ids.indexOf(message.id) };
 }

@@ -2,7 +2,16 @@
 
 import type { Host } from '../host';
 import { call, toErrorInfo } from '../ipc/rpc';
-import type { Catalogue as Offered, CatalogueModel, Download, ErrorInfo, HubRepository, HubState, MemoryClass, ModelEntry } from '../ipc/schema.gen';
+import type {
+  Catalogue as Offered,
+  CatalogueModel,
+  Download,
+  ErrorInfo,
+  HubRepository,
+  HubState,
+  MemoryClass,
+  ModelEntry,
+} from '../ipc/schema.gen';
 import { Latest } from '../latest';
 import { isHalted, type Downloads } from './downloads.svelte';
 import type { Library } from './library.svelte';
@@ -74,10 +83,15 @@ export class Catalogue {
     if (!offered) return [];
     const own = memoryClasses.indexOf(offered.machine);
     const order = [...memoryClasses.slice(0, own + 1).toReversed(), ...memoryClasses.slice(own + 1)];
-    const of = (role: CatalogueModel['role'], memoryClass: MemoryClass) => offered.models.filter((model) => model.role === role && model.memory_class === memoryClass);
+    const of = (role: CatalogueModel['role'], memoryClass: MemoryClass) =>
+      offered.models.filter((model) => model.role === role && model.memory_class === memoryClass);
     const recommended = offered.models.map(({ draft }) => draft);
     return order
-      .map((memoryClass) => ({ memoryClass, targets: of('target', memoryClass), drafts: of('draft', memoryClass).filter(({ id }) => !recommended.includes(id)) }))
+      .map((memoryClass) => ({
+        memoryClass,
+        targets: of('target', memoryClass),
+        drafts: of('draft', memoryClass).filter(({ id }) => !recommended.includes(id)),
+      }))
       .filter(({ targets, drafts }) => targets.length + drafts.length > 0);
   });
 

@@ -26,7 +26,17 @@ function make(own: Partial<RecordedLibrary> = {}) {
   const downloads: Downloads = new Downloads(host, { begun: () => void catalogue.askHubAgain() }, { after: () => () => {} });
   const catalogue = new Catalogue(host, library, downloads);
   void engine.handlers.watch_library({}, (event) => event.kind === 'download' && downloads.onEvent(event));
-  return { engine, library, downloads, catalogue, asked, invoked, refuse: (command: string | null) => (refused = command), held, hold: () => (holding = true) };
+  return {
+    engine,
+    library,
+    downloads,
+    catalogue,
+    asked,
+    invoked,
+    refuse: (command: string | null) => (refused = command),
+    held,
+    hold: () => (holding = true),
+  };
 }
 
 const settled = () => new Promise((resolve) => setTimeout(resolve, 0));
@@ -34,7 +44,11 @@ const settled = () => new Promise((resolve) => setTimeout(resolve, 0));
 describe('a typed repository', () => {
   it('is passed to the engine unchanged, which knows the hosts of the hub', async () => {
     const { catalogue, invoked } = make();
-    for (const typed of ['  google/gemma-3-12b-gguf ', 'https://huggingface.co/google/gemma-3-12b-gguf/tree/main', 'https://elsewhere.example/google/gemma-3-12b-gguf']) {
+    for (const typed of [
+      '  google/gemma-3-12b-gguf ',
+      'https://huggingface.co/google/gemma-3-12b-gguf/tree/main',
+      'https://elsewhere.example/google/gemma-3-12b-gguf',
+    ]) {
       catalogue.typed = typed;
       await catalogue.look();
       expect(invoked.at(-1)).toEqual(['hub_repository', { repository: typed }]);
@@ -71,7 +85,11 @@ describe('the catalogue', () => {
       await catalogue.open();
       return catalogue.starter?.target.id;
     };
-    expect([await starter('gb8'), await starter('gb16'), await starter('gb48')]).toEqual(['qwen3-4b-q4_k_m', 'qwen3-8b-q4_k_m', 'qwen3-8b-q4_k_m']);
+    expect([await starter('gb8'), await starter('gb16'), await starter('gb48')]).toEqual([
+      'qwen3-4b-q4_k_m',
+      'qwen3-8b-q4_k_m',
+      'qwen3-8b-q4_k_m',
+    ]);
   });
 
   it('knows whether a model is on the hub, on its way, or here', async () => {
@@ -110,7 +128,12 @@ describe('the catalogue', () => {
     const { catalogue, refuse } = make();
     refuse('hub_state');
     await Promise.all([catalogue.open(), catalogue.openHub()]);
-    expect([catalogue.offered?.models.length, catalogue.error, catalogue.hub, catalogue.hubError?.code]).toEqual([recorded.catalogue.models.length, null, null, 'internal']);
+    expect([catalogue.offered?.models.length, catalogue.error, catalogue.hub, catalogue.hubError?.code]).toEqual([
+      recorded.catalogue.models.length,
+      null,
+      null,
+      'internal',
+    ]);
   });
 
   it('stops at the first failed download, and resumes halted ones', async () => {
@@ -129,7 +152,9 @@ describe('the catalogue', () => {
   });
 
   it('checks models of the catalogue against their checksum, and files of a repository against none', async () => {
-    const { catalogue, invoked } = make({ catalogue: { ...recorded.catalogue, models: recorded.catalogue.models.map((model) => ({ ...model, sha256: 'ab'.repeat(32) })) } });
+    const { catalogue, invoked } = make({
+      catalogue: { ...recorded.catalogue, models: recorded.catalogue.models.map((model) => ({ ...model, sha256: 'ab'.repeat(32) })) },
+    });
     await catalogue.open();
     const model = catalogue.find('qwen3-4b-q4_k_m')!;
     await catalogue.fetch([model]);
@@ -142,7 +167,9 @@ describe('the catalogue', () => {
   });
 
   it('offers a file of the same name in another repository without the checksum', async () => {
-    const { catalogue, downloads, engine } = make({ catalogue: { ...recorded.catalogue, models: recorded.catalogue.models.map((model) => ({ ...model, sha256: 'ab'.repeat(32) })) } });
+    const { catalogue, downloads, engine } = make({
+      catalogue: { ...recorded.catalogue, models: recorded.catalogue.models.map((model) => ({ ...model, sha256: 'ab'.repeat(32) })) },
+    });
     await catalogue.open();
     const { repository, file, sha256 } = catalogue.find('qwen3-4b-q4_k_m')!;
     await catalogue.fetch([{ repository, file, sha256 }]);

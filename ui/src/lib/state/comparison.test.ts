@@ -219,7 +219,9 @@ describe('a race', () => {
   });
 
   it('has a lane for each participant', () => {
-    const suite = recordComparison(suiteComparison).flatMap((message) => message.events).at(-1);
+    const suite = recordComparison(suiteComparison)
+      .flatMap((message) => message.events)
+      .at(-1);
     if (suite?.type !== 'finished' || !suite.report) throw new Error('it ends');
     expect(new Race(suite.report.setting.lanes, suite.report.recordings).lanes).toHaveLength(3);
   });
@@ -254,7 +256,12 @@ describe('measuring a pair', () => {
     expect([named(host, 'cancel_loading'), named(host, 'stop_measurement')]).toEqual([2, 0]);
     refuse({ code: 'stopped', message: 'Called off.' });
     await measuring;
-    expect([comparison.running, comparison.error, comparison.pairEnd, changes]).toEqual([false, null, { report: null, stopped: true, error: null }, 1]);
+    expect([comparison.running, comparison.error, comparison.pairEnd, changes]).toEqual([
+      false,
+      null,
+      { report: null, stopped: true, error: null },
+      1,
+    ]);
     comparison.onLoading();
     expect(named(host, 'cancel_loading')).toBe(2);
   });

@@ -151,7 +151,10 @@ export class Conversation {
     if (this.running) return;
     const thread = this.#thread;
     // This repeats a refused question. Other refused ones stay.
-    this.#setRefused(thread, thread.refused.filter(({ turn }) => turn.prompt !== prompt));
+    this.#setRefused(
+      thread,
+      thread.refused.filter(({ turn }) => turn.prompt !== prompt),
+    );
     thread.show();
     const parent = thread.end;
     this.#messageDrafts.ask(thread.id, prompt);
@@ -218,7 +221,10 @@ export class Conversation {
 
   #forgetRefused(thread: Thread, turn: Turn): void {
     if (!thread.refused.some((refused) => refused.turn === turn)) return;
-    this.#setRefused(thread, thread.refused.filter((refused) => refused.turn !== turn));
+    this.#setRefused(
+      thread,
+      thread.refused.filter((refused) => refused.turn !== turn),
+    );
     thread.turns = thread.turns.filter((other) => other !== turn);
   }
 
@@ -370,7 +376,8 @@ export class Conversation {
       const state = thread.stateOf(answerId);
       if (state === 'streaming' && !answer.over) this.#poll(thread, answer, answerId, events.length, pollAttempts);
       // Imported from a file with text alone: the saved state counts.
-      else if (events.length === 0 && (state === 'complete' || state === 'failed')) answer.end(state === 'complete' ? 'finished' : 'failed');
+      else if (events.length === 0 && (state === 'complete' || state === 'failed'))
+        answer.end(state === 'complete' ? 'finished' : 'failed');
       else answer.interrupt();
     } catch (thrown) {
       answer.fail(toErrorInfo(thrown));

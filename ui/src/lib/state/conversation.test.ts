@@ -58,7 +58,13 @@ class HandHost extends SilentHost {
     // Questions are numbered 10, 20, ..., their answers 11, 21, ...
     const question = asking.kind === 'again' ? asking.question : asking.kind === 'continue' ? asking.answer - 1 : 10 * generation_id;
     const { conversation } = args['request'] as AnswerRequest;
-    const answering: Answering = { conversation: conversation ?? 7, question, answer: 10 * generation_id + 1, generation_id, prefix: this.prefix };
+    const answering: Answering = {
+      conversation: conversation ?? 7,
+      question,
+      answer: 10 * generation_id + 1,
+      generation_id,
+      prefix: this.prefix,
+    };
     return answering;
   }
 
@@ -81,7 +87,21 @@ class HandHost extends SilentHost {
   }
 }
 
-const token = (text: string): TokenEvent => ({ id: 1, text, origin: 'plain', p: 1, q: null, u: null, threshold: null, confidence: 1, entropy: 0, top: [], guesses: [], round: 0, position: 0 });
+const token = (text: string): TokenEvent => ({
+  id: 1,
+  text,
+  origin: 'plain',
+  p: 1,
+  q: null,
+  u: null,
+  threshold: null,
+  confidence: 1,
+  entropy: 0,
+  top: [],
+  guesses: [],
+  round: 0,
+  position: 0,
+});
 const failed: GenerationEvent = { type: 'failed', error: { code: 'device', message: 'gone' } };
 const round = (text: string): GenerationEvent => ({
   type: 'round',
@@ -459,23 +479,28 @@ describe('an answer whose conversation is left', () => {
 });
 
 describe('a question that waits for its models', () => {
-  it.each(['open', 'clear'] as const)('is asked in the new conversation it was typed in, whatever the reader does meanwhile: %s', async (act) => {
-    const { host, conversation, frame, models } = converse(true);
-    host.kept[3] = keptConversation(3);
-    conversation.draft = 'one';
-    void conversation.send();
-    if (act === 'open') await conversation.open(3);
-    else conversation.clear();
-    conversation.draft = 'typed meanwhile';
-    models[0]?.come();
-    await settled();
-    expect(host.named('answer').map((args) => args['request'])).toMatchObject([{ conversation: null, asking: { kind: 'question', parent: null, text: 'one' } }]);
-    expect([conversation.id, conversation.turns.length, conversation.writing]).toEqual(act === 'open' ? [3, 1, 7] : [null, 0, 7]);
-    expect(conversation.draft).toBe('typed meanwhile');
-    host.say(0, round('ONE'), ended);
-    frame();
-    expect(conversation.running).toBe(false);
-  });
+  it.each(['open', 'clear'] as const)(
+    'is asked in the new conversation it was typed in, whatever the reader does meanwhile: %s',
+    async (act) => {
+      const { host, conversation, frame, models } = converse(true);
+      host.kept[3] = keptConversation(3);
+      conversation.draft = 'one';
+      void conversation.send();
+      if (act === 'open') await conversation.open(3);
+      else conversation.clear();
+      conversation.draft = 'typed meanwhile';
+      models[0]?.come();
+      await settled();
+      expect(host.named('answer').map((args) => args['request'])).toMatchObject([
+        { conversation: null, asking: { kind: 'question', parent: null, text: 'one' } },
+      ]);
+      expect([conversation.id, conversation.turns.length, conversation.writing]).toEqual(act === 'open' ? [3, 1, 7] : [null, 0, 7]);
+      expect(conversation.draft).toBe('typed meanwhile');
+      host.say(0, round('ONE'), ended);
+      frame();
+      expect(conversation.running).toBe(false);
+    },
+  );
 
   it('is asked in its own conversation, even if another one is open by then', async () => {
     const { host, conversation, models } = converse(true);
@@ -485,10 +510,15 @@ describe('a question that waits for its models', () => {
     await conversation.open(4);
     models[0]?.come();
     await settled();
-    expect(host.named('answer').map((args) => args['request'])).toMatchObject([{ conversation: 3, asking: { kind: 'question', parent: 32, text: 'more' } }]);
+    expect(host.named('answer').map((args) => args['request'])).toMatchObject([
+      { conversation: 3, asking: { kind: 'question', parent: 32, text: 'more' } },
+    ]);
     expect([conversation.id, conversation.turns.map(({ prompt }) => prompt)]).toEqual([4, ['a']]);
     await conversation.open(3);
-    expect(conversation.turns.map(({ prompt, question }) => [prompt, question])).toEqual([['a', 31], ['more', 10]]);
+    expect(conversation.turns.map(({ prompt, question }) => [prompt, question])).toEqual([
+      ['a', 31],
+      ['more', 10],
+    ]);
   });
 
   it.each(['open', 'clear'] as const)('returns to its composer when loading fails, with a notice where the reader is: %s', async (act) => {
@@ -579,10 +609,18 @@ describe('a refused question', () => {
     conversation.setEdit(turn(), 'uno');
     host.refusal = busy;
     await conversation.edit(turn(), 'uno');
-    expect([conversation.editOf(turn()), conversation.error, turn().answer.text, conversation.turns.length]).toEqual(['uno', busy, 'ONE', 1]);
+    expect([conversation.editOf(turn()), conversation.error, turn().answer.text, conversation.turns.length]).toEqual([
+      'uno',
+      busy,
+      'ONE',
+      1,
+    ]);
     host.refusal = null;
     await conversation.edit(turn(), 'uno');
-    expect([conversation.turns.map(({ prompt }) => prompt), host.asked.at(-1)]).toEqual([['uno'], { kind: 'question', parent: null, text: 'uno' }]);
+    expect([conversation.turns.map(({ prompt }) => prompt), host.asked.at(-1)]).toEqual([
+      ['uno'],
+      { kind: 'question', parent: null, text: 'uno' },
+    ]);
     host.say(0, ended);
     frame();
     await conversation.choose(10);
@@ -605,7 +643,15 @@ describe('a refused question', () => {
   it('follows the last answer, even behind an unanswered question', async () => {
     const { host, conversation } = converse();
     const kept = keptConversation(3);
-    const alone = { id: 33, parent: 32, role: 'user' as const, content: 'unanswered', state: 'complete' as const, created_ms: 0, settings: null };
+    const alone = {
+      id: 33,
+      parent: 32,
+      role: 'user' as const,
+      content: 'unanswered',
+      state: 'complete' as const,
+      created_ms: 0,
+      settings: null,
+    };
     host.kept[3] = { ...kept, messages: [...kept.messages, alone] };
     await conversation.open(3);
     await conversation.ask('next');
@@ -668,7 +714,14 @@ describe('instructions', () => {
     expect([conversation.system, told()]).toEqual(['b', [{ id: null, system: 'a' }]]);
     await answer('take');
     await answer('take');
-    expect([conversation.system, conversation.id, told()]).toEqual(['b', 7, [{ id: null, system: 'a' }, { id: 7, system: 'b' }]]);
+    expect([conversation.system, conversation.id, told()]).toEqual([
+      'b',
+      7,
+      [
+        { id: null, system: 'a' },
+        { id: 7, system: 'b' },
+      ],
+    ]);
   });
 
   it('that are refused do not undo newer ones', async () => {

@@ -42,7 +42,15 @@ function make() {
   };
   const callbacks = { arrived: () => (arrivals += 1), begun: () => (begun += 1) };
   const downloads = new Downloads({ invoke } as unknown as Host, callbacks, clock);
-  return { calls, timers, downloads, arrivals: () => arrivals, begun: () => begun, refuse: (why: unknown) => (refusal = why), know: (all: Download[]) => (known = all) };
+  return {
+    calls,
+    timers,
+    downloads,
+    arrivals: () => arrivals,
+    begun: () => begun,
+    refuse: (why: unknown) => (refusal = why),
+    know: (all: Download[]) => (known = all),
+  };
 }
 
 const settled = () => new Promise((resolve) => setTimeout(resolve, 0));
@@ -53,7 +61,11 @@ describe('downloads', () => {
     downloads.take([download('a'), download('b')]);
     downloads.onEvent({ kind: 'download', download: download('a', { done_bytes: 50 }) });
     downloads.onEvent({ kind: 'download', download: download('c', { total_bytes: null }) });
-    expect(downloads.all.map(({ id, done_bytes }) => [id, done_bytes])).toEqual([['a', 50], ['b', 0], ['c', 0]]);
+    expect(downloads.all.map(({ id, done_bytes }) => [id, done_bytes])).toEqual([
+      ['a', 50],
+      ['b', 0],
+      ['c', 0],
+    ]);
     expect(downloads.share).toBe(0.25);
     downloads.onEvent({ kind: 'download_gone', id: 'a' });
     expect(downloads.all.map(({ id }) => id)).toEqual(['b', 'c']);
@@ -93,7 +105,12 @@ describe('downloads', () => {
     await downloads.resume('a');
     await downloads.pause('b');
     await downloads.remove('b');
-    expect(calls).toEqual([['start_download', 'z.gguf'], ['resume_download', 'a'], ['pause_download', 'b'], ['remove_download', 'b']]);
+    expect(calls).toEqual([
+      ['start_download', 'z.gguf'],
+      ['resume_download', 'a'],
+      ['pause_download', 'b'],
+      ['remove_download', 'b'],
+    ]);
     expect(downloads.all.map(({ id }) => id)).toEqual(['a']);
     refuse({ code: 'io', message: 'The disk is full.' });
     await downloads.remove('a');

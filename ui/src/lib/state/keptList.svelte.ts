@@ -7,7 +7,10 @@ import { language } from '../strings/index.svelte';
 
 /** File name without extension, valid on any system; empty if the title has no usable characters. */
 export function fileStem(title: string): string {
-  const plain = title.replace(/[^\p{L}\p{N} _-]+/gu, ' ').replace(/\s+/g, ' ').trim();
+  const plain = title
+    .replace(/[^\p{L}\p{N} _-]+/gu, ' ')
+    .replace(/\s+/g, ' ')
+    .trim();
   return plain.slice(0, 60);
 }
 

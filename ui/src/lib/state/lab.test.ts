@@ -1,7 +1,18 @@
 import { describe, expect, it, vi } from 'vitest';
 import type { Host } from '../host';
 import { sampling as lawful } from '../host/testing';
-import type { AppInfo, CostCurve, ErrorInfo, GenerationEvent, LabPosition, LabRounds, LabRoundsRequest, LoadedModels, MeasurementMessage, TokenEvent } from '../ipc/schema.gen';
+import type {
+  AppInfo,
+  CostCurve,
+  ErrorInfo,
+  GenerationEvent,
+  LabPosition,
+  LabRounds,
+  LabRoundsRequest,
+  LoadedModels,
+  MeasurementMessage,
+  TokenEvent,
+} from '../ipc/schema.gen';
 import { Lab } from './lab.svelte';
 import { Answer as Answered } from './answer.svelte';
 import { temperatures, type Answers } from './lab/selection.svelte';
@@ -19,20 +30,28 @@ type Source = LabPosition['source'];
 /** An answer whose tokens have these origins. */
 function answeredWith(answerId: number, ...origins: TokenEvent['origin'][]): Answers['answered'][number] {
   const answer = new Answered();
-  const tokens = origins.map((origin, position) => ({ id: position, text: ' a', origin, position, round: 0, confidence: 1, entropy: null }) as unknown as TokenEvent);
-  if (tokens.length > 0) answer.apply([{ type: 'finished', stop: 'end_of_text', tokens, stats: { plain: 0, rounds: 1 } } as unknown as GenerationEvent]);
+  const tokens = origins.map(
+    (origin, position) => ({ id: position, text: ' a', origin, position, round: 0, confidence: 1, entropy: null }) as unknown as TokenEvent,
+  );
+  if (tokens.length > 0)
+    answer.apply([{ type: 'finished', stop: 'end_of_text', tokens, stats: { plain: 0, rounds: 1 } } as unknown as GenerationEvent]);
   return { answer, answerId };
 }
 
 /** Responds to requests for a position, and refuses one kind. */
-const refusing = (code: ErrorInfo['code'], kinds: readonly Source['kind'][]): Answer => ({ request }) => {
-  const { source } = request as { source: Source };
-  if (kinds.includes(source.kind)) throw { code, message: 'Refused.' };
-  return { ...position, source };
-};
+const refusing =
+  (code: ErrorInfo['code'], kinds: readonly Source['kind'][]): Answer =>
+  ({ request }) => {
+    const { source } = request as { source: Source };
+    if (kinds.includes(source.kind)) throw { code, message: 'Refused.' };
+    return { ...position, source };
+  };
 
 /** A lab with a host and frames controlled by a test. */
-function openLab(answers: Record<string, Answer> = {}, { draft = true, answered = [] }: { draft?: boolean; answered?: Answers['answered'] } = {}) {
+function openLab(
+  answers: Record<string, Answer> = {},
+  { draft = true, answered = [] }: { draft?: boolean; answered?: Answers['answered'] } = {},
+) {
   const calls: { command: string; args: Record<string, unknown> }[] = [];
   const frames: (() => void)[] = [];
   let channel: (message: unknown) => void = () => {};
@@ -66,7 +85,13 @@ function openLab(answers: Record<string, Answer> = {}, { draft = true, answered 
   settings.adopt({ ranges: [], default_sampling: sampling } as unknown as AppInfo);
   const models = new Models(host, settings);
   models.loaded = { target: { path: 'a' }, draft: draft ? { path: 'b' } : null } as LoadedModels;
-  const lab = new Lab(host, models, settings, { answered }, { clock: { after: () => () => {} }, nextFrame: (then) => void frames.push(then) });
+  const lab = new Lab(
+    host,
+    models,
+    settings,
+    { answered },
+    { clock: { after: () => () => {} }, nextFrame: (then) => void frames.push(then) },
+  );
   const asked = (command: string) => calls.filter((call) => call.command === command).map(({ args }) => args);
   const frame = async () => {
     frames.shift()?.();
@@ -80,7 +105,9 @@ describe('the position', () => {
     const { lab, asked } = openLab({}, { draft: false });
     await lab.selection.open();
     await lab.selection.open();
-    expect(asked('lab_position')).toEqual([{ request: { source: { kind: 'toy' }, sampling: expect.objectContaining({ temperature: 0.7 }) } }]);
+    expect(asked('lab_position')).toEqual([
+      { request: { source: { kind: 'toy' }, sampling: expect.objectContaining({ temperature: 0.7 }) } },
+    ]);
     expect(asked('lab_rules')).toEqual([{ position: 4, temperatures }]);
     expect(temperatures[0]).toBe(0);
     expect(temperatures.at(-1)).toBe(2);
@@ -94,13 +121,19 @@ describe('the position', () => {
     await lab.selection.open();
     await lab.selection.warm(1.2);
     const sources = asked('lab_position').map(({ request }) => request);
-    expect(sources).toMatchObject([{ source: { kind: 'answer', message: 12, token: 3 } }, { source: { kind: 'answer' }, sampling: { temperature: 1.2 } }]);
+    expect(sources).toMatchObject([
+      { source: { kind: 'answer', message: 12, token: 3 } },
+      { source: { kind: 'answer' }, sampling: { temperature: 1.2 } },
+    ]);
   });
 
   it('is requested one at a time, then the latest wanted one', async () => {
     const answers: (() => void)[] = [];
     const { lab, asked, frame } = openLab({
-      lab_position: ({ request }) => new Promise((resolve) => answers.push(() => resolve({ ...position, id: answers.length, source: (request as { source: unknown }).source }))),
+      lab_position: ({ request }) =>
+        new Promise((resolve) =>
+          answers.push(() => resolve({ ...position, id: answers.length, source: (request as { source: unknown }).source })),
+        ),
     });
     const first = lab.selection.lookAt(1, 0);
     for (const token of [1, 2, 3]) await lab.selection.lookAt(1, token);
@@ -161,7 +194,8 @@ describe('the position', () => {
 });
 
 describe('the first position of the lab', () => {
-  const sources = (asked: (command: string) => Record<string, unknown>[]) => asked('lab_position').map(({ request }) => (request as { source: Source }).source);
+  const sources = (asked: (command: string) => Record<string, unknown>[]) =>
+    asked('lab_position').map(({ request }) => (request as { source: Source }).source);
   const text = { kind: 'text', text: 'Once upon a time there was a' };
   const answer = (message: number, token: number) => ({ kind: 'answer', message, token });
 
@@ -191,7 +225,11 @@ describe('the first position of the lab', () => {
     const answered = [answeredWith(5, 'resampled')];
     const byOthers = openLab({ lab_position: refusing('invalid_request', ['answer']) }, { answered });
     await byOthers.lab.selection.open();
-    expect([byOthers.lab.selection.kind, byOthers.lab.selection.position?.source, byOthers.lab.selection.error]).toEqual(['text', text, null]);
+    expect([byOthers.lab.selection.kind, byOthers.lab.selection.position?.source, byOthers.lab.selection.error]).toEqual([
+      'text',
+      text,
+      null,
+    ]);
     const { lab, asked } = openLab({ lab_position: refusing('invalid_request', ['answer', 'text']) }, { answered });
     await lab.selection.open();
     await lab.selection.open();
@@ -283,7 +321,9 @@ describe('rounds', () => {
     for (let i = 0; i < 3; i++) await frame();
     await check;
     expect(asked('lab_rounds').length).toBe(before);
-    const first = asked('lab_rounds').slice(0, 5).map(({ request }) => request as LabRoundsRequest);
+    const first = asked('lab_rounds')
+      .slice(0, 5)
+      .map(({ request }) => request as LabRoundsRequest);
     expect(first.map(({ rule }) => rule.name)).toEqual(['lossless', 'match', 'coupled', 'lossy-typical', 'lossy-lenience']);
     expect(first.every(({ afresh, rounds }) => afresh && rounds === 100)).toBe(true);
   });
@@ -298,7 +338,9 @@ describe('rounds', () => {
       const check = lab.selection.ruleTests.check(10_000);
       for (let i = 0; i < 300 && (lab.selection.ruleTests.running !== null || i === 0); i++) await frame();
       await check;
-      return asked('lab_rounds').filter((_, i) => i % 5 === 0).map(({ request }) => (request as LabRoundsRequest).rounds);
+      return asked('lab_rounds')
+        .filter((_, i) => i % 5 === 0)
+        .map(({ request }) => (request as LabRoundsRequest).rounds);
     };
     expect((await sizes(5)).slice(0, 5)).toEqual([100, 200, 400, 500, 500]);
     expect(new Set(await sizes(60))).toEqual(new Set([100]));
@@ -308,7 +350,8 @@ describe('rounds', () => {
   it('are requested one after another, and dropped after a reset', async () => {
     const answers: (() => void)[] = [];
     const { lab, asked, frame } = openLab({
-      lab_rounds: ({ request }) => new Promise((resolve) => answers.push(() => resolve({ position: 4, rounds: (request as LabRoundsRequest).rounds }))),
+      lab_rounds: ({ request }) =>
+        new Promise((resolve) => answers.push(() => resolve({ position: 4, rounds: (request as LabRoundsRequest).rounds }))),
     });
     await lab.selection.open();
     const { ruleTests } = lab.selection;

@@ -40,7 +40,11 @@ describe('the library', () => {
     await expect.poll(() => Object.keys(library.fits).length).toBe(models.filter(({ problem }) => problem === null).length);
     // All in one request, without searching for alternatives.
     expect(calls).toEqual(['library', 'fit_verdicts']);
-    expect(Object.entries(library.fits).filter(([, fit]) => fit === 'too_large').map(([path]) => library.at(path)?.name)).toEqual(['qwen3-30b-a3b-q4_k_m']);
+    expect(
+      Object.entries(library.fits)
+        .filter(([, fit]) => fit === 'too_large')
+        .map(([path]) => library.at(path)?.name),
+    ).toEqual(['qwen3-30b-a3b-q4_k_m']);
     calls.length = 0;
     await library.refresh();
     await settled();

@@ -77,7 +77,10 @@ export class MessageDrafts {
     this.#waits = false;
     const { drafts } = this.#preferences;
     const asked = this.#asked;
-    const typed = Object.entries(this.#typed).map(([name, text]): [string, string] => [name, text || (asked?.name === name ? asked.text : '')]);
+    const typed = Object.entries(this.#typed).map(([name, text]): [string, string] => [
+      name,
+      text || (asked?.name === name ? asked.text : ''),
+    ]);
     const changed = typed.filter(([name, text]) => text !== (drafts[name] ?? ''));
     if (changed.length === 0) return;
     // Drafts of this session are dropped last.

@@ -68,7 +68,11 @@ describe('drafts', () => {
     const { host, messageDrafts, later } = await make();
     messageDrafts.ask(null, 'waits for a model');
     await later();
-    expect([host.kept['drafts'], messageDrafts.draftOf(null), (await make(host)).messageDrafts.draftOf(null)]).toEqual([{ new: 'waits for a model' }, '', 'waits for a model']);
+    expect([host.kept['drafts'], messageDrafts.draftOf(null), (await make(host)).messageDrafts.draftOf(null)]).toEqual([
+      { new: 'waits for a model' },
+      '',
+      'waits for a model',
+    ]);
     messageDrafts.asked();
     await later();
     expect([host.kept['drafts'], messageDrafts.draftOf(null)]).toEqual([{}, '']);

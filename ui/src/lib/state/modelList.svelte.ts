@@ -61,7 +61,11 @@ export class ModelList {
       if (value !== '') counts[value] = (counts[value] ?? 0) + (this.#shown(model, facet) ? 1 : 0);
     }
     return Object.entries(counts)
-      .map(([value, count]) => ({ value, label: facet === 'source' ? language.strings.library.sources[value as ModelSource] : value, count }))
+      .map(([value, count]) => ({
+        value,
+        label: facet === 'source' ? language.strings.library.sources[value as ModelSource] : value,
+        count,
+      }))
       .sort((a, b) => b.count - a.count || a.label.localeCompare(b.label));
   }
 

@@ -180,7 +180,8 @@ export class Models {
   /** Reloads the models for a question. Rejects if that is impossible, or if loading them crashed the last run: only the
    * user may try that again. */
   async restore(): Promise<void> {
-    if (this.unloadReason === 'crashed' && this.reloadable) throw ownError('no_model', language.strings.library.loading.crashed(this.reloadable.name));
+    if (this.unloadReason === 'crashed' && this.reloadable)
+      throw ownError('no_model', language.strings.library.loading.crashed(this.reloadable.name));
     await this.#reload();
   }
 
@@ -280,10 +281,14 @@ export class Models {
     if (last) {
       const outcome = await this.#again(last, true);
       if (outcome !== 'failed') return;
-      word = this.#gone ? words.modelMissing(this.#nameOf(last)) : words.reloadFailed(this.#nameOf(last), this.error ? errorLine(this.error) : '');
+      word = this.#gone
+        ? words.modelMissing(this.#nameOf(last))
+        : words.reloadFailed(this.#nameOf(last), this.error ? errorLine(this.error) : '');
     }
     await listing;
-    const first = this.listed.find((model) => model.is_default && model.problem === null && (model.path !== last?.target || last.draft !== null));
+    const first = this.listed.find(
+      (model) => model.is_default && model.problem === null && (model.path !== last?.target || last.draft !== null),
+    );
     if (this.#crashedWith(first?.path)) return;
     // Without a default the error says enough.
     if (first) await this.load(alone(first.path), first.name, last === null);
@@ -368,5 +373,10 @@ function lastOf({ target, draft }: LoadedModels, context: number | null): LastMo
 }
 
 function fileName(path: string): string {
-  return path.split(/[\\/]/).at(-1)?.replace(/\.gguf$/i, '') ?? path;
+  return (
+    path
+      .split(/[\\/]/)
+      .at(-1)
+      ?.replace(/\.gguf$/i, '') ?? path
+  );
 }

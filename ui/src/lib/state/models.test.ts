@@ -54,7 +54,6 @@ class ModelHost extends SilentHost {
     };
     return this.loaded;
   }
-
 }
 
 function make() {
@@ -181,7 +180,10 @@ describe('the last models', () => {
     failing.host.refuse = ({ target }) => target === last.target;
     await failing.models.start();
     expect(failing.models.loaded?.target.path).toBe(listed[0]!.path);
-    expect([failing.models.error, failing.failures[0]]).toEqual([null, `${listed[1]!.name} could not be reloaded. Too little memory. ${listed[0]!.name} is loaded instead.`]);
+    expect([failing.models.error, failing.failures[0]]).toEqual([
+      null,
+      `${listed[1]!.name} could not be reloaded. Too little memory. ${listed[0]!.name} is loaded instead.`,
+    ]);
     // A default is not remembered, but it is reloaded after it was unloaded.
     expect(failing.host.kept).toEqual({ last_models: last });
     failing.models.onUnloaded();
@@ -219,7 +221,10 @@ describe('the last models', () => {
     await models.start();
     await host.invoke('load_models', { request: last });
     await models.adopt(last);
-    expect([models.loaded?.draft?.path, host.kept['last_models']]).toEqual([last.draft, { ...last, name: listed[1]!.name, quantisation: listed[1]!.quantisation }]);
+    expect([models.loaded?.draft?.path, host.kept['last_models']]).toEqual([
+      last.draft,
+      { ...last, name: listed[1]!.name, quantisation: listed[1]!.quantisation },
+    ]);
   });
 
   it('are ignored if they cannot be parsed', async () => {

@@ -82,7 +82,13 @@ const kept: Record<Key, string> = {
 const understand: { [K in Key]: (value: unknown) => Values[K] | undefined } = {
   appearance: (value) => oneOf(appearances, value),
   textSize: (value) => oneOf(textSizes, value),
-  language: (value) => (value === null ? null : oneOf(languages.map(({ code }) => code), value)),
+  language: (value) =>
+    value === null
+      ? null
+      : oneOf(
+          languages.map(({ code }) => code),
+          value,
+        ),
   // Earlier versions stored the entropy mode as "surprise".
   colourMode: (value) => oneOf(colourModes, value === 'surprise' ? 'entropy' : value),
   view: (value) => oneOf(views, value),
@@ -90,7 +96,8 @@ const understand: { [K in Key]: (value: unknown) => Values[K] | undefined } = {
   lastModels: (value) => (value === null ? null : asLastModels(value)),
   recentModels: (value) => (Array.isArray(value) ? value.filter((path) => typeof path === 'string') : undefined),
   keepWarmMinutes: (value) => (isNumber(value) && value >= 0 ? value : undefined),
-  drafts: (value) => Object.fromEntries(Object.entries(fields(value)).filter((entry): entry is [string, string] => typeof entry[1] === 'string')),
+  drafts: (value) =>
+    Object.fromEntries(Object.entries(fields(value)).filter((entry): entry is [string, string] => typeof entry[1] === 'string')),
 };
 
 const keys = Object.keys(defaults) as Key[];
@@ -212,7 +219,10 @@ export class Preferences {
 
   /** Deletes a preset. */
   deletePreset(name: string): void {
-    void this.set('presets', this.presets.filter((preset) => preset.name !== name));
+    void this.set(
+      'presets',
+      this.presets.filter((preset) => preset.name !== name),
+    );
   }
 
   #take<K extends Key>(key: K, value: unknown): void {

@@ -20,7 +20,18 @@ class KeepingHost extends SilentHost {
 const preset = (name: string): Preset => ({
   name,
   system: 'Be short.',
-  settings: { method: 'ngram', maxDraft: 'auto', temperature: 0.7, topK: 40, topP: 0.9, minP: 0, repeatPenalty: 1, maxTokens: 256, seed: null, rule: { name: 'lossless' } },
+  settings: {
+    method: 'ngram',
+    maxDraft: 'auto',
+    temperature: 0.7,
+    topK: 40,
+    topP: 0.9,
+    minP: 0,
+    repeatPenalty: 1,
+    maxTokens: 256,
+    seed: null,
+    rule: { name: 'lossless' },
+  },
 });
 
 async function make(kept: Record<string, unknown> = {}) {

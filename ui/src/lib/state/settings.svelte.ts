@@ -1,6 +1,15 @@
 // Settings of the next answer: method, depth, sampling. Ranges come from the engine. No DOM.
 
-import type { AcceptanceRule, AnswerSettings, AppInfo, LoadedModels, MaxDraft, Method, OfferedMethod, SamplingParams } from '../ipc/schema.gen';
+import type {
+  AcceptanceRule,
+  AnswerSettings,
+  AppInfo,
+  LoadedModels,
+  MaxDraft,
+  Method,
+  OfferedMethod,
+  SamplingParams,
+} from '../ipc/schema.gen';
 import { lossless } from '../rules';
 import { language } from '../strings/index.svelte';
 

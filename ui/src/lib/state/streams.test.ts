@@ -10,18 +10,28 @@ import { HandClock } from '../ipc/testing';
 import { Answer } from './answer.svelte';
 import { FrameBuffer } from './frame';
 
-const files = import.meta.glob<string>(['../../../../tests/streams/*.jsonl', '../../../../tests/ui/fixtures/fixture-{answer,story,markdown,thought,ngram,plain}.jsonl'], {
-  query: '?raw',
-  import: 'default',
-  eager: true,
-});
-const recordings = Object.entries(files).map(([path, text]) => ({ name: path.split('/').at(-1) ?? path, messages: parseRecording(text).messages }));
+const files = import.meta.glob<string>(
+  ['../../../../tests/streams/*.jsonl', '../../../../tests/ui/fixtures/fixture-{answer,story,markdown,thought,ngram,plain}.jsonl'],
+  {
+    query: '?raw',
+    import: 'default',
+    eager: true,
+  },
+);
+const recordings = Object.entries(files).map(([path, text]) => ({
+  name: path.split('/').at(-1) ?? path,
+  messages: parseRecording(text).messages,
+}));
 
 /** Delivers messages as a faulty channel does: some twice, late or never. */
 type Channel = (messages: readonly StreamMessage[], random: () => number) => StreamMessage[];
 
 const twice: Channel = (messages, random) =>
-  messages.flatMap((message, at) => [message, ...(random() < 0.6 ? [message] : []), ...(random() < 0.2 ? messages.slice(0, at).slice(-1) : [])]);
+  messages.flatMap((message, at) => [
+    message,
+    ...(random() < 0.6 ? [message] : []),
+    ...(random() < 0.2 ? messages.slice(0, at).slice(-1) : []),
+  ]);
 
 /** No message moves more than a few places. */
 const shuffled: Channel = (messages, random) =>
@@ -64,14 +74,21 @@ function undisturbed(messages: readonly StreamMessage[]): Answer {
 }
 
 /** The answer as followed by the window, a few messages per frame, and the number of snapshots. */
-async function followed(messages: readonly StreamMessage[], channel: Channel, random: () => number): Promise<{ answer: Answer; asked: number }> {
+async function followed(
+  messages: readonly StreamMessage[],
+  channel: Channel,
+  random: () => number,
+): Promise<{ answer: Answer; asked: number }> {
   const answer = new Answer();
   const clock = new HandClock();
   const all = messages.flatMap(({ events }) => events);
   let frame: () => void = () => {};
   let said = 0;
   let asked = 0;
-  const buffer = new FrameBuffer<GenerationEvent>((then) => (frame = then), (events) => answer.apply(events));
+  const buffer = new FrameBuffer<GenerationEvent>(
+    (then) => (frame = then),
+    (events) => answer.apply(events),
+  );
   const stream = new EventStream<GenerationEvent>({
     async snapshot(_id, seq) {
       asked += 1;

@@ -141,8 +141,24 @@ export class Thread {
     const messages = [...this.#messages];
     const created_ms = Date.now();
     if (asking.kind === 'question')
-      messages.push({ id: begun.question, parent: asking.parent, role: 'user', content: asking.text, created_ms, state: 'complete', settings: null });
-    messages.push({ id: begun.answer, parent: begun.question, role: 'assistant', content: '', created_ms, state: 'streaming', settings: by.settings });
+      messages.push({
+        id: begun.question,
+        parent: asking.parent,
+        role: 'user',
+        content: asking.text,
+        created_ms,
+        state: 'complete',
+        settings: null,
+      });
+    messages.push({
+      id: begun.answer,
+      parent: begun.question,
+      role: 'assistant',
+      content: '',
+      created_ms,
+      state: 'streaming',
+      settings: by.settings,
+    });
     this.#messages = messages;
     this.#leaf = begun.answer;
     this.#answers.set(begun.answer, by.answer);

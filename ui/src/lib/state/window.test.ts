@@ -116,7 +116,11 @@ describe('a deletion', () => {
     await state.openConversation(1);
     host.failing = ['delete_conversation'];
     await state.deleteConversation(entry(1));
-    expect([state.conversations.deleted, state.conversations.announced, state.conversations.error?.message]).toEqual([[], false, 'The disk is full.']);
+    expect([state.conversations.deleted, state.conversations.announced, state.conversations.error?.message]).toEqual([
+      [],
+      false,
+      'The disk is full.',
+    ]);
     expect([state.conversation.id, listed()]).toEqual([1, [1, 2, 3]]);
   });
 
@@ -150,7 +154,12 @@ describe('a new conversation in the list', () => {
     await state.conversation.ask('one');
     await state.undoDelete();
     await state.importConversation();
-    expect([state.conversation.id, state.conversation.writingHere, listed(), host.named('import_conversation')]).toEqual([1, true, [1, 2, 3], [{ path: '/tmp/brought.json' }]]);
+    expect([state.conversation.id, state.conversation.writingHere, listed(), host.named('import_conversation')]).toEqual([
+      1,
+      true,
+      [1, 2, 3],
+      [{ path: '/tmp/brought.json' }],
+    ]);
     // From another conversation it does, and the answer continues.
     await state.openConversation(2);
     await state.importConversation();
@@ -167,7 +176,11 @@ describe('a search hit', () => {
     await state.openConversation(1, 10);
     expect([state.scrollTarget, host.named('choose_branch')]).toEqual([{ message: 10 }, []]);
     await state.openConversation(1, 11);
-    expect([state.scrollTarget, host.named('choose_branch'), state.conversation.turns.map(({ answerId }) => answerId)]).toEqual([{ message: 11 }, [{ leaf: 11 }], [11]]);
+    expect([state.scrollTarget, host.named('choose_branch'), state.conversation.turns.map(({ answerId }) => answerId)]).toEqual([
+      { message: 11 },
+      [{ leaf: 11 }],
+      [11],
+    ]);
   });
 });
 
@@ -293,7 +306,9 @@ describe('in German', () => {
     await state.openConversation(2);
     refuse({ code: 'busy', message: 'The engine is busy.', params: {} });
     await asking;
-    expect(state.failure).toBe(`Deine vorige Frage wurde nicht beantwortet. ${de.errors.busy.body?.({})} ${de.errors.busy.advice} Ihr Text steht noch dort, wo du ihn geschrieben hast.`);
+    expect(state.failure).toBe(
+      `Deine vorige Frage wurde nicht beantwortet. ${de.errors.busy.body?.({})} ${de.errors.busy.advice} Ihr Text steht noch dort, wo du ihn geschrieben hast.`,
+    );
   });
 
   it('the menu uses Mac labels only on a Mac', async () => {

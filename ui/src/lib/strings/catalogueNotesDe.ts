@@ -1,50 +1,34 @@
 // German translations of the catalogue's notes, by their English text. A note without a translation is shown in English.
 
 export const catalogueNotesDe: Readonly<Record<string, string>> = {
-  'Draft for every larger Qwen3.':
-    'Draft für jedes größere Qwen3.',
+  'Draft for every larger Qwen3.': 'Draft für jedes größere Qwen3.',
   'Small general model in 8 bits. Its draft is not much smaller, so speedups are modest.':
     'Kleines, vielseitiges Modell in 8 Bit. Sein Draft ist nicht viel kleiner, die Beschleunigung also gering.',
-  'Good all-rounder for 16 GB.':
-    'Guter Allrounder für 16 GB.',
+  'Good all-rounder for 16 GB.': 'Guter Allrounder für 16 GB.',
   'The usual pair for 16 GB. More memory allows a longer context.':
     'Das übliche Paar für 16 GB. Mehr Speicher erlaubt einen längeren Kontext.',
-  'Much larger than its draft, so drafting pays.':
-    'Viel größer als sein Draft, Drafting lohnt sich also.',
-  '30 times as many weights as its draft.':
-    '30-mal so viele Gewichte wie sein Draft.',
-  'Draft for every larger Qwen2.5.':
-    'Draft für jedes größere Qwen2.5.',
-  'Small, with a small KV cache.':
-    'Klein, mit kleinem KV-Cache.',
+  'Much larger than its draft, so drafting pays.': 'Viel größer als sein Draft, Drafting lohnt sich also.',
+  '30 times as many weights as its draft.': '30-mal so viele Gewichte wie sein Draft.',
+  'Draft for every larger Qwen2.5.': 'Draft für jedes größere Qwen2.5.',
+  'Small, with a small KV cache.': 'Klein, mit kleinem KV-Cache.',
   'Best of its family for 8 GB. The licence allows research only, no commercial use.':
     'Das beste seiner Familie für 8 GB. Die Lizenz erlaubt nur Forschung, keine kommerzielle Nutzung.',
-  'Leaves room for a long context in 16 GB.':
-    'Lässt in 16 GB Platz für einen langen Kontext.',
+  'Leaves room for a long context in 16 GB.': 'Lässt in 16 GB Platz für einen langen Kontext.',
   'The pair with the best published speedups on Apple Silicon.':
     'Das Paar mit den höchsten veröffentlichten Beschleunigungen auf Apple Silicon.',
-  'Draft for every larger Qwen2.5 Coder, and for Qwen2.5 on code.':
-    'Draft für jeden größeren Qwen2.5 Coder und für Qwen2.5 bei Code.',
-  'Writes short programs. Fits every machine.':
-    'Schreibt kurze Programme. Passt auf jeden Rechner.',
-  'Code is easy to draft. Try this pair first for speed.':
-    'Code lässt sich leicht vorhersagen. Für Tempo das Paar zum Ausprobieren.',
-  'Code is easy to draft, and the draft is much smaller.':
-    'Code lässt sich leicht vorhersagen, und der Draft ist viel kleiner.',
-  'The largest of its family.':
-    'Das größte seiner Familie.',
-  'Draft for every larger Llama 3.1, 3.2 and 3.3.':
-    'Draft für jedes größere Llama 3.1, 3.2 und 3.3.',
-  'The largest of its family for 8 GB.':
-    'Das größte seiner Familie für 8 GB.',
-  'Widely benchmarked, so good for comparisons.':
-    'Anderswo oft gemessen, also gut für Vergleiche.',
+  'Draft for every larger Qwen2.5 Coder, and for Qwen2.5 on code.': 'Draft für jeden größeren Qwen2.5 Coder und für Qwen2.5 bei Code.',
+  'Writes short programs. Fits every machine.': 'Schreibt kurze Programme. Passt auf jeden Rechner.',
+  'Code is easy to draft. Try this pair first for speed.': 'Code lässt sich leicht vorhersagen. Für Tempo das Paar zum Ausprobieren.',
+  'Code is easy to draft, and the draft is much smaller.': 'Code lässt sich leicht vorhersagen, und der Draft ist viel kleiner.',
+  'The largest of its family.': 'Das größte seiner Familie.',
+  'Draft for every larger Llama 3.1, 3.2 and 3.3.': 'Draft für jedes größere Llama 3.1, 3.2 und 3.3.',
+  'The largest of its family for 8 GB.': 'Das größte seiner Familie für 8 GB.',
+  'Widely benchmarked, so good for comparisons.': 'Anderswo oft gemessen, also gut für Vergleiche.',
   'The largest model here. With its draft it fits 64 GB only up to about 4,000 tokens of context.':
     'Das größte Modell hier. Mit seinem Draft passt es nur bis etwa 4.000 Tokens Kontext in 64 GB.',
   'Draft for the larger SmolLM2. Hunch’s starter model can draft for them too.':
     'Draft für die größeren SmolLM2. Das Startmodell von Hunch kann das auch.',
-  'Small, open, English only.':
-    'Klein, offen, nur Englisch.',
+  'Small, open, English only.': 'Klein, offen, nur Englisch.',
   'No smaller model in its family. Use a method without a draft model.':
     'Kein kleineres Modell in seiner Familie. Nimm eine Methode ohne Draft-Modell.',
   'Its vocabulary differs from Mistral 7B and Small. Use a method without a draft model.':

@@ -104,8 +104,7 @@ export const compareDe: typeof compareEn = {
       loop: 'größter Verlust: Prüfen und Text',
       nothing: 'kein nennenswerter Verlust',
     },
-    shares: (drafting, wider, loop) =>
-      `Decode-Zeit: Vorschlagen ${drafting}, breitere Durchläufe ${wider}, Rest ${loop}.`,
+    shares: (drafting, wider, loop) => `Decode-Zeit: Vorschlagen ${drafting}, breitere Durchläufe ${wider}, Rest ${loop}.`,
     almostCertain: (samples) => `Alle ${samples} Messungen stimmen überein. Ab sechs ist es sicher.`,
   },
   identity: {
@@ -113,7 +112,8 @@ export const compareDe: typeof compareEn = {
     differs: (different, compared) => `Nicht derselbe Text: ${different} von ${compared} weichen von der Antwort ohne Draft ab.`,
     firstDifference: (lane, prompt, run, position) =>
       `${lane}${prompt === null ? '' : `, ${prompt}`}, Lauf ${run}: erste Abweichung bei Token ${position}`,
-    unknown: 'Die Texte der Bahnen können sich unterscheiden. Über Temperatur 0 erhält eine verlustfreie Regel die Verteilung, nicht den genauen Text. Die gekoppelte Regel erhält beides.',
+    unknown:
+      'Die Texte der Bahnen können sich unterscheiden. Über Temperatur 0 erhält eine verlustfreie Regel die Verteilung, nicht den genauen Text. Die gekoppelte Regel erhält beides.',
     lossy: 'Die Texte der Bahnen können sich unterscheiden. Diese Regel ändert die Verteilung des Textes.',
   },
   figures: {
@@ -174,7 +174,13 @@ export const compareDe: typeof compareEn = {
     title: 'Speicher',
     axis: 'GB, gemessen',
     description: (parts) => `Speicher von Modellen und Caches, gemessen: ${parts.join(', ')}.`,
-    parts: { target_weights: 'Target', target_cache: 'Target-Cache', draft_weights: 'Draft', draft_cache: 'Draft-Cache', peak: 'Prozessspitze' },
+    parts: {
+      target_weights: 'Target',
+      target_cache: 'Target-Cache',
+      draft_weights: 'Draft',
+      draft_cache: 'Draft-Cache',
+      peak: 'Prozessspitze',
+    },
     columns: { part: 'Teil', size: 'Größe' },
   },
   history: {

@@ -115,13 +115,11 @@ export const compareEn = {
     label: 'Verdict',
     faster: (speedup: string) => `${speedup}× faster`,
     slower: (speedup: string) => `slower, ${speedup}× the speed of plain`,
-    unclear: (speedup: string, low: string, high: string) =>
-      `no clear difference: ${speedup}× (${low}× to ${high}×)`,
+    unclear: (speedup: string, low: string, high: string) => `no clear difference: ${speedup}× (${low}× to ${high}×)`,
     single: (speedup: string) => `${speedup}× from a single sample, so not certain`,
     why: (tokens: string, cost: string) => `${tokens} tokens per pass at ${cost}× the cost of a plain pass`,
     losses,
-    shares: (drafting: string, wider: string, loop: string) =>
-      `Decode time: drafting ${drafting}, wider passes ${wider}, other ${loop}.`,
+    shares: (drafting: string, wider: string, loop: string) => `Decode time: drafting ${drafting}, wider passes ${wider}, other ${loop}.`,
     almostCertain: (samples: string) => `All ${samples} samples agree. Six or more make it certain.`,
   },
   identity: {
@@ -129,7 +127,8 @@ export const compareEn = {
     differs: (different: string, compared: string) => `Not the same text: ${different} of ${compared} differ from plain.`,
     firstDifference: (lane: string, prompt: string | null, run: number, position: number) =>
       `${lane}${prompt === null ? '' : `, ${prompt}`}, run ${run}: first difference at token ${position}`,
-    unknown: 'Texts may differ between lanes. Above temperature 0 a lossless rule keeps the distribution, not the exact text. The coupled rule keeps both.',
+    unknown:
+      'Texts may differ between lanes. Above temperature 0 a lossless rule keeps the distribution, not the exact text. The coupled rule keeps both.',
     lossy: 'Texts may differ between lanes. This rule changes the distribution of the text.',
   },
   figures: {
@@ -191,7 +190,13 @@ export const compareEn = {
     title: 'Memory',
     axis: 'GB, measured',
     description: (parts: readonly string[]) => `Memory of models and caches, measured: ${parts.join(', ')}.`,
-    parts: { target_weights: 'target', target_cache: 'target cache', draft_weights: 'draft', draft_cache: 'draft cache', peak: 'process peak' },
+    parts: {
+      target_weights: 'target',
+      target_cache: 'target cache',
+      draft_weights: 'draft',
+      draft_cache: 'draft cache',
+      peak: 'process peak',
+    },
     columns: { part: 'Part', size: 'Size' },
   },
   history: {

@@ -85,8 +85,8 @@ export const de: Strings = {
     'export-json': { title: 'Unterhaltung als JSON speichern…', also: 'exportieren' },
     import: { title: 'Unterhaltung importieren…' },
     stop: { title: 'Antwort stoppen', also: 'anhalten abbrechen' },
-    'regenerate': { title: 'Antwort neu erzeugen', also: 'nochmal wiederholen generieren neu antworten' },
-    'continue': { title: 'Antwort fortsetzen', also: 'weiter fortfahren' },
+    regenerate: { title: 'Antwort neu erzeugen', also: 'nochmal wiederholen generieren neu antworten' },
+    continue: { title: 'Antwort fortsetzen', also: 'weiter fortfahren' },
     'copy-answer': { title: 'Letzte Antwort kopieren' },
     'edit-question': { title: 'Letzte Frage bearbeiten…', also: 'ändern anders stellen' },
     'previous-branch': { title: 'Voriger Zweig', also: 'antwort frage fassung' },
@@ -245,7 +245,8 @@ export const de: Strings = {
     finished: (tokens, mean) => `Fertig. ${tokens}, ${mean} Tokens pro Durchlauf.`,
     follow: 'Der Antwort folgen',
     noModel: 'Es ist kein Modell geladen. Öffne zuerst ein Modell.',
-    refusedElsewhere: (message) => `Deine vorige Frage wurde nicht beantwortet. ${message} Ihr Text steht noch dort, wo du ihn geschrieben hast.`,
+    refusedElsewhere: (message) =>
+      `Deine vorige Frage wurde nicht beantwortet. ${message} Ihr Text steht noch dort, wo du ihn geschrieben hast.`,
   },
   turn: {
     question: 'Frage',
@@ -303,8 +304,7 @@ export const de: Strings = {
     by: (target, method, draft) => `von ${target}, ${method}${draft === null ? '' : ` ${draft}`}`,
     byTitle: 'Modell, Methode und Draft dieser Antwort',
     repeats: 'Gleiche Modelle, Einstellungen und Seed, gleiche Antwort',
-    repeatsWhenCold:
-      'Gleiche Modelle, Einstellungen und Seed ergeben bei Temperatur 0 die gleiche Antwort. Darüber muss auch K fest sein.',
+    repeatsWhenCold: 'Gleiche Modelle, Einstellungen und Seed ergeben bei Temperatur 0 die gleiche Antwort. Darüber muss auch K fest sein.',
   },
   composer: {
     label: 'Nachricht',
@@ -396,7 +396,8 @@ export const de: Strings = {
   broken: {
     turn: 'Diese Antwort lässt sich nicht Token für Token anzeigen. Hier ist ihr Text.',
     window: 'Das Fenster lässt sich nicht anzeigen',
-    windowSafe: 'Deine Unterhaltungen sind auf diesem Rechner sicher. Lade das Fenster neu, um fortzufahren. Passiert es wieder, sieh im Protokoll nach.',
+    windowSafe:
+      'Deine Unterhaltungen sind auf diesem Rechner sicher. Lade das Fenster neu, um fortzufahren. Passiert es wieder, sieh im Protokoll nach.',
     reload: 'Fenster neu laden',
     showLog: 'Protokoll anzeigen',
   },
@@ -497,8 +498,7 @@ export const de: Strings = {
     import: (count) => (count === 1 ? 'Unterhaltung importieren' : `${count} Unterhaltungen importieren`),
     nothing: 'Diese Datei lässt sich hier nicht öffnen',
     takes: 'Lege ein Modell (.gguf) oder eine Unterhaltung (.json) ab.',
-    unsupported: (names) =>
-      `Nicht geöffnet: ${names.join(', ')}. Lege ein Modell (.gguf) oder exportierte Unterhaltungen (.json) ab.`,
+    unsupported: (names) => `Nicht geöffnet: ${names.join(', ')}. Lege ein Modell (.gguf) oder exportierte Unterhaltungen (.json) ab.`,
     stillLoading: (name) => `${name} wird noch geladen. Lege das Modell danach noch einmal ab.`,
   },
   rules: {

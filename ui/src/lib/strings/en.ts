@@ -1,7 +1,19 @@
 // All English text of the window. Every other language has the same shape.
 // Numbers arrive formatted. A word that follows a number comes from `nouns`.
 
-import type { AnswerOrigin, Appearance, ChoiceName, ColourMode, CommandGroup, CommandName, MarkClass, Place, TextSize, View, WordedMethod } from './keys';
+import type {
+  AnswerOrigin,
+  Appearance,
+  ChoiceName,
+  ColourMode,
+  CommandGroup,
+  CommandName,
+  MarkClass,
+  Place,
+  TextSize,
+  View,
+  WordedMethod,
+} from './keys';
 import type { AcceptanceRule, StopReason } from '../ipc/schema.gen';
 import { compareEn } from './compareEn';
 import { errorsEn } from './errorsEn';
@@ -33,7 +45,10 @@ export interface ChoiceWords {
   also?: string;
 }
 
-const nouns: Record<'answer' | 'download' | 'kernel' | 'minute' | 'model' | 'prompt' | 'round' | 'row' | 'run' | 'sample' | 'thread' | 'token', Noun> = {
+const nouns: Record<
+  'answer' | 'download' | 'kernel' | 'minute' | 'model' | 'prompt' | 'round' | 'row' | 'run' | 'sample' | 'thread' | 'token',
+  Noun
+> = {
   answer: { one: 'answer', other: 'answers' },
   download: { one: 'download', other: 'downloads' },
   kernel: { one: 'kernel', other: 'kernels' },
@@ -111,8 +126,8 @@ const commands: Record<CommandName, CommandWords> = {
   'export-json': { title: 'Save conversation as JSON…', also: 'export' },
   import: { title: 'Import conversation…' },
   stop: { title: 'Stop answer', also: 'cancel' },
-  'regenerate': { title: 'Regenerate answer', also: 'regenerate retry again' },
-  'continue': { title: 'Continue answer', also: 'continue go on resume' },
+  regenerate: { title: 'Regenerate answer', also: 'regenerate retry again' },
+  continue: { title: 'Continue answer', also: 'continue go on resume' },
   'copy-answer': { title: 'Copy last answer' },
   'edit-question': { title: 'Edit last question…', also: 'edit change ask differently' },
   'previous-branch': { title: 'Previous branch', also: 'answer question version' },
@@ -366,8 +381,7 @@ export const en = {
     by: (target: string, method: string, draft: string | null) => `by ${target}, ${method}${draft === null ? '' : ` ${draft}`}`,
     byTitle: 'Model, method and draft of this answer',
     repeats: 'The same models, settings and seed repeat this answer',
-    repeatsWhenCold:
-      'The same models, settings and seed repeat this answer at temperature 0. Above 0, K must be fixed too.',
+    repeatsWhenCold: 'The same models, settings and seed repeat this answer at temperature 0. Above 0, K must be fixed too.',
   },
   composer: {
     label: 'Message',
@@ -602,9 +616,7 @@ export const en = {
     used: (used: string, of: string) => `${used} of ${of} of context`,
     title: 'Tokens the target can read at once. When full, the oldest messages are left out.',
     dropped: (count: number, written: string) =>
-      count === 1
-        ? 'The first message no longer fits and was not read.'
-        : `The first ${written} messages no longer fit and were not read.`,
+      count === 1 ? 'The first message no longer fits and was not read.' : `The first ${written} messages no longer fit and were not read.`,
     alwaysRead: 'Instructions and the last question are always read.',
   },
   parked: {

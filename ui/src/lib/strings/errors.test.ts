@@ -58,7 +58,8 @@ describe('error text', () => {
   });
 
   it('of a full disk rounds up the missing space and names other downloads only if they need any', () => {
-    const full = (params: Record<string, string>) => errorFace({ code: 'disk_full', message: '', params: { folder: '/models', missing: '12000001', ...params } });
+    const full = (params: Record<string, string>) =>
+      errorFace({ code: 'disk_full', message: '', params: { folder: '/models', missing: '12000001', ...params } });
     const said = {
       en: ['needs 12.1 MB more free space.', 'needs 12.1 MB more free space (other downloads need 1.5 GB).'],
       de: ['fehlen 12,1 MB.', 'fehlen 12,1 MB (andere Downloads brauchen 1,5 GB).'],

@@ -101,7 +101,8 @@ export const errorsDe: ErrorCatalogue = {
   },
   download_unreadable: {
     title: 'Ein angefangener Download lässt sich nicht fortsetzen',
-    body: ({ folder, bytes }) => `Sein Zustand lässt sich nicht lesen. ${bytes} davon liegen in ${folder}. Andere Dateien sind nicht betroffen.`,
+    body: ({ folder, bytes }) =>
+      `Sein Zustand lässt sich nicht lesen. ${bytes} davon liegen in ${folder}. Andere Dateien sind nicht betroffen.`,
     advice: 'Verwirf ihn, um den Platz freizugeben, und lade das Modell dann neu herunter.',
   },
   download_elsewhere: {

@@ -78,7 +78,19 @@ export type TextSize = (typeof textSizes)[number];
 export type View = (typeof views)[number];
 
 /** Methods with words of their own. Others show the engine's name and summary. */
-export type WordedMethod = 'draft-model' | 'draft-tree' | 'cascade' | 'ngram' | 'suffix' | 'suffix-head' | 'ngram-head' | 'head' | 'lookahead' | 'layer-skip' | 'early-exit' | 'plain';
+export type WordedMethod =
+  | 'draft-model'
+  | 'draft-tree'
+  | 'cascade'
+  | 'ngram'
+  | 'suffix'
+  | 'suffix-head'
+  | 'ngram-head'
+  | 'head'
+  | 'lookahead'
+  | 'layer-skip'
+  | 'early-exit'
+  | 'plain';
 
 /** Built-in prompt suites of the engine. */
 export const suites = ['code', 'prose', 'edit'] as const;

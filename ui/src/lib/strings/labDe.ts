@@ -6,7 +6,8 @@ const widgets: LabStrings['widgets'] = {
   resampling: {
     tab: 'Resampling',
     heading: 'Resampling aus dem Rest',
-    about: 'Ein Draft-Token wird mit Wahrscheinlichkeit min(1, p/q) angenommen. Nach einer Ablehnung wird aus dem Rest max(0, p − q) neu gezogen. Das Ergebnis folgt p.',
+    about:
+      'Ein Draft-Token wird mit Wahrscheinlichkeit min(1, p/q) angenommen. Nach einer Ablehnung wird aus dem Rest max(0, p − q) neu gezogen. Das Ergebnis folgt p.',
   },
   unbiased: {
     tab: 'Erwartungstreue',
@@ -122,7 +123,8 @@ export const labDe: LabStrings = {
     chi: (chi, degrees, p) => `χ² ${chi}, ${degrees} Freiheitsgrade, p-Wert ${p}`,
     variation: (variation, expected) => `Totalvariation ${variation} gemessen, ${expected} durch Zufall vorhergesagt`,
     rounds: (rounds, accepted) => `${rounds}, ${accepted} angenommen`,
-    level: 'Eine Regel gilt als abweichend, wenn der Zufall allein einen solchen Unterschied seltener als einmal in einer Million Prüfungen erzeugt.',
+    level:
+      'Eine Regel gilt als abweichend, wenn der Zufall allein einen solchen Unterschied seltener als einmal in einer Million Prüfungen erzeugt.',
     legend: 'Balken: ausgegeben, gemessen; Strich: p, vorhergesagt',
   },
   landscape: {
@@ -149,7 +151,8 @@ export const labDe: LabStrings = {
     ofPass: (cost) => `${cost} eines Target-Durchlaufs`,
     costs: (draft, origin) => `Ein Draft-Token kostet ${draft} eines Target-Durchlaufs (${origin}).`,
     sessions: 'Deine Antworten',
-    session: (title, method, alpha, depth, mean) => `${title}, ${method}: Alpha ${alpha}, ${depth} Draft-Tokens pro Runde, ${mean} Tokens pro Durchlauf, gemessen`,
+    session: (title, method, alpha, depth, mean) =>
+      `${title}, ${method}: Alpha ${alpha}, ${depth} Draft-Tokens pro Runde, ${mean} Tokens pro Durchlauf, gemessen`,
     noSessions: 'Antworten mit Draft erscheinen hier als Punkte.',
     measureFirst: 'Die Kosten dieses Rechners sind noch nicht gemessen.',
     notMeasured: 'Dieser Rechner ist noch nicht gemessen. Die Kosten sind erfunden.',
@@ -236,7 +239,12 @@ export const labDe: LabStrings = {
     temperature: 'Temperatur',
     actual: 'war, gemessen',
     predicted: 'wäre, vorhergesagt',
-    figures: { alpha: 'angenommen, wenn geprüft', mean_acceptance_length: 'Tokens pro Durchlauf', rounds: 'Target-Durchläufe', tok_s: 'Tokens pro Sekunde' },
+    figures: {
+      alpha: 'angenommen, wenn geprüft',
+      mean_acceptance_length: 'Tokens pro Durchlauf',
+      rounds: 'Target-Durchläufe',
+      tok_s: 'Tokens pro Sekunde',
+    },
     unknown: 'nicht bekannt',
     known: (known) => `Grundlage: ${known} mit gespeichertem p und q.`,
     covered: (share) => `Gespeichert sind im Mittel ${share} der Verteilung des Targets. Andere Temperaturen sind nur so weit verlässlich.`,

@@ -13,7 +13,8 @@ const widgets: Record<LabWidget, Widget> = {
   resampling: {
     tab: 'Resampling',
     heading: 'Residual resampling',
-    about: 'A drafted token is accepted with probability min(1, p/q). A rejected one is resampled from the residual max(0, p − q). The result follows p.',
+    about:
+      'A drafted token is accepted with probability min(1, p/q). A rejected one is resampled from the residual max(0, p − q). The result follows p.',
   },
   unbiased: {
     tab: 'Unbiased',
@@ -86,7 +87,8 @@ export const labEn = {
     label: 'Position',
     kinds,
     toyNote: 'Made-up distributions over a few tokens. No model needed.',
-    toyBecauseNoDraft: 'No draft model is loaded, so this is a toy: made-up distributions over a few tokens. Open a draft to see real ones.',
+    toyBecauseNoDraft:
+      'No draft model is loaded, so this is a toy: made-up distributions over a few tokens. Open a draft to see real ones.',
     toy: 'Show toy',
     needsDraft: 'This needs a target and a draft model. Open a draft first.',
     noAnswer: 'Ask something in the chat, then choose a token of the answer here.',
@@ -120,7 +122,8 @@ export const labEn = {
     residual: 'residual max(0, p − q)/Z',
     residualTitle: 'Residual and identity, predicted',
     identity: 'accept + residual = p',
-    identityOf: (overlap: string, rejection: string, residual: string, total: string) => `${overlap} + ${rejection} · ${residual} = ${total}`,
+    identityOf: (overlap: string, rejection: string, residual: string, total: string) =>
+      `${overlap} + ${rejection} · ${residual} = ${total}`,
     count: 'emitted',
     one: 'Run 1',
     run: (rounds: string) => `Run ${rounds}`,
@@ -220,7 +223,8 @@ export const labEn = {
     high: 'to',
     diagonal: 'share accepted = q',
     kinds: tokenKinds,
-    bin: (key: string, share: string, low: string, high: string, tested: string) => `${key}: ${share} of ${tested} accepted, ${low} to ${high} at 95% confidence`,
+    bin: (key: string, share: string, low: string, high: string, tested: string) =>
+      `${key}: ${share} of ${tested} accepted, ${low} to ${high} at 95% confidence`,
   },
   rounds: {
     none: 'No answer yet.',
@@ -258,10 +262,16 @@ export const labEn = {
     temperature: 'Temperature',
     actual: 'was, measured',
     predicted: 'would be, predicted',
-    figures: { alpha: 'accepted if tested', mean_acceptance_length: 'tokens per pass', rounds: 'target passes', tok_s: 'tokens per second' },
+    figures: {
+      alpha: 'accepted if tested',
+      mean_acceptance_length: 'tokens per pass',
+      rounds: 'target passes',
+      tok_s: 'tokens per second',
+    },
     unknown: 'not known',
     known: (known: string) => `Based on ${known} with recorded p and q.`,
-    covered: (share: string) => `The record covers ${share} of the target’s distribution on average. Other temperatures are only that reliable.`,
+    covered: (share: string) =>
+      `The record covers ${share} of the target’s distribution on average. Other temperatures are only that reliable.`,
   },
   costs: {
     measure: 'Measure this machine',
@@ -274,7 +284,8 @@ export const labEn = {
     relative: 'Cost of a pass of M rows, relative to one row',
     relativeDescription: 'Time of a pass relative to one row, for target and draft.',
     milliseconds: (name: string) => `Time of a pass: ${name}`,
-    millisecondsDescription: (floor: string) => `Time of a pass by its rows. Reading the weights from memory takes ${floor}, so no pass is faster.`,
+    millisecondsDescription: (floor: string) =>
+      `Time of a pass by its rows. Reading the weights from memory takes ${floor}, so no pass is faster.`,
     rows: 'rows M per pass',
     ratio: 't(M)/t(1)',
     ms: 't(M), ms',
@@ -292,4 +303,3 @@ export const labEn = {
 
 /** The text of the lab in one language. */
 export type LabStrings = typeof labEn;
-

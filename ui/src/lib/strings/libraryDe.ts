@@ -85,7 +85,13 @@ export const libraryDe: Strings['library'] = {
     predicted: 'vorhergesagt',
     asking: 'Speicherbedarf wird berechnet',
     parts: { target_weights: 'Modell', target_cache: 'KV-Cache', draft_weights: 'Draft', draft_cache: 'Draft-Cache', other: 'Übriges' },
-    partTitles: { target_weights: 'Gewichte des Modells', target_cache: 'KV-Cache des Modells', draft_weights: 'Gewichte des Drafts', draft_cache: 'KV-Cache des Drafts', other: 'Puffer und Programm' },
+    partTitles: {
+      target_weights: 'Gewichte des Modells',
+      target_cache: 'KV-Cache des Modells',
+      draft_weights: 'Gewichte des Drafts',
+      draft_cache: 'KV-Cache des Drafts',
+      other: 'Puffer und Programm',
+    },
     verdicts: {
       fits: (total, usable) => `Passt: braucht ${total} von nutzbaren ${usable}.`,
       tight: (total, usable) => `Knapp: braucht ${total} von ${usable}. Anderes kann langsamer werden.`,
@@ -131,7 +137,10 @@ export const libraryDe: Strings['library'] = {
     predicted: (speedup) => `${speedup}× vorhergesagt`,
     predictedPlain: 'ohne Draft schneller, vorhergesagt',
     predictedTitle: (acceptance, depth) => `Annahmerate ${acceptance} und ${depth} Draft-Tokens pro Runde vorausgesetzt.`,
-    predictedCosts: { measured: 'Die Kosten der Durchläufe sind hier gemessen.', sizes: 'Die Kosten der Durchläufe sind aus den Dateigrößen geschätzt. Miss das Paar für echte Werte.' },
+    predictedCosts: {
+      measured: 'Die Kosten der Durchläufe sind hier gemessen.',
+      sizes: 'Die Kosten der Durchläufe sind aus den Dateigrößen geschätzt. Miss das Paar für echte Werte.',
+    },
     assumed: (acceptance) => `bei Annahmerate ${acceptance}, geschätzt`,
     measured: (speedup) => `${speedup}× gemessen`,
     measuredHow: (method, date) => `${method}, ${date}`,
@@ -217,7 +226,8 @@ export const libraryDe: Strings['library'] = {
     cannotKeep: 'Dieses System hat keinen Schlüsselbund. Setze HF_TOKEN, um ein Token zu verwenden.',
     unusableVariable: 'HF_TOKEN wird ignoriert, weil es kein gültiges Token ist. Setze es auf ein Wort aus einfachen Zeichen, etwa hf_….',
     unencrypted: 'Das Token wird nicht gesendet, weil HF_ENDPOINT mit http beginnt und nicht verschlüsselt ist. Verwende https.',
-    keychainShut: (reason) => `Der Schlüsselbund ließ sich nicht lesen (${reason}). Downloads laufen ohne sein Token und versuchen es beim nächsten Mal erneut.`,
+    keychainShut: (reason) =>
+      `Der Schlüsselbund ließ sich nicht lesen (${reason}). Downloads laufen ohne sein Token und versuchen es beim nächsten Mal erneut.`,
     note: 'Nur zugangsbeschränkte und private Modelle brauchen ein Token. Es wird nur an den Hub gesendet.',
   },
   downloads: {
@@ -263,7 +273,8 @@ export const libraryDe: Strings['library'] = {
     unloaded: (name) => `${name} ist entladen`,
     again: (name) => `${name} wieder laden`,
     unloadedIdle: (minutes) => `${minutes} lang keine Frage. Es wird wieder geladen, wenn du fragst.`,
-    crashed: (name) => `Hunch wurde beendet, während ${name} geladen wurde. Deshalb ist es nicht geladen. Lade es wieder oder wähle ein anderes Modell.`,
+    crashed: (name) =>
+      `Hunch wurde beendet, während ${name} geladen wurde. Deshalb ist es nicht geladen. Lade es wieder oder wähle ein anderes Modell.`,
     unloadedNote: 'Es wird wieder geladen, wenn du fragst.',
     reloadsOnSend: (name) => `Beim Senden wird ${name} geladen`,
   },

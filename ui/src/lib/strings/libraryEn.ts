@@ -27,7 +27,13 @@ const verdictTitles: Record<FitVerdict, string> = {
   too_large: 'Does not fit into memory, predicted',
 };
 
-const classes: Record<MemoryClass, string> = { gb8: '8 GB', gb16: '16 GB', gb24_to36: '24 to 36 GB', gb48: '48 to 64 GB', gb96: '96 GB or more' };
+const classes: Record<MemoryClass, string> = {
+  gb8: '8 GB',
+  gb16: '16 GB',
+  gb24_to36: '24 to 36 GB',
+  gb48: '48 to 64 GB',
+  gb96: '96 GB or more',
+};
 
 const phases: Record<DownloadPhase, string> = {
   waiting: 'Waiting for another download',
@@ -117,7 +123,13 @@ export const libraryEn = {
     predicted: 'predicted',
     asking: 'Calculating memory use',
     parts: { target_weights: 'Model', target_cache: 'KV cache', draft_weights: 'Draft', draft_cache: 'Draft cache', other: 'Other' },
-    partTitles: { target_weights: 'Model weights', target_cache: 'Model KV cache', draft_weights: 'Draft weights', draft_cache: 'Draft KV cache', other: 'Buffers and program' },
+    partTitles: {
+      target_weights: 'Model weights',
+      target_cache: 'Model KV cache',
+      draft_weights: 'Draft weights',
+      draft_cache: 'Draft KV cache',
+      other: 'Buffers and program',
+    },
     verdicts: {
       fits: (total: string, usable: string) => `Fits: needs ${total} of ${usable} usable.`,
       tight: (total: string, usable: string) => `Tight: needs ${total} of ${usable}. Other programs may slow down.`,
@@ -154,7 +166,8 @@ export const libraryEn = {
     suitsPadded: (padding: string) => `Same vocabulary, except ${padding} unused tokens`,
     expected: 'Same family, compared token by token after download',
     expectedCompared: 'Same vocabulary, according to the catalogue',
-    otherVocabulary: (first: string, target: string, draft: string) => `Vocabularies differ at token ${first}: model ${target}, draft ${draft}`,
+    otherVocabulary: (first: string, target: string, draft: string) =>
+      `Vocabularies differ at token ${first}: model ${target}, draft ${draft}`,
     missingToken: 'missing',
     notSmaller: 'Not smaller than the model',
     ratio: (share: string) => `reads ${share} of the model’s bytes per pass`,
@@ -163,7 +176,10 @@ export const libraryEn = {
     predicted: (speedup: string) => `${speedup}× predicted`,
     predictedPlain: 'plain is faster, predicted',
     predictedTitle: (acceptance: string, depth: string) => `Assumes ${acceptance} acceptance and ${depth} draft tokens per round.`,
-    predictedCosts: { measured: 'Pass costs were measured here.', sizes: 'Pass costs are estimated from file sizes. Measure the pair for real ones.' },
+    predictedCosts: {
+      measured: 'Pass costs were measured here.',
+      sizes: 'Pass costs are estimated from file sizes. Measure the pair for real ones.',
+    },
     assumed: (acceptance: string) => `at ${acceptance} acceptance, assumed`,
     measured: (speedup: string) => `${speedup}× measured`,
     measuredHow: (method: string, date: string) => `${method}, ${date}`,
@@ -245,7 +261,8 @@ export const libraryEn = {
     cannotKeep: 'This system has no keychain. Set HF_TOKEN to use a token.',
     unusableVariable: 'HF_TOKEN is ignored because it is not a valid token. Set it to one word of plain characters, such as hf_….',
     unencrypted: 'The token is not sent, because HF_ENDPOINT starts with http and is not encrypted. Use https.',
-    keychainShut: (reason: string) => `The keychain could not be read (${reason}). Downloads continue without its token and try it again next time.`,
+    keychainShut: (reason: string) =>
+      `The keychain could not be read (${reason}). Downloads continue without its token and try it again next time.`,
     note: 'Only gated and private models need a token. It is sent to the Hub only.',
   },
   downloads: {

@@ -1,6 +1,16 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { errorFace } from '../errors';
-import { formatBytes, formatCount, formatField, formatMean, formatParameters, formatProbability, formatShare, nounAfter, plural } from '../format';
+import {
+  formatBytes,
+  formatCount,
+  formatField,
+  formatMean,
+  formatParameters,
+  formatProbability,
+  formatShare,
+  nounAfter,
+  plural,
+} from '../format';
 import { origins } from '../origin';
 import { grouped } from '../state/conversations.svelte';
 import { whyNot } from '../state/settings.svelte';

@@ -9,11 +9,14 @@ const components = import.meta.glob<string>(['../../App.svelte', '../../{feature
   eager: true,
 });
 /** Excludes the replay host, wire types, the string tables, and units, which are the same in every language. */
-const logic = import.meta.glob<string>(['../**/*.ts', '!../**/*.test.ts', '!../{host,ipc,strings}/**', '!../format.ts', '!../text/markdown/{highlight,testing}.ts'], {
-  query: '?raw',
-  import: 'default',
-  eager: true,
-});
+const logic = import.meta.glob<string>(
+  ['../**/*.ts', '!../**/*.test.ts', '!../{host,ipc,strings}/**', '!../format.ts', '!../text/markdown/{highlight,testing}.ts'],
+  {
+    query: '?raw',
+    import: 'default',
+    eager: true,
+  },
+);
 
 /** Attributes that are visible or read by screen readers. */
 const heard = new Set(['alt', 'aria-description', 'aria-label', 'aria-roledescription', 'aria-valuetext', 'label', 'placeholder', 'title']);
@@ -106,8 +109,17 @@ describe('a component', () => {
 
   it('is reported for hard-coded text in its script', () => {
     const script = (text: string) => wordsOf(`<script lang="ts">${text}</script>`);
-    expect(script("const words = { a: 'Said', b: (n: number) => `with ${n} words`, c: 'two words' };")).toEqual(['Said', 'with', 'words', 'two words']);
-    expect(script("const all = [{ value: 'en', label: 'told' }].map((x) => ({ ...x, title: x ? 'this' : 'that' }));")).toEqual(['told', 'this', 'that']);
+    expect(script("const words = { a: 'Said', b: (n: number) => `with ${n} words`, c: 'two words' };")).toEqual([
+      'Said',
+      'with',
+      'words',
+      'two words',
+    ]);
+    expect(script("const all = [{ value: 'en', label: 'told' }].map((x) => ({ ...x, title: x ? 'this' : 'that' }));")).toEqual([
+      'told',
+      'this',
+      'that',
+    ]);
     expect(script("let x: 'Type' = f('escape', y.key === 'Escape'); throw new Error('Not for a person');")).toEqual([]);
   });
 

@@ -16,13 +16,20 @@ describe('Layout', () => {
     for (let size = 1; size < 9; size += 1) {
       const tokens = text.match(new RegExp(`[\\s\\S]{1,${size}}`, 'g')) ?? [];
       const layout = laidOut(tokens);
-      expect(shape(layout).map(([, joined]) => joined).join('')).toBe(text);
+      expect(
+        shape(layout)
+          .map(([, joined]) => joined)
+          .join(''),
+      ).toBe(text);
       expect(shape(layout).map(([kind]) => kind)).toEqual(['text', 'text', 'code', 'text', 'text', 'text']);
     }
   });
 
   it('starts a block after a blank line', () => {
-    expect(shape(laidOut(['a', '\n\n', 'b']))).toEqual([['text', 'a\n\n'], ['text', 'b']]);
+    expect(shape(laidOut(['a', '\n\n', 'b']))).toEqual([
+      ['text', 'a\n\n'],
+      ['text', 'b'],
+    ]);
   });
 
   it('moves a fence in several pieces into the code block', () => {

@@ -9,7 +9,11 @@ function sorted(text: string, size: number): { thought: string; said: string; th
   const open = thinking.thinking;
   const all = [...stretches, ...thinking.finish()];
   for (const { token, text: part } of all) expect(pieces[token]).toContain(part);
-  const of = (wanted: string) => all.filter(({ part }) => part === wanted).map(({ text: part }) => part).join('');
+  const of = (wanted: string) =>
+    all
+      .filter(({ part }) => part === wanted)
+      .map(({ text: part }) => part)
+      .join('');
   return { thought: of('thought'), said: of('said'), thinking: open };
 }
 

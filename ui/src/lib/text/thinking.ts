@@ -98,5 +98,9 @@ export function saidOf(text: string): string {
   const sorting = new Thinking();
   const whole = endsUnbegunThought(text) ? opening + text : text;
   const stretches = [...sorting.push(0, whole), ...sorting.finish()];
-  return stretches.filter(({ part }) => part === 'said').map((stretch) => stretch.text).join('').trimStart();
+  return stretches
+    .filter(({ part }) => part === 'said')
+    .map((stretch) => stretch.text)
+    .join('')
+    .trimStart();
 }

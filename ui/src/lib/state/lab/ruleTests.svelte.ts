@@ -98,7 +98,7 @@ export class RuleTests {
     const total = rounds * rules.length;
     this.running = { rules: names, done: 0, total };
     let chunk = Math.min(firstChunk, largest);
-    for (let done = 0; done < rounds; ) {
+    for (let done = 0; done < rounds;) {
       const asked = Math.min(chunk, rounds - done);
       let slowest = 0;
       for (const rule of rules) {

@@ -118,7 +118,7 @@ class Painter {
   paint({ text, ...piece }: CodePiece): CodePiece {
     const parts: CodePart[] = [];
     const end = this.at + text.length;
-    for (let from = this.at; from < end; ) {
+    for (let from = this.at; from < end;) {
       while (this.#index < this.stretches.length && this.stretches[this.#index]!.end <= from) this.#index += 1;
       const stretch = this.stretches[this.#index] ?? { end, scope: null };
       const to = Math.min(end, stretch.end);
@@ -134,7 +134,8 @@ class Painter {
 export function linesOf(pieces: readonly Piece[]): Piece[][] {
   const lines: Piece[][] = [[]];
   for (const piece of pieces) {
-    let shown: Pick<Piece, 'first' | 'skipped'> = piece.skipped === undefined ? { first: piece.first } : { first: piece.first, skipped: piece.skipped };
+    let shown: Pick<Piece, 'first' | 'skipped'> =
+      piece.skipped === undefined ? { first: piece.first } : { first: piece.first, skipped: piece.skipped };
     for (const text of piece.text.match(/[^\n]*\n|[^\n]+/g) ?? []) {
       lines.at(-1)!.push({ token: piece.token, text, ...shown });
       shown = { first: false };

@@ -65,9 +65,9 @@ export class Converter {
 
   /** Items of a list in a range. */
   list(list: List, first: number, last: number, start: number, continued: boolean, depth = 0): BlockNode {
-    const items = list.children.slice(first, last).map(
-      (item): ListItem => ({ checked: item.checked ?? null, children: this.#blocks(item, depth) }),
-    );
+    const items = list.children
+      .slice(first, last)
+      .map((item): ListItem => ({ checked: item.checked ?? null, children: this.#blocks(item, depth) }));
     return { kind: 'list', ordered: list.ordered ?? false, start, continued, items };
   }
 

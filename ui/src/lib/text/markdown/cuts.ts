@@ -73,7 +73,13 @@ export function blocksOf(children: readonly RootContent[], converter: Converter,
 }
 
 /** Context after a cut, given the blocks before it. */
-export function continuation(cut: Cut, children: readonly RootContent[], text: string, goesOn: Continuation, last: MarkdownBlock | undefined): Continuation {
+export function continuation(
+  cut: Cut,
+  children: readonly RootContent[],
+  text: string,
+  goesOn: Continuation,
+  last: MarkdownBlock | undefined,
+): Continuation {
   const { inside } = cut;
   const before = children[0] === inside ? goesOn : {};
   if (inside?.type === 'list') {
@@ -99,7 +105,9 @@ export function lastCut(children: readonly RootContent[], text: string, ended: b
   const complete = (at: number) => ended || text.indexOf('\n', at) >= 0;
   for (let index = children.length - 1; index >= 0; index -= 1) {
     const child = children[index]!;
-    const inside = placesInside(child, text, index === 0 ? goesOn : {}).filter(complete).at(-1);
+    const inside = placesInside(child, text, index === 0 ? goesOn : {})
+      .filter(complete)
+      .at(-1);
     if (inside !== undefined) return { at: inside, inside: child };
     const previous = children[index - 1];
     // After indented code the parser reads some starts of lists differently than at the start.

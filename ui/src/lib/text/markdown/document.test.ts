@@ -20,9 +20,59 @@ function isWithin(part: string, whole: string): boolean {
 const patience = 30_000;
 
 const fragments = [
-  'word ', 'word', '\n', '\n\n', '\n\n', '*', '**', '_', '`', '```\n', '~~~ py\n', '    ', '  ', '- ', '1. ', '2) ', '> ', '# ', '---', '===\n', '|',
-  ' | ', '\n|--|--|\n', '[', '](https://a.b)', '](javascript:x)', '![', '<b>', '<div>', '<!--', '-->', '$', '$$', '\\(', '\\)', '\\[', '\\]', '\\',
-  '&amp;', '~~', 'https://x.yz', '[ ] ', '[x] ', '\t', '🌊', '\r\n', 'def f():\n', '"""', '<script>', '</script>', '[a]: b', '=', '+ ',
+  'word ',
+  'word',
+  '\n',
+  '\n\n',
+  '\n\n',
+  '*',
+  '**',
+  '_',
+  '`',
+  '```\n',
+  '~~~ py\n',
+  '    ',
+  '  ',
+  '- ',
+  '1. ',
+  '2) ',
+  '> ',
+  '# ',
+  '---',
+  '===\n',
+  '|',
+  ' | ',
+  '\n|--|--|\n',
+  '[',
+  '](https://a.b)',
+  '](javascript:x)',
+  '![',
+  '<b>',
+  '<div>',
+  '<!--',
+  '-->',
+  '$',
+  '$$',
+  '\\(',
+  '\\)',
+  '\\[',
+  '\\]',
+  '\\',
+  '&amp;',
+  '~~',
+  'https://x.yz',
+  '[ ] ',
+  '[x] ',
+  '\t',
+  '🌊',
+  '\r\n',
+  'def f():\n',
+  '"""',
+  '<script>',
+  '</script>',
+  '[a]: b',
+  '=',
+  '+ ',
 ];
 
 describe('the tree', () => {
@@ -316,15 +366,17 @@ describe('the tree', () => {
     expect(shapeOf('`$HOME`, $PATH, $5-$10, $5 and 6$, $ x $, US$3')).toEqual([
       ['paragraph', ['inlineCode', '$HOME'], ', $PATH, $5-$10, $5 and 6$, $ x $, US$3'],
     ]);
-    expect(shapeOf('a\n$$\nx\n- b\n$$\nc')).toEqual([['paragraph', 'a'], ['math', 'x\n- b'], ['paragraph', 'c']]);
+    expect(shapeOf('a\n$$\nx\n- b\n$$\nc')).toEqual([
+      ['paragraph', 'a'],
+      ['math', 'x\n- b'],
+      ['paragraph', 'c'],
+    ]);
     expect(shapeOf('> \\[\n> x\n> \\]')).toEqual([['quote', ['math', 'x']]]);
     expect(shapeOf('\\\\(x\\\\)')).toEqual([['paragraph', '\\(x\\)']]);
   });
 
   it('leaves definitions and footnotes as written', () => {
-    expect(shapeOf('[a]: https://b.c\n[^1] [a]')).toEqual([
-      ['paragraph', '[a]: ', ['link', 'https://b.c', 'https://b.c'], '\n[^1] [a]'],
-    ]);
+    expect(shapeOf('[a]: https://b.c\n[^1] [a]')).toEqual([['paragraph', '[a]: ', ['link', 'https://b.c', 'https://b.c'], '\n[^1] [a]']]);
   });
 
   it('makes links of three protocols only', () => {
@@ -340,15 +392,25 @@ describe('pieces', () => {
   it('name the token of each character and mark its first visible piece', () => {
     const [block] = documentOf(['**bo', 'ld** t', 'ext &am', 'p; `a', 'b`', '**', '\\*']).blocks;
     expect(piecesOf(block).map(({ token, text, first }) => [token, text, first])).toEqual([
-      [0, 'bo', true], [1, 'ld', true], [1, ' t', false], [2, 'ext &', true], [3, ' ', true],
-      [3, 'a', false], [4, 'b', true], [5, '**', true], [6, '*', true],
+      [0, 'bo', true],
+      [1, 'ld', true],
+      [1, ' t', false],
+      [2, 'ext &', true],
+      [3, ' ', true],
+      [3, 'a', false],
+      [4, 'b', true],
+      [5, '**', true],
+      [6, '*', true],
     ]);
   });
 
   it('follow code through indentation and containers', () => {
     const [block] = documentOf(['1. x\n', '   ```js\n', '   a\n', '     b', '\n   ', '```']).blocks;
     const code = piecesOf(block).filter((piece) => piece.token >= 2);
-    expect(code.map(({ token, text }) => [token, text])).toEqual([[2, 'a\n'], [3, '  b']]);
+    expect(code.map(({ token, text }) => [token, text])).toEqual([
+      [2, 'a\n'],
+      [3, '  b'],
+    ]);
   });
 
   it('are the text in order, whatever the answer and the token borders', { timeout: patience }, () => {

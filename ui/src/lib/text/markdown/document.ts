@@ -118,7 +118,12 @@ export class MarkdownDocument {
   }
 
   #reused(blocks: MarkdownBlock[]): MarkdownBlock[] {
-    return blocks.map((block) => reuse(this.#tail.find((old) => old.id === block.id), block));
+    return blocks.map((block) =>
+      reuse(
+        this.#tail.find((old) => old.id === block.id),
+        block,
+      ),
+    );
   }
 }
 

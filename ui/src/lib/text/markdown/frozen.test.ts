@@ -13,5 +13,7 @@ it('parses and highlights everything with a frozen Object.prototype', async () =
     expect(highlight(lang, code).at(-1)?.end, lang).toBe(code.length);
   }
   const { default: katex } = await import('katex');
-  expect(katex.renderToString('\\frac{\\constructor}{\\toString} \\begin{matrix}a & b\\end{matrix}', { throwOnError: false, strict: 'ignore' })).toContain('katex');
+  expect(
+    katex.renderToString('\\frac{\\constructor}{\\toString} \\begin{matrix}a & b\\end{matrix}', { throwOnError: false, strict: 'ignore' }),
+  ).toContain('katex');
 });

@@ -23,8 +23,7 @@ export function guarded(text: string): string {
     const room = Math.min(limits.lineDelimiters, limits.delimiters - paragraph);
     let count = 0;
     const safe =
-      shallow.slice(0, prefix) +
-      shallow.slice(prefix).replace(delimiter, (character) => (++count > room ? placeholder : character));
+      shallow.slice(0, prefix) + shallow.slice(prefix).replace(delimiter, (character) => (++count > room ? placeholder : character));
     paragraph += count;
     if (safe !== line) {
       lines[index] = safe;

@@ -76,7 +76,7 @@ function hasLongLine(code: string): boolean {
 /** Splits code into parts of bounded length, at line breaks. */
 export function highlightAll(lang: string | null, code: string): Stretch[] {
   const stretches: Stretch[] = [];
-  for (let from = 0; from < code.length; ) {
+  for (let from = 0; from < code.length;) {
     let to = code.length;
     if (to - from > longestPart) to = code.lastIndexOf('\n', from + longestPart) + 1;
     if (to <= from) to = Math.min(code.length, from + longestPart);

@@ -7,18 +7,7 @@ export type { Piece };
 
 /** Scopes of code that have a colour. */
 export type Scope =
-  | 'keyword'
-  | 'string'
-  | 'number'
-  | 'comment'
-  | 'title'
-  | 'type'
-  | 'name'
-  | 'attribute'
-  | 'variable'
-  | 'meta'
-  | 'added'
-  | 'removed';
+  'keyword' | 'string' | 'number' | 'comment' | 'title' | 'type' | 'name' | 'attribute' | 'variable' | 'meta' | 'added' | 'removed';
 
 /** A piece of a token's text with one colour. */
 export interface CodePart {

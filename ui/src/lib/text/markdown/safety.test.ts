@@ -2,7 +2,10 @@ import { describe, expect, it } from 'vitest';
 import { MarkdownDocument } from './document';
 import { documentOf, piecesOf, shapeOf } from './testing';
 
-const shown = (text: string) => piecesOf(documentOf([text]).blocks).map((piece) => piece.text).join('');
+const shown = (text: string) =>
+  piecesOf(documentOf([text]).blocks)
+    .map((piece) => piece.text)
+    .join('');
 
 describe('markup in an answer', () => {
   it.each(['<script>alert(1)</script>', '<img src=x onerror=alert(1)>', '<style>*{}</style>', '<!-- x -->', '<iframe src="https://a.b">'])(
@@ -65,7 +68,9 @@ describe('a hostile answer', () => {
     }
     document.finish();
     const letters = (of: string) => of.replace(/[^a-z;]/g, '').length;
-    const seen = piecesOf(document.blocks).map((piece) => piece.text).join('');
+    const seen = piecesOf(document.blocks)
+      .map((piece) => piece.text)
+      .join('');
     expect(letters(seen)).toBeGreaterThanOrEqual(Math.min(1, letters(text)));
     expect(depthOf(document.blocks)).toBeLessThan(200);
   });

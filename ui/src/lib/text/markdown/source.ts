@@ -98,7 +98,7 @@ export class PieceCutter {
     if (value === written) return this.range(from, to);
     const { text, places } = align(value, written, spaced);
     const pieces: Piece[] = [];
-    for (let at = 0; at < text.length; ) {
+    for (let at = 0; at < text.length;) {
       const token = this.source.tokenAt(from + places[at]!);
       let next = at + 1;
       while (next < text.length && this.source.tokenAt(from + places[next]!) === token) next += 1;

@@ -38,7 +38,7 @@ export function randomNumbers(seed: number): () => number {
 export function cutAtRandom(text: string, random: () => number, longest: number): string[] {
   const tokens: string[] = [];
   const characters = [...text];
-  for (let at = 0; at < characters.length; ) {
+  for (let at = 0; at < characters.length;) {
     const length = 1 + Math.floor(random() * longest);
     tokens.push(characters.slice(at, at + length).join(''));
     at += length;
