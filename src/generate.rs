@@ -5,6 +5,7 @@
 mod draft_quality;
 mod load;
 mod models;
+mod predicted;
 mod prompt;
 mod prompt_encoder;
 mod text_stream;
