@@ -6,6 +6,7 @@ mod draft_quality;
 mod load;
 mod models;
 mod pair_acceptance;
+mod predicted;
 mod prompt;
 mod prompt_encoder;
 mod text_stream;

@@ -33,62 +33,20 @@ impl App {
 }
 
 #[cfg(test)]
+#[path = "../../tests/it/support/idle_gpu.rs"]
+#[allow(dead_code, reason = "other tests use more of it")]
+mod idle_gpu;
+
+#[cfg(test)]
 mod tests {
-    use std::sync::mpsc::{Receiver, Sender, channel};
-    use std::sync::{Arc, Mutex};
+    use std::sync::mpsc::channel;
     use std::time::Duration;
 
     use super::super::{App, AppConfig};
+    use super::idle_gpu::IdleGpu;
     use crate::api::GpuCheck;
-    use hunch_error::{Error, Result};
     use hunch_library::types::LibraryEvent;
-    use hunch_model::device::{Compute, DeviceChoice, SELF_TEST_FILE};
-    use hunch_model::metal::gpu::{Argument, BufferId, Gpu, Grid, KernelId, KernelSource};
-    use hunch_model::metal::selftest::Workload;
-
-    /// GPU that refuses all kernels, the first one once the test lets it.
-    struct RefusingGpu {
-        gate: Mutex<Receiver<()>>,
-    }
-
-    impl RefusingGpu {
-        fn open() -> (Sender<()>, Compute) {
-            let (open, gate) = channel();
-            let gpu = Arc::new(Self { gate: Mutex::new(gate) });
-            (open, Compute::on_gpu(gpu, Workload::SIMULATED, Some(1)).unwrap())
-        }
-    }
-
-    fn refused<T>() -> Result<T> {
-        Err(Error::Device { device: "metal", reason: "refused".into() })
-    }
-
-    impl Gpu for RefusingGpu {
-        fn name(&self) -> String {
-            "refusing GPU".into()
-        }
-        fn compile(&self, _: &KernelSource) -> Result<KernelId> {
-            // Once the sender is gone, nothing waits.
-            let _ = self.gate.lock().unwrap().recv();
-            refused()
-        }
-        fn allocate(&self, _: usize) -> Result<BufferId> {
-            Ok(BufferId(0))
-        }
-        fn release(&self, _: BufferId) {}
-        fn write(&self, _: BufferId, _: usize, _: &[u8]) -> Result<()> {
-            Ok(())
-        }
-        fn read(&self, _: BufferId, _: usize, _: &mut [u8]) -> Result<()> {
-            refused()
-        }
-        fn dispatch(&self, _: KernelId, _: &[Argument<'_>], _: Grid) -> Result<()> {
-            refused()
-        }
-        fn wait(&self) -> Result<()> {
-            refused()
-        }
-    }
+    use hunch_model::device::{DeviceChoice, SELF_TEST_FILE};
 
     #[test]
     fn gpu_is_tested_in_the_background_at_the_first_start() {
@@ -99,7 +57,7 @@ mod tests {
             device: DeviceChoice::Cpu,
             ..AppConfig::default()
         };
-        let (open, compute) = RefusingGpu::open();
+        let (open, compute) = IdleGpu::gated();
         let app = App::start_on(compute, config.clone()).unwrap();
         let (told, heard) = channel();
         app.set_library_listener(Box::new(move |event| {
@@ -115,7 +73,7 @@ mod tests {
         assert!(folder.path().join(SELF_TEST_FILE).is_file());
 
         // The next start reads the record. A test would wait for its first kernel.
-        let (_open, compute) = RefusingGpu::open();
+        let (_open, compute) = IdleGpu::gated();
         let app = App::start_on(compute, config.clone()).unwrap();
         assert_eq!(app.info().gpu, Some(GpuCheck::Done { problems }));
         let app = App::start(config).unwrap();

@@ -4,9 +4,15 @@ use std::io::Write;
 
 use anyhow::Result;
 use clap::Args;
+use hunch::bench::passes::{Ours, PassEngine};
 use hunch_core::limits::MAX_DRAFT;
+use hunch_core::model::LanguageModel;
+use hunch_core::quantile::median;
 use hunch_error::Error;
+use hunch_library::fit::too_large_message;
+use hunch_library::types::FitVerdict;
 use hunch_library::{Places, machine};
+use hunch_model::decoder::Decoder;
 use hunch_model::device::{Compute, DeviceChoice};
 use hunch_model::metal::costs::{Basis, Chip, PassSize};
 use hunch_model::metal::selftest::Record;
@@ -14,10 +20,17 @@ use hunch_model::spec::ModelSpec;
 use hunch_model::weights::WeightFile;
 use serde::Serialize;
 
+use super::models::predicted_fit;
 use super::{open_compute, render};
 
 /// Numbers of rows whose cost is printed.
 const ROWS: [usize; 6] = [1, 2, 4, 5, 8, MAX_DRAFT + 1];
+/// Numbers of rows that are timed on the CPU.
+const CPU_ROWS: [usize; 2] = [1, 5];
+/// Passes whose median counts, after one that warms up.
+const CPU_ROUNDS: usize = 5;
+/// Tokens of context for the passes on the CPU.
+const CPU_CONTEXT: usize = 512;
 
 /// Check this machine.
 #[derive(Args)]
@@ -25,7 +38,8 @@ pub(crate) struct DoctorArgs {
     /// Device: auto is Metal on a Mac and the CPU elsewhere
     #[arg(long, default_value = "auto", value_name = "auto|cpu|metal")]
     device: DeviceChoice,
-    /// The model whose costs are predicted: a file or a name [default: the default model, if installed]
+    /// The model whose costs are predicted, and whose passes are timed on the CPU: a file or a name [default: the
+    /// default model, if installed, without timing]
     #[arg(long, value_name = "PATH|NAME")]
     target: Option<String>,
     /// Predict costs for this chip, such as "M4 Max" [default: the chip of this machine]
@@ -44,12 +58,24 @@ struct Report {
     architecture: &'static str,
     device: &'static str,
     threads: usize,
+    /// Instruction set of the CPU kernels.
+    cpu_kernels: &'static str,
     memory_bytes: u64,
     usable_bytes: u64,
     /// Self-test of our kernels, on a GPU.
     gpu: Option<Record>,
     /// Predicted costs of passes, for GPUs.
     predicted: Option<Predicted>,
+    /// Passes of the target on the CPU.
+    cpu: Option<OnCpu>,
+}
+
+/// Passes that were measured on the CPU.
+#[derive(Serialize)]
+struct OnCpu {
+    model: String,
+    /// Rows, and the median time of a pass in milliseconds.
+    pass_ms: Vec<(usize, f64)>,
 }
 
 /// Costs that were predicted, not measured.
@@ -75,10 +101,12 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<bool> {
         architecture: std::env::consts::ARCH,
         device: compute.name(),
         threads: compute.threads().count(),
+        cpu_kernels: hunch_kernels::level_in_use(),
         memory_bytes: memory.total,
         usable_bytes: memory.usable,
         predicted: predicted(args.target.as_deref(), chip, &compute)?,
         gpu,
+        cpu: args.target.as_deref().map_or(Ok(None), on_cpu)?,
     };
     let mut out = std::io::stdout().lock();
     if args.json {
@@ -125,11 +153,31 @@ fn predicted(
     Ok(Some(Predicted { model: spec.name, basis, chip, pass_ms }))
 }
 
+/// Times passes of a model on the CPU. Returns `None` and says so if it does not fit into memory.
+fn on_cpu(target: &str) -> Result<Option<OnCpu>> {
+    let (compute, places) = (open_compute(DeviceChoice::Cpu, None)?, Places::of_this_user()?);
+    let path = hunch_library::resolve(target, &places)?;
+    let fit = predicted_fit(&compute, &places, &path, None, None)?;
+    if fit.verdict == FitVerdict::TooLarge {
+        eprintln!("hunch: Not timed on the CPU: {}.", render::line(&too_large_message(&fit)));
+        return Ok(None);
+    }
+    let mut model = Decoder::load_for(&WeightFile::open(&path)?, &compute, CPU_CONTEXT)?;
+    let mut time = |rows: usize| -> Result<f64, Error> {
+        let timed = (0..=CPU_ROUNDS).map(|_| Ours(&mut model).pass(rows)).collect::<Result<Vec<f64>, _>>()?;
+        // The first one warms up.
+        Ok(median(&timed[1..]).unwrap_or_default() * 1e3)
+    };
+    let pass_ms = CPU_ROWS.iter().map(|&rows| Ok((rows, time(rows)?))).collect::<Result<_, Error>>()?;
+    Ok(Some(OnCpu { model: model.info().name.clone(), pass_ms }))
+}
+
 fn text(report: &Report) -> String {
     let mut rows = vec![
         ("Hunch", report.version.to_owned()),
         ("system", format!("{}, {}", report.system, report.architecture)),
         ("device", format!("{}, {} CPU threads", report.device, report.threads)),
+        ("CPU kernels", report.cpu_kernels.to_owned()),
         (
             "memory",
             format!(
@@ -175,6 +223,10 @@ fn text(report: &Report) -> String {
         let model = render::line(&predicted.model);
         out +=
             &format!("\nA pass of M rows of {model}, from {basis}:\n{}\n", curve_table(&predicted.pass_ms));
+    }
+    if let Some(OnCpu { model, pass_ms }) = &report.cpu {
+        let model = render::line(model);
+        out += &format!("\nA pass of M rows of {model} on the CPU, measured:\n{}\n", curve_table(pass_ms));
     }
     out
 }

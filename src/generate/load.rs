@@ -120,14 +120,17 @@ pub(super) struct InMemory {
 /// A loaded draft model.
 pub(super) struct DraftInMemory {
     pub(super) model: DraftModel,
-    /// Why it does not run on the kernels of its device.
+    /// Replacements of kernels of its device.
     pub(super) device_note: Option<String>,
+    /// Predicted time of a pass of one row, in milliseconds.
+    pub(super) predicted_ms: Option<f64>,
 }
 
 impl DraftInMemory {
-    fn new(model: Decoder) -> Result<Self> {
+    fn new(model: Decoder, compute: &Compute) -> Result<Self> {
         let device_note = device_note(&model);
-        Ok(Self { model: DraftModel::new(Box::new(model))?, device_note })
+        let predicted_ms = model.predicted_ms(compute, 1).and_then(|curve| Some(curve.first()?.1));
+        Ok(Self { model: DraftModel::new(Box::new(model))?, device_note, predicted_ms })
     }
 }
 
@@ -164,7 +167,9 @@ impl OpenedModels {
         let total = target.weight_bytes() + draft.as_ref().map_or(0, WeightFile::weight_bytes);
         let watch = Watch::of(&plan, total);
         // The draft model is small, so reading it first reveals its errors early.
-        let draft = draft.map(|file| watch.read(file, compute).and_then(DraftInMemory::new)).transpose()?;
+        let draft = draft
+            .map(|file| watch.read(file, compute).and_then(|model| DraftInMemory::new(model, compute)))
+            .transpose()?;
         let decoder = watch.read(target.clone(), compute)?;
         let head = match &plan.head {
             Some(path) => Some(heads::load(&WeightFile::open(path)?, &target, &decoder, compute)?),
@@ -183,7 +188,8 @@ pub(super) fn read_draft(
 ) -> Result<Option<DraftInMemory>> {
     let Some(path) = plan.draft.as_deref() else { return Ok(None) };
     let file = open_draft(path, target_bytes, tokenizer)?;
-    Watch::of(plan, file.weight_bytes()).read(file, compute).and_then(DraftInMemory::new).map(Some)
+    let model = Watch::of(plan, file.weight_bytes()).read(file, compute)?;
+    DraftInMemory::new(model, compute).map(Some)
 }
 
 /// Loads the newest head in the folder that was trained for the target, else the shipped one.

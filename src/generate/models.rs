@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::load::{self, InMemory, LoadPlan, OpenedModels, Origin};
 use super::pair_acceptance;
+use super::predicted::PredictedCosts;
 use super::{GenerationPlan, Prompt, PromptEncoder};
 use hunch_error::{Error, Result};
 
@@ -33,10 +34,11 @@ pub struct Models {
     encoder: Arc<PromptEncoder>,
     device: &'static str,
     device_notes: DeviceNotes,
+    predicted: PredictedCosts,
     own: ConversationResources,
 }
 
-/// Sentences on models that do not run on the kernels of their device.
+/// Sentences on replacements of kernels of the device.
 #[derive(Clone, Debug, Default)]
 struct DeviceNotes {
     target: Option<String>,
@@ -116,15 +118,19 @@ impl Models {
     pub fn of(opened: OpenedModels, compute: &Compute) -> Result<Self> {
         let tokenizer = opened.tokenizer();
         let InMemory { origin, target, draft, head } = opened.read(compute)?;
-        let (draft, draft_note) = draft.map_or((None, None), |draft| (Some(draft.model), draft.device_note));
-        let device_notes = DeviceNotes { target: load::device_note(&target), draft: draft_note };
+        let mut predicted = PredictedCosts::of_target(&target, compute);
+        let mut device_notes = DeviceNotes { target: load::device_note(&target), draft: None };
+        let draft = draft.map(|draft| {
+            (predicted.draft_ms, device_notes.draft) = (draft.predicted_ms, draft.device_note);
+            draft.model
+        });
         let mut proposers = Proposers::new(draft);
         proposers.set_head(head);
         let context = target.info().context_length;
         let mut own = ConversationResources::new(Box::new(target), proposers);
         own.measure_acceptance(&tokenizer);
         let encoder = Arc::new(PromptEncoder::new(tokenizer, context));
-        Ok(Self { origin, encoder, device: compute.name(), device_notes, own })
+        Ok(Self { origin, encoder, device: compute.name(), device_notes, predicted, own })
     }
 
     /// Returns the plan that loads these models again.
@@ -146,10 +152,10 @@ impl Models {
         let origin = Origin::of(plan)?;
         let target_bytes = self.own.target.memory().weights;
         let draft = load::read_draft(plan, target_bytes, self.encoder.tokenizer(), compute)?;
-        let (draft, note) = draft.map_or((None, None), |draft| (Some(draft.model), draft.device_note));
-        self.own.proposers.set_draft(draft);
+        (self.predicted.draft_ms, self.device_notes.draft) =
+            draft.as_ref().map_or((None, None), |draft| (draft.predicted_ms, draft.device_note.clone()));
+        self.own.proposers.set_draft(draft.map(|draft| draft.model));
         self.own.measure_acceptance(self.encoder.tokenizer());
-        self.device_notes.draft = note;
         self.origin = origin;
         // Statistics of the old draft model do not apply to the new one.
         self.own.depths.retain(|method, _| !method.needs_draft());
@@ -177,7 +183,7 @@ impl Models {
         Ok(())
     }
 
-    /// Returns why target or draft do not run on the kernels of their device, a line each. `None` if both do.
+    /// Returns replacements of kernels that failed or are missing, for target and draft, a sentence on each line.
     pub fn device_note(&self) -> Option<String> {
         let DeviceNotes { target, draft } = &self.device_notes;
         let notes: Vec<&str> = [target, draft].into_iter().flatten().map(String::as_str).collect();
@@ -264,6 +270,7 @@ impl Models {
             encoder: self.encoder.clone(),
             device: self.device,
             device_notes: self.device_notes.clone(),
+            predicted: self.predicted.clone(),
             own: self.own.fork()?,
         })
     }
@@ -328,7 +335,9 @@ impl Models {
         let stages = method.entry().stages;
         let depths = depths.entry(method).or_insert_with(|| vec![DepthController::default(); stages.len()]);
         for (stage, depth) in stages.iter().zip(&mut *depths) {
-            depth.expect_cost(expected_cost(stage, &**target, proposers).unwrap_or(0.0));
+            let by_bytes = || expected_cost(stage, &**target, proposers).unwrap_or(0.0);
+            depth.expect_cost(self.predicted.draft_cost(stage).unwrap_or_else(by_bytes));
+            depth.expect_passes(&self.predicted.target_ms);
             if let (Needs::DraftModel, Some(acceptance)) = (stage.needs(), *draft_acceptance) {
                 depth.expect_acceptance(acceptance);
             }

@@ -244,8 +244,7 @@ fn predicted_memory_matches_loaded_models() {
     for of in FURTHER {
         let folder = tempfile::tempdir().unwrap();
         let path = further(of).write(folder.path(), "tiny");
-        let footprint = Footprint::from_header(WeightFile::open(&path).unwrap().gguf(), false).unwrap();
-        let footprint = footprint.with_kv(cpu().kv());
+        let footprint = Footprint::on_device(WeightFile::open(&path).unwrap().gguf(), &cpu()).unwrap();
         let mut model = Decoder::open(&path, &cpu()).unwrap();
         chain(&mut model, &tokens(256, 1));
         // The cache grows in steps of 256 rows.

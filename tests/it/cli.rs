@@ -432,6 +432,15 @@ fn doctor_predicts_costs_for_a_known_chip_only() {
         (&"cpu".into(), &Value::Null, &Value::Null)
     );
     assert!(without["memory_bytes"].as_u64() > Some(0));
+    // The CPU is measured, also on a machine with a GPU.
+    let rows: Vec<_> = without["cpu"]["pass_ms"].as_array().unwrap().iter().map(|point| &point[0]).collect();
+    assert_eq!(rows, [1, 5]);
+    assert!(without["cpu"]["pass_ms"][1][1].as_f64() > Some(0.0));
+    assert!(
+        ["scalar", "neon", "avx"]
+            .iter()
+            .any(|name| without["cpu_kernels"].as_str().unwrap().starts_with(name))
+    );
     let predicted = last_json(&hunch(data.path(), &[&common[..], &["--chip", "m4 max"]].concat()));
     assert_eq!(predicted["predicted"]["chip"]["name"], "Apple M4 Max");
     let points = predicted["predicted"]["pass_ms"].as_array().unwrap();

@@ -12,6 +12,7 @@ mod decoder;
 mod default_model;
 mod downloads;
 mod gguf_fuzz;
+mod gpu_pairs;
 mod heads;
 mod hostile_templates;
 // Connections over TLS are tested on Linux, where what is trusted can be told to a process.

@@ -206,12 +206,13 @@ fn rejects_file_modified_during_loading() {
 #[test]
 fn predicts_memory_of_separate_embedding_table() {
     let folder = tempfile::tempdir().unwrap();
+    let compute = Compute::open(DeviceChoice::Cpu, Some(1)).unwrap();
     let weights = |dtype, tied| {
         let path = Tiny { dtype, tied, ..Tiny::default() }.write(folder.path(), "model");
         let gguf = Gguf::read(&path).unwrap();
         let table = gguf.tensors["token_embd.weight"].range.len() as u64;
         let all = gguf.tensors.values().map(|tensor| tensor.range.len() as u64).sum::<u64>();
-        (Footprint::from_header(&gguf, false).unwrap().predicted(1).weights, all, table)
+        (Footprint::on_device(&gguf, &compute).unwrap().predicted(1).weights, all, table)
     };
     for tied in [true, false] {
         let (predicted, all, _) = weights(GgmlDType::F32, tied);

@@ -201,6 +201,12 @@ impl DepthController {
         self.acceptance.set_prior(acceptance);
     }
 
+    /// Sets predicted times of target passes of 1, 2, 3, ... rows, up to [`MAX_ROWS`]. Each is replaced once a pass of
+    /// that many rows is measured, and all are scaled by measured ones.
+    pub fn expect_passes(&mut self, curve: &[(usize, f64)]) {
+        self.costs.expect_passes(curve);
+    }
+
     /// Updates costs with a prefill of the target: `tokens` took `ms` milliseconds.
     pub fn observe_prefill(&mut self, tokens: usize, ms: f64) {
         if tokens >= MAX_ROWS {

@@ -115,6 +115,11 @@ fn level_names() -> Vec<&'static str> {
     Level::ALL.iter().filter(|level| level.available()).map(|level| level.name()).collect()
 }
 
+/// Returns the name of the level that the kernels of this process use, such as `neon-i8mm`.
+pub fn level_in_use() -> &'static str {
+    Level::current().name()
+}
+
 /// Restricts all kernels of the process to a level by name, to measure slower CPUs on this one.
 ///
 /// Call it before any kernel runs.

@@ -30,7 +30,7 @@ mod tile;
 mod types;
 
 pub use error::{Error, ReadError, Result};
-pub use isa::use_level;
+pub use isa::{level_in_use, use_level};
 pub use mask::RowMask;
 pub use matmul::{MatrixSource, WeightMatrix};
 pub use memory::{CopiedBytes, ReadAt};

@@ -5,8 +5,11 @@ use crate::types::{Fit, FitVerdict, MachineMemory, PredictedMemory, SmallerChoic
 use hunch_core::limits::MAX_ROWS;
 use hunch_error::Result;
 use hunch_kernels::{WeightMatrix, WeightType};
-use hunch_model::device::KvType;
+use hunch_model::decoder::{Backend, Execution};
+use hunch_model::device::{Compute, KvType};
 use hunch_model::gguf::{Gguf, TensorInfo};
+use hunch_model::metal::kernels::SPAN;
+use hunch_model::metal::matrix::Matrix;
 use hunch_model::spec::ModelSpec;
 
 /// Default limit of the context, in tokens: KV cache memory grows with it.
@@ -37,8 +40,8 @@ pub struct Footprint {
     weights: u64,
     /// Bytes of KV cache per token.
     cache_per_token: u64,
-    /// Number of layers, on a GPU. Each has two cache buffers, whose sizes are powers of two.
-    gpu_layers: Option<u64>,
+    /// Number of layers, for candle. Each has two cache buffers, whose sizes are powers of two.
+    candle_layers: Option<u64>,
     /// Scratch bytes of a pass: fixed, and per token of context for attention.
     scratch: (u64, f64),
     /// Vocabulary entries.
@@ -52,35 +55,61 @@ pub struct Footprint {
 }
 
 impl Footprint {
-    /// Computes the footprint from a model's header, for the CPU or a GPU.
+    /// Computes the footprint of a model on a device, from its header.
     ///
     /// # Errors
     /// If the architecture is not supported.
-    pub fn from_header(gguf: &Gguf, on_gpu: bool) -> Result<Self> {
+    pub fn on_device(gguf: &Gguf, compute: &Compute) -> Result<Self> {
         let spec = ModelSpec::from_gguf(gguf)?;
+        let execution = Execution::expected(gguf, &spec, compute);
+        Ok(Self::with_execution(gguf, &spec, &execution, compute.kv()))
+    }
+
+    fn with_execution(gguf: &Gguf, spec: &ModelSpec, execution: &Execution, kv: KvType) -> Self {
         let tensors = &gguf.tensors;
         let bytes = |info: &TensorInfo| info.range.len() as u64;
         let table = tensors.get("token_embd.weight");
         let tied = !tensors.contains_key("output.weight");
         let loaded = tensors.iter().filter(|(name, _)| tied || *name != "token_embd.weight");
-        let read = |info: &TensorInfo| if on_gpu { bytes(info) } else { info.bytes_read() as u64 };
+        let read = |info: &TensorInfo| match execution.backend {
+            Backend::Cpu => info.bytes_read() as u64,
+            Backend::Metal | Backend::Candle { .. } => bytes(info),
+        };
         let read_by_a_pass = loaded.clone().map(|(_, info)| read(info)).sum();
-        let mut weights: u64 = loaded.map(|(_, info)| in_memory(info, on_gpu)).sum();
+        let mut weights: u64 = loaded.map(|(_, info)| in_memory(info, execution)).sum();
         // The embedding table is a separate copy unless it shares packed rows with the output head.
-        let shared = tied && !on_gpu && table.is_some_and(is_packed);
+        let is_candle = matches!(execution.backend, Backend::Candle { .. });
+        let shared = tied
+            && match execution.backend {
+                Backend::Cpu => table.is_some_and(is_packed),
+                Backend::Metal => true,
+                Backend::Candle { .. } => false,
+            };
         if !shared {
-            weights += table.map_or(0, bytes);
+            let separate = |info| match execution.backend {
+                Backend::Metal => in_memory(info, execution),
+                Backend::Cpu | Backend::Candle { .. } => bytes(info),
+            };
+            weights += table.map_or(0, separate);
         }
-        Ok(Self {
+        let footprint = Self {
             weights,
             cache_per_token: spec.cache_bytes_per_token() as u64,
-            gpu_layers: on_gpu.then_some(spec.n_layer as u64),
-            scratch: scratch_of(&spec, on_gpu),
+            candle_layers: is_candle.then_some(spec.n_layer as u64),
+            scratch: scratch_of(spec, &execution.backend),
             entries: spec.n_vocab as u64,
             max_context: spec.context_length,
             read_by_a_pass,
             weight_bytes: tensors.values().map(bytes).sum(),
-        })
+        };
+        footprint.with_kv(execution.backend.kv(kv))
+    }
+
+    /// Returns the same footprint with the caches that models usually get on a device. For
+    /// [estimates](Self::estimate), whose caches have 32 bits.
+    #[must_use]
+    pub fn with_usual_cache(self, compute: &Compute) -> Self {
+        self.with_kv(Backend::usual(compute).kv(compute.kv()))
     }
 
     /// Estimates the footprint of a model that is not installed. Inputs are the file size and the KV cache
@@ -89,7 +118,7 @@ impl Footprint {
         Self {
             weights: size_bytes,
             cache_per_token,
-            gpu_layers: None,
+            candle_layers: None,
             // A sixteenth of the weights for scratch: typical of models with a few billion parameters.
             scratch: (size_bytes / 16, 0.0),
             entries: 0,
@@ -99,9 +128,7 @@ impl Footprint {
         }
     }
 
-    /// Returns the same footprint with caches of another type. Footprints are created with caches of 32 bits.
-    #[must_use]
-    pub fn with_kv(self, kv: KvType) -> Self {
+    fn with_kv(self, kv: KvType) -> Self {
         let cache_per_token = self.cache_per_token * kv.bytes() as u64 / KvType::F32.bytes() as u64;
         Self { cache_per_token, ..self }
     }
@@ -113,7 +140,7 @@ impl Footprint {
     }
 
     fn cache_bytes(&self, context: u64) -> u64 {
-        let buffers = 2 * self.gpu_layers.unwrap_or(0);
+        let buffers = 2 * self.candle_layers.unwrap_or(0);
         match (self.cache_per_token * context).checked_div(buffers) {
             Some(buffer) => buffers * buffer.next_power_of_two(),
             None => self.cache_per_token * context,
@@ -132,36 +159,46 @@ fn is_packed(info: &TensorInfo) -> bool {
 }
 
 /// Returns a tensor's size in memory once loaded, in bytes.
-fn in_memory(info: &TensorInfo, on_gpu: bool) -> u64 {
+fn in_memory(info: &TensorInfo, execution: &Execution) -> u64 {
     use WeightType::{BF16, F16, F32};
     let elements: usize = info.shape.iter().product();
-    let bytes = match info.shape[..] {
-        // A GPU holds float matrices as f32, in buffers whose sizes are powers of two.
-        [_, _] if on_gpu && matches!(info.dtype, F16 | BF16 | F32) => (4 * elements).next_power_of_two(),
-        [_, _] if on_gpu => info.range.len(),
-        [n, k] => WeightMatrix::bytes_in_memory(info.dtype, n, k).unwrap_or(info.range.len()),
-        _ => 4 * elements,
+    let [n, k] = info.shape[..] else { return 4 * elements as u64 };
+    let bytes = match execution.backend {
+        Backend::Cpu => WeightMatrix::bytes_in_memory(info.dtype, n, k),
+        Backend::Metal => {
+            let loaded = execution.loaded_type(info.dtype).candle();
+            loaded.and_then(|dtype| Matrix::bytes_in_memory(dtype, n, k))
+        }
+        // candle holds float matrices as f32, in buffers whose sizes are powers of two.
+        Backend::Candle { .. } => {
+            matches!(info.dtype, F16 | BF16 | F32).then(|| (4 * elements).next_power_of_two())
+        }
     };
-    bytes as u64
+    bytes.unwrap_or(info.range.len()) as u64
 }
 
 /// Returns the scratch bytes of a pass: fixed, and per token of context for attention.
-fn scratch_of(spec: &ModelSpec, on_gpu: bool) -> (u64, f64) {
-    let rows = if on_gpu { PREFILL_ROWS.1 } else { PREFILL_ROWS.0 };
+fn scratch_of(spec: &ModelSpec, backend: &Backend) -> (u64, f64) {
+    let rows = if *backend == Backend::Cpu { PREFILL_ROWS.0 } else { PREFILL_ROWS.1 };
     let (heads, width) = (spec.n_head as u64, spec.head_dim as u64);
-    let a_row = 3 * spec.n_embd as u64
-        + 2 * heads * width
-        + 2 * (spec.n_kv_head * spec.head_dim) as u64
-        + 3 * spec.n_ff as u64;
+    let (n_embd, n_ff) = (spec.n_embd as u64, spec.n_ff as u64);
+    let keys = spec.n_kv_head as u64 * width;
     // Logits of a verify pass, and one distribution per row.
     let logits = 2 * MAX_ROWS as u64 * spec.n_vocab as u64;
-    let attention = if on_gpu {
+    let usual_row = 3 * n_embd + 2 * heads * width + 2 * keys + 3 * n_ff;
+    let (row_bytes, attention) = match backend {
+        Backend::Cpu => (4 * usual_row, (4 * rows * heads * (width + 2)) as f64 / ATTENTION_BLOCK as f64),
+        Backend::Metal => {
+            // The input of a product is kept as codes, halves and floats, with scales and sums.
+            let input = n_embd.max(n_ff).max(heads * width) * 29 / 4;
+            let row = 4 * (n_embd + heads * width + 2 * keys + 2 * n_ff) + input;
+            // Weighted values, the largest score and the sum of weights of each span.
+            (row, (rows * heads * (4 * width + 8)) as f64 / SPAN as f64)
+        }
         // Scores before and after the softmax, with and without the mask; keys and values side by side.
-        (4 * heads * rows + 4 * (spec.n_kv_head as u64) * width) as f64
-    } else {
-        (rows * heads * (width + 2)) as f64 / ATTENTION_BLOCK as f64
+        Backend::Candle { .. } => (4 * usual_row, 4.0 * (4 * heads * rows + 4 * keys) as f64),
     };
-    (4 * (rows * a_row + logits), 4.0 * attention)
+    (rows * row_bytes + 4 * logits, attention)
 }
 
 /// Predicts the memory of target and draft with caches of `context` tokens. Alternatives come from
@@ -295,7 +332,7 @@ mod tests {
         let short = Footprint { max_context: 100, ..model(1) };
         assert_eq!(short.predicted(5000).cache, 100_000);
         // Two buffers of 500,000 bytes each.
-        let on_gpu = Footprint { gpu_layers: Some(1), ..model(1) };
+        let on_gpu = Footprint { candle_layers: Some(1), ..model(1) };
         assert_eq!(on_gpu.predicted(1000).cache, 2 * (1 << 19));
     }
 

@@ -69,11 +69,6 @@ impl Pairs<'_> {
         self.read_header(path).map(|(header, _)| header)
     }
 
-    /// Returns a footprint with the caches that models get on this device.
-    fn with_cache(&self, footprint: Footprint) -> Footprint {
-        if self.compute.is_gpu() { footprint } else { footprint.with_kv(self.compute.kv()) }
-    }
-
     fn read_header(&self, path: &Path) -> Result<(ModelHeader, Gguf)> {
         let (inspection, gguf) = inspect_header(path)?;
         // In other programs' folders, file names do not name the model, so the listed name counts.
@@ -84,7 +79,7 @@ impl Pairs<'_> {
         let spec = inspection.spec;
         let known = catalogue::match_file(&entry.name, entry.size_bytes);
         let header = ModelHeader {
-            footprint: self.with_cache(Footprint::from_header(&gguf, self.compute.is_gpu())?),
+            footprint: Footprint::on_device(&gguf, self.compute)?,
             pass: PassSize::of(&gguf, &spec),
             known_model: known.or_else(|| catalogue::guess_by_name(&[&entry.name, &spec.name])),
             spec,
@@ -141,7 +136,7 @@ impl Pairs<'_> {
             });
         let absent = catalogue::targets().filter(|model| !self.has(model)).map(|model| Alternative {
             choice: SmallerChoice::Catalogue { id: model.id.clone(), name: model.name.clone() },
-            footprint: self.with_cache(footprint_of(model)),
+            footprint: footprint_of(model).with_usual_cache(self.compute),
         });
         installed.chain(absent).collect()
     }
@@ -229,7 +224,7 @@ impl Pairs<'_> {
     /// Judges a catalogue model that is not installed as a draft.
     fn offer_to_fetch(&self, target: &Target, model: &CatalogueModel, context: u32) -> DraftOffer {
         let Target { header: target, vocabulary } = target;
-        let footprint = self.with_cache(footprint_of(model));
+        let footprint = footprint_of(model).with_usual_cache(self.compute);
         let offer = self.offer(target, &footprint, context);
         let same_family = target.known_model.is_none_or(|known_model| known_model.family == model.family);
         let verdict = if footprint.weight_bytes >= target.footprint.weight_bytes {

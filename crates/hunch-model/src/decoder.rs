@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use crate::candle_executor::CandleExecutor;
 use crate::cpu_executor::CpuExecutor;
-use crate::device::Compute;
+use crate::device::{Compute, KvType};
 use crate::executor::{Draw, Executor, LAYER, SequenceExecutor};
 use crate::gguf::Gguf;
 use crate::metal::convert::{Conversion, conversions};
+use crate::metal::costs::PassSize;
 use crate::metal::gpu::Gpu;
 use crate::metal::kernels::Kernels;
 use crate::metal::selftest::{CHOICE_PART, Record};
@@ -24,7 +25,7 @@ use hunch_core::model::{
 use hunch_core::sample::DrawSettings;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
-use hunch_kernels::RowMask;
+use hunch_kernels::{RowMask, WeightType};
 
 /// Code that executes the passes of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +42,24 @@ pub enum Backend {
 }
 
 impl Backend {
+    /// Returns what executes models on a device, if their shapes have kernels.
+    pub fn usual(compute: &Compute) -> Self {
+        match compute.kernels() {
+            Some(_) => Self::Metal,
+            None if compute.device().is_cpu() => Self::Cpu,
+            None => Self::Candle { obstacle: None },
+        }
+    }
+
+    /// Returns the number type of caches. Only those of the CPU kernels can be chosen.
+    pub fn kv(&self, on_cpu: KvType) -> KvType {
+        match self {
+            Self::Cpu => on_cpu,
+            Self::Metal => KvType::F16,
+            Self::Candle { .. } => KvType::F32,
+        }
+    }
+
     /// Returns `true` if the logits of a row do not depend on the rows of its pass.
     pub fn is_row_invariant(&self) -> bool {
         !matches!(self, Self::Candle { .. })
@@ -79,9 +98,9 @@ impl Execution {
         compute: &Compute,
         test: impl FnOnce(&Compute) -> Option<Arc<Record>>,
     ) -> Self {
-        if compute.kernels().is_none() {
-            let is_cpu = compute.device().is_cpu();
-            return Self::on(if is_cpu { Backend::Cpu } else { Backend::Candle { obstacle: None } });
+        let usual = Backend::usual(compute);
+        if usual != Backend::Metal {
+            return Self::on(usual);
         }
         let candle = |obstacle| Self::on(Backend::Candle { obstacle: Some(obstacle) });
         if let Some(obstacle) = MetalExecutor::obstacle(gguf, spec) {
@@ -99,6 +118,11 @@ impl Execution {
             }
             Err(problem) => candle(problem),
         }
+    }
+
+    /// Returns the type of a matrix in memory, from its type in the file.
+    pub fn loaded_type(&self, dtype: WeightType) -> WeightType {
+        self.conversions.iter().find(|one| one.from == dtype).map_or(dtype, |one| one.to)
     }
 
     /// Returns sentences on what replaces the kernels of the device, a line each, or `None`.
@@ -127,6 +151,7 @@ pub struct Decoder {
     execution: Execution,
     executor: Box<dyn Executor>,
     memory: ModelMemory,
+    pass: PassSize,
 }
 
 impl Decoder {
@@ -219,7 +244,14 @@ impl Decoder {
             head: file.head_bytes(),
             cache: 0,
         };
-        Self { info: spec.info(), spec, execution, executor, memory }
+        let pass = PassSize { bytes: file.bytes_per_pass() as u64, ..PassSize::of(file.gguf(), &spec) };
+        Self { info: spec.info(), spec, execution, executor, memory, pass }
+    }
+
+    /// Predicts the times of passes of 1 to `most` rows in milliseconds, if our Metal kernels run the model on
+    /// `compute`, and figures of its GPU are known.
+    pub fn predicted_ms(&self, compute: &Compute, most: usize) -> Option<Vec<(usize, f64)>> {
+        if self.execution.backend == Backend::Metal { compute.predicted_ms(self.pass, most) } else { None }
     }
 
     /// Returns what executes the passes.
@@ -369,6 +401,7 @@ impl LanguageModel for Decoder {
             executor: self.executor.fork(),
             execution: self.execution.clone(),
             memory: self.memory,
+            pass: self.pass,
         })
     }
 

@@ -3,6 +3,7 @@
 pub(crate) mod app;
 pub(crate) mod gguf_writer;
 pub(crate) mod http;
+pub(crate) mod idle_gpu;
 pub(crate) mod mutate;
 pub(crate) mod requests;
 pub(crate) mod samples;

@@ -42,6 +42,8 @@ pub(super) struct CostModel {
     expected_draft: f64,
     /// Milliseconds of a row in the last prefill of the target, at slowdown 1.
     prefill_row: Option<f64>,
+    /// Predicted times of passes by their rows, in plain passes, for rows that were not measured.
+    expected_passes: Option<[f64; MAX_ROWS + 1]>,
 }
 
 impl Default for CostModel {
@@ -53,6 +55,7 @@ impl Default for CostModel {
             slowdown: 1.0,
             expected_draft: 0.0,
             prefill_row: None,
+            expected_passes: None,
         }
     }
 }
@@ -62,6 +65,17 @@ impl CostModel {
     /// bytes of weights that the passes read.
     pub(super) fn expect_draft(&mut self, passes: f64) {
         self.expected_draft = passes;
+    }
+
+    /// Sets the times of target passes, by rows from 1, that are assumed until they are measured. Only their ratios
+    /// count. A curve that does not begin with one row, has gaps or is not positive is ignored.
+    pub(super) fn expect_passes(&mut self, curve: &[(usize, f64)]) {
+        let Some(&(1, one)) = curve.first() else { return };
+        let is_complete =
+            curve.iter().zip(1..).all(|(&(rows, ms), at)| rows == at && ms > 0.0 && ms.is_finite());
+        if curve.len() >= MAX_ROWS && is_complete {
+            self.expected_passes = Some(std::array::from_fn(|rows| curve[rows.max(1) - 1].1 / one));
+        }
     }
 
     /// Sets the time of a row in a long pass of the target. Rows of long passes are bound by arithmetic, as the rows
@@ -98,7 +112,8 @@ impl CostModel {
         self.passes[1].ms.is_some()
     }
 
-    /// Milliseconds of a target pass of `rows` rows: measured, or on the line through measured neighbours. While only
+    /// Milliseconds of a target pass of `rows` rows: measured, or on the line through measured neighbours. Beyond them, a
+    /// prediction gives the shape, if there is one, and the nearest measured time gives the height. While only
     /// plain passes are measured, a row is taken to cost what a row of prefill did, and without prefill 1/16 of a plain
     /// pass. In plain passes while nothing is measured.
     pub(super) fn pass(&self, rows: usize) -> f64 {
@@ -118,6 +133,10 @@ impl CostModel {
         let at = rows as f64;
         let below = (1..rows.min(MAX_ROWS + 1)).rev().find_map(known);
         let above = (rows + 1..=MAX_ROWS).find_map(known);
+        if let (Some(shape), true) = (&self.expected_passes, below.is_none() || above.is_none()) {
+            let (from, ms) = below.or(above).unwrap_or((1.0, 1.0));
+            return ms * shape[rows.min(MAX_ROWS)] / shape[from as usize];
+        }
         let plain = known(1).map_or(1.0, |(_, ms)| ms);
         match (below, above) {
             (Some((m0, t0)), Some((m1, t1))) => t0 + (t1 - t0) * (at - m0) / (m1 - m0),
@@ -212,6 +231,30 @@ mod tests {
         assert!(near(costs.pass(1), 10.0) && near(costs.pass(3), 12.0) && near(costs.draft(), 3.0));
         assert!(near(costs.pass(2), 11.0), "between measured rows");
         assert!(costs.pass(5) > 12.0, "beyond measured rows");
+    }
+
+    #[test]
+    fn predicted_passes_hold_until_they_are_measured() {
+        // Tiles of 8 rows: 8 cost no more than 2.
+        let ms = |rows| match rows {
+            1 => 4.0,
+            2..=8 => 5.0,
+            _ => 8.0,
+        };
+        let curve: Vec<(usize, f64)> = (1..=MAX_ROWS).map(|rows| (rows, ms(rows))).collect();
+        let mut costs = CostModel::default();
+        costs.expect_passes(&curve[1..]);
+        costs.expect_passes(&[(1, 1.0), (2, f64::NAN)]);
+        assert!(costs.pass(8) > 1.3, "incomplete curves are ignored");
+        costs.expect_passes(&curve);
+        assert_eq!([1, 2, 8, 9].map(|rows| costs.pass(rows)), [1.0, 1.25, 1.25, 2.0]);
+        costs.add_pass(1, 10.0, MEMORY);
+        costs.set_prefill_row(9.0);
+        assert_eq!([1, 2, 8, 9].map(|rows| costs.pass(rows)), [10.0, 12.5, 12.5, 20.0]);
+        (0..20).for_each(|_| costs.add_pass(4, 30.0, MEMORY));
+        assert!(near(costs.pass(4), 30.0), "measured");
+        assert!(near(costs.pass(9), 30.0 * 8.0 / 5.0), "its height was measured");
+        assert!(costs.pass(3) > 20.0, "between measured rows");
     }
 
     #[test]

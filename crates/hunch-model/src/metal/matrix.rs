@@ -92,6 +92,12 @@ impl Matrix {
         Format::of(dtype).is_some() || FloatFormat::of(dtype).is_some()
     }
 
+    /// Returns the size in bytes of a matrix on a GPU, or `None` if there is no kernel for the type.
+    pub fn bytes_in_memory(dtype: GgmlDType, n: usize, k: usize) -> Option<usize> {
+        let floats = || FloatFormat::of(dtype).map(|_| n * k * dtype.type_size());
+        Format::of(dtype).map(|format| Packed::size(format, n, k)).or_else(floats)
+    }
+
     /// Returns `true` if matrices with these rows and this type may be packed as one.
     pub fn can_join(dtype: GgmlDType, rows: &[usize]) -> bool {
         FloatFormat::of(dtype).is_some()

@@ -113,7 +113,7 @@ pub const CHOICE_PART: &str = "choice";
 pub const COMMON_PARTS: [&str; 5] = ["norm", "gate", "heads", "cache", CHOICE_PART];
 
 /// Returns the names of all parts, in the order of their tests.
-fn all_parts() -> impl Iterator<Item = String> {
+pub fn all_parts() -> impl Iterator<Item = String> {
     let products = TYPES.into_iter().map(product_part);
     products.chain(COMMON_PARTS.map(str::to_owned)).chain(HEAD_WIDTHS.map(attention_part))
 }

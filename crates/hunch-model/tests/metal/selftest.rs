@@ -6,14 +6,14 @@ use candle_core::quantized::GgmlDType;
 use hunch_core::model::{LanguageModel, LogitRows, Step};
 use hunch_error::{Error, Result};
 use hunch_model::decoder::{Backend, Decoder};
-use hunch_model::device::{Compute, SELF_TEST_FILE};
+use hunch_model::device::{Compute, KvType, SELF_TEST_FILE};
 use hunch_model::metal::gpu::{Argument, BufferId, Gpu, Grid, KernelId, KernelSource};
 use hunch_model::metal::kernels::Kernels;
 use hunch_model::metal::selftest::{Machine, Record, SelfTest, Workload};
 
 use crate::machine::Machine as TestMachine;
 use crate::simulator::Simulator;
-use crate::support::tiny::Tiny;
+use crate::support::tiny::{HEAD_DIM, Tiny};
 
 /// A kernel to spoil: the start of its name, and a piece of its text with the replacement. `None` refuses it.
 type Mistake = (&'static str, Option<(&'static str, &'static str)>);
@@ -144,6 +144,9 @@ fn weights_of_a_failing_product_are_converted_to_a_type_that_passed() {
         [all.into_values(), one.into_values()]
     };
     assert_eq!(pass(&mut converted), pass(&mut right));
+    // The cache grows in steps of 256 rows: keys and values of two heads, in the type that the fit counts with.
+    let bytes = Backend::Metal.kv(KvType::F32).bytes();
+    assert_eq!(right.memory().cache, 256 * 2 * 2 * HEAD_DIM * bytes);
 }
 
 #[test]

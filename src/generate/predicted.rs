@@ -1,0 +1,85 @@
+//! Predicted costs of passes on a GPU, from which depth controllers start until passes are measured. Nothing here is
+//! measured or decided.
+
+use hunch_core::limits::MAX_ROWS;
+use hunch_core::propose::{Needs, Stage};
+use hunch_model::decoder::Decoder;
+use hunch_model::device::Compute;
+
+/// Predicted times of passes of the loaded models.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PredictedCosts {
+    /// Milliseconds of a target pass by rows. Empty if unknown, as on the CPU.
+    pub(super) target_ms: Vec<(usize, f64)>,
+    /// Milliseconds of a pass of the draft model over one row.
+    pub(super) draft_ms: Option<f64>,
+}
+
+impl PredictedCosts {
+    /// Predicts the passes of a target.
+    pub(super) fn of_target(target: &Decoder, compute: &Compute) -> Self {
+        Self { target_ms: target.predicted_ms(compute, MAX_ROWS).unwrap_or_default(), draft_ms: None }
+    }
+
+    /// Returns the predicted cost of a drafted token in plain passes. Only for drafts of the draft model.
+    pub(super) fn draft_cost(&self, stage: &Stage) -> Option<f64> {
+        let (_, plain) = self.target_ms.first()?;
+        self.draft_ms.filter(|_| stage.needs() == Needs::DraftModel).map(|ms| ms / plain)
+    }
+}
+
+#[cfg(test)]
+#[path = "../../tests/it/support/gguf_writer.rs"]
+#[allow(dead_code, reason = "the program's tests use more of it")]
+mod gguf_writer;
+#[cfg(test)]
+#[path = "../../tests/it/support/idle_gpu.rs"]
+#[allow(dead_code, reason = "other tests use more of it")]
+mod idle_gpu;
+#[cfg(test)]
+#[path = "../../tests/it/support/tiny.rs"]
+#[allow(dead_code, reason = "the program's tests use more of it")]
+mod tiny;
+
+#[cfg(test)]
+mod tests {
+    use super::super::{GenerationPlan, Models};
+    use super::idle_gpu::IdleGpu;
+    use super::tiny::Tiny;
+    use candle_core::quantized::GgmlDType;
+    use hunch_core::method::Method;
+    use hunch_model::device::{Compute, DeviceChoice};
+    use hunch_model::metal::selftest::Speed;
+
+    /// Predicted speedups of depths 1 to 8, before any pass.
+    fn gains(compute: &Compute, method: Method) -> Vec<f32> {
+        let folder = tempfile::tempdir().unwrap();
+        let tiny = Tiny { dtype: GgmlDType::Q8_0, ..Tiny::default() };
+        let target = Tiny { layers: 3, ..tiny }.write(folder.path(), "target");
+        let draft = Tiny { layers: 1, ..tiny }.write(folder.path(), "draft");
+        let mut models = Models::load(&target, Some(&draft), compute).unwrap();
+        let plan = GenerationPlan { method, ..GenerationPlan::default() };
+        let resources = models.prepare(&plan).unwrap();
+        resources.depths[0].state().gains
+    }
+
+    #[test]
+    fn depth_starts_from_the_predicted_costs_of_a_gpu() {
+        let speed = |product_ms: Vec<f64>| Speed { product_ms, product_bytes: 100, memory_gb_s: 1.0 };
+        let on_gpu = |product_ms| IdleGpu::tested("idle GPU", Some(speed(product_ms)));
+        // Rows are free, or cost as much as a pass each.
+        let flat = on_gpu(vec![1e3; 16]);
+        let steep = on_gpu((1..=16).map(|rows| 1e3 * f64::from(rows)).collect());
+        let cpu = Compute::open(DeviceChoice::Cpu, Some(1)).unwrap();
+        let all = [&flat, &cpu, &steep].map(|compute| gains(compute, Method::Ngram));
+        for depth in 0..8 {
+            assert!(all[0][depth] > all[1][depth] && all[1][depth] > all[2][depth], "{all:?}");
+        }
+        assert!(all[2].iter().all(|gain| *gain < 1.0), "{all:?}");
+        // The draft reads less than half of the bytes, but its dispatches take as much time for each layer.
+        let slow = on_gpu(vec![1e-9; 16]);
+        let [by_products, by_dispatches] =
+            [&flat, &slow].map(|compute| gains(compute, Method::DraftModel)[7]);
+        assert!(by_dispatches < by_products, "{by_dispatches} {by_products}");
+    }
+}

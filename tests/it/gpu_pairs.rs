@@ -1,0 +1,131 @@
+//! Fit and pair verdicts on a GPU: caches of 16 bits, and predictions in place of costs that were not measured.
+
+use std::path::Path;
+
+use candle_core::quantized::GgmlDType;
+use hunch_core::limits::MAX_DRAFT;
+use hunch_core::pass_cost::PassCost;
+use hunch_core::theory::best_depth;
+use hunch_library::fit::Footprint;
+use hunch_library::pairs::Pairs;
+use hunch_library::types::{MachineMemory, PredictedSpeedup};
+use hunch_library::vocabularies::Vocabularies;
+use hunch_model::decoder::{Backend, Decoder, Execution};
+use hunch_model::device::{Compute, DeviceChoice};
+use hunch_model::gguf::Gguf;
+use hunch_model::metal::costs::{Basis, Chip, PassSize};
+use hunch_model::metal::selftest::Speed;
+use hunch_model::spec::ModelSpec;
+
+use crate::support::idle_gpu::IdleGpu;
+use crate::support::tiny::{HEAD_DIM, Tiny};
+
+#[test]
+fn cache_on_a_gpu_has_16_bits_unless_candle_runs_the_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let gpu = IdleGpu::tested("idle GPU", None);
+    let cache = |tiny: Tiny, compute: &Compute| {
+        let gguf = Gguf::read(&tiny.write(folder.path(), "tiny")).unwrap();
+        Footprint::on_device(&gguf, compute).unwrap().predicted(500).cache
+    };
+    let tiny = Tiny { dtype: GgmlDType::Q8_0, ..Tiny::default() };
+    // Layers, keys and values, key heads, their width, rows, bytes.
+    assert_eq!(cache(tiny, &gpu), (2 * 2 * 2 * HEAD_DIM * 500 * 2) as u64);
+    // No kernel has heads of width 16. candle's buffers have sizes of powers of two.
+    let narrow = Tiny { heads: 16, ..tiny };
+    assert_eq!(cache(narrow, &gpu), (2 * 2) * (8 * 16 * 500 * 4u64).next_power_of_two());
+    let cpu = Compute::open(DeviceChoice::Cpu, Some(1)).unwrap();
+    assert_eq!(cache(tiny, &cpu), cache(tiny, &gpu));
+}
+
+#[test]
+fn weights_on_a_gpu_count_in_their_type_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let gpu = IdleGpu::tested("idle GPU", None);
+    for (dtype, tied) in [(GgmlDType::Q8_0, true), (GgmlDType::F16, true), (GgmlDType::F16, false)] {
+        let path = Tiny { dtype, tied, ..Tiny::default() }.write(folder.path(), "tiny");
+        let predicted = Footprint::on_device(&Gguf::read(&path).unwrap(), &gpu).unwrap().predicted(1).weights;
+        let model = Decoder::open(&path, &gpu).unwrap();
+        assert_eq!(model.backend(), &Backend::Metal);
+        let in_file = hunch_core::model::LanguageModel::memory(&model).weights as f64;
+        // Rows are padded to tiles, and packed scales take other room.
+        let ratio = predicted as f64 / in_file;
+        assert!((0.98..1.02).contains(&ratio), "{dtype:?}: {ratio}");
+    }
+}
+
+/// Returns the prediction for target and draft, and the sizes of their passes.
+fn predicted(folder: &Path, compute: &Compute) -> (PredictedSpeedup, [PassSize; 2], f64) {
+    let tiny = Tiny { dtype: GgmlDType::Q8_0, ..Tiny::default() };
+    let paths = [
+        Tiny { layers: 3, ..tiny }.write(folder, "target"),
+        Tiny { layers: 1, ..tiny }.write(folder, "draft"),
+    ];
+    let models = paths.clone().map(|path| hunch_library::inspect(&path).unwrap().entry);
+    let pairs = Pairs {
+        models: &models,
+        compute,
+        machine: MachineMemory { total: 1 << 40, usable: 1 << 40 },
+        vocabularies: &Vocabularies::open(None),
+        measured: None,
+        costs: &|_| None,
+    };
+    let offers = pairs.offers(&paths[0], None).unwrap().offers;
+    let offer = offers.into_iter().find(|offer| offer.name == "draft").unwrap();
+    let sizes = paths.map(|path| {
+        let gguf = Gguf::read(&path).unwrap();
+        PassSize::of(&gguf, &ModelSpec::from_gguf(&gguf).unwrap())
+    });
+    (offer.predicted.unwrap(), sizes, offer.size_ratio)
+}
+
+#[test]
+fn pair_verdicts_use_predicted_costs_of_the_gpu() {
+    let folder = tempfile::tempdir().unwrap();
+    let by = |basis: &Basis, found: PredictedSpeedup, [target, draft]: [PassSize; 2]| {
+        let c = basis.pass_ms(draft, 1) / basis.pass_ms(target, 1);
+        let cost = PassCost::new(basis.curve(target, MAX_DRAFT + 1)).unwrap();
+        best_depth(found.acceptance, c, &cost, MAX_DRAFT)
+    };
+    let speed = Speed { product_ms: vec![1e3; 16], product_bytes: 100, memory_gb_s: 1.0 };
+    let chip = Basis::Chip(Chip::named("Apple M4 Max").unwrap());
+    let products = Basis::Measured(speed.clone());
+    let mut speedups = Vec::new();
+    for (compute, basis) in [
+        (IdleGpu::named("Apple M4 Max"), &chip),
+        // What the self-test measured comes first.
+        (IdleGpu::tested("Apple M4 Max", Some(speed)), &products),
+    ] {
+        assert_eq!(compute.cost_basis(None).as_ref(), Some(basis));
+        let (found, sizes, _) = predicted(folder.path(), &compute);
+        let (depth, speedup) = by(basis, found, sizes);
+        assert_eq!((found.depth as usize, found.speedup, found.costs_measured), (depth, speedup, false));
+        speedups.push(speedup);
+    }
+    // Rows are free there, so a draft of a third of the bytes pays.
+    assert!(speedups[1] > 1.2 && speedups[0] < speedups[1], "{speedups:?}");
+    // Of an unknown chip nothing is predicted: several rows count as expensive.
+    let unknown = IdleGpu::named("unknown GPU");
+    assert_eq!(unknown.cost_basis(None), None);
+    assert_eq!(predicted(folder.path(), &unknown).0.speedup, 1.0);
+    // A chip that is named wins, for any machine.
+    let named = Chip::named("M1");
+    assert_eq!(unknown.cost_basis(named), named.map(Basis::Chip));
+}
+
+#[test]
+fn execution_is_expected_without_running_the_self_test() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = Tiny { dtype: GgmlDType::Q8_0, ..Tiny::default() }.write(folder.path(), "tiny");
+    let gguf = Gguf::read(&path).unwrap();
+    let spec = ModelSpec::from_gguf(&gguf).unwrap();
+    // A self-test would wait for its first kernel.
+    let (open, gpu) = IdleGpu::gated();
+    assert_eq!(Execution::expected(&gguf, &spec, &gpu).backend, Backend::Metal);
+    drop(open);
+    let Backend::Candle { obstacle } = Execution::of(&gguf, &spec, &gpu).backend else {
+        panic!("all kernels are refused")
+    };
+    assert!(obstacle.unwrap().starts_with("norm failed"));
+    assert!(matches!(Execution::expected(&gguf, &spec, &gpu).backend, Backend::Candle { .. }));
+}
