@@ -4,7 +4,7 @@
     python3 -m venv V && V/bin/pip install gguf==0.19.0 numpy && V/bin/python scripts/block-values.py
 
 The reference is the Python package of llama.cpp, `gguf`. For each type the file holds one block with its values,
-and a hash of the values of many blocks, whose bytes come from a small generator. The tests need no Python.
+and a hash of the values of many blocks. A small generator makes their bytes. The tests need no Python.
 """
 import json
 import pathlib

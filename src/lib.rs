@@ -17,3 +17,8 @@ pub mod serve;
 pub mod services;
 pub mod store;
 pub mod train;
+
+#[cfg(test)]
+#[path = "../tests/it/support/idle_gpu.rs"]
+#[allow(dead_code, reason = "tests/it uses all of it")]
+mod idle_gpu;

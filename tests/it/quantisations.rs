@@ -138,7 +138,7 @@ fn memory_counts_what_is_kept_and_read() {
             }
         });
         assert_eq!(file.bytes_per_pass(), read, "{dtype}");
-        let footprint = Footprint::from_header(file.gguf(), false).unwrap();
+        let footprint = Footprint::on_device(file.gguf(), &cpu()).unwrap();
         assert_eq!(footprint.read_by_a_pass, read as u64, "{dtype}");
         // The vocabulary of 258 rows is padded to whole groups of at most 16 rows.
         let weights = footprint.predicted(0).weights as usize;

@@ -65,7 +65,6 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
 
 /// A machine that replays recorded times.
 struct Machine {
-    name: String,
     pass_ms: [f64; MAX_ROWS + 1],
     /// Deviations of passes from the median of their rows, in order.
     pass_noise: Vec<f64>,
@@ -87,7 +86,6 @@ impl Machine {
         let per_token = |draft: &(usize, f64)| draft.1 / draft.0 as f64;
         let draft_ms = median(times.drafts.iter().map(per_token).collect()).unwrap_or(0.01);
         Self {
-            name: times.name.clone(),
             pass_ms,
             pass_noise: times.passes.iter().map(|&(rows, ms)| ms / pass_ms[rows]).collect(),
             draft_ms,

@@ -156,14 +156,17 @@ impl WeightFile {
         self.conversion(info).map_or(info.dtype, |one| one.to)
     }
 
-    /// Returns the bytes that a product reads of a tensor once loaded.
+    /// Returns the size of a tensor in its type once loaded, in bytes.
     fn loaded_bytes(&self, info: &TensorInfo) -> usize {
-        match self.conversion(info) {
-            None => info.bytes_read(),
-            Some(Conversion { from, to, .. }) => {
-                info.range.len() / from.type_size() * from.block_size() / to.block_size() * to.type_size()
-            }
-        }
+        self.conversion(info).map_or(info.range.len(), |one| {
+            info.range.len() / one.from.type_size() * one.from.block_size() / one.to.block_size()
+                * one.to.type_size()
+        })
+    }
+
+    /// Returns the bytes that a product reads of a tensor once loaded.
+    fn bytes_read(&self, info: &TensorInfo) -> usize {
+        if self.conversion(info).is_some() { self.loaded_bytes(info) } else { info.bytes_read() }
     }
 
     /// Returns the header.
@@ -231,7 +234,7 @@ impl WeightFile {
     /// Returns the size in bytes of the output head, which may be the embedding table, as a pass reads it.
     pub(crate) fn head_bytes(&self) -> usize {
         let name = if self.is_tied() { EMBEDDING } else { "output.weight" };
-        self.gguf.tensors.get(name).map_or(0, |tensor| self.loaded_bytes(tensor))
+        self.gguf.tensors.get(name).map_or(0, |tensor| self.bytes_read(tensor))
     }
 
     /// Returns the bytes of weights that a pass of one row reads, which may be more than the file has.
@@ -241,7 +244,7 @@ impl WeightFile {
     pub fn bytes_per_pass(&self) -> usize {
         let tied = self.is_tied();
         let read = self.gguf.tensors.iter().filter(|(name, _)| tied || *name != EMBEDDING);
-        read.map(|(_, tensor)| self.loaded_bytes(tensor)).sum()
+        read.map(|(_, tensor)| self.bytes_read(tensor)).sum()
     }
 
     /// Returns a tensor of this shape, which is about to be read in full.

@@ -9,7 +9,7 @@ export interface DeviceLine {
   text: string;
   /** Details, from the engine. */
   title?: string;
-  /** Whether it says more than the name of the device. */
+  /** `true` if it says more than the name of the device. */
   notable: boolean;
 }
 

@@ -141,7 +141,7 @@ kernel void draw(constant Draw& p [[buffer(0)]], device const float* logits [[bu
   if (above == (p.top_k > 0 ? p.top_k : THREADS_ABOVE) - 1) *shared_bound = own_top;
   threadgroup_barrier(mem_flags::mem_threadgroup);
   float bound = *shared_bound;
-  // Whether all tokens that the filters can leave are candidates.
+  // True if all tokens that the filters can leave are candidates.
   bool complete = p.top_k > 0 || bound == -INFINITY;
   if (p.top_k == 0 && p.min_p > 0.0f) {
     const float least = largest + precise::log(p.min_p) - 0.001f;

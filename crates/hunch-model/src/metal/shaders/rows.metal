@@ -54,7 +54,7 @@ METAL_FUNC float group_sum(float square, threadgroup float* scratch, uint lane, 
 }
 
 // RMS norm of a row: x / sqrt(mean(x^2) + eps) * weight. A threadgroup of 8 simdgroups takes a row.
-// What the layer's last part adds may need a norm of its own, so it joins the row here.
+// The output of the layer's last part may need a norm of its own, so it joins the row here.
 kernel void norm(constant Norm& p [[buffer(0)]], device float* x [[buffer(1)]], device const float* weight [[buffer(2)]],
                  device const float* updates [[buffer(3)]], device const float* update_weight [[buffer(4)]],
                  device char* codes [[buffer(5)]], device half* halves [[buffer(6)]], device float* scales [[buffer(7)]],
