@@ -16,3 +16,8 @@ pub mod proof;
 pub mod serve;
 pub mod store;
 pub mod train;
+
+/// A GPU without kernels, for tests.
+#[cfg(test)]
+#[path = "../tests/it/support/idle_gpu.rs"]
+mod idle_gpu;

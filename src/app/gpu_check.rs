@@ -33,18 +33,13 @@ impl App {
 }
 
 #[cfg(test)]
-#[path = "../../tests/it/support/idle_gpu.rs"]
-#[allow(dead_code, reason = "other tests use more of it")]
-mod idle_gpu;
-
-#[cfg(test)]
 mod tests {
     use std::sync::mpsc::channel;
     use std::time::Duration;
 
     use super::super::{App, AppConfig};
-    use super::idle_gpu::IdleGpu;
     use crate::api::GpuCheck;
+    use crate::idle_gpu::IdleGpu;
     use hunch_library::types::LibraryEvent;
     use hunch_model::device::{DeviceChoice, SELF_TEST_FILE};
 

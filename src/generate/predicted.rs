@@ -33,10 +33,6 @@ impl PredictedCosts {
 #[allow(dead_code, reason = "the program's tests use more of it")]
 mod gguf_writer;
 #[cfg(test)]
-#[path = "../../tests/it/support/idle_gpu.rs"]
-#[allow(dead_code, reason = "other tests use more of it")]
-mod idle_gpu;
-#[cfg(test)]
 #[path = "../../tests/it/support/tiny.rs"]
 #[allow(dead_code, reason = "the program's tests use more of it")]
 mod tiny;
@@ -44,8 +40,8 @@ mod tiny;
 #[cfg(test)]
 mod tests {
     use super::super::{GenerationPlan, Models};
-    use super::idle_gpu::IdleGpu;
     use super::tiny::Tiny;
+    use crate::idle_gpu::IdleGpu;
     use candle_core::quantized::GgmlDType;
     use hunch_core::method::Method;
     use hunch_model::device::{Compute, DeviceChoice};
