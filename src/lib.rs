@@ -14,11 +14,10 @@ pub mod lab;
 pub mod log;
 pub mod proof;
 pub mod serve;
-pub mod services;
 pub mod store;
 pub mod train;
 
+/// A GPU without kernels, for tests.
 #[cfg(test)]
 #[path = "../tests/it/support/idle_gpu.rs"]
-#[allow(dead_code, reason = "tests/it uses all of it")]
 mod idle_gpu;

@@ -93,7 +93,7 @@ fn pair_verdicts_use_predicted_costs_of_the_gpu() {
     let mut speedups = Vec::new();
     for (compute, basis) in [
         (IdleGpu::named("Apple M4 Max"), &chip),
-        // Measured products come first.
+        // Products measured by the self-test come first.
         (IdleGpu::tested("Apple M4 Max", Some(speed)), &products),
     ] {
         assert_eq!(compute.cost_basis(None).as_ref(), Some(basis));

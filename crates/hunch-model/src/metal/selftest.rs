@@ -115,7 +115,8 @@ pub const COMMON_PARTS: [&str; 5] = ["norm", "gate", "heads", "cache", CHOICE_PA
 /// Returns the names of all parts, in the order of their tests.
 pub fn all_parts() -> impl Iterator<Item = String> {
     let products = TYPES.into_iter().map(product_part);
-    products.chain(COMMON_PARTS.map(str::to_owned)).chain(HEAD_WIDTHS.map(attention_part))
+    let common = COMMON_PARTS.into_iter().chain([DRAW_PART]).map(str::to_owned);
+    products.chain(common).chain(HEAD_WIDTHS.map(attention_part))
 }
 
 /// Name of the part that draws tokens. No model depends on it: the host draws again and notices a difference.
