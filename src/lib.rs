@@ -14,6 +14,7 @@ pub mod lab;
 pub mod log;
 pub mod proof;
 pub mod serve;
+pub mod services;
 pub mod store;
 pub mod train;
 

@@ -121,7 +121,11 @@ impl CostModel {
             let ms = match (rows, self.plain()) {
                 (1, plain) => plain?,
                 (_, Some(plain)) => {
-                    self.passes.get(rows)?.with_guess(plain * (1.0 + self.row() * (rows as f64 - 1.0)))?
+                    let shape = match &self.expected_passes {
+                        Some(shape) => shape[rows.min(MAX_ROWS)] / shape[1],
+                        None => 1.0 + self.row() * (rows as f64 - 1.0),
+                    };
+                    self.passes.get(rows)?.with_guess(plain * shape)?
                 }
                 (_, None) => self.passes.get(rows)?.ms?,
             };
