@@ -299,7 +299,7 @@ fn tq2_0(file: &[u8], out: &mut [u8]) {
 fn tq1_0(file: &[u8], out: &mut [u8]) {
     let powers = [1u8, 3, 9, 27, 81];
     let mut put = |i: usize, byte: u8, digit: usize| {
-        let code = (u16::from(byte.wrapping_mul(powers[digit])) * 3 >> 8) as u8;
+        let code = ((u16::from(byte.wrapping_mul(powers[digit])) * 3) >> 8) as u8;
         out[16 + 32 * (i / 128) + i % 32] |= code << (2 * (i % 128 / 32));
     };
     for digit in 0..5 {
