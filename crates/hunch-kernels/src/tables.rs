@@ -241,8 +241,8 @@ impl<V: Values, const RUN: usize> Format for Table256<V, RUN> {
         unsafe {
             let d = I::mul(lone_half::<I>(block, 32 + 64 / RUN), I::splat(V::FACTOR));
             let mut out = [d; 16];
-            for (i, out) in out.iter_mut().enumerate().take(256 / RUN) {
-                *out = I::mul(d, I::signed_byte(word::<I>(block, 32 + i / 4), i as u32 % 4));
+            for (i, scale) in out.iter_mut().enumerate().take(256 / RUN) {
+                *scale = I::mul(d, I::signed_byte(word::<I>(block, 32 + i / 4), i as u32 % 4));
             }
             out
         }

@@ -178,7 +178,7 @@ pub fn quantisation(path: &str) -> String {
 }
 
 fn is_quantisation(word: &str) -> bool {
-    if ["F16", "BF16", "F32", "FP16", "FP32", "MXFP4"].contains(&word) {
+    if ["F16", "BF16", "F32", "FP16", "FP32", "MXFP4", "MXFP4_MOE", "NVFP4"].contains(&word) {
         return true;
     }
     let digits = ["IQ", "TQ", "Q"].iter().find_map(|kind| word.strip_prefix(kind));
@@ -300,6 +300,9 @@ mod tests {
             ("Qwen3-8B-Q4_K_M.gguf", "Q4_K_M"),
             ("smollm2-135m-instruct-q4_1.gguf", "Q4_1"),
             ("model.IQ2_XXS.gguf", "IQ2_XXS"),
+            ("model-TQ1_0.gguf", "TQ1_0"),
+            ("gpt-oss-20b-mxfp4_moe.gguf", "MXFP4_MOE"),
+            ("model-nvfp4.gguf", "NVFP4"),
             ("gemma-UD-Q4_K_XL-00001-of-00002.gguf", "Q4_K_XL"),
             ("a_q8_0.gguf", "Q8_0"),
             ("x-bf16.gguf", "BF16"),
