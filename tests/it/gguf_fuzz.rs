@@ -196,8 +196,8 @@ fn errors_name_the_problem() {
         (new().raw_tensor("t", &[32, 1 << 62], 8, None, block()).bytes(), "larger than any file"),
         (new().raw_tensor("t", &[32], 8, Some(u64::MAX - 31), block()).bytes(), "larger than any"),
         (new().raw_tensor("t", &[32], 8, Some(8), block()).bytes(), "not a multiple of 32"),
-        (new().raw_tensor("t", &[32], 20, None, block()).bytes(), "t is stored as IQ4_NL"),
-        (new().raw_tensor("t", &[32], 39, None, block()).bytes(), "t is stored as MXFP4"),
+        (new().raw_tensor("t", &[32], 9, None, block()).bytes(), "t is stored as Q8_1"),
+        (new().raw_tensor("t", &[32], 15, None, block()).bytes(), "t is stored as Q8_K"),
         (new().raw_tensor("t", &[32], 99, None, block()).bytes(), "the unknown type 99"),
         (new().raw_tensor("t", &[320], 8, None, block()).bytes(), "the download is incomplete"),
         (

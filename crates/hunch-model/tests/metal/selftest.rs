@@ -168,10 +168,10 @@ fn model_that_needs_a_wrong_kernel_without_replacement_runs_on_candle() {
 fn cpu_chooses_drafted_tokens_if_the_kernel_for_that_fails() {
     let mut model = open_tiny(GgmlDType::Q8_0, &[("choose-", Some(("other_at < at", "other_at > at")))]);
     assert_eq!(model.backend(), &Backend::Metal);
-    assert!(model.greedy_chain(&[1, 2], 3).unwrap().is_none());
+    assert!(model.device_chain(&[1, 2], 3, None).unwrap().is_none());
     let note = model.execution().note("tiny").unwrap();
     assert_eq!(note, "Metal: choice differs from the CPU; the CPU chooses the tokens that tiny drafts.");
-    assert!(open_tiny(GgmlDType::Q8_0, &[]).greedy_chain(&[1, 2], 3).unwrap().is_some());
+    assert!(open_tiny(GgmlDType::Q8_0, &[]).device_chain(&[1, 2], 3, None).unwrap().is_some());
 }
 
 #[test]
