@@ -15,7 +15,6 @@ use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::model::{LanguageModel, LogitRows, Rows, Step};
 use hunch_core::sample::SamplingParams;
-#[cfg(target_os = "linux")]
 use hunch_error::Error;
 use hunch_model::decoder::Decoder;
 use hunch_model::device::{Compute, DeviceChoice};
