@@ -3,13 +3,18 @@
 
 use std::path::{Path, PathBuf};
 
-use hunch::generate::Models;
+use hunch::engine::WallClock;
+use hunch::event::{GenerationEvent, StopReason};
+use hunch::generate::{GenerationContext, GenerationPlan, Models, Prompt, generate};
+use hunch_core::chat::{ChatMessage, Role};
 use hunch_core::method::Method;
 use hunch_core::propose::head::Head;
+use hunch_core::sample::SamplingParams;
 use hunch_error::Error;
 use hunch_model::decoder::Decoder;
 use hunch_model::device::{Compute, DeviceChoice};
 use hunch_model::heads;
+use hunch_model::text::AnswerFormat;
 use hunch_model::weights::WeightFile;
 use serde::Deserialize;
 
@@ -71,6 +76,46 @@ fn default_model_comes_with_its_head() {
     assert!(usable.contains(&Method::Head) && usable.contains(&Method::NgramHead));
     assert_eq!(models.recommended_method(), Method::SuffixHead);
     assert!(!usable.contains(&Method::DraftModel));
+}
+
+/// The head drafts the end of an answer too. The row after an accepted end has to have a distribution.
+#[test]
+fn answers_in_a_format_do_not_disable_the_head() {
+    let mut models = Models::load(&default_model(), None, &compute()).unwrap();
+    let schema = serde_json::json!({
+        "type": "object",
+        "properties": { "capital": { "type": "string", "maxLength": 20 }, "millions": { "type": "integer" } },
+        "required": ["capital", "millions"],
+        "additionalProperties": false,
+    });
+    let question = "Give the capital of France and its population.";
+    let ids = models
+        .prompt_ids(&Prompt::Chat(vec![ChatMessage { role: Role::User, content: question.into() }]))
+        .unwrap();
+    let mut accepted = 0;
+    for seed in 0..24 {
+        let sampling = SamplingParams { seed: Some(seed), ..SamplingParams::default() };
+        let plan = GenerationPlan {
+            method: Method::SuffixHead,
+            sampling,
+            max_tokens: 80,
+            ..GenerationPlan::default()
+        };
+        let format = AnswerFormat::JsonSchema(schema.clone());
+        let constraint = Some(models.encoder().constraint(&format, ids.len()).unwrap());
+        let clock = WallClock::start();
+        let context = GenerationContext { constraint, ..GenerationContext::measured(&clock) };
+        let mut text = String::new();
+        let mut sink = |event: GenerationEvent| text.extend(event.tokens().iter().map(|token| &*token.text));
+        let finished = generate(&mut models, &ids, &plan, &context, &mut sink).unwrap();
+        text.extend(finished.held.iter().map(|token| &*token.text));
+        accepted += finished.stats.accepted;
+        if finished.stop == StopReason::EndOfTurn {
+            let answer: serde_json::Value = serde_json::from_str(&text).unwrap();
+            assert!(answer["millions"].is_number(), "{text}");
+        }
+    }
+    assert!(accepted > 0);
 }
 
 #[test]

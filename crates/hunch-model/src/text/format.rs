@@ -46,6 +46,8 @@ impl AnswerFormat {
 /// Compiles formats for the tokens of one model. Building it takes some milliseconds.
 pub struct FormatCompiler {
     factory: ParserFactory,
+    /// Tokens that end an answer.
+    ends: Vec<TokenId>,
 }
 
 impl FormatCompiler {
@@ -69,7 +71,7 @@ impl FormatCompiler {
             ParserFactory::new_simple(&env).map_err(|error| Error::Internal(error.to_string()))?;
         factory.quiet();
         factory.limits_mut().verbose_errors = false;
-        Ok(Self { factory })
+        Ok(Self { factory, ends })
     }
 
     /// Compiles a format for an answer that begins after `answer_start` tokens of text.
@@ -82,7 +84,7 @@ impl FormatCompiler {
         if let Some(error) = matcher.get_error() {
             return Err(Error::invalid(format!("The JSON schema cannot be used: {error}")));
         }
-        let state = Mutex::new(State { matcher, read: Vec::new() });
+        let state = Mutex::new(State { matcher, read: Vec::new(), ends: self.ends.clone() });
         Ok(Arc::new(Grammar { answer_start, state }))
     }
 }
@@ -106,6 +108,8 @@ struct State {
     matcher: Matcher,
     /// Tokens of the answer that the matcher has read.
     read: Vec<TokenId>,
+    /// Tokens that end an answer.
+    ends: Vec<TokenId>,
 }
 
 impl fmt::Debug for Grammar {
@@ -137,9 +141,15 @@ impl State {
         self.read.truncate(shared);
         let consumed = self.matcher.try_consume_tokens(&answer[shared..])?;
         self.read.extend_from_slice(&answer[shared..shared + consumed]);
-        if self.read.len() < answer.len() {
-            // A draft that does not follow the format. Nothing can follow it.
-            logits.fill(f32::NEG_INFINITY);
+        if let Some(next) = answer.get(self.read.len()) {
+            // The matcher reads no token after the last one of the format. A drafted end may be accepted there, and
+            // what would follow it is drawn and thrown away. Any other token is a draft that breaks the format.
+            let has_ended = self.ends.contains(next) && self.matcher.is_accepting()?;
+            for (token, logit) in (0..).zip(logits) {
+                if !has_ended || !self.ends.contains(&token) {
+                    *logit = f32::NEG_INFINITY;
+                }
+            }
             return Ok(());
         }
         let allowed = self.matcher.compute_mask_or_eos()?;
