@@ -39,7 +39,7 @@ struct Open {
     unwritten: usize,
     /// Running threads, including those that retry.
     threads: usize,
-    /// Whether the next attempt of every writer is its last.
+    /// `true` if the next attempt of every writer is its last.
     closing: bool,
 }
 
@@ -351,10 +351,8 @@ impl EventSink for AnswerSink {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::AnswerSettings;
     use crate::event::{RoundEvent, StopReason, TokenEvent};
-    use hunch_core::depth::MaxDraft;
-    use hunch_core::sample::SamplingParams;
+    use crate::store::answer_settings;
     use hunch_core::stats::GenerationStats;
     use hunch_core::token::TokenOrigin;
     use hunch_error::ErrorCode;
@@ -401,17 +399,7 @@ mod tests {
         let store = Arc::new(Store::open(&folder.path().join("hunch.db")).unwrap());
         let chat = store.create_conversation(1).unwrap();
         let question = store.add_question(chat, None, "Hi", 1).unwrap();
-        let settings = AnswerSettings {
-            method: Method::Ngram,
-            max_draft: MaxDraft::Auto,
-            max_tokens: 64,
-            sampling: SamplingParams::greedy(),
-            rule: Default::default(),
-            stop: Vec::new(),
-            target: "Tiny".into(),
-            draft: None,
-        };
-        let answer = store.begin_answer(chat, question, &settings, 1).unwrap();
+        let answer = store.begin_answer(chat, question, &answer_settings(), 1).unwrap();
         let (log, writer) = EventLog::open(1);
         let writers = Arc::<AnswerWriters>::default();
         let answer_writer = AnswerWriter::start(

@@ -112,11 +112,8 @@ fn is_stored(event: &GenerationEvent) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::AnswerSettings;
     use crate::event::{RoundEvent, StopReason};
-    use hunch_core::depth::MaxDraft;
-    use hunch_core::method::Method;
-    use hunch_core::sample::SamplingParams;
+    use crate::store::answer_settings;
     use hunch_core::stats::GenerationStats;
 
     fn round(number: u32) -> GenerationEvent {
@@ -128,17 +125,7 @@ mod tests {
         let store = Store::in_memory().unwrap();
         let chat = store.create_conversation(1).unwrap();
         let question = store.add_question(chat, None, "Hi", 1).unwrap();
-        let settings = AnswerSettings {
-            method: Method::Ngram,
-            max_draft: MaxDraft::Auto,
-            max_tokens: 64,
-            sampling: SamplingParams::greedy(),
-            rule: Default::default(),
-            stop: Vec::new(),
-            target: "Tiny".into(),
-            draft: None,
-        };
-        let answer = store.begin_answer(chat, question, &settings, 1).unwrap();
+        let answer = store.begin_answer(chat, question, &answer_settings(), 1).unwrap();
         let finished = GenerationEvent::Finished {
             stop: StopReason::EndOfTurn,
             tokens: Vec::new(),

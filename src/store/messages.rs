@@ -359,7 +359,7 @@ fn part_texts(connection: &Connection, message: i64) -> Result<Vec<String>> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::super::StoreError;
     use super::*;
     use crate::api::ExportWords;
@@ -371,7 +371,7 @@ pub(super) mod tests {
     use hunch_core::token::TokenOrigin;
     use hunch_error::Error;
 
-    pub(in crate::store) fn settings() -> AnswerSettings {
+    pub(crate) fn settings() -> AnswerSettings {
         AnswerSettings {
             method: Method::Ngram,
             max_draft: MaxDraft::Auto,

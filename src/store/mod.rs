@@ -28,6 +28,8 @@ use hunch_error::Error;
 use hunch_model::file_lock::FileLock;
 
 pub use comparisons::CurveOf;
+#[cfg(test)]
+pub(crate) use messages::tests::settings as answer_settings;
 pub use messages::{KeptAnswer, Standing};
 
 /// Timeout for a lock held by another program. A program that only reads is done in a moment.

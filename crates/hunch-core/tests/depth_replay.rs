@@ -11,6 +11,7 @@ use std::path::PathBuf;
 
 use hunch_core::depth::{DepthController, DraftPlan, FREE_READ, Observation};
 use hunch_core::limits::{MAX_DRAFT, MAX_ROWS};
+use hunch_core::quantile::median;
 use serde::Deserialize;
 
 /// Replays of each cell, which begin at different times of the recorded machine.
@@ -58,11 +59,6 @@ fn lines<T: for<'a> Deserialize<'a>>(name: &str) -> Vec<T> {
     text.lines().map(|line| serde_json::from_str(line).expect("a recorded line")).collect()
 }
 
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied()
-}
-
 /// A machine that replays recorded times.
 struct Machine {
     pass_ms: [f64; MAX_ROWS + 1],
@@ -76,15 +72,16 @@ struct Machine {
 
 impl Machine {
     fn new(times: &Times) -> Self {
-        let of_rows =
-            |rows| median(times.passes.iter().filter(|pass| pass.0 == rows).map(|pass| pass.1).collect());
+        let of_rows = |rows| {
+            median(&times.passes.iter().filter(|pass| pass.0 == rows).map(|pass| pass.1).collect::<Vec<_>>())
+        };
         let mut pass_ms = [0.0; MAX_ROWS + 1];
         for rows in 1..=MAX_ROWS {
             // A draft may have been shorter than the longest one asked for.
             pass_ms[rows] = of_rows(rows).unwrap_or(pass_ms[rows - 1]);
         }
         let per_token = |draft: &(usize, f64)| draft.1 / draft.0 as f64;
-        let draft_ms = median(times.drafts.iter().map(per_token).collect()).unwrap_or(0.01);
+        let draft_ms = median(&times.drafts.iter().map(per_token).collect::<Vec<_>>()).unwrap_or(0.01);
         Self {
             pass_ms,
             pass_noise: times.passes.iter().map(|&(rows, ms)| ms / pass_ms[rows]).collect(),

@@ -25,8 +25,8 @@ const HEADERS: [&str; 4] = [
     include_str!("simulator/include/constructors.h"),
     include_str!("ptx/metal_stdlib"),
 ];
-const HOST: &str = include_str!("simulator/host.cc");
-const CUDA_HOST: &str = include_str!("ptx/host.cc");
+const HOST: &str = concat!(include_str!("protocol.cc"), include_str!("simulator/host.cc"));
+const CUDA_HOST: &str = concat!(include_str!("protocol.cc"), include_str!("ptx/host.cc"));
 
 /// Choices that Metal leaves open and a run of the simulator fixes.
 #[derive(Clone, Copy, Debug, Default)]

@@ -43,19 +43,6 @@ template<class F> void find(void* driver, F& function, const char* name) {
   function = (F)dlsym(driver, name);
   if (!function) stop(name);
 }
-void take(void* to, size_t bytes) {
-  if (bytes && fread(to, 1, bytes, stdin) != bytes) exit(0);
-}
-template<class T> T take() { T value; take(&value, sizeof value); return value; }
-void give(const void* from, size_t bytes) {
-  if (bytes && fwrite(from, 1, bytes, stdout) != bytes) exit(0);
-}
-void answer(const char* failure) {
-  uint32_t length = failure ? (uint32_t)strlen(failure) : 0;
-  give(&length, sizeof length);
-  give(failure, length);
-  fflush(stdout);
-}
 Buffer& buffer(uint32_t id, uint64_t offset, uint64_t bytes) {
   if (id >= buffer_count || !buffers[id].address) stop("a buffer that does not exist");
   if (offset > buffers[id].bytes || bytes > buffers[id].bytes - offset) stop("a range outside of its buffer");

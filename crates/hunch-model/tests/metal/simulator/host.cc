@@ -29,19 +29,6 @@ Run libraries[MAX_LIBRARIES];
 uint32_t buffer_count, library_count;
 char kernel[256] = "no kernel";
 
-void take(void* to, size_t bytes) {
-  if (bytes && fread(to, 1, bytes, stdin) != bytes) exit(0);
-}
-template<class T> T take() { T value; take(&value, sizeof value); return value; }
-void give(const void* from, size_t bytes) {
-  if (bytes && fwrite(from, 1, bytes, stdout) != bytes) exit(0);
-}
-void answer(const char* failure) {
-  uint32_t length = failure ? (uint32_t)strlen(failure) : 0;
-  give(&length, sizeof length);
-  give(failure, length);
-  fflush(stdout);
-}
 void on_fault(int) {
   const char* parts[] = {"the kernel ", kernel, " left its buffers or its stack\n"};
   for (const char* part : parts) if (write(2, part, strlen(part)) < 0) break;
