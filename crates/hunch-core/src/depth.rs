@@ -75,7 +75,7 @@ impl Default for DepthConfig {
     fn default() -> Self {
         Self {
             memory: 32.0,
-            speed_memory: 5.0,
+            speed_memory: 8.0,
             prior_acceptance: 0.7,
             loss_allowance: 3.0,
             loss_share: 0.005,

@@ -336,18 +336,18 @@ fn is_as_fast_as_the_controller_before_it() {
     let outcomes = outcomes();
     assert_eq!(bars.len(), outcomes.len());
     let all = mean(bars.iter().zip(&outcomes).map(|(bar, outcome)| outcome.auto / bar.speedup));
-    assert!(all >= 1.02, "{all:.4} of the controller before it");
+    assert!(all >= 1.025, "{all:.4} of the controller before it");
     for (bar, outcome) in bars.iter().zip(&outcomes) {
         assert_eq!((&bar.times, &bar.cell), (&outcome.times, &outcome.cell));
         let Outcome { times, cell, auto, .. } = outcome;
-        assert!(*auto >= 0.965 * bar.speedup, "{times} {cell:?}: {auto:.3}x, before {:.3}x", bar.speedup);
+        assert!(*auto >= 0.99 * bar.speedup, "{times} {cell:?}: {auto:.3}x, before {:.3}x", bar.speedup);
     }
 }
 
 #[test]
 fn is_never_much_slower_than_plain_decoding() {
     for Outcome { times, cell, auto, .. } in outcomes() {
-        assert!(auto >= 0.935, "{times} {cell:?}: {auto:.3}x");
+        assert!(auto >= 0.945, "{times} {cell:?}: {auto:.3}x");
     }
 }
 
@@ -390,5 +390,5 @@ fn hostile_drafts_cost_at_most_the_budget() {
 #[test]
 fn drafts_that_fit_only_the_measured_text_cost_the_budget_and_one_reading() {
     let (models, _) = hostile(PAIR_ACCEPTANCE);
-    assert!(models >= 0.91, "{models:.3}x");
+    assert!(models >= 0.92, "{models:.3}x");
 }

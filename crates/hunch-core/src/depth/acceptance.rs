@@ -5,8 +5,10 @@ use crate::limits::MAX_DRAFT;
 
 /// Bins of confidence, each 10% wide.
 pub(crate) const CONFIDENCE_BINS: usize = 10;
-/// Tests that a prior counts for.
-const PRIOR_TESTS: f64 = 2.0;
+/// Tests that the prior of a first token counts for.
+const PRIOR_TESTS: f64 = 1.0;
+/// Tests that the prior of a confidence bin counts for. A draft's own confidence is the better guess.
+const BIN_PRIOR_TESTS: f64 = 4.0;
 /// Tests that the acceptance of a position counts for in the estimate of the next one. They differ little, and deep
 /// positions are seldom tested.
 const NEIGHBOUR_TESTS: f64 = 16.0;
@@ -99,7 +101,7 @@ impl AcceptanceModel {
     /// Probability that a token of each confidence bin is accepted.
     pub(super) fn by_confidence(&self, sampled: bool) -> [f64; CONFIDENCE_BINS] {
         let bins = &self.bins[usize::from(sampled)];
-        std::array::from_fn(|bin| bins[bin].mean(bin_prior(bin, sampled), PRIOR_TESTS))
+        std::array::from_fn(|bin| bins[bin].mean(bin_prior(bin, sampled), BIN_PRIOR_TESTS))
     }
 }
 

@@ -190,7 +190,8 @@ impl CostModel {
 }
 
 /// Updates a time and the shared slowdown. `memory` counts the measurements that each of them remembers. The part of a
-/// deviation that does not change the kind's own time changes the slowdown.
+/// deviation that does not change the kind's own time changes the slowdown. `libm` gives the same bits on every system, so a
+/// replay of recorded rounds does too.
 fn learn(timed: &mut Timed, slowdown: &mut f64, ms: f64, expected: Option<f64>, memory: (f64, f64)) {
     if !(ms > 0.0 && ms.is_finite()) {
         return;
@@ -204,8 +205,8 @@ fn learn(timed: &mut Timed, slowdown: &mut f64, ms: f64, expected: Option<f64>, 
     timed.measurements = (timed.measurements + 1.0).min(memory.0);
     let deviation = (ms / (known * *slowdown)).clamp(1.0 / OUTLIER, OUTLIER);
     let own = 1.0 / timed.measurements;
-    timed.ms = Some(known * deviation.powf(own));
-    *slowdown *= deviation.powf((1.0 - own) / memory.1);
+    timed.ms = Some(known * libm::pow(deviation, own));
+    *slowdown *= libm::pow(deviation, (1.0 - own) / memory.1);
 }
 
 #[cfg(test)]
