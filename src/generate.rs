@@ -106,7 +106,7 @@ pub struct GenerationContext<'a> {
     pub dropped: usize,
     /// Cancel check, called before every pass.
     pub cancelled: &'a dyn Fn() -> bool,
-    /// Whether a failing draft ends the generation. Measurements set this, because figures without the
+    /// Set if a failing draft ends the generation. Measurements set this, because figures without the
     /// draft would mislead. Otherwise the generation continues without it.
     pub strict_drafts: bool,
     /// Note for the user about the model's chat template.

@@ -98,7 +98,7 @@ pub struct OfferedMethod {
     pub name: Method,
     /// One-line description in English, shown in the same case.
     pub summary: String,
-    /// Whether it needs a draft model.
+    /// Set if it needs a draft model.
     pub needs_draft: bool,
 }
 

@@ -19,9 +19,9 @@ pub(super) struct StoreInUse {
 
 struct Problem {
     error: ErrorInfo,
-    /// Whether conversations are only in memory.
+    /// Set if conversations are only in memory.
     in_memory: bool,
-    /// Whether the person chose to continue like that.
+    /// Set once the person chose to continue like that.
     accepted: bool,
 }
 
@@ -110,7 +110,7 @@ impl App {
         result.map_err(Into::into).inspect_err(|error| self.note_damage(error))
     }
 
-    /// Records an error that reports a damaged file as the store's problem, and tells the window once.
+    /// Records an error that reports a damaged file as the store's problem, and informs the window once.
     pub(super) fn note_damage(&self, error: &Error) {
         if !is_damage(error) {
             return;

@@ -71,7 +71,7 @@ struct TrainArgs {
     /// Train for about this long instead, collecting included
     #[arg(long, value_name = "M")]
     minutes: Option<f64>,
-    /// Where to write the head [default: the data folder, where it is found by itself]
+    /// Write the head to this file [default: in the data folder, where it is found by itself]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }

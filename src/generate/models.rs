@@ -401,8 +401,8 @@ fn check_needs(method: Method, proposers: &Proposers) -> Result<()> {
     Err(Error::invalid(remedy))
 }
 
-/// Returns the prior cost of a drafted token, in target passes of one row: weight bytes read by the
-/// draft pass over those read by the target pass. `None` if no model drafts or the bytes are unknown.
+/// Returns the prior cost of a drafted token, in target passes of one row. It is the weight bytes that a
+/// draft pass reads over the bytes that a target pass reads. `None` if no model drafts or the bytes are unknown.
 fn expected_cost(stage: &Stage, target: &dyn LanguageModel, proposers: &Proposers) -> Option<f64> {
     let target_memory = target.memory();
     let bytes = |of: ModelMemory, layers: f64, scored: f64| {

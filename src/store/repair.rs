@@ -138,7 +138,7 @@ fn rebuild_search_if_damaged(connection: &mut Connection) -> Result<bool> {
             if failure.code == rusqlite::ErrorCode::DatabaseCorrupt => {}
         _ => return Ok(false),
     }
-    tracing::warn!("The search index of the conversations was damaged; it is made anew from the messages.");
+    tracing::warn!("The search index of the conversations was damaged; it is built again from the messages.");
     in_transaction(connection, &|transaction| Ok(transaction.execute_batch(migrations::REBUILD_SEARCH)?))?;
     Ok(true)
 }

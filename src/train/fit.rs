@@ -62,7 +62,7 @@ struct State {
     digest: String,
     step: usize,
     total: usize,
-    /// Whether `total` was cut to a time.
+    /// Set if `total` was cut to a time.
     limited: bool,
     /// Seconds of training so far.
     seconds: f64,

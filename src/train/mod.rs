@@ -147,7 +147,7 @@ pub struct TrainReport {
     pub trained_now: usize,
     /// Seconds of training in this run.
     pub fit_seconds: f64,
-    /// Whether collecting ended because the data reached the limit of [`TrainPlan::disk`].
+    /// Set if collecting ended because the data reached the limit of [`TrainPlan::disk`].
     pub disk_limit: bool,
     /// Acceptance after the ridge regression, before any gradient step.
     pub start: Acceptance,

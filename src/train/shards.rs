@@ -38,7 +38,7 @@ pub fn is_held_out(job: u32) -> bool {
 pub struct Answer {
     /// Number of the answer in its run.
     pub job: u32,
-    /// Whether every token is the most likely one.
+    /// Set if every token is the most likely one.
     pub greedy: bool,
     /// Hash of the prompt.
     pub prompt: u64,

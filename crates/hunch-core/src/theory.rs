@@ -76,7 +76,9 @@ pub fn alpha(accepted: u64, rejected: u64) -> Option<f64> {
 }
 
 /// Returns the expected tokens per round if each of `depth` drafted tokens is accepted with probability
-/// `alpha`: (1 - alpha^(depth + 1)) / (1 - alpha) (Leviathan et al., equation 1).
+/// `alpha`.
+///
+/// This is (1 - alpha^(depth + 1)) / (1 - alpha) (Leviathan et al., equation 1).
 pub fn expected_tokens(alpha: f64, depth: usize) -> f64 {
     // The sum instead of the fraction, which is 0 / 0 at alpha = 1.
     (0..=depth).map(|i| alpha.powi(i as i32)).sum()
@@ -94,9 +96,10 @@ pub fn expected_tokens_by_position(alphas: &[f64]) -> f64 {
     1.0 + accepted.sum::<f64>()
 }
 
-/// Predicted speedup over plain decoding: expected tokens over the cost of a round, which is
-/// `depth` draft tokens at `c` and one target pass of depth + 1 rows. With [`PassCost::flat`] this
-/// is Leviathan et al., theorem 3.8.
+/// Predicted speedup over plain decoding: expected tokens over the cost of a round.
+///
+/// A round costs `depth` draft tokens at `c` and one target pass of depth + 1 rows. With
+/// [`PassCost::flat`] this is Leviathan et al., theorem 3.8.
 pub fn speedup(alpha: f64, depth: usize, c: f64, cost: &PassCost) -> f64 {
     expected_tokens(alpha, depth) / (depth as f64 * c + cost.at(depth + 1))
 }
@@ -127,8 +130,8 @@ pub struct ChiSquare {
 
 /// Pearson's chi-square test that `observed` counts come from `distribution` (same length, sum 1).
 ///
-/// Outcomes with an expected count below 5 are pooled. An observed outcome of probability 0 gives a
-/// p-value of 0. With fewer than two pools there is nothing to test and the p-value is 1.
+/// Outcomes with an expected count below 5 are pooled. An observed outcome of probability 0 gives p = 0.
+/// With fewer than two pools there is nothing to test, and p = 1.
 pub fn goodness_of_fit(observed: &[u64], distribution: &[f64]) -> ChiSquare {
     let total: u64 = observed.iter().sum();
     let mut pools: Vec<(f64, f64)> = Vec::new();
@@ -209,7 +212,9 @@ pub fn chi_square_tail(x: f64, degrees: usize) -> f64 {
 }
 
 /// Returns the expected total variation between `distribution` and the observed shares of `rounds`
-/// samples of it: half the sum of E|X_i / n - p_i| with binomial X_i. 0 for no samples.
+/// samples of it. 0 for no samples.
+///
+/// This is half the sum of E|X_i / n - p_i| with binomial X_i.
 pub fn expected_variation(distribution: &[f64], rounds: u64) -> f64 {
     if rounds == 0 {
         return 0.0;

@@ -37,7 +37,7 @@ const COST_ROUNDS: usize = 3;
 const TURN_COST_ROUNDS: usize = 2;
 /// Tokens of the warm-up answer of every lane.
 const WARM_UP: usize = 16;
-/// Most lanes besides plain.
+/// Most lanes in addition to plain.
 const MAX_LANES: usize = 5;
 /// Most runs.
 const MAX_RUNS: u32 = 20;

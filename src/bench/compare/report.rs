@@ -280,8 +280,8 @@ pub struct LaneReport {
     pub tok_s: f64,
     /// Milliseconds to the first token: the median over all answers.
     pub ttft_ms: f64,
-    /// Plain's wall time / this lane's within one turn: the median over the prompts (each the median of its runs),
-    /// or over the runs of a single prompt.
+    /// Plain's wall time / this lane's within one turn. The median over the prompts, each the median of its runs, or
+    /// over the runs of a single prompt.
     pub speedup: f64,
     /// 10th percentile of the speedup.
     pub speedup_low: f64,
