@@ -9,11 +9,11 @@ mod anthropic;
 mod body;
 mod connections;
 mod errors;
+mod hunch_field;
 mod metrics;
 mod openai;
 mod queue;
 mod sse;
-mod truth;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -16,8 +16,7 @@ use hunch_model::sequences::Sequences;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-use super::judge::LIKELY;
-use super::shards::{Answer, Store, is_held_out};
+use super::shards::{Answer, LIKELY, Store, is_held_out};
 use super::{Recipe, Target, TrainProgress};
 
 /// Answers to collect.
