@@ -146,9 +146,9 @@ pub enum StoreRemedy {
         copy: String,
     },
     /// Renames the file and starts an empty one.
-    StartAnew,
+    StartEmpty,
     /// Continues in memory. Conversations are lost when the window closes.
-    GoWithout,
+    StayInMemory,
 }
 
 /// Value of a preference: any JSON. Only the window interprets it.

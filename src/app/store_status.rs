@@ -148,7 +148,7 @@ impl App {
         let path = self.shared.store_path.as_deref();
         let mut in_use = self.shared.store.lock();
         let opened = match remedy {
-            StoreRemedy::GoWithout => {
+            StoreRemedy::StayInMemory => {
                 if let Some(problem) = &mut in_use.problem {
                     problem.accepted = true;
                 }
@@ -157,7 +157,7 @@ impl App {
             StoreRemedy::Retry if !in_use.in_memory() => return Ok(()),
             StoreRemedy::Retry => open_and_purge(path.ok_or_else(no_folder)?)?,
             StoreRemedy::Restore { copy } => self.replace(&mut in_use, Some(copy))?,
-            StoreRemedy::StartAnew => self.replace(&mut in_use, None)?,
+            StoreRemedy::StartEmpty => self.replace(&mut in_use, None)?,
         };
         if in_use.in_memory() {
             bring_all(&in_use.store, &opened)?;

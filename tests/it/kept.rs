@@ -333,13 +333,13 @@ fn refuses_questions_while_the_store_is_only_in_memory() {
     assert!(refused.to_string().contains("would be lost"), "{refused}");
     assert!(app.list_conversations().unwrap().is_empty());
     assert!(app.repair_store(&StoreRemedy::Retry).is_err(), "it is no database still");
-    let info = app.repair_store(&StoreRemedy::GoWithout).unwrap();
+    let info = app.repair_store(&StoreRemedy::StayInMemory).unwrap();
     assert!(info.store_problem.unwrap().accepted);
     let (chat, _) = ask(&app, None, question(None, "abc"), 4);
     assert_eq!(app.open_conversation(chat).unwrap().messages.len(), 2);
     assert_eq!(std::fs::read_to_string(&file).unwrap(), NO_DATABASE);
 
-    let info = app.repair_store(&StoreRemedy::StartAnew).unwrap();
+    let info = app.repair_store(&StoreRemedy::StartEmpty).unwrap();
     assert_eq!(info.store_problem, None);
     let kept = app.list_conversations().unwrap();
     assert_eq!(kept.len(), 1, "what was said meanwhile is kept");

@@ -274,7 +274,7 @@ pub struct PositionReport {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct LaneReport {
     /// Method and depth.
-    #[serde(rename = "contender")]
+    #[serde(alias = "contender")]
     pub config: MethodConfig,
     /// Tokens per second after prefill: the median over all answers.
     pub tok_s: f64,
