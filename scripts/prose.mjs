@@ -34,9 +34,6 @@ const terms = [
   [/\bhas got\b|\bhave got\b/i, "has"],
   [/\ba twin\b|\btwins\b/i, "fork or copy"],
   [/\bby heart\b|\bdear\b/i, "a plain word"],
-];
-const strictTerms = [
-  ...terms,
   [/\bbesides\b/i, "in addition to"],
   [/\b(?:give|gives|gave|giving|given) back\b/i, "return"],
   [/\banew\b/i, "again"],
@@ -49,23 +46,14 @@ const countWords = (text) => text.split(/\s+/).filter((word) => /[\p{L}\d]/u.tes
 /**
  * The rules of CONTRIBUTING.md. A label of the interface may open with any word: "What the colours mean" is a good heading.
  */
-const strict = { mostWords: 25, count: countWords, opening: (sentence) => openings.exec(sentence), terms: strictTerms };
+const strict = { mostWords: 25, count: countWords, opening: (sentence) => openings.exec(sentence), terms };
 const label = { ...strict, opening: () => null };
 /** A comment or docstring does not open with "Where" either. */
-const comment = { ...strict, opening: (sentence, first) => openings.exec(sentence) ?? (first ? /^(Where)\b/.exec(sentence) : null) };
-
-/** Older, weaker rules, for the Rust files that do not follow the others yet. */
-const weak = {
-  mostWords: 30,
-  count: (sentence) => Math.max(...sentence.split(/[:;](?=\s)/).map(countWords)),
-  opening: (sentence, first) => first && !sentence.startsWith("Whether") && openings.exec(sentence),
-  terms,
-};
+const comment = { ...strict, opening: (sentence, first) => openings.exec(sentence) ?? (first ? /^(Where)\b(?!.*\?)/.exec(sentence) : null) };
 
 /** The rules for the text and the comments of a file. */
 function rulesOf(file) {
-  if (file.endsWith(".md")) return strict;
-  return file.endsWith(".rs") && !/^(src-tauri|crates\/hunch-library)\//.test(file) ? weak : comment;
+  return file.endsWith(".md") ? strict : comment;
 }
 
 /** Problems of a text without code, as offset and message. */
@@ -149,7 +137,7 @@ function* strings(text, extension) {
   }
   if (extension === ".rs") {
     // Comments are linted as such. A string may continue after a backslash at the end of a line.
-    const code = text.replace(/^\s*\/\/.*$/gm, "");
+    const code = text.replace(/^[^\S\n]*\/\/.*$/gm, "");
     for (const found of code.matchAll(/"((?:[^"\\]|\\[\s\S])*)"/g)) {
       const value = found[1].replace(/\\\n\s*/g, "").replace(/\{[^}]*\}/g, "x");
       yield [lineOf(code, found.index), value];
@@ -213,7 +201,7 @@ for (const file of files) {
     rules: [{ ruleId: "sentences", rule: sentences, options: { rules: rulesOf(file) } }],
   });
   const found = messages.map(({ loc, message }) => [loc.start.line, message]);
-  if (withStrings.has(extension) && !foreign.test(file) && rulesOf(file) !== weak)
+  if (withStrings.has(extension) && !foreign.test(file))
     for (const [line, value] of strings(text, extension))
       if (isProse(withoutCode(value)))
         for (const [, message] of lint(withoutCode(value), /lib\/strings\//.test(file) ? label : rulesOf(file)))

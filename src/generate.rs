@@ -2,6 +2,7 @@
 //!
 //! Synchronous. The engine runs it on its thread, the command line and the benchmarks on theirs.
 
+mod conversation;
 mod draft_quality;
 mod load;
 mod models;
@@ -9,6 +10,7 @@ mod pair_acceptance;
 mod predicted;
 mod prompt;
 mod prompt_encoder;
+mod shared_models;
 mod text_stream;
 
 use std::collections::hash_map::RandomState;
@@ -20,6 +22,7 @@ use std::time::Duration;
 use crate::event::{
     DraftedEvent, EventSink, GenerationEvent, RejectedEvent, RoundEvent, StopReason, TokenEvent,
 };
+use conversation::GenerationResources;
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::propose::MethodOptions;
@@ -30,7 +33,6 @@ use hunch_core::stats::{GenerationStats, Stopwatch};
 use hunch_core::token::{DraftedToken, TokenId};
 use hunch_error::{Error, Result};
 use hunch_model::device::peak_memory_bytes;
-use models::GenerationResources;
 use text_stream::TextStream;
 
 pub use draft_quality::evaluate_drafts;
@@ -106,7 +108,7 @@ pub struct GenerationContext<'a> {
     pub dropped: usize,
     /// Cancel check, called before every pass.
     pub cancelled: &'a dyn Fn() -> bool,
-    /// Whether a failing draft ends the generation. Measurements set this, because figures without the
+    /// Set if a failing draft ends the generation. Measurements set this, because figures without the
     /// draft would mislead. Otherwise the generation continues without it.
     pub strict_drafts: bool,
     /// Note for the user about the model's chat template.

@@ -1,4 +1,4 @@
-//! Measures the longest time without a token while the store works: an answer streams alone, then during an import of
+//! Measures the longest time without a token while the store works. An answer streams alone, then during an import of
 //! 200 MB, then during searches over 10,000 messages. Run with `cargo run --example store-waits`.
 //!
 //! One thread decodes, so that the store's work has a core of its own. Tokens arrive once a frame (16 ms).
@@ -72,8 +72,8 @@ fn main() {
     type Measurement<'a> = (&'a str, Box<dyn Fn(&App) -> Waits + 'a>);
     let measurements: [Measurement; 3] = [
         ("alone", Box::new(alone)),
-        ("beside an import", Box::new(beside_import)),
-        ("beside searches", Box::new(beside_search)),
+        ("during an import", Box::new(beside_import)),
+        ("during searches", Box::new(beside_search)),
     ];
     println!("longest time without a token, and longest call of the store meanwhile, ms, {ROUNDS} rounds:");
     let mut waits = measurements.iter().map(|_| Vec::new()).collect::<Vec<_>>();
@@ -111,7 +111,7 @@ fn answer(app: &App, max_tokens: u32) -> (Vec<GenerationEvent>, Duration) {
         target: String::new(),
         draft: None,
     };
-    let asking = Asking::Question { parent: None, text: "Tell me a long story about a voyage.".into() };
+    let asking = Asking::Question { parent: None, text: "Write a long story about a voyage.".into() };
     let (sender, messages) = mpsc::channel::<(Instant, StreamMessage)>();
     let sink = move |message| drop(sender.send((Instant::now(), message)));
     app.answer(AnswerRequest { conversation: None, asking, settings }, Box::new(sink))

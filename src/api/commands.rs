@@ -112,7 +112,7 @@ macro_rules! with_commands {
             /// Imports a conversation from a file that the user chose. Returns its number.
             import_conversation(path: PathBuf) -> i64;
             /// Applies a remedy to a problem with the store.
-            mend_store(remedy: StoreRemedy) -> AppInfo;
+            repair_store(remedy: StoreRemedy) -> AppInfo;
 
             /// Starts a comparison. Returns the number of the measurement.
             compare(request: CompareRequest) -> u32 => MeasurementMessage<CompareEvent>;

@@ -98,7 +98,7 @@ pub struct OfferedMethod {
     pub name: Method,
     /// One-line description in English, shown in the same case.
     pub summary: String,
-    /// Whether it needs a draft model.
+    /// Set if it needs a draft model.
     pub needs_draft: bool,
 }
 
@@ -146,9 +146,9 @@ pub enum StoreRemedy {
         copy: String,
     },
     /// Renames the file and starts an empty one.
-    StartAnew,
+    StartEmpty,
     /// Continues in memory. Conversations are lost when the window closes.
-    GoWithout,
+    StayInMemory,
 }
 
 /// Value of a preference: any JSON. Only the window interprets it.

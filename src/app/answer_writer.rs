@@ -179,7 +179,7 @@ struct Work {
     end: Arc<End>,
     /// Number of events of the log already written.
     read: usize,
-    /// Whether the window was told that the store refuses the answer.
+    /// Set while the window shows that the store refuses the answer.
     refused: bool,
     /// Called with the reason of each refusal.
     on_refusal: Box<dyn Fn(&Error) + Send>,
@@ -244,7 +244,7 @@ impl Work {
         Ok(self.store.finish_answer(self.answer, state, now())?)
     }
 
-    /// Tells the window when the store begins to refuse writes and when it accepts them again.
+    /// Informs the window when the store begins to refuse writes and when it accepts them again.
     fn tell(&mut self, written: Result<()>) {
         match written {
             Ok(()) => {
@@ -317,7 +317,7 @@ pub(super) struct AnswerSink {
     pub(super) method: Method,
     pub(super) rule: AcceptanceRule,
     pub(super) log: Writer<GenerationEvent>,
-    /// Whether an event was sent.
+    /// Set once an event was sent.
     pub(super) begun: bool,
 }
 
@@ -458,7 +458,7 @@ mod tests {
         answer_writer.end(finished());
         drop(answer_writer);
         let told = until(&log, |events| events.contains(&finished()));
-        let refused = told.iter().position(is_refusal).expect("it is told");
+        let refused = told.iter().position(is_refusal).expect("the refusal is reported");
         assert!(refused < told.iter().position(|event| *event == finished()).unwrap());
         assert_eq!(store.message(answer).unwrap().1.state, MessageState::Streaming);
         store.set_full(false);

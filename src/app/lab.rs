@@ -181,7 +181,7 @@ impl App {
             LabMachine::Measured => {
                 let curve = self.cost_curve()?.ok_or_else(|| {
                     Error::invalid(
-                        "What passes cost with these models was not measured yet. Measure it first.",
+                        "The cost of passes with these models was not measured yet. Measure it first.",
                     )
                 })?;
                 MachineCosts::of(&curve)?

@@ -19,9 +19,9 @@ pub(super) struct StoreInUse {
 
 struct Problem {
     error: ErrorInfo,
-    /// Whether conversations are only in memory.
+    /// Set if conversations are only in memory.
     in_memory: bool,
-    /// Whether the person chose to continue like that.
+    /// Set once the person chose to continue like that.
     accepted: bool,
 }
 
@@ -110,7 +110,7 @@ impl App {
         result.map_err(Into::into).inspect_err(|error| self.note_damage(error))
     }
 
-    /// Records an error that reports a damaged file as the store's problem, and tells the window once.
+    /// Records an error that reports a damaged file as the store's problem, and informs the window once.
     pub(super) fn note_damage(&self, error: &Error) {
         if !is_damage(error) {
             return;
@@ -148,7 +148,7 @@ impl App {
         let path = self.shared.store_path.as_deref();
         let mut in_use = self.shared.store.lock();
         let opened = match remedy {
-            StoreRemedy::GoWithout => {
+            StoreRemedy::StayInMemory => {
                 if let Some(problem) = &mut in_use.problem {
                     problem.accepted = true;
                 }
@@ -157,7 +157,7 @@ impl App {
             StoreRemedy::Retry if !in_use.in_memory() => return Ok(()),
             StoreRemedy::Retry => open_and_purge(path.ok_or_else(no_folder)?)?,
             StoreRemedy::Restore { copy } => self.replace(&mut in_use, Some(copy))?,
-            StoreRemedy::StartAnew => self.replace(&mut in_use, None)?,
+            StoreRemedy::StartEmpty => self.replace(&mut in_use, None)?,
         };
         if in_use.in_memory() {
             bring_all(&in_use.store, &opened)?;

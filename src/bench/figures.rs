@@ -30,9 +30,8 @@ pub struct Estimate {
 
 /// Mean over all values of some texts, with a standard error clustered by text.
 ///
-/// Values of one text are correlated, so texts are the samples: the error is the square root of n / (n - 1) times
-/// the sum over the n texts of their squared sum of deviations, divided by the number of values. `None` without
-/// values.
+/// Values of one text are correlated, so the n texts are the samples. The error is the square root of n / (n - 1)
+/// times S, divided by the number of values. S sums the squared sum of deviations of each text. `None` without values.
 pub fn mean_of_texts(texts: &[Vec<f64>]) -> Option<Estimate> {
     let texts: Vec<&[f64]> = texts.iter().map(Vec::as_slice).filter(|text| !text.is_empty()).collect();
     let count = texts.iter().map(|text| text.len()).sum::<usize>() as f64;

@@ -1,7 +1,7 @@
 //! Benchmarks and comparisons: the same prompts through every method.
 //!
-//! [`suite`] holds prompts. [`runner`] measures a benchmark and [`compare`] a comparison; both make turns,
-//! and `turns` computes their figures. `pass_timer` times passes, [`cost_table`] and [`cost_curve`] turn the times
+//! [`suite`] holds prompts. [`runner`] measures a benchmark and [`compare`] a comparison. Both make turns:
+//! `turns` computes their figures, and [`identity`] compares their tokens. `pass_timer` times passes, [`cost_table`] and [`cost_curve`] turn the times
 //! into costs. Nothing here prints.
 //!
 //! Models and clocks are known only to `lanes`, [`compare`], [`model_bench`], [`peak_memory`], [`passes`],
@@ -17,6 +17,7 @@ pub mod cost_curve;
 pub mod cost_table;
 pub mod drafts;
 pub mod figures;
+pub mod identity;
 mod lanes;
 mod method_config;
 pub mod model_bench;
@@ -31,8 +32,9 @@ pub mod skip_sets;
 pub mod suite;
 mod turns;
 
+pub use identity::{Difference, IdentityReport};
 pub use method_config::MethodConfig;
-pub use report::{BenchReport, Difference, IdentityReport, MethodReport};
+pub use report::{BenchReport, MethodReport};
 pub use runner::{Bench, BenchPlan, Progress, Setting, run};
 pub use suite::{Suite, SuitePrompt};
 pub use turns::Answer;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
 use crate::bench::MethodConfig;
+use crate::bench::identity::IdentityReport;
 use crate::bench::turns::LaneFigures;
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
@@ -75,32 +76,6 @@ pub struct MethodReport {
     pub mean_acceptance_length: f64,
 }
 
-/// Comparison of greedy answers, token for token.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, TS)]
-pub struct IdentityReport {
-    /// Number of answers compared with plain's.
-    pub compared: u32,
-    /// Answers that differ.
-    pub differences: Vec<Difference>,
-}
-
-/// An answer that differs from plain's.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
-pub struct Difference {
-    /// Name of the suite.
-    pub suite: String,
-    /// Id of the prompt.
-    pub prompt: String,
-    /// The method.
-    pub method: Method,
-    /// Most tokens drafted a round; 0 for plain.
-    pub max_draft: MaxDraft,
-    /// Number of the run, from 0.
-    pub run: u32,
-    /// Index of the first token that differs, or the shorter length when one answer is a prefix of the other.
-    pub position: u32,
-}
-
 impl MethodReport {
     /// Creates a row from the figures of a lane.
     pub(super) fn new(suite: String, temperature: f32, config: MethodConfig, figures: &LaneFigures) -> Self {
@@ -120,14 +95,6 @@ impl MethodReport {
             acceptance_rate: figures.work.counts.acceptance_rate(),
             mean_acceptance_length: figures.work.counts.mean_acceptance_length(),
         }
-    }
-}
-
-impl IdentityReport {
-    /// Adds another comparison.
-    pub(super) fn extend(&mut self, other: Self) {
-        self.compared += other.compared;
-        self.differences.extend(other.differences);
     }
 }
 

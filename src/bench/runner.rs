@@ -6,10 +6,11 @@
 
 use crate::bench::MethodConfig;
 use crate::bench::cost_table::{CostTimer, PassBench};
+use crate::bench::identity::{IdentityReport, Reference, identity};
 use crate::bench::pass_timer::Watch;
-use crate::bench::report::{BenchReport, IdentityReport, MethodReport};
+use crate::bench::report::{BenchReport, MethodReport};
 use crate::bench::suite::{Suite, SuitePrompt};
-use crate::bench::turns::{Answer, LaneFigures, Reference, Samples, Turn, identity, sampling_of_run};
+use crate::bench::turns::{Answer, LaneFigures, Samples, Turn, sampling_of_run};
 use crate::generate::GenerationPlan;
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;

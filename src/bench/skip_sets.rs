@@ -10,7 +10,7 @@ use hunch_model::atomic_file;
 
 /// Identity of a model, independent of its path: name, shape, and bytes read per pass.
 ///
-/// The bytes tell quantisations of one model apart, which may have different best sets.
+/// The bytes distinguish quantisations of one model, which may have different best sets.
 #[derive(Clone, Copy, Debug)]
 pub struct SearchedModel<'a> {
     /// Name and shape of the model.

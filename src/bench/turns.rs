@@ -4,15 +4,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::bench::MethodConfig;
 use crate::bench::cost_table::CostTable;
 use crate::bench::figures::{self, PooledWork, SPREAD};
-use crate::bench::report::{Difference, IdentityReport};
 use hunch_core::method::Method;
 use hunch_core::quantile::{median, quantile};
 use hunch_core::sample::SamplingParams;
 use hunch_core::stats::GenerationStats;
-use hunch_core::token::{TokenId, shared_len};
+use hunch_core::token::TokenId;
 
 /// Largest seed, see [`SamplingParams::seed`].
 pub(super) const MAX_SEED: u64 = (1 << 53) - 1;
@@ -145,52 +143,6 @@ impl LaneFigures {
     }
 }
 
-/// The plain answer that other answers are compared with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reference {
-    /// The first one to the prompt. Plain's answers of later runs are compared too.
-    FirstRun,
-    /// The one of the same turn.
-    SameTurn,
-}
-
-/// Compares answers with plain's, token for token. `name` gives the suite and id of a prompt.
-pub(super) fn identity<A: AsRef<Answer>>(
-    configs: &[MethodConfig],
-    turns: &[Turn<A>],
-    reference: Reference,
-    name: impl Fn(usize) -> (String, String),
-) -> IdentityReport {
-    let mut report = IdentityReport::default();
-    let mut first: BTreeMap<usize, &[TokenId]> = BTreeMap::new();
-    for turn in turns {
-        let plain = &turn.answers[0].as_ref().ids[..];
-        let (plain, skipped) = match reference {
-            Reference::SameTurn => (plain, 1),
-            Reference::FirstRun => {
-                let skipped = usize::from(!first.contains_key(&turn.prompt));
-                (*first.entry(turn.prompt).or_insert(plain), skipped)
-            }
-        };
-        for (config, answer) in configs.iter().zip(&turn.answers).skip(skipped) {
-            report.compared += 1;
-            let ids = &answer.as_ref().ids;
-            if ids != plain {
-                let (suite, prompt) = name(turn.prompt);
-                report.differences.push(Difference {
-                    suite,
-                    prompt,
-                    method: config.method,
-                    max_draft: config.drafts(),
-                    run: turn.run as u32,
-                    position: shared_len(ids, plain) as u32,
-                });
-            }
-        }
-    }
-    report
-}
-
 /// Sampling of a run: run 0 uses the given seed (0 when there is none), run 1 the next, and so on.
 pub(super) fn sampling_of_run(sampling: &SamplingParams, run: usize) -> SamplingParams {
     let seed = sampling.seed.unwrap_or(0).wrapping_add(run as u64) & MAX_SEED;
@@ -198,12 +150,11 @@ pub(super) fn sampling_of_run(sampling: &SamplingParams, run: usize) -> Sampling
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
-    use hunch_core::depth::MaxDraft;
     use hunch_core::pass_cost::PassCost;
 
-    fn turn(prompt: usize, run: usize, wall_ms: f64, ids: &[TokenId]) -> Turn {
+    pub(in crate::bench) fn turn(prompt: usize, run: usize, wall_ms: f64, ids: &[TokenId]) -> Turn {
         let answer = |wall_ms: f64, ids: &[TokenId]| Answer {
             stats: GenerationStats {
                 generated_tokens: ids.len() as u32,
@@ -231,24 +182,6 @@ mod tests {
         let figures = LaneFigures::of(&one, 1, Method::Ngram, Samples::PromptsOrRuns).unwrap();
         assert_eq!((figures.speedup, figures.speedups.len()), (2.0, 3));
         assert!(LaneFigures::of::<Answer>(&[], 1, Method::Ngram, Samples::Prompts).is_none());
-    }
-
-    #[test]
-    fn answers_are_compared_with_the_chosen_reference() {
-        let configs = [Method::Plain, Method::Ngram]
-            .map(|method| MethodConfig { method, max_draft: MaxDraft::Fixed(4) });
-        let turns = [turn(0, 0, 20.0, &[1, 2, 3, 4]), turn(0, 1, 20.0, &[1, 2, 9, 4])];
-        let name = |prompt: usize| ("mine".to_owned(), format!("p{prompt}"));
-        let same = identity(&configs, &turns, Reference::SameTurn, name);
-        assert_eq!((same.compared, same.differences.len()), (2, 0));
-        let first = identity(&configs, &turns, Reference::FirstRun, name);
-        let found: Vec<_> =
-            first.differences.iter().map(|d| (d.method, d.max_draft, d.run, d.position)).collect();
-        assert_eq!(first.compared, 3);
-        assert_eq!(
-            found,
-            [(Method::Plain, MaxDraft::Fixed(0), 1, 2), (Method::Ngram, MaxDraft::Fixed(4), 1, 2)]
-        );
     }
 
     #[test]

@@ -92,8 +92,8 @@ struct MethodsArgs {
     /// Answers of every method to every prompt
     #[arg(long, default_value_t = 3, value_name = "N")]
     runs: usize,
-    /// Also measure a draft without cost that gets this share of its tokens right, 0 to 1: at 0 it shows the
-    /// loss of auto where nothing can be gained, otherwise the cost of the loop itself
+    /// Also measure a draft without cost that gets this share of its tokens right (0 to 1). A share of 0 shows the
+    /// loss of auto where nothing can be gained, other shares the cost of the loop itself
     #[arg(long, value_name = "SHARE")]
     synthetic: Option<f64>,
     /// Measure at each of these temperatures, one after the other: --temperatures 0,0.7,1

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use hunch::train::judge::{self, Acceptance};
+use hunch::train::acceptance::{self, Acceptance};
 use hunch::train::shards::Store;
 use hunch::train::{self, Budget, Recipe, Target, TrainPlan, TrainProgress, TrainReport};
 use hunch_error::Error;
@@ -71,7 +71,7 @@ struct TrainArgs {
     /// Train for about this long instead, collecting included
     #[arg(long, value_name = "M")]
     minutes: Option<f64>,
-    /// Where to write the head [default: the data folder, where it is found by itself]
+    /// Write the head to this file [default: in the data folder, where it is found by itself]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -143,11 +143,11 @@ fn train(args: &TrainArgs) -> Result<()> {
 /// Measures the head that decoding uses now.
 fn usual(target: &Target, folder: &Path, plan: &TrainPlan) -> Result<Option<Acceptance>> {
     let Some(mut head) = target.usual_head(&hunch_library::heads_folder()?)? else { return Ok(None) };
-    if judge::check_layers(target, &head).is_err() {
+    if acceptance::check_layers(target, &head).is_err() {
         return Ok(None);
     }
     let store = Store::open(folder, target, plan.seed, plan.disk)?;
-    Ok(Some(judge::head(target, &store, &mut head, &plan.recipe)?))
+    Ok(Some(acceptance::head(target, &store, &mut head, &plan.recipe)?))
 }
 
 /// Copies a head to the folder where it is found by itself.

@@ -32,8 +32,8 @@ use hunch_model::device::{Compute, DeviceChoice, KvType};
 ///
 /// A small draft model guesses tokens ahead. The target checks all guesses in one pass and keeps those it
 /// would have produced itself, so the output has exactly the target's distribution. Tokens are coloured by origin:
-/// accepted from the draft (green), resampled after a rejection (yellow), bonus after a fully accepted draft
-/// (magenta), plain when nothing was drafted.
+/// accepted from the draft (green), resampled after a rejection (yellow), or bonus after a fully accepted draft
+/// (magenta). Plain tokens had no draft.
 #[derive(Parser)]
 #[command(name = "hunch", version, after_help = EXIT_CODES, max_term_width = 100)]
 pub(crate) struct Cli {

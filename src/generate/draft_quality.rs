@@ -11,7 +11,7 @@ use hunch_core::stats::Stopwatch;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 
-use super::models::GenerationResources;
+use super::conversation::GenerationResources;
 use super::{GenerationPlan, Models};
 
 /// Evaluates a draft at the start of `text` (which follows `prompt`) and after every `every` tokens of

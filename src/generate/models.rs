@@ -1,25 +1,23 @@
-//! The models of a conversation: weights and tokeniser, which conversations share, and the caches,
-//! proposers and depth controllers that each has for itself.
+//! The models of a conversation: an immutable part that conversations share, and the resources that each has for itself.
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::conversation::{ConversationResources, GenerationResources};
 use super::load::{self, InMemory, LoadPlan, OpenedModels, Origin};
 use super::pair_acceptance;
 use super::predicted::PredictedCosts;
+use super::shared_models::SharedModels;
 use super::{GenerationPlan, Prompt, PromptEncoder};
-use hunch_error::{Error, Result};
+use hunch_error::Result;
 
-use hunch_core::depth::DepthController;
 use hunch_core::method::Method;
-use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, ModelMemory, Step, VocabSubset};
+use hunch_core::model::{LanguageModel, LayerPlan, ModelMemory, VocabSubset};
 use hunch_core::propose::draft_model::DraftModel;
 use hunch_core::propose::head::Head;
-use hunch_core::propose::layer_skip::LayerSkip;
 use hunch_core::propose::synthetic::Synthetic;
-use hunch_core::propose::{MethodOptions, Needs, Proposer, Proposers, Stage};
-use hunch_core::token::{TokenId, shared_len};
+use hunch_core::propose::{MethodOptions, Needs, Proposers};
+use hunch_core::token::TokenId;
 use hunch_model::decoder::Decoder;
 use hunch_model::device::Compute;
 use hunch_model::text::{Tokenizer, check_vocabularies};
@@ -29,67 +27,8 @@ use hunch_model::weights::WeightFile;
 ///
 /// [`fork`](Self::fork) starts another conversation over the same weights.
 pub struct Models {
-    /// Identity of the loaded files.
-    origin: Origin,
-    encoder: Arc<PromptEncoder>,
-    device: &'static str,
-    device_notes: DeviceNotes,
-    predicted: PredictedCosts,
+    shared: Arc<SharedModels>,
     own: ConversationResources,
-}
-
-/// Sentences on replacements of kernels of the device.
-#[derive(Clone, Debug, Default)]
-struct DeviceNotes {
-    target: Option<String>,
-    draft: Option<String>,
-}
-
-/// Caches, proposers and depth controllers of one conversation.
-struct ConversationResources {
-    /// The target. Its weights are immutable and shared between forks, its cache is not.
-    target: Box<dyn LanguageModel>,
-    /// Tokens whose rows are in the target's cache.
-    cached: Vec<TokenId>,
-    /// Proposers, with their caches and statistics.
-    proposers: Proposers,
-    /// Expected acceptance of the draft model, where it could be measured.
-    draft_acceptance: Option<f64>,
-    /// Depth controllers of each method, one per stage.
-    depths: HashMap<Method, Vec<DepthController>>,
-}
-
-impl ConversationResources {
-    fn new(target: Box<dyn LanguageModel>, proposers: Proposers) -> Self {
-        Self { target, cached: Vec::new(), proposers, draft_acceptance: None, depths: HashMap::new() }
-    }
-
-    /// Returns the resources of another conversation over the same weights.
-    fn fork(&self) -> Result<Self> {
-        // Pass costs depend on the machine, not on the conversation.
-        let (draft_acceptance, depths) = (self.draft_acceptance, self.depths.clone());
-        let own = Self::new(self.target.fork(), self.proposers.fork()?);
-        Ok(Self { draft_acceptance, depths, ..own })
-    }
-
-    /// Returns the draft model's name, if one is loaded.
-    fn draft_name(&self) -> Option<String> {
-        self.proposers.draft().map(|draft| draft.model().info().name.clone())
-    }
-
-    /// Measures the expected acceptance of a draft model that was just loaded. Without the figure the depth controller
-    /// starts from a constant, so a failure is only logged.
-    fn measure_acceptance(&mut self, tokenizer: &Tokenizer) {
-        let measured = self
-            .proposers
-            .draft()
-            .map(|draft| pair_acceptance::measure(&*self.target, draft.model(), tokenizer))
-            .transpose();
-        self.draft_acceptance = measured.unwrap_or_else(|error| {
-            tracing::warn!("The acceptance of the draft model could not be measured. {error}");
-            None
-        });
-    }
 }
 
 impl Models {
@@ -118,29 +57,31 @@ impl Models {
     pub fn of(opened: OpenedModels, compute: &Compute) -> Result<Self> {
         let tokenizer = opened.tokenizer();
         let InMemory { origin, target, draft, head } = opened.read(compute)?;
-        let mut predicted = PredictedCosts::of_target(&target, compute);
-        let mut device_notes = DeviceNotes { target: load::device_note(&target), draft: None };
-        let draft = draft.map(|draft| {
-            (predicted.draft_ms, device_notes.draft) = (draft.predicted_ms, draft.device_note);
-            draft.model
-        });
-        let mut proposers = Proposers::new(draft);
+        let acceptance = draft.as_ref().and_then(|draft| acceptance_of(&draft.model, &target, &tokenizer));
+        let mut shared = SharedModels {
+            origin,
+            encoder: Arc::new(PromptEncoder::new(tokenizer, target.info().context_length)),
+            device: compute.name(),
+            predicted: PredictedCosts::of_target(&target, compute),
+            draft_acceptance: None,
+            target_note: load::device_note(&target),
+            draft_note: None,
+        };
+        shared.set_draft(draft.as_ref(), acceptance);
+        let mut proposers = Proposers::new(draft.map(|draft| draft.model));
         proposers.set_head(head);
-        let context = target.info().context_length;
-        let mut own = ConversationResources::new(Box::new(target), proposers);
-        own.measure_acceptance(&tokenizer);
-        let encoder = Arc::new(PromptEncoder::new(tokenizer, context));
-        Ok(Self { origin, encoder, device: compute.name(), device_notes, predicted, own })
+        let own = ConversationResources::new(Box::new(target), proposers);
+        Ok(Self { shared: Arc::new(shared), own })
     }
 
     /// Returns the plan that loads these models again.
     pub fn plan(&self) -> LoadPlan {
-        self.origin.plan()
+        self.shared.origin.plan()
     }
 
     /// Returns whether the plan has the same target, so that at most the draft model needs to change.
     pub fn has_target_of(&self, plan: &LoadPlan) -> bool {
-        Origin::of(plan).is_ok_and(|origin| origin.has_target_of(&self.origin))
+        Origin::of(plan).is_ok_and(|origin| origin.has_target_of(&self.shared.origin))
     }
 
     /// Replaces the draft model by the plan's. The target and its cache stay. After an error nothing
@@ -150,15 +91,15 @@ impl Models {
     /// The errors of [`Models::load_by`].
     pub fn change_draft(&mut self, plan: &LoadPlan, compute: &Compute) -> Result<()> {
         let origin = Origin::of(plan)?;
-        let target_bytes = self.own.target.memory().weights;
-        let draft = load::read_draft(plan, target_bytes, self.encoder.tokenizer(), compute)?;
-        (self.predicted.draft_ms, self.device_notes.draft) =
-            draft.as_ref().map_or((None, None), |draft| (draft.predicted_ms, draft.device_note.clone()));
+        let tokenizer = self.shared.encoder.tokenizer();
+        let target = self.own.target();
+        let draft = load::read_draft(plan, target.memory().weights, tokenizer, compute)?;
+        let acceptance = draft.as_ref().and_then(|draft| acceptance_of(&draft.model, target, tokenizer));
+        let mut shared = SharedModels { origin, ..(*self.shared).clone() };
+        shared.set_draft(draft.as_ref(), acceptance);
+        self.shared = Arc::new(shared);
         self.own.proposers.set_draft(draft.map(|draft| draft.model));
-        self.own.measure_acceptance(self.encoder.tokenizer());
-        self.origin = origin;
-        // Statistics of the old draft model do not apply to the new one.
-        self.own.depths.retain(|method, _| !method.needs_draft());
+        self.own.forget_draft();
         Ok(())
     }
 
@@ -168,7 +109,7 @@ impl Models {
     /// The errors of [`Models::load`].
     pub fn load_low_bit(&mut self, copy: &Path, compute: &Compute) -> Result<()> {
         let file = WeightFile::open(copy)?;
-        check_vocabularies(self.encoder.tokenizer(), &Tokenizer::from_gguf(file.gguf())?)?;
+        check_vocabularies(self.shared.encoder.tokenizer(), &Tokenizer::from_gguf(file.gguf())?)?;
         self.own.proposers.set_low_bit(DraftModel::new(Box::new(Decoder::load(&file, compute)?))?);
         Ok(())
     }
@@ -185,25 +126,22 @@ impl Models {
 
     /// Returns replacements of kernels that failed or are missing, for target and draft, a sentence on each line.
     pub fn device_note(&self) -> Option<String> {
-        let DeviceNotes { target, draft } = &self.device_notes;
-        let notes: Vec<&str> = [target, draft].into_iter().flatten().map(String::as_str).collect();
-        (!notes.is_empty()).then(|| notes.join("\n"))
+        self.shared.device_note()
     }
 
     /// Returns the target for direct use and forgets what its cache holds.
     pub fn target(&mut self) -> &mut dyn LanguageModel {
-        self.own.cached.clear();
-        &mut *self.own.target
+        self.own.target_mut()
     }
 
     /// Returns the target's name.
     pub fn target_name(&self) -> String {
-        self.own.target.info().name.clone()
+        self.own.target().info().name.clone()
     }
 
     /// Returns the maximum tokens of a conversation.
     pub fn context(&self) -> usize {
-        self.own.target.info().context_length
+        self.own.target().info().context_length
     }
 
     /// Returns the methods that the loaded models can run, plain first, then the most recommended ones.
@@ -231,7 +169,7 @@ impl Models {
     ///
     /// `None` without a draft model, or if the measurement failed.
     pub fn draft_acceptance(&self) -> Option<f64> {
-        self.own.draft_acceptance
+        self.shared.draft_acceptance
     }
 
     /// Calls `use_it` with what drafts for a method ([`Method::drafter`]): the model, the layers it
@@ -248,16 +186,7 @@ impl Models {
         text: &[TokenId],
         use_it: impl FnOnce(&mut dyn LanguageModel, LayerPlan<'_>, Option<&VocabSubset>) -> Result<T>,
     ) -> Result<Option<T>> {
-        let Some(stage) = drafter.model_stage() else { return Ok(None) };
-        if let Stage::TargetLayers(layers) = stage {
-            let info = self.own.target.info();
-            let own = LayerSkip::of(layers(options, info.n_layer), info)?;
-            let vocab_subset = LayerSkip::tokens_after(text, info.n_vocab);
-            return use_it(self.target(), own.layers(), vocab_subset.as_ref()).map(Some);
-        }
-        let Some(model) = self.own.proposers.model_of_mut(stage) else { return Ok(None) };
-        let vocab_subset = model.tokens_after(text);
-        use_it(model.model_mut(), LayerPlan::All, vocab_subset.as_ref()).map(Some)
+        self.own.with_drafter(drafter, options, text, use_it)
     }
 
     /// Starts another conversation over the same weights, with empty caches.
@@ -265,14 +194,7 @@ impl Models {
     /// # Errors
     /// If the device fails.
     pub fn fork(&self) -> Result<Self> {
-        Ok(Self {
-            origin: self.origin.clone(),
-            encoder: self.encoder.clone(),
-            device: self.device,
-            device_notes: self.device_notes.clone(),
-            predicted: self.predicted.clone(),
-            own: self.own.fork()?,
-        })
+        Ok(Self { shared: self.shared.clone(), own: self.own.fork()? })
     }
 
     /// Returns the logits after `ids`: the target's, and the draft model's if one is loaded. Reuses the
@@ -288,38 +210,22 @@ impl Models {
         ids: &[TokenId],
         stopped: &dyn Fn() -> bool,
     ) -> Result<(Vec<f32>, Option<Vec<f32>>)> {
-        let ConversationResources { target, cached, proposers, .. } = &mut self.own;
-        let shared = shared_len(cached, ids);
-        let reuse = shared.min(ids.len().saturating_sub(1));
-        cached.clear();
-        target.truncate(reuse)?;
-        let of_target = last_logits(&mut **target, &ids[reuse..], stopped)?;
-        *cached = ids.to_vec();
-        let of_draft = proposers.draft_mut().map(|draft| -> Result<Vec<f32>> {
-            let shortlist = draft.tokens_after(ids);
-            let mut logits = last_logits(draft.model_with_empty_cache()?, ids, stopped)?;
-            if let Some(shortlist) = shortlist {
-                let others = (0..).zip(&mut logits).filter(|(token, _)| !shortlist.contains(*token));
-                others.for_each(|(_, logit)| *logit = f32::NEG_INFINITY);
-            }
-            Ok(logits)
-        });
-        Ok((of_target, of_draft.transpose()?))
+        self.own.scores_after(ids, stopped)
     }
 
     /// Returns the memory use of the target, and of the draft model if one is loaded.
     pub fn memory(&self) -> (ModelMemory, Option<ModelMemory>) {
         let draft = self.own.proposers.draft().map(|draft| draft.model().memory());
-        (self.own.target.memory(), draft)
+        (self.own.target().memory(), draft)
     }
 
     /// Checks that a generation by this plan can run.
     ///
     /// # Errors
     /// If the plan is invalid or its method needs something that is not loaded.
-    pub fn can_run(&mut self, plan: &GenerationPlan) -> Result<()> {
+    pub fn can_run(&self, plan: &GenerationPlan) -> Result<()> {
         plan.validate()?;
-        self.prepare(plan).map(drop)
+        self.own.check(plan)
     }
 
     /// Borrows everything a generation by this plan uses.
@@ -327,30 +233,7 @@ impl Models {
     /// # Errors
     /// If the plan's method needs something that is not loaded.
     pub(super) fn prepare(&mut self, plan: &GenerationPlan) -> Result<GenerationResources<'_>> {
-        let method = plan.method;
-        let draft = self.own.draft_name();
-        let ConversationResources { target, cached, proposers, draft_acceptance, depths } = &mut self.own;
-        check_needs(method, proposers)?;
-        proposers.prepare(method, &plan.options, target.info())?;
-        let stages = method.entry().stages;
-        let depths = depths.entry(method).or_insert_with(|| vec![DepthController::default(); stages.len()]);
-        for (stage, depth) in stages.iter().zip(&mut *depths) {
-            let by_bytes = || expected_cost(stage, &**target, proposers).unwrap_or(0.0);
-            depth.expect_cost(self.predicted.draft_cost(stage).unwrap_or_else(by_bytes));
-            depth.expect_passes(&self.predicted.target_ms);
-            if let (Needs::DraftModel, Some(acceptance)) = (stage.needs(), *draft_acceptance) {
-                depth.expect_acceptance(acceptance);
-            }
-        }
-        Ok(GenerationResources {
-            target: &mut **target,
-            stages: proposers.stages(method)?,
-            depths,
-            cached,
-            tokenizer: self.encoder.tokenizer(),
-            device: self.device,
-            draft,
-        })
+        self.own.prepare(plan, &self.shared)
     }
 
     /// Empties all caches, so that the next generation starts cold.
@@ -358,9 +241,7 @@ impl Models {
     /// # Errors
     /// If the device fails.
     pub fn forget(&mut self) -> Result<()> {
-        self.own.cached.clear();
-        self.own.target.truncate(0)?;
-        Ok(self.own.proposers.empty_caches()?)
+        self.own.empty_caches()
     }
 
     /// Tokenises a prompt.
@@ -368,108 +249,22 @@ impl Models {
     /// # Errors
     /// The errors of [`PromptEncoder::ids_and_note`].
     pub fn prompt_ids(&self, prompt: &Prompt) -> Result<Vec<TokenId>> {
-        self.encoder.ids_and_note(prompt, &|| false).map(|(ids, _)| ids)
+        self.shared.encoder.ids_and_note(prompt, &|| false).map(|(ids, _)| ids)
     }
 
     /// Returns what turns prompts into tokens of the target.
     pub fn encoder(&self) -> &Arc<PromptEncoder> {
-        &self.encoder
+        &self.shared.encoder
     }
 }
 
-/// Checks that what a method needs is loaded.
-///
-/// # Errors
-/// [`Error::InvalidRequest`] with the remedy.
-fn check_needs(method: Method, proposers: &Proposers) -> Result<()> {
-    let needs = method.needs();
-    let remedy = match needs {
-        _ if proposers.has(needs) => return Ok(()),
-        Needs::Nothing => return Ok(()),
-        Needs::DraftModel => {
-            format!("The method {method} needs a draft model. Open one (--draft), or choose ngram or plain.")
-        }
-        Needs::LowBitCopy => format!(
-            "The method {method} needs a low-bit copy of the target, which is not loaded. The command line \
-             creates it: hunch run --method {method}."
-        ),
-        Needs::Head => format!(
-            "The method {method} needs a head trained for this model, and there is none. Choose ngram or suffix."
-        ),
-        Needs::Script => format!("The method {method} is for benchmarks: hunch bench --synthetic."),
-    };
-    Err(Error::invalid(remedy))
-}
-
-/// Returns the prior cost of a drafted token, in target passes of one row: weight bytes read by the
-/// draft pass over those read by the target pass. `None` if no model drafts or the bytes are unknown.
-fn expected_cost(stage: &Stage, target: &dyn LanguageModel, proposers: &Proposers) -> Option<f64> {
-    let target_memory = target.memory();
-    let bytes = |of: ModelMemory, layers: f64, scored: f64| {
-        (of.read_by_a_pass - of.head) as f64 * layers + of.head as f64 * scored
-    };
-    let read = if let Stage::TargetLayers(_) = stage {
-        let info = target.info();
-        let layers = match proposers.layers()?.layers() {
-            LayerPlan::All => 1.0,
-            LayerPlan::Exit(first) => first as f64 / info.n_layer as f64,
-            LayerPlan::Skip(skipped) => 1.0 - skipped.len() as f64 / info.n_layer as f64,
-        };
-        let scored = LayerSkip::tokens_after(&[], info.n_vocab).map_or(1.0, |t| t.share_of(info.n_vocab));
-        bytes(target_memory, layers, scored)
-    } else if let Stage::Head = stage {
-        proposers.head()?.read_by_a_pass() as f64
-    } else {
-        let drafter = proposers.model_of(stage)?;
-        let n_vocab = drafter.model().info().n_vocab;
-        let scored = drafter.tokens_after(&[]).map_or(1.0, |tokens| tokens.share_of(n_vocab));
-        bytes(drafter.model().memory(), 1.0, scored)
-    };
-    (target_memory.read_by_a_pass > 0).then(|| read / target_memory.read_by_a_pass as f64)
-}
-
-/// Runs tokens after the cached ones and returns the logits after the last.
-fn last_logits(
-    model: &mut dyn LanguageModel,
-    tokens: &[TokenId],
-    stopped: &dyn Fn() -> bool,
-) -> Result<Vec<f32>> {
-    let Some((last, before)) = tokens.split_last() else {
-        return Err(Error::invalid("There is no text before this position. Enter some text."));
-    };
-    for chunk in before.chunks(model.prefill_rows().max(1)) {
-        if stopped() {
-            return Err(Error::invalid("Cancelled. Nothing was changed."));
-        }
-        model.forward(Step::chain(chunk, LogitRows::None))?;
-    }
-    Ok(model.forward(Step::chain(&[*last], LogitRows::Last))?.logits.into_values())
-}
-
-/// Parts of [`Models`] borrowed by a generation.
-pub(super) struct GenerationResources<'a> {
-    pub(super) target: &'a mut dyn LanguageModel,
-    /// Proposers in the order they are tried.
-    pub(super) stages: Vec<&'a mut dyn Proposer>,
-    /// Depth controllers, one per stage.
-    pub(super) depths: &'a mut [DepthController],
-    /// Tokens whose rows are in the target's cache.
-    pub(super) cached: &'a mut Vec<TokenId>,
-    pub(super) tokenizer: &'a Arc<Tokenizer>,
-    pub(super) device: &'static str,
-    /// Name of the draft model.
-    pub(super) draft: Option<String>,
-}
-
-impl GenerationResources<'_> {
-    /// Truncates the target's cache to the prefix it shares with `prompt`, without the prompt's last
-    /// token, and returns its length.
-    ///
-    /// `cached` is empty until the generation ends.
-    pub(super) fn rewind(&mut self, prompt: &[TokenId]) -> Result<usize> {
-        let reuse = shared_len(self.cached, prompt).min(prompt.len().saturating_sub(1));
-        self.target.truncate(reuse)?;
-        self.cached.clear();
-        Ok(reuse)
-    }
+/// Measures the expected acceptance of a draft model that was just loaded. Without the figure the depth controller
+/// starts from a constant, so a failure is only logged.
+fn acceptance_of(draft: &DraftModel, target: &dyn LanguageModel, tokenizer: &Tokenizer) -> Option<f64> {
+    let measured = pair_acceptance::measure(target, draft.model(), tokenizer);
+    measured
+        .inspect_err(|error| {
+            tracing::warn!("The acceptance of the draft model could not be measured. {error}")
+        })
+        .ok()
 }

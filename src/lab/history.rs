@@ -1,6 +1,6 @@
 //! Stored answers as the lab reads them: generations and the drafted tokens each of them tested.
 //!
-//! A continued answer has several generations. The rounds of each begin at 0. A token that was held back for a possible
+//! A continued answer has several generations. The rounds of each begin at 0. A token held back for a possible
 //! stop string is in a later event than its round.
 
 use std::collections::BTreeMap;

@@ -236,7 +236,7 @@ pub(super) async fn start(server: &Server, ask: Ask) -> Result<Answer, Failure> 
     let ended = move |result: Result<Finished>| {
         metrics.record(&result);
         queue.record_turn(began.elapsed());
-        // The engine is released already. The next request may start before this one hears of its end.
+        // The engine is released already. The next request may start before this one receives its end.
         drop(turn);
         let _ = sender.send(Step::End(result));
     };

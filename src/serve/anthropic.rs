@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::answer::{self, Answer, Ask};
 use super::body::{self, Content, Fields, is_nothing};
 use super::errors::{Failure, Protocol, json_response};
-use super::{Server, sse, truth};
+use super::{Server, hunch_field, sse};
 use crate::event::{RoundEvent, StopReason, TokenEvent};
 use crate::generate::{Finished, Prompt};
 
@@ -80,7 +80,7 @@ pub(super) async fn messages(server: Arc<Server>, request: Request) -> Result<Re
     let ask = Ask { prompt, plan, max_tokens: Some(settings.max_tokens), format };
     let mut answer = answer::start(&server, ask).await?;
     if settings.stream {
-        return Ok(sse::respond(answer, Events { server, id, truth: settings.hunch }));
+        return Ok(sse::respond(answer, Events { server, id, has_hunch_field: settings.hunch }));
     }
     let whole = answer.whole().await?;
     let (reason, sequence) = stop(&whole.finished);
@@ -89,7 +89,7 @@ pub(super) async fn messages(server: Arc<Server>, request: Request) -> Result<Re
     response["stop_sequence"] = json!(sequence);
     response["usage"] = usage(&answer, whole.finished.stats.generated_tokens);
     if settings.hunch {
-        response["hunch"] = truth::of_whole(&server, &answer, &whole);
+        response["hunch"] = hunch_field::of_whole(&server, &answer, &whole);
     }
     Ok(json_response(StatusCode::OK, &response))
 }
@@ -186,7 +186,7 @@ fn message(server: &Server, id: &str, content: Value) -> Value {
 struct Events {
     server: Arc<Server>,
     id: String,
-    truth: bool,
+    has_hunch_field: bool,
 }
 
 /// Returns an event named after the type of its data.
@@ -196,9 +196,9 @@ fn event(value: &Value) -> Event {
 
 impl Events {
     /// Returns the event of some tokens, or `None` if it would be empty.
-    fn delta(&self, tokens: &[TokenEvent], truth: impl FnOnce() -> Value) -> Option<Event> {
+    fn delta(&self, tokens: &[TokenEvent], hunch_field: impl FnOnce() -> Value) -> Option<Event> {
         let text: String = tokens.iter().map(|token| token.text.as_str()).collect();
-        if text.is_empty() && !self.truth {
+        if text.is_empty() && !self.has_hunch_field {
             return None;
         }
         let mut delta = json!({
@@ -206,8 +206,8 @@ impl Events {
             "index": 0,
             "delta": { "type": "text_delta", "text": text },
         });
-        if self.truth {
-            delta["hunch"] = truth();
+        if self.has_hunch_field {
+            delta["hunch"] = hunch_field();
         }
         Some(event(&delta))
     }
@@ -225,13 +225,13 @@ impl sse::Writer for Events {
     }
 
     fn round(&mut self, _: &Answer, round: &RoundEvent) -> Vec<Event> {
-        self.delta(&round.tokens, || truth::of_round(round)).into_iter().collect()
+        self.delta(&round.tokens, || hunch_field::of_round(round)).into_iter().collect()
     }
 
     fn end(&mut self, answer: &Answer, finished: &Finished) -> Vec<Event> {
         let mut events = Vec::new();
         if !finished.held.is_empty() {
-            events.extend(self.delta(&finished.held, || truth::of_tokens(&finished.held)));
+            events.extend(self.delta(&finished.held, || hunch_field::of_tokens(&finished.held)));
         }
         let (reason, sequence) = stop(finished);
         let mut last = json!({
@@ -239,8 +239,8 @@ impl sse::Writer for Events {
             "delta": { "stop_reason": reason, "stop_sequence": sequence },
             "usage": usage(answer, finished.stats.generated_tokens),
         });
-        if self.truth {
-            last["hunch"] = truth::figures(&self.server, answer, finished);
+        if self.has_hunch_field {
+            last["hunch"] = hunch_field::figures(&self.server, answer, finished);
         }
         events.extend([
             event(&json!({ "type": "content_block_stop", "index": 0 })),

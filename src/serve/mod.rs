@@ -9,11 +9,11 @@ mod anthropic;
 mod body;
 mod connections;
 mod errors;
+mod hunch_field;
 mod metrics;
 mod openai;
 mod queue;
 mod sse;
-mod truth;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -124,7 +124,7 @@ impl Listening {
 ///
 /// # Errors
 /// If the plan cannot run on the models, the address is taken, or it is not of this machine and there is no key.
-pub async fn listen(mut models: Models, compute: Compute, config: ServerConfig) -> Result<Listening> {
+pub async fn listen(models: Models, compute: Compute, config: ServerConfig) -> Result<Listening> {
     let ServerConfig { address, model, plan, api_key, queue, limits } = config;
     if api_key.as_ref().is_some_and(|key| key.trim().is_empty()) {
         return Err(Error::invalid("The API key is empty. Choose one with at least one character."));

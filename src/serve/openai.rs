@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::answer::{self, Answer, Ask, Whole};
 use super::body::{self, Content, Fields, OneOrMany, is_nothing};
 use super::errors::{Failure, Kind, Protocol, json_response};
-use super::{Server, sse, truth};
+use super::{Server, hunch_field, sse};
 use crate::event::{RoundEvent, StopReason, TokenEvent};
 use crate::generate::{Finished, GenerationPlan, Prompt};
 
@@ -133,7 +133,7 @@ struct Shape {
     id: String,
     created: u64,
     include_usage: bool,
-    truth: bool,
+    has_hunch_field: bool,
     /// Number of alternatives for each token, if log probabilities were asked for.
     logprobs: Option<usize>,
 }
@@ -229,7 +229,7 @@ async fn respond(
         id: server.response_id(prefix),
         created: super::unix_time(),
         include_usage: common.stream_options.include_usage,
-        truth: common.hunch,
+        has_hunch_field: common.hunch,
         logprobs,
     };
     let mut answer = answer::start(&server, ask(plan, max_tokens, format)).await?;
@@ -364,8 +364,8 @@ impl Shape {
         }
         let mut response = self.head(server, false, json!([choice]));
         response["usage"] = usage(answer, &whole.finished);
-        if self.truth {
-            response["hunch"] = truth::of_whole(server, answer, whole);
+        if self.has_hunch_field {
+            response["hunch"] = hunch_field::of_whole(server, answer, whole);
         }
         response
     }
@@ -373,7 +373,8 @@ impl Shape {
     /// Returns a chunk with tokens, or `None` if it would be empty.
     fn chunk(&self, server: &Server, tokens: &[TokenEvent]) -> Option<Value> {
         let text: String = tokens.iter().map(|token| token.text.as_str()).collect();
-        let empty = text.is_empty() && (tokens.is_empty() || self.logprobs.is_none()) && !self.truth;
+        let empty =
+            text.is_empty() && (tokens.is_empty() || self.logprobs.is_none()) && !self.has_hunch_field;
         (!empty).then(|| self.delta(server, json!({ "content": text }), &text, tokens, None))
     }
 
@@ -412,8 +413,8 @@ impl sse::Writer for Chunks {
 
     fn round(&mut self, _: &Answer, round: &RoundEvent) -> Vec<Event> {
         let Some(mut chunk) = self.shape.chunk(&self.server, &round.tokens) else { return Vec::new() };
-        if self.shape.truth {
-            chunk["hunch"] = truth::of_round(round);
+        if self.shape.has_hunch_field {
+            chunk["hunch"] = hunch_field::of_round(round);
         }
         vec![sse::data(&chunk)]
     }
@@ -424,8 +425,8 @@ impl sse::Writer for Chunks {
         let delta = if text.is_empty() { json!({}) } else { json!({ "content": text }) };
         let reason = Some(finish_reason(&finished.stop));
         let mut last = shape.delta(server, delta, &text, &finished.held, reason);
-        if shape.truth {
-            last["hunch"] = truth::of_end(server, answer, finished);
+        if shape.has_hunch_field {
+            last["hunch"] = hunch_field::of_end(server, answer, finished);
         }
         let mut events = vec![sse::data(&last)];
         if shape.include_usage {

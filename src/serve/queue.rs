@@ -34,7 +34,7 @@ pub(super) struct Turn {
 }
 
 impl Queue {
-    /// Creates a queue with room for `waiting` requests besides the one that has its turn.
+    /// Creates a queue with room for `waiting` requests in addition to the one that has its turn.
     pub(super) fn new(waiting: usize) -> Self {
         let capacity = waiting + 1;
         Self {

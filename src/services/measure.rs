@@ -1,4 +1,4 @@
-//! Comparisons with the facts of this machine, and the log of measured speeds. How to time and compare belongs to
+//! Comparisons with the facts of this machine, and the log of measured speeds. Timing and comparing belongs to
 //! [`crate::bench`].
 
 use hunch_core::method::Method;
@@ -63,7 +63,7 @@ impl SpeedRecorder {
         self.record(Rates::of_answer(method, rule, stats));
     }
 
-    /// Records rates. Those that were not measured keep their last value.
+    /// Records rates. Rates that were not measured keep their last value.
     pub fn record(&self, rates: Rates) {
         let draft = self.draft.as_ref().map(ModelId::of);
         let _ = self.log.remember(&ModelId::of(&self.target), draft.as_ref(), rates);

@@ -1,7 +1,7 @@
 //! Work that the window and the command line both do: judging pairs, loading, comparing, remembering speeds.
 //!
 //! Services keep no state: callers pass folders, devices and models. Nothing here knows Tauri, prints to a terminal,
-//! or sends events. How to show a result is up to [`App`](crate::app::App) and the command line.
+//! or sends events. [`App`](crate::app::App) and the command line show the results.
 
 pub mod load;
 pub mod measure;

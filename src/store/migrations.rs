@@ -295,7 +295,7 @@ pub(super) mod tests {
         let fresh = Store::in_memory().unwrap();
         assert_eq!(names(&store.connection()), names(&fresh.connection()));
         assert_eq!(store.conversation(1).unwrap().branch().len(), 20);
-        let copies = super::super::copies::list(&path);
+        let copies = super::super::backups::list(&path);
         let copy = Connection::open(&copies[0]).unwrap();
         let version = copy.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0)).unwrap();
         assert_eq!((copies.len(), version), (1, 5), "a copy of the file as it was");

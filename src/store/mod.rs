@@ -5,12 +5,12 @@
 //! The file is in WAL mode and every call is one transaction. After a crash, each call has taken effect completely
 //! or not at all.
 
+mod backups;
 mod comparisons;
 mod conversations;
-mod copies;
 mod exchange;
 #[cfg(test)]
-mod kills;
+mod kill_tests;
 mod messages;
 mod migrations;
 mod packed;
@@ -70,7 +70,7 @@ impl Store {
         let connection = Connection::open(path)?;
         if migrations::is_older(&connection)? {
             // A full disk must not keep the file closed. The migration is a transaction, so it is safe without a copy.
-            if let Err(error) = copies::make(&connection, path) {
+            if let Err(error) = backups::make(&connection, path) {
                 tracing::warn!(
                     "No copy of the conversations was made before their file is brought up to date. {error}"
                 );
@@ -86,12 +86,12 @@ impl Store {
     /// # Errors
     /// When the file cannot be read or the copy cannot be written.
     pub fn copy(path: &Path) -> Result<()> {
-        copies::make(&read_only(path)?, path).map(drop)
+        backups::make(&read_only(path)?, path).map(drop)
     }
 
     /// Returns whether the newest copy of the file at `path` is a week old, or missing.
     pub fn is_copy_due(path: &Path) -> bool {
-        copies::is_due(path)
+        backups::is_due(path)
     }
 
     /// Opens the file for reading only, even while another program writes to it. Takes no lock and does not migrate.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use parking_lot::MutexGuard;
 use rusqlite::{Connection, Transaction};
 
-use super::{LOCK_PATIENCE, Store, copies, damage, lock, migrations, read_only};
+use super::{LOCK_PATIENCE, Store, backups, damage, lock, migrations, read_only};
 use crate::api::StoreCopy;
 use hunch_error::Error;
 use hunch_model::atomic_file;
@@ -32,7 +32,7 @@ impl Store {
         };
         let restored = path.with_extension("restored");
         if let Some(name) = copy {
-            let copy = copies::named(path, name).ok_or_else(|| {
+            let copy = backups::named(path, name).ok_or_else(|| {
                 Error::invalid(format!("There is no copy {name} any more. Choose another one."))
             })?;
             check(&read_only(&copy)?)?;
@@ -61,7 +61,7 @@ impl Store {
 
     /// Lists the copies of the file at `path`, newest first.
     pub fn copies(path: &Path) -> Vec<StoreCopy> {
-        copies::list(path).iter().rev().filter_map(|copy| copies::about(copy)).collect()
+        backups::list(path).iter().rev().filter_map(|copy| backups::about(copy)).collect()
     }
 
     /// Returns the size of the file at `path` with its log, in bytes.
@@ -138,7 +138,7 @@ fn rebuild_search_if_damaged(connection: &mut Connection) -> Result<bool> {
             if failure.code == rusqlite::ErrorCode::DatabaseCorrupt => {}
         _ => return Ok(false),
     }
-    tracing::warn!("The search index of the conversations was damaged; it is made anew from the messages.");
+    tracing::warn!("The search index of the conversations was damaged; it is built again from the messages.");
     in_transaction(connection, &|transaction| Ok(transaction.execute_batch(migrations::REBUILD_SEARCH)?))?;
     Ok(true)
 }
@@ -179,7 +179,7 @@ fn set_aside(path: &Path) -> Result<Option<PathBuf>> {
         path: folder.clone(),
         source,
     })?;
-    let aside = folder.join(format!("{}.db", copies::date_now()?));
+    let aside = folder.join(format!("{}.db", backups::date_now()?));
     for (from, to) in parts(path).iter().zip(parts(&aside)).filter(|(from, _)| from.exists()) {
         // A hard link takes no space. Volumes without hard links get a copy.
         fs::hard_link(from, &to).or_else(|_| fs::copy(from, &to).map(drop)).map_err(|source| Error::Io {
@@ -222,7 +222,7 @@ mod tests {
     fn restores_copy_and_moves_damaged_file_aside() {
         let (_folder, path, store) = opened();
         store.create_conversation(1).unwrap();
-        copies::make(&store.connection(), &path).unwrap();
+        backups::make(&store.connection(), &path).unwrap();
         store.create_conversation(2).unwrap();
         assert!(!Store::is_replaceable(&path), "it is in use");
         drop(store);

@@ -16,8 +16,7 @@ use hunch_model::sequences::Sequences;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-use super::judge::LIKELY;
-use super::shards::{Answer, Store, is_held_out};
+use super::shards::{Answer, LIKELY, Store, is_held_out};
 use super::{Recipe, Target, TrainProgress};
 
 /// Answers to collect.
@@ -34,7 +33,7 @@ pub enum Goal {
 pub struct Collected {
     /// Answer tokens of this call.
     pub tokens: usize,
-    /// Whether it ended because the data reached their limit on disk.
+    /// Set if it ended because the data reached their limit on disk.
     pub disk_limit: bool,
 }
 
@@ -46,7 +45,7 @@ const GREEDY_EVERY: u32 = 3;
 /// Collects answers until the goal, the deadline or the limit of the store is reached, and writes them to disk.
 ///
 /// # Errors
-/// If the target fails or the store cannot be written. What was written before is intact.
+/// If the target fails or the store cannot be written. Shards written before are intact.
 pub fn collect(
     target: &Target,
     store: &mut Store,

@@ -63,7 +63,7 @@ fn final_state(target: &Target, answer: &Answer, row: usize, out: &mut Vec<f32>)
 
 /// Returns the inputs `[positions, inputs n]` and the target's next final states `[positions, n]`.
 ///
-/// Position i of an answer has the states of row i and the token after it, and predicts the state of row i + 1.
+/// Position i of an answer has the states of row i and the token after it. It predicts the state of row i + 1.
 /// The order is that of `hunch_model::heads`: standardised final state, tapped states, embedding.
 ///
 /// # Errors

@@ -17,9 +17,9 @@ use safetensors::tensor::{Dtype, TensorView};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::acceptance::{self, Acceptance};
 use super::adam::AdamW;
 use super::features::{self, Standard};
-use super::judge::{self, Acceptance};
 use super::network::{self, NAMES, Network};
 use super::ridge::Ridge;
 use super::shards::{Answer, Store, TrainingSet};
@@ -62,7 +62,7 @@ struct State {
     digest: String,
     step: usize,
     total: usize,
-    /// Whether `total` was cut to a time.
+    /// Set if `total` was cut to a time.
     limited: bool,
     /// Seconds of training so far.
     seconds: f64,
@@ -153,7 +153,7 @@ impl<'a> Fit<'a> {
         let weights = initial(target, store, &data, recipe, &standard, seed)?;
         let head = head_rows(target, &vocabulary)?;
         let network = build(target, weights, &standard, head)?;
-        let start = judge::network(target, store, recipe, (&network, &standard), &vocabulary)?;
+        let start = acceptance::network(target, store, recipe, (&network, &standard), &vocabulary)?;
         let state = State {
             digest,
             step: 0,
@@ -228,7 +228,8 @@ impl<'a> Fit<'a> {
         let done = self.state.step == total;
         if done || self.state.step.is_multiple_of(every) {
             let parts = (&self.network, &self.standard);
-            self.state.latest = judge::network(self.target, store, &self.recipe, parts, &self.vocabulary)?;
+            self.state.latest =
+                acceptance::network(self.target, store, &self.recipe, parts, &self.vocabulary)?;
             if self.state.latest.mean() > self.state.best.mean() {
                 (self.state.best, self.best) = (self.state.latest, copies(&self.network)?);
             }

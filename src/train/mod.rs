@@ -4,18 +4,18 @@
 //!
 //! - [`collect`] lets the target write prompts and answers, and keeps the hidden states of every row.
 //! - [`fit`] starts from a ridge regression and takes gradient steps.
-//! - [`judge`] measures acceptance on held-out answers.
+//! - [`acceptance`] measures acceptance on held-out answers.
 //! - [`export`] writes the file that decoding loads.
 //!
 //! Data and checkpoints are on disk, in a folder for each target and seed, so a killed run continues from there.
 //! docs/drafters.md explains the recipe.
 
+pub mod acceptance;
 pub mod adam;
 pub mod collect;
 pub mod export;
 pub mod features;
 pub mod fit;
-pub mod judge;
 pub mod network;
 pub mod ridge;
 pub mod shards;
@@ -27,9 +27,9 @@ use std::time::{Duration, Instant};
 use hunch_error::{Error, Result};
 use serde::Serialize;
 
+use acceptance::Acceptance;
 use collect::{Collected, Goal};
 use fit::{Fit, FitStep};
-use judge::Acceptance;
 use shards::Store;
 pub use target::Target;
 
@@ -147,7 +147,7 @@ pub struct TrainReport {
     pub trained_now: usize,
     /// Seconds of training in this run.
     pub fit_seconds: f64,
-    /// Whether collecting ended because the data reached the limit of [`TrainPlan::disk`].
+    /// Set if collecting ended because the data reached the limit of [`TrainPlan::disk`].
     pub disk_limit: bool,
     /// Acceptance after the ridge regression, before any gradient step.
     pub start: Acceptance,
@@ -207,7 +207,7 @@ pub fn train(
     let fit_seconds = fitting.elapsed().as_secs_f64();
     export::write(target, &fit, out)?;
     let head = &mut target.load_head(out)?;
-    let trained = judge::head(target, &store, head, recipe)?;
+    let trained = acceptance::head(target, &store, head, recipe)?;
     let Collected { tokens: of_held_out, .. } = held_out;
     Ok(TrainReport {
         target: target.rows.name.clone(),
@@ -236,8 +236,8 @@ pub fn evaluate(
 ) -> Result<Acceptance> {
     // A head that cannot be used is refused before any work.
     let mut head = target.load_head(head)?;
-    judge::check_layers(target, &head)?;
+    acceptance::check_layers(target, &head)?;
     let mut store = Store::open(folder, target, plan.seed, plan.disk)?;
     collect::collect(target, &mut store, &plan.recipe, Goal::HeldOut, None, progress)?;
-    judge::head(target, &store, &mut head, &plan.recipe)
+    acceptance::head(target, &store, &mut head, &plan.recipe)
 }

@@ -1,7 +1,7 @@
 //! The network of a head while it is trained, with candle operations: forward pass, loss and gradients.
 //!
-//! It is the network of `hunch_model::heads`, on standardised states: per dimension, the target's final state has mean 0
-//! and deviation 1. [`export`](super::export) folds the scale into the weights.
+//! It is the network of `hunch_model::heads`, on standardised states. The target's final state has mean 0 and deviation
+//! 1 in each dimension. [`export`](super::export) folds the scale into the weights.
 
 use candle_core::backprop::GradStore;
 use candle_core::{D, DType, Device, Result, Tensor, Var};
@@ -69,7 +69,7 @@ impl Network {
     /// and its gradients.
     ///
     /// `states` are the target's true final states, `[rows, n]`. The output head is frozen, so its product stays out of
-    /// autograd: the gradient of the loss for the predicted states, (q - p) W / rows, is written out.
+    /// autograd. The gradient of the loss for the predicted states, (q - p) W / rows, is written out.
     ///
     /// # Errors
     /// If the device fails.

@@ -19,8 +19,9 @@ use safetensors::tensor::{Dtype, Metadata, TensorView};
 use serde::{Deserialize, Serialize};
 
 use super::Target;
-use super::judge::LIKELY;
 
+/// Tokens of a distribution that are kept for a position. The sampling settings of a new conversation keep no more.
+pub const LIKELY: usize = 40;
 /// Rows of a shard. More are written where an answer is longer.
 const SHARD_ROWS: usize = 16_384;
 /// Longest time that answers are kept in memory alone.
@@ -38,7 +39,7 @@ pub fn is_held_out(job: u32) -> bool {
 pub struct Answer {
     /// Number of the answer in its run.
     pub job: u32,
-    /// Whether every token is the most likely one.
+    /// Set if every token is the most likely one.
     pub greedy: bool,
     /// Hash of the prompt.
     pub prompt: u64,

@@ -1,7 +1,15 @@
 //! The invariants of ARCHITECTURE.md that a look at the source can check.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use archaven::{Archaven, ArchavenError, DependencyGraph, RuleSet, Violations};
+use petgraph::algo::tarjan_scc;
+use petgraph::graphmap::DiGraphMap;
+use walkdir::WalkDir;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).into()
@@ -9,21 +17,16 @@ fn root() -> PathBuf {
 
 /// Every source file below a folder with one of the endings.
 fn sources(folder: &str, endings: &[&str]) -> Vec<(String, String)> {
-    let mut found = Vec::new();
-    let mut folders = vec![root().join(folder)];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                if !path.ends_with("node_modules") && !path.ends_with("dist") {
-                    folders.push(path);
-                }
-            } else if endings.iter().any(|e| path.extension().is_some_and(|x| x == *e)) {
-                let name = path.strip_prefix(root()).unwrap().display().to_string();
-                found.push((name, std::fs::read_to_string(&path).unwrap()));
-            }
-        }
-    }
+    let foreign = |name: &OsStr| name == "node_modules" || name == "dist";
+    let entries =
+        WalkDir::new(root().join(folder)).into_iter().filter_entry(|entry| !foreign(entry.file_name()));
+    let files = entries.map(|entry| entry.unwrap().into_path());
+    let wanted = files.filter(|path| path.extension().is_some_and(|own| endings.iter().any(|e| own == *e)));
+    let read = |path: PathBuf| {
+        let name = path.strip_prefix(root()).unwrap().display().to_string();
+        (name, std::fs::read_to_string(&path).unwrap())
+    };
+    let found: Vec<_> = wanted.map(read).collect();
     assert!(!found.is_empty(), "{folder} holds no source");
     found
 }
@@ -99,59 +102,117 @@ fn the_interface_never_trusts_markup() {
     }
 }
 
-/// The modules of a crate that each of its modules names, at the top level.
-fn module_graph(crate_root: &str) -> BTreeMap<String, BTreeSet<String>> {
-    let mut graph: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    let files = sources(crate_root, &["rs"]);
-    let module_of = |name: &str| {
-        let path = name.strip_prefix(crate_root).unwrap().trim_start_matches('/');
-        path.split(['/', '.']).next().unwrap().to_owned()
-    };
-    let modules: BTreeSet<String> = files.iter().map(|(name, _)| module_of(name)).collect();
-    for (name, text) in &files {
-        let module = module_of(name);
-        if ["lib", "main"].contains(&module.as_str()) {
-            continue;
-        }
-        // Tests may name what is above.
-        let tested = text.split("\n#[cfg(test)]").next().unwrap();
-        for line in code(tested) {
-            for named in line.split("crate::").skip(1) {
-                let named: String =
-                    named.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
-                if named != module && modules.contains(&named) {
-                    graph.entry(module.clone()).or_default().insert(named);
-                }
-            }
-        }
+/// Hands out the graph of modules that archaven reads from source files.
+#[derive(Clone, Default)]
+struct ModuleGraph(Rc<RefCell<DependencyGraph>>);
+
+impl RuleSet for ModuleGraph {
+    fn check(&self, graph: &DependencyGraph) -> Result<Violations, ArchavenError> {
+        *self.0.borrow_mut() = graph.clone();
+        Ok(Violations::new())
     }
-    graph
 }
 
-/// Removes modules that name no other until none is left, and returns those in or above a circle.
-fn in_circles(mut graph: BTreeMap<String, BTreeSet<String>>) -> BTreeSet<String> {
-    loop {
-        let above: BTreeSet<String> = graph.keys().cloned().collect();
-        let before = graph.len();
-        graph.retain(|_, named| named.iter().any(|name| above.contains(name)));
-        if graph.len() == before {
-            return above;
+/// Returns the lines of code before the tests in a file.
+fn lines_before_tests(file: &Path) -> usize {
+    let text = std::fs::read_to_string(file).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let begins_tests = |at: &usize| {
+        let item = lines[*at..].iter().find(|line| !line.starts_with("#["));
+        lines[*at] == "#[cfg(test)]" && item.is_some_and(|item| item.ends_with('{'))
+    };
+    (0..lines.len()).find(begins_tests).unwrap_or(lines.len())
+}
+
+/// Returns the circles between modules of one folder, each with the lines that form it.
+///
+/// A dependency counts for the two modules next to each other that it leads between: `a::x` to `b::y` is one of `a`
+/// on `b`. A module may name its parent. Tests may name what is above.
+fn circles(source: &Path) -> Vec<Vec<String>> {
+    let graph = ModuleGraph::default();
+    Archaven::new().rule(graph.clone()).check(source).unwrap();
+    let graph = graph.0.borrow();
+    let module_of = |folder: &[String], file: &str| {
+        let name = file.trim_end_matches(".rs");
+        let own = (!["lib", "main", "mod"].contains(&name)).then(|| name.to_owned());
+        folder.iter().cloned().chain(own).collect::<Vec<_>>()
+    };
+    let files =
+        graph.directories().iter().flat_map(|folder| folder.files().iter().map(move |file| (folder, file)));
+    let modules: BTreeSet<_> =
+        files.map(|(folder, file)| module_of(folder.module().segments(), file)).collect();
+    let mut uses: DiGraphMap<&[String], ()> = DiGraphMap::new();
+    let mut lines: BTreeMap<_, Vec<String>> = BTreeMap::new();
+    for dependency in graph.dependencies() {
+        let (from, to) = (dependency.source().segments(), dependency.target().segments());
+        // A single name may be a variable, and a name without `crate::` the module's own child.
+        let [first, _, ..] = to else { continue };
+        let shared = from.iter().zip(to).take_while(|(a, b)| a == b).count();
+        let is_relative =
+            shared == from.len() || shared == to.len() || modules.contains(&module_of(from, first));
+        if is_relative || !modules.contains(&to[..=shared]) {
+            continue;
         }
+        let location = dependency.location();
+        let line = location.line().unwrap_or_default();
+        if from.iter().any(|module| module == "tests") || line > lines_before_tests(location.file()) {
+            continue;
+        }
+        let used = (&from[..=shared], &to[..=shared]);
+        uses.add_edge(used.0, used.1, ());
+        lines.entry(used).or_default().push(format!("{}:{line}", location.file().display()));
     }
+    let circles = tarjan_scc(&uses).into_iter().filter(|modules| modules.len() > 1);
+    let named = |modules: Vec<&[String]>| {
+        let within = lines.iter().filter(|((from, to), _)| modules.contains(from) && modules.contains(to));
+        within
+            .map(|((from, to), lines)| {
+                format!("{} -> {} {}", from.join("::"), to.join("::"), lines.join(" "))
+            })
+            .collect()
+    };
+    circles.map(named).collect()
 }
 
 #[test]
 fn modules_of_a_crate_form_no_circle() {
-    let crates = std::fs::read_dir(root().join("crates")).unwrap().map(|entry| {
-        let name = entry.unwrap().file_name();
-        format!("crates/{}/src", name.display())
-    });
-    for crate_root in crates.chain(["src".into(), "src-tauri/src".into()]) {
-        assert_eq!(in_circles(module_graph(&crate_root)), BTreeSet::new(), "{crate_root}");
+    let crates = std::fs::read_dir(root().join("crates")).unwrap().map(|entry| entry.unwrap().path());
+    for package in crates.chain([root(), root().join("src-tauri")]) {
+        let found = circles(&package.join("src"));
+        assert!(found.is_empty(), "{found:#?}");
     }
-    let circle = [("a", "b"), ("b", "a"), ("c", "a"), ("d", "e")]
-        .map(|(from, to)| (from.to_owned(), BTreeSet::from([to.to_owned()])));
-    assert_eq!(in_circles(circle.into()), ["a", "b", "c"].map(str::to_owned).into());
+}
+
+#[test]
+fn planted_circles_are_found() {
+    let source = tempfile::tempdir().unwrap();
+    std::fs::create_dir(source.path().join("outer")).unwrap();
+    for (file, text) in [
+        ("lib.rs", "mod a; mod b; mod c; mod d; mod outer;"),
+        ("a.rs", "use crate::{b::{self, B}, d::D};"),
+        ("b.rs", "pub use super::c::C as B;"),
+        ("c.rs", "pub struct C;\nfn f() { crate::a::f(); }"),
+        // No circle: a variable of this name, a path to its own child, and a test.
+        ("d.rs", "mod b;\nfn f(a: u32) { b::f(a); }\n#[cfg(test)]\nmod tests {\n use crate::a::A;\n}"),
+        ("d/b.rs", "use super::D;"),
+        ("outer/mod.rs", "mod x; mod y; struct S;"),
+        ("outer/x.rs", "use super::{S, y::Y};"),
+        ("outer/y.rs", "use crate::outer::x::X;"),
+    ] {
+        let path = source.path().join(file);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    let found = circles(source.path());
+    let arrows = |circle: &Vec<String>| {
+        circle.iter().map(|line| line.rsplit_once(' ').unwrap().0.to_owned()).collect::<Vec<_>>()
+    };
+    let mut found: Vec<_> = found.iter().map(arrows).collect();
+    found.sort();
+    assert_eq!(
+        found,
+        [vec!["a -> b", "b -> c", "c -> a"], vec!["outer::x -> outer::y", "outer::y -> outer::x"]]
+    );
 }
 
 #[test]

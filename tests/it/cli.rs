@@ -146,6 +146,16 @@ fn exit_codes_match_the_documentation() {
 }
 
 #[test]
+fn errors_name_their_reason_once() {
+    let data = data_folder();
+    let missing = data.path().join("missing.json");
+    let output = hunch(data.path(), &["run", "hello", "--schema", missing.to_str().unwrap()]);
+    let message = text(&output.stderr);
+    assert_eq!(message.matches("os error 2").count(), 1, "{message}");
+    assert!(message.starts_with("hunch: Could not read "), "{message}");
+}
+
+#[test]
 fn lists_and_inspects_models() {
     let data = data_folder();
     let list = last_json(&hunch(data.path(), &["models", "--json"]));

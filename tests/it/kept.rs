@@ -174,7 +174,7 @@ fn answer_branches_from_alternative_token() {
     assert_eq!((said[5].confidence, said.len()), (other.2, 16));
     let content: String = said.iter().map(|token| token.text.as_str()).collect();
     assert_eq!(answer(&app, chat, branch).content, content);
-    assert_eq!(answer(&app, chat, branch).parent, answer(&app, chat, first).parent, "a branch beside it");
+    assert_eq!(answer(&app, chat, branch).parent, answer(&app, chat, first).parent, "a branch next to it");
     // The tokens after it are what the model says after exactly these tokens.
     let (_, same) = ask(&app, Some(chat), asking(5, other.0), 10);
     let ids = |events: &[GenerationEvent]| tokens(events).iter().map(|t| t.id).collect::<Vec<_>>();
@@ -239,7 +239,7 @@ fn refused_question_is_removed_from_the_store() {
     assert_eq!(answer(&app, chat, failed).state, MessageState::Failed);
     let events = app.answer_events(failed).unwrap();
     assert!(matches!(events.last(), Some(GenerationEvent::Failed { .. })));
-    // An engine that has ended refuses after the question was written down: that is taken back, and the reader
+    // An engine that has ended refuses after the question was written down. The question is removed, and the reader
     // is at the branch where they were.
     let (_, first) = ask(&app, None, question(None, "one two one two"), 4);
     let chat = app.list_conversations().unwrap()[0].id;
@@ -333,13 +333,13 @@ fn refuses_questions_while_the_store_is_only_in_memory() {
     assert!(refused.to_string().contains("would be lost"), "{refused}");
     assert!(app.list_conversations().unwrap().is_empty());
     assert!(app.repair_store(&StoreRemedy::Retry).is_err(), "it is no database still");
-    let info = app.repair_store(&StoreRemedy::GoWithout).unwrap();
+    let info = app.repair_store(&StoreRemedy::StayInMemory).unwrap();
     assert!(info.store_problem.unwrap().accepted);
     let (chat, _) = ask(&app, None, question(None, "abc"), 4);
     assert_eq!(app.open_conversation(chat).unwrap().messages.len(), 2);
     assert_eq!(std::fs::read_to_string(&file).unwrap(), NO_DATABASE);
 
-    let info = app.repair_store(&StoreRemedy::StartAnew).unwrap();
+    let info = app.repair_store(&StoreRemedy::StartEmpty).unwrap();
     assert_eq!(info.store_problem, None);
     let kept = app.list_conversations().unwrap();
     assert_eq!(kept.len(), 1, "what was said meanwhile is kept");
@@ -484,8 +484,9 @@ fn answer_on_quota(folder: &Path) {
         events.push(event);
     }
     let place = |wanted: fn(&GenerationEvent) -> bool| events.iter().position(wanted);
-    let refused = place(|event| matches!(event, GenerationEvent::NotKept { .. })).expect("it is told");
-    let end = place(|event| matches!(event, GenerationEvent::Finished { .. })).expect("the answer goes on");
+    let refused =
+        place(|event| matches!(event, GenerationEvent::NotKept { .. })).expect("the refusal is reported");
+    let end = place(|event| matches!(event, GenerationEvent::Finished { .. })).expect("the answer continues");
     assert!(refused < end);
     assert_eq!(events.last(), Some(&GenerationEvent::Kept));
     assert_eq!(answer(&app, begun.conversation, begun.answer).state, MessageState::Complete);
@@ -497,7 +498,7 @@ const KILLED: &str = "kept::finished_answers_survive_a_kill_at_any_moment";
 /// Times that an answer is cut short, by a few at once.
 const KILLS: u32 = 100;
 const AT_ONCE: u32 = 4;
-/// Prints a line that can be told from those of the test harness.
+/// Prints a line that differs from lines of the test harness.
 fn say(what: impl serde::Serialize) {
     println!("said {}", serde_json::to_string(&what).unwrap());
 }

@@ -230,7 +230,7 @@ fn memory_is_bounded_by_the_header_limit() {
         assert!(words.contains("its header exceeds"), "{words}");
     }
     assert!(read.max(mapped) < 200 << 20, "{read} and {mapped} bytes of memory");
-    // As many as fit in the header limit. Each takes a fixed amount of memory besides its text.
+    // As many as fit in the header limit. Each takes a fixed amount of memory in addition to its text.
     let path = huge(folder.path(), (60 << 20) / 8);
     let (opened, mapped) = peak_during(|| WeightFile::open(&path).map(|_| ()));
     opened.unwrap();

@@ -222,7 +222,7 @@ fn crashed_load_is_reported_until_the_next_load() {
         assert_eq!(app.info().unfinished_load, None);
         app.set_library_listener(Box::new(|_| std::process::abort()));
         app.load_models(load_request("target", Some("draft"))).unwrap();
-        unreachable!("progress was told");
+        unreachable!("progress was reported");
     }
     let folder = tempfile::tempdir().unwrap();
     let this = "loading::crashed_load_is_reported_until_the_next_load";

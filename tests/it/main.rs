@@ -15,7 +15,7 @@ mod gguf_fuzz;
 mod gpu_pairs;
 mod heads;
 mod hostile_templates;
-// Connections over TLS are tested on Linux, where what is trusted can be told to a process.
+// Connections over TLS are tested on Linux, where a process can be given what it trusts.
 #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
 mod hub;
 mod kept;

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use hunch::engine::WallClock;
 use hunch::generate::{GenerationPlan, LoadPlan, Models, Prompt, answer_ids};
+use hunch::train::acceptance::Acceptance;
 use hunch::train::collect::{Goal, collect};
 use hunch::train::fit::Fit;
-use hunch::train::judge::Acceptance;
 use hunch::train::shards::{Answer, Store, is_held_out};
 use hunch::train::{self, Budget, Recipe, Target, TrainPlan, TrainProgress, TrainReport};
 use hunch_core::depth::MaxDraft;

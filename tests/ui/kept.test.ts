@@ -62,7 +62,7 @@ describe('a file of conversations that cannot be used', () => {
     expect(await page.getByTestId('store-restore').count()).toBe(2);
     await page.getByTestId('store-restore').first().click();
     await told.waitFor({ state: 'detached' });
-    expect(await calls(page, 'mend_store')).toEqual([{ remedy: { type: 'restore', copy: '2026-11-16-120000.000.db' } }]);
+    expect(await calls(page, 'repair_store')).toEqual([{ remedy: { type: 'restore', copy: '2026-11-16-120000.000.db' } }]);
   });
 
   it('stays named after continuing without', async () => {

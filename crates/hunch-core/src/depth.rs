@@ -308,7 +308,7 @@ impl DepthController {
         self.costs.add_pass(seen.rows, seen.target_ms, memories);
 
         let one = self.costs.pass(1);
-        // Estimated instead of measured times: on a busy machine one pass may take three times as long as the next,
+        // Estimated instead of measured times. On a busy machine one pass may take three times as long as the next,
         // and a loss would look like a gain.
         let drafts = if self.has_model && seen.propose_ms > 0.0 { passes } else { 0.0 };
         let took = self.costs.round(seen.rows, drafts) / one;

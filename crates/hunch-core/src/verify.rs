@@ -254,8 +254,8 @@ impl Verifier {
                 accepted.push(winner);
                 continue;
             }
-            // The walk ends here. Whether a child was tested and rejected, or there was none, decides
-            // between a resampled and a bonus token.
+            // The walk ends here: with a resampled token if a child was tested and rejected, with a bonus
+            // token if there was none.
             let last_origin = match (tree.is_empty(), position.tested) {
                 (true, _) => TokenOrigin::Plain,
                 (false, true) => TokenOrigin::Resampled,

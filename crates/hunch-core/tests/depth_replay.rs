@@ -1,7 +1,7 @@
 //! The depth controller on recorded rounds: drafts along real answers, and pass times of real machines, idle and busy.
 //!
 //! `tests/golden/rounds` holds what `cargo run --example record-rounds` wrote. A recording has the draft at every
-//! position of an answer, so any sequence of depths can be replayed on it: after a round that yields three tokens, the
+//! position of an answer, so any sequence of depths can be replayed on it. After a round that yields three tokens, the
 //! next draft is the one recorded three positions later. Times are the median of each number of rows, multiplied by the
 //! deviations of the recorded passes in their order.
 
@@ -116,7 +116,7 @@ trait Depth {
     -> (usize, Box<dyn FnMut(f32) -> bool>);
     fn keep(&mut self, confidence: &[Option<f32>]) -> usize;
     fn observe(&mut self, seen: &Observation);
-    /// Whether the draft model reads the prompt before the first round, as fixed depths do.
+    /// Returns true if the draft model reads the prompt before the first round, as fixed depths do.
     fn reads_first(&self) -> bool {
         false
     }

@@ -54,7 +54,7 @@ struct Faulty {
     inner: TableModel,
     fault: Fault,
     when: When,
-    /// Whether only passes over a subset of layers count.
+    /// Set if only passes over a subset of layers count.
     drafting_only: bool,
     passes: usize,
 }

@@ -216,7 +216,7 @@ impl Constraint for Alternating {
 #[derive(Default)]
 struct Coverage {
     drafted: u32,
-    /// Whether a tree of at least four nodes had siblings and a second level.
+    /// Set if a tree of at least four nodes had siblings and a second level.
     branched: bool,
 }
 
@@ -348,8 +348,8 @@ fn coupled_text_is_independent_of_draft() {
     }
 }
 
-/// Acceptance of a draft from q by rule: sum of min(p, q) for rejection sampling, which no lossless
-/// rule exceeds, and sum of p q for matching.
+/// Acceptance of a draft from q by rule: sum of min(p, q) for rejection sampling, and sum of p q for
+/// matching. No lossless rule exceeds the former.
 #[test]
 fn acceptance_of_rules_matches_theory() {
     const VOCAB: usize = 5;

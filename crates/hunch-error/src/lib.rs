@@ -85,6 +85,9 @@ impl From<&Error> for ErrorInfo {
 }
 
 /// An engine failure.
+///
+/// The message contains its causes, so none is offered as [`source`](std::error::Error::source): whatever prints the
+/// chain of an error would repeat them.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -140,8 +143,8 @@ pub enum Error {
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// The operating system's reason.
-        source: std::io::Error,
+        /// The operating system's reason. The raw identifier keeps it out of the chain.
+        r#source: std::io::Error,
     },
     /// The conversation database cannot be read or written.
     #[error("The conversations cannot be read or written: {0}. Nothing was changed.")]
@@ -261,10 +264,16 @@ pub enum Error {
     #[error(
         "The model could not be evaluated: {0}. This is a defect in Hunch; please report it with the model's name."
     )]
-    Compute(#[from] candle_core::Error),
+    Compute(candle_core::Error),
     /// A broken invariant.
     #[error("Internal error: {0}. This is a defect in Hunch; please report it.")]
     Internal(String),
+}
+
+impl From<candle_core::Error> for Error {
+    fn from(error: candle_core::Error) -> Self {
+        Self::Compute(error)
+    }
 }
 
 impl From<hunch_kernels::Error> for Error {
@@ -450,6 +459,15 @@ mod tests {
             Error::Compute(candle_core::Error::Msg(text())),
             Error::Internal(text()),
         ]
+    }
+
+    #[test]
+    fn messages_contain_their_causes() {
+        for error in every_error() {
+            assert!(std::error::Error::source(&error).is_none(), "{error}");
+        }
+        let io = Error::Io { action: "read", path: "/a".into(), source: std::io::Error::other("gone") };
+        assert_eq!(io.to_string(), "Could not read /a: gone.");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Grouped-query attention on the CPU, for any number of query rows over a KV cache.
 //!
 //! The method is flash decoding with keys split by position (Dao et al., arXiv 2205.14135;
-//! pytorch.org/blog/flash-decoding). One task handles one key-value head and one span of positions for
+//! pytorch.org/blog/flash-decoding). One task handles one key-value head and one span of positions. It serves
 //! all rows and all query heads of the group, so keys and values are read once.
 //!
 //! Keys of a row are processed in order of *position*, independent of their slot in the cache. Tiles

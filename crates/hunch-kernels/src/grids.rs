@@ -1,6 +1,6 @@
 //! Grids of ggml's i-quants: which combinations of values the indices of a block stand for. Data only.
 //!
-//! The grids are part of the formats, defined in ggml-common.h of ggml-org/llama.cpp (MIT), and are written as
+//! The grids are part of the formats, defined in ggml-common.h of ggml-org/llama.cpp (MIT). They are written as
 //! in its Python package `gguf`: each value is the position of a magnitude in 2 or 4 bits, lowest bits first.
 
 /// Decodes hexadecimal digits.

@@ -43,8 +43,8 @@ impl RowMask {
     /// bit must be the row's own. The position of row i is `since + depths[i]`.
     ///
     /// # Errors
-    /// If `depths` and `visible` differ in length, `since` is greater than `cached`, more than 64 slots
-    /// follow `since`, or the highest bit of a row is not its own.
+    /// If `depths` and `visible` differ in length, or `since` is greater than `cached`. Also if more than 64
+    /// slots follow `since`, or the highest bit of a row is not its own.
     pub fn custom(cached: usize, since: usize, depths: &[usize], visible: &[u64]) -> Result<Self> {
         Self::from_bits(cached, since, visible.to_vec(), depths.to_vec())
     }

@@ -1,7 +1,7 @@
 //! Memory layout of quantised weights: GGUF rows interleaved in groups. Packing only, no arithmetic.
 //!
-//! A *group* has as many weight rows as the instruction set has lanes. Within a block of a group, the
-//! first four bytes of every row come first, then the next four bytes of every row, and so on. One
+//! A *group* has as many weight rows as the instruction set has lanes. A block of a group begins with
+//! the first four bytes of every row. The next four bytes of every row follow, and so on. One
 //! vector load yields a word of every row, and a thread reads memory sequentially. If the block size
 //! is not a multiple of four, the remaining half-precision number of every row comes last. The packed
 //! size equals the size of the rows, except that the last group is padded with zeros.

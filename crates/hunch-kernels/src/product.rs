@@ -1,7 +1,7 @@
 //! The product of one group of packed weight rows with activation rows, and the choice of its kernel.
 //!
-//! 32 or 64 weights of each row of the group are unpacked into registers and multiplied with all activation
-//! rows before the next weights are unpacked. Block formats belong to `blocks` and `tables`, vector operations
+//! 32 or 64 weights of each row of the group are unpacked into registers. They are multiplied with all
+//! activation rows before the next weights are unpacked. Block formats belong to `blocks` and `tables`, vector operations
 //! to `isa`, matrices and threads to `matmul`.
 
 use std::mem::MaybeUninit;

@@ -6,8 +6,10 @@ use std::fmt;
 
 use candle_core::quantized::GgmlDType;
 
-/// Defines [`WeightType`] and its table: name of the variant, number and name in ggml (`enum ggml_type`),
-/// weights per block, bytes per block, and candle's type if it has one.
+/// Defines [`WeightType`] and its table.
+///
+/// A row has the name of the variant, and number and name in ggml (`enum ggml_type`). Weights and bytes per
+/// block follow, and candle's type if it has one.
 macro_rules! weight_types {
     ($($variant:ident = $number:literal, $name:literal, $weights:literal, $bytes:literal $(, $candle:ident)?;)*) => {
         /// Type of the weights of a tensor in a GGUF file.

@@ -8,8 +8,8 @@ use hunch_kernels::{WeightMatrix, WeightType};
 use hunch_model::decoder::{Backend, Execution};
 use hunch_model::device::{Compute, KvType};
 use hunch_model::gguf::{Gguf, TensorInfo};
-use hunch_model::metal::kernels::SPAN;
 use hunch_model::metal::matrix::Matrix;
+use hunch_model::metal::workspace::SPAN;
 use hunch_model::spec::ModelSpec;
 
 /// Default limit of the context, in tokens: KV cache memory grows with it.

@@ -248,8 +248,9 @@ impl Decoder {
         Self { info: spec.info(), spec, execution, executor, memory, pass }
     }
 
-    /// Predicts the times of passes of 1 to `most` rows in milliseconds, if our Metal kernels run the model on
-    /// `compute`, and figures of its GPU are known.
+    /// Predicts the times of passes of 1 to `most` rows, in milliseconds.
+    ///
+    /// `None` unless our Metal kernels run the model on `compute` and figures of its GPU are known.
     pub fn predicted_ms(&self, compute: &Compute, most: usize) -> Option<Vec<(usize, f64)>> {
         if self.execution.backend == Backend::Metal { compute.predicted_ms(self.pass, most) } else { None }
     }

@@ -19,7 +19,7 @@ pub(crate) struct ModelFile {
     len: usize,
 }
 
-/// Where the bytes come from.
+/// Source of the bytes.
 #[derive(Debug)]
 enum Source {
     File {

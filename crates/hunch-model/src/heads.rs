@@ -61,8 +61,10 @@ pub fn in_folder(folder: &Path, target: &WeightFile) -> Result<Vec<PathBuf>> {
 /// Loads a head for a target.
 ///
 /// # Errors
-/// [`Error::InvalidRequest`] if the head was trained for another target, [`Error::InvalidModelFile`] if it is damaged,
-/// [`Error::UnsupportedModel`] if its architecture is unknown, and the errors of reading the target's file.
+/// - [`Error::InvalidRequest`] if the head was trained for another target
+/// - [`Error::InvalidModelFile`] if it is damaged
+/// - [`Error::UnsupportedModel`] if its architecture is unknown
+/// - the errors of reading the target's file
 pub fn load(head: &WeightFile, target: &WeightFile, decoder: &Decoder, compute: &Compute) -> Result<Head> {
     let gguf = head.gguf();
     if gguf.require_str(TARGET)? != fingerprint(target)? {

@@ -10,6 +10,7 @@ mod candle_executor;
 mod cpu_executor;
 pub mod decoder;
 pub mod device;
+pub mod display_name;
 mod executor;
 mod file;
 pub mod file_lock;

@@ -128,8 +128,8 @@ fn copy(
 
 /// Chooses the type of a tensor in the copy, never with more bits than before.
 ///
-/// Matrices of layers get Q2_K, except the most sensitive ones. Those and the matrices of the
-/// vocabulary get Q4_K. Rows that are not a multiple of 256 weights get Q4_0.
+/// Matrices of layers get Q2_K. The most sensitive ones and the matrices of the vocabulary get
+/// Q4_K. Rows that are not a multiple of 256 weights get Q4_0.
 fn type_in_copy(name: &str, info: &TensorInfo) -> WeightType {
     let [_, width] = info.shape[..] else {
         return info.dtype;

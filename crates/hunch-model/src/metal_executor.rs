@@ -62,7 +62,7 @@ struct Layer {
     feed_forward_post_norm: Option<Buffer>,
 }
 
-/// Linear layers with one input, whose outputs are next to each other. Those of one type are one matrix.
+/// Linear layers with one input, whose outputs are next to each other. Layers of one type are one matrix.
 struct Joined {
     parts: Vec<Part>,
     width: usize,
@@ -110,8 +110,8 @@ impl MetalExecutor {
         Some(format!("there is no kernel for {without} weights"))
     }
 
-    /// Returns the parts of the self-test that a model depends on, without products and the choice of tokens. Those have
-    /// replacements.
+    /// Returns the parts of the self-test that a model depends on, without products and the choice of tokens, which
+    /// have replacements.
     pub(crate) fn parts(spec: &ModelSpec) -> Vec<String> {
         let common = COMMON_PARTS.into_iter().filter(|part| *part != CHOICE_PART);
         common.map(str::to_owned).chain([attention_part(spec.head_dim)]).collect()

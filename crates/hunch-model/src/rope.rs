@@ -1,7 +1,7 @@
 //! Angles of the rotary embedding (Su et al., arXiv 2104.09864). The rotation itself is not here.
 //!
-//! Frequency i is base^(-2i / dim), divided by a factor of the file if it has any: `rope_freqs` of
-//! Llama 3, or `rope_factors_long` and `rope_factors_short` of longrope (Ding et al., arXiv 2402.13753).
+//! Frequency i is base^(-2i / dim), divided by a factor of the file if it has any. Factors are `rope_freqs`
+//! of Llama 3, or `rope_factors_long` and `rope_factors_short` of longrope (Ding et al., arXiv 2402.13753).
 //! Linear scaling divides all frequencies. YaRN (Peng et al., arXiv 2309.00071) divides only those that
 //! turn too seldom within the original context.
 

@@ -5,8 +5,8 @@
 use hunch_core::model::ModelInfo;
 use serde::{Deserialize, Serialize};
 
+use crate::display_name;
 use crate::gguf::Gguf;
-use crate::split;
 use hunch_error::{Error, Result};
 
 /// Pairing of head elements by the rotary position embedding.
@@ -99,7 +99,7 @@ impl QueryTemperature {
 pub struct ModelSpec {
     /// `general.architecture`.
     pub architecture: String,
-    /// `general.name`, or the file name.
+    /// Display name ([`display_name`]).
     pub name: String,
     /// Number of layers.
     pub n_layer: usize,
@@ -312,7 +312,7 @@ impl ModelSpec {
         let query_width = if by_width { n_embd / n_head } else { head_dim }.max(1);
         let spec = Self {
             architecture: reader.prefix.to_owned(),
-            name: gguf.str("general.name").map_or_else(|| split::stem(&gguf.path), str::to_owned),
+            name: display_name::of(gguf),
             n_layer,
             n_embd,
             n_ff: reader.size("feed_forward_length", 1 << 20)?,

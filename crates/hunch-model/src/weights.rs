@@ -264,7 +264,7 @@ impl WeightFile {
         Err(invalid(format!("the tensor {name} has the shape {:?}, expected {shape:?}", info.shape)))
     }
 
-    /// Tells the callback that `bytes` are about to be read.
+    /// Reports to the callback that `bytes` are about to be read.
     fn announce(&self, bytes: usize) -> Result<()> {
         self.on_read.as_ref().map_or(Ok(()), |on_read| on_read(bytes))
     }

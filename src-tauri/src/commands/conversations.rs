@@ -96,6 +96,6 @@ pub(super) fn import_conversation(shell: &Shell, path: PathBuf) -> CommandResult
     shell.with_app(|app| app.import_conversation(&path))
 }
 
-pub(super) fn mend_store(shell: &Shell, remedy: StoreRemedy) -> CommandResult<AppInfo> {
+pub(super) fn repair_store(shell: &Shell, remedy: StoreRemedy) -> CommandResult<AppInfo> {
     shell.with_app(|app| app.repair_store(&remedy))
 }

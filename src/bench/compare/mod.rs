@@ -37,7 +37,7 @@ const COST_ROUNDS: usize = 3;
 const TURN_COST_ROUNDS: usize = 2;
 /// Tokens of the warm-up answer of every lane.
 const WARM_UP: usize = 16;
-/// Most lanes besides plain.
+/// Most lanes in addition to plain.
 const MAX_LANES: usize = 5;
 /// Most runs.
 const MAX_RUNS: u32 = 20;
@@ -83,10 +83,10 @@ pub fn run(
     listener: &mut Listener<'_>,
 ) -> Result<Outcome> {
     let setting = setting(models, request, machine)?;
-    let mut lanes = setting.lanes.iter().map(|_| models.fork()).collect::<Result<Vec<_>>>()?;
-    for (models, &lane) in lanes.iter_mut().zip(&setting.lanes) {
+    for &lane in &setting.lanes {
         models.can_run(&plan(&setting, options, lane, 0))?;
     }
+    let mut lanes = setting.lanes.iter().map(|_| models.fork()).collect::<Result<Vec<_>>>()?;
     (listener.tell)(CompareEvent::Started { setting: setting.clone() });
     let nothing = Outcome { report: None, stopped: true, trouble: None };
     let mut passes = CostTimer::new(&setting.lanes, options);

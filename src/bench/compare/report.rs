@@ -274,14 +274,14 @@ pub struct PositionReport {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct LaneReport {
     /// Method and depth.
-    #[serde(rename = "contender")]
+    #[serde(alias = "contender")]
     pub config: MethodConfig,
     /// Tokens per second after prefill: the median over all answers.
     pub tok_s: f64,
     /// Milliseconds to the first token: the median over all answers.
     pub ttft_ms: f64,
-    /// Plain's wall time / this lane's within one turn: the median over the prompts (each the median of its runs),
-    /// or over the runs of a single prompt.
+    /// Plain's wall time / this lane's within one turn. The median over the prompts, each the median of its runs, or
+    /// over the runs of a single prompt.
     pub speedup: f64,
     /// 10th percentile of the speedup.
     pub speedup_low: f64,

@@ -9,7 +9,8 @@ use super::report::{
 use super::turn::{LaneAnswer, rates};
 use crate::bench::cost_table::CostTable;
 use crate::bench::figures;
-use crate::bench::turns::{LaneFigures, Reference, Samples, Turn, identity};
+use crate::bench::identity::{Reference, identity};
+use crate::bench::turns::{LaneFigures, Samples, Turn};
 use crate::generate::Models;
 use hunch_core::method::Method;
 use hunch_core::rule::AcceptanceRule;

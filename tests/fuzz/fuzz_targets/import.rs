@@ -1,4 +1,4 @@
-//! Imports any text as a conversation. What is taken can be read, exported, and imported again to the same.
+//! Imports any text as a conversation. A conversation that is taken can be read, exported, and imported again to the same.
 
 #![no_main]
 

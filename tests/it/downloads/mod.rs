@@ -1,4 +1,4 @@
-//! Downloads from a misbehaving test Hub. Whatever it does, the library receives the Hub's file once, or
+//! Downloads from a misbehaving test Hub. In every case the library receives the Hub's file once, or
 //! nothing.
 
 mod connection;

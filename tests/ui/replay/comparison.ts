@@ -97,5 +97,5 @@ function entryOf(id: number, { setting, lanes, ended_ms }: ComparisonReport): Co
   const first = setting.prompts[0];
   const title =
     setting.prompts.length === 1 ? (first?.text.slice(0, 60) ?? '') : `${first?.id.split('-')[0]}, ${setting.prompts.length} prompts`;
-  return { id, ended_ms, title, target: setting.target, draft: setting.draft, best: best.contender, speedup: best.speedup };
+  return { id, ended_ms, title, target: setting.target, draft: setting.draft, best: best.config, speedup: best.speedup };
 }

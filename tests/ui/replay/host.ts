@@ -198,7 +198,7 @@ class ReplayHost implements Host {
       ...this.#library.handlers,
       ...this.#lab.handlers,
       app_info: () => this.#app.info,
-      mend_store: ({ remedy }) => this.#repairStore(remedy),
+      repair_store: ({ remedy }) => this.#repairStore(remedy),
       report_problem: () => null,
       show_log: () => null,
       set_window_hidden: () => null,
@@ -277,7 +277,7 @@ class ReplayHost implements Host {
 
   #repairStore(remedy: StoreRemedy): AppInfo {
     const problem = this.#app.info.store_problem;
-    const accepted = problem !== null && remedy.type === 'go_without' ? { ...problem, accepted: true } : null;
+    const accepted = problem !== null && remedy.type === 'stay_in_memory' ? { ...problem, accepted: true } : null;
     this.#app.info = { ...this.#app.info, store_problem: accepted };
     return this.#app.info;
   }
@@ -338,7 +338,7 @@ class ReplayHost implements Host {
       if (draft)
         this.#library.measured(target.name, draft.name, {
           speedup: best.speedup,
-          method: best.contender.method,
+          method: best.config.method,
           ended_ms: report.ended_ms,
           comparison,
         });

@@ -111,7 +111,7 @@ pub(crate) fn bin_of(confidence: f32) -> usize {
 }
 
 /// Acceptance of a token of a confidence bin before any test: the middle of the bin. A sampled token is halfway to
-/// 1: it is accepted with probability min(1, p / q), and where q is small p often is not much smaller.
+/// 1. It is accepted with probability min(1, p / q), and where q is small p often is not much smaller.
 pub(crate) fn bin_prior(bin: usize, sampled: bool) -> f64 {
     let middle = (bin as f64 + 0.5) / CONFIDENCE_BINS as f64;
     if sampled { (1.0 + middle) / 2.0 } else { middle }

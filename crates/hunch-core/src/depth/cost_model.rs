@@ -1,8 +1,8 @@
 //! Times of passes on this machine, estimated from the rounds as they run. No decisions here.
 //!
-//! Other programs, heat and power modes change the speed of a whole machine. So an estimate has two factors: a time
-//! for each kind of pass, which changes slowly, and one slowdown shared by all kinds, which follows the last few
-//! passes. Without the shared factor, a stretch of plain decoding on a busy machine would make drafts that were timed
+//! Other programs, heat and power modes change the speed of a whole machine. So an estimate has two factors.
+//! One is a time for each kind of pass, which changes slowly. The other is a slowdown shared by all kinds, which follows
+//! the last few passes. Without the shared factor, a stretch of plain decoding on a busy machine would make drafts that were timed
 //! on an idle one look cheap.
 //!
 //! A few measurements on a busy machine may be several times too slow, and a controller that does not draft takes no
@@ -107,14 +107,14 @@ impl CostModel {
         learn(&mut self.read, &mut self.slowdown, ms, Some(expected), memory);
     }
 
-    /// Whether a plain pass was measured.
+    /// Returns true once a plain pass was measured.
     pub(super) fn knows_plain(&self) -> bool {
         self.passes[1].ms.is_some()
     }
 
     /// Milliseconds of a target pass of `rows` rows: measured, or on the line through measured neighbours. Beyond them, a
     /// prediction gives the shape, if there is one, and the nearest measured time gives the height. While only
-    /// plain passes are measured, a row is taken to cost what a row of prefill did, and without prefill 1/16 of a plain
+    /// plain passes are measured, a row is taken to cost what a row of prefill did. Without prefill it is 1/16 of a plain
     /// pass. In plain passes while nothing is measured.
     pub(super) fn pass(&self, rows: usize) -> f64 {
         let known = |rows: usize| {

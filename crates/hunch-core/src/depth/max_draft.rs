@@ -1,4 +1,4 @@
-//! The option `--max-draft`: a number of tokens, or `auto`. How `auto` chooses is in [`DepthController`](super::DepthController).
+//! The option `--max-draft`: a number of tokens, or `auto`, which stands for [`DepthController`](super::DepthController).
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use ts_rs::TS;

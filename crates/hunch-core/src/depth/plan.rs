@@ -48,8 +48,8 @@ impl DraftPlan {
 
     /// Returns whether another token of a chain is worth drafting after one of this confidence.
     ///
-    /// Call it once for each token, after the token is in the draft: a token that was sampled must stay, or the rest
-    /// would no longer follow its distribution.
+    /// Call it once for each token, after the token is in the draft. A sampled token must stay, or the rest would no
+    /// longer follow its distribution.
     pub fn should_continue(&mut self, confidence: f32) -> bool {
         self.stop.as_mut().is_none_or(|stop| stop.should_continue(confidence))
     }

@@ -1,5 +1,7 @@
 //! Drafting with a trained head: a small network that predicts the next token from the hidden states of the target's
-//! last pass (Medusa, Cai et al., arXiv 2401.10774; EAGLE, Li et al., arXiv 2401.15077).
+//! last pass.
+//!
+//! Sources: Medusa (Cai et al., arXiv 2401.10774) and EAGLE (Li et al., arXiv 2401.15077).
 //!
 //! The proposer keeps the hidden states of one row and sets the q of its drafts. Weights and arithmetic of a head live
 //! behind [`DraftHead`], outside of this crate.

@@ -43,7 +43,7 @@ pub struct Lookahead {
     /// Conversation the pool was built from, and the length of its last prompt.
     text: Vec<TokenId>,
     prompt_len: usize,
-    /// Whether the window is part of the current pass.
+    /// Set if the window is part of the current pass.
     window_in_pass: bool,
 }
 

@@ -13,8 +13,8 @@ use crate::model::ModelInfo;
 
 /// Proposers of a conversation, with their caches and statistics.
 ///
-/// Methods share them: what `suffix` learned from an answer serves `cascade` in the next one, and the
-/// cache of the draft model serves every method that drafts with it.
+/// Methods share them. The statistics of `suffix` serve `cascade` in the next answer, and the cache of the
+/// draft model serves every method that drafts with it.
 #[derive(Default)]
 pub struct Proposers {
     draft: Option<DraftModel>,

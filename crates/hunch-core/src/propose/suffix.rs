@@ -1,8 +1,8 @@
 //! Suffix decoding (Oliaro et al., arXiv 2411.04975): the most frequent continuation of the longest
 //! repeated suffix.
 //!
-//! A suffix automaton (Blumer et al., 1985) over the whole conversation, prompt and earlier turns
-//! included, finds that suffix at any length and counts its continuations. No model is involved.
+//! A suffix automaton (Blumer et al., 1985) finds that suffix at any length and counts its continuations.
+//! It covers the whole conversation, prompt and earlier turns included. No model is involved.
 
 use super::{Method, ProposeContext, Proposer};
 use crate::draft::DraftTree;

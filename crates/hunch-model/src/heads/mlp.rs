@@ -1,6 +1,6 @@
 //! A head without attention: one feed-forward block over the target's hidden states and the last token's embedding.
 //!
-//! It reads the row before token t: f is the target's final state after the output norm, and s_i its residual stream
+//! It reads the row before token t. f is the target's final state after the output norm, and s_i its residual stream
 //! after the tapped layers. e is the embedding of t, and n the RMS norm without weights.
 //!
 //! ```text

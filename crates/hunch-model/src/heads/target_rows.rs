@@ -1,5 +1,5 @@
-//! The parts of a target that a head reads while it is trained: output norm, rows of the embedding and of the output
-//! head, all as f32.
+//! The parts of a target that a head reads while it is trained: output norm, and rows of the embedding and of the
+//! output head. All are f32.
 
 use std::sync::Arc;
 

@@ -1,11 +1,11 @@
 //! Weight types whose kernel fails the self-test: which other kernel multiplies their weights, and the conversion
 //! of the weights as they are read. Reading files does not belong here.
 //!
-//! A kernel cannot be replaced by candle's operation alone: candle's products take unquantised rows and their
-//! results depend on the number of rows, so a model with one such product would lose its invariant rows. Instead
+//! A kernel cannot be replaced by candle's operation alone. candle's products take unquantised rows, and their
+//! results depend on the number of rows. A model with one such product would lose its invariant rows. Instead
 //! the weights of the type are converted at load to a type whose kernel passed, with the same values. Another
 //! packed type is preferred, because it takes at most 1 more bit a weight in most cases (3 for Q3_K and Q5_0).
-//! F32 takes 4 to 12 times the bytes, so it is used only while a pass reads at most [`MAX_GROWTH`] times the bytes
+//! F32 takes 4 to 12 times the bytes. It is used only while a pass reads at most [`MAX_GROWTH`] times the bytes
 //! of the file. Beyond that candle's operations, which keep the type, are faster for most models.
 
 use candle_core::Device;
@@ -20,7 +20,7 @@ use hunch_error::{Error, Result};
 use hunch_kernels::WeightType;
 
 /// Largest growth of the bytes that a pass reads. candle's products of 2 to 16 rows take 4.7 to 6.2 times a product of
-/// one row, so our kernels still win a round of drafting, and memory stays bounded.
+/// one row. So our kernels still win a round of drafting, and memory stays bounded.
 const MAX_GROWTH: f64 = 2.0;
 
 /// Conversion of all weights of one type, because the product kernel of that type failed.

@@ -1,7 +1,7 @@
 //! The GPU of a Mac, through candle's Metal device. Kernels and models do not belong here.
 //!
 //! Dispatches are encoded into candle's command buffers, which candle commits every 50 encodings. Its
-//! encoder runs dispatches concurrently and puts a barrier where one reads or writes what an earlier one
+//! encoder runs dispatches concurrently. It puts a barrier where one reads or writes what an earlier one
 //! wrote, so outputs have to be bound as outputs.
 
 #![allow(unsafe_code)]

@@ -8,15 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::gpu::{Argument, Buffer, Gpu, Grid, KernelId, KernelSource};
 use super::matrix::{FloatFormat, Matrix};
 use super::packed::Format;
-use super::workspace::{Activations, AttentionSpace};
+use super::workspace::{Activations, AttentionSpace, SPAN};
 use hunch_core::sample::DrawSettings;
 use hunch_error::Result;
 use hunch_kernels::activation::Activation;
 
-/// Keys of a span of attention.
-pub const SPAN: usize = 128;
-/// Slots in the list of a row of attention.
-pub const TAIL: usize = 64;
 /// Threads of a simdgroup.
 const LANES: u32 = 32;
 /// Largest top-k of a draw.

@@ -1,5 +1,5 @@
-//! Self-test of the kernels on the GPU at hand: results against arithmetic in f64 on the CPU, the bits of a
-//! product's row alone and among others, and times. Choosing an executor does not belong here.
+//! Self-test of the kernels on the GPU at hand. It compares results with arithmetic in f64 on the CPU, and the
+//! bits of a product's row alone and among others. It also takes times. Choosing an executor does not belong here.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -3,10 +3,13 @@
 use std::sync::Arc;
 
 use super::gpu::{Argument, Buffer, Gpu};
-use super::kernels::{SPAN, TAIL};
 use hunch_error::Result;
 use hunch_kernels::RowMask;
 
+/// Keys of a span of attention.
+pub const SPAN: usize = 128;
+/// Slots in the list of a row of attention.
+const TAIL: usize = 64;
 /// Rows of activations are allocated in multiples of the rows of the largest tile.
 const ROW_STEP: usize = 16;
 

@@ -108,14 +108,14 @@ impl ChatTemplate {
         let text = |id: Option<TokenId>| id.map_or("", |id| tokenizer.token_text(id));
         let mut template =
             Self::from_source(tokenizer.chat_template(), text(tokenizer.bos()), text(tokenizer.eos()));
-        // Some templates contain the date. It is UTC, because the standard library has no time zones.
+        // Some templates contain the date. It is UTC, so that a prompt does not depend on the time zone.
         if let Ok(now) = SystemTime::now().duration_since(UNIX_EPOCH) {
             template.set_time(i64::try_from(now.as_secs()).unwrap_or(0));
         }
         template
     }
 
-    /// Sets the time for `strftime_now`, in seconds since 1970 of local time.
+    /// Sets the time for `strftime_now`, in seconds since 1970.
     ///
     /// Some templates put the date into the system prompt. Without a time the function is undefined, and
     /// templates that allow for it use their own date.

@@ -1,5 +1,5 @@
-//! Whole models on the simulated GPU against the CPU executor, and the promises of the Metal executor: bits that
-//! do not depend on the rows of a pass, the schedule or the tree, and the number of dispatches and waits.
+//! Whole models on the simulated GPU against the CPU executor, and the guarantees of the Metal executor. Bits do
+//! not depend on the rows of a pass, the schedule or the tree. Dispatches and waits are counted.
 
 use std::path::Path;
 use std::sync::Arc;

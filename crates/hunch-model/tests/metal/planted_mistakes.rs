@@ -1,5 +1,5 @@
-//! The simulator finds planted mistakes: missing and unreachable barriers, memory outside of buffers, memory read
-//! before it was written, and text that Metal's compiler would refuse.
+//! The simulator finds planted mistakes: missing and unreachable barriers, memory outside of buffers, reads
+//! before a write, and text that Metal's compiler would refuse.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Whole rounds on the simulated GPU: methods give the text of plain decoding, and a round with a draft model waits
-//! twice, whatever the length of the draft.
+//! Whole rounds on the simulated GPU. Methods give the text of plain decoding. A round with a draft model waits
+//! twice, for any length of the draft.
 
 use std::ops::ControlFlow;
 use std::path::Path;

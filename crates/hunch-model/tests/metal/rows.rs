@@ -1,5 +1,5 @@
-//! Norm, gate, heads and attention on the simulated GPU: within stated bounds of f64, and with the same bits for
-//! any number of rows, any schedule, and for chains and trees.
+//! Norm, gate, heads and attention on the simulated GPU. Results are within stated bounds of f64. Their bits are the
+//! same for any number of rows, any schedule, and for chains and trees.
 
 use std::sync::Arc;
 

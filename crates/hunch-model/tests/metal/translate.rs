@@ -1,4 +1,4 @@
-//! From the Metal shading language to C++, for the simulator or for PTX: attributes are removed, and each kernel gets
+//! From the Metal shading language to C++, for the simulator or for PTX. Attributes are removed, and each kernel gets
 //! a function that binds its arguments. The text between is compiled as it is.
 
 /// Kernel function that the host can name.
@@ -151,7 +151,7 @@ fn without_instantiations(text: &str) -> String {
     text.lines().map(|line| if is_instantiation(line) { "\n".into() } else { format!("{line}\n") }).collect()
 }
 
-/// Removes attributes. What follows an attribute moves to its place, and lines keep their numbers.
+/// Removes attributes. The text after an attribute moves to its place, and lines keep their numbers.
 fn without_attributes(text: &str) -> String {
     let (mut out, mut rest) = (String::new(), text);
     while let Some(at) = rest.find("[[") {

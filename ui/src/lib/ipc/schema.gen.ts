@@ -1769,7 +1769,7 @@ export type LaneReport = {
 /**
  * Method and depth.
  */
-contender: MethodConfig, 
+config: MethodConfig, 
 /**
  * Tokens per second after prefill: the median over all answers.
  */
@@ -2558,7 +2558,7 @@ export type StoreRemedy = { "type": "retry" } | { "type": "restore",
 /**
  * File name of the copy.
  */
-copy: string, } | { "type": "start_anew" } | { "type": "go_without" };
+copy: string, } | { "type": "start_empty" } | { "type": "stay_in_memory" };
 
 /**
  * A message of a conversation. Messages form a tree by their parents.
@@ -2914,7 +2914,7 @@ export interface Commands {
   /** Imports a conversation from a file that the user chose. Returns its number. */
   import_conversation: { args: { path: string }; result: number };
   /** Applies a remedy to a problem with the store. */
-  mend_store: { args: { remedy: StoreRemedy }; result: AppInfo };
+  repair_store: { args: { remedy: StoreRemedy }; result: AppInfo };
   /** Starts a comparison. Returns the number of the measurement. */
   compare: { args: { request: CompareRequest }; result: number; message: MeasurementMessage<CompareEvent> };
   /** Returns the events of the last comparison from number `from` on. */

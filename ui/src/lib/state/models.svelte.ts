@@ -261,7 +261,7 @@ export class Models {
   async repairStore(remedy: StoreRemedy): Promise<boolean> {
     this.repairing = true;
     try {
-      this.info = await call(this.#host, 'mend_store', { remedy });
+      this.info = await call(this.#host, 'repair_store', { remedy });
       this.repairFailed = null;
       return true;
     } catch (thrown) {

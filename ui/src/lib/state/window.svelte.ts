@@ -175,7 +175,7 @@ export class WindowState {
 
   /** Applies a remedy to the file of conversations, and reloads it. */
   async repairStore(remedy: StoreRemedy): Promise<void> {
-    if (!(await this.models.repairStore(remedy)) || remedy.type === 'go_without') return;
+    if (!(await this.models.repairStore(remedy)) || remedy.type === 'stay_in_memory') return;
     this.conversation.clear();
     await this.#listConversations();
   }

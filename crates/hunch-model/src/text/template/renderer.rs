@@ -66,8 +66,7 @@ impl Renderer {
         let Some((_, environment)) = &mut self.parsed else { return Err("it cannot be parsed".into()) };
         environment.set_fuel(Some(request.fuel()));
         if let Some(seconds) = request.time {
-            let now = time::CivilTime::from_unix(seconds);
-            environment.add_function("strftime_now", move |format: String| now.format(&format));
+            environment.add_function("strftime_now", move |format: String| time::strftime(seconds, &format));
         }
         let text = render(environment, request).map_err(|error| error.to_string())?;
         match text.len() <= request.max_output() {

@@ -8,11 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::features::{self, Standard};
 use super::network::Network;
-use super::shards::{Answer, Store};
+use super::shards::{Answer, LIKELY, Store};
 use super::{Recipe, Target};
-
-/// Tokens of a distribution that are kept for a position. The sampling settings of a new conversation keep no more.
-pub const LIKELY: usize = 40;
 
 /// Acceptance of one drafted token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -47,7 +44,7 @@ pub fn network(
     (network, standard): (&Network, &Standard),
     vocabulary: &[TokenId],
 ) -> Result<Acceptance> {
-    judge(store, recipe, vocabulary, &mut |answer| {
+    measure(store, recipe, vocabulary, &mut |answer| {
         let positions: Vec<_> = (0..answer.next.len() - 1).map(|row| (answer, row)).collect();
         let (inputs, _) = features::batch(target, standard, &positions)?;
         Ok(network.logits(&network.predict(&inputs)?)?.to_vec2::<f32>()?)
@@ -62,7 +59,7 @@ pub fn head(target: &Target, store: &Store, head: &mut Head, recipe: &Recipe) ->
     let taps = check_layers(target, head)?;
     let (n, all) = (target.rows.n_embd, target.taps.len());
     let vocabulary: Vec<TokenId> = (0..target.rows.n_vocab as TokenId).collect();
-    judge(store, recipe, &vocabulary, &mut |answer| {
+    measure(store, recipe, &vocabulary, &mut |answer| {
         let state = |row: usize, tap: &usize| -> Vec<f32> {
             answer.states[(row * all + tap) * n..][..n].iter().map(|x| x.to_f32()).collect()
         };
@@ -90,8 +87,8 @@ pub fn check_layers(target: &Target, head: &Head) -> Result<Vec<usize>> {
     })
 }
 
-/// Judges logits `[positions, vocabulary]` of every held-out answer.
-fn judge(
+/// Measures the acceptance of logits `[positions, vocabulary]` over every held-out answer.
+fn measure(
     store: &Store,
     recipe: &Recipe,
     vocabulary: &[TokenId],

@@ -86,7 +86,7 @@ fn kill_inside(name: &str, prepare: fn(&Path), work: fn(&Path), mut check: impl 
 
 fn child(name: &str, folder: &Path) -> Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", &format!("store::kills::{name}"), "--nocapture"])
+        .args(["--exact", &format!("store::kill_tests::{name}"), "--nocapture"])
         .env(FOLDER, folder)
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

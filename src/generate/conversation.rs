@@ -1,0 +1,268 @@
+//! Caches, proposers and depth controllers of one conversation. Everything that an answer changes is here. Loading
+//! models and sharing them belongs to [`Models`](super::Models).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::GenerationPlan;
+use super::shared_models::SharedModels;
+use hunch_error::{Error, Result};
+
+use hunch_core::depth::DepthController;
+use hunch_core::method::Method;
+use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, ModelMemory, Step, VocabSubset};
+use hunch_core::propose::layer_skip::LayerSkip;
+use hunch_core::propose::{MethodOptions, Needs, Proposer, Proposers, Stage};
+use hunch_core::token::{TokenId, shared_len};
+use hunch_model::text::Tokenizer;
+
+/// Caches, proposers and depth controllers of one conversation.
+pub(super) struct ConversationResources {
+    /// The target. Its weights are immutable and shared between forks, its cache is not.
+    target: Box<dyn LanguageModel>,
+    /// Tokens whose rows are in the target's cache.
+    cached: Vec<TokenId>,
+    /// Proposers, with their caches and statistics.
+    pub(super) proposers: Proposers,
+    /// Depth controllers of each method, one per stage.
+    depths: HashMap<Method, Vec<DepthController>>,
+}
+
+impl ConversationResources {
+    /// Creates the resources of the first conversation over loaded models.
+    pub(super) fn new(target: Box<dyn LanguageModel>, proposers: Proposers) -> Self {
+        Self { target, cached: Vec::new(), proposers, depths: HashMap::new() }
+    }
+
+    /// Returns the resources of another conversation over the same weights, with empty caches.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub(super) fn fork(&self) -> Result<Self> {
+        // Pass costs depend on the machine, not on the conversation.
+        let depths = self.depths.clone();
+        Ok(Self { depths, ..Self::new(self.target.fork(), self.proposers.fork()?) })
+    }
+
+    /// Returns the target.
+    pub(super) fn target(&self) -> &dyn LanguageModel {
+        &*self.target
+    }
+
+    /// Returns the target for direct use and forgets what its cache holds.
+    pub(super) fn target_mut(&mut self) -> &mut dyn LanguageModel {
+        self.cached.clear();
+        &mut *self.target
+    }
+
+    /// Returns the draft model's name, if one is loaded.
+    pub(super) fn draft_name(&self) -> Option<String> {
+        self.proposers.draft().map(|draft| draft.model().info().name.clone())
+    }
+
+    /// Removes the statistics of methods that use the draft model. They do not apply to another one.
+    pub(super) fn forget_draft(&mut self) {
+        self.depths.retain(|method, _| !method.needs_draft());
+    }
+
+    /// Empties all caches, so that the next generation starts cold.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub(super) fn empty_caches(&mut self) -> Result<()> {
+        self.target_mut().truncate(0)?;
+        Ok(self.proposers.empty_caches()?)
+    }
+
+    /// Checks that what a plan's method needs is loaded and fits the target.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] with the remedy.
+    pub(super) fn check(&self, plan: &GenerationPlan) -> Result<()> {
+        check_needs(plan.method, &self.proposers)?;
+        let info = self.target.info();
+        for stage in plan.method.entry().stages {
+            if let Stage::TargetLayers(layers) = stage {
+                LayerSkip::of(layers(&plan.options, info.n_layer), info)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// See [`Models::with_drafter`](super::Models::with_drafter).
+    pub(super) fn with_drafter<T>(
+        &mut self,
+        drafter: Method,
+        options: &MethodOptions,
+        text: &[TokenId],
+        use_it: impl FnOnce(&mut dyn LanguageModel, LayerPlan<'_>, Option<&VocabSubset>) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let Some(stage) = drafter.model_stage() else { return Ok(None) };
+        if let Stage::TargetLayers(layers) = stage {
+            let info = self.target.info();
+            let own = LayerSkip::of(layers(options, info.n_layer), info)?;
+            let vocab_subset = LayerSkip::tokens_after(text, info.n_vocab);
+            return use_it(self.target_mut(), own.layers(), vocab_subset.as_ref()).map(Some);
+        }
+        let Some(model) = self.proposers.model_of_mut(stage) else { return Ok(None) };
+        let vocab_subset = model.tokens_after(text);
+        use_it(model.model_mut(), LayerPlan::All, vocab_subset.as_ref()).map(Some)
+    }
+
+    /// See [`Models::scores_after`](super::Models::scores_after).
+    pub(super) fn scores_after(
+        &mut self,
+        ids: &[TokenId],
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<(Vec<f32>, Option<Vec<f32>>)> {
+        let Self { target, cached, proposers, .. } = self;
+        let shared = shared_len(cached, ids);
+        let reuse = shared.min(ids.len().saturating_sub(1));
+        cached.clear();
+        target.truncate(reuse)?;
+        let of_target = last_logits(&mut **target, &ids[reuse..], stopped)?;
+        *cached = ids.to_vec();
+        let of_draft = proposers.draft_mut().map(|draft| -> Result<Vec<f32>> {
+            let shortlist = draft.tokens_after(ids);
+            let mut logits = last_logits(draft.model_with_empty_cache()?, ids, stopped)?;
+            if let Some(shortlist) = shortlist {
+                let others = (0..).zip(&mut logits).filter(|(token, _)| !shortlist.contains(*token));
+                others.for_each(|(_, logit)| *logit = f32::NEG_INFINITY);
+            }
+            Ok(logits)
+        });
+        Ok((of_target, of_draft.transpose()?))
+    }
+
+    /// Borrows everything a generation by this plan uses.
+    ///
+    /// # Errors
+    /// If the plan's method needs something that is not loaded.
+    pub(super) fn prepare<'a>(
+        &'a mut self,
+        plan: &GenerationPlan,
+        shared: &'a SharedModels,
+    ) -> Result<GenerationResources<'a>> {
+        let method = plan.method;
+        let draft = self.draft_name();
+        let Self { target, cached, proposers, depths } = self;
+        check_needs(method, proposers)?;
+        proposers.prepare(method, &plan.options, target.info())?;
+        let stages = method.entry().stages;
+        let depths = depths.entry(method).or_insert_with(|| vec![DepthController::default(); stages.len()]);
+        for (stage, depth) in stages.iter().zip(&mut *depths) {
+            let by_bytes = || expected_cost(stage, &**target, proposers).unwrap_or(0.0);
+            depth.expect_cost(shared.predicted.draft_cost(stage).unwrap_or_else(by_bytes));
+            depth.expect_passes(&shared.predicted.target_ms);
+            if let (Needs::DraftModel, Some(acceptance)) = (stage.needs(), shared.draft_acceptance) {
+                depth.expect_acceptance(acceptance);
+            }
+        }
+        Ok(GenerationResources {
+            target: &mut **target,
+            stages: proposers.stages(method)?,
+            depths,
+            cached,
+            tokenizer: shared.encoder.tokenizer(),
+            device: shared.device,
+            draft,
+        })
+    }
+}
+
+/// Checks that what a method needs is loaded.
+///
+/// # Errors
+/// [`Error::InvalidRequest`] with the remedy.
+fn check_needs(method: Method, proposers: &Proposers) -> Result<()> {
+    let needs = method.needs();
+    let remedy = match needs {
+        _ if proposers.has(needs) => return Ok(()),
+        Needs::Nothing => return Ok(()),
+        Needs::DraftModel => {
+            format!("The method {method} needs a draft model. Open one (--draft), or choose ngram or plain.")
+        }
+        Needs::LowBitCopy => format!(
+            "The method {method} needs a low-bit copy of the target, which is not loaded. The command line \
+             creates it: hunch run --method {method}."
+        ),
+        Needs::Head => format!(
+            "The method {method} needs a head trained for this model, and there is none. Choose ngram or suffix."
+        ),
+        Needs::Script => format!("The method {method} is for benchmarks: hunch bench --synthetic."),
+    };
+    Err(Error::invalid(remedy))
+}
+
+/// Returns the prior cost of a drafted token, in target passes of one row. It is the weight bytes that a
+/// draft pass reads over the bytes that a target pass reads. `None` if no model drafts or the bytes are unknown.
+fn expected_cost(stage: &Stage, target: &dyn LanguageModel, proposers: &Proposers) -> Option<f64> {
+    let target_memory = target.memory();
+    let bytes = |of: ModelMemory, layers: f64, scored: f64| {
+        (of.read_by_a_pass - of.head) as f64 * layers + of.head as f64 * scored
+    };
+    let read = if let Stage::TargetLayers(_) = stage {
+        let info = target.info();
+        let layers = match proposers.layers()?.layers() {
+            LayerPlan::All => 1.0,
+            LayerPlan::Exit(first) => first as f64 / info.n_layer as f64,
+            LayerPlan::Skip(skipped) => 1.0 - skipped.len() as f64 / info.n_layer as f64,
+        };
+        let scored = LayerSkip::tokens_after(&[], info.n_vocab).map_or(1.0, |t| t.share_of(info.n_vocab));
+        bytes(target_memory, layers, scored)
+    } else if let Stage::Head = stage {
+        proposers.head()?.read_by_a_pass() as f64
+    } else {
+        let drafter = proposers.model_of(stage)?;
+        let n_vocab = drafter.model().info().n_vocab;
+        let scored = drafter.tokens_after(&[]).map_or(1.0, |tokens| tokens.share_of(n_vocab));
+        bytes(drafter.model().memory(), 1.0, scored)
+    };
+    (target_memory.read_by_a_pass > 0).then(|| read / target_memory.read_by_a_pass as f64)
+}
+
+/// Runs tokens after the cached ones and returns the logits after the last.
+fn last_logits(
+    model: &mut dyn LanguageModel,
+    tokens: &[TokenId],
+    stopped: &dyn Fn() -> bool,
+) -> Result<Vec<f32>> {
+    let Some((last, before)) = tokens.split_last() else {
+        return Err(Error::invalid("There is no text before this position. Enter some text."));
+    };
+    for chunk in before.chunks(model.prefill_rows().max(1)) {
+        if stopped() {
+            return Err(Error::invalid("Cancelled. Nothing was changed."));
+        }
+        model.forward(Step::chain(chunk, LogitRows::None))?;
+    }
+    Ok(model.forward(Step::chain(&[*last], LogitRows::Last))?.logits.into_values())
+}
+
+/// Parts of [`Models`](super::Models) borrowed by a generation.
+pub(super) struct GenerationResources<'a> {
+    pub(super) target: &'a mut dyn LanguageModel,
+    /// Proposers in the order they are tried.
+    pub(super) stages: Vec<&'a mut dyn Proposer>,
+    /// Depth controllers, one per stage.
+    pub(super) depths: &'a mut [DepthController],
+    /// Tokens whose rows are in the target's cache.
+    pub(super) cached: &'a mut Vec<TokenId>,
+    pub(super) tokenizer: &'a Arc<Tokenizer>,
+    pub(super) device: &'static str,
+    /// Name of the draft model.
+    pub(super) draft: Option<String>,
+}
+
+impl GenerationResources<'_> {
+    /// Truncates the target's cache to the prefix it shares with `prompt`, without the prompt's last
+    /// token, and returns its length.
+    ///
+    /// `cached` is empty until the generation ends.
+    pub(super) fn rewind(&mut self, prompt: &[TokenId]) -> Result<usize> {
+        let reuse = shared_len(self.cached, prompt).min(prompt.len().saturating_sub(1));
+        self.target.truncate(reuse)?;
+        self.cached.clear();
+        Ok(reuse)
+    }
+}

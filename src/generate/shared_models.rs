@@ -1,0 +1,43 @@
+//! The immutable part of loaded models, which all their conversations share. Another draft model makes a new value.
+//! The weights themselves are behind the decoders that conversations fork.
+
+use std::sync::Arc;
+
+use super::PromptEncoder;
+use super::load::{DraftInMemory, Origin};
+use super::predicted::PredictedCosts;
+
+/// Facts of loaded models, none of which changes with an answer.
+#[derive(Clone)]
+pub(super) struct SharedModels {
+    /// Identity of the loaded files.
+    pub(super) origin: Origin,
+    /// Tokeniser and chat template of the target.
+    pub(super) encoder: Arc<PromptEncoder>,
+    /// Name of the device.
+    pub(super) device: &'static str,
+    /// Predicted times of passes.
+    pub(super) predicted: PredictedCosts,
+    /// Expected acceptance of the draft model, where it could be measured.
+    pub(super) draft_acceptance: Option<f64>,
+    /// Sentence on replacements of kernels for the target.
+    pub(super) target_note: Option<String>,
+    /// The same for the draft model.
+    pub(super) draft_note: Option<String>,
+}
+
+impl SharedModels {
+    /// Records what is known of a draft model from its load, or that there is none.
+    pub(super) fn set_draft(&mut self, draft: Option<&DraftInMemory>, acceptance: Option<f64>) {
+        self.predicted.draft_ms = draft.and_then(|draft| draft.predicted_ms);
+        self.draft_note = draft.and_then(|draft| draft.device_note.clone());
+        self.draft_acceptance = acceptance;
+    }
+
+    /// Returns replacements of kernels that failed or are missing, for target and draft, a sentence on each line.
+    pub(super) fn device_note(&self) -> Option<String> {
+        let notes: Vec<&str> =
+            [&self.target_note, &self.draft_note].into_iter().flatten().map(String::as_str).collect();
+        (!notes.is_empty()).then(|| notes.join("\n"))
+    }
+}
