@@ -10,6 +10,7 @@ import { errorLine } from './lib/errors';
 import type { Host } from './lib/host';
 import { labelMenu } from './lib/ipc/menu';
 import type { ErrorInfo } from './lib/ipc/schema.gen';
+import { AdvancedSettings } from './lib/state/advanced.svelte';
 import { Catalogue } from './lib/state/catalogue.svelte';
 import { Chat } from './lib/state/chat.svelte';
 import { Comparison } from './lib/state/comparison.svelte';
@@ -23,6 +24,7 @@ import { Lab } from './lib/state/lab.svelte';
 import { Library } from './lib/state/library.svelte';
 import { LibraryEvents } from './lib/state/libraryEvents';
 import { LinkQuestion } from './lib/state/linkQuestion.svelte';
+import { LogitBias } from './lib/state/logitBias.svelte';
 import { MessageDrafts } from './lib/state/messageDrafts.svelte';
 import { ModelList } from './lib/state/modelList.svelte';
 import { Models } from './lib/state/models.svelte';
@@ -67,12 +69,14 @@ export function createWindow(host: Host): WindowState {
   const navigation = new Navigation(tokens);
   const log = new ProblemLog(host, reportFailure);
   const preferences = new Preferences(host);
-  const settings = new Settings();
+  const bias = new LogitBias(host, () => models.loaded?.target.path ?? null);
+  const advanced = new AdvancedSettings(bias);
+  const settings = new Settings(advanced);
   const links = new LinkQuestion(host, { copy: screen.copy, notify });
 
   const library = new Library(host);
   const modelList = new ModelList(library);
-  const models = new Models(host, settings, { library, preferences, reportFailure });
+  const models: Models = new Models(host, settings, { library, preferences, reportFailure });
   const downloads = new Downloads(host, {
     arrived: () => void events.libraryChanged(),
     begun: () => void catalogue.askHubAgain(),
@@ -83,7 +87,10 @@ export function createWindow(host: Host): WindowState {
   const messageDrafts = new MessageDrafts(preferences);
   const callbacks = {
     changed: () => void conversations.refresh(),
-    ready: () => models.restore(),
+    ready: async () => {
+      await models.restore();
+      await bias.prepare();
+    },
     refusedElsewhere: (error: ErrorInfo) => reportFailure(language.strings.conversation.refusedElsewhere(errorLine(error))),
   };
   const conversation = new Conversation(host, settings, undefined, callbacks, messageDrafts);
@@ -113,6 +120,7 @@ export function createWindow(host: Host): WindowState {
       conversations,
       models,
       settings,
+      advanced,
       preferences,
       tokens,
       links,

@@ -1,6 +1,7 @@
 // State that the chat uses.
 
 import { createContext } from 'svelte';
+import type { AdvancedSettings } from '../../lib/state/advanced.svelte';
 import type { Catalogue } from '../../lib/state/catalogue.svelte';
 import type { Chat } from '../../lib/state/chat.svelte';
 import type { Conversation } from '../../lib/state/conversation.svelte';
@@ -21,6 +22,7 @@ export interface ChatContext {
   readonly conversations: Conversations;
   readonly models: Models;
   readonly settings: Settings;
+  readonly advanced: AdvancedSettings;
   readonly preferences: Preferences;
   readonly tokens: TokenFocus;
   readonly links: LinkQuestion;

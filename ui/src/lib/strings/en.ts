@@ -430,6 +430,38 @@ export const en = {
     seed: 'Seed',
     seedNote: 'Same seed, same answer',
     randomSeed: 'random',
+    /** Label of the button while advanced settings differ from their defaults. */
+    labelChanged: (count: number) => `Settings, ${count} advanced changed`,
+  },
+  advanced: {
+    title: 'Advanced',
+    changed: (count: number) => `${count} changed`,
+    presence: 'Presence penalty',
+    presenceNote: 'Avoids used words',
+    frequency: 'Frequency penalty',
+    frequencyNote: 'Avoids frequent words',
+    stop: 'Stop strings',
+    stopNote: 'End the answer. \\n is a line break.',
+    stopFull: 'No more can be added',
+    stopField: 'New stop string',
+    stopExample: '\\nUser:',
+    bias: 'Token bias',
+    biasNote: 'Above 0 is likelier, below 0 is rarer',
+    biasField: 'Token to bias',
+    biasExample: 'One token, such as “the”',
+    biasOf: (text: string) => `Bias of ${text}`,
+    biasNone: (text: string) => `This model has no token for “${text}”. Enter another text.`,
+    biasNotOne: (text: string, count: number, pieces: readonly string[]) =>
+      `“${text}” is ${count} tokens: ${pieces.map((piece) => `“${piece}”`).join(', ')}. Enter one of them.`,
+    biasUseless: (text: string, count: number) => `“${text}” is ${count} tokens in this model, so it has no bias. Remove it.`,
+    /** Why an answer was refused. */
+    biasRefused: (text: string, count: number) =>
+      `“${text}” is ${count} tokens in this model, so it can have no bias. Remove it under Settings, Advanced, and ask again.`,
+    biasTwice: (text: string) => `“${text}” is already in the list`,
+    token: (id: number) => `Token ${id}`,
+    add: 'Add',
+    remove: (text: string) => `Remove ${text}`,
+    reset: 'Reset advanced',
   },
   settingsDialog: {
     title: 'Settings',
