@@ -131,7 +131,7 @@ describe('a question refused in another conversation', () => {
     refuse({ code: 'busy', message: 'The engine is busy.', params: {} });
     await asking;
     expect(notices.failure).toBe(
-      `Deine vorige Frage wurde nicht beantwortet. ${de.errors.busy.body?.({})} ${de.errors.busy.advice} Ihr Text steht noch dort, wo du ihn geschrieben hast.`,
+      `Deine letzte Frage blieb ohne Antwort. ${de.errors.busy.body?.({})} ${de.errors.busy.advice} Ihr Text ist noch da.`,
     );
   });
 });

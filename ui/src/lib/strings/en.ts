@@ -317,7 +317,7 @@ export const en = {
     follow: 'Follow the answer',
     noModel: 'No model is loaded. Open a model first.',
     /** The message is a sentence that says what went wrong. */
-    refusedElsewhere: (message: string) => `Your previous question was not answered. ${message} Its text is still where you typed it.`,
+    refusedElsewhere: (message: string) => `Your last question got no answer. ${message} Its text is kept.`,
   },
   turn: {
     question: 'Question',
@@ -329,7 +329,7 @@ export const en = {
     /** The reason follows. */
     notSaved: 'This answer is not saved yet. Hunch keeps trying.',
     /** The reason follows. */
-    givenUp: 'This answer was not saved. Save it as a file to keep it.',
+    givenUp: 'This answer was not saved. Save it as a file.',
     saveAs: 'Save as…',
     saveAsName: 'Answer',
     interrupted: 'Hunch ended during this answer. The text so far is kept.',
