@@ -15,7 +15,7 @@ export interface CompareContext {
   /** The form of the next comparison. */
   readonly plan: ComparisonPlan;
   readonly models: Models;
-  /** How the answers of the lanes are shown. */
+  /** View and colours of the answers in the lanes. */
   readonly preferences: Preferences;
   readonly tokens: TokenFocus;
   readonly links: LinkQuestion;

@@ -1,4 +1,4 @@
-// Where the reader is: screen, part of the library, open sheet. No DOM.
+// The place of the reader: screen, part of the library, open sheet. No DOM.
 
 import type { LibraryPart, Place } from '../strings/keys';
 import type { TokenFocus } from './tokenFocus.svelte';
