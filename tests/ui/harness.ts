@@ -157,7 +157,8 @@ function query(opening: Opening): URLSearchParams {
   if (opening.replay) asked.set('replay', opening.replay);
   if (opening.app) asked.set('app', opening.app);
   if (opening.compare) asked.set('compare', opening.compare);
-  if (opening.preferences) asked.set('preferences', JSON.stringify(opening.preferences));
+  // The explanation of the colours is closed, except in its own tests.
+  asked.set('preferences', JSON.stringify({ colours_known: true, ...opening.preferences }));
   asked.set('speed', String(opening.speed ?? 'instant'));
   if (opening.lose) asked.set('lose', opening.lose.join(','));
   return asked;

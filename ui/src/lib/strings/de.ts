@@ -466,6 +466,16 @@ export const de: Strings = {
     },
     title: (meaning) => `${meaning} Klicken hebt sie hervor.`,
   },
+  colourGuide: {
+    title: 'Wer welches Token geschrieben hat',
+    meanings: {
+      accepted: 'Der Draft hat es geraten, das Target hat zugestimmt.',
+      resampled: 'Der Draft lag falsch, das Target hat gewählt.',
+      bonus: 'Alles war richtig geraten, das Target gab eines dazu.',
+      plain: 'Das Target hat es ohne Vorschlag geschrieben.',
+    },
+    close: 'Verstanden',
+  },
   answerText: {
     task: { done: 'erledigt', open: 'offen' },
     thinking: 'Denkt nach',

@@ -550,6 +550,16 @@ export const en = {
     },
     title: (meaning: string) => `${meaning} Click to highlight.`,
   },
+  colourGuide: {
+    title: 'Who wrote which token',
+    meanings: {
+      accepted: 'The draft guessed it, and the target agreed.',
+      resampled: 'The draft guessed wrong, so the target chose.',
+      bonus: 'All guesses were right, so the target added one.',
+      plain: 'The target wrote it without a guess.',
+    },
+    close: 'Got it',
+  },
   answerText: {
     /** Accessible text of a task's checkbox. */
     task: { done: 'done', open: 'to do' },
