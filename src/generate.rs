@@ -44,6 +44,9 @@ pub use prompt_encoder::{FittingPrompt, PromptEncoder};
 /// Range of generated seeds: short enough to read out and type, and exact in JavaScript.
 const SEED_MASK: u64 = (1 << 32) - 1;
 
+/// Maximum number of stop strings.
+pub const MOST_STOP_STRINGS: usize = 16;
+
 /// Settings of a generation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GenerationPlan {
@@ -59,7 +62,7 @@ pub struct GenerationPlan {
     pub sampling: SamplingParams,
     /// Rule that accepts or rejects drafted tokens.
     pub rule: AcceptanceRule,
-    /// Stop strings, which may not be empty.
+    /// Stop strings, at most [`MOST_STOP_STRINGS`]. None may be empty.
     pub stop: Vec<String>,
 }
 
@@ -88,6 +91,12 @@ impl GenerationPlan {
         self.rule.validate()?;
         if self.max_tokens == 0 {
             return Err(Error::invalid("max_tokens is 0. Choose 1 or more."));
+        }
+        if self.stop.len() > MOST_STOP_STRINGS {
+            return Err(Error::invalid(format!(
+                "{} stop strings are too many. Use at most {MOST_STOP_STRINGS}.",
+                self.stop.len()
+            )));
         }
         if self.stop.iter().any(String::is_empty) {
             return Err(Error::invalid("A stop string is empty. Give it at least one character."));

@@ -42,6 +42,13 @@ module.exports = {
       to: { circular: true, pathNot: '^$1$' },
     },
     {
+      name: 'features-stay-apart',
+      comment: 'A feature reads the state of its own context. Shared components live in components.',
+      severity: 'error',
+      from: { path: `${src}features/([^/]+)/` },
+      to: { path: `${src}features/`, pathNot: `${src}features/$1/` },
+    },
+    {
       name: 'one-file-knows-tauri',
       comment: 'Everything else uses the Host interface, which tests implement too.',
       severity: 'error',

@@ -79,6 +79,8 @@ macro_rules! with_commands {
             /// Removes a download and the bytes received so far.
             remove_download(id: String) -> ();
 
+            /// Tokenises a text with the loaded target. Control tokens are recognised.
+            text_tokens(text: String) -> Vec<TextToken>;
             /// Starts an answer in a conversation.
             answer(request: AnswerRequest) -> Answering => StreamMessage;
             /// Stops an answer.

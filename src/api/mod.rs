@@ -22,6 +22,7 @@ pub use conversation::{
 pub use files::{OpenKind, SaveKind, SavePlace};
 use hunch_core::method::Method;
 use hunch_core::sample::SamplingParams;
+use hunch_core::token::TokenId;
 use hunch_error::ErrorInfo;
 
 /// The loaded models.
@@ -156,6 +157,15 @@ pub enum StoreRemedy {
 #[serde(transparent)]
 #[ts(type = "unknown")]
 pub struct PreferenceValue(pub Value);
+
+/// A token of a text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+pub struct TextToken {
+    /// Vocabulary number.
+    pub id: TokenId,
+    /// Its text on its own.
+    pub text: String,
+}
 
 /// Range of a numeric setting, both ends included.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::App;
 use crate::api::{
     AnswerRequest, AnswerSettings, Answering, Asking, Conversation, ConversationEntry, ExportFormat,
-    ExportWords, SearchHit, StoredMessage, StreamMessage,
+    ExportWords, SearchHit, StoredMessage, StreamMessage, TextToken,
 };
 use crate::event::{GenerationEvent, RoundEvent, TokenEvent};
 use crate::generate::{GenerationPlan, Prompt};
@@ -18,7 +18,7 @@ use hunch_core::chat::{ChatMessage, Role};
 use hunch_core::token::{TokenId, TokenOrigin};
 use hunch_error::{Error, Result};
 use hunch_model::atomic_file;
-use hunch_model::text::{Detokenizer, Tokenizer};
+use hunch_model::text::{Detokenizer, EncodeOptions, Tokenizer};
 
 /// Timeout for the previous answer to be written.
 const SETTLES_WITHIN: Duration = Duration::from_secs(10);
@@ -250,6 +250,17 @@ impl App {
         store.append_events(answer, &prefix)?;
         let generation_id = self.start_generation(prompt, plan, sink, answer, prefix.len())?;
         Ok(Answering { conversation, question, answer, generation_id, prefix })
+    }
+
+    /// Tokenises a text with the loaded target. Control tokens such as `<|im_end|>` are recognised.
+    ///
+    /// # Errors
+    /// When no model is loaded, or the tokeniser fails.
+    pub fn text_tokens(&self, text: &str) -> Result<Vec<TextToken>> {
+        let tokenizer = &self.shared.models.ready()?.details.tokenizer;
+        let ids = tokenizer.encode(text, EncodeOptions { parse_special: true, add_bos: false })?;
+        let text_of = |id| String::from_utf8_lossy(&tokenizer.token_bytes(id)).into_owned();
+        Ok(ids.into_iter().map(|id| TextToken { id, text: text_of(id) }).collect())
     }
 
     /// Completes the settings with the names of the loaded models.

@@ -23,13 +23,13 @@ use std::time::{Duration, Instant};
 
 use crate::api::{AnswerSettings, AppInfo, ParameterRange, StreamMessage};
 use crate::engine::Engine;
-use crate::generate::{GenerationPlan, Prompt};
+use crate::generate::{GenerationPlan, MOST_STOP_STRINGS, Prompt};
 use crate::store::Store;
 use answer_writer::{AnswerSink, AnswerWriter, AnswerWriters};
 use hunch_core::limits::MAX_DRAFT;
 use hunch_core::method::Method;
 use hunch_core::propose::{MethodOptions, Needs};
-use hunch_core::sample::SamplingParams;
+use hunch_core::sample::{LOGIT_BIAS_MAX, SamplingParams};
 use hunch_error::{Error, Result};
 use hunch_library::download::{Downloads, Subscription};
 use hunch_library::types::LibraryEvent;
@@ -175,7 +175,12 @@ impl App {
     /// Returns what the window needs at its start.
     pub fn info(&self) -> AppInfo {
         let sampling = SamplingParams::ranges().iter().map(|range| (range.name, range.min, range.max));
-        let others = [("max_draft", 1.0, MAX_DRAFT as f64), ("max_tokens", 1.0, 1_048_576.0)];
+        let others = [
+            ("max_draft", 1.0, MAX_DRAFT as f64),
+            ("max_tokens", 1.0, 1_048_576.0),
+            ("logit_bias", -LOGIT_BIAS_MAX, LOGIT_BIAS_MAX),
+            ("stop_strings", 0.0, MOST_STOP_STRINGS as f64),
+        ];
         AppInfo {
             version: env!("CARGO_PKG_VERSION").into(),
             device: self.shared.compute.name().into(),

@@ -18,9 +18,6 @@ use super::errors::{Failure, Kind};
 use crate::generate::GenerationPlan;
 use hunch_core::sample::SamplingParams;
 
-/// Maximum number of stop strings.
-const MOST_STOPS: usize = 16;
-
 /// Fields of a body.
 pub(super) struct Fields(Map<String, Value>);
 
@@ -187,10 +184,6 @@ pub(super) fn plan(
     fields: &mut Fields,
     stop: Vec<String>,
 ) -> Result<GenerationPlan, Failure> {
-    if stop.len() > MOST_STOPS {
-        let message = format!("{} stop strings are too many. Send at most {MOST_STOPS}.", stop.len());
-        return Err(Failure::new(Kind::InvalidRequest, message));
-    }
     let sampling: Sampling = fields.take(&Sampling::NAMES)?;
     let sampling = sampling.over(&server.plan.sampling);
     let plan = GenerationPlan { sampling, stop, ..server.plan.clone() };

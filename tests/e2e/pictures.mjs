@@ -138,6 +138,8 @@ try {
     await eventually('the end of the answer', () => window.run(ended), 300);
     await sleep(2500);
     await stop?.();
+    // The first answer explains the colours, which the pictures do without.
+    await window.run(() => document.querySelector('[data-testid="colour-guide-close"]')?.click());
   }
   await picture('light');
   await appearance(window, 'dark');

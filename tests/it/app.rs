@@ -17,7 +17,7 @@ use hunch_core::token::{DraftFate, TokenOrigin};
 use hunch_error::ErrorCode;
 
 use crate::support::app::{app, load_request, write_pair};
-use crate::support::tiny::Tiny;
+use crate::support::tiny::{END_OF_TURN, Tiny};
 
 /// Long enough for a loaded machine; nothing waits for it when all is well.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -241,6 +241,43 @@ fn stop_string_ends_the_text_and_only_shown_tokens_count() {
 }
 
 #[test]
+fn tokenises_text_with_loaded_target() {
+    let folder = tempfile::tempdir().unwrap();
+    write_pair(folder.path());
+    let app = app(folder.path());
+    assert_eq!(app.text_tokens("a").unwrap_err().code(), ErrorCode::NoModel);
+    load(&app, "target", None);
+    let tokens = |text| -> Vec<_> {
+        app.text_tokens(text).unwrap().into_iter().map(|token| (token.id, token.text)).collect()
+    };
+    assert_eq!(tokens(" a"), [(32, " ".into()), (97, "a".into())]);
+    assert_eq!(tokens("<|im_end|>"), [(END_OF_TURN, "<|im_end|>".into())]);
+    assert_eq!(tokens(""), []);
+    // Part of a character has no text of its own.
+    assert_eq!(tokens("\u{e9}"), [(0xc3, "\u{fffd}".into()), (0xa9, "\u{fffd}".into())]);
+}
+
+#[test]
+fn biased_tokens_are_banned_or_forced() {
+    let folder = tempfile::tempdir().unwrap();
+    write_pair(folder.path());
+    let app = app(folder.path());
+    load(&app, "target", Some("draft"));
+    let ids = |method, bias: &[(u32, f32)]| {
+        let mut biased = request(method, 12);
+        biased.settings.sampling = SamplingParams::greedy();
+        biased.settings.sampling.logit_bias = bias.iter().copied().collect();
+        let events = events(&start(&app, biased).1);
+        events.iter().flat_map(GenerationEvent::tokens).map(|token| token.id).collect::<Vec<_>>()
+    };
+    for method in [Method::Plain, Method::DraftModel] {
+        let usual = ids(method, &[])[0];
+        assert!(!ids(method, &[(usual, -100.0)]).contains(&usual), "{method}");
+        assert!(ids(method, &[(97, 100.0)]).iter().all(|&id| id == 97), "{method}");
+    }
+}
+
+#[test]
 fn application_is_usable_after_errors() {
     let folder = tempfile::tempdir().unwrap();
     write_pair(folder.path());
@@ -265,6 +302,9 @@ fn application_is_usable_after_errors() {
     hot.settings.sampling.temperature = 9.0;
     assert!(refused(hot).to_string().contains('5'), "the range is named");
     assert_eq!(refused(request(Method::Plain, 0)).code(), ErrorCode::InvalidRequest);
+    let mut stops = request(Method::Plain, 5);
+    stops.settings.stop = (0..17).map(|i| format!("stop {i}")).collect();
+    assert!(refused(stops).to_string().contains("at most 16"));
     let mut deep = request(Method::Ngram, 5);
     deep.settings.max_draft = MaxDraft::Fixed(16);
     assert_eq!(refused(deep).code(), ErrorCode::InvalidRequest);

@@ -28,27 +28,21 @@ describe.each(['light', 'dark'] as const)('%s', (colours) => {
 
   it.each(colourModes)('an answer, coloured by %s', async (mode) => {
     for (const view of ['rich', 'tokens']) {
-      const page = await hunch.open({ colours, replay: 'fixture-markdown', height: 2400, preferences: { colour_mode: mode, view } });
-      await ask(page);
-      await ended(page);
+      const page = await hunch.answered({ colours, replay: 'fixture-markdown', height: 2400, preferences: { colour_mode: mode, view } });
       if (view === 'rich') await page.locator('[role=math] .katex').nth(1).waitFor();
       expect(await violations(page), view).toEqual([]);
     }
   });
 
   it('a thought, open and folded', async () => {
-    const page = await hunch.open({ colours, replay: 'fixture-thought' });
-    await ask(page);
-    await ended(page);
+    const page = await hunch.answered({ colours, replay: 'fixture-thought' });
     expect(await violations(page)).toEqual([]);
     await page.getByTestId('thought').locator('summary').click();
     expect(await violations(page)).toEqual([]);
   });
 
   it('a pinned card', async () => {
-    const page = await hunch.open({ colours, replay: 'fixture-story' });
-    await ask(page);
-    await ended(page);
+    const page = await hunch.answered({ colours, replay: 'fixture-story' });
     await page.locator('[data-testid=token][data-origin=resampled]').nth(3).hover();
     await page.getByTestId('token-card').waitFor();
     expect(await violations(page)).toEqual([]);
@@ -58,9 +52,7 @@ describe.each(['light', 'dark'] as const)('%s', (colours) => {
   });
 
   it('the settings, the settings of answers, the palette, the menus', async () => {
-    const page = await hunch.open({ colours, replay: 'fixture-plain' });
-    await ask(page);
-    await ended(page);
+    const page = await hunch.answered({ colours, replay: 'fixture-plain' });
     await page.keyboard.press('Control+,');
     await page.getByTestId('settings-dialog').waitFor();
     expect(await violations(page), 'dialog').toEqual([]);
@@ -83,9 +75,7 @@ describe.each(['light', 'dark'] as const)('%s', (colours) => {
   });
 
   it('a question being edited, a title being renamed, a deletion that can be undone', async () => {
-    const page = await hunch.open({ colours, replay: 'fixture-plain' });
-    await ask(page);
-    await ended(page);
+    const page = await hunch.answered({ colours, replay: 'fixture-plain' });
     await page.getByTestId('edit').click();
     await page.getByTestId('edit-question').waitFor();
     expect(await violations(page), 'edit box').toEqual([]);
@@ -155,18 +145,14 @@ describe.each(['light', 'dark'] as const)('%s', (colours) => {
   });
 
   it('the question about a link', async () => {
-    const page = await hunch.open({ colours, replay: 'fixture-markdown' });
-    await ask(page);
-    await ended(page);
+    const page = await hunch.answered({ colours, replay: 'fixture-markdown' });
     await page.getByTestId('link').first().click();
     await page.getByTestId('link-question').waitFor();
     expect(await violations(page)).toEqual([]);
   });
 
   it('the lab, each of its parts', async () => {
-    const page = await hunch.open({ colours, height: 1600 });
-    await ask(page);
-    await ended(page);
+    const page = await hunch.answered({ colours, height: 1600 });
     await page.keyboard.press('Control+3');
     for (const widget of labWidgets) {
       await page.getByTestId(`lab-${widget}`).click();

@@ -31,11 +31,23 @@ async function writing(page: Page, tokens = 12): Promise<void> {
   await page.waitForFunction((least) => document.querySelectorAll('[data-testid=token]').length >= least, tokens);
 }
 
+/** A recording of an answer with one round and one token, with changes to its start and its round. */
+function oneRound(start: object, text: string, round: object = {}, ...then: object[]): string {
+  const models = { method: 'plain', target: 't', draft: null, device: 'cpu', max_draft: 4, rule: { name: 'lossless' } };
+  const figures = { generated_tokens: 1, rounds: 1, decode_tok_s: 9, acceptance_rate: 0, mean_acceptance_length: 1 };
+  const timing = { propose_ms: 0, target_ms: 1, verify_ms: 0, other_ms: 0 };
+  const tokens = [{ id: 4, text, origin: 'plain', p: 1, q: null, confidence: 1, round: 0, position: 0 }];
+  const events = [
+    { type: 'started', generation_id: 1, prompt_tokens: 3, seed: 7, ...models, ...start },
+    { type: 'round', round: 0, drafted: 0, draft: [], tokens, rejected: [], timing, depth: null, figures, ...round },
+    ...then,
+  ];
+  return JSON.stringify({ generation_id: 1, seq: 0, events });
+}
+
 describe('an answer', () => {
   it('shows its text exactly, each token marked by origin in colour and in pattern', async () => {
-    const page = await hunch.open({ preferences: { view: 'tokens' }, replay: 'fixture-story' });
-    await ask(page);
-    await ended(page);
+    const page = await hunch.answered({ preferences: { view: 'tokens' }, replay: 'fixture-story' });
     const text = await page.getByTestId('answer').evaluate((element) => element.textContent);
     expect(text).toMatch(/^The lamp had burned[^]*\n\nRain ☂ came[^]*answered hers\.$/);
     const marks = await page.evaluate(() =>
@@ -60,9 +72,7 @@ describe('an answer', () => {
 
   it('tints a token by ten to sixteen per cent', async () => {
     for (const colours of ['light', 'dark'] as const) {
-      const page = await hunch.open({ replay: 'fixture-story', colours });
-      await ask(page);
-      await ended(page);
+      const page = await hunch.answered({ replay: 'fixture-story', colours });
       const alphas = await page.evaluate(() =>
         ['accepted', 'resampled', 'bonus'].map((origin) => {
           const token = document.querySelector(`[data-testid=token][data-origin=${origin}]`);
@@ -78,9 +88,7 @@ describe('an answer', () => {
   });
 
   it('has a legend whose counts are those of its tokens, those without text included', async () => {
-    const page = await hunch.open({ preferences: { view: 'tokens' }, replay: 'fixture-story' });
-    await ask(page);
-    await ended(page);
+    const page = await hunch.answered({ preferences: { view: 'tokens' }, replay: 'fixture-story' });
     const { counts, total } = await legend(page);
     const stats = await page.evaluate(() =>
       [...document.querySelectorAll('[data-testid=token]')].map((token) => token.getAttribute('data-origin') ?? ''),
@@ -121,9 +129,7 @@ describe('an answer', () => {
   });
 
   it('says which models and which method wrote it', async () => {
-    const page = await hunch.open({ replay: 'fixture-ngram,fixture-plain' });
-    await ask(page);
-    await ended(page);
+    const page = await hunch.answered({ replay: 'fixture-ngram,fixture-plain' });
     expect(await page.getByTestId('by').innerText()).toMatch(/^by .+, N-gram$/);
     await ask(page);
     await page.getByTestId('stats').nth(1).waitFor();
@@ -137,18 +143,14 @@ describe('an answer', () => {
   });
 
   it('counts only plain tokens in a plain answer, and claims no acceptance', async () => {
-    const page = await hunch.open({ replay: 'fixture-plain' });
-    await ask(page);
-    await ended(page);
+    const page = await hunch.answered({ replay: 'fixture-plain' });
     const { counts, total } = await legend(page);
     expect(counts).toEqual({ accepted: 0, resampled: 0, bonus: 0, plain: total });
     expect(await page.getByTestId('figures').textContent()).not.toContain('accepted');
   });
 
   it('dims the other origins when a legend entry is pressed, and none when pressed again', async () => {
-    const page = await hunch.open({ replay: 'fixture-story' });
-    await ask(page);
-    await ended(page);
+    const page = await hunch.answered({ replay: 'fixture-story' });
     const dimmed = () =>
       page.evaluate(() =>
         [...document.querySelectorAll('[data-testid=token]')]
@@ -166,13 +168,9 @@ describe('an answer', () => {
   });
 
   it('is complete when messages are lost, the last one included', async () => {
-    const page = await hunch.open({ replay: 'fixture-ngram', lose: [3, 4, 11, 29, 30, 31, 32, 33] });
-    await ask(page);
-    await ended(page);
+    const page = await hunch.answered({ replay: 'fixture-ngram', lose: [3, 4, 11, 29, 30, 31, 32, 33] });
     const lossy = { text: await page.getByTestId('answer').textContent(), ...(await legend(page)) };
-    const whole = await hunch.open({ replay: 'fixture-ngram' });
-    await ask(whole);
-    await ended(whole);
+    const whole = await hunch.answered({ replay: 'fixture-ngram' });
     expect(lossy).toEqual({ text: await whole.getByTestId('answer').textContent(), ...(await legend(whole)) });
     expect((await calls(page, 'generation_snapshot')).length).toBeGreaterThan(0);
     expect(await calls(whole, 'generation_snapshot')).toEqual([]);
@@ -181,9 +179,7 @@ describe('an answer', () => {
 
 describe('the card over a token', () => {
   it('shows what decided the token under the pointer', async () => {
-    const page = await hunch.open({ replay: 'fixture-story' });
-    await ask(page);
-    await ended(page);
+    const page = await hunch.answered({ replay: 'fixture-story' });
     await page.locator('[data-testid=token][data-origin=resampled]').nth(3).hover();
     const card = page.getByTestId('token-card');
     await card.waitFor();
@@ -202,9 +198,7 @@ describe('the card over a token', () => {
   });
 
   it('stays away once another screen is shown, whatever scrolls there', async () => {
-    const page = await hunch.open({ replay: 'fixture-story' });
-    await ask(page);
-    await ended(page);
+    const page = await hunch.answered({ replay: 'fixture-story' });
     // Without a pointer over the token, nothing says that it was left.
     const press = (selector: string) => page.evaluate((pressed) => document.querySelector<HTMLElement>(pressed)?.click(), selector);
     await press('[data-testid=token][data-origin=resampled]');
@@ -217,22 +211,16 @@ describe('the card over a token', () => {
   });
 
   it('shows q of an accepted token, and "certain" where the draft left nothing to chance', async () => {
-    const sampled = await hunch.open({ replay: 'fixture-story' });
-    await ask(sampled);
-    await ended(sampled);
+    const sampled = await hunch.answered({ replay: 'fixture-story' });
     await sampled.locator('[data-testid=token][data-origin=accepted]').first().hover();
     expect(await sampled.getByTestId('token-card').innerText()).toMatch(/q\s+(\.\d{3}|1)/);
-    const certain = await hunch.open({ replay: 'fixture-ngram' });
-    await ask(certain);
-    await ended(certain);
+    const certain = await hunch.answered({ replay: 'fixture-ngram' });
     await certain.locator('[data-testid=token][data-origin=accepted]').first().hover();
     expect(await certain.getByTestId('token-card').innerText()).toMatch(/q\s+certain/);
   });
 
   it('says why a draft was accepted and why another one was rejected, with the numbers that decided', async () => {
-    const page = await hunch.open({ replay: 'fixture-story' });
-    await ask(page);
-    await ended(page);
+    const page = await hunch.answered({ replay: 'fixture-story' });
     const tokens = record(plans['fixture-story']!).flatMap(({ events }) => events);
     const accepted = tokens.flatMap((event) => (event.type === 'round' ? event.tokens : [])).find(({ origin }) => origin === 'accepted');
     const three = (value: number | null) => (value! >= 0.9995 ? '1' : value!.toFixed(3).replace(/^0/, ''));
@@ -251,9 +239,7 @@ describe('the card over a token', () => {
   });
 
   it('follows the keyboard: one tab stop, arrows, Home, End, lines', async () => {
-    const page = await hunch.open({ preferences: { view: 'tokens' }, replay: 'fixture-story' });
-    await ask(page);
-    await ended(page);
+    const page = await hunch.answered({ preferences: { view: 'tokens' }, replay: 'fixture-story' });
     expect(await page.locator('[data-token][tabindex="0"]').count()).toBe(1);
     await page.getByTestId('edit').focus();
     await page.keyboard.press('Tab');
@@ -371,9 +357,7 @@ describe('typing', () => {
   });
 
   it('begins a new conversation from the native menu', async () => {
-    const page = await hunch.open({ replay: 'fixture-plain' });
-    await ask(page);
-    await ended(page);
+    const page = await hunch.answered({ replay: 'fixture-plain' });
     await page.evaluate(() => window.hunchReplay?.menu('new-conversation'));
     await page.getByTestId('empty').waitFor();
   });
@@ -436,58 +420,16 @@ describe('an error', () => {
   });
 
   it('explains why nothing is drafted without one', async () => {
-    const round = {
-      type: 'round',
-      round: 0,
-      drafted: 0,
-      draft: [],
-      tokens: [{ id: 4, text: 'Slow', origin: 'plain', p: 1, q: null, confidence: 1, round: 0, position: 0 }],
-      rejected: [],
-      timing: { propose_ms: 0, target_ms: 1, verify_ms: 0, other_ms: 0 },
-      depth: { parked: true, gains: [0.9, 0.75] },
-      figures: { generated_tokens: 1, rounds: 1, decode_tok_s: 9, acceptance_rate: 0, mean_acceptance_length: 1 },
-    };
-    const started = {
-      type: 'started',
-      generation_id: 1,
-      method: 'ngram',
-      target: 't',
-      draft: null,
-      device: 'cpu',
-      prompt_tokens: 3,
-      max_draft: 'auto',
-      rule: { name: 'lossless' },
-      seed: 7,
-    };
-    const message = JSON.stringify({ generation_id: 1, seq: 0, events: [started, round] });
-    const page = await hunch.open({ replay: 'parked', recordings: { parked: message } });
+    const recording = oneRound({ method: 'ngram', max_draft: 'auto' }, 'Slow', { depth: { parked: true, gains: [0.9, 0.75] } });
+    const page = await hunch.open({ replay: 'parked', recordings: { parked: recording } });
     await ask(page);
     await page.getByText('parked: plain is faster here').waitFor();
     expect(await page.getByTestId('parked').getAttribute('title')).toContain('1: 0.90×, 2: 0.75×');
   });
 
   it('halfway through keeps the text so far', async () => {
-    const started = {
-      type: 'started',
-      generation_id: 1,
-      method: 'plain',
-      target: 't',
-      draft: null,
-      device: 'cpu',
-      prompt_tokens: 3,
-      max_draft: 4,
-      rule: { name: 'lossless' },
-      seed: 7,
-    };
-    const figures = { generated_tokens: 1, rounds: 1, decode_tok_s: 9, acceptance_rate: 0, mean_acceptance_length: 1 };
-    const timing = { propose_ms: 0, target_ms: 1, verify_ms: 0, other_ms: 0 };
-    const tokens = [{ id: 4, text: 'Half', origin: 'plain', p: 1, q: null, confidence: 1, round: 0, position: 0 }];
-    const events = [
-      started,
-      { type: 'round', round: 0, drafted: 0, draft: [], tokens, rejected: [], timing, depth: null, figures },
-      { type: 'failed', error: { code: 'device', message: 'The metal device failed: out of heap. Try again.' } },
-    ];
-    const page = await hunch.open({ replay: 'broken', recordings: { broken: JSON.stringify({ generation_id: 1, seq: 0, events }) } });
+    const error = { code: 'device', message: 'The metal device failed: out of heap. Try again.' };
+    const page = await hunch.open({ replay: 'broken', recordings: { broken: oneRound({}, 'Half', {}, { type: 'failed', error }) } });
     await ask(page);
     await page.getByTestId('error').waitFor();
     expect(await page.getByTestId('answer').textContent()).toBe('Half');
@@ -497,33 +439,8 @@ describe('an error', () => {
 
   it('is never drawn as markup, nor is an answer', async () => {
     const text = '<img src=x onerror="document.title=1"><b>bold</b>';
-    const events = [
-      {
-        type: 'started',
-        generation_id: 1,
-        method: 'plain',
-        target: 't',
-        draft: null,
-        device: 'cpu',
-        prompt_tokens: 3,
-        max_draft: 4,
-        rule: { name: 'lossless' },
-        seed: 7,
-      },
-      {
-        type: 'round',
-        round: 0,
-        drafted: 0,
-        draft: [],
-        tokens: [{ id: 4, text, origin: 'plain', p: 1, q: null, confidence: 1, round: 0, position: 0 }],
-        rejected: [],
-        timing: { propose_ms: 0, target_ms: 1, verify_ms: 0, other_ms: 0 },
-        depth: null,
-        figures: { generated_tokens: 1, rounds: 1, decode_tok_s: 9, acceptance_rate: 0, mean_acceptance_length: 1 },
-      },
-      { type: 'failed', error: { code: 'internal', message: text } },
-    ];
-    const page = await hunch.open({ replay: 'markup', recordings: { markup: JSON.stringify({ generation_id: 1, seq: 0, events }) } });
+    const failed = { type: 'failed', error: { code: 'internal', message: text } };
+    const page = await hunch.open({ replay: 'markup', recordings: { markup: oneRound({}, text, {}, failed) } });
     await ask(page, text);
     await page.getByTestId('error').waitFor();
     expect(await page.getByTestId('answer').textContent()).toBe(text);

@@ -220,9 +220,7 @@ describe('what is kept of an answer', () => {
 
 describe('a turn', () => {
   it('is regenerated on a new branch, and the branches can be browsed', async () => {
-    const page = await hunch.open({ replay: 'fixture-plain,fixture-story' });
-    await ask(page);
-    await ended(page);
+    const page = await hunch.answered({ replay: 'fixture-plain,fixture-story' });
     const first = await page.getByTestId('answer').textContent();
     await page.getByTestId('regenerate').click();
     await page.getByTestId('answer-branches').waitFor();
@@ -255,9 +253,7 @@ describe('a turn', () => {
   });
 
   it('branches from an alternative on the card', async () => {
-    const page = await hunch.open({ replay: 'fixture-plain,fixture-ngram' });
-    await ask(page);
-    await ended(page);
+    const page = await hunch.answered({ replay: 'fixture-plain,fixture-ngram' });
     const token = page.locator('[data-testid=token]').nth(4);
     await token.click();
     const card = page.getByTestId('token-card');
@@ -285,9 +281,7 @@ describe('a turn', () => {
   });
 
   it('continues where it ended', async () => {
-    const page = await hunch.open({ replay: 'fixture-plain,fixture-ngram' });
-    await ask(page);
-    await ended(page);
+    const page = await hunch.answered({ replay: 'fixture-plain,fixture-ngram' });
     const first = (await page.getByTestId('answer').textContent()) ?? '';
     await page.getByTestId('continue').click();
     await page.getByTestId('answer-branches').waitFor();

@@ -66,8 +66,16 @@ async function bundleReplay(): Promise<string> {
   return output.output[0].code;
 }
 
-/** Starts a server and a browser for a test file. Returns a function that opens the window. */
-export function useWindow(): { open: (opening?: Opening) => Promise<Page> } {
+/** The window of a test file. */
+export interface TestWindow {
+  /** Opens a window. */
+  open: (opening?: Opening) => Promise<Page>;
+  /** Opens a window, asks a question and waits for the end of its answer. */
+  answered: (opening?: Opening) => Promise<Page>;
+}
+
+/** Starts a server and a browser for a test file. */
+export function useWindow(): TestWindow {
   let server: PreviewServer;
   let browser: Browser;
   let replayScript: string;
@@ -94,7 +102,13 @@ export function useWindow(): { open: (opening?: Opening) => Promise<Page> } {
     await new Promise((resolve) => server?.httpServer.close(resolve));
   });
 
-  return {
+  const window_: TestWindow = {
+    async answered(opening) {
+      const page = await window_.open(opening);
+      await ask(page);
+      await ended(page);
+      return page;
+    },
     async open(opening = {}) {
       const context = await browser.newContext({
         viewport: { width: opening.width ?? 900, height: opening.height ?? 700 },
@@ -129,6 +143,7 @@ export function useWindow(): { open: (opening?: Opening) => Promise<Page> } {
       return page;
     },
   };
+  return window_;
 }
 
 function address(server: PreviewServer): string {
@@ -142,7 +157,8 @@ function query(opening: Opening): URLSearchParams {
   if (opening.replay) asked.set('replay', opening.replay);
   if (opening.app) asked.set('app', opening.app);
   if (opening.compare) asked.set('compare', opening.compare);
-  if (opening.preferences) asked.set('preferences', JSON.stringify(opening.preferences));
+  // The explanation of the colours is closed, except in its own tests.
+  asked.set('preferences', JSON.stringify({ colours_known: true, ...opening.preferences }));
   asked.set('speed', String(opening.speed ?? 'instant'));
   if (opening.lose) asked.set('lose', opening.lose.join(','));
   return asked;

@@ -6,7 +6,7 @@ import { describe, expect, it } from 'vitest';
 import type { GenerationEvent, StoreProblem } from '../../ui/src/lib/ipc/schema.gen';
 import { record, toLines } from './fixtures/build';
 import { plans } from './fixtures/plans';
-import { ask, calls, ended, useWindow } from './harness';
+import { calls, useWindow } from './harness';
 
 const hunch = useWindow();
 const output = fileURLToPath(new URL('../output/ui/', import.meta.url));
@@ -91,9 +91,7 @@ describe('a file of conversations that cannot be used', () => {
 
 describe('an answer that cannot be written', () => {
   it('says so at once and can be saved to a file', async () => {
-    const page = await hunch.open({ replay: 'refused', recordings: { refused: refused('refused') } });
-    await ask(page);
-    await ended(page);
+    const page = await hunch.answered({ replay: 'refused', recordings: { refused: refused('refused') } });
     await page.getByTestId('not-kept').getByText('database or disk is full').waitFor();
     await page.getByTestId('not-kept').scrollIntoViewIfNeeded();
     await page.screenshot({ path: `${output}not-kept.png` });
@@ -105,25 +103,19 @@ describe('an answer that cannot be written', () => {
   });
 
   it('says nothing once it is saved', async () => {
-    const page = await hunch.open({ replay: 'refused', recordings: { refused: refused('saved') } });
-    await ask(page);
-    await ended(page);
+    const page = await hunch.answered({ replay: 'refused', recordings: { refused: refused('saved') } });
     expect(await page.getByTestId('not-kept').count()).toBe(0);
   });
 });
 
 describe('an answer that was not saved when it ended', () => {
   it('says nothing once it is saved', async () => {
-    const page = await hunch.open({ replay: 'refused', recordings: { refused: refused('saved late') } });
-    await ask(page);
-    await ended(page);
+    const page = await hunch.answered({ replay: 'refused', recordings: { refused: refused('saved late') } });
     await page.getByTestId('not-kept').waitFor({ state: 'detached' });
   });
 
   it('says so when it is given up, and can still be saved to a file', async () => {
-    const page = await hunch.open({ replay: 'refused', recordings: { refused: refused('given up') } });
-    await ask(page);
-    await ended(page);
+    const page = await hunch.answered({ replay: 'refused', recordings: { refused: refused('given up') } });
     await page.getByTestId('not-kept').getByText('This answer was not saved.').waitFor();
     await page.getByTestId('save-answer').click();
     await expect.poll(() => calls(page, 'save_answer')).toHaveLength(1);

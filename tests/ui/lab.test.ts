@@ -181,9 +181,7 @@ describe('residual resampling', () => {
   });
 
   it('is reached from the card of a token', async () => {
-    const page = await hunch.open();
-    await ask(page);
-    await ended(page);
+    const page = await hunch.answered();
     await page.locator('[data-testid=token][data-origin=resampled]').first().click();
     const token = Number(await page.locator('[data-testid=token][data-origin=resampled]').first().getAttribute('data-token'));
     await page.getByTestId('show-in-lab').press('Enter');

@@ -159,9 +159,7 @@ describe('the language', () => {
   });
 
   it('shows the card of a token in German', async () => {
-    const page = await hunch.open({ replay: 'fixture-story', locale: 'de-AT' });
-    await ask(page);
-    await ended(page);
+    const page = await hunch.answered({ replay: 'fixture-story', locale: 'de-AT' });
     await page.getByTestId('answer').locator('.token').nth(3).click();
     const card = page.getByTestId('token-card');
     await card.getByText(de.tokenCard.entropy).waitFor();

@@ -107,9 +107,7 @@ describe('the acceptance rule', () => {
   });
 
   it('is lossless by default, and then not named', async () => {
-    const page = await hunch.open();
-    await ask(page);
-    await ended(page);
+    const page = await hunch.answered();
     expect((await calls(page, 'answer'))[0]?.['request']).toMatchObject({ settings: { rule: { name: 'lossless' } } });
     expect(await page.getByTestId('rule').count()).toBe(0);
   });
@@ -117,9 +115,7 @@ describe('the acceptance rule', () => {
 
 describe('the context', () => {
   it('is shown under the last answer', async () => {
-    const page = await hunch.open({ replay: 'fixture-answer,fixture-story' });
-    await ask(page);
-    await ended(page);
+    const page = await hunch.answered({ replay: 'fixture-answer,fixture-story' });
     const events = record(plans['fixture-answer']!).flatMap((message) => message.events);
     const ending = events.at(-1) as GenerationEvent & { type: 'finished' };
     const used = 41 + ending.stats.generated_tokens;
@@ -180,9 +176,7 @@ function droppedDraft(): string {
 
 describe('a draft that fails', () => {
   it('is named at the answer, which continues without it', async () => {
-    const page = await hunch.open({ replay: 'dropped', recordings: { dropped: droppedDraft() } });
-    await ask(page);
-    await ended(page);
+    const page = await hunch.answered({ replay: 'dropped', recordings: { dropped: droppedDraft() } });
     const told = page.getByTestId('draft-dropped');
     expect(await told.locator('summary').innerText()).toBe('Draft model failed; continuing without it');
     await told.locator('summary').focus();
@@ -192,9 +186,7 @@ describe('a draft that fails', () => {
   });
 
   it('is named in German', async () => {
-    const page = await hunch.open({ replay: 'dropped', recordings: { dropped: droppedDraft() }, locale: 'de-DE' });
-    await ask(page);
-    await ended(page);
+    const page = await hunch.answered({ replay: 'dropped', recordings: { dropped: droppedDraft() }, locale: 'de-DE' });
     expect(await page.getByTestId('draft-dropped').locator('summary').innerText()).toBe(
       'Draft-Modell ist ausgefallen; es geht ohne weiter',
     );
@@ -234,9 +226,7 @@ describe('parked drafting', () => {
     await page.keyboard.press('Enter');
     await page.getByText('1: 0.90×, 2: 0.75×').waitFor();
     await page.getByTestId('stop').click();
-    const over = await hunch.open({ replay: 'resting', recordings: { resting } });
-    await ask(over);
-    await ended(over);
+    const over = await hunch.answered({ replay: 'resting', recordings: { resting } });
     expect(await over.getByTestId('parked').locator('summary').innerText()).toBe('mostly parked');
   });
 });
@@ -306,9 +296,7 @@ describe.each(cases)('at $width px, $colours', ({ width, colours }) => {
   it('figures', async () => {
     const rule = { name: 'lossy-lenience', lenience: 0.5 } as const;
     const recordings = { full: started({ dropped_messages: 4, context_length: 270, rule }), resting };
-    const page = await hunch.open({ ...opening, replay: 'full,resting', recordings });
-    await ask(page);
-    await ended(page);
+    const page = await hunch.answered({ ...opening, replay: 'full,resting', recordings });
     await take(page, 'full');
     await page.getByTestId('conversation').evaluate((element) => (element.scrollTop = 0));
     await take(page, 'dropped');

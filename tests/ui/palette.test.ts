@@ -227,9 +227,7 @@ describe('the settings', () => {
   });
 
   it('resize only the text of the conversation', async () => {
-    const page = await hunch.open({ replay: 'fixture-plain' });
-    await ask(page);
-    await ended(page);
+    const page = await hunch.answered({ replay: 'fixture-plain' });
     const size = (selector: string) => style(page, selector, 'font-size');
     const sizes = async () => [
       await size('[data-testid=question]'),

@@ -22,9 +22,7 @@ const workBound = 16;
 
 describe.each(['light', 'dark'] as const)('%s', (colours) => {
   it('has the contrast of WCAG AA in all text, over tints too', async () => {
-    const answer = await hunch.open({ colours, replay: 'fixture-story' });
-    await ask(answer);
-    await ended(answer);
+    const answer = await hunch.answered({ colours, replay: 'fixture-story' });
     await answer.locator('[data-testid=token][data-origin=bonus]').first().hover();
     await answer.getByTestId('token-card').waitFor();
     expect(await faintText(answer)).toEqual([]);
@@ -45,9 +43,7 @@ describe.each(['light', 'dark'] as const)('%s', (colours) => {
   });
 
   it('draws visible underlines', async () => {
-    const page = await hunch.open({ colours, replay: 'fixture-story' });
-    await ask(page);
-    await ended(page);
+    const page = await hunch.answered({ colours, replay: 'fixture-story' });
     const ratios = await page.evaluate(() => {
       const context = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
       const light = (colour: string) => {
@@ -114,9 +110,7 @@ describe('an answer of thousands of tokens', () => {
   });
 
   it('keeps the page small: one span per piece, one wrapper per run', async () => {
-    const page = await hunch.open({ replay: 'long', recordings: long });
-    await ask(page);
-    await ended(page);
+    const page = await hunch.answered({ replay: 'long', recordings: long });
     const size = await page.getByTestId('answer').evaluate((answer) => ({
       elements: answer.querySelectorAll('*').length,
       pieces: answer.querySelectorAll('[data-token]').length,
@@ -252,9 +246,7 @@ describe('the window', () => {
   });
 
   it('uses only its five font sizes', async () => {
-    const page = await hunch.open({ replay: 'fixture-answer' });
-    await ask(page);
-    await ended(page);
+    const page = await hunch.answered({ replay: 'fixture-answer' });
     await page.getByTestId('settings').click();
     const sizes = await page.evaluate(() => [
       ...new Set(
@@ -267,9 +259,7 @@ describe('the window', () => {
   });
 
   it('allows selecting text only where it is read', async () => {
-    const page = await hunch.open({ replay: 'fixture-plain' });
-    await ask(page);
-    await ended(page);
+    const page = await hunch.answered({ replay: 'fixture-plain' });
     const selectable = (selector: string) =>
       page
         .locator(selector)

@@ -9,7 +9,7 @@ import { connectHost } from './lib/host';
 import { markRules } from './lib/marks';
 import { platform } from './lib/platform';
 import { reportProblem, watchProblems } from './lib/ipc/problems';
-import { WindowState } from './lib/state/window.svelte';
+import { createWindow } from './window';
 
 const sheet = new CSSStyleSheet();
 sheet.replaceSync(markRules());
@@ -22,12 +22,12 @@ if (!target) throw new Error('index.html has an element with the id "app"');
 const host = await connectHost();
 watchProblems(host, window);
 try {
-  const app = new WindowState(host);
-  host.onMenu((item) => performMenuItem(app, item));
+  const app = createWindow(host);
+  host.onMenu((item) => performMenuItem(app.commands, item));
   host.onFiles((event) => app.drop.onEvent(event));
-  document.addEventListener('visibilitychange', () => app.hide(document.hidden));
+  document.addEventListener('visibilitychange', () => app.events.hide(document.hidden));
   // Before drawing, to avoid a flash of the wrong colours.
-  await app.preferences.load();
+  await app.chat.preferences.load();
   mount(Root, { target, props: { app, inWindow: host.inWindow } });
   void app.start();
 } catch (thrown) {

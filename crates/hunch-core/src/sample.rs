@@ -67,7 +67,8 @@ const fn range(name: &'static str, min: f64, max: f64, value: fn(&SamplingParams
     Range { name, min, max, value }
 }
 
-const LOGIT_BIAS_MAX: f64 = 100.0;
+/// Largest logit bias. The smallest one is its negative.
+pub const LOGIT_BIAS_MAX: f64 = 100.0;
 
 static RANGES: [Range; 9] = [
     range("temperature", 0.0, 5.0, |p| Some(p.temperature.into())),

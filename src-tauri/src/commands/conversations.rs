@@ -4,13 +4,17 @@ use std::path::PathBuf;
 
 use hunch::api::{
     AnswerRequest, Answering, AppInfo, Conversation, ConversationEntry, ExportFormat, ExportWords, SaveKind,
-    SearchHit, StoreRemedy, StreamMessage,
+    SearchHit, StoreRemedy, StreamMessage, TextToken,
 };
 use hunch::event::GenerationEvent;
 
 use super::{CommandResult, Shell, Sink};
 use crate::desk;
 use crate::engine::info;
+
+pub(super) fn text_tokens(shell: &Shell, text: String) -> CommandResult<Vec<TextToken>> {
+    shell.with_app(|app| app.text_tokens(&text))
+}
 
 pub(super) fn answer(
     shell: &Shell,

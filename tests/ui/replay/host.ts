@@ -25,6 +25,7 @@ import type {
   PreferenceValue,
   StoreRemedy,
   StreamMessage,
+  TextToken,
 } from '../../../ui/src/lib/ipc/schema.gen';
 import type { Playback } from './playing';
 import { parseRecording, ReplayedGeneration, type Recording } from './recording';
@@ -216,6 +217,7 @@ class ReplayHost implements Host {
         return null;
       },
       measure_pair: ({ request }, send) => this.#measurePair(request, send),
+      text_tokens: ({ text }) => this.#tokens(text),
       answer: ({ request }, send) => this.#startAnswer(request, send),
       stop_generation: ({ generationId }) => {
         this.#generation(generationId).stop();
@@ -343,6 +345,14 @@ class ReplayHost implements Host {
           comparison,
         });
     });
+  }
+
+  /** Splits a text into words with their leading space. Numbers depend on the text alone. */
+  #tokens(text: string): TextToken[] {
+    if (!this.#app.info.loaded) throw refusal('no_model', 'No model is loaded. Open a model first.');
+    const pieces = text.match(/<\|\w+\|>| ?[\p{L}\p{N}]+|[^]/gu) ?? [];
+    const idOf = (piece: string) => [...piece].reduce((id, letter) => (31 * id + (letter.codePointAt(0) ?? 0)) % 49_152, 7);
+    return pieces.map((piece) => ({ id: idOf(piece), text: piece }));
   }
 
   #model(path: string): ModelEntry {

@@ -1,10 +1,10 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import app from '../../../tests/ui/fixtures/fixture-app.json';
+import { createWindow } from '../window';
 import { commandOf, commands, loadCommands, perform, performMenuItem, possible, type Command } from './commands';
 import { SilentHost } from './host/testing';
 import type { CompareRequest, ConversationEntry, StoredMessage } from './ipc/schema.gen';
 import { fitting } from './match';
-import { WindowState } from './state/window.svelte';
 import { setLanguage } from './strings/index.svelte';
 
 const entries = ['first', 'second', 'third'].map(
@@ -33,15 +33,15 @@ class QuietHost extends SilentHost {
 
 async function make() {
   const host = new QuietHost();
-  const state = new WindowState(host);
+  const { commands: state, compare, notices } = createWindow(host);
   const done: string[] = [];
-  state.screen = {
+  state.screen.drawn({
     compose: () => done.push('compose'),
     search: () => done.push('search'),
     rename: ({ id }) => done.push(`rename ${id}`),
     repository: () => done.push('repository'),
     copy: (text) => done.push(`copy ${text}`),
-  };
+  });
   await state.models.start();
   await state.conversations.refresh();
   const command = (id: string): Command => {
@@ -49,7 +49,7 @@ async function make() {
     if (!found) throw new Error(id);
     return found;
   };
-  return { host, state, done, command };
+  return { host, state, done, command, comparison: compare.comparison, notices };
 }
 
 describe('the table of commands', () => {
@@ -106,19 +106,19 @@ describe('the table of commands', () => {
   });
 
   it('leaves a hidden conversation alone, but stops work anywhere', async () => {
-    const { state, command, done } = await make();
-    await state.openConversation(1);
+    const { state, command, done, comparison } = await make();
+    await state.chat.open(1);
     expect(possible(command('export-json'))).toBe(true);
-    state.goTo('compare');
+    state.navigation.goTo('compare');
     for (const id of ['regenerate', 'continue', 'copy-answer', 'export-json', 'stop']) expect(possible(command(id)), id).toBe(false);
-    void state.comparison.start({} as CompareRequest);
-    state.goTo('chat');
+    void comparison.start({} as CompareRequest);
+    state.navigation.goTo('chat');
     perform(state, command('stop'));
-    expect([state.comparison.stopping, done]).toEqual([true, []]);
+    expect([comparison.stopping, done]).toEqual([true, []]);
   });
 
   it('walks the conversations in the order of the list', async () => {
-    const { state, command, host } = await make();
+    const { state, command, host, notices } = await make();
     expect(possible(command('previous-conversation'))).toBe(false);
     perform(state, command('next-conversation'));
     await expect.poll(() => state.conversation.id).toBe(1);
@@ -131,7 +131,7 @@ describe('the table of commands', () => {
         'export_conversation',
         { id: 2, format: 'markdown', words: { untitled: 'New conversation', question: 'You', answer: 'Answer' }, token: 7 },
       ]);
-    await expect.poll(() => state.notice).toBe('Saved as “second.md”');
+    await expect.poll(() => notices.notice).toBe('Saved as “second.md”');
     perform(state, command('previous-conversation'));
     await expect.poll(() => state.conversation.id).toBe(1);
   });
@@ -141,7 +141,7 @@ describe('the table of commands', () => {
     const now = (...ids: string[]) => ids.filter((id) => possible(command(id)));
     const all = ['rename', 'pin', 'unpin', 'delete', 'undo-delete'];
     expect(now(...all)).toEqual([]);
-    await state.openConversation(2);
+    await state.chat.open(2);
     expect(now(...all)).toEqual(['rename', 'pin', 'delete']);
     perform(state, command('rename'));
     expect(done).toEqual(['rename 2']);
@@ -165,10 +165,10 @@ describe('the table of commands', () => {
       { ...told, id: 12, parent: 11, role: 'assistant', content: 'So.' },
       { ...told, id: 13, parent: 11, role: 'assistant', content: 'Because.' },
     ];
-    await state.openConversation(1);
+    await state.chat.open(1);
     await expect.poll(() => state.conversation.turns[0]?.answer.over).toBe(true);
     perform(state, command('edit-question'));
-    expect(state.toEdit).toBe(state.conversation.turns[0]?.key);
+    expect(state.chat.toEdit).toBe(state.conversation.turns[0]?.key);
     expect(['previous-branch', 'next-branch'].map((id) => possible(command(id)))).toEqual([true, false]);
     perform(state, command('previous-branch'));
     await expect.poll(() => host.calls.at(-1)).toEqual(['answer_events', { message: 12 }]);
@@ -179,13 +179,13 @@ describe('the table of commands', () => {
   it('runs the items of the native menu, and closes sheets', async () => {
     const { state, done } = await make();
     performMenuItem(state, 'palette');
-    expect(state.sheet).toBe('palette');
+    expect(state.navigation.sheet).toBe('palette');
     performMenuItem(state, 'settings');
-    expect(state.sheet).toBe('settings');
+    expect(state.navigation.sheet).toBe('settings');
     performMenuItem(state, 'text-larger');
-    expect([state.sheet, state.preferences.textSize]).toEqual(['settings', 18]);
+    expect([state.navigation.sheet, state.preferences.textSize]).toEqual(['settings', 18]);
     performMenuItem(state, 'new-conversation');
-    expect([state.sheet, done]).toEqual([null, ['compose']]);
+    expect([state.navigation.sheet, done]).toEqual([null, ['compose']]);
     performMenuItem(state, 'no-such-item');
   });
 
@@ -194,7 +194,7 @@ describe('the table of commands', () => {
     state.settings.temperature = 0.7;
     state.settings.method = 'ngram';
     state.conversation.system = 'Be short.';
-    state.savePreset('Short');
+    state.presets.save('Short');
     state.settings.temperature = 0;
     state.settings.method = 'plain';
     state.conversation.system = '';
@@ -207,9 +207,9 @@ describe('the table of commands', () => {
   it('opens the parts of the library, loads any model by name, and unloads', async () => {
     const { state, command, done, host } = await make();
     perform(state, command('other-repository'));
-    expect([state.place, state.libraryPart, done]).toEqual(['library', 'catalogue', ['repository']]);
+    expect([state.navigation.place, state.navigation.libraryPart, done]).toEqual(['library', 'catalogue', ['repository']]);
     perform(state, command('find-model'));
-    expect([state.libraryPart, done.at(-1)]).toEqual(['here', 'search']);
+    expect([state.navigation.libraryPart, done.at(-1)]).toEqual(['here', 'search']);
     expect(loadCommands(state).map(({ title }) => title)).toEqual(
       app.models.filter(({ problem }) => problem === null).map(({ name }) => `Load ${name}`),
     );
@@ -224,7 +224,7 @@ describe('the table of commands', () => {
     const { state } = await make();
     state.settings.method = 'ngram';
     const settings = { ...state.settings.chosen(), method: 'lookahead' as const, temperature: 99, maxDraft: 99 };
-    state.usePreset({ name: 'x', system: '', settings });
+    state.presets.use({ name: 'x', system: '', settings });
     expect([state.settings.method, state.settings.temperature, state.settings.maxDraft]).toEqual(['ngram', 5, 15]);
   });
 });

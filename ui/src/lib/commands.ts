@@ -2,10 +2,19 @@
 
 import type { ConversationEntry } from './ipc/schema.gen';
 import { methodName, offeredMethods } from './methods';
-import { grouped } from './state/conversations.svelte';
-import { isUsable } from './state/settings.svelte';
+import type { Chat } from './state/chat.svelte';
+import type { Conversation } from './state/conversation.svelte';
+import { grouped, type Conversations } from './state/conversations.svelte';
+import type { Library } from './state/library.svelte';
+import type { Models } from './state/models.svelte';
+import type { Navigation } from './state/navigation.svelte';
+import type { Preferences } from './state/preferences.svelte';
+import type { Presets } from './state/presets';
+import type { ProblemLog } from './state/problemLog';
+import type { Screen } from './state/screen';
+import { isUsable, type Settings } from './state/settings.svelte';
 import { saidIn, type Turn } from './state/thread.svelte';
-import type { WindowState } from './state/window.svelte';
+import type { Work } from './state/work.svelte';
 import { en } from './strings/en';
 import { language } from './strings/index.svelte';
 import { appearances, colourModes, places, textSizes, views, type ChoiceName, type CommandGroup, type CommandName } from './strings/keys';
@@ -41,116 +50,130 @@ export interface Command {
   readonly run: () => void;
 }
 
-/** All commands, in display order. */
-export function commands(state: WindowState): Command[] {
-  const { conversation, conversations, models, preferences, screen, settings } = state;
-  const { strings } = language;
-  const last = () => conversation.turns.at(-1);
-  const entry = () => conversations.entries.find(({ id }) => id === conversation.id);
-  // A hidden conversation is not changed.
-  const chatting = () => state.place === 'chat';
-  const idle = () => chatting() && !state.running && models.loading === null && models.answerable;
-  // The models of running work must stay in memory.
-  const changeable = () => models.loading === null && !state.running;
-  const said = () => {
-    const turn = last();
-    return turn?.answer.over ? saidIn(turn) : '';
-  };
-  /** A command on the open conversation. */
-  const withEntry = (act: (open: ConversationEntry) => unknown) => () => {
-    const open = entry();
-    if (open) void act(open);
-  };
-  const save = (format: 'markdown' | 'json') => withEntry((open) => conversations.save(open, format));
+/** State that commands read and change. */
+export interface CommandState {
+  readonly chat: Chat;
+  readonly conversation: Conversation;
+  readonly conversations: Conversations;
+  readonly work: Work;
+  readonly navigation: Navigation;
+  readonly screen: Screen;
+  readonly preferences: Preferences;
+  readonly presets: Presets;
+  readonly settings: Settings;
+  readonly models: Models;
+  readonly library: Library;
+  readonly log: ProblemLog;
+}
 
+/** All commands, in display order. */
+export function commands(state: CommandState): Command[] {
+  return [
+    ...conversationCommands(state),
+    ...answerCommands(state),
+    ...windowCommands(state),
+    ...modelCommands(state),
+    ...methodCommands(state),
+    ...presetCommands(state),
+  ];
+}
+
+function conversationCommands({ chat, conversation, conversations, navigation, screen }: CommandState): Command[] {
+  /** The open conversation, while it is on screen. */
+  const entry = () => (navigation.place === 'chat' ? conversations.entries.find(({ id }) => id === conversation.id) : undefined);
+  const beside = (by: -1 | 1) => besideIn(conversations.entries, conversation.id, by);
+  /** A command on the open conversation. */
+  const onEntry = (
+    id: CommandName,
+    act: (open: ConversationEntry) => unknown,
+    when: (open: ConversationEntry) => boolean = () => true,
+  ) => ({
+    ...named(id),
+    group: 'conversation' as const,
+    enabled: () => {
+      const open = entry();
+      return open !== undefined && when(open);
+    },
+    run: () => {
+      const open = entry();
+      if (open) void act(open);
+    },
+  });
+  const walk = (id: CommandName, by: -1 | 1) => ({
+    ...named(id),
+    group: 'conversation' as const,
+    enabled: () => beside(by) !== null,
+    run: () => {
+      const next = beside(by);
+      if (next !== null) void chat.open(next);
+    },
+  });
   return [
     {
       ...named('new-conversation'),
       group: 'conversation',
       keys: { key: 'N' },
       run: () => {
-        state.newConversation();
+        chat.create();
         screen.compose();
       },
     },
     { ...named('search'), group: 'conversation', keys: { key: 'F' }, run: screen.search },
-    {
-      ...named('previous-conversation'),
-      group: 'conversation',
-      enabled: () => beside(state, -1) !== null,
-      run: () => open(state, beside(state, -1)),
-    },
-    {
-      ...named('next-conversation'),
-      group: 'conversation',
-      enabled: () => beside(state, 1) !== null,
-      run: () => open(state, beside(state, 1)),
-    },
-    {
-      ...named('export-markdown'),
-      group: 'conversation',
-      enabled: () => chatting() && entry() !== undefined,
-      run: save('markdown'),
-    },
-    {
-      ...named('export-json'),
-      group: 'conversation',
-      enabled: () => chatting() && entry() !== undefined,
-      run: save('json'),
-    },
-    {
-      ...named('rename'),
-      group: 'conversation',
-      enabled: () => chatting() && entry() !== undefined,
-      run: withEntry(screen.rename),
-    },
-    {
-      ...named('pin'),
-      group: 'conversation',
-      enabled: () => chatting() && entry()?.pinned === false,
-      run: withEntry(({ id }) => conversations.pin(id, true)),
-    },
-    {
-      ...named('unpin'),
-      group: 'conversation',
-      enabled: () => chatting() && entry()?.pinned === true,
-      run: withEntry(({ id }) => conversations.pin(id, false)),
-    },
-    {
-      ...named('delete'),
-      group: 'conversation',
-      enabled: () => chatting() && entry() !== undefined,
-      run: withEntry((open) => state.deleteConversation(open)),
-    },
-    { ...named('import'), group: 'conversation', run: () => void state.importConversation() },
+    walk('previous-conversation', -1),
+    walk('next-conversation', 1),
+    onEntry('export-markdown', (open) => conversations.save(open, 'markdown')),
+    onEntry('export-json', (open) => conversations.save(open, 'json')),
+    onEntry('rename', screen.rename),
+    onEntry(
+      'pin',
+      ({ id }) => conversations.pin(id, true),
+      ({ pinned }) => !pinned,
+    ),
+    onEntry(
+      'unpin',
+      ({ id }) => conversations.pin(id, false),
+      ({ pinned }) => pinned,
+    ),
+    onEntry('delete', (open) => chat.delete(open)),
+    { ...named('import'), group: 'conversation', run: () => void chat.import() },
     {
       ...named('undo-delete'),
       group: 'conversation',
       keys: { key: 'Z' },
       notInFields: true,
       enabled: () => conversations.deleted.length > 0,
-      run: () => void state.undoDelete(),
+      run: () => void chat.undoDelete(),
     },
+  ];
+}
 
-    { ...named('stop'), group: 'answer', escape: state.runningHere, enabled: () => state.running, run: () => state.stop() },
+function answerCommands({ chat, conversation, models, navigation, screen, work }: CommandState): Command[] {
+  const last = () => conversation.turns.at(-1);
+  // A hidden conversation is not changed.
+  const chatting = () => navigation.place === 'chat';
+  const idle = () => chatting() && !work.running && models.loading === null && models.answerable;
+  const said = () => {
+    const turn = last();
+    return turn?.answer.over ? saidIn(turn) : '';
+  };
+  const onLast = (act: (turn: Turn) => unknown) => () => {
+    const turn = last();
+    if (turn) void act(turn);
+  };
+  return [
+    { ...named('stop'), group: 'answer', escape: work.here, enabled: () => work.running, run: () => work.stop() },
     {
       ...named('regenerate'),
       group: 'answer',
       keys: { key: 'R' },
       enabled: () => idle() && last()?.answer.over === true,
-      run: () => {
-        const turn = last();
-        if (turn) void conversation.regenerate(turn);
-      },
+      run: onLast((turn) => conversation.regenerate(turn)),
     },
     {
       ...named('continue'),
       group: 'answer',
       enabled: () => idle() && typeof last()?.answerId === 'number' && last()?.answer.over === true && last()?.answer.text !== '',
-      run: () => {
-        const turn = last();
-        if (turn) void conversation.continueAnswer(turn);
-      },
+      run: onLast((turn) => conversation.continueAnswer(turn)),
     },
     {
       ...named('copy-answer'),
@@ -163,7 +186,7 @@ export function commands(state: WindowState): Command[] {
       ...named('edit-question'),
       group: 'answer',
       enabled: () => idle() && last()?.answer.over === true,
-      run: () => (state.toEdit = last()?.key ?? null),
+      run: () => (chat.toEdit = last()?.key ?? null),
     },
     ...([-1, 1] as const).map((by): Command => ({
       ...named(by < 0 ? 'previous-branch' : 'next-branch'),
@@ -174,22 +197,27 @@ export function commands(state: WindowState): Command[] {
         if (message !== null) void conversation.choose(message);
       },
     })),
+  ];
+}
 
+function windowCommands({ log, navigation, preferences, screen }: CommandState): Command[] {
+  const { strings } = language;
+  return [
     {
       ...named('palette'),
       group: 'window',
       keys: { key: 'K' },
       stays: true,
-      run: () => (state.sheet = state.sheet === 'palette' ? null : 'palette'),
+      run: () => (navigation.sheet = navigation.sheet === 'palette' ? null : 'palette'),
     },
-    { ...named('settings'), group: 'window', keys: { key: ',' }, run: () => (state.sheet = 'settings') },
+    { ...named('settings'), group: 'window', keys: { key: ',' }, run: () => (navigation.sheet = 'settings') },
     ...places.map((place, i): Command => ({
       ...valued('place', place, strings.places[place]),
       group: 'window',
       keys: { key: String(i + 1) },
-      chosen: state.place === place,
+      chosen: navigation.place === place,
       run: () => {
-        state.goTo(place);
+        navigation.goTo(place);
         screen.compose();
       },
     })),
@@ -216,7 +244,7 @@ export function commands(state: WindowState): Command[] {
       stays: true,
       run: () => preferences.resetSize(),
     },
-    { ...named('show-log'), group: 'window', run: () => void state.showLog() },
+    { ...named('show-log'), group: 'window', run: () => void log.show() },
     ...appearances.map((appearance): Command => ({
       ...valued('appearance', appearance, strings.appearances[appearance]),
       group: 'window',
@@ -235,7 +263,13 @@ export function commands(state: WindowState): Command[] {
       chosen: preferences.view === view,
       run: () => void preferences.set('view', view),
     })),
+  ];
+}
 
+function modelCommands({ library, models, navigation, screen, work }: CommandState): Command[] {
+  // The models of running work must stay in memory.
+  const changeable = () => models.loading === null && !work.running;
+  return [
     {
       ...named('open-model'),
       group: 'model',
@@ -254,16 +288,16 @@ export function commands(state: WindowState): Command[] {
       ...named('find-model'),
       group: 'model',
       run: () => {
-        state.showLibrary();
+        navigation.showLibrary();
         screen.search();
       },
     },
-    { ...named('get-model'), group: 'model', run: () => state.showLibrary('catalogue') },
+    { ...named('get-model'), group: 'model', run: () => navigation.showLibrary('catalogue') },
     {
       ...named('other-repository'),
       group: 'model',
       run: () => {
-        state.showLibrary('catalogue');
+        navigation.showLibrary('catalogue');
         screen.repository();
       },
     },
@@ -271,8 +305,8 @@ export function commands(state: WindowState): Command[] {
       ...named('add-folder'),
       group: 'model',
       run: () => {
-        state.showLibrary('folders');
-        void state.library.addFolder();
+        navigation.showLibrary('folders');
+        void library.addFolder();
       },
     },
     { ...named('unload-models'), group: 'model', enabled: () => models.loaded !== null && changeable(), run: () => void models.unload() },
@@ -282,31 +316,36 @@ export function commands(state: WindowState): Command[] {
       enabled: () => models.loading !== null && !models.cancelling,
       run: () => void models.cancel(),
     },
-    ...offeredMethods(models.info).map(({ name }): Command => ({
-      ...valued('method', name, methodName(name)),
-      group: 'method',
-      chosen: settings.method === name,
-      enabled: () => isUsable(name, models.loaded),
-      run: () => (settings.method = name),
-    })),
-    ...preferences.presets.map((preset): Command => ({
-      ...valued('preset', preset.name, preset.name),
-      group: 'preset',
-      run: () => state.usePreset(preset),
-    })),
   ];
 }
 
+function methodCommands({ models, settings }: CommandState): Command[] {
+  return offeredMethods(models.info).map(({ name }) => ({
+    ...valued('method', name, methodName(name)),
+    group: 'method',
+    chosen: settings.method === name,
+    enabled: () => isUsable(name, models.loaded),
+    run: () => (settings.method = name),
+  }));
+}
+
+function presetCommands({ preferences, presets }: CommandState): Command[] {
+  return preferences.presets.map((preset) => ({
+    ...valued('preset', preset.name, preset.name),
+    group: 'preset',
+    run: () => presets.use(preset),
+  }));
+}
+
 /** Commands that load a model, for searching by name. */
-export function loadCommands(state: WindowState): Command[] {
-  const { library, models } = state;
+export function loadCommands({ library, models, work }: CommandState): Command[] {
   return library.models
     .filter((model) => model.problem === null)
     .map((model): Command => ({
       ...valued('model', model.path, model.name),
       group: 'model',
       chosen: models.loaded?.target.path === model.path,
-      enabled: () => models.loading === null && !state.running,
+      enabled: () => models.loading === null && !work.running,
       run: () => void models.loadTarget(model),
     }));
 }
@@ -330,16 +369,16 @@ const together = (...lists: (string | undefined)[]): string => [...new Set(lists
 export const possible = (command: Command): boolean => command.enabled?.() ?? true;
 
 /** Runs a command if it is possible now, and closes the open sheet unless the command keeps it. */
-export function perform(app: WindowState, command: Command): void {
+export function perform({ navigation }: Pick<CommandState, 'navigation'>, command: Command): void {
   if (!possible(command)) return;
-  if (!command.stays) app.sheet = null;
+  if (!command.stays) navigation.sheet = null;
   command.run();
 }
 
 /** Runs the command of a native menu item. */
-export function performMenuItem(app: WindowState, item: string): void {
-  const command = commands(app).find(({ id }) => id === item);
-  if (command) perform(app, command);
+export function performMenuItem(state: CommandState, item: string): void {
+  const command = commands(state).find(({ id }) => id === item);
+  if (command) perform(state, command);
 }
 
 /** The command for a key with the command key, whether possible now or not. */
@@ -353,9 +392,9 @@ export function commandOf(all: readonly Command[], pressed: { key: string; shift
 }
 
 /** The conversation above (-1) or below (1) the open one in the list; null for none. */
-function beside(state: WindowState, by: -1 | 1): number | null {
-  const ids = grouped(state.conversations.entries, new Date()).flatMap(({ entries }) => entries.map(({ id }) => id));
-  const at = state.conversation.id === null ? -1 : ids.indexOf(state.conversation.id);
+function besideIn(entries: readonly ConversationEntry[], open: number | null, by: -1 | 1): number | null {
+  const ids = grouped(entries, new Date()).flatMap((group) => group.entries.map(({ id }) => id));
+  const at = open === null ? -1 : ids.indexOf(open);
   return (at < 0 ? (by > 0 ? ids[0] : undefined) : ids[at + by]) ?? null;
 }
 
@@ -365,8 +404,4 @@ function branchBeside(turns: readonly Turn[], by: -1 | 1): number | null {
   const places = turns.flatMap(({ questions, answers }) => [questions, answers]);
   const place = places.findLast((siblings) => (siblings?.ids.length ?? 0) > 1);
   return place?.ids[place.at + by] ?? null;
-}
-
-function open(state: WindowState, id: number | null): void {
-  if (id !== null) void state.openConversation(id);
 }

@@ -2612,6 +2612,19 @@ seq: number,
 events: Array<GenerationEvent>, };
 
 /**
+ * A token of a text.
+ */
+export type TextToken = { 
+/**
+ * Vocabulary number.
+ */
+id: number, 
+/**
+ * Its text on its own.
+ */
+text: string, };
+
+/**
  * Mean time of a lane's answers by part, in milliseconds per answer.
  */
 export type TimeSplit = { 
@@ -2881,6 +2894,8 @@ export interface Commands {
   resume_download: { args: { id: string }; result: null };
   /** Removes a download and the bytes received so far. */
   remove_download: { args: { id: string }; result: null };
+  /** Tokenises a text with the loaded target. Control tokens are recognised. */
+  text_tokens: { args: { text: string }; result: Array<TextToken> };
   /** Starts an answer in a conversation. */
   answer: { args: { request: AnswerRequest }; result: Answering; message: StreamMessage };
   /** Stops an answer. */

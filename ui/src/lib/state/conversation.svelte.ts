@@ -417,7 +417,9 @@ export class Conversation {
       const settings = this.#settings.request();
       if (!settings) throw ownError('no_model', language.strings.conversation.noModel);
       await this.#callbacks.ready?.();
-      const asked = { asking, settings: { ...settings, target: '', draft: null } };
+      // The tokens of biases are those of the models that are loaded now.
+      const { logit_bias } = (this.#settings.request() ?? settings).sampling;
+      const asked = { asking, settings: { ...settings, sampling: { ...settings.sampling, logit_bias }, target: '', draft: null } };
       const begun = await thread.inOrder(async () => {
         const receive = (message: StreamMessage) => running.stream.receive(message.generation_id, message);
         const answering = await begin(this.#host, { conversation: thread.id, ...asked }, receive);

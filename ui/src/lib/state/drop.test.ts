@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest';
 import app from '../../../../tests/ui/fixtures/fixture-app.json';
+import { createWindow } from '../../window';
 import { SilentHost } from '../host/testing';
 import type { LoadRequest } from '../ipc/schema.gen';
 import { planOf } from './drop.svelte';
-import { WindowState } from './window.svelte';
 
 /** A host that accepts everything. Loading can be held. */
 class AgreeingHost extends SilentHost {
@@ -36,9 +36,9 @@ class AgreeingHost extends SilentHost {
 
 async function make() {
   const host = new AgreeingHost();
-  const state = new WindowState(host);
-  await state.models.start();
-  return { host, state };
+  const { chat, drop, notices } = createWindow(host);
+  await chat.models.start();
+  return { host, drop, notices, conversation: chat.conversation, conversations: chat.conversations, models: chat.models };
 }
 
 const settled = () => new Promise((resolve) => setTimeout(resolve, 0));
@@ -56,64 +56,64 @@ describe('a plan', () => {
 
 describe('a drop', () => {
   it('is announced while files are over the window, and for nothing else', async () => {
-    const { state } = await make();
-    state.drop.onEvent({ kind: 'over', paths: ['/a/x.gguf'], across: 0.2 });
-    expect([state.drop.plan?.model, state.drop.role]).toEqual(['/a/x.gguf', 'target']);
-    state.drop.onEvent({ kind: 'over', paths: ['/a/x.gguf'], across: 0.7 });
-    expect(state.drop.role).toBe('draft');
-    state.drop.onEvent({ kind: 'left' });
-    expect(state.drop.plan).toBeNull();
-    state.drop.onEvent({ kind: 'over', paths: [], across: 0.2 });
-    expect(state.drop.plan).toBeNull();
-    state.drop.onEvent({ kind: 'dropped', paths: [], across: 0.2 });
+    const { drop, notices } = await make();
+    drop.onEvent({ kind: 'over', paths: ['/a/x.gguf'], across: 0.2 });
+    expect([drop.plan?.model, drop.role]).toEqual(['/a/x.gguf', 'target']);
+    drop.onEvent({ kind: 'over', paths: ['/a/x.gguf'], across: 0.7 });
+    expect(drop.role).toBe('draft');
+    drop.onEvent({ kind: 'left' });
+    expect(drop.plan).toBeNull();
+    drop.onEvent({ kind: 'over', paths: [], across: 0.2 });
+    expect(drop.plan).toBeNull();
+    drop.onEvent({ kind: 'dropped', paths: [], across: 0.2 });
     await settled();
-    expect(state.failure).toBeNull();
+    expect(notices.failure).toBeNull();
   });
 
   it('of a model loads it, on the right half as a draft', async () => {
-    const { host, state } = await make();
-    state.drop.onEvent({ kind: 'dropped', paths: ['/a/x.gguf'], across: 0.2 });
+    const { drop, host } = await make();
+    drop.onEvent({ kind: 'dropped', paths: ['/a/x.gguf'], across: 0.2 });
     await settled();
-    state.drop.onEvent({ kind: 'dropped', paths: ['/a/d.gguf'], across: 0.9 });
+    drop.onEvent({ kind: 'dropped', paths: ['/a/d.gguf'], across: 0.9 });
     await settled();
     expect(host.of('load_models')).toEqual([
       { target: '/a/x.gguf', draft: null, context: null },
       { target: '/a/x.gguf', draft: '/a/d.gguf', context: null },
     ]);
-    expect(state.drop.plan).toBeNull();
+    expect(drop.plan).toBeNull();
   });
 
   it('of a model does nothing while another loads, and says so', async () => {
-    const { host, state } = await make();
-    state.models.loading = 'big';
-    state.drop.onEvent({ kind: 'dropped', paths: ['/a/x.gguf'], across: 0.2 });
+    const { drop, host, models, notices } = await make();
+    models.loading = 'big';
+    drop.onEvent({ kind: 'dropped', paths: ['/a/x.gguf'], across: 0.2 });
     await settled();
     expect(host.of('load_models')).toEqual([]);
-    expect(state.failure).toContain('big is still loading');
+    expect(notices.failure).toContain('big is still loading');
   });
 
   it('without a loaded model has no place for a draft', async () => {
-    const state = new WindowState(new AgreeingHost());
-    state.drop.onEvent({ kind: 'over', paths: ['/a/x.gguf'], across: 0.9 });
-    expect(state.drop.role).toBe('target');
+    const { drop } = createWindow(new AgreeingHost());
+    drop.onEvent({ kind: 'over', paths: ['/a/x.gguf'], across: 0.9 });
+    expect(drop.role).toBe('target');
   });
 
   it('of conversations imports them all, opens the last, and keeps the first error', async () => {
-    const { host, state } = await make();
+    const { conversation, conversations, drop, host } = await make();
     host.broken = ['/a/2.json'];
-    state.drop.onEvent({ kind: 'dropped', paths: ['/a/1.json', '/a/2.json', '/a/3.json'], across: 0.2 });
+    drop.onEvent({ kind: 'dropped', paths: ['/a/1.json', '/a/2.json', '/a/3.json'], across: 0.2 });
     await settled();
     expect(host.of('import_conversation')).toEqual(['/a/1.json', '/a/2.json', '/a/3.json']);
-    expect(host.of('open_conversation')).toEqual([state.conversation.id]);
-    expect(state.conversations.error?.message).toBe('Broken.');
+    expect(host.of('open_conversation')).toEqual([conversation.id]);
+    expect(conversations.error?.message).toBe('Broken.');
   });
 
   it('of other files says what can be dropped', async () => {
-    const { host, state } = await make();
+    const { drop, host, notices } = await make();
     const before = host.calls.length;
-    state.drop.onEvent({ kind: 'dropped', paths: ['/a/notes.txt'], across: 0.2 });
+    drop.onEvent({ kind: 'dropped', paths: ['/a/notes.txt'], across: 0.2 });
     await settled();
     expect(host.calls).toHaveLength(before);
-    expect(state.failure).toBe('Couldn’t open notes.txt. Drop one model (.gguf) or exported conversations (.json).');
+    expect(notices.failure).toBe('Couldn’t open notes.txt. Drop one model (.gguf) or exported conversations (.json).');
   });
 });

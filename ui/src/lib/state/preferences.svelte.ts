@@ -47,6 +47,8 @@ export interface Values {
   keepWarmMinutes: number;
   /** Drafts by conversation key. */
   drafts: Readonly<Record<string, string>>;
+  /** `true` once the reader has closed the explanation of the colours. */
+  coloursKnown: boolean;
 }
 
 type Key = keyof Values;
@@ -62,6 +64,7 @@ const defaults: Values = {
   recentModels: [],
   keepWarmMinutes: 0,
   drafts: {},
+  coloursKnown: false,
 };
 
 /** Keys in the host's store. */
@@ -76,6 +79,7 @@ const kept: Record<Key, string> = {
   recentModels: 'recent_models',
   keepWarmMinutes: 'keep_warm_minutes',
   drafts: 'drafts',
+  coloursKnown: 'colours_known',
 };
 
 /** Parses a stored value; undefined if invalid. */
@@ -96,6 +100,7 @@ const understand: { [K in Key]: (value: unknown) => Values[K] | undefined } = {
   lastModels: (value) => (value === null ? null : asLastModels(value)),
   recentModels: (value) => (Array.isArray(value) ? value.filter((path) => typeof path === 'string') : undefined),
   keepWarmMinutes: (value) => (isNumber(value) && value >= 0 ? value : undefined),
+  coloursKnown: (value) => (typeof value === 'boolean' ? value : undefined),
   drafts: (value) =>
     Object.fromEntries(Object.entries(fields(value)).filter((entry): entry is [string, string] => typeof entry[1] === 'string')),
 };
@@ -157,6 +162,10 @@ export class Preferences {
 
   get drafts(): Readonly<Record<string, string>> {
     return this.#values.drafts;
+  }
+
+  get coloursKnown(): boolean {
+    return this.#values.coloursKnown;
   }
 
   /** Reads the stored preferences. Never rejects: the defaults apply on failure. */

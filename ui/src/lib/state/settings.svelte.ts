@@ -12,6 +12,7 @@ import type {
 } from '../ipc/schema.gen';
 import { lossless } from '../rules';
 import { language } from '../strings/index.svelte';
+import type { AdvancedSettings } from './advanced.svelte';
 
 /** Allowed values of a number, both ends included. */
 export interface Range {
@@ -28,6 +29,10 @@ const startingRanges: Record<string, Range> = {
   max_tokens: { min: 1, max: largestWhole },
   temperature: { min: 0, max: largestWhole },
   seed: { min: 0, max: largestWhole },
+  presence_penalty: { min: -2, max: 2 },
+  frequency_penalty: { min: -2, max: 2 },
+  logit_bias: { min: -100, max: 100 },
+  stop_strings: { min: 0, max: 16 },
 };
 
 /** Settings chosen by the user. */
@@ -58,9 +63,15 @@ export class Settings {
   /** Null for a new one per answer. */
   seed = $state<number | null>(null);
   rule = $state.raw<AcceptanceRule>(lossless);
+  /** Further settings; null where there are none. */
+  readonly advanced: AdvancedSettings | null;
 
   #sampling = $state.raw<SamplingParams | null>(null);
   #ranges = $state.raw<Record<string, Range>>(startingRanges);
+
+  constructor(advanced: AdvancedSettings | null = null) {
+    this.advanced = advanced;
+  }
 
   /** Applies the engine's defaults and ranges. */
   adopt(info: AppInfo): void {
@@ -73,6 +84,7 @@ export class Settings {
     this.minP = info.default_sampling.min_p;
     this.repeatPenalty = info.default_sampling.repeat_penalty;
     this.seed = info.default_sampling.seed;
+    this.advanced?.adopt(info.default_sampling);
     if (this.maxDraft !== 'auto') this.maxDraft = this.clamp('max_draft', this.maxDraft);
     this.maxTokens = this.clamp('max_tokens', this.maxTokens);
   }
@@ -118,7 +130,7 @@ export class Settings {
   /** The settings of a request; null until the engine has reported its defaults. */
   request(): Omit<AnswerSettings, 'target' | 'draft'> | null {
     if (!this.#sampling) return null;
-    return {
+    const request = {
       method: this.method,
       max_draft: this.maxDraft,
       max_tokens: this.maxTokens,
@@ -134,6 +146,7 @@ export class Settings {
       rule: this.rule,
       stop: [],
     };
+    return this.advanced?.applyTo(request) ?? request;
   }
 }
 

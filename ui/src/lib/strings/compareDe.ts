@@ -78,8 +78,8 @@ export const compareDe: typeof compareEn = {
   result: {
     label: 'Ergebnis',
     stopped: 'Gestoppt. Es zählt, was alle Bahnen beantwortet hatten.',
-    nothing: 'Gestoppt, bevor jede Bahn geantwortet hatte. Nicht gespeichert.',
-    failed: (reason) => `Durch einen Fehler vorzeitig beendet. Das Ergebnis umfasst, was alle Bahnen beantwortet hatten. ${reason}`,
+    nothing: 'Gestoppt, bevor jede Bahn antwortete. Nicht gespeichert.',
+    failed: (reason) => `Vorzeitig beendet. Gezählt ist, was alle Bahnen beantwortet haben. ${reason}`,
     notSaved: 'Dieses Ergebnis ließ sich nicht speichern.',
     with: (target, draft) => (draft === null ? target : `${target}, Draft ${draft}`),
     made: (prompts, runs, tokens) => `${prompts}, je ${runs}, höchstens ${tokens} pro Antwort`,
@@ -109,7 +109,7 @@ export const compareDe: typeof compareEn = {
   },
   identity: {
     same: (compared) => `Derselbe Text: ${compared} verglichen, kein Unterschied.`,
-    differs: (different, compared) => `Nicht derselbe Text: ${different} von ${compared} weichen von der Antwort ohne Draft ab.`,
+    differs: (different, compared) => `Nicht derselbe Text: ${different} von ${compared} weichen von „ohne Draft“ ab.`,
     firstDifference: (lane, prompt, run, position) =>
       `${lane}${prompt === null ? '' : `, ${prompt}`}, Lauf ${run}: erste Abweichung bei Token ${position}`,
     unknown:

@@ -99,7 +99,7 @@ export const compareEn = {
     label: 'Result',
     stopped: 'Stopped. The result covers what all lanes had answered.',
     nothing: 'Stopped before every lane had answered. Nothing was saved.',
-    failed: (reason: string) => `Ended early by an error. The result covers what all lanes had answered. ${reason}`,
+    failed: (reason: string) => `Ended early. The result covers what all lanes had answered. ${reason}`,
     notSaved: 'This result could not be saved to the list of comparisons.',
     with: (target: string, draft: string | null) => (draft === null ? target : `${target}, draft ${draft}`),
     made: (prompts: string, runs: string, tokens: string) => `${prompts}, ${runs} each, at most ${tokens} per answer`,

@@ -228,7 +228,7 @@ export const de: Strings = {
     heading: 'Was möchtest du fragen?',
     answers: (model) => `${model} läuft auf diesem Rechner.`,
     examples: [
-      'Schreibe eine Python-Funktion, die zwei sortierte Listen zusammenführt.',
+      'Führe in Python zwei sortierte Listen zusammen.',
       'Erkläre in drei Sätzen, warum der Himmel blau ist.',
       'Schreibe eine kurze Szene in einem Leuchtturm bei Sturm.',
     ],
@@ -245,8 +245,7 @@ export const de: Strings = {
     finished: (tokens, mean) => `Fertig. ${tokens}, ${mean} Tokens pro Durchlauf.`,
     follow: 'Der Antwort folgen',
     noModel: 'Es ist kein Modell geladen. Öffne zuerst ein Modell.',
-    refusedElsewhere: (message) =>
-      `Deine vorige Frage wurde nicht beantwortet. ${message} Ihr Text steht noch dort, wo du ihn geschrieben hast.`,
+    refusedElsewhere: (message) => `Deine letzte Frage blieb ohne Antwort. ${message} Ihr Text ist noch da.`,
   },
   turn: {
     question: 'Frage',
@@ -255,8 +254,8 @@ export const de: Strings = {
     ask: 'Fragen',
     templateNote: 'Die Chatvorlage wurde nicht unverändert verwendet',
     draftDropped: (method) => `${method} ist ausgefallen; es geht ohne weiter`,
-    notSaved: 'Diese Antwort ist noch nicht gespeichert. Hunch versucht es weiter.',
-    givenUp: 'Diese Antwort wurde nicht gespeichert. Sichere sie als Datei, um sie zu behalten.',
+    notSaved: 'Noch nicht gespeichert. Hunch versucht es weiter.',
+    givenUp: 'Nicht gespeichert. Sichere die Antwort als Datei.',
     saveAs: 'Speichern als…',
     saveAsName: 'Antwort',
     interrupted: 'Hunch wurde dabei beendet. Der Text bis hierher bleibt.',
@@ -353,6 +352,36 @@ export const de: Strings = {
     seed: 'Seed',
     seedNote: 'Gleicher Seed, gleiche Antwort',
     randomSeed: 'zufällig',
+    labelChanged: (count) => `Einstellungen, ${count} erweiterte geändert`,
+  },
+  advanced: {
+    title: 'Erweitert',
+    changed: (count) => `${count} geändert`,
+    presence: 'Präsenzstrafe',
+    presenceNote: 'Meidet benutzte Wörter',
+    frequency: 'Häufigkeitsstrafe',
+    frequencyNote: 'Meidet häufige Wörter',
+    stop: 'Stoppzeichenfolgen',
+    stopNote: 'Beenden die Antwort. \\n ist ein Zeilenumbruch.',
+    stopFull: 'Mehr sind nicht möglich',
+    stopField: 'Neue Stoppzeichenfolge',
+    stopExample: '\\nNutzer:',
+    bias: 'Token-Gewichtung',
+    biasNote: 'Über 0 häufiger, unter 0 seltener',
+    biasField: 'Token mit Gewichtung',
+    biasExample: 'Ein Token, etwa „und“',
+    biasOf: (text) => `Gewichtung von ${text}`,
+    biasNone: (text) => `Für „${text}“ hat das Modell kein Token. Nimm anderen Text.`,
+    biasNotOne: (text, count, pieces) =>
+      `„${text}“ besteht aus ${count} Tokens: ${pieces.map((piece) => `„${piece}“`).join(', ')}. Gib eines davon ein.`,
+    biasUseless: (text, count) => `„${text}“ hat in diesem Modell ${count} Tokens und keine Gewichtung. Entferne es.`,
+    biasRefused: (text, count) =>
+      `„${text}“ hat in diesem Modell ${count} Tokens und kann nicht gewichtet werden. Entferne es unter Einstellungen, Erweitert, und frage noch einmal.`,
+    biasTwice: (text) => `„${text}“ steht schon in der Liste`,
+    token: (id) => `Token ${id}`,
+    add: 'Hinzufügen',
+    remove: (text) => `${text} entfernen`,
+    reset: 'Erweiterte zurücksetzen',
   },
   settingsDialog: {
     title: 'Einstellungen',
@@ -394,7 +423,7 @@ export const de: Strings = {
     saved: (name) => `Gespeichert als „${name}“`,
   },
   broken: {
-    turn: 'Diese Antwort lässt sich nicht Token für Token anzeigen. Hier ist ihr Text.',
+    turn: 'Die Tokens lassen sich nicht anzeigen. Hier ist der Text.',
     window: 'Das Fenster lässt sich nicht anzeigen',
     windowSafe:
       'Deine Unterhaltungen sind auf diesem Rechner sicher. Lade das Fenster neu, um fortzufahren. Passiert es wieder, sieh im Protokoll nach.',
@@ -436,6 +465,16 @@ export const de: Strings = {
       rest: 'Übriges',
     },
     title: (meaning) => `${meaning} Klicken hebt sie hervor.`,
+  },
+  colourGuide: {
+    title: 'Wer welches Token geschrieben hat',
+    meanings: {
+      accepted: 'Der Draft hat es geraten, das Target hat zugestimmt.',
+      resampled: 'Der Draft lag falsch, das Target hat gewählt.',
+      bonus: 'Alles war richtig geraten, das Target gab eines dazu.',
+      plain: 'Das Target hat es ohne Vorschlag geschrieben.',
+    },
+    close: 'Verstanden',
   },
   answerText: {
     task: { done: 'erledigt', open: 'offen' },

@@ -317,7 +317,7 @@ export const en = {
     follow: 'Follow the answer',
     noModel: 'No model is loaded. Open a model first.',
     /** The message is a sentence that says what went wrong. */
-    refusedElsewhere: (message: string) => `Your previous question was not answered. ${message} Its text is still where you typed it.`,
+    refusedElsewhere: (message: string) => `Your last question got no answer. ${message} Its text is kept.`,
   },
   turn: {
     question: 'Question',
@@ -329,7 +329,7 @@ export const en = {
     /** The reason follows. */
     notSaved: 'This answer is not saved yet. Hunch keeps trying.',
     /** The reason follows. */
-    givenUp: 'This answer was not saved. Save it as a file to keep it.',
+    givenUp: 'This answer was not saved. Save it as a file.',
     saveAs: 'Save as…',
     saveAsName: 'Answer',
     interrupted: 'Hunch ended during this answer. The text so far is kept.',
@@ -430,6 +430,38 @@ export const en = {
     seed: 'Seed',
     seedNote: 'Same seed, same answer',
     randomSeed: 'random',
+    /** Label of the button while advanced settings differ from their defaults. */
+    labelChanged: (count: number) => `Settings, ${count} advanced changed`,
+  },
+  advanced: {
+    title: 'Advanced',
+    changed: (count: number) => `${count} changed`,
+    presence: 'Presence penalty',
+    presenceNote: 'Avoids used words',
+    frequency: 'Frequency penalty',
+    frequencyNote: 'Avoids frequent words',
+    stop: 'Stop strings',
+    stopNote: 'End the answer. \\n is a line break.',
+    stopFull: 'No more can be added',
+    stopField: 'New stop string',
+    stopExample: '\\nUser:',
+    bias: 'Token bias',
+    biasNote: 'Above 0 is likelier, below 0 is rarer',
+    biasField: 'Token to bias',
+    biasExample: 'One token, such as “the”',
+    biasOf: (text: string) => `Bias of ${text}`,
+    biasNone: (text: string) => `This model has no token for “${text}”. Enter another text.`,
+    biasNotOne: (text: string, count: number, pieces: readonly string[]) =>
+      `“${text}” is ${count} tokens: ${pieces.map((piece) => `“${piece}”`).join(', ')}. Enter one of them.`,
+    biasUseless: (text: string, count: number) => `“${text}” is ${count} tokens in this model, so it has no bias. Remove it.`,
+    /** Why an answer was refused. */
+    biasRefused: (text: string, count: number) =>
+      `“${text}” is ${count} tokens in this model, so it can have no bias. Remove it under Settings, Advanced, and ask again.`,
+    biasTwice: (text: string) => `“${text}” is already in the list`,
+    token: (id: number) => `Token ${id}`,
+    add: 'Add',
+    remove: (text: string) => `Remove ${text}`,
+    reset: 'Reset advanced',
   },
   settingsDialog: {
     title: 'Settings',
@@ -517,6 +549,16 @@ export const en = {
       rest: 'other',
     },
     title: (meaning: string) => `${meaning} Click to highlight.`,
+  },
+  colourGuide: {
+    title: 'Who wrote which token',
+    meanings: {
+      accepted: 'The draft guessed it, and the target agreed.',
+      resampled: 'The draft guessed wrong, so the target chose.',
+      bonus: 'All guesses were right, so the target added one.',
+      plain: 'The target wrote it without a guess.',
+    },
+    close: 'Got it',
   },
   answerText: {
     /** Accessible text of a task's checkbox. */

@@ -58,12 +58,12 @@ export const labDe: LabStrings = {
   selection: {
     label: 'Stelle',
     kinds: { answer: 'Token einer Antwort', text: 'Text', toy: 'Beispiel' },
-    toyNote: 'Erfundene Verteilungen über wenige Tokens. Ein Modell ist nicht nötig.',
+    toyNote: 'Erfundene Verteilungen über wenige Tokens, ohne Modell.',
     toyBecauseNoDraft:
       'Es ist kein Draft-Modell geladen. Dieses Beispiel nutzt erfundene Verteilungen über wenige Tokens. Öffne einen Draft, um echte zu sehen.',
     toy: 'Beispiel zeigen',
-    needsDraft: 'Dafür sind ein Target und ein Draft-Modell nötig. Öffne zuerst einen Draft.',
-    noAnswer: 'Frage etwas im Chat und wähle dann hier ein Token der Antwort.',
+    needsDraft: 'Dafür ist ein Draft-Modell nötig. Öffne zuerst eines.',
+    noAnswer: 'Frage etwas im Chat und wähle dann hier ein Token.',
     choose: 'Wähle ein Token der Antwort.',
     answerAt: (at, of) => `Antwort ${at} von ${of}`,
     previous: 'Vorige Antwort',
@@ -155,7 +155,7 @@ export const labDe: LabStrings = {
       `${title}, ${method}: Alpha ${alpha}, ${depth} Draft-Tokens pro Runde, ${mean} Tokens pro Durchlauf, gemessen`,
     noSessions: 'Antworten mit Draft erscheinen hier als Punkte.',
     measureFirst: 'Die Kosten dieses Rechners sind noch nicht gemessen.',
-    notMeasured: 'Dieser Rechner ist noch nicht gemessen. Die Kosten sind erfunden.',
+    notMeasured: 'Dieser Rechner ist nicht gemessen. Die Kosten sind erfunden.',
     measure: 'Messen',
   },
   rules: {
@@ -254,7 +254,7 @@ export const labDe: LabStrings = {
     again: 'Neu messen',
     needsModel: 'Öffne zuerst ein Modell, um seine Durchläufe zu messen.',
     none: 'Noch nicht gemessen.',
-    noneNote: 'Das Messen dauert bis zu einer Minute. Beende vorher andere rechenintensive Programme.',
+    noneNote: 'Dauert bis zu einer Minute. Beende vorher andere Programme.',
     progress: (done, total) => `Runde ${done} von ${total}`,
     stopped: 'Gestoppt. Nichts wurde gespeichert.',
     relative: 'Kosten eines Durchlaufs mit M Zeilen, relativ zu einer',

@@ -155,7 +155,7 @@ export const libraryEn = {
     asking: 'Comparing vocabularies',
     label: 'Draft',
     none: 'Without a draft',
-    noneNote: (methods: string) => `${methods} draft from the text or the model itself. They need no second model.`,
+    noneNote: (methods: string) => `${methods} need only the text or the model itself.`,
     nothing: 'No compatible draft, neither here nor in the catalogue.',
     nothingNote: 'The reasons are listed below.',
     onlyCatalogue: 'None of these is on this machine yet. Download one.',
@@ -241,7 +241,7 @@ export const libraryEn = {
     loading: 'Loading the file list',
     invalidName: 'Not a repository name. Enter owner/name or paste its URL.',
     files: (repository: string) => `GGUF files of ${repository}`,
-    none: 'This repository has no GGUF files. Try one whose name ends in GGUF.',
+    none: 'No GGUF files. Try a repository whose name ends in GGUF.',
     parts: (parts: string) => `${parts} files`,
     licence: (licence: string) => `Licence ${licence}`,
     revision: (revision: string) => `commit ${revision}`,
@@ -263,7 +263,7 @@ export const libraryEn = {
     unencrypted: 'The token is not sent, because HF_ENDPOINT starts with http and is not encrypted. Use https.',
     keychainShut: (reason: string) =>
       `The keychain could not be read (${reason}). Downloads continue without its token and try it again next time.`,
-    note: 'Only gated and private models need a token. It is sent to the Hub only.',
+    note: 'For gated and private models. Sent to the Hub only.',
   },
   downloads: {
     title: 'Downloads',

@@ -10,7 +10,7 @@ const components = import.meta.glob<string>(['../../App.svelte', '../../{feature
 });
 /** Excludes the replay host, wire types, the string tables, and units, which are the same in every language. */
 const logic = import.meta.glob<string>(
-  ['../**/*.ts', '!../**/*.test.ts', '!../{host,ipc,strings}/**', '!../format.ts', '!../text/markdown/{highlight,testing}.ts'],
+  ['../**/*.ts', '!../**/{*.test,testing}.ts', '!../{host,ipc,strings}/**', '!../format.ts', '!../text/markdown/highlight.ts'],
   {
     query: '?raw',
     import: 'default',

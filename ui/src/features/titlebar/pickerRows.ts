@@ -3,9 +3,10 @@
 import { formatBytes, formatMean, formatParameters } from '../../lib/format';
 import type { DraftOffer, FitVerdict, ModelEntry } from '../../lib/ipc/schema.gen';
 import { shortcut } from '../../lib/platform';
-import type { WindowState } from '../../lib/state/window.svelte';
+import type { Library } from '../../lib/state/library.svelte';
 import { language } from '../../lib/strings/index.svelte';
 import { verdictWords } from '../../lib/pairVerdict';
+import type { TitleBarContext } from './context';
 
 /** With more models than this, the list can be searched. */
 export const searchFrom = 8;
@@ -28,19 +29,19 @@ export interface PickerRow {
 }
 
 /** The rows of a slot. */
-export function pickerRows(role: 'target' | 'draft', app: WindowState): PickerRow[] {
-  return role === 'target' ? targetRows(app) : draftRows(app);
+export function pickerRows(role: 'target' | 'draft', context: TitleBarContext): PickerRow[] {
+  return role === 'target' ? targetRows(context) : draftRows(context);
 }
 
-function targetRows(app: WindowState): PickerRow[] {
-  const { models, library } = app;
+function targetRows(context: TitleBarContext): PickerRow[] {
+  const { library, models, navigation, work } = context;
   const words = language.strings.library.picker;
   const recent = models.recent.filter(({ problem }) => problem === null);
   const rest = library.models.filter((model) => !recent.includes(model));
   const rows = [...recent, ...rest].map((model, i): PickerRow => ({
-    ...modelRow(app, model),
+    ...modelRow(library, model),
     chosen: model.path === models.loaded?.target.path,
-    disabled: problemOf(model) || app.running,
+    disabled: problemOf(model) || work.running,
     heading:
       i === 0 && recent.length > 0
         ? words.recent
@@ -51,25 +52,25 @@ function targetRows(app: WindowState): PickerRow[] {
           : undefined,
     run: () => void models.loadTarget(model),
   }));
-  const unload = way('unload', words.unload, () => void models.unload(), app.running);
+  const unload = way('unload', words.unload, () => void models.unload(), work.running);
   return [
     ...rows,
     ...(models.loaded ? [unload] : []),
-    { ...way('open-target', language.strings.models.target.open, () => void models.openTarget(), app.running), aside: shortcut('O') },
-    way('open-library', words.openLibrary, () => app.showLibrary()),
+    { ...way('open-target', language.strings.models.target.open, () => void models.openTarget(), work.running), aside: shortcut('O') },
+    way('open-library', words.openLibrary, () => navigation.showLibrary()),
   ];
 }
 
 /** Suitable drafts first, then the others with the reason. */
-function draftRows(app: WindowState): PickerRow[] {
-  const { models, library, drafting: pairing } = app;
+function draftRows(context: TitleBarContext): PickerRow[] {
+  const { drafting: pairing, library, modelList, models, navigation, work } = context;
   const words = language.strings.library.picker;
   const target = models.loaded?.target.path;
   const offers = pairing.target?.path === target ? pairing.offers : null;
   const row = (model: ModelEntry): PickerRow => ({
-    ...modelRow(app, model),
+    ...modelRow(library, model),
     chosen: model.path === models.loaded?.draft?.path,
-    disabled: problemOf(model) || app.running,
+    disabled: problemOf(model) || work.running,
     run: () => void models.useDraft(model.path, model.name),
   });
   const offered = (list: readonly DraftOffer[], suitable: boolean) =>
@@ -82,7 +83,7 @@ function draftRows(app: WindowState): PickerRow[] {
           ...row(model),
           note,
           fit: suitable ? offer.fit : undefined,
-          disabled: !suitable || offer.fit === 'too_large' || app.running,
+          disabled: !suitable || offer.fit === 'too_large' || work.running,
           heading: i === 0 ? (suitable ? words.suits : words.others) : undefined,
         },
       ];
@@ -91,7 +92,7 @@ function draftRows(app: WindowState): PickerRow[] {
     'without-draft-model',
     language.strings.models.withoutDraft,
     () => void models.useDraft(null, models.loaded?.target.name ?? ''),
-    app.running,
+    work.running,
   );
   // Until the offers are known, any model may be a draft.
   const rows = offers
@@ -108,10 +109,10 @@ function draftRows(app: WindowState): PickerRow[] {
   return [
     ...rows,
     ...(models.loaded?.draft ? [without] : []),
-    way('open-draft', language.strings.models.draft.open, () => void models.openDraft(), app.running),
+    way('open-draft', language.strings.models.draft.open, () => void models.openDraft(), work.running),
     way('open-library', words.openLibrary, () => {
-      app.showLibrary();
-      if (target) app.modelList.select(target);
+      navigation.showLibrary();
+      if (target) modelList.select(target);
     }),
   ];
 }
@@ -128,7 +129,7 @@ function gain({ measured, predicted, recommended }: DraftOffer): string {
   return [speedup, ...(recommended ? [words.recommended] : [])].filter(Boolean).join(', ');
 }
 
-function modelRow({ library }: WindowState, model: ModelEntry): PickerRow {
+function modelRow(library: Library, model: ModelEntry): PickerRow {
   const { name, path, size_bytes, problem, architecture, parameters, quantisation } = model;
   return {
     id: path,

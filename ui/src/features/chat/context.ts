@@ -1,0 +1,37 @@
+// State that the chat uses.
+
+import { createContext } from 'svelte';
+import type { AdvancedSettings } from '../../lib/state/advanced.svelte';
+import type { Catalogue } from '../../lib/state/catalogue.svelte';
+import type { Chat } from '../../lib/state/chat.svelte';
+import type { Conversation } from '../../lib/state/conversation.svelte';
+import type { Conversations } from '../../lib/state/conversations.svelte';
+import type { Downloads } from '../../lib/state/downloads.svelte';
+import type { LinkQuestion } from '../../lib/state/linkQuestion.svelte';
+import type { Models } from '../../lib/state/models.svelte';
+import type { Navigation } from '../../lib/state/navigation.svelte';
+import type { Preferences } from '../../lib/state/preferences.svelte';
+import type { ProblemLog } from '../../lib/state/problemLog';
+import type { Settings } from '../../lib/state/settings.svelte';
+import type { TokenFocus } from '../../lib/state/tokenFocus.svelte';
+import type { Work } from '../../lib/state/work.svelte';
+
+export interface ChatContext {
+  readonly chat: Chat;
+  readonly conversation: Conversation;
+  readonly conversations: Conversations;
+  readonly models: Models;
+  readonly settings: Settings;
+  readonly advanced: AdvancedSettings;
+  readonly preferences: Preferences;
+  readonly tokens: TokenFocus;
+  readonly links: LinkQuestion;
+  readonly work: Work;
+  readonly navigation: Navigation;
+  readonly log: ProblemLog;
+  /** For the first pair, while there is no model. */
+  readonly catalogue: Catalogue;
+  readonly downloads: Downloads;
+}
+
+export const [useChat, provideChat] = createContext<ChatContext>();

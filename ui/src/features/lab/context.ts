@@ -1,0 +1,18 @@
+// State that the lab uses.
+
+import { createContext } from 'svelte';
+import type { Conversation } from '../../lib/state/conversation.svelte';
+import type { Lab } from '../../lib/state/lab.svelte';
+import type { Models } from '../../lib/state/models.svelte';
+import type { Settings } from '../../lib/state/settings.svelte';
+
+export interface LabContext {
+  readonly lab: Lab;
+  readonly models: Models;
+  /** The open conversation, whose answers the lab can look at. */
+  readonly conversation: Pick<Conversation, 'id' | 'running' | 'answered' | 'near'>;
+  /** Ranges of the sliders. */
+  readonly settings: Pick<Settings, 'range'>;
+}
+
+export const [useLab, provideLab] = createContext<LabContext>();

@@ -1,0 +1,66 @@
+// Settings that few answers need: penalties, stop strings, biases of tokens. Presets and comparisons leave them alone.
+// No DOM.
+
+import type { AnswerSettings, SamplingParams } from '../ipc/schema.gen';
+import type { LogitBias } from './logitBias.svelte';
+
+/** Settings of a request, without the models. */
+type Requested = Omit<AnswerSettings, 'target' | 'draft'>;
+
+/** The advanced settings of the next answer. */
+export class AdvancedSettings {
+  presencePenalty = $state(0);
+  frequencyPenalty = $state(0);
+  /** Strings that end an answer. */
+  stop = $state.raw<readonly string[]>([]);
+  readonly bias: LogitBias;
+
+  #defaults = $state.raw({ presence: 0, frequency: 0 });
+
+  /** Number of settings that differ from their defaults. */
+  changed = $derived.by((): number => {
+    const { presence, frequency } = this.#defaults;
+    const differ = [
+      this.presencePenalty !== presence,
+      this.frequencyPenalty !== frequency,
+      this.stop.length > 0,
+      this.bias.entries.length > 0,
+    ];
+    return differ.filter(Boolean).length;
+  });
+
+  constructor(bias: LogitBias) {
+    this.bias = bias;
+  }
+
+  /** Applies the engine's defaults. */
+  adopt({ presence_penalty, frequency_penalty }: SamplingParams): void {
+    this.#defaults = { presence: presence_penalty, frequency: frequency_penalty };
+    this.presencePenalty = presence_penalty;
+    this.frequencyPenalty = frequency_penalty;
+  }
+
+  /** Restores all defaults. */
+  reset(): void {
+    this.presencePenalty = this.#defaults.presence;
+    this.frequencyPenalty = this.#defaults.frequency;
+    this.stop = [];
+    this.bias.clear();
+  }
+
+  /** Adds a stop string. An empty one or a duplicate is ignored. */
+  addStop(text: string): void {
+    if (text !== '' && !this.stop.includes(text)) this.stop = [...this.stop, text];
+  }
+
+  removeStop(at: number): void {
+    this.stop = this.stop.filter((_, i) => i !== at);
+  }
+
+  /** Adds these settings to a request. Biases are those of the loaded model. */
+  applyTo(request: Requested): Requested {
+    const { presencePenalty: presence_penalty, frequencyPenalty: frequency_penalty } = this;
+    const sampling = { ...request.sampling, presence_penalty, frequency_penalty, logit_bias: this.bias.byToken };
+    return { ...request, sampling, stop: [...this.stop] };
+  }
+}

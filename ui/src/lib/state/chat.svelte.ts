@@ -1,0 +1,120 @@
+// Moves between conversations: opening, creating, deleting, importing. No DOM.
+
+import { toErrorInfo } from '../ipc/rpc';
+import type { ConversationEntry, StoreRemedy } from '../ipc/schema.gen';
+import type { Conversation } from './conversation.svelte';
+import type { Conversations } from './conversations.svelte';
+import type { MessageDrafts } from './messageDrafts.svelte';
+import type { Models } from './models.svelte';
+import type { Navigation } from './navigation.svelte';
+import type { TokenFocus } from './tokenFocus.svelte';
+import type { Work } from './work.svelte';
+
+/** A search hit to scroll to. */
+export interface ScrollTarget {
+  message: number;
+}
+
+/** Other state of the chat. */
+export interface ChatDependencies {
+  conversation: Conversation;
+  conversations: Conversations;
+  messageDrafts: MessageDrafts;
+  models: Models;
+  navigation: Navigation;
+  tokens: TokenFocus;
+  work: Work;
+}
+
+/** The chat: the conversation on screen and the list. */
+export class Chat {
+  /** Message to scroll to; null once done. */
+  scrollTarget = $state.raw<ScrollTarget | null>(null);
+  /** Key of the turn to edit, until its editor opens. */
+  toEdit = $state<string | null>(null);
+
+  readonly #on: ChatDependencies;
+
+  constructor(dependencies: ChatDependencies) {
+    this.#on = dependencies;
+  }
+
+  /** Loads the list. Drafts of conversations that are gone are deleted. */
+  async list(): Promise<void> {
+    const { conversations, messageDrafts } = this.#on;
+    await conversations.refresh();
+    // An unreadable list does not mean that conversations are gone.
+    if (conversations.error === null) messageDrafts.keepOnly(conversations.entries.map(({ id }) => id));
+  }
+
+  /** Starts a new conversation. */
+  create(): void {
+    this.#on.navigation.goTo('chat');
+    this.#on.conversation.clear();
+  }
+
+  /** Opens a conversation, at a message and its branch if one is given. */
+  async open(id: number, message: number | null = null): Promise<void> {
+    const { conversation, conversations, navigation } = this.#on;
+    navigation.goTo('chat');
+    try {
+      await conversation.open(id);
+      // Another one may have been opened meanwhile.
+      if (message === null || conversation.id !== id) return;
+      const choosing = conversation.shows(message) ? null : conversation.choose(message);
+      this.scrollTarget = { message };
+      await choosing;
+    } catch (thrown) {
+      conversations.error = toErrorInfo(thrown);
+    }
+  }
+
+  /** Shows the conversation of the answer being written. */
+  showWriting(): void {
+    this.#on.navigation.goTo('chat');
+    this.#on.conversation.showWriting();
+  }
+
+  /** Branches the answer at the token of the card, with another token. */
+  async branch(token: number): Promise<void> {
+    const { conversation, tokens } = this.#on;
+    const { pointed } = tokens;
+    tokens.unpin();
+    if (pointed) await conversation.branch(pointed.answer, pointed.detail.index, token);
+  }
+
+  /** Deletes a conversation and stops its answer. If it is on screen, a new one replaces it. */
+  async delete(entry: ConversationEntry): Promise<void> {
+    const { conversation, conversations, work } = this.#on;
+    if (entry.id === conversation.writing) work.stop();
+    const deleted = await conversations.remove(entry);
+    if (deleted && entry.id === conversation.id) this.create();
+  }
+
+  /** Undoes the last deletion. */
+  async undoDelete(): Promise<void> {
+    await this.#openQuietly(await this.#on.conversations.undo());
+  }
+
+  /** Imports a conversation chosen by the user. */
+  async import(): Promise<void> {
+    await this.#openQuietly(await this.#on.conversations.bring());
+  }
+
+  /** Imports conversations from files. */
+  async importFiles(paths: readonly string[]): Promise<void> {
+    await this.#openQuietly(await this.#on.conversations.bringFiles(paths));
+  }
+
+  /** Opens a new conversation of the list, unless the reader watches an answer being written. */
+  async #openQuietly(id: number | null): Promise<void> {
+    if (id !== null && !this.#on.conversation.writingHere) await this.open(id);
+  }
+
+  /** Applies a remedy to the file of conversations, and reloads it. */
+  async repairStore(remedy: StoreRemedy): Promise<void> {
+    if (!(await this.#on.models.repairStore(remedy)) || remedy.type === 'stay_in_memory') return;
+    this.#on.conversation.clear();
+    await this.list();
+  }
+}

@@ -1,0 +1,78 @@
+// A host with conversations, for tests of the whole state.
+
+import app from '../../../../tests/ui/fixtures/fixture-app.json';
+import { SilentHost } from '../host/testing';
+import type { ConversationEntry, ErrorInfo, LibraryEvent, StoredMessage } from '../ipc/schema.gen';
+
+/** The conversations of the host. */
+export const entries: ConversationEntry[] = [1, 2, 3].map((id) => ({
+  id,
+  title: `number ${id}`,
+  pinned: false,
+  created_ms: 0,
+  updated_ms: 0,
+}));
+
+/** A conversation with two answers, 11 and 12, to question 10. The reader is at the second. */
+const messagesOf = (id: number): StoredMessage[] => {
+  const at = { created_ms: 0, state: 'complete' as const, settings: null };
+  return [
+    { ...at, id: 10 * id, parent: null, role: 'user', content: 'asked' },
+    { ...at, id: 10 * id + 1, parent: 10 * id, role: 'assistant', content: 'first' },
+    { ...at, id: 10 * id + 2, parent: 10 * id, role: 'assistant', content: 'second' },
+  ];
+};
+
+/** A host with three conversations, and the models of a fixture. */
+export class KeepingHost extends SilentHost {
+  calls: [string, Record<string, unknown>][] = [];
+  /** Commands that fail. */
+  failing: string[] = [];
+  /** Error of a refused question. */
+  refusal: Promise<ErrorInfo> | null = null;
+  info: unknown = app.info;
+  /** Sends an event to the watcher of the library. */
+  tell: (event: LibraryEvent) => void = () => {};
+  #deleted = new Set<unknown>();
+
+  override async invoke(command: string, args: Record<string, unknown>): Promise<unknown> {
+    this.calls.push([command, args]);
+    if (this.failing.includes(command)) throw { code: 'store', message: 'The disk is full.' };
+    switch (command) {
+      case 'app_info':
+        return this.info;
+      case 'library':
+        return { models: app.models, folders: [], machine: { total: 16e9, usable: 11e9 } };
+      case 'watch_library':
+        return [];
+      case 'list_conversations':
+        return entries.filter(({ id }) => !this.#deleted.has(id));
+      case 'open_conversation':
+        return { entry: entries.find(({ id }) => id === args['id']), system: '', messages: messagesOf(args['id'] as number), leaf: null };
+      case 'answer_events':
+        return [];
+      case 'delete_conversation':
+        return this.#deleted.add(args['id']);
+      case 'restore_conversation':
+        return this.#deleted.delete(args['id']);
+      case 'choose_file':
+        return '/tmp/brought.json';
+      case 'import_conversation':
+        return 3;
+      case 'answer':
+        if (this.refusal) throw await this.refusal;
+        return { conversation: 1, question: 13, answer: 14, generation_id: 5, prefix: [] };
+      default:
+        return null;
+    }
+  }
+
+  override openChannel<T>(receive: (message: T) => void): unknown {
+    this.tell = receive as (event: LibraryEvent) => void;
+    return 0;
+  }
+
+  named(command: string): Record<string, unknown>[] {
+    return this.calls.filter(([name]) => name === command).map(([, args]) => args);
+  }
+}

@@ -1,0 +1,58 @@
+// The engine's work: an answer or a comparison. It does one at a time. No DOM.
+
+import type { Comparison } from './comparison.svelte';
+import type { Conversation } from './conversation.svelte';
+import type { Models } from './models.svelte';
+import type { Navigation } from './navigation.svelte';
+import type { Pairing } from './pairing.svelte';
+
+/** Other state that the work depends on. */
+export interface WorkDependencies {
+  conversation: Conversation;
+  comparison: Comparison;
+  models: Models;
+  navigation: Navigation;
+  /** The pair that the library measures. */
+  pairing: Pairing;
+}
+
+/** The running work, whatever the screen. */
+export class Work {
+  readonly #on: WorkDependencies;
+
+  constructor(dependencies: WorkDependencies) {
+    this.#on = dependencies;
+  }
+
+  /** `true` if there is anything to stop. */
+  get running(): boolean {
+    return this.#on.conversation.running || this.#on.comparison.running;
+  }
+
+  /** `true` if a comparison runs. */
+  get comparing(): boolean {
+    return this.#on.comparison.running;
+  }
+
+  /** `true` if a stop was requested and the engine has not ended the work yet. */
+  get stopping(): boolean {
+    const { conversation, comparison } = this.#on;
+    return conversation.running ? conversation.stopping : comparison.stopping;
+  }
+
+  /** `true` if the running work is on screen. Then Escape stops it. */
+  get here(): boolean {
+    const { comparison, conversation, navigation, pairing } = this.#on;
+    if (conversation.running) return navigation.place === 'chat' && conversation.writingHere;
+    if (!comparison.running) return false;
+    return navigation.place === 'compare' || (navigation.place === 'library' && navigation.libraryPart === 'here' && pairing.measures);
+  }
+
+  /** Stops the answer, else the comparison, on any screen. An answer that waits for its models stops waiting. */
+  stop(): void {
+    const { comparison, conversation, models } = this.#on;
+    if (conversation.running && models.loading !== null) void models.cancel();
+    if (conversation.running) conversation.stop();
+    else if (comparison.running) comparison.stop();
+  }
+}

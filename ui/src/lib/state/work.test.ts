@@ -1,0 +1,54 @@
+import { describe, expect, it } from 'vitest';
+import { createWindow } from '../../window';
+import type { CompareRequest } from '../ipc/schema.gen';
+import { KeepingHost } from './testing';
+
+async function make() {
+  const window = createWindow(new KeepingHost());
+  await window.chat.models.start();
+  return window;
+}
+
+describe('running work', () => {
+  it('is on screen only where it is visible: an answer in its conversation', async () => {
+    const { chat, conversation, navigation, work } = (await make()).chat;
+    expect(work.here).toBe(false);
+    await chat.open(1);
+    await conversation.ask('one');
+    expect([work.running, work.here]).toEqual([true, true]);
+    navigation.goTo('lab');
+    expect(work.here).toBe(false);
+    await chat.open(2);
+    expect([work.running, work.here]).toEqual([true, false]);
+    chat.create();
+    expect(work.here).toBe(false);
+    chat.showWriting();
+    expect(work.here).toBe(true);
+  });
+
+  it('is on screen only where it is visible: a comparison', async () => {
+    const { chat, compare } = await make();
+    const { navigation, work } = chat;
+    void compare.comparison.start({} as CompareRequest);
+    const seen = (['chat', 'compare', 'lab', 'library'] as const).filter((place) => (navigation.goTo(place), work.here));
+    expect([work.running, work.comparing, seen]).toEqual([true, true, ['compare']]);
+    expect(work.stopping).toBe(false);
+    work.stop();
+    expect([compare.comparison.stopping, work.stopping]).toEqual([true, true]);
+  });
+
+  it('is on screen only where it is visible: a measured pair', async () => {
+    const { chat, library } = await make();
+    const { navigation, pairing } = library;
+    const [target, draft] = library.library.models;
+    pairing.show(target ?? null);
+    void pairing.measure({ name: draft?.name ?? '', path: draft?.path ?? '' });
+    navigation.goTo('library');
+    expect([library.comparison.running, chat.work.here]).toEqual([true, true]);
+    navigation.showLibrary('catalogue');
+    expect(chat.work.here).toBe(false);
+    navigation.showLibrary();
+    pairing.show(draft ?? null);
+    expect(chat.work.here).toBe(false);
+  });
+});

@@ -1,0 +1,151 @@
+// Builds the state of the window, and gives each feature the part that it uses.
+
+import type { ChatContext } from './features/chat/context';
+import type { CompareContext } from './features/compare/context';
+import type { LabContext } from './features/lab/context';
+import type { LibraryContext } from './features/library/context';
+import type { TitleBarContext } from './features/titlebar/context';
+import type { CommandState } from './lib/commands';
+import { errorLine } from './lib/errors';
+import type { Host } from './lib/host';
+import { labelMenu } from './lib/ipc/menu';
+import type { ErrorInfo } from './lib/ipc/schema.gen';
+import { AdvancedSettings } from './lib/state/advanced.svelte';
+import { Catalogue } from './lib/state/catalogue.svelte';
+import { Chat } from './lib/state/chat.svelte';
+import { Comparison } from './lib/state/comparison.svelte';
+import { ComparisonPlan } from './lib/state/comparisonPlan.svelte';
+import { Comparisons } from './lib/state/comparisons.svelte';
+import { Conversation } from './lib/state/conversation.svelte';
+import { Conversations } from './lib/state/conversations.svelte';
+import { Downloads } from './lib/state/downloads.svelte';
+import { Drop } from './lib/state/drop.svelte';
+import { Lab } from './lib/state/lab.svelte';
+import { Library } from './lib/state/library.svelte';
+import { LibraryEvents } from './lib/state/libraryEvents';
+import { LinkQuestion } from './lib/state/linkQuestion.svelte';
+import { LogitBias } from './lib/state/logitBias.svelte';
+import { MessageDrafts } from './lib/state/messageDrafts.svelte';
+import { ModelList } from './lib/state/modelList.svelte';
+import { Models } from './lib/state/models.svelte';
+import { Navigation } from './lib/state/navigation.svelte';
+import { Notices } from './lib/state/notices.svelte';
+import { Pairing } from './lib/state/pairing.svelte';
+import { Preferences } from './lib/state/preferences.svelte';
+import { Presets } from './lib/state/presets';
+import { ProblemLog } from './lib/state/problemLog';
+import { Screen } from './lib/state/screen';
+import { Settings } from './lib/state/settings.svelte';
+import { TokenFocus } from './lib/state/tokenFocus.svelte';
+import { Work } from './lib/state/work.svelte';
+import { language } from './lib/strings/index.svelte';
+
+/** The state of the window, by the feature that uses it. */
+export interface WindowState {
+  readonly chat: ChatContext;
+  readonly compare: CompareContext;
+  readonly lab: LabContext;
+  readonly library: LibraryContext;
+  readonly titleBar: TitleBarContext;
+  readonly commands: CommandState;
+  /** Files dragged over the window. */
+  readonly drop: Drop;
+  readonly events: LibraryEvents;
+  readonly log: ProblemLog;
+  readonly messageDrafts: MessageDrafts;
+  readonly notices: Notices;
+  /** Sets the labels of the native menu, in the conventions of the system. */
+  readonly labelMenu: (platform: 'mac' | 'other') => void;
+  /** Loads everything, and subscribes to events of the engine. */
+  readonly start: () => Promise<void>;
+}
+
+/** Builds the state on a host. */
+export function createWindow(host: Host): WindowState {
+  const notices = new Notices();
+  const { notify, reportFailure } = notices;
+  const screen = new Screen();
+  const tokens = new TokenFocus();
+  const navigation = new Navigation(tokens);
+  const log = new ProblemLog(host, reportFailure);
+  const preferences = new Preferences(host);
+  const bias = new LogitBias(host, () => models.loaded?.target.path ?? null);
+  const advanced = new AdvancedSettings(bias);
+  const settings = new Settings(advanced);
+  const links = new LinkQuestion(host, { copy: screen.copy, notify });
+
+  const library = new Library(host);
+  const modelList = new ModelList(library);
+  const models: Models = new Models(host, settings, { library, preferences, reportFailure });
+  const downloads = new Downloads(host, {
+    arrived: () => void events.libraryChanged(),
+    begun: () => void catalogue.askHubAgain(),
+  });
+  const catalogue = new Catalogue(host, library, downloads);
+
+  const conversations = new Conversations(host, notify);
+  const messageDrafts = new MessageDrafts(preferences);
+  const callbacks = {
+    changed: () => void conversations.refresh(),
+    ready: async () => {
+      await models.restore();
+      await bias.prepare();
+    },
+    refusedElsewhere: (error: ErrorInfo) => reportFailure(language.strings.conversation.refusedElsewhere(errorLine(error))),
+  };
+  const conversation = new Conversation(host, settings, undefined, callbacks, messageDrafts);
+
+  const comparisons = new Comparisons(host, notify);
+  // It may have changed the history, the loaded models and the measured pairs.
+  const comparison = new Comparison(host, () => {
+    void comparisons.refresh();
+    void models.refresh();
+    events.pairsChanged();
+  });
+  const plan = new ComparisonPlan(models, { settings, busy: () => conversation.running });
+  const pairing = new Pairing(host, { models, comparison });
+  const drafting = new Pairing(host, { models, comparison });
+  const lab = new Lab(host, models, settings, conversation);
+
+  const work = new Work({ conversation, comparison, models, navigation, pairing });
+  const chat = new Chat({ conversation, conversations, messageDrafts, models, navigation, tokens, work });
+  const presets = new Presets({ preferences, settings, conversation, models, notify });
+  const drop = new Drop(models, { bring: (paths) => chat.importFiles(paths), reportFailure });
+  const events = new LibraryEvents(host, { library, downloads, models, comparison, navigation, pairing, drafting });
+
+  return {
+    chat: {
+      chat,
+      conversation,
+      conversations,
+      models,
+      settings,
+      advanced,
+      preferences,
+      tokens,
+      links,
+      work,
+      navigation,
+      log,
+      catalogue,
+      downloads,
+    },
+    compare: { comparison, comparisons, plan, models, preferences, tokens, links },
+    lab: { lab, models, conversation, settings },
+    library: { library, modelList, models, pairing, comparison, catalogue, downloads, navigation, work, links, screen },
+    titleBar: { navigation, models, library, modelList, drafting, downloads, work, screen },
+    commands: { chat, conversation, conversations, work, navigation, screen, preferences, presets, settings, models, library, log },
+    drop,
+    events,
+    log,
+    messageDrafts,
+    notices,
+    labelMenu: (platform) => labelMenu(host, platform),
+    start: async () => {
+      void chat.list();
+      // First, so that events of loading are received too.
+      await events.watch();
+      await models.start();
+    },
+  };
+}
