@@ -171,11 +171,12 @@ impl App {
         rules::rows(&distributions, temperatures)
     }
 
-    /// Predicts the speedup over alpha and K from measured or given costs.
+    /// Predicts the speedup over alpha and K from measured or given costs, for `batch` conversations that share every
+    /// pass.
     ///
     /// # Errors
     /// When the costs of the loaded models are not measured yet, or a number is out of range.
-    pub fn landscape(&self, machine: LabMachine) -> Result<Landscape> {
+    pub fn landscape(&self, machine: LabMachine, batch: u32) -> Result<Landscape> {
         let costs = match machine {
             LabMachine::MadeUp { draft_cost, row_cost } => MachineCosts::assumed(draft_cost, row_cost)?,
             LabMachine::Measured => {
@@ -187,7 +188,7 @@ impl App {
                 MachineCosts::of(&curve)?
             }
         };
-        Ok(landscape(&costs))
+        landscape(&costs, batch)
     }
 
     /// Places the latest answers with drafts in the landscape.

@@ -150,8 +150,7 @@ impl Bench for ModelBench<'_> {
         between: BetweenSlices<'_>,
     ) -> Result<Vec<Answer>> {
         let ids = self.passes.models.prompt_ids(&Prompt::Chat(prompt.messages()))?;
-        for (lane, plan) in plans.iter().enumerate().filter(|(_, plan)| plan.method.needs() == Needs::Script)
-        {
+        for (lane, plan) in plans.iter().enumerate().filter(|(_, plan)| plan.method.requires(Needs::Script)) {
             let script = self.script(prompt, &ids, plan)?;
             self.lanes[lane].set_synthetic_script(script, plan.options.synthetic_acceptance)?;
         }

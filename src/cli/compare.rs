@@ -35,7 +35,7 @@ pub(crate) struct CompareArgs {
     prompts: Option<u32>,
     #[command(flatten)]
     models: ModelArgs,
-    /// Methods, separated by commas [default: draft-model with --draft, else suffix]
+    /// Methods, separated by commas [default: the one that uses every loaded draft]
     #[arg(long, visible_alias = "method", value_parser = method_parser(), value_delimiter = ',')]
     methods: Vec<Method>,
     /// Most tokens to draft per round: 1 to 15, or auto; several, separated by commas, get a lane each
@@ -69,10 +69,9 @@ pub(crate) struct CompareArgs {
 }
 
 pub(crate) fn run(args: &CompareArgs) -> Result<()> {
-    let request = request(args);
     let compute = args.models.compute()?;
-    let methods: Vec<Method> = request.lanes.iter().map(|lane| lane.method).collect();
-    let mut models = load_models(&args.models, &methods)?;
+    let mut models = load_models(&args.models, &args.methods)?;
+    let request = request(args, models.recommended_method());
     let options = args.options.options(models.target());
     let progress = Progress::new();
     let mut tell = |event: CompareEvent| show(&progress, &event);
@@ -99,7 +98,8 @@ pub(crate) fn run(args: &CompareArgs) -> Result<()> {
     Ok(())
 }
 
-fn request(args: &CompareArgs) -> CompareRequest {
+/// Returns what to compare: the methods of the arguments, or `recommended`.
+fn request(args: &CompareArgs, recommended: Method) -> CompareRequest {
     let prompts = match &args.suite {
         Some(name) => ComparedPrompts::Suite { name: name.clone(), prompts: args.prompts },
         None => ComparedPrompts::Text {
@@ -107,8 +107,8 @@ fn request(args: &CompareArgs) -> CompareRequest {
             text: args.prompt.clone().unwrap_or_default(),
         },
     };
-    let usual = [if args.models.draft.is_some() { Method::DraftModel } else { Method::Suffix }];
-    let methods = if args.methods.is_empty() { &usual[..] } else { &args.methods[..] };
+    let recommended = [recommended];
+    let methods = if args.methods.is_empty() { &recommended[..] } else { &args.methods[..] };
     let lanes = methods
         .iter()
         .flat_map(|&method| args.max_draft.iter().map(move |&max_draft| MethodConfig { method, max_draft }));

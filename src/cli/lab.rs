@@ -10,6 +10,7 @@ use hunch::lab::landscape::{MachineCosts, landscape};
 use hunch::lab::position::{Distributions, Place, Scores, TOY_BEFORE, toy, toy_place, toy_text};
 use hunch::lab::report::{LabPosition, LabRounds, LabSource, LabToken, Landscape};
 use hunch::lab::rounds::Rounds;
+use hunch::lab::serving::{DRAFT_LENGTHS, DraftLength, Served, ServedLoad, Server};
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::token::TokenId;
 use hunch_error::Error;
@@ -36,6 +37,8 @@ enum LabCommand {
     Unbiased(UnbiasedArgs),
     /// Predict the speedup by acceptance rate (alpha) and drafted tokens (K), from measured or assumed costs
     Landscape(LandscapeArgs),
+    /// Simulate a server whose requests share passes: when speculation pays under load
+    Serving(ServingArgs),
 }
 
 /// Position to inspect.
@@ -78,8 +81,9 @@ struct UnbiasedArgs {
     rule: Vec<AcceptanceRule>,
 }
 
+/// Costs of passes: of models, which are measured, or assumed.
 #[derive(Args)]
-struct LandscapeArgs {
+struct CostArgs {
     #[command(flatten)]
     models: ModelArgs,
     /// Assume this cost of a drafted token, in target passes of one row [default: 0]
@@ -88,6 +92,42 @@ struct LandscapeArgs {
     /// Assume that each row adds this to a target pass, in passes of one row [default: 0]
     #[arg(long, value_name = "R", conflicts_with_all = ["target", "draft"])]
     row_cost: Option<f64>,
+}
+
+impl CostArgs {
+    fn costs(&self) -> Result<MachineCosts> {
+        match (self.draft_cost, self.row_cost) {
+            (None, None) => measured(&self.models),
+            (draft, row) => Ok(MachineCosts::assumed(draft.unwrap_or(0.0), row.unwrap_or(0.0))?),
+        }
+    }
+}
+
+#[derive(Args)]
+struct LandscapeArgs {
+    #[command(flatten)]
+    costs: CostArgs,
+    /// Conversations that share every pass, as on a server
+    #[arg(long, value_name = "B", default_value_t = 1)]
+    batch: u32,
+}
+
+#[derive(Args)]
+struct ServingArgs {
+    #[command(flatten)]
+    costs: CostArgs,
+    /// Probability that a drafted token is accepted
+    #[arg(long, value_name = "A", default_value_t = 0.7)]
+    alpha: f64,
+    /// Most requests that share a pass
+    #[arg(long, value_name = "B", default_value_t = 16)]
+    max_batch: u32,
+    /// Tokens of an answer
+    #[arg(long, value_name = "N", default_value_t = 128)]
+    tokens: u32,
+    /// Seed of arrivals and acceptance
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
 }
 
 /// The rules that are tested by default.
@@ -99,6 +139,7 @@ pub(crate) fn run(args: &LabArgs) -> Result<bool> {
         LabCommand::Residual(residual) => self::residual(residual, args.json).map(|()| true),
         LabCommand::Unbiased(unbiased) => self::unbiased(unbiased, args.json),
         LabCommand::Landscape(landscape) => predicted(landscape, args.json).map(|()| true),
+        LabCommand::Serving(serving) => self::serving(serving, args.json).map(|()| true),
     }
 }
 
@@ -307,17 +348,51 @@ fn verdicts(trials: &[LabRounds]) -> String {
 }
 
 fn predicted(args: &LandscapeArgs, json: bool) -> Result<()> {
-    let costs = match (args.draft_cost, args.row_cost) {
-        (None, None) => measured(&args.models)?,
-        (draft, row) => MachineCosts::assumed(draft.unwrap_or(0.0), row.unwrap_or(0.0))?,
-    };
-    let shown = landscape(&costs);
+    let shown = landscape(&args.costs.costs()?, args.batch)?;
     let mut out = std::io::stdout().lock();
     writeln!(out, "{}", landscape_table(&shown))?;
     if json {
         writeln!(out, "{}", serde_json::to_string(&shown)?)?;
     }
     Ok(())
+}
+
+fn serving(args: &ServingArgs, json: bool) -> Result<()> {
+    let ServingArgs { alpha, max_batch, tokens, seed, .. } = *args;
+    let server = Server { costs: args.costs.costs()?, alpha, max_batch, tokens };
+    let loads = server.simulate(seed)?;
+    let mut out = std::io::stdout().lock();
+    writeln!(
+        out,
+        "Simulated: speedup over plain decoding of answers with {tokens} tokens, from arrival to the last token.\n\
+         alpha = {alpha}, at most {max_batch} requests a pass. The load is a share of what plain decoding can answer.\n"
+    )?;
+    writeln!(out, "{}", serving_table(&loads))?;
+    if json {
+        writeln!(out, "{}", serde_json::json!({ "loads": loads }))?;
+    }
+    Ok(())
+}
+
+fn serving_table(loads: &[ServedLoad]) -> String {
+    let name = |length: &DraftLength| match length {
+        DraftLength::Fixed(0) => "requests a pass".to_owned(),
+        DraftLength::Fixed(depth) => format!("K = {depth}"),
+        DraftLength::Best => "best K".to_owned(),
+    };
+    let names: Vec<String> = DRAFT_LENGTHS.iter().map(name).collect();
+    let header: Vec<&str> =
+        ["load"].into_iter().chain(names.iter().map(String::as_str)).chain(["mean best K"]).collect();
+    let cell = |served: &Served| match served.draft_length {
+        DraftLength::Fixed(0) => format!("{:.1}", served.batch),
+        _ => format!("{:.2}x", served.speedup),
+    };
+    let row = |ServedLoad { load, served }: &ServedLoad| {
+        let depth = served.last().map_or(0.0, |best| best.depth);
+        let cells = served.iter().map(cell);
+        [format!("{load}")].into_iter().chain(cells).chain([format!("{depth:.1}")]).collect()
+    };
+    render::table(&header, &loads.iter().map(row).collect::<Vec<Vec<String>>>())
 }
 
 /// Measures the costs of the models, like the window does.
@@ -352,8 +427,13 @@ fn landscape_table(shown: &Landscape) -> String {
     rows.push(["pays from".to_owned()].into_iter().chain(break_even).collect());
     let costs: Vec<String> = shown.target_cost.iter().map(|cost| format!("{cost:.2}")).collect();
     format!(
-        "Predicted speedup over plain decoding by alpha (the probability that a drafted token is accepted) and K.\n\
+        "Predicted speedup over plain decoding by alpha (the probability that a drafted token is accepted) and K{}.\n\
          {} costs: a drafted token takes {:.3} target passes; t(M)/t(1) for M = 1, 2, ...: {}\n\n{}",
+        if shown.batch > 1 {
+            format!(", for {} conversations that share every pass", shown.batch)
+        } else {
+            String::new()
+        },
         if shown.measured { "Measured" } else { "Assumed" },
         shown.draft_cost,
         costs.join(" "),

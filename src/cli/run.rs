@@ -42,6 +42,38 @@ pub(crate) fn method_parser() -> impl TypedValueParser<Value = Method> {
     PossibleValuesParser::new(values).try_map(|name| name.parse::<Method>())
 }
 
+/// Name of the choice that is left to the loaded models.
+const AUTO: &str = "auto";
+
+/// Drafting method of a command that answers by one method.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum MethodChoice {
+    /// [`Models::recommended_method`].
+    Auto,
+    Named(Method),
+}
+
+impl MethodChoice {
+    /// Returns a parser of method names and [`AUTO`].
+    fn parser() -> impl TypedValueParser<Value = Self> {
+        let auto = PossibleValue::new(AUTO).help("Every draft that is loaded, where it promises most");
+        let value = |method: Method| PossibleValue::new(method.name()).help(method.summary());
+        let values: Vec<_> = [auto].into_iter().chain(Method::selectable().map(value)).collect();
+        PossibleValuesParser::new(values).try_map(|name| match name.as_str() {
+            AUTO => Ok(Self::Auto),
+            name => name.parse().map(Self::Named),
+        })
+    }
+
+    /// Returns the method that was named.
+    fn named(self) -> Option<Method> {
+        match self {
+            Self::Auto => None,
+            Self::Named(method) => Some(method),
+        }
+    }
+}
+
 /// Models and how they draft: the arguments of all commands that answer by one method.
 #[derive(Args)]
 pub(crate) struct DraftingArgs {
@@ -49,9 +81,9 @@ pub(crate) struct DraftingArgs {
     pub(crate) models: ModelArgs,
     #[command(flatten)]
     head: HeadArgs,
-    /// Drafting method [default: draft-model with --draft, suffix-head with a head, else ngram]
-    #[arg(long, value_parser = method_parser())]
-    method: Option<Method>,
+    /// Drafting method; auto uses every draft that is loaded, where it promises most
+    #[arg(long, default_value = AUTO, value_parser = MethodChoice::parser())]
+    method: MethodChoice,
     /// Most tokens to draft per round: 1 to 15, or auto, which measures what pays
     #[arg(long, default_value_t = MaxDraft::Auto, value_name = "K|auto")]
     max_draft: MaxDraft,
@@ -66,7 +98,7 @@ impl DraftingArgs {
     /// Returns the plan of answers, as far as it does not depend on the models.
     pub(crate) fn plan(&self, sampling: SamplingParams) -> GenerationPlan {
         GenerationPlan {
-            method: self.method.unwrap_or_default(),
+            method: self.method.named().unwrap_or_default(),
             max_draft: self.max_draft,
             options: MethodOptions::default(),
             sampling,
@@ -87,7 +119,7 @@ impl DraftingArgs {
     ) -> Result<Models> {
         let head = self.head.head.as_deref();
         let mut models = load_on(compute, &self.models, head, &[plan.method], longest)?;
-        plan.method = self.method.unwrap_or_else(|| models.recommended_method());
+        plan.method = self.method.named().unwrap_or_else(|| models.recommended_method());
         plan.options = self.options.options(models.target());
         Ok(models)
     }
@@ -339,7 +371,7 @@ fn load_on(
     if let Some(note) = models.device_note() {
         note.lines().for_each(|note| eprintln!("hunch: {}", render::line(note)));
     }
-    if methods.iter().any(|method| method.needs() == Needs::LowBitCopy) {
+    if methods.iter().any(|method| method.requires(Needs::LowBitCopy)) {
         models.load_low_bit(&low_bit_copy(&target, compute)?, compute)?;
     }
     Ok(models)

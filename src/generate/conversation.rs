@@ -175,9 +175,8 @@ impl ConversationResources {
 /// # Errors
 /// [`Error::InvalidRequest`] with the remedy.
 fn check_needs(method: Method, proposers: &Proposers) -> Result<()> {
-    let needs = method.needs();
-    let remedy = match needs {
-        _ if proposers.has(needs) => return Ok(()),
+    let Some(missing) = method.needs().find(|needs| !proposers.has(*needs)) else { return Ok(()) };
+    let remedy = match missing {
         Needs::Nothing => return Ok(()),
         Needs::DraftModel => {
             format!("The method {method} needs a draft model. Open one (--draft), or choose ngram or plain.")

@@ -1,4 +1,5 @@
-//! Predicted speedup over alpha and K, the best K, and the alpha from which drafting pays.
+//! Predicted speedup over alpha and K, the best K, and the alpha from which drafting pays, for one conversation or a
+//! batch of them.
 //!
 //! Costs are passed in, measured or assumed. Formulas come from [`hunch_core::theory`].
 
@@ -14,40 +15,29 @@ const STEPS: u32 = 50;
 const HALVINGS: u32 = 52;
 /// Largest assumed cost, in target passes of one row.
 const MAX_COST: f64 = 2.0;
+/// Most conversations that share a pass.
+pub const MAX_BATCH: u32 = 64;
 
 /// Costs of drafting and verifying on a machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MachineCosts {
     measured: bool,
-    draft_cost: f64,
+    /// Passes of the draft, in target passes of one row. `None` if drafts are looked up, which costs nothing.
+    draft: Option<PassCost>,
     target: PassCost,
 }
 
 impl MachineCosts {
-    /// Creates measured costs: c, the cost of a drafted token in target passes of one row (0 for lookup), and the cost
-    /// of target passes.
+    /// Creates costs from a cost curve. Without a draft model drafts are looked up.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] when c is not a number of at least 0.
-    pub fn measured(draft_cost: f64, target: PassCost) -> Result<Self> {
-        if !(draft_cost >= 0.0 && draft_cost.is_finite()) {
-            return Err(Error::invalid(format!(
-                "The cost of a drafted token was measured as {draft_cost}; measure the costs again."
-            )));
-        }
-        Ok(Self { measured: true, draft_cost, target })
-    }
-
-    /// Creates costs from a cost curve. Without a draft model drafts are looked up, which costs nothing.
-    ///
-    /// # Errors
-    /// As [`measured`](Self::measured) and [`PassCost::new`].
+    /// As [`PassCost::new`].
     pub fn of(curve: &CostCurve) -> Result<Self> {
-        Self::measured(curve.draft_cost().unwrap_or(0.0), curve.target_cost()?)
+        Ok(Self { measured: true, draft: curve.draft_cost()?, target: curve.target_cost()? })
     }
 
     /// Creates assumed costs: c, and the cost each further row adds to a target pass, both in target passes of one
-    /// row.
+    /// row. Rows add the same share to a draft pass.
     ///
     /// # Errors
     /// [`Error::InvalidRequest`] when one of them is not from 0 to 2.
@@ -61,27 +51,43 @@ impl MachineCosts {
             }
         }
         // Two points define the line.
-        let target = PassCost::new([(1, 1.0), (2, 1.0 + row_cost)])?;
-        Ok(Self { measured: false, draft_cost, target })
+        let line = |one: f64| PassCost::in_units_of(1.0, [(1, one), (2, one * (1.0 + row_cost))]);
+        let draft = (draft_cost > 0.0).then(|| line(draft_cost)).transpose()?;
+        Ok(Self { measured: false, draft, target: line(1.0)? })
     }
 
-    /// Returns the predicted speedup over plain decoding.
-    fn speedup(&self, alpha: f64, depth: usize) -> f64 {
-        theory::speedup(alpha, depth, self.draft_cost, &self.target)
+    /// Returns the cost of draft passes by their rows; `None` if drafts are looked up.
+    pub(super) fn draft(&self) -> Option<&PassCost> {
+        self.draft.as_ref()
+    }
+
+    /// Returns the cost of target passes by their rows.
+    pub(super) fn target(&self) -> &PassCost {
+        &self.target
+    }
+
+    /// Returns c, the cost of a drafted token in target passes of one row.
+    fn draft_cost(&self) -> f64 {
+        self.draft.as_ref().map_or(0.0, |draft| draft.at(1))
+    }
+
+    /// Returns the predicted speedup of `batch` conversations over plain decoding of them.
+    fn speedup(&self, alpha: f64, depth: usize, batch: usize) -> f64 {
+        theory::batch_speedup(alpha, depth, batch, self.draft.as_ref(), &self.target)
     }
 
     /// Returns the alpha from which drafting `depth` tokens pays. Speedup increases with alpha.
-    fn break_even(&self, depth: usize) -> Option<f64> {
-        if self.speedup(1.0, depth) <= 1.0 {
+    fn break_even(&self, depth: usize, batch: usize) -> Option<f64> {
+        if self.speedup(1.0, depth, batch) <= 1.0 {
             return None;
         }
         let (mut low, mut high) = (0.0, 1.0);
-        if self.speedup(low, depth) >= 1.0 {
+        if self.speedup(low, depth, batch) >= 1.0 {
             return Some(low);
         }
         for _ in 0..HALVINGS {
             let middle = 0.5 * (low + high);
-            if self.speedup(middle, depth) > 1.0 {
+            if self.speedup(middle, depth, batch) > 1.0 {
                 high = middle;
             } else {
                 low = middle;
@@ -91,21 +97,34 @@ impl MachineCosts {
     }
 }
 
-/// Computes the landscape over alpha = 0, 0.02, ... 1 and K = 1, 2, ... [`MAX_DRAFT`].
-pub fn landscape(costs: &MachineCosts) -> Landscape {
+/// Computes the landscape over alpha = 0, 0.02, ... 1 and K = 1, 2, ... [`MAX_DRAFT`], for `batch` conversations that
+/// share every pass. Costs of more rows than were measured continue the last slope.
+///
+/// # Errors
+/// [`Error::InvalidRequest`] when `batch` is not from 1 to [`MAX_BATCH`].
+pub fn landscape(costs: &MachineCosts, batch: u32) -> Result<Landscape> {
+    if !(1..=MAX_BATCH).contains(&batch) {
+        return Err(Error::invalid(format!("batch is {batch}; choose a number from 1 to {MAX_BATCH}.")));
+    }
+    let conversations = batch as usize;
     let alphas: Vec<f64> = (0..=STEPS).map(|step| f64::from(step) / f64::from(STEPS)).collect();
-    let row = |alpha: &f64| (1..=MAX_DRAFT).map(|depth| costs.speedup(*alpha, depth)).collect();
-    let best = |alpha: &f64| theory::best_depth(*alpha, costs.draft_cost, &costs.target, MAX_DRAFT).0 as u32;
-    Landscape {
+    let row =
+        |alpha: &f64| (1..=MAX_DRAFT).map(|depth| costs.speedup(*alpha, depth, conversations)).collect();
+    let draft = costs.draft.as_ref();
+    let best = |alpha: &f64| {
+        theory::best_batch_depth(*alpha, conversations, draft, &costs.target, MAX_DRAFT).0 as u32
+    };
+    Ok(Landscape {
         measured: costs.measured,
-        draft_cost: costs.draft_cost,
+        batch,
+        draft_cost: costs.draft_cost(),
         target_cost: (1..=MAX_DRAFT + 1).map(|rows| costs.target.at(rows)).collect(),
         speedup: alphas.iter().map(row).collect(),
         best: alphas.iter().map(best).collect(),
         depths: (1..=MAX_DRAFT as u32).collect(),
-        break_even: (1..=MAX_DRAFT).map(|depth| costs.break_even(depth)).collect(),
+        break_even: (1..=MAX_DRAFT).map(|depth| costs.break_even(depth, conversations)).collect(),
         alphas,
-    }
+    })
 }
 
 #[cfg(test)]
@@ -116,7 +135,7 @@ mod tests {
 
     #[test]
     fn reproduces_the_setting_of_the_paper() {
-        let shown = landscape(&MachineCosts::assumed(0.1, 0.0).unwrap());
+        let shown = landscape(&MachineCosts::assumed(0.1, 0.0).unwrap(), 1).unwrap();
         assert_eq!((shown.alphas.len(), shown.depths.len(), shown.speedup.len()), (51, 15, 51));
         assert_eq!((shown.alphas[40], shown.target_cost.len()), (0.8, 16));
         assert!(!shown.measured && shown.target_cost.iter().all(|t| *t == 1.0));
@@ -130,18 +149,21 @@ mod tests {
 
     #[test]
     fn expensive_drafting_never_breaks_even() {
-        let expensive = landscape(&MachineCosts::assumed(1.0, 0.5).unwrap());
+        let expensive = landscape(&MachineCosts::assumed(1.0, 0.5).unwrap(), 1).unwrap();
         assert!(expensive.break_even.iter().all(Option::is_none) && expensive.best.iter().all(|k| *k == 0));
-        let free = landscape(&MachineCosts::assumed(0.0, 0.0).unwrap());
+        let free = landscape(&MachineCosts::assumed(0.0, 0.0).unwrap(), 1).unwrap();
         assert!(free.break_even.iter().all(|alpha| *alpha == Some(0.0)));
         assert_eq!(free.best[50], 15);
     }
 
     #[test]
     fn measured_costs_are_interpolated() {
-        let costs =
-            MachineCosts::measured(0.25, PassCost::new([(1, 20.0), (2, 24.0), (4, 40.0)]).unwrap()).unwrap();
-        let shown = landscape(&costs);
+        let costs = MachineCosts {
+            measured: true,
+            draft: Some(PassCost::in_units_of(20.0, [(1, 5.0)]).unwrap()),
+            target: PassCost::new([(1, 20.0), (2, 24.0), (4, 40.0)]).unwrap(),
+        };
+        let shown = landscape(&costs, 1).unwrap();
         assert!(shown.measured);
         for (rows, cost) in [(1, 1.0), (2, 1.2), (3, 1.6), (4, 2.0), (5, 2.4)] {
             assert!((shown.target_cost[rows - 1] - cost).abs() < 1e-12);
@@ -155,21 +177,35 @@ mod tests {
             let error = MachineCosts::assumed(draft, row).unwrap_err().to_string();
             assert!(error.contains("from 0 to 2"), "{error}");
         }
-        assert!(MachineCosts::measured(f64::NAN, PassCost::flat()).is_err());
+        let costs = MachineCosts::assumed(0.1, 0.1).unwrap();
+        for batch in [0, MAX_BATCH + 1] {
+            assert!(landscape(&costs, batch).unwrap_err().to_string().contains("from 1 to 64"));
+        }
+    }
+
+    #[test]
+    fn larger_batches_want_shorter_drafts() {
+        let costs = MachineCosts::assumed(0.1, 0.1).unwrap();
+        let best = |batch| landscape(&costs, batch).unwrap().best[40];
+        let depths = [1, 2, 4, 8, 16, 32].map(best);
+        assert!(depths.is_sorted_by(|a, b| a >= b) && depths[0] > 2 && depths[5] == 0, "{depths:?}");
+        let from = |batch| landscape(&costs, batch).unwrap().break_even[0].unwrap();
+        assert!(from(1) < from(4) && from(4) < from(16));
     }
 
     proptest! {
         #[test]
-        fn speedup_is_one_at_the_break_even(draft in 0.0f64..=2.0, row in 0.0f64..=2.0) {
+        fn speedup_is_one_at_the_break_even(draft in 0.0f64..=2.0, row in 0.0f64..=2.0, batch in 1u32..=64) {
             let costs = MachineCosts::assumed(draft, row).unwrap();
-            let shown = landscape(&costs);
+            let shown = landscape(&costs, batch).unwrap();
+            let batch = batch as usize;
             for (depth, alpha) in (1..).zip(&shown.break_even) {
                 match alpha {
                     Some(alpha) if *alpha > 0.0 => {
-                        prop_assert!((costs.speedup(*alpha, depth) - 1.0).abs() < 1e-9);
+                        prop_assert!((costs.speedup(*alpha, depth, batch) - 1.0).abs() < 1e-9);
                     }
-                    Some(_) => prop_assert!(costs.speedup(0.0, depth) >= 1.0),
-                    None => prop_assert!(costs.speedup(1.0, depth) <= 1.0),
+                    Some(_) => prop_assert!(costs.speedup(0.0, depth, batch) >= 1.0),
+                    None => prop_assert!(costs.speedup(1.0, depth, batch) <= 1.0),
                 }
             }
             for (at, row) in shown.speedup.iter().enumerate() {

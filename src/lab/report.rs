@@ -200,6 +200,8 @@ pub enum LabMachine {
 pub struct Landscape {
     /// True if the costs were measured here.
     pub measured: bool,
+    /// Conversations that share every pass, 1 or more.
+    pub batch: u32,
     /// c: a drafted token, in target passes of one row.
     pub draft_cost: f64,
     /// t(M) / t(1) by rows M = 1, 2, ...

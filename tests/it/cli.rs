@@ -363,6 +363,19 @@ fn lab_runs_examples_and_assumed_costs_without_a_model() {
     assert!(words.contains("Predicted") && words.contains("pays from") && words.contains("2.47x"), "{words}");
     let code = |arguments: &[&str]| hunch(data.path(), arguments).status.code();
     assert_eq!(code(&["lab", "landscape", "--draft-cost", "3"]), Some(4));
+    let batch = ["lab", "landscape", "--row-cost", "0.5", "--batch", "8", "--json"];
+    let json = last_json(&hunch(data.path(), &batch));
+    assert_eq!((&json["batch"], &json["best"][25]), (&Value::from(8), &Value::from(0)));
+    assert_eq!(code(&["lab", "landscape", "--batch", "0"]), Some(4));
+    let json = last_json(&hunch(
+        data.path(),
+        &["lab", "serving", "--draft-cost", "0.1", "--row-cost", "0.1", "--json"],
+    ));
+    let loads = json["loads"].as_array().unwrap();
+    let speedups =
+        |policy: usize| loads.iter().map(move |load| load["served"][policy]["speedup"].as_f64().unwrap());
+    assert!(speedups(0).all(|plain| plain == 1.0) && speedups(3).last().unwrap() < 1.0);
+    assert_eq!(code(&["lab", "serving", "--alpha", "1.5"]), Some(4));
     assert_eq!(code(&["lab", "unbiased", "--toy", "--rule", "naive"]), Some(2));
     assert_eq!(code(&["lab", "residual"]), Some(4), "no draft model");
     assert_eq!(code(&["lab"]), Some(2));

@@ -128,7 +128,7 @@ fn rounds_accumulate_until_discarded() {
 fn landscape_uses_measured_costs() {
     let folder = tempfile::tempdir().unwrap();
     let app = app_with_models(folder.path(), true);
-    let unmeasured = app.landscape(LabMachine::Measured).unwrap_err();
+    let unmeasured = app.landscape(LabMachine::Measured, 1).unwrap_err();
     assert!(unmeasured.to_string().contains("not measured yet"), "{unmeasured}");
     let (sender, receiver) = channel();
     app.measure_costs(Box::new(move |message| {
@@ -137,16 +137,17 @@ fn landscape_uses_measured_costs() {
     .unwrap();
     while receiver.recv_timeout(PATIENCE).is_ok() {}
     let curve = app.cost_curve().unwrap().unwrap();
-    let land = app.landscape(LabMachine::Measured).unwrap();
+    let land = app.landscape(LabMachine::Measured, 1).unwrap();
     assert!(land.measured && land.target_cost[0] == 1.0);
     assert!((land.target_cost[4] - curve.target.points[4].relative).abs() < 1e-9);
     let cost = curve.target_cost().unwrap();
     let (alpha, depth) = (25, 3);
     let expected = theory::speedup(land.alphas[alpha], land.depths[depth] as usize, land.draft_cost, &cost);
     assert!((land.speedup[alpha][depth] - expected).abs() < 1e-9);
-    let assumed = app.landscape(LabMachine::MadeUp { draft_cost: 0.1, row_cost: 0.05 }).unwrap();
+    let assumed = app.landscape(LabMachine::MadeUp { draft_cost: 0.1, row_cost: 0.05 }, 1).unwrap();
     assert!(!assumed.measured);
-    assert!(app.landscape(LabMachine::MadeUp { draft_cost: f64::NAN, row_cost: 0.05 }).is_err());
+    assert!(app.landscape(LabMachine::MadeUp { draft_cost: f64::NAN, row_cost: 0.05 }, 1).is_err());
+    assert!(app.landscape(LabMachine::Measured, 0).is_err());
 }
 
 #[test]

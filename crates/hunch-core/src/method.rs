@@ -11,24 +11,28 @@ pub use crate::propose::Method;
 impl Method {
     /// Returns all methods that a user can select, plain first.
     pub fn selectable() -> impl Iterator<Item = Self> {
-        Self::REGISTERED.into_iter().filter(|method| method.needs() != Needs::Script)
+        Self::REGISTERED.into_iter().filter(|method| !method.requires(Needs::Script))
     }
 
     /// Returns the methods usable with what is loaded in addition to the target, plain first.
     pub fn usable(loaded: &[Needs]) -> Vec<Self> {
-        let usable = |needs: Needs| needs == Needs::Nothing || loaded.contains(&needs);
-        Self::REGISTERED.into_iter().filter(|method| usable(method.needs())).collect()
+        let usable = |method: &Self| method.needs().all(|needs| loaded.contains(&needs));
+        Self::REGISTERED.into_iter().filter(usable).collect()
     }
 
-    /// Returns what the method needs beyond the target.
-    pub fn needs(self) -> Needs {
-        let needs = self.entry().stages.iter().map(Stage::needs);
-        needs.into_iter().find(|needs| *needs != Needs::Nothing).unwrap_or(Needs::Nothing)
+    /// Returns what the method needs beyond the target, in the order of its stages.
+    pub fn needs(self) -> impl Iterator<Item = Needs> {
+        self.entry().stages.iter().map(Stage::needs).filter(|needs| *needs != Needs::Nothing)
+    }
+
+    /// Returns whether the method cannot draft without this.
+    pub fn requires(self, needs: Needs) -> bool {
+        self.needs().any(|own| own == needs)
     }
 
     /// Returns whether the method needs a second model.
     pub fn needs_draft(self) -> bool {
-        self.needs() == Needs::DraftModel
+        self.requires(Needs::DraftModel)
     }
 
     /// Returns the method whose draft passes cost the same: same model, same rows per pass.
@@ -43,7 +47,7 @@ impl Method {
         })
     }
 
-    /// Returns the stage whose model drafts, if one does.
+    /// Returns the first stage whose model drafts, if one does.
     pub fn model_stage(self) -> Option<&'static Stage> {
         self.entry().stages.iter().find(|stage| stage.has_model())
     }

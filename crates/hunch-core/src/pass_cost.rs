@@ -131,10 +131,16 @@ impl CostCurve {
         PassCost::new(self.target.points.iter().map(|point| (point.rows as usize, point.relative)))
     }
 
-    /// c: a draft pass over a target pass, one row each. `None` without a draft model.
-    pub fn draft_cost(&self) -> Option<f64> {
-        let one = |costs: &ModelCosts| costs.points.first().map(|point| point.ms);
-        Some(one(self.draft.as_ref()?)? / one(&self.target)?)
+    /// Cost of a draft pass by its rows, in target passes of one row. That of one row is c. `None` without a draft model.
+    ///
+    /// # Errors
+    /// As [`PassCost::in_units_of`].
+    pub fn draft_cost(&self) -> Result<Option<PassCost>> {
+        let plain = self.target.points.first().map_or(f64::NAN, |point| point.ms);
+        let times = |draft: &ModelCosts| -> Vec<_> {
+            draft.points.iter().map(|point| (point.rows as usize, point.ms)).collect()
+        };
+        self.draft.as_ref().map(|draft| PassCost::in_units_of(plain, times(draft))).transpose()
     }
 }
 
@@ -193,8 +199,8 @@ mod tests {
             draft: Some(model(&[2.5])),
         };
         assert!(close(curve.target_cost().unwrap().at(2), 1.2));
-        assert!(close(curve.draft_cost().unwrap(), 0.25));
+        assert!(close(curve.draft_cost().unwrap().unwrap().at(1), 0.25));
         curve.draft = None;
-        assert_eq!(curve.draft_cost(), None);
+        assert_eq!(curve.draft_cost().unwrap(), None);
     }
 }

@@ -106,17 +106,49 @@ pub fn speedup(alpha: f64, depth: usize, c: f64, cost: &PassCost) -> f64 {
     expected_tokens(alpha, depth) / (depth as f64 * c + cost.at(depth + 1))
 }
 
+/// Predicted speedup over plain decoding of `batch` conversations that share every pass.
+///
+/// Plain decoding then takes a target pass of `batch` rows for `batch` tokens. A speculative round takes `depth` draft
+/// passes of `batch` rows and a target pass of batch (depth + 1) rows. So it pays only while rows are nearly free
+/// (SmartSpec, Liu et al., arXiv 2406.14066; MagicDec, Chen et al., arXiv 2408.11049). `draft` is the cost of a draft
+/// pass by its rows, in target passes of one row; `None` if drafts are looked up. With one conversation it equals
+/// [`speedup`].
+pub fn batch_speedup(
+    alpha: f64,
+    depth: usize,
+    batch: usize,
+    draft: Option<&PassCost>,
+    cost: &PassCost,
+) -> f64 {
+    expected_tokens(alpha, depth) * cost.at(batch) / batch_round(depth, batch, draft, cost)
+}
+
+/// Returns the cost of a round of `batch` conversations that draft `depth` tokens each, in target passes of one row. See
+/// [`batch_speedup`]. Depth 0 is a plain pass.
+pub fn batch_round(depth: usize, batch: usize, draft: Option<&PassCost>, cost: &PassCost) -> f64 {
+    depth as f64 * draft.map_or(0.0, |draft| draft.at(batch)) + cost.at(batch * (depth + 1))
+}
+
 /// Returns the depth in `0..=max_depth` with the highest predicted [`speedup`], and that speedup. Ties
 /// go to the smaller depth. Depth 0 is plain decoding, speedup 1.
 pub fn best_depth(alpha: f64, c: f64, cost: &PassCost, max_depth: usize) -> (usize, f64) {
-    let mut best = (0, 1.0);
-    for depth in 1..=max_depth {
-        let speedup = speedup(alpha, depth, c, cost);
-        if speedup > best.1 {
-            best = (depth, speedup);
-        }
-    }
-    best
+    best_of(max_depth, |depth| speedup(alpha, depth, c, cost))
+}
+
+/// [`best_depth`] for `batch` conversations that share every pass.
+pub fn best_batch_depth(
+    alpha: f64,
+    batch: usize,
+    draft: Option<&PassCost>,
+    cost: &PassCost,
+    max_depth: usize,
+) -> (usize, f64) {
+    best_of(max_depth, |depth| batch_speedup(alpha, depth, batch, draft, cost))
+}
+
+fn best_of(max_depth: usize, speedup: impl Fn(usize) -> f64) -> (usize, f64) {
+    let better = |best: (usize, f64), at: (usize, f64)| if at.1 > best.1 { at } else { best };
+    (1..=max_depth).map(|depth| (depth, speedup(depth))).fold((0, 1.0), better)
 }
 
 /// Result of a chi-square test.
@@ -276,6 +308,23 @@ mod tests {
         {
             assert!(close(token_acceptance(p, q, lenience), accepted), "{p} {q} {lenience}");
         }
+    }
+
+    #[test]
+    fn batches_make_rows_dear() {
+        // 4 rows cost as much as one, and each of the others adds a quarter of a pass.
+        let cost = PassCost::new([(1, 1.0), (4, 1.0), (8, 2.0)]).unwrap();
+        let draft = PassCost::in_units_of(1.0, [(1, 0.1), (4, 0.1)]).unwrap();
+        for (alpha, depth) in [(0.8, 3), (0.3, 1), (1.0, 7)] {
+            let one = batch_speedup(alpha, depth, 1, Some(&draft), &cost);
+            assert!(close(one, speedup(alpha, depth, 0.1, &cost)));
+        }
+        // 4 conversations of 2 rows: 1.8 tokens each, in 2 target passes and a draft pass.
+        assert!(close(batch_speedup(0.8, 1, 4, Some(&draft), &cost), 1.8 / 2.1));
+        assert!(close(batch_speedup(0.8, 1, 4, None, &cost), 0.9));
+        assert_eq!(best_batch_depth(0.8, 4, Some(&draft), &cost, 15), (0, 1.0));
+        assert_eq!(best_batch_depth(0.8, 1, Some(&draft), &cost, 15), best_depth(0.8, 0.1, &cost, 15));
+        assert!(close(batch_round(0, 4, Some(&draft), &cost), 1.0));
     }
 
     #[test]

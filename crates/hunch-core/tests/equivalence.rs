@@ -4,16 +4,19 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
-use hunch_core::depth::DepthController;
+use hunch_core::depth::{DepthController, Observation};
 use hunch_core::error::{Error, Result};
 use hunch_core::limits::MAX_DRAFT;
 use hunch_core::model::{LanguageModel, LogitRows, Step};
+use hunch_core::propose::Proposer;
 use hunch_core::propose::draft_model::DraftModel;
 use hunch_core::propose::draft_tree::TreeShape;
 use hunch_core::propose::synthetic::Synthetic;
 use hunch_core::sample::{Constraint, Sampler, SamplingParams};
 use hunch_core::session::{EndReason, Session, SessionConfig};
+use hunch_core::stats::Stopwatch;
 use hunch_core::table::{TableConfig, TableModel};
 use hunch_core::token::{TokenId, TokenOrigin};
 
@@ -349,4 +352,72 @@ fn failure_keeps_emitted_tokens_and_valid_cache() {
     assert_eq!(session.committed(), [&[1, 2, 3], &plain[..]].concat());
     assert_eq!(session.cached().len(), 5);
     assert_eq!(session.stats("cpu", 0).generated_tokens, 3);
+}
+
+/// A clock that stands still: costs stay as they were learned.
+struct Still;
+
+impl Stopwatch for Still {
+    fn elapsed(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+/// Returns a controller that has seen drafts of 3 tokens, of which the first `accepted` passed. A pass takes 10 ms, a
+/// drafted token 2 ms, on a machine that is `slowness` times slower.
+fn learned(accepted: usize, slowness: f64) -> DepthController {
+    let mut controller = DepthController::default();
+    controller.begin(true, true);
+    for round in 0..60 {
+        let drafts = round % 2 == 0;
+        controller.observe(&Observation {
+            drafted: if drafts { 3 } else { 0 },
+            passes: if drafts { 3 } else { 0 },
+            propose_ms: if drafts { 6.0 * slowness } else { 0.0 },
+            acted: drafts,
+            height: if drafts { 3 } else { 0 },
+            rows: if drafts { 4 } else { 1 },
+            target_ms: 10.0 * slowness,
+            emitted: if drafts { 1 + accepted } else { 1 },
+            tested: if drafts {
+                (0..3.min(accepted + 1)).map(|i| i < accepted).collect()
+            } else {
+                Vec::new()
+            },
+            ..Observation::default()
+        });
+    }
+    controller
+}
+
+/// Both drafts are faster than plain decoding, and the later one is never rejected. Sampled drafts cannot be truncated,
+/// so the choice falls before either of them drafts.
+#[test]
+fn the_faster_of_two_models_drafts() {
+    let sampler = Sampler::new(SamplingParams::unfiltered()).unwrap();
+    let acceptance = |models: &[(f32, usize, f64)]| {
+        let mut target = table(16, 0.0);
+        let draft = |noise| DraftModel::new(Box::new(table(16, noise))).unwrap();
+        let mut stages: Vec<(DraftModel, DepthController)> = models
+            .iter()
+            .map(|&(noise, accepted, slowness)| (draft(noise), learned(accepted, slowness)))
+            .collect();
+        let mut session = Session::new(&mut target, &sampler, &Still, config(3, 60, 1)).unwrap();
+        for (proposer, depth) in &mut stages {
+            session.add_proposer(proposer as &mut dyn Proposer, Some(depth));
+        }
+        assert!(session.prefill(&[1, 2, 3], 0, &mut |_, _| ControlFlow::Continue(())).unwrap().is_continue());
+        while let Some(round) = session.next() {
+            round.unwrap();
+        }
+        let stats = session.stats("cpu", 0);
+        f64::from(stats.accepted) / f64::from(stats.drafted)
+    };
+    let worse = (1.5, 2, 1.0);
+    let alone = acceptance(&[worse]);
+    assert!(alone < 0.9, "{alone}");
+    for slowness in [0.5, 1.0, 2.0] {
+        let both = acceptance(&[worse, (0.0, 3, slowness)]);
+        assert!(both > 0.99, "{both}, its machine {slowness} times slower");
+    }
 }

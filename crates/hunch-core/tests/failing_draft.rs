@@ -12,6 +12,7 @@ use hunch_core::model::{
 };
 use hunch_core::propose::draft_model::DraftModel;
 use hunch_core::propose::draft_tree::TreeShape;
+use hunch_core::propose::head::Head;
 use hunch_core::propose::layer_skip::{DraftLayers, LayerSkip};
 use hunch_core::propose::suffix::Suffix;
 use hunch_core::propose::synthetic::Synthetic;
@@ -22,7 +23,9 @@ use hunch_core::theory::goodness_of_fit;
 use hunch_core::token::{TokenId, TokenOrigin};
 
 use crate::lossless::{index, joint_distribution};
-use crate::toy::{Generated, Stages, config, generate, generate_at, greedy_continuation, only, table};
+use crate::toy::{
+    Generated, Stages, ToyHead, config, generate, generate_at, greedy_continuation, only, table,
+};
 
 const VOCAB: usize = 16;
 const TOKENS: usize = 40;
@@ -127,6 +130,7 @@ fn methods(model: &Faulty) -> Vec<(&'static str, Stages)> {
         match stage {
             Stage::Free(new) => new.create(),
             Stage::DraftTree => Box::new(draft_model(model.clone(), Some(TreeShape::Dynamic))),
+            Stage::Head => Box::new(Head::new(Box::new(ToyHead::new(VOCAB)))),
             _ => Box::new(draft_model(model.clone(), None)),
         }
     };

@@ -44,7 +44,7 @@ fn names_are_unique_and_the_same_in_json_and_on_the_command_line() {
         assert_eq!(name.parse::<Method>().unwrap(), method);
     }
     let error = "nonsense".parse::<Method>().unwrap_err().to_string();
-    assert!(error.contains("plain, draft-model") && !error.contains("synthetic"), "{error}");
+    assert!(error.contains("plain, cascade-head, cascade") && !error.contains("synthetic"), "{error}");
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn properties_follow_from_stages() {
     let names = |methods: Vec<Method>| methods.into_iter().map(Method::name).collect::<Vec<_>>();
     let (with, without) = (Method::usable(&[Needs::DraftModel]), Method::usable(&[]));
     let own_draft: Vec<Method> = with.iter().copied().filter(|method| !without.contains(method)).collect();
-    assert_eq!(names(own_draft), ["draft-model", "draft-tree", "cascade"]);
+    assert_eq!(names(own_draft), ["cascade", "draft-model", "draft-tree"]);
     let selectable: Vec<Method> = Method::selectable().collect();
     let all = [Needs::DraftModel, Needs::LowBitCopy, Needs::Head];
     assert_eq!(Method::usable(&all), selectable);
@@ -61,6 +61,8 @@ fn properties_follow_from_stages() {
     assert_eq!(Method::Cascade.drafter(), Some(Method::DraftModel));
     assert_eq!(Method::DraftTree.drafter(), Some(Method::DraftModel));
     assert_eq!(Method::NgramHead.drafter(), Some(Method::Head));
+    assert_eq!(Method::CascadeHead.drafter(), Some(Method::DraftModel));
+    assert!(!Method::usable(&[Needs::DraftModel]).contains(&Method::CascadeHead), "it needs a head too");
     for method in [Method::EarlyExit, Method::LayerSkip, Method::LowBit, Method::Head] {
         assert_eq!(method.drafter(), Some(method));
     }
@@ -75,7 +77,7 @@ fn properties_follow_from_stages() {
 fn complete_proposers_serve_every_method() {
     let (target, mut proposers) = (table(VOCAB, 0.0), complete());
     for method in Method::REGISTERED {
-        assert!(proposers.has(method.needs()), "{method}");
+        assert!(method.needs().all(|needs| proposers.has(needs)), "{method}");
         proposers.prepare(method, &MethodOptions::default(), target.info()).unwrap();
         assert_eq!(proposers.stages(method).unwrap().len(), method.entry().stages.len(), "{method}");
     }
@@ -86,8 +88,9 @@ fn missing_proposers_are_refused() {
     let (target, mut proposers) = (table(VOCAB, 0.0), Proposers::default());
     for method in Method::REGISTERED {
         proposers.prepare(method, &MethodOptions::default(), target.info()).unwrap();
-        let usable = method.needs() == Needs::Nothing;
-        assert_eq!((proposers.has(method.needs()), proposers.stages(method).is_ok()), (usable, usable));
+        let usable = method.needs().next().is_none();
+        let complete = method.needs().all(|needs| proposers.has(needs));
+        assert_eq!((complete, proposers.stages(method).is_ok()), (usable, usable));
     }
     let too_many = MethodOptions { exit_layer: Some(99), ..MethodOptions::default() };
     assert!(proposers.prepare(Method::EarlyExit, &too_many, target.info()).is_err());

@@ -90,8 +90,8 @@ pub(super) fn lab_rules(
     shell.with_app(|app| app.lab_rules(position, &temperatures))
 }
 
-pub(super) fn landscape(shell: &Shell, machine: LabMachine) -> CommandResult<Landscape> {
-    shell.with_app(|app| app.landscape(machine))
+pub(super) fn landscape(shell: &Shell, machine: LabMachine, batch: u32) -> CommandResult<Landscape> {
+    shell.with_app(|app| app.landscape(machine, batch))
 }
 
 pub(super) fn acceptance_map(shell: &Shell, conversation: Option<i64>) -> CommandResult<AcceptanceMap> {

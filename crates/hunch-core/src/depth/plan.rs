@@ -46,6 +46,14 @@ impl DraftPlan {
         self.stop.as_ref().filter(|_| self.max_draft > 0).map(|stop| stop.expected)
     }
 
+    /// Returns the speedup over plain decoding that this plan is expected to lead to; `None` for a fixed or an empty plan.
+    ///
+    /// Unlike rates, speedups of different controllers can be compared: each has its own estimate of the machine's speed.
+    pub(crate) fn expected_speedup(&self) -> Option<f64> {
+        let plain_ms = self.stop.as_ref()?.pass_ms[1];
+        Some(self.expected()?.rate() * plain_ms)
+    }
+
     /// Returns whether another token of a chain is worth drafting after one of this confidence.
     ///
     /// Call it once for each token, after the token is in the draft. A sampled token must stay, or the rest would no

@@ -52,6 +52,21 @@ entry::methods! {
         stages: &[],
         docs: "methods",
     }
+    /// Uses the one of [`Suffix`](Self::Suffix), [`DraftModel`](Self::DraftModel) and [`Head`](Self::Head)
+    /// that expects the most tokens per millisecond.
+    CascadeHead {
+        name: "cascade-head",
+        summary: "suffix, draft-model or head, where each promises most",
+        stages: &[Stage::of::<Suffix>(), Stage::DraftModel, Stage::Head],
+        docs: "a-trained-head-drafts",
+    }
+    /// Uses [`Suffix`](Self::Suffix) if it expects more accepted tokens, else [`DraftModel`](Self::DraftModel).
+    Cascade {
+        name: "cascade",
+        summary: "suffix where it promises more, else draft-model",
+        stages: &[Stage::of::<Suffix>(), Stage::DraftModel],
+        docs: "a-smaller-model-drafts",
+    }
     /// A smaller model drafts a chain (Leviathan et al., arXiv 2211.17192; Chen et al., 2302.01318).
     DraftModel {
         name: "draft-model",
@@ -65,13 +80,6 @@ entry::methods! {
         name: "draft-tree",
         summary: "A draft model proposes a tree of continuations",
         stages: &[Stage::DraftTree],
-        docs: "a-smaller-model-drafts",
-    }
-    /// Uses [`Suffix`](Self::Suffix) if it expects more accepted tokens, else [`DraftModel`](Self::DraftModel).
-    Cascade {
-        name: "cascade",
-        summary: "suffix where it promises more, else draft-model",
-        stages: &[Stage::of::<Suffix>(), Stage::DraftModel],
         docs: "a-smaller-model-drafts",
     }
     /// Uses [`Suffix`](Self::Suffix) if it expects more accepted tokens, else [`Head`](Self::Head).
@@ -88,19 +96,19 @@ entry::methods! {
         stages: &[Stage::of::<Ngram>(), Stage::Head],
         docs: "a-trained-head-drafts",
     }
-    /// Copies the continuation of the longest matching earlier n-gram (prompt lookup decoding).
-    Ngram {
-        name: "ngram",
-        summary: "Copies what followed the same tokens earlier",
-        stages: &[Stage::of::<Ngram>()],
-        docs: "the-text-drafts",
-    }
     /// Proposes the most frequent continuation of the longest repeated suffix (suffix decoding, Oliaro
     /// et al., arXiv 2411.04975).
     Suffix {
         name: "suffix",
         summary: "Proposes the most frequent continuation of the longest repeated suffix",
         stages: &[Stage::of::<Suffix>()],
+        docs: "the-text-drafts",
+    }
+    /// Copies the continuation of the longest matching earlier n-gram (prompt lookup decoding).
+    Ngram {
+        name: "ngram",
+        summary: "Copies what followed the same tokens earlier",
+        stages: &[Stage::of::<Ngram>()],
         docs: "the-text-drafts",
     }
     /// A trained head drafts from the target's hidden states (as in EAGLE, Li et al., arXiv 2401.15077).

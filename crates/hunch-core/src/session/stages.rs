@@ -2,8 +2,8 @@
 //! [`Stage`](crate::propose::Stage) declares one; an [`ActiveStage`] is one at work.
 //!
 //! Proposers are tried in order, and the first worthwhile draft is used. A cheap lookup therefore goes
-//! before a draft model. A proposer that fails is dropped for the rest of the generation. Nothing is
-//! committed here.
+//! before a draft model. Of two models, the one that expects the larger speedup drafts. A proposer that
+//! fails is dropped for the rest of the generation. Nothing is committed here.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -132,7 +132,7 @@ impl<'a> Stages<'a> {
             match &mut stage.depth {
                 // Only a model's drafts are sampled.
                 Some(depth) => {
-                    let has_model = stage.proposer.method().drafter().is_some();
+                    let has_model = has_model(stage.proposer);
                     depth.begin(has_model, has_model && !sampler.is_greedy());
                 }
                 None if text_depends_on_drafts => stage.proposer.reset_stats(),
@@ -172,7 +172,8 @@ impl<'a> Stages<'a> {
         ControlFlow::Continue(())
     }
 
-    /// Drafts with the first stage that has a worthwhile draft.
+    /// Drafts with the first stage that has a worthwhile draft. A model drafts only if no later stage expects a larger
+    /// speedup.
     ///
     /// # Errors
     /// Any error of the target. A proposer that fails is dropped instead.
@@ -184,10 +185,11 @@ impl<'a> Stages<'a> {
         let base = cx.target.cache_len();
         let plans: Vec<DraftPlan> = self.stages.iter_mut().map(|stage| stage.plan(&cx)).collect();
         for (i, plan) in plans.iter().enumerate() {
-            if plan.max_draft == 0 {
+            let later = &plans[i + 1..];
+            let stage = &mut self.stages[i];
+            if plan.max_draft == 0 || (has_model(stage.proposer) && expects_less(plan, later)) {
                 continue;
             }
-            let stage = &mut self.stages[i];
             let start = cx.clock.elapsed();
             let run = stage.draft(plan.clone(), &mut cx);
             stage.run.pass_rows.extend(stage.proposer.take_pass_log());
@@ -208,7 +210,7 @@ impl<'a> Stages<'a> {
                 && stage.proposer.extra_rows() == 0
             {
                 // Truncate the draft unless it beats what a later stage is expected to yield.
-                let alternative = plans[i + 1..].iter().filter_map(DraftPlan::expected);
+                let alternative = later.iter().filter_map(DraftPlan::expected);
                 let alternative = alternative.max_by(|a, b| a.rate().total_cmp(&b.rate()));
                 tree.truncate(depth.keep(tree.confidence(), alternative));
             }
@@ -311,6 +313,17 @@ impl<'a> Stages<'a> {
         }
         state.map(|state| DepthState { parked, ..state })
     }
+}
+
+/// Returns whether a proposer drafts with passes of a model.
+fn has_model(proposer: &dyn Proposer) -> bool {
+    proposer.method().drafter().is_some()
+}
+
+/// Returns whether a plan expects a smaller speedup than a later one does.
+fn expects_less(plan: &DraftPlan, later: &[DraftPlan]) -> bool {
+    let rivals = later.iter().filter_map(DraftPlan::expected_speedup);
+    plan.expected_speedup().is_some_and(|own| rivals.into_iter().any(|rival| rival > own))
 }
 
 /// Returns, per tested depth, whether it was accepted and the draft's confidence there.

@@ -43,6 +43,7 @@ export const de: Strings = {
     'draft-model': { label: 'Draft-Modell', meaning: 'Ein kleineres Modell schlägt Tokens vor' },
     'draft-tree': { label: 'Draft-Baum', meaning: 'Ein kleineres Modell schlägt mehrere Fortsetzungen vor' },
     cascade: { label: 'Suffix, dann Draft', meaning: 'Suffix, wo es wahrscheinlich trifft, sonst der Draft' },
+    'cascade-head': { label: 'Alle Drafts', meaning: 'Suffix, Draft oder Head, wo jeder am meisten verspricht' },
     ngram: { label: 'N-Gramm', meaning: 'Wiederholt, was den letzten Tokens schon einmal folgte' },
     suffix: { label: 'Suffix', meaning: 'Wiederholt die bisher häufigste Fortsetzung' },
     'suffix-head': { label: 'Suffix, dann Head', meaning: 'Suffix, wo er mehr verspricht, sonst der Head' },

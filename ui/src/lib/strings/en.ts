@@ -75,6 +75,7 @@ const methods: Record<WordedMethod, Named> = {
   'draft-model': { label: 'Draft model', meaning: 'A smaller model drafts ahead' },
   'draft-tree': { label: 'Draft tree', meaning: 'A smaller model drafts several continuations' },
   cascade: { label: 'Suffix, then draft', meaning: 'Suffix where it is likely to be right, else the draft' },
+  'cascade-head': { label: 'All drafts', meaning: 'Suffix, draft or head, where each promises most' },
   ngram: { label: 'N-gram', meaning: 'Repeats what followed the last tokens before' },
   suffix: { label: 'Suffix', meaning: 'Repeats the most frequent continuation so far' },
   'suffix-head': { label: 'Suffix, then head', meaning: 'Suffix where it promises more, else the head' },

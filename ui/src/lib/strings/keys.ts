@@ -82,6 +82,7 @@ export type WordedMethod =
   | 'draft-model'
   | 'draft-tree'
   | 'cascade'
+  | 'cascade-head'
   | 'ngram'
   | 'suffix'
   | 'suffix-head'

@@ -1,0 +1,216 @@
+//! A simulated server: requests arrive at random, and all that are being answered share every pass. It shows when
+//! speculation pays under load, and when it should be off.
+//!
+//! It reproduces the qualitative result of SmartSpec (Liu et al., arXiv 2406.14066): a fixed draft length is faster
+//! while the server is idle and slower while it is busy, and a length chosen by the batch is never much slower than
+//! plain decoding. Costs are passed in. Prefill and the memory of caches are left out.
+
+use hunch_core::limits::MAX_DRAFT;
+use hunch_core::theory;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde::Serialize;
+
+use super::landscape::{MAX_BATCH, MachineCosts};
+use hunch_error::{Error, Result};
+
+/// Requests of a simulation.
+const REQUESTS: usize = 2000;
+/// Arrivals as shares of what the server can answer without drafting.
+const LOADS: [f64; 5] = [0.05, 0.25, 0.5, 0.75, 0.9];
+
+/// Choice of the draft length.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DraftLength {
+    /// Always the same; 0 is plain decoding.
+    Fixed(usize),
+    /// The length with the largest predicted speedup at the batch of each pass, 0 included.
+    Best,
+}
+
+/// The draft lengths that are simulated, plain decoding first.
+pub const DRAFT_LENGTHS: [DraftLength; 5] = [
+    DraftLength::Fixed(0),
+    DraftLength::Fixed(1),
+    DraftLength::Fixed(3),
+    DraftLength::Fixed(5),
+    DraftLength::Best,
+];
+
+/// A server and its requests.
+#[derive(Clone, Debug)]
+pub struct Server {
+    /// Costs of passes.
+    pub costs: MachineCosts,
+    /// Probability that a drafted token is accepted, 0 to 1.
+    pub alpha: f64,
+    /// Most requests that share a pass, 1 to [`MAX_BATCH`]. Others wait.
+    pub max_batch: u32,
+    /// Tokens of an answer, 1 or more.
+    pub tokens: u32,
+}
+
+/// Simulated answers with one draft length.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Served {
+    /// How the draft length is chosen.
+    pub draft_length: DraftLength,
+    /// Mean time from arrival to the last token, in target passes of one row.
+    pub latency: f64,
+    /// Latency of plain decoding at the same load over this one.
+    pub speedup: f64,
+    /// Mean requests in a pass.
+    pub batch: f64,
+    /// Mean drafted tokens of a request in a pass.
+    pub depth: f64,
+}
+
+/// Simulated answers at one load.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ServedLoad {
+    /// Arrivals as a share of what the server can answer without drafting.
+    pub load: f64,
+    /// In the order of [`DRAFT_LENGTHS`].
+    pub served: Vec<Served>,
+}
+
+impl Server {
+    /// Simulates every draft length at several loads. The same requests arrive in all of them.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] when a number of the server is out of range.
+    pub fn simulate(&self, seed: u64) -> Result<Vec<ServedLoad>> {
+        if !(0.0..=1.0).contains(&self.alpha) {
+            return Err(Error::invalid(format!("alpha is {}; choose a number from 0 to 1.", self.alpha)));
+        }
+        if !(1..=MAX_BATCH).contains(&self.max_batch) || self.tokens == 0 {
+            return Err(Error::invalid(format!(
+                "A pass takes 1 to {MAX_BATCH} requests, and an answer has at least one token."
+            )));
+        }
+        Ok(LOADS.into_iter().map(|load| self.at_load(load, seed)).collect())
+    }
+
+    fn at_load(&self, load: f64, seed: u64) -> ServedLoad {
+        let max_batch = f64::from(self.max_batch);
+        let plain_pass = self.costs.round(0, self.max_batch as usize);
+        let capacity = max_batch / plain_pass / f64::from(self.tokens);
+        let mut served: Vec<Served> =
+            DRAFT_LENGTHS.into_iter().map(|length| self.serve(length, load * capacity, seed)).collect();
+        let plain = served[0].latency;
+        served.iter_mut().for_each(|served| served.speedup = plain / served.latency);
+        ServedLoad { load, served }
+    }
+
+    /// Answers [`REQUESTS`] that arrive at a mean `rate` per target pass of one row.
+    fn serve(&self, draft_length: DraftLength, rate: f64, seed: u64) -> Served {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let mut moment = 0.0;
+        // Times between arrivals follow an exponential distribution.
+        let arrivals: Vec<f64> = (0..REQUESTS)
+            .map(|_| {
+                moment -= (1.0 - random.random::<f64>()).ln() / rate;
+                moment
+            })
+            .collect();
+        let best: Vec<usize> =
+            (0..=self.max_batch as usize).map(|batch| self.costs.best(self.alpha, batch.max(1))).collect();
+        let (mut next, mut now, mut latency) = (0, 0.0, 0.0);
+        let (mut passes, mut rows, mut drafted) = (0.0, 0.0, 0.0);
+        // Arrival and tokens left of each request in the batch.
+        let mut batch: Vec<(f64, u32)> = Vec::new();
+        while next < REQUESTS || !batch.is_empty() {
+            if batch.is_empty() {
+                now = f64::max(now, arrivals[next]);
+            }
+            while next < REQUESTS && arrivals[next] <= now && batch.len() < self.max_batch as usize {
+                batch.push((arrivals[next], self.tokens));
+                next += 1;
+            }
+            let depth = match draft_length {
+                DraftLength::Fixed(depth) => depth,
+                DraftLength::Best => best[batch.len()],
+            };
+            now += self.costs.round(depth, batch.len());
+            passes += 1.0;
+            rows += batch.len() as f64;
+            drafted += (depth * batch.len()) as f64;
+            for (_, left) in &mut batch {
+                let accepted = (0..depth).take_while(|_| random.random::<f64>() < self.alpha).count();
+                *left = left.saturating_sub(1 + accepted as u32);
+            }
+            batch.retain(|&(arrival, left)| {
+                latency += if left == 0 { now - arrival } else { 0.0 };
+                left > 0
+            });
+        }
+        let latency = latency / REQUESTS as f64;
+        Served { draft_length, latency, speedup: 1.0, batch: rows / passes, depth: drafted / rows }
+    }
+}
+
+impl MachineCosts {
+    /// Returns the cost of a round of `batch` requests that draft `depth` tokens each.
+    fn round(&self, depth: usize, batch: usize) -> f64 {
+        theory::batch_round(depth, batch, self.draft(), self.target())
+    }
+
+    /// Returns the draft length with the largest predicted speedup.
+    fn best(&self, alpha: f64, batch: usize) -> usize {
+        theory::best_batch_depth(alpha, batch, self.draft(), self.target(), MAX_DRAFT).0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(row_cost: f64) -> Server {
+        let costs = MachineCosts::assumed(0.1, row_cost).unwrap();
+        Server { costs, alpha: 0.7, max_batch: 16, tokens: 64 }
+    }
+
+    #[test]
+    fn drafts_pay_while_idle_and_cost_while_busy() {
+        let loads = server(0.1).simulate(1).unwrap();
+        let (idle, busy) = (&loads[0].served, &loads[4].served);
+        // Fixed draft lengths of 3 and 5.
+        assert!(idle[2].speedup > 1.3 && busy[2].speedup < 0.9, "{idle:?} {busy:?}");
+        assert!(busy[3].speedup < busy[2].speedup, "longer drafts cost more");
+        assert!(busy[0].batch > 4.0 * idle[0].batch);
+        for ServedLoad { load, served } in &loads {
+            let best = served[4];
+            assert!(served.iter().all(|other| best.speedup > 0.97 * other.speedup), "{load}: {served:?}");
+        }
+        assert!(busy[4].depth < 0.5 * idle[4].depth, "the best length falls with the load");
+    }
+
+    #[test]
+    fn free_rows_make_drafts_pay_at_every_load() {
+        for ServedLoad { load, served } in server(0.0).simulate(2).unwrap() {
+            assert!(served[2].speedup > 1.5, "{load}: {served:?}");
+        }
+    }
+
+    #[test]
+    fn an_idle_server_matches_the_formula() {
+        let server = Server { tokens: 4000, ..server(0.1) };
+        let rate = 1e-9;
+        let of = |depth| server.serve(DraftLength::Fixed(depth), rate, 3).latency;
+        let predicted = theory::speedup(0.7, 3, 0.1, server.costs.target());
+        assert!((of(0) / of(3) / predicted - 1.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_refused() {
+        for wrong in [
+            Server { alpha: f64::NAN, ..server(0.1) },
+            Server { max_batch: 0, ..server(0.1) },
+            Server { max_batch: 65, ..server(0.1) },
+            Server { tokens: 0, ..server(0.1) },
+        ] {
+            assert!(matches!(wrong.simulate(1), Err(Error::InvalidRequest(_))));
+        }
+    }
+}
