@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use hunch::train::acceptance::{self, Acceptance};
-use hunch::train::shards::Store;
-use hunch::train::{self, Budget, Recipe, Target, TrainPlan, TrainProgress, TrainReport};
+use hunch::train::shards::ShardStore;
+use hunch::train::{self, Budget, Recipe, TrainPlan, TrainProgress, TrainReport, TrainingTarget};
 use hunch_error::Error;
 use hunch_library::Places;
 use hunch_model::atomic_file;
@@ -86,11 +86,11 @@ struct EvalArgs {
 }
 
 impl DataArgs {
-    fn open(&self) -> Result<(Target, PathBuf)> {
+    fn open(&self) -> Result<(TrainingTarget, PathBuf)> {
         let path = hunch_library::resolve(&self.target, &Places::of_this_user()?)?;
         let compute = open_compute(self.device, self.threads)?;
         let folder = hunch_library::training_folder(&path, self.seed)?;
-        Ok((Target::open(&path, &compute)?, folder))
+        Ok((TrainingTarget::open(&path, &compute)?, folder))
     }
 
     fn plan(&self, budget: Budget) -> Result<TrainPlan> {
@@ -141,17 +141,17 @@ fn train(args: &TrainArgs) -> Result<()> {
 }
 
 /// Measures the head that decoding uses now.
-fn usual(target: &Target, folder: &Path, plan: &TrainPlan) -> Result<Option<Acceptance>> {
+fn usual(target: &TrainingTarget, folder: &Path, plan: &TrainPlan) -> Result<Option<Acceptance>> {
     let Some(mut head) = target.usual_head(&hunch_library::heads_folder()?)? else { return Ok(None) };
     if acceptance::check_layers(target, &head).is_err() {
         return Ok(None);
     }
-    let store = Store::open(folder, target, plan.seed, plan.disk)?;
+    let store = ShardStore::open(folder, target, plan.seed, plan.disk)?;
     Ok(Some(acceptance::head(target, &store, &mut head, &plan.recipe)?))
 }
 
 /// Copies a head to the folder where it is found by itself.
-fn install(head: &Path, target: &Target) -> Result<PathBuf> {
+fn install(head: &Path, target: &TrainingTarget) -> Result<PathBuf> {
     let folder = hunch_library::heads_folder()?;
     let place = folder.join(format!("{}.gguf", hunch_library::short_name(&target.path)));
     atomic_file::copy(head, &place)?;

@@ -11,7 +11,7 @@ use hunch_library::types::{MeasuredSpeedup, ModelEntry};
 use hunch_model::device::{Compute, peak_memory_bytes};
 
 use crate::bench::compare::report::{CompareRequest, ComparisonReport};
-use crate::bench::compare::{self, Listener, Machine, Outcome};
+use crate::bench::compare::{self, Listener, MachineFacts, Outcome};
 use crate::generate::Models;
 
 /// Runs a comparison on this machine. The report includes the peak memory of this process.
@@ -25,7 +25,7 @@ pub fn compare(
     options: &MethodOptions,
     listener: &mut Listener<'_>,
 ) -> Result<Outcome> {
-    let machine = Machine { device: compute.name().into(), threads: compute.threads().count() as u32 };
+    let machine = MachineFacts { device: compute.name().into(), threads: compute.threads().count() as u32 };
     let mut outcome = compare::run(models, request, options, machine, listener)?;
     if let Some(report) = &mut outcome.report {
         report.memory.peak = peak_memory_bytes();

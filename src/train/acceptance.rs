@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::features::{self, Standard};
 use super::network::Network;
-use super::shards::{Answer, LIKELY, Store};
-use super::{Recipe, Target};
+use super::shards::{CollectedAnswer, LIKELY, ShardStore};
+use super::{Recipe, TrainingTarget};
 
 /// Acceptance of one drafted token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -38,8 +38,8 @@ impl Acceptance {
 /// # Errors
 /// If a shard cannot be read or the device fails.
 pub fn network(
-    target: &Target,
-    store: &Store,
+    target: &TrainingTarget,
+    store: &ShardStore,
     recipe: &Recipe,
     (network, standard): (&Network, &Standard),
     vocabulary: &[TokenId],
@@ -55,7 +55,12 @@ pub fn network(
 ///
 /// # Errors
 /// As [`network`]; [`Error::InvalidRequest`] if the head reads layers that were not collected.
-pub fn head(target: &Target, store: &Store, head: &mut Head, recipe: &Recipe) -> Result<Acceptance> {
+pub fn head(
+    target: &TrainingTarget,
+    store: &ShardStore,
+    head: &mut Head,
+    recipe: &Recipe,
+) -> Result<Acceptance> {
     let taps = check_layers(target, head)?;
     let (n, all) = (target.rows.n_embd, target.taps.len());
     let vocabulary: Vec<TokenId> = (0..target.rows.n_vocab as TokenId).collect();
@@ -75,7 +80,7 @@ pub fn head(target: &Target, store: &Store, head: &mut Head, recipe: &Recipe) ->
 ///
 /// # Errors
 /// [`Error::InvalidRequest`] if one was not collected.
-pub fn check_layers(target: &Target, head: &Head) -> Result<Vec<usize>> {
+pub fn check_layers(target: &TrainingTarget, head: &Head) -> Result<Vec<usize>> {
     use hunch_core::propose::Proposer;
     let place = |layer: &usize| target.taps.iter().position(|tap| tap == layer);
     head.taps().iter().map(place).collect::<Option<_>>().ok_or_else(|| {
@@ -89,10 +94,10 @@ pub fn check_layers(target: &Target, head: &Head) -> Result<Vec<usize>> {
 
 /// Measures the acceptance of logits `[positions, vocabulary]` over every held-out answer.
 fn measure(
-    store: &Store,
+    store: &ShardStore,
     recipe: &Recipe,
     vocabulary: &[TokenId],
-    logits: &mut dyn FnMut(&Answer) -> Result<Vec<Vec<f32>>>,
+    logits: &mut dyn FnMut(&CollectedAnswer) -> Result<Vec<Vec<f32>>>,
 ) -> Result<Acceptance> {
     let chat = Sampler::new(SamplingParams::default())?;
     let mut sum = Acceptance::default();

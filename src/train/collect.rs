@@ -16,8 +16,8 @@ use hunch_model::sequences::Sequences;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-use super::shards::{Answer, LIKELY, Store, is_held_out};
-use super::{Recipe, Target, TrainProgress};
+use super::shards::{CollectedAnswer, LIKELY, ShardStore, is_held_out};
+use super::{Recipe, TrainProgress, TrainingTarget};
 
 /// Answers to collect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,8 +47,8 @@ const GREEDY_EVERY: u32 = 3;
 /// # Errors
 /// If the target fails or the store cannot be written. Shards written before are intact.
 pub fn collect(
-    target: &Target,
-    store: &mut Store,
+    target: &TrainingTarget,
+    store: &mut ShardStore,
     recipe: &Recipe,
     goal: Goal,
     deadline: Option<Instant>,
@@ -105,7 +105,7 @@ pub fn collect(
 
 /// Writes several answers at the same time.
 struct Writer<'a> {
-    target: &'a Target,
+    target: &'a TrainingTarget,
     recipe: &'a Recipe,
     seed: u64,
     /// Longest sequence, in tokens.
@@ -130,7 +130,7 @@ struct Sequence {
 }
 
 struct Work {
-    answer: Answer,
+    answer: CollectedAnswer,
     rng: ChaCha8Rng,
     /// Next token to run.
     feed: TokenId,
@@ -139,7 +139,7 @@ struct Work {
 }
 
 impl<'a> Writer<'a> {
-    fn new(target: &'a Target, recipe: &'a Recipe, seed: u64) -> Result<Self> {
+    fn new(target: &'a TrainingTarget, recipe: &'a Recipe, seed: u64) -> Result<Self> {
         let (user_turn, turn_end) = target.user_turn()?;
         let count = recipe.parallel.max(1);
         Ok(Self {
@@ -163,7 +163,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Writes one token in every sequence, and returns the answers that ended.
-    fn step(&mut self, jobs: &mut impl Iterator<Item = u32>) -> Result<Vec<Answer>> {
+    fn step(&mut self, jobs: &mut impl Iterator<Item = u32>) -> Result<Vec<CollectedAnswer>> {
         for sequence in 0..self.states.len() {
             if self.states[sequence].work.is_none()
                 && let Some(job) = jobs.next()
@@ -195,7 +195,8 @@ impl<'a> Writer<'a> {
     fn begin(&mut self, sequence: usize, job: u32) -> Result<()> {
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         rng.set_stream(u64::from(job));
-        let answer = Answer { job, greedy: job.is_multiple_of(GREEDY_EVERY), ..Answer::default() };
+        let answer =
+            CollectedAnswer { job, greedy: job.is_multiple_of(GREEDY_EVERY), ..CollectedAnswer::default() };
         let ids = self.user_turn.clone();
         let feed = self.refill(sequence, &ids)?;
         self.states[sequence].work = Some(Work { answer, rng, feed, prompt: Some(Vec::new()) });

@@ -6,14 +6,14 @@ use candle_core::Tensor;
 use hunch_error::Result;
 use hunch_model::heads::{self, MlpWeights};
 
-use super::Target;
-use super::fit::Fit;
+use super::TrainingTarget;
+use super::fit::FitRun;
 
 /// Writes the best weights of a fit. A file at `path` is replaced in one step.
 ///
 /// # Errors
 /// As [`heads::write_mlp`].
-pub fn write(target: &Target, fit: &Fit<'_>, path: &Path) -> Result<()> {
+pub fn write(target: &TrainingTarget, fit: &FitRun<'_>, path: &Path) -> Result<()> {
     let values = |tensor: &Tensor| -> Result<Vec<f32>> { Ok(tensor.flatten_all()?.to_vec1::<f32>()?) };
     let mut weights = fit.best().iter().map(values).collect::<Result<Vec<_>>>()?.into_iter();
     let mut next = || weights.next().unwrap_or_default();

@@ -3,8 +3,8 @@
 use candle_core::Tensor;
 use hunch_error::Result;
 
-use super::shards::{Answer, Store, TrainingSet};
-use super::{Target, network};
+use super::shards::{CollectedAnswer, ShardStore, TrainingSet};
+use super::{TrainingTarget, network};
 
 /// Rows that mean and deviation are estimated from.
 const SAMPLE: usize = 20_000;
@@ -25,7 +25,7 @@ impl Standard {
     ///
     /// # Errors
     /// If a shard cannot be read.
-    pub fn of(target: &Target, store: &Store, data: &TrainingSet) -> Result<Self> {
+    pub fn of(target: &TrainingTarget, store: &ShardStore, data: &TrainingSet) -> Result<Self> {
         let n = target.rows.n_embd;
         let (mut sum, mut squares, mut rows) = (vec![0.0; n], vec![0.0; n], 0);
         for entry in &data.answers {
@@ -55,7 +55,7 @@ impl Standard {
 }
 
 /// Appends the target's final state of a row, after the output norm.
-fn final_state(target: &Target, answer: &Answer, row: usize, out: &mut Vec<f32>) {
+fn final_state(target: &TrainingTarget, answer: &CollectedAnswer, row: usize, out: &mut Vec<f32>) {
     let (n, taps) = (target.rows.n_embd, target.taps.len());
     let last = &answer.states[((row + 1) * taps - 1) * n..][..n];
     out.extend(last.iter().zip(&target.rows.output_norm).map(|(x, weight)| x.to_f32() * weight));
@@ -69,9 +69,9 @@ fn final_state(target: &Target, answer: &Answer, row: usize, out: &mut Vec<f32>)
 /// # Errors
 /// If the device fails.
 pub fn batch(
-    target: &Target,
+    target: &TrainingTarget,
     standard: &Standard,
-    positions: &[(&Answer, usize)],
+    positions: &[(&CollectedAnswer, usize)],
 ) -> Result<(Tensor, Tensor)> {
     let (n, taps) = (target.rows.n_embd, target.taps.len());
     let tokens: Vec<u32> = positions.iter().map(|(answer, row)| answer.next[*row]).collect();

@@ -22,8 +22,8 @@ use super::adam::AdamW;
 use super::features::{self, Standard};
 use super::network::{self, NAMES, Network};
 use super::ridge::Ridge;
-use super::shards::{Answer, Store, TrainingSet};
-use super::{Recipe, Target};
+use super::shards::{CollectedAnswer, ShardStore, TrainingSet};
+use super::{Recipe, TrainingTarget};
 
 /// Answers whose positions are shuffled together.
 const GROUP: usize = 32;
@@ -82,8 +82,8 @@ struct BatchPlace {
 }
 
 /// A head in training.
-pub struct Fit<'a> {
-    target: &'a Target,
+pub struct FitRun<'a> {
+    target: &'a TrainingTarget,
     recipe: Recipe,
     seed: u64,
     data: TrainingSet,
@@ -104,19 +104,19 @@ pub struct Fit<'a> {
 struct Group {
     epoch: usize,
     number: usize,
-    answers: Vec<Answer>,
+    answers: Vec<CollectedAnswer>,
     positions: Vec<(usize, usize)>,
 }
 
-impl<'a> Fit<'a> {
+impl<'a> FitRun<'a> {
     /// Continues from the checkpoint in the store's folder if it belongs to the same data, recipe and seed. Otherwise
     /// starts with the ridge regression.
     ///
     /// # Errors
     /// If a shard cannot be read, the checkpoint cannot be written, or memory is short.
     pub fn open(
-        target: &'a Target,
-        store: &Store,
+        target: &'a TrainingTarget,
+        store: &ShardStore,
         data: TrainingSet,
         recipe: &Recipe,
         seed: u64,
@@ -190,7 +190,7 @@ impl<'a> Fit<'a> {
     ///
     /// # Errors
     /// As [`step`](Self::step).
-    pub fn limit_time(&mut self, store: &Store, seconds: f64) -> Result<()> {
+    pub fn limit_time(&mut self, store: &ShardStore, seconds: f64) -> Result<()> {
         if self.state.limited || self.batches.is_empty() {
             return Ok(());
         }
@@ -207,7 +207,7 @@ impl<'a> Fit<'a> {
     ///
     /// # Errors
     /// If a shard cannot be read, the device fails, or the checkpoint cannot be written.
-    pub fn step(&mut self, store: &Store) -> Result<Option<FitStep>> {
+    pub fn step(&mut self, store: &ShardStore) -> Result<Option<FitStep>> {
         let &State { step, total, .. } = &self.state;
         if step >= total {
             return Ok(None);
@@ -273,7 +273,7 @@ impl<'a> Fit<'a> {
     }
 
     /// Returns inputs and true states of a batch.
-    fn batch(&mut self, store: &Store, place: BatchPlace) -> Result<(Tensor, Tensor)> {
+    fn batch(&mut self, store: &ShardStore, place: BatchPlace) -> Result<(Tensor, Tensor)> {
         let cached = self.group.take().filter(|g| (g.epoch, g.number) == (place.epoch, place.group));
         let group = match cached {
             Some(group) => group,
@@ -287,12 +287,13 @@ impl<'a> Fit<'a> {
         Ok(batch)
     }
 
-    fn read_group(&self, store: &Store, place: BatchPlace) -> Result<Group> {
+    fn read_group(&self, store: &ShardStore, place: BatchPlace) -> Result<Group> {
         let order = order(self.data.answers.len(), self.seed, place.epoch);
         let members = order[place.group * GROUP..].iter().take(GROUP);
-        let answers =
-            members.map(|&at| store.read(&self.data.answers[at])).collect::<Result<Vec<Answer>>>()?;
-        let positions = |(at, answer): (usize, &Answer)| -> Vec<(usize, usize)> {
+        let answers = members
+            .map(|&at| store.read(&self.data.answers[at]))
+            .collect::<Result<Vec<CollectedAnswer>>>()?;
+        let positions = |(at, answer): (usize, &CollectedAnswer)| -> Vec<(usize, usize)> {
             (0..answer.next.len() - 1).map(|row| (at, row)).collect()
         };
         let mut positions: Vec<_> = answers.iter().enumerate().flat_map(positions).collect();
@@ -309,7 +310,7 @@ impl<'a> Fit<'a> {
 }
 
 /// Returns the identity of a fit. Equal ones have equal weights.
-fn digest(target: &Target, data: &TrainingSet, recipe: &Recipe, seed: u64) -> Result<String> {
+fn digest(target: &TrainingTarget, data: &TrainingSet, recipe: &Recipe, seed: u64) -> Result<String> {
     // Neither changes the weights.
     let recipe = Recipe { checkpoint_every: Duration::ZERO, parallel: 0, ..recipe.clone() };
     let answers: Vec<(u32, usize)> = data.answers.iter().map(|entry| (entry.job(), entry.rows())).collect();
@@ -349,7 +350,12 @@ fn plan(data: &TrainingSet, recipe: &Recipe, seed: u64) -> Vec<BatchPlace> {
 }
 
 /// Returns the most frequent tokens of the answers, filled up with the first of the vocabulary, ascending.
-fn shortlist(target: &Target, store: &Store, data: &TrainingSet, recipe: &Recipe) -> Result<Vec<TokenId>> {
+fn shortlist(
+    target: &TrainingTarget,
+    store: &ShardStore,
+    data: &TrainingSet,
+    recipe: &Recipe,
+) -> Result<Vec<TokenId>> {
     let mut counts = vec![0u64; target.rows.n_vocab];
     for entry in &data.answers {
         for token in store.next(entry)? {
@@ -363,12 +369,17 @@ fn shortlist(target: &Target, store: &Store, data: &TrainingSet, recipe: &Recipe
     Ok(tokens)
 }
 
-fn head_rows(target: &Target, vocabulary: &[TokenId]) -> Result<Tensor> {
+fn head_rows(target: &TrainingTarget, vocabulary: &[TokenId]) -> Result<Tensor> {
     let rows = target.rows.head_rows(vocabulary)?;
     Ok(network::tensor(rows, &[vocabulary.len(), target.rows.n_embd], target.device())?)
 }
 
-fn build(target: &Target, weights: Vec<Tensor>, standard: &Standard, head: Tensor) -> Result<Network> {
+fn build(
+    target: &TrainingTarget,
+    weights: Vec<Tensor>,
+    standard: &Standard,
+    head: Tensor,
+) -> Result<Network> {
     let vector = |values: &[f32]| network::tensor(values.to_vec(), &[values.len()], target.device());
     let (scale, shift) = (vector(&standard.deviation)?, vector(&standard.mean)?);
     Ok(Network::new(weights, scale, shift, head)?)
@@ -380,8 +391,8 @@ fn copies(network: &Network) -> Result<Vec<Tensor>> {
 
 /// Returns the weights before the first step: the ridge regression, and a feed-forward block that adds nothing.
 fn initial(
-    target: &Target,
-    store: &Store,
+    target: &TrainingTarget,
+    store: &ShardStore,
     data: &TrainingSet,
     recipe: &Recipe,
     standard: &Standard,
@@ -393,9 +404,9 @@ fn initial(
     let wide = inputs >= RIDGE_INPUTS;
     let read = if wide { [0..n, inputs - n..inputs] } else { [0..n, n..inputs] };
     let mut ridge = Ridge::new();
-    let mut add = |answers: &[Answer]| -> Result<()> {
-        let rows = |answer| (0..Answer::positions(answer)).map(move |row| (answer, row));
-        let positions: Vec<(&Answer, usize)> = answers.iter().flat_map(rows).collect();
+    let mut add = |answers: &[CollectedAnswer]| -> Result<()> {
+        let rows = |answer| (0..CollectedAnswer::positions(answer)).map(move |row| (answer, row));
+        let positions: Vec<(&CollectedAnswer, usize)> = answers.iter().flat_map(rows).collect();
         let (x, states) = features::batch(target, standard, &positions)?;
         let (mean, deviation) = (vector(&standard.mean, device)?, vector(&standard.deviation, device)?);
         let y = states.broadcast_sub(&mean)?.broadcast_div(&deviation)?;
@@ -494,7 +505,7 @@ impl Saved {
         })
     }
 
-    fn encode(fit: &Fit<'_>) -> Result<Vec<u8>> {
+    fn encode(fit: &FitRun<'_>) -> Result<Vec<u8>> {
         let internal = |error: &dyn std::fmt::Display| Error::Internal(error.to_string());
         let state = serde_json::to_string(&fit.state).map_err(|error| internal(&error))?;
         let mut tensors: Vec<(String, Dtype, Vec<usize>, Vec<u8>)> = Vec::new();

@@ -29,9 +29,9 @@ use serde::Serialize;
 
 use acceptance::Acceptance;
 use collect::{Collected, Goal};
-use fit::{Fit, FitStep};
-use shards::Store;
-pub use target::Target;
+use fit::{FitRun, FitStep};
+use shards::ShardStore;
+pub use target::TrainingTarget;
 
 /// End of a training run's budget.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -164,14 +164,14 @@ const COLLECTING: f64 = 0.65;
 /// If the target cannot be run, another run uses the folder, or a file cannot be read or written. Complete shards and
 /// the last checkpoint are kept then.
 pub fn train(
-    target: &Target,
+    target: &TrainingTarget,
     folder: &Path,
     plan: &TrainPlan,
     out: &Path,
     progress: &mut dyn FnMut(TrainProgress),
 ) -> Result<TrainReport> {
     let recipe = &plan.recipe;
-    let mut store = Store::open(folder, target, plan.seed, plan.disk)?;
+    let mut store = ShardStore::open(folder, target, plan.seed, plan.disk)?;
     let begun = Instant::now();
     let held_out = collect::collect(target, &mut store, recipe, Goal::HeldOut, None, progress)?;
     let (wanted, deadline) = match plan.budget {
@@ -194,7 +194,7 @@ pub fn train(
 
     let fitting = Instant::now();
     progress(TrainProgress::Solving);
-    let mut fit = Fit::open(target, &store, data, recipe, plan.seed)?;
+    let mut fit = FitRun::open(target, &store, data, recipe, plan.seed)?;
     if let Budget::Minutes(minutes) = plan.budget {
         fit.limit_time(&store, minutes * 60.0 * (1.0 - COLLECTING))?;
     }
@@ -228,7 +228,7 @@ pub fn train(
 /// # Errors
 /// As [`train`]; [`Error::InvalidRequest`] if the head reads layers that were not collected.
 pub fn evaluate(
-    target: &Target,
+    target: &TrainingTarget,
     folder: &Path,
     plan: &TrainPlan,
     head: &Path,
@@ -237,7 +237,7 @@ pub fn evaluate(
     // A head that cannot be used is refused before any work.
     let mut head = target.load_head(head)?;
     acceptance::check_layers(target, &head)?;
-    let mut store = Store::open(folder, target, plan.seed, plan.disk)?;
+    let mut store = ShardStore::open(folder, target, plan.seed, plan.disk)?;
     collect::collect(target, &mut store, &plan.recipe, Goal::HeldOut, None, progress)?;
     acceptance::head(target, &store, &mut head, &plan.recipe)
 }

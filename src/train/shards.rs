@@ -18,7 +18,7 @@ use hunch_model::file_lock::FileLock;
 use safetensors::tensor::{Dtype, Metadata, TensorView};
 use serde::{Deserialize, Serialize};
 
-use super::Target;
+use super::TrainingTarget;
 
 /// Tokens of a distribution that are kept for a position. The sampling settings of a new conversation keep no more.
 pub const LIKELY: usize = 40;
@@ -36,7 +36,7 @@ pub fn is_held_out(job: u32) -> bool {
 
 /// An answer of the target with its hidden states. Row i was computed from the token before `next[i]`.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Answer {
+pub struct CollectedAnswer {
     /// Number of the answer in its run.
     pub job: u32,
     /// Set if every token is the most likely one.
@@ -69,7 +69,7 @@ pub struct AnswerEntry {
 
 /// Model, layers and seed that answers belong to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Origin {
+struct DataOrigin {
     name: String,
     fingerprint: String,
     n_embd: usize,
@@ -81,7 +81,7 @@ struct Origin {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Index {
     version: u32,
-    origin: Origin,
+    origin: DataOrigin,
     /// Seconds spent on collecting.
     seconds: f64,
     /// Size of each shard, by number.
@@ -92,11 +92,11 @@ struct Index {
 const VERSION: u32 = 1;
 
 /// The answers of one target and seed.
-pub struct Store {
+pub struct ShardStore {
     folder: PathBuf,
     index: Index,
     /// Answers that are not on disk yet.
-    pending: Vec<Answer>,
+    pending: Vec<CollectedAnswer>,
     flushed: Instant,
     /// Most bytes on disk.
     limit: u64,
@@ -136,14 +136,14 @@ impl AnswerEntry {
     }
 }
 
-impl Answer {
+impl CollectedAnswer {
     /// Returns the number of positions that a head can be judged at.
     pub fn positions(&self) -> usize {
         self.next.len().saturating_sub(1)
     }
 }
 
-impl Store {
+impl ShardStore {
     /// Opens or creates the store of a target and seed.
     ///
     /// Shards that are damaged or that no index names are removed, and their answers will be written again.
@@ -151,13 +151,13 @@ impl Store {
     /// # Errors
     /// [`Error::InvalidRequest`] if another run uses the folder, or it belongs to something else. [`Error::Io`] if it
     /// cannot be read or written.
-    pub fn open(folder: &Path, target: &Target, seed: u64, limit: u64) -> Result<Self> {
+    pub fn open(folder: &Path, target: &TrainingTarget, seed: u64, limit: u64) -> Result<Self> {
         let io = |source| Error::Io { action: "write", path: folder.to_path_buf(), source };
         std::fs::create_dir_all(folder).map_err(io)?;
         let lock = FileLock::acquire(&folder.join("lock"), Duration::ZERO)?.ok_or_else(|| {
             Error::invalid("Another run trains this head. Stop it, or choose another --seed.")
         })?;
-        let origin = Origin {
+        let origin = DataOrigin {
             name: target.rows.name.clone(),
             fingerprint: hunch_model::low_bit::fingerprint(&target.path)?,
             n_embd: target.rows.n_embd,
@@ -231,7 +231,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`flush`](Self::flush).
-    pub fn push(&mut self, answer: Answer) -> Result<()> {
+    pub fn push(&mut self, answer: CollectedAnswer) -> Result<()> {
         self.pending.push(answer);
         let rows: usize = self.pending.iter().map(|answer| answer.next.len()).sum();
         if rows >= SHARD_ROWS || self.flushed.elapsed() >= FLUSH_EVERY {
@@ -332,7 +332,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Io`] if its shard cannot be read.
-    pub fn read(&self, entry: &AnswerEntry) -> Result<Answer> {
+    pub fn read(&self, entry: &AnswerEntry) -> Result<CollectedAnswer> {
         let width = self.index.origin.taps.len() * self.index.origin.n_embd;
         let (next, states, likely) = self.with_shard(entry, |shard| {
             let (at, rows) = (entry.at, entry.rows);
@@ -344,7 +344,7 @@ impl Store {
             Ok((next, states, ids.into_iter().zip(p).collect()))
         })?;
         let &AnswerEntry { job, greedy, prompt, .. } = entry;
-        Ok(Answer { job, greedy, prompt, next, states, likely })
+        Ok(CollectedAnswer { job, greedy, prompt, next, states, likely })
     }
 
     /// Reads the tokens of an answer alone.
@@ -415,7 +415,7 @@ fn read_index(folder: &Path) -> Result<Option<Index>> {
 }
 
 /// Returns a shard with these answers.
-fn encode(answers: &[Answer], origin: &Origin) -> Result<Vec<u8>> {
+fn encode(answers: &[CollectedAnswer], origin: &DataOrigin) -> Result<Vec<u8>> {
     fn bytes<const N: usize>(values: impl Iterator<Item = [u8; N]>) -> Vec<u8> {
         values.flatten().collect()
     }

@@ -14,7 +14,7 @@ use hunch_model::text::{ChatTemplate, EncodeOptions, Tokenizer};
 use hunch_model::weights::WeightFile;
 
 /// A loaded target.
-pub struct Target {
+pub struct TrainingTarget {
     /// Path of its file.
     pub path: PathBuf,
     /// Decoder, whose own cache is not used.
@@ -40,7 +40,7 @@ const TIME: i64 = 1_767_225_600;
 /// Stands for the user's text when the template is rendered.
 const MARKER: &str = "Uc7Jq2Zx9";
 
-impl Target {
+impl TrainingTarget {
     /// Loads a target.
     ///
     /// # Errors

@@ -623,8 +623,8 @@ fn headers_are_cached_until_the_file_changes() {
     let warm = hunch_library::scan(&places);
     assert_eq!((&cold.models, &cold.inspections), (&warm.models, &warm.inspections));
     // The cache was used: its text is returned.
-    std::fs::write(&cache, written.replace("Tiny llama 1", "Tiny llama 2")).unwrap();
-    assert_eq!(hunch_library::scan(&places).inspections[0].spec.name, "Tiny llama 2");
+    std::fs::write(&cache, written.replace("Tiny Llama 1", "Tiny Llama 2")).unwrap();
+    assert_eq!(hunch_library::scan(&places).inspections[0].spec.name, "Tiny Llama 2");
     for damaged in ["", "{", "[]", &written[..written.len() / 2], &written.replace("0.", "9.")] {
         std::fs::write(&cache, damaged).unwrap();
         assert_eq!(hunch_library::scan(&places).models, cold.models);

@@ -8,9 +8,9 @@ use hunch::engine::WallClock;
 use hunch::generate::{GenerationPlan, LoadPlan, Models, Prompt, answer_ids};
 use hunch::train::acceptance::Acceptance;
 use hunch::train::collect::{Goal, collect};
-use hunch::train::fit::Fit;
-use hunch::train::shards::{Answer, Store, is_held_out};
-use hunch::train::{self, Budget, Recipe, Target, TrainPlan, TrainProgress, TrainReport};
+use hunch::train::fit::FitRun;
+use hunch::train::shards::{CollectedAnswer, ShardStore, is_held_out};
+use hunch::train::{self, Budget, Recipe, TrainPlan, TrainProgress, TrainReport, TrainingTarget};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::model::{LanguageModel, LogitRows, Rows, Step};
@@ -59,13 +59,13 @@ fn plan(tokens: usize) -> TrainPlan {
 
 struct Place {
     folder: tempfile::TempDir,
-    target: Target,
+    target: TrainingTarget,
 }
 
 impl Place {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let target = Target::open(&tiny().write(folder.path(), "tiny"), &compute()).unwrap();
+        let target = TrainingTarget::open(&tiny().write(folder.path(), "tiny"), &compute()).unwrap();
         Self { folder, target }
     }
 
@@ -73,20 +73,20 @@ impl Place {
         self.folder.path().join(name)
     }
 
-    fn store(&self, name: &str) -> Store {
-        Store::open(&self.path(name), &self.target, 3, 1 << 30).unwrap()
+    fn store(&self, name: &str) -> ShardStore {
+        ShardStore::open(&self.path(name), &self.target, 3, 1 << 30).unwrap()
     }
 
     fn train(&self, name: &str, plan: &TrainPlan) -> TrainReport {
         train::train(&self.target, &self.path(name), plan, &self.path("head.gguf"), &mut |_| {}).unwrap()
     }
 
-    fn collect(&self, store: &mut Store, recipe: &Recipe, tokens: usize) {
+    fn collect(&self, store: &mut ShardStore, recipe: &Recipe, tokens: usize) {
         collect(&self.target, store, recipe, Goal::Training(tokens), None, &mut |_| {}).unwrap();
     }
 }
 
-fn answers(store: &Store, tokens: usize) -> Vec<Answer> {
+fn answers(store: &ShardStore, tokens: usize) -> Vec<CollectedAnswer> {
     store.training_set(tokens).answers.iter().map(|entry| store.read(entry).unwrap()).collect()
 }
 
@@ -210,7 +210,7 @@ fn ridge_regression_accepts_more_than_untrained_weights() {
     place.collect(&mut store, &small(), 2_000);
     let start = |ridge| {
         let recipe = Recipe { ridge, ..small() };
-        let fit = Fit::open(&place.target, &store, store.training_set(2_000), &recipe, 3).unwrap();
+        let fit = FitRun::open(&place.target, &store, store.training_set(2_000), &recipe, 3).unwrap();
         fit.start().mean()
     };
     let (solved, untrained) = (start(1e3), start(UNTRAINED));
@@ -231,7 +231,7 @@ fn interrupted_fit_ends_with_the_same_weights() {
     let (mut steps, mut total) = (0, 1);
     for (every, count) in [(3_600, 3), (0, 5), (3_600, 2), (0, 4)] {
         let recipe = Recipe { checkpoint_every: Duration::from_secs(every), ..small() };
-        let mut fit = Fit::open(&place.target, &store, store.training_set(1_000), &recipe, 3).unwrap();
+        let mut fit = FitRun::open(&place.target, &store, store.training_set(1_000), &recipe, 3).unwrap();
         assert_eq!(fit.position().0, steps, "it continues at the last checkpoint");
         for _ in 0..count {
             fit.step(&store).unwrap().expect("a step");
@@ -291,14 +291,15 @@ fn failed_write_of_a_shard_loses_nothing() {
 fn rejects_data_of_another_model_or_run() {
     let place = Place::new();
     let mut store = place.store("data");
-    let open =
-        |target: &Target| Store::open(&place.path("data"), target, 3, 1 << 30).err().unwrap().to_string();
+    let open = |target: &TrainingTarget| {
+        ShardStore::open(&place.path("data"), target, 3, 1 << 30).err().unwrap().to_string()
+    };
     let busy = open(&place.target);
     assert!(busy.contains("Another run"), "{busy}");
     place.collect(&mut store, &small(), 50);
     drop(store);
     let other = Tiny { seed: 9, ..tiny() }.write(place.folder.path(), "other");
-    let other = open(&Target::open(&other, &compute()).unwrap());
+    let other = open(&TrainingTarget::open(&other, &compute()).unwrap());
     assert!(other.contains("belong to another model"), "{other}");
     std::fs::write(place.path("data").join("index.json"), "{\"version\":").unwrap();
     let damaged = open(&place.target);
@@ -308,7 +309,7 @@ fn rejects_data_of_another_model_or_run() {
 #[test]
 fn head_of_other_layers_is_not_measured() {
     let place = Place::new();
-    let mut target = Target::open(&place.target.path, &compute()).unwrap();
+    let mut target = TrainingTarget::open(&place.target.path, &compute()).unwrap();
     place.train("data", &plan(200));
     target.taps = vec![1];
     let head = place.path("head.gguf");

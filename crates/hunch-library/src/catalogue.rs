@@ -332,7 +332,7 @@ mod tests {
         assert_eq!(guess(&["qwen2.5-coder:7b"]), Some("qwen2.5-coder-7b-instruct-q4_k_m"));
         assert_eq!(guess(&["Qwen2.5-7B-Instruct-Q6_K"]), Some("qwen2.5-7b-instruct-q4_k_m"));
         assert_eq!(
-            (guess(&["Qwen3-30B-A3B"]), guess(&["target", "Tiny llama 1"]), guess(&[])),
+            (guess(&["Qwen3-30B-A3B"]), guess(&["target", "Tiny Llama 1"]), guess(&[])),
             (None, None, None)
         );
     }

@@ -44,7 +44,7 @@ const MAX_RUNS: u32 = 20;
 
 /// Machine of a comparison.
 #[derive(Clone, Debug)]
-pub struct Machine {
+pub struct MachineFacts {
     /// "cpu" or "metal".
     pub device: String,
     /// CPU threads.
@@ -79,7 +79,7 @@ pub fn run(
     models: &Models,
     request: &CompareRequest,
     options: &MethodOptions,
-    machine: Machine,
+    machine: MachineFacts,
     listener: &mut Listener<'_>,
 ) -> Result<Outcome> {
     let setting = setting(models, request, machine)?;
@@ -185,7 +185,7 @@ impl Comparison<'_> {
 }
 
 /// Checks and completes the request.
-fn setting(models: &Models, request: &CompareRequest, machine: Machine) -> Result<ComparisonSetting> {
+fn setting(models: &Models, request: &CompareRequest, machine: MachineFacts) -> Result<ComparisonSetting> {
     let plain = MethodConfig { method: Method::Plain, max_draft: MaxDraft::Auto };
     let mut lanes = vec![plain];
     for &lane in &request.lanes {

@@ -1779,8 +1779,8 @@ tok_s: number,
  */
 ttft_ms: number, 
 /**
- * Plain's wall time / this lane's within one turn: the median over the prompts (each the median of its runs),
- * or over the runs of a single prompt.
+ * Plain's wall time / this lane's within one turn. The median over the prompts, each the median of its runs, or
+ * over the runs of a single prompt.
  */
 speedup: number, 
 /**
@@ -2176,7 +2176,7 @@ name: Method,
  */
 summary: string, 
 /**
- * Whether it needs a draft model.
+ * Set if it needs a draft model.
  */
 needs_draft: boolean, };
 
