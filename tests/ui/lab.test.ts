@@ -261,12 +261,15 @@ describe('the landscape', () => {
     await page.getByTestId('sessions').getByText('A lighthouse in a storm').waitFor();
   });
 
-  it('models another machine with two sliders', async () => {
+  it('models another machine, and a batch of conversations, with sliders', async () => {
     const page = await openLab('landscape');
     await page.getByTestId('machine-made_up').check();
     await page.getByTestId('draft-cost').press('ArrowRight');
     await page.waitForFunction(() => window.hunchReplay?.calls.at(-1)?.command === 'landscape');
-    expect((await calls(page, 'landscape')).at(-1)).toEqual({ machine: { kind: 'made_up', draft_cost: 0.26, row_cost: 0.08 } });
+    expect((await calls(page, 'landscape')).at(-1)).toEqual({ machine: { kind: 'made_up', draft_cost: 0.26, row_cost: 0.08 }, batch: 1 });
+    await page.getByTestId('batch').press('ArrowRight');
+    await page.getByText('Conversations share every pass').waitFor();
+    expect((await calls(page, 'landscape')).at(-1)).toMatchObject({ machine: { kind: 'made_up' }, batch: 2 });
   });
 
   it('says that nothing was measured, and links to the measurement', async () => {

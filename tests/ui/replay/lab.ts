@@ -80,7 +80,7 @@ export class ReplayLab {
     lab_position: ({ request }) => this.#look(request),
     lab_rounds: ({ request }) => this.#rounds(request),
     lab_rules: ({ temperatures }) => this.#rules(temperatures),
-    landscape: ({ machine }) => this.#lab.landscapes[machine.kind],
+    landscape: ({ machine, batch }) => ({ ...this.#lab.landscapes[machine.kind], batch }),
     lab_sessions: () => this.#lab.sessions,
     acceptance_map: ({ conversation }) => (conversation === null ? this.#lab.maps.all : this.#lab.maps.conversation),
     what_if: ({ request }) => this.#whatIf(request),

@@ -388,11 +388,13 @@ describe('the landscape', () => {
     await lab.landscape.open(false);
     expect(asked('landscape').at(-1)).toMatchObject({ machine: { kind: 'made_up' } });
     await lab.landscape.open(true);
-    expect(asked('landscape').at(-1)).toEqual({ machine: { kind: 'measured' } });
+    expect(asked('landscape').at(-1)).toEqual({ machine: { kind: 'measured' }, batch: 1 });
     await lab.landscape.choose('measured');
     await lab.landscape.make({ rowCost: 0.2 });
     await lab.landscape.open(true);
     expect(asked('landscape').at(-1)).toMatchObject({ machine: { kind: 'made_up', row_cost: 0.2 } });
+    await lab.landscape.share(8);
+    expect(asked('landscape').at(-1)).toMatchObject({ machine: { kind: 'made_up' }, batch: 8 });
   });
 
   it('is not requested for this machine before its costs are measured', async () => {

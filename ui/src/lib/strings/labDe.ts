@@ -149,6 +149,8 @@ export const labDe: LabStrings = {
     draftCost: 'Kosten eines Draft-Tokens',
     rowCost: 'Kosten jeder weiteren Zeile',
     ofPass: (cost) => `${cost} eines Target-Durchlaufs`,
+    batch: 'Gespräche pro Durchlauf',
+    batchNote: 'Gespräche teilen sich jeden Durchlauf, wie auf einem Server. Kosten ab 17 Zeilen sind hochgerechnet.',
     costs: (draft, origin) => `Ein Draft-Token kostet ${draft} eines Target-Durchlaufs (${origin}).`,
     sessions: 'Deine Antworten',
     session: (title, method, alpha, depth, mean) =>

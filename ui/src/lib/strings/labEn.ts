@@ -177,6 +177,8 @@ export const labEn = {
     draftCost: 'Cost of a draft token',
     rowCost: 'Cost of each extra row',
     ofPass: (cost: string) => `${cost} of a target pass`,
+    batch: 'Conversations in a pass',
+    batchNote: 'Conversations share every pass, as on a server. Costs of more than 16 rows are extrapolated.',
     costs: (draft: string, origin: string) => `A draft token costs ${draft} of a target pass (${origin}).`,
     sessions: 'Your answers',
     session: (title: string, method: string, alpha: string, depth: string, mean: string) =>

@@ -12,12 +12,17 @@ export type MachineKind = LabMachine['kind'];
 export const draftCosts = { min: 0, max: 1, step: 0.01 } as const;
 export const rowCosts = { min: 0, max: 0.5, step: 0.01 } as const;
 
+/** Range of the conversations that share a pass. */
+export const batches = { min: 1, max: 32, step: 1 } as const;
+
 /** The shown landscape. */
 export class SpeedupLandscape {
   kind = $state<MachineKind>('measured');
   /** Costs of the made-up machine. Defaults to a small draft of a model with a few billion parameters on a CPU. */
   draftCost = $state(0.25);
   rowCost = $state(0.08);
+  /** Conversations that share every pass. */
+  batch = $state<number>(batches.min);
   grid = $state.raw<Landscape | null>(null);
   sessions = $state.raw<readonly LabSession[]>([]);
   error = $state.raw<ErrorInfo | null>(null);
@@ -57,13 +62,19 @@ export class SpeedupLandscape {
     await this.choose('made_up');
   }
 
+  /** Changes the number of conversations that share every pass. */
+  async share(batch: number): Promise<void> {
+    this.batch = batch;
+    await this.choose(this.kind);
+  }
+
   async #load(): Promise<void> {
     const isLatest = this.#requests.start();
     const machine: LabMachine =
       this.kind === 'measured' ? { kind: 'measured' } : { kind: 'made_up', draft_cost: this.draftCost, row_cost: this.rowCost };
     this.error = null;
     try {
-      const grid = await call(this.#host, 'landscape', { machine });
+      const grid = await call(this.#host, 'landscape', { machine, batch: this.batch });
       if (isLatest()) this.grid = grid;
     } catch (thrown) {
       if (isLatest()) this.error = toErrorInfo(thrown);
