@@ -249,7 +249,7 @@ describe('settings', () => {
     await page.getByTestId('settings').click();
     expect(await page.getByTestId('temperature').inputValue()).toBe('0.80');
     await page.getByTestId('system').fill('Be long.');
-    await page.getByTestId('conversation').click({ position: { x: 300, y: 20 } });
+    await page.getByTestId('conversation').click({ position: { x: 20, y: 20 } });
     await expect.poll(async () => (await calls(page, 'set_system_prompt')).at(-1)?.['system']).toBe('Be long.');
   });
 
