@@ -103,10 +103,10 @@ entry::methods! {
         stages: &[Stage::of::<Suffix>()],
         docs: "the-text-drafts",
     }
-    /// A trained head drafts from the target's hidden states (as in EAGLE, Li et al., arXiv 2401.15077).
+    /// A trained head drafts from the target's hidden states (EAGLE, Li et al., arXiv 2401.15077).
     Head {
         name: "head",
-        summary: "A head trained on the target's hidden states drafts a token",
+        summary: "A head trained on the target's hidden states drafts",
         stages: &[Stage::Head],
         docs: "a-trained-head-drafts",
     }
