@@ -24,9 +24,14 @@ pub(crate) enum Format {
     Speculators,
     /// EAGLE-3 with norms before fc and after the layer, and tokens in `d2t`.
     Normed,
+    /// Medusa in the file of Text Generation Inference.
+    Medusa,
+    /// MLP speculator with tied embeddings and output heads.
+    Mlp,
 }
 
-pub(crate) const FORMATS: [Format; 4] = [Format::Eagle1, Format::Eagle3, Format::Speculators, Format::Normed];
+pub(crate) const FORMATS: [Format; 6] =
+    [Format::Eagle1, Format::Eagle3, Format::Speculators, Format::Normed, Format::Medusa, Format::Mlp];
 
 /// Values of a tensor.
 pub(crate) enum Values {
