@@ -3,8 +3,8 @@
     cargo run --example tiny-models -- FOLDER heads
     scripts/published-heads.py FOLDER > tests/golden/published-heads.json
 
-Runs a tiny Llama target and the tiny heads of tests/it/support/tiny_heads.rs in double precision: the target over a
-text, a head over its hidden states, then a greedy chain from the head's own output. The arithmetic is that of the
+Runs a tiny Llama target and the tiny heads of tests/it/support/tiny_heads.rs in double precision. The target reads a
+text, a head its hidden states, and a greedy chain follows from the head's own output. The arithmetic is that of the
 papers (EAGLE, arXiv 2401.15077; EAGLE-3, arXiv 2503.01840; Medusa, arXiv 2401.10774; MLP speculator, arXiv
 2404.19124), written a second time. Needs the Python packages gguf and
 numpy."""
@@ -160,7 +160,7 @@ class Head:
         return x + (silu(h @ w("mlp.gate_proj").T) * (h @ w("mlp.up_proj").T)) @ w("mlp.down_proj").T
 
     def fuse(self, after: list[np.ndarray]) -> np.ndarray:
-        """What rows of the target's states become before they meet the embeddings."""
+        """Fuses rows of the target's states."""
         if not self.three:
             return rms_norm(after[self.taps()[0]], self.target.w["output_norm.weight"], self.target.eps)
         streams = [after[tap] for tap in self.taps()]

@@ -9,6 +9,7 @@ use hunch::generate::{GenerationContext, GenerationPlan, LoadPlan, Models, gener
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::model::{LanguageModel, LogitRows, Step};
+use hunch_core::propose::Proposer;
 use hunch_core::propose::head::Head;
 use hunch_core::sample::SamplingParams;
 use hunch_core::token::TokenId;
@@ -24,7 +25,7 @@ use serde_json::{Value, json};
 use crate::support::tiny::{Tiny, VOCABULARY, WIDTH};
 use crate::support::tiny_heads::{self, FORMATS, Format, SCORED, TinyHead, Values};
 
-/// What `scripts/published-heads.py` computed with numpy in double precision.
+/// Logits that `scripts/published-heads.py` computed with numpy in double precision.
 #[derive(Deserialize)]
 struct Case {
     head: String,
@@ -60,13 +61,12 @@ fn load(folder: &Path, format: Format) -> Models {
     Models::load_by(&plan, &compute()).unwrap()
 }
 
-fn assert_scores(logits: &[f32], expected: &Scores, scored: usize, case: &str) {
+fn assert_scores(logits: &[f32], expected: &Scores, scored: usize, case: &str, tolerance: f64) {
     assert_eq!(logits.len(), VOCABULARY);
     assert_eq!(logits.iter().filter(|logit| logit.is_finite()).count(), scored, "{case}");
-    // Weights and activations are rounded to 8 bits.
     for (token, logit) in &expected.top {
         let off = (f64::from(logits[*token as usize]) - logit).abs() / expected.deviation;
-        assert!(off < 0.1, "{case}, token {token}: {} instead of {logit}", logits[*token as usize]);
+        assert!(off < tolerance, "{case}, token {token}: {} instead of {logit}", logits[*token as usize]);
     }
 }
 
@@ -91,7 +91,9 @@ fn logits_match_a_reference_in_double_precision() {
                 None => head.logits(&features, &text[1..]).unwrap(),
                 Some(token) => head.next_logits(token).unwrap(),
             };
-            assert_scores(&logits, expected, scored, &format!("{name}, step {i}"));
+            // Weights and activations are rounded to 8 bits, and a chain adds up what that changes.
+            let tolerance = 0.1 + 0.03 * i as f64;
+            assert_scores(&logits, expected, scored, &format!("{name}, step {i}"), tolerance);
             token = Some(expected.top[0].0);
         }
     }
@@ -132,17 +134,20 @@ fn hot(seed: u64) -> SamplingParams {
 
 #[test]
 fn first_draft_of_an_answer_is_that_of_the_reference() {
+    let mut compared = 0;
     for (Case { head: name, text, steps }, format) in cases().iter().zip(FORMATS) {
         let folder = tempfile::tempdir().unwrap();
         let mut models = load(folder.path(), format);
         let greedy = SamplingParams::greedy();
         let (_, drafts, _) = answer(&mut models, text, Method::Head, &greedy, MaxDraft::Fixed(4));
         // Up to the first choice that rounding may change.
-        let clear = |step: &&Scores| step.top[0].1 - step.top[1].1 > 0.2 * step.deviation;
+        let clear = |step: &&Scores| step.top[0].1 - step.top[1].1 > 0.12 * step.deviation;
         let expected: Vec<TokenId> = steps.iter().take_while(clear).map(|step| step.top[0].0).collect();
-        assert!(!expected.is_empty(), "{name}");
         assert_eq!(drafts[0][..expected.len()], expected, "{name}");
+        assert_eq!(drafts[0].len(), format.depth(), "{name}");
+        compared += expected.len();
     }
+    assert!(compared > 6, "{compared} tokens were compared");
 }
 
 #[test]
@@ -300,10 +305,7 @@ fn damaged_and_unknown_heads_are_refused() {
                 );
             }),
         ),
-        (
-            "not those of EAGLE-1 or EAGLE-3",
-            change(Format::Eagle1, &|head| drop(head.tensors.remove("fc.weight"))),
-        ),
+        ("those of no head", change(Format::Eagle1, &|head| drop(head.tensors.remove("fc.weight")))),
         ("d2t is missing", change(Format::Eagle3, &|head| drop(head.tensors.remove("d2t")))),
         (
             "d2t and t2d name different",
@@ -327,6 +329,15 @@ fn damaged_and_unknown_heads_are_refused() {
         (
             "config.json says 100",
             change(Format::Eagle3, &|head| head.config["draft_vocab_size"] = json!(100)),
+        ),
+        (
+            "1.0.linear.bias contains NaN",
+            change(Format::Medusa, &|head| floats(head, "1.0.linear.bias", |w| w[5] = f32::NAN)),
+        ),
+        ("1.1.weight is missing", change(Format::Medusa, &|head| drop(head.tensors.remove("1.1.weight")))),
+        (
+            "proj.1.weight is missing",
+            change(Format::Mlp, &|head| drop(head.tensors.remove("speculator.proj.1.weight"))),
         ),
         (
             "intermediate_size is missing",

@@ -98,7 +98,7 @@ fn rows_of_the_last_prompt_are_used_again() {
     let (mut target, mut stages) = (table(VOCAB, 0.0), only(own));
     let (first, prefilled) = check_drafts(&mut target, &mut stages, &log, &prompt, 0, 20);
     assert_eq!(prefilled, 69);
-    // The conversation goes on: only new rows run.
+    // The conversation continues: only new rows run.
     let longer = [&first[..], &[1, 2, 3]].concat();
     let (second, prefilled) = check_drafts(&mut target, &mut stages, &log, &longer, first.len() - 1, 20);
     assert_eq!(prefilled, longer.len() - first.len());

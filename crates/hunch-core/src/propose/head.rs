@@ -1,13 +1,13 @@
-//! Drafting with a trained head: a small network that predicts the next tokens from the hidden states of the target
-//! (Medusa, Cai et al., arXiv 2401.10774; EAGLE, Li et al., arXiv 2401.15077; EAGLE-3, Li et al., arXiv 2503.01840).
+//! Drafting with a trained head: a small network that predicts the next tokens from the hidden states of the target.
+//! Papers: Medusa (Cai et al., arXiv 2401.10774), EAGLE (Li et al., arXiv 2401.15077), EAGLE-3 (arXiv 2503.01840).
 //!
 //! The proposer pairs hidden states with tokens and sets the q of its drafts. Weights and arithmetic of a head live
 //! behind [`DraftHead`], outside of this crate.
 //!
-//! Row i of a head pairs the target's states at token i with token i + 1, and predicts token i + 2. The last token of a
-//! round has no states yet, so the last row of a head is that of the token before it. A head with a cache reads all rows
-//! of the text. Rows of drafted tokens have its own output for states, so they are dropped after the draft. Accepted
-//! ones are read again with the target's states.
+//! Row i of a head pairs the target's states at token i with token i + 1, and predicts the token after that.
+//! The last token of a round has no states yet, so the last row of a head belongs to the token before it.
+//! A head with a cache reads all rows of the text. Rows of drafted tokens have its own output for states, so they are
+//! dropped after the draft. Accepted ones are read again with the target's states.
 
 use std::collections::VecDeque;
 

@@ -1,8 +1,8 @@
 //! Heads with one decoder layer that feed their own output back: the steps that EAGLE-1 and EAGLE-3 share.
 //!
-//! Row i starts from the target's states at token i and the embedding of token i + 1. For a drafted token, the head's
-//! output at the row before it stands in for the target's states. What a row starts from and how it is scored is the
-//! part of an architecture ([`Fusion`]).
+//! Row i starts from the target's states at token i and the embedding of the token after it.
+//! For a drafted token, the head's output at the row before it replaces the target's states.
+//! An architecture defines the inputs of a row and its scores ([`Fusion`]).
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::weights::Embedding;
 pub(super) enum States<'a> {
     /// The target's residual streams by tap, `[rows, n_embd]` each.
     Target(&'a [Vec<f32>]),
-    /// What the row before returned, `[n_embd]`.
+    /// Output of the row before, `[n_embd]`.
     Own(&'a [f32]),
 }
 

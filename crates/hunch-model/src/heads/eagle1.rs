@@ -31,7 +31,7 @@ pub(super) struct Eagle1 {
 }
 
 impl Eagle1 {
-    /// Returns whether a tensor belongs to it, beside the layer.
+    /// Returns whether a tensor belongs to it, apart from the layer.
     pub(super) fn has(name: &str) -> bool {
         ["fc.weight", "fc.bias"].contains(&name)
     }

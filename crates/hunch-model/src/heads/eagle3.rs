@@ -51,7 +51,7 @@ impl Eagle3 {
     /// Norms of the layer's inputs.
     pub(super) const NORMS: [&str; 2] = ["input_layernorm", "hidden_norm"];
 
-    /// Returns whether a tensor belongs to it, beside the layer.
+    /// Returns whether a tensor belongs to it, apart from the layer.
     pub(super) fn has(name: &str) -> bool {
         let own = [
             "fc.weight",
