@@ -1,6 +1,7 @@
 //! Writes the tiny models of the architecture tests to a folder, for `scripts/oracle`.
 //!
 //! `tiny-models FOLDER` prints a line for each model: architecture, variant, file and the tokens to read.
+//! `tiny-models FOLDER heads` writes the tiny heads and their target, for `scripts/published-heads.py`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,12 +14,20 @@ mod gguf_writer;
 #[allow(dead_code)]
 #[path = "it/support/tiny.rs"]
 mod tiny;
+#[allow(dead_code)]
+#[path = "it/support/tiny_heads.rs"]
+mod tiny_heads;
 
 fn main() -> ExitCode {
     let Some(folder) = std::env::args().nth(1) else {
-        eprintln!("usage: tiny-models FOLDER");
+        eprintln!("usage: tiny-models FOLDER [heads]");
         return ExitCode::from(2);
     };
+    if std::env::args().nth(2).is_some_and(|what| what == "heads") {
+        tiny_heads::target().write(Path::new(&folder), "target");
+        tiny_heads::FORMATS.into_iter().for_each(|format| drop(format.write(Path::new(&folder))));
+        return ExitCode::SUCCESS;
+    }
     for of in tiny::FURTHER {
         let (architecture, variant, _) = of;
         let model = tiny::further(of);

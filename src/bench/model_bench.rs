@@ -61,11 +61,11 @@ impl PassBench for ModelPasses<'_> {
 
     fn draft_pass(&mut self, drafter: Method, options: &MethodOptions, rows: usize) -> Result<Option<f64>> {
         if drafter == Method::Head {
-            // A head drafts one token at a time and reads nothing.
+            // A head drafts one token at a time.
             let n_embd = self.models.target().info().n_embd;
             let Some(head) = self.models.head().filter(|_| rows == 1) else { return Ok(None) };
             let states = vec![vec![1.0; n_embd]; head.taps().len()];
-            return seconds_of(|| Ok(head.logits(&states, 0).map(drop)?)).map(Some);
+            return seconds_of(|| Ok(head.logits(&states, &[0]).map(drop)?)).map(Some);
         }
         let (logits, context) =
             if rows == READING { (LogitRows::None, self.reading) } else { (LogitRows::All, self.context) };

@@ -142,9 +142,9 @@ pub(crate) struct ModelArgs {
 /// Head that drafts for the target.
 #[derive(Args, Clone)]
 pub(crate) struct HeadArgs {
-    /// The trained head that drafts, from `hunch drafter train` [default: the newest one for this target, else the one
-    /// that ships with Hunch]
-    #[arg(long, value_name = "FILE")]
+    /// The trained head that drafts: a file of `hunch drafter train`, or the folder of a published head [default: the
+    /// newest trained one for this target, else the one that ships with Hunch]
+    #[arg(long, value_name = "PATH")]
     pub(crate) head: Option<PathBuf>,
 }
 

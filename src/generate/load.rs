@@ -25,7 +25,7 @@ pub struct LoadPlan {
     pub target: PathBuf,
     /// Path of the draft model.
     pub draft: Option<PathBuf>,
-    /// File of the head that drafts for the target. `None` takes the newest one in `heads` that was trained for the
+    /// File or folder of the head that drafts for the target. `None` takes the newest one in `heads` that was trained for the
     /// target, else the shipped one.
     pub head: Option<PathBuf>,
     /// Folder of trained heads.
@@ -172,7 +172,7 @@ impl OpenedModels {
             .transpose()?;
         let decoder = watch.read(target.clone(), compute)?;
         let head = match &plan.head {
-            Some(path) => Some(heads::load(&WeightFile::open(path)?, &target, &decoder, compute)?),
+            Some(path) => Some(heads::open(path, &target, &decoder, compute)?),
             None => usual_head(plan.heads.as_deref(), &target, &decoder, compute)?,
         };
         Ok(InMemory { origin, target: decoder, draft, head })

@@ -70,7 +70,7 @@ pub fn head(
         };
         let logits = |row| {
             let states: Vec<Vec<f32>> = taps.iter().map(|tap| state(row, tap)).collect();
-            Ok(head.logits(&states, answer.next[row])?)
+            Ok(head.logits(&states, &[answer.next[row]])?)
         };
         (0..answer.next.len() - 1).map(logits).collect()
     })

@@ -59,7 +59,7 @@ fn logits_match_a_reference_in_double_precision() {
     let cases: Vec<Case> = serde_json::from_str(include_str!("../golden/head-smollm2.json")).unwrap();
     let mut head = load(&shipped(), &default_model()).unwrap();
     for Case { case, token, deviation, top } in cases {
-        let logits = head.logits(&states(case), token).unwrap();
+        let logits = head.logits(&states(case), &[token]).unwrap();
         assert_eq!(logits.iter().filter(|logit| logit.is_finite()).count(), 4096);
         // Weights and activations are rounded to 8 bits.
         for (id, expected) in top {

@@ -24,6 +24,7 @@ mod library;
 mod loading;
 mod model_files;
 mod pairs;
+mod published_heads;
 mod quantisations;
 mod reuse;
 mod schema;

@@ -176,8 +176,8 @@ impl<'a> Session<'a> {
 
     /// Runs the prompt through the target in chunks, all but its last token.
     ///
-    /// The target's cache must already hold exactly the first `reuse` tokens of the prompt. After
-    /// each chunk `progress` receives `(tokens done, tokens to run)`. If it breaks, this returns
+    /// The target's cache must already hold exactly the first `reuse` tokens of the prompt. Those whose hidden states a
+    /// proposer needs ([`Proposer::reusable_rows`]) are run again. After each chunk `progress` receives `(tokens done, tokens to run)`. If it breaks, this returns
     /// `Break` and no round can run. Proposers that prefill a model of their own report through the
     /// same callback.
     ///
@@ -206,12 +206,22 @@ impl<'a> Session<'a> {
         }
         self.committed = prompt.to_vec();
         self.prompt_len = prompt.len();
+        let text_depends_on_drafts = self.verifier.noise().is_none() && !self.sampler.is_greedy();
+        let reuse = if self.config.max_draft > 0 { self.stages.reusable_rows(prompt, reuse) } else { reuse };
+        self.stages.begin(prompt, &self.sampler, text_depends_on_drafts);
+        self.target.truncate(reuse)?;
+        let taps = if self.config.max_draft > 0 { self.stages.prompt_taps() } else { Vec::new() };
         let start = self.clock.elapsed();
-        let mut done = 0;
+        let (mut done, mut read) = (0, Duration::ZERO);
         let rows = self.target.prefill_rows().max(1);
         for chunk in prompt[reuse..last].chunks(rows) {
-            self.target.forward(Step::chain(chunk, LogitRows::None))?;
+            let output = self.target.forward(Step { taps: &taps, ..Step::chain(chunk, LogitRows::None) })?;
             done += chunk.len();
+            if !taps.is_empty() {
+                let before = self.clock.elapsed();
+                self.stages.read(&prompt[..=reuse + done], &output, &taps, true);
+                read += self.clock.elapsed().saturating_sub(before);
+            }
             self.closed = progress(done, last - reuse).is_break();
             if self.closed {
                 break;
@@ -219,9 +229,7 @@ impl<'a> Session<'a> {
         }
         let took = self.clock.elapsed().saturating_sub(start);
         if !self.closed {
-            let text_depends_on_drafts = self.verifier.noise().is_none() && !self.sampler.is_greedy();
-            self.stages.begin(prompt, &self.sampler, text_depends_on_drafts);
-            self.stages.observe_prefill(done, took);
+            self.stages.observe_prefill(done, took.saturating_sub(read));
             if self.config.max_draft > 0 {
                 self.closed = self.stages.prefill(prompt, &mut || progress(done, last - reuse)).is_break();
             }
@@ -284,15 +292,15 @@ impl<'a> Session<'a> {
         // An end token or the token limit can cut off the end of the accepted path.
         let n_kept = emitted.iter().filter(|t| t.origin == TokenOrigin::Accepted).count();
         let accepted = verdict.accepted_nodes();
-        let before_last = emitted.len().checked_sub(2).and_then(|before| accepted.get(before));
-        let last_row = before_last.map_or(0, |node| node + 1);
+        let nodes = accepted.iter().map(|node| node + 1);
+        let path: Vec<usize> = std::iter::once(0).chain(nodes).take(emitted.len()).collect();
         let outcome = RoundOutcome {
             accepted: &accepted,
             kept: &accepted[..n_kept],
             committed: &self.committed,
             target: &output,
             tap_layers: &taps,
-            last_row,
+            path: &path,
             aux_start: tree.len() + 1,
         };
         self.stages.accept(&proposal, &outcome);

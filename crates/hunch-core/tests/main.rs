@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod cached_head;
 mod depth_replay;
 mod equivalence;
 mod failing_draft;

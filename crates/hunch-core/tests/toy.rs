@@ -2,17 +2,19 @@
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hunch_core::depth::DepthController;
 use hunch_core::draft::{DraftProb, DraftTree};
-use hunch_core::error::Result;
+use hunch_core::error::{Error, Result};
 use hunch_core::method::Method;
 use hunch_core::model::{LanguageModel, LogitRows, ModelInfo, ModelMemory, Step, StepOutput};
 use hunch_core::propose::draft_model::DraftModel;
 use hunch_core::propose::draft_tree::TreeShape;
 use hunch_core::propose::head::{DraftHead, Head};
 use hunch_core::propose::layer_skip::LayerSkip;
+use hunch_core::propose::suffix::Suffix;
 use hunch_core::propose::synthetic::Synthetic;
 use hunch_core::propose::{MethodOptions, ProposeContext, Proposer, Stage};
 use hunch_core::rule::AcceptanceRule;
@@ -78,7 +80,7 @@ impl Proposer for Branching {
                 } else {
                     cx.sampler.distribution(&logits, &path)?
                 };
-                let q: std::sync::Arc<[f32]> = distribution.clone().into();
+                let q: Arc<[f32]> = distribution.clone().into();
                 let mut rest = distribution;
                 for _ in 0..self.width {
                     if rest.iter().all(|&w| w == 0.0) {
@@ -117,13 +119,109 @@ impl DraftHead for ToyHead {
         &[0, 2]
     }
 
-    fn logits(&mut self, features: &[Vec<f32>], token: TokenId) -> Result<Vec<f32>> {
-        let own = self.model.logits_after(&[token]);
+    fn logits(&mut self, features: &[Vec<f32>], tokens: &[TokenId]) -> Result<Vec<f32>> {
+        let own = self.model.logits_after(tokens);
         Ok(own
             .iter()
             .zip(features[0].iter().zip(&features[1]))
             .map(|(own, (a, b))| own + 0.1 * (a - b))
             .collect())
+    }
+
+    fn fork(&self) -> Box<dyn DraftHead> {
+        Box::new(Self::new(self.model.info().n_vocab))
+    }
+
+    fn read_by_a_pass(&self) -> usize {
+        64
+    }
+}
+
+/// Logits that toy heads returned, in order.
+pub(crate) type LogitLog = Arc<Mutex<Vec<Vec<f32>>>>;
+
+/// Head with a cache: the logits depend on the states and tokens of all its rows.
+pub(crate) struct ToyLayer {
+    model: TableModel,
+    /// Token and states of each row. A drafted token has the logits before it for states.
+    rows: Vec<(TokenId, Vec<f32>)>,
+    last: Vec<f32>,
+    /// All logits.
+    pub(crate) log: LogitLog,
+    /// Calls left before it fails.
+    calls: usize,
+}
+
+impl ToyLayer {
+    /// Creates a head for a target of this vocabulary.
+    pub(crate) fn new(n_vocab: usize) -> Self {
+        Self::failing_after(n_vocab, usize::MAX)
+    }
+
+    /// Creates a head that fails after some calls.
+    pub(crate) fn failing_after(n_vocab: usize, calls: usize) -> Self {
+        let log = LogitLog::default();
+        Self { model: table(n_vocab, 0.2), rows: Vec::new(), last: Vec::new(), log, calls }
+    }
+
+    fn score(&mut self) -> Result<Vec<f32>> {
+        self.count_call()?;
+        let recent: Vec<TokenId> = self.rows.iter().map(|row| row.0).collect();
+        let mut logits = self.model.logits_after(&recent[recent.len().saturating_sub(2)..]);
+        for (i, (token, states)) in self.rows.iter().enumerate() {
+            let weight = 0.05 * (i as f32 + *token as f32).cos();
+            logits.iter_mut().zip(states).for_each(|(logit, state)| *logit += weight * state);
+        }
+        self.log.lock().unwrap().push(logits.clone());
+        self.last.clone_from(&logits);
+        Ok(logits)
+    }
+
+    fn count_call(&mut self) -> Result<()> {
+        self.calls = self.calls.checked_sub(1).ok_or_else(|| Error::Internal("a toy head failed".into()))?;
+        Ok(())
+    }
+
+    fn push(&mut self, features: &[Vec<f32>], tokens: &[TokenId]) {
+        let width = self.model.info().n_vocab;
+        let rows = features[0].chunks_exact(width).zip(features[1].chunks_exact(width));
+        let states = rows.map(|(a, b)| a.iter().zip(b).map(|(a, b)| a - b).collect());
+        assert_eq!(features[0].len(), tokens.len() * width);
+        self.rows.extend(tokens.iter().copied().zip(states));
+    }
+}
+
+impl DraftHead for ToyLayer {
+    fn taps(&self) -> &[usize] {
+        &[0, 2]
+    }
+
+    fn max_depth(&self) -> usize {
+        4
+    }
+
+    fn has_cache(&self) -> bool {
+        true
+    }
+
+    fn logits(&mut self, features: &[Vec<f32>], tokens: &[TokenId]) -> Result<Vec<f32>> {
+        self.push(features, tokens);
+        self.score()
+    }
+
+    fn next_logits(&mut self, token: TokenId) -> Result<Vec<f32>> {
+        self.rows.push((token, self.last.clone()));
+        self.score()
+    }
+
+    fn read(&mut self, features: &[Vec<f32>], tokens: &[TokenId]) -> Result<()> {
+        self.count_call()?;
+        self.push(features, tokens);
+        Ok(())
+    }
+
+    fn truncate(&mut self, len: usize) {
+        self.rows.truncate(len);
     }
 
     fn fork(&self) -> Box<dyn DraftHead> {
@@ -181,10 +279,17 @@ pub(crate) fn methods(n_vocab: usize, script: &[TokenId]) -> Vec<(&'static str, 
         ("draft model, a stranger", only(DraftModel::new(Box::new(stranger)).unwrap())),
         ("draft tree, a worse one", only(tree(0.8, TreeShape::Dynamic))),
         ("draft tree, 3x2x1", only(tree(0.4, TreeShape::Static(vec![3, 2, 1])))),
+        ("head with a cache", only(Head::new(Box::new(ToyLayer::new(n_vocab))))),
+        ("suffix, then a head with a cache", after_suffix(n_vocab)),
         ("tree of width 2", only(Branching { model: table(n_vocab, 0.4), width: 2 })),
         ("tree of width 3", only(Branching { model: table(n_vocab, 0.8), width: 3 })),
     ];
     registered.into_iter().chain(variants).collect()
+}
+
+/// Creates the stages of a lookup and a head with a cache.
+fn after_suffix(n_vocab: usize) -> Stages {
+    vec![Box::new(Suffix::default()), Box::new(Head::new(Box::new(ToyLayer::new(n_vocab))))]
 }
 
 /// Result of a generation.

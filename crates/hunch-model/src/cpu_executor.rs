@@ -305,6 +305,10 @@ impl Executor for CpuExecutor {
         Some(self.embedding.clone())
     }
 
+    fn host_head(&self) -> Option<WeightMatrix> {
+        self.weights.head.matrix_without_bias().cloned()
+    }
+
     fn cache(&self) -> &KvCache {
         &self.cache
     }

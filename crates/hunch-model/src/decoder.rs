@@ -25,7 +25,7 @@ use hunch_core::model::{
 use hunch_core::sample::DrawSettings;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
-use hunch_kernels::{RowMask, WeightType};
+use hunch_kernels::{RowMask, WeightMatrix, WeightType};
 
 /// Code that executes the passes of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -273,6 +273,11 @@ impl Decoder {
     /// Returns the embedding table, if it is in host memory.
     pub(crate) fn host_embedding(&self) -> Option<Arc<Embedding>> {
         self.executor.host_embedding()
+    }
+
+    /// Returns the output head, if it is in host memory and has a kernel.
+    pub(crate) fn host_head(&self) -> Option<WeightMatrix> {
+        self.executor.host_head()
     }
 
     fn check_step(&self, step: &Step<'_>) -> Result<()> {

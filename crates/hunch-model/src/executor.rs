@@ -10,7 +10,7 @@ use hunch_core::model::{LogitRows, Rows, StepOutput, VocabSubset};
 use hunch_core::sample::DrawSettings;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
-use hunch_kernels::RowMask;
+use hunch_kernels::{RowMask, WeightMatrix};
 
 /// Fused step of a layer.
 ///
@@ -118,6 +118,10 @@ pub(crate) trait Executor: Send {
     }
     /// Returns the embedding table, if it is in host memory.
     fn host_embedding(&self) -> Option<Arc<Embedding>> {
+        None
+    }
+    /// Returns the output head, if it is in host memory and has a kernel.
+    fn host_head(&self) -> Option<WeightMatrix> {
         None
     }
     /// Returns the KV cache.

@@ -1,9 +1,24 @@
 //! Trained heads: small networks that draft from the hidden states of one target. Which head belongs to a target is
 //! decided here; a file each holds the arithmetic of an architecture. Drafting itself is in
 //! [`hunch_core::propose::head`].
+//!
+//! `mlp` is the architecture that Hunch trains. `published` opens the files of others. Those of `eagle1` and `eagle3`
+//! share the steps in `eagle` and the decoder layer in `layer`, those of `medusa` and `speculator` the steps in
+//! `last_state`.
 
+mod config;
+mod eagle;
+mod eagle1;
+mod eagle3;
+mod last_state;
+mod layer;
+mod linear;
+mod medusa;
 mod mlp;
+mod published;
+mod speculator;
 mod target_rows;
+mod vocabulary;
 mod write;
 
 use std::path::{Path, PathBuf};
@@ -14,6 +29,7 @@ use sha2::{Digest, Sha256};
 
 use crate::decoder::Decoder;
 use crate::device::Compute;
+use crate::gguf::Gguf;
 use crate::spec::ModelSpec;
 use crate::weights::WeightFile;
 use mlp::MlpHead;
@@ -58,7 +74,67 @@ pub fn in_folder(folder: &Path, target: &WeightFile) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Loads a head for a target.
+/// Facts about a head, from its files.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct HeadSummary {
+    /// Architecture, such as "EAGLE-3".
+    pub kind: String,
+    /// Width of the target's residual stream.
+    pub width: usize,
+    /// Tokens in the target's vocabulary, if stated.
+    pub target_vocabulary: Option<usize>,
+    /// Tokens that it scores. `None` for all.
+    pub scored_tokens: Option<usize>,
+    /// Layers of the target after which it reads the residual stream, from 0, if stated.
+    pub layers: Option<Vec<usize>>,
+    /// Name of the target, if stated.
+    pub target: Option<String>,
+    /// Number of weights.
+    pub parameters: usize,
+    /// Bytes of all weights in the files.
+    pub bytes: u64,
+}
+
+/// Describes a head: a folder or safetensors file that others published, or a GGUF file of Hunch. `None` if the path is
+/// a file of another kind.
+///
+/// # Errors
+/// [`Error::InvalidRequest`] if the files of a published head are damaged or of an unknown architecture.
+pub fn describe(path: &Path) -> Result<Option<HeadSummary>> {
+    if published::is_published(path) {
+        return published::describe(path).map(Some);
+    }
+    let Ok(gguf) = Gguf::read(path) else { return Ok(None) };
+    if gguf.str("general.architecture") != Some("hunch-head") {
+        return Ok(None);
+    }
+    let as_sizes = |values: &[i32]| values.iter().filter_map(|value| usize::try_from(*value).ok()).collect();
+    let tensors = gguf.tensors.values();
+    Ok(Some(HeadSummary {
+        kind: format!("Hunch's own ({})", gguf.require_str("hunch-head.kind")?),
+        width: gguf.u32("hunch-head.embedding_length").unwrap_or(0) as usize,
+        target_vocabulary: None,
+        scored_tokens: gguf.i32s("hunch-head.vocabulary").map(<[i32]>::len),
+        layers: gguf.i32s("hunch-head.layers").map(as_sizes),
+        target: gguf.str("hunch-head.target.name").map(str::to_owned),
+        parameters: tensors.clone().map(|info| info.shape.iter().product::<usize>()).sum(),
+        bytes: tensors.map(|info| info.range.len() as u64).sum(),
+    }))
+}
+
+/// Opens a head of any kind and loads it for a target: a folder or safetensors file that others published, or a GGUF
+/// file of Hunch.
+///
+/// # Errors
+/// [`Error::InvalidRequest`] if the head does not fit the target, and those of [`load`].
+pub fn open(path: &Path, target: &WeightFile, decoder: &Decoder, compute: &Compute) -> Result<Head> {
+    if published::is_published(path) {
+        return published::load(path, target, decoder, compute);
+    }
+    load(&WeightFile::open(path)?, target, decoder, compute)
+}
+
+/// Loads a head of Hunch for a target.
 ///
 /// # Errors
 /// - [`Error::InvalidRequest`] if the head was trained for another target
@@ -67,6 +143,14 @@ pub fn in_folder(folder: &Path, target: &WeightFile) -> Result<Vec<PathBuf>> {
 /// - the errors of reading the target's file
 pub fn load(head: &WeightFile, target: &WeightFile, decoder: &Decoder, compute: &Compute) -> Result<Head> {
     let gguf = head.gguf();
+    let architecture = gguf.require_str("general.architecture")?;
+    if architecture != "hunch-head" {
+        return Err(Error::invalid(format!(
+            "{} is no head of Hunch: its architecture is \"{architecture}\". Heads of others are read from safetensors \
+             files. docs/drafters.md lists them.",
+            gguf.path.display()
+        )));
+    }
     if gguf.require_str(TARGET)? != fingerprint(target)? {
         let trained = gguf.str("hunch-head.target.name").unwrap_or("another model");
         return Err(Error::invalid(format!(

@@ -21,6 +21,7 @@ pub mod low_bit;
 pub mod metal;
 mod metal_executor;
 mod rope;
+mod safetensors;
 pub mod sequences;
 pub mod spec;
 pub mod split;

@@ -44,6 +44,11 @@ impl RopeTable {
             Some(name) => file.vector(name, half, &Device::Cpu)?.to_vec1::<f32>()?,
             None => vec![1.0; half],
         };
+        Ok(Self::with_factors(spec, factors))
+    }
+
+    /// Computes the frequencies of a model. Each is divided by its factor, `[rope_dim / 2]`.
+    pub(crate) fn with_factors(spec: &ModelSpec, factors: Vec<f32>) -> Self {
         let unscaled = frequencies(f64::from(spec.rope_base), spec.rope_dim);
         let ramp = spec.yarn.map(|yarn| Ramp::new(yarn, spec));
         let scaled = |(i, (frequency, factor)): (usize, (f64, f32))| {
@@ -52,7 +57,7 @@ impl RopeTable {
             frequency / f64::from(spec.rope_scale) * (1.0 - kept) + frequency * kept
         };
         let frequencies = unscaled.zip(factors).enumerate().map(scaled).collect();
-        Ok(Self { frequencies, magnitude: f64::from(spec.rope_magnitude) })
+        Self { frequencies, magnitude: f64::from(spec.rope_magnitude) }
     }
 
     /// Computes the frequencies of the layers with a sliding window. `None` if they do not differ.

@@ -65,6 +65,11 @@ impl MatrixRows {
         })
     }
 
+    /// Returns `n` rows from `first` on of a whole matrix.
+    pub(crate) fn slice(&self, first: usize, n: usize) -> Self {
+        Self { first, n, ..self.clone() }
+    }
+
     /// Returns the tensor name of the weight.
     pub(crate) fn weight(&self) -> String {
         format!("{}.weight", self.name)
@@ -133,6 +138,11 @@ impl WeightFile {
             on_read: None,
             conversions: Arc::default(),
         })
+    }
+
+    /// Presents tensors of other files. `gguf` has their shapes and positions.
+    pub(crate) fn of_parts(parts: Vec<Arc<ModelFile>>, gguf: Gguf) -> Self {
+        Self { parts, gguf: Arc::new(gguf), on_read: None, conversions: Arc::default() }
     }
 
     /// Sets the callback for reading tensors.

@@ -1,12 +1,14 @@
-//! `hunch models inspect`: details of one model.
+//! `hunch models inspect`: details of one model, or of a head.
 
 use std::io::Write;
+use std::path::Path;
 
 use anyhow::Result;
 use clap::Args;
 use hunch_library::types::Fit;
 use hunch_library::{Inspection, Places};
 use hunch_model::device::{Compute, DeviceChoice};
+use hunch_model::heads::{self, HeadSummary};
 
 use super::list::{self, fill_speeds, source};
 use super::pairs::predicted_fit;
@@ -15,7 +17,7 @@ use crate::cli::render;
 /// Model and context length.
 #[derive(Args)]
 pub(crate) struct InspectArgs {
-    /// A GGUF file or a name from the list
+    /// A GGUF file, a name from the list, or the folder of a head
     file: String,
     /// Tokens in the cache, for predicted memory [default: the model's context length, at most 8192]
     #[arg(long, value_name = "N")]
@@ -23,6 +25,9 @@ pub(crate) struct InspectArgs {
 }
 
 pub(crate) fn run(args: &InspectArgs, places: &Places, json: bool) -> Result<()> {
+    if let Some(head) = heads::describe(Path::new(&args.file))? {
+        return show_head(&head, json);
+    }
     let path = hunch_library::resolve(&args.file, places)?;
     let compute = Compute::open(DeviceChoice::Auto, None)?;
     let mut inspection = hunch_library::inspect_listed(&path, places)?;
@@ -30,6 +35,27 @@ pub(crate) fn run(args: &InspectArgs, places: &Places, json: bool) -> Result<()>
     let fit = predicted_fit(&compute, places, &path, None, args.context)?;
     let note = hunch_library::template_note(&path)?;
     show(&inspection, &fit, note.as_deref(), json)
+}
+
+fn show_head(head: &HeadSummary, json: bool) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    if json {
+        return Ok(writeln!(out, "{}", serde_json::json!({ "head": head }))?);
+    }
+    let or = |value: Option<String>, otherwise: &str| value.unwrap_or_else(|| otherwise.into());
+    let list = |layers: &Vec<usize>| layers.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+    let rows = [
+        ("head", head.kind.clone()),
+        ("target", or(head.target.clone(), "not stated")),
+        ("width of the target", head.width.to_string()),
+        ("vocabulary of the target", or(head.target_vocabulary.map(|n| n.to_string()), "not stated")),
+        ("tokens it scores", or(head.scored_tokens.map(|n| n.to_string()), "all")),
+        ("reads after layers", or(head.layers.as_ref().map(list), "the usual ones")),
+        ("parameters", format!("{:.1} M", head.parameters as f64 / 1e6)),
+        ("size", render::bytes(head.bytes)),
+        ("use it", "hunch run --target MODEL --method head --head PATH".into()),
+    ];
+    Ok(writeln!(out, "{}", render::fields(&rows))?)
 }
 
 fn show(inspection: &Inspection, fit: &Fit, template_note: Option<&str>, json: bool) -> Result<()> {

@@ -9,6 +9,7 @@ pub(crate) mod requests;
 pub(crate) mod samples;
 pub(crate) mod snapshot;
 pub(crate) mod tiny;
+pub(crate) mod tiny_heads;
 
 use std::path::PathBuf;
 

@@ -113,7 +113,7 @@ impl Noise {
         (self.0 >> 40) as f32 / (1u64 << 23) as f32 - 1.0
     }
 
-    fn many(&mut self, count: usize, scale: f32) -> Vec<f32> {
+    pub(crate) fn many(&mut self, count: usize, scale: f32) -> Vec<f32> {
         (0..count).map(|_| self.next() * scale).collect()
     }
 }

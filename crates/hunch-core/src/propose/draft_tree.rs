@@ -664,7 +664,7 @@ mod tests {
                 committed: &committed,
                 target: &target,
                 tap_layers: &[],
-                last_row: 0,
+                path: &[],
                 aux_start: 0,
             })
             .unwrap();
@@ -715,7 +715,7 @@ mod tests {
             committed: &[],
             target: &StepOutput::default(),
             tap_layers: &[],
-            last_row: 0,
+            path: &[],
             aux_start: 0,
         };
         for _ in 0..60 {
@@ -744,7 +744,7 @@ mod tests {
                         committed,
                         target,
                         tap_layers: &[],
-                        last_row: 0,
+                        path: &[],
                         aux_start: 0,
                     })
                     .unwrap();

@@ -1,10 +1,14 @@
-//! Drafting with a trained head: a small network that predicts the next token from the hidden states of the target's
-//! last pass.
+//! Drafting with a trained head: a small network that predicts the next tokens from the hidden states of the target.
 //!
-//! Sources: Medusa (Cai et al., arXiv 2401.10774) and EAGLE (Li et al., arXiv 2401.15077).
+//! Sources: Medusa (Cai et al., arXiv 2401.10774), EAGLE (Li et al., arXiv 2401.15077), EAGLE-3 (arXiv 2503.01840).
 //!
-//! The proposer keeps the hidden states of one row and sets the q of its drafts. Weights and arithmetic of a head live
+//! The proposer pairs hidden states with tokens and sets the q of its drafts. Weights and arithmetic of a head live
 //! behind [`DraftHead`], outside of this crate.
+//!
+//! Row i of a head pairs the target's states at token i with token i + 1, and predicts the token after that.
+//! The last token of a round has no states yet, so the last row of a head belongs to the token before it.
+//! A head with a cache reads all rows of the text. Rows of drafted tokens have its own output for states, so they are
+//! dropped after the draft. Accepted ones are read again with the target's states.
 
 use std::collections::VecDeque;
 
@@ -12,31 +16,67 @@ use super::chain::ChainDraft;
 use super::{Method, ProposeContext, Proposer, RoundOutcome};
 use crate::draft::DraftTree;
 use crate::error::{Error, Result};
-use crate::token::TokenId;
+use crate::token::{TokenId, shared_len};
+
+/// Rows that a head with a cache reads at once while nothing is drafted.
+const READ_ROWS: usize = 32;
 
 /// The trained part of a head.
 pub trait DraftHead: Send {
     /// Returns the layers of the target whose residual stream it reads, ascending.
     fn taps(&self) -> &[usize];
-    /// Returns the logits `[n_vocab]` of the token after `token`.
+    /// Returns the most tokens of a draft.
+    fn max_depth(&self) -> usize {
+        1
+    }
+    /// Returns whether it attends to its earlier rows. Such a head reads every row of the text. Others read the last.
+    fn has_cache(&self) -> bool {
+        false
+    }
+    /// Reads rows and returns the logits `[n_vocab]` of the token after the last of `tokens`.
     ///
-    /// `features` has the residual stream `[n_embd]` after each layer of [`taps`](Self::taps), at the row before
-    /// `token`. Tokens that the head does not know get minus infinity.
+    /// `features` has for each layer of [`taps`](Self::taps) the residual streams `[rows, n_embd]`, a row for each of
+    /// `tokens`: the states of the token before it. A head without a cache gets one row. Tokens that the head does not
+    /// know get minus infinity.
     ///
     /// # Errors
     /// If the device fails.
-    fn logits(&mut self, features: &[Vec<f32>], token: TokenId) -> Result<Vec<f32>>;
-    /// Returns a head on the same weights.
+    fn logits(&mut self, features: &[Vec<f32>], tokens: &[TokenId]) -> Result<Vec<f32>>;
+    /// Returns the logits of the token after a drafted one, which follows the last row.
+    ///
+    /// # Errors
+    /// If the device fails, or its drafts have one token.
+    fn next_logits(&mut self, token: TokenId) -> Result<Vec<f32>> {
+        Err(Error::Internal(format!("the head drafts one token, not token {token} after it")))
+    }
+    /// Reads rows into the cache, as [`logits`](Self::logits) does.
+    ///
+    /// # Errors
+    /// If the device fails, or it has no cache.
+    fn read(&mut self, features: &[Vec<f32>], tokens: &[TokenId]) -> Result<()> {
+        self.logits(features, tokens).map(drop)
+    }
+    /// Drops all rows of the cache from `len` on.
+    fn truncate(&mut self, len: usize) {
+        let _ = len;
+    }
+    /// Returns a head on the same weights, with an empty cache.
     fn fork(&self) -> Box<dyn DraftHead>;
-    /// Returns the bytes of weights that one draft reads.
+    /// Returns the bytes of weights that one drafted token reads.
     fn read_by_a_pass(&self) -> usize;
 }
 
-/// Proposer that drafts one token with a trained head.
+/// Proposer that drafts with a trained head.
 pub struct Head {
     head: Box<dyn DraftHead>,
-    /// Hidden states of a row, and the number of committed tokens up to and including it.
-    features: Option<(usize, Vec<Vec<f32>>)>,
+    /// Committed tokens, as far as they are known here.
+    text: Vec<TokenId>,
+    /// Rows in the head's cache. Without a cache, the index of the row in `features`.
+    cached: usize,
+    /// Hidden states of the next rows by tap, `[rows, n_embd]` each: the target's rows from `cached` on.
+    features: Vec<Vec<f32>>,
+    /// Number of rows in `features`.
+    waiting: usize,
     /// Rows of each pass since the last `take_pass_log`.
     pass_rows: Vec<usize>,
     failure: Option<Error>,
@@ -45,7 +85,8 @@ pub struct Head {
 impl Head {
     /// Creates a proposer from trained weights.
     pub fn new(head: Box<dyn DraftHead>) -> Self {
-        Self { head, features: None, pass_rows: Vec::new(), failure: None }
+        let features = vec![Vec::new(); head.taps().len()];
+        Self { head, text: Vec::new(), cached: 0, features, waiting: 0, pass_rows: Vec::new(), failure: None }
     }
 
     /// Creates a proposer on the same weights, without hidden states.
@@ -54,17 +95,84 @@ impl Head {
         Self::new(self.head.fork())
     }
 
-    /// Returns the bytes of weights that one draft reads.
+    /// Returns the bytes of weights that one drafted token reads.
     pub fn read_by_a_pass(&self) -> usize {
         self.head.read_by_a_pass()
     }
 
-    /// Runs the head for direct use, for example to measure it. See [`DraftHead::logits`].
+    /// Runs the head on an empty cache for direct use, for example to measure it. See [`DraftHead::logits`].
+    ///
+    /// The next draft reads the text again.
     ///
     /// # Errors
     /// If the device fails.
-    pub fn logits(&mut self, features: &[Vec<f32>], token: TokenId) -> Result<Vec<f32>> {
-        self.head.logits(features, token)
+    pub fn logits(&mut self, features: &[Vec<f32>], tokens: &[TokenId]) -> Result<Vec<f32>> {
+        self.clear();
+        self.head.logits(features, tokens)
+    }
+
+    /// Runs the head on a drafted token after [`logits`](Self::logits). See [`DraftHead::next_logits`].
+    ///
+    /// # Errors
+    /// If the device fails, or its drafts have one token.
+    pub fn next_logits(&mut self, token: TokenId) -> Result<Vec<f32>> {
+        self.head.next_logits(token)
+    }
+
+    /// Forgets the text.
+    fn clear(&mut self) {
+        self.text.clear();
+        self.cached = 0;
+        self.head.truncate(0);
+        self.drop_waiting();
+    }
+
+    fn drop_waiting(&mut self) {
+        self.features.iter_mut().for_each(Vec::clear);
+        self.waiting = 0;
+    }
+
+    /// Returns for a new prompt: the rows of the cache that hold, and the end of the rows with known states.
+    ///
+    /// A row needs its token and the next one. The last row of the prompt is not among the former, because its logits
+    /// are needed.
+    fn known_rows(&self, prompt: &[TokenId]) -> (usize, usize) {
+        let shared = shared_len(&self.text, prompt);
+        let cached = self.cached.min(shared.saturating_sub(1)).min(prompt.len().saturating_sub(2));
+        // The states of a row do not depend on the next token.
+        let end = if cached < self.cached { cached } else { (self.cached + self.waiting).min(shared) };
+        (cached, end)
+    }
+
+    /// Moves all waiting rows but the last `keep` into the head's cache.
+    fn flush(&mut self, keep: usize) -> Result<()> {
+        let rows = self.waiting.saturating_sub(keep);
+        if rows == 0 {
+            return Ok(());
+        }
+        let read = |all: &Vec<f32>| all[..all.len() / self.waiting * rows].to_vec();
+        let features: Vec<Vec<f32>> = self.features.iter().map(read).collect();
+        self.pass_rows.push(rows);
+        self.head.read(&features, &self.text[self.cached + 1..=self.cached + rows])?;
+        for (all, read) in self.features.iter_mut().zip(&features) {
+            all.drain(..read.len());
+        }
+        self.cached += rows;
+        self.waiting -= rows;
+        Ok(())
+    }
+
+    /// Adds the states of the target's row number `row` after those that wait.
+    fn add_row(&mut self, outcome: &RoundOutcome<'_>, at: usize, row: usize) {
+        if !self.head.has_cache() {
+            self.drop_waiting();
+            self.cached = row;
+        }
+        for (features, layer) in self.features.iter_mut().zip(self.head.taps()) {
+            let Some(states) = outcome.tap(*layer, at) else { return self.drop_waiting() };
+            features.extend_from_slice(states);
+        }
+        self.waiting += 1;
     }
 }
 
@@ -77,18 +185,36 @@ impl Proposer for Head {
         self.head.taps()
     }
 
-    fn max_depth(&self) -> usize {
-        1
+    fn reads_prompt(&self) -> bool {
+        self.head.has_cache()
     }
 
-    fn begin(&mut self, _: &[TokenId]) {
-        self.features = None;
+    fn reusable_rows(&self, prompt: &[TokenId], rows: usize) -> usize {
+        if self.head.has_cache() { rows.min(self.known_rows(prompt).1) } else { rows }
+    }
+
+    fn max_depth(&self) -> usize {
+        self.head.max_depth()
+    }
+
+    fn begin(&mut self, prompt: &[TokenId]) {
         self.pass_rows.clear();
         self.failure = None;
+        if !self.head.has_cache() {
+            return self.clear();
+        }
+        let (cached, end) = self.known_rows(prompt);
+        let waiting = end - cached;
+        for features in &mut self.features {
+            features.truncate(features.len() / self.waiting.max(1) * waiting);
+        }
+        (self.cached, self.waiting) = (cached, waiting);
+        self.text.truncate(shared_len(&self.text, prompt));
+        self.head.truncate(cached);
     }
 
     fn reset(&mut self) {
-        self.features = None;
+        self.clear();
     }
 
     fn take_failure(&mut self) -> Option<Error> {
@@ -100,29 +226,55 @@ impl Proposer for Head {
     }
 
     fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {
-        let (Some(&root), Some((read, features))) = (cx.committed.last(), &self.features) else {
-            return Ok(DraftTree::new());
-        };
-        // The states belong to the row before the root. Before the first round there are none.
-        if *read + 1 != cx.committed.len() || cx.plan.max_draft == 0 {
+        let rows = self.cached + self.waiting;
+        let depth = cx.plan.max_draft.min(self.head.max_depth());
+        // The last row belongs to the token before the root. Before the first round it may be unknown.
+        if self.waiting == 0 || rows + 1 != cx.committed.len() || depth == 0 {
             return Ok(DraftTree::new());
         }
-        self.pass_rows.push(1);
-        let logits = self.head.logits(features, root)?;
+        self.pass_rows.clear();
+        self.text.extend_from_slice(&cx.committed[self.text.len()..]);
+        self.pass_rows.push(self.waiting);
+        let logits = self.head.logits(&self.features, &cx.committed[self.cached + 1..])?;
+        if self.head.has_cache() {
+            self.cached = rows;
+            self.drop_waiting();
+        }
         let ProposeContext { committed, plan, end_tokens, sampler, noise, rng, target } = cx;
         let n_vocab = target.info().n_vocab;
         let chain =
             ChainDraft { committed, plan, end_tokens, sampler, noise, rng, units: VecDeque::new(), n_vocab };
-        let (tree, failure) = chain.grow(1, logits, |_| unreachable!("one token is drafted"));
+        let (tree, failure) = chain.grow(depth, logits, |token| {
+            self.pass_rows.push(1);
+            self.head.next_logits(token)
+        });
         self.failure = failure;
+        // Its own output stood in for the states of drafted tokens.
+        self.head.truncate(self.cached);
         Ok(tree)
     }
 
     fn accept(&mut self, outcome: &RoundOutcome<'_>) -> Result<()> {
-        let features = self.head.taps().iter().map(|layer| outcome.tap(*layer).map(<[f32]>::to_vec));
-        let features: Option<Vec<Vec<f32>>> = features.collect();
-        self.features = features.map(|features| (outcome.committed.len() - 1, features));
-        Ok(())
+        let committed = outcome.committed;
+        let Some(base) = committed.len().checked_sub(1 + outcome.path.len()) else { return Ok(()) };
+        if !self.head.has_cache() {
+            if let Some(&last) = outcome.path.last() {
+                self.add_row(outcome, last, committed.len() - 2);
+            }
+            return Ok(());
+        }
+        for (row, &at) in (base..).zip(outcome.path) {
+            let end = self.cached + self.waiting;
+            if row == end {
+                self.add_row(outcome, at, row);
+            } else if row > end {
+                // Rows are missing. Nothing is drafted until the prompt is read again.
+                self.drop_waiting();
+                return Ok(());
+            }
+        }
+        self.text.extend_from_slice(&committed[self.text.len().min(committed.len())..]);
+        if self.waiting > READ_ROWS { self.flush(1) } else { Ok(()) }
     }
 }
 
@@ -145,9 +297,9 @@ mod tests {
             &[1]
         }
 
-        fn logits(&mut self, features: &[Vec<f32>], token: TokenId) -> Result<Vec<f32>> {
+        fn logits(&mut self, features: &[Vec<f32>], tokens: &[TokenId]) -> Result<Vec<f32>> {
             let mut logits = features[0].clone();
-            logits.rotate_right(token as usize % 16);
+            logits.rotate_right(tokens[0] as usize % 16);
             Ok(logits)
         }
 
@@ -189,13 +341,13 @@ mod tests {
             committed: &committed,
             target: &output,
             tap_layers: &[1],
-            last_row: 1,
+            path: &[1],
             aux_start: 1,
         })
         .unwrap();
         let tree = propose(&mut head, &committed, &mut target);
         assert_eq!((tree.len(), head.take_pass_log()), (1, vec![1]));
-        let expected = Shifted.logits(&[output.taps[0].row(1).to_vec()], 5).unwrap();
+        let expected = Shifted.logits(&[output.taps[0].row(1).to_vec()], &[5]).unwrap();
         let sampler = Sampler::new(SamplingParams::unfiltered()).unwrap();
         let crate::draft::DraftProb::Sampled(q) = tree.prob(0) else { panic!("sampled") };
         assert_eq!(q[..], sampler.distribution(&expected, &committed).unwrap()[..]);

@@ -242,7 +242,7 @@ mod tests {
                 committed: &committed,
                 target: &output,
                 tap_layers: &[],
-                last_row: 0,
+                path: &[],
                 aux_start: 1,
             };
             lookahead.accept(&outcome).unwrap();

@@ -114,7 +114,7 @@ entry::methods! {
     /// A trained head drafts from the target's hidden states (as in EAGLE, Li et al., arXiv 2401.15077).
     Head {
         name: "head",
-        summary: "A head trained on the target's hidden states drafts a token",
+        summary: "A head trained on the target's hidden states drafts",
         stages: &[Stage::Head],
         docs: "a-trained-head-drafts",
     }

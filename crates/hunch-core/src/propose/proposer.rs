@@ -80,17 +80,18 @@ pub struct RoundOutcome<'a> {
     pub target: &'a StepOutput,
     /// Layers of the taps in `target`: all that any proposer of the session reads.
     pub tap_layers: &'a [usize],
-    /// Row of `target` that produced the last committed token, whichever proposer drafted.
-    pub last_row: usize,
+    /// Rows of `target` that produced the new committed tokens, in the order of the text, whichever proposer
+    /// drafted. The target's cache keeps these rows. Empty if nothing was committed.
+    pub path: &'a [usize],
     /// Index of the first auxiliary row in `target`.
     pub aux_start: usize,
 }
 
 impl RoundOutcome<'_> {
-    /// Returns the residual stream after a layer at [`last_row`](Self::last_row); `None` if it was not tapped.
-    pub fn tap(&self, layer: usize) -> Option<&[f32]> {
+    /// Returns the residual stream `[n_embd]` after a layer at a row of `target`; `None` if it was not tapped.
+    pub fn tap(&self, layer: usize, row: usize) -> Option<&[f32]> {
         let at = self.tap_layers.iter().position(|&tapped| tapped == layer)?;
-        self.target.taps.get(at).map(|rows| rows.row(self.last_row))
+        self.target.taps.get(at).map(|rows| rows.row(row))
     }
 }
 
@@ -109,6 +110,16 @@ pub trait Proposer: Send {
     /// [`accept`](Self::accept), after every pass.
     fn taps(&self) -> &[usize] {
         &[]
+    }
+    /// Returns whether [`accept`](Self::accept) also needs the rows of the prompt. Then the prompt is run with taps.
+    fn reads_prompt(&self) -> bool {
+        false
+    }
+    /// Returns how many of the first `rows` rows of the target's cache need not be run again for this prompt. The
+    /// others are run with taps. Called before [`begin`](Self::begin).
+    fn reusable_rows(&self, prompt: &[TokenId], rows: usize) -> usize {
+        let _ = prompt;
+        rows
     }
     /// Returns the usual number of auxiliary rows, for cost estimates.
     fn extra_rows(&self) -> usize {

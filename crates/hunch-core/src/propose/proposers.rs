@@ -125,6 +125,9 @@ impl Proposers {
         for model in self.draft.iter_mut().chain(&mut self.low_bit) {
             model.model_with_empty_cache()?;
         }
+        if let Some(head) = &mut self.head {
+            head.reset();
+        }
         Ok(())
     }
 

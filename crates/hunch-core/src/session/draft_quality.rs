@@ -101,7 +101,7 @@ impl Session<'_> {
             committed: &self.committed,
             target: &output,
             tap_layers: &[],
-            last_row: 0,
+            path: &[],
             aux_start: tree.len() + 1,
         };
         self.stages.accept(&proposal, &outcome);
@@ -124,15 +124,7 @@ impl Session<'_> {
         if !read.is_empty() {
             let taps = self.stages.taps();
             let output = self.target.forward(Step { taps: &taps, ..Step::chain(read, LogitRows::None) })?;
-            self.stages.read(&RoundOutcome {
-                accepted: &[],
-                kept: &[],
-                committed: &self.committed,
-                target: &output,
-                tap_layers: &taps,
-                last_row: read.len() - 1,
-                aux_start: read.len(),
-            });
+            self.stages.read(&self.committed, &output, &taps, false);
         }
         Ok(())
     }

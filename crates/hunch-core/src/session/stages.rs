@@ -15,7 +15,7 @@ use crate::depth::{DepthController, DepthState, DraftPlan, FREE_READ, Observatio
 use crate::draft::{DraftProb, DraftTree};
 use crate::error::{Error, Result};
 use crate::method::Method;
-use crate::model::{LanguageModel, LogitRows, Step};
+use crate::model::{LanguageModel, LogitRows, Rows, Step, StepOutput};
 use crate::propose::{AuxRows, ProposeContext, Proposer, RoundOutcome};
 use crate::rule::PositionNoise;
 use crate::sample::Sampler;
@@ -261,14 +261,40 @@ impl<'a> Stages<'a> {
         }
     }
 
-    /// Reports a pass over tokens without a draft to the proposers that read hidden states.
-    pub(super) fn read(&mut self, outcome: &RoundOutcome<'_>) {
+    /// Returns how many of the first `rows` cached rows no proposer has to see again.
+    pub(super) fn reusable_rows(&self, prompt: &[TokenId], rows: usize) -> usize {
+        self.stages.iter().fold(rows, |rows, stage| stage.proposer.reusable_rows(prompt, rows).min(rows))
+    }
+
+    /// Returns the layers that proposers read over the prompt, ascending.
+    pub(super) fn prompt_taps(&self) -> Vec<usize> {
+        if self.stages.iter().any(|stage| stage.proposer.reads_prompt()) { self.taps() } else { Vec::new() }
+    }
+
+    /// Reports a pass over the last tokens of `committed` but one, without a draft, to the proposers that read hidden
+    /// states. With `prompt`, only to those that read the prompt.
+    pub(super) fn read(&mut self, committed: &[TokenId], output: &StepOutput, taps: &[usize], prompt: bool) {
+        let rows = output.taps.first().map_or(0, Rows::len);
+        let path: Vec<usize> = (0..rows).collect();
+        let outcome = RoundOutcome {
+            accepted: &[],
+            kept: &[],
+            committed,
+            target: output,
+            tap_layers: taps,
+            path: &path,
+            aux_start: rows,
+        };
         for i in 0..self.stages.len() {
             let stage = &mut self.stages[i];
-            if !stage.dropped
-                && !stage.proposer.taps().is_empty()
-                && let Err(error) = stage.proposer.accept(outcome)
-            {
+            let reads = !stage.proposer.taps().is_empty() && (!prompt || stage.proposer.reads_prompt());
+            if stage.dropped || !reads {
+                continue;
+            }
+            let read = stage.proposer.accept(&outcome);
+            // These passes belong to no round.
+            stage.proposer.take_pass_log();
+            if let Err(error) = read {
                 self.drop_stage(i, error);
             }
         }

@@ -17,16 +17,17 @@ use candle_core::Device;
 use hunch_core::propose::head::DraftHead;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
+use hunch_kernels::WeightMatrix;
 use hunch_kernels::activation::{Activation, rms_norm};
-use hunch_kernels::matmul::{Input, Product, multiply, multiply_gated};
+use hunch_kernels::matmul::{Input, multiply_gated};
 use hunch_kernels::quantise::QuantisedRows;
-use hunch_kernels::{MatrixSource, Threads, WeightMatrix, WeightType};
 
+use super::linear::{head_rows, product};
 use crate::decoder::Decoder;
 use crate::device::Compute;
 use crate::gguf::Gguf;
 use crate::spec::ModelSpec;
-use crate::weights::{Embedding, MatrixRows, WeightFile, dequantise};
+use crate::weights::{Embedding, MatrixRows, WeightFile};
 
 /// Epsilon of the norms without weights.
 const EPS: f32 = 1e-5;
@@ -193,7 +194,8 @@ impl DraftHead for MlpHead {
         &self.weights.taps
     }
 
-    fn logits(&mut self, features: &[Vec<f32>], token: TokenId) -> hunch_core::error::Result<Vec<f32>> {
+    fn logits(&mut self, features: &[Vec<f32>], tokens: &[TokenId]) -> hunch_core::error::Result<Vec<f32>> {
+        let token = *tokens.last().ok_or_else(|| Error::Internal("no token".into()))?;
         Ok(self.run(features, token)?)
     }
 
@@ -205,46 +207,6 @@ impl DraftHead for MlpHead {
     fn read_by_a_pass(&self) -> usize {
         self.weights.bytes
     }
-}
-
-/// Computes one product of one row.
-fn product(
-    threads: &Threads,
-    x: &[f32],
-    quantised: &mut QuantisedRows,
-    matrix: &WeightMatrix,
-    bias: Option<&[f32]>,
-    out: &mut [f32],
-    add: bool,
-) {
-    if matrix.wants_quantised() {
-        quantised.fill(threads, x);
-    }
-    multiply(threads, Input { x, quantised }, &mut [Product { matrix, bias, out, add }]);
-}
-
-/// Copies rows of the target's output head into a matrix of their own.
-fn head_rows(
-    target: &WeightFile,
-    spec: &ModelSpec,
-    tokens: &[TokenId],
-    threads: &Threads,
-) -> Result<WeightMatrix> {
-    let (dtype, rows) = target.head_rows((spec.n_vocab, spec.n_embd), tokens)?;
-    let build = |dtype: WeightType, bytes: &[u8]| -> Result<Option<WeightMatrix>> {
-        let read = |at: usize, out: &mut [u8]| {
-            out.copy_from_slice(&bytes[at..at + out.len()]);
-            Ok(())
-        };
-        let source = MatrixSource { read: &read, len: bytes.len(), dtype, n: tokens.len(), k: spec.n_embd };
-        Ok(WeightMatrix::new(source, threads)?)
-    };
-    if let Some(matrix) = build(dtype, &rows)? {
-        return Ok(matrix);
-    }
-    // No kernel for the type of the file.
-    let bytes: Vec<u8> = dequantise(dtype, rows)?.iter().flat_map(|value| value.to_le_bytes()).collect();
-    build(WeightType::F32, &bytes)?.ok_or_else(|| Error::Internal("f32 has no kernel".into()))
 }
 
 /// Reads a size from the header.

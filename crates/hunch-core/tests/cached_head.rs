@@ -1,0 +1,172 @@
+//! Heads with a cache: rows of drafted tokens are rolled back, accepted ones are read again with the target's states,
+//! and rows of an earlier prompt are used again. Logits have to equal those of a head that reads the text afresh.
+
+use std::ops::ControlFlow;
+
+use hunch_core::depth::DepthController;
+use hunch_core::method::Method;
+use hunch_core::model::LanguageModel;
+use hunch_core::propose::head::Head;
+use hunch_core::propose::ngram::Ngram;
+use hunch_core::sample::{Sampler, SamplingParams};
+use hunch_core::session::Session;
+use hunch_core::table::TableModel;
+use hunch_core::token::{TokenId, shared_len};
+
+use crate::toy::{LogitLog, Stages, Ticks, ToyLayer, config, generate, greedy_continuation, only, table};
+
+const VOCAB: usize = 16;
+
+fn greedy() -> Sampler {
+    Sampler::new(SamplingParams::greedy()).unwrap()
+}
+
+/// A head, and the logits that it will have returned.
+fn head() -> (Head, LogitLog) {
+    let layer = ToyLayer::new(VOCAB);
+    let log = layer.log.clone();
+    (Head::new(Box::new(layer)), log)
+}
+
+/// Returns the logits of the first draft of a head that reads `committed` afresh.
+fn afresh(committed: &[TokenId], tokens_left: usize) -> Vec<Vec<f32>> {
+    let (head, log) = head();
+    let mut target = table(VOCAB, 0.0);
+    let (clock, sampler, mut stages) = (Ticks::default(), greedy(), only(head));
+    let mut session = Session::new(&mut target, &sampler, &clock, config(4, tokens_left, 0)).unwrap();
+    session.add_proposer(stages[0].as_mut(), None);
+    let _ = session.prefill(committed, 0, &mut |_, _| ControlFlow::Continue(())).unwrap();
+    session.round().unwrap();
+    log.lock().unwrap().clone()
+}
+
+/// Runs a session whose cache holds `reuse` tokens. Checks every draft of the head, which is the last stage. Returns
+/// the text and the rows that were prefilled.
+fn check_drafts(
+    target: &mut TableModel,
+    stages: &mut Stages,
+    log: &LogitLog,
+    prompt: &[TokenId],
+    reuse: usize,
+    max_tokens: usize,
+) -> (Vec<TokenId>, usize) {
+    target.truncate(reuse).unwrap();
+    let (clock, sampler) = (Ticks::default(), greedy());
+    let mut session = Session::new(target, &sampler, &clock, config(4, max_tokens, 0)).unwrap();
+    for stage in stages {
+        session.add_proposer(stage.as_mut(), None);
+    }
+    let mut prefilled = 0;
+    let mut progress = |_, total| {
+        prefilled = total;
+        ControlFlow::Continue(())
+    };
+    let _ = session.prefill(prompt, reuse, &mut progress).unwrap();
+    let mut drafts = 0;
+    loop {
+        let before = session.committed().to_vec();
+        log.lock().unwrap().clear();
+        let Some(round) = session.next() else { break };
+        round.unwrap();
+        let logits = log.lock().unwrap().clone();
+        if !logits.is_empty() {
+            drafts += 1;
+            assert_eq!(logits, afresh(&before, max_tokens + prompt.len() - before.len()), "after {before:?}");
+        }
+    }
+    assert!(drafts > 2, "the head drafted {drafts} times");
+    (session.committed().to_vec(), prefilled)
+}
+
+#[test]
+fn accepted_rows_are_read_again_and_rejected_ones_dropped() {
+    let prompt = [5, 6, 7, 5, 6, 7, 5, 6];
+    let (alone, log) = head();
+    let mut target = table(VOCAB, 0.0);
+    let (text, _) = check_drafts(&mut target, &mut only(alone), &log, &prompt, 0, 60);
+    assert_eq!(text[prompt.len()..], greedy_continuation(&target, &prompt, 60));
+    // Another proposer drafts in between, and the head reads what was accepted.
+    let (second, log) = head();
+    let mut stages: Stages = vec![Box::new(Ngram::default()), Box::new(second)];
+    check_drafts(&mut target, &mut stages, &log, &prompt, 0, 60);
+}
+
+#[test]
+fn rows_of_the_last_prompt_are_used_again() {
+    let prompt: Vec<TokenId> = (0..70).map(|i| i * 7 % 16).collect();
+    let (own, log) = head();
+    let (mut target, mut stages) = (table(VOCAB, 0.0), only(own));
+    let (first, prefilled) = check_drafts(&mut target, &mut stages, &log, &prompt, 0, 20);
+    assert_eq!(prefilled, 69);
+    // The conversation continues: only new rows run.
+    let longer = [&first[..], &[1, 2, 3]].concat();
+    let (second, prefilled) = check_drafts(&mut target, &mut stages, &log, &longer, first.len() - 1, 20);
+    assert_eq!(prefilled, longer.len() - first.len());
+    // An edited, a repeated and a shorter prompt: one more row of the target runs, for its states.
+    let mut edited = second.clone();
+    edited[50] = (edited[50] + 1) % 16;
+    let mut last = second;
+    for prompt in [edited, prompt.clone(), prompt[..40].to_vec()] {
+        let reuse = shared_len(&last, &prompt).min(prompt.len() - 1);
+        let (text, prefilled) = check_drafts(&mut target, &mut stages, &log, &prompt, reuse, 20);
+        assert_eq!(prefilled, prompt.len() - reuse, "{} tokens", prompt.len());
+        last = text;
+    }
+}
+
+/// The target may know more of the prompt than the head, for example after an answer without it.
+#[test]
+fn head_without_rows_has_the_prompt_run_again() {
+    let prompt: Vec<TokenId> = (0..50).map(|i| i * 5 % 16).collect();
+    let mut target = table(VOCAB, 0.0);
+    let plain = generate(&mut target, &mut Vec::new(), &greedy(), &prompt, config(0, 10, 0)).ids();
+    let longer = [&prompt[..], &plain].concat();
+    let (own, log) = head();
+    let (_, prefilled) = check_drafts(&mut target, &mut only(own), &log, &longer, longer.len() - 1, 20);
+    assert_eq!(prefilled, longer.len() - 1);
+}
+
+/// A parked head reads its rows in batches, and drafts from all of them later.
+#[test]
+fn rounds_without_a_draft_are_read_later() {
+    let mut target = table(VOCAB, 0.0);
+    let (clock, sampler) = (Ticks::default(), greedy());
+    let (mut own, log) = head();
+    let mut session = Session::new(&mut target, &sampler, &clock, config(4, 200, 0)).unwrap();
+    session.add_proposer(&mut own, None);
+    let _ = session.prefill(&[1, 2, 3], 0, &mut |_, _| ControlFlow::Continue(())).unwrap();
+    let text = greedy_continuation(&table(VOCAB, 0.0), &[1, 2, 3], 100);
+    for token in &text {
+        session.teacher_force(&[*token]).unwrap();
+    }
+    let committed = session.committed().to_vec();
+    log.lock().unwrap().clear();
+    session.round().unwrap();
+    let drafted = log.lock().unwrap().clone();
+    assert_eq!(drafted, afresh(&committed, 100));
+}
+
+#[test]
+fn failing_head_is_dropped_and_the_answer_stays() {
+    let prompt = [1, 2, 3, 4, 5];
+    let mut target = table(VOCAB, 0.0);
+    let plain = greedy_continuation(&target, &prompt, 60);
+    for calls in 0..14 {
+        let layer = ToyLayer::failing_after(VOCAB, calls);
+        let mut stages = only(Head::new(Box::new(layer)));
+        let run = generate(&mut target, &mut stages, &greedy(), &prompt, config(4, 60, 0));
+        assert_eq!(run.ids(), plain, "{calls} calls");
+        assert_eq!(run.dropped.iter().map(|one| one.method).collect::<Vec<_>>(), [Method::Head], "{calls}");
+        let mut depths: [DepthController; 2] = Default::default();
+        let mut stages = only(Head::new(Box::new(ToyLayer::failing_after(VOCAB, calls))));
+        let run = crate::toy::generate_at(
+            Some(&mut depths),
+            &mut target,
+            &mut stages,
+            &greedy(),
+            &prompt,
+            config(4, 60, 0),
+        );
+        assert_eq!(run.ids(), plain, "{calls} calls, auto");
+    }
+}

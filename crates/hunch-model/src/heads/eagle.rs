@@ -1,0 +1,132 @@
+//! Heads with one decoder layer that feed their own output back: the steps that EAGLE-1 and EAGLE-3 share.
+//!
+//! Row i starts from the target's states at token i and the embedding of the token after it.
+//! For a drafted token, the head's output at the row before it replaces the target's states.
+//! An architecture defines the inputs of a row and its scores ([`Fusion`]).
+
+use std::sync::Arc;
+
+use hunch_core::limits::MAX_DRAFT;
+use hunch_core::propose::head::DraftHead;
+use hunch_core::token::TokenId;
+use hunch_error::{Error, Result};
+use hunch_kernels::Threads;
+use hunch_kernels::quantise::QuantisedRows;
+
+use super::layer::Layer;
+use crate::device::Compute;
+use crate::weights::Embedding;
+
+/// States that rows start from.
+#[derive(Clone, Copy)]
+pub(super) enum States<'a> {
+    /// The target's residual streams by tap, `[rows, n_embd]` each.
+    Target(&'a [Vec<f32>]),
+    /// Output of the row before, `[n_embd]`.
+    Own(&'a [f32]),
+}
+
+/// Inputs of the layer, `[rows, width]` each.
+#[derive(Default)]
+pub(super) struct Fused {
+    /// Input of attention.
+    pub(super) y: Vec<f32>,
+    /// Residual stream.
+    pub(super) x: Vec<f32>,
+    /// Memory for products.
+    pub(super) quantised: QuantisedRows,
+}
+
+/// Part of an architecture around its layer.
+pub(super) trait Fusion: Send + Sync + 'static {
+    /// Returns the layers of the target that it reads, ascending.
+    fn taps(&self) -> &[usize];
+    /// Computes the inputs of the layer. `embeddings` are those of the tokens, `[rows, n_embd]`.
+    fn fuse(&self, threads: &Threads, states: States<'_>, embeddings: &[f32], out: &mut Fused);
+    /// Computes the logits `[n_vocab]` after a row, from the residual stream after the layer, and the states that the
+    /// next row starts from.
+    fn score(&self, threads: &Threads, x: &[f32], quantised: &mut QuantisedRows) -> (Vec<f32>, Vec<f32>);
+    /// Returns the bytes of weights that a drafted token reads, without the layer.
+    fn bytes(&self) -> usize;
+}
+
+/// A head of an architecture on the CPU.
+pub(super) struct LayerHead<F> {
+    fusion: Arc<F>,
+    layer: Layer,
+    embedding: Arc<Embedding>,
+    compute: Compute,
+    fused: Fused,
+    /// States that the row after the last one starts from.
+    last: Vec<f32>,
+}
+
+impl<F: Fusion> LayerHead<F> {
+    /// Joins the parts of a head.
+    pub(super) fn new(fusion: F, layer: Layer, embedding: Arc<Embedding>, compute: &Compute) -> Self {
+        Self::of(Arc::new(fusion), layer, embedding, compute.clone())
+    }
+
+    fn of(fusion: Arc<F>, layer: Layer, embedding: Arc<Embedding>, compute: Compute) -> Self {
+        Self { fusion, layer, embedding, compute, fused: Fused::default(), last: Vec::new() }
+    }
+
+    /// Appends rows.
+    fn run(&mut self, states: States<'_>, tokens: &[TokenId]) -> Result<()> {
+        let embeddings = self.embedding.host_rows(tokens)?;
+        self.fusion.fuse(self.compute.threads(), states, &embeddings, &mut self.fused);
+        self.layer.run(&self.fused.y, &mut self.fused.x)
+    }
+
+    /// Scores the last row.
+    fn score(&mut self) -> Result<Vec<f32>> {
+        let Fused { x, quantised, .. } = &mut self.fused;
+        let last = x.len().checked_sub(self.layer.width()).map(|from| &x[from..]);
+        let last = last.ok_or_else(|| Error::Internal("a head was scored without a row".into()))?;
+        let (logits, states) = self.fusion.score(self.compute.threads(), last, quantised);
+        self.last = states;
+        Ok(logits)
+    }
+}
+
+impl<F: Fusion> DraftHead for LayerHead<F> {
+    fn taps(&self) -> &[usize] {
+        self.fusion.taps()
+    }
+
+    fn max_depth(&self) -> usize {
+        MAX_DRAFT
+    }
+
+    fn has_cache(&self) -> bool {
+        true
+    }
+
+    fn logits(&mut self, features: &[Vec<f32>], tokens: &[TokenId]) -> hunch_core::error::Result<Vec<f32>> {
+        self.run(States::Target(features), tokens)?;
+        Ok(self.score()?)
+    }
+
+    fn next_logits(&mut self, token: TokenId) -> hunch_core::error::Result<Vec<f32>> {
+        let last = std::mem::take(&mut self.last);
+        self.run(States::Own(&last), &[token])?;
+        Ok(self.score()?)
+    }
+
+    fn read(&mut self, features: &[Vec<f32>], tokens: &[TokenId]) -> hunch_core::error::Result<()> {
+        Ok(self.run(States::Target(features), tokens)?)
+    }
+
+    fn truncate(&mut self, len: usize) {
+        self.layer.truncate(len);
+    }
+
+    fn fork(&self) -> Box<dyn DraftHead> {
+        let (fusion, embedding) = (self.fusion.clone(), self.embedding.clone());
+        Box::new(Self::of(fusion, self.layer.fork(), embedding, self.compute.clone()))
+    }
+
+    fn read_by_a_pass(&self) -> usize {
+        self.layer.bytes() + self.fusion.bytes()
+    }
+}

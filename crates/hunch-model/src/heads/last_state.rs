@@ -1,0 +1,121 @@
+//! Heads that read the target's last state alone: the steps that Medusa and the MLP speculator share.
+//!
+//! They have no cache and no attention. A network computes the logits of each position of a draft from the target's
+//! final state after the output norm, and from the drafted tokens if it reads them.
+
+use std::sync::Arc;
+
+use hunch_core::propose::head::DraftHead;
+use hunch_core::token::TokenId;
+use hunch_error::{Error, Result};
+use hunch_kernels::Threads;
+use hunch_kernels::activation::rms_norm;
+use hunch_kernels::quantise::QuantisedRows;
+
+use super::linear::vector;
+use super::published::TargetParts;
+use crate::device::Compute;
+
+/// Part of an architecture after the target's state.
+pub(super) trait Network: Send + Sync + 'static {
+    /// Returns the most tokens of a draft.
+    fn depth(&self) -> usize;
+    /// Computes the logits `[n_vocab]` of position `at` of a draft from the state, which it may change. `token` is the
+    /// one before the position.
+    ///
+    /// # Errors
+    /// If the device fails.
+    fn step(&self, work: &mut Work<'_>, at: usize, state: &mut Vec<f32>, token: TokenId) -> Result<Vec<f32>>;
+    /// Returns the bytes of weights that a drafted token reads.
+    fn bytes(&self) -> usize;
+}
+
+/// Threads and memory for products.
+pub(super) struct Work<'a> {
+    pub(super) threads: &'a Threads,
+    pub(super) quantised: &'a mut QuantisedRows,
+}
+
+/// A head of an architecture on the CPU.
+pub(super) struct LastStateHead<N> {
+    shared: Arc<Shared<N>>,
+    compute: Compute,
+    quantised: QuantisedRows,
+    state: Vec<f32>,
+    /// Positions of the draft that were computed.
+    at: usize,
+}
+
+struct Shared<N> {
+    network: N,
+    /// The target's last layer.
+    taps: [usize; 1],
+    output_norm: Vec<f32>,
+    output_eps: f32,
+}
+
+impl<N: Network> LastStateHead<N> {
+    /// Joins a network with the target's output norm.
+    ///
+    /// # Errors
+    /// If the target's file cannot be read.
+    pub(super) fn new(network: N, target: &TargetParts<'_>) -> Result<Self> {
+        let spec = &target.spec;
+        let shared = Shared {
+            network,
+            taps: [spec.n_layer - 1],
+            output_norm: vector(target.file, "output_norm.weight", spec.n_embd)?,
+            output_eps: spec.rms_eps as f32,
+        };
+        Ok(Self::of(Arc::new(shared), target.compute))
+    }
+
+    fn of(shared: Arc<Shared<N>>, compute: &Compute) -> Self {
+        let (quantised, compute) = (QuantisedRows::default(), compute.clone());
+        Self { shared, compute, quantised, state: Vec::new(), at: 0 }
+    }
+
+    fn step(&mut self, token: TokenId) -> Result<Vec<f32>> {
+        let network = &self.shared.network;
+        if self.at >= network.depth() {
+            return Err(Error::Internal(format!("the head drafts {} tokens", network.depth())));
+        }
+        let mut work = Work { threads: self.compute.threads(), quantised: &mut self.quantised };
+        let logits = network.step(&mut work, self.at, &mut self.state, token)?;
+        self.at += 1;
+        Ok(logits)
+    }
+}
+
+impl<N: Network> DraftHead for LastStateHead<N> {
+    fn taps(&self) -> &[usize] {
+        &self.shared.taps
+    }
+
+    fn max_depth(&self) -> usize {
+        self.shared.network.depth()
+    }
+
+    fn logits(&mut self, features: &[Vec<f32>], tokens: &[TokenId]) -> hunch_core::error::Result<Vec<f32>> {
+        let (Some(states), Some(token)) = (features.first(), tokens.last()) else {
+            return Err(hunch_core::error::Error::Internal("a head without a row".into()));
+        };
+        let Shared { output_norm, output_eps, .. } = &*self.shared;
+        self.state.resize(output_norm.len(), 0.0);
+        rms_norm(&states[states.len() - output_norm.len()..], output_norm, *output_eps, &mut self.state);
+        self.at = 0;
+        Ok(self.step(*token)?)
+    }
+
+    fn next_logits(&mut self, token: TokenId) -> hunch_core::error::Result<Vec<f32>> {
+        Ok(self.step(token)?)
+    }
+
+    fn fork(&self) -> Box<dyn DraftHead> {
+        Box::new(Self::of(self.shared.clone(), &self.compute))
+    }
+
+    fn read_by_a_pass(&self) -> usize {
+        self.shared.network.bytes()
+    }
+}

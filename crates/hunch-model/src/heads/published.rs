@@ -1,0 +1,286 @@
+//! Heads as others publish them: a folder with `config.json` and safetensors files. Recognises the architecture by its
+//! tensors and checks that the head fits the target.
+//!
+//! A file does not say which weights it was trained on, so only sizes are checked. A head of another model of the same
+//! shape loads, and its drafts are rejected. Tensors that an architecture does not have are refused, because ignoring
+//! one would compute something else.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use hunch_core::model::LanguageModel;
+use hunch_core::propose::head::Head;
+use hunch_error::{Error, Result};
+
+use super::HeadSummary;
+use super::config::{self, Config};
+use super::eagle::{Fusion, LayerHead};
+use super::eagle1::Eagle1;
+use super::eagle3::Eagle3;
+use super::last_state::LastStateHead;
+use super::layer::{Layer, is_of_layer};
+use super::medusa::{Medusa, MedusaShape};
+use super::speculator::{Speculator, SpeculatorShape};
+use crate::decoder::Decoder;
+use crate::device::Compute;
+use crate::safetensors::{SafeTensors, files_at};
+use crate::spec::ModelSpec;
+use crate::weights::WeightFile;
+
+/// Names of the layer of EAGLE heads.
+const PREFIXES: [&str; 2] = ["midlayer", "layers.0"];
+/// Tensors that are of no use here: copies of the target's, and those that only training reads.
+const IGNORED: [&str; 5] =
+    ["embed_tokens.weight", "t2d", "verifier_lm_head.weight", "verifier_norm.weight", "verifier_norm"];
+/// Weights in a format that Hunch does not read.
+const PICKLE: &str = "pytorch_model.bin";
+
+/// The target that a head is loaded for.
+pub(super) struct TargetParts<'a> {
+    pub(super) file: &'a WeightFile,
+    pub(super) decoder: &'a Decoder,
+    /// Its sizes, with the context that it was loaded for.
+    pub(super) spec: ModelSpec,
+    pub(super) compute: &'a Compute,
+}
+
+impl TargetParts<'_> {
+    /// Returns `count` taps: those that the head states, or the usual ones after the layers 1, n/2 - 1 and n - 4.
+    ///
+    /// # Errors
+    /// If the target has not as many layers.
+    pub(super) fn taps(&self, stated: Option<&[usize]>, count: usize) -> Result<Vec<usize>, String> {
+        let layers = self.spec.n_layer;
+        let usual = || vec![1, (layers / 2).saturating_sub(1), layers.saturating_sub(4)];
+        let taps = stated.map_or_else(usual, <[usize]>::to_vec);
+        if taps.len() == count && taps.is_sorted_by(|a, b| a < b) && taps.iter().all(|&tap| tap < layers) {
+            return Ok(taps);
+        }
+        Err(format!(
+            "it reads a target of other depth, after layers {taps:?}, and this one has {layers} layers"
+        ))
+    }
+}
+
+/// Architecture of a published head, with what its files say of it.
+enum Architecture {
+    Eagle1 { prefix: &'static str, config: Config },
+    Eagle3 { prefix: &'static str, config: Config },
+    Medusa(MedusaShape),
+    Speculator(SpeculatorShape),
+}
+
+impl Architecture {
+    /// Recognises the architecture of open files.
+    fn of(file: &SafeTensors, path: &Path) -> Result<Self> {
+        let has = |name: String| file.shape(&name).is_some();
+        let prefix = PREFIXES.into_iter().find(|prefix| has(format!("{prefix}.self_attn.q_proj.weight")));
+        if let Some(prefix) = prefix.filter(|_| has("fc.weight".into())) {
+            let config = Config::of(&config::read(folder(path))?, folder(path))?;
+            let three = has(format!("{prefix}.hidden_norm.weight"));
+            return Ok(if three { Self::Eagle3 { prefix, config } } else { Self::Eagle1 { prefix, config } });
+        }
+        if let Some(shape) = MedusaShape::of(file) {
+            return Ok(Self::Medusa(shape));
+        }
+        if has("emb.0.weight".into()) || has("speculator.emb.0.weight".into()) {
+            let config = config::read(folder(path))?;
+            if let Some(shape) = SpeculatorShape::of(file, &config) {
+                return Ok(Self::Speculator(shape));
+            }
+        }
+        Err(unsupported(path, "its tensors are those of no head that Hunch knows".into()))
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Eagle1 { .. } => "EAGLE-1",
+            Self::Eagle3 { .. } => "EAGLE-3",
+            Self::Medusa(_) => "Medusa",
+            Self::Speculator(_) => "MLP speculator",
+        }
+    }
+
+    fn has(&self, name: &str) -> bool {
+        match self {
+            Self::Eagle1 { prefix, .. } => is_of_layer(name, prefix, &[]) || Eagle1::has(name),
+            Self::Eagle3 { prefix, .. } => is_of_layer(name, prefix, &Eagle3::NORMS) || Eagle3::has(name),
+            Self::Medusa(shape) => shape.has(name),
+            Self::Speculator(shape) => shape.has(name),
+        }
+    }
+
+    /// Returns the width of the target, and the size of its vocabulary if stated.
+    fn target_size(&self, file: &SafeTensors) -> (usize, Option<usize>) {
+        let embedding = || file.shape("embed_tokens.weight").and_then(|shape| shape.first().copied());
+        match self {
+            Self::Eagle1 { config, .. } | Self::Eagle3 { config, .. } => {
+                (config.n_embd, config.n_vocab.or_else(embedding))
+            }
+            Self::Medusa(shape) => (shape.width, Some(shape.n_vocab)),
+            Self::Speculator(shape) => (shape.width, Some(shape.n_vocab)),
+        }
+    }
+}
+
+/// An open head.
+struct Published {
+    file: SafeTensors,
+    architecture: Architecture,
+    /// Name of the target, if stated.
+    target: Option<String>,
+}
+
+/// Returns whether a path is a published head: a safetensors file, or a folder with weights.
+pub(super) fn is_published(path: &Path) -> bool {
+    !files_at(path).is_empty() || path.join(PICKLE).is_file()
+}
+
+impl Published {
+    fn open(path: &Path) -> Result<Self> {
+        if files_at(path).is_empty() {
+            return Err(Error::invalid(format!(
+                "{} has {PICKLE}, but no safetensors file. Convert it to safetensors, then try again.",
+                path.display()
+            )));
+        }
+        let file = SafeTensors::open(path)?;
+        let architecture = Architecture::of(&file, path)?;
+        let known = |name: &String| architecture.has(name) || IGNORED.contains(&&name[..]);
+        if let Some(name) = file.names().find(|name| !known(name)) {
+            let reason = format!("it has the tensor {name}, which {} does not have", architecture.name());
+            return Err(unsupported(path, reason));
+        }
+        let target = config::read(folder(path)).ok().as_ref().and_then(config::target_name);
+        Ok(Self { file, architecture, target })
+    }
+
+    fn summary(&self) -> HeadSummary {
+        let (width, target_vocabulary) = self.architecture.target_size(&self.file);
+        let weights = &self.file.weights;
+        let layers = match &self.architecture {
+            Architecture::Eagle3 { config, .. } => config.taps.clone(),
+            _ => None,
+        };
+        HeadSummary {
+            kind: self.architecture.name().into(),
+            width,
+            target_vocabulary,
+            scored_tokens: self.file.shape("lm_head.weight").and_then(|shape| shape.first().copied()),
+            layers,
+            target: self.target.clone(),
+            parameters: weights
+                .gguf()
+                .tensors
+                .values()
+                .map(|info| info.shape.iter().product::<usize>())
+                .sum(),
+            bytes: weights.weight_bytes() as u64,
+        }
+    }
+
+    /// Checks the sizes of the target.
+    fn check_target(&self, target: &TargetParts<'_>) -> Result<()> {
+        let (width, n_vocab) = self.architecture.target_size(&self.file);
+        let (own_width, own_vocab) = (target.spec.n_embd, target.spec.n_vocab);
+        let of = self.target.as_deref().map_or_else(String::new, |name| format!(" ({name})"));
+        let name = &target.spec.name;
+        let difference = if width != own_width {
+            format!("it reads states of {width} values, and those of {name} have {own_width}")
+        } else if let Some(n_vocab) = n_vocab.filter(|n_vocab| *n_vocab != own_vocab) {
+            format!("its vocabulary has {n_vocab} tokens, and that of {name} has {own_vocab}")
+        } else {
+            return Ok(());
+        };
+        Err(Error::invalid(format!(
+            "This head was made for another target{of}: {difference}. Open its target, or decode without the head."
+        )))
+    }
+
+    fn load(&self, target: &TargetParts<'_>) -> Result<Head> {
+        self.check_target(target)?;
+        let (file, compute) = (&self.file, target.compute);
+        match &self.architecture {
+            Architecture::Eagle1 { prefix, config } => {
+                let fusion = Eagle1::load(&file.weights, config, target)?;
+                with_layer(fusion, (file, prefix), (config, config.n_embd), target)
+            }
+            Architecture::Eagle3 { prefix, config } => {
+                let fusion = Eagle3::load(file, prefix, config, target)?;
+                with_layer(fusion, (file, prefix), (config, 2 * config.n_embd), target)
+            }
+            Architecture::Medusa(shape) => {
+                let network = Medusa::load(file, *shape, compute.threads())?;
+                Ok(Head::new(Box::new(LastStateHead::new(network, target)?)))
+            }
+            Architecture::Speculator(shape) => {
+                let network = Speculator::load(file, *shape, compute.threads())?;
+                Ok(Head::new(Box::new(LastStateHead::new(network, target)?)))
+            }
+        }
+    }
+}
+
+fn with_layer<F: Fusion>(
+    fusion: F,
+    (file, prefix): (&SafeTensors, &str),
+    config: (&Config, usize),
+    target: &TargetParts<'_>,
+) -> Result<Head> {
+    let layer = Layer::load(&file.weights, prefix, config, &target.spec, target.compute)?;
+    let embedding = match target.decoder.host_embedding() {
+        Some(shared) => shared,
+        None => {
+            let table = (target.spec.n_vocab, target.spec.n_embd);
+            Arc::new(target.file.host_embedding(table, None, target.compute.threads())?)
+        }
+    };
+    Ok(Head::new(Box::new(LayerHead::new(fusion, layer, embedding, target.compute))))
+}
+
+fn unsupported(path: &Path, reason: String) -> Error {
+    Error::invalid(format!(
+        "{} is no head that Hunch runs: {reason}. docs/drafters.md lists the heads that it runs.",
+        path.display()
+    ))
+}
+
+/// Says of errors of a head's files that they are of a head.
+fn of_head(path: &Path) -> impl Fn(Error) -> Error {
+    move |error| match error {
+        Error::InvalidModelFile { path: file, reason } if file.starts_with(folder(path)) => {
+            Error::invalid(format!(
+                "{} is not usable as a head: {reason}. The file was not changed. Download it again or choose another \
+                 one.",
+                file.display()
+            ))
+        }
+        Error::UnsupportedModel { path: file, reason } if file.starts_with(folder(path)) => {
+            unsupported(&file, reason)
+        }
+        other => other,
+    }
+}
+
+fn folder(path: &Path) -> &Path {
+    if path.is_dir() { path } else { path.parent().unwrap_or(path) }
+}
+
+/// Loads a published head for a target.
+///
+/// # Errors
+/// [`Error::InvalidRequest`] if it does not fit the target, is damaged or of an unknown architecture, and the errors of
+/// reading.
+pub(super) fn load(path: &Path, target: &WeightFile, decoder: &Decoder, compute: &Compute) -> Result<Head> {
+    let spec = ModelSpec::from_gguf(target.gguf())?.with_context(decoder.info().context_length);
+    let parts = TargetParts { file: target, decoder, spec, compute };
+    Published::open(path).and_then(|head| head.load(&parts)).map_err(of_head(path))
+}
+
+/// Describes a published head.
+///
+/// # Errors
+/// [`Error::InvalidRequest`] if it is damaged or of an unknown architecture.
+pub(super) fn describe(path: &Path) -> Result<HeadSummary> {
+    Published::open(path).map(|head| head.summary()).map_err(of_head(path))
+}

@@ -1,0 +1,257 @@
+"""Records what published heads should compute, for tests/it/published_heads.rs.
+
+    cargo run --example tiny-models -- FOLDER heads
+    scripts/published-heads.py FOLDER > tests/golden/published-heads.json
+
+Runs a tiny Llama target and the tiny heads of tests/it/support/tiny_heads.rs in double precision. The target reads a
+text, a head its hidden states, and a greedy chain follows from the head's own output. The arithmetic is that of the
+papers (EAGLE, arXiv 2401.15077; EAGLE-3, arXiv 2503.01840; Medusa, arXiv 2401.10774; MLP speculator, arXiv
+2404.19124), written a second time. Needs the Python packages gguf and
+numpy."""
+
+import json
+import math
+import pathlib
+import sys
+
+import gguf
+import numpy as np
+
+# Tokens of the text, and drafted tokens.
+TEXT = 24
+DRAFTED = 4
+# Logits recorded of each step.
+TOP = 12
+TYPES = {"F32": "<f4", "F16": "<f2", "I64": "<i8", "BOOL": "?"}
+
+
+def safetensors(path: pathlib.Path) -> dict[str, np.ndarray]:
+    raw = path.read_bytes()
+    start = 8 + int.from_bytes(raw[:8], "little")
+    tensors = {}
+    for name, entry in json.loads(raw[8:start]).items():
+        if name == "__metadata__":
+            continue
+        first, last = entry["data_offsets"]
+        data = raw[start + first : start + last]
+        if entry["dtype"] == "BF16":
+            values = (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
+        else:
+            values = np.frombuffer(data, TYPES[entry["dtype"]])
+        tensors[name] = values.reshape(entry["shape"])
+        if entry["dtype"] not in ("I64", "BOOL"):
+            tensors[name] = tensors[name].astype(np.float64)
+    return tensors
+
+
+def rms_norm(x: np.ndarray, weight: np.ndarray, eps: float) -> np.ndarray:
+    return x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + eps) * weight
+
+
+def silu(x: np.ndarray) -> np.ndarray:
+    return x / (1.0 + np.exp(-x))
+
+
+def attend(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """Causal attention of [rows, heads, width] queries, which are the last rows of the keys."""
+    group = q.shape[1] // k.shape[1]
+    out = np.zeros_like(q)
+    for row in range(q.shape[0]):
+        seen = k.shape[0] - q.shape[0] + row + 1
+        for head in range(q.shape[1]):
+            scores = k[:seen, head // group] @ q[row, head] / np.sqrt(q.shape[2])
+            weights = np.exp(scores - scores.max())
+            out[row, head] = weights / weights.sum() @ v[:seen, head // group]
+    return out.reshape(q.shape[0], -1)
+
+
+class Target:
+    def __init__(self, path: pathlib.Path):
+        reader = gguf.GGUFReader(path)
+        self.w = {t.name: gguf.dequantize(t.data, t.tensor_type).astype(np.float64) for t in reader.tensors}
+        key = lambda name: reader.fields[f"llama.{name}"].contents()
+        self.layers, self.eps, self.base = key("block_count"), key("attention.layer_norm_rms_epsilon"), key("rope.freq_base")
+        self.heads, self.kv_heads = key("attention.head_count"), key("attention.head_count_kv")
+
+    def rotate(self, x: np.ndarray) -> np.ndarray:
+        """Rotates neighbours, as llama.cpp stores Llama's matrices."""
+        width = x.shape[2]
+        angle = np.arange(x.shape[0])[:, None] * self.base ** (-2.0 * np.arange(width // 2) / width)[None]
+        cos, sin = np.cos(angle)[:, None], np.sin(angle)[:, None]
+        out = np.empty_like(x)
+        out[..., 0::2] = x[..., 0::2] * cos - x[..., 1::2] * sin
+        out[..., 1::2] = x[..., 0::2] * sin + x[..., 1::2] * cos
+        return out
+
+    def states(self, tokens: list[int]) -> list[np.ndarray]:
+        """The residual stream after each layer, [rows, width]."""
+        x, after = self.w["token_embd.weight"][tokens], []
+        for layer in range(self.layers):
+            w = lambda part: self.w[f"blk.{layer}.{part}.weight"]
+            h = rms_norm(x, w("attn_norm"), self.eps)
+            q, k, v = ((h @ w(part).T) for part in ("attn_q", "attn_k", "attn_v"))
+            q = self.rotate(q.reshape(len(tokens), self.heads, -1))
+            k = self.rotate(k.reshape(len(tokens), self.kv_heads, -1))
+            x = x + attend(q, k, v.reshape(len(tokens), self.kv_heads, -1)) @ w("attn_output").T
+            h = rms_norm(x, w("ffn_norm"), self.eps)
+            x = x + (silu(h @ w("ffn_gate").T) * (h @ w("ffn_up").T)) @ w("ffn_down").T
+            after.append(x)
+        return after
+
+
+class Head:
+    def __init__(self, folder: pathlib.Path, target: Target):
+        self.target = target
+        self.w = safetensors(folder / "model.safetensors")
+        config = json.loads((folder / "config.json").read_text())
+        self.outer, self.config = config, config.get("transformer_layer_config", config)
+        self.prefix = "midlayer" if "midlayer.self_attn.q_proj.weight" in self.w else "layers.0"
+        self.eps = self.config["rms_norm_eps"]
+        self.k, self.v, self.positions = [], [], 0
+        self.three = f"{self.prefix}.hidden_norm.weight" in self.w
+
+    def taps(self) -> list[int]:
+        """Layers whose output is read, from 0. The paper counts the layers whose input is read."""
+        n = self.target.layers
+        if not self.three:
+            return [n - 1]
+        if "eagle_config" in self.outer:
+            return self.outer["eagle_config"]["eagle_aux_hidden_state_layer_ids"]
+        return [i - 1 for i in self.outer.get("eagle_aux_hidden_state_layer_ids", [2, n // 2, n - 3])]
+
+    def frequencies(self, width: int) -> np.ndarray:
+        inverse = self.config.get("rope_theta", 10000.0) ** (-2.0 * np.arange(width // 2) / width)
+        scaling = self.config.get("rope_scaling")
+        if scaling is None:
+            return inverse
+        low = scaling["original_max_position_embeddings"] / scaling["low_freq_factor"]
+        high = scaling["original_max_position_embeddings"] / scaling["high_freq_factor"]
+        out = []
+        for frequency in inverse:
+            length = 2 * np.pi / frequency
+            if length < high:
+                out.append(frequency)
+            elif length > low:
+                out.append(frequency / scaling["factor"])
+            else:
+                share = (scaling["original_max_position_embeddings"] / length - scaling["low_freq_factor"]) / (
+                    scaling["high_freq_factor"] - scaling["low_freq_factor"]
+                )
+                out.append((1 - share) * frequency / scaling["factor"] + share * frequency)
+        return np.array(out)
+
+    def rotate(self, x: np.ndarray) -> np.ndarray:
+        """Rotates halves, as Hugging Face stores Llama's matrices."""
+        half = x.shape[2] // 2
+        angle = (self.positions + np.arange(x.shape[0]))[:, None] * self.frequencies(x.shape[2])[None]
+        cos, sin = np.cos(angle)[:, None], np.sin(angle)[:, None]
+        first, second = x[..., :half], x[..., half:]
+        return np.concatenate([first * cos - second * sin, second * cos + first * sin], axis=2)
+
+    def layer(self, y: np.ndarray, x: np.ndarray) -> np.ndarray:
+        w = lambda part: self.w[f"{self.prefix}.{part}.weight"]
+        rows, heads, kv_heads = len(y), self.config["num_attention_heads"], self.config["num_key_value_heads"]
+        q = self.rotate((y @ w("self_attn.q_proj").T).reshape(rows, heads, -1))
+        self.k += list(self.rotate((y @ w("self_attn.k_proj").T).reshape(rows, kv_heads, -1)))
+        self.v += list((y @ w("self_attn.v_proj").T).reshape(rows, kv_heads, -1))
+        self.positions += rows
+        x = x + attend(q, np.array(self.k), np.array(self.v)) @ w("self_attn.o_proj").T
+        h = rms_norm(x, w("post_attention_layernorm"), self.eps)
+        return x + (silu(h @ w("mlp.gate_proj").T) * (h @ w("mlp.up_proj").T)) @ w("mlp.down_proj").T
+
+    def fuse(self, after: list[np.ndarray]) -> np.ndarray:
+        """Fuses rows of the target's states."""
+        if not self.three:
+            return rms_norm(after[self.taps()[0]], self.target.w["output_norm.weight"], self.target.eps)
+        streams = [after[tap] for tap in self.taps()]
+        if "fc_norm.0.weight" in self.w:
+            streams = [rms_norm(s, self.w[f"fc_norm.{i}.weight"], self.eps) for i, s in enumerate(streams)]
+        return np.concatenate(streams, axis=1) @ self.w["fc.weight"].T
+
+    def run(self, g: np.ndarray, tokens: list[int]) -> np.ndarray:
+        e = self.target.w["token_embd.weight"][tokens]
+        if not self.three:
+            x = np.concatenate([e, g], axis=1) @ self.w["fc.weight"].T + self.w["fc.bias"]
+            return self.layer(x, x)
+        normed = rms_norm(g, self.w[f"{self.prefix}.hidden_norm.weight"], self.eps)
+        e = rms_norm(e, self.w[f"{self.prefix}.input_layernorm.weight"], self.eps)
+        return self.layer(np.concatenate([e, normed], axis=1), normed if self.outer.get("norm_before_residual") else g)
+
+    def score(self, a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Tokens and their logits."""
+        if not self.three:
+            logits = self.target.w["output.weight"] @ a
+            return np.arange(len(logits)), logits
+        logits = self.w["lm_head.weight"] @ rms_norm(a, self.w["norm.weight"], self.eps)
+        d2t = self.w["d2t"]
+        return (d2t if np.all(np.diff(d2t) > 0) else d2t + np.arange(len(d2t))), logits
+
+    def feedback(self, a: np.ndarray) -> np.ndarray:
+        return rms_norm(a, self.w["norm.weight"], self.eps) if self.outer.get("norm_output") else a
+
+    def chain(self, after: list[np.ndarray], text: list[int]):
+        """Tokens and logits of each step of a greedy chain."""
+        # The states of a token meet the embedding of the next one.
+        a = self.run(self.fuse(after)[:-1], text[1:])[-1]
+        for _ in range(DRAFTED):
+            tokens, logits = self.score(a)
+            yield tokens, logits
+            a = self.run(self.feedback(a)[None], [int(tokens[np.argmax(logits)])])[-1]
+
+
+class Medusa:
+    def __init__(self, folder: pathlib.Path, target: Target):
+        self.w, self.target = safetensors(folder / "model.safetensors"), target
+
+    def state(self, after: list[np.ndarray]) -> np.ndarray:
+        """The target's final state of the last token that it has seen."""
+        return rms_norm(after[-1][-2], self.target.w["output_norm.weight"], self.target.eps)
+
+    def chain(self, after: list[np.ndarray], text: list[int]):
+        h = self.state(after)
+        for k in range(3):
+            x = h + silu(self.w[f"{k}.0.linear.weight"] @ h + self.w[f"{k}.0.linear.bias"])
+            logits = self.w[f"{k}.1.weight"] @ x
+            yield np.arange(len(logits)), logits
+
+
+class MlpSpeculator(Medusa):
+    def part(self, name: str, i: int, kind: str = "weight") -> np.ndarray:
+        """Weights of a position, or those of the last one before it that has some."""
+        while f"speculator.{name}.{i}.{kind}" not in self.w:
+            i -= 1
+        return self.w[f"speculator.{name}.{i}.{kind}"]
+
+    def chain(self, after: list[np.ndarray], text: list[int]):
+        positions, token = 3, text[-1]
+        state = rms_norm(self.state(after), 1.0, 1e-6) / np.sqrt(2)
+        width = self.part("proj", 0).shape[0]
+        state_weight = 0.5 ** (0.5 / positions)
+        token_weight = np.sqrt((1 - state_weight**2) * width / 2)
+        for i in range(positions):
+            x = self.part("proj", i) @ state + token_weight / state_weight * self.part("emb", i)[token]
+            x = rms_norm(x, self.part("ln", i), 1e-6) + self.part("ln", i, "bias")
+            state = np.array([0.5 * v * (1 + math.erf(v / math.sqrt(2))) for v in x])
+            logits = self.part("head", i) @ state
+            token = int(np.argmax(logits))
+            yield np.arange(len(logits)), logits
+
+
+def main() -> None:
+    folder = pathlib.Path(sys.argv[1])
+    target = Target(folder / "target.gguf")
+    text = [(7 * i * i + 3 * i + 11) % 256 for i in range(TEXT)]
+    after = target.states(text)
+    cases = []
+    for name in ["eagle1", "eagle3", "speculators", "normed", "medusa", "mlp"]:
+        head = {"medusa": Medusa, "mlp": MlpSpeculator}.get(name, Head)(folder / name, target)
+        steps = []
+        for tokens, logits in head.chain(after, text):
+            top = [[int(tokens[i]), round(float(logits[i]), 4)] for i in np.argsort(-logits)[:TOP]]
+            steps.append({"deviation": round(float(np.std(logits)), 4), "top": top})
+        cases.append({"head": name, "text": text, "steps": steps})
+    print("[" + ",\n".join(json.dumps(case) for case in cases) + "]")
+
+
+if __name__ == "__main__":
+    main()

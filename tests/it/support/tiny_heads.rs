@@ -1,0 +1,262 @@
+//! Tiny random heads in the file formats of others, for a tiny target.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use half::{bf16, f16};
+use safetensors::tensor::{Dtype, TensorView};
+use serde_json::{Value, json};
+
+use super::tiny::{Noise, Tiny, VOCABULARY, WIDTH};
+
+/// Tokens that heads with a reduced vocabulary score.
+pub(crate) const SCORED: usize = 160;
+const FEED_FORWARD: usize = 192;
+
+/// File format and architecture of a head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// EAGLE-1 as SafeAILab publishes it.
+    Eagle1,
+    /// EAGLE-3 as SafeAILab publishes it: `midlayer`, offsets in `d2t`, marks in `t2d`.
+    Eagle3,
+    /// EAGLE-3 as `speculators` writes it: another residual stream, Llama 3's scaling, narrow heads.
+    Speculators,
+    /// EAGLE-3 with norms before fc and after the layer, and tokens in `d2t`.
+    Normed,
+    /// Medusa in the file of Text Generation Inference.
+    Medusa,
+    /// MLP speculator with tied embeddings and output heads.
+    Mlp,
+}
+
+pub(crate) const FORMATS: [Format; 6] =
+    [Format::Eagle1, Format::Eagle3, Format::Speculators, Format::Normed, Format::Medusa, Format::Mlp];
+
+/// Values of a tensor.
+pub(crate) enum Values {
+    Float(Vec<f32>),
+    Integer(Vec<i64>),
+    Flag(Vec<bool>),
+}
+
+/// A head in memory, for tests that change it before they write it.
+pub(crate) struct TinyHead {
+    pub(crate) config: Value,
+    pub(crate) tensors: BTreeMap<String, (Vec<usize>, Values)>,
+    /// Type of floating-point tensors.
+    pub(crate) dtype: Dtype,
+}
+
+/// The target of all tiny heads.
+pub(crate) fn target() -> Tiny {
+    Tiny { layers: 8, tied: false, ..Tiny::default() }
+}
+
+/// Returns the tokens that a reduced vocabulary scores: runs with gaps between them.
+pub(crate) fn scored_tokens() -> Vec<i64> {
+    (0..VOCABULARY as i64).filter(|token| token % 8 < 5).take(SCORED).collect()
+}
+
+impl Format {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Eagle1 => "eagle1",
+            Self::Eagle3 => "eagle3",
+            Self::Speculators => "speculators",
+            Self::Normed => "normed",
+            Self::Medusa => "medusa",
+            Self::Mlp => "mlp",
+        }
+    }
+
+    fn prefix(self) -> &'static str {
+        if self == Self::Eagle3 { "midlayer" } else { "layers.0" }
+    }
+
+    /// Returns the most tokens of a draft, of the first 4.
+    pub(crate) fn depth(self) -> usize {
+        if matches!(self, Self::Medusa | Self::Mlp) { 3 } else { 4 }
+    }
+
+    /// Returns a random head of this format.
+    pub(crate) fn head(self) -> TinyHead {
+        match self {
+            Self::Medusa => medusa(),
+            Self::Mlp => mlp(),
+            _ => self.eagle(),
+        }
+    }
+
+    fn eagle(self) -> TinyHead {
+        let (n, ff) = (WIDTH, FEED_FORWARD);
+        let (heads, head_dim) = if self == Self::Speculators { (4, 32) } else { (4, 64) };
+        let inputs = if self == Self::Eagle1 { n } else { 2 * n };
+        let mut noise = Noise::new(40 + self as u64);
+        let mut tensors = BTreeMap::new();
+        let mut add = |name: String, shape: &[usize], scale: f32, middle: f32| {
+            let values = noise.many(shape.iter().product(), scale);
+            let values = values.into_iter().map(|value| value + middle).collect();
+            tensors.insert(name, (shape.to_vec(), Values::Float(values)));
+        };
+        let layer = |part: &str| format!("{}.{part}.weight", self.prefix());
+        for (part, rows, width) in [
+            ("self_attn.q_proj", heads * head_dim, inputs),
+            ("self_attn.k_proj", heads / 2 * head_dim, inputs),
+            ("self_attn.v_proj", heads / 2 * head_dim, inputs),
+            ("self_attn.o_proj", n, heads * head_dim),
+            ("mlp.gate_proj", ff, n),
+            ("mlp.up_proj", ff, n),
+            ("mlp.down_proj", n, ff),
+        ] {
+            add(layer(part), &[rows, width], 0.15, 0.0);
+        }
+        add(layer("post_attention_layernorm"), &[n], 0.2, 1.0);
+        if self == Self::Eagle1 {
+            add("fc.weight".into(), &[n, 2 * n], 0.1, 0.0);
+            add("fc.bias".into(), &[n], 0.2, 0.0);
+        } else {
+            add("fc.weight".into(), &[n, 3 * n], 0.05, 0.0);
+            add(layer("input_layernorm"), &[n], 0.2, 1.0);
+            add(layer("hidden_norm"), &[n], 0.2, 1.0);
+            add("norm.weight".into(), &[n], 0.2, 1.0);
+            add("lm_head.weight".into(), &[SCORED, n], 0.2, 0.0);
+        }
+        if self == Self::Normed {
+            for i in 0..3 {
+                add(format!("fc_norm.{i}.weight"), &[n], 0.2, 1.0);
+            }
+        }
+        let tokens = scored_tokens();
+        let offsets = tokens.iter().zip(0..).map(|(token, row)| token - row).collect();
+        let marks = (0..VOCABULARY as i64).map(|token| tokens.contains(&token)).collect();
+        if matches!(self, Self::Eagle3 | Self::Speculators) {
+            tensors.insert("d2t".into(), (vec![SCORED], Values::Integer(offsets)));
+            tensors.insert("t2d".into(), (vec![VOCABULARY], Values::Flag(marks)));
+        } else if self == Self::Normed {
+            tensors.insert("d2t".into(), (vec![SCORED], Values::Integer(tokens)));
+        }
+        let dtype = if self == Self::Eagle1 { Dtype::F16 } else { Dtype::BF16 };
+        TinyHead { config: self.config(heads, head_dim), tensors, dtype }
+    }
+
+    fn config(self, heads: usize, head_dim: usize) -> Value {
+        let mut layer = json!({
+            "hidden_size": WIDTH, "intermediate_size": FEED_FORWARD, "num_attention_heads": heads,
+            "num_key_value_heads": heads / 2, "head_dim": head_dim, "num_hidden_layers": 1, "rms_norm_eps": 1e-5,
+            "hidden_act": "silu", "vocab_size": VOCABULARY
+        });
+        match self {
+            Self::Eagle1 | Self::Medusa | Self::Mlp => {}
+            Self::Eagle3 => layer["draft_vocab_size"] = json!(SCORED),
+            Self::Speculators => {
+                layer["rope_theta"] = json!(500.0);
+                layer["rope_scaling"] = json!({
+                    "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                    "original_max_position_embeddings": 64
+                });
+                return json!({
+                    "transformer_layer_config": layer, "draft_vocab_size": SCORED, "norm_before_residual": true,
+                    "eagle_aux_hidden_state_layer_ids": [1, 3, 8], "speculators_model_type": "eagle3",
+                    "speculators_config": { "verifier": { "name_or_path": "tiny/llama" } }
+                });
+            }
+            Self::Normed => {
+                layer["draft_vocab_size"] = json!(SCORED);
+                layer["norm_output"] = json!(true);
+                layer["eagle_config"] = json!({ "eagle_aux_hidden_state_layer_ids": [2, 5, 7] });
+            }
+        }
+        layer
+    }
+
+    /// Writes a random head to a folder of its own and returns the folder.
+    pub(crate) fn write(self, folder: &Path) -> PathBuf {
+        self.head().write(folder, self.name())
+    }
+}
+
+fn random(seed: u64, tensors: &[(&str, &[usize], f32, f32)]) -> BTreeMap<String, (Vec<usize>, Values)> {
+    let mut noise = Noise::new(seed);
+    let tensor = |&(name, shape, scale, middle): &(&str, &[usize], f32, f32)| {
+        let values = noise.many(shape.iter().product(), scale);
+        let values = values.into_iter().map(|value| value + middle).collect();
+        (name.to_owned(), (shape.to_vec(), Values::Float(values)))
+    };
+    tensors.iter().map(tensor).collect()
+}
+
+fn medusa() -> TinyHead {
+    let (n, v) = (WIDTH, VOCABULARY);
+    let tensors = random(
+        50,
+        &[
+            ("0.0.linear.weight", &[n, n], 0.15, 0.0),
+            ("0.0.linear.bias", &[n], 0.2, 0.0),
+            ("0.1.weight", &[v, n], 0.2, 0.0),
+            ("1.0.linear.weight", &[n, n], 0.15, 0.0),
+            ("1.0.linear.bias", &[n], 0.2, 0.0),
+            ("1.1.weight", &[v, n], 0.2, 0.0),
+            ("2.0.linear.weight", &[n, n], 0.15, 0.0),
+            ("2.0.linear.bias", &[n], 0.2, 0.0),
+            ("2.1.weight", &[v, n], 0.2, 0.0),
+        ],
+    );
+    TinyHead { config: json!({ "base_model_name_or_path": "tiny/llama" }), tensors, dtype: Dtype::F16 }
+}
+
+fn mlp() -> TinyHead {
+    let (n, v, inner) = (WIDTH, VOCABULARY, 128);
+    let tensors = random(
+        51,
+        &[
+            ("speculator.emb.0.weight", &[v, inner], 0.3, 0.0),
+            ("speculator.head.0.weight", &[v, inner], 0.3, 0.0),
+            ("speculator.proj.0.weight", &[inner, n], 0.15, 0.0),
+            ("speculator.proj.1.weight", &[inner, inner], 0.15, 0.0),
+            ("speculator.ln.0.weight", &[inner], 0.2, 1.0),
+            ("speculator.ln.0.bias", &[inner], 0.2, 0.0),
+            ("speculator.ln.1.weight", &[inner], 0.2, 1.0),
+            ("speculator.ln.1.bias", &[inner], 0.2, 0.0),
+        ],
+    );
+    TinyHead { config: json!({ "n_predict": 3, "scale_input": true }), tensors, dtype: Dtype::F32 }
+}
+
+impl TinyHead {
+    /// Writes the head to a folder of this name.
+    pub(crate) fn write(&self, folder: &Path, name: &str) -> PathBuf {
+        let folder = folder.join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("config.json"), self.config.to_string()).unwrap();
+        let bytes: Vec<(Dtype, Vec<u8>)> =
+            self.tensors.values().map(|(_, values)| self.bytes(values)).collect();
+        let views = self.tensors.iter().zip(&bytes).map(|((name, (shape, _)), (dtype, bytes))| {
+            (name.clone(), TensorView::new(*dtype, shape.clone(), bytes).unwrap())
+        });
+        let file = safetensors::serialize(views, None).unwrap();
+        std::fs::write(folder.join("model.safetensors"), file).unwrap();
+        folder
+    }
+
+    fn bytes(&self, values: &Values) -> (Dtype, Vec<u8>) {
+        match values {
+            Values::Integer(values) => {
+                (Dtype::I64, values.iter().flat_map(|value| value.to_le_bytes()).collect())
+            }
+            Values::Flag(values) => (Dtype::BOOL, values.iter().map(|value| u8::from(*value)).collect()),
+            Values::Float(values) => {
+                let bytes = match self.dtype {
+                    Dtype::F16 => {
+                        values.iter().flat_map(|value| f16::from_f32(*value).to_le_bytes()).collect()
+                    }
+                    Dtype::BF16 => {
+                        values.iter().flat_map(|value| bf16::from_f32(*value).to_le_bytes()).collect()
+                    }
+                    _ => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
+                };
+                (self.dtype, bytes)
+            }
+        }
+    }
+}
