@@ -5,7 +5,8 @@
 //! results depend on the number of rows, so a model with one such product would lose its invariant rows. Instead
 //! the weights of the type are converted at load to a type whose kernel passed, with the same values. Another
 //! packed type is preferred. It takes at most 1 more bit a weight in most cases, and at most 4.
-//! F32 takes 4 to 12 times the bytes, so it is used only while a pass reads at most [`MAX_GROWTH`] times the bytes
+//!
+//! F32 takes 4 to 12 times the bytes. So it is used only while a pass reads at most [`MAX_GROWTH`] times the bytes
 //! of the file. Beyond that candle's operations, which keep the type, are faster for most models.
 
 use std::collections::BTreeMap;

@@ -11,8 +11,9 @@
 // row do not depend on the other rows, nor on PAIRS.
 //
 // A window leaves out all keys but the last ones of a row.
-// The host defines HEAD, the width of a head: 32, 64, 96, 128 or 256. PAIRS is the number of pairs of a simdgroup: 1, 2,
-// 4 or 8.
+// The host defines HEAD, the width of a head, as 32, 64, 96, 128 or 256.
+//
+// PAIRS is the number of pairs of a simdgroup, and 1, 2, 4 or 8.
 
 struct Attention {
   uint heads;       // of queries
