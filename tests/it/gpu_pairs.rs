@@ -113,13 +113,13 @@ fn pair_verdicts_use_predicted_costs_of_the_gpu() {
     assert_eq!(unknown.cost_basis(named), named.map(Basis::Chip));
 }
 
-/// Two models whose kernel failed read more bytes, so their passes are predicted to take longer.
+/// Weights whose kernel failed are read in another type, which takes longer.
 #[test]
 fn pair_verdicts_count_converted_weights() {
     let folder = tempfile::tempdir().unwrap();
-    let part = |dtype| Part::Product(dtype);
     let as_file = IdleGpu::tested("Apple M1", None);
-    let converted = IdleGpu::failing("Apple M1", None, &[part(WeightType::Q4_0), part(WeightType::Q5_0)]);
+    let converted =
+        IdleGpu::failing("Apple M1", None, &[WeightType::Q4_0, WeightType::Q5_0].map(Part::Product));
     let path = Tiny { dtype: GgmlDType::Q4_0, ..Tiny::default() }.write(folder.path(), "target");
     let gguf = Gguf::read(&path).unwrap();
     let read = |compute: &Compute| Footprint::on_device(&gguf, compute).unwrap().read_by_a_pass as f64;
