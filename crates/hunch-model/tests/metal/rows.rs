@@ -299,7 +299,11 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    pub(crate) fn attend(&self, cache: &[f32], q: &[f32], mask: &RowMask) -> Vec<f32> {
+    fn attend(&self, cache: &[f32], q: &[f32], mask: &RowMask) -> Vec<f32> {
+        checked_floats(&self.attention(cache, q, mask), mask.rows() * self.queries * self.width)
+    }
+
+    pub(crate) fn attention(&self, cache: &[f32], q: &[f32], mask: &RowMask) -> Activations {
         let Self { gpu, queries, keys, width, capacity, .. } = self;
         let row = queries * width;
         let space = AttentionSpace::new(gpu, mask, (*queries, *width), None).unwrap();
@@ -316,7 +320,7 @@ impl Context {
             scoring: self.scoring,
         };
         self.kernels.attention(input, &space, &out, ALL_FORMS).unwrap();
-        checked_floats(&out, mask.rows() * row)
+        out
     }
 
     /// Attention of every row in f64, over the cache as halves.
