@@ -12,7 +12,7 @@ use hunch_error::Error;
 use hunch_library::fit::too_large_message;
 use hunch_library::types::FitVerdict;
 use hunch_library::{Places, machine};
-use hunch_model::decoder::Decoder;
+use hunch_model::decoder::{Backend, Decoder};
 use hunch_model::device::{Compute, DeviceChoice};
 use hunch_model::metal::costs::{Basis, Chip, PassSize};
 use hunch_model::metal::selftest::Record;
@@ -28,9 +28,9 @@ const ROWS: [usize; 6] = [1, 2, 4, 5, 8, MAX_DRAFT + 1];
 /// Numbers of rows that are timed on the CPU.
 const CPU_ROWS: [usize; 2] = [1, 5];
 /// Passes whose median counts, after one that warms up.
-const CPU_ROUNDS: usize = 5;
-/// Tokens of context for the passes on the CPU.
-const CPU_CONTEXT: usize = 512;
+const TIMED_ROUNDS: usize = 5;
+/// Longest context of the timed passes.
+const TIMED_CONTEXT: usize = 512;
 
 /// Check this machine.
 #[derive(Args)]
@@ -38,8 +38,8 @@ pub(crate) struct DoctorArgs {
     /// Device: auto is Metal on a Mac and the CPU elsewhere
     #[arg(long, default_value = "auto", value_name = "auto|cpu|metal")]
     device: DeviceChoice,
-    /// Model whose costs are predicted, and whose passes are timed on the CPU [default: the default model, if
-    /// installed, without timing]
+    /// Model whose costs are predicted, and whose passes are timed on the GPU and the CPU: a file or a name
+    /// [default: the default model, if installed, without timing]
     #[arg(long, value_name = "PATH|NAME")]
     target: Option<String>,
     /// Predict costs for this chip, such as "M4 Max" [default: the chip of this machine]
@@ -66,14 +66,18 @@ struct Report {
     gpu: Option<Record>,
     /// Predicted costs of passes, for GPUs.
     predicted: Option<Predicted>,
+    /// Passes of the target on the GPU.
+    on_gpu: Option<Timed>,
     /// Passes of the target on the CPU.
-    cpu: Option<OnCpu>,
+    cpu: Option<Timed>,
 }
 
-/// Passes that were measured on the CPU.
+/// Passes that were measured.
 #[derive(Serialize)]
-struct OnCpu {
+struct Timed {
     model: String,
+    /// Replaced kernels of the device, or the reason why candle runs the model there.
+    note: Option<String>,
     /// Rows, and the median time of a pass in milliseconds.
     pass_ms: Vec<(usize, f64)>,
 }
@@ -106,7 +110,14 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<bool> {
         usable_bytes: memory.usable,
         predicted: predicted(args.target.as_deref(), chip, &compute)?,
         gpu,
-        cpu: args.target.as_deref().map_or(Ok(None), on_cpu)?,
+        on_gpu: match args.target.as_deref() {
+            Some(target) if Backend::usual(&compute) != Backend::Cpu => timed(target, &compute, &ROWS)?,
+            _ => None,
+        },
+        cpu: match args.target.as_deref() {
+            Some(target) => timed(target, &open_compute(DeviceChoice::Cpu, None)?, &CPU_ROWS)?,
+            None => None,
+        },
     };
     let mut out = std::io::stdout().lock();
     if args.json {
@@ -153,23 +164,27 @@ fn predicted(
     Ok(Some(Predicted { model: spec.name, basis, chip, pass_ms }))
 }
 
-/// Times passes of a model on the CPU. Returns `None` and says so if it does not fit into memory.
-fn on_cpu(target: &str) -> Result<Option<OnCpu>> {
-    let (compute, places) = (open_compute(DeviceChoice::Cpu, None)?, Places::of_this_user()?);
+/// Times passes of a model on a device. Returns `None` and says so if it does not fit into memory.
+fn timed(target: &str, compute: &Compute, rows: &[usize]) -> Result<Option<Timed>> {
+    let places = Places::of_this_user()?;
     let path = hunch_library::resolve(target, &places)?;
-    let fit = predicted_fit(&compute, &places, &path, None, None)?;
+    let fit = predicted_fit(compute, &places, &path, None, None)?;
     if fit.verdict == FitVerdict::TooLarge {
-        eprintln!("hunch: Not timed on the CPU: {}.", render::line(&too_large_message(&fit)));
+        let device = if Backend::usual(compute) == Backend::Cpu { "CPU" } else { "GPU" };
+        eprintln!("hunch: Not timed on the {device}: {}.", render::line(&too_large_message(&fit)));
         return Ok(None);
     }
-    let mut model = Decoder::load_for(&WeightFile::open(&path)?, &compute, CPU_CONTEXT)?;
+    let mut model = Decoder::load_for(&WeightFile::open(&path)?, compute, TIMED_CONTEXT)?;
+    let name = model.info().name.clone();
+    let note = model.execution().note(&name);
     let mut time = |rows: usize| -> Result<f64, Error> {
-        let timed = (0..=CPU_ROUNDS).map(|_| Ours(&mut model).pass(rows)).collect::<Result<Vec<f64>, _>>()?;
+        let timed =
+            (0..=TIMED_ROUNDS).map(|_| Ours(&mut model).pass(rows)).collect::<Result<Vec<f64>, _>>()?;
         // The first one warms up.
         Ok(median(&timed[1..]).unwrap_or_default() * 1e3)
     };
-    let pass_ms = CPU_ROWS.iter().map(|&rows| Ok((rows, time(rows)?))).collect::<Result<_, Error>>()?;
-    Ok(Some(OnCpu { model: model.info().name.clone(), pass_ms }))
+    let pass_ms = rows.iter().map(|&rows| Ok((rows, time(rows)?))).collect::<Result<_, Error>>()?;
+    Ok(Some(Timed { model: name, note, pass_ms }))
 }
 
 fn text(report: &Report) -> String {
@@ -224,9 +239,13 @@ fn text(report: &Report) -> String {
         out +=
             &format!("\nA pass of M rows of {model}, from {basis}:\n{}\n", curve_table(&predicted.pass_ms));
     }
-    if let Some(OnCpu { model, pass_ms }) = &report.cpu {
+    for (timed, device) in [(&report.on_gpu, "GPU"), (&report.cpu, "CPU")] {
+        let Some(Timed { model, note, pass_ms }) = timed else { continue };
         let model = render::line(model);
-        out += &format!("\nA pass of M rows of {model} on the CPU, measured:\n{}\n", curve_table(pass_ms));
+        out +=
+            &format!("\nA pass of M rows of {model} on the {device}, measured:\n{}\n", curve_table(pass_ms));
+        let notes = note.iter().flat_map(|note| note.lines());
+        out.extend(notes.map(|line| format!("{}\n", render::line(line))));
     }
     out
 }

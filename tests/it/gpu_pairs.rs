@@ -12,9 +12,9 @@ use hunch_library::types::{MachineMemory, PredictedSpeedup};
 use hunch_library::vocabularies::Vocabularies;
 use hunch_model::decoder::{Backend, Decoder, Execution};
 use hunch_model::device::{Compute, DeviceChoice};
-use hunch_model::gguf::Gguf;
+use hunch_model::gguf::{Gguf, WeightType};
 use hunch_model::metal::costs::{Basis, Chip, PassSize};
-use hunch_model::metal::selftest::Speed;
+use hunch_model::metal::selftest::{Part, Speed};
 use hunch_model::spec::ModelSpec;
 
 use crate::support::idle_gpu::IdleGpu;
@@ -111,6 +111,43 @@ fn pair_verdicts_use_predicted_costs_of_the_gpu() {
     // A chip that is named wins, for any machine.
     let named = Chip::named("M1");
     assert_eq!(unknown.cost_basis(named), named.map(Basis::Chip));
+}
+
+/// Weights whose kernel failed are read in another type, which takes longer.
+#[test]
+fn pair_verdicts_count_converted_weights() {
+    let folder = tempfile::tempdir().unwrap();
+    let as_file = IdleGpu::tested("Apple M1", None);
+    let converted =
+        IdleGpu::failing("Apple M1", None, &[WeightType::Q4_0, WeightType::Q5_0].map(Part::Product));
+    let path = Tiny { dtype: GgmlDType::Q4_0, ..Tiny::default() }.write(folder.path(), "target");
+    let gguf = Gguf::read(&path).unwrap();
+    let read = |compute: &Compute| Footprint::on_device(&gguf, compute).unwrap().read_by_a_pass as f64;
+    // From 4.5 to 8.5 bits, but for the norms.
+    let ratio = read(&converted) / read(&as_file);
+    assert!((1.8..8.5 / 4.5).contains(&ratio), "{ratio}");
+    let model = Decoder::open(&path, &converted).unwrap();
+    let counted = hunch_core::model::LanguageModel::memory(&model).read_by_a_pass as f64;
+    assert_eq!(counted, read(&converted));
+    // A draft of a type that passed becomes cheaper, relative to the target.
+    let draft = |dtype| Tiny { dtype, layers: 1, ..Tiny::default() }.write(folder.path(), "draft");
+    let target = Tiny { dtype: GgmlDType::Q4_0, layers: 3, ..Tiny::default() }.write(folder.path(), "target");
+    let speedup = |compute: &Compute, paths: [&Path; 2]| {
+        let models = paths.map(|path| hunch_library::inspect(path).unwrap().entry);
+        let pairs = Pairs {
+            models: &models,
+            compute,
+            machine: MachineMemory { total: 1 << 40, usable: 1 << 40 },
+            vocabularies: &Vocabularies::open(None),
+            measured: None,
+            costs: &|_| None,
+        };
+        let offers = pairs.offers(paths[0], None).unwrap().offers;
+        offers.into_iter().find(|offer| offer.name == "draft").unwrap().predicted.unwrap()
+    };
+    let draft = draft(GgmlDType::Q8_0);
+    let of = |compute| speedup(compute, [&target, &draft]).speedup;
+    assert!(of(&converted) >= of(&as_file), "{} {}", of(&converted), of(&as_file));
 }
 
 #[test]

@@ -34,6 +34,7 @@ pub use isa::{level_in_use, use_level};
 pub use mask::RowMask;
 pub use matmul::{MatrixSource, WeightMatrix};
 pub use memory::{CopiedBytes, ReadAt};
-pub use repack::{bytes_read, dequantise};
+pub use repack::samples::random_blocks;
+pub use repack::{CodeTable, bytes_read, dequantise, kept_blocks};
 pub use threads::Threads;
 pub use types::{NotAWeightType, WeightType};

@@ -6,7 +6,7 @@
 use super::blocks::{Format, Q2K};
 use super::grids;
 use super::packed::BlockShape;
-use super::tables::{Fp4, Iq1, Iq2, Iq3S, Iq3Xxs, Iq4, Table16, Table32, Table256, TableFormat};
+use super::tables::{Fp4, Iq1, Iq2, Iq3S, Iq3Xxs, Iq4, Table16, Table32, Table256, TableFormat, Values};
 use super::types::WeightType;
 
 /// Layout in which a type is kept in memory.
@@ -67,6 +67,51 @@ pub fn bytes_read(dtype: WeightType, weights: usize) -> usize {
     match Kept::of(dtype) {
         Some(kept) => kept.bytes(weights),
         None => weights / dtype.block_size() * dtype.type_size(),
+    }
+}
+
+/// Returns whole blocks of the file as the CPU kernels keep them. `None` for types that they keep as they are.
+///
+/// Types with a [`CodeTable`] have 4 bits for a weight, in 16 bytes for 32 weights: low nibbles are weights 0 to 15. Around
+/// them are their scales: IQ4_NL has a half-precision number in front, MXFP4 the upper half of a float, NVFP4 two
+/// half-precision numbers for 16 weights each. The others have 128 bytes of codes, signed bytes that scale 32 or 16
+/// weights each, and a factor in half precision. Ternary types become Q2_K.
+///
+/// # Panics
+/// If `file` does not consist of whole blocks.
+pub fn kept_blocks(dtype: WeightType, file: &[u8]) -> Option<Vec<u8>> {
+    let kept = Kept::of(dtype)?;
+    assert!(file.len().is_multiple_of(dtype.type_size()), "blocks must be complete");
+    let mut out = vec![0; kept.bytes(file.len() / dtype.type_size() * dtype.block_size())];
+    repack_rows(dtype, &kept, file, &mut out);
+    Some(out)
+}
+
+/// Values of the 4-bit codes of [`kept_blocks`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CodeTable {
+    /// Value of each code.
+    pub values: [i8; 16],
+    /// Factor of every scale, a power of two.
+    pub factor: f32,
+}
+
+impl CodeTable {
+    /// Returns the table of a type, or `None` if its weights are not kept as such codes.
+    pub fn of(dtype: WeightType) -> Option<Self> {
+        use WeightType as T;
+        fn table<V: Values>() -> Option<CodeTable> {
+            Some(CodeTable { values: V::TABLE, factor: V::FACTOR })
+        }
+        match dtype {
+            T::Iq4Nl | T::Iq4Xs => table::<Iq4>(),
+            T::Mxfp4 | T::Nvfp4 => table::<Fp4>(),
+            T::Iq3S => table::<Iq3S>(),
+            T::Iq3Xxs => table::<Iq3Xxs>(),
+            T::Iq2Xxs | T::Iq2Xs | T::Iq2S => table::<Iq2>(),
+            T::Iq1S | T::Iq1M => table::<Iq1>(),
+            _ => None,
+        }
     }
 }
 
@@ -321,8 +366,7 @@ fn ternary(block: &[u8], out: &mut [f32]) {
     }
 }
 
-/// Random blocks for tests.
-#[cfg(test)]
+/// Random blocks for tests and self-tests.
 pub(crate) mod samples {
     use super::WeightType;
 
@@ -353,8 +397,9 @@ pub(crate) mod samples {
         block[at..at + 2].copy_from_slice(&bits.to_le_bytes());
     }
 
-    /// Returns random blocks of a type that candle cannot read, with scales of about `scale`.
-    pub(crate) fn random_blocks(dtype: WeightType, count: usize, scale: f32, seed: u64) -> Vec<u8> {
+    /// Returns random blocks of a type that candle cannot read, in the layout of the file, with scales of about
+    /// `scale`. A seed always gives the same blocks.
+    pub fn random_blocks(dtype: WeightType, count: usize, scale: f32, seed: u64) -> Vec<u8> {
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         let mut next = || {
             state ^= state << 13;

@@ -72,8 +72,8 @@ impl Footprint {
         let tied = !tensors.contains_key("output.weight");
         let loaded = tensors.iter().filter(|(name, _)| tied || *name != "token_embd.weight");
         let read = |info: &TensorInfo| match execution.backend {
-            Backend::Cpu => info.bytes_read() as u64,
-            Backend::Metal | Backend::Candle { .. } => bytes(info),
+            Backend::Cpu | Backend::Metal => execution.bytes_read(info) as u64,
+            Backend::Candle { .. } => bytes(info),
         };
         let read_by_a_pass = loaded.clone().map(|(_, info)| read(info)).sum();
         let mut weights: u64 = loaded.map(|(_, info)| in_memory(info, execution)).sum();
@@ -165,10 +165,7 @@ fn in_memory(info: &TensorInfo, execution: &Execution) -> u64 {
     let [n, k] = info.shape[..] else { return 4 * elements as u64 };
     let bytes = match execution.backend {
         Backend::Cpu => WeightMatrix::bytes_in_memory(info.dtype, n, k),
-        Backend::Metal => {
-            let loaded = execution.loaded_type(info.dtype).candle();
-            loaded.and_then(|dtype| Matrix::bytes_in_memory(dtype, n, k))
-        }
+        Backend::Metal => Matrix::bytes_in_memory(execution.loaded_type(info.dtype), n, k),
         // candle holds float matrices as f32, in buffers whose sizes are powers of two.
         Backend::Candle { .. } => {
             matches!(info.dtype, F16 | BF16 | F32).then(|| (4 * elements).next_power_of_two())

@@ -78,9 +78,11 @@ impl Pairs<'_> {
         let entry = entry.unwrap_or(inspection.entry);
         let spec = inspection.spec;
         let known = catalogue::match_file(&entry.name, entry.size_bytes);
+        let footprint = Footprint::on_device(&gguf, self.compute)?;
         let header = ModelHeader {
-            footprint: Footprint::on_device(&gguf, self.compute)?,
-            pass: PassSize::of(&gguf, &spec),
+            // Weights whose kernel failed are read in another type.
+            pass: PassSize { bytes: footprint.read_by_a_pass, ..PassSize::of(&gguf, &spec) },
+            footprint,
             known_model: known.or_else(|| catalogue::guess_by_name(&[&entry.name, &spec.name])),
             spec,
             entry,

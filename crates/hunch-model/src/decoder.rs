@@ -9,12 +9,12 @@ use crate::candle_executor::CandleExecutor;
 use crate::cpu_executor::CpuExecutor;
 use crate::device::{Compute, KvType};
 use crate::executor::{Draw, Executor, LAYER, SequenceExecutor};
-use crate::gguf::Gguf;
+use crate::gguf::{Gguf, TensorInfo};
 use crate::metal::convert::{Conversion, conversions};
 use crate::metal::costs::PassSize;
 use crate::metal::gpu::Gpu;
 use crate::metal::kernels::Kernels;
-use crate::metal::selftest::{CHOICE_PART, Record};
+use crate::metal::selftest::{Part, Record};
 use crate::metal_executor::MetalExecutor;
 use crate::spec::ModelSpec;
 use crate::weights::{Embedding, WeightFile};
@@ -108,12 +108,12 @@ impl Execution {
         }
         let Some(record) = test(compute) else { return Self::on(Backend::Metal) };
         let test = &record.test;
-        if let Some(problem) = test.problem_of(&MetalExecutor::parts(spec)) {
+        if let Some(problem) = test.problem_of(MetalExecutor::parts(spec)) {
             return candle(problem);
         }
         match conversions(gguf, test) {
             Ok(conversions) => {
-                let choice_problem = test.problem_of([&CHOICE_PART.to_owned()]);
+                let choice_problem = test.problem_of([Part::Choice]);
                 Self { backend: Backend::Metal, conversions, choice_problem }
             }
             Err(problem) => candle(problem),
@@ -123,6 +123,15 @@ impl Execution {
     /// Returns the type of a matrix in memory, from its type in the file.
     pub fn loaded_type(&self, dtype: WeightType) -> WeightType {
         self.conversions.iter().find(|one| one.from == dtype).map_or(dtype, |one| one.to)
+    }
+
+    /// Returns the bytes that a product reads of a tensor once loaded, for our own kernels.
+    pub fn bytes_read(&self, info: &TensorInfo) -> usize {
+        let to = self.loaded_type(info.dtype);
+        if to == info.dtype || info.shape.len() != 2 {
+            return info.bytes_read();
+        }
+        info.shape.iter().product::<usize>() / to.block_size() * to.type_size()
     }
 
     /// Returns sentences on what replaces the kernels of the device, a line each, or `None`.

@@ -14,18 +14,18 @@ use crate::metal::kernels::{
     AttentionInput, HeadsInput, Kernels, NormInput, NormedUpdate, Product, Scaling, Scoring, SpecialHeads,
 };
 use crate::metal::matrix::Matrix;
-use crate::metal::selftest::{CHOICE_PART, COMMON_PARTS, HEAD_WIDTHS, attention_part};
+use crate::metal::selftest::{HEAD_WIDTHS, Part as TestedPart};
 use crate::metal::workspace::{Activations, AttentionSpace, Widths, Workspace, at_least};
 use crate::rope::{PassAngles, Rope};
 use crate::spec::{HeadNorms, ModelSpec, Norms, RopeKind};
 use crate::tensor_names::{LayerWeights, ModelWeights};
-use crate::weights::{MatrixRows, WeightFile, cpu_only};
+use crate::weights::{MatrixRows, WeightFile};
 use hunch_core::model::{LogitRows, Rows, VocabSubset};
 use hunch_core::sample::DrawSettings;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
+use hunch_kernels::RowMask;
 use hunch_kernels::activation::Activation;
-use hunch_kernels::{RowMask, WeightType};
 
 /// Most query heads that share a key head: simdgroups of a threadgroup.
 const MAX_GROUP: usize = 32;
@@ -105,16 +105,29 @@ impl MetalExecutor {
             return Some(format!("there is no kernel for rows of {width} values"));
         }
         let matrices = gguf.tensors.values().filter(|tensor| tensor.shape.len() == 2);
-        let has_kernel = |dtype: &WeightType| dtype.candle().is_some_and(Matrix::has_kernel);
-        let without = matrices.map(|tensor| tensor.dtype).find(|dtype| !has_kernel(dtype))?;
+        let without = matrices.map(|tensor| tensor.dtype).find(|dtype| !Matrix::has_kernel(*dtype))?;
         Some(format!("there is no kernel for {without} weights"))
     }
 
-    /// Returns the parts of the self-test that a model depends on, without products and the choice of tokens, which
-    /// have replacements.
-    pub(crate) fn parts(spec: &ModelSpec) -> Vec<String> {
-        let common = COMMON_PARTS.into_iter().filter(|part| *part != CHOICE_PART);
-        common.map(str::to_owned).chain([attention_part(spec.head_dim)]).collect()
+    /// Returns the parts of the self-test that a model depends on, without products and the choice of tokens. Those have
+    /// replacements.
+    pub(crate) fn parts(spec: &ModelSpec) -> Vec<TestedPart> {
+        let activation = if spec.gelu { Activation::Gelu } else { Activation::Silu };
+        let (width, has_windows) = (spec.head_dim, spec.layers.iter().any(|layer| layer.window.is_some()));
+        let needs = [
+            (TestedPart::Norm, true),
+            (TestedPart::Output, true),
+            (TestedPart::Gate(activation), true),
+            (TestedPart::Heads, true),
+            (TestedPart::Cache, true),
+            (TestedPart::Attention(width), true),
+            (TestedPart::UpdateNorm, matches!(spec.norms, Norms::After | Norms::Both)),
+            (TestedPart::JointHeads, spec.head_norms == HeadNorms::Joint),
+            (TestedPart::Cap, spec.logit_softcap.is_some()),
+            (TestedPart::CappedAttention(width), spec.attention_softcap.is_some()),
+            (TestedPart::WindowAttention(width), has_windows),
+        ];
+        needs.into_iter().filter_map(|(part, needed)| needed.then_some(part)).collect()
     }
 
     /// Loads a model file onto a GPU.
@@ -365,9 +378,7 @@ impl Joined {
         let same = |a: &MatrixRows, b: &MatrixRows| {
             let dtype = file.dtype(&a.weight());
             dtype == file.dtype(&b.weight())
-                && dtype
-                    .and_then(WeightType::candle)
-                    .is_some_and(|dtype| Matrix::can_join(dtype, &[a.n, b.n]))
+                && dtype.is_some_and(|dtype| Matrix::can_join(dtype, &[a.n, b.n]))
         };
         let (mut parts, mut width) = (Vec::new(), 0);
         for run in linears.chunk_by(same) {
@@ -418,8 +429,7 @@ fn matrix(file: &WeightFile, gpu: &Arc<dyn Gpu>, linears: &[MatrixRows]) -> Resu
     let first = &linears[0];
     let missing = || Error::Internal(format!("the tensor {} is missing", first.weight()));
     let dtype = file.dtype(&first.weight()).ok_or_else(missing)?;
-    let candle = dtype.candle().ok_or_else(|| cpu_only(&file.gguf().path, dtype))?;
-    Matrix::new(gpu, candle, (n, first.k), &bytes)
+    Matrix::new(gpu, dtype, (n, first.k), &bytes)
 }
 
 /// Loads the biases of linear layers, or returns `None` if none has one.

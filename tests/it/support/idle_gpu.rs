@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use hunch_error::{Error, Result};
 use hunch_model::device::{Compute, SELF_TEST_FILE};
 use hunch_model::metal::gpu::{Argument, BufferId, Gpu, Grid, KernelId, KernelSource};
-use hunch_model::metal::selftest::{Finding, Machine, Record, SelfTest, Speed, Workload, all_parts};
+use hunch_model::metal::selftest::{Finding, Machine, Part, Record, SelfTest, Speed, Workload};
 
 /// GPU that accepts buffers and refuses kernels.
 pub(crate) struct IdleGpu {
@@ -30,9 +30,16 @@ impl IdleGpu {
 
     /// Opens a GPU of this name with a record that all its kernels passed, and of its speed.
     pub(crate) fn tested(name: &'static str, speed: Option<Speed>) -> Compute {
+        Self::failing(name, speed, &[])
+    }
+
+    /// Opens a GPU as [`IdleGpu::tested`] does, of which some parts failed.
+    pub(crate) fn failing(name: &'static str, speed: Option<Speed>, parts: &[Part]) -> Compute {
         let compute = Self::named(name);
         let folder = tempfile::tempdir().unwrap();
-        let findings = all_parts().map(|part| Finding { part, problem: None }).collect();
+        let problem = |part: &Part| parts.contains(part).then(|| format!("{part} differs from the CPU"));
+        let finding = |part: Part| Finding { problem: problem(&part), part: part.to_string() };
+        let findings = Part::all().map(finding).collect();
         let machine = Machine::with(compute.kernels().unwrap().gpu().as_ref());
         let record = Record { machine, test: SelfTest { findings, speed } };
         record.write(&folder.path().join(SELF_TEST_FILE)).unwrap();

@@ -4,19 +4,18 @@
 //! A kernel cannot be replaced by candle's operation alone. candle's products take unquantised rows, and their
 //! results depend on the number of rows. A model with one such product would lose its invariant rows. Instead
 //! the weights of the type are converted at load to a type whose kernel passed, with the same values. Another
-//! packed type is preferred, because it takes at most 1 more bit a weight in most cases (3 for Q3_K and Q5_0).
-//! F32 takes 4 to 12 times the bytes. It is used only while a pass reads at most [`MAX_GROWTH`] times the bytes
+//! packed type is preferred. It takes at most 1 more bit a weight in most cases, and at most 4.
+//!
+//! F32 takes 4 to 12 times the bytes. So it is used only while a pass reads at most [`MAX_GROWTH`] times the bytes
 //! of the file. Beyond that candle's operations, which keep the type, are faster for most models.
 
-use candle_core::Device;
-use candle_core::quantized::{QStorage, QTensor};
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::packed::{Format, UNIT};
-use super::selftest::{SelfTest, product_part};
+use super::selftest::{Part, SelfTest};
 use crate::gguf::Gguf;
-use hunch_error::{Error, Result};
+use crate::weights::dequantise;
+use hunch_error::Result;
 use hunch_kernels::WeightType;
 
 /// Largest growth of the bytes that a pass reads. candle's products of 2 to 16 rows take 4.7 to 6.2 times a product of
@@ -42,6 +41,8 @@ fn wider(dtype: WeightType) -> Option<WeightType> {
         WeightType::Q4_1 => Some(WeightType::Q5_1),
         WeightType::Q3K => Some(WeightType::Q6K),
         WeightType::Q4K => Some(WeightType::Q5K),
+        WeightType::Iq4Nl => Some(WeightType::Q8_0),
+        WeightType::Iq3S => Some(WeightType::Q6K),
         _ => None,
     }
 }
@@ -51,17 +52,17 @@ fn wider(dtype: WeightType) -> Option<WeightType> {
 /// # Errors
 /// The problem of a kernel that cannot be replaced.
 pub fn conversions(gguf: &Gguf, test: &SelfTest) -> std::result::Result<Vec<Conversion>, String> {
-    let problem = |dtype| test.problem_of([&product_part(dtype)]);
+    let problem = |dtype| test.problem_of([Part::Product(dtype)]);
     let tied = !gguf.tensors.contains_key("output.weight");
     // Bytes that a pass reads, by type.
-    let mut read: BTreeMap<String, (WeightType, usize)> = BTreeMap::new();
+    let mut read: BTreeMap<WeightType, usize> = BTreeMap::new();
     for (name, tensor) in gguf.tensors.iter().filter(|(_, tensor)| tensor.shape.len() == 2) {
-        let (_, bytes) = read.entry(product_part(tensor.dtype)).or_insert((tensor.dtype, 0));
-        *bytes += if tied || name != "token_embd.weight" { tensor.range.len() } else { 0 };
+        *read.entry(tensor.dtype).or_insert(0) +=
+            if tied || name != "token_embd.weight" { tensor.range.len() } else { 0 };
     }
     let (mut found, mut grown) = (Vec::new(), 0.0);
     let mut largest: Option<(f64, String)> = None;
-    for (from, bytes) in read.values().copied() {
+    for (from, bytes) in read.iter().map(|(from, bytes)| (*from, *bytes)) {
         let Some(problem_of_type) = problem(from) else {
             grown += bytes as f64;
             continue;
@@ -77,7 +78,7 @@ pub fn conversions(gguf: &Gguf, test: &SelfTest) -> std::result::Result<Vec<Conv
         }
         found.push(Conversion { from, to, problem: problem_of_type });
     }
-    let all: usize = read.values().map(|(_, bytes)| bytes).sum();
+    let all: usize = read.values().sum();
     match largest {
         Some((_, problem)) if grown > MAX_GROWTH * all as f64 => Err(problem),
         _ => Ok(found),
@@ -87,17 +88,13 @@ pub fn conversions(gguf: &Gguf, test: &SelfTest) -> std::result::Result<Vec<Conv
 /// Converts weights in file layout to another type, as chosen by [`conversions`].
 ///
 /// # Errors
-/// If candle cannot dequantise the type.
+/// If the bytes are not whole blocks.
 pub fn convert(from: WeightType, to: WeightType, bytes: &[u8]) -> Result<Vec<u8>> {
     if from == to {
         return Ok(bytes.to_vec());
     }
     let Some(next) = wider(from).filter(|_| to != WeightType::F32) else {
-        let count = bytes.len() / from.type_size() * from.block_size();
-        let unknown = || Error::Internal(format!("candle does not know {from}"));
-        let storage =
-            QStorage::from_data(Cow::Borrowed(bytes), &Device::Cpu, from.candle().ok_or_else(unknown)?)?;
-        let values = QTensor::new(storage, count)?.dequantize(&Device::Cpu)?.to_vec1::<f32>()?;
+        let values = dequantise(from, bytes.to_vec())?;
         return Ok(values.into_iter().flat_map(f32::to_le_bytes).collect());
     };
     let mut out = Vec::with_capacity(bytes.len() / from.type_size() * next.type_size());
@@ -127,13 +124,18 @@ fn widen(from: WeightType, block: &[u8], out: &mut Vec<u8>) {
         // A fifth bit that is 0 everywhere.
         WeightType::Q4_1 => insert(block, 4, 4, out),
         WeightType::Q4K => insert(block, 16, 32, out),
-        WeightType::Q3K => {
-            let units = Format::Q3K.units(block);
+        WeightType::Iq4Nl => {
+            out.extend_from_slice(&block[..2]);
+            out.extend(Format::Iq4Nl.units(block)[0].codes.map(|code| Format::Iq4Nl.value(code) as u8));
+        }
+        WeightType::Q3K | WeightType::Iq3S => {
+            let format = if from == WeightType::Q3K { Format::Q3K } else { Format::Iq3S };
+            let units = format.units(block);
             let (mut low, mut high, mut scales) = ([0; 128], [0; 64], [0; 16]);
             for (u, unit) in units.iter().enumerate() {
                 let (side, j) = (u / 4, u % 4);
                 for (i, code) in unit.codes.iter().enumerate() {
-                    let code = (code - Format::Q3K.offset() + Format::Q6K.offset()) as u8;
+                    let code = (format.value(*code) + i32::from(Format::Q6K.offset())) as u8;
                     low[64 * side + UNIT * (j % 2) + i] |= (code & 15) << (4 * (j / 2));
                     high[32 * side + i] |= (code >> 4) << (2 * j);
                 }
@@ -154,17 +156,15 @@ fn insert(block: &[u8], at: usize, zeros: usize, out: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
-    use candle_core::Tensor;
+    use candle_core::quantized::QTensor;
+    use candle_core::{Device, Tensor};
+    use hunch_kernels::random_blocks;
 
     use super::super::selftest::{Finding, noise};
     use super::*;
 
     fn values(dtype: WeightType, bytes: &[u8]) -> Vec<f32> {
-        let count = bytes.len() / dtype.type_size() * dtype.block_size();
-        let storage =
-            QStorage::from_data(Cow::Borrowed(bytes), &Device::Cpu, dtype.candle().unwrap()).unwrap();
-        let tensor = QTensor::new(storage, count).unwrap().dequantize(&Device::Cpu).unwrap();
-        tensor.to_vec1::<f32>().unwrap()
+        dequantise(dtype, bytes.to_vec()).unwrap()
     }
 
     #[test]
@@ -174,9 +174,12 @@ mod tests {
         let packed = [(Q4_0, Q5_0), (Q4_0, Q8_0), (Q5_0, Q8_0), (Q4_1, Q5_1), (Q3K, Q6K), (Q4K, Q5K)];
         let to_f32 =
             [Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2K, Q3K, Q4K, Q5K, Q6K, F16, BF16].map(|dtype| (dtype, F32));
-        for (from, to) in packed.into_iter().chain(to_f32) {
-            let quantised = QTensor::quantize(&weights, from.candle().unwrap()).unwrap();
-            let bytes = quantised.data().unwrap();
+        let own = [(WeightType::Iq4Nl, Q8_0), (WeightType::Iq3S, Q6K), (WeightType::Mxfp4, F32)];
+        for (from, to) in packed.into_iter().chain(to_f32).chain(own) {
+            let bytes = match from.candle() {
+                Some(candle) => QTensor::quantize(&weights, candle).unwrap().data().unwrap().into_owned(),
+                None => random_blocks(from, 4096 / from.block_size(), 0.01, 7),
+            };
             let converted = convert(from, to, &bytes).unwrap();
             assert_eq!(
                 converted.len() as f64,
@@ -210,11 +213,11 @@ mod tests {
 
     fn results(failing: &[WeightType]) -> SelfTest {
         let finding = |dtype: &WeightType| {
-            let part = product_part(*dtype);
+            let part = Part::Product(*dtype);
             let problem = failing.contains(dtype).then(|| format!("{part} differs from the CPU"));
-            Finding { part, problem }
+            Finding { part: part.to_string(), problem }
         };
-        SelfTest { findings: super::super::selftest::TYPES.iter().map(finding).collect(), speed: None }
+        SelfTest { findings: WeightType::ALL.iter().map(finding).collect(), speed: None }
     }
 
     #[test]

@@ -4,7 +4,9 @@
 
 use serde::Serialize;
 
+use super::kernels::AttentionLayout;
 use super::selftest::Speed;
+use super::workspace::SPAN;
 use crate::gguf::Gguf;
 use crate::spec::ModelSpec;
 
@@ -55,6 +57,8 @@ const LANES: f64 = 128.0;
 /// Share of the lanes' cycles that kernels of this kind use. Assumed: 8x8 matrix kernels of llama.cpp reach 0.38 on
 /// a Max chip and 0.71 on an M1 Pro.
 const ISSUE: f64 = 0.5;
+/// Tokens of context for predictions that know no other.
+pub const PREDICTED_CONTEXT: usize = 1024;
 /// Operations that unpack a weight and bring it to the matrix unit. Counted in `product.metal`.
 const UNPACK: f64 = 4.0;
 /// Time of a dispatch on the GPU in milliseconds (antonellof/ferrox#149, measured as 5.16 microseconds).
@@ -80,6 +84,13 @@ impl Chip {
             _ => 0.6,
         }
     }
+
+    /// Returns the time of reading bytes or of multiply-adds, whichever is longer, in milliseconds.
+    fn ms(&self, bytes: u64, operations: f64) -> f64 {
+        let memory = bytes as f64 / (self.memory_gb_s * self.memory_share());
+        let rate = f64::from(self.cores) * LANES * self.clock_ghz * ISSUE;
+        memory.max(operations / rate) / 1e6
+    }
 }
 
 /// Size of a pass of a model.
@@ -91,17 +102,71 @@ pub struct PassSize {
     pub weights: u64,
     /// Layers.
     pub layers: usize,
+    /// Attention of all layers.
+    pub attention: AttentionSize,
+}
+
+/// Size of the attention of a pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct AttentionSize {
+    /// Heads of queries of a layer.
+    pub queries: usize,
+    /// Heads of keys of a layer.
+    pub keys: usize,
+    /// Width of a head.
+    pub width: usize,
+    /// Tokens that a row sees, added up over the layers.
+    pub visible: usize,
+}
+
+impl AttentionSize {
+    /// Returns the attention of a model after `context` tokens.
+    fn of(spec: &ModelSpec, context: usize) -> Self {
+        let seen = |window: Option<usize>| window.map_or(context, |window| window.min(context));
+        Self {
+            queries: spec.n_head,
+            keys: spec.n_kv_head,
+            width: spec.head_dim,
+            visible: spec.layers.iter().map(|layer| seen(layer.window)).sum(),
+        }
+    }
+
+    fn layout(&self, rows: usize) -> AttentionLayout {
+        AttentionLayout::new(self.width, self.queries / self.keys.max(1), rows)
+    }
+
+    /// Returns the bytes that attention over `rows` rows reads: keys and values as halves once for each block of rows,
+    /// and the partial results of each row, head and span. `tests/metal/bytes.rs` counts them.
+    pub fn bytes(&self, rows: usize) -> u64 {
+        let blocks = rows.div_ceil(self.layout(rows).rows);
+        let cache = 2 * 2 * self.keys * self.width * blocks;
+        let partial = rows * self.queries * (4 * self.width + 8);
+        (self.visible * cache + self.visible * partial / SPAN) as u64
+    }
+
+    /// Returns the multiply-adds of attention over `rows` rows, with those of lanes that have no row.
+    fn operations(&self, rows: usize) -> f64 {
+        let layout = self.layout(rows);
+        let pairs = rows.div_ceil(layout.rows) * layout.pairs * layout.simdgroups * self.keys;
+        (2 * self.visible * self.width) as f64 * pairs as f64
+    }
 }
 
 impl PassSize {
-    /// Returns the size of a pass of a model with this header.
+    /// Returns the size of a pass of a model with this header, after [`PREDICTED_CONTEXT`] tokens.
     pub fn of(gguf: &Gguf, spec: &ModelSpec) -> Self {
         let tied = !gguf.tensors.contains_key("output.weight");
         let read = gguf.tensors.iter().filter(|(name, _)| tied || *name != "token_embd.weight");
         let (bytes, weights) = read.fold((0, 0), |(bytes, weights), (_, tensor)| {
             (bytes + tensor.range.len() as u64, weights + tensor.shape.iter().product::<usize>() as u64)
         });
-        Self { bytes, weights, layers: spec.n_layer }
+        Self { bytes, weights, layers: spec.n_layer, attention: AttentionSize::of(spec, PREDICTED_CONTEXT) }
+    }
+
+    /// Returns the size of the pass after another number of tokens.
+    #[must_use]
+    pub fn after(self, spec: &ModelSpec, context: usize) -> Self {
+        Self { attention: AttentionSize::of(spec, context), ..self }
     }
 
     fn overhead_ms(&self) -> f64 {
@@ -120,13 +185,11 @@ pub enum Basis {
 
 impl Basis {
     /// Predicts the time of a pass of `rows` rows in milliseconds.
-    ///
-    /// Attention is left out: at a few thousand tokens it is small next to the weights.
     pub fn pass_ms(&self, size: PassSize, rows: usize) -> f64 {
         let rows = rows.max(1);
-        let products = match self {
+        let attention = size.attention;
+        let work = match self {
             Self::Chip(chip) => {
-                let memory = size.bytes as f64 / (chip.memory_gb_s * chip.memory_share()) / 1e6;
                 // One row has a kernel of its own. Others are padded to 8, then to multiples of 16.
                 let columns = match rows {
                     1 => 1,
@@ -135,9 +198,8 @@ impl Basis {
                 };
                 // Above 16 rows weights are unpacked once for each 16.
                 let unpack = UNPACK * columns.div_ceil(16) as f64;
-                let operations = size.weights as f64 * (unpack + columns as f64);
-                let rate = f64::from(chip.cores) * LANES * chip.clock_ghz * ISSUE;
-                memory.max(operations / rate / 1e6)
+                let products = chip.ms(size.bytes, size.weights as f64 * (unpack + columns as f64));
+                products + chip.ms(attention.bytes(rows), attention.operations(rows))
             }
             Self::Measured(speed) => {
                 let share = size.bytes as f64 / speed.product_bytes.max(1) as f64;
@@ -145,10 +207,10 @@ impl Basis {
                 // Above the last measured number of rows, the tile is repeated.
                 let tiles = rows.div_ceil(last.max(1));
                 let ms = speed.product_ms.get(rows.min(last).saturating_sub(1)).copied().unwrap_or(0.0);
-                share * ms * tiles as f64
+                share * ms * tiles as f64 + attention.bytes(rows) as f64 / speed.memory_gb_s / 1e6
             }
         };
-        products + size.overhead_ms()
+        work + size.overhead_ms()
     }
 
     /// Predicts the times of passes of 1 to `most` rows in milliseconds.
@@ -162,9 +224,19 @@ mod tests {
     use super::*;
 
     /// Qwen2.5 7B in Q4_K_M.
-    const SEVEN_B: PassSize = PassSize { bytes: 4_370_000_000, weights: 7_070_000_000, layers: 28 };
+    const SEVEN_B: PassSize = PassSize {
+        bytes: 4_370_000_000,
+        weights: 7_070_000_000,
+        layers: 28,
+        attention: AttentionSize { queries: 28, keys: 4, width: 128, visible: 28 * PREDICTED_CONTEXT },
+    };
     /// Qwen2.5 0.5B.
-    const HALF_B: PassSize = PassSize { bytes: 390_000_000, weights: 494_000_000, layers: 24 };
+    const HALF_B: PassSize = PassSize {
+        bytes: 390_000_000,
+        weights: 494_000_000,
+        layers: 24,
+        attention: AttentionSize { queries: 14, keys: 2, width: 64, visible: 24 * PREDICTED_CONTEXT },
+    };
 
     #[test]
     fn chips_are_found_by_the_name_that_metal_reports() {
@@ -202,11 +274,26 @@ mod tests {
     fn measured_products_scale_by_bytes() {
         let product_ms: Vec<f64> = (1..=16).map(|rows| 1.0 + f64::from(rows) / 16.0).collect();
         let speed = Speed { product_ms, product_bytes: 1000, memory_gb_s: 1.0 };
-        let size = PassSize { bytes: 4000, weights: 8000, layers: 0 };
+        let size = PassSize { bytes: 4000, weights: 8000, layers: 0, attention: AttentionSize::default() };
         let overhead = size.overhead_ms();
         let basis = Basis::Measured(speed);
         let ms = |rows| basis.pass_ms(size, rows) - overhead;
         assert!((ms(16) - 8.0).abs() < 1e-9 && (ms(8) - 6.0).abs() < 1e-9);
         assert!((ms(32) - 16.0).abs() < 1e-9, "two tiles");
+    }
+
+    #[test]
+    fn longer_context_costs_its_bytes_and_its_rows() {
+        let long = AttentionSize { visible: 28 * 4096, ..SEVEN_B.attention };
+        let cache = (28 * 4096 * 2 * 2 * 4 * 128) as u64;
+        assert!(long.bytes(1) > cache && long.bytes(1) < cache * 102 / 100);
+        // Partial results grow with the rows, the cache does not.
+        assert!(long.bytes(16) > long.bytes(1) && long.bytes(16) < 2 * cache);
+        assert!(long.bytes(17) > 2 * cache, "two blocks of rows");
+        let at = |rows| {
+            let basis = Basis::Chip(Chip::named("M4 Max").unwrap());
+            basis.pass_ms(PassSize { attention: long, ..SEVEN_B }, rows) - basis.pass_ms(SEVEN_B, rows)
+        };
+        assert!(at(1) > 0.5 && at(8) >= at(1) && at(16) > at(8), "{} {} {}", at(1), at(8), at(16));
     }
 }

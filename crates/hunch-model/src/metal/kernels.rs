@@ -11,8 +11,11 @@ use super::packed::Format;
 use super::workspace::{Activations, AttentionSpace, SPAN};
 use hunch_core::sample::DrawSettings;
 use hunch_error::Result;
+use hunch_kernels::CodeTable;
 use hunch_kernels::activation::Activation;
 
+/// Most rows that read the cache together. Passes that verify a draft have no more.
+pub const ATTENTION_ROWS: usize = 16;
 /// Threads of a simdgroup.
 const LANES: u32 = 32;
 /// Largest top-k of a draw.
@@ -43,8 +46,9 @@ pub enum Kernel {
     CopyRows,
     /// Copies memory.
     Copy,
-    /// Attention over spans of the context, for a width of heads.
-    Attend(u32),
+    /// Attention over spans of the context, for a width of heads, with 1, 2, 4 or 8 pairs of a row and a head in a
+    /// simdgroup.
+    Attend(u32, u32),
     /// Puts spans together, for a width of heads.
     Combine(u32),
     /// The most likely token of a row.
@@ -54,6 +58,16 @@ pub enum Kernel {
 }
 
 impl Kernel {
+    /// Returns the format of the weights that it reads, if they are packed.
+    fn format(self) -> Option<Format> {
+        match self {
+            Self::MultiplyOne(format) | Self::MultiplyTiles(format, _) | Self::TakeRows(format) => {
+                Some(format)
+            }
+            _ => None,
+        }
+    }
+
     /// Returns the text of the library.
     pub fn source(self) -> KernelSource {
         const CAP: &str = include_str!("shaders/cap.metal");
@@ -82,13 +96,16 @@ impl Kernel {
             Self::Heads => ("heads", Vec::new(), &[ROWS]),
             Self::CopyRows => ("copy_rows", Vec::new(), &[ROWS]),
             Self::Copy => ("copy", Vec::new(), &[ROWS]),
-            Self::Attend(width) => ("attend", vec![("HEAD", width.into())], ATTEND),
+            Self::Attend(width, pairs) => {
+                ("attend", vec![("HEAD", width.into()), ("PAIRS", pairs.into())], ATTEND)
+            }
             Self::Choose => ("choose", Vec::new(), &[CHOOSE]),
             Self::Draw => ("draw", Vec::new(), &[CHOOSE]),
             Self::Combine(width) => ("combine", vec![("HEAD", width.into())], ATTEND),
         };
         let mut text: String =
             settings.iter().map(|(name, value)| format!("#define {name} {value}\n")).collect();
+        text.extend(self.format().and_then(Format::table).map(table_text));
         text.extend(files.iter().copied());
         let words: Vec<String> = settings.iter().map(|(_, value)| value.to_string()).collect();
         KernelSource { name: format!("{function}-{}", words.join("-")), text, function: function.into() }
@@ -96,12 +113,21 @@ impl Kernel {
 }
 
 fn type_settings(format: Format, tiles: u32) -> Vec<(&'static str, i64)> {
-    vec![
+    let mut settings = vec![
         ("BITS", format.bits().into()),
         ("OFFSET", format.offset().into()),
         ("SCALES", format.scales() as i64),
         ("TILES", tiles.into()),
-    ]
+    ];
+    // Tables need names of their own.
+    settings.extend(format.table().map(|_| ("TABLE", format.dtype().number().into())));
+    settings
+}
+
+/// Returns the settings of a table of codes.
+fn table_text(table: CodeTable) -> String {
+    let values: Vec<String> = table.values.iter().map(|value| format!("{value}.0f")).collect();
+    format!("#define CODES {}\n#define FACTOR {:?}f\n", values.join(", "), table.factor)
 }
 
 /// Product of a matrix with the rows of a pass, and where it goes.
@@ -255,6 +281,40 @@ impl Scoring {
     }
 }
 
+/// Rows and heads of a threadgroup of attention, which takes one span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttentionLayout {
+    /// Rows of a threadgroup. It reads keys and values once for all of them.
+    pub rows: usize,
+    /// Pairs of a row and a head in a simdgroup.
+    pub pairs: usize,
+    /// Simdgroups of a threadgroup.
+    pub simdgroups: usize,
+}
+
+impl AttentionLayout {
+    /// Most simdgroups of a threadgroup, as `attention.metal` tells the compiler.
+    const MAX_SIMDGROUPS: usize = 16;
+
+    /// Returns the layout of a pass over heads of a width, of which `group` share a head of keys.
+    pub fn new(width: usize, group: usize, rows: usize) -> Self {
+        // A lane keeps a part of the query and of the output of its pairs in registers.
+        let most_pairs = if width > 128 { 4 } else { 8 };
+        let block = (most_pairs * Self::MAX_SIMDGROUPS / group.max(1)).clamp(1, ATTENTION_ROWS);
+        let all = rows.min(block) * group;
+        let pairs = all.div_ceil(8).next_power_of_two().min(most_pairs);
+        Self { rows: block, pairs, simdgroups: all.div_ceil(pairs) }
+    }
+
+    /// Returns the bytes of threadgroup memory: a section of keys and values, and a score for each pair and key.
+    pub fn scratch(self, width: usize) -> usize {
+        let section = if width > 128 { 16 } else { 32 };
+        // Keys are 32 bytes apart, unless all lanes read the same one.
+        let gap = if self.pairs < 8 { 32 } else { 0 };
+        section * (2 * 2 * width + gap) + 4 * section * self.pairs * self.simdgroups
+    }
+}
+
 /// Compiled kernels of one GPU. Each is compiled when it is first used.
 pub struct Kernels {
     gpu: Arc<dyn Gpu>,
@@ -315,9 +375,9 @@ impl Kernels {
                 let [low, high, scales, supers] = matrix.streams();
                 let tiles = n.div_ceil(8);
                 let (kernel, codes) = if rows == 1 {
-                    (Kernel::MultiplyOne(*format), x.codes.input())
+                    (Kernel::MultiplyOne(format.kernel()), x.codes.input())
                 } else {
-                    (Kernel::MultiplyTiles(*format, if rows <= 8 { 1 } else { 2 }), x.halves.input())
+                    (Kernel::MultiplyTiles(format.kernel(), if rows <= 8 { 1 } else { 2 }), x.halves.input())
                 };
                 let arguments =
                     [constants, low, high, scales, supers, codes, x.scales.input(), x.sums.input(), bias, to];
@@ -357,7 +417,7 @@ impl Kernels {
                 let [low, high, scales, supers] = table.streams();
                 let arguments = [constants, low, high, scales, supers, tokens, out.output()];
                 let groups = [(k / 32).div_ceil(8), rows, 1];
-                self.run(Kernel::TakeRows(*format), &arguments, groups, 8 * LANES, 0)
+                self.run(Kernel::TakeRows(format.kernel()), &arguments, groups, 8 * LANES, 0)
             }
             Matrix::Float { format, buffer, k, .. } => {
                 let arguments = [constants, buffer.input(), tokens, out.output()];
@@ -476,9 +536,11 @@ impl Kernels {
         let window = scoring.window.unwrap_or(usize::MAX);
         // No row sees an earlier span.
         let first = space.shortest.saturating_sub(window) / SPAN;
+        let group = queries / keys;
+        let layout = AttentionLayout::new(width, group, rows);
         let constants = [
             queries as u32,
-            (queries / keys) as u32,
+            group as u32,
             input.stride as u32,
             space.base as u32,
             (input.capacity * keys * width) as u32,
@@ -488,6 +550,9 @@ impl Kernels {
             scoring.cap.unwrap_or(0.0).to_bits(),
             u32::try_from(window).unwrap_or(u32::MAX),
             first as u32,
+            rows as u32,
+            layout.rows as u32,
+            LANES * layout.simdgroups as u32,
         ];
         let constants = Argument::Constants(&constants);
         let arguments = [
@@ -499,14 +564,12 @@ impl Kernels {
             space.stats.output(),
             space.partial.output(),
         ];
-        let group = queries / keys;
-        let threads = LANES * group as u32;
         self.run(
-            Kernel::Attend(width as u32),
+            Kernel::Attend(width as u32, layout.pairs as u32),
             &arguments,
-            [space.spans - first, keys, rows],
-            threads,
-            group * SPAN * 4,
+            [space.spans - first, keys, rows.div_ceil(layout.rows)],
+            LANES * layout.simdgroups as u32,
+            layout.scratch(width),
         )?;
         let mut arguments =
             vec![constants, space.lengths.input(), space.stats.input(), space.partial.input()];

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use candle_core::quantized::GgmlDType;
+use hunch_kernels::WeightType;
 
 use super::gpu::{Argument, Buffer, Gpu};
 use super::packed::{Format, Packed, TILE_ROWS};
@@ -20,11 +20,11 @@ pub enum FloatFormat {
 }
 
 impl FloatFormat {
-    fn of(dtype: GgmlDType) -> Option<Self> {
+    fn of(dtype: WeightType) -> Option<Self> {
         match dtype {
-            GgmlDType::F32 => Some(Self::F32),
-            GgmlDType::F16 => Some(Self::F16),
-            GgmlDType::BF16 => Some(Self::BF16),
+            WeightType::F32 => Some(Self::F32),
+            WeightType::F16 => Some(Self::F16),
+            WeightType::BF16 => Some(Self::BF16),
             _ => None,
         }
     }
@@ -74,7 +74,7 @@ impl Matrix {
     /// # Errors
     /// [`Error::Internal`] if there is no kernel for the type or the width, [`Error::OutOfMemory`] if the
     /// GPU has not enough memory.
-    pub fn new(gpu: &Arc<dyn Gpu>, dtype: GgmlDType, (n, k): (usize, usize), file: &[u8]) -> Result<Self> {
+    pub fn new(gpu: &Arc<dyn Gpu>, dtype: WeightType, (n, k): (usize, usize), file: &[u8]) -> Result<Self> {
         if !k.is_multiple_of(32) {
             return Err(no_kernel(dtype, k));
         }
@@ -88,18 +88,18 @@ impl Matrix {
     }
 
     /// Returns `true` if there is a kernel for the type.
-    pub fn has_kernel(dtype: GgmlDType) -> bool {
+    pub fn has_kernel(dtype: WeightType) -> bool {
         Format::of(dtype).is_some() || FloatFormat::of(dtype).is_some()
     }
 
     /// Returns the size in bytes of a matrix on a GPU, or `None` if there is no kernel for the type.
-    pub fn bytes_in_memory(dtype: GgmlDType, n: usize, k: usize) -> Option<usize> {
+    pub fn bytes_in_memory(dtype: WeightType, n: usize, k: usize) -> Option<usize> {
         let floats = || FloatFormat::of(dtype).map(|_| n * k * dtype.type_size());
         Format::of(dtype).map(|format| Packed::size(format, n, k)).or_else(floats)
     }
 
     /// Returns `true` if matrices with these rows and this type may be packed as one.
-    pub fn can_join(dtype: GgmlDType, rows: &[usize]) -> bool {
+    pub fn can_join(dtype: WeightType, rows: &[usize]) -> bool {
         FloatFormat::of(dtype).is_some()
             || Format::of(dtype).is_some() && rows.iter().all(|n| n.is_multiple_of(TILE_ROWS))
     }
@@ -137,6 +137,6 @@ impl Matrix {
     }
 }
 
-fn no_kernel(dtype: GgmlDType, k: usize) -> Error {
-    Error::Internal(format!("there is no Metal kernel for {dtype:?} with {k} columns"))
+fn no_kernel(dtype: WeightType, k: usize) -> Error {
+    Error::Internal(format!("there is no Metal kernel for {dtype} with {k} columns"))
 }

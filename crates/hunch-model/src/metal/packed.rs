@@ -4,8 +4,8 @@
 //! Here they are taken apart into codes and scales, and put together in the order of `blocks.metal`.
 //! Matrices of one type that share an input may be packed as one. No kernels here.
 
-use candle_core::quantized::GgmlDType;
 use half::f16;
+use hunch_kernels::{CodeTable, WeightType, kept_blocks};
 
 /// Weights of a unit, which share a scale of activations.
 pub const UNIT: usize = 32;
@@ -39,6 +39,32 @@ pub enum Format {
     Q5K,
     /// 6 bits, scales of 16 weights.
     Q6K,
+    /// 2 bits, kept as Q2_K.
+    Tq1_0,
+    /// 2 bits, kept as Q2_K.
+    Tq2_0,
+    /// Codes of 16 values, one scale.
+    Iq4Nl,
+    /// Codes of 16 values, scales of 32 weights.
+    Iq4Xs,
+    /// Codes of 16 values, one power of two.
+    Mxfp4,
+    /// Codes of 16 values, a factor for each 16 weights.
+    Nvfp4,
+    /// Codes of 16 values, scales of 32 weights.
+    Iq3S,
+    /// Codes of 16 values, scales of 32 weights.
+    Iq3Xxs,
+    /// Codes of 16 values, scales of 32 weights.
+    Iq2Xxs,
+    /// Codes of 16 values, scales of 16 weights.
+    Iq2Xs,
+    /// Codes of 16 values, scales of 16 weights.
+    Iq2S,
+    /// Codes of 16 values, scales of 32 weights.
+    Iq1S,
+    /// Codes of 16 values, scales of 16 weights.
+    Iq1M,
 }
 
 /// Kind of scales, numbered as in `blocks.metal`.
@@ -54,9 +80,16 @@ pub enum ScaleKind {
     K6 = 3,
     /// Two scales and two minima for each unit, `d` and `m` for a superblock.
     K2 = 4,
+    /// `d` for each unit, as the upper half of a float.
+    Upper = 5,
+    /// `d` for each half of a unit.
+    Halves = 6,
 }
 
-/// 32 weights of one row: `d * scale[h] * (codes[i] - offset) + m * min[h]`, with `h = i / 16`.
+/// 32 weights of one row: `d * scale[h] * value(codes[i]) + m * min[h]`, with `h = i / 16`.
+///
+/// Types of [`ScaleKind::Upper`] keep their `d` as bits, and those of [`ScaleKind::Halves`] have the `d` of the second
+/// half as `m`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Unit {
     /// Codes as stored. Signed bytes for Q8_0, whose offset is 0.
@@ -73,7 +106,7 @@ pub struct Unit {
 
 impl Format {
     /// All formats.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 23] = [
         Self::Q4_0,
         Self::Q4_1,
         Self::Q5_0,
@@ -84,38 +117,81 @@ impl Format {
         Self::Q4K,
         Self::Q5K,
         Self::Q6K,
+        Self::Tq1_0,
+        Self::Tq2_0,
+        Self::Iq4Nl,
+        Self::Iq4Xs,
+        Self::Mxfp4,
+        Self::Nvfp4,
+        Self::Iq3S,
+        Self::Iq3Xxs,
+        Self::Iq2Xxs,
+        Self::Iq2Xs,
+        Self::Iq2S,
+        Self::Iq1S,
+        Self::Iq1M,
     ];
 
     /// Returns the format of a type of GGUF, or `None` if there is no kernel for it.
-    pub fn of(dtype: GgmlDType) -> Option<Self> {
+    pub fn of(dtype: WeightType) -> Option<Self> {
         Self::ALL.into_iter().find(|format| format.dtype() == dtype)
     }
 
     /// Returns the type of GGUF.
-    pub fn dtype(self) -> GgmlDType {
+    pub fn dtype(self) -> WeightType {
         match self {
-            Self::Q4_0 => GgmlDType::Q4_0,
-            Self::Q4_1 => GgmlDType::Q4_1,
-            Self::Q5_0 => GgmlDType::Q5_0,
-            Self::Q5_1 => GgmlDType::Q5_1,
-            Self::Q8_0 => GgmlDType::Q8_0,
-            Self::Q2K => GgmlDType::Q2K,
-            Self::Q3K => GgmlDType::Q3K,
-            Self::Q4K => GgmlDType::Q4K,
-            Self::Q5K => GgmlDType::Q5K,
-            Self::Q6K => GgmlDType::Q6K,
+            Self::Q4_0 => WeightType::Q4_0,
+            Self::Q4_1 => WeightType::Q4_1,
+            Self::Q5_0 => WeightType::Q5_0,
+            Self::Q5_1 => WeightType::Q5_1,
+            Self::Q8_0 => WeightType::Q8_0,
+            Self::Q2K => WeightType::Q2K,
+            Self::Q3K => WeightType::Q3K,
+            Self::Q4K => WeightType::Q4K,
+            Self::Q5K => WeightType::Q5K,
+            Self::Q6K => WeightType::Q6K,
+            Self::Tq1_0 => WeightType::Tq1_0,
+            Self::Tq2_0 => WeightType::Tq2_0,
+            Self::Iq4Nl => WeightType::Iq4Nl,
+            Self::Iq4Xs => WeightType::Iq4Xs,
+            Self::Mxfp4 => WeightType::Mxfp4,
+            Self::Nvfp4 => WeightType::Nvfp4,
+            Self::Iq3S => WeightType::Iq3S,
+            Self::Iq3Xxs => WeightType::Iq3Xxs,
+            Self::Iq2Xxs => WeightType::Iq2Xxs,
+            Self::Iq2Xs => WeightType::Iq2Xs,
+            Self::Iq2S => WeightType::Iq2S,
+            Self::Iq1S => WeightType::Iq1S,
+            Self::Iq1M => WeightType::Iq1M,
         }
+    }
+
+    /// Returns the format whose kernels read this one: types with the same codes and kind of scales share them.
+    #[must_use]
+    pub fn kernel(self) -> Self {
+        match self {
+            Self::Tq1_0 | Self::Tq2_0 => Self::Q2K,
+            Self::Iq2Xs | Self::Iq2S => Self::Iq2Xxs,
+            Self::Iq1M => Self::Iq1S,
+            other => other,
+        }
+    }
+
+    /// Returns the values of the codes, if they are not numbers with an offset.
+    pub fn table(self) -> Option<CodeTable> {
+        CodeTable::of(self.dtype())
     }
 
     /// Returns the bits of a code.
     pub fn bits(self) -> u32 {
         match self {
-            Self::Q2K => 2,
+            Self::Q2K | Self::Tq1_0 | Self::Tq2_0 => 2,
             Self::Q3K => 3,
-            Self::Q4_0 | Self::Q4_1 | Self::Q4K => 4,
             Self::Q5_0 | Self::Q5_1 | Self::Q5K => 5,
             Self::Q6K => 6,
             Self::Q8_0 => 8,
+            // Types with a table among them.
+            _ => 4,
         }
     }
 
@@ -126,18 +202,47 @@ impl Format {
             Self::Q5_0 => 16,
             Self::Q3K => 4,
             Self::Q6K => 32,
-            Self::Q4_1 | Self::Q5_1 | Self::Q8_0 | Self::Q2K | Self::Q4K | Self::Q5K => 0,
+            _ => 0,
+        }
+    }
+
+    /// Returns the integer that a code stands for.
+    pub fn value(self, code: i16) -> i32 {
+        match self.table() {
+            Some(table) => table.values[code as usize & 15].into(),
+            None => i32::from(code - self.offset()),
         }
     }
 
     /// Returns the kind of scales.
     pub fn scales(self) -> ScaleKind {
         match self {
-            Self::Q4_0 | Self::Q5_0 | Self::Q8_0 => ScaleKind::Half,
+            Self::Q4_0 | Self::Q5_0 | Self::Q8_0 | Self::Iq4Nl => ScaleKind::Half,
             Self::Q4_1 | Self::Q5_1 => ScaleKind::Pair,
             Self::Q4K | Self::Q5K => ScaleKind::K4,
-            Self::Q3K | Self::Q6K => ScaleKind::K6,
-            Self::Q2K => ScaleKind::K2,
+            Self::Q2K | Self::Tq1_0 | Self::Tq2_0 => ScaleKind::K2,
+            Self::Mxfp4 => ScaleKind::Upper,
+            Self::Nvfp4 => ScaleKind::Halves,
+            Self::Q3K
+            | Self::Q6K
+            | Self::Iq4Xs
+            | Self::Iq3S
+            | Self::Iq3Xxs
+            | Self::Iq2Xxs
+            | Self::Iq2Xs
+            | Self::Iq2S
+            | Self::Iq1S
+            | Self::Iq1M => ScaleKind::K6,
+        }
+    }
+
+    /// Returns the factor of each half of a unit, without its integer scale.
+    pub fn factors(self, unit: &Unit) -> [f32; 2] {
+        let factor = self.table().map_or(1.0, |table| table.factor);
+        match self.scales() {
+            ScaleKind::Upper => [f32::from_bits(u32::from(unit.d.to_bits()) << 16); 2],
+            ScaleKind::Halves => [unit.d.to_f32(), unit.m.to_f32()],
+            _ => [unit.d.to_f32() * factor; 2],
         }
     }
 
@@ -163,11 +268,11 @@ impl Format {
     }
 
     fn scale_bytes(self) -> usize {
-        if self.scales() == ScaleKind::Pair { 4 } else { 2 }
+        if matches!(self.scales(), ScaleKind::Pair | ScaleKind::Halves) { 4 } else { 2 }
     }
 
     fn super_bytes(self) -> usize {
-        if matches!(self.scales(), ScaleKind::Half | ScaleKind::Pair) { 0 } else { 4 }
+        if matches!(self.scales(), ScaleKind::K2 | ScaleKind::K4 | ScaleKind::K6) { 4 } else { 0 }
     }
 
     /// Takes one block of the file apart, and returns its units in order.
@@ -192,6 +297,30 @@ impl Format {
             Self::Q4K => (0..SUPER).map(|u| q4k(block, u, None, &block[16..])).collect(),
             Self::Q5K => (0..SUPER).map(|u| q4k(block, u, Some(&block[16..48]), &block[48..])).collect(),
             Self::Q6K => (0..SUPER).map(|u| q6k(block, u)).collect(),
+            _ => self.kept_units(&kept_blocks(self.dtype(), block).unwrap_or_default()),
+        }
+    }
+
+    /// Takes a block apart that was converted for the CPU kernels.
+    fn kept_units(self, kept: &[u8]) -> Vec<Unit> {
+        match self {
+            Self::Tq1_0 | Self::Tq2_0 => (0..SUPER).map(|u| q2k(kept, u)).collect(),
+            Self::Iq4Nl | Self::Mxfp4 => vec![simple(half_at(kept, 0), f16::ZERO, &kept[2..], None)],
+            Self::Nvfp4 => {
+                let unit = |block: &[u8]| simple(half_at(block, 0), half_at(block, 2), &block[4..], None);
+                kept.chunks_exact(20).map(unit).collect()
+            }
+            _ => {
+                // 128 bytes of codes, 8 or 16 scales, and the factor.
+                let (d, scales) = (half_at(kept, kept.len() - 2), &kept[128..kept.len() - 2]);
+                let scale = |half: usize| i32::from(scales[half * scales.len() / 16] as i8);
+                let unit = |u: usize| Unit {
+                    scale: [scale(2 * u), scale(2 * u + 1)],
+                    min: [0, 0],
+                    ..simple(d, f16::ZERO, &kept[16 * u..16 * u + 16], None)
+                };
+                (0..SUPER).map(unit).collect()
+            }
         }
     }
 }
@@ -360,8 +489,8 @@ impl Packed {
         let [d, m] = [unit.d, unit.m].map(f16::to_le_bytes);
         let scale = scales + at * format.scale_bytes();
         match format.scales() {
-            ScaleKind::Half => self.bytes[scale..scale + 2].copy_from_slice(&d),
-            ScaleKind::Pair => {
+            ScaleKind::Half | ScaleKind::Upper => self.bytes[scale..scale + 2].copy_from_slice(&d),
+            ScaleKind::Pair | ScaleKind::Halves => {
                 self.bytes[scale..scale + 2].copy_from_slice(&d);
                 self.bytes[scale + 2..scale + 4].copy_from_slice(&m);
             }
@@ -387,31 +516,53 @@ mod tests {
     use super::*;
     use candle_core::quantized::QTensor;
     use candle_core::{Device, Tensor};
+    use hunch_kernels::{dequantise, random_blocks};
+
+    /// Random weights of a type in the layout of the file, and their values.
+    fn weights(dtype: WeightType) -> (Vec<u8>, Vec<f32>) {
+        let Some(candle) = dtype.candle() else {
+            let bytes = random_blocks(dtype, 1024 / dtype.block_size(), 0.01, 7);
+            let mut values = Vec::new();
+            assert!(dequantise(dtype, &bytes, &mut values));
+            return (bytes, values);
+        };
+        let weights: Vec<f32> = (0..1024).map(|i| ((i * 37 % 101) as f32 - 50.0) / 50.0).collect();
+        let weights = Tensor::from_vec(weights, (4, 256), &Device::Cpu).unwrap();
+        let weights = QTensor::quantize(&weights, candle).unwrap();
+        let values = weights.dequantize(&Device::Cpu).unwrap().flatten_all().unwrap();
+        (weights.data().unwrap().into_owned(), values.to_vec1().unwrap())
+    }
 
     #[test]
     fn units_match_dequantised_weights_of_every_format() {
         for format in Format::ALL {
-            let weights: Vec<f32> = (0..1024).map(|i| ((i * 37 % 101) as f32 - 50.0) / 50.0).collect();
-            let weights = Tensor::from_vec(weights, (4, 256), &Device::Cpu).unwrap();
-            let weights = QTensor::quantize(&weights, format.dtype()).unwrap();
-            let bytes = weights.data().unwrap();
-            let units: Vec<Unit> = bytes
-                .chunks_exact(format.dtype().type_size())
-                .flat_map(|block| format.units(block))
-                .collect();
-            let values = weights.dequantize(&Device::Cpu).unwrap().flatten_all().unwrap();
-            let values = values.to_vec1::<f32>().unwrap();
+            let (bytes, values) = weights(format.dtype());
+            let blocks = bytes.chunks_exact(format.dtype().type_size());
+            let units: Vec<Unit> = blocks.flat_map(|block| format.units(block)).collect();
+            assert_eq!(units.len() * UNIT, values.len(), "{format:?}");
             for (unit, values) in units.iter().zip(values.chunks_exact(UNIT)) {
                 for (i, value) in values.iter().enumerate() {
-                    let code = f32::from(unit.codes[i] - format.offset());
-                    let ours = unit.d.to_f32() * unit.scale[i / 16] as f32 * code
-                        + unit.m.to_f32() * unit.min[i / 16] as f32;
+                    let factor = format.factors(unit)[i / 16] * unit.scale[i / 16] as f32;
+                    let low =
+                        if format.has_minima() { unit.m.to_f32() * unit.min[i / 16] as f32 } else { 0.0 };
+                    let ours = factor * format.value(unit.codes[i]) as f32 + low;
                     assert!(
                         (ours - value).abs() <= 1e-6 * value.abs().max(0.1),
                         "{format:?}: {ours} {value}"
                     );
                 }
             }
+        }
+    }
+
+    #[test]
+    fn formats_that_share_kernels_have_the_same_codes_and_scales() {
+        for format in Format::ALL {
+            let kernel = format.kernel();
+            let of = |format: Format| (format.bits(), format.offset(), format.scales(), format.table());
+            assert_eq!(of(kernel), of(format), "{format:?}");
+            assert_eq!(kernel.kernel(), kernel);
+            assert_eq!(Format::of(format.dtype()), Some(format));
         }
     }
 }

@@ -5,11 +5,9 @@ use std::sync::Arc;
 use candle_core::quantized::GgmlDType;
 use hunch_core::model::{LanguageModel, LogitRows, Step};
 use hunch_model::decoder::{Backend, Decoder};
-use hunch_model::device::{Compute, DeviceChoice};
-use hunch_model::gguf::WeightType;
+use hunch_model::device::Compute;
 use hunch_model::metal::gpu::Gpu;
 use hunch_model::metal::selftest::Workload;
-use hunch_model::weights::WeightFile;
 
 use crate::simulator::{Counts, Simulator};
 use crate::support::tiny::Tiny;
@@ -38,24 +36,6 @@ fn gpu_runs_models_on_our_kernels_and_falls_back_to_candle_with_a_reason() {
     simulator.take_counts();
     unknown.forward(Step::chain(&[1, 2, 3], LogitRows::Last)).unwrap();
     assert_eq!(simulator.take_counts(), Counts::default(), "candle's executor dispatches no kernel of ours");
-}
-
-#[test]
-fn gpu_rejects_weights_that_only_the_cpu_can_read() {
-    let folder = tempfile::tempdir().unwrap();
-    let compute = Compute::on_gpu(Simulator::start(), Workload::SIMULATED, Some(1)).unwrap();
-    let name = "blk.0.attn_q.weight";
-    let dtype = WeightType::Iq4Nl;
-    let data = vec![0x33; 256 * 256 / dtype.block_size() * dtype.type_size()];
-    let writer = Tiny { layers: 1, ..Tiny::default() }.writer().without(name);
-    let path = folder.path().join("model.gguf");
-    std::fs::write(&path, writer.raw_tensor(name, &[256, 256], dtype.number(), None, data).bytes()).unwrap();
-    let error = Decoder::open(&path, &compute).err().unwrap().to_string();
-    assert!(error.contains("its IQ4_NL weights run on the CPU only. Load it with --device cpu"), "{error}");
-    let gpu: Arc<dyn Gpu> = Simulator::start();
-    let error = Decoder::load_on_gpu(&WeightFile::open(&path).unwrap(), &gpu, 64).err().unwrap().to_string();
-    assert!(error.contains("there is no kernel for IQ4_NL weights"), "{error}");
-    assert!(Decoder::open(&path, &Compute::open(DeviceChoice::Cpu, Some(1)).unwrap()).is_ok());
 }
 
 /// Otherwise a clock around a prefill pass would stop before the pass is over.

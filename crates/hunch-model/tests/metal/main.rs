@@ -2,6 +2,7 @@
 //!
 //! `make metal-test` finds or fetches a compiler and runs these tests.
 
+mod bytes;
 mod candle_kernels;
 mod choice;
 mod default_model;

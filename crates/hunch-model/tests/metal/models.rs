@@ -7,6 +7,7 @@ use std::sync::Arc;
 use candle_core::quantized::GgmlDType;
 use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, RowLayout, Rows, Step};
 use hunch_core::token::TokenId;
+use hunch_kernels::{WeightType, random_blocks};
 use hunch_model::decoder::Decoder;
 use hunch_model::device::{Compute, DeviceChoice};
 use hunch_model::metal::gpu::Gpu;
@@ -314,5 +315,36 @@ fn long_contexts_of_windows_and_joined_norms_match_cpu_executor() {
         }
         let worst = worst(&chain(&mut gpu, &ids[290..]), &chain(&mut cpu, &ids[290..]));
         assert!(worst < 1e-3, "{tiny:?}: {worst}");
+    }
+}
+
+/// Types that candle cannot read: i-quants, ternary types and FP4.
+#[test]
+fn models_of_types_with_code_tables_match_cpu_executor() {
+    let folder = tempfile::tempdir().unwrap();
+    let machine = Machine::start();
+    for dtype in WeightType::ALL.iter().copied().filter(|dtype| dtype.candle().is_none()) {
+        // Matrices alone, joined with others of their type, and joined with another type.
+        let names = ["attn_q", "attn_k", "attn_output", "ffn_gate", "ffn_up", "ffn_down"];
+        let tiny = Tiny { layers: 1, ..Tiny::default() };
+        let floats = WeightFile::open(&tiny.write(folder.path(), "floats")).unwrap();
+        let writer = names.iter().fold(tiny.writer(), |writer, name| {
+            let name = format!("blk.0.{name}.weight");
+            let [n, k] = floats.gguf().tensors[&name].shape[..] else { panic!("{name} is no matrix") };
+            let data = random_blocks(dtype, n * k / dtype.block_size(), 0.002, 5);
+            writer.without(&name).raw_tensor(&name, &[k as u64, n as u64], dtype.number(), None, data)
+        });
+        let path = folder.path().join(format!("{dtype}.gguf"));
+        std::fs::write(&path, writer.bytes()).unwrap();
+        let (mut gpu, mut cpu) = (on_gpu(&path, &machine.gpu), on_cpu(&path));
+        let ids = tokens(7, 3);
+        let together = chain(&mut gpu, &ids);
+        let off = worst(&together, &chain(&mut cpu, &ids));
+        println!("{dtype}: {off:.5}");
+        assert!(off < 5e-2, "{dtype}: {off}");
+        gpu.truncate(0).unwrap();
+        for (row, id) in ids.iter().enumerate() {
+            assert_eq!(bits(&chain(&mut gpu, &[*id]), 0), bits(&together, row), "{dtype}: row {row}");
+        }
     }
 }

@@ -3,8 +3,12 @@
 
 use std::sync::Arc;
 
+use hunch_kernels::RowMask;
 use hunch_model::metal::gpu::{Argument, Buffer, Gpu, Grid};
 
+use crate::reference::noise;
+use crate::rows::{bits, context};
+use crate::selftest::{Mistake, Spoiled};
 use crate::simulator::{Schedule, Simulator, build_in};
 use crate::translate::to_cpp;
 
@@ -104,4 +108,30 @@ fn compiler_refuses_what_metal_refuses() {
         let cpp = to_cpp(&REVERSE.replace("BARRIER", statement), &["reverse"]);
         assert!(build_in(name, &cpp, &["-shared", "-fPIC"]).is_err(), "{name} compiles");
     }
+}
+
+/// Attention without one of its barriers, and with tree rows that share a list of slots.
+#[test]
+fn finds_mistakes_in_shared_sections_of_attention() {
+    let (rows, group, width) = (5, 6, 64);
+    let q = noise(rows * group * width, 12);
+    let tree = RowMask::tree(200, &[None, Some(0), Some(0), Some(2), Some(1)]).unwrap();
+    let attend = |schedule: Schedule, mistakes: &[Mistake]| {
+        let simulator = Simulator::start();
+        simulator.set_schedule(schedule);
+        let context = context(&Spoiled::on(simulator, mistakes), group, 1, width, 256);
+        bits(&context.attention(&context.cache, &q, &tree).floats.read_floats(0, q.len()).unwrap())
+    };
+    let right = attend(Schedule::default(), &[]);
+    let is_found = |from: &'static str, to: &'static str| {
+        Schedule::ALL.iter().any(|schedule| attend(*schedule, &[("attend-", Some((from, to)))]) != right)
+    };
+    assert!(!is_found("threadgroup_barrier(", "threadgroup_barrier("));
+    const BARRIER: &str = "threadgroup_barrier(mem_flags::mem_threadgroup);\n";
+    assert!(is_found(
+        "threadgroup_barrier(mem_flags::mem_threadgroup);\n\n      // Scores",
+        "\n      // Scores"
+    ));
+    assert!(is_found(BARRIER, "simdgroup_barrier(mem_flags::mem_threadgroup);\n"));
+    assert!(is_found("first_row + turn, from_key + key", "first_row, from_key + key"));
 }

@@ -29,7 +29,8 @@ fn all_kernels() -> Vec<Kernel> {
         all.extend([Kernel::MultiplyFloats(format), Kernel::TakeFloatRows(format)]);
     }
     for width in HEAD_WIDTHS {
-        all.extend([Kernel::Attend(width as u32), Kernel::Combine(width as u32)]);
+        all.extend([1, 2, 4, 8].map(|pairs| Kernel::Attend(width as u32, pairs)));
+        all.push(Kernel::Combine(width as u32));
     }
     all
 }

@@ -1,7 +1,7 @@
 //! Reference arithmetic on the CPU: one scalar loop for each kernel, in the order that the kernels promise.
 
 use half::f16;
-use hunch_model::metal::packed::{Format, UNIT, Unit};
+use hunch_model::metal::packed::{Format, ScaleKind, UNIT, Unit};
 pub(crate) use hunch_model::metal::selftest::noise;
 
 /// 32 quantised activations.
@@ -38,14 +38,18 @@ pub(crate) fn dot(format: Format, units: &[Unit], x: &[Block]) -> f32 {
     let mut parts = [0f32; 8];
     for (u, (w, x)) in units.iter().zip(x).enumerate() {
         let half = |h: usize| -> i32 {
-            (16 * h..16 * h + 16)
-                .map(|i| i32::from(w.codes[i] - format.offset()) * i32::from(x.codes[i]))
-                .sum()
+            (16 * h..16 * h + 16).map(|i| format.value(w.codes[i]) * i32::from(x.codes[i])).sum()
         };
         let dots = w.scale[0] * half(0) + w.scale[1] * half(1);
         assert!(dots.abs() < 1 << 24, "{format:?}: {dots} is not exact in a float");
-        let part = &mut parts[u % 8];
-        *part = (w.d.to_f32() * x.scale).mul_add(dots as f32, *part);
+        let (part, factors) = (&mut parts[u % 8], format.factors(w));
+        if format.scales() == ScaleKind::Halves {
+            for (h, factor) in factors.into_iter().enumerate() {
+                *part = (factor * x.scale).mul_add(half(h) as f32, *part);
+            }
+            continue;
+        }
+        *part = (factors[0] * x.scale).mul_add(dots as f32, *part);
         if format.has_minima() {
             let low = w.min[0] * i32::from(x.sums[0]) + w.min[1] * i32::from(x.sums[1]);
             *part = (w.m.to_f32() * x.scale).mul_add(low as f32, *part);

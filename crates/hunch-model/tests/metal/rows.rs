@@ -24,7 +24,7 @@ fn start() -> (Machine, Arc<dyn Gpu>, Kernels) {
     (machine, gpu.clone(), Kernels::new(gpu))
 }
 
-fn bits(values: &[f32]) -> Vec<u32> {
+pub(crate) fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|v| v.to_bits()).collect()
 }
 
@@ -287,7 +287,7 @@ fn heads_are_normed_rotated_and_appended() {
 }
 
 /// Queries, and a cache with keys and values.
-struct Context {
+pub(crate) struct Context {
     gpu: Arc<dyn Gpu>,
     kernels: Kernels,
     queries: usize,
@@ -295,11 +295,15 @@ struct Context {
     width: usize,
     capacity: usize,
     scoring: Scoring,
-    cache: Vec<f32>,
+    pub(crate) cache: Vec<f32>,
 }
 
 impl Context {
     fn attend(&self, cache: &[f32], q: &[f32], mask: &RowMask) -> Vec<f32> {
+        checked_floats(&self.attention(cache, q, mask), mask.rows() * self.queries * self.width)
+    }
+
+    pub(crate) fn attention(&self, cache: &[f32], q: &[f32], mask: &RowMask) -> Activations {
         let Self { gpu, queries, keys, width, capacity, .. } = self;
         let row = queries * width;
         let space = AttentionSpace::new(gpu, mask, (*queries, *width), None).unwrap();
@@ -316,7 +320,7 @@ impl Context {
             scoring: self.scoring,
         };
         self.kernels.attention(input, &space, &out, ALL_FORMS).unwrap();
-        checked_floats(&out, mask.rows() * row)
+        out
     }
 
     /// Attention of every row in f64, over the cache as halves.
@@ -351,7 +355,13 @@ impl Context {
     }
 }
 
-fn context(gpu: &Arc<dyn Gpu>, queries: usize, keys: usize, width: usize, capacity: usize) -> Context {
+pub(crate) fn context(
+    gpu: &Arc<dyn Gpu>,
+    queries: usize,
+    keys: usize,
+    width: usize,
+    capacity: usize,
+) -> Context {
     let cache = noise(2 * capacity * keys * width, 11).iter().map(|v| v * 2.0).collect();
     let (kernels, scoring) = (Kernels::new(gpu.clone()), Scoring::of_width(width));
     Context { gpu: gpu.clone(), kernels, queries, keys, width, capacity, scoring, cache }
@@ -406,6 +416,37 @@ fn attention_with_caps_and_windows_matches_f64() {
 fn attention_of_a_row_has_the_same_bits_alone_and_in_chains_and_trees() {
     for window in [None, Some(7), Some(150)] {
         rows_of_chains_and_trees_agree(window);
+    }
+}
+
+/// Every number of pairs in a simdgroup, and blocks of rows that are not full.
+#[test]
+fn attention_of_a_row_has_the_same_bits_in_every_layout() {
+    let (machine, gpu, _) = start();
+    let base = 250;
+    for (group, width) in [(6, 64), (6, 128), (6, 256), (1, 32), (12, 96)] {
+        let mut context = context(&gpu, 2 * group, 2, width, 400);
+        context.scoring = Scoring { cap: Some(20.0), window: Some(140), ..context.scoring };
+        let row = 2 * group * width;
+        let q = noise(33 * row, 13);
+        let alone: Vec<Vec<u32>> = (0..33)
+            .map(|r| {
+                bits(&context.attend(
+                    &context.cache,
+                    &q[r * row..(r + 1) * row],
+                    &RowMask::causal(base + r, 1),
+                ))
+            })
+            .collect();
+        for (rows, schedule) in [(2, 1), (3, 2), (5, 0), (8, 1), (16, 2), (33, 0)] {
+            machine.set_schedule(Schedule::ALL[schedule]);
+            let together = context.attend(&context.cache, &q[..rows * row], &RowMask::causal(base, rows));
+            for (r, alone) in alone[..rows].iter().enumerate() {
+                let among = bits(&together[r * row..(r + 1) * row]);
+                assert!(among == *alone, "{group} heads of {width}: row {r} of {rows}");
+            }
+        }
+        machine.set_schedule(Schedule::default());
     }
 }
 

@@ -13,20 +13,24 @@ use hunch_model::metal::selftest::{Machine, Record, SelfTest, Workload};
 
 use crate::machine::Machine as TestMachine;
 use crate::simulator::Simulator;
-use crate::support::tiny::{HEAD_DIM, Tiny};
+use crate::support::tiny::{HEAD_DIM, Tiny, Variant, further};
 
 /// A kernel to spoil: the start of its name, and a piece of its text with the replacement. `None` refuses it.
-type Mistake = (&'static str, Option<(&'static str, &'static str)>);
+pub(crate) type Mistake = (&'static str, Option<(&'static str, &'static str)>);
 
 /// Simulated GPU whose compiler spoils some kernels.
-struct Spoiled {
+pub(crate) struct Spoiled {
     inner: Arc<Simulator>,
     mistakes: Vec<Mistake>,
 }
 
 impl Spoiled {
     fn start(mistakes: &[Mistake]) -> Arc<dyn Gpu> {
-        Arc::new(Self { inner: Simulator::start(), mistakes: mistakes.to_vec() })
+        Self::on(Simulator::start(), mistakes)
+    }
+
+    pub(crate) fn on(inner: Arc<Simulator>, mistakes: &[Mistake]) -> Arc<dyn Gpu> {
+        Arc::new(Self { inner, mistakes: mistakes.to_vec() })
     }
 }
 
@@ -72,7 +76,7 @@ impl Gpu for Spoiled {
 fn all_kernels_pass_and_times_are_measured() {
     let test = SelfTest::run(&Kernels::new(TestMachine::start().gpu), Workload::SIMULATED);
     assert_eq!(test.problems().collect::<Vec<_>>(), [""; 0]);
-    assert_eq!(test.findings.len(), 13 + 5 + 1 + 5);
+    assert_eq!(test.findings.len(), 26 + 11 + 3 * 5);
     let speed = test.speed.unwrap();
     assert_eq!(speed.product_ms.len(), 16);
     assert!(speed.product_ms.iter().all(|ms| *ms > 0.0) && speed.memory_gb_s > 0.0);
@@ -94,7 +98,7 @@ fn planted_mistakes_are_found_in_their_part_alone() {
         ("copy_rows-", None),
         ("choose-", Some(("other_at < at", "other_at > at"))),
         ("draw-", Some(("reached > goal", "reached >= 2.0f * goal"))),
-        ("attend-128", Some((" * p.scale;", ";"))),
+        ("attend-128-", Some((" * p.scale;", ";"))),
     ]);
     let test = SelfTest::run(&Kernels::new(gpu), Workload::SIMULATED);
     let refused = Error::Device { device: "metal", reason: "refused".into() };
@@ -103,12 +107,47 @@ fn planted_mistakes_are_found_in_their_part_alone() {
         "product Q8_0 differs from the CPU",
         "product Q5_K depends on the number of rows",
         "norm differs from the CPU",
-        "gate differs from the CPU",
+        "norm after a part differs from the CPU",
+        "SiLU gate differs from the CPU",
+        "GELU gate differs from the CPU",
         "heads differs from the CPU",
+        "joint norm of heads differs from the CPU",
         &format!("cache failed: {refused}"),
         "choice differs from the CPU",
         "draw differs from the CPU",
         "attention 128 differs from the CPU",
+        "attention 128 with a soft cap differs from the CPU",
+        "attention 128 with a window differs from the CPU",
+    ];
+    assert_eq!(test.problems().collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn mistakes_in_what_few_models_use_are_found_in_their_part_alone() {
+    let gpu = Spoiled::start(&[
+        // A value of the codes of IQ4_XS, for more than 8 rows.
+        ("multiply_tiles-4-0-3-2-23", Some(("CODES -127.0f", "CODES -126.0f"))),
+        ("multiply_floats-16", Some(("soft_cap(sum, p.cap)", "min(sum, p.cap)"))),
+        ("norm-", Some(("update_weight[i], p.scale", "update_weight[i], 1.01f * p.scale"))),
+        ("gate-", Some(("GELU_CUBIC * g * g, g, g)", "GELU_CUBIC * g, g, g)"))),
+        ("heads-", Some(("joint ? own * p.width : 0", "0"))),
+        ("attend-64-", Some(("soft_cap(score, p.cap)", "min(score, p.cap)"))),
+        ("attend-96-", Some(("length - p.window : 0", "length - p.window + 1 : 0"))),
+        // The layout of few rows differs from that of more.
+        ("attend-256-1", Some(("precise::exp(score - higher)", "1.001f * precise::exp(score - higher)"))),
+    ]);
+    let test = SelfTest::run(&Kernels::new(gpu), Workload::SIMULATED);
+    let expected = [
+        "product IQ4_XS depends on the number of rows",
+        "soft cap of logits differs from the CPU",
+        "norm after a part differs from the CPU",
+        "GELU gate differs from the CPU",
+        "joint norm of heads differs from the CPU",
+        "attention 64 with a soft cap differs from the CPU",
+        "attention 96 with a window differs from the CPU",
+        "attention 256 depends on the number of rows",
+        "attention 256 with a soft cap depends on the number of rows",
+        "attention 256 with a window depends on the number of rows",
     ];
     assert_eq!(test.problems().collect::<Vec<_>>(), expected);
 }
@@ -162,6 +201,22 @@ fn model_that_needs_a_wrong_kernel_without_replacement_runs_on_candle() {
         let note = model.execution().note("tiny").unwrap();
         assert_eq!(note, format!("Metal: {problem}; tiny runs on candle's operations, which are slower."));
     }
+}
+
+/// A model is refused only for parts that it uses.
+#[test]
+fn model_that_needs_a_wrong_special_part_runs_on_candle_and_others_do_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let mistake: Mistake = ("attend-64-", Some(("soft_cap(score, p.cap)", "min(score, p.cap)")));
+    let compute = Compute::on_gpu(Spoiled::start(&[mistake]), Workload::SIMULATED, Some(1)).unwrap();
+    let open = |tiny: Tiny| Decoder::open(&tiny.write(folder.path(), "tiny"), &compute).unwrap();
+    let capped = open(Tiny { dtype: GgmlDType::Q8_0, ..further(("gemma2", Variant::Window, 3)) });
+    let obstacle = Some("attention 64 with a soft cap differs from the CPU".to_owned());
+    assert_eq!(capped.backend(), &Backend::Candle { obstacle });
+    assert_eq!(
+        open(Tiny { dtype: GgmlDType::Q8_0, layers: 1, ..Tiny::default() }).backend(),
+        &Backend::Metal
+    );
 }
 
 #[test]

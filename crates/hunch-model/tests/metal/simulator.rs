@@ -28,6 +28,10 @@ const HEADERS: [&str; 4] = [
 const HOST: &str = concat!(include_str!("protocol.cc"), include_str!("simulator/host.cc"));
 const CUDA_HOST: &str = concat!(include_str!("protocol.cc"), include_str!("ptx/host.cc"));
 
+/// Calls a function before each load. Loads stay as wide as in the text.
+const COUNT_LOADS: [&str; 4] =
+    ["-DSIM_COUNT_LOADS", "-fsanitize-coverage=func,trace-loads", "-fno-vectorize", "-fno-slp-vectorize"];
+
 /// Choices that Metal leaves open and a run of the simulator fixes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Schedule {
@@ -63,6 +67,17 @@ struct State {
     counts: Counts,
     /// Buffers that dispatches used since the last wait.
     used: HashSet<u32>,
+    /// Kernels are compiled to count their loads.
+    counts_loads: bool,
+}
+
+/// Bytes that kernels loaded from a buffer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Loads {
+    /// By all threads, each of them counted.
+    pub(crate) loaded: u64,
+    /// Bytes of the buffer that were loaded in a dispatch, once or more, added up over the dispatches.
+    pub(crate) distinct: u64,
 }
 
 /// Calls since the last [`Simulator::take_counts`].
@@ -92,6 +107,7 @@ impl Simulator {
             schedule: Schedule::default(),
             counts: Counts::default(),
             used: HashSet::new(),
+            counts_loads: false,
         };
         Arc::new(Self { state: Mutex::new(state) })
     }
@@ -106,12 +122,37 @@ impl Simulator {
         std::mem::take(&mut self.state.lock().unwrap().counts)
     }
 
+    /// Starts a simulator whose kernels count their loads.
+    pub(crate) fn counting_loads() -> Arc<Self> {
+        let simulator = Self::start();
+        let mut state = simulator.state.lock().unwrap();
+        state.counts_loads = true;
+        state.send(b"C");
+        drop(state);
+        simulator
+    }
+
+    /// Returns the loads of a buffer since the last call of this method.
+    pub(crate) fn take_loads(&self, buffer: BufferId) -> Loads {
+        let mut state = self.state.lock().unwrap();
+        state.send(b"N");
+        state.send(&buffer.0.to_le_bytes());
+        let mut counts = [0; 16];
+        state.receive(&mut counts);
+        let [loaded, distinct] = [0, 8].map(|at| u64::from_le_bytes(counts[at..at + 8].try_into().unwrap()));
+        Loads { loaded, distinct }
+    }
+
     /// Compiles several kernels of one library and returns them in order.
     pub(crate) fn compile_all(&self, name: &str, text: &str, functions: &[&str]) -> Vec<KernelId> {
         let library = if on_cuda() {
             build_ptx(name, text, functions).unwrap_or_else(|e| panic!("{name} does not compile:\n{e}"))
         } else {
-            build(name, &to_cpp(text, functions), &["-shared", "-fPIC"])
+            let mut flags = vec!["-shared", "-fPIC"];
+            if self.state.lock().unwrap().counts_loads {
+                flags.extend(COUNT_LOADS);
+            }
+            build(name, &to_cpp(text, functions), &flags)
         };
         let mut state = self.state.lock().unwrap();
         let path = library.to_str().unwrap();

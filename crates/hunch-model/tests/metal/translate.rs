@@ -118,8 +118,14 @@ pub(crate) fn to_cuda_cpp(text: &str, wanted: &[&str]) -> String {
 
 fn kernels(text: &str) -> Vec<Kernel> {
     let mut found = Vec::new();
-    for (at, _) in text.match_indices("kernel void ") {
-        let rest = &text[at + "kernel void ".len()..];
+    let starts = text.match_indices("kernel void ").map(|(at, word)| at + word.len());
+    // [[kernel, max_total_threads_per_threadgroup(512)]] void name(...)
+    let limited = text.match_indices("[[kernel, ").filter_map(|(at, _)| {
+        let end = text[at..].find("]] void ")?;
+        Some(at + end + "]] void ".len())
+    });
+    for at in starts.chain(limited) {
+        let rest = &text[at..];
         let Some(open) = rest.find('(') else { continue };
         let name = rest[..open].trim();
         if name.is_empty() || !name.chars().all(|c| c.is_alphanumeric() || c == '_') {

@@ -2,9 +2,18 @@
 //
 // A row sees its first `base` keys in the slots of their positions, and the others in slots that a list names. So a
 // row of a tree takes the same keys in the same order as the row of a chain. A span is 128 keys at fixed positions.
-// A simdgroup takes one head of one row over one span; a second kernel puts the spans together, in order.
+// A threadgroup takes one span and one head of keys, for a block of rows and for all heads of queries that share it. It
+// brings keys and values to threadgroup memory in sections, so memory is read once. A pair is a head of a row. A second
+// kernel puts the spans together, in order.
+//
+// The arithmetic of a pair is the same in every layout of pairs over lanes. A score is a sum of four parts. A section
+// changes the running sums only if the row sees some of its keys. Each column adds its keys in order. So the bits of a
+// row do not depend on the other rows, nor on PAIRS.
+//
 // A window leaves out all keys but the last ones of a row.
-// The host defines HEAD, the width of a head: 32, 64, 96, 128 or 256.
+// The host defines HEAD, the width of a head, as 32, 64, 96, 128 or 256.
+//
+// PAIRS is the number of pairs of a simdgroup, and 1, 2, 4 or 8.
 
 struct Attention {
   uint heads;       // of queries
@@ -18,14 +27,26 @@ struct Attention {
   float cap;        // of the scores, 0 for none
   uint window;      // keys that a row sees at most
   uint first;       // span of the first threadgroup
+  uint rows;        // of the pass
+  uint block;       // rows of a threadgroup
+  uint threads;     // of a threadgroup of the first kernel
 };
 #define SPAN 128
 #define TAIL 64       // slots in the list of a row
 #define QUADS (HEAD / 4)
 #define KEY_LANES 4
+// Keys that are in threadgroup memory at once.
+#define SECTION (HEAD > 128 ? 16 : 32)
+// Words of 16 bytes of a key.
+#define WORDS (HEAD / 8)
+// Keys are apart, so that lanes with different keys read from different banks. With 8 pairs all lanes read one key.
+#define KEY_WORDS (WORDS + (PAIRS < 8 ? 2 : 0))
+// Keys that a simdgroup scores at once.
+#define KEYS_AT_ONCE (8 / PAIRS)
 // The largest power of two that divides QUADS, at most 32.
 #define VALUE_LANES ((QUADS & -QUADS) < 32 ? (QUADS & -QUADS) : 32)
 #define VALUE_QUADS (QUADS / VALUE_LANES)
+#define TEAMS (32 / VALUE_LANES)
 
 METAL_FUNC uint slot_of(constant Attention& p, device const uint* tails, uint row, uint key) {
   return key < p.base ? key : tails[row * TAIL + key - p.base];
@@ -34,80 +55,155 @@ METAL_FUNC uint slot_of(constant Attention& p, device const uint* tails, uint ro
 // Returns the first key that a row of `length` keys sees.
 METAL_FUNC uint start_of(constant Attention& p, uint length) { return length > p.window ? length - p.window : 0; }
 
-// A threadgroup has a simdgroup for each head of a group. They read the same keys.
-kernel void attend(constant Attention& p [[buffer(0)]], device const float4* q [[buffer(1)]], device const half4* cache [[buffer(2)]],
-                   device const uint* lengths [[buffer(3)]], device const uint* tails [[buffer(4)]],
-                   device float2* stats [[buffer(5)]], device float4* partial [[buffer(6)]], threadgroup float* scratch [[threadgroup(0)]],
-                   uint3 position [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]],
-                   uint simdgroup [[simdgroup_index_in_threadgroup]]) {
-  const uint span = p.first + position.x, key_head = position.y, row = position.z, length = lengths[row];
-  const uint first = span * SPAN, start = start_of(p, length);
-  if (first >= length || first + SPAN <= start) return;
-  // Keys of the span: those from `skip` to `count` are seen.
-  const uint count = min(uint(SPAN), length - first), skip = start > first ? start - first : 0;
-  const uint head = key_head * p.group + simdgroup;
-  const uint row_quads = p.heads / p.group * QUADS;
-  threadgroup float* scores = scratch + simdgroup * SPAN;
-  device const half4* keys = cache + key_head * QUADS;
-  device const half4* values = keys + p.values / 4;
+#if defined(PAIRS)
+// Adds the values of a key, times the weight of each pair that `sees` it.
+#define ADD_VALUES(sees)                                                                                      \
+  for (uint key = team; key < SECTION; key += TEAMS) {                                                        \
+    float4 value[VALUE_QUADS];                                                                                \
+    _Pragma("clang loop unroll(full)")                                                                        \
+    for (uint i = 0; i < VALUE_QUADS; ++i) value[i] = float4(values[key * QUADS + i * VALUE_LANES + column]); \
+    _Pragma("clang loop unroll(full)")                                                                        \
+    for (uint b = 0; b < PAIRS; ++b) {                                                                        \
+      if (!(sees)) continue;                                                                                  \
+      const float4 weight = float4(scores[b * SECTION + key]);                                                \
+      _Pragma("clang loop unroll(full)")                                                                      \
+      for (uint i = 0; i < VALUE_QUADS; ++i) out[b][i] = fma(weight, value[i], out[b][i]);                    \
+    }                                                                                                         \
+  }
 
-  // Scores: four lanes a key.
-  const uint part = lane % KEY_LANES;
+// The limit keeps the compiler from using so many registers that fewer threads fit.
+[[kernel, max_total_threads_per_threadgroup(512)]] void attend(
+    constant Attention& p [[buffer(0)]], device const float4* q [[buffer(1)]], device const uint4* cache [[buffer(2)]],
+    device const uint* lengths [[buffer(3)]], device const uint* tails [[buffer(4)]],
+    device float2* stats [[buffer(5)]], device float4* partial [[buffer(6)]], threadgroup uint4* scratch [[threadgroup(0)]],
+    uint3 position [[threadgroup_position_in_grid]], uint index [[thread_index_in_threadgroup]],
+    uint lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]]) {
+  const uint span = p.first + position.x, key_head = position.y, first_row = position.z * p.block;
+  const uint rows = min(p.block, p.rows - first_row), first = span * SPAN;
+  uint longest = 0, earliest = 0xffffffff;
+  for (uint r = 0; r < rows; ++r) {
+    const uint length = lengths[first_row + r];
+    longest = max(longest, length);
+    earliest = min(earliest, start_of(p, length));
+  }
+  if (first >= longest || first + SPAN <= earliest) return;
+  const uint end = min(first + SPAN, longest);
+
+  threadgroup const half4* values = (threadgroup const half4*)(scratch + SECTION * KEY_WORDS);
+  threadgroup float* scores = (threadgroup float*)(scratch + SECTION * (KEY_WORDS + WORDS)) + simdgroup * (PAIRS * SECTION);
+  const uint row_words = p.heads / p.group * WORDS;
+
+  // The pairs of this simdgroup. Pairs past the last one see no keys.
+  uint pair_row[PAIRS], length[PAIRS];
+  #pragma clang loop unroll(full)
+  for (uint b = 0; b < PAIRS; ++b) {
+    const uint pair = simdgroup * PAIRS + b;
+    pair_row[b] = pair / p.group;
+    length[b] = pair_row[b] < rows ? lengths[first_row + pair_row[b]] : 0;
+  }
+  // The pair and the key whose score this lane helps to compute, and its part of the query.
+  const uint part = lane % KEY_LANES, own = lane / KEY_LANES % PAIRS, own_key = lane / KEY_LANES / PAIRS;
+  const uint own_pair = min(simdgroup * PAIRS + own, rows * p.group - 1), own_row = own_pair / p.group;
+  const uint own_length = lengths[first_row + own_row], own_start = start_of(p, own_length);
   float4 query[QUADS / KEY_LANES];
+  device const float4* from = q + (first_row + own_row) * (p.stride / 4) + (key_head * p.group + own_pair % p.group) * QUADS;
   #pragma clang loop unroll(full)
-  for (uint i = 0; i < QUADS / KEY_LANES; ++i) query[i] = q[row * (p.stride / 4) + head * QUADS + i * KEY_LANES + part] * p.scale;
-  float top = -INFINITY;
-  for (uint j = 0; j < SPAN; j += 32 / KEY_LANES) {
-    const uint key = j + lane / KEY_LANES;
-    // Lanes without a key repeat the last one, so that all lanes take part in the sums.
-    device const half4* from = keys + slot_of(p, tails, row, first + min(key, count - 1)) * row_quads;
-    float4 sum = float4(0.0f);
-    #pragma clang loop unroll(full)
-    for (uint i = 0; i < QUADS / KEY_LANES; ++i) sum = fma(query[i], float4(from[i * KEY_LANES + part]), sum);
-    float score = (sum.x + sum.y) + (sum.z + sum.w);
-    score = score + simd_shuffle_xor(score, 1);
-    score = score + simd_shuffle_xor(score, 2);
-    if (p.cap > 0.0f) score = soft_cap(score, p.cap);
-    if (key >= skip && key < count) {
-      top = max(top, score);
-      if (part == 0) scores[key] = score;
-    }
-  }
-  simdgroup_barrier(mem_flags::mem_threadgroup);
-  top = simd_max(top);
-  float sum = 0.0f;
-  #pragma clang loop unroll(full)
-  for (uint i = 0; i < SPAN / 32; ++i) {
-    const uint key = i * 32 + lane;
-    if (key >= skip && key < count) {
-      const float weight = precise::exp(scores[key] - top);
-      scores[key] = weight;
-      sum = sum + weight;
-    }
-  }
-  for (ushort step = 1; step < 32; step *= 2) sum = sum + simd_shuffle_xor(sum, step);
-  simdgroup_barrier(mem_flags::mem_threadgroup);
+  for (uint i = 0; i < QUADS / KEY_LANES; ++i) query[i] = from[i * KEY_LANES + part] * p.scale;
 
-  // Values: a lane has four columns, or eight of a wide head. A narrow head has several teams of lanes.
+  // The largest score of each pair, the sum of weights, and the weighted values: a lane has four columns, or eight of a
+  // wide head. A narrow head has several teams of lanes.
   const uint column = lane % VALUE_LANES, team = lane / VALUE_LANES;
-  float4 out[VALUE_QUADS];
+  float top[PAIRS], sum[PAIRS];
+  float4 out[PAIRS][VALUE_QUADS];
   #pragma clang loop unroll(full)
-  for (uint i = 0; i < VALUE_QUADS; ++i) out[i] = float4(0.0f);
-  for (uint key = team; key < count; key += 32 / VALUE_LANES) {
-    if (key < skip) continue;
-    device const half4* from = values + slot_of(p, tails, row, first + key) * row_quads;
-    const float4 weight = float4(scores[key]);
+  for (uint b = 0; b < PAIRS; ++b) {
+    top[b] = -INFINITY;
+    sum[b] = 0.0f;
     #pragma clang loop unroll(full)
-    for (uint i = 0; i < VALUE_QUADS; ++i) out[i] = fma(weight, float4(from[i * VALUE_LANES + column]), out[i]);
+    for (uint i = 0; i < VALUE_QUADS; ++i) out[b][i] = float4(0.0f);
   }
-  const uint to = (row * p.heads + head) * p.spans + span;
+
+  for (uint section = max(first, earliest / SECTION * SECTION); section < end; section += SECTION) {
+    // All rows have the same keys, or those after `base` are brought for one row after the other.
+    const bool shared = section + SECTION <= p.base;
+    for (uint turn = 0; turn < (shared ? 1 : rows); ++turn) {
+      const uint from_key = turn > 0 ? max(section, p.base) : section;
+      const uint to_key = min(section + SECTION, shared ? end : lengths[first_row + turn]);
+      if (to_key > from_key) {
+        const uint words = (to_key - from_key) * WORDS, skipped = from_key - section;
+        for (uint i = index; i < words; i += p.threads) {
+          const uint key = i / WORDS, word = i % WORDS;
+          device const uint4* row = cache + key_head * WORDS + slot_of(p, tails, first_row + turn, from_key + key) * row_words;
+          scratch[(skipped + key) * KEY_WORDS + word] = row[word];
+          scratch[SECTION * KEY_WORDS + (skipped + key) * WORDS + word] = row[p.values / 8 + word];
+        }
+      }
+      threadgroup_barrier(mem_flags::mem_threadgroup);
+
+      // Scores: four lanes for a key and a pair.
+      for (uint j = 0; j < SECTION; j += KEYS_AT_ONCE) {
+        const uint key = j + own_key;
+        threadgroup const half4* keys = (threadgroup const half4*)(scratch + key * KEY_WORDS);
+        float4 products = float4(0.0f);
+        #pragma clang loop unroll(full)
+        for (uint i = 0; i < QUADS / KEY_LANES; ++i) products = fma(query[i], float4(keys[i * KEY_LANES + part]), products);
+        float score = (products.x + products.y) + (products.z + products.w);
+        score = score + simd_shuffle_xor(score, 1);
+        score = score + simd_shuffle_xor(score, 2);
+        if (p.cap > 0.0f) score = soft_cap(score, p.cap);
+        if (part == 0) scores[own * SECTION + key] = score;
+      }
+      simdgroup_barrier(mem_flags::mem_threadgroup);
+
+      // Weights of the keys that a pair sees: those from `start` on and before `length`.
+      bool all = true;
+      #pragma clang loop unroll(full)
+      for (uint b = 0; b < PAIRS; ++b) {
+        const uint start = start_of(p, length[b]);
+        const bool is_turn = shared || pair_row[b] == turn;
+        all = all && is_turn && section >= start && section + SECTION <= length[b];
+        if (!is_turn || section >= length[b] || section + SECTION <= start) continue;
+        const uint key = section + lane;
+        const bool seen = lane < SECTION && key >= start && key < length[b];
+        const float score = seen ? scores[b * SECTION + lane] : -INFINITY;
+        const float higher = max(top[b], simd_max(score));
+        // The first section has nothing to scale.
+        const float scale = higher > top[b] && top[b] > -INFINITY ? precise::exp(top[b] - higher) : 1.0f;
+        const float weight = seen ? precise::exp(score - higher) : 0.0f;
+        float weights = weight;
+        for (ushort step = 1; step < 32; step *= 2) weights = weights + simd_shuffle_xor(weights, step);
+        sum[b] = fma(sum[b], scale, weights);
+        top[b] = higher;
+        #pragma clang loop unroll(full)
+        for (uint i = 0; i < VALUE_QUADS; ++i) out[b][i] = out[b][i] * scale;
+        if (lane < SECTION) scores[b * SECTION + lane] = weight;
+      }
+      simdgroup_barrier(mem_flags::mem_threadgroup);
+
+      if (all) {
+        ADD_VALUES(true)
+      } else {
+        ADD_VALUES((shared || pair_row[b] == turn) && section + key >= start_of(p, length[b]) && section + key < length[b])
+      }
+      threadgroup_barrier(mem_flags::mem_threadgroup);
+    }
+  }
+
   #pragma clang loop unroll(full)
-  for (uint i = 0; i < VALUE_QUADS; ++i) {
-    for (ushort step = VALUE_LANES; step < 32; step *= 2) out[i] = out[i] + simd_shuffle_xor(out[i], step);
-    if (team == 0) partial[to * QUADS + i * VALUE_LANES + column] = out[i];
+  for (uint b = 0; b < PAIRS; ++b) {
+    // Nobody reads the spans of which a row sees no key.
+    if (first >= length[b] || first + SPAN <= start_of(p, length[b])) continue;
+    const uint head = key_head * p.group + (simdgroup * PAIRS + b) % p.group;
+    const uint to = ((first_row + pair_row[b]) * p.heads + head) * p.spans + span;
+    #pragma clang loop unroll(full)
+    for (uint i = 0; i < VALUE_QUADS; ++i) {
+      for (ushort step = VALUE_LANES; step < 32; step *= 2) out[b][i] = out[b][i] + simd_shuffle_xor(out[b][i], step);
+      if (team == 0) partial[to * QUADS + i * VALUE_LANES + column] = out[b][i];
+    }
+    if (lane == 0) stats[to] = float2(top[b], sum[b]);
   }
-  if (lane == 0) stats[to] = float2(top, sum);
 }
+#endif
 
 // Puts the spans of a head of a row together, and writes the activations of the output product.
 kernel void combine(constant Attention& p [[buffer(0)]], device const uint* lengths [[buffer(1)]], device const float2* stats [[buffer(2)]],

@@ -1,9 +1,10 @@
 // Packed weights, and how their codes are unpacked. Included in front of the files that read weights.
 //
 // A matrix is stored in tiles of 8 rows. A tile holds units of 32 weights: a unit of all 8 rows, then the next unit.
-// The host defines the type: BITS of a code, OFFSET of the codes, and SCALES, the kind of scales.
+// The host defines the type: BITS of a code, OFFSET of the codes, and SCALES, the kind of scales. If codes select one
+// of 16 values, CODES are those values, in place of the offset. FACTOR multiplies the scales and is a power of two.
 //
-// `weight = d * scale * (code - OFFSET) + m * min`, where scale and min are integers of each half of a unit.
+// `weight = d * scale * value(code) + m * min`, where scale and min are integers of each half of a unit.
 #include <metal_stdlib>
 using namespace metal;
 
@@ -12,6 +13,8 @@ using namespace metal;
 #define SCALES_K4 2     // scale and min for each unit, d and m for 8 units
 #define SCALES_K6 3     // two signed scales for each unit, d for 8 units
 #define SCALES_K2 4     // two scales and two mins of 4 bits for each unit, d and m for 8 units
+#define SCALES_UPPER 5  // d for each unit, the upper half of a float
+#define SCALES_HALVES 6 // d for each half of a unit
 
 #if BITS == 8
 #define LOW_WORDS 8
@@ -38,7 +41,14 @@ using namespace metal;
 #endif
 #define HIGH_WORD(v) (HIGH_WORDS == 2 ? (v) >> 2 : 0)
 
-// Puts codes 4v .. 4v + 3 together, without their offset.
+#if defined(CODES)
+constant float code_values[16] = {CODES};
+#endif
+#if !defined(FACTOR)
+#define FACTOR 1.0f
+#endif
+
+// Returns the values of codes 4v .. 4v + 3.
 METAL_FUNC float4 unpack(uint low, uint high, uint v) {
 #if BITS == 8
   return float4(as_type<char4>(low));
@@ -55,13 +65,20 @@ METAL_FUNC float4 unpack(uint low, uint high, uint v) {
 #elif BITS == 3
   codes |= ((high >> v) & 0x01010101) << 2;
 #endif
+#if defined(CODES)
+  const uchar4 own = as_type<uchar4>(codes);
+  return float4(code_values[own.x], code_values[own.y], code_values[own.z], code_values[own.w]);
+#else
   return float4(as_type<uchar4>(codes)) - float4(OFFSET);
+#endif
 #endif
 }
 
 #if SCALES == SCALES_HALF
 typedef half UnitScale;
-#elif SCALES == SCALES_PAIR
+#elif SCALES == SCALES_UPPER
+typedef ushort UnitScale;
+#elif SCALES == SCALES_PAIR || SCALES == SCALES_HALVES
 typedef half2 UnitScale;
 #elif SCALES == SCALES_K6
 typedef char2 UnitScale;
@@ -85,9 +102,13 @@ METAL_FUNC Scales load_scales(device const UnitScale* scales, device const half2
   out.d = float(s); out.m = 0.0f; out.scale = float2(1.0f); out.min = float2(0.0f);
 #elif SCALES == SCALES_PAIR
   out.d = float(s.x); out.m = float(s.y); out.scale = float2(1.0f); out.min = float2(1.0f);
+#elif SCALES == SCALES_UPPER
+  out.d = as_type<float>(uint(s) << 16); out.m = 0.0f; out.scale = float2(1.0f); out.min = float2(0.0f);
+#elif SCALES == SCALES_HALVES
+  out.d = 1.0f; out.m = 0.0f; out.scale = float2(s); out.min = float2(0.0f);
 #else
   const half2 super = supers[(tile * (units / 8) + u / 8) * 8 + r];
-  out.d = float(super.x); out.m = float(super.y);
+  out.d = float(super.x) * FACTOR; out.m = float(super.y);
 #if SCALES == SCALES_K4
   out.scale = float2(float(s.x)); out.min = float2(float(s.y));
 #elif SCALES == SCALES_K6
@@ -100,12 +121,16 @@ METAL_FUNC Scales load_scales(device const UnitScale* scales, device const half2
 }
 
 // True if a half of a unit has a scale of its own.
-#define HALVES (SCALES == SCALES_K6 || SCALES == SCALES_K2)
+#define HALVES (SCALES == SCALES_K6 || SCALES == SCALES_K2 || SCALES == SCALES_HALVES)
 #define MINIMA (SCALES == SCALES_PAIR || SCALES == SCALES_K4 || SCALES == SCALES_K2)
 
 // Adds a unit to a sum. `dots` are sums of code times activation code of both halves, or the whole sum and 0;
 // `sums` those of the activation codes. All are integers below 2^24, as are their sums, so they are exact.
 METAL_FUNC float fold(Scales w, float x_scale, float2 dots, float2 sums, float sum) {
+#if SCALES == SCALES_HALVES
+  // These scales are no integers, so each half is added by itself.
+  return fma(w.scale.y * x_scale, dots.y, fma(w.scale.x * x_scale, dots.x, sum));
+#endif
 #if HALVES
   const float dot = w.scale.x * dots.x + w.scale.y * dots.y;
 #else

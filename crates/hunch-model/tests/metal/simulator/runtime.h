@@ -5,6 +5,12 @@
 #pragma once
 
 namespace sim {
+  // A buffer whose loads are counted. `seen` has a byte for each two bytes of the buffer.
+  struct Loads {
+    unsigned char* start;
+    uint64_t bytes, loaded, distinct;
+    unsigned char* seen;
+  };
   struct Launch {
     void* const* buffers;       // by index of the kernel's buffers
     uint32_t groups[3], threads[3];
@@ -13,6 +19,8 @@ namespace sim {
     uint64_t seed;              // 0: fibres in order
     uint32_t order;             // order of sums: 0, 1 or 2
     uint32_t mapping;           // elements of matrices by lane: 0 or 1
+    uint32_t counted;           // buffers in `loads`
+    Loads* loads;
   };
 
   struct Meeting { uint here, of; Operation operation; uint waiting[1024]; };
@@ -200,3 +208,27 @@ namespace sim {
     return 0;
   }
 }
+
+#ifdef SIM_COUNT_LOADS
+// The compiler calls these before each load (-fsanitize-coverage=trace-loads).
+namespace sim {
+  __attribute__((no_sanitize("coverage"))) static void count_load(const void* at, uint64_t bytes) {
+    if (!launch) return;
+    for (uint32_t i = 0; i < launch->counted; ++i) {
+      Loads& loads = launch->loads[i];
+      const uint64_t offset = (uint64_t)((const unsigned char*)at - loads.start);
+      if (offset >= loads.bytes) continue;
+      loads.loaded += bytes;
+      for (uint64_t j = offset; j < offset + bytes && j < loads.bytes; j += 2) {
+        if (!loads.seen[j / 2]) loads.distinct += 2;
+        loads.seen[j / 2] = 1;
+      }
+      return;
+    }
+  }
+}
+#define SIM_LOAD(bytes)                                                                            \
+  extern "C" __attribute__((no_sanitize("coverage"), visibility("hidden")))                        \
+  void __sanitizer_cov_load##bytes(const void* at) { sim::count_load(at, bytes); }
+SIM_LOAD(1) SIM_LOAD(2) SIM_LOAD(4) SIM_LOAD(8) SIM_LOAD(16)
+#endif

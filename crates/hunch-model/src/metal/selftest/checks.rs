@@ -1,0 +1,502 @@
+//! Checks of the parts of the kernels, and their times.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use hunch_core::sample::DrawSettings;
+use hunch_error::Result;
+use hunch_kernels::activation::Activation;
+use hunch_kernels::{RowMask, WeightType};
+
+use super::super::gpu::{Buffer, Gpu};
+use super::super::kernels::{
+    AttentionInput, HeadsInput, Kernels, NormInput, NormedUpdate, Product, Scaling, Scoring, SpecialHeads,
+};
+use super::super::matrix::Matrix;
+use super::super::workspace::{Activations, AttentionSpace, WRITE_CODES, WRITE_FLOATS, WRITE_HALVES};
+use super::reference::{
+    AttentionShape, Codes, HALF_BOUND, SUM_BOUND, VALUE_BOUND, activated, attention_in_f64, checked,
+    cumulative, half_bytes, halves, near, noise, normed, random_matrix, read_halves, rotate, same_bits,
+};
+use super::{Part, Speed, Workload};
+
+/// Most rows of a tested product and of attention.
+const ROWS: usize = 16;
+/// Keys before the rows of tested attention, in two spans.
+const CONTEXT: usize = 130;
+const ALL_FORMS: u32 = WRITE_CODES | WRITE_HALVES | WRITE_FLOATS;
+
+/// Norm and rotation of heads of 64 values.
+#[derive(Clone, Copy)]
+struct HeadsCase {
+    /// Pairs neighbours instead of halves.
+    neighbours: bool,
+    rotated: usize,
+    joint: bool,
+    /// Factor of the queries of each row.
+    factors: Option<[f32; 3]>,
+}
+
+impl Default for HeadsCase {
+    fn default() -> Self {
+        Self { neighbours: false, rotated: 64, joint: false, factors: None }
+    }
+}
+
+/// Outcome of a check that ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Check {
+    Passed,
+    Differs,
+    DependsOnRows,
+}
+
+impl Check {
+    fn of(same: bool) -> Self {
+        if same { Self::Passed } else { Self::Differs }
+    }
+}
+
+/// Runs the checks on a GPU.
+pub(super) struct Tester<'a> {
+    pub(super) kernels: &'a Kernels,
+    pub(super) gpu: &'a Arc<dyn Gpu>,
+}
+
+impl Tester<'_> {
+    fn floats(&self, values: &[f32]) -> Result<Buffer> {
+        Buffer::with_floats(self.gpu, values)
+    }
+
+    /// Checks one part.
+    ///
+    /// # Errors
+    /// If the GPU refuses a kernel or fails.
+    pub(super) fn check(&self, part: Part) -> Result<Check> {
+        match part {
+            Part::Product(dtype) => self.product(dtype),
+            Part::Output => self.output(),
+            Part::Cap => self.cap(),
+            Part::Norm => self.norm(),
+            Part::UpdateNorm => self.update_norm(),
+            Part::Gate(activation) => self.gate(activation),
+            Part::Heads => self.heads(),
+            Part::JointHeads => self.heads_of(HeadsCase { joint: true, ..HeadsCase::default() }),
+            Part::Cache => self.cache(),
+            Part::Choice => self.choice(),
+            Part::Draw => self.draws(),
+            Part::Attention(width) => self.attention(width),
+            Part::CappedAttention(width) => {
+                let scoring = Scoring { cap: Some(3.0), ..Scoring::of_width(width) };
+                self.attention_of_rows(width, scoring, &RowMask::causal(CONTEXT, 5))
+            }
+            Part::WindowAttention(width) => {
+                // The windows of the rows begin in the first span and end in the second.
+                let scoring = Scoring { window: Some(20), ..Scoring::of_width(width) };
+                self.attention_of_rows(width, scoring, &RowMask::causal(CONTEXT, 5))
+            }
+        }
+    }
+
+    /// Products of one row, and of 5, 8 and 16 rows, and rows of a table.
+    fn product(&self, dtype: WeightType) -> Result<Check> {
+        // An incomplete tile of rows. Partitions of different lengths, unless superblocks forbid it.
+        let (n, k) = (43, if dtype.block_size() == 256 { 768 } else { 640 });
+        let (file, weights) = random_matrix(dtype, n, k)?;
+        let matrix = Matrix::new(self.gpu, dtype, (n, k), &file)?;
+        let input = Codes::random(ROWS * k);
+        let mut alone = Vec::new();
+        for row in 0..ROWS {
+            alone.extend(self.multiply(&matrix, &input.rows(row..row + 1, k), 1)?);
+        }
+        for (row, y) in alone.chunks_exact(n).enumerate() {
+            let x = &input.values()[row * k..(row + 1) * k];
+            for (w, y) in weights.chunks_exact(k).zip(y) {
+                let parts = || w.iter().zip(x).map(|(w, x)| f64::from(*w) * f64::from(*x));
+                let (sum, size) = parts().fold((0.0, 0.0), |(sum, size), p| (sum + p, size + p.abs()));
+                let near = (f64::from(*y) - sum).abs() <= SUM_BOUND * size;
+                if !near {
+                    return Ok(Check::Differs);
+                }
+            }
+        }
+        for rows in [5, 8, ROWS] {
+            let together = self.multiply(&matrix, &input.rows(0..rows, k), rows)?;
+            if !same_bits(&together, &alone[..rows * n]) {
+                return Ok(Check::DependsOnRows);
+            }
+        }
+        let tokens = [0, n as u32 - 1, 7];
+        let out = Buffer::new(self.gpu, 4 * tokens.len() * k)?;
+        let ids = Buffer::with_words(self.gpu, &tokens)?;
+        self.kernels.take_rows(&matrix, (ids.input(), tokens.len()), 1.0, &out)?;
+        let expected =
+            tokens.iter().flat_map(|row| &weights[*row as usize * k..][..k]).map(|w| f64::from(*w));
+        Ok(Check::of(near(&out.read_floats(0, tokens.len() * k)?, expected, VALUE_BOUND)))
+    }
+
+    fn multiply(&self, matrix: &Matrix, input: &Codes, rows: usize) -> Result<Vec<f32>> {
+        let (n, activations) = (matrix.n(), Activations::new(self.gpu, rows, matrix.k())?);
+        input.write(&activations)?;
+        let out = self.floats(&vec![f32::NAN; rows * n])?;
+        let scaling = Scaling::NONE;
+        let product = Product { matrix, bias: None, out: &out, offset: 0, stride: n, add: false, scaling };
+        self.kernels.multiply(product, &activations, rows)?;
+        out.read_floats(0, rows * n)
+    }
+
+    /// Products that are added to rows, with a bias and a factor, of packed weights and of floats.
+    fn output(&self) -> Result<Check> {
+        let (n, k, stride, offset, scale) = (24, 64, 40, 8, 0.6);
+        for (dtype, rows) in [(WeightType::Q8_0, 1), (WeightType::Q8_0, 3), (WeightType::F16, 3)] {
+            let (matrix, activations, plain) = self.small_product(dtype, (n, k), rows)?;
+            let (bias, before) = (noise(n, 3), noise(rows * stride, 4));
+            let (bias_buffer, out) = (self.floats(&bias)?, self.floats(&before)?);
+            let scaling = Scaling { scale, cap: None };
+            let (matrix, bias_buffer) = (&matrix, Some(&bias_buffer));
+            let product =
+                Product { matrix, bias: bias_buffer, out: &out, offset, stride, add: true, scaling };
+            self.kernels.multiply(product, &activations, rows)?;
+            let mut expected: Vec<f64> = before.iter().map(|v| f64::from(*v)).collect();
+            for (row, y) in plain.chunks_exact(n).enumerate() {
+                for (column, y) in y.iter().enumerate() {
+                    let sum = f64::from(*y) + f64::from(bias[column]);
+                    expected[row * stride + offset + column] += f64::from(scale) * sum;
+                }
+            }
+            if !near(&out.read_floats(0, rows * stride)?, expected, VALUE_BOUND) {
+                return Ok(Check::Differs);
+            }
+        }
+        Ok(Check::Passed)
+    }
+
+    /// Scaled products with a bound, as logits have it.
+    fn cap(&self) -> Result<Check> {
+        let (n, k, scale, cap) = (24, 64, 4.0, 5.0);
+        for (dtype, rows) in [(WeightType::Q8_0, 1), (WeightType::Q8_0, 3), (WeightType::F16, 3)] {
+            let (matrix, activations, plain) = self.small_product(dtype, (n, k), rows)?;
+            let (matrix, out) = (&matrix, Buffer::new(self.gpu, 4 * rows * n)?);
+            let scaling = Scaling { scale, cap: Some(cap) };
+            let product =
+                Product { matrix, bias: None, out: &out, offset: 0, stride: n, add: false, scaling };
+            self.kernels.multiply(product, &activations, rows)?;
+            let (scale, cap) = (f64::from(scale), f64::from(cap));
+            let expected = plain.iter().map(|y| cap * (scale * f64::from(*y) / cap).tanh());
+            if !near(&out.read_floats(0, rows * n)?, expected, VALUE_BOUND) {
+                return Ok(Check::Differs);
+            }
+        }
+        Ok(Check::Passed)
+    }
+
+    /// Returns a random matrix, random activations and their product.
+    fn small_product(
+        &self,
+        dtype: WeightType,
+        (n, k): (usize, usize),
+        rows: usize,
+    ) -> Result<(Matrix, Activations, Vec<f32>)> {
+        let matrix = Matrix::new(self.gpu, dtype, (n, k), &random_matrix(dtype, n, k)?.0)?;
+        let (input, activations) = (Codes::random(rows * k), Activations::new(self.gpu, rows, k)?);
+        input.write(&activations)?;
+        let plain = self.multiply(&matrix, &input, rows)?;
+        Ok((matrix, activations, plain))
+    }
+
+    fn norm(&self) -> Result<Check> {
+        let (rows, width, eps) = (5, 608, 1e-5);
+        let (x, weight) = (noise(rows * width, 1), noise(width, 2));
+        let (x_buffer, weights) = (self.floats(&x)?, self.floats(&weight)?);
+        let out = Activations::new(self.gpu, rows, width)?;
+        self.kernels.norm(&x_buffer, &weights, (0, rows, width), eps, &out, ALL_FORMS)?;
+        let expected = x.chunks_exact(width).flat_map(|x| normed(x, &weight, eps));
+        let together = checked(&out, rows * width, expected)?;
+        let one = Activations::new(self.gpu, 1, width)?;
+        self.kernels.norm(&x_buffer, &weights, (3, 1, width), eps, &one, ALL_FORMS)?;
+        let alone = one.floats.read_floats(0, width)?;
+        Ok(match together {
+            None => Check::Differs,
+            Some(all) if same_bits(&alone, &all[3 * width..4 * width]) => Check::Passed,
+            Some(_) => Check::DependsOnRows,
+        })
+    }
+
+    /// Norms of rows that an update joins first, by a norm of its own.
+    fn update_norm(&self) -> Result<Check> {
+        let (rows, width, eps, scale) = (3, 608, 1e-5, 0.7);
+        let (x, update) = (noise(rows * width, 1), noise(rows * width, 2));
+        let weights = [noise(width, 3), noise(width, 4)];
+        let (mut stream, mut expected) = (Vec::new(), Vec::new());
+        for (x, update) in x.chunks_exact(width).zip(update.chunks_exact(width)) {
+            let update = normed(update, &weights[0], eps);
+            let row: Vec<f64> =
+                x.iter().zip(&update).map(|(x, u)| f64::from(*x) + f64::from(scale) * u).collect();
+            let mean = row.iter().map(|v| v * v).sum::<f64>() / width as f64;
+            let factor = 1.0 / (mean + f64::from(eps)).sqrt();
+            expected.extend(row.iter().zip(&weights[1]).map(|(v, w)| v * factor * f64::from(*w)));
+            stream.extend(row);
+        }
+        let (update_weight, weight) = (self.floats(&weights[0])?, self.floats(&weights[1])?);
+        let (x, update) = (self.floats(&x)?, self.floats(&update)?);
+        let joins = |store| Some(NormedUpdate { rows: &update, weight: &update_weight, scale, store });
+        let input =
+            NormInput { x: &x, weight: Some(&weight), update: joins(false), first: 0, rows, width, eps };
+        let one = Activations::new(self.gpu, 1, width)?;
+        self.kernels.update_and_norm(NormInput { first: 1, rows: 1, ..input }, &one, ALL_FORMS)?;
+        let out = Activations::new(self.gpu, rows, width)?;
+        self.kernels.update_and_norm(NormInput { update: joins(true), ..input }, &out, ALL_FORMS)?;
+        let alone = one.floats.read_floats(0, width)?;
+        let stored = near(&x.read_floats(0, rows * width)?, stream, VALUE_BOUND);
+        Ok(match checked(&out, rows * width, expected)? {
+            Some(all) if stored && same_bits(&alone, &all[width..2 * width]) => Check::Passed,
+            Some(_) if stored => Check::DependsOnRows,
+            _ => Check::Differs,
+        })
+    }
+
+    fn gate(&self, activation: Activation) -> Result<Check> {
+        let (rows, width) = (3, 320);
+        let x: Vec<f32> = noise(rows * 2 * width, 4).iter().map(|v| v * 12.0).collect();
+        let out = Activations::new(self.gpu, rows, width)?;
+        self.kernels.gate(&self.floats(&x)?, (rows, width), activation, &out, ALL_FORMS)?;
+        let expected = x.chunks_exact(2 * width).flat_map(|row| {
+            let (gates, ups) = row.split_at(width);
+            gates.iter().zip(ups).map(|(gate, up)| activated(f64::from(*gate), activation) * f64::from(*up))
+        });
+        Ok(Check::of(checked(&out, rows * width, expected)?.is_some()))
+    }
+
+    fn heads(&self) -> Result<Check> {
+        let plain = HeadsCase::default();
+        let neighbours = HeadsCase { neighbours: true, ..plain };
+        let partly = HeadsCase { rotated: 48, factors: Some([1.0, 1.25, 1.5]), ..plain };
+        for case in [plain, neighbours, partly] {
+            let check = self.heads_of(case)?;
+            if check != Check::Passed {
+                return Ok(check);
+            }
+        }
+        Ok(Check::Passed)
+    }
+
+    /// Norms and rotates heads, and appends to the cache.
+    fn heads_of(&self, case: HeadsCase) -> Result<Check> {
+        let HeadsCase { neighbours, rotated, joint, factors } = case;
+        let (rows, queries, keys, width, capacity, slot, eps) = (3, 4, 2, 64, 12, 7, 1e-6);
+        let stride = (queries + 2 * keys) * width;
+        let x = noise(rows * stride, 6);
+        // A joint norm has a weight for each value of all heads.
+        let norms = [noise(queries * width, 7), noise(keys * width, 8)];
+        let (query_norm, key_norm) = (self.floats(&norms[0])?, self.floats(&norms[1])?);
+        let angles: Vec<f64> =
+            noise(rows * rotated / 2, 9).iter().map(|angle| f64::from(*angle) * 50.0).collect();
+        let of_angles =
+            |f: fn(f64) -> f64| self.floats(&angles.iter().map(|a| f(*a) as f32).collect::<Vec<_>>());
+        let (cosines, sines) = (of_angles(f64::cos)?, of_angles(f64::sin)?);
+        let (x_buffer, own) = (self.floats(&x)?, self.floats(&vec![f32::NAN; x.len()])?);
+        let factors_buffer = factors.map(|factors| self.floats(&factors)).transpose()?;
+        let cached: Vec<f32> = halves(noise(2 * capacity * keys * width, 10));
+        let cache = Buffer::with_bytes(self.gpu, &half_bytes(&cached))?;
+        let input = HeadsInput {
+            x: &x_buffer,
+            rows,
+            queries,
+            keys,
+            width,
+            query_norm: Some(&query_norm),
+            key_norm: Some(&key_norm),
+            angles: Some((&cosines, &sines)),
+            neighbours,
+            cache: &cache,
+            capacity,
+            slot,
+            eps,
+            special: SpecialHeads {
+                rotated: Some(rotated),
+                joint: joint.then_some(&own),
+                factors: factors_buffer.as_ref(),
+            },
+        };
+        self.kernels.heads(input)?;
+        let mut expected_cache: Vec<f64> = cached.iter().map(|v| f64::from(*v)).collect();
+        let mut expected_queries = Vec::new();
+        for (row, x) in x.chunks_exact(stride).enumerate() {
+            // Joint norms take all heads of queries, and all those of keys.
+            let (of_queries, of_keys) = (&x[..queries * width], &x[queries * width..][..keys * width]);
+            let joined = [normed(of_queries, &norms[0], eps), normed(of_keys, &norms[1], eps)];
+            for (head, x) in x.chunks_exact(width).enumerate() {
+                let is_value = head >= queries + keys;
+                let kind = usize::from(head >= queries);
+                let head_values: Vec<f64> = if is_value {
+                    x.iter().map(|v| f64::from(*v)).collect()
+                } else {
+                    let at = (head - kind * queries) * width;
+                    let mut x = if joint {
+                        joined[kind][at..at + width].to_vec()
+                    } else {
+                        normed(x, &norms[kind][..width], eps)
+                    };
+                    rotate(&mut x[..rotated], &angles[row * rotated / 2..][..rotated / 2], neighbours);
+                    x
+                };
+                if head < queries {
+                    let factor = factors.map_or(1.0, |factors| f64::from(factors[row]));
+                    expected_queries.extend(head_values.iter().map(|v| v * factor));
+                } else {
+                    let side = if is_value { capacity * keys * width } else { 0 };
+                    let at = side + (slot + row) * keys * width + (head - queries) % keys * width;
+                    expected_cache[at..at + width].copy_from_slice(&head_values);
+                }
+            }
+        }
+        let after = if joint { &own } else { &x_buffer }.read_floats(0, rows * stride)?;
+        let after: Vec<f32> =
+            after.chunks_exact(stride).flat_map(|row| row[..queries * width].to_vec()).collect();
+        let cache = read_halves(&cache, cached.len())?;
+        Ok(Check::of(near(&after, expected_queries, VALUE_BOUND) && near(&cache, expected_cache, HALF_BOUND)))
+    }
+
+    /// Moves of rows, and copies between buffers.
+    fn cache(&self) -> Result<Check> {
+        let (width, rows) = (64, 12);
+        let values = halves(noise(rows * width, 11));
+        let memory = Buffer::with_bytes(self.gpu, &half_bytes(&values))?;
+        let moves = [(5, 6), (6, 9), (7, 11)];
+        let mut expected = values.clone();
+        for (to, from) in moves {
+            expected.copy_within(from * width..(from + 1) * width, to * width);
+        }
+        let pairs: Vec<u32> = moves.iter().flat_map(|(to, from)| [*from as u32, *to as u32]).collect();
+        let pairs = Buffer::with_words(self.gpu, &pairs)?;
+        self.kernels.copy_rows(&memory, 0, &pairs, (moves.len(), width))?;
+        let copy = Buffer::with_bytes(self.gpu, &vec![0; memory.bytes()])?;
+        self.kernels.copy((&memory, 2 * width), (&copy, 0), 2 * (rows - 1) * width)?;
+        let moved = read_halves(&memory, rows * width)?;
+        let copied = read_halves(&copy, (rows - 1) * width)?;
+        Ok(Check::of(same_bits(&moved, &expected) && same_bits(&copied, &expected[width..])))
+    }
+
+    /// The largest of many values, alone and twice.
+    fn choice(&self) -> Result<Check> {
+        let mut values = noise(1000, 14);
+        let out = Buffer::new(self.gpu, 16)?;
+        for (larger, expected) in [(vec![999], 999), (vec![613, 517], 517), (vec![0], 0)] {
+            larger.iter().for_each(|i| values[*i] = 2.0);
+            self.kernels.choose((&self.floats(&values)?, 0), values.len(), (&out, 4))?;
+            larger.iter().for_each(|i| values[*i] = 0.0);
+            if out.read(4, 4)? != u32::to_le_bytes(expected) {
+                return Ok(Check::Differs);
+            }
+        }
+        Ok(Check::Passed)
+    }
+
+    /// Draws of one of a thousand tokens, without and with filters.
+    fn draws(&self) -> Result<Check> {
+        let logits: Vec<f32> = noise(1000, 15).iter().map(|v| v * 8.0).collect();
+        let (buffer, out) = (self.floats(&logits)?, Buffer::new(self.gpu, 16)?);
+        let plain = DrawSettings { sharpness: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0 };
+        let filtered = DrawSettings { sharpness: 1.5, top_k: 40, top_p: 0.9, min_p: 0.05 };
+        for settings in [plain, filtered] {
+            let expected = cumulative(&logits, settings);
+            for unit in [0.1, 0.45, 0.83] {
+                self.kernels.draw((&buffer, 0), logits.len(), (settings, unit), (&out, 4))?;
+                let token = out.read(4, 4)?.try_into().map(u32::from_le_bytes).unwrap_or(u32::MAX) as usize;
+                let before = if token == 0 { 0.0 } else { expected.get(token - 1).copied().unwrap_or(1.0) };
+                let after = expected.get(token).copied().unwrap_or(0.0);
+                if unit < before - SUM_BOUND || unit > after + SUM_BOUND {
+                    return Ok(Check::Differs);
+                }
+            }
+        }
+        Ok(Check::Passed)
+    }
+
+    /// Attention of a chain of all layouts of rows, and of a tree.
+    fn attention(&self, width: usize) -> Result<Check> {
+        let scoring = Scoring::of_width(width);
+        let tree = RowMask::tree(CONTEXT, &[None, Some(0), Some(0)])?;
+        match self.attention_of_rows(width, scoring, &tree)? {
+            Check::Passed => self.attention_of_rows(width, scoring, &RowMask::causal(CONTEXT, ROWS)),
+            failed => Ok(failed),
+        }
+    }
+
+    /// Attention over two spans against f64, and against its first rows alone.
+    fn attention_of_rows(&self, width: usize, scoring: Scoring, mask: &RowMask) -> Result<Check> {
+        // As many heads share keys as fill all lanes with 16 rows.
+        let (queries, keys, capacity, rows) = (12, 2, CONTEXT + ROWS, mask.rows());
+        let stride = queries * width;
+        let q: Vec<f32> = noise(rows * stride, 12).iter().map(|v| v * 3.0).collect();
+        let cache = halves(noise(2 * capacity * keys * width, 13).iter().map(|v| v * 2.0).collect());
+        let memory = Buffer::with_bytes(self.gpu, &half_bytes(&cache))?;
+        let attend = |mask: &RowMask| -> Result<Vec<f32>> {
+            let space = AttentionSpace::new(self.gpu, mask, (queries, width), None)?;
+            let out = Activations::new(self.gpu, mask.rows(), stride)?;
+            let q = self.floats(&q[..mask.rows() * stride])?;
+            let (q, cache, rows) = (&q, &memory, mask.rows());
+            let shape = AttentionInput { q, stride, cache, capacity, rows, queries, keys, width, scoring };
+            self.kernels.attention(shape, &space, &out, WRITE_FLOATS)?;
+            out.floats.read_floats(0, rows * stride)
+        };
+        let together = attend(mask)?;
+        let shape = AttentionShape { queries, keys, width, capacity, scoring };
+        for row in [0, rows / 2, rows - 1] {
+            let expected = attention_in_f64(&q, &cache, mask, row, shape);
+            if !near(&together[row * stride..(row + 1) * stride], expected, SUM_BOUND) {
+                return Ok(Check::Differs);
+            }
+        }
+        // The first row of a tree is that of a chain.
+        let first = if mask.is_causal() { rows } else { 2 };
+        for fewer in [1, 2, 5].into_iter().filter(|fewer| *fewer < first) {
+            let few = attend(&RowMask::causal(CONTEXT, fewer))?;
+            if !same_bits(&few, &together[..fewer * stride]) {
+                return Ok(Check::DependsOnRows);
+            }
+        }
+        Ok(Check::Passed)
+    }
+
+    /// Times products of 1 to 16 rows, and a copy.
+    ///
+    /// # Errors
+    /// If the GPU refuses a kernel or fails.
+    pub(super) fn speed(&self, work: Workload) -> Result<Speed> {
+        let (n, k) = work.product;
+        // A few random rows, again and again. Values do not change the time.
+        let (some, _) = random_matrix(WeightType::Q4K, 8, k)?;
+        let file: Vec<u8> = some.iter().copied().cycle().take(some.len() * n / 8).collect();
+        let matrix = Matrix::new(self.gpu, WeightType::Q4K, (n, k), &file)?;
+        let activations = Activations::new(self.gpu, ROWS, k)?;
+        Codes::random(ROWS * k).write(&activations)?;
+        let out = Buffer::new(self.gpu, 4 * ROWS * n)?;
+        let (matrix, scaling) = (&matrix, Scaling::NONE);
+        let product = Product { matrix, bias: None, out: &out, offset: 0, stride: n, add: false, scaling };
+        let mut product_ms = Vec::new();
+        for rows in 1..=ROWS {
+            product_ms.push(self.ms(work, || self.kernels.multiply(product, &activations, rows))?);
+        }
+        let (from, to) = (Buffer::new(self.gpu, work.copy_bytes)?, Buffer::new(self.gpu, work.copy_bytes)?);
+        let copy_ms = self.ms(work, || self.kernels.copy((&from, 0), (&to, 0), work.copy_bytes))?;
+        let memory_gb_s = 2.0 * work.copy_bytes as f64 / copy_ms / 1e6;
+        Ok(Speed { product_ms, product_bytes: file.len() as u64, memory_gb_s })
+    }
+
+    /// Returns the time of a dispatch in milliseconds. The clock stops after a wait.
+    fn ms(&self, work: Workload, dispatch: impl Fn() -> Result<()>) -> Result<f64> {
+        dispatch()?;
+        self.gpu.wait()?;
+        let mut best = f64::INFINITY;
+        for _ in 0..work.repetitions.max(1) {
+            let begun = Instant::now();
+            for _ in 0..work.dispatches.max(1) {
+                dispatch()?;
+            }
+            self.gpu.wait()?;
+            best = best.min(begun.elapsed().as_secs_f64() * 1e3 / work.dispatches.max(1) as f64);
+        }
+        Ok(best)
+    }
+}
