@@ -282,7 +282,8 @@ impl Pairs<'_> {
         let of_target = of_gpu(target);
         // Until measured, the cost of a drafted token follows from the passes of the GPU, or from the bytes read.
         let of_passes = || Some(of_gpu(draft?)?.first()?.1 / of_target.as_ref()?.first()?.1);
-        let c = of_pair.as_ref().and_then(CostCurve::draft_cost).or_else(of_passes).unwrap_or(size_ratio);
+        let measured_draft = of_pair.and_then(|curve| curve.draft_cost().ok().flatten());
+        let c = measured_draft.map(|draft| draft.at(1)).or_else(of_passes).unwrap_or(size_ratio);
         let predicted = || PassCost::new(of_target.clone()?).ok();
         let cost = measured.or_else(predicted).unwrap_or_else(|| default_cost(self.compute));
         let (depth, speedup) = theory::best_depth(acceptance, c, &cost, MAX_DRAFT);
