@@ -286,7 +286,8 @@ mod tests {
     fn longer_context_costs_its_bytes_and_its_rows() {
         let long = AttentionSize { visible: 28 * 4096, ..SEVEN_B.attention };
         let cache = (28 * 4096 * 2 * 2 * 4 * 128) as u64;
-        assert!(long.bytes(1) > cache && long.bytes(1) < cache * 102 / 100);
+        // 28 heads of a row have 5.6% of the bytes of 4 heads of 128 keys and values.
+        assert!(long.bytes(1) > cache * 105 / 100 && long.bytes(1) < cache * 106 / 100);
         // Partial results grow with the rows, the cache does not.
         assert!(long.bytes(16) > long.bytes(1) && long.bytes(16) < 2 * cache);
         assert!(long.bytes(17) > 2 * cache, "two blocks of rows");
