@@ -1734,6 +1734,10 @@ export type Landscape = {
  */
 measured: boolean, 
 /**
+ * Conversations that share every pass, 1 or more.
+ */
+batch: number, 
+/**
  * c: a drafted token, in target passes of one row.
  */
 draft_cost: number, 
@@ -2957,7 +2961,7 @@ export interface Commands {
   /** Evaluates every acceptance rule at a position, at several temperatures. */
   lab_rules: { args: { position: number; temperatures: Array<number> }; result: Array<LabRuleRow> };
   /** Predicts the speedup by acceptance rate and draft length. */
-  landscape: { args: { machine: LabMachine }; result: Landscape };
+  landscape: { args: { machine: LabMachine; batch: number }; result: Landscape };
   /** Returns the acceptance rates of one conversation, or of all. */
   acceptance_map: { args: { conversation: number | null }; result: AcceptanceMap };
   /** Predicts the speed of an answer under other settings. */
