@@ -38,8 +38,8 @@ pub(crate) struct DoctorArgs {
     /// Device: auto is Metal on a Mac and the CPU elsewhere
     #[arg(long, default_value = "auto", value_name = "auto|cpu|metal")]
     device: DeviceChoice,
-    /// Model whose costs are predicted, and whose passes are timed on the GPU and the CPU: a file or a name
-    /// [default: the default model, if installed, without timing]
+    /// Model whose costs are predicted, and whose passes are timed on the GPU and the CPU [default: the default model,
+    /// if installed, without timing]
     #[arg(long, value_name = "PATH|NAME")]
     target: Option<String>,
     /// Predict costs for this chip, such as "M4 Max" [default: the chip of this machine]

@@ -142,8 +142,8 @@ pub(crate) struct ModelArgs {
 /// Head that drafts for the target.
 #[derive(Args, Clone)]
 pub(crate) struct HeadArgs {
-    /// The trained head that drafts: a file of `hunch drafter train`, or the folder of a published head [default: the
-    /// newest trained one for this target, else the one that ships with Hunch]
+    /// The head that drafts: a file of `hunch drafter train`, or a published head's folder [default: the newest trained
+    /// one for this target, else the shipped one]
     #[arg(long, value_name = "PATH")]
     pub(crate) head: Option<PathBuf>,
 }

@@ -1,8 +1,8 @@
 //! A simulated server: requests arrive at random, and all that are being answered share every pass. It shows when
 //! speculation pays under load, and when it should be off.
 //!
-//! It reproduces the qualitative result of SmartSpec (Liu et al., arXiv 2406.14066): a fixed draft length is faster
-//! while the server is idle and slower while it is busy, and a length chosen by the batch is never much slower than
+//! It reproduces the qualitative result of SmartSpec (Liu et al., arXiv 2406.14066). A fixed draft length is faster
+//! while the server is idle and slower while it is busy. A length chosen by the batch is never much slower than
 //! plain decoding. Costs are passed in. Prefill and the memory of caches are left out.
 
 use hunch_core::limits::MAX_DRAFT;
@@ -54,7 +54,7 @@ pub struct Server {
 /// Simulated answers with one draft length.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Served {
-    /// How the draft length is chosen.
+    /// Choice of the draft length.
     pub draft_length: DraftLength,
     /// Mean time from arrival to the last token, in target passes of one row.
     pub latency: f64,

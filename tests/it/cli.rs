@@ -366,7 +366,7 @@ fn lab_runs_examples_and_assumed_costs_without_a_model() {
     let batch = ["lab", "landscape", "--row-cost", "0.5", "--batch", "8", "--json"];
     let json = last_json(&hunch(data.path(), &batch));
     assert_eq!((&json["batch"], &json["best"][25]), (&Value::from(8), &Value::from(0)));
-    assert_eq!(code(&["lab", "landscape", "--batch", "0"]), Some(4));
+    assert_eq!(code(&["lab", "landscape", "--row-cost", "0.1", "--batch", "0"]), Some(4));
     let json = last_json(&hunch(
         data.path(),
         &["lab", "serving", "--draft-cost", "0.1", "--row-cost", "0.1", "--json"],
@@ -375,7 +375,7 @@ fn lab_runs_examples_and_assumed_costs_without_a_model() {
     let speedups =
         |policy: usize| loads.iter().map(move |load| load["served"][policy]["speedup"].as_f64().unwrap());
     assert!(speedups(0).all(|plain| plain == 1.0) && speedups(3).last().unwrap() < 1.0);
-    assert_eq!(code(&["lab", "serving", "--alpha", "1.5"]), Some(4));
+    assert_eq!(code(&["lab", "serving", "--row-cost", "0.1", "--alpha", "1.5"]), Some(4));
     assert_eq!(code(&["lab", "unbiased", "--toy", "--rule", "naive"]), Some(2));
     assert_eq!(code(&["lab", "residual"]), Some(4), "no draft model");
     assert_eq!(code(&["lab"]), Some(2));

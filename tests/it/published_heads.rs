@@ -1,5 +1,5 @@
-//! Heads in the file formats of others, tiny and random: their arithmetic against a reference in another language,
-//! answers with them, reuse of their cache, and files that do not fit or are damaged.
+//! Heads in the file formats of others, tiny and random. Their arithmetic is compared with a reference in another
+//! language. Then come answers with them, reuse of their cache, and files that do not fit or are damaged.
 
 use std::path::{Path, PathBuf};
 

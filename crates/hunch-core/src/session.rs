@@ -176,10 +176,11 @@ impl<'a> Session<'a> {
 
     /// Runs the prompt through the target in chunks, all but its last token.
     ///
-    /// The target's cache must already hold exactly the first `reuse` tokens of the prompt. Those whose hidden states a
-    /// proposer needs ([`Proposer::reusable_rows`]) are run again. After each chunk `progress` receives `(tokens done, tokens to run)`. If it breaks, this returns
-    /// `Break` and no round can run. Proposers that prefill a model of their own report through the
-    /// same callback.
+    /// The target's cache must already hold exactly the first `reuse` tokens of the prompt. Tokens whose hidden states a
+    /// proposer needs ([`Proposer::reusable_rows`]) are run again.
+    ///
+    /// After each chunk `progress` receives `(tokens done, tokens to run)`. If it breaks, this returns `Break` and no
+    /// round can run. Proposers that prefill a model of their own report through the same callback.
     ///
     /// # Errors
     /// [`Error::InvalidRequest`] if the prompt is empty, [`Error::ContextOverflow`] if it does not fit

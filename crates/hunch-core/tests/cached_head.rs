@@ -1,5 +1,5 @@
-//! Heads with a cache: rows of drafted tokens are rolled back, accepted ones are read again with the target's states,
-//! and rows of an earlier prompt are used again. Logits have to equal those of a head that reads the text afresh.
+//! Heads with a cache. Rows of drafted tokens are rolled back, and accepted ones are read again with the target's
+//! states. Rows of an earlier prompt are used again. Logits have to equal those of a head that reads the text afresh.
 
 use std::ops::ControlFlow;
 

@@ -72,9 +72,9 @@ pub fn bytes_read(dtype: WeightType, weights: usize) -> usize {
 
 /// Returns whole blocks of the file as the CPU kernels keep them. `None` for types that they keep as they are.
 ///
-/// Types with a [`CodeTable`] have 4 bits for a weight, in 16 bytes for 32 weights: low nibbles are weights 0 to 15. Around
-/// them are their scales: IQ4_NL has a half-precision number in front, MXFP4 the upper half of a float, NVFP4 two
-/// half-precision numbers for 16 weights each. The others have 128 bytes of codes, signed bytes that scale 32 or 16
+/// Types with a [`CodeTable`] have 4 bits for a weight, in 16 bytes for 32 weights. The low nibbles are weights 0 to 15.
+/// Scales are around them. IQ4_NL has a half-precision number in front, MXFP4 the upper half of a float. NVFP4 has two
+/// half-precision numbers, for 16 weights each. The others have 128 bytes of codes, signed bytes that scale 32 or 16
 /// weights each, and a factor in half precision. Ternary types become Q2_K.
 ///
 /// # Panics

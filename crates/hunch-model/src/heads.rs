@@ -2,9 +2,8 @@
 //! decided here; a file each holds the arithmetic of an architecture. Drafting itself is in
 //! [`hunch_core::propose::head`].
 //!
-//! `mlp` is the architecture that Hunch trains. `published` opens the files of others. Those of `eagle1` and `eagle3`
-//! share the steps in `eagle` and the decoder layer in `layer`, those of `medusa` and `speculator` the steps in
-//! `last_state`.
+//! `mlp` is the architecture that Hunch trains. `published` opens the files of others. `eagle1` and `eagle3` share
+//! the steps in `eagle` and the decoder layer in `layer`. `medusa` and `speculator` share the steps in `last_state`.
 
 mod config;
 mod eagle;
@@ -17,6 +16,7 @@ mod medusa;
 mod mlp;
 mod published;
 mod speculator;
+mod target_parts;
 mod target_rows;
 mod vocabulary;
 mod write;
@@ -122,8 +122,8 @@ pub fn describe(path: &Path) -> Result<Option<HeadSummary>> {
     }))
 }
 
-/// Opens a head of any kind and loads it for a target: a folder or safetensors file that others published, or a GGUF
-/// file of Hunch.
+/// Opens a head of any kind and loads it for a target. It is a published folder or safetensors file, or a GGUF file of
+/// Hunch.
 ///
 /// # Errors
 /// [`Error::InvalidRequest`] if the head does not fit the target, and those of [`load`].

@@ -9,6 +9,7 @@ mod cache;
 mod candle_executor;
 mod cpu_executor;
 pub mod decoder;
+mod dequantise;
 pub mod device;
 pub mod display_name;
 mod executor;

@@ -13,10 +13,11 @@ use candle_core::{Device, Tensor};
 use sha2::{Digest, Sha256};
 
 use crate::atomic_file::{self, PART};
+use crate::dequantise::dequantise;
 use crate::file::ModelFile;
 use crate::gguf::{Gguf, TensorInfo, WeightType};
 use crate::split;
-use crate::weights::{WeightFile, dequantise};
+use crate::weights::WeightFile;
 use hunch_error::{Error, Result};
 
 /// Default alignment of tensor data in bytes.

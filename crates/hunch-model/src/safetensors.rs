@@ -1,8 +1,8 @@
 //! Safetensors files: header and shapes of every tensor, checked against the size of the file. Floating-point tensors
 //! are presented as a [`WeightFile`], so that they load like those of a GGUF file.
 //!
-//! A file begins with the length of its header (8 bytes, little endian) and the header as JSON: type, shape and byte
-//! range of each tensor, counted from the end of the header. A model may be split into several files.
+//! A file begins with the length of its header, 8 bytes in little endian. The header is JSON: type, shape and byte range
+//! of each tensor, counted from the end of the header. A model may be split into several files.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,7 +16,7 @@ use crate::file::ModelFile;
 use crate::gguf::{Gguf, TensorInfo, WeightType};
 use crate::weights::WeightFile;
 
-/// Largest header in bytes. Those of heads have some kilobytes.
+/// Largest header in bytes. Headers of heads have some kilobytes.
 const MAX_HEADER: usize = 16 << 20;
 /// Most files of a folder.
 const MAX_FILES: usize = 64;

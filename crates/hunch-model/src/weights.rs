@@ -76,21 +76,6 @@ impl MatrixRows {
     }
 }
 
-/// Computes the weights of whole blocks in file layout.
-///
-/// # Errors
-/// If the bytes are not whole blocks of a type that candle reads.
-pub(crate) fn dequantise(dtype: WeightType, bytes: Vec<u8>) -> Result<Vec<f32>> {
-    let Some(candle) = dtype.candle() else {
-        let mut values = Vec::with_capacity(bytes.len() / dtype.type_size() * dtype.block_size());
-        hunch_kernels::dequantise(dtype, &bytes, &mut values);
-        return Ok(values);
-    };
-    let count = bytes.len() / dtype.type_size() * dtype.block_size();
-    let storage = QStorage::from_data(Cow::Owned(bytes), &Device::Cpu, candle)?;
-    Ok(QTensor::new(storage, count)?.dequantize(&Device::Cpu)?.to_vec1::<f32>()?)
-}
-
 /// Error for a model on a GPU whose weights neither our kernels nor candle can read there.
 pub(crate) fn cpu_only(path: &Path, dtype: WeightType) -> Error {
     let reason = format!("its {dtype} weights run on the CPU only. Load it with --device cpu");

@@ -1,6 +1,6 @@
 //! `config.json` of published heads: sizes of the layer, rotary embedding and the target they were made for.
 //!
-//! Files of SafeAILab, SpecForge and AngelSlim have flat entries. Those of `speculators` keep the sizes of the layer in
+//! Files of SafeAILab, SpecForge and AngelSlim have flat entries. `speculators` keeps the sizes of the layer in
 //! `transformer_layer_config`.
 
 use std::path::Path;

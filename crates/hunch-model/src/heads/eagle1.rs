@@ -1,5 +1,5 @@
-//! EAGLE (Li et al., arXiv 2401.15077; HASS, Zhang et al., arXiv 2408.15766, has the same tensors): a decoder layer over
-//! the target's final state and the embedding of the token after it.
+//! EAGLE (Li et al., arXiv 2401.15077): a decoder layer over the target's final state and the embedding of the token
+//! after it. HASS (Zhang et al., arXiv 2408.15766) has the same tensors.
 //!
 //! ```text
 //! x = fc [e; f] + bias,   f = the target's final state after the output norm
@@ -17,7 +17,7 @@ use hunch_kernels::{Threads, WeightMatrix};
 use super::config::Config;
 use super::eagle::{Fused, Fusion, States};
 use super::linear::{Linear, product, target_head, vector};
-use super::published::TargetParts;
+use super::target_parts::TargetParts;
 
 /// Fusion and scores of EAGLE-1.
 pub(super) struct Eagle1 {

@@ -1,5 +1,5 @@
-//! EAGLE-3 (Li et al., arXiv 2503.01840): a decoder layer over three residual streams of the target and the embedding of
-//! the token after them, with an output head of its own.
+//! EAGLE-3 (Li et al., arXiv 2503.01840): a decoder layer with an output head of its own. It reads three residual
+//! streams of the target and the embedding of the token after them.
 //!
 //! ```text
 //! g = fc [s_1; s_2; s_3]
@@ -20,7 +20,7 @@ use hunch_kernels::{Threads, WeightMatrix};
 use super::config::Config;
 use super::eagle::{Fused, Fusion, States};
 use super::linear::{Linear, product, target_head, vector};
-use super::published::TargetParts;
+use super::target_parts::TargetParts;
 use super::vocabulary::draft_vocabulary;
 use crate::safetensors::SafeTensors;
 

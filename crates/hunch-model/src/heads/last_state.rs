@@ -1,7 +1,7 @@
 //! Heads that read the target's last state alone: the steps that Medusa and the MLP speculator share.
 //!
-//! They have no cache and no attention. A network computes the logits of each position of a draft from the target's
-//! final state after the output norm, and from the drafted tokens if it reads them.
+//! They have no cache and no attention. A network computes the logits of each position of a draft. It reads
+//! the target's final state after the output norm, and some read the drafted tokens.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use hunch_kernels::activation::rms_norm;
 use hunch_kernels::quantise::QuantisedRows;
 
 use super::linear::vector;
-use super::published::TargetParts;
+use super::target_parts::TargetParts;
 use crate::device::Compute;
 
 /// Part of an architecture after the target's state.

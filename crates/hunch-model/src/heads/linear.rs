@@ -10,8 +10,9 @@ use hunch_kernels::quantise::QuantisedRows;
 use hunch_kernels::{MatrixSource, Threads, WeightMatrix, WeightType};
 
 use crate::decoder::Decoder;
+use crate::dequantise::dequantise;
 use crate::spec::ModelSpec;
-use crate::weights::{MatrixRows, WeightFile, dequantise};
+use crate::weights::{MatrixRows, WeightFile};
 
 /// Weights that are converted at once.
 const CHUNK: usize = 8 << 20;

@@ -21,6 +21,7 @@ use super::last_state::LastStateHead;
 use super::layer::{Layer, is_of_layer};
 use super::medusa::{Medusa, MedusaShape};
 use super::speculator::{Speculator, SpeculatorShape};
+use super::target_parts::TargetParts;
 use crate::decoder::Decoder;
 use crate::device::Compute;
 use crate::safetensors::{SafeTensors, files_at};
@@ -34,33 +35,6 @@ const IGNORED: [&str; 5] =
     ["embed_tokens.weight", "t2d", "verifier_lm_head.weight", "verifier_norm.weight", "verifier_norm"];
 /// Weights in a format that Hunch does not read.
 const PICKLE: &str = "pytorch_model.bin";
-
-/// The target that a head is loaded for.
-pub(super) struct TargetParts<'a> {
-    pub(super) file: &'a WeightFile,
-    pub(super) decoder: &'a Decoder,
-    /// Its sizes, with the context that it was loaded for.
-    pub(super) spec: ModelSpec,
-    pub(super) compute: &'a Compute,
-}
-
-impl TargetParts<'_> {
-    /// Returns `count` taps: those that the head states, or the usual ones after the layers 1, n/2 - 1 and n - 4.
-    ///
-    /// # Errors
-    /// If the target has not as many layers.
-    pub(super) fn taps(&self, stated: Option<&[usize]>, count: usize) -> Result<Vec<usize>, String> {
-        let layers = self.spec.n_layer;
-        let usual = || vec![1, (layers / 2).saturating_sub(1), layers.saturating_sub(4)];
-        let taps = stated.map_or_else(usual, <[usize]>::to_vec);
-        if taps.len() == count && taps.is_sorted_by(|a, b| a < b) && taps.iter().all(|&tap| tap < layers) {
-            return Ok(taps);
-        }
-        Err(format!(
-            "it reads a target of other depth, after layers {taps:?}, and this one has {layers} layers"
-        ))
-    }
-}
 
 /// Architecture of a published head, with what its files say of it.
 enum Architecture {

@@ -8,9 +8,10 @@ use hunch_core::token::TokenId;
 use hunch_error::Result;
 
 use crate::decoder::Decoder;
+use crate::dequantise::dequantise;
 use crate::device::Compute;
 use crate::spec::ModelSpec;
-use crate::weights::{Embedding, WeightFile, dequantise};
+use crate::weights::{Embedding, WeightFile};
 
 /// Output norm, embedding and output head of a target.
 pub struct TargetRows {

@@ -1,7 +1,7 @@
 //! Reduced vocabularies of published heads: which token of the target each row of the head's output stands for.
 //!
 //! The tensor `d2t` has offsets in files of SafeAILab, SpecForge and `speculators` (token = row + offset), and tokens in
-//! some conversions. Both list tokens in ascending order, which tells them apart.
+//! some conversions. Both list tokens in ascending order, so they can be distinguished.
 
 use hunch_core::token::TokenId;
 

@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 
 use super::packed::{Format, UNIT};
 use super::selftest::{Part, SelfTest};
+use crate::dequantise::dequantise;
 use crate::gguf::Gguf;
-use crate::weights::dequantise;
 use hunch_error::Result;
 use hunch_kernels::WeightType;
 

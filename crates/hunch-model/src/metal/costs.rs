@@ -135,8 +135,8 @@ impl AttentionSize {
         AttentionLayout::new(self.width, self.queries / self.keys.max(1), rows)
     }
 
-    /// Returns the bytes that attention over `rows` rows reads: keys and values as halves once for each block of rows,
-    /// and the partial results of each row, head and span. `tests/metal/bytes.rs` counts them.
+    /// Returns the bytes that attention over `rows` rows reads. Keys and values are halves, read once for each block of
+    /// rows. Each row, head and span has partial results. `tests/metal/bytes.rs` counts them.
     pub fn bytes(&self, rows: usize) -> u64 {
         let blocks = rows.div_ceil(self.layout(rows).rows);
         let cache = 2 * 2 * self.keys * self.width * blocks;

@@ -46,8 +46,8 @@ pub enum Kernel {
     CopyRows,
     /// Copies memory.
     Copy,
-    /// Attention over spans of the context, for a width of heads, with 1, 2, 4 or 8 pairs of a row and a head in a
-    /// simdgroup.
+    /// Attention over spans of the context, for a width of heads. A simdgroup has 1, 2, 4 or 8 pairs of a row and a
+    /// head.
     Attend(u32, u32),
     /// Puts spans together, for a width of heads.
     Combine(u32),
@@ -293,7 +293,7 @@ pub struct AttentionLayout {
 }
 
 impl AttentionLayout {
-    /// Most simdgroups of a threadgroup, as `attention.metal` tells the compiler.
+    /// Most simdgroups of a threadgroup, as `attention.metal` declares it.
     const MAX_SIMDGROUPS: usize = 16;
 
     /// Returns the layout of a pass over heads of a width, of which `group` share a head of keys.

@@ -1,4 +1,4 @@
-//! Bytes that attention reads, counted by the simulator: keys and values come from memory once, for all rows of a pass
+//! Bytes that attention reads, counted by the simulator. Keys and values come from memory once, for all rows of a pass
 //! and all heads that share them. The cost model counts the same bytes.
 
 use std::sync::Arc;

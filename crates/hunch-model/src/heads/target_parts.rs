@@ -1,0 +1,33 @@
+//! Parts of a target that a published head borrows: its file, decoder and sizes, and the streams that the head reads.
+
+use crate::decoder::Decoder;
+use crate::device::Compute;
+use crate::spec::ModelSpec;
+use crate::weights::WeightFile;
+
+/// The target that a head is loaded for.
+pub(super) struct TargetParts<'a> {
+    pub(super) file: &'a WeightFile,
+    pub(super) decoder: &'a Decoder,
+    /// Its sizes, with the context that it was loaded for.
+    pub(super) spec: ModelSpec,
+    pub(super) compute: &'a Compute,
+}
+
+impl TargetParts<'_> {
+    /// Returns `count` taps: those that the head states, or the usual ones after the layers 1, n/2 - 1 and n - 4.
+    ///
+    /// # Errors
+    /// If the target has not as many layers.
+    pub(super) fn taps(&self, stated: Option<&[usize]>, count: usize) -> Result<Vec<usize>, String> {
+        let layers = self.spec.n_layer;
+        let usual = || vec![1, (layers / 2).saturating_sub(1), layers.saturating_sub(4)];
+        let taps = stated.map_or_else(usual, <[usize]>::to_vec);
+        if taps.len() == count && taps.is_sorted_by(|a, b| a < b) && taps.iter().all(|&tap| tap < layers) {
+            return Ok(taps);
+        }
+        Err(format!(
+            "it reads a target of other depth, after layers {taps:?}, and this one has {layers} layers"
+        ))
+    }
+}
