@@ -3,7 +3,16 @@
 import { errorLine, ownError } from '../errors';
 import type { Host } from '../host';
 import { call, toErrorInfo } from '../ipc/rpc';
-import type { AppInfo, ErrorInfo, LoadedModels, LoadProgress, LoadRequest, ModelEntry, StoreRemedy } from '../ipc/schema.gen';
+import type {
+  AnswerSettings,
+  AppInfo,
+  ErrorInfo,
+  LoadedModels,
+  LoadProgress,
+  LoadRequest,
+  ModelEntry,
+  StoreRemedy,
+} from '../ipc/schema.gen';
 import { language } from '../strings/index.svelte';
 import { Library } from './library.svelte';
 import { Preferences, type LastModels } from './preferences.svelte';
@@ -91,6 +100,13 @@ export class Models {
   /** The name of a model to show beside its quantisation, as in the library. */
   titleOf(model: ModelEntry): string {
     return this.#library.titleOf(model);
+  }
+
+  /** Saved settings of an answer with titles for the names of listed models. */
+  titled<Writer extends Pick<AnswerSettings, 'target' | 'draft'>>(settings: Writer): Writer {
+    const named = (name: string) => this.listed.find((model) => model.name === name);
+    const title = (name: string) => named(name)?.title ?? name;
+    return { ...settings, target: title(settings.target), draft: settings.draft === null ? null : title(settings.draft) };
   }
 
   /** Loads the state of the engine. If nothing is in memory, loads the last models, else Hunch's default model. */
