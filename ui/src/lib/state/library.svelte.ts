@@ -54,7 +54,7 @@ export class Library {
     return this.models.find((model) => model.path === path) ?? null;
   }
 
-  /** The name of a model to show beside its quantisation: its title, or its file name if another model shares both. */
+  /** The name of a model to show next to its quantisation: its title, or its file name if another model shares both. */
   titleOf(model: ModelEntry): string {
     return (this.#alike[titleAndQuantisation(model)] ?? 0) > 1 ? model.name : model.title;
   }

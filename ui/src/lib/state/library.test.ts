@@ -142,7 +142,7 @@ describe('the list of models', () => {
       'Mistral 7B v0.1 Q4_0',
       'Mistral 7B v0.1 Q8_0',
     ]);
-    // A file name tells the quantisation already.
+    // A file name contains the quantisation already.
     expect(library.fullTitleOf(alike)).toBe('another-file');
   });
 

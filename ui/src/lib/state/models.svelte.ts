@@ -97,7 +97,7 @@ export class Models {
     this.#reportFailure = dependencies.reportFailure ?? (() => {});
   }
 
-  /** The name of a model to show beside its quantisation, as in the library. */
+  /** The name of a model to show next to its quantisation, as in the library. */
   titleOf(model: ModelEntry): string {
     return this.#library.titleOf(model);
   }
