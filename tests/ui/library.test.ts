@@ -283,7 +283,7 @@ describe('which draft goes with it', () => {
     await offer(page, middle.name).getByTestId('load-pair').click();
     await idle(page);
     expect((await requests(page)).at(-1)).toEqual({ target: seven.path, draft: middle.path, context: null });
-    await expect.poll(() => page.getByTestId('draft-menu').innerText()).toContain('1.5b');
+    await expect.poll(() => page.getByTestId('draft-menu').innerText()).toContain('1.5B');
     await offer(page, 'Qwen3 0.6B').getByTestId('download-draft').click();
     await page.getByTestId('offer-coming').waitFor();
     await download(page, 'd1', { phase: 'done' });
@@ -552,7 +552,7 @@ describe('loading and letting go', () => {
     await idle(page);
     expect(await calls(page, 'cancel_loading')).toHaveLength(1);
     expect(await page.getByTestId('error').count()).toBe(0);
-    expect(await page.getByTestId('target-menu').innerText()).toContain('1.5b');
+    expect(await page.getByTestId('target-menu').innerText()).toContain('1.5B');
   });
 
   it('starts with the last models, or says why not', async () => {
@@ -580,7 +580,7 @@ describe('loading and letting go', () => {
     await page.evaluate(() => window.hunchReplay?.unload());
     await page.getByTestId('resting').waitFor();
     expect(await page.getByTestId('resting').innerText()).toContain('No questions for 15 minutes. It reloads when you ask.');
-    expect(await page.getByTestId('target-menu').innerText()).toContain('1.5b');
+    expect(await page.getByTestId('target-menu').innerText()).toContain('1.5B');
     await ask(page);
     await ended(page);
     expect(await requests(page)).toEqual([last, last]);
@@ -591,7 +591,7 @@ describe('loading and letting go', () => {
     const page = await openWith({ preferences: { last_models: { target: middle.path, draft: null, context: 4096 } } });
     await page.getByTestId('example').first().waitFor();
     await page.getByTestId('draft-menu').click();
-    await page.getByTestId('draft-list').getByRole('option', { name: /0\.5b/ }).click();
+    await page.getByTestId('draft-list').getByRole('option', { name: /0\.5B/ }).click();
     await idle(page);
     expect((await requests(page)).at(-1)).toEqual({ target: middle.path, draft: small.path, context: 4096 });
     await page.getByTestId('target-menu').click();
@@ -612,7 +612,7 @@ describe('loading and letting go', () => {
     await ended(page);
     const rest = async () => {
       await page.evaluate(() => window.hunchReplay?.unload());
-      await expect.poll(() => page.getByTestId('target-menu').innerText()).toContain('1.5b');
+      await expect.poll(() => page.getByTestId('target-menu').innerText()).toContain('1.5B');
     };
     await rest();
     for (const control of ['edit', 'regenerate', 'continue']) expect(await page.getByTestId(control).isEnabled(), control).toBe(true);

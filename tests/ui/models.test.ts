@@ -68,9 +68,9 @@ describe('models', () => {
     await page.getByTestId('target-menu').click();
     await page.getByRole('option', { name: /half-a-download/ }).waitFor();
     expect(await page.getByRole('option', { name: /half-a-download/ }).getAttribute('data-disabled')).not.toBeNull();
-    await page.getByRole('option', { name: /1\.5b/ }).click();
+    await page.getByRole('option', { name: /1\.5B/ }).click();
     await page.getByTestId('draft-menu').click();
-    await page.getByRole('option', { name: /0\.5b/ }).click();
+    await page.getByRole('option', { name: /0\.5B/ }).click();
     await page.locator('[data-testid=method][data-method=draft-model]').waitFor();
     const requests = (await calls(page, 'load_models')).map((args) => args['request'] as { target: string; draft: string | null });
     expect(requests.map(({ draft }) => draft !== null)).toEqual([false, true]);
