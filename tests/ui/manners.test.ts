@@ -115,7 +115,7 @@ describe('the acceptance rule', () => {
 
 describe('the context', () => {
   it('is shown under the last answer', async () => {
-    const page = await hunch.answered({ replay: 'fixture-answer,fixture-story' });
+    const page = await hunch.answered({ replay: 'fixture-answer,fixture-story', preferences: { all_figures: true } });
     const events = record(plans['fixture-answer']!).flatMap((message) => message.events);
     const ending = events.at(-1) as GenerationEvent & { type: 'finished' };
     const used = 41 + ending.stats.generated_tokens;
@@ -127,7 +127,7 @@ describe('the context', () => {
     expect(await page.getByTestId('context').count()).toBe(1);
   });
 
-  it('warns when it is nearly full, and is hidden when its length is unknown', async () => {
+  it('warns when it is nearly full, without being asked, and is hidden when its length is unknown', async () => {
     const recordings = { full: started({ context_length: 270 }), unknown: started({ context_length: 0 }) };
     const page = await hunch.open({ replay: 'full,unknown', recordings });
     const colour = () => page.getByTestId('context').evaluate((element) => getComputedStyle(element).color);
