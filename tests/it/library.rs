@@ -359,7 +359,33 @@ fn models_of_other_programs_are_listed_and_loadable() {
         let card =
             hunch_library::inspect_listed(Path::new(&model.path), &places(folder.path())).unwrap().entry;
         assert_eq!((&card.name, card.source), (&model.name, model.source));
+        assert_eq!((&card.title, model.title.starts_with("Tiny Llama")), (&model.title, true));
     }
+}
+
+#[test]
+fn models_are_titled_by_their_header_or_else_by_their_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let places = places(folder.path());
+    Tiny::default().write(&places.models, "tiny-q4_0");
+    std::fs::write(places.models.join("broken.gguf"), b"GGUF").unwrap();
+    let blobs = folder.path().join("home/.ollama/models/blobs");
+    let manifests = folder.path().join("home/.ollama/models/manifests/registry.ollama.ai/library/nameless");
+    for folder in [&blobs, &manifests] {
+        std::fs::create_dir_all(folder).unwrap();
+    }
+    let digest = "cd".repeat(32);
+    let blob = blobs.join(format!("sha256-{digest}"));
+    std::fs::write(&blob, Tiny::default().writer().without_key("general.name").bytes()).unwrap();
+    let layer =
+        json!({ "mediaType": "application/vnd.ollama.image.model", "digest": format!("sha256:{digest}") });
+    std::fs::write(manifests.join("1b"), json!({ "layers": [layer] }).to_string()).unwrap();
+    let models = hunch_library::scan(&places).models;
+    let titles: Vec<_> = models.iter().map(|model| (model.name.as_str(), model.title.as_str())).collect();
+    let tiny = format!("Tiny Llama {}", Tiny::default().seed);
+    assert_eq!(titles, [("nameless:1b", "nameless:1b"), ("tiny-q4_0", &tiny), ("broken", "broken")]);
+    let card = hunch_library::inspect_listed(&blob, &places).unwrap().entry;
+    assert_eq!(card.title, "nameless:1b");
 }
 
 #[test]

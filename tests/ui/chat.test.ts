@@ -8,8 +8,10 @@ import { origins } from '../../ui/src/lib/origin';
 import { record } from './fixtures/build';
 import { plans } from './fixtures/plans';
 import { ask, calls, ended, legend, useWindow } from './harness';
+import { violations } from './violations';
 
 const hunch = useWindow();
+const allFigures = { all_figures: true };
 
 /** Calls of one command and the text on screen, before and after an action in one task. */
 async function callsDuring(page: Page, command: string, act: 'escape' | 'stop-button'): Promise<number[]> {
@@ -116,7 +118,7 @@ describe('an answer', () => {
   });
 
   it('shows live figures while it is written, and why and how it ended after', async () => {
-    const page = await hunch.open({ speed: 4 });
+    const page = await hunch.open({ speed: 4, preferences: allFigures });
     await ask(page);
     await writing(page);
     const live = await page.getByTestId('figures').textContent();
@@ -128,8 +130,27 @@ describe('an answer', () => {
     expect(stats).toMatch(/Stopped by you.*first token .* ms.*prompt [\d.]+ tok\/s.*measured/s);
   });
 
+  it.each([1000, 1600])('has one line of figures at %i pixels, and more on demand, also in the next answer', async (width) => {
+    const page = await hunch.answered({ replay: 'fixture-answer,fixture-story', width });
+    const more = page.getByTestId('more-figures');
+    const lineHeight = 20;
+    expect((await page.getByTestId('stats').boundingBox())?.height).toBe(lineHeight);
+    expect(await page.getByTestId('all-figures').count()).toBe(0);
+    await more.click();
+    expect(await more.getAttribute('aria-expanded')).toBe('true');
+    expect(await page.getByTestId('all-figures').innerText()).toMatch(/Ended by the model.*first token.*total.*seed.*by .+/s);
+    expect(await violations(page)).toEqual([]);
+    await ask(page);
+    await page.getByTestId('stats').nth(1).waitFor();
+    expect(await page.getByTestId('all-figures').count()).toBe(2);
+    expect(await calls(page, 'set_preference')).toContainEqual({ key: 'all_figures', value: true });
+    await more.last().click();
+    // The other answer does not move.
+    expect(await page.getByTestId('all-figures').count()).toBe(1);
+  });
+
   it('says which models and which method wrote it', async () => {
-    const page = await hunch.answered({ replay: 'fixture-ngram,fixture-plain' });
+    const page = await hunch.answered({ replay: 'fixture-ngram,fixture-plain', preferences: allFigures });
     expect(await page.getByTestId('by').innerText()).toMatch(/^by .+, N-gram$/);
     await ask(page);
     await page.getByTestId('stats').nth(1).waitFor();

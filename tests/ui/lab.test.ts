@@ -106,7 +106,7 @@ describe('the lab opens', () => {
     const page = await openLab('resampling', { app: 'unpaired', apps: { unpaired } });
     await page.getByTestId('toy-note').waitFor();
     await page.getByTestId('draft-menu').click();
-    await page.getByTestId('draft-list').getByRole('option', { name: /0\.5b/ }).click();
+    await page.getByTestId('draft-list').getByRole('option', { name: /0\.5B/ }).click();
     await page.getByText('No model needed').waitFor();
     expect((await lookedAt(page)).map(({ kind }) => kind)).toEqual(['toy']);
     await page.keyboard.press('Control+1');

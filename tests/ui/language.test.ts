@@ -17,7 +17,7 @@ mkdirSync(output, { recursive: true });
 
 describe('the language', () => {
   it('is German for a German locale: texts, button names and numbers', async () => {
-    const page = await hunch.open({ replay: 'fixture-story', locale: 'de-AT' });
+    const page = await hunch.open({ replay: 'fixture-story', locale: 'de-AT', preferences: { all_figures: true } });
     expect(await page.evaluate(() => document.documentElement.lang)).toBe('de');
     await page.getByText(de.empty.heading).waitFor();
     expect(await page.getByTestId('prompt').getAttribute('placeholder')).toBe(de.composer.placeholder);

@@ -48,7 +48,8 @@ const idle = (page: Page) => page.getByTestId('loading').waitFor({ state: 'detac
 
 async function look(page: Page, name: string): Promise<void> {
   await row(page, name).click();
-  await page.getByTestId('model-details').getByRole('heading', { name, level: 1 }).waitFor();
+  const title = models.find((model) => model.name === name)?.title ?? name;
+  await page.getByTestId('model-details').getByRole('heading', { name: title, level: 1 }).waitFor();
 }
 
 describe('what is here', () => {
@@ -128,6 +129,9 @@ describe('what is here', () => {
   it('shows the facts of a model, why one cannot be used, and its source', async () => {
     const page = await openLibrary();
     await look(page, middle.name);
+    expect(await page.getByTestId('model-details').getByRole('heading', { level: 1 }).innerText()).toBe(middle.title);
+    expect(await page.getByTestId('model-name').innerText()).toBe(middle.name);
+    expect(await row(page, middle.name).locator('.name').getAttribute('title')).toBe(middle.name);
     const facts = await page.getByTestId('facts').innerText();
     for (const fact of [
       'qwen2',
@@ -142,6 +146,9 @@ describe('what is here', () => {
       expect(facts).toContain(fact);
     await page.getByTestId('reveal').click();
     expect(await calls(page, 'reveal_model')).toEqual([{ path: middle.path }]);
+    // An unreadable file has no other name.
+    await look(page, 'half-a-download');
+    expect(await page.getByTestId('model-name').count()).toBe(0);
     await look(page, 'phi-4-mini-q4_k_m');
     expect(await page.getByTestId('model-problem').innerText()).toContain('“phi3” is not supported');
     expect(await page.getByTestId('load').count()).toBe(0);
@@ -276,7 +283,7 @@ describe('which draft goes with it', () => {
     await offer(page, middle.name).getByTestId('load-pair').click();
     await idle(page);
     expect((await requests(page)).at(-1)).toEqual({ target: seven.path, draft: middle.path, context: null });
-    await expect.poll(() => page.getByTestId('draft-menu').innerText()).toContain('1.5b');
+    await expect.poll(() => page.getByTestId('draft-menu').innerText()).toContain('1.5B');
     await offer(page, 'Qwen3 0.6B').getByTestId('download-draft').click();
     await page.getByTestId('offer-coming').waitFor();
     await download(page, 'd1', { phase: 'done' });
@@ -290,10 +297,10 @@ describe('which draft goes with it', () => {
     await offer(page, small.name).getByTestId('measure-pair').click();
     await page.getByTestId('measuring-said').waitFor();
     // The pair is in memory now.
-    await expect.poll(() => page.getByTestId('target-menu').innerText()).toContain('7b');
+    await expect.poll(() => page.getByTestId('target-menu').innerText()).toContain(seven.title);
     expect(await page.getByTestId('target-menu').isDisabled()).toBe(false);
     await page.getByTestId('target-menu').click();
-    expect(await page.getByTestId('target-list').getByRole('option', { name: /1\.5b/ }).getAttribute('aria-disabled')).toBe('true');
+    expect(await page.getByTestId('target-list').getByRole('option', { name: middle.title }).getAttribute('aria-disabled')).toBe('true');
     await page.keyboard.press('Escape');
     await page.getByTestId('measuring-said').scrollIntoViewIfNeeded();
     await page.screenshot({ path: `${output}library-measuring.png` });
@@ -545,7 +552,7 @@ describe('loading and letting go', () => {
     await idle(page);
     expect(await calls(page, 'cancel_loading')).toHaveLength(1);
     expect(await page.getByTestId('error').count()).toBe(0);
-    expect(await page.getByTestId('target-menu').innerText()).toContain('1.5b');
+    expect(await page.getByTestId('target-menu').innerText()).toContain('1.5B');
   });
 
   it('starts with the last models, or says why not', async () => {
@@ -553,13 +560,13 @@ describe('loading and letting go', () => {
     const page = await openWith({ preferences: { last_models: last } });
     await page.getByTestId('example').first().waitFor();
     expect(await requests(page)).toEqual([last]);
-    expect(await page.getByTestId('target-menu').innerText()).toContain('7b');
+    expect(await page.getByTestId('target-menu').innerText()).toContain(seven.title);
     const failing = await openWith(
       { preferences: { last_models: last } },
       { load_errors: { [seven.path]: { code: 'out_of_memory', message: 'Memory ran out.' } } },
     );
     await failing.getByTestId('failure').waitFor();
-    expect(await failing.getByTestId('failure').innerText()).toContain(`${tiny.name} is loaded instead`);
+    expect(await failing.getByTestId('failure').innerText()).toContain(`${tiny.title} is loaded instead`);
     const gone = await openWith({ preferences: { last_models: { ...last, draft: '/gone.gguf' } } });
     await gone.getByTestId('failure').waitFor();
     expect((await requests(gone)).map(({ target }) => target)).toEqual([seven.path, tiny.path]);
@@ -573,7 +580,7 @@ describe('loading and letting go', () => {
     await page.evaluate(() => window.hunchReplay?.unload());
     await page.getByTestId('resting').waitFor();
     expect(await page.getByTestId('resting').innerText()).toContain('No questions for 15 minutes. It reloads when you ask.');
-    expect(await page.getByTestId('target-menu').innerText()).toContain('1.5b');
+    expect(await page.getByTestId('target-menu').innerText()).toContain('1.5B');
     await ask(page);
     await ended(page);
     expect(await requests(page)).toEqual([last, last]);
@@ -584,7 +591,7 @@ describe('loading and letting go', () => {
     const page = await openWith({ preferences: { last_models: { target: middle.path, draft: null, context: 4096 } } });
     await page.getByTestId('example').first().waitFor();
     await page.getByTestId('draft-menu').click();
-    await page.getByTestId('draft-list').getByRole('option', { name: /0\.5b/ }).click();
+    await page.getByTestId('draft-list').getByRole('option', { name: /0\.5B/ }).click();
     await idle(page);
     expect((await requests(page)).at(-1)).toEqual({ target: middle.path, draft: small.path, context: 4096 });
     await page.getByTestId('target-menu').click();
@@ -605,7 +612,7 @@ describe('loading and letting go', () => {
     await ended(page);
     const rest = async () => {
       await page.evaluate(() => window.hunchReplay?.unload());
-      await expect.poll(() => page.getByTestId('target-menu').innerText()).toContain('1.5b');
+      await expect.poll(() => page.getByTestId('target-menu').innerText()).toContain('1.5B');
     };
     await rest();
     for (const control of ['edit', 'regenerate', 'continue']) expect(await page.getByTestId(control).isEnabled(), control).toBe(true);
@@ -675,10 +682,10 @@ describe('the menus of models', () => {
     await page.getByTestId('target-menu').click();
     const list = page.getByTestId('target-list');
     await list.waitFor();
-    expect(await list.getByRole('option').first().innerText()).toContain(seven.name);
+    expect(await list.getByRole('option').first().innerText()).toContain(seven.title);
     await list.locator('[data-fit=too_large]').waitFor();
     await page.keyboard.type('llama');
-    await expect.poll(() => list.getByRole('option').first().innerText()).toContain('llama-3.2');
+    await expect.poll(() => list.getByRole('option').first().innerText()).toContain('Llama 3.2');
     await page.keyboard.press('Enter');
     await idle(page);
     expect((await requests(page)).at(-1)?.target).toContain('llama-3.2');
@@ -696,9 +703,9 @@ describe('the menus of models', () => {
     await page.screenshot({ path: `${output}library-drafts.png` });
     expect(await violations(page)).toEqual([]);
     const options = await list.getByRole('option').allInnerTexts();
-    expect(options[0]).toMatch(/0\.5b[\s\S]*× predicted/);
-    expect(options.find((text) => text.includes('smollm2'))).toContain('Vocabularies differ at token 0');
-    expect(await list.getByRole('option', { name: /smollm2/ }).getAttribute('aria-disabled')).toBe('true');
+    expect(options[0]).toMatch(/0\.5B[\s\S]*× predicted/);
+    expect(options.find((text) => text.includes(tiny.title))).toContain('Vocabularies differ at token 0');
+    expect(await list.getByRole('option', { name: tiny.title }).getAttribute('aria-disabled')).toBe('true');
   });
 
   it('are reached from the palette: the parts of the library, and any model by name', async () => {

@@ -57,9 +57,9 @@ describe('files dragged onto the window', () => {
   it('open a model, on the right half as a draft', async () => {
     const page = await hunch.open();
     await drag(page, { kind: 'dropped', paths: [small], across: 0.8 });
-    await page.waitForFunction(() => document.querySelector('[data-testid=draft-menu]')?.textContent?.includes('smollm2'));
+    await page.waitForFunction(() => document.querySelector('[data-testid=draft-menu]')?.textContent?.includes('SmolLM2'));
     await drag(page, { kind: 'dropped', paths: [small, '/tmp/other.gguf'], across: 0.2 });
-    await page.waitForFunction(() => document.querySelector('[data-testid=target-menu]')?.textContent?.includes('smollm2'));
+    await page.waitForFunction(() => document.querySelector('[data-testid=target-menu]')?.textContent?.includes('SmolLM2'));
     const { target, context } = app.info.loaded;
     expect((await calls(page, 'load_models')).map((args) => args['request'])).toEqual([
       { target: target.path, draft: small, context },
@@ -115,7 +115,7 @@ describe('the acceptance rule', () => {
 
 describe('the context', () => {
   it('is shown under the last answer', async () => {
-    const page = await hunch.answered({ replay: 'fixture-answer,fixture-story' });
+    const page = await hunch.answered({ replay: 'fixture-answer,fixture-story', preferences: { all_figures: true } });
     const events = record(plans['fixture-answer']!).flatMap((message) => message.events);
     const ending = events.at(-1) as GenerationEvent & { type: 'finished' };
     const used = 41 + ending.stats.generated_tokens;
@@ -127,7 +127,7 @@ describe('the context', () => {
     expect(await page.getByTestId('context').count()).toBe(1);
   });
 
-  it('warns when it is nearly full, and is hidden when its length is unknown', async () => {
+  it('warns when it is nearly full, without being asked, and is hidden when its length is unknown', async () => {
     const recordings = { full: started({ context_length: 270 }), unknown: started({ context_length: 0 }) };
     const page = await hunch.open({ replay: 'full,unknown', recordings });
     const colour = () => page.getByTestId('context').evaluate((element) => getComputedStyle(element).color);
@@ -267,9 +267,9 @@ describe('a bar for a model that is being loaded', () => {
     const page = await hunch.open({ ...loading, reducedMotion: true });
     const bar = page.getByTestId('loading');
     await bar.waitFor();
-    expect(await bar.getAttribute('aria-label')).toContain('smollm2-135m');
+    expect(await bar.getAttribute('aria-label')).toContain('SmolLM2 135M');
     expect(await bar.evaluate((element) => getComputedStyle(element, '::after').animationName)).toBe('none');
-    expect(await page.getByTestId('status').textContent()).toContain('smollm2-135m');
+    expect(await page.getByTestId('status').textContent()).toContain('SmolLM2 135M');
   });
 });
 

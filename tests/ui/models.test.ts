@@ -21,7 +21,7 @@ describe('models', () => {
     expect(await calls(page, 'answer')).toEqual([]);
     await page.getByTestId('open-model').click();
     await page.getByTestId('example').first().waitFor();
-    expect(await page.getByTestId('target-menu').innerText()).toContain('qwen2.5-coder-1.5b');
+    expect(await page.getByTestId('target-menu').innerText()).toContain('Qwen2.5 Coder 1.5B');
     expect(await page.getByTestId('prompt').inputValue()).toBe('kept');
   });
 
@@ -32,7 +32,7 @@ describe('models', () => {
     expect(await page.getByTestId('send').isDisabled()).toBe(true);
     await page.getByTestId('example').first().waitFor();
     expect(await page.getByTestId('loading').count()).toBe(0);
-    expect(await page.getByTestId('target-menu').innerText()).toContain('smollm2-135m');
+    expect(await page.getByTestId('target-menu').innerText()).toContain('SmolLM2 135M');
   });
 
   it.each(['light', 'dark'] as const)('that crashed the last run is not loaded by itself (%s)', async (colours) => {
@@ -40,12 +40,12 @@ describe('models', () => {
     app.info.unfinished_load = { target: app.models[0].path, draft: null, context: null };
     const page = await hunch.open({ app: 'crashed', apps: { crashed: app }, colours });
     await page.getByTestId('load-again').waitFor();
-    expect(await page.getByTestId('resting').innerText()).toContain(`Hunch ended while loading ${app.models[0].name}`);
+    expect(await page.getByTestId('resting').innerText()).toContain(`Hunch ended while loading ${app.models[0].title}`);
     expect(await calls(page, 'load_models')).toEqual([]);
     await page.screenshot({ path: `${output}crashed-${colours}.png` });
     await page.getByTestId('load-again').click();
     await page.getByTestId('load-again').waitFor({ state: 'detached' });
-    expect(await page.getByTestId('target-menu').innerText()).toContain(app.models[0].name);
+    expect(await page.getByTestId('target-menu').innerText()).toContain(app.models[0].title);
   });
 
   it('that cannot be used gives the reason, and the loaded one stays', async () => {
@@ -56,7 +56,7 @@ describe('models', () => {
     await page.keyboard.press('Control+o');
     await page.getByTestId('error').waitFor();
     expect(await page.getByTestId('error').getAttribute('data-code')).toBe('invalid_model_file');
-    expect(await page.getByTestId('target-menu').innerText()).toContain('qwen2.5-coder-1.5b');
+    expect(await page.getByTestId('target-menu').innerText()).toContain('Qwen2.5 Coder 1.5B');
     await ask(page);
     await ended(page);
     await page.getByTestId('dismiss').click();
@@ -68,9 +68,9 @@ describe('models', () => {
     await page.getByTestId('target-menu').click();
     await page.getByRole('option', { name: /half-a-download/ }).waitFor();
     expect(await page.getByRole('option', { name: /half-a-download/ }).getAttribute('data-disabled')).not.toBeNull();
-    await page.getByRole('option', { name: /1\.5b/ }).click();
+    await page.getByRole('option', { name: /1\.5B/ }).click();
     await page.getByTestId('draft-menu').click();
-    await page.getByRole('option', { name: /0\.5b/ }).click();
+    await page.getByRole('option', { name: /0\.5B/ }).click();
     await page.locator('[data-testid=method][data-method=draft-model]').waitFor();
     const requests = (await calls(page, 'load_models')).map((args) => args['request'] as { target: string; draft: string | null });
     expect(requests.map(({ draft }) => draft !== null)).toEqual([false, true]);

@@ -9,6 +9,7 @@ use super::quantisation;
 use crate::types::{ModelEntry, ModelSource};
 use crate::{DEFAULT_MODEL, short_name};
 use hunch_error::{Error, Result};
+use hunch_model::display_name;
 use hunch_model::gguf::Gguf;
 use hunch_model::spec::ModelSpec;
 use hunch_model::split;
@@ -57,6 +58,7 @@ impl FileReport {
     pub(super) fn unreadable(path: &Path, problem: String, transient: bool) -> Self {
         let entry = ModelEntry {
             name: short_name(path),
+            title: short_name(path),
             path: path.display().to_string(),
             source: ModelSource::Hunch,
             parts: split::files(path).len() as u32,
@@ -156,6 +158,7 @@ fn entry(path: &Path, gguf: &Gguf) -> ModelEntry {
     ModelEntry {
         is_default: name == DEFAULT_MODEL,
         name,
+        title: display_name::of(gguf),
         // The first part's path, whichever part was given.
         path: gguf.path.display().to_string(),
         source: ModelSource::Hunch,
@@ -172,6 +175,13 @@ fn entry(path: &Path, gguf: &Gguf) -> ModelEntry {
         ran_as: None,
         problem: None,
     }
+}
+
+/// Returns an entry under its listed name. A model without a name in its header is titled so too, because other
+/// programs may name files by checksum.
+pub(super) fn listed_as(name: &str, entry: ModelEntry) -> ModelEntry {
+    let title = if entry.title == entry.name { name.to_owned() } else { entry.title };
+    ModelEntry { name: name.to_owned(), title, ..entry }
 }
 
 fn tokenizer_name(gguf: &Gguf) -> String {

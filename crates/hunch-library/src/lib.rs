@@ -142,7 +142,9 @@ pub fn inspect_listed(path: &Path, places: &Places) -> Result<Inspection> {
     let listed = found.into_iter().find(|c| c.files.iter().any(|file| file.path == path));
     let inspected = inspect(path)?;
     let entry = match listed {
-        Some(candidate) => ModelEntry { name: candidate.name, source: candidate.source, ..inspected.entry },
+        Some(candidate) => {
+            ModelEntry { source: candidate.source, ..inspect::listed_as(&candidate.name, inspected.entry) }
+        }
         None => ModelEntry { source: ModelSource::Added, is_default: false, ..inspected.entry },
     };
     Ok(Inspection { entry, ..inspected })

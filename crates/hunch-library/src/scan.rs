@@ -3,7 +3,7 @@
 use super::DEFAULT_MODEL;
 use super::candidates::{Candidate, find_candidates};
 use super::header_cache::HeaderCache;
-use super::inspect::{Content, FileReport, Inspection, examine};
+use super::inspect::{Content, FileReport, Inspection, examine, listed_as};
 use super::places::Places;
 use crate::types::{ModelEntry, ModelFolder, ModelSource};
 
@@ -73,12 +73,11 @@ fn read_all(which: &[usize], candidates: &[Candidate]) -> Vec<FileReport> {
 /// Completes a list entry with facts from its location.
 fn listed_entry(candidate: &Candidate, report: FileReport) -> (ModelEntry, Option<Inspection>) {
     let entry = ModelEntry {
-        name: candidate.name.clone(),
         source: candidate.source,
         parts: candidate.parts as u32,
         size_bytes: candidate.files.iter().map(|file| file.size).sum(),
         is_default: false,
-        ..report.entry
+        ..listed_as(&candidate.name, report.entry)
     };
     let inspection = report.inspection.map(|inspection| Inspection { entry: entry.clone(), ..inspection });
     (entry, inspection)

@@ -11,6 +11,9 @@ use hunch_error::ErrorInfo;
 pub struct ModelEntry {
     /// Short name, usable on the command line: the file's name without `.gguf`.
     pub name: String,
+    /// Name as people know it, such as "SmolLM2 135M Instruct". Not unique: quantisations share it. Equal to
+    /// `name` if the header states no model.
+    pub title: String,
     /// Path of the file.
     pub path: String,
     /// Owner of the folder it is in.

@@ -375,6 +375,7 @@ export class ReplayLibrary {
     const known = this.#recorded.catalogue.models.find((model) => model.repository === request.repository && model.file === request.file);
     this.#models.push({
       name,
+      title: known?.name ?? name,
       path: path ?? '',
       source: 'hunch',
       parts: 1,

@@ -211,7 +211,7 @@ describe('the table of commands', () => {
     perform(state, command('find-model'));
     expect([state.navigation.libraryPart, done.at(-1)]).toEqual(['here', 'search']);
     expect(loadCommands(state).map(({ title }) => title)).toEqual(
-      app.models.filter(({ problem }) => problem === null).map(({ name }) => `Load ${name}`),
+      app.models.filter(({ problem }) => problem === null).map(({ title, quantisation }) => `Load ${title} ${quantisation}`),
     );
     expect(['unload-models', 'cancel-loading'].map((id) => possible(command(id)))).toEqual([true, false]);
     perform(state, command('unload-models'));

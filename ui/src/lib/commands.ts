@@ -1,6 +1,6 @@
 // The table of commands for palette, shortcuts and native menu. No DOM.
 
-import type { ConversationEntry } from './ipc/schema.gen';
+import type { ConversationEntry, ModelEntry } from './ipc/schema.gen';
 import { methodName, offeredMethods } from './methods';
 import type { Chat } from './state/chat.svelte';
 import type { Conversation } from './state/conversation.svelte';
@@ -342,7 +342,7 @@ export function loadCommands({ library, models, work }: CommandState): Command[]
   return library.models
     .filter((model) => model.problem === null)
     .map((model): Command => ({
-      ...valued('model', model.path, model.name),
+      ...modelWords(library, model),
       group: 'model',
       chosen: models.loaded?.target.path === model.path,
       enabled: () => models.loading === null && !work.running,
@@ -360,6 +360,12 @@ function named(id: CommandName): Pick<Command, 'id' | 'title' | 'also'> {
 function valued(choice: ChoiceName, value: string, label: string): Pick<Command, 'id' | 'title' | 'also'> {
   const { title, also } = language.strings.choices[choice];
   return { id: `${choice}-${value}`, title: title(label), also: together(also, en.choices[choice].also) };
+}
+
+/** Texts of a command for a model, found by its title and by its file name. */
+function modelWords(library: Library, model: ModelEntry): Pick<Command, 'id' | 'title' | 'also'> {
+  const words = valued('model', model.path, library.fullTitleOf(model));
+  return { ...words, also: together(words.also, model.name) };
 }
 
 /** Merges lists of words without duplicates. */

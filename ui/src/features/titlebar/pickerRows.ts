@@ -37,7 +37,7 @@ function targetRows(context: TitleBarContext): PickerRow[] {
   const { library, models, navigation, work } = context;
   const words = language.strings.library.picker;
   const recent = models.recent.filter(({ problem }) => problem === null);
-  const rest = library.models.filter((model) => !recent.includes(model));
+  const rest = library.models.filter((model) => !recent.includes(model)).toSorted(byTitle);
   const rows = [...recent, ...rest].map((model, i): PickerRow => ({
     ...modelRow(library, model),
     chosen: model.path === models.loaded?.target.path,
@@ -71,7 +71,7 @@ function draftRows(context: TitleBarContext): PickerRow[] {
     ...modelRow(library, model),
     chosen: model.path === models.loaded?.draft?.path,
     disabled: problemOf(model) || work.running,
-    run: () => void models.useDraft(model.path, model.name),
+    run: () => void models.useDraft(model.path, library.titleOf(model)),
   });
   const offered = (list: readonly DraftOffer[], suitable: boolean) =>
     list.flatMap((offer, i): PickerRow[] => {
@@ -91,7 +91,7 @@ function draftRows(context: TitleBarContext): PickerRow[] {
   const without = way(
     'without-draft-model',
     language.strings.models.withoutDraft,
-    () => void models.useDraft(null, models.loaded?.target.name ?? ''),
+    () => void models.useDraft(null, models.loaded ? library.titleOf(models.loaded.target) : ''),
     work.running,
   );
   // Until the offers are known, any model may be a draft.
@@ -130,10 +130,10 @@ function gain({ measured, predicted, recommended }: DraftOffer): string {
 }
 
 function modelRow(library: Library, model: ModelEntry): PickerRow {
-  const { name, path, size_bytes, problem, architecture, parameters, quantisation } = model;
+  const { path, size_bytes, problem, architecture, parameters, quantisation } = model;
   return {
     id: path,
-    name,
+    name: library.titleOf(model),
     aside: formatBytes(size_bytes),
     note: problem ?? `${architecture}, ${formatParameters(parameters)}, ${quantisation}`,
     fit: problem === null ? library.fits[path] : undefined,
@@ -143,6 +143,8 @@ function modelRow(library: Library, model: ModelEntry): PickerRow {
     run: () => {},
   };
 }
+
+const byTitle = (a: ModelEntry, b: ModelEntry): number => Number(problemOf(a)) - Number(problemOf(b)) || a.title.localeCompare(b.title);
 
 const problemOf = ({ problem }: ModelEntry): boolean => problem !== null;
 

@@ -2075,6 +2075,11 @@ export type ModelEntry = {
  */
 name: string, 
 /**
+ * Name as people know it, such as "SmolLM2 135M Instruct". Not unique: quantisations share it. Equal to
+ * `name` if the header states no model.
+ */
+title: string, 
+/**
  * Path of the file.
  */
 path: string, 

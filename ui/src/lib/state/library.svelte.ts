@@ -23,6 +23,12 @@ export class Library {
   /** Why a model's chat template cannot be used as it is, by path; null for no problem. */
   templateNotes = $state.raw<Readonly<Record<string, string | null>>>({});
   error = $state.raw<ErrorInfo | null>(null);
+  /** Number of models of each title and quantisation. */
+  #alike = $derived.by((): Readonly<Record<string, number>> => {
+    const counts: Record<string, number> = {};
+    for (const one of this.models.map(titleAndQuantisation)) counts[one] = (counts[one] ?? 0) + 1;
+    return counts;
+  });
 
   readonly #host: Host;
   /** `true` if verdicts are wanted. */
@@ -46,6 +52,17 @@ export class Library {
   /** The listed model with a path; null for none. */
   at(path: string | null | undefined): ModelEntry | null {
     return this.models.find((model) => model.path === path) ?? null;
+  }
+
+  /** The name of a model to show next to its quantisation: its title, or its file name if another model shares both. */
+  titleOf(model: ModelEntry): string {
+    return (this.#alike[titleAndQuantisation(model)] ?? 0) > 1 ? model.name : model.title;
+  }
+
+  /** The name of a model to show alone, with its quantisation. */
+  fullTitleOf(model: ModelEntry): string {
+    const title = this.titleOf(model);
+    return title === model.name ? title : `${title} ${model.quantisation}`;
   }
 
   /** Loads the list. */
@@ -155,3 +172,8 @@ export class Library {
     }
   }
 }
+
+/** The short name and the path of a model, a line each. */
+export const fileLines = ({ name, path }: ModelEntry): string => `${name}\n${path}`;
+
+const titleAndQuantisation = ({ title, quantisation }: ModelEntry): string => `${title} ${quantisation}`;

@@ -3,6 +3,7 @@ import { library as recorded, models } from '../../../../tests/ui/fixtures/libra
 import type { Host } from '../host';
 import { ReplayLibrary } from '../../../../tests/ui/replay/library';
 import { dispatch } from '../ipc/commands';
+import type { ModelEntry } from '../ipc/schema.gen';
 import { Library } from './library.svelte';
 import { ModelList } from './modelList.svelte';
 
@@ -107,7 +108,7 @@ describe('the library', () => {
 });
 
 describe('the list of models', () => {
-  it('finds by every typed word: name, family, quantisation, source, parameters', async () => {
+  it('finds by every typed word: title, file name, family, quantisation, source, parameters', async () => {
     const { library, modelList } = make();
     await library.ask();
     const found = (query: string) => {
@@ -117,9 +118,32 @@ describe('the list of models', () => {
     expect(found('coder 7B')).toEqual(['qwen2.5-coder-7b-instruct-q4_k_m']);
     expect(found('hugging')).toEqual(['llama-3.2-3b-instruct-q6_k', 'phi-4-mini-q4_k_m']);
     expect(found('q4_1')).toEqual(['smollm2-135m-instruct-q4_1']);
+    expect(found('coder-7b')).toEqual(found('coder 7B'));
     expect(found('LLAMA q6')).toEqual(['llama-3.2-3b-instruct-q6_k']);
     expect(found('nothing like it')).toEqual([]);
     expect(modelList.current).toBeNull();
+  });
+
+  it('orders by title, and shows the file name of models that share title and quantisation', async () => {
+    const { library, modelList } = make();
+    await library.ask();
+    const usable = modelList.found.filter(({ problem }) => problem === null);
+    expect(usable.map((model) => library.titleOf(model)).slice(0, 3)).toEqual([
+      'Llama 3.2 3B Instruct',
+      'Mistral 7B v0.1',
+      'Qwen2.5 Coder 0.5B Instruct',
+    ]);
+    const [first, second] = usable as [ModelEntry, ModelEntry];
+    const alike = { ...first, name: 'another-file', path: '/another-file.gguf' };
+    const quantisedOtherwise = { ...second, name: 'larger', path: '/larger.gguf', quantisation: 'Q8_0' };
+    library.models = [...library.models, alike, quantisedOtherwise];
+    expect([first, alike].map((model) => library.titleOf(model))).toEqual([first.name, 'another-file']);
+    expect([second, quantisedOtherwise].map((model) => library.fullTitleOf(model))).toEqual([
+      'Mistral 7B v0.1 Q4_0',
+      'Mistral 7B v0.1 Q8_0',
+    ]);
+    // A file name contains the quantisation already.
+    expect(library.fullTitleOf(alike)).toBe('another-file');
   });
 
   it('puts unusable models last in any order', async () => {

@@ -15,7 +15,7 @@ export interface FacetValue {
 }
 
 const orders: Record<Sort, (a: ModelEntry, b: ModelEntry) => number> = {
-  name: (a, b) => a.name.localeCompare(b.name),
+  name: (a, b) => a.title.localeCompare(b.title) || a.name.localeCompare(b.name),
   size: (a, b) => b.size_bytes - a.size_bytes,
   parameters: (a, b) => b.parameters - a.parameters,
   speed: (a, b) => (b.tokens_per_second ?? 0) - (a.tokens_per_second ?? 0),
@@ -94,6 +94,8 @@ export class ModelList {
 }
 
 /** Search text of a model. */
-function wordsOf({ name, architecture, quantisation, source, parameters, tokenizer }: ModelEntry): string {
-  return [name, architecture, quantisation, language.strings.library.sources[source], formatParameters(parameters), tokenizer].join(' ');
+function wordsOf({ title, name, architecture, quantisation, source, parameters, tokenizer }: ModelEntry): string {
+  return [title, name, architecture, quantisation, language.strings.library.sources[source], formatParameters(parameters), tokenizer].join(
+    ' ',
+  );
 }

@@ -3,7 +3,16 @@
 import { errorLine, ownError } from '../errors';
 import type { Host } from '../host';
 import { call, toErrorInfo } from '../ipc/rpc';
-import type { AppInfo, ErrorInfo, LoadedModels, LoadProgress, LoadRequest, ModelEntry, StoreRemedy } from '../ipc/schema.gen';
+import type {
+  AnswerSettings,
+  AppInfo,
+  ErrorInfo,
+  LoadedModels,
+  LoadProgress,
+  LoadRequest,
+  ModelEntry,
+  StoreRemedy,
+} from '../ipc/schema.gen';
 import { language } from '../strings/index.svelte';
 import { Library } from './library.svelte';
 import { Preferences, type LastModels } from './preferences.svelte';
@@ -23,7 +32,8 @@ const recentAtMost = 5;
 /** An unloaded target, reloaded when needed. */
 export interface ReloadableModel {
   path: string;
-  name: string;
+  /** Its name as shown. */
+  title: string;
   /** Null if unknown. */
   quantisation: string | null;
 }
@@ -35,7 +45,7 @@ type Outcome = 'loaded' | 'failed' | 'cancelled' | 'busy';
 export class Models {
   info = $state.raw<AppInfo | null>(null);
   loaded = $state.raw<LoadedModels | null>(null);
-  /** Name of what is being loaded; null when idle. */
+  /** Title of what is being loaded; null when idle. */
   loading = $state<string | null>(null);
   /** Progress of reading files, for any requester; null when unknown. */
   progress = $state.raw<LoadProgress | null>(null);
@@ -66,7 +76,7 @@ export class Models {
   reloadable = $derived.by((): ReloadableModel | null => {
     const last = this.loaded ? null : this.#restorable();
     const listed = this.#library.at(last?.target);
-    return last && { path: last.target, name: this.#nameOf(last), quantisation: listed?.quantisation ?? last.quantisation };
+    return last && { path: last.target, title: this.#titleOf(last), quantisation: listed?.quantisation ?? last.quantisation };
   });
 
   /** `true` if a question can be answered, with the loaded models or with reloaded ones. */
@@ -85,6 +95,18 @@ export class Models {
     this.#library = dependencies.library ?? new Library(host);
     this.#preferences = dependencies.preferences ?? new Preferences(host);
     this.#reportFailure = dependencies.reportFailure ?? (() => {});
+  }
+
+  /** The name of a model to show next to its quantisation, as in the library. */
+  titleOf(model: ModelEntry): string {
+    return this.#library.titleOf(model);
+  }
+
+  /** Saved settings of an answer with titles for the names of listed models. */
+  titled<Writer extends Pick<AnswerSettings, 'target' | 'draft'>>(settings: Writer): Writer {
+    const named = (name: string) => this.listed.find((model) => model.name === name);
+    const title = (name: string) => named(name)?.title ?? name;
+    return { ...settings, target: title(settings.target), draft: settings.draft === null ? null : title(settings.draft) };
   }
 
   /** Loads the state of the engine. If nothing is in memory, loads the last models, else Hunch's default model. */
@@ -108,9 +130,9 @@ export class Models {
 
   /** Loads models. On failure shows the error and what is still in memory. Only models the user `asked` for are
    * remembered. */
-  async load(request: LoadRequest, name: string, asked = true): Promise<Outcome> {
+  async load(request: LoadRequest, title: string, asked = true): Promise<Outcome> {
     if (this.loading !== null) return 'busy';
-    this.loading = name;
+    this.loading = title;
     this.error = null;
     this.progress = null;
     try {
@@ -181,7 +203,7 @@ export class Models {
    * user may try that again. */
   async restore(): Promise<void> {
     if (this.unloadReason === 'crashed' && this.reloadable)
-      throw ownError('no_model', language.strings.library.loading.crashed(this.reloadable.name));
+      throw ownError('no_model', language.strings.library.loading.crashed(this.reloadable.title));
     await this.#reload();
   }
 
@@ -205,8 +227,8 @@ export class Models {
   }
 
   /** Loads a model without a draft. */
-  async loadTarget({ path, name }: ModelEntry): Promise<void> {
-    await this.load(alone(path), name);
+  async loadTarget(model: ModelEntry): Promise<void> {
+    await this.load(alone(model.path), this.titleOf(model));
   }
 
   /** Loads a target chosen in the file dialog. */
@@ -224,16 +246,18 @@ export class Models {
 
   /** Loads a file as the target, or as a draft for the loaded one. */
   async openFile(path: string, as: 'target' | 'draft'): Promise<void> {
-    if (as === 'draft' && this.loaded) await this.useDraft(path, fileName(path));
-    else await this.load(alone(path), fileName(path));
+    const listed = this.#library.at(path);
+    const title = listed ? this.titleOf(listed) : fileName(path);
+    if (as === 'draft' && this.loaded) await this.useDraft(path, title);
+    else await this.load(alone(path), title);
   }
 
   /** Loads a draft for the loaded target, which keeps its context; null unloads the draft. */
-  async useDraft(path: string | null, name: string): Promise<void> {
+  async useDraft(path: string | null, title: string): Promise<void> {
     if (!this.loaded) return;
     const { target } = this.loaded;
     const last = this.#brought;
-    await this.load({ target: target.path, draft: path, context: last?.target === target.path ? last.context : null }, name);
+    await this.load({ target: target.path, draft: path, context: last?.target === target.path ? last.context : null }, title);
   }
 
   /** Reloads what is in memory, which something else may have changed. Never rejects. */
@@ -282,8 +306,8 @@ export class Models {
       const outcome = await this.#again(last, true);
       if (outcome !== 'failed') return;
       word = this.#gone
-        ? words.modelMissing(this.#nameOf(last))
-        : words.reloadFailed(this.#nameOf(last), this.error ? errorLine(this.error) : '');
+        ? words.modelMissing(this.#titleOf(last))
+        : words.reloadFailed(this.#titleOf(last), this.error ? errorLine(this.error) : '');
     }
     await listing;
     const first = this.listed.find(
@@ -291,8 +315,8 @@ export class Models {
     );
     if (this.#crashedWith(first?.path)) return;
     // Without a default the error says enough.
-    if (first) await this.load(alone(first.path), first.name, last === null);
-    if (word !== null && this.loaded) this.#reportFailure(words.loadedInstead(word, this.loaded.target.name));
+    if (first) await this.load(alone(first.path), this.titleOf(first), last === null);
+    if (word !== null && this.loaded) this.#reportFailure(words.loadedInstead(word, this.titleOf(this.loaded.target)));
   }
 
   /** Returns `true` if the last run crashed while loading this target. It then waits for the user. */
@@ -308,7 +332,7 @@ export class Models {
   /** Loads the last models again. */
   async #again(last: LastModels, asked: boolean): Promise<Outcome> {
     const { target, draft, context } = last;
-    const outcome = await this.load({ target, draft, context }, this.#nameOf(last), asked);
+    const outcome = await this.load({ target, draft, context }, this.#titleOf(last), asked);
     if (outcome === 'failed' && this.error?.code === 'model_not_found') this.#gone = last;
     return outcome;
   }
@@ -329,8 +353,9 @@ export class Models {
     void this.#preferences.set('recentModels', recent.slice(0, recentAtMost));
   }
 
-  #nameOf({ target, name }: LastModels): string {
-    return this.#library.at(target)?.name ?? name ?? fileName(target);
+  #titleOf({ target, name }: LastModels): string {
+    const listed = this.#library.at(target);
+    return listed ? this.titleOf(listed) : (name ?? fileName(target));
   }
 
   async #pick(title: string): Promise<string | null> {
@@ -369,7 +394,7 @@ const alone = (target: string): LoadRequest => ({ target, draft: null, context: 
 
 /** The saved form of the loaded models. */
 function lastOf({ target, draft }: LoadedModels, context: number | null): LastModels {
-  return { target: target.path, draft: draft?.path ?? null, context, name: target.name, quantisation: target.quantisation };
+  return { target: target.path, draft: draft?.path ?? null, context, name: target.title, quantisation: target.quantisation };
 }
 
 function fileName(path: string): string {

@@ -133,9 +133,9 @@ describe('the last models', () => {
     const { host, models } = await inWindow({ last_models: last });
     host.unfinishedLoad = last;
     await models.start();
-    expect([host.requests, models.unloadReason, models.reloadable?.name, models.ready]).toEqual([[], 'crashed', listed[1]!.name, true]);
+    expect([host.requests, models.unloadReason, models.reloadable?.title, models.ready]).toEqual([[], 'crashed', listed[1]!.title, true]);
     // A question does not load them.
-    await expect(models.restore()).rejects.toMatchObject({ code: 'no_model', message: expect.stringContaining(listed[1]!.name) });
+    await expect(models.restore()).rejects.toMatchObject({ code: 'no_model', message: expect.stringContaining(listed[1]!.title) });
     expect(host.requests).toEqual([]);
     await models.reload();
     expect([host.requests, models.unloadReason, models.loaded?.draft?.path]).toEqual([[last], null, last.draft]);
@@ -174,7 +174,7 @@ describe('the last models', () => {
     await gone.models.start();
     expect(gone.host.requests).toEqual([goneDraft, { target: listed[0]!.path, draft: null, context: null }]);
     expect(gone.host.kept['last_models']).toEqual(goneDraft);
-    expect(gone.failures[0]).toBe(`${listed[1]!.name} or its draft was moved or deleted. ${listed[0]!.name} is loaded instead.`);
+    expect(gone.failures[0]).toBe(`${listed[1]!.title} or its draft was moved or deleted. ${listed[0]!.title} is loaded instead.`);
     const failing = await inWindow({ last_models: last });
     failing.host.refusal = { code: 'out_of_memory', message: 'Too little memory.' };
     failing.host.refuse = ({ target }) => target === last.target;
@@ -182,7 +182,7 @@ describe('the last models', () => {
     expect(failing.models.loaded?.target.path).toBe(listed[0]!.path);
     expect([failing.models.error, failing.failures[0]]).toEqual([
       null,
-      `${listed[1]!.name} could not be reloaded. Too little memory. ${listed[0]!.name} is loaded instead.`,
+      `${listed[1]!.title} could not be reloaded. Too little memory. ${listed[0]!.title} is loaded instead.`,
     ]);
     // A default is not remembered, but it is reloaded after it was unloaded.
     expect(failing.host.kept).toEqual({ last_models: last });
@@ -193,7 +193,7 @@ describe('the last models', () => {
   it('are loaded from outside of the folders too, under the saved name', async () => {
     const outside = { target: '/elsewhere/blob', draft: null, context: null, name: 'A model', quantisation: 'Q4_K' };
     const { host, models, failures } = await inWindow({ last_models: outside });
-    expect(models.reloadable).toEqual({ path: '/elsewhere/blob', name: 'A model', quantisation: 'Q4_K' });
+    expect(models.reloadable).toEqual({ path: '/elsewhere/blob', title: 'A model', quantisation: 'Q4_K' });
     await models.start();
     expect([models.loaded?.target.path, failures]).toEqual(['/elsewhere/blob', []]);
     models.onUnloaded();
@@ -223,7 +223,7 @@ describe('the last models', () => {
     await models.adopt(last);
     expect([models.loaded?.draft?.path, host.kept['last_models']]).toEqual([
       last.draft,
-      { ...last, name: listed[1]!.name, quantisation: listed[1]!.quantisation },
+      { ...last, name: listed[1]!.title, quantisation: listed[1]!.quantisation },
     ]);
   });
 
@@ -241,6 +241,7 @@ describe('loading', () => {
     host.held = new Promise<void>((resolve) => (go = resolve));
     host.refusal = { code: 'stopped', message: 'Called off.' };
     const starting = models.start();
+    // Nothing is listed yet, and no title was saved.
     await expect.poll(() => models.loading).toBe(listed[1]!.name);
     models.onProgress({ name: 'x', done_bytes: 1, total_bytes: 2 });
     expect(models.progress?.done_bytes).toBe(1);

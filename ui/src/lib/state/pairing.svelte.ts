@@ -33,7 +33,7 @@ export class Pairing {
   offers = $state.raw<DraftOffers | null>(null);
   fitError = $state.raw<ErrorInfo | null>(null);
   offersError = $state.raw<ErrorInfo | null>(null);
-  /** The pair measured now or last: both names, and the path of the target. */
+  /** The pair measured now or last: both titles, and the path of the target. */
   measured = $state.raw<{ target: string; draft: string; path: string } | null>(null);
 
   /** Drafts that suit it, best first. */
@@ -162,26 +162,30 @@ export class Pairing {
     await this.#listing;
     const request = this.request();
     if (!request || this.target?.path !== wanted?.path || this.fit?.verdict === 'too_large') return;
-    await this.#models.load(request, this.target?.name ?? '');
+    await this.#models.load(request, this.#title);
   }
 
   /** Loads the target with a draft. */
   async loadWith(path: string | null): Promise<void> {
     this.chooseDraft(path);
     const request = this.request();
-    if (request) await this.#models.load(request, this.target?.name ?? '');
+    if (request) await this.#models.load(request, this.#title);
   }
 
   /** Compares the target with a draft against the target alone. */
-  async measure(draft: { name: string; path: string }): Promise<void> {
+  async measure(draft: { title: string; path: string }): Promise<void> {
     const request = this.request(draft.path);
     if (!request || !this.target || this.#comparison.running || this.#models.loading !== null) return;
     this.chooseDraft(draft.path);
-    this.measured = { target: this.target.name, draft: draft.name, path: this.target.path };
+    this.measured = { target: this.#title, draft: draft.title, path: this.target.path };
     this.#models.progress = null;
     await this.#comparison.measurePair(request);
     // The measurement has a number once both are loaded.
     await this.#models.adopt(request);
+  }
+
+  get #title(): string {
+    return this.target ? this.#models.titleOf(this.target) : '';
   }
 
   async #askFit(): Promise<void> {

@@ -143,6 +143,6 @@ describe('a target', () => {
     await pairing.measure(first);
     await pairing.measure(second);
     expect(measured).toEqual([{ target: named('7b').path, draft: first.path, context: null }]);
-    expect([comparison.running, pairing.measured?.draft]).toEqual([true, first.name]);
+    expect([comparison.running, pairing.measured?.draft]).toEqual([true, first.title]);
   });
 });

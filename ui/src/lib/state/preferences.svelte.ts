@@ -49,6 +49,8 @@ export interface Values {
   drafts: Readonly<Record<string, string>>;
   /** `true` once the reader has closed the explanation of the colours. */
   coloursKnown: boolean;
+  /** `true` if answers show all figures, not only one line. */
+  allFigures: boolean;
 }
 
 type Key = keyof Values;
@@ -65,6 +67,7 @@ const defaults: Values = {
   keepWarmMinutes: 0,
   drafts: {},
   coloursKnown: false,
+  allFigures: false,
 };
 
 /** Keys in the host's store. */
@@ -80,6 +83,7 @@ const kept: Record<Key, string> = {
   keepWarmMinutes: 'keep_warm_minutes',
   drafts: 'drafts',
   coloursKnown: 'colours_known',
+  allFigures: 'all_figures',
 };
 
 /** Parses a stored value; undefined if invalid. */
@@ -100,7 +104,8 @@ const understand: { [K in Key]: (value: unknown) => Values[K] | undefined } = {
   lastModels: (value) => (value === null ? null : asLastModels(value)),
   recentModels: (value) => (Array.isArray(value) ? value.filter((path) => typeof path === 'string') : undefined),
   keepWarmMinutes: (value) => (isNumber(value) && value >= 0 ? value : undefined),
-  coloursKnown: (value) => (typeof value === 'boolean' ? value : undefined),
+  coloursKnown: asBoolean,
+  allFigures: asBoolean,
   drafts: (value) =>
     Object.fromEntries(Object.entries(fields(value)).filter((entry): entry is [string, string] => typeof entry[1] === 'string')),
 };
@@ -166,6 +171,10 @@ export class Preferences {
 
   get coloursKnown(): boolean {
     return this.#values.coloursKnown;
+  }
+
+  get allFigures(): boolean {
+    return this.#values.allFigures;
   }
 
   /** Reads the stored preferences. Never rejects: the defaults apply on failure. */
@@ -273,6 +282,10 @@ function asLastModels(value: unknown): LastModels | undefined {
 
 function fields(value: unknown): Record<string, unknown> {
   return typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {};
+}
+
+function asBoolean(value: unknown): boolean | undefined {
+  return typeof value === 'boolean' ? value : undefined;
 }
 
 function isNumber(value: unknown): value is number {

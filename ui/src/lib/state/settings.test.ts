@@ -5,6 +5,7 @@ import { Settings, whyNot } from './settings.svelte';
 
 const model = (name: string): ModelEntry => ({
   name,
+  title: name,
   path: name,
   source: 'hunch',
   parts: 1,

@@ -42,7 +42,7 @@ describe('running work', () => {
     const { navigation, pairing } = library;
     const [target, draft] = library.library.models;
     pairing.show(target ?? null);
-    void pairing.measure({ name: draft?.name ?? '', path: draft?.path ?? '' });
+    void pairing.measure({ title: draft?.name ?? '', path: draft?.path ?? '' });
     navigation.goTo('library');
     expect([library.comparison.running, chat.work.here]).toEqual([true, true]);
     navigation.showLibrary('catalogue');

@@ -303,6 +303,8 @@ export const de: Strings = {
     seed: (seed) => `Seed ${seed}`,
     by: (target, method, draft) => `von ${target}, ${method}${draft === null ? '' : ` ${draft}`}`,
     byTitle: 'Modell, Methode und Draft dieser Antwort',
+    more: 'Mehr Werte',
+    less: 'Weniger Werte',
     repeats: 'Gleiche Modelle, Einstellungen und Seed, gleiche Antwort',
     repeatsWhenCold: 'Gleiche Modelle, Einstellungen und Seed ergeben bei Temperatur 0 die gleiche Antwort. Darüber muss auch K fest sein.',
   },

@@ -381,6 +381,8 @@ export const en = {
     /** `draft` is null unless a second model drafted. */
     by: (target: string, method: string, draft: string | null) => `by ${target}, ${method}${draft === null ? '' : ` ${draft}`}`,
     byTitle: 'Model, method and draft of this answer',
+    more: 'More figures',
+    less: 'Fewer figures',
     repeats: 'The same models, settings and seed repeat this answer',
     repeatsWhenCold: 'The same models, settings and seed repeat this answer at temperature 0. Above 0, K must be fixed too.',
   },

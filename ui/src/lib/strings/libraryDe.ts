@@ -44,6 +44,7 @@ export const libraryDe: Strings['library'] = {
   },
   details: {
     label: (name) => `Details zu ${name}`,
+    nameTitle: 'Name auf der Kommandozeile',
     load: 'Laden',
     loadWith: (draft) => `Laden mit ${draft}`,
     loadAlone: 'Ohne Draft laden',

@@ -82,6 +82,7 @@ export const libraryEn = {
   },
   details: {
     label: (name: string) => `About ${name}`,
+    nameTitle: 'Name on the command line',
     load: 'Load',
     loadWith: (draft: string) => `Load with ${draft}`,
     loadAlone: 'Load without draft',
