@@ -140,11 +140,16 @@ fn first_draft_of_an_answer_is_that_of_the_reference() {
         let mut models = load(folder.path(), format);
         let greedy = SamplingParams::greedy();
         let (_, drafts, _) = answer(&mut models, text, Method::Head, &greedy, MaxDraft::Fixed(4));
+        if matches!(format, Format::Medusa | Format::Mlp) {
+            // They read no prompt, so they draft after the first pass of the answer.
+            assert!(drafts[0].is_empty() && drafts[1].len() == format.depth(), "{name}, drafts {drafts:?}");
+            continue;
+        }
         // Up to the first choice that rounding may change.
         let clear = |step: &&Scores| step.top[0].1 - step.top[1].1 > 0.2 * step.deviation;
         let expected: Vec<TokenId> = steps.iter().take_while(clear).map(|step| step.top[0].0).collect();
+        assert_eq!(drafts[0].len(), format.depth(), "{name}, drafts {drafts:?}");
         assert_eq!(drafts[0][..expected.len()], expected, "{name}");
-        assert_eq!(drafts[0].len(), format.depth(), "{name}");
         compared += expected.len();
     }
     assert!(compared > 6, "{compared} tokens were compared");
