@@ -374,7 +374,7 @@ fn lab_runs_examples_and_assumed_costs_without_a_model() {
     let loads = json["loads"].as_array().unwrap();
     let speedups =
         |policy: usize| loads.iter().map(move |load| load["served"][policy]["speedup"].as_f64().unwrap());
-    assert!(speedups(0).all(|plain| plain == 1.0) && speedups(3).last().unwrap() < 1.0);
+    assert!(speedups(0).all(|plain| plain == 1.0) && speedups(3).next_back().unwrap() < 1.0);
     assert_eq!(code(&["lab", "serving", "--row-cost", "0.1", "--alpha", "1.5"]), Some(4));
     assert_eq!(code(&["lab", "unbiased", "--toy", "--rule", "naive"]), Some(2));
     assert_eq!(code(&["lab", "residual"]), Some(4), "no draft model");

@@ -407,7 +407,7 @@ fn the_faster_of_two_models_drafts() {
             session.add_proposer(proposer as &mut dyn Proposer, Some(depth));
         }
         assert!(session.prefill(&[1, 2, 3], 0, &mut |_, _| ControlFlow::Continue(())).unwrap().is_continue());
-        while let Some(round) = session.next() {
+        for round in session.by_ref() {
             round.unwrap();
         }
         let stats = session.stats("cpu", 0);
