@@ -8,7 +8,7 @@ use hunch_core::pass_cost::PassCost;
 use hunch_core::theory::best_depth;
 use hunch_library::fit::Footprint;
 use hunch_library::pairs::Pairs;
-use hunch_library::types::{MachineMemory, PredictedSpeedup};
+use hunch_library::types::{DraftOffer, MachineMemory, PredictedSpeedup};
 use hunch_library::vocabularies::Vocabularies;
 use hunch_model::decoder::{Backend, Decoder, Execution};
 use hunch_model::device::{Compute, DeviceChoice};
@@ -54,6 +54,20 @@ fn weights_on_a_gpu_count_in_their_type_there() {
     }
 }
 
+/// Returns the offer of the model "draft", the second path, to the target, the first.
+fn offer(compute: &Compute, paths: [&Path; 2]) -> DraftOffer {
+    let pairs = Pairs {
+        models: &paths.map(|path| hunch_library::inspect(path).unwrap().entry),
+        compute,
+        machine: MachineMemory { total: 1 << 40, usable: 1 << 40 },
+        vocabularies: &Vocabularies::open(None),
+        measured: None,
+        costs: &|_| None,
+    };
+    let offers = pairs.offers(paths[0], None).unwrap().offers;
+    offers.into_iter().find(|offer| offer.name == "draft").unwrap()
+}
+
 /// Returns the prediction for target and draft, and the sizes of their passes.
 fn predicted(folder: &Path, compute: &Compute) -> (PredictedSpeedup, [PassSize; 2], f64) {
     let tiny = Tiny { dtype: GgmlDType::Q8_0, ..Tiny::default() };
@@ -61,17 +75,7 @@ fn predicted(folder: &Path, compute: &Compute) -> (PredictedSpeedup, [PassSize; 
         Tiny { layers: 3, ..tiny }.write(folder, "target"),
         Tiny { layers: 1, ..tiny }.write(folder, "draft"),
     ];
-    let models = paths.clone().map(|path| hunch_library::inspect(&path).unwrap().entry);
-    let pairs = Pairs {
-        models: &models,
-        compute,
-        machine: MachineMemory { total: 1 << 40, usable: 1 << 40 },
-        vocabularies: &Vocabularies::open(None),
-        measured: None,
-        costs: &|_| None,
-    };
-    let offers = pairs.offers(&paths[0], None).unwrap().offers;
-    let offer = offers.into_iter().find(|offer| offer.name == "draft").unwrap();
+    let offer = offer(compute, [&paths[0], &paths[1]]);
     let sizes = paths.map(|path| {
         let gguf = Gguf::read(&path).unwrap();
         PassSize::of(&gguf, &ModelSpec::from_gguf(&gguf).unwrap())
@@ -132,21 +136,8 @@ fn pair_verdicts_count_converted_weights() {
     // A draft of a type that passed becomes cheaper, relative to the target.
     let draft = |dtype| Tiny { dtype, layers: 1, ..Tiny::default() }.write(folder.path(), "draft");
     let target = Tiny { dtype: GgmlDType::Q4_0, layers: 3, ..Tiny::default() }.write(folder.path(), "target");
-    let speedup = |compute: &Compute, paths: [&Path; 2]| {
-        let models = paths.map(|path| hunch_library::inspect(path).unwrap().entry);
-        let pairs = Pairs {
-            models: &models,
-            compute,
-            machine: MachineMemory { total: 1 << 40, usable: 1 << 40 },
-            vocabularies: &Vocabularies::open(None),
-            measured: None,
-            costs: &|_| None,
-        };
-        let offers = pairs.offers(paths[0], None).unwrap().offers;
-        offers.into_iter().find(|offer| offer.name == "draft").unwrap().predicted.unwrap()
-    };
     let draft = draft(GgmlDType::Q8_0);
-    let of = |compute| speedup(compute, [&target, &draft]).speedup;
+    let of = |compute| offer(compute, [&target, &draft]).predicted.unwrap().speedup;
     assert!(of(&converted) >= of(&as_file), "{} {}", of(&converted), of(&as_file));
 }
 
