@@ -21,7 +21,9 @@ export default defineConfig({
   test: {
     environment: 'node',
     include: ['tests/ui/*.test.ts'],
-    fileParallelism: false,
+    globalSetup: ['tests/ui/browser.ts'],
+    // Two pages at a time keep two cores busy. More would make each of them miss moments.
+    maxWorkers: 2,
     // A browser on a busy machine may miss a moment. A second failure fails; tests that passed only then are listed.
     retry: 1,
     testTimeout: 60_000,

@@ -1,24 +1,10 @@
-// Opens the built window in Chromium on the replay host: one server and one browser per test file, one page per test.
-// Any message in the console fails the test.
+// Opens the built window in Chromium on the replay host, with a context for each test. All tests share one server and one
+// browser (browser.ts). Any message in the console fails the test.
 
-import { existsSync } from 'node:fs';
-import { fileURLToPath } from 'node:url';
 import { chromium, type Browser, type Page } from 'playwright-core';
-import { build, preview, type PreviewServer } from 'vite';
-import { afterAll, afterEach, beforeAll, expect } from 'vitest';
+import { afterAll, afterEach, beforeAll, expect, inject } from 'vitest';
 import defaultApp from './fixtures/fixture-app-default.json';
 import type { ReplayControl } from './replay/host';
-
-const ui = fileURLToPath(new URL('../../ui', import.meta.url));
-
-const browsers = [
-  process.env['HUNCH_CHROMIUM'],
-  '/usr/bin/chromium',
-  '/usr/bin/chromium-browser',
-  '/usr/bin/google-chrome',
-  '/Applications/Google Chrome.app/Contents/MacOS/Google Chrome',
-  '/Applications/Chromium.app/Contents/MacOS/Chromium',
-];
 
 /** Options of a page. */
 export interface Opening {
@@ -44,28 +30,6 @@ export interface Opening {
   locale?: string;
 }
 
-function findBrowser(): string {
-  const found = browsers.find((path) => path !== undefined && path !== '' && existsSync(path));
-  if (!found) throw new Error('No Chromium was found. Install chromium, or name one in HUNCH_CHROMIUM.');
-  return found;
-}
-
-/** Bundles the replay host into a script that runs before the page's scripts. */
-async function bundleReplay(): Promise<string> {
-  const built = await build({
-    configFile: false,
-    logLevel: 'error',
-    build: {
-      write: false,
-      minify: false,
-      lib: { entry: fileURLToPath(new URL('./replay/install.ts', import.meta.url)), formats: ['iife'], name: 'replay' },
-    },
-  });
-  const [output] = [built].flat();
-  if (!output || !('output' in output)) throw new Error('Vite gave no output for the replay host.');
-  return output.output[0].code;
-}
-
 /** The window of a test file. */
 export interface TestWindow {
   /** Opens a window. */
@@ -74,20 +38,14 @@ export interface TestWindow {
   answered: (opening?: Opening) => Promise<Page>;
 }
 
-/** Starts a server and a browser for a test file. */
+/** Connects a test file to the browser. */
 export function useWindow(): TestWindow {
-  let server: PreviewServer;
+  const { address, browserAddress, replayScript } = inject('shared');
   let browser: Browser;
-  let replayScript: string;
   let pages: { page: Page; problems: string[] }[] = [];
 
   beforeAll(async () => {
-    replayScript = await bundleReplay();
-    server = await preview({ root: ui, logLevel: 'error', preview: { port: 0, host: '127.0.0.1' } });
-    browser = await chromium.launch({
-      executablePath: findBrowser(),
-      args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--force-color-profile=srgb'],
-    });
+    browser = await chromium.connect(browserAddress);
   });
 
   afterEach(async () => {
@@ -99,7 +57,6 @@ export function useWindow(): TestWindow {
 
   afterAll(async () => {
     await browser?.close();
-    await new Promise((resolve) => server?.httpServer.close(resolve));
   });
 
   const window_: TestWindow = {
@@ -137,19 +94,13 @@ export function useWindow(): TestWindow {
         await page.route(`**/replay/${name}.json`, (route) => route.fulfill({ json: app }));
       }
       pages.push({ page, problems });
-      const answer = await page.goto(`${address(server)}?${query(opening)}`);
+      const answer = await page.goto(`${address}?${query(opening)}`);
       expect(answer?.headers()['content-security-policy']).toContain("default-src 'none'; script-src 'self'; style-src 'self'");
       await page.getByTestId('prompt').waitFor();
       return page;
     },
   };
   return window_;
-}
-
-function address(server: PreviewServer): string {
-  const at = server.httpServer.address();
-  if (at === null || typeof at === 'string') throw new Error('the preview server listens on a port');
-  return `http://127.0.0.1:${at.port}/`;
 }
 
 function query(opening: Opening): URLSearchParams {
