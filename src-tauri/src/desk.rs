@@ -13,7 +13,7 @@ use tauri_plugin_dialog::{DialogExt, FileDialogBuilder, FilePath};
 use tauri_plugin_opener::OpenerExt;
 
 use crate::chosen::Chosen;
-use crate::engine::info;
+use crate::hosted_app::info;
 
 /// Folder of the log, or the error that prevented logging.
 pub(crate) struct Log(Result<PathBuf, ErrorInfo>);

@@ -7,7 +7,7 @@ mod channel_sink;
 mod chosen;
 mod commands;
 mod desk;
-mod engine;
+mod hosted_app;
 mod instance;
 mod menu;
 mod window;
@@ -16,7 +16,7 @@ mod window_state;
 use tauri::webview::PageLoadEvent;
 use tauri::{AppHandle, Manager, RunEvent, Runtime, WindowEvent};
 
-use crate::engine::Engine;
+use crate::hosted_app::HostedApp;
 
 /// Opens the window and runs until it is closed.
 ///
@@ -43,7 +43,7 @@ pub fn run() -> tauri::Result<()> {
         .manage(desk::Log::new(log))
         .manage(chosen::Chosen::default())
         .setup(|app| {
-            app.manage(Engine::start());
+            app.manage(HostedApp::start());
             window::open(app)?;
             Ok(())
         })
@@ -52,14 +52,14 @@ pub fn run() -> tauri::Result<()> {
         .on_page_load(|webview, payload| {
             // A reloaded page does not receive the answer that the old page requested.
             if payload.event() == PageLoadEvent::Started {
-                webview.state::<Engine>().abandon();
+                webview.state::<HostedApp>().abandon();
             }
         })
         .on_window_event(|window, event| {
             window_state::on_event(window, event);
             desk::on_event(window, event);
             if matches!(event, WindowEvent::Destroyed) {
-                window.state::<Engine>().abandon();
+                window.state::<HostedApp>().abandon();
             }
         })
         .invoke_handler(commands::handler())
@@ -69,7 +69,7 @@ pub fn run() -> tauri::Result<()> {
     window_state::watch(app.handle());
     app.run(|app, event| {
         if matches!(event, RunEvent::Exit) {
-            app.state::<Engine>().shutdown();
+            app.state::<HostedApp>().shutdown();
         }
     });
     Ok(())

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
 use crate::bench::MethodConfig;
-use crate::bench::turns::{Answer, Turn};
+use crate::bench::turns::{MeasuredAnswer, Turn};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::token::{TokenId, shared_len};
@@ -55,7 +55,7 @@ pub(super) enum Reference {
 }
 
 /// Compares answers with plain's, token for token. `name` gives the suite and id of a prompt.
-pub(super) fn identity<A: AsRef<Answer>>(
+pub(super) fn identity<A: AsRef<MeasuredAnswer>>(
     configs: &[MethodConfig],
     turns: &[Turn<A>],
     reference: Reference,

@@ -35,6 +35,6 @@ mod turns;
 pub use identity::{Difference, IdentityReport};
 pub use method_config::MethodConfig;
 pub use report::{BenchReport, MethodReport};
-pub use runner::{Bench, BenchPlan, Progress, Setting, run};
+pub use runner::{Bench, BenchPlan, BenchProgress, Setting, run};
 pub use suite::{Suite, SuitePrompt};
-pub use turns::Answer;
+pub use turns::MeasuredAnswer;

@@ -7,7 +7,7 @@ use crate::bench::lanes::{self, Lane, LaneRun};
 use crate::bench::pass_timer::seconds_of;
 use crate::bench::runner::{Bench, BetweenSlices};
 use crate::bench::suite::SuitePrompt;
-use crate::bench::turns::Answer;
+use crate::bench::turns::MeasuredAnswer;
 use crate::engine::PausableStopwatch;
 use crate::event::GenerationEvent;
 use crate::generate::{GenerationPlan, Models, Prompt};
@@ -118,7 +118,7 @@ fn answer(
     plans: &[GenerationPlan],
     number: usize,
     between: &mut dyn FnMut(&[TokenId]) -> Result<()>,
-) -> Result<Vec<Answer>> {
+) -> Result<Vec<MeasuredAnswer>> {
     let clocks: Vec<PausableStopwatch> = lanes.iter().map(|_| PausableStopwatch::default()).collect();
     let mut ids: Vec<Vec<TokenId>> = vec![Vec::new(); lanes.len()];
     let inputs = lanes.iter_mut().zip(plans).zip(&clocks).zip(&mut ids);
@@ -129,7 +129,7 @@ fn answer(
     let run = LaneRun { prompt, number, stopped: &|| false };
     let answered = lanes::answer(lanes.collect(), &run, &mut |_| (), between)?.unwrap_or_default();
     let stats: Vec<_> = answered.into_iter().map(|lane| lane.stats).collect();
-    Ok(stats.into_iter().zip(ids).map(|(stats, ids)| Answer { stats, ids }).collect())
+    Ok(stats.into_iter().zip(ids).map(|(stats, ids)| MeasuredAnswer { stats, ids }).collect())
 }
 
 impl Bench for ModelBench<'_> {
@@ -148,7 +148,7 @@ impl Bench for ModelBench<'_> {
         plans: &[GenerationPlan],
         number: usize,
         between: BetweenSlices<'_>,
-    ) -> Result<Vec<Answer>> {
+    ) -> Result<Vec<MeasuredAnswer>> {
         let ids = self.passes.models.prompt_ids(&Prompt::Chat(prompt.messages()))?;
         for (lane, plan) in plans.iter().enumerate().filter(|(_, plan)| plan.method.requires(Needs::Script)) {
             let script = self.script(prompt, &ids, plan)?;

@@ -10,7 +10,7 @@ use crate::bench::identity::{IdentityReport, Reference, identity};
 use crate::bench::pass_timer::Watch;
 use crate::bench::report::{BenchReport, MethodReport};
 use crate::bench::suite::{Suite, SuitePrompt};
-use crate::bench::turns::{Answer, LaneFigures, Samples, Turn, sampling_of_run};
+use crate::bench::turns::{LaneFigures, MeasuredAnswer, Samples, Turn, sampling_of_run};
 use crate::generate::GenerationPlan;
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
@@ -49,7 +49,7 @@ pub trait Bench {
         plans: &[GenerationPlan],
         number: usize,
         between: BetweenSlices<'_>,
-    ) -> Result<Vec<Answer>>;
+    ) -> Result<Vec<MeasuredAnswer>>;
 
     /// Returns the timer of single passes.
     fn passes(&mut self) -> &mut dyn PassBench;
@@ -131,7 +131,7 @@ pub struct Setting {
 
 /// Progress of a benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress<'a> {
+pub enum BenchProgress<'a> {
     /// A round of timed passes begins.
     Cost {
         /// Rounds done, including the warm-up.
@@ -166,14 +166,14 @@ pub fn run(
     bench: &mut dyn Bench,
     plan: &BenchPlan,
     setting: Setting,
-    progress: &mut dyn FnMut(Progress<'_>),
+    progress: &mut dyn FnMut(BenchProgress<'_>),
 ) -> Result<BenchReport> {
     let configs = configs(plan)?;
     let mut passes = CostTimer::new(&configs, &plan.options);
     if let Some(prompt) = plan.suites.iter().flat_map(|suite| &suite.prompts).next() {
         bench.set_context(prompt, plan.max_tokens);
     }
-    let mut on_round = |done, total| progress(Progress::Cost { done, total });
+    let mut on_round = |done, total| progress(BenchProgress::Cost { done, total });
     let watch = Watch { on_round: &mut on_round, stopped: &|| false };
     passes.run(bench.passes(), plan.cost_rounds, watch)?;
     let mut measurement = Measurement { bench, plan, configs: &configs, passes, progress, done: 0 };
@@ -234,7 +234,7 @@ struct Measurement<'a> {
     plan: &'a BenchPlan,
     configs: &'a [MethodConfig],
     passes: CostTimer<'a>,
-    progress: &'a mut dyn FnMut(Progress<'_>),
+    progress: &'a mut dyn FnMut(BenchProgress<'_>),
     done: usize,
 }
 
@@ -271,9 +271,9 @@ impl Measurement<'_> {
         prompt: &SuitePrompt,
         run: Option<usize>,
         number: usize,
-    ) -> Result<Vec<Answer>> {
+    ) -> Result<Vec<MeasuredAnswer>> {
         let total = self.total();
-        (self.progress)(Progress::Turn {
+        (self.progress)(BenchProgress::Turn {
             suite: &suite.name,
             prompt: &prompt.id,
             warm_up: run.is_none(),

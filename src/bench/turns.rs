@@ -17,21 +17,21 @@ pub(super) const MAX_SEED: u64 = (1 << 53) - 1;
 
 /// One finished answer.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Answer {
+pub struct MeasuredAnswer {
     /// Figures of the answer.
     pub stats: GenerationStats,
     /// Tokens of the answer.
     pub ids: Vec<TokenId>,
 }
 
-impl AsRef<Answer> for Answer {
-    fn as_ref(&self) -> &Answer {
+impl AsRef<MeasuredAnswer> for MeasuredAnswer {
+    fn as_ref(&self) -> &MeasuredAnswer {
         self
     }
 }
 
 /// The answers of all lanes to one prompt in one run.
-pub(super) struct Turn<A = Answer> {
+pub(super) struct Turn<A = MeasuredAnswer> {
     /// Index of the prompt.
     pub(super) prompt: usize,
     /// Number of the run, from 0.
@@ -42,7 +42,7 @@ pub(super) struct Turn<A = Answer> {
     pub(super) answers: Vec<A>,
 }
 
-impl<A: AsRef<Answer>> Turn<A> {
+impl<A: AsRef<MeasuredAnswer>> Turn<A> {
     /// Figures of a lane's answer.
     pub(super) fn stats(&self, lane: usize) -> &GenerationStats {
         &self.answers[lane].as_ref().stats
@@ -113,7 +113,7 @@ pub(super) struct LaneFigures {
 
 impl LaneFigures {
     /// Computes the figures of a lane. `None` when no answer could be measured.
-    pub(super) fn of<A: AsRef<Answer>>(
+    pub(super) fn of<A: AsRef<MeasuredAnswer>>(
         turns: &[Turn<A>],
         lane: usize,
         method: Method,
@@ -155,7 +155,7 @@ pub(super) mod tests {
     use hunch_core::pass_cost::PassCost;
 
     pub(in crate::bench) fn turn(prompt: usize, run: usize, wall_ms: f64, ids: &[TokenId]) -> Turn {
-        let answer = |wall_ms: f64, ids: &[TokenId]| Answer {
+        let answer = |wall_ms: f64, ids: &[TokenId]| MeasuredAnswer {
             stats: GenerationStats {
                 generated_tokens: ids.len() as u32,
                 wall_ms,
@@ -181,7 +181,7 @@ pub(super) mod tests {
         assert_eq!(Samples::PromptsOrRuns.of(&two, times), [25.0, 40.0]);
         let figures = LaneFigures::of(&one, 1, Method::Ngram, Samples::PromptsOrRuns).unwrap();
         assert_eq!((figures.speedup, figures.speedups.len()), (2.0, 3));
-        assert!(LaneFigures::of::<Answer>(&[], 1, Method::Ngram, Samples::Prompts).is_none());
+        assert!(LaneFigures::of::<MeasuredAnswer>(&[], 1, Method::Ngram, Samples::Prompts).is_none());
     }
 
     #[test]

@@ -203,10 +203,10 @@ fn measure(
     Ok(report)
 }
 
-fn show(progress: &Progress, step: bench::Progress<'_>) {
+fn show(progress: &Progress, step: bench::BenchProgress<'_>) {
     match step {
-        bench::Progress::Cost { done, total } => progress.step("timing passes, round", done, total),
-        bench::Progress::Turn { suite, prompt, done, total, .. } => {
+        bench::BenchProgress::Cost { done, total } => progress.step("timing passes, round", done, total),
+        bench::BenchProgress::Turn { suite, prompt, done, total, .. } => {
             let message = format!("{done} of {total}: {suite}, {prompt}");
             progress.show(done as u64, total as u64, message);
         }

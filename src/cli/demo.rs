@@ -11,7 +11,7 @@ use hunch_core::chat::{ChatMessage, Role};
 use hunch_core::method::Method;
 use hunch_core::sample::SamplingParams;
 
-use super::run::{Answer, load_models, stream};
+use super::run::{FinishedAnswer, load_models, stream};
 use super::{ModelArgs, render};
 
 /// An editing task: much of the answer is in the prompt, so lookup finds good drafts.
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<()> {
 
     let mut out = std::io::stdout().lock();
     writeln!(out, "\n\n{}\n", render::card(&answer.finished.stats, colour))?;
-    let row = |method: Method, a: &Answer| {
+    let row = |method: Method, a: &FinishedAnswer| {
         let s = &a.finished.stats;
         vec![
             method.to_string(),
@@ -77,7 +77,7 @@ fn answer(
     ids: &[u32],
     method: Method,
     show: impl FnMut(&GenerationEvent) -> std::io::Result<()> + Send,
-) -> Result<Answer> {
+) -> Result<FinishedAnswer> {
     models.forget()?;
     let plan = GenerationPlan {
         method,
@@ -88,6 +88,6 @@ fn answer(
     stream(models, ids, &plan, None, show)
 }
 
-fn answer_quietly(models: &mut Models, ids: &[u32], method: Method) -> Result<Answer> {
+fn answer_quietly(models: &mut Models, ids: &[u32], method: Method) -> Result<FinishedAnswer> {
     answer(models, ids, method, |_| Ok(()))
 }

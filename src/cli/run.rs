@@ -417,7 +417,7 @@ fn prompt(args: &RunArgs) -> Result<Prompt> {
 }
 
 /// An answer with its tokens and events.
-pub(crate) struct Answer {
+pub(crate) struct FinishedAnswer {
     pub(crate) finished: Finished,
     pub(crate) tokens: Vec<TokenEvent>,
     pub(crate) seed: u64,
@@ -427,7 +427,7 @@ pub(crate) struct Answer {
     pub(crate) dropped: Vec<(Method, ErrorInfo)>,
 }
 
-impl Answer {
+impl FinishedAnswer {
     fn json(&self, method: Method, prompt_ids: &[TokenId], template_note: Option<&str>) -> serde_json::Value {
         let dropped =
             |(method, error): &(Method, ErrorInfo)| serde_json::json!({ "method": method, "error": error });
@@ -454,7 +454,7 @@ pub(crate) fn stream(
     plan: &GenerationPlan,
     constraint: Option<Arc<dyn Constraint>>,
     mut show: impl FnMut(&GenerationEvent) -> std::io::Result<()> + Send,
-) -> Result<Answer> {
+) -> Result<FinishedAnswer> {
     let clock = WallClock::start();
     let closed = std::sync::atomic::AtomicBool::new(false);
     let mut failure = None;
@@ -494,5 +494,5 @@ pub(crate) fn stream(
         return Err(error.into());
     }
     tokens.extend(finished.held.iter().cloned());
-    Ok(Answer { finished, tokens, seed: drawn_with, parked, dropped })
+    Ok(FinishedAnswer { finished, tokens, seed: drawn_with, parked, dropped })
 }

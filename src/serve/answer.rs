@@ -47,7 +47,7 @@ pub(super) enum Part {
 }
 
 /// A running answer.
-pub(super) struct Answer {
+pub(super) struct RunningAnswer {
     steps: UnboundedReceiver<Step>,
     /// Number of the answer. Answers that began later have greater ones.
     pub(super) number: u32,
@@ -72,7 +72,7 @@ impl Whole {
     }
 }
 
-impl Answer {
+impl RunningAnswer {
     /// Returns the next part, or `None` after the end.
     ///
     /// # Errors
@@ -189,7 +189,7 @@ pub(super) async fn encode(
 ///
 /// # Errors
 /// If the request is invalid, the queue is full, or the engine fails.
-pub(super) async fn start(server: &Server, ask: Ask) -> Result<Answer, Failure> {
+pub(super) async fn start(server: &Server, ask: Ask) -> Result<RunningAnswer, Failure> {
     let clock = WallClock::start();
     let Ask { prompt, mut plan, max_tokens, format } = ask;
     plan.max_tokens = max_tokens.unwrap_or(1);
@@ -241,7 +241,7 @@ pub(super) async fn start(server: &Server, ask: Ask) -> Result<Answer, Failure> 
         let _ = sender.send(Step::End(result));
     };
     server.engine.measure(id, work, ended)?;
-    let mut answer = Answer { steps, number: id, prompt_tokens, prefilled: 0, seed: 0 };
+    let mut answer = RunningAnswer { steps, number: id, prompt_tokens, prefilled: 0, seed: 0 };
     match answer.steps.recv().await {
         Some(Step::Event(event)) => answer.observe(&event),
         Some(Step::End(ended)) => return Err(ended.err().map_or_else(lost, Failure::from)),

@@ -11,7 +11,7 @@ use hunch_model::text::{AnswerFormat, EncodeOptions};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::answer::{self, Answer, Ask};
+use super::answer::{self, Ask, RunningAnswer};
 use super::body::{self, Content, Fields, is_nothing};
 use super::errors::{Failure, Protocol, json_response};
 use super::{Server, hunch_field, sse};
@@ -166,7 +166,7 @@ fn stop(finished: &Finished) -> (&'static str, Option<&str>) {
     }
 }
 
-fn usage(answer: &Answer, generated: u32) -> Value {
+fn usage(answer: &RunningAnswer, generated: u32) -> Value {
     json!({ "input_tokens": answer.prompt_tokens, "output_tokens": generated })
 }
 
@@ -214,7 +214,7 @@ impl Events {
 }
 
 impl sse::Writer for Events {
-    fn begin(&mut self, answer: &Answer) -> Vec<Event> {
+    fn begin(&mut self, answer: &RunningAnswer) -> Vec<Event> {
         let mut message = message(&self.server, &self.id, json!([]));
         message["usage"] = usage(answer, 0);
         let text = json!({ "type": "text", "text": "" });
@@ -224,11 +224,11 @@ impl sse::Writer for Events {
         ]
     }
 
-    fn round(&mut self, _: &Answer, round: &RoundEvent) -> Vec<Event> {
+    fn round(&mut self, _: &RunningAnswer, round: &RoundEvent) -> Vec<Event> {
         self.delta(&round.tokens, || hunch_field::of_round(round)).into_iter().collect()
     }
 
-    fn end(&mut self, answer: &Answer, finished: &Finished) -> Vec<Event> {
+    fn end(&mut self, answer: &RunningAnswer, finished: &Finished) -> Vec<Event> {
         let mut events = Vec::new();
         if !finished.held.is_empty() {
             events.extend(self.delta(&finished.held, || hunch_field::of_tokens(&finished.held)));

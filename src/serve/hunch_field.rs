@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Server;
-use super::answer::{Answer, Whole};
+use super::answer::{RunningAnswer, Whole};
 use crate::event::{RoundEvent, TokenEvent};
 use crate::generate::Finished;
 
@@ -16,17 +16,17 @@ pub(super) fn of_round(round: &RoundEvent) -> Value {
 }
 
 /// Returns the field of the last chunk.
-pub(super) fn of_end(server: &Server, answer: &Answer, finished: &Finished) -> Value {
+pub(super) fn of_end(server: &Server, answer: &RunningAnswer, finished: &Finished) -> Value {
     with_figures(of_tokens(&finished.held), server, answer, finished)
 }
 
 /// Returns the figures of an answer, without its tokens.
-pub(super) fn figures(server: &Server, answer: &Answer, finished: &Finished) -> Value {
+pub(super) fn figures(server: &Server, answer: &RunningAnswer, finished: &Finished) -> Value {
     with_figures(json!({}), server, answer, finished)
 }
 
 /// Returns the field of a whole answer.
-pub(super) fn of_whole(server: &Server, answer: &Answer, whole: &Whole) -> Value {
+pub(super) fn of_whole(server: &Server, answer: &RunningAnswer, whole: &Whole) -> Value {
     with_figures(of_tokens(&whole.tokens), server, answer, &whole.finished)
 }
 
@@ -37,7 +37,7 @@ pub(super) fn of_tokens(tokens: &[TokenEvent]) -> Value {
     json!({ "origins": origins, "texts": texts })
 }
 
-fn with_figures(mut field: Value, server: &Server, answer: &Answer, finished: &Finished) -> Value {
+fn with_figures(mut field: Value, server: &Server, answer: &RunningAnswer, finished: &Finished) -> Value {
     let stats = &finished.stats;
     field["rounds"] = json!(stats.rounds);
     field["tokens_per_pass"] = json!(stats.mean_acceptance_length);

@@ -13,7 +13,7 @@ use hunch_model::text::{AnswerFormat, Tokenizer};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::answer::{self, Answer, Ask, Whole};
+use super::answer::{self, Ask, RunningAnswer, Whole};
 use super::body::{self, Content, Fields, OneOrMany, is_nothing};
 use super::errors::{Failure, Kind, Protocol, json_response};
 use super::{Server, hunch_field, sse};
@@ -299,7 +299,7 @@ fn finish_reason(stop: &StopReason) -> &'static str {
     }
 }
 
-fn usage(answer: &Answer, finished: &Finished) -> Value {
+fn usage(answer: &RunningAnswer, finished: &Finished) -> Value {
     let (prompt, generated) = (answer.prompt_tokens, finished.stats.generated_tokens as usize);
     json!({
         "prompt_tokens": prompt,
@@ -350,7 +350,7 @@ impl Shape {
         self.logprobs.map_or(Value::Null, |count| log_probabilities(tokenizer, tokens, count))
     }
 
-    fn whole(&self, server: &Server, answer: &Answer, whole: &Whole) -> Value {
+    fn whole(&self, server: &Server, answer: &RunningAnswer, whole: &Whole) -> Value {
         let mut choice = json!({
             "index": 0,
             "logprobs": self.logprobs(server, &whole.tokens),
@@ -403,7 +403,7 @@ struct Chunks {
 }
 
 impl sse::Writer for Chunks {
-    fn begin(&mut self, _: &Answer) -> Vec<Event> {
+    fn begin(&mut self, _: &RunningAnswer) -> Vec<Event> {
         if self.shape.endpoint == Endpoint::Completions {
             return Vec::new();
         }
@@ -411,7 +411,7 @@ impl sse::Writer for Chunks {
         vec![sse::data(&self.shape.delta(&self.server, role, "", &[], None))]
     }
 
-    fn round(&mut self, _: &Answer, round: &RoundEvent) -> Vec<Event> {
+    fn round(&mut self, _: &RunningAnswer, round: &RoundEvent) -> Vec<Event> {
         let Some(mut chunk) = self.shape.chunk(&self.server, &round.tokens) else { return Vec::new() };
         if self.shape.has_hunch_field {
             chunk["hunch"] = hunch_field::of_round(round);
@@ -419,7 +419,7 @@ impl sse::Writer for Chunks {
         vec![sse::data(&chunk)]
     }
 
-    fn end(&mut self, answer: &Answer, finished: &Finished) -> Vec<Event> {
+    fn end(&mut self, answer: &RunningAnswer, finished: &Finished) -> Vec<Event> {
         let Self { server, shape } = self;
         let text: String = finished.held.iter().map(|token| token.text.as_str()).collect();
         let delta = if text.is_empty() { json!({}) } else { json!({ "content": text }) };

@@ -9,7 +9,7 @@ use futures_util::StreamExt;
 use futures_util::stream::{iter, unfold};
 use serde_json::Value;
 
-use super::answer::{Answer, Part, lost};
+use super::answer::{Part, RunningAnswer, lost};
 use super::errors::Failure;
 use crate::event::RoundEvent;
 use crate::generate::Finished;
@@ -20,11 +20,11 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Writes the parts of an answer as the events of a protocol.
 pub(super) trait Writer: Send + 'static {
     /// Returns the events before the first token.
-    fn begin(&mut self, answer: &Answer) -> Vec<Event>;
+    fn begin(&mut self, answer: &RunningAnswer) -> Vec<Event>;
     /// Returns the events of a round.
-    fn round(&mut self, answer: &Answer, round: &RoundEvent) -> Vec<Event>;
+    fn round(&mut self, answer: &RunningAnswer, round: &RoundEvent) -> Vec<Event>;
     /// Returns the events of the end.
-    fn end(&mut self, answer: &Answer, finished: &Finished) -> Vec<Event>;
+    fn end(&mut self, answer: &RunningAnswer, finished: &Finished) -> Vec<Event>;
     /// Returns the events of a failure.
     fn failed(&mut self, failure: &Failure) -> Vec<Event>;
 }
@@ -35,7 +35,7 @@ pub(super) fn data(value: &Value) -> Event {
 }
 
 struct Running<W> {
-    answer: Answer,
+    answer: RunningAnswer,
     writer: W,
     begun: bool,
 }
@@ -57,7 +57,7 @@ impl<W: Writer> Running<W> {
 }
 
 /// Returns the response that streams an answer. Dropping it cancels the answer.
-pub(super) fn respond(answer: Answer, writer: impl Writer) -> Response {
+pub(super) fn respond(answer: RunningAnswer, writer: impl Writer) -> Response {
     let running = Running { answer, writer, begun: false };
     let events = unfold(Some(running), |running| async move {
         let mut running = running?;

@@ -256,7 +256,7 @@ pub fn too_large_message(fit: &Fit) -> String {
 
 /// A model to offer in place of one that does not fit.
 #[derive(Clone, Debug)]
-pub struct Alternative {
+pub struct FallbackModel {
     /// The choice as shown to the user.
     pub choice: SmallerChoice,
     /// Memory needs of the model.
@@ -269,7 +269,7 @@ pub fn smaller(
     target: &Footprint,
     draft: Option<&Footprint>,
     wanted: &Fit,
-    others: &[Alternative],
+    others: &[FallbackModel],
 ) -> Vec<SmallerChoice> {
     let fits = |target: &Footprint, draft: Option<&Footprint>, context: u32| {
         fit(target, draft, context, wanted.machine).verdict != FitVerdict::TooLarge
@@ -335,7 +335,7 @@ mod tests {
 
     #[test]
     fn alternatives_are_listed_closest_first() {
-        let instead = |choice, megabytes| Alternative { choice, footprint: model(megabytes) };
+        let instead = |choice, megabytes| FallbackModel { choice, footprint: model(megabytes) };
         let here = |name: &str| SmallerChoice::Model { name: name.into(), path: format!("/{name}") };
         let to_fetch = |id: &str| SmallerChoice::Catalogue { id: id.into(), name: id.into() };
         let others = [

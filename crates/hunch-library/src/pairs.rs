@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::catalogue::{self, TargetVocabulary, footprint_of};
-use super::fit::{self, Alternative, Footprint, default_context};
+use super::fit::{self, FallbackModel, Footprint, default_context};
 use super::inspect::inspect_header;
 use super::speed_log::{ModelId, SpeedLog};
 use super::vocabularies::Vocabularies;
@@ -127,16 +127,16 @@ impl Pairs<'_> {
     }
 
     /// Returns smaller models than `target`, installed and in the catalogue.
-    fn alternatives_to(&self, target: &ModelHeader) -> Vec<Alternative> {
+    fn alternatives_to(&self, target: &ModelHeader) -> Vec<FallbackModel> {
         let usable = self.models.iter().filter(|entry| entry.problem.is_none());
         let smaller = usable.filter(|entry| entry.size_bytes < target.entry.size_bytes);
         // A model that cannot be read is not an alternative.
         let installed =
-            smaller.filter_map(|entry| self.read(Path::new(&entry.path)).ok()).map(|header| Alternative {
+            smaller.filter_map(|entry| self.read(Path::new(&entry.path)).ok()).map(|header| FallbackModel {
                 choice: SmallerChoice::Model { name: header.entry.name, path: header.entry.path },
                 footprint: header.footprint,
             });
-        let absent = catalogue::targets().filter(|model| !self.has(model)).map(|model| Alternative {
+        let absent = catalogue::targets().filter(|model| !self.has(model)).map(|model| FallbackModel {
             choice: SmallerChoice::Catalogue { id: model.id.clone(), name: model.name.clone() },
             footprint: footprint_of(model).with_usual_cache(self.compute),
         });

@@ -10,7 +10,7 @@ use hunch::event::GenerationEvent;
 
 use super::{CommandResult, Shell, Sink};
 use crate::desk;
-use crate::engine::info;
+use crate::hosted_app::info;
 
 pub(super) fn text_tokens(shell: &Shell, text: String) -> CommandResult<Vec<TextToken>> {
     shell.with_app(|app| app.text_tokens(&text))
@@ -21,7 +21,7 @@ pub(super) fn answer(
     request: AnswerRequest,
     sink: Sink<StreamMessage>,
 ) -> CommandResult<Answering> {
-    shell.engine.answer(request, sink)
+    shell.hosted.answer(request, sink)
 }
 
 pub(super) fn stop_generation(shell: &Shell, generation_id: u32) -> CommandResult<()> {

@@ -80,7 +80,7 @@ pub(super) fn measure_pair(
     sink: Sink<MeasurementMessage<CompareEvent>>,
 ) -> CommandResult<u32> {
     check_models(shell, named_in(&request.target, request.draft.as_ref()))?;
-    shell.engine.start_measurement(|app| app.measure_pair(request, sink))
+    shell.hosted.start_measurement(|app| app.measure_pair(request, sink))
 }
 
 pub(super) fn catalogue(shell: &Shell) -> CommandResult<Catalogue> {

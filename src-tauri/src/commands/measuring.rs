@@ -11,14 +11,14 @@ use hunch::lab::report::{
 use hunch_core::pass_cost::CostCurve;
 
 use super::{CommandResult, Shell, Sink};
-use crate::engine::info;
+use crate::hosted_app::info;
 
 pub(super) fn compare(
     shell: &Shell,
     request: CompareRequest,
     sink: Sink<MeasurementMessage<CompareEvent>>,
 ) -> CommandResult<u32> {
-    shell.engine.start_measurement(|app| app.compare(request, sink))
+    shell.hosted.start_measurement(|app| app.compare(request, sink))
 }
 
 pub(super) fn compare_snapshot(
@@ -30,7 +30,7 @@ pub(super) fn compare_snapshot(
 }
 
 pub(super) fn measure_costs(shell: &Shell, sink: Sink<MeasurementMessage<CostEvent>>) -> CommandResult<u32> {
-    shell.engine.start_measurement(|app| app.measure_costs(sink))
+    shell.hosted.start_measurement(|app| app.measure_costs(sink))
 }
 
 pub(super) fn costs_snapshot(

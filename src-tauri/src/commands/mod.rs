@@ -16,7 +16,7 @@ use tauri::{AppHandle, Manager, State, Wry};
 
 use crate::channel_sink::Sink;
 use crate::chosen::Chosen;
-use crate::engine::{Engine, info};
+use crate::hosted_app::{HostedApp, info};
 use conversations::*;
 use desktop::*;
 use library::*;
@@ -28,7 +28,7 @@ type CommandResult<T> = Result<T, ErrorInfo>;
 /// The state that commands work on.
 struct Shell {
     handle: AppHandle,
-    engine: Engine,
+    hosted: HostedApp,
 }
 
 impl Shell {
@@ -37,7 +37,7 @@ impl Shell {
     /// # Errors
     /// If the engine could not start.
     fn app(&self) -> CommandResult<&App> {
-        self.engine.app()
+        self.hosted.app()
     }
 
     /// Calls the application and converts its error.
@@ -56,8 +56,8 @@ async fn run<T: Send + 'static>(
     handle: AppHandle,
     command: impl FnOnce(&Shell) -> CommandResult<T> + Send + 'static,
 ) -> CommandResult<T> {
-    let engine = Engine::clone(&handle.state());
-    let shell = Shell { handle, engine };
+    let hosted = HostedApp::clone(&handle.state());
+    let shell = Shell { handle, hosted };
     tauri::async_runtime::spawn_blocking(move || command(&shell))
         .await
         .unwrap_or_else(|error| Err(info(Error::Internal(error.to_string()))))

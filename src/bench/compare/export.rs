@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::report::{ComparisonFormat, ComparisonReport, LaneReport, Loss, Verdict};
+use super::report::{ComparisonFormat, ComparisonReport, LaneReport, LaneVerdict, Loss};
 use hunch_core::method::Method;
 use hunch_error::{Error, Result};
 
@@ -21,10 +21,10 @@ pub fn export(report: &ComparisonReport, format: ComparisonFormat) -> Result<Str
 }
 
 /// Writes the verdict as one sentence.
-pub fn sentence(verdict: &Verdict) -> String {
-    let Verdict { speedup, tokens_per_pass, pass_cost, .. } = verdict;
+pub fn sentence(verdict: &LaneVerdict) -> String {
+    let LaneVerdict { speedup, tokens_per_pass, pass_cost, .. } = verdict;
     let head = match verdict {
-        Verdict { unanimous: false, .. } => format!("No clear difference ({speedup:.2}x)"),
+        LaneVerdict { unanimous: false, .. } => format!("No clear difference ({speedup:.2}x)"),
         _ if *speedup >= 1.0 => format!("{speedup:.2}x faster"),
         _ => format!("Slower: {speedup:.2}x plain"),
     };
@@ -173,7 +173,7 @@ pub fn shortened(text: &str, most: usize) -> String {
 mod tests {
     use super::*;
 
-    const GOOD: Verdict = Verdict {
+    const GOOD: LaneVerdict = LaneVerdict {
         speedup: 1.34,
         unanimous: true,
         certain: true,
@@ -191,9 +191,11 @@ mod tests {
             sentence(&GOOD),
             "1.34x faster: 2.4 tokens a pass at a pass cost of 1.50x; most is lost on drafting."
         );
-        let slower = Verdict { speedup: 0.8, loss: Loss::Nothing, ..GOOD };
+        let slower = LaneVerdict { speedup: 0.8, loss: Loss::Nothing, ..GOOD };
         assert_eq!(sentence(&slower), "Slower: 0.80x plain: 2.4 tokens a pass at a pass cost of 1.50x.");
-        assert!(sentence(&Verdict { unanimous: false, ..GOOD }).starts_with("No clear difference (1.34x)"));
+        assert!(
+            sentence(&LaneVerdict { unanimous: false, ..GOOD }).starts_with("No clear difference (1.34x)")
+        );
     }
 
     #[test]

@@ -302,7 +302,7 @@ pub struct LaneReport {
     /// Time by part.
     pub split: TimeSplit,
     /// Verdict against plain. `None` for plain itself.
-    pub verdict: Option<Verdict>,
+    pub verdict: Option<LaneVerdict>,
 }
 
 /// The largest loss of a lane against the gain of its accepted tokens.
@@ -321,7 +321,7 @@ pub enum Loss {
 
 /// Verdict on a lane: the parts of one sentence.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, TS)]
-pub struct Verdict {
+pub struct LaneVerdict {
     /// Median speedup.
     pub speedup: f64,
     /// True if there are several samples, all on one side of 1.

@@ -3,8 +3,8 @@
 //! Pure arithmetic over the figures of [`hunch_core::stats`].
 
 use super::report::{
-    ComparedAnswer, ComparisonMemory, ComparisonReport, ComparisonSetting, LaneReport, Loss, PositionReport,
-    TimeSplit, Verdict,
+    ComparedAnswer, ComparisonMemory, ComparisonReport, ComparisonSetting, LaneReport, LaneVerdict, Loss,
+    PositionReport, TimeSplit,
 };
 use super::turn::{LaneAnswer, rates};
 use crate::bench::cost_table::CostTable;
@@ -183,7 +183,7 @@ impl Work {
 
 /// Judges a lane against plain: speedup, tokens and cost per pass, and where time is lost compared with single-row
 /// passes alone.
-fn verdict(speedup: f64, sureness: Sureness, plain: Work, lane: Work) -> Verdict {
+fn verdict(speedup: f64, sureness: Sureness, plain: Work, lane: Work) -> LaneVerdict {
     let share = |part: f64, of: f64| if of > 0.0 { part / of } else { 0.0 };
     let one = share(plain.target_ms, plain.passes);
     let decode = lane.propose_ms + lane.target_ms + lane.loop_ms;
@@ -193,7 +193,7 @@ fn verdict(speedup: f64, sureness: Sureness, plain: Work, lane: Work) -> Verdict
     let losses =
         [(Loss::Drafting, drafting_share), (Loss::WiderPasses, wider_share), (Loss::Loop, loop_share)];
     let most = losses.into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
-    Verdict {
+    LaneVerdict {
         speedup,
         unanimous: sureness.unanimous,
         certain: sureness.certain,

@@ -4,7 +4,7 @@ use super::Listener;
 use super::report::{CompareEvent, ComparedPrompt, TimedEvent};
 use crate::bench::lanes::{self, Lane, LaneRun};
 use crate::bench::suite::SuitePrompt;
-use crate::bench::turns::Answer;
+use crate::bench::turns::MeasuredAnswer;
 use crate::engine::PausableStopwatch;
 use crate::event::{EventSink, GenerationEvent, StopReason};
 use crate::generate::{GenerationPlan, Models, Prompt};
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 /// A lane's answer with its text and events.
 pub(super) struct LaneAnswer {
-    pub(super) answer: Answer,
+    pub(super) answer: MeasuredAnswer,
     pub(super) stop: StopReason,
     pub(super) text: String,
     /// Milliseconds on the lane's clock and tokens so far, round by round.
@@ -23,8 +23,8 @@ pub(super) struct LaneAnswer {
     pub(super) events: Vec<TimedEvent>,
 }
 
-impl AsRef<Answer> for LaneAnswer {
-    fn as_ref(&self) -> &Answer {
+impl AsRef<MeasuredAnswer> for LaneAnswer {
+    fn as_ref(&self) -> &MeasuredAnswer {
         &self.answer
     }
 }
@@ -37,7 +37,7 @@ impl LaneAnswer {
             _ => None,
         });
         Self {
-            answer: Answer { stats, ids: tokens().map(|token| token.id).collect() },
+            answer: MeasuredAnswer { stats, ids: tokens().map(|token| token.id).collect() },
             stop,
             text: tokens().map(|token| token.text.as_str()).collect(),
             timeline: rounds.collect(),

@@ -47,7 +47,7 @@ impl Scripted {
 }
 
 impl Scripted {
-    fn one(&mut self, prompt: &SuitePrompt, plan: &GenerationPlan) -> Answer {
+    fn one(&mut self, prompt: &SuitePrompt, plan: &GenerationPlan) -> MeasuredAnswer {
         self.calls.push((prompt.id.clone(), plan.method, plan.sampling.seed));
         // 40 tokens in 40 plain rounds, or in 20 rounds of two drafted: 20 accepted, 10 rejected.
         let (rounds, drafted, accepted, resampled, bonus, plain) =
@@ -63,7 +63,7 @@ impl Scripted {
         if self.wrong.is_some_and(|(method, id)| method == plan.method && id == prompt.id) {
             ids[7] = 99;
         }
-        Answer {
+        MeasuredAnswer {
             stats: GenerationStats {
                 generated_tokens: 40,
                 rounds,
@@ -100,7 +100,7 @@ impl Bench for Scripted {
         plans: &[GenerationPlan],
         number: usize,
         between: BetweenSlices<'_>,
-    ) -> Result<Vec<Answer>> {
+    ) -> Result<Vec<MeasuredAnswer>> {
         self.numbers.push(number);
         let answers = plans.iter().map(|plan| self.one(prompt, plan)).collect();
         self.in_turn = true;
@@ -304,8 +304,8 @@ fn progress_counts_every_turn_once() {
     let mut bench = Scripted::default();
     let (mut turns, mut costs) = (Vec::new(), Vec::new());
     run(&mut bench, &plan(&[(Method::Ngram, 2)], &["a", "b"], 2), Setting::default(), &mut |p| match p {
-        Progress::Cost { done, total } => costs.push((done, total)),
-        Progress::Turn { suite, warm_up, done, total, .. } => {
+        BenchProgress::Cost { done, total } => costs.push((done, total)),
+        BenchProgress::Turn { suite, warm_up, done, total, .. } => {
             turns.push((suite.to_owned(), warm_up, done, total))
         }
     })

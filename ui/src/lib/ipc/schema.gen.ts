@@ -1826,7 +1826,48 @@ split: TimeSplit,
 /**
  * Verdict against plain. `None` for plain itself.
  */
-verdict: Verdict | null, };
+verdict: LaneVerdict | null, };
+
+/**
+ * Verdict on a lane: the parts of one sentence.
+ */
+export type LaneVerdict = { 
+/**
+ * Median speedup.
+ */
+speedup: number, 
+/**
+ * True if there are several samples, all on one side of 1.
+ */
+unanimous: boolean, 
+/**
+ * Unanimous with at least six samples. Equal lanes give this once in 32 times (a sign test).
+ */
+certain: boolean, 
+/**
+ * Tokens per target pass.
+ */
+tokens_per_pass: number, 
+/**
+ * Mean target pass of this lane over plain's, both measured in these turns.
+ */
+pass_cost: number, 
+/**
+ * Largest loss.
+ */
+loss: Loss, 
+/**
+ * Share of decoding time spent drafting.
+ */
+drafting_share: number, 
+/**
+ * Share of decoding time by which target passes exceed as many of plain's.
+ */
+wider_share: number, 
+/**
+ * Share of decoding time in acceptance, text and the rest.
+ */
+loop_share: number, };
 
 /**
  * The models on this machine, and its memory.
@@ -2732,47 +2773,6 @@ position: number, };
  * Origin of a committed token. The window colours tokens by it.
  */
 export type TokenOrigin = "accepted" | "resampled" | "bonus" | "plain" | "chosen";
-
-/**
- * Verdict on a lane: the parts of one sentence.
- */
-export type Verdict = { 
-/**
- * Median speedup.
- */
-speedup: number, 
-/**
- * True if there are several samples, all on one side of 1.
- */
-unanimous: boolean, 
-/**
- * Unanimous with at least six samples. Equal lanes give this once in 32 times (a sign test).
- */
-certain: boolean, 
-/**
- * Tokens per target pass.
- */
-tokens_per_pass: number, 
-/**
- * Mean target pass of this lane over plain's, both measured in these turns.
- */
-pass_cost: number, 
-/**
- * Largest loss.
- */
-loss: Loss, 
-/**
- * Share of decoding time spent drafting.
- */
-drafting_share: number, 
-/**
- * Share of decoding time by which target passes exceed as many of plain's.
- */
-wider_share: number, 
-/**
- * Share of decoding time in acceptance, text and the rest.
- */
-loop_share: number, };
 
 /**
  * An answer as it was and as it would have been with other settings.

@@ -1,4 +1,4 @@
-//! The engine as state of the window, with the number of its last generation or measurement.
+//! The application as state of the window, with the number of its last generation or measurement.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use crate::channel_sink::Sink;
 
 /// The application, or the error that prevented its start. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Engine {
+pub(crate) struct HostedApp {
     app: Result<App, ErrorInfo>,
     /// Number of the last generation or measurement.
     last: Arc<Mutex<Option<u32>>>,
 }
 
-impl Engine {
-    /// Starts the application with its default configuration. [`Engine::app`] returns the error of a failed start.
+impl HostedApp {
+    /// Starts the application with its default configuration. [`HostedApp::app`] returns the error of a failed start.
     pub(crate) fn start() -> Self {
         Self::new(App::start(AppConfig::default()))
     }
@@ -36,10 +36,10 @@ impl Engine {
         self.app.as_ref().map_err(ErrorInfo::clone)
     }
 
-    /// Starts an answer and records its number for [`Engine::abandon`].
+    /// Starts an answer and records its number for [`HostedApp::abandon`].
     ///
     /// # Errors
-    /// The errors of [`App::answer`] and [`Engine::app`].
+    /// The errors of [`App::answer`] and [`HostedApp::app`].
     pub(crate) fn answer(
         &self,
         request: AnswerRequest,
@@ -50,10 +50,10 @@ impl Engine {
         Ok(answering)
     }
 
-    /// Starts a measurement and records its number for [`Engine::abandon`].
+    /// Starts a measurement and records its number for [`HostedApp::abandon`].
     ///
     /// # Errors
-    /// The errors of `start` and [`Engine::app`].
+    /// The errors of `start` and [`HostedApp::app`].
     pub(crate) fn start_measurement(
         &self,
         start: impl FnOnce(&App) -> Result<u32>,
@@ -93,10 +93,10 @@ mod tests {
 
     #[test]
     fn failed_start_is_reported_to_every_caller() {
-        let engine = Engine::new(Err(Error::Internal("no device".into())));
-        engine.abandon();
-        engine.shutdown();
-        let error = engine.app().err().expect("the start failed");
+        let hosted = HostedApp::new(Err(Error::Internal("no device".into())));
+        hosted.abandon();
+        hosted.shutdown();
+        let error = hosted.app().err().expect("the start failed");
         assert_eq!(error.code, ErrorCode::Internal);
         assert!(error.message.contains("no device"), "{}", error.message);
     }
