@@ -157,7 +157,7 @@ pub(crate) struct RunArgs {
 /// Options of single methods.
 #[derive(Args, Clone)]
 pub(crate) struct OptionArgs {
-    /// Shape of draft-tree's trees: dynamic, or children per level such as 3x2x1
+    /// Shape of the trees of draft-tree and head-tree: dynamic, or children per level such as 3x2x1
     #[arg(long, default_value_t = TreeShape::Dynamic, value_name = "SHAPE")]
     tree: TreeShape,
     /// Layers of the target that early-exit runs [default: two thirds]

@@ -4,13 +4,14 @@
 use std::path::{Path, PathBuf};
 
 use hunch::engine::WallClock;
-use hunch::event::GenerationEvent;
+use hunch::event::{DraftedEvent, GenerationEvent};
 use hunch::generate::{GenerationContext, GenerationPlan, LoadPlan, Models, generate};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::model::{LanguageModel, LogitRows, Step};
-use hunch_core::propose::Proposer;
-use hunch_core::propose::head::Head;
+use hunch_core::propose::draft_tree::TreeShape;
+use hunch_core::propose::head::{Head, TreeRows};
+use hunch_core::propose::{MethodOptions, Proposer};
 use hunch_core::sample::SamplingParams;
 use hunch_core::token::TokenId;
 use hunch_error::Error;
@@ -32,6 +33,16 @@ struct Case {
     text: Vec<TokenId>,
     /// One for each token of a greedy chain.
     steps: Vec<Scores>,
+    /// Nodes by depth, if drafted tokens are read.
+    tree: Vec<Node>,
+}
+
+#[derive(Deserialize)]
+struct Node {
+    parent: Option<usize>,
+    token: TokenId,
+    /// After the node.
+    scores: Scores,
 }
 
 #[derive(Deserialize)]
@@ -74,16 +85,11 @@ fn assert_scores(logits: &[f32], expected: &Scores, scored: usize, case: &str, t
 fn logits_match_a_reference_in_double_precision() {
     let folder = tempfile::tempdir().unwrap();
     let target = tiny_heads::target().write(folder.path(), "target");
-    for (Case { head: name, text, steps }, format) in cases().iter().zip(FORMATS) {
+    for (Case { head: name, text, steps, tree }, format) in cases().iter().zip(FORMATS) {
         assert_eq!(name, format.name());
         let (mut head, mut decoder) = open(&format.write(folder.path()), &target).unwrap();
-        let step = Step { taps: head.taps(), ..Step::chain(text, LogitRows::None) };
-        let taps = decoder.forward(step).unwrap().taps;
-        let rows = text.len() - 1;
-        let features: Vec<Vec<f32>> =
-            taps.into_iter().map(|tap| tap.into_values()[..rows * WIDTH].to_vec()).collect();
-        let reduced = matches!(format, Format::Eagle3 | Format::Speculators | Format::Normed);
-        let scored = if reduced { SCORED } else { VOCABULARY };
+        let features = features(&head, &mut decoder, text);
+        let scored = format.scored();
         assert_eq!(steps.len(), format.depth());
         let mut token = None;
         for (i, expected) in steps.iter().enumerate() {
@@ -95,6 +101,44 @@ fn logits_match_a_reference_in_double_precision() {
             let tolerance = 0.1 + 0.03 * i as f64;
             assert_scores(&logits, expected, scored, &format!("{name}, step {i}"), tolerance);
             token = Some(expected.top[0].0);
+        }
+        if !tree.is_empty() {
+            head.logits(&features, &text[1..]).unwrap();
+            assert_tree(&mut head, tree, scored, name);
+        }
+    }
+}
+
+/// Returns the states of all tokens but the last.
+fn features(head: &Head, decoder: &mut Decoder, text: &[TokenId]) -> Vec<Vec<f32>> {
+    let step = Step { taps: head.taps(), ..Step::chain(text, LogitRows::None) };
+    let taps = decoder.forward(step).unwrap().taps;
+    taps.into_iter().map(|tap| tap.into_values()[..(text.len() - 1) * WIDTH].to_vec()).collect()
+}
+
+/// Reads a tree level by level.
+fn assert_tree(head: &mut Head, tree: &[Node], scored: usize, case: &str) {
+    let (mut depths, mut visible): (Vec<usize>, Vec<u64>) = (Vec::new(), Vec::new());
+    for (row, node) in tree.iter().enumerate() {
+        depths.push(node.parent.map_or(0, |parent| depths[parent] + 1));
+        visible.push(node.parent.map_or(0, |parent| visible[parent]) | 1 << row);
+    }
+    let tokens: Vec<TokenId> = tree.iter().map(|node| node.token).collect();
+    let mut start = 0;
+    for level in depths.chunk_by(|a, b| a == b) {
+        let rows = start..start + level.len();
+        start = rows.end;
+        let part = TreeRows {
+            tokens: &tokens[rows.clone()],
+            depths: &depths[rows.clone()],
+            visible: &visible[rows.clone()],
+        };
+        let logits = head.tree_logits(part).unwrap();
+        assert_eq!(logits.len(), rows.len());
+        for (i, node) in rows.enumerate() {
+            let expected = &tree[node].scores;
+            let tolerance = 0.13 + 0.03 * depths[node] as f64;
+            assert_scores(logits.row(i), expected, scored, &format!("{case}, node {node}"), tolerance);
         }
     }
 }
@@ -135,7 +179,7 @@ fn hot(seed: u64) -> SamplingParams {
 #[test]
 fn first_draft_of_an_answer_is_that_of_the_reference() {
     let mut compared = 0;
-    for (Case { head: name, text, steps }, format) in cases().iter().zip(FORMATS) {
+    for (Case { head: name, text, steps, .. }, format) in cases().iter().zip(FORMATS) {
         let folder = tempfile::tempdir().unwrap();
         let mut models = load(folder.path(), format);
         let greedy = SamplingParams::greedy();
@@ -169,12 +213,17 @@ fn greedy_answers_match_plain_and_sampled_ones_repeat() {
             (Method::Head, MaxDraft::Fixed(5)),
             (Method::NgramHead, MaxDraft::Fixed(4)),
             (Method::Head, MaxDraft::Auto),
+            (Method::HeadTree, MaxDraft::Fixed(8)),
+            (Method::HeadTree, MaxDraft::Auto),
         ] {
             let run = answer(&mut models, &prompt, method, &greedy, max_draft);
             assert_eq!(run.0, plain, "{format:?}, {method}, {max_draft:?}");
             let drafted: usize = run.1.iter().map(Vec::len).sum();
             assert!(drafted > 0 || max_draft == MaxDraft::Auto, "{format:?}, {method}, {max_draft:?}");
             let sampled = answer(&mut models, &prompt, method, &hot(3), MaxDraft::Fixed(5));
+            if method == Method::HeadTree {
+                assert!(sampled.1.iter().any(|draft| draft.len() == 5), "{format:?} drafts no trees");
+            }
             // The caches of the last answer are used again.
             assert_eq!(answer(&mut models, &prompt, method, &hot(3), MaxDraft::Fixed(5)), sampled);
             accepted += sampled.2;
@@ -196,13 +245,54 @@ fn reused_cache_gives_the_drafts_of_a_fresh_one() {
         edited[30] += 1;
         let shorter = first[..50].to_vec();
         for (seed, prompt) in (2..).zip([second, edited, shorter, first]) {
+            let method = if seed % 2 == 0 { Method::Head } else { Method::HeadTree };
             // Another method in between leaves the head behind.
             answer(&mut models, &prompt[..20], Method::Ngram, &hot(seed), MaxDraft::Fixed(4));
-            let reused = answer(&mut models, &prompt, Method::Head, &hot(seed), MaxDraft::Fixed(4));
+            let reused = answer(&mut models, &prompt, method, &hot(seed), MaxDraft::Fixed(6));
             let mut fork = models.fork().unwrap();
-            let fresh = answer(&mut fork, &prompt, Method::Head, &hot(seed), MaxDraft::Fixed(4));
-            assert_eq!(reused, fresh, "{format:?}, {} tokens", prompt.len());
+            let fresh = answer(&mut fork, &prompt, method, &hot(seed), MaxDraft::Fixed(6));
+            assert_eq!(reused, fresh, "{format:?}, {method}, {} tokens", prompt.len());
         }
+    }
+}
+
+/// The tree of a Medusa head: each position's likeliest tokens after each of those before them.
+#[test]
+fn trees_of_medusa_are_products_of_its_positions() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut models = load(folder.path(), Format::Medusa);
+    let case = cases().into_iter().find(|case| case.head == "medusa").unwrap();
+    let plan = GenerationPlan {
+        method: Method::HeadTree,
+        max_draft: MaxDraft::Fixed(14),
+        max_tokens: 8,
+        sampling: SamplingParams::greedy(),
+        options: MethodOptions { tree: TreeShape::Static(vec![2, 2, 2]), ..MethodOptions::default() },
+        ..GenerationPlan::default()
+    };
+    // The reference knows the states of all tokens but the last, and the head those of the answer's first pass.
+    let prompt = &case.text[..case.text.len() - 1];
+    let mut drafts: Vec<Vec<DraftedEvent>> = Vec::new();
+    let mut sink = |event: GenerationEvent| {
+        if let GenerationEvent::Round(round) = event {
+            drafts.push(round.draft.clone());
+        }
+    };
+    let clock = WallClock::start();
+    generate(&mut models, prompt, &plan, &GenerationContext::measured(&clock), &mut sink).unwrap();
+    let draft = &drafts[1];
+    assert_eq!(draft.len(), 14);
+    let depth = |mut node: usize| {
+        let up = std::iter::from_fn(|| draft[node].parent.inspect(|&parent| node = parent as usize));
+        up.count()
+    };
+    let clear = |scores: &Scores| scores.top[1].1 - scores.top[2].1 > 0.2 * scores.deviation;
+    for (level, scores) in case.steps.iter().enumerate().filter(|(_, scores)| clear(scores)) {
+        let tokens: Vec<TokenId> =
+            (0..14).filter(|&node| depth(node) == level).map(|node| draft[node].id).collect();
+        assert_eq!(tokens.len(), 2 << level);
+        let likeliest = [scores.top[0].0, scores.top[1].0];
+        assert!(tokens.iter().all(|token| likeliest.contains(token)), "level {level}: {tokens:?}");
     }
 }
 

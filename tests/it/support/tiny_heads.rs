@@ -79,6 +79,11 @@ impl Format {
         if matches!(self, Self::Medusa | Self::Mlp) { 3 } else { 4 }
     }
 
+    /// Returns the number of tokens that it scores.
+    pub(crate) fn scored(self) -> usize {
+        if matches!(self, Self::Eagle3 | Self::Speculators | Self::Normed) { SCORED } else { VOCABULARY }
+    }
+
     /// Returns a random head of this format.
     pub(crate) fn head(self) -> TinyHead {
         match self {

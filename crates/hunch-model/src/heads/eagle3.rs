@@ -177,14 +177,18 @@ impl Fusion for Eagle3 {
 
     fn score(&self, threads: &Threads, x: &[f32], quantised: &mut QuantisedRows) -> (Vec<f32>, Vec<f32>) {
         let mut normed = x.to_vec();
-        rms_norm_in_place(&mut normed, &self.norm, self.eps);
-        let mut scores = vec![0.0; self.head.rows()];
+        let n = self.norm.len();
+        normed.chunks_exact_mut(n).for_each(|row| rms_norm_in_place(row, &self.norm, self.eps));
+        let scored = self.head.rows();
+        let mut scores = vec![0.0; x.len() / n * scored];
         product(threads, &normed, quantised, &self.head, self.head_bias.as_deref(), &mut scores, false);
         let states = if self.norm_output { normed } else { x.to_vec() };
         let Some(vocabulary) = &self.vocabulary else { return (scores, states) };
-        let mut logits = vec![f32::NEG_INFINITY; self.n_vocab];
-        for (&token, score) in vocabulary.iter().zip(scores) {
-            logits[token as usize] = score;
+        let mut logits = vec![f32::NEG_INFINITY; x.len() / n * self.n_vocab];
+        for (logits, scores) in logits.chunks_exact_mut(self.n_vocab).zip(scores.chunks_exact(scored)) {
+            for (&token, &score) in vocabulary.iter().zip(scores) {
+                logits[token as usize] = score;
+            }
         }
         (logits, states)
     }

@@ -11,8 +11,8 @@
 
 use std::sync::Arc;
 
+use hunch_core::model::RowLayout;
 use hunch_error::Result;
-use hunch_kernels::RowMask;
 use hunch_kernels::activation::{Activation, rms_norm, rotate_halves};
 use hunch_kernels::attention::{Attention, AttentionInput, AttentionShape, VisibleSlots};
 use hunch_kernels::matmul::{Input, multiply_gated};
@@ -21,6 +21,7 @@ use hunch_kernels::quantise::QuantisedRows;
 use super::config::Config;
 use super::linear::{Linear, vector};
 use crate::cache::KvCache;
+use crate::decoder::row_mask;
 use crate::device::Compute;
 use crate::rope::RopeTable;
 use crate::spec::{LayerRope, LayerSpec, ModelSpec, RopeKind};
@@ -154,17 +155,22 @@ impl Layer {
         self.cache.truncate(len);
     }
 
+    /// Returns the rows in the cache.
+    pub(super) fn len(&self) -> usize {
+        self.cache.len()
+    }
+
     /// Runs rows and appends them to the cache. `y` has the inputs of attention, `x` the residual stream `[rows, n]`,
     /// which is replaced by that after the layer.
     ///
     /// # Errors
-    /// If the cache is full or memory is short. The cache is then unchanged.
-    pub(super) fn run(&mut self, y: &[f32], x: &mut [f32]) -> Result<()> {
+    /// If the cache is full, memory is short or the layout does not fit. The cache is then unchanged.
+    pub(super) fn run(&mut self, y: &[f32], x: &mut [f32], layout: RowLayout<'_>) -> Result<()> {
         let w = self.weights.clone();
         let (threads, spec) = (self.compute.threads(), &w.spec);
         let (n, rows) = (spec.n_embd, x.len() / spec.n_embd);
+        let mask = row_mask(self.cache.len(), rows, layout)?;
         self.cache.reserve(rows)?;
-        let mask = RowMask::causal(self.cache.len(), rows);
         let angles = w.rope.angles(mask.positions());
         let Workspace { q, k, v, h, gated, quantised } = &mut self.work;
         for (linear, out) in [(&w.q, &mut *q), (&w.k, &mut *k), (&w.v, &mut *v)] {

@@ -88,6 +88,10 @@ impl Medusa {
 }
 
 impl Network for Medusa {
+    fn reads_drafts(&self) -> bool {
+        false
+    }
+
     fn depth(&self) -> usize {
         self.positions.len()
     }

@@ -114,6 +114,10 @@ impl Speculator {
 }
 
 impl Network for Speculator {
+    fn reads_drafts(&self) -> bool {
+        true
+    }
+
     fn depth(&self) -> usize {
         self.positions.len()
     }
