@@ -205,6 +205,47 @@ class Head:
             a = self.run(self.feedback(a)[None], [token])[-1]
 
 
+class LlamaCppHead(Head):
+    """EAGLE-3 in a GGUF file: the same arithmetic on other names, with neighbours rotated together."""
+
+    NAMES = {
+        "input_layernorm": "attn_norm", "hidden_norm": "attn_norm_2", "post_attention_layernorm": "ffn_norm",
+        "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+        "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
+        "mlp.down_proj": "ffn_down",
+    }  # fmt: skip
+
+    def __init__(self, path: pathlib.Path, target: Target):
+        self.target, self.prefix, self.three = target, "layers.0", True
+        reader = gguf.GGUFReader(path)
+        value = lambda t: t.data if t.name == "d2t" else gguf.dequantize(t.data, t.tensor_type).astype(np.float64)
+        own = {t.name: value(t) for t in reader.tensors}
+        key = lambda name: reader.fields[f"eagle3.{name}"].contents()
+        self.w = {f"layers.0.{name}.weight": own[f"blk.0.{part}.weight"] for name, part in self.NAMES.items()}
+        self.w |= {"fc.weight": own["fc.weight"], "norm.weight": own["output_norm.weight"]}
+        self.w |= {"lm_head.weight": own["output.weight"], "d2t": own["d2t"]}
+        self.divisors, self.base = own["rope_freqs.weight"], key("rope.freq_base")
+        self.eps, self.layers = key("attention.layer_norm_rms_epsilon"), key("target_layers")
+        self.outer = {"norm_before_residual": key("norm_before_residual")}
+        self.config = {
+            "num_attention_heads": key("attention.head_count"),
+            "num_key_value_heads": key("attention.head_count_kv"),
+        }
+
+    def taps(self) -> list[int]:
+        return [layer - 1 for layer in self.layers]
+
+    def rotate(self, x: np.ndarray) -> np.ndarray:
+        width = x.shape[2]
+        frequencies = self.base ** (-2.0 * np.arange(width // 2) / width) / self.divisors
+        angle = (self.positions + np.arange(x.shape[0]))[:, None] * frequencies[None]
+        turn = np.exp(1j * angle)[:, None]
+        turned = (x[..., 0::2] + 1j * x[..., 1::2]) * turn
+        out = np.empty_like(x)
+        out[..., 0::2], out[..., 1::2] = turned.real, turned.imag
+        return out
+
+
 class Medusa:
     depth, reads_drafts = 3, False
 
@@ -286,8 +327,12 @@ def main() -> None:
     text = [(7 * i * i + 3 * i + 11) % 256 for i in range(TEXT)]
     after = target.states(text)
     cases = []
-    for name in ["eagle1", "eagle3", "speculators", "normed", "medusa", "mlp"]:
-        head = {"medusa": Medusa, "mlp": MlpSpeculator}.get(name, Head)(folder / name, target)
+    kinds = {"medusa": Medusa, "mlp": MlpSpeculator}
+    for name in ["eagle1", "eagle3", "speculators", "normed", "llama-cpp", "medusa", "mlp"]:
+        if name == "llama-cpp":
+            head = LlamaCppHead(folder / f"{name}.gguf", target)
+        else:
+            head = kinds.get(name, Head)(folder / name, target)
         nodes = tree(head, after, text) if head.reads_drafts else []
         cases.append({"head": name, "text": text, "steps": chain(head, after, text), "tree": nodes})
     print("[" + ",\n".join(json.dumps(case) for case in cases) + "]")

@@ -22,7 +22,7 @@ use super::eagle::{Fused, Fusion, States};
 use super::linear::{Linear, product, target_head, vector};
 use super::target_parts::TargetParts;
 use super::vocabulary::draft_vocabulary;
-use crate::safetensors::SafeTensors;
+use crate::tensor_files::TensorFiles;
 
 /// Streams of the target that are read.
 const TAPS: usize = 3;
@@ -71,7 +71,7 @@ impl Eagle3 {
     /// # Errors
     /// If a tensor is missing, has the wrong shape or is not finite, or the vocabulary does not fit the target's.
     pub(super) fn load(
-        file: &SafeTensors,
+        file: &TensorFiles,
         prefix: &str,
         config: &Config,
         target: &TargetParts<'_>,
@@ -140,7 +140,7 @@ impl Eagle3 {
 }
 
 /// Loads the norms before fc.
-fn stream_norms(file: &SafeTensors, n: usize) -> Result<Vec<Vec<f32>>> {
+fn stream_norms(file: &TensorFiles, n: usize) -> Result<Vec<Vec<f32>>> {
     if file.shape("input_norm.weight").is_some() {
         return Ok(vec![vector(&file.weights, "input_norm.weight", TAPS * n)?]);
     }
