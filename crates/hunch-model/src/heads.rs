@@ -139,8 +139,8 @@ pub fn memory(path: &Path, target: &WeightFile, compute: &Compute) -> Result<Hea
     memory::of_own(WeightFile::open(path)?.gguf(), target, compute)
 }
 
-/// Predicts the memory of the head that drafts for a target by itself: the newest one in the folder that was trained
-/// for it, else the shipped one. `None` if there is none.
+/// Predicts the memory of the head that drafts for a target by itself. It is the newest one in the folder that was
+/// trained for the target, else the shipped one. `None` if there is none.
 ///
 /// # Errors
 /// If the target's file cannot be read.
