@@ -102,15 +102,21 @@ fn logits_match_a_reference_in_double_precision() {
                 Some(token) => head.next_logits(token).unwrap(),
             };
             // Weights and activations are rounded to 8 bits, and a chain adds up what that changes.
-            let tolerance = 0.1 + 0.03 * i as f64;
+            let tolerance = rounding(format) + 0.03 * i as f64;
             assert_scores(&logits, expected, scored, &format!("{name}, step {i}"), tolerance);
             token = Some(expected.top[0].0);
         }
         if !tree.is_empty() {
             head.logits(&features, &text[1..]).unwrap();
-            assert_tree(&mut head, tree, scored, name);
+            assert_tree(&mut head, tree, scored, (name, rounding(format)));
         }
     }
+}
+
+/// Returns what rounding may change, in standard deviations of the logits. With 8-bit weights and activations, the
+/// reference itself changes by up to 0.21 for the head in a GGUF file, and by 0.74 with another rotary embedding.
+fn rounding(format: Format) -> f64 {
+    if format == Format::LlamaCpp { 0.25 } else { 0.1 }
 }
 
 /// Returns the states of all tokens but the last.
@@ -121,7 +127,7 @@ fn features(head: &Head, decoder: &mut Decoder, text: &[TokenId]) -> Vec<Vec<f32
 }
 
 /// Reads a tree level by level.
-fn assert_tree(head: &mut Head, tree: &[Node], scored: usize, case: &str) {
+fn assert_tree(head: &mut Head, tree: &[Node], scored: usize, (case, rounding): (&str, f64)) {
     let (mut depths, mut visible): (Vec<usize>, Vec<u64>) = (Vec::new(), Vec::new());
     for (row, node) in tree.iter().enumerate() {
         depths.push(node.parent.map_or(0, |parent| depths[parent] + 1));
@@ -141,7 +147,7 @@ fn assert_tree(head: &mut Head, tree: &[Node], scored: usize, case: &str) {
         assert_eq!(logits.len(), rows.len());
         for (i, node) in rows.enumerate() {
             let expected = &tree[node].scores;
-            let tolerance = 0.13 + 0.03 * depths[node] as f64;
+            let tolerance = rounding + 0.03 * (depths[node] + 1) as f64;
             assert_scores(logits.row(i), expected, scored, &format!("{case}, node {node}"), tolerance);
         }
     }
