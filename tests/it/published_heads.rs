@@ -113,8 +113,8 @@ fn logits_match_a_reference_in_double_precision() {
     }
 }
 
-/// Returns what rounding may change, in standard deviations of the logits. With 8-bit weights and activations, the
-/// reference itself changes by up to 0.21 for the head in a GGUF file, and by 0.74 with another rotary embedding.
+/// Returns the tolerance in standard deviations of the logits. Rounded to 8 bits, the reference itself is off by up to
+/// 0.21 for the head in a GGUF file. With another rotary embedding it is off by 0.74.
 fn rounding(format: Format) -> f64 {
     if format == Format::LlamaCpp { 0.25 } else { 0.1 }
 }
