@@ -4,7 +4,8 @@
     scripts/published-heads.py FOLDER > tests/golden/published-heads.json
 
 Runs a tiny Llama target and the tiny heads of tests/it/support/tiny_heads.rs in double precision. The target reads a
-text, a head its hidden states, and a greedy chain follows from the head's own output. The arithmetic is that of the
+text, a head its hidden states, and a greedy chain follows from the head's own output. Heads that read drafted tokens
+also score the nodes of a small tree: each path is run by itself, without a mask. The arithmetic is that of the
 papers (EAGLE, arXiv 2401.15077; EAGLE-3, arXiv 2503.01840; Medusa, arXiv 2401.10774; MLP speculator, arXiv
 2404.19124), written a second time. Needs the Python packages gguf and
 numpy."""
@@ -22,6 +23,8 @@ TEXT = 24
 DRAFTED = 4
 # Logits recorded of each step.
 TOP = 12
+# Nodes of the tree: the parent, and the rank of the token after it. Ranks beyond the greedy chain.
+TREE = [(None, 0), (None, 2), (1, 1), (0, 1), (1, 0)]
 TYPES = {"F32": "<f4", "F16": "<f2", "I64": "<i8", "BOOL": "?"}
 
 
@@ -100,6 +103,9 @@ class Target:
 
 
 class Head:
+    # Longest chain that is recorded, and whether drafted tokens are read.
+    depth, reads_drafts = DRAFTED, True
+
     def __init__(self, folder: pathlib.Path, target: Target):
         self.target = target
         self.w = safetensors(folder / "model.safetensors")
@@ -189,17 +195,60 @@ class Head:
     def feedback(self, a: np.ndarray) -> np.ndarray:
         return rms_norm(a, self.w["norm.weight"], self.eps) if self.outer.get("norm_output") else a
 
-    def chain(self, after: list[np.ndarray], text: list[int]):
-        """Tokens and logits of each step of a greedy chain."""
+    def steps(self, after: list[np.ndarray], text: list[int]):
+        """Yields tokens and logits of each step. The caller sends the next drafted token."""
+        self.k, self.v, self.positions = [], [], 0
         # The states of a token meet the embedding of the next one.
         a = self.run(self.fuse(after)[:-1], text[1:])[-1]
-        for _ in range(DRAFTED):
-            tokens, logits = self.score(a)
-            yield tokens, logits
-            a = self.run(self.feedback(a)[None], [int(tokens[np.argmax(logits)])])[-1]
+        while True:
+            token = yield self.score(a)
+            a = self.run(self.feedback(a)[None], [token])[-1]
+
+
+class LlamaCppHead(Head):
+    """EAGLE-3 in a GGUF file: the same arithmetic on other names, with neighbours rotated together."""
+
+    NAMES = {
+        "input_layernorm": "attn_norm", "hidden_norm": "attn_norm_2", "post_attention_layernorm": "ffn_norm",
+        "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+        "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
+        "mlp.down_proj": "ffn_down",
+    }  # fmt: skip
+
+    def __init__(self, path: pathlib.Path, target: Target):
+        self.target, self.prefix, self.three = target, "layers.0", True
+        reader = gguf.GGUFReader(path)
+        value = lambda t: t.data if t.name == "d2t" else gguf.dequantize(t.data, t.tensor_type).astype(np.float64)
+        own = {t.name: value(t) for t in reader.tensors}
+        key = lambda name: reader.fields[f"eagle3.{name}"].contents()
+        self.w = {f"layers.0.{name}.weight": own[f"blk.0.{part}.weight"] for name, part in self.NAMES.items()}
+        self.w |= {"fc.weight": own["fc.weight"], "norm.weight": own["output_norm.weight"]}
+        self.w |= {"lm_head.weight": own["output.weight"], "d2t": own["d2t"]}
+        self.divisors, self.base = own["rope_freqs.weight"], key("rope.freq_base")
+        self.eps, self.layers = key("attention.layer_norm_rms_epsilon"), key("target_layers")
+        self.outer = {"norm_before_residual": key("norm_before_residual")}
+        self.config = {
+            "num_attention_heads": key("attention.head_count"),
+            "num_key_value_heads": key("attention.head_count_kv"),
+        }
+
+    def taps(self) -> list[int]:
+        return [layer - 1 for layer in self.layers]
+
+    def rotate(self, x: np.ndarray) -> np.ndarray:
+        width = x.shape[2]
+        frequencies = self.base ** (-2.0 * np.arange(width // 2) / width) / self.divisors
+        angle = (self.positions + np.arange(x.shape[0]))[:, None] * frequencies[None]
+        turn = np.exp(1j * angle)[:, None]
+        turned = (x[..., 0::2] + 1j * x[..., 1::2]) * turn
+        out = np.empty_like(x)
+        out[..., 0::2], out[..., 1::2] = turned.real, turned.imag
+        return out
 
 
 class Medusa:
+    depth, reads_drafts = 3, False
+
     def __init__(self, folder: pathlib.Path, target: Target):
         self.w, self.target = safetensors(folder / "model.safetensors"), target
 
@@ -207,7 +256,7 @@ class Medusa:
         """The target's final state of the last token that it has seen."""
         return rms_norm(after[-1][-2], self.target.w["output_norm.weight"], self.target.eps)
 
-    def chain(self, after: list[np.ndarray], text: list[int]):
+    def steps(self, after: list[np.ndarray], text: list[int]):
         h = self.state(after)
         for k in range(3):
             x = h + silu(self.w[f"{k}.0.linear.weight"] @ h + self.w[f"{k}.0.linear.bias"])
@@ -216,13 +265,15 @@ class Medusa:
 
 
 class MlpSpeculator(Medusa):
+    reads_drafts = True
+
     def part(self, name: str, i: int, kind: str = "weight") -> np.ndarray:
         """Weights of a position, or those of the last one before it that has some."""
         while f"speculator.{name}.{i}.{kind}" not in self.w:
             i -= 1
         return self.w[f"speculator.{name}.{i}.{kind}"]
 
-    def chain(self, after: list[np.ndarray], text: list[int]):
+    def steps(self, after: list[np.ndarray], text: list[int]):
         positions, token = 3, text[-1]
         state = rms_norm(self.state(after), 1.0, 1e-6) / np.sqrt(2)
         width = self.part("proj", 0).shape[0]
@@ -233,8 +284,41 @@ class MlpSpeculator(Medusa):
             x = rms_norm(x, self.part("ln", i), 1e-6) + self.part("ln", i, "bias")
             state = np.array([0.5 * v * (1 + math.erf(v / math.sqrt(2))) for v in x])
             logits = self.part("head", i) @ state
-            token = int(np.argmax(logits))
-            yield np.arange(len(logits)), logits
+            token = yield np.arange(len(logits)), logits
+
+
+def along(head, after: list[np.ndarray], text: list[int], path: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens and logits after the drafted tokens of a path."""
+    steps = head.steps(after, text)
+    scores = next(steps)
+    for token in path:
+        scores = steps.send(token)
+    return scores
+
+
+def recorded(tokens: np.ndarray, logits: np.ndarray) -> dict:
+    top = [[int(tokens[i]), round(float(logits[i]), 4)] for i in np.argsort(-logits)[:TOP]]
+    return {"deviation": round(float(np.std(logits)), 4), "top": top}
+
+
+def chain(head, after: list[np.ndarray], text: list[int]) -> list[dict]:
+    """Scores of each step of a greedy chain."""
+    path, steps = [], []
+    for _ in range(head.depth):
+        steps.append(recorded(*along(head, after, text, path)))
+        path.append(steps[-1]["top"][0][0])
+    return steps
+
+
+def tree(head, after: list[np.ndarray], text: list[int]) -> list[dict]:
+    """Nodes of a tree with the scores after them."""
+    nodes, paths = [], []
+    for parent, rank in TREE:
+        before = [] if parent is None else paths[parent]
+        scores = recorded(*along(head, after, text, before))
+        paths.append(before + [scores["top"][rank][0]])
+        nodes.append({"parent": parent, "token": paths[-1][-1], "scores": recorded(*along(head, after, text, paths[-1]))})
+    return nodes
 
 
 def main() -> None:
@@ -243,13 +327,14 @@ def main() -> None:
     text = [(7 * i * i + 3 * i + 11) % 256 for i in range(TEXT)]
     after = target.states(text)
     cases = []
-    for name in ["eagle1", "eagle3", "speculators", "normed", "medusa", "mlp"]:
-        head = {"medusa": Medusa, "mlp": MlpSpeculator}.get(name, Head)(folder / name, target)
-        steps = []
-        for tokens, logits in head.chain(after, text):
-            top = [[int(tokens[i]), round(float(logits[i]), 4)] for i in np.argsort(-logits)[:TOP]]
-            steps.append({"deviation": round(float(np.std(logits)), 4), "top": top})
-        cases.append({"head": name, "text": text, "steps": steps})
+    kinds = {"medusa": Medusa, "mlp": MlpSpeculator}
+    for name in ["eagle1", "eagle3", "speculators", "normed", "llama-cpp", "medusa", "mlp"]:
+        if name == "llama-cpp":
+            head = LlamaCppHead(folder / f"{name}.gguf", target)
+        else:
+            head = kinds.get(name, Head)(folder / name, target)
+        nodes = tree(head, after, text) if head.reads_drafts else []
+        cases.append({"head": name, "text": text, "steps": chain(head, after, text), "tree": nodes})
     print("[" + ",\n".join(json.dumps(case) for case in cases) + "]")
 
 

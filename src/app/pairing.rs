@@ -31,7 +31,7 @@ impl App {
     pub fn fit(&self, request: &FitRequest) -> Result<Fit> {
         let target = self.find_model(&request.target)?;
         let draft = request.draft.as_deref().map(|name| self.find_model(name)).transpose()?;
-        self.judge(|judge| judge.fit(&target, draft.as_deref(), request.context, || self.list_models()))
+        self.judge(|judge| judge.fit(&target, draft.as_deref(), None, request.context, || self.list_models()))
     }
 
     /// Returns for each target whether it fits alone at its default context, or `None` if it cannot be read. Reads only

@@ -168,7 +168,7 @@ fn predicted(
 fn timed(target: &str, compute: &Compute, rows: &[usize]) -> Result<Option<Timed>> {
     let places = Places::of_this_user()?;
     let path = hunch_library::resolve(target, &places)?;
-    let fit = predicted_fit(compute, &places, &path, None, None)?;
+    let fit = predicted_fit(compute, &places, &path, None, None, None)?;
     if fit.verdict == FitVerdict::TooLarge {
         let device = if Backend::usual(compute) == Backend::Cpu { "CPU" } else { "GPU" };
         eprintln!("hunch: Not timed on the {device}: {}.", render::line(&too_large_message(&fit)));

@@ -142,9 +142,9 @@ pub(crate) struct ModelArgs {
 /// Head that drafts for the target.
 #[derive(Args, Clone)]
 pub(crate) struct HeadArgs {
-    /// The head that drafts: a file of `hunch drafter train`, or a published head's folder [default: the newest trained
-    /// one for this target, else the shipped one]
-    #[arg(long, value_name = "PATH")]
+    /// Name, file or folder of the head that drafts [default: the newest trained one for this target, else the shipped
+    /// one]
+    #[arg(long, value_name = "PATH|NAME")]
     pub(crate) head: Option<PathBuf>,
 }
 

@@ -157,7 +157,7 @@ pub(crate) struct RunArgs {
 /// Options of single methods.
 #[derive(Args, Clone)]
 pub(crate) struct OptionArgs {
-    /// Shape of draft-tree's trees: dynamic, or children per level such as 3x2x1
+    /// Shape of the trees of draft-tree and head-tree: dynamic, or children per level such as 3x2x1
     #[arg(long, default_value_t = TreeShape::Dynamic, value_name = "SHAPE")]
     tree: TreeShape,
     /// Layers of the target that early-exit runs [default: two thirds]
@@ -361,12 +361,20 @@ fn load_on(
     let places = Places::of_this_user()?;
     let target = args.target_path()?;
     let draft = args.draft_path()?;
+    let head = head.map(|head| hunch_library::resolve_head(head, &places)).transpose()?;
     if !args.ignore_memory_check {
         let context = default_context(&hunch_library::inspect(&target)?.spec).min(longest).max(1) as u32;
-        let fit = models::predicted_fit(compute, &places, &target, draft.as_deref(), Some(context))?;
+        let fit = models::predicted_fit(
+            compute,
+            &places,
+            &target,
+            draft.as_deref(),
+            head.as_deref(),
+            Some(context),
+        )?;
         load::check_memory(&fit, "; --ignore-memory-check loads it anyway")?;
     }
-    let plan = LoadPlan { head: head.map(Into::into), ..load::plan(&places, target.clone(), draft) };
+    let plan = LoadPlan { head, ..load::plan(&places, target.clone(), draft) };
     let mut models = Models::load_by(&plan, compute)?;
     if let Some(note) = models.device_note() {
         note.lines().for_each(|note| eprintln!("hunch: {}", render::line(note)));

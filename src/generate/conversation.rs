@@ -209,7 +209,7 @@ fn expected_cost(stage: &Stage, target: &dyn LanguageModel, proposers: &Proposer
         };
         let scored = LayerSkip::tokens_after(&[], info.n_vocab).map_or(1.0, |t| t.share_of(info.n_vocab));
         bytes(target_memory, layers, scored)
-    } else if let Stage::Head = stage {
+    } else if let Stage::Head | Stage::HeadTree = stage {
         proposers.head()?.read_by_a_pass() as f64
     } else {
         let drafter = proposers.model_of(stage)?;

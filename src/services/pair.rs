@@ -31,11 +31,13 @@ impl PairJudge<'_> {
     /// # Errors
     /// The errors of `ask`.
     pub fn query<T>(&self, models: &[ModelEntry], ask: impl FnOnce(&Pairs<'_>) -> Result<T>) -> Result<T> {
+        let heads = self.folder.map(|folder| folder.join(hunch_library::HEADS_FOLDER));
         let log = self.folder.map(|folder| SpeedLog::in_folder(folder, self.compute.name()));
         ask(&Pairs {
             models,
             compute: self.compute,
             machine: self.machine,
+            heads: heads.as_deref(),
             vocabularies: &Vocabularies::open(self.folder),
             measured: log.as_ref(),
             costs: &|CostQuery { target, draft }| {
@@ -44,7 +46,7 @@ impl PairJudge<'_> {
         })
     }
 
-    /// Predicts the memory of models. If they do not fit, `installed` lists the models that are searched for smaller
+    /// Predicts the memory of models and a head, by default the one that drafts for the target. If they do not fit, `installed` lists the models that are searched for smaller
     /// choices.
     ///
     /// # Errors
@@ -53,10 +55,11 @@ impl PairJudge<'_> {
         &self,
         target: &Path,
         draft: Option<&Path>,
+        head: Option<&Path>,
         context: Option<u32>,
         installed: impl FnOnce() -> Vec<ModelEntry>,
     ) -> Result<Fit> {
-        let fit = |pairs: &Pairs<'_>| pairs.fit(target, draft, context);
+        let fit = |pairs: &Pairs<'_>| pairs.fit(target, draft, head, context);
         let found = self.query(&[], fit)?;
         if found.verdict == FitVerdict::TooLarge { self.query(&installed(), fit) } else { Ok(found) }
     }

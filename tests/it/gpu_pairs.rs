@@ -60,6 +60,7 @@ fn offer(compute: &Compute, paths: [&Path; 2]) -> DraftOffer {
         models: &paths.map(|path| hunch_library::inspect(path).unwrap().entry),
         compute,
         machine: MachineMemory { total: 1 << 40, usable: 1 << 40 },
+        heads: None,
         vocabularies: &Vocabularies::open(None),
         measured: None,
         costs: &|_| None,

@@ -186,6 +186,7 @@ fn single_model_is_offered_catalogue_drafts_of_its_vocabulary() {
             models: &[],
             compute: &Compute::open(DeviceChoice::Cpu, Some(1)).unwrap(),
             machine: MachineMemory { total: 64 << 30, usable: 48 << 30 },
+            heads: None,
             vocabularies: &Vocabularies::open(None),
             measured: None,
             costs: &|_| None,
@@ -443,11 +444,12 @@ fn speeds_and_offers_use_the_listed_name() {
             models: &models,
             compute: &Compute::open(DeviceChoice::Cpu, Some(1)).unwrap(),
             machine: MachineMemory { total: usable, usable },
+            heads: None,
             vocabularies: &Vocabularies::open(None),
             measured: Some(&measured),
             costs: &|_| None,
         };
-        (pairs.fit(target, None, None).unwrap(), pairs.offers(target, None).unwrap())
+        (pairs.fit(target, None, None, None).unwrap(), pairs.offers(target, None).unwrap())
     };
     // Another path to the same file.
     let around = folder.path().join("..").join(folder.path().file_name().unwrap()).join("sha256-1234");

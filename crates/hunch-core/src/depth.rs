@@ -336,8 +336,9 @@ impl DepthController {
     /// Returns the depth up to `limit` with the largest predicted speedup, and that speedup; 0 and 1 if none is above 1.
     fn best(&self, limit: usize, optimism: f64) -> (usize, f64) {
         let accepted = self.accepted(optimism);
-        let max_depth = (limit.min(MAX_DRAFT) as f64 / self.width).ceil() as usize;
-        (1..=max_depth)
+        // A pass whose tokens were not worth their rows leaves less than a token a pass.
+        let max_depth = (limit as f64 / self.width).ceil() as usize;
+        (1..=max_depth.min(MAX_DRAFT))
             .map(|depth| (depth, self.gain(depth, &accepted)))
             .fold((0, 1.0), |best, at| if at.1 > best.1 { at } else { best })
     }

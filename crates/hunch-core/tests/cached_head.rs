@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use hunch_core::depth::DepthController;
 use hunch_core::method::Method;
 use hunch_core::model::LanguageModel;
+use hunch_core::propose::draft_tree::TreeShape;
 use hunch_core::propose::head::Head;
 use hunch_core::propose::ngram::Ngram;
 use hunch_core::sample::{Sampler, SamplingParams};
@@ -21,16 +22,18 @@ fn greedy() -> Sampler {
     Sampler::new(SamplingParams::greedy()).unwrap()
 }
 
-/// A head, and the logits that it will have returned.
-fn head() -> (Head, LogitLog) {
+/// A head, and the logits that it will have returned. It drafts chains without a shape of trees.
+fn head(tree: Option<TreeShape>) -> (Head, LogitLog) {
     let layer = ToyLayer::new(VOCAB);
     let log = layer.log.clone();
-    (Head::new(Box::new(layer)), log)
+    let mut head = Head::new(Box::new(layer));
+    head.set_tree(tree);
+    (head, log)
 }
 
 /// Returns the logits of the first draft of a head that reads `committed` afresh.
-fn afresh(committed: &[TokenId], tokens_left: usize) -> Vec<Vec<f32>> {
-    let (head, log) = head();
+fn afresh(committed: &[TokenId], tokens_left: usize, tree: Option<TreeShape>) -> Vec<Vec<f32>> {
+    let (head, log) = head(tree);
     let mut target = table(VOCAB, 0.0);
     let (clock, sampler, mut stages) = (Ticks::default(), greedy(), only(head));
     let mut session = Session::new(&mut target, &sampler, &clock, config(4, tokens_left, 0)).unwrap();
@@ -40,12 +43,17 @@ fn afresh(committed: &[TokenId], tokens_left: usize) -> Vec<Vec<f32>> {
     log.lock().unwrap().clone()
 }
 
+/// Shapes that do not depend on earlier drafts.
+fn shapes() -> [Option<TreeShape>; 2] {
+    [None, Some(TreeShape::Static(vec![2, 1]))]
+}
+
 /// Runs a session whose cache holds `reuse` tokens. Checks every draft of the head, which is the last stage. Returns
 /// the text and the rows that were prefilled.
 fn check_drafts(
     target: &mut TableModel,
     stages: &mut Stages,
-    log: &LogitLog,
+    (log, tree): (&LogitLog, Option<&TreeShape>),
     prompt: &[TokenId],
     reuse: usize,
     max_tokens: usize,
@@ -71,7 +79,8 @@ fn check_drafts(
         let logits = log.lock().unwrap().clone();
         if !logits.is_empty() {
             drafts += 1;
-            assert_eq!(logits, afresh(&before, max_tokens + prompt.len() - before.len()), "after {before:?}");
+            let expected = afresh(&before, max_tokens + prompt.len() - before.len(), tree.cloned());
+            assert_eq!(logits, expected, "after {before:?}");
         }
     }
     assert!(drafts > 2, "the head drafted {drafts} times");
@@ -81,26 +90,30 @@ fn check_drafts(
 #[test]
 fn accepted_rows_are_read_again_and_rejected_ones_dropped() {
     let prompt = [5, 6, 7, 5, 6, 7, 5, 6];
-    let (alone, log) = head();
-    let mut target = table(VOCAB, 0.0);
-    let (text, _) = check_drafts(&mut target, &mut only(alone), &log, &prompt, 0, 60);
-    assert_eq!(text[prompt.len()..], greedy_continuation(&target, &prompt, 60));
-    // Another proposer drafts in between, and the head reads what was accepted.
-    let (second, log) = head();
-    let mut stages: Stages = vec![Box::new(Ngram::default()), Box::new(second)];
-    check_drafts(&mut target, &mut stages, &log, &prompt, 0, 60);
+    for tree in shapes() {
+        let (alone, log) = head(tree.clone());
+        let mut target = table(VOCAB, 0.0);
+        let log = (&log, tree.as_ref());
+        let (text, _) = check_drafts(&mut target, &mut only(alone), log, &prompt, 0, 60);
+        assert_eq!(text[prompt.len()..], greedy_continuation(&target, &prompt, 60));
+        // Another proposer drafts in between, and the head reads what was accepted.
+        let (second, log) = head(tree.clone());
+        let mut stages: Stages = vec![Box::new(Ngram::default()), Box::new(second)];
+        check_drafts(&mut target, &mut stages, (&log, tree.as_ref()), &prompt, 0, 60);
+    }
 }
 
 #[test]
 fn rows_of_the_last_prompt_are_used_again() {
     let prompt: Vec<TokenId> = (0..70).map(|i| i * 7 % 16).collect();
-    let (own, log) = head();
+    let (own, log) = head(None);
     let (mut target, mut stages) = (table(VOCAB, 0.0), only(own));
-    let (first, prefilled) = check_drafts(&mut target, &mut stages, &log, &prompt, 0, 20);
+    let (first, prefilled) = check_drafts(&mut target, &mut stages, (&log, None), &prompt, 0, 20);
     assert_eq!(prefilled, 69);
     // The conversation continues: only new rows run.
     let longer = [&first[..], &[1, 2, 3]].concat();
-    let (second, prefilled) = check_drafts(&mut target, &mut stages, &log, &longer, first.len() - 1, 20);
+    let (second, prefilled) =
+        check_drafts(&mut target, &mut stages, (&log, None), &longer, first.len() - 1, 20);
     assert_eq!(prefilled, longer.len() - first.len());
     // An edited, a repeated and a shorter prompt: one more row of the target runs, for its states.
     let mut edited = second.clone();
@@ -108,7 +121,7 @@ fn rows_of_the_last_prompt_are_used_again() {
     let mut last = second;
     for prompt in [edited, prompt.clone(), prompt[..40].to_vec()] {
         let reuse = shared_len(&last, &prompt).min(prompt.len() - 1);
-        let (text, prefilled) = check_drafts(&mut target, &mut stages, &log, &prompt, reuse, 20);
+        let (text, prefilled) = check_drafts(&mut target, &mut stages, (&log, None), &prompt, reuse, 20);
         assert_eq!(prefilled, prompt.len() - reuse, "{} tokens", prompt.len());
         last = text;
     }
@@ -121,8 +134,9 @@ fn head_without_rows_has_the_prompt_run_again() {
     let mut target = table(VOCAB, 0.0);
     let plain = generate(&mut target, &mut Vec::new(), &greedy(), &prompt, config(0, 10, 0)).ids();
     let longer = [&prompt[..], &plain].concat();
-    let (own, log) = head();
-    let (_, prefilled) = check_drafts(&mut target, &mut only(own), &log, &longer, longer.len() - 1, 20);
+    let (own, log) = head(None);
+    let (_, prefilled) =
+        check_drafts(&mut target, &mut only(own), (&log, None), &longer, longer.len() - 1, 20);
     assert_eq!(prefilled, longer.len() - 1);
 }
 
@@ -131,7 +145,7 @@ fn head_without_rows_has_the_prompt_run_again() {
 fn rounds_without_a_draft_are_read_later() {
     let mut target = table(VOCAB, 0.0);
     let (clock, sampler) = (Ticks::default(), greedy());
-    let (mut own, log) = head();
+    let (mut own, log) = head(None);
     let mut session = Session::new(&mut target, &sampler, &clock, config(4, 200, 0)).unwrap();
     session.add_proposer(&mut own, None);
     let _ = session.prefill(&[1, 2, 3], 0, &mut |_, _| ControlFlow::Continue(())).unwrap();
@@ -143,7 +157,7 @@ fn rounds_without_a_draft_are_read_later() {
     log.lock().unwrap().clear();
     session.round().unwrap();
     let drafted = log.lock().unwrap().clone();
-    assert_eq!(drafted, afresh(&committed, 100));
+    assert_eq!(drafted, afresh(&committed, 100, None));
 }
 
 #[test]

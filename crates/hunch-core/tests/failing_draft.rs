@@ -130,7 +130,7 @@ fn methods(model: &Faulty) -> Vec<(&'static str, Stages)> {
         match stage {
             Stage::Free(new) => new.create(),
             Stage::DraftTree => Box::new(draft_model(model.clone(), Some(TreeShape::Dynamic))),
-            Stage::Head => Box::new(Head::new(Box::new(ToyHead::new(VOCAB)))),
+            Stage::Head | Stage::HeadTree => Box::new(Head::new(Box::new(ToyHead::new(VOCAB)))),
             _ => Box::new(draft_model(model.clone(), None)),
         }
     };

@@ -9,10 +9,10 @@ use hunch_core::depth::DepthController;
 use hunch_core::draft::{DraftProb, DraftTree};
 use hunch_core::error::{Error, Result};
 use hunch_core::method::Method;
-use hunch_core::model::{LanguageModel, LogitRows, ModelInfo, ModelMemory, Step, StepOutput};
+use hunch_core::model::{LanguageModel, LogitRows, ModelInfo, ModelMemory, Rows, Step, StepOutput};
 use hunch_core::propose::draft_model::DraftModel;
 use hunch_core::propose::draft_tree::TreeShape;
-use hunch_core::propose::head::{DraftHead, Head};
+use hunch_core::propose::head::{DraftHead, Head, TreeRows};
 use hunch_core::propose::layer_skip::LayerSkip;
 use hunch_core::propose::suffix::Suffix;
 use hunch_core::propose::synthetic::Synthetic;
@@ -140,12 +140,16 @@ impl DraftHead for ToyHead {
 /// Logits that toy heads returned, in order.
 pub(crate) type LogitLog = Arc<Mutex<Vec<Vec<f32>>>>;
 
+type ToyRow = (TokenId, Vec<f32>);
+
 /// Head with a cache: the logits depend on the states and tokens of all its rows.
 pub(crate) struct ToyLayer {
     model: TableModel,
     /// Token and states of each row. A drafted token has the logits before it for states.
-    rows: Vec<(TokenId, Vec<f32>)>,
+    rows: Vec<ToyRow>,
     last: Vec<f32>,
+    /// Rows of the tree after `rows`, with the logits after each.
+    tree: Vec<(ToyRow, Vec<f32>)>,
     /// All logits.
     pub(crate) log: LogitLog,
     /// Calls left before it fails.
@@ -161,20 +165,27 @@ impl ToyLayer {
     /// Creates a head that fails after some calls.
     pub(crate) fn failing_after(n_vocab: usize, calls: usize) -> Self {
         let log = LogitLog::default();
-        Self { model: table(n_vocab, 0.2), rows: Vec::new(), last: Vec::new(), log, calls }
+        let (rows, last, tree) = (Vec::new(), Vec::new(), Vec::new());
+        Self { model: table(n_vocab, 0.2), rows, last, tree, log, calls }
     }
 
-    fn score(&mut self) -> Result<Vec<f32>> {
-        self.count_call()?;
-        let recent: Vec<TokenId> = self.rows.iter().map(|row| row.0).collect();
+    /// Returns the logits after all rows and `more` after them.
+    fn logits_after(&self, more: &[&ToyRow]) -> Vec<f32> {
+        let rows: Vec<&ToyRow> = self.rows.iter().chain(more.iter().copied()).collect();
+        let recent: Vec<TokenId> = rows.iter().map(|row| row.0).collect();
         let mut logits = self.model.logits_after(&recent[recent.len().saturating_sub(2)..]);
-        for (i, (token, states)) in self.rows.iter().enumerate() {
+        for (i, (token, states)) in rows.into_iter().enumerate() {
             let weight = 0.05 * (i as f32 + *token as f32).cos();
             logits.iter_mut().zip(states).for_each(|(logit, state)| *logit += weight * state);
         }
         self.log.lock().unwrap().push(logits.clone());
-        self.last.clone_from(&logits);
-        Ok(logits)
+        logits
+    }
+
+    fn score(&mut self) -> Result<Vec<f32>> {
+        self.count_call()?;
+        self.last = self.logits_after(&[]);
+        Ok(self.last.clone())
     }
 
     fn count_call(&mut self) -> Result<()> {
@@ -206,7 +217,25 @@ impl DraftHead for ToyLayer {
 
     fn logits(&mut self, features: &[Vec<f32>], tokens: &[TokenId]) -> Result<Vec<f32>> {
         self.push(features, tokens);
+        self.tree.clear();
         self.score()
+    }
+
+    fn tree_logits(&mut self, rows: TreeRows<'_>) -> Result<Rows> {
+        self.count_call()?;
+        let earlier = self.tree.len();
+        for (i, (&token, &visible)) in rows.tokens.iter().zip(rows.visible).enumerate() {
+            let states = rows.parent(i).map_or(&self.last, |parent| &self.tree[parent].1).clone();
+            let ancestors = (0..earlier).filter(|bit| visible >> bit & 1 == 1);
+            let mut path: Vec<&ToyRow> = ancestors.map(|row| &self.tree[row].0).collect();
+            assert_eq!(path.len(), rows.depths[i]);
+            let own = (token, states);
+            path.push(&own);
+            let logits = self.logits_after(&path);
+            self.tree.push((own, logits));
+        }
+        let values = self.tree[earlier..].iter().flat_map(|(_, logits)| logits.iter().copied()).collect();
+        Ok(Rows::new(self.model.info().n_vocab, values))
     }
 
     fn next_logits(&mut self, token: TokenId) -> Result<Vec<f32>> {
@@ -222,6 +251,7 @@ impl DraftHead for ToyLayer {
 
     fn truncate(&mut self, len: usize) {
         self.rows.truncate(len);
+        self.tree.clear();
     }
 
     fn fork(&self) -> Box<dyn DraftHead> {
@@ -231,6 +261,51 @@ impl DraftHead for ToyLayer {
     fn read_by_a_pass(&self) -> usize {
         64
     }
+}
+
+/// Head without a cache, whose logits of a depth are the same on all branches (as Medusa's).
+#[derive(Default)]
+pub(crate) struct ToyPositions {
+    logits: Vec<f32>,
+}
+
+impl DraftHead for ToyPositions {
+    fn taps(&self) -> &[usize] {
+        &[2]
+    }
+
+    fn max_depth(&self) -> usize {
+        3
+    }
+
+    fn reads_drafts(&self) -> bool {
+        false
+    }
+
+    fn logits(&mut self, features: &[Vec<f32>], _: &[TokenId]) -> Result<Vec<f32>> {
+        self.logits.clone_from(&features[0]);
+        Ok(self.logits.clone())
+    }
+
+    fn next_logits(&mut self, _: TokenId) -> Result<Vec<f32>> {
+        self.logits.rotate_right(3);
+        Ok(self.logits.clone())
+    }
+
+    fn fork(&self) -> Box<dyn DraftHead> {
+        Box::new(Self::default())
+    }
+
+    fn read_by_a_pass(&self) -> usize {
+        64
+    }
+}
+
+/// Creates a proposer that drafts trees with a head.
+pub(crate) fn head_tree(head: impl DraftHead + 'static, shape: TreeShape) -> Head {
+    let mut head = Head::new(Box::new(head));
+    head.set_tree(Some(shape));
+    head
 }
 
 /// Proposers in the order they are tried.
@@ -266,6 +341,7 @@ pub(crate) fn methods(n_vocab: usize, script: &[TokenId]) -> Vec<(&'static str, 
                 Box::new(LayerSkip::of(layers(&options, target.info().n_layer), target.info()).unwrap())
             }
             Stage::Head => Box::new(Head::new(Box::new(ToyHead::new(n_vocab)))),
+            Stage::HeadTree => Box::new(head_tree(ToyLayer::new(n_vocab), options.tree.clone())),
             Stage::Script => Box::new(Synthetic::new(script.to_vec(), vec![0.9, 0.6, 0.8]).unwrap()),
         }
     };
@@ -281,6 +357,10 @@ pub(crate) fn methods(n_vocab: usize, script: &[TokenId]) -> Vec<(&'static str, 
         ("draft tree, 3x2x1", only(tree(0.4, TreeShape::Static(vec![3, 2, 1])))),
         ("head with a cache", only(Head::new(Box::new(ToyLayer::new(n_vocab))))),
         ("suffix, then a head with a cache", after_suffix(n_vocab)),
+        ("tree of a head, 3x2x1", only(head_tree(ToyLayer::new(n_vocab), TreeShape::Static(vec![3, 2, 1])))),
+        ("tree of positions", only(head_tree(ToyPositions::default(), TreeShape::Dynamic))),
+        ("tree of positions, 2x2x2", only(head_tree(ToyPositions::default(), TreeShape::Static(vec![2; 3])))),
+        ("siblings of one position", only(head_tree(ToyHead::new(n_vocab), TreeShape::Dynamic))),
         ("tree of width 2", only(Branching { model: table(n_vocab, 0.4), width: 2 })),
         ("tree of width 3", only(Branching { model: table(n_vocab, 0.8), width: 3 })),
     ];

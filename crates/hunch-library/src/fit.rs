@@ -8,6 +8,7 @@ use hunch_kernels::{WeightMatrix, WeightType};
 use hunch_model::decoder::{Backend, Execution};
 use hunch_model::device::{Compute, KvType};
 use hunch_model::gguf::{Gguf, TensorInfo};
+use hunch_model::heads::HeadMemory;
 use hunch_model::metal::matrix::Matrix;
 use hunch_model::metal::workspace::SPAN;
 use hunch_model::spec::ModelSpec;
@@ -201,15 +202,31 @@ fn scratch_of(spec: &ModelSpec, backend: &Backend) -> (u64, f64) {
 /// Predicts the memory of target and draft with caches of `context` tokens. Alternatives come from
 /// [`smaller`].
 pub fn fit(target: &Footprint, draft: Option<&Footprint>, context: u32, machine: MachineMemory) -> Fit {
+    fit_with_head(target, draft, None, context, machine)
+}
+
+/// As [`fit`], with a head that drafts for the target.
+pub fn fit_with_head(
+    target: &Footprint,
+    draft: Option<&Footprint>,
+    head: Option<HeadMemory>,
+    context: u32,
+    machine: MachineMemory,
+) -> Fit {
+    let of_head = head.map(|head| PredictedMemory {
+        weights: head.weights,
+        cache: head.cache_per_token * u64::from(context),
+    });
     let (of_target, of_draft) = (target.predicted(context), draft.map(|draft| draft.predicted(context)));
     let scratch = |model: &Footprint| model.scratch_bytes(context);
     let other = PROGRAM_BYTES + target.entries * BYTES_PER_ENTRY + scratch(target) + draft.map_or(0, scratch);
     let model = |memory: PredictedMemory| memory.weights + memory.cache;
-    let total = model(of_target) + of_draft.map_or(0, model) + other;
+    let total = model(of_target) + of_draft.map_or(0, model) + of_head.map_or(0, model) + other;
     Fit {
         context,
         target: of_target,
         draft: of_draft,
+        head: of_head,
         other,
         total,
         machine,
@@ -268,30 +285,32 @@ pub struct FallbackModel {
 pub fn smaller(
     target: &Footprint,
     draft: Option<&Footprint>,
+    head: Option<HeadMemory>,
     wanted: &Fit,
     others: &[FallbackModel],
 ) -> Vec<SmallerChoice> {
-    let fits = |target: &Footprint, draft: Option<&Footprint>, context: u32| {
-        fit(target, draft, context, wanted.machine).verdict != FitVerdict::TooLarge
+    let fits_with = |target: &Footprint, draft: Option<&Footprint>, head, context: u32| {
+        fit_with_head(target, draft, head, context, wanted.machine).verdict != FitVerdict::TooLarge
     };
+    let fits = |draft, context| fits_with(target, draft, head, context);
     let contexts = || {
         let half = std::iter::successors(Some(wanted.context.next_power_of_two() / 2), |c| Some(c / 2));
         half.take_while(|context| *context >= MIN_CONTEXT)
     };
     let mut choices = Vec::new();
-    choices.extend(
-        contexts().find(|&c| fits(target, draft, c)).map(|context| SmallerChoice::Context { context }),
-    );
-    if draft.is_some() && fits(target, None, wanted.context) {
+    choices.extend(contexts().find(|&c| fits(draft, c)).map(|context| SmallerChoice::Context { context }));
+    if draft.is_some() && fits(None, wanted.context) {
         choices.push(SmallerChoice::WithoutDraft);
     }
     for of_catalogue in [false, true] {
         let of_kind = others.iter().filter(|other| {
             matches!(other.choice, SmallerChoice::Catalogue { .. }) == of_catalogue
                 && other.footprint.weight_bytes < target.weight_bytes
-                && fits(
+                && fits_with(
                     &other.footprint,
                     draft.filter(|d| d.weight_bytes < other.footprint.weight_bytes),
+                    // A head drafts for one target only.
+                    None,
                     wanted.context,
                 )
         });
@@ -326,6 +345,11 @@ mod tests {
             [Fits, Tight, Tight, TooLarge]
         });
         assert_eq!(verdict(900, MachineMemory { total: 0, usable: 0 }), FitVerdict::Fits);
+        let head = HeadMemory { weights: 1_030_000_000, cache_per_token: 100 };
+        let with_head = fit_with_head(&model(900), None, Some(head), 10_000, machine(2000));
+        assert_eq!(with_head.head, Some(PredictedMemory { weights: 1_030_000_000, cache: 1_000_000 }));
+        assert_eq!(with_head.total, 1_941_000_000 + PROGRAM_BYTES);
+        assert_eq!((with_head.verdict, with_head.draft), (FitVerdict::Tight, None));
         let short = Footprint { max_context: 100, ..model(1) };
         assert_eq!(short.predicted(5000).cache, 100_000);
         // Two buffers of 500,000 bytes each.
@@ -348,7 +372,7 @@ mod tests {
         let choices = |usable, context| {
             let wanted = fit(&model(900), Some(&model(150)), context, machine(usable));
             assert_eq!(wanted.verdict, FitVerdict::TooLarge);
-            smaller(&model(900), Some(&model(150)), &wanted, &others)
+            smaller(&model(900), Some(&model(150)), None, &wanted, &others)
         };
         // Weights and program take 1067 MB, the caches of 65,536 tokens 131 MB: half the context fits.
         let half = SmallerChoice::Context { context: 32_768 };

@@ -19,9 +19,11 @@ use hunch_core::theory;
 use hunch_error::{Error, Result};
 use hunch_model::device::Compute;
 use hunch_model::gguf::Gguf;
+use hunch_model::heads;
 use hunch_model::metal::costs::PassSize;
 use hunch_model::spec::ModelSpec;
 use hunch_model::text::{Vocabulary, VocabularyVerdict};
+use hunch_model::weights::WeightFile;
 
 /// Key of a measured cost curve. Names of the models, and bytes that a pass of each reads.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +42,8 @@ pub struct Pairs<'a> {
     pub compute: &'a Compute,
     /// The machine's memory.
     pub machine: MachineMemory,
+    /// Folder of trained heads.
+    pub heads: Option<&'a Path>,
     /// Cached vocabulary comparisons.
     pub vocabularies: &'a Vocabularies,
     /// Measured speeds.
@@ -109,20 +113,33 @@ impl Pairs<'_> {
         Ok(fit::fit(&target.footprint, None, context, self.machine).verdict)
     }
 
-    /// Predicts the memory of target and draft, with alternatives if they do not fit.
+    /// Predicts the memory of target, draft and head, with alternatives if they do not fit. Without a head, that of the
+    /// one which drafts for the target by itself is counted.
     ///
     /// # Errors
-    /// If a file cannot be read, its architecture is not supported, or the context exceeds the target's.
-    pub fn fit(&self, target: &Path, draft: Option<&Path>, context: Option<u32>) -> Result<Fit> {
+    /// If a file cannot be read, its architecture is not supported, the head is for another target, or the context
+    /// exceeds the target's.
+    pub fn fit(
+        &self,
+        target: &Path,
+        draft: Option<&Path>,
+        head: Option<&Path>,
+        context: Option<u32>,
+    ) -> Result<Fit> {
+        let file = WeightFile::open(target)?;
+        let head = match head {
+            Some(head) => Some(heads::memory(head, &file, self.compute)?),
+            None => heads::usual_memory(self.heads, &file, self.compute)?,
+        };
         let target = self.read(target)?;
         let draft = draft.map(|path| self.read(path)).transpose()?;
         let context = context_of(&target.spec, context)?;
         let draft = draft.as_ref().map(|draft| &draft.footprint);
-        let wanted = fit::fit(&target.footprint, draft, context, self.machine);
+        let wanted = fit::fit_with_head(&target.footprint, draft, head, context, self.machine);
         if wanted.verdict != FitVerdict::TooLarge {
             return Ok(wanted);
         }
-        let smaller = fit::smaller(&target.footprint, draft, &wanted, &self.alternatives_to(&target));
+        let smaller = fit::smaller(&target.footprint, draft, head, &wanted, &self.alternatives_to(&target));
         Ok(Fit { smaller, ..wanted })
     }
 

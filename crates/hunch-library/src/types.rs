@@ -177,6 +177,8 @@ pub struct Fit {
     pub target: PredictedMemory,
     /// The draft model.
     pub draft: Option<PredictedMemory>,
+    /// The head that drafts for the target.
+    pub head: Option<PredictedMemory>,
     /// Scratch space, tokeniser and program, in bytes.
     #[ts(type = "number")]
     pub other: u64,

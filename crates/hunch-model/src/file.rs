@@ -6,12 +6,12 @@
 use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::SystemTime;
 
 use hunch_error::{Error, Result};
 
 /// Open model file.
-#[derive(Debug)]
 pub(crate) struct ModelFile {
     path: PathBuf,
     source: Source,
@@ -20,7 +20,6 @@ pub(crate) struct ModelFile {
 }
 
 /// Source of the bytes.
-#[derive(Debug)]
 enum Source {
     File {
         file: File,
@@ -29,7 +28,12 @@ enum Source {
     },
     /// Part of the program.
     Embedded(&'static [u8]),
+    /// Bytes that are unpacked when they are first needed.
+    Unpacked { unpack: Unpack, bytes: OnceLock<Vec<u8>> },
 }
+
+/// Unpacks the bytes of a tensor.
+type Unpack = Box<dyn Fn() -> std::io::Result<Vec<u8>> + Send + Sync>;
 
 impl ModelFile {
     /// Opens the file at `path`.
@@ -60,6 +64,11 @@ impl ModelFile {
         Self { path: PathBuf::from(name), source: Source::Embedded(bytes), len: bytes.len() }
     }
 
+    /// Presents `len` bytes that are unpacked from the file at `path` when they are first needed, and then kept.
+    pub(crate) fn unpacked(path: &Path, len: usize, unpack: Unpack) -> Self {
+        Self { path: path.to_path_buf(), source: Source::Unpacked { unpack, bytes: OnceLock::new() }, len }
+    }
+
     /// Returns the path the file was opened with.
     pub(crate) fn path(&self) -> &Path {
         &self.path
@@ -77,13 +86,11 @@ impl ModelFile {
     pub(crate) fn read_into(&self, at: usize, out: &mut [u8]) -> Result<()> {
         let read = match &self.source {
             Source::File { file, .. } => read_exact_at(file, out, at as u64),
-            Source::Embedded(bytes) => match at.checked_add(out.len()).and_then(|end| bytes.get(at..end)) {
-                Some(bytes) => {
-                    out.copy_from_slice(bytes);
-                    Ok(())
-                }
-                None => Err(std::io::ErrorKind::UnexpectedEof.into()),
-            },
+            Source::Embedded(bytes) => copy_at(bytes, out, at),
+            Source::Unpacked { unpack, bytes } => {
+                let unpacked = bytes.get().map_or_else(|| unpack().map(|new| bytes.get_or_init(|| new)), Ok);
+                unpacked.and_then(|bytes| copy_at(bytes, out, at))
+            }
         };
         read.map_err(|source| {
             let short = source.kind() == std::io::ErrorKind::UnexpectedEof;
@@ -122,6 +129,12 @@ impl ModelFile {
     }
 }
 
+fn copy_at(bytes: &[u8], out: &mut [u8], at: usize) -> std::io::Result<()> {
+    let range = at.checked_add(out.len()).and_then(|end| bytes.get(at..end));
+    out.copy_from_slice(range.ok_or(std::io::ErrorKind::UnexpectedEof)?);
+    Ok(())
+}
+
 fn modified(how: &str) -> std::io::Error {
     std::io::Error::other(format!("{how}. Wait until the file is complete, then load it again"))
 }
@@ -154,7 +167,7 @@ mod tests {
         assert!(matches!(ModelFile::open(folder.path()), Err(Error::InvalidModelFile { .. })));
         let empty = folder.path().join("empty.gguf");
         std::fs::write(&empty, b"").unwrap();
-        let message = ModelFile::open(&empty).unwrap_err().to_string();
+        let message = ModelFile::open(&empty).err().unwrap().to_string();
         assert!(message.contains("it is empty"), "{message}");
         assert!(matches!(ModelFile::open(&folder.path().join("gone")), Err(Error::Io { .. })));
     }

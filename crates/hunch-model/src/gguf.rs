@@ -94,6 +94,15 @@ pub struct TensorInfo {
     pub range: Range<usize>,
 }
 
+/// Type and position of a tensor of whole numbers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct IntegerInfo {
+    /// Bytes of an element: 4 or 8.
+    pub width: usize,
+    /// Byte range in the file, in bounds.
+    pub range: Range<usize>,
+}
+
 impl TensorInfo {
     /// Returns the bytes that a product reads on the CPU. More than in the file if kernels need another layout.
     pub fn bytes_read(&self) -> usize {
@@ -117,8 +126,10 @@ pub struct Gguf {
     pub metadata_range: Range<usize>,
     /// Byte ranges of the metadata entries specific to split models.
     pub split_ranges: Vec<Range<usize>>,
-    /// Tensors by name.
+    /// Tensors of weights by name.
     pub tensors: BTreeMap<String, TensorInfo>,
+    /// Tensors of whole numbers by name. Heads have some.
+    pub integers: BTreeMap<String, IntegerInfo>,
     /// Offset of the tensor data in bytes.
     pub data_offset: usize,
     /// Size of the file in bytes. For a split model, of all files.

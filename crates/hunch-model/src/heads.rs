@@ -2,8 +2,10 @@
 //! decided here; a file each holds the arithmetic of an architecture. Drafting itself is in
 //! [`hunch_core::propose::head`].
 //!
-//! `mlp` is the architecture that Hunch trains. `published` opens the files of others. `eagle1` and `eagle3` share
+//! `mlp` is the architecture that Hunch trains. `published` opens the files of others, with `llama_cpp` and `pickle` for
+//! two of the formats. `eagle1` and `eagle3` share
 //! the steps in `eagle` and the decoder layer in `layer`. `medusa` and `speculator` share the steps in `last_state`.
+//! `memory` predicts what a head takes.
 
 mod config;
 mod eagle;
@@ -12,8 +14,11 @@ mod eagle3;
 mod last_state;
 mod layer;
 mod linear;
+mod llama_cpp;
 mod medusa;
+mod memory;
 mod mlp;
+mod pickle;
 mod published;
 mod speculator;
 mod target_parts;
@@ -32,6 +37,7 @@ use crate::device::Compute;
 use crate::gguf::Gguf;
 use crate::spec::ModelSpec;
 use crate::weights::WeightFile;
+pub use memory::HeadMemory;
 use mlp::MlpHead;
 pub use target_rows::TargetRows;
 pub use write::{MlpWeights, write_mlp};
@@ -95,8 +101,8 @@ pub struct HeadSummary {
     pub bytes: u64,
 }
 
-/// Describes a head: a folder or safetensors file that others published, or a GGUF file of Hunch. `None` if the path is
-/// a file of another kind.
+/// Describes a head: a folder or file that others published, or a GGUF file of Hunch. `None` if the path is a file of
+/// another kind.
 ///
 /// # Errors
 /// [`Error::InvalidRequest`] if the files of a published head are damaged or of an unknown architecture.
@@ -122,8 +128,42 @@ pub fn describe(path: &Path) -> Result<Option<HeadSummary>> {
     }))
 }
 
-/// Opens a head of any kind and loads it for a target. It is a published folder or safetensors file, or a GGUF file of
-/// Hunch.
+/// Predicts the memory of a head of any kind for a target on a device.
+///
+/// # Errors
+/// If a file cannot be read, or the head was made for a target of other size.
+pub fn memory(path: &Path, target: &WeightFile, compute: &Compute) -> Result<HeadMemory> {
+    if published::is_published(path) {
+        return published::memory(path, target, compute);
+    }
+    memory::of_own(WeightFile::open(path)?.gguf(), target, compute)
+}
+
+/// Predicts the memory of the head that drafts for a target by itself. It is the newest one in the folder that was
+/// trained for the target, else the shipped one. `None` if there is none.
+///
+/// # Errors
+/// If the target's file cannot be read.
+pub fn usual_memory(
+    folder: Option<&Path>,
+    target: &WeightFile,
+    compute: &Compute,
+) -> Result<Option<HeadMemory>> {
+    for path in folder.map_or(Ok(Vec::new()), |folder| in_folder(folder, target))? {
+        if let Ok(found) = memory(&path, target, compute) {
+            return Ok(Some(found));
+        }
+    }
+    for (name, bytes) in SHIPPED {
+        let file = WeightFile::embedded(name, bytes)?;
+        if file.gguf().str(TARGET) == Some(&fingerprint(target)?) {
+            return memory::of_own(file.gguf(), target, compute).map(Some);
+        }
+    }
+    Ok(None)
+}
+
+/// Opens a head of any kind and loads it for a target: a published folder or file, or a GGUF file of Hunch.
 ///
 /// # Errors
 /// [`Error::InvalidRequest`] if the head does not fit the target, and those of [`load`].
@@ -146,8 +186,7 @@ pub fn load(head: &WeightFile, target: &WeightFile, decoder: &Decoder, compute: 
     let architecture = gguf.require_str("general.architecture")?;
     if architecture != "hunch-head" {
         return Err(Error::invalid(format!(
-            "{} is no head of Hunch: its architecture is \"{architecture}\". Heads of others are read from safetensors \
-             files. docs/drafters.md lists them.",
+            "{} is no head: its architecture is \"{architecture}\". docs/drafters.md lists the heads that Hunch runs.",
             gguf.path.display()
         )));
     }

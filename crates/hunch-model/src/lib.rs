@@ -26,6 +26,7 @@ mod safetensors;
 pub mod sequences;
 pub mod spec;
 pub mod split;
+mod tensor_files;
 mod tensor_names;
 pub mod text;
 pub mod weights;

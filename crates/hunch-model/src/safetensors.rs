@@ -1,5 +1,5 @@
 //! Safetensors files: header and shapes of every tensor, checked against the size of the file. Floating-point tensors
-//! are presented as a [`WeightFile`], so that they load like those of a GGUF file.
+//! are presented as weights of a GGUF file, so that they load like those.
 //!
 //! A file begins with the length of its header, 8 bytes in little endian. The header is JSON: type, shape and byte range
 //! of each tensor, counted from the end of the header. A model may be split into several files.
@@ -13,29 +13,13 @@ use hunch_error::{Error, Result};
 use serde::Deserialize;
 
 use crate::file::ModelFile;
-use crate::gguf::{Gguf, TensorInfo, WeightType};
-use crate::weights::WeightFile;
+use crate::gguf::{TensorInfo, WeightType};
+use crate::tensor_files::{NumberType, Numbers, TensorFiles};
 
 /// Largest header in bytes. Headers of heads have some kilobytes.
 const MAX_HEADER: usize = 16 << 20;
 /// Most files of a folder.
 const MAX_FILES: usize = 64;
-
-/// Open safetensors files of one folder.
-pub(crate) struct SafeTensors {
-    /// The floating-point tensors.
-    pub(crate) weights: WeightFile,
-    files: Vec<Arc<ModelFile>>,
-    /// Tensors of whole numbers and truth values.
-    numbers: BTreeMap<String, Numbers>,
-}
-
-/// Position of a tensor that is not of weights.
-struct Numbers {
-    dtype: String,
-    file: usize,
-    range: Range<usize>,
-}
 
 /// Entry of a tensor in the header.
 #[derive(Deserialize)]
@@ -57,96 +41,38 @@ pub(crate) fn files_at(path: &Path) -> Vec<PathBuf> {
     files
 }
 
-impl SafeTensors {
-    /// Opens all safetensors files at a path and checks their headers.
-    ///
-    /// # Errors
-    /// [`Error::InvalidModelFile`] if there is none, or one is damaged, truncated or repeats a tensor of another.
-    pub(crate) fn open(path: &Path) -> Result<Self> {
-        let paths = files_at(path);
-        if paths.is_empty() || paths.len() > MAX_FILES {
-            let reason = format!("it contains {} safetensors files", paths.len());
-            return Err(Error::InvalidModelFile { path: path.to_path_buf(), reason });
-        }
-        let mut gguf = Gguf {
-            path: path.to_path_buf(),
-            version: 3,
-            metadata: BTreeMap::new(),
-            metadata_range: 0..0,
-            split_ranges: Vec::new(),
-            tensors: BTreeMap::new(),
-            data_offset: 0,
-            file_len: 0,
-        };
-        let (mut files, mut numbers) = (Vec::new(), BTreeMap::new());
-        for (part, path) in paths.iter().enumerate() {
-            let file = ModelFile::open(path)?;
-            gguf.file_len += file.len();
-            for (name, Entry { dtype, shape, .. }, range) in header(&file)? {
-                let repeated = gguf.tensors.contains_key(&name) || numbers.contains_key(&name);
-                if repeated {
-                    let reason = format!("the tensor {name} is in an earlier file as well");
-                    return Err(Error::InvalidModelFile { path: path.clone(), reason });
+/// Opens all safetensors files at a path and checks their headers.
+///
+/// # Errors
+/// [`Error::InvalidModelFile`] if there is none, or one is damaged, truncated or repeats a tensor of another.
+pub(crate) fn open(path: &Path) -> Result<TensorFiles> {
+    let paths = files_at(path);
+    if paths.is_empty() || paths.len() > MAX_FILES {
+        let reason = format!("it contains {} safetensors files", paths.len());
+        return Err(Error::InvalidModelFile { path: path.to_path_buf(), reason });
+    }
+    let mut tensors = BTreeMap::new();
+    let (mut files, mut numbers) = (Vec::new(), BTreeMap::new());
+    for (part, path) in paths.iter().enumerate() {
+        let file = ModelFile::open(path)?;
+        for (name, Entry { dtype, shape, .. }, range) in header(&file)? {
+            let repeated = tensors.contains_key(&name) || numbers.contains_key(&name);
+            if repeated {
+                let reason = format!("the tensor {name} is in an earlier file as well");
+                return Err(Error::InvalidModelFile { path: path.clone(), reason });
+            }
+            match float_type(&dtype) {
+                Some(dtype) => {
+                    tensors.insert(name, TensorInfo { shape, dtype, part, range });
                 }
-                match float_type(&dtype) {
-                    Some(dtype) => {
-                        gguf.tensors.insert(name, TensorInfo { shape, dtype, part, range });
-                    }
-                    None => {
-                        numbers.insert(name, Numbers { dtype, file: part, range });
-                    }
+                None => {
+                    numbers.insert(name, Numbers { dtype: number_type(&dtype), file: part, range });
                 }
             }
-            files.push(Arc::new(file));
         }
-        Ok(Self { weights: WeightFile::of_parts(files.clone(), gguf), files, numbers })
+        files.push(Arc::new(file));
     }
-
-    /// Returns the shape of a floating-point tensor.
-    pub(crate) fn shape(&self, name: &str) -> Option<&[usize]> {
-        self.weights.gguf().tensors.get(name).map(|info| &info.shape[..])
-    }
-
-    /// Returns the names of all tensors.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &String> {
-        self.weights.gguf().tensors.keys().chain(self.numbers.keys())
-    }
-
-    /// Reads a tensor of whole numbers. `None` if there is none of this name.
-    ///
-    /// # Errors
-    /// [`Error::InvalidModelFile`] if it has another type, and the errors of reading.
-    pub(crate) fn integers(&self, name: &str) -> Result<Option<Vec<i64>>> {
-        let Some(numbers) = self.numbers.get(name) else { return Ok(None) };
-        let bytes = self.files[numbers.file].read(numbers.range.clone())?;
-        let values = match numbers.dtype.as_str() {
-            "I64" => bytes.as_chunks().0.iter().map(|chunk| i64::from_le_bytes(*chunk)).collect(),
-            "I32" => bytes.as_chunks().0.iter().map(|chunk| i32::from_le_bytes(*chunk).into()).collect(),
-            other => {
-                return Err(self.invalid(format!("the tensor {name} has the type {other}, expected I64")));
-            }
-        };
-        Ok(Some(values))
-    }
-
-    /// Reads a tensor of truth values. `None` if there is none of this name.
-    ///
-    /// # Errors
-    /// See [`integers`](Self::integers).
-    pub(crate) fn flags(&self, name: &str) -> Result<Option<Vec<bool>>> {
-        let Some(numbers) = self.numbers.get(name) else { return Ok(None) };
-        if numbers.dtype != "BOOL" {
-            return Err(
-                self.invalid(format!("the tensor {name} has the type {}, expected BOOL", numbers.dtype))
-            );
-        }
-        let bytes = self.files[numbers.file].read(numbers.range.clone())?;
-        Ok(Some(bytes.into_iter().map(|byte| byte != 0).collect()))
-    }
-
-    fn invalid(&self, reason: String) -> Error {
-        Error::InvalidModelFile { path: self.weights.gguf().path.clone(), reason }
-    }
+    Ok(TensorFiles::new(path, files, tensors, numbers))
 }
 
 fn float_type(dtype: &str) -> Option<WeightType> {
@@ -155,6 +81,15 @@ fn float_type(dtype: &str) -> Option<WeightType> {
         "F16" => Some(WeightType::F16),
         "BF16" => Some(WeightType::BF16),
         _ => None,
+    }
+}
+
+fn number_type(dtype: &str) -> NumberType {
+    match dtype {
+        "I64" => NumberType::I64,
+        "I32" => NumberType::I32,
+        "BOOL" => NumberType::Bool,
+        _ => NumberType::Other,
     }
 }
 
@@ -233,7 +168,7 @@ mod tests {
         write(folder.path(), "a.safetensors", HEADER, &data());
         let second = r#"{"b":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]}}"#;
         write(folder.path(), "b.safetensors", second, &[0x80, 0x3f, 0, 0x40]);
-        let open = SafeTensors::open(folder.path()).unwrap();
+        let open = super::open(folder.path()).unwrap();
         let vector = |name: &str| {
             let loaded = open.weights.vector(name, 2, &candle_core::Device::Cpu).unwrap();
             loaded.to_vec1::<f32>().unwrap()
@@ -252,7 +187,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let refused = |header: &str, data: &[u8], why: &str| {
             let path = write(folder.path(), "bad.safetensors", header, data);
-            let error = SafeTensors::open(&path).err().unwrap().to_string();
+            let error = open(&path).err().unwrap().to_string();
             assert!(error.contains(why), "{error}");
         };
         refused(HEADER, &data()[..25], "truncated");
@@ -270,14 +205,14 @@ mod tests {
         let path = folder.path().join("bad.safetensors");
         for bytes in [&b"1234567"[..], &u64::MAX.to_le_bytes(), &100u64.to_le_bytes()] {
             std::fs::write(&path, bytes).unwrap();
-            assert!(SafeTensors::open(&path).is_err());
+            assert!(open(&path).is_err());
         }
         std::fs::remove_file(path).unwrap();
-        assert!(SafeTensors::open(folder.path()).is_err(), "no file");
+        assert!(open(folder.path()).is_err(), "no file");
         for name in ["a.safetensors", "b.safetensors"] {
             write(folder.path(), name, HEADER, &data());
         }
-        let error = SafeTensors::open(folder.path()).err().unwrap().to_string();
+        let error = open(folder.path()).err().unwrap().to_string();
         assert!(error.contains("earlier file"), "{error}");
     }
 }

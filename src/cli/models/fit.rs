@@ -1,11 +1,13 @@
 //! `hunch models fit`: predicted memory of models, and smaller choices that would fit.
 
 use std::io::Write;
+use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
 use hunch::bench::peak_memory;
 use hunch::generate::{LoadPlan, Models};
+use hunch::services::load;
 use hunch_library::Places;
 use hunch_library::types::{Fit, FitVerdict, PredictedMemory, SmallerChoice};
 use hunch_model::device::DeviceChoice;
@@ -24,6 +26,9 @@ pub(super) struct FitArgs {
     /// The draft model
     #[arg(long, value_name = "PATH|NAME")]
     draft: Option<String>,
+    /// The head that drafts: its name, file or folder [default: the one that would be used]
+    #[arg(long, value_name = "PATH|NAME")]
+    head: Option<PathBuf>,
     /// Tokens in the caches [default: the model's context length, at most 8192]
     #[arg(long, value_name = "N")]
     context: Option<u32>,
@@ -39,15 +44,21 @@ pub(super) fn run(args: &FitArgs, places: &Places, json: bool) -> Result<()> {
     let compute = open_compute(args.device, None)?;
     let target = hunch_library::resolve(&args.target, places)?;
     let draft = args.draft.as_deref().map(|name| hunch_library::resolve(name, places)).transpose()?;
+    let head = args.head.as_deref().map(|head| hunch_library::resolve_head(head, places)).transpose()?;
     let measured = if args.measure {
         // Measured first: reading the files for the prediction would add to the peak of this process.
         let context = pairs::context(&target, args.context)? as usize;
-        let plan = LoadPlan { draft: draft.clone(), context: Some(context), ..LoadPlan::of(&target) };
+        let plan = LoadPlan {
+            head: head.clone(),
+            context: Some(context),
+            ..load::plan(places, target.clone(), draft.clone())
+        };
         Some(peak_memory::peak_when_full(&mut Models::load_by(&plan, &compute)?, &compute, context)?)
     } else {
         None
     };
-    let fit = pairs::predicted_fit(&compute, places, &target, draft.as_deref(), args.context)?;
+    let head = head.as_deref();
+    let fit = pairs::predicted_fit(&compute, places, &target, draft.as_deref(), head, args.context)?;
     let mut out = std::io::stdout().lock();
     if json {
         let value = serde_json::json!({ "fit": fit, "measured_peak_bytes": measured });
@@ -63,12 +74,14 @@ pub(super) fn run(args: &FitArgs, places: &Places, json: bool) -> Result<()> {
 
 fn text(fit: &Fit) -> String {
     let none = PredictedMemory { weights: 0, cache: 0 };
-    let draft = fit.draft.unwrap_or(none);
+    let (draft, head) = (fit.draft.unwrap_or(none), fit.head.unwrap_or(none));
     let parts = [
         ('T', "target", fit.target.weights, "weights".to_owned()),
         ('t', "", fit.target.cache, format!("cache of {} tokens", fit.context)),
         ('D', "draft", draft.weights, "weights".to_owned()),
         ('d', "", draft.cache, format!("cache of {} tokens", fit.context)),
+        ('H', "head", head.weights, "weights".to_owned()),
+        ('h', "", head.cache, format!("cache of {} tokens", fit.context)),
         ('o', "other", fit.other, "buffers, tokeniser, program".to_owned()),
     ];
     let usable = fit.machine.usable.max(1) as f64;

@@ -32,7 +32,7 @@ pub(crate) fn run(args: &InspectArgs, places: &Places, json: bool) -> Result<()>
     let compute = Compute::open(DeviceChoice::Auto, None)?;
     let mut inspection = hunch_library::inspect_listed(&path, places)?;
     fill_speeds(std::slice::from_mut(&mut inspection.entry), &compute);
-    let fit = predicted_fit(&compute, places, &path, None, args.context)?;
+    let fit = predicted_fit(&compute, places, &path, None, None, args.context)?;
     let note = hunch_library::template_note(&path)?;
     show(&inspection, &fit, note.as_deref(), json)
 }

@@ -1,14 +1,15 @@
 //! `hunch models list`: all models found on this machine.
 
 use std::io::Write;
+use std::path::Path;
 
 use anyhow::Result;
 use clap::Args;
 use hunch_core::method::Method;
-use hunch_library::Places;
 use hunch_library::speed_log::SpeedLog;
 use hunch_library::types::ModelEntry;
 use hunch_library::types::{ModelSource, SpeedRole};
+use hunch_library::{HeadEntry, Places};
 use hunch_model::device::{Compute, DeviceChoice};
 
 use crate::cli::render;
@@ -41,7 +42,10 @@ pub(crate) fn run(args: &ListArgs, places: &Places, json: bool) -> Result<()> {
              `hunch models folders add PATH`."
         )?);
     }
-    let (usable, others): (Vec<_>, Vec<_>) = scan.models.iter().partition(|m| m.problem.is_none());
+    let heads = hunch_library::heads(places, &scan.models);
+    let is_head = |model: &ModelEntry| heads.iter().any(|head| head.path == Path::new(&model.path));
+    let listed = scan.models.iter().filter(|model| !is_head(model));
+    let (usable, others): (Vec<_>, Vec<_>) = listed.partition(|m| m.problem.is_none());
     if !usable.is_empty() {
         let mut header = vec!["name", "architecture", "parameters", "type", "context", "size", "source"];
         let mut rows: Vec<_> = usable.iter().map(|model| row(model)).collect();
@@ -56,7 +60,21 @@ pub(crate) fn run(args: &ListArgs, places: &Places, json: bool) -> Result<()> {
         let text = format!("{} ({}) cannot be used: {problem}", model.name, source(model.source));
         writeln!(out, "{}", render::line(&text))?;
     }
+    if !heads.is_empty() {
+        let rows: Vec<_> = heads.iter().map(head_row).collect();
+        writeln!(out, "\n{}", render::table(&["head", "kind", "target", "width", "size"], &rows))?;
+    }
     Ok(())
+}
+
+fn head_row(HeadEntry { name, head, .. }: &HeadEntry) -> Vec<String> {
+    vec![
+        name.clone(),
+        head.kind.clone(),
+        head.target.clone().unwrap_or_else(|| "not stated".into()),
+        head.width.to_string(),
+        render::bytes(head.bytes),
+    ]
 }
 
 fn row(model: &ModelEntry) -> Vec<String> {

@@ -10,8 +10,10 @@ use hunch::services::pair::PairJudge;
 use hunch::store::Store;
 use hunch_error::Error;
 use hunch_library::types::{DraftOffer, Fit, FitVerdict, PairVerdict};
-use hunch_library::{Places, fit, machine};
+use hunch_library::{HeadEntry, Places, fit, machine};
 use hunch_model::device::{Compute, DeviceChoice};
+use hunch_model::heads;
+use hunch_model::weights::WeightFile;
 
 use crate::cli::{open_compute, render};
 
@@ -41,9 +43,10 @@ pub(crate) fn predicted_fit(
     places: &Places,
     target: &Path,
     draft: Option<&Path>,
+    head: Option<&Path>,
     context: Option<u32>,
 ) -> Result<Fit, Error> {
-    judge(compute, |judge| judge.fit(target, draft, context, || hunch_library::scan(places).models))
+    judge(compute, |judge| judge.fit(target, draft, head, context, || hunch_library::scan(places).models))
 }
 
 /// Calls `ask` with the measurements of this machine.
@@ -66,6 +69,7 @@ fn saved_costs() -> Option<Store> {
 
 pub(super) fn run(args: &PairsArgs, places: &Places, json: bool) -> Result<()> {
     let target = hunch_library::resolve(&args.target, places)?;
+    let file = WeightFile::open(&target)?;
     let compute = open_compute(args.device, None)?;
     let models = hunch_library::scan(places).models;
     let offers = judge(&compute, |judge| judge.query(&models, |pairs| pairs.offers(&target, args.context)))?;
@@ -85,8 +89,28 @@ pub(super) fn run(args: &PairsArgs, places: &Places, json: bool) -> Result<()> {
     if offers.offers.iter().all(|offer| offer.predicted.is_none()) {
         writeln!(out, "\nNo installed or catalogue model can draft for it. The verdicts say why.")?;
     }
+    let heads: Vec<Vec<String>> = hunch_library::heads(places, &models)
+        .iter()
+        .map(|head| head_row(head, &file, &compute, offers.context))
+        .collect();
+    if !heads.is_empty() {
+        writeln!(out, "\n{}", render::table(&["head", "kind", "memory", "verdict"], &heads))?;
+    }
     let methods: Vec<String> = offers.without_draft.iter().map(ToString::to_string).collect();
     Ok(writeln!(out, "\nWithout a draft model: {}.", methods.join(", "))?)
+}
+
+/// Judges a head by its sizes. Its weights say nothing about the model that it was trained for.
+fn head_row(entry: &HeadEntry, target: &WeightFile, compute: &Compute, context: u32) -> Vec<String> {
+    let (memory, verdict) = match heads::memory(&entry.path, target, compute) {
+        Ok(memory) => {
+            let bytes = memory.weights + memory.cache_per_token * u64::from(context);
+            let of = entry.head.target.as_ref().map_or_else(String::new, |name| format!(", made for {name}"));
+            (render::bytes(bytes), format!("sizes match{of}"))
+        }
+        Err(error) => ("-".into(), error.to_string()),
+    };
+    vec![entry.name.clone(), entry.head.kind.clone(), memory, render::line(&verdict)]
 }
 
 fn row(offer: &DraftOffer) -> Vec<String> {

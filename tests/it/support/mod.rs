@@ -5,6 +5,7 @@ pub(crate) mod gguf_writer;
 pub(crate) mod http;
 pub(crate) mod idle_gpu;
 pub(crate) mod mutate;
+pub(crate) mod pickle_writer;
 pub(crate) mod requests;
 pub(crate) mod samples;
 pub(crate) mod snapshot;

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use candle_core::quantized::GgmlDType;
 use half::{bf16, f16};
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Value, json};
 
+use super::gguf_writer::GgufWriter;
 use super::tiny::{Noise, Tiny, VOCABULARY, WIDTH};
 
 /// Tokens that heads with a reduced vocabulary score.
@@ -24,14 +26,23 @@ pub(crate) enum Format {
     Speculators,
     /// EAGLE-3 with norms before fc and after the layer, and tokens in `d2t`.
     Normed,
+    /// EAGLE-3 in a GGUF file of llama.cpp: tokens in `d2t`, neighbours rotated together, divisors of frequencies.
+    LlamaCpp,
     /// Medusa in the file of Text Generation Inference.
     Medusa,
     /// MLP speculator with tied embeddings and output heads.
     Mlp,
 }
 
-pub(crate) const FORMATS: [Format; 6] =
-    [Format::Eagle1, Format::Eagle3, Format::Speculators, Format::Normed, Format::Medusa, Format::Mlp];
+pub(crate) const FORMATS: [Format; 7] = [
+    Format::Eagle1,
+    Format::Eagle3,
+    Format::Speculators,
+    Format::Normed,
+    Format::LlamaCpp,
+    Format::Medusa,
+    Format::Mlp,
+];
 
 /// Values of a tensor.
 pub(crate) enum Values {
@@ -46,6 +57,8 @@ pub(crate) struct TinyHead {
     pub(crate) tensors: BTreeMap<String, (Vec<usize>, Values)>,
     /// Type of floating-point tensors.
     pub(crate) dtype: Dtype,
+    /// Written as a GGUF file of llama.cpp.
+    pub(crate) in_gguf: bool,
 }
 
 /// The target of all tiny heads.
@@ -65,6 +78,7 @@ impl Format {
             Self::Eagle3 => "eagle3",
             Self::Speculators => "speculators",
             Self::Normed => "normed",
+            Self::LlamaCpp => "llama-cpp",
             Self::Medusa => "medusa",
             Self::Mlp => "mlp",
         }
@@ -77,6 +91,11 @@ impl Format {
     /// Returns the most tokens of a draft, of the first 4.
     pub(crate) fn depth(self) -> usize {
         if matches!(self, Self::Medusa | Self::Mlp) { 3 } else { 4 }
+    }
+
+    /// Returns the number of tokens that it scores.
+    pub(crate) fn scored(self) -> usize {
+        if matches!(self, Self::Eagle1 | Self::Medusa | Self::Mlp) { VOCABULARY } else { SCORED }
     }
 
     /// Returns a random head of this format.
@@ -133,11 +152,12 @@ impl Format {
         if matches!(self, Self::Eagle3 | Self::Speculators) {
             tensors.insert("d2t".into(), (vec![SCORED], Values::Integer(offsets)));
             tensors.insert("t2d".into(), (vec![VOCABULARY], Values::Flag(marks)));
-        } else if self == Self::Normed {
+        } else if matches!(self, Self::Normed | Self::LlamaCpp) {
             tensors.insert("d2t".into(), (vec![SCORED], Values::Integer(tokens)));
         }
         let dtype = if self == Self::Eagle1 { Dtype::F16 } else { Dtype::BF16 };
-        TinyHead { config: self.config(heads, head_dim), tensors, dtype }
+        let in_gguf = self == Self::LlamaCpp;
+        TinyHead { config: self.config(heads, head_dim), tensors, dtype, in_gguf }
     }
 
     fn config(self, heads: usize, head_dim: usize) -> Value {
@@ -149,6 +169,7 @@ impl Format {
         match self {
             Self::Eagle1 | Self::Medusa | Self::Mlp => {}
             Self::Eagle3 => layer["draft_vocab_size"] = json!(SCORED),
+            Self::LlamaCpp => layer["target_layers"] = json!([2, 4, 6]),
             Self::Speculators => {
                 layer["rope_theta"] = json!(500.0);
                 layer["rope_scaling"] = json!({
@@ -202,7 +223,12 @@ fn medusa() -> TinyHead {
             ("2.1.weight", &[v, n], 0.2, 0.0),
         ],
     );
-    TinyHead { config: json!({ "base_model_name_or_path": "tiny/llama" }), tensors, dtype: Dtype::F16 }
+    TinyHead {
+        config: json!({ "base_model_name_or_path": "tiny/llama" }),
+        tensors,
+        dtype: Dtype::F16,
+        in_gguf: false,
+    }
 }
 
 fn mlp() -> TinyHead {
@@ -220,12 +246,22 @@ fn mlp() -> TinyHead {
             ("speculator.ln.1.bias", &[inner], 0.2, 0.0),
         ],
     );
-    TinyHead { config: json!({ "n_predict": 3, "scale_input": true }), tensors, dtype: Dtype::F32 }
+    TinyHead {
+        config: json!({ "n_predict": 3, "scale_input": true }),
+        tensors,
+        dtype: Dtype::F32,
+        in_gguf: false,
+    }
 }
 
 impl TinyHead {
-    /// Writes the head to a folder of this name.
+    /// Writes the head to a folder of this name, or to a GGUF file.
     pub(crate) fn write(&self, folder: &Path, name: &str) -> PathBuf {
+        if self.in_gguf {
+            let path = folder.join(format!("{name}.gguf"));
+            std::fs::write(&path, self.gguf().bytes()).unwrap();
+            return path;
+        }
         let folder = folder.join(name);
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("config.json"), self.config.to_string()).unwrap();
@@ -237,6 +273,47 @@ impl TinyHead {
         let file = safetensors::serialize(views, None).unwrap();
         std::fs::write(folder.join("model.safetensors"), file).unwrap();
         folder
+    }
+
+    /// Returns the head as a GGUF file of llama.cpp.
+    pub(crate) fn gguf(&self) -> GgufWriter {
+        let number = |key: &str| self.config[key].as_u64().unwrap_or(0) as u32;
+        let layers = self.config["target_layers"].as_array().into_iter().flatten();
+        let layers: Vec<i32> = layers.filter_map(|layer| Some(layer.as_i64()? as i32)).collect();
+        let mut file = GgufWriter::new()
+            .str("general.architecture", "eagle3")
+            .i32s("eagle3.target_layers", &layers)
+            .u32("eagle3.target_hidden_size", number("hidden_size"))
+            .u32("eagle3.block_count", number("num_hidden_layers"))
+            .u32("eagle3.embedding_length", number("hidden_size"))
+            .u32("eagle3.feed_forward_length", number("intermediate_size"))
+            .u32("eagle3.attention.head_count", number("num_attention_heads"))
+            .u32("eagle3.attention.head_count_kv", number("num_key_value_heads"))
+            .u32("eagle3.attention.key_length", number("head_dim"))
+            .f32("eagle3.attention.layer_norm_rms_epsilon", 1e-5)
+            .f32("eagle3.rope.freq_base", 10_000.0)
+            .bool("eagle3.norm_before_residual", true)
+            .strings("tokenizer.ggml.tokens", (0..number("vocab_size")).map(|token| format!("t{token}")));
+        for (name, (shape, values)) in &self.tensors {
+            let name = llama_cpp_name(name);
+            file = match values {
+                Values::Float(values) => {
+                    let dtype = match (shape.len(), name.contains("ffn")) {
+                        (1, _) => GgmlDType::F32,
+                        (_, true) => GgmlDType::Q8_0,
+                        (_, false) => GgmlDType::F16,
+                    };
+                    file.tensor(&name, shape, dtype, values)
+                }
+                Values::Integer(values) => {
+                    let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+                    file.raw_tensor(&name, &[values.len() as u64], 27, None, bytes)
+                }
+                Values::Flag(_) => file,
+            };
+        }
+        let divisors: Vec<f32> = (0..number("head_dim") / 2).map(|i| 1.0 + 0.1 * (i % 7) as f32).collect();
+        file.tensor("rope_freqs.weight", &[divisors.len()], GgmlDType::F32, &divisors)
     }
 
     fn bytes(&self, values: &Values) -> (Dtype, Vec<u8>) {
@@ -259,4 +336,25 @@ impl TinyHead {
             }
         }
     }
+}
+
+/// Returns llama.cpp's name of a tensor.
+fn llama_cpp_name(name: &str) -> String {
+    const NAMES: [(&str, &str); 13] = [
+        ("layers.0.input_layernorm", "blk.0.attn_norm"),
+        ("layers.0.hidden_norm", "blk.0.attn_norm_2"),
+        ("layers.0.self_attn.q_proj", "blk.0.attn_q"),
+        ("layers.0.self_attn.k_proj", "blk.0.attn_k"),
+        ("layers.0.self_attn.v_proj", "blk.0.attn_v"),
+        ("layers.0.self_attn.o_proj", "blk.0.attn_output"),
+        ("layers.0.post_attention_layernorm", "blk.0.ffn_norm"),
+        ("layers.0.mlp.gate_proj", "blk.0.ffn_gate"),
+        ("layers.0.mlp.up_proj", "blk.0.ffn_up"),
+        ("layers.0.mlp.down_proj", "blk.0.ffn_down"),
+        ("lm_head", "output"),
+        ("norm.", "output_norm."),
+        ("d2t", "d2t"),
+    ];
+    let found = NAMES.iter().find_map(|(own, other)| Some(format!("{other}{}", name.strip_prefix(own)?)));
+    found.unwrap_or_else(|| name.to_owned())
 }

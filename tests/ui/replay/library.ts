@@ -409,7 +409,7 @@ function predict(target: ModelEntry, draft: ModelEntry | null, context: number, 
   const [first, second] = [memoryOf(target, context), draft ? memoryOf(draft, context) : null];
   const total = first.weights + first.cache + (second ? second.weights + second.cache : 0) + overhead;
   const verdict: FitVerdict = total > machine.usable ? 'too_large' : total > 0.9 * machine.usable ? 'tight' : 'fits';
-  return { context, target: first, draft: second, other: overhead, total, machine, verdict, smaller: [] };
+  return { context, target: first, draft: second, head: null, other: overhead, total, machine, verdict, smaller: [] };
 }
 
 /** Speedup by the cost model, at the typical acceptance of a draft of that size. */

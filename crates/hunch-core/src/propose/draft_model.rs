@@ -281,7 +281,8 @@ impl Proposer for DraftModel {
                 pass_rows.push(step.tokens.len());
                 Ok(model.forward(Step { vocab_subset: shortlist.tokens(), ..step })?.logits)
             };
-            let draft = TreeDraft { cached, context_length, calibration, forward: &mut forward };
+            let draft =
+                TreeDraft { cached, context_length, calibration, by_depth: false, forward: &mut forward };
             let (tree, pending, failure) = draft_tree::grow(draft, cx, &logits, &shape)?;
             (self.pending, self.failure) = (Some(pending), failure);
             return Ok(tree);

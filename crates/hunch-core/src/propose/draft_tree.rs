@@ -9,6 +9,9 @@
 //! and no drawn child is discarded. Each child is therefore distributed as q without its earlier
 //! siblings, which is what the verifier assumes.
 //!
+//! Heads draft trees too ([`head`](super::head)). The logits of a Medusa head depend on the depth alone, so its tree
+//! is part of the Cartesian product of each position's tokens. The acceptance measured so far chooses the nodes.
+//!
 //! The draft model reads a batch of leaves per pass, on top of the provisional rows of earlier passes
 //! of the same tree. The rows of the accepted path are kept.
 
@@ -272,6 +275,8 @@ pub(super) struct TreeDraft<'a> {
     pub(super) context_length: usize,
     /// Acceptance rates observed so far.
     pub(super) calibration: &'a Calibration,
+    /// Leaves of equal depth have equal logits: one row of a pass serves all of them, whenever they are read.
+    pub(super) by_depth: bool,
     /// Runs a pass of the model. Its rows stay provisional in the cache.
     pub(super) forward: &'a mut dyn FnMut(Step<'_>) -> Result<Rows>,
 }
@@ -291,6 +296,8 @@ struct Growth<'a, 'd> {
     visible: Vec<u64>,
     /// Tree rows read so far.
     rows: usize,
+    /// Levels of the tree that were read so far.
+    levels: usize,
     branches: Vec<Branch>,
     leaves: Vec<Leaf>,
 }
@@ -320,6 +327,7 @@ pub(super) fn grow(
         pending: PendingTree { base, nodes: Vec::new() },
         visible: Vec::new(),
         rows: 0,
+        levels: 0,
         branches: Vec::new(),
         leaves: Vec::new(),
     };
@@ -352,7 +360,7 @@ impl Growth<'_, '_> {
                 _ if front > 0.0 => {
                     let batch = self.take_batch(first_acceptance);
                     let value: f64 = batch.iter().map(|leaf| leaf.reach * first_acceptance).sum();
-                    if batch.is_empty() || !self.plan.pass_pays(value, self.tree.len(), batch.len()) {
+                    if batch.is_empty() || !self.batch_pays(&batch, value) {
                         self.leaves.clear();
                         continue;
                     }
@@ -392,12 +400,19 @@ impl Growth<'_, '_> {
             }
             for batch in front.chunks(MAX_BATCH) {
                 let value: f64 = batch.iter().map(|leaf| leaf.reach * first_acceptance).sum();
-                if !self.plan.pass_pays(value, self.tree.len(), batch.len()) {
+                if !self.batch_pays(batch, value) {
                     break;
                 }
                 self.read_batch(batch, shape)?;
             }
         }
+    }
+
+    /// Returns whether leaves are worth reading whose first children are accepted `value` times in all.
+    fn batch_pays(&self, batch: &[Leaf], value: f64) -> bool {
+        let is_read = |leaf: &Leaf| self.tree.depth(leaf.node) < self.levels;
+        let free = self.draft.by_depth && batch.iter().all(is_read);
+        free || self.plan.pass_pays(value, self.tree.len(), batch.len())
     }
 
     /// Returns the probability that a branch's next child is accepted; `None` if it may have none.
@@ -457,6 +472,7 @@ impl Growth<'_, '_> {
         let layout = RowLayout::Custom { since: self.pending.base, depths: &depths, visible: &visible };
         let logits = (self.draft.forward)(Step { layout, ..Step::chain(&tokens, LogitRows::All) })?;
         self.rows += batch.len();
+        self.levels = self.levels.max(depths.iter().map(|depth| depth + 1).max().unwrap_or(0));
         for (i, leaf) in batch.iter().enumerate() {
             self.add_branch(Some(leaf.node), leaf.reach, logits.row(i).to_vec(), depths[i] + 1, shape)?;
         }

@@ -33,8 +33,10 @@ pub enum Stage {
     DraftTree,
     /// A copy of the target with fewer bits per weight.
     LowBitCopy,
-    /// A head trained for the target.
+    /// A head trained for the target, drafting a chain.
     Head,
+    /// A head trained for the target, drafting a tree.
+    HeadTree,
     /// Some of the target's layers, chosen by this function from the options and the number of layers.
     TargetLayers(fn(&MethodOptions, usize) -> DraftLayers),
     /// The synthetic proposer, which drafts from a known continuation (its script).
@@ -55,7 +57,7 @@ impl Stage {
             Self::Free(_) | Self::TargetLayers(_) => Needs::Nothing,
             Self::DraftModel | Self::DraftTree => Needs::DraftModel,
             Self::LowBitCopy => Needs::LowBitCopy,
-            Self::Head => Needs::Head,
+            Self::Head | Self::HeadTree => Needs::Head,
             Self::Script => Needs::Script,
         }
     }
@@ -63,10 +65,9 @@ impl Stage {
     /// Returns whether the stage drafts with passes of a model, instead of lookups.
     pub fn has_model(&self) -> bool {
         match self {
-            Self::TargetLayers(_) | Self::DraftModel | Self::DraftTree | Self::LowBitCopy | Self::Head => {
-                true
-            }
             Self::Free(_) | Self::Script => false,
+            Self::DraftModel | Self::DraftTree | Self::Head | Self::HeadTree => true,
+            Self::LowBitCopy | Self::TargetLayers(_) => true,
         }
     }
 }

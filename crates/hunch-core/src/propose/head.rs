@@ -9,13 +9,19 @@
 //! The last token of a round has no states yet, so the last row of a head belongs to the token before it.
 //! A head with a cache reads all rows of the text. Rows of drafted tokens have its own output for states, so they are
 //! dropped after the draft. Accepted ones are read again with the target's states.
+//!
+//! A head drafts chains, or trees that grow as those of a draft model do ([`draft_tree`]). A row of a tree follows the
+//! row of its parent.
 
 use std::collections::VecDeque;
 
 use super::chain::ChainDraft;
+use super::draft_tree::{self, Calibration, PendingTree, TreeDraft, TreeShape};
 use super::{Method, ProposeContext, Proposer, RoundOutcome};
 use crate::draft::DraftTree;
 use crate::error::{Error, Result};
+use crate::limits::MAX_DRAFT;
+use crate::model::{RowLayout, Rows, Step};
 use crate::token::{TokenId, shared_len};
 
 /// Rows that a head with a cache reads at once while nothing is drafted.
@@ -49,6 +55,19 @@ pub trait DraftHead: Send {
     fn next_logits(&mut self, token: TokenId) -> Result<Vec<f32>> {
         Err(Error::Internal(format!("the head drafts one token, not token {token} after it")))
     }
+    /// Returns whether the logits after a drafted token depend on it and on the drafted tokens before it. Otherwise
+    /// they depend on its depth alone, and [`next_logits`](Self::next_logits) is called once for each depth.
+    fn reads_drafts(&self) -> bool {
+        true
+    }
+    /// Reads rows of a draft tree, after [`logits`](Self::logits), and returns their logits `[rows, n_vocab]`. Earlier
+    /// rows of the tree stay until [`truncate`](Self::truncate) or the next `logits`.
+    ///
+    /// # Errors
+    /// If the device fails, its drafts have one token, or it does not read drafted tokens.
+    fn tree_logits(&mut self, rows: TreeRows<'_>) -> Result<Rows> {
+        Err(Error::Internal(format!("the head drafts no tree of {} rows", rows.tokens.len())))
+    }
     /// Reads rows into the cache, as [`logits`](Self::logits) does.
     ///
     /// # Errors
@@ -66,6 +85,27 @@ pub trait DraftHead: Send {
     fn read_by_a_pass(&self) -> usize;
 }
 
+/// Rows of a draft tree that a head reads, a drafted token each.
+#[derive(Clone, Copy, Debug)]
+pub struct TreeRows<'a> {
+    /// Drafted tokens.
+    pub tokens: &'a [TokenId],
+    /// Depth of each token in the tree, 0 after the text.
+    pub depths: &'a [usize],
+    /// Rows of the tree that each row sees, bit i for row i in the order they are read. The highest bit is its own, and
+    /// the next one its parent's.
+    pub visible: &'a [u64],
+}
+
+impl TreeRows<'_> {
+    /// Returns the row of the tree that a row follows. `None` is the last row of the text.
+    pub fn parent(&self, row: usize) -> Option<usize> {
+        let visible = self.visible[row];
+        let before = visible ^ visible.checked_ilog2().map_or(0, |own| 1 << own);
+        before.checked_ilog2().map(|parent| parent as usize)
+    }
+}
+
 /// Proposer that drafts with a trained head.
 pub struct Head {
     head: Box<dyn DraftHead>,
@@ -77,6 +117,10 @@ pub struct Head {
     features: Vec<Vec<f32>>,
     /// Number of rows in `features`.
     waiting: usize,
+    /// Shape of the trees; `None` drafts chains.
+    tree: Option<TreeShape>,
+    pending: Option<PendingTree>,
+    calibration: Calibration,
     /// Rows of each pass since the last `take_pass_log`.
     pass_rows: Vec<usize>,
     failure: Option<Error>,
@@ -86,7 +130,23 @@ impl Head {
     /// Creates a proposer from trained weights.
     pub fn new(head: Box<dyn DraftHead>) -> Self {
         let features = vec![Vec::new(); head.taps().len()];
-        Self { head, text: Vec::new(), cached: 0, features, waiting: 0, pass_rows: Vec::new(), failure: None }
+        Self {
+            head,
+            text: Vec::new(),
+            cached: 0,
+            features,
+            waiting: 0,
+            tree: None,
+            pending: None,
+            calibration: Calibration::default(),
+            pass_rows: Vec::new(),
+            failure: None,
+        }
+    }
+
+    /// Switches to trees of this shape, or to chains.
+    pub fn set_tree(&mut self, tree: Option<TreeShape>) {
+        self.tree = tree;
     }
 
     /// Creates a proposer on the same weights, without hidden states.
@@ -117,6 +177,14 @@ impl Head {
     /// If the device fails, or its drafts have one token.
     pub fn next_logits(&mut self, token: TokenId) -> Result<Vec<f32>> {
         self.head.next_logits(token)
+    }
+
+    /// Runs the head on rows of a tree after [`logits`](Self::logits). See [`DraftHead::tree_logits`].
+    ///
+    /// # Errors
+    /// If the device fails, or it does not read drafted tokens.
+    pub fn tree_logits(&mut self, rows: TreeRows<'_>) -> Result<Rows> {
+        self.head.tree_logits(rows)
     }
 
     /// Forgets the text.
@@ -162,6 +230,43 @@ impl Head {
         Ok(())
     }
 
+    /// Grows a tree from the logits after the last committed token.
+    fn grow_tree(&mut self, cx: ProposeContext<'_>, logits: &[f32], shape: &TreeShape) -> Result<DraftTree> {
+        let Self { head, pass_rows, calibration, cached, .. } = self;
+        // Logits of each depth, if drafted tokens are not read.
+        let mut levels: Vec<Vec<f32>> = Vec::new();
+        let reads_drafts = head.reads_drafts();
+        let mut forward = |step: Step<'_>| -> Result<Rows> {
+            let RowLayout::Custom { depths, visible, .. } = step.layout else {
+                return Err(Error::Internal("rows of a tree without their depths".into()));
+            };
+            if reads_drafts {
+                pass_rows.push(step.tokens.len());
+                return head.tree_logits(TreeRows { tokens: step.tokens, depths, visible });
+            }
+            for (&depth, &token) in depths.iter().zip(step.tokens) {
+                while levels.len() <= depth {
+                    pass_rows.push(1);
+                    levels.push(head.next_logits(token)?);
+                }
+            }
+            let values = depths.iter().flat_map(|&depth| levels[depth].iter().copied()).collect();
+            Ok(Rows::new(logits.len(), values))
+        };
+        let draft = TreeDraft {
+            cached: *cached,
+            context_length: cx.target.info().context_length,
+            calibration,
+            by_depth: !reads_drafts,
+            forward: &mut forward,
+        };
+        let grown = draft_tree::grow(draft, cx, logits, shape);
+        self.head.truncate(self.cached);
+        let (tree, pending, failure) = grown?;
+        (self.pending, self.failure) = (Some(pending), failure);
+        Ok(tree)
+    }
+
     /// Adds the states of the target's row number `row` after those that wait.
     fn add_row(&mut self, outcome: &RoundOutcome<'_>, at: usize, row: usize) {
         if !self.head.has_cache() {
@@ -178,7 +283,15 @@ impl Head {
 
 impl Proposer for Head {
     fn method(&self) -> Method {
-        Method::Head
+        if self.tree.is_some() { Method::HeadTree } else { Method::Head }
+    }
+
+    fn is_tree(&self) -> bool {
+        self.tree.is_some()
+    }
+
+    fn reset_stats(&mut self) {
+        self.calibration = Calibration::default();
     }
 
     fn taps(&self) -> &[usize] {
@@ -194,12 +307,13 @@ impl Proposer for Head {
     }
 
     fn max_depth(&self) -> usize {
-        self.head.max_depth()
+        // The nodes of a tree are limited, not its depth.
+        if self.is_tree() { MAX_DRAFT } else { self.head.max_depth() }
     }
 
     fn begin(&mut self, prompt: &[TokenId]) {
         self.pass_rows.clear();
-        self.failure = None;
+        (self.pending, self.failure) = (None, None);
         if !self.head.has_cache() {
             return self.clear();
         }
@@ -214,6 +328,8 @@ impl Proposer for Head {
     }
 
     fn reset(&mut self) {
+        self.reset_stats();
+        self.pending = None;
         self.clear();
     }
 
@@ -227,7 +343,8 @@ impl Proposer for Head {
 
     fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {
         let rows = self.cached + self.waiting;
-        let depth = cx.plan.max_draft.min(self.head.max_depth());
+        let depth = cx.plan.max_draft.min(cx.plan.max_depth).min(self.head.max_depth());
+        self.pending = None;
         // The last row belongs to the token before the root. Before the first round it may be unknown.
         if self.waiting == 0 || rows + 1 != cx.committed.len() || depth == 0 {
             return Ok(DraftTree::new());
@@ -239,6 +356,10 @@ impl Proposer for Head {
         if self.head.has_cache() {
             self.cached = rows;
             self.drop_waiting();
+        }
+        if let Some(shape) = self.tree.clone() {
+            let plan = cx.plan.clone().with_max_depth(depth);
+            return self.grow_tree(ProposeContext { plan, ..cx }, &logits, &shape);
         }
         let ProposeContext { committed, plan, end_tokens, sampler, noise, rng, target } = cx;
         let n_vocab = target.info().n_vocab;
@@ -255,6 +376,10 @@ impl Proposer for Head {
     }
 
     fn accept(&mut self, outcome: &RoundOutcome<'_>) -> Result<()> {
+        if let Some(tree) = self.pending.take() {
+            // Rows of the tree are dropped: accepted ones are read again with the target's states.
+            tree.settle(outcome, &mut self.calibration);
+        }
         let committed = outcome.committed;
         let Some(base) = committed.len().checked_sub(1 + outcome.path.len()) else { return Ok(()) };
         if !self.head.has_cache() {

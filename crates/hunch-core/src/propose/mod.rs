@@ -118,6 +118,14 @@ entry::methods! {
         stages: &[Stage::Head],
         docs: "a-trained-head-drafts",
     }
+    /// A trained head drafts a tree, grown by joint probability (EAGLE-2, Li et al., arXiv 2406.16858). A Medusa
+    /// head's tree is part of the product of each position's tokens (Cai et al., arXiv 2401.10774).
+    HeadTree {
+        name: "head-tree",
+        summary: "A trained head proposes a tree of continuations",
+        stages: &[Stage::HeadTree],
+        docs: "a-trained-head-drafts",
+    }
     /// The target drafts for itself in extra rows of its passes (lookahead decoding, Fu et al., arXiv
     /// 2402.02057).
     Lookahead {

@@ -18,7 +18,7 @@ use crate::token::TokenId;
 /// Method-specific options. Methods ignore the options of others.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MethodOptions {
-    /// Tree shape of `draft-tree`.
+    /// Tree shape of `draft-tree` and `head-tree`.
     pub tree: TreeShape,
     /// Number of layers that `early-exit` runs; `None` is the default share.
     pub exit_layer: Option<usize>,

@@ -150,7 +150,13 @@ impl Proposers {
                 Stage::TargetLayers(layers) => {
                     self.layers = Some(LayerSkip::of(layers(options, target.n_layer), target)?);
                 }
-                Stage::LowBitCopy | Stage::Head | Stage::Script => {}
+                Stage::Head | Stage::HeadTree => {
+                    let tree = matches!(stage, Stage::HeadTree).then(|| options.tree.clone());
+                    if let Some(head) = &mut self.head {
+                        head.set_tree(tree);
+                    }
+                }
+                Stage::LowBitCopy | Stage::Script => {}
             }
         }
         Ok(())
@@ -171,7 +177,7 @@ impl Proposers {
                 Stage::Free(new) => free.remove(&new.type_id()).map(|own| &mut **own as _),
                 Stage::DraftModel | Stage::DraftTree => draft.take().map(|own| own as _),
                 Stage::LowBitCopy => low_bit.take().map(|own| own as _),
-                Stage::Head => head.take().map(|own| own as _),
+                Stage::Head | Stage::HeadTree => head.take().map(|own| own as _),
                 Stage::TargetLayers(_) => layers.take().map(|own| own as _),
                 Stage::Script => script.take().map(|own| own as _),
             };

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
-use super::{Array, Gguf, TensorInfo, Value};
+use super::{Array, Gguf, IntegerInfo, TensorInfo, Value};
 use hunch_error::{Error, Result};
 use hunch_kernels::WeightType;
 
@@ -52,6 +52,7 @@ fn parse(cursor: &mut Cursor<'_>) -> Result<Gguf> {
         metadata_range,
         split_ranges: std::mem::take(&mut cursor.split_ranges),
         tensors: BTreeMap::new(),
+        integers: BTreeMap::new(),
         data_offset,
         file_len: cursor.file_len,
     };
@@ -59,11 +60,38 @@ fn parse(cursor: &mut Cursor<'_>) -> Result<Gguf> {
     Ok(gguf)
 }
 
+/// Elements of a tensor.
+#[derive(Clone, Copy)]
+enum Elements {
+    Weights(WeightType),
+    /// Whole numbers of 4 or 8 bytes.
+    Integers(usize),
+}
+
+impl Elements {
+    /// Returns the type with a number of ggml.
+    fn numbered(kind: u32) -> Option<Self> {
+        match kind {
+            26 => Some(Self::Integers(4)),
+            27 => Some(Self::Integers(8)),
+            _ => WeightType::numbered(kind).map(Self::Weights),
+        }
+    }
+
+    /// Returns the elements and the bytes of a block.
+    fn block(self) -> (usize, usize) {
+        match self {
+            Self::Weights(dtype) => (dtype.block_size(), dtype.type_size()),
+            Self::Integers(width) => (1, width),
+        }
+    }
+}
+
 /// Tensor entry of a header. Its offset is relative to the start of the tensor data.
 struct TensorEntry {
     name: String,
     shape: Vec<usize>,
-    dtype: WeightType,
+    dtype: Elements,
     offset: usize,
     len: usize,
 }
@@ -88,10 +116,16 @@ fn add_tensors(gguf: &mut Gguf, mut entries: Vec<TensorEntry>) -> Result<()> {
     }
     for TensorEntry { name, shape, dtype, offset, len } in entries {
         let start = gguf.data_offset + offset;
-        if gguf.tensors.contains_key(&name) {
+        let range = start..start + len;
+        if gguf.tensors.contains_key(&name) || gguf.integers.contains_key(&name) {
             return invalid(format!("the tensor {name} is duplicated"));
         }
-        gguf.tensors.insert(name, TensorInfo { shape, dtype, part: 0, range: start..start + len });
+        match dtype {
+            Elements::Integers(width) => drop(gguf.integers.insert(name, IntegerInfo { width, range })),
+            Elements::Weights(dtype) => {
+                gguf.tensors.insert(name, TensorInfo { shape, dtype, part: 0, range });
+            }
+        }
     }
     Ok(())
 }
@@ -333,7 +367,7 @@ impl<'a> Cursor<'a> {
         let name = self.name("tensor")?;
         let shape = self.shape(name)?;
         let kind = self.u32()?;
-        let Some(dtype) = WeightType::numbered(kind) else {
+        let Some(dtype) = Elements::numbered(kind) else {
             return self.unsupported(format!(
                 "its tensor {name} is stored as {}, which is not supported. Choose a file quantised as \
                  Q4_K_M, Q5_K_M, Q6_K or Q8_0",
@@ -341,16 +375,16 @@ impl<'a> Cursor<'a> {
             ));
         };
         let columns = shape.last().copied().expect("a shape has at least one dimension");
-        if columns % dtype.block_size() != 0 {
+        let (block, bytes) = dtype.block();
+        if columns % block != 0 {
             return self.invalid(format!(
                 "the rows of the tensor {name} have {columns} elements, which is not a multiple \
-                 of the {} in a block of {dtype}",
-                dtype.block_size()
+                 of the {block} in a block of its type"
             ));
         }
         let offset = self.u64()?;
         let elements = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
-        let len = elements.and_then(|n| (n / dtype.block_size()).checked_mul(dtype.type_size()));
+        let len = elements.and_then(|n| (n / block).checked_mul(bytes));
         // Half the address space leaves room to add the offset of the data without overflow.
         let position = usize::try_from(offset)
             .ok()
@@ -397,8 +431,6 @@ fn type_name(kind: u32) -> String {
         15 => "Q8_K",
         24 => "I8",
         25 => "I16",
-        26 => "I32",
-        27 => "I64",
         28 => "F64",
         31 => "Q4_0_4_4",
         32 => "Q4_0_4_8",

@@ -1,12 +1,14 @@
 //! `config.json` of published heads: sizes of the layer, rotary embedding and the target they were made for.
 //!
 //! Files of SafeAILab, SpecForge and AngelSlim have flat entries. `speculators` keeps the sizes of the layer in
-//! `transformer_layer_config`.
+//! `transformer_layer_config`. Entries of GGUF files are presented in the same form.
 
 use std::path::Path;
 
 use hunch_error::{Error, Result};
 use serde_json::Value;
+
+use crate::spec::RopeKind;
 
 /// Largest size of a configuration file in bytes.
 const MAX_BYTES: u64 = 1 << 20;
@@ -28,6 +30,8 @@ pub(super) struct Config {
     pub(super) eps: f64,
     /// Rotary embedding.
     pub(super) rope: Rope,
+    /// Elements that are rotated together.
+    pub(super) rope_kind: RopeKind,
     /// Tokens of the target, if the file says so.
     pub(super) n_vocab: Option<usize>,
     /// Tokens that the head scores, if the file says so.
@@ -101,15 +105,15 @@ pub(super) fn read(folder: &Path) -> Result<Value> {
 }
 
 impl Config {
-    /// Interprets a configuration. `folder` is named in errors.
+    /// Interprets a configuration. `file` is named in errors.
     ///
     /// # Errors
     /// [`Error::InvalidModelFile`] if a value is missing or out of range, [`Error::UnsupportedModel`] for a layer that
     /// Hunch does not run.
-    pub(super) fn of(config: &Value, folder: &Path) -> Result<Self> {
+    pub(super) fn of(config: &Value, file: &Path) -> Result<Self> {
         let layer =
             config.get("transformer_layer_config").filter(|layer| layer.is_object()).unwrap_or(config);
-        let entries = Entries { layer, folder };
+        let entries = Entries { layer, file };
         let (n_embd, n_head) =
             (entries.required("hidden_size", 1 << 17)?, entries.required("num_attention_heads", 1 << 12)?);
         let n_kv_head = entries.size("num_key_value_heads", 1 << 12)?.unwrap_or(n_head);
@@ -129,8 +133,9 @@ impl Config {
             head_dim,
             eps: entries.epsilon()?,
             rope: entries.rope()?,
+            rope_kind: RopeKind::Halves,
             n_vocab: entries.size("vocab_size", 1 << 24)?,
-            n_draft_vocab: Entries { layer: config, folder }.size("draft_vocab_size", 1 << 24)?,
+            n_draft_vocab: Entries { layer: config, file }.size("draft_vocab_size", 1 << 24)?,
             taps: entries.taps(config)?,
             norm_before_residual: flag(config, "norm_before_residual"),
             norm_output: flag(config, "norm_output"),
@@ -155,16 +160,16 @@ fn flag(config: &Value, name: &str) -> bool {
 /// Entries of the layer in a configuration.
 struct Entries<'a> {
     layer: &'a Value,
-    folder: &'a Path,
+    file: &'a Path,
 }
 
 impl Entries<'_> {
     fn invalid(&self, reason: String) -> Error {
-        Error::InvalidModelFile { path: self.folder.join("config.json"), reason }
+        Error::InvalidModelFile { path: self.file.to_path_buf(), reason }
     }
 
     fn unsupported(&self, reason: String) -> Error {
-        Error::UnsupportedModel { path: self.folder.join("config.json"), reason }
+        Error::UnsupportedModel { path: self.file.to_path_buf(), reason }
     }
 
     fn get(&self, name: &str) -> Option<&Value> {
@@ -284,7 +289,7 @@ mod tests {
     }
 
     fn config(value: &Value) -> Result<Config> {
-        Config::of(value, Path::new("head"))
+        Config::of(value, Path::new("head/config.json"))
     }
 
     fn with(changes: Value) -> Value {

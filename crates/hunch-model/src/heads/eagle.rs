@@ -7,7 +7,8 @@
 use std::sync::Arc;
 
 use hunch_core::limits::MAX_DRAFT;
-use hunch_core::propose::head::DraftHead;
+use hunch_core::model::{RowLayout, Rows};
+use hunch_core::propose::head::{DraftHead, TreeRows};
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 use hunch_kernels::Threads;
@@ -22,7 +23,7 @@ use crate::weights::Embedding;
 pub(super) enum States<'a> {
     /// The target's residual streams by tap, `[rows, n_embd]` each.
     Target(&'a [Vec<f32>]),
-    /// Output of the row before, `[n_embd]`.
+    /// Outputs of the rows before, `[rows, n_embd]`.
     Own(&'a [f32]),
 }
 
@@ -43,8 +44,8 @@ pub(super) trait Fusion: Send + Sync + 'static {
     fn taps(&self) -> &[usize];
     /// Computes the inputs of the layer. `embeddings` are those of the tokens, `[rows, n_embd]`.
     fn fuse(&self, threads: &Threads, states: States<'_>, embeddings: &[f32], out: &mut Fused);
-    /// Computes the logits `[n_vocab]` after a row, from the residual stream after the layer, and the states that the
-    /// next row starts from.
+    /// Computes the logits `[rows, n_vocab]` after rows, from the residual streams `[rows, n_embd]` after the layer, and
+    /// the states that the rows after them start from.
     fn score(&self, threads: &Threads, x: &[f32], quantised: &mut QuantisedRows) -> (Vec<f32>, Vec<f32>);
     /// Returns the bytes of weights that a drafted token reads, without the layer.
     fn bytes(&self) -> usize;
@@ -59,6 +60,8 @@ pub(super) struct LayerHead<F> {
     fused: Fused,
     /// States that the row after the last one starts from.
     last: Vec<f32>,
+    /// States that rows after those of the current tree start from, `[rows, n_embd]`.
+    tree: Vec<f32>,
 }
 
 impl<F: Fusion> LayerHead<F> {
@@ -68,14 +71,15 @@ impl<F: Fusion> LayerHead<F> {
     }
 
     fn of(fusion: Arc<F>, layer: Layer, embedding: Arc<Embedding>, compute: Compute) -> Self {
-        Self { fusion, layer, embedding, compute, fused: Fused::default(), last: Vec::new() }
+        let (fused, last, tree) = (Fused::default(), Vec::new(), Vec::new());
+        Self { fusion, layer, embedding, compute, fused, last, tree }
     }
 
     /// Appends rows.
-    fn run(&mut self, states: States<'_>, tokens: &[TokenId]) -> Result<()> {
+    fn run(&mut self, states: States<'_>, tokens: &[TokenId], layout: RowLayout<'_>) -> Result<()> {
         let embeddings = self.embedding.host_rows(tokens)?;
         self.fusion.fuse(self.compute.threads(), states, &embeddings, &mut self.fused);
-        self.layer.run(&self.fused.y, &mut self.fused.x)
+        self.layer.run(&self.fused.y, &mut self.fused.x, layout)
     }
 
     /// Scores the last row.
@@ -103,22 +107,40 @@ impl<F: Fusion> DraftHead for LayerHead<F> {
     }
 
     fn logits(&mut self, features: &[Vec<f32>], tokens: &[TokenId]) -> hunch_core::error::Result<Vec<f32>> {
-        self.run(States::Target(features), tokens)?;
+        self.tree.clear();
+        self.run(States::Target(features), tokens, RowLayout::Chain)?;
         Ok(self.score()?)
     }
 
     fn next_logits(&mut self, token: TokenId) -> hunch_core::error::Result<Vec<f32>> {
         let last = std::mem::take(&mut self.last);
-        self.run(States::Own(&last), &[token])?;
+        self.run(States::Own(&last), &[token], RowLayout::Chain)?;
         Ok(self.score()?)
     }
 
+    fn tree_logits(&mut self, rows: TreeRows<'_>) -> hunch_core::error::Result<Rows> {
+        let n = self.layer.width();
+        let since = self.layer.len().saturating_sub(self.tree.len() / n);
+        let parents = (0..rows.tokens.len()).map(|row| match rows.parent(row) {
+            None => &self.last[..],
+            Some(parent) => &self.tree[parent * n..(parent + 1) * n],
+        });
+        let states = parents.collect::<Vec<_>>().concat();
+        let layout = RowLayout::Custom { since, depths: rows.depths, visible: rows.visible };
+        self.run(States::Own(&states), rows.tokens, layout)?;
+        let Fused { x, quantised, .. } = &mut self.fused;
+        let (logits, states) = self.fusion.score(self.compute.threads(), x, quantised);
+        self.tree.extend_from_slice(&states);
+        Ok(Rows::new(logits.len() / rows.tokens.len(), logits))
+    }
+
     fn read(&mut self, features: &[Vec<f32>], tokens: &[TokenId]) -> hunch_core::error::Result<()> {
-        Ok(self.run(States::Target(features), tokens)?)
+        Ok(self.run(States::Target(features), tokens, RowLayout::Chain)?)
     }
 
     fn truncate(&mut self, len: usize) {
         self.layer.truncate(len);
+        self.tree.clear();
     }
 
     fn fork(&self) -> Box<dyn DraftHead> {

@@ -72,7 +72,7 @@ impl Fusion for Eagle1 {
             let (first, second) = y.split_at_mut(n);
             first.copy_from_slice(e);
             match states {
-                States::Own(own) => second.copy_from_slice(own),
+                States::Own(own) => second.copy_from_slice(&own[row * n..(row + 1) * n]),
                 States::Target(taps) => {
                     rms_norm(&taps[0][row * n..(row + 1) * n], &self.output_norm, self.output_eps, second);
                 }
@@ -84,7 +84,7 @@ impl Fusion for Eagle1 {
     }
 
     fn score(&self, threads: &Threads, x: &[f32], quantised: &mut QuantisedRows) -> (Vec<f32>, Vec<f32>) {
-        let mut logits = vec![0.0; self.head.rows()];
+        let mut logits = vec![0.0; x.len() / self.output_norm.len() * self.head.rows()];
         product(threads, x, quantised, &self.head, None, &mut logits, false);
         (logits, x.to_vec())
     }

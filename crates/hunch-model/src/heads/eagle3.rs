@@ -22,7 +22,7 @@ use super::eagle::{Fused, Fusion, States};
 use super::linear::{Linear, product, target_head, vector};
 use super::target_parts::TargetParts;
 use super::vocabulary::draft_vocabulary;
-use crate::safetensors::SafeTensors;
+use crate::tensor_files::TensorFiles;
 
 /// Streams of the target that are read.
 const TAPS: usize = 3;
@@ -71,7 +71,7 @@ impl Eagle3 {
     /// # Errors
     /// If a tensor is missing, has the wrong shape or is not finite, or the vocabulary does not fit the target's.
     pub(super) fn load(
-        file: &SafeTensors,
+        file: &TensorFiles,
         prefix: &str,
         config: &Config,
         target: &TargetParts<'_>,
@@ -140,7 +140,7 @@ impl Eagle3 {
 }
 
 /// Loads the norms before fc.
-fn stream_norms(file: &SafeTensors, n: usize) -> Result<Vec<Vec<f32>>> {
+fn stream_norms(file: &TensorFiles, n: usize) -> Result<Vec<Vec<f32>>> {
     if file.shape("input_norm.weight").is_some() {
         return Ok(vec![vector(&file.weights, "input_norm.weight", TAPS * n)?]);
     }
@@ -177,14 +177,18 @@ impl Fusion for Eagle3 {
 
     fn score(&self, threads: &Threads, x: &[f32], quantised: &mut QuantisedRows) -> (Vec<f32>, Vec<f32>) {
         let mut normed = x.to_vec();
-        rms_norm_in_place(&mut normed, &self.norm, self.eps);
-        let mut scores = vec![0.0; self.head.rows()];
+        let n = self.norm.len();
+        normed.chunks_exact_mut(n).for_each(|row| rms_norm_in_place(row, &self.norm, self.eps));
+        let scored = self.head.rows();
+        let mut scores = vec![0.0; x.len() / n * scored];
         product(threads, &normed, quantised, &self.head, self.head_bias.as_deref(), &mut scores, false);
         let states = if self.norm_output { normed } else { x.to_vec() };
         let Some(vocabulary) = &self.vocabulary else { return (scores, states) };
-        let mut logits = vec![f32::NEG_INFINITY; self.n_vocab];
-        for (&token, score) in vocabulary.iter().zip(scores) {
-            logits[token as usize] = score;
+        let mut logits = vec![f32::NEG_INFINITY; x.len() / n * self.n_vocab];
+        for (logits, scores) in logits.chunks_exact_mut(self.n_vocab).zip(scores.chunks_exact(scored)) {
+            for (&token, &score) in vocabulary.iter().zip(scores) {
+                logits[token as usize] = score;
+            }
         }
         (logits, states)
     }

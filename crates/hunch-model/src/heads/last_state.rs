@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use hunch_core::propose::head::DraftHead;
+use hunch_core::model::Rows;
+use hunch_core::propose::head::{DraftHead, TreeRows};
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 use hunch_kernels::Threads;
@@ -18,6 +19,8 @@ use crate::device::Compute;
 
 /// Part of an architecture after the target's state.
 pub(super) trait Network: Send + Sync + 'static {
+    /// Returns whether it reads the drafted tokens. Otherwise the state does not change.
+    fn reads_drafts(&self) -> bool;
     /// Returns the most tokens of a draft.
     fn depth(&self) -> usize;
     /// Computes the logits `[n_vocab]` of position `at` of a draft from the state, which it may change. `token` is the
@@ -42,6 +45,8 @@ pub(super) struct LastStateHead<N> {
     compute: Compute,
     quantised: QuantisedRows,
     state: Vec<f32>,
+    /// State after each row of the current tree.
+    tree: Vec<Vec<f32>>,
     /// Positions of the draft that were computed.
     at: usize,
 }
@@ -72,18 +77,25 @@ impl<N: Network> LastStateHead<N> {
 
     fn of(shared: Arc<Shared<N>>, compute: &Compute) -> Self {
         let (quantised, compute) = (QuantisedRows::default(), compute.clone());
-        Self { shared, compute, quantised, state: Vec::new(), at: 0 }
+        Self { shared, compute, quantised, state: Vec::new(), tree: Vec::new(), at: 0 }
     }
 
     fn step(&mut self, token: TokenId) -> Result<Vec<f32>> {
+        let mut state = std::mem::take(&mut self.state);
+        let logits = self.position(self.at, &mut state, token);
+        self.state = state;
+        self.at += 1;
+        logits
+    }
+
+    /// Computes the logits of a position of a draft from the state before it, which becomes the one after it.
+    fn position(&mut self, at: usize, state: &mut Vec<f32>, token: TokenId) -> Result<Vec<f32>> {
         let network = &self.shared.network;
-        if self.at >= network.depth() {
+        if at >= network.depth() {
             return Err(Error::Internal(format!("the head drafts {} tokens", network.depth())));
         }
         let mut work = Work { threads: self.compute.threads(), quantised: &mut self.quantised };
-        let logits = network.step(&mut work, self.at, &mut self.state, token)?;
-        self.at += 1;
-        Ok(logits)
+        network.step(&mut work, at, state, token)
     }
 }
 
@@ -104,11 +116,28 @@ impl<N: Network> DraftHead for LastStateHead<N> {
         self.state.resize(output_norm.len(), 0.0);
         rms_norm(&states[states.len() - output_norm.len()..], output_norm, *output_eps, &mut self.state);
         self.at = 0;
+        self.tree.clear();
         Ok(self.step(*token)?)
     }
 
     fn next_logits(&mut self, token: TokenId) -> hunch_core::error::Result<Vec<f32>> {
         Ok(self.step(token)?)
+    }
+
+    fn reads_drafts(&self) -> bool {
+        self.shared.network.reads_drafts()
+    }
+
+    fn tree_logits(&mut self, rows: TreeRows<'_>) -> hunch_core::error::Result<Rows> {
+        let (mut values, mut width) = (Vec::new(), 1);
+        for (row, (&token, &depth)) in rows.tokens.iter().zip(rows.depths).enumerate() {
+            let mut state = rows.parent(row).map_or(&self.state, |parent| &self.tree[parent]).clone();
+            let logits = self.position(depth + 1, &mut state, token)?;
+            self.tree.push(state);
+            width = logits.len();
+            values.extend(logits);
+        }
+        Ok(Rows::new(width, values))
     }
 
     fn fork(&self) -> Box<dyn DraftHead> {

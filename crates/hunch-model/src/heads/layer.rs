@@ -11,9 +11,9 @@
 
 use std::sync::Arc;
 
+use hunch_core::model::RowLayout;
 use hunch_error::Result;
-use hunch_kernels::RowMask;
-use hunch_kernels::activation::{Activation, rms_norm, rotate_halves};
+use hunch_kernels::activation::{Activation, rms_norm, rotate_halves, rotate_neighbours};
 use hunch_kernels::attention::{Attention, AttentionInput, AttentionShape, VisibleSlots};
 use hunch_kernels::matmul::{Input, multiply_gated};
 use hunch_kernels::quantise::QuantisedRows;
@@ -21,6 +21,7 @@ use hunch_kernels::quantise::QuantisedRows;
 use super::config::Config;
 use super::linear::{Linear, vector};
 use crate::cache::KvCache;
+use crate::decoder::row_mask;
 use crate::device::Compute;
 use crate::rope::RopeTable;
 use crate::spec::{LayerRope, LayerSpec, ModelSpec, RopeKind};
@@ -36,6 +37,8 @@ const MATRICES: [&str; 7] = [
     "mlp.up_proj",
     "mlp.down_proj",
 ];
+/// Divisors of the rotary frequencies.
+pub(super) const FREQUENCIES: &str = "rope_freqs.weight";
 /// Norm before the feed-forward network.
 const NORM: &str = "post_attention_layernorm";
 
@@ -101,7 +104,11 @@ impl Layer {
         let scaling = config.rope.scaling;
         let half = config.head_dim / 2;
         let frequency = |i: usize| f64::from(spec.rope_base).powf(-(i as f64) / half as f64);
-        let factors = (0..half).map(|i| scaling.divisor(frequency(i)) as f32).collect();
+        // Files of llama.cpp have the divisors themselves.
+        let factors = match file.has(FREQUENCIES) {
+            true => vector(file, FREQUENCIES, half)?,
+            false => (0..half).map(|i| scaling.divisor(frequency(i)) as f32).collect(),
+        };
         let (n, ff) = (config.n_embd, config.n_ff);
         let (queries, keys) = (config.n_head * config.head_dim, config.n_kv_head * config.head_dim);
         let load =
@@ -154,17 +161,22 @@ impl Layer {
         self.cache.truncate(len);
     }
 
+    /// Returns the rows in the cache.
+    pub(super) fn len(&self) -> usize {
+        self.cache.len()
+    }
+
     /// Runs rows and appends them to the cache. `y` has the inputs of attention, `x` the residual stream `[rows, n]`,
     /// which is replaced by that after the layer.
     ///
     /// # Errors
-    /// If the cache is full or memory is short. The cache is then unchanged.
-    pub(super) fn run(&mut self, y: &[f32], x: &mut [f32]) -> Result<()> {
+    /// If the cache is full, memory is short or the layout does not fit. The cache is then unchanged.
+    pub(super) fn run(&mut self, y: &[f32], x: &mut [f32], layout: RowLayout<'_>) -> Result<()> {
         let w = self.weights.clone();
         let (threads, spec) = (self.compute.threads(), &w.spec);
         let (n, rows) = (spec.n_embd, x.len() / spec.n_embd);
+        let mask = row_mask(self.cache.len(), rows, layout)?;
         self.cache.reserve(rows)?;
-        let mask = RowMask::causal(self.cache.len(), rows);
         let angles = w.rope.angles(mask.positions());
         let Workspace { q, k, v, h, gated, quantised } = &mut self.work;
         for (linear, out) in [(&w.q, &mut *q), (&w.k, &mut *k), (&w.v, &mut *v)] {
@@ -176,8 +188,12 @@ impl Layer {
             let width = heads.len() / rows;
             for (row, heads) in heads.chunks_exact_mut(width).enumerate() {
                 let angle = row * half..(row + 1) * half;
+                let (cos, sin) = (&angles.cos[angle.clone()], &angles.sin[angle]);
                 for head in heads.chunks_exact_mut(spec.head_dim) {
-                    rotate_halves(head, &angles.cos[angle.clone()], &angles.sin[angle.clone()]);
+                    match spec.rope_kind {
+                        RopeKind::Halves => rotate_halves(head, cos, sin),
+                        RopeKind::Interleaved => rotate_neighbours(head, cos, sin),
+                    }
                 }
             }
         }
@@ -240,7 +256,7 @@ fn spec(config: &Config, target: &ModelSpec) -> ModelSpec {
         n_kv_head: config.n_kv_head,
         head_dim: config.head_dim,
         rms_eps: config.eps,
-        rope_kind: RopeKind::Halves,
+        rope_kind: config.rope_kind,
         rope_dim: config.head_dim,
         rope_base: config.rope.base,
         rope_scale: 1.0,

@@ -11,6 +11,7 @@ use hunch_kernels::{MatrixSource, Threads, WeightMatrix, WeightType};
 
 use crate::decoder::Decoder;
 use crate::dequantise::dequantise;
+use crate::gguf::TensorInfo;
 use crate::spec::ModelSpec;
 use crate::weights::{MatrixRows, WeightFile};
 
@@ -46,8 +47,7 @@ impl Linear {
                 reason: format!("the tensor {weight} is missing"),
             });
         };
-        let stored =
-            if k.is_multiple_of(GgmlDType::Q8_0.block_size()) { WeightType::Q8_0 } else { WeightType::F32 };
+        let stored = type_of_rows(k);
         let mut bytes = Vec::new();
         let rows = (CHUNK / k).max(1);
         for first in (0..n).step_by(rows) {
@@ -105,6 +105,16 @@ impl Linear {
         let stored = self.stored();
         self.matrix.rows() * k / stored.block_size() * stored.type_size()
     }
+}
+
+/// Returns the type in memory of a published tensor.
+pub(super) fn stored_type(info: &TensorInfo) -> WeightType {
+    if let [_, k] = info.shape[..] { type_of_rows(k) } else { WeightType::F32 }
+}
+
+/// Returns the type in memory of a matrix with rows of `k` weights.
+fn type_of_rows(k: usize) -> WeightType {
+    if k.is_multiple_of(GgmlDType::Q8_0.block_size()) { WeightType::Q8_0 } else { WeightType::F32 }
 }
 
 /// Loads a vector.

@@ -15,7 +15,7 @@ use hunch_kernels::activation::Activation;
 
 use super::last_state::{Network, Work};
 use super::linear::Linear;
-use crate::safetensors::SafeTensors;
+use crate::tensor_files::TensorFiles;
 
 /// Most positions and blocks.
 const MOST: usize = 16;
@@ -33,7 +33,7 @@ pub(super) struct MedusaShape {
 
 impl MedusaShape {
     /// Recognises the tensors of Medusa.
-    pub(super) fn of(file: &SafeTensors) -> Option<Self> {
+    pub(super) fn of(file: &TensorFiles) -> Option<Self> {
         let has = |k: usize, l: usize| file.shape(&format!("{k}.{l}.linear.weight")).is_some();
         let positions = (0..MOST).take_while(|&k| has(k, 0)).count();
         let blocks = (0..MOST).take_while(|&l| has(0, l)).count();
@@ -69,7 +69,7 @@ impl Medusa {
     ///
     /// # Errors
     /// If a tensor is missing, has the wrong shape or is not finite.
-    pub(super) fn load(file: &SafeTensors, shape: MedusaShape, threads: &Threads) -> Result<Self> {
+    pub(super) fn load(file: &TensorFiles, shape: MedusaShape, threads: &Threads) -> Result<Self> {
         let MedusaShape { positions, blocks, width, n_vocab } = shape;
         let load = |name: &str, n| Linear::load(&file.weights, name, (n, width), threads);
         let position = |k: usize| {
@@ -88,6 +88,10 @@ impl Medusa {
 }
 
 impl Network for Medusa {
+    fn reads_drafts(&self) -> bool {
+        false
+    }
+
     fn depth(&self) -> usize {
         self.positions.len()
     }

@@ -1,5 +1,5 @@
-//! Heads as others publish them: a folder with `config.json` and safetensors files. Recognises the architecture by its
-//! tensors and checks that the head fits the target.
+//! Heads as others publish them: a folder with `config.json` and safetensors files or a pickle, or a GGUF file of
+//! llama.cpp. Recognises the architecture by its tensors and checks that the head fits the target.
 //!
 //! A file does not say which weights it was trained on, so only sizes are checked. A head of another model of the same
 //! shape loads, and its drafts are rejected. Tensors that an architecture does not have are refused, because ignoring
@@ -18,14 +18,19 @@ use super::eagle::{Fusion, LayerHead};
 use super::eagle1::Eagle1;
 use super::eagle3::Eagle3;
 use super::last_state::LastStateHead;
-use super::layer::{Layer, is_of_layer};
+use super::layer::{FREQUENCIES, Layer, is_of_layer};
+use super::linear::stored_type;
+use super::llama_cpp;
 use super::medusa::{Medusa, MedusaShape};
+use super::memory::{Copies, HeadMemory, in_memory};
+use super::pickle;
 use super::speculator::{Speculator, SpeculatorShape};
 use super::target_parts::TargetParts;
 use crate::decoder::Decoder;
 use crate::device::Compute;
-use crate::safetensors::{SafeTensors, files_at};
+use crate::safetensors::{self, files_at};
 use crate::spec::ModelSpec;
+use crate::tensor_files::TensorFiles;
 use crate::weights::WeightFile;
 
 /// Names of the layer of EAGLE heads.
@@ -33,8 +38,6 @@ const PREFIXES: [&str; 2] = ["midlayer", "layers.0"];
 /// Tensors that are of no use here: copies of the target's, and those that only training reads.
 const IGNORED: [&str; 5] =
     ["embed_tokens.weight", "t2d", "verifier_lm_head.weight", "verifier_norm.weight", "verifier_norm"];
-/// Weights in a format that Hunch does not read.
-const PICKLE: &str = "pytorch_model.bin";
 
 /// Architecture of a published head, with what its files say of it.
 enum Architecture {
@@ -46,11 +49,16 @@ enum Architecture {
 
 impl Architecture {
     /// Recognises the architecture of open files.
-    fn of(file: &SafeTensors, path: &Path) -> Result<Self> {
+    ///
+    /// `config` is that of a GGUF file. Others have it in their folder.
+    fn of(file: &TensorFiles, path: &Path, config: Option<Config>) -> Result<Self> {
         let has = |name: String| file.shape(&name).is_some();
         let prefix = PREFIXES.into_iter().find(|prefix| has(format!("{prefix}.self_attn.q_proj.weight")));
         if let Some(prefix) = prefix.filter(|_| has("fc.weight".into())) {
-            let config = Config::of(&config::read(folder(path))?, folder(path))?;
+            let config = match config {
+                Some(config) => config,
+                None => Config::of(&config::read(folder(path))?, &folder(path).join("config.json"))?,
+            };
             let three = has(format!("{prefix}.hidden_norm.weight"));
             return Ok(if three { Self::Eagle3 { prefix, config } } else { Self::Eagle1 { prefix, config } });
         }
@@ -85,7 +93,7 @@ impl Architecture {
     }
 
     /// Returns the width of the target, and the size of its vocabulary if stated.
-    fn target_size(&self, file: &SafeTensors) -> (usize, Option<usize>) {
+    fn target_size(&self, file: &TensorFiles) -> (usize, Option<usize>) {
         let embedding = || file.shape("embed_tokens.weight").and_then(|shape| shape.first().copied());
         match self {
             Self::Eagle1 { config, .. } | Self::Eagle3 { config, .. } => {
@@ -99,33 +107,39 @@ impl Architecture {
 
 /// An open head.
 struct Published {
-    file: SafeTensors,
+    file: TensorFiles,
     architecture: Architecture,
     /// Name of the target, if stated.
     target: Option<String>,
 }
 
-/// Returns whether a path is a published head: a safetensors file, or a folder with weights.
+/// Returns whether a path is a published head: a file in one of the formats, or a folder with one.
 pub(super) fn is_published(path: &Path) -> bool {
-    !files_at(path).is_empty() || path.join(PICKLE).is_file()
+    !files_at(path).is_empty() || pickle::file_at(path).is_some() || llama_cpp::architecture(path).is_some()
 }
 
 impl Published {
     fn open(path: &Path) -> Result<Self> {
-        if files_at(path).is_empty() {
-            return Err(Error::invalid(format!(
-                "{} has {PICKLE}, but no safetensors file. Convert it to safetensors, then try again.",
-                path.display()
-            )));
-        }
-        let file = SafeTensors::open(path)?;
-        let architecture = Architecture::of(&file, path)?;
-        let known = |name: &String| architecture.has(name) || IGNORED.contains(&&name[..]);
+        let (file, config, mut target) = match pickle::file_at(path) {
+            _ if llama_cpp::architecture(path).is_some() => {
+                let (file, config, target) = llama_cpp::open(path)?;
+                (file, Some(config), target)
+            }
+            Some(pickle) if files_at(path).is_empty() => (pickle::open(&pickle)?, None, None),
+            _ => (safetensors::open(path)?, None, None),
+        };
+        let in_gguf = config.is_some();
+        let architecture = Architecture::of(&file, path, config)?;
+        let known = |name: &String| {
+            architecture.has(name) || IGNORED.contains(&&name[..]) || (in_gguf && name == FREQUENCIES)
+        };
         if let Some(name) = file.names().find(|name| !known(name)) {
             let reason = format!("it has the tensor {name}, which {} does not have", architecture.name());
             return Err(unsupported(path, reason));
         }
-        let target = config::read(folder(path)).ok().as_ref().and_then(config::target_name);
+        if !in_gguf {
+            target = config::read(folder(path)).ok().as_ref().and_then(config::target_name);
+        }
         Ok(Self { file, architecture, target })
     }
 
@@ -153,16 +167,26 @@ impl Published {
         }
     }
 
+    /// Returns the layers of the target that it states to read.
+    fn taps(&self) -> Option<&Vec<usize>> {
+        match &self.architecture {
+            Architecture::Eagle3 { config, .. } => config.taps.as_ref(),
+            _ => None,
+        }
+    }
+
     /// Checks the sizes of the target.
-    fn check_target(&self, target: &TargetParts<'_>) -> Result<()> {
+    fn check_target(&self, target: &ModelSpec) -> Result<()> {
         let (width, n_vocab) = self.architecture.target_size(&self.file);
-        let (own_width, own_vocab) = (target.spec.n_embd, target.spec.n_vocab);
+        let (own_width, own_vocab) = (target.n_embd, target.n_vocab);
         let of = self.target.as_deref().map_or_else(String::new, |name| format!(" ({name})"));
-        let name = &target.spec.name;
+        let name = &target.name;
         let difference = if width != own_width {
             format!("it reads states of {width} values, and those of {name} have {own_width}")
         } else if let Some(n_vocab) = n_vocab.filter(|n_vocab| *n_vocab != own_vocab) {
             format!("its vocabulary has {n_vocab} tokens, and that of {name} has {own_vocab}")
+        } else if let Some(taps) = self.taps().filter(|taps| taps.iter().any(|&tap| tap >= target.n_layer)) {
+            format!("it reads the states after layers {taps:?}, and {name} has {} layers", target.n_layer)
         } else {
             return Ok(());
         };
@@ -171,8 +195,29 @@ impl Published {
         )))
     }
 
+    /// Predicts the memory that it takes.
+    fn memory(&self, target: &WeightFile, compute: &Compute) -> Result<HeadMemory> {
+        self.check_target(&ModelSpec::from_gguf(target.gguf())?)?;
+        let tensors = &self.file.weights.gguf().tensors;
+        let loaded = tensors.iter().filter(|(name, _)| !IGNORED.contains(&&name[..]));
+        let mut weights: u64 = loaded.map(|(_, info)| in_memory(info, stored_type(info))).sum();
+        let (config, own_head) = match &self.architecture {
+            Architecture::Medusa(_) | Architecture::Speculator(_) => {
+                return Ok(HeadMemory { weights, cache_per_token: 0 });
+            }
+            Architecture::Eagle1 { config, .. } => (config, false),
+            Architecture::Eagle3 { config, .. } => (config, self.file.shape("lm_head.weight").is_some()),
+        };
+        let copies = Copies::of(target, compute)?;
+        if copies.needed {
+            weights += copies.embedding + if own_head { 0 } else { copies.whole_head() };
+        }
+        let cache_per_token = 2 * config.n_kv_head * config.head_dim * compute.kv().bytes();
+        Ok(HeadMemory { weights, cache_per_token: cache_per_token as u64 })
+    }
+
     fn load(&self, target: &TargetParts<'_>) -> Result<Head> {
-        self.check_target(target)?;
+        self.check_target(&target.spec)?;
         let (file, compute) = (&self.file, target.compute);
         match &self.architecture {
             Architecture::Eagle1 { prefix, config } => {
@@ -197,7 +242,7 @@ impl Published {
 
 fn with_layer<F: Fusion>(
     fusion: F,
-    (file, prefix): (&SafeTensors, &str),
+    (file, prefix): (&TensorFiles, &str),
     config: (&Config, usize),
     target: &TargetParts<'_>,
 ) -> Result<Head> {
@@ -249,6 +294,14 @@ pub(super) fn load(path: &Path, target: &WeightFile, decoder: &Decoder, compute:
     let spec = ModelSpec::from_gguf(target.gguf())?.with_context(decoder.info().context_length);
     let parts = TargetParts { file: target, decoder, spec, compute };
     Published::open(path).and_then(|head| head.load(&parts)).map_err(of_head(path))
+}
+
+/// Predicts the memory of a published head for a target.
+///
+/// # Errors
+/// [`Error::InvalidRequest`] if it does not fit the target, is damaged or of an unknown architecture.
+pub(super) fn memory(path: &Path, target: &WeightFile, compute: &Compute) -> Result<HeadMemory> {
+    Published::open(path).and_then(|head| head.memory(target, compute)).map_err(of_head(path))
 }
 
 /// Describes a published head.

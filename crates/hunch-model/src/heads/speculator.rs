@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use super::last_state::{Network, Work};
 use super::linear::{Linear, vector};
-use crate::safetensors::SafeTensors;
+use crate::tensor_files::TensorFiles;
 
 /// Most positions.
 const MOST: usize = 16;
@@ -40,7 +40,7 @@ pub(super) struct SpeculatorShape {
 
 impl SpeculatorShape {
     /// Recognises the tensors of an MLP speculator. `config` has the number of positions.
-    pub(super) fn of(file: &SafeTensors, config: &Value) -> Option<Self> {
+    pub(super) fn of(file: &TensorFiles, config: &Value) -> Option<Self> {
         let has = |prefix: &&str| file.shape(&format!("{prefix}emb.0.weight")).is_some();
         let prefix = ["speculator.", ""].into_iter().find(has)?;
         let [n_vocab, inner] = *file.shape(&format!("{prefix}emb.0.weight"))? else { return None };
@@ -85,7 +85,7 @@ impl Speculator {
     ///
     /// # Errors
     /// If a tensor is missing, has the wrong shape or is not finite.
-    pub(super) fn load(file: &SafeTensors, shape: SpeculatorShape, threads: &Threads) -> Result<Self> {
+    pub(super) fn load(file: &TensorFiles, shape: SpeculatorShape, threads: &Threads) -> Result<Self> {
         let SpeculatorShape { prefix, positions, inner, scale_input, width, n_vocab } = shape;
         // Tied weights are stored once, at the first position of their shape.
         let name = |part: &str, i: usize, first: usize| {
@@ -114,6 +114,10 @@ impl Speculator {
 }
 
 impl Network for Speculator {
+    fn reads_drafts(&self) -> bool {
+        true
+    }
+
     fn depth(&self) -> usize {
         self.positions.len()
     }

@@ -199,6 +199,7 @@ mod tests {
             metadata_range: 0..0,
             split_ranges: Vec::new(),
             tensors: BTreeMap::new(),
+            integers: BTreeMap::new(),
             data_offset: 0,
             file_len: 0,
         };

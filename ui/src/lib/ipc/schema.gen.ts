@@ -1055,6 +1055,10 @@ target: PredictedMemory,
  */
 draft: PredictedMemory | null, 
 /**
+ * The head that drafts for the target.
+ */
+head: PredictedMemory | null, 
+/**
  * Scratch space, tokeniser and program, in bytes.
  */
 other: number, 

@@ -49,6 +49,7 @@ export const de: Strings = {
     'suffix-head': { label: 'Suffix, dann Head', meaning: 'Suffix, wo er mehr verspricht, sonst der Head' },
     'ngram-head': { label: 'N-Gramm, dann Head', meaning: 'N-Gramm, wo es wahrscheinlich trifft, sonst der Head' },
     head: { label: 'Head', meaning: 'Ein für dieses Modell trainiertes Netz schlägt Token vor' },
+    'head-tree': { label: 'Head-Baum', meaning: 'Ein für dieses Modell trainiertes Netz schlägt mehrere Fortsetzungen vor' },
     lookahead: { label: 'Lookahead', meaning: 'Das Modell nutzt zusätzliche Zeilen seiner Durchläufe' },
     'layer-skip': { label: 'Layer-Skip', meaning: 'Das Modell überspringt für den Draft einige Schichten' },
     'early-exit': { label: 'Early Exit', meaning: 'Das Modell nutzt für den Draft seine ersten Schichten' },

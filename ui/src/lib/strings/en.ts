@@ -81,6 +81,7 @@ const methods: Record<WordedMethod, Named> = {
   'suffix-head': { label: 'Suffix, then head', meaning: 'Suffix where it promises more, else the head' },
   'ngram-head': { label: 'N-gram, then head', meaning: 'N-gram where it is likely to be right, else the head' },
   head: { label: 'Head', meaning: 'A network trained for this model drafts' },
+  'head-tree': { label: 'Head tree', meaning: 'A network trained for this model drafts several continuations' },
   lookahead: { label: 'Lookahead', meaning: 'The model drafts in extra rows of its own passes' },
   'layer-skip': { label: 'Layer skip', meaning: 'The model drafts with some layers skipped' },
   'early-exit': { label: 'Early exit', meaning: 'The model drafts with its first layers' },

@@ -88,6 +88,7 @@ export type WordedMethod =
   | 'suffix-head'
   | 'ngram-head'
   | 'head'
+  | 'head-tree'
   | 'lookahead'
   | 'layer-skip'
   | 'early-exit'

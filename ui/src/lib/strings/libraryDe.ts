@@ -85,12 +85,20 @@ export const libraryDe: Strings['library'] = {
     title: 'Speicherbedarf',
     predicted: 'vorhergesagt',
     asking: 'Speicherbedarf wird berechnet',
-    parts: { target_weights: 'Modell', target_cache: 'KV-Cache', draft_weights: 'Draft', draft_cache: 'Draft-Cache', other: 'Übriges' },
+    parts: {
+      target_weights: 'Modell',
+      target_cache: 'KV-Cache',
+      draft_weights: 'Draft',
+      draft_cache: 'Draft-Cache',
+      head: 'Head',
+      other: 'Übriges',
+    },
     partTitles: {
       target_weights: 'Gewichte des Modells',
       target_cache: 'KV-Cache des Modells',
       draft_weights: 'Gewichte des Drafts',
       draft_cache: 'KV-Cache des Drafts',
+      head: 'Gewichte und Cache des Heads',
       other: 'Puffer und Programm',
     },
     verdicts: {

@@ -123,12 +123,20 @@ export const libraryEn = {
     title: 'Memory',
     predicted: 'predicted',
     asking: 'Calculating memory use',
-    parts: { target_weights: 'Model', target_cache: 'KV cache', draft_weights: 'Draft', draft_cache: 'Draft cache', other: 'Other' },
+    parts: {
+      target_weights: 'Model',
+      target_cache: 'KV cache',
+      draft_weights: 'Draft',
+      draft_cache: 'Draft cache',
+      head: 'Head',
+      other: 'Other',
+    },
     partTitles: {
       target_weights: 'Model weights',
       target_cache: 'Model KV cache',
       draft_weights: 'Draft weights',
       draft_cache: 'Draft KV cache',
+      head: 'Head weights and cache',
       other: 'Buffers and program',
     },
     verdicts: {

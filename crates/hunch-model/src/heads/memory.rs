@@ -1,0 +1,81 @@
+//! Predicted memory of heads, from the headers of their files. Loads nothing.
+
+use hunch_error::{Error, Result};
+use hunch_kernels::{WeightMatrix, WeightType};
+
+use super::{TARGET, fingerprint};
+use crate::decoder::{Backend, Execution};
+use crate::device::Compute;
+use crate::gguf::{Gguf, TensorInfo};
+use crate::spec::ModelSpec;
+use crate::weights::WeightFile;
+
+/// Memory that a head takes next to its target, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeadMemory {
+    /// Weights, with copies of the target's that the head needs on the CPU.
+    pub weights: u64,
+    /// Cache for a token of the context.
+    pub cache_per_token: u64,
+}
+
+/// Predicts the memory of a head of Hunch: its tensors, and the rows of the target's head that it scores.
+pub(super) fn of_own(gguf: &Gguf, target: &WeightFile, compute: &Compute) -> Result<HeadMemory> {
+    if gguf.str(TARGET) != Some(&fingerprint(target)?) {
+        let trained = gguf.str("hunch-head.target.name").unwrap_or("another model");
+        return Err(Error::invalid(format!(
+            "This head was trained for {trained}. Open that model, or decode without the head."
+        )));
+    }
+    let scored = gguf.require_i32s("hunch-head.vocabulary")?.len();
+    let own: u64 = gguf.tensors.values().map(|info| in_memory(info, info.dtype)).sum();
+    let copies = Copies::of(target, compute)?;
+    let weights = own + copies.head_rows(scored) + if copies.needed { copies.embedding } else { 0 };
+    Ok(HeadMemory { weights, cache_per_token: 0 })
+}
+
+/// Returns a tensor's size in memory on the CPU in this type, in bytes.
+pub(super) fn in_memory(info: &TensorInfo, dtype: WeightType) -> u64 {
+    let elements: usize = info.shape.iter().product();
+    let bytes = match info.shape[..] {
+        [n, k] => WeightMatrix::bytes_in_memory(dtype, n, k),
+        _ => Some(4 * elements),
+    };
+    bytes.unwrap_or(4 * elements) as u64
+}
+
+/// Parts of a target that a head shares with it on the CPU, and copies where the target runs elsewhere.
+pub(super) struct Copies {
+    /// The target does not run on the CPU.
+    pub(super) needed: bool,
+    /// Bytes of the embedding.
+    pub(super) embedding: u64,
+    /// The output head.
+    head: Option<TensorInfo>,
+}
+
+impl Copies {
+    /// Reads the sizes of a target.
+    pub(super) fn of(target: &WeightFile, compute: &Compute) -> Result<Self> {
+        let gguf = target.gguf();
+        let execution = Execution::expected(gguf, &ModelSpec::from_gguf(gguf)?, compute);
+        let table = gguf.tensors.get("token_embd.weight");
+        Ok(Self {
+            needed: execution.backend != Backend::Cpu,
+            embedding: table.map_or(0, |info| info.range.len() as u64),
+            head: gguf.tensors.get("output.weight").or(table).cloned(),
+        })
+    }
+
+    /// Returns the bytes of a copy of some rows of the output head.
+    pub(super) fn head_rows(&self, rows: usize) -> u64 {
+        let Some(head) = &self.head else { return 0 };
+        let [_, k] = head.shape[..] else { return 0 };
+        in_memory(&TensorInfo { shape: vec![rows, k], ..head.clone() }, head.dtype)
+    }
+
+    /// Returns the bytes of a copy of the output head.
+    pub(super) fn whole_head(&self) -> u64 {
+        self.head.as_ref().map_or(0, |head| self.head_rows(head.shape[0]))
+    }
+}
