@@ -10,8 +10,6 @@
 //! A head with a cache reads all rows of the text. Rows of drafted tokens have its own output for states, so they are
 //! dropped after the draft. Accepted ones are read again with the target's states.
 
-use std::collections::VecDeque;
-
 use super::chain::ChainDraft;
 use super::{Method, ProposeContext, Proposer, RoundOutcome};
 use crate::draft::DraftTree;
@@ -240,13 +238,9 @@ impl Proposer for Head {
             self.cached = rows;
             self.drop_waiting();
         }
-        let ProposeContext { committed, plan, end_tokens, sampler, noise, rng, target } = cx;
-        let n_vocab = target.info().n_vocab;
-        let chain =
-            ChainDraft { committed, plan, end_tokens, sampler, noise, rng, units: VecDeque::new(), n_vocab };
-        let (tree, failure) = chain.grow(depth, logits, |token| {
+        let (tree, failure) = ChainDraft::new(cx, Vec::new()).grow(depth, logits, |token| {
             self.pass_rows.push(1);
-            self.head.next_logits(token)
+            self.head.next_logits(token).map(Some)
         });
         self.failure = failure;
         // Its own output stood in for the states of drafted tokens.
