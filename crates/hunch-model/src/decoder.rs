@@ -281,10 +281,11 @@ impl Decoder {
             let tokens = vec![0; rows];
             model.forward(Step::chain(&tokens, LogitRows::All))?;
         }
-        // A row that sees a few others, in a mask of its own.
+        // Branches, of which one is kept, and hidden states.
         model.truncate(0)?;
         let layout = RowLayout::Tree { parents: &[None, None] };
-        model.forward(Step { layout, ..Step::chain(&[0, 0], LogitRows::All) })?;
+        model.forward(Step { layout, taps: &[0], ..Step::chain(&[0, 0], LogitRows::All) })?;
+        model.keep_rows(0, &[1])?;
         model.truncate(0)?;
         model.device_chain(&[0], 2, LayerPlan::All, None)?;
         let all = DrawSettings { sharpness: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0 };

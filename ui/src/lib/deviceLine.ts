@@ -1,3 +1,4 @@
+// The line about the device in the title bar. No DOM.
 
 import { plural } from './format';
 import type { AppInfo, LoadedModels } from './ipc/schema.gen';
