@@ -1,4 +1,4 @@
-//! The device of a draft model beside a target on a GPU. On a GPU, a small model takes as long for its dispatches as for
+//! The device of a draft model next to a target on a GPU. On a GPU, a small model takes as long for its dispatches as for
 //! its weights, so the CPU may be faster.
 
 use std::time::Instant;

@@ -83,7 +83,7 @@ impl Loaded {
 fn plan_of(method: Method, max_draft: u32, sampling: SamplingParams) -> GenerationPlan {
     let sampling = SamplingParams { seed: Some(3), ..sampling };
     let max_draft = MaxDraft::Fixed(max_draft);
-    GenerationPlan { method, max_draft, max_tokens: 6, sampling, ..GenerationPlan::default() }
+    GenerationPlan { method, max_draft, max_tokens: 5, sampling, ..GenerationPlan::default() }
 }
 
 fn target(layers: usize) -> Tiny {
@@ -106,7 +106,7 @@ fn every_method_waits_twice_in_a_round_at_most() {
     let filtered = SamplingParams { repeat_penalty: 1.1, ..SamplingParams::default() };
     for method in Method::REGISTERED {
         let greedy = SamplingParams::greedy();
-        for (max_draft, sampling) in [(2, greedy.clone()), (5, greedy), (5, filtered.clone())] {
+        for (max_draft, sampling) in [(2, filtered.clone()), (5, greedy)] {
             let (_, rounds) = loaded.answer(&prompt, &plan_of(method, max_draft, sampling));
             let drafted = rounds.iter().map(|(drafted, _)| drafted).sum::<u32>();
             let most = rounds.iter().map(|(_, waits)| *waits).max().unwrap();
