@@ -103,6 +103,8 @@ pub struct Loaded {
     pub template_note: Option<String>,
     /// Why they do not run on the kernels of their device.
     pub device_note: Option<String>,
+    /// The device of the draft model, if the target is on a GPU.
+    pub draft_placement: Option<String>,
 }
 
 /// An error of loading, and the state it left.
@@ -519,6 +521,7 @@ fn load(models: &mut Option<Models>, plan: &LoadPlan, make_room: bool, compute: 
         methods: models.usable_methods(),
         template_note: models.encoder().template_note(),
         device_note: models.device_note(),
+        draft_placement: models.draft_placement().map(str::to_owned),
     })
 }
 

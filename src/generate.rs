@@ -7,6 +7,7 @@ mod draft_quality;
 mod load;
 mod models;
 mod pair_acceptance;
+mod placement;
 mod predicted;
 mod prompt;
 mod prompt_encoder;

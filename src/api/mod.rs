@@ -46,6 +46,10 @@ pub struct LoadedModels {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[ts(optional)]
     pub device_note: Option<String>,
+    /// A sentence on the device of the draft model, if the target is on a GPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[ts(optional)]
+    pub draft_placement: Option<String>,
 }
 
 /// Self-test of the GPU's kernels.

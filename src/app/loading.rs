@@ -82,6 +82,7 @@ impl App {
             device: self.shared.compute.name().into(),
             template_note: details.template_note.clone(),
             device_note: details.device_note.clone(),
+            draft_placement: details.draft_placement.clone(),
         };
         let searched = SearchedModel { info: &spec.info(), read_by_a_pass: details.read_by_a_pass.0 };
         let skipped_layers = load::skipped_layers(searched);

@@ -5,7 +5,7 @@
 //! into costs. Nothing here prints.
 //!
 //! Models and clocks are known only to `lanes`, [`compare`], [`model_bench`], [`peak_memory`], [`passes`],
-//! [`drafts`], [`skip_search`], [`second_turn`], [`cost_curve`] and `candle`. The rest is pure: times come from
+//! [`drafts`], [`timed_passes`], [`skip_search`], [`second_turn`], [`cost_curve`] and `candle`. The rest is pure: times come from
 //! [`hunch_core::stats`] and the [`Bench`] passed in, predictions from [`hunch_core::theory`].
 
 #[cfg(feature = "candle-baseline")]
@@ -30,6 +30,7 @@ pub mod second_turn;
 pub mod skip_search;
 pub mod skip_sets;
 pub mod suite;
+pub mod timed_passes;
 mod turns;
 
 pub use identity::{Difference, IdentityReport};

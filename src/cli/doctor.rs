@@ -4,15 +4,13 @@ use std::io::Write;
 
 use anyhow::Result;
 use clap::Args;
-use hunch::bench::passes::{Ours, PassEngine};
+use hunch::bench::timed_passes::TimedPasses;
 use hunch_core::limits::MAX_DRAFT;
-use hunch_core::model::LanguageModel;
-use hunch_core::quantile::median;
 use hunch_error::Error;
 use hunch_library::fit::too_large_message;
 use hunch_library::types::FitVerdict;
 use hunch_library::{Places, machine};
-use hunch_model::decoder::{Backend, Decoder};
+use hunch_model::decoder::Backend;
 use hunch_model::device::{Compute, DeviceChoice};
 use hunch_model::metal::costs::{Basis, Chip, PassSize};
 use hunch_model::metal::selftest::Record;
@@ -24,14 +22,9 @@ use super::models::predicted_fit;
 use super::{open_compute, render};
 
 /// Numbers of rows whose cost is printed.
-const ROWS: [usize; 6] = [1, 2, 4, 5, 8, MAX_DRAFT + 1];
+const ROWS: [usize; 7] = [1, 2, 4, 5, 8, 9, MAX_DRAFT + 1];
 /// Numbers of rows that are timed on the CPU.
 const CPU_ROWS: [usize; 2] = [1, 5];
-/// Passes whose median counts, after one that warms up.
-const TIMED_ROUNDS: usize = 5;
-/// Longest context of the timed passes.
-const TIMED_CONTEXT: usize = 512;
-
 /// Check this machine.
 #[derive(Args)]
 pub(crate) struct DoctorArgs {
@@ -67,19 +60,9 @@ struct Report {
     /// Predicted costs of passes, for GPUs.
     predicted: Option<Predicted>,
     /// Passes of the target on the GPU.
-    on_gpu: Option<Timed>,
+    on_gpu: Option<TimedPasses>,
     /// Passes of the target on the CPU.
-    cpu: Option<Timed>,
-}
-
-/// Passes that were measured.
-#[derive(Serialize)]
-struct Timed {
-    model: String,
-    /// Replaced kernels of the device, or the reason why candle runs the model there.
-    note: Option<String>,
-    /// Rows, and the median time of a pass in milliseconds.
-    pass_ms: Vec<(usize, f64)>,
+    cpu: Option<TimedPasses>,
 }
 
 /// Costs that were predicted, not measured.
@@ -165,7 +148,7 @@ fn predicted(
 }
 
 /// Times passes of a model on a device. Returns `None` and says so if it does not fit into memory.
-fn timed(target: &str, compute: &Compute, rows: &[usize]) -> Result<Option<Timed>> {
+fn timed(target: &str, compute: &Compute, rows: &[usize]) -> Result<Option<TimedPasses>> {
     let places = Places::of_this_user()?;
     let path = hunch_library::resolve(target, &places)?;
     let fit = predicted_fit(compute, &places, &path, None, None, None)?;
@@ -174,17 +157,7 @@ fn timed(target: &str, compute: &Compute, rows: &[usize]) -> Result<Option<Timed
         eprintln!("hunch: Not timed on the {device}: {}.", render::line(&too_large_message(&fit)));
         return Ok(None);
     }
-    let mut model = Decoder::load_for(&WeightFile::open(&path)?, compute, TIMED_CONTEXT)?;
-    let name = model.info().name.clone();
-    let note = model.execution().note(&name);
-    let mut time = |rows: usize| -> Result<f64, Error> {
-        let timed =
-            (0..=TIMED_ROUNDS).map(|_| Ours(&mut model).pass(rows)).collect::<Result<Vec<f64>, _>>()?;
-        // The first one warms up.
-        Ok(median(&timed[1..]).unwrap_or_default() * 1e3)
-    };
-    let pass_ms = rows.iter().map(|&rows| Ok((rows, time(rows)?))).collect::<Result<_, Error>>()?;
-    Ok(Some(Timed { model: name, note, pass_ms }))
+    Ok(Some(TimedPasses::measure(&path, compute, rows)?))
 }
 
 fn text(report: &Report) -> String {
@@ -240,7 +213,7 @@ fn text(report: &Report) -> String {
             &format!("\nA pass of M rows of {model}, from {basis}:\n{}\n", curve_table(&predicted.pass_ms));
     }
     for (timed, device) in [(&report.on_gpu, "GPU"), (&report.cpu, "CPU")] {
-        let Some(Timed { model, note, pass_ms }) = timed else { continue };
+        let Some(TimedPasses { model, note, pass_ms }) = timed else { continue };
         let model = render::line(model);
         out +=
             &format!("\nA pass of M rows of {model} on the {device}, measured:\n{}\n", curve_table(pass_ms));
@@ -256,4 +229,71 @@ fn curve_table(curve: &[(usize, f64)]) -> String {
     let rows: Vec<Vec<String>> =
         shown.map(|(m, ms)| vec![m.to_string(), format!("{ms:.2}"), format!("{:.2}", ms / one)]).collect();
     render::table(&["M", "ms", "t(M)/t(1)"], &rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hunch_model::metal::selftest::{Machine, SelfTest, Speed};
+
+    fn report() -> Report {
+        let curve = |ms: f64| (1..=16).map(|rows| (rows, ms + rows as f64)).collect::<Vec<_>>();
+        let timed = |ms: f64, rows: &[usize]| TimedPasses {
+            model: "m".into(),
+            note: None,
+            pass_ms: curve(ms).into_iter().filter(|(m, _)| rows.contains(m)).collect(),
+        };
+        let speed = Speed { product_ms: vec![0.5; 16], product_bytes: 100, memory_gb_s: 200.0 };
+        let machine = Machine { chip: "Apple M9".into(), system: "macOS 15".into(), version: "1.0.0".into() };
+        Report {
+            version: "1.0.0",
+            system: "macOS 15".into(),
+            architecture: "aarch64",
+            device: "metal",
+            threads: 4,
+            cpu_kernels: "neon",
+            memory_bytes: 1 << 34,
+            usable_bytes: 1 << 33,
+            gpu: Some(Record { machine, test: SelfTest { findings: Vec::new(), speed: Some(speed) } }),
+            predicted: Some(Predicted {
+                model: "m".into(),
+                basis: "products",
+                chip: None,
+                pass_ms: curve(2.0),
+            }),
+            on_gpu: Some(timed(3.0, &ROWS)),
+            cpu: Some(timed(30.0, &CPU_ROWS)),
+        }
+    }
+
+    #[test]
+    fn text_has_the_passes_of_both_devices_for_2_5_9_and_16_rows() {
+        let text = text(&report());
+        let section = |title: &str| {
+            let from = text.find(title).unwrap_or_else(|| panic!("{title} is missing:\n{text}"));
+            text[from..].split("\n\n").next().unwrap().to_owned()
+        };
+        for (title, one) in [
+            ("A pass of M rows of m, from the measured products", 2.0),
+            ("A pass of M rows of m on the GPU, measured", 3.0),
+        ] {
+            let section = section(title);
+            for rows in [2, 5, 9, 16] {
+                let ms = one + rows as f64;
+                let cells = [rows.to_string(), format!("{ms:.2}"), format!("{:.2}", ms / (one + 1.0))];
+                let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+                assert!(section.lines().any(|line| words(line) == cells), "{rows} rows:\n{section}");
+            }
+        }
+        assert!(section("A Q4_K product of M rows, measured").contains("0.50"));
+        assert!(section("A pass of M rows of m on the CPU, measured").contains("35.00"));
+        assert!(text.contains("200 GB/s"));
+    }
+
+    #[test]
+    fn json_has_the_passes_on_the_gpu() {
+        let json = serde_json::to_value(report()).unwrap();
+        assert_eq!(json["on_gpu"]["pass_ms"][5], serde_json::json!([9, 12.0]));
+        assert_eq!(json["gpu"]["machine"]["chip"], "Apple M9");
+    }
 }

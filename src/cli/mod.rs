@@ -26,7 +26,7 @@ use hunch::api::schema;
 use hunch::store::StoreError;
 use hunch_error::{Error, ErrorCode, ErrorInfo};
 use hunch_library::Places;
-use hunch_model::device::{Compute, DeviceChoice, KvType};
+use hunch_model::device::{Compute, DeviceChoice, DraftDevice, KvType};
 
 /// Speculative decoding you can see, and check.
 ///
@@ -128,6 +128,9 @@ pub(crate) struct ModelArgs {
     /// Device: auto is Metal on a Mac and the CPU elsewhere
     #[arg(long, default_value = "auto", value_name = "auto|cpu|metal")]
     pub(crate) device: DeviceChoice,
+    /// Device of the draft model if the target is on a GPU: auto times a small one on both, once at load
+    #[arg(long, default_value_t, value_name = "auto|cpu|gpu")]
+    pub(crate) draft_device: DraftDevice,
     /// CPU threads [default: one per core]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<usize>,

@@ -374,10 +374,14 @@ fn load_on(
         )?;
         load::check_memory(&fit, "; --ignore-memory-check loads it anyway")?;
     }
-    let plan = LoadPlan { head, ..load::plan(&places, target.clone(), draft) };
+    let plan =
+        LoadPlan { head, draft_device: args.draft_device, ..load::plan(&places, target.clone(), draft) };
     let mut models = Models::load_by(&plan, compute)?;
     if let Some(note) = models.device_note() {
         note.lines().for_each(|note| eprintln!("hunch: {}", render::line(note)));
+    }
+    if let Some(placement) = models.draft_placement() {
+        eprintln!("hunch: {placement}");
     }
     if methods.iter().any(|method| method.requires(Needs::LowBitCopy)) {
         models.load_low_bit(&low_bit_copy(&target, compute)?, compute)?;

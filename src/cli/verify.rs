@@ -46,10 +46,10 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<bool> {
     let usable = models.usable_methods();
     let methods = if args.methods.is_empty() { &usable } else { &args.methods };
     let plan = ProofPlan {
-        methods: methods.clone(),
         options: args.options.options(models.target()),
         rule: args.rule,
         samples: args.samples as usize,
+        ..ProofPlan::of(methods.clone())
     };
     let mut passed = true;
     let mut show = |checks: Vec<Check>| -> Result<()> {

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
+use super::placement::{self, Placed};
 use hunch_core::model::LanguageModel;
 use hunch_core::propose::draft_model::DraftModel;
 use hunch_core::propose::head::Head;
 use hunch_error::{Error, Result};
 use hunch_model::decoder::Decoder;
-use hunch_model::device::Compute;
+use hunch_model::device::{Compute, DraftDevice};
 use hunch_model::heads;
 use hunch_model::split;
 use hunch_model::text::{Tokenizer, check_vocabularies};
@@ -32,6 +33,8 @@ pub struct LoadPlan {
     pub heads: Option<PathBuf>,
     /// Maximum context in tokens. Models made for less keep their own limit.
     pub context: Option<usize>,
+    /// Device of the draft model, if the target is on a GPU.
+    pub draft_device: DraftDevice,
     /// Progress callback. If it breaks, loading fails with [`Error::Stopped`].
     pub progress: Option<LoadWatch>,
 }
@@ -71,6 +74,7 @@ pub(super) struct Origin {
     head: Option<PathBuf>,
     heads: Option<PathBuf>,
     context: usize,
+    draft_device: DraftDevice,
 }
 
 impl Origin {
@@ -85,8 +89,8 @@ impl Origin {
             Ok((path, file.len(), file.modified().ok()))
         };
         let target = split::files(&plan.target).into_iter().map(stat).collect::<Result<_>>()?;
-        let LoadPlan { draft, head, heads, .. } = plan.clone();
-        Ok(Self { target, draft, head, heads, context: plan.max_context() })
+        let LoadPlan { draft, head, heads, draft_device, .. } = plan.clone();
+        Ok(Self { target, draft, head, heads, context: plan.max_context(), draft_device })
     }
 
     pub(super) fn has_target_of(&self, other: &Self) -> bool {
@@ -95,8 +99,8 @@ impl Origin {
 
     pub(super) fn plan(&self) -> LoadPlan {
         let target = self.target.first().map(|(path, ..)| path.clone()).unwrap_or_default();
-        let Self { draft, head, heads, context, .. } = self.clone();
-        LoadPlan { target, draft, head, heads, context: Some(context), progress: None }
+        let Self { draft, head, heads, context, draft_device, .. } = self.clone();
+        LoadPlan { target, draft, head, heads, context: Some(context), draft_device, progress: None }
     }
 }
 
@@ -122,15 +126,30 @@ pub(super) struct DraftInMemory {
     pub(super) model: DraftModel,
     /// Replacements of kernels of its device.
     pub(super) device_note: Option<String>,
-    /// Predicted time of a pass of one row, in milliseconds.
-    pub(super) predicted_ms: Option<f64>,
+    /// The device that was chosen and the reason, if the target is on a GPU.
+    pub(super) placement: Option<String>,
+    /// Expected time of a pass of one row, in milliseconds.
+    pub(super) expected_ms: Option<f64>,
 }
 
 impl DraftInMemory {
-    fn new(model: Decoder, compute: &Compute) -> Result<Self> {
+    /// Reads a draft model onto a device. If the target is on a GPU, the draft may run on the CPU.
+    fn read(file: &WeightFile, watch: &Watch, device: DraftDevice, compute: &Compute) -> Result<Self> {
+        let read = |compute: &Compute| watch.read(file.clone(), compute);
+        let Placed { model, token_ms, note } = placement::place(device, file.weight_bytes(), compute, &read)?;
+        warm_up(&model);
         let device_note = device_note(&model);
-        let predicted_ms = model.predicted_ms(compute, 1).and_then(|curve| Some(curve.first()?.1));
-        Ok(Self { model: DraftModel::new(Box::new(model))?, device_note, predicted_ms })
+        let predicted = || Some(model.predicted_ms(compute, 1)?.first()?.1);
+        let expected_ms = token_ms.or_else(predicted);
+        let model = DraftModel::new(Box::new(model))?;
+        Ok(Self { model, device_note, placement: note, expected_ms })
+    }
+}
+
+/// Compiles the kernels that a model uses, so that no measured pass does. A failure shows again when the model is used.
+pub(super) fn warm_up(model: &Decoder) {
+    if let Err(error) = model.warm_up() {
+        tracing::warn!("The GPU could not be warmed up for {}. {error}", model.info().name);
     }
 }
 
@@ -164,13 +183,16 @@ impl OpenedModels {
     /// Reads the weights into memory.
     pub(super) fn read(self, compute: &Compute) -> Result<InMemory> {
         let Self { plan, origin, target, draft, .. } = self;
-        let total = target.weight_bytes() + draft.as_ref().map_or(0, WeightFile::weight_bytes);
-        let watch = Watch::of(&plan, total);
+        let reads = |file: &WeightFile| {
+            let bytes = file.weight_bytes();
+            bytes * placement::reads(plan.draft_device, bytes, compute)
+        };
+        let watch = Watch::of(&plan, target.weight_bytes() + draft.as_ref().map_or(0, reads));
         // The draft model is small, so reading it first reveals its errors early.
-        let draft = draft
-            .map(|file| watch.read(file, compute).and_then(|model| DraftInMemory::new(model, compute)))
-            .transpose()?;
+        let draft =
+            draft.map(|file| DraftInMemory::read(&file, &watch, plan.draft_device, compute)).transpose()?;
         let decoder = watch.read(target.clone(), compute)?;
+        warm_up(&decoder);
         let head = match &plan.head {
             Some(path) => Some(heads::open(path, &target, &decoder, compute)?),
             None => usual_head(plan.heads.as_deref(), &target, &decoder, compute)?,
@@ -188,8 +210,9 @@ pub(super) fn read_draft(
 ) -> Result<Option<DraftInMemory>> {
     let Some(path) = plan.draft.as_deref() else { return Ok(None) };
     let file = open_draft(path, target_bytes, tokenizer)?;
-    let model = Watch::of(plan, file.weight_bytes()).read(file, compute)?;
-    DraftInMemory::new(model, compute).map(Some)
+    let reads = placement::reads(plan.draft_device, file.weight_bytes(), compute);
+    let watch = Watch::of(plan, file.weight_bytes() * reads);
+    DraftInMemory::read(&file, &watch, plan.draft_device, compute).map(Some)
 }
 
 /// Loads the newest head in the folder that was trained for the target, else the shipped one.

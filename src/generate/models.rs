@@ -66,6 +66,7 @@ impl Models {
             draft_acceptance: None,
             target_note: load::device_note(&target),
             draft_note: None,
+            draft_placement: None,
         };
         shared.set_draft(draft.as_ref(), acceptance);
         let mut proposers = Proposers::new(draft.map(|draft| draft.model));
@@ -110,7 +111,9 @@ impl Models {
     pub fn load_low_bit(&mut self, copy: &Path, compute: &Compute) -> Result<()> {
         let file = WeightFile::open(copy)?;
         check_vocabularies(self.shared.encoder.tokenizer(), &Tokenizer::from_gguf(file.gguf())?)?;
-        self.own.proposers.set_low_bit(DraftModel::new(Box::new(Decoder::load(&file, compute)?))?);
+        let copy = Decoder::load(&file, compute)?;
+        load::warm_up(&copy);
+        self.own.proposers.set_low_bit(DraftModel::new(Box::new(copy))?);
         Ok(())
     }
 
@@ -127,6 +130,11 @@ impl Models {
     /// Returns replacements of kernels that failed or are missing, for target and draft, a sentence on each line.
     pub fn device_note(&self) -> Option<String> {
         self.shared.device_note()
+    }
+
+    /// Returns a sentence on the device of the draft model. `None` without one, and if the target is on the CPU.
+    pub fn draft_placement(&self) -> Option<&str> {
+        self.shared.draft_placement.as_deref()
     }
 
     /// Returns the target for direct use and forgets what its cache holds.

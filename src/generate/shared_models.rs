@@ -24,12 +24,18 @@ pub(super) struct SharedModels {
     pub(super) target_note: Option<String>,
     /// The same for the draft model.
     pub(super) draft_note: Option<String>,
+    /// Sentence on the device of the draft model, if the target is on a GPU.
+    pub(super) draft_placement: Option<String>,
 }
 
 impl SharedModels {
     /// Records what is known of a draft model from its load, or that there is none.
     pub(super) fn set_draft(&mut self, draft: Option<&DraftInMemory>, acceptance: Option<f64>) {
-        self.predicted.draft_ms = draft.and_then(|draft| draft.predicted_ms);
+        self.predicted.draft_ms = draft.and_then(|draft| draft.expected_ms);
+        self.draft_placement = draft.and_then(|draft| draft.placement.clone());
+        if let Some(placement) = &self.draft_placement {
+            tracing::info!("{placement}");
+        }
         self.draft_note = draft.and_then(|draft| draft.device_note.clone());
         self.draft_acceptance = acceptance;
     }

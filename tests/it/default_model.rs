@@ -5,8 +5,7 @@
 use hunch::generate::{Models, Prompt};
 use hunch::proof::{self, Check, Oracle, ProofPlan};
 use hunch_core::method::Method;
-use hunch_core::propose::{MethodOptions, Needs};
-use hunch_core::rule::AcceptanceRule;
+use hunch_core::propose::Needs;
 use hunch_model::device::{Compute, DeviceChoice};
 
 use crate::support::default_model;
@@ -24,7 +23,7 @@ fn oracle() -> Oracle {
 }
 
 fn plan(methods: Vec<Method>) -> ProofPlan {
-    ProofPlan { methods, options: MethodOptions::default(), rule: AcceptanceRule::Lossless, samples: 60 }
+    ProofPlan { samples: 60, ..ProofPlan::of(methods) }
 }
 
 fn assert_all(checks: Vec<Check>) {

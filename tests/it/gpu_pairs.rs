@@ -8,7 +8,7 @@ use hunch_core::pass_cost::PassCost;
 use hunch_core::theory::best_depth;
 use hunch_library::fit::Footprint;
 use hunch_library::pairs::Pairs;
-use hunch_library::types::{DraftOffer, MachineMemory, PredictedSpeedup};
+use hunch_library::types::{CostSource, DraftOffer, MachineMemory, PredictedSpeedup};
 use hunch_library::vocabularies::Vocabularies;
 use hunch_model::decoder::{Backend, Decoder, Execution};
 use hunch_model::device::{Compute, DeviceChoice};
@@ -104,7 +104,7 @@ fn pair_verdicts_use_predicted_costs_of_the_gpu() {
         assert_eq!(compute.cost_basis(None).as_ref(), Some(basis));
         let (found, sizes, _) = predicted(folder.path(), &compute);
         let (depth, speedup) = by(basis, found, sizes);
-        assert_eq!((found.depth as usize, found.speedup, found.costs_measured), (depth, speedup, false));
+        assert_eq!((found.depth as usize, found.speedup, found.costs), (depth, speedup, CostSource::Gpu));
         speedups.push(speedup);
     }
     // Rows are free there, so a draft of a third of the bytes pays.

@@ -20,7 +20,8 @@ use hunch_library::catalogue;
 use hunch_library::pairs::Pairs;
 use hunch_library::speed_log::{ModelId, SpeedLog};
 use hunch_library::types::{
-    DraftOffer, FitRequest, FitVerdict, MachineMemory, MeasuredSpeedup, PairVerdict, SmallerChoice, SpeedRole,
+    CostSource, DraftOffer, FitRequest, FitVerdict, MachineMemory, MeasuredSpeedup, PairVerdict,
+    SmallerChoice, SpeedRole,
 };
 use hunch_library::types::{LoadRequest, ModelEntry};
 use hunch_library::vocabularies::Vocabularies;
@@ -128,7 +129,7 @@ fn every_model_is_offered_with_a_verdict() {
     assert_eq!((draft.name.as_str(), &draft.verdict), ("draft", &PairVerdict::Suits { padding: 0 }));
     assert!(draft.size_ratio > 0.0 && draft.size_ratio < 1.0 && draft.fit == FitVerdict::Fits);
     let predicted = draft.predicted.unwrap();
-    assert!(predicted.speedup >= 1.0 && !predicted.costs_measured && draft.measured.is_none());
+    assert!(predicted.speedup >= 1.0 && predicted.costs == CostSource::Sizes && draft.measured.is_none());
     let other = of(&offers.offers, "other");
     let PairVerdict::OtherVocabulary { first: 97, of_target, of_draft } = &other.verdict else {
         panic!("{:?}", other.verdict)

@@ -209,15 +209,17 @@ pub trait LanguageModel: Send {
     /// If a token is outside the vocabulary, the step does not fit the context, or the device fails.
     /// The cache is then unchanged.
     fn forward(&mut self, step: Step<'_>) -> Result<StepOutput>;
-    /// Returns `true` if [`device_chain`](Self::device_chain) can draw tokens with these settings.
-    fn can_draw(&self, _settings: &DrawSettings) -> bool {
-        false
+    /// Returns the settings closest to these with which [`device_chain`](Self::device_chain) can draw tokens. `None` if
+    /// it draws none.
+    fn device_draw(&self, _settings: &DrawSettings) -> Option<DrawSettings> {
+        None
     }
-    /// Runs `tokens`, and then one row for each token but the last that it chooses, `count` in all.
+    /// Runs `tokens`, and then one row for each token but the last that it chooses, `count` in all. Every row runs
+    /// `layers`.
     ///
     /// The device chooses the most likely token, and of equal ones the lowest. With `draws`, it inverts the cumulative
     /// sum of probabilities at the random number of each token, in its own arithmetic. That is a guess of
-    /// [`draw`](crate::sample::draw): the caller draws from the logits, and keeps tokens that are the same.
+    /// [`draw`](crate::sample::draw): the caller draws from the logits, and ends its draft at the first other token.
     ///
     /// Returns `None`, with the cache unchanged, if the device cannot choose. A device that can waits once for the
     /// whole chain.
@@ -228,6 +230,7 @@ pub trait LanguageModel: Send {
         &mut self,
         _tokens: &[TokenId],
         _count: usize,
+        _layers: LayerPlan<'_>,
         _draws: Option<ChainDraws<'_>>,
     ) -> Result<Option<DeviceChain>> {
         Ok(None)

@@ -210,16 +210,10 @@ impl Sampler {
         self.params.temperature == 0.0
     }
 
-    /// Returns whether the token is that of the largest logit, whatever the recent tokens are.
-    pub fn is_argmax(&self) -> bool {
-        self.is_greedy() && self.window() == 0 && self.params.logit_bias.is_empty()
-    }
-
-    /// Returns the settings of a draw. `None` if it is greedy, or depends on recent tokens or a bias.
+    /// Returns the settings of a draw without penalties, bias and constraint. `None` if sampling is greedy.
     pub fn draw_settings(&self) -> Option<DrawSettings> {
         let p = &self.params;
-        let is_plain = !self.is_greedy() && self.window() == 0 && p.logit_bias.is_empty();
-        is_plain.then(|| DrawSettings {
+        (!self.is_greedy()).then(|| DrawSettings {
             sharpness: self.sharpness(),
             top_k: p.top_k as usize,
             top_p: p.top_p,

@@ -9,8 +9,8 @@ use super::inspect::inspect_header;
 use super::speed_log::{ModelId, SpeedLog};
 use super::vocabularies::Vocabularies;
 use crate::types::{
-    CatalogueModel, DraftOffer, DraftOffers, Fit, FitVerdict, MachineMemory, ModelEntry, PairVerdict,
-    PredictedSpeedup, SmallerChoice,
+    CatalogueModel, CostSource, DraftOffer, DraftOffers, Fit, FitVerdict, MachineMemory, ModelEntry,
+    PairVerdict, PredictedSpeedup, SmallerChoice,
 };
 use hunch_core::limits::MAX_DRAFT;
 use hunch_core::method::Method;
@@ -294,7 +294,6 @@ impl Pairs<'_> {
         let of_pair = of_draft.and_then(|_| (self.costs)(of));
         let curve = of_pair.clone().or_else(|| (self.costs)(CostQuery { draft: None, ..of }));
         let measured = curve.and_then(|curve| curve.target_cost().ok());
-        let costs_measured = measured.is_some();
         let of_gpu = |model: &ModelHeader| self.compute.predicted_ms(model.pass, MAX_DRAFT + 1);
         let of_target = of_gpu(target);
         // Until measured, the cost of a drafted token follows from the passes of the GPU, or from the bytes read.
@@ -302,9 +301,13 @@ impl Pairs<'_> {
         let measured_draft = of_pair.and_then(|curve| curve.draft_cost().ok().flatten());
         let c = measured_draft.map(|draft| draft.at(1)).or_else(of_passes).unwrap_or(size_ratio);
         let predicted = || PassCost::new(of_target.clone()?).ok();
-        let cost = measured.or_else(predicted).unwrap_or_else(|| default_cost(self.compute));
+        let (cost, costs) = match (measured, predicted()) {
+            (Some(cost), _) => (cost, CostSource::Measured),
+            (None, Some(cost)) => (cost, CostSource::Gpu),
+            (None, None) => (default_cost(self.compute), CostSource::Sizes),
+        };
         let (depth, speedup) = theory::best_depth(acceptance, c, &cost, MAX_DRAFT);
-        PredictedSpeedup { speedup, acceptance, depth: depth as u32, costs_measured }
+        PredictedSpeedup { speedup, acceptance, depth: depth as u32, costs }
     }
 }
 
@@ -423,7 +426,7 @@ mod tests {
                 speedup,
                 acceptance: 0.7,
                 depth: 2,
-                costs_measured: false,
+                costs: CostSource::Sizes,
             }),
             measured: measured.map(|speedup| MeasuredSpeedup {
                 speedup,

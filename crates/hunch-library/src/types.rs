@@ -292,8 +292,20 @@ pub struct PredictedSpeedup {
     pub acceptance: f64,
     /// Best draft length in tokens, or 0 if plain decoding is fastest.
     pub depth: u32,
-    /// Set if pass costs were measured on this machine. Otherwise they are estimated from sizes.
-    pub costs_measured: bool,
+    /// Source of the pass costs.
+    pub costs: CostSource,
+}
+
+/// Source of the pass costs behind a predicted speedup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+#[serde(rename_all = "snake_case")]
+pub enum CostSource {
+    /// Passes that were measured on this machine.
+    Measured,
+    /// Figures of the GPU: its products, timed by the self-test, or those of its chip.
+    Gpu,
+    /// Sizes of the files.
+    Sizes,
 }
 
 /// A speedup measured on this machine.

@@ -12,13 +12,13 @@ use candle_nn::rotary_emb::{rope, rope_i};
 
 use crate::attention::{Scores, attention, mask_bias};
 use crate::cache::KvCache;
-use crate::executor::{Executor, LayerStep};
+use crate::executor::{Executor, LayerStep, Wanted};
 use crate::linear::Linear;
 use crate::rope::{PassAngles, Rope};
 use crate::spec::{ModelSpec, RopeKind};
 use crate::tensor_names::ModelWeights;
 use crate::weights::{Embedding, MatrixRows, WeightFile};
-use hunch_core::model::{LogitRows, Rows, VocabSubset};
+use hunch_core::model::{LogitRows, Rows, StepOutput, VocabSubset};
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 use hunch_kernels::RowMask;
@@ -47,6 +47,8 @@ struct Pass {
     x: Tensor,
     /// Output of the last step, input of the next.
     h: Tensor,
+    /// Residual streams that were kept.
+    taps: Vec<Tensor>,
 }
 
 impl CandleExecutor {
@@ -66,6 +68,23 @@ impl CandleExecutor {
             pass: None,
             device: device.clone(),
             spec: spec.clone(),
+        })
+    }
+
+    /// Computes logits of the selected rows.
+    fn logits(&self, rows: LogitRows) -> Result<Rows> {
+        let x = &active(self.pass.as_ref())?.x;
+        let x = match rows {
+            LogitRows::None => return Ok(Rows::default()),
+            LogitRows::All => x.clone(),
+            LogitRows::Last => x.narrow(0, x.dim(0)? - 1, 1)?.force_contiguous()?,
+        };
+        let normed = rms_norm(&x, &self.weights.output_norm, self.spec.rms_eps as f32)?;
+        let logits = self.weights.head.forward(&normed)?;
+        let logits = scaled(logits, self.spec.logit_scale)?;
+        to_rows(&match self.spec.logit_softcap.map(f64::from) {
+            Some(cap) => ((logits / cap)?.tanh()? * cap)?,
+            None => logits,
         })
     }
 }
@@ -90,7 +109,15 @@ impl Executor for CandleExecutor {
                 entry.insert(mask_bias(mask, layer.window, &self.device)?);
             }
         }
-        self.pass = Some(Pass { mask: mask.clone(), biases, rotation, query_factors, h: x.clone(), x });
+        self.pass = Some(Pass {
+            mask: mask.clone(),
+            biases,
+            rotation,
+            query_factors,
+            h: x.clone(),
+            x,
+            taps: Vec::new(),
+        });
         Ok(())
     }
 
@@ -133,24 +160,17 @@ impl Executor for CandleExecutor {
         Ok(())
     }
 
-    fn residual(&mut self) -> Result<Rows> {
-        to_rows(&active(self.pass.as_ref())?.x)
+    fn tap(&mut self, at: usize, _wanted: Wanted) -> Result<()> {
+        let pass = active(self.pass.as_mut())?;
+        pass.taps.truncate(at);
+        pass.taps.push(pass.x.clone());
+        Ok(())
     }
 
-    fn logits(&mut self, rows: LogitRows, _vocab_subset: Option<&VocabSubset>) -> Result<Rows> {
-        let x = &active(self.pass.as_ref())?.x;
-        let x = match rows {
-            LogitRows::None => return Ok(Rows::default()),
-            LogitRows::All => x.clone(),
-            LogitRows::Last => x.narrow(0, x.dim(0)? - 1, 1)?.force_contiguous()?,
-        };
-        let normed = rms_norm(&x, &self.weights.output_norm, self.spec.rms_eps as f32)?;
-        let logits = self.weights.head.forward(&normed)?;
-        let logits = scaled(logits, self.spec.logit_scale)?;
-        to_rows(&match self.spec.logit_softcap.map(f64::from) {
-            Some(cap) => ((logits / cap)?.tanh()? * cap)?,
-            None => logits,
-        })
+    fn results(&mut self, wanted: Wanted, _vocab_subset: Option<&VocabSubset>) -> Result<StepOutput> {
+        let logits = self.logits(wanted.logits)?;
+        let taps = std::mem::take(&mut active(self.pass.as_mut())?.taps);
+        Ok(StepOutput { logits, taps: taps.iter().map(to_rows).collect::<Result<_>>()? })
     }
 
     fn finish(&self) -> Result<()> {

@@ -12,12 +12,12 @@ use candle_core::{Device, Module, Tensor};
 
 use crate::cache::KvCache;
 use crate::device::Compute;
-use crate::executor::{Executor, LayerStep, SequenceExecutor};
+use crate::executor::{Executor, LayerStep, SequenceExecutor, Wanted};
 use crate::rope::{PassAngles, Rope};
 use crate::spec::{ModelSpec, RopeKind};
 use crate::tensor_names::ModelWeights;
 use crate::weights::{Embedding, MatrixRows, WeightFile};
-use hunch_core::model::{LogitRows, Rows, VocabSubset};
+use hunch_core::model::{LogitRows, Rows, StepOutput, VocabSubset};
 use hunch_core::token::TokenId;
 use hunch_error::Result;
 use hunch_kernels::RowMask;
@@ -39,6 +39,7 @@ pub(crate) struct CpuExecutor {
     rope: Arc<Rope>,
     cache: KvCache,
     pass: Pass,
+    taps: Vec<Rows>,
     workspace: Workspace,
 }
 
@@ -94,10 +95,43 @@ impl CpuExecutor {
             rope: Arc::new(Rope::new(file, spec)?),
             cache: KvCache::on_host(spec, spec.context_length, compute.kv()),
             pass: Pass::empty(),
+            taps: Vec::new(),
             workspace: Workspace::default(),
             compute: compute.clone(),
             spec: spec.clone(),
         })
+    }
+
+    /// Returns the residual stream.
+    fn residual(&self) -> Rows {
+        Rows::new(self.spec.n_embd, self.workspace.x.clone())
+    }
+
+    /// Computes logits of the selected rows, only for the tokens of `vocab_subset` if there is one.
+    fn logits(&mut self, rows: LogitRows, vocab_subset: Option<&VocabSubset>) -> Result<Rows> {
+        let Workspace { x, h, quantised, .. } = &mut self.workspace;
+        let from = match rows {
+            LogitRows::None => return Ok(Rows::default()),
+            LogitRows::All => 0,
+            LogitRows::Last => x.len() - self.spec.n_embd,
+        };
+        let h = normed(&x[from..], Some(&self.weights.output_norm), self.spec.rms_eps as f32, h);
+        let (threads, head) = (self.compute.threads(), &self.weights.head);
+        let rest = if vocab_subset.is_some() { f32::NEG_INFINITY } else { 0.0 };
+        let mut logits = vec![rest; h.len() / self.spec.n_embd * self.spec.n_vocab];
+        if let (Some(matrix), Some(vocab_subset)) = (head.matrix_without_bias(), vocab_subset) {
+            quantise_for(threads, &[head], h, quantised);
+            multiply_blocks(threads, Input { x: h, quantised }, matrix, vocab_subset.blocks(), &mut logits);
+        } else {
+            products(threads, h, quantised, [(head, &mut logits)], false)?;
+        }
+        if self.spec.logit_scale != 1.0 {
+            scale(&mut logits, self.spec.logit_scale);
+        }
+        if let Some(cap) = self.spec.logit_softcap {
+            soft_cap(&mut logits, cap);
+        }
+        Ok(Rows::new(self.spec.n_vocab, logits))
     }
 
     fn query_key_value(&mut self, index: usize) -> Result<()> {
@@ -152,6 +186,7 @@ impl CpuExecutor {
             rope: self.rope.clone(),
             cache: KvCache::on_host(&self.spec, self.cache.max_len(), self.cache.kv_type()),
             pass: Pass::empty(),
+            taps: Vec::new(),
             workspace: Workspace::default(),
         }
     }
@@ -263,34 +298,16 @@ impl Executor for CpuExecutor {
         }
     }
 
-    fn residual(&mut self) -> Result<Rows> {
-        Ok(Rows::new(self.spec.n_embd, self.workspace.x.clone()))
+    fn tap(&mut self, at: usize, _wanted: Wanted) -> Result<()> {
+        self.taps.truncate(at);
+        self.taps.push(self.residual());
+        Ok(())
     }
 
-    fn logits(&mut self, rows: LogitRows, vocab_subset: Option<&VocabSubset>) -> Result<Rows> {
-        let Workspace { x, h, quantised, .. } = &mut self.workspace;
-        let from = match rows {
-            LogitRows::None => return Ok(Rows::default()),
-            LogitRows::All => 0,
-            LogitRows::Last => x.len() - self.spec.n_embd,
-        };
-        let h = normed(&x[from..], Some(&self.weights.output_norm), self.spec.rms_eps as f32, h);
-        let (threads, head) = (self.compute.threads(), &self.weights.head);
-        let rest = if vocab_subset.is_some() { f32::NEG_INFINITY } else { 0.0 };
-        let mut logits = vec![rest; h.len() / self.spec.n_embd * self.spec.n_vocab];
-        if let (Some(matrix), Some(vocab_subset)) = (head.matrix_without_bias(), vocab_subset) {
-            quantise_for(threads, &[head], h, quantised);
-            multiply_blocks(threads, Input { x: h, quantised }, matrix, vocab_subset.blocks(), &mut logits);
-        } else {
-            products(threads, h, quantised, [(head, &mut logits)], false)?;
-        }
-        if self.spec.logit_scale != 1.0 {
-            scale(&mut logits, self.spec.logit_scale);
-        }
-        if let Some(cap) = self.spec.logit_softcap {
-            soft_cap(&mut logits, cap);
-        }
-        Ok(Rows::new(self.spec.n_vocab, logits))
+    fn results(&mut self, wanted: Wanted, vocab_subset: Option<&VocabSubset>) -> Result<StepOutput> {
+        let mut taps = std::mem::take(&mut self.taps);
+        taps.truncate(wanted.taps);
+        Ok(StepOutput { logits: self.logits(wanted.logits, vocab_subset)?, taps })
     }
 
     fn fork(&self) -> Box<dyn Executor> {

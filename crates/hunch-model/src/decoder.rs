@@ -2,13 +2,14 @@
 //!
 //! Architectures differ only in their [`ModelSpec`]. Device code belongs to the executors.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::candle_executor::CandleExecutor;
 use crate::cpu_executor::CpuExecutor;
 use crate::device::{Compute, KvType};
-use crate::executor::{Draw, Executor, LAYER, SequenceExecutor};
+use crate::executor::{Draw, Executor, LAYER, SequenceExecutor, Wanted};
 use crate::gguf::{Gguf, TensorInfo};
 use crate::metal::convert::{Conversion, conversions};
 use crate::metal::costs::PassSize;
@@ -19,8 +20,8 @@ use crate::metal_executor::MetalExecutor;
 use crate::spec::ModelSpec;
 use crate::weights::{Embedding, WeightFile};
 use hunch_core::model::{
-    ChainDraws, DeviceChain, LanguageModel, LayerPlan, LogitRows, ModelInfo, ModelMemory, RowLayout, Rows,
-    Step, StepOutput,
+    ChainDraws, DeviceChain, LanguageModel, LayerPlan, LogitRows, ModelInfo, ModelMemory, RowLayout, Step,
+    StepOutput,
 };
 use hunch_core::sample::DrawSettings;
 use hunch_core::token::TokenId;
@@ -264,6 +265,38 @@ impl Decoder {
         if self.execution.backend == Backend::Metal { compute.predicted_ms(self.pass, most) } else { None }
     }
 
+    /// Runs passes of all sizes that have kernels of their own, so that no pass that is timed compiles one. Does nothing on
+    /// the CPU. The cache stays as it is.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn warm_up(&self) -> Result<()> {
+        if self.execution.backend == Backend::Cpu {
+            return Ok(());
+        }
+        let mut model = self.fork();
+        let longest = WARM_UP_ROWS.into_iter().filter(|rows| *rows < self.spec.context_length);
+        for rows in longest {
+            model.truncate(0)?;
+            let tokens = vec![0; rows];
+            model.forward(Step::chain(&tokens, LogitRows::All))?;
+        }
+        // Branches, of which one is kept, and hidden states.
+        model.truncate(0)?;
+        let layout = RowLayout::Tree { parents: &[None, None] };
+        model.forward(Step { layout, taps: &[0], ..Step::chain(&[0, 0], LogitRows::All) })?;
+        model.keep_rows(0, &[1])?;
+        model.truncate(0)?;
+        model.device_chain(&[0], 2, LayerPlan::All, None)?;
+        let all = DrawSettings { sharpness: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0 };
+        if let Some(settings) = model.device_draw(&all) {
+            let draws = ChainDraws { settings, n_vocab: self.spec.n_vocab, units: &[0.5, 0.5] };
+            model.truncate(0)?;
+            model.device_chain(&[0], 2, LayerPlan::All, Some(draws))?;
+        }
+        Ok(())
+    }
+
     /// Returns what executes the passes.
     pub fn backend(&self) -> &Backend {
         &self.execution.backend
@@ -310,19 +343,25 @@ impl Decoder {
         let rows = step.tokens.len();
         let mask = row_mask(self.executor.cache().len(), rows, step.layout)?;
         self.executor.begin(step.tokens, &mask)?;
-        let taps = self.layers(step.layers, step.taps)?;
-        let logits = self.executor.logits(step.logits, step.vocab_subset)?;
+        let tapped: BTreeSet<usize> = step.taps.iter().copied().collect();
+        let wanted = Wanted { logits: step.logits, taps: tapped.len() };
+        self.layers(step.layers, &tapped, wanted)?;
+        let StepOutput { logits, taps } = self.executor.results(wanted, step.vocab_subset)?;
         if logits.is_empty() && taps.is_empty() {
             // Nothing was read, so work may be queued. A pass that is timed has to be over when it returns.
             self.executor.finish()?;
         }
         self.executor.cache_mut().advance(rows);
+        if step.taps.iter().eq(&tapped) {
+            return Ok(StepOutput { logits, taps });
+        }
+        let taps = step.taps.iter().map(|tap| taps[tapped.range(..tap).count()].clone()).collect();
         Ok(StepOutput { logits, taps })
     }
 
-    /// Runs the layers of a pass and returns the residual stream after the tapped ones.
-    fn layers(&mut self, layers: LayerPlan<'_>, tapped: &[usize]) -> Result<Vec<Rows>> {
-        let mut taps = vec![Rows::default(); tapped.len()];
+    /// Runs the layers of a pass and keeps the residual stream after the tapped ones.
+    fn layers(&mut self, layers: LayerPlan<'_>, tapped: &BTreeSet<usize>, wanted: Wanted) -> Result<()> {
+        let mut kept = 0;
         for layer in 0..self.spec.n_layer {
             let runs = match layers {
                 LayerPlan::All => true,
@@ -332,11 +371,12 @@ impl Decoder {
             if runs {
                 LAYER.iter().try_for_each(|&part| self.executor.step(layer, part))?;
             }
-            for (rows, _) in taps.iter_mut().zip(tapped).filter(|(_, tap)| **tap == layer) {
-                *rows = self.executor.residual()?;
+            if tapped.contains(&layer) {
+                self.executor.tap(kept, wanted)?;
+                kept += 1;
             }
         }
-        Ok(taps)
+        Ok(())
     }
 
     /// Runs a chain whose tokens the device chooses. Only the end waits.
@@ -344,6 +384,7 @@ impl Decoder {
         &mut self,
         tokens: &[TokenId],
         count: usize,
+        layers: LayerPlan<'_>,
         draws: Option<ChainDraws<'_>>,
     ) -> Result<DeviceChain> {
         self.check_step(&Step::chain(tokens, LogitRows::Last))?;
@@ -366,7 +407,7 @@ impl Decoder {
                     None => model.executor.begin(tokens, &mask)?,
                     Some(last) => model.executor.begin_chosen(last, &mask)?,
                 }
-                model.layers(LayerPlan::All, &[])?;
+                model.layers(layers, &BTreeSet::new(), Wanted { logits: LogitRows::Last, taps: 0 })?;
                 model.executor.choose(at, count, draw(at))?;
                 model.executor.cache_mut().advance(rows);
             }
@@ -381,6 +422,9 @@ impl Decoder {
         chain
     }
 }
+
+/// Rows of the passes that warm a GPU up. Other numbers of rows use the same kernels.
+const WARM_UP_ROWS: [usize; 6] = [1, 2, 4, 8, 16, 33];
 
 /// Builds the attention mask for `rows` rows after `cached` slots.
 pub(super) fn row_mask(cached: usize, rows: usize, layout: RowLayout<'_>) -> Result<RowMask> {
@@ -435,20 +479,21 @@ impl LanguageModel for Decoder {
         Ok(self.pass(step)?)
     }
 
-    fn can_draw(&self, settings: &DrawSettings) -> bool {
-        self.executor.can_draw(settings)
+    fn device_draw(&self, settings: &DrawSettings) -> Option<DrawSettings> {
+        self.executor.device_draw(settings)
     }
 
     fn device_chain(
         &mut self,
         tokens: &[TokenId],
         count: usize,
+        layers: LayerPlan<'_>,
         draws: Option<ChainDraws<'_>>,
     ) -> hunch_core::error::Result<Option<DeviceChain>> {
         if count == 0 || self.execution.choice_problem.is_some() || !self.executor.can_choose() {
             return Ok(None);
         }
-        Ok(Some(self.chain(tokens, count, draws)?))
+        Ok(Some(self.chain(tokens, count, layers, draws)?))
     }
 
     fn truncate(&mut self, len: usize) -> hunch_core::error::Result<()> {

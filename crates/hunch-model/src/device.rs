@@ -52,6 +52,42 @@ impl fmt::Display for DeviceChoice {
     }
 }
 
+/// Device of a draft model whose target is on a GPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DraftDevice {
+    /// The faster one, by a short measurement at load.
+    #[default]
+    Auto,
+    /// The CPU.
+    Cpu,
+    /// The target's GPU.
+    Gpu,
+}
+
+impl FromStr for DraftDevice {
+    type Err = Error;
+    fn from_str(name: &str) -> Result<Self> {
+        match name {
+            "auto" => Ok(Self::Auto),
+            "cpu" => Ok(Self::Cpu),
+            "gpu" => Ok(Self::Gpu),
+            other => {
+                Err(Error::invalid(format!("Unknown draft device \"{other}\". Choose auto, cpu or gpu.")))
+            }
+        }
+    }
+}
+
+impl fmt::Display for DraftDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Cpu => "cpu",
+            Self::Gpu => "gpu",
+        })
+    }
+}
+
 /// Number type of the KV cache on the CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KvType {
@@ -254,6 +290,12 @@ impl Compute {
     #[must_use]
     pub fn with_kv(self, kv: KvType) -> Self {
         Self { kv, ..self }
+    }
+
+    /// Returns the CPU of this device, with the same threads.
+    #[must_use]
+    pub fn cpu(&self) -> Self {
+        Self { device: Device::Cpu, own: None, threads: self.threads.clone(), kv: self.kv }
     }
 
     /// Returns the type of caches on the CPU.

@@ -39,6 +39,15 @@ pub(crate) const LAYER: [LayerStep; 5] = [
     LayerStep::Down,
 ];
 
+/// Results of a pass that its caller wants.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    /// Rows whose logits are computed.
+    pub(crate) logits: LogitRows,
+    /// Number of residual streams.
+    pub(crate) taps: usize,
+}
+
 /// Random draw of a token on the device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Draw {
@@ -62,25 +71,26 @@ pub(crate) trait Executor: Send {
     /// # Errors
     /// If the device fails.
     fn step(&mut self, layer: usize, step: LayerStep) -> Result<()>;
-    /// Returns the residual stream, `[rows, n_embd]`.
+    /// Keeps the residual stream, `[rows, n_embd]`, as tap number `at`. The taps of a pass are kept in order.
     ///
     /// # Errors
     /// If the device fails.
-    fn residual(&mut self) -> Result<Rows>;
-    /// Computes logits `[rows, n_vocab]` for the selected rows.
+    fn tap(&mut self, at: usize, wanted: Wanted) -> Result<()>;
+    /// Computes logits `[rows, n_vocab]` for the selected rows, and returns them with the residual streams that were
+    /// kept. Waits once, if the device queues its work and something is wanted.
     ///
     /// An executor may compute only the tokens of `vocab_subset`. See [`Step`](hunch_core::model::Step).
     ///
     /// # Errors
     /// If the device fails.
-    fn logits(&mut self, rows: LogitRows, vocab_subset: Option<&VocabSubset>) -> Result<Rows>;
+    fn results(&mut self, wanted: Wanted, vocab_subset: Option<&VocabSubset>) -> Result<StepOutput>;
     /// Returns `true` if the device can choose tokens and continue with them, without the host.
     fn can_choose(&self) -> bool {
         false
     }
-    /// Returns `true` if the device can draw tokens with these settings.
-    fn can_draw(&self, _settings: &DrawSettings) -> bool {
-        false
+    /// Returns the settings closest to these with which the device can draw tokens. `None` if it draws none.
+    fn device_draw(&self, _settings: &DrawSettings) -> Option<DrawSettings> {
+        None
     }
     /// Computes the logits of the last row, and chooses token number `at` of `count`: the most likely one, or a draw.
     ///

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use candle_core::Device;
 
 use crate::cache::KvCache;
-use crate::executor::{Draw, Executor, LayerStep};
+use crate::executor::{Draw, Executor, LayerStep, Wanted};
 use crate::gguf::Gguf;
 use crate::metal::gpu::{Argument, Buffer, Gpu};
 use crate::metal::kernels::{
-    AttentionInput, HeadsInput, Kernels, NormInput, NormedUpdate, Product, Scaling, Scoring, SpecialHeads,
+    AttentionInput, HeadsInput, Kernels, MAX_TOP_K, NormInput, NormedUpdate, Product, Scaling, Scoring,
+    SpecialHeads,
 };
 use crate::metal::matrix::Matrix;
 use crate::metal::selftest::{HEAD_WIDTHS, Part as TestedPart};
@@ -20,7 +21,7 @@ use crate::rope::{PassAngles, Rope};
 use crate::spec::{HeadNorms, ModelSpec, Norms, RopeKind};
 use crate::tensor_names::{LayerWeights, ModelWeights};
 use crate::weights::{MatrixRows, WeightFile};
-use hunch_core::model::{LogitRows, Rows, VocabSubset};
+use hunch_core::model::{LogitRows, Rows, StepOutput, VocabSubset};
 use hunch_core::sample::DrawSettings;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
@@ -311,6 +312,21 @@ impl MetalExecutor {
         kernels.gate(&space.gates, (rows, spec.n_ff), activation, &space.activations, forms)
     }
 
+    /// Returns the number of values of the residual stream in this pass.
+    fn tap_values(&self) -> Result<usize> {
+        Ok(self.pass.as_ref().ok_or_else(no_pass)?.rows * self.spec.n_embd)
+    }
+
+    /// Returns the number of values of selected rows of logits in this pass.
+    fn logit_values(&self, rows: LogitRows) -> Result<usize> {
+        let rows = match rows {
+            LogitRows::None => 0,
+            LogitRows::All => self.pass.as_ref().ok_or_else(no_pass)?.rows,
+            LogitRows::Last => 1,
+        };
+        Ok(rows * self.spec.n_vocab)
+    }
+
     fn widths(&self) -> Widths {
         let (spec, attention) = (&self.spec, self.spec.n_head * self.spec.head_dim);
         Widths {
@@ -458,8 +474,10 @@ impl Executor for MetalExecutor {
         true
     }
 
-    fn can_draw(&self, settings: &DrawSettings) -> bool {
-        self.kernels.can_draw(settings)
+    fn device_draw(&self, settings: &DrawSettings) -> Option<DrawSettings> {
+        // More tokens than the kernel can sort are unlikely to matter.
+        let sorted = DrawSettings { top_k: MAX_TOP_K, ..*settings };
+        [*settings, sorted].into_iter().find(|settings| self.kernels.can_draw(settings))
     }
 
     fn choose(&mut self, at: usize, count: usize, draw: Option<Draw>) -> Result<()> {
@@ -514,28 +532,36 @@ impl Executor for MetalExecutor {
         }
     }
 
-    fn residual(&mut self) -> Result<Rows> {
+    fn tap(&mut self, at: usize, wanted: Wanted) -> Result<()> {
         if self.pending_update(true).is_some() {
             self.enter(None, 0)?;
         }
-        let (Some(pass), Some(space)) = (&self.pass, &self.workspace) else { return Err(no_pass()) };
-        Ok(Rows::new(self.spec.n_embd, space.x.read_floats(0, pass.rows * self.spec.n_embd)?))
+        let bytes = 4 * self.tap_values()?;
+        // Logits follow the taps, and the buffer must not change in between.
+        let all = 4 * (wanted.taps * self.tap_values()? + self.logit_values(wanted.logits)?);
+        let space = self.workspace.as_mut().ok_or_else(no_pass)?;
+        let out = at_least(self.kernels.gpu(), space.results.take(), all)?;
+        let copied = self.kernels.copy((&space.x, 0), (&out, at * bytes), bytes);
+        space.results = Some(out);
+        copied
     }
 
-    fn logits(&mut self, rows: LogitRows, _vocab_subset: Option<&VocabSubset>) -> Result<Rows> {
-        let count = match (rows, &self.pass) {
-            (_, None) => return Err(no_pass()),
-            (LogitRows::None, _) => return Ok(Rows::default()),
-            (LogitRows::All, Some(pass)) => pass.rows,
-            (LogitRows::Last, _) => 1,
-        };
-        let n_vocab = self.spec.n_vocab;
+    fn results(&mut self, wanted: Wanted, _vocab_subset: Option<&VocabSubset>) -> Result<StepOutput> {
+        let (tap, rows) = (self.tap_values()?, wanted.logits);
+        let tapped = wanted.taps * tap;
+        let all = tapped + self.logit_values(rows)?;
+        if all == 0 {
+            return Ok(StepOutput::default());
+        }
         let space = self.workspace.as_mut().ok_or_else(no_pass)?;
-        let out = at_least(self.kernels.gpu(), space.logits.take(), 4 * count * n_vocab)?;
-        self.head(rows, (&out, 0))?;
-        let values = out.read_floats(0, count * n_vocab)?;
-        self.workspace.as_mut().ok_or_else(no_pass)?.logits = Some(out);
-        Ok(Rows::new(n_vocab, values))
+        let out = at_least(self.kernels.gpu(), space.results.take(), 4 * all)?;
+        self.head(rows, (&out, 4 * tapped))?;
+        // One read, and so one wait.
+        let mut values = out.read_floats(0, all)?;
+        self.workspace.as_mut().ok_or_else(no_pass)?.results = Some(out);
+        let logits = values.split_off(tapped);
+        let taps = values.chunks(tap).map(|values| Rows::new(self.spec.n_embd, values.to_vec())).collect();
+        Ok(StepOutput { logits: Rows::new(self.spec.n_vocab, logits), taps })
     }
 
     fn finish(&self) -> Result<()> {

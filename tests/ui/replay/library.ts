@@ -417,7 +417,7 @@ function predictSpeedup(ratio: number): PredictedSpeedup {
   const acceptance = Math.round(100 * (0.6 + 0.25 * Math.min(1, 2 * ratio))) / 100;
   const at = (depth: number) => (1 - acceptance ** (depth + 1)) / ((1 - acceptance) * (1 + 0.05 * depth + ratio * depth));
   const depth = [0, 1, 2, 3, 4, 5, 6].reduce((best, one) => (at(one) > at(best) ? one : best));
-  return { speedup: at(depth), acceptance, depth, costs_measured: false };
+  return { speedup: at(depth), acceptance, depth, costs: 'sizes' };
 }
 
 function refusal(code: ErrorInfo['code'], message: string): ErrorInfo {

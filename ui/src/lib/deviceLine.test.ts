@@ -19,6 +19,11 @@ describe('the device line', () => {
     expect(deviceLine(onMetal, loaded)).toEqual({ text: 'Metal', notable: false });
   });
 
+  it('has the device of the draft model in its title', () => {
+    const draft_placement = 'The draft model runs on the CPU: 1.20 ms a token, 3.40 on the GPU.';
+    expect(deviceLine(onMetal, { ...loaded, draft_placement })).toEqual({ text: 'Metal', title: draft_placement, notable: false });
+  });
+
   it('shows that the self-test runs, also while models load', () => {
     const running: AppInfo = { ...onMetal, gpu: { state: 'running' } };
     expect(deviceLine(running, null)).toEqual({ text: 'Testing Metal kernels…', notable: true });

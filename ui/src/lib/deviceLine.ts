@@ -21,6 +21,6 @@ export function deviceLine(info: AppInfo, loaded: LoadedModels | null): DeviceLi
   if (loaded?.device_note) return { text: words.metalReplaced, title: loaded.device_note, notable: true };
   // With a model loaded, failures that it does not need are no news.
   const problems = loaded ? [] : (info.gpu?.problems ?? []);
-  if (problems.length === 0) return { text: words.metal, notable: false };
+  if (problems.length === 0) return { text: words.metal, title: loaded?.draft_placement, notable: false };
   return { text: words.gpuProblems(plural(problems.length, 'kernel')), title: problems.join('\n'), notable: true };
 }

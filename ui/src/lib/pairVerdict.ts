@@ -1,8 +1,14 @@
 // Words for the verdict on a pair of models. No DOM.
 
-import { formatCount, visibleText } from './format';
-import type { PairVerdict } from './ipc/schema.gen';
+import { formatCount, formatShare, visibleText } from './format';
+import type { PairVerdict, PredictedSpeedup } from './ipc/schema.gen';
 import { language } from './strings/index.svelte';
+
+/** Assumptions of a predicted speedup, and where its pass costs come from. */
+export function predictionWords({ acceptance, depth, costs }: PredictedSpeedup): string {
+  const words = language.strings.library.offers;
+  return `${words.predictedTitle(formatShare(acceptance), formatCount(depth))} ${words.predictedCosts[costs]}`;
+}
 
 /** A verdict as a sentence without full stop. */
 export function verdictWords(verdict: PairVerdict): string {

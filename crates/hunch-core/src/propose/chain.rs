@@ -1,15 +1,21 @@
 //! Chain drafting with a model: from the logits after each token to the next token. The q of every
 //! drafted token is set here, for all models that draft chains.
+//!
+//! A device that chooses tokens itself runs a whole chain at once ([`LanguageModel::device_chain`]). Its tokens are
+//! guesses. The draft follows them as long as the tokens drawn here are the same, and ends with the first other one.
+//! That ending depends on drawn tokens and on random numbers of earlier draws only, so nothing is biased.
 
 use std::collections::VecDeque;
 
 use rand::RngCore;
 
+use super::ProposeContext;
 use crate::depth::DraftPlan;
 use crate::draft::{DraftProb, DraftTree};
 use crate::error::{Error, Result};
+use crate::model::{ChainDraws, DeviceChain, LanguageModel, LayerPlan};
 use crate::rule::PositionNoise;
-use crate::sample::{Sampler, draw, top_tokens, unit};
+use crate::sample::{DrawSettings, Sampler, draw, top_tokens, unit};
 use crate::token::TokenId;
 
 /// Number of most likely draft tokens recorded per position.
@@ -22,6 +28,58 @@ pub(super) fn possible<T>(computed: Result<T>) -> Result<Option<T>> {
         Err(Error::NothingAllowed) => Ok(None),
         computed => computed.map(Some),
     }
+}
+
+/// Choice of the tokens of a chain by a device.
+pub(super) struct DeviceChoice {
+    /// Settings of draws; `None` takes the most likely tokens.
+    settings: Option<DrawSettings>,
+    /// A random number for each draw.
+    pub(super) units: Vec<f64>,
+    /// Number of tokens drawn from.
+    n_vocab: usize,
+}
+
+impl DeviceChoice {
+    /// Chooses how the device of `model` guesses the next `count` tokens of a draft, and draws their random numbers.
+    ///
+    /// `n_vocab` is the number of tokens that target and drafter share. Under the coupled rule the noise of a position
+    /// decides, which only the host computes, so the guess is the most likely token. Penalties, biases and constraints
+    /// are left out of the guess.
+    pub(super) fn new(
+        model: &dyn LanguageModel,
+        (sampler, noise): (&Sampler, Option<PositionNoise>),
+        (count, n_vocab): (usize, usize),
+        rng: &mut dyn RngCore,
+    ) -> Self {
+        let settings = sampler.draw_settings().filter(|_| noise.is_none());
+        let settings = settings.and_then(|settings| model.device_draw(&settings));
+        // The device needs its random numbers before the host has seen a distribution. If the draft ends early, some
+        // are not used. They are independent of everything else, so nothing is biased.
+        let units = settings.iter().flat_map(|_| 0..count).map(|_| unit(rng)).collect();
+        Self { settings, units, n_vocab }
+    }
+
+    /// Runs a chain. `None` if the device cannot choose.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub(super) fn run(
+        &self,
+        model: &mut dyn LanguageModel,
+        tokens: &[TokenId],
+        count: usize,
+        layers: LayerPlan<'_>,
+    ) -> Result<Option<DeviceChain>> {
+        let draw = |settings| ChainDraws { settings, n_vocab: self.n_vocab, units: &self.units };
+        model.device_chain(tokens, count, layers, self.settings.map(draw))
+    }
+}
+
+/// Returns the logits after token number `at` of a device's chain. `None` if the drafted token is another one.
+pub(super) fn after_guess(chain: &DeviceChain, at: usize, token: TokenId) -> Option<Vec<f32>> {
+    let has_row = at + 1 < chain.logits.len() && chain.tokens.get(at) == Some(&token);
+    has_row.then(|| chain.logits.row(at + 1).to_vec())
 }
 
 /// Inputs of chain drafting.
@@ -39,17 +97,24 @@ pub(super) struct ChainDraft<'a> {
     pub(super) n_vocab: usize,
 }
 
-impl ChainDraft<'_> {
+impl<'a> ChainDraft<'a> {
+    /// Creates the inputs from those of a proposal, with random numbers that were drawn beforehand.
+    pub(super) fn new(cx: ProposeContext<'a>, units: Vec<f64>) -> Self {
+        let ProposeContext { committed, plan, end_tokens, sampler, noise, rng, target } = cx;
+        let n_vocab = target.info().n_vocab;
+        Self { committed, plan, end_tokens, sampler, noise, rng, units: units.into(), n_vocab }
+    }
+
     /// Drafts at most `depth` tokens (at least 1).
     ///
     /// `logits` follow the committed tokens. `read` returns the logits after each drafted token but the
-    /// last. On an error the tokens drafted so far are returned with it: discarding sampled tokens
+    /// last, or `None` to end the draft. On an error the tokens drafted so far are returned with it: discarding sampled tokens
     /// would bias the output.
     pub(super) fn grow(
         mut self,
         depth: usize,
         logits: Vec<f32>,
-        read: impl FnMut(TokenId) -> Result<Vec<f32>>,
+        read: impl FnMut(TokenId) -> Result<Option<Vec<f32>>>,
     ) -> (DraftTree, Option<Error>) {
         let mut tree = DraftTree::new();
         let failure = self.extend(&mut tree, depth, logits, read).err();
@@ -61,7 +126,7 @@ impl ChainDraft<'_> {
         tree: &mut DraftTree,
         depth: usize,
         mut logits: Vec<f32>,
-        mut read: impl FnMut(TokenId) -> Result<Vec<f32>>,
+        mut read: impl FnMut(TokenId) -> Result<Option<Vec<f32>>>,
     ) -> Result<()> {
         let (committed, sampler) = (self.committed, self.sampler);
         let mut recent = committed[committed.len().saturating_sub(sampler.window())..].to_vec();
@@ -97,7 +162,8 @@ impl ChainDraft<'_> {
             }
             parent = Some(node);
             recent.push(token);
-            logits = read(token)?;
+            let Some(next) = read(token)? else { return Ok(()) };
+            logits = next;
         }
     }
 }

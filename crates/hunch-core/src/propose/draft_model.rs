@@ -4,17 +4,15 @@
 //! The proposer owns the model and its KV cache. Each proposal first brings the cache up to date with
 //! the committed tokens, so no other code tracks what the draft model has seen.
 
-use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
-use super::chain::ChainDraft;
+use super::chain::{ChainDraft, DeviceChoice, after_guess};
 use super::draft_tree::{self, Calibration, PendingTree, TreeDraft, TreeShape};
 use super::shortlist::Shortlist;
 use super::{Method, ProposeContext, Proposer, RoundOutcome};
 use crate::draft::DraftTree;
 use crate::error::{Error, Result};
-use crate::model::{ChainDraws, DeviceChain, LanguageModel, LogitRows, Rows, Step, VocabSubset};
-use crate::sample::{DrawSettings, unit};
+use crate::model::{DeviceChain, LanguageModel, LayerPlan, LogitRows, Rows, Step, VocabSubset};
 use crate::token::{TokenId, shared_len};
 
 /// Proposer that drafts with a model of its own.
@@ -123,22 +121,16 @@ impl DraftModel {
         &mut self,
         tokens: &[TokenId],
         count: usize,
-        draws: Option<ChainDraws<'_>>,
+        choice: &DeviceChoice,
     ) -> Result<Option<DeviceChain>> {
-        let Some(chain) = self.model.device_chain(tokens, count, draws)? else { return Ok(None) };
+        let Some(chain) = choice.run(&mut *self.model, tokens, count, LayerPlan::All)? else {
+            return Ok(None);
+        };
         self.pass_rows.push(tokens.len());
         self.pass_rows.extend(std::iter::repeat_n(1, count - 1));
         self.seen.extend_from_slice(tokens);
         self.seen.extend_from_slice(&chain.tokens[..count - 1]);
         Ok(Some(chain))
-    }
-
-    /// Returns the settings with which the device can draw the tokens of a chain. `None` if the host has to.
-    ///
-    /// Under the coupled rule the noise of a position decides, which only the host computes.
-    fn device_draws(&self, cx: &ProposeContext<'_>) -> Option<DrawSettings> {
-        let settings = cx.sampler.draw_settings().filter(|_| self.tree.is_none() && cx.noise.is_none())?;
-        self.model.can_draw(&settings).then_some(settings)
     }
 
     /// Returns whether all tokens are in the model's vocabulary. A target may have a few more (padding,
@@ -251,23 +243,19 @@ impl Proposer for DraftModel {
         let mut chunks = unread.chunks(self.model.prefill_rows().max(1)).peekable();
         let mut logits = Vec::new();
         let mut chain = None;
-        let settings = self.device_draws(&cx);
-        // The device needs its random numbers before the host has seen a distribution. If the draft ends early, some
-        // are not used. They are independent of everything else, so nothing is biased.
-        let units: Vec<f64> = settings.iter().flat_map(|_| 0..depth).map(|_| unit(cx.rng)).collect();
-        let n_vocab = cx.target.info().n_vocab;
-        let draws = settings.map(|settings| ChainDraws {
-            settings,
-            n_vocab: n_vocab.min(self.model.info().n_vocab),
-            units: &units,
-        });
+        let n_vocab = cx.target.info().n_vocab.min(self.model.info().n_vocab);
+        let count = match &self.tree {
+            None => depth,
+            Some(shape) => draft_tree::chain_depth(shape, &cx.plan, &self.calibration).min(depth),
+        };
+        let choice = DeviceChoice::new(&*self.model, (cx.sampler, cx.noise), (count, n_vocab), cx.rng);
         while let Some(chunk) = chunks.next() {
             if chunks.peek().is_some() {
                 self.feed(chunk, LogitRows::None)?;
                 continue;
             }
-            if draws.is_some() || (self.tree.is_none() && cx.sampler.is_argmax()) {
-                chain = self.feed_chain(chunk, depth, draws)?;
+            if count > 0 {
+                chain = self.feed_chain(chunk, count, &choice)?;
             }
             logits = match &chain {
                 Some(chain) => chain.logits.row(0).to_vec(),
@@ -275,35 +263,31 @@ impl Proposer for DraftModel {
             };
         }
         if let Some(shape) = self.tree.clone() {
-            let Self { model, pass_rows, shortlist, calibration, .. } = self;
-            let (cached, context_length) = (model.cache_len(), model.info().context_length);
+            // The rows of a chain are provisional too.
+            self.seen.truncate(committed.len());
+            let Self { model, seen, pass_rows, shortlist, calibration, .. } = self;
+            let (cached, context_length) = (seen.len(), model.info().context_length);
             let mut forward = |step: Step<'_>| -> Result<Rows> {
                 pass_rows.push(step.tokens.len());
                 Ok(model.forward(Step { vocab_subset: shortlist.tokens(), ..step })?.logits)
             };
-            let draft =
-                TreeDraft { cached, context_length, calibration, by_depth: false, forward: &mut forward };
+            let chain = chain.map(|chain| (chain, choice.units));
+            let draft = TreeDraft {
+                cached,
+                context_length,
+                calibration,
+                by_depth: false,
+                chain,
+                forward: &mut forward,
+            };
             let (tree, pending, failure) = draft_tree::grow(draft, cx, &logits, &shape)?;
             (self.pending, self.failure) = (Some(pending), failure);
             return Ok(tree);
         }
-        let ProposeContext { plan, end_tokens, sampler, noise, rng, .. } = cx;
-        let units = VecDeque::from(units);
-        let draft = ChainDraft { committed, plan, end_tokens, sampler, noise, rng, units, n_vocab };
-        let mut drafted = 0;
-        let (tree, failure) = draft.grow(depth, logits, |token| {
-            let at = drafted;
-            drafted += 1;
-            if let Some(done) = &chain {
-                if done.tokens.get(at) == Some(&token) {
-                    return Ok(done.logits.row(drafted).to_vec());
-                }
-                // The sampler chose another token, for example one that the target has, or one whose probability the
-                // device rounds differently. Continue from there.
-                self.truncate_cache(committed.len() + at)?;
-                chain = None;
-            }
-            self.feed(&[token], LogitRows::Last)
+        let mut at = 0..;
+        let (tree, failure) = ChainDraft::new(cx, choice.units).grow(depth, logits, |token| match &chain {
+            Some(chain) => Ok(at.next().and_then(|at| after_guess(chain, at, token))),
+            None => self.feed(&[token], LogitRows::Last).map(Some),
         });
         self.failure = failure;
         Ok(tree)
@@ -329,8 +313,8 @@ mod tests {
     use super::*;
     use crate::depth::DraftPlan;
     use crate::draft::DraftProb;
-    use crate::model::{ModelInfo, ModelMemory, StepOutput};
-    use crate::sample::{Sampler, SamplingParams, argmax, draw};
+    use crate::model::{ChainDraws, ModelInfo, ModelMemory, StepOutput};
+    use crate::sample::{DrawSettings, Sampler, SamplingParams, argmax, draw};
     use crate::table::{TableConfig, TableModel};
 
     fn table(context_length: usize, n_vocab: usize) -> TableModel {
@@ -388,17 +372,17 @@ mod tests {
             self.model.memory()
         }
         fn forward(&mut self, step: Step<'_>) -> Result<StepOutput> {
-            let needed = self.wrong > 0 || self.info().n_vocab > 16;
-            assert!(step.logits == LogitRows::None || needed, "a chain was possible");
+            assert_eq!(step.logits, LogitRows::None, "the device runs chains");
             self.model.forward(step)
         }
-        fn can_draw(&self, settings: &DrawSettings) -> bool {
-            settings.top_k == 0
+        fn device_draw(&self, settings: &DrawSettings) -> Option<DrawSettings> {
+            Some(DrawSettings { top_k: 0, ..*settings })
         }
         fn device_chain(
             &mut self,
             tokens: &[TokenId],
             count: usize,
+            _layers: LayerPlan<'_>,
             draws: Option<ChainDraws<'_>>,
         ) -> Result<Option<DeviceChain>> {
             let (mut chain, mut values) = (DeviceChain::default(), Vec::new());
@@ -428,8 +412,8 @@ mod tests {
         }
     }
 
-    /// The target has 16 tokens. A larger draft may choose one that the target does not have. A device that is wrong
-    /// costs time and changes nothing.
+    /// The target has 16 tokens. A larger draft may choose one that the target does not have. The draft ends where the
+    /// device is wrong.
     #[test]
     fn chain_of_the_device_is_the_draft_of_single_passes() {
         for (n_vocab, wrong) in [(12, 0), (16, 0), (40, 0), (12, 1), (16, 2), (40, 3)] {
@@ -440,8 +424,10 @@ mod tests {
                 for committed in [&[1, 2, 3, 4][..], &[1, 2, 3, 4, 9, 9], &[1, 2, 8], &[5], &[5, 6, 7]] {
                     let expected = propose(&mut single, committed, params.clone());
                     let tree = propose(&mut chained, committed, params.clone());
-                    assert_eq!(tree.tokens(), expected.tokens(), "{n_vocab}");
-                    assert_eq!(tree.confidence(), expected.confidence(), "{n_vocab}");
+                    let len = if wrong > 0 { wrong.min(4) } else { 4 };
+                    assert!(tree.len() == len || (n_vocab > 16 && tree.len() <= len), "{n_vocab} {wrong}");
+                    assert_eq!(tree.tokens(), &expected.tokens()[..tree.len()], "{n_vocab}");
+                    assert_eq!(tree.confidence(), &expected.confidence()[..tree.len()], "{n_vocab}");
                     for node in 0..tree.len() {
                         match (tree.prob(node), expected.prob(node)) {
                             (DraftProb::Sampled(q), DraftProb::Sampled(expected)) => assert_eq!(q, expected),
@@ -457,18 +443,82 @@ mod tests {
         }
     }
 
-    /// The device can neither apply this top-k nor know the recent tokens.
+    /// The device can neither apply this top-k nor know the recent tokens. Its tokens are guesses.
     #[test]
-    fn host_draws_what_the_device_cannot() {
+    fn draft_follows_the_device_until_the_host_draws_another_token() {
         let penalty = SamplingParams { presence_penalty: 1.0, ..SamplingParams::unfiltered() };
         let top_k = SamplingParams { top_k: 3, ..SamplingParams::unfiltered() };
-        for params in [penalty, top_k] {
-            let model = table(64, 16);
-            let mut single = DraftModel::new(Box::new(model.clone())).unwrap();
-            let mut chained = DraftModel::new(Box::new(Choosing { model, wrong: 1 })).unwrap();
-            let expected = propose(&mut single, &[1, 2, 3], params.clone());
-            assert_eq!(propose(&mut chained, &[1, 2, 3], params).tokens(), expected.tokens());
-            assert_eq!(chained.take_pass_log(), single.take_pass_log(), "passes of one row each");
+        let penalised = SamplingParams { repeat_penalty: 1.3, ..SamplingParams::greedy() };
+        for params in [penalty, top_k, penalised] {
+            let (mut drafted, model) = (0, table(64, 16));
+            for last in 0..16 {
+                let mut single = DraftModel::new(Box::new(model.clone())).unwrap();
+                let mut chained =
+                    DraftModel::new(Box::new(Choosing { model: model.clone(), wrong: 0 })).unwrap();
+                let expected = propose(&mut single, &[1, 2, last], params.clone());
+                let tree = propose(&mut chained, &[1, 2, last], params.clone());
+                assert!(!tree.is_empty() && tree.len() <= expected.len());
+                assert_eq!(tree.tokens(), &expected.tokens()[..tree.len()]);
+                assert_eq!(chained.take_pass_log(), [3, 1, 1, 1], "one chain");
+                drafted += tree.len();
+            }
+            assert!(drafted > 24, "{drafted} of 64 tokens were drafted: {params:?}");
+        }
+    }
+
+    #[test]
+    fn tree_over_a_chain_of_the_device_has_the_exact_q_of_its_paths() {
+        for (wrong, params) in [
+            (0, SamplingParams::greedy()),
+            (0, SamplingParams::unfiltered()),
+            (2, SamplingParams::unfiltered()),
+        ] {
+            let sampler = Sampler::new(params.clone()).unwrap();
+            let mut draft = DraftModel::new(Box::new(Choosing { model: table(64, 16), wrong })).unwrap();
+            draft.set_tree(Some(TreeShape::Dynamic));
+            let (mut siblings, mut deepest) = (0, 0);
+            for last in 0..16 {
+                let committed = [1, 2, last];
+                let tree = propose(&mut draft, &committed, params.clone());
+                assert_eq!(tree.len(), 4);
+                siblings += usize::from(!tree.is_chain());
+                for node in 0..tree.len() {
+                    let mut path = committed.to_vec();
+                    path.extend(tree.path(Some(node)));
+                    path.pop();
+                    let logits = table(64, 16).logits_after(&path);
+                    match tree.prob(node) {
+                        DraftProb::Sampled(q) => {
+                            assert_eq!(q[..], sampler.distribution(&logits, &path).unwrap()[..]);
+                        }
+                        DraftProb::Certain => {
+                            let ranking = sampler.ranking(&logits, &path, 8).unwrap();
+                            assert!(ranking.iter().any(|(token, _)| *token == tree.tokens()[node]));
+                        }
+                    }
+                    deepest = deepest.max(tree.depth(node) + 1);
+                }
+                // The rows of a path that is accepted stay, without another pass.
+                let path: Vec<usize> =
+                    (0..tree.len()).filter(|node| tree.depth(*node) == 0).take(1).collect();
+                let mut committed = committed.to_vec();
+                committed.push(tree.tokens()[path[0]]);
+                let output = StepOutput::default();
+                let outcome = RoundOutcome {
+                    accepted: &path,
+                    kept: &path,
+                    committed: &committed,
+                    target: &output,
+                    tap_layers: &[],
+                    path: &[],
+                    aux_start: 0,
+                };
+                draft.accept(&outcome).unwrap();
+                assert_eq!(draft.seen.len(), draft.model().cache_len());
+                assert_eq!(draft.seen[..], committed[..draft.seen.len()]);
+                assert!(draft.take_pass_log().iter().skip(1).all(|rows| *rows == 1));
+            }
+            assert!(siblings > 0 && deepest > 1, "{siblings} {deepest}");
         }
     }
 

@@ -14,16 +14,20 @@
 //!
 //! The draft model reads a batch of leaves per pass, on top of the provisional rows of earlier passes
 //! of the same tree. The rows of the accepted path are kept.
+//!
+//! A device that chooses tokens runs a chain before the tree grows, which waits once. Nodes of that chain can have
+//! children, others cannot: reading them would wait for each batch. A shape with a fixed number of children by level is
+//! what the user asked for, so it grows in batches there too.
 
 use std::sync::Arc;
 
-use super::chain::{GUESSES, possible};
+use super::chain::{GUESSES, after_guess, possible};
 use super::{ProposeContext, RoundOutcome};
 use crate::depth::{CONFIDENCE_BINS, DraftPlan, SuccessRate, bin_of, bin_prior};
 use crate::draft::{DraftProb, DraftTree};
 use crate::error::{Error, Result};
 use crate::limits::MAX_DRAFT;
-use crate::model::{LogitRows, RowLayout, Rows, Step};
+use crate::model::{DeviceChain, LogitRows, RowLayout, Rows, Step};
 use crate::rule::PositionNoise;
 use crate::sample::{Sampler, draw, top_tokens, unit};
 use crate::token::{TokenId, TokenProb};
@@ -277,8 +281,26 @@ pub(super) struct TreeDraft<'a> {
     pub(super) calibration: &'a Calibration,
     /// Leaves of equal depth have equal logits: one row of a pass serves all of them, whenever they are read.
     pub(super) by_depth: bool,
+    /// Chain that its device ran after the committed tokens, with the random numbers of the draws.
+    pub(super) chain: Option<(DeviceChain, Vec<f64>)>,
     /// Runs a pass of the model. Its rows stay provisional in the cache.
     pub(super) forward: &'a mut dyn FnMut(Step<'_>) -> Result<Rows>,
+}
+
+/// Least probability of reaching a token of a chain that a device runs for a tree.
+const LEAST_REACH: f64 = 0.05;
+
+/// Returns the length of the chain that a device runs before a tree grows; 0 if the tree grows in batches.
+pub(super) fn chain_depth(shape: &TreeShape, plan: &DraftPlan, calibration: &Calibration) -> usize {
+    if *shape != TreeShape::Dynamic {
+        return 0;
+    }
+    let acceptance = calibration.first_child_acceptance();
+    let reach = |depth: usize| acceptance.powi(depth as i32);
+    let pays = |&depth: &usize| {
+        depth == 0 || (reach(depth) >= LEAST_REACH && plan.pass_pays(reach(depth + 1), depth, 1))
+    };
+    (0..plan.max_draft.min(plan.max_depth)).take_while(pays).count()
 }
 
 /// State of a growing tree.
@@ -358,6 +380,10 @@ impl Growth<'_, '_> {
                     draw(self, branch);
                 }
                 _ if front > 0.0 => {
+                    if self.draft.chain.is_some() {
+                        self.follow_chain(shape)?;
+                        continue;
+                    }
                     let batch = self.take_batch(first_acceptance);
                     let value: f64 = batch.iter().map(|leaf| leaf.reach * first_acceptance).sum();
                     if batch.is_empty() || !self.batch_pays(&batch, value) {
@@ -460,6 +486,19 @@ impl Growth<'_, '_> {
         leaves
     }
 
+    /// Turns the leaves on the device's chain into branches, and drops the others.
+    fn follow_chain(&mut self, shape: &TreeShape) -> Result<()> {
+        for leaf in std::mem::take(&mut self.leaves) {
+            let (depth, token) = (self.tree.depth(leaf.node), self.tree.tokens()[leaf.node]);
+            let Some((chain, _)) = &self.draft.chain else { continue };
+            if let Some(logits) = after_guess(chain, depth, token) {
+                self.pending.nodes[leaf.node].row = Some(depth);
+                self.add_branch(Some(leaf.node), leaf.reach, logits, depth + 1, shape)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Reads leaves in one pass and turns them into branches.
     fn read_batch(&mut self, batch: &[Leaf], shape: &TreeShape) -> Result<()> {
         let tokens: Vec<TokenId> = batch.iter().map(|leaf| self.tree.tokens()[leaf.node]).collect();
@@ -533,6 +572,10 @@ impl Growth<'_, '_> {
     /// Draws the next child of a branch into the tree.
     fn draw_child(&mut self, branch: usize, rng: &mut dyn rand::RngCore) {
         let branch = &mut self.branches[branch];
+        // The device drew the first children with these numbers.
+        let depth = branch.node.map_or(0, |node| self.tree.depth(node) + 1);
+        let drawn = self.draft.chain.as_ref().filter(|_| branch.drawn == 0);
+        let drawn = drawn.and_then(|(_, units)| units.get(depth).copied());
         // A ranked child has exactly the expected share. The share of a sampled child is known only
         // after the draw.
         let expected = branch.next_share().unwrap_or(0.0) as f32;
@@ -548,7 +591,7 @@ impl Growth<'_, '_> {
                     branch.children_left = 0;
                     return;
                 }
-                let token = draw(rest.as_deref().unwrap_or(q), unit(rng));
+                let token = draw(rest.as_deref().unwrap_or(q), drawn.unwrap_or_else(|| unit(rng)));
                 let weight = f64::from(q[token as usize]);
                 let share = weight / *mass;
                 (*mass, *squares) = ((*mass - weight).max(0.0), (*squares - weight * weight).max(0.0));

@@ -13,8 +13,6 @@
 //! A head drafts chains, or trees that grow as those of a draft model do ([`draft_tree`]). A row of a tree follows the
 //! row of its parent.
 
-use std::collections::VecDeque;
-
 use super::chain::ChainDraft;
 use super::draft_tree::{self, Calibration, PendingTree, TreeDraft, TreeShape};
 use super::{Method, ProposeContext, Proposer, RoundOutcome};
@@ -258,6 +256,7 @@ impl Head {
             context_length: cx.target.info().context_length,
             calibration,
             by_depth: !reads_drafts,
+            chain: None,
             forward: &mut forward,
         };
         let grown = draft_tree::grow(draft, cx, logits, shape);
@@ -361,13 +360,9 @@ impl Proposer for Head {
             let plan = cx.plan.clone().with_max_depth(depth);
             return self.grow_tree(ProposeContext { plan, ..cx }, &logits, &shape);
         }
-        let ProposeContext { committed, plan, end_tokens, sampler, noise, rng, target } = cx;
-        let n_vocab = target.info().n_vocab;
-        let chain =
-            ChainDraft { committed, plan, end_tokens, sampler, noise, rng, units: VecDeque::new(), n_vocab };
-        let (tree, failure) = chain.grow(depth, logits, |token| {
+        let (tree, failure) = ChainDraft::new(cx, Vec::new()).grow(depth, logits, |token| {
             self.pass_rows.push(1);
-            self.head.next_logits(token)
+            self.head.next_logits(token).map(Some)
         });
         self.failure = failure;
         // Its own output stood in for the states of drafted tokens.

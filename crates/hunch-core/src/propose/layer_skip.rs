@@ -4,11 +4,10 @@
 //! al., arXiv 2309.08168). There is no second model and no second cache. Draft passes append to the
 //! target's cache, and their rows are dropped before verification.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::str::FromStr;
 
-use super::chain::ChainDraft;
+use super::chain::{ChainDraft, DeviceChoice, after_guess};
 use super::shortlist::Shortlist;
 use super::{Method, MethodOptions, ProposeContext, Proposer};
 use crate::draft::DraftTree;
@@ -156,16 +155,25 @@ impl Proposer for LayerSkip {
         let (base, n_vocab) = (target.cache_len(), target.info().n_vocab);
         let (layers, vocab_subset, pass_rows) =
             (self.layers.plan(), self.shortlist.tokens(), &mut self.pass_rows);
-        let mut read = |token: TokenId| -> Result<Vec<f32>> {
-            let token = [token];
-            pass_rows.push(token.len());
-            let step = Step { layers, vocab_subset, ..Step::chain(&token, LogitRows::Last) };
-            Ok(target.forward(step)?.logits.into_values())
+        let choice = DeviceChoice::new(target, (sampler, noise), (depth, n_vocab), rng);
+        let guessed = choice.run(target, &[last], depth, layers)?;
+        let units = choice.units.into();
+        let chain = ChainDraft { committed, plan, end_tokens, sampler, noise, rng, units, n_vocab };
+        let (tree, failure) = if let Some(guessed) = guessed {
+            pass_rows.extend(std::iter::repeat_n(1, depth));
+            let mut at = 0..;
+            let read = |token| Ok(at.next().and_then(|at| after_guess(&guessed, at, token)));
+            chain.grow(depth, guessed.logits.row(0).to_vec(), read)
+        } else {
+            let mut read = |token: TokenId| -> Result<Option<Vec<f32>>> {
+                let token = [token];
+                pass_rows.push(token.len());
+                let step = Step { layers, vocab_subset, ..Step::chain(&token, LogitRows::Last) };
+                Ok(Some(target.forward(step)?.logits.into_values()))
+            };
+            let logits = read(last)?.unwrap_or_default();
+            chain.grow(depth, logits, read)
         };
-        let logits = read(last)?;
-        let chain =
-            ChainDraft { committed, plan, end_tokens, sampler, noise, rng, units: VecDeque::new(), n_vocab };
-        let (tree, failure) = chain.grow(depth, logits, read);
         self.failure = failure;
         target.truncate(base)?;
         Ok(tree)

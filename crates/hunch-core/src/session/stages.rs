@@ -406,7 +406,8 @@ impl ActiveStage<'_> {
 
     /// Drafts and checks the proposer's contract. `None` if prefill of its model was cancelled.
     fn draft(&mut self, plan: DraftPlan, cx: &mut DraftContext<'_>) -> Result<Option<DraftTree>> {
-        if self.depth.is_some() && self.run.pending > FREE_READ {
+        // A text that fits in one pass is read with the first pass of the draft. On a GPU that is one wait less.
+        if self.depth.is_some() && self.run.pending >= cx.target.prefill_rows().max(FREE_READ) {
             let cancelled = cx.cancelled;
             let mut should_continue =
                 || if cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };

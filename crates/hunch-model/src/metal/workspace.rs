@@ -144,8 +144,8 @@ pub(crate) struct Workspace {
     pub(crate) update: Option<Buffer>,
     /// Input of the next product.
     pub(crate) activations: Activations,
-    /// Logits, once they were computed.
-    pub(crate) logits: Option<Buffer>,
+    /// Residual streams that were kept, then logits. Read at once.
+    pub(crate) results: Option<Buffer>,
     /// Chosen tokens, then the logits that they were chosen from, once tokens were chosen.
     pub(crate) choices: Option<Buffer>,
 }
@@ -189,7 +189,7 @@ impl Workspace {
             gates: floats(widths.gates)?,
             update: widths.has_updates.then(|| floats(widths.x)).transpose()?,
             activations: Activations::new(gpu, rows, widths.input)?,
-            logits: None,
+            results: None,
             choices,
         })
     }

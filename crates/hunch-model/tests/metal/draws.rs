@@ -110,15 +110,10 @@ fn draw_from_too_many_tokens_is_the_most_likely_one() {
 }
 
 #[test]
-fn only_draws_that_are_bounded_and_without_context_are_possible() {
+fn only_draws_that_are_bounded_are_possible() {
     let kernels = Gpus::start().kernels;
     let too_many = params(1.0, MAX_TOP_K as u32 + 1, 1.0, 0.0);
     assert!(!kernels.can_draw(&settings(&too_many)));
     assert!(!kernels.can_draw(&settings(&params(1.0, 0, 0.9, 0.0))), "top-p alone");
-    let greedy = SamplingParams::greedy();
-    let penalty = SamplingParams { presence_penalty: 1.0, ..SamplingParams::unfiltered() };
-    let bias = SamplingParams { logit_bias: [(1, 2.0)].into(), ..SamplingParams::unfiltered() };
-    for params in [greedy, penalty, bias] {
-        assert_eq!(Sampler::new(params.clone()).unwrap().draw_settings(), None, "{params:?}");
-    }
+    assert_eq!(Sampler::new(SamplingParams::greedy()).unwrap().draw_settings(), None);
 }

@@ -19,3 +19,6 @@ mod selftest;
 mod simulator;
 mod support;
 mod translate;
+
+/// Folder of the simulator's headers.
+const SIMULATOR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/metal");

@@ -11,6 +11,7 @@ use hunch_core::model::{LanguageModel, LogitRows, ModelInfo, ModelMemory, Step, 
 use hunch_core::propose::Proposer;
 use hunch_core::propose::draft_model::DraftModel;
 use hunch_core::propose::draft_tree::TreeShape;
+use hunch_core::propose::layer_skip::{DraftLayers, LayerSkip};
 use hunch_core::propose::ngram::Ngram;
 use hunch_core::propose::suffix::Suffix;
 use hunch_core::sample::{Sampler, SamplingParams};
@@ -200,7 +201,7 @@ fn sampled_drafts_of_the_device_are_those_of_the_host_and_a_round_waits_twice() 
 /// The first two tokens of many answers follow the target's distribution when the device draws the drafts.
 #[test]
 fn answers_with_drafts_drawn_on_the_device_follow_the_target() {
-    const ANSWERS: u64 = 240;
+    const ANSWERS: u64 = 160;
     let folder = tempfile::tempdir().unwrap();
     let simulator = Simulator::start();
     let compute = Compute::on_gpu(Arc::clone(&simulator) as _, Workload::SIMULATED, Some(1)).unwrap();
@@ -229,20 +230,31 @@ fn answers_with_drafts_drawn_on_the_device_follow_the_target() {
             pairs.push(([first, second], f64::from(p) * f64::from(q)));
         }
     }
-    let mut counts = vec![0u64; pairs.len()];
-    let mut drafted = 0;
-    for seed in 0..ANSWERS {
-        let config =
-            SessionConfig { max_draft: 2, max_tokens: 2, end_tokens: vec![], seed, rule: Default::default() };
-        let answer = seeded_answer(&simulator, &mut target, Some(&mut draft), config, params.clone());
-        assert!(answer.waits.iter().all(|waits| *waits <= 2), "{:?}", answer.waits);
-        drafted += answer.drafted;
-        let pair = pairs.iter().position(|(tokens, _)| answer.tokens == tokens);
-        counts[pair.expect("only possible tokens are emitted")] += 1;
-    }
-    assert!(drafted as u64 >= ANSWERS, "{drafted} tokens were drafted");
     let distribution: Vec<f64> = pairs.iter().map(|(_, p)| *p).collect();
-    let fit = goodness_of_fit(&counts, &distribution);
-    println!("chi-square {:.1} of {} degrees, p = {:.3}", fit.statistic, fit.degrees, fit.p_value);
-    assert!(fit.p_value > 1e-3, "{fit:?}: {counts:?}");
+    let mut tree = DraftModel::new(Box::new(open(&folder.path().join("draft.gguf"), &compute))).unwrap();
+    tree.set_tree(Some(TreeShape::default()));
+    let mut layers = LayerSkip::of(DraftLayers::Exit(1), target.info()).unwrap();
+    let proposers: [&mut dyn Proposer; 3] = [&mut draft, &mut tree, &mut layers];
+    for proposer in proposers {
+        let mut counts = vec![0u64; pairs.len()];
+        let mut drafted = 0;
+        for seed in 0..ANSWERS {
+            let config = SessionConfig {
+                max_draft: 2,
+                max_tokens: 2,
+                end_tokens: vec![],
+                seed,
+                rule: Default::default(),
+            };
+            let answer = seeded_answer(&simulator, &mut target, Some(&mut *proposer), config, params.clone());
+            assert!(answer.waits.iter().all(|waits| *waits <= 2), "{:?}", answer.waits);
+            drafted += answer.drafted;
+            let pair = pairs.iter().position(|(tokens, _)| answer.tokens == tokens);
+            counts[pair.expect("only possible tokens are emitted")] += 1;
+        }
+        assert!(drafted as u64 >= ANSWERS, "{drafted} tokens were drafted");
+        let fit = goodness_of_fit(&counts, &distribution);
+        println!("chi-square {:.1} of {} degrees, p = {:.3}", fit.statistic, fit.degrees, fit.p_value);
+        assert!(fit.p_value > 1e-3, "{}: {fit:?}: {counts:?}", proposer.method());
+    }
 }

@@ -122,6 +122,11 @@ impl Simulator {
         std::mem::take(&mut self.state.lock().unwrap().counts)
     }
 
+    /// Returns the number of kernels that were compiled.
+    pub(crate) fn compiled(&self) -> usize {
+        self.state.lock().unwrap().kernels.len()
+    }
+
     /// Starts a simulator whose kernels count their loads.
     pub(crate) fn counting_loads() -> Arc<Self> {
         let simulator = Self::start();
@@ -360,7 +365,7 @@ fn compile(
     let own = folder.join(format!("{name}-{}-{:?}", std::process::id(), std::thread::current().id()));
     let source = own.with_extension("cc");
     std::fs::write(&source, text).unwrap();
-    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/metal");
+    let tests = Path::new(crate::SIMULATOR);
     let mut words = compiler.split_whitespace();
     let output = Command::new(words.next().unwrap())
         .args(words)

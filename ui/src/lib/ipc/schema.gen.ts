@@ -786,6 +786,11 @@ ms: number,
 relative: number, };
 
 /**
+ * Source of the pass costs behind a predicted speedup.
+ */
+export type CostSource = "measured" | "gpu" | "sizes";
+
+/**
  * State of the controller, for display.
  */
 export type DepthState = { 
@@ -1998,7 +2003,11 @@ template_note?: string,
 /**
  * Replacements of kernels that failed the self-test or are missing, a sentence on each line.
  */
-device_note?: string, };
+device_note?: string, 
+/**
+ * A sentence on the device of the draft model, if the target is on a GPU.
+ */
+draft_placement?: string, };
 
 /**
  * The largest loss of a lane against the gain of its accepted tokens.
@@ -2333,9 +2342,9 @@ acceptance: number,
  */
 depth: number, 
 /**
- * Set if pass costs were measured on this machine. Otherwise they are estimated from sizes.
+ * Source of the pass costs.
  */
-costs_measured: boolean, };
+costs: CostSource, };
 
 /**
  * Value of a preference: any JSON. Only the window interprets it.

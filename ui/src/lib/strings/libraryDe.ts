@@ -148,6 +148,7 @@ export const libraryDe: Strings['library'] = {
     predictedTitle: (acceptance, depth) => `Annahmerate ${acceptance} und ${depth} Draft-Tokens pro Runde vorausgesetzt.`,
     predictedCosts: {
       measured: 'Die Kosten der Durchläufe sind hier gemessen.',
+      gpu: 'Die Kosten der Durchläufe sind für diese GPU vorhergesagt. Miss das Paar für echte Werte.',
       sizes: 'Die Kosten der Durchläufe sind aus den Dateigrößen geschätzt. Miss das Paar für echte Werte.',
     },
     assumed: (acceptance) => `bei Annahmerate ${acceptance}, geschätzt`,

@@ -187,6 +187,7 @@ export const libraryEn = {
     predictedTitle: (acceptance: string, depth: string) => `Assumes ${acceptance} acceptance and ${depth} draft tokens per round.`,
     predictedCosts: {
       measured: 'Pass costs were measured here.',
+      gpu: 'Pass costs are predicted for this GPU. Measure the pair for real ones.',
       sizes: 'Pass costs are estimated from file sizes. Measure the pair for real ones.',
     },
     assumed: (acceptance: string) => `at ${acceptance} acceptance, assumed`,

@@ -1,0 +1,48 @@
+//! Times of single passes of a model on one device, for `hunch doctor`.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::bench::passes::{Ours, PassEngine};
+use hunch_core::model::LanguageModel;
+use hunch_core::quantile::median;
+use hunch_error::Result;
+use hunch_model::decoder::Decoder;
+use hunch_model::device::Compute;
+use hunch_model::weights::WeightFile;
+
+/// Passes whose median counts, after one that warms up.
+const ROUNDS: usize = 5;
+/// Longest context of the passes.
+const CONTEXT: usize = 512;
+
+/// Passes that were measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct TimedPasses {
+    /// Name of the model.
+    pub model: String,
+    /// Replaced kernels of the device, or the reason why candle runs the model there.
+    pub note: Option<String>,
+    /// Rows, and the median time of a pass in milliseconds.
+    pub pass_ms: Vec<(usize, f64)>,
+}
+
+impl TimedPasses {
+    /// Loads a model onto a device and times passes of these numbers of rows.
+    ///
+    /// # Errors
+    /// If the model does not load or a pass fails.
+    pub fn measure(path: &Path, compute: &Compute, rows: &[usize]) -> Result<Self> {
+        let mut model = Decoder::load_for(&WeightFile::open(path)?, compute, CONTEXT)?;
+        let name = model.info().name.clone();
+        let note = model.execution().note(&name);
+        let mut time = |rows: usize| -> Result<f64> {
+            let timed = (0..=ROUNDS).map(|_| Ours(&mut model).pass(rows)).collect::<Result<Vec<f64>>>()?;
+            // The first one warms up.
+            Ok(median(&timed[1..]).unwrap_or_default() * 1e3)
+        };
+        let pass_ms = rows.iter().map(|&rows| Ok((rows, time(rows)?))).collect::<Result<_>>()?;
+        Ok(Self { model: name, note, pass_ms })
+    }
+}

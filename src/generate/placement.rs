@@ -1,0 +1,98 @@
+//! The device of a draft model next to a target on a GPU. On a GPU, a small model takes as long for its dispatches as for
+//! its weights, so the CPU may be faster.
+
+use std::time::Instant;
+
+use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, Step};
+use hunch_core::quantile::median;
+use hunch_core::token::TokenId;
+use hunch_error::{Error, Result};
+use hunch_model::decoder::{Backend, Decoder};
+use hunch_model::device::{Compute, DraftDevice};
+
+/// Most bytes of weights of a draft model that is timed on both devices.
+const SMALL: usize = 1 << 30;
+/// Tokens that are drafted at a time, and measurements whose median counts, after one that warms up.
+const TIMED: (usize, usize) = (4, 3);
+/// Tokens before the timed ones.
+const CONTEXT: [TokenId; 8] = [0; 8];
+
+/// A draft model on the device that was chosen.
+pub(super) struct Placed {
+    pub(super) model: Decoder,
+    /// Time of a drafted token in milliseconds, if it was measured.
+    pub(super) token_ms: Option<f64>,
+    /// A sentence on the choice, if there was one.
+    pub(super) note: Option<String>,
+}
+
+/// Returns how often [`place`] reads a model of `bytes` bytes of weights.
+pub(super) fn reads(device: DraftDevice, bytes: usize, compute: &Compute) -> usize {
+    if compute.is_gpu() && device == DraftDevice::Auto && bytes <= SMALL { 2 } else { 1 }
+}
+
+/// Reads a draft model of `bytes` bytes of weights, and chooses its device.
+///
+/// # Errors
+/// The errors of `read` for the chosen device.
+pub(super) fn place(
+    device: DraftDevice,
+    bytes: usize,
+    compute: &Compute,
+    read: &dyn Fn(&Compute) -> Result<Decoder>,
+) -> Result<Placed> {
+    let alone = |model: Decoder| Placed { model, token_ms: None, note: None };
+    if compute.is_gpu() && device == DraftDevice::Cpu {
+        let note = Some("The draft model runs on the CPU, as chosen.".to_owned());
+        return Ok(Placed { note, ..alone(read(&compute.cpu())?) });
+    }
+    let on_gpu = read(compute)?;
+    if reads(device, bytes, compute) == 1 || on_gpu.backend() == &Backend::Cpu {
+        return Ok(alone(on_gpu));
+    }
+    let timed = token_ms(&on_gpu).and_then(|gpu_ms| {
+        let on_cpu = read(&compute.cpu())?;
+        let cpu_ms = token_ms(&on_cpu)?;
+        Ok((gpu_ms, on_cpu, cpu_ms))
+    });
+    let (gpu_ms, on_cpu, cpu_ms) = match timed {
+        Ok(timed) => timed,
+        Err(Error::Stopped) => return Err(Error::Stopped),
+        Err(error) => {
+            tracing::warn!("The draft model could not be timed, so it stays on the GPU. {error}");
+            return Ok(alone(on_gpu));
+        }
+    };
+    let on = |name: &str, model, ms: f64, (other, other_ms): (&str, f64)| {
+        let note =
+            format!("The draft model runs on the {name}: {ms:.2} ms a token, {other_ms:.2} on the {other}.");
+        Placed { model, token_ms: Some(ms), note: Some(note) }
+    };
+    Ok(if cpu_ms < gpu_ms {
+        on("CPU", on_cpu, cpu_ms, ("GPU", gpu_ms))
+    } else {
+        on("GPU", on_gpu, gpu_ms, ("CPU", cpu_ms))
+    })
+}
+
+/// Measures the time of a drafted token in milliseconds. A device that chooses tokens waits once for all of them.
+///
+/// # Errors
+/// If the device fails.
+fn token_ms(model: &Decoder) -> Result<f64> {
+    let mut model = model.fork();
+    model.forward(Step::chain(&CONTEXT, LogitRows::None))?;
+    let (tokens, rounds) = TIMED;
+    let mut times = Vec::new();
+    for _ in 0..=rounds {
+        model.truncate(CONTEXT.len())?;
+        let start = Instant::now();
+        if model.device_chain(&[0], tokens, LayerPlan::All, None)?.is_none() {
+            for _ in 0..tokens {
+                model.forward(Step::chain(&[0], LogitRows::Last))?;
+            }
+        }
+        times.push(start.elapsed().as_secs_f64() * 1e3 / tokens as f64);
+    }
+    Ok(median(&times[1..]).unwrap_or_default())
+}

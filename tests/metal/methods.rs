@@ -1,0 +1,143 @@
+//! Every method on the simulated GPU: the checks of `hunch verify`, and the waits of a round.
+
+use std::sync::Arc;
+
+use candle_core::quantized::GgmlDType;
+use hunch::engine::WallClock;
+use hunch::event::GenerationEvent;
+use hunch::generate::{GenerationContext, GenerationPlan, LoadPlan, Models, Prompt, generate};
+use hunch::proof::{self, Check, ProofPlan};
+use hunch_core::depth::MaxDraft;
+use hunch_core::method::Method;
+use hunch_core::sample::SamplingParams;
+use hunch_core::token::TokenId;
+use hunch_model::device::DraftDevice;
+
+use crate::simulator::Simulator;
+use crate::support::tested_gpu;
+use crate::support::tiny::Tiny;
+use crate::support::tiny_heads::{self, Format};
+
+/// Acceptance rate of the method that drafts from a script.
+const SCRIPTED: f64 = 0.7;
+/// Text that ends with a repetition, so that lookup has something to propose.
+const PROMPT: &str = "abcdabcdabcdab";
+
+/// A target on a simulated GPU, with everything that any method drafts with.
+struct Loaded {
+    simulator: Arc<Simulator>,
+    models: Models,
+    _folder: tempfile::TempDir,
+}
+
+impl Loaded {
+    /// Loads a target with a head of this format. Draft model and low-bit copy are smaller than the target.
+    fn new(target: Tiny, head: Format) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let simulator = Simulator::start();
+        let compute = tested_gpu(&simulator);
+        let small = Tiny { layers: 1, dtype: GgmlDType::Q4_0, tied: true, ..target };
+        let write = |tiny: Tiny, name: &str| tiny.write(folder.path(), name);
+        let plan = LoadPlan {
+            draft: Some(write(Tiny { seed: 5, ..small }, "draft")),
+            head: Some(head.write(folder.path())),
+            draft_device: DraftDevice::Gpu,
+            ..LoadPlan::of(&write(target, "target"))
+        };
+        let mut models = Models::load_by(&plan, &compute).unwrap();
+        assert_eq!(models.device_note(), None, "our kernels run all models");
+        models.load_low_bit(&write(small, "low-bit"), &compute).unwrap();
+        let mut loaded = Self { simulator, models, _folder: folder };
+        let prompt = loaded.prompt();
+        let plain = plan_of(Method::Plain, 1, SamplingParams::greedy());
+        let (script, _) = loaded.answer(&prompt, &plain);
+        loaded.models.set_synthetic_script(script, SCRIPTED).unwrap();
+        assert_eq!(loaded.models.usable_methods().len(), Method::REGISTERED.len() - 1, "all but synthetic");
+        loaded
+    }
+
+    fn prompt(&self) -> Vec<TokenId> {
+        self.models.prompt_ids(&Prompt::Raw(PROMPT.into())).unwrap()
+    }
+
+    /// Generates an answer from empty caches. Returns its tokens, and drafted tokens and waits of each round.
+    fn answer(&mut self, prompt: &[TokenId], plan: &GenerationPlan) -> (Vec<TokenId>, Vec<(u32, usize)>) {
+        self.models.forget().unwrap();
+        let (mut tokens, mut rounds) = (Vec::new(), Vec::new());
+        let simulator = self.simulator.clone();
+        let mut sink = |event: GenerationEvent| {
+            let waits = simulator.take_counts().waits;
+            tokens.extend(event.tokens().iter().map(|token| token.id));
+            if let GenerationEvent::Round(round) = &event {
+                rounds.push((round.drafted, waits));
+            }
+        };
+        let clock = WallClock::start();
+        let context = GenerationContext::measured(&clock);
+        let finished = generate(&mut self.models, prompt, plan, &context, &mut sink).unwrap();
+        tokens.extend(finished.held.iter().map(|token| token.id));
+        (tokens, rounds)
+    }
+}
+
+fn plan_of(method: Method, max_draft: u32, sampling: SamplingParams) -> GenerationPlan {
+    let sampling = SamplingParams { seed: Some(3), ..sampling };
+    let max_draft = MaxDraft::Fixed(max_draft);
+    GenerationPlan { method, max_draft, max_tokens: 5, sampling, ..GenerationPlan::default() }
+}
+
+fn target(layers: usize) -> Tiny {
+    Tiny { layers, dtype: GgmlDType::Q8_0, ..tiny_heads::target() }
+}
+
+fn assert_all(checks: Vec<Check>) {
+    for Check { name, finding, passed } in checks {
+        println!("{name}: {finding}");
+        assert!(passed, "{name}: {finding}");
+    }
+}
+
+#[test]
+fn every_method_waits_twice_in_a_round_at_most() {
+    // This head reads three layers of the target, and all rows.
+    let mut loaded = Loaded::new(target(8), Format::Normed);
+    let prompt = loaded.prompt();
+    // Penalties are missing from the guess of the device.
+    let filtered = SamplingParams { repeat_penalty: 1.1, ..SamplingParams::default() };
+    for method in Method::REGISTERED {
+        let greedy = SamplingParams::greedy();
+        for (max_draft, sampling) in [(2, filtered.clone()), (5, greedy)] {
+            let (_, rounds) = loaded.answer(&prompt, &plan_of(method, max_draft, sampling));
+            let drafted = rounds.iter().map(|(drafted, _)| drafted).sum::<u32>();
+            let most = rounds.iter().map(|(_, waits)| *waits).max().unwrap();
+            println!("{method}, K = {max_draft}: {drafted} drafted, at most {most} waits");
+            assert!(most <= if method.drafter().is_some() { 2 } else { 1 }, "{method}: {most} waits");
+            assert_eq!(drafted > 0, method != Method::Plain, "{method}");
+        }
+    }
+}
+
+#[test]
+fn proof_of_greedy_text_and_of_rows_passes_for_every_method() {
+    let mut loaded = Loaded::new(target(2), Format::Medusa);
+    assert_all(proof::row_invariance(&mut loaded.models).unwrap());
+    let methods: Vec<Method> = loaded.models.usable_methods();
+    let depths = vec![MaxDraft::Fixed(5), MaxDraft::Auto];
+    let plan = ProofPlan { tokens: 10, depths, prompts: 1, ..ProofPlan::of(methods) };
+    assert_all(proof::identity(&mut loaded.models, &plan).unwrap());
+    // The script belongs to one prompt.
+    let prompt = loaded.prompt();
+    let (expected, _) = loaded.answer(&prompt, &plan_of(Method::Plain, 1, SamplingParams::greedy()));
+    let (tokens, rounds) = loaded.answer(&prompt, &plan_of(Method::Synthetic, 4, SamplingParams::greedy()));
+    assert!(tokens == expected && rounds.iter().any(|(drafted, _)| *drafted > 0));
+}
+
+/// Few samples of models that are nearly certain: this runs the check on the GPU. Its power is in the tests of rounds
+/// (`crates/hunch-model/tests/metal/rounds.rs`) and of the round loop.
+#[test]
+fn proof_of_the_distribution_passes_for_every_method() {
+    let mut loaded = Loaded::new(target(1), Format::Medusa);
+    let methods = loaded.models.usable_methods();
+    let plan = ProofPlan { samples: 20, prompts: 1, ..ProofPlan::of(methods) };
+    assert_all(proof::token_distribution(&mut loaded.models, &plan).unwrap());
+}

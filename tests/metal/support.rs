@@ -1,0 +1,31 @@
+//! A simulated GPU whose kernels are known to be right, and tiny models and heads, shared with the other tests.
+
+#![allow(dead_code, reason = "other tests use more of them")]
+
+use std::sync::Arc;
+
+use hunch_model::device::{Compute, SELF_TEST_FILE};
+use hunch_model::metal::selftest::{Finding, Machine, Part, Record, SelfTest, Workload};
+
+use crate::simulator::Simulator;
+
+#[path = "../it/support/gguf_writer.rs"]
+pub(crate) mod gguf_writer;
+#[path = "../it/support/tiny.rs"]
+pub(crate) mod tiny;
+#[path = "../it/support/tiny_heads.rs"]
+pub(crate) mod tiny_heads;
+
+/// Opens a simulated GPU with a record of its self-test, which therefore does not run.
+pub(crate) fn tested_gpu(simulator: &Arc<Simulator>) -> Compute {
+    let compute = Compute::on_gpu(Arc::clone(simulator) as _, Workload::SIMULATED, Some(1)).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let findings = Part::all().map(|part| Finding { part: part.to_string(), problem: None }).collect();
+    let machine = Machine::with(simulator.as_ref());
+    let record = Record { machine, test: SelfTest { findings, speed: None } };
+    record.write(&folder.path().join(SELF_TEST_FILE)).unwrap();
+    compute.keep_self_test_in(folder.path());
+    // The record is read once, so the folder may go.
+    assert!(compute.known_self_test().is_some());
+    compute
+}
