@@ -51,14 +51,18 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|v| v.to_bits()).collect()
 }
 
-/// Compares products of 1 to 16 and of 32 rows with `expected`, the products of all rows.
+/// Compares products of 1 to 16, 32 and 80 rows with `expected`, the products of the first 32 rows. More rows repeat
+/// them.
 fn check(machine: &Machine, name: &str, matrix: &Matrix, x: &[f32], expected: &[f32]) {
     let gpu = machine.gpu.clone();
     let kernels = Kernels::new(gpu.clone());
     let (n, k) = (matrix.n(), matrix.k());
-    for rows in (1..=16).chain([ROWS]) {
+    let x: Vec<f32> = x.iter().copied().cycle().take(80 * k).collect();
+    let expected: Vec<f32> = expected.iter().copied().cycle().take(80 * n).collect();
+    for rows in (1..=16).chain([ROWS, 80]) {
         let (activations, _) = upload(&gpu, &x[..rows * k], k);
-        let schedules = if matches!(rows, 1 | 5 | 16) { &Schedule::ALL[..] } else { &Schedule::ALL[..1] };
+        let one = rows % Schedule::ALL.len();
+        let schedules = if matches!(rows, 1 | 3 | 5) { &Schedule::ALL[..] } else { &Schedule::ALL[one..=one] };
         for schedule in schedules {
             machine.set_schedule(*schedule);
             let out = Buffer::new(&gpu, 4 * rows * n).unwrap();

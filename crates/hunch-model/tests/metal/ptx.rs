@@ -3,6 +3,7 @@
 use hunch_model::metal::kernels::Kernel;
 use hunch_model::metal::matrix::FloatFormat;
 use hunch_model::metal::packed::Format;
+use hunch_model::metal::products::{TileRows, WeightKernel};
 use hunch_model::metal::selftest::HEAD_WIDTHS;
 
 use crate::simulator::build_ptx;
@@ -18,16 +19,19 @@ fn all_kernels() -> Vec<Kernel> {
         Kernel::Draw,
     ];
     for format in Format::ALL {
-        all.extend([
-            Kernel::MultiplyOne(format),
-            Kernel::MultiplyTiles(format, 1),
-            Kernel::MultiplyTiles(format, 2),
-            Kernel::TakeRows(format),
-        ]);
+        all.push(Kernel::TakeRows(format));
     }
     for format in [FloatFormat::F16, FloatFormat::BF16, FloatFormat::F32] {
-        all.extend([Kernel::MultiplyFloats(format), Kernel::TakeFloatRows(format)]);
+        all.push(Kernel::TakeFloatRows(format));
     }
+    let packed = Format::ALL.into_iter().filter(|format| format.kernel() == *format).map(WeightKernel::Packed);
+    let floats = [FloatFormat::F16, FloatFormat::BF16, FloatFormat::F32].map(WeightKernel::Float);
+    for part in packed.chain(floats) {
+        all.extend(TileRows::ALL.map(|tile| Kernel::Multiply(tile, [Some(part), None, None])));
+    }
+    let mixed = [Format::Q4K, Format::Iq4Nl].map(|format| Some(WeightKernel::Packed(format)));
+    let mixed = [mixed[0], Some(floats[0]), mixed[1]];
+    all.extend(TileRows::ALL.map(|tile| Kernel::Multiply(tile, mixed)));
     for width in HEAD_WIDTHS {
         all.extend([1, 2, 4, 8].map(|pairs| Kernel::Attend(width as u32, pairs)));
         all.push(Kernel::Combine(width as u32));
