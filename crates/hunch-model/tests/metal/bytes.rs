@@ -1,14 +1,20 @@
-//! Bytes that attention reads, counted by the simulator. Keys and values come from memory once, for all rows of a pass
+//! Bytes that products and attention read, counted by the simulator. Weights come from memory once for up to 64 rows.
+//!
+//!  Keys and values come from memory once, for all rows of a pass
 //! and all heads that share them. The cost model counts the same bytes.
 
 use std::sync::Arc;
 
-use hunch_kernels::RowMask;
+use hunch_kernels::{RowMask, WeightType};
 use hunch_model::metal::costs::{AttentionSize, PassSize};
 use hunch_model::metal::gpu::{Buffer, Gpu};
-use hunch_model::metal::kernels::{ATTENTION_ROWS, AttentionInput, AttentionLayout, Kernels, Scoring};
+use hunch_model::metal::kernels::{
+    ATTENTION_ROWS, AttentionInput, AttentionLayout, Kernels, Product, Scaling, Scoring,
+};
+use hunch_model::metal::matrix::Matrix;
 use hunch_model::metal::workspace::{Activations, AttentionSpace, WRITE_FLOATS};
 
+use crate::products::{upload, weights};
 use crate::reference::{half_bytes, noise};
 use crate::simulator::{Loads, Simulator};
 
@@ -126,5 +132,49 @@ fn more_rows_than_a_threadgroup_has_read_the_cache_again() {
         assert!(block <= ATTENTION_ROWS && block * group <= 128);
         let expected = one_read(&mask, block) * 2 * width * 2;
         assert_eq!(count(group, width, &mask).cache.loaded, expected as u64, "{group} heads of {width}");
+    }
+}
+
+/// Loads of the weights of a product of 32 columns, and of its activations.
+fn count_product(dtype: WeightType, rows: usize) -> (Loads, u64, u64) {
+    let (n, k) = (32, 512);
+    let simulator = Simulator::counting_loads();
+    let gpu: Arc<dyn Gpu> = simulator.clone();
+    let matrix = Matrix::new(&gpu, dtype, (n, k), &weights(dtype, n, k, 1).0).unwrap();
+    let (activations, _) = upload(&gpu, &noise(rows * k, 2), k);
+    let out = Buffer::new(&gpu, 4 * rows * n).unwrap();
+    let product = Product {
+        matrix: &matrix,
+        bias: None,
+        out: &out,
+        offset: 0,
+        stride: n,
+        add: false,
+        scaling: Scaling::NONE,
+    };
+    Kernels::new(gpu).multiply(product, &activations, rows).unwrap();
+    let (Matrix::Packed { buffer, .. } | Matrix::Float { buffer, .. }) = &matrix;
+    let input = [&activations.codes, &activations.halves, &activations.floats];
+    let input = input.iter().map(|buffer| simulator.take_loads(buffer.id()).loaded).sum();
+    (simulator.take_loads(buffer.id()), buffer.bytes() as u64, input)
+}
+
+#[test]
+fn weights_are_read_once_by_a_product_of_up_to_64_rows() {
+    for dtype in [WeightType::Q4K, WeightType::Q8_0, WeightType::Q6K, WeightType::F16, WeightType::F32] {
+        let (_, bytes, _) = count_product(dtype, 1);
+        let scales = matches!(dtype, WeightType::Q4K | WeightType::Q6K | WeightType::Q8_0);
+        for rows in [1, 2, 4, 5, 8, 9, 16, 17, 32, 33, 64, 65, 128, 200] {
+            let (loads, _, input) = count_product(dtype, rows);
+            let times = rows.div_ceil(64) as u64;
+            assert_eq!(loads.distinct, bytes, "{dtype}, {rows} rows");
+            println!(
+                "{dtype}, {rows} rows: {} of {bytes} bytes of weights, {input} of activations",
+                loads.loaded
+            );
+            // Codes are loaded by one thread. Scales, a tenth of the bytes, are loaded by several threads of a simdgroup.
+            let most = if scales { times * bytes * 3 } else { times * bytes };
+            assert!(loads.loaded >= times * bytes && loads.loaded <= most, "{dtype}, {rows} rows: {loads:?}");
+        }
     }
 }

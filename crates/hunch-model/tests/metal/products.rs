@@ -19,7 +19,7 @@ use crate::simulator::Schedule;
 const ROWS: usize = 32;
 
 /// Matrix in file layout, and its values.
-fn weights(dtype: WeightType, n: usize, k: usize, seed: u64) -> (Vec<u8>, Vec<f32>) {
+pub(crate) fn weights(dtype: WeightType, n: usize, k: usize, seed: u64) -> (Vec<u8>, Vec<f32>) {
     let Some(candle) = dtype.candle() else {
         let file = random_blocks(dtype, n * k / dtype.block_size(), 0.01, seed);
         let mut values = Vec::new();
@@ -62,7 +62,8 @@ fn check(machine: &Machine, name: &str, matrix: &Matrix, x: &[f32], expected: &[
     for rows in (1..=16).chain([ROWS, 80]) {
         let (activations, _) = upload(&gpu, &x[..rows * k], k);
         let one = rows % Schedule::ALL.len();
-        let schedules = if matches!(rows, 1 | 3 | 5) { &Schedule::ALL[..] } else { &Schedule::ALL[one..=one] };
+        let schedules =
+            if matches!(rows, 1 | 3 | 5) { &Schedule::ALL[..] } else { &Schedule::ALL[one..=one] };
         for schedule in schedules {
             machine.set_schedule(*schedule);
             let out = Buffer::new(&gpu, 4 * rows * n).unwrap();
@@ -128,6 +129,55 @@ fn float_products_have_the_bits_of_a_scalar_loop() {
     }
 }
 
+/// Two or three matrices in a dispatch: packed ones, and packed ones beside floats.
+#[test]
+fn products_of_several_types_in_a_dispatch_have_the_bits_of_their_own() {
+    let machine = Machine::start();
+    let gpu = machine.gpu.clone();
+    let kernels = Kernels::new(gpu.clone());
+    let k = 256;
+    let x = noise(ROWS * k, 2);
+    let mixed = [
+        [(WeightType::Q4K, 40), (WeightType::Q6K, 24), (WeightType::Q4_0, 13)],
+        [(WeightType::F16, 21), (WeightType::Iq4Nl, 16), (WeightType::BF16, 8)],
+    ];
+    for types in mixed {
+        let matrix = |(dtype, n): (WeightType, usize)| {
+            Matrix::new(&gpu, dtype, (n, k), &weights(dtype, n, k, 1).0).unwrap()
+        };
+        let matrices = types.map(matrix);
+        let stride: usize = matrices.iter().map(Matrix::n).sum();
+        let bias = Buffer::with_floats(&gpu, &noise(stride, 3)).unwrap();
+        for parts in [2, 3] {
+            for rows in [1, 2, 3, 7, 16, 20, ROWS] {
+                machine.set_schedule(Schedule::ALL[rows % Schedule::ALL.len()]);
+                let (activations, _) = upload(&gpu, &x[..rows * k], k);
+                let outs = [(); 2].map(|()| Buffer::with_floats(&gpu, &vec![0.5; rows * stride]).unwrap());
+                let products = outs.each_ref().map(|out| {
+                    let mut offset = 0;
+                    let mut all = Vec::new();
+                    for (i, matrix) in matrices[..parts].iter().enumerate() {
+                        let bias = (i == 1).then_some(&bias);
+                        let scaling = Scaling { scale: 1.0 + i as f32, cap: None };
+                        all.push(Product { matrix, bias, out, offset, stride, add: i == 2, scaling });
+                        offset += matrix.n();
+                    }
+                    all
+                });
+                kernels.multiply_all(&products[0], &activations, rows).unwrap();
+                for product in &products[1] {
+                    kernels.multiply(*product, &activations, rows).unwrap();
+                }
+                let [joined, separate] = outs.map(|out| out.read_floats(0, rows * stride).unwrap());
+                assert!(bits(&joined) == bits(&separate), "{types:?}: {parts} parts, {rows} rows");
+                assert!(joined.iter().filter(|v| **v == 0.5).count() <= rows * types[2].1);
+            }
+        }
+    }
+    let none = kernels.multiply_all(&[], &upload(&gpu, &x[..k], k).0, 1);
+    assert!(none.is_err(), "no product");
+}
+
 #[test]
 fn product_adds_bias_and_residual_at_its_place_and_scales() {
     let machine = Machine::start();
@@ -188,16 +238,18 @@ fn table_rows_match_dequantised_weights_times_a_factor() {
         let (n, k) = (37, 512);
         let (file, values) = weights(dtype, n, k, 1);
         let table = Matrix::new(&gpu, dtype, (n, k), &file).unwrap();
-        let tokens = [36u32, 0, 9, 36];
-        let ids: Vec<u8> = tokens.iter().flat_map(|t| t.to_le_bytes()).collect();
-        let ids = Buffer::with_bytes(&gpu, &ids).unwrap();
-        let out = Buffer::new(&gpu, 4 * tokens.len() * k).unwrap();
-        kernels.take_rows(&table, (ids.input(), tokens.len()), 1.5, &out).unwrap();
-        let out = out.read_floats(0, tokens.len() * k).unwrap();
-        for (out, token) in out.chunks_exact(k).zip(tokens) {
-            for (a, b) in out.iter().zip(&values[token as usize * k..]) {
-                let b = 1.5 * b;
-                assert!((a - b).abs() <= 1e-6 * b.abs().max(0.1), "{dtype:?}: {a} {b}");
+        let tokens: Vec<u32> = [36, 0, 9, 36].into_iter().chain(0..28).collect();
+        let ids = Buffer::with_words(&gpu, &tokens).unwrap();
+        for rows in (1..=16).chain([ROWS]) {
+            machine.set_schedule(Schedule::ALL[rows % Schedule::ALL.len()]);
+            let out = Buffer::new(&gpu, 4 * rows * k).unwrap();
+            kernels.take_rows(&table, (ids.input(), rows), 1.5, &out).unwrap();
+            let out = out.read_floats(0, rows * k).unwrap();
+            for (out, token) in out.chunks_exact(k).zip(&tokens) {
+                for (a, b) in out.iter().zip(&values[*token as usize * k..]) {
+                    let b = 1.5 * b;
+                    assert!((a - b).abs() <= 1e-6 * b.abs().max(0.1), "{dtype:?}: {a} {b}");
+                }
             }
         }
     }

@@ -24,7 +24,8 @@ fn all_kernels() -> Vec<Kernel> {
     for format in [FloatFormat::F16, FloatFormat::BF16, FloatFormat::F32] {
         all.push(Kernel::TakeFloatRows(format));
     }
-    let packed = Format::ALL.into_iter().filter(|format| format.kernel() == *format).map(WeightKernel::Packed);
+    let packed =
+        Format::ALL.into_iter().filter(|format| format.kernel() == *format).map(WeightKernel::Packed);
     let floats = [FloatFormat::F16, FloatFormat::BF16, FloatFormat::F32].map(WeightKernel::Float);
     for part in packed.chain(floats) {
         all.extend(TileRows::ALL.map(|tile| Kernel::Multiply(tile, [Some(part), None, None])));

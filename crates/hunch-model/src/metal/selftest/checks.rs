@@ -170,7 +170,41 @@ impl Tester<'_> {
                 return Ok(Check::Differs);
             }
         }
-        Ok(Check::Passed)
+        self.joined().map(Check::of)
+    }
+
+    /// Products of two types in one dispatch against a dispatch for each.
+    fn joined(&self) -> Result<bool> {
+        let (n, k) = (24, 256);
+        let types = [WeightType::Q4K, WeightType::F16];
+        let of = |dtype| Matrix::new(self.gpu, dtype, (n, k), &random_matrix(dtype, n, k)?.0);
+        let matrices = [of(types[0])?, of(types[1])?];
+        for rows in [1, 3, 8] {
+            let input = Codes::random(rows * k);
+            let activations = Activations::new(self.gpu, rows, k)?;
+            input.write(&activations)?;
+            let out = self.floats(&vec![f32::NAN; 2 * rows * n])?;
+            let product = |(i, matrix)| Product {
+                matrix,
+                bias: None,
+                out: &out,
+                offset: i * rows * n,
+                stride: n,
+                add: false,
+                scaling: Scaling::NONE,
+            };
+            let products: Vec<Product<'_>> = matrices.iter().enumerate().map(product).collect();
+            self.kernels.multiply_all(&products, &activations, rows)?;
+            let joined = out.read_floats(0, 2 * rows * n)?;
+            let mut separate = Vec::new();
+            for matrix in &matrices {
+                separate.extend(self.multiply(matrix, &input, rows)?);
+            }
+            if !same_bits(&joined, &separate) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Scaled products with a bound, as logits have it.
