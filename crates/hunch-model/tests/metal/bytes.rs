@@ -135,46 +135,43 @@ fn more_rows_than_a_threadgroup_has_read_the_cache_again() {
     }
 }
 
-/// Loads of the weights of a product of 32 columns, and of its activations.
-fn count_product(dtype: WeightType, rows: usize) -> (Loads, u64, u64) {
+/// Units of 32 weights of a product.
+const UNITS: u64 = 32 * 512 / 32;
+
+/// Loads of the weights of a product, and their bytes.
+fn count_product(dtype: WeightType, rows: usize) -> (Loads, u64) {
     let (n, k) = (32, 512);
     let simulator = Simulator::counting_loads();
     let gpu: Arc<dyn Gpu> = simulator.clone();
     let matrix = Matrix::new(&gpu, dtype, (n, k), &weights(dtype, n, k, 1).0).unwrap();
-    let (activations, _) = upload(&gpu, &noise(rows * k, 2), k);
+    let (x, _) = upload(&gpu, &noise(rows * k, 2), k);
     let out = Buffer::new(&gpu, 4 * rows * n).unwrap();
-    let product = Product {
-        matrix: &matrix,
-        bias: None,
-        out: &out,
-        offset: 0,
-        stride: n,
-        add: false,
-        scaling: Scaling::NONE,
-    };
-    Kernels::new(gpu).multiply(product, &activations, rows).unwrap();
+    let scaling = Scaling::NONE;
+    let product =
+        Product { matrix: &matrix, bias: None, out: &out, offset: 0, stride: n, add: false, scaling };
+    Kernels::new(gpu).multiply(product, &x, rows).unwrap();
     let (Matrix::Packed { buffer, .. } | Matrix::Float { buffer, .. }) = &matrix;
-    let input = [&activations.codes, &activations.halves, &activations.floats];
-    let input = input.iter().map(|buffer| simulator.take_loads(buffer.id()).loaded).sum();
-    (simulator.take_loads(buffer.id()), buffer.bytes() as u64, input)
+    (simulator.take_loads(buffer.id()), Matrix::bytes_in_memory(dtype, n, k).unwrap() as u64)
 }
 
 #[test]
 fn weights_are_read_once_by_a_product_of_up_to_64_rows() {
-    for dtype in [WeightType::Q4K, WeightType::Q8_0, WeightType::Q6K, WeightType::F16, WeightType::F32] {
-        let (_, bytes, _) = count_product(dtype, 1);
-        let scales = matches!(dtype, WeightType::Q4K | WeightType::Q6K | WeightType::Q8_0);
-        for rows in [1, 2, 4, 5, 8, 9, 16, 17, 32, 33, 64, 65, 128, 200] {
-            let (loads, _, input) = count_product(dtype, rows);
-            let times = rows.div_ceil(64) as u64;
+    // Bytes of 32 weights: low bits, high bits, and scales with those of their superblock, which each unit loads.
+    for (dtype, low, high, scales) in [
+        (WeightType::Q4K, 16, 0, 6),
+        (WeightType::Q5_1, 16, 4, 4),
+        (WeightType::Q6K, 16, 8, 6),
+        (WeightType::Q8_0, 32, 0, 2),
+        (WeightType::BF16, 64, 0, 0),
+        (WeightType::F32, 128, 0, 0),
+    ] {
+        for rows in [1, 2, 4, 5, 8, 9, 16, 17, 32, 33, 64, 65, 200] {
+            let (loads, bytes) = count_product(dtype, rows);
             assert_eq!(loads.distinct, bytes, "{dtype}, {rows} rows");
-            println!(
-                "{dtype}, {rows} rows: {} of {bytes} bytes of weights, {input} of activations",
-                loads.loaded
-            );
-            // Codes are loaded by one thread. Scales, a tenth of the bytes, are loaded by several threads of a simdgroup.
-            let most = if scales { times * bytes * 3 } else { times * bytes };
-            assert!(loads.loaded >= times * bytes && loads.loaded <= most, "{dtype}, {rows} rows: {loads:?}");
+            // Lanes of a row load the same high bits and scales, at the same time.
+            let (of_high, of_scales) = if rows > 4 { (4, 8) } else { (1, 1) };
+            let once = UNITS * (low + of_high * high + of_scales * scales);
+            assert_eq!(loads.loaded, rows.div_ceil(64) as u64 * once, "{dtype}, {rows} rows");
         }
     }
 }

@@ -13,7 +13,8 @@ use hunch_model::metal::workspace::Activations;
 
 use crate::machine::Machine;
 use crate::reference::{Block, dot, dot_floats, half_bytes, noise, quantise};
-use crate::simulator::Schedule;
+use crate::selftest::Spoiled;
+use crate::simulator::{Schedule, Simulator};
 
 /// Most rows of a test.
 const ROWS: usize = 32;
@@ -129,53 +130,62 @@ fn float_products_have_the_bits_of_a_scalar_loop() {
     }
 }
 
+/// Bits of products of matrices of several types, in one call and in a call for each.
+fn joined_and_separate(gpu: &Arc<dyn Gpu>, types: &[(WeightType, usize)], rows: usize) -> [Vec<u32>; 2] {
+    let (k, kernels) = (256, Kernels::new(gpu.clone()));
+    let matrix = |(dtype, n): &(WeightType, usize)| {
+        Matrix::new(gpu, *dtype, (*n, k), &weights(*dtype, *n, k, 1).0).unwrap()
+    };
+    let matrices: Vec<Matrix> = types.iter().map(matrix).collect();
+    let stride: usize = matrices.iter().map(Matrix::n).sum();
+    let bias = Buffer::with_floats(gpu, &noise(stride, 3)).unwrap();
+    let (activations, _) = upload(gpu, &noise(rows * k, 2), k);
+    [true, false].map(|joined| {
+        let out = Buffer::with_floats(gpu, &vec![f32::NAN; rows * stride]).unwrap();
+        let (mut products, mut offset) = (Vec::new(), 0);
+        for (i, matrix) in matrices.iter().enumerate() {
+            let (bias, scaling) = ((i == 1).then_some(&bias), Scaling { scale: 1.0 + i as f32, cap: None });
+            products.push(Product { matrix, bias, out: &out, offset, stride, add: false, scaling });
+            offset += matrix.n();
+        }
+        if joined {
+            kernels.multiply_all(&products, &activations, rows).unwrap();
+        } else {
+            products.iter().for_each(|product| kernels.multiply(*product, &activations, rows).unwrap());
+        }
+        let out = out.read_floats(0, rows * stride).unwrap();
+        assert!(out.iter().all(|v| v.is_finite()), "{types:?}, {rows} rows: all are written");
+        bits(&out)
+    })
+}
+
 /// Two or three matrices in a dispatch: packed ones, and packed ones beside floats.
 #[test]
 fn products_of_several_types_in_a_dispatch_have_the_bits_of_their_own() {
     let machine = Machine::start();
-    let gpu = machine.gpu.clone();
-    let kernels = Kernels::new(gpu.clone());
-    let k = 256;
-    let x = noise(ROWS * k, 2);
-    let mixed = [
+    for types in [
         [(WeightType::Q4K, 40), (WeightType::Q6K, 24), (WeightType::Q4_0, 13)],
         [(WeightType::F16, 21), (WeightType::Iq4Nl, 16), (WeightType::BF16, 8)],
-    ];
-    for types in mixed {
-        let matrix = |(dtype, n): (WeightType, usize)| {
-            Matrix::new(&gpu, dtype, (n, k), &weights(dtype, n, k, 1).0).unwrap()
-        };
-        let matrices = types.map(matrix);
-        let stride: usize = matrices.iter().map(Matrix::n).sum();
-        let bias = Buffer::with_floats(&gpu, &noise(stride, 3)).unwrap();
-        for parts in [2, 3] {
-            for rows in [1, 2, 3, 7, 16, 20, ROWS] {
-                machine.set_schedule(Schedule::ALL[rows % Schedule::ALL.len()]);
-                let (activations, _) = upload(&gpu, &x[..rows * k], k);
-                let outs = [(); 2].map(|()| Buffer::with_floats(&gpu, &vec![0.5; rows * stride]).unwrap());
-                let products = outs.each_ref().map(|out| {
-                    let mut offset = 0;
-                    let mut all = Vec::new();
-                    for (i, matrix) in matrices[..parts].iter().enumerate() {
-                        let bias = (i == 1).then_some(&bias);
-                        let scaling = Scaling { scale: 1.0 + i as f32, cap: None };
-                        all.push(Product { matrix, bias, out, offset, stride, add: i == 2, scaling });
-                        offset += matrix.n();
-                    }
-                    all
-                });
-                kernels.multiply_all(&products[0], &activations, rows).unwrap();
-                for product in &products[1] {
-                    kernels.multiply(*product, &activations, rows).unwrap();
-                }
-                let [joined, separate] = outs.map(|out| out.read_floats(0, rows * stride).unwrap());
-                assert!(bits(&joined) == bits(&separate), "{types:?}: {parts} parts, {rows} rows");
-                assert!(joined.iter().filter(|v| **v == 0.5).count() <= rows * types[2].1);
-            }
+    ] {
+        for (parts, rows) in [(2, 1), (2, 7), (2, 40), (3, 1), (3, 2), (3, 3), (3, 8), (3, 16), (3, 20)] {
+            machine.set_schedule(Schedule::ALL[rows % Schedule::ALL.len()]);
+            let [joined, separate] = joined_and_separate(&machine.gpu, &types[..parts], rows);
+            assert!(joined == separate, "{types:?}: {parts} parts, {rows} rows");
         }
     }
-    let none = kernels.multiply_all(&[], &upload(&gpu, &x[..k], k).0, 1);
-    assert!(none.is_err(), "no product");
+}
+
+#[test]
+fn refused_kernel_of_several_types_is_replaced_by_a_dispatch_for_each() {
+    let simulator = Simulator::start();
+    let refusing = Spoiled::on(simulator.clone(), &[("multiply-1-Q8_0-", None)]);
+    let types = [(WeightType::Q8_0, 16), (WeightType::Q4K, 16)];
+    for (rows, dispatches) in [(1, 2 + 2), (2, 1 + 2)] {
+        simulator.take_counts();
+        let [joined, separate] = joined_and_separate(&refusing, &types, rows);
+        assert_eq!(joined, separate);
+        assert_eq!(simulator.take_counts().dispatches, dispatches, "{rows} rows");
+    }
 }
 
 #[test]

@@ -88,6 +88,15 @@ METAL_FUNC Codes load_codes(device const void* low, device const uint* high, uin
 constant half code_values[16] = {CODES};
 #endif
 
+// Returns four bytes minus an offset. A half with the upper bits of 0x6400 is 1024 and its other bits, which is faster
+// than conversions of integers.
+METAL_FUNC half4 bytes_minus(uint bytes, uint offset) {
+  const half2 base = half2(half(1024 + offset));
+  const half2 even = as_type<half2>((bytes & 0x00ff00ff) | 0x64006400) - base;
+  const half2 odd = as_type<half2>(((bytes >> 8) & 0x00ff00ff) | 0x64006400) - base;
+  return half4(even.x, odd.x, even.y, odd.y);
+}
+
 // Returns the values of codes 4v .. 4v + 3, which a half holds exactly.
 METAL_FUNC half4 unpack(uint low, uint high, uint v) {
 #if BITS == 8
@@ -109,11 +118,7 @@ METAL_FUNC half4 unpack(uint low, uint high, uint v) {
   const uchar4 own = as_type<uchar4>(codes);
   return half4(code_values[own.x], code_values[own.y], code_values[own.z], code_values[own.w]);
 #else
-  // A half with these upper bits is 1024 and the code. Conversions of integers are slow.
-  const half2 base = half2(half(1024 + (BITS == 8 ? 128 : OFFSET)));
-  const half2 even = as_type<half2>((codes & 0x00ff00ff) | 0x64006400) - base;
-  const half2 odd = as_type<half2>(((codes >> 8) & 0x00ff00ff) | 0x64006400) - base;
-  return half4(even.x, odd.x, even.y, odd.y);
+  return bytes_minus(codes, BITS == 8 ? 128 : OFFSET);
 #endif
 }
 
@@ -133,6 +138,19 @@ METAL_FUNC half4 load_values(device const void* low, device const uint* high, ui
 #else
   return unpack(((device const uint*)low)[at * LOW_WORDS + LOW_WORD(v)], 0, v);
 #endif
+}
+
+// Loads the values of codes 4v .. 4v + 3 and of the codes 16 later. v is less than 4.
+METAL_FUNC void load_both_halves(device const void* low, device const uint* high, uint at, uint v, thread half4* values) {
+  device const uint* low_words = (device const uint*)low + at * LOW_WORDS;
+  const uint first = low_words[LOW_WORD(v)], second = BITS == 8 ? low_words[LOW_WORD(v + 4)] : first;
+#if HIGH_WORDS > 0
+  const uint first_high = high[at * HIGH_WORDS], second_high = HIGH_WORDS == 2 ? high[at * HIGH_WORDS + 1] : first_high;
+#else
+  const uint first_high = 0, second_high = 0;
+#endif
+  values[0] = unpack(first, first_high, v);
+  values[1] = unpack(second, second_high, v + 4);
 }
 
 #if SCALES == SCALES_HALF

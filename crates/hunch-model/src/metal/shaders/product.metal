@@ -11,8 +11,9 @@
 METAL_FUNC void load_activations(device const void* x, uint unit, uint j, thread float4* values) {
 #if ROWS == 1
   const uint2 words = ((device const uint2*)x)[unit * 4 + j];
-  values[0] = float4(as_type<char4>(words.x));
-  values[1] = float4(as_type<char4>(words.y));
+  // Codes with a sign become codes from 0 on, and back.
+  values[0] = float4(bytes_minus(words.x ^ 0x80808080, 128));
+  values[1] = float4(bytes_minus(words.y ^ 0x80808080, 128));
 #else
   const uint4 words = ((device const uint4*)x)[unit * 4 + j];
   values[0] = float4(as_type<half4>(words.xy));
@@ -130,12 +131,12 @@ METAL_FUNC void multiply(constant Product& p, device const void* low, device con
   for (uint u = part; u < units; u += 8) {
     #pragma clang loop unroll(full)
     for (uint b = 0; b < BANDS; ++b) {
-      const uint r = lane / 4, at = (tile[b] * units + u) * 8 + r;
-      #pragma clang loop unroll(full)
-      for (uint j = 0; j < 2; ++j) {
-        const uint v = lane % 4 + 4 * j;
-        *(threadgroup half4*)(weights + b * 256 + r * 32 + 4 * v) = load_values(low, high, at, v);
-      }
+      const uint r = lane / 4, v = lane % 4;
+      half4 values[2];
+      load_both_halves(low, high, (tile[b] * units + u) * 8 + r, v, values);
+      threadgroup half4* to = (threadgroup half4*)(weights + b * 256 + r * 32);
+      to[v] = values[0];
+      to[v + 4] = values[1];
     }
     simdgroup_barrier(mem_flags::mem_threadgroup);
     simdgroup_half8x8 a[BANDS][4];
