@@ -299,8 +299,8 @@ fn architectures_take_ten_dispatches_a_layer() {
     }
 }
 
-/// Queries, keys and values of different types, and so gates and ups, with biases or norms of heads: each run of
-/// products with one input is a dispatch.
+/// Queries, keys and values of different types, and so gates and ups, with biases or norms of heads. Products with one
+/// input are a dispatch.
 #[test]
 fn files_of_mixed_types_take_ten_dispatches_a_layer() {
     let folder = tempfile::tempdir().unwrap();

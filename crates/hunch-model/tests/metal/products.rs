@@ -159,7 +159,7 @@ fn joined_and_separate(gpu: &Arc<dyn Gpu>, types: &[(WeightType, usize)], rows: 
     })
 }
 
-/// Two or three matrices in a dispatch: packed ones, and packed ones beside floats.
+/// Two or three matrices in a dispatch: packed ones, and packed ones with floats.
 #[test]
 fn products_of_several_types_in_a_dispatch_have_the_bits_of_their_own() {
     let machine = Machine::start();

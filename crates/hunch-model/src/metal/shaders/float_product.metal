@@ -1,6 +1,6 @@
 // Products of float weights with float activations.
 //
-// A simdgroup sums weight rows: lane l takes every 32nd group of 4 values from l on, in order. A tree adds the
+// A simdgroup sums weight rows. Lane l takes every 32nd group of 4 values, in order, from l on. A tree adds the
 // lanes. Each activation row has sums of its own, so its bits do not depend on the other rows.
 //
 // The host defines ROWS, the activation rows of a threadgroup: 1, 2, 4, 8, 16, 32 or 64. Each weight is loaded once for
