@@ -158,8 +158,8 @@ impl AttentionSize {
         (self.visible * cache + self.visible * partial / SPAN) as u64
     }
 
-    /// Returns the operations of attention over `rows` rows, with those of lanes that have no row. Two are multiply-adds for
-    /// each head and value of a key, and one for loads and weights.
+    /// Returns the operations of attention over `rows` rows, with those of lanes that have no row. Each head and value
+    /// of a key has two multiply-adds, and one operation for loads and weights.
     fn operations(&self, rows: usize) -> f64 {
         let layout = self.layout(rows);
         let pairs = rows.div_ceil(layout.rows) * layout.pairs * layout.simdgroups * self.keys;
