@@ -3,8 +3,7 @@
 // A simdgroup sums weight rows. Each lane takes every 32nd group of 4 values, in order. A tree adds the lanes.
 // Each activation row has sums of its own, so its bits do not depend on the other rows.
 //
-// The host defines ROWS, the activation rows of a threadgroup: a power of two up to 64. Each weight is loaded once for
-// all of them.
+// The host defines ROWS, the activation rows of a threadgroup. They share each load of a weight.
 #undef OWN_ROWS
 #undef COLUMNS
 #undef ROW_GROUPS
