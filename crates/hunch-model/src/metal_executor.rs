@@ -411,7 +411,7 @@ impl Joined {
         Activations::forms(count > 0, count < self.parts.len(), rows)
     }
 
-    /// Multiplies. `add` is the factor of products that are added to the output.
+    /// Multiplies, in one dispatch. `add` is the factor of products that are added to the output.
     fn multiply(
         &self,
         kernels: &Kernels,
@@ -420,18 +420,17 @@ impl Joined {
         out: &Buffer,
         add: Option<f32>,
     ) -> Result<()> {
-        self.parts.iter().try_for_each(|part| {
-            let product = Product {
-                matrix: &part.matrix,
-                bias: part.bias.as_ref(),
-                out,
-                offset: part.offset,
-                stride: self.width,
-                add: add.is_some(),
-                scaling: Scaling { scale: add.unwrap_or(1.0), cap: None },
-            };
-            kernels.multiply(product, x, rows)
-        })
+        let scaling = Scaling { scale: add.unwrap_or(1.0), cap: None };
+        let products = self.parts.iter().map(|Part { matrix, bias, offset }| Product {
+            matrix,
+            bias: bias.as_ref(),
+            out,
+            offset: *offset,
+            stride: self.width,
+            add: add.is_some(),
+            scaling,
+        });
+        kernels.multiply_all(&products.collect::<Vec<_>>(), x, rows)
     }
 }
 

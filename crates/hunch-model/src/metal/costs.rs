@@ -5,6 +5,7 @@
 use serde::Serialize;
 
 use super::kernels::AttentionLayout;
+use super::products::TileRows;
 use super::selftest::Speed;
 use super::workspace::SPAN;
 use crate::gguf::Gguf;
@@ -54,19 +55,32 @@ pub const CHIPS: [Chip; 18] = [
 /// Lanes of a core: each does one fused multiply-add a cycle, in the matrix unit as outside of it
 /// (philipturner/metal-benchmarks). The neural accelerators of M5 are not used.
 const LANES: f64 = 128.0;
-/// Share of the lanes' cycles that kernels of this kind use. Assumed: 8x8 matrix kernels of llama.cpp reach 0.38 on
-/// a Max chip and 0.71 on an M1 Pro.
-const ISSUE: f64 = 0.5;
+/// Share of the lanes' cycles that kernels use, all of their operations counted. Assumed.
+const ISSUE: f64 = 0.8;
 /// Tokens of context for predictions that know no other.
 pub const PREDICTED_CONTEXT: usize = 1024;
-/// Operations that unpack a weight and bring it to the matrix unit. Counted in `product.metal`.
-const UNPACK: f64 = 4.0;
+/// Operations of a weight, before those of rows: to load, unpack and scale it. The first is for up to 4 rows. Counted in
+/// the kernels for Q4_K (`tests/metal/ptx.rs`).
+const OF_WEIGHT: (f64, f64) = (2.85, 8.0);
+/// Operations of a weight for one row, whose activations are unpacked too.
+const OF_ONE_ROW: f64 = 5.5;
+/// Operations of a weight for each row: one multiply-add, and the rest of the work on activations and sums.
+const OF_ROW: (f64, f64) = (1.54, 1.4);
 /// Time of a dispatch on the GPU in milliseconds (antonellof/ferrox#149, measured as 5.16 microseconds).
 const DISPATCH_MS: f64 = 0.005;
 /// Time to commit a pass and wait for it, in milliseconds. Assumed.
 const WAIT_MS: f64 = 0.2;
 /// Dispatches of a layer, and of the rest of a pass. `tests/metal/models.rs` counts them.
 const DISPATCHES: (usize, usize) = (10, 3);
+
+/// Returns the operations of a weight in a product with tiles of this many rows.
+pub fn operations_of_weight(tile: TileRows) -> f64 {
+    if tile.rows() == 1 {
+        return OF_ONE_ROW;
+    }
+    let (weight, row) = if tile.has_matrices() { (OF_WEIGHT.1, OF_ROW.1) } else { (OF_WEIGHT.0, OF_ROW.0) };
+    weight + row * tile.rows() as f64
+}
 
 impl Chip {
     /// Returns the chip of a name, ignoring case. `Apple` may be left out.
@@ -85,7 +99,7 @@ impl Chip {
         }
     }
 
-    /// Returns the time of reading bytes or of multiply-adds, whichever is longer, in milliseconds.
+    /// Returns the time of reading bytes or of operations, whichever is longer, in milliseconds.
     fn ms(&self, bytes: u64, operations: f64) -> f64 {
         let memory = bytes as f64 / (self.memory_gb_s * self.memory_share());
         let rate = f64::from(self.cores) * LANES * self.clock_ghz * ISSUE;
@@ -144,11 +158,12 @@ impl AttentionSize {
         (self.visible * cache + self.visible * partial / SPAN) as u64
     }
 
-    /// Returns the multiply-adds of attention over `rows` rows, with those of lanes that have no row.
+    /// Returns the operations of attention over `rows` rows, with those of lanes that have no row. Each head and value
+    /// of a key has two multiply-adds, and one operation for loads and weights.
     fn operations(&self, rows: usize) -> f64 {
         let layout = self.layout(rows);
         let pairs = rows.div_ceil(layout.rows) * layout.pairs * layout.simdgroups * self.keys;
-        (2 * self.visible * self.width) as f64 * pairs as f64
+        (3 * self.visible * self.width) as f64 * pairs as f64
     }
 }
 
@@ -190,15 +205,10 @@ impl Basis {
         let attention = size.attention;
         let work = match self {
             Self::Chip(chip) => {
-                // One row has a kernel of its own. Others are padded to 8, then to multiples of 16.
-                let columns = match rows {
-                    1 => 1,
-                    2..=8 => 8,
-                    _ => rows.next_multiple_of(16),
-                };
-                // Above 16 rows weights are unpacked once for each 16.
-                let unpack = UNPACK * columns.div_ceil(16) as f64;
-                let products = chip.ms(size.bytes, size.weights as f64 * (unpack + columns as f64));
+                let tile = TileRows::of(rows);
+                let tiles = rows.div_ceil(tile.rows());
+                let operations = size.weights as f64 * operations_of_weight(tile) * tiles as f64;
+                let products = chip.ms(size.bytes * tiles as u64, operations);
                 products + chip.ms(attention.bytes(rows), attention.operations(rows))
             }
             Self::Measured(speed) => {

@@ -3,11 +3,13 @@
 //! Shader text is in `shaders/`. The order of steps in a layer belongs to the executor.
 
 use std::collections::HashMap;
+use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::gpu::{Argument, Buffer, Gpu, Grid, KernelId, KernelSource};
 use super::matrix::{FloatFormat, Matrix};
 use super::packed::Format;
+use super::products::{self, Parts, TileRows};
 use super::workspace::{Activations, AttentionSpace, SPAN};
 use hunch_core::sample::DrawSettings;
 use hunch_error::Result;
@@ -26,14 +28,10 @@ const DRAW_SCRATCH: usize = 4 * (2 * 256 + 2 * 2 * 512 + 32);
 /// Kernel with its settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kernel {
-    /// Product of packed weights and one row.
-    MultiplyOne(Format),
-    /// Product of packed weights and tiles of 8 rows, 1 or 2 of them a threadgroup.
-    MultiplyTiles(Format, u32),
+    /// Products of one to three matrices with the same rows.
+    Multiply(TileRows, Parts),
     /// Rows of a packed table.
     TakeRows(Format),
-    /// Product of float weights.
-    MultiplyFloats(FloatFormat),
     /// Rows of a float table.
     TakeFloatRows(FloatFormat),
     /// RMS norm, after adding what a part of a layer computed.
@@ -58,38 +56,29 @@ pub enum Kernel {
 }
 
 impl Kernel {
-    /// Returns the format of the weights that it reads, if they are packed.
-    fn format(self) -> Option<Format> {
-        match self {
-            Self::MultiplyOne(format) | Self::MultiplyTiles(format, _) | Self::TakeRows(format) => {
-                Some(format)
-            }
-            _ => None,
-        }
-    }
-
     /// Returns the text of the library.
     pub fn source(self) -> KernelSource {
         const CAP: &str = include_str!("shaders/cap.metal");
         const BLOCKS: &str = include_str!("shaders/blocks.metal");
         const OUTPUT: &str = include_str!("shaders/output.metal");
-        const PRODUCT: &str = include_str!("shaders/product.metal");
-        const FLOATS: &str = include_str!("shaders/float_product.metal");
+        const FLOATS: &str = include_str!("shaders/floats.metal");
+        const TAKE: &str = include_str!("shaders/take_rows.metal");
         const ROWS: &str = include_str!("shaders/rows.metal");
         const ATTENTION: &str = include_str!("shaders/attention.metal");
         const CHOOSE: &str = include_str!("shaders/choose.metal");
-        const QUANTISED: &[&str] = &[CAP, BLOCKS, OUTPUT, PRODUCT];
-        const UNQUANTISED: &[&str] = &[CAP, OUTPUT, FLOATS];
         const ATTEND: &[&str] = &[ROWS, CAP, ATTENTION];
         let (function, settings, files): (_, Vec<(&str, i64)>, &[&str]) = match self {
-            Self::MultiplyOne(format) => ("multiply_one", type_settings(format, 1), QUANTISED),
-            Self::MultiplyTiles(format, tiles) => ("multiply_tiles", type_settings(format, tiles), QUANTISED),
-            Self::TakeRows(format) => ("take_rows", type_settings(format, 1), QUANTISED),
-            Self::MultiplyFloats(format) => {
-                ("multiply_floats", vec![("WEIGHTS", format.setting())], UNQUANTISED)
+            Self::Multiply(tile, parts) => {
+                let (name, text) = products::source(tile, parts);
+                return KernelSource { name, text, function: "multiply".into() };
+            }
+            Self::TakeRows(format) => {
+                let text = packed_settings(format) + &[CAP, BLOCKS, OUTPUT, TAKE].concat();
+                let name = format!("take_rows-{}", format.dtype());
+                return KernelSource { name, text, function: "take_rows".into() };
             }
             Self::TakeFloatRows(format) => {
-                ("take_float_rows", vec![("WEIGHTS", format.setting())], UNQUANTISED)
+                ("take_float_rows", vec![("WEIGHTS", format.setting())], &[CAP, FLOATS, OUTPUT, TAKE])
             }
             Self::Norm => ("norm", Vec::new(), &[ROWS]),
             Self::Gate => ("gate", Vec::new(), &[ROWS]),
@@ -105,29 +94,22 @@ impl Kernel {
         };
         let mut text: String =
             settings.iter().map(|(name, value)| format!("#define {name} {value}\n")).collect();
-        text.extend(self.format().and_then(Format::table).map(table_text));
         text.extend(files.iter().copied());
         let words: Vec<String> = settings.iter().map(|(_, value)| value.to_string()).collect();
         KernelSource { name: format!("{function}-{}", words.join("-")), text, function: function.into() }
     }
 }
 
-fn type_settings(format: Format, tiles: u32) -> Vec<(&'static str, i64)> {
-    let mut settings = vec![
-        ("BITS", format.bits().into()),
-        ("OFFSET", format.offset().into()),
-        ("SCALES", format.scales() as i64),
-        ("TILES", tiles.into()),
-    ];
-    // Tables need names of their own.
-    settings.extend(format.table().map(|_| ("TABLE", format.dtype().number().into())));
-    settings
-}
-
-/// Returns the settings of a table of codes.
-fn table_text(table: CodeTable) -> String {
-    let values: Vec<String> = table.values.iter().map(|value| format!("{value}.0f")).collect();
-    format!("#define CODES {}\n#define FACTOR {:?}f\n", values.join(", "), table.factor)
+/// Returns the settings of a packed type.
+pub(super) fn packed_settings(format: Format) -> String {
+    let (bits, offset, scales) = (format.bits(), format.offset(), format.scales() as u32);
+    let mut text = format!("#define BITS {bits}\n#define OFFSET {offset}\n#define SCALES {scales}\n");
+    if let Some(CodeTable { values, factor }) = format.table() {
+        let values: Vec<String> = values.iter().map(|value| format!("{value}.0f")).collect();
+        // Types with the same settings have tables of their own.
+        let _ = write!(text, "#define CODES {}\n#define FACTOR {factor:?}f\n", values.join(", "));
+    }
+    text
 }
 
 /// Product of a matrix with the rows of a pass, and where it goes.
@@ -147,6 +129,14 @@ pub struct Product<'a> {
     pub add: bool,
     /// Scale and bound of the results.
     pub scaling: Scaling,
+}
+
+impl Product<'_> {
+    /// Returns the constants of the kernel, without the last one.
+    pub(super) fn constants(&self, rows: usize) -> [u32; 7] {
+        let flags = u32::from(self.add) | u32::from(self.bias.is_some()) << 1;
+        product_constants(self.matrix, (rows, self.stride), flags, self.scaling)
+    }
 }
 
 /// Scale and bound of the results of a product.
@@ -356,47 +346,6 @@ impl Kernels {
     ) -> Result<()> {
         let groups = groups.map(|n| n as u32);
         self.gpu.dispatch(self.get(kernel)?, arguments, Grid { groups, threads, scratch })
-    }
-
-    /// Multiplies a matrix with the first `rows` rows of `x`.
-    ///
-    /// # Errors
-    /// If the device fails.
-    pub fn multiply(&self, product: Product<'_>, x: &Activations, rows: usize) -> Result<()> {
-        let Product { matrix, bias, out, offset, stride, add, scaling } = product;
-        let flags = u32::from(add) | u32::from(bias.is_some()) << 1;
-        let constants = product_constants(matrix, (rows, stride), flags, scaling);
-        let constants = Argument::Constants(&constants);
-        // A bias that is not there is bound to the weights, which no kernel writes.
-        let bias = bias.map_or_else(|| matrix.streams()[0], Buffer::input);
-        let to = Argument::Output(out.id(), offset * size_of::<f32>());
-        match matrix {
-            Matrix::Packed { format, n, .. } => {
-                let [low, high, scales, supers] = matrix.streams();
-                let tiles = n.div_ceil(8);
-                let (kernel, codes) = if rows == 1 {
-                    (Kernel::MultiplyOne(format.kernel()), x.codes.input())
-                } else {
-                    (Kernel::MultiplyTiles(format.kernel(), if rows <= 8 { 1 } else { 2 }), x.halves.input())
-                };
-                let arguments =
-                    [constants, low, high, scales, supers, codes, x.scales.input(), x.sums.input(), bias, to];
-                match kernel {
-                    Kernel::MultiplyTiles(_, columns) => {
-                        let groups = [tiles, rows.div_ceil(8 * columns as usize), 1];
-                        // Weights of 8 simdgroups, later the sums of 8 partitions.
-                        let scratch = 8 * (512.max(columns as usize * 256));
-                        self.run(kernel, &arguments, groups, 256, scratch)
-                    }
-                    _ => self.run(kernel, &arguments, [tiles.div_ceil(2), 1, 1], 64, 0),
-                }
-            }
-            Matrix::Float { format, buffer, n, .. } => {
-                let arguments = [constants, buffer.input(), x.floats.input(), bias, to];
-                let groups = [n.div_ceil(4), rows.div_ceil(4), 1];
-                self.run(Kernel::MultiplyFloats(*format), &arguments, groups, 4 * LANES, 0)
-            }
-        }
     }
 
     /// Writes the rows of a table that belong to `tokens`, times `scale`, `[rows, k]`.

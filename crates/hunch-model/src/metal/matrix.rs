@@ -29,7 +29,7 @@ impl FloatFormat {
         }
     }
 
-    /// Returns the number of the type in `float_product.metal`.
+    /// Returns the number of the type in `floats.metal`.
     pub(super) fn setting(self) -> i64 {
         match self {
             Self::F32 => 32,

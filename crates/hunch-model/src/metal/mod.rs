@@ -12,5 +12,6 @@ pub mod gpu;
 pub mod kernels;
 pub mod matrix;
 pub mod packed;
+pub mod products;
 pub mod selftest;
 pub mod workspace;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::gpu::{Argument, Buffer, Gpu};
+use super::products::TileRows;
 use hunch_error::Result;
 use hunch_kernels::RowMask;
 
@@ -10,7 +11,7 @@ use hunch_kernels::RowMask;
 pub const SPAN: usize = 128;
 /// Slots in the list of a row of attention.
 const TAIL: usize = 64;
-/// Rows of activations are allocated in multiples of the rows of the largest tile.
+/// Rows are allocated in multiples of this number.
 const ROW_STEP: usize = 16;
 
 /// Writes 8-bit codes, for products of one row.
@@ -41,7 +42,8 @@ impl Activations {
     /// # Errors
     /// If the GPU has not enough memory.
     pub fn new(gpu: &Arc<dyn Gpu>, rows: usize, width: usize) -> Result<Self> {
-        let rows = rows.next_multiple_of(ROW_STEP);
+        // The matrix unit reads tiles of rows as a whole.
+        let rows = rows.next_multiple_of(TileRows::of(rows).rows().max(ROW_STEP));
         let buffer = |bytes: usize| Buffer::new(gpu, rows * bytes);
         Ok(Self {
             codes: buffer(width)?,

@@ -1,14 +1,20 @@
-//! Bytes that attention reads, counted by the simulator. Keys and values come from memory once, for all rows of a pass
+//! Bytes that products and attention read, counted by the simulator. Weights come from memory once for up to 64 rows.
+//!
+//!  Keys and values come from memory once, for all rows of a pass
 //! and all heads that share them. The cost model counts the same bytes.
 
 use std::sync::Arc;
 
-use hunch_kernels::RowMask;
+use hunch_kernels::{RowMask, WeightType};
 use hunch_model::metal::costs::{AttentionSize, PassSize};
 use hunch_model::metal::gpu::{Buffer, Gpu};
-use hunch_model::metal::kernels::{ATTENTION_ROWS, AttentionInput, AttentionLayout, Kernels, Scoring};
+use hunch_model::metal::kernels::{
+    ATTENTION_ROWS, AttentionInput, AttentionLayout, Kernels, Product, Scaling, Scoring,
+};
+use hunch_model::metal::matrix::Matrix;
 use hunch_model::metal::workspace::{Activations, AttentionSpace, WRITE_FLOATS};
 
+use crate::products::{upload, weights};
 use crate::reference::{half_bytes, noise};
 use crate::simulator::{Loads, Simulator};
 
@@ -126,5 +132,46 @@ fn more_rows_than_a_threadgroup_has_read_the_cache_again() {
         assert!(block <= ATTENTION_ROWS && block * group <= 128);
         let expected = one_read(&mask, block) * 2 * width * 2;
         assert_eq!(count(group, width, &mask).cache.loaded, expected as u64, "{group} heads of {width}");
+    }
+}
+
+/// Units of 32 weights of a product.
+const UNITS: u64 = 32 * 512 / 32;
+
+/// Loads of the weights of a product, and their bytes.
+fn count_product(dtype: WeightType, rows: usize) -> (Loads, u64) {
+    let (n, k) = (32, 512);
+    let simulator = Simulator::counting_loads();
+    let gpu: Arc<dyn Gpu> = simulator.clone();
+    let matrix = Matrix::new(&gpu, dtype, (n, k), &weights(dtype, n, k, 1).0).unwrap();
+    let (x, _) = upload(&gpu, &noise(rows * k, 2), k);
+    let out = Buffer::new(&gpu, 4 * rows * n).unwrap();
+    let scaling = Scaling::NONE;
+    let product =
+        Product { matrix: &matrix, bias: None, out: &out, offset: 0, stride: n, add: false, scaling };
+    Kernels::new(gpu).multiply(product, &x, rows).unwrap();
+    let (Matrix::Packed { buffer, .. } | Matrix::Float { buffer, .. }) = &matrix;
+    (simulator.take_loads(buffer.id()), Matrix::bytes_in_memory(dtype, n, k).unwrap() as u64)
+}
+
+#[test]
+fn weights_are_read_once_by_a_product_of_up_to_64_rows() {
+    // Bytes of 32 weights: low bits, high bits, and scales with those of their superblock, which each unit loads.
+    for (dtype, low, high, scales) in [
+        (WeightType::Q4K, 16, 0, 6),
+        (WeightType::Q5_1, 16, 4, 4),
+        (WeightType::Q6K, 16, 8, 6),
+        (WeightType::Q8_0, 32, 0, 2),
+        (WeightType::BF16, 64, 0, 0),
+        (WeightType::F32, 128, 0, 0),
+    ] {
+        for rows in [1, 2, 4, 5, 8, 9, 16, 17, 32, 33, 64, 65, 200] {
+            let (loads, bytes) = count_product(dtype, rows);
+            assert_eq!(loads.distinct, bytes, "{dtype}, {rows} rows");
+            // Lanes of a row load the same high bits and scales, at the same time.
+            let (of_high, of_scales) = if rows > 4 { (4, 8) } else { (1, 1) };
+            let once = UNITS * (low + of_high * high + of_scales * scales);
+            assert_eq!(loads.loaded, rows.div_ceil(64) as u64 * once, "{dtype}, {rows} rows");
+        }
     }
 }

@@ -6,29 +6,40 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use candle_core::quantized::{GgmlDType, QTensor};
-use candle_core::{Device, Tensor};
+use hunch_kernels::WeightType;
 use hunch_model::metal::gpu::{Argument, Buffer, Gpu, Grid};
 
+use crate::products::weights;
 use crate::reference::noise;
 use crate::simulator::{Schedule, Simulator};
 
-/// Types, their names in kernels, and threads and weight rows of a group of the product with one row.
+/// Types, their names in kernels, and threads and weight rows of a group of the product with one row, if it has one.
 ///
-/// The last two follow `call_quantized_matmul_mv_t` of candle-metal-kernels.
-const TYPES: [(GgmlDType, &str, u32, usize); 12] = [
-    (GgmlDType::Q4_0, "q4_0", 64, 8),
-    (GgmlDType::Q4_1, "q4_1", 64, 8),
-    (GgmlDType::Q5_0, "q5_0", 64, 8),
-    (GgmlDType::Q5_1, "q5_1", 64, 8),
-    (GgmlDType::Q8_0, "q8_0", 64, 8),
-    (GgmlDType::Q2K, "q2_K", 64, 8),
-    (GgmlDType::Q3K, "q3_K", 64, 4),
-    (GgmlDType::Q4K, "q4_K", 32, 4),
-    (GgmlDType::Q5K, "q5_K", 64, 4),
-    (GgmlDType::Q6K, "q6_K", 64, 2),
-    (GgmlDType::F16, "f16", 32, 1),
-    (GgmlDType::F32, "f32", 32, 1),
+/// The last two follow `call_quantized_matmul_mv_t` of candle-metal-kernels. Types that candle's own tensors do not have
+/// are in its file all the same.
+const TYPES: [(WeightType, &str, Option<(u32, usize)>); 22] = [
+    (WeightType::Q4_0, "q4_0", Some((64, 8))),
+    (WeightType::Q4_1, "q4_1", Some((64, 8))),
+    (WeightType::Q5_0, "q5_0", Some((64, 8))),
+    (WeightType::Q5_1, "q5_1", Some((64, 8))),
+    (WeightType::Q8_0, "q8_0", Some((64, 8))),
+    (WeightType::Q2K, "q2_K", Some((64, 8))),
+    (WeightType::Q3K, "q3_K", Some((64, 4))),
+    (WeightType::Q4K, "q4_K", Some((32, 4))),
+    (WeightType::Q5K, "q5_K", Some((64, 4))),
+    (WeightType::Q6K, "q6_K", Some((64, 2))),
+    (WeightType::F16, "f16", Some((32, 1))),
+    (WeightType::F32, "f32", Some((32, 1))),
+    (WeightType::BF16, "bf16", None),
+    (WeightType::Iq2Xxs, "iq2_xxs", None),
+    (WeightType::Iq2Xs, "iq2_xs", None),
+    (WeightType::Iq3Xxs, "iq3_xxs", None),
+    (WeightType::Iq3S, "iq3_s", None),
+    (WeightType::Iq2S, "iq2_s", None),
+    (WeightType::Iq1S, "iq1_s", None),
+    (WeightType::Iq1M, "iq1_m", None),
+    (WeightType::Iq4Nl, "iq4_nl", None),
+    (WeightType::Iq4Xs, "iq4_xs", None),
 ];
 
 /// Reads `quantized.metal` of the version of candle-metal-kernels that Cargo.lock names.
@@ -53,8 +64,8 @@ fn for_simulator(text: &str) -> String {
     let start = text.find("typedef void (flash_attn_ext_f16_t)(").unwrap();
     let last = text.rfind("kernel flash_attn_ext_f16_t").unwrap();
     let end = last + text[last..].find('\n').unwrap();
-    let text = format!("{}{}", &text[..start], &text[end..]);
-    text
+    // The simulator has bfloat16, as Macs with macOS 14 do.
+    format!("#define __HAVE_BFLOAT__\n{}{}", &text[..start], &text[end..])
 }
 
 fn words(wide: &[u64], narrow: &[u32]) -> Vec<Vec<u32>> {
@@ -64,26 +75,24 @@ fn words(wide: &[u64], narrow: &[u32]) -> Vec<Vec<u32>> {
 
 #[test]
 fn candles_products_match_f64_for_every_type() {
-    let functions: Vec<String> = TYPES
-        .iter()
-        .flat_map(|(_, name, ..)| [format!("kernel_mul_mv_{name}_f32"), format!("kernel_mul_mm_{name}_f32")])
-        .collect();
+    let functions = |(_, name, of_one): &(WeightType, &str, Option<_>)| {
+        let one = of_one.map(|_| format!("kernel_mul_mv_{name}_f32"));
+        one.into_iter().chain([format!("kernel_mul_mm_{name}_f32")]).collect::<Vec<String>>()
+    };
+    let functions: Vec<String> = TYPES.iter().flat_map(functions).collect();
     let functions: Vec<&str> = functions.iter().map(String::as_str).collect();
     let simulator = Simulator::start();
-    let kernels = simulator.compile_all("candle", &for_simulator(&quantised_kernels()), &functions);
+    let compiled = simulator.compile_all("candle", &for_simulator(&quantised_kernels()), &functions);
+    let kernel = |name: String| compiled[functions.iter().position(|f| *f == name).unwrap()];
     let gpu: Arc<dyn Gpu> = simulator.clone();
     let (n, k, m) = (128, 512, 5);
     let x = noise(m * k, 5);
     let x_buffer = Buffer::with_floats(&gpu, &x).unwrap();
-    for (index, (dtype, name, threads, rows)) in TYPES.iter().enumerate() {
-        let weights = Tensor::from_vec(noise(n * k, 7), (n, k), &Device::Cpu).unwrap();
-        let weights = QTensor::quantize(&weights, *dtype).unwrap();
-        let bytes = weights.data().unwrap().into_owned();
-        let values =
-            weights.dequantize(&Device::Cpu).unwrap().flatten_all().unwrap().to_vec1::<f32>().unwrap();
+    for (dtype, name, of_one) in TYPES {
+        let (bytes, values) = weights(dtype, n, k, 7);
         let row_bytes = (bytes.len() / n) as u64;
         let buffer = Buffer::with_bytes(&gpu, &bytes).unwrap();
-        let is_float = matches!(dtype, GgmlDType::F16 | GgmlDType::F32);
+        let is_float = matches!(dtype, WeightType::F16 | WeightType::F32);
         let size = row_bytes / k as u64;
         let (k64, n64, m64) = (k as u64, n as u64, m as u64);
         // ne00, ne01, ne02, nb00, nb01, nb02, ne10, ne11, ne12, nb10, nb11, nb12, ne0, ne1, r2, r3.
@@ -119,18 +128,21 @@ fn candles_products_match_f64_for_every_type() {
             n64,
             m64,
         ];
-        let of_vector = Grid {
-            groups: [n.div_ceil(*rows) as u32, if is_float { m.div_ceil(4) } else { m } as u32, 1],
-            threads: *threads,
+        let of_vector = |(threads, rows): (u32, usize)| Grid {
+            groups: [n.div_ceil(rows) as u32, if is_float { m.div_ceil(4) } else { m } as u32, 1],
+            threads,
             scratch: 0,
         };
         let of_matrix =
             Grid { groups: [m.div_ceil(32) as u32, n.div_ceil(64) as u32, 1], threads: 128, scratch: 8192 };
-        // The matrix kernels hold weights as halves.
-        for (kernel, constants, grid, bound) in [
-            (kernels[2 * index], words(&vector, &[1, 1]), of_vector, 1e-6),
-            (kernels[2 * index + 1], words(&matrix, &[1, 1]), of_matrix, 3e-4),
-        ] {
+        let one = of_one.map(|one| {
+            let kernel = kernel(format!("kernel_mul_mv_{name}_f32"));
+            (kernel, words(&vector, &[1, 1]), of_vector(one), 1e-6)
+        });
+        // The matrix kernels hold weights as halves or as bfloat16, and so they do the activations of the latter.
+        let bound = if dtype == WeightType::BF16 { 4e-3 } else { 3e-4 };
+        let many = (kernel(format!("kernel_mul_mm_{name}_f32")), words(&matrix, &[1, 1]), of_matrix, bound);
+        for (kernel, constants, grid, bound) in one.into_iter().chain([many]) {
             for schedule in Schedule::ALL {
                 simulator.set_schedule(schedule);
                 let out = Buffer::new(&gpu, 4 * m * n).unwrap();

@@ -14,6 +14,7 @@ use hunch_model::metal::gpu::Gpu;
 use hunch_model::weights::WeightFile;
 
 use crate::machine::Machine;
+use crate::products::weights;
 use crate::simulator::{Counts, Schedule, Simulator};
 use crate::support::tiny::{FURTHER, Noise, Tiny, VOCABULARY, Variant, WIDTH, further};
 
@@ -295,6 +296,45 @@ fn architectures_take_ten_dispatches_a_layer() {
         chain(&mut model, &tokens(2, 2));
         let expected = Counts { dispatches: 10 * tiny.layers + 3, waits: 1 };
         assert_eq!(simulator.take_counts(), expected, "{tiny:?}");
+    }
+}
+
+/// Queries, keys and values of different types, and so gates and ups, with biases or norms of heads. Products with one
+/// input are a dispatch.
+#[test]
+fn files_of_mixed_types_take_ten_dispatches_a_layer() {
+    let folder = tempfile::tempdir().unwrap();
+    let simulator = Simulator::start();
+    let gpu: Arc<dyn Gpu> = simulator.clone();
+    let types = [
+        ("attn_q", WeightType::Q4K),
+        ("attn_k", WeightType::Q6K),
+        ("attn_v", WeightType::F16),
+        ("ffn_gate", WeightType::Q5K),
+        ("ffn_up", WeightType::Q8_0),
+    ];
+    for architecture in ["qwen2", "qwen3"] {
+        let tiny = Tiny { architecture, dtype: GgmlDType::Q4K, ..Tiny::default() };
+        let floats = WeightFile::open(&tiny.write(folder.path(), "one-type")).unwrap();
+        let names = (0..tiny.layers).flat_map(|layer| types.map(|(name, dtype)| (layer, name, dtype)));
+        let writer = names.fold(tiny.writer(), |writer, (layer, name, dtype)| {
+            let name = format!("blk.{layer}.{name}.weight");
+            let [n, k] = floats.gguf().tensors[&name].shape[..] else { panic!("{name} is no matrix") };
+            let (data, _) = weights(dtype, n, k, 5);
+            writer.without(&name).raw_tensor(&name, &[k as u64, n as u64], dtype.number(), None, data)
+        });
+        let path = folder.path().join(format!("{architecture}-mixed.gguf"));
+        std::fs::write(&path, writer.bytes()).unwrap();
+        let (mut model, mut cpu) = (on_gpu(&path, &gpu), on_cpu(&path));
+        let ids = tokens(16, 3);
+        let off = worst(&chain(&mut model, &ids[..3]), &chain(&mut cpu, &ids[..3]));
+        assert!(off < 5e-2, "{architecture}: {off}");
+        for rows in [1, 2, 5, 16] {
+            simulator.take_counts();
+            chain(&mut model, &ids[..rows]);
+            let expected = Counts { dispatches: 10 * tiny.layers + 3, waits: 1 };
+            assert_eq!(simulator.take_counts(), expected, "{architecture}, {rows} rows");
+        }
     }
 }
 

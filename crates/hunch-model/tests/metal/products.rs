@@ -13,13 +13,14 @@ use hunch_model::metal::workspace::Activations;
 
 use crate::machine::Machine;
 use crate::reference::{Block, dot, dot_floats, half_bytes, noise, quantise};
-use crate::simulator::Schedule;
+use crate::selftest::Spoiled;
+use crate::simulator::{Schedule, Simulator};
 
 /// Most rows of a test.
 const ROWS: usize = 32;
 
 /// Matrix in file layout, and its values.
-fn weights(dtype: WeightType, n: usize, k: usize, seed: u64) -> (Vec<u8>, Vec<f32>) {
+pub(crate) fn weights(dtype: WeightType, n: usize, k: usize, seed: u64) -> (Vec<u8>, Vec<f32>) {
     let Some(candle) = dtype.candle() else {
         let file = random_blocks(dtype, n * k / dtype.block_size(), 0.01, seed);
         let mut values = Vec::new();
@@ -51,14 +52,19 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|v| v.to_bits()).collect()
 }
 
-/// Compares products of 1 to 16 and of 32 rows with `expected`, the products of all rows.
+/// Compares products of 1 to 16, 32 and 80 rows with `expected`, the products of the first 32 rows. More rows repeat
+/// them.
 fn check(machine: &Machine, name: &str, matrix: &Matrix, x: &[f32], expected: &[f32]) {
     let gpu = machine.gpu.clone();
     let kernels = Kernels::new(gpu.clone());
     let (n, k) = (matrix.n(), matrix.k());
-    for rows in (1..=16).chain([ROWS]) {
+    let x: Vec<f32> = x.iter().copied().cycle().take(80 * k).collect();
+    let expected: Vec<f32> = expected.iter().copied().cycle().take(80 * n).collect();
+    for rows in (1..=16).chain([ROWS, 80]) {
         let (activations, _) = upload(&gpu, &x[..rows * k], k);
-        let schedules = if matches!(rows, 1 | 5 | 16) { &Schedule::ALL[..] } else { &Schedule::ALL[..1] };
+        let one = rows % Schedule::ALL.len();
+        let schedules =
+            if matches!(rows, 1 | 3 | 5) { &Schedule::ALL[..] } else { &Schedule::ALL[one..=one] };
         for schedule in schedules {
             machine.set_schedule(*schedule);
             let out = Buffer::new(&gpu, 4 * rows * n).unwrap();
@@ -124,6 +130,64 @@ fn float_products_have_the_bits_of_a_scalar_loop() {
     }
 }
 
+/// Bits of products of matrices of several types, in one call and in a call for each.
+fn joined_and_separate(gpu: &Arc<dyn Gpu>, types: &[(WeightType, usize)], rows: usize) -> [Vec<u32>; 2] {
+    let (k, kernels) = (256, Kernels::new(gpu.clone()));
+    let matrix = |(dtype, n): &(WeightType, usize)| {
+        Matrix::new(gpu, *dtype, (*n, k), &weights(*dtype, *n, k, 1).0).unwrap()
+    };
+    let matrices: Vec<Matrix> = types.iter().map(matrix).collect();
+    let stride: usize = matrices.iter().map(Matrix::n).sum();
+    let bias = Buffer::with_floats(gpu, &noise(stride, 3)).unwrap();
+    let (activations, _) = upload(gpu, &noise(rows * k, 2), k);
+    [true, false].map(|joined| {
+        let out = Buffer::with_floats(gpu, &vec![f32::NAN; rows * stride]).unwrap();
+        let (mut products, mut offset) = (Vec::new(), 0);
+        for (i, matrix) in matrices.iter().enumerate() {
+            let (bias, scaling) = ((i == 1).then_some(&bias), Scaling { scale: 1.0 + i as f32, cap: None });
+            products.push(Product { matrix, bias, out: &out, offset, stride, add: false, scaling });
+            offset += matrix.n();
+        }
+        if joined {
+            kernels.multiply_all(&products, &activations, rows).unwrap();
+        } else {
+            products.iter().for_each(|product| kernels.multiply(*product, &activations, rows).unwrap());
+        }
+        let out = out.read_floats(0, rows * stride).unwrap();
+        assert!(out.iter().all(|v| v.is_finite()), "{types:?}, {rows} rows: all are written");
+        bits(&out)
+    })
+}
+
+/// Two or three matrices in a dispatch: packed ones, and packed ones with floats.
+#[test]
+fn products_of_several_types_in_a_dispatch_have_the_bits_of_their_own() {
+    let machine = Machine::start();
+    for types in [
+        [(WeightType::Q4K, 40), (WeightType::Q6K, 24), (WeightType::Q4_0, 13)],
+        [(WeightType::F16, 21), (WeightType::Iq4Nl, 16), (WeightType::BF16, 8)],
+    ] {
+        for (parts, rows) in [(2, 1), (2, 7), (2, 40), (3, 1), (3, 2), (3, 3), (3, 8), (3, 16), (3, 20)] {
+            machine.set_schedule(Schedule::ALL[rows % Schedule::ALL.len()]);
+            let [joined, separate] = joined_and_separate(&machine.gpu, &types[..parts], rows);
+            assert!(joined == separate, "{types:?}: {parts} parts, {rows} rows");
+        }
+    }
+}
+
+#[test]
+fn refused_kernel_of_several_types_is_replaced_by_a_dispatch_for_each() {
+    let simulator = Simulator::start();
+    let refusing = Spoiled::on(simulator.clone(), &[("multiply-1-Q8_0-", None)]);
+    let types = [(WeightType::Q8_0, 16), (WeightType::Q4K, 16)];
+    for (rows, dispatches) in [(1, 2 + 2), (2, 1 + 2)] {
+        simulator.take_counts();
+        let [joined, separate] = joined_and_separate(&refusing, &types, rows);
+        assert_eq!(joined, separate);
+        assert_eq!(simulator.take_counts().dispatches, dispatches, "{rows} rows");
+    }
+}
+
 #[test]
 fn product_adds_bias_and_residual_at_its_place_and_scales() {
     let machine = Machine::start();
@@ -184,16 +248,18 @@ fn table_rows_match_dequantised_weights_times_a_factor() {
         let (n, k) = (37, 512);
         let (file, values) = weights(dtype, n, k, 1);
         let table = Matrix::new(&gpu, dtype, (n, k), &file).unwrap();
-        let tokens = [36u32, 0, 9, 36];
-        let ids: Vec<u8> = tokens.iter().flat_map(|t| t.to_le_bytes()).collect();
-        let ids = Buffer::with_bytes(&gpu, &ids).unwrap();
-        let out = Buffer::new(&gpu, 4 * tokens.len() * k).unwrap();
-        kernels.take_rows(&table, (ids.input(), tokens.len()), 1.5, &out).unwrap();
-        let out = out.read_floats(0, tokens.len() * k).unwrap();
-        for (out, token) in out.chunks_exact(k).zip(tokens) {
-            for (a, b) in out.iter().zip(&values[token as usize * k..]) {
-                let b = 1.5 * b;
-                assert!((a - b).abs() <= 1e-6 * b.abs().max(0.1), "{dtype:?}: {a} {b}");
+        let tokens: Vec<u32> = [36, 0, 9, 36].into_iter().chain(0..28).collect();
+        let ids = Buffer::with_words(&gpu, &tokens).unwrap();
+        for rows in (1..=16).chain([ROWS]) {
+            machine.set_schedule(Schedule::ALL[rows % Schedule::ALL.len()]);
+            let out = Buffer::new(&gpu, 4 * rows * k).unwrap();
+            kernels.take_rows(&table, (ids.input(), rows), 1.5, &out).unwrap();
+            let out = out.read_floats(0, rows * k).unwrap();
+            for (out, token) in out.chunks_exact(k).zip(&tokens) {
+                for (a, b) in out.iter().zip(&values[*token as usize * k..]) {
+                    let b = 1.5 * b;
+                    assert!((a - b).abs() <= 1e-6 * b.abs().max(0.1), "{dtype:?}: {a} {b}");
+                }
             }
         }
     }

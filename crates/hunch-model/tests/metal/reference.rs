@@ -58,15 +58,14 @@ pub(crate) fn dot(format: Format, units: &[Unit], x: &[Block]) -> f32 {
     tree(parts)
 }
 
-/// Product of one row of floats: 32 lanes of 4 sums each, then a tree over the lanes.
+/// Product of one row of floats: 32 lanes, each with one sum over groups of 4 values, then a tree over the lanes.
 pub(crate) fn dot_floats(w: &[f32], x: &[f32]) -> f32 {
-    let mut lanes = [[0f32; 4]; 32];
+    let mut sums = [0f32; 32];
     for (i, (w, x)) in w.as_chunks::<4>().0.iter().zip(x.as_chunks::<4>().0).enumerate() {
-        for j in 0..4 {
-            lanes[i % 32][j] = w[j].mul_add(x[j], lanes[i % 32][j]);
+        for (w, x) in w.iter().zip(x) {
+            sums[i % 32] = w.mul_add(*x, sums[i % 32]);
         }
     }
-    let mut sums = lanes.map(|s| (s[0] + s[1]) + (s[2] + s[3]));
     for step in [1, 2, 4, 8, 16] {
         sums = std::array::from_fn(|i| sums[i] + sums[i ^ step]);
     }

@@ -16,6 +16,14 @@ use crate::machine::Machine;
 use crate::reference::{half_bytes, noise, quantise};
 use crate::simulator::Schedule;
 
+/// Numbers of rows of each test, with a schedule.
+fn row_counts() -> impl Iterator<Item = (usize, Schedule)> {
+    (1..=16).chain([MOST_ROWS]).map(|rows| (rows, Schedule::ALL[rows % Schedule::ALL.len()]))
+}
+
+/// Most rows of a test.
+const MOST_ROWS: usize = 32;
+
 const ALL_FORMS: u32 = WRITE_CODES | WRITE_HALVES | WRITE_FLOATS;
 
 fn start() -> (Machine, Arc<dyn Gpu>, Kernels) {
@@ -55,7 +63,7 @@ fn checked_floats(out: &Activations, count: usize) -> Vec<f32> {
 #[test]
 fn norm_matches_f64_and_quantises_its_output() {
     let (machine, gpu, kernels) = start();
-    let (rows, width, eps) = (5, 608, 1e-5);
+    let (rows, width, eps) = (MOST_ROWS, 608, 1e-5);
     let (x, weight) = (noise(rows * width, 1), noise(width, 2));
     let (x_buffer, weight_buffer) =
         (Buffer::with_floats(&gpu, &x).unwrap(), Buffer::with_floats(&gpu, &weight).unwrap());
@@ -65,27 +73,29 @@ fn norm_matches_f64_and_quantises_its_output() {
         let scale = 1.0 / (mean + f64::from(eps)).sqrt();
         expected.extend(x.iter().zip(&weight).map(|(x, w)| f64::from(*x) * scale * f64::from(*w)));
     }
-    let mut first_bits = None;
-    for schedule in Schedule::ALL {
+    let mut all: Vec<u32> = Vec::new();
+    for (rows, schedule) in row_counts().collect::<Vec<_>>().into_iter().rev() {
         machine.set_schedule(schedule);
         let out = Activations::new(&gpu, rows, width).unwrap();
         kernels.norm(&x_buffer, &weight_buffer, (0, rows, width), eps, &out, ALL_FORMS).unwrap();
         let floats = checked_floats(&out, rows * width);
-        assert_near(&floats, &expected, 1e-6, "norm");
-        assert_eq!(*first_bits.get_or_insert(bits(&floats)), bits(&floats), "{schedule:?}");
-        // One row alone, from the middle of the input.
-        let alone = Activations::new(&gpu, 1, width).unwrap();
-        kernels.norm(&x_buffer, &weight_buffer, (3, 1, width), eps, &alone, ALL_FORMS).unwrap();
-        let alone = checked_floats(&alone, width);
-        assert_eq!(bits(&alone), bits(&floats[3 * width..4 * width]));
+        assert_near(&floats, &expected[..rows * width], 1e-6, &format!("norm of {rows} rows"));
+        if all.is_empty() {
+            all = bits(&floats);
+        }
+        assert!(bits(&floats) == all[..rows * width], "{rows} rows, {schedule:?}");
     }
+    // One row alone, from the middle of the input.
+    let alone = Activations::new(&gpu, 1, width).unwrap();
+    kernels.norm(&x_buffer, &weight_buffer, (3, 1, width), eps, &alone, ALL_FORMS).unwrap();
+    assert_eq!(bits(&checked_floats(&alone, width)), all[3 * width..4 * width]);
 }
 
 #[test]
 fn norm_adds_normed_updates_first() {
     let (machine, gpu, kernels) = start();
-    let (rows, width, eps, scale) = (3, 608, 1e-5, 0.7);
-    let (x, update) = (noise(rows * width, 1), noise(rows * width, 2));
+    let (width, eps, scale) = (608, 1e-5, 0.7);
+    let (x, update) = (noise(MOST_ROWS * width, 1), noise(MOST_ROWS * width, 2));
     let weights = [noise(width, 3), noise(width, 4)];
     let normed = |x: &[f64], weight: &[f32]| -> Vec<f64> {
         let mean = x.iter().map(|v| v * v).sum::<f64>() / width as f64;
@@ -102,9 +112,11 @@ fn norm_adds_normed_updates_first() {
     }
     let [update_weight, weight] = weights.each_ref().map(|w| Buffer::with_floats(&gpu, w).unwrap());
     let update = Buffer::with_floats(&gpu, &update).unwrap();
-    for schedule in Schedule::ALL {
+    let mut all: Vec<u32> = Vec::new();
+    for (rows, schedule) in row_counts().collect::<Vec<_>>().into_iter().rev() {
         machine.set_schedule(schedule);
-        let x_buffer = Buffer::with_floats(&gpu, &x).unwrap();
+        let (x, stream) = (&x[..rows * width], &stream[..rows * width]);
+        let x_buffer = Buffer::with_floats(&gpu, x).unwrap();
         let out = Activations::new(&gpu, rows, width).unwrap();
         let joins = |store| Some(NormedUpdate { rows: &update, weight: &update_weight, scale, store });
         let input = NormInput {
@@ -118,8 +130,12 @@ fn norm_adds_normed_updates_first() {
         };
         kernels.update_and_norm(input, &out, ALL_FORMS).unwrap();
         let floats = checked_floats(&out, rows * width);
-        assert_near(&floats, &expected, 1e-6, "norm");
-        assert_eq!(bits(&x_buffer.read_floats(0, x.len()).unwrap()), bits(&x), "the rows are not written");
+        assert_near(&floats, &expected[..rows * width], 1e-6, &format!("norm of {rows} rows"));
+        if all.is_empty() {
+            all = bits(&floats);
+        }
+        assert!(bits(&floats) == all[..rows * width], "{rows} rows, {schedule:?}");
+        assert_eq!(bits(&x_buffer.read_floats(0, x.len()).unwrap()), bits(x), "the rows are not written");
         // The last row alone.
         let last = NormInput { first: rows - 1, rows: 1, ..input };
         let alone = Activations::new(&gpu, 1, width).unwrap();
@@ -130,20 +146,18 @@ fn norm_adds_normed_updates_first() {
         let plain = NormInput { weight: None, update: joins(true), ..input };
         kernels.update_and_norm(plain, &out, ALL_FORMS).unwrap();
         let written = x_buffer.read_floats(0, x.len()).unwrap();
-        assert_near(&written, &stream, 1e-6, "stream");
+        assert_near(&written, stream, 1e-6, "stream");
         assert_eq!(bits(&checked_floats(&out, rows * width)), bits(&written));
     }
 }
 
 #[test]
 fn gate_matches_f64_and_quantises_its_output() {
-    let (_, gpu, kernels) = start();
-    let (rows, width) = (3, 320);
-    let x: Vec<f32> = noise(rows * 2 * width, 4).iter().map(|v| v * 12.0).collect();
+    let (machine, gpu, kernels) = start();
+    let width = 320;
+    let x: Vec<f32> = noise(MOST_ROWS * 2 * width, 4).iter().map(|v| v * 12.0).collect();
     let x_buffer = Buffer::with_floats(&gpu, &x).unwrap();
     for activation in [Activation::Silu, Activation::Gelu] {
-        let out = Activations::new(&gpu, rows, width).unwrap();
-        kernels.gate(&x_buffer, (rows, width), activation, &out, ALL_FORMS).unwrap();
         let mut expected = Vec::new();
         for row in x.chunks_exact(2 * width) {
             let (gates, ups) = row.split_at(width);
@@ -157,7 +171,19 @@ fn gate_matches_f64_and_quantises_its_output() {
                 activated * f64::from(*up)
             }));
         }
-        assert_near(&checked_floats(&out, rows * width), &expected, 1e-6, &format!("{activation:?}"));
+        let mut all: Vec<u32> = Vec::new();
+        for (rows, schedule) in row_counts().collect::<Vec<_>>().into_iter().rev() {
+            machine.set_schedule(schedule);
+            let out = Activations::new(&gpu, rows, width).unwrap();
+            kernels.gate(&x_buffer, (rows, width), activation, &out, ALL_FORMS).unwrap();
+            let floats = checked_floats(&out, rows * width);
+            let what = format!("{activation:?} of {rows} rows, {schedule:?}");
+            assert_near(&floats, &expected[..rows * width], 1e-6, &what);
+            if all.is_empty() {
+                all = bits(&floats);
+            }
+            assert!(bits(&floats) == all[..rows * width], "{what}");
+        }
     }
 }
 
@@ -183,13 +209,13 @@ type HeadsCase = (Norms, bool, Option<usize>, bool);
 
 #[test]
 fn heads_are_normed_rotated_and_appended() {
-    let (_, gpu, kernels) = start();
-    let (rows, queries, keys, width, capacity, slot, eps) = (3, 4, 2, 64, 12, 7, 1e-6);
+    let (machine, gpu, kernels) = start();
+    let (queries, keys, width, capacity, slot, eps) = (4, 2, 64, 40, 7, 1e-6);
     let stride = (queries + 2 * keys) * width;
-    let x = noise(rows * stride, 6);
+    let x = noise(MOST_ROWS * stride, 6);
     let norms = [noise(queries * width, 7), noise(keys * width, 8)];
     let buffers = norms.each_ref().map(|n| Buffer::with_floats(&gpu, n).unwrap());
-    let factors: Vec<f32> = (0..rows).map(|row| 1.0 + row as f32 / 4.0).collect();
+    let factors: Vec<f32> = (0..MOST_ROWS).map(|row| 1.0 + row as f32 / 4.0).collect();
     let factors_buffer = Buffer::with_floats(&gpu, &factors).unwrap();
     let cases: [HeadsCase; 9] = [
         (Norms::None, false, Some(width), false),
@@ -202,15 +228,25 @@ fn heads_are_normed_rotated_and_appended() {
         (Norms::None, false, Some(48), true),
         (Norms::PerHead, true, Some(32), false),
     ];
-    for case in cases {
+    // All cases together try each number of rows twice.
+    let counts: Vec<(usize, Schedule)> = row_counts().collect();
+    let tried = cases.iter().enumerate().flat_map(|(i, case)| {
+        let own = [4 * i, 4 * i + 1, 4 * i + 2, 4 * i + 3, counts.len() - 1];
+        own.map(|count| (*case, counts[count % counts.len()]))
+    });
+    // Of a case, the rows before have the same bits.
+    let mut last: Option<(HeadsCase, Vec<u32>)> = None;
+    for (case, (rows, schedule)) in tried {
+        machine.set_schedule(schedule);
+        let x = &x[..rows * stride];
         let (norm, neighbours, rotated, has_factors) = case;
         let half = rotated.unwrap_or(width) / 2;
-        let angles: Vec<f64> = noise(rows * half, 9).iter().map(|a| f64::from(*a) * 50.0).collect();
+        let angles: Vec<f64> = noise(MOST_ROWS * half, 9).iter().map(|a| f64::from(*a) * 50.0).collect();
         let of_angles = |f: fn(f64) -> f64| {
             Buffer::with_floats(&gpu, &angles.iter().map(|a| f(*a) as f32).collect::<Vec<f32>>()).unwrap()
         };
         let (cosines, sines) = (of_angles(f64::cos), of_angles(f64::sin));
-        let x_buffer = Buffer::with_floats(&gpu, &x).unwrap();
+        let x_buffer = Buffer::with_floats(&gpu, x).unwrap();
         let own = Buffer::new(&gpu, 4 * rows * stride).unwrap();
         let before = half_bytes(noise(2 * capacity * keys * width, 10).into_iter());
         let cache = Buffer::with_bytes(&gpu, &before).unwrap();
@@ -277,12 +313,57 @@ fn heads_are_normed_rotated_and_appended() {
         let after = after.read_floats(0, rows * stride).unwrap();
         let after: Vec<f32> =
             after.chunks_exact(stride).flat_map(|row| row[..queries * width].to_vec()).collect();
-        assert_near(&after, &expected_queries, 1e-6, &format!("queries, {case:?}"));
+        let what = format!("{case:?}, {rows} rows, {schedule:?}");
+        assert_near(&after, &expected_queries, 1e-6, &format!("queries, {what}"));
+        if let Some((of, before)) = &last {
+            let common = before.len().min(after.len());
+            assert!(*of != case || bits(&after)[..common] == before[..common], "{what}");
+        }
+        last = Some((case, bits(&after)));
         let cache = cache.read(0, before.len()).unwrap();
         let cache: Vec<f32> =
             cache.as_chunks::<2>().0.iter().map(|b| f16::from_le_bytes(*b).to_f32()).collect();
         // A half has 11 bits.
-        assert_near(&cache, &expected_cache, 1.0 / 2048.0, &format!("cache, {case:?}"));
+        assert_near(&cache, &expected_cache, 1.0 / 2048.0, &format!("cache, {what}"));
+    }
+}
+
+/// Values beyond the range of halves become the largest half, as on the CPU.
+#[test]
+fn cache_holds_no_infinity() {
+    let (_, gpu, kernels) = start();
+    let (rows, keys, width, capacity) = (2, 1, 32, 4);
+    let mut x = noise(rows * 3 * width, 6);
+    let beyond = [1e9, -1e9, 65_519.0, 65_504.0, -65_520.0, f32::INFINITY, f32::NEG_INFINITY, f32::MAX];
+    for at in [width, 2 * width, 4 * width, 5 * width] {
+        x[at..at + beyond.len()].copy_from_slice(&beyond);
+    }
+    let x_buffer = Buffer::with_floats(&gpu, &x).unwrap();
+    let cache = Buffer::with_bytes(&gpu, &vec![0; 2 * 2 * capacity * width]).unwrap();
+    let input = HeadsInput {
+        x: &x_buffer,
+        rows,
+        queries: 1,
+        keys,
+        width,
+        query_norm: None,
+        key_norm: None,
+        angles: None,
+        neighbours: false,
+        cache: &cache,
+        capacity,
+        slot: 1,
+        eps: 1e-6,
+        special: SpecialHeads::default(),
+    };
+    kernels.heads(input).unwrap();
+    let bytes = cache.read(0, 2 * 2 * capacity * width).unwrap();
+    for (row, x) in x.chunks_exact(3 * width).enumerate() {
+        for (side, part) in [(0, &x[width..2 * width]), (capacity * width, &x[2 * width..])] {
+            let at = 2 * (side + (1 + row) * width);
+            let on_cpu = part.iter().map(|v| v.clamp(f16::MIN.to_f32(), f16::MAX.to_f32()));
+            assert_eq!(bytes[at..at + 2 * width], half_bytes(on_cpu), "row {row}, side {side}");
+        }
     }
 }
 
@@ -438,8 +519,11 @@ fn attention_of_a_row_has_the_same_bits_in_every_layout() {
                 ))
             })
             .collect();
-        for (rows, schedule) in [(2, 1), (3, 2), (5, 0), (8, 1), (16, 2), (33, 0)] {
-            machine.set_schedule(Schedule::ALL[schedule]);
+        // The narrow heads try each number of rows.
+        let few = [2, 3, 5, 8, 16].map(|rows| (rows, Schedule::ALL[rows % 3]));
+        let counts: Vec<_> = if width == 64 { row_counts().collect() } else { few.to_vec() };
+        for (rows, schedule) in counts.into_iter().chain([(33, Schedule::default())]) {
+            machine.set_schedule(schedule);
             let together = context.attend(&context.cache, &q[..rows * row], &RowMask::causal(base, rows));
             for (r, alone) in alone[..rows].iter().enumerate() {
                 let among = bits(&together[r * row..(r + 1) * row]);

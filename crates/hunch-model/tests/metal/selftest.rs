@@ -85,12 +85,12 @@ fn all_kernels_pass_and_times_are_measured() {
 #[test]
 fn planted_mistakes_are_found_in_their_part_alone() {
     let gpu = Spoiled::start(&[
-        // Q5_K for several rows.
-        ("multiply_tiles-5-0-2", Some(("x_scales[at]", "x_scales[at] * 1.0001f"))),
+        // Q5_K for 16 rows.
+        ("multiply-16-Q5_K", Some(("x_scales[at]", "x_scales[at] * 1.0001f"))),
         // Q8_0 for one row.
-        ("multiply_one-8-0-0", Some(("sum = sum + simd", "sum = 1.01f * sum + simd"))),
+        ("multiply-1-Q8_0", Some(("sum = sum + simd", "sum = 1.01f * sum + simd"))),
         // The table of Q4_0.
-        ("take_rows-4-8-0", Some(("product + w.m", "-product + w.m"))),
+        ("take_rows-Q4_0", Some(("product + w.m", "-product + w.m"))),
         ("norm-", Some(("p.width) + p.eps", "p.width) + 0.1f"))),
         // The code of the smallest values in a unit.
         ("gate-", Some(("int(rint(value * inverse))", "int(value * inverse)"))),
@@ -125,9 +125,9 @@ fn planted_mistakes_are_found_in_their_part_alone() {
 #[test]
 fn mistakes_in_what_few_models_use_are_found_in_their_part_alone() {
     let gpu = Spoiled::start(&[
-        // A value of the codes of IQ4_XS, for more than 8 rows.
-        ("multiply_tiles-4-0-3-2-23", Some(("CODES -127.0f", "CODES -126.0f"))),
-        ("multiply_floats-16", Some(("soft_cap(sum, p.cap)", "min(sum, p.cap)"))),
+        // A value of the codes of IQ4_XS, for more than 32 rows.
+        ("multiply-64-IQ4_XS", Some(("CODES -127.0f", "CODES -126.0f"))),
+        ("multiply-4-F16", Some(("soft_cap(sum, p.cap)", "min(sum, p.cap)"))),
         ("norm-", Some(("update_weight[i], p.scale", "update_weight[i], 1.01f * p.scale"))),
         ("gate-", Some(("GELU_CUBIC * g * g, g, g)", "GELU_CUBIC * g, g, g)"))),
         ("heads-", Some(("joint ? own * p.width : 0", "0"))),
@@ -152,10 +152,10 @@ fn mistakes_in_what_few_models_use_are_found_in_their_part_alone() {
     assert_eq!(test.problems().collect::<Vec<_>>(), expected);
 }
 
-/// Q5_K for several rows.
-const WRONG_Q5K: Mistake = ("multiply_tiles-5-0-2", Some(("x_scales[at]", "x_scales[at] * 1.0001f")));
+/// Q5_K for 16 rows.
+const WRONG_Q5K: Mistake = ("multiply-16-Q5_K", Some(("x_scales[at]", "x_scales[at] * 1.0001f")));
 /// Q4_K for one row.
-const WRONG_Q4K: Mistake = ("multiply_one-4-0-2", Some(("sum = sum + simd", "sum = 1.01f * sum + simd")));
+const WRONG_Q4K: Mistake = ("multiply-1-Q4_K", Some(("sum = sum + simd", "sum = 1.01f * sum + simd")));
 
 fn open_tiny(dtype: GgmlDType, mistakes: &[Mistake]) -> Decoder {
     let folder = tempfile::tempdir().unwrap();

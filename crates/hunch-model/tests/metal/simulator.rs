@@ -32,6 +32,9 @@ const CUDA_HOST: &str = concat!(include_str!("protocol.cc"), include_str!("ptx/h
 const COUNT_LOADS: [&str; 4] =
     ["-DSIM_COUNT_LOADS", "-fsanitize-coverage=func,trace-loads", "-fno-vectorize", "-fno-slp-vectorize"];
 
+const PTX_TARGET: [&str; 3] = ["-target", "nvptx64-cuda", "-mcpu=sm_80+ptx70"];
+const PTX_FLAGS: [&str; 3] = ["-S", "-ffreestanding", "-fsigned-char"];
+
 /// Choices that Metal leaves open and a run of the simulator fixes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Schedule {
@@ -333,13 +336,20 @@ pub(crate) fn build_in(name: &str, text: &str, flags: &[&str]) -> std::result::R
 pub(crate) fn build_ptx(name: &str, text: &str, functions: &[&str]) -> std::result::Result<PathBuf, String> {
     let cpp = to_cuda_cpp(text, functions);
     let build = |name: String, flags: &[&str]| {
-        let all = [flags, &["-S", "-ffreestanding", "-fsigned-char"]].concat();
+        let all = [flags, &PTX_FLAGS].concat();
         compile("HUNCH_METAL_PTX_CXX", "ptx", &name, &cpp, &all)
     };
     // For PTX, a pointer without an address space may point anywhere. Metal refuses it, and so do other targets, where
     // the spaces have no relation.
     build(format!("{name}.ll"), &["-target", "x86_64-linux-musl", "-emit-llvm"])?;
-    build(format!("{name}.ptx"), &["-target", "nvptx64-cuda", "-mcpu=sm_80+ptx70"])
+    build(format!("{name}.ptx"), &PTX_TARGET)
+}
+
+/// Compiles a kernel to text like PTX in which operations on matrices are single instructions.
+pub(crate) fn build_to_count(source: &KernelSource) -> std::result::Result<PathBuf, String> {
+    let cpp = to_cuda_cpp(&source.text, &[&source.function]);
+    let all = [&PTX_TARGET[..], &PTX_FLAGS, &["-DSIM_COUNT"]].concat();
+    compile("HUNCH_METAL_PTX_CXX", "ptx", &format!("{}.count", source.name), &cpp, &all)
 }
 
 /// Compiles C++ with the compiler that a variable names. `headers` is a folder next to this file.

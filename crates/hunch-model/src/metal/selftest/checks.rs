@@ -98,7 +98,7 @@ impl Tester<'_> {
         }
     }
 
-    /// Products of one row, and of 5, 8 and 16 rows, and rows of a table.
+    /// Products of one row and of more, and rows of a table.
     fn product(&self, dtype: WeightType) -> Result<Check> {
         // An incomplete tile of rows. Partitions of different lengths, unless superblocks forbid it.
         let (n, k) = (43, if dtype.block_size() == 256 { 768 } else { 640 });
@@ -120,9 +120,11 @@ impl Tester<'_> {
                 }
             }
         }
-        for rows in [5, 8, ROWS] {
-            let together = self.multiply(&matrix, &input.rows(0..rows, k), rows)?;
-            if !same_bits(&together, &alone[..rows * n]) {
+        // Each size of a tile of rows. More rows repeat the first ones.
+        for rows in [2, 3, 5, ROWS, 2 * ROWS, 3 * ROWS] {
+            let together = self.multiply(&matrix, &input.cycled(rows * k), rows)?;
+            let expected: Vec<f32> = alone.iter().copied().cycle().take(rows * n).collect();
+            if !same_bits(&together, &expected) {
                 return Ok(Check::DependsOnRows);
             }
         }
@@ -168,7 +170,41 @@ impl Tester<'_> {
                 return Ok(Check::Differs);
             }
         }
-        Ok(Check::Passed)
+        self.joined().map(Check::of)
+    }
+
+    /// Products of two types in one dispatch against a dispatch for each.
+    fn joined(&self) -> Result<bool> {
+        let (n, k) = (24, 256);
+        let types = [WeightType::Q4K, WeightType::F16];
+        let of = |dtype| Matrix::new(self.gpu, dtype, (n, k), &random_matrix(dtype, n, k)?.0);
+        let matrices = [of(types[0])?, of(types[1])?];
+        for rows in [1, 3, 8] {
+            let input = Codes::random(rows * k);
+            let activations = Activations::new(self.gpu, rows, k)?;
+            input.write(&activations)?;
+            let out = self.floats(&vec![f32::NAN; 2 * rows * n])?;
+            let product = |(i, matrix)| Product {
+                matrix,
+                bias: None,
+                out: &out,
+                offset: i * rows * n,
+                stride: n,
+                add: false,
+                scaling: Scaling::NONE,
+            };
+            let products: Vec<Product<'_>> = matrices.iter().enumerate().map(product).collect();
+            self.kernels.multiply_all(&products, &activations, rows)?;
+            let joined = out.read_floats(0, 2 * rows * n)?;
+            let mut separate = Vec::new();
+            for matrix in &matrices {
+                separate.extend(self.multiply(matrix, &input, rows)?);
+            }
+            if !same_bits(&joined, &separate) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Scaled products with a bound, as logits have it.

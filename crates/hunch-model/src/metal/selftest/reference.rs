@@ -35,6 +35,11 @@ impl Codes {
         Self { codes: self.codes[rows.start * k..rows.end * k].to_vec(), scale: self.scale }
     }
 
+    /// Returns `count` values, which repeat these.
+    pub(super) fn cycled(&self, count: usize) -> Self {
+        Self { codes: self.codes.iter().copied().cycle().take(count).collect(), scale: self.scale }
+    }
+
     pub(super) fn values(&self) -> Vec<f32> {
         self.codes.iter().map(|code| f32::from(*code) * self.scale).collect()
     }

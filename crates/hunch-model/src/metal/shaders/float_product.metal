@@ -1,49 +1,80 @@
-// Products of float weights with float activations, and rows of a float table.
+// Products of float weights with float activations.
 //
-// A simdgroup sums one weight row: lane l takes every 32nd group of 4 values from l on, in order. A tree adds the
-// lanes. Each activation row has sums of its own, so its bits do not depend on the other rows.
+// A simdgroup sums weight rows. Each lane takes every 32nd group of 4 values, in order. A tree adds the lanes.
+// Each activation row has sums of its own, so its bits do not depend on the other rows.
+//
+// The host defines ROWS, the activation rows of a threadgroup. They share each load of a weight.
+#undef OWN_ROWS
+#undef COLUMNS
+#undef ROW_GROUPS
+#undef SETS
+#undef SUMS
+#define OWN_ROWS (ROWS > 16 ? 16 : ROWS)          // of a simdgroup
+#define COLUMNS (ROWS == 1 ? 1 : 4)               // of the output, of a simdgroup
+#define ROW_GROUPS (ROWS / OWN_ROWS)
+#define SETS ((ROWS > 4 ? 8 : 2) / ROW_GROUPS)    // of columns, of a threadgroup
+#define SUMS (OWN_ROWS * COLUMNS)
 
-// Four weights. WEIGHTS is 16 for halves, 32 for floats, and 17 for bfloat16, read as the upper half of a float.
-#if WEIGHTS == 16
-typedef half4 Four;
-METAL_FUNC float4 widen(Four w) { return float4(w); }
-#elif WEIGHTS == 17
-typedef ushort4 Four;
-METAL_FUNC float4 widen(Four w) { return float4(as_type<float>(uint(w.x) << 16), as_type<float>(uint(w.y) << 16), as_type<float>(uint(w.z) << 16), as_type<float>(uint(w.w) << 16)); }
-#else
-typedef float4 Four;
-METAL_FUNC float4 widen(Four w) { return w; }
-#endif
-
-#define ROWS 4
-
-kernel void multiply_floats(constant Product& p [[buffer(0)]], device const Four* weights [[buffer(1)]], device const float4* x [[buffer(2)]],
-                            device const float* bias [[buffer(3)]], device float* out [[buffer(4)]],
-                            uint2 group [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]],
-                            uint simdgroup [[simdgroup_index_in_threadgroup]]) {
-  const uint column = group.x * 4 + simdgroup, first = group.y * ROWS, chunks = p.k / 4;
-  if (column >= p.n) return;
-  float4 sums[ROWS];
+METAL_FUNC void multiply(constant Product& p, device const void* low, device const uint* high, device const void* scales,
+                         device const half2* supers, device const float* bias, device float* out,
+                         device const void* codes, device const float* x_scales, device const short2* x_sums,
+                         device const float4* x, threadgroup half* scratch, uint2 group, uint thread_index,
+                         uint lane, uint simdgroup) {
+  device const Four* weights = (device const Four*)low;
+  const uint chunks = p.k / 4, first = group.y * ROWS + simdgroup / SETS * OWN_ROWS;
+  const uint own = simdgroup % SETS * COLUMNS, first_column = group.x * (SETS * COLUMNS);
+  float sums[SUMS];
   #pragma clang loop unroll(full)
-  for (uint m = 0; m < ROWS; ++m) sums[m] = float4(0.0f);
-  for (uint i = lane; i < chunks; i += 32) {
-    const float4 w = widen(weights[column * chunks + i]);
+  for (uint i = 0; i < SUMS; ++i) sums[i] = 0.0f;
+  for (uint start = 0; start < chunks; start += 32) {
+    const uint at = start + lane;
+#if ROWS > 16
+    // Simdgroups that take other rows need the same weights.
+    threadgroup float4* shared = (threadgroup float4*)scratch;
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    for (uint c = simdgroup; c < SETS * COLUMNS; c += 8)
+      if (at < chunks) shared[c * 32 + lane] = widen(weights[min(first_column + c, p.n - 1) * chunks + at]);
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+#endif
+    if (at >= chunks) continue;
+    float4 w[COLUMNS];
     #pragma clang loop unroll(full)
-    for (uint m = 0; m < ROWS; ++m) {
+    for (uint c = 0; c < COLUMNS; ++c) {
+#if ROWS > 16
+      w[c] = shared[(own + c) * 32 + lane];
+#else
+      w[c] = widen(weights[min(first_column + own + c, p.n - 1) * chunks + at]);
+#endif
+    }
+    #pragma clang loop unroll(full)
+    for (uint m = 0; m < OWN_ROWS; ++m) {
       // Rows past the last one repeat it and are not written.
-      sums[m] = fma(w, x[min(first + m, p.rows - 1) * chunks + i], sums[m]);
+      const float4 value = x[min(first + m, p.rows - 1) * chunks + at];
+      #pragma clang loop unroll(full)
+      for (uint c = 0; c < COLUMNS; ++c) {
+        const uint i = m * COLUMNS + c;
+        sums[i] = fma(w[c].w, value.w, fma(w[c].z, value.z, fma(w[c].y, value.y, fma(w[c].x, value.x, sums[i]))));
+      }
+    }
+  }
+  // Adds the lanes. While several sums are left, a lane keeps every other one and gives the rest away.
+  #pragma clang loop unroll(full)
+  for (uint s = 0; s < 5; ++s) {
+    const ushort step = 1 << s;
+    if ((SUMS >> s) > 1) {
+      const bool odd = lane & step;
+      #pragma clang loop unroll(full)
+      for (uint i = 0; i < (SUMS >> (s + 1)); ++i) {
+        const float kept = odd ? sums[2 * i + 1] : sums[2 * i], given = odd ? sums[2 * i] : sums[2 * i + 1];
+        sums[i] = kept + simd_shuffle_xor(given, step);
+      }
+    } else {
+      sums[0] = sums[0] + simd_shuffle_xor(sums[0], step);
     }
   }
   #pragma clang loop unroll(full)
-  for (uint m = 0; m < ROWS; ++m) {
-    float sum = (sums[m].x + sums[m].y) + (sums[m].z + sums[m].w);
-    for (ushort step = 1; step < 32; step *= 2) sum = sum + simd_shuffle_xor(sum, step);
-    if (lane == 0 && first + m < p.rows) write_product(p, bias, out, first + m, column, sum);
+  for (uint i = 0; i < (SUMS > 32 ? SUMS / 32 : 1); ++i) {
+    const uint sum = i * 32 + lane, row = first + sum / COLUMNS, column = first_column + own + sum % COLUMNS;
+    if (sum < SUMS && row < p.rows && column < p.n) write_product(p, bias, out, row, column, sums[i]);
   }
-}
-
-kernel void take_float_rows(constant Product& p [[buffer(0)]], device const Four* table [[buffer(1)]], device const uint* tokens [[buffer(2)]],
-                            device float4* out [[buffer(3)]], uint2 position [[thread_position_in_grid]]) {
-  const uint chunks = p.k / 4;
-  if (position.x < chunks) out[position.y * chunks + position.x] = widen(table[tokens[position.y] * chunks + position.x]) * p.scale;
 }

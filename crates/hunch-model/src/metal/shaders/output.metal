@@ -8,6 +8,7 @@ struct Product {
   uint flags;
   float scale;   // of the sums, and of the rows of a table
   float cap;     // of the scaled sums, 0 for none
+  uint groups;   // threadgroups, in the direction of the weight rows
 };
 #define FLAG_ADD 1    // adds to the output
 #define FLAG_BIAS 2

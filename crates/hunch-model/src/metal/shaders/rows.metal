@@ -132,6 +132,9 @@ struct Heads {
 #define JOINT 16          // one norm over all heads of queries, and one over those of keys
 #define FACTORS 32        // multiplies the queries of a row by its factor
 
+// Rounds to a half, beyond their range to the largest one.
+METAL_FUNC half to_half(float x) { return half(x > 65504.0f ? 65504.0f : x < -65504.0f ? -65504.0f : x); }
+
 // Norms and rotates the heads of queries. Norms and rotates those of keys, and appends keys and values to the cache
 // [slot, heads * width], as halves. A simdgroup takes a head of a row. Without JOINT, the output may be the input.
 kernel void heads(constant Heads& p [[buffer(0)]], device float* x [[buffer(1)]], device float* queries [[buffer(2)]],
@@ -148,7 +151,7 @@ kernel void heads(constant Heads& p [[buffer(0)]], device float* x [[buffer(1)]]
   device half* to = cache + (p.slot + row) * (p.keys * p.width);
   if (is_value) {
     to = to + p.values + (own - p.keys) * p.width;
-    for (uint i = lane; i < p.width; i += 32) to[i] = half(from[i]);
+    for (uint i = lane; i < p.width; i += 32) to[i] = to_half(from[i]);
     return;
   }
   to = to + own * p.width;
@@ -182,8 +185,8 @@ kernel void heads(constant Heads& p [[buffer(0)]], device float* x [[buffer(1)]]
       query[first] = a * factor;
       query[second] = b * factor;
     } else {
-      to[first] = half(a);
-      to[second] = half(b);
+      to[first] = to_half(a);
+      to[second] = to_half(b);
     }
   }
 }

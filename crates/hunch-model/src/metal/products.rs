@@ -1,0 +1,217 @@
+//! Kernels of products: their shapes, their texts and their dispatch.
+//!
+//! A dispatch multiplies one to three matrices with the same rows. They may have different types, as queries, keys
+//! and values do in some files. Each type is a namespace of the library, and a threadgroup runs one of them.
+
+use hunch_error::{Error, Result};
+
+use super::gpu::{Argument, Buffer, Grid};
+use super::kernels::{Kernel, Kernels, Product, packed_settings};
+use super::matrix::{FloatFormat, Matrix};
+use super::packed::Format;
+use super::workspace::Activations;
+
+/// Most matrices of a dispatch.
+pub const MAX_PARTS: usize = 3;
+/// Constants of a part, in words.
+const PART_WORDS: usize = 8;
+
+/// Activation rows of a threadgroup of a product. Each weight is loaded once for all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TileRows(u32);
+
+impl TileRows {
+    /// All sizes. Up to 4 rows, weights are multiplied in registers, else by the matrix unit.
+    pub const ALL: [Self; 7] = [Self(1), Self(2), Self(4), Self(8), Self(16), Self(32), Self(64)];
+
+    /// Returns the size for a pass of `rows` rows.
+    pub fn of(rows: usize) -> Self {
+        Self((rows as u32).next_power_of_two().clamp(1, 64))
+    }
+
+    /// Returns the number of rows.
+    pub fn rows(self) -> usize {
+        self.0 as usize
+    }
+
+    /// Returns `true` if the matrix unit multiplies packed weights.
+    pub fn has_matrices(self) -> bool {
+        self.0 > 4
+    }
+
+    fn threads(self) -> u32 {
+        if self.has_matrices() { 256 } else { 64 }
+    }
+
+    /// Returns the bytes of threadgroup memory: weights of 8 simdgroups, later the sums of 8 partitions.
+    fn scratch(self) -> usize {
+        if self.has_matrices() { 8192.max(256 * self.rows()) } else { 16 }
+    }
+}
+
+/// Type of the weights of a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WeightKernel {
+    /// Packed weights, of the format whose kernels read them.
+    Packed(Format),
+    /// Float weights.
+    Float(FloatFormat),
+}
+
+impl WeightKernel {
+    /// Returns the type of a matrix.
+    pub fn of(matrix: &Matrix) -> Self {
+        match matrix {
+            Matrix::Packed { format, .. } => Self::Packed(format.kernel()),
+            Matrix::Float { format, .. } => Self::Float(*format),
+        }
+    }
+
+    /// Returns the weight rows of a threadgroup.
+    fn columns(self, tile: TileRows) -> usize {
+        match (self, tile.0) {
+            (Self::Packed(_), _) => 16,
+            (Self::Float(_), 1) => 2,
+            (Self::Float(_), 2 | 4) => 8,
+            (Self::Float(_), 8 | 16) => 32,
+            (Self::Float(_), rows) => 512 / rows as usize,
+        }
+    }
+
+    fn name(self) -> String {
+        match self {
+            Self::Packed(format) => format.dtype().to_string(),
+            Self::Float(format) => format!("{format:?}"),
+        }
+    }
+
+    /// Returns the settings and the text of the type.
+    fn text(self) -> String {
+        const SETTINGS: [&str; 7] = ["BITS", "OFFSET", "SCALES", "TABLE", "CODES", "FACTOR", "WEIGHTS"];
+        let mut text: String = SETTINGS.iter().map(|name| format!("#undef {name}\n")).collect();
+        match self {
+            Self::Packed(format) => {
+                text += &packed_settings(format);
+                text += include_str!("shaders/blocks.metal");
+                text += include_str!("shaders/product.metal");
+            }
+            Self::Float(format) => {
+                text += &format!("#define WEIGHTS {}\n", format.setting());
+                text += include_str!("shaders/floats.metal");
+                text += include_str!("shaders/float_product.metal");
+            }
+        }
+        text
+    }
+}
+
+/// Types of the matrices of a dispatch, in order.
+pub type Parts = [Option<WeightKernel>; MAX_PARTS];
+
+/// Returns the name and the text of the library of a product.
+pub(super) fn source(tile: TileRows, parts: Parts) -> (String, String) {
+    let parts: Vec<WeightKernel> = parts.into_iter().flatten().collect();
+    let names: Vec<String> = parts.iter().map(|part| part.name()).collect();
+    let mut text = format!("#define ROWS {}\n", tile.0);
+    text += include_str!("shaders/cap.metal");
+    text += include_str!("shaders/output.metal");
+    for (i, part) in parts.iter().enumerate() {
+        text += &format!("namespace part{i} {{\n{}}}\n", part.text());
+    }
+    text += &entry(tile, parts.len());
+    (format!("multiply-{}-{}", tile.0, names.join("-")), text)
+}
+
+/// Returns the kernel function. The threadgroups of a part follow those of the part before it.
+fn entry(tile: TileRows, parts: usize) -> String {
+    let (mut parameters, mut calls) = (String::new(), String::new());
+    for i in 0..parts {
+        let first = 5 + 6 * i;
+        for (j, kind) in [
+            "device const void* low",
+            "device const uint* high",
+            "device const void* scales",
+            "device const half2* supers",
+            "device const float* bias",
+            "device float* out",
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            parameters += &format!("    {kind}{i} [[buffer({})]],\n", first + j);
+        }
+        calls += &format!(
+            "  if (at < all.part[{i}].groups) {{
+    part{i}::multiply(all.part[{i}], low{i}, high{i}, scales{i}, supers{i}, bias{i}, out{i}, x, x_scales, x_sums,
+                    x_floats, scratch, uint2(at, group.y), index, lane, simdgroup);
+    return;
+  }}
+  at -= all.part[{i}].groups;
+"
+        );
+    }
+    format!(
+        "struct Products {{ Product part[{parts}]; }};
+[[kernel, max_total_threads_per_threadgroup({})]] void multiply(
+    constant Products& all [[buffer(0)]], device const void* x [[buffer(1)]], device const float* x_scales [[buffer(2)]],
+    device const short2* x_sums [[buffer(3)]], device const float4* x_floats [[buffer(4)]],
+{parameters}    threadgroup half* scratch [[threadgroup(0)]], uint2 group [[threadgroup_position_in_grid]],
+    uint index [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
+    uint simdgroup [[simdgroup_index_in_threadgroup]]) {{
+  uint at = group.x;
+{calls}}}
+",
+        tile.threads()
+    )
+}
+
+impl Kernels {
+    /// Multiplies a matrix with the first `rows` rows of `x`.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn multiply(&self, product: Product<'_>, x: &Activations, rows: usize) -> Result<()> {
+        self.multiply_all(&[product], x, rows)
+    }
+
+    /// Multiplies up to three matrices with the first `rows` rows of `x`, in one dispatch. If the device refuses that
+    /// kernel, each matrix has a dispatch of its own.
+    ///
+    /// # Errors
+    /// If the device fails. [`Error::Internal`] for no or too many matrices.
+    pub fn multiply_all(&self, products: &[Product<'_>], x: &Activations, rows: usize) -> Result<()> {
+        if products.is_empty() || products.len() > MAX_PARTS {
+            return Err(Error::Internal(format!("{} products in a dispatch", products.len())));
+        }
+        let tile = TileRows::of(rows);
+        let mut parts = Parts::default();
+        for (part, product) in parts.iter_mut().zip(products) {
+            *part = Some(WeightKernel::of(product.matrix));
+        }
+        let id = match self.get(Kernel::Multiply(tile, parts)) {
+            Err(_) if products.len() > 1 => {
+                return products.iter().try_for_each(|product| self.multiply(*product, x, rows));
+            }
+            id => id?,
+        };
+        let (mut constants, mut groups) = (Vec::with_capacity(PART_WORDS * products.len()), 0);
+        let codes = if rows == 1 { &x.codes } else { &x.halves };
+        let mut arguments = vec![codes.input(), x.scales.input(), x.sums.input(), x.floats.input()];
+        for product in products {
+            let Product { matrix, bias, out, offset, .. } = product;
+            let of_part = matrix.n().div_ceil(WeightKernel::of(matrix).columns(tile));
+            constants.extend(product.constants(rows));
+            constants.push(of_part as u32);
+            groups += of_part;
+            let streams = matrix.streams();
+            arguments.extend(streams);
+            // A bias that is not there is bound to the weights, which no kernel writes.
+            arguments.push(bias.map_or(streams[0], Buffer::input));
+            arguments.push(Argument::Output(out.id(), offset * size_of::<f32>()));
+        }
+        arguments.insert(0, Argument::Constants(&constants));
+        let groups = [groups as u32, rows.div_ceil(tile.rows()) as u32, 1];
+        let grid = Grid { groups, threads: tile.threads(), scratch: tile.scratch() };
+        self.gpu().dispatch(id, &arguments, grid)
+    }
+}
