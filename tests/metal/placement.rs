@@ -9,7 +9,7 @@ use hunch::engine::WallClock;
 use hunch::generate::{GenerationPlan, LoadPlan, Models, Prompt, answer_ids};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
-use hunch_core::model::{LanguageModel, LayerPlan};
+use hunch_core::model::LayerPlan;
 use hunch_core::sample::SamplingParams;
 use hunch_core::token::TokenId;
 use hunch_model::device::{Compute, DraftDevice};

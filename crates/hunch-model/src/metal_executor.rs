@@ -11,7 +11,7 @@ use crate::executor::{Draw, Executor, LayerStep, Wanted};
 use crate::gguf::Gguf;
 use crate::metal::gpu::{Argument, Buffer, Gpu};
 use crate::metal::kernels::{
-    AttentionInput, HeadsInput, Kernels, MAX_TOP_K, NormInput, NormedUpdate, Product, Scaling, Scoring,
+    GpuAttention, GpuProduct, HeadsInput, Kernels, MAX_TOP_K, NormInput, NormedUpdate, Scaling, Scoring,
     SpecialHeads,
 };
 use crate::metal::matrix::Matrix;
@@ -194,7 +194,7 @@ impl MetalExecutor {
             ..self.norm_input(Some(&weights.output_norm))?
         };
         kernels.update_and_norm(input, &space.activations, forms)?;
-        let product = Product {
+        let product = GpuProduct {
             matrix: head,
             bias: weights.head_bias.as_ref(),
             out,
@@ -282,7 +282,7 @@ impl MetalExecutor {
         let Self { spec, kernels, weights, cache, .. } = self;
         let (Some(pass), Some(space)) = (&self.pass, &self.workspace) else { return Err(no_pass()) };
         let (memory, capacity) = cache.gpu_layer(index)?;
-        let input = AttentionInput {
+        let input = GpuAttention {
             q: space.queries.as_ref().unwrap_or(&space.qkv),
             stride: (spec.n_head + 2 * spec.n_kv_head) * spec.head_dim,
             cache: memory,
@@ -421,7 +421,7 @@ impl Joined {
         add: Option<f32>,
     ) -> Result<()> {
         let scaling = Scaling { scale: add.unwrap_or(1.0), cap: None };
-        let products = self.parts.iter().map(|Part { matrix, bias, offset }| Product {
+        let products = self.parts.iter().map(|Part { matrix, bias, offset }| GpuProduct {
             matrix,
             bias: bias.as_ref(),
             out,

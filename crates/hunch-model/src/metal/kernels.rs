@@ -114,7 +114,7 @@ pub(super) fn packed_settings(format: Format) -> String {
 
 /// Product of a matrix with the rows of a pass, and where it goes.
 #[derive(Clone, Copy, Debug)]
-pub struct Product<'a> {
+pub struct GpuProduct<'a> {
     /// Weights.
     pub matrix: &'a Matrix,
     /// Bias `[n]`, added to every row.
@@ -131,7 +131,7 @@ pub struct Product<'a> {
     pub scaling: Scaling,
 }
 
-impl Product<'_> {
+impl GpuProduct<'_> {
     /// Returns the constants of the kernel, without the last one.
     pub(super) fn constants(&self, rows: usize) -> [u32; 7] {
         let flags = u32::from(self.add) | u32::from(self.bias.is_some()) << 1;
@@ -232,7 +232,7 @@ pub struct SpecialHeads<'a> {
 
 /// Shape of attention over a layer's cache.
 #[derive(Clone, Copy, Debug)]
-pub struct AttentionInput<'a> {
+pub struct GpuAttention<'a> {
     /// Rows that begin with the queries.
     pub q: &'a Buffer,
     /// Values of a row of `q`.
@@ -476,12 +476,12 @@ impl Kernels {
     /// If the device fails.
     pub fn attention(
         &self,
-        input: AttentionInput<'_>,
+        input: GpuAttention<'_>,
         space: &AttentionSpace,
         out: &Activations,
         outputs: u32,
     ) -> Result<()> {
-        let AttentionInput { q, cache, rows, queries, keys, width, scoring, .. } = input;
+        let GpuAttention { q, cache, rows, queries, keys, width, scoring, .. } = input;
         let window = scoring.window.unwrap_or(usize::MAX);
         // No row sees an earlier span.
         let first = space.shortest.saturating_sub(window) / SPAN;

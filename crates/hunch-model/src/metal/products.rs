@@ -6,7 +6,7 @@
 use hunch_error::{Error, Result};
 
 use super::gpu::{Argument, Buffer, Grid};
-use super::kernels::{Kernel, Kernels, Product, packed_settings};
+use super::kernels::{GpuProduct, Kernel, Kernels, packed_settings};
 use super::matrix::{FloatFormat, Matrix};
 use super::packed::Format;
 use super::workspace::Activations;
@@ -170,7 +170,7 @@ impl Kernels {
     ///
     /// # Errors
     /// If the device fails.
-    pub fn multiply(&self, product: Product<'_>, x: &Activations, rows: usize) -> Result<()> {
+    pub fn multiply(&self, product: GpuProduct<'_>, x: &Activations, rows: usize) -> Result<()> {
         self.multiply_all(&[product], x, rows)
     }
 
@@ -179,7 +179,7 @@ impl Kernels {
     ///
     /// # Errors
     /// If the device fails. [`Error::Internal`] for no or too many matrices.
-    pub fn multiply_all(&self, products: &[Product<'_>], x: &Activations, rows: usize) -> Result<()> {
+    pub fn multiply_all(&self, products: &[GpuProduct<'_>], x: &Activations, rows: usize) -> Result<()> {
         if products.is_empty() || products.len() > MAX_PARTS {
             return Err(Error::Internal(format!("{} products in a dispatch", products.len())));
         }
@@ -198,7 +198,7 @@ impl Kernels {
         let codes = if rows == 1 { &x.codes } else { &x.halves };
         let mut arguments = vec![codes.input(), x.scales.input(), x.sums.input(), x.floats.input()];
         for product in products {
-            let Product { matrix, bias, out, offset, .. } = product;
+            let GpuProduct { matrix, bias, out, offset, .. } = product;
             let of_part = matrix.n().div_ceil(WeightKernel::of(matrix).columns(tile));
             constants.extend(product.constants(rows));
             constants.push(of_part as u32);

@@ -9,7 +9,7 @@ use hunch_kernels::{RowMask, WeightType};
 use hunch_model::metal::costs::{AttentionSize, PassSize};
 use hunch_model::metal::gpu::{Buffer, Gpu};
 use hunch_model::metal::kernels::{
-    ATTENTION_ROWS, AttentionInput, AttentionLayout, Kernels, Product, Scaling, Scoring,
+    ATTENTION_ROWS, AttentionLayout, GpuAttention, GpuProduct, Kernels, Scaling, Scoring,
 };
 use hunch_model::metal::matrix::Matrix;
 use hunch_model::metal::workspace::{Activations, AttentionSpace, WRITE_FLOATS};
@@ -39,7 +39,7 @@ fn count(group: usize, width: usize, mask: &RowMask) -> Counted {
     let q = Buffer::with_floats(&gpu, &noise(rows * group * width, 1)).unwrap();
     let cache = half_bytes(noise(2 * capacity * width, 2).into_iter());
     let cache = Buffer::with_bytes(&gpu, &cache).unwrap();
-    let input = AttentionInput {
+    let input = GpuAttention {
         q: &q,
         stride: group * width,
         cache: &cache,
@@ -148,7 +148,7 @@ fn count_product(dtype: WeightType, rows: usize) -> (Loads, u64) {
     let out = Buffer::new(&gpu, 4 * rows * n).unwrap();
     let scaling = Scaling::NONE;
     let product =
-        Product { matrix: &matrix, bias: None, out: &out, offset: 0, stride: n, add: false, scaling };
+        GpuProduct { matrix: &matrix, bias: None, out: &out, offset: 0, stride: n, add: false, scaling };
     Kernels::new(gpu).multiply(product, &x, rows).unwrap();
     let (Matrix::Packed { buffer, .. } | Matrix::Float { buffer, .. }) = &matrix;
     (simulator.take_loads(buffer.id()), Matrix::bytes_in_memory(dtype, n, k).unwrap() as u64)

@@ -16,6 +16,7 @@ mod reference;
 mod rounds;
 mod rows;
 mod selftest;
+#[allow(dead_code, reason = "tests/metal uses more of it")]
 mod simulator;
 mod support;
 mod translate;

@@ -6,7 +6,7 @@ use candle_core::quantized::QTensor;
 use candle_core::{Device, Tensor};
 use hunch_kernels::{WeightType, dequantise, random_blocks};
 use hunch_model::metal::gpu::{Buffer, Gpu};
-use hunch_model::metal::kernels::{Kernels, Product, Scaling};
+use hunch_model::metal::kernels::{GpuProduct, Kernels, Scaling};
 use hunch_model::metal::matrix::Matrix;
 use hunch_model::metal::packed::{Format, Unit};
 use hunch_model::metal::workspace::Activations;
@@ -70,7 +70,7 @@ fn check(machine: &Machine, name: &str, matrix: &Matrix, x: &[f32], expected: &[
             let out = Buffer::new(&gpu, 4 * rows * n).unwrap();
             let scaling = Scaling::NONE;
             let product =
-                Product { matrix, bias: None, out: &out, offset: 0, stride: n, add: false, scaling };
+                GpuProduct { matrix, bias: None, out: &out, offset: 0, stride: n, add: false, scaling };
             kernels.multiply(product, &activations, rows).unwrap();
             let y = out.read_floats(0, rows * n).unwrap();
             assert!(bits(&y) == bits(&expected[..rows * n]), "{name}: {rows} rows, {schedule:?}");
@@ -145,7 +145,7 @@ fn joined_and_separate(gpu: &Arc<dyn Gpu>, types: &[(WeightType, usize)], rows: 
         let (mut products, mut offset) = (Vec::new(), 0);
         for (i, matrix) in matrices.iter().enumerate() {
             let (bias, scaling) = ((i == 1).then_some(&bias), Scaling { scale: 1.0 + i as f32, cap: None });
-            products.push(Product { matrix, bias, out: &out, offset, stride, add: false, scaling });
+            products.push(GpuProduct { matrix, bias, out: &out, offset, stride, add: false, scaling });
             offset += matrix.n();
         }
         if joined {
@@ -201,14 +201,16 @@ fn product_adds_bias_and_residual_at_its_place_and_scales() {
         let (activations, _) = upload(&gpu, &x, k);
         let plain = Buffer::new(&gpu, 4 * rows * n).unwrap();
         let (matrix, scaling) = (&matrix, Scaling::NONE);
-        let product = Product { matrix, bias: None, out: &plain, offset: 0, stride: n, add: false, scaling };
+        let product =
+            GpuProduct { matrix, bias: None, out: &plain, offset: 0, stride: n, add: false, scaling };
         kernels.multiply(product, &activations, rows).unwrap();
         let plain = plain.read_floats(0, rows * n).unwrap();
 
         let (bias, before) = (noise(n, 3), noise(rows * stride, 4));
         let bias_buffer = Buffer::with_floats(&gpu, &bias).unwrap();
         let out = Buffer::with_floats(&gpu, &before).unwrap();
-        let product = Product { bias: Some(&bias_buffer), out: &out, offset, stride, add: true, ..product };
+        let product =
+            GpuProduct { bias: Some(&bias_buffer), out: &out, offset, stride, add: true, ..product };
         kernels.multiply(product, &activations, rows).unwrap();
         let mut expected = before;
         for (row, y) in plain.chunks_exact(n).enumerate() {
@@ -221,7 +223,9 @@ fn product_adds_bias_and_residual_at_its_place_and_scales() {
         // Scaled: added to a residual stream, or capped as logits are.
         let out = Buffer::with_floats(&gpu, &expected).unwrap();
         let scaling = Scaling { scale: 0.6, cap: None };
-        kernels.multiply(Product { out: &out, bias: None, scaling, ..product }, &activations, rows).unwrap();
+        kernels
+            .multiply(GpuProduct { out: &out, bias: None, scaling, ..product }, &activations, rows)
+            .unwrap();
         for (row, y) in plain.chunks_exact(n).enumerate() {
             for (col, y) in y.iter().enumerate() {
                 let to = &mut expected[row * stride + offset + col];
@@ -230,8 +234,8 @@ fn product_adds_bias_and_residual_at_its_place_and_scales() {
         }
         assert_eq!(bits(&out.read_floats(0, rows * stride).unwrap()), bits(&expected), "{dtype:?}");
         let scaling = Scaling { scale: 4.0, cap: Some(5.0) };
-        let product = Product { bias: None, add: false, offset: 0, stride: n, scaling, ..product };
-        kernels.multiply(Product { out: &out, ..product }, &activations, rows).unwrap();
+        let product = GpuProduct { bias: None, add: false, offset: 0, stride: n, scaling, ..product };
+        kernels.multiply(GpuProduct { out: &out, ..product }, &activations, rows).unwrap();
         for (capped, y) in out.read_floats(0, rows * n).unwrap().iter().zip(&plain) {
             let expected = 5.0 * (4.0 * f64::from(*y) / 5.0).tanh();
             assert!((f64::from(*capped) - expected).abs() < 3e-6, "{dtype:?}: {capped} {expected}");

@@ -8,7 +8,7 @@ use hunch_kernels::RowMask;
 use hunch_kernels::activation::Activation;
 use hunch_model::metal::gpu::{Buffer, Gpu};
 use hunch_model::metal::kernels::{
-    AttentionInput, HeadsInput, Kernels, NormInput, NormedUpdate, Scoring, SpecialHeads,
+    GpuAttention, HeadsInput, Kernels, NormInput, NormedUpdate, Scoring, SpecialHeads,
 };
 use hunch_model::metal::workspace::{Activations, AttentionSpace, WRITE_CODES, WRITE_FLOATS, WRITE_HALVES};
 
@@ -389,7 +389,7 @@ impl Context {
         let row = queries * width;
         let space = AttentionSpace::new(gpu, mask, (*queries, *width), None).unwrap();
         let out = Activations::new(gpu, mask.rows(), row).unwrap();
-        let input = AttentionInput {
+        let input = GpuAttention {
             q: &Buffer::with_floats(gpu, q).unwrap(),
             stride: row,
             cache: &Buffer::with_bytes(gpu, &half_bytes(cache.iter().copied())).unwrap(),

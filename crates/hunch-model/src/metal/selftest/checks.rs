@@ -10,7 +10,7 @@ use hunch_kernels::{RowMask, WeightType};
 
 use super::super::gpu::{Buffer, Gpu};
 use super::super::kernels::{
-    AttentionInput, HeadsInput, Kernels, NormInput, NormedUpdate, Product, Scaling, Scoring, SpecialHeads,
+    GpuAttention, GpuProduct, HeadsInput, Kernels, NormInput, NormedUpdate, Scaling, Scoring, SpecialHeads,
 };
 use super::super::matrix::Matrix;
 use super::super::workspace::{Activations, AttentionSpace, WRITE_CODES, WRITE_FLOATS, WRITE_HALVES};
@@ -142,7 +142,7 @@ impl Tester<'_> {
         input.write(&activations)?;
         let out = self.floats(&vec![f32::NAN; rows * n])?;
         let scaling = Scaling::NONE;
-        let product = Product { matrix, bias: None, out: &out, offset: 0, stride: n, add: false, scaling };
+        let product = GpuProduct { matrix, bias: None, out: &out, offset: 0, stride: n, add: false, scaling };
         self.kernels.multiply(product, &activations, rows)?;
         out.read_floats(0, rows * n)
     }
@@ -157,7 +157,7 @@ impl Tester<'_> {
             let scaling = Scaling { scale, cap: None };
             let (matrix, bias_buffer) = (&matrix, Some(&bias_buffer));
             let product =
-                Product { matrix, bias: bias_buffer, out: &out, offset, stride, add: true, scaling };
+                GpuProduct { matrix, bias: bias_buffer, out: &out, offset, stride, add: true, scaling };
             self.kernels.multiply(product, &activations, rows)?;
             let mut expected: Vec<f64> = before.iter().map(|v| f64::from(*v)).collect();
             for (row, y) in plain.chunks_exact(n).enumerate() {
@@ -184,7 +184,7 @@ impl Tester<'_> {
             let activations = Activations::new(self.gpu, rows, k)?;
             input.write(&activations)?;
             let out = self.floats(&vec![f32::NAN; 2 * rows * n])?;
-            let product = |(i, matrix)| Product {
+            let product = |(i, matrix)| GpuProduct {
                 matrix,
                 bias: None,
                 out: &out,
@@ -193,7 +193,7 @@ impl Tester<'_> {
                 add: false,
                 scaling: Scaling::NONE,
             };
-            let products: Vec<Product<'_>> = matrices.iter().enumerate().map(product).collect();
+            let products: Vec<GpuProduct<'_>> = matrices.iter().enumerate().map(product).collect();
             self.kernels.multiply_all(&products, &activations, rows)?;
             let joined = out.read_floats(0, 2 * rows * n)?;
             let mut separate = Vec::new();
@@ -215,7 +215,7 @@ impl Tester<'_> {
             let (matrix, out) = (&matrix, Buffer::new(self.gpu, 4 * rows * n)?);
             let scaling = Scaling { scale, cap: Some(cap) };
             let product =
-                Product { matrix, bias: None, out: &out, offset: 0, stride: n, add: false, scaling };
+                GpuProduct { matrix, bias: None, out: &out, offset: 0, stride: n, add: false, scaling };
             self.kernels.multiply(product, &activations, rows)?;
             let (scale, cap) = (f64::from(scale), f64::from(cap));
             let expected = plain.iter().map(|y| cap * (scale * f64::from(*y) / cap).tanh());
@@ -472,7 +472,7 @@ impl Tester<'_> {
             let out = Activations::new(self.gpu, mask.rows(), stride)?;
             let q = self.floats(&q[..mask.rows() * stride])?;
             let (q, cache, rows) = (&q, &memory, mask.rows());
-            let shape = AttentionInput { q, stride, cache, capacity, rows, queries, keys, width, scoring };
+            let shape = GpuAttention { q, stride, cache, capacity, rows, queries, keys, width, scoring };
             self.kernels.attention(shape, &space, &out, WRITE_FLOATS)?;
             out.floats.read_floats(0, rows * stride)
         };
@@ -509,7 +509,7 @@ impl Tester<'_> {
         Codes::random(ROWS * k).write(&activations)?;
         let out = Buffer::new(self.gpu, 4 * ROWS * n)?;
         let (matrix, scaling) = (&matrix, Scaling::NONE);
-        let product = Product { matrix, bias: None, out: &out, offset: 0, stride: n, add: false, scaling };
+        let product = GpuProduct { matrix, bias: None, out: &out, offset: 0, stride: n, add: false, scaling };
         let mut product_ms = Vec::new();
         for rows in 1..=ROWS {
             product_ms.push(self.ms(work, || self.kernels.multiply(product, &activations, rows))?);
