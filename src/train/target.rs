@@ -137,7 +137,7 @@ impl TrainingTarget {
 
 /// Returns the layers that a head reads: one near the start, the middle and the end each, as EAGLE-3 does
 /// (arXiv 2503.01840), and the last.
-fn layers(n_layer: usize) -> Vec<usize> {
+pub fn layers(n_layer: usize) -> Vec<usize> {
     let last = n_layer.saturating_sub(1);
     let wanted = [Some(2), (n_layer / 2).checked_sub(1), n_layer.checked_sub(4)];
     let mut layers: Vec<usize> = wanted.into_iter().flatten().filter(|&layer| layer < last).collect();
