@@ -307,9 +307,31 @@ impl Engine {
         work: impl FnOnce(&mut Models, &dyn Fn() -> bool) -> Result<T> + Send + 'static,
         ended: impl FnOnce(Result<T>) + Send + 'static,
     ) -> Result<()> {
+        self.queue(id, move |models, stopped| work(models.as_mut().ok_or(Error::NoModel)?, stopped), ended)
+    }
+
+    /// Queues work that needs the thread alone, with or without models. Otherwise as [`measure`](Self::measure).
+    ///
+    /// # Errors
+    /// [`Error::Busy`] while something runs.
+    pub fn occupy<T: Send + 'static>(
+        &self,
+        id: u32,
+        work: impl FnOnce(&dyn Fn() -> bool) -> Result<T> + Send + 'static,
+        ended: impl FnOnce(Result<T>) + Send + 'static,
+    ) -> Result<()> {
+        self.queue(id, move |_, stopped| work(stopped), ended)
+    }
+
+    fn queue<T: Send + 'static>(
+        &self,
+        id: u32,
+        work: impl FnOnce(&mut Option<Models>, &dyn Fn() -> bool) -> Result<T> + Send + 'static,
+        ended: impl FnOnce(Result<T>) + Send + 'static,
+    ) -> Result<()> {
         let cancel = self.reserve(id)?;
         let work: MeasureWork = Box::new(move |models, stopped| {
-            let result = guarded(|| work(models.as_mut().ok_or(Error::NoModel)?, stopped));
+            let result = guarded(|| work(models, stopped));
             Box::new(move || ended(result))
         });
         self.send(Job::Measure { id, work, cancel }).inspect_err(|_| release(&self.occupied))

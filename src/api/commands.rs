@@ -60,6 +60,16 @@ macro_rules! with_commands {
             draft_offers(target: String, context: Option<u32>) -> DraftOffers;
             /// Loads a pair and compares it with plain decoding. Returns the number of the measurement.
             measure_pair(request: LoadRequest) -> u32 => MeasurementMessage<CompareEvent>;
+            /// Predicts the time and disk of training a drafter for a model. Returns the state of an earlier run too.
+            training_outlook(request: TrainRequest) -> TrainOutlook;
+            /// Trains a drafter, or continues. `stop_measurement` pauses it. Returns the number of the run.
+            train_drafter(request: TrainRequest) -> u32 => MeasurementMessage<TrainEvent>;
+            /// Returns the events of the last training run from number `from` on.
+            training_snapshot(id: u32, from: u32) -> MeasurementMessage<TrainEvent>;
+            /// Ends a training run early and keeps the best drafter so far.
+            finish_training(id: u32) -> ();
+            /// Deletes the training data of a model. Drafters stay.
+            discard_training(target: String) -> ();
             /// Returns the catalogue of recommended models.
             catalogue() -> Catalogue;
             /// Lists the models in a repository on the Hub.

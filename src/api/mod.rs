@@ -7,6 +7,7 @@ mod commands;
 mod conversation;
 mod files;
 pub mod schema;
+mod training;
 pub mod types;
 
 use hunch_library::types::{LoadRequest, ModelEntry};
@@ -24,6 +25,7 @@ use hunch_core::method::Method;
 use hunch_core::sample::SamplingParams;
 use hunch_core::token::TokenId;
 use hunch_error::ErrorInfo;
+pub use training::{TrainEvent, TrainOutcome, TrainOutlook, TrainRequest};
 
 /// The loaded models.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]

@@ -13,7 +13,7 @@ pub use hunch_library::types::{
 pub use super::{
     AnswerRequest, Answering, AppInfo, Conversation, ConversationEntry, ExportFormat, ExportWords,
     LoadedModels, MeasurementMessage, OpenKind, PreferenceValue, SaveKind, SavePlace, SearchHit, StoreRemedy,
-    StreamMessage, TextToken,
+    StreamMessage, TextToken, TrainEvent, TrainOutlook, TrainRequest,
 };
 pub use crate::bench::compare::report::{
     CompareEvent, CompareRequest, ComparisonEntry, ComparisonFormat, ComparisonReport,

@@ -37,11 +37,11 @@ pub(super) struct Measurements {
 /// Callback for the messages of a measurement, in order.
 pub type MeasurementSink<E> = Box<dyn FnMut(MeasurementMessage<E>) + Send>;
 
-fn receiver<E: 'static>(id: u32, mut sink: MeasurementSink<E>) -> Receiver<E> {
+pub(super) fn receiver<E: 'static>(id: u32, mut sink: MeasurementSink<E>) -> Receiver<E> {
     Box::new(move |seq, events| sink(MeasurementMessage { id, seq, events }))
 }
 
-fn snapshot<E>(log: Option<Arc<EventLog<E>>>, id: u32, from: u32) -> Result<MeasurementMessage<E>>
+pub(super) fn snapshot<E>(log: Option<Arc<EventLog<E>>>, id: u32, from: u32) -> Result<MeasurementMessage<E>>
 where
     E: Clone + serde::Serialize + Send + 'static,
 {

@@ -14,6 +14,7 @@ mod pairing;
 mod records;
 mod store_status;
 mod stream;
+mod training;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -45,6 +46,7 @@ use parking_lot::Mutex;
 use records::{Record, Records};
 use store_status::StoreInUse;
 use stream::EventLog;
+use training::Training;
 
 /// Timeout on quitting for the engine, downloads and unwritten answers.
 const QUIT_WITHIN: Duration = Duration::from_secs(2);
@@ -87,6 +89,8 @@ struct Shared {
     records: Records,
     /// Recent measurements.
     measurements: Mutex<Measurements>,
+    /// The current or last training run.
+    training: Mutex<Training>,
     writers: Arc<AnswerWriters>,
     positions: Mutex<Positions>,
     /// Opened on first use.
@@ -144,6 +148,7 @@ impl App {
                 models: ModelSlot::new(unfinished_load),
                 records: Records::default(),
                 measurements: Mutex::default(),
+                training: Mutex::default(),
                 writers: Arc::default(),
                 positions: Mutex::default(),
                 downloads: Mutex::default(),

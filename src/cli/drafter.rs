@@ -1,16 +1,15 @@
 //! `hunch drafter`: trains a head for a target, and measures heads.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use hunch::train::acceptance::{self, Acceptance};
-use hunch::train::shards::ShardStore;
-use hunch::train::{self, Budget, Recipe, TrainPlan, TrainProgress, TrainReport, TrainingTarget};
+use hunch::services::train::{self as service, Trained};
+use hunch::train::acceptance::Acceptance;
+use hunch::train::{self, Budget, Recipe, TrainPlan, TrainProgress, TrainReport, TrainWatch, TrainingTarget};
 use hunch_error::Error;
 use hunch_library::Places;
-use hunch_model::atomic_file;
 use hunch_model::device::DeviceChoice;
 
 use super::progress::Progress;
@@ -118,50 +117,26 @@ fn train(args: &TrainArgs) -> Result<()> {
     let budget = args.minutes.map_or(Budget::Tokens(args.tokens as usize), Budget::Minutes);
     let plan = args.data.plan(budget)?;
     let (target, folder) = args.data.open()?;
-    // A worse head must not take the place of a better one unasked.
-    let fresh = args.out.clone().unwrap_or_else(|| folder.join("head.gguf"));
-    let report = with_progress(|progress| train::train(&target, &folder, &plan, &fresh, progress))?;
-    let used = args.out.is_none().then(|| usual(&target, &folder, &plan)).transpose()?.flatten();
+    let heads = hunch_library::heads_folder()?;
+    let Trained { report, in_use, place, installed } =
+        with_progress(|watch| service::train(&target, (&folder, &heads), &plan, args.out.as_deref(), watch))?;
     let mut out = std::io::stdout().lock();
-    writeln!(out, "{}", text(&report, used))?;
-    let place = match (&args.out, used) {
-        (Some(path), _) => path.clone(),
-        (None, Some(used)) if used.mean() >= report.trained.mean() => {
-            writeln!(out, "The head in use accepts as much, so it stays in use.")?;
-            fresh
-        }
-        (None, _) => install(&fresh, &target)?,
-    };
+    writeln!(out, "{}", text(&report, in_use))?;
+    if args.out.is_none() && !installed {
+        writeln!(out, "The head in use accepts as much, so it stays in use.")?;
+    }
     writeln!(out, "\nSaved to {}.\nTry it: hunch bench --head {0}", place.display())?;
     if args.data.json {
-        let json = serde_json::json!({ "report": report, "in_use": used, "head": place });
+        let json = serde_json::json!({ "report": report, "in_use": in_use, "head": place });
         writeln!(out, "{json}")?;
     }
     Ok(())
 }
 
-/// Measures the head that decoding uses now.
-fn usual(target: &TrainingTarget, folder: &Path, plan: &TrainPlan) -> Result<Option<Acceptance>> {
-    let Some(mut head) = target.usual_head(&hunch_library::heads_folder()?)? else { return Ok(None) };
-    if acceptance::check_layers(target, &head).is_err() {
-        return Ok(None);
-    }
-    let store = ShardStore::open(folder, target, plan.seed, plan.disk)?;
-    Ok(Some(acceptance::head(target, &store, &mut head, &plan.recipe)?))
-}
-
-/// Copies a head to the folder where it is found by itself.
-fn install(head: &Path, target: &TrainingTarget) -> Result<PathBuf> {
-    let folder = hunch_library::heads_folder()?;
-    let place = folder.join(format!("{}.gguf", hunch_library::short_name(&target.path)));
-    atomic_file::copy(head, &place)?;
-    Ok(place)
-}
-
 fn evaluate(args: &EvalArgs) -> Result<()> {
     let plan = args.data.plan(Budget::Tokens(0))?;
     let (target, folder) = args.data.open()?;
-    let found = with_progress(|progress| train::evaluate(&target, &folder, &plan, &args.head, progress))?;
+    let found = with_progress(|watch| train::evaluate(&target, &folder, &plan, &args.head, watch))?;
     let mut out = std::io::stdout().lock();
     writeln!(out, "{}", render::table(&HEADER, &[row("this head", found)]))?;
     if args.data.json {
@@ -209,11 +184,9 @@ fn text(report: &TrainReport, used: Option<Acceptance>) -> String {
 }
 
 /// Shows progress while `work` runs.
-fn with_progress<T>(
-    work: impl FnOnce(&mut dyn FnMut(TrainProgress)) -> Result<T, Error>,
-) -> Result<T, Error> {
+fn with_progress<T>(work: impl FnOnce(&mut dyn TrainWatch) -> Result<T, Error>) -> Result<T, Error> {
     let progress = Progress::new();
-    work(&mut |step| match step {
+    work(&mut |step: TrainProgress| match step {
         TrainProgress::Collecting { tokens, goal, per_second } => {
             let of = goal.map_or(String::new(), |goal| format!(" of {goal}"));
             let total = goal.unwrap_or(tokens * 2) as u64;

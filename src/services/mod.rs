@@ -1,4 +1,4 @@
-//! Work that the window and the command line both do: judging pairs, loading, comparing, remembering speeds.
+//! Work that the window and the command line both do: judging pairs, loading, comparing, training, remembering speeds.
 //!
 //! Services keep no state: callers pass folders, devices and models. Nothing here knows Tauri, prints to a terminal,
 //! or sends events. [`App`](crate::app::App) and the command line show the results.
@@ -6,3 +6,4 @@
 pub mod load;
 pub mod measure;
 pub mod pair;
+pub mod train;

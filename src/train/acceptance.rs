@@ -5,6 +5,7 @@ use hunch_core::sample::{Sampler, SamplingParams, argmax};
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 use serde::{Deserialize, Serialize};
+use ts_rs::TS;
 
 use super::features::{self, Standard};
 use super::network::Network;
@@ -12,7 +13,7 @@ use super::shards::{CollectedAnswer, LIKELY, ShardStore};
 use super::{Recipe, TrainingTarget};
 
 /// Acceptance of one drafted token.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, TS)]
 pub struct Acceptance {
     /// Share of greedy tokens that the head gets right.
     pub greedy: f64,

@@ -17,7 +17,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use super::shards::{CollectedAnswer, LIKELY, ShardStore, is_held_out};
-use super::{Recipe, TrainProgress, TrainingTarget};
+use super::{Interrupt, Recipe, TrainProgress, TrainWatch, TrainingTarget};
 
 /// Answers to collect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,14 +45,15 @@ const GREEDY_EVERY: u32 = 3;
 /// Collects answers until the goal, the deadline or the limit of the store is reached, and writes them to disk.
 ///
 /// # Errors
-/// If the target fails or the store cannot be written. Shards written before are intact.
+/// If the target fails or the store cannot be written. Shards written before are intact. [`Error::Stopped`] after
+/// [`Interrupt::Pause`]; complete answers are on disk then.
 pub fn collect(
     target: &TrainingTarget,
     store: &mut ShardStore,
     recipe: &Recipe,
     goal: Goal,
     deadline: Option<Instant>,
-    progress: &mut dyn FnMut(TrainProgress),
+    watch: &mut dyn TrainWatch,
 ) -> Result<Collected> {
     let (of, wanted): (fn(u32) -> bool, usize) = match goal {
         Goal::HeldOut => (is_held_out, recipe.held_out),
@@ -71,7 +72,14 @@ pub fn collect(
     let mut last_seconds = 0.0;
     let mut unusable = 0;
     loop {
-        let late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        let interrupt = watch.interrupt();
+        if interrupt == Some(Interrupt::Pause) {
+            store.add_seconds(begun.elapsed().as_secs_f64() - last_seconds);
+            store.flush()?;
+            return Err(Error::Stopped);
+        }
+        let late = interrupt == Some(Interrupt::Finish)
+            || deadline.is_some_and(|deadline| Instant::now() >= deadline);
         collected.disk_limit = store.is_full();
         // A time that is over still allows one answer, so that there is something to train on.
         if in_order >= wanted || (late && in_order > 0) || collected.disk_limit {
@@ -92,7 +100,7 @@ pub fn collect(
             store.push(answer)?;
             in_order = store.rows_in_order(of);
         }
-        progress(TrainProgress::Collecting {
+        watch.progress(TrainProgress::Collecting {
             tokens: in_order.max(rows.values().sum()) + writer.unfinished(),
             goal: (wanted < usize::MAX).then_some(wanted),
             per_second: (collected.tokens + writer.unfinished()) as f64 / begun.elapsed().as_secs_f64(),

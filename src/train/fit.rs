@@ -302,7 +302,10 @@ impl<'a> FitRun<'a> {
     }
 
     /// Writes the checkpoint next to its place and renames it.
-    fn save(&mut self) -> Result<()> {
+    ///
+    /// # Errors
+    /// If it cannot be written. The one before is intact.
+    pub fn save(&mut self) -> Result<()> {
         self.saved = Instant::now();
         let bytes = Saved::encode(self)?;
         atomic_file::write(&self.path, &bytes)

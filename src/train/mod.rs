@@ -17,6 +17,7 @@ pub mod export;
 pub mod features;
 pub mod fit;
 pub mod network;
+pub mod record;
 pub mod ridge;
 pub mod shards;
 pub mod target;
@@ -130,6 +131,32 @@ pub enum TrainProgress {
     },
 }
 
+/// Request to end a run early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interrupt {
+    /// Ends with [`Error::Stopped`]. Everything is kept, and the next run continues from there.
+    Pause,
+    /// Stops collecting and training, and writes the best head so far.
+    Finish,
+}
+
+/// Observer of a run. A closure is one that never interrupts.
+pub trait TrainWatch {
+    /// Receives the progress, several times a second.
+    fn progress(&mut self, progress: TrainProgress);
+
+    /// Returns the request to end early, if there is one. It is asked after every pass and every gradient step.
+    fn interrupt(&self) -> Option<Interrupt> {
+        None
+    }
+}
+
+impl<F: FnMut(TrainProgress)> TrainWatch for F {
+    fn progress(&mut self, progress: TrainProgress) {
+        self(progress);
+    }
+}
+
 /// Result of a training run.
 #[derive(Clone, Debug, Serialize)]
 pub struct TrainReport {
@@ -162,18 +189,18 @@ const COLLECTING: f64 = 0.65;
 ///
 /// # Errors
 /// If the target cannot be run, another run uses the folder, or a file cannot be read or written. Complete shards and
-/// the last checkpoint are kept then.
+/// the last checkpoint are kept then. [`Error::Stopped`] after [`Interrupt::Pause`].
 pub fn train(
     target: &TrainingTarget,
     folder: &Path,
     plan: &TrainPlan,
     out: &Path,
-    progress: &mut dyn FnMut(TrainProgress),
+    watch: &mut dyn TrainWatch,
 ) -> Result<TrainReport> {
     let recipe = &plan.recipe;
     let mut store = ShardStore::open(folder, target, plan.seed, plan.disk)?;
     let begun = Instant::now();
-    let held_out = collect::collect(target, &mut store, recipe, Goal::HeldOut, None, progress)?;
+    let held_out = collect::collect(target, &mut store, recipe, Goal::HeldOut, None, watch)?;
     let (wanted, deadline) = match plan.budget {
         Budget::Tokens(tokens) => (tokens, None),
         Budget::Minutes(minutes) => {
@@ -182,7 +209,7 @@ pub fn train(
             (usize::MAX, Some(begun + Duration::from_secs_f64(left.min(1e9))))
         }
     };
-    let collected = collect::collect(target, &mut store, recipe, Goal::Training(wanted), deadline, progress)?;
+    let collected = collect::collect(target, &mut store, recipe, Goal::Training(wanted), deadline, watch)?;
     let collect_seconds = begun.elapsed().as_secs_f64();
     let tokens = if deadline.is_none() { wanted } else { store.training_tokens() };
     let data = store.training_set(tokens);
@@ -193,16 +220,24 @@ pub fn train(
     }
 
     let fitting = Instant::now();
-    progress(TrainProgress::Solving);
+    watch.progress(TrainProgress::Solving);
     let mut fit = FitRun::open(target, &store, data, recipe, plan.seed)?;
     if let Budget::Minutes(minutes) = plan.budget {
         fit.limit_time(&store, minutes * 60.0 * (1.0 - COLLECTING))?;
     }
     let mut trained_now = 0;
-    while let Some(FitStep { positions, loss, acceptance }) = fit.step(&store)? {
+    loop {
+        if let Some(interrupt) = watch.interrupt() {
+            fit.save()?;
+            match interrupt {
+                Interrupt::Pause => return Err(Error::Stopped),
+                Interrupt::Finish => break,
+            }
+        }
+        let Some(FitStep { positions, loss, acceptance }) = fit.step(&store)? else { break };
         trained_now += positions;
         let (step, total) = fit.position();
-        progress(TrainProgress::Fitting { step, total, loss, acceptance });
+        watch.progress(TrainProgress::Fitting { step, total, loss, acceptance });
     }
     let fit_seconds = fitting.elapsed().as_secs_f64();
     export::write(target, &fit, out)?;
@@ -232,12 +267,12 @@ pub fn evaluate(
     folder: &Path,
     plan: &TrainPlan,
     head: &Path,
-    progress: &mut dyn FnMut(TrainProgress),
+    watch: &mut dyn TrainWatch,
 ) -> Result<Acceptance> {
     // A head that cannot be used is refused before any work.
     let mut head = target.load_head(head)?;
     acceptance::check_layers(target, &head)?;
     let mut store = ShardStore::open(folder, target, plan.seed, plan.disk)?;
-    collect::collect(target, &mut store, &plan.recipe, Goal::HeldOut, None, progress)?;
+    collect::collect(target, &mut store, &plan.recipe, Goal::HeldOut, None, watch)?;
     acceptance::head(target, &store, &mut head, &plan.recipe)
 }

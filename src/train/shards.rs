@@ -398,6 +398,12 @@ impl ShardStore {
 
 const INDEX: &str = "index.json";
 
+/// Returns the rows of answers in a folder, and the seconds that they took. `None` without data.
+pub fn collected(folder: &Path) -> Option<(usize, f64)> {
+    let index = read_index(folder).ok()??;
+    Some((index.answers.iter().map(AnswerEntry::rows).sum(), index.seconds))
+}
+
 fn read_index(folder: &Path) -> Result<Option<Index>> {
     let path = folder.join(INDEX);
     let text = match std::fs::read_to_string(&path) {

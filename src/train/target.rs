@@ -9,7 +9,7 @@ use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 use hunch_model::decoder::Decoder;
 use hunch_model::device::Compute;
-use hunch_model::heads::{self, TargetRows};
+use hunch_model::heads::{self, TargetWeights};
 use hunch_model::text::{ChatTemplate, EncodeOptions, Tokenizer};
 use hunch_model::weights::WeightFile;
 
@@ -24,7 +24,7 @@ pub struct TrainingTarget {
     /// Chat template.
     pub template: ChatTemplate,
     /// Norm, embedding and output head.
-    pub rows: TargetRows,
+    pub rows: TargetWeights,
     /// Layers after which the residual stream is kept. The last one is the target's last layer.
     pub taps: Vec<usize>,
     file: WeightFile,
@@ -49,7 +49,7 @@ impl TrainingTarget {
         let file = WeightFile::open(path)?;
         let tokenizer = Tokenizer::from_gguf(file.gguf())?;
         let decoder = Decoder::load_for(&file, compute, CONTEXT)?;
-        let rows = TargetRows::new(&file, &decoder, compute)?;
+        let rows = TargetWeights::new(&file, &decoder, compute)?;
         let taps = layers(rows.n_layer);
         if taps.len() < 2 {
             return Err(Error::invalid("This model has a single layer. A head reads at least two."));
@@ -137,7 +137,7 @@ impl TrainingTarget {
 
 /// Returns the layers that a head reads: one near the start, the middle and the end each, as EAGLE-3 does
 /// (arXiv 2503.01840), and the last.
-fn layers(n_layer: usize) -> Vec<usize> {
+pub fn layers(n_layer: usize) -> Vec<usize> {
     let last = n_layer.saturating_sub(1);
     let wanted = [Some(2), (n_layer / 2).checked_sub(1), n_layer.checked_sub(4)];
     let mut layers: Vec<usize> = wanted.into_iter().flatten().filter(|&layer| layer < last).collect();

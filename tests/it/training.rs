@@ -78,11 +78,19 @@ impl Place {
     }
 
     fn train(&self, name: &str, plan: &TrainPlan) -> TrainReport {
-        train::train(&self.target, &self.path(name), plan, &self.path("head.gguf"), &mut |_| {}).unwrap()
+        train::train(
+            &self.target,
+            &self.path(name),
+            plan,
+            &self.path("head.gguf"),
+            &mut |_: TrainProgress| {},
+        )
+        .unwrap()
     }
 
     fn collect(&self, store: &mut ShardStore, recipe: &Recipe, tokens: usize) {
-        collect(&self.target, store, recipe, Goal::Training(tokens), None, &mut |_| {}).unwrap();
+        collect(&self.target, store, recipe, Goal::Training(tokens), None, &mut |_: TrainProgress| {})
+            .unwrap();
     }
 }
 
@@ -197,7 +205,8 @@ fn training_raises_acceptance_and_the_head_is_lossless() {
     assert!(drafted.0 > 20 && drafted.1 > 0, "{drafted:?}");
 
     // Measured as loaded, and again by itself.
-    let again = train::evaluate(&place.target, &place.path("data"), &plan, &out, &mut |_| {}).unwrap();
+    let again =
+        train::evaluate(&place.target, &place.path("data"), &plan, &out, &mut |_: TrainProgress| {}).unwrap();
     assert_eq!(again, trained);
     assert!(again.greedy_positions > 50 && again.sampled_positions > 100, "{again:?}");
 }
@@ -206,7 +215,7 @@ fn training_raises_acceptance_and_the_head_is_lossless() {
 fn ridge_regression_accepts_more_than_untrained_weights() {
     let place = Place::new();
     let mut store = place.store("data");
-    collect(&place.target, &mut store, &small(), Goal::HeldOut, None, &mut |_| {}).unwrap();
+    collect(&place.target, &mut store, &small(), Goal::HeldOut, None, &mut |_: TrainProgress| {}).unwrap();
     place.collect(&mut store, &small(), 2_000);
     let start = |ridge| {
         let recipe = Recipe { ridge, ..small() };
@@ -226,7 +235,7 @@ fn interrupted_fit_ends_with_the_same_weights() {
 
     // Stopped after each of these numbers of steps, with the last checkpoint some steps behind.
     let mut store = place.store("stopped");
-    collect(&place.target, &mut store, &small(), Goal::HeldOut, None, &mut |_| {}).unwrap();
+    collect(&place.target, &mut store, &small(), Goal::HeldOut, None, &mut |_: TrainProgress| {}).unwrap();
     place.collect(&mut store, &small(), 1_000);
     let (mut steps, mut total) = (0, 1);
     for (every, count) in [(3_600, 3), (0, 5), (3_600, 2), (0, 4)] {
@@ -276,7 +285,8 @@ fn failed_write_of_a_shard_loses_nothing() {
     let next = place.path("data").join("shard-00001.safetensors");
     std::fs::create_dir_all(next.join("inside")).unwrap();
     let error =
-        collect(&place.target, &mut store, &small(), Goal::Training(200), None, &mut |_| {}).unwrap_err();
+        collect(&place.target, &mut store, &small(), Goal::Training(200), None, &mut |_: TrainProgress| {})
+            .unwrap_err();
     assert!(matches!(error, Error::Io { action: "write", .. }), "{error}");
     assert_eq!(std::fs::read(place.path("data").join("index.json")).unwrap(), index);
     drop(store);
@@ -313,7 +323,7 @@ fn head_of_other_layers_is_not_measured() {
     place.train("data", &plan(200));
     target.taps = vec![1];
     let head = place.path("head.gguf");
-    let judged = train::evaluate(&target, &place.path("other"), &plan(0), &head, &mut |_| {});
+    let judged = train::evaluate(&target, &place.path("other"), &plan(0), &head, &mut |_: TrainProgress| {});
     assert!(judged.unwrap_err().to_string().contains("reads the layers"));
 }
 

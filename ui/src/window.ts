@@ -37,6 +37,7 @@ import { ProblemLog } from './lib/state/problemLog';
 import { Screen } from './lib/state/screen';
 import { Settings } from './lib/state/settings.svelte';
 import { TokenFocus } from './lib/state/tokenFocus.svelte';
+import { Training } from './lib/state/training.svelte';
 import { Work } from './lib/state/work.svelte';
 import { language } from './lib/strings/index.svelte';
 
@@ -107,7 +108,8 @@ export function createWindow(host: Host): WindowState {
   const drafting = new Pairing(host, { models, comparison });
   const lab = new Lab(host, models, settings, conversation);
 
-  const work = new Work({ conversation, comparison, models, navigation, pairing });
+  const training = new Training(host, { models });
+  const work = new Work({ conversation, comparison, models, navigation, pairing, training });
   const chat = new Chat({ conversation, conversations, messageDrafts, models, navigation, tokens, work });
   const presets = new Presets({ preferences, settings, conversation, models, notify });
   const drop = new Drop(models, { bring: (paths) => chat.importFiles(paths), reportFailure });
@@ -132,7 +134,7 @@ export function createWindow(host: Host): WindowState {
     },
     compare: { comparison, comparisons, plan, models, preferences, tokens, links },
     lab: { lab, models, conversation, settings },
-    library: { library, modelList, models, pairing, comparison, catalogue, downloads, navigation, work, links, screen },
+    library: { library, modelList, models, pairing, comparison, training, catalogue, downloads, navigation, work, links, screen },
     titleBar: { navigation, models, library, modelList, drafting, downloads, work, screen },
     commands: { chat, conversation, conversations, work, navigation, screen, preferences, presets, settings, models, library, log },
     drop,

@@ -105,8 +105,22 @@ pub fn heads_folder() -> Result<PathBuf> {
 /// # Errors
 /// As [`low_bit_path`].
 pub fn training_folder(target: &Path, seed: u64) -> Result<PathBuf> {
+    training_folder_in(&data_folder()?, target, seed)
+}
+
+/// As [`training_folder`], in another data folder than the user's.
+///
+/// # Errors
+/// If the target cannot be read.
+pub fn training_folder_in(data: &Path, target: &Path, seed: u64) -> Result<PathBuf> {
     let name = format!("{}-{}-seed-{seed}", short_name(target), low_bit::fingerprint(target)?);
-    Ok(data_folder()?.join("drafters").join(name))
+    Ok(data.join("drafters").join(name))
+}
+
+/// Returns the bytes of the files in a folder, without those in folders below. 0 if it cannot be read.
+pub fn folder_bytes(folder: &Path) -> u64 {
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    files.filter_map(|file| file.metadata().ok()).map(|meta| meta.len()).sum()
 }
 
 /// Returns the path of the conversation database.

@@ -39,7 +39,7 @@ use crate::spec::ModelSpec;
 use crate::weights::WeightFile;
 pub use memory::HeadMemory;
 use mlp::MlpHead;
-pub use target_rows::TargetRows;
+pub use target_rows::TargetWeights;
 pub use write::{MlpWeights, write_mlp};
 
 /// Metadata key of the SHA-256 of the target's output norm, as hexadecimal digits. Norms are f32 in every quantisation

@@ -1,6 +1,6 @@
 //! Commands that concern models: the library, loading, pairing, the catalogue, the Hub and downloads.
 
-use hunch::api::{LoadedModels, MeasurementMessage};
+use hunch::api::{LoadedModels, MeasurementMessage, TrainEvent, TrainOutlook, TrainRequest};
 use hunch::bench::compare::report::CompareEvent;
 use hunch_library::types::{
     Catalogue, Download, DownloadRequest, DraftOffers, Fit, FitRequest, FitVerdict, HubRepository, HubState,
@@ -81,6 +81,40 @@ pub(super) fn measure_pair(
 ) -> CommandResult<u32> {
     check_models(shell, named_in(&request.target, request.draft.as_ref()))?;
     shell.hosted.start_measurement(|app| app.measure_pair(request, sink))
+}
+
+pub(super) fn training_outlook(shell: &Shell, request: TrainRequest) -> CommandResult<TrainOutlook> {
+    check_models(shell, [&*request.target])?;
+    shell.with_app(|app| app.training_outlook(&request))
+}
+
+pub(super) fn train_drafter(
+    shell: &Shell,
+    request: TrainRequest,
+    sink: Sink<MeasurementMessage<TrainEvent>>,
+) -> CommandResult<u32> {
+    check_models(shell, [&*request.target])?;
+    shell.engine.start_measurement(|app| app.train_drafter(&request, sink))
+}
+
+pub(super) fn training_snapshot(
+    shell: &Shell,
+    id: u32,
+    from: u32,
+) -> CommandResult<MeasurementMessage<TrainEvent>> {
+    shell.with_app(|app| app.training_snapshot(id, from))
+}
+
+pub(super) fn finish_training(shell: &Shell, id: u32) -> CommandResult<()> {
+    shell.with_app(|app| {
+        app.finish_training(id);
+        Ok(())
+    })
+}
+
+pub(super) fn discard_training(shell: &Shell, target: String) -> CommandResult<()> {
+    check_models(shell, [&*target])?;
+    shell.with_app(|app| app.discard_training(&target))
 }
 
 pub(super) fn catalogue(shell: &Shell) -> CommandResult<Catalogue> {

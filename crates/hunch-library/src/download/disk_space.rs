@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 const MIN_FREE_BYTES: u64 = 64 << 20;
 
 /// Returns the free bytes of a folder's volume, if the system reports them. The folder need not exist.
-pub(super) fn free_space(folder: &Path) -> Option<u64> {
+pub fn free_space(folder: &Path) -> Option<u64> {
     let folder = std::path::absolute(folder).ok()?;
     available(&folder.ancestors().find_map(|folder| folder.canonicalize().ok())?)
 }

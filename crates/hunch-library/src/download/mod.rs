@@ -24,6 +24,7 @@ use tokio::sync::{Semaphore, oneshot};
 use super::hub::{self, Hub, HubConfig, Token};
 use crate::types::{Download, DownloadPhase, DownloadRequest, HubRepository, HubState, LibraryEvent};
 use disk_space::SpaceReservations;
+pub use disk_space::free_space;
 use entries::Inner;
 use hunch_error::{Error, Result};
 use subscribers::Subscribers;

@@ -14,7 +14,7 @@ use crate::spec::ModelSpec;
 use crate::weights::{Embedding, WeightFile};
 
 /// Output norm, embedding and output head of a target.
-pub struct TargetRows {
+pub struct TargetWeights {
     file: WeightFile,
     spec: ModelSpec,
     embedding: Arc<Embedding>,
@@ -30,7 +30,7 @@ pub struct TargetRows {
     pub name: String,
 }
 
-impl TargetRows {
+impl TargetWeights {
     /// Opens the parts of a target. Shares the embedding of its decoder where it is in host memory.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ import type { Models } from '../../lib/state/models.svelte';
 import type { Navigation } from '../../lib/state/navigation.svelte';
 import type { Pairing } from '../../lib/state/pairing.svelte';
 import type { Screen } from '../../lib/state/screen';
+import type { Training } from '../../lib/state/training.svelte';
 import type { Work } from '../../lib/state/work.svelte';
 
 export interface LibraryContext {
@@ -22,6 +23,8 @@ export interface LibraryContext {
   readonly pairing: Pairing;
   /** The measurement of a pair. */
   readonly comparison: Comparison;
+  /** Training of a drafter for the selected model. */
+  readonly training: Training;
   readonly catalogue: Catalogue;
   readonly downloads: Downloads;
   readonly navigation: Navigation;

@@ -14,6 +14,8 @@ import type {
   LoadRequest,
   MeasurementMessage,
   StreamMessage,
+  TrainEvent,
+  TrainRequest,
 } from './schema.gen';
 
 /** Calls a command without a channel. Rejects with an ErrorInfo. */
@@ -57,6 +59,15 @@ export async function measurePair(
 /** Subscribes to events of the library. Returns the current downloads. */
 export async function watchLibrary(host: Host, receive: (event: LibraryEvent) => void): Promise<Download[]> {
   return callStreaming(host, 'watch_library', {}, receive);
+}
+
+/** Trains a drafter for a model, or continues. Returns the number of the run. */
+export async function trainDrafter(
+  host: Host,
+  request: TrainRequest,
+  receive: (message: MeasurementMessage<TrainEvent>) => void,
+): Promise<number> {
+  return callStreaming(host, 'train_drafter', { request }, receive);
 }
 
 /** Starts measuring the cost curve. Returns the number of the measurement. */

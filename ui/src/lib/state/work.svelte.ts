@@ -1,10 +1,11 @@
-// The engine's work: an answer or a comparison. It does one at a time. No DOM.
+// The engine's work: an answer, a comparison, or training. It does one at a time. No DOM.
 
 import type { Comparison } from './comparison.svelte';
 import type { Conversation } from './conversation.svelte';
 import type { Models } from './models.svelte';
 import type { Navigation } from './navigation.svelte';
 import type { Pairing } from './pairing.svelte';
+import type { Training } from './training.svelte';
 
 /** Other state that the work depends on. */
 export interface WorkDependencies {
@@ -14,6 +15,7 @@ export interface WorkDependencies {
   navigation: Navigation;
   /** The pair that the library measures. */
   pairing: Pairing;
+  training: Pick<Training, 'running' | 'pausing' | 'pause'>;
 }
 
 /** The running work, whatever the screen. */
@@ -26,7 +28,7 @@ export class Work {
 
   /** `true` if there is anything to stop. */
   get running(): boolean {
-    return this.#on.conversation.running || this.#on.comparison.running;
+    return this.#on.conversation.running || this.#on.comparison.running || this.#on.training.running;
   }
 
   /** `true` if a comparison runs. */
@@ -36,7 +38,8 @@ export class Work {
 
   /** `true` if a stop was requested and the engine has not ended the work yet. */
   get stopping(): boolean {
-    const { conversation, comparison } = this.#on;
+    const { conversation, comparison, training } = this.#on;
+    if (training.running) return training.pausing;
     return conversation.running ? conversation.stopping : comparison.stopping;
   }
 
@@ -48,11 +51,12 @@ export class Work {
     return navigation.place === 'compare' || (navigation.place === 'library' && navigation.libraryPart === 'here' && pairing.measures);
   }
 
-  /** Stops the answer, else the comparison, on any screen. An answer that waits for its models stops waiting. */
+  /** Stops the answer, else the comparison, else pauses training, on any screen. An answer that waits for its models stops waiting. */
   stop(): void {
-    const { comparison, conversation, models } = this.#on;
+    const { comparison, conversation, models, training } = this.#on;
     if (conversation.running && models.loading !== null) void models.cancel();
     if (conversation.running) conversation.stop();
     else if (comparison.running) comparison.stop();
+    else if (training.running) training.pause();
   }
 }

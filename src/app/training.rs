@@ -1,0 +1,299 @@
+//! Training of a head from the window: one run at a time, on the engine's thread, so that it excludes answers and
+//! measurements. The folder of the data holds the state, so a run continues after a pause, a restart or a kill.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::App;
+use super::measure::{MeasurementSink, receiver, snapshot};
+use super::stream::{EventLog, Writer};
+use crate::api::{MeasurementMessage, TrainEvent, TrainOutcome, TrainOutlook, TrainRequest};
+use crate::services::load::check_memory;
+use crate::services::train::{self as service, Needs, Speeds, Trained};
+use crate::store::CurveOf;
+use crate::train::record::TrainRun;
+use crate::train::shards::collected;
+use crate::train::{Budget, Interrupt, Recipe, TrainPlan, TrainProgress, TrainWatch, TrainingTarget};
+use hunch_error::{Error, ErrorInfo, Result};
+use hunch_library::types::FitRequest;
+use hunch_library::{HEADS_FOLDER, Inspection};
+
+/// Seed of the window's runs. The command line continues them.
+const SEED: u64 = 1;
+/// Fewest and most tokens to train on.
+const TOKENS: std::ops::RangeInclusive<u32> = 1_000..=10_000_000;
+/// Time between two progress events.
+const EVERY: Duration = Duration::from_millis(500);
+/// Context of the target while it writes.
+const CONTEXT: u32 = 2_048;
+
+/// The current or last run.
+#[derive(Default)]
+pub(super) struct Training {
+    log: Option<Arc<EventLog<TrainEvent>>>,
+    /// Set to finish the run early.
+    finish: Arc<AtomicBool>,
+}
+
+impl App {
+    /// Predicts the time, disk and memory of training a head, and returns the state of an earlier run. Reads files.
+    ///
+    /// # Errors
+    /// When the model is missing or unusable, or this user has no data folder.
+    pub fn training_outlook(&self, request: &TrainRequest) -> Result<TrainOutlook> {
+        let (needs, place) = self.needs(request)?;
+        let (rows, _) = collected(&place.folder).unwrap_or_default();
+        Ok(TrainOutlook {
+            disk_bytes: needs.disk,
+            disk_free: hunch_library::download::free_space(&place.folder),
+            collect_seconds: needs.collecting,
+            fit_seconds: needs.fitting,
+            measured: needs.measured,
+            collected: rows as u64,
+            run: TrainRun::read(&place.folder),
+        })
+    }
+
+    /// Starts or continues training a head, and returns the number of the run. The loaded models are unloaded first,
+    /// because the target is read once more to train.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] while something else runs. [`Error::OutOfMemory`] or [`Error::InvalidRequest`] if memory or disk
+    /// are too small; nothing has changed then. Later errors are events.
+    pub fn train_drafter(&self, request: &TrainRequest, sink: MeasurementSink<TrainEvent>) -> Result<u32> {
+        let (needs, place) = self.needs(request)?;
+        self.check_training(request, &needs, &place)?;
+        if self.shared.engine.running().is_some() {
+            return Err(Error::Busy);
+        }
+        if self.shared.models.ready().is_ok() {
+            self.unload_models()?;
+        }
+        let id = self.next_id();
+        let (log, writer) = EventLog::open(id);
+        let finish = Arc::new(AtomicBool::new(false));
+        log.pump(receiver(id, sink), || ())?;
+        let run = TrainRun::read(&place.folder).unwrap_or_default();
+        let mut reporter = Reporter {
+            run: TrainRun { tokens: request.tokens, ..run },
+            folder: place.folder.clone(),
+            writer: writer.clone(),
+            fitting: needs.fitting,
+            last: None,
+            stepped: None,
+            finish: finish.clone(),
+        };
+        let compute = self.shared.compute.clone();
+        let plan = TrainPlan {
+            budget: Budget::Tokens(request.tokens as usize),
+            seed: SEED,
+            // The disk was checked. The data may not grow beyond the prediction by more than the last answers.
+            disk: needs.disk + needs.disk / 4,
+            recipe: Recipe::default(),
+        };
+        self.shared.engine.occupy(
+            id,
+            move |stopped| {
+                let target = TrainingTarget::open(&place.target, &compute)?;
+                let mut watch = Watch { reporter: &mut reporter, stopped };
+                let trained = service::train(&target, (&place.folder, &place.heads), &plan, None, &mut watch);
+                reporter.end(trained)
+            },
+            move |ended| {
+                writer.put(ended.unwrap_or_else(|e| TrainEvent::Failed { error: ErrorInfo::from(&e) }))
+            },
+        )?;
+        *self.shared.training.lock() = Training { log: Some(log), finish };
+        Ok(id)
+    }
+
+    /// Stops a run early and keeps the best head so far. Has no effect on one that has ended. To pause it, stop it like a
+    /// measurement.
+    pub fn finish_training(&self, id: u32) {
+        let training = self.shared.training.lock();
+        if training.log.as_ref().is_some_and(|log| log.id() == id) {
+            training.finish.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the events of the last run, from number `from` to the newest.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] when `id` is not the last one.
+    pub fn training_snapshot(&self, id: u32, from: u32) -> Result<MeasurementMessage<TrainEvent>> {
+        snapshot(self.shared.training.lock().log.clone(), id, from)
+    }
+
+    /// Deletes the data of a run. Heads that are in use stay.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] while something runs, and when the folder cannot be removed.
+    pub fn discard_training(&self, target: &str) -> Result<()> {
+        if self.shared.engine.running().is_some() {
+            return Err(Error::Busy);
+        }
+        service::discard(&self.place(target)?.folder)
+    }
+
+    /// Returns the files of a target's training.
+    fn place(&self, target: &str) -> Result<TrainPlace> {
+        let target = self.find_model(target)?;
+        let data = self.shared.places.data.as_deref().ok_or_else(|| {
+            Error::invalid("There is no data folder to keep training data in. Set HUNCH_DATA_DIR.")
+        })?;
+        let folder = hunch_library::training_folder_in(data, &target, SEED)?;
+        Ok(TrainPlace { folder, heads: data.join(HEADS_FOLDER), target })
+    }
+
+    fn needs(&self, request: &TrainRequest) -> Result<(Needs, TrainPlace)> {
+        let place = self.place(&request.target)?;
+        let Inspection { entry, spec, .. } =
+            hunch_library::inspect_listed(&place.target, &self.shared.places)?;
+        let recipe = Recipe::default();
+        let compute = &self.shared.compute;
+        let curve = self.store().known_costs(&CurveOf::on(compute, (&entry.name, entry.size_bytes), None));
+        let pass_ms = curve.and_then(|curve| {
+            let point = |point: &&hunch_core::pass_cost::CostPoint| point.rows as usize == recipe.parallel;
+            curve.target.points.iter().find(point).map(|point| point.ms)
+        });
+        let run = TrainRun::read(&place.folder);
+        let step = run.filter(|run| run.step > 0 && run.fit_seconds > 0.0);
+        let speeds = Speeds {
+            decoding: entry.tokens_per_second,
+            pass_ms,
+            step: step.map(|run| run.fit_seconds / f64::from(run.step)),
+            threads: compute.threads().count(),
+        };
+        Ok((service::needs(&spec, &recipe, u64::from(request.tokens), &place.folder, speeds), place))
+    }
+
+    fn check_training(&self, request: &TrainRequest, needs: &Needs, place: &TrainPlace) -> Result<()> {
+        if !TOKENS.contains(&request.tokens) {
+            return Err(Error::invalid(format!(
+                "Training takes {} to {} tokens.",
+                TOKENS.start(),
+                TOKENS.end()
+            )));
+        }
+        let target = request.target.clone();
+        let fit = self.fit(&FitRequest { target, draft: None, context: Some(CONTEXT) })?;
+        check_memory(&fit, ", and nothing was changed")?;
+        if fit.total + needs.memory > fit.machine.usable {
+            return Err(Error::OutOfMemory(format!(
+                "training a head for this model needs {} MB beside it, and nothing was changed",
+                needs.memory / 1_000_000
+            )));
+        }
+        let held = hunch_library::folder_bytes(&place.folder);
+        let free = hunch_library::download::free_space(&place.folder);
+        let missing = needs.disk.saturating_sub(held);
+        match free {
+            Some(free) if missing > free => Err(Error::invalid(format!(
+                "The training data need {} MB, and {} MB are free. Train on fewer tokens, or free some space.",
+                missing / 1_000_000,
+                free / 1_000_000
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Files of a training.
+struct TrainPlace {
+    target: PathBuf,
+    /// Data and checkpoints.
+    folder: PathBuf,
+    /// Heads that decoding finds.
+    heads: PathBuf,
+}
+
+/// Keeps the record of a run and sends its events.
+struct Reporter {
+    run: TrainRun,
+    folder: PathBuf,
+    writer: Writer<TrainEvent>,
+    /// Predicted seconds of all gradient steps.
+    fitting: f64,
+    /// Time of the last event.
+    last: Option<Instant>,
+    /// Time of the last gradient step.
+    stepped: Option<Instant>,
+    finish: Arc<AtomicBool>,
+}
+
+impl Reporter {
+    fn observe(&mut self, progress: TrainProgress) {
+        let measured = self.run.observe(progress);
+        let seconds_left = match progress {
+            TrainProgress::Collecting { tokens, goal, per_second } => {
+                let left = goal.unwrap_or(tokens).saturating_sub(tokens) as f64;
+                (per_second > 0.0).then(|| left / per_second + self.fitting)
+            }
+            TrainProgress::Solving => Some(self.fitting),
+            TrainProgress::Fitting { step, total, .. } => {
+                let now = Instant::now();
+                if let Some(before) = self.stepped.replace(now) {
+                    self.run.fit_seconds += (now - before).as_secs_f64();
+                } else if step == 1 {
+                    self.run.fit_seconds = 0.0;
+                }
+                let each = self.run.fit_seconds / step as f64;
+                (each > 0.0).then(|| each * (total - step) as f64)
+            }
+        };
+        if measured || self.last.is_none_or(|at| at.elapsed() >= EVERY) {
+            self.last = Some(Instant::now());
+            self.writer.put(TrainEvent::Progress { run: self.run.clone(), seconds_left });
+        }
+        if measured {
+            self.save();
+        }
+    }
+
+    /// Returns the last event of a run that ended or was paused.
+    fn end(&mut self, trained: Result<Trained>) -> Result<TrainEvent> {
+        let outcome = match trained {
+            Err(Error::Stopped) => None,
+            Err(error) => {
+                self.save();
+                return Err(error);
+            }
+            Ok(Trained { report, in_use, installed, .. }) => {
+                self.run.finished = true;
+                Some(TrainOutcome { start: report.start, trained: report.trained, in_use, installed })
+            }
+        };
+        self.save();
+        Ok(TrainEvent::Finished { run: self.run.clone(), outcome })
+    }
+
+    /// Writes the record. Without one a run still continues, only its curve is lost.
+    fn save(&self) {
+        if let Err(error) = write_in(&self.folder, &self.run) {
+            tracing::warn!("The state of a training run was not saved: {error}");
+        }
+    }
+}
+
+fn write_in(folder: &Path, run: &TrainRun) -> Result<()> {
+    if folder.is_dir() { run.write(folder) } else { Ok(()) }
+}
+
+/// Passes progress on, and the wish to pause or to finish back.
+struct Watch<'a> {
+    reporter: &'a mut Reporter,
+    stopped: &'a dyn Fn() -> bool,
+}
+
+impl TrainWatch for Watch<'_> {
+    fn progress(&mut self, progress: TrainProgress) {
+        self.reporter.observe(progress);
+    }
+
+    fn interrupt(&self) -> Option<Interrupt> {
+        let finish = self.reporter.finish.load(Ordering::Relaxed);
+        (self.stopped)().then_some(Interrupt::Pause).or_else(|| finish.then_some(Interrupt::Finish))
+    }
+}

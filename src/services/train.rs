@@ -1,0 +1,140 @@
+//! Training of a head with what it needs around it: the prediction of time, disk and memory, the comparison with the
+//! head in use, and the place of the new one. Training belongs to [`crate::train`].
+
+use std::path::{Path, PathBuf};
+
+use hunch_error::{Error, Result};
+use hunch_model::atomic_file;
+use hunch_model::spec::ModelSpec;
+
+use crate::train::acceptance::{self, Acceptance};
+use crate::train::shards::{ShardStore, collected};
+use crate::train::target::layers;
+use crate::train::{self, Recipe, TrainPlan, TrainReport, TrainWatch, TrainingTarget};
+
+/// Speed of training that is assumed for a CPU thread before any was measured, in operations a second.
+const THREAD_SPEED: f64 = 10e9;
+/// Rows of answers a second that one lane of a pass writes, in passes of one row: 16 rows cost about 4 of one.
+const LANES: f64 = 4.0;
+
+/// Result of a run, and what became of the head.
+pub struct Trained {
+    /// Figures of the run.
+    pub report: TrainReport,
+    /// Acceptance of the head that was in use, if there was one that could be measured.
+    pub in_use: Option<Acceptance>,
+    /// File of the new head.
+    pub place: PathBuf,
+    /// True if decoding uses the new head from the next load on.
+    pub installed: bool,
+}
+
+/// Trains a head and puts it where decoding finds it, unless the head in use accepts as many tokens. `heads` is the
+/// folder of heads. With `out` the head is only written there.
+///
+/// # Errors
+/// As [`train::train`].
+pub fn train(
+    target: &TrainingTarget,
+    (folder, heads): (&Path, &Path),
+    plan: &TrainPlan,
+    out: Option<&Path>,
+    watch: &mut dyn TrainWatch,
+) -> Result<Trained> {
+    // A worse head must not take the place of a better one unasked.
+    let fresh = out.map_or_else(|| folder.join("head.gguf"), Path::to_path_buf);
+    let report = train::train(target, folder, plan, &fresh, watch)?;
+    if out.is_some() {
+        return Ok(Trained { report, in_use: None, place: fresh, installed: false });
+    }
+    let in_use = usual(target, (folder, heads), plan)?;
+    if in_use.is_some_and(|used| used.mean() >= report.trained.mean()) {
+        return Ok(Trained { report, in_use, place: fresh, installed: false });
+    }
+    let place = heads.join(format!("{}.gguf", hunch_library::short_name(&target.path)));
+    atomic_file::copy(&fresh, &place)?;
+    Ok(Trained { report, in_use, place, installed: true })
+}
+
+/// Measures the head that decoding uses now.
+fn usual(
+    target: &TrainingTarget,
+    (folder, heads): (&Path, &Path),
+    plan: &TrainPlan,
+) -> Result<Option<Acceptance>> {
+    let Some(mut head) = target.usual_head(heads)? else { return Ok(None) };
+    if acceptance::check_layers(target, &head).is_err() {
+        return Ok(None);
+    }
+    let store = ShardStore::open(folder, target, plan.seed, plan.disk)?;
+    Ok(Some(acceptance::head(target, &store, &mut head, &plan.recipe)?))
+}
+
+/// Predicted needs of a run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Needs {
+    /// Bytes of the data on disk.
+    pub disk: u64,
+    /// Bytes of memory beside the target.
+    pub memory: u64,
+    /// Seconds of collecting that are left.
+    pub collecting: f64,
+    /// Seconds of training that are left.
+    pub fitting: f64,
+    /// True if both times follow from measurements on this machine.
+    pub measured: bool,
+}
+
+/// Measured speeds that a prediction uses where they exist.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Speeds {
+    /// Tokens a second of the target alone.
+    pub decoding: Option<f64>,
+    /// Milliseconds of a pass with as many rows as there are lanes.
+    pub pass_ms: Option<f64>,
+    /// Seconds of a gradient step, in an earlier run.
+    pub step: Option<f64>,
+    /// CPU threads.
+    pub threads: usize,
+}
+
+/// Predicts the needs of training on `tokens` tokens. Data that are in `folder` need not be collected again.
+pub fn needs(spec: &ModelSpec, recipe: &Recipe, tokens: u64, folder: &Path, speeds: Speeds) -> Needs {
+    let n = spec.n_embd as f64;
+    let taps = layers(spec.n_layer).len() as f64;
+    let rows = (tokens + recipe.held_out as u64) as f64;
+    let ff = recipe.feed_forward.map_or(n * 4.0 / 3.0, |ff| ff as f64);
+    let weights = n * (taps + 1.0) * n + 3.0 * n * ff;
+    let shortlist = recipe.shortlist.min(spec.n_vocab) as f64;
+    let before = collected(folder);
+    let done = before.map_or(0, |(rows, _)| rows) as f64;
+    let earlier = before.filter(|&(rows, seconds)| rows > 1_000 && seconds > 0.0);
+    let by_rate = earlier.map(|(rows, seconds)| rows as f64 / seconds);
+    // About a third of the rows are prompts.
+    let by_pass = speeds.pass_ms.map(|ms| 0.67 * recipe.parallel as f64 * 1_000.0 / ms);
+    let guessed = speeds.decoding.map_or(10.0 * LANES, |rate| 0.67 * rate * LANES);
+    let steps = tokens as f64 * recipe.epochs as f64 / recipe.batch as f64;
+    let operations = recipe.batch as f64 * 6.0 * (weights + n * shortlist);
+    let step = speeds.step.unwrap_or(operations / (THREAD_SPEED * speeds.threads.max(1) as f64));
+    Needs {
+        disk: (rows * (taps * n * 2.0 + 4.0)) as u64,
+        // Weights, gradients, two moments and the best weights in 32 bits, and the logits of a batch.
+        memory: (4.0 * (6.0 * weights + n * shortlist + 6.0 * recipe.batch as f64 * shortlist)) as u64,
+        collecting: (rows - done).max(0.0) / by_rate.or(by_pass).unwrap_or(guessed).max(1e-3),
+        fitting: steps * step,
+        measured: by_rate.or(by_pass).is_some() && speeds.step.is_some(),
+    }
+}
+
+/// Removes the data and checkpoints of a target. Heads that are in use stay.
+///
+/// # Errors
+/// [`Error::Io`] if the folder cannot be removed.
+pub fn discard(folder: &Path) -> Result<()> {
+    match std::fs::remove_dir_all(folder) {
+        Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::Io { action: "remove", path: folder.into(), source })
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,204 @@
+// Training a drafter for a model: the prediction, the running or paused run, and its result. The engine trains one at a
+// time, and nothing else meanwhile. No DOM.
+
+import type { Host } from '../host';
+import { call, toErrorInfo, trainDrafter } from '../ipc/rpc';
+import type { ErrorInfo, ModelEntry, TrainEvent, TrainOutcome, TrainOutlook, TrainRun } from '../ipc/schema.gen';
+import { pageClock, type Clock } from '../ipc/stream';
+import { Latest } from '../latest';
+import { Measurement } from './measurement.svelte';
+import type { Models } from './models.svelte';
+
+/** Other state that training needs. */
+export interface TrainingDependencies {
+  models: Models;
+  clock?: Clock;
+}
+
+/** A model in training. */
+interface Trainee {
+  path: string;
+  title: string;
+}
+
+/** Tokens to choose from. */
+export const trainingTokens = [50_000, 200_000, 1_000_000] as const;
+
+/** Training of drafters. */
+export class Training {
+  /** Tokens that the model writes to train on. */
+  tokens = $state<number>(trainingTokens[1]);
+  /** Prediction for the selected model; null while unknown. */
+  outlook = $state.raw<TrainOutlook | null>(null);
+  /** The model that is trained for; null when idle. */
+  trainee = $state.raw<Trainee | null>(null);
+  /** State of the current run of the selected model; null for none. */
+  run = $state.raw<TrainRun | null>(null);
+  secondsLeft = $state.raw<number | null>(null);
+  /** Result of the last run of the selected model; null before its end. */
+  outcome = $state.raw<TrainOutcome | null>(null);
+  error = $state.raw<ErrorInfo | null>(null);
+  /** `true` if the best drafter is wanted now. */
+  finishing = $state(false);
+
+  readonly #host: Host;
+  readonly #models: Models;
+  readonly #clock: Clock;
+  readonly #outlooks = new Latest();
+  #selected = $state.raw<Trainee | null>(null);
+  #measurement = $state.raw<Measurement<TrainEvent> | null>(null);
+  #id: number | null = null;
+  /** Loads the models again that were in memory before. */
+  #restore: () => Promise<unknown> = async () => {};
+
+  constructor(host: Host, { models, clock = pageClock }: TrainingDependencies) {
+    this.#host = host;
+    this.#models = models;
+    this.#clock = clock;
+  }
+
+  /** `true` while a drafter is trained, for any model. */
+  get running(): boolean {
+    return this.trainee !== null;
+  }
+
+  /** `true` while the run belongs to the selected model. */
+  get here(): boolean {
+    return this.trainee !== null && this.trainee.path === this.#selected?.path;
+  }
+
+  /** `true` if a pause was requested and the engine is still in a step. */
+  get pausing(): boolean {
+    return this.#measurement?.stopping ?? false;
+  }
+
+  /** `true` if an unfinished run of the selected model can be continued. */
+  get paused(): boolean {
+    const run = this.run;
+    return !this.running && run !== null && !run.finished && (run.collected > 0 || run.step > 0);
+  }
+
+  /** Selects a model; null for none. */
+  show(model: ModelEntry | null): void {
+    const selected = model?.problem === null ? { path: model.path, title: this.#models.titleOf(model) } : null;
+    if (selected?.path === this.#selected?.path) return;
+    this.#selected = selected;
+    this.outlook = null;
+    if (this.here) return;
+    this.run = null;
+    this.outcome = null;
+    this.error = null;
+    void this.#ask();
+  }
+
+  /** Chooses the tokens to train on. */
+  choose(tokens: number): void {
+    this.tokens = tokens;
+    void this.#ask();
+  }
+
+  /** Starts or continues the run of the selected model. Does nothing while one runs. */
+  async start(): Promise<void> {
+    const trainee = this.#selected;
+    if (this.running || !trainee || this.#models.loading !== null) return;
+    const { loaded } = this.#models;
+    this.#restore = async () => {
+      if (!loaded || this.#models.loaded) return;
+      const request = { target: loaded.target.path, draft: loaded.draft?.path ?? null, context: loaded.context };
+      await this.#models.load(request, this.#models.titleOf(loaded.target), false);
+    };
+    this.trainee = trainee;
+    this.error = null;
+    this.outcome = null;
+    this.secondsLeft = null;
+    this.finishing = false;
+    this.#id = null;
+    const request = { target: trainee.path, tokens: this.tokens };
+    this.#measurement = new Measurement<TrainEvent>(this.#host, {
+      begin: async (receive) => {
+        this.#id = await trainDrafter(this.#host, request, receive);
+        return this.#id;
+      },
+      snapshot: (id, from) => call(this.#host, 'training_snapshot', { id, from }),
+      deliver: (events) => this.#apply(events),
+      lost: (error) => void this.#end(error),
+      clock: this.#clock,
+    });
+    await this.#measurement.begin();
+  }
+
+  /** Pauses the run. Everything is kept. */
+  pause(): void {
+    this.#measurement?.stop();
+  }
+
+  /** Ends the run early with the best drafter so far. */
+  async finish(): Promise<void> {
+    if (this.#id === null || this.finishing) return;
+    this.finishing = true;
+    try {
+      await call(this.#host, 'finish_training', { id: this.#id });
+    } catch (thrown) {
+      this.error = toErrorInfo(thrown);
+    }
+  }
+
+  /** Deletes the data of the selected model's run. */
+  async discard(): Promise<void> {
+    if (this.running || !this.#selected) return;
+    try {
+      await call(this.#host, 'discard_training', { target: this.#selected.path });
+      this.run = null;
+      this.outcome = null;
+      this.error = null;
+      await this.#ask();
+    } catch (thrown) {
+      this.error = toErrorInfo(thrown);
+    }
+  }
+
+  #apply(events: readonly TrainEvent[]): void {
+    for (const event of events) {
+      if (event.type === 'failed') void this.#end(event.error);
+      else {
+        if (this.here) this.run = event.run;
+        if (event.type === 'progress') this.secondsLeft = event.seconds_left;
+        else {
+          if (this.here) this.outcome = event.outcome;
+          void this.#end(null);
+        }
+      }
+    }
+  }
+
+  async #end(error: ErrorInfo | null): Promise<void> {
+    this.#measurement = null;
+    this.trainee = null;
+    this.finishing = false;
+    this.error = error;
+    await this.#ask();
+    // The models are loaded again with the newest drafter.
+    await this.#restore();
+  }
+
+  async #ask(): Promise<void> {
+    const selected = this.#selected;
+    if (!selected) return;
+    const isLatest = this.#outlooks.start();
+    try {
+      const outlook = await call(this.#host, 'training_outlook', { request: { target: selected.path, tokens: this.tokens } });
+      if (!isLatest()) return;
+      this.outlook = outlook;
+      if (this.running) return;
+      // A paused run continues with its own tokens.
+      const { run } = outlook;
+      if (run && !run.finished && run.tokens !== this.tokens && this.run === null) {
+        this.run = run;
+        this.choose(run.tokens);
+      }
+      this.run = run;
+    } catch (thrown) {
+      if (isLatest() && !this.running) this.error ??= toErrorInfo(thrown);
+    }
+  }
+}
