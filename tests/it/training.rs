@@ -2,8 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
+use hunch::api::{TrainEvent, TrainRequest};
+use hunch::app::{App, AppConfig};
 use hunch::engine::WallClock;
 use hunch::generate::{GenerationPlan, LoadPlan, Models, Prompt, answer_ids};
 use hunch::train::acceptance::Acceptance;
@@ -16,12 +19,14 @@ use hunch_core::method::Method;
 use hunch_core::model::{LanguageModel, LogitRows, Rows, Step};
 use hunch_core::sample::SamplingParams;
 use hunch_error::Error;
+use hunch_library::Places;
 use hunch_model::decoder::Decoder;
 use hunch_model::device::{Compute, DeviceChoice};
 use hunch_model::sequences::Sequences;
 use hunch_model::weights::WeightFile;
 
 use crate::cli::{command, hunch, last_json, text};
+use crate::support::app::load_request;
 use crate::support::tiny::Tiny;
 
 fn compute() -> Compute {
@@ -420,4 +425,76 @@ fn killed_run_ends_with_the_same_head() {
     let (code, error) = refused(shipped.to_str().unwrap());
     assert!(code == Some(4) && error.contains("was trained for Smollm2"), "{code:?} {error}");
     assert_eq!(refused("nowhere.gguf").0, Some(5));
+}
+
+/// Trains in an application until the run ends, and returns the last event. `pause` stops it at the first progress.
+fn train_in(app: &App, request: &TrainRequest, pause: bool) -> TrainEvent {
+    let (sender, receiver) = channel();
+    let id = app
+        .train_drafter(
+            request,
+            Box::new(move |message| {
+                let _ = message.events.into_iter().try_for_each(|event| sender.send(event));
+            }),
+        )
+        .unwrap();
+    assert!(matches!(app.train_drafter(request, Box::new(|_| ())), Err(Error::Busy)), "two runs at a time");
+    loop {
+        match receiver.recv_timeout(Duration::from_secs(120)).expect("the run goes on") {
+            TrainEvent::Progress { .. } if pause => app.stop_measurement(id),
+            TrainEvent::Progress { .. } => {}
+            last => return last,
+        }
+    }
+}
+
+#[test]
+fn window_pauses_continues_and_uses_the_new_head() {
+    let folder = tempfile::tempdir().unwrap();
+    let models = folder.path().join("models");
+    std::fs::create_dir(&models).unwrap();
+    tiny().write(&models, "target");
+    let places = Places { data: Some(folder.path().into()), ..Places::only(models) };
+    let config = AppConfig {
+        places: Some(places),
+        store: Some(folder.path().join("conversations.db")),
+        threads: Some(2),
+        device: DeviceChoice::Cpu,
+        ..AppConfig::default()
+    };
+    let start = || App::start(config.clone()).unwrap();
+    let app = start();
+    let request = TrainRequest { target: "target".into(), tokens: 2_000 };
+    let before = app.training_outlook(&request).unwrap();
+    assert!(before.run.is_none() && !before.measured && before.disk_bytes > 0 && before.fit_seconds > 0.0);
+    app.load_models(load_request("target", None)).unwrap();
+    assert!(
+        matches!(train_in(&app, &request, true), TrainEvent::Finished { outcome: None, .. }),
+        "it was paused"
+    );
+    assert!(app.info().loaded.is_none(), "the models make room");
+
+    // The run is found after a restart. It ends with a head, which the next load uses.
+    drop(app);
+    let app = start();
+    let run = app.training_outlook(&request).unwrap().run.expect("the paused run");
+    assert!(!run.finished && run.tokens == 2_000);
+    let TrainEvent::Finished { run, outcome: Some(outcome) } = train_in(&app, &request, false) else {
+        panic!("the run did not end with a head")
+    };
+    assert!(run.finished && run.curve.len() > 1 && run.step == run.total, "{run:?}");
+    assert!(outcome.installed && outcome.in_use.is_none());
+    let head = folder.path().join("heads/target.gguf");
+    assert!(head.is_file());
+    let loaded = app.load_models(load_request("target", None)).unwrap();
+    assert!(loaded.methods.contains(&Method::Head), "{:?}", loaded.methods);
+    assert!(app.training_outlook(&request).unwrap().measured);
+
+    app.discard_training("target").unwrap();
+    let after = app.training_outlook(&request).unwrap();
+    assert!(after.run.is_none() && after.collected == 0 && head.is_file());
+    let few = app.train_drafter(&TrainRequest { tokens: 10, ..request.clone() }, Box::new(|_| ()));
+    assert!(few.unwrap_err().to_string().contains("1000 to 10000000"));
+    let absent = TrainRequest { target: "absent".into(), ..request };
+    assert!(app.train_drafter(&absent, Box::new(|_| ())).is_err());
 }

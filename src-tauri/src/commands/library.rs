@@ -94,7 +94,7 @@ pub(super) fn train_drafter(
     sink: Sink<MeasurementMessage<TrainEvent>>,
 ) -> CommandResult<u32> {
     check_models(shell, [&*request.target])?;
-    shell.engine.start_measurement(|app| app.train_drafter(&request, sink))
+    shell.hosted.start_measurement(|app| app.train_drafter(&request, sink))
 }
 
 pub(super) fn training_snapshot(

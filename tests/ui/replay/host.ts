@@ -32,6 +32,7 @@ import { parseRecording, ReplayedGeneration, type Recording } from './recording'
 import { ReplayLab, type RecordedLab } from './lab';
 import { ReplayLibrary, type RecordedLibrary } from './library';
 import { parseComparison, ReplayComparisons, ReplayedComparison, type CompareMessage } from './comparison';
+import { ReplayTraining, type RecordedTraining } from './training';
 import { ReplayStore, type RecordedConversation } from './store';
 import type { FilesEvent, Host, WireArguments } from '../../../ui/src/lib/host/types';
 
@@ -55,6 +56,8 @@ export interface RecordedApp {
   lab?: RecordedLab;
   /** Folders, machine, catalogue and hub. Defaults to a small machine. */
   library?: RecordedLibrary;
+  /** How training of drafters goes. Defaults to a short run. */
+  training?: RecordedTraining;
 }
 
 /** A recorded application with defaults filled in. */
@@ -138,6 +141,7 @@ class ReplayHost implements Host {
   #saves = 0;
   readonly #store: ReplayStore;
   readonly #lab: ReplayLab;
+  readonly #training: ReplayTraining;
   readonly #library: ReplayLibrary;
   /** Cancels the current loading. */
   #cancelLoading: () => void = () => {};
@@ -158,6 +162,7 @@ class ReplayHost implements Host {
     this.#playback = playback;
     this.#store = new ReplayStore(app.conversations ?? []);
     this.#lab = new ReplayLab(app.lab, playback.later);
+    this.#training = new ReplayTraining(playback.later, app.training);
     this.#library = new ReplayLibrary(app.library, app.models, app.info.models_folder);
     this.#comparisons = new ReplayComparisons(app.comparisons ?? []);
     this.#preferences = new Map(Object.entries(preferences));
@@ -198,6 +203,7 @@ class ReplayHost implements Host {
     return {
       ...this.#library.handlers,
       ...this.#lab.handlers,
+      ...this.#training.handlers,
       app_info: () => this.#app.info,
       repair_store: ({ remedy }) => this.#repairStore(remedy),
       report_problem: () => null,
@@ -260,7 +266,7 @@ class ReplayHost implements Host {
       compare: (_, send) => this.#compare(send),
       compare_snapshot: ({ id, from }) => this.#measurement(id).snapshot(from),
       stop_measurement: ({ id }) => {
-        if (!this.#lab.stop(id)) this.#measurement(id).stop();
+        if (!this.#training.stop(id) && !this.#lab.stop(id)) this.#measurement(id).stop();
         return null;
       },
       list_comparisons: () => this.#comparisons.list(),

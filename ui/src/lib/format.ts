@@ -53,15 +53,16 @@ export const formatChosen = (value: number): string => now().upToTwo.format(valu
 /** A share: 71%. */
 export const formatShare = (value: number): string => now().percent.format(value);
 
-/** A time in milliseconds: 0.4 ms, 312 ms, 4.2 s, 3 min 5 s. */
+/** A time in milliseconds: 0.4 ms, 312 ms, 4.2 s, 3 min 5 s, 42 min, 1 h 7 min. */
 export function formatDuration(milliseconds: number): string {
   const { whole, one } = now();
   if (milliseconds > 0 && milliseconds < 9.95) return `${one.format(milliseconds)} ms`;
   if (milliseconds < 999.5) return `${whole.format(milliseconds)} ms`;
   const seconds = milliseconds / 1000;
   if (seconds < 59.95) return `${one.format(seconds)} s`;
-  const minutes = Math.floor(Math.round(seconds) / 60);
-  return `${whole.format(minutes)} min ${Math.round(seconds) % 60} s`;
+  if (seconds < 599.5) return `${Math.floor(Math.round(seconds) / 60)} min ${Math.round(seconds) % 60} s`;
+  const minutes = Math.round(seconds / 60);
+  return minutes < 60 ? `${minutes} min` : `${whole.format(Math.floor(minutes / 60))} h ${minutes % 60} min`;
 }
 
 /** A probability: .812, 1, <.001. */
