@@ -69,7 +69,7 @@ pub enum TrainEvent {
         /// The result. `None` if the run was paused.
         outcome: Option<TrainOutcome>,
     },
-    /// The run failed. What was collected and trained before is kept.
+    /// The run failed. Collected text and earlier steps are kept.
     Failed {
         /// The reason.
         error: ErrorInfo,

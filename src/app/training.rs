@@ -182,7 +182,7 @@ impl App {
         check_memory(&fit, ", and nothing was changed")?;
         if fit.total + needs.memory > fit.machine.usable {
             return Err(Error::OutOfMemory(format!(
-                "training a head for this model needs {} MB beside it, and nothing was changed",
+                "training a head for this model needs {} MB in addition to it, and nothing was changed",
                 needs.memory / 1_000_000
             )));
         }

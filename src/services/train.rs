@@ -1,5 +1,5 @@
-//! Training of a head with what it needs around it: the prediction of time, disk and memory, the comparison with the
-//! head in use, and the place of the new one. Training belongs to [`crate::train`].
+//! Services around training: predicts time, disk and memory, compares the new head with the one in use, and installs it.
+//! Training itself belongs to [`crate::train`].
 
 use std::path::{Path, PathBuf};
 
@@ -75,7 +75,7 @@ fn usual(
 pub struct Needs {
     /// Bytes of the data on disk.
     pub disk: u64,
-    /// Bytes of memory beside the target.
+    /// Bytes of memory in addition to the target.
     pub memory: u64,
     /// Seconds of collecting that are left.
     pub collecting: f64,

@@ -71,7 +71,7 @@ impl TrainRun {
             TrainProgress::Fitting { step, total, acceptance, .. } => {
                 let before = step.saturating_sub(1) as u32;
                 (self.step, self.total) = (step as u32, total as u32);
-                self.curve.retain(|point| point.step <= before);
+                self.curve.retain(|point| step > 1 && point.step <= before);
                 let Acceptance { greedy, sampled, .. } = acceptance;
                 let same = |point: &CurvePoint| (point.greedy, point.sampled) == (greedy, sampled);
                 if !self.curve.last().is_some_and(same) {

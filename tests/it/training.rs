@@ -440,7 +440,7 @@ fn train_in(app: &App, request: &TrainRequest, pause: bool) -> TrainEvent {
         .unwrap();
     assert!(matches!(app.train_drafter(request, Box::new(|_| ())), Err(Error::Busy)), "two runs at a time");
     loop {
-        match receiver.recv_timeout(Duration::from_secs(120)).expect("the run goes on") {
+        match receiver.recv_timeout(Duration::from_secs(120)).expect("the run continues") {
             TrainEvent::Progress { .. } if pause => app.stop_measurement(id),
             TrainEvent::Progress { .. } => {}
             last => return last,

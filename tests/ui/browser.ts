@@ -6,7 +6,7 @@ import { chromium } from 'playwright-core';
 import { build, preview, type PreviewServer } from 'vite';
 import type { TestProject } from 'vitest/node';
 
-/** What a test file needs to open a window. */
+/** The shared parts, as a test file needs them to open a window. */
 export interface Shared {
   /** URL of the built window. */
   address: string;

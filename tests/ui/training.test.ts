@@ -104,7 +104,7 @@ describe('training a drafter', () => {
   });
 
   it('says what went wrong, and keeps the run', async () => {
-    const failure = { code: 'io', message: 'The disk is full. What was collected is kept.' } as const;
+    const failure = { code: 'io', message: 'The disk is full. Collected text is kept.' } as const;
     const page = await look({ event_ms: 5, failure });
     await page.getByTestId('training-start').click();
     await page.getByTestId('training-error').waitFor();

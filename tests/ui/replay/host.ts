@@ -56,7 +56,7 @@ export interface RecordedApp {
   lab?: RecordedLab;
   /** Folders, machine, catalogue and hub. Defaults to a small machine. */
   library?: RecordedLibrary;
-  /** How training of drafters goes. Defaults to a short run. */
+  /** Training of drafters. Defaults to a short run. */
   training?: RecordedTraining;
 }
 

@@ -16,7 +16,7 @@ import { Playing, type Later, type Track } from './playing';
 /** The commands of training. */
 type TrainingCommand = 'training_outlook' | 'train_drafter' | 'training_snapshot' | 'finish_training' | 'discard_training';
 
-/** How training goes in a recorded application. */
+/** Training in a recorded application. */
 export interface RecordedTraining {
   /** Milliseconds between two events. */
   event_ms: number;
