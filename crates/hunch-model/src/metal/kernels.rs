@@ -3,17 +3,15 @@
 //! Shader text is in `shaders/`. The order of steps in a layer belongs to the executor.
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::gpu::{Argument, Buffer, Gpu, Grid, KernelId, KernelSource};
 use super::matrix::{FloatFormat, Matrix};
 use super::packed::Format;
-use super::products::{self, Parts, TileRows};
+use super::products::{self, Parts, TileRows, packed_settings};
 use super::workspace::{Activations, AttentionSpace, SPAN};
 use hunch_core::sample::DrawSettings;
 use hunch_error::Result;
-use hunch_kernels::CodeTable;
 use hunch_kernels::activation::Activation;
 
 /// Most rows that read the cache together. Passes that verify a draft have no more.
@@ -98,18 +96,6 @@ impl Kernel {
         let words: Vec<String> = settings.iter().map(|(_, value)| value.to_string()).collect();
         KernelSource { name: format!("{function}-{}", words.join("-")), text, function: function.into() }
     }
-}
-
-/// Returns the settings of a packed type.
-pub(super) fn packed_settings(format: Format) -> String {
-    let (bits, offset, scales) = (format.bits(), format.offset(), format.scales() as u32);
-    let mut text = format!("#define BITS {bits}\n#define OFFSET {offset}\n#define SCALES {scales}\n");
-    if let Some(CodeTable { values, factor }) = format.table() {
-        let values: Vec<String> = values.iter().map(|value| format!("{value}.0f")).collect();
-        // Types with the same settings have tables of their own.
-        let _ = write!(text, "#define CODES {}\n#define FACTOR {factor:?}f\n", values.join(", "));
-    }
-    text
 }
 
 /// Product of a matrix with the rows of a pass, and where it goes.

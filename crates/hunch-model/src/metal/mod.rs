@@ -11,6 +11,7 @@ pub mod device;
 pub mod gpu;
 pub mod kernels;
 pub mod matrix;
+mod multiply;
 pub mod packed;
 pub mod products;
 pub mod selftest;

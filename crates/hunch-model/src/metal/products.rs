@@ -1,20 +1,17 @@
-//! Kernels of products: their shapes, their texts and their dispatch.
+//! Kernels of products: their shapes and their texts. Their dispatch is in `multiply`.
 //!
 //! A dispatch multiplies one to three matrices with the same rows. They may have different types, as queries, keys
 //! and values do in some files. Each type is a namespace of the library, and a threadgroup runs one of them.
 
-use hunch_error::{Error, Result};
+use std::fmt::Write as _;
 
-use super::gpu::{Argument, Buffer, Grid};
-use super::kernels::{GpuProduct, Kernel, Kernels, packed_settings};
+use hunch_kernels::CodeTable;
+
 use super::matrix::{FloatFormat, Matrix};
 use super::packed::Format;
-use super::workspace::Activations;
 
 /// Most matrices of a dispatch.
 pub const MAX_PARTS: usize = 3;
-/// Constants of a part, in words.
-const PART_WORDS: usize = 8;
 
 /// Activation rows of a threadgroup of a product. Each weight is loaded once for all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,12 +36,12 @@ impl TileRows {
         self.0 > 4
     }
 
-    fn threads(self) -> u32 {
+    pub(super) fn threads(self) -> u32 {
         if self.has_matrices() { 256 } else { 64 }
     }
 
     /// Returns the bytes of threadgroup memory: weights of 8 simdgroups, later the sums of 8 partitions.
-    fn scratch(self) -> usize {
+    pub(super) fn scratch(self) -> usize {
         if self.has_matrices() { 8192.max(256 * self.rows()) } else { 16 }
     }
 }
@@ -68,7 +65,7 @@ impl WeightKernel {
     }
 
     /// Returns the weight rows of a threadgroup.
-    fn columns(self, tile: TileRows) -> usize {
+    pub(super) fn columns(self, tile: TileRows) -> usize {
         match (self, tile.0) {
             (Self::Packed(_), _) => 16,
             (Self::Float(_), 1) => 2,
@@ -103,6 +100,18 @@ impl WeightKernel {
         }
         text
     }
+}
+
+/// Returns the settings of a packed type.
+pub(super) fn packed_settings(format: Format) -> String {
+    let (bits, offset, scales) = (format.bits(), format.offset(), format.scales() as u32);
+    let mut text = format!("#define BITS {bits}\n#define OFFSET {offset}\n#define SCALES {scales}\n");
+    if let Some(CodeTable { values, factor }) = format.table() {
+        let values: Vec<String> = values.iter().map(|value| format!("{value}.0f")).collect();
+        // Types with the same settings have tables of their own.
+        let _ = write!(text, "#define CODES {}\n#define FACTOR {factor:?}f\n", values.join(", "));
+    }
+    text
 }
 
 /// Types of the matrices of a dispatch, in order.
@@ -163,55 +172,4 @@ fn entry(tile: TileRows, parts: usize) -> String {
 ",
         tile.threads()
     )
-}
-
-impl Kernels {
-    /// Multiplies a matrix with the first `rows` rows of `x`.
-    ///
-    /// # Errors
-    /// If the device fails.
-    pub fn multiply(&self, product: GpuProduct<'_>, x: &Activations, rows: usize) -> Result<()> {
-        self.multiply_all(&[product], x, rows)
-    }
-
-    /// Multiplies up to three matrices with the first `rows` rows of `x`, in one dispatch. If the device refuses that
-    /// kernel, each matrix has a dispatch of its own.
-    ///
-    /// # Errors
-    /// If the device fails. [`Error::Internal`] for no or too many matrices.
-    pub fn multiply_all(&self, products: &[GpuProduct<'_>], x: &Activations, rows: usize) -> Result<()> {
-        if products.is_empty() || products.len() > MAX_PARTS {
-            return Err(Error::Internal(format!("{} products in a dispatch", products.len())));
-        }
-        let tile = TileRows::of(rows);
-        let mut parts = Parts::default();
-        for (part, product) in parts.iter_mut().zip(products) {
-            *part = Some(WeightKernel::of(product.matrix));
-        }
-        let id = match self.get(Kernel::Multiply(tile, parts)) {
-            Err(_) if products.len() > 1 => {
-                return products.iter().try_for_each(|product| self.multiply(*product, x, rows));
-            }
-            id => id?,
-        };
-        let (mut constants, mut groups) = (Vec::with_capacity(PART_WORDS * products.len()), 0);
-        let codes = if rows == 1 { &x.codes } else { &x.halves };
-        let mut arguments = vec![codes.input(), x.scales.input(), x.sums.input(), x.floats.input()];
-        for product in products {
-            let GpuProduct { matrix, bias, out, offset, .. } = product;
-            let of_part = matrix.n().div_ceil(WeightKernel::of(matrix).columns(tile));
-            constants.extend(product.constants(rows));
-            constants.push(of_part as u32);
-            groups += of_part;
-            let streams = matrix.streams();
-            arguments.extend(streams);
-            // A bias that is not there is bound to the weights, which no kernel writes.
-            arguments.push(bias.map_or(streams[0], Buffer::input));
-            arguments.push(Argument::Output(out.id(), offset * size_of::<f32>()));
-        }
-        arguments.insert(0, Argument::Constants(&constants));
-        let groups = [groups as u32, rows.div_ceil(tile.rows()) as u32, 1];
-        let grid = Grid { groups, threads: tile.threads(), scratch: tile.scratch() };
-        self.gpu().dispatch(id, &arguments, grid)
-    }
 }
