@@ -424,7 +424,8 @@ fn killed_run_ends_with_the_same_head() {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/hunch-model/heads/smollm2-135m-instruct.gguf");
     let (code, error) = refused(shipped.to_str().unwrap());
     assert!(code == Some(4) && error.contains("was trained for Smollm2"), "{code:?} {error}");
-    assert_eq!(refused("nowhere.gguf").0, Some(5));
+    let (code, error) = refused("nowhere.gguf");
+    assert!(code == Some(4) && error.contains("There is no head"), "{code:?} {error}");
 }
 
 /// Trains in an application until the run ends, and returns the last event. `pause` stops it at the first progress.
@@ -434,7 +435,9 @@ fn train_in(app: &App, request: &TrainRequest, pause: bool) -> TrainEvent {
         .train_drafter(
             request,
             Box::new(move |message| {
-                let _ = message.events.into_iter().try_for_each(|event| sender.send(event));
+                for event in message.events {
+                    let _ = sender.send(event);
+                }
             }),
         )
         .unwrap();

@@ -252,8 +252,14 @@ impl WeightFile {
 
     fn shaped(&self, name: &str, shape: &[usize]) -> Result<&TensorInfo> {
         let invalid = |reason| Error::InvalidModelFile { path: self.gguf.path.clone(), reason };
-        let info =
-            self.gguf.tensors.get(name).ok_or_else(|| invalid(format!("the tensor {name} is missing")))?;
+        let Some(info) = self.gguf.tensors.get(name) else {
+            let Some(integers) = self.gguf.integers.get(name) else {
+                return Err(invalid(format!("the tensor {name} is missing")));
+            };
+            let reason =
+                format!("its tensor {name} is stored as I{}, which is not supported", 8 * integers.width);
+            return Err(Error::UnsupportedModel { path: self.gguf.path.clone(), reason });
+        };
         if info.shape == shape {
             return Ok(info);
         }

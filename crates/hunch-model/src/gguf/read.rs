@@ -78,6 +78,14 @@ impl Elements {
         }
     }
 
+    /// Returns the name of the type.
+    fn name(self) -> String {
+        match self {
+            Self::Weights(dtype) => dtype.to_string(),
+            Self::Integers(width) => format!("I{}", 8 * width),
+        }
+    }
+
     /// Returns the elements and the bytes of a block.
     fn block(self) -> (usize, usize) {
         match self {
@@ -379,7 +387,8 @@ impl<'a> Cursor<'a> {
         if columns % block != 0 {
             return self.invalid(format!(
                 "the rows of the tensor {name} have {columns} elements, which is not a multiple \
-                 of the {block} in a block of its type"
+                 of the {block} in a block of {}",
+                dtype.name()
             ));
         }
         let offset = self.u64()?;
