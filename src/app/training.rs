@@ -26,8 +26,8 @@ const SEED: u64 = 1;
 const TOKENS: std::ops::RangeInclusive<u32> = 1_000..=10_000_000;
 /// Time between two progress events.
 const EVERY: Duration = Duration::from_millis(500);
-/// Context of the target while it writes.
-const CONTEXT: u32 = 2_048;
+/// Longest context of the target while it writes.
+const CONTEXT: usize = 2_048;
 
 /// The current or last run.
 #[derive(Default)]
@@ -170,6 +170,8 @@ impl App {
     }
 
     fn check_training(&self, request: &TrainRequest, needs: &Needs, place: &TrainPlace) -> Result<()> {
+        let spec = hunch_library::inspect_listed(&place.target, &self.shared.places)?.spec;
+        let context = Some(spec.context_length.min(CONTEXT) as u32);
         if !TOKENS.contains(&request.tokens) {
             return Err(Error::invalid(format!(
                 "Training takes {} to {} tokens.",
@@ -178,7 +180,7 @@ impl App {
             )));
         }
         let target = request.target.clone();
-        let fit = self.fit(&FitRequest { target, draft: None, context: Some(CONTEXT) })?;
+        let fit = self.fit(&FitRequest { target, draft: None, context })?;
         check_memory(&fit, ", and nothing was changed")?;
         if fit.total + needs.memory > fit.machine.usable {
             return Err(Error::OutOfMemory(format!(

@@ -195,7 +195,8 @@ fn rejects_incomplete_blocks_unknown_types_and_separate_scales() {
     }
     for (number, what) in [(99, "the unknown type 99"), (15, "Q8_K"), (31, "Q4_0_4_4"), (26, "I32")] {
         let unknown = Tiny::default().writer().without(name);
-        let error = open(unknown.raw_tensor(name, &[256, 256], number, None, vec![0; 1000]).bytes());
+        let bytes = vec![0; 4 * 256 * 256];
+        let error = open(unknown.raw_tensor(name, &[256, 256], number, None, bytes).bytes());
         assert_eq!(error.code(), ErrorCode::UnsupportedModel, "{error}");
         assert!(error.to_string().contains(&format!("stored as {what}, which is not supported")), "{error}");
     }
