@@ -2,10 +2,11 @@
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use hunch::services::train::{self as service, Trained};
+use hunch::services::train::{self as service, PromptSource, Trained, folder_of_prompts};
 use hunch::train::acceptance::Acceptance;
 use hunch::train::{self, Budget, Recipe, TrainPlan, TrainProgress, TrainReport, TrainWatch, TrainingTarget};
 use hunch_error::Error;
@@ -45,6 +46,9 @@ struct DataArgs {
     /// Tokens of held-out text that acceptance is measured on
     #[arg(long, default_value_t = 4_000, value_name = "N")]
     held_out: usize,
+    /// Prompts to answer: my-conversations, or a file of {"prompt": "..."} lines [default: the model writes its own]
+    #[arg(long, value_name = "my-conversations|FILE")]
+    from: Option<PromptSource>,
     /// Answers that the model writes at the same time
     #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=64))]
     parallel: u64,
@@ -85,10 +89,18 @@ struct EvalArgs {
 }
 
 impl DataArgs {
-    fn open(&self) -> Result<(TrainingTarget, PathBuf)> {
+    /// Reads the given prompts, if there are any.
+    fn prompts(&self) -> Result<Option<Arc<[String]>>> {
+        let Some(source) = &self.from else { return Ok(None) };
+        Ok(Some(source.read(&hunch_library::conversations_path()?)?.into()))
+    }
+
+    /// Opens the target and the folder of its data.
+    fn open(&self, prompts: Option<&[String]>) -> Result<(TrainingTarget, PathBuf)> {
         let path = hunch_library::resolve(&self.target, &Places::of_this_user()?)?;
         let compute = open_compute(self.device, self.threads)?;
         let folder = hunch_library::training_folder(&path, self.seed)?;
+        let folder = prompts.map_or(folder.clone(), |prompts| folder_of_prompts(&folder, prompts));
         Ok((TrainingTarget::open(&path, &compute)?, folder))
     }
 
@@ -96,8 +108,8 @@ impl DataArgs {
         if self.disk.is_nan() || self.disk < 0.0 {
             return Err(Error::invalid("--disk is a number of GiB from 0.").into());
         }
-        let recipe =
-            Recipe { held_out: self.held_out, parallel: self.parallel as usize, ..Recipe::default() };
+        let (held_out, parallel) = (self.held_out, self.parallel as usize);
+        let recipe = Recipe { held_out, parallel, prompts: self.prompts()?, ..Recipe::default() };
         let disk = (self.disk * (1u64 << 30) as f64) as u64;
         Ok(TrainPlan { budget, seed: self.seed, disk, recipe })
     }
@@ -116,7 +128,7 @@ fn train(args: &TrainArgs) -> Result<()> {
     }
     let budget = args.minutes.map_or(Budget::Tokens(args.tokens as usize), Budget::Minutes);
     let plan = args.data.plan(budget)?;
-    let (target, folder) = args.data.open()?;
+    let (target, folder) = args.data.open(plan.recipe.prompts.as_deref())?;
     let heads = hunch_library::heads_folder()?;
     let Trained { report, in_use, place, installed } =
         with_progress(|watch| service::train(&target, (&folder, &heads), &plan, args.out.as_deref(), watch))?;
@@ -135,7 +147,7 @@ fn train(args: &TrainArgs) -> Result<()> {
 
 fn evaluate(args: &EvalArgs) -> Result<()> {
     let plan = args.data.plan(Budget::Tokens(0))?;
-    let (target, folder) = args.data.open()?;
+    let (target, folder) = args.data.open(plan.recipe.prompts.as_deref())?;
     let found = with_progress(|watch| train::evaluate(&target, &folder, &plan, &args.head, watch))?;
     let mut out = std::io::stdout().lock();
     writeln!(out, "{}", render::table(&HEADER, &[row("this head", found)]))?;

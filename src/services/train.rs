@@ -2,12 +2,16 @@
 //! Training itself belongs to [`crate::train`].
 
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
+use hunch_core::chat::Role;
 use hunch_error::{Error, Result};
 use hunch_model::atomic_file;
 use hunch_model::spec::ModelSpec;
 
+use crate::store::Store;
 use crate::train::acceptance::{self, Acceptance};
+use crate::train::prompts;
 use crate::train::shards::{ShardStore, collected};
 use crate::train::target::layers;
 use crate::train::{self, Recipe, TrainPlan, TrainReport, TrainWatch, TrainingTarget};
@@ -16,6 +20,53 @@ use crate::train::{self, Recipe, TrainPlan, TrainReport, TrainWatch, TrainingTar
 const THREAD_SPEED: f64 = 10e9;
 /// Rows of answers a second that one lane of a pass writes, in passes of one row: 16 rows cost about 4 of one.
 const LANES: f64 = 4.0;
+
+/// Origin of given prompts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PromptSource {
+    /// The user's messages in all conversations of the window.
+    MyConversations,
+    /// A file in JSON Lines ([`prompts::read`]).
+    File(PathBuf),
+}
+
+impl FromStr for PromptSource {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(if text == "my-conversations" { Self::MyConversations } else { Self::File(text.into()) })
+    }
+}
+
+impl PromptSource {
+    /// Reads the prompts. `conversations` is the file of conversations.
+    ///
+    /// # Errors
+    /// If a file cannot be read, or there is no prompt.
+    pub fn read(&self, conversations: &Path) -> Result<Vec<String>> {
+        let Self::File(path) = self else {
+            let mut all = Vec::new();
+            if conversations.exists() {
+                let store = Store::open_read_only(conversations)?;
+                for entry in store.conversations()? {
+                    let messages = store.conversation(entry.id)?.messages;
+                    let of_user = messages.into_iter().filter(|message| message.role == Role::User);
+                    all.extend(of_user.map(|message| message.content));
+                }
+            }
+            let none = "There are no conversations to take prompts from. Ask something in the window first.";
+            return prompts::usable(all).ok_or_else(|| Error::invalid(none));
+        };
+        prompts::read(path)
+    }
+}
+
+/// Returns the folder of data whose prompts are given: `folder` with their fingerprint.
+pub fn folder_of_prompts(folder: &Path, given: &[String]) -> PathBuf {
+    let mut name = folder.file_name().unwrap_or_default().to_os_string();
+    name.push(format!("-prompts-{:016x}", prompts::fingerprint(given)));
+    folder.with_file_name(name)
+}
 
 /// Result of a run, and what became of the head.
 pub struct Trained {
@@ -136,5 +187,37 @@ pub fn discard(folder: &Path) -> Result<()> {
             Err(Error::Io { action: "remove", path: folder.into(), source })
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prompts_come_from_all_conversations_once_each() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("conversations.db");
+        let source: PromptSource = "my-conversations".parse().unwrap();
+        assert!(source.read(&path).unwrap_err().to_string().contains("no conversations"));
+        let store = Store::open(&path).unwrap();
+        for questions in [&["Why?", "How?"][..], &["Why?", "When?"]] {
+            let conversation = store.create_conversation(1).unwrap();
+            questions.iter().fold(None, |parent, question| {
+                Some(store.add_question(conversation, parent, question, 1).unwrap())
+            });
+        }
+        drop(store);
+        let mut prompts = source.read(&path).unwrap();
+        prompts.sort();
+        assert_eq!(prompts, ["How?", "When?", "Why?"]);
+        let folder = Path::new("drafters/model-1-seed-1");
+        assert!(
+            folder_of_prompts(folder, &prompts)
+                .to_str()
+                .unwrap()
+                .starts_with("drafters/model-1-seed-1-prompts-")
+        );
+        assert_ne!(folder_of_prompts(folder, &prompts), folder_of_prompts(folder, &prompts[1..]));
     }
 }

@@ -1,7 +1,7 @@
 //! Collecting: the target writes prompts and answers, many at a time, and the hidden states of every row are kept.
 //!
-//! Prompts are the target's own: it continues its chat template where the user would write (Magpie, Xu et al.,
-//! arXiv 2406.08464). A third of the answers is greedy, the others use the sampling settings of a new conversation.
+//! Unless prompts are given, they are the target's own: it continues its chat template where the user would write
+//! (Magpie, Xu et al., arXiv 2406.08464). A third of the answers is greedy, the others use the sampling settings of a new conversation.
 //! An answer depends on target, seed and number alone, not on the other sequences.
 
 use std::collections::BTreeMap;
@@ -16,6 +16,7 @@ use hunch_model::sequences::Sequences;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
+use super::prompts::hash;
 use super::shards::{CollectedAnswer, LIKELY, ShardStore, is_held_out};
 use super::{Interrupt, Recipe, TrainProgress, TrainWatch, TrainingTarget};
 
@@ -41,6 +42,8 @@ pub struct Collected {
 const MOST_UNUSABLE: usize = 200;
 /// One answer in this many is greedy.
 const GREEDY_EVERY: u32 = 3;
+/// One given prompt in this many is held out.
+const GIVEN_HELD_OUT: usize = 10;
 
 /// Collects answers until the goal, the deadline or the limit of the store is reached, and writes them to disk.
 ///
@@ -205,10 +208,40 @@ impl<'a> Writer<'a> {
         rng.set_stream(u64::from(job));
         let answer =
             CollectedAnswer { job, greedy: job.is_multiple_of(GREEDY_EVERY), ..CollectedAnswer::default() };
-        let ids = self.user_turn.clone();
+        let given = self.recipe.prompts.clone();
+        let Some(prompts) = given.as_deref().filter(|prompts| !prompts.is_empty()) else {
+            let ids = self.user_turn.clone();
+            let feed = self.refill(sequence, &ids)?;
+            self.states[sequence].work = Some(Work { answer, rng, feed, prompt: Some(Vec::new()) });
+            return Ok(());
+        };
+        let (text, ids) = self.given(prompts, job)?;
         let feed = self.refill(sequence, &ids)?;
-        self.states[sequence].work = Some(Work { answer, rng, feed, prompt: Some(Vec::new()) });
+        let answer = CollectedAnswer { prompt: hash(text), ..answer };
+        self.states[sequence].work = Some(Work { answer, rng, feed, prompt: None });
         Ok(())
+    }
+
+    /// Returns the given prompt of a job. Every tenth prompt is only used for held-out answers, so that none is in both. A
+    /// prompt that leaves no room for an answer is replaced by the next one.
+    fn given<'p>(&self, prompts: &'p [String], job: u32) -> Result<(&'p str, Vec<TokenId>)> {
+        let held_out = is_held_out(job);
+        let of: Vec<&String> = (0..)
+            .zip(prompts)
+            .filter(|(i, _)| (i % GIVEN_HELD_OUT == 0) == held_out)
+            .map(|(_, text)| text)
+            .collect();
+        if of.is_empty() {
+            return Err(Error::invalid("One prompt is not enough to train on. Give at least two."));
+        }
+        for i in 0..of.len() {
+            let text = of[(job as usize + i) % of.len()];
+            let ids = self.target.prompt_ids(text)?;
+            if ids.len() + self.recipe.answer_tokens <= self.context {
+                return Ok((text, ids));
+            }
+        }
+        Err(Error::invalid("All given prompts are too long for this model. Give shorter ones."))
     }
 
     /// Fills a sequence's cache with all of `ids` but the last, which is returned.
@@ -287,11 +320,4 @@ fn unit_rms(state: &[f32]) -> impl Iterator<Item = f32> {
     let square = state.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / state.len() as f64;
     let scale = (1.0 / (square + super::network::EPS).sqrt()) as f32;
     state.iter().map(move |x| x * scale)
-}
-
-/// Returns the FNV-1a hash of a text, which is the same on every machine.
-fn hash(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
 }

@@ -315,7 +315,7 @@ impl<'a> FitRun<'a> {
 /// Returns the identity of a fit. Equal ones have equal weights.
 fn digest(target: &TrainingTarget, data: &TrainingSet, recipe: &Recipe, seed: u64) -> Result<String> {
     // Neither changes the weights.
-    let recipe = Recipe { checkpoint_every: Duration::ZERO, parallel: 0, ..recipe.clone() };
+    let recipe = Recipe { checkpoint_every: Duration::ZERO, parallel: 0, prompts: None, ..recipe.clone() };
     let answers: Vec<(u32, usize)> = data.answers.iter().map(|entry| (entry.job(), entry.rows())).collect();
     let mut hash = Sha256::new();
     hash.update(format!("{} {recipe:?} {seed} {answers:?}", target.fingerprint()?));

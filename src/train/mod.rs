@@ -17,12 +17,14 @@ pub mod export;
 pub mod features;
 pub mod fit;
 pub mod network;
+pub mod prompts;
 pub mod record;
 pub mod ridge;
 pub mod shards;
 pub mod target;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hunch_error::{Error, Result};
@@ -70,6 +72,8 @@ pub struct Recipe {
     pub checkpoint_every: Duration,
     /// Times that held-out acceptance is measured while training.
     pub evaluations: usize,
+    /// Prompts to answer, in turn; `None` if the target writes its own.
+    pub prompts: Option<Arc<[String]>>,
 }
 
 impl Default for Recipe {
@@ -87,6 +91,7 @@ impl Default for Recipe {
             ridge: 100.0,
             checkpoint_every: Duration::from_secs(60),
             evaluations: 8,
+            prompts: None,
         }
     }
 }

@@ -55,6 +55,7 @@ fn small() -> Recipe {
         ridge: 10.0,
         checkpoint_every: Duration::from_secs(3_600),
         evaluations: 4,
+        prompts: None,
     }
 }
 
@@ -426,6 +427,37 @@ fn killed_run_ends_with_the_same_head() {
     assert!(code == Some(4) && error.contains("was trained for Smollm2"), "{code:?} {error}");
     let (code, error) = refused("nowhere.gguf");
     assert!(code == Some(4) && error.contains("There is no head"), "{code:?} {error}");
+}
+
+#[test]
+fn given_prompts_are_answered_and_kept_apart_from_other_data() {
+    let data = data_folder();
+    let file = data.path().join("prompts.jsonl");
+    let prompts: String = (0..40).map(|i| format!("{{\"prompt\": \"question number {i}\"}}\n")).collect();
+    std::fs::write(&file, &prompts).unwrap();
+    let train = |from: &str| hunch(data.path(), &[&TRAIN[..], &["--from", from]].concat());
+    let report = last_json(&train(file.to_str().unwrap()));
+    assert!(report["report"]["tokens"].as_u64().unwrap() >= 800, "{report}");
+    let folders = || std::fs::read_dir(data.path().join("drafters")).unwrap().count();
+    assert_eq!(folders(), 1);
+    assert!(training_folder(data.path()).unwrap().to_str().unwrap().contains("-prompts-"));
+
+    // Other prompts have data of their own. Bad ones are refused before anything is collected.
+    let refused = |lines: &str| {
+        std::fs::write(&file, lines).unwrap();
+        let output = train(file.to_str().unwrap());
+        (output.status.code(), text(&output.stderr))
+    };
+    let (code, error) = refused("{\"prompt\": \"a\"}\n{\"prompt\": \"b\"");
+    assert!(code == Some(4) && error.contains("line 2 is neither"), "{code:?} {error}");
+    let (code, error) = refused("{\"prompt\": \"a\"}");
+    assert!(code == Some(4) && error.contains("at least two"), "{code:?} {error}");
+    let long = "word ".repeat(2_000);
+    let (code, error) = refused(&format!("{{\"prompt\": \"{long}\"}}\n{{\"prompt\": \"{long} b\"}}"));
+    assert!(code == Some(4) && error.contains("too long"), "{code:?} {error}");
+    let none = train("my-conversations");
+    assert_eq!(none.status.code(), Some(4));
+    assert!(text(&none.stderr).contains("no conversations"), "{}", text(&none.stderr));
 }
 
 /// Trains in an application until the run ends, and returns the last event. `pause` stops it at the first progress.
