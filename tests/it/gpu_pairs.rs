@@ -119,6 +119,16 @@ fn pair_verdicts_use_predicted_costs_of_the_gpu() {
 }
 
 /// Weights whose kernel failed are read in another type, which takes longer.
+/// The prediction is for our own kernels. A failed norm moves models to candle's operations.
+#[test]
+fn pair_verdicts_do_not_promise_our_kernels_to_models_on_candle() {
+    let folder = tempfile::tempdir().unwrap();
+    let ours = IdleGpu::failing("Apple M1", None, &[]);
+    assert_eq!(predicted(folder.path(), &ours).0.costs, CostSource::Gpu);
+    let candle = IdleGpu::failing("Apple M1", None, &[Part::Norm]);
+    assert_eq!(predicted(folder.path(), &candle).0.costs, CostSource::Sizes);
+}
+
 #[test]
 fn pair_verdicts_count_converted_weights() {
     let folder = tempfile::tempdir().unwrap();

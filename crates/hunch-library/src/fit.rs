@@ -56,6 +56,11 @@ pub struct Footprint {
 }
 
 impl Footprint {
+    /// Returns `true` if candle's operations run the model on this device, instead of our own kernels.
+    pub fn is_on_candle(&self) -> bool {
+        self.candle_layers.is_some()
+    }
+
     /// Computes the footprint of a model on a device, from its header.
     ///
     /// # Errors

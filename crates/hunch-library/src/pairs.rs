@@ -294,7 +294,10 @@ impl Pairs<'_> {
         let of_pair = of_draft.and_then(|_| (self.costs)(of));
         let curve = of_pair.clone().or_else(|| (self.costs)(CostQuery { draft: None, ..of }));
         let measured = curve.and_then(|curve| curve.target_cost().ok());
-        let of_gpu = |model: &ModelHeader| self.compute.predicted_ms(model.pass, MAX_DRAFT + 1);
+        // The prediction is for our own kernels. Models whose shapes or kernels need candle's operations have none.
+        let ours = |model: &&ModelHeader| !model.footprint.is_on_candle();
+        let of_gpu =
+            |model: &ModelHeader| self.compute.predicted_ms(Some(model).filter(ours)?.pass, MAX_DRAFT + 1);
         let of_target = of_gpu(target);
         // Until measured, the cost of a drafted token follows from the passes of the GPU, or from the bytes read.
         let of_passes = || Some(of_gpu(draft?)?.first()?.1 / of_target.as_ref()?.first()?.1);

@@ -441,7 +441,7 @@ pub(super) fn row_mask(cached: usize, rows: usize, layout: RowLayout<'_>) -> Res
 
 /// Rows per prefill pass on the CPU, whose matrix product is no faster with more rows.
 const CPU_PREFILL_ROWS: usize = 32;
-/// Rows per prefill pass on Metal, where each pass reads all weights and works in tiles of 32 rows.
+/// Rows per prefill pass on Metal, where each pass reads all weights and works in tiles of up to 64 rows.
 const METAL_PREFILL_ROWS: usize = 256;
 
 impl LanguageModel for Decoder {

@@ -10,7 +10,7 @@ use hunch::generate::{LoadPlan, Models};
 use hunch::services::load;
 use hunch_library::Places;
 use hunch_library::types::{Fit, FitVerdict, PredictedMemory, SmallerChoice};
-use hunch_model::device::DeviceChoice;
+use hunch_model::device::{DeviceChoice, KvType};
 
 use super::pairs;
 use crate::cli::{open_compute, render};
@@ -38,10 +38,13 @@ pub(super) struct FitArgs {
     /// Device: auto is Metal on a Mac and the CPU elsewhere
     #[arg(long, default_value = "auto", value_name = "auto|cpu|metal")]
     device: DeviceChoice,
+    /// Number type of the KV cache on the CPU: f16 takes half the memory of f32
+    #[arg(long, default_value_t, value_name = "f16|f32")]
+    kv: KvType,
 }
 
 pub(super) fn run(args: &FitArgs, places: &Places, json: bool) -> Result<()> {
-    let compute = open_compute(args.device, None)?;
+    let compute = open_compute(args.device, None)?.with_kv(args.kv);
     let target = hunch_library::resolve(&args.target, places)?;
     let draft = args.draft.as_deref().map(|name| hunch_library::resolve(name, places)).transpose()?;
     let head = args.head.as_deref().map(|head| hunch_library::resolve_head(head, places)).transpose()?;

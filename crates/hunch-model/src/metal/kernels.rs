@@ -11,7 +11,7 @@ use super::packed::Format;
 use super::products::{self, Parts, TileRows, packed_settings};
 use super::workspace::{Activations, AttentionSpace, SPAN};
 use hunch_core::sample::DrawSettings;
-use hunch_error::Result;
+use hunch_error::{Error, Result};
 use hunch_kernels::activation::Activation;
 
 /// Most rows that read the cache together. Passes that verify a draft have no more.
@@ -294,7 +294,8 @@ impl AttentionLayout {
 /// Compiled kernels of one GPU. Each is compiled when it is first used.
 pub struct Kernels {
     gpu: Arc<dyn Gpu>,
-    compiled: Mutex<HashMap<Kernel, KernelId>>,
+    /// Compiled kernels, and the reasons for which others were refused. Compiling is slow, so each is tried once.
+    compiled: Mutex<HashMap<Kernel, Result<KernelId, String>>>,
 }
 
 impl Kernels {
@@ -314,12 +315,13 @@ impl Kernels {
     /// If the text is refused.
     pub fn get(&self, kernel: Kernel) -> Result<KernelId> {
         let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(id) = compiled.get(&kernel) {
-            return Ok(*id);
-        }
-        let id = self.gpu.compile(&kernel.source())?;
-        compiled.insert(kernel, id);
-        Ok(id)
+        let tried = compiled.entry(kernel).or_insert_with(|| {
+            self.gpu.compile(&kernel.source()).map_err(|error| match error {
+                Error::Device { reason, .. } => reason,
+                other => other.to_string(),
+            })
+        });
+        tried.clone().map_err(|reason| Error::Device { device: "metal", reason })
     }
 
     fn run(

@@ -1,12 +1,13 @@
 //! Products on the simulated GPU against scalar loops, bit for bit, for every type and number of rows.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use candle_core::quantized::QTensor;
 use candle_core::{Device, Tensor};
 use hunch_kernels::{WeightType, dequantise, random_blocks};
 use hunch_model::metal::gpu::{Buffer, Gpu};
-use hunch_model::metal::kernels::{GpuProduct, Kernels, Scaling};
+use hunch_model::metal::kernels::{GpuProduct, Kernel, Kernels, Scaling};
 use hunch_model::metal::matrix::Matrix;
 use hunch_model::metal::packed::{Format, Unit};
 use hunch_model::metal::workspace::Activations;
@@ -186,6 +187,14 @@ fn refused_kernel_of_several_types_is_replaced_by_a_dispatch_for_each() {
         assert_eq!(joined, separate);
         assert_eq!(simulator.take_counts().dispatches, dispatches, "{rows} rows");
     }
+
+    // A refused kernel is not compiled again.
+    let (gpu, refused) = Spoiled::counting(simulator, &[("norm", None)]);
+    let kernels = Kernels::new(gpu);
+    for _ in 0..3 {
+        assert!(kernels.get(Kernel::Norm).unwrap_err().to_string().contains("refused"));
+    }
+    assert_eq!(refused.load(Ordering::Relaxed), 1);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The self-test on the simulated GPU: it passes there, and finds wrong kernels that are planted.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use candle_core::quantized::GgmlDType;
 use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, Step};
@@ -22,6 +23,8 @@ pub(crate) type Mistake = (&'static str, Option<(&'static str, &'static str)>);
 pub(crate) struct Spoiled {
     inner: Arc<Simulator>,
     mistakes: Vec<Mistake>,
+    /// Number of refused compilations.
+    refused: Arc<AtomicUsize>,
 }
 
 impl Spoiled {
@@ -30,7 +33,13 @@ impl Spoiled {
     }
 
     pub(crate) fn on(inner: Arc<Simulator>, mistakes: &[Mistake]) -> Arc<dyn Gpu> {
-        Arc::new(Self { inner, mistakes: mistakes.to_vec() })
+        Self::counting(inner, mistakes).0
+    }
+
+    /// Also returns the number of refused compilations.
+    pub(crate) fn counting(inner: Arc<Simulator>, mistakes: &[Mistake]) -> (Arc<dyn Gpu>, Arc<AtomicUsize>) {
+        let refused = Arc::<AtomicUsize>::default();
+        (Arc::new(Self { inner, mistakes: mistakes.to_vec(), refused: refused.clone() }), refused)
     }
 }
 
@@ -45,6 +54,7 @@ impl Gpu for Spoiled {
                 continue;
             }
             let Some((from, to)) = mistake else {
+                self.refused.fetch_add(1, Ordering::Relaxed);
                 return Err(Error::Device { device: "metal", reason: "refused".into() });
             };
             assert!(source.text.contains(from), "{name} has no {from}");

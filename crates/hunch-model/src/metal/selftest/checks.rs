@@ -121,7 +121,7 @@ impl Tester<'_> {
             }
         }
         // Each size of a tile of rows. More rows repeat the first ones.
-        for rows in [2, 3, 5, ROWS, 2 * ROWS, 3 * ROWS] {
+        for rows in [2, 3, 5, 8, ROWS, 2 * ROWS, 3 * ROWS] {
             let together = self.multiply(&matrix, &input.cycled(rows * k), rows)?;
             let expected: Vec<f32> = alone.iter().copied().cycle().take(rows * n).collect();
             if !same_bits(&together, &expected) {
@@ -173,17 +173,27 @@ impl Tester<'_> {
         self.joined().map(Check::of)
     }
 
-    /// Products of two types in one dispatch against a dispatch for each.
+    /// Products of several types in one dispatch against a dispatch for each.
     fn joined(&self) -> Result<bool> {
+        use WeightType::{F16, Q4K, Q5K, Q6K};
+        // Pairs and a triple as files of mixed quantisation have them.
+        for types in [&[Q4K, F16][..], &[Q4K, Q6K], &[Q5K, Q6K], &[Q4K, Q5K, Q6K]] {
+            if !self.joined_types(types)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn joined_types(&self, types: &[WeightType]) -> Result<bool> {
         let (n, k) = (24, 256);
-        let types = [WeightType::Q4K, WeightType::F16];
-        let of = |dtype| Matrix::new(self.gpu, dtype, (n, k), &random_matrix(dtype, n, k)?.0);
-        let matrices = [of(types[0])?, of(types[1])?];
+        let of = |dtype: &WeightType| Matrix::new(self.gpu, *dtype, (n, k), &random_matrix(*dtype, n, k)?.0);
+        let matrices = types.iter().map(of).collect::<Result<Vec<_>>>()?;
         for rows in [1, 3, 8] {
             let input = Codes::random(rows * k);
             let activations = Activations::new(self.gpu, rows, k)?;
             input.write(&activations)?;
-            let out = self.floats(&vec![f32::NAN; 2 * rows * n])?;
+            let out = self.floats(&vec![f32::NAN; types.len() * rows * n])?;
             let product = |(i, matrix)| GpuProduct {
                 matrix,
                 bias: None,
@@ -195,7 +205,7 @@ impl Tester<'_> {
             };
             let products: Vec<GpuProduct<'_>> = matrices.iter().enumerate().map(product).collect();
             self.kernels.multiply_all(&products, &activations, rows)?;
-            let joined = out.read_floats(0, 2 * rows * n)?;
+            let joined = out.read_floats(0, types.len() * rows * n)?;
             let mut separate = Vec::new();
             for matrix in &matrices {
                 separate.extend(self.multiply(matrix, &input, rows)?);
@@ -486,7 +496,7 @@ impl Tester<'_> {
         }
         // The first row of a tree is that of a chain.
         let first = if mask.is_causal() { rows } else { 2 };
-        for fewer in [1, 2, 5].into_iter().filter(|fewer| *fewer < first) {
+        for fewer in [1, 2, 5, 8].into_iter().filter(|fewer| *fewer < first) {
             let few = attend(&RowMask::causal(CONTEXT, fewer))?;
             if !same_bits(&few, &together[..fewer * stride]) {
                 return Ok(Check::DependsOnRows);
