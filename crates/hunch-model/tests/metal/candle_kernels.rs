@@ -13,7 +13,8 @@ use crate::products::weights;
 use crate::reference::noise;
 use crate::simulator::{Schedule, Simulator};
 
-/// Types, their names in kernels, and threads and weight rows of a group of the product with one row, if it has one.
+/// Types, their names in kernels, and threads and weight rows of a group of the product with one row, if candle's host
+/// code dispatches one.
 ///
 /// The last two follow `call_quantized_matmul_mv_t` of candle-metal-kernels. Types that candle's own tensors do not have
 /// are in its file all the same.
