@@ -3,7 +3,7 @@
 //! Four checks: greedy identity, row invariance, the distribution of tokens, and the distance from another engine.
 //! A check returns figures. The command line prints them.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::engine::WallClock;
 use crate::generate::{GenerationPlan, Models, Prompt, answer_ids};
@@ -46,7 +46,7 @@ const DISTRIBUTION_PROMPTS: [&str; 3] = [
 ];
 
 /// Result of one check.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Check {
     /// Name of the check, with method and draft length.
     pub name: String,
@@ -105,6 +105,23 @@ impl ProofPlan {
     fn speculating(&self) -> impl Iterator<Item = Method> + '_ {
         self.methods.iter().copied().filter(|method| *method != Method::Plain)
     }
+}
+
+/// Checks in seconds what matters most on a new machine: rows are invariant, and drafts of the models that are loaded
+/// change no text.
+///
+/// # Errors
+/// If a model fails.
+pub fn short(models: &mut Models) -> Result<Vec<Check>> {
+    let usable = models.usable_methods();
+    let methods = [Method::Suffix, Method::Head, Method::DraftModel];
+    let plan = ProofPlan {
+        depths: vec![MaxDraft::Fixed(4)],
+        ..ProofPlan::of(methods.into_iter().filter(|method| usable.contains(method)).collect())
+    };
+    let mut checks = row_invariance(models)?;
+    checks.extend(identity(models, &plan)?);
+    Ok(checks)
 }
 
 /// Drafted and accepted tokens of all answers of a check.

@@ -5,6 +5,9 @@ use std::io::Write;
 use anyhow::Result;
 use clap::Args;
 use hunch::bench::timed_passes::TimedPasses;
+use hunch::generate::Models;
+use hunch::proof::{self, Check};
+use hunch::services::load;
 use hunch_core::limits::MAX_DRAFT;
 use hunch_error::Error;
 use hunch_library::fit::too_large_message;
@@ -31,10 +34,13 @@ pub(crate) struct DoctorArgs {
     /// Device: auto is Metal on a Mac and the CPU elsewhere
     #[arg(long, default_value = "auto", value_name = "auto|cpu|metal")]
     device: DeviceChoice,
-    /// Model whose costs are predicted, and whose passes are timed on the GPU and the CPU [default: the default model,
+    /// Model whose passes are predicted, timed on the GPU and the CPU, and checked [default: the default model,
     /// if installed, without timing]
     #[arg(long, value_name = "PATH|NAME")]
     target: Option<String>,
+    /// Draft model that is checked together with the target
+    #[arg(long, value_name = "PATH|NAME", requires = "target")]
+    draft: Option<String>,
     /// Predict costs for this chip, such as "M4 Max" [default: the chip of this machine]
     #[arg(long, value_name = "NAME")]
     chip: Option<String>,
@@ -63,6 +69,18 @@ struct Report {
     on_gpu: Option<TimedPasses>,
     /// Passes of the target on the CPU.
     cpu: Option<TimedPasses>,
+    /// Checks that drafts change no text.
+    checks: Option<Checks>,
+}
+
+/// Short proof on the device, with the models that were given.
+#[derive(Serialize)]
+struct Checks {
+    target: String,
+    draft: Option<String>,
+    /// Device of the draft model, with the times that decided, if the target is on a GPU.
+    draft_placement: Option<String>,
+    checks: Vec<Check>,
 }
 
 /// Costs that were predicted, not measured.
@@ -82,6 +100,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<bool> {
     let memory = machine::memory(0, &compute);
     // The test runs again even if there is a record: that is what the command is for.
     let gpu = compute.test_again().map(|record| Record::clone(&record));
+    let checks = args.target.as_deref().map(|target| checks(target, args.draft.as_deref(), &compute));
     let report = Report {
         version: env!("CARGO_PKG_VERSION"),
         system: hunch_model::device::system_version(),
@@ -101,6 +120,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<bool> {
             Some(target) => timed(target, &open_compute(DeviceChoice::Cpu, None)?, &CPU_ROWS)?,
             None => None,
         },
+        checks: checks.transpose()?.flatten(),
     };
     let mut out = std::io::stdout().lock();
     if args.json {
@@ -108,7 +128,8 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<bool> {
     } else {
         write!(out, "{}", text(&report))?;
     }
-    Ok(report.gpu.is_none_or(|gpu| gpu.test.problems().next().is_none()))
+    let holds = report.checks.is_none_or(|checks| checks.checks.iter().all(|check| check.passed));
+    Ok(holds && report.gpu.is_none_or(|gpu| gpu.test.problems().next().is_none()))
 }
 
 fn chip_named(name: &str) -> Result<&'static Chip, Error> {
@@ -145,6 +166,25 @@ fn predicted(
         Basis::Measured(_) => ("products", None),
     };
     Ok(Some(Predicted { model: spec.name, basis, chip, pass_ms }))
+}
+
+/// Checks target and draft on a device. Returns `None` and says so if they do not fit into memory.
+fn checks(target: &str, draft: Option<&str>, compute: &Compute) -> Result<Option<Checks>> {
+    let places = Places::of_this_user()?;
+    let target = hunch_library::resolve(target, &places)?;
+    let draft = draft.map(|draft| hunch_library::resolve(draft, &places)).transpose()?;
+    let fit = predicted_fit(compute, &places, &target, draft.as_deref(), None, None)?;
+    if fit.verdict == FitVerdict::TooLarge {
+        eprintln!("hunch: Not checked: {}.", render::line(&too_large_message(&fit)));
+        return Ok(None);
+    }
+    let mut models = Models::load_by(&load::plan(&places, target, draft), compute)?;
+    Ok(Some(Checks {
+        target: models.target_name(),
+        draft: models.draft_name(),
+        draft_placement: models.draft_placement().map(str::to_owned),
+        checks: proof::short(&mut models)?,
+    }))
 }
 
 /// Times passes of a model on a device. Returns `None` and says so if it does not fit into memory.
@@ -220,6 +260,18 @@ fn text(report: &Report) -> String {
         let notes = note.iter().flat_map(|note| note.lines());
         out.extend(notes.map(|line| format!("{}\n", render::line(line))));
     }
+    if let Some(Checks { target, draft, draft_placement, checks }) = &report.checks {
+        let draft = draft.as_ref().map(|draft| format!(" with {}", render::line(draft))).unwrap_or_default();
+        let failed: Vec<&Check> = checks.iter().filter(|check| !check.passed).collect();
+        let passed = checks.len() - failed.len();
+        out += &format!(
+            "\nText of {}{draft}: {passed} of {} passed\n",
+            render::line(target),
+            render::count(checks.len(), "check")
+        );
+        out.extend(failed.into_iter().map(|check| format!("failed  {}: {}\n", check.name, check.finding)));
+        out.extend(draft_placement.iter().map(|placement| format!("{}\n", render::line(placement))));
+    }
     out
 }
 
@@ -263,6 +315,18 @@ mod tests {
             }),
             on_gpu: Some(timed(3.0, &ROWS)),
             cpu: Some(timed(30.0, &CPU_ROWS)),
+            checks: Some(Checks {
+                target: "m".into(),
+                draft: Some("d".into()),
+                draft_placement: None,
+                checks: [true, false]
+                    .map(|passed| Check {
+                        name: "row invariance".into(),
+                        finding: "2 rows differ".into(),
+                        passed,
+                    })
+                    .into(),
+            }),
         }
     }
 
@@ -288,6 +352,9 @@ mod tests {
         assert!(section("A Q4_K product of M rows, measured").contains("0.50"));
         assert!(section("A pass of M rows of m on the CPU, measured").contains("35.00"));
         assert!(text.contains("200 GB/s"));
+        assert!(
+            text.contains("Text of m with d: 1 of 2 checks passed\nfailed  row invariance: 2 rows differ")
+        );
     }
 
     #[test]

@@ -470,6 +470,15 @@ fn doctor_predicts_costs_for_a_known_chip_only() {
     assert_eq!(points.len(), 16);
     // Ten dispatches a layer, three more, and a wait.
     assert!(points.iter().all(|point| point[1].as_f64() > Some(0.2)), "{points:?}");
+    // Text is checked too: with a draft, that of the pair.
+    let passed = |report: &Value| {
+        let checks = report["checks"]["checks"].as_array().unwrap();
+        checks.iter().filter(|check| check["passed"] == true).count() == checks.len() && checks.len() > 16
+    };
+    assert!(passed(&without) && without["checks"]["draft"].is_null(), "{without}");
+    let pair = last_json(&hunch(data.path(), &[&common[..], &["--draft", "draft"]].concat()));
+    let name = |check: &Value| check["name"].as_str().unwrap().contains("draft-model");
+    assert!(passed(&pair) && pair["checks"]["checks"].as_array().unwrap().iter().any(name), "{pair}");
     let unknown = hunch(data.path(), &[&common[..], &["--chip", "m0"]].concat());
     assert_eq!(unknown.status.code(), Some(4));
     assert!(text(&unknown.stderr).contains("Apple M1 Pro"), "{}", text(&unknown.stderr));

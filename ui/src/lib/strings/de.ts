@@ -167,7 +167,6 @@ export const de: Strings = {
       open: 'Modell öffnen…',
     },
     draft: {
-      named: (name) => `Draft: ${name}`,
       none: 'Kein Draft',
       heading: 'Draft für dieses Modell',
       open: 'Draft öffnen…',

@@ -233,7 +233,6 @@ export const en = {
       open: 'Open model…',
     },
     draft: {
-      named: (name: string) => `Draft: ${name}`,
       none: 'No draft',
       heading: 'Draft for this model',
       open: 'Open draft…',
