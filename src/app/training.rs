@@ -17,8 +17,10 @@ use crate::train::record::TrainRun;
 use crate::train::shards::collected;
 use crate::train::{Budget, Interrupt, Recipe, TrainPlan, TrainProgress, TrainWatch, TrainingTarget};
 use hunch_error::{Error, ErrorInfo, Result};
+use hunch_library::fit::Footprint;
 use hunch_library::types::FitRequest;
 use hunch_library::{HEADS_FOLDER, Inspection};
+use hunch_model::weights::WeightFile;
 
 /// Seed of the window's runs. The command line continues them.
 const SEED: u64 = 1;
@@ -153,7 +155,9 @@ impl App {
             hunch_library::inspect_listed(&place.target, &self.shared.places)?;
         let recipe = Recipe::default();
         let compute = &self.shared.compute;
-        let curve = self.store().known_costs(&CurveOf::on(compute, (&entry.name, entry.size_bytes), None));
+        let file = WeightFile::open(&place.target)?;
+        let read_by_a_pass = Footprint::on_device(file.gguf(), compute)?.read_by_a_pass;
+        let curve = self.store().known_costs(&CurveOf::on(compute, (&spec.name, read_by_a_pass), None));
         let pass_ms = curve.and_then(|curve| {
             let point = |point: &&hunch_core::pass_cost::CostPoint| point.rows as usize == recipe.parallel;
             curve.target.points.iter().find(point).map(|point| point.ms)

@@ -503,6 +503,11 @@ fn window_pauses_continues_and_uses_the_new_head() {
     let before = app.training_outlook(&request).unwrap();
     assert!(before.run.is_none() && !before.measured && before.disk_bytes > 0 && before.fit_seconds > 0.0);
     app.load_models(load_request("target", None)).unwrap();
+    let (sender, measured) = channel();
+    app.measure_costs(Box::new(move |message| drop(sender.send(message.events.len())))).unwrap();
+    while measured.recv_timeout(Duration::from_secs(120)).is_ok() {}
+    let after = app.training_outlook(&request).unwrap();
+    assert_ne!(after.collect_seconds, before.collect_seconds, "measured passes predict the time");
     assert!(
         matches!(train_in(&app, &request, true), TrainEvent::Finished { outcome: None, .. }),
         "it was paused"
