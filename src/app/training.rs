@@ -11,7 +11,7 @@ use super::measure::{MeasurementSink, receiver, snapshot};
 use super::stream::{EventLog, Writer};
 use crate::api::{MeasurementMessage, TrainEvent, TrainOutcome, TrainOutlook, TrainRequest};
 use crate::services::load::check_memory;
-use crate::services::train::{self as service, Needs, Speeds, Trained};
+use crate::services::train::{self as service, Speeds, TrainNeeds, Trained};
 use crate::store::CurveOf;
 use crate::train::record::TrainRun;
 use crate::train::shards::collected;
@@ -149,7 +149,7 @@ impl App {
         Ok(TrainPlace { folder, heads: data.join(HEADS_FOLDER), target })
     }
 
-    fn needs(&self, request: &TrainRequest) -> Result<(Needs, TrainPlace)> {
+    fn needs(&self, request: &TrainRequest) -> Result<(TrainNeeds, TrainPlace)> {
         let place = self.place(&request.target)?;
         let Inspection { entry, spec, .. } =
             hunch_library::inspect_listed(&place.target, &self.shared.places)?;
@@ -173,7 +173,7 @@ impl App {
         Ok((service::needs(&spec, &recipe, u64::from(request.tokens), &place.folder, speeds), place))
     }
 
-    fn check_training(&self, request: &TrainRequest, needs: &Needs, place: &TrainPlace) -> Result<()> {
+    fn check_training(&self, request: &TrainRequest, needs: &TrainNeeds, place: &TrainPlace) -> Result<()> {
         let spec = hunch_library::inspect_listed(&place.target, &self.shared.places)?.spec;
         let context = Some(spec.context_length.min(CONTEXT) as u32);
         if !TOKENS.contains(&request.tokens) {

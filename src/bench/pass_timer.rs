@@ -1,4 +1,4 @@
-//! The one timer of passes: runs a list of passes round by round and keeps the time of each.
+//! Timer of the benchmarks' passes: runs a list of passes round by round and keeps the time of each.
 
 use std::collections::BTreeMap;
 use std::time::Instant;

@@ -123,7 +123,7 @@ fn usual(
 
 /// Predicted needs of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Needs {
+pub struct TrainNeeds {
     /// Bytes of the data on disk.
     pub disk: u64,
     /// Bytes of memory in addition to the target.
@@ -150,7 +150,7 @@ pub struct Speeds {
 }
 
 /// Predicts the needs of training on `tokens` tokens. Data that are in `folder` need not be collected again.
-pub fn needs(spec: &ModelSpec, recipe: &Recipe, tokens: u64, folder: &Path, speeds: Speeds) -> Needs {
+pub fn needs(spec: &ModelSpec, recipe: &Recipe, tokens: u64, folder: &Path, speeds: Speeds) -> TrainNeeds {
     let n = spec.n_embd as f64;
     let taps = layers(spec.n_layer).len() as f64;
     let rows = (tokens + recipe.held_out as u64) as f64;
@@ -167,7 +167,7 @@ pub fn needs(spec: &ModelSpec, recipe: &Recipe, tokens: u64, folder: &Path, spee
     let steps = tokens as f64 * recipe.epochs as f64 / recipe.batch as f64;
     let operations = recipe.batch as f64 * 6.0 * (weights + n * shortlist);
     let step = speeds.step.unwrap_or(operations / (THREAD_SPEED * speeds.threads.max(1) as f64));
-    Needs {
+    TrainNeeds {
         disk: (rows * (taps * n * 2.0 + 4.0)) as u64,
         // Weights, gradients, two moments and the best weights in 32 bits, and the logits of a batch.
         memory: (4.0 * (6.0 * weights + n * shortlist + 6.0 * recipe.batch as f64 * shortlist)) as u64,

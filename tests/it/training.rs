@@ -504,7 +504,10 @@ fn window_pauses_continues_and_uses_the_new_head() {
     assert!(before.run.is_none() && !before.measured && before.disk_bytes > 0 && before.fit_seconds > 0.0);
     app.load_models(load_request("target", None)).unwrap();
     let (sender, measured) = channel();
-    app.measure_costs(Box::new(move |message| drop(sender.send(message.events.len())))).unwrap();
+    app.measure_costs(Box::new(move |message| {
+        let _ = sender.send(message.events.len());
+    }))
+    .unwrap();
     while measured.recv_timeout(Duration::from_secs(120)).is_ok() {}
     let after = app.training_outlook(&request).unwrap();
     assert_ne!(after.collect_seconds, before.collect_seconds, "measured passes predict the time");

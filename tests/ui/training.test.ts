@@ -50,10 +50,10 @@ describe('training a drafter', () => {
     await page.getByTestId('training-chart').waitFor();
     await page.getByTestId('training-outcome').waitFor();
     expect(await page.getByTestId('training-outcome').innerText()).toBe(
-      'Done. The new drafter is in use: 63% accepted greedy, 59% sampled.',
+      'Done. The new drafter is in use: 63% accepted at temperature 0, 59% with sampling.',
     );
     expect(await page.getByTestId('training-point').innerText()).toBe(
-      'Step 800: 63% accepted greedy, 59% sampled, measured on held-out text',
+      'Step 800: 63% accepted at temperature 0, 59% with sampling, measured on held-out text',
     );
     expect(await requests(page)).toEqual([{ target: tiny.path, tokens: 200_000 }]);
     // The models of before are loaded again, and use it.

@@ -361,7 +361,7 @@ impl DepthController {
     /// Returns the probability that each position is accepted at a fixed depth, given that all before it are.
     ///
     /// A draft model goes deep only where it is confident, so measured acceptance of later positions is biased upwards.
-    /// It is capped at that of the first.
+    /// Later positions are capped at the rate of the first.
     fn accepted(&self, optimism: f64) -> [f64; MAX_DRAFT] {
         let accepted = self.acceptance.by_position(optimism);
         let most = if self.has_model { accepted[0] } else { 1.0 };
@@ -385,8 +385,7 @@ impl DepthController {
 
     /// Returns the tokens per millisecond that a further token has to reach.
     ///
-    /// This is the recent rate. Before there is one, it is the rate at the predicted speedup `gain`. It is never below
-    /// that of plain decoding.
+    /// Uses the recent rate, or before any round the rate at the predicted speedup `gain`. Never below plain decoding.
     fn rate(&self, gain: f64) -> f64 {
         let Throughput { tokens, time } = self.throughput;
         let prior = self.config.loss_allowance;

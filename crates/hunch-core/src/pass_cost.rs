@@ -1,4 +1,5 @@
-//! The cost of a pass by its number of rows: one type, one interpolation, and the measured curves of a machine.
+//! The cost of a pass by its number of rows: one type with one interpolation, and the measured curves of a machine. The
+//! estimates of a running conversation are in `depth`.
 
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;

@@ -34,12 +34,12 @@ impl SuccessRate {
         self.tests *= factor;
     }
 
-    /// Mean of the posterior under a prior mean that counts as `prior_tests` tests.
+    /// Returns the mean of the posterior under a prior mean that counts as `prior_tests` tests.
     pub(crate) fn mean(self, prior: f64, prior_tests: f64) -> f64 {
         (self.passed + prior * prior_tests) / (self.tests + prior_tests)
     }
 
-    /// Standard deviation of the same posterior.
+    /// Returns the standard deviation of the same posterior.
     fn spread(self, prior: f64, prior_tests: f64) -> f64 {
         let mean = self.mean(prior, prior_tests);
         (mean * (1.0 - mean) / (self.tests + prior_tests + 1.0)).sqrt()
@@ -87,7 +87,7 @@ impl AcceptanceModel {
         self.bins.as_flattened_mut().iter_mut().for_each(|rate| rate.decay(factor));
     }
 
-    /// Probability that each position is accepted, given that the positions before it are. `optimism` adds that many
+    /// Returns the probability that each position is accepted, given that the positions before it are. `optimism` adds that many
     /// standard deviations. A position without tests is taken to be like the one before it.
     pub(super) fn by_position(&self, optimism: f64) -> [f64; MAX_DRAFT] {
         let (mut prior, mut prior_tests) = (self.prior, PRIOR_TESTS);
@@ -98,19 +98,19 @@ impl AcceptanceModel {
         })
     }
 
-    /// Probability that a token of each confidence bin is accepted.
+    /// Returns the probability that a token of each confidence bin is accepted.
     pub(super) fn by_confidence(&self, sampled: bool) -> [f64; CONFIDENCE_BINS] {
         let bins = &self.bins[usize::from(sampled)];
         std::array::from_fn(|bin| bins[bin].mean(bin_prior(bin, sampled), BIN_PRIOR_TESTS))
     }
 }
 
-/// The bin of a confidence from 0 to 1.
+/// Returns the bin of a confidence from 0 to 1.
 pub(crate) fn bin_of(confidence: f32) -> usize {
     ((confidence.clamp(0.0, 1.0) * CONFIDENCE_BINS as f32) as usize).min(CONFIDENCE_BINS - 1)
 }
 
-/// Acceptance of a token of a confidence bin before any test: the middle of the bin. A sampled token is halfway to
+/// Returns the acceptance of a token of a confidence bin before any test: the middle of the bin. A sampled token is halfway to
 /// 1. It is accepted with probability min(1, p / q), and where q is small p often is not much smaller.
 pub(crate) fn bin_prior(bin: usize, sampled: bool) -> f64 {
     let middle = (bin as f64 + 0.5) / CONFIDENCE_BINS as f64;

@@ -30,7 +30,7 @@ impl Timed {
     }
 }
 
-/// Milliseconds of a target pass by its rows, of a drafted token, and of a token that a draft model reads.
+/// Returns the milliseconds of a target pass by its rows, of a drafted token, and of a token that a draft model reads.
 #[derive(Clone, Debug)]
 pub(super) struct CostModel {
     passes: [Timed; MAX_ROWS + 1],
@@ -112,7 +112,7 @@ impl CostModel {
         self.passes[1].ms.is_some()
     }
 
-    /// Milliseconds of a target pass of `rows` rows: measured, or on the line through measured neighbours. Beyond them, a
+    /// Returns the milliseconds of a target pass of `rows` rows: measured, or on the line through measured neighbours. Beyond them, a
     /// prediction gives the shape, if there is one, and the nearest measured time gives the height. While only
     /// plain passes are measured, a row is taken to cost what a row of prefill did. Without prefill it is 1/16 of a plain
     /// pass. In plain passes while nothing is measured.
@@ -151,13 +151,13 @@ impl CostModel {
         }
     }
 
-    /// Milliseconds of a drafted token.
+    /// Returns the milliseconds of a drafted token.
     pub(super) fn draft(&self) -> f64 {
         let guess = self.expected_draft * self.pass(1);
         self.draft.with_guess(guess / self.slowdown).map_or(guess, |ms| ms * self.slowdown)
     }
 
-    /// Milliseconds in which a draft model reads a token of the conversation. Before it is measured, the ratio of a row
+    /// Returns the milliseconds in which a draft model reads a token of the conversation. Before it is measured, the ratio of a row
     /// to a pass is taken from the target.
     pub(super) fn read(&self) -> f64 {
         self.read.ms.map_or_else(|| self.row() * self.draft(), |ms| ms * self.slowdown)
@@ -172,14 +172,14 @@ impl CostModel {
         pass + drafts * draft
     }
 
-    /// Milliseconds of a plain pass at slowdown 1; `None` before it is measured. More rows never take less time, so a
+    /// Returns the milliseconds of a plain pass at slowdown 1; `None` before it is measured. More rows never take less time, so a
     /// larger pass that was faster corrects it.
     fn plain(&self) -> Option<f64> {
         let larger = self.passes.iter().skip(2).filter_map(|timed| timed.ms);
         self.passes[1].ms.map(|plain| larger.fold(plain, f64::min))
     }
 
-    /// Cost of a row that was not measured, in plain passes.
+    /// Returns the cost of a row that was not measured, in plain passes.
     fn row(&self) -> f64 {
         let least = 1.0 / MAX_ROWS as f64;
         match (self.prefill_row, self.passes[1].ms) {

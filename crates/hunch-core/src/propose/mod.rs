@@ -56,14 +56,14 @@ entry::methods! {
     /// that expects the most tokens per millisecond.
     CascadeHead {
         name: "cascade-head",
-        summary: "suffix, draft-model or head, where each promises most",
+        summary: "suffix, draft-model or head, whichever is expected to be fastest",
         stages: &[Stage::of::<Suffix>(), Stage::DraftModel, Stage::Head],
         docs: "a-trained-head-drafts",
     }
     /// Uses [`Suffix`](Self::Suffix) if it expects more accepted tokens, else [`DraftModel`](Self::DraftModel).
     Cascade {
         name: "cascade",
-        summary: "suffix where it promises more, else draft-model",
+        summary: "suffix if it expects more accepted tokens, else draft-model",
         stages: &[Stage::of::<Suffix>(), Stage::DraftModel],
         docs: "a-smaller-model-drafts",
     }
@@ -85,14 +85,14 @@ entry::methods! {
     /// Uses [`Suffix`](Self::Suffix) if it expects more accepted tokens, else [`Head`](Self::Head).
     SuffixHead {
         name: "suffix-head",
-        summary: "suffix where it promises more, else head",
+        summary: "suffix if it expects more accepted tokens, else head",
         stages: &[Stage::of::<Suffix>(), Stage::Head],
         docs: "a-trained-head-drafts",
     }
     /// Uses [`Ngram`](Self::Ngram) if it expects more accepted tokens, else [`Head`](Self::Head).
     NgramHead {
         name: "ngram-head",
-        summary: "ngram where it promises more, else head",
+        summary: "ngram if it expects more accepted tokens, else head",
         stages: &[Stage::of::<Ngram>(), Stage::Head],
         docs: "a-trained-head-drafts",
     }

@@ -55,7 +55,7 @@ export const appInfo: AppInfo = {
     { name: 'plain', summary: 'No speculation', needs_draft: false },
     { name: 'draft-model', summary: 'A draft model proposes a chain of tokens', needs_draft: true },
     { name: 'draft-tree', summary: 'A draft model proposes a tree of continuations', needs_draft: true },
-    { name: 'cascade', summary: 'suffix where it promises more, else draft-model', needs_draft: true },
+    { name: 'cascade', summary: 'suffix if it expects more accepted tokens, else draft-model', needs_draft: true },
     { name: 'ngram', summary: 'Copies what followed the same tokens earlier', needs_draft: false },
     { name: 'suffix', summary: 'Proposes the most frequent continuation of the longest repeated suffix', needs_draft: false },
     { name: 'lookahead', summary: 'The target drafts for itself in extra rows of its passes', needs_draft: false },

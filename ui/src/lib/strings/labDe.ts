@@ -27,7 +27,7 @@ const widgets: LabStrings['widgets'] = {
   acceptance: {
     tab: 'Annahme',
     heading: 'Annahme im Überblick',
-    about: 'Annahme nach Position, Art des Tokens, Entropie und Sicherheit.',
+    about: 'Annahme nach Position, Art des Tokens, Entropie und Konfidenz.',
   },
   rounds: {
     tab: 'Runden',
@@ -149,8 +149,8 @@ export const labDe: LabStrings = {
     draftCost: 'Kosten eines Draft-Tokens',
     rowCost: 'Kosten jeder weiteren Zeile',
     ofPass: (cost) => `${cost} eines Target-Durchlaufs`,
-    batch: 'Gespräche pro Durchlauf',
-    batchNote: 'Gespräche teilen sich jeden Durchlauf, wie auf einem Server. Kosten ab 17 Zeilen sind hochgerechnet.',
+    batch: 'Unterhaltungen pro Durchlauf',
+    batchNote: 'Unterhaltungen teilen sich jeden Durchlauf, wie auf einem Server. Kosten ab 17 Zeilen sind hochgerechnet.',
     costs: (draft, origin) => `Ein Draft-Token kostet ${draft} eines Target-Durchlaufs (${origin}).`,
     sessions: 'Deine Antworten',
     session: (title, method, alpha, depth, mean) =>
@@ -187,7 +187,7 @@ export const labDe: LabStrings = {
     byPosition: 'Nach Position im Draft',
     byKind: 'Nach Art des Tokens',
     byEntropy: 'Nach Entropie des Targets',
-    byConfidence: 'Nach Sicherheit des Drafts',
+    byConfidence: 'Nach Konfidenz des Drafts',
     description: (name) => `${name}: angenommener Anteil mit 95-%-Konfidenzintervall.`,
     calibration: 'Angenommener Anteil nach der eigenen Wahrscheinlichkeit q des Drafts. Auf der Diagonale ist er gleich q, darüber höher.',
     share: 'angenommener Anteil',
@@ -196,7 +196,7 @@ export const labDe: LabStrings = {
     entropy: 'Entropie des Targets, Bit',
     expected: 'erwarteter Anteil, Mittel von min(1, p/q)',
     confidence: 'q',
-    sureness: 'Sicherheit des Drafts, mittleres q',
+    sureness: 'Konfidenz des Drafts, mittleres q',
     tested: 'geprüft',
     accepted: 'angenommen',
     low: 'von',
