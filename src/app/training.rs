@@ -45,7 +45,7 @@ impl App {
     /// # Errors
     /// When the model is missing or unusable, or this user has no data folder.
     pub fn training_outlook(&self, request: &TrainRequest) -> Result<TrainOutlook> {
-        let (needs, place) = self.needs(request)?;
+        let Outlook { needs, place, .. } = self.outlook(request)?;
         let (rows, _) = collected(&place.folder).unwrap_or_default();
         Ok(TrainOutlook {
             disk_bytes: needs.disk,
@@ -65,8 +65,9 @@ impl App {
     /// [`Error::Busy`] while something else runs. [`Error::OutOfMemory`] or [`Error::InvalidRequest`] if memory or disk
     /// are too small; nothing has changed then. Later errors are events.
     pub fn train_drafter(&self, request: &TrainRequest, sink: MeasurementSink<TrainEvent>) -> Result<u32> {
-        let (needs, place) = self.needs(request)?;
-        self.check_training(request, &needs, &place)?;
+        let outlook = self.outlook(request)?;
+        self.check_training(request, &outlook)?;
+        let Outlook { needs, place, .. } = outlook;
         if self.shared.engine.running().is_some() {
             return Err(Error::Busy);
         }
@@ -111,8 +112,8 @@ impl App {
         Ok(id)
     }
 
-    /// Stops a run early and keeps the best head so far. Has no effect on one that has ended. To pause it, stop it like a
-    /// measurement.
+    /// Stops a run early and keeps the best head so far. Has no effect on one that has ended. To pause it, stop it like
+    /// a measurement.
     pub fn finish_training(&self, id: u32) {
         let training = self.shared.training.lock();
         if training.log.as_ref().is_some_and(|log| log.id() == id) {
@@ -149,7 +150,8 @@ impl App {
         Ok(TrainPlace { folder, heads: data.join(HEADS_FOLDER), target })
     }
 
-    fn needs(&self, request: &TrainRequest) -> Result<(TrainNeeds, TrainPlace)> {
+    /// Reads the target's header, and predicts what its training takes.
+    fn outlook(&self, request: &TrainRequest) -> Result<Outlook> {
         let place = self.place(&request.target)?;
         let Inspection { entry, spec, .. } =
             hunch_library::inspect_listed(&place.target, &self.shared.places)?;
@@ -170,12 +172,12 @@ impl App {
             step: step.map(|run| run.fit_seconds / f64::from(run.step)),
             threads: compute.threads().count(),
         };
-        Ok((service::needs(&spec, &recipe, u64::from(request.tokens), &place.folder, speeds), place))
+        let needs = service::needs(&spec, &recipe, u64::from(request.tokens), &place.folder, speeds);
+        Ok(Outlook { needs, place, context: spec.context_length.min(CONTEXT) as u32 })
     }
 
-    fn check_training(&self, request: &TrainRequest, needs: &TrainNeeds, place: &TrainPlace) -> Result<()> {
-        let spec = hunch_library::inspect_listed(&place.target, &self.shared.places)?.spec;
-        let context = Some(spec.context_length.min(CONTEXT) as u32);
+    fn check_training(&self, request: &TrainRequest, outlook: &Outlook) -> Result<()> {
+        let Outlook { needs, place, context } = outlook;
         if !TOKENS.contains(&request.tokens) {
             return Err(Error::invalid(format!(
                 "Training takes {} to {} tokens.",
@@ -184,7 +186,7 @@ impl App {
             )));
         }
         let target = request.target.clone();
-        let fit = self.fit(&FitRequest { target, draft: None, context })?;
+        let fit = self.fit(&FitRequest { target, draft: None, context: Some(*context) })?;
         check_memory(&fit, ", and nothing was changed")?;
         if fit.total + needs.memory > fit.machine.usable {
             return Err(Error::OutOfMemory(format!(
@@ -204,6 +206,14 @@ impl App {
             _ => Ok(()),
         }
     }
+}
+
+/// Needs and place of a training.
+struct Outlook {
+    needs: TrainNeeds,
+    place: TrainPlace,
+    /// Context of the target while it writes.
+    context: u32,
 }
 
 /// Files of a training.

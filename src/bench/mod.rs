@@ -1,11 +1,11 @@
 //! Benchmarks and comparisons: the same prompts through every method.
 //!
-//! [`suite`] holds prompts. [`runner`] measures a benchmark and [`compare`] a comparison. Both make turns:
-//! `turns` computes their figures, and [`identity`] compares their tokens. `pass_timer` times passes, [`cost_table`] and [`cost_curve`] turn the times
-//! into costs. Nothing here prints.
+//! [`suite`] holds prompts. [`runner`] measures a benchmark and [`compare`] a comparison. Both make turns: `turns`
+//! computes their figures, and [`identity`] compares their tokens. `pass_timer` times passes, [`cost_table`] and
+//! [`cost_curve`] turn the times into costs. Nothing here prints.
 //!
-//! Models and clocks are known only to `lanes`, [`compare`], [`model_bench`], [`peak_memory`], [`passes`],
-//! [`drafts`], [`timed_passes`], [`skip_search`], [`second_turn`], [`cost_curve`] and `candle`. The rest is pure: times come from
+//! Models and clocks are known only to `lanes`, [`compare`], [`model_bench`], [`peak_memory`], [`passes`], [`drafts`],
+//! [`timed_passes`], [`skip_search`], [`second_turn`], [`cost_curve`] and `candle`. The rest is pure: times come from
 //! [`hunch_core::stats`] and the [`Bench`] passed in, predictions from [`hunch_core::theory`].
 
 #[cfg(feature = "candle-baseline")]

@@ -26,8 +26,8 @@ pub struct LoadPlan {
     pub target: PathBuf,
     /// Path of the draft model.
     pub draft: Option<PathBuf>,
-    /// File or folder of the head that drafts for the target. `None` takes the newest one in `heads` that was trained for the
-    /// target, else the shipped one.
+    /// File or folder of the head that drafts for the target. `None` takes the newest one in `heads` that was trained
+    /// for the target, else the shipped one.
     pub head: Option<PathBuf>,
     /// Folder of trained heads.
     pub heads: Option<PathBuf>,

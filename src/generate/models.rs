@@ -1,4 +1,5 @@
-//! The models of a conversation: an immutable part that conversations share, and the resources that each has for itself.
+//! The models of a conversation: an immutable part that conversations share, and the resources that each has for
+//! itself.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The device of a draft model next to a target on a GPU. On a GPU, a small model takes as long for its dispatches as for
-//! its weights, so the CPU may be faster.
+//! The device of a draft model next to a target on a GPU. On a GPU, a small model takes as long for its dispatches as
+//! for its weights, so the CPU may be faster.
 
 use std::time::Instant;
 

@@ -46,8 +46,8 @@ impl PairJudge<'_> {
         })
     }
 
-    /// Predicts the memory of models and a head, by default the one that drafts for the target. If they do not fit, `installed` lists the models that are searched for smaller
-    /// choices.
+    /// Predicts the memory of models and a head, by default the one that drafts for the target. If they do not fit,
+    /// `installed` lists the models that are searched for smaller choices.
     ///
     /// # Errors
     /// When a file is missing or unusable, or the context is longer than the target supports.

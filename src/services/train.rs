@@ -1,5 +1,5 @@
-//! Services around training: predicts time, disk and memory, compares the new head with the one in use, and installs it.
-//! Training itself belongs to [`crate::train`].
+//! Services around training: predicts time, disk and memory, compares the new head with the one in use, and installs
+//! it. Training itself belongs to [`crate::train`].
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;

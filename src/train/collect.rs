@@ -1,8 +1,8 @@
 //! Collecting: the target writes prompts and answers, many at a time, and the hidden states of every row are kept.
 //!
 //! Unless prompts are given, they are the target's own: it continues its chat template where the user would write
-//! (Magpie, Xu et al., arXiv 2406.08464). A third of the answers is greedy, the others use the sampling settings of a new conversation.
-//! An answer depends on target, seed and number alone, not on the other sequences.
+//! (Magpie, Xu et al., arXiv 2406.08464). A third of the answers is greedy, the others use the sampling settings of a
+//! new conversation. An answer depends on target, seed and number alone, not on the other sequences.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -222,8 +222,8 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Returns the given prompt of a job. Every tenth prompt is only used for held-out answers, so that none is in both. A
-    /// prompt that leaves no room for an answer is replaced by the next one.
+    /// Returns the given prompt of a job. Every tenth prompt is only used for held-out answers, so that none is in
+    /// both. A prompt that leaves no room for an answer is replaced by the next one.
     fn given<'p>(&self, prompts: &'p [String], job: u32) -> Result<(&'p str, Vec<TokenId>)> {
         let held_out = is_held_out(job);
         let of: Vec<&String> = (0..)

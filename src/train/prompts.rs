@@ -19,8 +19,8 @@ enum Line {
     Conversation { messages: Vec<ChatMessage> },
 }
 
-/// Reads prompts from a file in JSON Lines. A line is `{"prompt": "..."}`, or `{"messages": [{"role": "user", "content":
-/// "..."}]}`, of which each message of the user is a prompt. Other fields and empty lines are ignored.
+/// Reads prompts from a file in JSON Lines. A line is `{"prompt": "..."}`, or `{"messages": [{"role": "user",
+/// "content": "..."}]}`, of which each message of the user is a prompt. Other fields and empty lines are ignored.
 ///
 /// # Errors
 /// If the file cannot be read or is larger than 64 MiB. [`Error::InvalidRequest`] with the number of a line that is neither,

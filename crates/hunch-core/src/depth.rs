@@ -7,8 +7,8 @@
 //! - [`AcceptanceModel`] estimates the acceptance of drafted tokens.
 //! - [`DepthController`] picks the depth with the most expected tokens per millisecond.
 //!
-//! This is SmartSpec's goodput (Liu et al., arXiv 2406.14066) for one conversation, with dynamic stopping inside a draft
-//! (Mamou et al., arXiv 2405.04304).
+//! This is SmartSpec's goodput (Liu et al., arXiv 2406.14066) for one conversation, with dynamic stopping inside a
+//! draft (Mamou et al., arXiv 2405.04304).
 //!
 //! # Terms
 //!
@@ -333,7 +333,8 @@ impl DepthController {
         DepthState { parked: self.parked, gains }
     }
 
-    /// Returns the depth up to `limit` with the largest predicted speedup, and that speedup; 0 and 1 if none is above 1.
+    /// Returns the depth up to `limit` with the largest predicted speedup, and that speedup; 0 and 1 if none is above
+    /// 1.
     fn best(&self, limit: usize, optimism: f64) -> (usize, f64) {
         let accepted = self.accepted(optimism);
         // A pass whose tokens were not worth their rows leaves less than a token a pass.

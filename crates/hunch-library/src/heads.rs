@@ -26,8 +26,8 @@ pub struct HeadEntry {
     pub head: HeadSummary,
 }
 
-/// Lists the heads on this machine, by name. `models` are the files that were found there: one that is no model may be a
-/// head. Files and folders that cannot be read are left out.
+/// Lists the heads on this machine, by name. `models` are the files that were found there: one that is no model may be
+/// a head. Files and folders that cannot be read are left out.
 pub fn heads(places: &Places, models: &[ModelEntry]) -> Vec<HeadEntry> {
     let mut paths: Vec<PathBuf> = Vec::new();
     let added = added_folders(places).unwrap_or_default();

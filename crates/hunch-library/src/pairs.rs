@@ -362,10 +362,10 @@ pub fn typical_acceptance(size_ratio: f64, same_family: bool) -> f64 {
     if same_family { typical } else { typical - 0.05 }
 }
 
-/// Assumed cost of a target pass by rows, relative to one row. Used until costs are measured on this
-/// machine, except on GPUs whose costs can be predicted. On others, several rows cost 4.9 single-row passes, as with
-/// the tiled kernels of candle (ggml-org/llama.cpp#4624, whose kernels these are). CPU figures are for Qwen2.5 1.5B in Q4_K_M on two
-/// cores (`hunch bench passes`).
+/// Assumed cost of a target pass by rows, relative to one row. Used until costs are measured on this machine, except on
+/// GPUs whose costs can be predicted. On others, several rows cost 4.9 single-row passes, as with the tiled kernels of
+/// candle (ggml-org/llama.cpp#4624, whose kernels these are). CPU figures are for Qwen2.5 1.5B in Q4_K_M on two cores
+/// (`hunch bench passes`).
 fn default_cost(compute: &Compute) -> PassCost {
     let points: &[(usize, f64)] = if !compute.is_gpu() {
         &[(1, 1.0), (2, 1.15), (5, 1.2), (9, 1.8), (16, 2.85)]

@@ -265,8 +265,8 @@ impl Decoder {
         if self.execution.backend == Backend::Metal { compute.predicted_ms(self.pass, most) } else { None }
     }
 
-    /// Runs passes of all sizes that have kernels of their own, so that no pass that is timed compiles one. Does nothing on
-    /// the CPU. The cache stays as it is.
+    /// Runs passes of all sizes that have kernels of their own, so that no pass that is timed compiles one. Does
+    /// nothing on the CPU. The cache stays as it is.
     ///
     /// # Errors
     /// If the device fails.

@@ -2,10 +2,9 @@
 //! decided here; a file each holds the arithmetic of an architecture. Drafting itself is in
 //! [`hunch_core::propose::head`].
 //!
-//! `mlp` is the architecture that Hunch trains. `published` opens the files of others, with `llama_cpp` and `pickle` for
-//! two of the formats. `eagle1` and `eagle3` share
-//! the steps in `eagle` and the decoder layer in `layer`. `medusa` and `speculator` share the steps in `last_state`.
-//! `memory` predicts what a head takes.
+//! `mlp` is the architecture that Hunch trains. `published` opens the files of others, with `llama_cpp` and `pickle`
+//! for two of the formats. `eagle1` and `eagle3` share the steps in `eagle` and the decoder layer in `layer`. `medusa`
+//! and `speculator` share the steps in `last_state`. `memory` predicts what a head takes.
 
 mod config;
 mod eagle;

@@ -110,8 +110,8 @@ impl MetalExecutor {
         Some(format!("there is no kernel for {without} weights"))
     }
 
-    /// Returns the parts of the self-test that a model depends on, without products and the choice of tokens, which have
-    /// replacements.
+    /// Returns the parts of the self-test that a model depends on, without products and the choice of tokens, which
+    /// have replacements.
     pub(crate) fn parts(spec: &ModelSpec) -> Vec<TestedPart> {
         let activation = if spec.gelu { Activation::Gelu } else { Activation::Silu };
         let (width, has_windows) = (spec.head_dim, spec.layers.iter().any(|layer| layer.window.is_some()));

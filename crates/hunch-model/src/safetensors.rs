@@ -1,8 +1,8 @@
 //! Safetensors files: header and shapes of every tensor, checked against the size of the file. Floating-point tensors
 //! are presented as weights of a GGUF file, so that they load like those.
 //!
-//! A file begins with the length of its header, 8 bytes in little endian. The header is JSON: type, shape and byte range
-//! of each tensor, counted from the end of the header. A model may be split into several files.
+//! A file begins with the length of its header, 8 bytes in little endian. The header is JSON: type, shape and byte
+//! range of each tensor, counted from the end of the header. A model may be split into several files.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -87,8 +87,8 @@ impl AcceptanceModel {
         self.bins.as_flattened_mut().iter_mut().for_each(|rate| rate.decay(factor));
     }
 
-    /// Returns the probability that each position is accepted, given that the positions before it are. `optimism` adds that many
-    /// standard deviations. A position without tests is taken to be like the one before it.
+    /// Returns the probability that each position is accepted, given that the positions before it are. `optimism` adds
+    /// that many standard deviations. A position without tests is taken to be like the one before it.
     pub(super) fn by_position(&self, optimism: f64) -> [f64; MAX_DRAFT] {
         let (mut prior, mut prior_tests) = (self.prior, PRIOR_TESTS);
         self.positions.map(|rate| {

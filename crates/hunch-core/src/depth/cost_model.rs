@@ -1,9 +1,9 @@
 //! Times of passes on this machine, estimated from the rounds as they run. No decisions here.
 //!
-//! Other programs, heat and power modes change the speed of a whole machine. So an estimate has two factors.
-//! One is a time for each kind of pass, which changes slowly. The other is a slowdown shared by all kinds, which follows
-//! the last few passes. Without the shared factor, a stretch of plain decoding on a busy machine would make drafts that were timed
-//! on an idle one look cheap.
+//! Other programs, heat and power modes change the speed of a whole machine. So an estimate has two factors. One is a
+//! time for each kind of pass, which changes slowly. The other is a slowdown shared by all kinds, which follows the
+//! last few passes. Without the shared factor, a stretch of plain decoding on a busy machine would make drafts that
+//! were timed on an idle one look cheap.
 //!
 //! A few measurements on a busy machine may be several times too slow, and a controller that does not draft takes no
 //! further ones. So what was expected before the first measurement stays in the estimate as one measurement.
@@ -112,10 +112,10 @@ impl CostModel {
         self.passes[1].ms.is_some()
     }
 
-    /// Returns the milliseconds of a target pass of `rows` rows: measured, or on the line through measured neighbours. Beyond them, a
-    /// prediction gives the shape, if there is one, and the nearest measured time gives the height. While only
-    /// plain passes are measured, a row is taken to cost what a row of prefill did. Without prefill it is 1/16 of a plain
-    /// pass. In plain passes while nothing is measured.
+    /// Returns the milliseconds of a target pass of `rows` rows: measured, or on the line through measured neighbours.
+    /// Beyond them, a prediction gives the shape, if there is one, and the nearest measured time gives the height.
+    /// While only plain passes are measured, a row is taken to cost what a row of prefill did. Without prefill it is
+    /// 1/16 of a plain pass. In plain passes while nothing is measured.
     pub(super) fn pass(&self, rows: usize) -> f64 {
         let known = |rows: usize| {
             let ms = match (rows, self.plain()) {
@@ -157,8 +157,8 @@ impl CostModel {
         self.draft.with_guess(guess / self.slowdown).map_or(guess, |ms| ms * self.slowdown)
     }
 
-    /// Returns the milliseconds in which a draft model reads a token of the conversation. Before it is measured, the ratio of a row
-    /// to a pass is taken from the target.
+    /// Returns the milliseconds in which a draft model reads a token of the conversation. Before it is measured, the
+    /// ratio of a row to a pass is taken from the target.
     pub(super) fn read(&self) -> f64 {
         self.read.ms.map_or_else(|| self.row() * self.draft(), |ms| ms * self.slowdown)
     }
@@ -172,8 +172,8 @@ impl CostModel {
         pass + drafts * draft
     }
 
-    /// Returns the milliseconds of a plain pass at slowdown 1; `None` before it is measured. More rows never take less time, so a
-    /// larger pass that was faster corrects it.
+    /// Returns the milliseconds of a plain pass at slowdown 1; `None` before it is measured. More rows never take less
+    /// time, so a larger pass that was faster corrects it.
     fn plain(&self) -> Option<f64> {
         let larger = self.passes.iter().skip(2).filter_map(|timed| timed.ms);
         self.passes[1].ms.map(|plain| larger.fold(plain, f64::min))
@@ -190,8 +190,8 @@ impl CostModel {
 }
 
 /// Updates a time and the shared slowdown. `memory` counts the measurements that each of them remembers. The part of a
-/// deviation that does not change the kind's own time changes the slowdown. `libm` gives the same bits on every system, so a
-/// replay of recorded rounds does too.
+/// deviation that does not change the kind's own time changes the slowdown. `libm` gives the same bits on every system,
+/// so a replay of recorded rounds does too.
 fn learn(timed: &mut Timed, slowdown: &mut f64, ms: f64, expected: Option<f64>, memory: (f64, f64)) {
     if !(ms > 0.0 && ms.is_finite()) {
         return;

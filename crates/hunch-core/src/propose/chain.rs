@@ -31,7 +31,7 @@ pub(super) fn possible<T>(computed: Result<T>) -> Result<Option<T>> {
 }
 
 /// Choice of the tokens of a chain by a device.
-pub(super) struct DeviceChoice {
+pub(super) struct DeviceDraws {
     /// Settings of draws; `None` takes the most likely tokens.
     settings: Option<DrawSettings>,
     /// A random number for each draw.
@@ -40,7 +40,7 @@ pub(super) struct DeviceChoice {
     n_vocab: usize,
 }
 
-impl DeviceChoice {
+impl DeviceDraws {
     /// Chooses how the device of `model` guesses the next `count` tokens of a draft, and draws their random numbers.
     ///
     /// `n_vocab` is the number of tokens that target and drafter share. Under the coupled rule the noise of a position
@@ -107,9 +107,9 @@ impl<'a> ChainDraft<'a> {
 
     /// Drafts at most `depth` tokens (at least 1).
     ///
-    /// `logits` follow the committed tokens. `read` returns the logits after each drafted token but the
-    /// last, or `None` to end the draft. On an error the tokens drafted so far are returned with it: discarding sampled tokens
-    /// would bias the output.
+    /// `logits` follow the committed tokens. `read` returns the logits after each drafted token but the last, or `None`
+    /// to end the draft. On an error the tokens drafted so far are returned with it: discarding sampled tokens would
+    /// bias the output.
     pub(super) fn grow(
         mut self,
         depth: usize,

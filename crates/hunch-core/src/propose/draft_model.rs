@@ -6,7 +6,7 @@
 
 use std::ops::ControlFlow;
 
-use super::chain::{ChainDraft, DeviceChoice, after_guess};
+use super::chain::{ChainDraft, DeviceDraws, after_guess};
 use super::draft_tree::{self, Calibration, PendingTree, TreeDraft, TreeShape};
 use super::shortlist::Shortlist;
 use super::{Method, ProposeContext, Proposer, RoundOutcome};
@@ -121,7 +121,7 @@ impl DraftModel {
         &mut self,
         tokens: &[TokenId],
         count: usize,
-        choice: &DeviceChoice,
+        choice: &DeviceDraws,
     ) -> Result<Option<DeviceChain>> {
         let Some(chain) = choice.run(&mut *self.model, tokens, count, LayerPlan::All)? else {
             return Ok(None);
@@ -248,7 +248,7 @@ impl Proposer for DraftModel {
             None => depth,
             Some(shape) => draft_tree::chain_depth(shape, &cx.plan, &self.calibration).min(depth),
         };
-        let choice = DeviceChoice::new(&*self.model, (cx.sampler, cx.noise), (count, n_vocab), cx.rng);
+        let choice = DeviceDraws::new(&*self.model, (cx.sampler, cx.noise), (count, n_vocab), cx.rng);
         while let Some(chunk) = chunks.next() {
             if chunks.peek().is_some() {
                 self.feed(chunk, LogitRows::None)?;

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::chain::{ChainDraft, DeviceChoice, after_guess};
+use super::chain::{ChainDraft, DeviceDraws, after_guess};
 use super::shortlist::Shortlist;
 use super::{Method, MethodOptions, ProposeContext, Proposer};
 use crate::draft::DraftTree;
@@ -155,7 +155,7 @@ impl Proposer for LayerSkip {
         let (base, n_vocab) = (target.cache_len(), target.info().n_vocab);
         let (layers, vocab_subset, pass_rows) =
             (self.layers.plan(), self.shortlist.tokens(), &mut self.pass_rows);
-        let choice = DeviceChoice::new(target, (sampler, noise), (depth, n_vocab), rng);
+        let choice = DeviceDraws::new(target, (sampler, noise), (depth, n_vocab), rng);
         let guessed = choice.run(target, &[last], depth, layers)?;
         let units = choice.units.into();
         let chain = ChainDraft { committed, plan, end_tokens, sampler, noise, rng, units, n_vocab };

@@ -44,8 +44,8 @@ pub(super) trait Fusion: Send + Sync + 'static {
     fn taps(&self) -> &[usize];
     /// Computes the inputs of the layer. `embeddings` are those of the tokens, `[rows, n_embd]`.
     fn fuse(&self, threads: &Threads, states: States<'_>, embeddings: &[f32], out: &mut Fused);
-    /// Computes the logits `[rows, n_vocab]` after rows, from the residual streams `[rows, n_embd]` after the layer, and
-    /// the states that the rows after them start from.
+    /// Computes the logits `[rows, n_vocab]` after rows, from the residual streams `[rows, n_embd]` after the layer,
+    /// and the states that the rows after them start from.
     fn score(&self, threads: &Threads, x: &[f32], quantised: &mut QuantisedRows) -> (Vec<f32>, Vec<f32>);
     /// Returns the bytes of weights that a drafted token reads, without the layer.
     fn bytes(&self) -> usize;

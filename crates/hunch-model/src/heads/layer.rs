@@ -1,5 +1,5 @@
-//! The decoder layer of a head with its KV cache, on the CPU kernels. Norms before attention belong to the architectures,
-//! which differ in them.
+//! The decoder layer of a head with its KV cache, on the CPU kernels. Norms before attention belong to the
+//! architectures, which differ in them.
 //!
 //! ```text
 //! x = x + output attention(q y, k y, v y)

@@ -1,5 +1,5 @@
-//! Medusa (Cai et al., arXiv 2401.10774): a residual block and an output head for each position of a draft. All read the
-//! target's final state h, and none reads drafted tokens.
+//! Medusa (Cai et al., arXiv 2401.10774): a residual block and an output head for each position of a draft. All read
+//! the target's final state h, and none reads drafted tokens.
 //!
 //! ```text
 //! x = x + silu(W x + b) for each block, from x = h

@@ -1,14 +1,14 @@
-//! The MLP speculator (Wertheimer et al., arXiv 2404.19124): a state that takes in the embedding of each token, from the
-//! target's final state on.
+//! The MLP speculator (Wertheimer et al., arXiv 2404.19124): a state that takes in the embedding of each token, from
+//! the target's final state on.
 //!
 //! ```text
 //! state = gelu(ln_i (proj_i state + c emb_i token))
 //! logits = head_i state
 //! ```
 //!
-//! The first state is the target's, normed without weights and divided by the root of 2 with `scale_input`. ln is an RMS
-//! norm with scale and shift. With n positions of width w, c = sqrt((1 - a^2) w / 2) / a, and a = 0.5^(1 / 2n). GELU is
-//! its usual approximation by tanh. Tied weights are those of an earlier position.
+//! The first state is the target's, normed without weights and divided by the root of 2 with `scale_input`. ln is an
+//! RMS norm with scale and shift. With n positions of width w, c = sqrt((1 - a^2) w / 2) / a, and a = 0.5^(1 / 2n).
+//! GELU is its usual approximation by tanh. Tied weights are those of an earlier position.
 
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};

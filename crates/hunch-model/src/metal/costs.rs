@@ -59,8 +59,8 @@ const LANES: f64 = 128.0;
 const ISSUE: f64 = 0.8;
 /// Tokens of context for predictions that know no other.
 pub const PREDICTED_CONTEXT: usize = 1024;
-/// Operations of a weight, before those of rows: to load, unpack and scale it. The first is for up to 4 rows. Counted in
-/// the kernels for Q4_K (`tests/metal/ptx.rs`).
+/// Operations of a weight, before those of rows: to load, unpack and scale it. The first is for up to 4 rows. Counted
+/// in the kernels for Q4_K (`tests/metal/ptx.rs`).
 const OF_WEIGHT: (f64, f64) = (2.85, 8.0);
 /// Operations of a weight for one row, whose activations are unpacked too.
 const OF_ONE_ROW: f64 = 5.5;

@@ -16,8 +16,8 @@ use crate::simulator::{Schedule, Simulator};
 /// Types, their names in kernels, and threads and weight rows of a group of the product with one row, if candle's host
 /// code dispatches one.
 ///
-/// The last two follow `call_quantized_matmul_mv_t` of candle-metal-kernels. Types that candle's own tensors do not have
-/// are in its file all the same.
+/// The last two follow `call_quantized_matmul_mv_t` of candle-metal-kernels. Types that candle's own tensors do not
+/// have are in its file all the same.
 const TYPES: [(WeightType, &str, Option<(u32, usize)>); 22] = [
     (WeightType::Q4_0, "q4_0", Some((64, 8))),
     (WeightType::Q4_1, "q4_1", Some((64, 8))),

@@ -61,8 +61,8 @@ fn all_kernels_compile() {
     assert!(refused.is_empty(), "{}", refused.join("\n"));
 }
 
-/// Counts the operations of the longest loop of a kernel. Moves, and reading a half as a float, are free on Apple's GPUs.
-/// A product of 8x8 matrices keeps 32 lanes busy for 16 cycles.
+/// Counts the operations of the longest loop of a kernel. Moves, and reading a half as a float, are free on Apple's
+/// GPUs. A product of 8x8 matrices keeps 32 lanes busy for 16 cycles.
 fn operations_of_main_loop(ptx: &str) -> f64 {
     let (mut labels, mut loops, mut sums) = (HashMap::new(), Vec::new(), vec![0.0]);
     for line in ptx.lines().map(str::trim) {
