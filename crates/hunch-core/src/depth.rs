@@ -39,35 +39,37 @@ use ts_rs::TS;
 use crate::limits::{MAX_DRAFT, MAX_ROWS};
 use acceptance::AcceptanceModel;
 pub(crate) use acceptance::{CONFIDENCE_BINS, SuccessRate, bin_of, bin_prior};
-use cost_model::CostModel;
+use cost_model::{CostMemory, CostModel};
 pub use max_draft::MaxDraft;
 use plan::StopRule;
 pub use plan::{DraftPlan, ExpectedRound};
 
 /// Unread tokens that count as free, because the draft model reads them in its first pass.
-pub const FREE_READ: usize = 4;
-/// Standard deviations that an optimistic estimate of acceptance adds.
-const OPTIMISM: f64 = 1.0;
-/// Depths in [`DepthState::gains`].
-const SHOWN_GAINS: usize = 8;
+///
+/// Not tuned: a model that drafted in the last round has to read at most its own last token and the target's.
+pub const FREE_READ: usize = 2;
+/// Share of the loss budget that a draft of several tokens may use. Not tuned: it leaves as much as it may lose.
+const LONG_DRAFT_SHARE: f64 = 0.5;
 
-/// Parameters of the controller.
+/// Parameters of the controller: all numbers that are tuned. Any other constant is derived, or the length of an array.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DepthConfig {
     /// Number of tests, or of times of one kind of pass, that an estimate remembers. Fewer follow a change of topic
     /// sooner, more give steadier depths.
     pub memory: f64,
-    /// Number of passes over which a change of the machine's speed is averaged.
+    /// Number of passes over which a change of the machine's speed is averaged. Every kind of pass measures it, so it
+    /// follows sooner than a time of one kind.
     pub speed_memory: f64,
-    /// Acceptance of a first token before any test, where none was measured for the pair
-    /// ([`expect_acceptance`](DepthController::expect_acceptance)). Pairs of one model family reach 0.6 to 0.9.
-    pub prior_acceptance: f64,
-    /// Loss budget at the start, in plain passes. Drafting that pays fills it up to twice this number.
+    /// Number of tests that a draft's own confidence counts for in the acceptance of tokens of that confidence. More
+    /// trust the draft longer, fewer follow the first rounds.
+    pub confidence_tests: f64,
+    /// Loss budget at the start, in plain passes: what a draft that never fits may cost. Drafting that pays fills the
+    /// budget up to what the longest draft needs.
     pub loss_allowance: f64,
     /// Share of decoding time, 0 to 1, that is added to the budget: the loss allowed in the long run.
     pub loss_share: f64,
     /// Number of tokens within which reading the conversation has to pay for itself, and of rounds over which evidence
-    /// fades that is not renewed.
+    /// fades that is not renewed. After as many rounds without one, a plain pass is timed again.
     pub horizon: f64,
 }
 
@@ -76,7 +78,7 @@ impl Default for DepthConfig {
         Self {
             memory: 32.0,
             speed_memory: 8.0,
-            prior_acceptance: 0.7,
+            confidence_tests: 4.0,
             loss_allowance: 3.0,
             loss_share: 0.005,
             horizon: 128.0,
@@ -91,6 +93,11 @@ pub struct DepthState {
     pub parked: bool,
     /// Predicted speedup over plain decoding when 1, 2, 3, ... tokens are drafted in a round.
     pub gains: Vec<f32>,
+}
+
+impl DepthState {
+    /// Number of depths in [`gains`](Self::gains). Only for display.
+    const DEPTHS: usize = 8;
 }
 
 /// Measurements and outcome of one round, the input of [`DepthController::observe`].
@@ -167,8 +174,8 @@ impl DepthController {
     pub fn new(config: DepthConfig) -> Self {
         Self {
             config,
-            costs: CostModel::default(),
-            acceptance: AcceptanceModel::new(config.prior_acceptance),
+            costs: CostModel::new(CostMemory { own: config.memory, shared: config.speed_memory }),
+            acceptance: AcceptanceModel::new(config.memory, config.confidence_tests),
             sampled: false,
             has_model: false,
             width: 1.0,
@@ -195,8 +202,8 @@ impl DepthController {
         self.costs.expect_draft(passes);
     }
 
-    /// Sets the acceptance of a first token, 0 to 1, that is assumed until drafts are tested. It replaces
-    /// [`DepthConfig::prior_acceptance`].
+    /// Sets the acceptance of a first token, 0 to 1, that is assumed until drafts are tested, instead of
+    /// 2/3.
     pub fn expect_acceptance(&mut self, acceptance: f64) {
         self.acceptance.set_prior(acceptance);
     }
@@ -223,7 +230,8 @@ impl DepthController {
         self.rounds_since_plain += 1;
         let one = self.costs.pass(1);
         let (depth, gain) = self.best(limit, 0.0);
-        let (_, optimistic) = self.best(limit, OPTIMISM);
+        // Untested drafts are worth a test if the upper end of what is likely pays: one standard deviation up.
+        let (_, optimistic) = self.best(limit, 1.0);
         let reading = if unread > FREE_READ { unread as f64 * self.costs.read() } else { 0.0 };
         let saving = |gain: f64| (1.0 - 1.0 / gain) * one * self.config.horizon.min(remaining as f64);
         // While earlier readings are not paid back, the expected gain has to cover the next one. Otherwise the
@@ -235,7 +243,7 @@ impl DepthController {
         self.exploring = gain <= 1.0;
         self.parked = !is_free && (optimistic <= 1.0 || !readable || affordable == 0);
         // Every decision compares with the time of a plain pass, so it has to be known, and recent.
-        let stale = f64::from(self.rounds_since_plain) > 2.0 * self.config.memory;
+        let stale = f64::from(self.rounds_since_plain) > self.config.horizon;
         let max_draft = match self.costs.knows_plain() && !stale {
             true if is_free => limit,
             true if !self.parked => affordable,
@@ -289,8 +297,7 @@ impl DepthController {
 
     /// Updates estimates and budget with the outcome of a round.
     pub fn observe(&mut self, seen: &Observation) {
-        let DepthConfig { memory, speed_memory, loss_allowance, loss_share, horizon, .. } = self.config;
-        let memories = (memory, speed_memory);
+        let DepthConfig { memory, speed_memory, loss_share, horizon, .. } = self.config;
         if seen.rows == 1 {
             self.rounds_since_plain = 0;
         }
@@ -300,12 +307,12 @@ impl DepthController {
         if seen.drafted > 0 {
             self.width += (seen.drafted as f64 / passes - self.width) / speed_memory;
             if has_read {
-                self.costs.add_read(reading / seen.read as f64, memories);
+                self.costs.add_read(reading / seen.read as f64);
             } else if self.has_model {
-                self.costs.add_draft(seen.propose_ms / passes, memories);
+                self.costs.add_draft(seen.propose_ms / passes);
             }
         }
-        self.costs.add_pass(seen.rows, seen.target_ms, memories);
+        self.costs.add_pass(seen.rows, seen.target_ms);
 
         let one = self.costs.pass(1);
         // Estimated instead of measured times. On a busy machine one pass may take three times as long as the next,
@@ -315,13 +322,20 @@ impl DepthController {
         self.throughput.tokens += seen.emitted as f64 - self.throughput.tokens / memory;
         self.throughput.time += took - self.throughput.time / memory;
 
-        self.acceptance.add(&seen.tested, &seen.confidence, self.sampled, memory);
-        let tested = if seen.acted { seen.height } else { 0 };
+        let found_nothing = self.has_model && seen.propose_ms > 0.0 && seen.drafted == 0;
+        if found_nothing {
+            // A tree without a token worth its row was paid for like one that is rejected.
+            self.acceptance.add(&[false], &[None], self.sampled);
+        } else {
+            self.acceptance.add(&seen.tested, &seen.confidence, self.sampled);
+        }
+        let tested = if seen.acted { seen.height } else { usize::from(found_nothing) };
         self.acceptance.fade(tested, 1.0 - 1.0 / horizon);
 
         let drafted = seen.acted || (self.has_model && seen.propose_ms > 0.0);
         let won = if drafted { seen.emitted as f64 - took } else { 0.0 } + loss_share * took;
-        let cap = 2.0 * loss_allowance;
+        // What the longest draft needs, in addition to the allowance.
+        let cap = self.config.loss_allowance + self.loss(MAX_DRAFT) / (one * LONG_DRAFT_SHARE);
         self.budget = (self.budget + won).min(cap);
         self.read_balance = (self.read_balance + won - reading / one).min(cap);
     }
@@ -329,7 +343,7 @@ impl DepthController {
     /// Returns the state for display.
     pub fn state(&self) -> DepthState {
         let accepted = self.accepted(0.0);
-        let gains = (1..=SHOWN_GAINS).map(|depth| self.gain(depth, &accepted) as f32).collect();
+        let gains = (1..=DepthState::DEPTHS).map(|depth| self.gain(depth, &accepted) as f32).collect();
         DepthState { parked: self.parked, gains }
     }
 
@@ -371,26 +385,26 @@ impl DepthController {
 
     /// Returns the most tokens, up to `limit`, whose complete rejection the budget can pay for.
     ///
-    /// A single token may use all of the budget, a longer draft half of it.
+    /// A single token may use all of the budget. A longer draft has to leave as much for the next one.
     fn affordable(&self, limit: usize) -> usize {
         let budget = self.budget * self.costs.pass(1);
-        let without = self.costs.pass(1);
-        let loss = |tokens: usize| {
-            let draft = if self.is_free() { 0.0 } else { tokens as f64 / self.width * self.costs.draft() };
-            draft + self.costs.pass((1 + self.extra_rows + tokens).min(MAX_ROWS)) - without
-        };
-        // A long draft has to leave some of the budget for the next.
-        let share = |tokens| if tokens == 1 { budget } else { budget / 2.0 };
-        (1..=limit).take_while(|&tokens| loss(tokens) <= share(tokens)).last().unwrap_or(0)
+        let share = |tokens| if tokens == 1 { budget } else { budget * LONG_DRAFT_SHARE };
+        (1..=limit).take_while(|&tokens| self.loss(tokens) <= share(tokens)).last().unwrap_or(0)
+    }
+
+    /// Returns the milliseconds that the rejection of a draft of `tokens` tokens costs.
+    fn loss(&self, tokens: usize) -> f64 {
+        let draft = if self.is_free() { 0.0 } else { tokens as f64 / self.width * self.costs.draft() };
+        let rows = (1 + self.extra_rows + tokens).min(MAX_ROWS);
+        draft + self.costs.pass(rows) - self.costs.pass(1)
     }
 
     /// Returns the tokens per millisecond that a further token has to reach.
     ///
-    /// Uses the recent rate, or before any round the rate at the predicted speedup `gain`. Never below plain decoding.
+    /// Uses the recent rate. The predicted speedup `gain` counts as one plain pass. Never below plain decoding.
     fn rate(&self, gain: f64) -> f64 {
         let Throughput { tokens, time } = self.throughput;
-        let prior = self.config.loss_allowance;
-        ((tokens + gain * prior) / (time + prior)).max(1.0) / self.costs.pass(1)
+        ((tokens + gain) / (time + 1.0)).max(1.0) / self.costs.pass(1)
     }
 
     /// Returns the rows of a target pass over a draft of this depth.

@@ -4,10 +4,18 @@
 //! position of an answer, so any sequence of depths can be replayed on it. After a round that yields three tokens, the
 //! next draft is the one recorded three positions later. Times are the median of each number of rows, multiplied by the
 //! deviations of the recorded passes in their order.
+//!
+//! The controller was designed on `smollm2` and `qwen`. `held-out` has other prompts and another machine, and judges it.
+//! `cargo test -p hunch-core --test round-loop depth_replay -- --nocapture` prints the figures.
+//!
+//! A cell has 3 to 9 answers, so its figures are rough. With answers drawn anew (bootstrap, 40 draws), the ratio to the
+//! best fixed depth has a standard deviation of 0.01 to 0.03. All 14 cells that were below 0.97 then had 0.97 within
+//! their 90% interval. So bounds of single cells are loose, and those of means are tight.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use hunch_core::depth::{DepthController, DraftPlan, FREE_READ, Observation};
 use hunch_core::limits::{MAX_DRAFT, MAX_ROWS};
@@ -298,22 +306,47 @@ struct Outcome {
     best_fixed: f64,
 }
 
-/// Every cell on every recorded machine.
-fn outcomes() -> Vec<Outcome> {
-    let mut outcomes = Vec::new();
-    for pair in ["smollm2", "qwen"] {
-        let answers: Vec<Answer> = lines(&format!("{pair}.jsonl"));
-        for times in lines::<Times>(&format!("{pair}-times.jsonl")) {
-            let machine = Machine::new(&times);
-            for (cell, answers) in cells(&answers) {
+impl Outcome {
+    /// Every cell of some answers on some recorded machines.
+    fn of(answers: &[Answer], machines: &[Times]) -> Vec<Self> {
+        let mut outcomes = Vec::new();
+        for times in machines {
+            let machine = Machine::new(times);
+            for (cell, answers) in cells(answers) {
                 let auto = replay(&answers, &machine, &mut || controller(&machine, &cell, PAIR_ACCEPTANCE));
                 let fixed = |depth| replay(&answers, &machine, &mut || Box::new(Fixed(depth))).speedup();
                 let best_fixed = (0..=8).map(fixed).fold(0.0, f64::max);
-                outcomes.push(Outcome { times: times.name.clone(), cell, auto: auto.speedup(), best_fixed });
+                outcomes.push(Self { times: times.name.clone(), cell, auto: auto.speedup(), best_fixed });
             }
         }
+        outcomes
     }
-    outcomes
+
+    /// The speedup relative to that of the best fixed depth.
+    fn relative(&self) -> f64 {
+        self.auto / self.best_fixed
+    }
+}
+
+/// The cells that the controller was designed on.
+fn designed_on() -> &'static [Outcome] {
+    static OUTCOMES: OnceLock<Vec<Outcome>> = OnceLock::new();
+    OUTCOMES.get_or_init(|| {
+        let of = |pair: &str| {
+            Outcome::of(&lines(&format!("{pair}.jsonl")), &lines::<Times>(&format!("{pair}-times.jsonl")))
+        };
+        ["smollm2", "qwen"].into_iter().flat_map(of).collect()
+    })
+}
+
+/// The held-out answers, on every machine that was recorded with their models.
+fn held_out() -> &'static [Outcome] {
+    static OUTCOMES: OnceLock<Vec<Outcome>> = OnceLock::new();
+    OUTCOMES.get_or_init(|| {
+        let machines: Vec<Times> =
+            ["qwen-times.jsonl", "held-out-times.jsonl"].into_iter().flat_map(lines).collect();
+        Outcome::of(&lines("held-out.jsonl"), &machines)
+    })
 }
 
 /// The speedup of the controller that this one replaced, in one cell.
@@ -324,40 +357,46 @@ struct Bar {
     speedup: f64,
 }
 
-/// Geometric mean.
-fn mean(ratios: impl Iterator<Item = f64>) -> f64 {
-    let logs: Vec<f64> = ratios.map(f64::ln).collect();
-    (logs.iter().sum::<f64>() / logs.len() as f64).exp()
+/// Prints the geometric mean and the smallest of some ratios, and returns both.
+fn summary(name: &str, ratios: impl Iterator<Item = f64>) -> (f64, f64) {
+    let ratios: Vec<f64> = ratios.collect();
+    let mean = (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64).exp();
+    let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+    println!("{name}: geometric mean {mean:.4}, smallest {least:.4}, {} cells", ratios.len());
+    (mean, least)
 }
 
 #[test]
 fn is_as_fast_as_the_controller_before_it() {
     let bars: Vec<Bar> = lines("bars.jsonl");
-    let outcomes = outcomes();
+    let outcomes = designed_on();
     assert_eq!(bars.len(), outcomes.len());
-    let all = mean(bars.iter().zip(&outcomes).map(|(bar, outcome)| outcome.auto / bar.speedup));
-    assert!(all >= 1.025, "{all:.4} of the controller before it");
-    for (bar, outcome) in bars.iter().zip(&outcomes) {
-        assert_eq!((&bar.times, &bar.cell), (&outcome.times, &outcome.cell));
-        let Outcome { times, cell, auto, .. } = outcome;
-        assert!(*auto >= 0.99 * bar.speedup, "{times} {cell:?}: {auto:.3}x, before {:.3}x", bar.speedup);
-    }
+    let same = |(bar, outcome): (&Bar, &Outcome)| (&bar.times, &bar.cell) == (&outcome.times, &outcome.cell);
+    assert!(bars.iter().zip(outcomes).all(same), "bars and outcomes are of the same cells");
+    let ratios = bars.iter().zip(outcomes).map(|(bar, outcome)| outcome.auto / bar.speedup);
+    let (mean, least) = summary("relative to the controller before", ratios);
+    assert!(mean >= 1.027 && least >= 0.985, "{mean:.4} on average, at least {least:.4}");
 }
 
 #[test]
 fn is_never_much_slower_than_plain_decoding() {
-    for Outcome { times, cell, auto, .. } in outcomes() {
-        assert!(auto >= 0.945, "{times} {cell:?}: {auto:.3}x");
+    for (name, outcomes) in [("designed on", designed_on()), ("held out", held_out())] {
+        let speedups = outcomes.iter().map(|outcome| outcome.auto);
+        let (_, least) = summary(&format!("relative to plain decoding, {name}"), speedups);
+        assert!(least >= 0.945, "{name}: {least:.4}");
     }
 }
 
 #[test]
 fn comes_near_the_best_fixed_depth() {
-    let outcomes = outcomes();
-    let all = mean(outcomes.iter().map(|outcome| outcome.auto / outcome.best_fixed));
-    assert!(all >= 1.0, "{all:.3} of the best fixed depth on average");
-    for Outcome { times, cell, auto, best_fixed } in outcomes {
-        assert!(auto >= 0.93 * best_fixed, "{times} {cell:?}: {auto:.3}x, best fixed {best_fixed:.3}x");
+    for (name, outcomes) in [("designed on", designed_on()), ("held out", held_out())] {
+        let ratios = outcomes.iter().map(Outcome::relative);
+        let (mean, least) = summary(&format!("relative to the best fixed depth, {name}"), ratios);
+        for outcome in outcomes.iter().filter(|outcome| outcome.relative() < 0.97) {
+            let Outcome { times, cell: (method, suite, temperature), .. } = outcome;
+            println!("  {:.4} {times}: {method} {suite} {temperature}", outcome.relative());
+        }
+        assert!(mean >= 1.0 && least >= 0.94, "{name}: {mean:.4} on average, at least {least:.4}");
     }
 }
 

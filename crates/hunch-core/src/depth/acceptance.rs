@@ -3,15 +3,11 @@
 
 use crate::limits::MAX_DRAFT;
 
-/// Bins of confidence, each 10% wide.
+/// Bins of confidence, each 10% wide: the length of an array.
 pub(crate) const CONFIDENCE_BINS: usize = 10;
-/// Tests that the prior of a first token counts for.
-const PRIOR_TESTS: f64 = 1.0;
-/// Tests that the prior of a confidence bin counts for. A draft's own confidence is the better guess.
-const BIN_PRIOR_TESTS: f64 = 4.0;
-/// Tests that the acceptance of a position counts for in the estimate of the next one. They differ little, and deep
-/// positions are seldom tested.
-const NEIGHBOUR_TESTS: f64 = 16.0;
+/// Acceptance of a first token while nothing is known of the draft: Laplace's rule of succession, after one token that
+/// was accepted. A draft is tried because it is expected to fit.
+const UNKNOWN: f64 = 2.0 / 3.0;
 
 /// A success rate with exponential forgetting: the mean and spread of a Beta posterior.
 #[derive(Clone, Copy, Debug, Default)]
@@ -52,14 +48,19 @@ pub(super) struct AcceptanceModel {
     positions: [SuccessRate; MAX_DRAFT],
     /// By confidence: of the likeliest tokens, and of sampled tokens.
     bins: [[SuccessRate; CONFIDENCE_BINS]; 2],
-    /// Acceptance of a first token before any test.
+    /// Acceptance of a first token before any test. It was measured on other text, so it counts as one test.
     prior: f64,
+    /// Tests that an estimate remembers.
+    memory: f64,
+    /// Tests that the draft's own confidence counts for in the acceptance of its bin.
+    confidence_tests: f64,
 }
 
 impl AcceptanceModel {
-    /// A model without evidence, for a first token that is accepted with probability `prior`.
-    pub(super) fn new(prior: f64) -> Self {
-        Self { positions: Default::default(), bins: Default::default(), prior }
+    /// A model without evidence. `memory` and `confidence_tests` are those of [`DepthConfig`](super::DepthConfig).
+    pub(super) fn new(memory: f64, confidence_tests: f64) -> Self {
+        let (positions, bins) = Default::default();
+        Self { positions, bins, prior: UNKNOWN, memory, confidence_tests }
     }
 
     /// Replaces the prior. Evidence so far is kept.
@@ -70,13 +71,13 @@ impl AcceptanceModel {
     }
 
     /// Adds the tests of a draft, in order, each with the draft's confidence where it has one.
-    pub(super) fn add(&mut self, tests: &[bool], confidence: &[Option<f32>], sampled: bool, memory: f64) {
+    pub(super) fn add(&mut self, tests: &[bool], confidence: &[Option<f32>], sampled: bool) {
         for (rate, &passed) in self.positions.iter_mut().zip(tests) {
-            rate.add(passed, memory);
+            rate.add(passed, self.memory);
         }
         for (&passed, confidence) in tests.iter().zip(confidence) {
             if let Some(confidence) = confidence {
-                self.bins[usize::from(sampled)][bin_of(*confidence)].add(passed, memory);
+                self.bins[usize::from(sampled)][bin_of(*confidence)].add(passed, self.memory);
             }
         }
     }
@@ -87,13 +88,14 @@ impl AcceptanceModel {
         self.bins.as_flattened_mut().iter_mut().for_each(|rate| rate.decay(factor));
     }
 
-    /// Returns the probability that each position is accepted, given that the positions before it are. `optimism` adds
-    /// that many standard deviations. A position without tests is taken to be like the one before it.
-    pub(super) fn by_position(&self, optimism: f64) -> [f64; MAX_DRAFT] {
-        let (mut prior, mut prior_tests) = (self.prior, PRIOR_TESTS);
+    /// Returns the probability that each position is accepted, given that the positions before it are. `spreads` adds
+    /// that many standard deviations. Neighbours differ little and deep positions are seldom tested, so the position
+    /// before counts as much as all tests that an estimate remembers.
+    pub(super) fn by_position(&self, spreads: f64) -> [f64; MAX_DRAFT] {
+        let (mut prior, mut prior_tests) = (self.prior, 1.0);
         self.positions.map(|rate| {
-            let upper = rate.mean(prior, prior_tests) + optimism * rate.spread(prior, prior_tests);
-            (prior, prior_tests) = (rate.mean(prior, prior_tests), NEIGHBOUR_TESTS);
+            let upper = rate.mean(prior, prior_tests) + spreads * rate.spread(prior, prior_tests);
+            (prior, prior_tests) = (rate.mean(prior, prior_tests), self.memory);
             upper.min(1.0)
         })
     }
@@ -101,7 +103,7 @@ impl AcceptanceModel {
     /// Returns the probability that a token of each confidence bin is accepted.
     pub(super) fn by_confidence(&self, sampled: bool) -> [f64; CONFIDENCE_BINS] {
         let bins = &self.bins[usize::from(sampled)];
-        std::array::from_fn(|bin| bins[bin].mean(bin_prior(bin, sampled), BIN_PRIOR_TESTS))
+        std::array::from_fn(|bin| bins[bin].mean(bin_prior(bin, sampled), self.confidence_tests))
     }
 }
 

@@ -9,8 +9,10 @@
 //! further ones. So what was expected before the first measurement stays in the estimate as one measurement.
 
 use crate::limits::MAX_ROWS;
+use crate::pass_cost::PassCost;
 
-/// A time counts as at most this many times the estimate, and as at least its inverse.
+/// Largest factor between a time and its estimate that is believed, and its inverse. Not tuned: a bound on what one
+/// interrupted pass can do. A pass that shares its cores with one other program takes twice as long.
 const OUTLIER: f64 = 2.0;
 
 /// The time of one kind of pass.
@@ -30,9 +32,19 @@ impl Timed {
     }
 }
 
+/// Number of measurements that estimates of time remember.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CostMemory {
+    /// Measurements of one kind of pass, for its own time.
+    pub(super) own: f64,
+    /// Measurements of all kinds, for the slowdown that they share.
+    pub(super) shared: f64,
+}
+
 /// Returns the milliseconds of a target pass by its rows, of a drafted token, and of a token that a draft model reads.
 #[derive(Clone, Debug)]
 pub(super) struct CostModel {
+    memory: CostMemory,
     passes: [Timed; MAX_ROWS + 1],
     draft: Timed,
     read: Timed,
@@ -42,25 +54,34 @@ pub(super) struct CostModel {
     expected_draft: f64,
     /// Milliseconds of a row in the last prefill of the target, at slowdown 1.
     prefill_row: Option<f64>,
-    /// Predicted times of passes by their rows, in plain passes, for rows that were not measured.
-    expected_passes: Option<[f64; MAX_ROWS + 1]>,
+    /// Predicted costs of target passes, in plain passes.
+    predicted: Option<PassCost>,
+    /// Expected costs of target passes, in plain passes: predicted, or a line.
+    shape: PassCost,
+    /// Milliseconds of measured passes at slowdown 1, relative to the shape. Passes that were not measured lie on the
+    /// line between their neighbours. Beyond these, the nearest measured pass gives the height.
+    height: PassCost,
 }
 
-impl Default for CostModel {
-    fn default() -> Self {
-        Self {
+impl CostModel {
+    /// A model without measurements.
+    pub(super) fn new(memory: CostMemory) -> Self {
+        let mut costs = Self {
+            memory,
             passes: Default::default(),
             draft: Timed::default(),
             read: Timed::default(),
             slowdown: 1.0,
             expected_draft: 0.0,
             prefill_row: None,
-            expected_passes: None,
-        }
+            predicted: None,
+            shape: PassCost::flat(),
+            height: PassCost::flat(),
+        };
+        costs.update_curve();
+        costs
     }
-}
 
-impl CostModel {
     /// Sets the cost of a drafted token, in plain passes, that is assumed until one is measured. Predicted from the
     /// bytes of weights that the passes read.
     pub(super) fn expect_draft(&mut self, passes: f64) {
@@ -70,11 +91,10 @@ impl CostModel {
     /// Sets the times of target passes, by rows from 1, that are assumed until they are measured. Only their ratios
     /// count. A curve that does not begin with one row, has gaps or is not positive is ignored.
     pub(super) fn expect_passes(&mut self, curve: &[(usize, f64)]) {
-        let Some(&(1, one)) = curve.first() else { return };
-        let is_complete =
-            curve.iter().zip(1..).all(|(&(rows, ms), at)| rows == at && ms > 0.0 && ms.is_finite());
-        if curve.len() >= MAX_ROWS && is_complete {
-            self.expected_passes = Some(std::array::from_fn(|rows| curve[rows.max(1) - 1].1 / one));
+        let is_complete = curve.len() >= MAX_ROWS && curve.iter().zip(1..).all(|(&(rows, _), at)| rows == at);
+        if let (true, Ok(predicted)) = (is_complete, PassCost::new(curve.iter().copied())) {
+            self.predicted = Some(predicted);
+            self.update_curve();
         }
     }
 
@@ -83,28 +103,29 @@ impl CostModel {
     pub(super) fn set_prefill_row(&mut self, ms: f64) {
         if ms > 0.0 && ms.is_finite() {
             self.prefill_row = Some(ms / self.slowdown);
+            self.update_curve();
         }
     }
 
     /// Adds the time of a target pass over `rows` rows.
-    pub(super) fn add_pass(&mut self, rows: usize, ms: f64, memory: (f64, f64)) {
-        let expected = self.pass(rows);
-        let known = self.knows_plain();
+    pub(super) fn add_pass(&mut self, rows: usize, ms: f64) {
+        let expected = self.knows_plain().then(|| self.pass(rows));
         if let Some(timed) = self.passes.get_mut(rows) {
-            learn(timed, &mut self.slowdown, ms, known.then_some(expected), memory);
+            learn(timed, &mut self.slowdown, ms, expected, self.memory);
+            self.update_curve();
         }
     }
 
     /// Adds the time of a drafted token.
-    pub(super) fn add_draft(&mut self, ms: f64, memory: (f64, f64)) {
+    pub(super) fn add_draft(&mut self, ms: f64) {
         let expected = self.draft();
-        learn(&mut self.draft, &mut self.slowdown, ms, Some(expected), memory);
+        learn(&mut self.draft, &mut self.slowdown, ms, Some(expected), self.memory);
     }
 
     /// Adds the time in which a draft model read one token.
-    pub(super) fn add_read(&mut self, ms: f64, memory: (f64, f64)) {
+    pub(super) fn add_read(&mut self, ms: f64) {
         let expected = self.read();
-        learn(&mut self.read, &mut self.slowdown, ms, Some(expected), memory);
+        learn(&mut self.read, &mut self.slowdown, ms, Some(expected), self.memory);
     }
 
     /// Returns true once a plain pass was measured.
@@ -112,43 +133,9 @@ impl CostModel {
         self.passes[1].ms.is_some()
     }
 
-    /// Returns the milliseconds of a target pass of `rows` rows: measured, or on the line through measured neighbours.
-    /// Beyond them, a prediction gives the shape, if there is one, and the nearest measured time gives the height.
-    /// While only plain passes are measured, a row is taken to cost what a row of prefill did. Without prefill it is
-    /// 1/16 of a plain pass. In plain passes while nothing is measured.
+    /// Returns the milliseconds of a target pass of `rows` rows; in plain passes while nothing is measured.
     pub(super) fn pass(&self, rows: usize) -> f64 {
-        let known = |rows: usize| {
-            let ms = match (rows, self.plain()) {
-                (1, plain) => plain?,
-                (_, Some(plain)) => {
-                    let shape = match &self.expected_passes {
-                        Some(shape) => shape[rows.min(MAX_ROWS)] / shape[1],
-                        None => 1.0 + self.row() * (rows as f64 - 1.0),
-                    };
-                    self.passes.get(rows)?.with_guess(plain * shape)?
-                }
-                (_, None) => self.passes.get(rows)?.ms?,
-            };
-            Some((rows as f64, ms * self.slowdown))
-        };
-        if let Some((_, ms)) = known(rows) {
-            return ms;
-        }
-        let at = rows as f64;
-        let below = (1..rows.min(MAX_ROWS + 1)).rev().find_map(known);
-        let above = (rows + 1..=MAX_ROWS).find_map(known);
-        if let (Some(shape), true) = (&self.expected_passes, below.is_none() || above.is_none()) {
-            let (from, ms) = below.or(above).unwrap_or((1.0, 1.0));
-            return ms * shape[rows.min(MAX_ROWS)] / shape[from as usize];
-        }
-        let plain = known(1).map_or(1.0, |(_, ms)| ms);
-        match (below, above) {
-            (Some((m0, t0)), Some((m1, t1))) => t0 + (t1 - t0) * (at - m0) / (m1 - m0),
-            (Some((m0, t0)), None) if m0 > 1.0 => t0 + (t0 - plain).max(0.0) * (at - m0) / (m0 - 1.0),
-            (Some((m0, t0)), None) => t0 + plain * self.row() * (at - m0),
-            (None, Some((m1, t1))) => t1 * (1.0 + (at - 1.0) * self.row()) / (1.0 + (m1 - 1.0) * self.row()),
-            (None, None) => 1.0 + (at - 1.0) / MAX_ROWS as f64,
-        }
+        self.shape.at(rows) * self.height.at(rows) * self.slowdown
     }
 
     /// Returns the milliseconds of a drafted token.
@@ -172,6 +159,28 @@ impl CostModel {
         pass + drafts * draft
     }
 
+    /// Recomputes the costs of target passes from the measurements.
+    fn update_curve(&mut self) {
+        // Two points define the line.
+        let line = || PassCost::new([(1, 1.0), (2, 1.0 + self.row())]).unwrap_or_else(|_| PassCost::flat());
+        let shape = self.predicted.clone().unwrap_or_else(line);
+        let plain = self.plain();
+        let mut heights: Vec<(usize, f64)> = (1..=MAX_ROWS)
+            .filter_map(|rows| {
+                let guess = plain.map_or(0.0, |plain| plain * shape.at(rows));
+                let ms = if rows == 1 { plain } else { self.passes[rows].with_guess(guess) };
+                Some((rows, ms? / shape.at(rows)))
+            })
+            .collect();
+        let (first, last) =
+            (heights.first().map_or(1.0, |one| one.1), heights.last().map_or(1.0, |one| one.1));
+        heights.insert(0, (1, first));
+        heights.push((MAX_ROWS, last));
+        if let Ok(height) = PassCost::in_units_of(1.0, heights) {
+            (self.shape, self.height) = (shape, height);
+        }
+    }
+
     /// Returns the milliseconds of a plain pass at slowdown 1; `None` before it is measured. More rows never take less
     /// time, so a larger pass that was faster corrects it.
     fn plain(&self) -> Option<f64> {
@@ -179,7 +188,8 @@ impl CostModel {
         self.passes[1].ms.map(|plain| larger.fold(plain, f64::min))
     }
 
-    /// Returns the cost of a row that was not measured, in plain passes.
+    /// Returns the cost of a row that was not measured, in plain passes: that of a row of prefill. At least, and before
+    /// a prefill, a share of the largest pass that doubles its time.
     fn row(&self) -> f64 {
         let least = 1.0 / MAX_ROWS as f64;
         match (self.prefill_row, self.passes[1].ms) {
@@ -189,10 +199,9 @@ impl CostModel {
     }
 }
 
-/// Updates a time and the shared slowdown. `memory` counts the measurements that each of them remembers. The part of a
-/// deviation that does not change the kind's own time changes the slowdown. `libm` gives the same bits on every system,
-/// so a replay of recorded rounds does too.
-fn learn(timed: &mut Timed, slowdown: &mut f64, ms: f64, expected: Option<f64>, memory: (f64, f64)) {
+/// Updates a time and the shared slowdown. The part of a deviation that does not change the kind's own time changes the
+/// slowdown. `libm` gives the same bits on every system, so a replay of recorded rounds does too.
+fn learn(timed: &mut Timed, slowdown: &mut f64, ms: f64, expected: Option<f64>, memory: CostMemory) {
     if !(ms > 0.0 && ms.is_finite()) {
         return;
     }
@@ -202,26 +211,26 @@ fn learn(timed: &mut Timed, slowdown: &mut f64, ms: f64, expected: Option<f64>, 
         *timed = Timed { ms: Some(first / *slowdown), measurements: 1.0 };
         return;
     };
-    timed.measurements = (timed.measurements + 1.0).min(memory.0);
+    timed.measurements = (timed.measurements + 1.0).min(memory.own);
     let deviation = (ms / (known * *slowdown)).clamp(1.0 / OUTLIER, OUTLIER);
     let own = 1.0 / timed.measurements;
     timed.ms = Some(known * libm::pow(deviation, own));
-    *slowdown *= libm::pow(deviation, (1.0 - own) / memory.1);
+    *slowdown *= libm::pow(deviation, (1.0 - own) / memory.shared);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const MEMORY: (f64, f64) = (32.0, 5.0);
+    const MEMORY: CostMemory = CostMemory { own: 32.0, shared: 5.0 };
 
     /// Plain passes of 10 ms and passes of three rows of 12 ms, in turn, with drafted tokens of 3 ms.
     fn learned() -> CostModel {
-        let mut costs = CostModel::default();
+        let mut costs = CostModel::new(MEMORY);
         for _ in 0..20 {
-            costs.add_pass(1, 10.0, MEMORY);
-            costs.add_pass(3, 12.0, MEMORY);
-            costs.add_draft(3.0, MEMORY);
+            costs.add_pass(1, 10.0);
+            costs.add_pass(3, 12.0);
+            costs.add_draft(3.0);
         }
         costs
     }
@@ -247,16 +256,16 @@ mod tests {
             _ => 8.0,
         };
         let curve: Vec<(usize, f64)> = (1..=MAX_ROWS).map(|rows| (rows, ms(rows))).collect();
-        let mut costs = CostModel::default();
+        let mut costs = CostModel::new(MEMORY);
         costs.expect_passes(&curve[1..]);
         costs.expect_passes(&[(1, 1.0), (2, f64::NAN)]);
         assert!(costs.pass(8) > 1.3, "incomplete curves are ignored");
         costs.expect_passes(&curve);
         assert_eq!([1, 2, 8, 9].map(|rows| costs.pass(rows)), [1.0, 1.25, 1.25, 2.0]);
-        costs.add_pass(1, 10.0, MEMORY);
+        costs.add_pass(1, 10.0);
         costs.set_prefill_row(9.0);
         assert_eq!([1, 2, 8, 9].map(|rows| costs.pass(rows)), [10.0, 12.5, 12.5, 20.0]);
-        (0..20).for_each(|_| costs.add_pass(4, 30.0, MEMORY));
+        (0..20).for_each(|_| costs.add_pass(4, 30.0));
         assert!(near(costs.pass(4), 30.0), "measured");
         assert!(near(costs.pass(9), 30.0 * 8.0 / 5.0), "its height was measured");
         assert!(costs.pass(3) > 20.0, "between measured rows");
@@ -265,7 +274,7 @@ mod tests {
     #[test]
     fn a_slower_machine_slows_every_estimate() {
         let mut costs = learned();
-        (0..40).for_each(|_| costs.add_pass(1, 17.0, MEMORY));
+        (0..40).for_each(|_| costs.add_pass(1, 17.0));
         assert!(near(costs.pass(1), 17.0));
         let relative = (costs.pass(3) / costs.pass(1), costs.draft() / costs.pass(1));
         assert!((relative.0 / 1.2 - 1.0).abs() < 0.3 && (relative.1 / 0.3 - 1.0).abs() < 0.3, "{relative:?}");
@@ -275,8 +284,8 @@ mod tests {
     fn a_kind_that_becomes_slower_is_told_from_the_others() {
         let mut costs = learned();
         for _ in 0..60 {
-            costs.add_pass(1, 10.0, MEMORY);
-            costs.add_pass(3, 20.0, MEMORY);
+            costs.add_pass(1, 10.0);
+            costs.add_pass(3, 20.0);
         }
         let times = (costs.pass(1), costs.pass(3));
         assert!((times.0 / 10.0 - 1.0).abs() < 0.1 && (times.1 / 20.0 - 1.0).abs() < 0.1, "{times:?}");
@@ -284,48 +293,48 @@ mod tests {
 
     #[test]
     fn a_slow_first_draft_counts_half() {
-        let mut costs = CostModel::default();
+        let mut costs = CostModel::new(MEMORY);
         costs.expect_draft(0.3);
-        costs.add_pass(1, 10.0, MEMORY);
-        costs.add_draft(6.0, MEMORY);
+        costs.add_pass(1, 10.0);
+        costs.add_draft(6.0);
         assert!(near(costs.draft(), 4.5));
-        (0..12).for_each(|_| costs.add_draft(3.0, MEMORY));
+        (0..12).for_each(|_| costs.add_draft(3.0));
         assert!((costs.draft() - 3.0).abs() < 0.4, "{}", costs.draft());
     }
 
     #[test]
     fn a_faster_larger_pass_corrects_a_slow_plain_pass() {
-        let mut costs = CostModel::default();
-        costs.add_pass(1, 70.0, MEMORY);
-        costs.add_pass(2, 11.0, MEMORY);
+        let mut costs = CostModel::new(MEMORY);
+        costs.add_pass(1, 70.0);
+        costs.add_pass(2, 11.0);
         assert!(near(costs.pass(1), 11.0), "{}", costs.pass(1));
         assert!(costs.pass(2) >= costs.pass(1));
     }
 
     #[test]
     fn one_slow_pass_counts_as_much_as_the_guess() {
-        let mut costs = CostModel::default();
-        costs.add_pass(1, 10.0, MEMORY);
+        let mut costs = CostModel::new(MEMORY);
+        costs.add_pass(1, 10.0);
         costs.set_prefill_row(2.0);
-        costs.add_pass(2, 24.0, MEMORY);
+        costs.add_pass(2, 24.0);
         assert!(near(costs.pass(2), 18.0), "{}", costs.pass(2));
         assert!(near(costs.round(2, 0.0), 24.0), "a round took what was measured");
     }
 
     #[test]
     fn unmeasured_costs_are_in_plain_passes_and_nonsense_is_ignored() {
-        let mut costs = CostModel::default();
+        let mut costs = CostModel::new(MEMORY);
         assert!(!costs.knows_plain());
         assert!(costs.pass(1) == 1.0 && costs.pass(2) > 1.0 && costs.draft() == 0.0);
         costs.expect_draft(0.5);
-        costs.add_pass(1, 10.0, MEMORY);
+        costs.add_pass(1, 10.0);
         assert_eq!((costs.pass(1), costs.draft()), (10.0, 5.0));
         for nonsense in [f64::NAN, f64::INFINITY, -1.0, 0.0] {
-            costs.add_pass(1, nonsense, MEMORY);
+            costs.add_pass(1, nonsense);
             assert_eq!(costs.pass(1), 10.0);
         }
-        costs.add_pass(1, 1e6, MEMORY);
+        costs.add_pass(1, 1e6);
         assert!(costs.pass(1) < 20.0, "an outlier counts as twice the estimate");
-        costs.add_pass(99, 1.0, MEMORY);
+        costs.add_pass(99, 1.0);
     }
 }

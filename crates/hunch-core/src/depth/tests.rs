@@ -175,7 +175,7 @@ fn measures_a_plain_pass_now_and_then() {
     for _ in 0..400 {
         let drafted = controller.plan(MAX_DRAFT, 0, 0, 1000).max_draft;
         since_plain = if drafted == 0 { 0 } else { since_plain + 1 };
-        assert!(since_plain <= 64);
+        assert!(since_plain <= 128);
         FLAT.round(&mut controller, |_| true);
     }
 }
@@ -198,7 +198,8 @@ fn parks_a_tree_that_finds_nothing_worth_a_row() {
             ..Observation::default()
         });
     }
-    assert!(asked < 40, "asked {asked} times");
+    // What was saved before may be lost, up to the cap of the budget: 15 plain passes, at 0.3 each time.
+    assert!(asked < 50, "asked {asked} times");
 }
 
 #[test]
