@@ -124,7 +124,7 @@ impl Models {
     /// # Errors
     /// [`Error::InvalidRequest`] if the rate is outside 0 to 1.
     pub fn set_synthetic_script(&mut self, script: Vec<TokenId>, acceptance: f64) -> Result<()> {
-        self.own.proposers.set_script(Synthetic::new(script, vec![acceptance])?);
+        self.own.proposers.set_script(Synthetic::new(script, acceptance)?);
         Ok(())
     }
 

@@ -301,7 +301,7 @@ fn matches_plain_when_script_has_unknown_token() {
     let mut target = table(VOCAB, 0.0);
     let plain = greedy_continuation(&target, &PROMPT, TOKENS);
     let script = [&plain[..6], &[TokenId::MAX]].concat();
-    let mut stages = only(Synthetic::new(script, vec![1.0]).unwrap());
+    let mut stages = only(Synthetic::new(script, 1.0).unwrap());
     let run = generate(&mut target, &mut stages, &greedy(), &PROMPT, config(3, TOKENS, 0));
     check(&run, &plain, "synthetic");
 }

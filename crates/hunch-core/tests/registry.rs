@@ -27,7 +27,7 @@ fn complete() -> Proposers {
     let mut proposers = Proposers::new(Some(draft()));
     proposers.set_low_bit(draft());
     proposers.set_head(Some(Head::new(Box::new(ToyHead::new(VOCAB)))));
-    proposers.set_script(Synthetic::new(vec![1], vec![1.0]).unwrap());
+    proposers.set_script(Synthetic::new(vec![1], 1.0).unwrap());
     proposers
 }
 

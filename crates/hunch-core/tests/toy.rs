@@ -342,7 +342,7 @@ pub(crate) fn methods(n_vocab: usize, script: &[TokenId]) -> Vec<(&'static str, 
             }
             Stage::Head => Box::new(Head::new(Box::new(ToyHead::new(n_vocab)))),
             Stage::HeadTree => Box::new(head_tree(ToyLayer::new(n_vocab), options.tree.clone())),
-            Stage::Script => Box::new(Synthetic::new(script.to_vec(), vec![0.9, 0.6, 0.8]).unwrap()),
+            Stage::Script => Box::new(Synthetic::new(script.to_vec(), 0.8).unwrap()),
         }
     };
     let registered = Method::REGISTERED.map(|method| {

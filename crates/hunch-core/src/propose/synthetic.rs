@@ -3,8 +3,8 @@
 //!
 //! The proposer knows the greedy continuation (the script) and proposes its next tokens, each replaced
 //! by a wrong one with the given probability. The verifier still decides: under greedy sampling it
-//! accepts the scripted token and rejects any other, so the rates are exact. Under other sampling the
-//! output stays lossless, but the rates follow the target's distribution.
+//! accepts the scripted token and rejects any other, so the rate is exact. Under other sampling the
+//! output stays lossless, but the rate follows the target's distribution.
 
 use super::{Method, ProposeContext, Proposer};
 use crate::draft::DraftTree;
@@ -12,11 +12,11 @@ use crate::error::{Error, Result};
 use crate::sample::unit;
 use crate::token::TokenId;
 
-/// Proposes a known continuation with errors at given rates.
+/// Proposes a known continuation with errors at a given rate.
 #[derive(Clone, Debug)]
 pub struct Synthetic {
     script: Vec<TokenId>,
-    rates: Vec<f64>,
+    rate: f64,
     prompt_len: usize,
     matched: usize,
 }
@@ -24,16 +24,16 @@ pub struct Synthetic {
 impl Synthetic {
     /// Creates the proposer.
     ///
-    /// `script` is the plain greedy continuation of the coming prompt. `rates[i]` is the probability
-    /// that draft position i is correct if all before it are. Deeper positions use the last rate.
+    /// `script` is the plain greedy continuation of the coming prompt. `rate` is the probability that a
+    /// drafted token is correct if all before it are.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] if `rates` is empty or a rate is outside 0 to 1.
-    pub fn new(script: Vec<TokenId>, rates: Vec<f64>) -> Result<Self> {
-        if rates.is_empty() || rates.iter().any(|rate| !(0.0..=1.0).contains(rate)) {
-            return Err(Error::invalid("Give at least one acceptance rate, each from 0 to 1."));
+    /// [`Error::InvalidRequest`] if the rate is outside 0 to 1.
+    pub fn new(script: Vec<TokenId>, rate: f64) -> Result<Self> {
+        if !(0.0..=1.0).contains(&rate) {
+            return Err(Error::invalid(format!("The acceptance rate is {rate}; choose one from 0 to 1.")));
         }
-        Ok(Self { script, rates, prompt_len: 0, matched: 0 })
+        Ok(Self { script, rate, prompt_len: 0, matched: 0 })
     }
 }
 
@@ -56,15 +56,8 @@ impl Proposer for Synthetic {
         };
         self.matched = answer.len();
         let n_vocab = cx.target.info().n_vocab as TokenId;
-        let mut rates = self.rates.iter();
-        let mut rate = 0.0;
-        let mut draft = Vec::with_capacity(cx.plan.max_draft);
-        for &token in script.iter().take(cx.plan.max_draft) {
-            rate = rates.next().copied().unwrap_or(rate);
-            let correct = unit(cx.rng) < rate;
-            draft.push(if correct { token } else { (token + 1) % n_vocab });
-        }
-        Ok(DraftTree::certain_chain(draft))
+        let drafted = |&token: &TokenId| if unit(cx.rng) < self.rate { token } else { (token + 1) % n_vocab };
+        Ok(DraftTree::certain_chain(script.iter().take(cx.plan.max_draft).map(drafted)))
     }
 }
 
@@ -74,9 +67,9 @@ mod tests {
 
     #[test]
     fn rejects_rates_outside_0_to_1() {
-        for bad in [vec![], vec![1.1], vec![0.5, f64::NAN], vec![-0.1]] {
+        for bad in [1.1, f64::NAN, -0.1] {
             assert!(Synthetic::new(vec![1], bad).is_err());
         }
-        assert!(Synthetic::new(vec![1], vec![0.0, 1.0]).is_ok());
+        assert!(Synthetic::new(vec![1], 0.0).is_ok() && Synthetic::new(vec![1], 1.0).is_ok());
     }
 }

@@ -348,8 +348,8 @@ fn has_model(proposer: &dyn Proposer) -> bool {
 
 /// Returns whether a plan expects a smaller speedup than a later one does.
 fn expects_less(plan: &DraftPlan, later: &[DraftPlan]) -> bool {
-    let rivals = later.iter().filter_map(DraftPlan::expected_speedup);
-    plan.expected_speedup().is_some_and(|own| rivals.into_iter().any(|rival| rival > own))
+    let best = later.iter().filter_map(DraftPlan::expected_speedup).fold(0.0, f64::max);
+    plan.expected_speedup().is_some_and(|own| own < best)
 }
 
 /// Returns, per tested depth, whether it was accepted and the draft's confidence there.
