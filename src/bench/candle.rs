@@ -8,8 +8,8 @@ use hunch_error::{Error, Result};
 
 pub use super::candle_model::CandleModel;
 use super::model_bench::synthetic_tokens;
-use super::pass_timer::seconds_of;
 use super::passes::PassEngine;
+use hunch_model::pass_timer::seconds_of;
 
 /// Decode speeds of Hunch and of candle-transformers for the same file.
 #[derive(Clone, Copy, Debug, PartialEq)]

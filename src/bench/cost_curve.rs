@@ -3,7 +3,6 @@
 use candle_core::{DType, Tensor};
 
 use crate::bench::model_bench::{ModelPass, time_pass};
-use crate::bench::pass_timer::{PassTimer, PassTimes, Watch, seconds_of};
 use crate::bench::passes::MemoryReader;
 use crate::generate::Models;
 use hunch_core::limits::MAX_ROWS;
@@ -13,6 +12,7 @@ use hunch_core::pass_cost::{CostCurve, CostPoint, ModelCosts};
 use hunch_core::propose::MethodOptions;
 use hunch_error::{Error, Result};
 use hunch_model::device::Compute;
+use hunch_model::pass_timer::{PassTimer, PassTimes, Watch, seconds_of};
 
 /// Rounds, after one that warms up.
 const ROUNDS: usize = 5;

@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::bench::MethodConfig;
 use crate::bench::figures::{PooledWork, ratio};
-use crate::bench::pass_timer::{PassTimer, PassTimes, Watch};
 use hunch_core::limits::MAX_ROWS;
 use hunch_core::method::Method;
 use hunch_core::pass_cost::PassCost;
 use hunch_core::propose::{MethodOptions, Stage};
 use hunch_error::{Error, Result};
+use hunch_model::pass_timer::{PassTimer, PassTimes, Watch};
 
 /// Rows of target passes that are always timed: 1 to this many.
 const COST_ROWS: usize = 9;

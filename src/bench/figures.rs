@@ -6,18 +6,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use hunch_core::quantile::median;
 use hunch_core::stats::{GenerationStats, PooledCounts};
 
 /// The quantiles that bound a spread: the 10th and the 90th percentile.
 pub const SPREAD: (f64, f64) = (0.1, 0.9);
-
-/// Mean with values clamped to twice the median, so that stalls caused by other programs do not dominate.
-/// `None` for an empty slice.
-pub(super) fn typical_mean(values: &[f64]) -> Option<f64> {
-    let most = 2.0 * median(values)?;
-    Some(values.iter().map(|value| value.min(most)).sum::<f64>() / values.len() as f64)
-}
 
 /// A mean with its standard error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]

@@ -39,9 +39,11 @@ pub(super) struct LaneRun<'a> {
     pub(super) number: usize,
     /// Returns whether to stop. Asked in every round.
     pub(super) stopped: &'a dyn Fn() -> bool,
+    /// True if lanes use what their caches hold of the prompt.
+    pub(super) keep_caches: bool,
 }
 
-/// Answers a prompt in every lane from empty caches, slice by slice. `None` when it was stopped.
+/// Answers a prompt in every lane, slice by slice. `None` when it was stopped.
 ///
 /// `on_slice` is called with the lane at the beginning of each slice. `between` is called with the longest text after
 /// each slice of all lanes, while their clocks are paused.
@@ -54,11 +56,13 @@ pub(super) fn answer<S: EventSink>(
     on_slice: &mut dyn FnMut(usize),
     between: &mut dyn FnMut(&[TokenId]) -> Result<()>,
 ) -> Result<Option<Vec<Answered<S>>>> {
-    let &LaneRun { prompt, number, stopped } = run;
+    let &LaneRun { prompt, number, stopped, keep_caches } = run;
     let count = lanes.len();
     let mut running = Vec::with_capacity(count);
     for Lane { models, plan, clock, mut sink } in lanes {
-        models.forget()?;
+        if !keep_caches {
+            models.forget()?;
+        }
         let context = GenerationContext { cancelled: stopped, ..GenerationContext::measured(clock) };
         clock.resume();
         let generation = Generation::begin(models, prompt, plan, &context, &mut sink)?;

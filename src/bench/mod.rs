@@ -1,7 +1,7 @@
 //! Benchmarks and comparisons: the same prompts through every method.
 //!
 //! [`suite`] holds prompts. [`runner`] measures a benchmark and [`compare`] a comparison. Both make turns: `turns`
-//! computes their figures, and [`identity`] compares their tokens. `pass_timer` times passes, [`cost_table`] and
+//! computes their figures, and [`identity`] compares their tokens. [`PassTimer`](hunch_model::pass_timer::PassTimer) times passes, [`cost_table`] and
 //! [`cost_curve`] turn the times into costs. Nothing here prints.
 //!
 //! Models and clocks are known only to `lanes`, [`compare`], [`model_bench`], [`peak_memory`], [`passes`], [`drafts`],
@@ -21,7 +21,6 @@ pub mod identity;
 mod lanes;
 mod method_config;
 pub mod model_bench;
-mod pass_timer;
 pub mod passes;
 pub mod peak_memory;
 pub mod report;

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use crate::bench::cost_table::{PassBench, READING};
 use crate::bench::lanes::{self, Lane, LaneRun};
-use crate::bench::pass_timer::seconds_of;
 use crate::bench::runner::{Bench, BetweenSlices};
 use crate::bench::suite::SuitePrompt;
 use crate::bench::turns::MeasuredAnswer;
@@ -17,6 +16,7 @@ use hunch_core::propose::{MethodOptions, Needs, Proposer};
 use hunch_core::sample::SamplingParams;
 use hunch_core::token::TokenId;
 use hunch_error::Result;
+use hunch_model::pass_timer::seconds_of;
 
 /// Tokens in the cache during a timed pass, unless a prompt sets another length.
 const CONTEXT: usize = 128;
@@ -60,7 +60,7 @@ impl PassBench for ModelPasses<'_> {
     }
 
     fn draft_pass(&mut self, drafter: Method, options: &MethodOptions, rows: usize) -> Result<Option<f64>> {
-        if drafter == Method::Head {
+        if drafter.requires(Needs::Head) {
             // A head drafts one token at a time.
             let n_embd = self.models.target().info().n_embd;
             let Some(head) = self.models.head().filter(|_| rows == 1) else { return Ok(None) };
@@ -126,7 +126,7 @@ fn answer(
         let sink = |event: GenerationEvent| ids.extend(event.tokens().iter().map(|token| token.id));
         Lane { models, plan, clock, sink }
     });
-    let run = LaneRun { prompt, number, stopped: &|| false };
+    let run = LaneRun { prompt, number, stopped: &|| false, keep_caches: false };
     let answered = lanes::answer(lanes.collect(), &run, &mut |_| (), between)?.unwrap_or_default();
     let stats: Vec<_> = answered.into_iter().map(|lane| lane.stats).collect();
     Ok(stats.into_iter().zip(ids).map(|(stats, ids)| MeasuredAnswer { stats, ids }).collect())

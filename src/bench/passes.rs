@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::bench::model_bench::{ModelPass, synthetic_tokens, time_pass};
-use crate::bench::pass_timer::{PassTimer, PassTimes, Watch, seconds_of};
 use hunch_core::model::{LanguageModel, LogitRows, Step};
 use hunch_error::{Error, Result};
 use hunch_kernels::Threads;
+use hunch_model::pass_timer::{PassTimer, PassTimes, Watch, seconds_of};
 
 /// Rows of the passes that are measured.
 pub const ROWS: [usize; 6] = [1, 2, 3, 5, 9, 16];

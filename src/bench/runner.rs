@@ -7,7 +7,6 @@
 use crate::bench::MethodConfig;
 use crate::bench::cost_table::{CostTimer, PassBench};
 use crate::bench::identity::{IdentityReport, Reference, identity};
-use crate::bench::pass_timer::Watch;
 use crate::bench::report::{BenchReport, MethodReport};
 use crate::bench::suite::{Suite, SuitePrompt};
 use crate::bench::turns::{LaneFigures, MeasuredAnswer, Samples, Turn, sampling_of_run};
@@ -18,6 +17,7 @@ use hunch_core::propose::MethodOptions;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
 use hunch_error::{Error, Result};
+use hunch_model::pass_timer::Watch;
 
 /// Callback between slices of a turn, which may time passes.
 pub type BetweenSlices<'a> = &'a mut dyn FnMut(&mut dyn PassBench) -> Result<()>;

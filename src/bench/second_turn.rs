@@ -5,10 +5,11 @@
 
 use serde::Serialize;
 
+use crate::bench::lanes::{self, Lane, LaneRun};
 use crate::bench::suite::SuitePrompt;
-use crate::engine::WallClock;
+use crate::engine::PausableStopwatch;
 use crate::event::GenerationEvent;
-use crate::generate::{GenerationContext, GenerationPlan, Models, Prompt, generate};
+use crate::generate::{GenerationPlan, Models, Prompt};
 use hunch_core::chat::{ChatMessage, Role};
 use hunch_core::quantile::median;
 use hunch_error::{Error, Result};
@@ -53,13 +54,11 @@ pub fn measure(models: &mut Models, prompts: &[SuitePrompt], plan: &GenerationPl
     for prompt in prompts {
         let message = |role, content: &str| ChatMessage { role, content: content.into() };
         let mut messages = prompt.messages();
-        models.forget()?;
-        let first = reply(models, &messages, plan)?;
+        let first = reply(models, &messages, plan, false)?;
         messages.extend([message(Role::Assistant, &first.text), message(Role::User, FOLLOW_UP)]);
         lengths.push(models.prompt_ids(&Prompt::Chat(messages.clone()))?.len() as f64);
-        warm.push(reply(models, &messages, &second)?);
-        models.forget()?;
-        cold.push(reply(models, &messages, &second)?);
+        warm.push(reply(models, &messages, &second, true)?);
+        cold.push(reply(models, &messages, &second, false)?);
     }
     let of = |replies: &[Reply], figure: fn(&Reply) -> f64| {
         let figures: Vec<f64> = replies.iter().map(figure).collect();
@@ -75,18 +74,27 @@ pub fn measure(models: &mut Models, prompts: &[SuitePrompt], plan: &GenerationPl
     })
 }
 
-fn reply(models: &mut Models, messages: &[ChatMessage], plan: &GenerationPlan) -> Result<Reply> {
-    let ids = models.prompt_ids(&Prompt::Chat(messages.to_vec()))?;
+/// Answers a message in one lane.
+fn reply(
+    models: &mut Models,
+    messages: &[ChatMessage],
+    plan: &GenerationPlan,
+    keep_caches: bool,
+) -> Result<Reply> {
+    let prompt = models.prompt_ids(&Prompt::Chat(messages.to_vec()))?;
     // The last token of a prompt is read in the first round.
     let (mut text, mut read) = (String::new(), 1u32);
-    let mut sink = |event: GenerationEvent| match event {
-        GenerationEvent::Prefill { total, .. } => read = 1 + total,
-        GenerationEvent::Round(round) => round.tokens.iter().for_each(|token| text.push_str(&token.text)),
-        _ => {}
+    let sink = |event: GenerationEvent| {
+        event.tokens().iter().for_each(|token| text.push_str(&token.text));
+        if let GenerationEvent::Prefill { total, .. } = event {
+            read = 1 + total;
+        }
     };
-    let clock = WallClock::start();
-    let context = GenerationContext::measured(&clock);
-    let finished = generate(models, &ids, plan, &context, &mut sink)?;
-    finished.held.iter().for_each(|token| text.push_str(&token.text));
-    Ok(Reply { text, read: read.into(), ttft_ms: finished.stats.ttft_ms })
+    let clock = PausableStopwatch::default();
+    let lane = Lane { models, plan, clock: &clock, sink };
+    let run = LaneRun { prompt: &prompt, number: 0, stopped: &|| false, keep_caches };
+    let answered = lanes::answer(vec![lane], &run, &mut |_| (), &mut |_| Ok(()))?;
+    let answered = answered.and_then(|mut lanes| lanes.pop());
+    let stats = answered.ok_or_else(|| Error::Internal("an answer stopped by itself".into()))?.stats;
+    Ok(Reply { text, read: read.into(), ttft_ms: stats.ttft_ms })
 }

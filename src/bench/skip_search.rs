@@ -7,7 +7,6 @@
 use serde::{Deserialize, Serialize};
 
 use crate::bench::model_bench::{ModelPass, time_pass};
-use crate::bench::pass_timer::{PassTimer, Watch};
 use hunch_core::limits::MAX_DRAFT;
 use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, RowLayout, Step, VocabSubset};
 use hunch_core::pass_cost::PassCost;
@@ -15,6 +14,7 @@ use hunch_core::sample::argmax;
 use hunch_core::theory;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
+use hunch_model::pass_timer::{PassTimer, Watch};
 
 /// A prompt with the model's greedy answer.
 #[derive(Clone, Debug)]

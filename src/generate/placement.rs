@@ -1,19 +1,19 @@
 //! The device of a draft model next to a target on a GPU. On a GPU, a small model takes as long for its dispatches as
 //! for its weights, so the CPU may be faster.
 
-use std::time::Instant;
-
 use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, Step};
-use hunch_core::quantile::median;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 use hunch_model::decoder::{Backend, Decoder};
 use hunch_model::device::{Compute, DraftDevice};
+use hunch_model::pass_timer::{PassTimer, Watch, seconds_of};
 
 /// Most bytes of weights of a draft model that is timed on both devices.
 const SMALL: usize = 1 << 30;
-/// Tokens that are drafted at a time, and measurements whose median counts, after one that warms up.
-const TIMED: (usize, usize) = (4, 3);
+/// Tokens that are drafted at a time.
+const TOKENS: usize = 4;
+/// Measurements of each device, after one that warms up.
+const ROUNDS: usize = 3;
 /// Tokens before the timed ones.
 const CONTEXT: [TokenId; 8] = [0; 8];
 
@@ -50,12 +50,8 @@ pub(super) fn place(
     if reads(device, bytes, compute) == 1 || on_gpu.backend() == &Backend::Cpu {
         return Ok(alone(on_gpu));
     }
-    let timed = token_ms(&on_gpu).and_then(|gpu_ms| {
-        let on_cpu = read(&compute.cpu())?;
-        let cpu_ms = token_ms(&on_cpu)?;
-        Ok((gpu_ms, on_cpu, cpu_ms))
-    });
-    let (gpu_ms, on_cpu, cpu_ms) = match timed {
+    let timed = read(&compute.cpu()).and_then(|on_cpu| Ok((token_ms([&on_gpu, &on_cpu])?, on_cpu)));
+    let ([gpu_ms, cpu_ms], on_cpu) = match timed {
         Ok(timed) => timed,
         Err(Error::Stopped) => return Err(Error::Stopped),
         Err(error) => {
@@ -75,24 +71,28 @@ pub(super) fn place(
     })
 }
 
-/// Measures the time of a drafted token in milliseconds. A device that chooses tokens waits once for all of them.
+/// Measures the time of a drafted token of two models in milliseconds, in turn.
 ///
 /// # Errors
-/// If the device fails.
-fn token_ms(model: &Decoder) -> Result<f64> {
-    let mut model = model.fork();
-    model.forward(Step::chain(&CONTEXT, LogitRows::None))?;
-    let (tokens, rounds) = TIMED;
-    let mut times = Vec::new();
-    for _ in 0..=rounds {
-        model.truncate(CONTEXT.len())?;
-        let start = Instant::now();
-        if model.device_chain(&[0], tokens, LayerPlan::All, None)?.is_none() {
-            for _ in 0..tokens {
-                model.forward(Step::chain(&[0], LogitRows::Last))?;
-            }
-        }
-        times.push(start.elapsed().as_secs_f64() * 1e3 / tokens as f64);
+/// If a device fails.
+fn token_ms(models: [&Decoder; 2]) -> Result<[f64; 2]> {
+    let mut models = models.map(LanguageModel::fork);
+    for model in &mut models {
+        model.forward(Step::chain(&CONTEXT, LogitRows::None))?;
     }
-    Ok(median(&times[1..]).unwrap_or_default())
+    let mut timer = PassTimer::new(vec![0, 1]);
+    let mut time = |_, &at: &usize| seconds_of(|| draft(models[at].as_mut())).map(Some);
+    Watch::none(|watch| timer.run(ROUNDS, &mut time, watch))?;
+    Ok([0, 1].map(|at| timer.since(0).median(&at).unwrap_or_default() * 1e3 / TOKENS as f64))
+}
+
+/// Drafts [`TOKENS`] tokens. A device that chooses tokens waits once for all of them.
+fn draft(model: &mut dyn LanguageModel) -> Result<()> {
+    model.truncate(CONTEXT.len())?;
+    if model.device_chain(&[0], TOKENS, LayerPlan::All, None)?.is_none() {
+        for _ in 0..TOKENS {
+            model.forward(Step::chain(&[0], LogitRows::Last))?;
+        }
+    }
+    Ok(())
 }

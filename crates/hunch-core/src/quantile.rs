@@ -14,6 +14,13 @@ pub fn median(values: &[f64]) -> Option<f64> {
     quantile(values, 0.5)
 }
 
+/// Returns the mean of `values` with each clamped to twice their median, or `None` for an empty slice. Stalls caused by
+/// other programs then do not dominate.
+pub fn typical_mean(values: &[f64]) -> Option<f64> {
+    let most = 2.0 * median(values)?;
+    Some(values.iter().map(|value| value.min(most)).sum::<f64>() / values.len() as f64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -27,5 +34,11 @@ mod tests {
         assert!((quantile(&values, 0.1).unwrap() - 1.3).abs() < 1e-12);
         assert_eq!(median(&[7.0]), Some(7.0));
         assert_eq!(median(&[]), None);
+    }
+
+    #[test]
+    fn a_stall_counts_as_twice_the_median() {
+        assert_eq!(typical_mean(&[1.0, 1.0, 100.0]), Some(4.0 / 3.0));
+        assert_eq!(typical_mean(&[]), None);
     }
 }

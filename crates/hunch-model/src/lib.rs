@@ -21,6 +21,7 @@ mod linear;
 pub mod low_bit;
 pub mod metal;
 mod metal_executor;
+pub mod pass_timer;
 mod rope;
 mod safetensors;
 pub mod sequences;

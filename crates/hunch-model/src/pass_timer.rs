@@ -1,25 +1,32 @@
-//! Timer of the benchmarks' passes: runs a list of passes round by round and keeps the time of each.
+//! The timer of passes, of benchmarks, the self-test of a GPU and the placement of a draft model: runs a list of passes
+//! round by round and keeps the time of each.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use crate::bench::figures::typical_mean;
-use hunch_core::quantile::median;
+use hunch_core::quantile::{median, typical_mean};
 use hunch_error::Result;
 
 /// Observer of timed passes.
-pub(super) struct Watch<'a> {
+pub struct Watch<'a> {
     /// Called before each round with the rounds done and the rounds of this run.
-    pub(super) on_round: &'a mut dyn FnMut(usize, usize),
+    pub on_round: &'a mut dyn FnMut(usize, usize),
     /// Returns true if timing should stop. Asked before each pass.
-    pub(super) stopped: &'a dyn Fn() -> bool,
+    pub stopped: &'a dyn Fn() -> bool,
+}
+
+impl Watch<'_> {
+    /// Runs `timed` with an observer that never stops.
+    pub fn none<T>(timed: impl FnOnce(Watch<'_>) -> T) -> T {
+        timed(Watch { on_round: &mut |_, _| (), stopped: &|| false })
+    }
 }
 
 /// Times a fixed list of passes, identified by keys of type `P`, in rounds.
 ///
 /// Each round runs every pass once, rotated by one against the round before, so that heat and other programs
 /// affect all passes alike. Round 0 warms up and is not kept.
-pub(super) struct PassTimer<P> {
+pub struct PassTimer<P> {
     passes: Vec<P>,
     /// True if round 0 has run.
     warm: bool,
@@ -28,7 +35,7 @@ pub(super) struct PassTimer<P> {
 
 impl<P: Ord + Clone> PassTimer<P> {
     /// Creates a timer of these passes. A pass listed several times counts with the mean of its times in a round.
-    pub(super) fn new(passes: Vec<P>) -> Self {
+    pub fn new(passes: Vec<P>) -> Self {
         Self { passes, warm: false, rounds: Vec::new() }
     }
 
@@ -39,7 +46,7 @@ impl<P: Ord + Clone> PassTimer<P> {
     ///
     /// # Errors
     /// As `time`.
-    pub(super) fn run(
+    pub fn run(
         &mut self,
         rounds: usize,
         time: &mut dyn FnMut(usize, &P) -> Result<Option<f64>>,
@@ -69,18 +76,18 @@ impl<P: Ord + Clone> PassTimer<P> {
     }
 
     /// Number of rounds kept.
-    pub(super) fn rounds(&self) -> usize {
+    pub fn rounds(&self) -> usize {
         self.rounds.len()
     }
 
     /// Times of the rounds after the first `from`.
-    pub(super) fn since(&self, from: usize) -> PassTimes<'_, P> {
+    pub fn since(&self, from: usize) -> PassTimes<'_, P> {
         PassTimes(&self.rounds[from..])
     }
 }
 
 /// Times of passes, round by round.
-pub(super) struct PassTimes<'a, P>(&'a [BTreeMap<P, f64>]);
+pub struct PassTimes<'a, P>(&'a [BTreeMap<P, f64>]);
 
 impl<P: Ord> PassTimes<'_, P> {
     /// All times of a pass.
@@ -89,22 +96,22 @@ impl<P: Ord> PassTimes<'_, P> {
     }
 
     /// Median time of a pass. `None` if it was never timed.
-    pub(super) fn median(&self, pass: &P) -> Option<f64> {
+    pub fn median(&self, pass: &P) -> Option<f64> {
         median(&self.of(pass))
     }
 
     /// Shortest time of a pass. `None` if it was never timed.
-    pub(super) fn least(&self, pass: &P) -> Option<f64> {
+    pub fn least(&self, pass: &P) -> Option<f64> {
         self.of(pass).into_iter().reduce(f64::min)
     }
 
     /// Mean time of a pass with outliers clamped, see [`typical_mean`]. `None` if it was never timed.
-    pub(super) fn typical_mean(&self, pass: &P) -> Option<f64> {
+    pub fn typical_mean(&self, pass: &P) -> Option<f64> {
         typical_mean(&self.of(pass))
     }
 
     /// Median over the rounds of the ratio `pass` / `reference`. `None` if no round has both.
-    pub(super) fn ratio(&self, pass: &P, reference: &P) -> Option<f64> {
+    pub fn ratio(&self, pass: &P, reference: &P) -> Option<f64> {
         let ratio = |round: &BTreeMap<P, f64>| Some(round.get(pass)? / round.get(reference)?);
         median(&self.0.iter().filter_map(ratio).collect::<Vec<_>>())
     }
@@ -114,7 +121,7 @@ impl<P: Ord> PassTimes<'_, P> {
 ///
 /// # Errors
 /// As `work`.
-pub(super) fn seconds_of(work: impl FnOnce() -> Result<()>) -> Result<f64> {
+pub fn seconds_of(work: impl FnOnce() -> Result<()>) -> Result<f64> {
     let begun = Instant::now();
     work()?;
     Ok(begun.elapsed().as_secs_f64())
@@ -129,7 +136,7 @@ mod tests {
         rounds: usize,
         time: &mut dyn FnMut(usize, &P) -> Result<Option<f64>>,
     ) {
-        assert!(timer.run(rounds, time, Watch { on_round: &mut |_, _| (), stopped: &|| false }).unwrap());
+        assert!(Watch::none(|watch| timer.run(rounds, time, watch)).unwrap());
     }
 
     #[test]

@@ -15,7 +15,6 @@ use crate::bench::MethodConfig;
 use crate::bench::cost_table::{CostTable, CostTimer};
 use crate::bench::lanes::SLICE;
 use crate::bench::model_bench::ModelPasses;
-use crate::bench::pass_timer::Watch;
 use crate::bench::suite::Suite;
 use crate::bench::turns::{Turn, sampling_of_run};
 use crate::generate::{GenerationPlan, Models, fresh_seed};
@@ -24,6 +23,7 @@ use hunch_core::method::Method;
 use hunch_core::propose::MethodOptions;
 use hunch_core::sample::SamplingParams;
 use hunch_error::{Error, Result};
+use hunch_model::pass_timer::Watch;
 use report::{
     CompareEvent, CompareRequest, ComparedPrompt, ComparedPrompts, ComparisonMemory, ComparisonReport,
     ComparisonSetting,

@@ -73,7 +73,7 @@ pub(super) fn run(
 ) -> Result<Option<Vec<LaneAnswer>>> {
     let ids = lanes[0].prompt_ids(&Prompt::Chat(suite_prompt(prompt).messages()))?;
     let clocks: Vec<PausableStopwatch> = lanes.iter().map(|_| PausableStopwatch::default()).collect();
-    let lane_run = LaneRun { prompt: &ids, number, stopped: listener.stopped };
+    let lane_run = LaneRun { prompt: &ids, number, stopped: listener.stopped, keep_caches: false };
     let tell: Tell<'_> = Mutex::new(&mut *listener.tell);
     let inputs = (0..).zip(lanes.iter_mut()).zip(plans).zip(&clocks);
     let lanes = inputs.map(|(((lane, models), plan), clock)| {

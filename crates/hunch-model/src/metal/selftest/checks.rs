@@ -1,7 +1,6 @@
 //! Checks of the parts of the kernels, and their times.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use hunch_core::sample::DrawSettings;
 use hunch_error::Result;
@@ -19,6 +18,7 @@ use super::reference::{
     cumulative, half_bytes, halves, near, noise, normed, random_matrix, read_halves, rotate, same_bits,
 };
 use super::{Part, Speed, Workload};
+use crate::pass_timer::{PassTimer, Watch, seconds_of};
 
 /// Most rows of a tested product and of attention.
 const ROWS: usize = 16;
@@ -519,30 +519,34 @@ impl Tester<'_> {
         let out = Buffer::new(self.gpu, 4 * ROWS * n)?;
         let (matrix, scaling) = (&matrix, Scaling::NONE);
         let product = GpuProduct { matrix, bias: None, out: &out, offset: 0, stride: n, add: false, scaling };
-        let mut product_ms = Vec::new();
-        for rows in 1..=ROWS {
-            product_ms.push(self.ms(work, || self.kernels.multiply(product, &activations, rows))?);
-        }
         let (from, to) = (Buffer::new(self.gpu, work.copy_bytes)?, Buffer::new(self.gpu, work.copy_bytes)?);
-        let copy_ms = self.ms(work, || self.kernels.copy((&from, 0), (&to, 0), work.copy_bytes))?;
-        let memory_gb_s = 2.0 * work.copy_bytes as f64 / copy_ms / 1e6;
+        // Products by their rows, and the copy, as no rows.
+        let mut timer = PassTimer::new((0..=ROWS).collect());
+        let mut time = |_, &rows: &usize| {
+            let seconds = self.seconds(work, || match rows {
+                0 => self.kernels.copy((&from, 0), (&to, 0), work.copy_bytes),
+                rows => self.kernels.multiply(product, &activations, rows),
+            });
+            seconds.map(Some)
+        };
+        Watch::none(|watch| timer.run(work.repetitions.max(1), &mut time, watch))?;
+        let times = timer.since(0);
+        let ms = |rows: usize| times.least(&rows).unwrap_or(f64::INFINITY) * 1e3;
+        let product_ms = (1..=ROWS).map(ms).collect();
+        let memory_gb_s = 2.0 * work.copy_bytes as f64 / ms(0) / 1e6;
         Ok(Speed { product_ms, product_bytes: file.len() as u64, memory_gb_s })
     }
 
-    /// Returns the time of a dispatch in milliseconds. The clock stops after a wait.
-    fn ms(&self, work: Workload, dispatch: impl Fn() -> Result<()>) -> Result<f64> {
-        dispatch()?;
-        self.gpu.wait()?;
-        let mut best = f64::INFINITY;
-        for _ in 0..work.repetitions.max(1) {
-            let begun = Instant::now();
-            for _ in 0..work.dispatches.max(1) {
+    /// Returns the seconds of a dispatch. The clock stops after a wait.
+    fn seconds(&self, work: Workload, dispatch: impl Fn() -> Result<()>) -> Result<f64> {
+        let count = work.dispatches.max(1);
+        let all = seconds_of(|| {
+            for _ in 0..count {
                 dispatch()?;
             }
-            self.gpu.wait()?;
-            best = best.min(begun.elapsed().as_secs_f64() * 1e3 / work.dispatches.max(1) as f64);
-        }
-        Ok(best)
+            self.gpu.wait()
+        })?;
+        Ok(all / count as f64)
     }
 }
 
