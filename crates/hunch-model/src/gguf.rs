@@ -147,6 +147,22 @@ fn too_long(path: &Path) -> Error {
 }
 
 impl Gguf {
+    /// Creates the header of weights from other files than GGUF, without metadata. `file_len` counts the bytes of all
+    /// files.
+    pub(crate) fn of_tensors(path: &Path, tensors: BTreeMap<String, TensorInfo>, file_len: usize) -> Self {
+        Self {
+            path: path.to_path_buf(),
+            version: 3,
+            metadata: BTreeMap::new(),
+            metadata_range: 0..0,
+            split_ranges: Vec::new(),
+            tensors,
+            integers: BTreeMap::new(),
+            data_offset: 0,
+            file_len,
+        }
+    }
+
     /// Maximum nesting depth of arrays. No known model nests them at all.
     pub const MAX_DEPTH: usize = 4;
 

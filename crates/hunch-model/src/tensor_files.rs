@@ -48,17 +48,8 @@ impl TensorFiles {
         tensors: BTreeMap<String, TensorInfo>,
         numbers: BTreeMap<String, Numbers>,
     ) -> Self {
-        let gguf = Gguf {
-            path: path.to_path_buf(),
-            version: 3,
-            metadata: BTreeMap::new(),
-            metadata_range: 0..0,
-            split_ranges: Vec::new(),
-            tensors,
-            integers: BTreeMap::new(),
-            data_offset: 0,
-            file_len: files.iter().map(|file| file.len()).sum(),
-        };
+        let file_len = files.iter().map(|file| file.len()).sum();
+        let gguf = Gguf::of_tensors(path, tensors, file_len);
         Self { weights: WeightFile::of_parts(files.clone(), gguf), files, numbers }
     }
 

@@ -192,24 +192,12 @@ mod tests {
 
     /// A header with a matrix of each type and number of weights.
     fn header(matrices: &[(WeightType, usize)]) -> Gguf {
-        let mut gguf = Gguf {
-            path: "model.gguf".into(),
-            version: 3,
-            metadata: BTreeMap::new(),
-            metadata_range: 0..0,
-            split_ranges: Vec::new(),
-            tensors: BTreeMap::new(),
-            integers: BTreeMap::new(),
-            data_offset: 0,
-            file_len: 0,
-        };
-        for (i, (dtype, weights)) in matrices.iter().enumerate() {
+        let tensor = |(i, &(dtype, weights)): (usize, &(WeightType, usize))| {
             let bytes = weights / dtype.block_size() * dtype.type_size();
-            let tensor =
-                crate::gguf::TensorInfo { shape: vec![1, *weights], dtype: *dtype, part: 0, range: 0..bytes };
-            gguf.tensors.insert(format!("blk.{i}.ffn_up.weight"), tensor);
-        }
-        gguf
+            let tensor = crate::gguf::TensorInfo { shape: vec![1, weights], dtype, part: 0, range: 0..bytes };
+            (format!("blk.{i}.ffn_up.weight"), tensor)
+        };
+        Gguf::of_tensors("model.gguf".as_ref(), matrices.iter().enumerate().map(tensor).collect(), 0)
     }
 
     fn results(failing: &[WeightType]) -> SelfTest {
