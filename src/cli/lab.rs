@@ -6,11 +6,11 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 use hunch::bench::cost_curve;
 use hunch::generate::{Models, Prompt};
-use hunch::lab::landscape::{MachineCosts, landscape};
+use hunch::lab::landscape::{MachineCosts, check_batch, landscape};
 use hunch::lab::position::{Distributions, Place, Scores, TOY_BEFORE, toy, toy_place, toy_text};
 use hunch::lab::report::{LabPosition, LabRounds, LabSource, LabToken, Landscape};
 use hunch::lab::rounds::Rounds;
-use hunch::lab::serving::{DRAFT_LENGTHS, DraftLength, Served, ServedLoad, Server};
+use hunch::lab::serving::{DRAFT_LENGTHS, DraftLength, Served, ServedLoad, Server, Traffic};
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::token::TokenId;
 use hunch_error::Error;
@@ -348,6 +348,8 @@ fn verdicts(trials: &[LabRounds]) -> String {
 }
 
 fn predicted(args: &LandscapeArgs, json: bool) -> Result<()> {
+    // Measuring takes a while, so a wrong number is refused before it.
+    check_batch(args.batch)?;
     let shown = landscape(&args.costs.costs()?, args.batch)?;
     let mut out = std::io::stdout().lock();
     writeln!(out, "{}", landscape_table(&shown))?;
@@ -359,8 +361,9 @@ fn predicted(args: &LandscapeArgs, json: bool) -> Result<()> {
 
 fn serving(args: &ServingArgs, json: bool) -> Result<()> {
     let ServingArgs { alpha, max_batch, tokens, seed, .. } = *args;
-    let server = Server { costs: args.costs.costs()?, alpha, max_batch, tokens };
-    let loads = server.simulate(seed)?;
+    let traffic = Traffic { alpha, max_batch, tokens };
+    traffic.check()?;
+    let loads = Server { costs: args.costs.costs()?, traffic }.simulate(seed)?;
     let mut out = std::io::stdout().lock();
     writeln!(
         out,

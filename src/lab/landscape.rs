@@ -97,15 +97,24 @@ impl MachineCosts {
     }
 }
 
+/// Checks a number of conversations that share a pass.
+///
+/// # Errors
+/// [`Error::InvalidRequest`] when it is not from 1 to [`MAX_BATCH`].
+pub fn check_batch(batch: u32) -> Result<()> {
+    if (1..=MAX_BATCH).contains(&batch) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("batch is {batch}; choose a number from 1 to {MAX_BATCH}.")))
+}
+
 /// Computes the landscape over alpha = 0, 0.02, ... 1 and K = 1, 2, ... [`MAX_DRAFT`], for `batch` conversations that
 /// share every pass. Costs of more rows than were measured continue the last slope.
 ///
 /// # Errors
-/// [`Error::InvalidRequest`] when `batch` is not from 1 to [`MAX_BATCH`].
+/// As [`check_batch`].
 pub fn landscape(costs: &MachineCosts, batch: u32) -> Result<Landscape> {
-    if !(1..=MAX_BATCH).contains(&batch) {
-        return Err(Error::invalid(format!("batch is {batch}; choose a number from 1 to {MAX_BATCH}.")));
-    }
+    check_batch(batch)?;
     let conversations = batch as usize;
     let alphas: Vec<f64> = (0..=STEPS).map(|step| f64::from(step) / f64::from(STEPS)).collect();
     let row =

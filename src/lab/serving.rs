@@ -38,17 +38,42 @@ pub const DRAFT_LENGTHS: [DraftLength; 5] = [
     DraftLength::Best,
 ];
 
-/// A server and its requests.
-#[derive(Clone, Debug)]
-pub struct Server {
-    /// Costs of passes.
-    pub costs: MachineCosts,
+/// Requests to a server.
+#[derive(Clone, Copy, Debug)]
+pub struct Traffic {
     /// Probability that a drafted token is accepted, 0 to 1.
     pub alpha: f64,
     /// Most requests that share a pass, 1 to [`MAX_BATCH`]. Others wait.
     pub max_batch: u32,
     /// Tokens of an answer, 1 or more.
     pub tokens: u32,
+}
+
+impl Traffic {
+    /// Checks the numbers.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] when one is out of range.
+    pub fn check(&self) -> Result<()> {
+        if !(0.0..=1.0).contains(&self.alpha) {
+            return Err(Error::invalid(format!("alpha is {}; choose a number from 0 to 1.", self.alpha)));
+        }
+        if !(1..=MAX_BATCH).contains(&self.max_batch) || self.tokens == 0 {
+            return Err(Error::invalid(format!(
+                "A pass takes 1 to {MAX_BATCH} requests, and an answer has at least one token."
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// A server and its requests.
+#[derive(Clone, Debug)]
+pub struct Server {
+    /// Costs of passes.
+    pub costs: MachineCosts,
+    /// The requests.
+    pub traffic: Traffic,
 }
 
 /// Simulated answers with one draft length.
@@ -79,23 +104,16 @@ impl Server {
     /// Simulates every draft length at several loads. The same requests arrive in all of them.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] when a number of the server is out of range.
+    /// As [`Traffic::check`].
     pub fn simulate(&self, seed: u64) -> Result<Vec<ServedLoad>> {
-        if !(0.0..=1.0).contains(&self.alpha) {
-            return Err(Error::invalid(format!("alpha is {}; choose a number from 0 to 1.", self.alpha)));
-        }
-        if !(1..=MAX_BATCH).contains(&self.max_batch) || self.tokens == 0 {
-            return Err(Error::invalid(format!(
-                "A pass takes 1 to {MAX_BATCH} requests, and an answer has at least one token."
-            )));
-        }
+        self.traffic.check()?;
         Ok(LOADS.into_iter().map(|load| self.at_load(load, seed)).collect())
     }
 
     fn at_load(&self, load: f64, seed: u64) -> ServedLoad {
-        let max_batch = f64::from(self.max_batch);
-        let plain_pass = self.costs.round(0, self.max_batch as usize);
-        let capacity = max_batch / plain_pass / f64::from(self.tokens);
+        let max_batch = f64::from(self.traffic.max_batch);
+        let plain_pass = self.costs.round(0, self.traffic.max_batch as usize);
+        let capacity = max_batch / plain_pass / f64::from(self.traffic.tokens);
         let mut served: Vec<Served> =
             DRAFT_LENGTHS.into_iter().map(|length| self.serve(length, load * capacity, seed)).collect();
         let plain = served[0].latency;
@@ -114,8 +132,9 @@ impl Server {
                 moment
             })
             .collect();
-        let best: Vec<usize> =
-            (0..=self.max_batch as usize).map(|batch| self.costs.best(self.alpha, batch.max(1))).collect();
+        let best: Vec<usize> = (0..=self.traffic.max_batch as usize)
+            .map(|batch| self.costs.best(self.traffic.alpha, batch.max(1)))
+            .collect();
         let (mut next, mut now, mut latency) = (0, 0.0, 0.0);
         let (mut passes, mut rows, mut drafted) = (0.0, 0.0, 0.0);
         // Arrival and tokens left of each request in the batch.
@@ -124,8 +143,8 @@ impl Server {
             if batch.is_empty() {
                 now = f64::max(now, arrivals[next]);
             }
-            while next < REQUESTS && arrivals[next] <= now && batch.len() < self.max_batch as usize {
-                batch.push((arrivals[next], self.tokens));
+            while next < REQUESTS && arrivals[next] <= now && batch.len() < self.traffic.max_batch as usize {
+                batch.push((arrivals[next], self.traffic.tokens));
                 next += 1;
             }
             let depth = match draft_length {
@@ -137,7 +156,7 @@ impl Server {
             rows += batch.len() as f64;
             drafted += (depth * batch.len()) as f64;
             for (_, left) in &mut batch {
-                let accepted = (0..depth).take_while(|_| random.random::<f64>() < self.alpha).count();
+                let accepted = (0..depth).take_while(|_| random.random::<f64>() < self.traffic.alpha).count();
                 *left = left.saturating_sub(1 + accepted as u32);
             }
             batch.retain(|&(arrival, left)| {
@@ -166,9 +185,11 @@ impl MachineCosts {
 mod tests {
     use super::*;
 
+    const TRAFFIC: Traffic = Traffic { alpha: 0.7, max_batch: 16, tokens: 64 };
+
     fn server(row_cost: f64) -> Server {
         let costs = MachineCosts::assumed(0.1, row_cost).unwrap();
-        Server { costs, alpha: 0.7, max_batch: 16, tokens: 64 }
+        Server { costs, traffic: TRAFFIC }
     }
 
     #[test]
@@ -195,7 +216,7 @@ mod tests {
 
     #[test]
     fn an_idle_server_matches_the_formula() {
-        let server = Server { tokens: 4000, ..server(0.1) };
+        let server = Server { traffic: Traffic { tokens: 4000, ..TRAFFIC }, ..server(0.1) };
         let rate = 1e-9;
         let of = |depth| server.serve(DraftLength::Fixed(depth), rate, 3).latency;
         let predicted = theory::speedup(0.7, 3, 0.1, server.costs.target());
@@ -205,12 +226,13 @@ mod tests {
     #[test]
     fn numbers_out_of_range_are_refused() {
         for wrong in [
-            Server { alpha: f64::NAN, ..server(0.1) },
-            Server { max_batch: 0, ..server(0.1) },
-            Server { max_batch: 65, ..server(0.1) },
-            Server { tokens: 0, ..server(0.1) },
+            Traffic { alpha: f64::NAN, ..TRAFFIC },
+            Traffic { max_batch: 0, ..TRAFFIC },
+            Traffic { max_batch: 65, ..TRAFFIC },
+            Traffic { tokens: 0, ..TRAFFIC },
         ] {
-            assert!(matches!(wrong.simulate(1), Err(Error::InvalidRequest(_))));
+            let server = Server { traffic: wrong, ..server(0.1) };
+            assert!(matches!(server.simulate(1), Err(Error::InvalidRequest(_))));
         }
     }
 }

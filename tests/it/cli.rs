@@ -376,6 +376,16 @@ fn lab_runs_examples_and_assumed_costs_without_a_model() {
         |policy: usize| loads.iter().map(move |load| load["served"][policy]["speedup"].as_f64().unwrap());
     assert!(speedups(0).all(|plain| plain == 1.0) && speedups(3).next_back().unwrap() < 1.0);
     assert_eq!(code(&["lab", "serving", "--row-cost", "0.1", "--alpha", "1.5"]), Some(4));
+    // Wrong numbers are refused before a model is loaded and measured.
+    for (command, option, value, expected) in [
+        ("landscape", "--batch", "0", "batch is 0"),
+        ("serving", "--alpha", "1.5", "alpha is 1.5"),
+        ("serving", "--max-batch", "65", "1 to 64 requests"),
+        ("serving", "--tokens", "0", "at least one token"),
+    ] {
+        let refused = hunch(data.path(), &["lab", command, "--target", "absent.gguf", option, value]);
+        assert!(text(&refused.stderr).contains(expected), "{command} {option}: {}", text(&refused.stderr));
+    }
     assert_eq!(code(&["lab", "unbiased", "--toy", "--rule", "naive"]), Some(2));
     assert_eq!(code(&["lab", "residual"]), Some(4), "no draft model");
     assert_eq!(code(&["lab"]), Some(2));
