@@ -124,7 +124,12 @@ pub(crate) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
 /// Formats names and values in two columns, both aligned left.
 pub(crate) fn fields(rows: &[(&str, String)]) -> String {
     let rows: Vec<_> = rows.iter().map(|(name, value)| vec![(*name).to_owned(), value.clone()]).collect();
-    columns(None, &rows, CellAlignment::Left, 2)
+    list(&rows)
+}
+
+/// Formats rows without a header, all columns aligned left.
+pub(crate) fn list(rows: &[Vec<String>]) -> String {
+    columns(None, rows, CellAlignment::Left, 2)
 }
 
 /// Formats rows in columns with `gap` spaces between them, without lines and without wrapping.

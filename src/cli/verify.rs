@@ -11,7 +11,7 @@ use hunch_core::rule::AcceptanceRule;
 use hunch_error::Error;
 
 use super::run::{OptionArgs, load_with_head, method_parser};
-use super::{HeadArgs, IsaArgs, ModelArgs};
+use super::{HeadArgs, IsaArgs, ModelArgs, render};
 
 /// Prove that speculation changes nothing.
 #[derive(Args)]
@@ -53,13 +53,11 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<bool> {
     };
     let mut passed = true;
     let mut show = |checks: Vec<Check>| -> Result<()> {
-        let mut out = std::io::stdout().lock();
-        for check in checks {
-            passed &= check.passed;
-            let word = if check.passed { "pass" } else { "FAIL" };
-            writeln!(out, "{word}  {:<52} {}", check.name, check.finding)?;
-        }
-        Ok(())
+        passed &= checks.iter().all(|check| check.passed);
+        let word = |passed: bool| if passed { "pass" } else { "FAIL" }.to_owned();
+        let row = |check: Check| vec![word(check.passed), check.name, check.finding];
+        let rows: Vec<Vec<String>> = checks.into_iter().map(row).collect();
+        Ok(writeln!(std::io::stdout(), "{}", render::list(&rows))?)
     };
     show(proof::row_invariance(&mut models)?)?;
     show(proof::identity(&mut models, &plan)?)?;
