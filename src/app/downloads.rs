@@ -12,7 +12,7 @@ impl App {
     /// # Errors
     /// When the environment names an invalid hub or proxy.
     pub fn downloader(&self) -> Result<Downloads> {
-        let mut downloads = self.shared.downloads.lock();
+        let mut downloads = self.shared.library.lock_downloads();
         if let Some(downloads) = &*downloads {
             return Ok(downloads.clone());
         }
@@ -34,9 +34,7 @@ impl App {
     /// When the address of the hub is invalid.
     pub fn use_hub(&self, hub: HubConfig, settings: DownloadSettings) -> Result<()> {
         let opened = Downloads::open(&self.shared.places.models, hub, settings)?;
-        // Closed outside the lock: closing waits for listeners, and they may ask for the downloads.
-        let before = self.shared.downloads.lock().replace(opened);
-        drop(before);
+        self.shared.library.set_downloads(opened);
         Ok(())
     }
 

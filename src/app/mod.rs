@@ -32,9 +32,7 @@ use hunch_core::method::Method;
 use hunch_core::propose::{MethodOptions, Needs};
 use hunch_core::sample::{LOGIT_BIAS_MAX, SamplingParams};
 use hunch_error::{Error, Result};
-use hunch_library::download::{Downloads, Subscription};
 use hunch_library::types::LibraryEvent;
-use hunch_library::watch::Watch;
 use hunch_library::{Places, load_marker};
 use hunch_model::device::{Compute, DeviceChoice};
 use lab::Positions;
@@ -42,6 +40,7 @@ use load_state::ModelSlot;
 use loading::IdleUnloader;
 pub use measure::MeasurementSink;
 use measure::Measurements;
+use models::LibraryState;
 use parking_lot::Mutex;
 use records::{Record, Records};
 use store_status::StoreInUse;
@@ -76,10 +75,6 @@ struct Shared {
     engine: Engine,
     compute: Compute,
     places: Places,
-    /// Watches the model folders for changes.
-    watch: Mutex<Option<Watch>>,
-    /// Passes events of downloads on to the listener.
-    heard: Mutex<Option<Subscription>>,
     store: Mutex<StoreInUse>,
     /// File of the store. `None` when this user has no data folder.
     store_path: Option<PathBuf>,
@@ -93,11 +88,8 @@ struct Shared {
     training: Mutex<Training>,
     writers: Arc<AnswerWriters>,
     positions: Mutex<Positions>,
-    /// Opened on first use.
-    downloads: Mutex<Option<Downloads>>,
+    library: LibraryState,
     next_id: AtomicU32,
-    /// Receives events of the library.
-    listener: Mutex<Option<LibraryListener>>,
     idle_unloader: IdleUnloader,
     /// True while the self-test of the GPU runs in the background.
     testing_gpu: AtomicBool,
@@ -143,17 +135,14 @@ impl App {
                 engine: Engine::start(compute.clone())?,
                 compute,
                 places,
-                watch: Mutex::new(None),
-                heard: Mutex::new(None),
                 models: ModelSlot::new(unfinished_load),
                 records: Records::default(),
                 measurements: Mutex::default(),
                 training: Mutex::default(),
                 writers: Arc::default(),
                 positions: Mutex::default(),
-                downloads: Mutex::default(),
+                library: LibraryState::default(),
                 next_id: AtomicU32::new(1),
-                listener: Mutex::new(None),
                 idle_unloader: IdleUnloader::new(keep_warm),
                 testing_gpu: AtomicBool::new(false),
             }),
@@ -167,14 +156,12 @@ impl App {
     /// Replaces the listener for events of the library. It is called on the thread that causes the event, so it must
     /// return quickly and must not change the library.
     pub fn set_library_listener(&self, listener: LibraryListener) {
-        *self.shared.listener.lock() = Some(listener);
+        self.shared.library.set_listener(listener);
     }
 
     /// Passes an event to the listener.
     fn announce(&self, event: LibraryEvent) {
-        if let Some(listener) = &mut *self.shared.listener.lock() {
-            listener(event);
-        }
+        self.shared.library.announce(event);
     }
 
     /// Returns what the window needs at its start.
@@ -313,10 +300,8 @@ impl App {
                 }
             }),
             Box::new(move || {
-                // Locked here: opening the downloads holds the lock while it reads the disk. Taken out of the
-                // lock before they are closed, which waits for their writes.
-                let downloads = downloads.shared.downloads.lock().take();
-                drop(downloads);
+                // Waits for the lock here: opening the downloads holds it while it reads the disk.
+                downloads.shared.library.close_downloads();
             }),
             Box::new(move || {
                 // A hanging engine ends with the process.
@@ -362,7 +347,7 @@ mod tests {
         })
         .unwrap();
         // As while the folder of downloads is read from a volume that is gone. Fails by waiting forever.
-        let opening = app.shared.downloads.lock();
+        let opening = app.shared.library.lock_downloads();
         app.shutdown();
         drop(opening);
     }

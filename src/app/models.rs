@@ -5,11 +5,13 @@ use std::sync::{Arc, Weak};
 
 use super::{App, LibraryListener, Shared};
 use hunch_error::{Error, Result};
+use hunch_library::download::{Downloads, Subscription};
 use hunch_library::types::ModelEntry;
 use hunch_library::types::{Download, Library, LibraryEvent};
 use hunch_library::watch::{POLL_INTERVAL, Watch};
 use hunch_library::{add_folder, are_known, removable, remove, remove_folder, scan, template_note};
 use hunch_model::split;
+use parking_lot::{Mutex, MutexGuard};
 
 impl App {
     /// Returns the models on this machine, their folders, and its memory. Reads the headers of new files.
@@ -113,19 +115,86 @@ impl App {
         let changed = tell(Arc::downgrade(&self.shared));
         let watch =
             Watch::start(self.shared.places.clone(), POLL_INTERVAL, move || changed(LibraryEvent::Changed))?;
-        *self.shared.watch.lock() = Some(watch);
+        self.shared.library.set_watch(watch);
         let downloads = self.downloader()?;
-        let heard = downloads.subscribe(Box::new(tell(Arc::downgrade(&self.shared))));
-        let before = self.shared.heard.lock().replace(heard);
-        drop(before);
+        let subscription = downloads.subscribe(Box::new(tell(Arc::downgrade(&self.shared))));
+        self.shared.library.set_subscription(subscription);
         downloads.resume_interrupted();
         Ok(downloads.list())
     }
 
     /// Pauses watching the model folders while the window is hidden. Changes are reported when it is shown again.
     pub fn set_window_hidden(&self, hidden: bool) {
-        if let Some(watch) = &*self.shared.watch.lock() {
-            watch.set_paused(hidden);
+        self.shared.library.set_paused(hidden);
+    }
+}
+
+/// State of the library: who receives its events, where they come from, and the downloads.
+#[derive(Default)]
+pub(super) struct LibraryState {
+    events: Mutex<LibraryEvents>,
+    /// Opened on first use. Not under the lock of the events: it is held while the disk is read, and downloads report
+    /// to the listener.
+    downloads: Mutex<Option<Downloads>>,
+}
+
+/// Receiver and sources of events.
+#[derive(Default)]
+struct LibraryEvents {
+    listener: Option<LibraryListener>,
+    /// Watches the model folders.
+    watch: Option<Watch>,
+    /// Passes events of downloads on.
+    subscription: Option<Subscription>,
+}
+
+impl LibraryState {
+    /// Replaces the listener.
+    pub(super) fn set_listener(&self, listener: LibraryListener) {
+        self.events.lock().listener = Some(listener);
+    }
+
+    /// Passes an event to the listener.
+    pub(super) fn announce(&self, event: LibraryEvent) {
+        if let Some(listener) = &mut self.events.lock().listener {
+            listener(event);
         }
+    }
+
+    /// Replaces the watch of the model folders.
+    fn set_watch(&self, watch: Watch) {
+        self.events.lock().watch = Some(watch);
+    }
+
+    /// Replaces the subscription to downloads.
+    fn set_subscription(&self, subscription: Subscription) {
+        // Dropped outside the lock: that waits for subscribers, and they may be about to announce.
+        let before = self.events.lock().subscription.replace(subscription);
+        drop(before);
+    }
+
+    /// Pauses watching the model folders.
+    fn set_paused(&self, paused: bool) {
+        if let Some(watch) = &self.events.lock().watch {
+            watch.set_paused(paused);
+        }
+    }
+
+    /// Locks the downloads.
+    pub(super) fn lock_downloads(&self) -> MutexGuard<'_, Option<Downloads>> {
+        self.downloads.lock()
+    }
+
+    /// Replaces the downloads.
+    pub(super) fn set_downloads(&self, downloads: Downloads) {
+        // Closed outside the lock: closing waits for listeners, and they may ask for the downloads.
+        let before = self.downloads.lock().replace(downloads);
+        drop(before);
+    }
+
+    /// Closes the downloads. Waits for their writes, outside the lock.
+    pub(super) fn close_downloads(&self) {
+        let downloads = self.downloads.lock().take();
+        drop(downloads);
     }
 }

@@ -33,10 +33,41 @@ const CONTEXT: usize = 2_048;
 
 /// The current or last run.
 #[derive(Default)]
-pub(super) struct Training {
-    log: Option<Arc<EventLog<TrainEvent>>>,
-    /// Set to finish the run early.
-    finish: Arc<AtomicBool>,
+pub(super) enum Training {
+    /// None yet.
+    #[default]
+    Idle,
+    /// At work. `finish` is set to finish early.
+    Running { log: Arc<EventLog<TrainEvent>>, finish: Arc<AtomicBool> },
+    /// Finished, paused or failed. The log ends with which of them.
+    Ended { log: Arc<EventLog<TrainEvent>> },
+}
+
+impl Training {
+    fn log(&self) -> Option<&Arc<EventLog<TrainEvent>>> {
+        match self {
+            Self::Idle => None,
+            Self::Running { log, .. } | Self::Ended { log } => Some(log),
+        }
+    }
+
+    /// Asks a running run to finish early.
+    fn finish(&self, id: u32) {
+        if let Self::Running { log, finish } = self
+            && log.id() == id
+        {
+            finish.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Ends a running run.
+    fn end(&mut self, id: u32) {
+        if let Self::Running { log, .. } = self
+            && log.id() == id
+        {
+            *self = Self::Ended { log: log.clone() };
+        }
+    }
 }
 
 impl App {
@@ -88,7 +119,7 @@ impl App {
             stepped: None,
             finish: finish.clone(),
         };
-        let compute = self.shared.compute.clone();
+        let (compute, shared) = (self.shared.compute.clone(), Arc::downgrade(&self.shared));
         let plan = TrainPlan {
             budget: Budget::Tokens(request.tokens as usize),
             seed: SEED,
@@ -96,7 +127,9 @@ impl App {
             disk: needs.disk + needs.disk / 4,
             recipe: Recipe::default(),
         };
-        self.shared.engine.occupy(
+        // Before the engine starts, because the run may end at once.
+        let before = std::mem::replace(&mut *self.shared.training.lock(), Training::Running { log, finish });
+        let occupied = self.shared.engine.occupy(
             id,
             move |stopped| {
                 let target = TrainingTarget::open(&place.target, &compute)?;
@@ -105,20 +138,23 @@ impl App {
                 reporter.end(trained)
             },
             move |ended| {
+                if let Some(shared) = shared.upgrade() {
+                    shared.training.lock().end(id);
+                }
                 writer.put(ended.unwrap_or_else(|e| TrainEvent::Failed { error: ErrorInfo::from(&e) }))
             },
-        )?;
-        *self.shared.training.lock() = Training { log: Some(log), finish };
+        );
+        if let Err(error) = occupied {
+            *self.shared.training.lock() = before;
+            return Err(error);
+        }
         Ok(id)
     }
 
     /// Stops a run early and keeps the best head so far. Has no effect on one that has ended. To pause it, stop it like
     /// a measurement.
     pub fn finish_training(&self, id: u32) {
-        let training = self.shared.training.lock();
-        if training.log.as_ref().is_some_and(|log| log.id() == id) {
-            training.finish.store(true, Ordering::Relaxed);
-        }
+        self.shared.training.lock().finish(id);
     }
 
     /// Returns the events of the last run, from number `from` to the newest.
@@ -126,7 +162,7 @@ impl App {
     /// # Errors
     /// [`Error::InvalidRequest`] when `id` is not the last one.
     pub fn training_snapshot(&self, id: u32, from: u32) -> Result<MeasurementMessage<TrainEvent>> {
-        snapshot(self.shared.training.lock().log.clone(), id, from)
+        snapshot(self.shared.training.lock().log().cloned(), id, from)
     }
 
     /// Deletes the data of a run. Heads that are in use stay.
