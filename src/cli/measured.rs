@@ -7,10 +7,12 @@ use hunch_library::speed_log::{Rates, SpeedLog};
 
 use super::ModelArgs;
 
-/// Saves the speeds of the models on a device ("cpu" or "metal"). A failure to save is ignored.
+/// Saves the speeds of the models on a device ("cpu" or "metal"). A failure is logged.
 pub(super) fn remember(args: &ModelArgs, device: &str, rates: Rates) {
     if rates != Rates::default() {
-        let _ = try_remember(args, device, rates);
+        if let Err(error) = try_remember(args, device, rates) {
+            tracing::warn!("The measured speeds were not saved. {error}");
+        }
     }
 }
 

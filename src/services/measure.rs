@@ -66,13 +66,21 @@ impl SpeedRecorder {
     /// Records rates. Rates that were not measured keep their last value.
     pub fn record(&self, rates: Rates) {
         let draft = self.draft.as_ref().map(ModelId::of);
-        let _ = self.log.remember(&ModelId::of(&self.target), draft.as_ref(), rates);
+        warn_unless_saved(self.log.remember(&ModelId::of(&self.target), draft.as_ref(), rates));
     }
 
     /// Records the speedup of the pair. Without a draft, nothing is recorded.
     pub fn record_pair(&self, speedup: MeasuredSpeedup) {
         if let Some(draft) = &self.draft {
-            let _ = self.log.remember_pair(&ModelId::of(&self.target), &ModelId::of(draft), speedup);
+            let (target, draft) = (ModelId::of(&self.target), ModelId::of(draft));
+            warn_unless_saved(self.log.remember_pair(&target, &draft, speedup));
         }
+    }
+}
+
+/// Logs that a speed was not saved. Whoever measured it has the result already.
+fn warn_unless_saved(saved: Result<()>) {
+    if let Err(error) = saved {
+        tracing::warn!("A measured speed was not saved. {error}");
     }
 }

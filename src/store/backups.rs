@@ -75,7 +75,10 @@ pub(super) fn make(connection: &Connection, path: &Path) -> Result<PathBuf> {
     atomic_file::place(&unfinished, &copy).map_err(io)?;
     let copies = list(path);
     for old in &copies[..copies.len().saturating_sub(KEPT)] {
-        let _ = fs::remove_file(old);
+        // It may hold what has been deleted since.
+        if let Err(error) = fs::remove_file(old) {
+            tracing::warn!("The old copy {} was not removed. {error}", old.display());
+        }
     }
     Ok(copy)
 }

@@ -23,8 +23,11 @@ pub fn set(folder: &Path, request: &LoadRequest) -> Result<()> {
 
 /// Removes the mark after loading succeeded or failed without a crash.
 pub fn clear(folder: &Path) {
-    // If removal fails, the next start asks the user once more.
-    let _ = std::fs::remove_file(path(folder));
+    if let Err(error) = std::fs::remove_file(path(folder))
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        tracing::warn!("The mark of a load was not removed, so the next start asks once more. {error}");
+    }
 }
 
 fn path(folder: &Path) -> PathBuf {

@@ -126,7 +126,9 @@ pub(super) fn install(partial: &PartialDownload, destination: &Destination) -> R
             }
             Err(error) => {
                 // The first error is the one to report.
-                let _ = undo(partial, &renamed);
+                if let Err(error) = undo(partial, &renamed) {
+                    tracing::warn!("Finished parts of a download stay in the models folder. {error}");
+                }
                 return Err(error);
             }
         }
