@@ -78,7 +78,7 @@ impl SpeedRecorder {
     }
 }
 
-/// Logs that a speed was not saved. Whoever measured it has the result already.
+/// Logs that a speed was not saved. The measurement itself has succeeded.
 fn warn_unless_saved(saved: Result<()>) {
     if let Err(error) = saved {
         tracing::warn!("A measured speed was not saved. {error}");

@@ -334,7 +334,7 @@ impl DepthController {
 
         let drafted = seen.acted || (self.has_model && seen.propose_ms > 0.0);
         let won = if drafted { seen.emitted as f64 - took } else { 0.0 } + loss_share * took;
-        // What the longest draft needs, in addition to the allowance.
+        // The allowance, and enough for the longest draft.
         let cap = self.config.loss_allowance + self.loss(MAX_DRAFT) / (one * LONG_DRAFT_SHARE);
         self.budget = (self.budget + won).min(cap);
         self.read_balance = (self.read_balance + won - reading / one).min(cap);

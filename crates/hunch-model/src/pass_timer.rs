@@ -1,5 +1,5 @@
-//! The timer of passes, of benchmarks, the self-test of a GPU and the placement of a draft model: runs a list of passes
-//! round by round and keeps the time of each.
+//! Timer of passes: runs a list of passes round by round and keeps the time of each. Benchmarks use it, the self-test of
+//! a GPU, and the choice of a draft model's device.
 
 use std::collections::BTreeMap;
 use std::time::Instant;

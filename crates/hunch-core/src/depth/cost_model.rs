@@ -11,8 +11,8 @@
 use crate::limits::MAX_ROWS;
 use crate::pass_cost::PassCost;
 
-/// Largest factor between a time and its estimate that is believed, and its inverse. Not tuned: a bound on what one
-/// interrupted pass can do. A pass that shares its cores with one other program takes twice as long.
+/// Largest factor between a time and its estimate that counts, and its inverse. Not tuned: it bounds the effect of one
+/// interrupted pass. A pass that shares its cores with one other program takes twice as long.
 const OUTLIER: f64 = 2.0;
 
 /// The time of one kind of pass.

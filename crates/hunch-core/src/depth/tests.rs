@@ -198,7 +198,7 @@ fn parks_a_tree_that_finds_nothing_worth_a_row() {
             ..Observation::default()
         });
     }
-    // What was saved before may be lost, up to the cap of the budget: 15 plain passes, at 0.3 each time.
+    // Savings may be lost again, up to the cap of the budget: 15 plain passes, at 0.3 each time.
     assert!(asked < 50, "asked {asked} times");
 }
 
