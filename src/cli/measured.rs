@@ -9,10 +9,10 @@ use super::ModelArgs;
 
 /// Saves the speeds of the models on a device ("cpu" or "metal"). A failure is logged.
 pub(super) fn remember(args: &ModelArgs, device: &str, rates: Rates) {
-    if rates != Rates::default() {
-        if let Err(error) = try_remember(args, device, rates) {
-            tracing::warn!("The measured speeds were not saved. {error}");
-        }
+    if rates != Rates::default()
+        && let Err(error) = try_remember(args, device, rates)
+    {
+        tracing::warn!("The measured speeds were not saved. {error}");
     }
 }
 

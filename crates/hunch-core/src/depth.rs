@@ -322,7 +322,7 @@ impl DepthController {
         self.throughput.tokens += seen.emitted as f64 - self.throughput.tokens / memory;
         self.throughput.time += took - self.throughput.time / memory;
 
-        let found_nothing = self.has_model && seen.propose_ms > 0.0 && seen.drafted == 0;
+        let found_nothing = self.has_model && seen.passes > 0 && seen.drafted == 0;
         if found_nothing {
             // A tree without a token worth its row was paid for like one that is rejected.
             self.acceptance.add(&[false], &[None], self.sampled);
