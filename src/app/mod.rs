@@ -34,7 +34,7 @@ use hunch_core::sample::{LOGIT_BIAS_MAX, SamplingParams};
 use hunch_error::{Error, Result};
 use hunch_library::download::{Downloads, Subscription};
 use hunch_library::types::LibraryEvent;
-use hunch_library::watch::Watch;
+use hunch_library::watch::LibraryWatch;
 use hunch_library::{Places, load_marker};
 use hunch_model::device::{Compute, DeviceChoice};
 use lab::Positions;
@@ -43,7 +43,7 @@ use loading::IdleUnloader;
 pub use measure::MeasurementSink;
 use measure::Measurements;
 use parking_lot::Mutex;
-use records::{Record, Records};
+use records::{GenerationRecord, GenerationRecords};
 use store_status::StoreInUse;
 use stream::EventLog;
 use training::Training;
@@ -77,16 +77,16 @@ struct Shared {
     compute: Compute,
     places: Places,
     /// Watches the model folders for changes.
-    watch: Mutex<Option<Watch>>,
+    watch: Mutex<Option<LibraryWatch>>,
     /// Passes events of downloads on to the listener.
-    heard: Mutex<Option<Subscription>>,
+    download_events: Mutex<Option<Subscription>>,
     store: Mutex<StoreInUse>,
     /// File of the store. `None` when this user has no data folder.
     store_path: Option<PathBuf>,
     /// Folder of small files shared with the command line, next to the store.
     side_folder: Option<PathBuf>,
     models: ModelSlot,
-    records: Records,
+    records: GenerationRecords,
     /// Recent measurements.
     measurements: Mutex<Measurements>,
     /// The current or last training run.
@@ -144,9 +144,9 @@ impl App {
                 compute,
                 places,
                 watch: Mutex::new(None),
-                heard: Mutex::new(None),
+                download_events: Mutex::new(None),
                 models: ModelSlot::new(unfinished_load),
-                records: Records::default(),
+                records: GenerationRecords::default(),
                 measurements: Mutex::default(),
                 training: Mutex::default(),
                 writers: Arc::default(),
@@ -276,7 +276,7 @@ impl App {
                 shared.records.release(id, &(App { shared: shared.clone() }).store());
             }
         })?;
-        self.shared.records.add(Record::new(log, answer, begun_with));
+        self.shared.records.add(GenerationRecord::new(log, answer, begun_with));
         let queued = self.shared.engine.generate(id, prompt, plan, Box::new(events));
         match &queued {
             Err(_) => self.shared.records.remove(id),

@@ -7,7 +7,7 @@ use super::{App, LibraryListener, Shared};
 use hunch_error::{Error, Result};
 use hunch_library::types::ModelEntry;
 use hunch_library::types::{Download, Library, LibraryEvent};
-use hunch_library::watch::{POLL_INTERVAL, Watch};
+use hunch_library::watch::{LibraryWatch, POLL_INTERVAL};
 use hunch_library::{add_folder, are_known, removable, remove, remove_folder, scan, template_note};
 use hunch_model::split;
 
@@ -103,20 +103,21 @@ impl App {
     pub fn watch_library(&self, listener: LibraryListener) -> Result<Vec<Download>> {
         self.set_library_listener(listener);
         // Weak, so that neither keeps the application alive.
-        let tell = |shared: Weak<Shared>| {
+        let notify = |shared: Weak<Shared>| {
             move |event| {
                 if let Some(shared) = shared.upgrade() {
                     App { shared }.announce(event);
                 }
             }
         };
-        let changed = tell(Arc::downgrade(&self.shared));
-        let watch =
-            Watch::start(self.shared.places.clone(), POLL_INTERVAL, move || changed(LibraryEvent::Changed))?;
+        let changed = notify(Arc::downgrade(&self.shared));
+        let watch = LibraryWatch::start(self.shared.places.clone(), POLL_INTERVAL, move || {
+            changed(LibraryEvent::Changed)
+        })?;
         *self.shared.watch.lock() = Some(watch);
         let downloads = self.downloader()?;
-        let heard = downloads.subscribe(Box::new(tell(Arc::downgrade(&self.shared))));
-        let before = self.shared.heard.lock().replace(heard);
+        let subscription = downloads.subscribe(Box::new(notify(Arc::downgrade(&self.shared))));
+        let before = self.shared.download_events.lock().replace(subscription);
         drop(before);
         downloads.resume_interrupted();
         Ok(downloads.list())

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::bench::MethodConfig;
 use crate::bench::figures::{PooledWork, ratio};
-use crate::bench::pass_timer::{PassTimer, PassTimes, Watch};
+use crate::bench::pass_timer::{PassTimer, PassTimes, TimingObserver};
 use hunch_core::limits::MAX_ROWS;
 use hunch_core::method::Method;
 use hunch_core::pass_cost::PassCost;
@@ -150,7 +150,12 @@ impl<'a> CostTimer<'a> {
     ///
     /// # Errors
     /// When a pass fails.
-    pub(super) fn run(&mut self, bench: &mut dyn PassBench, rounds: usize, watch: Watch<'_>) -> Result<bool> {
+    pub(super) fn run(
+        &mut self,
+        bench: &mut dyn PassBench,
+        rounds: usize,
+        watch: TimingObserver<'_>,
+    ) -> Result<bool> {
         let options = self.options;
         let mut time = |_: usize, pass: &TimedPass| match pass.drafter {
             None => bench.target_pass(pass.rows).map(Some),
@@ -164,7 +169,7 @@ impl<'a> CostTimer<'a> {
     /// # Errors
     /// When a pass fails.
     pub(super) fn run_all(&mut self, bench: &mut dyn PassBench, rounds: usize) -> Result<()> {
-        self.run(bench, rounds, Watch { on_round: &mut |_, _| (), stopped: &|| false })?;
+        self.run(bench, rounds, TimingObserver { on_round: &mut |_, _| (), stopped: &|| false })?;
         Ok(())
     }
 
@@ -252,7 +257,11 @@ mod tests {
                 let column = passes.iter().position(|other| other == pass).unwrap();
                 Ok(known.0.get(known.1).map(|times| times[column]).filter(|time| *time >= 0.0))
             };
-            timer.run(rounds.len(), &mut time, Watch { on_round: &mut |_, _| (), stopped: &|| false })?;
+            timer.run(
+                rounds.len(),
+                &mut time,
+                TimingObserver { on_round: &mut |_, _| (), stopped: &|| false },
+            )?;
             CostTable::new(&timer.since(0), &passes.into_iter().collect())
         }
     }

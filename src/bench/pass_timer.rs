@@ -8,7 +8,7 @@ use hunch_core::quantile::median;
 use hunch_error::Result;
 
 /// Observer of timed passes.
-pub(super) struct Watch<'a> {
+pub(super) struct TimingObserver<'a> {
     /// Called before each round with the rounds done and the rounds of this run.
     pub(super) on_round: &'a mut dyn FnMut(usize, usize),
     /// Returns true if timing should stop. Asked before each pass.
@@ -17,8 +17,8 @@ pub(super) struct Watch<'a> {
 
 /// Times a fixed list of passes, identified by keys of type `P`, in rounds.
 ///
-/// Each round runs every pass once, rotated by one against the round before, so that heat and other programs
-/// affect all passes alike. Round 0 warms up and is not kept.
+/// Each round runs every pass once and starts one pass later than the previous round. So heat and other programs
+/// affect all passes alike. Round 0 is a warm-up and is discarded.
 pub(super) struct PassTimer<P> {
     passes: Vec<P>,
     /// True if round 0 has run.
@@ -27,7 +27,7 @@ pub(super) struct PassTimer<P> {
 }
 
 impl<P: Ord + Clone> PassTimer<P> {
-    /// Creates a timer of these passes. A pass listed several times counts with the mean of its times in a round.
+    /// Creates a timer of these passes. If a pass is listed several times, a round keeps the mean of its times.
     pub(super) fn new(passes: Vec<P>) -> Self {
         Self { passes, warm: false, rounds: Vec::new() }
     }
@@ -43,7 +43,7 @@ impl<P: Ord + Clone> PassTimer<P> {
         &mut self,
         rounds: usize,
         time: &mut dyn FnMut(usize, &P) -> Result<Option<f64>>,
-        watch: Watch<'_>,
+        watch: TimingObserver<'_>,
     ) -> Result<bool> {
         let total = rounds + usize::from(!self.warm);
         for done in 0..total {
@@ -129,7 +129,9 @@ mod tests {
         rounds: usize,
         time: &mut dyn FnMut(usize, &P) -> Result<Option<f64>>,
     ) {
-        assert!(timer.run(rounds, time, Watch { on_round: &mut |_, _| (), stopped: &|| false }).unwrap());
+        assert!(
+            timer.run(rounds, time, TimingObserver { on_round: &mut |_, _| (), stopped: &|| false }).unwrap()
+        );
     }
 
     #[test]
@@ -182,7 +184,7 @@ mod tests {
         };
         let mut rounds = Vec::new();
         let mut on_round = |done: usize, total: usize| rounds.push((done, total));
-        let watch = Watch { on_round: &mut on_round, stopped: &|| passes.get() == 5 };
+        let watch = TimingObserver { on_round: &mut on_round, stopped: &|| passes.get() == 5 };
         assert!(!timer.run(4, &mut time, watch).unwrap());
         assert_eq!((timer.rounds(), rounds), (1, vec![(0, 5), (1, 5), (2, 5)]));
     }

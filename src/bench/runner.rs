@@ -7,7 +7,7 @@
 use crate::bench::MethodConfig;
 use crate::bench::cost_table::{CostTimer, PassBench};
 use crate::bench::identity::{IdentityReport, Reference, identity};
-use crate::bench::pass_timer::Watch;
+use crate::bench::pass_timer::TimingObserver;
 use crate::bench::report::{BenchReport, MethodReport};
 use crate::bench::suite::{Suite, SuitePrompt};
 use crate::bench::turns::{LaneFigures, MeasuredAnswer, Samples, Turn, sampling_of_run};
@@ -174,7 +174,7 @@ pub fn run(
         bench.set_context(prompt, plan.max_tokens);
     }
     let mut on_round = |done, total| progress(BenchProgress::Cost { done, total });
-    let watch = Watch { on_round: &mut on_round, stopped: &|| false };
+    let watch = TimingObserver { on_round: &mut on_round, stopped: &|| false };
     passes.run(bench.passes(), plan.cost_rounds, watch)?;
     let mut measurement = Measurement { bench, plan, configs: &configs, passes, progress, done: 0 };
     let mut same = IdentityReport::default();

@@ -74,8 +74,8 @@ pub(crate) fn run(args: &CompareArgs) -> Result<()> {
     let request = request(args, models.recommended_method());
     let options = args.options.options(models.target());
     let progress = Progress::new();
-    let mut tell = |event: CompareEvent| show(&progress, &event);
-    let mut listener = Listener { tell: &mut tell, stopped: &|| false };
+    let mut on_event = |event: CompareEvent| show(&progress, &event);
+    let mut listener = Listener { on_event: &mut on_event, stopped: &|| false };
     let outcome = measure::compare(&models, &compute, &request, &options, &mut listener)?;
     drop(progress);
     if let Some(trouble) = outcome.trouble {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use hunch::proof::{self, Check, Oracle, ProofPlan};
+use hunch::proof::{self, Oracle, ProofCheck, ProofPlan};
 use hunch_core::method::Method;
 use hunch_core::rule::AcceptanceRule;
 use hunch_error::Error;
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<bool> {
         ..ProofPlan::of(methods.clone())
     };
     let mut passed = true;
-    let mut show = |checks: Vec<Check>| -> Result<()> {
+    let mut show = |checks: Vec<ProofCheck>| -> Result<()> {
         let mut out = std::io::stdout().lock();
         for check in checks {
             passed &= check.passed;

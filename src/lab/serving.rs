@@ -40,7 +40,7 @@ pub const DRAFT_LENGTHS: [DraftLength; 5] = [
 
 /// A server and its requests.
 #[derive(Clone, Debug)]
-pub struct Server {
+pub struct SimulatedServer {
     /// Costs of passes.
     pub costs: MachineCosts,
     /// Probability that a drafted token is accepted, 0 to 1.
@@ -75,7 +75,7 @@ pub struct ServedLoad {
     pub served: Vec<Served>,
 }
 
-impl Server {
+impl SimulatedServer {
     /// Simulates every draft length at several loads. The same requests arrive in all of them.
     ///
     /// # Errors
@@ -166,9 +166,9 @@ impl MachineCosts {
 mod tests {
     use super::*;
 
-    fn server(row_cost: f64) -> Server {
+    fn server(row_cost: f64) -> SimulatedServer {
         let costs = MachineCosts::assumed(0.1, row_cost).unwrap();
-        Server { costs, alpha: 0.7, max_batch: 16, tokens: 64 }
+        SimulatedServer { costs, alpha: 0.7, max_batch: 16, tokens: 64 }
     }
 
     #[test]
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn an_idle_server_matches_the_formula() {
-        let server = Server { tokens: 4000, ..server(0.1) };
+        let server = SimulatedServer { tokens: 4000, ..server(0.1) };
         let rate = 1e-9;
         let of = |depth| server.serve(DraftLength::Fixed(depth), rate, 3).latency;
         let predicted = theory::speedup(0.7, 3, 0.1, server.costs.target());
@@ -205,10 +205,10 @@ mod tests {
     #[test]
     fn numbers_out_of_range_are_refused() {
         for wrong in [
-            Server { alpha: f64::NAN, ..server(0.1) },
-            Server { max_batch: 0, ..server(0.1) },
-            Server { max_batch: 65, ..server(0.1) },
-            Server { tokens: 0, ..server(0.1) },
+            SimulatedServer { alpha: f64::NAN, ..server(0.1) },
+            SimulatedServer { max_batch: 0, ..server(0.1) },
+            SimulatedServer { max_batch: 65, ..server(0.1) },
+            SimulatedServer { tokens: 0, ..server(0.1) },
         ] {
             assert!(matches!(wrong.simulate(1), Err(Error::InvalidRequest(_))));
         }

@@ -74,16 +74,16 @@ fn runtime() -> tokio::runtime::Runtime {
 fn serve(context: u32, config: ServerConfig) -> Running {
     let folder = tempfile::tempdir().unwrap();
     let (models, compute) = models(folder.path(), context);
-    let (tell, told) = channel();
+    let (address_sender, address) = channel();
     let (stop, stopped) = oneshot::channel();
     let thread = thread::spawn(move || {
         runtime().block_on(async move {
             let listening = listen(models, compute, config).await.unwrap();
-            tell.send(listening.address()).unwrap();
+            address_sender.send(listening.address()).unwrap();
             listening.run(async { drop(stopped.await) }).await;
         });
     });
-    Running { address: told.recv().unwrap(), stop: Some(stop), thread: Some(thread), _folder: folder }
+    Running { address: address.recv().unwrap(), stop: Some(stop), thread: Some(thread), _folder: folder }
 }
 
 /// Returns a chat request with further fields.
@@ -164,9 +164,10 @@ fn stream_whole_and_command_line_give_the_same_text() {
     let mut server = Program(command(data.path(), &served).stdout(Stdio::piped()).spawn().unwrap());
     let mut line = String::new();
     BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let told: Value = serde_json::from_str(&line).unwrap();
-    let address: SocketAddr = told["url"].as_str().unwrap().strip_prefix("http://").unwrap().parse().unwrap();
-    assert_eq!((&told["model"], &told["method"]), (&json!("tiny"), &json!("ngram")));
+    let started: Value = serde_json::from_str(&line).unwrap();
+    let address: SocketAddr =
+        started["url"].as_str().unwrap().strip_prefix("http://").unwrap().parse().unwrap();
+    assert_eq!((&started["model"], &started["method"]), (&json!("tiny"), &json!("ngram")));
 
     for (temperature, raw) in [("0", false), ("0", true), ("0.8", false), ("0.8", true)] {
         let sampling = ["--temperature", temperature, "--seed", "5", "--max-tokens", "40", "--json"];
@@ -503,7 +504,7 @@ fn requires_a_key_off_this_machine_and_the_right_one() {
 }
 
 #[test]
-fn refuses_names_that_a_web_page_points_at_this_machine() {
+fn refuses_requests_for_foreign_host_names() {
     let server = serve(512, config());
     for (host, status) in
         [("localhost:1", 200), ("127.0.0.1", 200), ("[::1]:80", 200), ("evil.example:80", 403)]
@@ -515,7 +516,7 @@ fn refuses_names_that_a_web_page_points_at_this_machine() {
 }
 
 #[test]
-fn a_client_that_goes_away_frees_the_engine() {
+fn closed_connection_frees_the_engine() {
     let server = serve(LONG, config());
     for (cancelled, stream) in [(1, true), (2, false)] {
         let mut body = endless();

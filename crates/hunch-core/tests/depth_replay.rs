@@ -60,7 +60,7 @@ fn lines<T: for<'a> Deserialize<'a>>(name: &str) -> Vec<T> {
 }
 
 /// A machine that replays recorded times.
-struct Machine {
+struct ReplayMachine {
     pass_ms: [f64; MAX_ROWS + 1],
     /// Deviations of passes from the median of their rows, in order.
     pass_noise: Vec<f64>,
@@ -70,7 +70,7 @@ struct Machine {
     read_ms: f64,
 }
 
-impl Machine {
+impl ReplayMachine {
     fn new(times: &Times) -> Self {
         let of_rows = |rows| {
             median(&times.passes.iter().filter(|pass| pass.0 == rows).map(|pass| pass.1).collect::<Vec<_>>())
@@ -179,7 +179,7 @@ impl Played {
 }
 
 /// Replays answers one after the other with one controller. `start` is where in the recorded times they begin.
-fn play(answers: &[&Answer], machine: &Machine, depth: &mut dyn Depth, start: usize) -> Played {
+fn play(answers: &[&Answer], machine: &ReplayMachine, depth: &mut dyn Depth, start: usize) -> Played {
     let mut played = Played::default();
     let mut at = start;
     for answer in answers.iter().cycle().take(CONVERSATIONS * answers.len()) {
@@ -255,7 +255,7 @@ fn play(answers: &[&Answer], machine: &Machine, depth: &mut dyn Depth, start: us
 }
 
 /// All replays of some answers.
-fn replay(answers: &[&Answer], machine: &Machine, depth: &mut dyn FnMut() -> Box<dyn Depth>) -> Played {
+fn replay(answers: &[&Answer], machine: &ReplayMachine, depth: &mut dyn FnMut() -> Box<dyn Depth>) -> Played {
     let mut all = Played::default();
     for replay in 0..REPLAYS {
         let start = replay * machine.pass_noise.len() / REPLAYS;
@@ -281,7 +281,7 @@ fn cells(answers: &[Answer]) -> BTreeMap<Cell, Vec<&Answer>> {
 
 /// The controller as a session begins with it: the cost of a drafted token is predicted, its acceptance was measured
 /// when the pair was loaded.
-fn controller(machine: &Machine, (method, ..): &Cell, acceptance: f64) -> Box<dyn Depth> {
+fn controller(machine: &ReplayMachine, (method, ..): &Cell, acceptance: f64) -> Box<dyn Depth> {
     let mut controller = DepthController::default();
     if method == "draft-model" {
         controller.expect_cost(machine.draft_cost());
@@ -304,7 +304,7 @@ fn outcomes() -> Vec<Outcome> {
     for pair in ["smollm2", "qwen"] {
         let answers: Vec<Answer> = lines(&format!("{pair}.jsonl"));
         for times in lines::<Times>(&format!("{pair}-times.jsonl")) {
-            let machine = Machine::new(&times);
+            let machine = ReplayMachine::new(&times);
             for (cell, answers) in cells(&answers) {
                 let auto = replay(&answers, &machine, &mut || controller(&machine, &cell, PAIR_ACCEPTANCE));
                 let fixed = |depth| replay(&answers, &machine, &mut || Box::new(Fixed(depth))).speedup();
@@ -331,12 +331,12 @@ fn mean(ratios: impl Iterator<Item = f64>) -> f64 {
 }
 
 #[test]
-fn is_as_fast_as_the_controller_before_it() {
+fn is_as_fast_as_the_previous_controller() {
     let bars: Vec<Bar> = lines("bars.jsonl");
     let outcomes = outcomes();
     assert_eq!(bars.len(), outcomes.len());
     let all = mean(bars.iter().zip(&outcomes).map(|(bar, outcome)| outcome.auto / bar.speedup));
-    assert!(all >= 1.025, "{all:.4} of the controller before it");
+    assert!(all >= 1.025, "{all:.4} of the previous controller");
     for (bar, outcome) in bars.iter().zip(&outcomes) {
         assert_eq!((&bar.times, &bar.cell), (&outcome.times, &outcome.cell));
         let Outcome { times, cell, auto, .. } = outcome;
@@ -369,7 +369,7 @@ fn hostile(acceptance: f64) -> (f64, f64) {
         let mut answers: Vec<Answer> = lines(&format!("{pair}.jsonl"));
         answers.iter_mut().for_each(|answer| answer.accepted.fill(0));
         for times in lines::<Times>(&format!("{pair}-times.jsonl")) {
-            let machine = Machine::new(&times);
+            let machine = ReplayMachine::new(&times);
             for (cell, answers) in cells(&answers) {
                 let played = replay(&answers, &machine, &mut || controller(&machine, &cell, acceptance));
                 let least = if cell.0 == "draft-model" { &mut models } else { &mut lookups };

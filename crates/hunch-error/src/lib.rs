@@ -52,7 +52,7 @@ pub enum ErrorCode {
     /// A downloaded file does not match the Hub's checksum.
     WrongChecksum,
     /// The Hub's file differs from the one the catalogue was checked against.
-    #[serde(rename = "not_of_catalogue")]
+    #[serde(alias = "not_of_catalogue")]
     CatalogueMismatch,
     /// The disk is full.
     DiskFull,
@@ -111,7 +111,7 @@ pub enum Error {
         reason: String,
     },
     /// A valid model of an architecture or type that Hunch does not run.
-    #[error("{} cannot be run: {reason}. docs/models.md lists the architectures that Hunch runs.", path.display())]
+    #[error("{} cannot be run: {reason}. The file was not changed. Choose another model, for example from the catalogue.", path.display())]
     UnsupportedModel {
         /// The file.
         path: PathBuf,
@@ -396,7 +396,7 @@ impl Error {
             Error::DiskFull { folder, missing, reserved } => vec![
                 ("folder", path(folder)),
                 ("missing", missing.to_string()),
-                ("promised", reserved.to_string()),
+                ("reserved", reserved.to_string()),
             ],
             Error::DownloadUnreadable { folder, bytes } => {
                 vec![("folder", path(folder)), ("bytes", bytes.to_string())]
@@ -493,7 +493,7 @@ mod tests {
     #[test]
     fn disk_full_message_mentions_other_downloads_only_if_they_reserve_space() {
         let full = |reserved| Error::DiskFull { folder: "/d".into(), missing: 1, reserved };
-        let param = |reserved| full(reserved).params()["promised"].clone();
+        let param = |reserved| full(reserved).params()["reserved"].clone();
         assert_eq!((param(0), param(3_000_000)), ("0".into(), "3000000".into()));
         let (alone, shared) = (full(0).to_string(), full(3_000_000).to_string());
         assert!(!alone.contains("other downloads"), "{alone}");
@@ -501,6 +501,13 @@ mod tests {
             shared.contains("1 MB more are needed, in addition to the 3 MB that other downloads still need"),
             "{shared}"
         );
+    }
+
+    #[test]
+    fn reads_earlier_name_of_catalogue_mismatch() {
+        let read = |name: &str| serde_json::from_str::<ErrorCode>(name).ok();
+        assert_eq!(read("\"not_of_catalogue\""), Some(ErrorCode::CatalogueMismatch));
+        assert_eq!(read("\"catalogue_mismatch\""), Some(ErrorCode::CatalogueMismatch));
     }
 
     #[test]

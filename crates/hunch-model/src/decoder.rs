@@ -15,7 +15,7 @@ use crate::metal::convert::{Conversion, conversions};
 use crate::metal::costs::PassSize;
 use crate::metal::gpu::Gpu;
 use crate::metal::kernels::Kernels;
-use crate::metal::selftest::{Part, Record};
+use crate::metal::selftest::{KernelPart, SelfTestRecord};
 use crate::metal_executor::MetalExecutor;
 use crate::spec::ModelSpec;
 use crate::weights::{Embedding, WeightFile};
@@ -97,7 +97,7 @@ impl Execution {
         gguf: &Gguf,
         spec: &ModelSpec,
         compute: &Compute,
-        test: impl FnOnce(&Compute) -> Option<Arc<Record>>,
+        test: impl FnOnce(&Compute) -> Option<Arc<SelfTestRecord>>,
     ) -> Self {
         let usual = Backend::usual(compute);
         if usual != Backend::Metal {
@@ -114,7 +114,7 @@ impl Execution {
         }
         match conversions(gguf, test) {
             Ok(conversions) => {
-                let choice_problem = test.problem_of([Part::Choice]);
+                let choice_problem = test.problem_of([KernelPart::Choice]);
                 Self { backend: Backend::Metal, conversions, choice_problem }
             }
             Err(problem) => candle(problem),

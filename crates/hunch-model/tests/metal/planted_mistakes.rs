@@ -97,7 +97,7 @@ fn finds_write_past_the_end_of_a_buffer() {
 }
 
 #[test]
-fn compiler_refuses_what_metal_refuses() {
+fn compiler_refuses_invalid_metal_code() {
     let refused = [
         ("undeclared", "threadgroup_barrier(mem_flags::mem_threadgroup); y[i] = gone;"),
         ("constant", "x[i] = 1.0f;"),

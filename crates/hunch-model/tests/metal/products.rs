@@ -162,7 +162,7 @@ fn joined_and_separate(gpu: &Arc<dyn Gpu>, types: &[(WeightType, usize)], rows: 
 
 /// Two or three matrices in a dispatch: packed ones, and packed ones with floats.
 #[test]
-fn products_of_several_types_in_a_dispatch_have_the_bits_of_their_own() {
+fn products_of_several_types_in_one_dispatch_match_separate_products() {
     let machine = Machine::start();
     for types in [
         [(WeightType::Q4K, 40), (WeightType::Q6K, 24), (WeightType::Q4_0, 13)],

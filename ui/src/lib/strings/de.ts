@@ -97,7 +97,7 @@ export const de: Strings = {
     settings: { title: 'Einstellungen…', also: 'optionen sprache' },
     'text-larger': { title: 'Größerer Text', also: 'vergrößern schrift' },
     'text-smaller': { title: 'Kleinerer Text', also: 'verkleinern schrift' },
-    'text-usual': { title: 'Standardgröße des Texts', also: 'zurücksetzen schrift normal' },
+    'text-default-size': { title: 'Standardgröße des Texts', also: 'zurücksetzen schrift normal' },
     'show-log': { title: 'Protokoll anzeigen', also: 'fehler problem absturz datei' },
     'open-model': { title: 'Modell öffnen…', also: 'laden' },
     'open-draft': { title: 'Draft öffnen…', also: 'laden' },
@@ -307,7 +307,8 @@ export const de: Strings = {
     more: 'Mehr Werte',
     less: 'Weniger Werte',
     repeats: 'Gleiche Modelle, Einstellungen und Seed, gleiche Antwort',
-    repeatsWhenCold: 'Gleiche Modelle, Einstellungen und Seed ergeben bei Temperatur 0 die gleiche Antwort. Darüber muss auch K fest sein.',
+    repeatsAtZeroTemperature:
+      'Gleiche Modelle, Einstellungen und Seed ergeben bei Temperatur 0 die gleiche Antwort. Darüber muss auch K fest sein.',
   },
   composer: {
     label: 'Nachricht',
@@ -532,8 +533,8 @@ export const de: Strings = {
     proposing: (time) => `Draft ${time}`,
     passing: (time) => `Target ${time}`,
     verifying: (time) => `Prüfen ${time}`,
-    howToKeep: 'Klicken oder Eingabetaste heftet die Karte an.',
-    howToGoOn: 'Klicke auf ein Token, um damit fortzufahren. Esc schließt.',
+    pinHint: 'Klicken oder Eingabetaste heftet die Karte an.',
+    pinnedHint: 'Klicke auf ein Token, um damit fortzufahren. Esc schließt.',
   },
   files: {
     asModel: 'Als Modell öffnen',

@@ -7,7 +7,7 @@ import type {
   ChoiceName,
   ColourMode,
   CommandGroup,
-  CommandName,
+  AppCommandName,
   MarkClass,
   Place,
   TextSize,
@@ -114,7 +114,7 @@ const commandGroups: Record<CommandGroup, string> = {
   preset: 'Presets',
 };
 
-const commands: Record<CommandName, CommandWords> = {
+const commands: Record<AppCommandName, CommandWords> = {
   'new-conversation': { title: 'New conversation' },
   search: { title: 'Search conversations', also: 'find' },
   'previous-conversation': { title: 'Previous conversation' },
@@ -129,7 +129,7 @@ const commands: Record<CommandName, CommandWords> = {
   import: { title: 'Import conversation…' },
   stop: { title: 'Stop answer', also: 'cancel' },
   regenerate: { title: 'Regenerate answer', also: 'regenerate retry again' },
-  continue: { title: 'Continue answer', also: 'continue go on resume' },
+  continue: { title: 'Continue answer', also: 'continue resume' },
   'copy-answer': { title: 'Copy last answer' },
   'edit-question': { title: 'Edit last question…', also: 'edit change ask differently' },
   'previous-branch': { title: 'Previous branch', also: 'answer question version' },
@@ -138,7 +138,7 @@ const commands: Record<CommandName, CommandWords> = {
   settings: { title: 'Settings…', also: 'preferences options language' },
   'text-larger': { title: 'Larger text', also: 'zoom in bigger size' },
   'text-smaller': { title: 'Smaller text', also: 'zoom out size' },
-  'text-usual': { title: 'Default text size', also: 'zoom reset default usual' },
+  'text-default-size': { title: 'Default text size', also: 'zoom reset default usual' },
   'show-log': { title: 'Show log', also: 'problem error crash file' },
   'open-model': { title: 'Open model…' },
   'open-draft': { title: 'Open draft…' },
@@ -385,7 +385,7 @@ export const en = {
     more: 'More figures',
     less: 'Fewer figures',
     repeats: 'The same models, settings and seed repeat this answer',
-    repeatsWhenCold: 'The same models, settings and seed repeat this answer at temperature 0. Above 0, K must be fixed too.',
+    repeatsAtZeroTemperature: 'The same models, settings and seed repeat this answer at temperature 0. Above 0, K must be fixed too.',
   },
   composer: {
     label: 'Message',
@@ -618,8 +618,8 @@ export const en = {
     proposing: (time: string) => `drafting ${time}`,
     passing: (time: string) => `target ${time}`,
     verifying: (time: string) => `verifying ${time}`,
-    howToKeep: 'Click or press Return to pin this card.',
-    howToGoOn: 'Click a token to continue with it. Esc closes.',
+    pinHint: 'Click or press Return to pin this card.',
+    pinnedHint: 'Click a token to continue with it. Esc closes.',
   },
   /** Files dragged onto the window. */
   files: {

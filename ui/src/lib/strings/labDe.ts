@@ -74,7 +74,7 @@ export const labDe: LabStrings = {
     read: 'Berechnen',
     temperature: 'Temperatur',
     temperatureNote: 'von p und q',
-    before: 'Nach',
+    precedingText: 'Nach',
     drawn: (token) => `die Antwort geht weiter mit „${token}“`,
     distributions: (target, draft) => `p von ${target}, q von ${draft}`,
     looking: 'Beide Modelle lesen den Text.',

@@ -102,7 +102,7 @@ export const labEn = {
     read: 'Compute',
     temperature: 'Temperature',
     temperatureNote: 'of p and q',
-    before: 'After',
+    precedingText: 'After',
     drawn: (token: string) => `the answer continues with “${token}”`,
     distributions: (target: string, draft: string) => `p from ${target}, q from ${draft}`,
     looking: 'Both models are reading the text.',

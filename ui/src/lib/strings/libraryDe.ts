@@ -111,7 +111,7 @@ export const libraryDe: Strings['library'] = {
     description: (said) => `Vorhergesagter Speicher: ${said.join(', ')}.`,
     context: 'Kontext',
     contextTokens: (tokens) => `${tokens} Tokens`,
-    contextUsual: (tokens) => `${tokens} Tokens, Standard`,
+    contextDefault: (tokens) => `${tokens} Tokens, Standard`,
     smaller: 'Das würde passen:',
     choices: {
       context: (tokens) => `Kontext von ${tokens} Tokens`,

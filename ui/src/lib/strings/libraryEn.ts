@@ -149,7 +149,7 @@ export const libraryEn = {
     description: (said: readonly string[]) => `Predicted memory: ${said.join(', ')}.`,
     context: 'Context',
     contextTokens: (tokens: string) => `${tokens} tokens`,
-    contextUsual: (tokens: string) => `${tokens} tokens, default`,
+    contextDefault: (tokens: string) => `${tokens} tokens, default`,
     smaller: 'What would fit:',
     choices: {
       context: (tokens: string) => `Context of ${tokens} tokens`,
