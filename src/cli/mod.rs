@@ -10,6 +10,7 @@ mod licenses;
 mod measured;
 mod models;
 mod progress;
+mod remote;
 mod render;
 mod run;
 mod serve;
@@ -282,6 +283,7 @@ fn exit_code_of(code: ErrorCode) -> u8 {
         | ErrorCode::Io
         | ErrorCode::Store
         | ErrorCode::Device
+        | ErrorCode::Server
         | ErrorCode::HubUnreachable
         | ErrorCode::WrongChecksum
         | ErrorCode::CatalogueMismatch

@@ -28,8 +28,8 @@ const CHAT: &str = "/v1/chat/completions";
 const JSON: &str = "Content-Type: application/json\r\n";
 
 /// A server on a thread of its own. Ends when dropped.
-struct Running {
-    address: SocketAddr,
+pub(super) struct Running {
+    pub(super) address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
     _folder: tempfile::TempDir,
@@ -43,7 +43,7 @@ impl Drop for Running {
     }
 }
 
-fn config() -> ServerConfig {
+pub(super) fn config() -> ServerConfig {
     let plan = GenerationPlan {
         method: Method::Ngram,
         max_draft: MaxDraft::Fixed(3),
@@ -71,7 +71,7 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-fn serve(context: u32, config: ServerConfig) -> Running {
+pub(super) fn serve(context: u32, config: ServerConfig) -> Running {
     let folder = tempfile::tempdir().unwrap();
     let (models, compute) = models(folder.path(), context);
     let (address_sender, address) = channel();
@@ -105,7 +105,7 @@ fn endless() -> Value {
     chat("abc", 60_000, &json!({ "stream": true }))
 }
 
-const LONG: u32 = 1 << 16;
+pub(super) const LONG: u32 = 1 << 16;
 
 fn metric(address: SocketAddr, name: &str) -> u64 {
     let text = get(address, "/metrics");
@@ -114,7 +114,7 @@ fn metric(address: SocketAddr, name: &str) -> u64 {
 }
 
 /// Waits until a metric has a value.
-fn wait_for(address: SocketAddr, name: &str, value: u64) {
+pub(super) fn wait_for(address: SocketAddr, name: &str, value: u64) {
     for _ in 0..6000 {
         if metric(address, name) == value {
             return;
@@ -124,9 +124,9 @@ fn wait_for(address: SocketAddr, name: &str, value: u64) {
     panic!("{name} is {}, not {value}", metric(address, name));
 }
 
-const RUNNING: &str = "hunch_num_requests_running";
+pub(super) const RUNNING: &str = "hunch_num_requests_running";
 const WAITING: &str = "hunch_num_requests_waiting";
-const CANCELLED: &str = "hunch_requests_total{outcome=\"cancelled\"}";
+pub(super) const CANCELLED: &str = "hunch_requests_total{outcome=\"cancelled\"}";
 const FINISHED: &str = "hunch_requests_total{outcome=\"finished\"}";
 
 fn parsed(events: Vec<String>) -> Vec<Value> {

@@ -41,6 +41,8 @@ pub enum ErrorCode {
     Stopped,
     /// The compute device failed.
     Device,
+    /// A server that was to answer cannot be reached, or refused.
+    Server,
     /// The Hub cannot be reached or used.
     HubUnreachable,
     /// The Hub has no such repository or file.
@@ -165,6 +167,16 @@ pub enum Error {
         device: &'static str,
         /// The device's reason.
         reason: String,
+    },
+    /// A server that was to answer cannot be reached, or refused.
+    #[error("The server {address} did not answer: {reason}. Text received so far is kept. {remedy}")]
+    Server {
+        /// Address of the server's API.
+        address: String,
+        /// The reason.
+        reason: String,
+        /// A remedy.
+        remedy: String,
     },
     /// The Hub cannot be reached or used.
     #[error(
@@ -336,6 +348,7 @@ impl Error {
             Error::Busy => ErrorCode::Busy,
             Error::Stopped => ErrorCode::Stopped,
             Error::Device { .. } => ErrorCode::Device,
+            Error::Server { .. } => ErrorCode::Server,
             Error::HubUnreachable { .. } => ErrorCode::HubUnreachable,
             Error::HubNotFound { .. } => ErrorCode::HubNotFound,
             Error::HubGated { .. } => ErrorCode::HubGated,
@@ -376,6 +389,9 @@ impl Error {
             Error::NoModel | Error::Busy | Error::Stopped => Vec::new(),
             Error::Device { device, reason } => {
                 vec![("device", (*device).into()), ("detail", reason.clone())]
+            }
+            Error::Server { address, reason, remedy } => {
+                vec![("address", address.clone()), ("detail", format!("{reason}. {remedy}"))]
             }
             Error::HubUnreachable { endpoint, reason } => {
                 vec![("endpoint", endpoint.clone()), ("detail", reason.clone())]
@@ -447,6 +463,7 @@ mod tests {
             Error::Busy,
             Error::Stopped,
             Error::Device { device: "metal", reason: text() },
+            Error::Server { address: text(), reason: text(), remedy: text() },
             Error::HubUnreachable { endpoint: text(), reason: text() },
             Error::HubNotFound { what: text(), remedy: text() },
             Error::HubGated { repository: text(), remedy: text() },

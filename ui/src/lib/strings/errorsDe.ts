@@ -65,6 +65,11 @@ export const errorsDe: ErrorCatalogue = {
     body: ({ device }) => `Die Berechnung auf „${device}“ ist fehlgeschlagen. Die Unterhaltung bleibt erhalten.`,
     advice: 'Starte Hunch neu und versuche es noch einmal.',
   },
+  server: {
+    title: 'Der Server hat nicht geantwortet',
+    body: ({ address }) => `Keine Antwort von ${address}. Bisher empfangener Text bleibt erhalten.`,
+    advice: 'Prüfe, ob der Server läuft, seine Adresse und seinen Schlüssel. Versuche es dann erneut.',
+  },
   hub_unreachable: {
     title: 'Der Hub ist nicht erreichbar',
     body: ({ endpoint }) => `Keine Verbindung zu ${endpoint}. Heruntergeladene Dateien bleiben erhalten.`,

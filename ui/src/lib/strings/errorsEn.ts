@@ -65,6 +65,11 @@ export const errorsEn: ErrorCatalogue = {
     body: ({ device }) => `The computation on “${device}” failed. The conversation is kept.`,
     advice: 'Restart Hunch and try again.',
   },
+  server: {
+    title: 'The server did not answer',
+    body: ({ address }) => `No answer from ${address}. Text received so far is kept.`,
+    advice: 'Check that the server runs, its address and its key. Then try again.',
+  },
   hub_unreachable: {
     title: 'The Hub can’t be reached',
     body: ({ endpoint }) => `No connection to ${endpoint}. Downloaded files are kept.`,

@@ -137,6 +137,7 @@ export const errorParams = {
   busy: [],
   stopped: [],
   device: ['device', 'detail'],
+  server: ['address', 'detail'],
   hub_unreachable: ['endpoint', 'detail'],
   hub_not_found: ['what', 'detail'],
   hub_gated: ['repository', 'detail'],
