@@ -47,7 +47,7 @@ pub(crate) struct ServerArgs {
     model: Option<String>,
 }
 
-/// What to ask, and how to show the answer.
+/// A question, and how to show its answer.
 pub(crate) struct Question<'a> {
     pub(crate) prompt: Prompt,
     pub(crate) sampling: &'a SamplingArgs,

@@ -47,7 +47,7 @@ impl ServerAddress {
         url
     }
 
-    /// Returns the address of the server's Prometheus metrics, which are beside the API.
+    /// Returns the address of the server's Prometheus metrics, next to the API.
     pub(super) fn metrics(&self) -> Url {
         let mut url = self.0.clone();
         url.set_path(&format!("{}/metrics", self.0.path().trim_end_matches("/v1")));

@@ -29,6 +29,10 @@ const SMALL_BYTES: usize = 4 << 20;
 /// Largest answer, in bytes of its stream. A chunk of one token takes some 300.
 const ANSWER_BYTES: usize = 256 << 20;
 
+/// Remedies in errors.
+const RETRY: &str = "Try again.";
+const NOT_OPENAI: &str = "Check the address: it must be of a server that speaks OpenAI's protocol.";
+
 /// Program that a server runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -138,7 +142,7 @@ pub struct TextPiece {
     pub text: String,
     /// Origin of the token. Known of Hunch servers only.
     pub origin: Option<TokenOrigin>,
-    /// Whether the model thinks here, and the text is not of the answer.
+    /// True for thinking, which is not part of the answer.
     pub thinking: bool,
 }
 
@@ -383,9 +387,6 @@ impl RemoteServer {
     }
 }
 
-const RETRY: &str = "Try again.";
-const NOT_OPENAI: &str = "Check the address: it must be of a server that speaks OpenAI's protocol.";
-
 /// An answer as far as it has arrived.
 #[derive(Default)]
 struct Progress {
@@ -395,7 +396,7 @@ struct Progress {
     reported_tok_s: Option<f64>,
     stats: Option<GenerationStats>,
     first_ms: Option<f64>,
-    /// Whether the server said that the stream is complete.
+    /// True once the server said that the stream is complete.
     done: bool,
 }
 

@@ -1,8 +1,8 @@
 //! Answers of other servers: a client of OpenAI's chat protocol, as vLLM, SGLang, llama.cpp, LM Studio, Ollama and
 //! `hunch serve` speak it.
 //!
-//! `address` says where a server is, `client` talks to it, `chunk` holds the wire types of a streamed answer, and
-//! `speculation` reads what a server reports of its own speculation. Nothing here loads a model, and no figure of a
+//! `address` holds addresses and keys, `client` sends requests, and `chunk` holds the wire types of a streamed answer.
+//! `speculation` reads the figures that a server reports of its own speculation. Nothing here loads a model, and no figure of a
 //! server is presented as one of ours.
 
 mod address;

@@ -18,7 +18,7 @@ pub struct Speculation {
     pub source: SpeculationSource,
 }
 
-/// Where the figures of a server stand.
+/// Place in a response that holds the figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SpeculationSource {
@@ -91,7 +91,7 @@ impl Speculation {
 
     /// Returns the mean number of tokens that a pass emitted, for an answer of `generated` tokens.
     ///
-    /// Where the server does not count its passes, each is taken to emit one token in addition to the accepted ones.
+    /// If the server does not count its passes, each is taken to emit one token in addition to the accepted ones.
     pub fn tokens_per_pass(&self, generated: u64) -> Option<f64> {
         let passes = self.passes.unwrap_or_else(|| generated.saturating_sub(self.accepted));
         (passes > 0).then(|| generated as f64 / passes as f64)

@@ -17,7 +17,7 @@ use tokio::runtime::Runtime;
 use crate::cli::{command, last_json, text};
 use crate::serve::{CANCELLED, LONG, RUNNING, config, serve, wait_for};
 
-/// What a server sends, and what it received.
+/// Responses of a server, and the requests that it received.
 struct Script {
     /// `owned_by` of its model.
     owner: &'static str,
