@@ -58,7 +58,8 @@ enum MethodChoice {
 impl MethodChoice {
     /// Returns a parser of method names and [`AUTO`].
     fn parser() -> impl TypedValueParser<Value = Self> {
-        let auto = PossibleValue::new(AUTO).help("Every draft that is loaded, where it promises most");
+        let auto =
+            PossibleValue::new(AUTO).help("Every draft that is loaded, whichever is expected to be fastest");
         let value = |method: Method| PossibleValue::new(method.name()).help(method.summary());
         let values: Vec<_> = [auto].into_iter().chain(Method::selectable().map(value)).collect();
         PossibleValuesParser::new(values).try_map(|name| match name.as_str() {
@@ -83,10 +84,10 @@ pub(crate) struct DraftingArgs {
     pub(crate) models: ModelArgs,
     #[command(flatten)]
     head: HeadArgs,
-    /// Drafting method; auto uses every draft that is loaded, where it promises most
+    /// Drafting method; auto uses every loaded draft, whichever is expected to be fastest
     #[arg(long, default_value = AUTO, value_parser = MethodChoice::parser())]
     method: MethodChoice,
-    /// Most tokens to draft per round: 1 to 15, or auto, which measures what pays
+    /// Most tokens to draft per round: 1 to 15, or auto, which picks the fastest
     #[arg(long, default_value_t = MaxDraft::Auto, value_name = "K|auto")]
     max_draft: MaxDraft,
     #[command(flatten)]

@@ -33,7 +33,7 @@ pub(crate) struct VerifyArgs {
     /// Compare the target with distributions recorded from another engine
     #[arg(long, value_name = "ORACLE.json")]
     against: Option<PathBuf>,
-    /// Samples per method and context in the token distribution check
+    /// Samples per method and context for the distribution check
     #[arg(long, default_value_t = 200, value_name = "N", value_parser = clap::value_parser!(u64).range(20..=100_000))]
     samples: u64,
 }

@@ -61,7 +61,7 @@ export const errorsDe: ErrorCatalogue = {
     body: () => 'Vorher geladene Modelle sind noch im Speicher.',
   },
   device: {
-    title: 'Das Gerät ist ausgefallen',
+    title: 'Die Berechnung ist fehlgeschlagen',
     body: ({ device }) => `Die Berechnung auf „${device}“ ist fehlgeschlagen. Die Unterhaltung bleibt erhalten.`,
     advice: 'Starte Hunch neu und versuche es noch einmal.',
   },
@@ -111,7 +111,7 @@ export const errorsDe: ErrorCatalogue = {
     advice: 'Verwirf ihn, um den Platz freizugeben, und lade das Modell dann neu herunter.',
   },
   download_elsewhere: {
-    title: 'Ein anderes Hunch lädt das gerade herunter',
+    title: 'Hunch lädt das bereits in einem anderen Fenster',
     body: ({ name }) => `${name} wird von einem anderen laufenden Hunch heruntergeladen.`,
     advice: 'Warte darauf, oder pausiere es dort und setze es hier fort.',
   },

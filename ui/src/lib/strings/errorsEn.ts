@@ -61,7 +61,7 @@ export const errorsEn: ErrorCatalogue = {
     body: () => 'Models that were in memory are still loaded.',
   },
   device: {
-    title: 'The device failed',
+    title: 'The computation failed',
     body: ({ device }) => `The computation on “${device}” failed. The conversation is kept.`,
     advice: 'Restart Hunch and try again.',
   },

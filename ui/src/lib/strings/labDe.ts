@@ -101,7 +101,7 @@ export const labDe: LabStrings = {
     startOver: 'Von vorn',
     drawn: 'Bisherige Runden, gemessen',
     rounds: (rounds, accepted) => `${rounds}, ${accepted} angenommen`,
-    distance: (variation, expected) => `Totalvariation zu p: ${variation} gemessen, ${expected} durch Zufall vorhergesagt`,
+    distance: (variation, expected) => `Totalvariation zu p: ${variation} gemessen, ${expected} durch Zufall zu erwarten`,
     none: 'Noch keine Runden. Starte eine.',
     drafted: (token) => `„${token}“ aus q vorgeschlagen`,
     threshold: (p, q, threshold) => `Schwelle min(1, ${p}/${q}) = ${threshold}`,
@@ -121,7 +121,7 @@ export const labDe: LabStrings = {
     waiting: 'Noch nicht gelaufen',
     share: 'Anteil gemessen, p vorhergesagt',
     chi: (chi, degrees, p) => `χ² ${chi}, ${degrees} Freiheitsgrade, p-Wert ${p}`,
-    variation: (variation, expected) => `Totalvariation ${variation} gemessen, ${expected} durch Zufall vorhergesagt`,
+    variation: (variation, expected) => `Totalvariation ${variation} gemessen, ${expected} durch Zufall zu erwarten`,
     rounds: (rounds, accepted) => `${rounds}, ${accepted} angenommen`,
     level:
       'Eine Regel gilt als abweichend, wenn der Zufall allein einen solchen Unterschied seltener als einmal in einer Million Prüfungen erzeugt.',
@@ -131,7 +131,7 @@ export const labDe: LabStrings = {
     machine: 'Rechner',
     madeUp: 'erfunden',
     machines: { measured: 'Dieser Rechner', made_up: 'Erfunden' },
-    chart: 'Vorhergesagte Beschleunigung gegenüber ohne Draft',
+    chart: 'Vorhergesagter Tempogewinn durch Drafts',
     description: (measured) =>
       `Beschleunigung nach Annahmerate Alpha und Draft-Länge K, aus ${measured ? 'auf diesem Rechner gemessenen' : 'erfundenen'} Kosten. Die Linie zeigt den Gleichstand, Ringe das beste K für jedes Alpha, Punkte deine Antworten.`,
     x: 'K, Draft-Tokens pro Runde',

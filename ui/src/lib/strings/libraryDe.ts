@@ -47,7 +47,6 @@ export const libraryDe: Strings['library'] = {
     nameTitle: 'Name auf der Kommandozeile',
     load: 'Laden',
     loadWith: (draft) => `Laden mit ${draft}`,
-    loadAlone: 'Ohne Draft laden',
     loaded: 'Im Speicher',
     unload: 'Entladen',
     busy: 'Ein anderes Modell wird gerade geladen.',
