@@ -28,6 +28,7 @@ use super::{open_compute, render};
 const ROWS: [usize; 7] = [1, 2, 4, 5, 8, 9, MAX_DRAFT + 1];
 /// Numbers of rows that are timed on the CPU.
 const CPU_ROWS: [usize; 2] = [1, 5];
+
 /// Check this machine.
 #[derive(Args)]
 pub(crate) struct DoctorArgs {
@@ -35,7 +36,7 @@ pub(crate) struct DoctorArgs {
     #[arg(long, default_value = "auto", value_name = "auto|cpu|metal")]
     device: DeviceChoice,
     /// Model whose passes are predicted, timed on the GPU and the CPU, and checked [default: the default model,
-    /// if installed, without timing]
+    /// if it is installed, predicted only unless there is a GPU]
     #[arg(long, value_name = "PATH|NAME")]
     target: Option<String>,
     /// Draft model that is checked together with the target
@@ -100,7 +101,10 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<bool> {
     let memory = machine::memory(0, &compute);
     // The test runs again even if there is a record: that is what the command is for.
     let gpu = compute.test_again().map(|record| SelfTestRecord::clone(&record));
-    let checks = args.target.as_deref().map(|target| checks(target, args.draft.as_deref(), &compute));
+    let on_gpu = Backend::usual(&compute) != Backend::Cpu;
+    let target = args.target.clone().or_else(|| on_gpu.then(installed_default).flatten());
+    let target = target.as_deref();
+    let checks = target.map(|target| checks(target, args.draft.as_deref(), &compute));
     let report = Report {
         version: env!("CARGO_PKG_VERSION"),
         system: hunch_model::device::system_version(),
@@ -112,11 +116,11 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<bool> {
         usable_bytes: memory.usable,
         predicted: predicted(args.target.as_deref(), chip, &compute)?,
         gpu,
-        on_gpu: match args.target.as_deref() {
-            Some(target) if Backend::usual(&compute) != Backend::Cpu => timed(target, &compute, &ROWS)?,
+        on_gpu: match target {
+            Some(target) if on_gpu => timed(target, &compute, &ROWS)?,
             _ => None,
         },
-        cpu: match args.target.as_deref() {
+        cpu: match target {
             Some(target) => timed(target, &open_compute(DeviceChoice::Cpu, None)?, &CPU_ROWS)?,
             None => None,
         },
@@ -166,6 +170,13 @@ fn predicted(
         Basis::Measured(_) => ("products", None),
     };
     Ok(Some(Predicted { model: spec.name, basis, chip, pass_ms }))
+}
+
+/// Returns the name of the default model, if it is installed.
+fn installed_default() -> Option<String> {
+    let found = Places::of_this_user()
+        .and_then(|places| hunch_library::resolve(hunch_library::DEFAULT_MODEL, &places));
+    found.is_ok().then(|| hunch_library::DEFAULT_MODEL.to_owned())
 }
 
 /// Checks target and draft on a device. Returns `None` and says so if they do not fit into memory.

@@ -214,6 +214,10 @@ impl Proposer for DraftModel {
         committed.len().saturating_sub(1 + shared_len(&self.seen, committed))
     }
 
+    fn prefill_rows(&self) -> usize {
+        self.model.prefill_rows()
+    }
+
     fn prefill(
         &mut self,
         committed: &[TokenId],

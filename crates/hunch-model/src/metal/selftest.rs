@@ -28,6 +28,9 @@ pub enum KernelPart {
     Output,
     /// Bound of products, for logits.
     Cap,
+    /// Products of several types in one dispatch. No model depends on it: products whose bits differ there have
+    /// dispatches of their own.
+    Joined,
     /// RMS norm of rows.
     Norm,
     /// Norm of what a layer's part computed, before it joins the row.
@@ -59,6 +62,7 @@ impl KernelPart {
         let common = [
             Self::Output,
             Self::Cap,
+            Self::Joined,
             Self::Norm,
             Self::UpdateNorm,
             Self::Gate(Activation::Silu),
@@ -81,6 +85,7 @@ impl fmt::Display for KernelPart {
             Self::Product(dtype) => write!(f, "product {dtype}"),
             Self::Output => f.write_str("bias and sum of products"),
             Self::Cap => f.write_str("soft cap of logits"),
+            Self::Joined => f.write_str("products in one dispatch"),
             Self::Norm => f.write_str("norm"),
             Self::UpdateNorm => f.write_str("norm after a part"),
             Self::Gate(Activation::Silu) => f.write_str("SiLU gate"),
