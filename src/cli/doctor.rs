@@ -35,8 +35,8 @@ pub(crate) struct DoctorArgs {
     /// Device: auto is Metal on a Mac and the CPU elsewhere
     #[arg(long, default_value = "auto", value_name = "auto|cpu|metal")]
     device: DeviceChoice,
-    /// Model whose passes are predicted, timed on the GPU and the CPU, and checked [default: the installed default
-    /// model, which is timed only on a machine with a GPU]
+    /// Model that is predicted, timed on the GPU and the CPU, and checked. The installed default model is timed only if
+    /// there is a GPU [default: the default model]
     #[arg(long, value_name = "PATH|NAME")]
     target: Option<String>,
     /// Draft model that is checked together with the target
