@@ -30,7 +30,7 @@ const terms = [
   [/\bwhoever\b/i, "the caller, or another noun"],
   [/\bnone of them\b/i, "a noun"],
   [/\bbelieved?\b|\bbelieves\b|\bdoubts?\b/i, "estimate, assume or trust"],
-  [/\bgoes? on\b/i, "continue"],
+  [/\bgo(?:es|ing)? on\b/i, "continue"],
   [/\bhas got\b|\bhave got\b/i, "has"],
   [/\ba twin\b|\btwins\b/i, "fork or copy"],
   [/\bby heart\b|\bdear\b/i, "a plain word"],
@@ -159,6 +159,14 @@ function* strings(text, extension) {
   }
 }
 
+/** Names of Rust tests as sentences, with their lines. */
+function* rustTests(text) {
+  for (const found of text.matchAll(/#\[(?:\w+::)*test\]\s*(?:#\[[^\]]*\]\s*)*(?:async )?fn (\w+)/g)) {
+    const words = found[1].replaceAll("_", " ");
+    yield [lineOf(text, found.index + found[0].length), words[0].toUpperCase() + words.slice(1)];
+  }
+}
+
 /** The scripts of a file, with their offsets. */
 function scripts(text, extension) {
   if (extension !== ".svelte") return [[0, text]];
@@ -206,6 +214,8 @@ for (const file of files) {
       if (isProse(withoutCode(value)))
         for (const [, message] of lint(withoutCode(value), /lib\/strings\//.test(file) ? label : rulesOf(file)))
           found.push([line, `"${value}": ${message}`]);
+  if (extension === ".rs")
+    for (const [line, name] of rustTests(text)) for (const [, message] of lint(name, rulesOf(file))) found.push([line, `test "${name}": ${message}`]);
   for (const [line, message] of found.sort(([a], [b]) => a - b)) console.log(`${file}:${line}: ${message}`);
   problems += found.length;
 }

@@ -2,7 +2,7 @@
 //!
 //! The round loop is in [`hunch_core`]. [`generate::generate`] turns its tokens into text, and [`engine::Engine`] runs
 //! it on a thread. [`app::App`] is the interface of the window, [`serve`] that of other programs. The command line
-//! runs generations itself.
+//! runs generations itself. [`remote`] asks other servers.
 
 pub mod api;
 pub mod app;
@@ -13,6 +13,7 @@ pub mod generate;
 pub mod lab;
 pub mod log;
 pub mod proof;
+pub mod remote;
 pub mod serve;
 pub mod services;
 pub mod store;

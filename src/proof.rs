@@ -47,7 +47,7 @@ const DISTRIBUTION_PROMPTS: [&str; 3] = [
 
 /// Result of one check.
 #[derive(Clone, Debug, Serialize)]
-pub struct Check {
+pub struct ProofCheck {
     /// Name of the check, with method and draft length.
     pub name: String,
     /// Measured figures.
@@ -112,7 +112,7 @@ impl ProofPlan {
 ///
 /// # Errors
 /// If a model fails.
-pub fn short(models: &mut Models) -> Result<Vec<Check>> {
+pub fn short(models: &mut Models) -> Result<Vec<ProofCheck>> {
     let usable = models.usable_methods();
     let methods = [Method::Suffix, Method::Head, Method::DraftModel];
     let plan = ProofPlan {
@@ -160,7 +160,7 @@ fn ids(models: &mut Models, prompt: &[TokenId], plan: &GenerationPlan) -> Result
 ///
 /// # Errors
 /// If a model fails.
-pub fn identity(models: &mut Models, plan: &ProofPlan) -> Result<Vec<Check>> {
+pub fn identity(models: &mut Models, plan: &ProofPlan) -> Result<Vec<ProofCheck>> {
     let greedy = |method, depth| plan.generation(method, depth, plan.tokens, SamplingParams::greedy());
     let coupled = |method, depth| GenerationPlan {
         rule: AcceptanceRule::Coupled,
@@ -184,7 +184,7 @@ fn same_text(
     name: &str,
     plan_of: &dyn Fn(Method, MaxDraft) -> GenerationPlan,
     depths: &[MaxDraft],
-) -> Result<Vec<Check>> {
+) -> Result<Vec<ProofCheck>> {
     let mut checks = Vec::new();
     let mut cases = Vec::new();
     for text in IDENTITY_PROMPTS.into_iter().take(plan.prompts) {
@@ -204,7 +204,7 @@ fn same_text(
                 tokens += got.len();
                 drafting.add(of_it);
             }
-            checks.push(Check {
+            checks.push(ProofCheck {
                 name: format!("{name}, {method}, K = {depth}"),
                 finding: format!("{tokens} tokens, {drafting}"),
                 passed: same && (drafting.drafted > 0 || depth == MaxDraft::Auto),
@@ -220,7 +220,7 @@ fn same_text(
 ///
 /// # Errors
 /// If the model fails.
-pub fn row_invariance(models: &mut Models) -> Result<Vec<Check>> {
+pub fn row_invariance(models: &mut Models) -> Result<Vec<ProofCheck>> {
     let text = Prompt::Raw(DISTRIBUTION_PROMPTS.join("\n"));
     let tokens = models.prompt_ids(&text)?;
     let model = models.target();
@@ -239,7 +239,7 @@ pub fn row_invariance(models: &mut Models) -> Result<Vec<Check>> {
         model.truncate(base)?;
         let together = model.forward(Step::chain(&tokens[base..base + m], LogitRows::All))?.logits;
         let different = (0..m).filter(|&i| !same_bits(&together, i, &alone[i], 0)).count();
-        checks.push(Check {
+        checks.push(ProofCheck {
             name: format!("row invariance, {m} rows"),
             finding: if different == 0 { "bit for bit".into() } else { format!("{different} rows differ") },
             passed: different == 0,
@@ -254,7 +254,7 @@ pub fn row_invariance(models: &mut Models) -> Result<Vec<Check>> {
     let layout = RowLayout::Tree { parents: &parents };
     let tree = model.forward(Step { layout, ..Step::chain(&branches, LogitRows::All) })?.logits;
     let different = (0..2 * half).filter(|&i| !same_bits(&tree, i, &alone[i % half], 0)).count();
-    checks.push(Check {
+    checks.push(ProofCheck {
         name: format!("row invariance, tree of {} rows", 2 * half),
         finding: if different == 0 { "bit for bit".into() } else { format!("{different} rows differ") },
         passed: different == 0,
@@ -273,7 +273,7 @@ fn same_bits(a: &Rows, i: usize, b: &Rows, j: usize) -> bool {
 ///
 /// # Errors
 /// If a model fails.
-pub fn token_distribution(models: &mut Models, plan: &ProofPlan) -> Result<Vec<Check>> {
+pub fn token_distribution(models: &mut Models, plan: &ProofPlan) -> Result<Vec<ProofCheck>> {
     // Plain decoding comes first: the other methods are compared with its samples.
     let methods: Vec<Method> = std::iter::once(Method::Plain).chain(plan.speculating()).collect();
     let mut checks = Vec::new();
@@ -290,7 +290,7 @@ pub fn token_distribution(models: &mut Models, plan: &ProofPlan) -> Result<Vec<C
                     // Plain decoding is compared with the exact distribution only.
                     (_, None) => continue,
                 };
-                checks.push(Check {
+                checks.push(ProofCheck {
                     name: format!(
                         "token distribution, context {}, position {}, {method}",
                         number + 1,
@@ -444,25 +444,25 @@ pub fn oracle_distance(models: &mut Models, oracle: &Oracle) -> Result<Distance>
 ///
 /// # Errors
 /// The errors of [`oracle_distance`].
-pub fn against_oracle(models: &mut Models, oracle: &Oracle) -> Result<Vec<Check>> {
+pub fn against_oracle(models: &mut Models, oracle: &Oracle) -> Result<Vec<ProofCheck>> {
     let d = oracle_distance(models, oracle)?;
     Ok(vec![
-        Check {
+        ProofCheck {
             name: "oracle, prompt tokens".into(),
             finding: format!("{} of {} prompts differ", d.prompts_differ, oracle.cases.len()),
             passed: d.prompts_differ == 0,
         },
-        Check {
+        ProofCheck {
             name: "oracle, mean |difference of log p|".into(),
             finding: format!("{:.4} (at most {MEAN_DIFFERENCE_LIMIT})", d.mean_difference),
             passed: d.mean_difference <= MEAN_DIFFERENCE_LIMIT,
         },
-        Check {
+        ProofCheck {
             name: "oracle, partial KL a step".into(),
             finding: format!("{:.5} (at most {PARTIAL_KL_LIMIT})", d.partial_kl),
             passed: d.partial_kl.abs() <= PARTIAL_KL_LIMIT,
         },
-        Check {
+        ProofCheck {
             name: "oracle, likeliest token".into(),
             finding: format!("differs at {} of {} steps", d.argmax_differs, d.steps),
             passed: d.argmax_differs * 25 <= d.steps,

@@ -59,7 +59,7 @@ const QUESTIONS: [&str; TURNS_OF_CONVERSATION] = [
 ];
 
 /// One turn as it was measured.
-struct Turn {
+struct SoakTurn {
     memory: u64,
     ms_per_token: f64,
 }
@@ -84,7 +84,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(model: &Path, folder: &Path, turns: usize) -> Result<Vec<Turn>> {
+fn run(model: &Path, folder: &Path, turns: usize) -> Result<Vec<SoakTurn>> {
     // A worse copy as the draft model: some of its drafts are rejected.
     let draft = folder.join("draft.gguf");
     low_bit::write_copy(&WeightFile::open(model)?, &draft, 2, &mut |_, _| {})?;
@@ -128,7 +128,7 @@ fn run(model: &Path, folder: &Path, turns: usize) -> Result<Vec<Turn>> {
         let (answered, ms) = ask(&app, AnswerRequest { conversation, asking, settings })?;
         (conversation, parent) = (Some(answered.0), Some(answered.1));
         look(&app, answered)?;
-        measured.push(Turn { memory: own_memory_bytes(), ms_per_token: ms / f64::from(TOKENS) });
+        measured.push(SoakTurn { memory: own_memory_bytes(), ms_per_token: ms / f64::from(TOKENS) });
         if (turn + 1).is_multiple_of(50) {
             let seconds = begun.elapsed().as_secs();
             eprintln!("{} of {turns} turns in {seconds} s", turn + 1);
@@ -186,15 +186,15 @@ fn look(app: &App, (conversation, answer): (i64, i64)) -> Result<()> {
 }
 
 /// Prints a table and decides.
-fn judge(turns: &[Turn]) -> ExitCode {
+fn judge(turns: &[SoakTurn]) -> ExitCode {
     let compared = COMPARED.min(turns.len() / 2);
     if compared == 0 {
         eprintln!("There are too few turns to compare.");
         return ExitCode::from(2);
     }
     let (first, last) = (&turns[..compared], &turns[turns.len() - compared..]);
-    let mib = |turns: &[Turn]| median(turns, |turn| turn.memory as f64 / f64::from(1 << 20));
-    let ms = |turns: &[Turn]| median(turns, |turn| turn.ms_per_token);
+    let mib = |turns: &[SoakTurn]| median(turns, |turn| turn.memory as f64 / f64::from(1 << 20));
+    let ms = |turns: &[SoakTurn]| median(turns, |turn| turn.ms_per_token);
     let (memory, latency) = ((mib(first), mib(last)), (ms(first), ms(last)));
     let (growth, slowdown) = (memory.1 - memory.0, latency.1 / latency.0);
     let most_growth = MOST_GROWTH as f64 / f64::from(1 << 20);
@@ -225,7 +225,7 @@ fn judge(turns: &[Turn]) -> ExitCode {
     if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn median(turns: &[Turn], of: impl Fn(&Turn) -> f64) -> f64 {
+fn median(turns: &[SoakTurn], of: impl Fn(&SoakTurn) -> f64) -> f64 {
     let mut values: Vec<f64> = turns.iter().map(of).collect();
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]

@@ -1,3 +1,5 @@
+// Rules of the linter for scripts and components, with the restrictions that keep layers and model output apart.
+
 import js from '@eslint/js';
 import svelte from 'eslint-plugin-svelte';
 import globals from 'globals';

@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn ignores_a_page_that_is_gone() {
+    fn ignores_messages_of_a_closed_page() {
         let (sender, receiver) = mpsc::channel();
         let mut sink = channel_sink(Channel::new(move |_| {
             sender.send(()).expect("the test listens");

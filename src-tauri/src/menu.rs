@@ -117,7 +117,7 @@ const VIEW: [Entry; 9] = [
     Item("palette", Some("CmdOrCtrl+K")),
     Item("text-larger", Some("CmdOrCtrl+=")),
     Item("text-smaller", Some("CmdOrCtrl+-")),
-    Item("text-usual", Some("CmdOrCtrl+0")),
+    Item("text-default-size", Some("CmdOrCtrl+0")),
 ];
 
 /// Returns the menus of macOS, or those of other systems.

@@ -193,12 +193,12 @@ impl Work {
                 break last;
             }
             let written = guarded(|| self.write());
-            self.tell(written);
+            self.report_refusal(written);
         };
         let mut unwritten = last.clone();
         let written = guarded(|| self.finish(&mut unwritten, last.as_ref()));
         let failed = written.is_err();
-        self.tell(written);
+        self.report_refusal(written);
         if let Some(last) = &last {
             self.writer.put(last.clone());
         }
@@ -245,7 +245,7 @@ impl Work {
     }
 
     /// Informs the window when the store begins to refuse writes and when it accepts them again.
-    fn tell(&mut self, written: Result<()>) {
+    fn report_refusal(&mut self, written: Result<()>) {
         match written {
             Ok(()) => {
                 self.pause = WRITTEN_EVERY;
@@ -280,7 +280,7 @@ impl Work {
             let closing = self.writers.closing();
             let written = guarded(|| self.finish(&mut unwritten, last));
             let problem = written.as_ref().err().map(ErrorInfo::from);
-            self.tell(written);
+            self.report_refusal(written);
             let Some(error) = problem else { return };
             if closing || ended.elapsed() > GIVEN_UP_AFTER {
                 tracing::warn!("The answer could not be kept. {}", error.message);
@@ -442,8 +442,8 @@ mod tests {
         until(&log, |events| events.iter().any(is_refusal));
         writer.put(round(1));
         store.set_full(false);
-        let told = until(&log, |events| events.contains(&GenerationEvent::Kept));
-        assert_eq!(told.iter().filter(|event| is_refusal(event)).count(), 1);
+        let events = until(&log, |events| events.contains(&GenerationEvent::Kept));
+        assert_eq!(events.iter().filter(|event| is_refusal(event)).count(), 1);
         answer_writer.end(finished());
         writers.settle(PATIENCE);
         assert_eq!(store.message(answer).unwrap().1.state, MessageState::Complete);
@@ -457,9 +457,9 @@ mod tests {
         (0..20).for_each(|number| writer.put(round(number)));
         answer_writer.end(finished());
         drop(answer_writer);
-        let told = until(&log, |events| events.contains(&finished()));
-        let refused = told.iter().position(is_refusal).expect("the refusal is reported");
-        assert!(refused < told.iter().position(|event| *event == finished()).unwrap());
+        let events = until(&log, |events| events.contains(&finished()));
+        let refused = events.iter().position(is_refusal).expect("the refusal is reported");
+        assert!(refused < events.iter().position(|event| *event == finished()).unwrap());
         assert_eq!(store.message(answer).unwrap().1.state, MessageState::Streaming);
         store.set_full(false);
         until(&log, |events| events.last() == Some(&GenerationEvent::Kept));
@@ -479,8 +479,8 @@ mod tests {
         drop(answer_writer);
         until(&log, |events| events.contains(&finished()));
         assert!(writers.give_up(PATIENCE), "it tries once more and ends");
-        let told = log.after(0, usize::MAX);
-        let last = told.last().unwrap();
+        let events = log.after(0, usize::MAX);
+        let last = events.last().unwrap();
         assert!(
             matches!(last, GenerationEvent::GivenUp { error } if error.code == ErrorCode::Store),
             "{last:?}"
@@ -495,8 +495,8 @@ mod tests {
         writer.put(round(0));
         answer_writer.end(finished());
         drop(answer_writer);
-        let told = until(&log, |events| events.contains(&finished()));
-        assert!(told.iter().any(|event| matches!(event, GenerationEvent::NotKept { .. })));
+        let events = until(&log, |events| events.contains(&finished()));
+        assert!(events.iter().any(|event| matches!(event, GenerationEvent::NotKept { .. })));
         store.set_panicking(false);
         until(&log, |events| events.last() == Some(&GenerationEvent::Kept));
         writers.close(PATIENCE);

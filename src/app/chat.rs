@@ -13,7 +13,7 @@ use crate::api::{
 };
 use crate::event::{GenerationEvent, RoundEvent, TokenEvent};
 use crate::generate::{GenerationPlan, Prompt};
-use crate::store::{Standing, Store};
+use crate::store::{ConversationState, Store};
 use hunch_core::chat::{ChatMessage, Role};
 use hunch_core::token::{TokenId, TokenOrigin};
 use hunch_error::{Error, Result};
@@ -33,7 +33,7 @@ pub(super) fn now() -> i64 {
 }
 
 /// Prepared request for an answer.
-struct Ground {
+struct PreparedAnswer {
     conversation: i64,
     question: i64,
     prompt: Prompt,
@@ -42,21 +42,21 @@ struct Ground {
 
 /// Records written for a question, to be removed if the answer cannot start.
 #[derive(Default)]
-struct Written {
+struct QuestionWrites {
     /// The conversation created for it.
-    begun: Option<i64>,
+    created: Option<i64>,
     /// State of an existing conversation before the question.
-    before: Option<Standing>,
+    before: Option<ConversationState>,
     /// The first message added.
     message: Option<i64>,
 }
 
-impl Written {
+impl QuestionWrites {
     /// Removes all of them.
-    fn take_back(self, store: &Store) -> Result<()> {
-        match (self.begun, self.message.zip(self.before)) {
+    fn undo(self, store: &Store) -> Result<()> {
+        match (self.created, self.message.zip(self.before)) {
             (Some(conversation), _) => Ok(store.remove_conversation(conversation)?),
-            (None, Some((message, before))) => Ok(store.take_back(message, &before)?),
+            (None, Some((message, before))) => Ok(store.undo_message(message, &before)?),
             (None, None) => Ok(()),
         }
     }
@@ -218,18 +218,18 @@ impl App {
             Asking::Question { parent: None, text } => Some(text.clone()),
             _ => None,
         };
-        let mut written = Written::default();
+        let mut writes = QuestionWrites::default();
         let begun = self
-            .ground(request.conversation, request.asking, &settings.target, &mut written)
-            .and_then(|ground| self.begin(ground, &settings, plan, sink, &mut written));
+            .store_question(request.conversation, request.asking, &settings.target, &mut writes)
+            .and_then(|prepared| self.begin(prepared, &settings, plan, sink, &mut writes));
         match (&begun, first_words) {
             // A question that cannot be removed stays in the list. The reason for the refusal matters more.
             (Err(_), _) => {
                 self.shared.writers.settle(SETTLES_WITHIN);
-                drop(written.take_back(&self.store()));
+                drop(writes.undo(&self.store()));
             }
             // A missing title must not cost the answer.
-            (Ok(begun), Some(said)) => drop(self.store().title_conversation(begun.conversation, &said)),
+            (Ok(begun), Some(words)) => drop(self.store().title_conversation(begun.conversation, &words)),
             (Ok(_), None) => {}
         }
         self.noted(begun)
@@ -237,16 +237,16 @@ impl App {
 
     fn begin(
         &self,
-        ground: Ground,
+        prepared: PreparedAnswer,
         settings: &AnswerSettings,
         plan: GenerationPlan,
         sink: Box<dyn FnMut(StreamMessage) + Send>,
-        written: &mut Written,
+        writes: &mut QuestionWrites,
     ) -> Result<Answering> {
-        let Ground { conversation, question, prompt, prefix } = ground;
+        let PreparedAnswer { conversation, question, prompt, prefix } = prepared;
         let store = self.store();
         let answer = store.begin_answer(conversation, question, settings, now())?;
-        written.message.get_or_insert(answer);
+        writes.message.get_or_insert(answer);
         store.append_events(answer, &prefix)?;
         let generation_id = self.start_generation(prompt, plan, sink, answer, prefix.len())?;
         Ok(Answering { conversation, question, answer, generation_id, prefix })
@@ -270,14 +270,14 @@ impl App {
         Ok(AnswerSettings { target: loaded.target.name.clone(), draft, ..settings })
     }
 
-    /// Stores the question and collects the prompt.
-    fn ground(
+    /// Stores the question, if it is new, and collects the prompt.
+    fn store_question(
         &self,
         conversation: Option<i64>,
         asking: Asking,
         target: &str,
-        written: &mut Written,
-    ) -> Result<Ground> {
+        writes: &mut QuestionWrites,
+    ) -> Result<PreparedAnswer> {
         let store = self.store();
         match asking {
             Asking::Question { parent, text } => {
@@ -285,29 +285,29 @@ impl App {
                     return Err(Error::invalid("The question is empty; write something."));
                 }
                 let conversation = if let Some(id) = conversation {
-                    written.before = Some(store.standing(id)?);
+                    writes.before = Some(store.conversation_state(id)?);
                     id
                 } else {
-                    *written.begun.insert(store.create_conversation(now())?)
+                    *writes.created.insert(store.create_conversation(now())?)
                 };
                 let question = store.add_question(conversation, parent, &text, now())?;
-                written.message = Some(question);
-                self.reading(conversation, question, Vec::new())
+                writes.message = Some(question);
+                self.prepare(conversation, question, Vec::new())
             }
             Asking::Again { question } => {
                 let (conversation, message) = store.message(question)?;
                 if message.role != Role::User {
                     return Err(Error::invalid("Only a question can be answered again."));
                 }
-                written.before = Some(store.standing(conversation)?);
-                self.reading(conversation, question, Vec::new())
+                writes.before = Some(store.conversation_state(conversation)?);
+                self.prepare(conversation, question, Vec::new())
             }
             Asking::Continue { answer, tokens, then } => {
                 let (conversation, message) = store.message(answer)?;
                 let question = message.parent.filter(|_| message.role == Role::Assistant);
-                let question = question.ok_or_else(|| Error::invalid("Only an answer can go on."))?;
+                let question = question.ok_or_else(|| Error::invalid("Only an answer can be continued."))?;
                 check_writer(&message, target)?;
-                written.before = Some(store.standing(conversation)?);
+                writes.before = Some(store.conversation_state(conversation)?);
                 let kept = tokens.map_or(usize::MAX, |tokens| tokens as usize);
                 let events = store.events(answer)?;
                 let models = self.shared.models.ready()?;
@@ -320,7 +320,7 @@ impl App {
                     let token = TokenEvent { round, ..chosen };
                     prefix.push(GenerationEvent::Round(RoundEvent::of_tokens(round, vec![token])));
                 }
-                self.reading(conversation, question, prefix)
+                self.prepare(conversation, question, prefix)
             }
         }
     }
@@ -338,18 +338,24 @@ impl App {
         let question = question.ok_or_else(|| Error::invalid("Choose a token of an answer."))?;
         check_writer(&message, &self.shared.models.ready()?.loaded.target.name)?;
         let mut messages = self.messages(conversation, question)?;
-        let first = messages.iter().position(|said| said.role != Role::System).unwrap_or(messages.len());
+        let first =
+            messages.iter().position(|message| message.role != Role::System).unwrap_or(messages.len());
         messages.drain(first..(first + dropped).min(messages.len()));
         Ok(if tokens.is_empty() { Prompt::Chat(messages) } else { Prompt::Continued(messages, tokens) })
     }
 
     /// Prepares an answer to `question` that begins with `prefix`.
-    fn reading(&self, conversation: i64, question: i64, prefix: Vec<GenerationEvent>) -> Result<Ground> {
+    fn prepare(
+        &self,
+        conversation: i64,
+        question: i64,
+        prefix: Vec<GenerationEvent>,
+    ) -> Result<PreparedAnswer> {
         let messages = self.messages(conversation, question)?;
         let answer: Vec<TokenId> = tokens(&prefix).map(|token| token.id).collect();
         let prompt =
             if answer.is_empty() { Prompt::Chat(messages) } else { Prompt::Continued(messages, answer) };
-        Ok(Ground { conversation, question, prompt, prefix })
+        Ok(PreparedAnswer { conversation, question, prompt, prefix })
     }
 
     /// Returns the messages up to a question, system prompt first.
@@ -357,10 +363,10 @@ impl App {
         let whole = self.store().conversation(conversation)?;
         let system = Some(&whole.system).filter(|system| !system.trim().is_empty());
         let system = system.map(|content| ChatMessage { role: Role::System, content: content.clone() });
-        let said =
+        let to_chat =
             |message: &&StoredMessage| ChatMessage { role: message.role, content: message.content.clone() };
         let path = whole.path_to(Some(question));
-        Ok(system.into_iter().chain(path.iter().map(said)).collect())
+        Ok(system.into_iter().chain(path.iter().map(to_chat)).collect())
     }
 }
 
@@ -400,7 +406,7 @@ fn check_writer(answer: &StoredMessage, target: &str) -> Result<()> {
         return Ok(());
     }
     Err(Error::invalid(format!(
-        "This answer is by {by}, and {target} is loaded. Load {by} to go on with it, or answer again."
+        "This answer is by {by}, and {target} is loaded. Load {by} to continue with it, or answer again."
     )))
 }
 

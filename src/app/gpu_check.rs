@@ -54,15 +54,15 @@ mod tests {
         };
         let (open, compute) = IdleGpu::gated();
         let app = App::start_on(compute, config.clone()).unwrap();
-        let (told, heard) = channel();
+        let (sender, receiver) = channel();
         app.set_library_listener(Box::new(move |event| {
             if event == LibraryEvent::GpuTested {
-                told.send(()).unwrap();
+                sender.send(()).unwrap();
             }
         }));
         assert_eq!(app.info().gpu, Some(GpuCheck::Running));
         drop(open);
-        heard.recv_timeout(Duration::from_secs(60)).unwrap();
+        receiver.recv_timeout(Duration::from_secs(60)).unwrap();
         let Some(GpuCheck::Done { problems }) = app.info().gpu else { panic!("the test is over") };
         assert!(problems[0].starts_with("product F32 failed"), "{problems:?}");
         assert!(folder.path().join(SELF_TEST_FILE).is_file());

@@ -9,7 +9,7 @@ use crate::event::GenerationEvent;
 use crate::generate::{Prompt, fresh_seed};
 use crate::lab::acceptance::AcceptanceTally;
 use crate::lab::landscape::{MachineCosts, landscape};
-use crate::lab::position::{Distributions, Place, Scores, toy, toy_place, toy_text};
+use crate::lab::position::{Distributions, LogitPair, PositionInfo, toy, toy_info, toy_text};
 use crate::lab::report::{
     AcceptanceMap, LabMachine, LabPosition, LabRequest, LabRounds, LabRoundsRequest, LabRuleRow, LabSession,
     LabSource, Landscape, WhatIf, WhatIfRequest,
@@ -66,7 +66,7 @@ impl App {
         let reading = match &request.source {
             LabSource::Toy => {
                 let distributions = Arc::new(Distributions::new(toy(), request.sampling)?);
-                return Ok(self.keep(id, &distributions, toy_place(id), &toy_text));
+                return Ok(self.keep(id, &distributions, toy_info(id), &toy_text));
             }
             LabSource::Answer { message, token } => self.reading_answer(*message, *token as usize)?,
             LabSource::Text { text } => {
@@ -85,10 +85,10 @@ impl App {
             let context = models.prompt_ids(&prompt)?;
             let (target, draft) = models.scores_after(&context, stopped)?;
             let draft = draft.ok_or_else(|| Error::Internal("the draft model is gone".into()))?;
-            Ok(Scores { target, draft, context })
+            Ok(LogitPair { target, draft, context })
         })?;
         let distributions = Arc::new(Distributions::new(scores, request.sampling)?);
-        let place = Place {
+        let info = PositionInfo {
             id,
             source: request.source,
             target: Some(loaded.target.clone()),
@@ -97,14 +97,14 @@ impl App {
             drawn,
         };
         let text_of = |token| String::from_utf8_lossy(&loaded.tokenizer.token_bytes(token)).into_owned();
-        Ok(self.keep(id, &distributions, place, &text_of))
+        Ok(self.keep(id, &distributions, info, &text_of))
     }
 
     fn keep(
         &self,
         id: u32,
         distributions: &Arc<Distributions>,
-        place: Place,
+        info: PositionInfo,
         text_of: &dyn Fn(TokenId) -> String,
     ) -> LabPosition {
         let mut positions = self.shared.positions.lock();
@@ -113,7 +113,7 @@ impl App {
             positions.0.pop_front();
         }
         drop(positions);
-        distributions.position(place, text_of)
+        distributions.position(info, text_of)
     }
 
     /// Finds the text of an answer up to one of its tokens.
@@ -146,7 +146,7 @@ impl App {
             let at = position.rounds.iter().position(|rounds| rounds.rule() == request.rule);
             (position.distributions.clone(), at.map(|at| position.rounds.remove(at)))
         };
-        let mut rounds = match before.filter(|_| !request.afresh) {
+        let mut rounds = match before.filter(|_| !request.restart) {
             Some(rounds) => rounds,
             None => Rounds::new(request.position, &distributions, request.rule, fresh_seed())?,
         };
@@ -246,11 +246,11 @@ impl App {
 
 /// Returns the number of messages that the last generation of an answer dropped.
 fn dropped(events: &[GenerationEvent]) -> usize {
-    let told = events.iter().rev().find_map(|event| match event {
+    let dropped = events.iter().rev().find_map(|event| match event {
         GenerationEvent::Started { dropped_messages, .. } => Some(*dropped_messages as usize),
         _ => None,
     });
-    told.unwrap_or(0)
+    dropped.unwrap_or(0)
 }
 
 /// Returns the end of a text.

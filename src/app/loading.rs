@@ -46,7 +46,7 @@ impl App {
         let loaded = self.load_in_turn(&request, &stop);
         self.unmark_load();
         models.end_load(&stop);
-        self.shared.idle_unloader.look_again();
+        self.shared.idle_unloader.wake();
         loaded
     }
 
@@ -224,65 +224,65 @@ fn minutes(value: &Value) -> Option<Duration> {
 
 /// Unloads models after an idle timeout. Clones share their state.
 #[derive(Clone)]
-pub(super) struct IdleUnloader(Arc<(Mutex<Keeping>, Condvar)>);
+pub(super) struct IdleUnloader(Arc<(Mutex<IdleState>, Condvar)>);
 
-struct Keeping {
+struct IdleState {
     /// Idle timeout. `None` means never.
     keep: Option<Duration>,
-    /// Counts changes that require a new look.
-    reasons: u64,
+    /// Number of loads and changed timeouts so far.
+    changes: u64,
     ended: bool,
 }
 
 impl IdleUnloader {
     pub(super) fn new(keep: Option<Duration>) -> Self {
-        Self(Arc::new((Mutex::new(Keeping { keep, reasons: 0, ended: false }), Condvar::new())))
+        Self(Arc::new((Mutex::new(IdleState { keep, changes: 0, ended: false }), Condvar::new())))
     }
 
     /// Sets the idle timeout.
     fn keep_for(&self, keep: Option<Duration>) {
         self.0.0.lock().keep = keep;
-        self.look_again();
+        self.wake();
     }
 
     /// Wakes the thread after models were loaded or the timeout changed.
-    fn look_again(&self) {
-        self.0.0.lock().reasons += 1;
+    fn wake(&self) {
+        self.0.0.lock().changes += 1;
         self.0.1.notify_all();
     }
 
     /// Ends the thread.
     pub(super) fn end(&self) {
         self.0.0.lock().ended = true;
-        self.look_again();
+        self.wake();
     }
 
     /// Unloads idle models until [`end`](Self::end) is called.
     fn watch(&self, shared: &Weak<Shared>) {
-        let (keeping, changed) = &*self.0;
-        let mut kept = keeping.lock();
-        while !kept.ended {
-            let (keep, reasons) = (kept.keep, kept.reasons);
+        let (state, changed) = &*self.0;
+        let mut current = state.lock();
+        while !current.ended {
+            let (keep, changes) = (current.keep, current.changes);
             // Without the lock, because unloading takes a moment.
-            drop(kept);
-            let wait = keep.and_then(|keep| rest(shared, keep));
-            kept = keeping.lock();
-            if kept.reasons != reasons {
+            drop(current);
+            let wait = keep.and_then(|keep| unload_if_idle(shared, keep));
+            current = state.lock();
+            if current.changes != changes {
                 continue;
             }
             match wait {
-                None => changed.wait(&mut kept),
+                None => changed.wait(&mut current),
                 Some(wait) => {
-                    changed.wait_for(&mut kept, wait);
+                    changed.wait_for(&mut current, wait);
                 }
             }
         }
     }
 }
 
-/// Unloads the models if they have been idle for `keep`. Returns the time until the next look, or `None` if no models
+/// Unloads the models if they have been idle for `keep`. Returns the time until the next check, or `None` if no models
 /// are loaded.
-fn rest(shared: &Weak<Shared>, keep: Duration) -> Option<Duration> {
+fn unload_if_idle(shared: &Weak<Shared>, keep: Duration) -> Option<Duration> {
     let app = App { shared: shared.upgrade()? };
     app.shared.models.ready().ok()?;
     match app.shared.engine.idle_for() {

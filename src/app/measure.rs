@@ -69,7 +69,7 @@ impl App {
         self.shared.engine.measure(
             id,
             move |models, stopped| {
-                let mut listener = Listener { tell: &mut |event| writer.put(event), stopped };
+                let mut listener = Listener { on_event: &mut |event| writer.put(event), stopped };
                 let Outcome { report, stopped, trouble } =
                     measure::compare(models, &compute, &request, &options, &mut listener)?;
                 let trouble = trouble.as_ref().map(|error| Box::new(ErrorInfo::from(error)));

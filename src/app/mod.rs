@@ -42,7 +42,7 @@ pub use measure::MeasurementSink;
 use measure::Measurements;
 use models::LibraryState;
 use parking_lot::Mutex;
-use records::{Record, Records};
+use records::{GenerationRecord, GenerationRecords};
 use store_status::StoreInUse;
 use stream::EventLog;
 use training::Training;
@@ -81,7 +81,7 @@ struct Shared {
     /// Folder of small files shared with the command line, next to the store.
     side_folder: Option<PathBuf>,
     models: ModelSlot,
-    records: Records,
+    records: GenerationRecords,
     /// Recent measurements.
     measurements: Mutex<Measurements>,
     /// The current or last training run.
@@ -136,7 +136,7 @@ impl App {
                 compute,
                 places,
                 models: ModelSlot::new(unfinished_load),
-                records: Records::default(),
+                records: GenerationRecords::default(),
                 measurements: Mutex::default(),
                 training: Mutex::default(),
                 writers: Arc::default(),
@@ -263,7 +263,7 @@ impl App {
                 shared.records.release(id, &(App { shared: shared.clone() }).store());
             }
         })?;
-        self.shared.records.add(Record::new(log, answer, begun_with));
+        self.shared.records.add(GenerationRecord::new(log, answer, begun_with));
         let queued = self.shared.engine.generate(id, prompt, plan, Box::new(events));
         match &queued {
             Err(_) => self.shared.records.remove(id),

@@ -8,7 +8,7 @@ use hunch_error::{Error, Result};
 use hunch_library::download::{Downloads, Subscription};
 use hunch_library::types::ModelEntry;
 use hunch_library::types::{Download, Library, LibraryEvent};
-use hunch_library::watch::{POLL_INTERVAL, Watch};
+use hunch_library::watch::{LibraryWatch, POLL_INTERVAL};
 use hunch_library::{add_folder, are_known, removable, remove, remove_folder, scan, template_note};
 use hunch_model::split;
 use parking_lot::{Mutex, MutexGuard};
@@ -105,19 +105,20 @@ impl App {
     pub fn watch_library(&self, listener: LibraryListener) -> Result<Vec<Download>> {
         self.set_library_listener(listener);
         // Weak, so that neither keeps the application alive.
-        let tell = |shared: Weak<Shared>| {
+        let notify = |shared: Weak<Shared>| {
             move |event| {
                 if let Some(shared) = shared.upgrade() {
                     App { shared }.announce(event);
                 }
             }
         };
-        let changed = tell(Arc::downgrade(&self.shared));
-        let watch =
-            Watch::start(self.shared.places.clone(), POLL_INTERVAL, move || changed(LibraryEvent::Changed))?;
+        let changed = notify(Arc::downgrade(&self.shared));
+        let watch = LibraryWatch::start(self.shared.places.clone(), POLL_INTERVAL, move || {
+            changed(LibraryEvent::Changed)
+        })?;
         self.shared.library.set_watch(watch);
         let downloads = self.downloader()?;
-        let subscription = downloads.subscribe(Box::new(tell(Arc::downgrade(&self.shared))));
+        let subscription = downloads.subscribe(Box::new(notify(Arc::downgrade(&self.shared))));
         self.shared.library.set_subscription(subscription);
         downloads.resume_interrupted();
         Ok(downloads.list())
@@ -143,7 +144,7 @@ pub(super) struct LibraryState {
 struct LibraryEvents {
     listener: Option<LibraryListener>,
     /// Watches the model folders.
-    watch: Option<Watch>,
+    watch: Option<LibraryWatch>,
     /// Passes events of downloads on.
     subscription: Option<Subscription>,
 }
@@ -162,7 +163,7 @@ impl LibraryState {
     }
 
     /// Replaces the watch of the model folders.
-    fn set_watch(&self, watch: Watch) {
+    fn set_watch(&self, watch: LibraryWatch) {
         self.events.lock().watch = Some(watch);
     }
 

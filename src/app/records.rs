@@ -17,7 +17,7 @@ const KEPT: usize = 4;
 
 /// Events of a generation, in memory or in the store.
 #[derive(Clone)]
-pub(super) struct Record {
+pub(super) struct GenerationRecord {
     id: u32,
     answer: i64,
     /// Number of events the store had of the answer before this generation.
@@ -32,7 +32,7 @@ enum Events {
     Stored(Arc<[Option<GenerationEvent>]>),
 }
 
-impl Record {
+impl GenerationRecord {
     /// Makes the record of a generation whose events are stored in the message `answer`.
     pub(super) fn new(log: Arc<EventLog<GenerationEvent>>, answer: i64, begun_with: usize) -> Self {
         Self { id: log.id(), answer, begun_with, events: Events::Log(log) }
@@ -65,10 +65,10 @@ impl Record {
 
 /// Events of the most recent generations.
 #[derive(Default)]
-pub(super) struct Records(Mutex<VecDeque<Record>>);
+pub(super) struct GenerationRecords(Mutex<VecDeque<GenerationRecord>>);
 
-impl Records {
-    pub(super) fn add(&self, record: Record) {
+impl GenerationRecords {
+    pub(super) fn add(&self, record: GenerationRecord) {
         self.0.lock().push_back(record);
     }
 
@@ -97,7 +97,7 @@ impl Records {
     ///
     /// # Errors
     /// [`Error::InvalidRequest`] when it is not among the recent ones.
-    pub(super) fn find(&self, id: u32) -> Result<Record> {
+    pub(super) fn find(&self, id: u32) -> Result<GenerationRecord> {
         let found = self.0.lock().iter().find(|record| record.id == id).cloned();
         found.ok_or_else(|| Error::invalid(format!("Generation {id} is not among the last {KEPT}.")))
     }
@@ -146,8 +146,8 @@ mod tests {
         let memory = Arc::downgrade(&log);
         sent.iter().for_each(|event| writer.put(event.clone()));
         drop(writer);
-        let mut record = Record::new(log, answer, begun_with.len());
-        let from = |record: &Record, from| record.events(&store, from).unwrap();
+        let mut record = GenerationRecord::new(log, answer, begun_with.len());
+        let from = |record: &GenerationRecord, from| record.events(&store, from).unwrap();
         assert_eq!((from(&record, 0), from(&record, 3)), (sent.to_vec(), sent[3..].to_vec()));
         record.release();
         assert!(memory.upgrade().is_none(), "the log is still in memory");

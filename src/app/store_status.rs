@@ -254,9 +254,9 @@ mod tests {
             ..AppConfig::default()
         })
         .unwrap();
-        let (sender, told) = channel();
+        let (sender, events) = channel();
         app.set_library_listener(Box::new(move |event| drop(sender.send(event))));
-        (folder, path, app, told)
+        (folder, path, app, events)
     }
 
     fn damaged() -> Error {
@@ -265,21 +265,21 @@ mod tests {
 
     #[test]
     fn reports_damage_once_and_still_takes_questions() {
-        let (_folder, _, app, told) = started();
+        let (_folder, _, app, events) = started();
         assert!(app.noted::<(), _>(Err(Error::Store("database or disk is full".into()))).is_err());
-        assert_eq!((app.store_problem(), told.try_recv().ok()), (None, None));
+        assert_eq!((app.store_problem(), events.try_recv().ok()), (None, None));
         for _ in 0..2 {
             assert!(app.noted::<(), _>(Err(damaged())).is_err());
         }
         let problem = app.store_problem().unwrap();
         assert!(!problem.in_memory && problem.replaceable, "{problem:?}");
-        assert_eq!(told.try_iter().collect::<Vec<_>>(), [LibraryEvent::StoreProblem]);
+        assert_eq!(events.try_iter().collect::<Vec<_>>(), [LibraryEvent::StoreProblem]);
         app.check_kept().unwrap();
     }
 
     #[test]
     fn refuses_questions_when_a_failed_remedy_leaves_no_file() {
-        let (_folder, path, app, told) = started();
+        let (_folder, path, app, events) = started();
         app.note_damage(&damaged());
         // Something else takes the place of the open file.
         std::fs::remove_file(&path).unwrap();
@@ -288,7 +288,7 @@ mod tests {
         assert!(refused.is_err());
         assert!(app.store_problem().unwrap().in_memory);
         assert!(app.check_kept().is_err(), "nothing is lost unsaid");
-        assert_eq!(told.try_iter().count(), 2);
+        assert_eq!(events.try_iter().count(), 2);
     }
 
     #[test]

@@ -133,7 +133,7 @@ impl App {
             id,
             move |stopped| {
                 let target = TrainingTarget::open(&place.target, &compute)?;
-                let mut watch = Watch { reporter: &mut reporter, stopped };
+                let mut watch = ReporterWatch { reporter: &mut reporter, stopped };
                 let trained = service::train(&target, (&place.folder, &place.heads), &plan, None, &mut watch);
                 reporter.end(trained)
             },
@@ -334,12 +334,12 @@ fn write_in(folder: &Path, run: &TrainRun) -> Result<()> {
 }
 
 /// Passes progress on, and the wish to pause or to finish back.
-struct Watch<'a> {
+struct ReporterWatch<'a> {
     reporter: &'a mut Reporter,
     stopped: &'a dyn Fn() -> bool,
 }
 
-impl TrainWatch for Watch<'_> {
+impl TrainWatch for ReporterWatch<'_> {
     fn progress(&mut self, progress: TrainProgress) {
         self.reporter.observe(progress);
     }

@@ -12,14 +12,14 @@ use hunch_core::pass_cost::{CostCurve, CostPoint, ModelCosts};
 use hunch_core::propose::MethodOptions;
 use hunch_error::{Error, Result};
 use hunch_model::device::Compute;
-use hunch_model::pass_timer::{PassTimer, PassTimes, Watch, seconds_of};
+use hunch_model::pass_timer::{PassTimer, PassTimes, TimingObserver, seconds_of};
 
 /// Rounds, after one that warms up.
 const ROUNDS: usize = 5;
 
 /// Something that is timed once per round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Timed {
+enum CurveTiming {
     /// Reading memory: seconds per 10^9 bytes.
     Memory,
     /// A target pass of some rows: seconds.
@@ -44,12 +44,12 @@ pub fn measure(
     let mut models = models.fork()?;
     let mut memory = Memory::new(compute)?;
     let mut head_share = 1.0;
-    let passes = (1..=MAX_ROWS).flat_map(|rows| [Timed::Target(rows), Timed::Draft(rows)]);
-    let mut timer = PassTimer::new([Timed::Memory].into_iter().chain(passes).collect());
-    let mut time = |_: usize, timed: &Timed| match *timed {
-        Timed::Memory => Ok(Some(1.0 / memory.gb_s()?)),
-        Timed::Target(rows) => time_pass(models.target(), &ModelPass::of(rows)).map(Some),
-        Timed::Draft(rows) => models.with_drafter(
+    let passes = (1..=MAX_ROWS).flat_map(|rows| [CurveTiming::Target(rows), CurveTiming::Draft(rows)]);
+    let mut timer = PassTimer::new([CurveTiming::Memory].into_iter().chain(passes).collect());
+    let mut time = |_: usize, timed: &CurveTiming| match *timed {
+        CurveTiming::Memory => Ok(Some(1.0 / memory.gb_s()?)),
+        CurveTiming::Target(rows) => time_pass(models.target(), &ModelPass::of(rows)).map(Some),
+        CurveTiming::Draft(rows) => models.with_drafter(
             Method::DraftModel,
             &MethodOptions::default(),
             &[],
@@ -59,20 +59,21 @@ pub fn measure(
             },
         ),
     };
-    if !timer.run(ROUNDS, &mut time, Watch { on_round: progress, stopped })? {
+    if !timer.run(ROUNDS, &mut time, TimingObserver { on_round: progress, stopped })? {
         return Ok(None);
     }
     let times = timer.since(0);
     // The highest rate: passes must not fall below the floor.
-    let memory_gb_s = 1.0 / times.least(&Timed::Memory).ok_or_else(nothing)?;
+    let memory_gb_s = 1.0 / times.least(&CurveTiming::Memory).ok_or_else(nothing)?;
     let read = models.memory();
     let name = models.draft_name();
     let draft = name.zip(read.1).map(|(name, memory)| {
         let unread = memory.head as f64 * (1.0 - head_share);
         let weight_bytes = memory.read_by_a_pass.saturating_sub(unread as usize);
-        costs(&times, Timed::Draft, name, weight_bytes, memory_gb_s)
+        costs(&times, CurveTiming::Draft, name, weight_bytes, memory_gb_s)
     });
-    let target = costs(&times, Timed::Target, models.target_name(), read.0.read_by_a_pass, memory_gb_s)?;
+    let target =
+        costs(&times, CurveTiming::Target, models.target_name(), read.0.read_by_a_pass, memory_gb_s)?;
     Ok(Some(CostCurve {
         measured_ms: 0,
         device: compute.name().into(),
@@ -94,8 +95,8 @@ fn nothing() -> Error {
 
 /// Computes the costs of one model. `pass` names its pass of some rows.
 fn costs(
-    times: &PassTimes<'_, Timed>,
-    pass: fn(usize) -> Timed,
+    times: &PassTimes<'_, CurveTiming>,
+    pass: fn(usize) -> CurveTiming,
     name: String,
     weight_bytes: usize,
     memory_gb_s: f64,
@@ -155,20 +156,22 @@ mod tests {
     #[test]
     fn points_are_medians_and_ratios_within_a_round() {
         let (one, two) = ([0.01, 0.02, 0.01], [0.015, 0.024, 0.014]);
-        let passes = (1..=MAX_ROWS).map(Timed::Target).collect();
+        let passes = (1..=MAX_ROWS).map(CurveTiming::Target).collect();
         let mut timer = PassTimer::new(passes);
-        let mut time = |round: usize, timed: &Timed| {
+        let mut time = |round: usize, timed: &CurveTiming| {
             let round = round.saturating_sub(1);
-            Ok(Some(if *timed == Timed::Target(1) { one[round] } else { two[round] }))
+            Ok(Some(if *timed == CurveTiming::Target(1) { one[round] } else { two[round] }))
         };
-        assert!(timer.run(3, &mut time, Watch { on_round: &mut |_, _| (), stopped: &|| false }).unwrap());
+        assert!(
+            timer.run(3, &mut time, TimingObserver { on_round: &mut |_, _| (), stopped: &|| false }).unwrap()
+        );
         let times = timer.since(0);
         let costs = |pass| costs(&times, pass, "big".into(), 500_000_000, 50.0);
-        let target = costs(Timed::Target).unwrap();
+        let target = costs(CurveTiming::Target).unwrap();
         assert_eq!(target.points.len(), MAX_ROWS);
         assert!((target.points[1].relative - 1.4).abs() < 1e-12 && (target.points[1].ms - 15.0).abs() < 1e-9);
         assert!((target.points[0].relative - 1.0).abs() < 1e-12);
         assert!((target.floor_ms - 10.0).abs() < 1e-9);
-        assert!(costs(Timed::Draft).is_err());
+        assert!(costs(CurveTiming::Draft).is_err());
     }
 }

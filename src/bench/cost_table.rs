@@ -11,7 +11,7 @@ use hunch_core::method::Method;
 use hunch_core::pass_cost::PassCost;
 use hunch_core::propose::{MethodOptions, Stage};
 use hunch_error::{Error, Result};
-use hunch_model::pass_timer::{PassTimer, PassTimes, Watch};
+use hunch_model::pass_timer::{PassTimer, PassTimes, TimingObserver};
 
 /// Rows of target passes that are always timed: 1 to this many.
 const COST_ROWS: usize = 9;
@@ -150,7 +150,12 @@ impl<'a> CostTimer<'a> {
     ///
     /// # Errors
     /// When a pass fails.
-    pub(super) fn run(&mut self, bench: &mut dyn PassBench, rounds: usize, watch: Watch<'_>) -> Result<bool> {
+    pub(super) fn run(
+        &mut self,
+        bench: &mut dyn PassBench,
+        rounds: usize,
+        watch: TimingObserver<'_>,
+    ) -> Result<bool> {
         let options = self.options;
         let mut time = |_: usize, pass: &TimedPass| match pass.drafter {
             None => bench.target_pass(pass.rows).map(Some),
@@ -164,7 +169,7 @@ impl<'a> CostTimer<'a> {
     /// # Errors
     /// When a pass fails.
     pub(super) fn run_all(&mut self, bench: &mut dyn PassBench, rounds: usize) -> Result<()> {
-        self.run(bench, rounds, Watch { on_round: &mut |_, _| (), stopped: &|| false })?;
+        self.run(bench, rounds, TimingObserver { on_round: &mut |_, _| (), stopped: &|| false })?;
         Ok(())
     }
 
@@ -252,7 +257,11 @@ mod tests {
                 let column = passes.iter().position(|other| other == pass).unwrap();
                 Ok(known.0.get(known.1).map(|times| times[column]).filter(|time| *time >= 0.0))
             };
-            timer.run(rounds.len(), &mut time, Watch { on_round: &mut |_, _| (), stopped: &|| false })?;
+            timer.run(
+                rounds.len(),
+                &mut time,
+                TimingObserver { on_round: &mut |_, _| (), stopped: &|| false },
+            )?;
             CostTable::new(&timer.since(0), &passes.into_iter().collect())
         }
     }

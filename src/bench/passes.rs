@@ -14,7 +14,7 @@ use crate::bench::model_bench::{ModelPass, synthetic_tokens, time_pass};
 use hunch_core::model::{LanguageModel, LogitRows, Step};
 use hunch_error::{Error, Result};
 use hunch_kernels::Threads;
-use hunch_model::pass_timer::{PassTimer, PassTimes, Watch, seconds_of};
+use hunch_model::pass_timer::{PassTimer, PassTimes, TimingObserver, seconds_of};
 
 /// Rows of the passes that are measured.
 pub const ROWS: [usize; 6] = [1, 2, 3, 5, 9, 16];
@@ -84,7 +84,7 @@ pub struct PassPlan {
 
 /// Something that is timed once per round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Timed {
+enum EngineTiming {
     /// Reading memory: seconds per 10^9 bytes.
     Memory,
     /// A pass of an engine, by its index, of some rows: seconds.
@@ -109,49 +109,54 @@ pub fn measure(
 ) -> Result<(f64, Vec<PassFigures>)> {
     let count = engines.len();
     let passes = ROWS.iter().flat_map(|&rows| {
-        let memory = (rows == 1).then_some(Timed::Memory);
-        memory.into_iter().chain((0..count).map(move |engine| Timed::Pass(engine, rows)))
+        let memory = (rows == 1).then_some(EngineTiming::Memory);
+        memory.into_iter().chain((0..count).map(move |engine| EngineTiming::Pass(engine, rows)))
     });
-    let mut timer = PassTimer::new(passes.chain((0..count).map(Timed::Prefill)).collect());
-    let mut time = |round: usize, timed: &Timed| {
-        if matches!(timed, Timed::Prefill(_)) && round.is_multiple_of(2) {
+    let mut timer = PassTimer::new(passes.chain((0..count).map(EngineTiming::Prefill)).collect());
+    let mut time = |round: usize, timed: &EngineTiming| {
+        if matches!(timed, EngineTiming::Prefill(_)) && round.is_multiple_of(2) {
             return Ok(None);
         }
         std::thread::sleep(QUIET);
         match *timed {
-            Timed::Memory => Ok(1.0 / memory()),
-            Timed::Pass(engine, rows) => engines[engine].pass(rows),
-            Timed::Prefill(engine) => engines[engine].prefill(PROMPT),
+            EngineTiming::Memory => Ok(1.0 / memory()),
+            EngineTiming::Pass(engine, rows) => engines[engine].pass(rows),
+            EngineTiming::Prefill(engine) => engines[engine].prefill(PROMPT),
         }
         .map(Some)
     };
-    timer.run(plan.rounds, &mut time, Watch { on_round: progress, stopped: &|| false })?;
+    timer.run(plan.rounds, &mut time, TimingObserver { on_round: progress, stopped: &|| false })?;
     let times = timer.since(0);
     let figures =
         |(index, engine): (usize, &&mut dyn PassEngine)| figures(&times, index, engine.name(), plan);
     let figures = engines.iter().enumerate().map(figures).collect::<Result<_>>()?;
-    Ok((1.0 / times.median(&Timed::Memory).ok_or_else(nothing)?, figures))
+    Ok((1.0 / times.median(&EngineTiming::Memory).ok_or_else(nothing)?, figures))
 }
 
 /// Computes the figures of one engine.
-fn figures(times: &PassTimes<'_, Timed>, engine: usize, name: &str, plan: PassPlan) -> Result<PassFigures> {
-    let one = Timed::Pass(engine, 1);
+fn figures(
+    times: &PassTimes<'_, EngineTiming>,
+    engine: usize,
+    name: &str,
+    plan: PassPlan,
+) -> Result<PassFigures> {
+    let one = EngineTiming::Pass(engine, 1);
     let mut pass_ms = BTreeMap::new();
     let mut relative = BTreeMap::new();
     for rows in ROWS {
-        let pass = Timed::Pass(engine, rows);
+        let pass = EngineTiming::Pass(engine, rows);
         pass_ms.insert(rows, times.median(&pass).ok_or_else(nothing)? * 1e3);
         relative.insert(rows, times.ratio(&pass, &one).ok_or_else(nothing)?);
     }
     let weights_gb = plan.weight_bytes as f64 / 1e9;
-    let reads = times.ratio(&Timed::Memory, &one).ok_or_else(nothing)?;
+    let reads = times.ratio(&EngineTiming::Memory, &one).ok_or_else(nothing)?;
     Ok(PassFigures {
         engine: name.to_owned(),
         gb_s: weights_gb / (pass_ms[&1] / 1e3),
         pass_ms,
         relative,
         of_memory: weights_gb * reads,
-        prefill_tok_s: PROMPT as f64 / times.median(&Timed::Prefill(engine)).ok_or_else(nothing)?,
+        prefill_tok_s: PROMPT as f64 / times.median(&EngineTiming::Prefill(engine)).ok_or_else(nothing)?,
     })
 }
 

@@ -17,7 +17,7 @@ use hunch_core::propose::MethodOptions;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
 use hunch_error::{Error, Result};
-use hunch_model::pass_timer::Watch;
+use hunch_model::pass_timer::TimingObserver;
 
 /// Callback between slices of a turn, which may time passes.
 pub type BetweenSlices<'a> = &'a mut dyn FnMut(&mut dyn PassBench) -> Result<()>;
@@ -174,7 +174,7 @@ pub fn run(
         bench.set_context(prompt, plan.max_tokens);
     }
     let mut on_round = |done, total| progress(BenchProgress::Cost { done, total });
-    let watch = Watch { on_round: &mut on_round, stopped: &|| false };
+    let watch = TimingObserver { on_round: &mut on_round, stopped: &|| false };
     passes.run(bench.passes(), plan.cost_rounds, watch)?;
     let mut measurement = Measurement { bench, plan, configs: &configs, passes, progress, done: 0 };
     let mut same = IdentityReport::default();

@@ -14,7 +14,7 @@ use hunch_core::sample::argmax;
 use hunch_core::theory;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
-use hunch_model::pass_timer::{PassTimer, Watch};
+use hunch_model::pass_timer::{PassTimer, TimingObserver};
 
 /// A prompt with the model's greedy answer.
 #[derive(Clone, Debug)]
@@ -192,7 +192,7 @@ fn trial(
 
 /// A pass that the search times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Timed {
+enum SearchTiming {
     /// The target's pass of some rows.
     Target(usize),
     /// A drafting pass of all layers.
@@ -216,27 +216,33 @@ impl LayerCosts {
         let all: Vec<usize> = (0..n_layer).collect();
         let rows = MAX_DRAFT.min(model.info().context_length / 2) + 1;
         model.truncate(0)?;
-        let mut time = |_: usize, timed: &Timed| {
+        let mut time = |_: usize, timed: &SearchTiming| {
             let one = ModelPass { vocab_subset, ..ModelPass::of(1) };
             let pass = match *timed {
-                Timed::Target(rows) => ModelPass::of(rows),
-                Timed::AllLayers => one,
-                Timed::NoLayers => ModelPass { layers: LayerPlan::Skip(&all), ..one },
+                SearchTiming::Target(rows) => ModelPass::of(rows),
+                SearchTiming::AllLayers => one,
+                SearchTiming::NoLayers => ModelPass { layers: LayerPlan::Skip(&all), ..one },
             };
             time_pass(model, &pass).map(Some)
         };
-        let passes = [Timed::AllLayers, Timed::NoLayers].into_iter().chain((1..=rows).map(Timed::Target));
+        let passes = [SearchTiming::AllLayers, SearchTiming::NoLayers]
+            .into_iter()
+            .chain((1..=rows).map(SearchTiming::Target));
         let mut timer = PassTimer::new(passes.collect());
-        timer.run(TIMED_ROUNDS, &mut time, Watch { on_round: &mut |_, _| (), stopped: &|| false })?;
+        timer.run(
+            TIMED_ROUNDS,
+            &mut time,
+            TimingObserver { on_round: &mut |_, _| (), stopped: &|| false },
+        )?;
         let times = timer.since(0);
-        let relative = |timed: Timed| {
+        let relative = |timed: SearchTiming| {
             let missing = || Error::Internal("no pass was timed".into());
-            times.ratio(&timed, &Timed::Target(1)).ok_or_else(missing)
+            times.ratio(&timed, &SearchTiming::Target(1)).ok_or_else(missing)
         };
-        let points = (1..=rows).map(|rows| Ok((rows, relative(Timed::Target(rows))?)));
+        let points = (1..=rows).map(|rows| Ok((rows, relative(SearchTiming::Target(rows))?)));
         let target = PassCost::new(points.collect::<Result<Vec<_>>>()?)?;
-        let frame = relative(Timed::NoLayers)?;
-        let layers = (relative(Timed::AllLayers)? - frame).max(0.0);
+        let frame = relative(SearchTiming::NoLayers)?;
+        let layers = (relative(SearchTiming::AllLayers)? - frame).max(0.0);
         Ok(Self { target, frame, layer: layers / n_layer as f64 })
     }
 

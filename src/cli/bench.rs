@@ -40,7 +40,7 @@ pub(crate) struct BenchArgs {
 enum Tool {
     /// Time target passes by their number of rows, memory bandwidth and prefill
     Passes(passes::PassesArgs),
-    /// Compute how many tokens a target pass is expected to yield, by method, over the same plain answers
+    /// Compute expected tokens per target pass for each method, on the same plain answers
     ///
     /// No times are measured. Acceptance is computed exactly from p and q, not sampled. Needs a fixed --max-draft.
     Drafts(drafts::DraftsArgs),
@@ -66,7 +66,7 @@ struct WorkArgs {
     /// Use only the first N prompts of each suite
     #[arg(long, value_name = "N")]
     prompts: Option<usize>,
-    /// Most tokens to draft per round: 1 to 15, or auto, which measures what pays; several, separated by
+    /// Most tokens to draft per round: 1 to 15, or auto, which picks the fastest; several, separated by
     /// commas, are measured side by side
     #[arg(long, default_value = "auto", value_delimiter = ',', value_name = "K|auto")]
     max_draft: Vec<MaxDraft>,

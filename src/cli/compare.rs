@@ -18,8 +18,8 @@ use hunch_error::Error;
 
 use super::progress::Progress;
 use super::render::{self, count};
-use super::run::{OptionArgs, SamplingArgs, load_models, method_parser};
-use super::{ModelArgs, measured};
+use super::run::{OptionArgs, SamplingArgs, load_with_head, method_parser};
+use super::{HeadArgs, ModelArgs, measured};
 
 /// Compare methods with plain decoding: they take turns, slice by slice, on one prompt or a suite.
 #[derive(Args)]
@@ -35,6 +35,8 @@ pub(crate) struct CompareArgs {
     prompts: Option<u32>,
     #[command(flatten)]
     models: ModelArgs,
+    #[command(flatten)]
+    head: HeadArgs,
     /// Methods, separated by commas [default: the one that uses every loaded draft]
     #[arg(long, visible_alias = "method", value_parser = method_parser(), value_delimiter = ',')]
     methods: Vec<Method>,
@@ -70,12 +72,12 @@ pub(crate) struct CompareArgs {
 
 pub(crate) fn run(args: &CompareArgs) -> Result<()> {
     let compute = args.models.compute()?;
-    let mut models = load_models(&args.models, &args.methods)?;
+    let mut models = load_with_head(&args.models, &args.head, &args.methods)?;
     let request = request(args, models.recommended_method());
     let options = args.options.options(models.target());
     let progress = Progress::new();
-    let mut tell = |event: CompareEvent| show(&progress, &event);
-    let mut listener = Listener { tell: &mut tell, stopped: &|| false };
+    let mut on_event = |event: CompareEvent| show(&progress, &event);
+    let mut listener = Listener { on_event: &mut on_event, stopped: &|| false };
     let outcome = measure::compare(&models, &compute, &request, &options, &mut listener)?;
     drop(progress);
     if let Some(trouble) = outcome.trouble {

@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use hunch::bench::timed_passes::TimedPasses;
 use hunch::generate::Models;
-use hunch::proof::{self, Check};
+use hunch::proof::{self, ProofCheck};
 use hunch::services::load;
 use hunch_core::limits::MAX_DRAFT;
 use hunch_error::Error;
@@ -16,7 +16,7 @@ use hunch_library::{Places, machine};
 use hunch_model::decoder::Backend;
 use hunch_model::device::{Compute, DeviceChoice};
 use hunch_model::metal::costs::{Basis, Chip, PassSize};
-use hunch_model::metal::selftest::Record;
+use hunch_model::metal::selftest::SelfTestRecord;
 use hunch_model::spec::ModelSpec;
 use hunch_model::weights::WeightFile;
 use serde::Serialize;
@@ -28,14 +28,15 @@ use super::{open_compute, render};
 const ROWS: [usize; 7] = [1, 2, 4, 5, 8, 9, MAX_DRAFT + 1];
 /// Numbers of rows that are timed on the CPU.
 const CPU_ROWS: [usize; 2] = [1, 5];
+
 /// Check this machine.
 #[derive(Args)]
 pub(crate) struct DoctorArgs {
     /// Device: auto is Metal on a Mac and the CPU elsewhere
     #[arg(long, default_value = "auto", value_name = "auto|cpu|metal")]
     device: DeviceChoice,
-    /// Model whose passes are predicted, timed on the GPU and the CPU, and checked [default: the default model,
-    /// if installed, without timing]
+    /// Model that is predicted, timed on the GPU and the CPU, and checked. The installed default model is timed only if
+    /// there is a GPU [default: the default model]
     #[arg(long, value_name = "PATH|NAME")]
     target: Option<String>,
     /// Draft model that is checked together with the target
@@ -62,7 +63,7 @@ struct Report {
     memory_bytes: u64,
     usable_bytes: u64,
     /// Self-test of our kernels, on a GPU.
-    gpu: Option<Record>,
+    gpu: Option<SelfTestRecord>,
     /// Predicted costs of passes, for GPUs.
     predicted: Option<Predicted>,
     /// Passes of the target on the GPU.
@@ -80,7 +81,7 @@ struct Checks {
     draft: Option<String>,
     /// Device of the draft model, with the times that decided, if the target is on a GPU.
     draft_placement: Option<String>,
-    checks: Vec<Check>,
+    checks: Vec<ProofCheck>,
 }
 
 /// Costs that were predicted, not measured.
@@ -99,8 +100,11 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<bool> {
     let compute = open_compute(args.device, None)?;
     let memory = machine::memory(0, &compute);
     // The test runs again even if there is a record: that is what the command is for.
-    let gpu = compute.test_again().map(|record| Record::clone(&record));
-    let checks = args.target.as_deref().map(|target| checks(target, args.draft.as_deref(), &compute));
+    let gpu = compute.test_again().map(|record| SelfTestRecord::clone(&record));
+    let on_gpu = Backend::usual(&compute) != Backend::Cpu;
+    let target = args.target.clone().or_else(|| on_gpu.then(installed_default).flatten());
+    let target = target.as_deref();
+    let checks = target.map(|target| checks(target, args.draft.as_deref(), &compute));
     let report = Report {
         version: env!("CARGO_PKG_VERSION"),
         system: hunch_model::device::system_version(),
@@ -112,11 +116,11 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<bool> {
         usable_bytes: memory.usable,
         predicted: predicted(args.target.as_deref(), chip, &compute)?,
         gpu,
-        on_gpu: match args.target.as_deref() {
-            Some(target) if Backend::usual(&compute) != Backend::Cpu => timed(target, &compute, &ROWS)?,
+        on_gpu: match target {
+            Some(target) if on_gpu => timed(target, &compute, &ROWS)?,
             _ => None,
         },
-        cpu: match args.target.as_deref() {
+        cpu: match target {
             Some(target) => timed(target, &open_compute(DeviceChoice::Cpu, None)?, &CPU_ROWS)?,
             None => None,
         },
@@ -166,6 +170,13 @@ fn predicted(
         Basis::Measured(_) => ("products", None),
     };
     Ok(Some(Predicted { model: spec.name, basis, chip, pass_ms }))
+}
+
+/// Returns the name of the default model, if it is installed.
+fn installed_default() -> Option<String> {
+    let found = Places::of_this_user()
+        .and_then(|places| hunch_library::resolve(hunch_library::DEFAULT_MODEL, &places));
+    found.is_ok().then(|| hunch_library::DEFAULT_MODEL.to_owned())
 }
 
 /// Checks target and draft on a device. Returns `None` and says so if they do not fit into memory.
@@ -262,7 +273,7 @@ fn text(report: &Report) -> String {
     }
     if let Some(Checks { target, draft, draft_placement, checks }) = &report.checks {
         let draft = draft.as_ref().map(|draft| format!(" with {}", render::line(draft))).unwrap_or_default();
-        let failed: Vec<&Check> = checks.iter().filter(|check| !check.passed).collect();
+        let failed: Vec<&ProofCheck> = checks.iter().filter(|check| !check.passed).collect();
         let passed = checks.len() - failed.len();
         out += &format!(
             "\nText of {}{draft}: {passed} of {} passed\n",
@@ -286,7 +297,7 @@ fn curve_table(curve: &[(usize, f64)]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hunch_model::metal::selftest::{Machine, SelfTest, Speed};
+    use hunch_model::metal::selftest::{GpuTimes, MachineId, SelfTest};
 
     fn report() -> Report {
         let curve = |ms: f64| (1..=16).map(|rows| (rows, ms + rows as f64)).collect::<Vec<_>>();
@@ -295,8 +306,9 @@ mod tests {
             note: None,
             pass_ms: curve(ms).into_iter().filter(|(m, _)| rows.contains(m)).collect(),
         };
-        let speed = Speed { product_ms: vec![0.5; 16], product_bytes: 100, memory_gb_s: 200.0 };
-        let machine = Machine { chip: "Apple M9".into(), system: "macOS 15".into(), version: "1.0.0".into() };
+        let speed = GpuTimes { product_ms: vec![0.5; 16], product_bytes: 100, memory_gb_s: 200.0 };
+        let machine =
+            MachineId { chip: "Apple M9".into(), system: "macOS 15".into(), version: "1.0.0".into() };
         Report {
             version: "1.0.0",
             system: "macOS 15".into(),
@@ -306,7 +318,10 @@ mod tests {
             cpu_kernels: "neon",
             memory_bytes: 1 << 34,
             usable_bytes: 1 << 33,
-            gpu: Some(Record { machine, test: SelfTest { findings: Vec::new(), speed: Some(speed) } }),
+            gpu: Some(SelfTestRecord {
+                machine,
+                test: SelfTest { findings: Vec::new(), speed: Some(speed) },
+            }),
             predicted: Some(Predicted {
                 model: "m".into(),
                 basis: "products",
@@ -320,7 +335,7 @@ mod tests {
                 draft: Some("d".into()),
                 draft_placement: None,
                 checks: [true, false]
-                    .map(|passed| Check {
+                    .map(|passed| ProofCheck {
                         name: "row invariance".into(),
                         finding: "2 rows differ".into(),
                         passed,

@@ -7,10 +7,10 @@ use clap::{Args, Subcommand};
 use hunch::bench::cost_curve;
 use hunch::generate::{Models, Prompt};
 use hunch::lab::landscape::{MachineCosts, check_batch, landscape};
-use hunch::lab::position::{Distributions, Place, Scores, TOY_BEFORE, toy, toy_place, toy_text};
+use hunch::lab::position::{Distributions, LogitPair, PositionInfo, TOY_BEFORE, toy, toy_info, toy_text};
 use hunch::lab::report::{LabPosition, LabRounds, LabSource, LabToken, Landscape};
 use hunch::lab::rounds::Rounds;
-use hunch::lab::serving::{DRAFT_LENGTHS, DraftLength, Served, ServedLoad, Server, Traffic};
+use hunch::lab::serving::{DRAFT_LENGTHS, DraftLength, Served, ServedLoad, SimulatedServer, Traffic};
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::token::TokenId;
 use hunch_error::Error;
@@ -157,7 +157,7 @@ impl PositionArgs {
     fn find(&self) -> Result<Found> {
         if self.toy {
             let distributions = Distributions::new(toy(), self.sampling.params())?;
-            let shown = distributions.position(toy_place(0), &toy_text);
+            let shown = distributions.position(toy_info(0), &toy_text);
             return Ok(Found { distributions, shown });
         }
         if self.models.draft.is_none() {
@@ -168,7 +168,7 @@ impl PositionArgs {
         }
         let mut models = load_models(&self.models, &[])?;
         let ids = models.prompt_ids(&Prompt::Raw(self.prompt.clone()))?;
-        let place = Place {
+        let info = PositionInfo {
             id: 0,
             source: LabSource::Text { text: self.prompt.clone() },
             target: Some(models.target().info().name.clone()),
@@ -179,16 +179,16 @@ impl PositionArgs {
         let distributions = Distributions::new(scores(&mut models, ids)?, self.sampling.params())?;
         let tokenizer = models.encoder().tokenizer().clone();
         let text = |id: TokenId| String::from_utf8_lossy(&tokenizer.token_bytes(id)).into_owned();
-        let shown = distributions.position(place, &text);
+        let shown = distributions.position(info, &text);
         Ok(Found { distributions, shown })
     }
 }
 
 /// Returns both models' scores after these tokens, over the whole vocabulary.
-fn scores(models: &mut Models, context: Vec<TokenId>) -> Result<Scores> {
+fn scores(models: &mut Models, context: Vec<TokenId>) -> Result<LogitPair> {
     let (target, draft) = models.scores_after(&context, &|| false)?;
     let draft = draft.ok_or_else(|| Error::invalid("No draft model is loaded. Name one with --draft."))?;
-    Ok(Scores { target, draft, context })
+    Ok(LogitPair { target, draft, context })
 }
 
 fn residual(args: &ResidualArgs, json: bool) -> Result<()> {
@@ -363,7 +363,7 @@ fn serving(args: &ServingArgs, json: bool) -> Result<()> {
     let ServingArgs { alpha, max_batch, tokens, seed, .. } = *args;
     let traffic = Traffic { alpha, max_batch, tokens };
     traffic.check()?;
-    let loads = Server { costs: args.costs.costs()?, traffic }.simulate(seed)?;
+    let loads = SimulatedServer { costs: args.costs.costs()?, traffic }.simulate(seed)?;
     let mut out = std::io::stdout().lock();
     writeln!(
         out,

@@ -10,6 +10,7 @@ mod licenses;
 mod measured;
 mod models;
 mod progress;
+mod remote;
 mod render;
 mod run;
 mod serve;
@@ -57,7 +58,7 @@ const EXIT_CODES: &str = "Exit codes:
 enum Command {
     /// Answer a prompt and stream the tokens in colour
     Run(Box<run::RunArgs>),
-    /// Answer the requests of other programs over HTTP, as OpenAI and Anthropic do
+    /// Serve an HTTP API compatible with OpenAI's and Anthropic's
     ///
     /// Speaks /v1/chat/completions, /v1/completions and /v1/messages. Ctrl-C ends it.
     Serve(Box<serve::ServeArgs>),
@@ -282,6 +283,7 @@ fn exit_code_of(code: ErrorCode) -> u8 {
         | ErrorCode::Io
         | ErrorCode::Store
         | ErrorCode::Device
+        | ErrorCode::Server
         | ErrorCode::HubUnreachable
         | ErrorCode::WrongChecksum
         | ErrorCode::CatalogueMismatch

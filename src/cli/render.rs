@@ -23,13 +23,29 @@ fn style(origin: TokenOrigin) -> &'static str {
     }
 }
 
-/// Writes one token. Line breaks stay uncoloured, or underlines would continue to the end of the line.
+/// Writes one token.
 pub(crate) fn token(out: &mut impl Write, token: &TokenEvent, colour: bool) -> io::Result<()> {
-    let style = style(token.origin);
-    if !colour || style.is_empty() {
-        return out.write_all(token.text.as_bytes());
+    text(out, &token.text, token.origin, colour)
+}
+
+/// Writes text in the colour of an origin.
+pub(crate) fn text(out: &mut impl Write, text: &str, origin: TokenOrigin, colour: bool) -> io::Result<()> {
+    styled(out, text, if colour { style(origin) } else { "" })
+}
+
+/// Writes text that is not part of the answer, in grey.
+pub(crate) fn dimmed(out: &mut impl Write, text: &str, colour: bool) -> io::Result<()> {
+    styled(out, text, if colour { "\x1b[2m" } else { "" })
+}
+
+/// Writes text with an ANSI style. Line breaks have none, or underlines would continue to the end of the line. Control
+/// characters of a model are removed, because they could control the terminal.
+fn styled(out: &mut impl Write, text: &str, style: &str) -> io::Result<()> {
+    let text = text.replace(|c: char| c.is_control() && c != '\n' && c != '\t', "");
+    if style.is_empty() {
+        return out.write_all(text.as_bytes());
     }
-    for (i, line) in token.text.split('\n').enumerate() {
+    for (i, line) in text.split('\n').enumerate() {
         if i > 0 {
             out.write_all(b"\n")?;
         }

@@ -31,8 +31,10 @@ use hunch_model::device::Compute;
 use hunch_model::low_bit;
 use hunch_model::text::AnswerFormat;
 use hunch_model::weights::WeightFile;
+use serde_json::{Map, Value, json};
 
 use super::progress::Progress;
+use super::remote::{self, ServerArgs};
 use super::{HeadArgs, ModelArgs, measured, models, render};
 
 /// Returns a parser of method names.
@@ -56,7 +58,8 @@ enum MethodChoice {
 impl MethodChoice {
     /// Returns a parser of method names and [`AUTO`].
     fn parser() -> impl TypedValueParser<Value = Self> {
-        let auto = PossibleValue::new(AUTO).help("Every draft that is loaded, where it promises most");
+        let auto =
+            PossibleValue::new(AUTO).help("Every draft that is loaded, whichever is expected to be fastest");
         let value = |method: Method| PossibleValue::new(method.name()).help(method.summary());
         let values: Vec<_> = [auto].into_iter().chain(Method::selectable().map(value)).collect();
         PossibleValuesParser::new(values).try_map(|name| match name.as_str() {
@@ -81,10 +84,10 @@ pub(crate) struct DraftingArgs {
     pub(crate) models: ModelArgs,
     #[command(flatten)]
     head: HeadArgs,
-    /// Drafting method; auto uses every draft that is loaded, where it promises most
+    /// Drafting method; auto uses every loaded draft, whichever is expected to be fastest
     #[arg(long, default_value = AUTO, value_parser = MethodChoice::parser())]
     method: MethodChoice,
-    /// Most tokens to draft per round: 1 to 15, or auto, which measures what pays
+    /// Most tokens to draft per round: 1 to 15, or auto, which picks the fastest
     #[arg(long, default_value_t = MaxDraft::Auto, value_name = "K|auto")]
     max_draft: MaxDraft,
     #[command(flatten)]
@@ -149,6 +152,8 @@ pub(crate) struct RunArgs {
     /// Continue the raw prompt, without the chat template
     #[arg(long)]
     raw: bool,
+    #[command(flatten)]
+    server: ServerArgs,
     /// Print one JSON object as the last line
     #[arg(long)]
     json: bool,
@@ -230,6 +235,30 @@ impl SamplingArgs {
         top_k.is_some() || !logit_bias.is_empty() || numbers.into_iter().any(Option::is_some)
     }
 
+    /// Returns the parameters that were given, as fields of OpenAI's protocol.
+    ///
+    /// Servers agree on the names of all but the repetition penalty, and some refuse those that OpenAI does not have.
+    pub(crate) fn given_fields(&self, repeat_penalty: &str) -> Map<String, Value> {
+        let numbers = [
+            ("temperature", self.temperature),
+            ("top_p", self.top_p),
+            ("min_p", self.min_p),
+            (repeat_penalty, self.repeat_penalty),
+            ("presence_penalty", self.presence_penalty),
+            ("frequency_penalty", self.frequency_penalty),
+        ];
+        let mut fields: Map<_, _> =
+            numbers.into_iter().filter_map(|(name, value)| Some((name.to_owned(), exact(value?)))).collect();
+        fields.extend(self.top_k.map(|k| ("top_k".to_owned(), k.into())));
+        fields.extend(self.seed.map(|seed| ("seed".to_owned(), seed.into())));
+        if !self.logit_bias.is_empty() {
+            let biases: Map<_, _> =
+                self.logit_bias.iter().map(|(id, bias)| (id.to_string(), exact(*bias))).collect();
+            fields.insert("logit_bias".to_owned(), biases.into());
+        }
+        fields
+    }
+
     /// Returns the seed, if one was given.
     pub(crate) fn seed(&self) -> Option<u64> {
         self.seed
@@ -263,23 +292,40 @@ impl SamplingArgs {
     }
 }
 
+/// Returns a number as it was written: 0.7, not 0.699999988.
+fn exact(number: f32) -> Value {
+    number.to_string().parse::<f64>().map_or(Value::Null, Value::from)
+}
+
 /// Reads the schema that an answer follows.
-fn read_schema(path: &Path) -> Result<AnswerFormat> {
+fn read_json(path: &Path) -> Result<Value> {
     let read = |source| Error::Io { action: "read", path: path.to_path_buf(), source };
     let text = std::fs::read_to_string(path).map_err(read)?;
-    let schema = serde_json::from_str(&text)
-        .map_err(|error| Error::invalid(format!("{} contains no JSON schema: {error}.", path.display())))?;
-    Ok(AnswerFormat::JsonSchema(schema))
+    let invalid = |error| Error::invalid(format!("{} contains no JSON schema: {error}.", path.display()));
+    Ok(serde_json::from_str(&text).map_err(invalid)?)
 }
 
 pub(crate) fn run(args: &RunArgs) -> Result<()> {
+    if let Some(server) = &args.server.server {
+        let schema = args.schema.as_deref().map(read_json).transpose()?;
+        let question = remote::Question {
+            prompt: prompt(args)?,
+            sampling: &args.sampling,
+            max_tokens: args.max_tokens,
+            stop: &args.stop,
+            schema,
+            json: args.json,
+        };
+        return remote::run(server, &args.server, question);
+    }
     let mut plan = GenerationPlan {
         max_tokens: args.max_tokens,
         stop: args.stop.clone(),
         ..args.drafting.plan(args.sampling.params())
     };
     plan.validate()?;
-    let format = args.schema.as_deref().map(read_schema).transpose()?;
+    let schema = args.schema.as_deref().map(read_json).transpose()?;
+    let format = schema.map(AnswerFormat::JsonSchema);
     let prompt = prompt(args)?;
     let longest = most_tokens(&prompt).saturating_add(args.max_tokens);
     let mut models = args.drafting.load(&args.drafting.models.compute()?, &mut plan, longest)?;
@@ -440,11 +486,10 @@ pub(crate) struct FinishedAnswer {
 }
 
 impl FinishedAnswer {
-    fn json(&self, method: Method, prompt_ids: &[TokenId], template_note: Option<&str>) -> serde_json::Value {
-        let dropped =
-            |(method, error): &(Method, ErrorInfo)| serde_json::json!({ "method": method, "error": error });
-        let token = |t: &TokenEvent| serde_json::json!({ "id": t.id, "origin": t.origin, "text": t.text });
-        serde_json::json!({
+    fn json(&self, method: Method, prompt_ids: &[TokenId], template_note: Option<&str>) -> Value {
+        let dropped = |(method, error): &(Method, ErrorInfo)| json!({ "method": method, "error": error });
+        let token = |t: &TokenEvent| json!({ "id": t.id, "origin": t.origin, "text": t.text });
+        json!({
             "method": method,
             "seed": self.seed,
             "prompt_ids": prompt_ids,

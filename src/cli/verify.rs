@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use hunch::proof::{self, Check, Oracle, ProofPlan};
+use hunch::proof::{self, Oracle, ProofCheck, ProofPlan};
 use hunch_core::method::Method;
 use hunch_core::rule::AcceptanceRule;
 use hunch_error::Error;
@@ -33,7 +33,7 @@ pub(crate) struct VerifyArgs {
     /// Compare the target with distributions recorded from another engine
     #[arg(long, value_name = "ORACLE.json")]
     against: Option<PathBuf>,
-    /// Samples per method and context in the token distribution check
+    /// Samples per method and context for the distribution check
     #[arg(long, default_value_t = 200, value_name = "N", value_parser = clap::value_parser!(u64).range(20..=100_000))]
     samples: u64,
 }
@@ -52,10 +52,10 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<bool> {
         ..ProofPlan::of(methods.clone())
     };
     let mut passed = true;
-    let mut show = |checks: Vec<Check>| -> Result<()> {
+    let mut show = |checks: Vec<ProofCheck>| -> Result<()> {
         passed &= checks.iter().all(|check| check.passed);
         let word = |passed: bool| if passed { "pass" } else { "FAIL" }.to_owned();
-        let row = |check: Check| vec![word(check.passed), check.name, check.finding];
+        let row = |check: ProofCheck| vec![word(check.passed), check.name, check.finding];
         let rows: Vec<Vec<String>> = checks.into_iter().map(row).collect();
         Ok(writeln!(std::io::stdout(), "{}", render::list(&rows))?)
     };

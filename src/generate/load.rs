@@ -134,8 +134,13 @@ pub(super) struct DraftInMemory {
 
 impl DraftInMemory {
     /// Reads a draft model onto a device. If the target is on a GPU, the draft may run on the CPU.
-    fn read(file: &WeightFile, watch: &Watch, device: DraftDevice, compute: &Compute) -> Result<Self> {
-        let read = |compute: &Compute| watch.read(file.clone(), compute);
+    fn read(
+        file: &WeightFile,
+        tracker: &LoadTracker,
+        device: DraftDevice,
+        compute: &Compute,
+    ) -> Result<Self> {
+        let read = |compute: &Compute| tracker.read(file.clone(), compute);
         let Placed { model, token_ms, note } = placement::place(device, file.weight_bytes(), compute, &read)?;
         warm_up(&model);
         let device_note = device_note(&model);
@@ -187,11 +192,11 @@ impl OpenedModels {
             let bytes = file.weight_bytes();
             bytes * placement::reads(plan.draft_device, bytes, compute)
         };
-        let watch = Watch::of(&plan, target.weight_bytes() + draft.as_ref().map_or(0, reads));
+        let tracker = LoadTracker::of(&plan, target.weight_bytes() + draft.as_ref().map_or(0, reads));
         // The draft model is small, so reading it first reveals its errors early.
         let draft =
-            draft.map(|file| DraftInMemory::read(&file, &watch, plan.draft_device, compute)).transpose()?;
-        let decoder = watch.read(target.clone(), compute)?;
+            draft.map(|file| DraftInMemory::read(&file, &tracker, plan.draft_device, compute)).transpose()?;
+        let decoder = tracker.read(target.clone(), compute)?;
         warm_up(&decoder);
         let head = match &plan.head {
             Some(path) => Some(heads::open(path, &target, &decoder, compute)?),
@@ -211,8 +216,8 @@ pub(super) fn read_draft(
     let Some(path) = plan.draft.as_deref() else { return Ok(None) };
     let file = open_draft(path, target_bytes, tokenizer)?;
     let reads = placement::reads(plan.draft_device, file.weight_bytes(), compute);
-    let watch = Watch::of(plan, file.weight_bytes() * reads);
-    DraftInMemory::read(&file, &watch, plan.draft_device, compute).map(Some)
+    let tracker = LoadTracker::of(plan, file.weight_bytes() * reads);
+    DraftInMemory::read(&file, &tracker, plan.draft_device, compute).map(Some)
 }
 
 /// Loads the newest head in the folder that was trained for the target, else the shipped one.
@@ -245,14 +250,14 @@ fn open_draft(path: &Path, target_bytes: usize, tokenizer: &Tokenizer) -> Result
 }
 
 /// Progress and cancellation across several files.
-struct Watch {
+struct LoadTracker {
     progress: Option<LoadWatch>,
     context: usize,
     done: Arc<AtomicU64>,
     total: u64,
 }
 
-impl Watch {
+impl LoadTracker {
     fn of(plan: &LoadPlan, total: usize) -> Self {
         let context = plan.max_context();
         Self { progress: plan.progress.clone(), context, done: Arc::default(), total: total as u64 }

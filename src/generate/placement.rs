@@ -6,7 +6,7 @@ use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 use hunch_model::decoder::{Backend, Decoder};
 use hunch_model::device::{Compute, DraftDevice};
-use hunch_model::pass_timer::{PassTimer, Watch, seconds_of};
+use hunch_model::pass_timer::{PassTimer, TimingObserver, seconds_of};
 
 /// Most bytes of weights of a draft model that is timed on both devices.
 const SMALL: usize = 1 << 30;
@@ -82,7 +82,7 @@ fn token_ms(models: [&Decoder; 2]) -> Result<[f64; 2]> {
     }
     let mut timer = PassTimer::new(vec![0, 1]);
     let mut time = |_, &at: &usize| seconds_of(|| draft(models[at].as_mut())).map(Some);
-    Watch::none(|watch| timer.run(ROUNDS, &mut time, watch))?;
+    TimingObserver::none(|watch| timer.run(ROUNDS, &mut time, watch))?;
     Ok([0, 1].map(|at| timer.since(0).median(&at).unwrap_or_default() * 1e3 / TOKENS as f64))
 }
 

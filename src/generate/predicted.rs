@@ -45,7 +45,7 @@ mod tests {
     use candle_core::quantized::GgmlDType;
     use hunch_core::method::Method;
     use hunch_model::device::{Compute, DeviceChoice};
-    use hunch_model::metal::selftest::Speed;
+    use hunch_model::metal::selftest::GpuTimes;
 
     /// Predicted speedups of depths 1 to 8, before any pass.
     fn gains(compute: &Compute, method: Method) -> Vec<f32> {
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn depth_starts_from_the_predicted_costs_of_a_gpu() {
-        let speed = |product_ms: Vec<f64>| Speed { product_ms, product_bytes: 100, memory_gb_s: 1.0 };
+        let speed = |product_ms: Vec<f64>| GpuTimes { product_ms, product_bytes: 100, memory_gb_s: 1.0 };
         let on_gpu = |product_ms| IdleGpu::tested("idle GPU", Some(speed(product_ms)));
         // Rows are free, or cost as much as a pass each.
         let flat = on_gpu(vec![1e3; 16]);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use crate::event::GenerationEvent;
-use crate::lab::history::{Fingerprint, Generation, Slot, TestedDraft, generations};
+use crate::lab::history::{Fingerprint, Slot, StoredGeneration, TestedDraft, generations};
 use crate::lab::kind::{TextContext, TextReader, TokenKind};
 use crate::lab::report::{AcceptanceBin, AcceptanceMap};
 use hunch_core::theory;
@@ -127,7 +127,7 @@ fn bins<K>(counts: &BTreeMap<K, Count>, key: impl Fn(&K) -> String) -> Vec<Accep
 
 /// Returns the context before and after each token of a generation. `reader` has read the text before it.
 fn contexts(
-    generation: &Generation<'_>,
+    generation: &StoredGeneration<'_>,
     reader: &mut TextReader,
 ) -> BTreeMap<Slot, (TextContext, TextContext)> {
     let mut contexts = BTreeMap::new();

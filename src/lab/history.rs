@@ -13,7 +13,7 @@ use hunch_core::theory;
 use hunch_core::token::TokenOrigin;
 
 /// One generation of an answer.
-pub(super) struct Generation<'a> {
+pub(super) struct StoredGeneration<'a> {
     pub(super) id: u32,
     pub(super) method: Method,
     pub(super) rule: AcceptanceRule,
@@ -54,17 +54,17 @@ impl TestedDraft<'_> {
 }
 
 /// Returns the generations of an answer, in order.
-pub(super) fn generations(events: &[GenerationEvent]) -> impl Iterator<Item = Generation<'_>> {
+pub(super) fn generations(events: &[GenerationEvent]) -> impl Iterator<Item = StoredGeneration<'_>> {
     let begins = |event: &GenerationEvent| matches!(event, GenerationEvent::Started { .. });
     events.chunk_by(move |_, next| !begins(next)).filter_map(|events| match events.first()? {
         &GenerationEvent::Started { generation_id: id, method, rule, seed, prompt_tokens, .. } => {
-            Some(Generation { id, method, rule, seed, prompt_tokens, events })
+            Some(StoredGeneration { id, method, rule, seed, prompt_tokens, events })
         }
         _ => None,
     })
 }
 
-impl<'a> Generation<'a> {
+impl<'a> StoredGeneration<'a> {
     /// Returns the rounds, in order.
     pub(super) fn rounds(&self) -> impl Iterator<Item = &'a RoundEvent> {
         self.events.iter().filter_map(|event| match event {
@@ -240,7 +240,7 @@ pub(super) mod tests {
             round(1, vec![token((0, 1), "b", Resampled, 0.5, None)], vec![rejected(1, "y", 0.0, None)]),
             finished(vec![token((1, 0), "c", Accepted, 0.3, Some(0.6))], GenerationStats::default()),
         ];
-        let all: Vec<Generation<'_>> = generations(&events).collect();
+        let all: Vec<StoredGeneration<'_>> = generations(&events).collect();
         assert_eq!((all.len(), all[0].id, all[0].method), (1, 1, Method::DraftModel));
         let tested = all[0].tested();
         let shown: Vec<_> = tested.iter().map(|t| (t.text, t.slot, t.accepted, t.chance)).collect();
@@ -269,7 +269,8 @@ pub(super) mod tests {
             started(2, Method::Suffix, AcceptanceRule::Lossless),
             round(0, accepted("b"), vec![]),
         ];
-        let texts = |g: Generation<'_>| g.tested().iter().map(|t| t.text.to_owned()).collect::<Vec<_>>();
+        let texts =
+            |g: StoredGeneration<'_>| g.tested().iter().map(|t| t.text.to_owned()).collect::<Vec<_>>();
         assert_eq!(generations(&events).map(texts).collect::<Vec<_>>(), [["a"], ["b"]]);
         assert_eq!(generations(&events[1..3]).count(), 0, "a generation without its first event is ignored");
     }

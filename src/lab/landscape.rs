@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn larger_batches_want_shorter_drafts() {
+    fn best_draft_is_shorter_in_larger_batches() {
         let costs = MachineCosts::assumed(0.1, 0.1).unwrap();
         let best = |batch| landscape(&costs, batch).unwrap().best[40];
         let depths = [1, 2, 4, 8, 16, 32].map(best);

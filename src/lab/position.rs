@@ -16,7 +16,7 @@ pub const LISTED: usize = 24;
 
 /// Logits of two models at a position.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Scores {
+pub struct LogitPair {
     /// Logits of the target, one per token of its vocabulary.
     pub target: Vec<f32>,
     /// Logits of the draft model, whose vocabulary may be shorter or longer.
@@ -28,7 +28,7 @@ pub struct Scores {
 /// Both distributions at a position, over the target's vocabulary.
 #[derive(Clone, Debug)]
 pub struct Distributions {
-    scores: Arc<Scores>,
+    scores: Arc<LogitPair>,
     sampling: SamplingParams,
     p: Vec<f32>,
     q: Vec<f32>,
@@ -37,7 +37,7 @@ pub struct Distributions {
 
 /// Description of a position.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Place {
+pub struct PositionInfo {
     /// Id of the distributions for later requests.
     pub id: u32,
     /// Source of the position.
@@ -61,7 +61,7 @@ impl Distributions {
     /// # Errors
     /// [`Error::InvalidRequest`](hunch_error::Error::InvalidRequest) for parameters out of range.
     /// [`Error::Internal`](hunch_error::Error::Internal) when the logits are unusable.
-    pub fn new(scores: impl Into<Arc<Scores>>, sampling: SamplingParams) -> Result<Self> {
+    pub fn new(scores: impl Into<Arc<LogitPair>>, sampling: SamplingParams) -> Result<Self> {
         let scores = scores.into();
         let sampler = Sampler::new(sampling)?;
         let p = sampler.distribution(&scores.target, &scores.context)?;
@@ -96,18 +96,18 @@ impl Distributions {
     }
 
     /// Returns the position for display. `text_of` gives the text of a token.
-    pub fn position(&self, place: Place, text_of: &dyn Fn(TokenId) -> String) -> LabPosition {
+    pub fn position(&self, info: PositionInfo, text_of: &dyn Fn(TokenId) -> String) -> LabPosition {
         let rejection = theory::residual_mass(&self.p, &self.q);
         let tokens: Vec<LabToken> =
             self.listed.iter().map(|&id| self.token(id, rejection, text_of(id))).collect();
         LabPosition {
-            id: place.id,
-            source: place.source,
-            target: place.target,
-            draft: place.draft,
+            id: info.id,
+            source: info.source,
+            target: info.target,
+            draft: info.draft,
             sampling: self.sampling.clone(),
-            before: place.before,
-            drawn: place.drawn,
+            before: info.before,
+            drawn: info.drawn,
             rest: self.rest(rejection),
             tokens,
             acceptance: theory::acceptance(&self.p, &self.q),
@@ -179,8 +179,8 @@ const TOY: [(&str, f32, f32); 10] = [
 ];
 
 /// Returns example scores after [`TOY_BEFORE`], in which target and draft differ visibly.
-pub fn toy() -> Scores {
-    Scores {
+pub fn toy() -> LogitPair {
+    LogitPair {
         target: TOY.iter().map(|(_, p, _)| p.ln()).collect(),
         draft: TOY.iter().map(|(_, _, q)| q.ln()).collect(),
         context: Vec::new(),
@@ -193,8 +193,8 @@ pub fn toy_text(id: TokenId) -> String {
 }
 
 /// Returns the description of the example position.
-pub fn toy_place(id: u32) -> Place {
-    Place {
+pub fn toy_info(id: u32) -> PositionInfo {
+    PositionInfo {
         id,
         source: LabSource::Toy,
         target: None,
@@ -211,9 +211,9 @@ pub(super) mod tests {
     use super::*;
 
     /// Generates scores of a target and a draft with vocabularies of different length.
-    pub(in crate::lab) fn any_scores() -> impl Strategy<Value = Scores> {
+    pub(in crate::lab) fn any_scores() -> impl Strategy<Value = LogitPair> {
         let logits = |len| prop::collection::vec(-6.0f32..6.0, len);
-        (logits(1..80), logits(1..80)).prop_map(|(target, draft)| Scores {
+        (logits(1..80), logits(1..80)).prop_map(|(target, draft)| LogitPair {
             target,
             draft,
             context: Vec::new(),
@@ -234,7 +234,7 @@ pub(super) mod tests {
     }
 
     fn shown(distributions: &Distributions) -> LabPosition {
-        distributions.position(toy_place(1), &toy_text)
+        distributions.position(toy_info(1), &toy_text)
     }
 
     proptest! {
@@ -265,10 +265,10 @@ pub(super) mod tests {
     #[test]
     fn draft_is_fitted_to_the_target_vocabulary() {
         let draft = vec![0.0, 0.0, 5.0];
-        let longer = Scores { target: vec![0.0; 2], draft: draft.clone(), context: Vec::new() };
+        let longer = LogitPair { target: vec![0.0; 2], draft: draft.clone(), context: Vec::new() };
         let distributions = Distributions::new(longer, SamplingParams::unfiltered()).unwrap();
         assert_eq!(distributions.q(), [0.5, 0.5]);
-        let shorter = Scores { target: vec![0.0; 4], draft, context: Vec::new() };
+        let shorter = LogitPair { target: vec![0.0; 4], draft, context: Vec::new() };
         let distributions = Distributions::new(shorter, SamplingParams::unfiltered()).unwrap();
         assert_eq!((distributions.q().len(), distributions.q()[3]), (4, 0.0));
     }
@@ -276,7 +276,7 @@ pub(super) mod tests {
     #[test]
     fn penalties_apply_to_the_context() {
         let sampling = SamplingParams { presence_penalty: 2.0, ..SamplingParams::greedy() };
-        let scores = Scores { target: vec![1.0, 0.5], draft: vec![1.0, 0.5], context: vec![0] };
+        let scores = LogitPair { target: vec![1.0, 0.5], draft: vec![1.0, 0.5], context: vec![0] };
         assert_eq!(Distributions::new(scores, sampling).unwrap().p(), [0.0, 1.0]);
         let hot = SamplingParams { temperature: 9.0, ..SamplingParams::default() };
         assert!(Distributions::new(toy(), hot).is_err());
@@ -284,7 +284,7 @@ pub(super) mod tests {
 
     #[test]
     fn equal_distributions_reject_nothing() {
-        let scores = Scores { draft: toy().target, ..toy() };
+        let scores = LogitPair { draft: toy().target, ..toy() };
         let shown = shown(&Distributions::new(scores, SamplingParams::unfiltered()).unwrap());
         assert_eq!(shown.rejection, 0.0);
         assert!(shown.tokens.iter().all(|t| t.residual == 0.0 && t.total == t.p));
@@ -304,7 +304,7 @@ pub(super) mod tests {
     #[test]
     fn unlisted_tokens_are_counted() {
         let target: Vec<f32> = (0..60).map(|i| -0.1 * i as f32).collect();
-        let scores = Scores { draft: target.clone(), target, context: Vec::new() };
+        let scores = LogitPair { draft: target.clone(), target, context: Vec::new() };
         let shown = shown(&Distributions::new(scores, SamplingParams::unfiltered()).unwrap());
         assert_eq!((shown.tokens.len(), shown.rest.tokens), (LISTED, 60 - LISTED as u32));
         assert_eq!(shown.tokens.iter().map(|t| t.id).collect::<Vec<_>>(), (0..24).collect::<Vec<_>>());

@@ -110,7 +110,7 @@ pub struct LabRoundsRequest {
     /// Number of rounds, up to 10,000.
     pub rounds: u32,
     /// Discards earlier rounds if true.
-    pub afresh: bool,
+    pub restart: bool,
 }
 
 /// One round at a position.

@@ -69,7 +69,7 @@ impl Traffic {
 
 /// A server and its requests.
 #[derive(Clone, Debug)]
-pub struct Server {
+pub struct SimulatedServer {
     /// Costs of passes.
     pub costs: MachineCosts,
     /// The requests.
@@ -100,7 +100,7 @@ pub struct ServedLoad {
     pub served: Vec<Served>,
 }
 
-impl Server {
+impl SimulatedServer {
     /// Simulates every draft length at several loads. The same requests arrive in all of them.
     ///
     /// # Errors
@@ -187,9 +187,9 @@ mod tests {
 
     const TRAFFIC: Traffic = Traffic { alpha: 0.7, max_batch: 16, tokens: 64 };
 
-    fn server(row_cost: f64) -> Server {
+    fn server(row_cost: f64) -> SimulatedServer {
         let costs = MachineCosts::assumed(0.1, row_cost).unwrap();
-        Server { costs, traffic: TRAFFIC }
+        SimulatedServer { costs, traffic: TRAFFIC }
     }
 
     #[test]
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn an_idle_server_matches_the_formula() {
-        let server = Server { traffic: Traffic { tokens: 4000, ..TRAFFIC }, ..server(0.1) };
+        let server = SimulatedServer { traffic: Traffic { tokens: 4000, ..TRAFFIC }, ..server(0.1) };
         let rate = 1e-9;
         let of = |depth| server.serve(DraftLength::Fixed(depth), rate, 3).latency;
         let predicted = theory::speedup(0.7, 3, 0.1, server.costs.target());
@@ -231,7 +231,7 @@ mod tests {
             Traffic { max_batch: 65, ..TRAFFIC },
             Traffic { tokens: 0, ..TRAFFIC },
         ] {
-            let server = Server { traffic: wrong, ..server(0.1) };
+            let server = SimulatedServer { traffic: wrong, ..server(0.1) };
             assert!(matches!(server.simulate(1), Err(Error::InvalidRequest(_))));
         }
     }

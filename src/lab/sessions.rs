@@ -1,7 +1,7 @@
 //! A stored answer as a point in the landscape: its acceptance and draft length.
 
 use crate::event::GenerationEvent;
-use crate::lab::history::{Generation, generations};
+use crate::lab::history::{StoredGeneration, generations};
 use hunch_core::method::Method;
 use hunch_core::theory;
 
@@ -36,7 +36,7 @@ pub fn session_of(events: &[GenerationEvent]) -> Option<SessionFigures> {
 }
 
 /// Returns tokens generated and tokens per pass, as of the last round if the answer was cut off.
-fn figures(generation: &Generation<'_>) -> Option<(u32, f64)> {
+fn figures(generation: &StoredGeneration<'_>) -> Option<(u32, f64)> {
     if let Some(stats) = generation.stats() {
         return Some((stats.generated_tokens, stats.mean_acceptance_length));
     }

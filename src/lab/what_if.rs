@@ -16,7 +16,7 @@
 use std::collections::BTreeMap;
 
 use crate::event::{Alternative, GenerationEvent, RoundEvent, TokenEvent};
-use crate::lab::history::{Generation, Slot, TestedDraft, generations};
+use crate::lab::history::{Slot, StoredGeneration, TestedDraft, generations};
 use crate::lab::report::{WhatIf, WhatIfFigures, WhatIfRequest};
 use hunch_core::limits::MAX_DRAFT;
 use hunch_core::quantile::median;
@@ -88,7 +88,7 @@ struct Measured {
 }
 
 /// Returns the measured figures of a generation, as of its last round if it was cut off.
-fn measured(own: &Generation<'_>, tested: &[TestedDraft<'_>]) -> Option<Measured> {
+fn measured(own: &StoredGeneration<'_>, tested: &[TestedDraft<'_>]) -> Option<Measured> {
     let (tokens, rounds, mean_acceptance_length, tok_s) = match own.stats() {
         Some(stats) => {
             (stats.generated_tokens, stats.rounds, stats.mean_acceptance_length, stats.decode_tok_s)
@@ -148,7 +148,7 @@ fn chance(draft: &TestedDraft<'_>, rule: AcceptanceRule) -> f64 {
 }
 
 /// Returns the share of rounds that draft.
-fn drafting_share(own: &Generation<'_>) -> f64 {
+fn drafting_share(own: &StoredGeneration<'_>) -> f64 {
     if own.method.drafter().is_some() {
         return 1.0;
     }
@@ -218,7 +218,7 @@ struct Times {
 
 impl Times {
     /// Computes the times of a generation. `None` if it has none.
-    fn new(own: &Generation<'_>) -> Option<Self> {
+    fn new(own: &StoredGeneration<'_>) -> Option<Self> {
         let timed: Vec<&RoundEvent> = own.rounds().filter(|round| round.timing.target_ms > 0.0).collect();
         let drafting = timed.iter().filter(|round| round.drafted > 0);
         let propose: Vec<f64> =

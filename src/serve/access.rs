@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use super::Server;
-use super::errors::{Failure, Kind, Protocol};
+use super::errors::{Failure, FailureKind, Protocol};
 
 /// An API key, kept as its SHA-256. Has no text form, so that it cannot be logged.
 pub(super) struct ApiKey([u8; 32]);
@@ -53,9 +53,11 @@ fn check_key(key: &ApiKey, headers: &HeaderMap) -> Result<(), Failure> {
     });
     match bearer.or_else(|| text("x-api-key")) {
         Some(given) if key.matches(given) => Ok(()),
-        Some(_) => Err(Failure::new(Kind::WrongKey, "The API key is wrong. Send the key of this server.")),
+        Some(_) => {
+            Err(Failure::new(FailureKind::WrongKey, "The API key is wrong. Send the key of this server."))
+        }
         None => Err(Failure::new(
-            Kind::WrongKey,
+            FailureKind::WrongKey,
             "The API key is missing. Send it as `Authorization: Bearer KEY` or `x-api-key: KEY`.",
         )),
     }
@@ -74,7 +76,7 @@ fn check_host(request: &Request) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::new(
-        Kind::Forbidden,
+        FailureKind::Forbidden,
         "The host name is not one of this machine. Use 127.0.0.1, or start the server with an API key.",
     ))
 }

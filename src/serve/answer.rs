@@ -11,7 +11,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::spawn_blocking;
 
 use super::Server;
-use super::errors::{Failure, Kind};
+use super::errors::{Failure, FailureKind};
 use super::metrics::Metrics;
 use crate::engine::WallClock;
 use crate::event::{GenerationEvent, RoundEvent, StopReason, TokenEvent};
@@ -39,7 +39,7 @@ enum Step {
 }
 
 /// A part of an answer.
-pub(super) enum Part {
+pub(super) enum AnswerPart {
     /// A round with its tokens. Boxed, because it is large.
     Round(Box<RoundEvent>),
     /// The end, with the tokens held back until then.
@@ -77,11 +77,11 @@ impl RunningAnswer {
     ///
     /// # Errors
     /// If the generation failed.
-    pub(super) async fn next(&mut self) -> Result<Option<Part>, Failure> {
+    pub(super) async fn next(&mut self) -> Result<Option<AnswerPart>, Failure> {
         loop {
             match self.steps.recv().await {
                 Some(Step::Event(GenerationEvent::Round(round))) => {
-                    return Ok(Some(Part::Round(Box::new(round))));
+                    return Ok(Some(AnswerPart::Round(Box::new(round))));
                 }
                 Some(Step::Event(event)) => self.observe(&event),
                 Some(Step::End(ended)) => {
@@ -90,7 +90,7 @@ impl RunningAnswer {
                     if finished.stop == StopReason::Cancelled {
                         return Err(Failure::shutting_down());
                     }
-                    return Ok(Some(Part::End(Box::new(finished))));
+                    return Ok(Some(AnswerPart::End(Box::new(finished))));
                 }
                 None => return Ok(None),
             }
@@ -105,8 +105,8 @@ impl RunningAnswer {
         let mut tokens = Vec::new();
         loop {
             match self.next().await? {
-                Some(Part::Round(round)) => tokens.extend(round.tokens),
-                Some(Part::End(finished)) => {
+                Some(AnswerPart::Round(round)) => tokens.extend(round.tokens),
+                Some(AnswerPart::End(finished)) => {
                     tokens.extend(finished.held.iter().cloned());
                     return Ok(Whole { tokens, finished: *finished });
                 }
@@ -132,7 +132,7 @@ impl RunningAnswer {
 
 /// The failure of a generation that vanished.
 pub(super) fn lost() -> Failure {
-    Failure::new(Kind::Internal, "The engine ended during the answer. Send the request again.")
+    Failure::new(FailureKind::Internal, "The engine ended during the answer. Send the request again.")
 }
 
 /// Sets a flag when dropped.
@@ -179,7 +179,7 @@ pub(super) async fn encode(
         Ok(Encoded { ids, constraint })
     });
     let encoded = encoding.await.map_err(|_| {
-        Failure::new(Kind::Internal, "The prompt could not be tokenised. This is a bug in Hunch.")
+        Failure::new(FailureKind::Internal, "The prompt could not be tokenised. This is a bug in Hunch.")
     })?;
     Ok(encoded?)
 }
@@ -199,7 +199,7 @@ pub(super) async fn start(server: &Server, ask: Ask) -> Result<RunningAnswer, Fa
         let message = format!(
             "The queue is full. Try again in {retry_after} s, or start the server with a larger --queue."
         );
-        Failure::new(Kind::QueueFull { retry_after }, message)
+        Failure::new(FailureKind::QueueFull { retry_after }, message)
     })?;
     let begun = prompt.begun();
     // The place in the queue is taken first, so a slow chat template does not change the order.

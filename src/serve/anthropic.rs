@@ -19,13 +19,13 @@ use crate::event::{RoundEvent, StopReason, TokenEvent};
 use crate::generate::{Finished, Prompt};
 
 #[derive(Deserialize)]
-struct Conversation {
+struct ConversationFields {
     model: Option<String>,
     system: Option<Content>,
     messages: Vec<Message>,
 }
 
-impl Conversation {
+impl ConversationFields {
     const NAMES: [&str; 3] = ["model", "system", "messages"];
 }
 
@@ -124,7 +124,7 @@ fn refuse_unsupported(fields: &mut Fields) -> Result<(), Failure> {
 
 /// Reads model, system prompt and messages. A last message of the assistant is the start of the answer.
 fn prompt(server: &Server, fields: &mut Fields) -> Result<Prompt, Failure> {
-    let conversation: Conversation = fields.take(&Conversation::NAMES)?;
+    let conversation: ConversationFields = fields.take(&ConversationFields::NAMES)?;
     server.check_model(conversation.model.as_deref())?;
     let mut messages = Vec::new();
     if let Some(system) = conversation.system {

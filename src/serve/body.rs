@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use tokio::time::timeout;
 
 use super::Server;
-use super::errors::{Failure, Kind};
+use super::errors::{Failure, FailureKind};
 use crate::generate::GenerationPlan;
 use hunch_core::sample::SamplingParams;
 
@@ -31,7 +31,7 @@ pub(super) async fn read(server: &Server, request: Request) -> Result<Fields, Fa
     // Pages of the browser can send other types to this machine without asking.
     if !kind.split(';').next().unwrap_or("").trim().eq_ignore_ascii_case("application/json") {
         return Err(Failure::new(
-            Kind::NotJson,
+            FailureKind::NotJson,
             "The body is not declared as JSON. Send the header `Content-Type: application/json`.",
         ));
     }
@@ -41,7 +41,7 @@ pub(super) async fn read(server: &Server, request: Request) -> Result<Fields, Fa
             "The body did not arrive within {} s. Send the request again.",
             limits.body_time.as_secs_f32()
         );
-        Failure::new(Kind::TooSlow, message)
+        Failure::new(FailureKind::TooSlow, message)
     })??;
     match serde_json::from_slice(&bytes) {
         Ok(Value::Object(mut fields)) => {
@@ -49,10 +49,10 @@ pub(super) async fn read(server: &Server, request: Request) -> Result<Fields, Fa
             fields.retain(|_, value| !value.is_null());
             Ok(Fields(fields))
         }
-        Ok(_) => Err(Failure::new(Kind::InvalidRequest, "The body is not a JSON object. Send one.")),
+        Ok(_) => Err(Failure::new(FailureKind::InvalidRequest, "The body is not a JSON object. Send one.")),
         Err(error) => {
             let message = format!("The body is not valid JSON ({error}). Correct it and send it again.");
-            Err(Failure::new(Kind::InvalidRequest, message))
+            Err(Failure::new(FailureKind::InvalidRequest, message))
         }
     }
 }
@@ -62,11 +62,11 @@ async fn collect(body: Body, limit: usize) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     while let Some(chunk) = stream.next().await {
         let chunk = chunk.map_err(|_| {
-            Failure::new(Kind::InvalidRequest, "The body ended early. Send the request again.")
+            Failure::new(FailureKind::InvalidRequest, "The body ended early. Send the request again.")
         })?;
         if bytes.len() + chunk.len() > limit {
             let message = format!("The body is larger than {} MiB. Shorten the conversation.", limit >> 20);
-            return Err(Failure::new(Kind::TooLarge, message));
+            return Err(Failure::new(FailureKind::TooLarge, message));
         }
         bytes.extend_from_slice(&chunk);
     }
@@ -85,7 +85,10 @@ impl Fields {
             let path = error.path().to_string();
             let reason = error.into_inner();
             if path == "." {
-                return Failure::new(Kind::InvalidRequest, format!("The request is incomplete: {reason}."));
+                return Failure::new(
+                    FailureKind::InvalidRequest,
+                    format!("The request is incomplete: {reason}."),
+                );
             }
             Failure::of_param(&path, format!("`{path}` cannot be read: {reason}. Correct the value."))
         })

@@ -58,7 +58,7 @@ pub(super) async fn serve(
     stop: impl Future<Output = ()>,
     stopping: impl FnOnce(),
 ) {
-    let (tell, told) = watch::channel(false);
+    let (stop_sender, stop_receiver) = watch::channel(false);
     let places = Arc::new(Semaphore::new(limits.connections));
     let mut open = JoinSet::new();
     let mut stop = pin!(stop);
@@ -72,9 +72,9 @@ pub(super) async fn serve(
             }
             Either::Right(_) => break,
         };
-        let (router, told) = (router.clone(), told.clone());
+        let (router, stop_receiver) = (router.clone(), stop_receiver.clone());
         open.spawn(async move {
-            connection(stream, router, limits, told).await;
+            connection(stream, router, limits, stop_receiver).await;
             drop(place);
         });
         // Forget connections that have ended.
@@ -82,7 +82,7 @@ pub(super) async fn serve(
     }
     drop(listener);
     stopping();
-    let _ = tell.send(true);
+    let _ = stop_sender.send(true);
     let all_ended = async { while open.join_next().await.is_some() {} };
     let _ = timeout(limits.grace, all_ended).await;
     // Dropping the set ends the remaining connections, and that cancels their answers.
@@ -97,7 +97,12 @@ async fn accept(
     Ok((stream, place))
 }
 
-async fn connection(stream: TcpStream, router: Router, limits: Limits, mut told: watch::Receiver<bool>) {
+async fn connection(
+    stream: TcpStream,
+    router: Router,
+    limits: Limits,
+    mut stop_receiver: watch::Receiver<bool>,
+) {
     // Tokens are small and should leave at once.
     let _ = stream.set_nodelay(true);
     let mut stream = TimeoutStream::new(stream);
@@ -108,7 +113,7 @@ async fn connection(stream: TcpStream, router: Router, limits: Limits, mut told:
         .header_read_timeout(limits.header_time)
         .serve_connection(stream.as_mut(), TowerToHyperService::new(router));
     let mut served = pin!(served);
-    let stop = pin!(async { told.wait_for(|stop| *stop).await.is_ok() });
+    let stop = pin!(async { stop_receiver.wait_for(|stop| *stop).await.is_ok() });
     // Errors are those of the client, which is gone.
     if let Either::Right(_) = select(served.as_mut(), stop).await {
         served.as_mut().graceful_shutdown();

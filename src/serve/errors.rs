@@ -23,7 +23,7 @@ impl Protocol {
 
 /// Kind of a failure. Decides the status and the protocol's error type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum FailureKind {
     InvalidRequest,
     ContextFull,
     WrongKey,
@@ -45,7 +45,7 @@ pub(super) enum Kind {
 /// A refused or failed request.
 #[derive(Clone, Debug)]
 pub(super) struct Failure {
-    pub(super) kind: Kind,
+    pub(super) kind: FailureKind,
     /// Sentence that says what happened and what to do.
     pub(super) message: String,
     /// Parameter at fault.
@@ -53,32 +53,32 @@ pub(super) struct Failure {
 }
 
 impl Failure {
-    pub(super) fn new(kind: Kind, message: impl Into<String>) -> Self {
+    pub(super) fn new(kind: FailureKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), param: None }
     }
 
     /// Creates the failure of a parameter.
     pub(super) fn of_param(param: &str, message: impl Into<String>) -> Self {
-        Self { kind: Kind::InvalidRequest, message: message.into(), param: Some(param.into()) }
+        Self { kind: FailureKind::InvalidRequest, message: message.into(), param: Some(param.into()) }
     }
 
     pub(super) fn shutting_down() -> Self {
-        Self::new(Kind::ShuttingDown, "The server is shutting down. Send the request again later.")
+        Self::new(FailureKind::ShuttingDown, "The server is shutting down. Send the request again later.")
     }
 
     pub(super) fn status(&self) -> StatusCode {
         match self.kind {
-            Kind::InvalidRequest | Kind::ContextFull => StatusCode::BAD_REQUEST,
-            Kind::WrongKey => StatusCode::UNAUTHORIZED,
-            Kind::Forbidden => StatusCode::FORBIDDEN,
-            Kind::ModelNotFound | Kind::NoSuchEndpoint => StatusCode::NOT_FOUND,
-            Kind::WrongMethod => StatusCode::METHOD_NOT_ALLOWED,
-            Kind::TooSlow => StatusCode::REQUEST_TIMEOUT,
-            Kind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            Kind::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Kind::QueueFull { .. } => StatusCode::TOO_MANY_REQUESTS,
-            Kind::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
-            Kind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+            FailureKind::InvalidRequest | FailureKind::ContextFull => StatusCode::BAD_REQUEST,
+            FailureKind::WrongKey => StatusCode::UNAUTHORIZED,
+            FailureKind::Forbidden => StatusCode::FORBIDDEN,
+            FailureKind::ModelNotFound | FailureKind::NoSuchEndpoint => StatusCode::NOT_FOUND,
+            FailureKind::WrongMethod => StatusCode::METHOD_NOT_ALLOWED,
+            FailureKind::TooSlow => StatusCode::REQUEST_TIMEOUT,
+            FailureKind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            FailureKind::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            FailureKind::QueueFull { .. } => StatusCode::TOO_MANY_REQUESTS,
+            FailureKind::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
+            FailureKind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
 
@@ -101,7 +101,7 @@ impl Failure {
     /// Returns the response of a protocol.
     pub(super) fn response(&self, protocol: Protocol) -> Response {
         let mut response = json_response(self.status(), &self.body(protocol));
-        if let Kind::QueueFull { retry_after } = self.kind {
+        if let FailureKind::QueueFull { retry_after } = self.kind {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(retry_after));
         }
         response
@@ -109,36 +109,37 @@ impl Failure {
 
     fn openai_type(&self) -> &'static str {
         match self.kind {
-            Kind::QueueFull { .. } => "rate_limit_error",
-            Kind::ShuttingDown | Kind::Internal => "server_error",
+            FailureKind::QueueFull { .. } => "rate_limit_error",
+            FailureKind::ShuttingDown | FailureKind::Internal => "server_error",
             _ => "invalid_request_error",
         }
     }
 
     fn openai_code(&self) -> Option<&'static str> {
         match self.kind {
-            Kind::ContextFull => Some("context_length_exceeded"),
-            Kind::WrongKey => Some("invalid_api_key"),
-            Kind::ModelNotFound => Some("model_not_found"),
-            Kind::NoSuchEndpoint => Some("unknown_url"),
-            Kind::QueueFull { .. } => Some("rate_limit_exceeded"),
+            FailureKind::ContextFull => Some("context_length_exceeded"),
+            FailureKind::WrongKey => Some("invalid_api_key"),
+            FailureKind::ModelNotFound => Some("model_not_found"),
+            FailureKind::NoSuchEndpoint => Some("unknown_url"),
+            FailureKind::QueueFull { .. } => Some("rate_limit_exceeded"),
             _ => None,
         }
     }
 
     fn anthropic_type(&self) -> &'static str {
         match self.kind {
-            Kind::WrongKey => "authentication_error",
-            Kind::Forbidden => "permission_error",
-            Kind::ModelNotFound | Kind::NoSuchEndpoint => "not_found_error",
-            Kind::TooLarge => "request_too_large",
-            Kind::QueueFull { .. } => "rate_limit_error",
-            Kind::ShuttingDown => "overloaded_error",
-            Kind::TooSlow => "timeout_error",
-            Kind::Internal => "api_error",
-            Kind::InvalidRequest | Kind::ContextFull | Kind::WrongMethod | Kind::NotJson => {
-                "invalid_request_error"
-            }
+            FailureKind::WrongKey => "authentication_error",
+            FailureKind::Forbidden => "permission_error",
+            FailureKind::ModelNotFound | FailureKind::NoSuchEndpoint => "not_found_error",
+            FailureKind::TooLarge => "request_too_large",
+            FailureKind::QueueFull { .. } => "rate_limit_error",
+            FailureKind::ShuttingDown => "overloaded_error",
+            FailureKind::TooSlow => "timeout_error",
+            FailureKind::Internal => "api_error",
+            FailureKind::InvalidRequest
+            | FailureKind::ContextFull
+            | FailureKind::WrongMethod
+            | FailureKind::NotJson => "invalid_request_error",
         }
     }
 }
@@ -146,10 +147,10 @@ impl Failure {
 impl From<&Error> for Failure {
     fn from(error: &Error) -> Self {
         let kind = match error.code() {
-            ErrorCode::InvalidRequest => Kind::InvalidRequest,
-            ErrorCode::ContextOverflow => Kind::ContextFull,
-            ErrorCode::NoModel | ErrorCode::Busy | ErrorCode::Stopped => Kind::ShuttingDown,
-            _ => Kind::Internal,
+            ErrorCode::InvalidRequest => FailureKind::InvalidRequest,
+            ErrorCode::ContextOverflow => FailureKind::ContextFull,
+            ErrorCode::NoModel | ErrorCode::Busy | ErrorCode::Stopped => FailureKind::ShuttingDown,
+            _ => FailureKind::Internal,
         };
         Self::new(kind, error.to_string())
     }

@@ -31,7 +31,7 @@ use tokio::net::TcpListener;
 use crate::engine::Engine;
 use crate::generate::{GenerationPlan, Models, PromptEncoder, fresh_seed};
 use access::ApiKey;
-use errors::{Failure, Kind, Protocol, json_response};
+use errors::{Failure, FailureKind, Protocol, json_response};
 use hunch_error::{Error, Result};
 use hunch_model::device::Compute;
 use metrics::Metrics;
@@ -218,11 +218,11 @@ async fn metrics_text(State(server): Shared) -> Response {
 
 async fn no_such_endpoint(uri: Uri) -> Response {
     let message = format!("There is no endpoint {}. docs/serve.md lists them.", uri.path());
-    Failure::new(Kind::NoSuchEndpoint, message).response(Protocol::of(uri.path()))
+    Failure::new(FailureKind::NoSuchEndpoint, message).response(Protocol::of(uri.path()))
 }
 
 async fn wrong_method(request: Request) -> Response {
     let (method, path) = (request.method(), request.uri().path());
     let message = format!("{method} is not a method of {path}. POST a request, or GET a list.");
-    Failure::new(Kind::WrongMethod, message).response(Protocol::of(path))
+    Failure::new(FailureKind::WrongMethod, message).response(Protocol::of(path))
 }

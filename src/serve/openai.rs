@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::answer::{self, Ask, RunningAnswer, Whole};
 use super::body::{self, Content, Fields, OneOrMany, is_nothing};
-use super::errors::{Failure, Kind, Protocol, json_response};
+use super::errors::{Failure, FailureKind, Protocol, json_response};
 use super::{Server, hunch_field, sse};
 use crate::event::{RoundEvent, StopReason, TokenEvent};
 use crate::generate::{Finished, GenerationPlan, Prompt};
@@ -446,5 +446,5 @@ impl sse::Writer for Chunks {
 /// Returns the failure of a model that is not loaded.
 pub(super) fn no_such_model(asked: &str, loaded: &str) -> Failure {
     let message = format!("The model `{asked}` is not loaded. This server answers as `{loaded}`.");
-    Failure { param: Some("model".into()), ..Failure::new(Kind::ModelNotFound, message) }
+    Failure { param: Some("model".into()), ..Failure::new(FailureKind::ModelNotFound, message) }
 }

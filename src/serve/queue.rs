@@ -21,13 +21,13 @@ pub(super) struct Queue {
 }
 
 /// A place in the queue. Dropping it frees the place.
-pub(super) struct Place {
+pub(super) struct QueuePlace {
     place: OwnedSemaphorePermit,
     turn: Arc<Semaphore>,
 }
 
 /// The turn of a request. Dropping it lets the next one start.
-pub(super) struct Turn {
+pub(super) struct QueueTurn {
     // Fields are dropped in this order, so the turn is free when the place is.
     _turn: OwnedSemaphorePermit,
     _place: OwnedSemaphorePermit,
@@ -46,9 +46,9 @@ impl Queue {
     }
 
     /// Takes a place. Returns `None` if the queue is full.
-    pub(super) fn enter(&self) -> Option<Place> {
+    pub(super) fn enter(&self) -> Option<QueuePlace> {
         let place = self.places.clone().try_acquire_owned().ok()?;
-        Some(Place { place, turn: self.turn.clone() })
+        Some(QueuePlace { place, turn: self.turn.clone() })
     }
 
     /// Returns the number of requests that have a place, and of those that have their turn.
@@ -76,11 +76,11 @@ impl Queue {
     }
 }
 
-impl Place {
+impl QueuePlace {
     /// Waits for the turn. Returns `None` once the queue is closed.
-    pub(super) async fn turn(self) -> Option<Turn> {
+    pub(super) async fn turn(self) -> Option<QueueTurn> {
         let turn = self.turn.acquire_owned().await.ok()?;
-        Some(Turn { _turn: turn, _place: self.place })
+        Some(QueueTurn { _turn: turn, _place: self.place })
     }
 }
 

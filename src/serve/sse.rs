@@ -9,7 +9,7 @@ use futures_util::StreamExt;
 use futures_util::stream::{iter, unfold};
 use serde_json::Value;
 
-use super::answer::{Part, RunningAnswer, lost};
+use super::answer::{AnswerPart, RunningAnswer, lost};
 use super::errors::Failure;
 use crate::event::RoundEvent;
 use crate::generate::Finished;
@@ -48,8 +48,8 @@ impl<W: Writer> Running<W> {
             return (writer.begin(answer), true);
         }
         match answer.next().await {
-            Ok(Some(Part::Round(round))) => (writer.round(answer, &round), true),
-            Ok(Some(Part::End(finished))) => (writer.end(answer, &finished), false),
+            Ok(Some(AnswerPart::Round(round))) => (writer.round(answer, &round), true),
+            Ok(Some(AnswerPart::End(finished))) => (writer.end(answer, &finished), false),
             Ok(None) => (writer.failed(&lost()), false),
             Err(failure) => (writer.failed(&failure), false),
         }

@@ -61,7 +61,7 @@ pub struct KeptAnswer {
 
 /// State of a conversation before a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct ConversationState {
     conversation: i64,
     updated_ms: i64,
     leaf: Option<i64>,
@@ -266,13 +266,15 @@ impl Store {
         }
     }
 
-    /// Returns the state of a conversation, for [`take_back`](Self::take_back).
+    /// Returns the state of a conversation, for [`undo_message`](Self::undo_message).
     ///
     /// # Errors
     /// When there is no such conversation.
-    pub fn standing(&self, conversation: i64) -> Result<Standing> {
+    pub fn conversation_state(&self, conversation: i64) -> Result<ConversationState> {
         let sql = "SELECT updated_ms, leaf FROM conversations WHERE id = ?1";
-        let read = |row: &Row<'_>| Ok(Standing { conversation, updated_ms: row.get(0)?, leaf: row.get(1)? });
+        let read = |row: &Row<'_>| {
+            Ok(ConversationState { conversation, updated_ms: row.get(0)?, leaf: row.get(1)? })
+        };
         let found = self.connection().query_row(sql, [conversation], read).optional()?;
         found.ok_or_else(|| not_there("conversation", conversation))
     }
@@ -281,7 +283,7 @@ impl Store {
     ///
     /// # Errors
     /// When there is no such message. Nothing has changed then.
-    pub fn take_back(&self, message: i64, before: &Standing) -> Result<()> {
+    pub fn undo_message(&self, message: i64, before: &ConversationState) -> Result<()> {
         self.write(|transaction| {
             let deleted = transaction.execute(
                 "WITH RECURSIVE taken(id) AS (
@@ -483,7 +485,7 @@ pub(crate) mod tests {
         let store = Store::open(&path).unwrap();
         let chat = store.create_conversation(1).unwrap();
         let mut parent = store.add_question(chat, None, "first", 1).unwrap();
-        let standing = store.standing(chat).unwrap();
+        let state = store.conversation_state(chat).unwrap();
         let second = store.add_question(chat, Some(parent), "second", 1).unwrap();
         parent = second;
         for number in 2..5000 {
@@ -495,10 +497,10 @@ pub(crate) mod tests {
         let store = Store::open(&path).unwrap();
         store.restore_conversation(chat).unwrap();
         assert_eq!(length(&store), 5000, "undone after a restart, nothing is gone");
-        store.take_back(second, &standing).unwrap();
-        assert_eq!(length(&store), 1, "4,999 descendants are taken back");
+        store.undo_message(second, &state).unwrap();
+        assert_eq!(length(&store), 1, "4,999 descendants are removed");
         assert!(store.search("message").unwrap().is_empty());
-        let mut parent = store.standing(chat).map(|_| None).unwrap();
+        let mut parent = store.conversation_state(chat).map(|_| None).unwrap();
         for number in 0..5000 {
             parent = Some(store.add_question(chat, parent, &format!("message {number}"), 1).unwrap());
         }
@@ -531,7 +533,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn take_back_restores_the_previous_state() {
+    fn undo_message_restores_the_previous_state() {
         let store = Store::in_memory().unwrap();
         let chat = store.create_conversation(1).unwrap();
         let question = store.add_question(chat, None, "One", 2).unwrap();
@@ -541,13 +543,13 @@ pub(crate) mod tests {
             answer
         });
         store.set_leaf(answers[0]).unwrap();
-        let before = (store.conversation(chat).unwrap(), store.standing(chat).unwrap());
+        let before = (store.conversation(chat).unwrap(), store.conversation_state(chat).unwrap());
         let asked = store.add_question(chat, Some(answers[1]), "Two", 9).unwrap();
         store.begin_answer(chat, asked, &settings(), 9).unwrap();
-        store.take_back(asked, &before.1).unwrap();
+        store.undo_message(asked, &before.1).unwrap();
         assert_eq!(store.conversation(chat).unwrap(), before.0);
-        assert!(store.take_back(asked, &before.1).is_err(), "once");
-        assert!(store.standing(99).is_err());
+        assert!(store.undo_message(asked, &before.1).is_err(), "once");
+        assert!(store.conversation_state(99).is_err());
     }
 
     #[test]

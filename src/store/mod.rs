@@ -30,7 +30,7 @@ use hunch_model::file_lock::FileLock;
 pub use comparisons::CurveOf;
 #[cfg(test)]
 pub(crate) use messages::tests::settings as answer_settings;
-pub use messages::{KeptAnswer, Standing};
+pub use messages::{ConversationState, KeptAnswer};
 
 /// Timeout for a lock held by another program. A program that only reads is done in a moment.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_a_damaged_file_from_other_failures() {
+    fn only_corrupt_files_count_as_damage() {
         let failed = |code: i32| {
             let failure = rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None);
             Error::from(StoreError::from(failure))

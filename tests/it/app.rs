@@ -112,7 +112,7 @@ fn snapshot_of_ended_answer_equals_sent_events() {
     let app = app(folder.path());
     load(&app, "target", None);
     let (first, receiver) = start(&app, request(Method::Plain, 6));
-    let told = events(&receiver);
+    let received = events(&receiver);
     let conversation = app.list_conversations().unwrap()[0].id;
     let answer = app.open_conversation(conversation).unwrap().leaf.unwrap();
     let (second, receiver) = start(
@@ -126,7 +126,7 @@ fn snapshot_of_ended_answer_equals_sent_events() {
     let told_on = events(&receiver);
     assert_eq!(app.generation_snapshot(second, 0).unwrap().events, told_on);
     assert_eq!(app.generation_snapshot(second, 2).unwrap().events, told_on[2..]);
-    assert_eq!(app.generation_snapshot(first, 0).unwrap().events, told);
+    assert_eq!(app.generation_snapshot(first, 0).unwrap().events, received);
     // The last four can be asked for.
     let later: Vec<_> = (0..3)
         .map(|_| {

@@ -37,7 +37,7 @@ fn code(text: &str) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn the_engine_does_not_know_tauri() {
+fn engine_does_not_depend_on_tauri() {
     for (name, text) in sources("src", &["rs"]) {
         assert!(!code(&text).any(|line| line.contains("tauri")), "{name} names tauri");
     }
@@ -62,7 +62,7 @@ fn unsafe_code_stays_in_the_kernels() {
 }
 
 #[test]
-fn unsafe_blocks_say_why() {
+fn unsafe_blocks_have_safety_comments() {
     for (name, text) in sources("crates/hunch-kernels/src", &["rs"]) {
         let lines: Vec<&str> = text.lines().collect();
         for (i, line) in lines.iter().enumerate() {
@@ -75,7 +75,7 @@ fn unsafe_blocks_say_why() {
 }
 
 #[test]
-fn every_module_says_what_lives_there() {
+fn every_module_opens_with_a_docstring() {
     for folder in ["src", "crates", "src-tauri/src", "tests/it"] {
         for (name, text) in sources(folder, &["rs"]) {
             assert!(text.starts_with("//!"), "{name} does not open with //!");
@@ -84,7 +84,7 @@ fn every_module_says_what_lives_there() {
 }
 
 #[test]
-fn one_file_of_the_interface_knows_tauri() {
+fn one_file_of_the_interface_imports_tauri() {
     for (name, text) in sources("ui/src", &["ts", "svelte"]) {
         if !name.ends_with("lib/host/tauri.ts") {
             let imports = text.lines().any(|line| line.contains("@tauri-apps") && line.contains("import"));

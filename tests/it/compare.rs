@@ -123,7 +123,7 @@ fn lanes_take_turns_and_events_have_the_lanes_time() {
     for event in &events[after..] {
         match event {
             CompareEvent::Slice { lane } => switches += usize::from(turn.replace(*lane) != Some(*lane)),
-            CompareEvent::Lane { lane, told: event } => {
+            CompareEvent::Lane { lane, event } => {
                 let begins = matches!(event.event, GenerationEvent::Started { .. });
                 assert!(begins || turn == Some(*lane), "only the lane whose turn it is has events");
                 recorded[*lane as usize].push(event.clone());

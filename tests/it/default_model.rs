@@ -3,7 +3,7 @@
 //! Reference distributions, row invariance, greedy identity, and the distribution of sampled tokens.
 
 use hunch::generate::{Models, Prompt};
-use hunch::proof::{self, Check, Oracle, ProofPlan};
+use hunch::proof::{self, Oracle, ProofCheck, ProofPlan};
 use hunch_core::method::Method;
 use hunch_core::propose::Needs;
 use hunch_model::device::{Compute, DeviceChoice};
@@ -26,7 +26,7 @@ fn plan(methods: Vec<Method>) -> ProofPlan {
     ProofPlan { samples: 60, ..ProofPlan::of(methods) }
 }
 
-fn assert_all(checks: Vec<Check>) {
+fn assert_all(checks: Vec<ProofCheck>) {
     assert!(!checks.is_empty());
     for check in checks {
         assert!(check.passed, "{}: {}", check.name, check.finding);
@@ -63,7 +63,7 @@ fn tokens_follow_distribution_at_temperature_one() {
 }
 
 #[test]
-fn scores_of_draft_are_those_that_it_drafts_with() {
+fn scores_of_draft_are_limited_to_its_shortlist() {
     let mut models = models(true);
     let (target, draft) = models.scores_after(&[1, 40_000, 2], &|| false).unwrap();
     let draft = draft.unwrap();

@@ -14,7 +14,7 @@ use hunch_model::decoder::{Backend, Decoder, Execution};
 use hunch_model::device::{Compute, DeviceChoice};
 use hunch_model::gguf::{Gguf, WeightType};
 use hunch_model::metal::costs::{Basis, Chip, PassSize};
-use hunch_model::metal::selftest::{Part, Speed};
+use hunch_model::metal::selftest::{GpuTimes, KernelPart};
 use hunch_model::spec::ModelSpec;
 
 use crate::support::idle_gpu::IdleGpu;
@@ -92,7 +92,7 @@ fn pair_verdicts_use_predicted_costs_of_the_gpu() {
         let cost = PassCost::new(basis.curve(target, MAX_DRAFT + 1)).unwrap();
         best_depth(found.acceptance, c, &cost, MAX_DRAFT)
     };
-    let speed = Speed { product_ms: vec![1e3; 16], product_bytes: 100, memory_gb_s: 1.0 };
+    let speed = GpuTimes { product_ms: vec![1e3; 16], product_bytes: 100, memory_gb_s: 1.0 };
     let chip = Basis::Chip(Chip::named("Apple M4 Max").unwrap());
     let products = Basis::Measured(speed.clone());
     let mut speedups = Vec::new();
@@ -121,11 +121,11 @@ fn pair_verdicts_use_predicted_costs_of_the_gpu() {
 /// Weights whose kernel failed are read in another type, which takes longer.
 /// The prediction is for our own kernels. A failed norm moves models to candle's operations.
 #[test]
-fn pair_verdicts_do_not_promise_our_kernels_to_models_on_candle() {
+fn pair_verdicts_assume_candle_for_models_without_our_kernels() {
     let folder = tempfile::tempdir().unwrap();
     let ours = IdleGpu::failing("Apple M1", None, &[]);
     assert_eq!(predicted(folder.path(), &ours).0.costs, CostSource::Gpu);
-    let candle = IdleGpu::failing("Apple M1", None, &[Part::Norm]);
+    let candle = IdleGpu::failing("Apple M1", None, &[KernelPart::Norm]);
     assert_eq!(predicted(folder.path(), &candle).0.costs, CostSource::Sizes);
 }
 
@@ -134,7 +134,7 @@ fn pair_verdicts_count_converted_weights() {
     let folder = tempfile::tempdir().unwrap();
     let as_file = IdleGpu::tested("Apple M1", None);
     let converted =
-        IdleGpu::failing("Apple M1", None, &[WeightType::Q4_0, WeightType::Q5_0].map(Part::Product));
+        IdleGpu::failing("Apple M1", None, &[WeightType::Q4_0, WeightType::Q5_0].map(KernelPart::Product));
     let path = Tiny { dtype: GgmlDType::Q4_0, ..Tiny::default() }.write(folder.path(), "target");
     let gguf = Gguf::read(&path).unwrap();
     let read = |compute: &Compute| Footprint::on_device(&gguf, compute).unwrap().read_by_a_pass as f64;

@@ -505,7 +505,7 @@ fn say(what: impl serde::Serialize) {
 
 /// Messages of the process that will be killed.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
-enum Said {
+enum ChildEvent {
     /// An answer is finished and kept.
     Finished { answer: i64, text: String },
     /// A long answer has begun.
@@ -519,7 +519,7 @@ fn answer_until_killed(folder: &Path) {
     let app = start_on(folder, 1);
     loop {
         let (conversation, short) = ask(&app, None, question(None, "in short"), 8);
-        say(Said::Finished { answer: short, text: answer(&app, conversation, short).content });
+        say(ChildEvent::Finished { answer: short, text: answer(&app, conversation, short).content });
         let request = AnswerRequest {
             conversation: Some(conversation),
             asking: question(Some(short), "at length"),
@@ -527,19 +527,22 @@ fn answer_until_killed(folder: &Path) {
         };
         let (sender, receiver) = mpsc::channel::<StreamMessage>();
         let begun = app.answer(request, Box::new(move |message| drop(sender.send(message)))).unwrap();
-        say(Said::Began { conversation, answer: begun.answer });
+        say(ChildEvent::Began { conversation, answer: begun.answer });
         for event in receiver.iter().flat_map(|message| message.events) {
             let GenerationEvent::Round(round) = event else { continue };
             let figures = round.figures;
             let ms = f64::from(figures.generated_tokens) / figures.decode_tok_s * 1e3;
-            say(Said::Round { ms, text: round.tokens.iter().map(|token| token.text.as_str()).collect() });
+            say(ChildEvent::Round {
+                ms,
+                text: round.tokens.iter().map(|token| token.text.as_str()).collect(),
+            });
         }
     }
 }
 
 /// Messages of a killed process, and what its store held of the last long answer just before the kill.
 struct Killed {
-    said: Vec<Said>,
+    said: Vec<ChildEvent>,
     held: String,
 }
 
@@ -555,47 +558,47 @@ fn killed_after(folder: &Path, ms: f64, wait: bool) -> Killed {
         .unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     // The harness may print before the line.
-    let mut told = lines.map_while(Result::ok).filter_map(|line| {
+    let mut events = lines.map_while(Result::ok).filter_map(|line| {
         let (_, json) = line.split_once("said ")?;
-        serde_json::from_str::<Said>(json).ok()
+        serde_json::from_str::<ChildEvent>(json).ok()
     });
     let mut said = Vec::new();
-    for told in told.by_ref() {
-        let over = matches!(told, Said::Round { ms: now, .. } if now >= ms);
-        said.push(told);
+    for event in events.by_ref() {
+        let over = matches!(event, ChildEvent::Round { ms: now, .. } if now >= ms);
+        said.push(event);
         if over {
             break;
         }
     }
     let ((_, long), rounds) = long_answer(&said);
-    let heard: usize = rounds.iter().map(|(_, text)| text.len()).sum();
+    let streamed: usize = rounds.iter().map(|(_, text)| text.len()).sum();
     let store = Store::open_read_only(&folder.join("conversations.db")).unwrap();
     let begun = Instant::now();
     let held = loop {
         let held = text_of(&store.events(long).unwrap());
-        if !wait || held.len() >= heard {
+        if !wait || held.len() >= streamed {
             break held;
         }
         let state = store.message(long).unwrap().1.state;
         assert_eq!(state, MessageState::Streaming, "it was not written before its end");
-        assert!(begun.elapsed() < PATIENCE, "{} of {heard} bytes are written", held.len());
+        assert!(begun.elapsed() < PATIENCE, "{} of {streamed} bytes are written", held.len());
         std::thread::sleep(Duration::from_millis(2));
     };
     drop(store);
     child.kill().unwrap();
     child.wait().unwrap();
     // A busy machine lets the child say more before the kill.
-    said.extend(told);
+    said.extend(events);
     Killed { said, held }
 }
 
 /// Returns conversation and id of the last long answer, and its rounds as times and texts.
-fn long_answer(said: &[Said]) -> ((i64, i64), Vec<(f64, &str)>) {
-    let last = said.iter().rposition(|said| matches!(said, Said::Began { .. }));
+fn long_answer(said: &[ChildEvent]) -> ((i64, i64), Vec<(f64, &str)>) {
+    let last = said.iter().rposition(|said| matches!(said, ChildEvent::Began { .. }));
     let last = last.expect("it was killed in a long answer");
-    let Said::Began { conversation, answer } = said[last] else { unreachable!() };
+    let ChildEvent::Began { conversation, answer } = said[last] else { unreachable!() };
     let rounds = said[last..].iter().filter_map(|said| match said {
-        Said::Round { ms, text } => Some((*ms, text.as_str())),
+        ChildEvent::Round { ms, text } => Some((*ms, text.as_str())),
         _ => None,
     });
     ((conversation, answer), rounds.collect())
@@ -627,7 +630,7 @@ fn killed_again_and_again(kills: std::ops::Range<u32>) -> Kills {
     for kill in kills {
         let Killed { said, held } = killed_after(folder.path(), f64::from(kill * 5), kill % 2 == 1);
         finished.extend(said.iter().filter_map(|said| match said {
-            Said::Finished { answer, text } => Some((*answer, text.clone())),
+            ChildEvent::Finished { answer, text } => Some((*answer, text.clone())),
             _ => None,
         }));
         let store = Store::open(&folder.path().join("conversations.db")).unwrap();
@@ -641,8 +644,11 @@ fn killed_again_and_again(kills: std::ops::Range<u32>) -> Kills {
         let kept = store.message(long).unwrap().1;
         assert_eq!(kept.content, text_of(&store.events(long).unwrap()), "the text is that of the tokens");
         assert!(kept.content.starts_with(&held), "what was written is lost");
-        let heard: String = rounds.iter().map(|(_, text)| *text).collect();
-        assert!(kept.content.starts_with(&heard) || heard.starts_with(&kept.content), "another text is kept");
+        let streamed: String = rounds.iter().map(|(_, text)| *text).collect();
+        assert!(
+            kept.content.starts_with(&streamed) || streamed.starts_with(&kept.content),
+            "another text is kept"
+        );
         // The kill may have come after the end.
         if kept.state != MessageState::Complete {
             assert_eq!(kept.state, MessageState::Interrupted);

@@ -97,8 +97,8 @@ fn rounds_accumulate_until_discarded() {
     let toy = app.lab_position(at(LabSource::Toy)).unwrap();
     sound(&toy);
     assert_eq!((toy.target.as_ref(), toy.draft.as_ref()), (None, None));
-    let more = |rule, rounds, afresh| {
-        app.lab_rounds(LabRoundsRequest { position: toy.id, rule, rounds, afresh }).unwrap()
+    let more = |rule, rounds, restart| {
+        app.lab_rounds(LabRoundsRequest { position: toy.id, rule, rounds, restart }).unwrap()
     };
     let one = more(AcceptanceRule::Lossless, 1, false);
     assert!(one.rounds == 1 && one.last.is_some());

@@ -608,7 +608,7 @@ fn listed_and_previously_loaded_files_are_known() {
 }
 
 #[test]
-fn hidden_window_learns_of_new_models_when_shown() {
+fn hidden_window_is_notified_of_new_models_when_shown() {
     let folder = tempfile::tempdir().unwrap();
     let app = app_at(places(folder.path()));
     app.set_window_hidden(true);
@@ -622,7 +622,7 @@ fn hidden_window_learns_of_new_models_when_shown() {
 }
 
 #[test]
-fn listeners_learn_of_new_models_until_the_application_ends() {
+fn listeners_are_notified_of_new_models_until_the_application_ends() {
     let folder = tempfile::tempdir().unwrap();
     let app = app_at(places(folder.path()));
     let (sender, events) = channel();

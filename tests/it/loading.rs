@@ -80,14 +80,14 @@ fn load_reports_progress_and_new_draft_keeps_the_target() {
     };
     app.load_models(load_request("target", Some("draft"))).unwrap();
     let (target, draft) = (bytes(folder.path(), "target"), bytes(folder.path(), "draft"));
-    let told = total(&events);
-    assert!(!told.is_empty() && told.iter().all(|&bytes| bytes == target + draft), "{told:?}");
+    let totals = total(&events);
+    assert!(!totals.is_empty() && totals.iter().all(|&bytes| bytes == target + draft), "{totals:?}");
     // Without the draft nothing is read; with it only the draft is.
     assert_eq!(app.load_models(load_request("target", None)).unwrap().draft, None);
     assert!(total(&events).is_empty());
     app.load_models(load_request("target", Some("draft"))).unwrap();
-    let told = total(&events);
-    assert!(!told.is_empty() && told.iter().all(|&bytes| bytes == draft), "{told:?}");
+    let totals = total(&events);
+    assert!(!totals.is_empty() && totals.iter().all(|&bytes| bytes == draft), "{totals:?}");
     assert_eq!(answer(&app, Method::DraftModel).unwrap().len(), 12);
     // A file that has changed is another one.
     Tiny { seed: 5, ..Tiny::default() }.write(folder.path(), "target");
@@ -192,9 +192,9 @@ fn requested_context_limits_the_conversation() {
         let _ = sender.send(message);
     });
     app.answer(request(Method::DraftModel, 500), sink).unwrap();
-    let mut told = Vec::new();
+    let mut received = Vec::new();
     while let Ok(message) = receiver.recv_timeout(PATIENCE) {
-        told.extend(message.events);
+        received.extend(message.events);
     }
     let full = |event: &GenerationEvent| match event {
         GenerationEvent::Finished { stop, stats, .. } => {
@@ -204,7 +204,7 @@ fn requested_context_limits_the_conversation() {
         GenerationEvent::Failed { error } => error.code == ErrorCode::ContextOverflow,
         _ => false,
     };
-    assert!(told.last().is_some_and(full), "{:?}", told.last());
+    assert!(received.last().is_some_and(full), "{:?}", received.last());
     // Another draft leaves it as it is, and so does asking for none.
     assert_eq!(app.load_models(load_request("target", None)).unwrap().context, 16);
     // More than the model was made for is what it was made for.

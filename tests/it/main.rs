@@ -26,6 +26,7 @@ mod model_files;
 mod pairs;
 mod published_heads;
 mod quantisations;
+mod remote;
 mod reuse;
 mod schema;
 mod serve;

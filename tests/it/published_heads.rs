@@ -36,7 +36,7 @@ struct Case {
     head: String,
     text: Vec<TokenId>,
     /// One for each token of a greedy chain.
-    steps: Vec<Scores>,
+    steps: Vec<ExpectedLogits>,
     /// Nodes by depth, if drafted tokens are read.
     tree: Vec<Node>,
 }
@@ -46,11 +46,11 @@ struct Node {
     parent: Option<usize>,
     token: TokenId,
     /// After the node.
-    scores: Scores,
+    scores: ExpectedLogits,
 }
 
 #[derive(Deserialize)]
-struct Scores {
+struct ExpectedLogits {
     deviation: f64,
     /// The likeliest tokens with their logits.
     top: Vec<(TokenId, f64)>,
@@ -76,7 +76,7 @@ fn load(folder: &Path, format: Format) -> Models {
     Models::load_by(&plan, &compute()).unwrap()
 }
 
-fn assert_scores(logits: &[f32], expected: &Scores, scored: usize, case: &str, tolerance: f64) {
+fn assert_scores(logits: &[f32], expected: &ExpectedLogits, scored: usize, case: &str, tolerance: f64) {
     assert_eq!(logits.len(), VOCABULARY);
     assert_eq!(logits.iter().filter(|logit| logit.is_finite()).count(), scored, "{case}");
     for (token, logit) in &expected.top {
@@ -187,7 +187,7 @@ fn hot(seed: u64) -> SamplingParams {
 }
 
 #[test]
-fn first_draft_of_an_answer_is_that_of_the_reference() {
+fn first_draft_of_an_answer_matches_the_reference() {
     let mut compared = 0;
     for (Case { head: name, text, steps, .. }, format) in cases().iter().zip(FORMATS) {
         let folder = tempfile::tempdir().unwrap();
@@ -200,7 +200,7 @@ fn first_draft_of_an_answer_is_that_of_the_reference() {
             continue;
         }
         // Up to the first choice that rounding may change.
-        let clear = |step: &&Scores| step.top[0].1 - step.top[1].1 > 0.2 * step.deviation;
+        let clear = |step: &&ExpectedLogits| step.top[0].1 - step.top[1].1 > 0.2 * step.deviation;
         let expected: Vec<TokenId> = steps.iter().take_while(clear).map(|step| step.top[0].0).collect();
         assert_eq!(drafts[0].len(), format.depth(), "{name}, drafts {drafts:?}");
         assert_eq!(drafts[0][..expected.len()], expected, "{name}");
@@ -296,7 +296,7 @@ fn trees_of_medusa_are_products_of_its_positions() {
         let up = std::iter::from_fn(|| draft[node].parent.inspect(|&parent| node = parent as usize));
         up.count()
     };
-    let clear = |scores: &Scores| scores.top[1].1 - scores.top[2].1 > 0.2 * scores.deviation;
+    let clear = |scores: &ExpectedLogits| scores.top[1].1 - scores.top[2].1 > 0.2 * scores.deviation;
     for (level, scores) in case.steps.iter().enumerate().filter(|(_, scores)| clear(scores)) {
         let tokens: Vec<TokenId> =
             (0..14).filter(|&node| depth(node) == level).map(|node| draft[node].id).collect();
@@ -643,7 +643,7 @@ fn gguf_heads_of_another_target_or_architecture_are_refused() {
 
 /// Forks of llama.cpp leave offsets in `d2t`, and early files have another name for the layers.
 #[test]
-fn gguf_heads_with_offsets_draft_like_those_with_tokens() {
+fn gguf_heads_draft_alike_with_offsets_and_with_tokens() {
     let folder = tempfile::tempdir().unwrap();
     let target = tiny_heads::target().write(folder.path(), "target");
     let offsets: Vec<u8> = tiny_heads::scored_tokens()
@@ -697,7 +697,7 @@ fn predicted_memory_counts_weights_and_cache() {
 
 /// The same weights in 16 and in 32 bits draft alike: both become 8 bits.
 #[test]
-fn types_of_the_file_make_no_difference_beyond_rounding() {
+fn weight_types_of_the_file_differ_by_rounding_only() {
     let root = tempfile::tempdir().unwrap();
     let target = tiny_heads::target().write(root.path(), "target");
     let text = &cases()[0].text;

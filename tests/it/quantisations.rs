@@ -116,7 +116,7 @@ fn models_of_every_type_run_with_row_invariance_and_match_dequantised_weights() 
 }
 
 #[test]
-fn memory_counts_what_is_kept_and_read() {
+fn memory_counts_kept_and_read_bytes() {
     let folder = tempfile::tempdir().unwrap();
     for dtype in types() {
         let path = write(dtype, true, folder.path());

@@ -162,7 +162,7 @@ fn acceptance_of_a_copy_is_one_and_of_other_weights_low() {
 }
 
 #[test]
-fn loads_where_acceptance_cannot_be_measured() {
+fn loads_without_measurable_acceptance() {
     let folder = tempfile::tempdir().unwrap();
     // The text does not fit the context of the draft model.
     let mut models = pair(folder.path(), Tiny { context: 24, ..Tiny::default() });

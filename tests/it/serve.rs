@@ -28,8 +28,8 @@ const CHAT: &str = "/v1/chat/completions";
 const JSON: &str = "Content-Type: application/json\r\n";
 
 /// A server on a thread of its own. Ends when dropped.
-struct Running {
-    address: SocketAddr,
+pub(super) struct Running {
+    pub(super) address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
     _folder: tempfile::TempDir,
@@ -43,7 +43,7 @@ impl Drop for Running {
     }
 }
 
-fn config() -> ServerConfig {
+pub(super) fn config() -> ServerConfig {
     let plan = GenerationPlan {
         method: Method::Ngram,
         max_draft: MaxDraft::Fixed(3),
@@ -71,19 +71,19 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-fn serve(context: u32, config: ServerConfig) -> Running {
+pub(super) fn serve(context: u32, config: ServerConfig) -> Running {
     let folder = tempfile::tempdir().unwrap();
     let (models, compute) = models(folder.path(), context);
-    let (tell, told) = channel();
+    let (address_sender, address) = channel();
     let (stop, stopped) = oneshot::channel();
     let thread = thread::spawn(move || {
         runtime().block_on(async move {
             let listening = listen(models, compute, config).await.unwrap();
-            tell.send(listening.address()).unwrap();
+            address_sender.send(listening.address()).unwrap();
             listening.run(async { drop(stopped.await) }).await;
         });
     });
-    Running { address: told.recv().unwrap(), stop: Some(stop), thread: Some(thread), _folder: folder }
+    Running { address: address.recv().unwrap(), stop: Some(stop), thread: Some(thread), _folder: folder }
 }
 
 /// Returns a chat request with further fields.
@@ -105,7 +105,7 @@ fn endless() -> Value {
     chat("abc", 60_000, &json!({ "stream": true }))
 }
 
-const LONG: u32 = 1 << 16;
+pub(super) const LONG: u32 = 1 << 16;
 
 fn metric(address: SocketAddr, name: &str) -> u64 {
     let text = get(address, "/metrics");
@@ -114,7 +114,7 @@ fn metric(address: SocketAddr, name: &str) -> u64 {
 }
 
 /// Waits until a metric has a value.
-fn wait_for(address: SocketAddr, name: &str, value: u64) {
+pub(super) fn wait_for(address: SocketAddr, name: &str, value: u64) {
     for _ in 0..6000 {
         if metric(address, name) == value {
             return;
@@ -124,9 +124,9 @@ fn wait_for(address: SocketAddr, name: &str, value: u64) {
     panic!("{name} is {}, not {value}", metric(address, name));
 }
 
-const RUNNING: &str = "hunch_num_requests_running";
+pub(super) const RUNNING: &str = "hunch_num_requests_running";
 const WAITING: &str = "hunch_num_requests_waiting";
-const CANCELLED: &str = "hunch_requests_total{outcome=\"cancelled\"}";
+pub(super) const CANCELLED: &str = "hunch_requests_total{outcome=\"cancelled\"}";
 const FINISHED: &str = "hunch_requests_total{outcome=\"finished\"}";
 
 fn parsed(events: Vec<String>) -> Vec<Value> {
@@ -164,9 +164,10 @@ fn stream_whole_and_command_line_give_the_same_text() {
     let mut server = Program(command(data.path(), &served).stdout(Stdio::piped()).spawn().unwrap());
     let mut line = String::new();
     BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let told: Value = serde_json::from_str(&line).unwrap();
-    let address: SocketAddr = told["url"].as_str().unwrap().strip_prefix("http://").unwrap().parse().unwrap();
-    assert_eq!((&told["model"], &told["method"]), (&json!("tiny"), &json!("ngram")));
+    let started: Value = serde_json::from_str(&line).unwrap();
+    let address: SocketAddr =
+        started["url"].as_str().unwrap().strip_prefix("http://").unwrap().parse().unwrap();
+    assert_eq!((&started["model"], &started["method"]), (&json!("tiny"), &json!("ngram")));
 
     for (temperature, raw) in [("0", false), ("0", true), ("0.8", false), ("0.8", true)] {
         let sampling = ["--temperature", temperature, "--seed", "5", "--max-tokens", "40", "--json"];
@@ -503,7 +504,7 @@ fn requires_a_key_off_this_machine_and_the_right_one() {
 }
 
 #[test]
-fn refuses_names_that_a_web_page_points_at_this_machine() {
+fn refuses_requests_for_foreign_host_names() {
     let server = serve(512, config());
     for (host, status) in
         [("localhost:1", 200), ("127.0.0.1", 200), ("[::1]:80", 200), ("evil.example:80", 403)]
@@ -515,7 +516,7 @@ fn refuses_names_that_a_web_page_points_at_this_machine() {
 }
 
 #[test]
-fn a_client_that_goes_away_frees_the_engine() {
+fn closed_connection_frees_the_engine() {
     let server = serve(LONG, config());
     for (cancelled, stream) in [(1, true), (2, false)] {
         let mut body = endless();

@@ -63,12 +63,12 @@ fn plan(tokens: usize) -> TrainPlan {
     TrainPlan { budget: Budget::Tokens(tokens), seed: 3, disk: 1 << 30, recipe: small() }
 }
 
-struct Place {
+struct TrainingFixture {
     folder: tempfile::TempDir,
     target: TrainingTarget,
 }
 
-impl Place {
+impl TrainingFixture {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let target = TrainingTarget::open(&tiny().write(folder.path(), "tiny"), &compute()).unwrap();
@@ -144,7 +144,7 @@ fn sequences_in_one_pass_match_separate_passes_bit_for_bit() {
 
 #[test]
 fn answers_do_not_depend_on_parallel_ones_or_interruptions() {
-    let place = Place::new();
+    let place = TrainingFixture::new();
     let mut whole = place.store("whole");
     place.collect(&mut whole, &Recipe { parallel: 1, ..small() }, 500);
     let expected = answers(&whole, 500);
@@ -170,7 +170,7 @@ fn answers_do_not_depend_on_parallel_ones_or_interruptions() {
 
 #[test]
 fn training_raises_acceptance_and_the_head_is_lossless() {
-    let place = Place::new();
+    let place = TrainingFixture::new();
     let mut shown = Vec::new();
     let out = place.path("head.gguf");
     let recipe = Recipe { ridge: UNTRAINED, learning_rate: 3e-3, epochs: 6, ..small() };
@@ -219,7 +219,7 @@ fn training_raises_acceptance_and_the_head_is_lossless() {
 
 #[test]
 fn ridge_regression_accepts_more_than_untrained_weights() {
-    let place = Place::new();
+    let place = TrainingFixture::new();
     let mut store = place.store("data");
     collect(&place.target, &mut store, &small(), Goal::HeldOut, None, &mut |_: TrainProgress| {}).unwrap();
     place.collect(&mut store, &small(), 2_000);
@@ -234,7 +234,7 @@ fn ridge_regression_accepts_more_than_untrained_weights() {
 
 #[test]
 fn interrupted_fit_ends_with_the_same_weights() {
-    let place = Place::new();
+    let place = TrainingFixture::new();
     let whole = plan(1_000);
     place.train("whole", &whole);
     let expected = std::fs::read(place.path("head.gguf")).unwrap();
@@ -268,7 +268,7 @@ fn interrupted_fit_ends_with_the_same_weights() {
 
 #[test]
 fn collection_stops_at_the_disk_limit() {
-    let place = Place::new();
+    let place = TrainingFixture::new();
     let report = place.train("data", &TrainPlan { disk: 2 << 20, ..plan(1_000_000) });
     assert!(report.disk_limit && report.tokens > 0);
     let size: u64 = std::fs::read_dir(place.path("data"))
@@ -282,7 +282,7 @@ fn collection_stops_at_the_disk_limit() {
 
 #[test]
 fn failed_write_of_a_shard_loses_nothing() {
-    let place = Place::new();
+    let place = TrainingFixture::new();
     let mut store = place.store("data");
     place.collect(&mut store, &small(), 100);
     let before = answers(&store, 100);
@@ -305,7 +305,7 @@ fn failed_write_of_a_shard_loses_nothing() {
 
 #[test]
 fn rejects_data_of_another_model_or_run() {
-    let place = Place::new();
+    let place = TrainingFixture::new();
     let mut store = place.store("data");
     let open = |target: &TrainingTarget| {
         ShardStore::open(&place.path("data"), target, 3, 1 << 30).err().unwrap().to_string()
@@ -324,7 +324,7 @@ fn rejects_data_of_another_model_or_run() {
 
 #[test]
 fn head_of_other_layers_is_not_measured() {
-    let place = Place::new();
+    let place = TrainingFixture::new();
     let mut target = TrainingTarget::open(&place.target.path, &compute()).unwrap();
     place.train("data", &plan(200));
     target.taps = vec![1];

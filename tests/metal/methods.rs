@@ -6,7 +6,7 @@ use candle_core::quantized::GgmlDType;
 use hunch::engine::WallClock;
 use hunch::event::GenerationEvent;
 use hunch::generate::{GenerationContext, GenerationPlan, LoadPlan, Models, Prompt, generate};
-use hunch::proof::{self, Check, ProofPlan};
+use hunch::proof::{self, ProofCheck, ProofPlan};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::sample::SamplingParams;
@@ -90,8 +90,8 @@ fn target(layers: usize) -> Tiny {
     Tiny { layers, dtype: GgmlDType::Q8_0, ..tiny_heads::target() }
 }
 
-fn assert_all(checks: Vec<Check>) {
-    for Check { name, finding, passed } in checks {
+fn assert_all(checks: Vec<ProofCheck>) {
+    for ProofCheck { name, finding, passed } in checks {
         println!("{name}: {finding}");
         assert!(passed, "{name}: {finding}");
     }

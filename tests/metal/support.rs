@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use hunch_model::device::{Compute, SELF_TEST_FILE};
-use hunch_model::metal::selftest::{Finding, Machine, Part, Record, SelfTest, Workload};
+use hunch_model::metal::selftest::{Finding, KernelPart, MachineId, SelfTest, SelfTestRecord, Workload};
 
 use crate::simulator::Simulator;
 
@@ -20,9 +20,9 @@ pub(crate) mod tiny_heads;
 pub(crate) fn tested_gpu(simulator: &Arc<Simulator>) -> Compute {
     let compute = Compute::on_gpu(Arc::clone(simulator) as _, Workload::SIMULATED, Some(1)).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let findings = Part::all().map(|part| Finding { part: part.to_string(), problem: None }).collect();
-    let machine = Machine::with(simulator.as_ref());
-    let record = Record { machine, test: SelfTest { findings, speed: None } };
+    let findings = KernelPart::all().map(|part| Finding { part: part.to_string(), problem: None }).collect();
+    let machine = MachineId::with(simulator.as_ref());
+    let record = SelfTestRecord { machine, test: SelfTest { findings, speed: None } };
     record.write(&folder.path().join(SELF_TEST_FILE)).unwrap();
     compute.keep_self_test_in(folder.path());
     // The record is read once, so the folder may go.

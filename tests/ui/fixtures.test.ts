@@ -68,9 +68,9 @@ describe.each(files.filter(ofComparison).map((file) => [file.pathname.split('/')
     const turns = events.flatMap((event, i) => (event.type === 'turn' ? [i] : []));
     const said = events.slice(turns.at(-1)).flatMap((event) => (event.type === 'lane' ? [event] : []));
     report?.setting.lanes.forEach((_, lane) => {
-      const own = said.filter((event) => event.lane === lane).map((event) => event.told);
+      const own = said.filter((event) => event.lane === lane).map((event) => event.event);
       expect(own).toEqual(report.recordings[lane]);
-      const tokens = tokensOf(own.map((told) => told.event));
+      const tokens = tokensOf(own.map((timed) => timed.event));
       const answer = report.answers.findLast((each) => each.lane === lane);
       expect(tokens.map((token) => token.text).join('')).toBe(answer?.text);
       expect(answer?.timeline.at(-1)?.[1]).toBe(tokens.length);

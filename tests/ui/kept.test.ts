@@ -42,26 +42,26 @@ function refused(then: 'saved' | 'saved late' | 'refused' | 'given up'): string 
     message: 'The conversations cannot be read or written: database or disk is full.',
     params: { detail: 'database or disk is full' },
   } as const;
-  const told = (event: GenerationEvent): GenerationEvent[] => {
+  const withRefusal = (event: GenerationEvent): GenerationEvent[] => {
     if (event.type === 'started') return [event, { type: 'not_kept', error }];
     if (event.type !== 'finished') return [event];
     if (then === 'saved') return [{ type: 'kept' }, event];
     if (then === 'saved late') return [event, { type: 'kept' }];
     return then === 'given up' ? [event, { type: 'given_up', error }] : [event];
   };
-  return toLines(record(plan).map((message) => ({ ...message, events: message.events.flatMap(told) })));
+  return toLines(record(plan).map((message) => ({ ...message, events: message.events.flatMap(withRefusal) })));
 }
 
 describe('a file of conversations that cannot be used', () => {
   it('offers to retry, to restore a backup, to start over and to continue without', async () => {
     const page = await hunch.open(withProblem());
-    const told = page.getByTestId('store-problem');
-    await told.getByText('Conversations are not being saved').waitFor();
-    await told.getByText(detail).waitFor();
+    const notice = page.getByTestId('store-problem');
+    await notice.getByText('Conversations are not being saved').waitFor();
+    await notice.getByText(detail).waitFor();
     await page.screenshot({ path: `${output}store-problem-light.png` });
     expect(await page.getByTestId('store-restore').count()).toBe(2);
     await page.getByTestId('store-restore').first().click();
-    await told.waitFor({ state: 'detached' });
+    await notice.waitFor({ state: 'detached' });
     expect(await calls(page, 'repair_store')).toEqual([{ remedy: { type: 'restore', copy: '2026-11-16-120000.000.db' } }]);
   });
 

@@ -92,13 +92,13 @@ describe('the language', () => {
 
   it('sets the texts of the native menu, at the start and after a change', async () => {
     const page = await hunch.open({ userAgent: 'Mozilla/5.0 (X11; Linux x86_64)' });
-    const told = async (page: Page) => (await calls(page, 'label_menu')).at(-1);
-    await expect.poll(() => told(page)).toEqual(en.menu);
+    const sentMenu = async (page: Page) => (await calls(page, 'label_menu')).at(-1);
+    await expect.poll(() => sentMenu(page)).toEqual(en.menu);
     await page.keyboard.press('Control+,');
     await page.getByTestId('language-de').check();
-    await expect.poll(() => told(page)).toEqual({ ...de.menu, ...de.menuElsewhere });
+    await expect.poll(() => sentMenu(page)).toEqual({ ...de.menu, ...de.menuElsewhere });
     const mac = await hunch.open({ userAgent: 'Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7)', locale: 'de-AT' });
-    await expect.poll(() => told(mac)).toEqual(de.menu);
+    await expect.poll(() => sentMenu(mac)).toEqual(de.menu);
   });
 
   it('names a conversation that has no title, and what is saved of it', async () => {

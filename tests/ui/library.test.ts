@@ -833,7 +833,7 @@ describe('in German', () => {
     const page = await openWith({ locale: 'de-AT', colours }, { models: [] });
     await page.getByTestId('starter-get').click();
     await page.getByTestId('starter').getByTestId('fetching').nth(1).waitFor();
-    const params = { folder: '/Users/ada/Models', missing: '12000001', promised: '639446688' };
+    const params = { folder: '/Users/ada/Models', missing: '12000001', reserved: '639446688' };
     await download(page, 'd1', { phase: 'failed', error: { code: 'disk_full', message: 'The disk has too little room.', params } });
     const why = await page.getByTestId('starter-why').innerText();
     expect(why).toContain('fehlen 12,1 MB (andere Downloads brauchen 639,4 MB).');

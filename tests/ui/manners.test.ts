@@ -17,7 +17,7 @@ mkdirSync(output, { recursive: true });
 const app = JSON.parse(readFileSync(new URL('./fixtures/fixture-app.json', import.meta.url), 'utf8'));
 const small = '/home/person/.local/share/hunch/models/smollm2-135m-instruct-q4_1.gguf';
 
-const drag = (page: Page, event: FilesEvent) => page.evaluate((told) => window.hunchReplay?.files(told), event);
+const drag = (page: Page, event: FilesEvent) => page.evaluate((sent) => window.hunchReplay?.files(sent), event);
 
 /** The recording of an answer with some events changed. */
 function changed(change: (event: GenerationEvent) => Partial<GenerationEvent>, name = 'fixture-answer'): string {
@@ -28,7 +28,7 @@ function changed(change: (event: GenerationEvent) => Partial<GenerationEvent>, n
   return toLines(messages.map((message) => ({ ...message, events: events(message.events) })));
 }
 
-const started = (told: Partial<GenerationEvent & { type: 'started' }>) => changed((event) => (event.type === 'started' ? told : {}));
+const started = (change: Partial<GenerationEvent & { type: 'started' }>) => changed((event) => (event.type === 'started' ? change : {}));
 
 /** A conversation as imported from a file. */
 function imported(id: number, title: string) {
@@ -177,9 +177,9 @@ function droppedDraft(): string {
 describe('a draft that fails', () => {
   it('is named at the answer, which continues without it', async () => {
     const page = await hunch.answered({ replay: 'dropped', recordings: { dropped: droppedDraft() } });
-    const told = page.getByTestId('draft-dropped');
-    expect(await told.locator('summary').innerText()).toBe('Draft model failed; continuing without it');
-    await told.locator('summary').focus();
+    const notice = page.getByTestId('draft-dropped');
+    expect(await notice.locator('summary').innerText()).toBe('Draft model failed; continuing without it');
+    await notice.locator('summary').focus();
     await page.keyboard.press('Enter');
     await page.getByText('Not enough memory: a cache needs 7 MiB.').waitFor();
     expect(await page.getByTestId('stats').getAttribute('data-stop')).not.toBeNull();
@@ -202,10 +202,10 @@ describe('a chat template that fails', () => {
       await ask(page);
       await page.getByTestId('stats').nth(turn).waitFor();
     }
-    const told = page.getByTestId('template-note');
-    expect(await told.count()).toBe(1);
+    const notice = page.getByTestId('template-note');
+    expect(await notice.count()).toBe(1);
     expect(await page.getByTestId('turn').first().getByTestId('template-note').count()).toBe(1);
-    expect(await told.locator('span').textContent()).toBe(note);
+    expect(await notice.locator('span').textContent()).toBe(note);
   });
 });
 

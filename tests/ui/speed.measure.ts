@@ -53,7 +53,7 @@ interface Row {
 
 const rows: Row[] = [];
 
-function tell(what: string, frames: readonly number[], note: string): void {
+function report(what: string, frames: readonly number[], note: string): void {
   rows.push({ what, frames, note });
   say(line(what, frames, note));
 }
@@ -140,7 +140,11 @@ it.each(['rich', 'tokens'])('an answer of 4,000 tokens while it is written, %s',
       await page.getByTestId('stats').waitFor({ timeout: 120_000 });
     });
     const seconds = (Date.now() - begun) / 1000;
-    tell(`4,000 tokens while they come, view ${view}`, await framesSeen(page), `${seconds.toFixed(1)} s, ${await elements(page)} elements`);
+    report(
+      `4,000 tokens while they come, view ${view}`,
+      await framesSeen(page),
+      `${seconds.toFixed(1)} s, ${await elements(page)} elements`,
+    );
     await page.close();
   }
 });
@@ -155,7 +159,7 @@ it.each(['rich', 'tokens'])('another answer under one of 4,000 tokens, %s', { ti
       await ask(page, 'And once more?');
       await page.getByTestId('stats').nth(1).waitFor({ timeout: 120_000 });
     });
-    tell(`1,500 more under 4,000 tokens, view ${view}`, await framesSeen(page), `${await elements(page)} elements`);
+    report(`1,500 more under 4,000 tokens, view ${view}`, await framesSeen(page), `${await elements(page)} elements`);
     await page.close();
   }
 });
@@ -179,7 +183,7 @@ it.each(['sentences', 'everything'] as const)(
         await page.waitForTimeout(1500);
         return first;
       });
-      tell(
+      report(
         `500 messages opened, ${kind}`,
         await framesSeen(page),
         `last answer after ${shown.toFixed(0)} ms, ${await elements(page)} elements`,
@@ -194,7 +198,11 @@ it.each(['sentences', 'everything'] as const)(
         }
       });
       const top = await page.getByTestId('conversation').evaluate((main) => main.scrollTop);
-      tell(`500 messages scrolled from end to start, ${kind}`, await framesSeen(page), `left ${top} px, ${await elements(page)} elements`);
+      report(
+        `500 messages scrolled from end to start, ${kind}`,
+        await framesSeen(page),
+        `left ${top} px, ${await elements(page)} elements`,
+      );
       await page.close();
     }
   },

@@ -11,17 +11,17 @@ import type { Host } from './lib/host';
 import { labelMenu } from './lib/ipc/menu';
 import type { ErrorInfo } from './lib/ipc/schema.gen';
 import { AdvancedSettings } from './lib/state/advanced.svelte';
-import { Catalogue } from './lib/state/catalogue.svelte';
+import { CatalogueState } from './lib/state/catalogue.svelte';
 import { Chat } from './lib/state/chat.svelte';
 import { Comparison } from './lib/state/comparison.svelte';
 import { ComparisonPlan } from './lib/state/comparisonPlan.svelte';
 import { Comparisons } from './lib/state/comparisons.svelte';
-import { Conversation } from './lib/state/conversation.svelte';
+import { ActiveConversation } from './lib/state/conversation.svelte';
 import { Conversations } from './lib/state/conversations.svelte';
 import { Downloads } from './lib/state/downloads.svelte';
 import { Drop } from './lib/state/drop.svelte';
 import { Lab } from './lib/state/lab.svelte';
-import { Library } from './lib/state/library.svelte';
+import { LibraryState } from './lib/state/library.svelte';
 import { LibraryEvents } from './lib/state/libraryEvents';
 import { LinkQuestion } from './lib/state/linkQuestion.svelte';
 import { LogitBias } from './lib/state/logitBias.svelte';
@@ -75,14 +75,14 @@ export function createWindow(host: Host): WindowState {
   const settings = new Settings(advanced);
   const links = new LinkQuestion(host, { copy: screen.copy, notify });
 
-  const library = new Library(host);
+  const library = new LibraryState(host);
   const modelList = new ModelList(library);
   const models: Models = new Models(host, settings, { library, preferences, reportFailure });
   const downloads = new Downloads(host, {
     arrived: () => void events.libraryChanged(),
     begun: () => void catalogue.askHubAgain(),
   });
-  const catalogue = new Catalogue(host, library, downloads);
+  const catalogue = new CatalogueState(host, library, downloads);
 
   const conversations = new Conversations(host, notify);
   const messageDrafts = new MessageDrafts(preferences);
@@ -94,7 +94,7 @@ export function createWindow(host: Host): WindowState {
     },
     refusedElsewhere: (error: ErrorInfo) => reportFailure(language.strings.conversation.refusedElsewhere(errorLine(error))),
   };
-  const conversation = new Conversation(host, settings, undefined, callbacks, messageDrafts);
+  const conversation = new ActiveConversation(host, settings, undefined, callbacks, messageDrafts);
 
   const comparisons = new Comparisons(host, notify);
   // It may have changed the history, the loaded models and the measured pairs.

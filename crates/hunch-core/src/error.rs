@@ -26,7 +26,7 @@ pub enum Error {
         context: usize,
     },
     /// The format of the answer allows none of the tokens that the model can choose.
-    #[error("The answer cannot go on in the required format: none of the model's tokens fits here.")]
+    #[error("The answer cannot continue in the required format: none of the model's tokens fits here.")]
     NothingAllowed,
     /// A model or proposer failed.
     #[error(transparent)]

@@ -279,7 +279,7 @@ impl Sampler {
             return Ok(distribution);
         };
         let mut distribution = vec![0.0; logits.len()];
-        let weight = |c: &Candidate| exp_nonpositive((c.logit - max) * sharpness);
+        let weight = |c: &TokenCandidate| exp_nonpositive((c.logit - max) * sharpness);
         let total: f64 = kept.iter().map(|c| f64::from(weight(c))).sum();
         for c in &kept {
             distribution[c.token as usize] = (f64::from(weight(c)) / total) as f32;
@@ -346,7 +346,7 @@ impl Sampler {
     }
 
     /// Returns the tokens that pass top-k, top-p and min-p; `None` if all three are off.
-    fn filtered(&self, row: &LogitRow<'_>) -> Option<Vec<Candidate>> {
+    fn filtered(&self, row: &LogitRow<'_>) -> Option<Vec<TokenCandidate>> {
         let (p, logits, max) = (&self.params, row.logits, row.finite_max());
         let k = p.top_k as usize;
         let top_k_on = k > 0 && k < logits.len();
@@ -379,19 +379,19 @@ impl Sampler {
 
 /// A token that passed the filters so far.
 #[derive(Clone, Copy, Debug)]
-struct Candidate {
+struct TokenCandidate {
     logit: f32,
     token: TokenId,
 }
 
 /// Most likely first, ties by lower token ID.
-fn by_likelihood(a: &Candidate, b: &Candidate) -> Ordering {
+fn by_likelihood(a: &TokenCandidate, b: &TokenCandidate) -> Ordering {
     b.logit.partial_cmp(&a.logit).unwrap_or(Ordering::Equal).then(a.token.cmp(&b.token))
 }
 
-fn candidates_where(logits: &[f32], keep: impl Fn(usize, f32) -> bool) -> Vec<Candidate> {
+fn candidates_where(logits: &[f32], keep: impl Fn(usize, f32) -> bool) -> Vec<TokenCandidate> {
     let tokens = logits.iter().enumerate().filter(|&(i, &l)| keep(i, l));
-    tokens.map(|(i, &logit)| Candidate { logit, token: i as TokenId }).collect()
+    tokens.map(|(i, &logit)| TokenCandidate { logit, token: i as TokenId }).collect()
 }
 
 /// Logits per block of the block-maximum search.
@@ -406,7 +406,7 @@ fn maxima_of(logits: &[f32]) -> Vec<f32> {
 
 /// Returns the `k` most likely tokens (`k` at least 1) in no order, fewer if fewer are possible.
 /// `maxima` are the block maxima of `logits`.
-fn most_likely(logits: &[f32], maxima: &[f32], k: usize) -> Vec<Candidate> {
+fn most_likely(logits: &[f32], maxima: &[f32], k: usize) -> Vec<TokenCandidate> {
     // Each of the k blocks with the largest maxima holds a logit of at least the k-th largest block
     // maximum. No smaller logit can be in the top k, so one vectorised pass leaves few candidates.
     let bound = if k <= maxima.len() {
@@ -421,7 +421,7 @@ fn most_likely(logits: &[f32], maxima: &[f32], k: usize) -> Vec<Candidate> {
         }
         for (i, &logit) in chunk.iter().enumerate() {
             if logit >= bound && logit > f32::NEG_INFINITY {
-                kept.push(Candidate { logit, token: (block * BLOCK + i) as TokenId });
+                kept.push(TokenCandidate { logit, token: (block * BLOCK + i) as TokenId });
             }
         }
     }
@@ -435,7 +435,7 @@ fn most_likely(logits: &[f32], maxima: &[f32], k: usize) -> Vec<Candidate> {
 /// Keeps the fewest most likely candidates whose weights sum to `wanted` or more, at least one.
 ///
 /// Bisects with partial selection: linear time, no full sort.
-fn keep_nucleus(kept: &mut Vec<Candidate>, max: f32, wanted: f64) {
+fn keep_nucleus(kept: &mut Vec<TokenCandidate>, max: f32, wanted: f64) {
     let (mut low, mut high) = (0, kept.len());
     let mut below = 0.0;
     // Invariant: the first `low` candidates are the most likely, their weights sum to `below` and that

@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_make_rows_dear() {
+    fn rows_cost_more_in_batches() {
         // 4 rows cost as much as one, and each of the others adds a quarter of a pass.
         let cost = PassCost::new([(1, 1.0), (4, 1.0), (8, 2.0)]).unwrap();
         let draft = PassCost::in_units_of(1.0, [(1, 0.1), (4, 0.1)]).unwrap();

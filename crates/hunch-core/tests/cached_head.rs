@@ -1,5 +1,5 @@
 //! Heads with a cache. Rows of drafted tokens are rolled back, and accepted ones are read again with the target's
-//! states. Rows of an earlier prompt are used again. Logits have to equal those of a head that reads the text afresh.
+//! states. Rows of an earlier prompt are used again. Logits have to equal those of a head that reads the whole text.
 
 use std::ops::ControlFlow;
 
@@ -31,8 +31,8 @@ fn head(tree: Option<TreeShape>) -> (Head, LogitLog) {
     (head, log)
 }
 
-/// Returns the logits of the first draft of a head that reads `committed` afresh.
-fn afresh(committed: &[TokenId], tokens_left: usize, tree: Option<TreeShape>) -> Vec<Vec<f32>> {
+/// Returns the logits of the first draft of a head that reads all of `committed`.
+fn from_scratch(committed: &[TokenId], tokens_left: usize, tree: Option<TreeShape>) -> Vec<Vec<f32>> {
     let (head, log) = head(tree);
     let mut target = table(VOCAB, 0.0);
     let (clock, sampler, mut stages) = (Ticks::default(), greedy(), only(head));
@@ -79,7 +79,7 @@ fn check_drafts(
         let logits = log.lock().unwrap().clone();
         if !logits.is_empty() {
             drafts += 1;
-            let expected = afresh(&before, max_tokens + prompt.len() - before.len(), tree.cloned());
+            let expected = from_scratch(&before, max_tokens + prompt.len() - before.len(), tree.cloned());
             assert_eq!(logits, expected, "after {before:?}");
         }
     }
@@ -129,7 +129,7 @@ fn rows_of_the_last_prompt_are_used_again() {
 
 /// The target may know more of the prompt than the head, for example after an answer without it.
 #[test]
-fn head_without_rows_has_the_prompt_run_again() {
+fn head_without_rows_makes_the_target_read_the_prompt_again() {
     let prompt: Vec<TokenId> = (0..50).map(|i| i * 5 % 16).collect();
     let mut target = table(VOCAB, 0.0);
     let plain = generate(&mut target, &mut Vec::new(), &greedy(), &prompt, config(0, 10, 0)).ids();
@@ -157,7 +157,7 @@ fn rounds_without_a_draft_are_read_later() {
     log.lock().unwrap().clear();
     session.round().unwrap();
     let drafted = log.lock().unwrap().clone();
-    assert_eq!(drafted, afresh(&committed, 100, None));
+    assert_eq!(drafted, from_scratch(&committed, 100, None));
 }
 
 #[test]

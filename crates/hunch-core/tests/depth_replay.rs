@@ -68,7 +68,7 @@ fn lines<T: for<'a> Deserialize<'a>>(name: &str) -> Vec<T> {
 }
 
 /// A machine that replays recorded times.
-struct Machine {
+struct ReplayMachine {
     pass_ms: [f64; MAX_ROWS + 1],
     /// Deviations of passes from the median of their rows, in order.
     pass_noise: Vec<f64>,
@@ -78,7 +78,7 @@ struct Machine {
     read_ms: f64,
 }
 
-impl Machine {
+impl ReplayMachine {
     fn new(times: &Times) -> Self {
         let of_rows = |rows| {
             median(&times.passes.iter().filter(|pass| pass.0 == rows).map(|pass| pass.1).collect::<Vec<_>>())
@@ -187,7 +187,7 @@ impl Played {
 }
 
 /// Replays answers one after the other with one controller. `start` is where in the recorded times they begin.
-fn play(answers: &[&Answer], machine: &Machine, depth: &mut dyn Depth, start: usize) -> Played {
+fn play(answers: &[&Answer], machine: &ReplayMachine, depth: &mut dyn Depth, start: usize) -> Played {
     let mut played = Played::default();
     let mut at = start;
     for answer in answers.iter().cycle().take(CONVERSATIONS * answers.len()) {
@@ -263,7 +263,7 @@ fn play(answers: &[&Answer], machine: &Machine, depth: &mut dyn Depth, start: us
 }
 
 /// All replays of some answers.
-fn replay(answers: &[&Answer], machine: &Machine, depth: &mut dyn FnMut() -> Box<dyn Depth>) -> Played {
+fn replay(answers: &[&Answer], machine: &ReplayMachine, depth: &mut dyn FnMut() -> Box<dyn Depth>) -> Played {
     let mut all = Played::default();
     for replay in 0..REPLAYS {
         let start = replay * machine.pass_noise.len() / REPLAYS;
@@ -289,7 +289,7 @@ fn cells(answers: &[Answer]) -> BTreeMap<Cell, Vec<&Answer>> {
 
 /// The controller as a session begins with it: the cost of a drafted token is predicted, its acceptance was measured
 /// when the pair was loaded.
-fn controller(machine: &Machine, (method, ..): &Cell, acceptance: f64) -> Box<dyn Depth> {
+fn controller(machine: &ReplayMachine, (method, ..): &Cell, acceptance: f64) -> Box<dyn Depth> {
     let mut controller = DepthController::default();
     if method == "draft-model" {
         controller.expect_cost(machine.draft_cost());
@@ -311,7 +311,7 @@ impl Outcome {
     fn of(answers: &[Answer], machines: &[Times]) -> Vec<Self> {
         let mut outcomes = Vec::new();
         for times in machines {
-            let machine = Machine::new(times);
+            let machine = ReplayMachine::new(times);
             for (cell, answers) in cells(answers) {
                 let auto = replay(&answers, &machine, &mut || controller(&machine, &cell, PAIR_ACCEPTANCE));
                 let fixed = |depth| replay(&answers, &machine, &mut || Box::new(Fixed(depth))).speedup();
@@ -367,7 +367,7 @@ fn summary(name: &str, ratios: impl Iterator<Item = f64>) -> (f64, f64) {
 }
 
 #[test]
-fn is_as_fast_as_the_controller_before_it() {
+fn is_as_fast_as_the_previous_controller() {
     let bars: Vec<Bar> = lines("bars.jsonl");
     let outcomes = designed_on();
     assert_eq!(bars.len(), outcomes.len());
@@ -408,7 +408,7 @@ fn hostile(acceptance: f64) -> (f64, f64) {
         let mut answers: Vec<Answer> = lines(&format!("{pair}.jsonl"));
         answers.iter_mut().for_each(|answer| answer.accepted.fill(0));
         for times in lines::<Times>(&format!("{pair}-times.jsonl")) {
-            let machine = Machine::new(&times);
+            let machine = ReplayMachine::new(&times);
             for (cell, answers) in cells(&answers) {
                 let played = replay(&answers, &machine, &mut || controller(&machine, &cell, acceptance));
                 let least = if cell.0 == "draft-model" { &mut models } else { &mut lookups };

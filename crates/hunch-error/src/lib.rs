@@ -41,6 +41,8 @@ pub enum ErrorCode {
     Stopped,
     /// The compute device failed.
     Device,
+    /// A server that was to answer cannot be reached, or refused.
+    Server,
     /// The Hub cannot be reached or used.
     HubUnreachable,
     /// The Hub has no such repository or file.
@@ -52,7 +54,7 @@ pub enum ErrorCode {
     /// A downloaded file does not match the Hub's checksum.
     WrongChecksum,
     /// The Hub's file differs from the one the catalogue was checked against.
-    #[serde(rename = "not_of_catalogue")]
+    #[serde(alias = "not_of_catalogue")]
     CatalogueMismatch,
     /// The disk is full.
     DiskFull,
@@ -111,7 +113,7 @@ pub enum Error {
         reason: String,
     },
     /// A valid model of an architecture or type that Hunch does not run.
-    #[error("{} cannot be run: {reason}. docs/models.md lists the architectures that Hunch runs.", path.display())]
+    #[error("{} cannot be run: {reason}. The file was not changed. Choose another model, for example from the catalogue.", path.display())]
     UnsupportedModel {
         /// The file.
         path: PathBuf,
@@ -165,6 +167,16 @@ pub enum Error {
         device: &'static str,
         /// The device's reason.
         reason: String,
+    },
+    /// A server that was to answer cannot be reached, or refused.
+    #[error("The server {address} did not answer: {reason}. Text received so far is kept. {remedy}")]
+    Server {
+        /// Address of the server's API.
+        address: String,
+        /// The reason.
+        reason: String,
+        /// A remedy.
+        remedy: String,
     },
     /// The Hub cannot be reached or used.
     #[error(
@@ -336,6 +348,7 @@ impl Error {
             Error::Busy => ErrorCode::Busy,
             Error::Stopped => ErrorCode::Stopped,
             Error::Device { .. } => ErrorCode::Device,
+            Error::Server { .. } => ErrorCode::Server,
             Error::HubUnreachable { .. } => ErrorCode::HubUnreachable,
             Error::HubNotFound { .. } => ErrorCode::HubNotFound,
             Error::HubGated { .. } => ErrorCode::HubGated,
@@ -377,6 +390,9 @@ impl Error {
             Error::Device { device, reason } => {
                 vec![("device", (*device).into()), ("detail", reason.clone())]
             }
+            Error::Server { address, reason, remedy } => {
+                vec![("address", address.clone()), ("detail", format!("{reason}. {remedy}"))]
+            }
             Error::HubUnreachable { endpoint, reason } => {
                 vec![("endpoint", endpoint.clone()), ("detail", reason.clone())]
             }
@@ -396,7 +412,7 @@ impl Error {
             Error::DiskFull { folder, missing, reserved } => vec![
                 ("folder", path(folder)),
                 ("missing", missing.to_string()),
-                ("promised", reserved.to_string()),
+                ("reserved", reserved.to_string()),
             ],
             Error::DownloadUnreadable { folder, bytes } => {
                 vec![("folder", path(folder)), ("bytes", bytes.to_string())]
@@ -447,6 +463,7 @@ mod tests {
             Error::Busy,
             Error::Stopped,
             Error::Device { device: "metal", reason: text() },
+            Error::Server { address: text(), reason: text(), remedy: text() },
             Error::HubUnreachable { endpoint: text(), reason: text() },
             Error::HubNotFound { what: text(), remedy: text() },
             Error::HubGated { repository: text(), remedy: text() },
@@ -493,7 +510,7 @@ mod tests {
     #[test]
     fn disk_full_message_mentions_other_downloads_only_if_they_reserve_space() {
         let full = |reserved| Error::DiskFull { folder: "/d".into(), missing: 1, reserved };
-        let param = |reserved| full(reserved).params()["promised"].clone();
+        let param = |reserved| full(reserved).params()["reserved"].clone();
         assert_eq!((param(0), param(3_000_000)), ("0".into(), "3000000".into()));
         let (alone, shared) = (full(0).to_string(), full(3_000_000).to_string());
         assert!(!alone.contains("other downloads"), "{alone}");
@@ -501,6 +518,13 @@ mod tests {
             shared.contains("1 MB more are needed, in addition to the 3 MB that other downloads still need"),
             "{shared}"
         );
+    }
+
+    #[test]
+    fn reads_earlier_name_of_catalogue_mismatch() {
+        let read = |name: &str| serde_json::from_str::<ErrorCode>(name).ok();
+        assert_eq!(read("\"not_of_catalogue\""), Some(ErrorCode::CatalogueMismatch));
+        assert_eq!(read("\"catalogue_mismatch\""), Some(ErrorCode::CatalogueMismatch));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use hunch_model::split::{self, PartName};
 
 /// A possible model, judged by file names and sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Candidate {
+pub(super) struct ModelCandidate {
     /// Short name.
     pub(super) name: String,
     /// Existing files: one, or the parts of a split model in order.
@@ -27,7 +27,7 @@ pub(super) struct Candidate {
     pub(super) source: ModelSource,
 }
 
-impl Candidate {
+impl ModelCandidate {
     /// Returns the first existing file, which represents the model.
     pub(super) fn path(&self) -> &Path {
         &self.files[0].path
@@ -38,7 +38,7 @@ impl Candidate {
 #[derive(Clone, Debug, Default)]
 pub(super) struct CandidateList {
     /// Possible models, by name within each folder.
-    pub(super) candidates: Vec<Candidate>,
+    pub(super) candidates: Vec<ModelCandidate>,
     /// Searched folders, with model counts still zero.
     pub(super) folders: Vec<ModelFolder>,
 }
@@ -78,7 +78,7 @@ fn search_roots(places: &Places, wanted: impl Fn(&Root) -> bool) -> CandidateLis
 }
 
 /// Returns the models of one folder.
-pub(super) fn candidates_in(folder: &Path, source: ModelSource) -> Vec<Candidate> {
+pub(super) fn candidates_in(folder: &Path, source: ModelSource) -> Vec<ModelCandidate> {
     let root = Root { path: folder.to_path_buf(), source, layout: Layout::Tree };
     group_parts(files_in(&root).0, 0, source)
 }
@@ -126,7 +126,7 @@ fn is_model_name(name: &OsStr, source: ModelSource) -> bool {
 }
 
 /// Groups files into models: joins parts and skips empty files.
-fn group_parts(found: Vec<(String, FileMeta)>, folder: usize, source: ModelSource) -> Vec<Candidate> {
+fn group_parts(found: Vec<(String, FileMeta)>, folder: usize, source: ModelSource) -> Vec<ModelCandidate> {
     let mut groups: BTreeMap<(String, PathBuf), (usize, BTreeMap<usize, FileMeta>)> = BTreeMap::new();
     for (name, file) in found.into_iter().filter(|(_, file)| file.size > 0) {
         let (key, number, parts) = match PartName::of(&file.path) {
@@ -140,7 +140,7 @@ fn group_parts(found: Vec<(String, FileMeta)>, folder: usize, source: ModelSourc
         groups.entry((name, key)).or_insert_with(|| (parts, BTreeMap::new())).1.insert(number, file);
     }
     let candidate = |((name, _), (parts, files)): ((String, PathBuf), (usize, BTreeMap<usize, FileMeta>))| {
-        Candidate { name, files: files.into_values().collect(), parts, folder, source }
+        ModelCandidate { name, files: files.into_values().collect(), parts, folder, source }
     };
     groups.into_iter().map(candidate).collect()
 }
@@ -149,7 +149,7 @@ fn group_parts(found: Vec<(String, FileMeta)>, folder: usize, source: ModelSourc
 mod tests {
     use super::*;
 
-    fn names(candidates: &[Candidate]) -> Vec<(&str, usize, usize)> {
+    fn names(candidates: &[ModelCandidate]) -> Vec<(&str, usize, usize)> {
         candidates.iter().map(|c| (c.name.as_str(), c.files.len(), c.parts)).collect()
     }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::candidates::Candidate;
+use super::candidates::ModelCandidate;
 use super::inspect::FileReport;
 use super::places::Places;
 use super::text_file;
@@ -54,13 +54,13 @@ impl HeaderCache {
     }
 
     /// Returns the cached report of a model whose files have not changed.
-    pub(super) fn get(&self, candidate: &Candidate) -> Option<FileReport> {
+    pub(super) fn get(&self, candidate: &ModelCandidate) -> Option<FileReport> {
         let known = self.known.get(key(candidate.path())?)?;
         (known.stamp == stamp(candidate)).then(|| known.report.clone())
     }
 
     /// Caches a report, unless the file could not be read.
-    pub(super) fn put(&mut self, candidate: &Candidate, report: &FileReport) {
+    pub(super) fn put(&mut self, candidate: &ModelCandidate, report: &FileReport) {
         if let Some(key) = key(candidate.path()).filter(|_| !report.transient) {
             self.known
                 .insert(key.to_owned(), CachedHeader { stamp: stamp(candidate), report: report.clone() });
@@ -70,7 +70,7 @@ impl HeaderCache {
 
     /// Writes the file if it changed. Keeps some entries of missing models, because an unmounted volume may
     /// return.
-    pub(super) fn save(mut self, here: &[Candidate]) {
+    pub(super) fn save(mut self, here: &[ModelCandidate]) {
         let Some(file) = self.file.filter(|_| self.changed) else { return };
         if self.known.len() > MAX_ENTRIES {
             let here: std::collections::HashSet<_> = here.iter().filter_map(|c| key(c.path())).collect();
@@ -89,7 +89,7 @@ impl HeaderCache {
     }
 }
 
-fn stamp(candidate: &Candidate) -> Stamp {
+fn stamp(candidate: &ModelCandidate) -> Stamp {
     (candidate.files.iter().map(|file| (file.size, file.modified)).collect(), candidate.parts)
 }
 

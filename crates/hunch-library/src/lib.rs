@@ -8,6 +8,7 @@ pub mod fit;
 mod folders;
 mod header_cache;
 mod heads;
+pub mod http;
 pub mod hub;
 mod inspect;
 mod jan;

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_foreign_models_and_says_how_to_remove_them() {
+    fn refuses_foreign_models_with_a_remedy() {
         let root = tempfile::tempdir().unwrap();
         let places = places(root.path());
         let (outside, lm) = (root.path().join("outside.gguf"), root.path().join("home/.lmstudio/models/o/r"));

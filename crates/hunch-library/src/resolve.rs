@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::candidates::{Candidate, candidates_in, find_candidates};
+use super::candidates::{ModelCandidate, candidates_in, find_candidates};
 use super::places::Places;
 use super::{DEFAULT_MODEL, ollama};
 use crate::types::ModelSource;
@@ -34,12 +34,12 @@ pub fn resolve(name: &str, places: &Places) -> Result<PathBuf> {
 }
 
 /// Returns the only model of that name, if there is one.
-fn only_one(name: &str, candidates: &[Candidate]) -> Result<Option<PathBuf>> {
-    let is_called = |candidate: &&Candidate| {
+fn only_one(name: &str, candidates: &[ModelCandidate]) -> Result<Option<PathBuf>> {
+    let is_called = |candidate: &&ModelCandidate| {
         let short = candidate.name.strip_suffix(ollama::LATEST).unwrap_or(&candidate.name);
         candidate.name.eq_ignore_ascii_case(name) || short.eq_ignore_ascii_case(name)
     };
-    let found: Vec<&Candidate> = candidates.iter().filter(is_called).collect();
+    let found: Vec<&ModelCandidate> = candidates.iter().filter(is_called).collect();
     match found[..] {
         [] => Ok(None),
         [one] => Ok(Some(one.path().to_path_buf())),
@@ -54,7 +54,7 @@ fn only_one(name: &str, candidates: &[Candidate]) -> Result<Option<PathBuf>> {
     }
 }
 
-fn not_found(name: &str, places: &Places, known: &[Candidate]) -> Error {
+fn not_found(name: &str, places: &Places, known: &[ModelCandidate]) -> Error {
     let folder = places.models.display();
     let mut names: Vec<&str> = known.iter().map(|candidate| candidate.name.as_str()).collect();
     names.sort_unstable();

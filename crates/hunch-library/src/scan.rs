@@ -1,7 +1,7 @@
 //! Lists the models on this machine: files found in the places, with their headers.
 
 use super::DEFAULT_MODEL;
-use super::candidates::{Candidate, find_candidates};
+use super::candidates::{ModelCandidate, find_candidates};
 use super::header_cache::HeaderCache;
 use super::inspect::{Content, FileReport, Inspection, examine, listed_as};
 use super::places::Places;
@@ -59,7 +59,7 @@ pub fn scan(places: &Places) -> Scan {
 }
 
 /// Reads headers on several threads. Returns the reports in the order of `which`.
-fn read_all(which: &[usize], candidates: &[Candidate]) -> Vec<FileReport> {
+fn read_all(which: &[usize], candidates: &[ModelCandidate]) -> Vec<FileReport> {
     let each = which.len().div_ceil(MAX_THREADS).max(1);
     let read = |indices: &[usize]| -> Vec<FileReport> {
         indices.iter().map(|&index| examine(candidates[index].path())).collect()
@@ -71,7 +71,7 @@ fn read_all(which: &[usize], candidates: &[Candidate]) -> Vec<FileReport> {
 }
 
 /// Completes a list entry with facts from its location.
-fn listed_entry(candidate: &Candidate, report: FileReport) -> (ModelEntry, Option<Inspection>) {
+fn listed_entry(candidate: &ModelCandidate, report: FileReport) -> (ModelEntry, Option<Inspection>) {
     let entry = ModelEntry {
         source: candidate.source,
         parts: candidate.parts as u32,
@@ -83,7 +83,7 @@ fn listed_entry(candidate: &Candidate, report: FileReport) -> (ModelEntry, Optio
     (entry, inspection)
 }
 
-fn unnameable(candidate: &Candidate) -> FileReport {
+fn unnameable(candidate: &ModelCandidate) -> FileReport {
     let problem = "The name of this file is not valid Unicode, so it cannot be opened. Rename it.";
     FileReport::unreadable(candidate.path(), problem.into(), true)
 }

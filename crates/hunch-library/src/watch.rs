@@ -16,13 +16,13 @@ use parking_lot::{Condvar, Mutex};
 
 /// Default interval between polls.
 pub const POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// Longest time that [`Watch::start`] waits for the first poll.
+/// Longest time that [`LibraryWatch::start`] waits for the first poll.
 const FIRST_POLL_WAIT: Duration = Duration::from_millis(100);
 /// Minimum ratio of waiting to polling time.
 const MIN_IDLE_RATIO: u32 = 10;
 
 /// Watches the places until dropped. A callback already running finishes.
-pub struct Watch {
+pub struct LibraryWatch {
     control: Arc<Control>,
 }
 
@@ -58,7 +58,7 @@ impl Control {
     }
 }
 
-impl Watch {
+impl LibraryWatch {
     /// Polls every `period` and calls `changed` when the files have changed. A growing file is reported
     /// when it appears and again when its size settles. The first poll is awaited only briefly, because an
     /// unresponsive volume may block it for minutes. If it finishes late, `changed` is called, because
@@ -70,7 +70,7 @@ impl Watch {
         Self::over(move || Fingerprint::of(&places), period, changed)
     }
 
-    /// Like [`Watch::start`], with any source of fingerprints.
+    /// Like [`LibraryWatch::start`], with any source of fingerprints.
     fn over(
         mut poll: impl FnMut() -> Fingerprint + Send + 'static,
         period: Duration,
@@ -110,7 +110,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for LibraryWatch {
     fn drop(&mut self) {
         // The thread is not joined: it may be blocked on an unresponsive volume.
         self.control.change(|state| state.ended = true);
@@ -221,7 +221,7 @@ mod tests {
         let print = |names| Fingerprint { names, contents: 0 };
         let poll = move || answers.recv().unwrap_or(print(0));
         // Returns although no poll has finished.
-        let watch = Watch::over(poll, Duration::ZERO, move || {
+        let watch = LibraryWatch::over(poll, Duration::ZERO, move || {
             let _ = sender.send(());
         })
         .unwrap();
@@ -246,7 +246,7 @@ mod tests {
             let _ = polled.send(());
             Fingerprint { names: *seen.lock(), contents: 0 }
         };
-        let watch = Watch::over(poll, Duration::from_millis(1), move || {
+        let watch = LibraryWatch::over(poll, Duration::from_millis(1), move || {
             let _ = sender.send(());
         })
         .unwrap();
@@ -276,7 +276,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (sender, changes) = channel();
         let places = Places::only(folder.path().into());
-        let watch = Watch::start(places, Duration::from_millis(5), move || {
+        let watch = LibraryWatch::start(places, Duration::from_millis(5), move || {
             let _ = sender.send(());
         })
         .unwrap();

@@ -11,7 +11,7 @@ use hunch_kernels::RowMask;
 
 /// Scale and bound of the scores.
 #[derive(Clone, Copy)]
-pub(crate) struct Scores {
+pub(crate) struct ScoreScaling {
     /// Factor.
     pub(crate) scale: f32,
     /// Bound: s becomes `cap * tanh(s / cap)`.
@@ -31,10 +31,10 @@ pub(crate) fn attention(
     layer: usize,
     mask: &RowMask,
     bias: Option<&Tensor>,
-    scores: Scores,
+    scaling: ScoreScaling,
 ) -> Result<Tensor> {
     let (k, v) = cache.device_layer(layer)?;
-    attend(q, k, v, mask, bias, scores)
+    attend(q, k, v, mask, bias, scaling)
 }
 
 /// Builds the additive mask `[rows, slots]` of a window for [`attention`]. Called once per pass and window.
@@ -58,9 +58,9 @@ fn attend(
     v: &Tensor,
     mask: &RowMask,
     bias: Option<&Tensor>,
-    scores: Scores,
+    scaling: ScoreScaling,
 ) -> Result<Tensor> {
-    let Scores { scale, softcap } = scores;
+    let ScoreScaling { scale, softcap } = scaling;
     let (_, n_head, rows, head_dim) = q.dims4()?;
     let n_kv_head = k.dim(0)?;
     let group = n_head / n_kv_head;
@@ -108,8 +108,8 @@ mod tests {
         for (layout, (softcap, window)) in layouts.iter().flat_map(|layout| limits.map(|l| (*layout, l))) {
             let mask = crate::decoder::row_mask(base, rows, layout).unwrap();
             let bias = mask_bias(&mask, window, &Device::Cpu).unwrap();
-            let scores = Scores { scale: 0.25, softcap };
-            let expected = attend(&q, &k, &v, &mask, bias.as_ref(), scores).unwrap();
+            let scaling = ScoreScaling { scale: 0.25, softcap };
+            let expected = attend(&q, &k, &v, &mask, bias.as_ref(), scaling).unwrap();
             let flat = |t: &Tensor| t.flatten_all().unwrap().to_vec1::<f32>().unwrap();
             let by_row = flat(&q.transpose(1, 2).unwrap().contiguous().unwrap());
             let (k, v) = (flat(&k), flat(&v));

@@ -32,11 +32,11 @@ pub(crate) struct KvCache {
     max_len: usize,
     n_kv_head: usize,
     head_dim: usize,
-    place: Place,
+    memory: CacheMemory,
 }
 
 /// Memory of a cache.
-enum Place {
+enum CacheMemory {
     /// Host memory.
     Host(KvType),
     /// Tensors of candle.
@@ -137,22 +137,22 @@ fn grown<T: Copy>(old: &[T], zero: T, heads: usize, width: usize, used: usize) -
 impl KvCache {
     /// Creates an empty cache in host memory for at most `max_len` rows.
     pub(crate) fn on_host(spec: &ModelSpec, max_len: usize, kv: KvType) -> Self {
-        Self::new(spec, max_len, Place::Host(kv))
+        Self::new(spec, max_len, CacheMemory::Host(kv))
     }
 
     /// Creates an empty cache of tensors on `device` for at most `max_len` rows.
     pub(crate) fn on_device(spec: &ModelSpec, max_len: usize, device: &Device) -> Self {
-        Self::new(spec, max_len, Place::Device(device.clone()))
+        Self::new(spec, max_len, CacheMemory::Device(device.clone()))
     }
 
     /// Creates an empty cache for the Metal kernels for at most `max_len` rows.
     pub(crate) fn on_gpu(spec: &ModelSpec, max_len: usize, kernels: &Arc<Kernels>) -> Self {
-        Self::new(spec, max_len, Place::Gpu(kernels.clone()))
+        Self::new(spec, max_len, CacheMemory::Gpu(kernels.clone()))
     }
 
-    fn new(spec: &ModelSpec, max_len: usize, place: Place) -> Self {
+    fn new(spec: &ModelSpec, max_len: usize, memory: CacheMemory) -> Self {
         // Memory is allocated for the first rows.
-        let kv = if let Place::Host(kv) = place { kv } else { KvType::F32 };
+        let kv = if let CacheMemory::Host(kv) = memory { kv } else { KvType::F32 };
         let empty = || LayerCache::Host { k: HostValues::empty(kv), v: HostValues::empty(kv) };
         Self {
             layers: (0..spec.n_layer).map(|_| empty()).collect(),
@@ -161,7 +161,7 @@ impl KvCache {
             max_len,
             n_kv_head: spec.n_kv_head,
             head_dim: spec.head_dim,
-            place,
+            memory,
         }
     }
 
@@ -183,10 +183,10 @@ impl KvCache {
 
     /// Returns the type of keys and values.
     pub(crate) fn kv_type(&self) -> KvType {
-        match &self.place {
-            Place::Host(kv) => *kv,
-            Place::Device(_) => KvType::F32,
-            Place::Gpu(_) => KvType::F16,
+        match &self.memory {
+            CacheMemory::Host(kv) => *kv,
+            CacheMemory::Device(_) => KvType::F32,
+            CacheMemory::Gpu(_) => KvType::F16,
         }
     }
 
@@ -259,16 +259,20 @@ impl KvCache {
         if needed <= self.capacity {
             return Ok(());
         }
-        let capacity =
-            Self::grown_capacity(needed, self.capacity, self.max_len, !matches!(self.place, Place::Host(_)));
+        let capacity = Self::grown_capacity(
+            needed,
+            self.capacity,
+            self.max_len,
+            !matches!(self.memory, CacheMemory::Host(_)),
+        );
         for layer in 0..self.layers.len() {
             if self.layer_capacity(layer) < capacity {
                 self.layers[layer] = self.grow(&self.layers[layer], capacity)?;
                 // The device frees the old buffers only after all queued work is done.
-                match &self.place {
-                    Place::Host(_) => {}
-                    Place::Device(device) => device.synchronize()?,
-                    Place::Gpu(kernels) => kernels.gpu().wait()?,
+                match &self.memory {
+                    CacheMemory::Host(_) => {}
+                    CacheMemory::Device(device) => device.synchronize()?,
+                    CacheMemory::Gpu(kernels) => kernels.gpu().wait()?,
                 }
             }
         }
@@ -277,16 +281,16 @@ impl KvCache {
     }
 
     fn grow(&self, layer: &LayerCache, capacity: usize) -> Result<LayerCache> {
-        let device = match &self.place {
-            Place::Host(kv) => {
+        let device = match &self.memory {
+            CacheMemory::Host(kv) => {
                 let LayerCache::Host { k, v } = layer else {
                     return Err(wrong_memory());
                 };
                 let (k, v) = (self.grow_host(k, capacity, *kv)?, self.grow_host(v, capacity, *kv)?);
                 return Ok(LayerCache::Host { k, v });
             }
-            Place::Gpu(kernels) => return self.grow_gpu(layer, capacity, kernels),
-            Place::Device(device) => device,
+            CacheMemory::Gpu(kernels) => return self.grow_gpu(layer, capacity, kernels),
+            CacheMemory::Device(device) => device,
         };
         let shape = (self.n_kv_head, capacity, self.head_dim);
         let k = Tensor::zeros(shape, DType::F32, device)?;
@@ -424,7 +428,7 @@ impl KvCache {
 
     /// Moves rows `base + rows[i]` to `base + first + i` in the memory of the Metal kernels.
     fn move_gpu_rows(&self, base: usize, rows: &[usize], first: usize) -> Result<()> {
-        let Place::Gpu(kernels) = &self.place else { return Ok(()) };
+        let CacheMemory::Gpu(kernels) = &self.memory else { return Ok(()) };
         let pairs: Vec<u8> = rows
             .iter()
             .enumerate()
@@ -488,7 +492,7 @@ mod tests {
         }
     }
 
-    /// A value for each place, of at most 11 bits, so that halves hold it exactly.
+    /// A value for each element, of at most 11 bits, so that halves hold it exactly.
     fn encoded(layer: usize, row: usize, i: usize) -> f32 {
         ((layer * 577 + row * 8 + i) % 2039) as f32
     }

@@ -10,7 +10,7 @@ use candle_core::{D, Device, Tensor};
 use candle_nn::ops::{rms_norm, silu};
 use candle_nn::rotary_emb::{rope, rope_i};
 
-use crate::attention::{Scores, attention, mask_bias};
+use crate::attention::{ScoreScaling, attention, mask_bias};
 use crate::cache::KvCache;
 use crate::executor::{Executor, LayerStep, Wanted};
 use crate::linear::Linear;
@@ -139,8 +139,8 @@ impl Executor for CandleExecutor {
             }
             LayerStep::Attention => {
                 let bias = pass.biases.get(&of_layer.window).and_then(Option::as_ref);
-                let scores = Scores { scale: spec.attention_scale, softcap: spec.attention_softcap };
-                pass.h = attention(&pass.h, cache, index, &pass.mask, bias, scores)?;
+                let scaling = ScoreScaling { scale: spec.attention_scale, softcap: spec.attention_softcap };
+                pass.h = attention(&pass.h, cache, index, &pass.mask, bias, scaling)?;
             }
             LayerStep::AttentionOutput => {
                 let update = layer.output.forward(&pass.h)?;

@@ -15,7 +15,7 @@ use crate::metal::convert::{Conversion, conversions};
 use crate::metal::costs::PassSize;
 use crate::metal::gpu::Gpu;
 use crate::metal::kernels::Kernels;
-use crate::metal::selftest::{Part, Record};
+use crate::metal::selftest::{KernelPart, SelfTestRecord};
 use crate::metal_executor::MetalExecutor;
 use crate::spec::ModelSpec;
 use crate::weights::{Embedding, WeightFile};
@@ -76,11 +76,13 @@ pub struct Execution {
     pub conversions: Vec<Conversion>,
     /// Problem of the kernel that chooses drafted tokens. The CPU chooses them instead.
     pub choice_problem: Option<String>,
+    /// Problem of products in one dispatch. Each then has its own.
+    pub joined_problem: Option<String>,
 }
 
 impl Execution {
     fn on(backend: Backend) -> Self {
-        Self { backend, conversions: Vec::new(), choice_problem: None }
+        Self { backend, conversions: Vec::new(), choice_problem: None, joined_problem: None }
     }
 
     /// Chooses the code that runs a model. Runs the self-test of a GPU if there is no record of it.
@@ -97,7 +99,7 @@ impl Execution {
         gguf: &Gguf,
         spec: &ModelSpec,
         compute: &Compute,
-        test: impl FnOnce(&Compute) -> Option<Arc<Record>>,
+        test: impl FnOnce(&Compute) -> Option<Arc<SelfTestRecord>>,
     ) -> Self {
         let usual = Backend::usual(compute);
         if usual != Backend::Metal {
@@ -114,8 +116,9 @@ impl Execution {
         }
         match conversions(gguf, test) {
             Ok(conversions) => {
-                let choice_problem = test.problem_of([Part::Choice]);
-                Self { backend: Backend::Metal, conversions, choice_problem }
+                let [choice_problem, joined_problem] =
+                    [KernelPart::Choice, KernelPart::Joined].map(|part| test.problem_of([part]));
+                Self { backend: Backend::Metal, conversions, choice_problem, joined_problem }
             }
             Err(problem) => candle(problem),
         }
@@ -149,6 +152,9 @@ impl Execution {
         }
         if let Some(problem) = &self.choice_problem {
             lines.push(format!("Metal: {problem}; the CPU chooses the tokens that {model} drafts."));
+        }
+        if let Some(problem) = &self.joined_problem {
+            lines.push(format!("Metal: {problem}; each product of {model} may need a dispatch of its own."));
         }
         (!lines.is_empty()).then(|| lines.join("\n"))
     }

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use crate::metal::costs::{Basis, Chip, PassSize};
 use crate::metal::gpu::Gpu;
 use crate::metal::kernels::Kernels;
-use crate::metal::selftest::{Machine, Record, SelfTest, Workload};
+use crate::metal::selftest::{MachineId, SelfTest, SelfTestRecord, Workload};
 use hunch_error::{Error, Result};
 use hunch_kernels::Threads;
 
@@ -146,7 +146,7 @@ enum Known {
     /// There is no record of this machine.
     Missing,
     /// It ran, or was on record.
-    Found(Arc<Record>),
+    Found(Arc<SelfTestRecord>),
 }
 
 impl OwnKernels {
@@ -160,15 +160,15 @@ impl OwnKernels {
         })
     }
 
-    fn machine(&self) -> Machine {
-        Machine::with(self.kernels.gpu().as_ref())
+    fn machine(&self) -> MachineId {
+        MachineId::with(self.kernels.gpu().as_ref())
     }
 
     /// Returns the self-test if it ran or is on record. Reads the file once.
-    fn known(&self) -> Option<Arc<Record>> {
+    fn known(&self) -> Option<Arc<SelfTestRecord>> {
         let mut known = self.known.lock();
         if let (Known::Unread, Some(path)) = (&*known, self.record.get()) {
-            let read = Record::read(path, &self.machine());
+            let read = SelfTestRecord::read(path, &self.machine());
             *known = read.map_or(Known::Missing, |record| Known::Found(Arc::new(record)));
         }
         match &*known {
@@ -178,13 +178,13 @@ impl OwnKernels {
     }
 
     /// Tests the kernels unless that was done, or in any case if `again` is set, and keeps the results.
-    fn test(&self, again: bool) -> Arc<Record> {
+    fn test(&self, again: bool) -> Arc<SelfTestRecord> {
         let _testing = self.testing.lock();
         if let Some(known) = self.known().filter(|_| !again) {
             return known;
         }
         let test = SelfTest::run(&self.kernels, self.workload);
-        let record = Arc::new(Record { machine: self.machine(), test });
+        let record = Arc::new(SelfTestRecord { machine: self.machine(), test });
         if let Some(path) = self.record.get() {
             // Without a file the next start tests again.
             let _ = record.write(path);
@@ -244,17 +244,17 @@ impl Compute {
     /// Returns the self-test of our kernels, or `None` on the CPU.
     ///
     /// Reads the record of this machine, or runs the test once, which takes seconds.
-    pub fn self_test(&self) -> Option<Arc<Record>> {
+    pub fn self_test(&self) -> Option<Arc<SelfTestRecord>> {
         Some(self.own.as_deref()?.test(false))
     }
 
     /// Returns the self-test if it ran or is on record. Does not run it, and does not wait for one that runs.
-    pub fn known_self_test(&self) -> Option<Arc<Record>> {
+    pub fn known_self_test(&self) -> Option<Arc<SelfTestRecord>> {
         self.own.as_deref()?.known()
     }
 
     /// Runs the self-test again and returns it. `None` on the CPU.
-    pub fn test_again(&self) -> Option<Arc<Record>> {
+    pub fn test_again(&self) -> Option<Arc<SelfTestRecord>> {
         Some(self.own.as_deref()?.test(true))
     }
 

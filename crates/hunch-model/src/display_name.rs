@@ -59,7 +59,7 @@ pub fn display_name(fields: NameFields<'_>, stem: &str) -> String {
 
 /// Meaning of a word in a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum WordKind {
     /// A known family, with its version if it has one: "Qwen3".
     Family,
     /// Number of weights: "8B", "8x7B", "A3B".
@@ -73,7 +73,7 @@ enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Word {
     text: String,
-    kind: Kind,
+    kind: WordKind,
 }
 
 impl Word {
@@ -85,7 +85,7 @@ impl Word {
 }
 
 fn is_model(words: &[Word]) -> bool {
-    words.iter().any(|word| matches!(word.kind, Kind::Family | Kind::Size))
+    words.iter().any(|word| matches!(word.kind, WordKind::Family | WordKind::Size))
 }
 
 fn joined(words: &[Word]) -> String {
@@ -98,7 +98,7 @@ fn completed(stated: Vec<Word>, of_file: &[Word]) -> Vec<Word> {
     if !stated.iter().all(|word| has(of_file, word)) {
         return stated;
     }
-    let known = |word: &&Word| word.kind != Kind::Other || has(&stated, word);
+    let known = |word: &&Word| word.kind != WordKind::Other || has(&stated, word);
     let completed: Vec<Word> = of_file.iter().filter(known).cloned().collect();
     if completed.len() > stated.len() { completed } else { stated }
 }
@@ -309,7 +309,7 @@ fn next_word(words: &[String]) -> (Word, usize) {
     let first = &words[0];
     let next = words.get(1).map(String::as_str);
     if first.eq_ignore_ascii_case("gpt") && next.is_some_and(|next| next.eq_ignore_ascii_case("oss")) {
-        return (Word { text: "gpt-oss".into(), kind: Kind::Family }, 2);
+        return (Word { text: "gpt-oss".into(), kind: WordKind::Family }, 2);
     }
     let owner = OWNERS.contains(&first.to_lowercase().as_str());
     if owner && next.is_some_and(|next| family(next).is_some()) {
@@ -323,7 +323,7 @@ fn next_word(words: &[String]) -> (Word, usize) {
         (version, _) => (version, 1),
     };
     let join = if version.is_empty() { "" } else { join };
-    (Word { text: format!("{name}{join}{version}"), kind: Kind::Family }, used)
+    (Word { text: format!("{name}{join}{version}"), kind: WordKind::Family }, used)
 }
 
 /// A version of a family: "3", "2.5", "3n". Longer numbers are dates.
@@ -403,17 +403,17 @@ fn variant(lower: &str) -> Option<&'static str> {
 fn word(text: &str) -> Word {
     let lower = text.to_lowercase();
     if let Some(spelling) = variant(&lower) {
-        return Word { text: spelling.into(), kind: Kind::Variant };
+        return Word { text: spelling.into(), kind: WordKind::Variant };
     }
     let weights = lower.strip_suffix(['b', 'm', 't']).map(|number| number.trim_start_matches(['a', 'e']));
     if weights.is_some_and(|number| number.split('x').all(is_number)) {
-        return Word { text: lower.to_uppercase().replace('X', "x"), kind: Kind::Size };
+        return Word { text: lower.to_uppercase().replace('X', "x"), kind: WordKind::Size };
     }
     if is_context(&lower) {
-        return Word { text: lower.to_uppercase(), kind: Kind::Variant };
+        return Word { text: lower.to_uppercase(), kind: WordKind::Variant };
     }
     if is_number(lower.trim_start_matches('v')) {
-        return Word { text: lower, kind: Kind::Variant };
+        return Word { text: lower, kind: WordKind::Variant };
     }
     let mut letters = text.chars();
     let plain = text.chars().all(|c| c.is_lowercase());
@@ -421,7 +421,7 @@ fn word(text: &str) -> Word {
         Some(first) => first.to_uppercase().chain(letters).collect(),
         None => text.to_owned(),
     };
-    Word { text, kind: Kind::Other }
+    Word { text, kind: WordKind::Other }
 }
 
 #[cfg(test)]
@@ -556,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn base_name_size_and_fine_tune_stand_in_for_a_missing_name() {
+    fn base_name_size_and_fine_tune_replace_a_missing_name() {
         let fields =
             |basename, size_label, finetune| NameFields { name: None, basename, size_label, finetune };
         let smollm = fields(Some("smollm2"), Some("135M"), Some("8k-lc100k-mix1-ep2"));

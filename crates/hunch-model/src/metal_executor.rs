@@ -15,7 +15,7 @@ use crate::metal::kernels::{
     SpecialHeads,
 };
 use crate::metal::matrix::Matrix;
-use crate::metal::selftest::{HEAD_WIDTHS, Part as TestedPart};
+use crate::metal::selftest::{HEAD_WIDTHS, KernelPart};
 use crate::metal::workspace::{Activations, AttentionSpace, Widths, Workspace, at_least};
 use crate::rope::{PassAngles, Rope};
 use crate::spec::{HeadNorms, ModelSpec, Norms, RopeKind};
@@ -65,11 +65,11 @@ struct Layer {
 
 /// Linear layers with one input, whose outputs are next to each other. Layers of one type are one matrix.
 struct Joined {
-    parts: Vec<Part>,
+    parts: Vec<JoinedPart>,
     width: usize,
 }
 
-struct Part {
+struct JoinedPart {
     matrix: Matrix,
     bias: Option<Buffer>,
     offset: usize,
@@ -112,21 +112,21 @@ impl MetalExecutor {
 
     /// Returns the parts of the self-test that a model depends on, without products and the choice of tokens, which
     /// have replacements.
-    pub(crate) fn parts(spec: &ModelSpec) -> Vec<TestedPart> {
+    pub(crate) fn parts(spec: &ModelSpec) -> Vec<KernelPart> {
         let activation = if spec.gelu { Activation::Gelu } else { Activation::Silu };
         let (width, has_windows) = (spec.head_dim, spec.layers.iter().any(|layer| layer.window.is_some()));
         let needs = [
-            (TestedPart::Norm, true),
-            (TestedPart::Output, true),
-            (TestedPart::Gate(activation), true),
-            (TestedPart::Heads, true),
-            (TestedPart::Cache, true),
-            (TestedPart::Attention(width), true),
-            (TestedPart::UpdateNorm, matches!(spec.norms, Norms::After | Norms::Both)),
-            (TestedPart::JointHeads, spec.head_norms == HeadNorms::Joint),
-            (TestedPart::Cap, spec.logit_softcap.is_some()),
-            (TestedPart::CappedAttention(width), spec.attention_softcap.is_some()),
-            (TestedPart::WindowAttention(width), has_windows),
+            (KernelPart::Norm, true),
+            (KernelPart::Output, true),
+            (KernelPart::Gate(activation), true),
+            (KernelPart::Heads, true),
+            (KernelPart::Cache, true),
+            (KernelPart::Attention(width), true),
+            (KernelPart::UpdateNorm, matches!(spec.norms, Norms::After | Norms::Both)),
+            (KernelPart::JointHeads, spec.head_norms == HeadNorms::Joint),
+            (KernelPart::Cap, spec.logit_softcap.is_some()),
+            (KernelPart::CappedAttention(width), spec.attention_softcap.is_some()),
+            (KernelPart::WindowAttention(width), has_windows),
         ];
         needs.into_iter().filter_map(|(part, needed)| needed.then_some(part)).collect()
     }
@@ -398,7 +398,11 @@ impl Joined {
         };
         let (mut parts, mut width) = (Vec::new(), 0);
         for run in linears.chunk_by(same) {
-            parts.push(Part { matrix: matrix(file, gpu, run)?, bias: bias(file, gpu, run)?, offset: width });
+            parts.push(JoinedPart {
+                matrix: matrix(file, gpu, run)?,
+                bias: bias(file, gpu, run)?,
+                offset: width,
+            });
             width += run.iter().map(|linear| linear.n).sum::<usize>();
         }
         Ok(Self { parts, width })
@@ -406,7 +410,7 @@ impl Joined {
 
     /// Returns which forms of activations the products of `rows` rows read.
     fn forms(&self, rows: usize) -> u32 {
-        let quantised = |part: &&Part| part.matrix.wants_quantised();
+        let quantised = |part: &&JoinedPart| part.matrix.wants_quantised();
         let count = self.parts.iter().filter(quantised).count();
         Activations::forms(count > 0, count < self.parts.len(), rows)
     }
@@ -421,7 +425,7 @@ impl Joined {
         add: Option<f32>,
     ) -> Result<()> {
         let scaling = Scaling { scale: add.unwrap_or(1.0), cap: None };
-        let products = self.parts.iter().map(|Part { matrix, bias, offset }| GpuProduct {
+        let products = self.parts.iter().map(|JoinedPart { matrix, bias, offset }| GpuProduct {
             matrix,
             bias: bias.as_ref(),
             out,

@@ -8,17 +8,17 @@ use hunch_core::quantile::{median, typical_mean};
 use hunch_error::Result;
 
 /// Observer of timed passes.
-pub struct Watch<'a> {
+pub struct TimingObserver<'a> {
     /// Called before each round with the rounds done and the rounds of this run.
     pub on_round: &'a mut dyn FnMut(usize, usize),
     /// Returns true if timing should stop. Asked before each pass.
     pub stopped: &'a dyn Fn() -> bool,
 }
 
-impl Watch<'_> {
+impl TimingObserver<'_> {
     /// Runs `timed` with an observer that never stops.
-    pub fn none<T>(timed: impl FnOnce(Watch<'_>) -> T) -> T {
-        timed(Watch { on_round: &mut |_, _| (), stopped: &|| false })
+    pub fn none<T>(timed: impl FnOnce(TimingObserver<'_>) -> T) -> T {
+        timed(TimingObserver { on_round: &mut |_, _| (), stopped: &|| false })
     }
 }
 
@@ -50,7 +50,7 @@ impl<P: Ord + Clone> PassTimer<P> {
         &mut self,
         rounds: usize,
         time: &mut dyn FnMut(usize, &P) -> Result<Option<f64>>,
-        watch: Watch<'_>,
+        watch: TimingObserver<'_>,
     ) -> Result<bool> {
         let total = rounds + usize::from(!self.warm);
         for done in 0..total {
@@ -136,7 +136,7 @@ mod tests {
         rounds: usize,
         time: &mut dyn FnMut(usize, &P) -> Result<Option<f64>>,
     ) {
-        assert!(Watch::none(|watch| timer.run(rounds, time, watch)).unwrap());
+        assert!(TimingObserver::none(|watch| timer.run(rounds, time, watch)).unwrap());
     }
 
     #[test]
@@ -189,7 +189,7 @@ mod tests {
         };
         let mut rounds = Vec::new();
         let mut on_round = |done: usize, total: usize| rounds.push((done, total));
-        let watch = Watch { on_round: &mut on_round, stopped: &|| passes.get() == 5 };
+        let watch = TimingObserver { on_round: &mut on_round, stopped: &|| passes.get() == 5 };
         assert!(!timer.run(4, &mut time, watch).unwrap());
         assert_eq!((timer.rounds(), rounds), (1, vec![(0, 5), (1, 5), (2, 5)]));
     }

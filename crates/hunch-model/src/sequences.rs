@@ -12,13 +12,13 @@ use crate::executor::SequenceExecutor;
 
 /// Sequences with a cache each.
 pub struct Sequences {
-    kind: Kind,
+    kind: SequenceBackend,
     prefill_rows: usize,
     n_layer: usize,
     n_vocab: usize,
 }
 
-enum Kind {
+enum SequenceBackend {
     /// One pass for all.
     Batch(Box<dyn SequenceExecutor>),
     /// A pass each.
@@ -29,8 +29,8 @@ impl Sequences {
     /// Creates `count` empty sequences.
     pub fn of(decoder: &Decoder, count: usize) -> Self {
         let kind = match decoder.sequences(count) {
-            Some(sequences) => Kind::Batch(sequences),
-            None => Kind::Turns((0..count).map(|_| decoder.fork()).collect()),
+            Some(sequences) => SequenceBackend::Batch(sequences),
+            None => SequenceBackend::Turns((0..count).map(|_| decoder.fork()).collect()),
         };
         let info = decoder.info();
         Self { kind, prefill_rows: decoder.prefill_rows(), n_layer: info.n_layer, n_vocab: info.n_vocab }
@@ -39,8 +39,8 @@ impl Sequences {
     /// Returns the number of sequences.
     pub fn count(&self) -> usize {
         match &self.kind {
-            Kind::Batch(sequences) => sequences.count(),
-            Kind::Turns(models) => models.len(),
+            SequenceBackend::Batch(sequences) => sequences.count(),
+            SequenceBackend::Turns(models) => models.len(),
         }
     }
 
@@ -50,8 +50,8 @@ impl Sequences {
     /// If the device fails.
     pub fn truncate(&mut self, sequence: usize, len: usize) -> Result<()> {
         match &mut self.kind {
-            Kind::Batch(sequences) => sequences.cache_mut(sequence).truncate(len),
-            Kind::Turns(models) => models[sequence].truncate(len)?,
+            SequenceBackend::Batch(sequences) => sequences.cache_mut(sequence).truncate(len),
+            SequenceBackend::Turns(models) => models[sequence].truncate(len)?,
         }
         Ok(())
     }
@@ -64,8 +64,10 @@ impl Sequences {
         self.check(tokens.iter().copied(), &[])?;
         for chunk in tokens.chunks(self.prefill_rows.max(1)) {
             match &mut self.kind {
-                Kind::Batch(sequences) => sequences.prefill(sequence, chunk)?,
-                Kind::Turns(models) => drop(models[sequence].forward(Step::chain(chunk, LogitRows::None))?),
+                SequenceBackend::Batch(sequences) => sequences.prefill(sequence, chunk)?,
+                SequenceBackend::Turns(models) => {
+                    drop(models[sequence].forward(Step::chain(chunk, LogitRows::None))?)
+                }
             }
         }
         Ok(())
@@ -86,8 +88,8 @@ impl Sequences {
             return Err(Error::Internal("a pass takes one row of each sequence".into()));
         }
         let models = match &mut self.kind {
-            Kind::Batch(sequences) => return sequences.step(rows, taps),
-            Kind::Turns(models) => models,
+            SequenceBackend::Batch(sequences) => return sequences.step(rows, taps),
+            SequenceBackend::Turns(models) => models,
         };
         let mut logits = Vec::new();
         let mut tapped: Vec<Vec<f32>> = vec![Vec::new(); taps.len()];

@@ -401,11 +401,6 @@ impl ModelSpec {
     pub fn cache_bytes_per_token(&self) -> usize {
         2 * self.n_layer * self.n_kv_head * self.head_dim * size_of::<f32>()
     }
-
-    /// Returns `true` if layer `layer` has a rotary embedding.
-    pub fn has_rope(&self, layer: usize) -> bool {
-        self.layers[layer].rope != LayerRope::None
-    }
 }
 
 struct Reader<'a> {

@@ -23,7 +23,7 @@ use hunch_core::method::Method;
 use hunch_core::propose::MethodOptions;
 use hunch_core::sample::SamplingParams;
 use hunch_error::{Error, Result};
-use hunch_model::pass_timer::Watch;
+use hunch_model::pass_timer::TimingObserver;
 use report::{
     CompareEvent, CompareRequest, ComparedPrompt, ComparedPrompts, ComparisonMemory, ComparisonReport,
     ComparisonSetting,
@@ -54,7 +54,7 @@ pub struct MachineFacts {
 /// Observer of a comparison, which may stop it.
 pub struct Listener<'a> {
     /// Called with each event except the last.
-    pub tell: &'a mut (dyn FnMut(CompareEvent) + Send),
+    pub on_event: &'a mut (dyn FnMut(CompareEvent) + Send),
     /// Returns whether to stop. Asked in every round.
     pub stopped: &'a dyn Fn() -> bool,
 }
@@ -87,7 +87,7 @@ pub fn run(
         models.can_run(&plan(&setting, options, lane, 0))?;
     }
     let mut lanes = setting.lanes.iter().map(|_| models.fork()).collect::<Result<Vec<_>>>()?;
-    (listener.tell)(CompareEvent::Started { setting: setting.clone() });
+    (listener.on_event)(CompareEvent::Started { setting: setting.clone() });
     let nothing = Outcome { report: None, stopped: true, trouble: None };
     let mut passes = CostTimer::new(&setting.lanes, options);
     // Passes are timed on a fork of their own, so the lanes' caches stay untouched.
@@ -125,7 +125,7 @@ fn warm_up(
         .iter()
         .map(|&lane| GenerationPlan { max_tokens: WARM_UP, ..plan(setting, options, lane, 0) })
         .collect();
-    let mut silent = Listener { tell: &mut |_| (), stopped: listener.stopped };
+    let mut silent = Listener { on_event: &mut |_| (), stopped: listener.stopped };
     Ok(turn::run(lanes, &setting.prompts[0], &plans, 0, &mut silent)?.is_some())
 }
 
@@ -150,7 +150,7 @@ impl Comparison<'_> {
             for (index, prompt) in self.setting.prompts.iter().enumerate() {
                 let done = self.turns.len();
                 let each = begun.elapsed().as_secs_f64() * 1e3 / done.max(1) as f64;
-                (listener.tell)(CompareEvent::Turn {
+                (listener.on_event)(CompareEvent::Turn {
                     prompt: index as u32,
                     run,
                     done: done as u32,
@@ -178,7 +178,7 @@ impl Comparison<'_> {
 
     /// Times some more passes unless stopped, and returns the costs by the rounds after the first `from`.
     fn costs_since(&mut self, from: usize, listener: &Listener<'_>) -> Result<CostTable> {
-        let watch = Watch { on_round: &mut |_, _| (), stopped: listener.stopped };
+        let watch = TimingObserver { on_round: &mut |_, _| (), stopped: listener.stopped };
         self.passes.run(&mut self.bench, TURN_COST_ROUNDS, watch)?;
         self.passes.since(from)
     }
@@ -278,7 +278,7 @@ fn time_first_passes(
     bench: &mut ModelPasses<'_>,
     listener: &mut Listener<'_>,
 ) -> Result<bool> {
-    let tell = &mut *listener.tell;
-    let mut on_round = |done, total| tell(CompareEvent::Costs { done: done as u32, total: total as u32 });
-    passes.run(bench, COST_ROUNDS, Watch { on_round: &mut on_round, stopped: listener.stopped })
+    let on_event = &mut *listener.on_event;
+    let mut on_round = |done, total| on_event(CompareEvent::Costs { done: done as u32, total: total as u32 });
+    passes.run(bench, COST_ROUNDS, TimingObserver { on_round: &mut on_round, stopped: listener.stopped })
 }

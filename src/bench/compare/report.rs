@@ -143,7 +143,8 @@ pub enum CompareEvent {
         /// Number of the lane, from 0.
         lane: u32,
         /// The event.
-        told: TimedEvent,
+        #[serde(alias = "told")]
+        event: TimedEvent,
     },
     /// The comparison ended or was stopped.
     Finished {

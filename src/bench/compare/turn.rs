@@ -74,13 +74,13 @@ pub(super) fn run(
     let ids = lanes[0].prompt_ids(&Prompt::Chat(suite_prompt(prompt).messages()))?;
     let clocks: Vec<PausableStopwatch> = lanes.iter().map(|_| PausableStopwatch::default()).collect();
     let lane_run = LaneRun { prompt: &ids, number, stopped: listener.stopped, keep_caches: false };
-    let tell: Tell<'_> = Mutex::new(&mut *listener.tell);
+    let shared: SharedListener<'_> = Mutex::new(&mut *listener.on_event);
     let inputs = (0..).zip(lanes.iter_mut()).zip(plans).zip(&clocks);
     let lanes = inputs.map(|(((lane, models), plan), clock)| {
-        let sink = LaneSink { lane, clock, tell: &tell, events: Vec::new() };
+        let sink = LaneSink { lane, clock, listener: &shared, events: Vec::new() };
         Lane { models, plan, clock, sink }
     });
-    let mut on_slice = |lane| say(&tell, CompareEvent::Slice { lane: lane as u32 });
+    let mut on_slice = |lane| forward(&shared, CompareEvent::Slice { lane: lane as u32 });
     let answered = lanes::answer(lanes.collect(), &lane_run, &mut on_slice, &mut |_| Ok(()))?;
     Ok(answered.map(|answered| {
         answered.into_iter().map(|lane| LaneAnswer::new(lane.stats, lane.stop, lane.sink.events)).collect()
@@ -93,20 +93,20 @@ pub(super) fn suite_prompt(prompt: &ComparedPrompt) -> SuitePrompt {
     SuitePrompt { id: prompt.id.clone(), system, prompt: prompt.text.clone() }
 }
 
-type Tell<'t> = Mutex<&'t mut (dyn FnMut(CompareEvent) + Send + 't)>;
+type SharedListener<'t> = Mutex<&'t mut (dyn FnMut(CompareEvent) + Send + 't)>;
 
 /// Records a lane's events with the lane's time, and forwards them while its clock is paused.
 struct LaneSink<'a, 't> {
     lane: u32,
     clock: &'a PausableStopwatch,
-    tell: &'a Tell<'t>,
+    listener: &'a SharedListener<'t>,
     events: Vec<TimedEvent>,
 }
 
-fn say(tell: &Tell<'_>, event: CompareEvent) {
+fn forward(listener: &SharedListener<'_>, event: CompareEvent) {
     // The listener shares no state with the lock, so a panic in it leaves nothing inconsistent.
-    let mut tell = tell.lock();
-    (*tell)(event);
+    let mut on_event = listener.lock();
+    (*on_event)(event);
 }
 
 impl EventSink for LaneSink<'_, '_> {
@@ -114,7 +114,7 @@ impl EventSink for LaneSink<'_, '_> {
         self.clock.pause();
         let timed = TimedEvent { at_ms: millis(self.clock.elapsed()), event };
         self.events.push(timed.clone());
-        say(self.tell, CompareEvent::Lane { lane: self.lane, told: timed });
+        forward(self.listener, CompareEvent::Lane { lane: self.lane, event: timed });
         self.clock.resume();
     }
 }

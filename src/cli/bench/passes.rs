@@ -20,7 +20,7 @@ pub(super) struct PassesArgs {
     pub(super) models: ModelArgs,
     #[command(flatten)]
     pub(super) isa: IsaArgs,
-    /// Prefills to time; passes of each number of rows are timed twice as often
+    /// Prefill repetitions; each pass size is timed twice as often
     #[arg(long, default_value_t = 3, value_name = "N")]
     pub(super) runs: usize,
     /// Also time candle-transformers' own model of the same file

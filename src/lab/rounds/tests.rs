@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::lab::position::tests::{any_sampling, any_scores};
-use crate::lab::position::{Scores, toy};
+use crate::lab::position::{LogitPair, toy};
 use hunch_core::sample::SamplingParams;
 
 /// Rounds of a statistical test.
@@ -89,7 +89,7 @@ fn tokens_of_zero_mass_change_nothing() {
         logits.into_iter().enumerate().for_each(|(i, logit)| spread[i * 37 + 3] = logit);
         spread
     };
-    let spread = Scores { target: far(toy().target), draft: far(toy().draft), context: Vec::new() };
+    let spread = LogitPair { target: far(toy().target), draft: far(toy().draft), context: Vec::new() };
     let spread = Distributions::new(spread, SamplingParams::unfiltered()).unwrap();
     let compact = Compact::new(&spread);
     assert_eq!((compact.p.len(), &compact.p[..]), (10, distributions().p()));
@@ -150,7 +150,7 @@ fn unlisted_tokens_are_counted_together() {
     let target: Vec<f32> = (0..200).map(|i| -0.01 * i as f32).collect();
     let draft = target.iter().rev().copied().collect();
     let distributions =
-        Distributions::new(Scores { target, draft, context: Vec::new() }, SamplingParams::unfiltered())
+        Distributions::new(LogitPair { target, draft, context: Vec::new() }, SamplingParams::unfiltered())
             .unwrap();
     let outcome = rounds(&distributions, AcceptanceRule::Lossless, 20_000, 13);
     follows_p(&outcome);
@@ -169,7 +169,7 @@ fn certain_and_impossible_tokens_give_finite_numbers() {
 
 #[test]
 fn rejects_invalid_requests() {
-    let request = |rounds, rule| LabRoundsRequest { position: 1, rule, rounds, afresh: false };
+    let request = |rounds, rule| LabRoundsRequest { position: 1, rule, rounds, restart: false };
     assert!(check(&request(MAX_ROUNDS, TYPICAL)).is_ok());
     for rounds in [0, MAX_ROUNDS + 1] {
         assert!(check(&request(rounds, AcceptanceRule::Match)).unwrap_err().to_string().contains("10000"));

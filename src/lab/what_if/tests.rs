@@ -73,7 +73,7 @@ fn accepts_any_number_of_drafted_tokens_in_imported_answers() {
 }
 
 #[test]
-fn share_of_rounds_without_a_draft_stays() {
+fn share_of_rounds_without_a_draft_is_unchanged() {
     let mut events = answer();
     events[0] = started(1, Method::Ngram, AcceptanceRule::Lossless);
     let mut plain = RoundEvent::of_tokens(2, vec![token((2, 0), "e", Plain, 1.0, None)]);
@@ -128,7 +128,7 @@ fn other_temperature_shifts_alpha_by_the_overlap() {
 }
 
 #[test]
-fn alpha_stays_without_alternatives_of_the_draft() {
+fn alpha_is_unchanged_without_draft_alternatives() {
     let answer = what_if(&answer(), 0.7, &request(1, Some(1.5))).unwrap();
     near(answer.would.alpha, 0.75);
 }

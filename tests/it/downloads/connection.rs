@@ -202,7 +202,7 @@ fn file_that_is_not_gguf_is_quarantined() {
 }
 
 #[test]
-fn file_replaced_midway_is_downloaded_anew() {
+fn file_replaced_midway_is_downloaded_again() {
     let hub = TestHub::start();
     hub.add(REPOSITORY, "m.gguf", model(4 * MIB, 11));
     hub.set_behaviour(in_sequence(vec![Behaviour { stall: Some(MIB), ..Behaviour::default() }]));
@@ -245,7 +245,7 @@ fn changed_etag_triggers_a_new_listing() {
 }
 
 #[test]
-fn stalled_connection_is_retried_and_slow_one_is_not() {
+fn only_stalled_connections_are_retried_not_slow_ones() {
     let hub = TestHub::start();
     let content = model(0, 15);
     hub.add(REPOSITORY, "m.gguf", content.clone());

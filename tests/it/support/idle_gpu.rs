@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 use hunch_error::{Error, Result};
 use hunch_model::device::{Compute, SELF_TEST_FILE};
 use hunch_model::metal::gpu::{Argument, BufferId, Gpu, Grid, KernelId, KernelSource};
-use hunch_model::metal::selftest::{Finding, Machine, Part, Record, SelfTest, Speed, Workload};
+use hunch_model::metal::selftest::{
+    Finding, GpuTimes, KernelPart, MachineId, SelfTest, SelfTestRecord, Workload,
+};
 
 /// GPU that accepts buffers and refuses kernels.
 pub(crate) struct IdleGpu {
@@ -29,19 +31,20 @@ impl IdleGpu {
     }
 
     /// Opens a GPU of this name with a record that all its kernels passed, and of its speed.
-    pub(crate) fn tested(name: &'static str, speed: Option<Speed>) -> Compute {
+    pub(crate) fn tested(name: &'static str, speed: Option<GpuTimes>) -> Compute {
         Self::failing(name, speed, &[])
     }
 
     /// Opens a GPU as [`IdleGpu::tested`] does, of which some parts failed.
-    pub(crate) fn failing(name: &'static str, speed: Option<Speed>, parts: &[Part]) -> Compute {
+    pub(crate) fn failing(name: &'static str, speed: Option<GpuTimes>, parts: &[KernelPart]) -> Compute {
         let compute = Self::named(name);
         let folder = tempfile::tempdir().unwrap();
-        let problem = |part: &Part| parts.contains(part).then(|| format!("{part} differs from the CPU"));
-        let finding = |part: Part| Finding { problem: problem(&part), part: part.to_string() };
-        let findings = Part::all().map(finding).collect();
-        let machine = Machine::with(compute.kernels().unwrap().gpu().as_ref());
-        let record = Record { machine, test: SelfTest { findings, speed } };
+        let problem =
+            |part: &KernelPart| parts.contains(part).then(|| format!("{part} differs from the CPU"));
+        let finding = |part: KernelPart| Finding { problem: problem(&part), part: part.to_string() };
+        let findings = KernelPart::all().map(finding).collect();
+        let machine = MachineId::with(compute.kernels().unwrap().gpu().as_ref());
+        let record = SelfTestRecord { machine, test: SelfTest { findings, speed } };
         record.write(&folder.path().join(SELF_TEST_FILE)).unwrap();
         compute.keep_self_test_in(folder.path());
         assert_eq!(compute.known_self_test().as_deref(), Some(&record));

@@ -19,7 +19,7 @@ export function parseComparison(text: string): CompareMessage[] {
 const costMs = 120;
 
 function duration(events: readonly CompareEvent[]): number {
-  const wrapped = events.flatMap((event) => (event.type === 'lane' ? [event.told.event] : []));
+  const wrapped = events.flatMap((event) => (event.type === 'lane' ? [event.event.event] : []));
   return recordedDuration(wrapped) + costMs * events.filter(({ type }) => type === 'costs').length;
 }
 

@@ -144,11 +144,11 @@ export class ReplayLab {
     };
   }
 
-  #rounds({ position: id, rule, rounds, afresh }: LabRoundsRequest): LabRounds {
+  #rounds({ position: id, rule, rounds, restart }: LabRoundsRequest): LabRounds {
     const position = this.#positions.find((other) => other.id === id);
     if (!position) throw refusal('invalid_request', 'This position is not kept any more. Choose it again.');
     const key = `${id} ${rule.name}`;
-    const before = afresh ? undefined : this.#tallies.get(key);
+    const before = restart ? undefined : this.#tallies.get(key);
     const counts = before ? [...before.counts] : position.tokens.map(() => 0);
     let [accepted, rest, last]: [number, number, LabRound | null] = [before?.accepted ?? 0, before?.rest ?? 0, null];
     const done = before?.rounds ?? 0;

@@ -166,7 +166,7 @@ export class ReplayStore {
     }
     const conversation = this.#ofMessage(asking.answer);
     const question = this.#message(asking.answer).parent;
-    if (question === null) throw refusal('Only an answer can go on.');
+    if (question === null) throw refusal('Only an answer can be continued.');
     let left = asking.tokens ?? Infinity;
     const prefix: GenerationEvent[] = [];
     for (const event of this.events(asking.answer)) {

@@ -75,7 +75,7 @@ describe('the table of commands', () => {
       'text-larger',
       'text-larger',
       'text-smaller',
-      'text-usual',
+      'text-default-size',
       undefined,
     ]);
     expect(['C', 'O', 'N', '+'].map((key) => by(key, true))).toEqual(['copy-answer', 'open-draft', undefined, 'text-larger']);
@@ -159,11 +159,11 @@ describe('the table of commands', () => {
 
   it('edits the last question, and walks its branches', async () => {
     const { state, command, host } = await make();
-    const told = { created_ms: 0, state: 'complete' as const, settings: null };
+    const common = { created_ms: 0, state: 'complete' as const, settings: null };
     host.messages = [
-      { ...told, id: 11, parent: null, role: 'user', content: 'Why?' },
-      { ...told, id: 12, parent: 11, role: 'assistant', content: 'So.' },
-      { ...told, id: 13, parent: 11, role: 'assistant', content: 'Because.' },
+      { ...common, id: 11, parent: null, role: 'user', content: 'Why?' },
+      { ...common, id: 12, parent: 11, role: 'assistant', content: 'So.' },
+      { ...common, id: 13, parent: 11, role: 'assistant', content: 'Because.' },
     ];
     await state.chat.open(1);
     await expect.poll(() => state.conversation.turns[0]?.answer.over).toBe(true);

@@ -3,9 +3,9 @@
 import type { ConversationEntry, ModelEntry } from './ipc/schema.gen';
 import { methodName, offeredMethods } from './methods';
 import type { Chat } from './state/chat.svelte';
-import type { Conversation } from './state/conversation.svelte';
+import type { ActiveConversation } from './state/conversation.svelte';
 import { grouped, type Conversations } from './state/conversations.svelte';
-import type { Library } from './state/library.svelte';
+import type { LibraryState } from './state/library.svelte';
 import type { Models } from './state/models.svelte';
 import type { Navigation } from './state/navigation.svelte';
 import type { Preferences } from './state/preferences.svelte';
@@ -17,7 +17,16 @@ import { saidIn, type Turn } from './state/thread.svelte';
 import type { Work } from './state/work.svelte';
 import { en } from './strings/en';
 import { language } from './strings/index.svelte';
-import { appearances, colourModes, places, textSizes, views, type ChoiceName, type CommandGroup, type CommandName } from './strings/keys';
+import {
+  appearances,
+  colourModes,
+  places,
+  textSizes,
+  views,
+  type ChoiceName,
+  type CommandGroup,
+  type AppCommandName,
+} from './strings/keys';
 
 /** A key pressed together with the system's command key. */
 export interface Shortcut {
@@ -53,7 +62,7 @@ export interface Command {
 /** State that commands read and change. */
 export interface CommandState {
   readonly chat: Chat;
-  readonly conversation: Conversation;
+  readonly conversation: ActiveConversation;
   readonly conversations: Conversations;
   readonly work: Work;
   readonly navigation: Navigation;
@@ -62,7 +71,7 @@ export interface CommandState {
   readonly presets: Presets;
   readonly settings: Settings;
   readonly models: Models;
-  readonly library: Library;
+  readonly library: LibraryState;
   readonly log: ProblemLog;
 }
 
@@ -84,7 +93,7 @@ function conversationCommands({ chat, conversation, conversations, navigation, s
   const beside = (by: -1 | 1) => besideIn(conversations.entries, conversation.id, by);
   /** A command on the open conversation. */
   const onEntry = (
-    id: CommandName,
+    id: AppCommandName,
     act: (open: ConversationEntry) => unknown,
     when: (open: ConversationEntry) => boolean = () => true,
   ) => ({
@@ -99,7 +108,7 @@ function conversationCommands({ chat, conversation, conversations, navigation, s
       if (open) void act(open);
     },
   });
-  const walk = (id: CommandName, by: -1 | 1) => ({
+  const walk = (id: AppCommandName, by: -1 | 1) => ({
     ...named(id),
     group: 'conversation' as const,
     enabled: () => beside(by) !== null,
@@ -238,7 +247,7 @@ function windowCommands({ log, navigation, preferences, screen }: CommandState):
       run: () => preferences.resize(-1),
     },
     {
-      ...named('text-usual'),
+      ...named('text-default-size'),
       group: 'window',
       keys: { key: '0' },
       stays: true,
@@ -351,7 +360,7 @@ export function loadCommands({ library, models, work }: CommandState): Command[]
 }
 
 /** Texts of a command in the window's language. */
-function named(id: CommandName): Pick<Command, 'id' | 'title' | 'also'> {
+function named(id: AppCommandName): Pick<Command, 'id' | 'title' | 'also'> {
   const { title, also } = language.strings.commands[id];
   return { id, title, also: together(also, en.commands[id].also) };
 }
@@ -363,7 +372,7 @@ function valued(choice: ChoiceName, value: string, label: string): Pick<Command,
 }
 
 /** Texts of a command for a model, found by its title and by its file name. */
-function modelWords(library: Library, model: ModelEntry): Pick<Command, 'id' | 'title' | 'also'> {
+function modelWords(library: LibraryState, model: ModelEntry): Pick<Command, 'id' | 'title' | 'also'> {
   const words = valued('model', model.path, library.fullTitleOf(model));
   return { ...words, also: together(words.also, model.name) };
 }

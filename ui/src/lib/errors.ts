@@ -10,7 +10,7 @@ import { errorParams, type ErrorWords, type ParamOf } from './strings/keys';
 export interface ErrorFace {
   title: string;
   /** The failure, what is safe and what to do; null if the engine gave too few details. */
-  said: string | null;
+  text: string | null;
   /** The engine's message, in English; null if it adds nothing. */
   detail: string | null;
   /** `true` if another model may help. */
@@ -33,36 +33,36 @@ const written: Readonly<Record<string, (value: number) => string>> = {
   bytes: formatBytes,
   // Rounded up, because freeing that many bytes must be enough.
   missing: formatBytesUp,
-  promised: (bytes) => (bytes > 0 ? formatBytes(bytes) : ''),
+  reserved: (bytes) => (bytes > 0 ? formatBytes(bytes) : ''),
 };
 
 /** Defaults for details that the engine left out. */
-const unnamed: Readonly<Record<string, string>> = { promised: '0' };
+const unnamed: Readonly<Record<string, string>> = { reserved: '0' };
 
 /** An error found by the window, with a message in its language. */
-export const ownError = (code: ErrorCode, said: string): ErrorInfo => ({ code, message: said, params: { said } });
+export const ownError = (code: ErrorCode, text: string): ErrorInfo => ({ code, message: text, params: { said: text } });
 
 /** Content of an error card. An unknown code counts as an internal error. */
-export function errorFace({ code, message, params: told = {} }: ErrorInfo): ErrorFace {
+export function errorFace({ code, message, params: given = {} }: ErrorInfo): ErrorFace {
   const known = Object.hasOwn(errorParams, code) ? code : 'internal';
   const words = language.strings.errors[known] as ErrorWords;
   const face = { title: words.title, offersModel: offersModel.has(known) };
-  const params: typeof told = { ...unnamed, ...told };
+  const params: typeof given = { ...unnamed, ...given };
   const own = params['said'];
-  if (own !== undefined) return { ...face, said: own, detail: null };
+  if (own !== undefined) return { ...face, text: own, detail: null };
   const names: readonly string[] = errorParams[known];
-  if (!names.every((name) => params[name] !== undefined)) return { ...face, said: null, detail: message };
+  if (!names.every((name) => params[name] !== undefined)) return { ...face, text: null, detail: message };
   const named = Object.fromEntries(names.map((name) => [name, write(name, params[name] ?? '')]));
-  const said = [words.body?.(named as Record<ParamOf<ErrorCode>, string>), words.advice].filter((part) => part !== undefined);
-  return { ...face, said: said.length > 0 ? said.join(' ') : null, detail: params['detail'] ?? null };
+  const text = [words.body?.(named as Record<ParamOf<ErrorCode>, string>), words.advice].filter((part) => part !== undefined);
+  return { ...face, text: text.length > 0 ? text.join(' ') : null, detail: params['detail'] ?? null };
 }
 
 /** An error in one line, where there is no room for a card. */
 export function errorLine(error: ErrorInfo): string {
-  const { title, said, detail } = errorFace(error);
+  const { title, text, detail } = errorFace(error);
   // In English the engine's own message is best.
   if (language.current === 'en') return error.message;
-  return [said ?? `${title}.`, detail === null ? '' : `${language.strings.errorCard.details} ${detail}`]
+  return [text ?? `${title}.`, detail === null ? '' : `${language.strings.errorCard.details} ${detail}`]
     .filter((part) => part !== '')
     .join(' ');
 }

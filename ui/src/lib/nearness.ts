@@ -4,34 +4,34 @@
 /** Margin that counts as near: two heights of the container, above and below. */
 const margin = '200% 0px';
 
-type Heard = (near: boolean) => void;
+type NearnessListener = (near: boolean) => void;
 
-interface Watch {
+interface ContainerWatch {
   observer: IntersectionObserver;
-  heard: Map<Element, Heard>;
+  listeners: Map<Element, NearnessListener>;
 }
 
-const watches = new WeakMap<Element, Watch>();
+const watches = new WeakMap<Element, ContainerWatch>();
 
-function watchOf(root: Element): Watch {
+function watchOf(root: Element): ContainerWatch {
   const known = watches.get(root);
   if (known) return known;
-  const heard = new Map<Element, Heard>();
-  const told = (entries: IntersectionObserverEntry[]) => {
-    for (const { target, isIntersecting } of entries) heard.get(target)?.(isIntersecting);
+  const listeners = new Map<Element, NearnessListener>();
+  const onEntries = (entries: IntersectionObserverEntry[]) => {
+    for (const { target, isIntersecting } of entries) listeners.get(target)?.(isIntersecting);
   };
-  const watch = { observer: new IntersectionObserver(told, { root, rootMargin: margin }), heard };
+  const watch = { observer: new IntersectionObserver(onEntries, { root, rootMargin: margin }), listeners };
   watches.set(root, watch);
   return watch;
 }
 
 /** Watches an element until the returned function is called. */
-export function watchNear(element: Element, root: Element, heard: Heard): () => void {
+export function watchNear(element: Element, root: Element, listener: NearnessListener): () => void {
   const watch = watchOf(root);
-  watch.heard.set(element, heard);
+  watch.listeners.set(element, listener);
   watch.observer.observe(element);
   return () => {
-    watch.heard.delete(element);
+    watch.listeners.delete(element);
     watch.observer.unobserve(element);
   };
 }

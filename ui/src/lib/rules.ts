@@ -84,11 +84,11 @@ function because(rule: AcceptanceRule, { accepted, p, q, u, threshold }: Tested)
 
 /** Parses a saved rule; undefined if the engine would refuse it. */
 export function asRule(value: unknown): AcceptanceRule | undefined {
-  const told = typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {};
-  const known = acceptanceRules.find(({ name }) => name === told['name']);
+  const fields = typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {};
+  const known = acceptanceRules.find(({ name }) => name === fields['name']);
   if (!known) return undefined;
   const numbers = Object.keys(known).filter((key) => key !== 'name');
   const inside = (number: unknown) => typeof number === 'number' && number > 0 && number <= 1;
-  if (!numbers.every((key) => inside(told[key]))) return undefined;
-  return { ...known, ...Object.fromEntries(numbers.map((key) => [key, told[key]])) };
+  if (!numbers.every((key) => inside(fields[key]))) return undefined;
+  return { ...known, ...Object.fromEntries(numbers.map((key) => [key, fields[key]])) };
 }

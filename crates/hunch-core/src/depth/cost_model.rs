@@ -17,13 +17,13 @@ const OUTLIER: f64 = 2.0;
 
 /// The time of one kind of pass.
 #[derive(Clone, Copy, Debug, Default)]
-struct Timed {
+struct TimeEstimate {
     /// Milliseconds at slowdown 1; `None` before the first measurement.
     ms: Option<f64>,
     measurements: f64,
 }
 
-impl Timed {
+impl TimeEstimate {
     /// Returns the milliseconds at slowdown 1, with a guess that counts as one measurement. 0 is no guess.
     fn with_guess(self, guess: f64) -> Option<f64> {
         let measured = self.ms?;
@@ -45,9 +45,9 @@ pub(super) struct CostMemory {
 #[derive(Clone, Debug)]
 pub(super) struct CostModel {
     memory: CostMemory,
-    passes: [Timed; MAX_ROWS + 1],
-    draft: Timed,
-    read: Timed,
+    passes: [TimeEstimate; MAX_ROWS + 1],
+    draft: TimeEstimate,
+    read: TimeEstimate,
     /// Slowness of the machine now, relative to its first passes.
     slowdown: f64,
     /// Cost of a drafted token before it is measured, in plain passes.
@@ -69,8 +69,8 @@ impl CostModel {
         let mut costs = Self {
             memory,
             passes: Default::default(),
-            draft: Timed::default(),
-            read: Timed::default(),
+            draft: TimeEstimate::default(),
+            read: TimeEstimate::default(),
             slowdown: 1.0,
             expected_draft: 0.0,
             prefill_row: None,
@@ -201,14 +201,14 @@ impl CostModel {
 
 /// Updates a time and the shared slowdown. The part of a deviation that does not change the kind's own time changes the
 /// slowdown. `libm` gives the same bits on every system, so a replay of recorded rounds does too.
-fn learn(timed: &mut Timed, slowdown: &mut f64, ms: f64, expected: Option<f64>, memory: CostMemory) {
+fn learn(timed: &mut TimeEstimate, slowdown: &mut f64, ms: f64, expected: Option<f64>, memory: CostMemory) {
     if !(ms > 0.0 && ms.is_finite()) {
         return;
     }
     let Some(known) = timed.ms else {
         let likely = expected.filter(|&expected| expected > 0.0);
         let first = likely.map_or(ms, |expected| ms.min(OUTLIER * expected));
-        *timed = Timed { ms: Some(first / *slowdown), measurements: 1.0 };
+        *timed = TimeEstimate { ms: Some(first / *slowdown), measurements: 1.0 };
         return;
     };
     timed.measurements = (timed.measurements + 1.0).min(memory.own);
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_that_becomes_slower_is_told_from_the_others() {
+    fn slowdown_of_one_pass_size_leaves_others_unchanged() {
         let mut costs = learned();
         for _ in 0..60 {
             costs.add_pass(1, 10.0);

@@ -11,14 +11,14 @@ const CONFIDENCE: f32 = 0.75;
 
 /// A draft model and a machine with constant costs.
 #[derive(Clone, Copy)]
-struct Machine {
+struct ConstantCosts {
     /// Milliseconds of a drafted token.
     draft: f64,
     /// Cost of a further row, in plain passes.
     row: f64,
 }
 
-impl Machine {
+impl ConstantCosts {
     /// One round of a chain that is always as confident. `accepts` says whether each position is accepted. Gives
     /// milliseconds and tokens.
     fn round(self, controller: &mut DepthController, accepts: impl Fn(usize) -> bool) -> (f64, usize) {
@@ -61,7 +61,7 @@ impl Machine {
     }
 }
 
-fn model_controller(machine: Machine) -> DepthController {
+fn model_controller(machine: ConstantCosts) -> DepthController {
     let mut controller = DepthController::default();
     controller.begin(true, false);
     controller.expect_cost(machine.draft / PLAIN);
@@ -73,8 +73,8 @@ fn usually(round: usize, position: usize) -> bool {
     (round * 7919 + position * 104_729) % 1000 < 700
 }
 
-const FLAT: Machine = Machine { draft: 3.0, row: 0.1 };
-const STEEP: Machine = Machine { draft: 4.2, row: 0.3 };
+const FLAT: ConstantCosts = ConstantCosts { draft: 3.0, row: 0.1 };
+const STEEP: ConstantCosts = ConstantCosts { draft: 4.2, row: 0.3 };
 
 proptest! {
     /// The loss stays within the budget for any sequence of acceptances. The first drafts may cost more
@@ -85,7 +85,7 @@ proptest! {
         draft in 0.5f64..8.0,
         row in 0.02f64..0.4,
     ) {
-        let machine = Machine { draft, row };
+        let machine = ConstantCosts { draft, row };
         let mut controller = model_controller(machine);
         let config = DepthConfig::default();
         let (mut time, mut tokens) = (0.0, 0);
@@ -111,7 +111,7 @@ fn parks_a_draft_that_is_never_accepted() {
 }
 
 #[test]
-fn resumes_when_drafts_become_right() {
+fn resumes_when_drafts_are_accepted_again() {
     let mut controller = model_controller(FLAT);
     FLAT.speedup(&mut controller, 200, |_, _| false);
     assert!(controller.state().parked);
@@ -140,7 +140,7 @@ fn does_not_read_with_a_draft_that_does_not_fit() {
 }
 
 #[test]
-fn survives_a_bad_beginning() {
+fn keeps_drafting_after_four_rejected_rounds() {
     let mut controller = model_controller(FLAT);
     FLAT.speedup(&mut controller, 80, |round, position| round >= 4 && usually(round, position));
     assert!(!controller.state().parked);
@@ -148,7 +148,7 @@ fn survives_a_bad_beginning() {
 
 #[test]
 fn drafts_deep_when_every_token_is_accepted() {
-    let machine = Machine { draft: 1.0, row: 0.02 };
+    let machine = ConstantCosts { draft: 1.0, row: 0.02 };
     let mut controller = model_controller(machine);
     machine.speedup(&mut controller, 80, |_, _| true);
     assert!(controller.plan(MAX_DRAFT, 0, 0, 1000).max_draft >= 14);
@@ -169,7 +169,7 @@ fn comes_near_the_best_fixed_depth() {
 }
 
 #[test]
-fn measures_a_plain_pass_now_and_then() {
+fn measures_a_plain_pass_at_intervals() {
     let mut controller = model_controller(FLAT);
     let mut since_plain = 0;
     for _ in 0..400 {
@@ -181,7 +181,7 @@ fn measures_a_plain_pass_now_and_then() {
 }
 
 #[test]
-fn parks_a_tree_that_finds_nothing_worth_a_row() {
+fn parks_a_tree_without_a_profitable_row() {
     let mut controller = model_controller(FLAT);
     FLAT.speedup(&mut controller, 60, |_, _| true);
     let mut asked = 0;
@@ -239,7 +239,7 @@ fn waits_before_reading_again_after_a_loss() {
 
 /// A lookup: confident drafts are right, others are not.
 #[test]
-fn judges_a_free_draft_when_it_is_there() {
+fn evaluates_a_free_draft_when_it_exists() {
     let mut controller = DepthController::default();
     controller.begin(false, false);
     for round in 0..200 {
@@ -270,7 +270,7 @@ fn judges_a_free_draft_when_it_is_there() {
 }
 
 #[test]
-fn yields_to_a_proposer_that_promises_more() {
+fn yields_to_a_proposer_that_expects_more_tokens() {
     let mut controller = DepthController::default();
     controller.begin(false, false);
     controller.plan(8, 0, 0, 1000);
@@ -282,7 +282,7 @@ fn yields_to_a_proposer_that_promises_more() {
 #[test]
 fn an_unlikely_token_ends_a_draft_unless_it_was_sampled() {
     for sampled in [false, true] {
-        let machine = Machine { draft: 0.3, row: 0.02 };
+        let machine = ConstantCosts { draft: 0.3, row: 0.02 };
         let mut controller = model_controller(machine);
         machine.speedup(&mut controller, 40, |round, position| (round + position) % 4 > 0);
         controller.begin(true, sampled);

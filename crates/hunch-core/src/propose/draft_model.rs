@@ -214,6 +214,10 @@ impl Proposer for DraftModel {
         committed.len().saturating_sub(1 + shared_len(&self.seen, committed))
     }
 
+    fn prefill_rows(&self) -> usize {
+        self.model.prefill_rows()
+    }
+
     fn prefill(
         &mut self,
         committed: &[TokenId],
@@ -415,7 +419,7 @@ mod tests {
     /// The target has 16 tokens. A larger draft may choose one that the target does not have. The draft ends where the
     /// device is wrong.
     #[test]
-    fn chain_of_the_device_is_the_draft_of_single_passes() {
+    fn device_chain_matches_drafts_of_single_passes() {
         for (n_vocab, wrong) in [(12, 0), (16, 0), (40, 0), (12, 1), (16, 2), (40, 3)] {
             for params in [SamplingParams::greedy(), SamplingParams::unfiltered()] {
                 let model = table(64, n_vocab);

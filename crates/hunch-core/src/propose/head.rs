@@ -7,11 +7,11 @@
 //!
 //! Row i of a head pairs the target's states at token i with token i + 1, and predicts the token after that.
 //! The last token of a round has no states yet, so the last row of a head belongs to the token before it.
-//! A head with a cache reads all rows of the text. Rows of drafted tokens have its own output for states, so they are
-//! dropped after the draft. Accepted ones are read again with the target's states.
+//! A head with a cache reads all rows of the text. For drafted tokens, the head's own output replaces the target's
+//! states. Their rows are dropped after the draft, and accepted tokens are read again with the target's states.
 //!
-//! A head drafts chains, or trees that grow as those of a draft model do ([`draft_tree`]). A row of a tree follows the
-//! row of its parent.
+//! A head drafts chains or trees. Trees grow by the same rules as a draft model's ([`draft_tree`]). A row of a tree
+//! follows the row of its parent.
 
 use super::chain::ChainDraft;
 use super::draft_tree::{self, Calibration, PendingTree, TreeDraft, TreeShape};
@@ -27,34 +27,34 @@ const READ_ROWS: usize = 32;
 
 /// The trained part of a head.
 pub trait DraftHead: Send {
-    /// Returns the layers of the target whose residual stream it reads, ascending.
+    /// Returns the target's layers whose residual streams the head reads, ascending.
     fn taps(&self) -> &[usize];
     /// Returns the most tokens of a draft.
     fn max_depth(&self) -> usize {
         1
     }
-    /// Returns whether it attends to its earlier rows. Such a head reads every row of the text. Others read the last.
+    /// Returns whether the head has a KV cache, which holds every row of the text. Without one it reads the last row.
     fn has_cache(&self) -> bool {
         false
     }
     /// Reads rows and returns the logits `[n_vocab]` of the token after the last of `tokens`.
     ///
-    /// `features` has for each layer of [`taps`](Self::taps) the residual streams `[rows, n_embd]`, a row for each of
-    /// `tokens`: the states of the token before it. A head without a cache gets one row. Tokens that the head does not
-    /// know get minus infinity.
+    /// `features` has the residual streams `[rows, n_embd]` of each layer of [`taps`](Self::taps). Row i holds the
+    /// states of the token before `tokens[i]`. A head without a cache gets one row. Tokens outside the head's vocabulary
+    /// get minus infinity.
     ///
     /// # Errors
     /// If the device fails.
     fn logits(&mut self, features: &[Vec<f32>], tokens: &[TokenId]) -> Result<Vec<f32>>;
-    /// Returns the logits of the token after a drafted one, which follows the last row.
+    /// Reads a drafted token after the last row and returns the logits of the next token.
     ///
     /// # Errors
-    /// If the device fails, or its drafts have one token.
+    /// If the device fails, or the head drafts one token only.
     fn next_logits(&mut self, token: TokenId) -> Result<Vec<f32>> {
         Err(Error::Internal(format!("the head drafts one token, not token {token} after it")))
     }
-    /// Returns whether the logits after a drafted token depend on it and on the drafted tokens before it. Otherwise
-    /// they depend on its depth alone, and [`next_logits`](Self::next_logits) is called once for each depth.
+    /// Returns whether logits depend on the drafted tokens before them. Otherwise they depend on the depth alone, and
+    /// [`next_logits`](Self::next_logits) is called once for each depth.
     fn reads_drafts(&self) -> bool {
         true
     }
@@ -62,7 +62,7 @@ pub trait DraftHead: Send {
     /// rows of the tree stay until [`truncate`](Self::truncate) or the next `logits`.
     ///
     /// # Errors
-    /// If the device fails, its drafts have one token, or it does not read drafted tokens.
+    /// If the device fails, or the head drafts one token only or does not read drafted tokens.
     fn tree_logits(&mut self, rows: TreeRows<'_>) -> Result<Rows> {
         Err(Error::Internal(format!("the head drafts no tree of {} rows", rows.tokens.len())))
     }
@@ -90,8 +90,8 @@ pub struct TreeRows<'a> {
     pub tokens: &'a [TokenId],
     /// Depth of each token in the tree, 0 after the text.
     pub depths: &'a [usize],
-    /// Rows of the tree that each row sees, bit i for row i in the order they are read. The highest bit is its own, and
-    /// the next one its parent's.
+    /// Rows of the tree that each row sees: bit i stands for row i, in the order of reading. The highest bit is the
+    /// row itself, and the next highest its parent.
     pub visible: &'a [u64],
 }
 
@@ -198,10 +198,10 @@ impl Head {
         self.waiting = 0;
     }
 
-    /// Returns for a new prompt: the rows of the cache that hold, and the end of the rows with known states.
+    /// Returns the number of cached rows that a new prompt can reuse, and the end of the rows with known states.
     ///
-    /// A row needs its token and the next one. The last row of the prompt is not among the former, because its logits
-    /// are needed.
+    /// A row depends on its token and the next one. The last row of the prompt is never reused, because the draft
+    /// needs its logits.
     fn known_rows(&self, prompt: &[TokenId]) -> (usize, usize) {
         let shared = shared_len(&self.text, prompt);
         let cached = self.cached.min(shared.saturating_sub(1)).min(prompt.len().saturating_sub(2));
@@ -266,7 +266,7 @@ impl Head {
         Ok(tree)
     }
 
-    /// Adds the states of the target's row number `row` after those that wait.
+    /// Appends the states of the target's row `row` to the waiting rows.
     fn add_row(&mut self, outcome: &RoundOutcome<'_>, at: usize, row: usize) {
         if !self.head.has_cache() {
             self.drop_waiting();
@@ -365,14 +365,14 @@ impl Proposer for Head {
             self.head.next_logits(token).map(Some)
         });
         self.failure = failure;
-        // Its own output stood in for the states of drafted tokens.
+        // Rows of drafted tokens were computed without the target's states.
         self.head.truncate(self.cached);
         Ok(tree)
     }
 
     fn accept(&mut self, outcome: &RoundOutcome<'_>) -> Result<()> {
         if let Some(tree) = self.pending.take() {
-            // Rows of the tree are dropped: accepted ones are read again with the target's states.
+            // Rows of the tree are dropped. Accepted tokens are read again with the target's states.
             tree.settle(outcome, &mut self.calibration);
         }
         let committed = outcome.committed;
@@ -409,7 +409,7 @@ mod tests {
     use crate::sample::{Sampler, SamplingParams};
     use crate::table::{TableConfig, TableModel};
 
-    /// Predicts the token after the one that was fed, from the tapped states of the row before it.
+    /// Returns the tapped states of the row as logits, shifted by the row's token.
     struct Shifted;
 
     impl DraftHead for Shifted {

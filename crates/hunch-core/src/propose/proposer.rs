@@ -161,6 +161,11 @@ pub trait Proposer: Send {
         let _ = committed;
         0
     }
+    /// Returns the rows of a prefill pass of its own model; 0 without one. A text of fewer rows is read by
+    /// [`propose`](Self::propose).
+    fn prefill_rows(&self) -> usize {
+        0
+    }
     /// Runs its own model over all committed tokens but the last.
     ///
     /// Calls `should_continue` after each pass and returns `Break` if that does. Rows already read are

@@ -407,7 +407,7 @@ impl ActiveStage<'_> {
     /// Drafts and checks the proposer's contract. `None` if prefill of its model was cancelled.
     fn draft(&mut self, plan: DraftPlan, cx: &mut DraftContext<'_>) -> Result<Option<DraftTree>> {
         // A text that fits in one pass is read with the first pass of the draft. On a GPU that is one wait less.
-        if self.depth.is_some() && self.run.pending >= cx.target.prefill_rows().max(FREE_READ) {
+        if self.depth.is_some() && self.run.pending >= self.proposer.prefill_rows().max(FREE_READ) {
             let cancelled = cx.cancelled;
             let mut should_continue =
                 || if cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };

@@ -123,7 +123,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn free_space_is_that_of_the_mounted_volume() {
+    fn free_space_is_read_from_the_mounted_volume() {
         // A mounted volume without free space.
         assert_eq!(free_space(Path::new("/proc/self")), Some(0));
     }

@@ -14,12 +14,12 @@ const MIN_INTERVAL: Duration = Duration::from_millis(300);
 
 /// Average speed over the last seconds, absent when no data arrives.
 #[derive(Debug, Default)]
-pub(super) struct Speed {
+pub(super) struct SpeedAverage {
     /// Times, and bytes received by then.
     samples: VecDeque<(Instant, u64)>,
 }
 
-impl Speed {
+impl SpeedAverage {
     /// Adds a sample and returns the speed in bytes per second.
     pub(super) fn update(&mut self, now: Instant, bytes: u64) -> Option<f64> {
         if self.samples.back().is_some_and(|(_, before)| *before > bytes) {
@@ -98,7 +98,7 @@ mod tests {
     fn speed_covers_the_last_seconds_and_ends_when_data_stops() {
         let start = Instant::now();
         let at = |seconds: f64| start + Duration::from_secs_f64(seconds);
-        let mut speed = Speed::default();
+        let mut speed = SpeedAverage::default();
         assert_eq!(speed.update(at(0.0), 0), None, "one sample is not enough");
         assert_eq!(speed.update(at(1.0), 1000), Some(1000.0));
         assert_eq!(speed.update(at(4.0), 7000), Some(1750.0));

@@ -10,7 +10,7 @@ use super::disk_space::{ReservationGuard, Shortage};
 use super::fetch::{Backoff, FetchError, FetchJob, fetch};
 use super::install::{self, Destination};
 use super::partial_state::{self, PartialDownload, PartialState};
-use super::progress::{Meter, Speed};
+use super::progress::{Meter, SpeedAverage};
 use super::{Inner, blocking, is_active};
 use crate::hub::{Listing, RemoteFile, short_name};
 use crate::types::{Download, DownloadPhase, DownloadRequest, HubRepository, LibraryEvent};
@@ -272,7 +272,7 @@ impl Task {
                 index,
             }));
         }
-        let mut speed = Speed::default();
+        let mut speed = SpeedAverage::default();
         loop {
             self.show(meter, &mut speed);
             match tokio::time::timeout(PROGRESS_INTERVAL, fetching.join_next()).await {
@@ -288,7 +288,7 @@ impl Task {
         }
     }
 
-    fn show(&self, meter: &Meter, speed: &mut Speed) {
+    fn show(&self, meter: &Meter, speed: &mut SpeedAverage) {
         let (bytes, phase, error) = meter.total();
         let per_second = speed.update(Instant::now(), bytes);
         self.publish(|view| {

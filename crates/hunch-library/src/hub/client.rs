@@ -1,28 +1,22 @@
 //! HTTP client of the Hub. Redirects are followed here, so that the token goes only to the Hub's own
 //! origin, over TLS or on loopback. The checksum in a redirect's headers is kept.
 
-use std::error::Error as _;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::header::{AUTHORIZATION, HeaderMap, LOCATION, RANGE, RETRY_AFTER};
-use reqwest::redirect::Policy;
-use reqwest::{Client, Proxy, Response, StatusCode, Url};
+use reqwest::{Client, Response, StatusCode, Url};
 
 use super::token::{Token, Tokens};
-use super::{HubConfig, ProxyChoice, names};
+use super::{HubConfig, names};
+use crate::http::{self, CONNECT_TIMEOUT};
 use crate::types::{HubState, HubTokenProblem, HubTokenSource};
 use hunch_error::{Error, Result};
 
 /// Limit of redirects per request.
 const MAX_REDIRECTS: usize = 10;
-/// Timeout of connecting.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 /// Limit of a response read as a whole, in bytes.
 const MAX_RESPONSE_BYTES: usize = 32 << 20;
-/// Limit of a quoted server message, in characters.
-const MAX_QUOTED_CHARS: usize = 200;
 /// Longest wait requested by the Hub that is respected.
 const MAX_REQUESTED_WAIT: Duration = Duration::from_secs(600);
 
@@ -68,33 +62,8 @@ pub(crate) struct HubResponse {
 
 impl Hub {
     pub(crate) fn new(config: HubConfig, stall_timeout: Duration) -> Result<Self> {
-        // Fails if a provider is already installed, which serves as well.
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let endpoint = config.url()?;
-        let invalid = |error: reqwest::Error| {
-            Error::invalid(format!(
-                "The proxy cannot be used: {}. Check HTTPS_PROXY and ALL_PROXY.",
-                reason(&error.without_url())
-            ))
-        };
-        let unready = |error: reqwest::Error| {
-            Error::invalid(format!(
-                "TLS cannot be set up: {}. Check the system's certificates and, if they are set, SSL_CERT_FILE and \
-                 SSL_CERT_DIR.",
-                reason(&error.without_url())
-            ))
-        };
-        let builder = Client::builder()
-            .user_agent(concat!("hunch/", env!("CARGO_PKG_VERSION")))
-            .redirect(Policy::none())
-            .retry(reqwest::retry::never())
-            .connect_timeout(CONNECT_TIMEOUT);
-        let builder = match &config.proxy {
-            ProxyChoice::System => builder,
-            ProxyChoice::None => builder.no_proxy(),
-            ProxyChoice::Through(address) => builder.proxy(Proxy::all(address).map_err(invalid)?),
-        };
-        let http = builder.build().map_err(unready)?;
+        let http = http::build(http::client_builder(&config.proxy)?)?;
         Ok(Self { http, endpoint, tokens: Arc::new(Tokens::new(config.tokens)), stall_timeout })
     }
 
@@ -291,14 +260,11 @@ impl Hub {
 
     /// Converts a connection error.
     fn connection_error(&self, error: &reqwest::Error) -> Failure {
-        if let Some(untrusted) = certificate_error(error) {
-            return Failure::permanent(self.unreachable(&format!(
-                "its certificate is not trusted ({untrusted}), so nothing was sent. If your network inspects TLS connections, \
-                 add the network's certificate to those that this system trusts"
-            )));
+        let why = http::describe_failure(error);
+        if http::certificate_error(error).is_some() {
+            return Failure::permanent(self.unreachable(&why));
         }
-        let what = if error.is_connect() { "no connection" } else { "the connection was lost" };
-        self.transient(&format!("{what} ({})", reason(error)), None)
+        self.transient(&why, None)
     }
 
     pub(crate) fn transient(&self, why: &str, wait: Option<Duration>) -> Failure {
@@ -325,9 +291,7 @@ fn same_origin(a: &Url, b: &Url) -> bool {
 
 /// Checks that a request cannot be read in transit. It must be encrypted or stay on this machine.
 fn is_private(url: &Url) -> bool {
-    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-    let is_here = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
-    url.scheme() == "https" || is_here
+    url.scheme() == "https" || http::is_loopback(url)
 }
 
 fn header(headers: &HeaderMap, name: &str) -> Option<String> {
@@ -342,39 +306,7 @@ fn unquoted_etag(etag: &str) -> String {
 /// Quotes a server message: shortened, without control characters or token.
 fn quoted(text: &str, token: Option<&Token>) -> String {
     let hidden = token.map_or_else(|| text.to_owned(), |token| token.redact(text));
-    let plain: String = hidden.chars().filter(|c| !c.is_control()).take(MAX_QUOTED_CHARS).collect();
-    format!(" (\"{}\")", plain.trim())
-}
-
-/// Returns the innermost cause, such as "Connection refused".
-fn reason(error: &reqwest::Error) -> String {
-    let mut source = error.source();
-    let mut text = error.to_string();
-    while let Some(inner) = source {
-        text = inner.to_string();
-        source = inner.source();
-    }
-    text
-}
-
-/// Returns the certificate error that prevented a connection, if there is one.
-fn certificate_error(error: &reqwest::Error) -> Option<&rustls::Error> {
-    let mut source = error.source();
-    while let Some(inner) = source {
-        if let Some(tls @ rustls::Error::InvalidCertificate(_)) = tls_error(inner) {
-            return Some(tls);
-        }
-        source = inner.source();
-    }
-    None
-}
-
-/// Returns the TLS error inside an IO error. IO errors do not expose it as their source.
-fn tls_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a rustls::Error> {
-    if let Some(tls) = error.downcast_ref() {
-        return Some(tls);
-    }
-    tls_error(error.downcast_ref::<std::io::Error>()?.get_ref()?)
+    format!(" (\"{}\")", http::quotable(&hidden))
 }
 
 /// Returns the requested wait: `Retry-After: 30` or the Hub's `RateLimit: "api";r=0;t=30`.

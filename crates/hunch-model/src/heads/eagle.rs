@@ -1,4 +1,4 @@
-//! Heads with one decoder layer that feed their own output back: the steps that EAGLE-1 and EAGLE-3 share.
+//! Heads with one decoder layer whose output feeds the next step: the code shared by EAGLE-1 and EAGLE-3.
 //!
 //! Row i starts from the target's states at token i and the embedding of the token after it.
 //! For a drafted token, the head's output at the row before it replaces the target's states.
@@ -18,12 +18,12 @@ use super::layer::Layer;
 use crate::device::Compute;
 use crate::weights::Embedding;
 
-/// States that rows start from.
+/// Hidden states that rows are computed from.
 #[derive(Clone, Copy)]
 pub(super) enum States<'a> {
     /// The target's residual streams by tap, `[rows, n_embd]` each.
     Target(&'a [Vec<f32>]),
-    /// Outputs of the rows before, `[rows, n_embd]`.
+    /// The head's outputs at the previous rows, `[rows, n_embd]`.
     Own(&'a [f32]),
 }
 
@@ -38,14 +38,14 @@ pub(super) struct Fused {
     pub(super) quantised: QuantisedRows,
 }
 
-/// Part of an architecture around its layer.
+/// Computation before and after the decoder layer, which differs between architectures.
 pub(super) trait Fusion: Send + Sync + 'static {
-    /// Returns the layers of the target that it reads, ascending.
+    /// Returns the target's layers that the head reads, ascending.
     fn taps(&self) -> &[usize];
-    /// Computes the inputs of the layer. `embeddings` are those of the tokens, `[rows, n_embd]`.
+    /// Computes the inputs of the layer from hidden states and token embeddings, `[rows, n_embd]` each.
     fn fuse(&self, threads: &Threads, states: States<'_>, embeddings: &[f32], out: &mut Fused);
-    /// Computes the logits `[rows, n_vocab]` after rows, from the residual streams `[rows, n_embd]` after the layer,
-    /// and the states that the rows after them start from.
+    /// Computes logits `[rows, n_vocab]` from the layer's output `[rows, n_embd]`, and the hidden states for the next
+    /// rows.
     fn score(&self, threads: &Threads, x: &[f32], quantised: &mut QuantisedRows) -> (Vec<f32>, Vec<f32>);
     /// Returns the bytes of weights that a drafted token reads, without the layer.
     fn bytes(&self) -> usize;
@@ -58,9 +58,9 @@ pub(super) struct LayerHead<F> {
     embedding: Arc<Embedding>,
     compute: Compute,
     fused: Fused,
-    /// States that the row after the last one starts from.
+    /// Hidden states for the row after the last, `[n_embd]`.
     last: Vec<f32>,
-    /// States that rows after those of the current tree start from, `[rows, n_embd]`.
+    /// Hidden states for the children of each row of the current tree, `[rows, n_embd]`.
     tree: Vec<f32>,
 }
 

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_of_safetensors_files() {
+    fn names_match_safetensors_files() {
         for (own, other) in [
             ("blk.0.attn_norm.weight", "layers.0.input_layernorm.weight"),
             ("blk.0.attn_norm_2.weight", "layers.0.hidden_norm.weight"),

@@ -17,7 +17,7 @@ use crate::tensor_files::{NumberType, Numbers, TensorFiles};
 /// Names of the files.
 const NAMES: [&str; 2] = ["medusa_lm_head.pt", "pytorch_model.bin"];
 
-/// Returns the pickle at a path: the file itself, or the one in a folder.
+/// Returns the path of the pickle: `path` itself, or a file with a known name in the folder `path`.
 pub(super) fn file_at(path: &Path) -> Option<PathBuf> {
     let has_name = |path: &Path| NAMES.iter().any(|name| path.file_name().is_some_and(|own| own == *name));
     if path.is_file() {
@@ -29,8 +29,8 @@ pub(super) fn file_at(path: &Path) -> Option<PathBuf> {
 /// Opens a pickle and checks its tensors.
 ///
 /// # Errors
-/// [`Error::InvalidModelFile`] if it is no pickle of tensors, damaged, or has a tensor of a type or layout that no head
-/// has.
+/// [`Error::InvalidModelFile`] if the file is damaged or not a pickle of tensors, or if a tensor's type or layout is
+/// unsupported.
 pub(super) fn open(path: &Path) -> Result<TensorFiles> {
     let invalid = |reason: String| Error::InvalidModelFile { path: path.to_path_buf(), reason };
     let unreadable =
@@ -116,7 +116,7 @@ fn bytes_of(tensor: &Tensor) -> candle_core::Result<Vec<u8>> {
     })
 }
 
-/// Returns an error's first line: those of candle may have a backtrace.
+/// Returns the first line of an error. candle's errors may include a backtrace.
 fn first_line(error: &candle_core::Error) -> String {
     error.to_string().lines().next().unwrap_or_default().chars().take(200).collect()
 }

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tells_offsets_from_tokens() {
+    fn reads_token_tables_and_offset_tables() {
         let tokens = [0, 1, 2, 5, 6, 9];
         let offsets = [0, 0, 0, 2, 2, 4];
         for d2t in [tokens, offsets] {
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_neither() {
+    fn refuses_tables_of_neither_kind() {
         for d2t in
             [&[3, 1, 2][..], &[0, 5, 3], &[-1, 0, 0], &[0, 0, 9], &[4, 9, 12], &[i64::MAX, i64::MAX], &[]]
         {

@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 
 use super::packed::{Format, UNIT};
-use super::selftest::{Part, SelfTest};
+use super::selftest::{KernelPart, SelfTest};
 use crate::dequantise::dequantise;
 use crate::gguf::Gguf;
 use hunch_error::Result;
@@ -52,7 +52,7 @@ fn wider(dtype: WeightType) -> Option<WeightType> {
 /// # Errors
 /// The problem of a kernel that cannot be replaced.
 pub fn conversions(gguf: &Gguf, test: &SelfTest) -> std::result::Result<Vec<Conversion>, String> {
-    let problem = |dtype| test.problem_of([Part::Product(dtype)]);
+    let problem = |dtype| test.problem_of([KernelPart::Product(dtype)]);
     let tied = !gguf.tensors.contains_key("output.weight");
     // Bytes that a pass reads, by type.
     let mut read: BTreeMap<WeightType, usize> = BTreeMap::new();
@@ -202,7 +202,7 @@ mod tests {
 
     fn results(failing: &[WeightType]) -> SelfTest {
         let finding = |dtype: &WeightType| {
-            let part = Part::Product(*dtype);
+            let part = KernelPart::Product(*dtype);
             let problem = failing.contains(dtype).then(|| format!("{part} differs from the CPU"));
             Finding { part: part.to_string(), problem }
         };

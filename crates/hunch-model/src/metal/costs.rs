@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::kernels::AttentionLayout;
 use super::products::TileRows;
-use super::selftest::Speed;
+use super::selftest::GpuTimes;
 use super::workspace::SPAN;
 use crate::gguf::Gguf;
 use crate::spec::ModelSpec;
@@ -28,9 +28,10 @@ const fn chip(name: &'static str, memory_gb_s: f64, cores: u32, clock_ghz: f64) 
     Chip { name, memory_gb_s, cores, clock_ghz }
 }
 
-/// Known chips. Bandwidth and cores are those of Apple's technical specifications. Apple publishes no clocks:
-/// those of M1 and M2 are from philipturner/metal-benchmarks, those of M3 and M4 from hmc-tech.com, where sources
-/// differ by 7%. The clock of M5 is assumed.
+/// Known chips, with bandwidth and cores from Apple's technical specifications.
+///
+/// Apple publishes no clocks. The clocks of M1 and M2 are from philipturner/metal-benchmarks. The clocks of M3 and M4
+/// are from hmc-tech.com, where sources differ by 7%. The clock of M5 is assumed.
 pub const CHIPS: [Chip; 18] = [
     chip("Apple M1", 68.25, 8, 1.278),
     chip("Apple M1 Pro", 204.8, 16, 1.296),
@@ -52,20 +53,21 @@ pub const CHIPS: [Chip; 18] = [
     chip("Apple M5 Max", 614.0, 40, 1.6),
 ];
 
-/// Lanes of a core: each does one fused multiply-add a cycle, in the matrix unit as outside of it
+/// Lanes of a core. A lane does one fused multiply-add per cycle, inside or outside the matrix unit
 /// (philipturner/metal-benchmarks). The neural accelerators of M5 are not used.
 const LANES: f64 = 128.0;
-/// Share of the lanes' cycles that kernels use, all of their operations counted. Assumed.
+/// Assumed share of the lanes' cycles in which a kernel issues an operation.
 const ISSUE: f64 = 0.8;
-/// Tokens of context for predictions that know no other.
+/// Default context of a prediction, in tokens.
 pub const PREDICTED_CONTEXT: usize = 1024;
-/// Operations of a weight, before those of rows: to load, unpack and scale it. The first is for up to 4 rows. Counted
-/// in the kernels for Q4_K (`tests/metal/ptx.rs`).
-const OF_WEIGHT: (f64, f64) = (2.85, 8.0);
-/// Operations of a weight for one row, whose activations are unpacked too.
-const OF_ONE_ROW: f64 = 5.5;
-/// Operations of a weight for each row: one multiply-add, and the rest of the work on activations and sums.
-const OF_ROW: (f64, f64) = (1.54, 1.4);
+/// Operations to load, unpack and scale one weight: without and with matrix instructions. Counted in the kernels for
+/// Q4_K (`tests/metal/ptx.rs`).
+const WEIGHT_OPERATIONS: (f64, f64) = (2.85, 8.0);
+/// Operations per weight in a product of one row, including the unpacking of its activations.
+const ONE_ROW_OPERATIONS: f64 = 5.5;
+/// Operations per weight and row: a multiply-add, and its share of the work on activations and sums. Without and with
+/// matrix instructions.
+const ROW_OPERATIONS: (f64, f64) = (1.54, 1.4);
 /// Time of a dispatch on the GPU in milliseconds (antonellof/ferrox#149, measured as 5.16 microseconds).
 const DISPATCH_MS: f64 = 0.005;
 /// Time to commit a pass and wait for it, in milliseconds. Assumed.
@@ -76,9 +78,13 @@ const DISPATCHES: (usize, usize) = (10, 3);
 /// Returns the operations of a weight in a product with tiles of this many rows.
 pub fn operations_of_weight(tile: TileRows) -> f64 {
     if tile.rows() == 1 {
-        return OF_ONE_ROW;
+        return ONE_ROW_OPERATIONS;
     }
-    let (weight, row) = if tile.has_matrices() { (OF_WEIGHT.1, OF_ROW.1) } else { (OF_WEIGHT.0, OF_ROW.0) };
+    let (weight, row) = if tile.has_matrices() {
+        (WEIGHT_OPERATIONS.1, ROW_OPERATIONS.1)
+    } else {
+        (WEIGHT_OPERATIONS.0, ROW_OPERATIONS.0)
+    };
     weight + row * tile.rows() as f64
 }
 
@@ -89,7 +95,7 @@ impl Chip {
         CHIPS.iter().find(|chip| short(chip.name) == short(name))
     }
 
-    /// Returns the share of the bandwidth that products of one row reach. From rates of llama.cpp: 0.79 on an M1,
+    /// Returns the share of the bandwidth that products of one row reach. Taken from llama.cpp's rates: 0.79 on an M1,
     /// 0.74 on an M2 Pro, 0.6 on an M4 Max.
     fn memory_share(&self) -> f64 {
         match self.memory_gb_s {
@@ -158,8 +164,8 @@ impl AttentionSize {
         (self.visible * cache + self.visible * partial / SPAN) as u64
     }
 
-    /// Returns the operations of attention over `rows` rows, with those of lanes that have no row. Each head and value
-    /// of a key has two multiply-adds, and one operation for loads and weights.
+    /// Returns the operations of attention over `rows` rows, idle lanes included. Each element of a key costs each head
+    /// two multiply-adds, and one operation for loads and weights.
     fn operations(&self, rows: usize) -> f64 {
         let layout = self.layout(rows);
         let pairs = rows.div_ceil(layout.rows) * layout.pairs * layout.simdgroups * self.keys;
@@ -195,7 +201,7 @@ pub enum Basis {
     /// Figures of a chip.
     Chip(&'static Chip),
     /// Times of a product, measured by the self-test.
-    Measured(Speed),
+    Measured(GpuTimes),
 }
 
 impl Basis {
@@ -264,7 +270,7 @@ mod tests {
             assert!(one > floor && one < 2.0 * floor + SEVEN_B.overhead_ms(), "{}: {one}", chip.name);
             let curve = basis.curve(SEVEN_B, 64);
             assert!(curve.windows(2).all(|pair| pair[0].1 <= pair[1].1), "{}", chip.name);
-            // Published times of 8 rows, for kernels of this kind, are 1.0 to 2.7 times those of one row.
+            // Published times of 8 rows, for kernels of this kind, are 1.0 to 2.7 times as long as for one row.
             let eight = basis.pass_ms(SEVEN_B, 8) / one;
             assert!((1.0..=2.7).contains(&eight), "{}: {eight}", chip.name);
         }
@@ -283,7 +289,7 @@ mod tests {
     #[test]
     fn measured_products_scale_by_bytes() {
         let product_ms: Vec<f64> = (1..=16).map(|rows| 1.0 + f64::from(rows) / 16.0).collect();
-        let speed = Speed { product_ms, product_bytes: 1000, memory_gb_s: 1.0 };
+        let speed = GpuTimes { product_ms, product_bytes: 1000, memory_gb_s: 1.0 };
         let size = PassSize { bytes: 4000, weights: 8000, layers: 0, attention: AttentionSize::default() };
         let overhead = size.overhead_ms();
         let basis = Basis::Measured(speed);

@@ -296,12 +296,14 @@ pub struct Kernels {
     gpu: Arc<dyn Gpu>,
     /// Compiled kernels, and the reasons for which others were refused. Compiling is slow, so each is tried once.
     compiled: Mutex<HashMap<Kernel, Result<KernelId, String>>>,
+    /// Joined products that were compared with separate ones, and the problems of those that are not used.
+    pub(super) joins: Mutex<HashMap<(TileRows, Parts), Result<(), String>>>,
 }
 
 impl Kernels {
     /// Creates the table for a GPU.
     pub fn new(gpu: Arc<dyn Gpu>) -> Self {
-        Self { gpu, compiled: Mutex::default() }
+        Self { gpu, compiled: Mutex::default(), joins: Mutex::default() }
     }
 
     /// Returns the GPU.

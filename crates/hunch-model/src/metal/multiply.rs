@@ -1,5 +1,7 @@
 //! Dispatch of products. Their kernels are in `products`.
 
+use std::sync::PoisonError;
+
 use hunch_error::{Error, Result};
 
 use super::gpu::{Argument, Buffer, Grid};
@@ -19,8 +21,8 @@ impl Kernels {
         self.multiply_all(&[product], x, rows)
     }
 
-    /// Multiplies up to three matrices with the first `rows` rows of `x`, in one dispatch. If the device refuses that
-    /// kernel, each matrix has a dispatch of its own.
+    /// Multiplies up to three matrices with the first `rows` rows of `x`, in one dispatch. Each matrix has a dispatch of
+    /// its own if the device refuses that kernel, or if its first use shows other bits than theirs.
     ///
     /// # Errors
     /// If the device fails. [`Error::Internal`] for no or too many matrices.
@@ -28,17 +30,60 @@ impl Kernels {
         if products.is_empty() || products.len() > MAX_PARTS {
             return Err(Error::Internal(format!("{} products in a dispatch", products.len())));
         }
-        let tile = TileRows::of(rows);
-        let mut parts = Parts::default();
-        for (part, product) in parts.iter_mut().zip(products) {
-            *part = Some(WeightKernel::of(product.matrix));
+        if products.len() > 1 && !self.can_join(products, x, rows)? {
+            return self.multiply_each(products, x, rows);
         }
-        let id = match self.get(Kernel::Multiply(tile, parts)) {
-            Err(_) if products.len() > 1 => {
-                return products.iter().try_for_each(|product| self.multiply(*product, x, rows));
+        self.dispatch_products(products, x, rows)
+    }
+
+    /// Returns the problems of joined products, which are not used therefore.
+    pub fn join_problems(&self) -> Vec<String> {
+        self.joins
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .values()
+            .filter_map(|tried| tried.clone().err())
+            .collect()
+    }
+
+    fn multiply_each(&self, products: &[GpuProduct<'_>], x: &Activations, rows: usize) -> Result<()> {
+        products.iter().try_for_each(|product| self.dispatch_products(&[*product], x, rows))
+    }
+
+    /// Returns whether products may share a dispatch. Compares the two ways at the first use of their types and tile,
+    /// which is in the warm-up of a model.
+    fn can_join(&self, products: &[GpuProduct<'_>], x: &Activations, rows: usize) -> Result<bool> {
+        // The comparison runs the products twice, which must not add twice.
+        if products.iter().any(|product| product.add) {
+            return Ok(false);
+        }
+        let key = (TileRows::of(rows), parts(products));
+        let mut joins = self.joins.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(tried) = joins.get(&key) {
+            return Ok(tried.is_ok());
+        }
+        let tried = match self.get(Kernel::Multiply(key.0, key.1)) {
+            Err(refused) => Err(refused.to_string()),
+            Ok(_) => {
+                let read = || products.iter().map(|product| product.read(rows)).collect::<Result<Vec<_>>>();
+                // Separate products come last, so what a wrong kernel leaves unwritten differs, and is right afterwards.
+                self.dispatch_products(products, x, rows)?;
+                let joined = read()?;
+                self.multiply_each(products, x, rows)?;
+                let same = read()? == joined;
+                same.then_some(())
+                    .ok_or_else(|| format!("{} differs", Kernel::Multiply(key.0, key.1).source().name))
             }
-            id => id?,
         };
+        let can_join = tried.is_ok();
+        joins.insert(key, tried);
+        Ok(can_join)
+    }
+
+    /// Multiplies matrices in one dispatch.
+    fn dispatch_products(&self, products: &[GpuProduct<'_>], x: &Activations, rows: usize) -> Result<()> {
+        let tile = TileRows::of(rows);
+        let id = self.get(Kernel::Multiply(tile, parts(products)))?;
         let (mut constants, mut groups) = (Vec::with_capacity(PART_WORDS * products.len()), 0);
         let codes = if rows == 1 { &x.codes } else { &x.halves };
         let mut arguments = vec![codes.input(), x.scales.input(), x.sums.input(), x.floats.input()];
@@ -58,5 +103,22 @@ impl Kernels {
         let groups = [groups as u32, rows.div_ceil(tile.rows()) as u32, 1];
         let grid = Grid { groups, threads: tile.threads(), scratch: tile.scratch() };
         self.gpu().dispatch(id, &arguments, grid)
+    }
+}
+
+/// Returns the types of the matrices of products.
+fn parts(products: &[GpuProduct<'_>]) -> Parts {
+    let mut parts = Parts::default();
+    for (part, product) in parts.iter_mut().zip(products) {
+        *part = Some(WeightKernel::of(product.matrix));
+    }
+    parts
+}
+
+impl GpuProduct<'_> {
+    /// Reads the bytes from its first result to its last.
+    fn read(&self, rows: usize) -> Result<Vec<u8>> {
+        let values = (rows - 1) * self.stride + self.matrix.n();
+        self.out.read(self.offset * size_of::<f32>(), values * size_of::<f32>())
     }
 }

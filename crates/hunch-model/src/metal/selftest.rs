@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::gpu::Gpu;
 use super::kernels::Kernels;
-use checks::{Check, Tester};
+use checks::{CheckOutcome, Tester};
 pub use reference::noise;
 
 /// Widths of heads with a kernel.
@@ -21,13 +21,16 @@ pub const HEAD_WIDTHS: [usize; 5] = [32, 64, 96, 128, 256];
 
 /// Part of the kernels that is tested by itself. Models name the parts that they depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum KernelPart {
     /// Products of weights of a type, and rows of a table of them.
     Product(WeightType),
     /// Bias, scale and addition of products.
     Output,
     /// Bound of products, for logits.
     Cap,
+    /// Products of several types in one dispatch. No model depends on it: products whose bits differ there have
+    /// dispatches of their own.
+    Joined,
     /// RMS norm of rows.
     Norm,
     /// Norm of what a layer's part computed, before it joins the row.
@@ -52,13 +55,14 @@ pub enum Part {
     WindowAttention(usize),
 }
 
-impl Part {
+impl KernelPart {
     /// Returns all parts, in the order of their tests.
     pub fn all() -> impl Iterator<Item = Self> {
         let products = WeightType::ALL.iter().map(|dtype| Self::Product(*dtype));
         let common = [
             Self::Output,
             Self::Cap,
+            Self::Joined,
             Self::Norm,
             Self::UpdateNorm,
             Self::Gate(Activation::Silu),
@@ -75,12 +79,13 @@ impl Part {
     }
 }
 
-impl fmt::Display for Part {
+impl fmt::Display for KernelPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Product(dtype) => write!(f, "product {dtype}"),
             Self::Output => f.write_str("bias and sum of products"),
             Self::Cap => f.write_str("soft cap of logits"),
+            Self::Joined => f.write_str("products in one dispatch"),
             Self::Norm => f.write_str("norm"),
             Self::UpdateNorm => f.write_str("norm after a part"),
             Self::Gate(Activation::Silu) => f.write_str("SiLU gate"),
@@ -108,7 +113,7 @@ pub struct Finding {
 
 /// Measured times of a GPU.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Speed {
+pub struct GpuTimes {
     /// Time of a Q4_K product of 1 to 16 rows, in milliseconds: t(M) for M = 1, 2, ...
     pub product_ms: Vec<f64>,
     /// Bytes of weights that the product reads.
@@ -123,7 +128,7 @@ pub struct SelfTest {
     /// One finding for each part.
     pub findings: Vec<Finding>,
     /// Measured times. `None` if a kernel they need failed.
-    pub speed: Option<Speed>,
+    pub speed: Option<GpuTimes>,
 }
 
 /// Sizes of the timed work.
@@ -151,22 +156,22 @@ impl SelfTest {
     /// Tests all kernels of a GPU and measures times.
     pub fn run(kernels: &Kernels, workload: Workload) -> Self {
         let test = Tester { kernels, gpu: kernels.gpu() };
-        let find = |part: Part| {
+        let find = |part: KernelPart| {
             let problem = match test.check(part) {
-                Ok(Check::Passed) => None,
-                Ok(Check::Differs) => Some(format!("{part} differs from the CPU")),
-                Ok(Check::DependsOnRows) => Some(format!("{part} depends on the number of rows")),
+                Ok(CheckOutcome::Passed) => None,
+                Ok(CheckOutcome::Differs) => Some(format!("{part} differs from the CPU")),
+                Ok(CheckOutcome::DependsOnRows) => Some(format!("{part} depends on the number of rows")),
                 Err(error) => Some(format!("{part} failed: {error}")),
             };
             Finding { part: part.to_string(), problem }
         };
-        let findings = Part::all().map(find).collect();
+        let findings = KernelPart::all().map(find).collect();
         // A GPU that cannot be timed is still of use. Its costs stay predicted.
         Self { findings, speed: test.speed(workload).ok() }
     }
 
     /// Returns the problem of the first of these parts that did not pass. A part that was not tested did not.
-    pub fn problem_of(&self, parts: impl IntoIterator<Item = Part>) -> Option<String> {
+    pub fn problem_of(&self, parts: impl IntoIterator<Item = KernelPart>) -> Option<String> {
         parts.into_iter().find_map(|part| {
             let name = part.to_string();
             match self.findings.iter().find(|found| found.part == name) {
@@ -184,7 +189,7 @@ impl SelfTest {
 
 /// Chip, system and version that a self-test belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Machine {
+pub struct MachineId {
     /// Name of the chip.
     pub chip: String,
     /// Version of the operating system.
@@ -193,7 +198,7 @@ pub struct Machine {
     pub version: String,
 }
 
-impl Machine {
+impl MachineId {
     /// Describes this machine with a GPU.
     pub fn with(gpu: &dyn Gpu) -> Self {
         let system = sysinfo::System::long_os_version().unwrap_or_default();
@@ -203,26 +208,26 @@ impl Machine {
 
 /// A self-test and the machine it ran on, as kept in a file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Record {
+pub struct SelfTestRecord {
     /// The machine.
-    pub machine: Machine,
+    pub machine: MachineId,
     /// The results.
     #[serde(flatten)]
     pub test: SelfTest,
 }
 
-impl Record {
+impl SelfTestRecord {
     /// Longest record that is read, in bytes.
     const MAX_BYTES: u64 = 1 << 20;
 
     /// Reads the record of a machine. A damaged file, one with other parts, or that of another machine, is treated as
     /// missing.
-    pub fn read(path: &std::path::Path, machine: &Machine) -> Option<Self> {
+    pub fn read(path: &std::path::Path, machine: &MachineId) -> Option<Self> {
         let is_record = |meta: std::fs::Metadata| meta.is_file() && meta.len() <= Self::MAX_BYTES;
         std::fs::metadata(path).ok().filter(|meta| is_record(meta.clone()))?;
         let record: Self = serde_json::from_str(&std::fs::read_to_string(path).ok()?).ok()?;
         let parts = record.test.findings.iter().map(|finding| finding.part.clone());
-        let is_complete = Part::all().map(|part| part.to_string()).eq(parts);
+        let is_complete = KernelPart::all().map(|part| part.to_string()).eq(parts);
         (record.machine == *machine && is_complete).then_some(record)
     }
 

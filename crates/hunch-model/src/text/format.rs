@@ -26,7 +26,7 @@ pub enum AnswerFormat {
     JsonSchema(Value),
 }
 
-/// White space between two parts of JSON. Bounded, because a model could go on with it for ever.
+/// White space between two parts of JSON. Bounded, because a model could write white space without end.
 const WHITE_SPACE: &str = r" |\n {0,32}";
 
 impl AnswerFormat {
@@ -125,7 +125,7 @@ impl Constraint for Grammar {
             .ok_or_else(|| CoreError::Internal("the context is shorter than the prompt".into()))?;
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.allow(answer, logits).map_err(|error| {
-            CoreError::invalid(format!("The answer cannot go on in the required format: {error}"))
+            CoreError::invalid(format!("The answer cannot continue in the required format: {error}"))
         })
     }
 }

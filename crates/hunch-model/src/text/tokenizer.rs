@@ -28,7 +28,7 @@ use special::{Piece, SpecialTokens};
 
 /// Type of a vocabulary entry (`tokenizer.ggml.token_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TokenKind {
+enum TokenType {
     Normal,
     Unknown,
     Control,
@@ -37,15 +37,15 @@ enum TokenKind {
     Byte,
 }
 
-impl TokenKind {
+impl TokenType {
     fn from_number(number: i32) -> Self {
         match number {
-            2 => TokenKind::Unknown,
-            3 => TokenKind::Control,
-            4 => TokenKind::UserDefined,
-            5 => TokenKind::Unused,
-            6 => TokenKind::Byte,
-            _ => TokenKind::Normal,
+            2 => TokenType::Unknown,
+            3 => TokenType::Control,
+            4 => TokenType::UserDefined,
+            5 => TokenType::Unused,
+            6 => TokenType::Byte,
+            _ => TokenType::Normal,
         }
     }
 }
@@ -53,7 +53,7 @@ impl TokenKind {
 #[derive(Debug)]
 struct Entry {
     text: String,
-    kind: TokenKind,
+    kind: TokenType,
 }
 
 enum Encoder {
@@ -240,8 +240,8 @@ impl Tokenizer {
     pub fn token_bytes(&self, id: TokenId) -> Vec<u8> {
         let Some(entry) = self.entries.get(id as usize) else { return Vec::new() };
         match (entry.kind, &self.encoder) {
-            (TokenKind::Normal, Encoder::ByteLevel(_)) => byte_level::bytes(&entry.text),
-            (TokenKind::Normal | TokenKind::Byte, Encoder::Scored(_)) => scored::bytes(&entry.text),
+            (TokenType::Normal, Encoder::ByteLevel(_)) => byte_level::bytes(&entry.text),
+            (TokenType::Normal | TokenType::Byte, Encoder::Scored(_)) => scored::bytes(&entry.text),
             _ => entry.text.as_bytes().to_vec(),
         }
     }
@@ -288,7 +288,7 @@ impl Tokenizer {
     /// Returns `true` for control tokens and the unknown token, which have no text to show.
     pub fn is_special(&self, id: TokenId) -> bool {
         let kind = self.entries.get(id as usize).map(|entry| entry.kind);
-        matches!(kind, Some(TokenKind::Control | TokenKind::Unknown))
+        matches!(kind, Some(TokenType::Control | TokenType::Unknown))
     }
 
     /// Returns the source of the chat template, if the file has one.
@@ -321,7 +321,7 @@ fn entries(gguf: &Gguf) -> Result<Vec<Entry>> {
     if !kinds.is_empty() && kinds.len() != texts.len() {
         return invalid(format!("its vocabulary has {} tokens but {} token types", texts.len(), kinds.len()));
     }
-    let kind = |i: usize| kinds.get(i).map_or(TokenKind::Normal, |&number| TokenKind::from_number(number));
+    let kind = |i: usize| kinds.get(i).map_or(TokenType::Normal, |&number| TokenType::from_number(number));
     let entry = |(i, text): (usize, &String)| Entry { text: text.clone(), kind: kind(i) };
     Ok(texts.iter().enumerate().map(entry).collect())
 }
@@ -334,7 +334,7 @@ fn mark_end_texts(entries: &mut [Entry]) -> Vec<(usize, TokenId)> {
     for (id, entry) in entries.iter_mut().enumerate() {
         let known = END_OF_TURN_TEXTS.iter().chain(&OTHER_END_TEXTS).position(|text| entry.text == *text);
         if let Some(rank) = known {
-            entry.kind = TokenKind::Control;
+            entry.kind = TokenType::Control;
             ends.push((rank, id as TokenId));
         }
     }

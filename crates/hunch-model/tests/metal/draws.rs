@@ -55,7 +55,7 @@ fn assert_drawn(distribution: &[f32], unit: f64, token: TokenId, what: &str) {
 }
 
 #[test]
-fn draws_are_those_of_the_sampler_for_all_filters() {
+fn draws_match_the_sampler_for_all_filters() {
     let gpus = Gpus::start();
     let all = [
         params(0.7, 40, 0.95, 0.05),
@@ -99,7 +99,7 @@ fn draws_are_those_of_the_sampler_for_all_filters() {
 
 /// Top-p or min-p may leave more tokens than fit in threadgroup memory.
 #[test]
-fn draw_from_too_many_tokens_is_the_most_likely_one() {
+fn draw_from_too_many_tokens_returns_the_most_likely_token() {
     let gpus = Gpus::start();
     let mut logits = vec![0.0f32; 4000];
     logits[1234] = 0.5;

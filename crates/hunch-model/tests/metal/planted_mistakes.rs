@@ -97,7 +97,7 @@ fn finds_write_past_the_end_of_a_buffer() {
 }
 
 #[test]
-fn compiler_refuses_what_metal_refuses() {
+fn compiler_refuses_invalid_metal_code() {
     let refused = [
         ("undeclared", "threadgroup_barrier(mem_flags::mem_threadgroup); y[i] = gone;"),
         ("constant", "x[i] = 1.0f;"),
@@ -134,4 +134,16 @@ fn finds_mistakes_in_shared_sections_of_attention() {
     ));
     assert!(is_found(BARRIER, "simdgroup_barrier(mem_flags::mem_threadgroup);\n"));
     assert!(is_found("first_row + turn, from_key + key", "first_row, from_key + key"));
+}
+
+#[test]
+#[should_panic(expected = "which is bound as an input")]
+fn buffer_that_is_written_must_be_bound_as_an_output() {
+    let text = REVERSE.replace("BARRIER", "threadgroup_barrier(mem_flags::mem_threadgroup);");
+    let simulator = Simulator::start();
+    let kernel = simulator.compile_all("reverse", &text, &["reverse"])[0];
+    let gpu: Arc<dyn Gpu> = simulator.clone();
+    let (x, y) = (Buffer::with_floats(&gpu, &[0.0; 64]).unwrap(), Buffer::new(&gpu, 256).unwrap());
+    let grid = Grid { groups: [1, 1, 1], threads: 64, scratch: 256 };
+    gpu.dispatch(kernel, &[x.input(), y.input()], grid).unwrap();
 }

@@ -132,8 +132,8 @@ fn float_products_have_the_bits_of_a_scalar_loop() {
 }
 
 /// Bits of products of matrices of several types, in one call and in a call for each.
-fn joined_and_separate(gpu: &Arc<dyn Gpu>, types: &[(WeightType, usize)], rows: usize) -> [Vec<u32>; 2] {
-    let (k, kernels) = (256, Kernels::new(gpu.clone()));
+fn joined_and_separate(kernels: &Kernels, types: &[(WeightType, usize)], rows: usize) -> [Vec<u32>; 2] {
+    let (k, gpu) = (256, kernels.gpu());
     let matrix = |(dtype, n): &(WeightType, usize)| {
         Matrix::new(gpu, *dtype, (*n, k), &weights(*dtype, *n, k, 1).0).unwrap()
     };
@@ -162,7 +162,7 @@ fn joined_and_separate(gpu: &Arc<dyn Gpu>, types: &[(WeightType, usize)], rows: 
 
 /// Two or three matrices in a dispatch: packed ones, and packed ones with floats.
 #[test]
-fn products_of_several_types_in_a_dispatch_have_the_bits_of_their_own() {
+fn products_of_several_types_in_one_dispatch_match_separate_products() {
     let machine = Machine::start();
     for types in [
         [(WeightType::Q4K, 40), (WeightType::Q6K, 24), (WeightType::Q4_0, 13)],
@@ -170,8 +170,10 @@ fn products_of_several_types_in_a_dispatch_have_the_bits_of_their_own() {
     ] {
         for (parts, rows) in [(2, 1), (2, 7), (2, 40), (3, 1), (3, 2), (3, 3), (3, 8), (3, 16), (3, 20)] {
             machine.set_schedule(Schedule::ALL[rows % Schedule::ALL.len()]);
-            let [joined, separate] = joined_and_separate(&machine.gpu, &types[..parts], rows);
+            let kernels = Kernels::new(machine.gpu.clone());
+            let [joined, separate] = joined_and_separate(&kernels, &types[..parts], rows);
             assert!(joined == separate, "{types:?}: {parts} parts, {rows} rows");
+            assert!(kernels.join_problems().is_empty(), "{types:?}: {:?}", kernels.join_problems());
         }
     }
 }
@@ -181,12 +183,15 @@ fn refused_kernel_of_several_types_is_replaced_by_a_dispatch_for_each() {
     let simulator = Simulator::start();
     let refusing = Spoiled::on(simulator.clone(), &[("multiply-1-Q8_0-", None)]);
     let types = [(WeightType::Q8_0, 16), (WeightType::Q4K, 16)];
-    for (rows, dispatches) in [(1, 2 + 2), (2, 1 + 2)] {
+    let kernels = Kernels::new(refusing);
+    // At the first use of 2 rows, both ways are compared.
+    for (rows, dispatches) in [(1, 2 + 2), (2, 3 + 1 + 2), (1, 2 + 2), (2, 1 + 2)] {
         simulator.take_counts();
-        let [joined, separate] = joined_and_separate(&refusing, &types, rows);
+        let [joined, separate] = joined_and_separate(&kernels, &types, rows);
         assert_eq!(joined, separate);
         assert_eq!(simulator.take_counts().dispatches, dispatches, "{rows} rows");
     }
+    assert_eq!(kernels.join_problems().len(), 1);
 
     // A refused kernel is not compiled again.
     let (gpu, refused) = Spoiled::counting(simulator, &[("norm", None)]);
@@ -195,6 +200,20 @@ fn refused_kernel_of_several_types_is_replaced_by_a_dispatch_for_each() {
         assert!(kernels.get(Kernel::Norm).unwrap_err().to_string().contains("refused"));
     }
     assert_eq!(refused.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn wrong_kernel_of_several_types_is_replaced_by_a_dispatch_for_each() {
+    let types = [(WeightType::Q8_0, 16), (WeightType::Q4K, 16)];
+    let mistake =
+        ("multiply-16-Q8_0-Q4_K", Some(("at -= all.part[0].groups", "at -= all.part[0].groups - 1")));
+    let kernels = Kernels::new(Spoiled::start(&[mistake]));
+    for (rows, problems) in [(3, 0), (9, 1), (16, 1)] {
+        let [joined, separate] = joined_and_separate(&kernels, &types, rows);
+        assert_eq!(joined, separate, "{rows} rows");
+        assert_eq!(kernels.join_problems().len(), problems, "{rows} rows");
+    }
+    assert_eq!(kernels.join_problems(), ["multiply-16-Q8_0-Q4_K differs"]);
 }
 
 #[test]

@@ -170,7 +170,7 @@ impl LanguageModel for OnHost {
 
 /// The device draws the drafted tokens with the numbers that the host would take, so the answer is the same.
 #[test]
-fn sampled_drafts_of_the_device_are_those_of_the_host_and_a_round_waits_twice() {
+fn sampled_device_drafts_match_host_drafts_with_two_waits_a_round() {
     let folder = tempfile::tempdir().unwrap();
     let simulator = Simulator::start();
     let compute = Compute::on_gpu(Arc::clone(&simulator) as _, Workload::SIMULATED, Some(1)).unwrap();

@@ -10,9 +10,9 @@ use hunch_model::decoder::{Backend, Decoder};
 use hunch_model::device::{Compute, KvType, SELF_TEST_FILE};
 use hunch_model::metal::gpu::{Argument, BufferId, Gpu, Grid, KernelId, KernelSource};
 use hunch_model::metal::kernels::Kernels;
-use hunch_model::metal::selftest::{Machine, Record, SelfTest, Workload};
+use hunch_model::metal::selftest::{MachineId, SelfTest, SelfTestRecord, Workload};
 
-use crate::machine::Machine as TestMachine;
+use crate::machine::Machine;
 use crate::simulator::Simulator;
 use crate::support::tiny::{HEAD_DIM, Tiny, Variant, further};
 
@@ -28,7 +28,7 @@ pub(crate) struct Spoiled {
 }
 
 impl Spoiled {
-    fn start(mistakes: &[Mistake]) -> Arc<dyn Gpu> {
+    pub(crate) fn start(mistakes: &[Mistake]) -> Arc<dyn Gpu> {
         Self::on(Simulator::start(), mistakes)
     }
 
@@ -84,9 +84,9 @@ impl Gpu for Spoiled {
 
 #[test]
 fn all_kernels_pass_and_times_are_measured() {
-    let test = SelfTest::run(&Kernels::new(TestMachine::start().gpu), Workload::SIMULATED);
+    let test = SelfTest::run(&Kernels::new(Machine::start().gpu), Workload::SIMULATED);
     assert_eq!(test.problems().collect::<Vec<_>>(), [""; 0]);
-    assert_eq!(test.findings.len(), 26 + 11 + 3 * 5);
+    assert_eq!(test.findings.len(), 26 + 12 + 3 * 5);
     let speed = test.speed.unwrap();
     assert_eq!(speed.product_ms.len(), 16);
     assert!(speed.product_ms.iter().all(|ms| *ms > 0.0) && speed.memory_gb_s > 0.0);
@@ -133,7 +133,7 @@ fn planted_mistakes_are_found_in_their_part_alone() {
 }
 
 #[test]
-fn mistakes_in_what_few_models_use_are_found_in_their_part_alone() {
+fn mistakes_in_rarely_used_kernels_are_found_in_their_part_alone() {
     let gpu = Spoiled::start(&[
         // A value of the codes of IQ4_XS, for more than 32 rows.
         ("multiply-64-IQ4_XS", Some(("CODES -127.0f", "CODES -126.0f"))),
@@ -253,7 +253,7 @@ fn self_test_is_remembered_for_the_same_machine() {
     };
     let (_, compute) = start();
     let first = compute.self_test().unwrap();
-    assert_eq!(Record::read(&path, &first.machine).as_ref(), Some(&*first));
+    assert_eq!(SelfTestRecord::read(&path, &first.machine).as_ref(), Some(&*first));
     assert_eq!(first.machine.chip, "simulated GPU");
 
     let (simulator, compute) = start();
@@ -262,16 +262,16 @@ fn self_test_is_remembered_for_the_same_machine() {
     compute.test_again().unwrap();
     assert!(simulator.take_counts().dispatches > 0);
 
-    let later = Machine { version: "99.0.0".into(), ..first.machine.clone() };
-    assert_eq!(Record::read(&path, &later), None);
-    let mut other_parts = Record::clone(&first);
+    let later = MachineId { version: "99.0.0".into(), ..first.machine.clone() };
+    assert_eq!(SelfTestRecord::read(&path, &later), None);
+    let mut other_parts = SelfTestRecord::clone(&first);
     other_parts.test.findings.pop();
     other_parts.write(&path).unwrap();
-    assert_eq!(Record::read(&path, &first.machine), None);
+    assert_eq!(SelfTestRecord::read(&path, &first.machine), None);
     std::fs::write(&path, "{\"machine\":").unwrap();
-    assert_eq!(Record::read(&path, &first.machine), None);
+    assert_eq!(SelfTestRecord::read(&path, &first.machine), None);
     let (simulator, compute) = start();
     let again = compute.self_test().unwrap();
     assert!(simulator.take_counts().dispatches > 0, "a damaged record counts as missing");
-    assert_eq!(Record::read(&path, &first.machine).as_ref(), Some(&*again));
+    assert_eq!(SelfTestRecord::read(&path, &first.machine).as_ref(), Some(&*again));
 }

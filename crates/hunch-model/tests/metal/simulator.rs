@@ -4,8 +4,8 @@
 //! `scripts/metal-test` chose. Without it the tests fail. With `HUNCH_METAL_CUDA`, the process runs the same kernels
 //! as PTX on an NVIDIA GPU (`scripts/metal-on-cuda`).
 
-use std::collections::HashSet;
 use std::collections::hash_map::DefaultHasher;
+use std::collections::{HashMap, HashSet};
 use std::hash::{Hash, Hasher};
 use std::io::{BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use hunch_error::{Error, Result};
 use hunch_model::metal::gpu::{Argument, BufferId, Gpu, Grid, KernelId, KernelSource};
 
-use crate::translate::{to_cpp, to_cuda_cpp};
+use crate::translate::{to_cpp, to_cuda_cpp, written_buffers};
 
 const RUNTIME: &str = include_str!("simulator/runtime.h");
 /// Headers that compiled text includes.
@@ -64,7 +64,9 @@ struct State {
     child: Child,
     to: ChildStdin,
     from: BufReader<ChildStdout>,
-    kernels: Vec<(u32, String)>,
+    kernels: Vec<Kernel>,
+    /// Bytes of the buffers.
+    sizes: HashMap<u32, usize>,
     libraries: u32,
     schedule: Schedule,
     counts: Counts,
@@ -72,6 +74,15 @@ struct State {
     used: HashSet<u32>,
     /// Kernels are compiled to count their loads.
     counts_loads: bool,
+}
+
+/// Compiled kernel.
+#[derive(Clone)]
+struct Kernel {
+    library: u32,
+    function: String,
+    /// For each buffer, whether the kernel's text can write it.
+    written: Vec<bool>,
 }
 
 /// Bytes that kernels loaded from a buffer.
@@ -106,6 +117,7 @@ impl Simulator {
             to,
             from,
             kernels: Vec::new(),
+            sizes: HashMap::new(),
             libraries: 0,
             schedule: Schedule::default(),
             counts: Counts::default(),
@@ -171,7 +183,11 @@ impl Simulator {
         let index = state.libraries;
         state.libraries += 1;
         let first = state.kernels.len();
-        state.kernels.extend(functions.iter().map(|f| (index, (*f).to_owned())));
+        state.kernels.extend(functions.iter().map(|function| Kernel {
+            library: index,
+            function: (*function).to_owned(),
+            written: written_buffers(text, function),
+        }));
         (first..state.kernels.len()).map(|i| KernelId(i as u32)).collect()
     }
 }
@@ -199,6 +215,21 @@ impl State {
         if self.to.flush().is_err() || self.from.read_exact(out).is_err() {
             self.ended();
         }
+    }
+
+    fn read(&mut self, buffer: u32, offset: usize, out: &mut [u8]) {
+        self.send(b"R");
+        self.send(&buffer.to_le_bytes());
+        self.send(&(offset as u64).to_le_bytes());
+        self.send(&(out.len() as u64).to_le_bytes());
+        self.receive(out);
+    }
+
+    /// Reads a whole buffer. No wait is counted.
+    fn contents(&mut self, buffer: u32) -> Vec<u8> {
+        let mut bytes = vec![0; self.sizes[&buffer]];
+        self.read(buffer, 0, &mut bytes);
+        bytes
     }
 
     /// The process has said on its standard error what was wrong.
@@ -233,13 +264,16 @@ impl Gpu for Simulator {
         state.send(&(bytes as u64).to_le_bytes());
         let mut id = [0; 4];
         state.receive(&mut id);
-        Ok(BufferId(u32::from_le_bytes(id)))
+        let id = u32::from_le_bytes(id);
+        state.sizes.insert(id, bytes);
+        Ok(BufferId(id))
     }
 
     fn release(&self, buffer: BufferId) {
         // A test that failed may have ended the process.
         if let Ok(mut state) = self.state.lock() {
             state.used.remove(&buffer.0);
+            state.sizes.remove(&buffer.0);
             let _ = state.to.write_all(b"F").and_then(|()| state.to.write_all(&buffer.0.to_le_bytes()));
         }
     }
@@ -261,18 +295,18 @@ impl Gpu for Simulator {
     fn read(&self, buffer: BufferId, offset: usize, out: &mut [u8]) -> Result<()> {
         let mut state = self.state.lock().unwrap();
         state.wait();
-        state.send(b"R");
-        state.send(&buffer.0.to_le_bytes());
-        state.send(&(offset as u64).to_le_bytes());
-        state.send(&(out.len() as u64).to_le_bytes());
-        state.receive(out);
+        state.read(buffer.0, offset, out);
         Ok(())
     }
 
     fn dispatch(&self, kernel: KernelId, arguments: &[Argument<'_>], grid: Grid) -> Result<()> {
         let mut state = self.state.lock().unwrap();
         state.counts.dispatches += 1;
-        let (library, function) = state.kernels[kernel.0 as usize].clone();
+        let Kernel { library, function, written } = state.kernels[kernel.0 as usize].clone();
+        // Kernels may leave such a buffer as it is. If one wrote it, candle's encoder on a Mac would put no barrier
+        // before the next dispatch that reads it, and the two would race.
+        let inputs = writable_inputs(&written, arguments);
+        let before: Vec<Vec<u8>> = inputs.iter().map(|buffer| state.contents(*buffer)).collect();
         let mut command = vec![b'D'];
         let mut number = |n: u32| command.extend_from_slice(&n.to_le_bytes());
         number(library);
@@ -303,13 +337,28 @@ impl Gpu for Simulator {
         command.extend_from_slice(&order.to_le_bytes());
         command.extend_from_slice(&mapping.to_le_bytes());
         state.send(&command);
-        state.answer().map_err(|e| Error::Device { device: "metal", reason: format!("{function}: {e}") })
+        let ran = state.answer();
+        for (buffer, before) in inputs.into_iter().zip(before) {
+            let same = state.contents(buffer) == before;
+            assert!(same, "{function} writes buffer {buffer}, which is bound as an input");
+        }
+        ran.map_err(|e| Error::Device { device: "metal", reason: format!("{function}: {e}") })
     }
 
     fn wait(&self) -> Result<()> {
         self.state.lock().unwrap().wait();
         Ok(())
     }
+}
+
+/// Returns the buffers that a kernel can write and that are bound as inputs.
+fn writable_inputs(written: &[bool], arguments: &[Argument<'_>]) -> Vec<u32> {
+    let bound = written.iter().zip(arguments);
+    let input = |(written, argument): (&bool, &Argument<'_>)| match argument {
+        Argument::Input(buffer, _) if *written => Some(buffer.0),
+        _ => None,
+    };
+    bound.filter_map(input).collect()
 }
 
 /// Compiles C++ unless that text was compiled before, and returns the path of the result.

@@ -116,6 +116,26 @@ pub(crate) fn to_cuda_cpp(text: &str, wanted: &[&str]) -> String {
     cpp
 }
 
+/// Returns, for each buffer of a kernel, whether its type allows the kernel to write it.
+pub(crate) fn written_buffers(text: &str, kernel: &str) -> Vec<bool> {
+    let kernels = kernels(text);
+    let kernel =
+        kernels.iter().find(|k| k.name == kernel).unwrap_or_else(|| panic!("there is no kernel {kernel}"));
+    let mut written = Vec::new();
+    for parameter in &kernel.parameters {
+        let index = match parameter.attribute.as_deref().map(|attribute| attribute.strip_prefix("buffer(")) {
+            None => written.len(),
+            Some(Some(number)) => number.trim_end_matches(')').parse().unwrap(),
+            Some(None) => continue,
+        };
+        written.resize(written.len().max(index + 1), false);
+        let declaration = &parameter.declaration;
+        written[index] = declaration.contains("device")
+            && !declaration.split(['*', '&']).next().unwrap().contains("const");
+    }
+    written
+}
+
 fn kernels(text: &str) -> Vec<Kernel> {
     let mut found = Vec::new();
     let starts = text.match_indices("kernel void ").map(|(at, word)| at + word.len());

@@ -2,9 +2,9 @@
 
 import { createContext } from 'svelte';
 import type { AdvancedSettings } from '../../lib/state/advanced.svelte';
-import type { Catalogue } from '../../lib/state/catalogue.svelte';
+import type { CatalogueState } from '../../lib/state/catalogue.svelte';
 import type { Chat } from '../../lib/state/chat.svelte';
-import type { Conversation } from '../../lib/state/conversation.svelte';
+import type { ActiveConversation } from '../../lib/state/conversation.svelte';
 import type { Conversations } from '../../lib/state/conversations.svelte';
 import type { Downloads } from '../../lib/state/downloads.svelte';
 import type { LinkQuestion } from '../../lib/state/linkQuestion.svelte';
@@ -18,7 +18,7 @@ import type { Work } from '../../lib/state/work.svelte';
 
 export interface ChatContext {
   readonly chat: Chat;
-  readonly conversation: Conversation;
+  readonly conversation: ActiveConversation;
   readonly conversations: Conversations;
   readonly models: Models;
   readonly settings: Settings;
@@ -30,7 +30,7 @@ export interface ChatContext {
   readonly navigation: Navigation;
   readonly log: ProblemLog;
   /** For the first pair, while there is no model. */
-  readonly catalogue: Catalogue;
+  readonly catalogue: CatalogueState;
   readonly downloads: Downloads;
 }
 

@@ -1,7 +1,7 @@
 // State that the lab uses.
 
 import { createContext } from 'svelte';
-import type { Conversation } from '../../lib/state/conversation.svelte';
+import type { ActiveConversation } from '../../lib/state/conversation.svelte';
 import type { Lab } from '../../lib/state/lab.svelte';
 import type { Models } from '../../lib/state/models.svelte';
 import type { Settings } from '../../lib/state/settings.svelte';
@@ -10,7 +10,7 @@ export interface LabContext {
   readonly lab: Lab;
   readonly models: Models;
   /** The open conversation, whose answers the lab can look at. */
-  readonly conversation: Pick<Conversation, 'id' | 'running' | 'answered' | 'near'>;
+  readonly conversation: Pick<ActiveConversation, 'id' | 'running' | 'answered' | 'near'>;
   /** Ranges of the sliders. */
   readonly settings: Pick<Settings, 'range'>;
 }

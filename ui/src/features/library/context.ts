@@ -1,10 +1,10 @@
 // State that the library uses.
 
 import { createContext } from 'svelte';
-import type { Catalogue } from '../../lib/state/catalogue.svelte';
+import type { CatalogueState } from '../../lib/state/catalogue.svelte';
 import type { Comparison } from '../../lib/state/comparison.svelte';
 import type { Downloads } from '../../lib/state/downloads.svelte';
-import type { Library } from '../../lib/state/library.svelte';
+import type { LibraryState } from '../../lib/state/library.svelte';
 import type { LinkQuestion } from '../../lib/state/linkQuestion.svelte';
 import type { ModelList } from '../../lib/state/modelList.svelte';
 import type { Models } from '../../lib/state/models.svelte';
@@ -15,7 +15,7 @@ import type { Training } from '../../lib/state/training.svelte';
 import type { Work } from '../../lib/state/work.svelte';
 
 export interface LibraryContext {
-  readonly library: Library;
+  readonly library: LibraryState;
   /** The list of models with its filters. */
   readonly modelList: ModelList;
   readonly models: Models;
@@ -25,7 +25,7 @@ export interface LibraryContext {
   readonly comparison: Comparison;
   /** Training of a drafter for the selected model. */
   readonly training: Training;
-  readonly catalogue: Catalogue;
+  readonly catalogue: CatalogueState;
   readonly downloads: Downloads;
   readonly navigation: Navigation;
   readonly work: Pick<Work, 'running'>;

@@ -2,7 +2,7 @@
 
 import { createContext } from 'svelte';
 import type { Downloads } from '../../lib/state/downloads.svelte';
-import type { Library } from '../../lib/state/library.svelte';
+import type { LibraryState } from '../../lib/state/library.svelte';
 import type { ModelList } from '../../lib/state/modelList.svelte';
 import type { Models } from '../../lib/state/models.svelte';
 import type { Navigation } from '../../lib/state/navigation.svelte';
@@ -13,7 +13,7 @@ import type { Work } from '../../lib/state/work.svelte';
 export interface TitleBarContext {
   readonly navigation: Navigation;
   readonly models: Models;
-  readonly library: Library;
+  readonly library: LibraryState;
   readonly modelList: ModelList;
   /** The loaded target and its drafts. */
   readonly drafting: Pairing;

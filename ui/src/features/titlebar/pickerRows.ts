@@ -3,7 +3,7 @@
 import { formatBytes, formatMean, formatParameters } from '../../lib/format';
 import type { DraftOffer, FitVerdict, ModelEntry } from '../../lib/ipc/schema.gen';
 import { shortcut } from '../../lib/platform';
-import type { Library } from '../../lib/state/library.svelte';
+import type { LibraryState } from '../../lib/state/library.svelte';
 import { language } from '../../lib/strings/index.svelte';
 import { verdictWords } from '../../lib/pairVerdict';
 import type { TitleBarContext } from './context';
@@ -129,7 +129,7 @@ function gain({ measured, predicted, recommended }: DraftOffer): string {
   return [speedup, ...(recommended ? [words.recommended] : [])].filter(Boolean).join(', ');
 }
 
-function modelRow(library: Library, model: ModelEntry): PickerRow {
+function modelRow(library: LibraryState, model: ModelEntry): PickerRow {
   const { path, size_bytes, problem, architecture, parameters, quantisation } = model;
   return {
     id: path,

@@ -4,26 +4,26 @@
 import type { Commands } from './schema.gen';
 
 /** Name of a command. */
-export type CommandName = keyof Commands;
+export type IpcCommandName = keyof Commands;
 
 /** Arguments of a command. */
-export type Arguments<N extends CommandName> = Commands[N]['args'];
+export type Arguments<N extends IpcCommandName> = Commands[N]['args'];
 
 /** Result of a command. */
-export type Result<N extends CommandName> = Commands[N]['result'];
+export type Result<N extends IpcCommandName> = Commands[N]['result'];
 
 /** Messages that a command sends over a channel; `never` if it has none. */
-export type Message<N extends CommandName> = Commands[N] extends { message: infer M } ? M : never;
+export type Message<N extends IpcCommandName> = Commands[N] extends { message: infer M } ? M : never;
 
 /** Name of a command that sends messages over a channel. */
-export type StreamingName = { [N in CommandName]: Commands[N] extends { message: unknown } ? N : never }[CommandName];
+export type StreamingName = { [N in IpcCommandName]: Commands[N] extends { message: unknown } ? N : never }[IpcCommandName];
 
 /**
  * An implementation of every command, for a host without an engine. A missing or an unknown command is a type error.
  * `send` delivers a message to the page.
  */
 export type Handlers = {
-  [N in CommandName]: (args: Arguments<N>, send: (message: Message<N>) => void) => Result<N> | Promise<Result<N>>;
+  [N in IpcCommandName]: (args: Arguments<N>, send: (message: Message<N>) => void) => Result<N> | Promise<Result<N>>;
 };
 
 /**
@@ -37,6 +37,6 @@ export async function dispatch(
   send: (message: unknown) => void,
 ): Promise<unknown> {
   if (!Object.hasOwn(handlers, command)) throw new Error(`Unknown command "${command}".`);
-  const handler = handlers[command as CommandName] as (args: unknown, send: (message: unknown) => void) => unknown;
+  const handler = handlers[command as IpcCommandName] as (args: unknown, send: (message: unknown) => void) => unknown;
   return handler(args, send);
 }

@@ -1,7 +1,7 @@
 // Typed calls of the commands in the schema. Every failure is an ErrorInfo.
 
 import type { Host } from '../host';
-import type { Arguments, CommandName, Message, Result, StreamingName } from './commands';
+import type { Arguments, IpcCommandName, Message, Result, StreamingName } from './commands';
 import type {
   Answering,
   AnswerRequest,
@@ -19,7 +19,7 @@ import type {
 } from './schema.gen';
 
 /** Calls a command without a channel. Rejects with an ErrorInfo. */
-export async function call<N extends Exclude<CommandName, StreamingName>>(host: Host, name: N, args: Arguments<N>): Promise<Result<N>> {
+export async function call<N extends Exclude<IpcCommandName, StreamingName>>(host: Host, name: N, args: Arguments<N>): Promise<Result<N>> {
   return invoke(host, name, { ...args });
 }
 
@@ -75,7 +75,7 @@ export async function measureCosts(host: Host, receive: (message: MeasurementMes
   return callStreaming(host, 'measure_costs', {}, receive);
 }
 
-async function invoke<N extends CommandName>(host: Host, name: N, args: Record<string, unknown>): Promise<Result<N>> {
+async function invoke<N extends IpcCommandName>(host: Host, name: N, args: Record<string, unknown>): Promise<Result<N>> {
   try {
     return (await host.invoke(name, args)) as Result<N>;
   } catch (thrown) {

@@ -409,7 +409,7 @@ lane: number,
 /**
  * The event.
  */
-told: TimedEvent, } | { "type": "finished", 
+event: TimedEvent, } | { "type": "finished", 
 /**
  * Report on the finished turns. `None` if there is none.
  */
@@ -1039,7 +1039,7 @@ fate: DraftFate, };
 /**
  * Failure kinds that callers branch on. The list is closed: the window has a card for each.
  */
-export type ErrorCode = "invalid_request" | "model_not_found" | "invalid_model_file" | "unsupported_model" | "vocabulary_mismatch" | "context_overflow" | "out_of_memory" | "io" | "store" | "no_model" | "busy" | "stopped" | "device" | "hub_unreachable" | "hub_not_found" | "hub_gated" | "hub_token" | "wrong_checksum" | "not_of_catalogue" | "disk_full" | "download_unreadable" | "download_elsewhere" | "internal";
+export type ErrorCode = "invalid_request" | "model_not_found" | "invalid_model_file" | "unsupported_model" | "vocabulary_mismatch" | "context_overflow" | "out_of_memory" | "io" | "store" | "no_model" | "busy" | "stopped" | "device" | "server" | "hub_unreachable" | "hub_not_found" | "hub_gated" | "hub_token" | "wrong_checksum" | "catalogue_mismatch" | "disk_full" | "download_unreadable" | "download_elsewhere" | "internal";
 
 /**
  * Serialisable form of an [`Error`], as the window receives it.
@@ -1654,7 +1654,7 @@ rounds: number,
 /**
  * Discards earlier rounds if true.
  */
-afresh: boolean, };
+restart: boolean, };
 
 /**
  * Acceptance probabilities of the rules on the same logits at one temperature.

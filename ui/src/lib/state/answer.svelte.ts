@@ -21,7 +21,7 @@ import type { AnswerOrigin, ConfidenceClass, RoundClass, EntropyClass } from '..
 import { Layout, type Block } from '../text/blocks';
 import { MarkdownDocument } from '../text/markdown/document';
 import type { MarkdownBlock } from '../text/markdown/nodes';
-import { endsUnbegunThought, Thinking, type Stretch } from '../text/thinking';
+import { endsUnbegunThought, Thinking, type ThinkingSpan } from '../text/thinking';
 
 /** Phase of an answer. */
 export type AnswerPhase = 'waiting' | 'prefill' | 'streaming' | 'finished' | 'failed' | 'interrupted';
@@ -372,8 +372,8 @@ class Rendered {
     this.said.finish();
   }
 
-  #sort(stretches: readonly Stretch[]): void {
-    for (const { part, token, text } of stretches) {
+  #sort(spans: readonly ThinkingSpan[]): void {
+    for (const { part, token, text } of spans) {
       // The text after a thought starts with line breaks that separate it.
       const shown = part === 'said' && this.saidText === '' ? text.trimStart() : text;
       if (shown === '') continue;

@@ -143,21 +143,25 @@ describe('Answer', () => {
     const rejected = (position: number) => ({ id: 9, text: 'x', p: 0.1, q: 0.5, u: 0.9, position });
     const drafted = (fates: ('accepted' | 'rejected' | 'untested')[]) =>
       fates.map((fate, at) => ({ id: 1, text: 'a', parent: at === 0 ? null : at - 1, fate }));
-    const told = (number: number, change: Partial<RoundEvent>): GenerationEvent => ({
+    const roundEvent = (number: number, change: Partial<RoundEvent>): GenerationEvent => ({
       ...(round(number, []) as RoundEvent & { type: 'round' }),
       ...change,
     });
     answer.apply([
-      told(0, { tokens: [token('a', 'accepted', 0, 0), token('b', 'bonus', 0, 1)], drafted: 1, draft: drafted(['accepted']) }),
-      told(1, { tokens: [token('c', 'accepted', 1, 0)], draft: drafted(['accepted', 'rejected', 'untested']), rejected: [rejected(1)] }),
-      told(2, {
+      roundEvent(0, { tokens: [token('a', 'accepted', 0, 0), token('b', 'bonus', 0, 1)], drafted: 1, draft: drafted(['accepted']) }),
+      roundEvent(1, {
+        tokens: [token('c', 'accepted', 1, 0)],
+        draft: drafted(['accepted', 'rejected', 'untested']),
+        rejected: [rejected(1)],
+      }),
+      roundEvent(2, {
         tokens: [token('d', 'resampled', 1, 1), token('e', 'resampled', 2, 0)],
         draft: drafted(['rejected']),
         rejected: [rejected(0)],
       }),
-      told(3, { tokens: [token('f', 'plain', 3, 0)], drafted: 0 }),
+      roundEvent(3, { tokens: [token('f', 'plain', 3, 0)], drafted: 0 }),
       // In a tree: an earlier sibling was rejected, the path continued to its end.
-      told(4, {
+      roundEvent(4, {
         tokens: [token('g', 'accepted', 4, 0), token('h', 'bonus', 4, 1)],
         drafted: 2,
         draft: drafted(['rejected', 'accepted']),

@@ -2,25 +2,16 @@
 
 import type { Host } from '../host';
 import { call, toErrorInfo } from '../ipc/rpc';
-import type {
-  Catalogue as Offered,
-  CatalogueModel,
-  Download,
-  ErrorInfo,
-  HubRepository,
-  HubState,
-  MemoryClass,
-  ModelEntry,
-} from '../ipc/schema.gen';
+import type { Catalogue, CatalogueModel, Download, ErrorInfo, HubRepository, HubState, MemoryClass, ModelEntry } from '../ipc/schema.gen';
 import { Latest } from '../latest';
 import { isHalted, type Downloads } from './downloads.svelte';
-import type { Library } from './library.svelte';
+import type { LibraryState } from './library.svelte';
 
 /** Memory classes of machines, smallest first. */
 export const memoryClasses = ['gb8', 'gb16', 'gb24_to36', 'gb48', 'gb96'] as const satisfies readonly MemoryClass[];
 
 /** Models of the catalogue for one memory class. */
-export interface Group {
+export interface CatalogueGroup {
   memoryClass: MemoryClass;
   targets: readonly CatalogueModel[];
   /** Drafts that no target recommends. */
@@ -44,7 +35,7 @@ export const pairBytes = ({ target, draft }: Pair): number | null =>
 export type Whereabouts = { kind: 'here'; path: string } | { kind: 'coming' | 'halted'; download: Download } | { kind: 'there' };
 
 /** A file of the hub. */
-export interface HubFile {
+export interface HubFileRequest {
   repository: string;
   file: string;
   /** Total size of all parts; null if not known exactly. */
@@ -60,8 +51,8 @@ const sizeSlack = 0.01;
 export const nameOfFile = (file: string): string => (file.split('/').at(-1) ?? file).replace(/(-\d{5}-of-\d{5})?\.gguf$/i, '');
 
 /** Downloadable models. */
-export class Catalogue {
-  offered = $state.raw<Offered | null>(null);
+export class CatalogueState {
+  offered = $state.raw<Catalogue | null>(null);
   hub = $state.raw<HubState | null>(null);
   /** Why the catalogue could not be read, or the token not saved. */
   error = $state.raw<ErrorInfo | null>(null);
@@ -78,7 +69,7 @@ export class Catalogue {
   misread = $state(false);
 
   /** Models by class: this machine's first, then smaller ones, then larger ones. */
-  groups = $derived.by((): readonly Group[] => {
+  groups = $derived.by((): readonly CatalogueGroup[] => {
     const offered = this.offered;
     if (!offered) return [];
     const own = memoryClasses.indexOf(offered.machine);
@@ -115,14 +106,14 @@ export class Catalogue {
   });
 
   readonly #host: Host;
-  readonly #library: Library;
+  readonly #library: LibraryState;
   readonly #downloads: Downloads;
   #asked = false;
   #hubAsked = false;
   #hubAsksAgain = false;
   readonly #looks = new Latest();
 
-  constructor(host: Host, library: Library, downloads: Downloads) {
+  constructor(host: Host, library: LibraryState, downloads: Downloads) {
     this.#host = host;
     this.#library = library;
     this.#downloads = downloads;
@@ -171,7 +162,7 @@ export class Catalogue {
   }
 
   /** Availability of a file of the hub. */
-  whereabouts(request: HubFile): Whereabouts {
+  whereabouts(request: HubFileRequest): Whereabouts {
     const name = nameOfFile(request.file).toLowerCase();
     const size = request.size_bytes ?? null;
     const download = this.#downloads.of(request);
@@ -186,7 +177,7 @@ export class Catalogue {
   }
 
   /** Downloads missing models up to the first failure, which would repeat for the others. */
-  async fetch(models: readonly HubFile[]): Promise<void> {
+  async fetch(models: readonly HubFileRequest[]): Promise<void> {
     for (const model of models) {
       if (this.whereabouts(model).kind === 'here') continue;
       const { repository, file, sha256 } = model;

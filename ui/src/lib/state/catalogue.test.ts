@@ -3,9 +3,9 @@ import { library as recorded, models } from '../../../../tests/ui/fixtures/libra
 import type { Host } from '../host';
 import { ReplayLibrary, type RecordedLibrary } from '../../../../tests/ui/replay/library';
 import { dispatch } from '../ipc/commands';
-import { Catalogue, nameOfFile } from './catalogue.svelte';
+import { CatalogueState, nameOfFile } from './catalogue.svelte';
 import { Downloads } from './downloads.svelte';
-import { Library } from './library.svelte';
+import { LibraryState } from './library.svelte';
 
 function make(own: Partial<RecordedLibrary> = {}) {
   const engine = new ReplayLibrary(structuredClone({ ...recorded, ...own }), structuredClone(models), '/models');
@@ -22,9 +22,9 @@ function make(own: Partial<RecordedLibrary> = {}) {
     return structuredClone(await dispatch(engine.handlers, command, args, () => {}));
   };
   const host = { invoke } as unknown as Host;
-  const library = new Library(host);
+  const library = new LibraryState(host);
   const downloads: Downloads = new Downloads(host, { begun: () => void catalogue.askHubAgain() }, { after: () => () => {} });
-  const catalogue = new Catalogue(host, library, downloads);
+  const catalogue = new CatalogueState(host, library, downloads);
   void engine.handlers.watch_library({}, (event) => event.kind === 'download' && downloads.onEvent(event));
   return {
     engine,
@@ -173,7 +173,7 @@ describe('the catalogue', () => {
     await catalogue.open();
     const { repository, file, sha256 } = catalogue.find('qwen3-4b-q4_k_m')!;
     await catalogue.fetch([{ repository, file, sha256 }]);
-    engine.move('d1', { phase: 'failed', error: { code: 'not_of_catalogue', message: 'Another file.' } });
+    engine.move('d1', { phase: 'failed', error: { code: 'catalogue_mismatch', message: 'Another file.' } });
     await catalogue.fetch([{ repository, file }]);
     expect(downloads.all).toMatchObject([{ id: 'd1', phase: 'running', request: { repository, file }, error: null }]);
     expect(downloads.all[0]?.request).not.toHaveProperty('expected_sha256');

@@ -2,7 +2,7 @@
 
 import { toErrorInfo } from '../ipc/rpc';
 import type { ConversationEntry, StoreRemedy } from '../ipc/schema.gen';
-import type { Conversation } from './conversation.svelte';
+import type { ActiveConversation } from './conversation.svelte';
 import type { Conversations } from './conversations.svelte';
 import type { MessageDrafts } from './messageDrafts.svelte';
 import type { Models } from './models.svelte';
@@ -17,7 +17,7 @@ export interface ScrollTarget {
 
 /** Other state of the chat. */
 export interface ChatDependencies {
-  conversation: Conversation;
+  conversation: ActiveConversation;
   conversations: Conversations;
   messageDrafts: MessageDrafts;
   models: Models;

@@ -60,8 +60,8 @@ describe('a deletion', () => {
     await conversation.ask('one');
     await chat.open(2);
     await chat.delete(entry(1));
-    const told = host.calls.map(([name]) => name).filter((name) => name === 'stop_generation' || name === 'delete_conversation');
-    expect([told, conversation.id]).toEqual([['stop_generation', 'delete_conversation'], 2]);
+    const calls = host.calls.map(([name]) => name).filter((name) => name === 'stop_generation' || name === 'delete_conversation');
+    expect([calls, conversation.id]).toEqual([['stop_generation', 'delete_conversation'], 2]);
     await chat.delete(entry(3));
     expect(host.named('stop_generation')).toHaveLength(1);
   });

@@ -184,10 +184,10 @@ export class Comparison {
 
   #apply(events: readonly CompareEvent[]): void {
     // Events of a lane between two frames are applied together.
-    let told: GenerationEvent[][] = [];
+    let pending: GenerationEvent[][] = [];
     const draw = () => {
-      told.forEach((said, lane) => this.#live[lane]?.answer.apply(said));
-      told = [];
+      pending.forEach((events, lane) => this.#live[lane]?.answer.apply(events));
+      pending = [];
     };
     for (const event of events) {
       switch (event.type) {
@@ -209,9 +209,10 @@ export class Comparison {
           this.active = event.lane;
           break;
         case 'lane': {
-          (told[event.lane] ??= []).push(event.told.event);
+          const timed = event.event;
+          (pending[event.lane] ??= []).push(timed.event);
           const lane = this.#live[event.lane];
-          if (lane) lane.at = event.told.at_ms;
+          if (lane) lane.at = timed.at_ms;
           break;
         }
         case 'finished':

@@ -23,7 +23,7 @@ export interface Pace {
 
 /** A running generation. */
 interface Running {
-  /** Conversation of the answer, whatever the reader opens meanwhile. */
+  /** ActiveConversation of the answer, whatever the reader opens meanwhile. */
   thread: Thread;
   answer: Answer;
   stream: EventStream<GenerationEvent>;
@@ -57,7 +57,7 @@ export interface ConversationCallbacks {
 }
 
 /** The conversation on screen. */
-export class Conversation {
+export class ActiveConversation {
   /** `true` if a stop was requested and the engine has not ended the answer yet. */
   stopping = $state(false);
 

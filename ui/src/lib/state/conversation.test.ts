@@ -4,14 +4,14 @@ import type {
   Answering,
   AnswerRequest,
   Asking,
-  Conversation as Kept,
+  Conversation,
   ErrorInfo,
   GenerationEvent,
   MessageState,
   StreamMessage,
   TokenEvent,
 } from '../ipc/schema.gen';
-import { Conversation, type ConversationCallbacks } from './conversation.svelte';
+import { ActiveConversation, type ConversationCallbacks } from './conversation.svelte';
 import { Preferences } from './preferences.svelte';
 import { Settings } from './settings.svelte';
 import { saidIn } from './thread.svelte';
@@ -34,7 +34,7 @@ class HandHost extends SilentHost {
   /** Prefix of a continued answer. */
   prefix: GenerationEvent[] = [];
   /** Conversations that can be opened, and the events of their answers. */
-  kept: Record<number, Kept> = {};
+  kept: Record<number, Conversation> = {};
   events: Record<number, GenerationEvent[]> = {};
   /** Errors of reading answers. */
   unreadable: ErrorInfo | null = null;
@@ -147,7 +147,7 @@ const ended: GenerationEvent = {
 };
 
 /** A saved conversation of one question and answer: messages 31 and 32 in conversation 3. */
-function keptConversation(id: number, content = 'A', state: MessageState = 'complete'): Kept {
+function keptConversation(id: number, content = 'A', state: MessageState = 'complete'): Conversation {
   const entry = { id, title: 't', pinned: false, created_ms: 0, updated_ms: 0 };
   const said = { created_ms: 0, settings: null };
   const question = { id: 10 * id + 1, parent: null, role: 'user' as const, content: 'a', state: 'complete' as const, ...said };
@@ -181,7 +181,7 @@ function converse(waiting = false) {
   };
   const preferences = new Preferences(host);
   const messageDrafts = new MessageDrafts(preferences, pace.clock);
-  const conversation: Conversation = new Conversation(host, settings, pace, callbacks, messageDrafts);
+  const conversation: ActiveConversation = new ActiveConversation(host, settings, pace, callbacks, messageDrafts);
   const frame = () => frames.splice(0).forEach((then) => then());
   const send = async (text: string) => {
     conversation.draft = text;
@@ -190,7 +190,7 @@ function converse(waiting = false) {
   return { host, conversation, frame, send, frames, later, changes, elsewhere, models, messageDrafts, preferences };
 }
 
-describe('Conversation', () => {
+describe('ActiveConversation', () => {
   it('asks each question after the previous answer, in one conversation', async () => {
     const { host, conversation, frame, send } = converse();
     await send('one');
@@ -703,18 +703,18 @@ describe('instructions', () => {
       else instruction?.refuse(busy);
       await settled();
     };
-    return { ...made, answer, told: () => made.host.named('set_system_prompt') };
+    return { ...made, answer, prompts: () => made.host.named('set_system_prompt') };
   };
 
   it('create one conversation, however often they are set before it has a number', async () => {
-    const { conversation, answer, told } = held();
+    const { conversation, answer, prompts } = held();
     void conversation.instruct('a');
     void conversation.instruct('b');
     await settled();
-    expect([conversation.system, told()]).toEqual(['b', [{ id: null, system: 'a' }]]);
+    expect([conversation.system, prompts()]).toEqual(['b', [{ id: null, system: 'a' }]]);
     await answer('take');
     await answer('take');
-    expect([conversation.system, conversation.id, told()]).toEqual([
+    expect([conversation.system, conversation.id, prompts()]).toEqual([
       'b',
       7,
       [

@@ -8,13 +8,13 @@ import { language } from '../strings/index.svelte';
 import { fileStem, KeptList } from './keptList.svelte';
 
 /** Conversations of one period, or the pinned ones. */
-export interface Group {
+export interface ConversationGroup {
   name: string;
   entries: readonly ConversationEntry[];
 }
 
 /** A part of an excerpt, and whether it matches the search. */
-export interface Piece {
+export interface ExcerptPart {
   text: string;
   found: boolean;
 }
@@ -25,7 +25,7 @@ const day = 24 * 60 * 60 * 1000;
 export const titleOf = ({ title }: { title: string }): string => title || language.strings.sidebar.untitled;
 
 /** Entries by last change, pinned ones first. Empty groups are left out. */
-export function grouped(entries: readonly ConversationEntry[], now: Date): Group[] {
+export function grouped(entries: readonly ConversationEntry[], now: Date): ConversationGroup[] {
   // A moment, not state.
   // eslint-disable-next-line svelte/prefer-svelte-reactivity
   const today = new Date(now.getFullYear(), now.getMonth(), now.getDate()).getTime();
@@ -43,7 +43,7 @@ export function grouped(entries: readonly ConversationEntry[], now: Date): Group
 }
 
 /** Splits an excerpt along the engine's marks around matches. */
-export function pieces(excerpt: string): Piece[] {
+export function pieces(excerpt: string): ExcerptPart[] {
   return excerpt
     .split(/(\ue000[^\ue001]*\ue001)/)
     .filter((text) => text !== '')

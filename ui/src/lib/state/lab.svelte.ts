@@ -4,7 +4,7 @@ import type { Host } from '../host';
 import { pageClock } from '../ipc/stream';
 import type { Pace } from './conversation.svelte';
 import { pageFrame } from './frame';
-import { Acceptance } from './lab/acceptance.svelte';
+import { AcceptanceMapState } from './lab/acceptance.svelte';
 import { Costs } from './lab/costs.svelte';
 import { SpeedupLandscape } from './lab/landscape.svelte';
 import { Inspector } from './lab/inspector.svelte';
@@ -19,7 +19,7 @@ export class Lab {
   widget = $state<LabWidget>('resampling');
   readonly selection: Selection;
   readonly landscape: SpeedupLandscape;
-  readonly acceptance: Acceptance;
+  readonly acceptance: AcceptanceMapState;
   readonly inspector: Inspector;
   readonly costs: Costs;
 
@@ -31,7 +31,7 @@ export class Lab {
     this.#models = models;
     this.selection = new Selection(host, models, settings, answers, pace.nextFrame);
     this.landscape = new SpeedupLandscape(host);
-    this.acceptance = new Acceptance(host);
+    this.acceptance = new AcceptanceMapState(host);
     this.inspector = new Inspector(host);
     this.costs = new Costs(host, pace.clock);
   }

@@ -55,14 +55,14 @@ function openLab(
   const calls: { command: string; args: Record<string, unknown> }[] = [];
   const frames: (() => void)[] = [];
   let channel: (message: unknown) => void = () => {};
-  const told = { rounds: 0 };
+  const tally = { rounds: 0 };
   const known: Record<string, Answer> = {
     lab_position: ({ request }) => ({ ...position, source: (request as { source: unknown }).source }),
     lab_rules: ({ temperatures: asked }) => (asked as number[]).map((temperature) => ({ temperature })),
     lab_rounds: ({ request }) => {
-      const { rounds, afresh, rule } = request as LabRoundsRequest;
-      told.rounds = (afresh ? 0 : told.rounds) + rounds;
-      return { position: 4, rule, rounds: told.rounds } as LabRounds;
+      const { rounds, restart, rule } = request as LabRoundsRequest;
+      tally.rounds = (restart ? 0 : tally.rounds) + rounds;
+      return { position: 4, rule, rounds: tally.rounds } as LabRounds;
     },
     landscape: ({ machine }) => ({ measured: (machine as { kind: string }).kind === 'measured' }),
     lab_sessions: () => [],
@@ -325,7 +325,7 @@ describe('rounds', () => {
       .slice(0, 5)
       .map(({ request }) => request as LabRoundsRequest);
     expect(first.map(({ rule }) => rule.name)).toEqual(['lossless', 'match', 'coupled', 'lossy-typical', 'lossy-lenience']);
-    expect(first.every(({ afresh, rounds }) => afresh && rounds === 100)).toBe(true);
+    expect(first.every(({ restart, rounds }) => restart && rounds === 100)).toBe(true);
   });
 
   it('of a check come in growing chunks while they are fast', async () => {
@@ -363,7 +363,7 @@ describe('rounds', () => {
     answers[0]?.();
     await frame();
     expect(ruleTests.results).toEqual({});
-    expect(asked('lab_rounds').map(({ request }) => (request as LabRoundsRequest).afresh)).toEqual([false, true]);
+    expect(asked('lab_rounds').map(({ request }) => (request as LabRoundsRequest).restart)).toEqual([false, true]);
     answers[1]?.();
     await frame();
     answers[2]?.();

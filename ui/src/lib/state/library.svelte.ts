@@ -2,7 +2,7 @@
 
 import type { Host } from '../host';
 import { call, toErrorInfo } from '../ipc/rpc';
-import type { ErrorInfo, FitVerdict, Library as Listing, MachineMemory, ModelEntry, ModelFolder } from '../ipc/schema.gen';
+import type { ErrorInfo, FitVerdict, Library, MachineMemory, ModelEntry, ModelFolder } from '../ipc/schema.gen';
 import { Latest } from '../latest';
 import { language } from '../strings/index.svelte';
 
@@ -12,7 +12,7 @@ const memoryStep = 0.5e9;
 const judgedAtOnce = 8;
 
 /** The models and folders of this machine. */
-export class Library {
+export class LibraryState {
   models = $state.raw<readonly ModelEntry[]>([]);
   folders = $state.raw<readonly ModelFolder[]>([]);
   machine = $state.raw<MachineMemory | null>(null);
@@ -120,7 +120,7 @@ export class Library {
     if (this.known) void this.#judge();
   }
 
-  #take({ models, folders, machine }: Listing): void {
+  #take({ models, folders, machine }: Library): void {
     this.models = models;
     this.folders = folders;
     this.machine = machine;

@@ -4,7 +4,7 @@ import type { Host } from '../host';
 import { ReplayLibrary } from '../../../../tests/ui/replay/library';
 import { dispatch } from '../ipc/commands';
 import type { ModelEntry } from '../ipc/schema.gen';
-import { Library } from './library.svelte';
+import { LibraryState } from './library.svelte';
 import { ModelList } from './modelList.svelte';
 
 const settled = () => new Promise((resolve) => setTimeout(resolve, 0));
@@ -20,7 +20,7 @@ function make() {
     return structuredClone(await dispatch(engine.handlers, command, args, () => {}));
   };
   const host = { invoke } as unknown as Host;
-  const library = new Library(host);
+  const library = new LibraryState(host);
   return { engine, calls, picks, library, modelList: new ModelList(library) };
 }
 

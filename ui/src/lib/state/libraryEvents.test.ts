@@ -31,7 +31,7 @@ describe('a damaged file of conversations', () => {
     expect(chat.models.info?.store_problem ?? null).toBeNull();
     const error = { code: 'store', message: 'The file is damaged.' } as const;
     host.info = { ...app.info, store_problem: { error, in_memory: false, accepted: true, replaceable: true, copies: [] } };
-    host.tell({ kind: 'store_problem' });
+    host.sendLibrary({ kind: 'store_problem' });
     await expect.poll(() => chat.models.info?.store_problem?.error).toEqual(error);
   });
 });
@@ -45,7 +45,7 @@ describe('the self-test of the GPU', () => {
     expect(chat.models.info?.gpu).toEqual({ state: 'running' });
     const gpu = { state: 'done', problems: ['norm differs from the CPU'] } as const;
     host.info = { ...app.info, device: 'metal', gpu };
-    host.tell({ kind: 'gpu_tested' });
+    host.sendLibrary({ kind: 'gpu_tested' });
     await expect.poll(() => chat.models.info?.gpu).toEqual(gpu);
   });
 });

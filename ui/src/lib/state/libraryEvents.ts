@@ -5,14 +5,14 @@ import { call, toErrorInfo, watchLibrary } from '../ipc/rpc';
 import type { LibraryEvent } from '../ipc/schema.gen';
 import type { Comparison } from './comparison.svelte';
 import type { Downloads } from './downloads.svelte';
-import type { Library } from './library.svelte';
+import type { LibraryState } from './library.svelte';
 import type { Models } from './models.svelte';
 import type { Navigation } from './navigation.svelte';
 import type { Pairing } from './pairing.svelte';
 
 /** State that events change. */
 export interface LibraryEventTargets {
-  library: Library;
+  library: LibraryState;
   downloads: Downloads;
   models: Models;
   comparison: Comparison;

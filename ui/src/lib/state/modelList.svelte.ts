@@ -4,7 +4,7 @@ import { formatParameters } from '../format';
 import type { ModelEntry, ModelSource } from '../ipc/schema.gen';
 import { has } from '../match';
 import { language } from '../strings/index.svelte';
-import type { Library } from './library.svelte';
+import type { LibraryState } from './library.svelte';
 import { facets, type Facet, type Sort } from '../strings/keys';
 
 /** A value of a facet, and the number of its models. */
@@ -31,7 +31,7 @@ export class ModelList {
   chosen = $state.raw<Readonly<Record<Facet, string | null>>>({ source: null, architecture: null, quantisation: null });
   #selected = $state<string | null>(null);
 
-  readonly #library: Library;
+  readonly #library: LibraryState;
 
   /** Matching models in order. Unusable ones come last. */
   found = $derived.by((): readonly ModelEntry[] => {
@@ -47,7 +47,7 @@ export class ModelList {
   /** `true` if a filter is active. */
   filtered = $derived(this.fitting || facets.some((facet) => this.chosen[facet] !== null));
 
-  constructor(library: Library) {
+  constructor(library: LibraryState) {
     this.#library = library;
   }
 

@@ -14,13 +14,13 @@ import type {
   StoreRemedy,
 } from '../ipc/schema.gen';
 import { language } from '../strings/index.svelte';
-import { Library } from './library.svelte';
+import { LibraryState } from './library.svelte';
 import { Preferences, type LastModels } from './preferences.svelte';
 import type { Settings } from './settings.svelte';
 
 /** Other state that the models need. */
 export interface ModelsDependencies {
-  library: Library;
+  library: LibraryState;
   preferences: Preferences;
   /** Reports a failure in a sentence. */
   reportFailure: (text: string) => void;
@@ -59,7 +59,7 @@ export class Models {
 
   readonly #host: Host;
   readonly #settings: Settings;
-  readonly #library: Library;
+  readonly #library: LibraryState;
   readonly #preferences: Preferences;
   readonly #reportFailure: (text: string) => void;
   #picking = false;
@@ -92,7 +92,7 @@ export class Models {
   constructor(host: Host, settings: Settings, dependencies: Partial<ModelsDependencies> = {}) {
     this.#host = host;
     this.#settings = settings;
-    this.#library = dependencies.library ?? new Library(host);
+    this.#library = dependencies.library ?? new LibraryState(host);
     this.#preferences = dependencies.preferences ?? new Preferences(host);
     this.#reportFailure = dependencies.reportFailure ?? (() => {});
   }

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import app from '../../../../tests/ui/fixtures/fixture-app-default.json';
 import { SilentHost } from '../host/testing';
 import type { ErrorInfo, LoadedModels, LoadRequest, ModelEntry } from '../ipc/schema.gen';
-import { Library } from './library.svelte';
+import { LibraryState } from './library.svelte';
 import { Models } from './models.svelte';
 import { Preferences } from './preferences.svelte';
 import { Settings } from './settings.svelte';
@@ -119,7 +119,7 @@ describe('Models', () => {
 async function inWindow(kept: Record<string, unknown> = {}) {
   const host = new ModelHost();
   host.kept = kept;
-  const [library, preferences, settings] = [new Library(host), new Preferences(host), new Settings()];
+  const [library, preferences, settings] = [new LibraryState(host), new Preferences(host), new Settings()];
   await preferences.load();
   const failures: string[] = [];
   const models = new Models(host, settings, { library, preferences, reportFailure: (text) => failures.push(text) });

@@ -6,7 +6,7 @@ import { ReplayLibrary } from '../../../../tests/ui/replay/library';
 import { dispatch } from '../ipc/commands';
 import type { LoadRequest } from '../ipc/schema.gen';
 import { Comparison } from './comparison.svelte';
-import { Library } from './library.svelte';
+import { LibraryState } from './library.svelte';
 import { Models } from './models.svelte';
 import { Pairing } from './pairing.svelte';
 import { Settings } from './settings.svelte';
@@ -32,7 +32,7 @@ function make() {
     return structuredClone(await dispatch(engine.handlers, command, args, () => {}));
   };
   const host = { invoke, openChannel: () => 0 } as unknown as Host;
-  const library = new Library(host);
+  const library = new LibraryState(host);
   const models = new Models(host, new Settings(), { library });
   const comparison = new Comparison(host);
   const clock = { after: (_: number, then: () => void) => (timers.push(then), () => void timers.splice(timers.indexOf(then), 1)) };

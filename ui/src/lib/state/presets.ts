@@ -1,7 +1,7 @@
 // Saving and applying presets. No DOM.
 
 import { language } from '../strings/index.svelte';
-import type { Conversation } from './conversation.svelte';
+import type { ActiveConversation } from './conversation.svelte';
 import type { Models } from './models.svelte';
 import type { Preferences, Preset } from './preferences.svelte';
 import type { Settings } from './settings.svelte';
@@ -10,7 +10,7 @@ import type { Settings } from './settings.svelte';
 export interface PresetDependencies {
   preferences: Preferences;
   settings: Settings;
-  conversation: Conversation;
+  conversation: ActiveConversation;
   models: Models;
   notify: (text: string) => void;
 }

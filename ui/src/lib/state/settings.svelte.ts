@@ -75,8 +75,8 @@ export class Settings {
 
   /** Applies the engine's defaults and ranges. */
   adopt(info: AppInfo): void {
-    const told = info.ranges.map(({ name, min, max }) => [name, { min, max: Math.min(max, largestWhole) }] as const);
-    this.#ranges = { ...startingRanges, ...Object.fromEntries(told) };
+    const ranges = info.ranges.map(({ name, min, max }) => [name, { min, max: Math.min(max, largestWhole) }] as const);
+    this.#ranges = { ...startingRanges, ...Object.fromEntries(ranges) };
     this.#sampling = info.default_sampling;
     this.temperature = info.default_sampling.temperature;
     this.topK = info.default_sampling.top_k;

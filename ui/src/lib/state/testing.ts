@@ -32,7 +32,7 @@ export class KeepingHost extends SilentHost {
   refusal: Promise<ErrorInfo> | null = null;
   info: unknown = app.info;
   /** Sends an event to the watcher of the library. */
-  tell: (event: LibraryEvent) => void = () => {};
+  sendLibrary: (event: LibraryEvent) => void = () => {};
   #deleted = new Set<unknown>();
 
   override async invoke(command: string, args: Record<string, unknown>): Promise<unknown> {
@@ -68,7 +68,7 @@ export class KeepingHost extends SilentHost {
   }
 
   override openChannel<T>(receive: (message: T) => void): unknown {
-    this.tell = receive as (event: LibraryEvent) => void;
+    this.sendLibrary = receive as (event: LibraryEvent) => void;
     return 0;
   }
 

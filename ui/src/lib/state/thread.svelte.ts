@@ -1,7 +1,7 @@
 // A conversation: its messages as a tree, the shown branch as turns, and refused questions. Makes no requests. No
 // DOM.
 
-import type { AnswerSettings, Asking, Conversation as Kept, ErrorInfo, MessageState, StoredMessage } from '../ipc/schema.gen';
+import type { AnswerSettings, Asking, Conversation, ErrorInfo, MessageState, StoredMessage } from '../ipc/schema.gen';
 import { Latest } from '../latest';
 import { saidOf } from '../text/thinking';
 import { Answer } from './answer.svelte';
@@ -84,7 +84,7 @@ export class Thread {
   }
 
   /** Creates the thread of a saved conversation. */
-  static of({ entry, system, messages, leaf }: Kept, refused: readonly Refused[]): Thread {
+  static of({ entry, system, messages, leaf }: Conversation, refused: readonly Refused[]): Thread {
     const thread = new Thread(refused);
     thread.id = entry.id;
     thread.system = system;
@@ -97,8 +97,8 @@ export class Thread {
 
   /** Runs requests that change this conversation one after another: the first gives it its number, without which
    * the next would create another conversation. */
-  inOrder<T>(tell: () => Promise<T>): Promise<T> {
-    const sent = this.#lastRequest.then(tell);
+  inOrder<T>(request: () => Promise<T>): Promise<T> {
+    const sent = this.#lastRequest.then(request);
     this.#lastRequest = sent.catch(() => {});
     return sent;
   }

@@ -1,7 +1,7 @@
 // The engine's work: an answer, a comparison, or training. It does one at a time. No DOM.
 
 import type { Comparison } from './comparison.svelte';
-import type { Conversation } from './conversation.svelte';
+import type { ActiveConversation } from './conversation.svelte';
 import type { Models } from './models.svelte';
 import type { Navigation } from './navigation.svelte';
 import type { Pairing } from './pairing.svelte';
@@ -9,7 +9,7 @@ import type { Training } from './training.svelte';
 
 /** Other state that the work depends on. */
 export interface WorkDependencies {
-  conversation: Conversation;
+  conversation: ActiveConversation;
   comparison: Comparison;
   models: Models;
   navigation: Navigation;

@@ -97,9 +97,9 @@ export const compareEn = {
   },
   result: {
     label: 'Result',
-    stopped: 'Stopped. The result covers what all lanes had answered.',
+    stopped: 'Stopped. The result covers the answers that all lanes finished.',
     nothing: 'Stopped before every lane had answered. Nothing was saved.',
-    failed: (reason: string) => `Ended early. The result covers what all lanes had answered. ${reason}`,
+    failed: (reason: string) => `Ended early. The result covers the answers that all lanes finished. ${reason}`,
     notSaved: 'This result could not be saved to the list of comparisons.',
     with: (target: string, draft: string | null) => (draft === null ? target : `${target}, draft ${draft}`),
     made: (prompts: string, runs: string, tokens: string) => `${prompts}, ${runs} each, at most ${tokens} per answer`,
@@ -120,7 +120,7 @@ export const compareEn = {
     why: (tokens: string, cost: string) => `${tokens} tokens per pass at ${cost}× the cost of a plain pass`,
     losses,
     shares: (drafting: string, wider: string, loop: string) => `Decode time: drafting ${drafting}, wider passes ${wider}, other ${loop}.`,
-    almostCertain: (samples: string) => `All ${samples} samples agree. Six or more make it certain.`,
+    almostCertain: (samples: string) => `All ${samples} samples agree. A verdict needs six.`,
   },
   identity: {
     same: (compared: string) => `Same text: ${compared} compared, no difference.`,

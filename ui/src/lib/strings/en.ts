@@ -7,7 +7,7 @@ import type {
   ChoiceName,
   ColourMode,
   CommandGroup,
-  CommandName,
+  AppCommandName,
   MarkClass,
   Place,
   TextSize,
@@ -76,7 +76,7 @@ const methods: Record<WordedMethod, Named> = {
   'draft-tree': { label: 'Draft tree', meaning: 'A smaller model drafts several continuations' },
   cascade: { label: 'Suffix, then draft', meaning: 'Suffix if it expects more accepted tokens, else the draft' },
   'cascade-head': { label: 'All drafts', meaning: 'Suffix, draft or head, whichever is expected to be fastest' },
-  ngram: { label: 'N-gram', meaning: 'Repeats what followed the last tokens before' },
+  ngram: { label: 'N-gram', meaning: 'Copies the text that followed the same tokens earlier' },
   suffix: { label: 'Suffix', meaning: 'Repeats the most frequent continuation so far' },
   'suffix-head': { label: 'Suffix, then head', meaning: 'Suffix if it expects more accepted tokens, else the head' },
   'ngram-head': { label: 'N-gram, then head', meaning: 'N-gram if it expects more accepted tokens, else the head' },
@@ -90,8 +90,8 @@ const methods: Record<WordedMethod, Named> = {
 
 /** Acceptance rules for drafted tokens. */
 const rules: Record<AcceptanceRule['name'], Named> = {
-  lossless: { label: 'Lossless', meaning: 'Target’s distribution; accepts the most drafts' },
-  match: { label: 'Match', meaning: 'Lossless; accepts what the target samples too' },
+  lossless: { label: 'Lossless', meaning: 'Keeps the target’s distribution; accepts the most tokens' },
+  match: { label: 'Match', meaning: 'Lossless; accepts a token if the target samples the same' },
   coupled: { label: 'Coupled', meaning: 'Lossless; one text per seed for all methods' },
   'lossy-typical': { label: 'Lossy, typical', meaning: 'Changes the text; accepts plausible drafts' },
   'lossy-lenience': { label: 'Lossy, lenient', meaning: 'Changes the text; accepts drafts more readily' },
@@ -114,7 +114,7 @@ const commandGroups: Record<CommandGroup, string> = {
   preset: 'Presets',
 };
 
-const commands: Record<CommandName, CommandWords> = {
+const commands: Record<AppCommandName, CommandWords> = {
   'new-conversation': { title: 'New conversation' },
   search: { title: 'Search conversations', also: 'find' },
   'previous-conversation': { title: 'Previous conversation' },
@@ -129,7 +129,7 @@ const commands: Record<CommandName, CommandWords> = {
   import: { title: 'Import conversation…' },
   stop: { title: 'Stop answer', also: 'cancel' },
   regenerate: { title: 'Regenerate answer', also: 'regenerate retry again' },
-  continue: { title: 'Continue answer', also: 'continue go on resume' },
+  continue: { title: 'Continue answer', also: 'continue resume' },
   'copy-answer': { title: 'Copy last answer' },
   'edit-question': { title: 'Edit last question…', also: 'edit change ask differently' },
   'previous-branch': { title: 'Previous branch', also: 'answer question version' },
@@ -138,7 +138,7 @@ const commands: Record<CommandName, CommandWords> = {
   settings: { title: 'Settings…', also: 'preferences options language' },
   'text-larger': { title: 'Larger text', also: 'zoom in bigger size' },
   'text-smaller': { title: 'Smaller text', also: 'zoom out size' },
-  'text-usual': { title: 'Default text size', also: 'zoom reset default usual' },
+  'text-default-size': { title: 'Default text size', also: 'zoom reset default usual' },
   'show-log': { title: 'Show log', also: 'problem error crash file' },
   'open-model': { title: 'Open model…' },
   'open-draft': { title: 'Open draft…' },
@@ -241,7 +241,7 @@ export const en = {
     withoutDraft: 'Without a draft',
     metal: 'Metal',
     /** Kernels of the GPU failed their test, or lack a shape of the model. */
-    metalReplaced: 'Metal, with replacements',
+    metalReplaced: 'Metal, some kernels replaced',
     testingGpu: 'Testing Metal kernels…',
     gpuProblems: (kernels: string) => `Metal: ${kernels} failed`,
     cpu: (threads: string) => `CPU, ${threads}`,
@@ -326,7 +326,7 @@ export const en = {
     editQuestion: 'Edit question',
     cancel: 'Cancel',
     ask: 'Ask',
-    templateNote: 'The model’s chat template was not used as it is',
+    templateNote: 'The model’s chat template was changed or replaced',
     draftDropped: (method: string) => `${method} failed; continuing without it`,
     /** The reason follows. */
     notSaved: 'This answer is not saved yet. Hunch keeps trying.',
@@ -385,7 +385,7 @@ export const en = {
     more: 'More figures',
     less: 'Fewer figures',
     repeats: 'The same models, settings and seed repeat this answer',
-    repeatsWhenCold: 'The same models, settings and seed repeat this answer at temperature 0. Above 0, K must be fixed too.',
+    repeatsAtZeroTemperature: 'The same models, settings and seed repeat this answer at temperature 0. Above 0, K must be fixed too.',
   },
   composer: {
     label: 'Message',
@@ -399,7 +399,7 @@ export const en = {
     stopElsewhere: 'Stop',
     depthMark: 'K',
     depth: 'Draft tokens per round',
-    depthTitle: 'Most draft tokens per round. Auto adapts to what pays.',
+    depthTitle: 'Most draft tokens per round. Auto picks the fastest.',
     auto: 'auto',
     stop: 'Stop',
     stopTitle: 'Stop (Esc)',
@@ -432,7 +432,7 @@ export const en = {
     maxTokensSpoken: 'Maximum length of an answer in tokens',
     maxTokensNote: 'Tokens',
     seed: 'Seed',
-    seedNote: 'Same seed, same answer',
+    seedNote: 'Repeats an answer if K is fixed',
     randomSeed: 'random',
     /** Label of the button while advanced settings differ from their defaults. */
     labelChanged: (count: number) => `Settings, ${count} advanced changed`,
@@ -543,7 +543,7 @@ export const en = {
       off: 'Tokens',
       confidence: 'Tokens by target probability',
       entropy: 'Tokens by target entropy',
-      rounds: 'Tokens by acceptance in their round, with its time',
+      rounds: 'Tokens by how much of their round was accepted, with its time',
     } satisfies Record<ColourMode, string>,
     /** Parts of a round's time. */
     parts: {
@@ -618,8 +618,8 @@ export const en = {
     proposing: (time: string) => `drafting ${time}`,
     passing: (time: string) => `target ${time}`,
     verifying: (time: string) => `verifying ${time}`,
-    howToKeep: 'Click or press Return to pin this card.',
-    howToGoOn: 'Click a token to continue with it. Esc closes.',
+    pinHint: 'Click or press Return to pin this card.',
+    pinnedHint: 'Click a token to continue with it. Esc closes.',
   },
   /** Files dragged onto the window. */
   files: {

@@ -27,23 +27,23 @@ describe('error text', () => {
     for (const { code: language } of languages) {
       setLanguage(language);
       for (const code of codes) {
-        const { title, said, detail } = errorFace(named(code));
+        const { title, text, detail } = errorFace(named(code));
         expect(title.trim(), code).not.toBe('');
-        expect(`${said ?? ''}${detail ?? ''}`.trim(), code).not.toBe('');
-        for (const name of errorParams[code]) expect(`${said ?? ''} ${detail ?? ''}`, `${language} ${code}`).toContain(`<${name}>`);
+        expect(`${text ?? ''}${detail ?? ''}`.trim(), code).not.toBe('');
+        for (const name of errorParams[code]) expect(`${text ?? ''} ${detail ?? ''}`, `${language} ${code}`).toContain(`<${name}>`);
       }
     }
   });
 
   it('differs between languages', () => {
-    const told = codes.map((code) =>
+    const texts = codes.map((code) =>
       languages.map(({ code: language }) => {
         setLanguage(language);
-        const { title, said } = errorFace(named(code));
-        return [title, said];
+        const { title, text } = errorFace(named(code));
+        return [title, text];
       }),
     );
-    for (const [english, german] of told) {
+    for (const [english, german] of texts) {
       expect(english?.[0]).not.toBe(german?.[0]);
       if (english?.[1] !== null) expect(english?.[1]).not.toBe(german?.[1]);
     }
@@ -52,25 +52,25 @@ describe('error text', () => {
   it('formats numbers and sizes by the language', () => {
     const long: ErrorInfo = { code: 'context_overflow', message: '', params: { prompt: '5000', context: '4096' } };
     const full: ErrorInfo = { code: 'disk_full', message: '', params: { folder: '/models', missing: '1500000000' } };
-    expect([errorFace(long).said, errorFace(full).said].join()).toMatch(/5,000.*4,096.*1\.5 GB/);
+    expect([errorFace(long).text, errorFace(full).text].join()).toMatch(/5,000.*4,096.*1\.5 GB/);
     setLanguage('de');
-    expect([errorFace(long).said, errorFace(full).said].join()).toMatch(/5\.000.*4\.096.*1,5 GB/);
+    expect([errorFace(long).text, errorFace(full).text].join()).toMatch(/5\.000.*4\.096.*1,5 GB/);
   });
 
   it('of a full disk rounds up the missing space and names other downloads only if they need any', () => {
     const full = (params: Record<string, string>) =>
       errorFace({ code: 'disk_full', message: '', params: { folder: '/models', missing: '12000001', ...params } });
-    const said = {
+    const expected = {
       en: ['needs 12.1 MB more free space.', 'needs 12.1 MB more free space (other downloads need 1.5 GB).'],
       de: ['fehlen 12,1 MB.', 'fehlen 12,1 MB (andere Downloads brauchen 1,5 GB).'],
     } as const;
     for (const { code } of languages) {
       setLanguage(code);
-      const [alone, beside] = said[code];
-      expect(full({ promised: '1500000000' }).said).toContain(beside);
-      expect(full({ promised: '0' }).said).toContain(alone);
+      const [alone, beside] = expected[code];
+      expect(full({ reserved: '1500000000' }).text).toContain(beside);
+      expect(full({ reserved: '0' }).text).toContain(alone);
       // Older engines do not report it.
-      expect(full({})).toMatchObject({ said: expect.stringContaining(alone), detail: null });
+      expect(full({})).toMatchObject({ text: expect.stringContaining(alone), detail: null });
     }
   });
 
@@ -78,7 +78,7 @@ describe('error text', () => {
     const old: ErrorInfo = { code: 'context_overflow', message: 'Too long.' };
     for (const { code } of languages) {
       setLanguage(code);
-      expect(errorFace(old)).toMatchObject({ said: null, detail: 'Too long.' });
+      expect(errorFace(old)).toMatchObject({ text: null, detail: 'Too long.' });
       expect(errorLine(old)).toContain('Too long.');
     }
     expect(errorFace({ code: 'from_tomorrow' as ErrorCode, message: 'New.' }).title).toBe(errorFace(named('internal')).title);
@@ -86,7 +86,7 @@ describe('error text', () => {
 
   it('of an error raised by the window is its own message', () => {
     const own = ownError('no_model', 'Cancelled.');
-    expect(errorFace(own)).toMatchObject({ title: 'No model is loaded', said: 'Cancelled.', detail: null, offersModel: true });
+    expect(errorFace(own)).toMatchObject({ title: 'No model is loaded', text: 'Cancelled.', detail: null, offersModel: true });
     expect(errorLine(own)).toBe('Cancelled.');
   });
 

@@ -19,7 +19,7 @@ export const errorsDe: ErrorCatalogue = {
   unsupported_model: {
     title: 'Dieses Modell wird nicht unterstützt',
     body: ({ path }) => `Hunch kann ${path} nicht ausführen. Die Datei ist unverändert.`,
-    advice: 'Wähle ein GGUF-Modell mit unterstützter Architektur.',
+    advice: 'Wähle ein anderes Modell, zum Beispiel aus dem Katalog der Bibliothek.',
   },
   vocabulary_mismatch: {
     title: 'Der Draft passt nicht zum Target',
@@ -61,9 +61,14 @@ export const errorsDe: ErrorCatalogue = {
     body: () => 'Vorher geladene Modelle sind noch im Speicher.',
   },
   device: {
-    title: 'Das Gerät ist ausgefallen',
+    title: 'Die Berechnung ist fehlgeschlagen',
     body: ({ device }) => `Die Berechnung auf „${device}“ ist fehlgeschlagen. Die Unterhaltung bleibt erhalten.`,
     advice: 'Starte Hunch neu und versuche es noch einmal.',
+  },
+  server: {
+    title: 'Der Server hat nicht geantwortet',
+    body: ({ address }) => `Keine Antwort von ${address}. Bisher empfangener Text bleibt erhalten.`,
+    advice: 'Prüfe, ob der Server läuft, seine Adresse und seinen Schlüssel. Versuche es dann erneut.',
   },
   hub_unreachable: {
     title: 'Der Hub ist nicht erreichbar',
@@ -87,7 +92,7 @@ export const errorsDe: ErrorCatalogue = {
       `Die Prüfsumme von ${file} ist ${found}, der Hub nennt ${expected}. Die Datei liegt als ${path} in Quarantäne.`,
     advice: 'Lade sie erneut herunter. Wiederholt sich das, prüfe Proxy und Festplatte.',
   },
-  not_of_catalogue: {
+  catalogue_mismatch: {
     title: 'Die Datei auf dem Hub hat sich geändert',
     body: ({ file, expected, found }) =>
       `${file} stimmt nicht mehr mit dem Katalog überein: Die Prüfsumme beginnt mit ${found} statt ${expected}. Nichts wurde heruntergeladen.`,
@@ -95,8 +100,8 @@ export const errorsDe: ErrorCatalogue = {
   },
   disk_full: {
     title: 'Die Festplatte ist voll',
-    body: ({ folder, missing, promised }) =>
-      `Auf der Festplatte von ${folder} fehlen ${missing}${promised === '' ? '' : ` (andere Downloads brauchen ${promised})`}. Heruntergeladene Dateien bleiben erhalten.`,
+    body: ({ folder, missing, reserved }) =>
+      `Auf der Festplatte von ${folder} fehlen ${missing}${reserved === '' ? '' : ` (andere Downloads brauchen ${reserved})`}. Heruntergeladene Dateien bleiben erhalten.`,
     advice: 'Schaffe Platz und setze den Download dann fort.',
   },
   download_unreadable: {
@@ -106,7 +111,7 @@ export const errorsDe: ErrorCatalogue = {
     advice: 'Verwirf ihn, um den Platz freizugeben, und lade das Modell dann neu herunter.',
   },
   download_elsewhere: {
-    title: 'Ein anderes Hunch lädt das gerade herunter',
+    title: 'Hunch lädt das bereits in einem anderen Fenster',
     body: ({ name }) => `${name} wird von einem anderen laufenden Hunch heruntergeladen.`,
     advice: 'Warte darauf, oder pausiere es dort und setze es hier fort.',
   },

@@ -19,7 +19,7 @@ export const errorsEn: ErrorCatalogue = {
   unsupported_model: {
     title: 'This model is not supported',
     body: ({ path }) => `Hunch can’t run ${path}. The file is unchanged.`,
-    advice: 'Choose a GGUF model of a supported architecture.',
+    advice: 'Choose another model, for example from the catalogue in the Library.',
   },
   vocabulary_mismatch: {
     title: 'The draft does not fit the target',
@@ -61,9 +61,14 @@ export const errorsEn: ErrorCatalogue = {
     body: () => 'Models that were in memory are still loaded.',
   },
   device: {
-    title: 'The device failed',
+    title: 'The computation failed',
     body: ({ device }) => `The computation on “${device}” failed. The conversation is kept.`,
     advice: 'Restart Hunch and try again.',
+  },
+  server: {
+    title: 'The server did not answer',
+    body: ({ address }) => `No answer from ${address}. Text received so far is kept.`,
+    advice: 'Check that the server runs, its address and its key. Then try again.',
   },
   hub_unreachable: {
     title: 'The Hub can’t be reached',
@@ -87,7 +92,7 @@ export const errorsEn: ErrorCatalogue = {
       `The checksum of ${file} is ${found}, but the Hub lists ${expected}. The file is quarantined as ${path}.`,
     advice: 'Download it again. If this repeats, check your proxy and your disk.',
   },
-  not_of_catalogue: {
+  catalogue_mismatch: {
     title: 'The file on the Hub has changed',
     body: ({ file, expected, found }) =>
       `${file} no longer matches the catalogue: its checksum starts with ${found} instead of ${expected}. Nothing was downloaded.`,
@@ -95,8 +100,8 @@ export const errorsEn: ErrorCatalogue = {
   },
   disk_full: {
     title: 'The disk is full',
-    body: ({ folder, missing, promised }) =>
-      `The disk of ${folder} needs ${missing} more free space${promised === '' ? '' : ` (other downloads need ${promised})`}. Downloaded files are kept.`,
+    body: ({ folder, missing, reserved }) =>
+      `The disk of ${folder} needs ${missing} more free space${reserved === '' ? '' : ` (other downloads need ${reserved})`}. Downloaded files are kept.`,
     advice: 'Free some space, then resume.',
   },
   download_unreadable: {

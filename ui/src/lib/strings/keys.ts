@@ -12,7 +12,7 @@ export type Place = (typeof places)[number];
 export type CommandGroup = 'conversation' | 'answer' | 'window' | 'model' | 'method' | 'preset';
 
 /** A command without a value. */
-export type CommandName =
+export type AppCommandName =
   | 'new-conversation'
   | 'search'
   | 'previous-conversation'
@@ -36,7 +36,7 @@ export type CommandName =
   | 'settings'
   | 'text-larger'
   | 'text-smaller'
-  | 'text-usual'
+  | 'text-default-size'
   | 'show-log'
   | 'open-model'
   | 'open-draft'
@@ -137,13 +137,14 @@ export const errorParams = {
   busy: [],
   stopped: [],
   device: ['device', 'detail'],
+  server: ['address', 'detail'],
   hub_unreachable: ['endpoint', 'detail'],
   hub_not_found: ['what', 'detail'],
   hub_gated: ['repository', 'detail'],
   hub_token: ['detail'],
   wrong_checksum: ['file', 'expected', 'found', 'path'],
-  not_of_catalogue: ['file', 'expected', 'found'],
-  disk_full: ['folder', 'missing', 'promised'],
+  catalogue_mismatch: ['file', 'expected', 'found'],
+  disk_full: ['folder', 'missing', 'reserved'],
   download_unreadable: ['folder', 'bytes'],
   download_elsewhere: ['name'],
   internal: ['detail'],

@@ -47,7 +47,6 @@ export const libraryDe: Strings['library'] = {
     nameTitle: 'Name auf der Kommandozeile',
     load: 'Laden',
     loadWith: (draft) => `Laden mit ${draft}`,
-    loadAlone: 'Ohne Draft laden',
     loaded: 'Im Speicher',
     unload: 'Entladen',
     busy: 'Ein anderes Modell wird gerade geladen.',
@@ -111,7 +110,7 @@ export const libraryDe: Strings['library'] = {
     description: (said) => `Vorhergesagter Speicher: ${said.join(', ')}.`,
     context: 'Kontext',
     contextTokens: (tokens) => `${tokens} Tokens`,
-    contextUsual: (tokens) => `${tokens} Tokens, Standard`,
+    contextDefault: (tokens) => `${tokens} Tokens, Standard`,
     smaller: 'Das würde passen:',
     choices: {
       context: (tokens) => `Kontext von ${tokens} Tokens`,

@@ -19,7 +19,16 @@ const logic = import.meta.glob<string>(
 );
 
 /** Attributes that are visible or read by screen readers. */
-const heard = new Set(['alt', 'aria-description', 'aria-label', 'aria-roledescription', 'aria-valuetext', 'label', 'placeholder', 'title']);
+const spokenAttributes = new Set([
+  'alt',
+  'aria-description',
+  'aria-label',
+  'aria-roledescription',
+  'aria-valuetext',
+  'label',
+  'placeholder',
+  'title',
+]);
 
 interface Node {
   type: string;
@@ -60,7 +69,7 @@ function ownWords(node: Node): string[] {
     case 'ExpressionTag':
       return given(node['expression'] as Node);
     case 'Attribute':
-      return heard.has(node['name'] as string) ? [node['value']].flat().filter(isNode).flatMap(ownWords) : [];
+      return spokenAttributes.has(node['name'] as string) ? [node['value']].flat().filter(isNode).flatMap(ownWords) : [];
     default:
       return children(node).flatMap(ownWords);
   }
@@ -80,7 +89,7 @@ function scriptWords(node: Node): string[] {
       return readsLikeWords((node['value'] as { raw: string }).raw) ? given(node) : [];
     case 'Property': {
       const value = node['value'] as Node;
-      const named = heard.has((node['key'] as { name?: string }).name ?? '');
+      const named = spokenAttributes.has((node['key'] as { name?: string }).name ?? '');
       return named ? [...new Set([...given(value), ...scriptWords(value)])] : scriptWords(value);
     }
     case 'BinaryExpression':
@@ -115,8 +124,8 @@ describe('a component', () => {
       'words',
       'two words',
     ]);
-    expect(script("const all = [{ value: 'en', label: 'told' }].map((x) => ({ ...x, title: x ? 'this' : 'that' }));")).toEqual([
-      'told',
+    expect(script("const all = [{ value: 'en', label: 'Language' }].map((x) => ({ ...x, title: x ? 'this' : 'that' }));")).toEqual([
+      'Language',
       'this',
       'that',
     ]);

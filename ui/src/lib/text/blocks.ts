@@ -72,7 +72,7 @@ export class Layout {
   #beginFence(): void {
     this.#lineIsFence = true;
     if (this.#insideCode || this.#pending === 'code') return;
-    const moved = this.#pending ? [] : this.#takeBack(this.#linePieces);
+    const moved = this.#pending ? [] : this.#removeLast(this.#linePieces);
     this.#open('code');
     for (const piece of moved) this.#push(piece);
   }
@@ -115,7 +115,7 @@ export class Layout {
   }
 
   /** Removes the last pieces from the last block, and the block if it is empty. */
-  #takeBack(count: number): Piece[] {
+  #removeLast(count: number): Piece[] {
     const taken: Piece[] = [];
     while (taken.length < count) {
       const block = this.#lastBlock();

@@ -5,7 +5,7 @@
 export type Part = 'thought' | 'said';
 
 /** A piece of a token's text. */
-export interface Stretch {
+export interface ThinkingSpan {
   part: Part;
   token: number;
   text: string;
@@ -26,18 +26,18 @@ export class Thinking {
   }
 
   /** Adds a token's text. Returns the decided pieces in order. */
-  push(token: number, text: string): Stretch[] {
+  push(token: number, text: string): ThinkingSpan[] {
     this.#held.push({ token, text });
     return this.#release(false);
   }
 
   /** Returns the held text, when no tag can follow. */
-  finish(): Stretch[] {
+  finish(): ThinkingSpan[] {
     return this.#release(true);
   }
 
-  #release(over: boolean): Stretch[] {
-    const out: Stretch[] = [];
+  #release(over: boolean): ThinkingSpan[] {
+    const out: ThinkingSpan[] = [];
     for (;;) {
       const text = this.#held.map((piece) => piece.text).join('');
       if (this.#state === 'undecided') {
@@ -97,10 +97,10 @@ export const endsUnbegunThought = (text: string): boolean =>
 export function saidOf(text: string): string {
   const sorting = new Thinking();
   const whole = endsUnbegunThought(text) ? opening + text : text;
-  const stretches = [...sorting.push(0, whole), ...sorting.finish()];
-  return stretches
+  const spans = [...sorting.push(0, whole), ...sorting.finish()];
+  return spans
     .filter(({ part }) => part === 'said')
-    .map((stretch) => stretch.text)
+    .map((span) => span.text)
     .join('')
     .trimStart();
 }

@@ -12,13 +12,14 @@ use super::super::kernels::{
     GpuAttention, GpuProduct, HeadsInput, Kernels, NormInput, NormedUpdate, Scaling, Scoring, SpecialHeads,
 };
 use super::super::matrix::Matrix;
+use super::super::products::TileRows;
 use super::super::workspace::{Activations, AttentionSpace, WRITE_CODES, WRITE_FLOATS, WRITE_HALVES};
 use super::reference::{
-    AttentionShape, Codes, HALF_BOUND, SUM_BOUND, VALUE_BOUND, activated, attention_in_f64, checked,
+    AttentionCase, Codes, HALF_BOUND, SUM_BOUND, VALUE_BOUND, activated, attention_in_f64, checked,
     cumulative, half_bytes, halves, near, noise, normed, random_matrix, read_halves, rotate, same_bits,
 };
-use super::{Part, Speed, Workload};
-use crate::pass_timer::{PassTimer, Watch, seconds_of};
+use super::{GpuTimes, KernelPart, Workload};
+use crate::pass_timer::{PassTimer, TimingObserver, seconds_of};
 
 /// Most rows of a tested product and of attention.
 const ROWS: usize = 16;
@@ -45,13 +46,13 @@ impl Default for HeadsCase {
 
 /// Outcome of a check that ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Check {
+pub(super) enum CheckOutcome {
     Passed,
     Differs,
     DependsOnRows,
 }
 
-impl Check {
+impl CheckOutcome {
     fn of(same: bool) -> Self {
         if same { Self::Passed } else { Self::Differs }
     }
@@ -72,25 +73,26 @@ impl Tester<'_> {
     ///
     /// # Errors
     /// If the GPU refuses a kernel or fails.
-    pub(super) fn check(&self, part: Part) -> Result<Check> {
+    pub(super) fn check(&self, part: KernelPart) -> Result<CheckOutcome> {
         match part {
-            Part::Product(dtype) => self.product(dtype),
-            Part::Output => self.output(),
-            Part::Cap => self.cap(),
-            Part::Norm => self.norm(),
-            Part::UpdateNorm => self.update_norm(),
-            Part::Gate(activation) => self.gate(activation),
-            Part::Heads => self.heads(),
-            Part::JointHeads => self.heads_of(HeadsCase { joint: true, ..HeadsCase::default() }),
-            Part::Cache => self.cache(),
-            Part::Choice => self.choice(),
-            Part::Draw => self.draws(),
-            Part::Attention(width) => self.attention(width),
-            Part::CappedAttention(width) => {
+            KernelPart::Product(dtype) => self.product(dtype),
+            KernelPart::Output => self.output(),
+            KernelPart::Cap => self.cap(),
+            KernelPart::Joined => self.joined(),
+            KernelPart::Norm => self.norm(),
+            KernelPart::UpdateNorm => self.update_norm(),
+            KernelPart::Gate(activation) => self.gate(activation),
+            KernelPart::Heads => self.heads(),
+            KernelPart::JointHeads => self.heads_of(HeadsCase { joint: true, ..HeadsCase::default() }),
+            KernelPart::Cache => self.cache(),
+            KernelPart::Choice => self.choice(),
+            KernelPart::Draw => self.draws(),
+            KernelPart::Attention(width) => self.attention(width),
+            KernelPart::CappedAttention(width) => {
                 let scoring = Scoring { cap: Some(3.0), ..Scoring::of_width(width) };
                 self.attention_of_rows(width, scoring, &RowMask::causal(CONTEXT, 5))
             }
-            Part::WindowAttention(width) => {
+            KernelPart::WindowAttention(width) => {
                 // The windows of the rows begin in the first span and end in the second.
                 let scoring = Scoring { window: Some(20), ..Scoring::of_width(width) };
                 self.attention_of_rows(width, scoring, &RowMask::causal(CONTEXT, 5))
@@ -99,7 +101,7 @@ impl Tester<'_> {
     }
 
     /// Products of one row and of more, and rows of a table.
-    fn product(&self, dtype: WeightType) -> Result<Check> {
+    fn product(&self, dtype: WeightType) -> Result<CheckOutcome> {
         // An incomplete tile of rows. Partitions of different lengths, unless superblocks forbid it.
         let (n, k) = (43, if dtype.block_size() == 256 { 768 } else { 640 });
         let (file, weights) = random_matrix(dtype, n, k)?;
@@ -110,14 +112,14 @@ impl Tester<'_> {
             alone.extend(self.multiply(&matrix, &input.rows(row..row + 1, k), 1)?);
         }
         if !is_product(&alone, &weights, &input.values(), k) {
-            return Ok(Check::Differs);
+            return Ok(CheckOutcome::Differs);
         }
         // Each size of a tile of rows. More rows repeat the first ones.
         for rows in [2, 3, 5, 8, ROWS, 2 * ROWS, 3 * ROWS] {
             let together = self.multiply(&matrix, &input.cycled(rows * k), rows)?;
             let expected: Vec<f32> = alone.iter().copied().cycle().take(rows * n).collect();
             if !same_bits(&together, &expected) {
-                return Ok(Check::DependsOnRows);
+                return Ok(CheckOutcome::DependsOnRows);
             }
         }
         let tokens = [0, n as u32 - 1, 7];
@@ -126,7 +128,7 @@ impl Tester<'_> {
         self.kernels.take_rows(&matrix, (ids.input(), tokens.len()), 1.0, &out)?;
         let expected =
             tokens.iter().flat_map(|row| &weights[*row as usize * k..][..k]).map(|w| f64::from(*w));
-        Ok(Check::of(near(&out.read_floats(0, tokens.len() * k)?, expected, VALUE_BOUND)))
+        Ok(CheckOutcome::of(near(&out.read_floats(0, tokens.len() * k)?, expected, VALUE_BOUND)))
     }
 
     fn multiply(&self, matrix: &Matrix, input: &Codes, rows: usize) -> Result<Vec<f32>> {
@@ -140,7 +142,7 @@ impl Tester<'_> {
     }
 
     /// Products that are added to rows, with a bias and a factor, of packed weights and of floats.
-    fn output(&self) -> Result<Check> {
+    fn output(&self) -> Result<CheckOutcome> {
         let (n, k, stride, offset, scale) = (24, 64, 40, 8, 0.6);
         for (dtype, rows) in [(WeightType::Q8_0, 1), (WeightType::Q8_0, 3), (WeightType::F16, 3)] {
             let (matrix, activations, plain) = self.small_product(dtype, (n, k), rows)?;
@@ -159,25 +161,24 @@ impl Tester<'_> {
                 }
             }
             if !near(&out.read_floats(0, rows * stride)?, expected, VALUE_BOUND) {
-                return Ok(Check::Differs);
+                return Ok(CheckOutcome::Differs);
             }
         }
-        self.joined().map(Check::of)
+        Ok(CheckOutcome::Passed)
     }
 
-    /// Products of several types in one dispatch against a dispatch for each.
-    fn joined(&self) -> Result<bool> {
+    /// Products of several types in one dispatch. The kernels compare them with a dispatch for each.
+    fn joined(&self) -> Result<CheckOutcome> {
         use WeightType::{F16, Q4K, Q5K, Q6K};
-        // Pairs and a triple as files of mixed quantisation have them.
+        // Pairs and a triple as files of mixed quantisation have them. Each model compares those of its own.
         for types in [&[Q4K, F16][..], &[Q4K, Q6K], &[Q5K, Q6K], &[Q4K, Q5K, Q6K]] {
-            if !self.joined_types(types)? {
-                return Ok(false);
-            }
+            self.join(types)?;
         }
-        Ok(true)
+        Ok(CheckOutcome::of(self.kernels.join_problems().is_empty()))
     }
 
-    fn joined_types(&self, types: &[WeightType]) -> Result<bool> {
+    /// Multiplies matrices of these types in one dispatch, with each number of rows in a tile of its own.
+    fn join(&self, types: &[WeightType]) -> Result<()> {
         let (n, k) = (24, 256);
         let (mut matrices, mut weights) = (Vec::new(), Vec::new());
         for dtype in types {
@@ -185,14 +186,12 @@ impl Tester<'_> {
             matrices.push(Matrix::new(self.gpu, *dtype, (n, k), &file)?);
             weights.push(values);
         }
-        for rows in [1, 3, 8] {
+        for rows in TileRows::ALL.map(TileRows::rows) {
             let input = Codes::random(rows * k);
-            let mut separate = Vec::new();
             for (matrix, weights) in matrices.iter().zip(&weights) {
-                match self.multiply(matrix, &input, rows) {
-                    Ok(y) if is_product(&y, weights, &input.values(), k) => separate.extend(y),
-                    // The check of that type reports it. Its weights are converted, or no model uses our kernels.
-                    _ => return Ok(true),
+                // The check of a wrong type reports it. Its weights are converted, or no model uses our kernels.
+                if !is_product(&self.multiply(matrix, &input, rows)?, weights, &input.values(), k) {
+                    return Ok(());
                 }
             }
             let activations = Activations::new(self.gpu, rows, k)?;
@@ -209,15 +208,12 @@ impl Tester<'_> {
             };
             let products: Vec<GpuProduct<'_>> = matrices.iter().enumerate().map(product).collect();
             self.kernels.multiply_all(&products, &activations, rows)?;
-            if !same_bits(&out.read_floats(0, types.len() * rows * n)?, &separate) {
-                return Ok(false);
-            }
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Scaled products with a bound, as logits have it.
-    fn cap(&self) -> Result<Check> {
+    fn cap(&self) -> Result<CheckOutcome> {
         let (n, k, scale, cap) = (24, 64, 4.0, 5.0);
         for (dtype, rows) in [(WeightType::Q8_0, 1), (WeightType::Q8_0, 3), (WeightType::F16, 3)] {
             let (matrix, activations, plain) = self.small_product(dtype, (n, k), rows)?;
@@ -229,10 +225,10 @@ impl Tester<'_> {
             let (scale, cap) = (f64::from(scale), f64::from(cap));
             let expected = plain.iter().map(|y| cap * (scale * f64::from(*y) / cap).tanh());
             if !near(&out.read_floats(0, rows * n)?, expected, VALUE_BOUND) {
-                return Ok(Check::Differs);
+                return Ok(CheckOutcome::Differs);
             }
         }
-        Ok(Check::Passed)
+        Ok(CheckOutcome::Passed)
     }
 
     /// Returns a random matrix, random activations and their product.
@@ -249,7 +245,7 @@ impl Tester<'_> {
         Ok((matrix, activations, plain))
     }
 
-    fn norm(&self) -> Result<Check> {
+    fn norm(&self) -> Result<CheckOutcome> {
         let (rows, width, eps) = (5, 608, 1e-5);
         let (x, weight) = (noise(rows * width, 1), noise(width, 2));
         let (x_buffer, weights) = (self.floats(&x)?, self.floats(&weight)?);
@@ -261,14 +257,14 @@ impl Tester<'_> {
         self.kernels.norm(&x_buffer, &weights, (3, 1, width), eps, &one, ALL_FORMS)?;
         let alone = one.floats.read_floats(0, width)?;
         Ok(match together {
-            None => Check::Differs,
-            Some(all) if same_bits(&alone, &all[3 * width..4 * width]) => Check::Passed,
-            Some(_) => Check::DependsOnRows,
+            None => CheckOutcome::Differs,
+            Some(all) if same_bits(&alone, &all[3 * width..4 * width]) => CheckOutcome::Passed,
+            Some(_) => CheckOutcome::DependsOnRows,
         })
     }
 
     /// Norms of rows that an update joins first, by a norm of its own.
-    fn update_norm(&self) -> Result<Check> {
+    fn update_norm(&self) -> Result<CheckOutcome> {
         let (rows, width, eps, scale) = (3, 608, 1e-5, 0.7);
         let (x, update) = (noise(rows * width, 1), noise(rows * width, 2));
         let weights = [noise(width, 3), noise(width, 4)];
@@ -294,13 +290,13 @@ impl Tester<'_> {
         let alone = one.floats.read_floats(0, width)?;
         let stored = near(&x.read_floats(0, rows * width)?, stream, VALUE_BOUND);
         Ok(match checked(&out, rows * width, expected)? {
-            Some(all) if stored && same_bits(&alone, &all[width..2 * width]) => Check::Passed,
-            Some(_) if stored => Check::DependsOnRows,
-            _ => Check::Differs,
+            Some(all) if stored && same_bits(&alone, &all[width..2 * width]) => CheckOutcome::Passed,
+            Some(_) if stored => CheckOutcome::DependsOnRows,
+            _ => CheckOutcome::Differs,
         })
     }
 
-    fn gate(&self, activation: Activation) -> Result<Check> {
+    fn gate(&self, activation: Activation) -> Result<CheckOutcome> {
         let (rows, width) = (3, 320);
         let x: Vec<f32> = noise(rows * 2 * width, 4).iter().map(|v| v * 12.0).collect();
         let out = Activations::new(self.gpu, rows, width)?;
@@ -309,24 +305,24 @@ impl Tester<'_> {
             let (gates, ups) = row.split_at(width);
             gates.iter().zip(ups).map(|(gate, up)| activated(f64::from(*gate), activation) * f64::from(*up))
         });
-        Ok(Check::of(checked(&out, rows * width, expected)?.is_some()))
+        Ok(CheckOutcome::of(checked(&out, rows * width, expected)?.is_some()))
     }
 
-    fn heads(&self) -> Result<Check> {
+    fn heads(&self) -> Result<CheckOutcome> {
         let plain = HeadsCase::default();
         let neighbours = HeadsCase { neighbours: true, ..plain };
         let partly = HeadsCase { rotated: 48, factors: Some([1.0, 1.25, 1.5]), ..plain };
         for case in [plain, neighbours, partly] {
             let check = self.heads_of(case)?;
-            if check != Check::Passed {
+            if check != CheckOutcome::Passed {
                 return Ok(check);
             }
         }
-        Ok(Check::Passed)
+        Ok(CheckOutcome::Passed)
     }
 
     /// Norms and rotates heads, and appends to the cache.
-    fn heads_of(&self, case: HeadsCase) -> Result<Check> {
+    fn heads_of(&self, case: HeadsCase) -> Result<CheckOutcome> {
         let HeadsCase { neighbours, rotated, joint, factors } = case;
         let (rows, queries, keys, width, capacity, slot, eps) = (3, 4, 2, 64, 12, 7, 1e-6);
         let stride = (queries + 2 * keys) * width;
@@ -399,11 +395,13 @@ impl Tester<'_> {
         let after: Vec<f32> =
             after.chunks_exact(stride).flat_map(|row| row[..queries * width].to_vec()).collect();
         let cache = read_halves(&cache, cached.len())?;
-        Ok(Check::of(near(&after, expected_queries, VALUE_BOUND) && near(&cache, expected_cache, HALF_BOUND)))
+        Ok(CheckOutcome::of(
+            near(&after, expected_queries, VALUE_BOUND) && near(&cache, expected_cache, HALF_BOUND),
+        ))
     }
 
     /// Moves of rows, and copies between buffers.
-    fn cache(&self) -> Result<Check> {
+    fn cache(&self) -> Result<CheckOutcome> {
         let (width, rows) = (64, 12);
         let values = halves(noise(rows * width, 11));
         let memory = Buffer::with_bytes(self.gpu, &half_bytes(&values))?;
@@ -419,11 +417,11 @@ impl Tester<'_> {
         self.kernels.copy((&memory, 2 * width), (&copy, 0), 2 * (rows - 1) * width)?;
         let moved = read_halves(&memory, rows * width)?;
         let copied = read_halves(&copy, (rows - 1) * width)?;
-        Ok(Check::of(same_bits(&moved, &expected) && same_bits(&copied, &expected[width..])))
+        Ok(CheckOutcome::of(same_bits(&moved, &expected) && same_bits(&copied, &expected[width..])))
     }
 
     /// The largest of many values, alone and twice.
-    fn choice(&self) -> Result<Check> {
+    fn choice(&self) -> Result<CheckOutcome> {
         let mut values = noise(1000, 14);
         let out = Buffer::new(self.gpu, 16)?;
         for (larger, expected) in [(vec![999], 999), (vec![613, 517], 517), (vec![0], 0)] {
@@ -431,14 +429,14 @@ impl Tester<'_> {
             self.kernels.choose((&self.floats(&values)?, 0), values.len(), (&out, 4))?;
             larger.iter().for_each(|i| values[*i] = 0.0);
             if out.read(4, 4)? != u32::to_le_bytes(expected) {
-                return Ok(Check::Differs);
+                return Ok(CheckOutcome::Differs);
             }
         }
-        Ok(Check::Passed)
+        Ok(CheckOutcome::Passed)
     }
 
     /// Draws of one of a thousand tokens, without and with filters.
-    fn draws(&self) -> Result<Check> {
+    fn draws(&self) -> Result<CheckOutcome> {
         let logits: Vec<f32> = noise(1000, 15).iter().map(|v| v * 8.0).collect();
         let (buffer, out) = (self.floats(&logits)?, Buffer::new(self.gpu, 16)?);
         let plain = DrawSettings { sharpness: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0 };
@@ -451,25 +449,25 @@ impl Tester<'_> {
                 let before = if token == 0 { 0.0 } else { expected.get(token - 1).copied().unwrap_or(1.0) };
                 let after = expected.get(token).copied().unwrap_or(0.0);
                 if unit < before - SUM_BOUND || unit > after + SUM_BOUND {
-                    return Ok(Check::Differs);
+                    return Ok(CheckOutcome::Differs);
                 }
             }
         }
-        Ok(Check::Passed)
+        Ok(CheckOutcome::Passed)
     }
 
     /// Attention of a chain of all layouts of rows, and of a tree.
-    fn attention(&self, width: usize) -> Result<Check> {
+    fn attention(&self, width: usize) -> Result<CheckOutcome> {
         let scoring = Scoring::of_width(width);
         let tree = RowMask::tree(CONTEXT, &[None, Some(0), Some(0)])?;
         match self.attention_of_rows(width, scoring, &tree)? {
-            Check::Passed => self.attention_of_rows(width, scoring, &RowMask::causal(CONTEXT, ROWS)),
+            CheckOutcome::Passed => self.attention_of_rows(width, scoring, &RowMask::causal(CONTEXT, ROWS)),
             failed => Ok(failed),
         }
     }
 
     /// Attention over two spans against f64, and against its first rows alone.
-    fn attention_of_rows(&self, width: usize, scoring: Scoring, mask: &RowMask) -> Result<Check> {
+    fn attention_of_rows(&self, width: usize, scoring: Scoring, mask: &RowMask) -> Result<CheckOutcome> {
         // As many heads share keys as fill all lanes with 16 rows.
         let (queries, keys, capacity, rows) = (12, 2, CONTEXT + ROWS, mask.rows());
         let stride = queries * width;
@@ -486,11 +484,11 @@ impl Tester<'_> {
             out.floats.read_floats(0, rows * stride)
         };
         let together = attend(mask)?;
-        let shape = AttentionShape { queries, keys, width, capacity, scoring };
+        let shape = AttentionCase { queries, keys, width, capacity, scoring };
         for row in [0, rows / 2, rows - 1] {
             let expected = attention_in_f64(&q, &cache, mask, row, shape);
             if !near(&together[row * stride..(row + 1) * stride], expected, SUM_BOUND) {
-                return Ok(Check::Differs);
+                return Ok(CheckOutcome::Differs);
             }
         }
         // The first row of a tree is that of a chain.
@@ -498,17 +496,17 @@ impl Tester<'_> {
         for fewer in [1, 2, 5, 8].into_iter().filter(|fewer| *fewer < first) {
             let few = attend(&RowMask::causal(CONTEXT, fewer))?;
             if !same_bits(&few, &together[..fewer * stride]) {
-                return Ok(Check::DependsOnRows);
+                return Ok(CheckOutcome::DependsOnRows);
             }
         }
-        Ok(Check::Passed)
+        Ok(CheckOutcome::Passed)
     }
 
     /// Times products of 1 to 16 rows, and a copy.
     ///
     /// # Errors
     /// If the GPU refuses a kernel or fails.
-    pub(super) fn speed(&self, work: Workload) -> Result<Speed> {
+    pub(super) fn speed(&self, work: Workload) -> Result<GpuTimes> {
         let (n, k) = work.product;
         // A few random rows, again and again. Values do not change the time.
         let (some, _) = random_matrix(WeightType::Q4K, 8, k)?;
@@ -529,12 +527,12 @@ impl Tester<'_> {
             });
             seconds.map(Some)
         };
-        Watch::none(|watch| timer.run(work.repetitions.max(1), &mut time, watch))?;
+        TimingObserver::none(|watch| timer.run(work.repetitions.max(1), &mut time, watch))?;
         let times = timer.since(0);
         let ms = |rows: usize| times.least(&rows).unwrap_or(f64::INFINITY) * 1e3;
         let product_ms = (1..=ROWS).map(ms).collect();
         let memory_gb_s = 2.0 * work.copy_bytes as f64 / ms(0) / 1e6;
-        Ok(Speed { product_ms, product_bytes: file.len() as u64, memory_gb_s })
+        Ok(GpuTimes { product_ms, product_bytes: file.len() as u64, memory_gb_s })
     }
 
     /// Returns the seconds of a dispatch. The clock stops after a wait.

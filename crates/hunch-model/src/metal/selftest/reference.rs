@@ -188,7 +188,7 @@ pub(super) fn cumulative(logits: &[f32], settings: DrawSettings) -> Vec<f64> {
 
 /// Shape of attention in a test.
 #[derive(Clone, Copy)]
-pub(super) struct AttentionShape {
+pub(super) struct AttentionCase {
     pub(super) queries: usize,
     pub(super) keys: usize,
     pub(super) width: usize,
@@ -203,9 +203,9 @@ pub(super) fn attention_in_f64(
     cache: &[f32],
     mask: &RowMask,
     row: usize,
-    shape: AttentionShape,
+    shape: AttentionCase,
 ) -> Vec<f64> {
-    let AttentionShape { queries, keys, width, capacity, scoring } = shape;
+    let AttentionCase { queries, keys, width, capacity, scoring } = shape;
     let mut slots: Vec<usize> = mask.visible(row).collect();
     slots.drain(..slots.len().saturating_sub(scoring.window.unwrap_or(usize::MAX)));
     let mut out = Vec::new();

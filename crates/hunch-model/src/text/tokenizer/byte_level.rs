@@ -12,7 +12,7 @@ use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::tokenizer::SplitDelimiterBehavior;
 
-use super::{Entry, TokenKind};
+use super::{Entry, TokenType};
 use crate::gguf::Gguf;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
@@ -129,7 +129,7 @@ impl ByteLevel {
         };
         // Ordinary text must never become a control token.
         let ordinary =
-            |(_, entry): &(TokenId, &Entry)| !matches!(entry.kind, TokenKind::Control | TokenKind::Unknown);
+            |(_, entry): &(TokenId, &Entry)| !matches!(entry.kind, TokenType::Control | TokenType::Unknown);
         let vocab: Vocab =
             (0..).zip(entries).filter(ordinary).map(|(id, entry)| (entry.text.clone(), id)).collect();
         let merges = merges(gguf, entries, &vocab)?;

@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{Entry, TokenKind, Tokenizer, entries, mark_end_texts};
+use super::{Entry, TokenType, Tokenizer, entries, mark_end_texts};
 use crate::gguf::Gguf;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
@@ -134,9 +134,9 @@ pub fn check_vocabularies(target: &Tokenizer, draft: &Tokenizer) -> Result<()> {
 fn is_padding(entry: &Entry) -> bool {
     let text = &entry.text;
     let numbered = text.strip_prefix("[PAD").and_then(|rest| rest.strip_suffix(']'));
-    entry.kind == TokenKind::Unused
+    entry.kind == TokenType::Unused
         || numbered.is_some_and(|number| number.bytes().all(|b| b.is_ascii_digit()))
-        || (entry.kind == TokenKind::Control && text.contains("reserved"))
+        || (entry.kind == TokenType::Control && text.contains("reserved"))
 }
 
 #[cfg(test)]
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     fn vocabulary(texts: &[&str]) -> Vocabulary {
-        let entry = |text: &&str| Entry { text: (*text).into(), kind: TokenKind::Normal };
+        let entry = |text: &&str| Entry { text: (*text).into(), kind: TokenType::Normal };
         Vocabulary { entries: texts.iter().map(entry).collect() }
     }
 

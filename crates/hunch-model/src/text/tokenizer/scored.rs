@@ -7,7 +7,7 @@
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
 
-use super::{Entry, TokenKind};
+use super::{Entry, TokenType};
 use crate::gguf::Gguf;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
@@ -37,7 +37,7 @@ impl Scored {
         }
         // Ordinary text must never become a control token.
         let ordinary =
-            |(_, entry): &(TokenId, &Entry)| !matches!(entry.kind, TokenKind::Control | TokenKind::Unknown);
+            |(_, entry): &(TokenId, &Entry)| !matches!(entry.kind, TokenType::Control | TokenType::Unknown);
         let ids: HashMap<String, TokenId> =
             (0..).zip(entries).filter(ordinary).map(|(id, entry)| (entry.text.clone(), id)).collect();
         let byte_id = |byte: u8| {

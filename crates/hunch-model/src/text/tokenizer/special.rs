@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use aho_corasick::{AhoCorasick, MatchKind};
 
-use super::{Entry, TokenKind};
+use super::{Entry, TokenType};
 use hunch_core::token::TokenId;
 
 /// Maximum number of special tokens. Models have a few hundred, and an automaton for more would need
@@ -47,7 +47,7 @@ impl Finder {
         let (mut texts, mut tokens) = (Vec::new(), Vec::new());
         for (id, entry) in found {
             texts.push(entry.text.as_bytes());
-            tokens.push((id, entry.kind != TokenKind::UserDefined));
+            tokens.push((id, entry.kind != TokenType::UserDefined));
         }
         let bytes: usize = texts.iter().map(|text| text.len()).sum();
         if texts.len() > MAX_TOKENS || bytes > MAX_BYTES {
@@ -79,13 +79,13 @@ impl SpecialTokens {
     /// # Errors
     /// If there are too many special tokens.
     pub(super) fn new(entries: &[Entry]) -> Result<Self, String> {
-        let of_kinds = |kinds: &'static [TokenKind]| {
+        let of_kinds = |kinds: &'static [TokenType]| {
             let entries = (0..).zip(entries);
             Finder::new(entries.filter(|(_, entry)| kinds.contains(&entry.kind) && !entry.text.is_empty()))
         };
         Ok(Self {
-            all: of_kinds(&[TokenKind::Control, TokenKind::Unknown, TokenKind::UserDefined])?,
-            user_defined: of_kinds(&[TokenKind::UserDefined])?,
+            all: of_kinds(&[TokenType::Control, TokenType::Unknown, TokenType::UserDefined])?,
+            user_defined: of_kinds(&[TokenType::UserDefined])?,
         })
     }
 
@@ -120,11 +120,11 @@ mod tests {
     fn tokens() -> SpecialTokens {
         let entry = |text: &str, kind| Entry { text: text.into(), kind };
         SpecialTokens::new(&[
-            entry("<a>", TokenKind::Control),
-            entry("<a><b>", TokenKind::Control),
-            entry("<tool>", TokenKind::UserDefined),
-            entry("x", TokenKind::Normal),
-            entry("", TokenKind::Control),
+            entry("<a>", TokenType::Control),
+            entry("<a><b>", TokenType::Control),
+            entry("<tool>", TokenType::UserDefined),
+            entry("x", TokenType::Normal),
+            entry("", TokenType::Control),
         ])
         .unwrap()
     }
@@ -139,9 +139,9 @@ mod tests {
     #[test]
     fn rejects_too_many_special_tokens() {
         let entries: Vec<Entry> =
-            (0..=MAX_TOKENS).map(|n| Entry { text: format!("<{n}>"), kind: TokenKind::Control }).collect();
+            (0..=MAX_TOKENS).map(|n| Entry { text: format!("<{n}>"), kind: TokenType::Control }).collect();
         assert!(SpecialTokens::new(&entries).is_err_and(|why| why.contains("100001")));
-        let long = [Entry { text: "x".repeat(MAX_BYTES + 1), kind: TokenKind::UserDefined }];
+        let long = [Entry { text: "x".repeat(MAX_BYTES + 1), kind: TokenType::UserDefined }];
         assert!(SpecialTokens::new(&long).is_err());
     }
 

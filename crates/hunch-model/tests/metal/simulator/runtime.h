@@ -89,7 +89,7 @@ namespace sim {
     void* dropped;
     sim_switch(&dropped, home);
   }
-  // Removes one fibre from those that can go on.
+  // Removes one runnable fibre from the queue.
   static uint take_ready() {
     uint at = 0;
     if (random_state) {

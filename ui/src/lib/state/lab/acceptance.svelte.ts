@@ -9,7 +9,7 @@ import { Latest } from '../../latest';
 export type Reach = 'conversation' | 'all';
 
 /** The acceptance map on screen. */
-export class Acceptance {
+export class AcceptanceMapState {
   reach = $state<Reach>('conversation');
   map = $state.raw<AcceptanceMap | null>(null);
   error = $state.raw<ErrorInfo | null>(null);

@@ -90,9 +90,9 @@ export class RuleTests {
   }
 
   /** Samples rounds under some rules, in chunks of at most `largest`. */
-  async #many(rules: readonly AcceptanceRule[], rounds: number, largest: number, afresh: boolean): Promise<void> {
+  async #many(rules: readonly AcceptanceRule[], rounds: number, largest: number, restart: boolean): Promise<void> {
     this.stop();
-    if (afresh) this.#resets.cancel();
+    if (restart) this.#resets.cancel();
     const wanted = this.#runs.start();
     const names = rules.map(({ name }) => name);
     const total = rounds * rules.length;
@@ -103,7 +103,7 @@ export class RuleTests {
       let slowest = 0;
       for (const rule of rules) {
         const from = this.#now();
-        const went = await this.#ask(rule, asked, afresh && done === 0, wanted);
+        const went = await this.#ask(rule, asked, restart && done === 0, wanted);
         if (!wanted()) return;
         if (!went) return this.stop();
         slowest = Math.max(slowest, this.#now() - from);
@@ -118,20 +118,20 @@ export class RuleTests {
   }
 
   /** Requests rounds after the previous request, if they are still wanted. */
-  #ask(rule: AcceptanceRule, rounds: number, afresh: boolean, wanted: () => boolean = () => true): Promise<boolean> {
+  #ask(rule: AcceptanceRule, rounds: number, restart: boolean, wanted: () => boolean = () => true): Promise<boolean> {
     const current = this.#resets.watch();
-    const asked = this.#last.then(() => (current() && wanted() ? this.#request(rule, rounds, afresh, current) : false));
+    const asked = this.#last.then(() => (current() && wanted() ? this.#request(rule, rounds, restart, current) : false));
     this.#last = asked;
     return asked;
   }
 
   /** Shows the response, also of stopped rounds, because the engine counts them. */
-  async #request(rule: AcceptanceRule, rounds: number, afresh: boolean, current: () => boolean): Promise<boolean> {
+  async #request(rule: AcceptanceRule, rounds: number, restart: boolean, current: () => boolean): Promise<boolean> {
     const position = this.#position;
     if (position === null) return false;
     this.error = null;
     try {
-      const result = await call(this.#host, 'lab_rounds', { request: { position, rule, rounds, afresh } });
+      const result = await call(this.#host, 'lab_rounds', { request: { position, rule, rounds, restart } });
       if (!current()) return false;
       this.results = { ...this.results, [rule.name]: result };
       return true;

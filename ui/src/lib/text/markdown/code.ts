@@ -1,7 +1,7 @@
 // Highlighted code in runs of lines, while it comes and when it is complete. Complete lines are highlighted from the
 // last point without open constructs; complete code is highlighted once more as a whole.
 
-import { highlight, highlightAll, knows, type Stretch } from './highlight';
+import { highlight, highlightAll, knows, type ScopeSpan } from './highlight';
 import type { CodeNode, CodePart, CodePiece, CodeRun, Piece } from './nodes';
 import { reuse } from './reuse';
 
@@ -80,8 +80,8 @@ export class CodeLines {
   #colour(): void {
     const end = this.#text.length;
     if (this.#colouredTo === end || !knows(this.lang)) return;
-    const stretches = highlight(this.lang, this.#text.slice(this.#restart));
-    const painter = new Painter(stretches, this.#colouredTo - this.#restart);
+    const spans = highlight(this.lang, this.#text.slice(this.#restart));
+    const painter = new Painter(spans, this.#colouredTo - this.#restart);
     let { run, piece } = this.#next;
     this.#changedFrom = Math.min(this.#changedFrom, run);
     for (; run < this.#runs.length; run += 1, piece = 0) {
@@ -91,16 +91,16 @@ export class CodeLines {
     }
     this.#next = { run, piece };
     this.#colouredTo = end;
-    this.#restart = this.#safeRestart(stretches);
+    this.#restart = this.#safeRestart(spans);
   }
 
   /** The last line that starts at the margin, after a line break outside of any construct. */
-  #safeRestart(stretches: readonly Stretch[]): number {
+  #safeRestart(spans: readonly ScopeSpan[]): number {
     const from = this.#restart;
-    let index = stretches.length - 1;
+    let index = spans.length - 1;
     for (let at = this.#text.lastIndexOf('\n', this.#text.length - 2); at > from; at = this.#text.lastIndexOf('\n', at - 1)) {
-      while (index > 0 && stretches[index - 1]!.end + from > at) index -= 1;
-      if (stretches[index]!.scope === null && /\S/.test(this.#text[at + 1] ?? '')) return at + 1;
+      while (index > 0 && spans[index - 1]!.end + from > at) index -= 1;
+      if (spans[index]!.scope === null && /\S/.test(this.#text[at + 1] ?? '')) return at + 1;
     }
     return this.#text.length - from > longestContext ? this.#text.length : from;
   }
@@ -111,7 +111,7 @@ class Painter {
   #index = 0;
 
   constructor(
-    readonly stretches: readonly Stretch[],
+    readonly spans: readonly ScopeSpan[],
     private at = 0,
   ) {}
 
@@ -119,10 +119,10 @@ class Painter {
     const parts: CodePart[] = [];
     const end = this.at + text.length;
     for (let from = this.at; from < end;) {
-      while (this.#index < this.stretches.length && this.stretches[this.#index]!.end <= from) this.#index += 1;
-      const stretch = this.stretches[this.#index] ?? { end, scope: null };
-      const to = Math.min(end, stretch.end);
-      parts.push({ text: text.slice(from - this.at, to - this.at), scope: stretch.scope });
+      while (this.#index < this.spans.length && this.spans[this.#index]!.end <= from) this.#index += 1;
+      const span = this.spans[this.#index] ?? { end, scope: null };
+      const to = Math.min(end, span.end);
+      parts.push({ text: text.slice(from - this.at, to - this.at), scope: span.scope });
       from = to;
     }
     this.at = end;

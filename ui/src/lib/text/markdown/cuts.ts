@@ -50,15 +50,20 @@ function partsOf(list: List, next: number | undefined): Part[] {
 }
 
 /** Top-level blocks that start before an offset. A long list becomes several. */
-export function blocksOf(children: readonly RootContent[], converter: Converter, goesOn: Continuation, before = Infinity): MarkdownBlock[] {
+export function blocksOf(
+  children: readonly RootContent[],
+  converter: Converter,
+  continuation: Continuation,
+  before = Infinity,
+): MarkdownBlock[] {
   const blocks: MarkdownBlock[] = [];
   for (const [index, child] of children.entries()) {
     if (converter.from(child) >= before) break;
     if (child.type === 'table') {
-      const table = index === 0 ? goesOn.table : undefined;
+      const table = index === 0 ? continuation.table : undefined;
       blocks.push({ id: table?.id ?? converter.from(child), node: converter.table(child, table?.node, before) });
     } else if (child.type === 'list') {
-      const parts = partsOf(child, index === 0 ? goesOn.list : undefined);
+      const parts = partsOf(child, index === 0 ? continuation.list : undefined);
       for (const [part, { first, start, continued }] of parts.entries()) {
         const id = converter.from(child.children[first] ?? child);
         if (id >= before) break;
@@ -73,15 +78,15 @@ export function blocksOf(children: readonly RootContent[], converter: Converter,
 }
 
 /** Context after a cut, given the blocks before it. */
-export function continuation(
+export function continuationAfter(
   cut: Cut,
   children: readonly RootContent[],
   text: string,
-  goesOn: Continuation,
+  continuation: Continuation,
   last: MarkdownBlock | undefined,
 ): Continuation {
   const { inside } = cut;
-  const before = children[0] === inside ? goesOn : {};
+  const before = children[0] === inside ? continuation : {};
   if (inside?.type === 'list') {
     const item = inside.children.findIndex((each) => lineStart(text, each) >= cut.at);
     return { list: (before.list ?? inside.start ?? 1) + item };
@@ -101,11 +106,11 @@ function headOf(table: Table, text: string): string {
 const blankLineBefore = /(?:^|\n)[ \t\r]*\n$/;
 
 /** The last offset before which nothing can change. `ended`: no text follows. */
-export function lastCut(children: readonly RootContent[], text: string, ended: boolean, goesOn: Continuation): Cut | null {
+export function lastCut(children: readonly RootContent[], text: string, ended: boolean, continuation: Continuation): Cut | null {
   const complete = (at: number) => ended || text.indexOf('\n', at) >= 0;
   for (let index = children.length - 1; index >= 0; index -= 1) {
     const child = children[index]!;
-    const inside = placesInside(child, text, index === 0 ? goesOn : {})
+    const inside = placesInside(child, text, index === 0 ? continuation : {})
       .filter(complete)
       .at(-1);
     if (inside !== undefined) return { at: inside, inside: child };
@@ -121,13 +126,13 @@ export function lastCut(children: readonly RootContent[], text: string, ended: b
 }
 
 /** Offsets inside a long block where it may be cut, in order. */
-function placesInside(child: RootContent, text: string, goesOn: Continuation): number[] {
+function placesInside(child: RootContent, text: string, continuation: Continuation): number[] {
   if (child.type === 'list') {
-    return partsOf(child, goesOn.list)
+    return partsOf(child, continuation.list)
       .slice(1)
       .map(({ first }) => lineStart(text, child.children[first]!));
   }
-  if (child.type !== 'table' || (goesOn.table?.head ?? headOf(child, text)).length > longestHead) return [];
+  if (child.type !== 'table' || (continuation.table?.head ?? headOf(child, text)).length > longestHead) return [];
   const places: number[] = [];
   let from = child.children[1]?.position?.start.offset ?? 0;
   for (const row of child.children.slice(2)) {

@@ -3,7 +3,7 @@
 
 import type { RootContent } from 'mdast';
 import { Converter } from './convert';
-import { blocksOf, continuation, forcedCut, lastCut, lineStart, type Continuation } from './cuts';
+import { blocksOf, continuationAfter, forcedCut, lastCut, lineStart, type Continuation } from './cuts';
 import { Fence, fenceStart } from './fence';
 import { undecidedLength } from './guard';
 import type { MarkdownBlock } from './nodes';
@@ -20,7 +20,7 @@ export class MarkdownDocument {
   #tail: MarkdownBlock[] = [];
   #blocks: readonly MarkdownBlock[] = [];
   #fence: Fence | null = null;
-  #goesOn: Continuation = {};
+  #continuation: Continuation = {};
   #lastShown = -1;
   #finished = false;
   #changed = false;
@@ -66,7 +66,7 @@ export class MarkdownDocument {
     const whole = this.#source.end - from <= longestTail;
     const ended = whole && this.#finished;
     // Later rows of a table mean nothing without its head.
-    const head = this.#goesOn.table?.head ?? '';
+    const head = this.#continuation.table?.head ?? '';
     const base = from - head.length;
     let text = head + this.#source.slice(from, whole ? undefined : from + longestTail);
     if (whole && !ended) text = text.slice(0, text.length - undecidedLength(text));
@@ -74,12 +74,12 @@ export class MarkdownDocument {
 
     const fence = children.find((child) => startsFence(child, text, ended));
     if (fence) return this.#openFence(fence, children, text, base);
-    const cut = lastCut(children, text, ended, this.#goesOn);
+    const cut = lastCut(children, text, ended, this.#continuation);
     if (cut) {
       const fresh = this.#convert(children, base, base + cut.at);
-      const goesOn = continuation(cut, children, text, this.#goesOn, fresh.at(-1));
+      const continuation = continuationAfter(cut, children, text, this.#continuation, fresh.at(-1));
       // A continued table is not settled yet.
-      this.#settle(goesOn.table ? fresh.slice(0, -1) : fresh, base + cut.at, goesOn);
+      this.#settle(continuation.table ? fresh.slice(0, -1) : fresh, base + cut.at, continuation);
       return true;
     }
     if (!whole) {
@@ -88,7 +88,7 @@ export class MarkdownDocument {
       return true;
     }
     const cutter = new PieceCutter(this.#source, this.#lastShown);
-    this.#tail = this.#reused(blocksOf(children, new Converter(cutter, base, ended ? Infinity : base + text.length), this.#goesOn));
+    this.#tail = this.#reused(blocksOf(children, new Converter(cutter, base, ended ? Infinity : base + text.length), this.#continuation));
     return false;
   }
 
@@ -106,14 +106,14 @@ export class MarkdownDocument {
   /** Complete blocks before an offset. */
   #convert(children: readonly RootContent[], base: number, before: number): MarkdownBlock[] {
     const cutter = new PieceCutter(this.#source, this.#lastShown);
-    const blocks = blocksOf(children, new Converter(cutter, base, Infinity), this.#goesOn, before);
+    const blocks = blocksOf(children, new Converter(cutter, base, Infinity), this.#continuation, before);
     this.#lastShown = cutter.lastShown;
     return blocks;
   }
 
-  #settle(blocks: MarkdownBlock[], to: number, goesOn: Continuation = {}): void {
+  #settle(blocks: MarkdownBlock[], to: number, continuation: Continuation = {}): void {
     this.#settled.push(...this.#reused(blocks));
-    this.#goesOn = goesOn;
+    this.#continuation = continuation;
     this.#source.drop(to);
   }
 

@@ -5,7 +5,7 @@ import { common, createLowlight } from 'lowlight';
 import type { Scope } from './nodes';
 
 /** A range of code with one scope. Ranges are contiguous. */
-export interface Stretch {
+export interface ScopeSpan {
   end: number;
   scope: Scope | null;
 }
@@ -44,24 +44,24 @@ export function knows(lang: string | null): lang is string {
 }
 
 /** The ranges of a code; one without scope for an unknown language. */
-export function highlight(lang: string | null, code: string): Stretch[] {
+export function highlight(lang: string | null, code: string): ScopeSpan[] {
   if (!knows(lang) || code.length > longestPart + longestLine || hasLongLine(code)) return [{ end: code.length, scope: null }];
-  const stretches: Stretch[] = [];
+  const spans: ScopeSpan[] = [];
   let end = 0;
   const walk = (nodes: readonly RootContent[], scope: Scope | null) => {
     for (const node of nodes) {
       if (node.type === 'text') {
         end += node.value.length;
-        const last = stretches.at(-1);
+        const last = spans.at(-1);
         if (last && last.scope === scope) last.end = end;
-        else stretches.push({ end, scope });
+        else spans.push({ end, scope });
       } else if (node.type === 'element') {
         walk(node.children as RootContent[], scopeOf(node.properties['className']) ?? scope);
       }
     }
   };
   walk(lowlight.highlight(lang.toLowerCase(), code).children, null);
-  return stretches;
+  return spans;
 }
 
 function scopeOf(classes: unknown): Scope | null {
@@ -74,14 +74,14 @@ function hasLongLine(code: string): boolean {
 }
 
 /** Splits code into parts of bounded length, at line breaks. */
-export function highlightAll(lang: string | null, code: string): Stretch[] {
-  const stretches: Stretch[] = [];
+export function highlightAll(lang: string | null, code: string): ScopeSpan[] {
+  const spans: ScopeSpan[] = [];
   for (let from = 0; from < code.length;) {
     let to = code.length;
     if (to - from > longestPart) to = code.lastIndexOf('\n', from + longestPart) + 1;
     if (to <= from) to = Math.min(code.length, from + longestPart);
-    for (const { end, scope } of highlight(lang, code.slice(from, to))) stretches.push({ end: end + from, scope });
+    for (const { end, scope } of highlight(lang, code.slice(from, to))) spans.push({ end: end + from, scope });
     from = to;
   }
-  return stretches;
+  return spans;
 }

@@ -1,0 +1,110 @@
+//! HTTP clients: proxy, TLS and time limits, the same for the Hub and for other servers. Sends no requests.
+
+use std::error::Error as _;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use reqwest::redirect::Policy;
+use reqwest::{Client, ClientBuilder, Proxy, Url};
+
+use crate::hub::ProxyChoice;
+use hunch_error::{Error, Result};
+
+/// Limit of connecting.
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Returns the builder of a client that follows no redirects and repeats no requests.
+///
+/// # Errors
+/// If the address of the proxy is invalid.
+pub fn client_builder(proxy: &ProxyChoice) -> Result<ClientBuilder> {
+    // Fails if a provider is already installed, which serves as well.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let builder = Client::builder()
+        .user_agent(concat!("hunch/", env!("CARGO_PKG_VERSION")))
+        .redirect(Policy::none())
+        .retry(reqwest::retry::never())
+        .connect_timeout(CONNECT_TIMEOUT);
+    let invalid = |error: reqwest::Error| {
+        Error::invalid(format!(
+            "The proxy cannot be used: {}. Check HTTPS_PROXY and ALL_PROXY.",
+            innermost_reason(&error.without_url())
+        ))
+    };
+    Ok(match proxy {
+        ProxyChoice::System => builder,
+        ProxyChoice::None => builder.no_proxy(),
+        ProxyChoice::Through(address) => builder.proxy(Proxy::all(address).map_err(invalid)?),
+    })
+}
+
+/// Builds a client.
+///
+/// # Errors
+/// If TLS cannot be set up.
+pub fn build(builder: ClientBuilder) -> Result<Client> {
+    builder.build().map_err(|error| {
+        Error::invalid(format!(
+            "TLS cannot be set up: {}. Check the system's certificates and, if they are set, SSL_CERT_FILE and \
+             SSL_CERT_DIR.",
+            innermost_reason(&error.without_url())
+        ))
+    })
+}
+
+/// Returns whether an address is of this machine.
+pub fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// Describes a failed connection: the certificate that is not trusted, or the innermost reason.
+pub fn describe_failure(error: &reqwest::Error) -> String {
+    if let Some(untrusted) = certificate_error(error) {
+        return format!(
+            "its certificate is not trusted ({untrusted}), so nothing was sent. If your network inspects TLS \
+             connections, add the network's certificate to those that this system trusts"
+        );
+    }
+    let what = if error.is_connect() { "no connection" } else { "the connection was lost" };
+    format!("{what} ({})", innermost_reason(error))
+}
+
+/// Returns the innermost cause, such as "Connection refused".
+pub(crate) fn innermost_reason(error: &reqwest::Error) -> String {
+    let mut source = error.source();
+    let mut text = error.to_string();
+    while let Some(inner) = source {
+        text = inner.to_string();
+        source = inner.source();
+    }
+    text
+}
+
+/// Returns the certificate error that prevented a connection, if there is one.
+pub(crate) fn certificate_error(error: &reqwest::Error) -> Option<&rustls::Error> {
+    let mut source = error.source();
+    while let Some(inner) = source {
+        if let Some(tls @ rustls::Error::InvalidCertificate(_)) = tls_error(inner) {
+            return Some(tls);
+        }
+        source = inner.source();
+    }
+    None
+}
+
+/// Returns the TLS error inside an IO error. IO errors do not expose it as their source.
+fn tls_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a rustls::Error> {
+    if let Some(tls) = error.downcast_ref() {
+        return Some(tls);
+    }
+    tls_error(error.downcast_ref::<std::io::Error>()?.get_ref()?)
+}
+
+/// Shortens a message of a server for quoting: without control characters, at most 200 characters.
+pub fn quotable(text: &str) -> String {
+    /// Limit of a quoted message, in characters.
+    const MAX_QUOTED_CHARS: usize = 200;
+    let plain: String = text.chars().filter(|c| !c.is_control()).take(MAX_QUOTED_CHARS).collect();
+    plain.trim().to_owned()
+}

@@ -1,0 +1,151 @@
+//! Addresses and keys of servers.
+
+use hunch_error::{Error, Result};
+use reqwest::Url;
+use reqwest::header::HeaderValue;
+
+/// Address of a server's API, such as `http://127.0.0.1:8080/v1`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerAddress(Url);
+
+impl ServerAddress {
+    /// Parses an address. Without a path, `/v1` is added, where OpenAI's protocol usually lives. Without a scheme it is
+    /// `http`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] if it is no http or https address, or contains a password.
+    pub fn parse(text: &str) -> Result<Self> {
+        let invalid = |why: &str| {
+            Error::invalid(format!(
+                "\"{text}\" is not the address of a server: {why}. Write it as http://127.0.0.1:8080."
+            ))
+        };
+        let text = text.trim();
+        let with_scheme = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
+        let mut url = Url::parse(&with_scheme).map_err(|error| invalid(&error.to_string()))?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(invalid("its scheme is neither http nor https"));
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            // The message must not quote it.
+            return Err(Error::invalid(
+                "The address contains a password. Remove it, and give a key with HUNCH_SERVER_KEY.",
+            ));
+        }
+        if url.query().is_some() || url.fragment().is_some() {
+            return Err(invalid("it has a query or a fragment"));
+        }
+        let path = url.path().trim_end_matches('/').to_owned();
+        url.set_path(if path.is_empty() { "/v1" } else { &path });
+        Ok(Self(url))
+    }
+
+    /// Returns the address of an endpoint of the API.
+    pub(super) fn endpoint(&self, name: &str) -> Url {
+        let mut url = self.0.clone();
+        url.path_segments_mut().expect("the scheme is http").extend(name.split('/'));
+        url
+    }
+
+    /// Returns the address of the server's Prometheus metrics, next to the API.
+    pub(super) fn metrics(&self) -> Url {
+        let mut url = self.0.clone();
+        url.set_path(&format!("{}/metrics", self.0.path().trim_end_matches("/v1")));
+        url
+    }
+
+    /// Returns whether the server runs on this machine.
+    pub fn is_here(&self) -> bool {
+        hunch_library::http::is_loopback(&self.0)
+    }
+
+    /// Returns whether nobody else can read what is sent: it is encrypted, or stays on this machine.
+    pub fn is_private(&self) -> bool {
+        self.0.scheme() == "https" || self.is_here()
+    }
+}
+
+impl std::fmt::Display for ServerAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0.as_str())
+    }
+}
+
+/// Key of a server. Its `Debug` output hides the text.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ServerKey(String);
+
+impl std::fmt::Debug for ServerKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ServerKey(hidden)")
+    }
+}
+
+impl ServerKey {
+    /// Parses a key, ignoring surrounding whitespace.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] if it is empty or not one word of ASCII. The message does not quote it.
+    pub fn parse(text: &str) -> Result<Self> {
+        let text = text.trim();
+        if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(Error::invalid(
+                "The server's key must be one word of plain characters. Copy it again from the server's settings.",
+            ));
+        }
+        Ok(Self(text.to_owned()))
+    }
+
+    /// Returns the value of the `Authorization` header.
+    pub(super) fn header(&self) -> HeaderValue {
+        let mut value =
+            HeaderValue::from_str(&format!("Bearer {}", self.0)).expect("a key is plain characters");
+        value.set_sensitive(true);
+        value
+    }
+
+    /// Replaces the key in a text.
+    pub(super) fn redact(&self, text: &str) -> String {
+        text.replace(&self.0, "(key)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_get_a_scheme_and_a_path() {
+        for (text, endpoint, metrics) in [
+            ("127.0.0.1:8080", "http://127.0.0.1:8080/v1/models", "http://127.0.0.1:8080/metrics"),
+            (" http://host/v1/ ", "http://host/v1/models", "http://host/metrics"),
+            ("https://host/api/v1", "https://host/api/v1/models", "https://host/api/metrics"),
+            (
+                "https://host/v1beta/openai/",
+                "https://host/v1beta/openai/models",
+                "https://host/v1beta/openai/metrics",
+            ),
+        ] {
+            let address = ServerAddress::parse(text).unwrap();
+            assert_eq!(address.endpoint("models").as_str(), endpoint);
+            assert_eq!(address.metrics().as_str(), metrics);
+        }
+    }
+
+    #[test]
+    fn invalid_addresses_are_refused_without_quoting_a_password() {
+        for text in ["", "ftp://host", "http://", "http://host?key=1", "http://host:99999"] {
+            assert!(ServerAddress::parse(text).is_err(), "{text}");
+        }
+        let message = ServerAddress::parse("http://me:secret@host").unwrap_err().to_string();
+        assert!(!message.contains("secret"), "{message}");
+    }
+
+    #[test]
+    fn keys_are_hidden() {
+        let key = ServerKey::parse(" sk-1 ").unwrap();
+        assert_eq!(format!("{key:?}"), "ServerKey(hidden)");
+        assert_eq!(key.redact("the key sk-1 is wrong"), "the key (key) is wrong");
+        assert!(ServerKey::parse("two words").is_err() && ServerKey::parse(" ").is_err());
+    }
+}

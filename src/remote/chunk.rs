@@ -1,0 +1,166 @@
+//! Wire types of a streamed answer. Servers differ in all but a few fields, so every field is optional and every value
+//! of another type counts as absent.
+
+use hunch_core::stats::GenerationStats;
+use hunch_core::token::TokenOrigin;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+/// A chunk of an answer: OpenAI's fields, and those that servers add.
+#[derive(Deserialize)]
+pub(super) struct Chunk {
+    #[serde(default, deserialize_with = "or_default")]
+    pub(super) choices: Vec<Choice>,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(super) usage: Option<ChunkUsage>,
+    /// An error in the middle of a stream.
+    #[serde(default)]
+    pub(super) error: Option<Value>,
+    /// Figures of a Hunch server.
+    #[serde(default, deserialize_with = "or_default")]
+    pub(super) hunch: Option<HunchField>,
+    /// Figures of llama.cpp.
+    #[serde(default, deserialize_with = "or_default")]
+    pub(super) timings: Option<Timings>,
+    /// Figures of vLLM.
+    #[serde(default, deserialize_with = "or_default")]
+    pub(super) metrics: Option<RequestMetrics>,
+    /// Figures of SGLang.
+    #[serde(default, deserialize_with = "or_default")]
+    pub(super) sglext: Option<SglangField>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Choice {
+    #[serde(deserialize_with = "or_default")]
+    pub(super) delta: Delta,
+    /// Text of `/v1/completions`.
+    #[serde(deserialize_with = "or_default")]
+    pub(super) text: Option<String>,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) finish_reason: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Delta {
+    #[serde(deserialize_with = "or_default")]
+    pub(super) content: Option<String>,
+    /// Thinking, as llama.cpp, SGLang and DeepSeek name it.
+    #[serde(deserialize_with = "or_default")]
+    pub(super) reasoning_content: Option<String>,
+    /// Thinking, as vLLM and Ollama name it.
+    #[serde(deserialize_with = "or_default")]
+    pub(super) reasoning: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ChunkUsage {
+    #[serde(deserialize_with = "or_default")]
+    pub(super) prompt_tokens: u64,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) completion_tokens: u64,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct HunchField {
+    #[serde(deserialize_with = "or_default")]
+    pub(super) origins: Vec<TokenOrigin>,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) texts: Vec<String>,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) stats: Option<GenerationStats>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Timings {
+    #[serde(deserialize_with = "or_default")]
+    pub(super) predicted_n: Option<u64>,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) predicted_per_second: Option<f64>,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) draft_n: Option<u64>,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) draft_n_accepted: Option<u64>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct RequestMetrics {
+    #[serde(deserialize_with = "or_default")]
+    pub(super) speculative_decoding: Option<VllmAcceptance>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct VllmAcceptance {
+    #[serde(deserialize_with = "or_default")]
+    pub(super) num_draft_tokens: Option<u64>,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) num_accepted_draft_tokens: Option<u64>,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) num_spec_steps: Option<u64>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct SglangField {
+    #[serde(deserialize_with = "or_default")]
+    pub(super) spec_tokens_details: Option<SglangAcceptance>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct SglangAcceptance {
+    #[serde(deserialize_with = "or_default")]
+    pub(super) spec_num_proposed_drafts: Option<u64>,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) spec_num_correct_drafts: Option<u64>,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) spec_verify_ct: Option<u64>,
+}
+
+/// Reads a field, or its default if the value has another type.
+fn or_default<'de, D: Deserializer<'de>, T: Default + serde::de::DeserializeOwned>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    let value = Value::deserialize(deserializer)?;
+    Ok(serde_json::from_value(value).unwrap_or_default())
+}
+
+/// Returns the message of an error object, whatever its form.
+pub(super) fn error_message(error: &Value) -> String {
+    let field = |name: &str| error.get(name).and_then(Value::as_str);
+    let text = error.as_str().or_else(|| field("message")).or_else(|| field("detail"));
+    text.map_or_else(|| error.to_string(), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_other_types_count_as_absent() {
+        let chunk = r#"{"choices":[{"delta":{"content":7,"reasoning":"so"},"finish_reason":null}],"usage":"many",
+            "timings":{"draft_n":"3","predicted_n":4},"hunch":[1],"extra":{}}"#;
+        let chunk: Chunk = serde_json::from_str(chunk).unwrap();
+        assert_eq!(chunk.choices[0].delta.content, None);
+        assert_eq!(chunk.choices[0].delta.reasoning.as_deref(), Some("so"));
+        let timings = chunk.timings.unwrap();
+        assert_eq!((timings.draft_n, timings.predicted_n), (None, Some(4)));
+        assert!(chunk.usage.is_none() && chunk.hunch.is_none() && chunk.error.is_none());
+    }
+
+    #[test]
+    fn errors_have_a_message_in_every_form() {
+        let message = |text: &str| error_message(&serde_json::from_str(text).unwrap());
+        assert_eq!(message(r#"{"message":"no","type":"x"}"#), "no");
+        assert_eq!(message(r#"{"detail":"busy"}"#), "busy");
+        assert_eq!(message(r#""plain""#), "plain");
+        assert_eq!(message(r#"{"code":5}"#), r#"{"code":5}"#);
+    }
+}
