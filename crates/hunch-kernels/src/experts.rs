@@ -1,7 +1,7 @@
 //! Products with the matrices of experts, of which each row uses a few (Shazeer et al., arXiv 1701.06538).
 //!
-//! The matrices of all experts are one stack. Rows of a pass are grouped by expert, so the weights of an expert
-//! are read once a pass, and those of others not at all. The output of a row and an expert does not depend
+//! The matrices of all experts are one stack. Rows of a pass are grouped by expert, so the weights of a chosen
+//! expert are read once a pass. The weights of others are not read. The output of a row and an expert does not depend
 //! on the other rows. The choice of experts does not belong here.
 
 use super::isa::{Level, MAX_GROUP};
