@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use super::harmony::HarmonyStream;
 use super::tokenizer::Tokenizer;
 use hunch_core::token::TokenId;
 
@@ -12,14 +13,14 @@ use hunch_core::token::TokenId;
 ///
 /// Each maximal invalid byte sequence becomes U+FFFD, as in [`String::from_utf8_lossy`].
 #[derive(Clone, Debug, Default)]
-struct Utf8Stream {
+pub(super) struct Utf8Stream {
     /// Incomplete character, at most three bytes.
     pending: Vec<u8>,
 }
 
 impl Utf8Stream {
     /// Adds bytes and returns the text they complete.
-    fn push(&mut self, bytes: &[u8]) -> String {
+    pub(super) fn push(&mut self, bytes: &[u8]) -> String {
         self.pending.extend_from_slice(bytes);
         let mut text = String::with_capacity(self.pending.len());
         let mut rest = self.pending.as_slice();
@@ -45,27 +46,32 @@ impl Utf8Stream {
     }
 
     /// Ends the stream. An incomplete character becomes U+FFFD.
-    fn finish(&mut self) -> String {
+    pub(super) fn finish(&mut self) -> String {
         let incomplete = !std::mem::take(&mut self.pending).is_empty();
         if incomplete { char::REPLACEMENT_CHARACTER.into() } else { String::new() }
     }
 }
 
-/// Streaming detokeniser that leaves out special tokens.
+/// Streaming detokeniser that leaves out special tokens. Channels of the harmony format become markers of reasoning.
 #[derive(Clone, Debug)]
 pub struct Detokenizer {
     tokenizer: Arc<Tokenizer>,
     stream: Utf8Stream,
+    harmony: Option<HarmonyStream>,
 }
 
 impl Detokenizer {
     /// Creates a detokeniser.
     pub fn new(tokenizer: Arc<Tokenizer>) -> Self {
-        Self { tokenizer, stream: Utf8Stream::default() }
+        let harmony = tokenizer.harmony().map(HarmonyStream::new);
+        Self { tokenizer, stream: Utf8Stream::default(), harmony }
     }
 
     /// Adds a token and returns the text it completes. Empty while a character is incomplete.
     pub fn push(&mut self, id: TokenId) -> String {
+        if let Some(harmony) = &mut self.harmony {
+            return harmony.push(id, &self.tokenizer, &mut self.stream);
+        }
         if self.tokenizer.is_special(id) {
             return String::new();
         }
