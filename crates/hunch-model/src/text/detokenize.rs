@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::harmony::HarmonyStream;
+use super::harmony::{Effect, HarmonyStream};
 use super::tokenizer::Tokenizer;
 use hunch_core::token::TokenId;
 
@@ -13,14 +13,14 @@ use hunch_core::token::TokenId;
 ///
 /// Each maximal invalid byte sequence becomes U+FFFD, as in [`String::from_utf8_lossy`].
 #[derive(Clone, Debug, Default)]
-pub(super) struct Utf8Stream {
+struct Utf8Stream {
     /// Incomplete character, at most three bytes.
     pending: Vec<u8>,
 }
 
 impl Utf8Stream {
     /// Adds bytes and returns the text they complete.
-    pub(super) fn push(&mut self, bytes: &[u8]) -> String {
+    fn push(&mut self, bytes: &[u8]) -> String {
         self.pending.extend_from_slice(bytes);
         let mut text = String::with_capacity(self.pending.len());
         let mut rest = self.pending.as_slice();
@@ -46,7 +46,7 @@ impl Utf8Stream {
     }
 
     /// Ends the stream. An incomplete character becomes U+FFFD.
-    pub(super) fn finish(&mut self) -> String {
+    fn finish(&mut self) -> String {
         let incomplete = !std::mem::take(&mut self.pending).is_empty();
         if incomplete { char::REPLACEMENT_CHARACTER.into() } else { String::new() }
     }
@@ -69,13 +69,16 @@ impl Detokenizer {
 
     /// Adds a token and returns the text it completes. Empty while a character is incomplete.
     pub fn push(&mut self, id: TokenId) -> String {
-        if let Some(harmony) = &mut self.harmony {
-            return harmony.push(id, &self.tokenizer, &mut self.stream);
+        let effect = match &mut self.harmony {
+            Some(harmony) => harmony.push(id, &self.tokenizer),
+            None if self.tokenizer.is_special(id) => Effect::Hidden,
+            None => Effect::Shown,
+        };
+        match effect {
+            Effect::Hidden => String::new(),
+            Effect::Shown => self.stream.push(&self.tokenizer.token_bytes(id)),
+            Effect::Marker(marker) => self.stream.finish() + marker,
         }
-        if self.tokenizer.is_special(id) {
-            return String::new();
-        }
-        self.stream.push(&self.tokenizer.token_bytes(id))
     }
 
     /// Returns the remaining text at the end: U+FFFD for an incomplete character.

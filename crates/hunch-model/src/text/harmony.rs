@@ -3,8 +3,7 @@
 //! A turn is `<|channel|>analysis<|message|>...<|end|><|start|>assistant<|channel|>final<|message|>...`. Its text becomes
 //! `<think>...</think>` and the answer, as other models write it. Format: <https://github.com/openai/harmony>.
 
-use super::detokenize::Utf8Stream;
-use super::tokenizer::Tokenizer;
+use super::tokenizer::{HarmonyTokens, Tokenizer};
 use hunch_core::token::TokenId;
 
 /// Marker before reasoning.
@@ -14,43 +13,15 @@ const CLOSING: &str = "</think>\n\n";
 /// Channel of the answer. The others are reasoning and calls of tools.
 const ANSWER: &str = "final";
 
-/// Control tokens of the format.
+/// Effect of a token on the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct HarmonyTokens {
-    /// Begins a message. Its role follows.
-    start: TokenId,
-    /// Begins the name of a channel.
-    channel: TokenId,
-    /// Ends the names and begins the text of a message.
-    message: TokenId,
-    /// Ends a message of several.
-    pub(super) end: TokenId,
-    /// Ends the turn.
-    pub(super) turn_end: TokenId,
-    /// Ends the turn with the call of a tool.
-    pub(super) call: Option<TokenId>,
-}
-
-impl HarmonyTokens {
-    /// Returns the tokens, or `None` if the vocabulary lacks one. `texts` are the texts of all entries.
-    pub(super) fn find<'a>(texts: impl Iterator<Item = &'a str>) -> Option<Self> {
-        let names = ["<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|return|>", "<|call|>"];
-        let mut ids = [None; 6];
-        for (id, text) in (0..).zip(texts) {
-            if let Some(at) = names.iter().position(|name| *name == text) {
-                ids[at] = Some(id);
-            }
-        }
-        let [start, channel, message, end, turn_end, call] = ids;
-        Some(Self {
-            start: start?,
-            channel: channel?,
-            message: message?,
-            end: end?,
-            turn_end: turn_end?,
-            call,
-        })
-    }
+pub(super) enum Effect {
+    /// The token has no text to show.
+    Hidden,
+    /// The token is text.
+    Shown,
+    /// The token ends the text before it, and is replaced by this marker.
+    Marker(&'static str),
 }
 
 /// Converts the tokens of a turn to text with markers.
@@ -71,30 +42,29 @@ impl HarmonyStream {
         Self { tokens, header: None, thinking: false, said: false }
     }
 
-    /// Adds a token and returns the text that it completes.
-    pub(super) fn push(&mut self, id: TokenId, tokenizer: &Tokenizer, stream: &mut Utf8Stream) -> String {
+    /// Adds a token and returns its effect on the text.
+    pub(super) fn push(&mut self, id: TokenId, tokenizer: &Tokenizer) -> Effect {
         let HarmonyTokens { start, channel, message, .. } = self.tokens;
         if id == start || id == channel {
             self.header = Some(String::new());
-            return stream.finish();
+            return Effect::Marker("");
         }
         if id == message {
-            return self.header.take().map_or_else(String::new, |header| self.enter(&header));
+            return self.header.take().map_or(Effect::Hidden, |header| Effect::Marker(self.enter(&header)));
         }
         if tokenizer.is_special(id) {
-            return String::new();
+            return Effect::Hidden;
         }
         if let Some(header) = &mut self.header {
             header.push_str(&String::from_utf8_lossy(&tokenizer.token_bytes(id)));
-            return String::new();
+            return Effect::Hidden;
         }
-        let text = stream.push(&tokenizer.token_bytes(id));
-        self.said |= !self.thinking && !text.is_empty();
-        text
+        self.said |= !self.thinking;
+        Effect::Shown
     }
 
     /// Begins the text of a message and returns the marker before it.
-    fn enter(&mut self, header: &str) -> String {
+    fn enter(&mut self, header: &str) -> &'static str {
         let reasoning = !header.trim_start().starts_with(ANSWER);
         let marker = match (reasoning, self.thinking) {
             (true, false) if !self.said => OPENING,
@@ -103,7 +73,7 @@ impl HarmonyStream {
             _ => "",
         };
         self.thinking = reasoning && !self.said;
-        marker.to_owned()
+        marker
     }
 }
 

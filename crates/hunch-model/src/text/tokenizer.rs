@@ -7,6 +7,7 @@
 //! llama.cpp is the reference: the same text yields the same ids.
 
 mod byte_level;
+mod channels;
 mod compare;
 mod literals;
 mod scored;
@@ -18,9 +19,9 @@ use std::fmt;
 
 pub use compare::{Vocabulary, VocabularyVerdict, check_vocabularies};
 
-use super::harmony::HarmonyTokens;
 use crate::gguf::Gguf;
 use byte_level::ByteLevel;
+pub(super) use channels::HarmonyTokens;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 use literals::Literals;
