@@ -9,7 +9,7 @@ use hunch_core::model::{LanguageModel, LogitRows, RowLayout, Rows, Step};
 use hunch_core::token::TokenId;
 use hunch_error::ErrorCode;
 use hunch_library::fit::Footprint;
-use hunch_model::decoder::Decoder;
+use hunch_model::decoder::{Backend, Decoder, Execution};
 use hunch_model::device::{Compute, DeviceChoice, KvType};
 use hunch_model::gguf::{Gguf, WeightType};
 use hunch_model::low_bit;
@@ -19,6 +19,7 @@ use hunch_model::weights::WeightFile;
 use serde::Deserialize;
 
 use crate::support::gguf_writer::GgufWriter;
+use crate::support::idle_gpu::IdleGpu;
 use crate::support::tiny::{
     EXPERTS, FURTHER, MIXTURE, ORACLE_TOKENS, Tiny, Variant, WINDOW, further, tokens,
 };
@@ -304,6 +305,25 @@ fn passes_count_their_experts_and_read_a_share_of_them() {
     let memory = model.memory();
     assert!(memory.read_by_a_pass < memory.weights * (used + 2) / count, "{memory:?}");
     assert!(load(further(("seed_oss", Variant::Plain, 2))).expert_use().is_none());
+}
+
+#[test]
+fn mixtures_on_a_gpu_run_on_candle_or_are_refused_with_a_remedy() {
+    let gpu = IdleGpu::tested("idle GPU", None);
+    let folder = tempfile::tempdir().unwrap();
+    let file = |of, name| WeightFile::open(&further(of).write(folder.path(), name)).unwrap();
+    let mixture = file(MIXTURE, "mixture");
+    let spec = ModelSpec::from_gguf(mixture.gguf()).unwrap();
+    let execution = Execution::expected(mixture.gguf(), &spec, &gpu);
+    let Backend::Candle { obstacle: Some(obstacle) } = &execution.backend else { panic!("{execution:?}") };
+    assert_eq!(obstacle, "there is no kernel for mixtures of 8 experts");
+    // candle cannot read MXFP4.
+    let error = match Decoder::load(&file(("gpt-oss", Variant::Fp4, 1), "oss"), &gpu) {
+        Ok(_) => panic!("a model without kernels was loaded"),
+        Err(error) => error,
+    };
+    assert_eq!(error.code(), ErrorCode::UnsupportedModel);
+    assert!(error.to_string().contains("MXFP4 weights run on the CPU only"), "{error}");
 }
 
 #[test]

@@ -184,10 +184,10 @@ impl Attention {
         assert!(sinks.is_none_or(|sinks| sinks.len() == shape.n_head), "there must be a sink for each head");
         match (k, v) {
             (CacheValues::F32(k), CacheValues::F32(v)) => {
-                self.attend_as(threads, shape, (q, k, v, sinks), visible, out)
+                self.attend_as(threads, shape, (q, k, v), (visible, sinks), out)
             }
             (CacheValues::F16(k), CacheValues::F16(v)) => {
-                self.attend_as(threads, shape, (q, k, v, sinks), visible, out)
+                self.attend_as(threads, shape, (q, k, v), (visible, sinks), out)
             }
             _ => panic!("keys and values must have one type"),
         }
@@ -197,8 +197,8 @@ impl Attention {
         &mut self,
         threads: &Threads,
         shape: AttentionShape,
-        (q, k, v, sinks): (&[f32], &[T], &[T], Option<&[f32]>),
-        visible: &VisibleSlots,
+        (q, k, v): (&[f32], &[T], &[T]),
+        (visible, sinks): (&VisibleSlots, Option<&[f32]>),
         out: &mut [f32],
     ) {
         let (rows, d) = (visible.rows(), shape.head_dim);

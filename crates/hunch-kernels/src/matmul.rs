@@ -32,6 +32,9 @@ pub struct WeightMatrix {
     pub(super) group: usize,
 }
 
+/// Kernel with the layout of its blocks, and the conversion to it, if it is not the one of the file.
+pub(super) type KernelAndLayout = ((QuantisedKernel, BlockShape), Option<Kept>);
+
 /// Weight rows and the kernel that multiplies a group of them.
 #[derive(Clone, Debug)]
 enum Weights {
@@ -66,7 +69,7 @@ impl WeightMatrix {
     /// Copies a matrix into memory for a kernel. Its rows are converted if the kernel reads another layout.
     pub(super) fn kept_as(
         source: MatrixSource<'_>,
-        kernel: Option<((QuantisedKernel, BlockShape), Option<Kept>)>,
+        kernel: Option<KernelAndLayout>,
         threads: &Threads,
         level: Level,
     ) -> Result<Option<Self>> {

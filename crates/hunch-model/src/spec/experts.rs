@@ -41,7 +41,7 @@ pub enum Weighting {
     Sigmoid,
 }
 
-/// Experts of an architecture, as far as its files do not tell.
+/// Constants of an architecture's experts that its files may not contain.
 #[derive(Clone, Copy)]
 pub(super) struct ExpertKind {
     /// Weights of the chosen experts.
