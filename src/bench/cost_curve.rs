@@ -6,7 +6,7 @@ use crate::bench::model_bench::{CONTEXT, ModelPass, time_pass};
 use crate::bench::pass_timer::{PassTimer, PassTimes, Watch, seconds_of};
 use crate::bench::passes::MemoryReader;
 use crate::bench::suite::Suite;
-use crate::generate::{Models, Prompt};
+use crate::generate::Models;
 use hunch_core::limits::MAX_ROWS;
 use hunch_core::method::Method;
 use hunch_core::model::{ExpertUse, VocabSubset};
@@ -15,6 +15,7 @@ use hunch_core::propose::MethodOptions;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 use hunch_model::device::Compute;
+use hunch_model::text::EncodeOptions;
 
 /// Rounds, after one that warms up.
 const ROUNDS: usize = 5;
@@ -100,10 +101,13 @@ pub fn measure(
     }))
 }
 
-/// Text of the timed passes: the prompts of the built-in suite of prose.
+/// Text of the timed passes, as long as they read: the prompts of the built-in suite of prose.
 fn text(models: &Models) -> Result<Vec<TokenId>> {
     let prompts = Suite::named("prose")?.prompts.into_iter().map(|prompt| prompt.prompt);
-    models.prompt_ids(&Prompt::Raw(prompts.collect::<Vec<_>>().join("\n\n")))
+    let text = prompts.collect::<Vec<_>>().join("\n\n");
+    let mut tokens = models.encoder().tokenizer().encode(&text, EncodeOptions::default())?;
+    tokens.truncate(CONTEXT + MAX_ROWS * (ROUNDS + 2));
+    Ok(tokens)
 }
 
 /// Experts that passes of 1 to 16 rows read, added up over rounds.
