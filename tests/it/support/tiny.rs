@@ -291,7 +291,7 @@ impl Tiny {
     }
 
     /// Returns `true` for mixtures of experts.
-    fn has_experts(&self) -> bool {
+    pub(crate) fn has_experts(&self) -> bool {
         let a = self.architecture;
         a.ends_with("moe") || a == "gpt-oss" || self.variant == Variant::Experts
     }
