@@ -2,17 +2,20 @@
 
 use candle_core::{DType, Tensor};
 
-use crate::bench::model_bench::{ModelPass, time_pass};
+use crate::bench::model_bench::{CONTEXT, ModelPass, time_pass};
 use crate::bench::passes::MemoryReader;
+use crate::bench::suite::Suite;
 use crate::generate::Models;
 use hunch_core::limits::MAX_ROWS;
 use hunch_core::method::Method;
-use hunch_core::model::VocabSubset;
-use hunch_core::pass_cost::{CostCurve, CostPoint, ModelCosts};
+use hunch_core::model::{ExpertUse, VocabSubset};
+use hunch_core::pass_cost::{CostCurve, CostPoint, ExpertCounts, ModelCosts};
 use hunch_core::propose::MethodOptions;
+use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 use hunch_model::device::Compute;
 use hunch_model::pass_timer::{PassTimer, PassTimes, TimingObserver, seconds_of};
+use hunch_model::text::EncodeOptions;
 
 /// Rounds, after one that warms up.
 const ROUNDS: usize = 5;
@@ -46,18 +49,31 @@ pub fn measure(
     let mut head_share = 1.0;
     let passes = (1..=MAX_ROWS).flat_map(|rows| [CurveTiming::Target(rows), CurveTiming::Draft(rows)]);
     let mut timer = PassTimer::new([CurveTiming::Memory].into_iter().chain(passes).collect());
-    let mut time = |_: usize, timed: &CurveTiming| match *timed {
-        CurveTiming::Memory => Ok(Some(1.0 / memory.gb_s()?)),
-        CurveTiming::Target(rows) => time_pass(models.target(), &ModelPass::of(rows)).map(Some),
-        CurveTiming::Draft(rows) => models.with_drafter(
-            Method::DraftModel,
-            &MethodOptions::default(),
-            &[],
-            |model, _, vocab_subset| {
-                head_share = scored(vocab_subset, model.info().n_vocab);
-                time_pass(model, &ModelPass { vocab_subset, ..ModelPass::of(rows) })
-            },
-        ),
+    let text = text(&models)?;
+    let (mut of_target, mut of_draft) = (Routed::default(), Routed::default());
+    let mut time = |round: usize, timed: &CurveTiming| {
+        // Each round reads on in the text, because the experts of a mixture depend on it.
+        let pass =
+            |rows| ModelPass { context: CONTEXT + MAX_ROWS * round, text: &text, ..ModelPass::of(rows) };
+        match *timed {
+            CurveTiming::Memory => Ok(Some(1.0 / memory.gb_s()?)),
+            CurveTiming::Target(rows) => {
+                let seconds = time_pass(models.target(), &pass(rows))?;
+                of_target.add(round, rows, models.target().expert_use());
+                Ok(Some(seconds))
+            }
+            CurveTiming::Draft(rows) => models.with_drafter(
+                Method::DraftModel,
+                &MethodOptions::default(),
+                &[],
+                |model, _, vocab_subset| {
+                    head_share = scored(vocab_subset, model.info().n_vocab);
+                    let seconds = time_pass(model, &ModelPass { vocab_subset, ..pass(rows) })?;
+                    of_draft.add(round, rows, model.expert_use());
+                    Ok(seconds)
+                },
+            ),
+        }
     };
     if !timer.run(ROUNDS, &mut time, TimingObserver { on_round: progress, stopped })? {
         return Ok(None);
@@ -70,10 +86,12 @@ pub fn measure(
     let draft = name.zip(read.1).map(|(name, memory)| {
         let unread = memory.head as f64 * (1.0 - head_share);
         let weight_bytes = memory.read_by_a_pass.saturating_sub(unread as usize);
-        costs(&times, CurveTiming::Draft, name, weight_bytes, memory_gb_s)
+        let costs = costs(&times, CurveTiming::Draft, name, weight_bytes, memory_gb_s)?;
+        Ok::<_, Error>(ModelCosts { experts: of_draft.counts(), ..costs })
     });
     let target =
         costs(&times, CurveTiming::Target, models.target_name(), read.0.read_by_a_pass, memory_gb_s)?;
+    let target = ModelCosts { experts: of_target.counts(), ..target };
     Ok(Some(CostCurve {
         measured_ms: 0,
         device: compute.name().into(),
@@ -82,6 +100,40 @@ pub fn measure(
         target,
         draft: draft.transpose()?,
     }))
+}
+
+/// Text of the timed passes, as long as they read: the prompts of the built-in suite of prose.
+fn text(models: &Models) -> Result<Vec<TokenId>> {
+    let prompts = Suite::named("prose")?.prompts.into_iter().map(|prompt| prompt.prompt);
+    let text = prompts.collect::<Vec<_>>().join("\n\n");
+    let mut tokens = models.encoder().tokenizer().encode(&text, EncodeOptions::default())?;
+    tokens.truncate(CONTEXT + MAX_ROWS * (ROUNDS + 2));
+    Ok(tokens)
+}
+
+/// Experts that passes of 1 to 16 rows read, added up over rounds.
+#[derive(Default)]
+struct Routed {
+    last: Option<ExpertUse>,
+    /// Sum and number of the counts of each number of rows.
+    sums: [(f64, f64); MAX_ROWS],
+}
+
+impl Routed {
+    /// Adds the experts of a pass, unless it only warms up.
+    fn add(&mut self, round: usize, rows: usize, experts: Option<ExpertUse>) {
+        let Some(experts) = experts.filter(|_| round > 0) else { return };
+        self.last = Some(experts);
+        let (sum, count) = &mut self.sums[rows - 1];
+        *sum += experts.distinct;
+        *count += 1.0;
+    }
+
+    fn counts(&self) -> Option<ExpertCounts> {
+        let of = self.last?;
+        let distinct = self.sums.iter().map(|(sum, count)| sum / count.max(1.0)).collect();
+        Some(ExpertCounts { count: of.count as u32, used: of.used as u32, distinct })
+    }
 }
 
 /// Share of the vocabulary that is scored.
@@ -111,6 +163,7 @@ fn costs(
         points: (1..=MAX_ROWS).map(point).collect::<Result<_>>()?,
         weight_bytes: weight_bytes as u64,
         floor_ms: weight_bytes as f64 / memory_gb_s / 1e6,
+        experts: None,
     })
 }
 

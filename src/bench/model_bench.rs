@@ -19,7 +19,7 @@ use hunch_error::Result;
 use hunch_model::pass_timer::seconds_of;
 
 /// Tokens in the cache during a timed pass, unless a prompt sets another length.
-const CONTEXT: usize = 128;
+pub(super) const CONTEXT: usize = 128;
 /// Longest context of a timed pass. A longer one changes little and takes long to read.
 const MAX_CONTEXT: usize = 2048;
 
@@ -56,7 +56,8 @@ impl<'a> ModelPasses<'a> {
 
 impl PassBench for ModelPasses<'_> {
     fn target_pass(&mut self, rows: usize) -> Result<f64> {
-        time_pass(self.models.target(), &ModelPass { context: self.context, ..ModelPass::of(rows) })
+        let Self { models, context, text, .. } = self;
+        time_pass(models.target(), &ModelPass { context: *context, text, ..ModelPass::of(rows) })
     }
 
     fn draft_pass(&mut self, drafter: Method, options: &MethodOptions, rows: usize) -> Result<Option<f64>> {
@@ -69,8 +70,9 @@ impl PassBench for ModelPasses<'_> {
         }
         let (logits, context) =
             if rows == READING { (LogitRows::None, self.reading) } else { (LogitRows::All, self.context) };
-        self.models.with_drafter(drafter, options, &self.text, |model, layers, vocab_subset| {
-            time_pass(model, &ModelPass { rows, context, logits, layers, vocab_subset })
+        let text = &self.text;
+        self.models.with_drafter(drafter, options, text, |model, layers, vocab_subset| {
+            time_pass(model, &ModelPass { rows, context, logits, layers, vocab_subset, text })
         })
     }
 }
@@ -179,12 +181,22 @@ pub struct ModelPass<'a> {
     pub layers: LayerPlan<'a>,
     /// Vocabulary subset that is scored. `None` scores all tokens.
     pub vocab_subset: Option<&'a VocabSubset>,
+    /// Tokens of context and pass, repeated as needed. Their values matter only to mixtures of experts. Empty for
+    /// pseudo-random tokens.
+    pub text: &'a [TokenId],
 }
 
 impl ModelPass<'_> {
     /// A verify pass early in an answer: logits of all rows, all layers, the whole vocabulary.
     pub fn of(rows: usize) -> Self {
-        Self { rows, context: CONTEXT, logits: LogitRows::All, layers: LayerPlan::All, vocab_subset: None }
+        Self {
+            rows,
+            context: CONTEXT,
+            logits: LogitRows::All,
+            layers: LayerPlan::All,
+            vocab_subset: None,
+            text: &[],
+        }
     }
 }
 
@@ -193,10 +205,16 @@ impl ModelPass<'_> {
 /// # Errors
 /// When the model fails.
 pub fn time_pass(model: &mut dyn LanguageModel, pass: &ModelPass<'_>) -> Result<f64> {
-    let &ModelPass { rows, context, logits, layers, vocab_subset } = pass;
+    let &ModelPass { rows, context, logits, layers, vocab_subset, text } = pass;
     let context = context.min(model.info().context_length.saturating_sub(rows.max(READING)));
-    let tokens = synthetic_tokens(context + rows, model.info().n_vocab);
-    // The tokens in the cache do not matter either: only their number changes the time of a pass.
+    let n_vocab = model.info().n_vocab;
+    let tokens: Vec<TokenId> = if text.iter().any(|&token| (token as usize) < n_vocab) {
+        let known = text.iter().copied().filter(|&token| (token as usize) < n_vocab);
+        known.cycle().take(context + rows).collect()
+    } else {
+        synthetic_tokens(context + rows, n_vocab)
+    };
+    // Tokens in the cache matter little: their number changes the time of a pass.
     model.truncate(model.cache_len().min(context))?;
     for chunk in tokens[model.cache_len()..context].chunks(model.prefill_rows().max(1)) {
         model.forward(Step::chain(chunk, LogitRows::None))?;
@@ -210,7 +228,7 @@ pub fn time_pass(model: &mut dyn LanguageModel, pass: &ModelPass<'_>) -> Result<
     Ok(seconds)
 }
 
-/// Returns tokens to time a pass with. Their values do not change its time.
+/// Returns pseudo-random tokens to time a pass with.
 pub(super) fn synthetic_tokens(count: usize, n_vocab: usize) -> Vec<TokenId> {
     (0..count).map(|i| ((i * 7 + 100) % n_vocab) as TokenId).collect()
 }

@@ -11,6 +11,7 @@ use hunch::lab::position::{Distributions, LogitPair, PositionInfo, TOY_BEFORE, t
 use hunch::lab::report::{LabPosition, LabRounds, LabSource, LabToken, Landscape};
 use hunch::lab::rounds::Rounds;
 use hunch::lab::serving::{DRAFT_LENGTHS, DraftLength, Served, ServedLoad, SimulatedServer, Traffic};
+use hunch_core::pass_cost::ExpertCounts;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::token::TokenId;
 use hunch_error::Error;
@@ -407,7 +408,21 @@ fn measured(args: &ModelArgs) -> Result<MachineCosts> {
     })?;
     drop(progress);
     let curve = curve.ok_or_else(|| Error::Internal("the measurement stopped by itself".into()))?;
+    for costs in [Some(&curve.target), curve.draft.as_ref()].into_iter().flatten() {
+        if let Some(line) = costs.experts.as_ref().and_then(experts_line) {
+            eprintln!("{}: {line}.", costs.name);
+        }
+    }
     Ok(MachineCosts::of(&curve)?)
+}
+
+/// Rows of the pass whose experts are shown.
+const EXPERT_ROWS: usize = 4;
+
+fn experts_line(experts: &ExpertCounts) -> Option<String> {
+    let ExpertCounts { count, used, distinct } = experts;
+    let distinct = distinct.get(EXPERT_ROWS - 1)?;
+    Some(format!("{used} of {count} experts a row, {distinct:.1} distinct at {EXPERT_ROWS} rows"))
 }
 
 /// Alphas per printed row. The JSON has all of them.

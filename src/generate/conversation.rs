@@ -153,7 +153,7 @@ impl ConversationResources {
         for (stage, depth) in stages.iter().zip(&mut *depths) {
             let by_bytes = || expected_cost(stage, &**target, proposers).unwrap_or(0.0);
             depth.expect_cost(shared.predicted.draft_cost(stage).unwrap_or_else(by_bytes));
-            depth.expect_passes(&shared.predicted.target_ms);
+            depth.expect_passes(shared.predicted.passes());
             if let (Needs::DraftModel, Some(acceptance)) = (stage.needs(), shared.draft_acceptance) {
                 depth.expect_acceptance(acceptance);
             }

@@ -1,4 +1,4 @@
-//! Predicted costs of passes on a GPU, from which depth controllers start until passes are measured. Nothing here is
+//! Predicted costs of passes on a GPU and of mixtures of experts, from which depth controllers start until passes are measured. Nothing here is
 //! measured or decided.
 
 use hunch_core::limits::MAX_ROWS;
@@ -13,12 +13,27 @@ pub(super) struct PredictedCosts {
     pub(super) target_ms: Vec<(usize, f64)>,
     /// Milliseconds of a pass of the draft model over one row.
     pub(super) draft_ms: Option<f64>,
+    /// Cost of a target pass by rows, in passes of one row. Empty if unknown, as for dense models.
+    growth: Vec<(usize, f64)>,
 }
+
+/// Arithmetic of each row after the first, in plain passes. Assumed, as for dense models.
+const ROW: f64 = 1.0 / 16.0;
 
 impl PredictedCosts {
     /// Predicts the passes of a target.
     pub(super) fn of_target(target: &Decoder, compute: &Compute) -> Self {
-        Self { target_ms: target.predicted_ms(compute, MAX_ROWS).unwrap_or_default(), draft_ms: None }
+        let growth = target.predicted_growth(MAX_ROWS).unwrap_or_default();
+        Self {
+            target_ms: target.predicted_ms(compute, MAX_ROWS).unwrap_or_default(),
+            draft_ms: None,
+            growth: growth.into_iter().map(|(rows, read)| (rows, read + ROW * (rows - 1) as f64)).collect(),
+        }
+    }
+
+    /// Returns the predicted costs of target passes by rows, in any unit. Empty if unknown.
+    pub(super) fn passes(&self) -> &[(usize, f64)] {
+        if self.target_ms.is_empty() { &self.growth } else { &self.target_ms }
     }
 
     /// Returns the predicted cost of a drafted token in plain passes. Only for drafts of the draft model.
@@ -40,7 +55,7 @@ mod tiny;
 #[cfg(test)]
 mod tests {
     use super::super::{GenerationPlan, Models};
-    use super::tiny::Tiny;
+    use super::tiny::{self, Tiny};
     use crate::idle_gpu::IdleGpu;
     use candle_core::quantized::GgmlDType;
     use hunch_core::method::Method;
@@ -57,6 +72,19 @@ mod tests {
         let plan = GenerationPlan { method, ..GenerationPlan::default() };
         let resources = models.prepare(&plan).unwrap();
         resources.depths[0].state().gains
+    }
+
+    #[test]
+    fn depth_starts_from_the_experts_that_passes_read() {
+        let cpu = Compute::open(DeviceChoice::Cpu, Some(1)).unwrap();
+        let gains = |tiny: Tiny| {
+            let folder = tempfile::tempdir().unwrap();
+            let mut models = Models::load(&tiny.write(folder.path(), "target"), None, &cpu).unwrap();
+            let plan = GenerationPlan { method: Method::Ngram, ..GenerationPlan::default() };
+            models.prepare(&plan).unwrap().depths[0].state().gains
+        };
+        let (dense, mixture) = (gains(Tiny::default()), gains(tiny::further(tiny::MIXTURE)));
+        assert!(mixture.iter().zip(&dense).all(|(mixture, dense)| mixture < dense), "{mixture:?} {dense:?}");
     }
 
     #[test]

@@ -9,16 +9,20 @@ use hunch_core::model::{LanguageModel, LogitRows, RowLayout, Rows, Step};
 use hunch_core::token::TokenId;
 use hunch_error::ErrorCode;
 use hunch_library::fit::Footprint;
-use hunch_model::decoder::Decoder;
+use hunch_model::decoder::{Backend, Decoder, Execution};
 use hunch_model::device::{Compute, DeviceChoice, KvType};
-use hunch_model::gguf::Gguf;
+use hunch_model::gguf::{Gguf, WeightType};
+use hunch_model::low_bit;
 use hunch_model::sequences::Sequences;
 use hunch_model::spec::{LayerRope, LayerSpec, ModelSpec};
 use hunch_model::weights::WeightFile;
 use serde::Deserialize;
 
 use crate::support::gguf_writer::GgufWriter;
-use crate::support::tiny::{FURTHER, ORACLE_TOKENS, Tiny, Variant, WINDOW, further, tokens};
+use crate::support::idle_gpu::IdleGpu;
+use crate::support::tiny::{
+    EXPERTS, FURTHER, MIXTURE, ORACLE_TOKENS, Tiny, Variant, WINDOW, further, tokens,
+};
 
 fn cpu() -> Compute {
     Compute::open(DeviceChoice::Cpu, Some(2)).unwrap()
@@ -86,10 +90,15 @@ fn distributions_match_llama_cpp() {
         println!(
             "{name}: mean |difference of log p| {mean:.6}, largest {largest:.5}, likeliest differs at {differs}"
         );
-        // llama.cpp rounds the input of GELU to half precision.
-        let bound = if of.0.starts_with("gemma") { 5e-3 } else { 3e-4 };
+        let bound = match of {
+            // llama.cpp rounds the input of GELU to half precision.
+            (architecture, ..) if architecture.starts_with("gemma") => 5e-3,
+            // The two quantise activations differently.
+            (_, Variant::Fp4, _) => 2e-2,
+            _ => 3e-4,
+        };
         assert!(mean <= bound, "{name}: mean |difference of log p| {mean}, largest {largest}");
-        assert_eq!(differs, 0, "{name}: the likeliest token differs");
+        assert!(differs <= usize::from(of.1 == Variant::Fp4), "{name}: the likeliest token differs");
     }
 }
 
@@ -175,7 +184,9 @@ fn candle_and_cpu_executors_agree() {
             for i in 0..a.len() {
                 let scale = b.row(i).iter().fold(0f32, |m, v| m.max(v.abs()));
                 let off = a.row(i).iter().zip(b.row(i)).fold(0f32, |m, (a, b)| m.max((a - b).abs()));
-                assert!(off <= 5e-4 * scale, "{of:?}: {what}, row {i}: off by {off} of {scale}");
+                // candle multiplies with floats where the kernels quantise the rows.
+                let bound = if of.1 == Variant::Fp4 { 3e-2 } else { 5e-4 };
+                assert!(off <= bound * scale, "{of:?}: {what}, row {i}: off by {off} of {scale}");
             }
         };
         both(Step::chain(&tokens(21, 1), LogitRows::All), "a prompt");
@@ -251,6 +262,128 @@ fn predicted_memory_matches_loaded_models() {
         assert_eq!(footprint.predicted(256).cache, model.memory().cache as u64, "{of:?}");
         assert_eq!(footprint.weight_bytes, model.memory().weights as u64, "{of:?}");
     }
+}
+
+/// Mixture of experts of every type that tests can write.
+fn mixtures() -> impl Iterator<Item = Tiny> {
+    use candle_core::quantized::GgmlDType as T;
+    let types = [T::F32, T::F16, T::BF16, T::Q4_0, T::Q5_1, T::Q8_0, T::Q2K, T::Q3K, T::Q4K, T::Q6K];
+    types.into_iter().map(|dtype| Tiny { architecture: "qwen3moe", dtype, ..Tiny::default() })
+}
+
+#[test]
+fn rows_of_a_mixture_do_not_depend_on_other_rows_or_threads() {
+    for tiny in mixtures() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = tiny.write(folder.path(), "tiny");
+        let ids = tokens(16, 9);
+        let mut model = Decoder::open(&path, &cpu()).unwrap();
+        let alone: Vec<_> =
+            ids.iter().map(|id| bits(&chain(&mut model, std::slice::from_ref(id)), 0)).collect();
+        for threads in [1, 3] {
+            let compute = Compute::open(DeviceChoice::Cpu, Some(threads)).unwrap();
+            let mut model = Decoder::open(&path, &compute).unwrap();
+            let together = chain(&mut model, &ids);
+            for (i, expected) in alone.iter().enumerate() {
+                assert_eq!(&bits(&together, i), expected, "{:?}, {threads} threads, row {i}", tiny.dtype);
+            }
+        }
+    }
+}
+
+#[test]
+fn passes_count_their_experts_and_read_a_share_of_them() {
+    let (count, used) = EXPERTS;
+    let mut model = load(further(MIXTURE));
+    chain(&mut model, &[3]);
+    let one = model.expert_use().unwrap();
+    assert_eq!((one.count, one.used, one.distinct), (count, used, used as f64));
+    chain(&mut model, &tokens(16, 2));
+    let many = model.expert_use().unwrap().distinct;
+    assert!(many > used as f64 && many <= count as f64, "{many}");
+    // Attention, norms and router of a layer are less than a quarter of its experts.
+    let memory = model.memory();
+    assert!(memory.read_by_a_pass < memory.weights * (used + 2) / count, "{memory:?}");
+    assert!(load(further(("seed_oss", Variant::Plain, 2))).expert_use().is_none());
+}
+
+#[test]
+fn mixtures_on_a_gpu_run_on_candle_or_are_refused_with_a_remedy() {
+    let gpu = IdleGpu::tested("idle GPU", None);
+    let folder = tempfile::tempdir().unwrap();
+    let file = |of, name| WeightFile::open(&further(of).write(folder.path(), name)).unwrap();
+    let mixture = file(MIXTURE, "mixture");
+    let spec = ModelSpec::from_gguf(mixture.gguf()).unwrap();
+    let execution = Execution::expected(mixture.gguf(), &spec, &gpu);
+    let Backend::Candle { obstacle: Some(obstacle) } = &execution.backend else { panic!("{execution:?}") };
+    assert_eq!(obstacle, "there is no kernel for mixtures of 8 experts");
+    // candle cannot read MXFP4.
+    let error = match Decoder::load(&file(("gpt-oss", Variant::Fp4, 1), "oss"), &gpu) {
+        Ok(_) => panic!("a model without kernels was loaded"),
+        Err(error) => error,
+    };
+    assert_eq!(error.code(), ErrorCode::UnsupportedModel);
+    assert!(error.to_string().contains("MXFP4 weights run on the CPU only"), "{error}");
+}
+
+#[test]
+fn low_bit_copy_of_a_mixture_keeps_its_router() {
+    let folder = tempfile::tempdir().unwrap();
+    let tiny =
+        Tiny { dtype: candle_core::quantized::GgmlDType::Q8_0, ..further(("gpt-oss", Variant::Fp4, 2)) };
+    let file = WeightFile::open(&tiny.write(folder.path(), "tiny")).unwrap();
+    let path = folder.path().join("copy.gguf");
+    low_bit::write_copy(&file, &path, 2, &mut |_, _| ()).unwrap();
+    let copy = WeightFile::open(&path).unwrap();
+    let dtype = |file: &WeightFile, name: &str| file.gguf().tensors[name].dtype;
+    for name in ["blk.0.ffn_gate_inp.weight", "blk.0.ffn_up_exps.bias", "blk.0.attn_sinks.weight"] {
+        assert_eq!(dtype(&copy, name), dtype(&file, name), "{name}");
+    }
+    assert_eq!(dtype(&copy, "blk.0.ffn_up_exps.weight"), WeightType::Q2K);
+    let mut model = Decoder::load(&copy, &cpu()).unwrap();
+    assert!(chain(&mut model, &tokens(4, 1)).into_values().iter().all(|logit| logit.is_finite()));
+}
+
+/// Replaces a number in the metadata of a `qwen3moe` model.
+fn set(writer: GgufWriter, name: &str, value: u32) -> GgufWriter {
+    let key = format!("qwen3moe.{name}");
+    writer.without_key(&key).u32(&key, value)
+}
+
+#[test]
+fn rejects_mixtures_without_kernels_or_with_wrong_tensors() {
+    let error = |change: fn(GgufWriter) -> GgufWriter| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("odd.gguf");
+        std::fs::write(&path, change(further(("qwen3moe", Variant::Plain, 1)).writer()).bytes()).unwrap();
+        match Decoder::open(&path, &cpu()) {
+            Ok(_) => panic!("an invalid model was loaded"),
+            Err(error) => (error.code(), error.to_string()),
+        }
+    };
+    let (code, text) = error(|w| w.u32("qwen3moe.expert_group_count", 4));
+    assert!(code == ErrorCode::UnsupportedModel && text.contains("4 groups"), "{text}");
+    let (code, text) = error(|w| set(w, "expert_used_count", 9));
+    assert!(code == ErrorCode::InvalidModelFile && text.contains("must be 1 to 8"), "{text}");
+    let (code, text) = error(|w| set(w, "expert_feed_forward_length", 64));
+    assert!(code == ErrorCode::InvalidModelFile && text.contains("expected [8, 64, 256]"), "{text}");
+    let (code, text) = error(|w| w.without_key("qwen3moe.expert_count"));
+    assert!(code == ErrorCode::InvalidModelFile && text.contains("expert_count is missing"), "{text}");
+    let (code, text) = error(|writer| {
+        let mut writer = set(writer, "expert_feed_forward_length", 24);
+        for (part, n, k) in [("gate", 24, 256), ("up", 24, 256), ("down", 256, 24)] {
+            let name = format!("blk.0.ffn_{part}_exps.weight");
+            let data = vec![0.0; 8 * n * k];
+            writer = writer.without(&name).tensor(
+                &name,
+                &[8, n, k],
+                candle_core::quantized::GgmlDType::F32,
+                &data,
+            );
+        }
+        writer
+    });
+    assert!(code == ErrorCode::UnsupportedModel && text.contains("experts of 24 x 256"), "{text}");
 }
 
 #[test]

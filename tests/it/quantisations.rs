@@ -12,6 +12,7 @@ use hunch_model::decoder::Decoder;
 use hunch_model::device::{Compute, DeviceChoice};
 use hunch_model::gguf::{Gguf, WeightType};
 use hunch_model::low_bit;
+use hunch_model::spec::ModelSpec;
 use hunch_model::weights::WeightFile;
 
 use crate::support::gguf_writer::GgufWriter;
@@ -137,7 +138,7 @@ fn memory_counts_kept_and_read_bytes() {
                 _ => info.range.len(),
             }
         });
-        assert_eq!(file.bytes_per_pass(), read, "{dtype}");
+        assert_eq!(file.bytes_per_pass(&ModelSpec::from_gguf(file.gguf()).unwrap()), read, "{dtype}");
         let footprint = Footprint::on_device(file.gguf(), &cpu()).unwrap();
         assert_eq!(footprint.read_by_a_pass, read as u64, "{dtype}");
         // The vocabulary of 258 rows is padded to whole groups of at most 16 rows.

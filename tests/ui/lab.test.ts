@@ -429,6 +429,19 @@ describe('the cost curve', () => {
     expect(await page.getByTestId('relative-value').textContent()).toBe('target 1 row: 1.00×, draft 1 row: 1.00×, measured');
   });
 
+  it('shows the experts that a pass of the chosen rows reads', async () => {
+    const experts = { count: 32, used: 2, distinct: curve.target.points.map(({ rows }) => 2 + 1.75 * (rows - 1)) };
+    const mixture = { ...app, lab: { ...lab, curve: { ...curve, target: { ...curve.target, experts } } } };
+    const page = await openLab('costs', { app: 'mixture', apps: { mixture } });
+    const line = page.getByTestId('experts-target');
+    await line.waitFor();
+    expect(await line.textContent()).toBe('2 of 32 experts a row, 7.25 distinct at 4 rows, measured');
+    await page.getByTestId('relative-cursor').focus();
+    await page.keyboard.press('Home');
+    expect(await line.textContent()).toBe('2 of 32 experts a row, 2.00 distinct at 1 row, measured');
+    expect(await page.getByTestId('experts-draft').count()).toBe(0);
+  });
+
   it('stops after the current pass', async () => {
     const page = await openLab('costs', { app: 'unmeasured', apps: { unmeasured } });
     await page.getByTestId('measure-costs').click();

@@ -179,12 +179,23 @@ pub struct ChainDraws<'a> {
 pub struct ModelMemory {
     /// Weights. Forks share them.
     pub weights: usize,
-    /// Weights read by a pass of one row.
+    /// Weights read by a pass of one row. More rows may read more experts of a mixture.
     pub read_by_a_pass: usize,
     /// Output head, part of `read_by_a_pass`. A pass over a vocabulary subset reads that share of it.
     pub head: usize,
     /// KV cache of this instance.
     pub cache: usize,
+}
+
+/// Experts of a pass of a mixture of experts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ExpertUse {
+    /// Experts of a layer.
+    pub count: usize,
+    /// Experts of a row.
+    pub used: usize,
+    /// Different experts that the rows of the pass used, as a mean over layers.
+    pub distinct: f64,
 }
 
 /// A language model with a KV cache, as seen by the round loop and the proposers.
@@ -197,6 +208,10 @@ pub trait LanguageModel: Send {
     fn fork(&self) -> Box<dyn LanguageModel>;
     /// Returns the memory use.
     fn memory(&self) -> ModelMemory;
+    /// Returns the experts of the last pass. `None` if the model has none, or the device does not count them.
+    fn expert_use(&self) -> Option<ExpertUse> {
+        None
+    }
     /// Returns the rows per prefill pass, which is the interval of progress and cancel checks.
     ///
     /// Small enough for a pass of 100 ms or less, large enough for the device to be efficient.

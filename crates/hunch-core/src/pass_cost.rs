@@ -91,6 +91,17 @@ pub struct CostPoint {
     pub relative: f64,
 }
 
+/// Experts of a mixture that passes read, measured with the passes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct ExpertCounts {
+    /// Experts of a layer.
+    pub count: u32,
+    /// Experts of a row.
+    pub used: u32,
+    /// Different experts of a pass, by its rows from 1 on: the mean over layers and rounds.
+    pub distinct: Vec<f64>,
+}
+
 /// Measured costs of one model's passes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct ModelCosts {
@@ -98,11 +109,14 @@ pub struct ModelCosts {
     pub name: String,
     /// Costs, ascending by rows.
     pub points: Vec<CostPoint>,
-    /// Weights that one pass reads, in bytes.
+    /// Weights that a pass of one row reads, in bytes.
     #[ts(type = "number")]
     pub weight_bytes: u64,
     /// Time to read these bytes at memory speed, in milliseconds: a lower bound for every pass.
     pub floor_ms: f64,
+    /// Experts that the passes read. `None` for dense models.
+    #[serde(default)]
+    pub experts: Option<ExpertCounts>,
 }
 
 /// Cost curve of a machine: the passes of a target and, if loaded, of a draft model.
@@ -190,6 +204,7 @@ mod tests {
             points: points(times),
             weight_bytes: 1,
             floor_ms: 1.0,
+            experts: None,
         };
         let mut curve = CostCurve {
             measured_ms: 0,

@@ -79,6 +79,24 @@ widened! {
     }
 }
 
+/// Slope of the sigmoid in [`clamped_silu`].
+pub const CLAMPED_SLOPE: f32 = 1.702;
+/// Bound of gates and ups in [`clamped_silu`].
+pub const CLAMPED_BOUND: f32 = 7.0;
+
+widened! {
+    /// Computes `gate = g / (1 + e^-1.702g) * (u + 1)`, where g is the gate, at most 7, and u is from -7 to 7.
+    ///
+    /// The gate of gpt-oss (openai/gpt-oss, `swiglu`). Both have the same length.
+    pub fn clamped_silu(gate: &mut [f32], up: &[f32]) {
+        for (g, u) in gate.iter_mut().zip(up) {
+            let x = g.min(CLAMPED_BOUND);
+            let up = u.clamp(-CLAMPED_BOUND, CLAMPED_BOUND) + 1.0;
+            *g = x / (1.0 + exp(-CLAMPED_SLOPE * x)) * up;
+        }
+    }
+}
+
 widened! {
     /// Computes `x = cap * tanh(x / cap)` in place. Negative infinity stays as it is.
     pub fn soft_cap(x: &mut [f32], cap: f32) {
@@ -215,6 +233,18 @@ mod tests {
         assert!((out[2] + 2.0 * 0.268_941_4).abs() < 1e-6);
         assert_eq!(out[3], 200.0);
         assert!(out[4].abs() < 1e-30);
+    }
+
+    #[test]
+    fn clamped_silu_bounds_gate_and_up() {
+        let mut gate = [2.0, 2.0, 100.0, -100.0, 0.0];
+        clamped_silu(&mut gate, &[0.5, 50.0, -50.0, 1.0, 3.0]);
+        let silu = |x: f32| x / (1.0 + (-1.702 * x).exp());
+        for (ours, expected) in
+            gate.iter().zip([silu(2.0) * 1.5, silu(2.0) * 8.0, silu(7.0) * -6.0, 0.0, 0.0])
+        {
+            assert!((ours - expected).abs() < 1e-5 * (1.0 + expected.abs()), "{ours}, not {expected}");
+        }
     }
 
     #[test]

@@ -54,6 +54,9 @@ pub struct AttentionInput<'a> {
     pub k: CacheValues<'a>,
     /// Values, of the same type as the keys.
     pub v: CacheValues<'a>,
+    /// Score of each query head that takes part in the softmax and has no value, `[n_head]` (Xiao et al.,
+    /// arXiv 2309.17453, as in gpt-oss). `None` for none.
+    pub sinks: Option<&'a [f32]>,
 }
 
 /// Number type of a KV cache. Arithmetic is in f32 for all of them.
@@ -177,13 +180,14 @@ impl Attention {
         visible: &VisibleSlots,
         out: &mut [f32],
     ) {
-        let AttentionInput { q, k, v } = input;
+        let AttentionInput { q, k, v, sinks } = input;
+        assert!(sinks.is_none_or(|sinks| sinks.len() == shape.n_head), "there must be a sink for each head");
         match (k, v) {
             (CacheValues::F32(k), CacheValues::F32(v)) => {
-                self.attend_as(threads, shape, (q, k, v), visible, out)
+                self.attend_as(threads, shape, (q, k, v), (visible, sinks), out)
             }
             (CacheValues::F16(k), CacheValues::F16(v)) => {
-                self.attend_as(threads, shape, (q, k, v), visible, out)
+                self.attend_as(threads, shape, (q, k, v), (visible, sinks), out)
             }
             _ => panic!("keys and values must have one type"),
         }
@@ -194,7 +198,7 @@ impl Attention {
         threads: &Threads,
         shape: AttentionShape,
         (q, k, v): (&[f32], &[T], &[T]),
-        visible: &VisibleSlots,
+        (visible, sinks): (&VisibleSlots, Option<&[f32]>),
         out: &mut [f32],
     ) {
         let (rows, d) = (visible.rows(), shape.head_dim);
@@ -257,6 +261,7 @@ impl Attention {
                 spans,
                 rows * shape.n_head * stride,
                 (row * shape.n_head + head) * stride,
+                sinks.map(|sinks| sinks[head]),
                 out,
             );
         }
@@ -519,13 +524,20 @@ unsafe fn add_weighted<I: Isa, T: CacheValue, const H: usize, const N: usize>(
     }
 }
 
-/// Merges the partial results of all spans, in order.
-fn merge_spans(partial: &[f32], spans: Range<usize>, span_stride: usize, from: usize, out: &mut [f32]) {
+/// Merges the partial results of all spans, in order, after the sink of the head.
+fn merge_spans(
+    partial: &[f32],
+    spans: Range<usize>,
+    span_stride: usize,
+    from: usize,
+    sink: Option<f32>,
+    out: &mut [f32],
+) {
     let d = out.len();
     let of = |span: usize| &partial[from + span * span_stride..][..d + 2];
-    let max = spans.clone().fold(f32::NEG_INFINITY, |max, span| max.max(of(span)[0]));
+    let max = spans.clone().fold(sink.unwrap_or(f32::NEG_INFINITY), |max, span| max.max(of(span)[0]));
     out.fill(0.0);
-    let mut total = 0.0;
+    let mut total = sink.map_or(0.0, |sink| exp(sink - max));
     for span in spans {
         let (state, values) = of(span).split_at(2);
         let factor = if state[0] == max { 1.0 } else { exp(state[0] - max) };
@@ -551,7 +563,7 @@ mod tests {
         (level, threads): (Level, usize),
     ) -> Vec<f32> {
         let mut out = vec![0.0; q.len()];
-        let input = AttentionInput { q, k, v };
+        let input = AttentionInput { q, k, v, sinks: None };
         let threads = Threads::new(threads).unwrap();
         let visible = VisibleSlots::new(mask);
         Attention::at_level(level).attend(&threads, shape, input, &visible, &mut out);
@@ -573,6 +585,33 @@ mod tests {
         let values = (CacheValues::F32(&k), CacheValues::F32(&v));
         let out = run(shape, &[1.0; 8], values.0, values.1, &RowMask::causal(0, 1), (Level::current(), 1));
         assert_eq!(out, [0.0, 1.0, 2.0, 3.0, 0.0, 1.0, 2.0, 3.0]);
+    }
+
+    #[test]
+    fn sinks_take_their_share_of_the_weights() {
+        let shape = AttentionShape {
+            n_head: 3,
+            n_kv_head: 1,
+            head_dim: 4,
+            capacity: 300,
+            scale: 1.0,
+            softcap: None,
+            window: None,
+        };
+        // All scores are 0 and all values are 1, so a head returns the weight that is left for its keys.
+        let (q, k, v) = (vec![0.0; 12], vec![0.0; 1200], vec![1.0; 1200]);
+        let sinks = [0.0, 50.0, -50.0];
+        for keys in [1, 200, 300] {
+            let mut out = vec![0.0; 12];
+            let (k, v) = (CacheValues::F32(&k), CacheValues::F32(&v));
+            let input = AttentionInput { q: &q, k, v, sinks: Some(&sinks) };
+            let visible = VisibleSlots::new(&RowMask::causal(keys - 1, 1));
+            Attention::default().attend(&Threads::new(2).unwrap(), shape, input, &visible, &mut out);
+            let share = keys as f32 / (keys as f32 + 1.0);
+            for (head, expected) in [share, 0.0, 1.0].into_iter().enumerate() {
+                assert!(out[4 * head..][..4].iter().all(|value| (value - expected).abs() < 1e-5), "{out:?}");
+            }
+        }
     }
 
     /// Contexts are shorter and longer than tiles and spans, and scores are far apart.

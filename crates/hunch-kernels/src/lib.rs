@@ -14,6 +14,7 @@ pub mod activation;
 pub mod attention;
 mod blocks;
 mod error;
+pub mod experts;
 mod float;
 mod grids;
 mod isa;

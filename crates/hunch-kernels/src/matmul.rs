@@ -13,9 +13,9 @@ use super::activation::Activation;
 use super::float::{self, FloatJob, FloatKernel};
 use super::isa::{Level, MAX_GROUP};
 use super::memory::{CopiedBytes, ReadAt};
-use super::packed::PackedRows;
+use super::packed::{BlockShape, PackedRows};
 use super::product::{Job, QuantisedKernel, quantised_kernel};
-use super::quantise::{BLOCK, QuantisedRows};
+use super::quantise::{ActivationBlock, BLOCK, QuantisedRows};
 use super::repack::{Kept, bytes_read, dequantise_kept, repack_rows};
 use super::threads::{SharedSlice, Threads};
 use super::tile::{TILE, Tile};
@@ -26,11 +26,14 @@ use crate::error::Result;
 #[derive(Clone, Debug)]
 pub struct WeightMatrix {
     weights: Weights,
-    n: usize,
-    k: usize,
+    pub(super) n: usize,
+    pub(super) k: usize,
     /// Rows per group.
-    group: usize,
+    pub(super) group: usize,
 }
+
+/// Kernel with the layout of its blocks, and the conversion to it, if it is not the one of the file.
+pub(super) type KernelAndLayout = ((QuantisedKernel, BlockShape), Option<Kept>);
 
 /// Weight rows and the kernel that multiplies a group of them.
 #[derive(Clone, Debug)]
@@ -59,6 +62,17 @@ impl WeightMatrix {
     }
 
     fn at_level(source: MatrixSource<'_>, threads: &Threads, level: Level) -> Result<Option<Self>> {
+        let kernel = quantised_kernel(source.dtype, level);
+        Self::kept_as(source, kernel.map(|kernel| (kernel, Kept::of(source.dtype))), threads, level)
+    }
+
+    /// Copies a matrix into memory for a kernel. Its rows are converted if the kernel reads another layout.
+    pub(super) fn kept_as(
+        source: MatrixSource<'_>,
+        kernel: Option<KernelAndLayout>,
+        threads: &Threads,
+        level: Level,
+    ) -> Result<Option<Self>> {
         let MatrixSource { read, len, dtype, n, k } = source;
         if n == 0 || k == 0 || !k.is_multiple_of(dtype.block_size()) {
             return Ok(None);
@@ -69,8 +83,7 @@ impl WeightMatrix {
             return Ok(None);
         }
         let group = level.rows();
-        let weights = if let Some((kernel, shape)) = quantised_kernel(dtype, level) {
-            let kept = Kept::of(dtype);
+        let weights = if let Some(((kernel, shape), kept)) = kernel {
             let rows = match &kept {
                 None => PackedRows::new(read, (n, len / n), group, shape, threads)?,
                 Some(kept) => {
@@ -147,16 +160,16 @@ impl WeightMatrix {
     ///
     /// Calls `take(row, first, outputs)` for each activation row, where `first` is the column of the
     /// first element of `outputs`.
-    fn group(
+    pub(super) fn group(
         &self,
         index: usize,
-        input: Input<'_>,
+        input: ActivationRows<'_>,
         tile: &mut Tile,
         mut take: impl FnMut(usize, usize, &[f32]),
     ) {
         let first = index * self.group;
         let valid = self.group.min(self.n - first);
-        let m = input.x.len() / self.k;
+        let m = input.count;
         for from in (0..m).step_by(TILE) {
             let height = TILE.min(m - from);
             match &self.weights {
@@ -164,7 +177,7 @@ impl WeightMatrix {
                     let per_row = self.k / BLOCK;
                     let job = Job {
                         weights: rows.group(index).as_ptr(),
-                        activations: &input.quantised.blocks()[from * per_row..(from + height) * per_row],
+                        activations: &input.blocks[from * per_row..(from + height) * per_row],
                         per_row,
                     };
                     // SAFETY: `quantised_kernel` chose the kernel for this CPU. Packed groups and
@@ -221,6 +234,24 @@ pub struct Input<'a> {
     pub quantised: &'a QuantisedRows,
 }
 
+impl<'a> Input<'a> {
+    /// Returns the rows for a matrix of width `k`.
+    fn rows(self, k: usize) -> ActivationRows<'a> {
+        ActivationRows { x: self.x, blocks: self.quantised.blocks(), count: self.x.len() / k }
+    }
+}
+
+/// Rows that a group of weight rows is multiplied with. Kernels read one of the two forms.
+#[derive(Clone, Copy)]
+pub(super) struct ActivationRows<'a> {
+    /// Activations, `[count, k]`, for float weights.
+    pub(super) x: &'a [f32],
+    /// Quantised activations, `[count, k / BLOCK]`, for quantised weights.
+    pub(super) blocks: &'a [ActivationBlock],
+    /// Number of rows.
+    pub(super) count: usize,
+}
+
 /// One of several products with the same input.
 pub struct Product<'a> {
     /// Weight matrix, `[n, k]`.
@@ -253,7 +284,7 @@ pub fn multiply(threads: &Threads, input: Input<'_>, products: &mut [Product<'_>
                 before = end;
                 continue;
             }
-            matrix.group(index - before, input, tile, |row, first, values| {
+            matrix.group(index - before, input.rows(matrix.k), tile, |row, first, values| {
                 // SAFETY: `out` stays borrowed until all tasks are done, and no other task writes
                 // these columns.
                 let out = unsafe { out.part(row * matrix.n + first, values.len()) };
@@ -294,7 +325,7 @@ pub fn multiply_blocks(
         if group >= matrix.groups() {
             return;
         }
-        matrix.group(group, input, tile, |row, first, values| {
+        matrix.group(group, input.rows(matrix.k), tile, |row, first, values| {
             // SAFETY: `out` stays borrowed until all tasks are done. `blocks` has each block once, so no
             // other task writes these columns.
             let out = unsafe { out.part(row * matrix.n + first, values.len()) };
@@ -327,10 +358,10 @@ pub fn multiply_gated(
             // columns. Each returned slice is dropped before the next call.
             unsafe { out.part(row * gate.n + first, len) }
         };
-        gate.group(index, input, tile, |row, first, values| {
+        gate.group(index, input.rows(gate.k), tile, |row, first, values| {
             out_part(row, first, values.len()).copy_from_slice(values)
         });
-        up.group(index, input, tile, |row, first, values| {
+        up.group(index, input.rows(up.k), tile, |row, first, values| {
             activation.gate(out_part(row, first, values.len()), values);
         });
     });
@@ -341,7 +372,7 @@ pub fn multiply_gated(
 /// Each thread works through its own range, because the weights of the next group are prefetched
 /// during the current one. A thread that is done takes groups from the other ranges. Several groups
 /// are taken at once, because the atomic operation waits for all earlier loads.
-fn split(threads: &Threads, groups: usize, group: &(dyn Fn(usize, &mut Tile) + Sync)) {
+pub(super) fn split(threads: &Threads, groups: usize, group: &(dyn Fn(usize, &mut Tile) + Sync)) {
     let count = threads.count().min(groups);
     if count == 0 {
         return;

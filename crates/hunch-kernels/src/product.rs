@@ -10,7 +10,7 @@ use super::blocks::{self, Format};
 use super::isa::{Isa, Level, Scalar};
 use super::packed::BlockShape;
 use super::quantise::{ActivationBlock, BLOCK};
-use super::tables::{Fp4, Iq1, Iq2, Iq3S, Iq3Xxs, Iq4, Table16, Table32, Table256};
+use super::tables::{Fp4, Iq1, Iq2, Iq3S, Iq3Xxs, Iq4, Q3, Table16, Table32, Table256};
 use super::tile::{TILE, Tile};
 use super::types::WeightType;
 
@@ -63,6 +63,14 @@ pub(super) fn quantised_kernel(dtype: WeightType, level: Level) -> Option<(Quant
         T::Tq1_0 | T::Tq2_0 => kernel::<blocks::Q2K>(level),
         _ => return None,
     })
+}
+
+/// Returns the kernel of a type as [`quantised_kernel`] does, for stacks of experts. They have one for Q3_K too.
+pub(super) fn stack_kernel(dtype: WeightType, level: Level) -> Option<(QuantisedKernel, BlockShape)> {
+    match dtype {
+        WeightType::Q3K => Some(kernel::<Table256<Q3, 16>>(level)),
+        _ => quantised_kernel(dtype, level),
+    }
 }
 
 fn kernel<F: Format>(level: Level) -> (QuantisedKernel, BlockShape) {

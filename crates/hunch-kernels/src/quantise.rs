@@ -89,6 +89,13 @@ impl QuantisedRows {
         });
     }
 
+    /// Replaces the contents with rows of `from`, in the order of `rows`. A row has `k` values, a multiple of 32.
+    pub(super) fn gather(&mut self, from: &Self, k: usize, rows: impl Iterator<Item = usize>) {
+        let per_row = k / BLOCK;
+        self.blocks.clear();
+        rows.for_each(|row| self.blocks.extend_from_slice(&from.blocks[row * per_row..][..per_row]));
+    }
+
     pub(super) fn blocks(&self) -> &[ActivationBlock] {
         &self.blocks
     }

@@ -6,7 +6,7 @@
 use super::blocks::{Format, Q2K};
 use super::grids;
 use super::packed::BlockShape;
-use super::tables::{Fp4, Iq1, Iq2, Iq3S, Iq3Xxs, Iq4, Table16, Table32, Table256, TableFormat, Values};
+use super::tables::{Fp4, Iq1, Iq2, Iq3S, Iq3Xxs, Iq4, Q3, Table16, Table32, Table256, TableFormat, Values};
 use super::types::WeightType;
 
 /// Layout in which a type is kept in memory.
@@ -42,6 +42,14 @@ impl Kept {
             T::Tq2_0 => Self { repack: tq2_0, shape: Q2K::SHAPE, block: Q2K::BLOCK, dequantise: ternary },
             _ => return None,
         })
+    }
+
+    /// Returns the layout of a type in a stack of experts. Q3_K is converted there, because it has no kernel of its own.
+    pub(super) fn of_stack(dtype: WeightType) -> Option<Self> {
+        match dtype {
+            WeightType::Q3K => Some(table::<Table256<Q3, 16>>(q3_k)),
+            _ => Self::of(dtype),
+        }
     }
 
     /// Returns the bytes in memory of `weights` weights, which must be whole blocks.
@@ -185,6 +193,22 @@ fn eight_signs(seven: u32) -> u8 {
 /// Returns the odd scale of a number of 3 or 4 bits.
 fn odd(bits: u32) -> u8 {
     2 * bits as u8 + 1
+}
+
+/// 16 scales of 6 bits, 64 bytes with 2 bits of each weight and 32 bytes with the third.
+fn q3_k(file: &[u8], out: &mut [u8]) {
+    let (high, low, scales) = (&file[..32], &file[32..96], &file[96..108]);
+    for i in 0..256 {
+        let part = i / 32;
+        let code = low[32 * (part / 4) + i % 32] >> (2 * (part % 4)) & 3;
+        put(out, i, code | (high[i % 32] >> part & 1) << 2);
+    }
+    for run in 0..16 {
+        let four = scales[run % 8] >> (4 * (run / 8)) & 15;
+        let scale = four | (scales[8 + run % 4] >> (2 * (run / 4)) & 3) << 4;
+        out[128 + run] = scale.wrapping_sub(32);
+    }
+    out[144..].copy_from_slice(&file[108..]);
 }
 
 /// The scale of 2^(e - 128) becomes the upper half of that float.

@@ -59,6 +59,13 @@ impl Values for Iq4 {
     const FACTOR: f32 = 1.0;
 }
 
+/// Q3_K. Codes 8 to 15 do not occur.
+pub(super) struct Q3;
+impl Values for Q3 {
+    const TABLE: [i8; 16] = [-4, -3, -2, -1, 0, 1, 2, 3, 0, 0, 0, 0, 0, 0, 0, 0];
+    const FACTOR: f32 = 1.0;
+}
+
 /// Returns the base-2 logarithm of the offset that makes all values positive and below 128.
 ///
 /// `None` if there is no such offset, and kernels need signed bytes.

@@ -4,6 +4,7 @@
 use crate::types::{Fit, FitVerdict, MachineMemory, PredictedMemory, SmallerChoice};
 use hunch_core::limits::MAX_ROWS;
 use hunch_error::Result;
+use hunch_kernels::experts::ExpertStack;
 use hunch_kernels::{WeightMatrix, WeightType};
 use hunch_model::decoder::{Backend, Execution};
 use hunch_model::device::{Compute, KvType};
@@ -51,6 +52,8 @@ pub struct Footprint {
     pub max_context: usize,
     /// Bytes of weights read by a single-row pass.
     pub read_by_a_pass: u64,
+    /// Bytes of the weights of all experts, as passes read them.
+    pub expert_bytes: u64,
     /// Bytes of all weights in the file.
     pub weight_bytes: u64,
 }
@@ -81,7 +84,10 @@ impl Footprint {
             Backend::Cpu | Backend::Metal => execution.bytes_read(info) as u64,
             Backend::Candle { .. } => bytes(info),
         };
-        let read_by_a_pass = loaded.clone().map(|(_, info)| read(info)).sum();
+        let of_row = |(name, info): (&String, _)| (read(info) as f64 * spec.share_read(name)) as u64;
+        let read_by_a_pass = loaded.clone().map(of_row).sum();
+        let experts = loaded.clone().filter(|(name, _)| spec.share_read(name) < 1.0);
+        let expert_bytes = experts.map(|(_, info)| read(info)).sum();
         let mut weights: u64 = loaded.map(|(_, info)| in_memory(info, execution)).sum();
         // The embedding table is a separate copy unless it shares packed rows with the output head.
         let is_candle = matches!(execution.backend, Backend::Candle { .. });
@@ -106,6 +112,7 @@ impl Footprint {
             entries: spec.n_vocab as u64,
             max_context: spec.context_length,
             read_by_a_pass,
+            expert_bytes,
             weight_bytes: tensors.values().map(bytes).sum(),
         };
         footprint.with_kv(execution.backend.kv(kv))
@@ -130,6 +137,7 @@ impl Footprint {
             entries: 0,
             max_context: usize::MAX,
             read_by_a_pass: size_bytes,
+            expert_bytes: 0,
             weight_bytes: size_bytes,
         }
     }
@@ -168,8 +176,13 @@ fn is_packed(info: &TensorInfo) -> bool {
 fn in_memory(info: &TensorInfo, execution: &Execution) -> u64 {
     use WeightType::{BF16, F16, F32};
     let elements: usize = info.shape.iter().product();
-    let [n, k] = info.shape[..] else { return 4 * elements as u64 };
+    let (n, k) = match info.shape[..] {
+        [n, k] => (n, k),
+        [experts, n, k] => (experts * n, k),
+        _ => return 4 * elements as u64,
+    };
     let bytes = match execution.backend {
+        Backend::Cpu if info.shape.len() == 3 => Some(ExpertStack::bytes_in_memory(info.dtype, elements)),
         Backend::Cpu => WeightMatrix::bytes_in_memory(info.dtype, n, k),
         Backend::Metal => Matrix::bytes_in_memory(execution.loaded_type(info.dtype), n, k),
         // candle holds float matrices as f32, in buffers whose sizes are powers of two.
@@ -188,7 +201,9 @@ fn scratch_of(spec: &ModelSpec, backend: &Backend) -> (u64, f64) {
     let keys = spec.n_kv_head as u64 * width;
     // Logits of a verify pass, and one distribution per row.
     let logits = 2 * MAX_ROWS as u64 * spec.n_vocab as u64;
-    let usual_row = 3 * n_embd + 2 * heads * width + 2 * keys + 3 * n_ff;
+    // Input and output of each expert of a row.
+    let of_experts = spec.experts.map_or(0, |experts| 2 * experts.used as u64 * n_embd);
+    let usual_row = 3 * n_embd + 2 * heads * width + 2 * keys + 3 * n_ff + of_experts;
     let (row_bytes, attention) = match backend {
         Backend::Cpu => (4 * usual_row, (4 * rows * heads * (width + 2)) as f64 / ATTENTION_BLOCK as f64),
         Backend::Metal => {

@@ -62,6 +62,14 @@ struct ModelHeader {
     known_model: Option<&'static CatalogueModel>,
 }
 
+impl ModelHeader {
+    /// Returns the expected bytes of weights that a pass of `rows` rows reads, relative to one row.
+    fn growth(&self, rows: usize) -> f64 {
+        let Footprint { read_by_a_pass, expert_bytes, .. } = self.footprint;
+        self.spec.experts.map_or(1.0, |experts| experts.growth(read_by_a_pass, expert_bytes, rows))
+    }
+}
+
 /// A model to find drafts for.
 struct Target {
     header: ModelHeader,
@@ -307,7 +315,7 @@ impl Pairs<'_> {
         let (cost, costs) = match (measured, predicted()) {
             (Some(cost), _) => (cost, CostSource::Measured),
             (None, Some(cost)) => (cost, CostSource::Gpu),
-            (None, None) => (default_cost(self.compute), CostSource::Sizes),
+            (None, None) => (default_cost(self.compute, &|rows| target.growth(rows)), CostSource::Sizes),
         };
         let (depth, speedup) = theory::best_depth(acceptance, c, &cost, MAX_DRAFT);
         PredictedSpeedup { speedup, acceptance, depth: depth as u32, costs }
@@ -366,13 +374,16 @@ pub fn typical_acceptance(size_ratio: f64, same_family: bool) -> f64 {
 /// GPUs whose costs can be predicted. On others, several rows cost 4.9 single-row passes, as with the tiled kernels of
 /// candle (ggml-org/llama.cpp#4624, whose kernels these are). CPU figures are for Qwen2.5 1.5B in Q4_K_M on two cores
 /// (`hunch bench passes`).
-fn default_cost(compute: &Compute) -> PassCost {
+///
+/// `growth` are the bytes of weights that a pass of some rows reads, relative to one row. It is 1 for dense models.
+fn default_cost(compute: &Compute, growth: &dyn Fn(usize) -> f64) -> PassCost {
     let points: &[(usize, f64)] = if !compute.is_gpu() {
         &[(1, 1.0), (2, 1.15), (5, 1.2), (9, 1.8), (16, 2.85)]
     } else {
         &[(1, 1.0), (2, 4.9), (16, 4.95)]
     };
-    PassCost::new(points.iter().copied()).expect("the points include one row and are positive")
+    let points = points.iter().map(|&(rows, cost)| (rows, cost + growth(rows) - 1.0));
+    PassCost::new(points).expect("the points include one row and are positive")
 }
 
 /// Orders offers: usable ones first, then by measured speedup, then by predicted speedup. Ties go to
@@ -409,7 +420,7 @@ mod tests {
 
     #[test]
     fn default_cpu_cost_interpolates_its_points() {
-        let cost = default_cost(&Compute::open(DeviceChoice::Cpu, Some(1)).unwrap());
+        let cost = default_cost(&Compute::open(DeviceChoice::Cpu, Some(1)).unwrap(), &|_| 1.0);
         assert!((cost.at(1) - 1.0).abs() < 1e-12 && (cost.at(5) - 1.2).abs() < 1e-12 && cost.at(7) > 1.2);
     }
 

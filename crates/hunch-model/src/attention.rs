@@ -11,11 +11,13 @@ use hunch_kernels::RowMask;
 
 /// Scale and bound of the scores.
 #[derive(Clone, Copy)]
-pub(crate) struct ScoreScaling {
+pub(crate) struct ScoreScaling<'a> {
     /// Factor.
     pub(crate) scale: f32,
     /// Bound: s becomes `cap * tanh(s / cap)`.
     pub(crate) softcap: Option<f32>,
+    /// Score of each query head without a value, `[n_head]`.
+    pub(crate) sinks: Option<&'a Tensor>,
 }
 
 /// Computes the attention of one layer, `[rows, n_head * head_dim]`.
@@ -31,7 +33,7 @@ pub(crate) fn attention(
     layer: usize,
     mask: &RowMask,
     bias: Option<&Tensor>,
-    scaling: ScoreScaling,
+    scaling: ScoreScaling<'_>,
 ) -> Result<Tensor> {
     let (k, v) = cache.device_layer(layer)?;
     attend(q, k, v, mask, bias, scaling)
@@ -58,9 +60,9 @@ fn attend(
     v: &Tensor,
     mask: &RowMask,
     bias: Option<&Tensor>,
-    scaling: ScoreScaling,
+    scaling: ScoreScaling<'_>,
 ) -> Result<Tensor> {
-    let ScoreScaling { scale, softcap } = scaling;
+    let ScoreScaling { scale, softcap, sinks } = scaling;
     let (_, n_head, rows, head_dim) = q.dims4()?;
     let n_kv_head = k.dim(0)?;
     let group = n_head / n_kv_head;
@@ -82,7 +84,16 @@ fn attend(
         ))?,
         None => scores,
     };
-    let out = softmax_last_dim(&scores)?.matmul(&v)?;
+    let weights = match sinks {
+        None => softmax_last_dim(&scores)?,
+        Some(sinks) => {
+            let sinks = sinks.reshape((n_kv_head, group, 1, 1))?.broadcast_as((n_kv_head, group, rows, 1))?;
+            let sinks = sinks.contiguous()?.reshape((n_kv_head, group * rows, 1))?;
+            let all = Tensor::cat(&[&scores, &sinks], D::Minus1)?;
+            softmax_last_dim(&all)?.narrow(D::Minus1, 0, slots)?.contiguous()?
+        }
+    };
+    let out = weights.matmul(&v)?;
     let out = out.reshape((n_head, rows, head_dim))?.transpose(0, 1)?.contiguous()?;
     Ok(out.flatten_from(D::Minus2)?)
 }
@@ -104,15 +115,19 @@ mod tests {
         let v = Tensor::randn(0f32, 1.0, (kv_heads, capacity, d), &Device::Cpu).unwrap();
         let parents = [None, Some(0), Some(0), Some(2), Some(1)];
         let layouts = [RowLayout::Chain, RowLayout::Tree { parents: &parents }];
-        let limits = [(None, None), (Some(2.0), Some(3)), (None, Some(70))];
-        for (layout, (softcap, window)) in layouts.iter().flat_map(|layout| limits.map(|l| (*layout, l))) {
+        let sink_scores = Tensor::randn(0f32, 1.0, heads, &Device::Cpu).unwrap();
+        let limits = [(None, None, false), (Some(2.0), Some(3), false), (None, Some(70), true)];
+        for (layout, (softcap, window, sinks)) in
+            layouts.iter().flat_map(|layout| limits.map(|l| (*layout, l)))
+        {
             let mask = crate::decoder::row_mask(base, rows, layout).unwrap();
             let bias = mask_bias(&mask, window, &Device::Cpu).unwrap();
-            let scaling = ScoreScaling { scale: 0.25, softcap };
+            let scaling = ScoreScaling { scale: 0.25, softcap, sinks: sinks.then_some(&sink_scores) };
             let expected = attend(&q, &k, &v, &mask, bias.as_ref(), scaling).unwrap();
             let flat = |t: &Tensor| t.flatten_all().unwrap().to_vec1::<f32>().unwrap();
             let by_row = flat(&q.transpose(1, 2).unwrap().contiguous().unwrap());
             let (k, v) = (flat(&k), flat(&v));
+            let sink_values = flat(&sink_scores);
             let shape = AttentionShape {
                 n_head: heads,
                 n_kv_head: kv_heads,
@@ -126,7 +141,12 @@ mod tests {
             Attention::default().attend(
                 &Threads::new(2).unwrap(),
                 shape,
-                AttentionInput { q: &by_row, k: CacheValues::F32(&k), v: CacheValues::F32(&v) },
+                AttentionInput {
+                    q: &by_row,
+                    k: CacheValues::F32(&k),
+                    v: CacheValues::F32(&v),
+                    sinks: sinks.then_some(&sink_values),
+                },
                 &VisibleSlots::new(&mask),
                 &mut ours,
             );

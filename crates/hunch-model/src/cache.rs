@@ -463,6 +463,8 @@ mod tests {
             n_layer,
             n_embd: 16,
             n_ff: 16,
+            experts: None,
+            sinks: false,
             n_head: 4,
             n_kv_head: 2,
             head_dim: 4,

@@ -2,8 +2,8 @@
 //!
 //! On the CPU it is the readable reference for testing the fused kernels. No kernels of our own here.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use candle_core::{D, Device, Tensor};
@@ -16,19 +16,20 @@ use crate::executor::{Executor, LayerStep, Wanted};
 use crate::linear::Linear;
 use crate::rope::{PassAngles, Rope};
 use crate::spec::{ModelSpec, RopeKind};
-use crate::tensor_names::ModelWeights;
+use crate::tensor_names::{Dense, FeedForward, Mixture, ModelWeights};
 use crate::weights::{Embedding, MatrixRows, WeightFile};
 use hunch_core::model::{LogitRows, Rows, StepOutput, VocabSubset};
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 use hunch_kernels::RowMask;
+use hunch_kernels::activation::{CLAMPED_BOUND, CLAMPED_SLOPE};
 
 /// Model on a candle device.
 pub(crate) struct CandleExecutor {
     spec: ModelSpec,
     device: Device,
     embedding: Arc<Embedding>,
-    weights: Arc<ModelWeights<Linear, Tensor>>,
+    weights: Arc<ModelWeights<Linear, Tensor, Vec<Linear>>>,
     rope: Arc<Rope>,
     cache: KvCache,
     pass: Option<Pass>,
@@ -59,9 +60,13 @@ impl CandleExecutor {
     pub(crate) fn load(file: &WeightFile, spec: &ModelSpec, device: &Device) -> Result<Self> {
         let linear = |rows: &MatrixRows| file.linear(rows, device);
         Ok(Self {
-            weights: Arc::new(ModelWeights::load(file, spec, linear, |name, len| {
-                file.vector(name, len, device)
-            })?),
+            weights: Arc::new(ModelWeights::load(
+                file,
+                spec,
+                linear,
+                |name, len| file.vector(name, len, device),
+                |of| file.expert_linears(of, device),
+            )?),
             embedding: Arc::new(file.embedding(spec.n_vocab, spec.n_embd, device)?),
             rope: Arc::new(Rope::new(file, spec)?),
             cache: KvCache::on_device(spec, spec.context_length, device),
@@ -139,8 +144,9 @@ impl Executor for CandleExecutor {
             }
             LayerStep::Attention => {
                 let bias = pass.biases.get(&of_layer.window).and_then(Option::as_ref);
-                let scaling = ScoreScaling { scale: spec.attention_scale, softcap: spec.attention_softcap };
-                pass.h = attention(&pass.h, cache, index, &pass.mask, bias, scaling)?;
+                let (scale, softcap) = (spec.attention_scale, spec.attention_softcap);
+                let scores = ScoreScaling { scale, softcap, sinks: layer.sinks.as_ref() };
+                pass.h = attention(&pass.h, cache, index, &pass.mask, bias, scores)?;
             }
             LayerStep::AttentionOutput => {
                 let update = layer.output.forward(&pass.h)?;
@@ -148,12 +154,16 @@ impl Executor for CandleExecutor {
             }
             LayerStep::GateUp => {
                 let h = normed(&pass.x, layer.feed_forward_norm.as_ref(), spec)?;
-                let gate = layer.gate.forward(&h)?;
-                let gate = if spec.gelu { gate.gelu()? } else { silu(&gate)? };
-                pass.h = (gate * layer.up.forward(&h)?)?;
+                pass.h = match &layer.feed_forward {
+                    FeedForward::Dense(Dense { gate, up, .. }) => gated(&h, gate, up, spec)?,
+                    FeedForward::Mixture(_) => h,
+                };
             }
             LayerStep::Down => {
-                let update = layer.down.forward(&pass.h)?;
+                let update = match &layer.feed_forward {
+                    FeedForward::Dense(Dense { down, .. }) => down.forward(&pass.h)?,
+                    FeedForward::Mixture(layer) => of_experts(&pass.h, layer, spec)?,
+                };
                 pass.x = added(&pass.x, &update, layer.feed_forward_post_norm.as_ref(), spec)?;
             }
         }
@@ -243,6 +253,51 @@ fn normed(x: &Tensor, norm: Option<&Tensor>, spec: &ModelSpec) -> Result<Tensor>
     Ok(match norm {
         Some(weight) => rms_norm(x, weight, spec.rms_eps as f32)?,
         None => x.clone(),
+    })
+}
+
+/// Computes activation(gate) * up.
+fn gated(h: &Tensor, gate: &Linear, up: &Linear, spec: &ModelSpec) -> Result<Tensor> {
+    let gate = gate.forward(h)?;
+    if spec.experts.is_some_and(|experts| experts.clamped) {
+        let gate = gate.minimum(CLAMPED_BOUND)?;
+        let sigmoid = candle_nn::ops::sigmoid(&(&gate * f64::from(CLAMPED_SLOPE))?)?;
+        let up = (up.forward(h)?.clamp(-CLAMPED_BOUND, CLAMPED_BOUND)? + 1.0)?;
+        return Ok(((gate * sigmoid)? * up)?);
+    }
+    let gate = if spec.gelu { gate.gelu()? } else { silu(&gate)? };
+    Ok((gate * up.forward(h)?)?)
+}
+
+/// Computes the weighted outputs of the experts of each row of `h`. The host chooses the experts.
+fn of_experts(h: &Tensor, layer: &Mixture<Linear, Tensor, Vec<Linear>>, spec: &ModelSpec) -> Result<Tensor> {
+    let Mixture { router, gate, up, down, .. } = layer;
+    let no_experts = || Error::Internal("this model has no experts".into());
+    let experts = spec.experts.as_ref().ok_or_else(no_experts)?;
+    let (mut chosen, mut weights) = (Vec::new(), Vec::new());
+    let bias = layer.bias.as_ref().map(Tensor::to_vec1::<f32>).transpose()?;
+    for scores in router.forward(h)?.to_vec2::<f32>()? {
+        experts.choose(&scores, bias.as_deref(), &mut chosen, &mut weights);
+    }
+    let mut out = h.zeros_like()?;
+    for expert in chosen.iter().copied().collect::<BTreeSet<_>>() {
+        let choices: Vec<usize> = (0..chosen.len()).filter(|&choice| chosen[choice] == expert).collect();
+        let rows: Vec<u32> = choices.iter().map(|choice| (choice / experts.used) as u32).collect();
+        let weights: Vec<f32> = choices.iter().map(|&choice| weights[choice]).collect();
+        let rows = Tensor::new(rows, h.device())?;
+        let weights = Tensor::from_vec(weights, (choices.len(), 1), h.device())?;
+        let gated = gated(&h.index_select(&rows, 0)?, &gate[expert], &up[expert], spec)?;
+        let update = down[expert].forward(&gated)?.broadcast_mul(&weights)?;
+        out = out.index_add(&rows, &update, 0)?;
+    }
+    let Some(Dense { gate, up, down }) = &layer.shared else { return Ok(out) };
+    let shared = down.forward(&gated(h, gate, up, spec)?)?;
+    Ok(match &layer.shared_weight {
+        None => (out + shared)?,
+        Some(weight) => {
+            let scores = h.matmul(&weight.reshape((weight.dim(0)?, 1))?)?;
+            (out + shared.broadcast_mul(&candle_nn::ops::sigmoid(&scores)?)?)?
+        }
     })
 }
 

@@ -3,6 +3,7 @@
 //! Working memory is reused between passes. All steps are row-invariant, so prefill and verification
 //! run the same code. Kernels do not belong here.
 
+mod experts;
 mod sequences;
 
 use std::sync::Arc;
@@ -15,8 +16,9 @@ use crate::device::Compute;
 use crate::executor::{Executor, LayerStep, SequenceExecutor, Wanted};
 use crate::rope::{PassAngles, Rope};
 use crate::spec::{ModelSpec, RopeKind};
-use crate::tensor_names::ModelWeights;
-use crate::weights::{Embedding, MatrixRows, WeightFile};
+use crate::tensor_names::{Dense, FeedForward, ModelWeights};
+use crate::weights::{Embedding, ExpertMatrices, MatrixRows, WeightFile};
+use experts::ExpertSpace;
 use hunch_core::model::{LogitRows, Rows, StepOutput, VocabSubset};
 use hunch_core::token::TokenId;
 use hunch_error::Result;
@@ -25,6 +27,7 @@ use hunch_kernels::activation::{
     Activation, add_scaled, rms_norm, rms_norm_in_place, rotate_halves, rotate_neighbours, scale, soft_cap,
 };
 use hunch_kernels::attention::{Attention, AttentionInput, AttentionShape, VisibleSlots};
+use hunch_kernels::experts::ExpertStack;
 use hunch_kernels::matmul::{BLOCK_ROWS, Input, Product, multiply, multiply_blocks, multiply_gated};
 use hunch_kernels::quantise::QuantisedRows;
 use hunch_kernels::{Threads, WeightMatrix};
@@ -35,7 +38,7 @@ pub(crate) struct CpuExecutor {
     spec: ModelSpec,
     compute: Compute,
     embedding: Arc<Embedding>,
-    weights: Arc<ModelWeights<Linear, Vec<f32>>>,
+    weights: Arc<ModelWeights<Linear, Vec<f32>, ExpertStack>>,
     rope: Arc<Rope>,
     cache: KvCache,
     pass: Pass,
@@ -77,6 +80,7 @@ struct Workspace {
     gated: Vec<f32>,
     /// Output of a layer's part that is normed or scaled before it joins the residual stream.
     update: Vec<f32>,
+    experts: ExpertSpace,
     attention: Attention,
 }
 
@@ -87,7 +91,8 @@ impl CpuExecutor {
     /// If a tensor is missing or has the wrong shape, or there is not enough memory.
     pub(crate) fn load(file: &WeightFile, spec: &ModelSpec, compute: &Compute) -> Result<Self> {
         let linear = |rows: &MatrixRows| Linear::load(file, rows, compute.threads());
-        let weights = ModelWeights::load(file, spec, linear, |name, len| vector(file, name, len))?;
+        let experts = |of: &ExpertMatrices| file.expert_stack(of, compute.threads());
+        let weights = ModelWeights::load(file, spec, linear, |name, len| vector(file, name, len), experts)?;
         let (table, head) = ((spec.n_vocab, spec.n_embd), weights.head.matrix());
         Ok(Self {
             embedding: Arc::new(file.host_embedding(table, head, compute.threads())?),
@@ -196,7 +201,8 @@ impl CpuExecutor {
         let shape = self.attention_shape(index, capacity);
         let Workspace { h, q, attention, .. } = &mut self.workspace;
         h.resize(q.len(), 0.0);
-        let input = AttentionInput { q, k: keys, v: values };
+        let sinks = self.weights.layers[index].sinks.as_deref();
+        let input = AttentionInput { q, k: keys, v: values, sinks };
         attention.attend(self.compute.threads(), shape, input, &self.pass.visible, h);
         Ok(())
     }
@@ -211,25 +217,42 @@ impl CpuExecutor {
     fn gate_up(&mut self, index: usize) -> Result<()> {
         let (layer, threads) = (&self.weights.layers[index], self.compute.threads());
         let activation = if self.spec.gelu { Activation::Gelu } else { Activation::Silu };
-        let Workspace { x, h, quantised, gated, .. } = &mut self.workspace;
+        let Workspace { x, h, quantised, gated, experts, .. } = &mut self.workspace;
         let h = normed(x, layer.feed_forward_norm.as_deref(), self.spec.rms_eps as f32, h);
-        gated.resize(self.pass.rows * layer.gate.n, 0.0);
-        if let (Some(gate), Some(up)) = (layer.gate.matrix_without_bias(), layer.up.matrix_without_bias()) {
-            quantise_for(threads, &[&layer.gate, &layer.up], h, quantised);
-            multiply_gated(threads, Input { x: h, quantised }, gate, up, activation, gated);
+        let Dense { gate, up, .. } = match &layer.feed_forward {
+            FeedForward::Dense(dense) => dense,
+            FeedForward::Mixture(layer) => {
+                return experts.gate_up(threads, (layer, self.spec.experts.as_ref()), h, quantised);
+            }
+        };
+        gated.resize(self.pass.rows * gate.n, 0.0);
+        if let (Some(gate_matrix), Some(up_matrix)) = (gate.matrix_without_bias(), up.matrix_without_bias()) {
+            quantise_for(threads, &[gate, up], h, quantised);
+            multiply_gated(threads, Input { x: h, quantised }, gate_matrix, up_matrix, activation, gated);
             return Ok(());
         }
-        let mut up = vec![0.0; gated.len()];
-        products(threads, h, quantised, [(&layer.gate, &mut **gated), (&layer.up, &mut up)], false)?;
-        activation.gate(gated, &up);
+        let mut up_values = vec![0.0; gated.len()];
+        products(threads, h, quantised, [(gate, &mut **gated), (up, &mut up_values)], false)?;
+        activation.gate(gated, &up_values);
         Ok(())
     }
 
     fn down(&mut self, index: usize) -> Result<()> {
         let layer = &self.weights.layers[index];
-        let Workspace { x, gated, quantised, update, .. } = &mut self.workspace;
-        let down = Update { linear: &layer.down, norm: layer.feed_forward_post_norm.as_deref() };
-        down.add(&self.compute, &self.spec, gated, quantised, update, x)
+        let Workspace { x, gated, quantised, update, experts, .. } = &mut self.workspace;
+        let norm = layer.feed_forward_post_norm.as_deref();
+        match &layer.feed_forward {
+            FeedForward::Dense(Dense { down, .. }) => {
+                let down = Update { linear: down, norm };
+                down.add(&self.compute, &self.spec, gated, quantised, update, x)
+            }
+            FeedForward::Mixture(layer) => {
+                update.resize(x.len(), 0.0);
+                experts.down(self.compute.threads(), (layer, self.spec.experts.as_ref()), update)?;
+                join(&self.spec, norm, update, x);
+                Ok(())
+            }
+        }
     }
 
     /// Sets the residual stream to the embeddings of `tokens`.
@@ -264,13 +287,18 @@ impl Update<'_> {
         }
         update.resize(x.len(), 0.0);
         products(threads, input, quantised, [(self.linear, &mut **update)], false)?;
-        if let Some(norm) = self.norm {
-            let rows = update.chunks_exact_mut(norm.len());
-            rows.for_each(|row| rms_norm_in_place(row, norm, spec.rms_eps as f32));
-        }
-        add_scaled(x, update, spec.residual_scale);
+        join(spec, self.norm, update, x);
         Ok(())
     }
+}
+
+/// Adds the output of a layer's part to the residual stream, normed and scaled.
+fn join(spec: &ModelSpec, norm: Option<&[f32]>, update: &mut [f32], x: &mut [f32]) {
+    if let Some(norm) = norm {
+        let rows = update.chunks_exact_mut(norm.len());
+        rows.for_each(|row| rms_norm_in_place(row, norm, spec.rms_eps as f32));
+    }
+    add_scaled(x, update, spec.residual_scale);
 }
 
 // The blocks of a vocabulary subset must match the blocks of the kernel.
@@ -280,6 +308,7 @@ impl Executor for CpuExecutor {
     fn begin(&mut self, tokens: &[TokenId], mask: &RowMask) -> Result<()> {
         self.cache.reserve(tokens.len())?;
         self.embed(tokens)?;
+        self.workspace.experts.begin();
         self.pass = Pass {
             rows: tokens.len(),
             angles: self.rope.angles(mask.positions()),
@@ -320,6 +349,10 @@ impl Executor for CpuExecutor {
 
     fn host_embedding(&self) -> Option<Arc<Embedding>> {
         Some(self.embedding.clone())
+    }
+
+    fn distinct_experts(&self) -> Option<f64> {
+        self.workspace.experts.distinct()
     }
 
     fn host_head(&self) -> Option<WeightMatrix> {

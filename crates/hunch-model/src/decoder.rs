@@ -20,8 +20,8 @@ use crate::metal_executor::MetalExecutor;
 use crate::spec::ModelSpec;
 use crate::weights::{Embedding, WeightFile};
 use hunch_core::model::{
-    ChainDraws, DeviceChain, LanguageModel, LayerPlan, LogitRows, ModelInfo, ModelMemory, RowLayout, Step,
-    StepOutput,
+    ChainDraws, DeviceChain, ExpertUse, LanguageModel, LayerPlan, LogitRows, ModelInfo, ModelMemory,
+    RowLayout, Step, StepOutput,
 };
 use hunch_core::sample::DrawSettings;
 use hunch_core::token::TokenId;
@@ -167,6 +167,8 @@ pub struct Decoder {
     execution: Execution,
     executor: Box<dyn Executor>,
     memory: ModelMemory,
+    /// Bytes of the weights of all experts.
+    expert_bytes: usize,
     pass: PassSize,
 }
 
@@ -256,12 +258,13 @@ impl Decoder {
     fn new(file: &WeightFile, spec: ModelSpec, execution: Execution, executor: Box<dyn Executor>) -> Self {
         let memory = ModelMemory {
             weights: file.weight_bytes(),
-            read_by_a_pass: file.bytes_per_pass(),
+            read_by_a_pass: file.bytes_per_pass(&spec),
             head: file.head_bytes(),
             cache: 0,
         };
-        let pass = PassSize { bytes: file.bytes_per_pass() as u64, ..PassSize::of(file.gguf(), &spec) };
-        Self { info: spec.info(), spec, execution, executor, memory, pass }
+        let pass = PassSize { bytes: memory.read_by_a_pass as u64, ..PassSize::of(file.gguf(), &spec) };
+        let expert_bytes = file.expert_bytes(&spec);
+        Self { info: spec.info(), spec, execution, executor, memory, expert_bytes, pass }
     }
 
     /// Predicts the times of passes of 1 to `most` rows, in milliseconds.
@@ -269,6 +272,14 @@ impl Decoder {
     /// `None` unless our Metal kernels run the model on `compute` and figures of its GPU are known.
     pub fn predicted_ms(&self, compute: &Compute, most: usize) -> Option<Vec<(usize, f64)>> {
         if self.execution.backend == Backend::Metal { compute.predicted_ms(self.pass, most) } else { None }
+    }
+
+    /// Predicts the bytes that passes of 1 to `most` rows read, relative to a pass of one row. `None` for dense models,
+    /// whose passes all read the same.
+    pub fn predicted_growth(&self, most: usize) -> Option<Vec<(usize, f64)>> {
+        let experts = self.spec.experts?;
+        let (of_row, of_experts) = (self.memory.read_by_a_pass as u64, self.expert_bytes as u64);
+        Some((1..=most).map(|rows| (rows, experts.growth(of_row, of_experts, rows))).collect())
     }
 
     /// Runs passes of all sizes that have kernels of their own, so that no pass that is timed compiles one. Does
@@ -466,12 +477,18 @@ impl LanguageModel for Decoder {
             executor: self.executor.fork(),
             execution: self.execution.clone(),
             memory: self.memory,
+            expert_bytes: self.expert_bytes,
             pass: self.pass,
         })
     }
 
     fn memory(&self) -> ModelMemory {
         ModelMemory { cache: self.executor.cache().bytes(), ..self.memory }
+    }
+
+    fn expert_use(&self) -> Option<ExpertUse> {
+        let (experts, distinct) = self.spec.experts.zip(self.executor.distinct_experts())?;
+        Some(ExpertUse { count: experts.count, used: experts.used, distinct })
     }
 
     fn prefill_rows(&self) -> usize {

@@ -130,6 +130,11 @@ pub(crate) trait Executor: Send {
     fn host_embedding(&self) -> Option<Arc<Embedding>> {
         None
     }
+    /// Returns the number of different experts that the last pass read, as a mean over layers. `None` if it is unknown
+    /// or the model has none.
+    fn distinct_experts(&self) -> Option<f64> {
+        None
+    }
     /// Returns the output head, if it is in host memory and has a kernel.
     fn host_head(&self) -> Option<WeightMatrix> {
         None

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use crate::file::ModelFile;
 use hunch_error::{Error, Result};
 pub use hunch_kernels::WeightType;
+use hunch_kernels::experts::ExpertStack;
 
 /// Metadata value.
 #[derive(Clone, Debug, PartialEq)]
@@ -108,6 +109,7 @@ impl TensorInfo {
     pub fn bytes_read(&self) -> usize {
         match self.shape[..] {
             [n, k] => hunch_kernels::bytes_read(self.dtype, n * k),
+            [experts, n, k] => ExpertStack::bytes_in_memory(self.dtype, experts * n * k),
             _ => self.range.len(),
         }
     }

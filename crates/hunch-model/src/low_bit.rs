@@ -130,11 +130,14 @@ fn copy(
 /// Chooses the type of a tensor in the copy, never with more bits than before.
 ///
 /// Matrices of layers get Q2_K. The most sensitive ones and the matrices of the vocabulary get
-/// Q4_K. Rows that are not a multiple of 256 weights get Q4_0.
+/// Q4_K. Rows that are not a multiple of 256 weights get Q4_0. Routers of experts and biases stay as they are.
 fn type_in_copy(name: &str, info: &TensorInfo) -> WeightType {
-    let [_, width] = info.shape[..] else {
+    let ([_, width] | [_, _, width]) = info.shape[..] else {
         return info.dtype;
     };
+    if name.contains("ffn_gate_inp") || !name.ends_with(".weight") {
+        return info.dtype;
+    }
     let sensitive = ["attn_v", "attn_qkv", "ffn_down"].iter().any(|part| name.contains(part));
     let wanted = match (name.starts_with("blk."), width % 256, width % 32) {
         (true, 0, _) if !sensitive => WeightType::Q2K,
@@ -182,7 +185,8 @@ fn padding(len: usize, alignment: usize) -> usize {
 
 /// Converts a matrix to another type, with its rows split over threads.
 fn requantise(model: &WeightFile, info: &TensorInfo, dtype: WeightType, threads: usize) -> Result<Vec<u8>> {
-    let (rows, width) = (info.shape[0], info.shape[1]);
+    let width = info.shape.last().copied().unwrap_or(1);
+    let rows = info.shape.iter().product::<usize>() / width;
     let row_bytes = info.range.len() / rows;
     let no_writer = || Error::Internal(format!("there is no writer for {dtype}"));
     let candle = dtype.candle().ok_or_else(no_writer)?;

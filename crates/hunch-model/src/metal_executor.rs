@@ -19,8 +19,8 @@ use crate::metal::selftest::{HEAD_WIDTHS, KernelPart};
 use crate::metal::workspace::{Activations, AttentionSpace, Widths, Workspace, at_least};
 use crate::rope::{PassAngles, Rope};
 use crate::spec::{HeadNorms, ModelSpec, Norms, RopeKind};
-use crate::tensor_names::{LayerWeights, ModelWeights};
-use crate::weights::{MatrixRows, WeightFile};
+use crate::tensor_names::{Dense, FeedForward, LayerWeights, ModelWeights};
+use crate::weights::{ExpertMatrices, MatrixRows, WeightFile};
 use hunch_core::model::{LogitRows, Rows, StepOutput, VocabSubset};
 use hunch_core::sample::DrawSettings;
 use hunch_core::token::TokenId;
@@ -104,6 +104,12 @@ impl MetalExecutor {
         }
         if let Some(width) = [spec.n_embd, spec.n_ff].into_iter().find(|width| !width.is_multiple_of(32)) {
             return Some(format!("there is no kernel for rows of {width} values"));
+        }
+        if let Some(experts) = spec.experts {
+            return Some(format!("there is no kernel for mixtures of {} experts", experts.count));
+        }
+        if spec.sinks {
+            return Some("there is no kernel for attention sinks".into());
         }
         let matrices = gguf.tensors.values().filter(|tensor| tensor.shape.len() == 2);
         let without = matrices.map(|tensor| tensor.dtype).find(|dtype| !Matrix::has_kernel(*dtype))?;
@@ -347,8 +353,13 @@ impl Weights {
             Buffer::with_floats(gpu, &file.vector(name, len, &Device::Cpu)?.to_vec1::<f32>()?)
         };
         // Matrices are read one after the other, so host memory holds one at a time.
-        let weights = ModelWeights::load(file, spec, linear, vector)?;
-        let layer = |layer: LayerWeights<MatrixRows, Buffer>| {
+        let no_experts = || Error::Internal("there is no Metal kernel for experts".into());
+        let experts = |_: &ExpertMatrices| Err::<(), _>(no_experts());
+        let weights = ModelWeights::load(file, spec, linear, vector, experts)?;
+        let layer = |layer: LayerWeights<MatrixRows, Buffer, ()>| {
+            let FeedForward::Dense(Dense { gate, up, down }) = layer.feed_forward else {
+                return Err(no_experts());
+            };
             Ok(Layer {
                 attention_norm: layer.attention_norm,
                 query_key_value: Joined::load(file, gpu, &[layer.q, layer.k, layer.v])?,
@@ -357,8 +368,8 @@ impl Weights {
                 output: Joined::load(file, gpu, &[layer.output])?,
                 attention_post_norm: layer.attention_post_norm,
                 feed_forward_norm: layer.feed_forward_norm,
-                gate_up: Joined::load(file, gpu, &[layer.gate, layer.up])?,
-                down: Joined::load(file, gpu, &[layer.down])?,
+                gate_up: Joined::load(file, gpu, &[gate, up])?,
+                down: Joined::load(file, gpu, &[down])?,
                 feed_forward_post_norm: layer.feed_forward_post_norm,
             })
         };

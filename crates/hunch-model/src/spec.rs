@@ -2,11 +2,15 @@
 //!
 //! Unsupported architectures and features are rejected by name, never approximated. No tensors here.
 
+mod experts;
+
 use hunch_core::model::ModelInfo;
 use serde::{Deserialize, Serialize};
 
 use crate::display_name;
 use crate::gguf::Gguf;
+use experts::ExpertKind;
+pub use experts::{Experts, Weighting};
 use hunch_error::{Error, Result};
 
 /// Pairing of head elements by the rotary position embedding.
@@ -105,8 +109,12 @@ pub struct ModelSpec {
     pub n_layer: usize,
     /// Width of the residual stream.
     pub n_embd: usize,
-    /// Width of the feed-forward layer.
+    /// Width of the feed-forward layer. With experts, the width of all experts of a row.
     pub n_ff: usize,
+    /// Experts of the feed-forward layers. `None` for dense layers.
+    pub experts: Option<Experts>,
+    /// `true` if attention has sinks. See [`hunch_kernels::attention::AttentionInput::sinks`].
+    pub sinks: bool,
     /// Number of query heads.
     pub n_head: usize,
     /// Number of key and value heads.
@@ -180,6 +188,10 @@ struct Architecture {
     head_norms: HeadNorms,
     gelu: bool,
     joined_gate: bool,
+    /// Experts, if models may have them.
+    experts: Option<ExpertKind>,
+    /// Attention has sinks.
+    sinks: bool,
     windows: Windows,
     /// Every n-th layer has no rotary embedding (SmolLM3). 0 if all layers have it.
     no_rope_step: usize,
@@ -205,6 +217,8 @@ const LLAMA: Architecture = Architecture {
     head_norms: HeadNorms::IfPresent,
     gelu: false,
     joined_gate: false,
+    experts: None,
+    sinks: false,
     windows: Windows::All,
     no_rope_step: 0,
     rope_in_windows_only: false,
@@ -218,6 +232,14 @@ const LLAMA: Architecture = Architecture {
 /// Constants of Qwen2, the plainest architecture with halved pairing.
 const QWEN2: Architecture =
     Architecture { name: "qwen2", rope_kind: RopeKind::Halves, windows: Windows::Unsupported, ..LLAMA };
+
+/// Experts of Qwen3.
+const EXPERTS: ExpertKind =
+    ExpertKind { weighting: Weighting::Softmax, normalised: true, always: true, clamped: false };
+
+/// Constants of Granite.
+const GRANITE: Architecture =
+    Architecture { name: "granite", windows: Windows::Unsupported, divided_logits: true, ..LLAMA };
 
 /// Constants of Gemma 3.
 const GEMMA3: Architecture = Architecture {
@@ -236,14 +258,17 @@ const GEMMA3: Architecture = Architecture {
 ///
 /// The values follow `llama_model_rope_type` and `src/models` of llama.cpp, except that the windows of
 /// Mistral and Phi 3, which llama.cpp ignores, follow Hugging Face transformers.
-const ARCHITECTURES: [Architecture; 13] = [
-    LLAMA,
+const ARCHITECTURES: [Architecture; 19] = [
+    Architecture { experts: Some(ExpertKind { always: false, ..EXPERTS }), ..LLAMA },
     QWEN2,
+    Architecture { name: "qwen2moe", experts: Some(ExpertKind { normalised: false, ..EXPERTS }), ..QWEN2 },
     Architecture { name: "qwen3", ..QWEN2 },
+    Architecture { name: "qwen3moe", experts: Some(EXPERTS), ..QWEN2 },
     Architecture { name: "smollm3", no_rope_step: 4, windows: Windows::Unsupported, ..LLAMA },
     Architecture { name: "mistral3", windows: Windows::Unsupported, ..LLAMA },
     Architecture { name: "phi3", joined_gate: true, windows: Windows::All, ..QWEN2 },
-    Architecture { name: "granite", windows: Windows::Unsupported, divided_logits: true, ..LLAMA },
+    GRANITE,
+    Architecture { name: "granitemoe", experts: Some(EXPERTS), ..GRANITE },
     Architecture {
         name: "olmo2",
         norms: Norms::After,
@@ -277,7 +302,27 @@ const ARCHITECTURES: [Architecture; 13] = [
         rope_in_windows_only: true,
         ..QWEN2
     },
+    Architecture {
+        name: "olmoe",
+        head_norms: HeadNorms::Joint,
+        experts: Some(ExpertKind { normalised: false, ..EXPERTS }),
+        ..QWEN2
+    },
+    Architecture {
+        name: "glm4moe",
+        norms: Norms::BeforeAsPost,
+        experts: Some(ExpertKind { weighting: Weighting::Sigmoid, normalised: false, ..EXPERTS }),
+        ..QWEN2
+    },
     Architecture { name: "seed_oss", norms: Norms::BeforeAsPost, ..QWEN2 },
+    Architecture {
+        name: "gpt-oss",
+        norms: Norms::BeforeAsPost,
+        experts: Some(ExpertKind { weighting: Weighting::SoftmaxOfChosen, clamped: true, ..EXPERTS }),
+        sinks: true,
+        windows: Windows::AllBut(2, None),
+        ..QWEN2
+    },
 ];
 
 impl ModelSpec {
@@ -308,6 +353,7 @@ impl ModelSpec {
         let rope_base = reader.positive("rope.freq_base", 10_000.0)?;
         let rope_scale = reader.rope_scale()?;
         let yarn = reader.yarn()?;
+        let experts = reader.experts(architecture.experts)?;
         let by_width = architecture.scaled_by_width == Some(n_layer);
         let query_width = if by_width { n_embd / n_head } else { head_dim }.max(1);
         let spec = Self {
@@ -315,7 +361,12 @@ impl ModelSpec {
             name: display_name::of(gguf),
             n_layer,
             n_embd,
-            n_ff: reader.size("feed_forward_length", 1 << 20)?,
+            n_ff: match &experts {
+                Some(experts) => experts.widest(),
+                None => reader.size("feed_forward_length", 1 << 20)?,
+            },
+            experts,
+            sinks: architecture.sinks,
             n_head,
             n_kv_head,
             head_dim,
@@ -400,6 +451,11 @@ impl ModelSpec {
     /// Returns the size in bytes of the f32 KV cache for one token.
     pub fn cache_bytes_per_token(&self) -> usize {
         2 * self.n_layer * self.n_kv_head * self.head_dim * size_of::<f32>()
+    }
+
+    /// Returns the share of a tensor's bytes that a pass of one row reads: less than all for experts.
+    pub fn share_read(&self, tensor: &str) -> f64 {
+        self.experts.filter(|_| tensor.contains("_exps.")).map_or(1.0, |experts| experts.share())
     }
 }
 
@@ -605,11 +661,6 @@ impl Reader<'_> {
     }
 
     fn reject_unsupported_features(&self) -> Result<()> {
-        if let Some(experts) = self.gguf.u32(&self.key("expert_count"))
-            && experts > 0
-        {
-            return Err(self.unsupported(format!("it is a mixture of {experts} experts")));
-        }
         if self.gguf.i32s(&self.key("rope.dimension_sections")).is_some_and(|s| s.iter().any(|&n| n > 0)) {
             return Err(self.unsupported("it has a rotary embedding for images".into()));
         }

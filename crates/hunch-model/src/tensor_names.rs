@@ -1,18 +1,19 @@
 //! Names and shapes of the tensors of a model, generic over how an executor represents them.
 //!
-//! `L` is the linear layer of the executor, `V` its vector. Reading files belongs to `weights`.
+//! `L` is the linear layer of the executor, `V` its vector, `E` its matrices of experts. Reading files belongs to
+//! `weights`.
 //!
 //! Some files join matrices with one input: `attn_qkv` has the rows of queries, keys and values, and
 //! `ffn_up` those of gate and up. Executors load the parts as if they were separate.
 
-use crate::spec::{HeadNorms, ModelSpec, Norms};
-use crate::weights::{MatrixRows, WeightFile};
+use crate::spec::{Experts, HeadNorms, ModelSpec, Norms};
+use crate::weights::{ExpertMatrices, MatrixRows, WeightFile};
 use hunch_error::Result;
 
 /// All weights except the embedding table.
-pub(crate) struct ModelWeights<L, V> {
+pub(crate) struct ModelWeights<L, V, E> {
     /// The layers.
-    pub(crate) layers: Vec<LayerWeights<L, V>>,
+    pub(crate) layers: Vec<LayerWeights<L, V, E>>,
     /// Norm before the output head.
     pub(crate) output_norm: V,
     /// Output head: its own matrix, or the embedding table if tied.
@@ -20,7 +21,7 @@ pub(crate) struct ModelWeights<L, V> {
 }
 
 /// Weights of one layer.
-pub(crate) struct LayerWeights<L, V> {
+pub(crate) struct LayerWeights<L, V, E> {
     /// Norm before attention.
     pub(crate) attention_norm: Option<V>,
     /// Query projection.
@@ -33,34 +34,70 @@ pub(crate) struct LayerWeights<L, V> {
     pub(crate) q_norm: Option<V>,
     /// Norm of keys, as wide as a head, or as all heads of a row.
     pub(crate) k_norm: Option<V>,
+    /// Sink of each query head.
+    pub(crate) sinks: Option<V>,
     /// Output projection of attention.
     pub(crate) output: L,
     /// Norm of attention's output.
     pub(crate) attention_post_norm: Option<V>,
     /// Norm before the feed-forward network.
     pub(crate) feed_forward_norm: Option<V>,
+    /// Feed-forward network.
+    pub(crate) feed_forward: FeedForward<L, V, E>,
+    /// Norm of the feed-forward network's output.
+    pub(crate) feed_forward_post_norm: Option<V>,
+}
+
+/// Weights of the feed-forward network of a layer.
+pub(crate) enum FeedForward<L, V, E> {
+    /// One network for all rows.
+    Dense(Dense<L>),
+    /// Several networks, of which each row uses some.
+    Mixture(Mixture<L, V, E>),
+}
+
+/// Gated feed-forward network.
+pub(crate) struct Dense<L> {
     /// Gate projection.
     pub(crate) gate: L,
     /// Up projection.
     pub(crate) up: L,
     /// Down projection.
     pub(crate) down: L,
-    /// Norm of the feed-forward network's output.
-    pub(crate) feed_forward_post_norm: Option<V>,
 }
 
-impl<L, V> ModelWeights<L, V> {
+/// Experts of a layer.
+pub(crate) struct Mixture<L, V, E> {
+    /// Scores the experts.
+    pub(crate) router: L,
+    /// Bias of the choice, `[experts]`.
+    pub(crate) bias: Option<V>,
+    /// Gate projections.
+    pub(crate) gate: E,
+    /// Up projections.
+    pub(crate) up: E,
+    /// Down projections.
+    pub(crate) down: E,
+    /// Expert that all rows use.
+    pub(crate) shared: Option<Dense<L>>,
+    /// Projection of a row to the weight of the shared expert before the sigmoid, `[n_embd]`.
+    pub(crate) shared_weight: Option<V>,
+}
+
+impl<L, V, E> ModelWeights<L, V, E> {
     /// Loads all tensors.
     ///
-    /// `linear` receives the rows of a matrix, `vector(name, len)` the full name of a tensor.
+    /// `linear` receives the rows of a matrix, `vector(name, len)` the full name of a tensor, `experts` the matrices
+    /// of the experts of a layer.
     ///
     /// # Errors
-    /// Any error of the two callbacks.
+    /// Any error of the callbacks.
     pub(crate) fn load(
         file: &WeightFile,
         spec: &ModelSpec,
         linear: impl Fn(&MatrixRows) -> Result<L>,
         vector: impl Fn(&str, usize) -> Result<V>,
+        experts: impl Fn(&ExpertMatrices) -> Result<E>,
     ) -> Result<Self> {
         let (before, after) = match spec.norms {
             Norms::Before => (Some(["attn_norm", "ffn_norm"]), None),
@@ -90,10 +127,37 @@ impl<L, V> ModelWeights<L, V> {
             let query_key_value = query_key_value.map(|(part, n)| (name(part), n));
             let joined = file.has(&format!("{}.weight", name("attn_qkv"))).then(|| name("attn_qkv"));
             let [q, k, v] = MatrixRows::parts(joined.as_deref(), query_key_value, spec.n_embd);
-            let gate_up = [("ffn_gate", spec.n_ff), ("ffn_up", spec.n_ff)].map(|(part, n)| (name(part), n));
-            let separate = file.has(&format!("{}.weight", name("ffn_gate")));
-            let joined = (spec.joined_gate && !separate).then(|| name("ffn_up"));
-            let [gate, up] = MatrixRows::parts(joined.as_deref(), gate_up, spec.n_embd);
+            let dense = |n_ff: usize, suffix: &str| -> Result<Dense<L>> {
+                let part = |part: &str| name(&format!("{part}{suffix}"));
+                let separate = file.has(&format!("{}.weight", part("ffn_gate")));
+                let joined = (spec.joined_gate && !separate).then(|| part("ffn_up"));
+                let gate_up = [(part("ffn_gate"), n_ff), (part("ffn_up"), n_ff)];
+                let [gate, up] = MatrixRows::parts(joined.as_deref(), gate_up, spec.n_embd);
+                let down = MatrixRows::whole(&part("ffn_down"), spec.n_embd, n_ff);
+                Ok(Dense { gate: linear(&gate)?, up: linear(&up)?, down: linear(&down)? })
+            };
+            let mixture = |of: Experts| -> Result<Mixture<L, V, E>> {
+                let stack =
+                    |part: &str, n, k| experts(&ExpertMatrices { name: name(part), experts: of.count, n, k });
+                let optional = |part: &str, len| {
+                    let name = name(part);
+                    file.has(&name).then(|| vector(&name, len)).transpose()
+                };
+                Ok(Mixture {
+                    router: whole("ffn_gate_inp", of.count, spec.n_embd)?,
+                    bias: optional("exp_probs_b.bias", of.count)?,
+                    gate: stack("ffn_gate_exps", of.n_ff, spec.n_embd)?,
+                    up: stack("ffn_up_exps", of.n_ff, spec.n_embd)?,
+                    down: stack("ffn_down_exps", spec.n_embd, of.n_ff)?,
+                    shared: of.shared.map(|n_ff| dense(n_ff, "_shexp")).transpose()?,
+                    shared_weight: optional("ffn_gate_inp_shexp.weight", spec.n_embd)?,
+                })
+            };
+            let feed_forward = match spec.experts {
+                None => FeedForward::Dense(dense(spec.n_ff, "")?),
+                Some(of) if index < of.dense_layers => FeedForward::Dense(dense(of.dense_ff, "")?),
+                Some(of) => FeedForward::Mixture(mixture(of)?),
+            };
             Ok(LayerWeights {
                 attention_norm: norm(before, 0)?,
                 q: linear(&q)?,
@@ -101,12 +165,11 @@ impl<L, V> ModelWeights<L, V> {
                 v: linear(&v)?,
                 q_norm: head_norm("attn_q_norm.weight", q_width)?,
                 k_norm: head_norm("attn_k_norm.weight", kv_width)?,
+                sinks: spec.sinks.then(|| vector(&name("attn_sinks.weight"), spec.n_head)).transpose()?,
                 output: whole("attn_output", spec.n_embd, q_width)?,
                 attention_post_norm: norm(after, 0)?,
                 feed_forward_norm: norm(before, 1)?,
-                gate: linear(&gate)?,
-                up: linear(&up)?,
-                down: whole("ffn_down", spec.n_embd, spec.n_ff)?,
+                feed_forward,
                 feed_forward_post_norm: norm(after, 1)?,
             })
         };

@@ -16,8 +16,10 @@ use crate::file::ModelFile;
 use crate::gguf::{Gguf, TensorInfo};
 use crate::linear::Linear;
 use crate::metal::convert::{Conversion, convert};
+use crate::spec::ModelSpec;
 use crate::split;
 use hunch_error::{Error, Result};
+use hunch_kernels::experts::ExpertStack;
 use hunch_kernels::{CopiedBytes, MatrixSource, Threads, WeightMatrix, WeightType};
 
 /// Tensor name of the embedding table.
@@ -75,6 +77,19 @@ impl MatrixRows {
     pub(crate) fn weight(&self) -> String {
         format!("{}.weight", self.name)
     }
+}
+
+/// Matrices `[n, k]` of all experts of a layer, in one tensor `[experts, n, k]`.
+#[derive(Clone, Debug)]
+pub(crate) struct ExpertMatrices {
+    /// Tensor name without `.weight`.
+    pub(crate) name: String,
+    /// Number of experts.
+    pub(crate) experts: usize,
+    /// Number of rows of an expert.
+    pub(crate) n: usize,
+    /// Width of a row.
+    pub(crate) k: usize,
 }
 
 /// Error for a model on a GPU whose weights neither our kernels nor candle can read there.
@@ -236,11 +251,17 @@ impl WeightFile {
     /// Returns the bytes of weights that a pass of one row reads, which may be more than the file has.
     ///
     /// The embedding table counts only if it is also the output head. Otherwise a pass reads a single
-    /// row of it.
-    pub fn bytes_per_pass(&self) -> usize {
+    /// row of it. Of experts, those of one row count.
+    pub fn bytes_per_pass(&self, spec: &ModelSpec) -> usize {
         let tied = self.is_tied();
         let read = self.gguf.tensors.iter().filter(|(name, _)| tied || *name != EMBEDDING);
-        read.map(|(_, tensor)| self.bytes_read(tensor)).sum()
+        read.map(|(name, tensor)| (self.bytes_read(tensor) as f64 * spec.share_read(name)) as usize).sum()
+    }
+
+    /// Returns the bytes of the weights of all experts, as passes read them. 0 for dense models.
+    pub(crate) fn expert_bytes(&self, spec: &ModelSpec) -> usize {
+        let experts = self.gguf.tensors.iter().filter(|(name, _)| spec.share_read(name) < 1.0);
+        experts.map(|(_, tensor)| self.bytes_read(tensor)).sum()
     }
 
     /// Returns a tensor of this shape, which is about to be read in full.
@@ -373,6 +394,56 @@ impl WeightFile {
         let read = |at: usize, out: &mut [u8]| Ok(file.read_into(start + at, out)?);
         let source = MatrixSource { read: &read, len: range.len(), dtype: info.dtype, n: rows.n, k: rows.k };
         Ok(WeightMatrix::new(source, threads)?)
+    }
+
+    /// Loads the matrices of experts for the CPU kernels, with their biases.
+    ///
+    /// # Errors
+    /// If the tensor is missing or has the wrong shape or an unsupported one, memory is short, or the file cannot be read.
+    pub(crate) fn expert_stack(&self, of: &ExpertMatrices, threads: &Threads) -> Result<ExpertStack> {
+        let info = self.expert_info(of)?;
+        let (file, start) = (&self.parts[info.part], info.range.start);
+        let read = |at: usize, out: &mut [u8]| Ok(file.read_into(start + at, out)?);
+        let (n, len) = (of.experts * of.n, info.range.len());
+        let source = MatrixSource { read: &read, len, dtype: info.dtype, n, k: of.k };
+        let bias = self.expert_bias(of)?;
+        let stack = ExpertStack::new(source, of.experts, bias, threads)?;
+        stack.ok_or_else(|| Error::UnsupportedModel {
+            path: self.gguf.path.clone(),
+            reason: format!("there is no kernel for experts of {} x {} {} weights", of.n, of.k, info.dtype),
+        })
+    }
+
+    /// Loads the matrices of experts for candle, one after the other, with their biases.
+    ///
+    /// # Errors
+    /// As for [`WeightFile::linear`].
+    pub(crate) fn expert_linears(&self, of: &ExpertMatrices, device: &Device) -> Result<Vec<Linear>> {
+        let info = self.expert_info(of)?;
+        let bias = self.expert_bias(of)?;
+        let each = info.range.len() / of.experts;
+        let expert = |index: usize| {
+            let bytes = self.tensor_bytes(info, index * each..(index + 1) * each)?;
+            let weight =
+                QMatMul::from_qtensor(self.candle_matrix(info.dtype, bytes, (of.n, of.k), device)?)?;
+            let bias = bias.as_ref().map(|bias| Tensor::new(&bias[index * of.n..][..of.n], device));
+            Ok(Linear::new(weight, bias.transpose()?))
+        };
+        (0..of.experts).map(expert).collect()
+    }
+
+    fn expert_info(&self, of: &ExpertMatrices) -> Result<&TensorInfo> {
+        self.info(&format!("{}.weight", of.name), &[of.experts, of.n, of.k])
+    }
+
+    /// Reads the biases of all experts, `[experts * n]`, or returns `None` if there are none.
+    fn expert_bias(&self, of: &ExpertMatrices) -> Result<Option<Vec<f32>>> {
+        let name = format!("{}.bias", of.name);
+        if !self.has(&name) {
+            return Ok(None);
+        }
+        let info = self.info(&name, &[of.experts, of.n])?;
+        dequantise(info.dtype, self.tensor_bytes(info, 0..info.range.len())?).map(Some)
     }
 
     /// Loads the embedding table into host memory, in the type of the file.

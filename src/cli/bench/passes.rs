@@ -8,6 +8,7 @@ use clap::Args;
 use hunch::bench::candle::{Candle, CandleModel};
 use hunch::bench::passes::{self, ExternalRunner, MemoryReader, Ours, PassEngine, PassPlan, PassReport};
 use hunch_error::Error;
+use hunch_model::spec::ModelSpec;
 use hunch_model::weights::WeightFile;
 
 use crate::cli::progress::Progress;
@@ -40,7 +41,8 @@ pub(super) fn run(args: &PassesArgs) -> Result<()> {
     args.isa.apply()?;
     let compute = args.models.compute()?;
     let path = args.models.target_path()?;
-    let weight_bytes = WeightFile::open(&path)?.bytes_per_pass();
+    let file = WeightFile::open(&path)?;
+    let weight_bytes = file.bytes_per_pass(&ModelSpec::from_gguf(file.gguf())?);
     let mut models = load_models(&args.models, &[])?;
     let spec = models.target().info().clone();
     let threads = compute.threads().count();

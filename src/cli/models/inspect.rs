@@ -82,6 +82,9 @@ fn show(inspection: &Inspection, fit: &Fit, template_note: Option<&str>, json: b
         1 => render::bytes(entry.size_bytes),
         parts => format!("{} in {parts} files", render::bytes(entry.size_bytes)),
     };
+    let experts = spec.experts.map_or("none".into(), |experts| {
+        format!("{} of {} a row, {} wide", experts.used, experts.count, experts.n_ff)
+    });
     let rows = [
         ("name", entry.name.clone()),
         ("model", spec.name.clone()),
@@ -92,6 +95,7 @@ fn show(inspection: &Inspection, fit: &Fit, template_note: Option<&str>, json: b
         ("parameters", format!("{:.1} M", entry.parameters as f64 / 1e6)),
         ("layers", spec.n_layer.to_string()),
         ("width", format!("{} ({} feed-forward)", spec.n_embd, spec.n_ff)),
+        ("experts", experts),
         ("heads", format!("{} query, {} key and value, {} wide", spec.n_head, spec.n_kv_head, spec.head_dim)),
         ("vocabulary", spec.n_vocab.to_string()),
         ("context", format!("{} tokens", spec.context_length)),

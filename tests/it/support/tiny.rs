@@ -5,6 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use candle_core::quantized::GgmlDType;
+use hunch_kernels::{WeightType, random_blocks};
 
 use super::gguf_writer::GgufWriter;
 
@@ -16,7 +17,7 @@ pub(crate) struct Tiny {
     pub(crate) tied: bool,
     pub(crate) seed: u64,
     pub(crate) layers: usize,
-    /// Query heads. Half as many key heads.
+    /// Query heads.
     pub(crate) heads: usize,
     pub(crate) context: u32,
     /// Adds the frequency factors of Llama 3.
@@ -36,13 +37,17 @@ pub(crate) enum Variant {
     Longrope,
     /// Sliding windows of [`WINDOW`] positions.
     Window,
+    /// Experts, in an architecture that has dense models too.
+    Experts,
+    /// Experts of type MXFP4, with windows and YaRN, as in gpt-oss.
+    Fp4,
 }
 
 /// Sliding window of models that have one.
 pub(crate) const WINDOW: u32 = 7;
 
 /// Models beyond llama, qwen2, qwen3 and smollm3, with their numbers of layers.
-pub(crate) const FURTHER: [(&str, Variant, usize); 16] = [
+pub(crate) const FURTHER: [(&str, Variant, usize); 24] = [
     ("llama", Variant::Yarn, 2),
     ("qwen3", Variant::Yarn, 2),
     ("mistral3", Variant::Plain, 2),
@@ -60,10 +65,23 @@ pub(crate) const FURTHER: [(&str, Variant, usize); 16] = [
     // llama.cpp has windows only in the size with 64 layers.
     ("exaone4", Variant::Window, 64),
     ("seed_oss", Variant::Plain, 2),
+    MIXTURE,
+    ("gpt-oss", Variant::Window, 2),
+    ("gpt-oss", Variant::Fp4, 2),
+    ("llama", Variant::Experts, 2),
+    ("qwen2moe", Variant::Plain, 2),
+    ("granitemoe", Variant::Plain, 2),
+    ("olmoe", Variant::Plain, 2),
+    ("glm4moe", Variant::Plain, 3),
 ];
+
+/// A mixture of experts of [`FURTHER`].
+pub(crate) const MIXTURE: (&str, Variant, usize) = ("qwen3moe", Variant::Plain, 2);
 
 pub(crate) const WIDTH: usize = 256;
 const FEED_FORWARD: usize = 512;
+/// Experts of a layer and of a row, in models that have experts.
+pub(crate) const EXPERTS: (usize, usize) = (8, 3);
 /// Width of a head, unless a model has another number of heads.
 pub(crate) const HEAD_DIM: usize = 64;
 /// Vocabulary size: 256 bytes and two control tokens.
@@ -90,7 +108,7 @@ impl Default for Tiny {
 fn norms_of(architecture: &str) -> &'static [&'static str] {
     match architecture {
         "olmo2" | "exaone4" => &["post_attention_norm.weight", "post_ffw_norm.weight"],
-        "seed_oss" => &["attn_norm.weight", "post_attention_norm.weight"],
+        "seed_oss" | "gpt-oss" | "glm4moe" => &["attn_norm.weight", "post_attention_norm.weight"],
         "glm4" | "gemma2" | "gemma3" => {
             &["attn_norm.weight", "ffn_norm.weight", "post_attention_norm.weight", "post_ffw_norm.weight"]
         }
@@ -120,8 +138,9 @@ impl Noise {
 
 /// Returns a model of [`FURTHER`].
 pub(crate) fn further((architecture, variant, layers): (&'static str, Variant, usize)) -> Tiny {
-    // OLMo 2 has no tied embeddings.
-    Tiny { architecture, variant, layers, tied: architecture != "olmo2", ..Tiny::default() }
+    // These have no tied embeddings.
+    let tied = !matches!(architecture, "olmo2" | "gpt-oss" | "qwen2moe" | "olmoe");
+    Tiny { architecture, variant, layers, tied, ..Tiny::default() }
 }
 
 /// Number of tokens that llama.cpp read of each model of [`FURTHER`].
@@ -162,9 +181,9 @@ impl Tiny {
             .u32(&key("block_count"), self.layers as u32)
             .u32(&key("context_length"), self.context)
             .u32(&key("embedding_length"), WIDTH as u32)
-            .u32(&key("feed_forward_length"), FEED_FORWARD as u32)
+            .u32(&key("feed_forward_length"), self.feed_forward() as u32)
             .u32(&key("attention.head_count"), self.heads as u32)
-            .u32(&key("attention.head_count_kv"), self.heads as u32 / 2)
+            .u32(&key("attention.head_count_kv"), self.key_heads() as u32)
             .u32(&key("attention.key_length"), head_dim as u32)
             .u32(&key("attention.value_length"), head_dim as u32)
             .u32(&key("rope.dimension_count"), self.rotated() as u32)
@@ -178,7 +197,7 @@ impl Tiny {
             .u32("tokenizer.ggml.eos_token_id", END_OF_TURN)
             .u32("tokenizer.ggml.bos_token_id", 256);
         writer = self.metadata(writer);
-        let kv = WIDTH / 2;
+        let kv = self.key_heads() * head_dim;
         let mut matrix = |writer: GgufWriter, name: &str, n: usize, k: usize, scale: f32| {
             let data = noise.many(n * k, scale);
             writer.tensor(name, &[n, k], self.dtype, &data)
@@ -190,6 +209,10 @@ impl Tiny {
             "phi3" => &[("attn_qkv", WIDTH + 2 * kv, WIDTH)],
             _ => &[("attn_q", WIDTH, WIDTH), ("attn_k", kv, WIDTH), ("attn_v", kv, WIDTH)],
         };
+        let shared = self.shared_width();
+        let mixture = [("ffn_gate_inp", EXPERTS.0), ("ffn_gate_shexp", shared), ("ffn_up_shexp", shared)]
+            .map(|(part, n)| (part, n, WIDTH));
+        let mixture: Vec<_> = mixture.into_iter().chain([("ffn_down_shexp", WIDTH, shared)]).collect();
         let feed_forward: &[_] = match a {
             "phi3" | "glm4" => &[("ffn_up", 2 * FEED_FORWARD, WIDTH), ("ffn_down", WIDTH, FEED_FORWARD)],
             _ => &[
@@ -199,6 +222,11 @@ impl Tiny {
             ],
         };
         for layer in 0..self.layers {
+            let feed_forward = match (layer < self.dense_layers(), shared) {
+                (true, _) => feed_forward,
+                (false, 0) => &mixture[..1],
+                (false, _) => &mixture[..],
+            };
             for &(part, n, k) in
                 projections.iter().chain(&[("attn_output", WIDTH, WIDTH)]).chain(feed_forward)
             {
@@ -208,6 +236,7 @@ impl Tiny {
         if !self.tied {
             writer = matrix(writer, "output.weight", VOCABULARY, WIDTH, 0.2);
         }
+        writer = self.experts(writer, &mut noise);
         let mut noise = Noise::new(self.seed + 77);
         let mut vector = |writer: GgufWriter, name: &str, n: usize, middle: f32| {
             let data: Vec<f32> = noise.many(n, 0.2).into_iter().map(|v| v + middle).collect();
@@ -219,14 +248,25 @@ impl Tiny {
             for &norm in norms_of(a) {
                 writer = vector(writer, &name(norm), WIDTH, 1.0);
             }
-            if matches!(a, "qwen2" | "seed_oss" | "glm4") {
+            if a == "gpt-oss" {
+                writer = vector(writer, &name("attn_output.bias"), WIDTH, 0.0);
+                writer = vector(writer, &name("attn_sinks.weight"), self.heads, 0.5);
+                writer = vector(writer, &name("ffn_gate_inp.bias"), EXPERTS.0, 0.0);
+            }
+            if a == "qwen2moe" {
+                writer = vector(writer, &name("ffn_gate_inp_shexp.weight"), WIDTH, 0.0);
+            }
+            if a == "glm4moe" && layer >= self.dense_layers() {
+                writer = vector(writer, &name("exp_probs_b.bias"), EXPERTS.0, 0.0);
+            }
+            if matches!(a, "qwen2" | "qwen2moe" | "seed_oss" | "glm4" | "glm4moe" | "gpt-oss") {
                 for (part, n) in [("attn_q.bias", WIDTH), ("attn_k.bias", kv), ("attn_v.bias", kv)] {
                     writer = vector(writer, &name(part), n, 0.0);
                 }
             }
             let (q_norm, k_norm) = match a {
-                "qwen3" | "gemma3" | "exaone4" => (head_dim, head_dim),
-                "olmo2" => (WIDTH, kv),
+                "qwen3" | "qwen3moe" | "gemma3" | "exaone4" => (head_dim, head_dim),
+                "olmo2" | "olmoe" => (WIDTH, kv),
                 _ => continue,
             };
             writer = vector(writer, &name("attn_q_norm.weight"), q_norm, 1.0);
@@ -245,11 +285,78 @@ impl Tiny {
         writer
     }
 
+    /// Returns the number of key heads: half as many as query heads, where the architecture allows it.
+    fn key_heads(&self) -> usize {
+        if self.architecture == "olmoe" { self.heads } else { self.heads / 2 }
+    }
+
+    /// Returns `true` for mixtures of experts.
+    pub(crate) fn has_experts(&self) -> bool {
+        let a = self.architecture;
+        a.ends_with("moe") || a == "gpt-oss" || self.variant == Variant::Experts
+    }
+
+    /// Returns the number of layers without experts.
+    fn dense_layers(&self) -> usize {
+        match self.architecture {
+            "glm4moe" => 1,
+            _ if self.has_experts() => 0,
+            _ => self.layers,
+        }
+    }
+
+    /// Returns the width of the expert that all rows use. 0 for none.
+    fn shared_width(&self) -> usize {
+        match self.architecture {
+            "qwen2moe" | "granitemoe" => 64,
+            "glm4moe" => self.expert_width(),
+            _ => 0,
+        }
+    }
+
+    /// Returns the width of dense layers. Some architectures have that of experts there.
+    fn feed_forward(&self) -> usize {
+        let of_experts =
+            matches!(self.architecture, "granitemoe" | "olmoe") || self.variant == Variant::Experts;
+        if of_experts { self.expert_width() } else { FEED_FORWARD }
+    }
+
+    /// Returns the width of an expert: whole blocks of the type.
+    fn expert_width(&self) -> usize {
+        if self.dtype.block_size() == 256 { 256 } else { 96 }
+    }
+
+    /// Adds the matrices of experts, and their biases.
+    fn experts(&self, mut writer: GgufWriter, noise: &mut Noise) -> GgufWriter {
+        let (count, width) = (EXPERTS.0, self.expert_width());
+        for layer in self.dense_layers()..self.layers {
+            for (part, n, k) in [("gate", width, WIDTH), ("up", width, WIDTH), ("down", WIDTH, width)] {
+                let name = format!("blk.{layer}.ffn_{part}_exps");
+                let (weight, shape) = (format!("{name}.weight"), [count, n, k]);
+                if self.variant == Variant::Fp4 {
+                    let seed = noise.next().to_bits().into();
+                    let dtype = WeightType::Mxfp4;
+                    let bytes = random_blocks(dtype, count * n * k / dtype.block_size(), 0.02, seed);
+                    let dims = shape.map(|size| size as u64);
+                    let dims = [dims[2], dims[1], dims[0]];
+                    writer = writer.raw_tensor(&weight, &dims, dtype.number(), None, bytes);
+                } else {
+                    writer = writer.tensor(&weight, &shape, self.dtype, &noise.many(count * n * k, 0.15));
+                }
+                if self.architecture == "gpt-oss" {
+                    let bias = noise.many(count * n, 0.2);
+                    writer = writer.tensor(&format!("{name}.bias"), &[count, n], GgmlDType::F32, &bias);
+                }
+            }
+        }
+        writer
+    }
+
     /// Returns the number of rotated elements of a head.
     fn rotated(&self) -> usize {
         let head_dim = WIDTH / self.heads;
         match (self.architecture, self.variant) {
-            ("glm4", _) => head_dim / 2,
+            ("glm4" | "glm4moe", _) => head_dim / 2,
             ("phi3", Variant::Longrope) => head_dim * 3 / 4,
             _ => head_dim,
         }
@@ -258,20 +365,43 @@ impl Tiny {
     /// Adds the metadata of the architecture and the variant.
     fn metadata(&self, mut writer: GgufWriter) -> GgufWriter {
         let key = |name: &str| format!("{}.{name}", self.architecture);
-        if self.architecture == "granite" {
+        if self.architecture.starts_with("granite") {
             writer = writer
                 .f32(&key("embedding_scale"), 1.7)
                 .f32(&key("residual_scale"), 0.6)
                 .f32(&key("attention.scale"), 0.2)
                 .f32(&key("logit_scale"), 3.0);
         }
+        if self.has_experts() {
+            let (count, used) = EXPERTS;
+            writer =
+                writer.u32(&key("expert_count"), count as u32).u32(&key("expert_used_count"), used as u32);
+            if self.feed_forward() != self.expert_width() {
+                writer = writer.u32(&key("expert_feed_forward_length"), self.expert_width() as u32);
+            }
+        }
+        if matches!(self.architecture, "qwen2moe" | "granitemoe") {
+            writer = writer.u32(&key("expert_shared_feed_forward_length"), self.shared_width() as u32);
+        }
+        if self.architecture == "glm4moe" {
+            writer = writer
+                .u32(&key("leading_dense_block_count"), self.dense_layers() as u32)
+                .u32(&key("expert_shared_count"), 1)
+                .u32(&key("expert_gating_func"), 2)
+                .bool(&key("expert_weights_norm"), true)
+                .f32(&key("expert_weights_scale"), 1.5);
+        }
         if self.architecture == "gemma2" {
             writer =
                 writer.f32(&key("attn_logit_softcapping"), 3.0).f32(&key("final_logit_softcapping"), 5.0);
         }
+        if matches!(self.variant, Variant::Window | Variant::Fp4) {
+            writer = writer.u32(&key("attention.sliding_window"), WINDOW);
+        }
         match self.variant {
-            Variant::Plain => writer,
-            Variant::Yarn => {
+            Variant::Window if self.architecture != "gpt-oss" => writer,
+            Variant::Plain | Variant::Experts => writer,
+            Variant::Yarn | Variant::Window | Variant::Fp4 => {
                 writer = writer
                     .str(&key("rope.scaling.type"), "yarn")
                     .f32(&key("rope.scaling.factor"), 4.0)
@@ -288,7 +418,6 @@ impl Tiny {
             Variant::Longrope => writer
                 .u32(&key("rope.scaling.original_context_length"), 16)
                 .f32(&key("rope.scaling.attn_factor"), 1.2),
-            Variant::Window => writer.u32(&key("attention.sliding_window"), WINDOW),
         }
     }
 

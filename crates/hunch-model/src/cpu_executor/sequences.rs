@@ -31,6 +31,7 @@ impl CpuSequences {
     /// Writes the keys and values of each row to its sequence, and attends there.
     fn attend(&mut self, layer: usize, rows: &[(usize, TokenId)], visible: &[VisibleSlots]) -> Result<()> {
         let threads = self.lead.compute.threads();
+        let sinks = self.lead.weights.layers[layer].sinks.as_deref();
         let mut shape = self.lead.attention_shape(layer, 0);
         let Workspace { h, q, k, v, .. } = &mut self.lead.workspace;
         h.resize(q.len(), 0.0);
@@ -42,7 +43,8 @@ impl CpuSequences {
             self.caches[sequence].write_rows(layer, k, v)?;
             let (keys, values, capacity) = self.caches[sequence].host_layer(layer)?;
             shape.capacity = capacity;
-            self.attention.attend(threads, shape, AttentionInput { q, k: keys, v: values }, visible, out);
+            let input = AttentionInput { q, k: keys, v: values, sinks };
+            self.attention.attend(threads, shape, input, visible, out);
         }
         Ok(())
     }

@@ -209,7 +209,7 @@ impl Layer {
             window: None,
         };
         h.resize(q.len(), 0.0);
-        let input = AttentionInput { q, k: keys, v: values };
+        let input = AttentionInput { q, k: keys, v: values, sinks: None };
         self.attention.attend(threads, shape, input, &VisibleSlots::new(&mask), h);
         w.output.apply(threads, h, quantised, x, true);
 
@@ -252,6 +252,8 @@ fn spec(config: &Config, target: &ModelSpec) -> ModelSpec {
         n_layer: 1,
         n_embd: config.n_embd,
         n_ff: config.n_ff,
+        experts: None,
+        sinks: false,
         n_head: config.n_head,
         n_kv_head: config.n_kv_head,
         head_dim: config.head_dim,

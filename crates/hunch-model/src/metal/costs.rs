@@ -178,8 +178,9 @@ impl PassSize {
     pub fn of(gguf: &Gguf, spec: &ModelSpec) -> Self {
         let tied = !gguf.tensors.contains_key("output.weight");
         let read = gguf.tensors.iter().filter(|(name, _)| tied || *name != "token_embd.weight");
-        let (bytes, weights) = read.fold((0, 0), |(bytes, weights), (_, tensor)| {
-            (bytes + tensor.range.len() as u64, weights + tensor.shape.iter().product::<usize>() as u64)
+        let (bytes, weights) = read.fold((0, 0), |(bytes, weights), (name, tensor)| {
+            let of_row = |all: usize| (all as f64 * spec.share_read(name)) as u64;
+            (bytes + of_row(tensor.range.len()), weights + of_row(tensor.shape.iter().product()))
         });
         Self { bytes, weights, layers: spec.n_layer, attention: AttentionSize::of(spec, PREDICTED_CONTEXT) }
     }

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use super::harmony::{Effect, HarmonyStream};
 use super::tokenizer::Tokenizer;
 use hunch_core::token::TokenId;
 
@@ -51,25 +52,33 @@ impl Utf8Stream {
     }
 }
 
-/// Streaming detokeniser that leaves out special tokens.
+/// Streaming detokeniser that leaves out special tokens. Channels of the harmony format become markers of reasoning.
 #[derive(Clone, Debug)]
 pub struct Detokenizer {
     tokenizer: Arc<Tokenizer>,
     stream: Utf8Stream,
+    harmony: Option<HarmonyStream>,
 }
 
 impl Detokenizer {
     /// Creates a detokeniser.
     pub fn new(tokenizer: Arc<Tokenizer>) -> Self {
-        Self { tokenizer, stream: Utf8Stream::default() }
+        let harmony = tokenizer.harmony().map(HarmonyStream::new);
+        Self { tokenizer, stream: Utf8Stream::default(), harmony }
     }
 
     /// Adds a token and returns the text it completes. Empty while a character is incomplete.
     pub fn push(&mut self, id: TokenId) -> String {
-        if self.tokenizer.is_special(id) {
-            return String::new();
+        let effect = match &mut self.harmony {
+            Some(harmony) => harmony.push(id, &self.tokenizer),
+            None if self.tokenizer.is_special(id) => Effect::Hidden,
+            None => Effect::Shown,
+        };
+        match effect {
+            Effect::Hidden => String::new(),
+            Effect::Shown => self.stream.push(&self.tokenizer.token_bytes(id)),
+            Effect::Marker(marker) => self.stream.finish() + marker,
         }
-        self.stream.push(&self.tokenizer.token_bytes(id))
     }
 
     /// Returns the remaining text at the end: U+FFFD for an incomplete character.

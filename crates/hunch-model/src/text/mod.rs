@@ -5,6 +5,7 @@
 
 mod detokenize;
 mod format;
+mod harmony;
 pub mod stop;
 pub mod template;
 pub mod tokenizer;

@@ -12,6 +12,7 @@ mod time;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::text::harmony::without_reasoning;
 use crate::text::{EncodeOptions, Tokenizer};
 use child::{Failure, RenderingChild};
 use hunch_core::chat::{ChatMessage, Role};
@@ -207,6 +208,14 @@ impl ChatTemplate {
         messages: &[ChatMessage],
         cancelled: &dyn Fn() -> bool,
     ) -> Result<(Vec<TokenId>, Option<String>)> {
+        // Templates of the harmony format do not search for the reasoning in the answers of the model.
+        let bare: Vec<ChatMessage>;
+        let messages = if tokenizer.harmony().is_some() {
+            bare = messages.iter().map(without_reasoning_of).collect();
+            &bare
+        } else {
+            messages
+        };
         let literals = tokenizer.literals(messages.iter().map(|message| message.content.as_str()))?;
         let masked: Vec<ChatMessage> = messages
             .iter()
@@ -275,6 +284,16 @@ impl ChatTemplate {
         }
         let origin = if chat_ml { TemplateOrigin::ChatMl } else { TemplateOrigin::Plain };
         RenderedPrompt { text, origin, note }
+    }
+}
+
+/// Returns a message without reasoning, if it is an answer.
+fn without_reasoning_of(message: &ChatMessage) -> ChatMessage {
+    match message.role {
+        Role::Assistant => {
+            ChatMessage { content: without_reasoning(&message.content).to_owned(), role: message.role }
+        }
+        _ => message.clone(),
     }
 }
 

@@ -7,6 +7,7 @@
 //! llama.cpp is the reference: the same text yields the same ids.
 
 mod byte_level;
+mod channels;
 mod compare;
 mod literals;
 mod scored;
@@ -20,6 +21,7 @@ pub use compare::{Vocabulary, VocabularyVerdict, check_vocabularies};
 
 use crate::gguf::Gguf;
 use byte_level::ByteLevel;
+pub(super) use channels::HarmonyTokens;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 use literals::Literals;
@@ -84,6 +86,7 @@ pub struct Tokenizer {
     end_tokens: BTreeSet<TokenId>,
     adds_bos: bool,
     chat_template: Option<String>,
+    harmony: Option<HarmonyTokens>,
 }
 
 /// Texts of tokens that end a turn, most likely first.
@@ -118,11 +121,17 @@ impl Tokenizer {
         let named_eom = id("tokenizer.ggml.eom_token_id");
         let unknown = id("tokenizer.ggml.unknown_token_id");
 
+        let harmony = HarmonyTokens::find(entries.iter().map(|entry| entry.text.as_str()));
         let ends = mark_end_texts(&mut entries);
         let eot =
             named_eot.or_else(|| ends.first().filter(|end| end.0 < END_OF_TURN_TEXTS.len()).map(|end| end.1));
         let mut end_tokens: BTreeSet<TokenId> = ends.into_iter().map(|end| end.1).collect();
         end_tokens.extend([eos, eot, named_eom].into_iter().flatten());
+        if let Some(HarmonyTokens { end, turn_end, call, .. }) = harmony {
+            end_tokens.extend([turn_end].into_iter().chain(call));
+            // This token ends only one message of a turn.
+            end_tokens.remove(&end);
+        }
 
         let special = SpecialTokens::new(&entries).map_err(|error| Error::InvalidModelFile {
             path: gguf.path.clone(),
@@ -151,6 +160,7 @@ impl Tokenizer {
             end_tokens,
             adds_bos: gguf.bool("tokenizer.ggml.add_bos_token").unwrap_or(adds_bos),
             chat_template: gguf.str("tokenizer.chat_template").map(str::to_owned),
+            harmony,
         })
     }
 
@@ -289,6 +299,11 @@ impl Tokenizer {
     pub fn is_special(&self, id: TokenId) -> bool {
         let kind = self.entries.get(id as usize).map(|entry| entry.kind);
         matches!(kind, Some(TokenType::Control | TokenType::Unknown))
+    }
+
+    /// Returns the control tokens of the harmony format, if the vocabulary has them.
+    pub(super) fn harmony(&self) -> Option<HarmonyTokens> {
+        self.harmony
     }
 
     /// Returns the source of the chat template, if the file has one.

@@ -1060,6 +1060,23 @@ message: string,
 params?: { [key in string]: string }, };
 
 /**
+ * Experts of a mixture that passes read, measured with the passes.
+ */
+export type ExpertCounts = { 
+/**
+ * Experts of a layer.
+ */
+count: number, 
+/**
+ * Experts of a row.
+ */
+used: number, 
+/**
+ * Different experts of a pass, by its rows from 1 on: the mean over layers and rounds.
+ */
+distinct: Array<number>, };
+
+/**
  * File format of an exported conversation.
  */
 export type ExportFormat = "markdown" | "json";
@@ -2150,13 +2167,17 @@ name: string,
  */
 points: Array<CostPoint>, 
 /**
- * Weights that one pass reads, in bytes.
+ * Weights that a pass of one row reads, in bytes.
  */
 weight_bytes: number, 
 /**
  * Time to read these bytes at memory speed, in milliseconds: a lower bound for every pass.
  */
-floor_ms: number, };
+floor_ms: number, 
+/**
+ * Experts that the passes read. `None` for dense models.
+ */
+experts: ExpertCounts | null, };
 
 /**
  * A model file on this machine.

@@ -273,6 +273,7 @@ export const labDe: LabStrings = {
     machine: (device, threads, memory) => `${device}, ${threads}, Speicher ${memory} GB/s, gemessen`,
     when: (date) => `gemessen ${date}`,
     reads: (bytes) => `ein Durchlauf liest ${bytes} Gewichte`,
+    experts: (used, count, distinct, rows) => `${used} von ${count} Experten je Zeile, ${distinct} verschiedene bei ${rows}`,
     device: { cpu: 'CPU', metal: 'Metal' },
     point: (rows, value) => `${rows}: ${value}`,
     cursor: 'Zeilen; mit Pfeiltasten bewegen',

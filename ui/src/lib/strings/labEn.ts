@@ -297,6 +297,8 @@ export const labEn = {
     machine: (device: string, threads: string, memory: string) => `${device}, ${threads}, memory ${memory} GB/s, measured`,
     when: (date: string) => `measured ${date}`,
     reads: (bytes: string) => `a pass reads ${bytes} of weights`,
+    experts: (used: string, count: string, distinct: string, rows: string) =>
+      `${used} of ${count} experts a row, ${distinct} distinct at ${rows}`,
     device: { cpu: 'CPU', metal: 'Metal' } as Record<string, string>,
     point: (rows: string, value: string) => `${rows}: ${value}`,
     cursor: 'Rows; move with arrow keys',

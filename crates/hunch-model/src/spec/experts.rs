@@ -1,0 +1,260 @@
+//! Parameters of mixtures of experts.
+
+use serde::{Deserialize, Serialize};
+
+use super::Reader;
+use hunch_error::Result;
+
+/// Experts of feed-forward networks, of which a router chooses some for each row (Shazeer et al., arXiv 1701.06538).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Experts {
+    /// Number of experts of a layer.
+    pub count: usize,
+    /// Number of experts of a row.
+    pub used: usize,
+    /// Width of an expert.
+    pub n_ff: usize,
+    /// Width of the expert that all rows use, if there is one.
+    pub shared: Option<usize>,
+    /// Weights of the chosen experts.
+    pub weighting: Weighting,
+    /// `true` if the weights of a row are divided by their sum.
+    pub normalised: bool,
+    /// Factor of the weights.
+    pub scale: f32,
+    /// `true` if gates and ups are bounded: [`clamped_silu`](hunch_kernels::activation::clamped_silu) instead of SiLU.
+    pub clamped: bool,
+    /// Number of layers without experts, from the first on.
+    pub dense_layers: usize,
+    /// Width of these layers.
+    pub dense_ff: usize,
+}
+
+/// Weights of experts, from the scores of the router.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Weighting {
+    /// Softmax over all experts.
+    Softmax,
+    /// Softmax over the chosen experts.
+    SoftmaxOfChosen,
+    /// Sigmoid of each score.
+    Sigmoid,
+}
+
+/// Constants of an architecture's experts that its files may not contain.
+#[derive(Clone, Copy)]
+pub(super) struct ExpertKind {
+    /// Weights of the chosen experts.
+    pub(super) weighting: Weighting,
+    /// Default of [`Experts::normalised`].
+    pub(super) normalised: bool,
+    /// `true` if all models of the architecture have experts.
+    pub(super) always: bool,
+    /// See [`Experts::clamped`].
+    pub(super) clamped: bool,
+}
+
+/// Smallest sum that weights are divided by, as in llama.cpp: the smallest normal half.
+const LEAST_SUM: f32 = 6.103_515_6e-5;
+
+impl Experts {
+    /// Chooses the experts of a row from the router's scores, `[count]`. Appends `used` experts and their weights,
+    /// highest first. Of equal ones the lower expert is first.
+    ///
+    /// `bias` is added to the weights for the choice alone, `[count]`.
+    pub(crate) fn choose(
+        &self,
+        scores: &[f32],
+        bias: Option<&[f32]>,
+        chosen: &mut Vec<usize>,
+        weights: &mut Vec<f32>,
+    ) {
+        let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let total = match self.weighting {
+            Weighting::Softmax => scores.iter().map(|score| (score - max).exp()).sum(),
+            Weighting::SoftmaxOfChosen | Weighting::Sigmoid => 1.0,
+        };
+        let weight = |expert: usize| match self.weighting {
+            Weighting::Softmax | Weighting::SoftmaxOfChosen => (scores[expert] - max).exp() / total,
+            Weighting::Sigmoid => 1.0 / (1.0 + (-scores[expert]).exp()),
+        };
+        let rank = |expert: usize| bias.map_or(scores[expert], |bias| weight(expert) + bias[expert]);
+        let mut order: Vec<usize> = (0..scores.len()).collect();
+        let descending = |a: &usize, b: &usize| rank(*b).total_cmp(&rank(*a)).then(a.cmp(b));
+        if self.used < order.len() {
+            order.select_nth_unstable_by(self.used, descending);
+            order.truncate(self.used);
+        }
+        order.sort_by(descending);
+        let from = weights.len();
+        weights.extend(order.iter().map(|&expert| weight(expert)));
+        let weights = &mut weights[from..];
+        if self.normalised || self.weighting == Weighting::SoftmaxOfChosen {
+            let sum = weights.iter().sum::<f32>().max(LEAST_SUM);
+            weights.iter_mut().for_each(|weight| *weight /= sum);
+        }
+        if self.scale != 1.0 {
+            weights.iter_mut().for_each(|weight| *weight *= self.scale);
+        }
+        chosen.extend(order);
+    }
+
+    /// Returns the largest width of a feed-forward layer: that of all experts of a row, or of a dense layer.
+    pub(super) fn widest(&self) -> usize {
+        let experts = self.used * self.n_ff + self.shared.unwrap_or(0);
+        if self.dense_layers > 0 { experts.max(self.dense_ff) } else { experts }
+    }
+
+    /// Returns the share of the experts that one row uses.
+    pub fn share(&self) -> f64 {
+        self.used as f64 / self.count as f64
+    }
+
+    /// Returns the expected number of different experts of a pass of `rows` rows, whose choices are independent and
+    /// equally likely. Rows of a text use fewer.
+    pub fn expected_distinct(&self, rows: usize) -> f64 {
+        self.count as f64 * (1.0 - (1.0 - self.share()).powi(rows.min(1 << 20) as i32))
+    }
+
+    /// Returns the expected bytes that a pass of `rows` rows reads, relative to a pass of one row.
+    ///
+    /// `of_row` are the bytes that a pass of one row reads, `of_experts` those of all experts.
+    pub fn growth(&self, of_row: u64, of_experts: u64, rows: usize) -> f64 {
+        let of_experts = of_experts as f64 / self.count as f64;
+        let more = of_experts * (self.expected_distinct(rows) - self.used as f64);
+        1.0 + more / of_row.max(1) as f64
+    }
+}
+
+impl Reader<'_> {
+    /// Reads the experts of a model. `None` for a dense one, and if all layers are dense.
+    ///
+    /// `kind` is `None` for architectures without experts.
+    pub(super) fn experts(&self, kind: Option<ExpertKind>) -> Result<Option<Experts>> {
+        let count = self.gguf.u32(&self.key("expert_count")).unwrap_or(0) as usize;
+        let Some(ExpertKind { weighting, normalised, always, clamped }) = kind else {
+            return match count {
+                0 => Ok(None),
+                _ => Err(self.unsupported(format!("it is a mixture of {count} experts"))),
+            };
+        };
+        if count == 0 && !always {
+            return Ok(None);
+        }
+        let count = self.size("expert_count", 1 << 12)?;
+        let used = self.size("expert_used_count", count)?;
+        if let Some(groups) = self.gguf.u32(&self.key("expert_group_count")).filter(|&groups| groups > 1) {
+            return Err(self.unsupported(format!("its experts are in {groups} groups")));
+        }
+        let weighting = match self.gguf.u32(&self.key("expert_gating_func")) {
+            None | Some(0) => weighting,
+            Some(1) => Weighting::Softmax,
+            Some(2) => Weighting::Sigmoid,
+            Some(3) => Weighting::SoftmaxOfChosen,
+            Some(other) => return Err(self.unsupported(format!("its experts have weights of kind {other}"))),
+        };
+        let scale = match self.gguf.f32(&self.key("expert_weights_scale")) {
+            None | Some(0.0) => 1.0,
+            Some(_) => self.positive("expert_weights_scale", 1.0)?,
+        };
+        let dense_layers = self.gguf.u32(&self.key("leading_dense_block_count")).unwrap_or(0) as usize;
+        let width = self.optional_size("expert_feed_forward_length", 1 << 20)?;
+        let dense_ff = match (width, dense_layers) {
+            (Some(width), 0) => width,
+            _ => self.size("feed_forward_length", 1 << 20)?,
+        };
+        // The file has the width of the shared expert in several ways, which the tensor is not.
+        let shared = self.gguf.tensors.get(&format!("blk.{dense_layers}.ffn_up_shexp.weight"));
+        Ok(Some(Experts {
+            count,
+            used,
+            n_ff: width.unwrap_or(dense_ff),
+            shared: shared.map(|tensor| tensor.shape[0]),
+            weighting,
+            normalised: self.gguf.bool(&self.key("expert_weights_norm")).unwrap_or(normalised),
+            scale,
+            clamped,
+            dense_layers,
+            dense_ff,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn choose(experts: Experts, scores: &[f32]) -> (Vec<usize>, Vec<f32>) {
+        let (mut chosen, mut weights) = (Vec::new(), Vec::new());
+        experts.choose(scores, None, &mut chosen, &mut weights);
+        (chosen, weights)
+    }
+
+    const TWO_OF_FOUR: Experts = Experts {
+        count: 4,
+        used: 2,
+        n_ff: 32,
+        shared: None,
+        weighting: Weighting::Softmax,
+        normalised: true,
+        scale: 1.0,
+        clamped: false,
+        dense_layers: 0,
+        dense_ff: 32,
+    };
+
+    #[test]
+    fn highest_scores_win_and_lower_expert_wins_ties() {
+        let (chosen, weights) = choose(TWO_OF_FOUR, &[1.0, 3.0, 1.0, 0.5]);
+        assert_eq!(chosen, [1, 0]);
+        let share = 1.0 / (1.0 + (-2f32).exp());
+        assert!((weights[0] - share).abs() < 1e-6 && (weights[0] + weights[1] - 1.0).abs() < 1e-6);
+        assert_eq!(choose(Experts { used: 4, ..TWO_OF_FOUR }, &[0.0; 4]).0, [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn weighting_decides_what_the_weights_add_up_to() {
+        let scores = [1.0, 3.0, 1.0, 0.5];
+        let of = |weighting, normalised| choose(Experts { weighting, normalised, ..TWO_OF_FOUR }, &scores).1;
+        let all: f32 = scores.iter().map(|score| score.exp()).sum();
+        let close = |a: &[f32], b: [f32; 2]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-6);
+        let (e1, e3) = (1f32.exp(), 3f32.exp());
+        assert!(close(&of(Weighting::Softmax, false), [e3 / all, e1 / all]));
+        for weights in [of(Weighting::Softmax, true), of(Weighting::SoftmaxOfChosen, false)] {
+            assert!(close(&weights, [e3 / (e1 + e3), e1 / (e1 + e3)]), "{weights:?}");
+        }
+        assert!(close(&of(Weighting::Sigmoid, false), [1.0 / (1.0 + 1.0 / e3), 1.0 / (1.0 + 1.0 / e1)]));
+    }
+
+    #[test]
+    fn bias_changes_the_choice_and_no_weight() {
+        let experts = Experts { weighting: Weighting::Sigmoid, normalised: false, ..TWO_OF_FOUR };
+        let (mut chosen, mut weights) = (Vec::new(), Vec::new());
+        experts.choose(&[1.0, 3.0, 0.0, 0.5], Some(&[0.0, 0.0, 2.0, 0.0]), &mut chosen, &mut weights);
+        assert!(chosen == [2, 1] && weights[0] == 0.5, "{chosen:?} {weights:?}");
+    }
+
+    #[test]
+    fn scores_that_are_no_numbers_choose_experts() {
+        for scores in [[f32::NAN; 4], [f32::INFINITY; 4], [f32::NEG_INFINITY; 4]] {
+            let (chosen, _) = choose(TWO_OF_FOUR, &scores);
+            assert!(chosen.len() == 2 && chosen.iter().all(|&expert| expert < 4));
+        }
+    }
+
+    #[test]
+    fn more_rows_read_more_experts_up_to_all() {
+        assert!((TWO_OF_FOUR.expected_distinct(1) - 2.0).abs() < 1e-9);
+        assert!((TWO_OF_FOUR.expected_distinct(2) - 3.0).abs() < 1e-9);
+        assert!((TWO_OF_FOUR.expected_distinct(1000) - 4.0).abs() < 1e-9);
+        // 50 bytes outside of experts, and 100 for each.
+        let growth = |rows| TWO_OF_FOUR.growth(250, 400, rows);
+        assert!((growth(1) - 1.0).abs() < 1e-9 && (growth(2) - 350.0 / 250.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn weights_are_scaled() {
+        let (_, weights) = choose(Experts { scale: 2.5, ..TWO_OF_FOUR }, &[1.0, 3.0, 1.0, 0.5]);
+        assert!((weights.iter().sum::<f32>() - 2.5).abs() < 1e-6);
+    }
+}
