@@ -6,7 +6,7 @@ use hunch_core::model::ModelInfo;
 use serde::{Deserialize, Serialize};
 
 use crate::display_name;
-use crate::gguf::Gguf;
+use crate::gguf::{Gguf, ROPE_HALVES};
 use hunch_error::{Error, Result};
 
 /// Pairing of head elements by the rotary position embedding.
@@ -326,7 +326,7 @@ impl ModelSpec {
             head_norms: architecture.head_norms,
             gelu: architecture.gelu,
             joined_gate: architecture.joined_gate,
-            rope_kind: architecture.rope_kind,
+            rope_kind: reader.rope_kind(architecture),
             rope_dim: reader.optional_size("rope.dimension_count", 1 << 12)?.unwrap_or(head_dim),
             rope_base,
             rope_scale,
@@ -545,6 +545,12 @@ impl Reader<'_> {
         }
         let default = if default > 0.0 { default } else { base };
         Ok(Some(LocalRope { base: self.positive("rope.freq_base_swa", default)? }))
+    }
+
+    /// Returns the pairing of the architecture, or of the file where its rows are in another order.
+    fn rope_kind(&self, architecture: &Architecture) -> RopeKind {
+        let halves = self.gguf.bool(ROPE_HALVES) == Some(true);
+        if halves { RopeKind::Halves } else { architecture.rope_kind }
     }
 
     fn scaling_type(&self) -> Option<&str> {
