@@ -23,6 +23,7 @@ mod lab;
 mod library;
 mod loading;
 mod model_files;
+mod model_folders;
 mod pairs;
 mod published_heads;
 mod quantisations;

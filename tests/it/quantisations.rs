@@ -43,6 +43,10 @@ fn block(dtype: WeightType, scale: f32, noise: &mut Noise) -> Vec<u8> {
             }
         }
         WeightType::Tq1_0 | WeightType::Tq2_0 => block[size - 2..].copy_from_slice(&half),
+        WeightType::Affine8 => {
+            block[..2].copy_from_slice(&half);
+            block[2..4].copy_from_slice(&half::f16::from_f32(-128.0 * scale).to_le_bytes());
+        }
         _ => block[..2].copy_from_slice(&half),
     }
     block
@@ -127,6 +131,7 @@ fn memory_counts_kept_and_read_bytes() {
         let kept_bits = match dtype {
             WeightType::Iq4Nl | WeightType::Mxfp4 => 4.5,
             WeightType::Nvfp4 => 5.0,
+            WeightType::Affine8 => 9.0,
             WeightType::Iq2Xs | WeightType::Iq2S | WeightType::Iq1M => 4.5625,
             WeightType::Tq1_0 | WeightType::Tq2_0 => 2.625,
             _ => 4.3125,

@@ -36,6 +36,8 @@ pub(super) trait Format {
     const MINIMA: bool;
     /// `true` if codes are signed bytes. See [`Isa::byte_codes`].
     const FULL_BYTES: bool;
+    /// `true` if a code of signed bytes stands for a number that is 128 larger.
+    const UNSIGNED: bool = false;
     /// Values shared by all steps of a block.
     type Header<I: Isa>;
 
@@ -129,7 +131,7 @@ unsafe fn scale_only<I: Isa>(block: *const u8, words: usize) -> (I::Floats, I::F
 /// Defines a format with a half-precision scale, and optionally a minimum, for each 32 weights.
 macro_rules! block_of_32 {
     ($name:ident, $bytes:literal bytes, half $half:expr, offset $offset:expr, minima $minima:literal,
-     full $full:literal, |$isa:ident, $block:ident| $codes:expr, $scale:expr) => {
+     full $full:literal, $(unsigned $unsigned:literal,)? |$isa:ident, $block:ident| $codes:expr, $scale:expr) => {
         pub(super) struct $name;
         impl Format for $name {
             const BLOCK: usize = 32;
@@ -140,6 +142,7 @@ macro_rules! block_of_32 {
             const OFFSET: Option<u32> = $offset;
             const MINIMA: bool = $minima;
             const FULL_BYTES: bool = $full;
+            $(const UNSIGNED: bool = $unsigned;)?
             type Header<I: Isa> = ();
 
             #[inline(always)]
@@ -180,6 +183,10 @@ block_of_32!(
 block_of_32!(
     Q8_0, 34 bytes, half Some(0), offset None, minima false, full true,
     |I, block| byte_codes::<I>(chunk::<I>(block, 0), chunk::<I>(block, 4)), scale_only::<I>(block, 8)
+);
+block_of_32!(
+    Affine8, 36 bytes, half None, offset None, minima true, full true, unsigned true,
+    |I, block| byte_codes::<I>(chunk::<I>(block, 1), chunk::<I>(block, 5)), scale_and_min::<I>(block)
 );
 
 /// Converts signed bytes to codes.

@@ -45,6 +45,7 @@ pub(super) fn quantised_kernel(dtype: WeightType, level: Level) -> Option<(Quant
         T::Q5_0 => kernel::<blocks::Q5_0>(level),
         T::Q5_1 => kernel::<blocks::Q5_1>(level),
         T::Q8_0 => kernel::<blocks::Q8_0>(level),
+        T::Affine8 => kernel::<blocks::Affine8>(level),
         T::Q2K => kernel::<blocks::Q2K>(level),
         T::Q4K => kernel::<blocks::Q4K>(level),
         T::Q5K => kernel::<blocks::Q5K>(level),
@@ -262,7 +263,9 @@ unsafe fn offset<F: Format, I: Isa>(a: &ActivationBlock, k: usize) -> I::Ints {
         match F::OFFSET {
             Some(shift) if F::CHUNKS == 1 => I::splat_shifted(a.negative_halves[k % BLOCK / 16], shift),
             Some(shift) => I::splat_shifted(a.negative_sum, shift),
-            None if F::FULL_BYTES && I::BIASED_BYTES => I::splat_shifted(a.negative_sum, 7),
+            // Codes are either 128 too large or, for unsigned ones, 128 too small.
+            None if F::FULL_BYTES && I::BIASED_BYTES && !F::UNSIGNED => I::splat_shifted(a.negative_sum, 7),
+            None if F::UNSIGNED && !I::BIASED_BYTES => I::splat_shifted(-a.negative_sum, 7),
             None => I::splat_shifted(0, 0),
         }
     }

@@ -3,7 +3,7 @@
 //!
 //! The layouts of the file are defined by ggml (ggml-common.h and ggml-quants.c of ggml-org/llama.cpp).
 
-use super::blocks::{Format, Q2K};
+use super::blocks::{Affine8, Format, Q2K};
 use super::grids;
 use super::packed::BlockShape;
 use super::tables::{Fp4, Iq1, Iq2, Iq3S, Iq3Xxs, Iq4, Q3, Table16, Table32, Table256, TableFormat, Values};
@@ -38,6 +38,12 @@ impl Kept {
             T::Iq2S => table::<Table256<Iq2, 16>>(iq2_s),
             T::Iq1S => table::<Table256<Iq1, 32>>(iq1_s),
             T::Iq1M => table::<Table256<Iq1, 16>>(iq1_m),
+            T::Affine8 => Self {
+                repack: |file, out| out.copy_from_slice(file),
+                shape: Affine8::SHAPE,
+                block: Affine8::BLOCK,
+                dequantise: affine8,
+            },
             T::Tq1_0 => Self { repack: tq1_0, shape: Q2K::SHAPE, block: Q2K::BLOCK, dequantise: ternary },
             T::Tq2_0 => Self { repack: tq2_0, shape: Q2K::SHAPE, block: Q2K::BLOCK, dequantise: ternary },
             _ => return None,
@@ -83,7 +89,7 @@ pub fn bytes_read(dtype: WeightType, weights: usize) -> usize {
 /// Types with a [`CodeTable`] have 4 bits for a weight, in 16 bytes for 32 weights. The low nibbles are weights 0 to 15.
 /// Scales are around them. IQ4_NL has a half-precision number in front, MXFP4 the upper half of a float. NVFP4 has two
 /// half-precision numbers, for 16 weights each. The others have 128 bytes of codes, signed bytes that scale 32 or 16
-/// weights each, and a factor in half precision. Ternary types become Q2_K.
+/// weights each, and a factor in half precision. Ternary types become Q2_K. AFFINE8 stays as it is.
 ///
 /// # Panics
 /// If `file` does not consist of whole blocks.
@@ -390,6 +396,15 @@ fn ternary(block: &[u8], out: &mut [f32]) {
     }
 }
 
+/// Computes the weights of a block of 8-bit codes with a scale and a minimum.
+fn affine8(block: &[u8], out: &mut [f32]) {
+    let half = |at: usize| half::f16::from_le_bytes([block[at], block[at + 1]]).to_f32();
+    let (scale, min) = (half(0), half(2));
+    for (out, code) in out.iter_mut().zip(&block[4..]) {
+        *out = scale * f32::from(code ^ 0x80) + min;
+    }
+}
+
 /// Random blocks for tests and self-tests.
 pub(crate) mod samples {
     use super::WeightType;
@@ -413,6 +428,11 @@ pub(crate) mod samples {
                     block[49 + 2 * i] = upper;
                 }
                 return;
+            }
+            WeightType::Affine8 => {
+                let min = half::f16::from_f32(-128.0 * scale).to_bits();
+                block[2..4].copy_from_slice(&min.to_le_bytes());
+                0
             }
             WeightType::Tq1_0 => 52,
             WeightType::Tq2_0 => 64,

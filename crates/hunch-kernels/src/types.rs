@@ -1,4 +1,4 @@
-//! The table of weight types: numbers, names and block sizes as ggml defines them.
+//! The table of weight types: numbers, names and block sizes as ggml defines them, and one type of our own.
 //!
 //! Types only. Layouts of blocks belong to `blocks`, `tables` and `repack`.
 
@@ -13,6 +13,9 @@ use candle_core::quantized::GgmlDType;
 macro_rules! weight_types {
     ($($variant:ident = $number:literal, $name:literal, $weights:literal, $bytes:literal $(, $candle:ident)?;)*) => {
         /// Type of the weights of a tensor in a GGUF file.
+        ///
+        /// [`WeightType::Affine8`] is our own: 8-bit codes from 0 on, with a half-precision scale and minimum for 32
+        /// weights. A block has scale, minimum, and the codes minus 128 as signed bytes.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum WeightType {
             $(#[doc = $name] $variant,)*
@@ -67,6 +70,7 @@ weight_types! {
     Tq2_0 = 35, "TQ2_0", 256, 66;
     Mxfp4 = 39, "MXFP4", 32, 17;
     Nvfp4 = 40, "NVFP4", 64, 36;
+    Affine8 = 1008, "AFFINE8", 32, 36;
 }
 
 impl WeightType {
@@ -137,7 +141,7 @@ mod tests {
                 shared += 1;
             }
         }
-        assert_eq!((shared, WeightType::ALL.len()), (13, 26));
+        assert_eq!((shared, WeightType::ALL.len()), (13, 27));
         assert!(WeightType::ALL.is_sorted_by_key(|dtype| dtype.number()));
         assert_eq!(WeightType::numbered(4), None);
         assert!(WeightType::try_from(GgmlDType::Q8K).is_err());

@@ -84,6 +84,11 @@ fn blocks_have_the_values_of_the_reference() {
         tested.push(dtype);
     }
     tested.sort_unstable();
-    let ours: Vec<_> = WeightType::ALL.iter().copied().filter(|dtype| dtype.candle().is_none()).collect();
+    let ours: Vec<_> = WeightType::ALL
+        .iter()
+        .copied()
+        // Our own type is compared with MLX instead.
+        .filter(|dtype| dtype.candle().is_none() && *dtype != WeightType::Affine8)
+        .collect();
     assert_eq!(tested, ours);
 }

@@ -10,6 +10,7 @@ use super::places::{Layout, Places, Root};
 use super::walk::{FileMeta, WalkResult, walk, walk_where};
 use super::{jan, ollama};
 use crate::types::{ModelFolder, ModelSource};
+use hunch_model::model_folder;
 use hunch_model::split::{self, PartName};
 
 /// A possible model, judged by file names and sizes.
@@ -84,9 +85,10 @@ pub(super) fn candidates_in(folder: &Path, source: ModelSource) -> Vec<ModelCand
 }
 
 fn files_in(root: &Root) -> (Vec<(String, FileMeta)>, Option<String>) {
-    let wanted = |name: &OsStr| is_model_name(name, root.source);
+    let wanted = |name: &OsStr| is_model_name(name, root.source) || is_safetensors(Path::new(name));
     let named = |walked: WalkResult| {
-        let named = walked.files.into_iter().map(|file| (split::stem(&file.path), file));
+        let files = walked.files.into_iter().filter(|file| is_whole(&file.path));
+        let named = files.map(|file| (split::stem(&file.path), file));
         (named.collect(), walked.problem)
     };
     match root.layout {
@@ -97,7 +99,7 @@ fn files_in(root: &Root) -> (Vec<(String, FileMeta)>, Option<String>) {
             (store.models, store.problem)
         }
         Layout::Jan => {
-            let jan = jan::read(&root.path, wanted);
+            let jan = jan::read(&root.path, |name| is_model_name(name, root.source));
             (jan.models, jan.problem)
         }
     }
@@ -125,6 +127,21 @@ fn is_model_name(name: &OsStr, source: ModelSource) -> bool {
         && (own || !lower.contains("mmproj"))
 }
 
+fn is_safetensors(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("safetensors"))
+}
+
+/// Checks whether a file is a GGUF file, or weights of a model folder. Other safetensors files are parts of something
+/// else.
+fn is_whole(path: &Path) -> bool {
+    !is_safetensors(path) || folder_parts(path).is_some_and(|files| files.iter().any(|file| file == path))
+}
+
+/// Returns the weight files of the model folder of a safetensors file.
+fn folder_parts(path: &Path) -> Option<Vec<PathBuf>> {
+    is_safetensors(path).then(|| model_folder::weight_files(path)).flatten()
+}
+
 /// Groups files into models: joins parts and skips empty files.
 fn group_parts(found: Vec<(String, FileMeta)>, folder: usize, source: ModelSource) -> Vec<ModelCandidate> {
     let mut groups: BTreeMap<(String, PathBuf), (usize, BTreeMap<usize, FileMeta>)> = BTreeMap::new();
@@ -135,7 +152,13 @@ fn group_parts(found: Vec<(String, FileMeta)>, folder: usize, source: ModelSourc
                 let first = file.path.with_file_name(format!("{}/{}", part.model, part.count));
                 (first, part.number, part.count)
             }
-            None => (file.path.clone(), 1, 1),
+            None => match folder_parts(&file.path) {
+                Some(files) => {
+                    let number = files.iter().position(|part| *part == file.path).unwrap_or(0);
+                    (files[0].clone(), number, files.len())
+                }
+                None => (file.path.clone(), 1, 1),
+            },
         };
         groups.entry((name, key)).or_insert_with(|| (parts, BTreeMap::new())).1.insert(number, file);
     }

@@ -11,6 +11,7 @@ use crate::{DEFAULT_MODEL, short_name};
 use hunch_error::{Error, Result};
 use hunch_model::display_name;
 use hunch_model::gguf::Gguf;
+use hunch_model::model_folder;
 use hunch_model::spec::ModelSpec;
 use hunch_model::split;
 use hunch_model::text::{ChatTemplate, Tokenizer};
@@ -109,7 +110,12 @@ pub(super) fn examine(path: &Path) -> FileReport {
     let gguf = match split::read(path) {
         Ok(gguf) => gguf,
         Err(error) => {
-            return FileReport::unreadable(path, error.to_string(), matches!(error, Error::Io { .. }));
+            let report = FileReport::unreadable(path, error.to_string(), matches!(error, Error::Io { .. }));
+            // Other programs' folders are full of models for images and sound.
+            let is_other = matches!(error, Error::UnsupportedModel { .. }) && !model_folder::is_mlx(path);
+            let content =
+                if is_other && model_folder::is_part(path) { Content::Other } else { Content::Model };
+            return FileReport { content, ..report };
         }
     };
     let content = if non_model_kind(&gguf).is_some() { Content::Other } else { Content::Model };

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use hunch_model::gguf::Gguf;
+use hunch_model::model_folder;
 
 /// llama.cpp's numbers of file-level quantisations (`enum llama_ftype`), for all released types.
 const FILE_TYPES: [(u32, &str); 34] = [
@@ -44,6 +45,9 @@ const FILE_TYPES: [(u32, &str); 34] = [
 
 /// Returns a model's quantisation: the file's own statement, or the type of most weights.
 pub(super) fn of(gguf: &Gguf) -> String {
+    if let Some(own) = gguf.str(model_folder::QUANTISATION) {
+        return own.to_owned();
+    }
     let stated = gguf.u32("general.file_type");
     if let Some((_, name)) = FILE_TYPES.iter().find(|(number, _)| stated == Some(*number)) {
         return (*name).to_owned();

@@ -7,11 +7,12 @@ use super::places::Places;
 use super::{DEFAULT_MODEL, ollama};
 use crate::types::ModelSource;
 use hunch_error::{Error, Result};
+use hunch_model::model_folder;
 
 /// Names listed in an error message.
 const MAX_LISTED_NAMES: usize = 40;
 
-/// Returns the file of a model given by path or short name. Hunch's own folder is searched first. In other
+/// Returns the file of a model given by path or short name, for a model folder its first weight file. Hunch's own folder is searched first. In other
 /// folders the name must be unique. For a split model, returns its first existing part.
 ///
 /// # Errors
@@ -21,6 +22,9 @@ pub fn resolve(name: &str, places: &Places) -> Result<PathBuf> {
     let path = Path::new(name);
     if path.is_file() {
         return Ok(path.to_path_buf());
+    }
+    if let Some(first) = model_folder::weight_files(path).and_then(|files| files.into_iter().next()) {
+        return Ok(first);
     }
     // Most names are in Hunch's own folder, so the other folders are searched only if needed.
     if let Some(found) = only_one(name, &candidates_in(&places.models, ModelSource::Hunch))? {

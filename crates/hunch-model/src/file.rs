@@ -28,8 +28,27 @@ enum Source {
     },
     /// Part of the program.
     Embedded(&'static [u8]),
+    /// Bytes in memory.
+    InMemory(Vec<u8>),
+    /// Bytes that are computed from other files on every read.
+    Derived(Box<dyn DerivedBytes>),
     /// Bytes that are unpacked when they are first needed.
     Unpacked { unpack: Unpack, bytes: OnceLock<Vec<u8>> },
+}
+
+/// Bytes that are computed from other files.
+pub(crate) trait DerivedBytes: Send + Sync {
+    /// Fills `out` with the bytes from offset `at`, which are in bounds.
+    ///
+    /// # Errors
+    /// If a file cannot be read, or has no sound values.
+    fn read_into(&self, at: usize, out: &mut [u8]) -> Result<()>;
+
+    /// Checks that no file has been modified since it was opened.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if one was modified.
+    fn check_unchanged(&self) -> Result<()>;
 }
 
 /// Unpacks the bytes of a tensor.
@@ -69,6 +88,16 @@ impl ModelFile {
         Self { path: path.to_path_buf(), source: Source::Unpacked { unpack, bytes: OnceLock::new() }, len }
     }
 
+    /// Presents bytes in memory. `path` is used in errors.
+    pub(crate) fn in_memory(path: &Path, bytes: Vec<u8>) -> Self {
+        Self { path: path.to_path_buf(), len: bytes.len(), source: Source::InMemory(bytes) }
+    }
+
+    /// Presents `len` bytes that are computed from other files. `path` is used in errors.
+    pub(crate) fn derived(path: &Path, len: usize, bytes: Box<dyn DerivedBytes>) -> Self {
+        Self { path: path.to_path_buf(), source: Source::Derived(bytes), len }
+    }
+
     /// Returns the path the file was opened with.
     pub(crate) fn path(&self) -> &Path {
         &self.path
@@ -87,6 +116,13 @@ impl ModelFile {
         let read = match &self.source {
             Source::File { file, .. } => read_exact_at(file, out, at as u64),
             Source::Embedded(bytes) => copy_at(bytes, out, at),
+            Source::InMemory(bytes) => copy_at(bytes, out, at),
+            Source::Derived(bytes) => {
+                return match at.checked_add(out.len()) {
+                    Some(end) if end <= self.len => bytes.read_into(at, out),
+                    _ => Err(self.failed(std::io::ErrorKind::UnexpectedEof.into())),
+                };
+            }
             Source::Unpacked { unpack, bytes } => {
                 let unpacked = bytes.get().map_or_else(|| unpack().map(|new| bytes.get_or_init(|| new)), Ok);
                 unpacked.and_then(|bytes| copy_at(bytes, out, at))
@@ -116,7 +152,11 @@ impl ModelFile {
     /// # Errors
     /// [`Error::Io`] if it was modified.
     pub(crate) fn check_unchanged(&self) -> Result<()> {
-        let Source::File { file, modified: then } = &self.source else { return Ok(()) };
+        let (file, then) = match &self.source {
+            Source::File { file, modified } => (file, modified),
+            Source::Derived(bytes) => return bytes.check_unchanged(),
+            Source::Embedded(_) | Source::InMemory(_) | Source::Unpacked { .. } => return Ok(()),
+        };
         let now = file.metadata().map_err(|source| self.failed(source))?;
         if now.len() == self.len as u64 && now.modified().ok() == *then {
             return Ok(());

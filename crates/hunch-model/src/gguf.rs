@@ -8,6 +8,7 @@
 //! time is linear in it.
 
 mod read;
+pub(crate) mod write;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -17,6 +18,10 @@ use crate::file::ModelFile;
 use hunch_error::{Error, Result};
 pub use hunch_kernels::WeightType;
 use hunch_kernels::experts::ExpertStack;
+
+/// Metadata entry of our own: rows of queries and keys are in the order of Hugging Face, whose rotation pairs halves.
+/// GGUF files of some architectures have another order.
+pub(crate) const ROPE_HALVES: &str = "hunch.rope.halves";
 
 /// Metadata value.
 #[derive(Clone, Debug, PartialEq)]

@@ -8,7 +8,7 @@ use hunch_core::model::ModelInfo;
 use serde::{Deserialize, Serialize};
 
 use crate::display_name;
-use crate::gguf::Gguf;
+use crate::gguf::{Gguf, ROPE_HALVES};
 use experts::ExpertKind;
 pub use experts::{Experts, Weighting};
 use hunch_error::{Error, Result};
@@ -377,7 +377,7 @@ impl ModelSpec {
             head_norms: architecture.head_norms,
             gelu: architecture.gelu,
             joined_gate: architecture.joined_gate,
-            rope_kind: architecture.rope_kind,
+            rope_kind: reader.rope_kind(architecture),
             rope_dim: reader.optional_size("rope.dimension_count", 1 << 12)?.unwrap_or(head_dim),
             rope_base,
             rope_scale,
@@ -596,6 +596,12 @@ impl Reader<'_> {
         }
         let default = if default > 0.0 { default } else { base };
         Ok(Some(LocalRope { base: self.positive("rope.freq_base_swa", default)? }))
+    }
+
+    /// Returns the pairing of the architecture, or of the file where its rows are in another order.
+    fn rope_kind(&self, architecture: &Architecture) -> RopeKind {
+        let halves = self.gguf.bool(ROPE_HALVES) == Some(true);
+        if halves { RopeKind::Halves } else { architecture.rope_kind }
     }
 
     fn scaling_type(&self) -> Option<&str> {

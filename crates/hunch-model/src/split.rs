@@ -7,6 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::gguf::Gguf;
+use crate::model_folder;
 use hunch_error::{Error, Result};
 
 /// Maximum number of parts. File names with a higher count are not treated as parts.
@@ -57,6 +58,9 @@ impl PartName {
 
 /// Returns a file name without its extension, and without the suffix of a part.
 pub fn stem(path: &Path) -> String {
+    if let Some(name) = model_folder::name(path) {
+        return name;
+    }
     match PartName::of(path) {
         Some(part) => part.model,
         None => path.file_stem().map_or_else(|| "model".into(), |stem| stem.to_string_lossy().into_owned()),
@@ -65,6 +69,9 @@ pub fn stem(path: &Path) -> String {
 
 /// Returns all files of a model, given any of them.
 pub fn files(path: &Path) -> Vec<PathBuf> {
+    if let Some(files) = model_folder::weight_files(path) {
+        return files;
+    }
     PartName::of(path).map_or_else(|| vec![path.to_path_buf()], |part| part.files(path))
 }
 
@@ -128,8 +135,11 @@ pub fn open<T>(path: &Path, mut open_file: impl FnMut(&Path) -> Result<(T, Gguf)
 /// Reads the header of a model, given any of its files.
 ///
 /// # Errors
-/// See [`open`] and [`Gguf::read`].
+/// See [`open`], [`Gguf::read`] and [`model_folder`].
 pub fn read(path: &Path) -> Result<Gguf> {
+    if model_folder::is_part(path) {
+        return model_folder::open(path).map(|(_, gguf)| gguf);
+    }
     open(path, |path| Ok(((), Gguf::read(path)?))).map(|(_, gguf)| gguf)
 }
 

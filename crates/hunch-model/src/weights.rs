@@ -16,6 +16,7 @@ use crate::file::ModelFile;
 use crate::gguf::{Gguf, TensorInfo};
 use crate::linear::Linear;
 use crate::metal::convert::{Conversion, convert};
+use crate::model_folder;
 use crate::spec::ModelSpec;
 use crate::split;
 use hunch_error::{Error, Result};
@@ -112,12 +113,17 @@ pub struct WeightFile {
 }
 
 impl WeightFile {
-    /// Opens a model file and checks its header. For any part of a split model, opens all parts.
+    /// Opens a model file and checks its header. For any part of a split model, opens all parts. Folders of
+    /// safetensors files are described in [`model_folder`].
     ///
     /// # Errors
     /// If a file cannot be read or is not a valid GGUF, or a part is missing or belongs to another
     /// model.
     pub fn open(path: &Path) -> Result<Self> {
+        if model_folder::is_part(path) {
+            let (parts, gguf) = model_folder::open(path)?;
+            return Ok(Self::of_parts(parts, gguf));
+        }
         let (parts, gguf) = split::open(path, |path| {
             let file = ModelFile::open(path)?;
             let gguf = Gguf::from_file(&file)?;

@@ -7,6 +7,7 @@ pub(crate) mod idle_gpu;
 pub(crate) mod mutate;
 pub(crate) mod pickle_writer;
 pub(crate) mod requests;
+pub(crate) mod safetensors_folder;
 pub(crate) mod samples;
 pub(crate) mod snapshot;
 pub(crate) mod tiny;

@@ -29,6 +29,8 @@ pub enum Format {
     Q5_1,
     /// 8 bits, one scale.
     Q8_0,
+    /// 8 bits, scale and minimum.
+    Affine8,
     /// 2 bits, scales and minima of 16 weights.
     Q2K,
     /// 3 bits, scales of 16 weights.
@@ -92,7 +94,7 @@ pub enum ScaleKind {
 /// half as `m`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Unit {
-    /// Codes as stored. Signed bytes for Q8_0, whose offset is 0.
+    /// Codes as stored. Signed bytes for types of 8 bits.
     pub codes: [i16; UNIT],
     /// Factor of the scales.
     pub d: f16,
@@ -106,12 +108,13 @@ pub struct Unit {
 
 impl Format {
     /// All formats.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::Q4_0,
         Self::Q4_1,
         Self::Q5_0,
         Self::Q5_1,
         Self::Q8_0,
+        Self::Affine8,
         Self::Q2K,
         Self::Q3K,
         Self::Q4K,
@@ -145,6 +148,7 @@ impl Format {
             Self::Q5_0 => WeightType::Q5_0,
             Self::Q5_1 => WeightType::Q5_1,
             Self::Q8_0 => WeightType::Q8_0,
+            Self::Affine8 => WeightType::Affine8,
             Self::Q2K => WeightType::Q2K,
             Self::Q3K => WeightType::Q3K,
             Self::Q4K => WeightType::Q4K,
@@ -189,7 +193,7 @@ impl Format {
             Self::Q3K => 3,
             Self::Q5_0 | Self::Q5_1 | Self::Q5K => 5,
             Self::Q6K => 6,
-            Self::Q8_0 => 8,
+            Self::Q8_0 | Self::Affine8 => 8,
             // Types with a table among them.
             _ => 4,
         }
@@ -202,6 +206,7 @@ impl Format {
             Self::Q5_0 => 16,
             Self::Q3K => 4,
             Self::Q6K => 32,
+            Self::Affine8 => -128,
             _ => 0,
         }
     }
@@ -218,7 +223,7 @@ impl Format {
     pub fn scales(self) -> ScaleKind {
         match self {
             Self::Q4_0 | Self::Q5_0 | Self::Q8_0 | Self::Iq4Nl => ScaleKind::Half,
-            Self::Q4_1 | Self::Q5_1 => ScaleKind::Pair,
+            Self::Q4_1 | Self::Q5_1 | Self::Affine8 => ScaleKind::Pair,
             Self::Q4K | Self::Q5K => ScaleKind::K4,
             Self::Q2K | Self::Tq1_0 | Self::Tq2_0 => ScaleKind::K2,
             Self::Mxfp4 => ScaleKind::Upper,
@@ -291,6 +296,13 @@ impl Format {
                 d: half_at(block, 0),
                 scale: [1, 1],
                 ..Unit::default()
+            }],
+            Self::Affine8 => vec![Unit {
+                codes: std::array::from_fn(|i| i16::from(block[4 + i] as i8)),
+                d: half_at(block, 0),
+                m: half_at(block, 2),
+                scale: [1, 1],
+                min: [1, 1],
             }],
             Self::Q2K => (0..SUPER).map(|u| q2k(block, u)).collect(),
             Self::Q3K => (0..SUPER).map(|u| q3k(block, u)).collect(),

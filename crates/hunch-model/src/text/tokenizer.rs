@@ -6,7 +6,7 @@
 //!
 //! llama.cpp is the reference: the same text yields the same ids.
 
-mod byte_level;
+pub(crate) mod byte_level;
 mod channels;
 mod compare;
 mod literals;

@@ -118,7 +118,7 @@ METAL_FUNC half4 unpack(uint low, uint high, uint v) {
   const uchar4 own = as_type<uchar4>(codes);
   return half4(code_values[own.x], code_values[own.y], code_values[own.z], code_values[own.w]);
 #else
-  return bytes_minus(codes, BITS == 8 ? 128 : OFFSET);
+  return bytes_minus(codes, BITS == 8 ? 128 + OFFSET : OFFSET);
 #endif
 }
 

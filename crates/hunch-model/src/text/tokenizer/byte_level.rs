@@ -106,6 +106,37 @@ const PRE_TOKENIZERS: &[PreTokenizer] = &[
     },
 ];
 
+/// Returns the name of the family with these patterns, as `tokenizer.json` has them. `None` if there is none.
+///
+/// Patterns are compared, not used: one of an unknown file could take any time.
+pub(crate) fn family(patterns: &[String], ignore_merges: bool) -> Option<&'static str> {
+    let wanted: Vec<String> = patterns.iter().map(|pattern| canonical(pattern)).collect();
+    let same = |family: &&PreTokenizer| {
+        family.patterns.len() == wanted.len()
+            && family.patterns.iter().zip(&wanted).all(|(own, wanted)| canonical(own) == *wanted)
+    };
+    let mut found: Vec<&PreTokenizer> = PRE_TOKENIZERS.iter().filter(same).collect();
+    found.sort_by_key(|family| family.ignore_merges != ignore_merges);
+    found.first().map(|family| family.names[0])
+}
+
+/// Writes alternatives that patterns spell in several ways in one way.
+fn canonical(pattern: &str) -> String {
+    let mut out = pattern
+        .replace("'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]", "(?i:'s|'t|'re|'ve|'m|'ll|'d)")
+        .replace("(?i:'[sdmt]|'ll|'ve|'re)", "(?i:'s|'t|'re|'ve|'m|'ll|'d)");
+    while let Some((start, end)) = out.find(r"\x{").and_then(|at| Some((at, at + out[at..].find('}')?))) {
+        let Some(c) = u32::from_str_radix(&out[start + 3..end], 16).ok().and_then(char::from_u32) else {
+            break;
+        };
+        out.replace_range(start..=end, c.encode_utf8(&mut [0; 4]));
+    }
+    out
+}
+
+/// Pattern of GPT-2, the default of byte-level pre-tokenisers.
+pub(crate) const DEFAULT_PATTERN: &str = GPT2;
+
 /// Maximum bytes of text encoded at once.
 ///
 /// Onig panics if a match takes more than ten million steps, for example in a run of that many spaces.
