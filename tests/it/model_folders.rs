@@ -66,7 +66,7 @@ fn distributions_match_mlx() {
         let (off, differs) =
             distance(&chain(&mut Decoder::open(&exact, &cpu()).unwrap(), &tokens), &model["top"]);
         println!("{name}: mean |difference of log p| {off:.6}, likeliest differs at {differs}");
-        assert!(off < 3e-4 && differs == 0, "{name}: {off}, {differs}");
+        assert!(off < 1e-3 && differs == 0, "{name}: {off}, {differs}");
         let path = quantised.write(&folder.path().join("quantised"));
         let mut decoder = Decoder::open(&path, &cpu()).unwrap();
         let rows = chain(&mut decoder, &tokens);
