@@ -480,7 +480,7 @@ impl Job {
                     let clock = WallClock::start();
                     let stopped = || cancel.load(Ordering::Relaxed);
                     let FittingPrompt { ids, dropped, template_note } =
-                        models.encoder().fitting_ids(&prompt, plan.max_tokens, &stopped)?;
+                        models.encoder().fitting_ids(&prompt, (plan.max_tokens, plan.thinking), &stopped)?;
                     let begun = prompt.begun();
                     let context = GenerationContext {
                         id,

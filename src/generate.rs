@@ -24,6 +24,7 @@ use crate::event::{
     DraftedEvent, EventSink, GenerationEvent, RejectedEvent, RoundEvent, StopReason, TokenEvent,
 };
 use conversation::GenerationResources;
+use hunch_core::chat::Thinking;
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::propose::MethodOptions;
@@ -65,6 +66,8 @@ pub struct GenerationPlan {
     pub rule: AcceptanceRule,
     /// Stop strings, at most [`MOST_STOP_STRINGS`]. None may be empty.
     pub stop: Vec<String>,
+    /// Reasoning before the answer. `None` leaves it to the chat template.
+    pub thinking: Option<Thinking>,
 }
 
 impl Default for GenerationPlan {
@@ -78,6 +81,7 @@ impl Default for GenerationPlan {
             sampling: SamplingParams::default(),
             rule: AcceptanceRule::Lossless,
             stop: Vec::new(),
+            thinking: None,
         }
     }
 }

@@ -112,6 +112,7 @@ impl BenchPlan {
             sampling: sampling_of_run(&self.sampling, run),
             rule: self.rule,
             stop: self.stop.clone(),
+            thinking: None,
         }
     }
 }

@@ -12,7 +12,7 @@ use hunch::engine::WallClock;
 use hunch::event::{GenerationEvent, TokenEvent};
 use hunch::generate::{Finished, GenerationContext, GenerationPlan, LoadPlan, Models, Prompt, generate};
 use hunch::services::load;
-use hunch_core::chat::{ChatMessage, Role};
+use hunch_core::chat::{ChatMessage, Role, Thinking};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::model::LanguageModel;
@@ -29,7 +29,7 @@ use hunch_library::fit::default_context;
 use hunch_library::speed_log::Rates;
 use hunch_model::device::Compute;
 use hunch_model::low_bit;
-use hunch_model::text::AnswerFormat;
+use hunch_model::text::{AnswerFormat, ThinkingSwitches};
 use hunch_model::weights::WeightFile;
 use serde_json::{Map, Value, json};
 
@@ -92,6 +92,9 @@ pub(crate) struct DraftingArgs {
     max_draft: MaxDraft,
     #[command(flatten)]
     options: OptionArgs,
+    /// Reasoning before the answer, for models with a switch: on, off, low, medium or high
+    #[arg(long, value_name = "on|off|low|medium|high")]
+    think: Option<Thinking>,
     /// Acceptance rule: lossless, match, coupled, lossy-typical[:epsilon:delta] or lossy-lenience[:l]
     #[arg(long, default_value_t = AcceptanceRule::Lossless, value_name = "RULE")]
     rule: AcceptanceRule,
@@ -106,6 +109,7 @@ impl DraftingArgs {
             options: MethodOptions::default(),
             sampling,
             rule: self.rule,
+            thinking: self.think,
             ..GenerationPlan::default()
         }
     }
@@ -124,8 +128,25 @@ impl DraftingArgs {
         let mut models = load_on(compute, &self.models, head, &[plan.method], longest)?;
         plan.method = self.method.named().unwrap_or_else(|| models.recommended_method());
         plan.options = self.options.options(models.target());
+        if let Some(problem) =
+            self.think.and_then(|wanted| unheeded(wanted, models.encoder().thinking_switches()))
+        {
+            eprintln!("{problem}");
+        }
         Ok(models)
     }
+}
+
+/// Returns a warning for a switch that the model's chat template does not read.
+fn unheeded(wanted: Thinking, switches: ThinkingSwitches) -> Option<String> {
+    let (heeded, what) = match wanted {
+        Thinking::Off | Thinking::On => (switches.switch, "switch for thinking"),
+        _ => (switches.effort, "effort of thinking"),
+    };
+    let partly = if switches.switch { " --think on and --think off work." } else { "" };
+    (!heeded).then(|| {
+        format!("The model's chat template has no {what}, so --think {wanted} changes nothing.{partly}")
+    })
 }
 
 /// Answer a prompt and stream the tokens in colour.
@@ -329,7 +350,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let prompt = prompt(args)?;
     let longest = most_tokens(&prompt).saturating_add(args.max_tokens);
     let mut models = args.drafting.load(&args.drafting.models.compute()?, &mut plan, longest)?;
-    let (ids, template_note) = models.encoder().ids_and_note(&prompt, &|| false)?;
+    let (ids, template_note) = models.encoder().ids_and_note(&prompt, plan.thinking, &|| false)?;
     if let Some(note) = template_note.as_ref().filter(|_| !args.json) {
         eprintln!("{note}");
     }

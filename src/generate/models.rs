@@ -258,7 +258,7 @@ impl Models {
     /// # Errors
     /// The errors of [`PromptEncoder::ids_and_note`].
     pub fn prompt_ids(&self, prompt: &Prompt) -> Result<Vec<TokenId>> {
-        self.shared.encoder.ids_and_note(prompt, &|| false).map(|(ids, _)| ids)
+        self.shared.encoder.ids_and_note(prompt, None, &|| false).map(|(ids, _)| ids)
     }
 
     /// Returns what turns prompts into tokens of the target.

@@ -3,11 +3,13 @@
 use std::sync::{Arc, OnceLock};
 
 use super::Prompt;
-use hunch_core::chat::ChatMessage;
+use hunch_core::chat::{ChatMessage, Thinking};
 use hunch_core::sample::Constraint;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
-use hunch_model::text::{AnswerFormat, ChatTemplate, EncodeOptions, FormatCompiler, Tokenizer};
+use hunch_model::text::{
+    AnswerFormat, ChatTemplate, EncodeOptions, FormatCompiler, ThinkingSwitches, Tokenizer,
+};
 
 /// Turns prompts into tokens of one target. Immutable, and shared by all conversations with it.
 pub struct PromptEncoder {
@@ -17,13 +19,15 @@ pub struct PromptEncoder {
     context: usize,
     /// Built when the first answer asks for a format.
     formats: OnceLock<FormatCompiler>,
+    /// Read when they are first asked for.
+    switches: OnceLock<ThinkingSwitches>,
 }
 
 impl PromptEncoder {
     /// Creates the encoder of a target with this tokeniser and context.
     pub(super) fn new(tokenizer: Arc<Tokenizer>, context: usize) -> Self {
         let template = ChatTemplate::from_tokenizer(&tokenizer);
-        Self { tokenizer, template, context, formats: OnceLock::new() }
+        Self { tokenizer, template, context, formats: OnceLock::new(), switches: OnceLock::new() }
     }
 
     /// Returns the tokeniser.
@@ -46,7 +50,7 @@ impl PromptEncoder {
         formats.compile(format, answer_start)
     }
 
-    /// Tokenises a prompt. Also returns a note for the user about the chat template. Once `stopped`
+    /// Tokenises a prompt. `thinking` sets the template's switch for reasoning. Also returns a note for the user about the chat template. Once `stopped`
     /// returns true, a slow template is abandoned.
     ///
     /// # Errors
@@ -54,15 +58,16 @@ impl PromptEncoder {
     pub fn ids_and_note(
         &self,
         prompt: &Prompt,
+        thinking: Option<Thinking>,
         stopped: &dyn Fn() -> bool,
     ) -> Result<(Vec<TokenId>, Option<String>)> {
         let (ids, note) = match prompt {
             Prompt::Raw(text) => {
                 (self.tokenizer.encode(text, EncodeOptions { parse_special: true, add_bos: true })?, None)
             }
-            Prompt::Chat(messages) => self.chat_ids(messages, stopped)?,
+            Prompt::Chat(messages) => self.chat_ids(messages, thinking, stopped)?,
             Prompt::Continued(messages, answer) => {
-                let (mut ids, note) = self.chat_ids(messages, stopped)?;
+                let (mut ids, note) = self.chat_ids(messages, thinking, stopped)?;
                 ids.extend_from_slice(answer);
                 (ids, note)
             }
@@ -89,7 +94,7 @@ impl PromptEncoder {
     pub fn fitting_ids(
         &self,
         prompt: &Prompt,
-        max_tokens: usize,
+        (max_tokens, thinking): (usize, Option<Thinking>),
         stopped: &dyn Fn() -> bool,
     ) -> Result<FittingPrompt> {
         let context = self.context;
@@ -99,7 +104,7 @@ impl PromptEncoder {
         let at_once = 1 << (max_cuts / 8).max(1).ilog2();
         let attempt = |step: usize| -> Result<Option<FittingPrompt>> {
             let (shorter, dropped) = prompt.without_oldest((step * at_once).min(max_cuts));
-            match self.ids_and_note(&shorter, stopped) {
+            match self.ids_and_note(&shorter, thinking, stopped) {
                 Ok((ids, note)) => Ok((ids.len() + reserve <= context).then_some(FittingPrompt {
                     ids,
                     dropped,
@@ -127,7 +132,7 @@ impl PromptEncoder {
         }
         // Only the last question is left; report its error.
         let (shortest, dropped) = prompt.without_oldest(max_cuts);
-        let (ids, template_note) = self.ids_and_note(&shortest, stopped)?;
+        let (ids, template_note) = self.ids_and_note(&shortest, thinking, stopped)?;
         Ok(FittingPrompt { ids, dropped, template_note })
     }
 
@@ -136,16 +141,22 @@ impl PromptEncoder {
         self.template.trial()
     }
 
+    /// Returns the switches for reasoning that the target's chat template reads.
+    pub fn thinking_switches(&self) -> ThinkingSwitches {
+        *self.switches.get_or_init(|| self.template.thinking_switches())
+    }
+
     /// Tokenises a conversation up to the start of the next answer.
     fn chat_ids(
         &self,
         messages: &[ChatMessage],
+        thinking: Option<Thinking>,
         stopped: &dyn Fn() -> bool,
     ) -> Result<(Vec<TokenId>, Option<String>)> {
         if messages.iter().all(|message| message.content.trim().is_empty()) {
             return Err(Error::invalid("The prompt is empty. Enter some text."));
         }
-        self.template.ids(&self.tokenizer, messages, stopped)
+        self.template.ids(&self.tokenizer, messages, thinking, stopped)
     }
 }
 

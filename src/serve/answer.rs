@@ -16,6 +16,7 @@ use super::metrics::Metrics;
 use crate::engine::WallClock;
 use crate::event::{GenerationEvent, RoundEvent, StopReason, TokenEvent};
 use crate::generate::{Finished, GenerationContext, GenerationPlan, Models, Prompt, generate};
+use hunch_core::chat::Thinking;
 use hunch_core::sample::Constraint;
 use hunch_core::token::TokenId;
 use hunch_error::Result;
@@ -168,12 +169,13 @@ pub(super) struct Encoded {
 pub(super) async fn encode(
     server: &Server,
     prompt: Prompt,
+    thinking: Option<Thinking>,
     format: Option<AnswerFormat>,
 ) -> Result<Encoded, Failure> {
     let abandoned = SetOnDrop(Arc::default());
     let (encoder, flag) = (server.encoder.clone(), abandoned.0.clone());
     let encoding = spawn_blocking(move || -> Result<Encoded> {
-        let (ids, _) = encoder.ids_and_note(&prompt, &|| flag.load(Ordering::Relaxed))?;
+        let (ids, _) = encoder.ids_and_note(&prompt, thinking, &|| flag.load(Ordering::Relaxed))?;
         let answer_start = ids.len() - prompt.begun();
         let constraint = format.map(|format| encoder.constraint(&format, answer_start)).transpose()?;
         Ok(Encoded { ids, constraint })
@@ -205,7 +207,7 @@ pub(super) async fn start(server: &Server, ask: Ask) -> Result<RunningAnswer, Fa
     // The place in the queue is taken first, so a slow chat template does not change the order.
     let turn = async { place.turn().await.ok_or_else(Failure::shutting_down) };
     let mut waiting = CountIfDropped(Some(server.metrics.clone()));
-    let ready = try_join(turn, encode(server, prompt, format)).await;
+    let ready = try_join(turn, encode(server, prompt, plan.thinking, format)).await;
     waiting.0 = None;
     let (turn, Encoded { ids, constraint }) = ready?;
     let prompt_tokens = ids.len();

@@ -101,7 +101,7 @@ pub(super) async fn count_tokens(server: Arc<Server>, request: Request) -> Resul
     refuse_unsupported(&mut fields)?;
     format(&mut fields)?;
     fields.finish()?;
-    let encoded = answer::encode(&server, prompt, None).await?;
+    let encoded = answer::encode(&server, prompt, server.plan.thinking, None).await?;
     Ok(json_response(StatusCode::OK, &json!({ "input_tokens": encoded.ids.len() })))
 }
 

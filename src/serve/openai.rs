@@ -6,7 +6,7 @@ use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::Response;
 use axum::response::sse::Event;
-use hunch_core::chat::{ChatMessage, Role};
+use hunch_core::chat::{ChatMessage, Role, Thinking};
 use hunch_core::session::TOP_TOKENS;
 use hunch_core::token::TokenId;
 use hunch_model::text::{AnswerFormat, Tokenizer};
@@ -116,6 +116,22 @@ struct Message {
 }
 
 #[derive(Deserialize)]
+struct Reasoning {
+    reasoning_effort: Option<String>,
+    #[serde(default)]
+    chat_template_kwargs: TemplateArguments,
+}
+
+/// Variables of the chat template that a request may set.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TemplateArguments {
+    enable_thinking: Option<bool>,
+    thinking: Option<bool>,
+    reasoning_effort: Option<String>,
+}
+
+#[derive(Deserialize)]
 struct Completion {
     prompt: OneOrMany,
 }
@@ -150,8 +166,12 @@ pub(super) async fn chat(server: Arc<Server>, request: Request) -> Result<Respon
     if messages.is_empty() {
         return Err(Failure::of_param("messages", "`messages` is empty. Send at least one message."));
     }
+    let thinking = thinking(&server, &mut fields)?;
     refuse_unsupported(&mut fields)?;
-    let ask = |plan, max_tokens, format| Ask { prompt: Prompt::Chat(messages), plan, max_tokens, format };
+    let ask = |plan: GenerationPlan, max_tokens, format| {
+        let plan = GenerationPlan { thinking: thinking.or(plan.thinking), ..plan };
+        Ask { prompt: Prompt::Chat(messages), plan, max_tokens, format }
+    };
     respond(server, fields, common, Endpoint::Chat, logprobs, None, ask).await
 }
 
@@ -238,6 +258,44 @@ async fn respond(
     }
     let whole = answer.whole().await?;
     Ok(json_response(StatusCode::OK, &shape.whole(&server, &answer, &whole)))
+}
+
+/// Reads whether and how much the model thinks before its answer. `None` leaves it to the server.
+///
+/// # Errors
+/// If an effort is unknown, or the chat template of the model has no switch for what is asked.
+fn thinking(server: &Server, fields: &mut Fields) -> Result<Option<Thinking>, Failure> {
+    let Reasoning { reasoning_effort, chat_template_kwargs } =
+        fields.take(&["reasoning_effort", "chat_template_kwargs"])?;
+    let named = reasoning_effort.is_some();
+    let switch = chat_template_kwargs.enable_thinking.or(chat_template_kwargs.thinking);
+    let param = if named { "reasoning_effort" } else { "chat_template_kwargs" };
+    let effort = match reasoning_effort.or(chat_template_kwargs.reasoning_effort).as_deref() {
+        None => None,
+        Some("none") => Some(Thinking::Off),
+        Some("minimal" | "low") => Some(Thinking::Low),
+        Some("medium") => Some(Thinking::Medium),
+        Some("high" | "xhigh") => Some(Thinking::High),
+        Some(other) => {
+            let message = format!("`{param}` is \"{other}\". Choose none, low, medium or high.");
+            return Err(Failure::of_param(param, message));
+        }
+    };
+    let wanted = match switch {
+        Some(false) => Some(Thinking::Off),
+        Some(true) => effort.or(Some(Thinking::On)),
+        None => effort,
+    };
+    let has = server.encoder.thinking_switches();
+    match wanted {
+        // A model without a switch does not think, as far as its template knows.
+        None | Some(Thinking::Off) => Ok(wanted),
+        _ if has.switch || has.effort => Ok(wanted),
+        _ => Err(Failure::of_param(
+            param,
+            format!("The chat template of this model has no switch for thinking. Remove `{param}`."),
+        )),
+    }
 }
 
 /// Refuses parameters that would change the answer and are not supported.

@@ -113,7 +113,7 @@ impl TrainingTarget {
     /// [`Error::InvalidRequest`] if the template has nothing before the user's text.
     pub fn user_turn(&self) -> Result<(Vec<TokenId>, String)> {
         let message = ChatMessage { role: Role::User, content: MARKER.into() };
-        let rendered = self.template.render(&[message], false, &|| false)?.text;
+        let rendered = self.template.render(&[message], false, None, &|| false)?.text;
         let (before, after) = rendered.split_once(MARKER).unwrap_or((&rendered, ""));
         let ids = self.tokenizer.encode(before, EncodeOptions { parse_special: true, add_bos: true })?;
         if ids.is_empty() {
@@ -131,7 +131,7 @@ impl TrainingTarget {
     /// As [`ChatTemplate::ids`].
     pub fn prompt_ids(&self, text: &str) -> Result<Vec<TokenId>> {
         let message = ChatMessage { role: Role::User, content: text.into() };
-        self.template.ids(&self.tokenizer, &[message], &|| false).map(|(ids, _)| ids)
+        self.template.ids(&self.tokenizer, &[message], None, &|| false).map(|(ids, _)| ids)
     }
 }
 

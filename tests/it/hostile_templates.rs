@@ -70,14 +70,14 @@ fn hostile_template_falls_back_with_note() {
     render_in_children();
     for (name, source) in hostile() {
         let template = ChatTemplate::from_source(Some(&source), "", "<|im_end|>");
-        let prompt = template.render(&conversation(), true, &|| false).unwrap();
+        let prompt = template.render(&conversation(), true, None, &|| false).unwrap();
         assert_eq!(prompt.origin, TemplateOrigin::ChatMl, "{name}: {:.80}", prompt.text);
         assert!(
             prompt.note.as_ref().is_some_and(|note| note.contains("built-in")),
             "{name}: {:?}",
             prompt.note
         );
-        let again = template.render(&conversation(), true, &|| false).unwrap();
+        let again = template.render(&conversation(), true, None, &|| false).unwrap();
         assert_eq!(again.note, prompt.note, "{name}");
     }
 }
@@ -130,7 +130,7 @@ fn long_rendering_can_be_cancelled() {
     let template = ChatTemplate::from_source(Some(endless), "", "<|im_end|>");
     let polled = AtomicU32::new(0);
     let prompt =
-        template.render(&conversation(), true, &|| polled.fetch_add(1, Ordering::Relaxed) > 2).unwrap();
+        template.render(&conversation(), true, None, &|| polled.fetch_add(1, Ordering::Relaxed) > 2).unwrap();
     assert_eq!((prompt.origin, prompt.note), (TemplateOrigin::ChatMl, None));
 }
 
@@ -140,8 +140,8 @@ fn rejecting_template_is_tried_again() {
     let source = "{% if messages | length > 1 %}{{ raise_exception('one at a time') }}{% endif %}{{ messages[0].content }}";
     let template = ChatTemplate::from_source(Some(source), "", "<|im_end|>");
     let two = [conversation(), conversation()].concat();
-    assert!(template.render(&two, true, &|| false).unwrap().note.unwrap().contains("one at a time"));
-    let one = template.render(&conversation(), true, &|| false).unwrap();
+    assert!(template.render(&two, true, None, &|| false).unwrap().note.unwrap().contains("one at a time"));
+    let one = template.render(&conversation(), true, None, &|| false).unwrap();
     assert_eq!((one.text.as_str(), one.origin, one.note), ("Hi", TemplateOrigin::Model, None));
 }
 
@@ -222,7 +222,7 @@ fn control_tokens_in_messages_stay_text_in_every_family() {
         let template = ChatTemplate::from_tokenizer(&tokenizer);
         let ids = |content: &str| {
             let messages = [ChatMessage { role: Role::User, content: content.into() }];
-            template.ids(&tokenizer, &messages, &|| false).unwrap().0
+            template.ids(&tokenizer, &messages, None, &|| false).unwrap().0
         };
         let specials = |ids: &[u32]| ids.iter().copied().filter(|&id| id >= 256).collect::<Vec<_>>();
         let ordinary = ids("Hello there");
@@ -240,7 +240,7 @@ fn control_tokens_in_messages_stay_text_in_every_family() {
                     message(Role::Assistant, content),
                     message(Role::User, "b"),
                 ];
-                specials(&template.ids(&tokenizer, &turns, &|| false).unwrap().0)
+                specials(&template.ids(&tokenizer, &turns, None, &|| false).unwrap().0)
             };
             // Reasoning markers in answers are left for the template.
             if !forged.contains("think>") {
@@ -268,7 +268,7 @@ fn control_tokens_in_a_message_stay_text_with_sentencepiece() {
         let ids = |content: &str| {
             let turns =
                 [said(Role::User, content), said(Role::Assistant, content), said(Role::User, content)];
-            template.ids(&tokenizer, &turns, &|| false).unwrap().0
+            template.ids(&tokenizer, &turns, None, &|| false).unwrap().0
         };
         let specials = |ids: &[u32]| ids.iter().copied().filter(|&id| id < 3).collect::<Vec<_>>();
         let ordinary = specials(&ids("ab ba"));
@@ -294,10 +294,10 @@ fn ordinary_conversation_encodes_like_its_rendered_text() {
             message(Role::Assistant, "1 < 2"),
             message(Role::User, " x "),
         ];
-        let rendered = template.render(&messages, true, &|| false).unwrap().text;
+        let rendered = template.render(&messages, true, None, &|| false).unwrap().text;
         let whole =
             tokenizer.encode(&rendered, EncodeOptions { parse_special: true, add_bos: true }).unwrap();
-        assert_eq!(template.ids(&tokenizer, &messages, &|| false).unwrap().0, whole, "{family}");
+        assert_eq!(template.ids(&tokenizer, &messages, None, &|| false).unwrap().0, whole, "{family}");
     }
 }
 
@@ -313,7 +313,8 @@ fn template_finds_reasoning_in_answers() {
         message(Role::Assistant, "<think>long</think>b"),
         message(Role::User, "c"),
     ];
-    let (ids, _) = ChatTemplate::from_tokenizer(&tokenizer).ids(&tokenizer, &messages, &|| false).unwrap();
+    let (ids, _) =
+        ChatTemplate::from_tokenizer(&tokenizer).ids(&tokenizer, &messages, None, &|| false).unwrap();
     let text = tokenizer.decode(&ids, true);
     assert!(text.contains("<｜Assistant｜>b<｜end") && !text.contains("long"), "{text}");
 }

@@ -74,7 +74,7 @@ fn default_model_tokenises_like_llama_cpp() {
         message(Role::System, "You are a helpful assistant."),
         message(Role::User, "Explain why the sky is blue."),
     ];
-    let prompt = template.render(&conversation, true, &|| false).unwrap();
+    let prompt = template.render(&conversation, true, None, &|| false).unwrap();
     assert_eq!((prompt.origin, &prompt.text), (TemplateOrigin::Model, &oracle.cases[1].prompt));
 }
 
@@ -103,7 +103,7 @@ fn encoding_can_be_cancelled() {
             polls.set(polls.get() + 1);
             true
         };
-        let (ids, _) = template.ids(&tokenizer, &[question], &cancelled).unwrap();
+        let (ids, _) = template.ids(&tokenizer, &[question], None, &cancelled).unwrap();
         assert!(!ids.is_empty(), "an empty prompt would be refused");
         assert_eq!(polls.get(), 2, "once inside the text and once after it");
     }
@@ -364,7 +364,7 @@ fn damaged_vocabularies_never_panic() {
         prop_assert!(tokenizer.end_tokens().iter().all(|&id| (id as usize) < tokenizer.vocab_size()));
         let hello = [ChatMessage { role: Role::User, content: "Hi".into() }];
         let template = ChatTemplate::from_source(tokenizer.chat_template(), "", "");
-        prop_assert!(template.render(&hello, true, &|| false).is_ok());
+        prop_assert!(template.render(&hello, true, None, &|| false).is_ok());
         *counts.borrow_mut().0 += 1;
         Ok(())
     });

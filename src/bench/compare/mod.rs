@@ -261,6 +261,7 @@ fn plan(
         sampling: sampling_of_run(&setting.sampling, run as usize),
         rule: setting.rule,
         stop: Vec::new(),
+        thinking: None,
     }
 }
 

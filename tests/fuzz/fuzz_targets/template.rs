@@ -42,7 +42,7 @@ fn render(bytes: &[u8]) {
     let started = Instant::now();
     let mut template = ChatTemplate::from_source(Some(&source), "<s>", "<|im_end|>");
     template.set_time(1_735_689_599);
-    let prompt = template.render(&messages, true, &|| false).expect("there is always a prompt");
+    let prompt = template.render(&messages, true, None, &|| false).expect("there is always a prompt");
     let contents: usize = messages.iter().map(|message| message.content.len()).sum();
     assert!(prompt.text.len() <= BASE_OUTPUT + OUTPUT_FACTOR * contents, "{} bytes", prompt.text.len());
     if prompt.origin != TemplateOrigin::Model {
@@ -51,7 +51,7 @@ fn render(bytes: &[u8]) {
             "a built-in template is used without a note"
         );
     }
-    let again = template.render(&messages, true, &|| false).expect("there is always a prompt");
+    let again = template.render(&messages, true, None, &|| false).expect("there is always a prompt");
     if (prompt.origin, again.origin) == (TemplateOrigin::Model, TemplateOrigin::Model) {
         assert_eq!(prompt.text, again.text, "the same conversation has the same text");
     }

@@ -13,5 +13,5 @@ pub mod tokenizer;
 pub use detokenize::Detokenizer;
 pub use format::{AnswerFormat, FormatCompiler};
 pub use stop::{Released, StopFilter};
-pub use template::{ChatTemplate, RenderedPrompt, TemplateOrigin};
+pub use template::{ChatTemplate, RenderedPrompt, TemplateOrigin, ThinkingSwitches};
 pub use tokenizer::{EncodeOptions, Tokenizer, Vocabulary, VocabularyVerdict, check_vocabularies};

@@ -15,10 +15,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::text::harmony::without_reasoning;
 use crate::text::{EncodeOptions, Tokenizer};
 use child::{Failure, RenderingChild};
-use hunch_core::chat::{ChatMessage, Role};
+use hunch_core::chat::{ChatMessage, Role, Thinking};
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
 use renderer::{MAX_SOURCE, Renderer, Request, role_name};
 
 /// Consecutive crashes of the child after which a template is no longer tried.
@@ -50,6 +52,15 @@ pub struct RenderedPrompt {
     /// Note for the user: why the template of the model was not used, or that the system message was
     /// moved into the first user message.
     pub note: Option<String>,
+}
+
+/// Switches for reasoning that a template reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThinkingSwitches {
+    /// On and off.
+    pub switch: bool,
+    /// Low, medium and high effort.
+    pub effort: bool,
 }
 
 /// Chat template of a model, with a built-in fallback.
@@ -129,11 +140,12 @@ impl ChatTemplate {
         let message = |role, content: &str| ChatMessage { role, content: content.into() };
         let messages =
             [message(Role::User, "Hi"), message(Role::Assistant, "Hello"), message(Role::User, "Bye")];
-        let rendered = self.render(&messages, true, &|| false);
+        let rendered = self.render(&messages, true, None, &|| false);
         rendered.map_or_else(|error| Some(error.to_string()), |rendered| rendered.note)
     }
 
-    /// Renders a conversation. With `add_generation_prompt`, it ends where the answer begins.
+    /// Renders a conversation. With `add_generation_prompt`, it ends where the answer begins. `thinking` sets the
+    /// switch for reasoning, if the template has one.
     ///
     /// Templates run in a child process if this program offers one ([`child::offer`]). If a template
     /// rejects the system message, it is rendered again with the system message at the start of the
@@ -149,6 +161,7 @@ impl ChatTemplate {
         &self,
         messages: &[ChatMessage],
         add_generation_prompt: bool,
+        thinking: Option<Thinking>,
         cancelled: &dyn Fn() -> bool,
     ) -> Result<RenderedPrompt> {
         if messages.is_empty() {
@@ -167,6 +180,8 @@ impl ChatTemplate {
                     time: self.time,
                     messages: messages.to_vec(),
                     add_generation_prompt,
+                    thinking,
+                    variables: false,
                 },
                 cancelled,
             )
@@ -206,6 +221,7 @@ impl ChatTemplate {
         &self,
         tokenizer: &Tokenizer,
         messages: &[ChatMessage],
+        thinking: Option<Thinking>,
         cancelled: &dyn Fn() -> bool,
     ) -> Result<(Vec<TokenId>, Option<String>)> {
         // Templates of the harmony format do not search for the reasoning in the answers of the model.
@@ -225,9 +241,30 @@ impl ChatTemplate {
                 ChatMessage { role: message.role, content: literals.mask(&message.content, kept) }
             })
             .collect();
-        let RenderedPrompt { text, note, .. } = self.render(&masked, true, cancelled)?;
+        let RenderedPrompt { text, note, .. } = self.render(&masked, true, thinking, cancelled)?;
         let options = EncodeOptions { parse_special: true, add_bos: true };
         Ok((tokenizer.encode_with_literals(&text, options, &literals, cancelled)?, note))
+    }
+
+    /// Returns which switches for reasoning the template reads. None if it cannot be parsed.
+    pub fn thinking_switches(&self) -> ThinkingSwitches {
+        let Some(source) = &self.source else { return ThinkingSwitches::default() };
+        let request = Request {
+            source: source.clone(),
+            bos: String::new(),
+            eos: String::new(),
+            time: None,
+            messages: Vec::new(),
+            add_generation_prompt: true,
+            thinking: None,
+            variables: true,
+        };
+        let Ok(names) = self.render_template(&request, &|| false) else { return ThinkingSwitches::default() };
+        let reads = |name: &str| names.lines().any(|line| line == name);
+        ThinkingSwitches {
+            switch: reads("enable_thinking") || reads("thinking"),
+            effort: reads("reasoning_effort"),
+        }
     }
 
     fn render_template(&self, request: &Request, cancelled: &dyn Fn() -> bool) -> Result<String, Failure> {

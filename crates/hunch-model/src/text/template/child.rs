@@ -302,6 +302,8 @@ mod tests {
                 content: "Hi".into(),
             }],
             add_generation_prompt: true,
+            thinking: None,
+            variables: false,
         };
         let mut input = Vec::new();
         write_frame(&mut input, &serde_json::to_vec(&request).unwrap()).unwrap();

@@ -7,7 +7,7 @@ use minijinja::value::Value;
 use serde::{Deserialize, Serialize};
 
 use super::{environment, time};
-use hunch_core::chat::{ChatMessage, Role};
+use hunch_core::chat::{ChatMessage, Role, Thinking};
 
 const NAME: &str = "chat";
 
@@ -32,6 +32,10 @@ pub(super) struct Request {
     pub time: Option<i64>,
     pub messages: Vec<ChatMessage>,
     pub add_generation_prompt: bool,
+    /// Reasoning before the answer. `None` leaves it to the template.
+    pub thinking: Option<Thinking>,
+    /// `true` to return the names of the variables that the template reads, a line each, and render nothing.
+    pub variables: bool,
 }
 
 impl Request {
@@ -64,6 +68,12 @@ impl Renderer {
             self.parsed = Some((request.source.clone(), environment));
         }
         let Some((_, environment)) = &mut self.parsed else { return Err("it cannot be parsed".into()) };
+        if request.variables {
+            let template = environment.get_template(NAME).map_err(|error| error.to_string())?;
+            let mut names: Vec<String> = template.undeclared_variables(false).into_iter().collect();
+            names.sort_unstable();
+            return Ok(names.join("\n"));
+        }
         environment.set_fuel(Some(request.fuel()));
         if let Some(seconds) = request.time {
             environment.add_function("strftime_now", move |format: String| time::strftime(seconds, &format));
@@ -85,6 +95,9 @@ fn render(environment: &Environment<'static>, request: &Request) -> Result<Strin
             minijinja::context! { role, content }
         })
         .collect();
+    // Templates test whether a switch is defined. DeepSeek and Granite call it `thinking`, gpt-oss has efforts.
+    let on = request.thinking.map_or(Value::UNDEFINED, |thinking| Value::from(thinking != Thinking::Off));
+    let effort = request.thinking.and_then(Thinking::effort).map_or(Value::UNDEFINED, Value::from);
     environment.get_template(NAME)?.render(minijinja::context! {
         messages => messages,
         add_generation_prompt => request.add_generation_prompt,
@@ -92,6 +105,9 @@ fn render(environment: &Environment<'static>, request: &Request) -> Result<Strin
         eos_token => request.eos.as_str(),
         tools => Value::from(()),
         documents => Value::from(()),
+        enable_thinking => on.clone(),
+        thinking => on,
+        reasoning_effort => effort,
     })
 }
 

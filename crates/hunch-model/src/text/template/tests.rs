@@ -15,7 +15,7 @@ fn conversation(parts: &[(Role, &str)]) -> Vec<ChatMessage> {
 
 fn rendered(source: &str, parts: &[(Role, &str)]) -> RenderedPrompt {
     ChatTemplate::from_source(Some(source), "<s>", "</s>")
-        .render(&conversation(parts), true, &|| false)
+        .render(&conversation(parts), true, None, &|| false)
         .unwrap()
 }
 
@@ -48,10 +48,10 @@ fn llama_3_uses_given_date_or_its_default() {
             "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nToday Date: {date}\n\nS<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
         )
     };
-    assert_eq!(template.render(&parts, true, &|| false).unwrap().text, expected("26 Jul 2024"));
+    assert_eq!(template.render(&parts, true, None, &|| false).unwrap().text, expected("26 Jul 2024"));
     template.set_time(1_800_000_000);
-    assert_eq!(template.render(&parts, true, &|| false).unwrap().text, expected("15 Jan 2027"));
-    assert!(!template.render(&parts, false, &|| false).unwrap().text.contains("assistant"));
+    assert_eq!(template.render(&parts, true, None, &|| false).unwrap().text, expected("15 Jan 2027"));
+    assert!(!template.render(&parts, false, None, &|| false).unwrap().text.contains("assistant"));
 }
 
 #[test]
@@ -75,20 +75,23 @@ fn falls_back_when_template_raises_and_notes_its_message() {
 fn built_in_template_depends_on_end_token() {
     let parts = conversation(&[(Role::System, "S"), (Role::User, "u"), (Role::Assistant, "a")]);
     let chat_ml = ChatTemplate::from_source(None, "", "<|im_end|>");
-    let prompt = chat_ml.render(&parts, true, &|| false).unwrap();
+    let prompt = chat_ml.render(&parts, true, None, &|| false).unwrap();
     assert_eq!(prompt.origin, TemplateOrigin::ChatMl);
     assert_eq!(
         prompt.text,
         "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nu<|im_end|>\n<|im_start|>assistant\na<|im_end|>\n<|im_start|>assistant\n"
     );
     let plain = ChatTemplate::from_source(Some(" "), "<s>", "</s>");
-    assert_eq!(plain.render(&parts, false, &|| false).unwrap().text, "S\n\nUser: u\n\nAssistant: a</s>\n\n");
+    assert_eq!(
+        plain.render(&parts, false, None, &|| false).unwrap().text,
+        "S\n\nUser: u\n\nAssistant: a</s>\n\n"
+    );
 }
 
 #[test]
 fn falls_back_when_template_does_not_parse() {
     let template = ChatTemplate::from_source(Some("{% for m in %}"), "", "");
-    let prompt = template.render(&conversation(&[(Role::User, "Hi")]), true, &|| false).unwrap();
+    let prompt = template.render(&conversation(&[(Role::User, "Hi")]), true, None, &|| false).unwrap();
     assert_eq!(prompt.origin, TemplateOrigin::Plain);
     assert!(prompt.note.unwrap().contains("cannot be parsed"));
     assert!(template.trial().unwrap().contains("cannot be parsed"));
@@ -96,7 +99,7 @@ fn falls_back_when_template_does_not_parse() {
 
 #[test]
 fn rejects_empty_conversation() {
-    assert!(ChatTemplate::from_source(None, "", "").render(&[], true, &|| false).is_err());
+    assert!(ChatTemplate::from_source(None, "", "").render(&[], true, None, &|| false).is_err());
 }
 
 #[test]
@@ -176,4 +179,25 @@ fn rejects_oversized_output() {
     let long = "{% for i in range(3000) %}{{ 'a' * 1000 }}{% endfor %}";
     let prompt = rendered(long, &[(Role::User, "Hi")]);
     assert_eq!(prompt.origin, TemplateOrigin::Plain);
+}
+
+#[test]
+fn thinking_sets_the_variables_that_templates_read() {
+    use hunch_core::chat::Thinking;
+    let source = "{% if enable_thinking is defined and not enable_thinking %}no{% else %}yes{% endif %}\
+                  {{ ' ' ~ reasoning_effort if reasoning_effort is defined else '' }}";
+    let template = ChatTemplate::from_source(Some(source), "", "");
+    let parts = conversation(&[(Role::User, "Hi")]);
+    let text = |thinking| template.render(&parts, true, thinking, &|| false).unwrap().text;
+    assert_eq!(text(None), "yes");
+    assert_eq!(text(Some(Thinking::On)), "yes");
+    assert_eq!(text(Some(Thinking::Off)), "no low");
+    assert_eq!(text(Some(Thinking::High)), "yes high");
+    assert_eq!(template.thinking_switches(), ThinkingSwitches { switch: true, effort: true });
+    let of = |source| ChatTemplate::from_source(source, "", "").thinking_switches();
+    let granite = ThinkingSwitches { switch: true, effort: false };
+    assert_eq!(of(Some("{% if thinking %}x{% endif %}")), granite);
+    for source in [None, Some("{{ messages[0].content }}"), Some("enable_thinking"), Some("{% if %}")] {
+        assert_eq!(of(source), ThinkingSwitches::default(), "{source:?}");
+    }
 }
