@@ -14,6 +14,7 @@ use crate::generate::{
     FittingPrompt, GenerationContext, GenerationPlan, LoadPlan, Models, OpenedModels, Prompt, generate,
 };
 use crate::log::panic_text;
+use hunch_core::chat::Thinking;
 use hunch_core::method::Method;
 use hunch_core::model::ModelMemory;
 use hunch_core::stats::Stopwatch;
@@ -103,6 +104,8 @@ pub struct Loaded {
     pub template_note: Option<String>,
     /// Why they do not run on the kernels of their device.
     pub device_note: Option<String>,
+    /// Choices of reasoning that the target's chat template has.
+    pub thinking: Vec<Thinking>,
     /// The device of the draft model, if the target is on a GPU.
     pub draft_placement: Option<String>,
 }
@@ -541,6 +544,7 @@ fn load(models: &mut Option<Models>, plan: &LoadPlan, make_room: bool, compute: 
         read_by_a_pass: (read(of_target), of_draft.map(read)),
         context: models.context(),
         methods: models.usable_methods(),
+        thinking: models.encoder().thinking_switches().choices(),
         template_note: models.encoder().template_note(),
         device_note: models.device_note(),
         draft_placement: models.draft_placement().map(str::to_owned),

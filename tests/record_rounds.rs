@@ -85,6 +85,7 @@ fn plan(method: Method, max_draft: usize, temperature: f32) -> GenerationPlan {
         sampling: SamplingParams { seed: Some(7), ..sampling },
         rule: AcceptanceRule::Lossless,
         stop: Vec::new(),
+        thinking: None,
     }
 }
 

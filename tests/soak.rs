@@ -120,6 +120,7 @@ fn run(model: &Path, folder: &Path, turns: usize) -> Result<Vec<SoakTurn>> {
             sampling: SamplingParams { seed: Some(turn as u64), ..sampling.clone() },
             rule: AcceptanceRule::Lossless,
             stop: Vec::new(),
+            thinking: None,
             target: String::new(),
             draft: None,
         };

@@ -108,6 +108,7 @@ fn answer(app: &App, max_tokens: u32) -> (Vec<GenerationEvent>, Duration) {
         max_tokens,
         sampling: SamplingParams { seed: Some(7), ..SamplingParams::default() },
         stop: Vec::new(),
+        thinking: None,
         target: String::new(),
         draft: None,
     };

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
 use crate::event::GenerationEvent;
-use hunch_core::chat::Role;
+use hunch_core::chat::{Role, Thinking};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::rule::AcceptanceRule;
@@ -58,6 +58,10 @@ pub struct AnswerSettings {
     /// Strings that end the answer.
     #[serde(default)]
     pub stop: Vec<String>,
+    /// Reasoning before the answer. Absent to leave it to the model's chat template.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[ts(optional)]
+    pub thinking: Option<Thinking>,
     /// Name of the target model. The engine fills it in.
     #[serde(default)]
     pub target: String,

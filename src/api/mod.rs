@@ -21,6 +21,7 @@ pub use conversation::{
     ExportWords, MessageState, SearchHit, StoredMessage,
 };
 pub use files::{OpenKind, SaveKind, SavePlace};
+use hunch_core::chat::Thinking;
 use hunch_core::method::Method;
 use hunch_core::sample::SamplingParams;
 use hunch_core::token::TokenId;
@@ -40,6 +41,10 @@ pub struct LoadedModels {
     pub device: String,
     /// Methods that the loaded models support.
     pub methods: Vec<Method>,
+    /// Choices of reasoning that the target's chat template has. Absent if it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[ts(optional)]
+    pub thinking: Option<Vec<Thinking>>,
     /// Warning about the target's chat template, such as that a built-in one replaces it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[ts(optional)]

@@ -80,6 +80,7 @@ impl App {
             draft: draft_entry,
             context: details.context as u32,
             device: self.shared.compute.name().into(),
+            thinking: Some(details.thinking.clone()).filter(|choices| !choices.is_empty()),
             template_note: details.template_note.clone(),
             device_note: details.device_note.clone(),
             draft_placement: details.draft_placement.clone(),

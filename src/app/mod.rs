@@ -218,7 +218,7 @@ impl App {
             rule: settings.rule,
             stop: settings.stop.clone(),
             options: self.method_options(),
-            thinking: None,
+            thinking: settings.thinking,
         }
     }
 

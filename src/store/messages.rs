@@ -381,6 +381,7 @@ pub(crate) mod tests {
             sampling: SamplingParams::greedy(),
             rule: Default::default(),
             stop: Vec::new(),
+            thinking: None,
             target: "Tiny".into(),
             draft: None,
         }

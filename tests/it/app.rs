@@ -31,6 +31,7 @@ fn request(method: Method, max_tokens: u32) -> AnswerRequest {
         max_tokens,
         sampling: SamplingParams { seed: Some(7), ..SamplingParams::unfiltered() },
         stop: Vec::new(),
+        thinking: None,
         target: String::new(),
         draft: None,
     };

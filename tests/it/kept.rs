@@ -58,6 +58,7 @@ fn settings(max_tokens: u32) -> AnswerSettings {
         sampling: SamplingParams::greedy(),
         rule: Default::default(),
         stop: Vec::new(),
+        thinking: None,
         target: String::new(),
         draft: None,
     }

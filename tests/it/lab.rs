@@ -28,6 +28,7 @@ fn answered(app: &App, method: Method) -> (i64, i64, Vec<GenerationEvent>) {
         max_tokens: 60,
         sampling: SamplingParams { seed: Some(7), ..SamplingParams::unfiltered() },
         stop: Vec::new(),
+        thinking: None,
         target: String::new(),
         draft: None,
     };

@@ -55,7 +55,8 @@ fn render(bytes: &[u8]) {
     if (prompt.origin, again.origin) == (TemplateOrigin::Model, TemplateOrigin::Model) {
         assert_eq!(prompt.text, again.text, "the same conversation has the same text");
     }
-    let (ids, _) = template.ids(tokenizer(), &messages, &|| false).expect("every prompt can be encoded");
+    let (ids, _) =
+        template.ids(tokenizer(), &messages, None, &|| false).expect("every prompt can be encoded");
     assert!(ids.iter().all(|&id| (id as usize) < tokenizer().vocab_size()));
     assert!(started.elapsed() < TIMEOUT, "{:?}", started.elapsed());
 }

@@ -19,6 +19,7 @@ pub(crate) fn endless_request(method: Method, max_tokens: u32) -> AnswerRequest 
         max_tokens,
         sampling,
         stop: Vec::new(),
+        thinking: None,
         target: String::new(),
         draft: None,
     };

@@ -63,6 +63,15 @@ pub struct ThinkingSwitches {
     pub effort: bool,
 }
 
+impl ThinkingSwitches {
+    /// Returns the choices that these switches allow, none without a switch.
+    pub fn choices(self) -> Vec<Thinking> {
+        let switch = [Thinking::Off, Thinking::On].into_iter().filter(|_| self.switch);
+        let effort = [Thinking::Low, Thinking::Medium, Thinking::High].into_iter().filter(|_| self.effort);
+        switch.chain(effort).collect()
+    }
+}
+
 /// Chat template of a model, with a built-in fallback.
 #[derive(Debug)]
 pub struct ChatTemplate {

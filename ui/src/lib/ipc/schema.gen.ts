@@ -156,6 +156,10 @@ rule: AcceptanceRule,
  */
 stop: Array<string>, 
 /**
+ * Reasoning before the answer. Absent to leave it to the model's chat template.
+ */
+thinking?: Thinking, 
+/**
  * Name of the target model. The engine fills it in.
  */
 target: string, 
@@ -2052,6 +2056,10 @@ device: string,
  */
 methods: Array<Method>, 
 /**
+ * Choices of reasoning that the target's chat template has. Absent if it has none.
+ */
+thinking?: Array<Thinking>, 
+/**
  * Warning about the target's chat template, such as that a built-in one replaces it.
  */
 template_note?: string, 
@@ -2745,6 +2753,11 @@ id: number,
  * Its text on its own.
  */
 text: string, };
+
+/**
+ * Reasoning of a model before its answer, for models whose chat template has a switch for it.
+ */
+export type Thinking = "off" | "on" | "low" | "medium" | "high";
 
 /**
  * Mean time of a lane's answers by part, in milliseconds per answer.

@@ -3,7 +3,7 @@
 
 import type { Host } from '../host';
 import { call, toErrorInfo } from '../ipc/rpc';
-import type { ErrorInfo } from '../ipc/schema.gen';
+import type { ErrorInfo, Thinking } from '../ipc/schema.gen';
 import { languages, type LanguageCode } from '../strings/index.svelte';
 import { asRule, lossless } from '../rules';
 import type { Chosen } from './settings.svelte';
@@ -26,6 +26,9 @@ export interface LastModels {
   readonly name: string | null;
   readonly quantisation: string | null;
 }
+
+/** All choices of reasoning before an answer. */
+const thinkingChoices: readonly Thinking[] = ['off', 'on', 'low', 'medium', 'high'];
 
 /** Minutes until unused models are unloaded. */
 export const keepWarmChoices = [0, 5, 15, 60] as const;
@@ -260,7 +263,7 @@ function distinct(presets: Preset[]): Preset[] {
 
 function asPreset(value: unknown): Preset | undefined {
   const { name, system, settings } = fields(value);
-  const { method, maxDraft, temperature, topK, topP, minP, repeatPenalty, maxTokens, seed, rule } = fields(settings);
+  const { method, maxDraft, temperature, topK, topP, minP, repeatPenalty, maxTokens, seed, rule, thinking } = fields(settings);
   if (typeof name !== 'string' || name.trim() === '' || typeof system !== 'string') return undefined;
   // The engine knows the methods. One that it lacks is ignored where the preset is used.
   if (typeof method !== 'string') return undefined;
@@ -269,8 +272,15 @@ function asPreset(value: unknown): Preset | undefined {
   // Older presets have no rule.
   const acceptance = rule === undefined ? lossless : asRule(rule);
   if (acceptance === undefined) return undefined;
-  const numbers = { temperature, topK, topP, minP, repeatPenalty, maxTokens } as Omit<Chosen, 'method' | 'maxDraft' | 'seed' | 'rule'>;
-  return { name: name.trim(), system, settings: { method, maxDraft, ...numbers, seed, rule: acceptance } };
+  const numbers = { temperature, topK, topP, minP, repeatPenalty, maxTokens } as Omit<
+    Chosen,
+    'method' | 'maxDraft' | 'seed' | 'rule' | 'thinking'
+  >;
+  return {
+    name: name.trim(),
+    system,
+    settings: { method, maxDraft, ...numbers, seed, rule: acceptance, thinking: oneOf(thinkingChoices, thinking) ?? null },
+  };
 }
 
 function asLastModels(value: unknown): LastModels | undefined {

@@ -31,6 +31,7 @@ const preset = (name: string): Preset => ({
     maxTokens: 256,
     seed: null,
     rule: { name: 'lossless' },
+    thinking: null,
   },
 });
 

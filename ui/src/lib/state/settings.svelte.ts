@@ -9,6 +9,7 @@ import type {
   Method,
   OfferedMethod,
   SamplingParams,
+  Thinking,
 } from '../ipc/schema.gen';
 import { lossless } from '../rules';
 import { language } from '../strings/index.svelte';
@@ -48,6 +49,8 @@ export interface Chosen {
   readonly seed: number | null;
   /** The acceptance rule. */
   readonly rule: AcceptanceRule;
+  /** Reasoning before the answer; null to leave it to the model. */
+  readonly thinking: Thinking | null;
 }
 
 /** The settings of a conversation. */
@@ -63,6 +66,8 @@ export class Settings {
   /** Null for a new one per answer. */
   seed = $state<number | null>(null);
   rule = $state.raw<AcceptanceRule>(lossless);
+  /** Reasoning before the answer; null to leave it to the model. */
+  thinking = $state<Thinking | null>(null);
   /** Further settings; null where there are none. */
   readonly advanced: AdvancedSettings | null;
 
@@ -98,8 +103,8 @@ export class Settings {
 
   /** The current choices. */
   chosen(): Chosen {
-    const { method, maxDraft, temperature, topK, topP, minP, repeatPenalty, maxTokens, seed, rule } = this;
-    return { method, maxDraft, temperature, topK, topP, minP, repeatPenalty, maxTokens, seed, rule };
+    const { method, maxDraft, temperature, topK, topP, minP, repeatPenalty, maxTokens, seed, rule, thinking } = this;
+    return { method, maxDraft, temperature, topK, topP, minP, repeatPenalty, maxTokens, seed, rule, thinking };
   }
 
   /** Applies saved choices within the current ranges. An unavailable method is ignored. */
@@ -114,6 +119,7 @@ export class Settings {
     this.maxTokens = this.clamp('max_tokens', chosen.maxTokens);
     this.seed = chosen.seed === null ? null : this.clamp('seed', chosen.seed);
     this.rule = chosen.rule;
+    this.thinking = chosen.thinking;
   }
 
   /** Range of a setting, by its field name. */
@@ -145,6 +151,7 @@ export class Settings {
       },
       rule: this.rule,
       stop: [],
+      ...(this.thinking && { thinking: this.thinking }),
     };
     return this.advanced?.applyTo(request) ?? request;
   }

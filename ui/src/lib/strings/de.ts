@@ -545,6 +545,16 @@ export const de: Strings = {
     unsupported: (names) => `Nicht geöffnet: ${names.join(', ')}. Lege ein Modell (.gguf) oder exportierte Unterhaltungen (.json) ab.`,
     stillLoading: (name) => `${name} wird noch geladen. Lege das Modell danach noch einmal ab.`,
   },
+  thinking: {
+    title: 'Nachdenken',
+    note: 'vor der Antwort',
+    automatic: 'Automatisch',
+    off: 'Aus',
+    on: 'Ein',
+    low: 'Wenig',
+    medium: 'Mittel',
+    high: 'Viel',
+  },
   rules: {
     ...rules,
     title: 'Annahme',

@@ -632,6 +632,16 @@ export const en = {
       `Couldn’t open ${names.join(', ')}. Drop one model (.gguf) or exported conversations (.json).`,
     stillLoading: (name: string) => `${name} is still loading. Drop the model again afterwards.`,
   },
+  thinking: {
+    title: 'Thinking',
+    note: 'before the answer',
+    automatic: 'Automatic',
+    off: 'Off',
+    on: 'On',
+    low: 'Low',
+    medium: 'Medium',
+    high: 'High',
+  },
   rules: {
     ...rules,
     title: 'Acceptance',
