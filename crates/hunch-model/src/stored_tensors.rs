@@ -53,14 +53,14 @@ pub(crate) fn files_at(path: &Path) -> Vec<PathBuf> {
     files
 }
 
+/// Open files, and all their tensors by name.
+pub(crate) type OpenFiles = (Vec<Arc<ModelFile>>, BTreeMap<String, StoredTensor>);
+
 /// Opens files and checks their headers. Returns all tensors by name. `path` is used in errors.
 ///
 /// # Errors
 /// [`Error::InvalidModelFile`] if there is none, or one is damaged, truncated or repeats a tensor of another.
-pub(crate) fn open_files(
-    path: &Path,
-    paths: &[PathBuf],
-) -> Result<(Vec<Arc<ModelFile>>, BTreeMap<String, StoredTensor>)> {
+pub(crate) fn open_files(path: &Path, paths: &[PathBuf]) -> Result<OpenFiles> {
     if paths.is_empty() || paths.len() > MAX_FILES {
         let reason = format!("it contains {} safetensors files", paths.len());
         return Err(Error::InvalidModelFile { path: path.to_path_buf(), reason });
