@@ -9,7 +9,7 @@ use hunch_core::stats::GenerationStats;
 use hunch_core::token::TokenOrigin;
 use hunch_error::{Error, Result};
 use hunch_library::http;
-use hunch_library::hub::ProxyChoice;
+use hunch_library::http::ProxyChoice;
 use reqwest::header::AUTHORIZATION;
 use reqwest::{Client, Method, RequestBuilder, Response, Url};
 use serde::Serialize;

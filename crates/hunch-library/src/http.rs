@@ -7,8 +7,19 @@ use std::time::Duration;
 use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder, Proxy, Url};
 
-use crate::hub::ProxyChoice;
 use hunch_error::{Error, Result};
+
+/// Proxy for requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ProxyChoice {
+    /// From `HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY` or the system's settings.
+    #[default]
+    System,
+    /// Direct connections.
+    None,
+    /// The proxy at this address.
+    Through(String),
+}
 
 /// Limit of connecting.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);

@@ -7,8 +7,9 @@ use std::sync::atomic::Ordering;
 
 use hunch_error::ErrorCode;
 use hunch_library::download::Downloads;
+use hunch_library::http::ProxyChoice;
 use hunch_library::hub;
-use hunch_library::hub::{HubConfig, ProxyChoice};
+use hunch_library::hub::HubConfig;
 use hunch_library::types::{DownloadPhase, DownloadRequest, HubTokenSource, LibraryEvent};
 use proptest::prelude::*;
 

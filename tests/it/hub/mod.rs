@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use hunch_library::hub::{HubConfig, ProxyChoice, Token, TokenSources};
+use hunch_library::http::ProxyChoice;
+use hunch_library::hub::{HubConfig, Token, TokenSources};
 use sha2::{Digest, Sha256};
 
 /// Bytes written at a time.

@@ -321,7 +321,8 @@ impl Task {
 mod tests {
     use super::super::{DownloadSettings, Downloads};
     use super::*;
-    use crate::hub::{HubConfig, ProxyChoice, TokenSources};
+    use crate::http::ProxyChoice;
+    use crate::hub::{HubConfig, TokenSources};
 
     #[test]
     fn stopped_download_holding_its_lock_is_not_another_programs() {

@@ -8,6 +8,7 @@ mod token;
 
 use reqwest::Url;
 
+use crate::http::ProxyChoice;
 use hunch_error::{Error, Result};
 
 pub(crate) use client::{Failure, Hub, HubResponse, Retry};
@@ -18,18 +19,6 @@ pub use token::{Token, TokenSources, Vault};
 
 /// Hub used unless `HF_ENDPOINT` is set.
 const DEFAULT_ENDPOINT: &str = "https://huggingface.co";
-
-/// Proxy for requests.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum ProxyChoice {
-    /// From `HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY` or the system's settings.
-    #[default]
-    System,
-    /// Direct connections.
-    None,
-    /// The proxy at this address.
-    Through(String),
-}
 
 /// Address of the Hub, and access to it.
 #[derive(Clone, Debug)]
