@@ -7,13 +7,12 @@ use anyhow::Result;
 use clap::Args;
 use hunch::generate::Prompt;
 use hunch::remote::{
-    RemoteAnswer, RemoteModel, RemoteRequest, RemoteServer, ServerAddress, ServerKey, ServerKind, TextPiece,
+    RemoteAnswer, RemoteModel, RemoteRequest, RemoteServer, ServerAddress, ServerKey, TextPiece,
 };
 use hunch_core::token::TokenOrigin;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::render;
-use super::run::SamplingArgs;
 
 /// Variable of the environment that holds the server's key.
 const KEY_VARIABLE: &str = "HUNCH_SERVER_KEY";
@@ -50,7 +49,8 @@ pub(crate) struct ServerArgs {
 /// A question, and how to show its answer.
 pub(crate) struct Question<'a> {
     pub(crate) prompt: Prompt,
-    pub(crate) sampling: &'a SamplingArgs,
+    /// Sampling parameters that were given, by their names in the protocol.
+    pub(crate) sampling: Map<String, Value>,
     pub(crate) max_tokens: usize,
     pub(crate) stop: &'a [String],
     pub(crate) schema: Option<Value>,
@@ -58,14 +58,10 @@ pub(crate) struct Question<'a> {
 }
 
 impl Question<'_> {
-    fn request(self, kind: ServerKind) -> RemoteRequest {
+    fn request(self) -> RemoteRequest {
         let (messages, raw) = match self.prompt {
             Prompt::Raw(text) => (Vec::new(), Some(text)),
             Prompt::Chat(messages) | Prompt::Continued(messages, _) => (messages, None),
-        };
-        let repeat_penalty = match kind {
-            ServerKind::Vllm | ServerKind::Sglang => "repetition_penalty",
-            _ => "repeat_penalty",
         };
         RemoteRequest {
             messages,
@@ -73,7 +69,7 @@ impl Question<'_> {
             max_tokens: Some(self.max_tokens),
             stop: self.stop.to_vec(),
             schema: self.schema,
-            sampling: self.sampling.given_fields(repeat_penalty),
+            sampling: self.sampling,
         }
     }
 }
@@ -90,7 +86,7 @@ pub(crate) fn run(server: &str, args: &ServerArgs, question: Question) -> Result
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let model = server.model(args.model.as_deref()).await?;
-        let request = question.request(model.kind);
+        let request = question.request();
         let mut printer = Printer::default();
         let answered = server.answer(&model, &request, |piece| printer.show(piece)).await;
         if let Some(error) = printer.failure {

@@ -256,15 +256,15 @@ impl SamplingArgs {
         top_k.is_some() || !logit_bias.is_empty() || numbers.into_iter().any(Option::is_some)
     }
 
-    /// Returns the parameters that were given, as fields of OpenAI's protocol.
+    /// Returns the parameters that were given, by their names in the protocol of servers.
     ///
-    /// Servers agree on the names of all but the repetition penalty, and some refuse those that OpenAI does not have.
-    pub(crate) fn given_fields(&self, repeat_penalty: &str) -> Map<String, Value> {
+    /// Defaults are left out: some servers refuse parameters that OpenAI does not have.
+    fn given_fields(&self) -> Map<String, Value> {
         let numbers = [
             ("temperature", self.temperature),
             ("top_p", self.top_p),
             ("min_p", self.min_p),
-            (repeat_penalty, self.repeat_penalty),
+            ("repeat_penalty", self.repeat_penalty),
             ("presence_penalty", self.presence_penalty),
             ("frequency_penalty", self.frequency_penalty),
         ];
@@ -331,7 +331,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
         let schema = args.schema.as_deref().map(read_json).transpose()?;
         let question = remote::Question {
             prompt: prompt(args)?,
-            sampling: &args.sampling,
+            sampling: args.sampling.given_fields(),
             max_tokens: args.max_tokens,
             stop: &args.stop,
             schema,

@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn values_of_other_types_count_as_absent() {
         let chunk = r#"{"choices":[{"delta":{"content":7,"reasoning":"so"},"finish_reason":null}],"usage":"many",
-            "timings":{"draft_n":"3","predicted_n":4},"hunch":[1],"extra":{}}"#;
+            "timings":{"draft_n":"3","predicted_n":4},"hunch":true,"extra":{}}"#;
         let chunk: Chunk = serde_json::from_str(chunk).unwrap();
         assert_eq!(chunk.choices[0].delta.content, None);
         assert_eq!(chunk.choices[0].delta.reasoning.as_deref(), Some("so"));

@@ -97,7 +97,8 @@ pub struct RemoteRequest {
     pub stop: Vec<String>,
     /// Schema that the answer follows.
     pub schema: Option<Value>,
-    /// Sampling parameters by their names in the protocol, such as `temperature`.
+    /// Sampling parameters by their names in the protocol of `hunch serve`, such as `temperature`. A server that names
+    /// one differently gets its own name.
     pub sampling: Map<String, Value>,
 }
 
@@ -130,7 +131,11 @@ impl RemoteRequest {
             ServerKind::Sglang => set("return_spec_tokens_details", json!(true)),
             _ => None,
         };
-        body.extend(self.sampling.clone());
+        let name_of = |name: &String| match (name.as_str(), model.kind) {
+            ("repeat_penalty", ServerKind::Vllm | ServerKind::Sglang) => "repetition_penalty".to_owned(),
+            (name, _) => name.to_owned(),
+        };
+        body.extend(self.sampling.iter().map(|(name, value)| (name_of(name), value.clone())));
         Value::Object(body)
     }
 }

@@ -35,7 +35,11 @@ describe('the device line', () => {
     expect(deviceLine(failed, null)).toEqual({ text: 'Metal: 2 kernels failed', title: problems.join('\n'), notable: true });
     expect(deviceLine(failed, loaded)).toEqual({ text: 'Metal', notable: false });
     const device_note = 'Metal: product Q5_K differs from the CPU; the Q5_K weights of m are converted to F32, which is slower.';
-    expect(deviceLine(failed, { ...loaded, device_note })).toEqual({ text: 'Metal, some kernels replaced', title: device_note, notable: true });
+    expect(deviceLine(failed, { ...loaded, device_note })).toEqual({
+      text: 'Metal, some kernels replaced',
+      title: device_note,
+      notable: true,
+    });
     setLanguage('de');
     expect(deviceLine({ ...failed, gpu: { state: 'done', problems: [problems[0]!] } }, null).text).toBe('Metal: 1 Kernel fehlerhaft');
     expect(deviceLine(failed, { ...loaded, device_note }).text).toBe('Metal, teils ersetzt');

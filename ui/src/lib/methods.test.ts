@@ -15,6 +15,8 @@ describe('methods', () => {
   it('have words of the window, else those of the engine', () => {
     expect([methodName('ngram'), methodName('bigram'), methodName('constructor')]).toEqual(['N-gram', 'bigram', 'constructor']);
     expect(methodMeaning(bigram)).toBe('Proposes the usual successor');
-    expect(methodMeaning({ name: 'ngram', summary: 'Copies', needs_draft: false })).toBe('Copies the text that followed the same tokens earlier');
+    expect(methodMeaning({ name: 'ngram', summary: 'Copies', needs_draft: false })).toBe(
+      'Copies the text that followed the same tokens earlier',
+    );
   });
 });
