@@ -18,7 +18,7 @@ use super::render;
 const KEY_VARIABLE: &str = "HUNCH_SERVER_KEY";
 
 /// Arguments that choose or run a local model.
-const LOCAL: [&str; 14] = [
+const LOCAL: [&str; 15] = [
     "target",
     "draft",
     "device",
@@ -33,6 +33,7 @@ const LOCAL: [&str; 14] = [
     "exit_layer",
     "skip_layers",
     "rule",
+    "think",
 ];
 
 /// Server that answers in place of a local model.

@@ -278,7 +278,7 @@ impl RemoteServer {
                 break;
             }
             let chunk: Chunk = serde_json::from_str(&data).map_err(|_| {
-                self.failure(&format!("it sent no JSON (\"{}\")", http::quotable(&data)), NOT_OPENAI)
+                self.failure(&format!("it sent no JSON ({})", self.quoted(&data)), NOT_OPENAI)
             })?;
             if let Some(error) = &chunk.error {
                 return Err(self.failure(&self.quoted(&error_message(error)), RETRY));

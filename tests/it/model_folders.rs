@@ -185,7 +185,7 @@ fn hostile_folders_are_refused_with_a_reason() {
     let folder = tempfile::tempdir().unwrap();
     type Change = fn(&mut ModelFolder);
     let q = "model.layers.0.self_attn.q_proj";
-    let cases: [(&str, Change); 17] = [
+    let cases: [(&str, Change); 19] = [
         ("architecture is \"mamba\"", |m| m.config["model_type"] = json!("mamba")),
         ("has no whole groups", |m| m.config["quantization"]["group_size"] = json!(0)),
         ("groups of", |m| m.config["quantization"]["group_size"] = json!(1_099_511_627_776_u64)),
@@ -212,6 +212,16 @@ fn hostile_folders_are_refused_with_a_reason() {
             m.tokenizer["pre_tokenizer"] =
                 json!({ "type": "Split", "behavior": "Isolated", "pattern": { "Regex": "(a+)+$" } })
         }),
+        ("has 0 dimensions", |m| {
+            let embedding = m.tensors.get_mut("model.embed_tokens.weight").unwrap();
+            (embedding.dtype, embedding.shape) = ("F32".into(), Vec::new());
+            embedding.bytes.truncate(4);
+        }),
+        ("splits text by patterns", |m| {
+            let pattern = r"\x{41}".repeat(200_000);
+            m.tokenizer["pre_tokenizer"] =
+                json!({ "type": "Split", "behavior": "Isolated", "pattern": { "Regex": pattern } })
+        }),
         ("tokeniser is \"Unigram\"", |m| m.tokenizer["model"]["type"] = json!("Unigram")),
     ];
     for (i, (reason, change)) in cases.into_iter().enumerate() {
@@ -230,4 +240,65 @@ fn hostile_folders_are_refused_with_a_reason() {
         std::fs::write(&path, &bytes[..length]).unwrap();
         assert!(WeightFile::open(&path).is_err(), "{length} bytes");
     }
+}
+
+#[test]
+fn repaired_folder_is_read_again_and_others_stay_listed() {
+    let folder = tempfile::tempdir().unwrap();
+    let models = folder.path().join("models");
+    recorded("qwen3").write(&models.join("good"));
+    let broken = recorded("qwen3").write(&models.join("broken"));
+    let tokenizer = broken.with_file_name("tokenizer.json");
+    let whole = std::fs::read(&tokenizer).unwrap();
+    std::fs::write(&tokenizer, &whole[..whole.len() / 2]).unwrap();
+    let data = Some(folder.path().to_path_buf());
+    let places = Places { models, data, ..Places::default() };
+    let problems =
+        || -> Vec<bool> { scan(&places).models.iter().map(|entry| entry.problem.is_some()).collect() };
+    // Usable models come first.
+    assert_eq!(problems(), [false, true]);
+    std::fs::write(&tokenizer, whole).unwrap();
+    assert_eq!(problems(), [false, false]);
+}
+
+#[test]
+fn index_names_only_safetensors_files_of_its_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = recorded("qwen3").write(folder.path());
+    std::fs::write(folder.path().join("other.gguf"), "not mine").unwrap();
+    let map = json!({ "a": "model.safetensors", "b": "other.gguf", "c": "../x.safetensors", "d": "" });
+    let index = json!({ "weight_map": map }).to_string();
+    std::fs::write(folder.path().join("model.safetensors.index.json"), index).unwrap();
+    assert_eq!(split::files(&path), std::slice::from_ref(&path));
+}
+
+#[test]
+fn adapters_next_to_the_weights_are_not_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = recorded("qwen3");
+    let path = model.write(folder.path());
+    let adapter = [("lora".to_owned(), model.tensors["model.norm.weight"].clone())];
+    write_tensors(
+        &folder.path().join("adapters.safetensors"),
+        adapter.iter().map(|(name, tensor)| (name, tensor)),
+    );
+    assert_eq!(split::files(folder.path()), std::slice::from_ref(&path));
+    Decoder::open(&path, &cpu()).unwrap();
+}
+
+#[test]
+fn share_of_rotated_elements_is_read_in_both_places() {
+    let folder = tempfile::tempdir().unwrap();
+    let rotated = |name: &str, change: fn(&mut Json)| {
+        let mut model = recorded("qwen3").unquantised();
+        change(&mut model.config);
+        let path = model.write(&folder.path().join(name));
+        inspect(&path).unwrap().spec.rope_dim
+    };
+    let whole = rotated("whole", |_| ());
+    assert_eq!(rotated("top", |config| config["partial_rotary_factor"] = json!(0.5)), whole / 2);
+    let nested = rotated("nested", |config| {
+        config["rope_parameters"] = json!({ "rope_theta": 10000.0, "partial_rotary_factor": 0.5 })
+    });
+    assert_eq!(nested, whole / 2);
 }

@@ -188,7 +188,7 @@ describe('a draft that fails', () => {
   it('is named in German', async () => {
     const page = await hunch.answered({ replay: 'dropped', recordings: { dropped: droppedDraft() }, locale: 'de-DE' });
     expect(await page.getByTestId('draft-dropped').locator('summary').innerText()).toBe(
-      'Draft-Modell ist fehlgeschlagen. Die Antwort läuft ohne weiter.',
+      'Draft-Modell ist fehlgeschlagen. Die Antwort geht ohne diese Methode weiter.',
     );
   });
 });

@@ -1,7 +1,7 @@
 //! Finds model files without opening them. Parts of a split model are joined, and a file reachable by two
 //! paths is listed once.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
@@ -32,6 +32,14 @@ impl ModelCandidate {
     /// Returns the first existing file, which represents the model.
     pub(super) fn path(&self) -> &Path {
         &self.files[0].path
+    }
+
+    /// Returns the size and modification time of each file that the model is read from.
+    pub(super) fn stamps(&self) -> Vec<(u64, u64)> {
+        let settings = model_folder::settings_files(self.path());
+        let settings =
+            settings.iter().map(|path| FileMeta::of(path).map_or((0, 0), |file| (file.size, file.modified)));
+        self.files.iter().map(|file| (file.size, file.modified)).chain(settings).collect()
     }
 }
 
@@ -86,8 +94,9 @@ pub(super) fn candidates_in(folder: &Path, source: ModelSource) -> Vec<ModelCand
 
 fn files_in(root: &Root) -> (Vec<(String, FileMeta)>, Option<String>) {
     let wanted = |name: &OsStr| is_model_name(name, root.source) || is_safetensors(Path::new(name));
-    let named = |walked: WalkResult| {
-        let files = walked.files.into_iter().filter(|file| is_whole(&file.path));
+    let mut folders = FolderParts::default();
+    let mut named = |walked: WalkResult| {
+        let files = walked.files.into_iter().filter(|file| is_whole(&file.path, &mut folders));
         let named = files.map(|file| (split::stem(&file.path), file));
         (named.collect(), walked.problem)
     };
@@ -133,18 +142,27 @@ fn is_safetensors(path: &Path) -> bool {
 
 /// Checks whether a file is a GGUF file, or weights of a model folder. Other safetensors files are parts of something
 /// else.
-fn is_whole(path: &Path) -> bool {
-    !is_safetensors(path) || folder_parts(path).is_some_and(|files| files.iter().any(|file| file == path))
+fn is_whole(path: &Path, folders: &mut FolderParts) -> bool {
+    !is_safetensors(path) || folders.of(path).is_some_and(|files| files.iter().any(|file| file == path))
 }
 
-/// Returns the weight files of the model folder of a safetensors file.
-fn folder_parts(path: &Path) -> Option<Vec<PathBuf>> {
-    is_safetensors(path).then(|| model_folder::weight_files(path)).flatten()
+/// Weight files of model folders. The index of a folder is read once, whatever the number of its files.
+#[derive(Default)]
+struct FolderParts(HashMap<PathBuf, Option<Vec<PathBuf>>>);
+
+impl FolderParts {
+    /// Returns the weight files of the model folder of a safetensors file.
+    fn of(&mut self, path: &Path) -> Option<&[PathBuf]> {
+        let folder = path.parent().filter(|_| is_safetensors(path))?;
+        let parts = self.0.entry(folder.to_path_buf()).or_insert_with(|| model_folder::weight_files(path));
+        parts.as_deref()
+    }
 }
 
 /// Groups files into models: joins parts and skips empty files.
 fn group_parts(found: Vec<(String, FileMeta)>, folder: usize, source: ModelSource) -> Vec<ModelCandidate> {
     let mut groups: BTreeMap<(String, PathBuf), (usize, BTreeMap<usize, FileMeta>)> = BTreeMap::new();
+    let mut folders = FolderParts::default();
     for (name, file) in found.into_iter().filter(|(_, file)| file.size > 0) {
         let (key, number, parts) = match PartName::of(&file.path) {
             // Parts belong together if folder, name and part count match.
@@ -152,7 +170,7 @@ fn group_parts(found: Vec<(String, FileMeta)>, folder: usize, source: ModelSourc
                 let first = file.path.with_file_name(format!("{}/{}", part.model, part.count));
                 (first, part.number, part.count)
             }
-            None => match folder_parts(&file.path) {
+            None => match folders.of(&file.path) {
                 Some(files) => {
                     let number = files.iter().position(|part| *part == file.path).unwrap_or(0);
                     (files[0].clone(), number, files.len())

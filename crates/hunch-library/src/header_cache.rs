@@ -14,7 +14,7 @@ use super::text_file;
 use hunch_model::atomic_file;
 
 /// Version of the cache: changes with the program and with this suffix.
-const FORMAT: &str = concat!(env!("CARGO_PKG_VERSION"), "/4");
+const FORMAT: &str = concat!(env!("CARGO_PKG_VERSION"), "/5");
 /// Limit of cached entries.
 const MAX_ENTRIES: usize = 2000;
 /// Limit of the cache file, in bytes.
@@ -90,7 +90,7 @@ impl HeaderCache {
 }
 
 fn stamp(candidate: &ModelCandidate) -> Stamp {
-    (candidate.files.iter().map(|file| (file.size, file.modified)).collect(), candidate.parts)
+    (candidate.stamps(), candidate.parts)
 }
 
 /// Returns the cache key of a path. Paths that are not UTF-8 are not cached.

@@ -1,5 +1,7 @@
 //! Lists the models on this machine: files found in the places, with their headers.
 
+use std::path::Path;
+
 use super::DEFAULT_MODEL;
 use super::candidates::{ModelCandidate, find_candidates};
 use super::header_cache::HeaderCache;
@@ -62,11 +64,19 @@ pub fn scan(places: &Places) -> Scan {
 fn read_all(which: &[usize], candidates: &[ModelCandidate]) -> Vec<FileReport> {
     let each = which.len().div_ceil(MAX_THREADS).max(1);
     let read = |indices: &[usize]| -> Vec<FileReport> {
-        indices.iter().map(|&index| examine(candidates[index].path())).collect()
+        indices.iter().map(|&index| examined(candidates[index].path())).collect()
     };
     std::thread::scope(|scope| {
         let running: Vec<_> = which.chunks(each).map(|part| scope.spawn(move || read(part))).collect();
         running.into_iter().flat_map(|part| part.join().expect("reading a header does not panic")).collect()
+    })
+}
+
+/// Examines a file. A defect that one file brings to light must not hide all other models.
+fn examined(path: &Path) -> FileReport {
+    std::panic::catch_unwind(|| examine(path)).unwrap_or_else(|_| {
+        let reason = format!("{} cannot be read, because of a defect in Hunch.", path.display());
+        FileReport::unreadable(path, reason, false)
     })
 }
 

@@ -135,10 +135,8 @@ impl Fingerprint {
         }
         for candidate in &list.candidates {
             candidate.name.hash(&mut names);
-            for file in &candidate.files {
-                file.path.hash(&mut names);
-                (file.size, file.modified).hash(&mut contents);
-            }
+            candidate.files.iter().for_each(|file| file.path.hash(&mut names));
+            candidate.stamps().hash(&mut contents);
         }
         let names = names.finish();
         names.hash(&mut contents);

@@ -13,7 +13,7 @@ mod vocabulary;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use hunch_error::{Error, Result};
@@ -40,14 +40,20 @@ pub fn is_part(path: &Path) -> bool {
 ///
 /// Folders without a tokeniser are no models. Published heads are such folders.
 pub fn folder_of(path: &Path) -> Option<PathBuf> {
-    let is_weights = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("safetensors"));
-    let folder = match is_weights {
-        true => path.parent()?,
+    let folder = match is_safetensors(path) {
+        // The parent of a lone file name is empty.
+        true => {
+            path.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent })?
+        }
         false if path.is_dir() => path,
         false => return None,
     };
     let has = |name: &str| folder.join(name).is_file();
     (has("config.json") && has("tokenizer.json")).then(|| folder.to_path_buf())
+}
+
+fn is_safetensors(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("safetensors"))
 }
 
 /// Returns `true` if MLX quantised the weights of a folder.
@@ -63,22 +69,44 @@ pub fn is_mlx(path: &Path) -> bool {
 pub fn weight_files(path: &Path) -> Option<Vec<PathBuf>> {
     let folder = folder_of(path)?;
     let named = indexed_files(&folder).filter(|names| !names.is_empty());
-    let all = || stored_tensors::files_at(&folder);
+    // Without an index, other files next to this one are copies or adapters.
+    let whole = Some(folder.join("model.safetensors")).filter(|file| file.is_file());
+    let all = || whole.map_or_else(|| stored_tensors::files_at(&folder), |file| vec![file]);
     let files = named.map_or_else(all, |names| names.iter().map(|name| folder.join(name)).collect());
     (!files.is_empty()).then_some(files)
+}
+
+/// Returns the files of a model folder that are read in addition to its weights, existing or not. Empty for other paths.
+pub fn settings_files(path: &Path) -> Vec<PathBuf> {
+    const NAMES: [&str; 6] = [
+        "config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "generation_config.json",
+        "chat_template.jinja",
+        "model.safetensors.index.json",
+    ];
+    let files = |folder: PathBuf| NAMES.map(|name| folder.join(name)).to_vec();
+    is_safetensors(path).then(|| folder_of(path)).flatten().map(files).unwrap_or_default()
 }
 
 /// Returns the names of the files in `model.safetensors.index.json`. `None` without a readable index.
 fn indexed_files(folder: &Path) -> Option<BTreeSet<String>> {
     let index = read_json(&folder.join("model.safetensors.index.json"), MAX_LARGE).ok().flatten()?;
     let files = index.get("weight_map")?.as_object()?.values();
-    let is_plain = |name: &&str| !name.is_empty() && !name.contains(['/', '\\']) && *name != "..";
+    let is_plain = |name: &&str| {
+        let mut parts = Path::new(name).components();
+        let is_name = matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None));
+        is_name && !name.contains(['/', '\\']) && is_safetensors(Path::new(name))
+    };
     Some(files.filter_map(Json::as_str).filter(is_plain).map(str::to_owned).collect())
 }
 
 /// Returns the name of a model folder: of its repository in Hugging Face's cache, else of the folder.
 pub fn name(path: &Path) -> Option<String> {
     let folder = folder_of(path)?;
+    // "." has no name.
+    let folder = folder.file_name().is_none().then(|| folder.canonicalize().ok()).flatten().unwrap_or(folder);
     let text = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
     let snapshots = folder.parent().filter(|parent| parent.file_name().is_some_and(|n| n == "snapshots"));
     let repository = snapshots.and_then(Path::parent).and_then(text);
@@ -115,7 +143,7 @@ pub(crate) fn open(path: &Path) -> Result<(Vec<Arc<ModelFile>>, Gguf)> {
     let mut metadata = config.metadata()?;
     let generation = own("generation_config.json", MAX_SMALL)?.unwrap_or_default();
     sampling(&generation, &mut metadata);
-    let rows = tensors.get("token_embd.weight").map_or(0, |info| info.shape[0]);
+    let rows = tensors.get("token_embd.weight").and_then(|info| info.shape.first().copied()).unwrap_or(0);
     let tokenizer = own("tokenizer.json", MAX_LARGE)?.ok_or_else(|| invalid("tokenizer.json is missing"))?;
     let settings = own("tokenizer_config.json", MAX_SMALL)?.unwrap_or_default();
     let template = read_text(&folder.join("chat_template.jinja"), MAX_SMALL)?;

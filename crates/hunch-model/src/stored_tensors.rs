@@ -15,6 +15,8 @@ use serde::Deserialize;
 use crate::file::ModelFile;
 use crate::gguf::WeightType;
 
+/// Most dimensions of a tensor, as in GGUF files.
+const MAX_DIMENSIONS: usize = 4;
 /// Largest header in bytes. Headers of heads have some kilobytes.
 const MAX_HEADER: usize = 16 << 20;
 /// Most files of a folder.
@@ -122,6 +124,9 @@ fn header(file: &ModelFile) -> Result<Vec<(String, Entry, Range<usize>)>> {
         let Some(element) = element_size(&entry.dtype) else {
             return Err(invalid(format!("the tensor {name} has the unknown type {}", entry.dtype)));
         };
+        if !(1..=MAX_DIMENSIONS).contains(&entry.shape.len()) {
+            return Err(invalid(format!("the tensor {name} has {} dimensions", entry.shape.len())));
+        }
         let count = entry.shape.iter().try_fold(1usize, |count, &size| count.checked_mul(size));
         let bytes = count.filter(|&count| count > 0).and_then(|count| count.checked_mul(element));
         let [from, to] = entry.data_offsets;

@@ -176,7 +176,8 @@ impl Config {
         };
         let own = table.get(name).filter(|own| own.is_object());
         let value = |key: &str| own.and_then(|own| own.get(key)).or_else(|| table.get(key));
-        match value("mode").and_then(Json::as_str).unwrap_or("affine") {
+        // A matrix with sizes of its own is affine unless it says otherwise.
+        match own.unwrap_or(table).get("mode").and_then(Json::as_str).unwrap_or("affine") {
             "affine" => {}
             "mxfp4" => return Ok(Mode::Mxfp4),
             other => {
@@ -243,7 +244,12 @@ impl Config {
         if self.family.halves {
             out.entries.insert(ROPE_HALVES.into(), Value::Bool(true));
         }
-        if let (Some(share), Some(width)) = (self.number("partial_rotary_factor")?, self.head_dim()?) {
+        // transformers 5 writes it with the other parameters of the rotation.
+        let share = match self.rope_number("partial_rotary_factor") {
+            Some(share) => Some(share as f32),
+            None => self.number("partial_rotary_factor")?,
+        };
+        if let (Some(share), Some(width)) = (share, self.head_dim()?) {
             out.put("rope.dimension_count", Value::U32((share * width as f32).round() as u32));
         }
         self.check_rotated_layers()?;

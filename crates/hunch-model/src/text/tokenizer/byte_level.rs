@@ -106,13 +106,21 @@ const PRE_TOKENIZERS: &[PreTokenizer] = &[
     },
 ];
 
+/// Length above which a pattern is not compared, in bytes.
+const MAX_PATTERN: usize = 4096;
+
 /// Returns the name of the family with these patterns, as `tokenizer.json` has them. `None` if there is none.
 ///
 /// Patterns are compared, not used: one of an unknown file could take any time.
 pub(crate) fn family(patterns: &[String], ignore_merges: bool) -> Option<&'static str> {
-    let wanted: Vec<String> = patterns.iter().map(|pattern| canonical(pattern)).collect();
+    // Longer ones are of no family. Files of others may hold anything.
+    if patterns.iter().any(|pattern| pattern.len() > MAX_PATTERN) {
+        return None;
+    }
+    let most = PRE_TOKENIZERS.iter().map(|family| family.patterns.len()).max().unwrap_or(0);
+    let wanted: Vec<String> = patterns.iter().take(most + 1).map(|pattern| canonical(pattern)).collect();
     let same = |family: &&PreTokenizer| {
-        family.patterns.len() == wanted.len()
+        family.patterns.len() == patterns.len()
             && family.patterns.iter().zip(&wanted).all(|(own, wanted)| canonical(own) == *wanted)
     };
     let mut found: Vec<&PreTokenizer> = PRE_TOKENIZERS.iter().filter(same).collect();
