@@ -547,7 +547,7 @@ export const de: Strings = {
   },
   thinking: {
     title: 'Nachdenken',
-    note: 'vor der Antwort',
+    note: 'Vor der Antwort',
     automatic: 'Automatisch',
     off: 'Aus',
     on: 'Ein',

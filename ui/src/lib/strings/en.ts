@@ -634,7 +634,7 @@ export const en = {
   },
   thinking: {
     title: 'Thinking',
-    note: 'before the answer',
+    note: 'Before the answer',
     automatic: 'Automatic',
     off: 'Off',
     on: 'On',
