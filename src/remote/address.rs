@@ -1,6 +1,7 @@
 //! Addresses and keys of servers.
 
 use hunch_error::{Error, Result};
+use hunch_library::http::{self, BearerSecret};
 use reqwest::Url;
 use reqwest::header::HeaderValue;
 
@@ -57,12 +58,12 @@ impl ServerAddress {
 
     /// Returns whether the server runs on this machine.
     pub fn is_here(&self) -> bool {
-        hunch_library::http::is_loopback(&self.0)
+        http::is_loopback(&self.0)
     }
 
     /// Returns whether nobody else can read what is sent: it is encrypted, or stays on this machine.
     pub fn is_private(&self) -> bool {
-        self.0.scheme() == "https" || self.is_here()
+        http::is_private(&self.0)
     }
 }
 
@@ -74,7 +75,7 @@ impl std::fmt::Display for ServerAddress {
 
 /// Key of a server. Its `Debug` output hides the text.
 #[derive(Clone, PartialEq, Eq)]
-pub struct ServerKey(String);
+pub struct ServerKey(BearerSecret);
 
 impl std::fmt::Debug for ServerKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -88,26 +89,21 @@ impl ServerKey {
     /// # Errors
     /// [`Error::InvalidRequest`] if it is empty or not one word of ASCII. The message does not quote it.
     pub fn parse(text: &str) -> Result<Self> {
-        let text = text.trim();
-        if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(Error::invalid(
+        BearerSecret::parse(text).map(Self).ok_or_else(|| {
+            Error::invalid(
                 "The server's key must be one word of plain characters. Copy it again from the server's settings.",
-            ));
-        }
-        Ok(Self(text.to_owned()))
+            )
+        })
     }
 
     /// Returns the value of the `Authorization` header.
     pub(super) fn header(&self) -> HeaderValue {
-        let mut value =
-            HeaderValue::from_str(&format!("Bearer {}", self.0)).expect("a key is plain characters");
-        value.set_sensitive(true);
-        value
+        self.0.header()
     }
 
     /// Replaces the key in a text.
     pub(super) fn redact(&self, text: &str) -> String {
-        text.replace(&self.0, "(key)")
+        self.0.redact(text, "(key)")
     }
 }
 

@@ -93,7 +93,8 @@ pub(super) fn candidates_in(folder: &Path, source: ModelSource) -> Vec<ModelCand
 }
 
 fn files_in(root: &Root) -> (Vec<(String, FileMeta)>, Option<String>) {
-    let wanted = |name: &OsStr| is_model_name(name, root.source) || is_safetensors(Path::new(name));
+    let wanted =
+        |name: &OsStr| is_model_name(name, root.source) || model_folder::is_safetensors(Path::new(name));
     let mut folders = FolderParts::default();
     let mut named = |walked: WalkResult| {
         let files = walked.files.into_iter().filter(|file| is_whole(&file.path, &mut folders));
@@ -136,14 +137,11 @@ fn is_model_name(name: &OsStr, source: ModelSource) -> bool {
         && (own || !lower.contains("mmproj"))
 }
 
-fn is_safetensors(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("safetensors"))
-}
-
 /// Checks whether a file is a GGUF file, or weights of a model folder. Other safetensors files are parts of something
 /// else.
 fn is_whole(path: &Path, folders: &mut FolderParts) -> bool {
-    !is_safetensors(path) || folders.of(path).is_some_and(|files| files.iter().any(|file| file == path))
+    !model_folder::is_safetensors(path)
+        || folders.of(path).is_some_and(|files| files.iter().any(|file| file == path))
 }
 
 /// Weight files of model folders. The index of a folder is read once, whatever the number of its files.
@@ -153,7 +151,7 @@ struct FolderParts(HashMap<PathBuf, Option<Vec<PathBuf>>>);
 impl FolderParts {
     /// Returns the weight files of the model folder of a safetensors file.
     fn of(&mut self, path: &Path) -> Option<&[PathBuf]> {
-        let folder = path.parent().filter(|_| is_safetensors(path))?;
+        let folder = path.parent().filter(|_| model_folder::is_safetensors(path))?;
         let parts = self.0.entry(folder.to_path_buf()).or_insert_with(|| model_folder::weight_files(path));
         parts.as_deref()
     }

@@ -4,6 +4,7 @@ use std::error::Error as _;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use reqwest::header::HeaderValue;
 use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder, Proxy, Url};
 
@@ -67,6 +68,49 @@ pub fn build(builder: ClientBuilder) -> Result<Client> {
 pub fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// Returns whether nobody else can read a request in transit: it is encrypted, or stays on this machine.
+pub fn is_private(url: &Url) -> bool {
+    url.scheme() == "https" || is_loopback(url)
+}
+
+/// Secret that a request is authorised with. Its `Debug` output hides the text.
+#[derive(Clone, PartialEq, Eq)]
+pub struct BearerSecret(String);
+
+impl std::fmt::Debug for BearerSecret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("BearerSecret(hidden)")
+    }
+}
+
+impl BearerSecret {
+    /// Parses a secret, ignoring surrounding whitespace. `None` unless it is one word of plain characters.
+    pub fn parse(text: &str) -> Option<Self> {
+        let text = text.trim();
+        let is_word = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
+        is_word.then(|| Self(text.to_owned()))
+    }
+
+    /// Returns the value of the `Authorization` header.
+    pub fn header(&self) -> HeaderValue {
+        let mut value =
+            HeaderValue::from_str(&format!("Bearer {}", self.0)).expect("a secret is plain characters");
+        value.set_sensitive(true);
+        value
+    }
+
+    /// Returns the text, for the keychain.
+    #[cfg(target_os = "macos")]
+    pub(crate) fn expose(&self) -> &str {
+        &self.0
+    }
+
+    /// Replaces the secret in a text.
+    pub fn redact(&self, text: &str, replacement: &str) -> String {
+        text.replace(&self.0, replacement)
+    }
 }
 
 /// Describes a failed connection: the certificate that is not trusted, or the innermost reason.

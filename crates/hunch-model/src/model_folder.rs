@@ -52,7 +52,8 @@ pub fn folder_of(path: &Path) -> Option<PathBuf> {
     (has("config.json") && has("tokenizer.json")).then(|| folder.to_path_buf())
 }
 
-fn is_safetensors(path: &Path) -> bool {
+/// Returns `true` for the name of a safetensors file.
+pub fn is_safetensors(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("safetensors"))
 }
 

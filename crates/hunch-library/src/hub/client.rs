@@ -71,7 +71,7 @@ impl Hub {
     pub(crate) fn state(&self) -> HubState {
         let (_, token) = self.tokens.current();
         let mut problems = self.tokens.problems();
-        if token != HubTokenSource::Absent && !is_private(&self.endpoint) {
+        if token != HubTokenSource::Absent && !http::is_private(&self.endpoint) {
             problems.push(HubTokenProblem::Unencrypted);
         }
         HubState {
@@ -147,7 +147,7 @@ impl Hub {
         let (mut url, mut etag) = (url, None);
         for _ in 0..MAX_REDIRECTS {
             let is_hub = same_origin(&url, &self.endpoint);
-            let token = if is_hub && is_private(&url) { self.token().await } else { None };
+            let token = if is_hub && http::is_private(&url) { self.token().await } else { None };
             let response = self.send(url.clone(), from, token.as_ref()).await?;
             let headers = response.headers();
             etag = etag.or_else(|| header(headers, "x-linked-etag")).map(|etag| unquoted_etag(&etag));
@@ -289,11 +289,6 @@ fn same_origin(a: &Url, b: &Url) -> bool {
         == (b.scheme(), b.host_str(), b.port_or_known_default())
 }
 
-/// Checks that a request cannot be read in transit. It must be encrypted or stay on this machine.
-fn is_private(url: &Url) -> bool {
-    url.scheme() == "https" || http::is_loopback(url)
-}
-
 fn header(headers: &HeaderMap, name: &str) -> Option<String> {
     headers.get(name)?.to_str().ok().map(str::to_owned)
 }
@@ -353,7 +348,7 @@ mod tests {
 
     #[test]
     fn only_tls_and_loopback_are_private() {
-        let private = |text| is_private(&Url::parse(text).unwrap());
+        let private = |text| http::is_private(&Url::parse(text).unwrap());
         for url in ["https://hub.example", "http://localhost:8080", "http://127.0.0.1:1", "http://[::1]"] {
             assert!(private(url), "{url}");
         }

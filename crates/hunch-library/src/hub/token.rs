@@ -9,12 +9,13 @@ use directories::BaseDirs;
 use parking_lot::{Mutex, MutexGuard};
 use reqwest::header::HeaderValue;
 
+use crate::http::BearerSecret;
 use crate::types::{HubTokenProblem, HubTokenSource};
 use hunch_error::{Error, Result};
 
 /// A token. Its `Debug` output hides the text.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Token(String);
+pub struct Token(BearerSecret);
 
 impl std::fmt::Debug for Token {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -28,27 +29,22 @@ impl Token {
     /// # Errors
     /// [`Error::InvalidRequest`] if it is malformed. The message does not quote it.
     pub fn new(text: &str) -> Result<Self> {
-        let text = text.trim();
-        if text.is_empty() || !text.bytes().all(|b| b.is_ascii_graphic()) {
-            return Err(Error::invalid(
+        BearerSecret::parse(text).map(Self).ok_or_else(|| {
+            Error::invalid(
                 "This is not a Hub token: it must be one word of plain characters, like hf_…. Copy it again from your \
                  settings on the Hub.",
-            ));
-        }
-        Ok(Self(text.to_owned()))
+            )
+        })
     }
 
     /// Returns the value of the `Authorization` header.
     pub(super) fn header(&self) -> HeaderValue {
-        let mut value =
-            HeaderValue::from_str(&format!("Bearer {}", self.0)).expect("a token is plain characters");
-        value.set_sensitive(true);
-        value
+        self.0.header()
     }
 
     /// Replaces the token in a text.
     pub(super) fn redact(&self, text: &str) -> String {
-        text.replace(&self.0, "(token)")
+        self.0.redact(text, "(token)")
     }
 }
 
@@ -253,7 +249,7 @@ mod mac {
         fn write(&self, token: Option<&Token>) -> Result<(), String> {
             let entry = entry().map_err(|error| error.to_string())?;
             let done = match token {
-                Some(token) => entry.set_password(&token.0),
+                Some(token) => entry.set_password(token.0.expose()),
                 None => entry.delete_credential(),
             };
             match done {
@@ -277,7 +273,7 @@ mod tests {
 
     #[test]
     fn reads_token_and_token_file_from_variables() {
-        let token = |text: &str| Some(Token(text.into()));
+        let token = |text: &str| Some(Token::new(text).unwrap());
         let file = |variables: &[(&str, &str)]| of(variables).file.unwrap();
         let nothing = of(&[]);
         assert_eq!((nothing.environment, nothing.environment_is_malformed), (None, false));
@@ -322,7 +318,7 @@ mod tests {
         fn read(&self) -> Result<Option<Token>, String> {
             let mut left = self.0.lock();
             if *left == 0 {
-                return Ok(Some(Token("kept".into())));
+                return Ok(Some(Token::new("kept").unwrap()));
             }
             *left -= 1;
             Err("access denied".into())
@@ -348,7 +344,7 @@ mod tests {
         tokens.retry_vault();
         assert_eq!(tokens.current().0, None);
         tokens.retry_vault();
-        assert_eq!(tokens.current(), (Some(Token("kept".into())), HubTokenSource::Keychain));
+        assert_eq!(tokens.current(), (Some(Token::new("kept").unwrap()), HubTokenSource::Keychain));
         assert_eq!(tokens.problems(), []);
         // A successful read is final.
         tokens.retry_vault();
@@ -359,7 +355,7 @@ mod tests {
         let tokens = Tokens::new(TokenSources { environment_is_malformed: true, ..sources });
         assert_eq!(tokens.current().1, HubTokenSource::Keychain);
         assert_eq!(tokens.problems(), [HubTokenProblem::Environment]);
-        let error = tokens.store(Some(&Token("new".into()))).unwrap_err().to_string();
+        let error = tokens.store(Some(&Token::new("new").unwrap())).unwrap_err().to_string();
         assert!(error.contains("locked") && error.contains("Nothing was changed"), "{error}");
     }
 
@@ -399,10 +395,10 @@ mod tests {
             ..TokenSources::default()
         };
         let from_file = Tokens::new(sources.clone());
-        assert_eq!(from_file.current(), (Some(Token("of_file".into())), HubTokenSource::File));
-        from_file.store(Some(&Token("kept".into()))).unwrap();
-        assert_eq!(from_file.current(), (Some(Token("kept".into())), HubTokenSource::Keychain));
-        sources.environment = Some(Token("set".into()));
+        assert_eq!(from_file.current(), (Some(Token::new("of_file").unwrap()), HubTokenSource::File));
+        from_file.store(Some(&Token::new("kept").unwrap())).unwrap();
+        assert_eq!(from_file.current(), (Some(Token::new("kept").unwrap()), HubTokenSource::Keychain));
+        sources.environment = Some(Token::new("set").unwrap());
         assert_eq!(Tokens::new(sources).current().1, HubTokenSource::Environment);
         from_file.store(None).unwrap();
         assert_eq!(from_file.current().1, HubTokenSource::File);
