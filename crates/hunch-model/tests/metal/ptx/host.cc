@@ -19,13 +19,17 @@ Result (*release)(Address);
 Result (*fill)(Address, unsigned char, size_t);
 Result (*to_device)(Address, const void*, size_t);
 Result (*to_host)(void*, Address, size_t);
-Result (*load_module)(Handle*, const void*);
+Result (*load_module)(Handle*, const void*, unsigned, int*, void**);
 Result (*get_function)(Handle*, Handle, const char*);
 Result (*get_global)(Address*, size_t*, Handle, const char*);
 Result (*launch)(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Handle, void**, void**);
 Result (*synchronise)();
 Result (*error_name)(Result, const char**);
 
+// Registers of a thread, so that the largest threadgroup, 1024 threads, fits into the 65,536 of a multiprocessor. Metal
+// limits them by a kernel's largest threadgroup, which is not in the PTX.
+const size_t MAX_REGISTERS = 64;
+int JIT_MAX_REGISTERS = 0;
 const uint32_t MAX_BUFFERS = 1 << 16, MAX_LIBRARIES = 1 << 12, MAX_ARGUMENTS = 31;
 struct Buffer { Address address; size_t bytes; };
 Buffer buffers[MAX_BUFFERS];
@@ -88,7 +92,8 @@ void load() {
   char* text = (char*)calloc(size + 1, 1);
   bool whole = fread(text, 1, size, file) == size;
   fclose(file);
-  Result result = whole ? load_module(&libraries[library_count], text) : 1;
+  void* registers = (void*)MAX_REGISTERS;
+  Result result = whole ? load_module(&libraries[library_count], text, 1, &JIT_MAX_REGISTERS, &registers) : 1;
   free(text);
   if (result) return answer("the driver refuses the PTX");
   answer(0);
@@ -151,7 +156,7 @@ int main() {
   find(driver, fill, "cuMemsetD8_v2");
   find(driver, to_device, "cuMemcpyHtoD_v2");
   find(driver, to_host, "cuMemcpyDtoH_v2");
-  find(driver, load_module, "cuModuleLoadData");
+  find(driver, load_module, "cuModuleLoadDataEx");
   find(driver, get_function, "cuModuleGetFunction");
   find(driver, get_global, "cuModuleGetGlobal_v2");
   find(driver, launch, "cuLaunchKernel");
