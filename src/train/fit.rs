@@ -252,6 +252,11 @@ impl<'a> FitRun<'a> {
         self.state.start
     }
 
+    /// Returns the held-out acceptance of the best weights.
+    pub fn best_acceptance(&self) -> Acceptance {
+        self.state.best
+    }
+
     /// Returns the weights with the highest held-out acceptance so far, in the order of [`NAMES`].
     pub fn best(&self) -> &[Tensor] {
         &self.best
