@@ -98,7 +98,7 @@ pub fn train(
     if out.is_some() {
         return Ok(Trained { report, in_use: None, place: fresh, installed: false });
     }
-    let in_use = usual(target, (folder, heads), plan)?;
+    let in_use = usual(target, (folder, heads), plan, watch)?;
     if in_use.is_some_and(|used| used.mean() >= report.trained.mean()) {
         return Ok(Trained { report, in_use, place: fresh, installed: false });
     }
@@ -112,13 +112,14 @@ fn usual(
     target: &TrainingTarget,
     (folder, heads): (&Path, &Path),
     plan: &TrainPlan,
+    watch: &dyn TrainWatch,
 ) -> Result<Option<Acceptance>> {
     let Some(mut head) = target.usual_head(heads)? else { return Ok(None) };
     if acceptance::check_layers(target, &head).is_err() {
         return Ok(None);
     }
     let store = ShardStore::open(folder, target, plan.seed, plan.disk)?;
-    Ok(Some(acceptance::head(target, &store, &mut head, &plan.recipe)?))
+    Ok(Some(acceptance::head(target, &store, &mut head, &plan.recipe, &|| train::is_paused(watch))?))
 }
 
 /// Predicted needs of a run.

@@ -540,9 +540,22 @@ fn damaged_pickles_are_refused() {
         &[b"\x80\x02}(".as_slice(), name, b"cos\nsystem\n)Ru."].concat(),
         &[b"\x80\x02}(".as_slice(), name, rebuild, b")Ru."].concat(),
         &[b"\x80\x02}(".as_slice(), name, rebuild, b"(NNNNtRu."].concat(),
+        // 2^40 objects, and a text of 4 GB.
+        &[b"\x80\x02N".as_slice(), &b"q\x00h\x00\x86".repeat(40), b"."].concat(),
+        b"\x80\x02X\xff\xff\xff\xff.",
+        // Dropped recursively by the reader.
+        &[b"\x80\x02N".as_slice(), &b"\x85".repeat(1 << 20), b"."].concat(),
     ] {
         refused(&archive(pickle));
     }
+    let two = ["archive/data.pkl", "other/data.pkl"].map(|name| (name.to_owned(), b"\x80\x02}.".to_vec()));
+    refused(&pickle_writer::zip(&two));
+    refused(&archive(&vec![b'N'; 9 << 20]));
+    // A tensor whose entry claims 4 GB.
+    let mut claimed = whole.clone();
+    let entry = whole.windows(4).position(|bytes| bytes == b"PK\x01\x02").unwrap();
+    claimed[entry + 20..entry + 28].fill(0xf0);
+    refused(&claimed);
     for (change, why) in [("0.1.weight", "those of no head"), ("1.1.weight", "1.1.weight is missing")] {
         let mut head = Format::Medusa.head();
         head.tensors.remove(change);

@@ -3,7 +3,7 @@
 //! [`hunch_core::propose::head`].
 //!
 //! `mlp` is the architecture that Hunch trains. `published` opens the files of others, with `llama_cpp` and `pickle`
-//! for two of the formats. `eagle1` and `eagle3` share the steps in `eagle` and the decoder layer in `layer`. `medusa`
+//! for two of the formats. `pickle_check` bounds the memory of pickles. `eagle1` and `eagle3` share the steps in `eagle` and the decoder layer in `layer`. `medusa`
 //! and `speculator` share the steps in `last_state`. `memory` predicts what a head takes.
 
 mod config;
@@ -18,6 +18,7 @@ mod medusa;
 mod memory;
 mod mlp;
 mod pickle;
+mod pickle_check;
 mod published;
 mod speculator;
 mod target_parts;
