@@ -18,8 +18,20 @@ use crate::train::{self, Recipe, TrainPlan, TrainReport, TrainWatch, TrainingTar
 
 /// Speed of training that is assumed for a CPU thread before any was measured, in operations a second.
 const THREAD_SPEED: f64 = 10e9;
-/// Rows of answers a second that one lane of a pass writes, in passes of one row: 16 rows cost about 4 of one.
+/// Lanes of a full pass for each pass of one row that it costs: 16 rows cost about 4 of one.
 const LANES: f64 = 4.0;
+/// Share of the rows of passes that write answers. The others write prompts.
+const ANSWER_SHARE: f64 = 0.67;
+/// Tokens a second that are assumed for a target that never ran here.
+const DECODING: f64 = 15.0;
+/// Rows of an earlier run from which its speed is taken. Fewer are mostly start-up.
+const ENOUGH_ROWS: usize = 1_000;
+/// Copies of the weights while a step runs, in 32 bits: weights, gradients, two moments, best weights, one temporary.
+const WEIGHT_COPIES: f64 = 6.0;
+/// Copies of the logits of a batch: scores and targets, their softmaxes and logarithms.
+const LOGIT_COPIES: f64 = 6.0;
+/// Operations for each weight and position: a product and a sum, forward and twice backward.
+const OPERATIONS: f64 = 6.0;
 
 /// Origin of given prompts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -160,18 +172,18 @@ pub fn needs(spec: &ModelSpec, recipe: &Recipe, tokens: u64, folder: &Path, spee
     let shortlist = recipe.shortlist.min(spec.n_vocab) as f64;
     let before = collected(folder);
     let done = before.map_or(0, |(rows, _)| rows) as f64;
-    let earlier = before.filter(|&(rows, seconds)| rows > 1_000 && seconds > 0.0);
+    let earlier = before.filter(|&(rows, seconds)| rows > ENOUGH_ROWS && seconds > 0.0);
     let by_rate = earlier.map(|(rows, seconds)| rows as f64 / seconds);
-    // About a third of the rows are prompts.
-    let by_pass = speeds.pass_ms.map(|ms| 0.67 * recipe.parallel as f64 * 1_000.0 / ms);
-    let guessed = speeds.decoding.map_or(10.0 * LANES, |rate| 0.67 * rate * LANES);
+    let by_pass = speeds.pass_ms.map(|ms| ANSWER_SHARE * recipe.parallel as f64 * 1_000.0 / ms);
+    let guessed = ANSWER_SHARE * LANES * speeds.decoding.unwrap_or(DECODING);
     let steps = tokens as f64 * recipe.epochs as f64 / recipe.batch as f64;
-    let operations = recipe.batch as f64 * 6.0 * (weights + n * shortlist);
+    let operations = recipe.batch as f64 * OPERATIONS * (weights + n * shortlist);
     let step = speeds.step.unwrap_or(operations / (THREAD_SPEED * speeds.threads.max(1) as f64));
     TrainNeeds {
         disk: (rows * (taps * n * 2.0 + 4.0)) as u64,
-        // Weights, gradients, two moments and the best weights in 32 bits, and the logits of a batch.
-        memory: (4.0 * (6.0 * weights + n * shortlist + 6.0 * recipe.batch as f64 * shortlist)) as u64,
+        memory: (4.0
+            * (WEIGHT_COPIES * weights + n * shortlist + LOGIT_COPIES * recipe.batch as f64 * shortlist))
+            as u64,
         collecting: (rows - done).max(0.0) / by_rate.or(by_pass).unwrap_or(guessed).max(1e-3),
         fitting: steps * step,
         measured: by_rate.or(by_pass).is_some() && speeds.step.is_some(),

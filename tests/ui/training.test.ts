@@ -83,7 +83,7 @@ describe('training a drafter', () => {
   it('is paused by Escape while it is on screen', async () => {
     const page = await look({ event_ms: 150 });
     await page.getByTestId('training-start').click();
-    await page.getByTestId('training-pause').waitFor();
+    await expect.poll(() => page.getByTestId('training-said').innerText()).toMatch(/^Step 1 of 2: [1-9]/);
     await page.keyboard.press('Control+1');
     await page.keyboard.press('Escape');
     expect(await calls(page, 'stop_measurement')).toEqual([]);
