@@ -97,6 +97,7 @@ fn run(model: &Path, folder: &Path, turns: usize) -> Result<Vec<SoakTurn>> {
     app.load_models(LoadRequest {
         target: model.display().to_string(),
         draft: Some(draft.display().to_string()),
+        head: None,
         context: None,
     })?;
     // Answers of one length: their latencies can be compared.

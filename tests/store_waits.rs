@@ -36,8 +36,12 @@ fn main() {
         ..AppConfig::default()
     };
     let app = App::start(config).expect("the engine starts");
-    let default =
-        LoadRequest { target: hunch_library::DEFAULT_MODEL.into(), draft: None, context: Some(2048) };
+    let default = LoadRequest {
+        target: hunch_library::DEFAULT_MODEL.into(),
+        draft: None,
+        head: None,
+        context: Some(2048),
+    };
     app.load_models(default).expect("the default model is here; run make setup");
 
     let (events, _) = answer(&app, 64);

@@ -113,6 +113,19 @@ pub(crate) fn check_models<'a, R: Runtime>(
     }
 }
 
+/// Checks that the page may name a head: one that the user chose, or that the library lists.
+///
+/// # Errors
+/// On any other.
+pub(crate) fn check_head<R: Runtime>(app: &AppHandle<R>, engine: &App, name: &str) -> Result<(), ErrorInfo> {
+    if app.state::<Chosen>().may_read(Path::new(name)) || engine.knows_head(name) {
+        return Ok(());
+    }
+    Err(info(Error::invalid(format!(
+        "There is no head {name} among the models. Put its folder into the models folder, or choose another drafter."
+    ))))
+}
+
 /// Returns a dialog on top of the window.
 fn dialog<R: Runtime>(app: &AppHandle<R>) -> FileDialogBuilder<R> {
     let dialog = app.dialog().file();

@@ -35,6 +35,10 @@ pub struct LoadedModels {
     pub target: ModelEntry,
     /// Draft model, if one is loaded.
     pub draft: Option<ModelEntry>,
+    /// The head that was chosen to draft, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[ts(optional)]
+    pub head: Option<LoadedHead>,
     /// Context length, in tokens.
     pub context: u32,
     /// "cpu" or "metal".
@@ -57,6 +61,17 @@ pub struct LoadedModels {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[ts(optional)]
     pub draft_placement: Option<String>,
+}
+
+/// A head that was chosen to draft for the target.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+pub struct LoadedHead {
+    /// Name of its folder or file.
+    pub name: String,
+    /// Path of its folder or file.
+    pub path: String,
+    /// Its architecture, such as "EAGLE-3".
+    pub kind: String,
 }
 
 /// Self-test of the GPU's kernels.

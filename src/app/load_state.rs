@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     fn request() -> LoadRequest {
-        LoadRequest { target: "target".into(), draft: None, context: None }
+        LoadRequest { target: "target".into(), draft: None, head: None, context: None }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::load_state::{ReadyModels, StopFlag};
 use super::{App, Shared};
-use crate::api::LoadedModels;
+use crate::api::{LoadedHead, LoadedModels};
 use crate::bench::skip_sets::SearchedModel;
 use crate::engine::LoadFailure;
 use crate::generate::{LoadPlan, LoadWatch};
@@ -22,7 +22,7 @@ use crate::store::Store;
 use hunch_error::{Error, Result};
 use hunch_library::fit::default_context;
 use hunch_library::types::{FitRequest, LibraryEvent, LoadProgress, LoadRequest, ModelEntry};
-use hunch_library::{Inspection, load_marker};
+use hunch_library::{HeadEntry, Inspection, load_marker};
 use hunch_model::spec::ModelSpec;
 
 /// Preference: minutes until idle models are unloaded. Absent or 0 means never.
@@ -53,13 +53,16 @@ impl App {
     fn load_in_turn(&self, request: &LoadRequest, stop: &StopFlag) -> Result<LoadedModels> {
         let target = self.find_model(&request.target)?;
         let draft = request.draft.as_deref().map(|name| self.find_model(name)).transpose()?;
+        let head = self.find_head(request.head.as_deref())?;
         let inspected = |path: &Path| hunch_library::inspect_listed(path, &self.shared.places);
         let Inspection { entry: target_entry, spec, .. } = inspected(&target)?;
         let draft_entry = draft.as_deref().map(inspected).transpose()?.map(|draft| draft.entry);
         let context = self.context_for(request, &target_entry, &spec);
         let make_room = self.has_to_make_room(request, context)?;
         let progress = Some(self.progress_callback(stop.clone()));
+        let chosen_head = head.as_deref().and_then(hunch_library::head_at);
         let plan = LoadPlan {
+            head,
             context: Some(context as usize),
             progress,
             ..load::plan(&self.shared.places, target, draft)
@@ -67,7 +70,11 @@ impl App {
         if stop.load(Ordering::Relaxed) {
             return Err(Error::Stopped);
         }
-        self.mark_load(&target_entry, draft_entry.as_ref(), request.context);
+        self.mark_load(&LoadRequest {
+            target: target_entry.path.clone(),
+            draft: draft_entry.as_ref().map(|draft| draft.path.clone()),
+            ..request.clone()
+        });
         let details = self.shared.engine.load(plan, make_room).map_err(|LoadFailure { error, empty }| {
             if empty && self.shared.models.clear() {
                 self.announce(LibraryEvent::Unloaded);
@@ -78,6 +85,11 @@ impl App {
             target: target_entry,
             methods: details.methods.clone(),
             draft: draft_entry,
+            head: chosen_head.map(|HeadEntry { name, path, head }| LoadedHead {
+                name,
+                path: path.display().to_string(),
+                kind: head.kind,
+            }),
             context: details.context as u32,
             device: self.shared.compute.name().into(),
             thinking: Some(details.thinking.clone()).filter(|choices| !choices.is_empty()),
@@ -119,19 +131,17 @@ impl App {
     /// # Errors
     /// [`Error::OutOfMemory`] when the new ones do not fit even then. Nothing has changed.
     fn has_to_make_room(&self, request: &LoadRequest, context: u32) -> Result<bool> {
-        let LoadRequest { target, draft, .. } = request.clone();
-        let fit = self.fit(&FitRequest { target, draft, context: Some(context) })?;
+        let LoadRequest { target, draft, head, .. } = request.clone();
+        let fit = self.fit(&FitRequest { target, draft, head, context: Some(context) })?;
         load::check_memory(&fit, ", and what was in memory is still there")?;
         // The usable memory includes that of the loaded models.
         Ok(fit.total + self.held_by_models() > fit.machine.usable)
     }
 
     /// Marks models as being loaded, so that the next start knows if they ended the program.
-    fn mark_load(&self, target: &ModelEntry, draft: Option<&ModelEntry>, context: Option<u32>) {
+    fn mark_load(&self, request: &LoadRequest) {
         let Some(folder) = &self.shared.side_folder else { return };
-        let draft = draft.map(|draft| draft.path.clone());
-        let request = LoadRequest { target: target.path.clone(), draft, context };
-        if let Err(error) = load_marker::set(folder, &request) {
+        if let Err(error) = load_marker::set(folder, request) {
             tracing::warn!("A crash while models load would not be noticed. {error}");
         }
     }

@@ -97,6 +97,23 @@ impl App {
         files.into_iter().zip(known).find(|(_, known)| !known).map(|(file, _)| file)
     }
 
+    /// Returns the path of a head given by path or name.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] if there is no such head.
+    pub(super) fn find_head(&self, name: Option<&str>) -> Result<Option<PathBuf>> {
+        name.map(|name| hunch_library::resolve_head(Path::new(name), &self.shared.places)).transpose()
+    }
+
+    /// Returns true if a head is on this machine's list, by name or path, or ended the last run while it was loaded.
+    pub fn knows_head(&self, name: &str) -> bool {
+        let unfinished = self.shared.models.failed().and_then(|load| load.head);
+        unfinished.as_deref() == Some(name)
+            || hunch_library::heads(&self.shared.places, &self.list_models())
+                .iter()
+                .any(|head| head.name == name || head.path == Path::new(name))
+    }
+
     /// Replaces the listener for changes of models, downloads and loading, and starts watching the folders. Resumes
     /// downloads that were running when the program last ended. Returns all downloads.
     ///

@@ -31,7 +31,10 @@ impl App {
     pub fn fit(&self, request: &FitRequest) -> Result<Fit> {
         let target = self.find_model(&request.target)?;
         let draft = request.draft.as_deref().map(|name| self.find_model(name)).transpose()?;
-        self.judge(|judge| judge.fit(&target, draft.as_deref(), None, request.context, || self.list_models()))
+        let head = self.find_head(request.head.as_deref())?;
+        self.judge(|judge| {
+            judge.fit(&target, draft.as_deref(), head.as_deref(), request.context, || self.list_models())
+        })
     }
 
     /// Returns for each target whether it fits alone at its default context, or `None` if it cannot be read. Reads only
@@ -45,14 +48,15 @@ impl App {
         self.judge(|judge| judge.query(&[], verdicts)).unwrap_or_default()
     }
 
-    /// Lists the drafts for a target, on this machine and in the catalogue. Reads files.
+    /// Lists the drafts for a target, on this machine and in the catalogue, and the heads on this machine. Reads files.
     ///
     /// # Errors
     /// As [`App::fit`].
     pub fn draft_offers(&self, target: &str, context: Option<u32>) -> Result<DraftOffers> {
         let target = self.find_model(target)?;
         let models = self.list_models();
-        self.judge(|judge| judge.query(&models, |pairs| pairs.offers(&target, context)))
+        let heads = hunch_library::heads(&self.shared.places, &models);
+        self.judge(|judge| judge.query(&models, |pairs| pairs.offers(&target, &heads, context)))
     }
 
     /// Returns the catalogue of recommended models.
@@ -119,6 +123,7 @@ impl App {
             let loaded = &models.loaded;
             loaded.target.path == target
                 && loaded.draft.as_ref().map(|draft| &draft.path) == draft.as_ref()
+                && loaded.head.as_ref().map(|head| &head.path) == request.head.as_ref()
                 && request.context.is_none_or(|context| context == loaded.context)
         }))
     }

@@ -222,7 +222,7 @@ impl App {
             )));
         }
         let target = request.target.clone();
-        let fit = self.fit(&FitRequest { target, draft: None, context: Some(*context) })?;
+        let fit = self.fit(&FitRequest { target, draft: None, head: None, context: Some(*context) })?;
         check_memory(&fit, ", and nothing was changed")?;
         if fit.total + needs.memory > fit.machine.usable {
             return Err(Error::OutOfMemory(format!(

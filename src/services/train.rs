@@ -16,10 +16,25 @@ use crate::train::shards::{ShardStore, collected};
 use crate::train::target::layers;
 use crate::train::{self, Recipe, TrainPlan, TrainReport, TrainWatch, TrainingTarget};
 
-/// Speed of training that is assumed for a CPU thread before any was measured, in operations a second.
-const THREAD_SPEED: f64 = 10e9;
-/// Rows of answers a second that one lane of a pass writes, in passes of one row: 16 rows cost about 4 of one.
-const LANES: f64 = 4.0;
+/// Speed of training that is assumed for a CPU thread before any was measured, in operations a second. The default model
+/// reached 22e9 on two idle cores (Zen 3), and 9e9 next to other programs.
+const THREAD_SPEED: f64 = 15e9;
+/// Rows that 16 lanes write in the time in which plain decoding writes one. The default model collected 712 tokens a
+/// second and decoded 433.
+const LANES: f64 = 2.5;
+/// Share of the rows of passes that write answers. The others write prompts. The default model collected 712 tokens a
+/// second, and its passes of 16 rows take 15.0 ms.
+const ANSWER_SHARE: f64 = 0.67;
+/// Tokens a second that are assumed for a target that never ran here.
+const DECODING: f64 = 15.0;
+/// Rows of an earlier run from which its speed is taken. Fewer are mostly start-up.
+const ENOUGH_ROWS: usize = 1_000;
+/// Copies of the weights while a step runs, in 32 bits: weights, gradients, two moments, best weights, one temporary.
+const WEIGHT_COPIES: f64 = 6.0;
+/// Copies of the logits of a batch: scores and targets, their softmaxes and logarithms.
+const LOGIT_COPIES: f64 = 6.0;
+/// Operations for each weight and position: a product and a sum, forward and twice backward.
+const OPERATIONS: f64 = 6.0;
 
 /// Origin of given prompts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,7 +113,7 @@ pub fn train(
     if out.is_some() {
         return Ok(Trained { report, in_use: None, place: fresh, installed: false });
     }
-    let in_use = usual(target, (folder, heads), plan)?;
+    let in_use = usual(target, (folder, heads), plan, watch)?;
     if in_use.is_some_and(|used| used.mean() >= report.trained.mean()) {
         return Ok(Trained { report, in_use, place: fresh, installed: false });
     }
@@ -112,13 +127,14 @@ fn usual(
     target: &TrainingTarget,
     (folder, heads): (&Path, &Path),
     plan: &TrainPlan,
+    watch: &dyn TrainWatch,
 ) -> Result<Option<Acceptance>> {
     let Some(mut head) = target.usual_head(heads)? else { return Ok(None) };
     if acceptance::check_layers(target, &head).is_err() {
         return Ok(None);
     }
     let store = ShardStore::open(folder, target, plan.seed, plan.disk)?;
-    Ok(Some(acceptance::head(target, &store, &mut head, &plan.recipe)?))
+    Ok(Some(acceptance::head(target, &store, &mut head, &plan.recipe, &|| train::is_paused(watch))?))
 }
 
 /// Predicted needs of a run.
@@ -159,18 +175,18 @@ pub fn needs(spec: &ModelSpec, recipe: &Recipe, tokens: u64, folder: &Path, spee
     let shortlist = recipe.shortlist.min(spec.n_vocab) as f64;
     let before = collected(folder);
     let done = before.map_or(0, |(rows, _)| rows) as f64;
-    let earlier = before.filter(|&(rows, seconds)| rows > 1_000 && seconds > 0.0);
+    let earlier = before.filter(|&(rows, seconds)| rows > ENOUGH_ROWS && seconds > 0.0);
     let by_rate = earlier.map(|(rows, seconds)| rows as f64 / seconds);
-    // About a third of the rows are prompts.
-    let by_pass = speeds.pass_ms.map(|ms| 0.67 * recipe.parallel as f64 * 1_000.0 / ms);
-    let guessed = speeds.decoding.map_or(10.0 * LANES, |rate| 0.67 * rate * LANES);
+    let by_pass = speeds.pass_ms.map(|ms| ANSWER_SHARE * recipe.parallel as f64 * 1_000.0 / ms);
+    let guessed = ANSWER_SHARE * LANES * speeds.decoding.unwrap_or(DECODING);
     let steps = tokens as f64 * recipe.epochs as f64 / recipe.batch as f64;
-    let operations = recipe.batch as f64 * 6.0 * (weights + n * shortlist);
+    let operations = recipe.batch as f64 * OPERATIONS * (weights + n * shortlist);
     let step = speeds.step.unwrap_or(operations / (THREAD_SPEED * speeds.threads.max(1) as f64));
     TrainNeeds {
         disk: (rows * (taps * n * 2.0 + 4.0)) as u64,
-        // Weights, gradients, two moments and the best weights in 32 bits, and the logits of a batch.
-        memory: (4.0 * (6.0 * weights + n * shortlist + 6.0 * recipe.batch as f64 * shortlist)) as u64,
+        memory: (4.0
+            * (WEIGHT_COPIES * weights + n * shortlist + LOGIT_COPIES * recipe.batch as f64 * shortlist))
+            as u64,
         collecting: (rows - done).max(0.0) / by_rate.or(by_pass).unwrap_or(guessed).max(1e-3),
         fitting: steps * step,
         measured: by_rate.or(by_pass).is_some() && speeds.step.is_some(),

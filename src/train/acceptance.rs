@@ -37,15 +37,16 @@ impl Acceptance {
 /// Measures a network while it is trained.
 ///
 /// # Errors
-/// If a shard cannot be read or the device fails.
+/// If a shard cannot be read or the device fails. [`Error::Stopped`] if `paused` returns true between two answers.
 pub fn network(
     target: &TrainingTarget,
     store: &ShardStore,
     recipe: &Recipe,
     (network, standard): (&Network, &Standard),
     vocabulary: &[TokenId],
+    paused: &dyn Fn() -> bool,
 ) -> Result<Acceptance> {
-    measure(store, recipe, vocabulary, &mut |answer| {
+    measure(store, recipe, vocabulary, paused, &mut |answer| {
         let positions: Vec<_> = (0..answer.next.len() - 1).map(|row| (answer, row)).collect();
         let (inputs, _) = features::batch(target, standard, &positions)?;
         Ok(network.logits(&network.predict(&inputs)?)?.to_vec2::<f32>()?)
@@ -61,11 +62,12 @@ pub fn head(
     store: &ShardStore,
     head: &mut Head,
     recipe: &Recipe,
+    paused: &dyn Fn() -> bool,
 ) -> Result<Acceptance> {
     let taps = check_layers(target, head)?;
     let (n, all) = (target.rows.n_embd, target.taps.len());
     let vocabulary: Vec<TokenId> = (0..target.rows.n_vocab as TokenId).collect();
-    measure(store, recipe, &vocabulary, &mut |answer| {
+    measure(store, recipe, &vocabulary, paused, &mut |answer| {
         let state = |row: usize, tap: &usize| -> Vec<f32> {
             answer.states[(row * all + tap) * n..][..n].iter().map(|x| x.to_f32()).collect()
         };
@@ -98,11 +100,15 @@ fn measure(
     store: &ShardStore,
     recipe: &Recipe,
     vocabulary: &[TokenId],
+    paused: &dyn Fn() -> bool,
     logits: &mut dyn FnMut(&CollectedAnswer) -> Result<Vec<Vec<f32>>>,
 ) -> Result<Acceptance> {
     let chat = Sampler::new(SamplingParams::default())?;
     let mut sum = Acceptance::default();
     for entry in store.held_out(recipe.held_out) {
+        if paused() {
+            return Err(Error::Stopped);
+        }
         let answer = store.read(&entry)?;
         for (row, logits) in logits(&answer)?.iter().enumerate() {
             if answer.greedy {

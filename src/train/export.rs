@@ -44,6 +44,7 @@ pub fn write(target: &TrainingTarget, fit: &FitRun<'_>, path: &Path) -> Result<(
             out_scale: standard.deviation.clone(),
             out_shift: standard.mean.clone(),
             training_tokens: fit.training_tokens(),
+            acceptance: fit.best_acceptance().sampled,
             target_name: target.rows.name.clone(),
             target: target.fingerprint()?,
         },

@@ -70,6 +70,9 @@ struct State {
     latest: Acceptance,
     best: Acceptance,
     loss: f64,
+    /// Acceptance after `step` is still to be measured, because the run was paused there.
+    #[serde(default)]
+    due: bool,
 }
 
 /// A batch: part `part` of `parts` of a group of answers.
@@ -113,13 +116,15 @@ impl<'a> FitRun<'a> {
     /// starts with the ridge regression.
     ///
     /// # Errors
-    /// If a shard cannot be read, the checkpoint cannot be written, or memory is short.
+    /// If a shard cannot be read, the checkpoint cannot be written, or memory is short. [`Error::Stopped`] if `paused`
+    /// returns true; the regression begins again then.
     pub fn open(
         target: &'a TrainingTarget,
         store: &ShardStore,
         data: TrainingSet,
         recipe: &Recipe,
         seed: u64,
+        paused: &dyn Fn() -> bool,
     ) -> Result<Self> {
         let digest = digest(target, &data, recipe, seed)?;
         let batches = plan(&data, recipe, seed);
@@ -148,12 +153,12 @@ impl<'a> FitRun<'a> {
                 saved: Instant::now(),
             });
         }
-        let vocabulary = shortlist(target, store, &data, recipe)?;
+        let vocabulary = shortlist(target, store, &data, recipe, paused)?;
         let standard = Standard::of(target, store, &data)?;
-        let weights = initial(target, store, &data, recipe, &standard, seed)?;
+        let weights = initial(target, store, &data, recipe, &standard, seed, paused)?;
         let head = head_rows(target, &vocabulary)?;
         let network = build(target, weights, &standard, head)?;
-        let start = acceptance::network(target, store, recipe, (&network, &standard), &vocabulary)?;
+        let start = acceptance::network(target, store, recipe, (&network, &standard), &vocabulary, paused)?;
         let state = State {
             digest,
             step: 0,
@@ -164,6 +169,7 @@ impl<'a> FitRun<'a> {
             latest: start,
             best: start,
             loss: 0.0,
+            due: false,
         };
         let mut fit = Self {
             adam: AdamW::new(network.vars())?,
@@ -206,8 +212,10 @@ impl<'a> FitRun<'a> {
     /// Takes one gradient step. Returns `None` after the last.
     ///
     /// # Errors
-    /// If a shard cannot be read, the device fails, or the checkpoint cannot be written.
-    pub fn step(&mut self, store: &ShardStore) -> Result<Option<FitStep>> {
+    /// If a shard cannot be read, the device fails, or the checkpoint cannot be written. [`Error::Stopped`] if `paused`
+    /// returns true while acceptance is measured. The step is saved then, and the next call measures first.
+    pub fn step(&mut self, store: &ShardStore, paused: &dyn Fn() -> bool) -> Result<Option<FitStep>> {
+        self.evaluate(store, paused)?;
         let &State { step, total, .. } = &self.state;
         if step >= total {
             return Ok(None);
@@ -226,20 +234,33 @@ impl<'a> FitRun<'a> {
         self.state.loss = if step == 0 { loss } else { 0.9 * self.state.loss + 0.1 * loss };
         let every = (total / self.recipe.evaluations.max(1)).max(1);
         let done = self.state.step == total;
-        if done || self.state.step.is_multiple_of(every) {
-            let parts = (&self.network, &self.standard);
-            self.state.latest =
-                acceptance::network(self.target, store, &self.recipe, parts, &self.vocabulary)?;
-            if self.state.latest.mean() > self.state.best.mean() {
-                (self.state.best, self.best) = (self.state.latest, copies(&self.network)?);
-            }
-        }
+        self.state.due = done || self.state.step.is_multiple_of(every);
+        self.evaluate(store, paused)?;
         self.state.seconds += begun.elapsed().as_secs_f64();
         if done || self.saved.elapsed() >= self.recipe.checkpoint_every {
             self.save()?;
         }
         let &State { loss, latest, .. } = &self.state;
         Ok(Some(FitStep { positions: inputs.dims()[0], loss, acceptance: latest }))
+    }
+
+    /// Measures held-out acceptance if it is due, and keeps the weights if they are the best.
+    fn evaluate(&mut self, store: &ShardStore, paused: &dyn Fn() -> bool) -> Result<()> {
+        if !self.state.due {
+            return Ok(());
+        }
+        let parts = (&self.network, &self.standard);
+        match acceptance::network(self.target, store, &self.recipe, parts, &self.vocabulary, paused) {
+            Ok(latest) => (self.state.latest, self.state.due) = (latest, false),
+            Err(error) => {
+                self.save()?;
+                return Err(error);
+            }
+        }
+        if self.state.latest.mean() > self.state.best.mean() {
+            (self.state.best, self.best) = (self.state.latest, copies(&self.network)?);
+        }
+        Ok(())
     }
 
     /// Returns the steps taken, and all of them.
@@ -250,6 +271,11 @@ impl<'a> FitRun<'a> {
     /// Returns the acceptance before the first step.
     pub fn start(&self) -> Acceptance {
         self.state.start
+    }
+
+    /// Returns the held-out acceptance of the best weights.
+    pub fn best_acceptance(&self) -> Acceptance {
+        self.state.best
     }
 
     /// Returns the weights with the highest held-out acceptance so far, in the order of [`NAMES`].
@@ -358,9 +384,11 @@ fn shortlist(
     store: &ShardStore,
     data: &TrainingSet,
     recipe: &Recipe,
+    paused: &dyn Fn() -> bool,
 ) -> Result<Vec<TokenId>> {
     let mut counts = vec![0u64; target.rows.n_vocab];
     for entry in &data.answers {
+        check(paused)?;
         for token in store.next(entry)? {
             counts[token as usize] += 1;
         }
@@ -370,6 +398,11 @@ fn shortlist(
     tokens.truncate(recipe.shortlist.max(1));
     tokens.sort_unstable();
     Ok(tokens)
+}
+
+/// Ends the work if the run was paused.
+fn check(paused: &dyn Fn() -> bool) -> Result<()> {
+    if paused() { Err(Error::Stopped) } else { Ok(()) }
 }
 
 fn head_rows(target: &TrainingTarget, vocabulary: &[TokenId]) -> Result<Tensor> {
@@ -400,6 +433,7 @@ fn initial(
     recipe: &Recipe,
     standard: &Standard,
     seed: u64,
+    paused: &dyn Fn() -> bool,
 ) -> Result<Vec<Tensor>> {
     let (n, device) = (target.rows.n_embd, target.device());
     let inputs = target.inputs() * n;
@@ -423,6 +457,7 @@ fn initial(
         rows += entry.positions();
         all += entry.positions();
         waiting.push(store.read(entry)?);
+        check(paused)?;
         if rows >= RIDGE_ROWS {
             add(&waiting)?;
             waiting.clear();
@@ -435,7 +470,9 @@ fn initial(
     if !waiting.is_empty() {
         add(&waiting)?;
     }
-    let solved = ridge.solve(recipe.ridge).map_err(|_| Error::invalid(NOT_FINITE))?.to_vec2::<f32>()?;
+    let solved = ridge.solve(recipe.ridge, paused);
+    check(paused)?;
+    let solved = solved.map_err(|_| Error::invalid(NOT_FINITE))?.to_vec2::<f32>()?;
     let (bias, solved) = solved.split_last().ok_or_else(|| Error::Internal("an empty regression".into()))?;
     let mut fc = vec![0.0; n * inputs];
     for (column, weights) in read.into_iter().flatten().zip(solved) {

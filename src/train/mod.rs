@@ -150,7 +150,8 @@ pub trait TrainWatch {
     /// Receives the progress, several times a second.
     fn progress(&mut self, progress: TrainProgress);
 
-    /// Returns the request to end early, if there is one. It is asked after every pass and every gradient step.
+    /// Returns the request to end early, if there is one. It is asked after every pass and every gradient step, between
+    /// the blocks of the regression, and between the answers that acceptance is measured on.
     fn interrupt(&self) -> Option<Interrupt> {
         None
     }
@@ -226,7 +227,7 @@ pub fn train(
 
     let fitting = Instant::now();
     watch.progress(TrainProgress::Solving);
-    let mut fit = FitRun::open(target, &store, data, recipe, plan.seed)?;
+    let mut fit = FitRun::open(target, &store, data, recipe, plan.seed, &|| is_paused(&*watch))?;
     if let Budget::Minutes(minutes) = plan.budget {
         fit.limit_time(&store, minutes * 60.0 * (1.0 - COLLECTING))?;
     }
@@ -239,7 +240,9 @@ pub fn train(
                 Interrupt::Finish => break,
             }
         }
-        let Some(FitStep { positions, loss, acceptance }) = fit.step(&store)? else { break };
+        let Some(FitStep { positions, loss, acceptance }) = fit.step(&store, &|| is_paused(&*watch))? else {
+            break;
+        };
         trained_now += positions;
         let (step, total) = fit.position();
         watch.progress(TrainProgress::Fitting { step, total, loss, acceptance });
@@ -247,7 +250,7 @@ pub fn train(
     let fit_seconds = fitting.elapsed().as_secs_f64();
     export::write(target, &fit, out)?;
     let head = &mut target.load_head(out)?;
-    let trained = acceptance::head(target, &store, head, recipe)?;
+    let trained = acceptance::head(target, &store, head, recipe, &|| is_paused(&*watch))?;
     let Collected { tokens: of_held_out, .. } = held_out;
     Ok(TrainReport {
         target: target.rows.name.clone(),
@@ -261,6 +264,11 @@ pub fn train(
         start: fit.start(),
         trained,
     })
+}
+
+/// Returns whether a run is asked to pause.
+pub fn is_paused(watch: &dyn TrainWatch) -> bool {
+    watch.interrupt() == Some(Interrupt::Pause)
 }
 
 /// Measures a head on held-out answers of its target. Collects the answers first where they are missing.
@@ -279,5 +287,5 @@ pub fn evaluate(
     acceptance::check_layers(target, &head)?;
     let mut store = ShardStore::open(folder, target, plan.seed, plan.disk)?;
     collect::collect(target, &mut store, &plan.recipe, Goal::HeldOut, None, watch)?;
-    acceptance::head(target, &store, &mut head, &plan.recipe)
+    acceptance::head(target, &store, &mut head, &plan.recipe, &|| is_paused(&*watch))
 }

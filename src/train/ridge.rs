@@ -34,16 +34,16 @@ impl Ridge {
     /// Returns the weights w `[inputs, outputs]` that minimise |x w - y|^2 + penalty |w|^2.
     ///
     /// # Errors
-    /// If there are no rows or the sums are not finite.
-    pub fn solve(self, penalty: f64) -> Result<Tensor> {
+    /// If there are no rows, the sums are not finite, or `paused` returns true between two blocks.
+    pub fn solve(self, penalty: f64, paused: &dyn Fn() -> bool) -> Result<Tensor> {
         let Some((xx, xy)) = self.sums else { candle_core::bail!("a regression without rows") };
         let cpu = |sum: Tensor| sum.to_device(&Device::Cpu)?.to_dtype(DType::F64);
         let (n, outputs) = xy.dims2()?;
         let mut a = cpu(xx)?.flatten_all()?.to_vec1::<f64>()?;
         let mut b = cpu(xy)?.flatten_all()?.to_vec1::<f64>()?;
         (0..n).for_each(|i| a[i * n + i] += penalty);
-        factorise(&mut a, n)?;
-        substitute(&a, n, &mut b, outputs)?;
+        factorise(&mut a, n, paused)?;
+        substitute(&a, n, &mut b, outputs, paused)?;
         Tensor::from_vec(b, (n, outputs), &Device::Cpu)?.to_dtype(DType::F32)
     }
 }
@@ -52,6 +52,11 @@ impl Default for Ridge {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// Ends the regression if it was paused.
+fn check(paused: &dyn Fn() -> bool) -> Result<()> {
+    if paused() { candle_core::bail!("paused") } else { Ok(()) }
 }
 
 /// Copies the block of `a` (`width` columns) at these rows and columns.
@@ -75,8 +80,9 @@ fn subtract(a: &mut [f64], width: usize, row: usize, column: usize, block: &Tens
 }
 
 /// Replaces the lower triangle of the symmetric `a` by L with L L^T = a.
-fn factorise(a: &mut [f64], n: usize) -> Result<()> {
+fn factorise(a: &mut [f64], n: usize, paused: &dyn Fn() -> bool) -> Result<()> {
     for from in (0..n).step_by(BLOCK) {
+        check(paused)?;
         let to = (from + BLOCK).min(n);
         for i in from..n {
             for j in from..to.min(i + 1) {
@@ -91,6 +97,7 @@ fn factorise(a: &mut [f64], n: usize) -> Result<()> {
         // The rows below, a stretch of columns at a time.
         for column in (to..n).step_by(BLOCK) {
             let end = (column + BLOCK).min(n);
+            check(paused)?;
             let (left, right) = (block(a, n, column..n, from..to)?, block(a, n, column..end, from..to)?);
             subtract(a, n, column, column, &left.matmul(&right.t()?)?)?;
         }
@@ -99,9 +106,10 @@ fn factorise(a: &mut [f64], n: usize) -> Result<()> {
 }
 
 /// Solves L L^T x = b in place, `b` is `[n, outputs]`.
-fn substitute(l: &[f64], n: usize, b: &mut [f64], outputs: usize) -> Result<()> {
+fn substitute(l: &[f64], n: usize, b: &mut [f64], outputs: usize, paused: &dyn Fn() -> bool) -> Result<()> {
     let starts: Vec<usize> = (0..n).step_by(BLOCK).collect();
     for &from in &starts {
+        check(paused)?;
         let to = (from + BLOCK).min(n);
         for i in from..to {
             let (before, rest) = b.split_at_mut(i * outputs);
@@ -116,6 +124,7 @@ fn substitute(l: &[f64], n: usize, b: &mut [f64], outputs: usize) -> Result<()> 
         }
     }
     for &from in starts.iter().rev() {
+        check(paused)?;
         let to = (from + BLOCK).min(n);
         for i in (from..to).rev() {
             let (before, after) = b.split_at_mut((i + 1) * outputs);
@@ -164,7 +173,7 @@ mod tests {
             let rows = |t: &Tensor| t.narrow(0, part * INPUTS, INPUTS).unwrap().contiguous().unwrap();
             ridge.add(&rows(&x), &rows(&y)).unwrap();
         }
-        let solved = ridge.solve(1e-6).unwrap();
+        let solved = ridge.solve(1e-6, &|| false).unwrap();
         let off = (solved - w).unwrap().abs().unwrap().max_all().unwrap().to_scalar::<f32>().unwrap();
         assert!(off < 1e-3, "{off}");
     }
@@ -175,7 +184,30 @@ mod tests {
         let y = Tensor::new(&[[2f32], [2.0], [2.0]], &Device::Cpu).unwrap();
         let mut ridge = Ridge::new();
         ridge.add(&x, &y).unwrap();
-        let w = ridge.solve(3.0).unwrap().to_vec2::<f32>().unwrap();
+        let w = ridge.solve(3.0, &|| false).unwrap().to_vec2::<f32>().unwrap();
         assert!((w[0][0] - 1.0).abs() < 1e-6, "6 / (3 + 3), not {w:?}");
+    }
+
+    #[test]
+    fn a_pause_ends_the_regression_between_two_blocks() {
+        const INPUTS: usize = 3 * BLOCK;
+        let identity = Tensor::eye(INPUTS, DType::F32, &Device::Cpu).unwrap();
+        let asked = std::cell::Cell::new(0);
+        let solve = |limit: usize| {
+            let mut ridge = Ridge::new();
+            ridge.add(&identity, &identity).unwrap();
+            asked.set(0);
+            ridge.solve(1.0, &|| {
+                asked.set(asked.get() + 1);
+                asked.get() > limit
+            })
+        };
+        assert!(solve(usize::MAX).is_ok());
+        let blocks = asked.get();
+        assert!(blocks >= 9, "each block of each pass asks: {blocks}");
+        for limit in 0..blocks {
+            assert!(solve(limit).is_err());
+            assert_eq!(asked.get(), limit + 1, "it ends at once");
+        }
     }
 }

@@ -65,7 +65,7 @@ fn offer(compute: &Compute, paths: [&Path; 2]) -> DraftOffer {
         measured: None,
         costs: &|_| None,
     };
-    let offers = pairs.offers(paths[0], None).unwrap().offers;
+    let offers = pairs.offers(paths[0], &[], None).unwrap().offers;
     offers.into_iter().find(|offer| offer.name == "draft").unwrap()
 }
 

@@ -352,7 +352,8 @@ fn models_of_other_programs_are_listed_and_loadable() {
     for model in &library.models {
         assert_eq!(model.problem, None);
         for target in [&model.name, &model.path] {
-            app.load_models(LoadRequest { target: target.clone(), draft: None, context: None }).unwrap();
+            app.load_models(LoadRequest { target: target.clone(), draft: None, head: None, context: None })
+                .unwrap();
         }
         let count = library.folders.iter().find(|folder| folder.source == model.source).unwrap().models;
         assert_eq!(count, 1);
@@ -417,10 +418,10 @@ fn models_of_other_programs_are_neither_removed_nor_written() {
         assert!(Path::new(&model.path).exists());
     }
     let own = one(&library.models, "own").path.clone();
-    app.load_models(LoadRequest { target: own.clone(), draft: None, context: None }).unwrap();
+    app.load_models(LoadRequest { target: own.clone(), draft: None, head: None, context: None }).unwrap();
     let error = app.remove_model(&own).unwrap_err().to_string();
     assert!(error.contains("in memory"), "{error}");
-    app.load_models(LoadRequest { target: "of-hub".into(), draft: None, context: None }).unwrap();
+    app.load_models(LoadRequest { target: "of-hub".into(), draft: None, head: None, context: None }).unwrap();
     assert_eq!(app.remove_model(&own).unwrap().models.len(), library.models.len() - 1);
     assert!(!Path::new(&own).exists());
 }
@@ -594,7 +595,8 @@ fn listed_and_previously_loaded_files_are_known() {
     let around = places.models.join("../secret.txt").display().to_string();
     assert_eq!(app.unknown_model([&*listed, "a name", "/nowhere.gguf"]), None);
     assert_eq!(app.unknown_model([&*listed, &*elsewhere]), Some(&*elsewhere));
-    app.load_models(LoadRequest { target: elsewhere.clone(), draft: None, context: None }).unwrap();
+    app.load_models(LoadRequest { target: elsewhere.clone(), draft: None, head: None, context: None })
+        .unwrap();
     assert_eq!(app.unknown_model([&*elsewhere]), None);
     for path in [secret, around] {
         assert_eq!(app.unknown_model([&*path]), Some(&*path));
@@ -602,7 +604,7 @@ fn listed_and_previously_loaded_files_are_known() {
     drop(app);
     assert_eq!(app_at(places.clone()).unknown_model([&*elsewhere]), None, "remembered after a restart");
     let crashed = Tiny { seed: 3, ..Tiny::default() }.write(folder.path(), "crashed").display().to_string();
-    let load = LoadRequest { target: crashed.clone(), draft: None, context: None };
+    let load = LoadRequest { target: crashed.clone(), draft: None, head: None, context: None };
     load_marker::set(places.data.as_deref().unwrap(), &load).unwrap();
     assert_eq!(app_at(places).unknown_model([&*crashed]), None, "it was chosen in the run that crashed");
 }

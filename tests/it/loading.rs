@@ -233,7 +233,8 @@ fn crashed_load_is_reported_until_the_next_load() {
         .unwrap();
     assert_eq!(output.status.code(), None, "it was aborted: {}", String::from_utf8_lossy(&output.stderr));
     let path = |name: &str| folder.path().join(format!("{name}.gguf")).display().to_string();
-    let unfinished = LoadRequest { target: path("target"), draft: Some(path("draft")), context: None };
+    let unfinished =
+        LoadRequest { target: path("target"), draft: Some(path("draft")), head: None, context: None };
     for _ in 0..2 {
         let app = app_with_files(folder.path());
         assert_eq!(app.info().unfinished_load, Some(unfinished.clone()), "until something is loaded");

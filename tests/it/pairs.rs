@@ -93,7 +93,7 @@ fn fit_parts_add_up_and_grow_with_context() {
     models(folder.path());
     let app = app(folder.path());
     let fit = |draft: Option<&str>, context| {
-        app.fit(&FitRequest { target: "target".into(), draft: draft.map(Into::into), context })
+        app.fit(&FitRequest { target: "target".into(), draft: draft.map(Into::into), head: None, context })
     };
     let both = fit(Some("draft"), Some(1000)).unwrap();
     let draft = both.draft.unwrap();
@@ -110,7 +110,7 @@ fn fit_parts_add_up_and_grow_with_context() {
     }
     let verdicts = app.fit_verdicts(&["target", "gone", "broken", "larger"].map(String::from));
     assert_eq!(verdicts, [Some(FitVerdict::Fits), None, None, Some(FitVerdict::Fits)]);
-    let gone = FitRequest { target: "gone".into(), draft: None, context: None };
+    let gone = FitRequest { target: "gone".into(), draft: None, head: None, context: None };
     assert_eq!(app.fit(&gone).unwrap_err().code(), ErrorCode::ModelNotFound);
 }
 
@@ -192,7 +192,7 @@ fn single_model_is_offered_catalogue_drafts_of_its_vocabulary() {
             measured: None,
             costs: &|_| None,
         };
-        pairs.offers(&path, None).unwrap().offers
+        pairs.offers(&path, &[], None).unwrap().offers
     };
     let of_catalogue = |offers: &[DraftOffer], id: &str| {
         offers.iter().find(|offer| offer.catalogue.as_deref() == Some(id)).unwrap().clone()
@@ -323,7 +323,8 @@ fn oversized_model_is_refused_with_alternatives_and_the_old_one_stays() {
     models(folder.path());
     greedy(folder.path(), "greedy", &[("block_count", 1000), ("context_length", 1 << 24)]);
     let app = app(folder.path());
-    let load = |target: &str, context| LoadRequest { target: target.into(), draft: None, context };
+    let load =
+        |target: &str, context| LoadRequest { target: target.into(), draft: None, head: None, context };
     let before = app.load_models(load("target", None)).unwrap();
     let refused = app.load_models(load("greedy", Some(1 << 24))).unwrap_err();
     let words = refused.to_string();
@@ -450,7 +451,7 @@ fn speeds_and_offers_use_the_listed_name() {
             measured: Some(&measured),
             costs: &|_| None,
         };
-        (pairs.fit(target, None, None, None).unwrap(), pairs.offers(target, None).unwrap())
+        (pairs.fit(target, None, None, None).unwrap(), pairs.offers(target, &[], None).unwrap())
     };
     // Another path to the same file.
     let around = folder.path().join("..").join(folder.path().file_name().unwrap()).join("sha256-1234");

@@ -17,6 +17,7 @@ use hunch_core::sample::SamplingParams;
 use hunch_core::token::TokenId;
 use hunch_error::Error;
 use hunch_library::Places;
+use hunch_library::types::LoadRequest;
 use hunch_model::decoder::Decoder;
 use hunch_model::device::{Compute, DeviceChoice, KvType};
 use hunch_model::heads;
@@ -25,6 +26,7 @@ use safetensors::tensor::Dtype;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::support::app::load_request;
 use crate::support::gguf_writer::GgufWriter;
 use crate::support::pickle_writer;
 use crate::support::tiny::{Tiny, VOCABULARY, WIDTH};
@@ -538,9 +540,22 @@ fn damaged_pickles_are_refused() {
         &[b"\x80\x02}(".as_slice(), name, b"cos\nsystem\n)Ru."].concat(),
         &[b"\x80\x02}(".as_slice(), name, rebuild, b")Ru."].concat(),
         &[b"\x80\x02}(".as_slice(), name, rebuild, b"(NNNNtRu."].concat(),
+        // 2^40 objects, and a text of 4 GB.
+        &[b"\x80\x02N".as_slice(), &b"q\x00h\x00\x86".repeat(40), b"."].concat(),
+        b"\x80\x02X\xff\xff\xff\xff.",
+        // Dropped recursively by the reader.
+        &[b"\x80\x02N".as_slice(), &b"\x85".repeat(1 << 20), b"."].concat(),
     ] {
         refused(&archive(pickle));
     }
+    let two = ["archive/data.pkl", "other/data.pkl"].map(|name| (name.to_owned(), b"\x80\x02}.".to_vec()));
+    refused(&pickle_writer::zip(&two));
+    refused(&archive(&vec![b'N'; 9 << 20]));
+    // A tensor whose entry claims 4 GB.
+    let mut claimed = whole.clone();
+    let entry = whole.windows(4).position(|bytes| bytes == b"PK\x01\x02").unwrap();
+    claimed[entry + 20..entry + 28].fill(0xf0);
+    refused(&claimed);
     for (change, why) in [("0.1.weight", "those of no head"), ("1.1.weight", "1.1.weight is missing")] {
         let mut head = Format::Medusa.head();
         head.tensors.remove(change);
@@ -713,6 +728,42 @@ fn weight_types_of_the_file_differ_by_rounding_only() {
         let off = logits[0].iter().zip(other).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         assert!(off > 0.0 && off < 0.5, "{off}");
     }
+}
+
+/// The window lists heads for a target with a prediction or a reason, loads the chosen one, and names it.
+#[test]
+fn window_offers_and_loads_heads() {
+    let root = tempfile::tempdir().unwrap();
+    tiny_heads::target().write(root.path(), "target");
+    Tiny::default().write(root.path(), "other");
+    let (eagle, medusa) = (Format::Eagle3.write(root.path()), Format::Medusa.write(root.path()));
+    let app = crate::support::app::app(root.path());
+    let heads = app.draft_offers("target", None).unwrap().heads;
+    let names: Vec<_> = heads.iter().map(|head| (&head.name[..], &head.kind[..])).collect();
+    assert_eq!(names, [("eagle3", "EAGLE-3"), ("medusa", "Medusa")]);
+    assert!(heads.iter().all(|head| head.problem.is_none() && head.memory > head.size_bytes));
+    let predicted = heads[0].predicted.unwrap();
+    assert!(predicted.acceptance == 0.47 && predicted.speedup >= 1.0, "{predicted:?}");
+    assert_eq!(heads[1].predicted, None, "nothing is known of its acceptance");
+    let others = app.draft_offers("other", None).unwrap().heads;
+    assert_eq!((&others[0].name[..], &others[0].problem), ("medusa", &None), "its sizes match");
+    assert!(others[1].problem.as_ref().unwrap().contains("target of other depth"), "{others:?}");
+    assert_eq!(others[1].predicted, None);
+
+    let request = |head: &str| LoadRequest { head: Some(head.into()), ..load_request("target", None) };
+    let loaded = app.load_models(request(eagle.to_str().unwrap())).unwrap();
+    let head = loaded.head.unwrap();
+    assert_eq!((&head.name[..], &head.kind[..]), ("eagle3", "EAGLE-3"));
+    assert!(loaded.methods.contains(&Method::Head), "{:?}", loaded.methods);
+    assert_eq!(app.load_models(request("medusa")).unwrap().head.unwrap().path, medusa.to_str().unwrap());
+    let gone = app.load_models(request("gone")).unwrap_err().to_string();
+    assert!(gone.contains("one of these names: eagle3, medusa"), "{gone}");
+    let other = LoadRequest { head: Some("eagle3".into()), ..load_request("other", None) };
+    assert!(app.load_models(other).unwrap_err().to_string().contains("target of other depth"));
+    let alone = app.load_models(load_request("target", None)).unwrap();
+    assert!(alone.head.is_none() && !alone.methods.contains(&Method::Head));
+    assert!(app.knows_head("eagle3") && app.knows_head(eagle.to_str().unwrap()));
+    assert!(!app.knows_head("/etc") && !app.knows_head(root.path().to_str().unwrap()));
 }
 
 /// Heads lie in folders next to models, also below one of their owner, and in files of llama.cpp.

@@ -13,7 +13,9 @@ use hunch::train::acceptance::Acceptance;
 use hunch::train::collect::{Goal, collect};
 use hunch::train::fit::FitRun;
 use hunch::train::shards::{CollectedAnswer, ShardStore, is_held_out};
-use hunch::train::{self, Budget, Recipe, TrainPlan, TrainProgress, TrainReport, TrainingTarget};
+use hunch::train::{
+    self, Budget, Interrupt, Recipe, TrainPlan, TrainProgress, TrainReport, TrainWatch, TrainingTarget,
+};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::model::{LanguageModel, LogitRows, Rows, Step};
@@ -225,7 +227,8 @@ fn ridge_regression_accepts_more_than_untrained_weights() {
     place.collect(&mut store, &small(), 2_000);
     let start = |ridge| {
         let recipe = Recipe { ridge, ..small() };
-        let fit = FitRun::open(&place.target, &store, store.training_set(2_000), &recipe, 3).unwrap();
+        let fit =
+            FitRun::open(&place.target, &store, store.training_set(2_000), &recipe, 3, &|| false).unwrap();
         fit.start().mean()
     };
     let (solved, untrained) = (start(1e3), start(UNTRAINED));
@@ -246,10 +249,11 @@ fn interrupted_fit_ends_with_the_same_weights() {
     let (mut steps, mut total) = (0, 1);
     for (every, count) in [(3_600, 3), (0, 5), (3_600, 2), (0, 4)] {
         let recipe = Recipe { checkpoint_every: Duration::from_secs(every), ..small() };
-        let mut fit = FitRun::open(&place.target, &store, store.training_set(1_000), &recipe, 3).unwrap();
+        let mut fit =
+            FitRun::open(&place.target, &store, store.training_set(1_000), &recipe, 3, &|| false).unwrap();
         assert_eq!(fit.position().0, steps, "it continues at the last checkpoint");
         for _ in 0..count {
-            fit.step(&store).unwrap().expect("a step");
+            fit.step(&store, &|| false).unwrap().expect("a step");
         }
         steps += if every == 0 { count } else { 0 };
         total = fit.position().1;
@@ -264,6 +268,53 @@ fn interrupted_fit_ends_with_the_same_weights() {
     let report = place.train("stopped", &whole);
     assert_eq!((report.trained_now, report.collected_now), (0, 0));
     assert!(std::fs::read(place.path("head.gguf")).unwrap() == expected);
+}
+
+/// Pauses once it was asked a number of times.
+struct PausingWatch {
+    asked: std::cell::Cell<usize>,
+    limit: usize,
+}
+
+impl TrainWatch for PausingWatch {
+    fn progress(&mut self, _: TrainProgress) {}
+
+    fn interrupt(&self) -> Option<Interrupt> {
+        self.asked.set(self.asked.get() + 1);
+        (self.asked.get() > self.limit).then_some(Interrupt::Pause)
+    }
+}
+
+/// Pauses fall into the regression, between steps, and into measurements of acceptance. None waits for their end.
+#[test]
+fn paused_run_ends_with_the_same_weights_wherever_it_was_paused() {
+    let place = TrainingFixture::new();
+    let whole = plan(1_000);
+    let mut report = place.train("whole", &whole);
+    let expected = std::fs::read(place.path("head.gguf")).unwrap();
+    let mut store = place.store("paused");
+    collect(&place.target, &mut store, &small(), Goal::HeldOut, None, &mut |_: TrainProgress| {}).unwrap();
+    place.collect(&mut store, &small(), 1_000);
+    drop(store);
+    let (out, folder) = (place.path("paused.gguf"), place.path("paused"));
+    let mut pauses = 0;
+    // Each run gets further than the regression alone, which begins again.
+    for limit in (1..).step_by(7) {
+        let mut watch = PausingWatch { asked: 0.into(), limit };
+        match train::train(&place.target, &folder, &whole, &out, &mut watch) {
+            Ok(last) => {
+                report.collected_now = last.collected_now;
+                break;
+            }
+            Err(Error::Stopped) => pauses += 1,
+            Err(error) => panic!("{error}"),
+        }
+        // The regression asks once more why it ended.
+        assert!(watch.asked.get() <= limit + 2, "it ends at once");
+    }
+    assert!(pauses > 5, "{pauses}");
+    assert_eq!(report.collected_now, 0);
+    assert!(std::fs::read(&out).unwrap() == expected);
 }
 
 #[test]

@@ -8,7 +8,7 @@ import type { RecordedApp } from './replay/host';
 import type { RecordedLibrary } from './replay/library';
 import type { Download, LoadRequest } from '../../ui/src/lib/ipc/schema.gen';
 import { de } from '../../ui/src/lib/strings/de';
-import { library as recorded, libraryApp, models } from './fixtures/library';
+import { eagle, library as recorded, libraryApp, models } from './fixtures/library';
 import { ask, calls, ended, useWindow, type Opening } from './harness';
 import { violations } from './violations';
 
@@ -212,6 +212,29 @@ describe('whether it fits', () => {
     await page.getByTestId('load').click();
     await idle(page);
     expect((await requests(page)).at(-1)).toEqual({ target: seven.path, draft: null, context: 16_384 });
+  });
+
+  it('loads a head, shows it in the title bar, and keeps it after a restart', async () => {
+    const heads = { [seven.name]: [eagle] };
+    const page = await openLibrary({}, {}, { heads });
+    await look(page, seven.name);
+    const headRow = page.getByTestId('head-row');
+    expect(await headRow.innerText()).toMatch(/EAGLE-3, trained for Qwen[^]*1\.31× predicted|1\.31× predicted[^]*EAGLE-3/);
+    await headRow.getByTestId('load-head').click();
+    await idle(page);
+    expect((await requests(page)).at(-1)).toEqual({ target: seven.path, draft: null, head: eagle.path, context: null });
+    expect(await page.getByTestId('draft-menu').innerText()).toMatch(/head\s*eagle3\s*EAGLE-3/);
+    const saved = (await calls(page, 'set_preference')).filter(({ key }) => key === 'last_models').at(-1);
+    expect(saved?.['value']).toMatchObject({ target: seven.path, draft: null, head: eagle.path });
+    // The picker shows it as chosen, and why it does not fit another model.
+    await page.getByTestId('draft-menu').click();
+    await page.getByTestId('head-offer').waitFor();
+    expect(await page.getByTestId('draft-list').innerText()).toContain('Heads for this model');
+    await page.getByTestId('without-draft-model').click();
+    await idle(page);
+    expect((await requests(page)).at(-1)).toEqual({ target: seven.path, draft: null, context: null });
+    await look(page, small.name);
+    expect(await page.getByTestId('unsuited-head').first().textContent()).toContain('made for another target');
   });
 
   it('refuses a combination that cannot fit, and offers one that does', async () => {

@@ -80,6 +80,20 @@ describe('training a drafter', () => {
     await page.getByTestId('training-outcome').waitFor();
   });
 
+  it('is paused by Escape while it is on screen', async () => {
+    const page = await look({ event_ms: 150 });
+    await page.getByTestId('training-start').click();
+    await expect.poll(() => page.getByTestId('training-said').innerText()).toMatch(/^Step 1 of 2: [1-9]/);
+    await page.keyboard.press('Control+1');
+    await page.keyboard.press('Escape');
+    expect(await calls(page, 'stop_measurement')).toEqual([]);
+    await page.keyboard.press('Control+4');
+    await page.getByTestId('training-pause').waitFor();
+    await page.keyboard.press('Escape');
+    await page.getByTestId('training-resume').waitFor();
+    expect(await calls(page, 'stop_measurement')).toHaveLength(1);
+  });
+
   it('continues after a restart, or deletes its data after a question', async () => {
     const page = await look({ event_ms: 40, runs: { [tiny.path]: half } });
     expect(await page.getByTestId('training-said').innerText()).toBe('Paused, Step 2 of 2: 400 of 800 training steps');

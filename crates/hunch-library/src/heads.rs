@@ -38,15 +38,17 @@ pub fn heads(places: &Places, models: &[ModelEntry]) -> Vec<HeadEntry> {
     paths.extend(trained.into_iter().filter(|path| path.extension().is_some_and(|e| e == "gguf")));
     paths
         .extend(models.iter().filter(|model| model.problem.is_some()).map(|model| model.path.clone().into()));
-    let entry = |path: PathBuf| {
-        let head = heads::describe(&path).ok().flatten()?;
-        let name = if path.is_dir() { path.file_name() } else { path.file_stem() };
-        Some(HeadEntry { name: name?.to_string_lossy().into_owned(), path, head })
-    };
-    let mut found: Vec<HeadEntry> = paths.into_iter().filter_map(entry).collect();
+    let mut found: Vec<HeadEntry> = paths.into_iter().filter_map(|path| head_at(&path)).collect();
     found.sort_by(|a, b| (&a.name, &a.path).cmp(&(&b.name, &b.path)));
     found.dedup_by(|a, b| a.path == b.path);
     found
+}
+
+/// Describes the head in a folder or file. `None` if there is none, or it cannot be read.
+pub fn head_at(path: &Path) -> Option<HeadEntry> {
+    let head = heads::describe(path).ok().flatten()?;
+    let name = if path.is_dir() { path.file_name() } else { path.file_stem() };
+    Some(HeadEntry { name: name?.to_string_lossy().into_owned(), path: path.to_path_buf(), head })
 }
 
 /// Returns the path of a head given by path or name.

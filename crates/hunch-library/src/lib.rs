@@ -35,7 +35,7 @@ use directories::BaseDirs;
 
 use crate::types::{ModelEntry, ModelSource};
 pub use folders::{add_folder, added_folders, remember_loaded, remove_folder, was_loaded};
-pub use heads::{HeadEntry, heads, resolve_head};
+pub use heads::{HeadEntry, head_at, heads, resolve_head};
 use hunch_error::{Error, Result};
 use hunch_model::{low_bit, split};
 pub use inspect::{Inspection, inspect, template_note};

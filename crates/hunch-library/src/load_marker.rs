@@ -41,7 +41,8 @@ mod tests {
     #[test]
     fn marker_exists_only_while_models_load() {
         let folder = tempfile::tempdir().unwrap();
-        let request = LoadRequest { target: "/models/a.gguf".into(), draft: None, context: Some(512) };
+        let request =
+            LoadRequest { target: "/models/a.gguf".into(), draft: None, head: None, context: Some(512) };
         assert_eq!(found(folder.path()), None);
         set(folder.path(), &request).unwrap();
         assert_eq!(found(folder.path()), Some(request));

@@ -1,8 +1,11 @@
 //! Finds drafts for a target among installed and catalogue models. Each has a verdict, predicted memory and
 //! predicted speedup. Reads headers. Loads and measures nothing.
 
+mod heads;
+
 use std::path::Path;
 
+use super::HeadEntry;
 use super::catalogue::{self, TargetVocabulary, footprint_of};
 use super::fit::{self, FallbackModel, Footprint, default_context};
 use super::inspect::inspect_header;
@@ -19,7 +22,7 @@ use hunch_core::theory;
 use hunch_error::{Error, Result};
 use hunch_model::device::Compute;
 use hunch_model::gguf::Gguf;
-use hunch_model::heads;
+use hunch_model::heads::{memory, usual_memory};
 use hunch_model::metal::costs::PassSize;
 use hunch_model::spec::ModelSpec;
 use hunch_model::text::{Vocabulary, VocabularyVerdict};
@@ -136,8 +139,8 @@ impl Pairs<'_> {
     ) -> Result<Fit> {
         let file = WeightFile::open(target)?;
         let head = match head {
-            Some(head) => Some(heads::memory(head, &file, self.compute)?),
-            None => heads::usual_memory(self.heads, &file, self.compute)?,
+            Some(head) => Some(memory(head, &file, self.compute)?),
+            None => usual_memory(self.heads, &file, self.compute)?,
         };
         let target = self.read(target)?;
         let draft = draft.map(|path| self.read(path)).transpose()?;
@@ -175,11 +178,12 @@ impl Pairs<'_> {
         })
     }
 
-    /// Returns the possible drafts for a target.
+    /// Returns the possible drafts for a target. `heads` are those on this machine.
     ///
     /// # Errors
     /// As [`Pairs::fit`]. An unreadable draft is an offer with a reason.
-    pub fn offers(&self, target: &Path, context: Option<u32>) -> Result<DraftOffers> {
+    pub fn offers(&self, target: &Path, heads: &[HeadEntry], context: Option<u32>) -> Result<DraftOffers> {
+        let file = WeightFile::open(target)?;
         let target = self.target(target)?;
         let context = context_of(&target.header.spec, context)?;
         let path = target.header.entry.path.as_str();
@@ -196,7 +200,8 @@ impl Pairs<'_> {
         offers.sort_by(compare_offers);
         let without_draft = Method::usable(&[]).into_iter().filter(|method| *method != Method::Plain);
         let without_draft = without_draft.collect();
-        Ok(DraftOffers { target: target.header.entry, context, offers, without_draft })
+        let heads = self.head_offers((&target.header, &file), heads, context);
+        Ok(DraftOffers { target: target.header.entry, context, offers, heads, without_draft })
     }
 
     /// Judges an installed model as a draft.
@@ -301,24 +306,32 @@ impl Pairs<'_> {
         let of = CostQuery { target: (&target.spec.name, target.footprint.read_by_a_pass), draft: of_draft };
         let of_pair = of_draft.and_then(|_| (self.costs)(of));
         let curve = of_pair.clone().or_else(|| (self.costs)(CostQuery { draft: None, ..of }));
-        let measured = curve.and_then(|curve| curve.target_cost().ok());
-        // The prediction is for our own kernels. Models whose shapes or kernels need candle's operations have none.
-        let ours = |model: &&ModelHeader| !model.footprint.is_on_candle();
-        let of_gpu =
-            |model: &ModelHeader| self.compute.predicted_ms(Some(model).filter(ours)?.pass, MAX_DRAFT + 1);
-        let of_target = of_gpu(target);
         // Until measured, the cost of a drafted token follows from the passes of the GPU, or from the bytes read.
-        let of_passes = || Some(of_gpu(draft?)?.first()?.1 / of_target.as_ref()?.first()?.1);
+        let first = |model: &ModelHeader| Some(self.passes_on_gpu(model)?.first()?.1);
+        let of_passes = || Some(first(draft?)? / first(target)?);
         let measured_draft = of_pair.and_then(|curve| curve.draft_cost().ok().flatten());
         let c = measured_draft.map(|draft| draft.at(1)).or_else(of_passes).unwrap_or(size_ratio);
-        let predicted = || PassCost::new(of_target.clone()?).ok();
-        let (cost, costs) = match (measured, predicted()) {
+        let (cost, costs) = self.pass_cost(target, curve.as_ref());
+        let (depth, speedup) = theory::best_depth(acceptance, c, &cost, MAX_DRAFT);
+        PredictedSpeedup { speedup, acceptance, depth: depth as u32, costs }
+    }
+
+    /// Returns the time of a target's passes by rows: from a measured curve, from figures of the GPU, or assumed.
+    fn pass_cost(&self, target: &ModelHeader, curve: Option<&CostCurve>) -> (PassCost, CostSource) {
+        let measured = curve.and_then(|curve| curve.target_cost().ok());
+        let predicted = || PassCost::new(self.passes_on_gpu(target)?).ok();
+        match (measured, predicted()) {
             (Some(cost), _) => (cost, CostSource::Measured),
             (None, Some(cost)) => (cost, CostSource::Gpu),
             (None, None) => (default_cost(self.compute, &|rows| target.growth(rows)), CostSource::Sizes),
-        };
-        let (depth, speedup) = theory::best_depth(acceptance, c, &cost, MAX_DRAFT);
-        PredictedSpeedup { speedup, acceptance, depth: depth as u32, costs }
+        }
+    }
+
+    /// Predicts milliseconds of passes by rows with our own kernels for GPUs. Models whose shapes or kernels need
+    /// candle's operations have none.
+    fn passes_on_gpu(&self, model: &ModelHeader) -> Option<Vec<(usize, f64)>> {
+        let ours = Some(model).filter(|model| !model.footprint.is_on_candle())?;
+        self.compute.predicted_ms(ours.pass, MAX_DRAFT + 1)
     }
 }
 

@@ -59,6 +59,10 @@ pub struct LoadRequest {
     pub target: String,
     /// Path or short name of the draft model.
     pub draft: Option<String>,
+    /// Path or name of the head. Absent: the newest one that was trained here, else the shipped one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[ts(optional)]
+    pub head: Option<String>,
     /// Tokens that both caches hold. Absent: the target's default context.
     pub context: Option<u32>,
 }
@@ -128,6 +132,10 @@ pub struct FitRequest {
     pub target: String,
     /// Path or short name of the draft model.
     pub draft: Option<String>,
+    /// Path or name of the head. Absent: the newest one that was trained here, else the shipped one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[ts(optional)]
+    pub head: Option<String>,
     /// Tokens that both caches hold. Absent: the target's default context.
     pub context: Option<u32>,
 }
@@ -283,6 +291,31 @@ pub struct DraftOffer {
     pub measured: Option<MeasuredSpeedup>,
 }
 
+/// A head on this machine as a drafter for a target.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct HeadOffer {
+    /// Name of its folder or file.
+    pub name: String,
+    /// Path of its folder or file.
+    pub path: String,
+    /// Its architecture, such as "EAGLE-3".
+    pub kind: String,
+    /// Name of the model that it was trained for, if its files state it.
+    pub trained_for: Option<String>,
+    /// Reason why it cannot draft for the target, or `None` if its sizes match.
+    pub problem: Option<String>,
+    /// Bytes of all weights in its files.
+    #[ts(type = "number")]
+    pub size_bytes: u64,
+    /// Predicted memory of target and head at the requested context, in bytes.
+    #[ts(type = "number")]
+    pub memory: u64,
+    /// Verdict on the memory of both.
+    pub fit: FitVerdict,
+    /// Predicted speedup, if there are figures to predict it from.
+    pub predicted: Option<PredictedSpeedup>,
+}
+
 /// A predicted speedup.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct PredictedSpeedup {
@@ -333,6 +366,8 @@ pub struct DraftOffers {
     /// Usable drafts first, by measured and then predicted speedup. Unusable ones follow, each with a
     /// reason.
     pub offers: Vec<DraftOffer>,
+    /// Heads on this machine: those whose sizes match first, by predicted speedup.
+    pub heads: Vec<HeadOffer>,
     /// Methods without a draft model.
     pub without_draft: Vec<Method>,
 }

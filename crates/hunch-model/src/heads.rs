@@ -3,7 +3,7 @@
 //! [`hunch_core::propose::head`].
 //!
 //! `mlp` is the architecture that Hunch trains. `published` opens the files of others, with `llama_cpp` and `pickle`
-//! for two of the formats. `eagle1` and `eagle3` share the steps in `eagle` and the decoder layer in `layer`. `medusa`
+//! for two of the formats. `pickle_check` bounds the memory of pickles. `eagle1` and `eagle3` share the steps in `eagle` and the decoder layer in `layer`. `medusa`
 //! and `speculator` share the steps in `last_state`. `memory` predicts what a head takes.
 
 mod config;
@@ -18,6 +18,7 @@ mod medusa;
 mod memory;
 mod mlp;
 mod pickle;
+mod pickle_check;
 mod published;
 mod speculator;
 mod target_parts;
@@ -36,7 +37,7 @@ use crate::device::Compute;
 use crate::gguf::Gguf;
 use crate::spec::ModelSpec;
 use crate::weights::WeightFile;
-pub use memory::HeadMemory;
+pub use memory::{HeadMemory, HeadOutlook};
 use mlp::MlpHead;
 pub use target_rows::TargetWeights;
 pub use write::{MlpWeights, write_mlp};
@@ -44,6 +45,8 @@ pub use write::{MlpWeights, write_mlp};
 /// Metadata key of the SHA-256 of the target's output norm, as hexadecimal digits. Norms are f32 in every quantisation
 /// of a model, and differ between models that were trained apart.
 const TARGET: &str = "hunch-head.target.norm";
+/// Metadata key of the acceptance on held-out answers in chat sampling.
+const ACCEPTANCE: &str = "hunch-head.acceptance";
 
 /// Heads that ship with Hunch, by file name.
 const SHIPPED: [(&str, &[u8]); 1] =
@@ -132,8 +135,16 @@ pub fn describe(path: &Path) -> Result<Option<HeadSummary>> {
 /// # Errors
 /// If a file cannot be read, or the head was made for a target of other size.
 pub fn memory(path: &Path, target: &WeightFile, compute: &Compute) -> Result<HeadMemory> {
+    outlook(path, target, compute).map(|head| head.memory)
+}
+
+/// Predicts memory, reads and drafts of a head of any kind for a target on a device.
+///
+/// # Errors
+/// As [`memory`].
+pub fn outlook(path: &Path, target: &WeightFile, compute: &Compute) -> Result<HeadOutlook> {
     if published::is_published(path) {
-        return published::memory(path, target, compute);
+        return published::outlook(path, target, compute);
     }
     memory::of_own(WeightFile::open(path)?.gguf(), target, compute)
 }
@@ -156,7 +167,7 @@ pub fn usual_memory(
     for (name, bytes) in SHIPPED {
         let file = WeightFile::embedded(name, bytes)?;
         if file.gguf().str(TARGET) == Some(&fingerprint(target)?) {
-            return memory::of_own(file.gguf(), target, compute).map(Some);
+            return memory::of_own(file.gguf(), target, compute).map(|head| Some(head.memory));
         }
     }
     Ok(None)

@@ -43,6 +43,7 @@ pub(super) fn watch_library(shell: &Shell, sink: Sink<LibraryEvent>) -> CommandR
 
 pub(super) fn load_models(shell: &Shell, request: LoadRequest) -> CommandResult<LoadedModels> {
     check_models(shell, named_in(&request.target, request.draft.as_ref()))?;
+    check_head(shell, request.head.as_deref())?;
     shell.with_app(|app| app.load_models(request))
 }
 
@@ -57,6 +58,7 @@ pub(super) fn unload_models(shell: &Shell) -> CommandResult<()> {
 
 pub(super) fn fit(shell: &Shell, request: FitRequest) -> CommandResult<Fit> {
     check_models(shell, named_in(&request.target, request.draft.as_ref()))?;
+    check_head(shell, request.head.as_deref())?;
     shell.with_app(|app| app.fit(&request))
 }
 
@@ -80,6 +82,7 @@ pub(super) fn measure_pair(
     sink: Sink<MeasurementMessage<CompareEvent>>,
 ) -> CommandResult<u32> {
     check_models(shell, named_in(&request.target, request.draft.as_ref()))?;
+    check_head(shell, request.head.as_deref())?;
     shell.hosted.start_measurement(|app| app.measure_pair(request, sink))
 }
 
@@ -156,6 +159,11 @@ pub(super) fn remove_download(shell: &Shell, id: String) -> CommandResult<()> {
 /// Checks that the page may name these models.
 fn check_models<'a>(shell: &Shell, names: impl IntoIterator<Item = &'a str>) -> CommandResult<()> {
     desk::check_models(&shell.handle, shell.app()?, names)
+}
+
+/// Checks that the page may name this head.
+fn check_head(shell: &Shell, name: Option<&str>) -> CommandResult<()> {
+    name.map_or(Ok(()), |name| desk::check_head(&shell.handle, shell.app()?, name))
 }
 
 /// Returns the models that a request names.

@@ -9,11 +9,9 @@ use clap::Args;
 use hunch::services::pair::PairJudge;
 use hunch::store::Store;
 use hunch_error::Error;
-use hunch_library::types::{DraftOffer, Fit, FitVerdict, PairVerdict};
-use hunch_library::{HeadEntry, Places, fit, machine};
+use hunch_library::types::{DraftOffer, Fit, FitVerdict, HeadOffer, PairVerdict};
+use hunch_library::{Places, fit, machine};
 use hunch_model::device::{Compute, DeviceChoice};
-use hunch_model::heads;
-use hunch_model::weights::WeightFile;
 
 use crate::cli::{open_compute, render};
 
@@ -69,10 +67,11 @@ fn saved_costs() -> Option<Store> {
 
 pub(super) fn run(args: &PairsArgs, places: &Places, json: bool) -> Result<()> {
     let target = hunch_library::resolve(&args.target, places)?;
-    let file = WeightFile::open(&target)?;
     let compute = open_compute(args.device, None)?;
     let models = hunch_library::scan(places).models;
-    let offers = judge(&compute, |judge| judge.query(&models, |pairs| pairs.offers(&target, args.context)))?;
+    let heads = hunch_library::heads(places, &models);
+    let offers =
+        judge(&compute, |judge| judge.query(&models, |pairs| pairs.offers(&target, &heads, args.context)))?;
     let mut out = std::io::stdout().lock();
     if json {
         return Ok(writeln!(out, "{}", serde_json::to_string(&offers)?)?);
@@ -89,28 +88,42 @@ pub(super) fn run(args: &PairsArgs, places: &Places, json: bool) -> Result<()> {
     if offers.offers.iter().all(|offer| offer.predicted.is_none()) {
         writeln!(out, "\nNo installed or catalogue model can draft for it. The verdicts say why.")?;
     }
-    let heads: Vec<Vec<String>> = hunch_library::heads(places, &models)
-        .iter()
-        .map(|head| head_row(head, &file, &compute, offers.context))
-        .collect();
+    let heads: Vec<Vec<String>> = offers.heads.iter().map(head_row).collect();
     if !heads.is_empty() {
-        writeln!(out, "\n{}", render::table(&["head", "kind", "memory", "verdict"], &heads))?;
+        let header = ["head", "kind", "size", "memory", "speedup", "verdict"];
+        writeln!(out, "\n{}", render::table(&header, &heads))?;
     }
     let methods: Vec<String> = offers.without_draft.iter().map(ToString::to_string).collect();
     Ok(writeln!(out, "\nWithout a draft model: {}.", methods.join(", "))?)
 }
 
-/// Judges a head by its sizes. Its weights say nothing about the model that it was trained for.
-fn head_row(entry: &HeadEntry, target: &WeightFile, compute: &Compute, context: u32) -> Vec<String> {
-    let (memory, verdict) = match heads::memory(&entry.path, target, compute) {
-        Ok(memory) => {
-            let bytes = memory.weights + memory.cache_per_token * u64::from(context);
-            let of = entry.head.target.as_ref().map_or_else(String::new, |name| format!(", made for {name}"));
-            (render::bytes(bytes), format!("sizes match{of}"))
+fn head_row(offer: &HeadOffer) -> Vec<String> {
+    let (memory, verdict) = match &offer.problem {
+        Some(problem) => ("-".into(), problem.clone()),
+        None => {
+            let of = offer.trained_for.as_ref().map_or_else(String::new, |name| format!(", made for {name}"));
+            let fit = fit_words(offer.fit);
+            (format!("{}{fit}", render::bytes(offer.memory)), format!("sizes match{of}"))
         }
-        Err(error) => ("-".into(), error.to_string()),
     };
-    vec![entry.name.clone(), entry.head.kind.clone(), memory, render::line(&verdict)]
+    let predicted = offer.predicted.filter(|_| offer.problem.is_none());
+    let speedup = predicted.map_or("-".into(), |predicted| format!("{:.2}x predicted", predicted.speedup));
+    vec![
+        offer.name.clone(),
+        offer.kind.clone(),
+        render::bytes(offer.size_bytes),
+        memory,
+        speedup,
+        render::line(&verdict),
+    ]
+}
+
+fn fit_words(fit: FitVerdict) -> &'static str {
+    match fit {
+        FitVerdict::Fits => "",
+        FitVerdict::Tight => ", tight",
+        FitVerdict::TooLarge => ", too large",
+    }
 }
 
 fn row(offer: &DraftOffer) -> Vec<String> {
@@ -119,11 +132,7 @@ fn row(offer: &DraftOffer) -> Vec<String> {
         (None, Some(predicted)) => format!("{:.2}x predicted", predicted.speedup),
         (None, None) => "-".into(),
     };
-    let fit = match offer.fit {
-        FitVerdict::Fits => "",
-        FitVerdict::Tight => ", tight",
-        FitVerdict::TooLarge => ", too large",
-    };
+    let fit = fit_words(offer.fit);
     let place = if offer.path.is_some() { "installed" } else { "catalogue" };
     vec![
         offer.name.clone(),

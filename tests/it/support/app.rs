@@ -40,5 +40,5 @@ pub(crate) fn app_with_models(folder: &Path, with_draft: bool) -> App {
 
 /// Requests models at their default context.
 pub(crate) fn load_request(target: &str, draft: Option<&str>) -> LoadRequest {
-    LoadRequest { target: target.into(), draft: draft.map(Into::into), context: None }
+    LoadRequest { target: target.into(), draft: draft.map(Into::into), head: None, context: None }
 }

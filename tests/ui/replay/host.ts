@@ -327,8 +327,20 @@ class ReplayHost implements Host {
         'out_of_memory',
         'The models and their caches do not fit into the memory of this machine. Nothing was loaded; choose a smaller context or a smaller model.',
       );
-    const methods: LoadedModels['methods'] = draft ? ['plain', 'draft-model', 'ngram'] : ['plain', 'ngram'];
-    const loaded = { target, draft, context: fit?.context ?? target.context_length, device: this.#app.info.device, methods };
+    const head = this.#library.headOf(request.head);
+    const methods: LoadedModels['methods'] = draft
+      ? ['plain', 'draft-model', 'ngram']
+      : head
+        ? ['plain', 'ngram-head', 'head', 'ngram']
+        : ['plain', 'ngram'];
+    const loaded = {
+      target,
+      draft,
+      ...(head && { head }),
+      context: fit?.context ?? target.context_length,
+      device: this.#app.info.device,
+      methods,
+    };
     this.#app.info.loaded = loaded;
     return loaded;
   }

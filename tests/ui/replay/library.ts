@@ -13,10 +13,12 @@ import type {
   Fit,
   FitRequest,
   FitVerdict,
+  HeadOffer,
   HubRepository,
   HubState,
   Library,
   LibraryEvent,
+  LoadedHead,
   MachineMemory,
   MeasuredSpeedup,
   ModelEntry,
@@ -65,6 +67,8 @@ export interface RecordedLibrary {
   measured: Record<string, MeasuredSpeedup>;
   /** Problems of chat templates, by path. */
   template_notes?: Record<string, string>;
+  /** Heads, by the name of the model that they fit. For other models they have a reason. */
+  heads?: Record<string, HeadOffer[]>;
   /** Existing downloads. */
   downloads: Download[];
 }
@@ -229,7 +233,23 @@ export class ReplayLibrary {
     const worth = ({ measured, predicted, verdict }: DraftOffer) =>
       (measured ? 100 + measured.speedup : (predicted?.speedup ?? 0)) + (isSuited(verdict) ? 1 : -100);
     const offers = [...own, ...there].sort((a, b) => worth(b) - worth(a));
-    return { target, context: tokens, offers, without_draft: ['ngram', 'suffix', 'lookahead', 'layer-skip'] };
+    return { target, context: tokens, offers, heads: this.#heads(target), without_draft: ['ngram', 'suffix', 'lookahead', 'layer-skip'] };
+  }
+
+  /** A head by path, as it is loaded. */
+  headOf(path: string | undefined): LoadedHead | null {
+    const head = Object.values(this.#recorded.heads ?? {})
+      .flat()
+      .find((one) => one.path === path);
+    return head ? { name: head.name, path: head.path, kind: head.kind } : null;
+  }
+
+  #heads(target: ModelEntry): HeadOffer[] {
+    const all = Object.entries(this.#recorded.heads ?? {});
+    const fitting = all.flatMap(([name, heads]) => (name === target.name ? heads : []));
+    const others = all.flatMap(([name, heads]) => (name === target.name ? [] : heads));
+    const problem = `This head was made for another target: its states differ from those of ${target.title}. Open its target, or decode without the head.`;
+    return [...fitting, ...others.map((head) => ({ ...head, problem, predicted: null }))];
   }
 
   #offer(target: ModelEntry, draft: ModelEntry, tokens: number): DraftOffer {

@@ -1,7 +1,7 @@
 // Words for the verdict on a pair of models. No DOM.
 
-import { formatCount, formatShare, visibleText } from './format';
-import type { PairVerdict, PredictedSpeedup } from './ipc/schema.gen';
+import { formatCount, formatMean, formatShare, visibleText } from './format';
+import type { HeadOffer, MeasuredSpeedup, PairVerdict, PredictedSpeedup } from './ipc/schema.gen';
 import { language } from './strings/index.svelte';
 
 /** Assumptions of a predicted speedup, and where its pass costs come from. */
@@ -27,4 +27,18 @@ export function verdictWords(verdict: PairVerdict): string {
     case 'unusable':
       return verdict.reason;
   }
+}
+
+/** A measured speedup, else the predicted one; empty if there is none. */
+export function gainWords(measured: MeasuredSpeedup | null, predicted: PredictedSpeedup | null): string {
+  const words = language.strings.library.offers;
+  if (measured) return words.measured(formatMean(measured.speedup));
+  if (!predicted) return '';
+  return predicted.depth === 0 ? words.predictedPlain : words.predicted(formatMean(predicted.speedup));
+}
+
+/** Architecture of a head, and the model it was trained for or that its sizes match. */
+export function headWords({ kind, trained_for: model }: HeadOffer): string {
+  const words = language.strings.library.offers;
+  return `${kind}, ${model === null ? words.headMatches : words.trainedFor(model)}`;
 }

@@ -20,12 +20,12 @@ use hunch_kernels::{Threads, WeightMatrix};
 use super::config::Config;
 use super::eagle::{Fused, Fusion, States};
 use super::linear::{Linear, product, target_head, vector};
-use super::target_parts::TargetParts;
+use super::target_parts::{TargetParts, taps};
 use super::vocabulary::draft_vocabulary;
 use crate::tensor_files::TensorFiles;
 
 /// Streams of the target that are read.
-const TAPS: usize = 3;
+pub(super) const TAPS: usize = 3;
 
 /// Fusion and scores of EAGLE-3.
 pub(super) struct Eagle3 {
@@ -105,7 +105,7 @@ impl Eagle3 {
         };
         let layer = |part: &str| vector(weights, &format!("{prefix}.{part}.weight"), n);
         Ok(Self {
-            taps: target.taps(config.taps.as_deref(), TAPS).map_err(invalid)?,
+            taps: taps(target.spec.n_layer, config.taps.as_deref(), TAPS).map_err(invalid)?,
             bytes: fc.bytes(TAPS * n) + head_bytes,
             fc,
             input_norm: layer("input_layernorm")?,

@@ -23,7 +23,8 @@ const MOST: usize = 16;
 /// Positions and blocks of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MedusaShape {
-    positions: usize,
+    /// Tokens that are drafted.
+    pub(super) positions: usize,
     blocks: usize,
     /// Width of the target.
     pub(super) width: usize,

@@ -3,7 +3,7 @@
 use hunch_error::{Error, Result};
 use hunch_kernels::{WeightMatrix, WeightType};
 
-use super::{TARGET, fingerprint};
+use super::{ACCEPTANCE, TARGET, fingerprint};
 use crate::decoder::{Backend, Execution};
 use crate::device::Compute;
 use crate::gguf::{Gguf, TensorInfo};
@@ -19,8 +19,22 @@ pub struct HeadMemory {
     pub cache_per_token: u64,
 }
 
-/// Predicts the memory of a head of Hunch: its tensors, and the rows of the target's head that it scores.
-pub(super) fn of_own(gguf: &Gguf, target: &WeightFile, compute: &Compute) -> Result<HeadMemory> {
+/// Facts about a head for a target that follow from headers, by which its speedup is predicted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HeadOutlook {
+    /// Memory that it takes.
+    pub memory: HeadMemory,
+    /// Bytes of weights that each token of a chain reads, those of the target included. `None` if they differ by
+    /// position.
+    pub read_by_a_draft: Option<u64>,
+    /// Most tokens of a chain.
+    pub max_depth: usize,
+    /// Acceptance on held-out answers in chat sampling, if its file states it.
+    pub acceptance: Option<f64>,
+}
+
+/// Predicts the needs of a head of Hunch: its tensors, and the rows of the target's head that it scores.
+pub(super) fn of_own(gguf: &Gguf, target: &WeightFile, compute: &Compute) -> Result<HeadOutlook> {
     if gguf.str(TARGET) != Some(&fingerprint(target)?) {
         let trained = gguf.str("hunch-head.target.name").unwrap_or("another model");
         return Err(Error::invalid(format!(
@@ -30,8 +44,11 @@ pub(super) fn of_own(gguf: &Gguf, target: &WeightFile, compute: &Compute) -> Res
     let scored = gguf.require_i32s("hunch-head.vocabulary")?.len();
     let own: u64 = gguf.tensors.values().map(|info| in_memory(info, info.dtype)).sum();
     let copies = Copies::of(target, compute)?;
-    let weights = own + copies.head_rows(scored) + if copies.needed { copies.embedding } else { 0 };
-    Ok(HeadMemory { weights, cache_per_token: 0 })
+    let read = own + copies.head_rows(scored);
+    let weights = read + if copies.needed { copies.embedding } else { 0 };
+    let memory = HeadMemory { weights, cache_per_token: 0 };
+    let acceptance = gguf.f32(ACCEPTANCE).map(f64::from).filter(|share| (0.0..=1.0).contains(share));
+    Ok(HeadOutlook { memory, read_by_a_draft: Some(read), max_depth: 1, acceptance })
 }
 
 /// Returns a tensor's size in memory on the CPU in this type, in bytes.

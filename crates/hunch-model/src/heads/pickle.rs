@@ -1,6 +1,7 @@
 //! Heads in pickles of PyTorch: `medusa_lm_head.pt` and `pytorch_model.bin`.
 //!
-//! candle's reader builds tensors from the pickle and runs none of its code. Each tensor is unpacked when it is loaded.
+//! Archive and pickle are bounded first ([`pickle_check`]). candle's reader then builds tensors from the pickle and runs
+//! none of its code. Each tensor is unpacked when it is loaded.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,6 +11,7 @@ use candle_core::pickle::PthTensors;
 use candle_core::{DType, Tensor};
 use hunch_error::{Error, Result};
 
+use super::pickle_check;
 use crate::file::ModelFile;
 use crate::gguf::{TensorInfo, WeightType};
 use crate::tensor_files::{NumberType, Numbers, TensorFiles};
@@ -35,7 +37,9 @@ pub(super) fn open(path: &Path) -> Result<TensorFiles> {
     let invalid = |reason: String| Error::InvalidModelFile { path: path.to_path_buf(), reason };
     let unreadable =
         |error: candle_core::Error| invalid(format!("it is no pickle of tensors ({})", first_line(&error)));
-    let size = ModelFile::open(path)?.len();
+    let file = ModelFile::open(path)?;
+    let size = file.len();
+    pickle_check::check(path, &file).map_err(invalid)?;
     // The reader takes the number of arguments in the pickle for granted.
     let read = std::panic::catch_unwind(|| PthTensors::new(path, None));
     let damaged = |_| invalid("it is no pickle of tensors".into());

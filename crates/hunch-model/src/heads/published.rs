@@ -8,6 +8,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use hunch_core::limits::MAX_DRAFT;
 use hunch_core::model::LanguageModel;
 use hunch_core::propose::head::Head;
 use hunch_error::{Error, Result};
@@ -16,16 +17,16 @@ use super::HeadSummary;
 use super::config::{self, Config};
 use super::eagle::{Fusion, LayerHead};
 use super::eagle1::Eagle1;
-use super::eagle3::Eagle3;
+use super::eagle3::{Eagle3, TAPS};
 use super::last_state::LastStateHead;
 use super::layer::{FREQUENCIES, Layer, is_of_layer};
 use super::linear::stored_type;
 use super::llama_cpp;
 use super::medusa::{Medusa, MedusaShape};
-use super::memory::{Copies, HeadMemory, in_memory};
+use super::memory::{Copies, HeadMemory, HeadOutlook, in_memory};
 use super::pickle;
 use super::speculator::{Speculator, SpeculatorShape};
-use super::target_parts::TargetParts;
+use super::target_parts::{TargetParts, taps};
 use crate::decoder::Decoder;
 use crate::device::Compute;
 use crate::safetensors::{self, files_at};
@@ -167,11 +168,11 @@ impl Published {
         }
     }
 
-    /// Returns the layers of the target that it states to read.
-    fn taps(&self) -> Option<&Vec<usize>> {
+    /// Checks that a target of `layers` layers has those that the head reads.
+    fn check_depth(&self, layers: usize) -> Result<(), String> {
         match &self.architecture {
-            Architecture::Eagle3 { config, .. } => config.taps.as_ref(),
-            _ => None,
+            Architecture::Eagle3 { config, .. } => taps(layers, config.taps.as_deref(), TAPS).map(drop),
+            _ => Ok(()),
         }
     }
 
@@ -185,8 +186,8 @@ impl Published {
             format!("it reads states of {width} values, and those of {name} have {own_width}")
         } else if let Some(n_vocab) = n_vocab.filter(|n_vocab| *n_vocab != own_vocab) {
             format!("its vocabulary has {n_vocab} tokens, and that of {name} has {own_vocab}")
-        } else if let Some(taps) = self.taps().filter(|taps| taps.iter().any(|&tap| tap >= target.n_layer)) {
-            format!("it reads the states after layers {taps:?}, and {name} has {} layers", target.n_layer)
+        } else if let Err(difference) = self.check_depth(target.n_layer) {
+            difference
         } else {
             return Ok(());
         };
@@ -195,25 +196,35 @@ impl Published {
         )))
     }
 
-    /// Predicts the memory that it takes.
-    fn memory(&self, target: &WeightFile, compute: &Compute) -> Result<HeadMemory> {
+    /// Predicts memory and reads for a target.
+    fn outlook(&self, target: &WeightFile, compute: &Compute) -> Result<HeadOutlook> {
         self.check_target(&ModelSpec::from_gguf(target.gguf())?)?;
         let tensors = &self.file.weights.gguf().tensors;
         let loaded = tensors.iter().filter(|(name, _)| !IGNORED.contains(&&name[..]));
-        let mut weights: u64 = loaded.map(|(_, info)| in_memory(info, stored_type(info))).sum();
+        let own: u64 = loaded.map(|(_, info)| in_memory(info, stored_type(info))).sum();
         let (config, own_head) = match &self.architecture {
-            Architecture::Medusa(_) | Architecture::Speculator(_) => {
-                return Ok(HeadMemory { weights, cache_per_token: 0 });
+            Architecture::Medusa(MedusaShape { positions, .. })
+            | Architecture::Speculator(SpeculatorShape { positions, .. }) => {
+                return Ok(HeadOutlook {
+                    memory: HeadMemory { weights: own, cache_per_token: 0 },
+                    read_by_a_draft: None,
+                    max_depth: *positions,
+                    acceptance: None,
+                });
             }
             Architecture::Eagle1 { config, .. } => (config, false),
             Architecture::Eagle3 { config, .. } => (config, self.file.shape("lm_head.weight").is_some()),
         };
         let copies = Copies::of(target, compute)?;
-        if copies.needed {
-            weights += copies.embedding + if own_head { 0 } else { copies.whole_head() };
-        }
+        let scored = if own_head { 0 } else { copies.whole_head() };
+        let copied = if copies.needed { copies.embedding + scored } else { 0 };
         let cache_per_token = 2 * config.n_kv_head * config.head_dim * compute.kv().bytes();
-        Ok(HeadMemory { weights, cache_per_token: cache_per_token as u64 })
+        Ok(HeadOutlook {
+            memory: HeadMemory { weights: own + copied, cache_per_token: cache_per_token as u64 },
+            read_by_a_draft: Some(own + scored),
+            max_depth: MAX_DRAFT,
+            acceptance: None,
+        })
     }
 
     fn load(&self, target: &TargetParts<'_>) -> Result<Head> {
@@ -296,12 +307,12 @@ pub(super) fn load(path: &Path, target: &WeightFile, decoder: &Decoder, compute:
     Published::open(path).and_then(|head| head.load(&parts)).map_err(of_head(path))
 }
 
-/// Predicts the memory of a published head for a target.
+/// Predicts memory and reads of a published head for a target.
 ///
 /// # Errors
 /// [`Error::InvalidRequest`] if it does not fit the target, is damaged or of an unknown architecture.
-pub(super) fn memory(path: &Path, target: &WeightFile, compute: &Compute) -> Result<HeadMemory> {
-    Published::open(path).and_then(|head| head.memory(target, compute)).map_err(of_head(path))
+pub(super) fn outlook(path: &Path, target: &WeightFile, compute: &Compute) -> Result<HeadOutlook> {
+    Published::open(path).and_then(|head| head.outlook(target, compute)).map_err(of_head(path))
 }
 
 /// Describes a published head.

@@ -29,7 +29,8 @@ const EPS: f32 = 1e-6;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SpeculatorShape {
     prefix: &'static str,
-    positions: usize,
+    /// Tokens that are drafted.
+    pub(super) positions: usize,
     inner: usize,
     scale_input: bool,
     /// Width of the target.

@@ -14,20 +14,16 @@ pub(super) struct TargetParts<'a> {
     pub(super) compute: &'a Compute,
 }
 
-impl TargetParts<'_> {
-    /// Returns `count` taps: those that the head states, or the usual ones after the layers 1, n/2 - 1 and n - 4.
-    ///
-    /// # Errors
-    /// If the target has not as many layers.
-    pub(super) fn taps(&self, stated: Option<&[usize]>, count: usize) -> Result<Vec<usize>, String> {
-        let layers = self.spec.n_layer;
-        let usual = || vec![1, (layers / 2).saturating_sub(1), layers.saturating_sub(4)];
-        let taps = stated.map_or_else(usual, <[usize]>::to_vec);
-        if taps.len() == count && taps.is_sorted_by(|a, b| a < b) && taps.iter().all(|&tap| tap < layers) {
-            return Ok(taps);
-        }
-        Err(format!(
-            "it reads a target of other depth, after layers {taps:?}, and this one has {layers} layers"
-        ))
+/// Returns `count` taps of a target with n = `layers` layers: those that the head states, or the usual ones. They are
+/// after the layers 1, n/2 - 1 and n - 4.
+///
+/// # Errors
+/// If the target has not as many layers.
+pub(super) fn taps(layers: usize, stated: Option<&[usize]>, count: usize) -> Result<Vec<usize>, String> {
+    let usual = || vec![1, (layers / 2).saturating_sub(1), layers.saturating_sub(4)];
+    let taps = stated.map_or_else(usual, <[usize]>::to_vec);
+    if taps.len() == count && taps.is_sorted_by(|a, b| a < b) && taps.iter().all(|&tap| tap < layers) {
+        return Ok(taps);
     }
+    Err(format!("it reads a target of other depth, after layers {taps:?}, and this one has {layers} layers"))
 }

@@ -9,7 +9,7 @@ use candle_core::{Device, Tensor};
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 
-use super::TARGET;
+use super::{ACCEPTANCE, TARGET};
 use crate::atomic_file;
 
 /// Weights of a head without attention. Matrices are `[out, in]`, n is the width of the target.
@@ -39,6 +39,8 @@ pub struct MlpWeights {
     pub out_shift: Vec<f32>,
     /// Tokens that it was trained on.
     pub training_tokens: usize,
+    /// Acceptance on held-out answers in chat sampling, from 0 to 1.
+    pub acceptance: f64,
     /// Display name of the target.
     pub target_name: String,
     /// [`fingerprint`](super::fingerprint) of the target.
@@ -86,6 +88,7 @@ pub fn write_mlp(path: &Path, head: &MlpWeights) -> Result<()> {
         ("hunch-head.embedding_length", size(n)),
         ("hunch-head.feed_forward_length", size(ff)),
         ("hunch-head.training_tokens", size(head.training_tokens)),
+        (ACCEPTANCE, Value::F32(head.acceptance as f32)),
         ("hunch-head.target.name", text(&head.target_name)),
         (TARGET, text(&head.target)),
     ];

@@ -1,11 +1,11 @@
 // Choices for a model slot, in display order. No DOM.
 
-import { formatBytes, formatMean, formatParameters } from '../../lib/format';
-import type { DraftOffer, FitVerdict, ModelEntry } from '../../lib/ipc/schema.gen';
+import { formatBytes, formatParameters } from '../../lib/format';
+import type { DraftOffer, FitVerdict, HeadOffer, ModelEntry } from '../../lib/ipc/schema.gen';
 import { shortcut } from '../../lib/platform';
-import type { LibraryState } from '../../lib/state/library.svelte';
+import { fileLines, type LibraryState } from '../../lib/state/library.svelte';
 import { language } from '../../lib/strings/index.svelte';
-import { verdictWords } from '../../lib/pairVerdict';
+import { gainWords, headWords, verdictWords } from '../../lib/pairVerdict';
 import type { TitleBarContext } from './context';
 
 /** With more models than this, the list can be searched. */
@@ -22,8 +22,12 @@ export interface PickerRow {
   disabled: boolean;
   /** Heading above the row, at the start of a group. */
   heading?: string;
-  /** Null if it leads to other models. */
-  model: ModelEntry | null;
+  /** `true` if it leads to other models. */
+  way: boolean;
+  /** File and path, for its tooltip. */
+  lines?: string;
+  /** Further words that it is found by. */
+  alias?: string;
   testid?: string;
   run: () => void;
 }
@@ -77,7 +81,7 @@ function draftRows(context: TitleBarContext): PickerRow[] {
     list.flatMap((offer, i): PickerRow[] => {
       const model = library.at(offer.path);
       if (!model) return [];
-      const note = suitable ? gain(offer) : verdictWords(offer.verdict);
+      const note = suitable ? draftGain(offer) : verdictWords(offer.verdict);
       return [
         {
           ...row(model),
@@ -88,12 +92,30 @@ function draftRows(context: TitleBarContext): PickerRow[] {
         },
       ];
     });
+  const headRow = (head: HeadOffer, heading: string | undefined): PickerRow => ({
+    id: head.path,
+    name: head.name,
+    aside: formatBytes(head.size_bytes),
+    note: head.problem ?? [headWords(head), gainWords(null, head.predicted)].filter(Boolean).join(', '),
+    fit: head.problem === null ? head.fit : undefined,
+    chosen: head.path === models.loaded?.head?.path,
+    disabled: head.problem !== null || head.fit === 'too_large' || work.running,
+    heading,
+    way: false,
+    lines: fileLines(head),
+    alias: head.kind,
+    testid: 'head-offer',
+    run: () => void models.useHead(head.path, head.name),
+  });
+  const headed = (heads: readonly HeadOffer[], heading: string | undefined) =>
+    heads.map((head, i) => headRow(head, i === 0 ? heading : undefined));
   const without = way(
     'without-draft-model',
     language.strings.models.withoutDraft,
     () => void models.useDraft(null, models.loaded ? library.titleOf(models.loaded.target) : ''),
     work.running,
   );
+  const unsuited = offers ? offered(pairing.unsuited, false) : [];
   // Until the offers are known, any model may be a draft.
   const rows = offers
     ? [
@@ -101,14 +123,16 @@ function draftRows(context: TitleBarContext): PickerRow[] {
           pairing.suited.filter(({ path }) => path !== null),
           true,
         ),
-        ...offered(pairing.unsuited, false),
+        ...headed(pairing.suitedHeads, words.heads),
+        ...unsuited,
+        ...headed(pairing.unsuitedHeads, unsuited.length === 0 ? words.others : undefined),
       ]
     : library.models
         .filter(({ path }) => path !== target)
         .map((model, i) => ({ ...row(model), heading: i === 0 ? language.strings.models.draft.heading : undefined }));
   return [
     ...rows,
-    ...(models.loaded?.draft ? [without] : []),
+    ...(models.loaded?.draft || models.loaded?.head ? [without] : []),
     way('open-draft', language.strings.models.draft.open, () => void models.openDraft(), work.running),
     way('open-library', words.openLibrary, () => {
       navigation.showLibrary();
@@ -117,16 +141,9 @@ function draftRows(context: TitleBarContext): PickerRow[] {
   ];
 }
 
-function gain({ measured, predicted, recommended }: DraftOffer): string {
+function draftGain({ measured, predicted, recommended }: DraftOffer): string {
   const words = language.strings.library.offers;
-  const speedup = measured
-    ? words.measured(formatMean(measured.speedup))
-    : predicted
-      ? predicted.depth === 0
-        ? words.predictedPlain
-        : words.predicted(formatMean(predicted.speedup))
-      : '';
-  return [speedup, ...(recommended ? [words.recommended] : [])].filter(Boolean).join(', ');
+  return [gainWords(measured, predicted), ...(recommended ? [words.recommended] : [])].filter(Boolean).join(', ');
 }
 
 function modelRow(library: LibraryState, model: ModelEntry): PickerRow {
@@ -139,7 +156,9 @@ function modelRow(library: LibraryState, model: ModelEntry): PickerRow {
     fit: problem === null ? library.fits[path] : undefined,
     chosen: false,
     disabled: false,
-    model,
+    way: false,
+    lines: fileLines(model),
+    alias: model.name,
     run: () => {},
   };
 }
@@ -155,7 +174,7 @@ const way = (id: string, name: string, run: () => void, disabled = false): Picke
   note: '',
   chosen: false,
   disabled,
-  model: null,
+  way: true,
   testid: id,
   run,
 });

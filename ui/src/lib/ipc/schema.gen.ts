@@ -1015,6 +1015,10 @@ context: number,
  */
 offers: Array<DraftOffer>, 
 /**
+ * Heads on this machine: those whose sizes match first, by predicted speedup.
+ */
+heads: Array<HeadOffer>, 
+/**
  * Methods without a draft model.
  */
 without_draft: Array<Method>, };
@@ -1155,6 +1159,10 @@ target: string,
  * Path or short name of the draft model.
  */
 draft: string | null, 
+/**
+ * Path or name of the head. Absent: the newest one that was trained here, else the shipped one.
+ */
+head?: string, 
 /**
  * Tokens that both caches hold. Absent: the target's default context.
  */
@@ -1367,6 +1375,47 @@ export type GpuCheck = { "state": "running" } | { "state": "done",
  * Sentences on kernels that failed.
  */
 problems: Array<string>, };
+
+/**
+ * A head on this machine as a drafter for a target.
+ */
+export type HeadOffer = { 
+/**
+ * Name of its folder or file.
+ */
+name: string, 
+/**
+ * Path of its folder or file.
+ */
+path: string, 
+/**
+ * Its architecture, such as "EAGLE-3".
+ */
+kind: string, 
+/**
+ * Name of the model that it was trained for, if its files state it.
+ */
+trained_for: string | null, 
+/**
+ * Reason why it cannot draft for the target, or `None` if its sizes match.
+ */
+problem: string | null, 
+/**
+ * Bytes of all weights in its files.
+ */
+size_bytes: number, 
+/**
+ * Predicted memory of target and head at the requested context, in bytes.
+ */
+memory: number, 
+/**
+ * Verdict on the memory of both.
+ */
+fit: FitVerdict, 
+/**
+ * Predicted speedup, if there are figures to predict it from.
+ */
+predicted: PredictedSpeedup | null, };
 
 /**
  * A model file in a Hub repository.
@@ -2027,9 +2076,30 @@ target: string,
  */
 draft: string | null, 
 /**
+ * Path or name of the head. Absent: the newest one that was trained here, else the shipped one.
+ */
+head?: string, 
+/**
  * Tokens that both caches hold. Absent: the target's default context.
  */
 context: number | null, };
+
+/**
+ * A head that was chosen to draft for the target.
+ */
+export type LoadedHead = { 
+/**
+ * Name of its folder or file.
+ */
+name: string, 
+/**
+ * Path of its folder or file.
+ */
+path: string, 
+/**
+ * Its architecture, such as "EAGLE-3".
+ */
+kind: string, };
 
 /**
  * The loaded models.
@@ -2043,6 +2113,10 @@ target: ModelEntry,
  * Draft model, if one is loaded.
  */
 draft: ModelEntry | null, 
+/**
+ * The head that was chosen to draft, if there is one.
+ */
+head?: LoadedHead, 
 /**
  * Context length, in tokens.
  */

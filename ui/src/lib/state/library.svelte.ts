@@ -173,7 +173,7 @@ export class LibraryState {
   }
 }
 
-/** The short name and the path of a model, a line each. */
-export const fileLines = ({ name, path }: ModelEntry): string => `${name}\n${path}`;
+/** The short name and the path of a model or head, a line each. */
+export const fileLines = ({ name, path }: Pick<ModelEntry, 'name' | 'path'>): string => `${name}\n${path}`;
 
 const titleAndQuantisation = ({ title, quantisation }: ModelEntry): string => `${title} ${quantisation}`;

@@ -191,10 +191,10 @@ export class Models {
   }
 
   /** Takes over a requested pair that a measurement has loaded. Never rejects. */
-  async adopt({ target, draft, context }: LoadRequest): Promise<void> {
+  async adopt({ target, draft, head, context }: LoadRequest): Promise<void> {
     this.progress = null;
     await this.refresh();
-    if (this.loaded?.target.path !== target || (this.loaded.draft?.path ?? null) !== draft) return;
+    if (this.loaded?.target.path !== target || (this.loaded.draft?.path ?? null) !== draft || this.loaded.head?.path !== head) return;
     this.#brought = lastOf(this.loaded, context);
     this.#remember();
   }
@@ -260,6 +260,14 @@ export class Models {
     await this.load({ target: target.path, draft: path, context: last?.target === target.path ? last.context : null }, title);
   }
 
+  /** Loads a head for the loaded target, which keeps its context. It takes the place of a draft. */
+  async useHead(path: string, title: string): Promise<void> {
+    if (!this.loaded) return;
+    const { target } = this.loaded;
+    const last = this.#brought;
+    await this.load({ target: target.path, draft: null, head: path, context: last?.target === target.path ? last.context : null }, title);
+  }
+
   /** Reloads what is in memory, which something else may have changed. Never rejects. */
   async refresh(): Promise<void> {
     try {
@@ -323,16 +331,16 @@ export class Models {
   #crashedWith(target: string | undefined): boolean {
     const crashed = this.info?.unfinished_load;
     if (!crashed || crashed.target !== target) return false;
-    const { draft, context } = crashed;
-    this.#brought = { target, draft, context, name: null, quantisation: null };
+    const { draft, head, context } = crashed;
+    this.#brought = { target, draft, ...(head && { head }), context, name: null, quantisation: null };
     this.unloadReason = 'crashed';
     return true;
   }
 
   /** Loads the last models again. */
   async #again(last: LastModels, asked: boolean): Promise<Outcome> {
-    const { target, draft, context } = last;
-    const outcome = await this.load({ target, draft, context }, this.#titleOf(last), asked);
+    const { target, draft, head, context } = last;
+    const outcome = await this.load({ target, draft, ...(head && { head }), context }, this.#titleOf(last), asked);
     if (outcome === 'failed' && this.error?.code === 'model_not_found') this.#gone = last;
     return outcome;
   }
@@ -340,7 +348,7 @@ export class Models {
   /** The last models. A file outside of the folders is not listed: only the engine knows whether it exists. */
   #restorable(): LastModels | null {
     const last = this.#brought ?? this.#preferences.lastModels;
-    if (!last || (last.target === this.#gone?.target && last.draft === this.#gone.draft)) return null;
+    if (!last || (last.target === this.#gone?.target && last.draft === this.#gone.draft && last.head === this.#gone.head)) return null;
     const broken = (path: string | null) => typeof this.#library.at(path)?.problem === 'string';
     return broken(last.target) || broken(last.draft) ? null : last;
   }
@@ -374,14 +382,15 @@ export class Models {
   /** `context` is the requested one, if any. Models in memory keep their requested one. */
   #take(loaded: LoadedModels, context: number | null = loaded.context, isNew = true): void {
     // Reloaded models keep their chosen method.
-    const draftIsNew = loaded.draft !== null && loaded.draft.path !== this.#brought?.draft;
     const last = this.#brought;
-    const same = last?.target === loaded.target.path && last.draft === (loaded.draft?.path ?? null);
+    const isNewer = (path: string | undefined, before: string | null | undefined) => path !== undefined && path !== before;
+    const drafterIsNew = isNewer(loaded.draft?.path, last?.draft) || isNewer(loaded.head?.path, last?.head);
+    const same = last?.target === loaded.target.path && last.draft === (loaded.draft?.path ?? null) && last.head === loaded.head?.path;
     if (isNew || !same) this.#brought = lastOf(loaded, context);
     this.#gone = null;
     this.loaded = loaded;
     this.unloadReason = null;
-    this.#settings.fit(loaded, draftIsNew || !this.ready);
+    this.#settings.fit(loaded, drafterIsNew || !this.ready);
   }
 
   #lose(why: 'asked' | 'idle' | null): void {
@@ -393,8 +402,9 @@ export class Models {
 const alone = (target: string): LoadRequest => ({ target, draft: null, context: null });
 
 /** The saved form of the loaded models. */
-function lastOf({ target, draft }: LoadedModels, context: number | null): LastModels {
-  return { target: target.path, draft: draft?.path ?? null, context, name: target.title, quantisation: target.quantisation };
+function lastOf({ target, draft, head }: LoadedModels, context: number | null): LastModels {
+  const drafter = { draft: draft?.path ?? null, ...(head && { head: head.path }) };
+  return { target: target.path, ...drafter, context, name: target.title, quantisation: target.quantisation };
 }
 
 function fileName(path: string): string {

@@ -50,7 +50,12 @@ class ModelHost extends SilentHost {
       draft: request.draft === null ? null : entry(request.draft),
       context: 8192,
       device: 'cpu',
-      methods: request.draft === null ? ['plain', 'ngram'] : ['plain', 'draft-model', 'ngram'],
+      ...(request.head && { head: { name: 'eagle', path: request.head, kind: 'EAGLE-3' } }),
+      methods: request.head
+        ? ['plain', 'ngram-head', 'head', 'ngram']
+        : request.draft === null
+          ? ['plain', 'ngram']
+          : ['plain', 'draft-model', 'ngram'],
     };
     return this.loaded;
   }
@@ -105,6 +110,22 @@ describe('Models', () => {
     expect(settings.method).toBe('ngram');
   });
 
+  it('loads a head in place of a draft and chooses its method', async () => {
+    const { host, models, settings } = make();
+    await models.start();
+    await models.useDraft(listed[2]!.path, '');
+    await models.useHead('/heads/eagle', 'eagle');
+    expect(host.requests.at(-1)).toEqual({ target: listed[0]?.path, draft: null, head: '/heads/eagle', context: null });
+    expect([settings.method, models.loaded?.head?.name, models.loaded?.draft]).toEqual(['ngram-head', 'eagle', null]);
+    // The user's own choice holds while the same head is loaded again.
+    settings.method = 'head';
+    await models.unload();
+    await models.restore();
+    expect([settings.method, host.requests.at(-1)?.head]).toEqual(['head', '/heads/eagle']);
+    await models.useDraft(null, '');
+    expect([models.loaded?.head, settings.method]).toEqual([undefined, 'ngram']);
+  });
+
   it('loads nothing when the dialog is cancelled, and opens only one dialog', async () => {
     const { host, models } = make();
     await models.start();
@@ -153,6 +174,16 @@ describe('the last models', () => {
     host.unfinishedLoad = { target: listed[0]!.path, draft: null, context: null };
     await models.start();
     expect([host.requests, models.unloadReason, models.reloadable?.path]).toEqual([[], 'crashed', listed[0]!.path]);
+  });
+
+  it('are saved with a head, and loaded at the next start', async () => {
+    const { host, models } = await inWindow();
+    await models.start();
+    await models.useHead('/heads/eagle', 'eagle');
+    const next = await inWindow(host.kept);
+    await next.models.start();
+    expect(next.host.requests).toEqual([host.requests.at(-1)]);
+    expect([next.models.loaded?.head?.path, next.settings.method]).toEqual(['/heads/eagle', 'ngram-head']);
   });
 
   it('are saved, and loaded at the next start with draft and context', async () => {

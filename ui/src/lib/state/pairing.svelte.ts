@@ -3,7 +3,7 @@
 
 import type { Host } from '../host';
 import { call, toErrorInfo } from '../ipc/rpc';
-import type { DraftOffer, DraftOffers, ErrorInfo, Fit, LoadedModels, LoadRequest, ModelEntry } from '../ipc/schema.gen';
+import type { DraftOffer, DraftOffers, ErrorInfo, Fit, HeadOffer, LoadedModels, LoadRequest, ModelEntry } from '../ipc/schema.gen';
 import { pageClock, type Clock } from '../ipc/stream';
 import { Latest } from '../latest';
 import type { Comparison } from './comparison.svelte';
@@ -27,6 +27,8 @@ export class Pairing {
   target = $state.raw<ModelEntry | null>(null);
   /** Path of the chosen draft; null for none. */
   draft = $state<string | null>(null);
+  /** Path of the chosen head, which takes the place of a draft; null for none. */
+  head = $state<string | null>(null);
   /** Tokens of both caches; null for the target's default context. */
   context = $state<number | null>(null);
   fit = $state.raw<Fit | null>(null);
@@ -41,6 +43,11 @@ export class Pairing {
   /** Drafts that do not, with the reason. */
   unsuited = $derived(this.offers?.offers.filter((offer) => !suits(offer)) ?? []);
 
+  /** Heads whose sizes match, best first. */
+  suitedHeads = $derived<readonly HeadOffer[]>(this.offers?.heads.filter(({ problem }) => problem === null) ?? []);
+  /** Heads that do not fit the target, with the reason. */
+  unsuitedHeads = $derived<readonly HeadOffer[]>(this.offers?.heads.filter(({ problem }) => problem !== null) ?? []);
+
   /** Contexts to choose from: doubled from the smallest, with the default and the largest of the target. */
   contexts = $derived.by((): readonly number[] => {
     const most = this.target?.context_length ?? 0;
@@ -52,7 +59,8 @@ export class Pairing {
   /** `true` if exactly these models are in memory. */
   inMemory = $derived.by((): boolean => {
     const loaded = this.#models.loaded;
-    if (!loaded || loaded.target.path !== this.target?.path || (loaded.draft?.path ?? null) !== this.draft) return false;
+    if (!loaded || loaded.target.path !== this.target?.path) return false;
+    if ((loaded.draft?.path ?? null) !== this.draft || (loaded.head?.path ?? null) !== this.head) return false;
     return this.context === null || this.context === loaded.context;
   });
 
@@ -93,6 +101,7 @@ export class Pairing {
     if (same) return;
     const loaded = this.#models.loaded?.target.path === usable?.path ? this.#models.loaded : null;
     this.draft = loaded?.draft?.path ?? null;
+    this.head = loaded?.head?.path ?? null;
     this.context = null;
     this.#inherited = loaded?.context ?? null;
     this.fit = null;
@@ -129,7 +138,17 @@ export class Pairing {
 
   /** Chooses a draft; null for none. */
   chooseDraft(path: string | null): void {
-    this.draft = path;
+    this.#choose(path, null);
+  }
+
+  /** Chooses a head, which takes the place of a draft. */
+  chooseHead(path: string): void {
+    this.#choose(null, path);
+  }
+
+  #choose(draft: string | null, head: string | null): void {
+    this.draft = draft;
+    this.head = head;
     this.#draftChosen = true;
     void this.#askFit();
   }
@@ -153,7 +172,11 @@ export class Pairing {
 
   /** The request to load; null without a target. */
   request(draft: string | null = this.draft): LoadRequest | null {
-    return this.target ? { target: this.target.path, draft, context: this.context ?? this.#inherited } : null;
+    return this.target && this.#request(this.target, draft, this.context ?? this.#inherited);
+  }
+
+  #request({ path }: ModelEntry, draft: string | null, context: number | null): LoadRequest {
+    return { target: path, draft, ...(this.head !== null && draft === null && { head: this.head }), context };
   }
 
   /** Loads the target with the current choices, once its drafts are known. Does nothing if it cannot fit. */
@@ -168,6 +191,13 @@ export class Pairing {
   /** Loads the target with a draft. */
   async loadWith(path: string | null): Promise<void> {
     this.chooseDraft(path);
+    const request = this.request();
+    if (request) await this.#models.load(request, this.#title);
+  }
+
+  /** Loads the target with a head. */
+  async loadWithHead(path: string): Promise<void> {
+    this.chooseHead(path);
     const request = this.request();
     if (request) await this.#models.load(request, this.#title);
   }
@@ -191,7 +221,7 @@ export class Pairing {
   async #askFit(): Promise<void> {
     if (!this.target) return;
     // Without a context the response names the default.
-    const request: LoadRequest = { target: this.target.path, draft: this.draft, context: this.context };
+    const request = this.#request(this.target, this.draft, this.context);
     const isLatest = this.#fits.start();
     this.#seen = this.#models.loaded;
     try {
@@ -225,6 +255,12 @@ export class Pairing {
       const loaded = this.#models.loaded?.draft?.path ?? null;
       if (this.draft !== null && this.draft !== loaded && !offers.offers.some(({ path }) => path === this.draft)) {
         this.draft = null;
+        this.#draftChosen = false;
+        void this.#askFit();
+      }
+      const loadedHead = this.#models.loaded?.head?.path;
+      if (this.head !== null && this.head !== loadedHead && !offers.heads.some(({ path }) => path === this.head)) {
+        this.head = null;
         this.#draftChosen = false;
         void this.#askFit();
       }

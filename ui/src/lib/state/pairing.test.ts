@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import app from '../../../../tests/ui/fixtures/fixture-app.json';
-import { library as recorded, models as listed } from '../../../../tests/ui/fixtures/library';
+import { eagle, library as recorded, models as listed } from '../../../../tests/ui/fixtures/library';
 import type { Host } from '../host';
-import { ReplayLibrary } from '../../../../tests/ui/replay/library';
+import { ReplayLibrary, type RecordedLibrary } from '../../../../tests/ui/replay/library';
 import { dispatch } from '../ipc/commands';
 import type { LoadRequest } from '../ipc/schema.gen';
 import { Comparison } from './comparison.svelte';
@@ -14,8 +14,8 @@ import { Settings } from './settings.svelte';
 const settled = () => new Promise((resolve) => setTimeout(resolve, 0));
 const named = (part: string) => listed.find(({ name }) => name.includes(part))!;
 
-function make() {
-  const engine = new ReplayLibrary(structuredClone(recorded), structuredClone(listed), '/models');
+function make(extra: Partial<RecordedLibrary> = {}) {
+  const engine = new ReplayLibrary(structuredClone({ ...recorded, ...extra }), structuredClone(listed), '/models');
   const loads: LoadRequest[] = [];
   const measured: LoadRequest[] = [];
   const asked: string[] = [];
@@ -57,6 +57,21 @@ describe('a target', () => {
     pairing.show(named('half-a-download'));
     await settled();
     expect([pairing.target, asked]).toEqual([null, []]);
+  });
+
+  it('is loaded with a head in place of a draft', async () => {
+    const { pairing, loads } = make({ heads: { [named('7b').name]: [eagle] } });
+    pairing.show(named('7b'));
+    await settled();
+    await settled();
+    expect([pairing.suitedHeads.map(({ name }) => name), pairing.unsuitedHeads]).toEqual([['eagle3'], []]);
+    await pairing.loadWithHead(eagle.path);
+    expect(loads).toEqual([{ target: named('7b').path, draft: null, head: eagle.path, context: null }]);
+    pairing.chooseDraft(named('0.5b').path);
+    expect([pairing.head, pairing.request()]).toEqual([null, { target: named('7b').path, draft: named('0.5b').path, context: null }]);
+    pairing.show(named('1.5b'));
+    await settled();
+    expect([pairing.suitedHeads, pairing.unsuitedHeads[0]?.problem]).toEqual([[], expect.stringContaining('another target')]);
   });
 
   it('keeps the draft chosen by the user, even none', async () => {

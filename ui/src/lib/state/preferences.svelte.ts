@@ -20,6 +20,8 @@ export interface Preset {
 export interface LastModels {
   readonly target: string;
   readonly draft: string | null;
+  /** Of the chosen head; absent for none. */
+  readonly head?: string;
   /** Null for the target's default. */
   readonly context: number | null;
   /** Of the target, for naming it before the folders are searched, or if it is in none; null if not saved. */
@@ -284,10 +286,17 @@ function asPreset(value: unknown): Preset | undefined {
 }
 
 function asLastModels(value: unknown): LastModels | undefined {
-  const { target, draft, context, name, quantisation } = fields(value);
+  const { target, draft, head, context, name, quantisation } = fields(value);
   if (typeof target !== 'string' || !(draft === null || typeof draft === 'string')) return undefined;
   const said = (words: unknown) => (typeof words === 'string' ? words : null);
-  return { target, draft, context: isNumber(context) ? context : null, name: said(name), quantisation: said(quantisation) };
+  return {
+    target,
+    draft,
+    ...(typeof head === 'string' && { head }),
+    context: isNumber(context) ? context : null,
+    name: said(name),
+    quantisation: said(quantisation),
+  };
 }
 
 function fields(value: unknown): Record<string, unknown> {

@@ -104,7 +104,8 @@ export class Training {
     const { loaded } = this.#models;
     this.#restore = async () => {
       if (!loaded || this.#models.loaded) return;
-      const request = { target: loaded.target.path, draft: loaded.draft?.path ?? null, context: loaded.context };
+      const { target, draft, head, context } = loaded;
+      const request = { target: target.path, draft: draft?.path ?? null, ...(head && { head: head.path }), context };
       await this.#models.load(request, this.#models.titleOf(loaded.target), false);
     };
     this.trainee = trainee;

@@ -15,7 +15,7 @@ export interface WorkDependencies {
   navigation: Navigation;
   /** The pair that the library measures. */
   pairing: Pairing;
-  training: Pick<Training, 'running' | 'pausing' | 'pause'>;
+  training: Pick<Training, 'running' | 'here' | 'pausing' | 'pause'>;
 }
 
 /** The running work, whatever the screen. */
@@ -43,12 +43,13 @@ export class Work {
     return conversation.running ? conversation.stopping : comparison.stopping;
   }
 
-  /** `true` if the running work is on screen. Then Escape stops it. */
+  /** `true` if the running work is on screen. Then Escape stops it; training is paused. */
   get here(): boolean {
-    const { comparison, conversation, navigation, pairing } = this.#on;
+    const { comparison, conversation, navigation, pairing, training } = this.#on;
+    const details = navigation.place === 'library' && navigation.libraryPart === 'here';
     if (conversation.running) return navigation.place === 'chat' && conversation.writingHere;
-    if (!comparison.running) return false;
-    return navigation.place === 'compare' || (navigation.place === 'library' && navigation.libraryPart === 'here' && pairing.measures);
+    if (comparison.running) return navigation.place === 'compare' || (details && pairing.measures);
+    return details && training.here;
   }
 
   /** Stops the answer, else the comparison, else pauses training, on any screen. An answer that waits for its models stops waiting. */

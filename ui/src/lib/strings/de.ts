@@ -27,6 +27,7 @@ export const de: Strings = {
   nouns: {
     answer: { one: 'Antwort', other: 'Antworten' },
     download: { one: 'Download', other: 'Downloads' },
+    drafter: { one: 'Drafter', other: 'Drafter' },
     kernel: { one: 'Kernel', other: 'Kernel' },
     minute: { one: 'Minute', other: 'Minuten' },
     model: { one: 'Modell', other: 'Modelle' },
@@ -172,6 +173,7 @@ export const de: Strings = {
       open: 'Draft öffnen…',
     },
     draftMark: 'Draft',
+    headMark: 'Head',
     withoutDraft: 'Ohne Draft',
     metal: 'Metal',
     metalReplaced: 'Metal, teils ersetzt',

@@ -46,11 +46,12 @@ export interface ChoiceWords {
 }
 
 const nouns: Record<
-  'answer' | 'download' | 'kernel' | 'minute' | 'model' | 'prompt' | 'round' | 'row' | 'run' | 'sample' | 'thread' | 'token',
+  'answer' | 'download' | 'drafter' | 'kernel' | 'minute' | 'model' | 'prompt' | 'round' | 'row' | 'run' | 'sample' | 'thread' | 'token',
   Noun
 > = {
   answer: { one: 'answer', other: 'answers' },
   download: { one: 'download', other: 'downloads' },
+  drafter: { one: 'drafter', other: 'drafters' },
   kernel: { one: 'kernel', other: 'kernels' },
   minute: { one: 'minute', other: 'minutes' },
   model: { one: 'model', other: 'models' },
@@ -238,6 +239,8 @@ export const en = {
       open: 'Open draft…',
     },
     draftMark: 'draft',
+    /** Mark of a head, a network trained for the model. */
+    headMark: 'head',
     withoutDraft: 'Without a draft',
     metal: 'Metal',
     /** Kernels of the GPU failed their test, or lack a shape of the model. */
