@@ -43,7 +43,7 @@ pub fn start(data: &Path) -> Result<PathBuf> {
         log_panic(panic);
         before(panic);
     }));
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), "started");
+    tracing::info!(version = crate::VERSION, "started");
     Ok(folder)
 }
 

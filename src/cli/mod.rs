@@ -36,7 +36,7 @@ use hunch_model::device::{Compute, DeviceChoice, DraftDevice, KvType};
 /// accepted from the draft (green), resampled after a rejection (yellow), or bonus after a fully accepted draft
 /// (magenta). Plain tokens had no draft.
 #[derive(Parser)]
-#[command(name = "hunch", version, after_help = EXIT_CODES, max_term_width = 100)]
+#[command(name = "hunch", version = hunch::VERSION, after_help = EXIT_CODES, max_term_width = 100)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -27,6 +27,7 @@ mod model_folders;
 mod pairs;
 mod published_heads;
 mod quantisations;
+mod release;
 mod remote;
 mod reuse;
 mod schema;

@@ -378,6 +378,11 @@ fn gpu_of(device: &Device) -> Option<Arc<dyn Gpu>> {
 }
 
 fn metal() -> Result<Device> {
+    // candle's device uses residency sets, which macOS 14 does not have.
+    #[cfg(target_os = "macos")]
+    if !objc2::available!(macos = 15.0) {
+        return Err(Error::Device { device: "metal", reason: "it needs macOS 15 or later".into() });
+    }
     // candle panics on a machine without any GPU, such as a virtual machine.
     std::panic::catch_unwind(|| Device::new_metal(0))
         .map_err(|_| Error::Device { device: "metal", reason: "this machine has no Metal GPU".into() })?

@@ -78,13 +78,9 @@ impl State {
 fn compile_options() -> objc2::rc::Retained<MTLCompileOptions> {
     let options = MTLCompileOptions::new();
     options.setLanguageVersion(MTLLanguageVersion::Version3_1);
-    if objc2::available!(macos = 15.0) {
-        options.setMathMode(MTLMathMode::Safe);
-        options.setMathFloatingPointFunctions(MTLMathFloatingPointFunctions::Precise);
-    } else {
-        #[allow(deprecated, reason = "what macOS 14 has")]
-        options.setFastMathEnabled(false);
-    }
+    // Both need macOS 15, as candle's device does.
+    options.setMathMode(MTLMathMode::Safe);
+    options.setMathFloatingPointFunctions(MTLMathFloatingPointFunctions::Precise);
     options
 }
 

@@ -1,0 +1,145 @@
+//! Releases: the version of a build, and the files that the scripts write for a release.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use crate::cli::{hunch, text};
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+fn script(name: &str, arguments: &[&str]) -> Output {
+    Command::new(Path::new(ROOT).join("scripts").join(name)).args(arguments).output().unwrap()
+}
+
+fn write(path: &Path, content: &str) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, content).unwrap();
+}
+
+fn git(folder: &Path, arguments: &[&str]) -> String {
+    let mut git = Command::new("git");
+    git.arg("-C").arg(folder).args(["-c", "user.name=Test", "-c", "user.email=test@example.org"]);
+    // Settings of the user, such as signed commits, must not affect a test.
+    let output =
+        git.args(arguments).env("GIT_CONFIG_GLOBAL", "/dev/null").env_remove("GIT_DIR").output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    text(&output.stdout).trim().into()
+}
+
+/// The build script as a program.
+struct BuildScript(PathBuf);
+
+impl BuildScript {
+    fn compile(folder: &Path) -> Self {
+        let program = folder.join("build-script");
+        let mut rustc = Command::new("rustc");
+        rustc.args(["--edition", "2024", "-o"]).arg(&program).arg(Path::new(ROOT).join("build.rs"));
+        assert!(rustc.status().unwrap().success());
+        Self(program)
+    }
+
+    /// Returns the version of a build of `root`.
+    fn version(&self, root: &Path, profile: &str, commit: Option<&str>) -> String {
+        let mut script = Command::new(&self.0);
+        script.env("CARGO_MANIFEST_DIR", root).env("CARGO_PKG_VERSION", "1.2.3").env("PROFILE", profile);
+        script.env_remove("HUNCH_COMMIT").env_remove("GIT_DIR").current_dir(root);
+        if let Some(commit) = commit {
+            script.env("HUNCH_COMMIT", commit);
+        }
+        let output = script.output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let lines = text(&output.stdout);
+        let line = lines.lines().find_map(|line| line.strip_prefix("cargo:rustc-env=HUNCH_VERSION="));
+        line.unwrap().into()
+    }
+}
+
+#[test]
+fn version_names_the_commit_of_checkouts_and_source_archives() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = BuildScript::compile(folder.path());
+    let checkout = folder.path().join("checkout");
+    write(&checkout.join("src/commit.txt"), "$Format:%H$\n");
+    write(&checkout.join("Cargo.toml"), "[package]\n");
+    // Neither a checkout nor an archive.
+    assert_eq!(script.version(&checkout, "release", None), "1.2.3");
+
+    git(&checkout, &["init", "--quiet"]);
+    git(&checkout, &["add", "."]);
+    git(&checkout, &["commit", "--quiet", "-m", "First"]);
+    let commit = git(&checkout, &["rev-parse", "HEAD"]);
+    let short = &commit[..12];
+    assert_eq!(script.version(&checkout, "release", None), format!("1.2.3 ({short})"));
+    assert_eq!(script.version(&checkout, "debug", None), "1.2.3");
+    assert_eq!(script.version(&checkout, "debug", Some(&commit)), format!("1.2.3 ({short})"));
+    write(&checkout.join("Cargo.toml"), "[package]\n# Changed.\n");
+    assert_eq!(script.version(&checkout, "release", None), format!("1.2.3 ({short}, modified)"));
+
+    // An archive keeps its own commit, also below another checkout. One without a commit has none there.
+    let archive = checkout.join("target/archive");
+    write(&archive.join("src/commit.txt"), "$Format:%H$\n");
+    assert_eq!(script.version(&archive, "release", None), "1.2.3");
+    write(&archive.join("src/commit.txt"), "0123456789abcdef0123456789abcdef01234567\n");
+    assert_eq!(script.version(&archive, "release", None), "1.2.3 (0123456789ab)");
+}
+
+#[test]
+fn git_writes_the_commit_into_archives_of_this_repository() {
+    let attributes = std::fs::read_to_string(Path::new(ROOT).join(".gitattributes")).unwrap();
+    assert!(attributes.lines().any(|line| line == "src/commit.txt export-subst"));
+    // In an archive of the repository, git has filled it in.
+    let commit = std::fs::read_to_string(Path::new(ROOT).join("src/commit.txt")).unwrap();
+    assert!(commit.trim() == "$Format:%H$" || commit.trim().len() == 40, "{commit}");
+}
+
+#[test]
+fn hunch_prints_its_version() {
+    let data = tempfile::tempdir().unwrap();
+    let printed = text(&hunch(data.path(), &["--version"]).stdout);
+    assert_eq!(printed.trim(), format!("hunch {}", hunch::VERSION));
+    assert!(hunch::VERSION.starts_with(env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn release_has_checksums_and_homebrew_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    write(&folder.path().join("Hunch_1.2.3_aarch64.dmg"), "image");
+    write(&folder.path().join("hunch-1.2.3-source.tar.gz"), "sources");
+    let address = "https://example.org/v1.2.3";
+    let arguments = [path, "--version", "1.2.3", "--repository", "owner/name", "--url", address];
+    // A second run replaces the files of the first.
+    for _ in 0..2 {
+        let output = script("release-manifest", &arguments);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    }
+
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    // SHA-256 of "image" and of "sources".
+    let image = "6105d6cc76af400325e94d588ce511be5bfdbb73b437dc51eca43917d7a43e3d";
+    let sources = "878a52fc5ff6a57d50b7b870aa51637a3dfd38fc22352a39f95a3c292eb976d5";
+    let sums = read("SHA256SUMS");
+    let names: Vec<&str> = sums.lines().filter_map(|line| line.split("  ").nth(1)).collect();
+    assert_eq!(names, ["Hunch_1.2.3_aarch64.dmg", "hunch-1.2.3-source.tar.gz", "hunch-app.rb", "hunch.rb"]);
+    let cask = read("hunch-app.rb");
+    assert!(cask.starts_with("cask \"hunch-app\" do\n") && !cask.contains('@'), "{cask}");
+    assert!(cask.contains(&format!("url \"{address}/Hunch_1.2.3_aarch64.dmg\"")), "{cask}");
+    assert!(cask.contains(image) && sums.contains(image), "{sums}");
+    let formula = read("hunch.rb");
+    assert!(formula.starts_with("class Hunch < Formula\n") && !formula.contains('@'), "{formula}");
+    assert!(formula.contains(sources) && sums.contains(sources), "{sums}");
+
+    // A second image leaves open which one is meant.
+    write(&folder.path().join("Hunch_1.2.2_aarch64.dmg"), "older");
+    let output = script("release-manifest", &arguments);
+    assert!(!output.status.success() && text(&output.stderr).contains("more than one"));
+}
+
+#[test]
+fn release_needs_a_matching_tag() {
+    let version = env!("CARGO_PKG_VERSION");
+    let other = script("release-notes", &["v0.0.0-none"]);
+    assert!(!other.status.success());
+    let said = text(&other.stderr);
+    assert!(said.contains("v0.0.0-none") && said.contains(version), "{said}");
+}
