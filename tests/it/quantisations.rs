@@ -8,6 +8,7 @@ use hunch_core::model::{LanguageModel, LogitRows, Rows, Step};
 use hunch_error::{Error, ErrorCode};
 use hunch_library::fit::Footprint;
 use hunch_library::inspect;
+use hunch_model::candle_type::CandleType;
 use hunch_model::decoder::Decoder;
 use hunch_model::device::{Compute, DeviceChoice};
 use hunch_model::gguf::{Gguf, WeightType};

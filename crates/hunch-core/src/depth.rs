@@ -34,7 +34,6 @@ mod max_draft;
 mod plan;
 
 use serde::{Deserialize, Serialize};
-use ts_rs::TS;
 
 use crate::limits::{MAX_DRAFT, MAX_ROWS};
 use acceptance::AcceptanceModel;
@@ -87,7 +86,8 @@ impl Default for DepthConfig {
 }
 
 /// State of the controller, for display.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, TS)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
 pub struct DepthState {
     /// `true` while plain decoding is expected to be faster, so that nothing is drafted.
     pub parked: bool,

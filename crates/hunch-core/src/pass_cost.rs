@@ -2,7 +2,6 @@
 //! estimates of a running conversation are in `depth`.
 
 use serde::{Deserialize, Serialize};
-use ts_rs::TS;
 
 use crate::error::{Error, Result};
 
@@ -81,7 +80,8 @@ impl PassCost {
 }
 
 /// Measured cost of a pass of some number of rows.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, TS)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
 pub struct CostPoint {
     /// Rows M of the pass.
     pub rows: u32,
@@ -92,7 +92,8 @@ pub struct CostPoint {
 }
 
 /// Experts of a mixture that passes read, measured with the passes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
 pub struct ExpertCounts {
     /// Experts of a layer.
     pub count: u32,
@@ -103,14 +104,15 @@ pub struct ExpertCounts {
 }
 
 /// Measured costs of one model's passes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
 pub struct ModelCosts {
     /// Name of the model.
     pub name: String,
     /// Costs, ascending by rows.
     pub points: Vec<CostPoint>,
     /// Weights that a pass of one row reads, in bytes.
-    #[ts(type = "number")]
+    #[cfg_attr(feature = "ts", ts(type = "number"))]
     pub weight_bytes: u64,
     /// Time to read these bytes at memory speed, in milliseconds: a lower bound for every pass.
     pub floor_ms: f64,
@@ -120,10 +122,11 @@ pub struct ModelCosts {
 }
 
 /// Cost curve of a machine: the passes of a target and, if loaded, of a draft model.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
 pub struct CostCurve {
     /// Time of the measurement, in milliseconds since 1970.
-    #[ts(type = "number")]
+    #[cfg_attr(feature = "ts", ts(type = "number"))]
     pub measured_ms: i64,
     /// Device: "cpu" or "metal".
     pub device: String,

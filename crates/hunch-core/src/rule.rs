@@ -7,14 +7,14 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use ts_rs::TS;
 
 use crate::error::{Error, Result};
 use crate::token::TokenId;
 
 /// Rule by which drafted tokens are accepted. Rules that can change the output distribution are named
 /// `lossy`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, TS)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
 #[serde(tag = "name", rename_all = "kebab-case")]
 pub enum AcceptanceRule {
     /// Rejection sampling: accept x with probability min(1, p(x) / q(x)). No lossless rule accepts more

@@ -13,7 +13,6 @@ use multiversion::multiversion;
 use multiversion::target::target_cfg_f;
 use rand::RngCore;
 use serde::{Deserialize, Serialize};
-use ts_rs::TS;
 
 use crate::error::{Error, Result};
 use crate::token::{TokenId, TokenProb};
@@ -22,7 +21,8 @@ use crate::token::{TokenId, TokenProb};
 ///
 /// Stages run in llama.cpp's order: penalties, logit bias, top-k, top-p, min-p, temperature. The
 /// filters therefore see the distribution at temperature 1.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
 #[serde(default)]
 pub struct SamplingParams {
     /// Flattens (above 1) or sharpens (below 1) the distribution. 0 always takes the most likely token.
@@ -43,11 +43,11 @@ pub struct SamplingParams {
     /// Number of last tokens, prompt included, that count as recent; 0 disables penalties.
     pub penalty_last_n: u32,
     /// Added to the logit of a token, by token ID.
-    #[ts(type = "Record<number, number>")]
+    #[cfg_attr(feature = "ts", ts(type = "Record<number, number>"))]
     pub logit_bias: BTreeMap<TokenId, f32>,
     /// Makes a generation repeatable; `None` picks a new seed each time. At most 2^53 - 1, the largest
     /// integer that JavaScript represents exactly.
-    #[ts(type = "number | null")]
+    #[cfg_attr(feature = "ts", ts(type = "number | null"))]
     pub seed: Option<u64>,
 }
 

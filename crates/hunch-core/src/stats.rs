@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use ts_rs::TS;
 
 use crate::token::{EmittedToken, TokenOrigin};
 
 /// Time of one round by phase, in milliseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, TS)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
 pub struct RoundTiming {
     /// Drafting.
     pub propose_ms: f64,
@@ -23,7 +23,8 @@ pub struct RoundTiming {
 }
 
 /// Figures of a running generation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, TS)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
 pub struct LiveFigures {
     /// Tokens generated so far.
     pub generated_tokens: u32,
@@ -38,7 +39,8 @@ pub struct LiveFigures {
 }
 
 /// All figures of a generation. `accepted + resampled + bonus + plain == generated_tokens`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, TS)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
 pub struct GenerationStats {
     /// Tokens in the prompt.
     pub prompt_tokens: u32,
@@ -88,7 +90,7 @@ pub struct GenerationStats {
     /// Remaining time after prefill, in milliseconds.
     pub other_ms: f64,
     /// Peak resident memory of the process, in bytes; 0 if the system does not report it.
-    #[ts(type = "number")]
+    #[cfg_attr(feature = "ts", ts(type = "number"))]
     pub peak_memory_bytes: u64,
     /// Device: "cpu" or "metal".
     pub device: String,

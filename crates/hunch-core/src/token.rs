@@ -1,7 +1,6 @@
 //! Tokens, their origin and their fate. No model or text lives here.
 
 use serde::{Deserialize, Serialize};
-use ts_rs::TS;
 
 /// Index of a token in a model's vocabulary.
 pub type TokenId = u32;
@@ -12,7 +11,8 @@ pub fn shared_len(a: &[TokenId], b: &[TokenId]) -> usize {
 }
 
 /// Origin of a committed token. The window colours tokens by it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, TS)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
 #[serde(rename_all = "snake_case")]
 pub enum TokenOrigin {
     /// Drafted and accepted.
@@ -62,7 +62,8 @@ pub struct EmittedToken {
 }
 
 /// Fate of a drafted token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
 #[serde(rename_all = "snake_case")]
 pub enum DraftFate {
     /// Tested and accepted.

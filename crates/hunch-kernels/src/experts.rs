@@ -296,6 +296,7 @@ mod tests {
 
     use super::*;
     use crate::activation::gated_silu;
+    use crate::candle_type::candle_type;
     use crate::matmul::{Product, multiply};
     use crate::repack::dequantise_kept;
     use crate::repack::samples::random_blocks;
@@ -316,7 +317,7 @@ mod tests {
     }
 
     fn bytes_of(dtype: WeightType, n: usize, k: usize) -> Vec<u8> {
-        let Some(candle) = dtype.candle() else {
+        let Some(candle) = candle_type(dtype) else {
             return random_blocks(dtype, n * k / dtype.block_size(), 0.01, 7);
         };
         let weights = Tensor::from_vec(noise(n * k, 7), (n, k), &Device::Cpu).unwrap();
@@ -425,7 +426,7 @@ mod tests {
         crate::repack::repack_rows(WeightType::Q3K, &kept, &bytes, &mut packed);
         let mut ours = Vec::new();
         dequantise_kept(&kept, &packed, &mut ours);
-        let candle = WeightType::Q3K.candle().unwrap();
+        let candle = candle_type(WeightType::Q3K).unwrap();
         let storage = QStorage::from_data(bytes.into(), &Device::Cpu, candle).unwrap();
         let expected: Vec<f32> =
             QTensor::new(storage, 4 * 512).unwrap().dequantize(&Device::Cpu).unwrap().to_vec1().unwrap();

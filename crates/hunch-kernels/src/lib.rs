@@ -13,6 +13,8 @@
 pub mod activation;
 pub mod attention;
 mod blocks;
+#[cfg(test)]
+mod candle_type;
 mod error;
 pub mod experts;
 mod float;
@@ -38,4 +40,4 @@ pub use memory::{CopiedBytes, ReadAt};
 pub use repack::samples::random_blocks;
 pub use repack::{CodeTable, bytes_read, dequantise, kept_blocks};
 pub use threads::Threads;
-pub use types::{NotAWeightType, WeightType};
+pub use types::WeightType;

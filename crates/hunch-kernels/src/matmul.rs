@@ -401,6 +401,7 @@ mod tests {
     use candle_core::{Device, Tensor};
 
     use super::*;
+    use crate::candle_type::candle_type;
     use crate::repack::dequantise;
     use crate::repack::samples::{random_blocks, set_scale};
 
@@ -439,7 +440,7 @@ mod tests {
 
     /// Returns a quantised random matrix and its dequantised values.
     fn matrix(dtype: WeightType, n: usize, k: usize) -> (Source, Vec<f32>) {
-        let Some(candle) = dtype.candle() else {
+        let Some(candle) = candle_type(dtype) else {
             let bytes = random_blocks(dtype, n * k / dtype.block_size(), 0.01, 7);
             let values = values_of(dtype, bytes.clone());
             return (Source { bytes, dtype, n, k }, values);
@@ -454,7 +455,7 @@ mod tests {
     /// Returns the weights of whole blocks.
     fn values_of(dtype: WeightType, bytes: Vec<u8>) -> Vec<f32> {
         let mut values = Vec::new();
-        let Some(candle) = dtype.candle() else {
+        let Some(candle) = candle_type(dtype) else {
             assert!(dequantise(dtype, &bytes, &mut values));
             return values;
         };
@@ -567,14 +568,14 @@ mod tests {
                 WeightType::Q2K => &[80, 82],
                 WeightType::Q6K => &[208],
                 WeightType::Q4_1 | WeightType::Q5_1 | WeightType::Q4K | WeightType::Q5K => &[0, 2],
-                _ if dtype.candle().is_none() => &[],
+                _ if candle_type(dtype).is_none() => &[],
                 _ => &[0],
             };
             for block in row.chunks_exact_mut(dtype.type_size()) {
                 for &at in halves {
                     block[at..at + 2].copy_from_slice(&half::f16::ONE.to_bits().to_le_bytes());
                 }
-                if dtype.candle().is_none() {
+                if candle_type(dtype).is_none() {
                     set_scale(dtype, block, 1.0);
                 }
             }
@@ -668,7 +669,7 @@ mod tests {
                     let mut row_values = Vec::new();
                     if matrix.dequantise_row(row, &mut row_values) {
                         let k = source.k;
-                        assert!(dtype.candle().is_none() && row_values == values[row * k..(row + 1) * k]);
+                        assert!(candle_type(dtype).is_none() && row_values == values[row * k..(row + 1) * k]);
                         continue;
                     }
                     let mut bytes = vec![7];

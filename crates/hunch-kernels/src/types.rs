@@ -4,14 +4,12 @@
 
 use std::fmt;
 
-use candle_core::quantized::GgmlDType;
-
 /// Defines [`WeightType`] and its table.
 ///
 /// A row has the name of the variant, and number and name in ggml (`enum ggml_type`). Weights and bytes per
-/// block follow, and candle's type if it has one.
+/// block follow.
 macro_rules! weight_types {
-    ($($variant:ident = $number:literal, $name:literal, $weights:literal, $bytes:literal $(, $candle:ident)?;)*) => {
+    ($($variant:ident = $number:literal, $name:literal, $weights:literal, $bytes:literal;)*) => {
         /// Type of the weights of a tensor in a GGUF file.
         ///
         /// [`WeightType::Affine8`] is our own: 8-bit codes from 0 on, with a half-precision scale and minimum for 32
@@ -31,31 +29,23 @@ macro_rules! weight_types {
                     $(Self::$variant => ($number, $name, $weights, $bytes),)*
                 }
             }
-
-            /// Returns candle's type, or `None` if candle cannot read this type.
-            pub fn candle(self) -> Option<GgmlDType> {
-                match self {
-                    $($(Self::$variant => Some(GgmlDType::$candle),)?)*
-                    _ => None,
-                }
-            }
         }
     };
 }
 
 weight_types! {
-    F32 = 0, "F32", 1, 4, F32;
-    F16 = 1, "F16", 1, 2, F16;
-    Q4_0 = 2, "Q4_0", 32, 18, Q4_0;
-    Q4_1 = 3, "Q4_1", 32, 20, Q4_1;
-    Q5_0 = 6, "Q5_0", 32, 22, Q5_0;
-    Q5_1 = 7, "Q5_1", 32, 24, Q5_1;
-    Q8_0 = 8, "Q8_0", 32, 34, Q8_0;
-    Q2K = 10, "Q2_K", 256, 84, Q2K;
-    Q3K = 11, "Q3_K", 256, 110, Q3K;
-    Q4K = 12, "Q4_K", 256, 144, Q4K;
-    Q5K = 13, "Q5_K", 256, 176, Q5K;
-    Q6K = 14, "Q6_K", 256, 210, Q6K;
+    F32 = 0, "F32", 1, 4;
+    F16 = 1, "F16", 1, 2;
+    Q4_0 = 2, "Q4_0", 32, 18;
+    Q4_1 = 3, "Q4_1", 32, 20;
+    Q5_0 = 6, "Q5_0", 32, 22;
+    Q5_1 = 7, "Q5_1", 32, 24;
+    Q8_0 = 8, "Q8_0", 32, 34;
+    Q2K = 10, "Q2_K", 256, 84;
+    Q3K = 11, "Q3_K", 256, 110;
+    Q4K = 12, "Q4_K", 256, 144;
+    Q5K = 13, "Q5_K", 256, 176;
+    Q6K = 14, "Q6_K", 256, 210;
     Iq2Xxs = 16, "IQ2_XXS", 256, 66;
     Iq2Xs = 17, "IQ2_XS", 256, 74;
     Iq3Xxs = 18, "IQ3_XXS", 256, 98;
@@ -65,7 +55,7 @@ weight_types! {
     Iq2S = 22, "IQ2_S", 256, 82;
     Iq4Xs = 23, "IQ4_XS", 256, 136;
     Iq1M = 29, "IQ1_M", 256, 56;
-    BF16 = 30, "BF16", 1, 2, BF16;
+    BF16 = 30, "BF16", 1, 2;
     Tq1_0 = 34, "TQ1_0", 256, 54;
     Tq2_0 = 35, "TQ2_0", 256, 66;
     Mxfp4 = 39, "MXFP4", 32, 17;
@@ -111,39 +101,16 @@ impl fmt::Display for WeightType {
     }
 }
 
-/// Error of [`WeightType::try_from`]: no model file has weights of this type.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("{0:?} is not a type of weights")]
-pub struct NotAWeightType(GgmlDType);
-
-impl TryFrom<GgmlDType> for WeightType {
-    type Error = NotAWeightType;
-    fn try_from(dtype: GgmlDType) -> Result<Self, NotAWeightType> {
-        Self::ALL.iter().copied().find(|t| t.candle() == Some(dtype)).ok_or(NotAWeightType(dtype))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn sizes_match_candle_where_it_has_the_type() {
-        let mut shared = 0;
+    fn types_are_found_by_number() {
         for dtype in WeightType::ALL {
             assert_eq!(WeightType::numbered(dtype.number()), Some(*dtype));
-            if let Some(candle) = dtype.candle() {
-                assert_eq!(
-                    (candle.block_size(), candle.type_size()),
-                    (dtype.block_size(), dtype.type_size())
-                );
-                assert_eq!(WeightType::try_from(candle).unwrap(), *dtype);
-                shared += 1;
-            }
         }
-        assert_eq!((shared, WeightType::ALL.len()), (13, 27));
         assert!(WeightType::ALL.is_sorted_by_key(|dtype| dtype.number()));
         assert_eq!(WeightType::numbered(4), None);
-        assert!(WeightType::try_from(GgmlDType::Q8K).is_err());
     }
 }

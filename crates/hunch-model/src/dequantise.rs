@@ -7,6 +7,8 @@ use candle_core::quantized::{QStorage, QTensor};
 use hunch_error::Result;
 use hunch_kernels::WeightType;
 
+use crate::candle_type::CandleType;
+
 /// Computes the weights of whole blocks in file layout.
 ///
 /// # Errors

@@ -7,6 +7,7 @@ pub mod atomic_file;
 mod attention;
 mod cache;
 mod candle_executor;
+pub mod candle_type;
 mod cpu_executor;
 pub mod decoder;
 mod dequantise;

@@ -13,6 +13,7 @@ use candle_core::{Device, Tensor};
 use sha2::{Digest, Sha256};
 
 use crate::atomic_file::{self, PART};
+use crate::candle_type::CandleType;
 use crate::dequantise::dequantise;
 use crate::file::ModelFile;
 use crate::gguf::{Gguf, TensorInfo, WeightType};

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use candle_core::quantized::{GgmlDType, QMatMul, QStorage, QTensor};
 use candle_core::{Device, Tensor};
 
+use crate::candle_type::CandleType;
 use crate::dequantise::dequantise;
 use crate::file::ModelFile;
 use crate::gguf::{Gguf, TensorInfo};

@@ -1,14 +1,13 @@
 //! The option `--max-draft`: a number of tokens, or `auto`, which stands for [`DepthController`](super::DepthController).
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use ts_rs::TS;
 
 use crate::error::{Error, Result};
 use crate::limits::MAX_DRAFT;
 
 /// Most tokens to draft in a round: a number, or `"auto"`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, TS)]
-#[ts(type = "number | \"auto\"")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS), ts(type = "number | \"auto\""))]
 pub enum MaxDraft {
     /// The depth with the highest measured throughput, chosen each round.
     #[default]

@@ -122,10 +122,10 @@ macro_rules! methods {
         /// A drafting method: how tokens are proposed ahead of the target.
         #[derive(
             Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize,
-            serde::Deserialize, ts_rs::TS,
+            serde::Deserialize,
         )]
         // Data, not a list of names, so that the contract with the window stays when a method is added.
-        #[ts(type = "string")]
+        #[cfg_attr(feature = "ts", derive(ts_rs::TS), ts(type = "string"))]
         pub enum Method {
             $($(#[$meta])* #[serde(rename = $name)] $variant,)+
         }

@@ -162,6 +162,7 @@ mod tests {
 
     use super::super::selftest::{Finding, noise};
     use super::*;
+    use crate::candle_type::CandleType;
 
     fn values(dtype: WeightType, bytes: &[u8]) -> Vec<f32> {
         dequantise(dtype, bytes.to_vec()).unwrap()

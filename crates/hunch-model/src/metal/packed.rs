@@ -526,6 +526,7 @@ impl Packed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::candle_type::CandleType;
     use candle_core::quantized::QTensor;
     use candle_core::{Device, Tensor};
     use hunch_kernels::{dequantise, random_blocks};

@@ -8,6 +8,7 @@ use candle_core::quantized::GgmlDType;
 use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, RowLayout, Rows, Step};
 use hunch_core::token::TokenId;
 use hunch_kernels::{WeightType, random_blocks};
+use hunch_model::candle_type::CandleType;
 use hunch_model::decoder::Decoder;
 use hunch_model::device::{Compute, DeviceChoice};
 use hunch_model::metal::gpu::Gpu;

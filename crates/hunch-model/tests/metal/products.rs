@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use candle_core::quantized::QTensor;
 use candle_core::{Device, Tensor};
 use hunch_kernels::{WeightType, dequantise, random_blocks};
+use hunch_model::candle_type::CandleType;
 use hunch_model::metal::gpu::{Buffer, Gpu};
 use hunch_model::metal::kernels::{GpuProduct, Kernel, Kernels, Scaling};
 use hunch_model::metal::matrix::Matrix;

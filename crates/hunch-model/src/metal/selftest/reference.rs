@@ -8,6 +8,8 @@ use hunch_error::Result;
 use hunch_kernels::activation::Activation;
 use hunch_kernels::{RowMask, WeightType, dequantise, random_blocks};
 
+use crate::candle_type::CandleType;
+
 use super::super::gpu::Buffer;
 use super::super::kernels::Scoring;
 use super::super::packed::UNIT;
