@@ -34,6 +34,14 @@ def states(case: int, count: int, width: int) -> np.ndarray:
     return 10.0 * (i + 1) * np.sin((case + 1) * 0.37 * (i + 1) * (j + 1)) + np.cos(j * 0.11)
 
 
+def described(logits: np.ndarray, vocabulary: np.ndarray) -> dict:
+    top = np.argsort(-logits)[:TOP]
+    return {
+        "deviation": float(np.std(logits)),
+        "top": [[int(vocabulary[i]), round(float(logits[i]), 4)] for i in top],
+    }
+
+
 def main() -> None:
     head, target = gguf.GGUFReader(sys.argv[1]), gguf.GGUFReader(sys.argv[2])
     architecture = target.fields["general.architecture"].contents()
@@ -44,24 +52,31 @@ def main() -> None:
     vocabulary = np.array(head.fields["hunch-head.vocabulary"].contents())
     layers = head.fields["hunch-head.layers"].contents()
     w = {tensor_.name: tensor(head, tensor_.name) for tensor_ in head.tensors}
+    depth = head.fields["hunch-head.depth"].contents() if "hunch-head.depth" in head.fields else 1
+
+    def logits(x: np.ndarray) -> np.ndarray:
+        return output[vocabulary] @ (x * w["out_scale"] + w["out_shift"])
+
+    def block(x: np.ndarray, prefix: str) -> np.ndarray:
+        y = rms_norm(x, EPS) * w[f"{prefix}ffn_norm.weight"]
+        gated = silu(w[f"{prefix}ffn_gate.weight"] @ y) * (w[f"{prefix}ffn_up.weight"] @ y)
+        return x + w[f"{prefix}ffn_down.weight"] @ gated
+
     cases = []
     for case, token in enumerate(TOKENS):
         *tapped, last = states(case, len(layers) + 1, embedding.shape[1])
         parts = [rms_norm(last, epsilon) * tensor(target, "output_norm.weight")]
-        parts += [rms_norm(state, EPS) for state in [*tapped, embedding[token]]]
-        x = w["fc.weight"] @ np.concatenate(parts) + w["fc.bias"]
-        y = rms_norm(x, EPS) * w["ffn_norm.weight"]
-        x = x + w["ffn_down.weight"] @ (silu(w["ffn_gate.weight"] @ y) * (w["ffn_up.weight"] @ y))
-        logits = output[vocabulary] @ (x * w["out_scale"] + w["out_shift"])
-        top = np.argsort(-logits)[:TOP]
-        cases.append(
-            {
-                "case": case,
-                "token": token,
-                "deviation": float(np.std(logits)),
-                "top": [[int(vocabulary[i]), round(float(logits[i]), 4)] for i in top],
-            }
-        )
+        parts += [rms_norm(state, EPS) for state in tapped]
+        x = block(w["fc.weight"] @ np.concatenate([*parts, rms_norm(embedding[token], EPS)]) + w["fc.bias"], "")
+        steps = [{"token": token, **described(logits(x), vocabulary)}]
+        for _ in range(1, depth):
+            # The next token is the likeliest one.
+            token = steps[-1]["top"][0][0]
+            context = w["context.weight"] @ np.concatenate(parts) + w["context.bias"]
+            pair = np.concatenate([rms_norm(x, EPS), rms_norm(embedding[token], EPS)])
+            x = block(context + w["next.fc.weight"] @ pair, "next.")
+            steps.append({"token": token, **described(logits(x), vocabulary)})
+        cases.append({"case": case, "steps": steps})
     print("[" + ",\n".join(json.dumps(case) for case in cases) + "]")
 
 

@@ -8,7 +8,7 @@ use hunch::event::{GenerationEvent, StopReason};
 use hunch::generate::{GenerationContext, GenerationPlan, Models, Prompt, generate};
 use hunch_core::chat::{ChatMessage, Role};
 use hunch_core::method::Method;
-use hunch_core::propose::head::Head;
+use hunch_core::propose::head::{Head, TreeRows};
 use hunch_core::sample::SamplingParams;
 use hunch_error::Error;
 use hunch_model::decoder::Decoder;
@@ -25,6 +25,12 @@ use crate::support::tiny::Tiny;
 #[derive(Deserialize)]
 struct Case {
     case: usize,
+    steps: Vec<Logits>,
+}
+
+/// Logits after a token of a draft.
+#[derive(Deserialize)]
+struct Logits {
     token: u32,
     deviation: f64,
     top: Vec<(u32, f64)>,
@@ -58,14 +64,40 @@ fn states(case: usize) -> Vec<Vec<f32>> {
 fn logits_match_a_reference_in_double_precision() {
     let cases: Vec<Case> = serde_json::from_str(include_str!("../golden/head-smollm2.json")).unwrap();
     let mut head = load(&shipped(), &default_model()).unwrap();
-    for Case { case, token, deviation, top } in cases {
-        let logits = head.logits(&states(case), &[token]).unwrap();
-        assert_eq!(logits.iter().filter(|logit| logit.is_finite()).count(), 4096);
-        // Weights and activations are rounded to 8 bits.
-        for (id, expected) in top {
-            let off = (f64::from(logits[id as usize]) - expected).abs() / deviation;
-            assert!(off < 0.06, "case {case}, token {id}: {} instead of {expected}", logits[id as usize]);
+    for Case { case, steps } in cases {
+        assert_eq!(steps.len(), 3);
+        for (at, Logits { token, deviation, top }) in steps.into_iter().enumerate() {
+            let logits = match at {
+                0 => head.logits(&states(case), &[token]).unwrap(),
+                _ => head.next_logits(token).unwrap(),
+            };
+            assert_eq!(logits.iter().filter(|logit| logit.is_finite()).count(), 4096);
+            // Weights and activations are rounded to 8 bits.
+            for (id, expected) in top {
+                let off = (f64::from(logits[id as usize]) - expected).abs() / deviation;
+                let found = logits[id as usize];
+                assert!(off < 0.06, "case {case}, step {at}, token {id}: {found} instead of {expected}");
+            }
         }
+    }
+}
+
+/// Rows of a tree follow their parents, in the order of a chain or not.
+#[test]
+fn rows_of_a_tree_have_the_logits_of_chains() {
+    let mut head = load(&shipped(), &default_model()).unwrap();
+    let chain = |head: &mut Head, tokens: &[u32]| {
+        head.logits(&states(1), &[28]).unwrap();
+        tokens.iter().map(|&token| head.next_logits(token).unwrap()).last().unwrap()
+    };
+    let expected = [chain(&mut head, &[300]), chain(&mut head, &[400]), chain(&mut head, &[300, 500])];
+    head.logits(&states(1), &[28]).unwrap();
+    let first = TreeRows { tokens: &[300, 400], depths: &[0, 0], visible: &[0b01, 0b10] };
+    let first = head.tree_logits(first).unwrap();
+    let second = TreeRows { tokens: &[500], depths: &[1], visible: &[0b101] };
+    let second = head.tree_logits(second).unwrap();
+    for (found, expected) in [first.row(0), first.row(1), second.row(0)].into_iter().zip(expected) {
+        assert!(found == expected);
     }
 }
 

@@ -3,7 +3,7 @@
 use hunch_error::{Error, Result};
 use hunch_kernels::{WeightMatrix, WeightType};
 
-use super::{ACCEPTANCE, TARGET, fingerprint};
+use super::{ACCEPTANCE, TARGET, fingerprint, mlp};
 use crate::decoder::{Backend, Execution};
 use crate::device::Compute;
 use crate::gguf::{Gguf, TensorInfo};
@@ -44,11 +44,12 @@ pub(super) fn of_own(gguf: &Gguf, target: &WeightFile, compute: &Compute) -> Res
     let scored = gguf.require_i32s("hunch-head.vocabulary")?.len();
     let own: u64 = gguf.tensors.values().map(|info| in_memory(info, info.dtype)).sum();
     let copies = Copies::of(target, compute)?;
-    let read = own + copies.head_rows(scored);
-    let weights = read + if copies.needed { copies.embedding } else { 0 };
+    let (depth, scored) = (mlp::depth(gguf)?, copies.head_rows(scored));
+    let read = mlp::bytes_of_a_draft(gguf, depth, scored);
+    let weights = own + scored + if copies.needed { copies.embedding } else { 0 };
     let memory = HeadMemory { weights, cache_per_token: 0 };
     let acceptance = gguf.f32(ACCEPTANCE).map(f64::from).filter(|share| (0.0..=1.0).contains(share));
-    Ok(HeadOutlook { memory, read_by_a_draft: Some(read), max_depth: 1, acceptance })
+    Ok(HeadOutlook { memory, read_by_a_draft: Some(read), max_depth: depth, acceptance })
 }
 
 /// Returns a tensor's size in memory on the CPU in this type, in bytes.
