@@ -42,7 +42,8 @@ pub(crate) struct DoctorArgs {
     /// Draft model that is checked together with the target
     #[arg(long, value_name = "PATH|NAME", requires = "target")]
     draft: Option<String>,
-    /// Predict costs for this chip, such as "M4 Max" [default: the chip of this machine]
+    /// Predict costs for this chip, such as "M4 Max" or "M4 Max 32" with its GPU cores [default: the chip of this
+    /// machine]
     #[arg(long, value_name = "NAME")]
     chip: Option<String>,
     /// Print one JSON object, for a bug report
@@ -136,22 +137,18 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<bool> {
     Ok(holds && report.gpu.is_none_or(|gpu| gpu.test.problems().next().is_none()))
 }
 
-fn chip_named(name: &str) -> Result<&'static Chip, Error> {
-    Chip::named(name).ok_or_else(|| {
-        let known: Vec<&str> = hunch_model::metal::costs::CHIPS.iter().map(|chip| chip.name).collect();
+fn chip_named(name: &str) -> Result<Chip, Error> {
+    Chip::named(name, None).ok_or_else(|| {
         Error::invalid(format!(
-            "There are no figures of the chip \"{name}\". Choose one of {}.",
-            known.join(", ")
+            "There are no figures of the chip \"{name}\". Choose one of {}, or a later one. Add the number of GPU cores \
+             if it is not the largest, as in \"M4 Max 32\".",
+            Chip::all_names().collect::<Vec<_>>().join(", ")
         ))
     })
 }
 
 /// Predicts the costs of a model on `chip`, else on the GPU at hand. `None` on the CPU and on unknown chips.
-fn predicted(
-    target: Option<&str>,
-    chip: Option<&'static Chip>,
-    compute: &Compute,
-) -> Result<Option<Predicted>> {
+fn predicted(target: Option<&str>, chip: Option<Chip>, compute: &Compute) -> Result<Option<Predicted>> {
     let Some(basis) = compute.cost_basis(chip) else { return Ok(None) };
     let places = Places::of_this_user()?;
     let path = match target {
@@ -166,7 +163,7 @@ fn predicted(
     let size = PassSize::of(file.gguf(), &spec);
     let pass_ms = basis.curve(size, MAX_DRAFT + 1);
     let (basis, chip) = match basis {
-        Basis::Chip(chip) => ("chip", Some(*chip)),
+        Basis::Chip(chip) => ("chip", Some(chip)),
         Basis::Measured(_) => ("products", None),
     };
     Ok(Some(Predicted { model: spec.name, basis, chip, pass_ms }))
@@ -253,10 +250,14 @@ fn text(report: &Report) -> String {
     }
     if let Some(predicted) = &report.predicted {
         let basis = match &predicted.chip {
-            Some(chip) => format!(
-                "figures of {} ({} GB/s, {} cores); predicted, not measured",
-                chip.name, chip.memory_gb_s, chip.cores
-            ),
+            Some(chip) => {
+                let Chip { name, memory_gb_s, cores, .. } = chip;
+                let assumed =
+                    chip.assumed_like.map(|like| format!(", assumed as of {like}")).unwrap_or_default();
+                format!(
+                    "figures of {name} ({memory_gb_s} GB/s, {cores} cores{assumed}); predicted, not measured"
+                )
+            }
             None => "the measured products; predicted, not measured".into(),
         };
         let model = render::line(&predicted.model);

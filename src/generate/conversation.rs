@@ -154,6 +154,9 @@ impl ConversationResources {
             let by_bytes = || expected_cost(stage, &**target, proposers).unwrap_or(0.0);
             depth.expect_cost(shared.predicted.draft_cost(stage).unwrap_or_else(by_bytes));
             depth.expect_passes(shared.predicted.passes());
+            if let Some(ms) = shared.predicted.plain_ms {
+                depth.expect_plain(ms);
+            }
             if let (Needs::DraftModel, Some(acceptance)) = (stage.needs(), shared.draft_acceptance) {
                 depth.expect_acceptance(acceptance);
             }

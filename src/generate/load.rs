@@ -117,6 +117,8 @@ pub struct OpenedModels {
 pub(super) struct InMemory {
     pub(super) origin: Origin,
     pub(super) target: Decoder,
+    /// Milliseconds of a target pass of one row, timed after the warm-up. `None` on the CPU.
+    pub(super) plain_ms: Option<f64>,
     pub(super) draft: Option<DraftInMemory>,
     pub(super) head: Option<Head>,
 }
@@ -152,10 +154,11 @@ impl DraftInMemory {
 }
 
 /// Compiles the kernels that a model uses, so that no measured pass does. A failure shows again when the model is used.
-pub(super) fn warm_up(model: &Decoder) {
-    if let Err(error) = model.warm_up() {
-        tracing::warn!("The GPU could not be warmed up for {}. {error}", model.info().name);
-    }
+/// Returns the milliseconds of a pass of one row. `None` on the CPU.
+pub(super) fn warm_up(model: &Decoder) -> Option<f64> {
+    let warned =
+        |error: &Error| tracing::warn!("The GPU could not be warmed up for {}. {error}", model.info().name);
+    model.warm_up().inspect_err(warned).ok().flatten()
 }
 
 /// Returns what replaces kernels of the device for a model, and logs it.
@@ -197,12 +200,12 @@ impl OpenedModels {
         let draft =
             draft.map(|file| DraftInMemory::read(&file, &tracker, plan.draft_device, compute)).transpose()?;
         let decoder = tracker.read(target.clone(), compute)?;
-        warm_up(&decoder);
+        let plain_ms = warm_up(&decoder);
         let head = match &plan.head {
             Some(path) => Some(heads::open(path, &target, &decoder, compute)?),
             None => usual_head(plan.heads.as_deref(), &target, &decoder, compute)?,
         };
-        Ok(InMemory { origin, target: decoder, draft, head })
+        Ok(InMemory { origin, target: decoder, plain_ms, draft, head })
     }
 }
 

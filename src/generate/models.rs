@@ -57,13 +57,13 @@ impl Models {
     /// If the device has too little memory, and [`Error::Stopped`] if the progress callback breaks.
     pub fn of(opened: OpenedModels, compute: &Compute) -> Result<Self> {
         let tokenizer = opened.tokenizer();
-        let InMemory { origin, target, draft, head } = opened.read(compute)?;
+        let InMemory { origin, target, plain_ms, draft, head } = opened.read(compute)?;
         let acceptance = draft.as_ref().and_then(|draft| acceptance_of(&draft.model, &target, &tokenizer));
         let mut shared = SharedModels {
             origin,
             encoder: Arc::new(PromptEncoder::new(tokenizer, target.info().context_length)),
             device: compute.name(),
-            predicted: PredictedCosts::of_target(&target, compute),
+            predicted: PredictedCosts::of_target(&target, plain_ms, compute),
             draft_acceptance: None,
             target_note: load::device_note(&target),
             draft_note: None,

@@ -11,6 +11,8 @@ use hunch_model::device::Compute;
 pub(super) struct PredictedCosts {
     /// Milliseconds of a target pass by rows. Empty if unknown, as on the CPU.
     pub(super) target_ms: Vec<(usize, f64)>,
+    /// Milliseconds of a target pass of one row in the warm-up. `None` on the CPU.
+    pub(super) plain_ms: Option<f64>,
     /// Milliseconds of a pass of the draft model over one row.
     pub(super) draft_ms: Option<f64>,
     /// Cost of a target pass by rows, in passes of one row. Empty if unknown, as for dense models.
@@ -21,11 +23,12 @@ pub(super) struct PredictedCosts {
 const ROW: f64 = 1.0 / 16.0;
 
 impl PredictedCosts {
-    /// Predicts the passes of a target.
-    pub(super) fn of_target(target: &Decoder, compute: &Compute) -> Self {
+    /// Predicts the passes of a target, of which one row took `plain_ms` in the warm-up.
+    pub(super) fn of_target(target: &Decoder, plain_ms: Option<f64>, compute: &Compute) -> Self {
         let growth = target.predicted_growth(MAX_ROWS).unwrap_or_default();
         Self {
             target_ms: target.predicted_ms(compute, MAX_ROWS).unwrap_or_default(),
+            plain_ms,
             draft_ms: None,
             growth: growth.into_iter().map(|(rows, read)| (rows, read + ROW * (rows - 1) as f64)).collect(),
         }

@@ -93,7 +93,7 @@ fn pair_verdicts_use_predicted_costs_of_the_gpu() {
         best_depth(found.acceptance, c, &cost, MAX_DRAFT)
     };
     let speed = GpuTimes { product_ms: vec![1e3; 16], product_bytes: 100, memory_gb_s: 1.0 };
-    let chip = Basis::Chip(Chip::named("Apple M4 Max").unwrap());
+    let chip = Basis::Chip(Chip::named("Apple M4 Max", None).unwrap());
     let products = Basis::Measured(speed.clone());
     let mut speedups = Vec::new();
     for (compute, basis) in [
@@ -114,8 +114,12 @@ fn pair_verdicts_use_predicted_costs_of_the_gpu() {
     assert_eq!(unknown.cost_basis(None), None);
     assert_eq!(predicted(folder.path(), &unknown).0.speedup, 1.0);
     // A chip that is named wins, for any machine.
-    let named = Chip::named("M1");
-    assert_eq!(unknown.cost_basis(named), named.map(Basis::Chip));
+    let named = Chip::named("M1", None);
+    assert_eq!(unknown.cost_basis(named.clone()), named.map(Basis::Chip));
+    // Of a later chip, the figures of the last one are assumed.
+    let last = Chip::named("Apple M5 Pro", None).unwrap();
+    let Some(Basis::Chip(later)) = IdleGpu::named("Apple M6 Pro").cost_basis(None) else { panic!("unknown") };
+    assert_eq!((later.memory_gb_s, later.assumed_like), (last.memory_gb_s, Some("Apple M5 Pro")));
 }
 
 /// Weights whose kernel failed are read in another type, which takes longer.

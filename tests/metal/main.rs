@@ -3,6 +3,7 @@
 //!
 //! Runs with `make metal-test`.
 
+mod distributions;
 mod methods;
 mod placement;
 #[allow(dead_code, reason = "the tests of the kernels use more of it")]

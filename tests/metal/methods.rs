@@ -24,29 +24,37 @@ const SCRIPTED: f64 = 0.7;
 const PROMPT: &str = "abcdabcdabcdab";
 
 /// A target on a simulated GPU, with everything that any method drafts with.
-struct Loaded {
+pub(crate) struct Loaded {
     simulator: Arc<Simulator>,
-    models: Models,
+    pub(crate) models: Models,
     _folder: tempfile::TempDir,
 }
 
 impl Loaded {
     /// Loads a target with a head of this format. Draft model and low-bit copy are smaller than the target.
     fn new(target: Tiny, head: Format) -> Self {
+        Self::with_draft(target, Tiny { seed: 5, ..small(target) }, head)
+    }
+
+    /// Loads a target whose draft model has its weights, with fewer bits.
+    pub(crate) fn with_close_drafts(target: Tiny, head: Format) -> Self {
+        Self::with_draft(target, Tiny { dtype: GgmlDType::Q2K, ..target }, head)
+    }
+
+    fn with_draft(target: Tiny, draft: Tiny, head: Format) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let simulator = Simulator::start();
         let compute = tested_gpu(&simulator);
-        let small = Tiny { layers: 1, dtype: GgmlDType::Q4_0, tied: true, ..target };
         let write = |tiny: Tiny, name: &str| tiny.write(folder.path(), name);
         let plan = LoadPlan {
-            draft: Some(write(Tiny { seed: 5, ..small }, "draft")),
+            draft: Some(write(draft, "draft")),
             head: Some(head.write(folder.path())),
             draft_device: DraftDevice::Gpu,
             ..LoadPlan::of(&write(target, "target"))
         };
         let mut models = Models::load_by(&plan, &compute).unwrap();
         assert_eq!(models.device_note(), None, "our kernels run all models");
-        models.load_low_bit(&write(small, "low-bit"), &compute).unwrap();
+        models.load_low_bit(&write(small(target), "low-bit"), &compute).unwrap();
         let mut loaded = Self { simulator, models, _folder: folder };
         let prompt = loaded.prompt();
         let plain = plan_of(Method::Plain, 1, SamplingParams::greedy());
@@ -56,7 +64,7 @@ impl Loaded {
         loaded
     }
 
-    fn prompt(&self) -> Vec<TokenId> {
+    pub(crate) fn prompt(&self) -> Vec<TokenId> {
         self.models.prompt_ids(&Prompt::Raw(PROMPT.into())).unwrap()
     }
 
@@ -86,7 +94,12 @@ fn plan_of(method: Method, max_draft: u32, sampling: SamplingParams) -> Generati
     GenerationPlan { method, max_draft, max_tokens: 5, sampling, ..GenerationPlan::default() }
 }
 
-fn target(layers: usize) -> Tiny {
+/// A model with fewer layers and bits.
+fn small(target: Tiny) -> Tiny {
+    Tiny { layers: 1, dtype: GgmlDType::Q4_0, tied: true, ..target }
+}
+
+pub(crate) fn target(layers: usize) -> Tiny {
     Tiny { layers, dtype: GgmlDType::Q8_0, ..tiny_heads::target() }
 }
 
@@ -132,8 +145,8 @@ fn proof_of_greedy_text_and_of_rows_passes_for_every_method() {
     assert!(tokens == expected && rounds.iter().any(|(drafted, _)| *drafted > 0));
 }
 
-/// Few samples of models that are nearly certain: this runs the check on the GPU. Its power is in the tests of rounds
-/// (`crates/hunch-model/tests/metal/rounds.rs`) and of the round loop.
+/// Few samples of models that are nearly certain: this runs the check on the GPU. `distributions.rs` has tests of
+/// stated power.
 #[test]
 fn proof_of_the_distribution_passes_for_every_method() {
     let mut loaded = Loaded::new(target(1), Format::Medusa);

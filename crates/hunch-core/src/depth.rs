@@ -202,6 +202,12 @@ impl DepthController {
         self.costs.expect_draft(passes);
     }
 
+    /// Sets the milliseconds of a target pass of one row that are expected until one is measured. The first measurement
+    /// counts as much as they do.
+    pub fn expect_plain(&mut self, ms: f64) {
+        self.costs.expect_plain(ms);
+    }
+
     /// Sets the acceptance of a first token, 0 to 1, that is assumed until drafts are tested, instead of
     /// 2/3.
     pub fn expect_acceptance(&mut self, acceptance: f64) {

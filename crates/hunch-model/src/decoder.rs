@@ -17,6 +17,7 @@ use crate::metal::gpu::Gpu;
 use crate::metal::kernels::Kernels;
 use crate::metal::selftest::{KernelPart, SelfTestRecord};
 use crate::metal_executor::MetalExecutor;
+use crate::pass_timer::seconds_of;
 use crate::spec::ModelSpec;
 use crate::weights::{Embedding, WeightFile};
 use hunch_core::model::{
@@ -282,14 +283,17 @@ impl Decoder {
         Some((1..=most).map(|rows| (rows, experts.growth(of_row, of_experts, rows))).collect())
     }
 
-    /// Runs passes of all sizes that have kernels of their own, so that no pass that is timed compiles one. Does
-    /// nothing on the CPU. The cache stays as it is.
+    /// Runs passes of all sizes that have kernels of their own, so that no pass that is timed compiles one. The cache
+    /// stays as it is.
+    ///
+    /// Returns the milliseconds of a pass of one row after that, the fastest of three. `None` on the CPU, where nothing
+    /// is run.
     ///
     /// # Errors
     /// If the device fails.
-    pub fn warm_up(&self) -> Result<()> {
+    pub fn warm_up(&self) -> Result<Option<f64>> {
         if self.execution.backend == Backend::Cpu {
-            return Ok(());
+            return Ok(None);
         }
         let mut model = self.fork();
         let longest = WARM_UP_ROWS.into_iter().filter(|rows| *rows < self.spec.context_length);
@@ -311,7 +315,10 @@ impl Decoder {
             model.truncate(0)?;
             model.device_chain(&[0], 2, LayerPlan::All, Some(draws))?;
         }
-        Ok(())
+        model.truncate(0)?;
+        let mut pass = || seconds_of(|| Ok(model.forward(Step::chain(&[0], LogitRows::Last)).map(drop)?));
+        let fastest = pass()?.min(pass()?).min(pass()?);
+        Ok(Some(1e3 * fastest))
     }
 
     /// Returns what executes the passes.

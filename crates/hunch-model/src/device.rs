@@ -275,9 +275,9 @@ impl Compute {
 
     /// Returns what passes on a GPU are predicted from: `chip` if given, else measured products, else the figures of
     /// the chip at hand. `None` on the CPU and on unknown chips.
-    pub fn cost_basis(&self, chip: Option<&'static Chip>) -> Option<Basis> {
+    pub fn cost_basis(&self, chip: Option<Chip>) -> Option<Basis> {
         let measured = || Some(Basis::Measured(self.known_self_test()?.test.speed.clone()?));
-        let at_hand = || Chip::named(&self.kernels()?.gpu().name()).map(Basis::Chip);
+        let at_hand = || Chip::named(&self.kernels()?.gpu().name(), gpu_cores()).map(Basis::Chip);
         chip.map(Basis::Chip).or_else(measured).or_else(at_hand)
     }
 
@@ -407,6 +407,24 @@ fn performance_cores() -> Option<usize> {
     String::from_utf8(output.ok()?.stdout).ok()?.trim().parse().ok()
 }
 
+/// Returns the number of GPU cores of a Mac. Metal does not report it. `None` if unknown. Read once.
+fn gpu_cores() -> Option<u32> {
+    static CORES: OnceLock<Option<u32>> = OnceLock::new();
+    *CORES.get_or_init(|| {
+        if !cfg!(target_os = "macos") {
+            return None;
+        }
+        let output = std::process::Command::new("/usr/sbin/ioreg").args(["-rc", "AGXAccelerator"]).output();
+        gpu_cores_in(&String::from_utf8_lossy(&output.ok()?.stdout))
+    })
+}
+
+/// Reads the number of GPU cores from the registry of devices, as `ioreg` prints it.
+fn gpu_cores_in(registry: &str) -> Option<u32> {
+    let (_, after) = registry.split_once("\"gpu-core-count\" = ")?;
+    after.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}
+
 /// Returns name and version of the operating system. Empty if unknown.
 pub fn system_version() -> String {
     sysinfo::System::long_os_version().unwrap_or_default()
@@ -447,4 +465,22 @@ fn proc_status_bytes(name: &str) -> u64 {
         .find_map(|line| line.strip_prefix(name))
         .and_then(|rest| rest.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
     kib.unwrap_or(0) * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpu_cores_are_read_from_the_registry() {
+        let registry = "+-o AGXAcceleratorG16X  <class AGXAcceleratorG16X, id 0x1>\n    {\n      \
+                        \"model\" = \"Apple M4 Max\"\n      \"gpu-core-count\" = 32\n      \"IOClass\" = \"AGX\"\n    }\n";
+        assert_eq!(gpu_cores_in(registry), Some(32));
+        for other in
+            ["", "\"gpu-core-count\" = ", "\"gpu-core-count\" = many", "\"gpu-core-count\" = 99999999999"]
+        {
+            assert_eq!(gpu_cores_in(other), None, "{other}");
+        }
+        assert!(cfg!(target_os = "macos") || gpu_cores().is_none());
+    }
 }

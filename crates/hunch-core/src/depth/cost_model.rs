@@ -52,6 +52,8 @@ pub(super) struct CostModel {
     slowdown: f64,
     /// Cost of a drafted token before it is measured, in plain passes.
     expected_draft: f64,
+    /// Milliseconds of a plain pass before it is measured.
+    expected_plain: Option<f64>,
     /// Milliseconds of a row in the last prefill of the target, at slowdown 1.
     prefill_row: Option<f64>,
     /// Predicted costs of target passes, in plain passes.
@@ -73,6 +75,7 @@ impl CostModel {
             read: TimeEstimate::default(),
             slowdown: 1.0,
             expected_draft: 0.0,
+            expected_plain: None,
             prefill_row: None,
             predicted: None,
             shape: PassCost::flat(),
@@ -86,6 +89,15 @@ impl CostModel {
     /// bytes of weights that the passes read.
     pub(super) fn expect_draft(&mut self, passes: f64) {
         self.expected_draft = passes;
+    }
+
+    /// Sets the milliseconds of a plain pass that are expected until one is measured, such as those of a warm-up. The
+    /// first measurement counts as much as they do. Other numbers than positive ones are ignored.
+    pub(super) fn expect_plain(&mut self, ms: f64) {
+        if ms > 0.0 && ms.is_finite() {
+            self.expected_plain = Some(ms);
+            self.update_curve();
+        }
     }
 
     /// Sets the times of target passes, by rows from 1, that are assumed until they are measured. Only their ratios
@@ -109,7 +121,17 @@ impl CostModel {
 
     /// Adds the time of a target pass over `rows` rows.
     pub(super) fn add_pass(&mut self, rows: usize, ms: f64) {
-        let expected = self.knows_plain().then(|| self.pass(rows));
+        let expected = if self.knows_plain() {
+            Some(self.pass(rows))
+        } else {
+            self.expected_plain.filter(|_| rows == 1)
+        };
+        // Nothing bounds a first plain pass without an expectation. Passes are disturbed, never hurried, so a faster
+        // second one replaces it.
+        let plain = &mut self.passes[1];
+        if rows == 1 && self.expected_plain.is_none() && plain.measurements == 1.0 && ms > 0.0 {
+            plain.ms = plain.ms.map(|first| first.min(ms / self.slowdown));
+        }
         if let Some(timed) = self.passes.get_mut(rows) {
             learn(timed, &mut self.slowdown, ms, expected, self.memory);
             self.update_curve();
@@ -185,7 +207,8 @@ impl CostModel {
     /// time, so a larger pass that was faster corrects it.
     fn plain(&self) -> Option<f64> {
         let larger = self.passes.iter().skip(2).filter_map(|timed| timed.ms);
-        self.passes[1].ms.map(|plain| larger.fold(plain, f64::min))
+        let plain = self.passes[1].with_guess(self.expected_plain.unwrap_or(0.0));
+        plain.map(|plain| larger.fold(plain, f64::min))
     }
 
     /// Returns the cost of a row that was not measured, in plain passes: that of a row of prefill. At least, and before
@@ -309,6 +332,37 @@ mod tests {
         costs.add_pass(2, 11.0);
         assert!(near(costs.pass(1), 11.0), "{}", costs.pass(1));
         assert!(costs.pass(2) >= costs.pass(1));
+    }
+
+    #[test]
+    fn a_slow_first_plain_pass_counts_as_much_as_the_expected_one() {
+        let mut costs = CostModel::new(MEMORY);
+        for nonsense in [f64::NAN, f64::INFINITY, -1.0, 0.0] {
+            costs.expect_plain(nonsense);
+        }
+        costs.expect_plain(10.0);
+        assert!(!costs.knows_plain() && costs.pass(1) == 1.0, "not measured");
+        costs.add_pass(1, 16.0);
+        assert!(near(costs.pass(1), 13.0), "{}", costs.pass(1));
+        let mut interrupted = CostModel::new(MEMORY);
+        interrupted.expect_plain(10.0);
+        interrupted.add_pass(1, 500.0);
+        assert!(near(interrupted.pass(1), 15.0), "an outlier counts as twice the expected time");
+        // The expected time does not outlast the measurements.
+        (0..40).for_each(|_| costs.add_pass(1, 20.0));
+        assert!(near(costs.pass(1), 20.0), "{}", costs.pass(1));
+    }
+
+    #[test]
+    fn a_faster_second_plain_pass_replaces_an_unexpected_first_one() {
+        let mut costs = CostModel::new(MEMORY);
+        costs.add_pass(1, 70.0);
+        costs.add_pass(1, f64::NAN);
+        assert!(near(costs.pass(1), 70.0));
+        costs.add_pass(1, 10.0);
+        assert!(near(costs.pass(1), 10.0), "{}", costs.pass(1));
+        costs.add_pass(1, 12.0);
+        assert!(costs.pass(1) > 10.0, "later passes are averaged");
     }
 
     #[test]

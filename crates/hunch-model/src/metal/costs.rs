@@ -2,6 +2,8 @@
 //!
 //! Pure functions. Nothing here was calibrated on a Mac, so every result is shown as predicted.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 
 use super::kernels::AttentionLayout;
@@ -11,48 +13,52 @@ use super::workspace::SPAN;
 use crate::gguf::Gguf;
 use crate::spec::ModelSpec;
 
-/// GPU of an Apple chip, in its largest configuration.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+/// Figures of the GPU of an Apple chip.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Chip {
     /// Name as Metal reports it.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// Memory bandwidth in 10^9 bytes per second.
     pub memory_gb_s: f64,
     /// GPU cores.
     pub cores: u32,
     /// Clock of the GPU in 10^9 cycles per second.
     pub clock_ghz: f64,
+    /// Earlier chip whose figures are assumed, because those of this one are unknown.
+    pub assumed_like: Option<&'static str>,
 }
 
-const fn chip(name: &'static str, memory_gb_s: f64, cores: u32, clock_ghz: f64) -> Chip {
-    Chip { name, memory_gb_s, cores, clock_ghz }
-}
+/// A row of [`CHIPS`]: name, clock in GHz, and configurations with cores and GB/s, the largest first.
+type ChipRow = (&'static str, f64, &'static [(u32, f64)]);
 
-/// Known chips, with bandwidth and cores from Apple's technical specifications.
+/// Known chips, with bandwidth and cores from Apple's technical specifications. Of later ones, the last row of the same
+/// size is assumed.
 ///
 /// Apple publishes no clocks. The clocks of M1 and M2 are from philipturner/metal-benchmarks. The clocks of M3 and M4
 /// are from hmc-tech.com, where sources differ by 7%. The clock of M5 is assumed.
-pub const CHIPS: [Chip; 18] = [
-    chip("Apple M1", 68.25, 8, 1.278),
-    chip("Apple M1 Pro", 204.8, 16, 1.296),
-    chip("Apple M1 Max", 409.6, 32, 1.296),
-    chip("Apple M1 Ultra", 819.2, 64, 1.296),
-    chip("Apple M2", 102.4, 10, 1.398),
-    chip("Apple M2 Pro", 204.8, 19, 1.398),
-    chip("Apple M2 Max", 409.6, 38, 1.398),
-    chip("Apple M2 Ultra", 819.2, 76, 1.398),
-    chip("Apple M3", 102.4, 10, 1.398),
-    chip("Apple M3 Pro", 153.6, 18, 1.398),
-    chip("Apple M3 Max", 409.6, 40, 1.398),
-    chip("Apple M3 Ultra", 819.2, 80, 1.398),
-    chip("Apple M4", 120.0, 10, 1.47),
-    chip("Apple M4 Pro", 273.0, 20, 1.578),
-    chip("Apple M4 Max", 546.0, 40, 1.578),
-    chip("Apple M5", 153.6, 10, 1.6),
-    chip("Apple M5 Pro", 307.0, 20, 1.6),
-    chip("Apple M5 Max", 614.0, 40, 1.6),
+const CHIPS: [ChipRow; 18] = [
+    ("Apple M1", 1.278, &[(8, 68.25), (7, 68.25)]),
+    ("Apple M1 Pro", 1.296, &[(16, 204.8), (14, 204.8)]),
+    ("Apple M1 Max", 1.296, &[(32, 409.6), (24, 409.6)]),
+    ("Apple M1 Ultra", 1.296, &[(64, 819.2), (48, 819.2)]),
+    ("Apple M2", 1.398, &[(10, 102.4), (8, 102.4)]),
+    ("Apple M2 Pro", 1.398, &[(19, 204.8), (16, 204.8)]),
+    ("Apple M2 Max", 1.398, &[(38, 409.6), (30, 409.6)]),
+    ("Apple M2 Ultra", 1.398, &[(76, 819.2), (60, 819.2)]),
+    ("Apple M3", 1.398, &[(10, 102.4), (8, 102.4)]),
+    ("Apple M3 Pro", 1.398, &[(18, 153.6), (14, 153.6)]),
+    ("Apple M3 Max", 1.398, &[(40, 409.6), (30, 307.2)]),
+    ("Apple M3 Ultra", 1.398, &[(80, 819.2), (60, 819.2)]),
+    ("Apple M4", 1.47, &[(10, 120.0), (8, 120.0)]),
+    ("Apple M4 Pro", 1.578, &[(20, 273.0), (16, 273.0)]),
+    ("Apple M4 Max", 1.578, &[(40, 546.0), (32, 410.0)]),
+    ("Apple M5", 1.6, &[(10, 153.6), (8, 153.6)]),
+    ("Apple M5 Pro", 1.6, &[(20, 307.0), (16, 307.0)]),
+    ("Apple M5 Max", 1.6, &[(40, 614.0), (32, 460.0)]),
 ];
 
+/// Larger numbers in the name of a chip are no numbers of cores.
+const MOST_CORES: u32 = 1024;
 /// Lanes of a core. A lane does one fused multiply-add per cycle, inside or outside the matrix unit
 /// (philipturner/metal-benchmarks). The neural accelerators of M5 are not used.
 const LANES: f64 = 128.0;
@@ -75,6 +81,12 @@ const WAIT_MS: f64 = 0.2;
 /// Dispatches of a layer, and of the rest of a pass. `tests/metal/models.rs` counts them.
 const DISPATCHES: (usize, usize) = (10, 3);
 
+/// Returns the operations of a weight in a product of `rows` rows, in as many tiles as it takes.
+fn operations_of_rows(rows: usize) -> f64 {
+    let tile = TileRows::of(rows);
+    operations_of_weight(tile) * rows.div_ceil(tile.rows()) as f64
+}
+
 /// Returns the operations of a weight in a product with tiles of this many rows.
 pub fn operations_of_weight(tile: TileRows) -> f64 {
     if tile.rows() == 1 {
@@ -89,10 +101,50 @@ pub fn operations_of_weight(tile: TileRows) -> f64 {
 }
 
 impl Chip {
-    /// Returns the chip of a name, ignoring case. `Apple` may be left out.
-    pub fn named(name: &str) -> Option<&'static Self> {
-        let short = |name: &str| name.to_ascii_lowercase().replace("apple", "").trim().to_owned();
-        CHIPS.iter().find(|chip| short(chip.name) == short(name))
+    /// Returns the figures of a chip by its name, such as `Apple M4 Max` or `m4 max, 32 cores`. Case and `Apple` do not
+    /// matter.
+    ///
+    /// `cores` are those of the GPU at hand, if the name has none. Without either, the largest configuration is taken.
+    /// Later generations get the figures of the last known chip of their size, with their own cores. `None` for all
+    /// other names.
+    pub fn named(name: &str, cores: Option<u32>) -> Option<Self> {
+        let (name, own) = split_cores(name);
+        let cores = own.or(cores);
+        let known = |name: &str| CHIPS.iter().find(|row| row.0 == name);
+        if let Some(row) = known(&name) {
+            return Some(Self::of(name.into(), row, cores, None));
+        }
+        let (generation, size) = generation_and_size(&name)?;
+        let last =
+            CHIPS.iter().rev().find(|row| generation_and_size(row.0).is_some_and(|row| row.1 == size))?;
+        let is_later =
+            CHIPS.iter().all(|row| generation_and_size(row.0).is_some_and(|row| row.0 < generation));
+        is_later.then(|| Self::of(name.clone().into(), last, cores, Some(last.0)))
+    }
+
+    /// Returns the names of all known chips with their numbers of cores, as `named` reads them.
+    pub fn all_names() -> impl Iterator<Item = String> {
+        let names = |(name, _, configurations): &ChipRow| {
+            let cores: Vec<String> =
+                configurations.iter().rev().map(|(cores, _)| cores.to_string()).collect();
+            format!("{name} ({} cores)", cores.join(", "))
+        };
+        CHIPS.iter().map(names)
+    }
+
+    /// Figures of a row. Other numbers of cores have the bandwidth of the next larger configuration.
+    fn of(
+        name: Cow<'static, str>,
+        row: &ChipRow,
+        cores: Option<u32>,
+        assumed_like: Option<&'static str>,
+    ) -> Self {
+        let (_, clock_ghz, configurations) = *row;
+        let largest = configurations[0];
+        let cores = cores.unwrap_or(largest.0);
+        let fits = |configuration: &&(u32, f64)| configuration.0 >= cores;
+        let memory_gb_s = configurations.iter().rev().find(fits).unwrap_or(&largest).1;
+        Self { name, memory_gb_s, cores, clock_ghz, assumed_like }
     }
 
     /// Returns the share of the bandwidth that products of one row reach. Taken from llama.cpp's rates: 0.79 on an M1,
@@ -196,11 +248,30 @@ impl PassSize {
     }
 }
 
+/// Returns the name of a chip as Metal writes it, and the cores that follow it.
+fn split_cores(name: &str) -> (String, Option<u32>) {
+    let lower = name.to_ascii_lowercase().replace("apple", " ");
+    let words = || lower.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    let is_of_name = |word: &&str| word.parse::<u32>().is_err() && !matches!(*word, "core" | "cores" | "gpu");
+    let capitalised = |word: &str| word[..1].to_ascii_uppercase() + &word[1..];
+    let name =
+        words().filter(is_of_name).fold("Apple".to_owned(), |name, word| name + " " + &capitalised(word));
+    let cores = words().find_map(|word| word.parse().ok()).filter(|cores| (1..=MOST_CORES).contains(cores));
+    (name, cores)
+}
+
+/// Returns generation and size of a chip: 4 and "Max" of `Apple M4 Max`.
+fn generation_and_size(name: &str) -> Option<(u32, &str)> {
+    let name = name.strip_prefix("Apple M")?;
+    let (generation, size) = name.split_once(' ').unwrap_or((name, ""));
+    Some((generation.parse().ok()?, size))
+}
+
 /// Basis of a prediction.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Basis {
     /// Figures of a chip.
-    Chip(&'static Chip),
+    Chip(Chip),
     /// Times of a product, measured by the self-test.
     Measured(GpuTimes),
 }
@@ -212,19 +283,18 @@ impl Basis {
         let attention = size.attention;
         let work = match self {
             Self::Chip(chip) => {
-                let tile = TileRows::of(rows);
-                let tiles = rows.div_ceil(tile.rows());
-                let operations = size.weights as f64 * operations_of_weight(tile) * tiles as f64;
+                let tiles = rows.div_ceil(TileRows::of(rows).rows());
+                let operations = size.weights as f64 * operations_of_rows(rows);
                 let products = chip.ms(size.bytes * tiles as u64, operations);
                 products + chip.ms(attention.bytes(rows), attention.operations(rows))
             }
             Self::Measured(speed) => {
                 let share = size.bytes as f64 / speed.product_bytes.max(1) as f64;
-                let last = speed.product_ms.len();
-                // Above the last measured number of rows, the tile is repeated.
-                let tiles = rows.div_ceil(last.max(1));
-                let ms = speed.product_ms.get(rows.min(last).saturating_sub(1)).copied().unwrap_or(0.0);
-                share * ms * tiles as f64 + attention.bytes(rows) as f64 / speed.memory_gb_s / 1e6
+                let measured = rows.min(speed.product_ms.len());
+                let ms = speed.product_ms.get(measured.wrapping_sub(1)).copied().unwrap_or(0.0);
+                // More rows than were measured are bound by arithmetic. They have larger tiles, which unpack a weight once.
+                let more = operations_of_rows(rows) / operations_of_rows(measured.max(1));
+                share * ms * more + attention.bytes(rows) as f64 / speed.memory_gb_s / 1e6
             }
         };
         work + size.overhead_ms()
@@ -255,31 +325,92 @@ mod tests {
         attention: AttentionSize { queries: 14, keys: 2, width: 64, visible: 24 * PREDICTED_CONTEXT },
     };
 
+    fn chip(name: &str) -> Chip {
+        Chip::named(name, None).unwrap_or_else(|| panic!("{name} is unknown"))
+    }
+
+    fn all_chips() -> impl Iterator<Item = Chip> {
+        CHIPS.iter().flat_map(|row| row.2.iter().map(|(cores, _)| Chip::named(row.0, Some(*cores)).unwrap()))
+    }
+
     #[test]
     fn chips_are_found_by_the_name_that_metal_reports() {
-        assert_eq!(Chip::named("Apple M4 Max").unwrap().memory_gb_s, 546.0);
-        assert_eq!(Chip::named("m1").unwrap().cores, 8);
-        assert_eq!(Chip::named("simulated GPU"), None);
+        assert_eq!((chip("Apple M4 Max").memory_gb_s, chip("Apple M4 Max").cores), (546.0, 40));
+        assert_eq!((chip("m1").cores, &*chip("m1").name), (8, "Apple M1"));
+        for unknown in [
+            "simulated GPU",
+            "Apple A18 Pro",
+            "Apple M0",
+            "Apple M",
+            "",
+            "40",
+            "AMD Radeon Pro",
+            "Apple M5 Ultra",
+        ] {
+            assert_eq!(Chip::named(unknown, Some(8)), None, "{unknown}");
+        }
+    }
+
+    #[test]
+    fn smaller_configurations_have_their_own_cores_and_bandwidth() {
+        let of = |name: &str, cores| {
+            let chip = Chip::named(name, cores).unwrap();
+            (chip.cores, chip.memory_gb_s)
+        };
+        assert_eq!(of("Apple M4 Max", Some(32)), (32, 410.0));
+        for text in ["M4 Max 32", "m4 max, 32 cores", "Apple M4 Max (32-core GPU)"] {
+            assert_eq!(of(text, Some(40)), (32, 410.0), "{text}");
+        }
+        assert_eq!(of("Apple M1", Some(7)), (7, 68.25));
+        assert_eq!(of("Apple M3 Max", Some(30)), (30, 307.2));
+        // Numbers that Apple does not sell.
+        assert_eq!(of("Apple M4 Max", Some(34)), (34, 546.0));
+        assert_eq!(of("Apple M4 Max", Some(48)), (48, 546.0));
+        assert_eq!(of("M4 Max 4000000000", None), (40, 546.0));
+        let basis = |cores| Basis::Chip(Chip::named("Apple M4 Max", Some(cores)).unwrap());
+        assert!(basis(32).pass_ms(SEVEN_B, 1) > 1.2 * basis(40).pass_ms(SEVEN_B, 1));
+        assert!(basis(32).pass_ms(SEVEN_B, 16) > 1.2 * basis(40).pass_ms(SEVEN_B, 16));
+    }
+
+    #[test]
+    fn later_chips_are_predicted_from_their_cores_and_the_last_known_chip() {
+        let later = Chip::named("Apple M6 Pro", Some(24)).unwrap();
+        assert_eq!((&*later.name, later.cores, later.memory_gb_s), ("Apple M6 Pro", 24, 307.0));
+        assert_eq!(later.assumed_like, Some("Apple M5 Pro"));
+        assert_eq!(chip("M7").cores, chip("M5").cores);
+        // An M5 Ultra is no later chip, and may have other figures than an M3 Ultra.
+        assert_eq!(chip("M6 Ultra").assumed_like, Some("Apple M3 Ultra"));
+        assert!(all_chips().all(|chip| chip.assumed_like.is_none()));
+    }
+
+    #[test]
+    fn names_of_the_table_are_found() {
+        assert_eq!(Chip::all_names().count(), CHIPS.len());
+        for (name, row) in Chip::all_names().zip(&CHIPS) {
+            assert_eq!(&*chip(&name).name, row.0);
+            assert!(row.2.is_sorted_by(|a, b| a.0 > b.0 && a.1 >= b.1), "{name}: the largest comes first");
+        }
     }
 
     #[test]
     fn one_row_is_bound_by_memory_and_more_rows_never_cost_less() {
-        for chip in &CHIPS {
-            let basis = Basis::Chip(chip);
+        for chip in all_chips() {
+            let basis = Basis::Chip(chip.clone());
             let one = basis.pass_ms(SEVEN_B, 1);
             let floor = SEVEN_B.bytes as f64 / chip.memory_gb_s / 1e6;
             assert!(one > floor && one < 2.0 * floor + SEVEN_B.overhead_ms(), "{}: {one}", chip.name);
             let curve = basis.curve(SEVEN_B, 64);
             assert!(curve.windows(2).all(|pair| pair[0].1 <= pair[1].1), "{}", chip.name);
-            // Published times of 8 rows, for kernels of this kind, are 1.0 to 2.7 times as long as for one row.
+            // Published times of 8 rows, for kernels of this kind, are 1.0 to 2.7 times as long as for one row. An M5 of 8
+            // cores has fewer of them for its bandwidth than the chips of these measurements.
             let eight = basis.pass_ms(SEVEN_B, 8) / one;
-            assert!((1.0..=2.7).contains(&eight), "{}: {eight}", chip.name);
+            assert!((1.0..=2.9).contains(&eight), "{}: {eight}", chip.name);
         }
     }
 
     #[test]
     fn dispatches_bound_a_small_draft_on_a_large_chip() {
-        let basis = Basis::Chip(Chip::named("M4 Max").unwrap());
+        let basis = Basis::Chip(chip("M4 Max"));
         let share = basis.pass_ms(HALF_B, 1) / basis.pass_ms(SEVEN_B, 1);
         let bytes = HALF_B.bytes as f64 / SEVEN_B.bytes as f64;
         assert!(share > 1.5 * bytes, "{share} against {bytes}");
@@ -296,7 +427,12 @@ mod tests {
         let basis = Basis::Measured(speed);
         let ms = |rows| basis.pass_ms(size, rows) - overhead;
         assert!((ms(16) - 8.0).abs() < 1e-9 && (ms(8) - 6.0).abs() < 1e-9);
-        assert!((ms(32) - 16.0).abs() < 1e-9, "two tiles");
+        // One tile of 32 or 64 rows unpacks a weight once.
+        let more = |rows| operations_of_weight(rows) / operations_of_weight(TileRows::of(16));
+        assert!((ms(32) - 8.0 * more(TileRows::of(32))).abs() < 1e-9 && ms(32) < 16.0, "{}", ms(32));
+        assert!((ms(64) - 8.0 * more(TileRows::of(64))).abs() < 1e-9 && ms(64) < 32.0, "{}", ms(64));
+        assert!((ms(65) - 2.0 * ms(64)).abs() < 1e-9, "two tiles");
+        assert!((1..200).all(|rows| ms(rows) <= ms(rows + 1)));
     }
 
     #[test]
@@ -309,7 +445,7 @@ mod tests {
         assert!(long.bytes(16) > long.bytes(1) && long.bytes(16) < 2 * cache);
         assert!(long.bytes(17) > 2 * cache, "two blocks of rows");
         let at = |rows| {
-            let basis = Basis::Chip(Chip::named("M4 Max").unwrap());
+            let basis = Basis::Chip(chip("M4 Max"));
             basis.pass_ms(PassSize { attention: long, ..SEVEN_B }, rows) - basis.pass_ms(SEVEN_B, rows)
         };
         assert!(at(1) > 0.5 && at(8) >= at(1) && at(16) > at(8), "{} {} {}", at(1), at(8), at(16));

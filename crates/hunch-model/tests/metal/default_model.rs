@@ -1,15 +1,58 @@
-//! The default model, with real weights, on the simulated GPU against the CPU executor.
+//! The default model, with real weights, on the simulated GPU against the CPU executor and recordings of llama.cpp.
 
 use std::path::PathBuf;
 
 use hunch_core::model::{LanguageModel, LogitRows, Rows, Step};
 use hunch_core::sample::argmax;
 use hunch_core::token::TokenId;
+use serde::Deserialize;
+
 use hunch_model::decoder::Decoder;
 use hunch_model::device::{Compute, DeviceChoice};
 use hunch_model::weights::WeightFile;
 
 use crate::machine::Machine;
+
+/// Tokens after the prompt that are compared with llama.cpp. A row of the simulated GPU takes half a second.
+const CONTINUED: usize = 7;
+/// Bounds of the mean difference of log probabilities and of the KL divergence of a step: twice those of `hunch verify`,
+/// because the steps are few.
+const ORACLE_LIMITS: (f64, f64) = (0.28, 0.0092);
+
+/// A recording of llama.cpp.
+#[derive(Deserialize)]
+struct Recorded {
+    prompt_ids: Vec<TokenId>,
+    greedy_ids: Vec<TokenId>,
+    /// Eight tokens with their natural log probabilities, for each step.
+    top8_logprobs: Vec<Vec<(TokenId, f64)>>,
+}
+
+impl Recorded {
+    /// Returns the shortest prompt: a pass of the simulated GPU takes seconds.
+    fn shortest() -> Self {
+        let golden = include_str!("../../../../tests/golden/smollm2-135m-instruct-q4_1.json");
+        let mut golden: serde_json::Value = serde_json::from_str(golden).unwrap();
+        let cases: Vec<Self> = serde_json::from_value(golden["cases"].take()).unwrap();
+        cases.into_iter().min_by_key(|case| case.prompt_ids.len()).unwrap()
+    }
+
+    /// Returns the mean difference of log probabilities, the partial KL divergence of a step, and the steps whose most
+    /// likely token differs. `rows` are the logits of the first steps.
+    fn distance(&self, rows: &[Vec<f32>]) -> (f64, f64, usize) {
+        let (mut difference, mut listed, mut kl, mut other) = (0.0, 0, 0.0, 0);
+        for (row, listing) in rows.iter().zip(&self.top8_logprobs) {
+            let ours = log_probs(row);
+            for (id, theirs) in listing {
+                difference += (ours[*id as usize] - theirs).abs();
+                kl += theirs.exp() * (theirs - ours[*id as usize]);
+            }
+            listed += listing.len();
+            other += usize::from(argmax(row) != listing[0].0);
+        }
+        (difference / listed as f64, kl / rows.len() as f64, other)
+    }
+}
 
 /// Returns the path of the default model, which `scripts/metal-test` names.
 fn default_model() -> PathBuf {
@@ -33,21 +76,15 @@ fn divergence(expected: &Rows, logits: &Rows, row: usize) -> f64 {
 
 #[test]
 fn distributions_of_the_default_model_match_the_cpu_executor() {
-    let golden: serde_json::Value =
-        serde_json::from_str(include_str!("../../../../tests/golden/smollm2-135m-instruct-q4_1.json"))
-            .unwrap();
-    // The shortest prompt: a pass of the simulated GPU takes seconds.
-    let prompts = golden["cases"].as_array().unwrap().iter().map(|case| &case["prompt_ids"]);
-    let prompt = prompts.min_by_key(|ids| ids.as_array().unwrap().len()).unwrap();
-    let prompt: Vec<TokenId> = serde_json::from_value(prompt.clone()).unwrap();
-
+    let recorded = Recorded::shortest();
+    let prompt = &recorded.prompt_ids;
     let file = WeightFile::open(&default_model()).unwrap();
     let machine = Machine::start();
     let mut gpu = Decoder::load_on_gpu(&file, &machine.gpu, 512).unwrap();
     let compute = Compute::open(DeviceChoice::Cpu, None).unwrap();
     let mut cpu = Decoder::load(&file, &compute).unwrap();
     let mut candle = Decoder::load_candle(&file, &compute).unwrap();
-    let step = || Step::chain(&prompt, LogitRows::All);
+    let step = || Step::chain(prompt, LogitRows::All);
     let ours = gpu.forward(step()).unwrap().logits;
     let expected = cpu.forward(step()).unwrap().logits;
     let other = candle.forward(step()).unwrap().logits;
@@ -69,6 +106,20 @@ fn distributions_of_the_default_model_match_the_cpu_executor() {
     // activations in another way. Both are that far from our CPU kernels.
     assert!(of_gpu < 2.0 * of_candle, "{of_gpu} nats, candle {of_candle}");
     let last = prompt.len() - 1;
+    // One pass over the recorded continuation, as a verified draft. Its first step is the last row of the prompt.
+    for (name, model, first) in [("GPU", &mut gpu, &ours), ("CPU", &mut cpu, &expected)] {
+        let step = Step::chain(&recorded.greedy_ids[..CONTINUED], LogitRows::All);
+        let after = model.forward(step).unwrap().logits;
+        let rows = (0..CONTINUED).map(|row| after.row(row).to_vec());
+        let rows: Vec<Vec<f32>> = std::iter::once(first.row(last).to_vec()).chain(rows).collect();
+        let (difference, kl, other) = recorded.distance(&rows);
+        println!(
+            "{name} from llama.cpp over {} steps: {difference:.4} mean difference, {kl:.5} nats, {other} other tokens",
+            rows.len()
+        );
+        assert!(difference <= ORACLE_LIMITS.0 && kl.abs() <= ORACLE_LIMITS.1, "{name}: {difference}, {kl}");
+        assert!(other <= 1, "{name}: {other}");
+    }
     gpu.truncate(last).unwrap();
     let alone = gpu.forward(Step::chain(&prompt[last..], LogitRows::Last)).unwrap().logits;
     assert!(alone.row(0).iter().zip(ours.row(last)).all(|(a, b)| a.to_bits() == b.to_bits()));

@@ -474,6 +474,29 @@ fn attention_matches_f64_for_chains_and_trees() {
     }
 }
 
+/// Chains of 1 to 16 and of 32 rows, and trees of up to 16, over two spans of keys.
+#[test]
+fn attention_matches_f64_for_every_number_of_rows() {
+    let (machine, gpu, _) = start();
+    let base = 120;
+    for (queries, keys, width) in [(4, 2, 64), (6, 1, 128)] {
+        let context = context(&gpu, queries, keys, width, 200);
+        let q: Vec<f32> = noise(MOST_ROWS * queries * width, 12).iter().map(|v| v * 3.0).collect();
+        for (rows, schedule) in row_counts() {
+            machine.set_schedule(schedule);
+            let parents: Vec<Option<usize>> =
+                (0..rows).map(|row| row.checked_sub(1).map(|r| r / 2)).collect();
+            let tree = (rows <= 16).then(|| RowMask::tree(base, &parents).unwrap());
+            for mask in [RowMask::causal(base, rows)].into_iter().chain(tree) {
+                let q = &q[..rows * queries * width];
+                let out = context.attend(&context.cache, q, &mask);
+                let what = format!("{queries} heads of {width}, {rows} rows, {schedule:?}");
+                assert_near(&out, &context.expected(q, &mask), 4e-6, &what);
+            }
+        }
+    }
+}
+
 #[test]
 fn attention_with_caps_and_windows_matches_f64() {
     let (_, gpu, _) = start();
