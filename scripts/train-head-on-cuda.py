@@ -2,9 +2,9 @@
 """Trains a draft head for a small Llama model on an NVIDIA GPU, in minutes instead of hours.
 
 It is the recipe of `hunch drafter train` (docs/drafters.md), with PyTorch: the model writes prompts and answers, a ridge
-regression starts the head, AdamW improves it. It differs in four ways. Answers have up to 384 tokens, a head can draft
-several tokens, several heads learn from the same batches, and nothing but tokens is kept: hidden states are computed
-again when a batch needs them. The order of sums on a GPU is free, so two runs give slightly different weights.
+regression starts the head, AdamW improves it. Answers have up to 384 tokens, a head can draft several tokens, and
+several heads learn from the same batches. Only tokens are kept. Hidden states are computed again when a batch needs
+them. The order of sums on a GPU is free, so two runs give slightly different weights.
 
     scripts/train-head-on-cuda.py TARGET.gguf --tokens 10000000 --out FOLDER
 
@@ -412,7 +412,7 @@ class Head(nn.Module):
 
 @dataclass
 class Batch:
-    """Positions of some answers. `valid[k]` marks those whose answer goes on for k + 1 more rows."""
+    """Positions of some answers. `valid[k]` marks those whose answer has k + 1 more rows."""
 
     states: Tensor
     embeddings: list[Tensor]
@@ -459,7 +459,7 @@ class Trainer:
             embeddings,
             [final[sequence, at[k]] for k in range(depth)],
             [tokens[sequence, at[k + 1]] for k in range(depth)],
-            [row + 1 + k < end for k in range(depth)],
+            [row + 1 + k < end for k in range(depth + 1)],
             greedy[sequence],
         )
 
@@ -504,8 +504,8 @@ class Trainer:
 
     @torch.no_grad()
     def acceptance(self, heads: list[Head], members: int, positions: int) -> list[dict]:
-        """Held-out acceptance of each head by depth, given that the tokens before were accepted, and the mean number of
-        tokens a pass of a draft of the head's depth."""
+        """Measures each head on held-out answers: acceptance by depth, given that the tokens before were accepted, and
+        tokens a pass with drafts of the head's depth."""
         sums = [torch.zeros(4, self.depth, dtype=torch.float64) for _ in heads]
         chains, seen = [torch.zeros(4, dtype=torch.float64) for _ in heads], 0
         for at in range(0, len(self.held_out.tokens), members):
@@ -523,8 +523,8 @@ class Trainer:
                     found, q = filtered(scores, TEMPERATURE)
                     same = p_tokens[:, :, None] == self.vocabulary[found][:, None, :]
                     overlap = torch.minimum(p, (same * q[:, None, :]).sum(-1)).sum(-1)
-                    # The token that a position of a greedy answer expects exists only inside of the answer.
-                    valid = batch.valid[k] & ~((batch.tokens[k] == 0) & batch.greedy)
+                    # The last row of a greedy answer has no next token to compare with.
+                    valid = batch.valid[k] & (~batch.greedy | batch.valid[k + 1])
                     got = torch.where(batch.greedy, right, overlap)
                     accepted = accepted * got * valid
                     length = length + accepted

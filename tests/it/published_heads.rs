@@ -481,7 +481,11 @@ fn truncated_and_incomplete_folders_are_refused() {
     assert!(error().contains("config.json is not usable as a head: it cannot be read"), "{}", error());
     std::fs::remove_file(&file).unwrap();
     std::fs::write(folder.join("pytorch_model.bin"), "pickle").unwrap();
-    assert!(error().contains("pytorch_model.bin is not usable as a head: it is no pickle"), "{}", error());
+    assert!(
+        error().contains("pytorch_model.bin is not usable as a head: it is no archive of PyTorch"),
+        "{}",
+        error()
+    );
 }
 
 /// Writes the pickle of a head to a folder of its own and returns the folder.

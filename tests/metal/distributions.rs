@@ -92,7 +92,7 @@ fn number_of_answers_has_the_stated_power() {
     let answers = answers_for(BIAS, DEGREES);
     println!("{answers} answers find a total variation of {BIAS}, {} one of 0.1", answers_for(0.1, DEGREES));
     assert!(answers <= ANSWERS, "{answers}");
-    // Where the choices depend on the tokens before, there are up to three times as many outcomes.
+    // Choices that depend on the tokens before have up to three times as many outcomes.
     let answers = answers_for(DRAWN_BIAS, 3 * DEGREES);
     println!(
         "{answers} answers find a total variation of {DRAWN_BIAS} in as many as {} degrees",

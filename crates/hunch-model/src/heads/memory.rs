@@ -1,9 +1,10 @@
 //! Predicted memory of heads, from the headers of their files. Loads nothing.
 
+use hunch_core::limits::MAX_DRAFT;
 use hunch_error::{Error, Result};
 use hunch_kernels::{WeightMatrix, WeightType};
 
-use super::{ACCEPTANCE, TARGET, fingerprint, mlp};
+use super::{ACCEPTANCE, TARGET, fingerprint};
 use crate::decoder::{Backend, Execution};
 use crate::device::Compute;
 use crate::gguf::{Gguf, TensorInfo};
@@ -44,12 +45,37 @@ pub(super) fn of_own(gguf: &Gguf, target: &WeightFile, compute: &Compute) -> Res
     let scored = gguf.require_i32s("hunch-head.vocabulary")?.len();
     let own: u64 = gguf.tensors.values().map(|info| in_memory(info, info.dtype)).sum();
     let copies = Copies::of(target, compute)?;
-    let (depth, scored) = (mlp::depth(gguf)?, copies.head_rows(scored));
-    let read = mlp::bytes_of_a_draft(gguf, depth, scored);
+    let (depth, scored) = (depth(gguf)?, copies.head_rows(scored));
+    let read = bytes_of_a_draft(gguf, depth, scored);
     let weights = own + scored + if copies.needed { copies.embedding } else { 0 };
     let memory = HeadMemory { weights, cache_per_token: 0 };
     let acceptance = gguf.f32(ACCEPTANCE).map(f64::from).filter(|share| (0.0..=1.0).contains(share));
     Ok(HeadOutlook { memory, read_by_a_draft: Some(read), max_depth: depth, acceptance })
+}
+
+/// Reads the most tokens of a draft.
+///
+/// # Errors
+/// [`Error::InvalidModelFile`] if it is 0 or larger than any draft.
+pub(super) fn depth(gguf: &Gguf) -> Result<usize> {
+    let depth = gguf.u32("hunch-head.depth").unwrap_or(1) as usize;
+    if !(1..=MAX_DRAFT).contains(&depth) {
+        let reason = format!("it drafts {depth} tokens, and 1 to {MAX_DRAFT} are possible");
+        return Err(Error::InvalidModelFile { path: gguf.path.clone(), reason });
+    }
+    Ok(depth)
+}
+
+/// Returns the bytes that a drafted token reads, on average over a draft of `depth` tokens. `scored` are the bytes of
+/// the scored rows.
+pub(super) fn bytes_of_a_draft(gguf: &Gguf, depth: usize, scored: u64) -> u64 {
+    let sum = |is_next: bool| -> u64 {
+        let of = gguf.tensors.iter().filter(|(name, _)| name.starts_with("next.") == is_next);
+        of.map(|(_, info)| in_memory(info, info.dtype)).sum()
+    };
+    // The context counts once, with the first token.
+    let depth = depth as u64;
+    scored + (sum(false) + (depth - 1) * sum(true)) / depth
 }
 
 /// Returns a tensor's size in memory on the CPU in this type, in bytes.

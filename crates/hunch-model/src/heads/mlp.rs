@@ -22,7 +22,6 @@
 use std::sync::Arc;
 
 use candle_core::Device;
-use hunch_core::limits::MAX_DRAFT;
 use hunch_core::model::Rows;
 use hunch_core::propose::head::{DraftHead, TreeRows};
 use hunch_core::token::TokenId;
@@ -33,7 +32,7 @@ use hunch_kernels::quantise::QuantisedRows;
 use hunch_kernels::{Threads, WeightMatrix};
 
 use super::linear::{head_rows, product};
-use super::memory::in_memory;
+use super::memory::{bytes_of_a_draft, depth};
 use crate::decoder::Decoder;
 use crate::device::Compute;
 use crate::gguf::Gguf;
@@ -318,31 +317,6 @@ impl DraftHead for MlpHead {
     fn read_by_a_pass(&self) -> usize {
         self.weights.bytes
     }
-}
-
-/// Reads the most tokens of a draft.
-///
-/// # Errors
-/// [`Error::InvalidModelFile`] if it is 0 or larger than any draft.
-pub(super) fn depth(gguf: &Gguf) -> Result<usize> {
-    let depth = gguf.u32("hunch-head.depth").unwrap_or(1) as usize;
-    if !(1..=MAX_DRAFT).contains(&depth) {
-        let reason = format!("it drafts {depth} tokens, and 1 to {MAX_DRAFT} are possible");
-        return Err(Error::InvalidModelFile { path: gguf.path.clone(), reason });
-    }
-    Ok(depth)
-}
-
-/// Returns the bytes that a drafted token reads, on average over a draft of `depth` tokens. `scored` are the bytes of
-/// the scored rows.
-pub(super) fn bytes_of_a_draft(gguf: &Gguf, depth: usize, scored: u64) -> u64 {
-    let sum = |is_next: bool| -> u64 {
-        let of = gguf.tensors.iter().filter(|(name, _)| name.starts_with("next.") == is_next);
-        of.map(|(_, info)| in_memory(info, info.dtype)).sum()
-    };
-    // The context counts once, with the first token.
-    let depth = depth as u64;
-    scored + (sum(false) + (depth - 1) * sum(true)) / depth
 }
 
 /// Reads a size from the header.
