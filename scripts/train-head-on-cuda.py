@@ -504,8 +504,8 @@ class Trainer:
 
     @torch.no_grad()
     def acceptance(self, heads: list[Head], members: int, positions: int) -> list[dict]:
-        """Measures each head on held-out answers: acceptance by depth, given that the tokens before were accepted, and
-        tokens a pass with drafts of the head's depth."""
+        """Measures each head on held-out answers: acceptance by depth, and tokens a pass with drafts of its depth. Tokens
+        before the measured one were accepted."""
         sums = [torch.zeros(4, self.depth, dtype=torch.float64) for _ in heads]
         chains, seen = [torch.zeros(4, dtype=torch.float64) for _ in heads], 0
         for at in range(0, len(self.held_out.tokens), members):
