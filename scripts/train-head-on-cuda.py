@@ -278,7 +278,7 @@ def write(target: Target, starts: list[list[int]], most: int, temperature: float
     lengths = torch.tensor([len(start) for start in starts], device=device)
     padded = torch.tensor([start + [0] * (longest - len(start)) for start in starts], device=device)
     shape = (count, target.kv_heads, length, target.head_width)
-    cache = Cache(*([torch.empty(shape, device=device, dtype=target.dtype) for _ in target.layers] for _ in range(2)))
+    cache = Cache(*([torch.zeros(shape, device=device, dtype=target.dtype) for _ in target.layers] for _ in range(2)))
     logits = []
     for at in range(0, count, 256):
         rows = slice(at, min(at + 256, count))
@@ -297,15 +297,14 @@ def write(target: Target, starts: list[list[int]], most: int, temperature: float
         token = torch.where(greedy, tokens[:, 0], draw)
         written[active, step] = token
         lengths = lengths + 1
-        going = ~torch.isin(token, ends) & (written[active, max(step - 1, 0)] >= 0)
         if step + 1 == most:
             break
         if step % 8 == 7:
-            left = int(going_since(written, active, ends, step).sum())
-            if left == 0 or time.monotonic() > deadline:
+            # Sequences that have written no end token.
+            rows = (~torch.isin(written[active, : step + 1], ends).any(1)).nonzero()[:, 0]
+            if len(rows) == 0 or time.monotonic() > deadline:
                 break
-            if left < 0.8 * len(active):
-                rows = going_since(written, active, ends, step).nonzero()[:, 0]
+            if len(rows) < 0.8 * len(active):
                 cache.select(rows)
                 active, greedy, lengths, token = active[rows], greedy[rows], lengths[rows], token[rows]
         (x,) = target.forward(token[:, None], lengths[:, None] - 1, cache)
@@ -315,11 +314,6 @@ def write(target: Target, starts: list[list[int]], most: int, temperature: float
         end = next((i for i, token in enumerate(row) if token in target.ends), None)
         texts.append([token for token in (row if end is None else row[: end + 1]) if token >= 0])
     return texts
-
-
-def going_since(written: Tensor, active: Tensor, ends: Tensor, step: int) -> Tensor:
-    """Sequences that have written no end token."""
-    return ~torch.isin(written[active, : step + 1], ends).any(1)
 
 
 @dataclass
