@@ -22,6 +22,7 @@ use serde_json::Value as Json;
 use crate::file::ModelFile;
 use crate::gguf::{Gguf, Value, write};
 use crate::stored_tensors;
+pub use crate::stored_tensors::is_safetensors;
 
 /// Metadata entry of our own: the quantisation of a folder as it is shown, such as "MLX 4-bit".
 pub const QUANTISATION: &str = "hunch.quantisation";
@@ -50,11 +51,6 @@ pub fn folder_of(path: &Path) -> Option<PathBuf> {
     };
     let has = |name: &str| folder.join(name).is_file();
     (has("config.json") && has("tokenizer.json")).then(|| folder.to_path_buf())
-}
-
-/// Returns `true` for the name of a safetensors file.
-pub fn is_safetensors(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("safetensors"))
 }
 
 /// Returns `true` if MLX quantised the weights of a folder.

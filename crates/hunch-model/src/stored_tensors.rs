@@ -43,9 +43,14 @@ pub(crate) struct StoredTensor {
     pub(crate) range: Range<usize>,
 }
 
+/// Returns `true` for the name of a safetensors file.
+pub fn is_safetensors(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("safetensors"))
+}
+
 /// Returns the safetensors files at a path: the file itself, or all of a folder in the order of their names.
 pub(crate) fn files_at(path: &Path) -> Vec<PathBuf> {
-    let is_own = |path: &PathBuf| path.extension().is_some_and(|e| e.eq_ignore_ascii_case("safetensors"));
+    let is_own = |path: &PathBuf| is_safetensors(path);
     if !path.is_dir() {
         return Some(path.to_path_buf()).filter(is_own).into_iter().collect();
     }
