@@ -13,7 +13,8 @@
 //! # Terms
 //!
 //! - **Plain pass**: a target pass over one row, the cost of a token without drafting. It is the unit of costs.
-//! - **Reading**: prefill of the draft model, over the committed tokens that its cache lacks.
+//! - **Reading**: prefill of the draft model, over the committed tokens that its cache lacks. A reading that its drafts
+//!   did not repay is owed, and the next one has to be expected to repay it as well.
 //! - **Loss budget**: the time, in plain passes, that drafting may still lose. Each drafting round adds the tokens it
 //!   yielded and subtracts the time it took. All decoding adds a small share. A draft is made only if the budget could
 //!   pay for the rejection of all its tokens.
@@ -238,12 +239,7 @@ impl DepthController {
         let (depth, gain) = self.best(limit, 0.0);
         // Untested drafts are worth a test if the upper end of what is likely pays: one standard deviation up.
         let (_, optimistic) = self.best(limit, 1.0);
-        let reading = if unread > FREE_READ { unread as f64 * self.costs.read() } else { 0.0 };
-        let saving = |gain: f64| (1.0 - 1.0 / gain) * one * self.config.horizon.min(remaining as f64);
-        // While earlier readings are not paid back, the expected gain has to cover the next one. Otherwise the
-        // optimistic gain is enough.
-        let owes = self.read_balance < -self.config.loss_allowance;
-        let readable = reading == 0.0 || saving(if owes { gain } else { optimistic }) >= reading;
+        let readable = unread <= FREE_READ || self.reading_pays(unread, gain, optimistic, remaining);
         let affordable = self.affordable(limit);
         let is_free = self.is_free();
         self.exploring = gain <= 1.0;
@@ -387,6 +383,25 @@ impl DepthController {
         let accepted = self.acceptance.by_position(optimism);
         let most = if self.has_model { accepted[0] } else { 1.0 };
         accepted.map(|rate| rate.min(most))
+    }
+
+    /// Returns whether the next draft is expected to repay reading `unread` tokens, within `remaining` tokens or the
+    /// horizon.
+    ///
+    /// `gain` is the expected speedup, `optimistic` its upper end. The optimistic one counts until earlier readings owe
+    /// more than the allowance. From then on the expected speedup also has to repay the debt. A whole horizon repays all
+    /// of it, a shorter answer its share.
+    fn reading_pays(&self, unread: usize, gain: f64, optimistic: f64, remaining: usize) -> bool {
+        let DepthConfig { loss_allowance, horizon, .. } = self.config;
+        let tokens = horizon.min(remaining as f64);
+        let saving = |gain: f64| (1.0 - 1.0 / gain) * tokens;
+        let reading = unread as f64 * self.costs.read() / self.costs.pass(1);
+        let owed = -self.read_balance - loss_allowance;
+        if owed > 0.0 {
+            saving(gain) >= reading + owed * tokens / horizon
+        } else {
+            saving(optimistic) >= reading
+        }
     }
 
     /// Returns the most tokens, up to `limit`, whose complete rejection the budget can pay for.

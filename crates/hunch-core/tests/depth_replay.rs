@@ -375,7 +375,7 @@ fn is_as_fast_as_the_previous_controller() {
     assert!(bars.iter().zip(outcomes).all(same), "bars and outcomes are of the same cells");
     let ratios = bars.iter().zip(outcomes).map(|(bar, outcome)| outcome.auto / bar.speedup);
     let (mean, least) = summary("relative to the controller before", ratios);
-    assert!(mean >= 1.027 && least >= 0.985, "{mean:.4} on average, at least {least:.4}");
+    assert!(mean >= 1.027 && least >= 0.98, "{mean:.4} on average, at least {least:.4}");
 }
 
 #[test]
@@ -383,7 +383,7 @@ fn is_never_much_slower_than_plain_decoding() {
     for (name, outcomes) in [("designed on", designed_on()), ("held out", held_out())] {
         let speedups = outcomes.iter().map(|outcome| outcome.auto);
         let (_, least) = summary(&format!("relative to plain decoding, {name}"), speedups);
-        assert!(least >= 0.945, "{name}: {least:.4}");
+        assert!(least >= 0.955, "{name}: {least:.4}");
     }
 }
 

@@ -237,6 +237,48 @@ fn waits_before_reading_again_after_a_loss() {
     assert!(reads <= 2, "read {reads} times");
 }
 
+/// Answers of 64 tokens. Only their second halves are easy to draft, so at the end of each one the draft seems to repay
+/// reading the next prompt.
+#[test]
+fn stops_reading_prompts_that_short_answers_do_not_repay() {
+    let machine = ConstantCosts { draft: 3.0, row: 0.4 };
+    let mut controller = model_controller(machine);
+    let mut answers = Vec::new();
+    for answer in 0..16 {
+        let (mut unread, mut remaining) = (120, 64_usize);
+        while remaining > 0 {
+            let easy = remaining <= 32;
+            let mut plan = controller.plan(MAX_DRAFT.min(remaining - 1), unread, 0, remaining);
+            let mut drafted = plan.max_draft.min(1);
+            while drafted > 0 && drafted < plan.max_draft && plan.should_continue(CONFIDENCE) {
+                drafted += 1;
+            }
+            let accepted = if easy { drafted } else { drafted.min(remaining % 2) };
+            let read = if drafted > 0 && unread > FREE_READ { unread } else { 0 };
+            if read > 0 {
+                answers.push(answer);
+            }
+            let seen = Observation {
+                drafted,
+                passes: drafted,
+                read,
+                acted: drafted > 0,
+                height: drafted,
+                propose_ms: machine.draft * drafted as f64 + 0.6 * read as f64,
+                rows: drafted + 1,
+                target_ms: PLAIN * (1.0 + machine.row * drafted as f64),
+                emitted: 1 + accepted,
+                tested: (0..drafted.min(accepted + 1)).map(|position| position < accepted).collect(),
+                confidence: vec![Some(CONFIDENCE); drafted.min(accepted + 1)],
+            };
+            controller.observe(&seen);
+            remaining -= 1 + accepted;
+            unread = if drafted > 0 { 1 } else { unread + 1 };
+        }
+    }
+    assert!(!answers.is_empty() && answers.len() <= 4, "read for the answers {answers:?}");
+}
+
 /// A lookup: confident drafts are right, others are not.
 #[test]
 fn evaluates_a_free_draft_when_it_exists() {
