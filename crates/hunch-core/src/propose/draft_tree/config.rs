@@ -2,7 +2,7 @@
 
 use crate::depth::DepthConfig;
 
-/// Parameters of tree growth: all numbers that are tuned. Those that chains have too come from [`DepthConfig`].
+/// Parameters of tree growth: all numbers that are tuned. Numbers that chains have too come from [`DepthConfig`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct TreeConfig {
     /// Number of tests that an acceptance rate remembers.
@@ -14,7 +14,7 @@ pub(super) struct TreeConfig {
     pub(super) first_child: f64,
     /// Number of tests that `first_child` counts for.
     pub(super) first_child_tests: f64,
-    /// Acceptance of a later sampled child of share 0, and its rise up to share 1. After a rejection, p keeps its mass
+    /// Acceptance of a later sampled child of no share, and its rise up to a full share. After a rejection, p keeps its mass
     /// where q was too low. So a large share of the remaining q is accepted less often than the share suggests, and a
     /// small one more often. Fitted to prose, where the rate rises linearly from 0.16 to 0.56.
     pub(super) later_sampled: (f64, f64),
@@ -23,11 +23,11 @@ pub(super) struct TreeConfig {
     pub(super) candidates: usize,
     /// Most leaves read in one pass of the draft model, in rows. It bounds the rows that are read and get no child.
     pub(super) batch_rows: usize,
-    /// Share of the free slots of a tree that a leaf's first child has to rank in for the leaf to be read in this
-    /// pass, 0 to 1. One more row in a pass is cheaper than another pass later, but not free.
+    /// Best share (0 to 1) of a tree's free slots: leaves whose first child ranks there are read in this pass.
+    /// One more row in a pass is cheaper than another pass later, but not free.
     pub(super) batch_slots: f64,
-    /// Least probability of reaching a token of the chain that a device runs before a tree grows, 0 to 1. It ends the
-    /// chains of plans with a fixed number of tokens, which nothing else ends.
+    /// Least probability (0 to 1) of reaching a token of the chain that a device runs before a tree grows.
+    /// It ends the chains of plans with a fixed number of tokens, which nothing else ends.
     pub(super) chain_reach: f64,
 }
 
