@@ -72,14 +72,32 @@ function* lint(text, rules) {
   }
 }
 
+/** Columns to which the prose of the pages below is wrapped. Their tables, code, headings and pictures may be wider. */
+const columns = 100;
+const wrapped = /^(docs\/[^/]+|crates\/[^/]+\/README|README|CONTRIBUTING|ARCHITECTURE)\.md$/;
+
+/** Problems of a wrapped text, given with the indent and marker of its first line, as offset and message. */
+function* lintWidth(text, before) {
+  let offset = 0;
+  for (const [i, line] of text.split("\n").entries()) {
+    const width = (i === 0 ? before : 0) + line.length;
+    // A link or a piece of code that is longer than a line stays whole.
+    const breakable = withoutCode(line).trimStart().slice(0, columns).includes(" ");
+    if (width > columns && breakable && !line.startsWith("![")) yield [offset, `${width} columns; wrap at ${columns}.`];
+    offset += line.length + 1;
+  }
+}
+
 const withoutCode = (text) => text.replace(/`[^`]*`/g, (code) => "x".repeat(code.length));
 
 /** The checks as a textlint rule over paragraphs and list items. */
-const sentences = (context, { rules }) => {
+const sentences = (context, { rules, wrap }) => {
   const { Syntax, report, RuleError, getSource } = context;
   return {
     [Syntax.Paragraph](node) {
-      for (const [offset, message] of lint(withoutCode(getSource(node)), rules))
+      const text = getSource(node);
+      const problems = [...lint(withoutCode(text), rules), ...(wrap ? lintWidth(text, node.loc.start.column) : [])];
+      for (const [offset, message] of problems)
         report(node, new RuleError(message, { padding: context.locator.at(offset) }));
     },
   };
@@ -206,7 +224,7 @@ for (const file of files) {
   const { messages } = await kernel.lintText(extension === ".md" ? text : comments(text, extension), {
     ext: ".md",
     plugins: [{ pluginId: "markdown", plugin: markdown }],
-    rules: [{ ruleId: "sentences", rule: sentences, options: { rules: rulesOf(file) } }],
+    rules: [{ ruleId: "sentences", rule: sentences, options: { rules: rulesOf(file), wrap: wrapped.test(file) } }],
   });
   const found = messages.map(({ loc, message }) => [loc.start.line, message]);
   if (withStrings.has(extension) && !foreign.test(file))
@@ -220,6 +238,6 @@ for (const file of files) {
   problems += found.length;
 }
 if (problems) {
-  console.log(`${problems} sentences to rewrite.`);
+  console.log(`${problems} ${problems === 1 ? "problem" : "problems"} to fix.`);
   process.exit(1);
 }

@@ -4,8 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::{Mutex, MutexGuard};
-
+use super::lock::{RankedGuard, RankedMutex};
 use crate::api::LoadedModels;
 use crate::engine::Loaded;
 use hunch_error::{Error, Result};
@@ -56,15 +55,15 @@ impl LoadState {
 
 /// The models in memory. Loads and unloads take turns, so that the state matches the engine.
 pub(super) struct ModelSlot {
-    turn: Mutex<()>,
-    state: Mutex<LoadState>,
+    turn: RankedMutex<()>,
+    state: RankedMutex<LoadState>,
 }
 
 impl ModelSlot {
     /// Makes an empty slot. `failed` are the models that ended the last run while they were loaded.
     pub(super) fn new(failed: Option<LoadRequest>) -> Self {
         let state = failed.map_or(LoadState::Empty, LoadState::Failed);
-        Self { turn: Mutex::default(), state: Mutex::new(state) }
+        Self { turn: RankedMutex::turn(()), state: RankedMutex::state(state) }
     }
 
     /// Announces a load, and stops the one in progress.
@@ -78,7 +77,7 @@ impl ModelSlot {
     }
 
     /// Waits until no other load is in progress. The next one waits until the guard is dropped.
-    pub(super) fn wait_for_turn(&self) -> MutexGuard<'_, ()> {
+    pub(super) fn wait_for_turn(&self) -> RankedGuard<'_, ()> {
         self.turn.lock()
     }
 
@@ -86,7 +85,7 @@ impl ModelSlot {
     ///
     /// # Errors
     /// [`Error::Busy`] while models are loaded or unloaded.
-    pub(super) fn try_turn(&self) -> Result<MutexGuard<'_, ()>> {
+    pub(super) fn try_turn(&self) -> Result<RankedGuard<'_, ()>> {
         self.turn.try_lock().ok_or(Error::Busy)
     }
 

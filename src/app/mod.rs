@@ -8,6 +8,7 @@ mod gpu_check;
 mod lab;
 mod load_state;
 mod loading;
+mod lock;
 mod measure;
 mod models;
 mod pairing;
@@ -38,10 +39,10 @@ use hunch_model::device::{Compute, DeviceChoice};
 use lab::Positions;
 use load_state::ModelSlot;
 use loading::IdleUnloader;
+use lock::RankedMutex;
 pub use measure::MeasurementSink;
 use measure::Measurements;
 use models::LibraryState;
-use parking_lot::Mutex;
 use records::{GenerationRecord, GenerationRecords};
 use store_status::StoreInUse;
 use stream::EventLog;
@@ -75,7 +76,7 @@ struct Shared {
     engine: Engine,
     compute: Compute,
     places: Places,
-    store: Mutex<StoreInUse>,
+    store: RankedMutex<StoreInUse>,
     /// File of the store. `None` when this user has no data folder.
     store_path: Option<PathBuf>,
     /// Folder of small files shared with the command line, next to the store.
@@ -83,11 +84,11 @@ struct Shared {
     models: ModelSlot,
     records: GenerationRecords,
     /// Recent measurements.
-    measurements: Mutex<Measurements>,
+    measurements: RankedMutex<Measurements>,
     /// The current or last training run.
-    training: Mutex<Training>,
+    training: RankedMutex<Training>,
     writers: Arc<AnswerWriters>,
-    positions: Mutex<Positions>,
+    positions: RankedMutex<Positions>,
     library: LibraryState,
     next_id: AtomicU32,
     idle_unloader: IdleUnloader,
@@ -129,7 +130,7 @@ impl App {
         let unfinished_load = side_folder.as_deref().and_then(load_marker::found);
         let app = Self {
             shared: Arc::new(Shared {
-                store: Mutex::new(store),
+                store: RankedMutex::state(store),
                 store_path,
                 side_folder,
                 engine: Engine::start(compute.clone())?,
@@ -137,10 +138,10 @@ impl App {
                 places,
                 models: ModelSlot::new(unfinished_load),
                 records: GenerationRecords::default(),
-                measurements: Mutex::default(),
-                training: Mutex::default(),
+                measurements: RankedMutex::default(),
+                training: RankedMutex::default(),
                 writers: Arc::default(),
-                positions: Mutex::default(),
+                positions: RankedMutex::default(),
                 library: LibraryState::default(),
                 next_id: AtomicU32::new(1),
                 idle_unloader: IdleUnloader::new(keep_warm),
@@ -348,9 +349,16 @@ mod tests {
         })
         .unwrap();
         // As while the folder of downloads is read from a volume that is gone. Fails by waiting forever.
-        let opening = app.shared.library.lock_downloads();
+        let (opening, (begin, begun), (release, held)) = (app.clone(), channel(), channel::<()>());
+        let opener = std::thread::spawn(move || {
+            let _opening = opening.shared.library.lock_downloads();
+            begin.send(()).unwrap();
+            let _ = held.recv();
+        });
+        begun.recv().unwrap();
         app.shutdown();
-        drop(opening);
+        drop(release);
+        opener.join().unwrap();
     }
 
     #[test]

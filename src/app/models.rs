@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
+use super::lock::{RankedGuard, RankedMutex};
 use super::{App, LibraryListener, Shared};
 use hunch_error::{Error, Result};
 use hunch_library::download::{Downloads, Subscription};
@@ -11,7 +12,6 @@ use hunch_library::types::{Download, Library, LibraryEvent};
 use hunch_library::watch::{LibraryWatch, POLL_INTERVAL};
 use hunch_library::{add_folder, are_known, removable, remove, remove_folder, scan, template_note};
 use hunch_model::split;
-use parking_lot::{Mutex, MutexGuard};
 
 impl App {
     /// Returns the models on this machine, their folders, and its memory. Reads the headers of new files.
@@ -150,10 +150,10 @@ impl App {
 /// State of the library: who receives its events, where they come from, and the downloads.
 #[derive(Default)]
 pub(super) struct LibraryState {
-    events: Mutex<LibraryEvents>,
+    events: RankedMutex<LibraryEvents>,
     /// Opened on first use. Not under the lock of the events: it is held while the disk is read, and downloads report
     /// to the listener.
-    downloads: Mutex<Option<Downloads>>,
+    downloads: RankedMutex<Option<Downloads>>,
 }
 
 /// Receiver and sources of events.
@@ -199,7 +199,7 @@ impl LibraryState {
     }
 
     /// Locks the downloads.
-    pub(super) fn lock_downloads(&self) -> MutexGuard<'_, Option<Downloads>> {
+    pub(super) fn lock_downloads(&self) -> RankedGuard<'_, Option<Downloads>> {
         self.downloads.lock()
     }
 

@@ -4,8 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
+use super::lock::RankedMutex;
 use super::stream::EventLog;
 use crate::api::MessageState;
 use crate::event::GenerationEvent;
@@ -65,7 +64,7 @@ impl GenerationRecord {
 
 /// Events of the most recent generations.
 #[derive(Default)]
-pub(super) struct GenerationRecords(Mutex<VecDeque<GenerationRecord>>);
+pub(super) struct GenerationRecords(RankedMutex<VecDeque<GenerationRecord>>);
 
 impl GenerationRecords {
     pub(super) fn add(&self, record: GenerationRecord) {

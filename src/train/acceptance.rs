@@ -10,7 +10,7 @@ use ts_rs::TS;
 use super::features::{self, Standard};
 use super::network::Network;
 use super::shards::{CollectedAnswer, LIKELY, ShardStore};
-use super::{Recipe, TrainingTarget};
+use super::{Recipe, TrainingTarget, check_paused};
 
 /// Acceptance of one drafted token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, TS)]
@@ -106,9 +106,7 @@ fn measure(
     let chat = Sampler::new(SamplingParams::default())?;
     let mut sum = Acceptance::default();
     for entry in store.held_out(recipe.held_out) {
-        if paused() {
-            return Err(Error::Stopped);
-        }
+        check_paused(paused)?;
         let answer = store.read(&entry)?;
         for (row, logits) in logits(&answer)?.iter().enumerate() {
             if answer.greedy {

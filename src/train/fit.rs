@@ -23,7 +23,7 @@ use super::features::{self, Standard};
 use super::network::{self, NAMES, Network};
 use super::ridge::Ridge;
 use super::shards::{CollectedAnswer, ShardStore, TrainingSet};
-use super::{Recipe, TrainingTarget};
+use super::{Recipe, TrainingTarget, check_paused};
 
 /// Answers whose positions are shuffled together.
 const GROUP: usize = 32;
@@ -388,7 +388,7 @@ fn shortlist(
 ) -> Result<Vec<TokenId>> {
     let mut counts = vec![0u64; target.rows.n_vocab];
     for entry in &data.answers {
-        check(paused)?;
+        check_paused(paused)?;
         for token in store.next(entry)? {
             counts[token as usize] += 1;
         }
@@ -398,11 +398,6 @@ fn shortlist(
     tokens.truncate(recipe.shortlist.max(1));
     tokens.sort_unstable();
     Ok(tokens)
-}
-
-/// Ends the work if the run was paused.
-fn check(paused: &dyn Fn() -> bool) -> Result<()> {
-    if paused() { Err(Error::Stopped) } else { Ok(()) }
 }
 
 fn head_rows(target: &TrainingTarget, vocabulary: &[TokenId]) -> Result<Tensor> {
@@ -450,14 +445,14 @@ fn initial(
         let columns = read.iter().map(|range| x.narrow(1, range.start, range.len()));
         let mut columns = columns.collect::<candle_core::Result<Vec<_>>>()?;
         columns.push(Tensor::ones((positions.len(), 1), DType::F32, device)?);
-        Ok(ridge.add(&Tensor::cat(&columns, 1)?, &y)?)
+        ridge.add(&Tensor::cat(&columns, 1)?, &y)
     };
     let (mut waiting, mut rows, mut all) = (Vec::new(), 0, 0);
     for entry in &data.answers {
         rows += entry.positions();
         all += entry.positions();
         waiting.push(store.read(entry)?);
-        check(paused)?;
+        check_paused(paused)?;
         if rows >= RIDGE_ROWS {
             add(&waiting)?;
             waiting.clear();
@@ -470,9 +465,11 @@ fn initial(
     if !waiting.is_empty() {
         add(&waiting)?;
     }
-    let solved = ridge.solve(recipe.ridge, paused);
-    check(paused)?;
-    let solved = solved.map_err(|_| Error::invalid(NOT_FINITE))?.to_vec2::<f32>()?;
+    let solved = ridge.solve(recipe.ridge, paused).map_err(|error| match error {
+        Error::Stopped => error,
+        _ => Error::invalid(NOT_FINITE),
+    })?;
+    let solved = solved.to_vec2::<f32>()?;
     let (bias, solved) = solved.split_last().ok_or_else(|| Error::Internal("an empty regression".into()))?;
     let mut fc = vec![0.0; n * inputs];
     for (column, weights) in read.into_iter().flatten().zip(solved) {

@@ -271,6 +271,11 @@ pub fn is_paused(watch: &dyn TrainWatch) -> bool {
     watch.interrupt() == Some(Interrupt::Pause)
 }
 
+/// Ends the work with [`Error::Stopped`] if the run was paused.
+fn check_paused(paused: &dyn Fn() -> bool) -> Result<()> {
+    if paused() { Err(Error::Stopped) } else { Ok(()) }
+}
+
 /// Measures a head on held-out answers of its target. Collects the answers first where they are missing.
 ///
 /// # Errors

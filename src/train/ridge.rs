@@ -1,6 +1,9 @@
 //! Ridge regression in closed form: sums of products, a blocked Cholesky factorisation, and two triangular solves.
 
-use candle_core::{DType, Device, Result, Tensor};
+use candle_core::{DType, Device, Tensor};
+use hunch_error::{Error, Result};
+
+use super::check_paused;
 
 /// Rows of a block. The products of blocks are candle's.
 const BLOCK: usize = 192;
@@ -34,9 +37,11 @@ impl Ridge {
     /// Returns the weights w `[inputs, outputs]` that minimise |x w - y|^2 + penalty |w|^2.
     ///
     /// # Errors
-    /// If there are no rows, the sums are not finite, or `paused` returns true between two blocks.
+    /// If there are no rows, or the sums are not finite. [`Error::Stopped`] if `paused` returns true between two blocks.
     pub fn solve(self, penalty: f64, paused: &dyn Fn() -> bool) -> Result<Tensor> {
-        let Some((xx, xy)) = self.sums else { candle_core::bail!("a regression without rows") };
+        let Some((xx, xy)) = self.sums else {
+            return Err(Error::Internal("a regression without rows".into()));
+        };
         let cpu = |sum: Tensor| sum.to_device(&Device::Cpu)?.to_dtype(DType::F64);
         let (n, outputs) = xy.dims2()?;
         let mut a = cpu(xx)?.flatten_all()?.to_vec1::<f64>()?;
@@ -44,7 +49,7 @@ impl Ridge {
         (0..n).for_each(|i| a[i * n + i] += penalty);
         factorise(&mut a, n, paused)?;
         substitute(&a, n, &mut b, outputs, paused)?;
-        Tensor::from_vec(b, (n, outputs), &Device::Cpu)?.to_dtype(DType::F32)
+        Ok(Tensor::from_vec(b, (n, outputs), &Device::Cpu)?.to_dtype(DType::F32)?)
     }
 }
 
@@ -52,11 +57,6 @@ impl Default for Ridge {
     fn default() -> Self {
         Self::new()
     }
-}
-
-/// Ends the regression if it was paused.
-fn check(paused: &dyn Fn() -> bool) -> Result<()> {
-    if paused() { candle_core::bail!("paused") } else { Ok(()) }
 }
 
 /// Copies the block of `a` (`width` columns) at these rows and columns.
@@ -67,7 +67,7 @@ fn block(
     columns: std::ops::Range<usize>,
 ) -> Result<Tensor> {
     let values: Vec<f64> = rows.clone().flat_map(|i| &a[i * width..][columns.clone()]).copied().collect();
-    Tensor::from_vec(values, (rows.len(), columns.len()), &Device::Cpu)
+    Ok(Tensor::from_vec(values, (rows.len(), columns.len()), &Device::Cpu)?)
 }
 
 /// Subtracts a block from `a` at these rows and columns.
@@ -82,7 +82,7 @@ fn subtract(a: &mut [f64], width: usize, row: usize, column: usize, block: &Tens
 /// Replaces the lower triangle of the symmetric `a` by L with L L^T = a.
 fn factorise(a: &mut [f64], n: usize, paused: &dyn Fn() -> bool) -> Result<()> {
     for from in (0..n).step_by(BLOCK) {
-        check(paused)?;
+        check_paused(paused)?;
         let to = (from + BLOCK).min(n);
         for i in from..n {
             for j in from..to.min(i + 1) {
@@ -91,13 +91,13 @@ fn factorise(a: &mut [f64], n: usize, paused: &dyn Fn() -> bool) -> Result<()> {
                 a[i * n + j] = if i == j { rest.sqrt() } else { rest / a[j * n + j] };
             }
             if i < to && (a[i * n + i].is_nan() || a[i * n + i] <= 0.0) {
-                candle_core::bail!("the hidden states of this target are not finite");
+                return Err(Error::invalid("The hidden states of this target are not finite."));
             }
         }
         // The rows below, a stretch of columns at a time.
         for column in (to..n).step_by(BLOCK) {
             let end = (column + BLOCK).min(n);
-            check(paused)?;
+            check_paused(paused)?;
             let (left, right) = (block(a, n, column..n, from..to)?, block(a, n, column..end, from..to)?);
             subtract(a, n, column, column, &left.matmul(&right.t()?)?)?;
         }
@@ -109,7 +109,7 @@ fn factorise(a: &mut [f64], n: usize, paused: &dyn Fn() -> bool) -> Result<()> {
 fn substitute(l: &[f64], n: usize, b: &mut [f64], outputs: usize, paused: &dyn Fn() -> bool) -> Result<()> {
     let starts: Vec<usize> = (0..n).step_by(BLOCK).collect();
     for &from in &starts {
-        check(paused)?;
+        check_paused(paused)?;
         let to = (from + BLOCK).min(n);
         for i in from..to {
             let (before, rest) = b.split_at_mut(i * outputs);
@@ -124,7 +124,7 @@ fn substitute(l: &[f64], n: usize, b: &mut [f64], outputs: usize, paused: &dyn F
         }
     }
     for &from in starts.iter().rev() {
-        check(paused)?;
+        check_paused(paused)?;
         let to = (from + BLOCK).min(n);
         for i in (from..to).rev() {
             let (before, after) = b.split_at_mut((i + 1) * outputs);
@@ -206,7 +206,7 @@ mod tests {
         let blocks = asked.get();
         assert!(blocks >= 9, "each block of each pass asks: {blocks}");
         for limit in 0..blocks {
-            assert!(solve(limit).is_err());
+            assert!(matches!(solve(limit), Err(Error::Stopped)));
             assert_eq!(asked.get(), limit + 1, "it ends at once");
         }
     }

@@ -1,9 +1,10 @@
 //! Heads in the file formats of others, tiny and random. Their arithmetic is compared with a reference in another
-//! language. Then come answers with them, reuse of their cache, and files that do not fit or are damaged.
+//! language. Then come answers with them, and reuse of their cache.
+
+mod refused;
 
 use std::path::{Path, PathBuf};
 
-use candle_core::quantized::GgmlDType;
 use hunch::engine::WallClock;
 use hunch::event::{DraftedEvent, GenerationEvent};
 use hunch::generate::{GenerationContext, GenerationPlan, LoadPlan, Models, generate};
@@ -24,13 +25,12 @@ use hunch_model::heads;
 use hunch_model::weights::WeightFile;
 use safetensors::tensor::Dtype;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::support::app::load_request;
-use crate::support::gguf_writer::GgufWriter;
 use crate::support::pickle_writer;
 use crate::support::tiny::{Tiny, VOCABULARY, WIDTH};
-use crate::support::tiny_heads::{self, FORMATS, Format, SCORED, TinyHead, Values};
+use crate::support::tiny_heads::{self, FORMATS, Format, SCORED, TinyHead};
 
 /// Logits that `scripts/published-heads.py` computed with numpy in double precision.
 #[derive(Deserialize)]
@@ -330,164 +330,6 @@ fn describes_heads_and_their_targets() {
     assert_eq!(describe(&folder.path().join("none")), None);
 }
 
-/// Writes a changed head and returns the error of loading it for a target.
-fn refused(format: Format, target: &Tiny, change: impl FnOnce(&mut TinyHead)) -> String {
-    let folder = tempfile::tempdir().unwrap();
-    let mut head = format.head();
-    change(&mut head);
-    let head: PathBuf = head.write(folder.path(), "head");
-    let error = open(&head, &target.write(folder.path(), "target")).err().expect("the head was loaded");
-    assert!(matches!(error, Error::InvalidRequest(_)), "{error}");
-    error.to_string()
-}
-
-fn set(key: &'static str, value: Value) -> impl FnOnce(&mut TinyHead) {
-    move |head| head.config[key] = value
-}
-
-fn floats(head: &mut TinyHead, name: &str, change: impl FnOnce(&mut Vec<f32>)) {
-    let Some((_, Values::Float(values))) = head.tensors.get_mut(name) else { panic!("{name}") };
-    change(values);
-}
-
-#[test]
-fn heads_of_another_target_are_refused() {
-    let target = tiny_heads::target();
-    for (why, error) in [
-        ("states of 512 values", refused(Format::Eagle3, &target, set("hidden_size", json!(512)))),
-        ("vocabulary has 1000 tokens", refused(Format::Eagle1, &target, set("vocab_size", json!(1000)))),
-        (
-            "states of 512 values",
-            refused(Format::Medusa, &target, |head| {
-                head.tensors.insert("0.1.weight".into(), (vec![8, 512], Values::Float(vec![0.0; 4096])));
-            }),
-        ),
-        (
-            "vocabulary has 8 tokens",
-            refused(Format::Mlp, &target, |head| {
-                head.tensors
-                    .insert("speculator.emb.0.weight".into(), (vec![8, 128], Values::Float(vec![0.0; 1024])));
-            }),
-        ),
-        ("after layers [1, 0, 0]", refused(Format::Eagle3, &Tiny { layers: 3, ..target }, |_| {})),
-        ("after layers [0, 2, 7]", refused(Format::Speculators, &Tiny { layers: 7, ..target }, |_| {})),
-    ] {
-        assert!(error.contains(why), "{error}");
-    }
-}
-
-#[test]
-fn damaged_and_unknown_heads_are_refused() {
-    let target = tiny_heads::target();
-    let change = |format, change: &dyn Fn(&mut TinyHead)| refused(format, &target, change);
-    for (why, error) in [
-        (
-            "norm.weight contains NaN",
-            change(Format::Eagle3, &|head| floats(head, "norm.weight", |w| w[3] = f32::NAN)),
-        ),
-        ("contains inf", change(Format::Eagle1, &|head| floats(head, "fc.weight", |w| w[7] = f32::INFINITY))),
-        (
-            "fc.bias contains NaN",
-            change(Format::Eagle1, &|head| floats(head, "fc.bias", |w| w[0] = f32::NAN)),
-        ),
-        (
-            "hidden_norm.weight has the shape",
-            change(Format::Eagle3, &|head| {
-                head.tensors
-                    .insert("midlayer.hidden_norm.weight".into(), (vec![2], Values::Float(vec![1.0; 2])));
-            }),
-        ),
-        (
-            "mlp.up_proj.weight is missing",
-            change(Format::Eagle3, &|head| {
-                head.tensors.remove("midlayer.mlp.up_proj.weight");
-            }),
-        ),
-        (
-            "q_norm.weight, which EAGLE-3",
-            change(Format::Eagle3, &|head| {
-                head.tensors.insert(
-                    "midlayer.self_attn.q_norm.weight".into(),
-                    (vec![2], Values::Float(vec![1.0; 2])),
-                );
-            }),
-        ),
-        ("those of no head", change(Format::Eagle1, &|head| drop(head.tensors.remove("fc.weight")))),
-        ("d2t is missing", change(Format::Eagle3, &|head| drop(head.tensors.remove("d2t")))),
-        (
-            "d2t and t2d name different",
-            change(Format::Eagle3, &|head| {
-                head.tensors.insert("d2t".into(), (vec![SCORED], Values::Integer(vec![3; SCORED])));
-            }),
-        ),
-        (
-            "neither tokens nor offsets",
-            change(Format::Normed, &|head| {
-                let backwards = (0..SCORED as i64).rev().map(|row| 2 * row).collect();
-                head.tensors.insert("d2t".into(), (vec![SCORED], Values::Integer(backwards)));
-            }),
-        ),
-        (
-            "d2t has 2 entries",
-            change(Format::Normed, &|head| {
-                head.tensors.insert("d2t".into(), (vec![2], Values::Integer(vec![0, 1])));
-            }),
-        ),
-        (
-            "config.json says 100",
-            change(Format::Eagle3, &|head| head.config["draft_vocab_size"] = json!(100)),
-        ),
-        (
-            "1.0.linear.bias contains NaN",
-            change(Format::Medusa, &|head| floats(head, "1.0.linear.bias", |w| w[5] = f32::NAN)),
-        ),
-        ("1.1.weight is missing", change(Format::Medusa, &|head| drop(head.tensors.remove("1.1.weight")))),
-        (
-            "proj.1.weight is missing",
-            change(Format::Mlp, &|head| drop(head.tensors.remove("speculator.proj.1.weight"))),
-        ),
-        (
-            "intermediate_size is missing",
-            change(Format::Eagle1, &|head| {
-                head.config["intermediate_size"] = Value::Null;
-            }),
-        ),
-        ("2 layers", change(Format::Eagle1, &|head| head.config["num_hidden_layers"] = json!(2))),
-    ] {
-        assert!(error.contains(why), "{error}");
-    }
-}
-
-#[test]
-fn truncated_and_incomplete_folders_are_refused() {
-    let root = tempfile::tempdir().unwrap();
-    let target = tiny_heads::target().write(root.path(), "target");
-    let folder = Format::Eagle3.write(root.path());
-    let (file, config) = (folder.join("model.safetensors"), folder.join("config.json"));
-    let whole = std::fs::read(&file).unwrap();
-    let error = || {
-        let error = open(&folder, &target).err().expect("the head was loaded").to_string();
-        assert!(heads::describe(&folder).is_err(), "{error}");
-        error
-    };
-    for keep in [0, 4, 9, 500, whole.len() / 2, whole.len() - 1] {
-        std::fs::write(&file, &whole[..keep]).unwrap();
-        assert!(error().contains("model.safetensors is not usable as a head"), "{keep} bytes: {}", error());
-    }
-    std::fs::write(&file, &whole).unwrap();
-    std::fs::write(&config, "{ broken").unwrap();
-    assert!(error().contains("config.json is not usable as a head: it is no JSON"), "{}", error());
-    std::fs::remove_file(&config).unwrap();
-    assert!(error().contains("config.json is not usable as a head: it cannot be read"), "{}", error());
-    std::fs::remove_file(&file).unwrap();
-    std::fs::write(folder.join("pytorch_model.bin"), "pickle").unwrap();
-    assert!(
-        error().contains("pytorch_model.bin is not usable as a head: it is no archive of PyTorch"),
-        "{}",
-        error()
-    );
-}
-
 /// Writes the pickle of a head to a folder of its own and returns the folder.
 fn pickled(head: &TinyHead, folder: &Path, name: &str) -> PathBuf {
     let folder = folder.join("pickled");
@@ -513,150 +355,6 @@ fn pickles_draft_like_safetensors_files() {
         let [by_folder, by_file] = [&pickled, &pickled.join(name)].map(|path| heads::describe(path).unwrap());
         assert_eq!(by_folder, by_file);
         assert_eq!(by_folder.unwrap().width, WIDTH);
-    }
-}
-
-#[test]
-fn damaged_pickles_are_refused() {
-    let root = tempfile::tempdir().unwrap();
-    let target = tiny_heads::target().write(root.path(), "target");
-    let folder = pickled(&Format::Medusa.head(), root.path(), "medusa_lm_head.pt");
-    let file = folder.join("medusa_lm_head.pt");
-    let whole = std::fs::read(&file).unwrap();
-    let refused = |bytes: &[u8]| {
-        std::fs::write(&file, bytes).unwrap();
-        let error = open(&folder, &target).err().expect("the head was loaded");
-        assert!(!error.to_string().contains("internal"), "{error}");
-    };
-    for keep in [0, 3, 100, whole.len() / 2, whole.len() - 1] {
-        refused(&whole[..keep]);
-    }
-    let archive = |pickle: &[u8]| pickle_writer::zip(&[("archive/data.pkl".into(), pickle.to_vec())]);
-    let name = b"X\x0f\0\0\x000.0.linear.bias";
-    let rebuild = b"ctorch._utils\n_rebuild_tensor_v2\n";
-    for pickle in [
-        &b""[..],
-        b".",
-        b"\x80\x02}.",
-        b"\x80\x02}(u.",
-        b"\x80\x02R.",
-        // A call of another function, and too few arguments.
-        &[b"\x80\x02}(".as_slice(), name, b"cos\nsystem\n)Ru."].concat(),
-        &[b"\x80\x02}(".as_slice(), name, rebuild, b")Ru."].concat(),
-        &[b"\x80\x02}(".as_slice(), name, rebuild, b"(NNNNtRu."].concat(),
-        // 2^40 objects, and a text of 4 GB.
-        &[b"\x80\x02N".as_slice(), &b"q\x00h\x00\x86".repeat(40), b"."].concat(),
-        b"\x80\x02X\xff\xff\xff\xff.",
-        // Dropped recursively by the reader.
-        &[b"\x80\x02N".as_slice(), &b"\x85".repeat(1 << 20), b"."].concat(),
-    ] {
-        refused(&archive(pickle));
-    }
-    let two = ["archive/data.pkl", "other/data.pkl"].map(|name| (name.to_owned(), b"\x80\x02}.".to_vec()));
-    refused(&pickle_writer::zip(&two));
-    refused(&archive(&vec![b'N'; 9 << 20]));
-    // A tensor whose entry claims 4 GB.
-    let mut claimed = whole.clone();
-    let entry = whole.windows(4).position(|bytes| bytes == b"PK\x01\x02").unwrap();
-    claimed[entry + 20..entry + 28].fill(0xf0);
-    refused(&claimed);
-    for (change, why) in [("0.1.weight", "those of no head"), ("1.1.weight", "1.1.weight is missing")] {
-        let mut head = Format::Medusa.head();
-        head.tensors.remove(change);
-        pickle_writer::write(&head, &file);
-        let error = open(&folder, &target).err().expect("the head was loaded").to_string();
-        assert!(error.contains(why), "{error}");
-    }
-    let mut head = Format::Medusa.head();
-    floats(&mut head, "0.0.linear.weight", |w| w[3] = f32::NAN);
-    pickle_writer::write(&head, &file);
-    let error = open(&folder, &target).err().expect("the head was loaded").to_string();
-    assert!(error.contains("0.0.linear.weight contains NaN"), "{error}");
-}
-
-/// Writes a changed GGUF head and returns the error of loading it.
-fn refused_gguf(change: impl FnOnce(GgufWriter) -> GgufWriter) -> String {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("head.gguf");
-    std::fs::write(&path, change(Format::LlamaCpp.head().gguf()).bytes()).unwrap();
-    let target = tiny_heads::target().write(folder.path(), "target");
-    let error = open(&path, &target).err().expect("the head was loaded");
-    assert!(matches!(error, Error::InvalidRequest(_)), "{error}");
-    error.to_string()
-}
-
-#[test]
-fn gguf_heads_of_another_target_or_architecture_are_refused() {
-    let tokens = |n: usize| (0..n).map(|token| format!("t{token}"));
-    let d2t = |values: &[i64]| {
-        let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-        move |file: GgufWriter| file.without("d2t").raw_tensor("d2t", &[SCORED as u64], 27, None, bytes)
-    };
-    let backwards: Vec<i64> = tiny_heads::scored_tokens().into_iter().rev().collect();
-    for (why, error) in [
-        ("neither tokens nor offsets", refused_gguf(d2t(&backwards))),
-        ("neither tokens nor offsets", refused_gguf(d2t(&[i64::MAX; SCORED]))),
-        ("d2t is missing", refused_gguf(|file| file.without("d2t"))),
-        ("vocabulary has 300 tokens", {
-            refused_gguf(|file| {
-                file.without_key("tokenizer.ggml.tokens").strings("tokenizer.ggml.tokens", tokens(300))
-            })
-        }),
-        ("512 values", {
-            refused_gguf(|file| {
-                let file =
-                    file.without_key("eagle3.embedding_length").without_key("eagle3.target_hidden_size");
-                file.u32("eagle3.embedding_length", 512)
-            })
-        }),
-        ("not as wide", {
-            refused_gguf(|file| {
-                file.without_key("eagle3.target_hidden_size").u32("eagle3.target_hidden_size", 99)
-            })
-        }),
-        ("target_layers is missing", refused_gguf(|file| file.without_key("eagle3.target_layers"))),
-        ("no list of layers", {
-            refused_gguf(|file| file.without_key("eagle3.target_layers").u32("eagle3.target_layers", 3))
-        }),
-        ("after layers [1, 3, 97]", {
-            refused_gguf(|file| {
-                file.without_key("eagle3.target_layers").i32s("eagle3.target_layers", &[2, 4, 98])
-            })
-        }),
-        (
-            "2 layers",
-            refused_gguf(|file| file.without_key("eagle3.block_count").u32("eagle3.block_count", 2)),
-        ),
-        ("up_proj.weight is missing", refused_gguf(|file| file.without("blk.0.ffn_up.weight"))),
-        ("blk.0.attn_sinks.weight", {
-            refused_gguf(|file| file.tensor("blk.0.attn_sinks.weight", &[4], GgmlDType::F32, &[0.0; 4]))
-        }),
-        ("enc.output_norm.weight is missing", refused_gguf(|file| file.bool("eagle3.norm_before_fc", true))),
-        ("norm.weight contains NaN", {
-            refused_gguf(|file| {
-                file.without("output_norm.weight").tensor(
-                    "output_norm.weight",
-                    &[WIDTH],
-                    GgmlDType::F32,
-                    &[f32::NAN; WIDTH],
-                )
-            })
-        }),
-        ("architecture is \"dflash\"", {
-            refused_gguf(|file| {
-                file.without_key("general.architecture").str("general.architecture", "dflash")
-            })
-        }),
-    ] {
-        assert!(error.contains(why), "{why}: {error}");
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let target = tiny_heads::target().write(folder.path(), "target");
-    let whole = Format::LlamaCpp.head().gguf().bytes();
-    let path = folder.path().join("head.gguf");
-    for keep in [0, 4, 100, 3000, whole.len() / 2, whole.len() - 1] {
-        std::fs::write(&path, &whole[..keep]).unwrap();
-        assert!(open(&path, &target).is_err(), "{keep} bytes");
     }
 }
 

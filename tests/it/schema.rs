@@ -10,6 +10,6 @@ fn generated_typescript_is_current() {
     let stored = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     assert!(
         stored == typescript(),
-        "schema.gen.ts is out of date. Run `cargo run -p hunch -- schema > ui/src/lib/ipc/schema.gen.ts`."
+        "schema.gen.ts is out of date. Run `cargo run --bin hunch -- schema > ui/src/lib/ipc/schema.gen.ts`."
     );
 }

@@ -19,257 +19,24 @@
 //! children, others cannot: reading them would wait for each batch. A shape with a fixed number of children by level is
 //! what the user asked for, so it grows in batches there too.
 
-use std::sync::Arc;
+mod branch;
+mod calibration;
+mod config;
+mod shape;
 
+use super::ProposeContext;
 use super::chain::{GUESSES, after_guess, possible};
-use super::{ProposeContext, RoundOutcome};
-use crate::depth::{CONFIDENCE_BINS, DraftPlan, SuccessRate, bin_of, bin_prior};
+use crate::depth::DraftPlan;
 use crate::draft::{DraftProb, DraftTree};
 use crate::error::{Error, Result};
-use crate::limits::MAX_DRAFT;
 use crate::model::{DeviceChain, LogitRows, RowLayout, Rows, Step};
 use crate::rule::PositionNoise;
 use crate::sample::{Sampler, draw, top_tokens, unit};
-use crate::token::{TokenId, TokenProb};
-
-/// Shape of a draft tree.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum TreeShape {
-    /// Branches where a second child is more likely to be accepted than a deeper token.
-    #[default]
-    Dynamic,
-    /// A fixed number of children per node, by level.
-    Static(Vec<usize>),
-}
-
-impl TreeShape {
-    /// Returns the maximum number of children at `depth`.
-    fn children_at(&self, depth: usize) -> usize {
-        match self {
-            Self::Dynamic => usize::MAX,
-            Self::Static(levels) => levels.get(depth).copied().unwrap_or(0),
-        }
-    }
-}
-
-impl std::fmt::Display for TreeShape {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Dynamic => f.write_str("dynamic"),
-            Self::Static(levels) => {
-                let levels: Vec<String> = levels.iter().map(usize::to_string).collect();
-                f.write_str(&levels.join("x"))
-            }
-        }
-    }
-}
-
-impl std::str::FromStr for TreeShape {
-    type Err = String;
-
-    /// Parses `dynamic`, or children per level such as `3x2x1`.
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        if text == "dynamic" {
-            return Ok(Self::Dynamic);
-        }
-        let level = |part: &str| match part.parse() {
-            Ok(children) if (1..=MAX_DRAFT).contains(&children) => Ok(children),
-            _ => Err(format!("choose dynamic, or children by level such as 3x2x1, each 1 to {MAX_DRAFT}")),
-        };
-        text.split('x').map(level).collect::<std::result::Result<_, _>>().map(Self::Static)
-    }
-}
-
-/// Maximum leaves read in one pass.
-const MAX_BATCH: usize = 8;
-/// Children considered per node of a dynamic tree without sampling.
-const CANDIDATES: usize = 8;
-
-/// Weight of the acceptance prior, in tests. The best of many slots is chosen, so a low weight would
-/// favour slots that were lucky in few tests.
-const PRIOR_WEIGHT: f64 = 4.0;
-/// Prior acceptance of a first child, and its weight in tests.
-const FIRST_CHILD_PRIOR: (f64, f64) = (0.6, 2.0);
-/// Memory of an acceptance rate, in tests.
-const MEMORY_TESTS: f64 = 32.0;
-
-/// Acceptance rate of children by kind and by their share of the remaining q. Kept across trees.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Calibration {
-    kinds: [[SuccessRate; CONFIDENCE_BINS]; 4],
-    /// Recent first children, regardless of share.
-    recent_first: SuccessRate,
-}
-
-/// Kind of a child. Children of one kind with equal share are accepted about equally often.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ChildKind {
-    /// First child, the most likely token.
-    Top,
-    /// First child, sampled.
-    Sampled,
-    /// Later child, the most likely token after its rejected siblings.
-    NextTop,
-    /// Later child, sampled without its rejected siblings.
-    NextSampled,
-}
-
-impl ChildKind {
-    fn of(first: bool, sampled: bool) -> Self {
-        match (first, sampled) {
-            (true, false) => Self::Top,
-            (true, true) => Self::Sampled,
-            (false, false) => Self::NextTop,
-            (false, true) => Self::NextSampled,
-        }
-    }
-
-    fn is_first(self) -> bool {
-        matches!(self, Self::Top | Self::Sampled)
-    }
-
-    /// Returns the acceptance prior of a confidence bin.
-    fn prior(self, bin: usize) -> f64 {
-        match self {
-            Self::Top | Self::NextTop => bin_prior(bin, false),
-            Self::Sampled => bin_prior(bin, true),
-            // After a rejection, p keeps its mass where q was too low. A large share of the remaining q
-            // is therefore accepted less often than the share suggests, and a small one more often.
-            // Fitted to prose, where the rate rises linearly from 0.16 to 0.56.
-            Self::NextSampled => 0.15 + 0.45 * bin_prior(bin, false),
-        }
-    }
-}
-
-impl Calibration {
-    /// Returns the estimated acceptance probability of a child that is tested.
-    fn acceptance(&self, kind: ChildKind, share: f64) -> f64 {
-        let bin = bin_of(share as f32);
-        self.kinds[kind as usize][bin].mean(kind.prior(bin), PRIOR_WEIGHT)
-    }
-
-    /// Returns the estimated acceptance of a first child whose share is not yet known.
-    fn first_child_acceptance(&self) -> f64 {
-        self.recent_first.mean(FIRST_CHILD_PRIOR.0, FIRST_CHILD_PRIOR.1)
-    }
-
-    fn add(&mut self, node: &PendingNode, passed: bool) {
-        self.kinds[node.kind as usize][bin_of(node.share)].add(passed, MEMORY_TESTS);
-        if node.kind.is_first() {
-            self.recent_first.add(passed, MEMORY_TESTS);
-        }
-    }
-}
-
-/// A tree waiting for the verdict of the target.
-#[derive(Clone, Debug, Default)]
-pub(super) struct PendingTree {
-    /// Draft cache rows before the tree's rows.
-    base: usize,
-    nodes: Vec<PendingNode>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct PendingNode {
-    parent: Option<usize>,
-    token: TokenId,
-    kind: ChildKind,
-    /// Its share of q after the removal of earlier siblings.
-    share: f32,
-    /// Its row in the draft cache after `base`; `None` if it was not read.
-    row: Option<usize>,
-}
-
-impl PendingTree {
-    /// Updates the calibration with the outcome. Returns the base row, the cache rows of the kept path
-    /// and their tokens.
-    pub(super) fn settle(
-        &self,
-        outcome: &RoundOutcome<'_>,
-        calibration: &mut Calibration,
-    ) -> (usize, Vec<usize>, Vec<TokenId>) {
-        let mut path = outcome.accepted.iter().copied();
-        let mut parent = None;
-        loop {
-            let winner = path.next();
-            for node in self.nodes.iter().enumerate().filter(|(_, node)| node.parent == parent) {
-                calibration.add(node.1, winner == Some(node.0));
-                if winner == Some(node.0) {
-                    break;
-                }
-            }
-            if winner.is_none() {
-                break;
-            }
-            parent = winner;
-        }
-        let row = |&node: &usize| self.nodes.get(node).and_then(|node| node.row.map(|row| (row, node.token)));
-        let (rows, tokens) = outcome.kept.iter().map_while(row).unzip();
-        (self.base, rows, tokens)
-    }
-}
-
-/// A node that the draft model has read: the source of its children.
-struct Branch {
-    node: Option<usize>,
-    children: Children,
-    /// Most likely tokens at this position.
-    guesses: Arc<[TokenProb]>,
-    /// Number of children drawn.
-    drawn: usize,
-    /// Probability that the walk reaches this node and rejects all children drawn so far.
-    residual_reach: f64,
-    /// Number of children it may still get.
-    children_left: usize,
-}
-
-enum Children {
-    /// Sampled from q without replacement.
-    Sampled {
-        q: Arc<[f32]>,
-        /// First child, and q without all drawn children once a second is needed.
-        first: Option<TokenId>,
-        rest: Option<Vec<f32>>,
-        /// Approximate sum and sum of squares of the remaining q.
-        mass: f64,
-        squares: f64,
-    },
-    /// Taken in this order, with their probabilities.
-    Ranked(Vec<TokenProb>),
-}
-
-impl Branch {
-    /// Returns the kind of its next child.
-    fn next_kind(&self, sampled: bool) -> ChildKind {
-        ChildKind::of(self.drawn == 0, sampled)
-    }
-
-    /// Returns the expected share of the next child in the remaining q; `None` if there is none.
-    fn next_share(&self) -> Option<f64> {
-        if self.children_left == 0 {
-            return None;
-        }
-        match &self.children {
-            Children::Sampled { mass, squares, .. } => {
-                (*mass > 1e-6).then(|| (squares / (mass * mass)).clamp(0.0, 1.0))
-            }
-            Children::Ranked(ranked) => {
-                let before: f64 =
-                    ranked[..self.drawn.min(ranked.len())].iter().map(|(_, q)| f64::from(*q)).sum();
-                ranked
-                    .get(self.drawn)
-                    .map(|(_, q)| (f64::from(*q) / (1.0 - before).max(1e-6)).clamp(0.0, 1.0))
-            }
-        }
-    }
-}
-
-/// A node that the draft model has not read yet.
-#[derive(Clone, Copy)]
-struct Leaf {
-    node: usize,
-    reach: f64,
-}
+use crate::token::TokenId;
+use branch::{Branch, Children, Leaf};
+use calibration::PendingNode;
+pub(super) use calibration::{Calibration, PendingTree};
+pub use shape::TreeShape;
 
 /// The draft model, as tree growth needs it.
 pub(super) struct TreeDraft<'a> {
@@ -287,9 +54,6 @@ pub(super) struct TreeDraft<'a> {
     pub(super) forward: &'a mut dyn FnMut(Step<'_>) -> Result<Rows>,
 }
 
-/// Least probability of reaching a token of a chain that a device runs for a tree.
-const LEAST_REACH: f64 = 0.05;
-
 /// Returns the length of the chain that a device runs before a tree grows; 0 if the tree grows in batches.
 pub(super) fn chain_depth(shape: &TreeShape, plan: &DraftPlan, calibration: &Calibration) -> usize {
     if *shape != TreeShape::Dynamic {
@@ -298,7 +62,8 @@ pub(super) fn chain_depth(shape: &TreeShape, plan: &DraftPlan, calibration: &Cal
     let acceptance = calibration.first_child_acceptance();
     let reach = |depth: usize| acceptance.powi(depth as i32);
     let pays = |&depth: &usize| {
-        depth == 0 || (reach(depth) >= LEAST_REACH && plan.pass_pays(reach(depth + 1), depth, 1))
+        depth == 0
+            || (reach(depth) >= calibration.config.chain_reach && plan.pass_pays(reach(depth + 1), depth, 1))
     };
     (0..plan.max_draft.min(plan.max_depth)).take_while(pays).count()
 }
@@ -424,7 +189,7 @@ impl Growth<'_, '_> {
             if front.is_empty() {
                 return Ok(());
             }
-            for batch in front.chunks(MAX_BATCH) {
+            for batch in front.chunks(self.draft.calibration.config.batch_rows) {
                 let value: f64 = batch.iter().map(|leaf| leaf.reach * first_acceptance).sum();
                 if !self.batch_pays(batch, value) {
                     break;
@@ -460,11 +225,15 @@ impl Growth<'_, '_> {
 
     /// Returns the rows left in the draft model's context and in the 64-bit mask.
     fn rows_left(&self) -> usize {
-        self.draft.context_length.saturating_sub(self.pending.base + self.rows).min(64 - self.rows)
+        self.draft
+            .context_length
+            .saturating_sub(self.pending.base + self.rows)
+            .min(u64::BITS as usize - self.rows)
     }
 
     /// Takes the leaves to read in one pass: those whose first child may still make it into the tree.
     fn take_batch(&mut self, first_acceptance: f64) -> Vec<Leaf> {
+        let config = self.draft.calibration.config;
         let slots_left = self.plan.max_draft - self.tree.len();
         let mut leaves = std::mem::take(&mut self.leaves);
         leaves.sort_by(|a, b| b.reach.total_cmp(&a.reach));
@@ -475,8 +244,8 @@ impl Growth<'_, '_> {
             .chain(self.slots().map(|(_, value)| value))
             .collect();
         values.sort_by(|a, b| b.total_cmp(a));
-        let threshold = values.get(slots_left / 2).copied().unwrap_or(0.0);
-        let max_batch = MAX_BATCH.min(slots_left).min(self.rows_left());
+        let threshold = values.get((slots_left as f64 * config.batch_slots) as usize).copied().unwrap_or(0.0);
+        let max_batch = config.batch_rows.min(slots_left).min(self.rows_left());
         let n_selected = leaves
             .iter()
             .take(max_batch)
@@ -534,7 +303,7 @@ impl Growth<'_, '_> {
         recent.extend(self.tree.path(node));
         let children_left = shape.children_at(depth);
         let candidates = match shape {
-            TreeShape::Dynamic => CANDIDATES,
+            TreeShape::Dynamic => self.draft.calibration.config.candidates,
             TreeShape::Static(_) => children_left.max(GUESSES),
         };
         let (children, guesses) = if self.sampler.is_greedy() {
@@ -625,205 +394,4 @@ impl Growth<'_, '_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use rand::SeedableRng;
-    use rand_chacha::ChaCha8Rng;
-
-    use super::*;
-    use crate::model::StepOutput;
-    use crate::propose::Proposer;
-    use crate::propose::draft_model::DraftModel;
-    use crate::sample::SamplingParams;
-    use crate::table::{TableConfig, TableModel};
-
-    fn table(context_length: usize) -> TableModel {
-        TableModel::new(TableConfig { context_length, ..TableConfig::default() })
-    }
-
-    fn draft(shape: TreeShape) -> DraftModel {
-        let mut draft = DraftModel::new(Box::new(table(64))).unwrap();
-        draft.set_tree(Some(shape));
-        draft
-    }
-
-    fn propose(
-        draft: &mut DraftModel,
-        committed: &[TokenId],
-        params: SamplingParams,
-        budget: usize,
-    ) -> DraftTree {
-        let sampler = Sampler::new(params).unwrap();
-        let cx = ProposeContext {
-            committed,
-            plan: DraftPlan::fixed(budget),
-            end_tokens: &[],
-            noise: None,
-            sampler: &sampler,
-            rng: &mut ChaCha8Rng::seed_from_u64(3),
-            target: &mut table(64),
-        };
-        draft.propose(cx).unwrap()
-    }
-
-    fn path(tree: &DraftTree, node: usize) -> Vec<TokenId> {
-        let up = std::iter::successors(Some(node), |&node| tree.parents()[node]);
-        let mut path: Vec<_> = up.map(|node| tree.tokens()[node]).collect();
-        path.reverse();
-        path
-    }
-
-    #[test]
-    fn nodes_carry_exact_q_of_their_path() {
-        for shape in [TreeShape::Dynamic, TreeShape::Static(vec![3, 2, 1])] {
-            let mut draft = draft(shape);
-            let tree = propose(&mut draft, &[1, 2, 3], SamplingParams::unfiltered(), 12);
-            assert_eq!(tree.len(), 12);
-            assert!(!tree.is_chain() && draft.take_pass_log().len() < tree.len());
-            for node in 0..tree.len() {
-                let DraftProb::Sampled(q) = tree.prob(node) else { panic!("sampled") };
-                let before = [&[1, 2, 3], &path(&tree, node)[..tree.depth(node)]].concat();
-                let sampler = Sampler::new(SamplingParams::unfiltered()).unwrap();
-                let exact = sampler.distribution(&table(64).logits_after(&before), &before).unwrap();
-                assert_eq!(q[..], exact[..], "node {node}");
-                let siblings = tree.children(tree.parents()[node]).map(|node| tree.tokens()[node]);
-                let all: Vec<_> = siblings.collect();
-                assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len(), "siblings differ");
-            }
-        }
-    }
-
-    #[test]
-    fn greedy_children_are_most_likely_tokens_in_order() {
-        let mut draft = draft(TreeShape::Static(vec![3, 2]));
-        let tree = propose(&mut draft, &[1, 2, 3], SamplingParams::greedy(), 9);
-        assert!(tree.is_certain());
-        // One pass for the committed tokens, then one for the first level.
-        assert_eq!((tree.children(None).count(), tree.len(), draft.take_pass_log()), (3, 9, vec![3, 3]));
-        let mut order: Vec<TokenId> = (0..16).collect();
-        let logits = table(64).logits_after(&[1, 2, 3]);
-        order.sort_by(|&a, &b| logits[b as usize].total_cmp(&logits[a as usize]));
-        assert_eq!(tree.children(None).map(|node| tree.tokens()[node]).collect::<Vec<_>>(), order[..3]);
-    }
-
-    #[test]
-    fn keeps_cache_rows_of_accepted_path() {
-        let mut draft = draft(TreeShape::Static(vec![2, 2, 1]));
-        let tree = propose(&mut draft, &[1, 2, 3], SamplingParams::unfiltered(), 10);
-        // Accept the second child of the root and its second child.
-        let first = tree.children(None).nth(1).unwrap();
-        let second = tree.children(Some(first)).nth(1).unwrap();
-        let committed = [&[1, 2, 3][..], &path(&tree, second), &[9]].concat();
-        let target = StepOutput::default();
-        draft
-            .accept(&RoundOutcome {
-                accepted: &[first, second],
-                kept: &[first, second],
-                committed: &committed,
-                target: &target,
-                tap_layers: &[],
-                path: &[],
-                aux_start: 0,
-            })
-            .unwrap();
-        assert_eq!((draft.model().cache_len(), draft.pending_len(&committed)), (5, 0));
-        let next = propose(&mut draft, &committed, SamplingParams::unfiltered(), 10);
-        let DraftProb::Sampled(q) = next.prob(0) else { panic!("sampled") };
-        let sampler = Sampler::new(SamplingParams::unfiltered()).unwrap();
-        assert_eq!(q[..], sampler.distribution(&table(64).logits_after(&committed), &[]).unwrap()[..]);
-    }
-
-    /// A tree without an outcome leaves only committed tokens in the cache.
-    #[test]
-    fn discards_rows_of_tree_without_outcome() {
-        let mut draft = draft(TreeShape::Dynamic);
-        propose(&mut draft, &[1, 2, 3], SamplingParams::unfiltered(), 8);
-        let tree = propose(&mut draft, &[1, 2, 3, 4], SamplingParams::greedy(), 1);
-        assert_eq!(tree.tokens(), [crate::sample::argmax(&table(64).logits_after(&[1, 2, 3, 4]))]);
-    }
-
-    #[test]
-    fn stays_within_draft_context() {
-        for length in 3..12 {
-            let mut draft = DraftModel::new(Box::new(table(length))).unwrap();
-            for shape in [TreeShape::Dynamic, TreeShape::Static(vec![2, 2, 2])] {
-                draft.set_tree(Some(shape));
-                let tree = propose(&mut draft, &[1, 2, 3], SamplingParams::unfiltered(), 14);
-                assert!(!tree.is_empty());
-            }
-        }
-    }
-
-    #[test]
-    fn calibration_learns_acceptance_by_kind() {
-        let mut calibration = Calibration::default();
-        let unlikely = |kind| calibration.acceptance(kind, 0.05);
-        assert!(
-            unlikely(ChildKind::Sampled) > 0.5
-                && unlikely(ChildKind::Top) < 0.1
-                && unlikely(ChildKind::NextSampled) < 0.2
-        );
-        let nodes = [(ChildKind::Top, 0.95), (ChildKind::NextSampled, 0.35)]
-            .map(|(kind, share)| PendingNode { parent: None, token: 1, kind, share, row: None });
-        let tree = PendingTree { base: 0, nodes: nodes.to_vec() };
-        // The path is tested but not committed, so no row is kept.
-        let outcome = RoundOutcome {
-            accepted: &[1],
-            kept: &[],
-            committed: &[],
-            target: &StepOutput::default(),
-            tap_layers: &[],
-            path: &[],
-            aux_start: 0,
-        };
-        for _ in 0..60 {
-            assert!(tree.settle(&outcome, &mut calibration).1.is_empty());
-        }
-        let acceptance = |kind, share| calibration.acceptance(kind, share);
-        assert!(acceptance(ChildKind::Top, 0.95) < 0.15 && acceptance(ChildKind::NextSampled, 0.35) > 0.85);
-        assert!(acceptance(ChildKind::Sampled, 0.95) > 0.9, "other kinds are unaffected");
-        assert!(calibration.first_child_acceptance() < 0.1);
-    }
-
-    /// A seed must repeat an answer.
-    #[test]
-    fn trees_repeat_after_reset_stats() {
-        let mut draft = draft(TreeShape::Dynamic);
-        let (committed, target) = (&[1, 2, 3], &StepOutput::default());
-        let answer = |draft: &mut DraftModel| {
-            draft.reset_stats();
-            draft.begin(committed);
-            std::iter::repeat_with(|| {
-                let tree = propose(draft, committed, SamplingParams::unfiltered(), 12);
-                draft
-                    .accept(&RoundOutcome {
-                        accepted: &[],
-                        kept: &[],
-                        committed,
-                        target,
-                        tap_layers: &[],
-                        path: &[],
-                        aux_start: 0,
-                    })
-                    .unwrap();
-                (tree.tokens().to_vec(), tree.parents().to_vec())
-            })
-            .take(6)
-            .collect::<Vec<_>>()
-        };
-        let first = answer(&mut draft);
-        assert!(draft.calibration().first_child_acceptance() < 0.5, "nothing was accepted");
-        assert_eq!(answer(&mut draft), first);
-    }
-
-    #[test]
-    fn shapes_parse_and_print() {
-        for shape in ["dynamic", "3x2x1", "15"] {
-            assert_eq!(shape.parse::<TreeShape>().unwrap().to_string(), shape);
-        }
-        for wrong in ["", "x", "0", "3x0", "16", "wide", "3,2"] {
-            assert!(wrong.parse::<TreeShape>().is_err(), "{wrong}");
-        }
-    }
-}
+mod tests;

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::vectors::exp_by;
 use super::*;
 
 fn sampler(params: SamplingParams) -> Sampler {
