@@ -154,13 +154,13 @@ describe('an answer', () => {
     expect(await page.getByTestId('by').innerText()).toMatch(/^by .+, N-gram$/);
     await ask(page);
     await page.getByTestId('stats').nth(1).waitFor();
-    const said = await page.getByTestId('by').allInnerTexts();
-    expect(said[1]).toMatch(/^by .+, Plain$/);
+    const writers = await page.getByTestId('by').allInnerTexts();
+    expect(writers[1]).toMatch(/^by .+, Plain$/);
     // Reopened, it still says so.
     await page.keyboard.press('Control+n');
     await page.getByTestId('conversation-entry').getByRole('button').first().click();
     await page.getByTestId('stats').nth(1).waitFor();
-    expect(await page.getByTestId('by').allInnerTexts()).toEqual(said);
+    expect(await page.getByTestId('by').allInnerTexts()).toEqual(writers);
   });
 
   it('counts only plain tokens in a plain answer, and claims no acceptance', async () => {

@@ -149,7 +149,7 @@ describe('while it runs', () => {
   });
 
   it.each(['light', 'dark'] as const)(
-    'is said in the chat, and stopped there with its button: Escape stops only what is on screen (%s)',
+    'is shown in the chat, and stopped there with its button: Escape stops only what is on screen (%s)',
     async (colours) => {
       const page = await openCompare({ speed: 2, colours });
       await start(page);

@@ -239,15 +239,15 @@ describe('the landscape', () => {
     const page = await openLab('landscape');
     const cursor = page.getByTestId('landscape-cursor');
     await cursor.focus();
-    const said = (row: number, column: number) =>
+    const shownValue = (row: number, column: number) =>
       `alpha ${formatMean(grid.alphas[row]!)}, K ${formatCount(grid.depths[column]!)}: ${formatMean(grid.speedup[row]![column]!)}× predicted`;
-    expect(await page.getByTestId('landscape-value').textContent()).toBe(said(14, 3));
+    expect(await page.getByTestId('landscape-value').textContent()).toBe(shownValue(14, 3));
     await page.keyboard.press('ArrowRight');
     await page.keyboard.press('ArrowUp');
-    expect(await page.getByTestId('landscape-value').textContent()).toBe(said(15, 4));
+    expect(await page.getByTestId('landscape-value').textContent()).toBe(shownValue(15, 4));
     const box = (await cursor.boundingBox())!;
     await page.mouse.move(box.x + 2, box.y + box.height - 2);
-    expect(await page.getByTestId('landscape-value').textContent()).toBe(said(0, 0));
+    expect(await page.getByTestId('landscape-value').textContent()).toBe(shownValue(0, 0));
     const table = await tableOf(page, 'landscape');
     expect(table[0]?.slice(1)).toEqual(grid.speedup.at(-1)!.map((value) => `${formatMean(value)}×`));
     expect(await page.getByTestId('best').count()).toBe(grid.best.filter((depth) => depth > 0).length);

@@ -318,14 +318,14 @@ describe('which draft goes with it', () => {
     await idle(page);
     await look(page, seven.name);
     await offer(page, small.name).getByTestId('measure-pair').click();
-    await page.getByTestId('measuring-said').waitFor();
+    await page.getByTestId('measuring-progress').waitFor();
     // The pair is in memory now.
     await expect.poll(() => page.getByTestId('target-menu').innerText()).toContain(seven.title);
     expect(await page.getByTestId('target-menu').isDisabled()).toBe(false);
     await page.getByTestId('target-menu').click();
     expect(await page.getByTestId('target-list').getByRole('option', { name: middle.title }).getAttribute('aria-disabled')).toBe('true');
     await page.keyboard.press('Escape');
-    await page.getByTestId('measuring-said').scrollIntoViewIfNeeded();
+    await page.getByTestId('measuring-progress').scrollIntoViewIfNeeded();
     await page.screenshot({ path: `${output}library-measuring.png` });
     expect(await violations(page)).toEqual([]);
     expect(await offer(page, middle.name).getByTestId('measure-pair').isDisabled()).toBe(true);
@@ -344,7 +344,7 @@ describe('which draft goes with it', () => {
     await look(page, seven.name);
     await offer(page, small.name).getByTestId('measure-pair').click();
     await page
-      .getByTestId('measuring-said')
+      .getByTestId('measuring-progress')
       .filter({ hasNotText: /Loading|Starting/ })
       .waitFor();
     await page.getByTestId('measuring-stop').click();
@@ -503,7 +503,7 @@ describe('downloads', () => {
     await download(page, 'd1', { phase: 'checking' });
     expect(await one.getByTestId('download-phase').innerText()).toBe('Verifying checksum');
     await download(page, 'd1', { phase: 'done' });
-    expect(await page.getByTestId('downloads-said').textContent()).toBe('Qwen3-4B-Q4_K_M is downloaded.');
+    expect(await page.getByTestId('downloads-status').textContent()).toBe('Qwen3-4B-Q4_K_M is downloaded.');
     await one.getByTestId('download-load').click();
     await idle(page);
     expect((await requests(page)).at(-1)?.target).toContain('Qwen3-4B-Q4_K_M.gguf');

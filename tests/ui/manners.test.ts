@@ -81,9 +81,9 @@ describe('files dragged onto the window', () => {
   it('of other kinds are refused with a message', async () => {
     const page = await hunch.open();
     await drag(page, { kind: 'dropped', paths: ['/tmp/notes.txt'], across: 0.2 });
-    const said = page.getByTestId('failure');
-    await said.waitFor();
-    expect(await said.innerText()).toContain('Couldn’t open notes.txt. Drop one model (.gguf) or exported conversations (.json).');
+    const failure = page.getByTestId('failure');
+    await failure.waitFor();
+    expect(await failure.innerText()).toContain('Couldn’t open notes.txt. Drop one model (.gguf) or exported conversations (.json).');
     expect(await calls(page, 'load_models')).toEqual([]);
     expect(await calls(page, 'import_conversation')).toEqual([]);
   });

@@ -52,9 +52,9 @@ export class ReplayStore {
     this.#kept.set(conversation.entry.id, { conversation, deleted: false, named: true });
     const ids = [conversation.entry.id, ...conversation.messages.map((message) => message.id)];
     this.#next = Math.max(this.#next, ...ids.map((id) => id + 1));
-    for (const [id, said] of Object.entries(events)) {
-      if (Array.isArray(said)) this.#events.set(Number(id), said);
-      else this.#unreadable.set(Number(id), said);
+    for (const [id, recorded] of Object.entries(events)) {
+      if (Array.isArray(recorded)) this.#events.set(Number(id), recorded);
+      else this.#unreadable.set(Number(id), recorded);
     }
     return conversation.entry.id;
   }

@@ -40,7 +40,7 @@ const written: Readonly<Record<string, (value: number) => string>> = {
 const unnamed: Readonly<Record<string, string>> = { reserved: '0' };
 
 /** An error found by the window, with a message in its language. */
-export const ownError = (code: ErrorCode, text: string): ErrorInfo => ({ code, message: text, params: { said: text } });
+export const ownError = (code: ErrorCode, text: string): ErrorInfo => ({ code, message: text, params: { text } });
 
 /** Content of an error card. An unknown code counts as an internal error. */
 export function errorFace({ code, message, params: given = {} }: ErrorInfo): ErrorFace {
@@ -48,7 +48,7 @@ export function errorFace({ code, message, params: given = {} }: ErrorInfo): Err
   const words = language.strings.errors[known] as ErrorWords;
   const face = { title: words.title, offersModel: offersModel.has(known) };
   const params: typeof given = { ...unnamed, ...given };
-  const own = params['said'];
+  const own = params['text'];
   if (own !== undefined) return { ...face, text: own, detail: null };
   const names: readonly string[] = errorParams[known];
   if (!names.every((name) => params[name] !== undefined)) return { ...face, text: null, detail: message };

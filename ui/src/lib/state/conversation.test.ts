@@ -14,7 +14,7 @@ import type {
 import { ActiveConversation, type ConversationCallbacks } from './conversation.svelte';
 import { Preferences } from './preferences.svelte';
 import { Settings } from './settings.svelte';
-import { saidIn } from './thread.svelte';
+import { answerText } from './thread.svelte';
 import { MessageDrafts } from './messageDrafts.svelte';
 
 /** An engine whose responses a test controls. */
@@ -149,9 +149,9 @@ const ended: GenerationEvent = {
 /** A saved conversation of one question and answer: messages 31 and 32 in conversation 3. */
 function keptConversation(id: number, content = 'A', state: MessageState = 'complete'): Conversation {
   const entry = { id, title: 't', pinned: false, created_ms: 0, updated_ms: 0 };
-  const said = { created_ms: 0, settings: null };
-  const question = { id: 10 * id + 1, parent: null, role: 'user' as const, content: 'a', state: 'complete' as const, ...said };
-  const answer = { id: 10 * id + 2, parent: 10 * id + 1, role: 'assistant' as const, content, state, ...said };
+  const common = { created_ms: 0, settings: null };
+  const question = { id: 10 * id + 1, parent: null, role: 'user' as const, content: 'a', state: 'complete' as const, ...common };
+  const answer = { id: 10 * id + 2, parent: 10 * id + 1, role: 'assistant' as const, content, state, ...common };
   return { entry, system: '', leaf: null, messages: [question, answer] };
 }
 
@@ -353,14 +353,14 @@ describe('ActiveConversation', () => {
   it('polls the rest of an answer that another page started', async () => {
     const { host, conversation, later } = converse();
     const entry = { id: 3, title: 't', pinned: false, created_ms: 0, updated_ms: 0 };
-    const said = { created_ms: 0, settings: null };
+    const common = { created_ms: 0, settings: null };
     host.kept[3] = {
       entry,
       system: '',
       leaf: null,
       messages: [
-        { id: 1, parent: null, role: 'user', content: 'a', state: 'complete', ...said },
-        { id: 2, parent: 1, role: 'assistant', content: '', state: 'streaming', ...said },
+        { id: 1, parent: null, role: 'user', content: 'a', state: 'complete', ...common },
+        { id: 2, parent: 1, role: 'assistant', content: '', state: 'streaming', ...common },
       ],
     };
     host.events = { 2: [round('A')] };
@@ -375,16 +375,16 @@ describe('ActiveConversation', () => {
   it('loads the answers of a saved conversation, and marks interrupted ones', async () => {
     const { host, conversation } = converse();
     const entry = { id: 3, title: 't', pinned: false, created_ms: 0, updated_ms: 0 };
-    const said = { created_ms: 0, state: 'complete' as const, settings: null };
+    const common = { created_ms: 0, state: 'complete' as const, settings: null };
     host.kept[3] = {
       entry,
       system: 'Be kind.',
       leaf: null,
       messages: [
-        { id: 1, parent: null, role: 'user', content: 'a', ...said },
-        { id: 2, parent: 1, role: 'assistant', content: 'A', ...said },
-        { id: 3, parent: 2, role: 'user', content: 'b', ...said },
-        { id: 4, parent: 3, role: 'assistant', content: 'B', ...said },
+        { id: 1, parent: null, role: 'user', content: 'a', ...common },
+        { id: 2, parent: 1, role: 'assistant', content: 'A', ...common },
+        { id: 3, parent: 2, role: 'user', content: 'b', ...common },
+        { id: 4, parent: 3, role: 'assistant', content: 'B', ...common },
       ],
     };
     host.events = { 2: [round('A'), ended], 4: [round('B')] };
@@ -670,7 +670,7 @@ describe('an answer whose events cannot be read', () => {
     const turn = () => conversation.turns[0]!;
     expect([turn().answer.error, turn().answer.blocks.length, turn().stored]).toEqual([unreadable, 0, '<think>hm</think>\n\nAs it was.']);
     expect(conversation.retryFetches(turn())).toBe(true);
-    expect(saidIn(turn())).toBe('As it was.');
+    expect(answerText(turn())).toBe('As it was.');
     host.unreadable = null;
     host.events = { 32: [round('As it was.'), ended] };
     await conversation.retry(turn());
