@@ -356,7 +356,7 @@ describe('the round inspector', () => {
     await page.keyboard.press('ArrowRight');
     expect(await at()).toBe(2);
     expect(Number(await page.getByTestId('round').getAttribute('data-drafted'))).toBe(rounds[2]!.drafted);
-    expect(await page.getByTestId('stood').count()).toBe(rounds[2]!.tokens.length);
+    expect(await page.getByTestId('emitted-token').count()).toBe(rounds[2]!.tokens.length);
     await page.getByTestId('strip-cursor').focus();
     await page.keyboard.press('End');
     expect(await at()).toBe(rounds.length - 1);

@@ -601,8 +601,8 @@ describe('loading and letting go', () => {
     const page = await openWith({ preferences: { last_models: last, keep_warm_minutes: 15 } });
     await page.getByTestId('example').first().waitFor();
     await page.evaluate(() => window.hunchReplay?.unload());
-    await page.getByTestId('resting').waitFor();
-    expect(await page.getByTestId('resting').innerText()).toContain('No questions for 15 minutes. It reloads when you ask.');
+    await page.getByTestId('unloaded').waitFor();
+    expect(await page.getByTestId('unloaded').innerText()).toContain('No questions for 15 minutes. It reloads when you ask.');
     expect(await page.getByTestId('target-menu').innerText()).toContain('1.5B');
     await ask(page);
     await ended(page);
@@ -619,7 +619,7 @@ describe('loading and letting go', () => {
     expect((await requests(page)).at(-1)).toEqual({ target: middle.path, draft: small.path, context: 4096 });
     await page.getByTestId('target-menu').click();
     await page.getByTestId('unload').click();
-    await page.getByTestId('resting').waitFor();
+    await page.getByTestId('unloaded').waitFor();
     expect(await calls(page, 'unload_models')).toHaveLength(1);
     // Comparing reloads it from there too.
     await page.keyboard.press('Control+2');
@@ -663,7 +663,7 @@ describe('loading and letting go', () => {
     const page = await openWith({ preferences: { last_models: last } }, { load_ms: 1500 });
     await page.getByTestId('example').first().waitFor();
     await page.evaluate(() => window.hunchReplay?.unload());
-    await page.getByTestId('resting').waitFor();
+    await page.getByTestId('unloaded').waitFor();
     await ask(page, question);
     return page;
   };

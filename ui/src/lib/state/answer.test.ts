@@ -182,7 +182,7 @@ describe('Answer', () => {
   });
 
   it('reports parked drafting when most rounds were plain because of it', () => {
-    const rested = (parked: number[]) => {
+    const parkedAtEnd = (parked: number[]) => {
       const answer = new Answer();
       const rounds = [0, 1, 2].map(
         (number) =>
@@ -195,7 +195,7 @@ describe('Answer', () => {
       answer.apply([...rounds, { ...over, stats: { ...over.stats, rounds: 3, plain: 3 } }]);
       return answer.parked;
     };
-    expect([rested([]), rested([1]), rested([1, 2])]).toEqual([false, false, true]);
+    expect([parkedAtEnd([]), parkedAtEnd([1]), parkedAtEnd([1, 2])]).toEqual([false, false, true]);
   });
 
   it('names failed methods until another generation continues it', () => {
