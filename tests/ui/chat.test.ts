@@ -231,6 +231,18 @@ describe('the card over a token', () => {
     expect(await page.getByTestId('token-card').count()).toBe(0);
   });
 
+  it('counts rounds and positions from 1', async () => {
+    const page = await hunch.answered({ replay: 'fixture-story' });
+    const card = async (selector: string) => {
+      await page.locator(`[data-testid=token]${selector}`).first().hover();
+      return (await page.getByTestId('token-card').innerText()).replace(/\s+/g, ' ');
+    };
+    expect(await card('')).toMatch(/round 1 position 1 of 4/);
+    await page.mouse.move(5, 400);
+    await page.getByTestId('token-card').waitFor({ state: 'detached' });
+    expect(await card('[data-origin=bonus]')).toMatch(/position 5 after 4/);
+  });
+
   it('shows q of an accepted token, and "certain" where the draft left nothing to chance', async () => {
     const sampled = await hunch.answered({ replay: 'fixture-story' });
     await sampled.locator('[data-testid=token][data-origin=accepted]').first().hover();

@@ -351,16 +351,18 @@ describe('the round inspector', () => {
       .filter(Boolean)
       .flatMap((line) => (JSON.parse(line) as { events: { type: string; drafted: number; tokens: unknown[] }[] }).events)
       .filter(({ type }) => type === 'round');
-    await page.getByTestId('next-round').click();
     expect(await at()).toBe(1);
-    await page.keyboard.press('ArrowRight');
+    await page.getByTestId('next-round').click();
     expect(await at()).toBe(2);
+    await page.keyboard.press('ArrowRight');
+    expect(await at()).toBe(3);
     expect(Number(await page.getByTestId('round').getAttribute('data-drafted'))).toBe(rounds[2]!.drafted);
     expect(await page.getByTestId('emitted-token').count()).toBe(rounds[2]!.tokens.length);
     await page.getByTestId('strip-cursor').focus();
     await page.keyboard.press('End');
-    expect(await at()).toBe(rounds.length - 1);
-    expect(await tableOf(page, 'strip')).toHaveLength(rounds.length);
+    expect(await at()).toBe(rounds.length);
+    expect(await page.getByTestId('strip-cursor').getAttribute('aria-valuenow')).toBe(String(rounds.length));
+    expect((await tableOf(page, 'strip')).map(([round]) => round)).toEqual(rounds.map((_, i) => formatCount(i + 1)));
   });
 
   it('names drafted tokens that were never tested', async () => {

@@ -274,6 +274,7 @@ export const chatDe: typeof chatEn = {
     round: 'Runde',
     position: 'Position',
     ofDrafted: (drafted) => `von ${drafted}`,
+    afterDrafted: (drafted) => `nach ${drafted}`,
     rejectedHere: 'Hier verworfen',
     target: 'Target',
     draft: 'Draft',

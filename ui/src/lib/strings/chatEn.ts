@@ -286,8 +286,10 @@ export const chatEn = {
     bits: (entropy: string) => `${entropy} bits`,
     round: 'round',
     position: 'position',
-    /** Follows a position. */
+    /** Follows the position of a drafted token. */
     ofDrafted: (drafted: number) => `of ${drafted}`,
+    /** Follows the position of a token after the draft. */
+    afterDrafted: (drafted: number) => `after ${drafted}`,
     rejectedHere: 'Rejected here',
     target: 'Target',
     draft: 'Draft',
