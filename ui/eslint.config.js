@@ -51,7 +51,7 @@ export default ts.config(
   { files: ['**/lib/host/tauri.ts'], rules: { 'no-restricted-imports': 'off' } },
   {
     files: ['ui/src/**'],
-    ignores: ['**/*.test.ts', '**/lib/errors.ts', '**/lib/{host,ipc}/**'],
+    ignores: ['**/*.test.ts', '**/testing.ts', '**/lib/errors.ts', '**/lib/{host,ipc}/**'],
     rules: { 'no-restricted-syntax': ['error', ...wordsOfErrors] },
   },
   { files: ['ui/*.config.*', 'ui/.*.cjs', 'tests/**'], languageOptions: { globals: { ...globals.node } } },

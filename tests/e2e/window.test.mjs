@@ -399,10 +399,10 @@ describe('the window with the default model', () => {
         .then(done);
     });
     const lane = report.lanes[1];
-    const said = [lane.speedup, lane.speedup_low, lane.speedup_high].map((value) => value.toFixed(2));
-    t.diagnostic(`speedup ${said[0]}x (${said[1]} to ${said[2]}), ${lane.samples} samples`);
+    const spread = [lane.speedup, lane.speedup_low, lane.speedup_high].map((value) => value.toFixed(2));
+    t.diagnostic(`speedup ${spread[0]}x (${spread[1]} to ${spread[2]}), ${lane.samples} samples`);
     assert.equal(lane.samples, 2);
-    for (const number of said) assert.ok(result.spread.includes(number), `${number} in ${result.spread}`);
+    for (const number of spread) assert.ok(result.spread.includes(number), `${number} in ${result.spread}`);
     // Rates from 100 on are shown without a decimal.
     assert.ok(result.figures.includes(lane.tok_s.toFixed(lane.tok_s < 99.95 ? 1 : 0)), `${lane.tok_s} in ${result.figures}`);
     assert.equal(report.answers.length, 4);

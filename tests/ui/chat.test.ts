@@ -154,13 +154,13 @@ describe('an answer', () => {
     expect(await page.getByTestId('by').innerText()).toMatch(/^by .+, N-gram$/);
     await ask(page);
     await page.getByTestId('stats').nth(1).waitFor();
-    const said = await page.getByTestId('by').allInnerTexts();
-    expect(said[1]).toMatch(/^by .+, Plain$/);
+    const writers = await page.getByTestId('by').allInnerTexts();
+    expect(writers[1]).toMatch(/^by .+, Plain$/);
     // Reopened, it still says so.
     await page.keyboard.press('Control+n');
     await page.getByTestId('conversation-entry').getByRole('button').first().click();
     await page.getByTestId('stats').nth(1).waitFor();
-    expect(await page.getByTestId('by').allInnerTexts()).toEqual(said);
+    expect(await page.getByTestId('by').allInnerTexts()).toEqual(writers);
   });
 
   it('counts only plain tokens in a plain answer, and claims no acceptance', async () => {
@@ -229,6 +229,18 @@ describe('the card over a token', () => {
     await page.evaluate(() => window.dispatchEvent(new Event('scroll')));
     await page.evaluate(() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn))));
     expect(await page.getByTestId('token-card').count()).toBe(0);
+  });
+
+  it('counts rounds and positions from 1', async () => {
+    const page = await hunch.answered({ replay: 'fixture-story' });
+    const card = async (selector: string) => {
+      await page.locator(`[data-testid=token]${selector}`).first().hover();
+      return (await page.getByTestId('token-card').innerText()).replace(/\s+/g, ' ');
+    };
+    expect(await card('')).toMatch(/round 1 position 1 of 4/);
+    await page.mouse.move(5, 400);
+    await page.getByTestId('token-card').waitFor({ state: 'detached' });
+    expect(await card('[data-origin=bonus]')).toMatch(/position 5 after 4/);
   });
 
   it('shows q of an accepted token, and "certain" where the draft left nothing to chance', async () => {

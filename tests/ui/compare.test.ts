@@ -116,7 +116,7 @@ describe('while it runs', () => {
     await page.waitForFunction(() => document.querySelectorAll('[data-testid=lane][data-lane="1"] [data-testid=token]').length > 20);
     expect(await page.locator('[data-lane="1"] [data-testid=token][data-origin=accepted]').count()).toBeGreaterThan(5);
     expect(await page.locator('[data-lane="0"] [data-testid=token]:not([data-origin=plain])').count()).toBe(0);
-    await expect.poll(() => page.getByTestId('lane-stands').allInnerTexts()).toContain('running');
+    await expect.poll(() => page.getByTestId('lane-status').allInnerTexts()).toContain('running');
     await expect
       .poll(() => page.getByTestId('compare-progress').innerText(), { timeout: 20_000 })
       .toMatch(/^prompt 1 of 1, run 2 of 2, about [\d.]+ m?s left \(predicted\)$/);
@@ -149,7 +149,7 @@ describe('while it runs', () => {
   });
 
   it.each(['light', 'dark'] as const)(
-    'is said in the chat, and stopped there with its button: Escape stops only what is on screen (%s)',
+    'is shown in the chat, and stopped there with its button: Escape stops only what is on screen (%s)',
     async (colours) => {
       const page = await openCompare({ speed: 2, colours });
       await start(page);
@@ -272,7 +272,7 @@ describe('the result', () => {
     ending.trouble = { code: 'out_of_memory', message: 'No memory is left.' };
     const page = await compared({ compare: 'early', recordings: { early: toLines(messages) } });
     expect(await page.getByTestId('trouble').innerText()).toMatch(/^Ended early.* No memory is left\.$/);
-    expect(await page.getByTestId('unkept').count()).toBe(0);
+    expect(await page.getByTestId('not-saved').count()).toBe(0);
     expect(await (await compared()).getByTestId('trouble').count()).toBe(0);
   });
 

@@ -24,7 +24,7 @@ export async function faintText(page: Page): Promise<string[]> {
     const faint: string[] = [];
     for (const element of document.querySelectorAll<HTMLElement>('body *')) {
       const own = [...element.childNodes].filter((node) => node.nodeType === Node.TEXT_NODE && node.textContent?.trim());
-      if (own.length === 0 || element.closest(':disabled, [data-disabled], .only-read, s')) continue;
+      if (own.length === 0 || element.closest(':disabled, [data-disabled], .screen-reader-only, s')) continue;
       if (!element.checkVisibility({ opacityProperty: true })) continue;
       const chain: Element[] = [];
       for (let at: Element | null = element; at; at = at.parentElement) chain.unshift(at);

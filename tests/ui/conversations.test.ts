@@ -267,13 +267,13 @@ describe('a turn', () => {
     expect(await calls(page, 'stop_generation')).toEqual([]);
     await token.click();
     const other = card.getByTestId('alternative').and(page.locator(':enabled')).first();
-    const [id, said] = [Number(await other.getAttribute('data-id')), await other.locator('.word').innerText()];
+    const [id, word] = [Number(await other.getAttribute('data-id')), await other.locator('.word').innerText()];
     await other.press('Enter');
     await page.getByTestId('answer-branches').waitFor();
     await ended(page);
     expect((await calls(page, 'answer')).at(-1)?.['request']).toMatchObject({ asking: { kind: 'continue', tokens: 4, then: id } });
     const chosen = page.locator('[data-testid=token][data-origin=chosen]');
-    expect((await chosen.innerText()).trim()).toBe(said.replace('·', ''));
+    expect((await chosen.innerText()).trim()).toBe(word.replace('·', ''));
     const { counts, total } = await legend(page);
     expect(counts['chosen']).toBe(1);
     expect(Object.values(counts).reduce((sum, count) => sum + count)).toBe(total);

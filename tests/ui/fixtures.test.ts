@@ -66,9 +66,9 @@ describe.each(files.filter(ofComparison).map((file) => [file.pathname.split('/')
 
   it('reports the texts and tokens of its lanes, and its last turn as recorded', () => {
     const turns = events.flatMap((event, i) => (event.type === 'turn' ? [i] : []));
-    const said = events.slice(turns.at(-1)).flatMap((event) => (event.type === 'lane' ? [event] : []));
+    const laneEvents = events.slice(turns.at(-1)).flatMap((event) => (event.type === 'lane' ? [event] : []));
     report?.setting.lanes.forEach((_, lane) => {
-      const own = said.filter((event) => event.lane === lane).map((event) => event.event);
+      const own = laneEvents.filter((event) => event.lane === lane).map((event) => event.event);
       expect(own).toEqual(report.recordings[lane]);
       const tokens = tokensOf(own.map((timed) => timed.event));
       const answer = report.answers.findLast((each) => each.lane === lane);

@@ -239,15 +239,15 @@ describe('the landscape', () => {
     const page = await openLab('landscape');
     const cursor = page.getByTestId('landscape-cursor');
     await cursor.focus();
-    const said = (row: number, column: number) =>
+    const shownValue = (row: number, column: number) =>
       `alpha ${formatMean(grid.alphas[row]!)}, K ${formatCount(grid.depths[column]!)}: ${formatMean(grid.speedup[row]![column]!)}× predicted`;
-    expect(await page.getByTestId('landscape-value').textContent()).toBe(said(14, 3));
+    expect(await page.getByTestId('landscape-value').textContent()).toBe(shownValue(14, 3));
     await page.keyboard.press('ArrowRight');
     await page.keyboard.press('ArrowUp');
-    expect(await page.getByTestId('landscape-value').textContent()).toBe(said(15, 4));
+    expect(await page.getByTestId('landscape-value').textContent()).toBe(shownValue(15, 4));
     const box = (await cursor.boundingBox())!;
     await page.mouse.move(box.x + 2, box.y + box.height - 2);
-    expect(await page.getByTestId('landscape-value').textContent()).toBe(said(0, 0));
+    expect(await page.getByTestId('landscape-value').textContent()).toBe(shownValue(0, 0));
     const table = await tableOf(page, 'landscape');
     expect(table[0]?.slice(1)).toEqual(grid.speedup.at(-1)!.map((value) => `${formatMean(value)}×`));
     expect(await page.getByTestId('best').count()).toBe(grid.best.filter((depth) => depth > 0).length);
@@ -351,16 +351,18 @@ describe('the round inspector', () => {
       .filter(Boolean)
       .flatMap((line) => (JSON.parse(line) as { events: { type: string; drafted: number; tokens: unknown[] }[] }).events)
       .filter(({ type }) => type === 'round');
-    await page.getByTestId('next-round').click();
     expect(await at()).toBe(1);
-    await page.keyboard.press('ArrowRight');
+    await page.getByTestId('next-round').click();
     expect(await at()).toBe(2);
+    await page.keyboard.press('ArrowRight');
+    expect(await at()).toBe(3);
     expect(Number(await page.getByTestId('round').getAttribute('data-drafted'))).toBe(rounds[2]!.drafted);
-    expect(await page.getByTestId('stood').count()).toBe(rounds[2]!.tokens.length);
+    expect(await page.getByTestId('emitted-token').count()).toBe(rounds[2]!.tokens.length);
     await page.getByTestId('strip-cursor').focus();
     await page.keyboard.press('End');
-    expect(await at()).toBe(rounds.length - 1);
-    expect(await tableOf(page, 'strip')).toHaveLength(rounds.length);
+    expect(await at()).toBe(rounds.length);
+    expect(await page.getByTestId('strip-cursor').getAttribute('aria-valuenow')).toBe(String(rounds.length));
+    expect((await tableOf(page, 'strip')).map(([round]) => round)).toEqual(rounds.map((_, i) => formatCount(i + 1)));
   });
 
   it('names drafted tokens that were never tested', async () => {

@@ -76,7 +76,7 @@ describe('the language', () => {
     await ask(long);
     const card = long.getByTestId('error');
     await card.getByRole('heading', { name: de.errors.context_overflow.title }).waitFor();
-    expect(await long.getByTestId('error-said').innerText()).toContain('9.120 Tokens');
+    expect(await long.getByTestId('error-message').innerText()).toContain('9.120 Tokens');
     expect(await card.innerText()).not.toContain(message);
     const device = await hunch.open(
       refuse({ code: 'device', message: 'The metal device failed.', params: { device: 'metal', detail: 'out of buffers' } }),

@@ -81,9 +81,9 @@ describe('files dragged onto the window', () => {
   it('of other kinds are refused with a message', async () => {
     const page = await hunch.open();
     await drag(page, { kind: 'dropped', paths: ['/tmp/notes.txt'], across: 0.2 });
-    const said = page.getByTestId('failure');
-    await said.waitFor();
-    expect(await said.innerText()).toContain('Couldn’t open notes.txt. Drop one model (.gguf) or exported conversations (.json).');
+    const failure = page.getByTestId('failure');
+    await failure.waitFor();
+    expect(await failure.innerText()).toContain('Couldn’t open notes.txt. Drop one model (.gguf) or exported conversations (.json).');
     expect(await calls(page, 'load_models')).toEqual([]);
     expect(await calls(page, 'import_conversation')).toEqual([]);
   });
@@ -210,14 +210,14 @@ describe('a chat template that fails', () => {
 });
 
 /** An answer for which plain decoding is faster. */
-const resting = changed((event) => {
+const parkedStream = changed((event) => {
   const depth: DepthState = { parked: true, gains: [0.9, 0.75] };
   return event.type === 'round' ? { depth } : event.type === 'finished' ? { stats: { ...event.stats, plain: event.stats.rounds } } : {};
 }, 'fixture-plain').replaceAll('"method":"plain"', '"method":"ngram"');
 
 describe('parked drafting', () => {
   it('shows its forecast by keyboard, and a note under the answer', async () => {
-    const page = await hunch.open({ replay: 'resting', recordings: { resting }, speed: 4 });
+    const page = await hunch.open({ replay: 'parked', recordings: { parked: parkedStream }, speed: 4 });
     await ask(page);
     const parked = page.getByTestId('parked');
     await parked.waitFor();
@@ -226,7 +226,7 @@ describe('parked drafting', () => {
     await page.keyboard.press('Enter');
     await page.getByText('1: 0.90×, 2: 0.75×').waitFor();
     await page.getByTestId('stop').click();
-    const over = await hunch.answered({ replay: 'resting', recordings: { resting } });
+    const over = await hunch.answered({ replay: 'parked', recordings: { parked: parkedStream } });
     expect(await over.getByTestId('parked').locator('summary').innerText()).toBe('mostly parked');
   });
 });
@@ -295,22 +295,22 @@ describe.each(cases)('at $width px, $colours', ({ width, colours }) => {
 
   it('figures', async () => {
     const rule = { name: 'lossy-lenience', lenience: 0.5 } as const;
-    const recordings = { full: started({ dropped_messages: 4, context_length: 270, rule }), resting };
-    const page = await hunch.answered({ ...opening, replay: 'full,resting', recordings });
+    const recordings = { full: started({ dropped_messages: 4, context_length: 270, rule }), parked: parkedStream };
+    const page = await hunch.answered({ ...opening, replay: 'full,parked', recordings });
     await take(page, 'full');
     await page.getByTestId('conversation').evaluate((element) => (element.scrollTop = 0));
     await take(page, 'dropped');
     await ask(page);
     await page.getByTestId('stats').nth(1).waitFor();
     await page.getByTestId('parked').locator('summary').click();
-    await take(page, 'rested');
+    await take(page, 'parked-over');
   });
 
   it('figures of an answer that is being written', async () => {
-    const page = await hunch.open({ ...opening, replay: 'resting', recordings: { resting }, speed: 4 });
+    const page = await hunch.open({ ...opening, replay: 'parked', recordings: { parked: parkedStream }, speed: 4 });
     await ask(page);
     await page.getByTestId('parked').waitFor();
-    await take(page, 'resting');
+    await take(page, 'parked');
   });
 
   it('rules', async () => {

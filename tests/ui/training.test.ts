@@ -70,10 +70,10 @@ describe('training a drafter', () => {
   it('is paused and continued', async () => {
     const page = await look({ event_ms: 150 });
     await page.getByTestId('training-start').click();
-    await expect.poll(() => page.getByTestId('training-said').innerText()).toMatch(/^Step 1 of 2: [1-9]/);
+    await expect.poll(() => page.getByTestId('training-progress').innerText()).toMatch(/^Step 1 of 2: [1-9]/);
     await page.getByTestId('training-pause').click();
     await page.getByTestId('training-resume').waitFor();
-    expect(await page.getByTestId('training-said').innerText()).toMatch(/^Paused, Step 1 of 2: .* of 200,000 tokens written$/);
+    expect(await page.getByTestId('training-progress').innerText()).toMatch(/^Paused, Step 1 of 2: .* of 200,000 tokens written$/);
     await page.getByTestId('training-resume').click();
     await page.getByTestId('training-finish').waitFor();
     await page.getByTestId('training-finish').click();
@@ -83,7 +83,7 @@ describe('training a drafter', () => {
   it('is paused by Escape while it is on screen', async () => {
     const page = await look({ event_ms: 150 });
     await page.getByTestId('training-start').click();
-    await expect.poll(() => page.getByTestId('training-said').innerText()).toMatch(/^Step 1 of 2: [1-9]/);
+    await expect.poll(() => page.getByTestId('training-progress').innerText()).toMatch(/^Step 1 of 2: [1-9]/);
     await page.keyboard.press('Control+1');
     await page.keyboard.press('Escape');
     expect(await calls(page, 'stop_measurement')).toEqual([]);
@@ -96,7 +96,7 @@ describe('training a drafter', () => {
 
   it('continues after a restart, or deletes its data after a question', async () => {
     const page = await look({ event_ms: 40, runs: { [tiny.path]: half } });
-    expect(await page.getByTestId('training-said').innerText()).toBe('Paused, Step 2 of 2: 400 of 800 training steps');
+    expect(await page.getByTestId('training-progress').innerText()).toBe('Paused, Step 2 of 2: 400 of 800 training steps');
     await page.getByTestId('training-discard').click();
     await page.getByTestId('training-discard-question').waitFor();
     expect(await calls(page, 'discard_training')).toEqual([]);

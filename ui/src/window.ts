@@ -112,7 +112,7 @@ export function createWindow(host: Host): WindowState {
   const work = new Work({ conversation, comparison, models, navigation, pairing, training });
   const chat = new Chat({ conversation, conversations, messageDrafts, models, navigation, tokens, work });
   const presets = new Presets({ preferences, settings, conversation, models, notify });
-  const drop = new Drop(models, { bring: (paths) => chat.importFiles(paths), reportFailure });
+  const drop = new Drop(models, { importFiles: (paths) => chat.importFiles(paths), reportFailure });
   const events = new LibraryEvents(host, { library, downloads, models, comparison, navigation, pairing, drafting });
 
   return {

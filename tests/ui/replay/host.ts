@@ -293,7 +293,7 @@ class ReplayHost implements Host {
   #import(path: string): number {
     const imported = this.#app.imports?.[path];
     if (!imported) throw refusal('io', `“${path}” is not an exported conversation. Choose another file.`);
-    return this.#store.bring(imported);
+    return this.#store.add(imported);
   }
 
   async #load(request: LoadRequest): Promise<LoadedModels> {

@@ -183,8 +183,8 @@ export class ReplayLab {
     if (rule.name === 'lossless') {
       const u = random();
       const threshold = drafted === otherToken ? draft.overlap / Math.max(q, 1e-9) : Math.min(1, p / q);
-      const stands = u < threshold;
-      return { drafted, p, q, u, threshold, accepted: stands, emitted: stands ? drafted : pick(all.map(({ residual }) => residual)).id };
+      const accepted = u < threshold;
+      return { drafted, p, q, u, threshold, accepted, emitted: accepted ? drafted : pick(all.map(({ residual }) => residual)).id };
     }
     const changed = this.#lab.changed[source.kind]?.[rule.name];
     const accepted = random() < (changed?.acceptance ?? acceptance * 0.8);

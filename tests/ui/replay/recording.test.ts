@@ -42,9 +42,9 @@ describe('ReplayedGeneration', () => {
     for (let count = 0; count < 6; count += 1) step();
     generation.stop();
     while (step() !== undefined);
-    const said = received.flatMap((message) => message.events);
-    const tokens = said.flatMap((event) => (event.type === 'round' ? event.tokens : []));
-    const ending = said.at(-1);
+    const events = received.flatMap((message) => message.events);
+    const tokens = events.flatMap((event) => (event.type === 'round' ? event.tokens : []));
+    const ending = events.at(-1);
     expect(ending?.type === 'finished' && ending.stop).toBe('cancelled');
     expect(ending?.type === 'finished' && ending.stats.generated_tokens).toBe(tokens.length);
     expect(tokens.length).toBeGreaterThan(0);

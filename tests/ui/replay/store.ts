@@ -44,17 +44,17 @@ export class ReplayStore {
 
   constructor(recorded: readonly RecordedConversation[], now: () => number = Date.now) {
     this.#now = now;
-    for (const each of recorded) this.bring(each);
+    for (const each of recorded) this.add(each);
   }
 
   /** Adds a conversation with its own numbers. */
-  bring({ conversation, events }: RecordedConversation): number {
+  add({ conversation, events }: RecordedConversation): number {
     this.#kept.set(conversation.entry.id, { conversation, deleted: false, named: true });
     const ids = [conversation.entry.id, ...conversation.messages.map((message) => message.id)];
     this.#next = Math.max(this.#next, ...ids.map((id) => id + 1));
-    for (const [id, said] of Object.entries(events)) {
-      if (Array.isArray(said)) this.#events.set(Number(id), said);
-      else this.#unreadable.set(Number(id), said);
+    for (const [id, recorded] of Object.entries(events)) {
+      if (Array.isArray(recorded)) this.#events.set(Number(id), recorded);
+      else this.#unreadable.set(Number(id), recorded);
     }
     return conversation.entry.id;
   }

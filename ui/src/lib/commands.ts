@@ -13,7 +13,7 @@ import type { Presets } from './state/presets';
 import type { ProblemLog } from './state/problemLog';
 import type { Screen } from './state/screen';
 import { isUsable, type Settings } from './state/settings.svelte';
-import { saidIn, type Turn } from './state/thread.svelte';
+import { answerText, type Turn } from './state/thread.svelte';
 import type { Work } from './state/work.svelte';
 import { en } from './strings/en';
 import { language } from './strings/index.svelte';
@@ -161,9 +161,9 @@ function answerCommands({ chat, conversation, models, navigation, screen, work }
   // A hidden conversation is not changed.
   const chatting = () => navigation.place === 'chat';
   const idle = () => chatting() && !work.running && models.loading === null && models.answerable;
-  const said = () => {
+  const answerOfLast = () => {
     const turn = last();
-    return turn?.answer.over ? saidIn(turn) : '';
+    return turn?.answer.over ? answerText(turn) : '';
   };
   const onLast = (act: (turn: Turn) => unknown) => () => {
     const turn = last();
@@ -188,8 +188,8 @@ function answerCommands({ chat, conversation, models, navigation, screen, work }
       ...named('copy-answer'),
       group: 'answer',
       keys: { key: 'C', shift: true },
-      enabled: () => chatting() && said() !== '',
-      run: () => void screen.copy(said()),
+      enabled: () => chatting() && answerOfLast() !== '',
+      run: () => void screen.copy(answerOfLast()),
     },
     {
       ...named('edit-question'),

@@ -7,7 +7,7 @@ import { language } from './strings/index.svelte';
 import { errorParams, type ErrorWords, type ParamOf } from './strings/keys';
 
 /** Content of an error card. */
-export interface ErrorFace {
+export interface ErrorContent {
   title: string;
   /** The failure, what is safe and what to do; null if the engine gave too few details. */
   text: string | null;
@@ -27,7 +27,7 @@ const offersModel: ReadonlySet<ErrorCode> = new Set([
 ]);
 
 /** Formats of numeric details. */
-const written: Readonly<Record<string, (value: number) => string>> = {
+const formats: Readonly<Record<string, (value: number) => string>> = {
   prompt: formatCount,
   context: formatCount,
   bytes: formatBytes,
@@ -37,29 +37,29 @@ const written: Readonly<Record<string, (value: number) => string>> = {
 };
 
 /** Defaults for details that the engine left out. */
-const unnamed: Readonly<Record<string, string>> = { reserved: '0' };
+const defaults: Readonly<Record<string, string>> = { reserved: '0' };
 
 /** An error found by the window, with a message in its language. */
-export const ownError = (code: ErrorCode, text: string): ErrorInfo => ({ code, message: text, params: { said: text } });
+export const ownError = (code: ErrorCode, text: string): ErrorInfo => ({ code, message: text, params: { text } });
 
 /** Content of an error card. An unknown code counts as an internal error. */
-export function errorFace({ code, message, params: given = {} }: ErrorInfo): ErrorFace {
+export function errorContent({ code, message, params: given = {} }: ErrorInfo): ErrorContent {
   const known = Object.hasOwn(errorParams, code) ? code : 'internal';
   const words = language.strings.errors[known] as ErrorWords;
-  const face = { title: words.title, offersModel: offersModel.has(known) };
-  const params: typeof given = { ...unnamed, ...given };
-  const own = params['said'];
-  if (own !== undefined) return { ...face, text: own, detail: null };
+  const content = { title: words.title, offersModel: offersModel.has(known) };
+  const params: typeof given = { ...defaults, ...given };
+  const own = params['text'];
+  if (own !== undefined) return { ...content, text: own, detail: null };
   const names: readonly string[] = errorParams[known];
-  if (!names.every((name) => params[name] !== undefined)) return { ...face, text: null, detail: message };
+  if (!names.every((name) => params[name] !== undefined)) return { ...content, text: null, detail: message };
   const named = Object.fromEntries(names.map((name) => [name, write(name, params[name] ?? '')]));
   const text = [words.body?.(named as Record<ParamOf<ErrorCode>, string>), words.advice].filter((part) => part !== undefined);
-  return { ...face, text: text.length > 0 ? text.join(' ') : null, detail: params['detail'] ?? null };
+  return { ...content, text: text.length > 0 ? text.join(' ') : null, detail: params['detail'] ?? null };
 }
 
 /** An error in one line, where there is no room for a card. */
 export function errorLine(error: ErrorInfo): string {
-  const { title, text, detail } = errorFace(error);
+  const { title, text, detail } = errorContent(error);
   // In English the engine's own message is best.
   if (language.current === 'en') return error.message;
   return [text ?? `${title}.`, detail === null ? '' : `${language.strings.errorCard.details} ${detail}`]
@@ -70,5 +70,5 @@ export function errorLine(error: ErrorInfo): string {
 /** Details formatted for the window's language. */
 function write(name: string, value: string): string {
   const number = Number(value);
-  return Number.isFinite(number) && value !== '' ? (written[name]?.(number) ?? value) : value;
+  return Number.isFinite(number) && value !== '' ? (formats[name]?.(number) ?? value) : value;
 }

@@ -21,7 +21,7 @@ async function load(): Promise<Draw> {
 /** The source text, for selecting and copying. The letters of the drawing make no sense in a row. */
 function written({ tex, display }: FormulaText): HTMLElement {
   const text = document.createElement('span');
-  text.className = 'only-read';
+  text.className = 'screen-reader-only';
   text.textContent = display ? `$$${tex}$$` : `$${tex}$`;
   return text;
 }

@@ -23,10 +23,10 @@ describe('an uncaught failure', () => {
     const failure = new TypeError('broken');
     listeners['error']?.({ error: failure, message: 'Uncaught TypeError: broken' });
     listeners['unhandledrejection']?.({ reason: failure });
-    const said = { message: 'TypeError: broken', stack: failure.stack };
+    const details = { message: 'TypeError: broken', stack: failure.stack };
     expect(host.reported).toEqual([
-      { kind: 'error', ...said },
-      { kind: 'rejection', ...said },
+      { kind: 'error', ...details },
+      { kind: 'rejection', ...details },
     ]);
   });
 

@@ -8,7 +8,7 @@ const failed: GenerationEvent = { type: 'failed', error: { code: 'device', messa
 const kept: GenerationEvent = { type: 'kept' };
 const message = (seq: number, ...events: GenerationEvent[]): Numbered<GenerationEvent> => ({ seq, events });
 
-function follow(said: GenerationEvent[] = []) {
+function follow(sent: GenerationEvent[] = []) {
   const clock = new HandClock();
   const seen: GenerationEvent[] = [];
   const asked: number[] = [];
@@ -20,13 +20,13 @@ function follow(said: GenerationEvent[] = []) {
       asked.push(id);
       from.push(seq);
       if (refusal) throw refusal;
-      return { seq, events: said.slice(seq) };
+      return { seq, events: sent.slice(seq) };
     },
     deliver: (events) => seen.push(...events),
     lost: (error) => lost.push(error),
     clock,
   });
-  return { stream, clock, seen, asked, from, lost, said, refuse: (error: ErrorInfo) => (refusal = error) };
+  return { stream, clock, seen, asked, from, lost, sent, refuse: (error: ErrorInfo) => (refusal = error) };
 }
 
 describe('EventStream', () => {
@@ -56,8 +56,8 @@ describe('EventStream', () => {
   });
 
   it('fills a gap from one snapshot, and keeps early messages', async () => {
-    const said = [0, 1, 2, 3].map(prefill);
-    const { stream, seen, asked, clock } = follow(said);
+    const sent = [0, 1, 2, 3].map(prefill);
+    const { stream, seen, asked, clock } = follow(sent);
     stream.begin(7);
     stream.receive(7, message(0, prefill(0)));
     stream.receive(7, message(2, prefill(2)));
@@ -65,9 +65,9 @@ describe('EventStream', () => {
     expect(seen).toEqual([prefill(0)]);
     await clock.advance(0);
     expect(asked).toEqual([7]);
-    expect(seen).toEqual(said);
+    expect(seen).toEqual(sent);
     stream.receive(7, message(4, prefill(4)));
-    expect(seen).toEqual([...said, prefill(4)]);
+    expect(seen).toEqual([...sent, prefill(4)]);
   });
 
   it('takes early messages that reach past the snapshot', async () => {
@@ -79,26 +79,26 @@ describe('EventStream', () => {
   });
 
   it('retries after a while when the snapshot did not fill the gap', async () => {
-    const { stream, seen, asked, said, clock } = follow([prefill(0)]);
+    const { stream, seen, asked, sent, clock } = follow([prefill(0)]);
     stream.begin(7);
     stream.receive(7, message(2, prefill(2)));
     await clock.advance(0);
     expect(seen).toEqual([prefill(0)]);
-    said.push(prefill(1), prefill(2));
+    sent.push(prefill(1), prefill(2));
     await clock.advance(lossySilenceMs);
     expect(asked).toEqual([7, 7]);
     expect(seen).toEqual([0, 1, 2].map(prefill));
   });
 
   it('requests a snapshot after two seconds of silence, and more often once a message was lost', async () => {
-    const { stream, seen, asked, said, clock } = follow();
+    const { stream, seen, asked, sent, clock } = follow();
     stream.begin(7);
     await clock.advance(silenceMs);
     expect(asked).toHaveLength(1);
-    said.push(prefill(0));
+    sent.push(prefill(0));
     await clock.advance(silenceMs);
     expect(seen).toEqual([prefill(0)]);
-    said.push(prefill(1));
+    sent.push(prefill(1));
     await clock.advance(lossySilenceMs);
     expect(asked).toHaveLength(3);
     expect(seen).toEqual([prefill(0), prefill(1)]);
@@ -108,11 +108,11 @@ describe('EventStream', () => {
   });
 
   it('requests only new events, however slow the response', async () => {
-    const { stream, from, said, clock } = follow();
+    const { stream, from, sent, clock } = follow();
     stream.begin(7);
     for (let token = 0; token < 3; token += 1) {
       await clock.advance(silenceMs);
-      said.push(prefill(token));
+      sent.push(prefill(token));
       stream.receive(7, message(token, prefill(token)));
     }
     await clock.advance(silenceMs);
@@ -120,13 +120,13 @@ describe('EventStream', () => {
   });
 
   it('takes a snapshot that arrives after some of its events', async () => {
-    const said = [0, 1, 2].map(prefill);
-    const { stream, seen, clock } = follow(said);
+    const sent = [0, 1, 2].map(prefill);
+    const { stream, seen, clock } = follow(sent);
     stream.begin(7);
     stream.receive(7, message(1, prefill(1)));
     stream.receive(7, message(0, prefill(0)));
     await clock.advance(0);
-    expect(seen).toEqual(said);
+    expect(seen).toEqual(sent);
   });
 
   it('ends with the last event and stops waiting', async () => {
@@ -141,11 +141,11 @@ describe('EventStream', () => {
   });
 
   it('delivers events after the last one once, and fills gaps', async () => {
-    const { stream, seen, clock, asked, said } = follow();
+    const { stream, seen, clock, asked, sent } = follow();
     stream.begin(7);
     stream.receive(7, message(0, failed));
     stream.receive(7, message(0, failed));
-    said.push(failed, prefill(1), kept);
+    sent.push(failed, prefill(1), kept);
     stream.receive(7, message(2, kept));
     await clock.advance(0);
     expect([seen, asked]).toEqual([[failed, prefill(1), kept], [7]]);
@@ -171,10 +171,10 @@ describe('EventStream', () => {
   });
 
   it('ends when a snapshot brings a lost last event', async () => {
-    const { stream, seen, said, clock } = follow();
+    const { stream, seen, sent, clock } = follow();
     stream.begin(7);
     stream.receive(7, message(0, prefill(0)));
-    said.push(prefill(0), failed);
+    sent.push(prefill(0), failed);
     await clock.advance(silenceMs);
     expect(seen).toEqual([prefill(0), failed]);
     expect(stream.over).toBe(true);

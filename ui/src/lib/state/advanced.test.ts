@@ -132,7 +132,7 @@ describe('a bias', () => {
     const { bias, host } = make();
     await bias.add('the');
     host.target = 'letters';
-    await expect(bias.prepare()).rejects.toMatchObject({ code: 'invalid_request', params: { said: expect.stringContaining('3 tokens') } });
+    await expect(bias.prepare()).rejects.toMatchObject({ code: 'invalid_request', params: { text: expect.stringContaining('3 tokens') } });
     expect(bias.byToken).toEqual({});
     host.target = 'a';
     await bias.prepare();

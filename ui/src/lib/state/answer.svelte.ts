@@ -148,13 +148,13 @@ export class Answer {
   }
 
   /** The answer without its thought, as Markdown. */
-  get said(): readonly MarkdownBlock[] {
+  get answerBlocks(): readonly MarkdownBlock[] {
     void this.#version;
-    return this.#rendered.said.blocks;
+    return this.#rendered.answer.blocks;
   }
 
   /** The thought before it, as Markdown. */
-  get thought(): readonly MarkdownBlock[] {
+  get thoughtBlocks(): readonly MarkdownBlock[] {
     void this.#version;
     return this.#rendered.thought.blocks;
   }
@@ -162,12 +162,12 @@ export class Answer {
   /** `true` if the model is thinking now. */
   get thinking(): boolean {
     void this.#version;
-    return !this.over && this.#rendered.sorting.thinking;
+    return !this.over && this.#rendered.splitter.thinking;
   }
 
   /** Text without the thought. */
-  get saidText(): string {
-    return this.#rendered.saidText;
+  get answerText(): string {
+    return this.#rendered.answerText;
   }
 
   /** Text of the answer. */
@@ -354,31 +354,31 @@ export class Answer {
 
 /** Markdown documents of an answer, for its thought and the rest. */
 class Rendered {
-  readonly sorting = new Thinking();
+  readonly splitter = new Thinking();
   readonly thought = new MarkdownDocument();
-  readonly said = new MarkdownDocument();
-  saidText = '';
+  readonly answer = new MarkdownDocument();
+  answerText = '';
   finished = false;
 
   append(token: number, text: string): void {
-    this.#sort(this.sorting.push(token, text));
+    this.#append(this.splitter.push(token, text));
   }
 
   finish(): void {
     if (this.finished) return;
     this.finished = true;
-    this.#sort(this.sorting.finish());
+    this.#append(this.splitter.finish());
     this.thought.finish();
-    this.said.finish();
+    this.answer.finish();
   }
 
-  #sort(spans: readonly ThinkingSpan[]): void {
+  #append(spans: readonly ThinkingSpan[]): void {
     for (const { part, token, text } of spans) {
       // The text after a thought starts with line breaks that separate it.
-      const shown = part === 'said' && this.saidText === '' ? text.trimStart() : text;
+      const shown = part === 'answer' && this.answerText === '' ? text.trimStart() : text;
       if (shown === '') continue;
       this[part].append(token, shown);
-      if (part === 'said') this.saidText += shown;
+      if (part === 'answer') this.answerText += shown;
     }
   }
 }

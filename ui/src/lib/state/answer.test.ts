@@ -182,7 +182,7 @@ describe('Answer', () => {
   });
 
   it('reports parked drafting when most rounds were plain because of it', () => {
-    const rested = (parked: number[]) => {
+    const parkedAtEnd = (parked: number[]) => {
       const answer = new Answer();
       const rounds = [0, 1, 2].map(
         (number) =>
@@ -195,7 +195,7 @@ describe('Answer', () => {
       answer.apply([...rounds, { ...over, stats: { ...over.stats, rounds: 3, plain: 3 } }]);
       return answer.parked;
     };
-    expect([rested([]), rested([1]), rested([1, 2])]).toEqual([false, false, true]);
+    expect([parkedAtEnd([]), parkedAtEnd([1]), parkedAtEnd([1, 2])]).toEqual([false, false, true]);
   });
 
   it('names failed methods until another generation continues it', () => {
@@ -212,15 +212,15 @@ describe('Answer', () => {
     const answer = new Answer();
     const say = (...texts: string[]) => answer.apply(texts.map((text, at) => round(at, [token(text, 'plain', at, 0)])));
     say('so', '</think>', 'a -> b\n\n');
-    const [first] = answer.said;
+    const [first] = answer.answerBlocks;
     say('c -> d');
     // Settled blocks are not rebuilt while a tag may be ending.
-    expect(answer.said[0]).toBe(first);
-    expect(answer.saidText).toBe('a -> b\n\nc -> d');
+    expect(answer.answerBlocks[0]).toBe(first);
+    expect(answer.answerText).toBe('a -> b\n\nc -> d');
     answer.apply([finished([])]);
     say(' and on');
-    expect(answer.thought).toHaveLength(1);
-    expect(answer.saidText).toBe('a -> b\n\nc -> d and on');
+    expect(answer.thoughtBlocks).toHaveLength(1);
+    expect(answer.answerText).toBe('a -> b\n\nc -> d and on');
   });
 
   it('shows if it is not saved yet, given up, or saved after all', () => {

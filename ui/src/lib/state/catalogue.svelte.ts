@@ -148,8 +148,8 @@ export class CatalogueState {
 
   /** Reloads the state of the hub if it reported a locked keychain, after a request that had to open the keychain. */
   async askHubAgain(): Promise<void> {
-    const shut = this.hub?.problems.some(({ kind }) => kind === 'keychain') ?? false;
-    if (!shut || this.#hubAsksAgain) return;
+    const keychainLocked = this.hub?.problems.some(({ kind }) => kind === 'keychain') ?? false;
+    if (!keychainLocked || this.#hubAsksAgain) return;
     this.#hubAsksAgain = true;
     this.#hubAsked = false;
     await this.openHub();

@@ -194,14 +194,14 @@ describe('the catalogue', () => {
   });
 
   it('reloads the state of a locked keychain when a download starts or resumes, and after a lookup', async () => {
-    const shut = { ...recorded.hub, problems: [{ kind: 'keychain' as const, reason: 'locked' }] };
+    const keychainLocked = { ...recorded.hub, problems: [{ kind: 'keychain' as const, reason: 'locked' }] };
     const acts: ((made: ReturnType<typeof make>) => Promise<unknown>)[] = [
       ({ catalogue }) => catalogue.fetch([{ repository: 'a/b', file: 'c.gguf' }]),
       ({ downloads }) => downloads.resume('d1'),
       ({ catalogue }) => ((catalogue.typed = 'nobody/asleep'), catalogue.look()),
     ];
     for (const act of acts) {
-      const made = make({ hub: shut });
+      const made = make({ hub: keychainLocked });
       const { catalogue, engine, asked } = made;
       await catalogue.fetch([{ repository: 'a/b', file: 'd.gguf' }]);
       expect(asked).not.toContain('hub_state');

@@ -98,12 +98,12 @@ export class Chat {
 
   /** Imports a conversation chosen by the user. */
   async import(): Promise<void> {
-    await this.#openQuietly(await this.#on.conversations.bring());
+    await this.#openQuietly(await this.#on.conversations.importChosen());
   }
 
   /** Imports conversations from files. */
   async importFiles(paths: readonly string[]): Promise<void> {
-    await this.#openQuietly(await this.#on.conversations.bringFiles(paths));
+    await this.#openQuietly(await this.#on.conversations.importFiles(paths));
   }
 
   /** Opens a new conversation of the list, unless the reader watches an answer being written. */

@@ -153,7 +153,7 @@ export class Comparison {
     try {
       const report = await call(this.#host, 'open_comparison', { id });
       if (!isLatest()) return;
-      this.#wipe();
+      this.#reset();
       this.#show(report, id);
     } catch (thrown) {
       if (isLatest()) this.error = toErrorInfo(thrown);
@@ -164,10 +164,10 @@ export class Comparison {
   clear(): void {
     if (this.running) return;
     this.#openings.cancel();
-    this.#wipe();
+    this.#reset();
   }
 
-  #wipe(): void {
+  #reset(): void {
     this.race?.pause();
     this.setting = null;
     this.costs = null;
@@ -192,7 +192,7 @@ export class Comparison {
     for (const event of events) {
       switch (event.type) {
         case 'started':
-          this.#wipe();
+          this.#reset();
           this.setting = event.setting;
           this.#live = event.setting.lanes.map((lane) => new LiveLane(lane));
           break;

@@ -133,7 +133,7 @@ export class Conversations extends KeptList<ConversationEntry> {
   }
 
   /** Imports a conversation from a file chosen by the user. Returns its number, if one was added. */
-  async bring(): Promise<number | null> {
+  async importChosen(): Promise<number | null> {
     let added: number | null = null;
     await this.change(async () => {
       const { importConversation, conversationFiles } = language.strings.dialogs;
@@ -144,7 +144,7 @@ export class Conversations extends KeptList<ConversationEntry> {
   }
 
   /** Imports conversations from files as far as possible. Returns the number of the last one. The first error stays. */
-  async bringFiles(paths: readonly string[]): Promise<number | null> {
+  async importFiles(paths: readonly string[]): Promise<number | null> {
     let added: number | null = null;
     let failed: ErrorInfo | null = null;
     for (const path of paths) {

@@ -19,7 +19,7 @@ export type DropRole = 'target' | 'draft';
 
 /** Functions of the window that a drop needs. */
 export interface DropTarget {
-  bring: (paths: readonly string[]) => Promise<void>;
+  importFiles: (paths: readonly string[]) => Promise<void>;
   reportFailure: (text: string) => void;
 }
 
@@ -74,7 +74,7 @@ export class Drop {
     else if (rest.length > 0) this.#target.reportFailure(words.unsupported(rest.map(nameOf)));
     await Promise.all([
       model !== null && waiting === null ? this.#models.openFile(model, role) : undefined,
-      conversations.length > 0 ? this.#target.bring(conversations) : undefined,
+      conversations.length > 0 ? this.#target.importFiles(conversations) : undefined,
     ]);
   }
 }

@@ -223,9 +223,9 @@ describe('the first position of the lab', () => {
 
   it('falls back when refused, to the toy at last, without an error', async () => {
     const answered = [answeredWith(5, 'resampled')];
-    const byOthers = openLab({ lab_position: refusing('invalid_request', ['answer']) }, { answered });
-    await byOthers.lab.selection.open();
-    expect([byOthers.lab.selection.kind, byOthers.lab.selection.position?.source, byOthers.lab.selection.error]).toEqual([
+    const ofOthers = openLab({ lab_position: refusing('invalid_request', ['answer']) }, { answered });
+    await ofOthers.lab.selection.open();
+    expect([ofOthers.lab.selection.kind, ofOthers.lab.selection.position?.source, ofOthers.lab.selection.error]).toEqual([
       'text',
       text,
       null,

@@ -65,7 +65,7 @@ export class Models {
   #picking = false;
   #unloading = false;
   /** Last models in memory since the start, loaded by this window or another caller. */
-  #brought = $state.raw<LastModels | null>(null);
+  #lastLoaded = $state.raw<LastModels | null>(null);
   /** A target that the engine could not find, which is not reloaded. */
   #gone = $state.raw<LastModels | null>(null);
 
@@ -195,7 +195,7 @@ export class Models {
     this.progress = null;
     await this.refresh();
     if (this.loaded?.target.path !== target || (this.loaded.draft?.path ?? null) !== draft || this.loaded.head?.path !== head) return;
-    this.#brought = lastOf(this.loaded, context);
+    this.#lastLoaded = lastOf(this.loaded, context);
     this.#remember();
   }
 
@@ -256,7 +256,7 @@ export class Models {
   async useDraft(path: string | null, title: string): Promise<void> {
     if (!this.loaded) return;
     const { target } = this.loaded;
-    const last = this.#brought;
+    const last = this.#lastLoaded;
     await this.load({ target: target.path, draft: path, context: last?.target === target.path ? last.context : null }, title);
   }
 
@@ -264,7 +264,7 @@ export class Models {
   async useHead(path: string, title: string): Promise<void> {
     if (!this.loaded) return;
     const { target } = this.loaded;
-    const last = this.#brought;
+    const last = this.#lastLoaded;
     await this.load({ target: target.path, draft: null, head: path, context: last?.target === target.path ? last.context : null }, title);
   }
 
@@ -332,7 +332,7 @@ export class Models {
     const crashed = this.info?.unfinished_load;
     if (!crashed || crashed.target !== target) return false;
     const { draft, head, context } = crashed;
-    this.#brought = { target, draft, ...(head && { head }), context, name: null, quantisation: null };
+    this.#lastLoaded = { target, draft, ...(head && { head }), context, name: null, quantisation: null };
     this.unloadReason = 'crashed';
     return true;
   }
@@ -347,14 +347,14 @@ export class Models {
 
   /** The last models. A file outside of the folders is not listed: only the engine knows whether it exists. */
   #restorable(): LastModels | null {
-    const last = this.#brought ?? this.#preferences.lastModels;
+    const last = this.#lastLoaded ?? this.#preferences.lastModels;
     if (!last || (last.target === this.#gone?.target && last.draft === this.#gone.draft && last.head === this.#gone.head)) return null;
     const broken = (path: string | null) => typeof this.#library.at(path)?.problem === 'string';
     return broken(last.target) || broken(last.draft) ? null : last;
   }
 
   #remember(): void {
-    const last = this.#brought;
+    const last = this.#lastLoaded;
     if (!last) return;
     void this.#preferences.set('lastModels', last);
     const recent = [last.target, ...this.#preferences.recentModels.filter((path) => path !== last.target)];
@@ -382,11 +382,11 @@ export class Models {
   /** `context` is the requested one, if any. Models in memory keep their requested one. */
   #take(loaded: LoadedModels, context: number | null = loaded.context, isNew = true): void {
     // Reloaded models keep their chosen method.
-    const last = this.#brought;
+    const last = this.#lastLoaded;
     const isNewer = (path: string | undefined, before: string | null | undefined) => path !== undefined && path !== before;
     const drafterIsNew = isNewer(loaded.draft?.path, last?.draft) || isNewer(loaded.head?.path, last?.head);
     const same = last?.target === loaded.target.path && last.draft === (loaded.draft?.path ?? null) && last.head === loaded.head?.path;
-    if (isNew || !same) this.#brought = lastOf(loaded, context);
+    if (isNew || !same) this.#lastLoaded = lastOf(loaded, context);
     this.#gone = null;
     this.loaded = loaded;
     this.unloadReason = null;

@@ -288,14 +288,14 @@ function asPreset(value: unknown): Preset | undefined {
 function asLastModels(value: unknown): LastModels | undefined {
   const { target, draft, head, context, name, quantisation } = fields(value);
   if (typeof target !== 'string' || !(draft === null || typeof draft === 'string')) return undefined;
-  const said = (words: unknown) => (typeof words === 'string' ? words : null);
+  const textOrNull = (value: unknown) => (typeof value === 'string' ? value : null);
   return {
     target,
     draft,
     ...(typeof head === 'string' && { head }),
     context: isNumber(context) ? context : null,
-    name: said(name),
-    quantisation: said(quantisation),
+    name: textOrNull(name),
+    quantisation: textOrNull(quantisation),
   };
 }
 

@@ -42,8 +42,8 @@ class RacingLane implements LaneView {
     }
     const from = this.#next;
     while ((this.#events[this.#next]?.at_ms ?? Infinity) <= at) this.#next += 1;
-    const said = this.#events.slice(from, this.#next);
-    if (said.length > 0) this.answer.apply(said.map(({ event }) => event));
+    const events = this.#events.slice(from, this.#next);
+    if (events.length > 0) this.answer.apply(events.map(({ event }) => event));
     this.at = Math.min(at, this.end);
   }
 }

@@ -56,14 +56,14 @@ const channels: Record<string, Channel> = {
 const account = (answer: Answer) => ({
   phase: answer.phase,
   text: answer.text,
-  said: answer.saidText,
+  answerText: answer.answerText,
   origins: answer.tokens.map(({ origin }) => origin),
   counts: answer.counts,
   figures: answer.figures,
   stats: answer.stats,
   marks: answer.tokens.map((_, index) => answer.mark(index)),
   details: answer.tokens.map((_, index) => answer.detail(index)),
-  blocks: answer.said,
+  blocks: answer.answerBlocks,
 });
 
 /** The answer of a recording, applied at once. */
@@ -83,7 +83,7 @@ async function followed(
   const clock = new HandClock();
   const all = messages.flatMap(({ events }) => events);
   let frame: () => void = () => {};
-  let said = 0;
+  let sent = 0;
   let asked = 0;
   const buffer = new FrameBuffer<GenerationEvent>(
     (then) => (frame = then),
@@ -92,7 +92,7 @@ async function followed(
   const stream = new EventStream<GenerationEvent>({
     async snapshot(_id, seq) {
       asked += 1;
-      return { seq, events: all.slice(seq, said) };
+      return { seq, events: all.slice(seq, sent) };
     },
     deliver: (events) => buffer.add(events),
     lost: (error) => answer.fail(error),
@@ -100,13 +100,13 @@ async function followed(
   });
   stream.begin(1);
   for (const message of channel(messages, random)) {
-    said = Math.max(said, message.seq + message.events.length);
+    sent = Math.max(sent, message.seq + message.events.length);
     stream.receive(1, message);
     await clock.advance(0);
     if (random() < 0.4) frame();
   }
   // The engine has sent everything, whatever arrived.
-  said = all.length;
+  sent = all.length;
   for (let silence = 0; silence < 5 && !stream.over; silence += 1) await clock.advance(silenceMs);
   frame();
   expect(stream.over).toBe(true);

@@ -3,7 +3,7 @@
 
 import type { AnswerSettings, Asking, Conversation, ErrorInfo, MessageState, StoredMessage } from '../ipc/schema.gen';
 import { Latest } from '../latest';
-import { saidOf } from '../text/thinking';
+import { withoutThought } from '../text/thinking';
 import { Answer } from './answer.svelte';
 import { newestBelow, pathTo, siblingsOf, type Siblings } from './branches';
 
@@ -36,7 +36,8 @@ export interface Refused {
 }
 
 /** Text of an answer without its thought. The saved text, if its tokens are not loaded. */
-export const saidIn = ({ answer, stored }: Turn): string => (answer.tokens.length > 0 ? answer.saidText : saidOf(stored ?? ''));
+export const answerText = ({ answer, stored }: Turn): string =>
+  answer.tokens.length > 0 ? answer.answerText : withoutThought(stored ?? '');
 
 /** Creates a turn without numbers. */
 export const newTurn = (key: string, prompt: string, answer: Answer): Turn => ({

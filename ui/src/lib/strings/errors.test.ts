@@ -2,7 +2,7 @@
 
 import { afterEach, describe, expect, it } from 'vitest';
 import catalogue from '../../../../crates/hunch-library/src/catalogue.json';
-import { errorFace, errorLine, ownError } from '../errors';
+import { errorContent, errorLine, ownError } from '../errors';
 import type { ErrorCode, ErrorInfo } from '../ipc/schema.gen';
 import schema from '../ipc/schema.gen.ts?raw';
 import { catalogueNotesDe } from './catalogueNotesDe';
@@ -27,7 +27,7 @@ describe('error text', () => {
     for (const { code: language } of languages) {
       setLanguage(language);
       for (const code of codes) {
-        const { title, text, detail } = errorFace(named(code));
+        const { title, text, detail } = errorContent(named(code));
         expect(title.trim(), code).not.toBe('');
         expect(`${text ?? ''}${detail ?? ''}`.trim(), code).not.toBe('');
         for (const name of errorParams[code]) expect(`${text ?? ''} ${detail ?? ''}`, `${language} ${code}`).toContain(`<${name}>`);
@@ -39,7 +39,7 @@ describe('error text', () => {
     const texts = codes.map((code) =>
       languages.map(({ code: language }) => {
         setLanguage(language);
-        const { title, text } = errorFace(named(code));
+        const { title, text } = errorContent(named(code));
         return [title, text];
       }),
     );
@@ -52,14 +52,14 @@ describe('error text', () => {
   it('formats numbers and sizes by the language', () => {
     const long: ErrorInfo = { code: 'context_overflow', message: '', params: { prompt: '5000', context: '4096' } };
     const full: ErrorInfo = { code: 'disk_full', message: '', params: { folder: '/models', missing: '1500000000' } };
-    expect([errorFace(long).text, errorFace(full).text].join()).toMatch(/5,000.*4,096.*1\.5 GB/);
+    expect([errorContent(long).text, errorContent(full).text].join()).toMatch(/5,000.*4,096.*1\.5 GB/);
     setLanguage('de');
-    expect([errorFace(long).text, errorFace(full).text].join()).toMatch(/5\.000.*4\.096.*1,5 GB/);
+    expect([errorContent(long).text, errorContent(full).text].join()).toMatch(/5\.000.*4\.096.*1,5 GB/);
   });
 
   it('of a full disk rounds up the missing space and names other downloads only if they need any', () => {
     const full = (params: Record<string, string>) =>
-      errorFace({ code: 'disk_full', message: '', params: { folder: '/models', missing: '12000001', ...params } });
+      errorContent({ code: 'disk_full', message: '', params: { folder: '/models', missing: '12000001', ...params } });
     const expected = {
       en: ['needs 12.1 MB more free space.', 'needs 12.1 MB more free space (other downloads need 1.5 GB).'],
       de: ['fehlen 12,1 MB.', 'fehlen 12,1 MB (andere Downloads brauchen 1,5 GB).'],
@@ -78,15 +78,15 @@ describe('error text', () => {
     const old: ErrorInfo = { code: 'context_overflow', message: 'Too long.' };
     for (const { code } of languages) {
       setLanguage(code);
-      expect(errorFace(old)).toMatchObject({ text: null, detail: 'Too long.' });
+      expect(errorContent(old)).toMatchObject({ text: null, detail: 'Too long.' });
       expect(errorLine(old)).toContain('Too long.');
     }
-    expect(errorFace({ code: 'from_tomorrow' as ErrorCode, message: 'New.' }).title).toBe(errorFace(named('internal')).title);
+    expect(errorContent({ code: 'from_tomorrow' as ErrorCode, message: 'New.' }).title).toBe(errorContent(named('internal')).title);
   });
 
   it('of an error raised by the window is its own message', () => {
     const own = ownError('no_model', 'Cancelled.');
-    expect(errorFace(own)).toMatchObject({ title: 'No model is loaded', text: 'Cancelled.', detail: null, offersModel: true });
+    expect(errorContent(own)).toMatchObject({ title: 'No model is loaded', text: 'Cancelled.', detail: null, offersModel: true });
     expect(errorLine(own)).toBe('Cancelled.');
   });
 

@@ -213,7 +213,7 @@ export const labDe: LabStrings = {
     stripTitle: 'Tokens pro Runde',
     stripDescription: 'Eine Säule pro Runde: die Höhe zeigt Tokens, die Farbe Herkunft.',
     at: (round) => `Runde ${round}`,
-    of: (rounds) => `von ${rounds}, gezählt ab 0`,
+    of: (rounds) => `von ${rounds}`,
     first: 'Erste Runde',
     previous: 'Vorige Runde',
     next: 'Nächste Runde',

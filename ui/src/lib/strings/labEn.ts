@@ -236,7 +236,7 @@ export const labEn = {
     stripTitle: 'Tokens per round',
     stripDescription: 'One column per round: height is tokens, colour is origin.',
     at: (round: string) => `Round ${round}`,
-    of: (rounds: string) => `of ${rounds}, numbered from 0`,
+    of: (rounds: string) => `of ${rounds}`,
     first: 'First round',
     previous: 'Previous round',
     next: 'Next round',

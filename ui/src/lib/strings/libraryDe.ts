@@ -107,7 +107,7 @@ export const libraryDe: Strings['library'] = {
     },
     usable: (size) => `nutzbar ${size}`,
     machine: 'Gesamter Speicher',
-    description: (said) => `Vorhergesagter Speicher: ${said.join(', ')}.`,
+    description: (sizes) => `Vorhergesagter Speicher: ${sizes.join(', ')}.`,
     context: 'Kontext',
     contextTokens: (tokens) => `${tokens} Tokens`,
     contextDefault: (tokens) => `${tokens} Tokens, Standard`,

@@ -145,7 +145,7 @@ export const libraryEn = {
     } satisfies Record<FitVerdict, unknown>,
     usable: (size: string) => `usable ${size}`,
     machine: 'Total memory',
-    description: (said: readonly string[]) => `Predicted memory: ${said.join(', ')}.`,
+    description: (sizes: readonly string[]) => `Predicted memory: ${sizes.join(', ')}.`,
     context: 'Context',
     contextTokens: (tokens: string) => `${tokens} tokens`,
     contextDefault: (tokens: string) => `${tokens} tokens, default`,

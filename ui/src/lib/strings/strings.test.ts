@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, it } from 'vitest';
-import { errorFace } from '../errors';
+import { errorContent } from '../errors';
 import {
   formatBytes,
   formatCount,
@@ -53,7 +53,7 @@ describe('language', () => {
     const texts = () => [
       language.strings.composer.send,
       origins[0]?.label,
-      errorFace({ code: 'no_model', message: '' }).title,
+      errorContent({ code: 'no_model', message: '' }).title,
       whyNot({ name: 'plain', summary: '', needs_draft: false }, null),
       grouped([entry], new Date())[0]?.name,
     ];

@@ -2,7 +2,7 @@
 // in <think>, and the answer has only the closing tag. No DOM.
 
 /** Part of the text. */
-export type Part = 'thought' | 'said';
+export type Part = 'thought' | 'answer';
 
 /** A piece of a token's text. */
 export interface ThinkingSpan {
@@ -16,7 +16,7 @@ const closing = '</think>';
 
 /** Separates the tokens of an answer as they come. Tags belong to neither part. */
 export class Thinking {
-  #state: 'undecided' | 'thinking' | 'said' = 'undecided';
+  #state: 'undecided' | 'thinking' | 'answering' = 'undecided';
   /** Held text that may be the start of a tag. */
   #held: { token: number; text: string }[] = [];
 
@@ -48,18 +48,18 @@ export class Thinking {
           continue;
         }
         if (!over && opening.startsWith(begun)) return out;
-        this.#state = 'said';
+        this.#state = 'answering';
         continue;
       }
-      const part: Part = this.#state === 'thinking' ? 'thought' : 'said';
+      const part: Part = this.#state === 'thinking' ? 'thought' : 'answer';
       const at = this.#state === 'thinking' ? text.indexOf(closing) : -1;
       if (at >= 0) {
         out.push(...this.#take(at).map((piece) => ({ part, ...piece })));
         this.#take(closing.length);
-        this.#state = 'said';
+        this.#state = 'answering';
         continue;
       }
-      const kept = over || this.#state === 'said' ? 0 : overlap(text, closing);
+      const kept = over || this.#state === 'answering' ? 0 : overlap(text, closing);
       out.push(...this.#take(text.length - kept).map((piece) => ({ part, ...piece })));
       return out;
     }
@@ -94,12 +94,12 @@ export const endsUnbegunThought = (text: string): boolean =>
   text.includes(closing) && !text.trimStart().startsWith(opening) && text.indexOf(closing) < (text.indexOf(opening) + 1 || Infinity);
 
 /** The answer of a whole text, without its thought. */
-export function saidOf(text: string): string {
-  const sorting = new Thinking();
+export function withoutThought(text: string): string {
+  const thinking = new Thinking();
   const whole = endsUnbegunThought(text) ? opening + text : text;
-  const spans = [...sorting.push(0, whole), ...sorting.finish()];
+  const spans = [...thinking.push(0, whole), ...thinking.finish()];
   return spans
-    .filter(({ part }) => part === 'said')
+    .filter(({ part }) => part === 'answer')
     .map((span) => span.text)
     .join('')
     .trimStart();

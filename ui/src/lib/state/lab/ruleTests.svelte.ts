@@ -25,8 +25,8 @@ const pictures = 20;
 /** First and largest number of rounds per request. Over a whole vocabulary a round takes up to a millisecond. */
 const firstChunk = 100;
 const largestChunk = 1000;
-/** Chunks grow while they take less than this, in milliseconds. */
-const swift = 50;
+/** Chunks grow while they take less than this. */
+const shortChunkMs = 50;
 
 /** Sampled rounds at a position, by rule. */
 export class RuleTests {
@@ -110,7 +110,7 @@ export class RuleTests {
         this.running = { rules: names, done: (this.running?.done ?? 0) + asked, total };
       }
       done += asked;
-      if (slowest < swift) chunk = Math.min(largest, 2 * chunk);
+      if (slowest < shortChunkMs) chunk = Math.min(largest, 2 * chunk);
       await new Promise<void>((resolve) => this.#nextFrame(resolve));
       if (!wanted()) return;
     }

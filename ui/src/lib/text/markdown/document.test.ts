@@ -17,7 +17,7 @@ function isWithin(part: string, whole: string): boolean {
 }
 
 /** Timeout of tests with many random answers, on a busy machine. */
-const patience = 30_000;
+const slowTimeoutMs = 30_000;
 
 const fragments = [
   'word ',
@@ -413,7 +413,7 @@ describe('pieces', () => {
     ]);
   });
 
-  it('are the text in order, whatever the answer and the token borders', { timeout: patience }, () => {
+  it('are the text in order, whatever the answer and the token borders', { timeout: slowTimeoutMs }, () => {
     const random = randomNumbers(7);
     for (let round = 0; round < 200; round += 1) {
       const text = Array.from({ length: 40 }, () => fragments[Math.floor(random() * fragments.length)]).join('');
@@ -430,7 +430,7 @@ describe('pieces', () => {
 });
 
 describe('text in parts', () => {
-  it('gives the tree of the whole text', { timeout: patience }, () => {
+  it('gives the tree of the whole text', { timeout: slowTimeoutMs }, () => {
     const random = randomNumbers(1);
     for (let round = 0; round < 12; round += 1) {
       const tokens = cutAtRandom(sample, random, 2 + 2 * round);
@@ -440,7 +440,7 @@ describe('text in parts', () => {
     }
   });
 
-  it('gives the tree of the whole text for nonsense too', { timeout: patience }, () => {
+  it('gives the tree of the whole text for nonsense too', { timeout: slowTimeoutMs }, () => {
     const random = randomNumbers(3);
     for (let round = 0; round < 150; round += 1) {
       const text = Array.from({ length: 50 }, () => fragments[Math.floor(random() * fragments.length)]).join('');
@@ -449,7 +449,7 @@ describe('text in parts', () => {
     }
   });
 
-  it('gives the tree of the whole text when blocks are too long', { timeout: patience }, () => {
+  it('gives the tree of the whole text when blocks are too long', { timeout: slowTimeoutMs }, () => {
     const random = randomNumbers(5);
     const long = (part: string, times = 1200) => Array.from({ length: times }, (_, index) => part.replace('#', String(index))).join('');
     for (const text of [

@@ -135,7 +135,7 @@ export function align(value: string, written: string, spaced: boolean): { text: 
       }
     }
     let found = at;
-    while (found < written.length && !stands(wanted, written[found]!, spaced)) found += 1;
+    while (found < written.length && !canComeFrom(wanted, written[found]!, spaced)) found += 1;
     if (found === written.length) {
       // Not in the source (further columns of a tab): it belongs to the character before.
       places.push(Math.max(0, at - 1));
@@ -151,7 +151,7 @@ export function align(value: string, written: string, spaced: boolean): { text: 
 }
 
 /** Returns `true` if a shown character can come from a source character. */
-function stands(shown: string, written: string, spaced: boolean): boolean {
+function canComeFrom(shown: string, written: string, spaced: boolean): boolean {
   if (shown === written || shown === placeholder) return true;
   if (shown === ' ') return written === '\t' || (spaced && (written === '\n' || written === '\r'));
   return shown === '\uFFFD' && written === '\0';

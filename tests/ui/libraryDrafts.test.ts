@@ -1,0 +1,115 @@
+// Drafts for the selected model of the library, on the replay host: reasons, loading and measuring a pair.
+
+import { mkdirSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { describe, expect, it } from 'vitest';
+import { calls } from './harness';
+import { app, download, idle, look, middle, offer, requests, seven, small, tiny, useLibraryWindow } from './libraryPage';
+import { violations } from './violations';
+
+const { openLibrary } = useLibraryWindow();
+const output = fileURLToPath(new URL('../output/ui/', import.meta.url));
+mkdirSync(output, { recursive: true });
+
+describe('which draft goes with it', () => {
+  it('lists suitable drafts with their speedup, and each other one with the reason', async () => {
+    const page = await openLibrary();
+    await look(page, seven.name);
+    await page.getByTestId('offer').first().waitFor();
+    expect(await page.getByTestId('offer').evaluateAll((all) => all.map((one) => one.getAttribute('data-name')))).toEqual([
+      small.name,
+      'Qwen3 0.6B',
+      middle.name,
+      'Qwen3 4B',
+    ]);
+    expect(await offer(page, small.name).innerText()).toMatch(/except 128 unused tokens/);
+    expect(await offer(page, small.name).getByTestId('gain').innerText()).toMatch(/^1\.\d\d× predicted\s+at \d\d% acceptance, assumed$/);
+    expect(await page.getByTestId('without-methods').innerText()).toContain('N-gram, Suffix, Lookahead, Layer skip');
+    await page.getByTestId('unsuited').locator('summary').click();
+    const unsuited = (await page.getByTestId('unsuited-offer').allInnerTexts()).join('\n');
+    expect(unsuited).toContain('Vocabularies differ at token 100: model “Ġt”, draft “·the”');
+    expect(unsuited).toContain('Not smaller than the model');
+    expect(unsuited).toContain('The file ends before its tensors do');
+  });
+
+  it('is never an empty list without a reason', async () => {
+    const page = await openLibrary();
+    await look(page, tiny.name);
+    await page.getByTestId('no-suited').waitFor();
+    expect(await page.getByTestId('no-suited').innerText()).toContain('The reasons are listed below');
+    expect(await page.getByTestId('unsuited').getAttribute('open')).not.toBeNull();
+    expect(await page.getByTestId('without-draft').isChecked()).toBe(true);
+    const alone = await openLibrary({}, { models: [tiny] });
+    await alone.getByTestId('no-suited').waitFor();
+    expect(await alone.getByTestId('no-suited').innerText()).toContain('No compatible draft, neither here nor in the catalogue');
+    expect(await alone.getByTestId('unsuited-offer').count()).toBeGreaterThan(0);
+    // It has no partner here, but one in the catalogue.
+    const known = await openLibrary({}, { models: [seven] });
+    await known.getByTestId('only-catalogue').waitFor();
+    expect(await known.getByTestId('no-suited').count()).toBe(0);
+    expect(await offer(known, 'Qwen3 0.6B').innerText()).toContain('compared token by token after download');
+  });
+
+  it('loads a pair, and downloads a draft that is not here', async () => {
+    const page = await openLibrary();
+    await idle(page);
+    await look(page, seven.name);
+    await offer(page, middle.name).getByTestId('load-pair').click();
+    await idle(page);
+    expect((await requests(page)).at(-1)).toEqual({ target: seven.path, draft: middle.path, context: null });
+    await expect.poll(() => page.getByTestId('draft-menu').innerText()).toContain('1.5B');
+    await offer(page, 'Qwen3 0.6B').getByTestId('download-draft').click();
+    await page.getByTestId('offer-coming').waitFor();
+    await download(page, 'd1', { phase: 'done' });
+    await offer(page, 'Qwen3-0.6B-Q8_0').getByTestId('load-pair').waitFor();
+  });
+
+  it('is measured: progress, a result, and the updated list with a link to the comparison', async () => {
+    const page = await openLibrary({ speed: 10 });
+    await idle(page);
+    await look(page, seven.name);
+    await offer(page, small.name).getByTestId('measure-pair').click();
+    await page.getByTestId('measuring-progress').waitFor();
+    // The pair is in memory now.
+    await expect.poll(() => page.getByTestId('target-menu').innerText()).toContain(seven.title);
+    expect(await page.getByTestId('target-menu').isDisabled()).toBe(false);
+    await page.getByTestId('target-menu').click();
+    expect(await page.getByTestId('target-list').getByRole('option', { name: middle.title }).getAttribute('aria-disabled')).toBe('true');
+    await page.keyboard.press('Escape');
+    await page.getByTestId('measuring-progress').scrollIntoViewIfNeeded();
+    await page.screenshot({ path: `${output}library-measuring.png` });
+    expect(await violations(page)).toEqual([]);
+    expect(await offer(page, middle.name).getByTestId('measure-pair').isDisabled()).toBe(true);
+    expect(await calls(page, 'measure_pair')).toMatchObject([{ request: { target: seven.path, draft: small.path, context: null } }]);
+    await offer(page, small.name).getByTestId('measured').waitFor();
+    expect(await offer(page, small.name).getByTestId('gain').innerText()).toMatch(/^\d\.\d\d× measured\s+Draft model, Nov 2\d, 2026$/);
+    // The names in the report may differ from the file names.
+    expect(await page.getByTestId('measuring-done').innerText()).toMatch(/^\d\.\d\d× measured with /);
+    await offer(page, small.name).getByTestId('measured').click();
+    await page.getByTestId('result').waitFor();
+  });
+
+  it('can be stopped while measuring', async () => {
+    const page = await openLibrary({ speed: 1 });
+    await idle(page);
+    await look(page, seven.name);
+    await offer(page, small.name).getByTestId('measure-pair').click();
+    await page
+      .getByTestId('measuring-progress')
+      .filter({ hasNotText: /Loading|Starting/ })
+      .waitFor();
+    await page.getByTestId('measuring-stop').click();
+    await page.getByText('Stopped. Nothing was saved.').waitFor();
+    expect(await calls(page, 'stop_measurement')).toHaveLength(1);
+  });
+
+  it('can be stopped while the pair loads', async () => {
+    const page = await openLibrary({ speed: 1 }, { load_ms: 4000, info: app.info });
+    await look(page, seven.name);
+    await offer(page, small.name).getByTestId('measure-pair').click();
+    await page.getByTestId('measuring-stop').click();
+    await page.getByText('Stopped. Nothing was saved.').waitFor();
+    expect((await calls(page, 'cancel_loading')).length).toBeGreaterThan(0);
+    expect(await calls(page, 'stop_measurement')).toEqual([]);
+  });
+});

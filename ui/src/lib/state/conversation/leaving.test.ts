@@ -1,0 +1,133 @@
+// Answers and questions of a conversation that the reader has left.
+
+import { describe, expect, it } from 'vitest';
+import { converse, ended, keptConversation, round, settled } from './testing';
+
+describe('an answer whose conversation is left', () => {
+  it('continues, and is up to date when the reader returns', async () => {
+    const { host, conversation, frame, send } = converse();
+    host.kept[3] = keptConversation(3);
+    await send('one');
+    host.say(0, round('a'));
+    frame();
+    const { answer, key } = conversation.turns[0]!;
+    await conversation.open(3);
+    expect([conversation.id, conversation.running, conversation.writingHere, conversation.writing]).toEqual([3, true, false, 7]);
+    host.say(1, round('b'));
+    frame();
+    expect(answer.text).toBe('ab');
+    await conversation.open(7);
+    expect(conversation.turns.map((turn) => [turn.key, turn.answer, turn.answerId])).toEqual([[key, answer, 11]]);
+    expect(conversation.writingHere).toBe(true);
+    conversation.clear();
+    host.say(2, ended);
+    frame();
+    expect([conversation.running, conversation.writing, answer.phase, conversation.turns]).toEqual([false, null, 'finished', []]);
+    expect(host.named('stop_generation')).toEqual([]);
+    expect(host.named('open_conversation')).toEqual([{ id: 3 }]);
+  });
+
+  it('blocks other questions, and can be stopped from anywhere', async () => {
+    const { host, conversation, send } = converse();
+    host.kept[3] = keptConversation(3);
+    await send('one');
+    await conversation.open(3);
+    await send('two');
+    await conversation.regenerate(conversation.turns[0]!);
+    await conversation.edit(conversation.turns[0]!, 'b');
+    expect([host.asked.length, conversation.draft]).toEqual([1, 'two']);
+    // Branches of another conversation can be browsed meanwhile.
+    await conversation.choose(31);
+    expect(host.named('choose_branch')).toEqual([{ leaf: 32 }]);
+    conversation.stop();
+    expect([host.named('stop_generation'), conversation.stopping]).toEqual([[{ generationId: 1 }], true]);
+  });
+
+  it('is listed once it has a number, even if the reader has left', async () => {
+    const { host, conversation, changes } = converse();
+    host.holdBack = true;
+    void conversation.ask('one');
+    await settled();
+    conversation.clear();
+    expect(changes).toEqual([]);
+    host.release?.();
+    await settled();
+    expect([changes, conversation.id, conversation.turns, host.named('stop_generation')]).toEqual([[7], null, [], []]);
+    conversation.showWriting();
+    expect([conversation.id, conversation.turns.map(({ prompt }) => prompt)]).toEqual([7, ['one']]);
+  });
+});
+
+describe('a question that waits for its models', () => {
+  it.each(['open', 'clear'] as const)(
+    'is asked in the new conversation it was typed in, whatever the reader does meanwhile: %s',
+    async (act) => {
+      const { host, conversation, frame, models } = converse(true);
+      host.kept[3] = keptConversation(3);
+      conversation.draft = 'one';
+      void conversation.send();
+      if (act === 'open') await conversation.open(3);
+      else conversation.clear();
+      conversation.draft = 'typed meanwhile';
+      models[0]?.come();
+      await settled();
+      expect(host.named('answer').map((args) => args['request'])).toMatchObject([
+        { conversation: null, asking: { kind: 'question', parent: null, text: 'one' } },
+      ]);
+      expect([conversation.id, conversation.turns.length, conversation.writing]).toEqual(act === 'open' ? [3, 1, 7] : [null, 0, 7]);
+      expect(conversation.draft).toBe('typed meanwhile');
+      host.say(0, round('ONE'), ended);
+      frame();
+      expect(conversation.running).toBe(false);
+    },
+  );
+
+  it('is asked in its own conversation, even if another one is open by then', async () => {
+    const { host, conversation, models } = converse(true);
+    host.kept = { 3: keptConversation(3), 4: keptConversation(4) };
+    await conversation.open(3);
+    void conversation.ask('more');
+    await conversation.open(4);
+    models[0]?.come();
+    await settled();
+    expect(host.named('answer').map((args) => args['request'])).toMatchObject([
+      { conversation: 3, asking: { kind: 'question', parent: 32, text: 'more' } },
+    ]);
+    expect([conversation.id, conversation.turns.map(({ prompt }) => prompt)]).toEqual([4, ['a']]);
+    await conversation.open(3);
+    expect(conversation.turns.map(({ prompt, question }) => [prompt, question])).toEqual([
+      ['a', 31],
+      ['more', 10],
+    ]);
+  });
+
+  it.each(['open', 'clear'] as const)('returns to its composer when loading fails, with a notice where the reader is: %s', async (act) => {
+    const { host, conversation, models, elsewhere } = converse(true);
+    host.kept = { 3: keptConversation(3), 4: keptConversation(4) };
+    await conversation.open(3);
+    void conversation.ask('more');
+    if (act === 'open') await conversation.open(4);
+    else conversation.clear();
+    models[0]?.fail({ code: 'stopped', message: 'Called off.' });
+    await settled();
+    expect([elsewhere, conversation.running, conversation.draft, host.asked]).toEqual([['Called off.'], false, '', []]);
+    await conversation.open(3);
+    expect([conversation.draft, conversation.turns.map(({ prompt }) => prompt)]).toEqual(['more', ['a', 'more']]);
+    expect(conversation.turns[1]?.answer.error?.code).toBe('stopped');
+  });
+
+  it('of a new conversation stays in the new one when loading fails', async () => {
+    const { host, conversation, models, elsewhere } = converse(true);
+    void conversation.ask('one');
+    conversation.clear();
+    conversation.draft = 'something else';
+    models[0]?.fail({ code: 'stopped', message: 'Called off.' });
+    await settled();
+    expect([elsewhere, conversation.turns.map(({ prompt }) => prompt), conversation.draft]).toEqual([[], ['one'], 'something else']);
+    // Once that has begun, the new conversation is another one. The question is dismissed with a notice.
+    host.refusal = null;
+    conversation.dismiss(conversation.turns[0]!);
+    conversation.clear();
+    expect(conversation.turns).toEqual([]);
+  });
+});
