@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use hunch::api::{SaveKind, SavePlace};
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Refusal, Result};
 use parking_lot::{Mutex, MutexGuard};
 
 /// Paths chosen since the app started.
@@ -75,10 +75,7 @@ fn with_extension_of(kind: SaveKind, path: PathBuf) -> Result<PathBuf> {
     name.push(kind.extensions()[0]);
     let path = PathBuf::from(name);
     if path.exists() {
-        return Err(Error::invalid(format!(
-            "{} exists already, so nothing was written. Choose that file to replace it, or choose another name.",
-            path.display()
-        )));
+        return Err(Refusal::FileExists { path }.into());
     }
     Ok(path)
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use hunch::api::{OpenKind, SaveKind, SavePlace};
 use hunch::app::App;
 use hunch_error::ErrorInfo;
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Refusal, Result};
 use tauri::{AppHandle, DragDropEvent, Manager, Runtime, Window, WindowEvent};
 use tauri_plugin_dialog::{DialogExt, FileDialogBuilder, FilePath};
 use tauri_plugin_opener::OpenerExt;
@@ -107,9 +107,7 @@ pub(crate) fn check_models<'a, R: Runtime>(
     let chosen = app.state::<Chosen>();
     match engine.unknown_model(names.into_iter().filter(|name| !chosen.may_read(Path::new(name)))) {
         None => Ok(()),
-        Some(name) => Err(info(Error::invalid(format!(
-            "{name} is not in the library. Open it with “Open model…”, or add its folder to the library."
-        )))),
+        Some(name) => Err(info(Refusal::ModelNotInLibrary { name: name.into() }.into())),
     }
 }
 

@@ -4,7 +4,7 @@ pub use std::collections::BTreeMap;
 pub use std::path::PathBuf;
 
 pub use hunch_core::pass_cost::CostCurve;
-pub use hunch_error::ErrorInfo;
+pub use hunch_error::{ErrorInfo, RefusalReason};
 pub use hunch_library::types::{
     Catalogue, Download, DownloadRequest, DraftOffers, Fit, FitRequest, FitVerdict, HubRepository, HubState,
     Library, LibraryEvent, LoadRequest,

@@ -14,7 +14,7 @@ use crate::services::measure::SpeedRecorder;
 use crate::store::{Store, StoreError};
 use hunch_core::method::Method;
 use hunch_core::rule::AcceptanceRule;
-use hunch_error::{Error, ErrorInfo, Result};
+use hunch_error::{Error, ErrorInfo, Refusal, Result};
 use parking_lot::{Condvar, Mutex};
 
 /// Time between two writes. A crash costs at most this much of an answer, and the time of one write.
@@ -266,7 +266,7 @@ impl Work {
 
     fn is_gone(&self) -> bool {
         let message = guarded(|| Ok(self.store.message(self.answer)));
-        matches!(message, Ok(Err(StoreError(Error::InvalidRequest(_)))))
+        matches!(message, Ok(Err(StoreError(Error::Refused(Refusal::NoSuchMessage { .. })))))
     }
 
     /// Retries until the answer is written, given up, or the application ends.

@@ -16,7 +16,7 @@ use crate::generate::{GenerationPlan, Prompt};
 use crate::store::{ConversationState, Store};
 use hunch_core::chat::{ChatMessage, Role};
 use hunch_core::token::{TokenId, TokenOrigin};
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Refusal, Result};
 use hunch_model::atomic_file;
 use hunch_model::text::{Detokenizer, EncodeOptions, Tokenizer};
 
@@ -188,7 +188,7 @@ impl App {
     /// Imports a conversation that was exported as JSON and returns its id.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] when the file is not such an export. Nothing is added then.
+    /// [`Error::Refused`] when the file is not such an export. Nothing is added then.
     pub fn import_conversation(&self, path: &Path) -> Result<i64> {
         self.check_kept()?;
         self.noted(self.store().import_json(open_import(path)?))
@@ -405,9 +405,7 @@ fn check_writer(answer: &StoredMessage, target: &str) -> Result<()> {
     if by == target {
         return Ok(());
     }
-    Err(Error::invalid(format!(
-        "This answer is by {by}, and {target} is loaded. Load {by} to continue with it, or answer again."
-    )))
+    Err(Refusal::OtherWriter { writer: by.into(), loaded: target.into() }.into())
 }
 
 /// Makes the token that replaces token `at` of an answer. It must be one of the alternatives stored for that position.
@@ -435,14 +433,10 @@ fn chosen_token(
         rounds.flatten().any(|draft| draft.id == id && draft.position == place.position)
     };
     if !place.top.iter().chain(&place.guesses).any(|alternative| alternative.0 == id) && !rejected() {
-        return Err(Error::invalid(
-            "That token is not among the alternatives that were kept for this place. Choose one of those shown.",
-        ));
+        return Err(Refusal::NotAnAlternative.into());
     }
     if tokenizer.end_tokens().contains(&id) {
-        return Err(Error::invalid(
-            "That token ends the answer, so nothing can follow it. Choose another one.",
-        ));
+        return Err(Refusal::EndToken.into());
     }
     // Its text depends on the position: the token may complete a character, or begin one.
     let mut detokenizer = Detokenizer::new(tokenizer.clone());

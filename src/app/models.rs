@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use super::lock::{RankedGuard, RankedMutex};
 use super::{App, LibraryListener, Shared};
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Refusal, Result};
 use hunch_library::download::{Downloads, Subscription};
 use hunch_library::types::ModelEntry;
 use hunch_library::types::{Download, Library, LibraryEvent};
@@ -55,9 +55,7 @@ impl App {
     pub fn remove_model(&self, path: &str) -> Result<Library> {
         let files = removable(Path::new(path), &self.shared.places)?;
         if let Some(name) = self.in_use(&files) {
-            return Err(Error::invalid(format!(
-                "{name} is in memory. Nothing was removed. Unload it or open another model first."
-            )));
+            return Err(Error::Refused(Refusal::ModelInMemory { name }));
         }
         remove(Path::new(path), &self.shared.places)?;
         Ok(self.library())

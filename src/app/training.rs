@@ -16,7 +16,7 @@ use crate::store::CurveOf;
 use crate::train::record::TrainRun;
 use crate::train::shards::collected;
 use crate::train::{Budget, Interrupt, Recipe, TrainPlan, TrainProgress, TrainWatch, TrainingTarget};
-use hunch_error::{Error, ErrorInfo, Result};
+use hunch_error::{Error, ErrorInfo, Refusal, Result};
 use hunch_library::fit::Footprint;
 use hunch_library::types::FitRequest;
 use hunch_library::{HEADS_FOLDER, Inspection};
@@ -93,8 +93,8 @@ impl App {
     /// because the target is read once more to train.
     ///
     /// # Errors
-    /// [`Error::Busy`] while something else runs. [`Error::OutOfMemory`] or [`Error::InvalidRequest`] if memory or disk
-    /// are too small; nothing has changed then. Later errors are events.
+    /// [`Error::Busy`] while something else runs. [`Error::OutOfMemory`] or [`Refusal::NoDiskForTraining`] if memory or
+    /// disk are too small; nothing has changed then. Later errors are events.
     pub fn train_drafter(&self, request: &TrainRequest, sink: MeasurementSink<TrainEvent>) -> Result<u32> {
         let outlook = self.outlook(request)?;
         self.check_training(request, &outlook)?;
@@ -234,11 +234,7 @@ impl App {
         let free = hunch_library::download::free_space(&place.folder);
         let missing = needs.disk.saturating_sub(held);
         match free {
-            Some(free) if missing > free => Err(Error::invalid(format!(
-                "The training data need {} MB, and {} MB are free. Train on fewer tokens, or free some space.",
-                missing / 1_000_000,
-                free / 1_000_000
-            ))),
+            Some(free) if missing > free => Err(Refusal::NoDiskForTraining { needed: missing, free }.into()),
             _ => Ok(()),
         }
     }

@@ -11,7 +11,7 @@ use super::placement::{self, Placed};
 use hunch_core::model::LanguageModel;
 use hunch_core::propose::draft_model::DraftModel;
 use hunch_core::propose::head::Head;
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Refusal, Result};
 use hunch_model::decoder::Decoder;
 use hunch_model::device::{Compute, DraftDevice};
 use hunch_model::heads;
@@ -245,9 +245,7 @@ fn open_draft(path: &Path, target_bytes: usize, tokenizer: &Tokenizer) -> Result
     let file = WeightFile::open(path)?;
     check_vocabularies(tokenizer, &Tokenizer::from_gguf(file.gguf())?)?;
     if file.weight_bytes() > target_bytes {
-        return Err(Error::invalid(
-            "The draft is larger than the target, so it cannot save time. Swap the two, or choose a smaller draft.",
-        ));
+        return Err(Refusal::DraftTooLarge.into());
     }
     Ok(file)
 }

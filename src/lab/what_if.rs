@@ -23,7 +23,7 @@ use hunch_core::quantile::median;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::theory;
 use hunch_core::token::TokenId;
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Refusal, Result};
 
 /// Highest temperature, see [`SamplingParams::ranges`](hunch_core::sample::SamplingParams::ranges).
 const MAX_TEMPERATURE: f32 = 5.0;
@@ -33,14 +33,14 @@ const MAX_TEMPERATURE: f32 = 5.0;
 /// Of a continued answer only its own generation counts.
 ///
 /// # Errors
-/// [`Error::InvalidRequest`] when a parameter is out of range, or the answer tested no draft.
+/// [`Error::InvalidRequest`] when a parameter is out of range, [`Refusal::NothingDrafted`] when the answer tested no
+/// draft.
 pub fn what_if(events: &[GenerationEvent], temperature: f32, request: &WhatIfRequest) -> Result<WhatIf> {
     check(request)?;
-    let nothing = || Error::invalid("This answer tested no draft. Choose one of a method that drafts.");
-    let own = generations(events).last().ok_or_else(nothing)?;
+    let own = generations(events).last().ok_or(Refusal::NothingDrafted)?;
     let tested = own.tested();
-    let odds = Odds::new(&tested, own.rule).ok_or_else(nothing)?;
-    let was = measured(&own, &tested).ok_or_else(nothing)?;
+    let odds = Odds::new(&tested, own.rule).ok_or(Refusal::NothingDrafted)?;
+    let was = measured(&own, &tested).ok_or(Refusal::NothingDrafted)?;
     let tokens = tokens(&tested);
     let other = request.temperature.filter(|requested| *requested != temperature);
     let shift = other.and_then(|requested| {

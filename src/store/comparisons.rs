@@ -3,11 +3,11 @@
 use rusqlite::{OptionalExtension, params};
 use serde::{Deserialize, Serialize};
 
-use super::Result;
 use super::packed::{json, pack, unpack};
-use super::{Store, not_there};
+use super::{Result, Store};
 use crate::api::types::{ComparisonEntry, ComparisonReport};
 use hunch_core::pass_cost::CostCurve;
+use hunch_error::Refusal;
 use hunch_model::device::Compute;
 
 impl Store {
@@ -50,7 +50,7 @@ impl Store {
             .connection()
             .query_row("SELECT report FROM comparisons WHERE id = ?1", [id], |row| row.get(0))
             .optional()?;
-        let packed = packed.ok_or_else(|| not_there("comparison", id))?;
+        let packed = packed.ok_or(Refusal::NoSuchComparison { id })?;
         Ok(unpack(&packed)?)
     }
 

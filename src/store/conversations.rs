@@ -2,9 +2,9 @@
 
 use rusqlite::{OptionalExtension, Row, params};
 
-use super::Result;
-use super::{Store, not_there};
+use super::{Result, Store};
 use crate::api::ConversationEntry;
+use hunch_error::Refusal;
 
 /// Title of an untitled conversation. The window shows a name in its own language instead.
 const UNTITLED: &str = "";
@@ -54,11 +54,11 @@ impl Store {
     /// Returns one conversation, deleted or not.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`](hunch_error::Error::InvalidRequest) when there is none.
+    /// [`Refusal::NoSuchConversation`] when there is none.
     pub fn conversation_entry(&self, id: i64) -> Result<ConversationEntry> {
         let connection = self.connection();
         let found = connection.query_row(&format!("{ENTRY} WHERE id = ?1"), [id], entry).optional()?;
-        found.ok_or_else(|| not_there("conversation", id))
+        found.ok_or_else(|| Refusal::NoSuchConversation { id }.into())
     }
 
     /// Sets the title a person chose. An empty title is ignored.
@@ -137,7 +137,7 @@ impl Store {
     /// Runs an update of one conversation. `?1` is its id, `?2` the value.
     fn change(&self, id: i64, sql: &str, value: impl rusqlite::ToSql) -> Result<()> {
         match self.write(|transaction| Ok(transaction.execute(sql, params![id, value])?))? {
-            0 => Err(not_there("conversation", id)),
+            0 => Err(Refusal::NoSuchConversation { id }.into()),
             _ => Ok(()),
         }
     }

@@ -16,7 +16,7 @@ use super::packed::{Packer, json, pack, read_json};
 use crate::api::{AnswerSettings, Conversation, ExportWords, MessageState, StoredMessage};
 use crate::event::GenerationEvent;
 use hunch_core::chat::Role;
-use hunch_error::Error;
+use hunch_error::{Error, Refusal};
 
 use super::{Result, StoreError};
 
@@ -167,21 +167,17 @@ impl Store {
     /// for the packed events only.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] when the text is no such export or is inconsistent. Nothing is added then.
+    /// [`Error::Refused`] when the text is no such export or is inconsistent. Nothing is added then.
     pub fn import_json(&self, text: impl Read) -> Result<i64> {
-        let unreadable = |e: serde_json::Error| {
-            Error::invalid(format!(
-                "This is not a conversation that Hunch has exported ({e}). Nothing was added."
-            ))
-        };
+        let not_exported = |detail: String| Error::from(Refusal::NotAConversation { detail });
         let file: ConversationFile<Vec<MessageRecord<PackedEvents>>> =
-            serde_json::from_reader(BufReader::new(text)).map_err(unreadable)?;
-        if file.format != FORMAT || file.version != VERSION {
-            return Err(StoreError(Error::invalid(format!(
-                "The file says it is \"{}\" version {}; this Hunch reads \"{FORMAT}\" version {VERSION}. Nothing was \
-                 added.",
-                file.format, file.version
-            ))));
+            serde_json::from_reader(BufReader::new(text)).map_err(|e| not_exported(e.to_string()))?;
+        if file.format != FORMAT {
+            return Err(not_exported(format!("its format is \"{}\", not \"{FORMAT}\"", file.format)).into());
+        }
+        if file.version != VERSION {
+            let refusal = Refusal::ConversationVersion { version: file.version, readable: VERSION };
+            return Err(StoreError(refusal.into()));
         }
         let ConversationFile { title, system, created_ms, updated_ms, leaf, messages, .. } = file;
         let no_events = pack::<[GenerationEvent]>(&[])?;
@@ -197,8 +193,8 @@ impl Store {
                 // Parents come before their children, so there are no cycles.
                 let parent = message.parent.map(|parent| {
                     ids.get(&parent).copied().ok_or_else(|| {
-                        Error::invalid(format!(
-                            "Message {} follows message {parent}, which the file does not have before it. Nothing was added.",
+                        not_exported(format!(
+                            "message {} follows message {parent}, which the file does not have before it",
                             message.id
                         ))
                     })

@@ -3,12 +3,12 @@
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::Result;
 use super::packed::{json, pack, read_json, unpack};
-use super::{Store, not_there};
+use super::{Result, Store};
 use crate::api::{AnswerSettings, Conversation, MessageState, StoredMessage};
 use crate::event::GenerationEvent;
 use hunch_core::chat::Role;
+use hunch_error::Refusal;
 
 const MESSAGE: &str =
     "SELECT id, parent, role, content, created_ms, state, settings, conversation FROM messages";
@@ -93,7 +93,7 @@ impl Store {
         let connection = self.connection();
         let sql = format!("{MESSAGE} WHERE id = ?1");
         let found = connection.query_row(&sql, [id], |row| Ok((row.get(7)?, message(row)?))).optional()?;
-        found.ok_or_else(|| not_there("message", id))
+        found.ok_or_else(|| Refusal::NoSuchMessage { id }.into())
     }
 
     /// Lists the latest answers of one conversation or of all, newest first, without deleted conversations.
@@ -167,12 +167,12 @@ impl Store {
             if let Some(parent) = parent {
                 let sql = "SELECT 1 FROM messages WHERE id = ?1 AND conversation = ?2";
                 let there = transaction.query_row(sql, [parent, conversation], |_| Ok(())).optional()?;
-                there.ok_or_else(|| not_there("message", parent))?;
+                there.ok_or(Refusal::NoSuchMessage { id: parent })?;
             }
             let touched = transaction
                 .execute("UPDATE conversations SET updated_ms = ?2 WHERE id = ?1", [conversation, now])?;
             if touched == 0 {
-                return Err(not_there("conversation", conversation));
+                return Err(Refusal::NoSuchConversation { id: conversation }.into());
             }
             transaction.execute(
                 "INSERT INTO messages (conversation, parent, role, content, created_ms, state, settings)
@@ -252,7 +252,7 @@ impl Store {
         let packed: Option<Vec<u8>> = connection
             .query_row(sql, [message], |row| row.get(0))
             .optional()?
-            .ok_or_else(|| not_there("message", message))?;
+            .ok_or(Refusal::NoSuchMessage { id: message })?;
         match packed {
             Some(packed) => {
                 drop(connection);
@@ -276,7 +276,7 @@ impl Store {
             Ok(ConversationState { conversation, updated_ms: row.get(0)?, leaf: row.get(1)? })
         };
         let found = self.connection().query_row(sql, [conversation], read).optional()?;
-        found.ok_or_else(|| not_there("conversation", conversation))
+        found.ok_or_else(|| Refusal::NoSuchConversation { id: conversation }.into())
     }
 
     /// Removes a message with all its successors and resets the conversation to the state `before`.
@@ -294,7 +294,7 @@ impl Store {
                 [message],
             )?;
             if deleted == 0 {
-                return Err(not_there("message", message));
+                return Err(Refusal::NoSuchMessage { id: message }.into());
             }
             transaction.execute(
                 "UPDATE conversations SET updated_ms = ?2, leaf = ?3 WHERE id = ?1",
@@ -312,7 +312,7 @@ impl Store {
         let sql =
             "UPDATE conversations SET leaf = ?1 WHERE id = (SELECT conversation FROM messages WHERE id = ?1)";
         match self.connection().execute(sql, [leaf])? {
-            0 => Err(not_there("message", leaf)),
+            0 => Err(Refusal::NoSuchMessage { id: leaf }.into()),
             _ => Ok(()),
         }
     }
@@ -339,7 +339,7 @@ fn finish(
         params![message, state_name(state), content, packed],
     )?;
     if changed == 0 {
-        return Err(not_there("answer", message));
+        return Err(Refusal::NoSuchMessage { id: message }.into());
     }
     connection.execute("DELETE FROM answer_parts WHERE message = ?1", [message])?;
     Ok(())

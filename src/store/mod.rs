@@ -24,7 +24,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 use rusqlite::{Connection, OpenFlags};
 
-use hunch_error::Error;
+use hunch_error::{Error, Refusal};
 use hunch_model::file_lock::FileLock;
 
 pub use comparisons::CurveOf;
@@ -243,14 +243,16 @@ impl From<Error> for StoreError {
     }
 }
 
+impl From<Refusal> for StoreError {
+    fn from(refusal: Refusal) -> Self {
+        Self(refusal.into())
+    }
+}
+
 impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
         error.0
     }
-}
-
-fn not_there(what: &str, id: i64) -> StoreError {
-    StoreError(Error::invalid(format!("There is no {what} {id} any more. Choose another one.")))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use candle_core::Device;
 use hunch_core::chat::{ChatMessage, Role};
 use hunch_core::propose::head::Head;
 use hunch_core::token::TokenId;
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Refusal, Result};
 use hunch_model::decoder::Decoder;
 use hunch_model::device::Compute;
 use hunch_model::heads::{self, TargetWeights};
@@ -110,16 +110,14 @@ impl TrainingTarget {
     /// Returns the tokens of a conversation before the user's text, and the text that ends the user's turn.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] if the template has nothing before the user's text.
+    /// [`Refusal::NoUserTurn`] if the template has nothing before the user's text.
     pub fn user_turn(&self) -> Result<(Vec<TokenId>, String)> {
         let message = ChatMessage { role: Role::User, content: MARKER.into() };
         let rendered = self.template.render(&[message], false, None, &|| false)?.text;
         let (before, after) = rendered.split_once(MARKER).unwrap_or((&rendered, ""));
         let ids = self.tokenizer.encode(before, EncodeOptions { parse_special: true, add_bos: true })?;
         if ids.is_empty() {
-            return Err(Error::invalid(
-                "This model's chat template has no user turn, so the model cannot write prompts for itself.",
-            ));
+            return Err(Refusal::NoUserTurn.into());
         }
         let end = after.lines().next().unwrap_or("").trim();
         Ok((ids, if end.is_empty() { "\n\n".into() } else { end.to_owned() }))

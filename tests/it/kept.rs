@@ -18,7 +18,7 @@ use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::sample::SamplingParams;
 use hunch_core::token::TokenOrigin;
-use hunch_error::{Error, ErrorCode};
+use hunch_error::{Error, ErrorCode, Refusal};
 
 use crate::alloc_count::peak_during;
 use crate::support::app::{config, load_request};
@@ -230,10 +230,19 @@ fn refused_question_is_removed_from_the_store() {
     let refused = |request| app.answer(request, Box::new(|_| {})).unwrap_err();
     assert!(matches!(refused(request(None, question(None, "  "), 4)), Error::InvalidRequest(_)));
     assert!(matches!(refused(request(None, question(None, "hi"), 0)), Error::InvalidRequest(_)));
-    assert!(matches!(refused(request(Some(99), question(None, "hi"), 4)), Error::InvalidRequest(_)));
-    assert!(matches!(refused(request(None, Asking::Again { question: 99 }, 4)), Error::InvalidRequest(_)));
+    assert!(matches!(
+        refused(request(Some(99), question(None, "hi"), 4)),
+        Error::Refused(Refusal::NoSuchConversation { id: 99 })
+    ));
+    assert!(matches!(
+        refused(request(None, Asking::Again { question: 99 }, 4)),
+        Error::Refused(Refusal::NoSuchMessage { id: 99 })
+    ));
     // No conversation is begun for a question that follows a message of another one.
-    assert!(matches!(refused(request(None, question(Some(99), "hi"), 4)), Error::InvalidRequest(_)));
+    assert!(matches!(
+        refused(request(None, question(Some(99), "hi"), 4)),
+        Error::Refused(Refusal::NoSuchMessage { id: 99 })
+    ));
     assert!(app.list_conversations().unwrap().is_empty());
     // A prompt that does not fit is an answer that failed: it says why, and can be asked again.
     let (chat, failed) = ask(&app, None, question(None, &"long ".repeat(600)), 4);
@@ -278,7 +287,10 @@ fn exported_conversation_can_be_imported() {
     let missing = app.import_conversation(&folder.path().join("nowhere.json"));
     assert!(matches!(missing, Err(Error::Io { .. })));
     std::fs::write(&path, "not json").unwrap();
-    assert!(matches!(app.import_conversation(&path), Err(Error::InvalidRequest(_))));
+    assert!(matches!(
+        app.import_conversation(&path),
+        Err(Error::Refused(Refusal::NotAConversation { detail })) if detail.contains("line 1")
+    ));
 }
 
 #[cfg(unix)]

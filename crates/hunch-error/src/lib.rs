@@ -1,12 +1,16 @@
 //! Errors shown to the user, shared by every crate above `hunch-core` and `hunch-kernels`. Each message
 //! says what happened and what to do next. [`ErrorCode`] is the closed list that the window and the command
-//! line branch on.
+//! line branch on, and [`RefusalReason`] the one of refusals.
+
+mod refusal;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
+
+pub use refusal::{Refusal, RefusalReason};
 
 /// Result of a fallible engine operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -96,6 +100,9 @@ pub enum Error {
     /// A parameter is out of range, or the request makes no sense. The text names the range.
     #[error("{0}")]
     InvalidRequest(String),
+    /// The request is refused for a reason that the window shows in its own language.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
     /// No model file has this path or name.
     #[error("No model called \"{name}\" was found. {remedy}")]
     ModelNotFound {
@@ -335,7 +342,7 @@ impl Error {
     /// Returns the failure kind.
     pub fn code(&self) -> ErrorCode {
         match self {
-            Error::InvalidRequest(_) => ErrorCode::InvalidRequest,
+            Error::InvalidRequest(_) | Error::Refused(_) => ErrorCode::InvalidRequest,
             Error::ModelNotFound { .. } => ErrorCode::ModelNotFound,
             Error::InvalidModelFile { .. } => ErrorCode::InvalidModelFile,
             Error::UnsupportedModel { .. } => ErrorCode::UnsupportedModel,
@@ -363,11 +370,12 @@ impl Error {
     }
 
     /// Returns the values that the window inserts into its translated message, by name. Numbers are plain
-    /// decimals and sizes are bytes. `detail` holds text that exists only in English. The names for each
-    /// code match `ui/src/lib/strings/keys.ts`.
+    /// decimals and sizes are bytes. `detail` holds text that exists only in English, and `reason` the name of a
+    /// [`Refusal`]. The names for each code and reason match `ui/src/lib/strings/keys.ts`.
     pub fn params(&self) -> BTreeMap<String, String> {
         let path = |path: &Path| path.display().to_string();
         let named: Vec<(&str, String)> = match self {
+            Error::Refused(refusal) => refusal.params(),
             Error::InvalidRequest(detail)
             | Error::VocabularyMismatch(detail)
             | Error::OutOfMemory(detail)

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::places::Places;
 use super::{locked_json, text_file};
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Refusal, Result};
 use hunch_model::atomic_file;
 use hunch_model::file_lock::FileLock;
 
@@ -95,7 +95,7 @@ pub fn add_folder(places: &Places, folder: &Path) -> Result<()> {
     let known =
         places.roots(&folders).into_iter().any(|root| root.path.canonicalize().is_ok_and(|p| p == path));
     if known {
-        return Err(Error::invalid(format!("{} is already searched.", path.display())));
+        return Err(Refusal::FolderKnown { folder: path }.into());
     }
     if folders.len() >= MAX_FOLDERS {
         return Err(Error::invalid(format!(

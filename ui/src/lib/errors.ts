@@ -1,10 +1,10 @@
-// Texts of errors: by code and details, in the window's language. The engine's own message, in English, is shown as a
+// Texts of errors: by code, reason and details, in the window's language. The engine's own message, in English, is shown as a
 // detail. No DOM.
 
 import { formatBytes, formatBytesUp, formatCount } from './format';
-import type { ErrorCode, ErrorInfo } from './ipc/schema.gen';
+import type { ErrorCode, ErrorInfo, RefusalReason } from './ipc/schema.gen';
 import { language } from './strings/index.svelte';
-import { errorParams, type ErrorWords, type ParamOf } from './strings/keys';
+import { errorParams, refusalParams, type ErrorWords, type ParamOf } from './strings/keys';
 
 /** Content of an error card. */
 export interface ErrorContent {
@@ -34,6 +34,8 @@ const formats: Readonly<Record<string, (value: number) => string>> = {
   // Rounded up, because freeing that many bytes must be enough.
   missing: formatBytesUp,
   reserved: (bytes) => (bytes > 0 ? formatBytes(bytes) : ''),
+  needed: formatBytesUp,
+  free: formatBytes,
 };
 
 /** Defaults for details that the engine left out. */
@@ -42,15 +44,22 @@ const defaults: Readonly<Record<string, string>> = { reserved: '0' };
 /** An error found by the window, with a message in its language. */
 export const ownError = (code: ErrorCode, text: string): ErrorInfo => ({ code, message: text, params: { text } });
 
-/** Content of an error card. An unknown code counts as an internal error. */
+/** The words for a reason, or else for a code, and the parameters they use. */
+function wordsFor(code: ErrorCode, reason: string | undefined): { words: ErrorWords; names: readonly string[] } {
+  if (reason === undefined || !Object.hasOwn(refusalParams, reason))
+    return { words: language.strings.errors[code] as ErrorWords, names: errorParams[code] };
+  const refusal = reason as RefusalReason;
+  return { words: language.strings.refusals[refusal] as ErrorWords, names: refusalParams[refusal] };
+}
+
+/** Content of an error card. An unknown code counts as an internal error, and an unknown reason as none. */
 export function errorContent({ code, message, params: given = {} }: ErrorInfo): ErrorContent {
   const known = Object.hasOwn(errorParams, code) ? code : 'internal';
-  const words = language.strings.errors[known] as ErrorWords;
+  const { words, names } = wordsFor(known, given['reason']);
   const content = { title: words.title, offersModel: offersModel.has(known) };
   const params: typeof given = { ...defaults, ...given };
   const own = params['text'];
   if (own !== undefined) return { ...content, text: own, detail: null };
-  const names: readonly string[] = errorParams[known];
   if (!names.every((name) => params[name] !== undefined)) return { ...content, text: null, detail: message };
   const named = Object.fromEntries(names.map((name) => [name, write(name, params[name] ?? '')]));
   const text = [words.body?.(named as Record<ParamOf<ErrorCode>, string>), words.advice].filter((part) => part !== undefined);

@@ -11,7 +11,7 @@ use reqwest::header::HeaderValue;
 
 use crate::http::BearerSecret;
 use crate::types::{HubTokenProblem, HubTokenSource};
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Refusal, Result};
 
 /// A token. Its `Debug` output hides the text.
 #[derive(Clone, PartialEq, Eq)]
@@ -27,14 +27,9 @@ impl Token {
     /// Parses a token, ignoring surrounding whitespace.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] if it is malformed. The message does not quote it.
+    /// [`Refusal::NotAToken`] if it is malformed. The message does not quote it.
     pub fn new(text: &str) -> Result<Self> {
-        BearerSecret::parse(text).map(Self).ok_or_else(|| {
-            Error::invalid(
-                "This is not a Hub token: it must be one word of plain characters, like hf_…. Copy it again from your \
-                 settings on the Hub.",
-            )
-        })
+        BearerSecret::parse(text).map(Self).ok_or(Error::Refused(Refusal::NotAToken))
     }
 
     /// Returns the value of the `Authorization` header.

@@ -84,7 +84,7 @@ describe('the library', () => {
     await library.addFolder();
     expect([library.folders.length, library.error]).toEqual([5, null]);
     await library.addFolder();
-    expect(library.error?.message).toContain('is looked through already');
+    expect(library.error?.params).toEqual({ folder: '/more', reason: 'folder_known' });
     await library.removeFolder('/more');
     expect([library.folders.length, library.error]).toEqual([4, null]);
   });

@@ -2,7 +2,7 @@
 
 import { chatDe } from './chatDe';
 import { compareDe } from './compareDe';
-import { errorsDe } from './errorsDe';
+import { errorsDe, refusalsDe } from './errorsDe';
 import { labDe } from './labDe';
 import { libraryDe } from './libraryDe';
 import menu from './menuDe.json';
@@ -58,6 +58,7 @@ export const de: Strings = {
     plain: { label: 'Ohne Draft', meaning: 'Kein Draft, ein Token pro Durchlauf' },
   },
   errors: errorsDe,
+  refusals: refusalsDe,
   menu,
   menuElsewhere: { 'menu-file': 'Datei', 'menu-view': 'Ansicht' },
   stops: {

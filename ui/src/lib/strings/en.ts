@@ -17,7 +17,7 @@ import type {
 import type { AcceptanceRule, StopReason } from '../ipc/schema.gen';
 import { chatEn } from './chatEn';
 import { compareEn } from './compareEn';
-import { errorsEn } from './errorsEn';
+import { errorsEn, refusalsEn } from './errorsEn';
 import { labEn } from './labEn';
 import { libraryEn } from './libraryEn';
 import menu from './menuEn.json';
@@ -181,6 +181,7 @@ export const en = {
   origins,
   methods,
   errors: errorsEn,
+  refusals: refusalsEn,
   /** Titles of the native menu by id: those of a Mac, and the ones that differ on other systems. */
   menu,
   menuElsewhere: {} as Readonly<Partial<typeof menu>>,

@@ -3,16 +3,23 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import catalogue from '../../../../crates/hunch-library/src/catalogue.json';
 import { errorContent, errorLine, ownError } from '../errors';
-import type { ErrorCode, ErrorInfo } from '../ipc/schema.gen';
+import type { ErrorCode, ErrorInfo, RefusalReason } from '../ipc/schema.gen';
 import schema from '../ipc/schema.gen.ts?raw';
 import { catalogueNotesDe } from './catalogueNotesDe';
 import { languages, setLanguage } from './index.svelte';
-import { errorParams } from './keys';
+import { errorParams, refusalParams } from './keys';
 
 afterEach(() => setLanguage('en'));
 
-/** Error codes of the engine, from the generated schema. */
-const codes = [...(/export type ErrorCode = ([^;]+);/.exec(schema)?.[1] ?? '').matchAll(/"(\w+)"/g)].map(([, code]) => code as ErrorCode);
+/** Members of a union of the generated schema. */
+const membersOf = (union: string) =>
+  [...(new RegExp(`export type ${union} = ([^;]+);`).exec(schema)?.[1] ?? '').matchAll(/"(\w+)"/g)].map(([, name]) => name);
+
+/** Error codes of the engine. */
+const codes = membersOf('ErrorCode') as ErrorCode[];
+
+/** Reasons for which the engine refuses a request. */
+const reasons = membersOf('RefusalReason') as RefusalReason[];
 
 const named = (code: ErrorCode): ErrorInfo => ({
   code,
@@ -95,6 +102,58 @@ describe('error text', () => {
     setLanguage('de');
     expect(errorLine(named('hub_unreachable'))).toMatch(/^Keine Verbindung zu <endpoint>.* <detail>$/);
     expect(errorLine(named('busy'))).toBe('Eine Antwort oder eine Messung läuft. Stoppe sie oder warte, bis sie fertig ist.');
+  });
+});
+
+describe('the text of a refusal', () => {
+  const message = 'The engine’s own words.';
+  const refused = (reason: RefusalReason): ErrorInfo => ({
+    code: 'invalid_request',
+    message,
+    params: { reason, ...Object.fromEntries(refusalParams[reason].map((name) => [name, `<${name}>`])) },
+  });
+
+  it('exists for every reason in every language and uses its parameters', () => {
+    expect(reasons.length).toBeGreaterThan(10);
+    expect(Object.keys(refusalParams).sort()).toEqual([...reasons].sort());
+    for (const reason of reasons) {
+      const written = languages.map(({ code: language }) => {
+        setLanguage(language);
+        const { title, text, detail } = errorContent(refused(reason));
+        for (const name of refusalParams[reason]) expect(`${text} ${detail ?? ''}`, `${language} ${reason}`).toContain(`<${name}>`);
+        expect(`${title} ${text} ${detail ?? ''}`, `${language} ${reason}`).not.toMatch(/undefined|engine/);
+        return [title, text];
+      });
+      const [[englishTitle, english] = [], [germanTitle, german] = []] = written;
+      expect(germanTitle, reason).not.toBe(englishTitle);
+      expect(german, reason).not.toBe(english);
+    }
+  });
+
+  it('has the title of its reason, and is one German line without the engine’s English', () => {
+    setLanguage('de');
+    expect(errorContent(refused('draft_too_large')).title).toBe('Der Draft ist größer als das Target');
+    expect(errorLine(refused('folder_known'))).toBe('Hunch sucht bereits in <folder> nach Modellen. Wähle einen anderen Ordner.');
+    const space: ErrorInfo = {
+      code: 'invalid_request',
+      message,
+      params: { reason: 'no_disk_for_training', needed: '1510000001', free: '12000000' },
+    };
+    expect(errorLine(space)).toContain('brauchen noch 1,6 GB, auf der Festplatte sind 12,0 MB frei');
+  });
+
+  it('is the engine’s message for an unknown reason, missing parameters, and errors of earlier versions', () => {
+    const unknown: ErrorInfo = { code: 'invalid_request', message, params: { reason: 'from_tomorrow', name: 'x' } };
+    const incomplete: ErrorInfo = { code: 'invalid_request', message, params: { reason: 'other_writer', writer: 'a' } };
+    const inherited: ErrorInfo = { code: 'invalid_request', message, params: { reason: 'toString' } };
+    const earlier: ErrorInfo = { code: 'invalid_request', message, params: { detail: message } };
+    for (const { code } of languages) {
+      setLanguage(code);
+      for (const error of [unknown, incomplete, inherited, earlier])
+        expect(errorContent(error)).toMatchObject({ text: null, detail: message });
+      expect(errorContent(unknown).title).toBe(errorContent(earlier).title);
+      expect(errorLine(unknown)).toContain(message);
+    }
   });
 });
 

@@ -1,6 +1,6 @@
 // The text of errors in German: what happened, what is safe, what to do.
 
-import type { ErrorCatalogue } from './keys';
+import type { ErrorCatalogue, RefusalCatalogue } from './keys';
 
 export const errorsDe: ErrorCatalogue = {
   invalid_request: {
@@ -119,5 +119,96 @@ export const errorsDe: ErrorCatalogue = {
     title: 'In Hunch ist etwas schiefgegangen',
     body: () => 'Das ist ein Fehler in Hunch. Die Unterhaltung bleibt erhalten.',
     advice: 'Versuche es erneut. Passiert es wieder, melde es bitte.',
+  },
+};
+
+/** Refused requests, by reason. */
+export const refusalsDe: RefusalCatalogue = {
+  no_such_conversation: {
+    title: 'Diese Unterhaltung gibt es nicht mehr',
+    body: () => 'Die Unterhaltung wurde gelöscht.',
+    advice: 'Wähle eine andere.',
+  },
+  no_such_message: {
+    title: 'Diese Nachricht gibt es nicht mehr',
+    body: () => 'Die Nachricht wurde gelöscht.',
+    advice: 'Wähle eine andere.',
+  },
+  no_such_comparison: {
+    title: 'Diesen Vergleich gibt es nicht mehr',
+    body: () => 'Der Vergleich wurde gelöscht.',
+    advice: 'Wähle einen anderen.',
+  },
+  other_writer: {
+    title: 'Die Antwort ist von einem anderen Modell',
+    body: ({ writer, loaded }) =>
+      `Diese Antwort hat ${writer} geschrieben, geladen ist ${loaded}. Zum Fortsetzen musst du ${writer} laden.`,
+    advice: 'Oder erzeuge die Antwort mit dem geladenen Modell neu.',
+  },
+  not_an_alternative: {
+    title: 'Dieses Token steht nicht zur Wahl',
+    body: () => 'Das Token gehört nicht zu den Alternativen, die an dieser Stelle gespeichert sind.',
+    advice: 'Wähle eine der angezeigten.',
+  },
+  end_token: {
+    title: 'Dieses Token beendet die Antwort',
+    body: () => 'Nach diesem Token kann nichts mehr kommen.',
+    advice: 'Wähle ein anderes.',
+  },
+  nothing_drafted: {
+    title: 'In dieser Antwort gab es keinen Draft',
+    body: () => 'Für diese Antwort wurden keine Tokens vorgeschlagen, also lässt sich nichts ausrechnen.',
+    advice: 'Wähle eine Antwort, die mit einer Draft-Methode entstanden ist.',
+  },
+  not_a_conversation: {
+    title: 'Diese Datei ist keine Unterhaltung',
+    body: () => 'Die Datei wurde nicht von Hunch exportiert. Es wurde nichts hinzugefügt.',
+    advice: 'Wähle eine JSON-Datei, die Hunch gespeichert hat.',
+  },
+  conversation_version: {
+    title: 'Die Datei hat eine andere Version',
+    body: ({ version, readable }) =>
+      `Die Unterhaltung hat die Formatversion ${version}, dieses Hunch liest Version ${readable}. Es wurde nichts hinzugefügt.`,
+    advice: 'Importiere sie mit der Version von Hunch, die sie exportiert hat.',
+  },
+  file_exists: {
+    title: 'Die Datei gibt es schon',
+    body: ({ path }) => `${path} gibt es schon, deshalb wurde nichts gespeichert.`,
+    advice: 'Wähle genau diese Datei, um sie zu ersetzen, oder einen anderen Namen.',
+  },
+  folder_known: {
+    title: 'Dieser Ordner wird schon durchsucht',
+    body: ({ folder }) => `Hunch sucht bereits in ${folder} nach Modellen.`,
+    advice: 'Wähle einen anderen Ordner.',
+  },
+  model_in_memory: {
+    title: 'Dieses Modell ist geladen',
+    body: ({ name }) => `${name} ist im Speicher, deshalb wurde nichts gelöscht.`,
+    advice: 'Entlade es oder öffne zuerst ein anderes Modell.',
+  },
+  model_not_in_library: {
+    title: 'Dieses Modell ist nicht in der Bibliothek',
+    body: ({ name }) => `Die Bibliothek kennt ${name} nicht.`,
+    advice: 'Öffne es mit „Modell öffnen…“ oder nimm seinen Ordner in die Bibliothek auf.',
+  },
+  draft_too_large: {
+    title: 'Der Draft ist größer als das Target',
+    body: () => 'Ein Draft, der größer ist als das Target, spart keine Zeit.',
+    advice: 'Vertausche die beiden oder wähle einen kleineren Draft.',
+  },
+  not_a_token: {
+    title: 'Das ist kein Zugriffstoken',
+    body: () => 'Ein Zugriffstoken des Hubs ist ein einziges Wort aus Buchstaben, Ziffern und Zeichen, etwa hf_….',
+    advice: 'Kopiere es noch einmal aus deinen Einstellungen auf dem Hub.',
+  },
+  no_disk_for_training: {
+    title: 'Der Platz reicht nicht fürs Training',
+    body: ({ needed, free }) => `Die Trainingsdaten brauchen noch ${needed}, auf der Festplatte sind ${free} frei.`,
+    advice: 'Trainiere mit weniger Tokens oder schaffe Platz.',
+  },
+  no_user_turn: {
+    title: 'Dieses Modell kann keine Prompts schreiben',
+    body: () => 'Sein Chat-Template hat keinen Platz für eine Frage, deshalb kann es sich keine Prompts fürs Training ausdenken.',
+    advice: 'Wähle ein anderes Modell.',
   },
 };

@@ -1,6 +1,6 @@
 // The text of errors in English: what happened, what is safe, what to do.
 
-import type { ErrorCatalogue } from './keys';
+import type { ErrorCatalogue, RefusalCatalogue } from './keys';
 
 export const errorsEn: ErrorCatalogue = {
   invalid_request: {
@@ -118,5 +118,95 @@ export const errorsEn: ErrorCatalogue = {
     title: 'Something went wrong in Hunch',
     body: () => 'This is a bug in Hunch. The conversation is kept.',
     advice: 'Try again. If it happens again, please report it.',
+  },
+};
+
+/** Refused requests, by reason. */
+export const refusalsEn: RefusalCatalogue = {
+  no_such_conversation: {
+    title: 'The conversation is gone',
+    body: () => 'This conversation was deleted.',
+    advice: 'Choose another one.',
+  },
+  no_such_message: {
+    title: 'The message is gone',
+    body: () => 'This message was deleted.',
+    advice: 'Choose another one.',
+  },
+  no_such_comparison: {
+    title: 'The comparison is gone',
+    body: () => 'This comparison was deleted.',
+    advice: 'Choose another one.',
+  },
+  other_writer: {
+    title: 'Another model wrote this answer',
+    body: ({ writer, loaded }) => `This answer is by ${writer}, and ${loaded} is loaded. To continue it, load ${writer}.`,
+    advice: 'Or regenerate the answer with the loaded model.',
+  },
+  not_an_alternative: {
+    title: 'This token is not an alternative',
+    body: () => 'This token is not among the alternatives that were saved at this position.',
+    advice: 'Choose one of those shown.',
+  },
+  end_token: {
+    title: 'This token ends the answer',
+    body: () => 'Nothing can follow this token.',
+    advice: 'Choose another one.',
+  },
+  nothing_drafted: {
+    title: 'Nothing was drafted in this answer',
+    body: () => 'This answer has no drafted tokens to calculate with.',
+    advice: 'Choose an answer of a method that drafts.',
+  },
+  not_a_conversation: {
+    title: 'This file is no conversation',
+    body: () => 'This file is not a conversation exported by Hunch. Nothing was added.',
+    advice: 'Choose a JSON file that Hunch has saved.',
+  },
+  conversation_version: {
+    title: 'The file has another version',
+    body: ({ version, readable }) =>
+      `The conversation has version ${version} of the format, and this Hunch reads version ${readable}. Nothing was added.`,
+    advice: 'Import it with the Hunch that exported it.',
+  },
+  file_exists: {
+    title: 'The file exists already',
+    body: ({ path }) => `${path} exists already, so nothing was saved.`,
+    advice: 'Choose that file to replace it, or choose another name.',
+  },
+  folder_known: {
+    title: 'The folder is already searched',
+    body: ({ folder }) => `Hunch already searches ${folder} for models.`,
+    advice: 'Choose another folder.',
+  },
+  model_in_memory: {
+    title: 'The model is loaded',
+    body: ({ name }) => `${name} is in memory, so nothing was removed.`,
+    advice: 'Unload it or open another model first.',
+  },
+  model_not_in_library: {
+    title: 'The model is not in the Library',
+    body: ({ name }) => `The Library does not have ${name}.`,
+    advice: 'Open it with “Open model…”, or add its folder to the Library.',
+  },
+  draft_too_large: {
+    title: 'The draft is larger than the target',
+    body: () => 'A draft that is larger than the target can’t save time.',
+    advice: 'Swap the two, or choose a smaller draft.',
+  },
+  not_a_token: {
+    title: 'This is not an access token',
+    body: () => 'An access token of the Hub is one word of letters, digits and signs, like hf_….',
+    advice: 'Copy it again from your settings on the Hub.',
+  },
+  no_disk_for_training: {
+    title: 'Not enough disk space for training',
+    body: ({ needed, free }) => `The training data need ${needed} more, and ${free} are free.`,
+    advice: 'Train on fewer tokens, or free some space.',
+  },
+  no_user_turn: {
+    title: 'This model can’t write prompts',
+    body: () => 'Its chat template has no user turn, so it can’t write prompts for its own training.',
+    advice: 'Choose another model.',
   },
 };

@@ -1,6 +1,6 @@
 // Closed lists that key the string tables, and their types. Imports wire types only.
 
-import type { ErrorCode, LabSource, TokenOrigin } from '../ipc/schema.gen';
+import type { ErrorCode, LabSource, RefusalReason, TokenOrigin } from '../ipc/schema.gen';
 
 /** The screens of the window, in the order of the title bar. */
 export const places = ['chat', 'compare', 'lab', 'library'] as const;
@@ -163,3 +163,36 @@ export interface ErrorWords<C extends ErrorCode = ErrorCode> {
 
 /** The text for every error code. */
 export type ErrorCatalogue = { [C in ErrorCode]: ErrorWords<C> };
+
+/** Parameters of each reason of a refused request. A Rust test compares them with the engine's. */
+export const refusalParams = {
+  no_such_conversation: [],
+  no_such_message: [],
+  no_such_comparison: [],
+  other_writer: ['writer', 'loaded'],
+  not_an_alternative: [],
+  end_token: [],
+  nothing_drafted: [],
+  not_a_conversation: ['detail'],
+  conversation_version: ['version', 'readable'],
+  file_exists: ['path'],
+  folder_known: ['folder'],
+  model_in_memory: ['name'],
+  model_not_in_library: ['name'],
+  draft_too_large: [],
+  not_a_token: [],
+  no_disk_for_training: ['needed', 'free'],
+  no_user_turn: [],
+} as const satisfies Record<RefusalReason, readonly string[]>;
+
+/** The text for one reason. It replaces that of the code `invalid_request`. */
+export interface RefusalWords<R extends RefusalReason = RefusalReason> {
+  title: string;
+  /** Says what happened and what is safe. Parameters arrive formatted. */
+  body: (named: Record<Exclude<(typeof refusalParams)[R][number], 'detail'>, string>) => string;
+  /** The remedy. Absent if the body says it. */
+  advice?: string;
+}
+
+/** The text for every reason. */
+export type RefusalCatalogue = { [R in RefusalReason]: RefusalWords<R> };
