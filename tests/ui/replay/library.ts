@@ -1,7 +1,7 @@
 // The library of the replay host. Models and folders are recorded, fit and pairs are computed from sizes, and tests
 // change downloads. The sizes of caches are invented. No DOM.
 
-import type { Handlers } from "../../../ui/src/lib/ipc/commands";
+import type { Handlers } from '../../../ui/src/lib/ipc/commands';
 import type {
   Catalogue,
   CatalogueModel,
@@ -27,43 +27,40 @@ import type {
   PredictedMemory,
   PredictedSpeedup,
   SmallerChoice,
-} from "../../../ui/src/lib/ipc/schema.gen";
+} from '../../../ui/src/lib/ipc/schema.gen';
 
 /** The commands that the library implements. */
 type LibraryCommand =
-  | "library"
-  | "add_model_folder"
-  | "remove_model_folder"
-  | "remove_model"
-  | "template_note"
-  | "watch_library"
-  | "fit"
-  | "fit_verdicts"
-  | "draft_offers"
-  | "catalogue"
-  | "hub_repository"
-  | "hub_state"
-  | "set_hub_token"
-  | "downloads"
-  | "start_download"
-  | "pause_download"
-  | "resume_download"
-  | "remove_download";
+  | 'library'
+  | 'add_model_folder'
+  | 'remove_model_folder'
+  | 'remove_model'
+  | 'template_note'
+  | 'watch_library'
+  | 'fit'
+  | 'fit_verdicts'
+  | 'draft_offers'
+  | 'catalogue'
+  | 'hub_repository'
+  | 'hub_state'
+  | 'set_hub_token'
+  | 'downloads'
+  | 'start_download'
+  | 'pause_download'
+  | 'resume_download'
+  | 'remove_download';
 
 /** Recording of the library, without its models. */
 export interface RecordedLibrary {
   /** Folders. The number of models in each is computed. */
-  folders: Omit<ModelFolder, "models">[];
+  folders: Omit<ModelFolder, 'models'>[];
   machine: MachineMemory;
   catalogue: Catalogue;
   hub: HubState;
   /** Repositories of the hub by name, or the error of looking them up. */
   repositories: Record<string, HubRepository | ErrorInfo>;
   /** First difference of two vocabularies, by the names of both tokenisers separated by a space. */
-  differences: Record<
-    string,
-    { first: number; of_target: string; of_draft: string }
-  >;
+  differences: Record<string, { first: number; of_target: string; of_draft: string }>;
   /** Vocabulary entries of only one of two models, by the name of the draft. */
   padding: Record<string, number>;
   /** Measured speedups, by the names of both models separated by a space. */
@@ -108,12 +105,8 @@ export class ReplayLibrary {
     template_note: ({ path }) => this.#recorded.template_notes?.[path] ?? null,
     watch_library: (_, send) => this.#watch(send),
     fit: ({ request }) => this.fit(request),
-    fit_verdicts: ({ targets }) =>
-      targets.map(
-        (target) => this.fit({ target, draft: null, context: null }).verdict,
-      ),
-    draft_offers: ({ target, context }) =>
-      this.#offers(this.find(target), context),
+    fit_verdicts: ({ targets }) => targets.map((target) => this.fit({ target, draft: null, context: null }).verdict),
+    draft_offers: ({ target, context }) => this.#offers(this.find(target), context),
     catalogue: () => this.#recorded.catalogue,
     hub_repository: ({ repository }) => this.#repository(repository),
     hub_state: () => this.#recorded.hub,
@@ -122,12 +115,11 @@ export class ReplayLibrary {
     start_download: ({ request }) => this.start(request),
     pause_download: ({ id }) =>
       this.move(id, {
-        phase: "paused",
+        phase: 'paused',
         bytes_per_second: null,
         seconds_left: null,
       }),
-    resume_download: ({ id }) =>
-      this.move(id, { phase: "running", error: null }),
+    resume_download: ({ id }) => this.move(id, { phase: 'running', error: null }),
     remove_download: ({ id }) => this.#removeDownload(id),
   };
 
@@ -138,28 +130,19 @@ export class ReplayLibrary {
 
   listing(): Library {
     const models = [...this.#models].sort(
-      (a, b) =>
-        Number(a.problem !== null) - Number(b.problem !== null) ||
-        a.name.localeCompare(b.name),
+      (a, b) => Number(a.problem !== null) - Number(b.problem !== null) || a.name.localeCompare(b.name),
     );
     const folders = this.#recorded.folders.map((folder) => ({
       ...folder,
-      models: models.filter(({ path }) => path.startsWith(`${folder.path}/`))
-        .length,
+      models: models.filter(({ path }) => path.startsWith(`${folder.path}/`)).length,
     }));
     return { models, folders, machine: this.#recorded.machine };
   }
 
   /** A model by path or name. */
   find(name: string): ModelEntry {
-    const found = this.#models.find(
-      (model) => model.path === name || model.name === name,
-    );
-    if (!found)
-      throw refusal(
-        "model_not_found",
-        `No model called "${name}" was found. Choose another file.`,
-      );
+    const found = this.#models.find((model) => model.path === name || model.name === name);
+    if (!found) throw refusal('model_not_found', `No model called "${name}" was found. Choose another file.`);
     return found;
   }
 
@@ -172,10 +155,9 @@ export class ReplayLibrary {
   move(id: string, change: Partial<Download>): null {
     const at = this.#downloads.findIndex((download) => download.id === id);
     const before = this.#downloads[at];
-    if (!before)
-      throw refusal("invalid_request", "There is no such download any more.");
+    if (!before) throw refusal('invalid_request', 'There is no such download any more.');
     const download: Download = { ...before, ...change };
-    if (download.phase === "done") {
+    if (download.phase === 'done') {
       const all = download.total_bytes ?? 0;
       Object.assign(download, {
         done_bytes: all,
@@ -186,25 +168,20 @@ export class ReplayLibrary {
       });
     }
     this.#downloads = this.#downloads.with(at, download);
-    this.send({ kind: "download", download });
-    if (download.phase === "done" && before.phase !== "done")
-      this.#arrive(download);
+    this.send({ kind: 'download', download });
+    if (download.phase === 'done' && before.phase !== 'done') this.#arrive(download);
     this.#next();
     return null;
   }
 
   /** Predicted memory, computed from sizes. */
   fit({ target, draft, context }: FitRequest): Fit {
-    const [first, second] = [
-      this.find(target),
-      draft === null ? null : this.find(draft),
-    ];
+    const [first, second] = [this.find(target), draft === null ? null : this.find(draft)];
     const tokens = context ?? Math.min(usualContext, first.context_length);
     const fit = predict(first, second, tokens, this.#recorded.machine);
     return {
       ...fit,
-      smaller:
-        fit.verdict === "too_large" ? this.#smaller(first, second, tokens) : [],
+      smaller: fit.verdict === 'too_large' ? this.#smaller(first, second, tokens) : [],
     };
   }
 
@@ -214,90 +191,65 @@ export class ReplayLibrary {
   }
 
   #removeFolder(removed: string): Library {
-    this.#recorded.folders = this.#recorded.folders.filter(
-      ({ path }) => path !== removed,
-    );
+    this.#recorded.folders = this.#recorded.folders.filter(({ path }) => path !== removed);
     return this.listing();
   }
 
   #setToken(token: string | null): HubState {
     this.#recorded.hub = {
       ...this.#recorded.hub,
-      token: token === null ? "absent" : "keychain",
+      token: token === null ? 'absent' : 'keychain',
     };
     return this.#recorded.hub;
   }
 
   #removeDownload(removed: string): null {
     this.#downloads = this.#downloads.filter(({ id }) => id !== removed);
-    this.send({ kind: "download_gone", id: removed });
+    this.send({ kind: 'download_gone', id: removed });
     this.#next();
     return null;
   }
 
-  #smaller(
-    target: ModelEntry,
-    draft: ModelEntry | null,
-    context: number,
-  ): SmallerChoice[] {
+  #smaller(target: ModelEntry, draft: ModelEntry | null, context: number): SmallerChoice[] {
     const { machine, catalogue } = this.#recorded;
-    const fits = (
-      model: ModelEntry,
-      second: ModelEntry | null,
-      tokens: number,
-    ) => predict(model, second, tokens, machine).verdict !== "too_large";
+    const fits = (model: ModelEntry, second: ModelEntry | null, tokens: number) =>
+      predict(model, second, tokens, machine).verdict !== 'too_large';
     const choices: SmallerChoice[] = [];
     for (let tokens = context / 2; tokens >= leastContext; tokens /= 2) {
       if (!fits(target, draft, tokens)) continue;
-      choices.push({ kind: "context", context: tokens });
+      choices.push({ kind: 'context', context: tokens });
       break;
     }
-    if (draft && fits(target, null, context))
-      choices.push({ kind: "without_draft" });
+    if (draft && fits(target, null, context)) choices.push({ kind: 'without_draft' });
     const largest = (models: ModelEntry[]) =>
       models
-        .filter(
-          (model) =>
-            model.problem === null &&
-            model.size_bytes < target.size_bytes &&
-            fits(model, draft, context),
-        )
+        .filter((model) => model.problem === null && model.size_bytes < target.size_bytes && fits(model, draft, context))
         .sort((a, b) => b.size_bytes - a.size_bytes)[0];
     const other = largest(this.#models);
-    if (other)
-      choices.push({ kind: "model", name: other.name, path: other.path });
+    if (other) choices.push({ kind: 'model', name: other.name, path: other.path });
     const offered = catalogue.models.find(
       ({ role, size_bytes }) =>
-        role === "target" &&
-        size_bytes !== null &&
-        size_bytes < 0.6 * machine.usable &&
-        size_bytes < target.size_bytes,
+        role === 'target' && size_bytes !== null && size_bytes < 0.6 * machine.usable && size_bytes < target.size_bytes,
     );
-    if (offered)
-      choices.push({ kind: "catalogue", id: offered.id, name: offered.name });
+    if (offered) choices.push({ kind: 'catalogue', id: offered.id, name: offered.name });
     return choices;
   }
 
   #offers(target: ModelEntry, context: number | null): DraftOffers {
     const tokens = context ?? Math.min(usualContext, target.context_length);
-    const own = this.#models
-      .filter(({ path }) => path !== target.path)
-      .map((draft) => this.#offer(target, draft, tokens));
+    const own = this.#models.filter(({ path }) => path !== target.path).map((draft) => this.#offer(target, draft, tokens));
     const there = this.#recorded.catalogue.models
-      .filter(
-        (model) => !this.#models.some(({ name }) => name === stem(model.file)),
-      )
+      .filter((model) => !this.#models.some(({ name }) => name === stem(model.file)))
       .map((model) => this.#remote(target, model, tokens));
     const worth = ({ measured, predicted, verdict }: DraftOffer) =>
-      (measured ? 100 + measured.speedup : (predicted?.speedup ?? 0)) +
-      (isSuited(verdict) ? 1 : -100);
+      (measured ? 100 + measured.speedup : (predicted?.speedup ?? 0)) + (isSuited(verdict) ? 1 : -100);
     const offers = [...own, ...there].sort((a, b) => worth(b) - worth(a));
     return {
       target,
       context: tokens,
       offers,
       heads: this.#heads(target),
-      without_draft: ["ngram", "suffix", "lookahead", "layer-skip"],
+      without_draft: ['ngram', 'suffix', 'lookahead', 'layer-skip'],
     };
   }
 
@@ -311,17 +263,10 @@ export class ReplayLibrary {
 
   #heads(target: ModelEntry): HeadOffer[] {
     const all = Object.entries(this.#recorded.heads ?? {});
-    const fitting = all.flatMap(([name, heads]) =>
-      name === target.name ? heads : [],
-    );
-    const others = all.flatMap(([name, heads]) =>
-      name === target.name ? [] : heads,
-    );
+    const fitting = all.flatMap(([name, heads]) => (name === target.name ? heads : []));
+    const others = all.flatMap(([name, heads]) => (name === target.name ? [] : heads));
     const problem = `This head was made for another target: its states differ from those of ${target.title}. Open its target, or decode without the head.`;
-    return [
-      ...fitting,
-      ...others.map((head) => ({ ...head, problem, predicted: null })),
-    ];
+    return [...fitting, ...others.map((head) => ({ ...head, problem, predicted: null }))];
   }
 
   #offer(target: ModelEntry, draft: ModelEntry, tokens: number): DraftOffer {
@@ -329,14 +274,11 @@ export class ReplayLibrary {
     const verdict = this.#verdict(target, draft);
     const ratio = draft.size_bytes / target.size_bytes;
     const { total, verdict: fit } = predict(target, draft, tokens, machine);
-    const suits = verdict.kind === "suits";
+    const suits = verdict.kind === 'suits';
     return {
       name: draft.name,
       path: draft.path,
-      catalogue:
-        this.#recorded.catalogue.models.find(
-          ({ file }) => stem(file) === draft.name,
-        )?.id ?? null,
+      catalogue: this.#recorded.catalogue.models.find(({ file }) => stem(file) === draft.name)?.id ?? null,
       size_bytes: draft.size_bytes,
       verdict,
       recommended: suits && this.#recommends(target, draft.name),
@@ -344,25 +286,14 @@ export class ReplayLibrary {
       memory: total,
       fit,
       predicted: suits ? predictSpeedup(ratio) : null,
-      measured: suits
-        ? (measured[`${target.name} ${draft.name}`] ?? null)
-        : null,
+      measured: suits ? (measured[`${target.name} ${draft.name}`] ?? null) : null,
     };
   }
 
-  #remote(
-    target: ModelEntry,
-    model: CatalogueModel,
-    tokens: number,
-  ): DraftOffer {
+  #remote(target: ModelEntry, model: CatalogueModel, tokens: number): DraftOffer {
     const size = model.size_bytes ?? 0;
     const entry = { ...target, size_bytes: size, parameters: model.parameters };
-    const { total, verdict: fit } = predict(
-      target,
-      entry,
-      tokens,
-      this.#recorded.machine,
-    );
+    const { total, verdict: fit } = predict(target, entry, tokens, this.#recorded.machine);
     const ratio = size / target.size_bytes;
     const verdict = this.#remoteVerdict(target, model);
     const suited = isSuited(verdict);
@@ -383,11 +314,9 @@ export class ReplayLibrary {
   }
 
   #remoteVerdict(target: ModelEntry, model: CatalogueModel): PairVerdict {
-    if ((model.size_bytes ?? Infinity) >= target.size_bytes)
-      return { kind: "not_smaller" };
+    if ((model.size_bytes ?? Infinity) >= target.size_bytes) return { kind: 'not_smaller' };
     const tokenizer = `gpt2 (${model.vocabulary})`;
-    if (tokenizer === target.tokenizer)
-      return { kind: "expected", compared: false };
+    if (tokenizer === target.tokenizer) return { kind: 'expected', compared: false };
     return this.#differ(target.tokenizer, tokenizer);
   }
 
@@ -398,94 +327,68 @@ export class ReplayLibrary {
   }
 
   #verdict(target: ModelEntry, draft: ModelEntry): PairVerdict {
-    if (draft.problem !== null)
-      return { kind: "unusable", reason: draft.problem };
-    if (draft.tokenizer !== target.tokenizer)
-      return this.#differ(target.tokenizer, draft.tokenizer);
-    if (draft.size_bytes >= target.size_bytes) return { kind: "not_smaller" };
-    return { kind: "suits", padding: this.#recorded.padding[draft.name] ?? 0 };
+    if (draft.problem !== null) return { kind: 'unusable', reason: draft.problem };
+    if (draft.tokenizer !== target.tokenizer) return this.#differ(target.tokenizer, draft.tokenizer);
+    if (draft.size_bytes >= target.size_bytes) return { kind: 'not_smaller' };
+    return { kind: 'suits', padding: this.#recorded.padding[draft.name] ?? 0 };
   }
 
   #differ(target: string, draft: string): PairVerdict {
     const known = this.#recorded.differences[`${target} ${draft}`];
     return {
-      kind: "other_vocabulary",
-      ...(known ?? { first: 3, of_target: "#", of_draft: "$" }),
+      kind: 'other_vocabulary',
+      ...(known ?? { first: 3, of_target: '#', of_draft: '$' }),
     };
   }
 
   #addFolder(path: string): Library {
     if (this.#recorded.folders.some((folder) => folder.path === path))
-      throw refusal(
-        "invalid_request",
-        `${path} is already searched. Choose another folder.`,
-        { folder: path, reason: "folder_known" },
-      );
-    this.#recorded.folders = [
-      ...this.#recorded.folders,
-      { path, source: "added", exists: true, problem: null },
-    ];
+      throw refusal('invalid_request', `${path} is already searched. Choose another folder.`, { folder: path, reason: 'folder_known' });
+    this.#recorded.folders = [...this.#recorded.folders, { path, source: 'added', exists: true, problem: null }];
     return this.listing();
   }
 
   /** Removes a model from Hunch's own folder. */
   removeModel(path: string): Library {
     const model = this.find(path);
-    if (model.source !== "hunch")
-      throw refusal(
-        "invalid_request",
-        `“${model.name}” is not in Hunch’s own folder. It was left as it is; remove it there.`,
-      );
+    if (model.source !== 'hunch')
+      throw refusal('invalid_request', `“${model.name}” is not in Hunch’s own folder. It was left as it is; remove it there.`);
     this.#models.splice(this.#models.indexOf(model), 1);
-    this.send({ kind: "changed" });
+    this.send({ kind: 'changed' });
     return this.listing();
   }
 
   #repository(text: string): HubRepository {
-    const path = text
-      .trim()
-      .replace(/^(https?:\/\/)?(huggingface\.co|hf\.co)\//, "");
+    const path = text.trim().replace(/^(https?:\/\/)?(huggingface\.co|hf\.co)\//, '');
     const name = /^[\w-][\w.-]*\/[\w-][\w.-]*/.exec(path)?.[0];
-    if (!name || /[\s:]/.test(path))
-      throw refusal(
-        "invalid_request",
-        "That is not the name of a repository on the hub.",
-      );
+    if (!name || /[\s:]/.test(path)) throw refusal('invalid_request', 'That is not the name of a repository on the hub.');
     const found = this.#recorded.repositories[name];
-    if (!found)
-      throw refusal(
-        "hub_not_found",
-        `The hub has no repository “${name}”. Check the name, or set a token if it is private.`,
-      );
-    if ("code" in found) throw found;
+    if (!found) throw refusal('hub_not_found', `The hub has no repository “${name}”. Check the name, or set a token if it is private.`);
+    if ('code' in found) throw found;
     return found;
   }
 
   /** Starts a download, or returns the running one of the same file. */
   start(request: DownloadRequest): Download {
     const same = this.#downloads.find(
-      (download) =>
-        download.request.repository === request.repository &&
-        download.request.file === request.file,
+      (download) => download.request.repository === request.repository && download.request.file === request.file,
     );
     // It resumes with the new request, checksum included. A running one is left alone.
-    if (same && ["paused", "failed", "done"].includes(same.phase))
+    if (same && ['paused', 'failed', 'done'].includes(same.phase))
       this.move(same.id, {
         request,
-        phase: "running",
+        phase: 'running',
         error: null,
         path: null,
-        done_bytes: same.phase === "done" ? 0 : same.done_bytes,
+        done_bytes: same.phase === 'done' ? 0 : same.done_bytes,
       });
     if (same) return this.#downloads.find(({ id }) => id === same.id) ?? same;
-    const running = this.#downloads.filter(
-      ({ phase }) => phase === "running",
-    ).length;
+    const running = this.#downloads.filter(({ phase }) => phase === 'running').length;
     const download: Download = {
       id: `d${this.#downloads.length + 1}`,
       request,
       name: stem(request.file),
-      phase: running < atOnce ? "running" : "waiting",
+      phase: running < atOnce ? 'running' : 'waiting',
       done_bytes: 0,
       total_bytes: this.#size(request),
       bytes_per_second: null,
@@ -494,69 +397,55 @@ export class ReplayLibrary {
       path: null,
     };
     this.#downloads = [...this.#downloads, download];
-    this.send({ kind: "download", download });
+    this.send({ kind: 'download', download });
     return download;
   }
 
   #size({ repository, file }: DownloadRequest): number | null {
     const listed = this.#recorded.repositories[repository];
-    const there =
-      listed && "files" in listed
-        ? listed.files.find(({ path }) => path === file)
-        : undefined;
+    const there = listed && 'files' in listed ? listed.files.find(({ path }) => path === file) : undefined;
     return (
       there?.size_bytes ??
-      this.#recorded.catalogue.models.find(
-        (model) => model.repository === repository && model.file === file,
-      )?.size_bytes ??
+      this.#recorded.catalogue.models.find((model) => model.repository === repository && model.file === file)?.size_bytes ??
       null
     );
   }
 
   /** Starts the next waiting download. */
   #next(): void {
-    const waiting = this.#downloads.find(({ phase }) => phase === "waiting");
-    if (
-      waiting &&
-      this.#downloads.filter(({ phase }) => phase === "running").length < atOnce
-    )
-      this.move(waiting.id, { phase: "running" });
+    const waiting = this.#downloads.find(({ phase }) => phase === 'waiting');
+    if (waiting && this.#downloads.filter(({ phase }) => phase === 'running').length < atOnce) this.move(waiting.id, { phase: 'running' });
   }
 
   #arrive({ name, path, total_bytes, request }: Download): void {
-    const known = this.#recorded.catalogue.models.find(
-      (model) =>
-        model.repository === request.repository && model.file === request.file,
-    );
+    const known = this.#recorded.catalogue.models.find((model) => model.repository === request.repository && model.file === request.file);
     this.#models.push({
       name,
       title: known?.name ?? name,
-      path: path ?? "",
-      source: "hunch",
+      path: path ?? '',
+      source: 'hunch',
       parts: 1,
       size_bytes: total_bytes ?? 0,
-      architecture: "qwen2",
+      architecture: 'qwen2',
       parameters: known?.parameters ?? 1e9,
-      quantisation: known?.quantisation ?? "Q4_K",
+      quantisation: known?.quantisation ?? 'Q4_K',
       context_length: 32768,
-      tokenizer: `gpt2 (${known?.vocabulary ?? "qwen2"})`,
+      tokenizer: `gpt2 (${known?.vocabulary ?? 'qwen2'})`,
       has_template: true,
       licence: known?.licence ?? null,
       tokens_per_second: null,
       is_default: false,
       problem: null,
     });
-    this.send({ kind: "changed" });
+    this.send({ kind: 'changed' });
   }
 }
 
 /** `true` for a draft that can be used, or is assumed to be usable. */
-const isSuited = ({ kind }: PairVerdict): boolean =>
-  kind === "suits" || kind === "expected";
+const isSuited = ({ kind }: PairVerdict): boolean => kind === 'suits' || kind === 'expected';
 
 /** File name without folders, extension and part number. */
-const stem = (file: string): string =>
-  (file.split("/").at(-1) ?? file).replace(/(-\d{5}-of-\d{5})?\.gguf$/i, "");
+const stem = (file: string): string => (file.split('/').at(-1) ?? file).replace(/(-\d{5}-of-\d{5})?\.gguf$/i, '');
 
 function memoryOf(model: ModelEntry, tokens: number): PredictedMemory {
   return {
@@ -565,27 +454,10 @@ function memoryOf(model: ModelEntry, tokens: number): PredictedMemory {
   };
 }
 
-function predict(
-  target: ModelEntry,
-  draft: ModelEntry | null,
-  context: number,
-  machine: MachineMemory,
-): Fit {
-  const [first, second] = [
-    memoryOf(target, context),
-    draft ? memoryOf(draft, context) : null,
-  ];
-  const total =
-    first.weights +
-    first.cache +
-    (second ? second.weights + second.cache : 0) +
-    overhead;
-  const verdict: FitVerdict =
-    total > machine.usable
-      ? "too_large"
-      : total > 0.9 * machine.usable
-        ? "tight"
-        : "fits";
+function predict(target: ModelEntry, draft: ModelEntry | null, context: number, machine: MachineMemory): Fit {
+  const [first, second] = [memoryOf(target, context), draft ? memoryOf(draft, context) : null];
+  const total = first.weights + first.cache + (second ? second.weights + second.cache : 0) + overhead;
+  const verdict: FitVerdict = total > machine.usable ? 'too_large' : total > 0.9 * machine.usable ? 'tight' : 'fits';
   return {
     context,
     target: first,
@@ -601,21 +473,12 @@ function predict(
 
 /** Speedup by the cost model, at the typical acceptance of a draft of that size. */
 function predictSpeedup(ratio: number): PredictedSpeedup {
-  const acceptance =
-    Math.round(100 * (0.6 + 0.25 * Math.min(1, 2 * ratio))) / 100;
-  const at = (depth: number) =>
-    (1 - acceptance ** (depth + 1)) /
-    ((1 - acceptance) * (1 + 0.05 * depth + ratio * depth));
-  const depth = [0, 1, 2, 3, 4, 5, 6].reduce((best, one) =>
-    at(one) > at(best) ? one : best,
-  );
-  return { speedup: at(depth), acceptance, depth, costs: "sizes" };
+  const acceptance = Math.round(100 * (0.6 + 0.25 * Math.min(1, 2 * ratio))) / 100;
+  const at = (depth: number) => (1 - acceptance ** (depth + 1)) / ((1 - acceptance) * (1 + 0.05 * depth + ratio * depth));
+  const depth = [0, 1, 2, 3, 4, 5, 6].reduce((best, one) => (at(one) > at(best) ? one : best));
+  return { speedup: at(depth), acceptance, depth, costs: 'sizes' };
 }
 
-function refusal(
-  code: ErrorInfo["code"],
-  message: string,
-  params: ErrorInfo["params"] = {},
-): ErrorInfo {
+function refusal(code: ErrorInfo['code'], message: string, params: ErrorInfo['params'] = {}): ErrorInfo {
   return { code, message, params };
 }
