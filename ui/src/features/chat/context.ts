@@ -2,6 +2,7 @@
 
 import { createContext } from 'svelte';
 import type { AdvancedSettings } from '../../lib/state/advanced.svelte';
+import type { Attachments } from '../../lib/state/attachments.svelte';
 import type { CatalogueState } from '../../lib/state/catalogue.svelte';
 import type { Chat } from '../../lib/state/chat.svelte';
 import type { ActiveConversation } from '../../lib/state/conversation.svelte';
@@ -20,6 +21,8 @@ export interface ChatContext {
   readonly chat: Chat;
   readonly conversation: ActiveConversation;
   readonly conversations: Conversations;
+  /** Files of the next question. */
+  readonly attachments: Attachments;
   readonly models: Models;
   readonly settings: Settings;
   readonly advanced: AdvancedSettings;

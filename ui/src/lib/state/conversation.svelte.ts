@@ -4,7 +4,7 @@
 import { ownError } from '../errors';
 import type { Host } from '../host';
 import { answer as begin, call, toErrorInfo } from '../ipc/rpc';
-import type { Asking, ErrorInfo, GenerationEvent, StreamMessage } from '../ipc/schema.gen';
+import type { Asking, Attachment, ErrorInfo, GenerationEvent, StreamMessage } from '../ipc/schema.gen';
 import { EventStream, pageClock, type Clock } from '../ipc/stream';
 import { Latest } from '../latest';
 import { language } from '../strings/index.svelte';
@@ -12,7 +12,7 @@ import { Answer } from './answer.svelte';
 import { FrameBuffer, pageFrame, type NextFrame } from './frame';
 import { Preferences } from './preferences.svelte';
 import type { Settings } from './settings.svelte';
-import { lastAnswer, newTurn, Thread, type AnsweredTurn, type Refused, type Turn } from './thread.svelte';
+import { lastAnswer, newTurn, Thread, type AnsweredTurn, type Question, type Refused, type Turn } from './thread.svelte';
 import { MessageDrafts } from './messageDrafts.svelte';
 
 /** The clock and frames; tests use their own. */
@@ -38,6 +38,14 @@ interface Refusal {
   turn: Turn;
   error: ErrorInfo;
 }
+
+/** The request for a new question after a message. */
+const askingOf = ({ prompt, attachments }: Question, parent: number | null): Asking => ({
+  kind: 'question',
+  parent,
+  text: prompt,
+  ...(attachments.length > 0 && { attachments: [...attachments] }),
+});
 
 /** Interval in milliseconds, and number of attempts without news, of polling an answer that another page started. */
 const pollMs = 250;
@@ -142,12 +150,14 @@ export class ActiveConversation {
   async send(): Promise<void> {
     const prompt = this.draft.trim();
     if (prompt === '' || this.running) return;
+    const attachments = this.#messageDrafts.filesOf(this.id).map(({ attachment }) => attachment);
     this.draft = '';
-    await this.ask(prompt);
+    this.#messageDrafts.attach(this.id, []);
+    await this.ask(prompt, attachments);
   }
 
   /** Sends a question and leaves the draft alone. Does nothing while an answer is written. */
-  async ask(prompt: string): Promise<void> {
+  async ask(prompt: string, attachments: readonly Attachment[] = []): Promise<void> {
     if (this.running) return;
     const thread = this.#thread;
     // This repeats a refused question. Other refused ones stay.
@@ -158,12 +168,13 @@ export class ActiveConversation {
     thread.show();
     const parent = thread.end;
     this.#messageDrafts.ask(thread.id, prompt);
-    const refusal = await this.#begin({ kind: 'question', parent, text: prompt }, thread.turns, prompt);
+    const question = { prompt, attachments };
+    const refusal = await this.#begin(askingOf(question, parent), thread.turns, question);
     this.#messageDrafts.asked();
     if (refusal) this.#keepQuestion(thread, refusal, parent);
   }
 
-  /** Replaces a question by an edited one on a new branch. If it is refused, the edit stays open. Does nothing
+  /** Replaces a question by an edited one, with its files, on a new branch. If it is refused, the edit stays open. Does nothing
    * while an answer is written. */
   async edit(turn: Turn, prompt: string): Promise<void> {
     if (this.running) return;
@@ -171,7 +182,8 @@ export class ActiveConversation {
     const before = this.#before(turn);
     // Kept open in case it is refused.
     this.#messageDrafts.edit(turn, prompt);
-    const refusal = await this.#begin({ kind: 'question', parent: lastAnswer(before), text: prompt }, before, prompt);
+    const question = { prompt, attachments: turn.attachments };
+    const refusal = await this.#begin(askingOf(question, lastAnswer(before)), before, question);
     if (refusal) return this.#showError(thread, refusal.error);
     this.#messageDrafts.edit(turn, null);
     this.#forgetRefused(thread, turn);
@@ -192,12 +204,15 @@ export class ActiveConversation {
     if (this.running) return;
     if (turn.question === null) {
       // The question never reached the engine.
-      if (this.draft.trim() === turn.prompt) this.draft = '';
+      if (this.draft.trim() === turn.prompt) {
+        this.draft = '';
+        this.#messageDrafts.attach(this.id, []);
+      }
       this.dismiss(turn);
-      return this.ask(turn.prompt);
+      return this.ask(turn.prompt, turn.attachments);
     }
     const thread = this.#thread;
-    const refusal = await this.#begin({ kind: 'again', question: turn.question }, this.#before(turn), turn.prompt);
+    const refusal = await this.#begin({ kind: 'again', question: turn.question }, this.#before(turn), turn);
     if (refusal) this.#showError(thread, refusal.error);
   }
 
@@ -242,7 +257,7 @@ export class ActiveConversation {
   async #continue(turn: Turn, tokens: number | null, then: number | null): Promise<void> {
     if (turn.answerId === null || this.running) return;
     const thread = this.#thread;
-    const refusal = await this.#begin({ kind: 'continue', answer: turn.answerId, tokens, then }, this.#before(turn), turn.prompt);
+    const refusal = await this.#begin({ kind: 'continue', answer: turn.answerId, tokens, then }, this.#before(turn), turn);
     if (refusal) this.#showError(thread, refusal.error);
   }
 
@@ -403,11 +418,11 @@ export class ActiveConversation {
 
   /** Starts an answer in the conversation on screen, after the turns `before`. Returns the refusal, or null once
    * the answer has begun. Nothing may be running. */
-  async #begin(asking: Asking, before: readonly Turn[], prompt: string): Promise<Refusal | null> {
+  async #begin(asking: Asking, before: readonly Turn[], question: Question): Promise<Refusal | null> {
     this.#openings.cancel();
     const thread = this.#thread;
     const answer = new Answer();
-    const turn = newTurn(`n${this.#unnumbered++}`, prompt, answer);
+    const turn = newTurn(`n${this.#unnumbered++}`, question, answer);
     thread.error = null;
     thread.turns = [...before, turn];
     this.stopping = false;
@@ -452,7 +467,11 @@ export class ActiveConversation {
   #keepQuestion(asked: Thread, { turn, error }: Refusal, after: number | null): void {
     // The new conversation of that time is the new one of now.
     const thread = asked.id === this.id ? this.#thread : asked;
-    if (this.#messageDrafts.draftOf(asked.id) === '') this.#messageDrafts.type(asked.id, turn.prompt);
+    if (this.#messageDrafts.draftOf(asked.id) === '') {
+      this.#messageDrafts.type(asked.id, turn.prompt);
+      const files = turn.attachments.map((attachment) => ({ attachment, tokens: null }));
+      if (this.#messageDrafts.filesOf(asked.id).length === 0) this.#messageDrafts.attach(asked.id, files);
+    }
     this.#setRefused(thread, [...this.#messageDrafts.refusedIn(asked.id), { turn, after }]);
     if (thread === this.#thread) thread.show();
     else this.#callbacks.refusedElsewhere?.(error);

@@ -1,6 +1,7 @@
-// Unsent text by conversation: drafts, which are stored, open edits, and refused questions. The key null is the new
+// Unsent questions by conversation: drafts, whose text is stored, their files, open edits, and refused questions. The key null is the new
 // conversation. No DOM.
 
+import type { ReadAttachment } from '../ipc/schema.gen';
 import { pageClock, type Clock } from '../ipc/stream';
 import type { Preferences } from './preferences.svelte';
 import type { Refused, Turn } from './thread.svelte';
@@ -20,6 +21,8 @@ const placeOf = (name: string): Place => (name === 'new' ? null : Number(name.sl
 export class MessageDrafts {
   /** Drafts changed since the start. Empty ones were sent or deleted. */
   #typed = $state.raw<Readonly<Record<string, string>>>({});
+  /** Files of the next questions. They last until the window closes. */
+  #files = $state.raw<Readonly<Record<string, readonly ReadAttachment[]>>>({});
   /** Open edits, by turn. */
   #edits = $state.raw<Readonly<Record<string, string>>>({});
   // Handed to threads, never drawn from.
@@ -46,6 +49,16 @@ export class MessageDrafts {
     if (text === this.draftOf(place)) return;
     this.#typed = { ...this.#typed, [nameOf(place)]: text };
     this.#keepSoon();
+  }
+
+  /** Files of the next question in a conversation. */
+  filesOf(place: Place): readonly ReadAttachment[] {
+    return this.#files[nameOf(place)] ?? [];
+  }
+
+  /** Sets the files of the next question in a conversation. */
+  attach(place: Place, files: readonly ReadAttachment[]): void {
+    this.#files = { ...this.#files, [nameOf(place)]: files };
   }
 
   /** Keeps a question as a draft while it is being asked, since loading models may take long. */
@@ -129,6 +142,8 @@ export class MessageDrafts {
   begun(place: number): void {
     this.type(place, this.draftOf(null));
     this.type(null, '');
+    this.attach(place, this.filesOf(null));
+    this.attach(null, []);
     this.setRefused(place, this.refusedIn(null));
     this.setRefused(null, []);
   }

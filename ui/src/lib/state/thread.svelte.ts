@@ -1,17 +1,22 @@
 // A conversation: its messages as a tree, the shown branch as turns, and refused questions. Makes no requests. No
 // DOM.
 
-import type { AnswerSettings, Asking, Conversation, ErrorInfo, MessageState, StoredMessage } from '../ipc/schema.gen';
+import type { AnswerSettings, Asking, Attachment, Conversation, ErrorInfo, MessageState, StoredMessage } from '../ipc/schema.gen';
 import { Latest } from '../latest';
 import { saidOf } from '../text/thinking';
 import { Answer } from './answer.svelte';
 import { newestBelow, pathTo, siblingsOf, type Siblings } from './branches';
 
+/** A question: its text and its files. */
+export interface Question {
+  readonly prompt: string;
+  readonly attachments: readonly Attachment[];
+}
+
 /** A question and its answer. */
-export interface Turn {
+export interface Turn extends Question {
   /** Stable while the turn is on screen. */
   readonly key: string;
-  readonly prompt: string;
   readonly answer: Answer;
   /** Saved text of the answer, shown until its tokens are loaded; null for none. */
   readonly stored: string | null;
@@ -39,9 +44,10 @@ export interface Refused {
 export const saidIn = ({ answer, stored }: Turn): string => (answer.tokens.length > 0 ? answer.saidText : saidOf(stored ?? ''));
 
 /** Creates a turn without numbers. */
-export const newTurn = (key: string, prompt: string, answer: Answer): Turn => ({
+export const newTurn = (key: string, { prompt, attachments }: Question, answer: Answer): Turn => ({
   key,
   prompt,
+  attachments,
   answer,
   stored: null,
   settings: null,
@@ -146,6 +152,7 @@ export class Thread {
         parent: asking.parent,
         role: 'user',
         content: asking.text,
+        ...(asking.attachments && { attachments: asking.attachments }),
         created_ms,
         state: 'complete',
         settings: null,
@@ -184,6 +191,7 @@ export class Thread {
       turns.push({
         key: answer ? (this.#keys.get(answer.id) ?? `m${answer.id}`) : `q${question.id}`,
         prompt: question.content,
+        attachments: question.attachments ?? [],
         answer: answer ? this.#answerOf(answer.id) : unanswered(),
         stored: answer?.content || null,
         settings: answer?.settings ?? null,
