@@ -93,6 +93,7 @@ export function createWindow(host: Host): WindowState {
       await models.restore();
       await bias.prepare();
     },
+    writer: () => models.loaded && { target: models.loaded.target.name, draft: models.loaded.draft?.name ?? null },
     refusedElsewhere: (error: ErrorInfo) => reportFailure(language.strings.conversation.refusedElsewhere(errorLine(error))),
   };
   const conversation = new ActiveConversation(host, settings, undefined, callbacks, messageDrafts);
@@ -137,6 +138,7 @@ export function createWindow(host: Host): WindowState {
       work,
       navigation,
       log,
+      library,
       catalogue,
       downloads,
     },

@@ -8,6 +8,7 @@ import type { Chat } from '../../lib/state/chat.svelte';
 import type { ActiveConversation } from '../../lib/state/conversation.svelte';
 import type { Conversations } from '../../lib/state/conversations.svelte';
 import type { Downloads } from '../../lib/state/downloads.svelte';
+import type { LibraryState } from '../../lib/state/library.svelte';
 import type { LinkQuestion } from '../../lib/state/linkQuestion.svelte';
 import type { Models } from '../../lib/state/models.svelte';
 import type { Navigation } from '../../lib/state/navigation.svelte';
@@ -32,6 +33,8 @@ export interface ChatContext {
   readonly work: Work;
   readonly navigation: Navigation;
   readonly log: ProblemLog;
+  /** Models of this machine. */
+  readonly library: LibraryState;
   /** For the first pair, while there is no model. */
   readonly catalogue: CatalogueState;
   readonly downloads: Downloads;

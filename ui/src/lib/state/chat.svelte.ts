@@ -1,13 +1,14 @@
 // Moves between conversations: opening, creating, deleting, importing. No DOM.
 
 import { toErrorInfo } from '../ipc/rpc';
-import type { ConversationEntry, StoreRemedy } from '../ipc/schema.gen';
+import type { ConversationEntry, ModelEntry, StoreRemedy } from '../ipc/schema.gen';
 import type { ActiveConversation } from './conversation.svelte';
 import type { Conversations } from './conversations.svelte';
 import type { MessageDrafts } from './messageDrafts.svelte';
 import type { Models } from './models.svelte';
 import type { Navigation } from './navigation.svelte';
 import type { TokenFocus } from './tokenFocus.svelte';
+import type { Turn } from './thread.svelte';
 import type { Work } from './work.svelte';
 
 /** A search hit to scroll to. */
@@ -81,6 +82,16 @@ export class Chat {
     const { pointed } = tokens;
     tokens.unpin();
     if (pointed) await conversation.branch(pointed.answer, pointed.detail.index, token);
+  }
+
+  /** Loads another model and regenerates an answer with it, on a new branch. Another conversation opened meanwhile
+   * cancels that, and the model stays. */
+  async answerWith(model: ModelEntry, { question }: Pick<Turn, 'question'>): Promise<void> {
+    const { conversation, models, work } = this.#on;
+    if (work.running || question === null) return;
+    await models.loadTarget(model);
+    const turn = conversation.turns.find((other) => other.question === question);
+    if (turn && models.loaded?.target.path === model.path) await conversation.regenerate(turn);
   }
 
   /** Deletes a conversation and stops its answer. If it is on screen, a new one replaces it. */

@@ -4,7 +4,7 @@
 import { ownError } from '../errors';
 import type { Host } from '../host';
 import { answer as begin, call, toErrorInfo } from '../ipc/rpc';
-import type { Asking, Attachment, ErrorInfo, GenerationEvent, StreamMessage } from '../ipc/schema.gen';
+import type { AnswerSettings, Asking, Attachment, ErrorInfo, GenerationEvent, StreamMessage } from '../ipc/schema.gen';
 import { EventStream, pageClock, type Clock } from '../ipc/stream';
 import { Latest } from '../latest';
 import { language } from '../strings/index.svelte';
@@ -60,6 +60,8 @@ export interface ConversationCallbacks {
   changed: () => void;
   /** Loads the models for an answer. Rejects if that is impossible. */
   ready?: () => Promise<void>;
+  /** Names of the models that answer, as the engine stores them. */
+  writer?: () => Pick<AnswerSettings, 'target' | 'draft'> | null;
   /** Called when a question was refused in a conversation that is no longer on screen, where its text is kept. */
   refusedElsewhere?: (error: ErrorInfo) => void;
 }
@@ -447,7 +449,7 @@ export class ActiveConversation {
       const early = running.early ?? [];
       running.early = null;
       running.buffer.add(early);
-      thread.add(asking, begun, { key: turn.key, answer, settings: asked.settings });
+      thread.add(asking, begun, { key: turn.key, answer, settings: { ...asked.settings, ...this.#callbacks.writer?.() } });
       this.#callbacks.changed();
       // It was stopped before the engine had numbered it.
       if (this.stopping && !answer.over) this.#stopGeneration(begun.generation_id);
