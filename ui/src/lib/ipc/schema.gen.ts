@@ -461,7 +461,7 @@ export type CompareRequest = {
  */
 prompts: ComparedPrompts, 
 /**
- * One to five lanes, in addition to plain decoding.
+ * One to six lanes, in addition to plain decoding.
  */
 lanes: Array<MethodConfig>, 
 /**
