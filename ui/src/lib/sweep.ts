@@ -12,7 +12,7 @@ export interface Sweep {
   best: LaneReport;
   /** Index of its lane. */
   lane: number;
-  /** Others whose speedup cannot be told from the best: their spreads overlap. */
+  /** Others whose spreads overlap with that of the best. */
   close: readonly MaxDraft[];
 }
 

@@ -76,6 +76,12 @@ export class Chat {
     this.#on.conversation.showWriting();
   }
 
+  /** Shows the conversation of a queued question. */
+  showQueued(turn: Turn): void {
+    this.#on.navigation.goTo('chat');
+    this.#on.conversation.showQueued(turn);
+  }
+
   /** Branches the answer at the token of the card, with another token. */
   async branch(token: number): Promise<void> {
     const { conversation, tokens } = this.#on;
@@ -97,6 +103,8 @@ export class Chat {
   /** Deletes a conversation and stops its answer. If it is on screen, a new one replaces it. */
   async delete(entry: ConversationEntry): Promise<void> {
     const { conversation, conversations, work } = this.#on;
+    const queued = conversation.queue.find((other) => other.conversation === entry.id);
+    if (queued) conversation.cancelQueued(queued.turn);
     if (entry.id === conversation.writing) work.stop();
     const deleted = await conversations.remove(entry);
     if (deleted && entry.id === conversation.id) this.create();

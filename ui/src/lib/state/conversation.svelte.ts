@@ -47,6 +47,15 @@ const askingOf = ({ prompt, attachments }: Question, parent: number | null): Ask
   ...(attachments.length > 0 && { attachments: [...attachments] }),
 });
 
+/** A question that waits until the answer of another conversation has ended. */
+export interface Queued {
+  readonly turn: Turn;
+  /** Number of its conversation; null while it is new. */
+  readonly conversation: number | null;
+  /** `true` if its conversation is on screen. */
+  readonly here: boolean;
+}
+
 /** Interval in milliseconds, and number of attempts without news, of polling an answer that another page started. */
 const pollMs = 250;
 const pollAttempts = 80;
@@ -73,11 +82,21 @@ export class ActiveConversation {
 
   #thread = $state.raw(new Thread());
   #current = $state.raw<Running | null>(null);
+  /** Queued questions, and where each is kept as a draft. */
+  #waiting = $state.raw<readonly { thread: Thread; turn: Turn; place: number | null }[]>([]);
 
   /** `true` if an answer is being written, here or elsewhere. The engine writes one at a time. */
   running = $derived(this.#current !== null);
   /** `true` if it is being written in this conversation. */
   writingHere = $derived(this.#current?.thread === this.#thread);
+  /** Questions that wait for their turn, the next one first. */
+  queue = $derived.by((): readonly Queued[] =>
+    this.#waiting.map(({ thread, turn }) => ({ turn, conversation: thread.id, here: thread === this.#thread })),
+  );
+  /** `true` if a question waits in this conversation. */
+  queuedHere = $derived(this.queue.some(({ here }) => here));
+  /** `true` if a question can be asked here, now or in the queue. */
+  takes = $derived(!this.writingHere && !this.queuedHere);
   /** Number of its conversation; null for none. */
   writing = $derived(this.#current?.thread.id ?? null);
 
@@ -148,20 +167,75 @@ export class ActiveConversation {
     this.#thread.error = error;
   }
 
-  /** Sends the draft. Does nothing while an answer is written or nothing is typed. */
+  /** Sends the draft, see `ask`. Does nothing if nothing is typed. */
   async send(): Promise<void> {
     const prompt = this.draft.trim();
-    if (prompt === '' || this.running) return;
+    if (prompt === '' || !this.takes) return;
     const attachments = this.#messageDrafts.filesOf(this.id).map(({ attachment }) => attachment);
     this.draft = '';
     this.#messageDrafts.attach(this.id, []);
     await this.ask(prompt, attachments);
   }
 
-  /** Sends a question and leaves the draft alone. Does nothing while an answer is written. */
+  /** Sends a question and leaves the draft alone. While another conversation's answer is written, queues it. Does
+   * nothing while one is written or queued here. */
   async ask(prompt: string, attachments: readonly Attachment[] = []): Promise<void> {
-    if (this.running) return;
-    const thread = this.#thread;
+    if (!this.takes) return;
+    if (this.running) this.#enqueue(this.#thread, { prompt, attachments });
+    else await this.#ask(this.#thread, { prompt, attachments });
+  }
+
+  #enqueue(thread: Thread, question: Question): void {
+    const turn = newTurn(`n${this.#unnumbered++}`, question, new Answer());
+    this.#messageDrafts.ask(thread.id, question.prompt);
+    thread.queued = turn;
+    thread.show();
+    this.#waiting = [...this.#waiting, { thread, turn, place: thread.id }];
+  }
+
+  /** Removes a question from the queue and returns its conversation; undefined if it is not queued. */
+  #dequeue(turn: Turn): Thread | undefined {
+    const found = this.#waiting.find((waiting) => waiting.turn === turn);
+    if (!found) return undefined;
+    const { thread, place } = found;
+    this.#messageDrafts.asked(place);
+    this.#waiting = this.#waiting.filter((waiting) => waiting.turn !== turn);
+    thread.queued = null;
+    thread.show();
+    return thread;
+  }
+
+  /** Place of a turn in the queue, from 1; null if it is not queued. */
+  placeOf(turn: Turn): number | null {
+    const at = this.queue.findIndex((queued) => queued.turn === turn);
+    return at < 0 ? null : at + 1;
+  }
+
+  /** Removes a question from the queue, and puts it back into an empty composer. */
+  cancelQueued(turn: Turn): void {
+    const thread = this.#dequeue(turn);
+    if (thread) this.#putBack(thread.id, turn);
+  }
+
+  /** Shows the conversation of a queued question. */
+  showQueued(turn: Turn): void {
+    const waiting = this.#waiting.find((other) => other.turn === turn);
+    if (!waiting) return;
+    this.#openings.cancel();
+    this.#show(waiting.thread);
+  }
+
+  /** Asks the next question of the queue. */
+  #next(): void {
+    const [next] = this.#waiting;
+    if (!next || this.running) return;
+    const thread = this.#dequeue(next.turn);
+    if (thread) void this.#ask(thread, next.turn);
+  }
+
+  async #ask(thread: Thread, question: Question): Promise<void> {
+    const { prompt } = question;
+    const { id } = thread;
     // This repeats a refused question. Other refused ones stay.
     this.#setRefused(
       thread,
@@ -170,9 +244,8 @@ export class ActiveConversation {
     thread.show();
     const parent = thread.end;
     this.#messageDrafts.ask(thread.id, prompt);
-    const question = { prompt, attachments };
-    const refusal = await this.#begin(askingOf(question, parent), thread.turns, question);
-    this.#messageDrafts.asked();
+    const refusal = await this.#begin(askingOf(question, parent), thread.turns, question, thread);
+    this.#messageDrafts.asked(id);
     if (refusal) this.#keepQuestion(thread, refusal, parent);
   }
 
@@ -303,7 +376,9 @@ export class ActiveConversation {
   async open(id: number): Promise<void> {
     const isLatest = this.#openings.start();
     if (id === this.id) return;
-    if (id !== this.writing) {
+    const queued = this.queue.find(({ conversation }) => conversation === id);
+    if (queued) this.showQueued(queued.turn);
+    else if (id !== this.writing) {
       const kept = await call(this.#host, 'open_conversation', { id });
       if (!isLatest()) return;
       this.#show(Thread.of(kept, this.#messageDrafts.refusedIn(id)));
@@ -418,11 +493,10 @@ export class ActiveConversation {
     });
   }
 
-  /** Starts an answer in the conversation on screen, after the turns `before`. Returns the refusal, or null once
-   * the answer has begun. Nothing may be running. */
-  async #begin(asking: Asking, before: readonly Turn[], question: Question): Promise<Refusal | null> {
-    this.#openings.cancel();
-    const thread = this.#thread;
+  /** Starts an answer in a conversation, by default the one on screen, after the turns `before`. Returns the refusal,
+   * or null once the answer has begun. Nothing may be running. */
+  async #begin(asking: Asking, before: readonly Turn[], question: Question, thread = this.#thread): Promise<Refusal | null> {
+    if (thread === this.#thread) this.#openings.cancel();
     const answer = new Answer();
     const turn = newTurn(`n${this.#unnumbered++}`, question, answer);
     thread.error = null;
@@ -469,14 +543,18 @@ export class ActiveConversation {
   #keepQuestion(asked: Thread, { turn, error }: Refusal, after: number | null): void {
     // The new conversation of that time is the new one of now.
     const thread = asked.id === this.id ? this.#thread : asked;
-    if (this.#messageDrafts.draftOf(asked.id) === '') {
-      this.#messageDrafts.type(asked.id, turn.prompt);
-      const files = turn.attachments.map((attachment) => ({ attachment, tokens: null }));
-      if (this.#messageDrafts.filesOf(asked.id).length === 0) this.#messageDrafts.attach(asked.id, files);
-    }
+    this.#putBack(asked.id, turn);
     this.#setRefused(thread, [...this.#messageDrafts.refusedIn(asked.id), { turn, after }]);
     if (thread === this.#thread) thread.show();
     else this.#callbacks.refusedElsewhere?.(error);
+  }
+
+  /** Puts a question back into the composer of its conversation, if that is empty. */
+  #putBack(place: number | null, { prompt, attachments }: Question): void {
+    if (this.#messageDrafts.draftOf(place) !== '') return;
+    this.#messageDrafts.type(place, prompt);
+    const files = attachments.map((attachment) => ({ attachment, tokens: null }));
+    if (this.#messageDrafts.filesOf(place).length === 0) this.#messageDrafts.attach(place, files);
   }
 
   #setRefused(thread: Thread, refused: readonly Refused[]): void {
@@ -514,6 +592,7 @@ export class ActiveConversation {
     this.#current = null;
     this.stopping = false;
     this.#callbacks.changed();
+    this.#next();
   }
 
   #stopGeneration(generationId: number): void {

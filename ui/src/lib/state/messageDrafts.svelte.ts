@@ -31,8 +31,8 @@ export class MessageDrafts {
   readonly #preferences: Preferences;
   readonly #clock: Clock;
   #waits = false;
-  /** The question being asked, stored as a draft until its answer begins. */
-  #asked: { name: string; text: string } | null = null;
+  /** Questions being asked or queued, stored as drafts until their answers begin. */
+  #asked: Readonly<Record<string, string>> = {};
 
   constructor(preferences: Preferences, clock: Clock = pageClock) {
     this.#preferences = preferences;
@@ -61,19 +61,20 @@ export class MessageDrafts {
     this.#files = { ...this.#files, [nameOf(place)]: files };
   }
 
-  /** Keeps a question as a draft while it is being asked, since loading models may take long. */
+  /** Keeps a question as a draft while it is being asked or queued, which may take long. */
   ask(place: Place, text: string): void {
     if (this.draftOf(place) !== '') return;
     // Stored in place of the draft, but not shown.
     this.#typed = { ...this.#typed, [nameOf(place)]: '' };
-    this.#asked = { name: nameOf(place), text };
+    this.#asked = { ...this.#asked, [nameOf(place)]: text };
     this.#keepSoon();
   }
 
-  /** Forgets the question once it is being answered or was refused. */
-  asked(): void {
-    if (!this.#asked) return;
-    this.#asked = null;
+  /** Forgets a question once it is being answered, was refused or cancelled. */
+  asked(place: Place): void {
+    const { [nameOf(place)]: asked, ...others } = this.#asked;
+    if (asked === undefined) return;
+    this.#asked = others;
     this.#keepSoon();
   }
 
@@ -90,10 +91,7 @@ export class MessageDrafts {
     this.#waits = false;
     const { drafts } = this.#preferences;
     const asked = this.#asked;
-    const typed = Object.entries(this.#typed).map(([name, text]): [string, string] => [
-      name,
-      text || (asked?.name === name ? asked.text : ''),
-    ]);
+    const typed = Object.entries(this.#typed).map(([name, text]): [string, string] => [name, text || (asked[name] ?? '')]);
     const changed = typed.filter(([name, text]) => text !== (drafts[name] ?? ''));
     if (changed.length === 0) return;
     // Drafts of this session are dropped last.

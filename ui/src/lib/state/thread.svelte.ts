@@ -69,6 +69,8 @@ export class Thread {
   error = $state.raw<ErrorInfo | null>(null);
   /** Refused questions. */
   refused: readonly Refused[];
+  /** The question that waits until another conversation's answer has ended; null for none. */
+  queued: Turn | null = null;
   /** The instructions stored by the engine. */
   instructed = '';
   /** Changes of the instructions. */
@@ -202,6 +204,7 @@ export class Thread {
       });
       if (answer) turns.push(...refusedAfter(answer.id));
     }
+    if (this.queued) turns.push(this.queued);
     this.turns = turns;
   }
 

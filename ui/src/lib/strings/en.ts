@@ -280,6 +280,7 @@ export const en = {
     delete: 'Delete',
     deleted: (title: string) => `Deleted “${title}”`,
     undoTitle: (keys: string) => `Undo delete (${keys})`,
+    queued: 'queued',
     writing: 'writing…',
     undo: 'Undo',
     import: 'Import…',
@@ -328,6 +329,8 @@ export const en = {
   },
   turn: {
     question: 'Question',
+    /** A question that waits for the answers of other conversations. */
+    queued: (place: number) => (place === 1 ? 'Queued: asked next' : `Queued: number ${place} in line`),
     /** Accessible name of the files of a question. */
     files: 'Attached files',
     editQuestion: 'Edit question',
@@ -411,6 +414,12 @@ export const en = {
     elsewhere: (title: string) => `An answer is still being written in “${title}”.`,
     elsewhereUntitled: 'An answer is still being written in another conversation.',
     showElsewhere: 'Show',
+    /** The questions that are asked next. */
+    queue: 'Queued questions',
+    cancelQueued: 'Cancel',
+    cancelQueuedLabel: (prompt: string) => `Cancel the queued question “${prompt}”`,
+    showQueuedLabel: (prompt: string) => `Show the queued question “${prompt}”`,
+    queueTitle: 'Ask when the other answers have ended (Return)',
     stopElsewhere: 'Stop',
     depthMark: 'K',
     depth: 'Draft tokens per round',
