@@ -6,6 +6,7 @@ mod alloc_count;
 mod app;
 mod architecture;
 mod architectures;
+mod attachments;
 mod cli;
 mod compare;
 mod decoder;
