@@ -494,6 +494,7 @@ impl Job {
                         strict_drafts: false,
                         template_note: template_note.as_deref(),
                         constraint: None,
+                        shown: &[],
                     };
                     generate(models, &ids, &plan, &context, sink.as_mut())
                 });

@@ -564,6 +564,7 @@ pub(crate) fn stream(
         strict_drafts: false,
         template_note: None,
         constraint,
+        shown: &[],
     };
     let mut sink = |event: GenerationEvent| take(&event);
     let finished = generate(models, ids, plan, &context, &mut sink)?;

@@ -20,17 +20,37 @@ use hunch_core::chat::Thinking;
 use hunch_core::sample::Constraint;
 use hunch_core::token::TokenId;
 use hunch_error::Result;
-use hunch_model::text::AnswerFormat;
+use hunch_model::text::{AnswerFormat, ToolChat};
 
 /// A checked request.
 pub(super) struct Ask {
-    pub(super) prompt: Prompt,
+    pub(super) question: Question,
     /// Settings. `max_tokens` is replaced.
     pub(super) plan: GenerationPlan,
     /// Maximum tokens of the answer. `None` allows as many as the context holds.
     pub(super) max_tokens: Option<usize>,
     /// Format of the answer.
     pub(super) format: Option<AnswerFormat>,
+    /// Special tokens whose text belongs to the answer.
+    pub(super) shown: Vec<TokenId>,
+}
+
+/// Input of an answer.
+pub(super) enum Question {
+    /// A prompt without tools.
+    Plain(Prompt),
+    /// A conversation with tools, and the tokens that its last answer starts with.
+    Tools(ToolChat, Vec<TokenId>),
+}
+
+impl Question {
+    /// Returns the number of tokens at the end that already belong to the answer.
+    fn begun(&self) -> usize {
+        match self {
+            Self::Plain(prompt) => prompt.begun(),
+            Self::Tools(_, begun) => begun.len(),
+        }
+    }
 }
 
 /// A step of a generation.
@@ -168,15 +188,19 @@ pub(super) struct Encoded {
 /// If the prompt is invalid or too long, or the format cannot be followed.
 pub(super) async fn encode(
     server: &Server,
-    prompt: Prompt,
+    question: Question,
     thinking: Option<Thinking>,
     format: Option<AnswerFormat>,
 ) -> Result<Encoded, Failure> {
     let abandoned = SetOnDrop(Arc::default());
     let (encoder, flag) = (server.encoder.clone(), abandoned.0.clone());
     let encoding = spawn_blocking(move || -> Result<Encoded> {
-        let (ids, _) = encoder.ids_and_note(&prompt, thinking, &|| flag.load(Ordering::Relaxed))?;
-        let answer_start = ids.len() - prompt.begun();
+        let stopped = || flag.load(Ordering::Relaxed);
+        let (ids, _) = match &question {
+            Question::Plain(prompt) => encoder.ids_and_note(prompt, thinking, &stopped)?,
+            Question::Tools(chat, begun) => encoder.tool_ids(chat, begun, thinking, &stopped)?,
+        };
+        let answer_start = ids.len() - question.begun();
         let constraint = format.map(|format| encoder.constraint(&format, answer_start)).transpose()?;
         Ok(Encoded { ids, constraint })
     });
@@ -193,7 +217,7 @@ pub(super) async fn encode(
 /// If the request is invalid, the queue is full, or the engine fails.
 pub(super) async fn start(server: &Server, ask: Ask) -> Result<RunningAnswer, Failure> {
     let clock = WallClock::start();
-    let Ask { prompt, mut plan, max_tokens, format } = ask;
+    let Ask { question, mut plan, max_tokens, format, shown } = ask;
     plan.max_tokens = max_tokens.unwrap_or(1);
     plan.validate()?;
     let place = server.queue.enter().ok_or_else(|| {
@@ -203,11 +227,11 @@ pub(super) async fn start(server: &Server, ask: Ask) -> Result<RunningAnswer, Fa
         );
         Failure::new(FailureKind::QueueFull { retry_after }, message)
     })?;
-    let begun = prompt.begun();
+    let begun = question.begun();
     // The place in the queue is taken first, so a slow chat template does not change the order.
     let turn = async { place.turn().await.ok_or_else(Failure::shutting_down) };
     let mut waiting = CountIfDropped(Some(server.metrics.clone()));
-    let ready = try_join(turn, encode(server, prompt, plan.thinking, format)).await;
+    let ready = try_join(turn, encode(server, question, plan.thinking, format)).await;
     waiting.0 = None;
     let (turn, Encoded { ids, constraint }) = ready?;
     let prompt_tokens = ids.len();
@@ -226,6 +250,7 @@ pub(super) async fn start(server: &Server, ask: Ask) -> Result<RunningAnswer, Fa
             strict_drafts: false,
             template_note: None,
             constraint,
+            shown: &shown,
         };
         let mut sink = |event: GenerationEvent| {
             metrics.observe(&event);

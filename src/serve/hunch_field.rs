@@ -9,7 +9,12 @@ use crate::generate::Finished;
 
 /// Returns the field of a chunk: its tokens, and the figures so far.
 pub(super) fn of_round(round: &RoundEvent) -> Value {
-    let mut field = of_tokens(&round.tokens);
+    of_tokens_after(&round.tokens, round)
+}
+
+/// Returns the field of tokens of this round and of earlier ones, with the figures so far.
+pub(super) fn of_tokens_after(tokens: &[TokenEvent], round: &RoundEvent) -> Value {
+    let mut field = of_tokens(tokens);
     field["rounds"] = json!(round.figures.rounds);
     field["tokens_per_pass"] = json!(round.figures.mean_acceptance_length);
     field

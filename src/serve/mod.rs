@@ -14,6 +14,7 @@ mod metrics;
 mod openai;
 mod queue;
 mod sse;
+mod tools;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
