@@ -275,7 +275,7 @@ impl ToolCallParser {
         true
     }
 
-    /// Continues with text after something that is not a call. What follows its marker is read again.
+    /// Continues with text after something that is not a call. The text after its marker is read again.
     fn give_up(&mut self, parts: &mut Parts, raw: &str) -> bool {
         let marker = self.form.opening().filter(|marker| raw.starts_with(marker)).map_or(0, str::len);
         // Without a marker, the first character is no start of one.

@@ -10,7 +10,7 @@ const MAX_NAME: usize = 1 << 10;
 /// State of a call after a character.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// The call goes on.
+    /// The call continues.
     More,
     /// The character was the last one of the call.
     Done,
@@ -165,7 +165,7 @@ impl CallReader {
         self.arguments.as_deref().is_some_and(is_object)
     }
 
-    /// Returns `true` if a field was read before. What was sent of it cannot be taken back.
+    /// Returns `true` if a field was read before. The part that was sent cannot be taken back.
     fn has(&self, field: Field) -> bool {
         match field {
             Field::Name => self.name.is_some(),

@@ -6,7 +6,7 @@ const MAX_DEPTH: u32 = 128;
 /// State of a value after a character.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scan {
-    /// The value goes on.
+    /// The value continues.
     Inside,
     /// The character was the last one of the value.
     Last,

@@ -116,7 +116,7 @@ fn brackets_and_markers_in_strings_do_not_end_arguments() {
 }
 
 #[test]
-fn what_is_no_call_stays_text() {
+fn text_that_is_no_call_stays_text() {
     for answer in [
         "",
         " \n",
