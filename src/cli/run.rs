@@ -114,6 +114,11 @@ impl DraftingArgs {
         }
     }
 
+    /// Returns the chosen method. `None` leaves it to the models.
+    pub(crate) fn method(&self) -> Option<Method> {
+        self.method.named()
+    }
+
     /// Loads the models for conversations of at most `longest` tokens, and completes the plan.
     ///
     /// # Errors

@@ -2,21 +2,25 @@
 //!
 //! An answer is cancelled by dropping it. Its generation then ends within one round.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use futures_util::future::try_join;
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::spawn_blocking;
 
-use super::Server;
+use super::Served;
 use super::errors::{Failure, FailureKind};
 use super::metrics::Metrics;
 use crate::engine::WallClock;
 use crate::event::{GenerationEvent, RoundEvent, StopReason, TokenEvent};
-use crate::generate::{Finished, GenerationContext, GenerationPlan, Models, Prompt, generate};
+use crate::generate::{
+    Finished, GenerationContext, GenerationPlan, LoadPlan, LoadStep, Models, Prompt, generate,
+};
 use hunch_core::chat::Thinking;
+use hunch_core::method::Method;
 use hunch_core::sample::Constraint;
 use hunch_core::token::TokenId;
 use hunch_error::Result;
@@ -78,6 +82,8 @@ pub(super) struct RunningAnswer {
     prefilled: usize,
     /// Seed of the random numbers.
     pub(super) seed: u64,
+    /// Drafting method.
+    pub(super) method: Method,
 }
 
 /// A whole answer.
@@ -144,7 +150,7 @@ impl RunningAnswer {
 
     fn observe(&mut self, event: &GenerationEvent) {
         match event {
-            GenerationEvent::Started { seed, .. } => self.seed = *seed,
+            GenerationEvent::Started { seed, method, .. } => (self.seed, self.method) = (*seed, *method),
             GenerationEvent::Prefill { total, .. } => self.prefilled = *total as usize,
             _ => {}
         }
@@ -187,13 +193,13 @@ pub(super) struct Encoded {
 /// # Errors
 /// If the prompt is invalid or too long, or the format cannot be followed.
 pub(super) async fn encode(
-    server: &Server,
+    server: &Served,
     question: Question,
     thinking: Option<Thinking>,
     format: Option<AnswerFormat>,
 ) -> Result<Encoded, Failure> {
     let abandoned = SetOnDrop(Arc::default());
-    let (encoder, flag) = (server.encoder.clone(), abandoned.0.clone());
+    let (encoder, flag) = (server.model.encoder.clone(), abandoned.0.clone());
     let encoding = spawn_blocking(move || -> Result<Encoded> {
         let stopped = || flag.load(Ordering::Relaxed);
         let (ids, _) = match &question {
@@ -215,7 +221,7 @@ pub(super) async fn encode(
 ///
 /// # Errors
 /// If the request is invalid, the queue is full, or the engine fails.
-pub(super) async fn start(server: &Server, ask: Ask) -> Result<RunningAnswer, Failure> {
+pub(super) async fn start(server: &Served, ask: Ask) -> Result<RunningAnswer, Failure> {
     let clock = WallClock::start();
     let Ask { question, mut plan, max_tokens, format, shown } = ask;
     plan.max_tokens = max_tokens.unwrap_or(1);
@@ -235,11 +241,14 @@ pub(super) async fn start(server: &Server, ask: Ask) -> Result<RunningAnswer, Fa
     waiting.0 = None;
     let (turn, Encoded { ids, constraint }) = ready?;
     let prompt_tokens = ids.len();
-    plan.max_tokens = max_tokens.unwrap_or_else(|| server.context.saturating_sub(prompt_tokens).max(1));
+    plan.max_tokens = max_tokens.unwrap_or_else(|| server.model.context.saturating_sub(prompt_tokens).max(1));
     let (sender, steps) = unbounded_channel();
     let id = server.next_id();
     let (events, metrics) = (sender.clone(), server.metrics.clone());
+    let (served, model) = (server.models.clone(), server.model.clone());
+    let load = load_plan(server, sender.clone());
     let work = move |models: &mut Models, stopped: &dyn Fn() -> bool| {
+        served.complete(&model, models, &mut plan)?;
         let cancelled = || stopped() || events.is_closed();
         let context = GenerationContext {
             id,
@@ -259,20 +268,37 @@ pub(super) async fn start(server: &Server, ask: Ask) -> Result<RunningAnswer, Fa
         };
         generate(models, &ids, &plan, &context, &mut sink)
     };
+    let (served, model, metrics) = (server.models.clone(), server.model.clone(), server.metrics.clone());
+    let make_room = move |loaded| {
+        metrics.record_load();
+        served.has_to_make_room(&model, loaded)
+    };
     let (metrics, queue, began) = (server.metrics.clone(), server.queue.clone(), Instant::now());
+    let idle = server.idle.clone();
     let ended = move |result: Result<Finished>| {
         metrics.record(&result);
         queue.record_turn(began.elapsed());
+        idle.wake();
         // The engine is released already. The next request may start before this one receives its end.
         drop(turn);
         let _ = sender.send(Step::End(result));
     };
-    server.engine.measure(id, work, ended)?;
-    let mut answer = RunningAnswer { steps, number: id, prompt_tokens, prefilled: 0, seed: 0 };
+    server.engine.measure_on(id, load, make_room, work, ended)?;
+    let mut answer =
+        RunningAnswer { steps, number: id, prompt_tokens, prefilled: 0, seed: 0, method: server.plan.method };
     match answer.steps.recv().await {
         Some(Step::Event(event)) => answer.observe(&event),
         Some(Step::End(ended)) => return Err(ended.err().map_or_else(lost, Failure::from)),
         None => return Err(lost()),
     }
     Ok(answer)
+}
+
+/// Returns the plan that loads the model of a request. Loading ends once the client is gone.
+fn load_plan(server: &Served, client: UnboundedSender<Step>) -> LoadPlan {
+    let go_on = move |_: LoadStep<'_>| match client.is_closed() {
+        true => ControlFlow::Break(()),
+        false => ControlFlow::Continue(()),
+    };
+    LoadPlan { progress: Some(Arc::new(go_on)), ..server.models.plan(&server.model) }
 }

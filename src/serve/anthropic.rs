@@ -17,7 +17,7 @@ use super::answer::{self, Ask, Question, RunningAnswer};
 use super::body::{self, Content, Fields, is_nothing};
 use super::errors::{Failure, Protocol, json_response};
 use super::tools::{AnswerPiece, Calling, History, Tools, pieces};
-use super::{Server, hunch_field, sse};
+use super::{Served, Server, find_model, hunch_field, sse};
 use crate::event::{RoundEvent, StopReason, TokenEvent};
 use crate::generate::Finished;
 
@@ -67,7 +67,7 @@ enum Format {
 /// Answers `/v1/messages`.
 pub(super) async fn messages(server: Arc<Server>, request: Request) -> Result<Response, Failure> {
     let mut fields = body::read(&server, request).await?;
-    let (question, tools) = question(&server, &mut fields)?;
+    let (server, question, tools) = question(server, &mut fields).await?;
     let settings: Settings = fields.take(&Settings::NAMES)?;
     refuse_unsupported(&mut fields)?;
     let format = format(&mut fields)?;
@@ -95,7 +95,7 @@ pub(super) async fn messages(server: Arc<Server>, request: Request) -> Result<Re
     response["stop_sequence"] = json!(sequence);
     response["usage"] = usage(&answer, whole.finished.stats.generated_tokens);
     if settings.hunch {
-        response["hunch"] = hunch_field::of_whole(&server, &answer, &whole);
+        response["hunch"] = hunch_field::of_whole(&answer, &whole);
     }
     Ok(json_response(StatusCode::OK, &response))
 }
@@ -103,7 +103,7 @@ pub(super) async fn messages(server: Arc<Server>, request: Request) -> Result<Re
 /// Answers `/v1/messages/count_tokens`.
 pub(super) async fn count_tokens(server: Arc<Server>, request: Request) -> Result<Response, Failure> {
     let mut fields = body::read(&server, request).await?;
-    let (question, _) = question(&server, &mut fields)?;
+    let (server, question, _) = question(server, &mut fields).await?;
     refuse_unsupported(&mut fields)?;
     format(&mut fields)?;
     fields.finish()?;
@@ -127,9 +127,9 @@ fn refuse_unsupported(fields: &mut Fields) -> Result<(), Failure> {
 }
 
 /// Reads model, system prompt, tools and messages. A last message of the assistant is the start of the answer.
-fn question(server: &Server, fields: &mut Fields) -> Result<(Question, Tools), Failure> {
+async fn question(server: Arc<Server>, fields: &mut Fields) -> Result<(Served, Question, Tools), Failure> {
     let conversation: ConversationFields = fields.take(&ConversationFields::NAMES)?;
-    server.check_model(conversation.model.as_deref())?;
+    let server = find_model(server, conversation.model).await?;
     let mut history = History::default();
     if let Some(system) = conversation.system {
         history.text(Role::System, system.into_text("system")?);
@@ -143,12 +143,13 @@ fn question(server: &Server, fields: &mut Fields) -> Result<(Question, Tools), F
     let begun = match history.take_begun() {
         Some(begun) => {
             let options = EncodeOptions { parse_special: false, add_bos: false };
-            server.encoder.tokenizer().encode(&begun, options)?
+            server.model.encoder.tokenizer().encode(&begun, options)?
         }
         None => Vec::new(),
     };
     let tools = tools::read(fields)?;
-    Ok((tools.question(history, begun), tools))
+    let question = tools.question(history, begun);
+    Ok((server, question, tools))
 }
 
 /// Returns the reason for the end, and the stop sequence that appeared. `called` is `true` if the answer has calls.
@@ -166,12 +167,12 @@ fn usage(answer: &RunningAnswer, generated: u32) -> Value {
     json!({ "input_tokens": answer.prompt_tokens, "output_tokens": generated })
 }
 
-fn message(server: &Server, id: &str, content: Value) -> Value {
+fn message(server: &Served, id: &str, content: Value) -> Value {
     json!({
         "id": id,
         "type": "message",
         "role": "assistant",
-        "model": server.model,
+        "model": server.model.name,
         "content": content,
         "stop_reason": null,
         "stop_sequence": null,
@@ -188,7 +189,7 @@ enum OpenBlock {
 
 /// Writes an answer as the events of a message.
 struct Events {
-    server: Arc<Server>,
+    server: Served,
     id: String,
     has_hunch_field: bool,
     /// Reader of calls, if the answer may have some.
@@ -206,7 +207,7 @@ fn event(value: &Value) -> Event {
 }
 
 impl Events {
-    fn new(server: Arc<Server>, id: String, has_hunch_field: bool, parser: Option<ToolCallParser>) -> Self {
+    fn new(server: Served, id: String, has_hunch_field: bool, parser: Option<ToolCallParser>) -> Self {
         Self { server, id, has_hunch_field, parser, open: OpenBlock::None, index: 0, unsent: Vec::new() }
     }
 
@@ -319,7 +320,7 @@ impl sse::Writer for Events {
             "usage": usage(answer, finished.stats.generated_tokens),
         });
         if self.has_hunch_field {
-            last["hunch"] = hunch_field::figures(&self.server, answer, finished);
+            last["hunch"] = hunch_field::figures(answer, finished);
             if !self.unsent.is_empty() {
                 let rest = hunch_field::of_tokens(&self.unsent);
                 last["hunch"]["origins"] = rest["origins"].clone();

@@ -2,7 +2,6 @@
 
 use serde_json::{Value, json};
 
-use super::Server;
 use super::answer::{RunningAnswer, Whole};
 use crate::event::{RoundEvent, TokenEvent};
 use crate::generate::Finished;
@@ -21,18 +20,18 @@ pub(super) fn of_tokens_after(tokens: &[TokenEvent], round: &RoundEvent) -> Valu
 }
 
 /// Returns the field of the last chunk.
-pub(super) fn of_end(server: &Server, answer: &RunningAnswer, finished: &Finished) -> Value {
-    with_figures(of_tokens(&finished.held), server, answer, finished)
+pub(super) fn of_end(answer: &RunningAnswer, finished: &Finished) -> Value {
+    with_figures(of_tokens(&finished.held), answer, finished)
 }
 
 /// Returns the figures of an answer, without its tokens.
-pub(super) fn figures(server: &Server, answer: &RunningAnswer, finished: &Finished) -> Value {
-    with_figures(json!({}), server, answer, finished)
+pub(super) fn figures(answer: &RunningAnswer, finished: &Finished) -> Value {
+    with_figures(json!({}), answer, finished)
 }
 
 /// Returns the field of a whole answer.
-pub(super) fn of_whole(server: &Server, answer: &RunningAnswer, whole: &Whole) -> Value {
-    with_figures(of_tokens(&whole.tokens), server, answer, &whole.finished)
+pub(super) fn of_whole(answer: &RunningAnswer, whole: &Whole) -> Value {
+    with_figures(of_tokens(&whole.tokens), answer, &whole.finished)
 }
 
 /// Returns the field of tokens alone.
@@ -42,12 +41,12 @@ pub(super) fn of_tokens(tokens: &[TokenEvent]) -> Value {
     json!({ "origins": origins, "texts": texts })
 }
 
-fn with_figures(mut field: Value, server: &Server, answer: &RunningAnswer, finished: &Finished) -> Value {
+fn with_figures(mut field: Value, answer: &RunningAnswer, finished: &Finished) -> Value {
     let stats = &finished.stats;
     field["rounds"] = json!(stats.rounds);
     field["tokens_per_pass"] = json!(stats.mean_acceptance_length);
     field["number"] = json!(answer.number);
-    field["method"] = json!(server.plan.method);
+    field["method"] = json!(answer.method);
     field["seed"] = json!(answer.seed);
     field["stop"] = json!(finished.stop);
     field["stats"] = json!(stats);

@@ -14,12 +14,13 @@ use hunch_core::token::TokenId;
 use hunch_model::text::{AnswerFormat, Tokenizer, ToolCallParser, ToolPart};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::task::spawn_blocking;
 
 use super::answer::{self, Ask, Question, RunningAnswer, Whole};
 use super::body::{self, Fields, OneOrMany, is_nothing};
 use super::errors::{Failure, FailureKind, Protocol, json_response};
 use super::tools::{AnswerPiece, Calling, History, pieces};
-use super::{Server, hunch_field, sse};
+use super::{Served, Server, find_model, hunch_field, sse};
 use crate::event::{RoundEvent, StopReason, TokenEvent};
 use crate::generate::{Finished, GenerationPlan, Prompt};
 
@@ -146,7 +147,7 @@ struct Shape {
 pub(super) async fn chat(server: Arc<Server>, request: Request) -> Result<Response, Failure> {
     let mut fields = body::read(&server, request).await?;
     let common: Common = fields.take(&Common::NAMES)?;
-    server.check_model(common.model.as_deref())?;
+    let server = find_model(server, common.model.clone()).await?;
     let chat: Chat = fields.take(&["messages", "logprobs", "top_logprobs"])?;
     let logprobs = alternatives(&chat)?;
     let mut history = History::default();
@@ -170,7 +171,7 @@ pub(super) async fn chat(server: Arc<Server>, request: Request) -> Result<Respon
 pub(super) async fn completions(server: Arc<Server>, request: Request) -> Result<Response, Failure> {
     let mut fields = body::read(&server, request).await?;
     let common: Common = fields.take(&Common::NAMES)?;
-    server.check_model(common.model.as_deref())?;
+    let server = find_model(server, common.model.clone()).await?;
     let completion: Completion = fields.take(&["prompt"])?;
     let mut prompts = completion.prompt.into_vec();
     let (Some(prompt), true) = (prompts.pop(), prompts.is_empty()) else {
@@ -196,36 +197,45 @@ pub(super) async fn completions(server: Arc<Server>, request: Request) -> Result
     respond(server, fields, common, asked).await
 }
 
-/// Returns the list of models: the loaded one. Has the fields of both protocols.
-pub(super) fn models(server: &Server) -> Response {
+/// Returns the list of models. Has the fields of both protocols.
+///
+/// # Errors
+/// If the folders could not be searched.
+pub(super) async fn models(server: Arc<Server>) -> Result<Response, Failure> {
+    let models = server.models.clone();
+    let listed = spawn_blocking(move || models.list()).await.map_err(|_| {
+        Failure::new(FailureKind::Internal, "The models could not be listed. This is a bug in Hunch.")
+    })?;
+    let objects: Vec<Value> =
+        listed.iter().map(|model| model_object(&server, &model.name, model.context)).collect();
     let list = json!({
         "object": "list",
-        "data": [model_object(server)],
+        "data": objects,
         "has_more": false,
-        "first_id": server.model,
-        "last_id": server.model,
+        "first_id": listed.first().map(|model| &model.name),
+        "last_id": listed.last().map(|model| &model.name),
     });
-    json_response(StatusCode::OK, &list)
+    Ok(json_response(StatusCode::OK, &list))
 }
 
 /// Returns a model by its id.
 ///
 /// # Errors
-/// If it is not the loaded one.
-pub(super) fn model(server: &Server, id: &str) -> Result<Response, Failure> {
-    server.check_model(Some(id))?;
-    Ok(json_response(StatusCode::OK, &model_object(server)))
+/// If there is none.
+pub(super) async fn model(server: Arc<Server>, id: String) -> Result<Response, Failure> {
+    let Served { server, model } = find_model(server, Some(id)).await?;
+    Ok(json_response(StatusCode::OK, &model_object(&server, &model.name, model.context)))
 }
 
-fn model_object(server: &Server) -> Value {
+fn model_object(server: &Server, name: &str, context: usize) -> Value {
     json!({
-        "id": server.model,
+        "id": name,
         "object": "model",
         "type": "model",
-        "display_name": server.model,
+        "display_name": name,
         "created": server.created,
         "owned_by": "hunch",
-        "context_length": server.context,
+        "context_length": context,
     })
 }
 
@@ -242,7 +252,7 @@ struct Asked {
 }
 
 async fn respond(
-    server: Arc<Server>,
+    server: Served,
     mut fields: Fields,
     common: Common,
     asked: Asked,
@@ -280,7 +290,7 @@ async fn respond(
 ///
 /// # Errors
 /// If an effort is unknown, or the chat template of the model has no switch for what is asked.
-fn thinking(server: &Server, fields: &mut Fields) -> Result<Option<Thinking>, Failure> {
+fn thinking(server: &Served, fields: &mut Fields) -> Result<Option<Thinking>, Failure> {
     let Reasoning { reasoning_effort, chat_template_kwargs } =
         fields.take(&["reasoning_effort", "chat_template_kwargs"])?;
     let named = reasoning_effort.is_some();
@@ -302,7 +312,7 @@ fn thinking(server: &Server, fields: &mut Fields) -> Result<Option<Thinking>, Fa
         Some(true) => effort.or(Some(Thinking::On)),
         None => effort,
     };
-    let has = server.encoder.thinking_switches();
+    let has = server.model.encoder.thinking_switches();
     match wanted {
         // A model without a switch does not think, as far as its template knows.
         None | Some(Thinking::Off) => Ok(wanted),
@@ -389,25 +399,25 @@ impl Shape {
         }
     }
 
-    fn head(&self, server: &Server, chunk: bool, choices: Value) -> Value {
+    fn head(&self, server: &Served, chunk: bool, choices: Value) -> Value {
         json!({
             "id": self.id,
             "object": self.object(chunk),
             "created": self.created,
-            "model": server.model,
+            "model": server.model.name,
             "system_fingerprint": concat!("hunch-", env!("CARGO_PKG_VERSION")),
             "choices": choices,
         })
     }
 
-    fn logprobs(&self, server: &Server, tokens: &[TokenEvent]) -> Value {
-        let tokenizer = server.encoder.tokenizer();
+    fn logprobs(&self, server: &Served, tokens: &[TokenEvent]) -> Value {
+        let tokenizer = server.model.encoder.tokenizer();
         self.logprobs.map_or(Value::Null, |count| log_probabilities(tokenizer, tokens, count))
     }
 
     fn whole(
         &self,
-        server: &Server,
+        server: &Served,
         answer: &RunningAnswer,
         whole: &Whole,
         parser: Option<ToolCallParser>,
@@ -430,13 +440,13 @@ impl Shape {
         let mut response = self.head(server, false, json!([choice]));
         response["usage"] = usage(answer, &whole.finished);
         if self.has_hunch_field {
-            response["hunch"] = hunch_field::of_whole(server, answer, whole);
+            response["hunch"] = hunch_field::of_whole(answer, whole);
         }
         response
     }
 
     /// Returns a chunk with tokens, or `None` if it would be empty.
-    fn chunk(&self, server: &Server, tokens: &[TokenEvent]) -> Option<Value> {
+    fn chunk(&self, server: &Served, tokens: &[TokenEvent]) -> Option<Value> {
         let text = text_of(tokens);
         let empty =
             text.is_empty() && (tokens.is_empty() || self.logprobs.is_none()) && !self.has_hunch_field;
@@ -445,7 +455,7 @@ impl Shape {
 
     fn delta(
         &self,
-        server: &Server,
+        server: &Served,
         delta: Value,
         text: &str,
         tokens: &[TokenEvent],
@@ -468,7 +478,7 @@ fn text_of(tokens: &[TokenEvent]) -> String {
 
 /// Writes an answer as chunks.
 struct Chunks {
-    server: Arc<Server>,
+    server: Served,
     shape: Shape,
     /// Reader of calls, if the answer may have some.
     parser: Option<ToolCallParser>,
@@ -538,7 +548,7 @@ impl sse::Writer for Chunks {
         let reason = Some(finish_reason(&finished.stop, called));
         let mut last = shape.delta(server, delta, &text, &finished.held, reason);
         if shape.has_hunch_field {
-            last["hunch"] = hunch_field::of_end(server, answer, finished);
+            last["hunch"] = hunch_field::of_end(answer, finished);
         }
         events.push(sse::data(&last));
         if shape.include_usage {
@@ -553,10 +563,4 @@ impl sse::Writer for Chunks {
     fn failed(&mut self, failure: &Failure) -> Vec<Event> {
         vec![sse::data(&failure.body(Protocol::OpenAi))]
     }
-}
-
-/// Returns the failure of a model that is not loaded.
-pub(super) fn no_such_model(asked: &str, loaded: &str) -> Failure {
-    let message = format!("The model `{asked}` is not loaded. This server answers as `{loaded}`.");
-    Failure { param: Some("model".into()), ..Failure::new(FailureKind::ModelNotFound, message) }
 }

@@ -9,7 +9,7 @@ use hunch_model::text::{
 };
 use serde_json::{Map, Value};
 
-use super::Server;
+use super::Served;
 use super::answer::Question;
 use super::errors::Failure;
 use crate::generate::Prompt;
@@ -93,14 +93,14 @@ impl Tools {
     /// If the chat template of the model has no tools.
     pub(super) fn calling(
         self,
-        server: &Server,
+        server: &Served,
         format: Option<&AnswerFormat>,
     ) -> Result<Option<Calling>, Failure> {
         if self.offered().is_empty() {
             return Ok(None);
         }
         let markers =
-            server.encoder.tools().map_err(|error| Failure::of_param("tools", error.to_string()))?;
+            server.model.encoder.tools().map_err(|error| Failure::of_param("tools", error.to_string()))?;
         let named = |tool: &Tool| !matches!(&self.choice, ToolChoice::Named(name) if *name != tool.name);
         let tools: Vec<Tool> = self.tools.iter().filter(|tool| named(tool)).cloned().collect();
         let names = tools.iter().map(|tool| tool.name.clone());

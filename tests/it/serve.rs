@@ -54,6 +54,8 @@ pub(super) fn config() -> ServerConfig {
     ServerConfig {
         address: ([127, 0, 0, 1], 0).into(),
         model: "tiny".into(),
+        installed: None,
+        idle: None,
         plan,
         api_key: None,
         queue: 64,
@@ -81,7 +83,13 @@ pub(super) fn serve(context: u32, config: ServerConfig) -> Running {
 
 /// Serves a model on a thread of its own.
 pub(super) fn serve_model(tiny: &Tiny, config: ServerConfig) -> Running {
+    serve_in(tiny, |_| config)
+}
+
+/// Serves a model, with settings that may depend on its folder.
+pub(super) fn serve_in(tiny: &Tiny, config: impl FnOnce(&Path) -> ServerConfig) -> Running {
     let folder = tempfile::tempdir().unwrap();
+    let config = config(folder.path());
     let (models, compute) = models(folder.path(), tiny);
     let (address_sender, address) = channel();
     let (stop, stopped) = oneshot::channel();
@@ -116,7 +124,7 @@ fn endless() -> Value {
 
 pub(super) const LONG: u32 = 1 << 16;
 
-fn metric(address: SocketAddr, name: &str) -> u64 {
+pub(super) fn metric(address: SocketAddr, name: &str) -> u64 {
     let text = get(address, "/metrics");
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
