@@ -126,8 +126,8 @@ impl ServedModels {
         let entries = self.installed.as_ref().map(InstalledModels::entries).unwrap_or_default();
         let found = entries.iter().find(|entry| entry.name.eq_ignore_ascii_case(asked));
         let Some(entry) = found else {
-            let names = std::iter::once(&self.first.name).chain(entries.iter().map(|entry| &entry.name));
-            return Err(no_such_model(asked, names));
+            let others = entries.iter().map(|entry| &entry.name).filter(|name| **name != self.first.name);
+            return Err(no_such_model(asked, std::iter::once(&self.first.name).chain(others)));
         };
         let state = file_state(Path::new(&entry.path));
         if let Some((known, model)) = self.opened.lock().get(&entry.name)

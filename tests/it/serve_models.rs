@@ -85,7 +85,7 @@ fn an_unknown_model_is_refused_with_the_names_there_are() {
         let error = response.json()["error"].clone();
         assert_eq!(error["type"], kind, "{error}");
         let message = error["message"].as_str().unwrap();
-        assert!(message.contains("missing") && message.contains("tiny, other"), "{message}");
+        assert!(message.contains("missing") && message.ends_with("these: tiny, other."), "{message}");
     }
     // A path is no name.
     assert_eq!(post(server.address, CHAT, &chat("/etc/passwd", 4)).status, 404);
