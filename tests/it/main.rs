@@ -33,6 +33,8 @@ mod remote;
 mod reuse;
 mod schema;
 mod serve;
+mod serve_models;
+mod serve_tools;
 mod support;
 mod text;
 mod training;
