@@ -313,6 +313,33 @@ impl Engine {
         self.queue(id, move |models, stopped| work(models.as_mut().ok_or(Error::NoModel)?, stopped), ended)
     }
 
+    /// Queues work on the models of a plan, which are loaded first if they are not. Otherwise as
+    /// [`measure`](Self::measure).
+    ///
+    /// `make_room` is asked before loading, with `true` if other models are loaded. They are unloaded first if it returns
+    /// `true`. Loading ends early if the progress callback of the plan breaks.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] while something runs.
+    pub fn measure_on<T: Send + 'static>(
+        &self,
+        id: u32,
+        plan: LoadPlan,
+        make_room: impl FnOnce(bool) -> Result<bool> + Send + 'static,
+        work: impl FnOnce(&mut Models, &dyn Fn() -> bool) -> Result<T> + Send + 'static,
+        ended: impl FnOnce(Result<T>) + Send + 'static,
+    ) -> Result<()> {
+        let compute = self.compute.clone();
+        let work = move |models: &mut Option<Models>, stopped: &dyn Fn() -> bool| {
+            if !models.as_ref().is_some_and(|models| is_target_of(models, &plan)) {
+                let make_room = make_room(models.is_some())?;
+                load(models, &plan, make_room, &compute)?;
+            }
+            work(models.as_mut().ok_or(Error::NoModel)?, stopped)
+        };
+        self.queue(id, work, ended)
+    }
+
     /// Queues work that needs the thread alone, with or without models. Otherwise as [`measure`](Self::measure).
     ///
     /// # Errors
@@ -494,6 +521,7 @@ impl Job {
                         strict_drafts: false,
                         template_note: template_note.as_deref(),
                         constraint: None,
+                        shown: &[],
                     };
                     generate(models, &ids, &plan, &context, sink.as_mut())
                 });
@@ -512,6 +540,11 @@ impl Job {
 fn release_memory(compute: &Compute) {
     // A device that fails here also fails at its next use, which reports the error.
     let _ = compute.synchronise();
+}
+
+/// Returns whether a plan's target is loaded. A file that is gone does not unload its model.
+fn is_target_of(models: &Models, plan: &LoadPlan) -> bool {
+    models.has_target_of(plan) || (models.plan().target == plan.target && !plan.target.exists())
 }
 
 /// Loads the models of a plan.

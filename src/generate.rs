@@ -41,7 +41,7 @@ pub use draft_quality::evaluate_drafts;
 pub use load::{LoadPlan, LoadStep, LoadWatch, OpenedModels};
 pub use models::Models;
 pub use prompt::Prompt;
-pub use prompt_encoder::{FittingPrompt, PromptEncoder};
+pub use prompt_encoder::{FittingPrompt, PromptEncoder, ToolMarkers};
 
 /// Range of generated seeds: short enough to read out and type, and exact in JavaScript.
 const SEED_MASK: u64 = (1 << 32) - 1;
@@ -129,6 +129,8 @@ pub struct GenerationContext<'a> {
     pub template_note: Option<&'a str>,
     /// Format that the answer follows ([`PromptEncoder::constraint`]).
     pub constraint: Option<Arc<dyn Constraint>>,
+    /// Special tokens whose text is part of the answer, such as markers of calls ([`PromptEncoder::tools`]).
+    pub shown: &'a [TokenId],
 }
 
 impl<'a> GenerationContext<'a> {
@@ -143,6 +145,7 @@ impl<'a> GenerationContext<'a> {
             strict_drafts: true,
             template_note: None,
             constraint: None,
+            shown: &[],
         }
     }
 }
@@ -268,7 +271,7 @@ impl<'a> Generation<'a> {
         session.set_start(Duration::ZERO);
         session.set_cancel(context.cancelled);
         let begun = &prompt[prompt.len() - context.begun.min(prompt.len())..];
-        let text = TextStream::new(tokenizer.clone(), &plan.stop, begun)?;
+        let text = TextStream::new(tokenizer.clone(), &plan.stop, begun, context.shown)?;
         let &GenerationContext { cancelled, strict_drafts, .. } = context;
         Ok(Self {
             session,

@@ -126,7 +126,7 @@ fn run(model: &Path, folder: &Path, turns: usize) -> Result<Vec<SoakTurn>> {
             draft: None,
         };
         let text = QUESTIONS[turn % QUESTIONS.len()].to_owned();
-        let asking = Asking::Question { parent, text };
+        let asking = Asking::Question { parent, text, attachments: Vec::new() };
         let (answered, ms) = ask(&app, AnswerRequest { conversation, asking, settings })?;
         (conversation, parent) = (Some(answered.0), Some(answered.1));
         look(&app, answered)?;

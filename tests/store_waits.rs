@@ -116,7 +116,11 @@ fn answer(app: &App, max_tokens: u32) -> (Vec<GenerationEvent>, Duration) {
         target: String::new(),
         draft: None,
     };
-    let asking = Asking::Question { parent: None, text: "Write a long story about a voyage.".into() };
+    let asking = Asking::Question {
+        parent: None,
+        text: "Write a long story about a voyage.".into(),
+        attachments: Vec::new(),
+    };
     let (sender, messages) = mpsc::channel::<(Instant, StreamMessage)>();
     let sink = move |message| drop(sender.send((Instant::now(), message)));
     app.answer(AnswerRequest { conversation: None, asking, settings }, Box::new(sink))

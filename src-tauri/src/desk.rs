@@ -61,6 +61,20 @@ pub(crate) fn choose_folder<R: Runtime>(
     opened(app, scripted("").or_else(|| dialog.blocking_pick_folder().and_then(path_of)))
 }
 
+/// Opens a dialog to choose text files of any extension; empty if it is dismissed. See [`choose_file`].
+pub(crate) fn choose_attachments<R: Runtime>(
+    app: &AppHandle<R>,
+    title: &str,
+) -> Result<Vec<String>, ErrorInfo> {
+    let dialog = dialog(app).set_title(title);
+    let chosen = match scripted("attached.txt") {
+        Some(path) => vec![path],
+        None => dialog.blocking_pick_files().into_iter().flatten().filter_map(path_of).collect(),
+    };
+    let paths = chosen.into_iter().map(|path| opened(app, Some(path)));
+    Ok(paths.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+}
+
 /// Opens a dialog to choose where to save a file with a suggested name. See [`choose_file`].
 pub(crate) fn choose_save_place<R: Runtime>(
     app: &AppHandle<R>,

@@ -25,6 +25,8 @@ macro_rules! with_commands {
             choose_file(kind: OpenKind, title: String, filter: String) -> Option<String>;
             /// Opens a dialog to choose a folder; null when it is dismissed.
             choose_folder(title: String) -> Option<String>;
+            /// Opens a dialog to choose text files to attach; empty when it is dismissed.
+            choose_attachments(title: String) -> Vec<String>;
             /// Opens a dialog to choose a file to write; null when it is dismissed.
             choose_save_place(kind: SaveKind, name: String) -> Option<SavePlace>;
             /// Returns all preferences.
@@ -91,6 +93,8 @@ macro_rules! with_commands {
 
             /// Tokenises a text with the loaded target. Control tokens are recognised.
             text_tokens(text: String) -> Vec<TextToken>;
+            /// Reads a text file that the user chose, to attach it to a question.
+            read_attachment(path: PathBuf) -> ReadAttachment;
             /// Starts an answer in a conversation.
             answer(request: AnswerRequest) -> Answering => StreamMessage;
             /// Stops an answer.

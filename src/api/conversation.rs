@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
+use super::Attachment;
 use crate::event::GenerationEvent;
 use hunch_core::chat::{Role, Thinking};
 use hunch_core::depth::MaxDraft;
@@ -81,6 +82,10 @@ pub struct StoredMessage {
     pub role: Role,
     /// Text.
     pub content: String,
+    /// Files of a question.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[ts(as = "Option<Vec<Attachment>>", optional)]
+    pub attachments: Vec<Attachment>,
     /// Time of creation, in milliseconds since 1970.
     pub created_ms: i64,
     /// State.
@@ -143,6 +148,10 @@ pub enum Asking {
         parent: Option<i64>,
         /// Text of the question.
         text: String,
+        /// Files of the question.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        #[ts(as = "Option<Vec<Attachment>>", optional)]
+        attachments: Vec<Attachment>,
     },
     /// Another answer to an earlier question.
     Again {

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::App;
 use crate::api::{
     AnswerRequest, AnswerSettings, Answering, Asking, Conversation, ConversationEntry, ExportFormat,
-    ExportWords, SearchHit, StoredMessage, StreamMessage, TextToken,
+    ExportWords, SearchHit, StoredMessage, StreamMessage, TextToken, check_attachments, with_attachments,
 };
 use crate::event::{GenerationEvent, RoundEvent, TokenEvent};
 use crate::generate::{GenerationPlan, Prompt};
@@ -215,7 +215,7 @@ impl App {
         // The previous answer may still be written.
         self.shared.writers.settle(SETTLES_WITHIN);
         let first_words = match &request.asking {
-            Asking::Question { parent: None, text } => Some(text.clone()),
+            Asking::Question { parent: None, text, .. } => Some(text.clone()),
             _ => None,
         };
         let mut writes = QuestionWrites::default();
@@ -280,17 +280,19 @@ impl App {
     ) -> Result<PreparedAnswer> {
         let store = self.store();
         match asking {
-            Asking::Question { parent, text } => {
+            Asking::Question { parent, text, attachments } => {
                 if text.trim().is_empty() {
                     return Err(Error::invalid("The question is empty; write something."));
                 }
+                check_attachments(&attachments)?;
                 let conversation = if let Some(id) = conversation {
                     writes.before = Some(store.conversation_state(id)?);
                     id
                 } else {
                     *writes.created.insert(store.create_conversation(now())?)
                 };
-                let question = store.add_question(conversation, parent, &text, now())?;
+                let question =
+                    store.add_question_with_files(conversation, parent, &text, &attachments, now())?;
                 writes.message = Some(question);
                 self.prepare(conversation, question, Vec::new())
             }
@@ -363,8 +365,10 @@ impl App {
         let whole = self.store().conversation(conversation)?;
         let system = Some(&whole.system).filter(|system| !system.trim().is_empty());
         let system = system.map(|content| ChatMessage { role: Role::System, content: content.clone() });
-        let to_chat =
-            |message: &&StoredMessage| ChatMessage { role: message.role, content: message.content.clone() };
+        let to_chat = |message: &&StoredMessage| ChatMessage {
+            role: message.role,
+            content: with_attachments(&message.content, &message.attachments),
+        };
         let path = whole.path_to(Some(question));
         Ok(system.into_iter().chain(path.iter().map(to_chat)).collect())
     }

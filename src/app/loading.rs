@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::load_state::{ReadyModels, StopFlag};
@@ -209,7 +209,7 @@ impl App {
         let (unloader, shared) = (self.shared.idle_unloader.clone(), Arc::downgrade(&self.shared));
         thread::Builder::new()
             .name("hunch-unload".into())
-            .spawn(move || unloader.watch(&shared))
+            .spawn(move || unloader.watch(|keep| unload_if_idle(&shared, keep)))
             .map(drop)
             .map_err(|e| Error::Internal(format!("no thread for the models' time: {e}")))
     }
@@ -231,64 +231,6 @@ fn minutes(value: &Value) -> Option<Duration> {
         .as_f64()
         .filter(|minutes| *minutes > 0.0 && *minutes < 1e6)
         .map(|m| Duration::from_secs_f64(m * 60.0))
-}
-
-/// Unloads models after an idle timeout. Clones share their state.
-#[derive(Clone)]
-pub(super) struct IdleUnloader(Arc<(Mutex<IdleState>, Condvar)>);
-
-struct IdleState {
-    /// Idle timeout. `None` means never.
-    keep: Option<Duration>,
-    /// Number of loads and changed timeouts so far.
-    changes: u64,
-    ended: bool,
-}
-
-impl IdleUnloader {
-    pub(super) fn new(keep: Option<Duration>) -> Self {
-        Self(Arc::new((Mutex::new(IdleState { keep, changes: 0, ended: false }), Condvar::new())))
-    }
-
-    /// Sets the idle timeout.
-    fn keep_for(&self, keep: Option<Duration>) {
-        self.0.0.lock().keep = keep;
-        self.wake();
-    }
-
-    /// Wakes the thread after models were loaded or the timeout changed.
-    fn wake(&self) {
-        self.0.0.lock().changes += 1;
-        self.0.1.notify_all();
-    }
-
-    /// Ends the thread.
-    pub(super) fn end(&self) {
-        self.0.0.lock().ended = true;
-        self.wake();
-    }
-
-    /// Unloads idle models until [`end`](Self::end) is called.
-    fn watch(&self, shared: &Weak<Shared>) {
-        let (state, changed) = &*self.0;
-        let mut current = state.lock();
-        while !current.ended {
-            let (keep, changes) = (current.keep, current.changes);
-            // Without the lock, because unloading takes a moment.
-            drop(current);
-            let wait = keep.and_then(|keep| unload_if_idle(shared, keep));
-            current = state.lock();
-            if current.changes != changes {
-                continue;
-            }
-            match wait {
-                None => changed.wait(&mut current),
-                Some(wait) => {
-                    changed.wait_for(&mut current, wait);
-                }
-            }
-        }
-    }
 }
 
 /// Unloads the models if they have been idle for `keep`. Returns the time until the next check, or `None` if no models

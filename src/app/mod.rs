@@ -2,6 +2,7 @@
 //! each method to a command.
 
 mod answer_writer;
+mod attachments;
 mod chat;
 mod downloads;
 mod gpu_check;
@@ -23,9 +24,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use crate::api::{AnswerSettings, AppInfo, ParameterRange, StreamMessage};
+use crate::api::{AnswerSettings, AppInfo, MAX_FILES, ParameterRange, StreamMessage};
 use crate::engine::Engine;
 use crate::generate::{GenerationPlan, MOST_STOP_STRINGS, Prompt};
+use crate::services::idle::IdleUnloader;
 use crate::store::Store;
 use answer_writer::{AnswerSink, AnswerWriter, AnswerWriters};
 use hunch_core::limits::MAX_DRAFT;
@@ -38,7 +40,6 @@ use hunch_library::{Places, load_marker};
 use hunch_model::device::{Compute, DeviceChoice};
 use lab::Positions;
 use load_state::ModelSlot;
-use loading::IdleUnloader;
 use lock::RankedMutex;
 pub use measure::MeasurementSink;
 use measure::Measurements;
@@ -173,6 +174,7 @@ impl App {
             ("max_tokens", 1.0, 1_048_576.0),
             ("logit_bias", -LOGIT_BIAS_MAX, LOGIT_BIAS_MAX),
             ("stop_strings", 0.0, MOST_STOP_STRINGS as f64),
+            ("attached_files", 0.0, MAX_FILES as f64),
         ];
         AppInfo {
             version: env!("CARGO_PKG_VERSION").into(),

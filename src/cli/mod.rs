@@ -275,6 +275,9 @@ fn exit_code_of(code: ErrorCode) -> u8 {
         | ErrorCode::NoModel => 3,
         ErrorCode::InvalidRequest
         | ErrorCode::ContextOverflow
+        | ErrorCode::NotText
+        | ErrorCode::FileTooLarge
+        | ErrorCode::FileOverContext
         | ErrorCode::Busy
         | ErrorCode::HubToken
         | ErrorCode::DownloadElsewhere

@@ -114,6 +114,11 @@ impl DraftingArgs {
         }
     }
 
+    /// Returns the chosen method. `None` leaves it to the models.
+    pub(crate) fn method(&self) -> Option<Method> {
+        self.method.named()
+    }
+
     /// Loads the models for conversations of at most `longest` tokens, and completes the plan.
     ///
     /// # Errors
@@ -564,6 +569,7 @@ pub(crate) fn stream(
         strict_drafts: false,
         template_note: None,
         constraint,
+        shown: &[],
     };
     let mut sink = |event: GenerationEvent| take(&event);
     let finished = generate(models, ids, plan, &context, &mut sink)?;

@@ -2,11 +2,13 @@
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use hunch::serve::{Limits, ServerConfig, listen};
+use hunch::serve::{InstalledModels, Limits, ServerConfig, listen};
 use hunch_error::Error;
+use hunch_library::Places;
 
 use super::run::{DraftingArgs, SamplingArgs};
 
@@ -36,6 +38,12 @@ pub(crate) struct ServeArgs {
     /// Requests that wait while one is answered; further ones are refused
     #[arg(long, default_value_t = 16, value_name = "N")]
     queue: usize,
+    /// Other models that requests may name, separated by commas [default: all installed ones]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    models: Option<Vec<String>>,
+    /// Minutes after which idle models are unloaded, until the next request; 0 keeps them
+    #[arg(long, default_value_t = 5.0, value_name = "N")]
+    idle_minutes: f64,
     /// Print one JSON line with the address once the server listens
     #[arg(long)]
     json: bool,
@@ -50,6 +58,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let config = ServerConfig {
         address: SocketAddr::new(args.host, args.port),
         model: model_name(args)?,
+        installed: Some(installed(args)?),
+        idle: idle(args.idle_minutes)?,
         plan,
         api_key: args.api_key.clone().or_else(|| std::env::var(KEY_VARIABLE).ok()),
         queue: args.queue,
@@ -90,6 +100,30 @@ async fn interrupted() {
             std::process::exit(130);
         }
     });
+}
+
+/// Returns the models that requests may name.
+fn installed(args: &ServeArgs) -> Result<InstalledModels, Error> {
+    let places = Places::of_this_user()?;
+    for name in args.models.iter().flatten() {
+        hunch_library::resolve(name, &places)?;
+    }
+    Ok(InstalledModels {
+        places,
+        only: args.models.clone(),
+        method: args.drafting.method(),
+        ignore_memory_check: args.drafting.models.ignore_memory_check,
+    })
+}
+
+/// Returns the time after which idle models are unloaded.
+fn idle(minutes: f64) -> Result<Option<Duration>, Error> {
+    let longest = 60.0 * 24.0 * 365.0;
+    match minutes {
+        0.0 => Ok(None),
+        minutes if minutes > 0.0 && minutes <= longest => Ok(Some(Duration::from_secs_f64(minutes * 60.0))),
+        _ => Err(Error::invalid("--idle-minutes has to be 0, or at most a year.")),
+    }
 }
 
 /// Returns the name of the model for clients.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
+use super::PromptEncoder;
 use super::placement::{self, Placed};
 use hunch_core::model::LanguageModel;
 use hunch_core::propose::draft_model::DraftModel;
@@ -15,6 +16,7 @@ use hunch_error::{Error, Refusal, Result};
 use hunch_model::decoder::Decoder;
 use hunch_model::device::{Compute, DraftDevice};
 use hunch_model::heads;
+use hunch_model::spec::ModelSpec;
 use hunch_model::split;
 use hunch_model::text::{Tokenizer, check_vocabularies};
 use hunch_model::weights::WeightFile;
@@ -168,6 +170,19 @@ pub(super) fn device_note(model: &Decoder) -> Option<String> {
         note.lines().for_each(|line| tracing::warn!("{line}"));
     }
     note
+}
+
+impl PromptEncoder {
+    /// Reads the encoder of a plan's target from its header, and the context length in tokens.
+    ///
+    /// # Errors
+    /// If the file is damaged or unsupported.
+    pub fn open(plan: &LoadPlan) -> Result<(Self, usize)> {
+        let file = WeightFile::open(&plan.target)?;
+        let tokenizer = Arc::new(Tokenizer::from_gguf(file.gguf())?);
+        let context = ModelSpec::from_gguf(file.gguf())?.with_context(plan.max_context()).context_length;
+        Ok((Self::new(tokenizer, context), context))
+    }
 }
 
 impl OpenedModels {

@@ -8,7 +8,8 @@ use hunch_core::sample::Constraint;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 use hunch_model::text::{
-    AnswerFormat, ChatTemplate, EncodeOptions, FormatCompiler, ThinkingSwitches, Tokenizer,
+    AnswerFormat, ChatTemplate, EncodeOptions, FormatCompiler, ThinkingSwitches, Tokenizer, ToolChat,
+    ToolForm,
 };
 
 /// Turns prompts into tokens of one target. Immutable, and shared by all conversations with it.
@@ -21,13 +22,31 @@ pub struct PromptEncoder {
     formats: OnceLock<FormatCompiler>,
     /// Read when they are first asked for.
     switches: OnceLock<ThinkingSwitches>,
+    /// Read when a request first has tools.
+    tools: OnceLock<ToolMarkers>,
+}
+
+/// Markers of calls of tools.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToolMarkers {
+    /// Form of a call.
+    pub form: ToolForm,
+    /// Special tokens among the markers, whose text belongs to the answer.
+    pub tokens: Vec<TokenId>,
 }
 
 impl PromptEncoder {
     /// Creates the encoder of a target with this tokeniser and context.
     pub(super) fn new(tokenizer: Arc<Tokenizer>, context: usize) -> Self {
         let template = ChatTemplate::from_tokenizer(&tokenizer);
-        Self { tokenizer, template, context, formats: OnceLock::new(), switches: OnceLock::new() }
+        Self {
+            tokenizer,
+            template,
+            context,
+            formats: OnceLock::new(),
+            switches: OnceLock::new(),
+            tools: OnceLock::new(),
+        }
     }
 
     /// Returns the tokeniser.
@@ -72,14 +91,18 @@ impl PromptEncoder {
                 (ids, note)
             }
         };
-        let context = self.context;
+        self.check_length(&ids)?;
+        Ok((ids, note))
+    }
+
+    fn check_length(&self, ids: &[TokenId]) -> Result<()> {
         if ids.is_empty() {
             return Err(Error::invalid("The prompt is empty. Enter some text."));
         }
-        if ids.len() >= context {
-            return Err(Error::ContextOverflow { prompt: ids.len(), context });
+        if ids.len() >= self.context {
+            return Err(Error::ContextOverflow { prompt: ids.len(), context: self.context });
         }
-        Ok((ids, note))
+        Ok(())
     }
 
     /// Tokenises a prompt, leaving out the oldest messages of a long conversation.
@@ -144,6 +167,45 @@ impl PromptEncoder {
     /// Returns the switches for reasoning that the target's chat template reads.
     pub fn thinking_switches(&self) -> ThinkingSwitches {
         *self.switches.get_or_init(|| self.template.thinking_switches())
+    }
+
+    /// Returns how the model marks calls of tools.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] if its chat template has no tools, or a form of calls that is not supported.
+    pub fn tools(&self) -> Result<&ToolMarkers> {
+        if let Some(known) = self.tools.get() {
+            return Ok(known);
+        }
+        let form = self.template.tool_form()?;
+        let is_marker = |&id: &TokenId| {
+            self.tokenizer.is_special(id) && form.markers().contains(&self.tokenizer.token_text(id))
+        };
+        let tokens = (0..self.tokenizer.vocab_size() as TokenId).filter(is_marker).collect();
+        Ok(self.tools.get_or_init(|| ToolMarkers { form, tokens }))
+    }
+
+    /// Tokenises a conversation with tools, followed by the tokens that its last answer starts with. Otherwise as
+    /// [`ids_and_note`](Self::ids_and_note).
+    ///
+    /// # Errors
+    /// The errors of [`tools`](Self::tools) and [`ids_and_note`](Self::ids_and_note), and if the template refuses the
+    /// conversation.
+    pub fn tool_ids(
+        &self,
+        chat: &ToolChat,
+        begun: &[TokenId],
+        thinking: Option<Thinking>,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<(Vec<TokenId>, Option<String>)> {
+        self.tools()?;
+        if chat.messages.iter().all(|message| message.content().trim().is_empty()) {
+            return Err(Error::invalid("The prompt is empty. Enter some text."));
+        }
+        let (mut ids, note) = self.template.tool_ids(&self.tokenizer, chat, thinking, stopped)?;
+        ids.extend_from_slice(begun);
+        self.check_length(&ids)?;
+        Ok((ids, note))
     }
 
     /// Tokenises a conversation up to the start of the next answer.

@@ -23,8 +23,15 @@ pub(super) struct TextStream {
 
 impl TextStream {
     /// Creates the stream after the tokens `begun`, which may end inside a character.
-    pub(super) fn new(tokenizer: Arc<Tokenizer>, stop: &[String], begun: &[TokenId]) -> Result<Self> {
-        let mut detokenizer = Detokenizer::new(tokenizer.clone());
+    ///
+    /// The special tokens `shown` are text too.
+    pub(super) fn new(
+        tokenizer: Arc<Tokenizer>,
+        stop: &[String],
+        begun: &[TokenId],
+        shown: &[TokenId],
+    ) -> Result<Self> {
+        let mut detokenizer = Detokenizer::new(tokenizer.clone()).showing(shown);
         for &token in begun {
             detokenizer.push(token);
         }

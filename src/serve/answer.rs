@@ -2,35 +2,59 @@
 //!
 //! An answer is cancelled by dropping it. Its generation then ends within one round.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use futures_util::future::try_join;
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::spawn_blocking;
 
-use super::Server;
+use super::Served;
 use super::errors::{Failure, FailureKind};
 use super::metrics::Metrics;
 use crate::engine::WallClock;
 use crate::event::{GenerationEvent, RoundEvent, StopReason, TokenEvent};
-use crate::generate::{Finished, GenerationContext, GenerationPlan, Models, Prompt, generate};
+use crate::generate::{
+    Finished, GenerationContext, GenerationPlan, LoadPlan, LoadStep, Models, Prompt, generate,
+};
 use hunch_core::chat::Thinking;
+use hunch_core::method::Method;
 use hunch_core::sample::Constraint;
 use hunch_core::token::TokenId;
 use hunch_error::Result;
-use hunch_model::text::AnswerFormat;
+use hunch_model::text::{AnswerFormat, ToolChat};
 
 /// A checked request.
 pub(super) struct Ask {
-    pub(super) prompt: Prompt,
+    pub(super) question: Question,
     /// Settings. `max_tokens` is replaced.
     pub(super) plan: GenerationPlan,
     /// Maximum tokens of the answer. `None` allows as many as the context holds.
     pub(super) max_tokens: Option<usize>,
     /// Format of the answer.
     pub(super) format: Option<AnswerFormat>,
+    /// Special tokens whose text belongs to the answer.
+    pub(super) shown: Vec<TokenId>,
+}
+
+/// Input of an answer.
+pub(super) enum Question {
+    /// A prompt without tools.
+    Plain(Prompt),
+    /// A conversation with tools, and the tokens that its last answer starts with.
+    Tools(ToolChat, Vec<TokenId>),
+}
+
+impl Question {
+    /// Returns the number of tokens at the end that already belong to the answer.
+    fn begun(&self) -> usize {
+        match self {
+            Self::Plain(prompt) => prompt.begun(),
+            Self::Tools(_, begun) => begun.len(),
+        }
+    }
 }
 
 /// A step of a generation.
@@ -58,6 +82,8 @@ pub(super) struct RunningAnswer {
     prefilled: usize,
     /// Seed of the random numbers.
     pub(super) seed: u64,
+    /// Drafting method.
+    pub(super) method: Method,
 }
 
 /// A whole answer.
@@ -124,7 +150,7 @@ impl RunningAnswer {
 
     fn observe(&mut self, event: &GenerationEvent) {
         match event {
-            GenerationEvent::Started { seed, .. } => self.seed = *seed,
+            GenerationEvent::Started { seed, method, .. } => (self.seed, self.method) = (*seed, *method),
             GenerationEvent::Prefill { total, .. } => self.prefilled = *total as usize,
             _ => {}
         }
@@ -167,16 +193,20 @@ pub(super) struct Encoded {
 /// # Errors
 /// If the prompt is invalid or too long, or the format cannot be followed.
 pub(super) async fn encode(
-    server: &Server,
-    prompt: Prompt,
+    server: &Served,
+    question: Question,
     thinking: Option<Thinking>,
     format: Option<AnswerFormat>,
 ) -> Result<Encoded, Failure> {
     let abandoned = SetOnDrop(Arc::default());
-    let (encoder, flag) = (server.encoder.clone(), abandoned.0.clone());
+    let (encoder, flag) = (server.model.encoder.clone(), abandoned.0.clone());
     let encoding = spawn_blocking(move || -> Result<Encoded> {
-        let (ids, _) = encoder.ids_and_note(&prompt, thinking, &|| flag.load(Ordering::Relaxed))?;
-        let answer_start = ids.len() - prompt.begun();
+        let stopped = || flag.load(Ordering::Relaxed);
+        let (ids, _) = match &question {
+            Question::Plain(prompt) => encoder.ids_and_note(prompt, thinking, &stopped)?,
+            Question::Tools(chat, begun) => encoder.tool_ids(chat, begun, thinking, &stopped)?,
+        };
+        let answer_start = ids.len() - question.begun();
         let constraint = format.map(|format| encoder.constraint(&format, answer_start)).transpose()?;
         Ok(Encoded { ids, constraint })
     });
@@ -191,9 +221,9 @@ pub(super) async fn encode(
 ///
 /// # Errors
 /// If the request is invalid, the queue is full, or the engine fails.
-pub(super) async fn start(server: &Server, ask: Ask) -> Result<RunningAnswer, Failure> {
+pub(super) async fn start(server: &Served, ask: Ask) -> Result<RunningAnswer, Failure> {
     let clock = WallClock::start();
-    let Ask { prompt, mut plan, max_tokens, format } = ask;
+    let Ask { question, mut plan, max_tokens, format, shown } = ask;
     plan.max_tokens = max_tokens.unwrap_or(1);
     plan.validate()?;
     let place = server.queue.enter().ok_or_else(|| {
@@ -203,19 +233,22 @@ pub(super) async fn start(server: &Server, ask: Ask) -> Result<RunningAnswer, Fa
         );
         Failure::new(FailureKind::QueueFull { retry_after }, message)
     })?;
-    let begun = prompt.begun();
+    let begun = question.begun();
     // The place in the queue is taken first, so a slow chat template does not change the order.
     let turn = async { place.turn().await.ok_or_else(Failure::shutting_down) };
     let mut waiting = CountIfDropped(Some(server.metrics.clone()));
-    let ready = try_join(turn, encode(server, prompt, plan.thinking, format)).await;
+    let ready = try_join(turn, encode(server, question, plan.thinking, format)).await;
     waiting.0 = None;
     let (turn, Encoded { ids, constraint }) = ready?;
     let prompt_tokens = ids.len();
-    plan.max_tokens = max_tokens.unwrap_or_else(|| server.context.saturating_sub(prompt_tokens).max(1));
+    plan.max_tokens = max_tokens.unwrap_or_else(|| server.model.context.saturating_sub(prompt_tokens).max(1));
     let (sender, steps) = unbounded_channel();
     let id = server.next_id();
     let (events, metrics) = (sender.clone(), server.metrics.clone());
+    let (served, model) = (server.models.clone(), server.model.clone());
+    let load = load_plan(server, sender.clone());
     let work = move |models: &mut Models, stopped: &dyn Fn() -> bool| {
+        served.complete(&model, models, &mut plan)?;
         let cancelled = || stopped() || events.is_closed();
         let context = GenerationContext {
             id,
@@ -226,6 +259,7 @@ pub(super) async fn start(server: &Server, ask: Ask) -> Result<RunningAnswer, Fa
             strict_drafts: false,
             template_note: None,
             constraint,
+            shown: &shown,
         };
         let mut sink = |event: GenerationEvent| {
             metrics.observe(&event);
@@ -234,20 +268,37 @@ pub(super) async fn start(server: &Server, ask: Ask) -> Result<RunningAnswer, Fa
         };
         generate(models, &ids, &plan, &context, &mut sink)
     };
+    let (served, model, metrics) = (server.models.clone(), server.model.clone(), server.metrics.clone());
+    let make_room = move |loaded| {
+        metrics.record_load();
+        served.has_to_make_room(&model, loaded)
+    };
     let (metrics, queue, began) = (server.metrics.clone(), server.queue.clone(), Instant::now());
+    let idle = server.idle.clone();
     let ended = move |result: Result<Finished>| {
         metrics.record(&result);
         queue.record_turn(began.elapsed());
+        idle.wake();
         // The engine is released already. The next request may start before this one receives its end.
         drop(turn);
         let _ = sender.send(Step::End(result));
     };
-    server.engine.measure(id, work, ended)?;
-    let mut answer = RunningAnswer { steps, number: id, prompt_tokens, prefilled: 0, seed: 0 };
+    server.engine.measure_on(id, load, make_room, work, ended)?;
+    let mut answer =
+        RunningAnswer { steps, number: id, prompt_tokens, prefilled: 0, seed: 0, method: server.plan.method };
     match answer.steps.recv().await {
         Some(Step::Event(event)) => answer.observe(&event),
         Some(Step::End(ended)) => return Err(ended.err().map_or_else(lost, Failure::from)),
         None => return Err(lost()),
     }
     Ok(answer)
+}
+
+/// Returns the plan that loads the model of a request. Loading ends once the client is gone.
+fn load_plan(server: &Served, client: UnboundedSender<Step>) -> LoadPlan {
+    let go_on = move |_: LoadStep<'_>| match client.is_closed() {
+        true => ControlFlow::Break(()),
+        false => ControlFlow::Continue(()),
+    };
+    LoadPlan { progress: Some(Arc::new(go_on)), ..server.models.plan(&server.model) }
 }

@@ -1,38 +1,35 @@
 //! The protocol of Anthropic: `/v1/messages` and `/v1/messages/count_tokens`.
 
+mod tools;
+
 use std::sync::Arc;
 
 use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::Response;
 use axum::response::sse::Event;
-use hunch_core::chat::{ChatMessage, Role};
-use hunch_model::text::{AnswerFormat, EncodeOptions};
+use hunch_core::chat::Role;
+use hunch_model::text::{AnswerFormat, EncodeOptions, ToolCallParser, ToolPart};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::answer::{self, Ask, RunningAnswer};
+use super::answer::{self, Ask, Question, RunningAnswer};
 use super::body::{self, Content, Fields, is_nothing};
 use super::errors::{Failure, Protocol, json_response};
-use super::{Server, hunch_field, sse};
+use super::tools::{AnswerPiece, Calling, History, Tools, pieces};
+use super::{Served, Server, find_model, hunch_field, sse};
 use crate::event::{RoundEvent, StopReason, TokenEvent};
-use crate::generate::{Finished, Prompt};
+use crate::generate::Finished;
 
 #[derive(Deserialize)]
 struct ConversationFields {
     model: Option<String>,
     system: Option<Content>,
-    messages: Vec<Message>,
+    messages: Vec<tools::Message>,
 }
 
 impl ConversationFields {
     const NAMES: [&str; 3] = ["model", "system", "messages"];
-}
-
-#[derive(Deserialize)]
-struct Message {
-    role: String,
-    content: Content,
 }
 
 #[derive(Deserialize)]
@@ -70,26 +67,35 @@ enum Format {
 /// Answers `/v1/messages`.
 pub(super) async fn messages(server: Arc<Server>, request: Request) -> Result<Response, Failure> {
     let mut fields = body::read(&server, request).await?;
-    let prompt = prompt(&server, &mut fields)?;
+    let (server, question, tools) = question(server, &mut fields).await?;
     let settings: Settings = fields.take(&Settings::NAMES)?;
     refuse_unsupported(&mut fields)?;
     let format = format(&mut fields)?;
     let plan = body::plan(&server, &mut fields, settings.stop_sequences)?;
     fields.finish()?;
+    let (parser, format, shown) = match tools.calling(&server, format.as_ref())? {
+        Some(Calling { parser, format: of_calls, shown }) => (Some(parser), of_calls.or(format), shown),
+        None => (None, format, Vec::new()),
+    };
     let id = server.response_id("msg");
-    let ask = Ask { prompt, plan, max_tokens: Some(settings.max_tokens), format };
+    let ask = Ask { question, plan, max_tokens: Some(settings.max_tokens), format, shown };
     let mut answer = answer::start(&server, ask).await?;
     if settings.stream {
-        return Ok(sse::respond(answer, Events { server, id, has_hunch_field: settings.hunch }));
+        return Ok(sse::respond(answer, Events::new(server, id, settings.hunch, parser)));
     }
     let whole = answer.whole().await?;
-    let (reason, sequence) = stop(&whole.finished);
-    let mut response = message(&server, &id, json!([{ "type": "text", "text": whole.text() }]));
+    let pieces = match parser {
+        Some(parser) => pieces(parser, &whole.text()),
+        None => vec![AnswerPiece::Text(whole.text())],
+    };
+    let called = pieces.iter().any(|piece| matches!(piece, AnswerPiece::Call { .. }));
+    let (reason, sequence) = stop(&whole.finished, called);
+    let mut response = message(&server, &id, tools::content(&server, pieces));
     response["stop_reason"] = json!(reason);
     response["stop_sequence"] = json!(sequence);
     response["usage"] = usage(&answer, whole.finished.stats.generated_tokens);
     if settings.hunch {
-        response["hunch"] = hunch_field::of_whole(&server, &answer, &whole);
+        response["hunch"] = hunch_field::of_whole(&answer, &whole);
     }
     Ok(json_response(StatusCode::OK, &response))
 }
@@ -97,11 +103,11 @@ pub(super) async fn messages(server: Arc<Server>, request: Request) -> Result<Re
 /// Answers `/v1/messages/count_tokens`.
 pub(super) async fn count_tokens(server: Arc<Server>, request: Request) -> Result<Response, Failure> {
     let mut fields = body::read(&server, request).await?;
-    let prompt = prompt(&server, &mut fields)?;
+    let (server, question, _) = question(server, &mut fields).await?;
     refuse_unsupported(&mut fields)?;
     format(&mut fields)?;
     fields.finish()?;
-    let encoded = answer::encode(&server, prompt, server.plan.thinking, None).await?;
+    let encoded = answer::encode(&server, question, server.plan.thinking, None).await?;
     Ok(json_response(StatusCode::OK, &json!({ "input_tokens": encoded.ids.len() })))
 }
 
@@ -115,50 +121,41 @@ fn format(fields: &mut Fields) -> Result<Option<AnswerFormat>, Failure> {
 
 fn refuse_unsupported(fields: &mut Fields) -> Result<(), Failure> {
     fields.ignore(&["metadata", "service_tier", "cache_control"]);
-    fields.refuse("tools", is_nothing, "Remove it, or describe the tools in the prompt.")?;
-    fields.refuse("tool_choice", |choice| choice["type"] == "none", "Remove it.")?;
     fields.refuse("thinking", |thinking| thinking["type"] == "disabled", "Remove it.")?;
     fields.refuse("mcp_servers", is_nothing, "Remove it.")?;
     fields.refuse("container", is_nothing, "Remove it.")
 }
 
-/// Reads model, system prompt and messages. A last message of the assistant is the start of the answer.
-fn prompt(server: &Server, fields: &mut Fields) -> Result<Prompt, Failure> {
+/// Reads model, system prompt, tools and messages. A last message of the assistant is the start of the answer.
+async fn question(server: Arc<Server>, fields: &mut Fields) -> Result<(Served, Question, Tools), Failure> {
     let conversation: ConversationFields = fields.take(&ConversationFields::NAMES)?;
-    server.check_model(conversation.model.as_deref())?;
-    let mut messages = Vec::new();
+    let server = find_model(server, conversation.model).await?;
+    let mut history = History::default();
     if let Some(system) = conversation.system {
-        messages.push(ChatMessage { role: Role::System, content: system.into_text("system")? });
+        history.text(Role::System, system.into_text("system")?);
     }
     if conversation.messages.is_empty() {
         return Err(Failure::of_param("messages", "`messages` is empty. Send at least one message."));
     }
     for (i, message) in conversation.messages.into_iter().enumerate() {
-        let role = match message.role.as_str() {
-            "user" => Role::User,
-            "assistant" => Role::Assistant,
-            other => {
-                let message = format!(
-                    "The role \"{other}\" is not supported. Use user or assistant, and `system` for instructions."
-                );
-                return Err(Failure::of_param(&format!("messages[{i}].role"), message));
-            }
-        };
-        let content = message.content.into_text(&format!("messages[{i}].content"))?;
-        messages.push(ChatMessage { role, content });
+        tools::add_message(&mut history, i, message)?;
     }
-    match messages.pop_if(|last| last.role == Role::Assistant) {
+    let begun = match history.take_begun() {
         Some(begun) => {
             let options = EncodeOptions { parse_special: false, add_bos: false };
-            let ids = server.encoder.tokenizer().encode(&begun.content, options)?;
-            Ok(Prompt::Continued(messages, ids))
+            server.model.encoder.tokenizer().encode(&begun, options)?
         }
-        None => Ok(Prompt::Chat(messages)),
-    }
+        None => Vec::new(),
+    };
+    let tools = tools::read(fields)?;
+    let question = tools.question(history, begun);
+    Ok((server, question, tools))
 }
 
-fn stop(finished: &Finished) -> (&'static str, Option<&str>) {
+/// Returns the reason for the end, and the stop sequence that appeared. `called` is `true` if the answer has calls.
+fn stop(finished: &Finished, called: bool) -> (&'static str, Option<&str>) {
     match finished.stop {
+        StopReason::EndOfTurn if called => ("tool_use", None),
         StopReason::MaxTokens => ("max_tokens", None),
         StopReason::ContextFull => ("model_context_window_exceeded", None),
         StopReason::StopString => ("stop_sequence", finished.stop_string.as_deref()),
@@ -170,23 +167,38 @@ fn usage(answer: &RunningAnswer, generated: u32) -> Value {
     json!({ "input_tokens": answer.prompt_tokens, "output_tokens": generated })
 }
 
-fn message(server: &Server, id: &str, content: Value) -> Value {
+fn message(server: &Served, id: &str, content: Value) -> Value {
     json!({
         "id": id,
         "type": "message",
         "role": "assistant",
-        "model": server.model,
+        "model": server.model.name,
         "content": content,
         "stop_reason": null,
         "stop_sequence": null,
     })
 }
 
+/// Block of content that is being written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OpenBlock {
+    None,
+    Text,
+    Call,
+}
+
 /// Writes an answer as the events of a message.
 struct Events {
-    server: Arc<Server>,
+    server: Served,
     id: String,
     has_hunch_field: bool,
+    /// Reader of calls, if the answer may have some.
+    parser: Option<ToolCallParser>,
+    open: OpenBlock,
+    /// Number of the open block, or of the next one.
+    index: usize,
+    /// Tokens whose origins were not sent yet, because no text came of them.
+    unsent: Vec<TokenEvent>,
 }
 
 /// Returns an event named after the type of its data.
@@ -195,21 +207,86 @@ fn event(value: &Value) -> Event {
 }
 
 impl Events {
-    /// Returns the event of some tokens, or `None` if it would be empty.
-    fn delta(&self, tokens: &[TokenEvent], hunch_field: impl FnOnce() -> Value) -> Option<Event> {
+    fn new(server: Served, id: String, has_hunch_field: bool, parser: Option<ToolCallParser>) -> Self {
+        Self { server, id, has_hunch_field, parser, open: OpenBlock::None, index: 0, unsent: Vec::new() }
+    }
+
+    /// Begins a block of content, and ends the one before.
+    fn begin_block(&mut self, kind: OpenBlock, block: &Value, events: &mut Vec<Value>) {
+        self.end_block(events);
+        self.open = kind;
+        events.push(json!({ "type": "content_block_start", "index": self.index, "content_block": block }));
+    }
+
+    fn end_block(&mut self, events: &mut Vec<Value>) {
+        if self.open != OpenBlock::None {
+            events.push(json!({ "type": "content_block_stop", "index": self.index }));
+            self.index += 1;
+            self.open = OpenBlock::None;
+        }
+    }
+
+    fn text(&mut self, text: &str, events: &mut Vec<Value>) {
+        if self.open != OpenBlock::Text {
+            self.begin_block(OpenBlock::Text, &json!({ "type": "text", "text": "" }), events);
+        }
+        events.push(self.delta(json!({ "type": "text_delta", "text": text })));
+    }
+
+    fn delta(&self, delta: Value) -> Value {
+        json!({ "type": "content_block_delta", "index": self.index, "delta": delta })
+    }
+
+    /// Adds the events of parts of an answer with calls.
+    fn parts(&mut self, parts: Vec<ToolPart>, events: &mut Vec<Value>) {
+        for part in parts {
+            match part {
+                ToolPart::Text(text) => self.text(&text, events),
+                ToolPart::Begin(name) => {
+                    let block = tools::begun_call(&self.server, &name);
+                    self.begin_block(OpenBlock::Call, &block, events);
+                }
+                ToolPart::Arguments(json) => {
+                    events.push(self.delta(json!({ "type": "input_json_delta", "partial_json": json })));
+                }
+                ToolPart::End { .. } => self.end_block(events),
+            }
+        }
+    }
+
+    /// Returns the events of some tokens. With `last`, of all text that is held back too.
+    fn tokens(&mut self, tokens: &[TokenEvent], last: bool) -> Vec<Value> {
         let text: String = tokens.iter().map(|token| token.text.as_str()).collect();
-        if text.is_empty() && !self.has_hunch_field {
-            return None;
+        let mut events = Vec::new();
+        match self.parser.take() {
+            Some(mut parser) => {
+                let mut parts = parser.push(&text);
+                if last {
+                    parts.extend(parser.finish());
+                }
+                self.parser = Some(parser);
+                self.parts(parts, &mut events);
+            }
+            None if text.is_empty() && (!self.has_hunch_field || tokens.is_empty()) => {}
+            None => self.text(&text, &mut events),
         }
-        let mut delta = json!({
-            "type": "content_block_delta",
-            "index": 0,
-            "delta": { "type": "text_delta", "text": text },
-        });
-        if self.has_hunch_field {
-            delta["hunch"] = hunch_field();
+        events
+    }
+
+    /// Adds the origins of tokens to the first delta. Without one, they wait for the next.
+    fn add_origins(&mut self, tokens: &[TokenEvent], round: Option<&RoundEvent>, events: &mut [Value]) {
+        if !self.has_hunch_field {
+            return;
         }
-        Some(event(&delta))
+        self.unsent.extend_from_slice(tokens);
+        let Some(delta) = events.iter_mut().find(|event| event["type"] == "content_block_delta") else {
+            return;
+        };
+        let tokens = std::mem::take(&mut self.unsent);
+        delta["hunch"] = match round {
+            Some(round) => hunch_field::of_tokens_after(&tokens, round),
+            None => hunch_field::of_tokens(&tokens),
+        };
     }
 }
 
@@ -217,37 +294,41 @@ impl sse::Writer for Events {
     fn begin(&mut self, answer: &RunningAnswer) -> Vec<Event> {
         let mut message = message(&self.server, &self.id, json!([]));
         message["usage"] = usage(answer, 0);
-        let text = json!({ "type": "text", "text": "" });
-        vec![
-            event(&json!({ "type": "message_start", "message": message })),
-            event(&json!({ "type": "content_block_start", "index": 0, "content_block": text })),
-        ]
+        let mut events = vec![json!({ "type": "message_start", "message": message })];
+        // An answer with calls may have no text.
+        if self.parser.is_none() {
+            self.begin_block(OpenBlock::Text, &json!({ "type": "text", "text": "" }), &mut events);
+        }
+        events.iter().map(event).collect()
     }
 
     fn round(&mut self, _: &RunningAnswer, round: &RoundEvent) -> Vec<Event> {
-        self.delta(&round.tokens, || hunch_field::of_round(round)).into_iter().collect()
+        let mut events = self.tokens(&round.tokens, false);
+        self.add_origins(&round.tokens, Some(round), &mut events);
+        events.iter().map(event).collect()
     }
 
     fn end(&mut self, answer: &RunningAnswer, finished: &Finished) -> Vec<Event> {
-        let mut events = Vec::new();
-        if !finished.held.is_empty() {
-            events.extend(self.delta(&finished.held, || hunch_field::of_tokens(&finished.held)));
-        }
-        let (reason, sequence) = stop(finished);
+        let mut events = self.tokens(&finished.held, true);
+        self.add_origins(&finished.held, None, &mut events);
+        self.end_block(&mut events);
+        let called = self.parser.as_ref().is_some_and(|parser| parser.calls() > 0);
+        let (reason, sequence) = stop(finished, called);
         let mut last = json!({
             "type": "message_delta",
             "delta": { "stop_reason": reason, "stop_sequence": sequence },
             "usage": usage(answer, finished.stats.generated_tokens),
         });
         if self.has_hunch_field {
-            last["hunch"] = hunch_field::figures(&self.server, answer, finished);
+            last["hunch"] = hunch_field::figures(answer, finished);
+            if !self.unsent.is_empty() {
+                let rest = hunch_field::of_tokens(&self.unsent);
+                last["hunch"]["origins"] = rest["origins"].clone();
+                last["hunch"]["texts"] = rest["texts"].clone();
+            }
         }
-        events.extend([
-            event(&json!({ "type": "content_block_stop", "index": 0 })),
-            event(&last),
-            event(&json!({ "type": "message_stop" })),
-        ]);
-        events
+        events.extend([last, json!({ "type": "message_stop" })]);
+        events.iter().map(event).collect()
     }
 
     fn failed(&mut self, failure: &Failure) -> Vec<Event> {

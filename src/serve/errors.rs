@@ -39,6 +39,8 @@ pub(super) enum FailureKind {
         retry_after: u64,
     },
     ShuttingDown,
+    /// The model does not fit into memory.
+    OutOfMemory,
     Internal,
 }
 
@@ -77,7 +79,7 @@ impl Failure {
             FailureKind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             FailureKind::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             FailureKind::QueueFull { .. } => StatusCode::TOO_MANY_REQUESTS,
-            FailureKind::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
+            FailureKind::ShuttingDown | FailureKind::OutOfMemory => StatusCode::SERVICE_UNAVAILABLE,
             FailureKind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -110,7 +112,7 @@ impl Failure {
     fn openai_type(&self) -> &'static str {
         match self.kind {
             FailureKind::QueueFull { .. } => "rate_limit_error",
-            FailureKind::ShuttingDown | FailureKind::Internal => "server_error",
+            FailureKind::ShuttingDown | FailureKind::OutOfMemory | FailureKind::Internal => "server_error",
             _ => "invalid_request_error",
         }
     }
@@ -135,7 +137,7 @@ impl Failure {
             FailureKind::QueueFull { .. } => "rate_limit_error",
             FailureKind::ShuttingDown => "overloaded_error",
             FailureKind::TooSlow => "timeout_error",
-            FailureKind::Internal => "api_error",
+            FailureKind::OutOfMemory | FailureKind::Internal => "api_error",
             FailureKind::InvalidRequest
             | FailureKind::ContextFull
             | FailureKind::WrongMethod
@@ -149,6 +151,7 @@ impl From<&Error> for Failure {
         let kind = match error.code() {
             ErrorCode::InvalidRequest => FailureKind::InvalidRequest,
             ErrorCode::ContextOverflow => FailureKind::ContextFull,
+            ErrorCode::OutOfMemory => FailureKind::OutOfMemory,
             ErrorCode::NoModel | ErrorCode::Busy | ErrorCode::Stopped => FailureKind::ShuttingDown,
             _ => FailureKind::Internal,
         };

@@ -2,32 +2,36 @@
 
 use serde_json::{Value, json};
 
-use super::Server;
 use super::answer::{RunningAnswer, Whole};
 use crate::event::{RoundEvent, TokenEvent};
 use crate::generate::Finished;
 
 /// Returns the field of a chunk: its tokens, and the figures so far.
 pub(super) fn of_round(round: &RoundEvent) -> Value {
-    let mut field = of_tokens(&round.tokens);
+    of_tokens_after(&round.tokens, round)
+}
+
+/// Returns the field of tokens of this round and of earlier ones, with the figures so far.
+pub(super) fn of_tokens_after(tokens: &[TokenEvent], round: &RoundEvent) -> Value {
+    let mut field = of_tokens(tokens);
     field["rounds"] = json!(round.figures.rounds);
     field["tokens_per_pass"] = json!(round.figures.mean_acceptance_length);
     field
 }
 
 /// Returns the field of the last chunk.
-pub(super) fn of_end(server: &Server, answer: &RunningAnswer, finished: &Finished) -> Value {
-    with_figures(of_tokens(&finished.held), server, answer, finished)
+pub(super) fn of_end(answer: &RunningAnswer, finished: &Finished) -> Value {
+    with_figures(of_tokens(&finished.held), answer, finished)
 }
 
 /// Returns the figures of an answer, without its tokens.
-pub(super) fn figures(server: &Server, answer: &RunningAnswer, finished: &Finished) -> Value {
-    with_figures(json!({}), server, answer, finished)
+pub(super) fn figures(answer: &RunningAnswer, finished: &Finished) -> Value {
+    with_figures(json!({}), answer, finished)
 }
 
 /// Returns the field of a whole answer.
-pub(super) fn of_whole(server: &Server, answer: &RunningAnswer, whole: &Whole) -> Value {
-    with_figures(of_tokens(&whole.tokens), server, answer, &whole.finished)
+pub(super) fn of_whole(answer: &RunningAnswer, whole: &Whole) -> Value {
+    with_figures(of_tokens(&whole.tokens), answer, &whole.finished)
 }
 
 /// Returns the field of tokens alone.
@@ -37,12 +41,12 @@ pub(super) fn of_tokens(tokens: &[TokenEvent]) -> Value {
     json!({ "origins": origins, "texts": texts })
 }
 
-fn with_figures(mut field: Value, server: &Server, answer: &RunningAnswer, finished: &Finished) -> Value {
+fn with_figures(mut field: Value, answer: &RunningAnswer, finished: &Finished) -> Value {
     let stats = &finished.stats;
     field["rounds"] = json!(stats.rounds);
     field["tokens_per_pass"] = json!(stats.mean_acceptance_length);
     field["number"] = json!(answer.number);
-    field["method"] = json!(server.plan.method);
+    field["method"] = json!(answer.method);
     field["seed"] = json!(answer.seed);
     field["stop"] = json!(finished.stop);
     field["stats"] = json!(stats);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::event::{GenerationEvent, StopReason};
 use crate::generate::Finished;
-use hunch_error::Result;
+use hunch_error::{Error, Result};
 
 /// Counters since the server started.
 #[derive(Default)]
@@ -23,6 +23,7 @@ pub(super) struct Metrics {
     drafts: AtomicU64,
     drafted: AtomicU64,
     accepted: AtomicU64,
+    loads: AtomicU64,
     first_tokens: AtomicU64,
     first_token_us: AtomicU64,
 }
@@ -45,8 +46,11 @@ impl Metrics {
 
     /// Counts a generation that ended.
     pub(super) fn record(&self, ended: &Result<Finished>) {
-        let Ok(finished) = ended else {
-            return add(&self.failed, 1_u64);
+        let finished = match ended {
+            Ok(finished) => finished,
+            // The client left while its model was loaded.
+            Err(Error::Stopped) => return add(&self.cancelled, 1_u64),
+            Err(_) => return add(&self.failed, 1_u64),
         };
         let stats = &finished.stats;
         let cancelled = finished.stop == StopReason::Cancelled;
@@ -65,6 +69,11 @@ impl Metrics {
     /// Counts a request whose client left before the engine began.
     pub(super) fn record_cancel(&self) {
         add(&self.cancelled, 1_u64);
+    }
+
+    /// Counts a load of a model that a request asked for.
+    pub(super) fn record_load(&self) {
+        add(&self.loads, 1_u64);
     }
 
     /// Counts a request that was refused before it reached the engine.
@@ -99,6 +108,7 @@ impl Metrics {
             ("prompt_tokens", "Tokens of all prompts.", &self.prompt_tokens),
             ("prefilled_tokens", "Prompt tokens that were not in the cache.", &self.prefilled_tokens),
             ("generation_tokens", "Tokens generated.", &self.generated_tokens),
+            ("model_loads", "Loads of models that requests asked for.", &self.loads),
             ("rounds", "Target passes after prefill.", &self.rounds),
             ("spec_decode_num_drafts", "Rounds with a draft.", &self.drafts),
             ("spec_decode_num_draft_tokens", "Tokens drafted.", &self.drafted),

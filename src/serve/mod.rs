@@ -11,11 +11,14 @@ mod connections;
 mod errors;
 mod hunch_field;
 mod metrics;
+mod models;
 mod openai;
 mod queue;
 mod sse;
+mod tools;
 
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -27,17 +30,22 @@ use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use tokio::net::TcpListener;
+use tokio::task::spawn_blocking;
 
 use crate::engine::Engine;
-use crate::generate::{GenerationPlan, Models, PromptEncoder, fresh_seed};
+use crate::generate::{GenerationPlan, Models, fresh_seed};
+use crate::services::idle::IdleUnloader;
 use access::ApiKey;
 use errors::{Failure, FailureKind, Protocol, json_response};
+use hunch_core::propose::Needs;
 use hunch_error::{Error, Result};
 use hunch_model::device::Compute;
 use metrics::Metrics;
+use models::{ServedModel, ServedModels};
 use queue::Queue;
 
 pub use connections::Limits;
+pub use models::InstalledModels;
 
 /// Longest wait for the engine's thread when the server ends.
 const ENGINE_ENDS_WITHIN: Duration = Duration::from_secs(2);
@@ -48,6 +56,10 @@ pub struct ServerConfig {
     pub address: SocketAddr,
     /// Name of the model, as clients write it.
     pub model: String,
+    /// Other models that requests may name. `None` for none.
+    pub installed: Option<InstalledModels>,
+    /// Time after which idle models are unloaded. `None` keeps them.
+    pub idle: Option<Duration>,
     /// Method, sampling and rule of an answer, where the request has no setting of its own.
     pub plan: GenerationPlan,
     /// Key that clients must send. Needed for any address but those of this machine.
@@ -61,10 +73,8 @@ pub struct ServerConfig {
 /// State shared by all requests.
 struct Server {
     engine: Engine,
-    encoder: Arc<PromptEncoder>,
-    /// Context length, in tokens.
-    context: usize,
-    model: String,
+    models: Arc<ServedModels>,
+    idle: IdleUnloader,
     plan: GenerationPlan,
     key: Option<ApiKey>,
     queue: Arc<Queue>,
@@ -88,12 +98,55 @@ impl Server {
         format!("{prefix}-{:08x}{:08x}", self.run, self.next_id())
     }
 
-    /// Checks that a request names the loaded model. A request without a name is for that model too.
-    fn check_model(&self, asked: Option<&str>) -> Result<(), Failure> {
-        match asked {
-            Some(asked) if asked != self.model => Err(openai::no_such_model(asked, &self.model)),
-            _ => Ok(()),
+    /// Unloads the models if they have been idle for `keep`. Returns the time until the next check, or `None` if no
+    /// models are loaded.
+    fn unload_if_idle(&self, keep: Duration) -> Option<Duration> {
+        match self.engine.idle_for() {
+            // A failure means that a request arrived just now.
+            Some(idle) if idle >= keep => self.engine.unload().err().map(|_| keep),
+            Some(idle) => Some(keep - idle),
+            None => Some(keep),
         }
+    }
+}
+
+/// Returns the model that a request names. Without a name it is that of the start.
+///
+/// # Errors
+/// If there is no such model, or its file cannot be used.
+async fn find_model(server: Arc<Server>, asked: Option<String>) -> Result<Served, Failure> {
+    let model = match server.models.first_if_named(asked.as_deref()) {
+        Some(first) => first,
+        None => {
+            let models = server.models.clone();
+            let found = spawn_blocking(move || models.find(&asked.unwrap_or_default())).await;
+            found.unwrap_or_else(|_| {
+                let message = "The model could not be found. This is a bug in Hunch.";
+                Err(Failure::new(FailureKind::Internal, message))
+            })?
+        }
+    };
+    Ok(Served { server, model })
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.idle.end();
+    }
+}
+
+/// The server, and the model that answers a request.
+#[derive(Clone)]
+struct Served {
+    server: Arc<Server>,
+    model: Arc<ServedModel>,
+}
+
+impl Deref for Served {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        &self.server
     }
 }
 
@@ -125,7 +178,7 @@ impl Listening {
 /// # Errors
 /// If the plan cannot run on the models, the address is taken, or it is not of this machine and there is no key.
 pub async fn listen(models: Models, compute: Compute, config: ServerConfig) -> Result<Listening> {
-    let ServerConfig { address, model, plan, api_key, queue, limits } = config;
+    let ServerConfig { address, model, mut installed, mut idle, plan, api_key, queue, limits } = config;
     if api_key.as_ref().is_some_and(|key| key.trim().is_empty()) {
         return Err(Error::invalid("The API key is empty. Choose one with at least one character."));
     }
@@ -137,15 +190,18 @@ pub async fn listen(models: Models, compute: Compute, config: ServerConfig) -> R
         )));
     }
     models.can_run(&plan)?;
+    // A low-bit copy is not loaded again, so its target stays.
+    if plan.method.needs().any(|needs| needs == Needs::LowBitCopy) {
+        (installed, idle) = (None, None);
+    }
     let unusable =
         |error| Error::invalid(format!("Cannot listen on {address}: {error}. Choose another --port."));
     let listener = TcpListener::bind(address).await.map_err(unusable)?;
     let address = listener.local_addr().map_err(unusable)?;
     let server = Server {
-        encoder: models.encoder().clone(),
-        context: models.context(),
+        models: Arc::new(ServedModels::new(model, &models, installed, compute.clone())),
         engine: Engine::with_models(models, compute)?,
-        model,
+        idle: IdleUnloader::new(idle),
         plan,
         key: api_key.as_deref().map(ApiKey::new),
         queue: Arc::new(Queue::new(queue)),
@@ -155,7 +211,20 @@ pub async fn listen(models: Models, compute: Compute, config: ServerConfig) -> R
         run: fresh_seed(),
         ids: AtomicU32::new(0),
     };
-    Ok(Listening { listener, address, server: Arc::new(server) })
+    let server = Arc::new(server);
+    start_idle_unloader(&server)?;
+    Ok(Listening { listener, address, server })
+}
+
+/// Starts the thread that unloads idle models.
+fn start_idle_unloader(server: &Arc<Server>) -> Result<()> {
+    let (unloader, server) = (server.idle.clone(), Arc::downgrade(server));
+    let unload = move |keep| server.upgrade().and_then(|server| server.unload_if_idle(keep));
+    std::thread::Builder::new()
+        .name("hunch-unload".into())
+        .spawn(move || unloader.watch(unload))
+        .map(drop)
+        .map_err(|error| Error::Internal(format!("no thread for idle models: {error}")))
 }
 
 /// Returns the seconds since 1970.
@@ -172,7 +241,7 @@ fn router(server: Arc<Server>) -> Router {
             get(|| async { json_response(StatusCode::OK, &serde_json::json!({ "status": "ok" })) }),
         )
         .route("/metrics", get(metrics_text))
-        .route("/v1/models", get(|State(server): Shared| async move { openai::models(&server) }))
+        .route("/v1/models", get(models))
         .route("/v1/models/{*id}", get(model))
         .route("/v1/chat/completions", post(chat))
         .route("/v1/completions", post(completions))
@@ -205,8 +274,12 @@ async fn count_tokens(State(server): Shared, request: Request) -> Response {
     respond(Protocol::Anthropic, anthropic::count_tokens(server, request).await)
 }
 
+async fn models(State(server): Shared) -> Response {
+    respond(Protocol::OpenAi, openai::models(server).await)
+}
+
 async fn model(State(server): Shared, Path(id): Path<String>) -> Response {
-    respond(Protocol::OpenAi, openai::model(&server, &id))
+    respond(Protocol::OpenAi, openai::model(server, id).await)
 }
 
 async fn metrics_text(State(server): Shared) -> Response {

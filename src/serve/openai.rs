@@ -1,22 +1,26 @@
 //! The protocol of OpenAI: `/v1/chat/completions`, `/v1/completions` and `/v1/models`.
 
+mod tools;
+
 use std::sync::Arc;
 
 use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::Response;
 use axum::response::sse::Event;
-use hunch_core::chat::{ChatMessage, Role, Thinking};
+use hunch_core::chat::Thinking;
 use hunch_core::session::TOP_TOKENS;
 use hunch_core::token::TokenId;
-use hunch_model::text::{AnswerFormat, Tokenizer};
+use hunch_model::text::{AnswerFormat, Tokenizer, ToolCallParser, ToolPart};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::task::spawn_blocking;
 
-use super::answer::{self, Ask, RunningAnswer, Whole};
-use super::body::{self, Content, Fields, OneOrMany, is_nothing};
+use super::answer::{self, Ask, Question, RunningAnswer, Whole};
+use super::body::{self, Fields, OneOrMany, is_nothing};
 use super::errors::{Failure, FailureKind, Protocol, json_response};
-use super::{Server, hunch_field, sse};
+use super::tools::{AnswerPiece, Calling, History, pieces};
+use super::{Served, Server, find_model, hunch_field, sse};
 use crate::event::{RoundEvent, StopReason, TokenEvent};
 use crate::generate::{Finished, GenerationPlan, Prompt};
 
@@ -26,16 +30,8 @@ const UNLIKELY: f64 = -9999.0;
 const COMPLETION_TOKENS: usize = 16;
 
 /// Fields that never change the answer.
-const IGNORED: [&str; 8] = [
-    "user",
-    "store",
-    "metadata",
-    "service_tier",
-    "safety_identifier",
-    "prompt_cache_key",
-    "parallel_tool_calls",
-    "prediction",
-];
+const IGNORED: [&str; 7] =
+    ["user", "store", "metadata", "service_tier", "safety_identifier", "prompt_cache_key", "prediction"];
 
 /// Fields of both endpoints.
 #[derive(Deserialize)]
@@ -91,28 +87,21 @@ struct NamedSchema {
 }
 
 impl ResponseFormat {
-    fn into_format(self) -> Option<AnswerFormat> {
+    fn format(&self) -> Option<AnswerFormat> {
         match self {
             Self::Text => None,
             Self::JsonObject => Some(AnswerFormat::JsonObject),
-            Self::JsonSchema { json_schema } => Some(AnswerFormat::JsonSchema(json_schema.schema)),
+            Self::JsonSchema { json_schema } => Some(AnswerFormat::JsonSchema(json_schema.schema.clone())),
         }
     }
 }
 
 #[derive(Deserialize)]
 struct Chat {
-    messages: Vec<Message>,
+    messages: Vec<tools::Message>,
     #[serde(default)]
     logprobs: bool,
     top_logprobs: Option<u32>,
-}
-
-#[derive(Deserialize)]
-struct Message {
-    role: String,
-    content: Option<Content>,
-    tool_calls: Option<Value>,
 }
 
 #[derive(Deserialize)]
@@ -158,28 +147,31 @@ struct Shape {
 pub(super) async fn chat(server: Arc<Server>, request: Request) -> Result<Response, Failure> {
     let mut fields = body::read(&server, request).await?;
     let common: Common = fields.take(&Common::NAMES)?;
-    server.check_model(common.model.as_deref())?;
+    let server = find_model(server, common.model.clone()).await?;
     let chat: Chat = fields.take(&["messages", "logprobs", "top_logprobs"])?;
     let logprobs = alternatives(&chat)?;
-    let messages = chat.messages.into_iter().enumerate().map(|(i, message)| chat_message(i, message));
-    let messages = messages.collect::<Result<Vec<_>, _>>()?;
-    if messages.is_empty() {
+    let mut history = History::default();
+    for (i, message) in chat.messages.into_iter().enumerate() {
+        tools::add_message(&mut history, i, message)?;
+    }
+    if history.is_empty() {
         return Err(Failure::of_param("messages", "`messages` is empty. Send at least one message."));
     }
+    let tools = tools::read(&mut fields)?;
     let thinking = thinking(&server, &mut fields)?;
     refuse_unsupported(&mut fields)?;
-    let ask = |plan: GenerationPlan, max_tokens, format| {
-        let plan = GenerationPlan { thinking: thinking.or(plan.thinking), ..plan };
-        Ask { prompt: Prompt::Chat(messages), plan, max_tokens, format }
-    };
-    respond(server, fields, common, Endpoint::Chat, logprobs, None, ask).await
+    let question = tools.question(history, Vec::new());
+    let format = common.response_format.as_ref().and_then(ResponseFormat::format);
+    let calling = tools.calling(&server, format.as_ref())?;
+    let asked = Asked { endpoint: Endpoint::Chat, question, thinking, format, calling, logprobs };
+    respond(server, fields, common, asked).await
 }
 
 /// Answers `/v1/completions`.
 pub(super) async fn completions(server: Arc<Server>, request: Request) -> Result<Response, Failure> {
     let mut fields = body::read(&server, request).await?;
     let common: Common = fields.take(&Common::NAMES)?;
-    server.check_model(common.model.as_deref())?;
+    let server = find_model(server, common.model.clone()).await?;
     let completion: Completion = fields.take(&["prompt"])?;
     let mut prompts = completion.prompt.into_vec();
     let (Some(prompt), true) = (prompts.pop(), prompts.is_empty()) else {
@@ -192,56 +184,85 @@ pub(super) async fn completions(server: Arc<Server>, request: Request) -> Result
     fields.refuse("echo", is_nothing, "Add the prompt to the answer yourself.")?;
     fields.refuse("suffix", is_nothing, "Remove it.")?;
     fields.refuse("best_of", |value| *value == 1, "Remove it: one answer is generated.")?;
-    let ask = |plan, max_tokens, format| Ask { prompt: Prompt::Raw(prompt), plan, max_tokens, format };
-    respond(server, fields, common, Endpoint::Completions, None, Some(COMPLETION_TOKENS), ask).await
+    let format = common.response_format.as_ref().and_then(ResponseFormat::format);
+    let question = Question::Plain(Prompt::Raw(prompt));
+    let asked = Asked {
+        endpoint: Endpoint::Completions,
+        question,
+        thinking: None,
+        format,
+        calling: None,
+        logprobs: None,
+    };
+    respond(server, fields, common, asked).await
 }
 
-/// Returns the list of models: the loaded one. Has the fields of both protocols.
-pub(super) fn models(server: &Server) -> Response {
+/// Returns the list of models. Has the fields of both protocols.
+///
+/// # Errors
+/// If the folders could not be searched.
+pub(super) async fn models(server: Arc<Server>) -> Result<Response, Failure> {
+    let models = server.models.clone();
+    let listed = spawn_blocking(move || models.list()).await.map_err(|_| {
+        Failure::new(FailureKind::Internal, "The models could not be listed. This is a bug in Hunch.")
+    })?;
+    let objects: Vec<Value> =
+        listed.iter().map(|model| model_object(&server, &model.name, model.context)).collect();
     let list = json!({
         "object": "list",
-        "data": [model_object(server)],
+        "data": objects,
         "has_more": false,
-        "first_id": server.model,
-        "last_id": server.model,
+        "first_id": listed.first().map(|model| &model.name),
+        "last_id": listed.last().map(|model| &model.name),
     });
-    json_response(StatusCode::OK, &list)
+    Ok(json_response(StatusCode::OK, &list))
 }
 
 /// Returns a model by its id.
 ///
 /// # Errors
-/// If it is not the loaded one.
-pub(super) fn model(server: &Server, id: &str) -> Result<Response, Failure> {
-    server.check_model(Some(id))?;
-    Ok(json_response(StatusCode::OK, &model_object(server)))
+/// If there is none.
+pub(super) async fn model(server: Arc<Server>, id: String) -> Result<Response, Failure> {
+    let Served { server, model } = find_model(server, Some(id)).await?;
+    Ok(json_response(StatusCode::OK, &model_object(&server, &model.name, model.context)))
 }
 
-fn model_object(server: &Server) -> Value {
+fn model_object(server: &Server, name: &str, context: usize) -> Value {
     json!({
-        "id": server.model,
+        "id": name,
         "object": "model",
         "type": "model",
-        "display_name": server.model,
+        "display_name": name,
         "created": server.created,
         "owned_by": "hunch",
-        "context_length": server.context,
+        "context_length": context,
     })
 }
 
+/// A request, as the fields of one endpoint set it.
+struct Asked {
+    endpoint: Endpoint,
+    question: Question,
+    thinking: Option<Thinking>,
+    format: Option<AnswerFormat>,
+    /// Reader of calls. `None` if the answer has none.
+    calling: Option<Calling>,
+    /// Number of alternatives of each token, if log probabilities are asked for.
+    logprobs: Option<usize>,
+}
+
 async fn respond(
-    server: Arc<Server>,
+    server: Served,
     mut fields: Fields,
     common: Common,
-    endpoint: Endpoint,
-    logprobs: Option<usize>,
-    default_tokens: Option<usize>,
-    ask: impl FnOnce(GenerationPlan, Option<usize>, Option<AnswerFormat>) -> Ask,
+    asked: Asked,
 ) -> Result<Response, Failure> {
+    let Asked { endpoint, question, thinking, format, calling, logprobs } = asked;
     let stop = common.stop.map(OneOrMany::into_vec).unwrap_or_default();
     let plan = body::plan(&server, &mut fields, stop)?;
     fields.finish()?;
-    let format = common.response_format.and_then(ResponseFormat::into_format);
+    let plan = GenerationPlan { thinking: thinking.or(plan.thinking), ..plan };
+    let default_tokens = (endpoint == Endpoint::Completions).then_some(COMPLETION_TOKENS);
     let max_tokens = common.max_completion_tokens.or(common.max_tokens).or(default_tokens);
     let prefix = if endpoint == Endpoint::Chat { "chatcmpl" } else { "cmpl" };
     let shape = Shape {
@@ -252,19 +273,24 @@ async fn respond(
         has_hunch_field: common.hunch,
         logprobs,
     };
-    let mut answer = answer::start(&server, ask(plan, max_tokens, format)).await?;
+    let (parser, format, shown) = match calling {
+        Some(Calling { parser, format: of_calls, shown }) => (Some(parser), of_calls.or(format), shown),
+        None => (None, format, Vec::new()),
+    };
+    let ask = Ask { question, plan, max_tokens, format, shown };
+    let mut answer = answer::start(&server, ask).await?;
     if common.stream {
-        return Ok(sse::respond(answer, Chunks { server, shape }));
+        return Ok(sse::respond(answer, Chunks { server, shape, parser }));
     }
     let whole = answer.whole().await?;
-    Ok(json_response(StatusCode::OK, &shape.whole(&server, &answer, &whole)))
+    Ok(json_response(StatusCode::OK, &shape.whole(&server, &answer, &whole, parser)))
 }
 
 /// Reads whether and how much the model thinks before its answer. `None` leaves it to the server.
 ///
 /// # Errors
 /// If an effort is unknown, or the chat template of the model has no switch for what is asked.
-fn thinking(server: &Server, fields: &mut Fields) -> Result<Option<Thinking>, Failure> {
+fn thinking(server: &Served, fields: &mut Fields) -> Result<Option<Thinking>, Failure> {
     let Reasoning { reasoning_effort, chat_template_kwargs } =
         fields.take(&["reasoning_effort", "chat_template_kwargs"])?;
     let named = reasoning_effort.is_some();
@@ -286,7 +312,7 @@ fn thinking(server: &Server, fields: &mut Fields) -> Result<Option<Thinking>, Fa
         Some(true) => effort.or(Some(Thinking::On)),
         None => effort,
     };
-    let has = server.encoder.thinking_switches();
+    let has = server.model.encoder.thinking_switches();
     match wanted {
         // A model without a switch does not think, as far as its template knows.
         None | Some(Thinking::Off) => Ok(wanted),
@@ -304,10 +330,12 @@ fn refuse_unsupported(fields: &mut Fields) -> Result<(), Failure> {
     let remove = "Remove it.";
     fields.ignore(&IGNORED);
     fields.refuse("n", |value| *value == 1, "Send a request for each answer.")?;
-    fields.refuse("tools", is_nothing, "Remove it, or describe the tools in the prompt.")?;
-    fields.refuse("functions", is_nothing, "Remove it, or describe the functions in the prompt.")?;
-    fields.refuse("tool_choice", unset, remove)?;
-    fields.refuse("function_call", unset, remove)?;
+    let elsewhere = "Use /v1/chat/completions for tools.";
+    fields.refuse("tools", is_nothing, elsewhere)?;
+    fields.refuse("tool_choice", unset, elsewhere)?;
+    fields.ignore(&["parallel_tool_calls"]);
+    fields.refuse("functions", is_nothing, "Use `tools`.")?;
+    fields.refuse("function_call", unset, "Use `tool_choice`.")?;
     fields.refuse("modalities", |value| *value == json!(["text"]), "The server writes text only.")?;
     fields.refuse("audio", is_nothing, "The server writes text only.")?;
     fields.refuse("reasoning_effort", |value| *value == "none", remove)
@@ -327,31 +355,10 @@ fn alternatives(chat: &Chat) -> Result<Option<usize>, Failure> {
     Ok(chat.logprobs.then_some(top as usize))
 }
 
-fn chat_message(i: usize, message: Message) -> Result<ChatMessage, Failure> {
-    let param = |field: &str| format!("messages[{i}].{field}");
-    let role = match message.role.as_str() {
-        "system" | "developer" => Role::System,
-        "user" => Role::User,
-        "assistant" => Role::Assistant,
-        other => {
-            let message =
-                format!("The role \"{other}\" is not supported. Use system, developer, user or assistant.");
-            return Err(Failure::of_param(&param("role"), message));
-        }
-    };
-    if message.tool_calls.is_some_and(|calls| !is_nothing(&calls)) {
-        let message = "Tool calls are not supported. Write them as text, or remove them.";
-        return Err(Failure::of_param(&param("tool_calls"), message));
-    }
-    let Some(content) = message.content else {
-        let message = format!("Message {i} has no content. Send a text.");
-        return Err(Failure::of_param(&param("content"), message));
-    };
-    Ok(ChatMessage { role, content: content.into_text(&param("content"))? })
-}
-
-fn finish_reason(stop: &StopReason) -> &'static str {
+/// Returns the reason for the end. `called` is `true` if the answer has calls of tools.
+fn finish_reason(stop: &StopReason, called: bool) -> &'static str {
     match stop {
+        StopReason::EndOfTurn | StopReason::StopString if called => "tool_calls",
         StopReason::MaxTokens | StopReason::ContextFull => "length",
         StopReason::EndOfTurn | StopReason::StopString | StopReason::Cancelled => "stop",
     }
@@ -392,45 +399,55 @@ impl Shape {
         }
     }
 
-    fn head(&self, server: &Server, chunk: bool, choices: Value) -> Value {
+    fn head(&self, server: &Served, chunk: bool, choices: Value) -> Value {
         json!({
             "id": self.id,
             "object": self.object(chunk),
             "created": self.created,
-            "model": server.model,
+            "model": server.model.name,
             "system_fingerprint": concat!("hunch-", env!("CARGO_PKG_VERSION")),
             "choices": choices,
         })
     }
 
-    fn logprobs(&self, server: &Server, tokens: &[TokenEvent]) -> Value {
-        let tokenizer = server.encoder.tokenizer();
+    fn logprobs(&self, server: &Served, tokens: &[TokenEvent]) -> Value {
+        let tokenizer = server.model.encoder.tokenizer();
         self.logprobs.map_or(Value::Null, |count| log_probabilities(tokenizer, tokens, count))
     }
 
-    fn whole(&self, server: &Server, answer: &RunningAnswer, whole: &Whole) -> Value {
+    fn whole(
+        &self,
+        server: &Served,
+        answer: &RunningAnswer,
+        whole: &Whole,
+        parser: Option<ToolCallParser>,
+    ) -> Value {
+        let text = whole.text();
+        let pieces = match parser {
+            Some(parser) => pieces(parser, &text),
+            None => vec![AnswerPiece::Text(text)],
+        };
+        let called = pieces.iter().any(|piece| matches!(piece, AnswerPiece::Call { .. }));
         let mut choice = json!({
             "index": 0,
             "logprobs": self.logprobs(server, &whole.tokens),
-            "finish_reason": finish_reason(&whole.finished.stop),
+            "finish_reason": finish_reason(&whole.finished.stop, called),
         });
         match self.endpoint {
-            Endpoint::Chat => {
-                choice["message"] = json!({ "role": "assistant", "content": whole.text(), "refusal": null });
-            }
+            Endpoint::Chat => choice["message"] = tools::message(server, pieces),
             Endpoint::Completions => choice["text"] = json!(whole.text()),
         }
         let mut response = self.head(server, false, json!([choice]));
         response["usage"] = usage(answer, &whole.finished);
         if self.has_hunch_field {
-            response["hunch"] = hunch_field::of_whole(server, answer, whole);
+            response["hunch"] = hunch_field::of_whole(answer, whole);
         }
         response
     }
 
     /// Returns a chunk with tokens, or `None` if it would be empty.
-    fn chunk(&self, server: &Server, tokens: &[TokenEvent]) -> Option<Value> {
-        let text: String = tokens.iter().map(|token| token.text.as_str()).collect();
+    fn chunk(&self, server: &Served, tokens: &[TokenEvent]) -> Option<Value> {
+        let text = text_of(tokens);
         let empty =
             text.is_empty() && (tokens.is_empty() || self.logprobs.is_none()) && !self.has_hunch_field;
         (!empty).then(|| self.delta(server, json!({ "content": text }), &text, tokens, None))
@@ -438,7 +455,7 @@ impl Shape {
 
     fn delta(
         &self,
-        server: &Server,
+        server: &Served,
         delta: Value,
         text: &str,
         tokens: &[TokenEvent],
@@ -454,10 +471,43 @@ impl Shape {
     }
 }
 
+/// Joins the texts of tokens.
+fn text_of(tokens: &[TokenEvent]) -> String {
+    tokens.iter().map(|token| token.text.as_str()).collect()
+}
+
 /// Writes an answer as chunks.
 struct Chunks {
-    server: Arc<Server>,
+    server: Served,
     shape: Shape,
+    /// Reader of calls, if the answer may have some.
+    parser: Option<ToolCallParser>,
+}
+
+impl Chunks {
+    /// Returns the chunks of a round of an answer that may have calls. The first one has the field `hunch`.
+    fn round_with_calls(
+        &self,
+        parser: &ToolCallParser,
+        parts: Vec<ToolPart>,
+        round: &RoundEvent,
+    ) -> Vec<Event> {
+        let Self { server, shape, .. } = self;
+        let mut deltas = tools::deltas(server, parser, parts);
+        let has_more = shape.has_hunch_field || shape.logprobs.is_some() && !round.tokens.is_empty();
+        if deltas.is_empty() && has_more {
+            deltas.push(json!({ "content": "" }));
+        }
+        let chunk = |(i, delta)| {
+            let tokens = if i == 0 { &round.tokens[..] } else { &[] };
+            let mut chunk = shape.delta(server, delta, "", tokens, None);
+            if i == 0 && shape.has_hunch_field {
+                chunk["hunch"] = hunch_field::of_round(round);
+            }
+            sse::data(&chunk)
+        };
+        deltas.into_iter().enumerate().map(chunk).collect()
+    }
 }
 
 impl sse::Writer for Chunks {
@@ -470,6 +520,12 @@ impl sse::Writer for Chunks {
     }
 
     fn round(&mut self, _: &RunningAnswer, round: &RoundEvent) -> Vec<Event> {
+        if let Some(mut parser) = self.parser.take() {
+            let parts = parser.push(&text_of(&round.tokens));
+            let events = self.round_with_calls(&parser, parts, round);
+            self.parser = Some(parser);
+            return events;
+        }
         let Some(mut chunk) = self.shape.chunk(&self.server, &round.tokens) else { return Vec::new() };
         if self.shape.has_hunch_field {
             chunk["hunch"] = hunch_field::of_round(round);
@@ -478,15 +534,23 @@ impl sse::Writer for Chunks {
     }
 
     fn end(&mut self, answer: &RunningAnswer, finished: &Finished) -> Vec<Event> {
-        let Self { server, shape } = self;
-        let text: String = finished.held.iter().map(|token| token.text.as_str()).collect();
+        let Self { server, shape, parser } = self;
+        let mut text = text_of(&finished.held);
+        let (mut events, mut called) = (Vec::new(), false);
+        if let Some(parser) = parser {
+            let mut parts = parser.push(&std::mem::take(&mut text));
+            parts.extend(parser.finish());
+            let deltas = tools::deltas(server, parser, parts).into_iter();
+            events.extend(deltas.map(|delta| sse::data(&shape.delta(server, delta, "", &[], None))));
+            called = parser.calls() > 0;
+        }
         let delta = if text.is_empty() { json!({}) } else { json!({ "content": text }) };
-        let reason = Some(finish_reason(&finished.stop));
+        let reason = Some(finish_reason(&finished.stop, called));
         let mut last = shape.delta(server, delta, &text, &finished.held, reason);
         if shape.has_hunch_field {
-            last["hunch"] = hunch_field::of_end(server, answer, finished);
+            last["hunch"] = hunch_field::of_end(answer, finished);
         }
-        let mut events = vec![sse::data(&last)];
+        events.push(sse::data(&last));
         if shape.include_usage {
             let mut counts = shape.head(server, true, json!([]));
             counts["usage"] = usage(answer, finished);
@@ -499,10 +563,4 @@ impl sse::Writer for Chunks {
     fn failed(&mut self, failure: &Failure) -> Vec<Event> {
         vec![sse::data(&failure.body(Protocol::OpenAi))]
     }
-}
-
-/// Returns the failure of a model that is not loaded.
-pub(super) fn no_such_model(asked: &str, loaded: &str) -> Failure {
-    let message = format!("The model `{asked}` is not loaded. This server answers as `{loaded}`.");
-    Failure { param: Some("model".into()), ..Failure::new(FailureKind::ModelNotFound, message) }
 }

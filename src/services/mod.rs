@@ -1,8 +1,10 @@
-//! Work that the window and the command line both do: judging pairs, loading, comparing, training, remembering speeds.
+//! Work that the window, the command line and the server share: judging pairs, loading, unloading when idle, comparing,
+//! training, remembering speeds.
 //!
 //! Services keep no state: callers pass folders, devices and models. Nothing here knows Tauri, prints to a terminal,
 //! or sends events. [`App`](crate::app::App) and the command line show the results.
 
+pub(crate) mod idle;
 pub mod load;
 pub mod measure;
 pub mod pair;

@@ -11,9 +11,11 @@ use serde::ser::{self, SerializeSeq};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::Store;
-use super::messages::{role_name, state_name};
+use super::messages::{packed_attachments, role_name, state_name};
 use super::packed::{Packer, json, pack, read_json};
-use crate::api::{AnswerSettings, Conversation, ExportWords, MessageState, StoredMessage};
+use crate::api::{
+    AnswerSettings, Attachment, Conversation, ExportWords, MessageState, StoredMessage, with_attachments,
+};
 use crate::event::GenerationEvent;
 use hunch_core::chat::Role;
 use hunch_error::{Error, Refusal};
@@ -47,6 +49,8 @@ struct MessageRecord<E> {
     parent: Option<i64>,
     role: Role,
     content: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    attachments: Vec<Attachment>,
     created_ms: i64,
     #[serde(default)]
     state: MessageState,
@@ -68,7 +72,8 @@ impl Serialize for StoredMessages<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut list = serializer.serialize_seq(Some(self.messages.len()))?;
         for message in &self.messages {
-            let StoredMessage { id, parent, role, content, created_ms, state, settings } = message.clone();
+            let StoredMessage { id, parent, role, content, attachments, created_ms, state, settings } =
+                message.clone();
             let events = if role == Role::Assistant { self.store.events(id) } else { Ok(Vec::new()) };
             let events = events.map_err(|error| {
                 self.failure.set(Some(error.into()));
@@ -79,6 +84,7 @@ impl Serialize for StoredMessages<'_> {
                 parent,
                 role,
                 content,
+                attachments,
                 created_ms,
                 state,
                 settings,
@@ -158,7 +164,8 @@ impl Store {
                 None if message.role == Role::User => words.question.clone(),
                 None => words.answer.clone(),
             };
-            let _ = write!(out, "\n## {who}\n\n{}\n", message.content.trim_end());
+            let text = with_attachments(&message.content, &message.attachments);
+            let _ = write!(out, "\n## {who}\n\n{}\n", text.trim_end());
         }
         Ok(out)
     }
@@ -212,8 +219,9 @@ impl Store {
                 };
                 let settings = message.settings.as_ref().and_then(|s| serde_json::to_string(s).ok());
                 transaction.execute(
-                    "INSERT INTO messages (conversation, parent, role, content, created_ms, state, settings, events)
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                    "INSERT INTO messages (conversation, parent, role, content, created_ms, state, settings, events,
+                                           attachments)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
                     params![
                         conversation,
                         parent.transpose()?,
@@ -222,7 +230,8 @@ impl Store {
                         message.created_ms,
                         state_name(state),
                         settings,
-                        events
+                        events,
+                        packed_attachments(&message.attachments)?
                     ],
                 )?;
                 ids.insert(message.id, transaction.last_insert_rowid());

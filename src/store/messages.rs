@@ -5,23 +5,26 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::packed::{json, pack, read_json, unpack};
 use super::{Result, Store};
-use crate::api::{AnswerSettings, Conversation, MessageState, StoredMessage};
+use crate::api::{AnswerSettings, Attachment, Conversation, MessageState, StoredMessage};
 use crate::event::GenerationEvent;
 use hunch_core::chat::Role;
 use hunch_error::Refusal;
 
 const MESSAGE: &str =
-    "SELECT id, parent, role, content, created_ms, state, settings, conversation FROM messages";
+    "SELECT id, parent, role, content, created_ms, state, settings, conversation, attachments FROM messages";
 
 fn message(row: &Row<'_>) -> rusqlite::Result<StoredMessage> {
     let role: String = row.get(2)?;
     let state: String = row.get(5)?;
     let settings: Option<String> = row.get(6)?;
+    let attachments: Option<Vec<u8>> = row.get(8)?;
     Ok(StoredMessage {
         id: row.get(0)?,
         parent: row.get(1)?,
         role: if role == "user" { Role::User } else { Role::Assistant },
         content: row.get(3)?,
+        // A damaged record must not hide the question.
+        attachments: attachments.and_then(|packed| unpack(&packed).ok()).unwrap_or_default(),
         created_ms: row.get(4)?,
         state: match state.as_str() {
             "streaming" => MessageState::Streaming,
@@ -46,6 +49,20 @@ pub(super) fn state_name(state: MessageState) -> &'static str {
         MessageState::Interrupted => "interrupted",
         MessageState::Failed => "failed",
     }
+}
+
+/// Packs the files of a question; `None` without any.
+pub(super) fn packed_attachments(attachments: &[Attachment]) -> Result<Option<Vec<u8>>> {
+    Ok(if attachments.is_empty() { None } else { Some(pack(attachments)?) })
+}
+
+/// Columns of a new message.
+struct NewMessage<'a> {
+    role: Role,
+    content: &'a str,
+    attachments: Option<Vec<u8>>,
+    state: MessageState,
+    settings: Option<String>,
 }
 
 /// Reference to an answer of a conversation.
@@ -126,7 +143,30 @@ impl Store {
         content: &str,
         now: i64,
     ) -> Result<i64> {
-        self.add(conversation, parent, Role::User, content, MessageState::Complete, None, now)
+        self.add_question_with_files(conversation, parent, content, &[], now)
+    }
+
+    /// Adds a question with attached files, see [`add_question`](Self::add_question).
+    ///
+    /// # Errors
+    /// When the conversation or the parent does not exist.
+    pub fn add_question_with_files(
+        &self,
+        conversation: i64,
+        parent: Option<i64>,
+        content: &str,
+        attachments: &[Attachment],
+        now: i64,
+    ) -> Result<i64> {
+        let attachments = packed_attachments(attachments)?;
+        let question = NewMessage {
+            role: Role::User,
+            content,
+            attachments,
+            state: MessageState::Complete,
+            settings: None,
+        };
+        self.add(conversation, parent, &question, now)
     }
 
     /// Begins an answer to `parent` and selects its branch.
@@ -140,29 +180,14 @@ impl Store {
         settings: &AnswerSettings,
         now: i64,
     ) -> Result<i64> {
-        let settings = json(settings)?;
-        self.add(
-            conversation,
-            Some(parent),
-            Role::Assistant,
-            "",
-            MessageState::Streaming,
-            Some(settings),
-            now,
-        )
+        let settings = Some(json(settings)?);
+        let (role, state) = (Role::Assistant, MessageState::Streaming);
+        let answer = NewMessage { role, content: "", attachments: None, state, settings };
+        self.add(conversation, Some(parent), &answer, now)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the columns of a row, for the two above")]
-    fn add(
-        &self,
-        conversation: i64,
-        parent: Option<i64>,
-        role: Role,
-        content: &str,
-        state: MessageState,
-        settings: Option<String>,
-        now: i64,
-    ) -> Result<i64> {
+    fn add(&self, conversation: i64, parent: Option<i64>, message: &NewMessage<'_>, now: i64) -> Result<i64> {
+        let NewMessage { role, content, attachments, state, settings } = message;
         self.write(|transaction| {
             if let Some(parent) = parent {
                 let sql = "SELECT 1 FROM messages WHERE id = ?1 AND conversation = ?2";
@@ -175,9 +200,18 @@ impl Store {
                 return Err(Refusal::NoSuchConversation { id: conversation }.into());
             }
             transaction.execute(
-                "INSERT INTO messages (conversation, parent, role, content, created_ms, state, settings)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-                params![conversation, parent, role_name(role), content, now, state_name(state), settings],
+                "INSERT INTO messages (conversation, parent, role, content, created_ms, state, settings, attachments)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                params![
+                    conversation,
+                    parent,
+                    role_name(*role),
+                    content,
+                    now,
+                    state_name(*state),
+                    settings,
+                    attachments
+                ],
             )?;
             let id = transaction.last_insert_rowid();
             transaction.execute("UPDATE conversations SET leaf = ?2 WHERE id = ?1", [conversation, id])?;

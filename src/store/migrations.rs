@@ -8,8 +8,8 @@ use hunch_error::Error;
 use super::{Result, StoreError};
 
 /// Migrations in order. Each brings a file from the previous version to the next.
-const MIGRATIONS: [&str; 7] =
-    [VERSION_1, VERSION_2, VERSION_3, UNTITLED_IS_EMPTY, UNSPACED, FLAT_DELETION, DELETED_WORDS];
+const MIGRATIONS: [&str; 8] =
+    [VERSION_1, VERSION_2, VERSION_3, UNTITLED_IS_EMPTY, UNSPACED, FLAT_DELETION, DELETED_WORDS, ATTACHMENTS];
 /// Version whose migration also changes the definition of a table, see [`drop_parent_cascade`].
 const FLAT_DELETION_VERSION: u32 = 6;
 
@@ -133,6 +133,9 @@ const FLAT_DELETION: &str = "CREATE INDEX conversations_by_leaf ON conversations
 
 /// Removes deleted words from the search index at once. Otherwise they stay until it is merged.
 const DELETED_WORDS: &str = "INSERT INTO search(search, rank) VALUES ('secure-delete', 1);";
+
+/// Files of questions, as JSON, compressed.
+const ATTACHMENTS: &str = "ALTER TABLE messages ADD COLUMN attachments BLOB;";
 
 /// Removes the cascade on `messages.parent`.
 ///

@@ -14,7 +14,7 @@ const load = async (name) => import(pathToFileURL(require.resolve(name)).href);
 
 const { default: OpenAI } = await load("openai");
 const { default: Anthropic } = await load("@anthropic-ai/sdk");
-const { generateText, streamText, jsonSchema, Output } = await load("ai");
+const { generateText, streamText, jsonSchema, tool, Output } = await load("ai");
 const { createOpenAICompatible } = await load("@ai-sdk/openai-compatible");
 
 const QUESTION = [
@@ -120,6 +120,57 @@ async function checkAi({ model, text }) {
   check("ai: object by a schema", ["red", "green"].includes(output.colour));
 }
 
+// Tools are called if the chat template of the model has them. Otherwise they have to be refused.
+async function checkTools({ model }) {
+  const schema = {
+    type: "object",
+    properties: { city: { type: "string", enum: ["Rome", "Paris"] } },
+    required: ["city"],
+    additionalProperties: false,
+  };
+  const provider = createOpenAICompatible({
+    name: "hunch",
+    baseURL: `${url}/v1`,
+  });
+  const asked = {
+    model: provider(model),
+    prompt: "How is the weather in Rome?",
+    tools: { weather: tool({ inputSchema: jsonSchema(schema) }) },
+    toolChoice: { type: "tool", toolName: "weather" },
+    maxOutputTokens: 100,
+    maxRetries: 0,
+  };
+  const whole = await generateText(asked).catch((error) => error);
+  if (whole instanceof Error) {
+    check(
+      "ai: tools are refused, with the reason",
+      whole.message.includes("chat template"),
+    );
+    return;
+  }
+  const [call] = whole.toolCalls;
+  check(
+    "ai: call",
+    call.toolName === "weather" && ["Rome", "Paris"].includes(call.input.city),
+  );
+  const streamed = await streamText(asked).toolCalls;
+  check("ai: streamed call", streamed[0].input.city === call.input.city);
+  const client = new Anthropic({ baseURL: url, apiKey: "none", maxRetries: 0 });
+  const stream = client.messages.stream({
+    model,
+    messages: [{ role: "user", content: asked.prompt }],
+    tools: [{ name: "weather", input_schema: schema }],
+    tool_choice: { type: "tool", name: "weather" },
+    max_tokens: 100,
+  });
+  const last = await stream.finalMessage();
+  check(
+    "@anthropic-ai/sdk: streamed call",
+    last.stop_reason === "tool_use" && last.content[0].input.city.length > 0,
+  );
+}
+
 const answer = await checkOpenai();
 await checkAnthropic(answer);
 await checkAi(answer);
+await checkTools(answer);

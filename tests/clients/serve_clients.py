@@ -1,14 +1,25 @@
 """Checks `hunch serve` with the packages `openai` and `anthropic`: URL. scripts/serve-clients starts both.
 
-The server must use greedy sampling, so that streamed and whole answers are equal.
+The server must use greedy sampling, so that streamed and whole answers are equal. Tools are called if the model's chat
+template has them, otherwise they have to be refused.
 """
 
+import json
 import sys
 
 import anthropic
 import openai
 
 QUESTION = [{"role": "user", "content": "Write a Python function that adds two numbers."}]
+SCHEMA = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "enum": ["Rome", "Paris"]}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+FUNCTION = {"type": "function", "function": {"name": "weather", "description": "The weather.", "parameters": SCHEMA}}
+TOOL = {"name": "weather", "description": "The weather.", "input_schema": SCHEMA}
+PLACE = {"role": "user", "content": "How is the weather in Rome?"}
 ORIGINS = {"accepted", "resampled", "bonus", "plain"}
 
 
@@ -67,13 +78,51 @@ def check_anthropic(url: str, expected: str) -> None:
     check("anthropic: count tokens", counted.input_tokens == whole.usage.input_tokens)
     stopped = client.messages.create(**asked, stop_sequences=["def"])
     check("anthropic: stop sequence", stopped.stop_sequence == "def" or "def" not in expected)
+
+
+def check_openai_tools(url: str) -> None:
+    client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+    model = client.models.list().data[0].id
+    named = {"type": "function", "function": {"name": "weather"}}
+    asked = {"model": model, "messages": [PLACE], "tools": [FUNCTION], "max_tokens": 100}
     try:
-        client.messages.create(**asked, tools=[{"name": "x", "input_schema": {"type": "object"}}])
-        check("anthropic: tools are refused", False)
+        answer = client.chat.completions.create(**asked, tool_choice=named).choices[0]
+    except openai.BadRequestError as error:
+        return check("openai: tools are refused, with the reason", "chat template" in str(error))
+    check("openai: finish reason of a call", answer.finish_reason == "tool_calls")
+    call = answer.message.tool_calls[0]
+    check("openai: call", call.function.name == "weather" and "city" in json.loads(call.function.arguments))
+    with client.chat.completions.stream(**asked, tool_choice=named) as stream:
+        streamed = stream.get_final_completion().choices[0].message.tool_calls[0]
+    check("openai: streamed call", streamed.function.arguments == call.function.arguments)
+    result = {"role": "tool", "tool_call_id": call.id, "content": "sunny"}
+    messages = [PLACE, answer.message, result]
+    after = client.chat.completions.create(**{**asked, "messages": messages}, tool_choice="none")
+    check("openai: answer to a result", bool(after.choices[0].message.content))
+
+
+def check_anthropic_tools(url: str) -> None:
+    client = anthropic.Anthropic(base_url=url, api_key="none", max_retries=0)
+    model = client.models.list().data[0].id
+    asked = {"model": model, "messages": [PLACE], "tools": [TOOL], "max_tokens": 100}
+    named = {"type": "tool", "name": "weather"}
+    try:
+        answer = client.messages.create(**asked, tool_choice=named)
     except anthropic.BadRequestError as error:
-        check("anthropic: tools are refused", "tools" in str(error))
+        return check("anthropic: tools are refused, with the reason", "chat template" in str(error))
+    call = answer.content[0]
+    check("anthropic: call", answer.stop_reason == "tool_use" and call.name == "weather" and "city" in call.input)
+    with client.messages.stream(**asked, tool_choice=named) as stream:
+        streamed = stream.get_final_message()
+    check("anthropic: streamed call", streamed.content[0].input == call.input)
+    result = {"type": "tool_result", "tool_use_id": call.id, "content": "sunny"}
+    messages = [PLACE, {"role": "assistant", "content": answer.content}, {"role": "user", "content": [result]}]
+    after = client.messages.create(**{**asked, "messages": messages}, tool_choice={"type": "none"})
+    check("anthropic: answer to a result", after.content[0].type == "text")
 
 
 if __name__ == "__main__":
     address = sys.argv[1].rstrip("/")
     check_anthropic(address, check_openai(address))
+    check_openai_tools(address)
+    check_anthropic_tools(address)

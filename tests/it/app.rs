@@ -39,7 +39,7 @@ fn request(method: Method, max_tokens: u32) -> AnswerRequest {
 }
 
 fn question(text: &str) -> Asking {
-    Asking::Question { parent: None, text: text.into() }
+    Asking::Question { parent: None, text: text.into(), attachments: Vec::new() }
 }
 
 fn load(app: &App, target: &str, draft: Option<&str>) {

@@ -228,7 +228,7 @@ fn rejects_invalid_requests_without_saving_anything() {
     let empty = ComparedPrompts::Text { system: String::new(), text: " \n".into() };
     let unknown = ComparedPrompts::Suite { name: "../secrets".into(), prompts: None };
     let wrong = [
-        (request(&[], 8), "Choose 1 to 5 methods"),
+        (request(&[], 8), "Choose 1 to 6 methods"),
         (request(&[Method::Ngram, Method::Ngram], 8), "there already"),
         (CompareRequest { runs: 0, ..good() }, "1 to 20"),
         (CompareRequest { max_tokens: 0, ..good() }, "max_tokens"),

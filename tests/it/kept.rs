@@ -65,7 +65,7 @@ fn settings(max_tokens: u32) -> AnswerSettings {
 }
 
 fn question(parent: Option<i64>, text: &str) -> Asking {
-    Asking::Question { parent, text: text.into() }
+    Asking::Question { parent, text: text.into(), attachments: Vec::new() }
 }
 
 /// Asks, waits for the end, and gives the conversation and the answer's message.

@@ -32,7 +32,7 @@ fn answered(app: &App, method: Method) -> (i64, i64, Vec<GenerationEvent>) {
         target: String::new(),
         draft: None,
     };
-    let asking = Asking::Question { parent: None, text: "abc abc abc".into() };
+    let asking = Asking::Question { parent: None, text: "abc abc abc".into(), attachments: Vec::new() };
     let (sender, receiver) = channel();
     let request = AnswerRequest { conversation: None, asking, settings };
     let sink = Box::new(move |message| {

@@ -38,6 +38,7 @@ fn answer(models: &mut Models, prompt: &[TokenId], method: Method) -> (Vec<Token
         strict_drafts: false,
         template_note: None,
         constraint: None,
+        shown: &[],
     };
     let finished = generate(models, prompt, &plan, &context, &mut sink).unwrap();
     ids.extend(finished.held.iter().map(|token| token.id));
@@ -103,6 +104,7 @@ fn completes_answer_when_draft_fails() {
         strict_drafts: false,
         template_note: None,
         constraint: None,
+        shown: &[],
     };
     let (mut emitted, mut dropped) = (Vec::new(), Vec::new());
     let mut sink = |event: GenerationEvent| match event {

@@ -54,6 +54,8 @@ pub(super) fn config() -> ServerConfig {
     ServerConfig {
         address: ([127, 0, 0, 1], 0).into(),
         model: "tiny".into(),
+        installed: None,
+        idle: None,
         plan,
         api_key: None,
         queue: 64,
@@ -61,8 +63,8 @@ pub(super) fn config() -> ServerConfig {
     }
 }
 
-fn models(folder: &Path, context: u32) -> (Models, Compute) {
-    let target = Tiny { context, ..Tiny::default() }.write(folder, "tiny");
+fn models(folder: &Path, tiny: &Tiny) -> (Models, Compute) {
+    let target = tiny.write(folder, "tiny");
     let compute = Compute::open(DeviceChoice::Cpu, Some(1)).unwrap();
     (Models::load(&target, None, &compute).unwrap(), compute)
 }
@@ -71,9 +73,24 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
+fn tiny(context: u32) -> Tiny {
+    Tiny { context, ..Tiny::default() }
+}
+
 pub(super) fn serve(context: u32, config: ServerConfig) -> Running {
+    serve_model(&tiny(context), config)
+}
+
+/// Serves a model on a thread of its own.
+pub(super) fn serve_model(tiny: &Tiny, config: ServerConfig) -> Running {
+    serve_in(tiny, |_| config)
+}
+
+/// Serves a model, with settings that may depend on its folder.
+pub(super) fn serve_in(tiny: &Tiny, config: impl FnOnce(&Path) -> ServerConfig) -> Running {
     let folder = tempfile::tempdir().unwrap();
-    let (models, compute) = models(folder.path(), context);
+    let config = config(folder.path());
+    let (models, compute) = models(folder.path(), tiny);
     let (address_sender, address) = channel();
     let (stop, stopped) = oneshot::channel();
     let thread = thread::spawn(move || {
@@ -107,7 +124,7 @@ fn endless() -> Value {
 
 pub(super) const LONG: u32 = 1 << 16;
 
-fn metric(address: SocketAddr, name: &str) -> u64 {
+pub(super) fn metric(address: SocketAddr, name: &str) -> u64 {
     let text = get(address, "/metrics");
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
@@ -384,7 +401,7 @@ fn answers_follow_a_schema_whatever_drafts() {
 fn refuses_malformed_requests_with_the_error_of_the_protocol() {
     let server = serve(512, config());
     let changed = |name: &str, value: Value| chat("abc", 4, &json!({ name: value }));
-    let tool = json!([{ "type": "function" }]);
+    let tool = json!([{ "type": "function", "function": { "name": "x" } }]);
     for (name, value) in [
         ("tools", tool.clone()),
         ("n", json!(2)),
@@ -485,7 +502,7 @@ fn refuses_malformed_requests_with_the_error_of_the_protocol() {
 #[test]
 fn requires_a_key_off_this_machine_and_the_right_one() {
     let folder = tempfile::tempdir().unwrap();
-    let (models, compute) = models(folder.path(), 512);
+    let (models, compute) = models(folder.path(), &tiny(512));
     let open = ServerConfig { address: ([0, 0, 0, 0], 0).into(), ..config() };
     let refused = runtime().block_on(listen(models, compute, open)).err();
     assert!(matches!(refused, Some(Error::InvalidRequest(why)) if why.contains("--api-key")));

@@ -98,7 +98,7 @@ describe.each(['light', 'dark'] as const)('%s', (colours) => {
     for (const [paths, testid] of [
       [['/models/a.gguf'], 'drop-target'],
       [['/tmp/a.json', '/tmp/b.json'], 'drop-import'],
-      [['/tmp/a.png'], 'drop-nothing'],
+      [['/tmp/a.png'], 'drop-attach'],
     ] as const) {
       await page.evaluate((dragged) => window.hunchReplay?.files({ kind: 'over', paths: dragged, across: 0.2 }), [...paths]);
       await page.getByTestId(testid).waitFor();

@@ -8,8 +8,9 @@ import { describe, expect, it } from 'vitest';
 import type { ComparisonReport } from '../../ui/src/lib/ipc/schema.gen';
 import { toLines } from './fixtures/build';
 import { recordComparison, type PlannedComparison } from './fixtures/comparison';
-import { comparisons, suiteComparison } from './fixtures/plans';
+import { comparisons, suiteComparison, sweepComparison } from './fixtures/plans';
 import { ask, calls, useWindow, type Opening } from './harness';
+import { violations } from './violations';
 
 const hunch = useWindow();
 const output = fileURLToPath(new URL('../output/ui/', import.meta.url));
@@ -51,6 +52,33 @@ async function compared(opening: Opening = {}): Promise<Page> {
 const written = (page: Page, lane: number) => page.locator(`[data-testid=lane][data-lane="${lane}"] [data-testid=answer]`).innerText();
 const figure = (page: Page, key: string) => page.locator(`[data-figure=${key}] td`).allInnerTexts();
 const fixed = (value: number, digits: number) => value.toFixed(digits);
+
+describe('a sweep of draft lengths', () => {
+  it('is filled in with one click, and shows the best length', async () => {
+    const planned = reportOf(sweepComparison);
+    const page = await openCompare({ compare: 'sweep', recordings: { sweep: toLines(recordComparison(sweepComparison)) } });
+    await page.getByTestId('sweep-lanes').click();
+    expect(await page.getByTestId('lane-choice').count()).toBe(6);
+    // With these lanes there is nothing left to fill in or add.
+    expect(await page.getByTestId('sweep-lanes').count()).toBe(0);
+    expect(await page.getByTestId('add-lane').count()).toBe(0);
+    await start(page);
+    await page.getByTestId('result').waitFor();
+    const [asked] = await calls(page, 'compare');
+    const lanes = [1, 2, 3, 5, 7, 'auto'].map((max_draft) => ({ method: 'draft-model', max_draft }));
+    expect(asked?.['request']).toMatchObject({ lanes });
+    const best = planned.lanes.slice(1).reduce((fastest, lane) => (lane.speedup > fastest.speedup ? lane : fastest));
+    const depth = String(best.config.max_draft);
+    expect(await page.getByTestId('sweep').getAttribute('data-best')).toBe(depth);
+    expect(await page.getByTestId('sweep').innerText()).toContain(`Best K for Draft model: ${depth}, ${fixed(best.speedup, 2)}× plain`);
+    expect(await violations(page)).toEqual([]);
+  });
+
+  it('is not claimed for other comparisons', async () => {
+    const page = await compared(suite);
+    expect(await page.getByTestId('sweep').count()).toBe(0);
+  });
+});
 
 describe('what is asked for', () => {
   it('is plain and the best method of the loaded models, with the settings of the chat', async () => {

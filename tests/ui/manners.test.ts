@@ -48,7 +48,7 @@ describe('files dragged onto the window', () => {
     await drag(page, { kind: 'over', paths: ['/tmp/a.json', '/tmp/b.json'], across: 0.8 });
     expect(await page.getByTestId('drop-import').innerText()).toContain('Import 2 conversations');
     await drag(page, { kind: 'over', paths: ['/tmp/notes.txt'], across: 0.8 });
-    expect(await page.getByTestId('drop-nothing').innerText()).toContain('Drop a model (.gguf)');
+    expect(await page.getByTestId('drop-attach').innerText()).toContain('Attach to the question');
     await drag(page, { kind: 'left' });
     expect(await page.getByTestId('drop').count()).toBe(0);
     expect(await calls(page, 'load_models')).toEqual([]);
@@ -78,12 +78,12 @@ describe('files dragged onto the window', () => {
     expect(await page.getByTestId('conversation-entry').count()).toBe(2);
   });
 
-  it('of other kinds are refused with a message', async () => {
+  it('that cannot be read are refused with a message', async () => {
     const page = await hunch.open();
     await drag(page, { kind: 'dropped', paths: ['/tmp/notes.txt'], across: 0.2 });
     const failure = page.getByTestId('failure');
     await failure.waitFor();
-    expect(await failure.innerText()).toContain('Couldn’t open notes.txt. Drop one model (.gguf) or exported conversations (.json).');
+    expect(await failure.innerText()).toContain('Could not read /tmp/notes.txt');
     expect(await calls(page, 'load_models')).toEqual([]);
     expect(await calls(page, 'import_conversation')).toEqual([]);
   });
@@ -287,7 +287,7 @@ describe.each(cases)('at $width px, $colours', ({ width, colours }) => {
     await drag(page, { kind: 'over', paths: ['/tmp/tides.json', '/tmp/wind.json'], across: 0.2 });
     await take(page, 'drop-import');
     await drag(page, { kind: 'over', paths: ['/tmp/notes.txt'], across: 0.2 });
-    await take(page, 'drop-nothing');
+    await take(page, 'drop-attach');
     await drag(page, { kind: 'dropped', paths: ['/tmp/notes.txt'], across: 0.2 });
     await page.getByTestId('failure').waitFor();
     await take(page, 'failure');

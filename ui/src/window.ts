@@ -11,6 +11,7 @@ import type { Host } from './lib/host';
 import { labelMenu } from './lib/ipc/menu';
 import type { ErrorInfo } from './lib/ipc/schema.gen';
 import { AdvancedSettings } from './lib/state/advanced.svelte';
+import { Attachments } from './lib/state/attachments.svelte';
 import { CatalogueState } from './lib/state/catalogue.svelte';
 import { Chat } from './lib/state/chat.svelte';
 import { Comparison } from './lib/state/comparison.svelte';
@@ -92,9 +93,11 @@ export function createWindow(host: Host): WindowState {
       await models.restore();
       await bias.prepare();
     },
+    writer: () => models.loaded && { target: models.loaded.target.name, draft: models.loaded.draft?.name ?? null },
     refusedElsewhere: (error: ErrorInfo) => reportFailure(language.strings.conversation.refusedElsewhere(errorLine(error))),
   };
   const conversation = new ActiveConversation(host, settings, undefined, callbacks, messageDrafts);
+  const attachments = new Attachments(host, { conversation, messageDrafts, models, settings, reportFailure });
 
   const comparisons = new Comparisons(host, notify);
   // It may have changed the history, the loaded models and the measured pairs.
@@ -112,7 +115,12 @@ export function createWindow(host: Host): WindowState {
   const work = new Work({ conversation, comparison, models, navigation, pairing, training });
   const chat = new Chat({ conversation, conversations, messageDrafts, models, navigation, tokens, work });
   const presets = new Presets({ preferences, settings, conversation, models, notify });
-  const drop = new Drop(models, { importFiles: (paths) => chat.importFiles(paths), reportFailure });
+  const attach = async (paths: readonly string[]) => {
+    navigation.goTo('chat');
+    await attachments.add(paths);
+    screen.compose();
+  };
+  const drop = new Drop(models, { importFiles: (paths) => chat.importFiles(paths), attach, reportFailure });
   const events = new LibraryEvents(host, { library, downloads, models, comparison, navigation, pairing, drafting });
 
   return {
@@ -120,6 +128,7 @@ export function createWindow(host: Host): WindowState {
       chat,
       conversation,
       conversations,
+      attachments,
       models,
       settings,
       advanced,
@@ -129,6 +138,7 @@ export function createWindow(host: Host): WindowState {
       work,
       navigation,
       log,
+      library,
       catalogue,
       downloads,
     },
@@ -136,7 +146,21 @@ export function createWindow(host: Host): WindowState {
     lab: { lab, models, conversation, settings },
     library: { library, modelList, models, pairing, comparison, training, catalogue, downloads, navigation, work, links, screen },
     titleBar: { navigation, models, library, modelList, drafting, downloads, work, screen },
-    commands: { chat, conversation, conversations, work, navigation, screen, preferences, presets, settings, models, library, log },
+    commands: {
+      chat,
+      conversation,
+      conversations,
+      attachments,
+      work,
+      navigation,
+      screen,
+      preferences,
+      presets,
+      settings,
+      models,
+      library,
+      log,
+    },
     drop,
     events,
     log,

@@ -31,6 +31,12 @@ pub enum ErrorCode {
     VocabularyMismatch,
     /// The prompt does not fit in the context.
     ContextOverflow,
+    /// A file to attach is not text.
+    NotText,
+    /// A file to attach is too large.
+    FileTooLarge,
+    /// A file to attach has more tokens than the context.
+    FileOverContext,
     /// Not enough memory.
     OutOfMemory,
     /// Reading or writing a file failed.
@@ -139,6 +145,38 @@ pub enum Error {
     ContextOverflow {
         /// Tokens in the prompt.
         prompt: usize,
+        /// Tokens the context holds.
+        context: usize,
+    },
+    /// A file to attach is not UTF-8 text.
+    #[error("“{name}” is not UTF-8 text, so it was not attached. Choose a text file, or save it as UTF-8.")]
+    NotText {
+        /// Name of the file.
+        name: String,
+    },
+    /// A file to attach is too large.
+    #[error(
+        "“{name}” has {}, and files up to {} can be attached. Attach a part of it.",
+        megabytes(*bytes), megabytes(*most)
+    )]
+    FileTooLarge {
+        /// Name of the file.
+        name: String,
+        /// Its size, in bytes.
+        bytes: u64,
+        /// The limit, in bytes.
+        most: u64,
+    },
+    /// A file to attach has more tokens than the context.
+    #[error(
+        "“{name}” has {tokens} tokens, and this model's context holds {context}. Attach a part of it, or load the \
+         model with a larger context."
+    )]
+    FileOverContext {
+        /// Name of the file.
+        name: String,
+        /// Tokens in the file.
+        tokens: usize,
         /// Tokens the context holds.
         context: usize,
     },
@@ -348,6 +386,9 @@ impl Error {
             Error::UnsupportedModel { .. } => ErrorCode::UnsupportedModel,
             Error::VocabularyMismatch(_) => ErrorCode::VocabularyMismatch,
             Error::ContextOverflow { .. } => ErrorCode::ContextOverflow,
+            Error::NotText { .. } => ErrorCode::NotText,
+            Error::FileTooLarge { .. } => ErrorCode::FileTooLarge,
+            Error::FileOverContext { .. } => ErrorCode::FileOverContext,
             Error::OutOfMemory(_) => ErrorCode::OutOfMemory,
             Error::Io { .. } => ErrorCode::Io,
             Error::Store(_) => ErrorCode::Store,
@@ -425,7 +466,13 @@ impl Error {
             Error::DownloadUnreadable { folder, bytes } => {
                 vec![("folder", path(folder)), ("bytes", bytes.to_string())]
             }
-            Error::DownloadElsewhere { name } => vec![("name", name.clone())],
+            Error::NotText { name } | Error::DownloadElsewhere { name } => vec![("name", name.clone())],
+            Error::FileTooLarge { name, bytes, most } => {
+                vec![("name", name.clone()), ("bytes", bytes.to_string()), ("most", most.to_string())]
+            }
+            Error::FileOverContext { name, tokens, context } => {
+                vec![("name", name.clone()), ("tokens", tokens.to_string()), ("context", context.to_string())]
+            }
         };
         named.into_iter().map(|(name, value)| (name.into(), value)).collect()
     }
@@ -464,6 +511,9 @@ mod tests {
             Error::UnsupportedModel { path: path(), reason: text() },
             Error::VocabularyMismatch(text()),
             Error::ContextOverflow { prompt: 5000, context: 4096 },
+            Error::NotText { name: text() },
+            Error::FileTooLarge { name: text(), bytes: 7, most: 5 },
+            Error::FileOverContext { name: text(), tokens: 5000, context: 4096 },
             Error::OutOfMemory(text()),
             Error::Io { action: "read", path: path(), source: std::io::Error::other("gone") },
             Error::Store(text()),

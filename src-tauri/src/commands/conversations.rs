@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use hunch::api::{
-    AnswerRequest, Answering, AppInfo, Conversation, ConversationEntry, ExportFormat, ExportWords, SaveKind,
-    SearchHit, StoreRemedy, StreamMessage, TextToken,
+    AnswerRequest, Answering, AppInfo, Conversation, ConversationEntry, ExportFormat, ExportWords,
+    ReadAttachment, SaveKind, SearchHit, StoreRemedy, StreamMessage, TextToken,
 };
 use hunch::event::GenerationEvent;
 
@@ -14,6 +14,11 @@ use crate::hosted_app::info;
 
 pub(super) fn text_tokens(shell: &Shell, text: String) -> CommandResult<Vec<TextToken>> {
     shell.with_app(|app| app.text_tokens(&text))
+}
+
+pub(super) fn read_attachment(shell: &Shell, path: PathBuf) -> CommandResult<ReadAttachment> {
+    desk::check_chosen(&shell.handle, &path)?;
+    shell.with_app(|app| app.read_attachment(&path))
 }
 
 pub(super) fn answer(

@@ -38,6 +38,10 @@ pub(super) fn choose_folder(shell: &Shell, title: String) -> CommandResult<Optio
     desk::choose_folder(&shell.handle, &title)
 }
 
+pub(super) fn choose_attachments(shell: &Shell, title: String) -> CommandResult<Vec<String>> {
+    desk::choose_attachments(&shell.handle, &title)
+}
+
 pub(super) fn choose_save_place(
     shell: &Shell,
     kind: SaveKind,

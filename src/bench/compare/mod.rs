@@ -38,7 +38,7 @@ const TURN_COST_ROUNDS: usize = 2;
 /// Tokens of the warm-up answer of every lane.
 const WARM_UP: usize = 16;
 /// Most lanes in addition to plain.
-const MAX_LANES: usize = 5;
+const MAX_LANES: usize = 6;
 /// Most runs.
 const MAX_RUNS: u32 = 20;
 

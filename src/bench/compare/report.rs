@@ -38,7 +38,7 @@ pub enum ComparedPrompts {
 pub struct CompareRequest {
     /// The prompts.
     pub prompts: ComparedPrompts,
-    /// One to five lanes, in addition to plain decoding.
+    /// One to six lanes, in addition to plain decoding.
     pub lanes: Vec<MethodConfig>,
     /// Sampling. All lanes of a run use one seed, the next run uses the next seed.
     pub sampling: SamplingParams,

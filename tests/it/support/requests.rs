@@ -23,6 +23,6 @@ pub(crate) fn endless_request(method: Method, max_tokens: u32) -> AnswerRequest 
         target: String::new(),
         draft: None,
     };
-    let asking = Asking::Question { parent: None, text: "abc abc".into() };
+    let asking = Asking::Question { parent: None, text: "abc abc".into(), attachments: Vec::new() };
     AnswerRequest { conversation: None, asking, settings }
 }

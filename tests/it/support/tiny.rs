@@ -24,6 +24,10 @@ pub(crate) struct Tiny {
     pub(crate) rope_factors: bool,
     /// Optional part of an architecture.
     pub(crate) variant: Variant,
+    /// Chat template.
+    pub(crate) template: Option<&'static str>,
+    /// Text of the first control token.
+    pub(crate) control: &'static str,
 }
 
 /// Optional part of an architecture.
@@ -100,6 +104,8 @@ impl Default for Tiny {
             context: 512,
             rope_factors: false,
             variant: Variant::Plain,
+            template: None,
+            control: "<|im_start|>",
         }
     }
 }
@@ -171,7 +177,7 @@ impl Tiny {
         let head_dim = WIDTH / self.heads;
         let mut noise = Noise::new(self.seed);
         let mut tokens: Vec<String> = (0..=255).map(byte_token).collect();
-        tokens.extend(["<|im_start|>".into(), "<|im_end|>".into()]);
+        tokens.extend([self.control.into(), "<|im_end|>".into()]);
         let mut kinds = vec![1; 256];
         kinds.extend([3, 3]);
         let mut writer = GgufWriter::new()
@@ -196,6 +202,9 @@ impl Tiny {
             .strings::<String>("tokenizer.ggml.merges", Vec::new())
             .u32("tokenizer.ggml.eos_token_id", END_OF_TURN)
             .u32("tokenizer.ggml.bos_token_id", 256);
+        if let Some(template) = self.template {
+            writer = writer.str("tokenizer.chat_template", template);
+        }
         writer = self.metadata(writer);
         let kv = self.key_heads() * head_dim;
         let mut matrix = |writer: GgufWriter, name: &str, n: usize, k: usize, scale: f32| {

@@ -23,6 +23,7 @@ import type {
   LoadRequest,
   ModelEntry,
   PreferenceValue,
+  ReadAttachment,
   StoreRemedy,
   StreamMessage,
   TextToken,
@@ -42,6 +43,8 @@ export interface RecordedApp {
   models: ModelEntry[];
   /** Results of the file dialog, in turn. */
   picks: string[];
+  /** Texts of files, or the errors of reading them, by path. The dialog for attachments chooses all of them. */
+  texts?: Record<string, string | ErrorInfo>;
   /** Errors of loading, by path. */
   load_errors: Record<string, ErrorInfo>;
   /** Milliseconds that loading a model takes. */
@@ -212,6 +215,8 @@ class ReplayHost implements Host {
       reveal_model: () => null,
       choose_file: () => this.#nextPick(),
       choose_folder: () => this.#nextPick(),
+      choose_attachments: () => Object.keys(this.#app.texts ?? {}),
+      read_attachment: ({ path }) => this.#readAttachment(path),
       choose_save_place: ({ name }) => ({ token: ++this.#saves, name }),
       load_models: ({ request }) => this.#load(request),
       cancel_loading: () => {
@@ -281,6 +286,15 @@ class ReplayHost implements Host {
 
   #nextPick(): string | null {
     return this.#app.picks[this.#picked++] ?? null;
+  }
+
+  /** Counts a token for each word, as `#tokens` splits them. */
+  #readAttachment(path: string): ReadAttachment {
+    const text = this.#app.texts?.[path];
+    if (text === undefined) throw refusal('io', `Could not read ${path}: No such file or directory.`);
+    if (typeof text !== 'string') throw text;
+    const attachment = { name: path.split('/').at(-1) ?? path, text };
+    return { attachment, tokens: this.#app.info.loaded ? this.#tokens(text).length : null };
   }
 
   #repairStore(remedy: StoreRemedy): AppInfo {

@@ -155,8 +155,9 @@ export class ReplayStore {
   #ground(id: number | null, asking: Asking): { conversation: Conversation; question: number; prefix: GenerationEvent[] } {
     if (asking.kind === 'question') {
       const conversation = id === null ? this.#create() : this.#find(id).conversation;
-      const { parent, text } = asking;
-      const question = this.#add(conversation, { parent, role: 'user', content: text, state: 'complete', settings: null });
+      const { parent, text, attachments } = asking;
+      const files = attachments && { attachments };
+      const question = this.#add(conversation, { parent, role: 'user', content: text, ...files, state: 'complete', settings: null });
       const kept = this.#find(conversation.entry.id);
       if (parent === null && !kept.named) conversation.entry.title = text.split('\n')[0]?.slice(0, 60) ?? '';
       return { conversation, question, prefix: [] };

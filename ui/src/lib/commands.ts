@@ -2,6 +2,7 @@
 
 import type { ConversationEntry, ModelEntry } from './ipc/schema.gen';
 import { methodName, offeredMethods } from './methods';
+import type { Attachments } from './state/attachments.svelte';
 import type { Chat } from './state/chat.svelte';
 import type { ActiveConversation } from './state/conversation.svelte';
 import { grouped, type Conversations } from './state/conversations.svelte';
@@ -64,6 +65,7 @@ export interface CommandState {
   readonly chat: Chat;
   readonly conversation: ActiveConversation;
   readonly conversations: Conversations;
+  readonly attachments: Attachments;
   readonly work: Work;
   readonly navigation: Navigation;
   readonly screen: Screen;
@@ -156,7 +158,7 @@ function conversationCommands({ chat, conversation, conversations, navigation, s
   ];
 }
 
-function answerCommands({ chat, conversation, models, navigation, screen, work }: CommandState): Command[] {
+function answerCommands({ attachments, chat, conversation, models, navigation, screen, work }: CommandState): Command[] {
   const last = () => conversation.turns.at(-1);
   // A hidden conversation is not changed.
   const chatting = () => navigation.place === 'chat';
@@ -197,6 +199,7 @@ function answerCommands({ chat, conversation, models, navigation, screen, work }
       enabled: () => idle() && last()?.answer.over === true,
       run: () => (chat.toEdit = last()?.key ?? null),
     },
+    { ...named('attach-files'), group: 'answer', enabled: chatting, run: () => void attachments.choose() },
     ...([-1, 1] as const).map((by): Command => ({
       ...named(by < 0 ? 'previous-branch' : 'next-branch'),
       group: 'answer',

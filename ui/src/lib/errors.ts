@@ -30,7 +30,9 @@ const offersModel: ReadonlySet<ErrorCode> = new Set([
 const formats: Readonly<Record<string, (value: number) => string>> = {
   prompt: formatCount,
   context: formatCount,
+  tokens: formatCount,
   bytes: formatBytes,
+  most: formatBytes,
   // Rounded up, because freeing that many bytes must be enough.
   missing: formatBytesUp,
   reserved: (bytes) => (bytes > 0 ? formatBytes(bytes) : ''),

@@ -5,7 +5,7 @@ import { methodName } from './methods';
 import { language } from './strings/index.svelte';
 
 /** Most methods compared with plain decoding. */
-export const mostLanes = 5;
+export const mostLanes = 6;
 
 /** Name of a lane: its method, and its draft length. */
 export function laneName({ method, max_draft }: MethodConfig): string {
@@ -17,4 +17,4 @@ export function laneName({ method, max_draft }: MethodConfig): string {
 export const laneColour = (lane: number): string => `var(--lane-${lane})`;
 
 /** Dashes of a lane's line, which distinguish lanes without colour. */
-export const laneDashes = (lane: number): string | undefined => [undefined, undefined, '6 3', '2 3', '8 3 2 3', '4 4'][lane];
+export const laneDashes = (lane: number): string | undefined => [undefined, undefined, '6 3', '2 3', '8 3 2 3', '4 4', '10 2'][lane];

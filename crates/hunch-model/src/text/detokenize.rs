@@ -58,19 +58,28 @@ pub struct Detokenizer {
     tokenizer: Arc<Tokenizer>,
     stream: Utf8Stream,
     harmony: Option<HarmonyStream>,
+    /// Special tokens that are text nevertheless.
+    shown: Vec<TokenId>,
 }
 
 impl Detokenizer {
     /// Creates a detokeniser.
     pub fn new(tokenizer: Arc<Tokenizer>) -> Self {
         let harmony = tokenizer.harmony().map(HarmonyStream::new);
-        Self { tokenizer, stream: Utf8Stream::default(), harmony }
+        Self { tokenizer, stream: Utf8Stream::default(), harmony, shown: Vec::new() }
+    }
+
+    /// Emits the text of these special tokens, such as markers of calls.
+    #[must_use]
+    pub fn showing(self, shown: &[TokenId]) -> Self {
+        Self { shown: shown.to_vec(), ..self }
     }
 
     /// Adds a token and returns the text it completes. Empty while a character is incomplete.
     pub fn push(&mut self, id: TokenId) -> String {
         let effect = match &mut self.harmony {
             Some(harmony) => harmony.push(id, &self.tokenizer),
+            None if self.shown.contains(&id) => Effect::Shown,
             None if self.tokenizer.is_special(id) => Effect::Hidden,
             None => Effect::Shown,
         };

@@ -1,4 +1,4 @@
-//! Formats that an answer has to follow: any JSON object, or JSON of a schema. llguidance compiles them and computes
+//! Formats that an answer has to follow: any JSON object, JSON of a schema, or calls of tools. llguidance compiles them and computes
 //! which tokens may follow; sampling applies that to p and q alike.
 //!
 //! No protocol of a server and no sampling here.
@@ -15,7 +15,7 @@ use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
 use llguidance::{Matcher, ParserFactory};
 use serde_json::{Value, json};
 
-use super::Tokenizer;
+use super::{RequiredCalls, Tokenizer};
 
 /// Format of an answer.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,23 +24,32 @@ pub enum AnswerFormat {
     JsonObject,
     /// JSON that a schema accepts.
     JsonSchema(Value),
+    /// Calls of tools.
+    Calls(RequiredCalls),
 }
 
 /// White space between two parts of JSON. Bounded, because a model could write white space without end.
 const WHITE_SPACE: &str = r" |\n {0,32}";
 
 impl AnswerFormat {
-    fn schema(&self) -> Value {
-        let mut schema = match self {
-            Self::JsonObject => json!({ "type": "object" }),
-            Self::JsonSchema(schema) => schema.clone(),
-        };
-        if let Some(fields) = schema.as_object_mut() {
-            let options = || json!({ "whitespace_pattern": WHITE_SPACE });
-            fields.entry("x-guidance").or_insert_with(options);
+    /// Returns the JSON schema of the answer. `None` if the answer is no JSON.
+    pub fn schema(&self) -> Option<Value> {
+        match self {
+            Self::JsonObject => Some(json!({ "type": "object" })),
+            Self::JsonSchema(schema) => Some(schema.clone()),
+            Self::Calls(_) => None,
         }
-        schema
     }
+}
+
+/// Returns a schema with the white space of this module.
+fn with_white_space(schema: &Value) -> Value {
+    let mut schema = schema.clone();
+    if let Some(fields) = schema.as_object_mut() {
+        let options = || json!({ "whitespace_pattern": WHITE_SPACE });
+        fields.entry("x-guidance").or_insert_with(options);
+    }
+    schema
 }
 
 /// Compiles formats for the tokens of one model. Building it takes some milliseconds.
@@ -48,6 +57,8 @@ pub struct FormatCompiler {
     factory: ParserFactory,
     /// Tokens that end an answer.
     ends: Vec<TokenId>,
+    /// Control tokens with their texts.
+    controls: Vec<(String, TokenId)>,
 }
 
 impl FormatCompiler {
@@ -71,7 +82,9 @@ impl FormatCompiler {
             ParserFactory::new_simple(&env).map_err(|error| Error::Internal(error.to_string()))?;
         factory.quiet();
         factory.limits_mut().verbose_errors = false;
-        Ok(Self { factory, ends })
+        let controls = (0..count).filter(|&id| tokenizer.is_special(id));
+        let controls = controls.map(|id| (tokenizer.token_text(id).to_owned(), id)).collect();
+        Ok(Self { factory, ends, controls })
     }
 
     /// Compiles a format for an answer that begins after `answer_start` tokens of text.
@@ -79,13 +92,27 @@ impl FormatCompiler {
     /// # Errors
     /// [`Error::InvalidRequest`] if a schema is invalid, too large, or uses what is not supported.
     pub fn compile(&self, format: &AnswerFormat, answer_start: usize) -> Result<Arc<dyn Constraint>> {
-        let grammar = TopLevelGrammar::from_json_schema(format.schema());
+        let of_schema = |schema: &Value| TopLevelGrammar::from_json_schema(with_white_space(schema));
+        let (grammar, what) = match format {
+            AnswerFormat::JsonObject => (of_schema(&json!({ "type": "object" })), "JSON schema"),
+            AnswerFormat::JsonSchema(schema) => (of_schema(schema), "JSON schema"),
+            AnswerFormat::Calls(calls) => {
+                let grammar = calls.grammar(|marker| self.marker(marker), with_white_space);
+                (TopLevelGrammar::from_lark(grammar), "JSON schema of a tool")
+            }
+        };
         let matcher = Matcher::new(self.factory.create_parser(grammar));
         if let Some(error) = matcher.get_error() {
-            return Err(Error::invalid(format!("The JSON schema cannot be used: {error}")));
+            return Err(Error::invalid(format!("The {what} cannot be used: {error}")));
         }
         let state = Mutex::new(State { matcher, read: Vec::new(), ends: self.ends.clone() });
         Ok(Arc::new(Grammar { answer_start, state }))
+    }
+
+    /// Returns a marker as an expression of a grammar: the control token with this text, or else the text.
+    fn marker(&self, text: &str) -> String {
+        let control = self.controls.iter().find(|(known, _)| known == text);
+        control.map_or_else(|| Value::from(text).to_string(), |(_, id)| format!("<[{id}]>"))
     }
 }
 

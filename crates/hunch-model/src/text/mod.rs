@@ -1,4 +1,4 @@
-//! Tokenisation, detokenisation, chat templates, stop strings and formats of answers.
+//! Tokenisation, detokenisation, chat templates, stop strings, formats of answers and calls of tools.
 //!
 //! Everything works on strings and the metadata of a model file. Weights, logits and sessions do not
 //! belong here.
@@ -9,9 +9,13 @@ mod harmony;
 pub mod stop;
 pub mod template;
 pub mod tokenizer;
+mod tool_calls;
+mod tools;
 
 pub use detokenize::Detokenizer;
 pub use format::{AnswerFormat, FormatCompiler};
 pub use stop::{Released, StopFilter};
 pub use template::{ChatTemplate, RenderedPrompt, TemplateOrigin, ThinkingSwitches};
 pub use tokenizer::{EncodeOptions, Tokenizer, Vocabulary, VocabularyVerdict, check_vocabularies};
+pub use tool_calls::{ToolCallParser, ToolPart};
+pub use tools::{RequiredCalls, Tool, ToolCall, ToolChat, ToolForm, ToolMessage};

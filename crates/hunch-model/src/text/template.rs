@@ -13,6 +13,7 @@ mod time;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::text::harmony::without_reasoning;
+use crate::text::tools::{ToolCall, ToolChat, ToolForm, ToolMessage, map_fields, map_strings};
 use crate::text::{EncodeOptions, Tokenizer};
 use child::{Failure, RenderingChild};
 use hunch_core::chat::{ChatMessage, Role, Thinking};
@@ -20,6 +21,7 @@ use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use renderer::{MAX_SOURCE, Renderer, Request, role_name};
 
@@ -177,45 +179,134 @@ impl ChatTemplate {
             return Err(Error::invalid("The conversation is empty. Write a message first."));
         }
         let built_in = |note| Ok(self.built_in(messages, add_generation_prompt, note));
-        let Some(source) = &self.source else {
+        if self.source.is_none() {
             return built_in(self.rejection.clone());
+        }
+        let all: Vec<ToolMessage> = messages.iter().cloned().map(ToolMessage::Text).collect();
+        match self.render_model(&all, &[], add_generation_prompt, thinking, cancelled) {
+            Ok((text, note)) => Ok(RenderedPrompt { text, origin: TemplateOrigin::Model, note }),
+            Err(Failure::Cancelled) => built_in(None),
+            Err(Failure::Crashed(problem) | Failure::Rejected(problem)) => built_in(Some(format!(
+                "The model's chat template failed, so a built-in one is used: {}.",
+                problem.trim_end_matches('.')
+            ))),
+        }
+    }
+
+    /// Renders messages with the template of the model. Also returns a note, if the system message was moved.
+    fn render_model(
+        &self,
+        messages: &[ToolMessage],
+        tools: &[Value],
+        add_generation_prompt: bool,
+        thinking: Option<Thinking>,
+        cancelled: &dyn Fn() -> bool,
+    ) -> Result<(String, Option<String>), Failure> {
+        let request = |messages: Vec<ToolMessage>| Request {
+            source: self.source.clone().unwrap_or_default(),
+            bos: self.bos.clone(),
+            eos: self.eos.clone(),
+            time: self.time,
+            messages,
+            tools: tools.to_vec(),
+            add_generation_prompt,
+            thinking,
+            variables: false,
         };
-        let render = |messages: &[ChatMessage]| {
-            self.render_template(
-                &Request {
-                    source: source.clone(),
-                    bos: self.bos.clone(),
-                    eos: self.eos.clone(),
-                    time: self.time,
-                    messages: messages.to_vec(),
-                    add_generation_prompt,
-                    thinking,
-                    variables: false,
-                },
-                cancelled,
-            )
-        };
-        let rendered = |text, note| Ok(RenderedPrompt { text, origin: TemplateOrigin::Model, note });
-        let problem = match render(messages) {
-            Ok(text) => return rendered(text, None),
-            Err(Failure::Cancelled) => return built_in(None),
-            Err(Failure::Crashed(problem)) => problem,
+        match self.render_template(&request(messages.to_vec()), cancelled) {
+            Ok(text) => Ok((text, None)),
             Err(Failure::Rejected(problem)) => {
-                match merge_system_message(messages).map(|messages| render(&messages)) {
+                let merged = merge_system_message(messages);
+                match merged.map(|messages| self.render_template(&request(messages), cancelled)) {
                     Some(Ok(text)) => {
                         let note = "The model does not support system messages, so the system message was put \
                                     before the first message.";
-                        return rendered(text, Some(note.to_owned()));
+                        Ok((text, Some(note.to_owned())))
                     }
-                    Some(Err(Failure::Cancelled)) => return built_in(None),
-                    _ => problem,
+                    Some(Err(Failure::Cancelled)) => Err(Failure::Cancelled),
+                    _ => Err(Failure::Rejected(problem)),
                 }
             }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Renders and encodes a conversation with tools, as [`ids`](Self::ids) does. No built-in template replaces that of
+    /// the model, because none has tools.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] if the template fails, [`Error::Stopped`] if it was cancelled, and see
+    /// [`Tokenizer::encode`].
+    pub fn tool_ids(
+        &self,
+        tokenizer: &Tokenizer,
+        chat: &ToolChat,
+        thinking: Option<Thinking>,
+        cancelled: &dyn Fn() -> bool,
+    ) -> Result<(Vec<TokenId>, Option<String>)> {
+        let tools: Vec<Value> = chat.tools.iter().map(|tool| tool.for_template()).collect();
+        let mut texts = Vec::new();
+        for tool in &tools {
+            collect_strings(tool, &mut texts);
+        }
+        for message in &chat.messages {
+            texts.push(message.content());
+            if let ToolMessage::Calls { calls, .. } = message {
+                for (name, value) in calls.iter().flat_map(|call| &call.arguments) {
+                    texts.push(name);
+                    collect_strings(value, &mut texts);
+                }
+            }
+        }
+        let literals = tokenizer.literals(texts.into_iter())?;
+        let mask = |text: &str| literals.mask(text, &[]);
+        let answer = |text: &str| literals.mask(text, &THINKING);
+        let masked = |message: &ToolMessage| match message {
+            ToolMessage::Text(ChatMessage { role, content }) => {
+                let content = if *role == Role::Assistant { answer(content) } else { mask(content) };
+                ToolMessage::Text(ChatMessage { role: *role, content })
+            }
+            ToolMessage::Calls { content, calls } => {
+                let masked = |call: &ToolCall| ToolCall {
+                    name: call.name.clone(),
+                    arguments: map_fields(&call.arguments, &mask),
+                };
+                ToolMessage::Calls { content: answer(content), calls: calls.iter().map(masked).collect() }
+            }
+            ToolMessage::Result { call, content } => {
+                ToolMessage::Result { call: *call, content: mask(content) }
+            }
         };
-        built_in(Some(format!(
-            "The model's chat template failed, so a built-in one is used: {}.",
-            problem.trim_end_matches('.')
-        )))
+        let messages: Vec<ToolMessage> = chat.messages.iter().map(masked).collect();
+        let tools: Vec<Value> = tools.iter().map(|tool| map_strings(tool, &mask)).collect();
+        let rendered = self.render_model(&messages, &tools, true, thinking, cancelled);
+        let (text, note) = rendered.map_err(|failure| match failure {
+            Failure::Cancelled => Error::Stopped,
+            Failure::Crashed(problem) | Failure::Rejected(problem) => Error::invalid(format!(
+                "The chat template of this model cannot write this conversation with tools: {}. Change the \
+                 messages, or remove `tools`.",
+                problem.trim_end_matches('.')
+            )),
+        })?;
+        let options = EncodeOptions { parse_special: true, add_bos: true };
+        Ok((tokenizer.encode_with_literals(&text, options, &literals, cancelled)?, note))
+    }
+
+    /// Returns the form in which the model writes calls of tools.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] if the template has no tools, or a form that is not supported.
+    pub fn tool_form(&self) -> Result<ToolForm> {
+        let remedy = "Remove `tools`, or load another model.";
+        let source = self.source.as_deref().filter(|_| self.variables().iter().any(|name| name == "tools"));
+        let source = source.ok_or_else(|| {
+            Error::invalid(format!("The chat template of this model has no tools. {remedy}"))
+        })?;
+        ToolForm::of_template(source).ok_or_else(|| {
+            Error::invalid(format!(
+                "The chat template of this model has tools, but its form of calls is not supported. {remedy}"
+            ))
+        })
     }
 
     /// Renders and encodes a conversation up to the start of the next answer.
@@ -257,23 +348,30 @@ impl ChatTemplate {
 
     /// Returns which switches for reasoning the template reads. None if it cannot be parsed.
     pub fn thinking_switches(&self) -> ThinkingSwitches {
-        let Some(source) = &self.source else { return ThinkingSwitches::default() };
+        let names = self.variables();
+        let reads = |name: &str| names.iter().any(|read| read == name);
+        ThinkingSwitches {
+            switch: reads("enable_thinking") || reads("thinking"),
+            effort: reads("reasoning_effort"),
+        }
+    }
+
+    /// Returns the names of the variables that the template reads. None if it cannot be parsed.
+    fn variables(&self) -> Vec<String> {
+        let Some(source) = &self.source else { return Vec::new() };
         let request = Request {
             source: source.clone(),
             bos: String::new(),
             eos: String::new(),
             time: None,
             messages: Vec::new(),
+            tools: Vec::new(),
             add_generation_prompt: true,
             thinking: None,
             variables: true,
         };
-        let Ok(names) = self.render_template(&request, &|| false) else { return ThinkingSwitches::default() };
-        let reads = |name: &str| names.lines().any(|line| line == name);
-        ThinkingSwitches {
-            switch: reads("enable_thinking") || reads("thinking"),
-            effort: reads("reasoning_effort"),
-        }
+        let names = self.render_template(&request, &|| false).unwrap_or_default();
+        names.lines().map(str::to_owned).collect()
     }
 
     fn render_template(&self, request: &Request, cancelled: &dyn Fn() -> bool) -> Result<String, Failure> {
@@ -343,17 +441,38 @@ fn without_reasoning_of(message: &ChatMessage) -> ChatMessage {
     }
 }
 
-/// Moves a leading system message to the start of the first user message.
-fn merge_system_message(messages: &[ChatMessage]) -> Option<Vec<ChatMessage>> {
-    let (system, rest) = messages.split_first()?;
-    if system.role != Role::System {
-        return None;
+/// Adds every string of a value to `texts`, names of fields included.
+fn collect_strings<'a>(value: &'a Value, texts: &mut Vec<&'a str>) {
+    match value {
+        Value::String(text) => texts.push(text),
+        Value::Array(items) => items.iter().for_each(|item| collect_strings(item, texts)),
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                texts.push(name);
+                collect_strings(value, texts);
+            }
+        }
+        _ => {}
     }
+}
+
+/// Moves a leading system message to the start of the first user message.
+fn merge_system_message(messages: &[ToolMessage]) -> Option<Vec<ToolMessage>> {
+    let Some((ToolMessage::Text(ChatMessage { role: Role::System, content: system }), rest)) =
+        messages.split_first()
+    else {
+        return None;
+    };
     let mut messages = rest.to_vec();
-    let user = messages.iter_mut().find(|message| message.role == Role::User)?;
-    user.content = format!("{}\n\n{}", system.content, user.content);
+    let user = messages.iter_mut().find_map(|message| match message {
+        ToolMessage::Text(message) if message.role == Role::User => Some(message),
+        _ => None,
+    })?;
+    user.content = format!("{system}\n\n{}", user.content);
     Some(messages)
 }
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tool_tests;

@@ -2,11 +2,13 @@
 
 import { createContext } from 'svelte';
 import type { AdvancedSettings } from '../../lib/state/advanced.svelte';
+import type { Attachments } from '../../lib/state/attachments.svelte';
 import type { CatalogueState } from '../../lib/state/catalogue.svelte';
 import type { Chat } from '../../lib/state/chat.svelte';
 import type { ActiveConversation } from '../../lib/state/conversation.svelte';
 import type { Conversations } from '../../lib/state/conversations.svelte';
 import type { Downloads } from '../../lib/state/downloads.svelte';
+import type { LibraryState } from '../../lib/state/library.svelte';
 import type { LinkQuestion } from '../../lib/state/linkQuestion.svelte';
 import type { Models } from '../../lib/state/models.svelte';
 import type { Navigation } from '../../lib/state/navigation.svelte';
@@ -20,6 +22,8 @@ export interface ChatContext {
   readonly chat: Chat;
   readonly conversation: ActiveConversation;
   readonly conversations: Conversations;
+  /** Files of the next question. */
+  readonly attachments: Attachments;
   readonly models: Models;
   readonly settings: Settings;
   readonly advanced: AdvancedSettings;
@@ -29,6 +33,8 @@ export interface ChatContext {
   readonly work: Work;
   readonly navigation: Navigation;
   readonly log: ProblemLog;
+  /** Models of this machine. */
+  readonly library: LibraryState;
   /** For the first pair, while there is no model. */
   readonly catalogue: CatalogueState;
   readonly downloads: Downloads;

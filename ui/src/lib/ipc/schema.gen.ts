@@ -257,7 +257,11 @@ parent: number | null,
 /**
  * Text of the question.
  */
-text: string, } | { "kind": "again", 
+text: string, 
+/**
+ * Files of the question.
+ */
+attachments?: Array<Attachment>, } | { "kind": "again", 
 /**
  * Number of the question.
  */
@@ -274,6 +278,19 @@ tokens: number | null,
  * Token to append first: one of the alternatives reported at that position.
  */
 then: number | null, };
+
+/**
+ * A text file of a question.
+ */
+export type Attachment = { 
+/**
+ * File name, without folders.
+ */
+name: string, 
+/**
+ * The whole text.
+ */
+text: string, };
 
 /**
  * The catalogue, and this machine's memory class.
@@ -444,7 +461,7 @@ export type CompareRequest = {
  */
 prompts: ComparedPrompts, 
 /**
- * One to five lanes, in addition to plain decoding.
+ * One to six lanes, in addition to plain decoding.
  */
 lanes: Array<MethodConfig>, 
 /**
@@ -1047,7 +1064,7 @@ fate: DraftFate, };
 /**
  * Failure kinds that callers branch on. The list is closed: the window has a card for each.
  */
-export type ErrorCode = "invalid_request" | "model_not_found" | "invalid_model_file" | "unsupported_model" | "vocabulary_mismatch" | "context_overflow" | "out_of_memory" | "io" | "store" | "no_model" | "busy" | "stopped" | "device" | "server" | "hub_unreachable" | "hub_not_found" | "hub_gated" | "hub_token" | "wrong_checksum" | "catalogue_mismatch" | "disk_full" | "download_unreadable" | "download_elsewhere" | "internal";
+export type ErrorCode = "invalid_request" | "model_not_found" | "invalid_model_file" | "unsupported_model" | "vocabulary_mismatch" | "context_overflow" | "not_text" | "file_too_large" | "file_over_context" | "out_of_memory" | "io" | "store" | "no_model" | "busy" | "stopped" | "device" | "server" | "hub_unreachable" | "hub_not_found" | "hub_gated" | "hub_token" | "wrong_checksum" | "catalogue_mismatch" | "disk_full" | "download_unreadable" | "download_elsewhere" | "internal";
 
 /**
  * Serialisable form of an [`Error`], as the window receives it.
@@ -2493,9 +2510,17 @@ costs: CostSource, };
 export type PreferenceValue = unknown;
 
 /**
- * Name of a [`Refusal`], as the window receives it.
+ * A text file that was read to be attached.
  */
-export type RefusalReason = "no_such_conversation" | "no_such_message" | "no_such_comparison" | "other_writer" | "not_an_alternative" | "end_token" | "nothing_drafted" | "not_a_conversation" | "conversation_version" | "file_exists" | "folder_known" | "model_in_memory" | "model_not_in_library" | "draft_too_large" | "not_a_token" | "no_disk_for_training" | "no_user_turn";
+export type ReadAttachment = { 
+/**
+ * The file.
+ */
+attachment: Attachment, 
+/**
+ * Its tokens in the vocabulary of the loaded target; `None` without a model.
+ */
+tokens: number | null, };
 
 /**
  * A drafted token that was rejected.
@@ -2789,6 +2814,10 @@ role: Role,
  * Text.
  */
 content: string, 
+/**
+ * Files of a question.
+ */
+attachments?: Array<Attachment>, 
 /**
  * Time of creation, in milliseconds since 1970.
  */
@@ -3140,6 +3169,8 @@ export interface Commands {
   choose_file: { args: { kind: OpenKind; title: string; filter: string }; result: string | null };
   /** Opens a dialog to choose a folder; null when it is dismissed. */
   choose_folder: { args: { title: string }; result: string | null };
+  /** Opens a dialog to choose text files to attach; empty when it is dismissed. */
+  choose_attachments: { args: { title: string }; result: Array<string> };
   /** Opens a dialog to choose a file to write; null when it is dismissed. */
   choose_save_place: { args: { kind: SaveKind; name: string }; result: SavePlace | null };
   /** Returns all preferences. */
@@ -3204,6 +3235,8 @@ export interface Commands {
   remove_download: { args: { id: string }; result: null };
   /** Tokenises a text with the loaded target. Control tokens are recognised. */
   text_tokens: { args: { text: string }; result: Array<TextToken> };
+  /** Reads a text file that the user chose, to attach it to a question. */
+  read_attachment: { args: { path: string }; result: ReadAttachment };
   /** Starts an answer in a conversation. */
   answer: { args: { request: AnswerRequest }; result: Answering; message: StreamMessage };
   /** Stops an answer. */

@@ -1,13 +1,14 @@
 // Moves between conversations: opening, creating, deleting, importing. No DOM.
 
 import { toErrorInfo } from '../ipc/rpc';
-import type { ConversationEntry, StoreRemedy } from '../ipc/schema.gen';
+import type { ConversationEntry, ModelEntry, StoreRemedy } from '../ipc/schema.gen';
 import type { ActiveConversation } from './conversation.svelte';
 import type { Conversations } from './conversations.svelte';
 import type { MessageDrafts } from './messageDrafts.svelte';
 import type { Models } from './models.svelte';
 import type { Navigation } from './navigation.svelte';
 import type { TokenFocus } from './tokenFocus.svelte';
+import type { Turn } from './thread.svelte';
 import type { Work } from './work.svelte';
 
 /** A search hit to scroll to. */
@@ -75,6 +76,12 @@ export class Chat {
     this.#on.conversation.showWriting();
   }
 
+  /** Shows the conversation of a queued question. */
+  showQueued(turn: Turn): void {
+    this.#on.navigation.goTo('chat');
+    this.#on.conversation.showQueued(turn);
+  }
+
   /** Branches the answer at the token of the card, with another token. */
   async branch(token: number): Promise<void> {
     const { conversation, tokens } = this.#on;
@@ -83,9 +90,21 @@ export class Chat {
     if (pointed) await conversation.branch(pointed.answer, pointed.detail.index, token);
   }
 
+  /** Loads another model and regenerates an answer with it, on a new branch. Another conversation opened meanwhile
+   * cancels that, and the model stays. */
+  async answerWith(model: ModelEntry, { question }: Pick<Turn, 'question'>): Promise<void> {
+    const { conversation, models, work } = this.#on;
+    if (work.running || question === null) return;
+    await models.loadTarget(model);
+    const turn = conversation.turns.find((other) => other.question === question);
+    if (turn && models.loaded?.target.path === model.path) await conversation.regenerate(turn);
+  }
+
   /** Deletes a conversation and stops its answer. If it is on screen, a new one replaces it. */
   async delete(entry: ConversationEntry): Promise<void> {
     const { conversation, conversations, work } = this.#on;
+    const queued = conversation.queue.find((other) => other.conversation === entry.id);
+    if (queued) conversation.cancelQueued(queued.turn);
     if (entry.id === conversation.writing) work.stop();
     const deleted = await conversations.remove(entry);
     if (deleted && entry.id === conversation.id) this.create();

@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { createWindow } from '../../window';
-import type { ConversationEntry, ErrorInfo } from '../ipc/schema.gen';
+import type { AnswerRequest, ConversationEntry, ErrorInfo } from '../ipc/schema.gen';
 import { de } from '../strings/de';
 import { setLanguage } from '../strings/index.svelte';
 import { entries, KeepingHost } from './testing';
@@ -18,6 +18,42 @@ async function make() {
 }
 
 const entry = (id: number): ConversationEntry => entries[id - 1]!;
+
+describe('another model', () => {
+  it('answers a question again, on a branch that names it', async () => {
+    const { chat, conversation, host, models } = await make();
+    await chat.open(1);
+    const [turn] = conversation.turns;
+    const other = models.others.find(({ name }) => name.startsWith('smollm2'));
+    expect(models.others.map(({ path }) => path)).not.toContain(models.loaded?.target.path);
+    if (turn && other) await chat.answerWith(other, turn);
+    expect(host.named('load_models').map(({ request }) => request)).toEqual([{ target: other?.path, draft: null, context: null }]);
+    expect(host.named('answer').map(({ request }) => (request as AnswerRequest).asking)).toEqual([{ kind: 'again', question: 10 }]);
+    expect(models.writerTitle(conversation.turns[0]?.settings ?? null)).toBe('SmolLM2 135M Instruct Q4_1');
+    expect(conversation.turns[0]?.answers?.ids).toEqual([11, 12, 14]);
+  });
+
+  it('that fails to load leaves the answer alone', async () => {
+    const { chat, conversation, host, models } = await make();
+    await chat.open(1);
+    host.failing = ['load_models'];
+    const [turn] = conversation.turns;
+    const [other] = models.others;
+    if (turn && other) await chat.answerWith(other, turn);
+    expect([host.named('load_models').length, host.named('answer').length, models.error?.code]).toEqual([1, 0, 'store']);
+  });
+
+  it('is loaded for a question that is no longer on screen, without an answer', async () => {
+    const { chat, conversation, host, models } = await make();
+    await chat.open(1);
+    const [turn] = conversation.turns;
+    const [other] = models.others;
+    const answering = turn && other ? chat.answerWith(other, turn) : undefined;
+    conversation.clear();
+    await answering;
+    expect([host.named('load_models').length, host.named('answer').length]).toEqual([1, 0]);
+  });
+});
 
 describe('a deletion', () => {
   it('is announced and can be undone, the last one first', async () => {

@@ -1,6 +1,6 @@
 // The form of a comparison: prompts, methods, runs and sampling. No DOM.
 
-import type { CompareRequest, Method, MethodConfig } from '../ipc/schema.gen';
+import type { CompareRequest, MaxDraft, Method, MethodConfig } from '../ipc/schema.gen';
 import { mostLanes } from '../lanes';
 import { offeredMethods } from '../methods';
 import type { Models } from './models.svelte';
@@ -17,6 +17,9 @@ export interface ChatSide {
 
 /** Depths for repeated lanes of a method, in order. */
 const repeatDepths = [4, 8, 2, 12, 6, 1] as const;
+
+/** Draft lengths of a sweep. */
+const sweepDepths: readonly MaxDraft[] = [1, 2, 3, 5, 7, 'auto'];
 
 /** Returns `true` if two lanes are identical, which the engine refuses. */
 const same = (one: MethodConfig, other: MethodConfig): boolean => one.method === other.method && one.max_draft === other.max_draft;
@@ -77,6 +80,30 @@ export class ComparisonPlan {
     const depths = [this.settings.maxDraft, ...repeatDepths.filter((depth) => depth <= max)];
     const added = depths.map((max_draft) => ({ method, max_draft })).find((lane) => !this.lanes.some((other) => same(other, lane)));
     if (added) this.lanes = [...this.lanes, added];
+  }
+
+  /** Method whose draft lengths a sweep compares: that of the first lane; null for none. */
+  get sweeps(): Method | null {
+    return this.lanes[0]?.method ?? null;
+  }
+
+  /** `true` if the lanes are those of a sweep. */
+  get swept(): boolean {
+    const lanes = this.#sweep();
+    return lanes.length === this.lanes.length && lanes.every((lane) => this.lanes.some((other) => same(lane, other)));
+  }
+
+  /** Replaces the lanes by one for each draft length of the first lane's method. */
+  sweep(): void {
+    const lanes = this.#sweep();
+    if (lanes.length > 0) this.lanes = lanes;
+  }
+
+  #sweep(): MethodConfig[] {
+    const method = this.sweeps;
+    const { max } = this.settings.range('max_draft');
+    const depths = sweepDepths.filter((depth) => depth === 'auto' || depth <= max);
+    return method === null ? [] : depths.map((max_draft) => ({ method, max_draft }));
   }
 
   change(at: number, lane: MethodConfig): void {

@@ -39,12 +39,27 @@ describe('the plan of a comparison', () => {
     expect([plan.settings.temperature, plan.settings.maxTokens, settings.maxTokens]).toEqual([0.6, 64, 512]);
   });
 
-  it('adds unused methods, up to five lanes', () => {
+  it('sweeps the draft lengths of the first method', () => {
     const { plan } = make();
     plan.arrive();
-    for (let i = 0; i < 6; i += 1) plan.add();
-    expect(plan.lanes.map(({ method }) => method)).toEqual(['draft-model', 'ngram', 'suffix', 'suffix', 'suffix']);
-    expect(plan.lanes.slice(2).map(({ max_draft }) => max_draft)).toEqual(['auto', 4, 8]);
+    plan.add();
+    plan.change(0, { method: 'suffix', max_draft: 4 });
+    expect([plan.sweeps, plan.swept]).toEqual(['suffix', false]);
+    plan.sweep();
+    expect(plan.lanes.map(({ max_draft }) => max_draft)).toEqual([1, 2, 3, 5, 7, 'auto']);
+    expect(plan.lanes.every(({ method }) => method === 'suffix')).toBe(true);
+    plan.kind = 'code';
+    expect([plan.swept, plan.missing, plan.request()?.lanes.length]).toEqual([true, null, 6]);
+    plan.remove(0);
+    expect(plan.swept).toBe(false);
+  });
+
+  it('adds unused methods, up to six lanes', () => {
+    const { plan } = make();
+    plan.arrive();
+    for (let i = 0; i < 7; i += 1) plan.add();
+    expect(plan.lanes.map(({ method }) => method)).toEqual(['draft-model', 'ngram', 'suffix', 'suffix', 'suffix', 'suffix']);
+    expect(plan.lanes.slice(2).map(({ max_draft }) => max_draft)).toEqual(['auto', 4, 8, 2]);
     plan.remove(0);
     plan.change(0, { method: 'suffix', max_draft: 6 });
     expect(plan.lanes[0]).toEqual({ method: 'suffix', max_draft: 6 });

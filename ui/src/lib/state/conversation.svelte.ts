@@ -4,7 +4,7 @@
 import { ownError } from '../errors';
 import type { Host } from '../host';
 import { answer as begin, call, toErrorInfo } from '../ipc/rpc';
-import type { Asking, ErrorInfo, GenerationEvent, StreamMessage } from '../ipc/schema.gen';
+import type { AnswerSettings, Asking, Attachment, ErrorInfo, GenerationEvent, StreamMessage } from '../ipc/schema.gen';
 import { EventStream, pageClock, type Clock } from '../ipc/stream';
 import { Latest } from '../latest';
 import { language } from '../strings/index.svelte';
@@ -12,7 +12,7 @@ import { Answer } from './answer.svelte';
 import { FrameBuffer, pageFrame, type NextFrame } from './frame';
 import { Preferences } from './preferences.svelte';
 import type { Settings } from './settings.svelte';
-import { lastAnswer, newTurn, Thread, type AnsweredTurn, type Refused, type Turn } from './thread.svelte';
+import { lastAnswer, newTurn, Thread, type AnsweredTurn, type Question, type Refused, type Turn } from './thread.svelte';
 import { MessageDrafts } from './messageDrafts.svelte';
 
 /** The clock and frames; tests use their own. */
@@ -39,6 +39,23 @@ interface Refusal {
   error: ErrorInfo;
 }
 
+/** The request for a new question after a message. */
+const askingOf = ({ prompt, attachments }: Question, parent: number | null): Asking => ({
+  kind: 'question',
+  parent,
+  text: prompt,
+  ...(attachments.length > 0 && { attachments: [...attachments] }),
+});
+
+/** A question that waits until the answer of another conversation has ended. */
+export interface Queued {
+  readonly turn: Turn;
+  /** Number of its conversation; null while it is new. */
+  readonly conversation: number | null;
+  /** `true` if its conversation is on screen. */
+  readonly here: boolean;
+}
+
 /** Interval in milliseconds, and number of attempts without news, of polling an answer that another page started. */
 const pollMs = 250;
 const pollAttempts = 80;
@@ -52,6 +69,8 @@ export interface ConversationCallbacks {
   changed: () => void;
   /** Loads the models for an answer. Rejects if that is impossible. */
   ready?: () => Promise<void>;
+  /** Names of the models that answer, as the engine stores them. */
+  writer?: () => Pick<AnswerSettings, 'target' | 'draft'> | null;
   /** Called when a question was refused in a conversation that is no longer on screen, where its text is kept. */
   refusedElsewhere?: (error: ErrorInfo) => void;
 }
@@ -63,11 +82,21 @@ export class ActiveConversation {
 
   #thread = $state.raw(new Thread());
   #current = $state.raw<Running | null>(null);
+  /** Queued questions, and where each is kept as a draft. */
+  #waiting = $state.raw<readonly { thread: Thread; turn: Turn; place: number | null }[]>([]);
 
   /** `true` if an answer is being written, here or elsewhere. The engine writes one at a time. */
   running = $derived(this.#current !== null);
   /** `true` if it is being written in this conversation. */
   writingHere = $derived(this.#current?.thread === this.#thread);
+  /** Questions that wait for their turn, the next one first. */
+  queue = $derived.by((): readonly Queued[] =>
+    this.#waiting.map(({ thread, turn }) => ({ turn, conversation: thread.id, here: thread === this.#thread })),
+  );
+  /** `true` if a question waits in this conversation. */
+  queuedHere = $derived(this.queue.some(({ here }) => here));
+  /** `true` if a question can be asked here, now or in the queue. */
+  takes = $derived(!this.writingHere && !this.queuedHere);
   /** Number of its conversation; null for none. */
   writing = $derived(this.#current?.thread.id ?? null);
 
@@ -138,18 +167,75 @@ export class ActiveConversation {
     this.#thread.error = error;
   }
 
-  /** Sends the draft. Does nothing while an answer is written or nothing is typed. */
+  /** Sends the draft, see `ask`. Does nothing if nothing is typed. */
   async send(): Promise<void> {
     const prompt = this.draft.trim();
-    if (prompt === '' || this.running) return;
+    if (prompt === '' || !this.takes) return;
+    const attachments = this.#messageDrafts.filesOf(this.id).map(({ attachment }) => attachment);
     this.draft = '';
-    await this.ask(prompt);
+    this.#messageDrafts.attach(this.id, []);
+    await this.ask(prompt, attachments);
   }
 
-  /** Sends a question and leaves the draft alone. Does nothing while an answer is written. */
-  async ask(prompt: string): Promise<void> {
-    if (this.running) return;
-    const thread = this.#thread;
+  /** Sends a question and leaves the draft alone. While another conversation's answer is written, queues it. Does
+   * nothing while one is written or queued here. */
+  async ask(prompt: string, attachments: readonly Attachment[] = []): Promise<void> {
+    if (!this.takes) return;
+    if (this.running) this.#enqueue(this.#thread, { prompt, attachments });
+    else await this.#ask(this.#thread, { prompt, attachments });
+  }
+
+  #enqueue(thread: Thread, question: Question): void {
+    const turn = newTurn(`n${this.#unnumbered++}`, question, new Answer());
+    this.#messageDrafts.ask(thread.id, question.prompt);
+    thread.queued = turn;
+    thread.show();
+    this.#waiting = [...this.#waiting, { thread, turn, place: thread.id }];
+  }
+
+  /** Removes a question from the queue and returns its conversation; undefined if it is not queued. */
+  #dequeue(turn: Turn): Thread | undefined {
+    const found = this.#waiting.find((waiting) => waiting.turn === turn);
+    if (!found) return undefined;
+    const { thread, place } = found;
+    this.#messageDrafts.asked(place);
+    this.#waiting = this.#waiting.filter((waiting) => waiting.turn !== turn);
+    thread.queued = null;
+    thread.show();
+    return thread;
+  }
+
+  /** Place of a turn in the queue, from 1; null if it is not queued. */
+  placeOf(turn: Turn): number | null {
+    const at = this.queue.findIndex((queued) => queued.turn === turn);
+    return at < 0 ? null : at + 1;
+  }
+
+  /** Removes a question from the queue, and puts it back into an empty composer. */
+  cancelQueued(turn: Turn): void {
+    const thread = this.#dequeue(turn);
+    if (thread) this.#putBack(thread.id, turn);
+  }
+
+  /** Shows the conversation of a queued question. */
+  showQueued(turn: Turn): void {
+    const waiting = this.#waiting.find((other) => other.turn === turn);
+    if (!waiting) return;
+    this.#openings.cancel();
+    this.#show(waiting.thread);
+  }
+
+  /** Asks the next question of the queue. */
+  #next(): void {
+    const [next] = this.#waiting;
+    if (!next || this.running) return;
+    const thread = this.#dequeue(next.turn);
+    if (thread) void this.#ask(thread, next.turn);
+  }
+
+  async #ask(thread: Thread, question: Question): Promise<void> {
+    const { prompt } = question;
+    const { id } = thread;
     // This repeats a refused question. Other refused ones stay.
     this.#setRefused(
       thread,
@@ -158,12 +244,12 @@ export class ActiveConversation {
     thread.show();
     const parent = thread.end;
     this.#messageDrafts.ask(thread.id, prompt);
-    const refusal = await this.#begin({ kind: 'question', parent, text: prompt }, thread.turns, prompt);
-    this.#messageDrafts.asked();
+    const refusal = await this.#begin(askingOf(question, parent), thread.turns, question, thread);
+    this.#messageDrafts.asked(id);
     if (refusal) this.#keepQuestion(thread, refusal, parent);
   }
 
-  /** Replaces a question by an edited one on a new branch. If it is refused, the edit stays open. Does nothing
+  /** Replaces a question by an edited one, with its files, on a new branch. If it is refused, the edit stays open. Does nothing
    * while an answer is written. */
   async edit(turn: Turn, prompt: string): Promise<void> {
     if (this.running) return;
@@ -171,7 +257,8 @@ export class ActiveConversation {
     const before = this.#before(turn);
     // Kept open in case it is refused.
     this.#messageDrafts.edit(turn, prompt);
-    const refusal = await this.#begin({ kind: 'question', parent: lastAnswer(before), text: prompt }, before, prompt);
+    const question = { prompt, attachments: turn.attachments };
+    const refusal = await this.#begin(askingOf(question, lastAnswer(before)), before, question);
     if (refusal) return this.#showError(thread, refusal.error);
     this.#messageDrafts.edit(turn, null);
     this.#forgetRefused(thread, turn);
@@ -192,12 +279,15 @@ export class ActiveConversation {
     if (this.running) return;
     if (turn.question === null) {
       // The question never reached the engine.
-      if (this.draft.trim() === turn.prompt) this.draft = '';
+      if (this.draft.trim() === turn.prompt) {
+        this.draft = '';
+        this.#messageDrafts.attach(this.id, []);
+      }
       this.dismiss(turn);
-      return this.ask(turn.prompt);
+      return this.ask(turn.prompt, turn.attachments);
     }
     const thread = this.#thread;
-    const refusal = await this.#begin({ kind: 'again', question: turn.question }, this.#before(turn), turn.prompt);
+    const refusal = await this.#begin({ kind: 'again', question: turn.question }, this.#before(turn), turn);
     if (refusal) this.#showError(thread, refusal.error);
   }
 
@@ -242,7 +332,7 @@ export class ActiveConversation {
   async #continue(turn: Turn, tokens: number | null, then: number | null): Promise<void> {
     if (turn.answerId === null || this.running) return;
     const thread = this.#thread;
-    const refusal = await this.#begin({ kind: 'continue', answer: turn.answerId, tokens, then }, this.#before(turn), turn.prompt);
+    const refusal = await this.#begin({ kind: 'continue', answer: turn.answerId, tokens, then }, this.#before(turn), turn);
     if (refusal) this.#showError(thread, refusal.error);
   }
 
@@ -286,7 +376,9 @@ export class ActiveConversation {
   async open(id: number): Promise<void> {
     const isLatest = this.#openings.start();
     if (id === this.id) return;
-    if (id !== this.writing) {
+    const queued = this.queue.find(({ conversation }) => conversation === id);
+    if (queued) this.showQueued(queued.turn);
+    else if (id !== this.writing) {
       const kept = await call(this.#host, 'open_conversation', { id });
       if (!isLatest()) return;
       this.#show(Thread.of(kept, this.#messageDrafts.refusedIn(id)));
@@ -401,13 +493,12 @@ export class ActiveConversation {
     });
   }
 
-  /** Starts an answer in the conversation on screen, after the turns `before`. Returns the refusal, or null once
-   * the answer has begun. Nothing may be running. */
-  async #begin(asking: Asking, before: readonly Turn[], prompt: string): Promise<Refusal | null> {
-    this.#openings.cancel();
-    const thread = this.#thread;
+  /** Starts an answer in a conversation, by default the one on screen, after the turns `before`. Returns the refusal,
+   * or null once the answer has begun. Nothing may be running. */
+  async #begin(asking: Asking, before: readonly Turn[], question: Question, thread = this.#thread): Promise<Refusal | null> {
+    if (thread === this.#thread) this.#openings.cancel();
     const answer = new Answer();
-    const turn = newTurn(`n${this.#unnumbered++}`, prompt, answer);
+    const turn = newTurn(`n${this.#unnumbered++}`, question, answer);
     thread.error = null;
     thread.turns = [...before, turn];
     this.stopping = false;
@@ -432,7 +523,7 @@ export class ActiveConversation {
       const early = running.early ?? [];
       running.early = null;
       running.buffer.add(early);
-      thread.add(asking, begun, { key: turn.key, answer, settings: asked.settings });
+      thread.add(asking, begun, { key: turn.key, answer, settings: { ...asked.settings, ...this.#callbacks.writer?.() } });
       this.#callbacks.changed();
       // It was stopped before the engine had numbered it.
       if (this.stopping && !answer.over) this.#stopGeneration(begun.generation_id);
@@ -452,10 +543,18 @@ export class ActiveConversation {
   #keepQuestion(asked: Thread, { turn, error }: Refusal, after: number | null): void {
     // The new conversation of that time is the new one of now.
     const thread = asked.id === this.id ? this.#thread : asked;
-    if (this.#messageDrafts.draftOf(asked.id) === '') this.#messageDrafts.type(asked.id, turn.prompt);
+    this.#putBack(asked.id, turn);
     this.#setRefused(thread, [...this.#messageDrafts.refusedIn(asked.id), { turn, after }]);
     if (thread === this.#thread) thread.show();
     else this.#callbacks.refusedElsewhere?.(error);
+  }
+
+  /** Puts a question back into the composer of its conversation, if that is empty. */
+  #putBack(place: number | null, { prompt, attachments }: Question): void {
+    if (this.#messageDrafts.draftOf(place) !== '') return;
+    this.#messageDrafts.type(place, prompt);
+    const files = attachments.map((attachment) => ({ attachment, tokens: null }));
+    if (this.#messageDrafts.filesOf(place).length === 0) this.#messageDrafts.attach(place, files);
   }
 
   #setRefused(thread: Thread, refused: readonly Refused[]): void {
@@ -493,6 +592,7 @@ export class ActiveConversation {
     this.#current = null;
     this.stopping = false;
     this.#callbacks.changed();
+    this.#next();
   }
 
   #stopGeneration(generationId: number): void {

@@ -10,7 +10,9 @@ export interface DropPlan {
   readonly model: string | null;
   /** Conversations to import. */
   readonly conversations: readonly string[];
-  /** Files that are ignored. */
+  /** Files to attach to the next question. */
+  readonly attachments: readonly string[];
+  /** Further models, which are ignored. */
   readonly rest: readonly string[];
 }
 
@@ -20,16 +22,17 @@ export type DropRole = 'target' | 'draft';
 /** Functions of the window that a drop needs. */
 export interface DropTarget {
   importFiles: (paths: readonly string[]) => Promise<void>;
+  attach: (paths: readonly string[]) => Promise<void>;
   reportFailure: (text: string) => void;
 }
 
 /** Plan for a drop of files; null for none. */
 export function planOf(paths: readonly string[]): DropPlan | null {
   if (paths.length === 0) return null;
-  const model = paths.find((path) => /\.gguf$/i.test(path)) ?? null;
+  const models = paths.filter((path) => /\.gguf$/i.test(path));
   const conversations = paths.filter((path) => /\.json$/i.test(path));
-  const rest = paths.filter((path) => path !== model && !conversations.includes(path));
-  return { model, conversations, rest };
+  const attachments = paths.filter((path) => !models.includes(path) && !conversations.includes(path));
+  return { model: models[0] ?? null, conversations, attachments, rest: models.slice(1) };
 }
 
 /** A file's name without its folders. */
@@ -68,13 +71,14 @@ export class Drop {
 
   async #take(plan: DropPlan, role: DropRole): Promise<void> {
     const words = language.strings.files;
-    const { model, conversations, rest } = plan;
+    const { model, conversations, attachments, rest } = plan;
     const waiting = model !== null ? this.#models.loading : null;
     if (waiting !== null) this.#target.reportFailure(words.stillLoading(waiting));
-    else if (rest.length > 0) this.#target.reportFailure(words.unsupported(rest.map(nameOf)));
+    else if (rest.length > 0) this.#target.reportFailure(words.oneModel(rest.map(nameOf)));
     await Promise.all([
       model !== null && waiting === null ? this.#models.openFile(model, role) : undefined,
       conversations.length > 0 ? this.#target.importFiles(conversations) : undefined,
+      attachments.length > 0 ? this.#target.attach(attachments) : undefined,
     ]);
   }
 }

@@ -25,6 +25,10 @@ class AgreeingHost extends SilentHost {
       const entry = { id: args['id'] as number, title: '', pinned: false, created_ms: 0, updated_ms: 0 };
       return { entry, system: '', leaf: null, messages: [] };
     }
+    if (command === 'read_attachment') {
+      const name = (args['path'] as string).replace('/a/', '');
+      return { attachment: { name, text: 'text' }, tokens: 1 };
+    }
     if (command === 'import_conversation' && this.broken.includes(args['path'] as string)) throw { code: 'io', message: 'Broken.' };
     return this.calls.length;
   }
@@ -38,18 +42,19 @@ async function make() {
   const host = new AgreeingHost();
   const { chat, drop, notices } = createWindow(host);
   await chat.models.start();
-  return { host, drop, notices, conversation: chat.conversation, conversations: chat.conversations, models: chat.models };
+  return { host, drop, notices, ...chat };
 }
 
 const settled = () => new Promise((resolve) => setTimeout(resolve, 0));
 
 describe('a plan', () => {
-  it('loads the first model, imports every conversation, and ignores the rest', () => {
+  it('loads the first model, imports conversations, attaches other files, and ignores further models', () => {
     expect(planOf([])).toBeNull();
     expect(planOf(['/a/x.GGUF', 'C:\\b\\y.gguf', '/a/1.json', '/a/2.JSON', '/a/notes.txt', '/a/gguf'])).toEqual({
       model: '/a/x.GGUF',
       conversations: ['/a/1.json', '/a/2.JSON'],
-      rest: ['C:\\b\\y.gguf', '/a/notes.txt', '/a/gguf'],
+      attachments: ['/a/notes.txt', '/a/gguf'],
+      rest: ['C:\\b\\y.gguf'],
     });
   });
 });
@@ -108,12 +113,20 @@ describe('a drop', () => {
     expect(conversations.error?.message).toBe('Broken.');
   });
 
-  it('of other files says what can be dropped', async () => {
+  it('of a second model says that only one can be dropped', async () => {
     const { drop, host, notices } = await make();
-    const before = host.calls.length;
-    drop.onEvent({ kind: 'dropped', paths: ['/a/notes.txt'], across: 0.2 });
+    drop.onEvent({ kind: 'dropped', paths: ['/a/x.gguf', '/a/y.gguf'], across: 0.2 });
     await settled();
-    expect(host.calls).toHaveLength(before);
-    expect(notices.failure).toBe('Couldn’t open notes.txt. Drop one model (.gguf) or exported conversations (.json).');
+    expect(host.of('load_models')).toHaveLength(1);
+    expect(notices.failure).toBe('Couldn’t open y.gguf. Drop one model at a time.');
+  });
+
+  it('of other files attaches them to the next question, on the chat screen', async () => {
+    const { attachments, drop, navigation } = await make();
+    navigation.goTo('lab');
+    drop.onEvent({ kind: 'dropped', paths: ['/a/notes.txt', '/a/main.rs'], across: 0.2 });
+    await settled();
+    expect(attachments.files.map(({ attachment }) => attachment.name)).toEqual(['notes.txt', 'main.rs']);
+    expect(navigation.place).toBe('chat');
   });
 });

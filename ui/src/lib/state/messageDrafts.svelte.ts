@@ -1,6 +1,7 @@
-// Unsent text by conversation: drafts, which are stored, open edits, and refused questions. The key null is the new
+// Unsent questions by conversation: drafts, whose text is stored, their files, open edits, and refused questions. The key null is the new
 // conversation. No DOM.
 
+import type { ReadAttachment } from '../ipc/schema.gen';
 import { pageClock, type Clock } from '../ipc/stream';
 import type { Preferences } from './preferences.svelte';
 import type { Refused, Turn } from './thread.svelte';
@@ -20,6 +21,8 @@ const placeOf = (name: string): Place => (name === 'new' ? null : Number(name.sl
 export class MessageDrafts {
   /** Drafts changed since the start. Empty ones were sent or deleted. */
   #typed = $state.raw<Readonly<Record<string, string>>>({});
+  /** Files of the next questions. They last until the window closes. */
+  #files = $state.raw<Readonly<Record<string, readonly ReadAttachment[]>>>({});
   /** Open edits, by turn. */
   #edits = $state.raw<Readonly<Record<string, string>>>({});
   // Handed to threads, never drawn from.
@@ -28,8 +31,8 @@ export class MessageDrafts {
   readonly #preferences: Preferences;
   readonly #clock: Clock;
   #waits = false;
-  /** The question being asked, stored as a draft until its answer begins. */
-  #asked: { name: string; text: string } | null = null;
+  /** Questions being asked or queued, stored as drafts until their answers begin. */
+  #asked: Readonly<Record<string, string>> = {};
 
   constructor(preferences: Preferences, clock: Clock = pageClock) {
     this.#preferences = preferences;
@@ -48,19 +51,30 @@ export class MessageDrafts {
     this.#keepSoon();
   }
 
-  /** Keeps a question as a draft while it is being asked, since loading models may take long. */
+  /** Files of the next question in a conversation. */
+  filesOf(place: Place): readonly ReadAttachment[] {
+    return this.#files[nameOf(place)] ?? [];
+  }
+
+  /** Sets the files of the next question in a conversation. */
+  attach(place: Place, files: readonly ReadAttachment[]): void {
+    this.#files = { ...this.#files, [nameOf(place)]: files };
+  }
+
+  /** Keeps a question as a draft while it is being asked or queued, which may take long. */
   ask(place: Place, text: string): void {
     if (this.draftOf(place) !== '') return;
     // Stored in place of the draft, but not shown.
     this.#typed = { ...this.#typed, [nameOf(place)]: '' };
-    this.#asked = { name: nameOf(place), text };
+    this.#asked = { ...this.#asked, [nameOf(place)]: text };
     this.#keepSoon();
   }
 
-  /** Forgets the question once it is being answered or was refused. */
-  asked(): void {
-    if (!this.#asked) return;
-    this.#asked = null;
+  /** Forgets a question once it is being answered, was refused or cancelled. */
+  asked(place: Place): void {
+    const { [nameOf(place)]: asked, ...others } = this.#asked;
+    if (asked === undefined) return;
+    this.#asked = others;
     this.#keepSoon();
   }
 
@@ -77,10 +91,7 @@ export class MessageDrafts {
     this.#waits = false;
     const { drafts } = this.#preferences;
     const asked = this.#asked;
-    const typed = Object.entries(this.#typed).map(([name, text]): [string, string] => [
-      name,
-      text || (asked?.name === name ? asked.text : ''),
-    ]);
+    const typed = Object.entries(this.#typed).map(([name, text]): [string, string] => [name, text || (asked[name] ?? '')]);
     const changed = typed.filter(([name, text]) => text !== (drafts[name] ?? ''));
     if (changed.length === 0) return;
     // Drafts of this session are dropped last.
@@ -129,6 +140,8 @@ export class MessageDrafts {
   begun(place: number): void {
     this.type(place, this.draftOf(null));
     this.type(null, '');
+    this.attach(place, this.filesOf(null));
+    this.attach(null, []);
     this.setRefused(place, this.refusedIn(null));
     this.setRefused(null, []);
   }

@@ -73,7 +73,7 @@ describe('drafts', () => {
       '',
       'waits for a model',
     ]);
-    messageDrafts.asked();
+    messageDrafts.asked(null);
     await later();
     expect([host.kept['drafts'], messageDrafts.draftOf(null)]).toEqual([{}, '']);
     // The typed text is not overwritten.

@@ -102,6 +102,18 @@ export class Models {
     return this.#library.titleOf(model);
   }
 
+  /** Other models than the loaded one that can be loaded, recent ones first. */
+  others = $derived.by((): readonly ModelEntry[] => {
+    const rest = this.listed.filter((model) => !this.recent.includes(model)).toSorted((a, b) => a.title.localeCompare(b.title));
+    return [...this.recent, ...rest].filter(({ path, problem }) => problem === null && path !== this.loaded?.target.path);
+  });
+
+  /** The name of the target of an answer with its quantisation; as saved, if it is not listed; null if unknown. */
+  writerTitle(settings: Pick<AnswerSettings, 'target'> | null): string | null {
+    const listed = this.listed.find(({ name }) => name === settings?.target);
+    return listed ? this.#library.fullTitleOf(listed) : settings?.target || null;
+  }
+
   /** Saved settings of an answer with titles for the names of listed models. */
   titled<Writer extends Pick<AnswerSettings, 'target' | 'draft'>>(settings: Writer): Writer {
     const named = (name: string) => this.listed.find((model) => model.name === name);

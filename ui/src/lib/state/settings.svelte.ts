@@ -34,6 +34,7 @@ const startingRanges: Record<string, Range> = {
   frequency_penalty: { min: -2, max: 2 },
   logit_bias: { min: -100, max: 100 },
   stop_strings: { min: 0, max: 16 },
+  attached_files: { min: 0, max: 16 },
 };
 
 /** Settings chosen by the user. */

@@ -2,7 +2,7 @@
 
 import app from '../../../../tests/ui/fixtures/fixture-app.json';
 import { SilentHost } from '../host/testing';
-import type { ConversationEntry, ErrorInfo, LibraryEvent, StoredMessage } from '../ipc/schema.gen';
+import type { AnswerRequest, ConversationEntry, ErrorInfo, LibraryEvent, LoadRequest, StoredMessage } from '../ipc/schema.gen';
 
 /** The conversations of the host. */
 export const entries: ConversationEntry[] = [1, 2, 3].map((id) => ({
@@ -22,6 +22,12 @@ const messagesOf = (id: number): StoredMessage[] => {
     { ...at, id: 10 * id + 2, parent: 10 * id, role: 'assistant', content: 'second' },
   ];
 };
+
+/** The question to answer again; undefined for a new one. */
+function askedAgain({ request }: Record<string, unknown>): number | undefined {
+  const { asking } = request as AnswerRequest;
+  return asking.kind === 'again' ? asking.question : undefined;
+}
 
 /** A host with three conversations, and the models of a fixture. */
 export class KeepingHost extends SilentHost {
@@ -43,6 +49,10 @@ export class KeepingHost extends SilentHost {
         return this.info;
       case 'library':
         return { models: app.models, folders: [], machine: { total: 16e9, usable: 11e9 } };
+      case 'load_models': {
+        const { target } = args['request'] as LoadRequest;
+        return { ...app.info.loaded, draft: null, target: app.models.find(({ path }) => path === target) };
+      }
       case 'watch_library':
         return [];
       case 'list_conversations':
@@ -61,7 +71,7 @@ export class KeepingHost extends SilentHost {
         return 3;
       case 'answer':
         if (this.refusal) throw await this.refusal;
-        return { conversation: 1, question: 13, answer: 14, generation_id: 5, prefix: [] };
+        return { conversation: 1, question: askedAgain(args) ?? 13, answer: 14, generation_id: 5, prefix: [] };
       default:
         return null;
     }

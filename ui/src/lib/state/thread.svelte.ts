@@ -1,17 +1,22 @@
 // A conversation: its messages as a tree, the shown branch as turns, and refused questions. Makes no requests. No
 // DOM.
 
-import type { AnswerSettings, Asking, Conversation, ErrorInfo, MessageState, StoredMessage } from '../ipc/schema.gen';
+import type { AnswerSettings, Asking, Attachment, Conversation, ErrorInfo, MessageState, StoredMessage } from '../ipc/schema.gen';
 import { Latest } from '../latest';
 import { withoutThought } from '../text/thinking';
 import { Answer } from './answer.svelte';
 import { newestBelow, pathTo, siblingsOf, type Siblings } from './branches';
 
+/** A question: its text and its files. */
+export interface Question {
+  readonly prompt: string;
+  readonly attachments: readonly Attachment[];
+}
+
 /** A question and its answer. */
-export interface Turn {
+export interface Turn extends Question {
   /** Stable while the turn is on screen. */
   readonly key: string;
-  readonly prompt: string;
   readonly answer: Answer;
   /** Saved text of the answer, shown until its tokens are loaded; null for none. */
   readonly stored: string | null;
@@ -40,9 +45,10 @@ export const answerText = ({ answer, stored }: Turn): string =>
   answer.tokens.length > 0 ? answer.answerText : withoutThought(stored ?? '');
 
 /** Creates a turn without numbers. */
-export const newTurn = (key: string, prompt: string, answer: Answer): Turn => ({
+export const newTurn = (key: string, { prompt, attachments }: Question, answer: Answer): Turn => ({
   key,
   prompt,
+  attachments,
   answer,
   stored: null,
   settings: null,
@@ -64,6 +70,8 @@ export class Thread {
   error = $state.raw<ErrorInfo | null>(null);
   /** Refused questions. */
   refused: readonly Refused[];
+  /** The question that waits until another conversation's answer has ended; null for none. */
+  queued: Turn | null = null;
   /** The instructions stored by the engine. */
   instructed = '';
   /** Changes of the instructions. */
@@ -147,6 +155,7 @@ export class Thread {
         parent: asking.parent,
         role: 'user',
         content: asking.text,
+        ...(asking.attachments && { attachments: asking.attachments }),
         created_ms,
         state: 'complete',
         settings: null,
@@ -185,6 +194,7 @@ export class Thread {
       turns.push({
         key: answer ? (this.#keys.get(answer.id) ?? `m${answer.id}`) : `q${question.id}`,
         prompt: question.content,
+        attachments: question.attachments ?? [],
         answer: answer ? this.#answerOf(answer.id) : unanswered(),
         stored: answer?.content || null,
         settings: answer?.settings ?? null,
@@ -195,6 +205,7 @@ export class Thread {
       });
       if (answer) turns.push(...refusedAfter(answer.id));
     }
+    if (this.queued) turns.push(this.queued);
     this.turns = turns;
   }
 

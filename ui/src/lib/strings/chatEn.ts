@@ -32,6 +32,7 @@ export const chatEn = {
     delete: 'Delete',
     deleted: (title: string) => `Deleted “${title}”`,
     undoTitle: (keys: string) => `Undo delete (${keys})`,
+    queued: 'queued',
     writing: 'writing…',
     undo: 'Undo',
     import: 'Import…',
@@ -75,6 +76,10 @@ export const chatEn = {
   },
   turn: {
     question: 'Question',
+    /** A question that waits for the answers of other conversations. */
+    queued: (place: number) => (place === 1 ? 'Queued: asked next' : `Queued: number ${place} in line`),
+    /** Accessible name of the files of a question. */
+    files: 'Attached files',
     editQuestion: 'Edit question',
     cancel: 'Cancel',
     ask: 'Ask',
@@ -89,6 +94,9 @@ export const chatEn = {
     interrupted: 'Hunch ended during this answer. The text so far is kept.',
     interruptedAtOnce: 'Hunch ended before it wrote anything.',
     regenerate: 'Regenerate',
+    answerWith: 'Answer again with another model',
+    answerWithHeading: 'Answer again with',
+    writerTitle: 'Model of this answer',
     continue: 'Continue',
     continueTitle: 'Continue from here',
     copy: 'Copy',
@@ -142,12 +150,23 @@ export const chatEn = {
   composer: {
     label: 'Message',
     placeholder: 'Ask something',
+    attach: 'Attach text files',
+    detach: (name: string) => `Remove ${name}`,
+    /** Files of the next question, when they are too long. */
+    filesTooLong: (tokens: string, context: string) => `The files have ${tokens} tokens, but the context holds ${context}. Remove some.`,
+    tooManyFiles: (most: string) => `A question can have ${most} files. The others were not attached.`,
     stopping: 'Stopping',
     escStops: 'Esc to stop',
     comparing: 'A comparison is running.',
     elsewhere: (title: string) => `An answer is still being written in “${title}”.`,
     elsewhereUntitled: 'An answer is still being written in another conversation.',
     showElsewhere: 'Show',
+    /** The questions that are asked next. */
+    queue: 'Queued questions',
+    cancelQueued: 'Cancel',
+    cancelQueuedLabel: (prompt: string) => `Cancel the queued question “${prompt}”`,
+    showQueuedLabel: (prompt: string) => `Show the queued question “${prompt}”`,
+    queueTitle: 'Ask when the other answers have ended (Return)',
     stopElsewhere: 'Stop',
     depthMark: 'K',
     depth: 'Draft tokens per round',

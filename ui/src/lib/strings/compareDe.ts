@@ -23,6 +23,8 @@ export const compareDe: typeof compareEn = {
     lanes: 'Bahnen',
     plain: 'Die Bahn ohne Draft läuft immer als Vergleich mit.',
     addLane: 'Methode hinzufügen',
+    sweep: (method) => `K-Reihe für ${method}`,
+    sweepTitle: (method) => `${method} mit K 1, 2, 3, 5, 7 und auto vergleichen`,
     removeLane: (name) => `${name} entfernen`,
     ofLane: (control, lane) => `${control}, Bahn ${lane}`,
     runs: 'Läufe',
@@ -106,6 +108,12 @@ export const compareDe: typeof compareEn = {
     },
     shares: (drafting, wider, loop) => `Decode-Zeit: Vorschlagen ${drafting}, breitere Durchläufe ${wider}, Rest ${loop}.`,
     almostCertain: (samples) => `Alle ${samples} Messungen stimmen überein. Ab sechs ist es sicher.`,
+  },
+  sweep: {
+    best: (depth, method, speedup) => `Bestes K für ${method}: ${depth}, ${speedup}× Plain`,
+    none: (depth, method, speedup) => `Kein K macht ${method} hier schneller. Am besten ist ${depth}, ${speedup}× Plain`,
+    clear: 'Gemessen. Kein anderes K liegt in seiner Streuung.',
+    close: (depths) => `Gemessen. In seiner Streuung liegen: K ${depths.join(', ')}.`,
   },
   identity: {
     same: (compared) => `Derselbe Text: ${compared} verglichen, kein Unterschied.`,

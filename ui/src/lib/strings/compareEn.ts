@@ -42,6 +42,8 @@ export const compareEn = {
     lanes: 'Lanes',
     plain: 'Plain always runs as the baseline.',
     addLane: 'Add method',
+    sweep: (method: string) => `Sweep K of ${method}`,
+    sweepTitle: (method: string) => `Compare ${method} with K 1, 2, 3, 5, 7 and auto`,
     removeLane: (name: string) => `Remove ${name}`,
     /** Accessible name that distinguishes the controls of two lanes. */
     ofLane: (control: string, lane: number) => `${control}, lane ${lane}`,
@@ -121,6 +123,13 @@ export const compareEn = {
     losses,
     shares: (drafting: string, wider: string, loop: string) => `Decode time: drafting ${drafting}, wider passes ${wider}, other ${loop}.`,
     almostCertain: (samples: string) => `All ${samples} samples agree. A verdict needs six.`,
+  },
+  /** The best draft length, if lanes differ in nothing else. */
+  sweep: {
+    best: (depth: string, method: string, speedup: string) => `Best K for ${method}: ${depth}, ${speedup}× plain`,
+    none: (depth: string, method: string, speedup: string) => `No K makes ${method} faster here. The best is ${depth}, ${speedup}× plain`,
+    clear: 'Measured. No other K overlaps with its spread.',
+    close: (depths: readonly string[]) => `Measured. Within its spread: K ${depths.join(', ')}.`,
   },
   identity: {
     same: (compared: string) => `Same text: ${compared} compared, no difference.`,

@@ -129,6 +129,7 @@ const commands: Record<AppCommandName, CommandWords> = {
   'export-markdown': { title: 'Save conversation as Markdown…', also: 'export' },
   'export-json': { title: 'Save conversation as JSON…', also: 'export' },
   import: { title: 'Import conversation…' },
+  'attach-files': { title: 'Attach text files…', also: 'document upload paperclip' },
   stop: { title: 'Stop answer', also: 'cancel' },
   regenerate: { title: 'Regenerate answer', also: 'regenerate retry again' },
   continue: { title: 'Continue answer', also: 'continue resume' },
@@ -224,6 +225,7 @@ export const en = {
     openModel: 'Open a model',
     openDraft: 'Open a draft model',
     importConversation: 'Import a conversation',
+    attachFiles: 'Attach text files',
     modelFiles: 'GGUF model',
     conversationFiles: 'Conversation',
     /** The file name of a conversation whose title gives none. */
@@ -336,10 +338,8 @@ export const en = {
     asModel: 'Open as model',
     asDraft: 'Use as draft',
     import: (count: number) => (count === 1 ? 'Import conversation' : `Import ${count} conversations`),
-    nothing: 'This file can’t be opened here',
-    takes: 'Drop a model (.gguf) or an exported conversation (.json).',
-    unsupported: (names: readonly string[]) =>
-      `Couldn’t open ${names.join(', ')}. Drop one model (.gguf) or exported conversations (.json).`,
+    attach: (count: number) => (count === 1 ? 'Attach to the question' : `Attach ${count} files to the question`),
+    oneModel: (names: readonly string[]) => `Couldn’t open ${names.join(', ')}. Drop one model at a time.`,
     stillLoading: (name: string) => `${name} is still loading. Drop the model again afterwards.`,
   },
   rules: {

@@ -31,6 +31,21 @@ export const errorsDe: ErrorCatalogue = {
     body: ({ prompt, context }) => `Der Prompt hat ${prompt} Tokens, der Kontext fasst nur ${context}. Die Unterhaltung bleibt erhalten.`,
     advice: 'Kürze die Frage oder die Anweisungen, oder lade das Modell mit größerem Kontext.',
   },
+  not_text: {
+    title: 'Keine Textdatei',
+    body: ({ name }) => `„${name}“ ist kein UTF-8-Text und wurde nicht angehängt.`,
+    advice: 'Wähle eine Textdatei oder speichere sie als UTF-8.',
+  },
+  file_too_large: {
+    title: 'Die Datei ist zu groß',
+    body: ({ name, bytes, most }) => `„${name}“ hat ${bytes}, anhängen lassen sich Dateien bis ${most}.`,
+    advice: 'Hänge einen Teil davon an.',
+  },
+  file_over_context: {
+    title: 'Die Datei ist zu lang für das Modell',
+    body: ({ name, tokens, context }) => `„${name}“ hat ${tokens} Tokens, der Kontext fasst nur ${context}.`,
+    advice: 'Hänge einen Teil davon an oder lade das Modell mit größerem Kontext.',
+  },
   out_of_memory: {
     title: 'Der Speicher reicht nicht',
     body: () => 'Dafür ist nicht genug Speicher frei.',

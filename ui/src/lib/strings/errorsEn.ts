@@ -31,6 +31,21 @@ export const errorsEn: ErrorCatalogue = {
     body: ({ prompt, context }) => `The prompt has ${prompt} tokens, but the context holds ${context}. The conversation is kept.`,
     advice: 'Shorten the question or the instructions, or load the model with a larger context.',
   },
+  not_text: {
+    title: 'Not a text file',
+    body: ({ name }) => `“${name}” is not UTF-8 text, so it was not attached.`,
+    advice: 'Choose a text file, or save it as UTF-8.',
+  },
+  file_too_large: {
+    title: 'The file is too large',
+    body: ({ name, bytes, most }) => `“${name}” has ${bytes}, and files up to ${most} can be attached.`,
+    advice: 'Attach a part of it.',
+  },
+  file_over_context: {
+    title: 'The file is too long for the model',
+    body: ({ name, tokens, context }) => `“${name}” has ${tokens} tokens, but the context holds ${context}.`,
+    advice: 'Attach a part of it, or load the model with a larger context.',
+  },
   out_of_memory: {
     title: 'Not enough memory',
     body: () => 'This needs more memory than is available.',

@@ -25,6 +25,7 @@ export type AppCommandName =
   | 'export-markdown'
   | 'export-json'
   | 'import'
+  | 'attach-files'
   | 'stop'
   | 'regenerate'
   | 'continue'
@@ -130,6 +131,9 @@ export const errorParams = {
   unsupported_model: ['path', 'detail'],
   vocabulary_mismatch: ['detail'],
   context_overflow: ['prompt', 'context'],
+  not_text: ['name'],
+  file_too_large: ['name', 'bytes', 'most'],
+  file_over_context: ['name', 'tokens', 'context'],
   out_of_memory: ['detail'],
   io: ['path', 'detail'],
   store: ['detail'],

@@ -297,10 +297,11 @@ mod tests {
             bos: String::new(),
             eos: String::new(),
             time: None,
-            messages: vec![hunch_core::chat::ChatMessage {
+            messages: vec![crate::text::ToolMessage::Text(hunch_core::chat::ChatMessage {
                 role: hunch_core::chat::Role::User,
                 content: "Hi".into(),
-            }],
+            })],
+            tools: Vec::new(),
             add_generation_prompt: true,
             thinking: None,
             variables: false,

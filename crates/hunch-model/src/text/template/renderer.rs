@@ -7,6 +7,7 @@ use minijinja::value::Value;
 use serde::{Deserialize, Serialize};
 
 use super::{environment, time};
+use crate::text::tools::{ToolCall, ToolMessage};
 use hunch_core::chat::{ChatMessage, Role, Thinking};
 
 const NAME: &str = "chat";
@@ -30,7 +31,9 @@ pub(super) struct Request {
     pub eos: String,
     /// Time for `strftime_now`, in seconds since 1970.
     pub time: Option<i64>,
-    pub messages: Vec<ChatMessage>,
+    pub messages: Vec<ToolMessage>,
+    /// Tools as templates expect them.
+    pub tools: Vec<serde_json::Value>,
     pub add_generation_prompt: bool,
     /// Reasoning before the answer. `None` leaves it to the template.
     pub thinking: Option<Thinking>,
@@ -40,7 +43,8 @@ pub(super) struct Request {
 
 impl Request {
     fn content_bytes(&self) -> usize {
-        self.messages.iter().map(|message| message.content.len()).sum()
+        let of_messages: usize = self.messages.iter().map(message_bytes).sum();
+        of_messages + self.tools.iter().map(|tool| tool.to_string().len()).sum::<usize>()
     }
 
     /// Returns the maximum output in bytes.
@@ -87,14 +91,8 @@ impl Renderer {
 }
 
 fn render(environment: &Environment<'static>, request: &Request) -> Result<String, minijinja::Error> {
-    let messages: Vec<Value> = request
-        .messages
-        .iter()
-        .map(|message| {
-            let (role, content) = (role_name(message.role), message.content.as_str());
-            minijinja::context! { role, content }
-        })
-        .collect();
+    let messages = messages_for_template(&request.messages);
+    let tools = (!request.tools.is_empty()).then(|| request.tools.iter().map(value_of).collect::<Value>());
     // Templates test whether a switch is defined. DeepSeek and Granite call it `thinking`, gpt-oss has efforts.
     let on = request.thinking.map_or(Value::UNDEFINED, |thinking| Value::from(thinking != Thinking::Off));
     let effort = request.thinking.and_then(Thinking::effort).map_or(Value::UNDEFINED, Value::from);
@@ -103,12 +101,73 @@ fn render(environment: &Environment<'static>, request: &Request) -> Result<Strin
         add_generation_prompt => request.add_generation_prompt,
         bos_token => request.bos.as_str(),
         eos_token => request.eos.as_str(),
-        tools => Value::from(()),
+        tools => tools,
         documents => Value::from(()),
         enable_thinking => on.clone(),
         thinking => on,
         reasoning_effort => effort,
     })
+}
+
+fn message_bytes(message: &ToolMessage) -> usize {
+    let calls = match message {
+        ToolMessage::Calls { calls, .. } => &calls[..],
+        _ => &[],
+    };
+    let arguments = |call: &ToolCall| {
+        call.name.len() + serde_json::to_string(&call.arguments).map_or(0, |text| text.len())
+    };
+    message.content().len() + calls.iter().map(arguments).sum::<usize>()
+}
+
+/// Returns messages as templates expect them. Many test whether a field exists, so no message has fields without need.
+fn messages_for_template(messages: &[ToolMessage]) -> Vec<Value> {
+    let mut names: Vec<String> = Vec::new();
+    let describe = |message: &ToolMessage| match message {
+        ToolMessage::Text(ChatMessage { role, content }) => {
+            minijinja::context! { role => role_name(*role), content => content.as_str() }
+        }
+        ToolMessage::Calls { content, calls } => {
+            let describe = |call: &ToolCall| {
+                let name = call.name.as_str();
+                names.push(name.to_owned());
+                let function = minijinja::context! { name, arguments => value_of_object(&call.arguments) };
+                minijinja::context! { id => call_id(names.len() - 1), type => "function", function }
+            };
+            let tool_calls: Vec<Value> = calls.iter().map(describe).collect();
+            minijinja::context! { role => "assistant", content => content.as_str(), tool_calls }
+        }
+        ToolMessage::Result { call, content } => {
+            let name = names.get(*call).map_or("", String::as_str);
+            minijinja::context! { role => "tool", content => content.as_str(), name, tool_call_id => call_id(*call) }
+        }
+    };
+    messages.iter().map(describe).collect()
+}
+
+/// Converts JSON to a value of templates.
+fn value_of(json: &serde_json::Value) -> Value {
+    match json {
+        serde_json::Value::Null => Value::from(()),
+        serde_json::Value::Bool(truth) => Value::from(*truth),
+        serde_json::Value::Number(number) => match (number.as_i64(), number.as_u64()) {
+            (Some(number), _) => Value::from(number),
+            (None, Some(number)) => Value::from(number),
+            (None, None) => Value::from(number.as_f64()),
+        },
+        serde_json::Value::String(text) => Value::from(text.as_str()),
+        serde_json::Value::Array(items) => items.iter().map(value_of).collect(),
+        serde_json::Value::Object(fields) => value_of_object(fields),
+    }
+}
+
+fn value_of_object(fields: &serde_json::Map<String, serde_json::Value>) -> Value {
+    Value::from_pairs(fields.iter().map(|(name, value)| (name.as_str(), value_of(value))))
+}
+
+/// Returns the ID of a call. Templates of Mistral refuse all but nine letters and digits.
+fn call_id(number: usize) -> String {
+    format!("{number:09}")
 }
 
 /// Returns the name of a role in templates.

@@ -27,7 +27,7 @@ describe('an answer whose conversation is left', () => {
     expect(host.named('open_conversation')).toEqual([{ id: 3 }]);
   });
 
-  it('blocks other questions, and can be stopped from anywhere', async () => {
+  it('queues a question, blocks other changes, and can be stopped from anywhere', async () => {
     const { host, conversation, send } = converse();
     host.kept[3] = keptConversation(3);
     await send('one');
@@ -35,7 +35,7 @@ describe('an answer whose conversation is left', () => {
     await send('two');
     await conversation.regenerate(conversation.turns[0]!);
     await conversation.edit(conversation.turns[0]!, 'b');
-    expect([host.asked.length, conversation.draft]).toEqual([1, 'two']);
+    expect([host.asked.length, conversation.queue.map(({ turn }) => turn.prompt)]).toEqual([1, ['two']]);
     // Branches of another conversation can be browsed meanwhile.
     await conversation.choose(31);
     expect(host.named('choose_branch')).toEqual([{ leaf: 32 }]);

@@ -1,0 +1,319 @@
+//! Finds calls of tools in the text of an answer, as it arrives.
+//!
+//! A call has to name an offered tool. All other text stays text, with its markers. Nothing here fails or panics,
+//! whatever a model writes.
+
+mod reader;
+mod scanner;
+
+use super::tools::ToolForm;
+use reader::{CallReader, Progress};
+
+/// Markers of reasoning at the start of an answer, where calls are only thoughts.
+const REASONING: [&str; 2] = ["<think>", "</think>"];
+
+/// A part of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToolPart {
+    /// Text.
+    Text(String),
+    /// A call of a tool begins.
+    Begin(String),
+    /// Text of its arguments, a JSON object in the end.
+    Arguments(String),
+    /// The call ends.
+    End {
+        /// Text of the call as the model wrote it, if it ended early or its arguments are not a JSON object.
+        broken: Option<String>,
+    },
+}
+
+/// Finds the calls in an answer.
+#[derive(Clone, Debug)]
+pub struct ToolCallParser {
+    form: ToolForm,
+    tools: Vec<String>,
+    /// Most calls. The rest of the answer is left out after them.
+    max_calls: usize,
+    /// Text that was not read yet.
+    pending: String,
+    /// White space that is left out if a call follows.
+    space: String,
+    state: State,
+    calls: usize,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    Start,
+    Reasoning,
+    Text,
+    /// Before a call, with the text of the markers so far.
+    Open {
+        raw: String,
+        series: Series,
+    },
+    Call(Box<CallReader>, Series),
+    /// After a call.
+    After(Series),
+    /// After the last call allowed.
+    Done,
+}
+
+/// A series of calls after one marker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Series {
+    marked: bool,
+    /// `true` inside of brackets.
+    list: bool,
+    /// `true` if a second brace may end the call.
+    doubled: bool,
+    /// `true` inside of a Markdown fence.
+    fenced: bool,
+}
+
+/// Marker of a Markdown fence. Small models put calls in one.
+const FENCE: &str = "```";
+
+impl ToolCallParser {
+    /// Creates a parser of an answer. Calls of tools with other names are text.
+    pub fn new(form: ToolForm, tools: impl IntoIterator<Item = String>, max_calls: usize) -> Self {
+        Self {
+            form,
+            tools: tools.into_iter().collect(),
+            max_calls,
+            pending: String::new(),
+            space: String::new(),
+            state: State::Start,
+            calls: 0,
+        }
+    }
+
+    /// Reads text and returns the parts that are certain.
+    pub fn push(&mut self, text: &str) -> Vec<ToolPart> {
+        self.pending.push_str(text);
+        let mut parts = Parts::default();
+        while self.step(&mut parts, false) {}
+        parts.0
+    }
+
+    /// Returns the parts held back at the end of the answer.
+    pub fn finish(&mut self) -> Vec<ToolPart> {
+        let mut parts = Parts::default();
+        while self.step(&mut parts, true) {}
+        if self.calls == 0 {
+            parts.text(&std::mem::take(&mut self.space));
+        }
+        parts.0
+    }
+
+    /// Returns the number of calls so far.
+    pub fn calls(&self) -> usize {
+        self.calls
+    }
+
+    /// Reads a part of the pending text. Returns `false` if it has to wait for more, or for the end.
+    fn step(&mut self, parts: &mut Parts, last: bool) -> bool {
+        match std::mem::replace(&mut self.state, State::Text) {
+            State::Start => self.step_start(last),
+            State::Reasoning => self.step_reasoning(parts, last),
+            State::Text => self.step_text(parts, last),
+            State::Open { raw, series } => self.step_open(parts, raw, series, last),
+            State::Call(call, series) => self.step_call(parts, call, series, last),
+            State::After(series) => self.step_after(series, last),
+            State::Done => {
+                self.state = State::Done;
+                self.pending.clear();
+                false
+            }
+        }
+    }
+
+    fn wait(&mut self, state: State) -> bool {
+        self.state = state;
+        false
+    }
+
+    fn step_start(&mut self, last: bool) -> bool {
+        let begun = self.pending.trim_start();
+        if !last && REASONING[0].starts_with(begun) {
+            return self.wait(State::Start);
+        }
+        if begun.starts_with(REASONING[0]) {
+            self.state = State::Reasoning;
+            return true;
+        }
+        let bare = |fenced| Series { marked: false, list: false, doubled: false, fenced };
+        // Llama announces no call, and other models forget to.
+        if begun.starts_with('{') {
+            self.state = State::Open { raw: String::new(), series: bare(false) };
+        } else if let Some(body) = begun.strip_prefix(FENCE) {
+            let object = body.strip_prefix("json").unwrap_or(body).trim_start();
+            if object.starts_with('{') {
+                let fence = self.pending.len() - object.len();
+                self.state = State::Open { raw: self.pending.drain(..fence).collect(), series: bare(true) };
+            } else if !last && (object.is_empty() || "json".starts_with(body)) {
+                return self.wait(State::Start);
+            }
+        } else if !last && FENCE.starts_with(begun) {
+            return self.wait(State::Start);
+        }
+        true
+    }
+
+    fn step_reasoning(&mut self, parts: &mut Parts, last: bool) -> bool {
+        let end = self.pending.find(REASONING[1]).map(|at| at + REASONING[1].len());
+        let until = end.unwrap_or_else(|| {
+            if last { self.pending.len() } else { before_marker(&self.pending, REASONING[1]) }
+        });
+        self.emit_text(parts, until);
+        if end.is_some() || last { true } else { self.wait(State::Reasoning) }
+    }
+
+    fn step_text(&mut self, parts: &mut Parts, last: bool) -> bool {
+        let Some(opening) = self.form.opening() else {
+            self.emit_text(parts, self.pending.len());
+            return false;
+        };
+        if let Some(at) = self.pending.find(opening) {
+            self.emit_text(parts, at);
+            self.pending.drain(..opening.len());
+            let series = Series { marked: true, list: false, doubled: false, fenced: false };
+            self.state = State::Open { raw: opening.to_owned(), series };
+            return true;
+        }
+        let until = if last { self.pending.len() } else { before_marker(&self.pending, opening) };
+        self.emit_text(parts, until);
+        false
+    }
+
+    fn step_open(&mut self, parts: &mut Parts, mut raw: String, mut series: Series, last: bool) -> bool {
+        let space = self.pending.len() - self.pending.trim_start().len();
+        raw.extend(self.pending.drain(..space));
+        let call = match self.pending.chars().next() {
+            None if last => return self.give_up(parts, &raw),
+            None => return self.wait(State::Open { raw, series }),
+            Some('[') if series.marked && !series.list => {
+                series.list = true;
+                raw.extend(self.pending.drain(..1));
+                self.state = State::Open { raw, series };
+                return true;
+            }
+            Some('{') => CallReader::of_object(raw, series.marked),
+            Some(_) if self.form == ToolForm::MistralArgs && series.marked => CallReader::of_name(raw),
+            Some(_) => return self.give_up(parts, &raw),
+        };
+        self.state = State::Call(Box::new(call), series);
+        true
+    }
+
+    fn step_call(
+        &mut self,
+        parts: &mut Parts,
+        mut call: Box<CallReader>,
+        series: Series,
+        last: bool,
+    ) -> bool {
+        let (mut read, mut progress) = (0, Progress::More);
+        for c in self.pending.chars() {
+            read += c.len_utf8();
+            progress = call.push(c, &|name| self.tools.iter().any(|tool| tool == name));
+            if progress != Progress::More {
+                break;
+            }
+        }
+        self.pending.drain(..read);
+        if let Some(name) = call.take_begin() {
+            self.space.clear();
+            self.calls += 1;
+            parts.0.push(ToolPart::Begin(name));
+        }
+        let arguments = call.take_arguments();
+        if !arguments.is_empty() {
+            parts.0.push(ToolPart::Arguments(arguments));
+        }
+        let ended = progress == Progress::Done;
+        if progress == Progress::More && !last {
+            return self.wait(State::Call(call, series));
+        }
+        if !call.has_begun() {
+            return self.give_up(parts, &call.raw);
+        }
+        let broken = !ended || !call.is_valid();
+        parts.0.push(ToolPart::End { broken: broken.then(|| std::mem::take(&mut call.raw)) });
+        self.state = match (self.calls >= self.max_calls, ended) {
+            (true, _) => State::Done,
+            (false, true) => State::After(Series { doubled: call.is_doubled(), ..series }),
+            (false, false) => State::Text,
+        };
+        true
+    }
+
+    fn step_after(&mut self, series: Series, last: bool) -> bool {
+        let rest = self.pending.trim_start();
+        let next = rest.trim_start_matches([',', ';']).trim_start();
+        let closing = if series.fenced { FENCE } else { self.form.closing().unwrap_or_default() };
+        let skipped = self.pending.len() - next.len();
+        if series.doubled && rest.starts_with('}') {
+            let brace = self.pending.len() - rest.len() + 1;
+            self.pending.drain(..brace);
+            self.state = State::After(Series { doubled: false, ..series });
+        } else if series.list && rest.starts_with(']') {
+            let bracket = self.pending.len() - rest.len() + 1;
+            self.pending.drain(..bracket);
+            self.state = State::After(Series { list: false, ..series });
+        } else if next.is_empty() && last {
+            self.pending.clear();
+        } else if next.is_empty() || (!last && closing.len() > rest.len() && closing.starts_with(rest)) {
+            return self.wait(State::After(series));
+        } else if !closing.is_empty() && rest.starts_with(closing) {
+            let end = self.pending.len() - rest.len() + closing.len();
+            self.pending.drain(..end);
+        } else if next.starts_with('{') {
+            self.state = State::Open { raw: self.pending.drain(..skipped).collect(), series };
+        }
+        true
+    }
+
+    /// Continues with text after something that is not a call. The text after its marker is read again.
+    fn give_up(&mut self, parts: &mut Parts, raw: &str) -> bool {
+        let marker = self.form.opening().filter(|marker| raw.starts_with(marker)).map_or(0, str::len);
+        // Without a marker, the first character is no start of one.
+        let marker = if marker == 0 { raw.chars().next().map_or(0, char::len_utf8) } else { marker };
+        self.pending.insert_str(0, raw);
+        self.emit_text(parts, marker);
+        true
+    }
+
+    /// Moves the first bytes of the pending text to the answer.
+    fn emit_text(&mut self, parts: &mut Parts, bytes: usize) {
+        self.space.extend(self.pending.drain(..bytes));
+        let end = self.space.trim_end().len();
+        let text: String = self.space.drain(..end).collect();
+        parts.text(&text);
+    }
+}
+
+/// Returns the length of a text without a start of `marker` at its end.
+fn before_marker(text: &str, marker: &str) -> usize {
+    let starts = (1..marker.len()).rev().filter(|&length| marker.is_char_boundary(length));
+    let begun = starts.map(|length| &marker[..length]).find(|start| text.ends_with(start));
+    text.len() - begun.map_or(0, str::len)
+}
+
+/// Parts of an answer, without empty ones.
+#[derive(Default)]
+struct Parts(Vec<ToolPart>);
+
+impl Parts {
+    fn text(&mut self, text: &str) {
+        match self.0.last_mut() {
+            _ if text.is_empty() => {}
+            Some(ToolPart::Text(before)) => before.push_str(text),
+            _ => self.0.push(ToolPart::Text(text.to_owned())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,239 @@
+//! Tests on answers as models write them, in pieces of every size.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const WEATHER: &str = r#"{"name": "weather", "arguments": {"city": "Rome", "days": 2}}"#;
+
+fn parser(form: ToolForm) -> ToolCallParser {
+    ToolCallParser::new(form, ["weather", "time"].map(str::to_owned), usize::MAX)
+}
+
+/// Joins neighbouring parts of the same kind.
+fn joined(parts: Vec<ToolPart>) -> Vec<ToolPart> {
+    let mut all: Vec<ToolPart> = Vec::new();
+    for part in parts {
+        match (all.last_mut(), part) {
+            (Some(ToolPart::Text(before)), ToolPart::Text(text)) => before.push_str(&text),
+            (Some(ToolPart::Arguments(before)), ToolPart::Arguments(text)) => before.push_str(&text),
+            (_, part) => all.push(part),
+        }
+    }
+    all
+}
+
+fn in_pieces(mut parser: ToolCallParser, text: &str, size: usize) -> Vec<ToolPart> {
+    let chars: Vec<char> = text.chars().collect();
+    let mut parts = Vec::new();
+    for piece in chars.chunks(size) {
+        parts.extend(parser.push(&piece.iter().collect::<String>()));
+    }
+    parts.extend(parser.finish());
+    joined(parts)
+}
+
+/// Reads a text in pieces of every size and returns its parts, which have to be the same.
+fn parts(form: ToolForm, text: &str) -> Vec<ToolPart> {
+    let whole = in_pieces(parser(form), text, text.len().max(1));
+    for size in 1..8 {
+        assert_eq!(in_pieces(parser(form), text, size), whole, "{size} of {text}");
+    }
+    whole
+}
+
+fn text(text: &str) -> ToolPart {
+    ToolPart::Text(text.into())
+}
+
+fn call(name: &str, arguments: &str) -> Vec<ToolPart> {
+    vec![ToolPart::Begin(name.into()), ToolPart::Arguments(arguments.into()), ToolPart::End { broken: None }]
+}
+
+fn weather() -> Vec<ToolPart> {
+    call("weather", r#"{"city": "Rome", "days": 2}"#)
+}
+
+#[test]
+fn reads_one_and_several_calls_of_every_form() {
+    let llama = WEATHER.replace("arguments", "parameters");
+    for (form, answer, calls) in [
+        (ToolForm::Hermes, format!("<tool_call>\n{WEATHER}\n</tool_call>"), 1),
+        (
+            ToolForm::Hermes,
+            format!("<tool_call>\n{WEATHER}\n</tool_call>\n<tool_call>\n{WEATHER}\n</tool_call>"),
+            2,
+        ),
+        (ToolForm::Hermes, format!("<tool_call>{WEATHER}\n{WEATHER}</tool_call>\n"), 2),
+        (ToolForm::Hermes, format!("<tool_call>\n{WEATHER}"), 1),
+        (ToolForm::Hermes, WEATHER.to_owned(), 1),
+        (ToolForm::Hermes, format!("```json\n{WEATHER}\n```"), 1),
+        (ToolForm::Llama, format!("```\n{llama}\n```\n"), 1),
+        (ToolForm::Hermes, format!("<tool_call>\n{{{WEATHER}}}\n</tool_call>"), 1),
+        (ToolForm::Granite, format!("<|tool_call|>[{WEATHER}, {WEATHER}]"), 2),
+        (ToolForm::Llama, llama.clone(), 1),
+        (ToolForm::Llama, format!("\n{llama}; {llama}"), 2),
+        (ToolForm::Mistral, format!("[TOOL_CALLS][{WEATHER}]"), 1),
+        (ToolForm::Mistral, format!("[TOOL_CALLS] [{WEATHER}, {WEATHER}]"), 2),
+        (ToolForm::MistralArgs, "[TOOL_CALLS]weather[ARGS]{\"city\": \"Rome\", \"days\": 2}".repeat(2), 2),
+        (
+            ToolForm::MistralArgs,
+            "[TOOL_CALLS]weather[CALL_ID]a1b2c3d4e[ARGS]{\"city\": \"Rome\", \"days\": 2}".into(),
+            1,
+        ),
+    ] {
+        assert_eq!(parts(form, &answer), vec![weather(); calls].concat(), "{answer}");
+    }
+}
+
+#[test]
+fn text_around_calls_is_text_without_the_space_before_them() {
+    let answer = format!("Let me look.\n\n<tool_call>\n{WEATHER}\n</tool_call>\nDone. ");
+    let expected = [vec![text("Let me look.")], weather(), vec![text("\nDone.")]].concat();
+    assert_eq!(parts(ToolForm::Hermes, &answer), expected);
+}
+
+#[test]
+fn fields_may_come_in_any_order_and_form() {
+    for answer in [
+        r#"{"arguments": {"city": "Rome", "days": 2}, "name": "weather"}"#,
+        r#"{"type": "function", "id": 7, "name": "weather", "arguments": {"city": "Rome", "days": 2}}"#,
+        r#"{"type": "function", "function": "weather", "parameters": {"city": "Rome", "days": 2}}"#,
+        r#"{"name": "weather", "arguments": "{\"city\": \"Rome\", \"days\": 2}"}"#,
+    ] {
+        let answer = format!("<tool_call>{answer}</tool_call>");
+        assert_eq!(parts(ToolForm::Hermes, &answer), weather(), "{answer}");
+    }
+    let none = r#"<tool_call>{"name": "time"}</tool_call><tool_call>{"name": "time", "arguments": null}</tool_call>"#;
+    assert_eq!(parts(ToolForm::Hermes, none), [call("time", "{}"), call("time", "{}")].concat());
+}
+
+#[test]
+fn brackets_and_markers_in_strings_do_not_end_arguments() {
+    let arguments = r#"{"code": "}</tool_call>\"{\\", "list": [[1], {"a": "]"}]}"#;
+    let answer = format!("<tool_call>\n{{\"name\": \"time\", \"arguments\": {arguments}}}\n</tool_call>");
+    assert_eq!(parts(ToolForm::Hermes, &answer), call("time", arguments));
+}
+
+#[test]
+fn text_that_is_no_call_stays_text() {
+    for answer in [
+        "",
+        " \n",
+        "Hello <tool_call",
+        "A <tool_call> marks a call.",
+        "<tool_call>\n{\"name\": \"unknown\", \"arguments\": {}}\n</tool_call>",
+        "<tool_call>{\"name\": \"weather\"",
+        "<tool_call>{\"name\": 3, \"arguments\": {}}</tool_call>",
+        "<tool_call>{\"name\": \"weather\", \"arguments\": [1]}</tool_call>",
+        "<tool_call><function=weather></function></tool_call>",
+        "{\"name\": \"weather\"}",
+        "{\"city\": \"Rome\", \"name\": \"unknown\"} is JSON.\n",
+        "{\"a\": }",
+        "{'name': 'weather', 'arguments': {}}",
+        "<think>I could write <tool_call>{\"name\": \"weather\", \"arguments\": {}}</tool_call>.</think>\n\nHi",
+        "<thin",
+        "```json\n{\"a\": 1}\n```",
+        "```python\nprint()\n```",
+        "``",
+        "{{\"a\": 1}}",
+        "[TOOL_CALLS]",
+    ] {
+        for form in [ToolForm::Hermes, ToolForm::Llama, ToolForm::Mistral, ToolForm::MistralArgs] {
+            let found = parts(form, answer);
+            let expected = if answer.is_empty() { Vec::new() } else { vec![text(answer)] };
+            assert_eq!(found, expected, "{answer}");
+        }
+    }
+}
+
+#[test]
+fn a_call_after_a_false_start_is_found() {
+    let answer = format!("<tool_call> <tool_call>\n{WEATHER}\n</tool_call>");
+    assert_eq!(parts(ToolForm::Hermes, &answer), [vec![text("<tool_call>")], weather()].concat());
+    let thought = format!("<think>Rome?</think>\n\n<tool_call>\n{WEATHER}\n</tool_call>");
+    assert_eq!(parts(ToolForm::Hermes, &thought), [vec![text("<think>Rome?</think>")], weather()].concat());
+}
+
+#[test]
+fn a_call_that_ends_early_is_broken() {
+    let cut = "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Ro";
+    let expected = vec![
+        ToolPart::Begin("weather".into()),
+        ToolPart::Arguments("{\"city\": \"Ro".into()),
+        ToolPart::End { broken: Some(cut.into()) },
+    ];
+    assert_eq!(parts(ToolForm::Hermes, cut), expected);
+    let invalid = "<tool_call>{\"name\": \"weather\", \"arguments\": {city: 1}}</tool_call>";
+    let found = parts(ToolForm::Hermes, invalid);
+    let raw = invalid.strip_suffix("</tool_call>").unwrap().to_owned();
+    assert_eq!(found.last(), Some(&ToolPart::End { broken: Some(raw) }));
+}
+
+#[test]
+fn the_rest_is_left_out_after_the_last_call_allowed() {
+    let one = ToolCallParser::new(ToolForm::Hermes, ["weather".to_owned()], 1);
+    let answer = format!("<tool_call>{WEATHER}</tool_call> and <tool_call>{WEATHER}</tool_call>");
+    assert_eq!(in_pieces(one, &answer, 3), weather());
+}
+
+#[test]
+fn deep_nesting_is_no_call() {
+    let deep = format!("<tool_call>{{\"name\": \"time\", \"arguments\": {{\"a\": {}", "[".repeat(100_000));
+    let found = in_pieces(parser(ToolForm::Hermes), &deep, 50_000);
+    assert!(matches!(&found[2], ToolPart::End { broken: Some(_) }), "{:?}", found.len());
+}
+
+/// Text made of pieces of calls.
+fn noise() -> impl Strategy<Value = String> {
+    let piece = prop::sample::select(vec![
+        "<tool_call>",
+        "</tool_call>",
+        "[TOOL_CALLS]",
+        "[ARGS]",
+        "<think>",
+        "</think>",
+        "{",
+        "}",
+        "[",
+        "]",
+        "\"",
+        "\\",
+        ",",
+        ":",
+        ";",
+        " ",
+        "\n",
+        "name",
+        "\"name\"",
+        "\"arguments\"",
+        "\"weather\"",
+        "weather",
+        "{}",
+        "null",
+        "1",
+        "é",
+        WEATHER,
+    ]);
+    prop::collection::vec(piece, 0..24).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn noise_is_read_alike_in_pieces_and_loses_no_text(answer in noise(), size in 1usize..6) {
+        for form in [ToolForm::Hermes, ToolForm::Llama, ToolForm::Mistral, ToolForm::MistralArgs] {
+            let whole = in_pieces(parser(form), &answer, answer.len().max(1));
+            prop_assert_eq!(&in_pieces(parser(form), &answer, size), &whole);
+            let is_text = |part: &ToolPart| matches!(part, ToolPart::Text(_));
+            if whole.iter().all(is_text) {
+                let said: String = whole.iter().map(|part| match part {
+                    ToolPart::Text(text) => text.as_str(),
+                    _ => "",
+                }).collect();
+                prop_assert_eq!(said, answer.as_str());
+            }
+        }
+    }
+}

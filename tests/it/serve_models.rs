@@ -1,0 +1,141 @@
+//! Models that requests name: a server with two tiny models in its folder.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use hunch::serve::{InstalledModels, ServerConfig};
+use hunch_library::Places;
+use serde_json::{Value, json};
+
+use crate::serve::{LONG, RUNNING, Running, config, metric, serve_in, wait_for};
+use crate::support::http::{get, post};
+use crate::support::tiny::{END_OF_TURN, Tiny};
+
+const CHAT: &str = "/v1/chat/completions";
+const LOADS: &str = "hunch_model_loads_total";
+
+/// Serves `tiny`, with a model called `other` in its folder.
+fn with_two(change: impl FnOnce(ServerConfig) -> ServerConfig) -> Running {
+    let tiny = Tiny { context: LONG, ..Tiny::default() };
+    serve_in(&tiny, |folder: &Path| {
+        Tiny { seed: 2, ..tiny }.write(folder, "other");
+        let places = Places { models: folder.to_owned(), ..Places::default() };
+        let installed = InstalledModels { places, only: None, method: None, ignore_memory_check: false };
+        change(ServerConfig { installed: Some(installed), ..config() })
+    })
+}
+
+fn chat(model: &str, max_tokens: u32) -> Value {
+    json!({
+        "model": model,
+        "messages": [{ "role": "user", "content": "abc abc" }],
+        "max_tokens": max_tokens,
+        "logit_bias": { END_OF_TURN.to_string(): -100 },
+        "hunch": true,
+    })
+}
+
+fn text(address: SocketAddr, model: &str) -> String {
+    let answer = post(address, CHAT, &chat(model, 20)).json();
+    assert_eq!(answer["model"], model, "{answer}");
+    answer["choices"][0]["message"]["content"].as_str().unwrap().to_owned()
+}
+
+fn names(address: SocketAddr) -> Vec<String> {
+    let list: Value = serde_json::from_str(&get(address, "/v1/models")).unwrap();
+    list["data"].as_array().unwrap().iter().map(|model| model["id"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn loads_the_model_that_a_request_names() {
+    let server = with_two(|config| config);
+    assert_eq!(names(server.address), ["tiny", "other"]);
+    let first = text(server.address, "tiny");
+    assert_eq!(metric(server.address, LOADS), 0);
+    let other = text(server.address, "other");
+    assert_eq!(metric(server.address, LOADS), 1);
+    assert_eq!(text(server.address, "other"), other);
+    assert_eq!(metric(server.address, LOADS), 1);
+    assert_ne!(first, other);
+    assert_eq!(text(server.address, "tiny"), first);
+    assert_eq!(metric(server.address, LOADS), 2);
+    let message = json!({
+        "model": "other", "max_tokens": 4, "messages": [{ "role": "user", "content": "abc" }],
+    });
+    assert_eq!(post(server.address, "/v1/messages", &message).json()["model"], "other");
+    let object: Value = serde_json::from_str(&get(server.address, "/v1/models/other")).unwrap();
+    assert_eq!((&object["id"], &object["context_length"]), (&json!("other"), &json!(LONG)));
+    // Counting tokens reads only the header.
+    let question = json!({ "model": "tiny", "messages": [{ "role": "user", "content": "abc" }] });
+    assert_eq!(post(server.address, "/v1/messages/count_tokens", &question).status, 200);
+    assert_eq!(metric(server.address, LOADS), 3);
+}
+
+#[test]
+fn an_unknown_model_is_refused_with_the_names_there_are() {
+    let server = with_two(|config| config);
+    for (path, kind) in [(CHAT, "invalid_request_error"), ("/v1/messages", "not_found_error")] {
+        let mut body = chat("missing", 4);
+        body.as_object_mut().unwrap().remove("logit_bias");
+        let response = post(server.address, path, &body);
+        assert_eq!(response.status, 404);
+        let error = response.json()["error"].clone();
+        assert_eq!(error["type"], kind, "{error}");
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains("missing") && message.ends_with("these: tiny, other."), "{message}");
+    }
+    // A path is no name.
+    assert_eq!(post(server.address, CHAT, &chat("/etc/passwd", 4)).status, 404);
+    let only = with_two(|mut config| {
+        config.installed.as_mut().unwrap().only = Some(vec!["tiny".into()]);
+        config
+    });
+    assert_eq!(names(only.address), ["tiny"]);
+    assert_eq!(post(only.address, CHAT, &chat("other", 4)).status, 404);
+}
+
+#[test]
+fn requests_for_different_models_are_answered_in_order() {
+    let server = with_two(|config| config);
+    let expected = ["tiny", "other"].map(|model| text(server.address, model));
+    let mut endless = chat("tiny", 60_000);
+    endless["stream"] = json!(true);
+    let running = post(server.address, CHAT, &endless);
+    let (done, order) = channel();
+    let mut threads = Vec::new();
+    for number in 0..6 {
+        let (done, address) = (done.clone(), server.address);
+        let model = ["tiny", "other"][number % 2];
+        threads.push(thread::spawn(move || {
+            let answer = post(address, CHAT, &chat(model, 20)).json();
+            let text = answer["choices"][0]["message"]["content"].as_str().unwrap().to_owned();
+            done.send((answer["hunch"]["number"].as_u64().unwrap(), number, text)).unwrap();
+        }));
+        wait_for(server.address, "hunch_num_requests_waiting", number as u64 + 1);
+    }
+    drop(running);
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    drop(done);
+    let mut order: Vec<_> = order.iter().collect();
+    order.sort_unstable();
+    for (i, (_, number, text)) in order.into_iter().enumerate() {
+        assert_eq!((number, &text), (i, &expected[i % 2]));
+    }
+}
+
+#[test]
+fn idle_models_are_unloaded_and_loaded_again() {
+    let server = with_two(|config| ServerConfig { idle: Some(Duration::from_millis(50)), ..config });
+    let first = text(server.address, "tiny");
+    wait_for(server.address, RUNNING, 0);
+    // A slow machine unloads before the first request too.
+    let before = metric(server.address, LOADS);
+    for loads in 1..4 {
+        thread::sleep(Duration::from_millis(400));
+        assert_eq!(text(server.address, "tiny"), first);
+        assert_eq!(metric(server.address, LOADS), before + loads);
+    }
+}

@@ -1,0 +1,121 @@
+import { describe, expect, it } from 'vitest';
+import app from '../../../../tests/ui/fixtures/fixture-app.json';
+import { createWindow } from '../../window';
+import { SilentHost } from '../host/testing';
+import type { Asking, ErrorInfo, LoadedModels } from '../ipc/schema.gen';
+
+const binary: ErrorInfo = { code: 'not_text', message: 'Not text.', params: { name: 'picture.png' } };
+const busy: ErrorInfo = { code: 'busy', message: 'Busy.' };
+
+/** A host whose dialog chooses files, and whose model has a context of 100 tokens. A word is a token. */
+class FileHost extends SilentHost {
+  files: Record<string, string | ErrorInfo> = {};
+  asked: Asking[] = [];
+  refuses = false;
+
+  override async invoke(command: string, args: Record<string, unknown>): Promise<unknown> {
+    if (command === 'app_info') return { ...app.info, loaded: { ...(app.info.loaded as unknown as LoadedModels), context: 100 } };
+    if (command === 'library') return { models: app.models, folders: [], machine: { total: 16e9, usable: 11e9 } };
+    if (command === 'list_conversations') return [];
+    if (command === 'set_system_prompt') return 7;
+    if (command === 'choose_attachments') return Object.keys(this.files);
+    if (command === 'answer') {
+      this.asked.push((args['request'] as { asking: Asking }).asking);
+      if (this.refuses) throw busy;
+      const id = 10 * this.asked.length;
+      return { conversation: 1, question: id, answer: id + 1, generation_id: id, prefix: [] };
+    }
+    if (command !== 'read_attachment') return null;
+    const path = args['path'] as string;
+    const text = this.files[path];
+    if (typeof text !== 'string') throw text;
+    return { attachment: { name: path.replace('/a/', ''), text }, tokens: text.split(' ').length };
+  }
+}
+
+async function make(files: FileHost['files']) {
+  const host = new FileHost();
+  host.files = files;
+  const { chat, notices } = createWindow(host);
+  await chat.models.start();
+  await chat.attachments.choose();
+  return { host, notices, ...chat, names: () => chat.attachments.files.map(({ attachment }) => attachment.name) };
+}
+
+describe('attached files', () => {
+  it('are sent with the question, then gone from the composer', async () => {
+    const { attachments, conversation, host, names } = await make({ '/a/notes.md': 'blue sky', '/a/main.rs': 'fn main' });
+    expect([names(), attachments.tokens, attachments.exceeded]).toEqual([['notes.md', 'main.rs'], 4, null]);
+    conversation.draft = 'Why?';
+    await conversation.send();
+    const files = [
+      { name: 'notes.md', text: 'blue sky' },
+      { name: 'main.rs', text: 'fn main' },
+    ];
+    expect(host.asked).toEqual([{ kind: 'question', parent: null, text: 'Why?', attachments: files }]);
+    expect(conversation.turns[0]?.attachments).toEqual(files);
+    expect(names()).toEqual([]);
+  });
+
+  it('stay with an edited question', async () => {
+    const { conversation, host } = await make({ '/a/notes.md': 'blue sky' });
+    host.refuses = true;
+    conversation.draft = 'Why?';
+    await conversation.send();
+    host.refuses = false;
+    const [refused] = conversation.turns;
+    if (refused) await conversation.edit(refused, 'Why not?');
+    expect(host.asked.at(-1)).toMatchObject({ text: 'Why not?', attachments: [{ name: 'notes.md' }] });
+    expect(conversation.turns.map(({ prompt, attachments }) => [prompt, attachments.length])).toEqual([['Why not?', 1]]);
+  });
+
+  it('return to the composer with a refused question', async () => {
+    const { conversation, host, names } = await make({ '/a/notes.md': 'blue sky' });
+    host.refuses = true;
+    conversation.draft = 'Why?';
+    await conversation.send();
+    expect([conversation.draft, names()]).toEqual(['Why?', ['notes.md']]);
+    // Sent again from its card, the question has its files, and the composer is empty.
+    host.refuses = false;
+    const [refused] = conversation.turns;
+    if (refused) await conversation.regenerate(refused);
+    expect(host.asked.at(-1)).toMatchObject({ attachments: [{ name: 'notes.md' }] });
+    expect([conversation.draft, names()]).toEqual(['', []]);
+  });
+
+  it('stay with their conversation', async () => {
+    const { conversation, host, names } = await make({ '/a/notes.md': 'blue sky' });
+    await conversation.instruct('Be brief.');
+    expect(names()).toEqual(['notes.md']);
+    conversation.clear();
+    expect(names()).toEqual([]);
+    expect(host.asked).toEqual([]);
+  });
+
+  it('that cannot be read are reported, and the others attached', async () => {
+    const { names, notices } = await make({ '/a/picture.png': binary, '/a/notes.md': 'blue sky' });
+    expect([names(), notices.failure]).toEqual([['notes.md'], 'Not text.']);
+  });
+
+  it('are at most as many as the engine takes', async () => {
+    const many = Object.fromEntries(Array.from({ length: 17 }, (_, at) => [`/a/${at}.txt`, 'text']));
+    const { names, notices } = await make(many);
+    expect(names()).toHaveLength(16);
+    expect(notices.failure).toBe('A question can have 16 files. The others were not attached.');
+  });
+
+  it('replace an earlier text of the same name, and can be removed', async () => {
+    const { attachments, host, names } = await make({ '/a/notes.md': 'blue sky' });
+    host.files = { '/a/notes.md': 'red sky at night' };
+    await attachments.choose();
+    expect(attachments.files).toEqual([{ attachment: { name: 'notes.md', text: 'red sky at night' }, tokens: 4 }]);
+    const [file] = attachments.files;
+    if (file) attachments.remove(file);
+    expect(names()).toEqual([]);
+  });
+
+  it('that exceed the context together are counted', async () => {
+    const { attachments } = await make({ '/a/1.txt': 'word '.repeat(60), '/a/2.txt': 'word '.repeat(60) });
+    expect([attachments.tokens, attachments.exceeded]).toEqual([122, 100]);
+  });
+});
