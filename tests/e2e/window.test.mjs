@@ -466,6 +466,27 @@ describe('the window with the default model', () => {
       assert.match((await window.call(command, { options: {}, paths: [secret] })).error, /not allowed/, command);
   });
 
+  test('attaches a chosen text file and keeps it with the question', async () => {
+    const file = join(window.dialogs, 'attached.txt');
+    await writeFile(file, 'The password of the day is "marmalade".\n');
+    assert.deepEqual(await window.call('read_attachment', { path: file }), { error: 'invalid_request' }, 'not chosen yet');
+    await window.click('place-chat');
+    await window.click('new-conversation');
+    await window.click('attach');
+    await eventually('the file', () => window.run(() => document.querySelector('[data-testid="composer-files"]') !== null));
+    await window.type('prompt', `What does the file say?${keys.enter}`);
+    await ended(window);
+    const shown = await window.run(() => document.querySelector('[data-testid="question-files"]').textContent);
+    assert.match(shown, /attached\.txt/);
+    const {
+      result: [{ id }],
+    } = await window.call('list_conversations', {});
+    const { result: conversation } = await window.call('open_conversation', { id });
+    const [question] = conversation.messages;
+    assert.equal(question.content, 'What does the file say?');
+    assert.deepEqual(question.attachments, [{ name: 'attached.txt', text: await readFile(file, 'utf8') }]);
+  });
+
   test('cannot navigate away or open another window', async () => {
     let visits = 0;
     const server = createServer((_, response) => {
