@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::App;
 use crate::api::{Attachment, MAX_FILE_BYTES, ReadAttachment};
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Refusal, Result};
 use hunch_model::text::EncodeOptions;
 
 impl App {
@@ -49,7 +49,7 @@ fn read_text(path: &Path) -> Result<Attachment> {
     let Some(text) = text else { return Err(Error::NotText { name }) };
     let text = text.strip_prefix('\u{feff}').map_or_else(|| text.clone(), str::to_owned);
     if text.trim().is_empty() {
-        return Err(Error::invalid(format!("“{name}” is empty. Choose another file.")));
+        return Err(Refusal::EmptyFile { name }.into());
     }
     Ok(Attachment { name, text })
 }

@@ -12,6 +12,7 @@ use hunch_library::types::{Download, Library, LibraryEvent};
 use hunch_library::watch::{LibraryWatch, POLL_INTERVAL};
 use hunch_library::{add_folder, are_known, removable, remove, remove_folder, scan, template_note};
 use hunch_model::split;
+use parking_lot::Mutex;
 
 impl App {
     /// Returns the models on this machine, their folders, and its memory. Reads the headers of new files.
@@ -157,7 +158,8 @@ pub(super) struct LibraryState {
 /// Receiver and sources of events.
 #[derive(Default)]
 struct LibraryEvents {
-    listener: Option<LibraryListener>,
+    /// Called outside the lock of the events, as it may stop a load.
+    listener: Option<Arc<Mutex<LibraryListener>>>,
     /// Watches the model folders.
     watch: Option<LibraryWatch>,
     /// Passes events of downloads on.
@@ -167,13 +169,14 @@ struct LibraryEvents {
 impl LibraryState {
     /// Replaces the listener.
     pub(super) fn set_listener(&self, listener: LibraryListener) {
-        self.events.lock().listener = Some(listener);
+        self.events.lock().listener = Some(Arc::new(Mutex::new(listener)));
     }
 
     /// Passes an event to the listener.
     pub(super) fn announce(&self, event: LibraryEvent) {
-        if let Some(listener) = &mut self.events.lock().listener {
-            listener(event);
+        let listener = self.events.lock().listener.clone();
+        if let Some(listener) = listener {
+            listener.lock()(event);
         }
     }
 

@@ -65,6 +65,12 @@ pub enum Refusal {
         /// Version that can be read.
         readable: u32,
     },
+    /// A file to attach has no text.
+    #[error("“{name}” is empty, so it was not attached. Choose another file.")]
+    EmptyFile {
+        /// Name of the file.
+        name: String,
+    },
     /// A file has the name that the default extension completes.
     #[error(
         "{} exists already, so nothing was written. Choose that file to replace it, or choose another name.",
@@ -141,6 +147,8 @@ pub enum RefusalReason {
     NotAConversation,
     /// See [`Refusal::ConversationVersion`].
     ConversationVersion,
+    /// See [`Refusal::EmptyFile`].
+    EmptyFile,
     /// See [`Refusal::FileExists`].
     FileExists,
     /// See [`Refusal::FolderKnown`].
@@ -179,6 +187,7 @@ impl Refusal {
             Self::NothingDrafted => RefusalReason::NothingDrafted,
             Self::NotAConversation { .. } => RefusalReason::NotAConversation,
             Self::ConversationVersion { .. } => RefusalReason::ConversationVersion,
+            Self::EmptyFile { .. } => RefusalReason::EmptyFile,
             Self::FileExists { .. } => RefusalReason::FileExists,
             Self::FolderKnown { .. } => RefusalReason::FolderKnown,
             Self::ModelInMemory { .. } => RefusalReason::ModelInMemory,
@@ -212,7 +221,9 @@ impl Refusal {
             }
             Self::FileExists { path } => vec![("path", path.display().to_string())],
             Self::FolderKnown { folder } => vec![("folder", folder.display().to_string())],
-            Self::ModelInMemory { name } | Self::ModelNotInLibrary { name } => vec![("name", name.clone())],
+            Self::EmptyFile { name } | Self::ModelInMemory { name } | Self::ModelNotInLibrary { name } => {
+                vec![("name", name.clone())]
+            }
             Self::NoDiskForTraining { needed, free } => {
                 vec![("needed", needed.to_string()), ("free", free.to_string())]
             }
@@ -241,6 +252,7 @@ mod tests {
             Refusal::NothingDrafted,
             Refusal::NotAConversation { detail: text() },
             Refusal::ConversationVersion { version: 2, readable: 1 },
+            Refusal::EmptyFile { name: text() },
             Refusal::FileExists { path: path() },
             Refusal::FolderKnown { folder: path() },
             Refusal::ModelInMemory { name: text() },

@@ -2523,6 +2523,11 @@ attachment: Attachment,
 tokens: number | null, };
 
 /**
+ * Name of a [`Refusal`], as the window receives it.
+ */
+export type RefusalReason = "no_such_conversation" | "no_such_message" | "no_such_comparison" | "other_writer" | "not_an_alternative" | "end_token" | "nothing_drafted" | "not_a_conversation" | "conversation_version" | "empty_file" | "file_exists" | "folder_known" | "model_in_memory" | "model_not_in_library" | "draft_too_large" | "not_a_token" | "no_disk_for_training" | "no_user_turn";
+
+/**
  * A drafted token that was rejected.
  */
 export type RejectedEvent = { 

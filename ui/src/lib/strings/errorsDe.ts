@@ -186,6 +186,11 @@ export const refusalsDe: RefusalCatalogue = {
       `Die Unterhaltung hat die Formatversion ${version}, dieses Hunch liest Version ${readable}. Es wurde nichts hinzugefügt.`,
     advice: 'Importiere sie mit der Version von Hunch, die sie exportiert hat.',
   },
+  empty_file: {
+    title: 'Die Datei ist leer',
+    body: ({ name }) => `${name} enthält keinen Text und wurde nicht angehängt.`,
+    advice: 'Wähle eine andere Datei.',
+  },
   file_exists: {
     title: 'Die Datei gibt es schon',
     body: ({ path }) => `${path} gibt es schon, deshalb wurde nichts gespeichert.`,

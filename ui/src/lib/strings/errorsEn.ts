@@ -184,6 +184,11 @@ export const refusalsEn: RefusalCatalogue = {
       `The conversation has version ${version} of the format, and this Hunch reads version ${readable}. Nothing was added.`,
     advice: 'Import it with the Hunch that exported it.',
   },
+  empty_file: {
+    title: 'The file is empty',
+    body: ({ name }) => `${name} has no text, so it was not attached.`,
+    advice: 'Choose another file.',
+  },
   file_exists: {
     title: 'The file exists already',
     body: ({ path }) => `${path} exists already, so nothing was saved.`,

@@ -179,6 +179,7 @@ export const refusalParams = {
   nothing_drafted: [],
   not_a_conversation: ['detail'],
   conversation_version: ['version', 'readable'],
+  empty_file: ['name'],
   file_exists: ['path'],
   folder_known: ['folder'],
   model_in_memory: ['name'],
