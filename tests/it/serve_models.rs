@@ -87,7 +87,7 @@ fn an_unknown_model_is_refused_with_the_names_there_are() {
         let message = error["message"].as_str().unwrap();
         assert!(message.contains("missing") && message.ends_with("these: tiny, other."), "{message}");
     }
-    // A path is no name.
+    // Paths of files are not accepted in place of names.
     assert_eq!(post(server.address, CHAT, &chat("/etc/passwd", 4)).status, 404);
     let only = with_two(|mut config| {
         config.installed.as_mut().unwrap().only = Some(Vec::new());
