@@ -29,7 +29,7 @@ const MAX_LISTED: usize = 40;
 pub struct InstalledModels {
     /// Folders of models.
     pub places: Places,
-    /// Files of the models that requests may name, beside the started one. `None` allows all.
+    /// Files of the models that requests may name. The started one is always among them. `None` allows all.
     pub only: Option<Vec<PathBuf>>,
     /// Method of answers, if a model can run it. `None` takes the recommended one of each model.
     pub method: Option<Method>,
@@ -198,8 +198,7 @@ impl ServedModels {
         if checked {
             load::check_memory(&fit, "")?;
         }
-        // The usable memory includes that of the loaded models.
-        Ok(loaded && fit.total + held > fit.machine.usable)
+        Ok(loaded && load::has_to_make_room(&fit, held))
     }
 
     /// Sets the method of an answer, once its model is loaded.
