@@ -2,7 +2,6 @@
 //!
 //! An answer is cancelled by dropping it. Its generation then ends within one round.
 
-use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -266,8 +265,8 @@ pub(super) async fn start(server: &Served, ask: Ask) -> Result<RunningAnswer, Fa
     let work = move |models: &mut Models, stopped: &dyn Fn() -> bool| {
         served.complete(&model, models, &mut plan)?;
         // `true` once the rest of the answer would be left out.
-        let is_done = Cell::new(false);
-        let cancelled = || stopped() || events.is_closed() || is_done.get();
+        let is_done = AtomicBool::new(false);
+        let cancelled = || stopped() || events.is_closed() || is_done.load(Ordering::Relaxed);
         let context = GenerationContext {
             id,
             clock: &clock,
@@ -283,13 +282,13 @@ pub(super) async fn start(server: &Served, ask: Ask) -> Result<RunningAnswer, Fa
             metrics.observe(&event);
             if let (GenerationEvent::Round(round), Some(reader)) = (&event, &mut reader) {
                 reader.push(&text_of(&round.tokens));
-                is_done.set(reader.is_done());
+                is_done.store(reader.is_done(), Ordering::Relaxed);
             }
             // Fails once the client is gone, which ends the generation before its next pass.
             let _ = events.send(Step::Event(event));
         };
         let mut finished = generate(models, &ids, &plan, &context, &mut sink)?;
-        if is_done.get() {
+        if is_done.load(Ordering::Relaxed) {
             finished.stop = StopReason::EndOfTurn;
         }
         Ok(finished)
