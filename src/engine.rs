@@ -317,7 +317,7 @@ impl Engine {
     /// [`measure`](Self::measure).
     ///
     /// `make_room` is asked before loading, with `true` if other models are loaded. They are unloaded first if it returns
-    /// `true`. Loading ends early if the progress callback of the plan breaks.
+    /// `true`, and not loaded again if loading fails. Loading ends early if the progress callback of the plan breaks.
     ///
     /// # Errors
     /// [`Error::Busy`] while something runs.
@@ -331,7 +331,7 @@ impl Engine {
     ) -> Result<()> {
         let compute = self.compute.clone();
         let work = move |models: &mut Option<Models>, stopped: &dyn Fn() -> bool| {
-            if !models.as_ref().is_some_and(|models| is_target_of(models, &plan)) {
+            if !models.as_ref().is_some_and(|models| are_loaded(models, &plan)) {
                 let make_room = make_room(models.is_some())?;
                 load(models, &plan, make_room, &compute)?;
             }
@@ -484,7 +484,7 @@ impl Job {
         match self {
             Self::Shutdown => {}
             Self::Load { plan, make_room, reply } => {
-                let loaded = guarded(|| load(models, &plan, make_room, compute));
+                let loaded = guarded(|| load_or_restore(models, &plan, make_room, compute));
                 occupied.lock().free_since = Instant::now();
                 let empty = models.is_none();
                 // Fails if the caller is gone. The models stay loaded.
@@ -547,24 +547,38 @@ fn is_target_of(models: &Models, plan: &LoadPlan) -> bool {
     models.has_target_of(plan) || (models.plan().target == plan.target && !plan.target.exists())
 }
 
-/// Loads the models of a plan.
+/// Returns whether the target and the draft model of a plan are loaded.
+fn are_loaded(models: &Models, plan: &LoadPlan) -> bool {
+    is_target_of(models, plan) && models.plan().draft == plan.draft
+}
+
+/// Loads the models of a plan. After an error, models that were unloaded for them are loaded again.
+fn load_or_restore(
+    models: &mut Option<Models>,
+    plan: &LoadPlan,
+    make_room: bool,
+    compute: &Compute,
+) -> Result<Loaded> {
+    let before = models.as_ref().map(Models::plan);
+    load(models, plan, make_room, compute).inspect_err(|_| {
+        // The first error matters. The caller sees from `models` if the reload failed too.
+        if let (None, Some(before)) = (&models, before) {
+            *models = Models::load_by(&before, compute).ok();
+        }
+    })
+}
+
+/// Loads the models of a plan. After an error, models that were unloaded for them stay unloaded.
 fn load(models: &mut Option<Models>, plan: &LoadPlan, make_room: bool, compute: &Compute) -> Result<Loaded> {
     if let Some(models) = models.as_mut().filter(|models| models.has_target_of(plan)) {
         models.change_draft(plan, compute)?;
     } else {
         let opened = OpenedModels::open(plan)?;
-        let before = if make_room { models.take().map(|models| models.plan()) } else { None };
-        release_memory(compute);
-        match Models::of(opened, compute) {
-            Ok(new) => *models = Some(new),
-            Err(error) => {
-                // The first error matters. The caller sees from `models` if the reload failed too.
-                if let Some(before) = before {
-                    *models = Models::load_by(&before, compute).ok();
-                }
-                return Err(error);
-            }
+        if make_room {
+            *models = None;
         }
+        release_memory(compute);
+        *models = Some(Models::of(opened, compute)?);
     }
     release_memory(compute);
     let models = models.as_ref().expect("models were loaded above");

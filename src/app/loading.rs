@@ -5,7 +5,6 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -17,6 +16,7 @@ use crate::api::{LoadedHead, LoadedModels};
 use crate::bench::skip_sets::SearchedModel;
 use crate::engine::LoadFailure;
 use crate::generate::{LoadPlan, LoadWatch};
+use crate::services::idle::unload_after;
 use crate::services::load;
 use crate::store::Store;
 use hunch_error::{Error, Result};
@@ -134,8 +134,7 @@ impl App {
         let LoadRequest { target, draft, head, .. } = request.clone();
         let fit = self.fit(&FitRequest { target, draft, head, context: Some(context) })?;
         load::check_memory(&fit, ", and what was in memory is still there")?;
-        // The usable memory includes that of the loaded models.
-        Ok(fit.total + self.held_by_models() > fit.machine.usable)
+        Ok(load::has_to_make_room(&fit, self.held_by_models()))
     }
 
     /// Marks models as being loaded, so that the next start knows if they ended the program.
@@ -206,12 +205,8 @@ impl App {
 
     /// Starts the thread that unloads idle models.
     pub(super) fn start_idle_unloader(&self) -> Result<()> {
-        let (unloader, shared) = (self.shared.idle_unloader.clone(), Arc::downgrade(&self.shared));
-        thread::Builder::new()
-            .name("hunch-unload".into())
-            .spawn(move || unloader.watch(|keep| unload_if_idle(&shared, keep)))
-            .map(drop)
-            .map_err(|e| Error::Internal(format!("no thread for the models' time: {e}")))
+        let shared = Arc::downgrade(&self.shared);
+        self.shared.idle_unloader.start(move |keep| unload_if_idle(&shared, keep))
     }
 }
 
@@ -238,13 +233,5 @@ fn minutes(value: &Value) -> Option<Duration> {
 fn unload_if_idle(shared: &Weak<Shared>, keep: Duration) -> Option<Duration> {
     let app = App { shared: shared.upgrade()? };
     app.shared.models.ready().ok()?;
-    match app.shared.engine.idle_for() {
-        Some(idle) if idle >= keep => {
-            // A failure means that a request arrived just now, so they are in use.
-            let _ = app.unload_models();
-            Some(keep)
-        }
-        Some(idle) => Some(keep - idle),
-        None => Some(keep),
-    }
+    unload_after(keep, app.shared.engine.idle_for(), || app.unload_models())
 }

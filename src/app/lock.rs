@@ -61,8 +61,11 @@ impl<T> RankedMutex<T> {
     }
 
     fn guard<'a>(&self, guard: MutexGuard<'a, T>) -> RankedGuard<'a, T> {
-        HELD.set(HELD.get() | self.rank.bit());
-        RankedGuard { rank: self.rank, guard }
+        let (held, bit) = (HELD.get(), self.rank.bit());
+        HELD.set(held | bit);
+        // A lock of the same rank that was taken before keeps its mark when this one is released.
+        let marks = if held & bit == 0 { bit } else { 0 };
+        RankedGuard { marks, guard }
     }
 }
 
@@ -75,13 +78,14 @@ impl<T: Default> Default for RankedMutex<T> {
 
 /// A held lock, released on drop.
 pub(super) struct RankedGuard<'a, T> {
-    rank: Rank,
+    /// Bit of the rank, unless the thread held it before.
+    marks: u8,
     guard: MutexGuard<'a, T>,
 }
 
 impl<T> Drop for RankedGuard<'_, T> {
     fn drop(&mut self) {
-        HELD.set(HELD.get() & !self.rank.bit());
+        HELD.set(HELD.get() & !self.marks);
     }
 }
 
@@ -112,6 +116,16 @@ mod tests {
             drop(held);
         }
         assert_eq!(*state.lock(), 3);
+        assert_eq!(HELD.get(), 0);
+    }
+
+    #[test]
+    fn a_second_lock_of_a_rank_leaves_the_first_marked() {
+        let (first, second) = (RankedMutex::state(()), RankedMutex::state(()));
+        let held = first.lock();
+        drop(second.try_lock());
+        assert_eq!(HELD.get(), Rank::State.bit());
+        drop(held);
         assert_eq!(HELD.get(), 0);
     }
 

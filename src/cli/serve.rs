@@ -105,12 +105,16 @@ async fn interrupted() {
 /// Returns the models that requests may name.
 fn installed(args: &ServeArgs) -> Result<InstalledModels, Error> {
     let places = Places::of_this_user()?;
-    for name in args.models.iter().flatten() {
-        hunch_library::resolve(name, &places)?;
-    }
+    let started = model_name(args)?;
+    let resolve = |names: &Vec<String>| {
+        // The started model is always allowed, and its name may be that of no file.
+        let others = names.iter().filter(|name| !name.eq_ignore_ascii_case(&started));
+        others.map(|name| hunch_library::resolve(name, &places)).collect::<Result<Vec<_>, Error>>()
+    };
+    let only = args.models.as_ref().map(resolve).transpose()?;
     Ok(InstalledModels {
         places,
-        only: args.models.clone(),
+        only,
         method: args.drafting.method(),
         ignore_memory_check: args.drafting.models.ignore_memory_check,
     })

@@ -14,6 +14,7 @@ use tokio::task::spawn_blocking;
 use super::Served;
 use super::errors::{Failure, FailureKind};
 use super::metrics::Metrics;
+use super::tools::Calling;
 use crate::engine::WallClock;
 use crate::event::{GenerationEvent, RoundEvent, StopReason, TokenEvent};
 use crate::generate::{
@@ -24,7 +25,10 @@ use hunch_core::method::Method;
 use hunch_core::sample::Constraint;
 use hunch_core::token::TokenId;
 use hunch_error::Result;
-use hunch_model::text::{AnswerFormat, ToolChat};
+use hunch_model::text::{AnswerFormat, ToolCallParser, ToolChat};
+
+/// Tokens at the end of a prompt that show whether its template opened a thought.
+const PROMPT_END: usize = 16;
 
 /// A checked request.
 pub(super) struct Ask {
@@ -33,10 +37,10 @@ pub(super) struct Ask {
     pub(super) plan: GenerationPlan,
     /// Maximum tokens of the answer. `None` allows as many as the context holds.
     pub(super) max_tokens: Option<usize>,
-    /// Format of the answer.
+    /// Format of an answer in text.
     pub(super) format: Option<AnswerFormat>,
-    /// Special tokens whose text belongs to the answer.
-    pub(super) shown: Vec<TokenId>,
+    /// Reading of calls. `None` if the answer has none.
+    pub(super) calling: Option<Calling>,
 }
 
 /// Input of an answer.
@@ -84,6 +88,8 @@ pub(super) struct RunningAnswer {
     pub(super) seed: u64,
     /// Drafting method.
     pub(super) method: Method,
+    /// Reader of the calls, before the first token. `None` if the answer has none.
+    pub(super) parser: Option<ToolCallParser>,
 }
 
 /// A whole answer.
@@ -95,7 +101,7 @@ pub(super) struct Whole {
 impl Whole {
     /// Returns the text of the answer.
     pub(super) fn text(&self) -> String {
-        self.tokens.iter().map(|token| token.text.as_str()).collect()
+        text_of(&self.tokens)
     }
 }
 
@@ -223,7 +229,11 @@ pub(super) async fn encode(
 /// If the request is invalid, the queue is full, or the engine fails.
 pub(super) async fn start(server: &Served, ask: Ask) -> Result<RunningAnswer, Failure> {
     let clock = WallClock::start();
-    let Ask { question, mut plan, max_tokens, format, shown } = ask;
+    let Ask { question, mut plan, max_tokens, format, calling } = ask;
+    let (parser, format, shown) = match calling {
+        Some(Calling { parser, format: of_calls, shown }) => (Some(parser), of_calls.or(format), shown),
+        None => (None, format, Vec::new()),
+    };
     plan.max_tokens = max_tokens.unwrap_or(1);
     plan.validate()?;
     let place = server.queue.enter().ok_or_else(|| {
@@ -241,15 +251,22 @@ pub(super) async fn start(server: &Served, ask: Ask) -> Result<RunningAnswer, Fa
     waiting.0 = None;
     let (turn, Encoded { ids, constraint }) = ready?;
     let prompt_tokens = ids.len();
+    let parser = parser.map(|parser| {
+        // A format leaves no room for a thought.
+        if constraint.is_some() { parser } else { after_prompt(parser, server, &ids, begun) }
+    });
     plan.max_tokens = max_tokens.unwrap_or_else(|| server.model.context.saturating_sub(prompt_tokens).max(1));
     let (sender, steps) = unbounded_channel();
     let id = server.next_id();
     let (events, metrics) = (sender.clone(), server.metrics.clone());
     let (served, model) = (server.models.clone(), server.model.clone());
     let load = load_plan(server, sender.clone());
+    let mut reader = parser.clone();
     let work = move |models: &mut Models, stopped: &dyn Fn() -> bool| {
         served.complete(&model, models, &mut plan)?;
-        let cancelled = || stopped() || events.is_closed();
+        // `true` once the rest of the answer would be left out.
+        let is_done = AtomicBool::new(false);
+        let cancelled = || stopped() || events.is_closed() || is_done.load(Ordering::Relaxed);
         let context = GenerationContext {
             id,
             clock: &clock,
@@ -263,10 +280,18 @@ pub(super) async fn start(server: &Served, ask: Ask) -> Result<RunningAnswer, Fa
         };
         let mut sink = |event: GenerationEvent| {
             metrics.observe(&event);
+            if let (GenerationEvent::Round(round), Some(reader)) = (&event, &mut reader) {
+                reader.push(&text_of(&round.tokens));
+                is_done.store(reader.is_done(), Ordering::Relaxed);
+            }
             // Fails once the client is gone, which ends the generation before its next pass.
             let _ = events.send(Step::Event(event));
         };
-        generate(models, &ids, &plan, &context, &mut sink)
+        let mut finished = generate(models, &ids, &plan, &context, &mut sink)?;
+        if is_done.load(Ordering::Relaxed) {
+            finished.stop = StopReason::EndOfTurn;
+        }
+        Ok(finished)
     };
     let (served, model, metrics) = (server.models.clone(), server.model.clone(), server.metrics.clone());
     let make_room = move |loaded| {
@@ -284,14 +309,37 @@ pub(super) async fn start(server: &Served, ask: Ask) -> Result<RunningAnswer, Fa
         let _ = sender.send(Step::End(result));
     };
     server.engine.measure_on(id, load, make_room, work, ended)?;
-    let mut answer =
-        RunningAnswer { steps, number: id, prompt_tokens, prefilled: 0, seed: 0, method: server.plan.method };
+    let mut answer = RunningAnswer {
+        steps,
+        number: id,
+        prompt_tokens,
+        prefilled: 0,
+        seed: 0,
+        method: server.plan.method,
+        parser,
+    };
     match answer.steps.recv().await {
         Some(Step::Event(event)) => answer.observe(&event),
         Some(Step::End(ended)) => return Err(ended.err().map_or_else(lost, Failure::from)),
         None => return Err(lost()),
     }
     Ok(answer)
+}
+
+/// Returns the reader of an answer after a prompt, whose last `begun` tokens belong to the answer.
+fn after_prompt(parser: ToolCallParser, server: &Served, ids: &[TokenId], begun: usize) -> ToolCallParser {
+    let tokenizer = server.model.encoder.tokenizer();
+    let text = |ids: &[TokenId]| {
+        let bytes: Vec<u8> = ids.iter().flat_map(|&id| tokenizer.token_bytes(id)).collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    let (prompt, begun) = ids.split_at(ids.len() - begun);
+    parser.after(&text(&prompt[prompt.len().saturating_sub(PROMPT_END)..]), &text(begun))
+}
+
+/// Joins the texts of tokens.
+pub(super) fn text_of(tokens: &[TokenEvent]) -> String {
+    tokens.iter().map(|token| token.text.as_str()).collect()
 }
 
 /// Returns the plan that loads the model of a request. Loading ends once the client is gone.

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::answer::{self, Ask, Question, RunningAnswer};
 use super::body::{self, Content, Fields, is_nothing};
 use super::errors::{Failure, Protocol, json_response};
-use super::tools::{AnswerPiece, Calling, History, Tools, pieces};
+use super::tools::{AnswerPiece, History, Tools, pieces};
 use super::{Served, Server, find_model, hunch_field, sse};
 use crate::event::{RoundEvent, StopReason, TokenEvent};
 use crate::generate::Finished;
@@ -73,13 +73,11 @@ pub(super) async fn messages(server: Arc<Server>, request: Request) -> Result<Re
     let format = format(&mut fields)?;
     let plan = body::plan(&server, &mut fields, settings.stop_sequences)?;
     fields.finish()?;
-    let (parser, format, shown) = match tools.calling(&server, format.as_ref())? {
-        Some(Calling { parser, format: of_calls, shown }) => (Some(parser), of_calls.or(format), shown),
-        None => (None, format, Vec::new()),
-    };
+    let calling = tools.calling(&server, format.as_ref())?;
     let id = server.response_id("msg");
-    let ask = Ask { question, plan, max_tokens: Some(settings.max_tokens), format, shown };
+    let ask = Ask { question, plan, max_tokens: Some(settings.max_tokens), format, calling };
     let mut answer = answer::start(&server, ask).await?;
+    let parser = answer.parser.take();
     if settings.stream {
         return Ok(sse::respond(answer, Events::new(server, id, settings.hunch, parser)));
     }
@@ -256,7 +254,7 @@ impl Events {
 
     /// Returns the events of some tokens. With `last`, of all text that is held back too.
     fn tokens(&mut self, tokens: &[TokenEvent], last: bool) -> Vec<Value> {
-        let text: String = tokens.iter().map(|token| token.text.as_str()).collect();
+        let text = answer::text_of(tokens);
         let mut events = Vec::new();
         match self.parser.take() {
             Some(mut parser) => {
@@ -312,7 +310,7 @@ impl sse::Writer for Events {
         let mut events = self.tokens(&finished.held, true);
         self.add_origins(&finished.held, None, &mut events);
         self.end_block(&mut events);
-        let called = self.parser.as_ref().is_some_and(|parser| parser.calls() > 0);
+        let called = self.parser.as_ref().is_some_and(ToolCallParser::has_called);
         let (reason, sequence) = stop(finished, called);
         let mut last = json!({
             "type": "message_delta",

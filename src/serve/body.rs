@@ -13,8 +13,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use tokio::time::timeout;
 
-use super::Server;
 use super::errors::{Failure, FailureKind};
+use super::{Served, Server};
 use crate::generate::GenerationPlan;
 use hunch_core::sample::SamplingParams;
 
@@ -183,12 +183,17 @@ impl Sampling {
 /// # Errors
 /// If a value has the wrong type or is out of range.
 pub(super) fn plan(
-    server: &Server,
+    server: &Served,
     fields: &mut Fields,
     stop: Vec<String>,
 ) -> Result<GenerationPlan, Failure> {
     let sampling: Sampling = fields.take(&Sampling::NAMES)?;
-    let sampling = sampling.over(&server.plan.sampling);
+    let mut of_server = server.plan.sampling.clone();
+    if !server.model.is_first {
+        // Other models have other tokens.
+        of_server.logit_bias.clear();
+    }
+    let sampling = sampling.over(&of_server);
     let plan = GenerationPlan { sampling, stop, ..server.plan.clone() };
     plan.validate()?;
     Ok(plan)

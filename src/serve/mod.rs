@@ -34,7 +34,7 @@ use tokio::task::spawn_blocking;
 
 use crate::engine::Engine;
 use crate::generate::{GenerationPlan, Models, fresh_seed};
-use crate::services::idle::IdleUnloader;
+use crate::services::idle::{IdleUnloader, unload_after};
 use access::ApiKey;
 use errors::{Failure, FailureKind, Protocol, json_response};
 use hunch_core::propose::Needs;
@@ -101,12 +101,7 @@ impl Server {
     /// Unloads the models if they have been idle for `keep`. Returns the time until the next check, or `None` if no
     /// models are loaded.
     fn unload_if_idle(&self, keep: Duration) -> Option<Duration> {
-        match self.engine.idle_for() {
-            // A failure means that a request arrived just now.
-            Some(idle) if idle >= keep => self.engine.unload().err().map(|_| keep),
-            Some(idle) => Some(keep - idle),
-            None => Some(keep),
-        }
+        unload_after(keep, self.engine.idle_for(), || self.engine.unload())
     }
 }
 
@@ -212,19 +207,9 @@ pub async fn listen(models: Models, compute: Compute, config: ServerConfig) -> R
         ids: AtomicU32::new(0),
     };
     let server = Arc::new(server);
-    start_idle_unloader(&server)?;
+    let unloading = Arc::downgrade(&server);
+    server.idle.start(move |keep| unloading.upgrade().and_then(|server| server.unload_if_idle(keep)))?;
     Ok(Listening { listener, address, server })
-}
-
-/// Starts the thread that unloads idle models.
-fn start_idle_unloader(server: &Arc<Server>) -> Result<()> {
-    let (unloader, server) = (server.idle.clone(), Arc::downgrade(server));
-    let unload = move |keep| server.upgrade().and_then(|server| server.unload_if_idle(keep));
-    std::thread::Builder::new()
-        .name("hunch-unload".into())
-        .spawn(move || unloader.watch(unload))
-        .map(drop)
-        .map_err(|error| Error::Internal(format!("no thread for idle models: {error}")))
 }
 
 /// Returns the seconds since 1970.

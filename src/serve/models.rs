@@ -14,6 +14,7 @@ use hunch_library::fit::default_context;
 use hunch_library::types::ModelEntry;
 use hunch_library::{Places, machine};
 use hunch_model::device::Compute;
+use hunch_model::split;
 use parking_lot::Mutex;
 
 use super::errors::{Failure, FailureKind};
@@ -28,8 +29,8 @@ const MAX_LISTED: usize = 40;
 pub struct InstalledModels {
     /// Folders of models.
     pub places: Places,
-    /// Names that requests may use. `None` allows all.
-    pub only: Option<Vec<String>>,
+    /// Files of the models that requests may name. The started one is always among them. `None` allows all.
+    pub only: Option<Vec<PathBuf>>,
     /// Method of answers, if a model can run it. `None` takes the recommended one of each model.
     pub method: Option<Method>,
     /// `true` to load models that are not expected to fit into memory.
@@ -37,16 +38,19 @@ pub struct InstalledModels {
 }
 
 impl InstalledModels {
-    /// Returns the usable models. Reads headers that changed since the last time.
-    fn entries(&self) -> Vec<ModelEntry> {
-        let is_allowed = |name: &str| {
-            self.only.as_ref().is_none_or(|only| only.iter().any(|one| one.eq_ignore_ascii_case(name)))
-        };
-        let scan = hunch_library::scan(&self.places);
-        let mut entries = scan.models;
-        entries.retain(|entry| entry.problem.is_none() && is_allowed(&entry.name));
+    /// Returns the usable models, with their files. Reads headers that changed since the last time. `first` is the file
+    /// of the started model, which is always among them if a folder has it.
+    fn entries(&self, first: &Path) -> Vec<(PathBuf, ModelEntry)> {
+        let only: Option<Vec<PathBuf>> =
+            self.only.as_ref().map(|only| only.iter().map(|path| first_file(path)).collect());
+        let is_allowed =
+            |file: &PathBuf| file == first || only.as_ref().is_none_or(|only| only.contains(file));
+        let usable =
+            hunch_library::scan(&self.places).models.into_iter().filter(|entry| entry.problem.is_none());
+        let mut entries: Vec<_> = usable.map(|entry| (first_file(Path::new(&entry.path)), entry)).collect();
+        entries.retain(|(file, _)| is_allowed(file));
         // Of models with the same name, the first is that of Hunch's own folder.
-        entries.dedup_by(|later, first| later.name == first.name);
+        entries.dedup_by(|(_, later), (_, first)| later.name == first.name);
         entries
     }
 }
@@ -60,7 +64,7 @@ pub(super) struct ServedModel {
     pub(super) context: usize,
     plan: LoadPlan,
     /// `true` if the server started with it. Its settings are those of the command line.
-    is_first: bool,
+    pub(super) is_first: bool,
 }
 
 /// State of a model file: path, bytes, modification time.
@@ -69,9 +73,11 @@ type FileState = (PathBuf, u64, Option<SystemTime>);
 /// Models of a server.
 pub(super) struct ServedModels {
     pub(super) first: Arc<ServedModel>,
+    /// File of the first model.
+    first_file: PathBuf,
     installed: Option<InstalledModels>,
     compute: Compute,
-    /// Models whose headers were read, by name.
+    /// Models that requests named, by name in lower case.
     opened: Mutex<HashMap<String, (FileState, Arc<ServedModel>)>>,
 }
 
@@ -95,12 +101,13 @@ impl ServedModels {
             plan: models.plan(),
             is_first: true,
         };
-        Self { first: Arc::new(first), installed, compute, opened: Mutex::default() }
+        let first_file = first_file(&first.plan.target);
+        Self { first: Arc::new(first), first_file, installed, compute, opened: Mutex::default() }
     }
 
     /// Returns a model that needs no file: the first one. `None` if the name is another's.
     pub(super) fn first_if_named(&self, asked: Option<&str>) -> Option<Arc<ServedModel>> {
-        let is_first = asked.is_none_or(|asked| asked == self.first.name);
+        let is_first = asked.is_none_or(|asked| asked.eq_ignore_ascii_case(&self.first.name));
         is_first.then(|| self.first.clone())
     }
 
@@ -108,14 +115,23 @@ impl ServedModels {
     pub(super) fn list(&self) -> Vec<ListedModel> {
         let ServedModel { name, context, .. } = &*self.first;
         let first = ListedModel { name: name.clone(), context: *context };
-        let entries = self.installed.as_ref().map(InstalledModels::entries).unwrap_or_default();
-        let others = entries.into_iter().filter(|entry| entry.name != *name);
+        let others = self.entries().into_iter().filter(|(file, entry)| self.is_other(file, entry));
         let others =
-            others.map(|entry| ListedModel { name: entry.name, context: entry.context_length as usize });
+            others.map(|(_, entry)| ListedModel { name: entry.name, context: entry.context_length as usize });
         std::iter::once(first).chain(others).collect()
     }
 
-    /// Finds a model by name. Reads files.
+    /// Returns the installed models, with their files.
+    fn entries(&self) -> Vec<(PathBuf, ModelEntry)> {
+        self.installed.as_ref().map(|installed| installed.entries(&self.first_file)).unwrap_or_default()
+    }
+
+    /// Returns whether an installed model is another than the first one, and can be named.
+    fn is_other(&self, file: &Path, entry: &ModelEntry) -> bool {
+        file != self.first_file && !entry.name.eq_ignore_ascii_case(&self.first.name)
+    }
+
+    /// Finds a model by name. Reads files. The first model has the name of its file in a folder too.
     ///
     /// # Errors
     /// If there is none, with the names that there are, or its file cannot be used.
@@ -123,20 +139,24 @@ impl ServedModels {
         if let Some(first) = self.first_if_named(Some(asked)) {
             return Ok(first);
         }
-        let entries = self.installed.as_ref().map(InstalledModels::entries).unwrap_or_default();
-        let found = entries.iter().find(|entry| entry.name.eq_ignore_ascii_case(asked));
-        let Some(entry) = found else {
-            let others = entries.iter().map(|entry| &entry.name).filter(|name| **name != self.first.name);
+        let key = asked.to_ascii_lowercase();
+        let known = self.opened.lock().get(&key).cloned();
+        if let Some((state, model)) = known
+            && state == file_state(&state.0)
+        {
+            return Ok(model);
+        }
+        let entries = self.entries();
+        let found = entries.iter().find(|(_, entry)| entry.name.eq_ignore_ascii_case(asked));
+        let Some((file, entry)) = found else {
+            let others = entries.iter().filter(|(file, entry)| self.is_other(file, entry));
+            let others = others.map(|(_, entry)| &entry.name);
             return Err(no_such_model(asked, std::iter::once(&self.first.name).chain(others)));
         };
         let state = file_state(Path::new(&entry.path));
-        if let Some((known, model)) = self.opened.lock().get(&entry.name)
-            && *known == state
-        {
-            return Ok(model.clone());
-        }
-        let model = Arc::new(self.open(entry)?);
-        self.opened.lock().insert(entry.name.clone(), (state, model.clone()));
+        let is_first = *file == self.first_file;
+        let model = if is_first { self.first.clone() } else { Arc::new(self.open(entry)?) };
+        self.opened.lock().insert(key, (state, model.clone()));
         Ok(model)
     }
 
@@ -176,10 +196,9 @@ impl ServedModels {
         let fit = judge.fit(target, draft.as_deref(), head.as_deref(), Some(context), Vec::new)?;
         let checked = !model.is_first && self.installed.as_ref().is_some_and(|all| !all.ignore_memory_check);
         if checked {
-            load::check_memory(&fit, ". Ask for a smaller model")?;
+            load::check_memory(&fit, "")?;
         }
-        // The usable memory includes that of the loaded models.
-        Ok(loaded && fit.total + held > fit.machine.usable)
+        Ok(loaded && load::has_to_make_room(&fit, held))
     }
 
     /// Sets the method of an answer, once its model is loaded.
@@ -196,8 +215,9 @@ impl ServedModels {
         let is_same =
             loaded.context() == model.context && vocabulary(loaded.encoder()) == vocabulary(&model.encoder);
         if !is_same {
-            let message =
-                format!("The file of {} was replaced by another model. Restart the server.", model.name);
+            // The header of the first model is read at the start only.
+            let remedy = if model.is_first { "Restart the server." } else { "Send the request again." };
+            let message = format!("The file of {} was replaced by another model. {remedy}", model.name);
             return Err(Error::invalid(message));
         }
         if !model.is_first {
@@ -210,13 +230,19 @@ impl ServedModels {
     }
 }
 
+/// Returns the first file of a model, without links.
+fn first_file(path: &Path) -> PathBuf {
+    let first = split::files(path).into_iter().next().unwrap_or_else(|| path.to_owned());
+    first.canonicalize().unwrap_or(first)
+}
+
 fn file_state(path: &Path) -> FileState {
     let file = std::fs::metadata(path).ok();
     let modified = file.as_ref().and_then(|file| file.modified().ok());
     (path.to_owned(), file.map_or(0, |file| file.len()), modified)
 }
 
-/// Returns the failure of a model that there is not.
+/// Returns the failure of a request for an unknown model.
 fn no_such_model<'a>(asked: &str, names: impl Iterator<Item = &'a String>) -> Failure {
     let mut names: Vec<&str> = names.map(String::as_str).collect();
     let rest = names.len().saturating_sub(MAX_LISTED);

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 
-use super::answer::{self, Ask, Question, RunningAnswer, Whole};
+use super::answer::{self, Ask, Question, RunningAnswer, Whole, text_of};
 use super::body::{self, Fields, OneOrMany, is_nothing};
 use super::errors::{Failure, FailureKind, Protocol, json_response};
 use super::tools::{AnswerPiece, Calling, History, pieces};
@@ -273,12 +273,9 @@ async fn respond(
         has_hunch_field: common.hunch,
         logprobs,
     };
-    let (parser, format, shown) = match calling {
-        Some(Calling { parser, format: of_calls, shown }) => (Some(parser), of_calls.or(format), shown),
-        None => (None, format, Vec::new()),
-    };
-    let ask = Ask { question, plan, max_tokens, format, shown };
+    let ask = Ask { question, plan, max_tokens, format, calling };
     let mut answer = answer::start(&server, ask).await?;
+    let parser = answer.parser.take();
     if common.stream {
         return Ok(sse::respond(answer, Chunks { server, shape, parser }));
     }
@@ -471,11 +468,6 @@ impl Shape {
     }
 }
 
-/// Joins the texts of tokens.
-fn text_of(tokens: &[TokenEvent]) -> String {
-    tokens.iter().map(|token| token.text.as_str()).collect()
-}
-
 /// Writes an answer as chunks.
 struct Chunks {
     server: Served,
@@ -542,7 +534,7 @@ impl sse::Writer for Chunks {
             parts.extend(parser.finish());
             let deltas = tools::deltas(server, parser, parts).into_iter();
             events.extend(deltas.map(|delta| sse::data(&shape.delta(server, delta, "", &[], None))));
-            called = parser.calls() > 0;
+            called = parser.has_called();
         }
         let delta = if text.is_empty() { json!({}) } else { json!({ "content": text }) };
         let reason = Some(finish_reason(&finished.stop, called));

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use hunch_core::chat::{ChatMessage, Role};
 use hunch_core::token::TokenId;
 use hunch_model::text::{
-    AnswerFormat, RequiredCalls, Tool, ToolCall, ToolCallParser, ToolChat, ToolMessage, ToolPart,
+    AnswerFormat, RequiredCalls, Tool, ToolCall, ToolCallParser, ToolChat, ToolForm, ToolMessage, ToolPart,
 };
 use serde_json::{Map, Value};
 
@@ -54,12 +54,7 @@ impl Tools {
         }
         let mut names = BTreeSet::new();
         for Tool { name, parameters, .. } in &tools {
-            let is_valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-            if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(is_valid) {
-                return refuse(format!(
-                    "The name of a tool is \"{name}\". Use 1 to {MAX_NAME} letters, digits, `_` and `-`."
-                ));
-            }
+            check_name(name, "tools")?;
             if !names.insert(name) {
                 return refuse(format!("Two tools have the name \"{name}\". Rename one."));
             }
@@ -104,8 +99,10 @@ impl Tools {
         let named = |tool: &Tool| !matches!(&self.choice, ToolChoice::Named(name) if *name != tool.name);
         let tools: Vec<Tool> = self.tools.iter().filter(|tool| named(tool)).cloned().collect();
         let names = tools.iter().map(|tool| tool.name.clone());
-        let many = self.parallel && !matches!(self.choice, ToolChoice::Named(_));
-        let max_calls = if self.parallel { usize::MAX } else { 1 };
+        // The template of Llama renders no history with several calls.
+        let parallel = self.parallel && markers.form != ToolForm::Llama;
+        let many = parallel && !matches!(self.choice, ToolChoice::Named(_));
+        let max_calls = if parallel { usize::MAX } else { 1 };
         let parser = ToolCallParser::new(markers.form, names, max_calls);
         let otherwise = match (&self.choice, format) {
             (ToolChoice::Auto, Some(format)) => format.schema(),
@@ -195,19 +192,32 @@ impl History {
     }
 }
 
-/// Checks the arguments of a call in an earlier answer.
+/// Checks the name of a tool. It may stand in a prompt, so it must not contain control tokens.
+fn check_name(name: &str, param: &str) -> Result<(), Failure> {
+    let is_valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(is_valid) {
+        let message =
+            format!("The name of a tool is \"{name}\". Use 1 to {MAX_NAME} letters, digits, `_` and `-`.");
+        return Err(Failure::of_param(param, message));
+    }
+    Ok(())
+}
+
+/// Returns a call of an earlier answer.
 ///
 /// # Errors
-/// If they are nested too deeply.
-pub(super) fn check_arguments(
+/// If the name is invalid, or the arguments are nested too deeply.
+pub(super) fn past_call(
+    name: String,
     arguments: Map<String, Value>,
     param: &str,
-) -> Result<Map<String, Value>, Failure> {
+) -> Result<ToolCall, Failure> {
+    check_name(&name, param)?;
     if arguments.values().map(depth).max().unwrap_or(0) > MAX_DEPTH {
         let message = format!("`{param}` has more than {MAX_DEPTH} levels. Shorten the conversation.");
         return Err(Failure::of_param(param, message));
     }
-    Ok(arguments)
+    Ok(ToolCall { name, arguments })
 }
 
 /// Returns the number of nested levels.

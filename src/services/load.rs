@@ -22,6 +22,12 @@ pub fn check_memory(fit: &Fit, consequence: &str) -> Result<()> {
     }
 }
 
+/// Returns whether loaded models, which hold `held` bytes, must be unloaded before others are loaded.
+pub fn has_to_make_room(fit: &Fit, held: u64) -> bool {
+    // The usable memory includes that of the loaded models.
+    fit.total + held > fit.machine.usable
+}
+
 /// Plans to load a target and a draft with the newest trained head for the target.
 pub fn plan(places: &Places, target: PathBuf, draft: Option<PathBuf>) -> LoadPlan {
     let heads = places.data.as_deref().map(|data| data.join(hunch_library::HEADS_FOLDER));

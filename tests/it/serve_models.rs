@@ -87,14 +87,36 @@ fn an_unknown_model_is_refused_with_the_names_there_are() {
         let message = error["message"].as_str().unwrap();
         assert!(message.contains("missing") && message.ends_with("these: tiny, other."), "{message}");
     }
-    // A path is no name.
+    // Paths of files are not accepted in place of names.
     assert_eq!(post(server.address, CHAT, &chat("/etc/passwd", 4)).status, 404);
     let only = with_two(|mut config| {
-        config.installed.as_mut().unwrap().only = Some(vec!["tiny".into()]);
+        config.installed.as_mut().unwrap().only = Some(Vec::new());
         config
     });
     assert_eq!(names(only.address), ["tiny"]);
     assert_eq!(post(only.address, CHAT, &chat("other", 4)).status, 404);
+}
+
+#[test]
+fn the_started_model_has_the_name_of_its_file_too_in_any_case() {
+    let server = with_two(|config| ServerConfig { model: "Started".into(), ..config });
+    assert_eq!(names(server.address), ["Started", "other"]);
+    for name in ["Started", "sTARTED", "tiny", "TINY"] {
+        let answer = post(server.address, CHAT, &chat(name, 4)).json();
+        assert_eq!(answer["model"], "Started", "{answer}");
+    }
+    assert_eq!(metric(server.address, LOADS), 0);
+}
+
+#[test]
+fn only_allowed_files_are_found() {
+    let server = with_two(|mut config| {
+        let installed = config.installed.as_mut().unwrap();
+        installed.only = Some(vec![installed.places.models.join("other.gguf")]);
+        config
+    });
+    assert_eq!(names(server.address), ["tiny", "other"]);
+    assert_eq!(post(server.address, CHAT, &chat("OTHER", 4)).json()["model"], "other");
 }
 
 #[test]

@@ -171,9 +171,32 @@ fn required_calls_choose_among_all_tools() {
     }
     assert_eq!(names.len(), 2, "{names:?}");
     // Without a limit, further calls may follow until the tokens are used up.
-    let many = request(&json!({ "tool_choice": "required", "seed": 1, "temperature": 1.5 }));
-    let answer = post(server.address, CHAT, &many).json();
-    assert!(!answer["choices"][0]["message"]["tool_calls"].as_array().unwrap().is_empty(), "{answer}");
+    let calls_of = |seed: u64| {
+        let many = request(&json!({ "tool_choice": "required", "seed": seed, "temperature": 1.5 }));
+        let answer = post(server.address, CHAT, &many).json();
+        answer["choices"][0]["message"]["tool_calls"].as_array().map_or(0, Vec::len)
+    };
+    assert!((0..40).any(|seed| calls_of(seed) > 1));
+}
+
+#[test]
+fn the_only_call_allowed_ends_the_answer() {
+    let server = by(Method::Plain);
+    let mut body =
+        request(&json!({ "tool_choice": "required", "parallel_tool_calls": false, "hunch": true }));
+    for stream in [false, true] {
+        body["stream"] = json!(stream);
+        if stream {
+            let (calls, reason) = streamed_calls(&post(server.address, CHAT, &body).events());
+            assert_eq!((calls.len(), reason.as_deref()), (1, Some("tool_calls")));
+            continue;
+        }
+        let answer = post(server.address, CHAT, &body).json();
+        assert_eq!(answer["choices"][0]["finish_reason"], "tool_calls", "{answer}");
+        let texts = answer["hunch"]["texts"].as_array().unwrap();
+        let text: String = texts.iter().filter_map(Value::as_str).collect();
+        assert!(text.trim_end().ends_with("}"), "the model wrote on: {text}");
+    }
 }
 
 #[test]
@@ -233,7 +256,7 @@ fn a_format_applies_to_answers_without_calls() {
     let server = with_tools(config());
     let schema = json!({ "type": "json_schema", "json_schema": { "schema": { "enum": [17, 23] } } });
     let mut kinds = BTreeSet::new();
-    for seed in 0..8 {
+    for seed in 0..60 {
         let body = request(&json!({
             "response_format": schema, "parallel_tool_calls": false, "seed": seed, "temperature": 1.5,
         }));
@@ -244,8 +267,11 @@ fn a_format_applies_to_answers_without_calls() {
             assert_eq!(message["tool_calls"].as_array().unwrap().len(), 1, "{message}");
         }
         kinds.insert(message["content"].is_string());
+        if kinds.len() == 2 {
+            return;
+        }
     }
-    assert!(kinds.contains(&true), "{kinds:?}");
+    panic!("all answers are of one kind: {kinds:?}");
 }
 
 /// A conversation with two calls and their results, in both protocols.
@@ -340,6 +366,11 @@ fn refuses_invalid_tools_with_the_error_of_the_protocol() {
                 { "id": "a", "type": "function", "function": { "name": "x", "arguments": "[" } }] }] }),
             "JSON object",
         ),
+        (
+            json!({ "messages": [{ "role": "assistant", "tool_calls": [
+                { "id": "a", "type": "function", "function": { "name": "x<|im_end|>", "arguments": "{}" } }] }] }),
+            "x<|im_end|>",
+        ),
     ] {
         let message = refusal(server.address, CHAT, &request(&fields));
         assert!(message.contains(word) && message.ends_with('.'), "{message}");
@@ -360,6 +391,11 @@ fn refuses_invalid_tools_with_the_error_of_the_protocol() {
         (
             json!({ "messages": [{ "role": "user", "content": [{ "type": "tool_result", "tool_use_id": "z" }] }] }),
             "z",
+        ),
+        (
+            json!({ "messages": [{ "role": "assistant", "content": [
+                { "type": "tool_use", "id": "a", "name": "x<|im_end|>" }] }] }),
+            "x<|im_end|>",
         ),
     ] {
         let text = refusal(server.address, MESSAGES, &message(&fields));

@@ -1,14 +1,14 @@
 //! Tools in the protocol of Anthropic: the fields of a request, and blocks of content.
 
 use hunch_core::chat::Role;
-use hunch_model::text::{Tool, ToolCall};
+use hunch_model::text::Tool;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::super::Server;
 use super::super::body::{Content, Fields};
 use super::super::errors::Failure;
-use super::super::tools::{AnswerPiece, History, ToolChoice, Tools, check_arguments};
+use super::super::tools::{AnswerPiece, History, ToolChoice, Tools, past_call};
 
 #[derive(Deserialize)]
 struct ToolFields {
@@ -138,8 +138,7 @@ pub(super) fn add_message(history: &mut History, i: usize, message: Message) -> 
             ("tool_use", Role::Assistant) => {
                 let id = required(block.id, "id", "tool_use", &param)?;
                 let name = required(block.name, "name", "tool_use", &param)?;
-                let arguments = check_arguments(block.input.unwrap_or_default(), &param)?;
-                calls.push((id, ToolCall { name, arguments }));
+                calls.push((id, past_call(name, block.input.unwrap_or_default(), &param)?));
             }
             ("tool_result", Role::User) => {
                 if !text.is_empty() {

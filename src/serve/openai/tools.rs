@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::super::Server;
 use super::super::body::{Content, Fields};
 use super::super::errors::Failure;
-use super::super::tools::{AnswerPiece, History, ToolChoice, Tools, check_arguments};
+use super::super::tools::{AnswerPiece, History, ToolChoice, Tools, past_call};
 
 #[derive(Deserialize)]
 struct ToolFields {
@@ -25,7 +25,7 @@ struct ToolEntry {
     function: Option<Function>,
 }
 
-/// A function. All schemas are followed strictly where they are followed, so `strict` is not read.
+/// A function. `strict` is not read: a call that is required follows its schema, and a free one does not.
 #[derive(Deserialize)]
 struct Function {
     name: String,
@@ -54,7 +54,7 @@ pub(super) fn read(fields: &mut Fields) -> Result<Tools, Failure> {
         fields.take(&["tools", "tool_choice", "parallel_tool_calls"])?;
     let tools = tools.into_iter().enumerate().map(|(i, entry)| match (entry.kind.as_str(), entry.function) {
         ("function", Some(Function { name, description, parameters })) => {
-            // A function without parameters has none.
+            // Absent parameters mean that the function takes none.
             let none = || json!({ "type": "object", "properties": {}, "additionalProperties": false });
             Ok(Tool {
                 name,
@@ -135,7 +135,7 @@ pub(super) fn add_message(history: &mut History, i: usize, message: Message) -> 
         "user" => history.text(Role::User, required()?),
         "assistant" if calls.is_empty() => history.text(Role::Assistant, required()?),
         "assistant" => {
-            let calls = calls.into_iter().map(|call| past_call(call, &param("tool_calls")));
+            let calls = calls.into_iter().map(|call| read_call(call, &param("tool_calls")));
             history.calls(content.unwrap_or_default(), calls.collect::<Result<_, _>>()?);
         }
         "tool" => {
@@ -156,7 +156,7 @@ pub(super) fn add_message(history: &mut History, i: usize, message: Message) -> 
 }
 
 /// Reads a call of an earlier answer.
-fn past_call(call: CallEntry, param: &str) -> Result<(String, ToolCall), Failure> {
+fn read_call(call: CallEntry, param: &str) -> Result<(String, ToolCall), Failure> {
     let CalledFunction { name, arguments } = call.function;
     let text = if arguments.trim().is_empty() { "{}" } else { &arguments };
     let arguments = serde_json::from_str::<Map<String, Value>>(text).map_err(|error| {
@@ -164,7 +164,7 @@ fn past_call(call: CallEntry, param: &str) -> Result<(String, ToolCall), Failure
             format!("The arguments of a call of \"{name}\" are not a JSON object ({error}). Correct them.");
         Failure::of_param(param, message)
     })?;
-    Ok((call.id, ToolCall { name, arguments: check_arguments(arguments, param)? }))
+    Ok((call.id, past_call(name, arguments, param)?))
 }
 
 /// Returns the message of a whole answer.

@@ -35,11 +35,16 @@ impl AnswerFormat {
     /// Returns the JSON schema of the answer. `None` if the answer is no JSON.
     pub fn schema(&self) -> Option<Value> {
         match self {
-            Self::JsonObject => Some(json!({ "type": "object" })),
+            Self::JsonObject => Some(any_object()),
             Self::JsonSchema(schema) => Some(schema.clone()),
             Self::Calls(_) => None,
         }
     }
+}
+
+/// Returns the schema of any JSON object.
+fn any_object() -> Value {
+    json!({ "type": "object" })
 }
 
 /// Returns a schema with the white space of this module.
@@ -94,7 +99,7 @@ impl FormatCompiler {
     pub fn compile(&self, format: &AnswerFormat, answer_start: usize) -> Result<Arc<dyn Constraint>> {
         let of_schema = |schema: &Value| TopLevelGrammar::from_json_schema(with_white_space(schema));
         let (grammar, what) = match format {
-            AnswerFormat::JsonObject => (of_schema(&json!({ "type": "object" })), "JSON schema"),
+            AnswerFormat::JsonObject => (of_schema(&any_object()), "JSON schema"),
             AnswerFormat::JsonSchema(schema) => (of_schema(schema), "JSON schema"),
             AnswerFormat::Calls(calls) => {
                 let grammar = calls.grammar(|marker| self.marker(marker), with_white_space);

@@ -1,7 +1,7 @@
 //! Finds calls of tools in the text of an answer, as it arrives.
 //!
-//! A call has to name an offered tool. All other text stays text, with its markers. Nothing here fails or panics,
-//! whatever a model writes.
+//! A call has to name an offered tool. All other text stays text, with its markers. A call that breaks off keeps the
+//! markers before it. Nothing here fails or panics, whatever a model writes.
 
 mod reader;
 mod scanner;
@@ -33,7 +33,7 @@ pub enum ToolPart {
 pub struct ToolCallParser {
     form: ToolForm,
     tools: Vec<String>,
-    /// Most calls. The rest of the answer is left out after them.
+    /// Most intact calls. The rest of the answer is left out after them.
     max_calls: usize,
     /// Text that was not read yet.
     pending: String,
@@ -41,6 +41,8 @@ pub struct ToolCallParser {
     space: String,
     state: State,
     calls: usize,
+    /// Calls that ended with a JSON object as arguments.
+    intact: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -86,7 +88,20 @@ impl ToolCallParser {
             space: String::new(),
             state: State::Start,
             calls: 0,
+            intact: 0,
         }
+    }
+
+    /// Reads an answer that continues `prompt`, the end of a rendered template, and `begun`, the start of the answer. If
+    /// they leave a thought open, calls are text until its end.
+    #[must_use]
+    pub fn after(mut self, prompt: &str, begun: &str) -> Self {
+        let [open, close] = REASONING;
+        let opened = prompt.trim_end().ends_with(open) || begun.trim_start().starts_with(open);
+        if opened && !begun.contains(close) {
+            self.state = State::Reasoning;
+        }
+        self
     }
 
     /// Reads text and returns the parts that are certain.
@@ -107,9 +122,19 @@ impl ToolCallParser {
         parts.0
     }
 
-    /// Returns the number of calls so far.
+    /// Returns the number of calls so far, broken ones included.
     pub fn calls(&self) -> usize {
         self.calls
+    }
+
+    /// Returns `true` after a call that is not broken.
+    pub fn has_called(&self) -> bool {
+        self.intact > 0
+    }
+
+    /// Returns `true` after the last call allowed. The rest of the answer is left out.
+    pub fn is_done(&self) -> bool {
+        matches!(self.state, State::Done)
     }
 
     /// Reads a part of the pending text. Returns `false` if it has to wait for more, or for the end.
@@ -240,8 +265,9 @@ impl ToolCallParser {
             return self.give_up(parts, &call.raw);
         }
         let broken = !ended || !call.is_valid();
+        self.intact += usize::from(!broken);
         parts.0.push(ToolPart::End { broken: broken.then(|| std::mem::take(&mut call.raw)) });
-        self.state = match (self.calls >= self.max_calls, ended) {
+        self.state = match (self.intact >= self.max_calls, ended) {
             (true, _) => State::Done,
             (false, true) => State::After(Series { doubled: call.is_doubled(), ..series }),
             (false, false) => State::Text,

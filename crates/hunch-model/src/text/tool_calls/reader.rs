@@ -213,7 +213,10 @@ impl CallReader {
 
     fn push_key(&mut self, c: char) -> Progress {
         if c == '"' {
-            return self.go_to(Position::Colon(Field::of_key(&self.text)), true);
+            let field = Field::of_key(&self.text);
+            // Without a marker, an object with other fields is an answer, which must not wait for its end.
+            let fits = self.marked || field != Field::Other || matches!(&self.text[..], "type" | "id");
+            return self.go_to(Position::Colon(field), fits);
         }
         // Keys that matter have no escaped characters.
         self.text.push(c);

@@ -6,6 +6,10 @@ use super::*;
 
 const WEATHER: &str = r#"{"name": "weather", "arguments": {"city": "Rome", "days": 2}}"#;
 
+/// All forms.
+const FORMS: [ToolForm; 5] =
+    [ToolForm::Hermes, ToolForm::Granite, ToolForm::Llama, ToolForm::Mistral, ToolForm::MistralArgs];
+
 fn parser(form: ToolForm) -> ToolCallParser {
     ToolCallParser::new(form, ["weather", "time"].map(str::to_owned), usize::MAX)
 }
@@ -70,6 +74,7 @@ fn reads_one_and_several_calls_of_every_form() {
         (ToolForm::Hermes, format!("```json\n{WEATHER}\n```"), 1),
         (ToolForm::Llama, format!("```\n{llama}\n```\n"), 1),
         (ToolForm::Hermes, format!("<tool_call>\n{{{WEATHER}}}\n</tool_call>"), 1),
+        (ToolForm::Granite, format!("<|tool_call|>[{WEATHER}]"), 1),
         (ToolForm::Granite, format!("<|tool_call|>[{WEATHER}, {WEATHER}]"), 2),
         (ToolForm::Llama, llama.clone(), 1),
         (ToolForm::Llama, format!("\n{llama}; {llama}"), 2),
@@ -139,7 +144,7 @@ fn text_that_is_no_call_stays_text() {
         "{{\"a\": 1}}",
         "[TOOL_CALLS]",
     ] {
-        for form in [ToolForm::Hermes, ToolForm::Llama, ToolForm::Mistral, ToolForm::MistralArgs] {
+        for form in FORMS {
             let found = parts(form, answer);
             let expected = if answer.is_empty() { Vec::new() } else { vec![text(answer)] };
             assert_eq!(found, expected, "{answer}");
@@ -171,6 +176,45 @@ fn a_call_that_ends_early_is_broken() {
 }
 
 #[test]
+fn a_broken_call_does_not_count_as_the_last_one() {
+    let broken = "<tool_call>{\"name\": \"time\", \"arguments\": {utc: 1}}</tool_call>";
+    let mut one = ToolCallParser::new(ToolForm::Hermes, ["weather", "time"].map(str::to_owned), 1);
+    one.push(broken);
+    assert_eq!((one.calls(), one.has_called(), one.is_done()), (1, false, false));
+    let found = joined(one.push(&format!("<tool_call>{WEATHER} more")));
+    assert_eq!(found, weather());
+    assert_eq!((one.calls(), one.has_called(), one.is_done()), (2, true, true));
+    assert!(one.finish().is_empty());
+}
+
+#[test]
+fn calls_in_a_thought_that_the_prompt_opened_are_text() {
+    let call = format!("<tool_call>{WEATHER}</tool_call>");
+    let after = |prompt: &str, begun: &str| {
+        in_pieces(parser(ToolForm::Hermes).after(prompt, begun), &format!("So {call}</think>\n{call}"), 5)
+    };
+    let thought = text(&format!("So {call}</think>"));
+    for (prompt, begun) in
+        [("assistant\n<think>\n", ""), ("<think>", "Rome?"), ("assistant\n", "<think>Rome?")]
+    {
+        assert_eq!(after(prompt, begun), [vec![thought.clone()], weather()].concat(), "{prompt} {begun}");
+    }
+    for (prompt, begun) in
+        [("<think>\n\n</think>\n\n", ""), ("", "<think>Rome?</think>"), ("<think>", "</think>")]
+    {
+        assert_eq!(after(prompt, begun)[1..4], weather(), "{prompt} {begun}");
+    }
+}
+
+#[test]
+fn a_json_answer_is_not_held_back_to_its_end() {
+    for form in FORMS {
+        let found = parser(form).push("{\"id\": 1, \"city\": \"Rome");
+        assert_eq!(found, [text("{\"id\": 1, \"city\": \"Rome")], "{form:?}");
+    }
+}
+
+#[test]
 fn the_rest_is_left_out_after_the_last_call_allowed() {
     let one = ToolCallParser::new(ToolForm::Hermes, ["weather".to_owned()], 1);
     let answer = format!("<tool_call>{WEATHER}</tool_call> and <tool_call>{WEATHER}</tool_call>");
@@ -178,7 +222,7 @@ fn the_rest_is_left_out_after_the_last_call_allowed() {
 }
 
 #[test]
-fn deep_nesting_is_no_call() {
+fn a_call_with_deep_nesting_is_read_to_its_broken_end() {
     let deep = format!("<tool_call>{{\"name\": \"time\", \"arguments\": {{\"a\": {}", "[".repeat(100_000));
     let found = in_pieces(parser(ToolForm::Hermes), &deep, 50_000);
     assert!(matches!(&found[2], ToolPart::End { broken: Some(_) }), "{:?}", found.len());
@@ -189,6 +233,7 @@ fn noise() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
         "<tool_call>",
         "</tool_call>",
+        "<|tool_call|>",
         "[TOOL_CALLS]",
         "[ARGS]",
         "<think>",
@@ -223,7 +268,7 @@ proptest! {
 
     #[test]
     fn noise_is_read_alike_in_pieces_and_loses_no_text(answer in noise(), size in 1usize..6) {
-        for form in [ToolForm::Hermes, ToolForm::Llama, ToolForm::Mistral, ToolForm::MistralArgs] {
+        for form in FORMS {
             let whole = in_pieces(parser(form), &answer, answer.len().max(1));
             prop_assert_eq!(&in_pieces(parser(form), &answer, size), &whole);
             let is_text = |part: &ToolPart| matches!(part, ToolPart::Text(_));
