@@ -553,7 +553,7 @@ export class ActiveConversation {
   #putBack(place: number | null, { prompt, attachments }: Question): void {
     if (this.#messageDrafts.draftOf(place) !== '') return;
     this.#messageDrafts.type(place, prompt);
-    const files = attachments.map((attachment) => ({ attachment, tokens: null }));
+    const files = attachments.map((attachment) => this.#messageDrafts.fileOf(attachment));
     if (this.#messageDrafts.filesOf(place).length === 0) this.#messageDrafts.attach(place, files);
   }
 

@@ -1,7 +1,7 @@
 // Unsent questions by conversation: drafts, whose text is stored, their files, open edits, and refused questions. The key null is the new
 // conversation. No DOM.
 
-import type { ReadAttachment } from '../ipc/schema.gen';
+import type { Attachment, ReadAttachment } from '../ipc/schema.gen';
 import { pageClock, type Clock } from '../ipc/stream';
 import type { Preferences } from './preferences.svelte';
 import type { Refused, Turn } from './thread.svelte';
@@ -13,6 +13,14 @@ const mostKept = 150_000;
 
 type Place = number | null;
 
+/** A file of the next question. */
+export interface AttachedFile extends ReadAttachment {
+  /** Its path when it was read; null if unknown. */
+  readonly path: string | null;
+  /** File of the model that counted its tokens; null if none did. */
+  readonly countedBy: string | null;
+}
+
 /** Key of a stored draft, and the reverse. */
 const nameOf = (place: Place): string => (place === null ? 'new' : `c${place}`);
 const placeOf = (name: string): Place => (name === 'new' ? null : Number(name.slice(1)));
@@ -22,7 +30,9 @@ export class MessageDrafts {
   /** Drafts changed since the start. Empty ones were sent or deleted. */
   #typed = $state.raw<Readonly<Record<string, string>>>({});
   /** Files of the next questions. They last until the window closes. */
-  #files = $state.raw<Readonly<Record<string, readonly ReadAttachment[]>>>({});
+  #files = $state.raw<Readonly<Record<string, readonly AttachedFile[]>>>({});
+  /** Attached files by their text as it is sent, so that a question can return with them. */
+  readonly #attached = new WeakMap<Attachment, AttachedFile>();
   /** Open edits, by turn. */
   #edits = $state.raw<Readonly<Record<string, string>>>({});
   // Handed to threads, never drawn from.
@@ -52,13 +62,19 @@ export class MessageDrafts {
   }
 
   /** Files of the next question in a conversation. */
-  filesOf(place: Place): readonly ReadAttachment[] {
+  filesOf(place: Place): readonly AttachedFile[] {
     return this.#files[nameOf(place)] ?? [];
   }
 
   /** Sets the files of the next question in a conversation. */
-  attach(place: Place, files: readonly ReadAttachment[]): void {
+  attach(place: Place, files: readonly AttachedFile[]): void {
+    for (const file of files) this.#attached.set(file.attachment, file);
     this.#files = { ...this.#files, [nameOf(place)]: files };
+  }
+
+  /** The attached file of a sent text. */
+  fileOf(attachment: Attachment): AttachedFile {
+    return this.#attached.get(attachment) ?? { attachment, tokens: null, path: null, countedBy: null };
   }
 
   /** Keeps a question as a draft while it is being asked or queued, which may take long. */
