@@ -11,10 +11,11 @@ import type { ActiveConversation } from './conversation.svelte';
 import type { AttachedFile, MessageDrafts } from './messageDrafts.svelte';
 import type { Models } from './models.svelte';
 import type { Settings } from './settings.svelte';
+import type { Place } from './thread.svelte';
 
 /** Other state and functions of the window that attaching needs. */
 export interface AttachmentDependencies {
-  conversation: Pick<ActiveConversation, 'id'>;
+  conversation: Pick<ActiveConversation, 'place'>;
   messageDrafts: MessageDrafts;
   models: Pick<Models, 'loaded'>;
   settings: Pick<Settings, 'range'>;
@@ -58,7 +59,7 @@ export class Attachments {
 
   /** The files. */
   get files(): readonly AttachedFile[] {
-    return this.#on.messageDrafts.filesOf(this.#on.conversation.id);
+    return this.#on.messageDrafts.filesOf(this.#on.conversation.place);
   }
 
   get #model(): string | null {
@@ -74,7 +75,7 @@ export class Attachments {
   async count(): Promise<void> {
     const { conversation, messageDrafts } = this.#on;
     const isLatest = this.#counts.start();
-    const place = conversation.id;
+    const place = conversation.place;
     const model = this.#model;
     const waiting = this.files.filter(({ countedBy }) => countedBy !== model);
     if (model === null || waiting.length === 0) return;
@@ -100,7 +101,7 @@ export class Attachments {
   /** Attaches files chosen by the user. */
   async choose(): Promise<void> {
     const { conversation, reportFailure } = this.#on;
-    const place = conversation.id;
+    const place = conversation.place;
     try {
       const title = language.strings.dialogs.attachFiles;
       await this.#read(place, await call(this.#host, 'choose_attachments', { title }));
@@ -111,20 +112,20 @@ export class Attachments {
 
   /** Attaches dropped files. */
   async add(paths: readonly string[]): Promise<void> {
-    await this.#read(this.#on.conversation.id, paths);
+    await this.#read(this.#on.conversation.place, paths);
   }
 
   /** Removes a file. */
   remove(file: AttachedFile): void {
     const { conversation, messageDrafts } = this.#on;
     messageDrafts.attach(
-      conversation.id,
+      conversation.place,
       this.files.filter((other) => other !== file),
     );
   }
 
   /** Reads files one by one and attaches those that can be read. Reports the first failure. */
-  async #read(place: number | null, paths: readonly string[]): Promise<void> {
+  async #read(place: Place, paths: readonly string[]): Promise<void> {
     const { messageDrafts, reportFailure, settings } = this.#on;
     const most = settings.range('attached_files').max;
     let failure: string | null = null;

@@ -93,6 +93,32 @@ describe('attached files', () => {
     expect([conversation.draft, names()]).toEqual(['', []]);
   });
 
+  it('stay if they were added after the question that is asked again was refused', async () => {
+    const { attachments, conversation, host, names } = await make({ '/a/notes.md': 'blue sky' });
+    host.refuses = true;
+    conversation.draft = 'Why?';
+    await conversation.send();
+    host.files = { '/a/later.md': 'red sky' };
+    await attachments.choose();
+    host.refuses = false;
+    const [refused] = conversation.turns;
+    if (refused) await conversation.regenerate(refused);
+    expect([conversation.draft, names()]).toEqual(['', ['later.md']]);
+  });
+
+  it('stay with a queued question that is cancelled', async () => {
+    const { attachments, conversation, names } = await make({ '/a/notes.md': 'blue sky' });
+    await conversation.ask('first');
+    conversation.clear();
+    await attachments.choose();
+    conversation.draft = 'second';
+    await conversation.send();
+    expect(names()).toEqual([]);
+    const [queued] = conversation.queue;
+    if (queued) conversation.cancelQueued(queued.turn);
+    expect([conversation.draft, names()]).toEqual(['second', ['notes.md']]);
+  });
+
   it('stay with their conversation', async () => {
     const { conversation, host, names } = await make({ '/a/notes.md': 'blue sky' });
     await conversation.instruct('Be brief.');

@@ -103,11 +103,12 @@ export class Chat {
   /** Deletes a conversation and stops its answer. If it is on screen, a new one replaces it. */
   async delete(entry: ConversationEntry): Promise<void> {
     const { conversation, conversations, work } = this.#on;
-    const queued = conversation.queue.find((other) => other.conversation === entry.id);
-    if (queued) conversation.cancelQueued(queued.turn);
     if (entry.id === conversation.writing) work.stop();
-    const deleted = await conversations.remove(entry);
-    if (deleted && entry.id === conversation.id) this.create();
+    if (!(await conversations.remove(entry))) return;
+    conversation.cancelQueuedIn(entry.id);
+    // The question may have been asked meanwhile.
+    if (entry.id === conversation.writing) work.stop();
+    if (entry.id === conversation.id) this.create();
   }
 
   /** Undoes the last deletion. */
