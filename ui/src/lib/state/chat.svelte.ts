@@ -121,9 +121,11 @@ export class Chat {
     await this.#openQuietly(await this.#on.conversations.importChosen());
   }
 
-  /** Imports conversations from files. */
-  async importFiles(paths: readonly string[]): Promise<void> {
-    await this.#openQuietly(await this.#on.conversations.importFiles(paths));
+  /** Imports conversations from files. Returns the files that are no exported conversations. */
+  async importFiles(paths: readonly string[]): Promise<readonly string[]> {
+    const { added, others } = await this.#on.conversations.importFiles(paths);
+    await this.#openQuietly(added);
+    return others;
   }
 
   /** Opens a new conversation of the list, unless the reader watches an answer being written. */
