@@ -24,7 +24,7 @@ export const compareDe: typeof compareEn = {
     plain: 'Die Bahn ohne Draft läuft immer als Vergleich mit.',
     addLane: 'Methode hinzufügen',
     sweep: (method) => `K-Reihe für ${method}`,
-    sweepTitle: (method) => `${method} mit K 1, 2, 3, 5, 7 und auto vergleichen`,
+    sweepTitle: (method, depths) => `${method} mit K ${depths.join(', ')} vergleichen`,
     removeLane: (name) => `${name} entfernen`,
     ofLane: (control, lane) => `${control}, Bahn ${lane}`,
     runs: 'Läufe',
@@ -112,8 +112,9 @@ export const compareDe: typeof compareEn = {
   sweep: {
     best: (depth, method, speedup) => `Bestes K für ${method}: ${depth}, ${speedup}× Plain`,
     none: (depth, method, speedup) => `Kein K macht ${method} hier schneller. Am besten ist ${depth}, ${speedup}× Plain`,
-    clear: 'Gemessen. Kein anderes K liegt in seiner Streuung.',
-    close: (depths) => `Gemessen. In seiner Streuung liegen: K ${depths.join(', ')}.`,
+    clear: 'Gemessen. Die Streuung keines anderen K überschneidet sich mit der des besten.',
+    close: (depths) => `Gemessen. Mit der Streuung des besten überschneidet sich die von K ${depths.join(', ')}.`,
+    single: 'Einmal gemessen, also ohne Streuung. Mehr Läufe oder Prompts zeigen, wie sicher das ist.',
   },
   identity: {
     same: (compared) => `Derselbe Text: ${compared} verglichen, kein Unterschied.`,
