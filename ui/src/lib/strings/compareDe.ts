@@ -110,8 +110,8 @@ export const compareDe: typeof compareEn = {
     almostCertain: (samples) => `Alle ${samples} Messungen stimmen überein. Ab sechs ist es sicher.`,
   },
   sweep: {
-    best: (depth, method, speedup) => `Bestes K für ${method}: ${depth}, ${speedup}× Plain`,
-    none: (depth, method, speedup) => `Kein K macht ${method} hier schneller. Am besten ist ${depth}, ${speedup}× Plain`,
+    best: (depth, method, speedup) => `Bestes K für ${method}: ${depth}, ${speedup}× das Tempo ohne Draft`,
+    none: (depth, method, speedup) => `Kein K macht ${method} hier schneller. Am besten ist ${depth}, ${speedup}× das Tempo ohne Draft`,
     clear: 'Gemessen. Die Streuung keines anderen K überschneidet sich mit der des besten.',
     close: (depths) => `Gemessen. Mit der Streuung des besten überschneidet sich die von K ${depths.join(', ')}.`,
     single: 'Einmal gemessen, also ohne Streuung. Mehr Läufe oder Prompts zeigen, wie sicher das ist.',
