@@ -18,7 +18,7 @@ import { Comparison } from './lib/state/comparison.svelte';
 import { ComparisonPlan } from './lib/state/comparisonPlan.svelte';
 import { Comparisons } from './lib/state/comparisons.svelte';
 import { ActiveConversation } from './lib/state/conversation.svelte';
-import { Conversations } from './lib/state/conversations.svelte';
+import { Conversations, titleOf } from './lib/state/conversations.svelte';
 import { Downloads } from './lib/state/downloads.svelte';
 import { Drop } from './lib/state/drop.svelte';
 import { Lab } from './lib/state/lab.svelte';
@@ -94,6 +94,10 @@ export function createWindow(host: Host): WindowState {
       await bias.prepare();
     },
     writer: () => models.loaded && { target: models.loaded.target.name, draft: models.loaded.draft?.name ?? null },
+    queueStopped: (error: ErrorInfo, id: number | null) => {
+      const title = titleOf(conversations.entries.find((entry) => entry.id === id) ?? { title: '' });
+      reportFailure(language.strings.conversation.queueStopped(title, errorLine(error)));
+    },
     refusedElsewhere: (error: ErrorInfo) => reportFailure(language.strings.conversation.refusedElsewhere(errorLine(error))),
   };
   const conversation = new ActiveConversation(host, settings, undefined, callbacks, messageDrafts);

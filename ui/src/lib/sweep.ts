@@ -12,8 +12,8 @@ export interface Sweep {
   best: LaneReport;
   /** Index of its lane. */
   lane: number;
-  /** Others whose spreads overlap with that of the best. */
-  close: readonly MaxDraft[];
+  /** Others whose spreads overlap with that of the best; null if a lane has one sample and thus no spread. */
+  close: readonly MaxDraft[] | null;
 }
 
 /** Fewest draft lengths of a sweep. */
@@ -25,7 +25,9 @@ export function sweepOf({ lanes }: Pick<ComparisonReport, 'lanes'>): Sweep | nul
   const [first] = drafting;
   if (!first || drafting.length < fewest || drafting.some(({ config }) => config.method !== first.config.method)) return null;
   const best = drafting.reduce((fastest, lane) => (lane.speedup > fastest.speedup ? lane : fastest));
-  const close = drafting.filter((lane) => lane !== best && lane.speedup_high >= best.speedup_low).map(({ config }) => config.max_draft);
+  const spread = drafting.every(({ samples }) => samples > 1);
+  const overlapping = drafting.filter((lane) => lane !== best && lane.speedup_high >= best.speedup_low);
+  const close = spread ? overlapping.map(({ config }) => config.max_draft) : null;
   return { method: first.config.method, best, lane: lanes.indexOf(best), close };
 }
 
@@ -35,5 +37,6 @@ export function sweepWords({ method, best, close }: Sweep): { head: string; note
   const speedup = formatMean(best.speedup);
   const depth = String(best.config.max_draft);
   const head = best.speedup > 1 ? words.best(depth, methodName(method), speedup) : words.none(depth, methodName(method), speedup);
+  if (close === null) return { head, note: words.single };
   return { head, note: close.length === 0 ? words.clear : words.close(close.map(String)) };
 }

@@ -4,16 +4,18 @@ import { errorLine } from '../errors';
 import { formatCount } from '../format';
 import type { Host } from '../host';
 import { call, toErrorInfo } from '../ipc/rpc';
-import type { Attachment, ReadAttachment } from '../ipc/schema.gen';
+import type { Attachment } from '../ipc/schema.gen';
+import { Latest } from '../latest';
 import { language } from '../strings/index.svelte';
 import type { ActiveConversation } from './conversation.svelte';
-import type { MessageDrafts } from './messageDrafts.svelte';
+import type { AttachedFile, MessageDrafts } from './messageDrafts.svelte';
 import type { Models } from './models.svelte';
 import type { Settings } from './settings.svelte';
+import type { Place } from './thread.svelte';
 
 /** Other state and functions of the window that attaching needs. */
 export interface AttachmentDependencies {
-  conversation: Pick<ActiveConversation, 'id'>;
+  conversation: Pick<ActiveConversation, 'place'>;
   messageDrafts: MessageDrafts;
   models: Pick<Models, 'loaded'>;
   settings: Pick<Settings, 'range'>;
@@ -23,12 +25,27 @@ export interface AttachmentDependencies {
 /** Size of a file's text, in bytes. */
 export const bytesOf = ({ text }: Attachment): number => new TextEncoder().encode(text).length;
 
+/** Shortest name of a file that no other has: its own, else with as many folders as needed. */
+export function shownName(file: AttachedFile, files: readonly AttachedFile[]): string {
+  const { name } = file.attachment;
+  const parts = partsOf(file);
+  const rivals = files.filter((other) => other !== file && other.attachment.name === name).map(partsOf);
+  const end = (of: readonly string[], depth: number) => of.slice(-depth).join('/');
+  for (let depth = 1; depth < parts.length; depth += 1)
+    if (rivals.every((other) => end(other, depth) !== end(parts, depth))) return end(parts, depth);
+  return end(parts, parts.length);
+}
+
+/** Folders and name of a file. */
+const partsOf = ({ path, attachment }: AttachedFile): string[] => path?.split(/[\\/]/).filter((part) => part !== '') ?? [attachment.name];
+
 /** Files of the next question in the conversation on screen. */
 export class Attachments {
   readonly #host: Host;
   readonly #on: AttachmentDependencies;
-  /** Their tokens, as far as they were counted. */
-  tokens = $derived.by(() => this.files.reduce((sum, { tokens }) => sum + (tokens ?? 0), 0));
+  readonly #counts = new Latest();
+  /** Their tokens, as far as the loaded model has counted them. */
+  tokens = $derived.by(() => this.files.reduce((sum, file) => sum + (this.tokensOf(file) ?? 0), 0));
   /** Context of the loaded model that they exceed; null if they fit. */
   exceeded = $derived.by(() => {
     const context = this.#on.models.loaded?.context ?? Infinity;
@@ -41,14 +58,50 @@ export class Attachments {
   }
 
   /** The files. */
-  get files(): readonly ReadAttachment[] {
-    return this.#on.messageDrafts.filesOf(this.#on.conversation.id);
+  get files(): readonly AttachedFile[] {
+    return this.#on.messageDrafts.filesOf(this.#on.conversation.place);
+  }
+
+  get #model(): string | null {
+    return this.#on.models.loaded?.target.path ?? null;
+  }
+
+  /** Tokens of a file in the loaded model; null if that has not counted them. */
+  tokensOf({ tokens, countedBy }: AttachedFile): number | null {
+    return countedBy !== null && countedBy === this.#model ? tokens : null;
+  }
+
+  /** Counts the tokens of files that another model has counted, or none. */
+  async count(): Promise<void> {
+    const { conversation, messageDrafts } = this.#on;
+    const isLatest = this.#counts.start();
+    const place = conversation.place;
+    const model = this.#model;
+    const waiting = this.files.filter(({ countedBy }) => countedBy !== model);
+    if (model === null || waiting.length === 0) return;
+    // Looked up once, never drawn from.
+    // eslint-disable-next-line svelte/prefer-svelte-reactivity
+    const counted = new Map<Attachment, number>();
+    try {
+      for (const { attachment } of waiting) {
+        counted.set(attachment, (await call(this.#host, 'text_tokens', { text: attachment.text })).length);
+        if (!isLatest() || this.#model !== model) return;
+      }
+    } catch {
+      // The engine counts again before it answers.
+      return;
+    }
+    const files = messageDrafts.filesOf(place).map((file) => {
+      const tokens = counted.get(file.attachment);
+      return tokens === undefined ? file : { ...file, tokens, countedBy: model };
+    });
+    messageDrafts.attach(place, files);
   }
 
   /** Attaches files chosen by the user. */
   async choose(): Promise<void> {
     const { conversation, reportFailure } = this.#on;
-    const place = conversation.id;
+    const place = conversation.place;
     try {
       const title = language.strings.dialogs.attachFiles;
       await this.#read(place, await call(this.#host, 'choose_attachments', { title }));
@@ -59,20 +112,20 @@ export class Attachments {
 
   /** Attaches dropped files. */
   async add(paths: readonly string[]): Promise<void> {
-    await this.#read(this.#on.conversation.id, paths);
+    await this.#read(this.#on.conversation.place, paths);
   }
 
   /** Removes a file. */
-  remove(file: ReadAttachment): void {
+  remove(file: AttachedFile): void {
     const { conversation, messageDrafts } = this.#on;
     messageDrafts.attach(
-      conversation.id,
+      conversation.place,
       this.files.filter((other) => other !== file),
     );
   }
 
   /** Reads files one by one and attaches those that can be read. Reports the first failure. */
-  async #read(place: number | null, paths: readonly string[]): Promise<void> {
+  async #read(place: Place, paths: readonly string[]): Promise<void> {
     const { messageDrafts, reportFailure, settings } = this.#on;
     const most = settings.range('attached_files').max;
     let failure: string | null = null;
@@ -82,9 +135,11 @@ export class Attachments {
         break;
       }
       try {
-        const file = await call(this.#host, 'read_attachment', { path });
+        const model = this.#model;
+        const read = await call(this.#host, 'read_attachment', { path });
+        const file = { ...read, path, countedBy: read.tokens !== null && model === this.#model ? model : null };
         // A file that was changed since replaces its earlier text.
-        const others = messageDrafts.filesOf(place).filter(({ attachment }) => attachment.name !== file.attachment.name);
+        const others = messageDrafts.filesOf(place).filter((other) => other.path !== path);
         messageDrafts.attach(place, [...others, file]);
       } catch (thrown) {
         failure ??= errorLine(toErrorInfo(thrown));

@@ -2,7 +2,8 @@ import { describe, expect, it } from 'vitest';
 import app from '../../../../tests/ui/fixtures/fixture-app.json';
 import { createWindow } from '../../window';
 import { SilentHost } from '../host/testing';
-import type { Asking, ErrorInfo, LoadedModels } from '../ipc/schema.gen';
+import type { Asking, ErrorInfo, LoadedModels, TextToken } from '../ipc/schema.gen';
+import { shownName } from './attachments.svelte';
 
 const binary: ErrorInfo = { code: 'not_text', message: 'Not text.', params: { name: 'picture.png' } };
 const busy: ErrorInfo = { code: 'busy', message: 'Busy.' };
@@ -12,9 +13,12 @@ class FileHost extends SilentHost {
   files: Record<string, string | ErrorInfo> = {};
   asked: Asking[] = [];
   refuses = false;
+  loaded = { ...(app.info.loaded as unknown as LoadedModels), context: 100 } as LoadedModels | null;
+  /** Tokens of each word in the loaded model. */
+  fine = 1;
 
   override async invoke(command: string, args: Record<string, unknown>): Promise<unknown> {
-    if (command === 'app_info') return { ...app.info, loaded: { ...(app.info.loaded as unknown as LoadedModels), context: 100 } };
+    if (command === 'app_info') return { ...app.info, loaded: this.loaded };
     if (command === 'library') return { models: app.models, folders: [], machine: { total: 16e9, usable: 11e9 } };
     if (command === 'list_conversations') return [];
     if (command === 'set_system_prompt') return 7;
@@ -25,16 +29,22 @@ class FileHost extends SilentHost {
       const id = 10 * this.asked.length;
       return { conversation: 1, question: id, answer: id + 1, generation_id: id, prefix: [] };
     }
+    if (command === 'text_tokens') return this.#tokens(args['text'] as string);
     if (command !== 'read_attachment') return null;
     const path = args['path'] as string;
     const text = this.files[path];
     if (typeof text !== 'string') throw text;
-    return { attachment: { name: path.replace('/a/', ''), text }, tokens: text.split(' ').length };
+    return { attachment: { name: path.split('/').at(-1), text }, tokens: this.loaded && this.#tokens(text).length };
+  }
+
+  #tokens(text: string): TextToken[] {
+    return text.split(' ').flatMap((word) => Array.from({ length: this.fine }, (_, id) => ({ id, text: word })));
   }
 }
 
-async function make(files: FileHost['files']) {
+async function make(files: FileHost['files'], loaded = new FileHost().loaded) {
   const host = new FileHost();
+  host.loaded = loaded;
   host.files = files;
   const { chat, notices } = createWindow(host);
   await chat.models.start();
@@ -83,6 +93,32 @@ describe('attached files', () => {
     expect([conversation.draft, names()]).toEqual(['', []]);
   });
 
+  it('stay if they were added after the question that is asked again was refused', async () => {
+    const { attachments, conversation, host, names } = await make({ '/a/notes.md': 'blue sky' });
+    host.refuses = true;
+    conversation.draft = 'Why?';
+    await conversation.send();
+    host.files = { '/a/later.md': 'red sky' };
+    await attachments.choose();
+    host.refuses = false;
+    const [refused] = conversation.turns;
+    if (refused) await conversation.regenerate(refused);
+    expect([conversation.draft, names()]).toEqual(['', ['later.md']]);
+  });
+
+  it('stay with a queued question that is cancelled', async () => {
+    const { attachments, conversation, names } = await make({ '/a/notes.md': 'blue sky' });
+    await conversation.ask('first');
+    conversation.clear();
+    await attachments.choose();
+    conversation.draft = 'second';
+    await conversation.send();
+    expect(names()).toEqual([]);
+    const [queued] = conversation.queue;
+    if (queued) conversation.cancelQueued(queued.turn);
+    expect([conversation.draft, names()]).toEqual(['second', ['notes.md']]);
+  });
+
   it('stay with their conversation', async () => {
     const { conversation, host, names } = await make({ '/a/notes.md': 'blue sky' });
     await conversation.instruct('Be brief.');
@@ -104,11 +140,56 @@ describe('attached files', () => {
     expect(notices.failure).toBe('A question can have 16 files. The others were not attached.');
   });
 
-  it('replace an earlier text of the same name, and can be removed', async () => {
+  it('of the same name in other folders are both kept, and shown with their folders', async () => {
+    const files = { '/a/x/mod.rs': 'one', '/a/y/mod.rs': 'two', '/b/y/mod.rs': 'three', '/a/main.rs': 'four' };
+    const { attachments, conversation, host, names } = await make(files);
+    expect(names()).toEqual(['mod.rs', 'mod.rs', 'mod.rs', 'main.rs']);
+    const shown = () => attachments.files.map((file) => shownName(file, attachments.files));
+    expect(shown()).toEqual(['x/mod.rs', 'a/y/mod.rs', 'b/y/mod.rs', 'main.rs']);
+    host.refuses = true;
+    conversation.draft = 'Why?';
+    await conversation.send();
+    // They return with their folders.
+    expect(shown()).toEqual(['x/mod.rs', 'a/y/mod.rs', 'b/y/mod.rs', 'main.rs']);
+    const [, second, third] = attachments.files;
+    if (second) attachments.remove(second);
+    if (third) attachments.remove(third);
+    expect(shown()).toEqual(['mod.rs', 'main.rs']);
+  });
+
+  it('are counted again by another model, and block nothing before', async () => {
+    const { attachments, host, models } = await make({ '/a/1.txt': 'word '.repeat(40) });
+    expect([attachments.tokens, attachments.exceeded]).toEqual([41, null]);
+    await attachments.count();
+    expect(attachments.tokens).toBe(41);
+    host.fine = 3;
+    const loaded = host.loaded;
+    if (loaded) models.loaded = { ...loaded, target: { ...loaded.target, path: '/other.gguf' } };
+    expect([attachments.tokens, attachments.exceeded]).toEqual([0, null]);
+    await attachments.count();
+    expect([attachments.tokens, attachments.exceeded]).toEqual([123, 100]);
+    models.loaded = null;
+    await attachments.count();
+    expect([attachments.tokens, attachments.exceeded]).toEqual([0, null]);
+  });
+
+  it('that were attached without a model are counted once one is loaded', async () => {
+    const { attachments, models } = await make({ '/a/1.txt': 'word '.repeat(120) }, null);
+    models.loaded = null;
+    await attachments.choose();
+    expect([attachments.files.length, attachments.tokens]).toEqual([1, 0]);
+    models.loaded = new FileHost().loaded;
+    await attachments.count();
+    expect(attachments.exceeded).toBe(100);
+  });
+
+  it('replace an earlier text of the same file, and can be removed', async () => {
     const { attachments, host, names } = await make({ '/a/notes.md': 'blue sky' });
     host.files = { '/a/notes.md': 'red sky at night' };
     await attachments.choose();
-    expect(attachments.files).toEqual([{ attachment: { name: 'notes.md', text: 'red sky at night' }, tokens: 4 }]);
+    expect(attachments.files).toMatchObject([
+      { attachment: { name: 'notes.md', text: 'red sky at night' }, tokens: 4, path: '/a/notes.md' },
+    ]);
     const [file] = attachments.files;
     if (file) attachments.remove(file);
     expect(names()).toEqual([]);

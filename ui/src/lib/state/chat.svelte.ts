@@ -103,11 +103,12 @@ export class Chat {
   /** Deletes a conversation and stops its answer. If it is on screen, a new one replaces it. */
   async delete(entry: ConversationEntry): Promise<void> {
     const { conversation, conversations, work } = this.#on;
-    const queued = conversation.queue.find((other) => other.conversation === entry.id);
-    if (queued) conversation.cancelQueued(queued.turn);
     if (entry.id === conversation.writing) work.stop();
-    const deleted = await conversations.remove(entry);
-    if (deleted && entry.id === conversation.id) this.create();
+    if (!(await conversations.remove(entry))) return;
+    conversation.cancelQueuedIn(entry.id);
+    // The question may have been asked meanwhile.
+    if (entry.id === conversation.writing) work.stop();
+    if (entry.id === conversation.id) this.create();
   }
 
   /** Undoes the last deletion. */
@@ -120,9 +121,11 @@ export class Chat {
     await this.#openQuietly(await this.#on.conversations.importChosen());
   }
 
-  /** Imports conversations from files. */
-  async importFiles(paths: readonly string[]): Promise<void> {
-    await this.#openQuietly(await this.#on.conversations.importFiles(paths));
+  /** Imports conversations from files. Returns the files that are no exported conversations. */
+  async importFiles(paths: readonly string[]): Promise<readonly string[]> {
+    const { added, others } = await this.#on.conversations.importFiles(paths);
+    await this.#openQuietly(added);
+    return others;
   }
 
   /** Opens a new conversation of the list, unless the reader watches an answer being written. */

@@ -167,7 +167,7 @@ describe('a question refused in another conversation', () => {
     refuse({ code: 'busy', message: 'The engine is busy.', params: {} });
     await asking;
     expect(notices.failure).toBe(
-      `Deine letzte Frage blieb ohne Antwort. ${de.errors.busy.body?.({})} ${de.errors.busy.advice} Ihr Text ist noch da.`,
+      `Eine Frage wurde nicht beantwortet. ${de.errors.busy.body?.({})} ${de.errors.busy.advice} Der Text bleibt erhalten.`,
     );
   });
 });

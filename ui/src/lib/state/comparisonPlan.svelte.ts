@@ -89,17 +89,18 @@ export class ComparisonPlan {
 
   /** `true` if the lanes are those of a sweep. */
   get swept(): boolean {
-    const lanes = this.#sweep();
+    const lanes = this.sweepLanes;
     return lanes.length === this.lanes.length && lanes.every((lane) => this.lanes.some((other) => same(lane, other)));
   }
 
   /** Replaces the lanes by one for each draft length of the first lane's method. */
   sweep(): void {
-    const lanes = this.#sweep();
+    const lanes = this.sweepLanes;
     if (lanes.length > 0) this.lanes = lanes;
   }
 
-  #sweep(): MethodConfig[] {
+  /** The lanes of a sweep. */
+  get sweepLanes(): MethodConfig[] {
     const method = this.sweeps;
     const { max } = this.settings.range('max_draft');
     const depths = sweepDepths.filter((depth) => depth === 'auto' || depth <= max);

@@ -45,6 +45,7 @@ describe('the plan of a comparison', () => {
     plan.add();
     plan.change(0, { method: 'suffix', max_draft: 4 });
     expect([plan.sweeps, plan.swept]).toEqual(['suffix', false]);
+    expect(plan.sweepLanes.map(({ max_draft }) => max_draft)).toEqual([1, 2, 3, 5, 7, 'auto']);
     plan.sweep();
     expect(plan.lanes.map(({ max_draft }) => max_draft)).toEqual([1, 2, 3, 5, 7, 'auto']);
     expect(plan.lanes.every(({ method }) => method === 'suffix')).toBe(true);

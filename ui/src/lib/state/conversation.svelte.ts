@@ -12,7 +12,7 @@ import { Answer } from './answer.svelte';
 import { FrameBuffer, pageFrame, type NextFrame } from './frame';
 import { Preferences } from './preferences.svelte';
 import type { Settings } from './settings.svelte';
-import { lastAnswer, newTurn, Thread, type AnsweredTurn, type Question, type Refused, type Turn } from './thread.svelte';
+import { lastAnswer, newTurn, Thread, type AnsweredTurn, type Place, type Question, type Refused, type Turn } from './thread.svelte';
 import { MessageDrafts } from './messageDrafts.svelte';
 
 /** The clock and frames; tests use their own. */
@@ -23,7 +23,7 @@ export interface Pace {
 
 /** A running generation. */
 interface Running {
-  /** ActiveConversation of the answer, whatever the reader opens meanwhile. */
+  /** The answer's conversation, whatever the reader opens meanwhile. */
   thread: Thread;
   answer: Answer;
   stream: EventStream<GenerationEvent>;
@@ -37,6 +37,8 @@ interface Running {
 interface Refusal {
   turn: Turn;
   error: ErrorInfo;
+  /** `true` if any other question would be refused too: the engine is busy, or the models cannot be loaded. */
+  any: boolean;
 }
 
 /** The request for a new question after a message. */
@@ -56,6 +58,13 @@ export interface Queued {
   readonly here: boolean;
 }
 
+/** A queued question, its conversation, and the place of its draft. */
+interface Waiting {
+  readonly thread: Thread;
+  readonly turn: Turn;
+  readonly place: Place;
+}
+
 /** Interval in milliseconds, and number of attempts without news, of polling an answer that another page started. */
 const pollMs = 250;
 const pollAttempts = 80;
@@ -73,6 +82,8 @@ export interface ConversationCallbacks {
   writer?: () => Pick<AnswerSettings, 'target' | 'draft'> | null;
   /** Called when a question was refused in a conversation that is no longer on screen, where its text is kept. */
   refusedElsewhere?: (error: ErrorInfo) => void;
+  /** Called when the queue stopped at a question of a conversation, which is null while it is new. */
+  queueStopped?: (error: ErrorInfo, conversation: number | null) => void;
 }
 
 /** The conversation on screen. */
@@ -82,8 +93,8 @@ export class ActiveConversation {
 
   #thread = $state.raw(new Thread());
   #current = $state.raw<Running | null>(null);
-  /** Queued questions, and where each is kept as a draft. */
-  #waiting = $state.raw<readonly { thread: Thread; turn: Turn; place: number | null }[]>([]);
+  /** Queued questions. */
+  #waiting = $state.raw<readonly Waiting[]>([]);
 
   /** `true` if an answer is being written, here or elsewhere. The engine writes one at a time. */
   running = $derived(this.#current !== null);
@@ -135,6 +146,11 @@ export class ActiveConversation {
     return this.#thread.id;
   }
 
+  /** The place of its unsent text and files. */
+  get place(): Place {
+    return this.#thread.place;
+  }
+
   /** Instructions for the whole conversation. */
   get system(): string {
     return this.#thread.system;
@@ -151,11 +167,11 @@ export class ActiveConversation {
 
   /** The composer's text for this conversation. */
   get draft(): string {
-    return this.#messageDrafts.draftOf(this.id);
+    return this.#messageDrafts.draftOf(this.place);
   }
 
   set draft(text: string) {
-    this.#messageDrafts.type(this.id, text);
+    this.#messageDrafts.type(this.place, text);
   }
 
   /** Error of the last action, where no answer shows it. */
@@ -171,9 +187,9 @@ export class ActiveConversation {
   async send(): Promise<void> {
     const prompt = this.draft.trim();
     if (prompt === '' || !this.takes) return;
-    const attachments = this.#messageDrafts.filesOf(this.id).map(({ attachment }) => attachment);
+    const attachments = this.#messageDrafts.filesOf(this.place).map(({ attachment }) => attachment);
     this.draft = '';
-    this.#messageDrafts.attach(this.id, []);
+    this.#messageDrafts.attach(this.place, []);
     await this.ask(prompt, attachments);
   }
 
@@ -182,15 +198,45 @@ export class ActiveConversation {
   async ask(prompt: string, attachments: readonly Attachment[] = []): Promise<void> {
     if (!this.takes) return;
     if (this.running) this.#enqueue(this.#thread, { prompt, attachments });
-    else await this.#ask(this.#thread, { prompt, attachments });
+    else {
+      const thread = this.#thread;
+      const refusal = await this.#ask(thread, { prompt, attachments });
+      if (refusal) this.#keepQuestion(thread, refusal.refused, refusal.error);
+    }
   }
 
   #enqueue(thread: Thread, question: Question): void {
+    this.#waiting = [...this.#waiting, this.#wait(thread, question)];
+  }
+
+  /** Shows a question as queued in its conversation. */
+  #wait(thread: Thread, question: Question): Waiting {
     const turn = newTurn(`n${this.#unnumbered++}`, question, new Answer());
-    this.#messageDrafts.ask(thread.id, question.prompt);
+    this.#name(thread);
+    this.#messageDrafts.ask(thread.place, question.prompt);
     thread.queued = turn;
     thread.show();
-    this.#waiting = [...this.#waiting, { thread, turn, place: thread.id }];
+    return { thread, turn, place: thread.place };
+  }
+
+  /** Names a new conversation that is asked, so that its unsent text is its own. */
+  #name(thread: Thread): void {
+    if (thread.place !== null) return;
+    thread.name = this.#messageDrafts.newPlace();
+    // The unsent text of the new conversation belongs to the one on screen.
+    if (thread === this.#thread) this.#messageDrafts.move(null, thread.name);
+  }
+
+  /** Takes the name of a conversation without a number back, so that it is found as the new conversation. Returns its thread,
+   * which is the one on screen if that is new too. */
+  #unname(thread: Thread): Thread {
+    if (thread.id !== null || thread.name === null) return thread.place === this.place ? this.#thread : thread;
+    this.#messageDrafts.move(thread.name, null);
+    thread.name = null;
+    const shown = this.place === null ? this.#thread : thread;
+    shown.refused = this.#messageDrafts.refusedIn(null);
+    shown.show();
+    return shown;
   }
 
   /** Removes a question from the queue and returns its conversation; undefined if it is not queued. */
@@ -211,10 +257,22 @@ export class ActiveConversation {
     return at < 0 ? null : at + 1;
   }
 
-  /** Removes a question from the queue, and puts it back into an empty composer. */
+  /** Removes a question from the queue, and puts it back into an empty composer. Else it stays in its place, with the note
+   * that it was removed. */
   cancelQueued(turn: Turn): void {
-    const thread = this.#dequeue(turn);
-    if (thread) this.#putBack(thread.id, turn);
+    const asked = this.#dequeue(turn);
+    if (!asked) return;
+    const thread = this.#unname(asked);
+    if (this.#putBack(thread.place, turn)) return;
+    const error = ownError('stopped', language.strings.conversation.removedText);
+    turn.answer.fail(error);
+    this.#addRefused(thread, { turn: { ...turn, removed: true }, after: asked.end });
+  }
+
+  /** Removes the question of a conversation from the queue. */
+  cancelQueuedIn(conversation: number): void {
+    const queued = this.queue.find((other) => other.conversation === conversation);
+    if (queued) this.cancelQueued(queued.turn);
   }
 
   /** Shows the conversation of a queued question. */
@@ -225,17 +283,25 @@ export class ActiveConversation {
     this.#show(waiting.thread);
   }
 
-  /** Asks the next question of the queue. */
-  #next(): void {
+  /** Asks the next question of the queue, unless an answer is being written. If any question would be refused, the queue
+   * stops there. */
+  async askQueued(): Promise<void> {
     const [next] = this.#waiting;
     if (!next || this.running) return;
-    const thread = this.#dequeue(next.turn);
-    if (thread) void this.#ask(thread, next.turn);
+    const { thread, turn } = next;
+    this.#dequeue(turn);
+    const refusal = await this.#ask(thread, turn);
+    if (!refusal) return;
+    if (!refusal.any) return this.#keepQuestion(thread, refusal.refused, refusal.error);
+    this.#waiting = [this.#wait(thread, turn), ...this.#waiting];
+    this.#callbacks.queueStopped?.(refusal.error, thread.id);
   }
 
-  async #ask(thread: Thread, question: Question): Promise<void> {
+  /** Asks a question in a conversation. Returns the refusal and the question's place; null once the answer has begun. */
+  async #ask(thread: Thread, question: Question): Promise<(Refusal & { refused: Refused }) | null> {
     const { prompt } = question;
-    const { id } = thread;
+    this.#name(thread);
+    const { place } = thread;
     // This repeats a refused question. Other refused ones stay.
     this.#setRefused(
       thread,
@@ -243,10 +309,10 @@ export class ActiveConversation {
     );
     thread.show();
     const parent = thread.end;
-    this.#messageDrafts.ask(thread.id, prompt);
+    this.#messageDrafts.ask(place, prompt);
     const refusal = await this.#begin(askingOf(question, parent), thread.turns, question, thread);
-    this.#messageDrafts.asked(id);
-    if (refusal) this.#keepQuestion(thread, refusal, parent);
+    this.#messageDrafts.asked(place);
+    return refusal && { ...refusal, refused: { turn: refusal.turn, after: parent } };
   }
 
   /** Replaces a question by an edited one, with its files, on a new branch. If it is refused, the edit stays open. Does nothing
@@ -281,7 +347,9 @@ export class ActiveConversation {
       // The question never reached the engine.
       if (this.draft.trim() === turn.prompt) {
         this.draft = '';
-        this.#messageDrafts.attach(this.id, []);
+        // Files added since stay.
+        const files = this.#messageDrafts.filesOf(this.place).filter(({ attachment }) => !turn.attachments.includes(attachment));
+        this.#messageDrafts.attach(this.place, files);
       }
       this.dismiss(turn);
       return this.ask(turn.prompt, turn.attachments);
@@ -421,8 +489,8 @@ export class ActiveConversation {
   #number(thread: Thread, id: number): void {
     if (thread.id !== null) return;
     thread.id = id;
-    // The draft belongs to the conversation on screen.
-    if (thread === this.#thread) this.#messageDrafts.begun(id);
+    // Without a name, the draft of the new conversation belongs to the one on screen.
+    if (thread.name !== null || thread === this.#thread) this.#messageDrafts.move(thread.name, id);
     else thread.refused = [];
   }
 
@@ -503,11 +571,13 @@ export class ActiveConversation {
     thread.turns = [...before, turn];
     this.stopping = false;
     const running = this.#follow(thread, answer);
+    let ready = false;
     this.#current = running;
     try {
       const settings = this.#settings.request();
       if (!settings) throw ownError('no_model', language.strings.conversation.noModel);
       await this.#callbacks.ready?.();
+      ready = true;
       // The tokens of biases are those of the models that are loaded now.
       const { logit_bias } = (this.#settings.request() ?? settings).sampling;
       const asked = { asking, settings: { ...settings, sampling: { ...settings.sampling, logit_bias }, target: '', draft: null } };
@@ -532,34 +602,39 @@ export class ActiveConversation {
       const error = toErrorInfo(thrown);
       running.stream.close();
       answer.fail(error);
-      this.#end(running);
+      const any = !ready || error.code === 'busy';
+      this.#end(running, !any);
       // Restores the turns from before.
       thread.show();
-      return { turn, error };
+      return { turn, error, any };
     }
   }
 
   /** Keeps a refused question in its place, and also puts it back into an empty composer. */
-  #keepQuestion(asked: Thread, { turn, error }: Refusal, after: number | null): void {
-    // The new conversation of that time is the new one of now.
-    const thread = asked.id === this.id ? this.#thread : asked;
-    this.#putBack(asked.id, turn);
-    this.#setRefused(thread, [...this.#messageDrafts.refusedIn(asked.id), { turn, after }]);
-    if (thread === this.#thread) thread.show();
-    else this.#callbacks.refusedElsewhere?.(error);
+  #keepQuestion(asked: Thread, refused: Refused, error: ErrorInfo): void {
+    const thread = this.#unname(asked);
+    this.#putBack(thread.place, refused.turn);
+    this.#addRefused(thread, refused);
+    if (thread !== this.#thread) this.#callbacks.refusedElsewhere?.(error);
   }
 
-  /** Puts a question back into the composer of its conversation, if that is empty. */
-  #putBack(place: number | null, { prompt, attachments }: Question): void {
-    if (this.#messageDrafts.draftOf(place) !== '') return;
+  /** Puts a question back into a composer without text and files. Returns whether it had room. */
+  #putBack(place: Place, { prompt, attachments }: Question): boolean {
+    if (this.#messageDrafts.draftOf(place) !== '' || this.#messageDrafts.filesOf(place).length > 0) return false;
     this.#messageDrafts.type(place, prompt);
-    const files = attachments.map((attachment) => ({ attachment, tokens: null }));
-    if (this.#messageDrafts.filesOf(place).length === 0) this.#messageDrafts.attach(place, files);
+    const files = attachments.map((attachment) => this.#messageDrafts.fileOf(attachment));
+    this.#messageDrafts.attach(place, files);
+    return true;
+  }
+
+  #addRefused(thread: Thread, refused: Refused): void {
+    this.#setRefused(thread, [...this.#messageDrafts.refusedIn(thread.place), refused]);
+    if (thread === this.#thread) thread.show();
   }
 
   #setRefused(thread: Thread, refused: readonly Refused[]): void {
     thread.refused = refused;
-    this.#messageDrafts.setRefused(thread.id, refused);
+    this.#messageDrafts.setRefused(thread.place, refused);
   }
 
   /** Shows an error where the reader is. */
@@ -587,12 +662,13 @@ export class ActiveConversation {
     return running;
   }
 
-  #end(running: Running): void {
+  /** Ends the current answer, and asks the next question. */
+  #end(running: Running, asksNext = true): void {
     if (this.#current !== running) return;
     this.#current = null;
     this.stopping = false;
     this.#callbacks.changed();
-    this.#next();
+    if (asksNext) void this.askQueued();
   }
 
   #stopGeneration(generationId: number): void {

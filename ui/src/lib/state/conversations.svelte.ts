@@ -1,7 +1,7 @@
 // The list of conversations, the search, and deletions. No DOM.
 
 import type { Host } from '../host';
-import { call } from '../ipc/rpc';
+import { call, toErrorInfo } from '../ipc/rpc';
 import type { ConversationEntry, ErrorInfo, ExportFormat, ExportWords, SearchHit } from '../ipc/schema.gen';
 import { Latest } from '../latest';
 import { language } from '../strings/index.svelte';
@@ -11,6 +11,14 @@ import { fileStem, KeptList } from './keptList.svelte';
 export interface ConversationGroup {
   name: string;
   entries: readonly ConversationEntry[];
+}
+
+/** The result of importing files. */
+export interface ImportedFiles {
+  /** Number of the last conversation that was added; null for none. */
+  readonly added: number | null;
+  /** Files that are no exported conversations. */
+  readonly others: readonly string[];
 }
 
 /** A part of an excerpt, and whether it matches the search. */
@@ -143,17 +151,31 @@ export class Conversations extends KeptList<ConversationEntry> {
     return added;
   }
 
-  /** Imports conversations from files as far as possible. Returns the number of the last one. The first error stays. */
-  async importFiles(paths: readonly string[]): Promise<number | null> {
+  /** Imports conversations from files as far as possible. The first error stays. Files that are no exported conversations
+   * are no errors. */
+  async importFiles(paths: readonly string[]): Promise<ImportedFiles> {
     let added: number | null = null;
     let failed: ErrorInfo | null = null;
+    const others: string[] = [];
     for (const path of paths) {
       await this.change(async () => {
-        added = await call(this.host, 'import_conversation', { path });
+        const id = await this.#importFile(path);
+        if (id === null) others.push(path);
+        else added = id;
       });
       failed ??= this.error;
     }
     this.error = failed ?? this.error;
-    return added;
+    return { added, others };
+  }
+
+  /** Imports a file. Returns the number of the conversation; null if the file is none. */
+  async #importFile(path: string): Promise<number | null> {
+    try {
+      return await call(this.host, 'import_conversation', { path });
+    } catch (thrown) {
+      if (toErrorInfo(thrown).code === 'invalid_request') return null;
+      throw thrown;
+    }
   }
 }

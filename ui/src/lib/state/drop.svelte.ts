@@ -8,7 +8,7 @@ import type { Models } from './models.svelte';
 export interface DropPlan {
   /** The model to load. Only one can be. */
   readonly model: string | null;
-  /** Conversations to import. */
+  /** Files to import as conversations, or else to attach. */
   readonly conversations: readonly string[];
   /** Files to attach to the next question. */
   readonly attachments: readonly string[];
@@ -21,7 +21,8 @@ export type DropRole = 'target' | 'draft';
 
 /** Functions of the window that a drop needs. */
 export interface DropTarget {
-  importFiles: (paths: readonly string[]) => Promise<void>;
+  /** Imports conversations. Returns the files that are none. */
+  importFiles: (paths: readonly string[]) => Promise<readonly string[]>;
   attach: (paths: readonly string[]) => Promise<void>;
   reportFailure: (text: string) => void;
 }
@@ -77,8 +78,14 @@ export class Drop {
     else if (rest.length > 0) this.#target.reportFailure(words.oneModel(rest.map(nameOf)));
     await Promise.all([
       model !== null && waiting === null ? this.#models.openFile(model, role) : undefined,
-      conversations.length > 0 ? this.#target.importFiles(conversations) : undefined,
-      attachments.length > 0 ? this.#target.attach(attachments) : undefined,
+      this.#takeFiles(conversations, attachments),
     ]);
+  }
+
+  /** Imports conversations, then attaches the other files. */
+  async #takeFiles(conversations: readonly string[], attachments: readonly string[]): Promise<void> {
+    const others = conversations.length > 0 ? await this.#target.importFiles(conversations) : [];
+    const files = [...attachments, ...others];
+    if (files.length > 0) await this.#target.attach(files);
   }
 }

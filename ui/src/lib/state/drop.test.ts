@@ -8,8 +8,10 @@ import { planOf } from './drop.svelte';
 /** A host that accepts everything. Loading can be held. */
 class AgreeingHost extends SilentHost {
   calls: [string, unknown][] = [];
-  /** Paths that are no conversations. */
+  /** Paths that cannot be read. */
   broken: string[] = [];
+  /** Other JSON. */
+  json: string[] = [];
 
   override async invoke(command: string, args: Record<string, unknown>): Promise<unknown> {
     this.calls.push([command, args['request'] ?? args['path'] ?? args['id']]);
@@ -29,6 +31,8 @@ class AgreeingHost extends SilentHost {
       const name = (args['path'] as string).replace('/a/', '');
       return { attachment: { name, text: 'text' }, tokens: 1 };
     }
+    if (command === 'import_conversation' && this.json.includes(args['path'] as string))
+      throw { code: 'invalid_request', message: 'No conversation.' };
     if (command === 'import_conversation' && this.broken.includes(args['path'] as string)) throw { code: 'io', message: 'Broken.' };
     return this.calls.length;
   }
@@ -111,6 +115,16 @@ describe('a drop', () => {
     expect(host.of('import_conversation')).toEqual(['/a/1.json', '/a/2.json', '/a/3.json']);
     expect(host.of('open_conversation')).toEqual([conversation.id]);
     expect(conversations.error?.message).toBe('Broken.');
+  });
+
+  it('of other JSON attaches it', async () => {
+    const { attachments, conversations, drop, host, notices } = await make();
+    host.json = ['/a/package.json'];
+    drop.onEvent({ kind: 'dropped', paths: ['/a/package.json', '/a/1.json', '/a/notes.txt'], across: 0.2 });
+    await settled();
+    expect(host.of('import_conversation')).toEqual(['/a/package.json', '/a/1.json']);
+    expect(attachments.files.map(({ attachment }) => attachment.name)).toEqual(['notes.txt', 'package.json']);
+    expect([conversations.error, notices.failure]).toEqual([null, null]);
   });
 
   it('of a second model says that only one can be dropped', async () => {

@@ -1,28 +1,38 @@
 // Unsent questions by conversation: drafts, whose text is stored, their files, open edits, and refused questions. The key null is the new
-// conversation. No DOM.
+// conversation; one that was asked and has no number yet has a name. No DOM.
 
-import type { ReadAttachment } from '../ipc/schema.gen';
+import type { Attachment, ReadAttachment } from '../ipc/schema.gen';
 import { pageClock, type Clock } from '../ipc/stream';
 import type { Preferences } from './preferences.svelte';
-import type { Refused, Turn } from './thread.svelte';
+import type { Place, Refused, Turn } from './thread.svelte';
 
 /** Delay before a changed draft is stored, in milliseconds: what a crash may lose. */
 const keptAfterMs = 300;
 /** Limit on characters of stored drafts. As JSON they stay below the engine's limit for a preference. */
 const mostKept = 150_000;
 
-type Place = number | null;
+/** A file of the next question. */
+export interface AttachedFile extends ReadAttachment {
+  /** Its path when it was read; null if unknown. */
+  readonly path: string | null;
+  /** File of the model that counted its tokens; null if none did. */
+  readonly countedBy: string | null;
+}
 
 /** Key of a stored draft, and the reverse. */
-const nameOf = (place: Place): string => (place === null ? 'new' : `c${place}`);
-const placeOf = (name: string): Place => (name === 'new' ? null : Number(name.slice(1)));
+const nameOf = (place: Place): string => (place === null ? 'new' : typeof place === 'string' ? place : `c${place}`);
+const placeOf = (name: string): Place => (name === 'new' ? null : isUnnumbered(name) ? name : Number(name.slice(1)));
+/** Returns `true` for the name of an asked conversation without a number. */
+const isUnnumbered = (name: string): boolean => /^new\d+$/.test(name);
 
 /** Unsent text. */
 export class MessageDrafts {
   /** Drafts changed since the start. Empty ones were sent or deleted. */
   #typed = $state.raw<Readonly<Record<string, string>>>({});
   /** Files of the next questions. They last until the window closes. */
-  #files = $state.raw<Readonly<Record<string, readonly ReadAttachment[]>>>({});
+  #files = $state.raw<Readonly<Record<string, readonly AttachedFile[]>>>({});
+  /** Attached files by their text as it is sent, so that a question can return with them. */
+  readonly #attached = new WeakMap<Attachment, AttachedFile>();
   /** Open edits, by turn. */
   #edits = $state.raw<Readonly<Record<string, string>>>({});
   // Handed to threads, never drawn from.
@@ -31,6 +41,7 @@ export class MessageDrafts {
   readonly #preferences: Preferences;
   readonly #clock: Clock;
   #waits = false;
+  #unnumbered = 0;
   /** Questions being asked or queued, stored as drafts until their answers begin. */
   #asked: Readonly<Record<string, string>> = {};
 
@@ -52,13 +63,19 @@ export class MessageDrafts {
   }
 
   /** Files of the next question in a conversation. */
-  filesOf(place: Place): readonly ReadAttachment[] {
+  filesOf(place: Place): readonly AttachedFile[] {
     return this.#files[nameOf(place)] ?? [];
   }
 
   /** Sets the files of the next question in a conversation. */
-  attach(place: Place, files: readonly ReadAttachment[]): void {
+  attach(place: Place, files: readonly AttachedFile[]): void {
+    for (const file of files) this.#attached.set(file.attachment, file);
     this.#files = { ...this.#files, [nameOf(place)]: files };
+  }
+
+  /** The attached file of a sent text. */
+  fileOf(attachment: Attachment): AttachedFile {
+    return this.#attached.get(attachment) ?? { attachment, tokens: null, path: null, countedBy: null };
   }
 
   /** Keeps a question as a draft while it is being asked or queued, which may take long. */
@@ -107,8 +124,11 @@ export class MessageDrafts {
     void this.#preferences.set('drafts', Object.fromEntries(kept));
   }
 
-  /** Deletes drafts of deleted conversations, whose numbers may be reused. */
+  /** Deletes drafts of deleted conversations, whose numbers may be reused. Questions of new conversations that an earlier
+   * session did not ask become the draft of the new one. */
   keepOnly(places: readonly number[]): void {
+    const unasked = Object.keys(this.#preferences.drafts).filter((name) => isUnnumbered(name) && this.#typed[name] === undefined);
+    for (const name of unasked) this.move(name, null);
     // Drafts of this session belong to existing conversations.
     const there = [...[null, ...places].map(nameOf), ...Object.keys(this.#typed)];
     for (const name of Object.keys(this.#preferences.drafts)) if (!there.includes(name)) this.type(placeOf(name), '');
@@ -136,14 +156,22 @@ export class MessageDrafts {
     else this.#refused.delete(place);
   }
 
-  /** Moves everything of the new conversation to its number. */
-  begun(place: number): void {
-    this.type(place, this.draftOf(null));
-    this.type(null, '');
-    this.attach(place, this.filesOf(null));
-    this.attach(null, []);
-    this.setRefused(place, this.refusedIn(null));
-    this.setRefused(null, []);
+  /** A name for a new conversation that is asked. No other has it, also no stored one. */
+  newPlace(): string {
+    do this.#unnumbered += 1;
+    while (`new${this.#unnumbered}` in this.#preferences.drafts);
+    return `new${this.#unnumbered}`;
+  }
+
+  /** Moves everything unsent to another place, after what is there. */
+  move(from: Place, to: Place): void {
+    const texts = [this.draftOf(to), this.draftOf(from)].filter((text) => text !== '');
+    this.type(to, texts.join('\n\n'));
+    this.type(from, '');
+    this.attach(to, [...this.filesOf(to), ...this.filesOf(from)]);
+    this.attach(from, []);
+    this.setRefused(to, [...this.refusedIn(to), ...this.refusedIn(from)]);
+    this.setRefused(from, []);
   }
 }
 

@@ -86,8 +86,19 @@ describe('drafts', () => {
   it('move to their conversation when it begins', async () => {
     const { messageDrafts } = await make();
     messageDrafts.type(null, 'typed behind the first question');
-    messageDrafts.begun(4);
+    messageDrafts.move(null, 4);
     expect([messageDrafts.draftOf(null), messageDrafts.draftOf(4)]).toEqual(['', 'typed behind the first question']);
+  });
+
+  it('of new conversations that were never asked are joined at the next start', async () => {
+    const host = new KeepingHost();
+    host.kept = { drafts: { new: 'typed', new1: 'first', new3: 'third' } };
+    const { messageDrafts, later } = await make(host);
+    const place = messageDrafts.newPlace();
+    messageDrafts.ask(place, 'of this session');
+    messageDrafts.keepOnly([]);
+    await later();
+    expect(host.kept['drafts']).toEqual({ new: 'typed\n\nfirst\n\nthird', new2: 'of this session' });
   });
 
   it('of deleted conversations are deleted, so that none gets another one\u2019s', async () => {

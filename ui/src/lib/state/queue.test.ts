@@ -8,18 +8,21 @@ vi.stubGlobal('requestAnimationFrame', (then: () => void) => setTimeout(then, 0)
 vi.stubGlobal('cancelAnimationFrame', clearTimeout);
 
 const busy: ErrorInfo = { code: 'busy', message: 'Busy.' };
+const unusable: ErrorInfo = { code: 'invalid_request', message: 'Unusable.' };
 const failed: GenerationEvent = { type: 'failed', error: { code: 'device', message: 'Gone.' } };
 
 /** A host whose answers end when a test says so. */
 class QueueHost extends KeepingHost {
   #receive: ((message: StreamMessage) => void)[] = [];
   #generations = 0;
-  refuses = false;
+  /** Errors of the next questions. */
+  refusals: ErrorInfo[] = [];
 
   override async invoke(command: string, args: Record<string, unknown>): Promise<unknown> {
     if (command !== 'answer') return super.invoke(command, args);
     this.calls.push([command, args]);
-    if (this.refuses) throw busy;
+    const refusal = this.refusals.shift();
+    if (refusal) throw refusal;
     const { conversation } = args['request'] as AnswerRequest;
     const id = 1000 + 10 * ++this.#generations;
     return { conversation: conversation ?? 7, question: id, answer: id + 1, generation_id: this.#generations, prefix: [] };
@@ -45,7 +48,7 @@ class QueueHost extends KeepingHost {
 
 async function make() {
   const host = new QueueHost();
-  const { chat, messageDrafts } = createWindow(host);
+  const { chat, messageDrafts, notices } = createWindow(host);
   await chat.models.start();
   await chat.conversations.refresh();
   const { conversation } = chat;
@@ -60,7 +63,7 @@ async function make() {
     conversation.draft = text;
     await conversation.send();
   };
-  return { ...chat, host, ended, send, messageDrafts, prompts: () => conversation.queue.map(({ turn }) => turn.prompt) };
+  return { ...chat, host, ended, send, messageDrafts, notices, prompts: () => conversation.queue.map(({ turn }) => turn.prompt) };
 }
 
 describe('a question while another conversation is answered', () => {
@@ -127,12 +130,98 @@ describe('a question while another conversation is answered', () => {
     const { chat, conversation, ended, host, messageDrafts, prompts, send } = await make();
     await send(1, 'one');
     await send(2, 'two');
-    await chat.open(3);
-    host.refuses = true;
+    await send(3, 'three');
+    host.refusals = [unusable];
     await ended();
-    expect([prompts(), conversation.running, messageDrafts.draftOf(2)]).toEqual([[], false, 'two']);
+    expect([prompts(), messageDrafts.draftOf(2), conversation.writing]).toEqual([[], 'two', 3]);
+    expect(host.asked.map(([, text]) => text)).toEqual(['one', 'two', 'three']);
     await chat.open(2);
-    expect(conversation.turns.at(-1)?.answer.error).toEqual(busy);
+    expect(conversation.turns.at(-1)?.answer.error).toEqual(unusable);
+  });
+
+  it('stays in the queue while the engine is busy, as do those behind it', async () => {
+    const { chat, conversation, ended, host, messageDrafts, notices, prompts, send } = await make();
+    await send(1, 'one');
+    await send(2, 'two');
+    await send(3, 'three');
+    host.refusals = [busy, busy];
+    await ended();
+    const kept = [['two', 'three'], false, ''];
+    expect([prompts(), conversation.running, messageDrafts.draftOf(2)]).toEqual(kept);
+    expect(notices.failure).toBe('The queue stopped at the question in “number 2”. Busy. Its questions are kept.');
+    await conversation.askQueued();
+    expect([prompts(), conversation.running, messageDrafts.draftOf(2)]).toEqual(kept);
+    await chat.open(2);
+    expect([conversation.turns.at(-1)?.prompt, conversation.placeOf(conversation.turns.at(-1)!)]).toEqual(['two', 1]);
+    await conversation.askQueued();
+    expect([prompts(), conversation.writing]).toEqual([['three'], 2]);
+    await ended();
+    expect([prompts(), conversation.writing, host.asked.at(-1)]).toEqual([[], 3, [3, 'three']]);
+  });
+
+  it('stays in the queue if the models cannot be loaded', async () => {
+    const { conversation, ended, host, models, prompts, send } = await make();
+    await send(1, 'one');
+    await send(2, 'two');
+    await send(3, 'three');
+    models.onUnloaded(false);
+    host.failing = ['load_models'];
+    await ended();
+    expect([prompts(), conversation.running, host.asked.length]).toEqual([['two', 'three'], false, 1]);
+    host.failing = [];
+    await conversation.askQueued();
+    expect([prompts(), conversation.writing]).toEqual([['three'], 2]);
+  });
+
+  it('stays with its conversation when cancelled, if the composer has other text', async () => {
+    const { chat, conversation, host, prompts, send } = await make();
+    await send(1, 'one');
+    await send(2, 'two');
+    conversation.draft = 'newer';
+    await chat.open(3);
+    const [queued] = conversation.queue;
+    if (queued) conversation.cancelQueued(queued.turn);
+    await chat.open(2);
+    const turn = conversation.turns.at(-1)!;
+    expect([prompts(), conversation.draft, turn.prompt, turn.removed]).toEqual([[], 'newer', 'two', true]);
+    // It can be asked from there.
+    await chat.open(1);
+    host.end();
+    await chat.open(2);
+    await new Promise((resolve) => setTimeout(resolve, 40));
+    await conversation.regenerate(turn);
+    expect(host.asked.at(-1)).toEqual([2, 'two']);
+  });
+
+  it('of one new conversation is kept apart from those of others', async () => {
+    const { chat, conversation, ended, host, messageDrafts, preferences, prompts, send } = await make();
+    await send(1, 'one');
+    for (const text of ['first', 'second']) {
+      chat.create();
+      conversation.draft = text;
+      await conversation.send();
+    }
+    messageDrafts.keep();
+    expect(preferences.drafts).toEqual({ new1: 'first', new2: 'second' });
+    conversation.draft = 'behind the second';
+    host.refusals = [unusable];
+    await ended();
+    // The first is refused. The second is being asked, on screen.
+    expect([prompts(), conversation.writingHere, conversation.draft]).toEqual([[], true, 'behind the second']);
+    expect(conversation.turns.map(({ prompt }) => prompt)).toEqual(['second']);
+    chat.create();
+    expect([conversation.turns.map(({ prompt }) => prompt), conversation.draft]).toEqual([['first'], 'first']);
+    messageDrafts.keep();
+    expect(preferences.drafts).toEqual({ new: 'first', c7: 'behind the second' });
+  });
+
+  it('stays when its conversation could not be deleted', async () => {
+    const { chat, host, prompts, send } = await make();
+    await send(1, 'one');
+    await send(2, 'two');
+    host.failing = ['delete_conversation'];
+    await chat.delete(entries[1]!);
+    expect(prompts()).toEqual(['two']);
   });
 
   it('is cancelled when its conversation is deleted', async () => {

@@ -7,6 +7,9 @@ import { withoutThought } from '../text/thinking';
 import { Answer } from './answer.svelte';
 import { newestBelow, pathTo, siblingsOf, type Siblings } from './branches';
 
+/** A conversation, as a place of unsent text: its number, its name while it is new, null before it is asked. */
+export type Place = number | string | null;
+
 /** A question: its text and its files. */
 export interface Question {
   readonly prompt: string;
@@ -28,6 +31,8 @@ export interface Turn extends Question {
   /** Siblings of the question and of the answer. */
   readonly questions: Siblings | null;
   readonly answers: Siblings | null;
+  /** `true` if it was removed from the queue and had no room in the composer. */
+  readonly removed?: boolean;
 }
 
 /** A turn whose answer is saved. */
@@ -62,6 +67,8 @@ export const newTurn = (key: string, { prompt, attachments }: Question, answer: 
 export class Thread {
   /** Its number; null while it is new. */
   id = $state<number | null>(null);
+  /** Its name in place of a number, once it was asked; null if it has none. */
+  name = $state<string | null>(null);
   /** Instructions of the conversation. */
   system = $state('');
   /** The shown branch, and the question being asked. */
@@ -110,6 +117,11 @@ export class Thread {
     const sent = this.#lastRequest.then(request);
     this.#lastRequest = sent.catch(() => {});
     return sent;
+  }
+
+  /** The place of its unsent text. */
+  get place(): Place {
+    return this.id ?? this.name;
   }
 
   /** The answer before the next question; null at the start. */

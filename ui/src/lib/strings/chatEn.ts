@@ -72,11 +72,14 @@ export const chatEn = {
     follow: 'Follow the answer',
     noModel: 'No model is loaded. Open a model first.',
     /** The message is a sentence that says what went wrong. */
+    queueStopped: (title: string, message: string) => `The queue stopped at the question in “${title}”. ${message} Its questions are kept.`,
+    removedText: 'The question was not asked. Its text and files stay here, because the composer has others.',
     refusedElsewhere: (message: string) => `Your last question got no answer. ${message} Its text is kept.`,
   },
   turn: {
     question: 'Question',
     /** A question that waits for the answers of other conversations. */
+    removed: 'Removed from the queue',
     queued: (place: number) => (place === 1 ? 'Queued: asked next' : `Queued: number ${place} in line`),
     /** Accessible name of the files of a question. */
     files: 'Attached files',
@@ -163,6 +166,8 @@ export const chatEn = {
     showElsewhere: 'Show',
     /** The questions that are asked next. */
     queue: 'Queued questions',
+    askQueued: 'Ask now',
+    askQueuedLabel: (prompt: string) => `Ask the queued question “${prompt}” now`,
     cancelQueued: 'Cancel',
     cancelQueuedLabel: (prompt: string) => `Cancel the queued question “${prompt}”`,
     showQueuedLabel: (prompt: string) => `Show the queued question “${prompt}”`,

@@ -43,7 +43,7 @@ export const compareEn = {
     plain: 'Plain always runs as the baseline.',
     addLane: 'Add method',
     sweep: (method: string) => `Sweep K of ${method}`,
-    sweepTitle: (method: string) => `Compare ${method} with K 1, 2, 3, 5, 7 and auto`,
+    sweepTitle: (method: string, depths: readonly string[]) => `Compare ${method} with K ${depths.join(', ')}`,
     removeLane: (name: string) => `Remove ${name}`,
     /** Accessible name that distinguishes the controls of two lanes. */
     ofLane: (control: string, lane: number) => `${control}, lane ${lane}`,
@@ -128,8 +128,9 @@ export const compareEn = {
   sweep: {
     best: (depth: string, method: string, speedup: string) => `Best K for ${method}: ${depth}, ${speedup}× plain`,
     none: (depth: string, method: string, speedup: string) => `No K makes ${method} faster here. The best is ${depth}, ${speedup}× plain`,
-    clear: 'Measured. No other K overlaps with its spread.',
-    close: (depths: readonly string[]) => `Measured. Within its spread: K ${depths.join(', ')}.`,
+    clear: 'Measured. Its spread overlaps with that of no other K.',
+    close: (depths: readonly string[]) => `Measured. Its spread overlaps with that of K ${depths.join(', ')}.`,
+    single: 'Measured once, so there is no spread. More runs or prompts show how certain this is.',
   },
   identity: {
     same: (compared: string) => `Same text: ${compared} compared, no difference.`,
