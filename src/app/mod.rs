@@ -155,8 +155,8 @@ impl App {
         Ok(app)
     }
 
-    /// Replaces the listener for events of the library. It is called on the thread that causes the event and under a
-    /// lock, so it must return quickly and must not call the app.
+    /// Replaces the listener for events of the library. It is called on the thread that causes the event, one event
+    /// at a time, so it must return quickly and must not change the library.
     pub fn set_library_listener(&self, listener: LibraryListener) {
         self.shared.library.set_listener(listener);
     }

@@ -102,11 +102,7 @@ fn stopped_load_keeps_previous_models() {
     let before = app.load_models(load_request("target", Some("draft"))).unwrap();
     let tokens = answer(&app, Method::Plain).unwrap();
     let stopper = app.clone();
-    // A listener runs under a lock, so it must not call the app on its own thread.
-    app.set_library_listener(Box::new(move |_| {
-        let stopper = stopper.clone();
-        std::thread::spawn(move || stopper.cancel_loading()).join().unwrap();
-    }));
+    app.set_library_listener(Box::new(move |_| stopper.cancel_loading()));
     let stopped = app.load_models(load_request("other", None)).unwrap_err();
     assert_eq!(stopped.code(), ErrorCode::Stopped);
     assert_eq!(app.info().loaded, Some(before));
