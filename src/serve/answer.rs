@@ -14,7 +14,6 @@ use tokio::task::spawn_blocking;
 use super::Served;
 use super::errors::{Failure, FailureKind};
 use super::metrics::Metrics;
-use super::tools::Calling;
 use crate::engine::WallClock;
 use crate::event::{GenerationEvent, RoundEvent, StopReason, TokenEvent};
 use crate::generate::{
@@ -41,6 +40,15 @@ pub(super) struct Ask {
     pub(super) format: Option<AnswerFormat>,
     /// Reading of calls. `None` if the answer has none.
     pub(super) calling: Option<Calling>,
+}
+
+/// Reader of the calls in an answer, and the format that makes them.
+pub(super) struct Calling {
+    pub(super) parser: ToolCallParser,
+    /// Format of the answer, unless it is free.
+    pub(super) format: Option<AnswerFormat>,
+    /// Special tokens whose text belongs to the answer.
+    pub(super) shown: Vec<TokenId>,
 }
 
 /// Input of an answer.

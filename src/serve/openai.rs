@@ -16,10 +16,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 
-use super::answer::{self, Ask, Question, RunningAnswer, Whole, text_of};
+use super::answer::{self, Ask, Calling, Question, RunningAnswer, Whole, text_of};
 use super::body::{self, Fields, OneOrMany, is_nothing};
 use super::errors::{Failure, FailureKind, Protocol, json_response};
-use super::tools::{AnswerPiece, Calling, History, pieces};
+use super::tools::{AnswerPiece, History, pieces};
 use super::{Served, Server, find_model, hunch_field, sse};
 use crate::event::{RoundEvent, StopReason, TokenEvent};
 use crate::generate::{Finished, GenerationPlan, Prompt};

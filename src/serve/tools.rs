@@ -10,7 +10,7 @@ use hunch_model::text::{
 use serde_json::{Map, Value};
 
 use super::Served;
-use super::answer::Question;
+use super::answer::{Calling, Question};
 use super::errors::Failure;
 use crate::generate::Prompt;
 
@@ -133,15 +133,6 @@ impl Tools {
             Prompt::Continued(messages, begun)
         })
     }
-}
-
-/// Reader of the calls in an answer, and the format that makes them.
-pub(super) struct Calling {
-    pub(super) parser: ToolCallParser,
-    /// Format of the answer, unless it is free.
-    pub(super) format: Option<AnswerFormat>,
-    /// Special tokens whose text belongs to the answer.
-    pub(super) shown: Vec<TokenId>,
 }
 
 /// Messages of a request, with calls and their results.
