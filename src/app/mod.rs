@@ -156,7 +156,7 @@ impl App {
     }
 
     /// Replaces the listener for events of the library. It is called on the thread that causes the event, one event
-    /// at a time, so it must return quickly and must not change the library.
+    /// at a time. It must return quickly and must not change the library.
     pub fn set_library_listener(&self, listener: LibraryListener) {
         self.shared.library.set_listener(listener);
     }
