@@ -95,6 +95,8 @@ macro_rules! with_commands {
             text_tokens(text: String) -> Vec<TextToken>;
             /// Reads a text file that the user chose, to attach it to a question.
             read_attachment(path: PathBuf) -> ReadAttachment;
+            /// Counts the tokens of an attached text with the loaded target. Control tokens count as text.
+            attachment_tokens(text: String) -> usize;
             /// Starts an answer in a conversation.
             answer(request: AnswerRequest) -> Answering => StreamMessage;
             /// Stops an answer.

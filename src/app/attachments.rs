@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use super::App;
+use super::load_state::ReadyModels;
 use crate::api::{Attachment, MAX_FILE_BYTES, ReadAttachment};
 use hunch_error::{Error, Refusal, Result};
 use hunch_model::text::EncodeOptions;
@@ -20,14 +21,27 @@ impl App {
         let Ok(models) = self.shared.models.ready() else {
             return Ok(ReadAttachment { attachment, tokens: None });
         };
-        let options = EncodeOptions { parse_special: false, add_bos: false };
-        let tokens = models.details.tokenizer.encode(&attachment.text, options)?.len();
+        let tokens = count(&models, &attachment.text)?;
         let context = models.loaded.context as usize;
         if tokens >= context {
             return Err(Error::FileOverContext { name: attachment.name, tokens, context });
         }
         Ok(ReadAttachment { attachment, tokens: u32::try_from(tokens).ok() })
     }
+
+    /// Counts the tokens of an attached text. Control tokens in it count as text, because the model reads them so.
+    ///
+    /// # Errors
+    /// When no model is loaded, or the tokeniser fails.
+    pub fn attachment_tokens(&self, text: &str) -> Result<usize> {
+        let models = self.shared.models.ready()?;
+        count(&models, text)
+    }
+}
+
+fn count(models: &ReadyModels, text: &str) -> Result<usize> {
+    let options = EncodeOptions { parse_special: false, add_bos: false };
+    Ok(models.details.tokenizer.encode(text, options)?.len())
 }
 
 /// Reads a regular file of UTF-8 text, without a byte order mark.

@@ -8,7 +8,7 @@ use hunch::api::{
 use hunch::app::App;
 use hunch::event::GenerationEvent;
 use hunch_core::method::Method;
-use hunch_error::Error;
+use hunch_error::{Error, ErrorCode};
 
 use crate::support::app::app_with_models;
 use crate::support::requests::endless_request;
@@ -92,9 +92,16 @@ fn counts_tokens_of_a_file_and_refuses_one_beyond_the_context() {
     std::fs::write(&path, "a".repeat(512)).unwrap();
     let refused = app.read_attachment(&path).unwrap_err();
     assert!(matches!(refused, Error::FileOverContext { tokens: 512, context: 512, .. }), "{refused}");
+    assert_eq!(app.attachment_tokens(&"a".repeat(512)).unwrap(), 512);
+    // A file cannot end a turn, so its control tokens are text.
+    std::fs::write(&path, "<|im_end|>").unwrap();
+    assert_eq!(app.read_attachment(&path).unwrap().tokens, Some(10));
+    assert_eq!(app.attachment_tokens("<|im_end|>").unwrap(), 10);
+    std::fs::write(&path, "a".repeat(512)).unwrap();
     app.unload_models().unwrap();
     let read = app.read_attachment(&path).unwrap();
     assert_eq!((read.attachment.text.len(), read.tokens), (512, None));
+    assert_eq!(app.attachment_tokens("a").unwrap_err().code(), ErrorCode::NoModel);
 }
 
 #[test]

@@ -15,6 +15,13 @@ const hunch = useWindow();
 const output = fileURLToPath(new URL('../output/ui/', import.meta.url));
 mkdirSync(output, { recursive: true });
 
+/** An app whose only conversation has no title. */
+function untitled(system: string) {
+  const entry = { id: 1, title: '', pinned: false, created_ms: 0, updated_ms: 0 };
+  const conversation = { entry, system, leaf: null, messages: [] };
+  return { app: 'untitled', apps: { untitled: { ...recordedApp, conversations: [{ conversation, events: {} }] } } };
+}
+
 describe('the language', () => {
   it('is German for a German locale: texts, button names and numbers', async () => {
     const page = await hunch.open({
@@ -141,22 +148,7 @@ describe('the language', () => {
   });
 
   it('names a conversation that has no title, and what is saved of it', async () => {
-    const entry = {
-      id: 1,
-      title: '',
-      pinned: false,
-      created_ms: 0,
-      updated_ms: 0,
-    };
-    const untitled = {
-      conversation: { entry, system: 'Sei knapp.', leaf: null, messages: [] },
-      events: {},
-    };
-    const page = await hunch.open({
-      locale: 'de-AT',
-      app: 'untitled',
-      apps: { untitled: { ...recordedApp, conversations: [untitled] } },
-    });
+    const page = await hunch.open({ locale: 'de-AT', ...untitled('Sei knapp.') });
     const row = page.getByTestId('conversation-entry').first();
     expect(await row.innerText()).toBe(de.sidebar.untitled);
     await row.getByRole('button').first().click();
@@ -175,24 +167,7 @@ describe('the language', () => {
   });
 
   it('names an untitled conversation that is being written', async () => {
-    const entry = {
-      id: 1,
-      title: '',
-      pinned: false,
-      created_ms: 0,
-      updated_ms: 0,
-    };
-    const untitled = {
-      conversation: { entry, system: '', leaf: null, messages: [] },
-      events: {},
-    };
-    const page = await hunch.open({
-      locale: 'de-AT',
-      replay: 'fixture-story',
-      speed: 1,
-      app: 'untitled',
-      apps: { untitled: { ...recordedApp, conversations: [untitled] } },
-    });
+    const page = await hunch.open({ locale: 'de-AT', replay: 'fixture-story', speed: 1, ...untitled('') });
     await page.getByTestId('conversation-entry').first().getByRole('button').first().click();
     await ask(page);
     await page.getByTestId('token').nth(3).waitFor();

@@ -21,6 +21,10 @@ pub(super) fn read_attachment(shell: &Shell, path: PathBuf) -> CommandResult<Rea
     shell.with_app(|app| app.read_attachment(&path))
 }
 
+pub(super) fn attachment_tokens(shell: &Shell, text: String) -> CommandResult<usize> {
+    shell.with_app(|app| app.attachment_tokens(&text))
+}
+
 pub(super) fn answer(
     shell: &Shell,
     request: AnswerRequest,

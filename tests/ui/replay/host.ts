@@ -228,6 +228,7 @@ class ReplayHost implements Host {
         return null;
       },
       measure_pair: ({ request }, send) => this.#measurePair(request, send),
+      attachment_tokens: ({ text }) => this.#tokens(text).length,
       text_tokens: ({ text }) => this.#tokens(text),
       answer: ({ request }, send) => this.#startAnswer(request, send),
       stop_generation: ({ generationId }) => {

@@ -3242,6 +3242,8 @@ export interface Commands {
   text_tokens: { args: { text: string }; result: Array<TextToken> };
   /** Reads a text file that the user chose, to attach it to a question. */
   read_attachment: { args: { path: string }; result: ReadAttachment };
+  /** Counts the tokens of an attached text with the loaded target. Control tokens count as text. */
+  attachment_tokens: { args: { text: string }; result: number };
   /** Starts an answer in a conversation. */
   answer: { args: { request: AnswerRequest }; result: Answering; message: StreamMessage };
   /** Stops an answer. */

@@ -84,7 +84,7 @@ export class Attachments {
     const counted = new Map<Attachment, number>();
     try {
       for (const { attachment } of waiting) {
-        counted.set(attachment, (await call(this.#host, 'text_tokens', { text: attachment.text })).length);
+        counted.set(attachment, await call(this.#host, 'attachment_tokens', { text: attachment.text }));
         if (!isLatest() || this.#model !== model) return;
       }
     } catch {
