@@ -6,7 +6,7 @@ mod conversation;
 mod draft_quality;
 mod load;
 mod models;
-mod pair_acceptance;
+mod pair_fit;
 mod placement;
 mod predicted;
 mod prompt;

@@ -1,8 +1,9 @@
 //! Records what the depth controller is tested on: drafts along real answers, and what passes cost on this machine.
 //!
-//! `record-rounds drafts TARGET DRAFT|- OUT` writes one JSON line for each answer: at every position the draft's
-//! confidences and how many of its tokens the target accepted. `record-rounds times TARGET DRAFT|- ISA THREADS NAME OUT`
-//! appends one JSON line of pass times, taken in turn. The recordings are in `tests/golden/rounds`.
+//! `record-rounds drafts TARGET DRAFT|- OUT` writes one JSON line for each answer. It has the draft's confidences, how many
+//! of its tokens the target accepted, and the target's certainty, at every position. `record-rounds times TARGET
+//! DRAFT|- ISA THREADS NAME OUT` appends one JSON line of pass times, taken in turn. The recordings are in
+//! `tests/golden/rounds`.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -123,6 +124,7 @@ fn record_drafts(target: &str, draft: &str, out: &Path) -> Result<()> {
                         "prompt_tokens": ids.len(),
                         "accepted": drafts.iter().map(|draft| draft.accepted).collect::<Vec<_>>(),
                         "confidence": drafts.iter().map(confidences).collect::<Vec<_>>(),
+                        "certainty": drafts.iter().map(|draft| percent(draft.certainty)).collect::<Vec<_>>(),
                     });
                     writeln!(out, "{line}")?;
                 }
@@ -136,7 +138,11 @@ fn record_drafts(target: &str, draft: &str, out: &Path) -> Result<()> {
 
 /// Confidences in percent, rounded down as the controller's bins are.
 fn confidences(draft: &DraftQuality) -> Vec<Option<u8>> {
-    draft.confidence.iter().map(|c| c.map(|c| (c.clamp(0.0, 1.0) * 100.0) as u8)).collect()
+    draft.confidence.iter().map(|c| c.map(percent)).collect()
+}
+
+fn percent(share: f32) -> u8 {
+    (share.clamp(0.0, 1.0) * 100.0) as u8
 }
 
 fn record_times(

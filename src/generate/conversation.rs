@@ -157,8 +157,11 @@ impl ConversationResources {
             if let Some(ms) = shared.predicted.plain_ms {
                 depth.expect_plain(ms);
             }
-            if let (Needs::DraftModel, Some(acceptance)) = (stage.needs(), shared.draft_acceptance) {
-                depth.expect_acceptance(acceptance);
+            if let Some(pair) = shared.pair {
+                depth.expect_full_pass(pair.full_pass_ms);
+                if stage.needs() == Needs::DraftModel {
+                    depth.expect_fit(pair.fit);
+                }
             }
         }
         Ok(GenerationResources {

@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use super::conversation::{ConversationResources, GenerationResources};
 use super::load::{self, InMemory, LoadPlan, OpenedModels, Origin};
-use super::pair_acceptance;
+use super::pair_fit::{self, MeasuredPair};
 use super::predicted::PredictedCosts;
 use super::shared_models::SharedModels;
 use super::{GenerationPlan, Prompt, PromptEncoder};
 use hunch_error::Result;
 
+use hunch_core::depth::PairFit;
 use hunch_core::method::Method;
 use hunch_core::model::{LanguageModel, LayerPlan, ModelMemory, VocabSubset};
 use hunch_core::propose::draft_model::DraftModel;
@@ -58,18 +59,18 @@ impl Models {
     pub fn of(opened: OpenedModels, compute: &Compute) -> Result<Self> {
         let tokenizer = opened.tokenizer();
         let InMemory { origin, target, plain_ms, draft, head } = opened.read(compute)?;
-        let acceptance = draft.as_ref().and_then(|draft| acceptance_of(&draft.model, &target, &tokenizer));
+        let pair = draft.as_ref().and_then(|draft| measured(&draft.model, &target, &tokenizer));
         let mut shared = SharedModels {
             origin,
             encoder: Arc::new(PromptEncoder::new(tokenizer, target.info().context_length)),
             device: compute.name(),
             predicted: PredictedCosts::of_target(&target, plain_ms, compute),
-            draft_acceptance: None,
+            pair: None,
             target_note: load::device_note(&target),
             draft_note: None,
             draft_placement: None,
         };
-        shared.set_draft(draft.as_ref(), acceptance);
+        shared.set_draft(draft.as_ref(), pair);
         let mut proposers = Proposers::new(draft.map(|draft| draft.model));
         proposers.set_head(head);
         let own = ConversationResources::new(Box::new(target), proposers);
@@ -96,9 +97,9 @@ impl Models {
         let tokenizer = self.shared.encoder.tokenizer();
         let target = self.own.target();
         let draft = load::read_draft(plan, target.memory().weights, tokenizer, compute)?;
-        let acceptance = draft.as_ref().and_then(|draft| acceptance_of(&draft.model, target, tokenizer));
+        let pair = draft.as_ref().and_then(|draft| measured(&draft.model, target, tokenizer));
         let mut shared = SharedModels { origin, ..(*self.shared).clone() };
-        shared.set_draft(draft.as_ref(), acceptance);
+        shared.set_draft(draft.as_ref(), pair);
         self.shared = Arc::new(shared);
         self.own.proposers.set_draft(draft.map(|draft| draft.model));
         self.own.forget_draft();
@@ -174,11 +175,11 @@ impl Models {
         self.own.draft_name()
     }
 
-    /// Returns the probability that the target accepts a token of the draft model, measured on a short text at load.
+    /// Returns how well the draft model fits the target, measured on a short text at load.
     ///
     /// `None` without a draft model, or if the measurement failed.
-    pub fn draft_acceptance(&self) -> Option<f64> {
-        self.shared.draft_acceptance
+    pub fn pair_fit(&self) -> Option<PairFit> {
+        self.shared.pair.map(|pair| pair.fit)
     }
 
     /// Calls `use_it` with what drafts for a method ([`Method::drafter`]): the model, the layers it
@@ -267,10 +268,10 @@ impl Models {
     }
 }
 
-/// Measures the expected acceptance of a draft model that was just loaded. Without the figure the depth controller
-/// starts from a constant, so a failure is only logged.
-fn acceptance_of(draft: &DraftModel, target: &dyn LanguageModel, tokenizer: &Tokenizer) -> Option<f64> {
-    let measured = pair_acceptance::measure(target, draft.model(), tokenizer);
+/// Measures a draft model that was just loaded with its target. Without the figures the depth controller
+/// starts from constants, so a failure is only logged.
+fn measured(draft: &DraftModel, target: &dyn LanguageModel, tokenizer: &Tokenizer) -> Option<MeasuredPair> {
+    let measured = pair_fit::measure(target, draft.model(), tokenizer);
     measured
         .inspect_err(|error| {
             tracing::warn!("The acceptance of the draft model could not be measured. {error}")

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::PromptEncoder;
 use super::load::{DraftInMemory, Origin};
+use super::pair_fit::MeasuredPair;
 use super::predicted::PredictedCosts;
 
 /// Facts of loaded models, none of which changes with an answer.
@@ -18,8 +19,8 @@ pub(super) struct SharedModels {
     pub(super) device: &'static str,
     /// Predicted times of passes.
     pub(super) predicted: PredictedCosts,
-    /// Expected acceptance of the draft model, where it could be measured.
-    pub(super) draft_acceptance: Option<f64>,
+    /// Measurements of the pair, where they succeeded.
+    pub(super) pair: Option<MeasuredPair>,
     /// Sentence on replacements of kernels for the target.
     pub(super) target_note: Option<String>,
     /// The same for the draft model.
@@ -30,14 +31,14 @@ pub(super) struct SharedModels {
 
 impl SharedModels {
     /// Records what is known of a draft model from its load, or that there is none.
-    pub(super) fn set_draft(&mut self, draft: Option<&DraftInMemory>, acceptance: Option<f64>) {
+    pub(super) fn set_draft(&mut self, draft: Option<&DraftInMemory>, pair: Option<MeasuredPair>) {
         self.predicted.draft_ms = draft.and_then(|draft| draft.expected_ms);
         self.draft_placement = draft.and_then(|draft| draft.placement.clone());
         if let Some(placement) = &self.draft_placement {
             tracing::info!("{placement}");
         }
         self.draft_note = draft.and_then(|draft| draft.device_note.clone());
-        self.draft_acceptance = acceptance;
+        self.pair = pair;
     }
 
     /// Returns replacements of kernels that failed or are missing, for target and draft, a sentence on each line.

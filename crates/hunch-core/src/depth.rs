@@ -13,8 +13,10 @@
 //! # Terms
 //!
 //! - **Plain pass**: a target pass over one row, the cost of a token without drafting. It is the unit of costs.
-//! - **Reading**: prefill of the draft model, over the committed tokens that its cache lacks. A reading that its drafts
-//!   did not repay is owed, and the next one has to be expected to repay it as well.
+//! - **Certainty**: the target's probability of its most likely token, at temperature 1. Without any draft, it shows how
+//!   often drafts will be accepted ([`PairFit`]).
+//! - **Reading**: prefill of the draft model, over the committed tokens that its cache lacks. It is made if drafts are
+//!   expected to repay it. Readings that were not repaid are owed, and then the next one has to repay them as well.
 //! - **Loss budget**: the time, in plain passes, that drafting may still lose. Each drafting round adds the tokens it
 //!   yielded and subtracts the time it took. All decoding adds a small share. A draft is made only if the budget could
 //!   pay for the rejection of all its tokens.
@@ -38,6 +40,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::{MAX_DRAFT, MAX_ROWS};
 use acceptance::AcceptanceModel;
+pub use acceptance::PairFit;
 pub(crate) use acceptance::{CONFIDENCE_BINS, SuccessRate, bin_of, bin_prior};
 use cost_model::{CostMemory, CostModel};
 pub use max_draft::MaxDraft;
@@ -51,6 +54,10 @@ pub const FREE_READ: usize = 2;
 /// Share of the loss budget that a draft of several tokens may use. Not tuned: it leaves as much as it may lose.
 const LONG_DRAFT_SHARE: f64 = 0.5;
 
+/// Standard deviations of acceptance that are added when a reading is considered. Without a reading nothing more is learnt
+/// of the draft, so it is not judged by the mean. Of 0, 1/2 and 1, this one gave the best recorded rounds.
+const READ_OPTIMISM: f64 = 0.5;
+
 /// Parameters of the controller: all numbers that are tuned. Any other constant is derived, or the length of an array.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DepthConfig {
@@ -60,8 +67,8 @@ pub struct DepthConfig {
     /// Number of passes over which a change of the machine's speed is averaged. Every kind of pass measures it, so it
     /// follows sooner than a time of one kind.
     pub speed_memory: f64,
-    /// Number of tests that a draft's own confidence counts for in the acceptance of tokens of that confidence. More
-    /// trust the draft longer, fewer follow the first rounds.
+    /// Number of tests that a model's confidence counts for. The draft's counts in the acceptance of tokens of that
+    /// confidence, the target's in the acceptance on this text. More trust the models longer, fewer follow the first rounds.
     pub confidence_tests: f64,
     /// Loss budget at the start, in plain passes: what a draft that never fits may cost. Drafting that pays fills the
     /// budget up to what the longest draft needs.
@@ -122,6 +129,8 @@ pub struct Observation {
     pub target_ms: f64,
     /// Tokens the round yielded, 1 or more.
     pub emitted: usize,
+    /// The target's certainty at each of them, 0 to 1. May be empty.
+    pub certainty: Vec<f32>,
     /// Results of the tested depths, in order: `true` for accepted.
     pub tested: Vec<bool>,
     /// The draft's confidence in each of them, where it has one.
@@ -209,16 +218,21 @@ impl DepthController {
         self.costs.expect_plain(ms);
     }
 
-    /// Sets the acceptance of a first token, 0 to 1, that is assumed until drafts are tested, instead of
-    /// 2/3.
-    pub fn expect_acceptance(&mut self, acceptance: f64) {
-        self.acceptance.set_prior(acceptance);
+    /// Sets what was measured of the pair, from which acceptance is expected until drafts are tested, instead of 2/3.
+    pub fn expect_fit(&mut self, fit: PairFit) {
+        self.acceptance.set_fit(fit);
     }
 
     /// Sets predicted times of target passes of 1, 2, 3, ... rows, up to [`MAX_ROWS`]. Each is replaced once a pass of
     /// that many rows is measured, and all are scaled by measured ones.
     pub fn expect_passes(&mut self, curve: &[(usize, f64)]) {
         self.costs.expect_passes(curve);
+    }
+
+    /// Sets the milliseconds of a target pass of [`MAX_ROWS`] rows that was measured before. Costs of other passes are
+    /// assumed from it until they are measured, unless they are predicted ([`expect_passes`](Self::expect_passes)).
+    pub fn expect_full_pass(&mut self, ms: f64) {
+        self.costs.expect_full_pass(ms);
     }
 
     /// Updates costs with a prefill of the target: `tokens` took `ms` milliseconds.
@@ -236,10 +250,10 @@ impl DepthController {
         self.extra_rows = extra_rows;
         self.rounds_since_plain += 1;
         let one = self.costs.pass(1);
-        let (depth, gain) = self.best(limit, 0.0);
+        let (depth, gain) = self.best(limit, &self.accepted(0.0));
         // Untested drafts are worth a test if the upper end of what is likely pays: one standard deviation up.
-        let (_, optimistic) = self.best(limit, 1.0);
-        let readable = unread <= FREE_READ || self.reading_pays(unread, gain, optimistic, remaining);
+        let (_, optimistic) = self.best(limit, &self.accepted(1.0));
+        let readable = unread <= FREE_READ || self.reading_pays(unread, limit, gain, remaining);
         let affordable = self.affordable(limit);
         let is_free = self.is_free();
         self.exploring = gain <= 1.0;
@@ -272,7 +286,7 @@ impl DepthController {
     /// Only for chains of certain tokens: truncating sampled ones would bias the output. `confidence` has an element
     /// for each token. `rival` is the round that the best later proposer is expected to lead to.
     pub fn keep(&mut self, confidence: &[Option<f32>], rival: Option<ExpectedRound>) -> usize {
-        let own = self.rate(self.best(MAX_DRAFT, 0.0).1);
+        let own = self.rate(self.best(MAX_DRAFT, &self.accepted(0.0)).1);
         let other = rival.unwrap_or(ExpectedRound { tokens: 1.0, ms: self.costs.pass(1) });
         let rate = own.max(other.rate());
         let (by_position, by_confidence) =
@@ -315,6 +329,7 @@ impl DepthController {
             }
         }
         self.costs.add_pass(seen.rows, seen.target_ms);
+        self.acceptance.add_certainty(&seen.certainty);
 
         let one = self.costs.pass(1);
         // Estimated instead of measured times. On a busy machine one pass may take three times as long as the next,
@@ -351,12 +366,11 @@ impl DepthController {
 
     /// Returns the depth up to `limit` with the largest predicted speedup, and that speedup; 0 and 1 if none is above
     /// 1.
-    fn best(&self, limit: usize, optimism: f64) -> (usize, f64) {
-        let accepted = self.accepted(optimism);
+    fn best(&self, limit: usize, accepted: &[f64; MAX_DRAFT]) -> (usize, f64) {
         // A pass whose tokens were not worth their rows leaves less than a token a pass.
         let max_depth = (limit as f64 / self.width).ceil() as usize;
         (1..=max_depth.min(MAX_DRAFT))
-            .map(|depth| (depth, self.gain(depth, &accepted)))
+            .map(|depth| (depth, self.gain(depth, accepted)))
             .fold((0, 1.0), |best, at| if at.1 > best.1 { at } else { best })
     }
 
@@ -375,12 +389,16 @@ impl DepthController {
         depth as f64 * self.costs.draft() + self.costs.pass(self.rows(depth))
     }
 
-    /// Returns the probability that each position is accepted at a fixed depth, given that all before it are.
+    /// Returns the probability that each position is accepted at a fixed depth, given that all before it are. `spreads`
+    /// adds that many standard deviations.
     ///
     /// A draft model goes deep only where it is confident, so measured acceptance of later positions is biased upwards.
     /// Later positions are capped at the rate of the first.
-    fn accepted(&self, optimism: f64) -> [f64; MAX_DRAFT] {
-        let accepted = self.acceptance.by_position(optimism);
+    fn accepted(&self, spreads: f64) -> [f64; MAX_DRAFT] {
+        self.capped(self.acceptance.by_position(spreads))
+    }
+
+    fn capped(&self, accepted: [f64; MAX_DRAFT]) -> [f64; MAX_DRAFT] {
         let most = if self.has_model { accepted[0] } else { 1.0 };
         accepted.map(|rate| rate.min(most))
     }
@@ -388,19 +406,20 @@ impl DepthController {
     /// Returns whether the next draft is expected to repay reading `unread` tokens, within `remaining` tokens or the
     /// horizon.
     ///
-    /// `gain` is the expected speedup, `optimistic` its upper end. The optimistic one counts until earlier readings owe
-    /// more than the allowance. From then on the expected speedup also has to repay the debt. A whole horizon repays all
-    /// of it, a shorter answer its share.
-    fn reading_pays(&self, unread: usize, gain: f64, optimistic: f64, remaining: usize) -> bool {
+    /// The draft has at most `limit` tokens, and `gain` is the expected speedup. Without a debt, the upper middle of what
+    /// is likely counts. Earlier readings may owe twice the allowance, for themselves and for their drafts. If they owe
+    /// more, the expected speedup also has to repay that: a whole horizon all of it, a shorter answer its share.
+    fn reading_pays(&self, unread: usize, limit: usize, gain: f64, remaining: usize) -> bool {
         let DepthConfig { loss_allowance, horizon, .. } = self.config;
         let tokens = horizon.min(remaining as f64);
         let saving = |gain: f64| (1.0 - 1.0 / gain) * tokens;
         let reading = unread as f64 * self.costs.read() / self.costs.pass(1);
-        let owed = -self.read_balance - loss_allowance;
+        let owed = -self.read_balance - 2.0 * loss_allowance;
         if owed > 0.0 {
             saving(gain) >= reading + owed * tokens / horizon
         } else {
-            saving(optimistic) >= reading
+            let accepted = self.capped(self.acceptance.by_certainty(READ_OPTIMISM));
+            saving(self.best(limit, &accepted).1) >= reading
         }
     }
 

@@ -315,7 +315,7 @@ impl<'a> Session<'a> {
             verify_ms: millis(verify_done.saturating_sub(target_done)),
             other_ms: millis(now.saturating_sub(verify_done)),
         };
-        let depth = self.stages.observe(&proposal, &verdict, &timing);
+        let depth = self.stages.observe(&proposal, &verdict, &emitted, &timing);
         let drafted = verdict.fates(tree);
         let counts = RoundCounts {
             drafted: drafted.len(),

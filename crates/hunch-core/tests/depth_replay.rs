@@ -17,7 +17,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use hunch_core::depth::{DepthController, DraftPlan, FREE_READ, Observation};
+use hunch_core::depth::{DepthController, DraftPlan, FREE_READ, Observation, PairFit};
 use hunch_core::limits::{MAX_DRAFT, MAX_ROWS};
 use hunch_core::quantile::median;
 use serde::Deserialize;
@@ -28,11 +28,11 @@ const REPLAYS: usize = 16;
 /// Times that a replay plays the answers of its cell, one after the other: one controller sees all of them.
 const CONVERSATIONS: usize = 2;
 
-/// Acceptance of the recorded pair of Qwen2.5-Coder models, as measured at load ([`DepthController::expect_acceptance`]).
-const PAIR_ACCEPTANCE: f64 = 0.81;
+/// Fit of the recorded pair of Qwen2.5-Coder models, as measured at load ([`DepthController::expect_fit`]).
+const PAIR: PairFit = PairFit { acceptance: 0.81, certainty: 0.71 };
 
-/// Upper bound of the acceptance measured for a draft model that does not fit the target.
-const HOSTILE_ACCEPTANCE: f64 = 0.1;
+/// The same target with a draft model that does not fit it: an upper bound of the acceptance.
+const HOSTILE_PAIR: PairFit = PairFit { acceptance: 0.1, ..PAIR };
 
 /// One recorded answer.
 #[derive(Clone, Deserialize)]
@@ -45,6 +45,9 @@ struct Answer {
     accepted: Vec<usize>,
     /// Confidence of each of its tokens, in percent.
     confidence: Vec<Vec<Option<u8>>>,
+    /// Probability of the target's most likely token at each position, in percent. Empty for lookups, which read nothing.
+    #[serde(default)]
+    certainty: Vec<u8>,
 }
 
 /// Recorded times of one machine with one pair of models.
@@ -186,6 +189,11 @@ impl Played {
     }
 }
 
+/// The middle of a recorded percentage, which was rounded down.
+fn from_percent(percent: &u8) -> f32 {
+    (f32::from(*percent) / 100.0 + 0.005).min(1.0)
+}
+
 /// Replays answers one after the other with one controller. `start` is where in the recorded times they begin.
 fn play(answers: &[&Answer], machine: &ReplayMachine, depth: &mut dyn Depth, start: usize) -> Played {
     let mut played = Played::default();
@@ -216,7 +224,7 @@ fn play(answers: &[&Answer], machine: &ReplayMachine, depth: &mut dyn Depth, sta
             }
             most = most.min(recorded.len());
             let confidence: Vec<Option<f32>> =
-                recorded[..most].iter().map(|c| c.map(|c| f32::from(c) / 100.0 + 0.005)).collect();
+                recorded[..most].iter().map(|c| c.as_ref().map(from_percent)).collect();
             let mut drafted = if has_model { 0 } else { most };
             while drafted < most {
                 drafted += 1;
@@ -243,6 +251,13 @@ fn play(answers: &[&Answer], machine: &ReplayMachine, depth: &mut dyn Depth, sta
                 rows: kept + 1,
                 target_ms,
                 emitted: 1 + accepted,
+                certainty: answer
+                    .certainty
+                    .iter()
+                    .skip(position)
+                    .take(1 + accepted)
+                    .map(from_percent)
+                    .collect(),
                 tested: (0..tested).map(|i| i < accepted).collect(),
                 confidence: confidence[..tested].to_vec(),
             });
@@ -289,11 +304,13 @@ fn cells(answers: &[Answer]) -> BTreeMap<Cell, Vec<&Answer>> {
 
 /// The controller as a session begins with it: the cost of a drafted token is predicted, its acceptance was measured
 /// when the pair was loaded.
-fn controller(machine: &ReplayMachine, (method, ..): &Cell, acceptance: f64) -> Box<dyn Depth> {
+fn controller(machine: &ReplayMachine, (method, ..): &Cell, fit: PairFit) -> Box<dyn Depth> {
     let mut controller = DepthController::default();
     if method == "draft-model" {
         controller.expect_cost(machine.draft_cost());
-        controller.expect_acceptance(acceptance);
+        controller.expect_fit(fit);
+        // The median instead of the fastest of three: the recorded machine at rest.
+        controller.expect_full_pass(machine.pass_ms[MAX_ROWS]);
     }
     Box::new(controller)
 }
@@ -313,7 +330,7 @@ impl Outcome {
         for times in machines {
             let machine = ReplayMachine::new(times);
             for (cell, answers) in cells(answers) {
-                let auto = replay(&answers, &machine, &mut || controller(&machine, &cell, PAIR_ACCEPTANCE));
+                let auto = replay(&answers, &machine, &mut || controller(&machine, &cell, PAIR));
                 let fixed = |depth| replay(&answers, &machine, &mut || Box::new(Fixed(depth))).speedup();
                 let best_fixed = (0..=8).map(fixed).fold(0.0, f64::max);
                 outcomes.push(Self { times: times.name.clone(), cell, auto: auto.speedup(), best_fixed });
@@ -375,7 +392,7 @@ fn is_as_fast_as_the_previous_controller() {
     assert!(bars.iter().zip(outcomes).all(same), "bars and outcomes are of the same cells");
     let ratios = bars.iter().zip(outcomes).map(|(bar, outcome)| outcome.auto / bar.speedup);
     let (mean, least) = summary("relative to the controller before", ratios);
-    assert!(mean >= 1.027 && least >= 0.98, "{mean:.4} on average, at least {least:.4}");
+    assert!(mean >= 1.027 && least >= 0.985, "{mean:.4} on average, at least {least:.4}");
 }
 
 #[test]
@@ -383,7 +400,7 @@ fn is_never_much_slower_than_plain_decoding() {
     for (name, outcomes) in [("designed on", designed_on()), ("held out", held_out())] {
         let speedups = outcomes.iter().map(|outcome| outcome.auto);
         let (_, least) = summary(&format!("relative to plain decoding, {name}"), speedups);
-        assert!(least >= 0.955, "{name}: {least:.4}");
+        assert!(least >= 0.96, "{name}: {least:.4}");
     }
 }
 
@@ -400,9 +417,9 @@ fn comes_near_the_best_fixed_depth() {
     }
 }
 
-/// The smallest speedup with drafts that are never accepted, of draft models and of lookups. `acceptance` is what the
-/// controller expects of the draft model.
-fn hostile(acceptance: f64) -> (f64, f64) {
+/// The smallest speedup with drafts that are never accepted, of draft models and of lookups. `fit` is what the controller
+/// expects of the draft model.
+fn hostile(fit: PairFit) -> (f64, f64) {
     let (mut models, mut lookups) = (f64::INFINITY, f64::INFINITY);
     for pair in ["smollm2", "qwen"] {
         let mut answers: Vec<Answer> = lines(&format!("{pair}.jsonl"));
@@ -410,7 +427,7 @@ fn hostile(acceptance: f64) -> (f64, f64) {
         for times in lines::<Times>(&format!("{pair}-times.jsonl")) {
             let machine = ReplayMachine::new(&times);
             for (cell, answers) in cells(&answers) {
-                let played = replay(&answers, &machine, &mut || controller(&machine, &cell, acceptance));
+                let played = replay(&answers, &machine, &mut || controller(&machine, &cell, fit));
                 let least = if cell.0 == "draft-model" { &mut models } else { &mut lookups };
                 *least = least.min(played.speedup());
             }
@@ -421,13 +438,13 @@ fn hostile(acceptance: f64) -> (f64, f64) {
 
 #[test]
 fn hostile_drafts_cost_at_most_the_budget() {
-    let (models, lookups) = hostile(HOSTILE_ACCEPTANCE);
+    let (models, lookups) = hostile(HOSTILE_PAIR);
     assert!(models >= 0.97 && lookups >= 0.97, "{models:.3}x, {lookups:.3}x");
 }
 
 /// The draft model reads up to 400 tokens once, for answers of 56 tokens.
 #[test]
 fn drafts_that_fit_only_the_measured_text_cost_the_budget_and_one_reading() {
-    let (models, _) = hostile(PAIR_ACCEPTANCE);
+    let (models, _) = hostile(PAIR);
     assert!(models >= 0.92, "{models:.3}x");
 }

@@ -1,5 +1,5 @@
-//! Acceptance rates of drafted tokens, by position in the draft and by the draft's own confidence.
-//! No times and no decisions here.
+//! Acceptance rates of drafted tokens, by position in the draft and by the draft's own confidence. Before any test, from
+//! the target's certainty. No times and no decisions here.
 
 use crate::limits::MAX_DRAFT;
 
@@ -8,6 +8,26 @@ pub(crate) const CONFIDENCE_BINS: usize = 10;
 /// Acceptance of a first token while nothing is known of the draft: Laplace's rule of succession, after one token that
 /// was accepted. A draft is tried because it is expected to fit.
 const UNKNOWN: f64 = 2.0 / 3.0;
+
+/// Acceptance and the target's certainty on one text, from which the acceptance on another text is expected.
+///
+/// Drafts are accepted about as often as the target is certain of its own tokens. On 68 recorded answers of Qwen2.5-Coder
+/// 1.5B with a draft of 0.5B, the correlation of the two is 0.95 (`tests/golden/rounds/held-out.jsonl`).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PairFit {
+    /// Mean probability that the target accepts a token of the draft, 0 to 1.
+    pub acceptance: f64,
+    /// Mean probability of the target's most likely token at temperature 1, 0 to 1.
+    pub certainty: f64,
+}
+
+impl PairFit {
+    /// Returns the acceptance of a draft, relative to the target's certainty. At most 1: at temperature 1, a greedy draft
+    /// cannot be accepted more often than the target is certain.
+    fn ratio(self) -> f64 {
+        if self.acceptance < self.certainty { self.acceptance / self.certainty } else { 1.0 }
+    }
+}
 
 /// A success rate with exponential forgetting: the mean and spread of a Beta posterior.
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,8 +68,12 @@ pub(super) struct AcceptanceModel {
     positions: [SuccessRate; MAX_DRAFT],
     /// By confidence: of the likeliest tokens, and of sampled tokens.
     bins: [[SuccessRate; CONFIDENCE_BINS]; 2],
-    /// Acceptance of a first token before any test. It was measured on other text, so it counts as one test.
+    /// Acceptance of a first token before any test, on any text. It counts as one test.
     prior: f64,
+    /// The pair's fit, if it was measured. With it, `prior` follows the target's certainty.
+    fit: Option<PairFit>,
+    /// Decayed sum of the target's certainty, and the number of its tokens.
+    certainty: (f64, f64),
     /// Tests that an estimate remembers.
     memory: f64,
     /// Tests that the draft's own confidence counts for in the acceptance of its bin.
@@ -60,14 +84,38 @@ impl AcceptanceModel {
     /// A model without evidence. `memory` and `confidence_tests` are those of [`DepthConfig`](super::DepthConfig).
     pub(super) fn new(memory: f64, confidence_tests: f64) -> Self {
         let (positions, bins) = Default::default();
-        Self { positions, bins, prior: UNKNOWN, memory, confidence_tests }
+        let (fit, certainty) = Default::default();
+        Self { positions, bins, prior: UNKNOWN, fit, certainty, memory, confidence_tests }
     }
 
-    /// Replaces the prior. Evidence so far is kept.
-    pub(super) fn set_prior(&mut self, prior: f64) {
-        if prior.is_finite() {
-            self.prior = prior.clamp(0.0, 1.0);
+    /// Sets the measured fit of the pair. Evidence so far is kept. Numbers outside 0 to 1 are ignored.
+    pub(super) fn set_fit(&mut self, fit: PairFit) {
+        let is_share = |share: f64| (0.0..=1.0).contains(&share);
+        if is_share(fit.acceptance) && is_share(fit.certainty) {
+            self.fit = Some(fit);
+            self.prior = fit.acceptance;
         }
+    }
+
+    /// Adds the target's certainty of tokens of the text.
+    pub(super) fn add_certainty(&mut self, tokens: &[f32]) {
+        let (sum, count) = &mut self.certainty;
+        for &certainty in tokens {
+            let keep = 1.0 - 1.0 / self.memory;
+            (*sum, *count) = (*sum * keep + f64::from(certainty), *count * keep + 1.0);
+        }
+    }
+
+    /// Returns the acceptance of a first token before any test. The measured acceptance counts as much as one token of this
+    /// text.
+    fn prior(&self) -> f64 {
+        let (sum, count) = self.certainty;
+        self.fit.map_or(self.prior, |fit| (fit.acceptance + fit.ratio() * sum) / (1.0 + count))
+    }
+
+    /// Returns the tests that the prior counts for if the target's certainty counts as evidence.
+    fn prior_tests(&self) -> f64 {
+        if self.fit.is_some() { 1.0 + self.confidence_tests * self.certainty.1 } else { 1.0 }
     }
 
     /// Adds the tests of a draft, in order, each with the draft's confidence where it has one.
@@ -92,7 +140,16 @@ impl AcceptanceModel {
     /// that many standard deviations. Neighbours differ little and deep positions are seldom tested, so the position
     /// before counts as much as all tests that an estimate remembers.
     pub(super) fn by_position(&self, spreads: f64) -> [f64; MAX_DRAFT] {
-        let (mut prior, mut prior_tests) = (self.prior, 1.0);
+        self.positions_after(1.0, spreads)
+    }
+
+    /// Returns the same, where each token's certainty counts as much as a draft's confidence in its bin.
+    pub(super) fn by_certainty(&self, spreads: f64) -> [f64; MAX_DRAFT] {
+        self.positions_after(self.prior_tests(), spreads)
+    }
+
+    fn positions_after(&self, mut prior_tests: f64, spreads: f64) -> [f64; MAX_DRAFT] {
+        let mut prior = self.prior();
         self.positions.map(|rate| {
             let upper = rate.mean(prior, prior_tests) + spreads * rate.spread(prior, prior_tests);
             (prior, prior_tests) = (rate.mean(prior, prior_tests), self.memory);

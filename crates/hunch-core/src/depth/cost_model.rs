@@ -54,6 +54,8 @@ pub(super) struct CostModel {
     expected_draft: f64,
     /// Milliseconds of a plain pass before it is measured.
     expected_plain: Option<f64>,
+    /// Milliseconds of a target pass of [`MAX_ROWS`] rows, measured before.
+    full_pass: Option<f64>,
     /// Milliseconds of a row in the last prefill of the target, at slowdown 1.
     prefill_row: Option<f64>,
     /// Predicted costs of target passes, in plain passes.
@@ -76,6 +78,7 @@ impl CostModel {
             slowdown: 1.0,
             expected_draft: 0.0,
             expected_plain: None,
+            full_pass: None,
             prefill_row: None,
             predicted: None,
             shape: PassCost::flat(),
@@ -106,6 +109,15 @@ impl CostModel {
         let is_complete = curve.len() >= MAX_ROWS && curve.iter().zip(1..).all(|(&(rows, _), at)| rows == at);
         if let (true, Ok(predicted)) = (is_complete, PassCost::new(curve.iter().copied())) {
             self.predicted = Some(predicted);
+            self.update_curve();
+        }
+    }
+
+    /// Sets the milliseconds of a target pass of [`MAX_ROWS`] rows that was measured before. Until more passes are measured,
+    /// the others are on the line from a plain pass to it. Other numbers than positive ones are ignored.
+    pub(super) fn expect_full_pass(&mut self, ms: f64) {
+        if ms > 0.0 && ms.is_finite() {
+            self.full_pass = Some(ms);
             self.update_curve();
         }
     }
@@ -211,14 +223,15 @@ impl CostModel {
         plain.map(|plain| larger.fold(plain, f64::min))
     }
 
-    /// Returns the cost of a row that was not measured, in plain passes: that of a row of prefill. At least, and before
-    /// a prefill, a share of the largest pass that doubles its time.
+    /// Returns the cost of a row that was not measured, in plain passes. A pass of [`MAX_ROWS`] rows gives it, else
+    /// prefill. The least is a share of the largest pass that doubles its time.
     fn row(&self) -> f64 {
         let least = 1.0 / MAX_ROWS as f64;
-        match (self.prefill_row, self.passes[1].ms) {
-            (Some(row), Some(plain)) => (row / plain).clamp(least, 1.0),
-            _ => least,
-        }
+        let row = self.passes[1].ms.and_then(|plain| {
+            let of_full = self.full_pass.map(|full| (full - plain) / (MAX_ROWS - 1) as f64);
+            Some(of_full.or(self.prefill_row)? / plain)
+        });
+        row.unwrap_or(least).clamp(least, 1.0)
     }
 }
 

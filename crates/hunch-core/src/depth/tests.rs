@@ -133,9 +133,61 @@ fn does_not_read_where_prefill_shows_steep_rows() {
 fn does_not_read_with_a_draft_that_does_not_fit() {
     for (acceptance, reads) in [(0.05, false), (0.8, true)] {
         let mut controller = model_controller(FLAT);
-        controller.expect_acceptance(acceptance);
+        controller.expect_fit(PairFit { acceptance, certainty: 0.7 });
         controller.observe(&Observation { rows: 1, target_ms: PLAIN, emitted: 1, ..Observation::default() });
         assert_eq!(controller.plan(MAX_DRAFT, 100, 0, 1000).max_draft > 0, reads, "{acceptance}");
+    }
+}
+
+/// A round of plain decoding.
+fn plain_round(certainty: f32) -> Observation {
+    Observation {
+        rows: 1,
+        target_ms: PLAIN,
+        emitted: 1,
+        certainty: vec![certainty],
+        ..Observation::default()
+    }
+}
+
+#[test]
+fn reads_where_the_target_is_certain() {
+    let reads = |acceptance, certainty, rounds| {
+        let mut controller = model_controller(ConstantCosts { draft: 3.0, row: 0.25 });
+        controller.expect_fit(PairFit { acceptance, certainty: 0.8 });
+        controller.expect_full_pass(PLAIN * (1.0 + 0.25 * 15.0));
+        (0..rounds).for_each(|_| controller.observe(&plain_round(certainty)));
+        controller.plan(MAX_DRAFT, 60, 0, 64).max_draft > 0
+    };
+    assert!(
+        reads(0.8, 0.99, 8) && !reads(0.8, 0.6, 8),
+        "the draft is accepted as often as the target is certain"
+    );
+    assert!(!reads(0.1, 0.99, 8), "a draft that does not fit is rejected on certain text too");
+    assert!(reads(0.99, 0.6, 1) && !reads(0.99, 0.6, 32), "the text counts more than the measured one");
+}
+
+#[test]
+fn ignores_measurements_that_are_not_numbers() {
+    let mut controller = model_controller(FLAT);
+    let before = controller.state();
+    controller.expect_fit(PairFit { acceptance: f64::NAN, certainty: 0.5 });
+    controller.expect_fit(PairFit { acceptance: 0.5, certainty: 1.5 });
+    controller.expect_full_pass(f64::INFINITY);
+    controller.expect_full_pass(0.0);
+    assert_eq!(controller.state(), before);
+    controller.expect_fit(PairFit { acceptance: 0.0, certainty: 0.0 });
+    controller.observe(&plain_round(0.0));
+    assert!(controller.state().gains.iter().all(|gain| gain.is_finite()));
+}
+
+#[test]
+fn a_measured_full_pass_shows_steep_rows() {
+    for (full, reads) in [(2.0, true), (8.0, false)] {
+        let mut controller = model_controller(STEEP);
+        controller.expect_full_pass(PLAIN * full);
+        controller.observe(&plain_round(1.0));
+        assert_eq!(controller.plan(MAX_DRAFT, 150, 0, 1000).max_draft > 0, reads, "{full} plain passes");
     }
 }
 
@@ -270,6 +322,7 @@ fn stops_reading_prompts_that_short_answers_do_not_repay() {
                 emitted: 1 + accepted,
                 tested: (0..drafted.min(accepted + 1)).map(|position| position < accepted).collect(),
                 confidence: vec![Some(CONFIDENCE); drafted.min(accepted + 1)],
+                certainty: Vec::new(),
             };
             controller.observe(&seen);
             remaining -= 1 + accepted;

@@ -34,6 +34,8 @@ pub struct DraftQuality {
     pub confidence: Vec<Option<f32>>,
     /// Tokens accepted in one sampled verification.
     pub accepted: usize,
+    /// Probability of the target's most likely next token at temperature 1.
+    pub certainty: f32,
     /// Drafting time, in milliseconds.
     pub propose_ms: f64,
     /// Time of the target pass of `nodes + 1` rows, in milliseconds.
@@ -90,6 +92,7 @@ impl Session<'_> {
             overlap,
             confidence: if tree.is_chain() { tree.confidence().to_vec() } else { Vec::new() },
             accepted: verdict.accepted.len(),
+            certainty: target.row(0).logprobs(verdict.last, 1).top.first().map_or(0.0, |&(_, p)| p),
             propose_ms: millis(proposed.saturating_sub(start)),
             target_ms: millis(passed.saturating_sub(proposed)),
         };

@@ -20,7 +20,7 @@ use crate::propose::{AuxRows, ProposeContext, Proposer, RoundOutcome};
 use crate::rule::PositionNoise;
 use crate::sample::Sampler;
 use crate::stats::{RoundTiming, Stopwatch, millis};
-use crate::token::{TokenId, TokenOrigin};
+use crate::token::{EmittedToken, TokenId, TokenOrigin};
 use crate::verify::Verdict;
 
 /// A proposer with an optional depth controller.
@@ -305,9 +305,12 @@ impl<'a> Stages<'a> {
         &mut self,
         proposal: &Proposal,
         verdict: &Verdict,
+        emitted: &[EmittedToken],
         timing: &RoundTiming,
     ) -> Option<DepthState> {
         let rows = proposal.rows();
+        let certainty: Vec<f32> =
+            emitted.iter().filter_map(|token| token.top.first()).map(|&(_, p)| p).collect();
         let mut state: Option<DepthState> = None;
         let mut parked = true;
         for (i, stage) in self.stages.iter_mut().enumerate().filter(|(_, stage)| !stage.dropped) {
@@ -322,6 +325,7 @@ impl<'a> Stages<'a> {
                 rows,
                 target_ms: timing.target_ms,
                 emitted: 1 + verdict.accepted.len(),
+                certainty: certainty.clone(),
                 acted: is_source,
                 ..Observation::default()
             };

@@ -1,9 +1,13 @@
-//! Expected acceptance of a draft model on a target, measured once when the pair is loaded. The depth controller starts
-//! from it. Nothing is drafted or verified here.
+//! Fit of a draft model on a target, measured once when the pair is loaded. The depth controller starts from it. Nothing
+//! is drafted or verified here.
 
+use std::time::Instant;
+
+use hunch_core::depth::PairFit;
 use hunch_core::limits::MAX_ROWS;
 use hunch_core::model::{LanguageModel, LogitRows, Step};
 use hunch_core::sample::{Sampler, SamplingParams};
+use hunch_core::stats::millis;
 use hunch_core::theory;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
@@ -20,10 +24,18 @@ const TOKENS: usize = 3 * MAX_ROWS;
 /// Tokens at the beginning that are not counted: with so little context, neither model predicts anything.
 const CONTEXT: usize = 8;
 
-/// Returns the probability that the target accepts a token that the draft model samples, from 0 to 1.
+/// Measurements of a pair at load.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MeasuredPair {
+    pub(super) fit: PairFit,
+    /// Milliseconds of the target's fastest pass of [`MAX_ROWS`] rows.
+    pub(super) full_pass_ms: f64,
+}
+
+/// Measures how often the target accepts a token that the draft model samples, and how certain the target is.
 ///
-/// It is the mean of sum min(p, q) over the positions of a short text, at temperature 1. Costs three passes of each
-/// model. Reads with forks, so the caches of both models stay as they are.
+/// Both are means over the positions of a short text, at temperature 1: of sum min(p, q), and of max p. Costs three passes
+/// of each model. Reads with forks, so the caches of both models stay as they are.
 ///
 /// # Errors
 /// If a model fails or a logit is not a number.
@@ -31,25 +43,33 @@ pub(super) fn measure(
     target: &dyn LanguageModel,
     draft: &dyn LanguageModel,
     tokenizer: &Tokenizer,
-) -> Result<f64> {
+) -> Result<MeasuredPair> {
     let mut text = tokenizer.encode(TEXT, EncodeOptions { parse_special: false, add_bos: true })?;
     text.truncate(TOKENS);
     let sampler = Sampler::new(SamplingParams { temperature: 1.0, ..SamplingParams::unfiltered() })?;
     let (mut target, mut draft) = (target.fork(), draft.fork());
-    let (mut sum, mut positions) = (0.0, 0.0);
+    let (mut acceptance, mut certainty, mut positions) = (0.0, 0.0, 0.0);
+    let mut full_pass_ms = f64::INFINITY;
     for (i, tokens) in text.chunks(MAX_ROWS).enumerate() {
-        let (p, q) = (target.forward(pass(tokens))?.logits, draft.forward(pass(tokens))?.logits);
+        let start = Instant::now();
+        let p = target.forward(pass(tokens))?.logits;
+        if tokens.len() == MAX_ROWS {
+            full_pass_ms = full_pass_ms.min(millis(start.elapsed()));
+        }
+        let q = draft.forward(pass(tokens))?.logits;
         for row in CONTEXT.saturating_sub(i * MAX_ROWS)..tokens.len() {
             let p = sampler.distribution(p.row(row), &[])?;
             let q = sampler.distribution(q.row(row), &[])?;
-            sum += theory::acceptance(&p, &q);
+            acceptance += theory::acceptance(&p, &q);
+            certainty += f64::from(p.iter().copied().fold(0.0, f32::max));
             positions += 1.0;
         }
     }
     if positions == 0.0 {
         return Err(Error::Internal("the text to measure acceptance on has too few tokens".into()));
     }
-    Ok(sum / positions)
+    let fit = PairFit { acceptance: acceptance / positions, certainty: certainty / positions };
+    Ok(MeasuredPair { fit, full_pass_ms })
 }
 
 fn pass(tokens: &[TokenId]) -> Step<'_> {
