@@ -157,7 +157,7 @@ fn reads_where_the_target_is_certain() {
         controller.expect_fit(PairFit { acceptance, certainty: 0.8 });
         controller.expect_full_pass(PLAIN * (1.0 + 0.25 * 15.0));
         (0..rounds).for_each(|_| controller.observe(&plain_round(certainty)));
-        controller.plan(MAX_DRAFT, 60, 0, 64).max_draft > 0
+        controller.plan(MAX_DRAFT, 90, 0, 64).max_draft > 0
     };
     assert!(
         reads(0.8, 0.99, 8) && !reads(0.8, 0.6, 8),
@@ -329,7 +329,9 @@ fn stops_reading_prompts_that_short_answers_do_not_repay() {
             unread = if drafted > 0 { 1 } else { unread + 1 };
         }
     }
-    assert!(!answers.is_empty() && answers.len() <= 4, "read for the answers {answers:?}");
+    // Two for the allowance, and fewer and fewer for what is saved in between.
+    let thins_out = answers.len() <= 5 && answers.last().is_some_and(|last| *last < 8);
+    assert!(!answers.is_empty() && thins_out, "read for the answers {answers:?}");
 }
 
 /// A lookup: confident drafts are right, others are not.
