@@ -2,8 +2,8 @@
 //!
 //! Off unless the build has `plugins.updater` in its configuration. `scripts/release-bundle` writes that, with the public
 //! key and the address of the manifest. The request for the manifest names neither the machine nor the version.
-//! A download stays in memory until it is installed: the app starts its own file again to render chat templates, so the
-//! file may only change right before a restart.
+//! A download stays in memory until it is installed. The file may only change right before a restart, because the app
+//! starts it again to render chat templates.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -110,7 +110,7 @@ impl Updates {
         let downloaded = tauri::async_runtime::block_on(update.download(on_chunk, || ()));
         let bundle = downloaded.map_err(|error| match error {
             PluginError::Reqwest(_) | PluginError::Network(_) | PluginError::Io(_) => unreachable(error),
-            other => Error::UpdateRejected { version: update.version.clone(), reason: reason(&other) },
+            other => Error::UpdateRejected { version: update.version.clone(), reason: defect(&other) },
         })?;
         *self.newer.lock() = Some(Newer { update, bundle: Some(Arc::new(bundle)) });
         Ok(self.state())
@@ -148,20 +148,20 @@ fn unreachable(error: PluginError) -> Error {
     Error::UpdateUnreachable(reason(&error))
 }
 
-/// Returns the message of an error with its causes, without a full stop.
-fn reason(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    let mut reason = String::new();
-    for text in causes.map(ToString::to_string) {
-        // Some errors contain their cause.
-        if !reason.contains(&text) {
-            if !reason.is_empty() {
-                reason.push_str(": ");
-            }
-            reason.push_str(&text);
-        }
+/// Returns the defect of a signature.
+fn defect(error: &PluginError) -> String {
+    match error {
+        PluginError::Minisign(_) => "the signature does not belong to the bundle".into(),
+        PluginError::MissingSignedVersion => "the signature names no version".into(),
+        PluginError::SignedVersionMismatch { signed, .. } => format!("the signature is for version {signed}"),
+        other => reason(other),
     }
-    reason.trim_end_matches('.').to_owned()
+}
+
+/// Returns the innermost cause of an error, without a full stop. The outer ones name layers of the network client.
+fn reason(error: &dyn std::error::Error) -> String {
+    let cause = std::iter::successors(Some(error), |error| error.source()).last();
+    cause.map(ToString::to_string).unwrap_or_default().trim_matches(['`', '.']).to_owned()
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
-/// What is known of a newer version.
+/// State of updating the app.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum UpdateState {
@@ -28,6 +28,6 @@ pub enum UpdateState {
 pub struct UpdateProgress {
     /// Bytes received.
     pub received: u64,
-    /// Size in bytes, if the server tells it.
+    /// Size in bytes, if the server reports it.
     pub total: Option<u64>,
 }

@@ -3106,12 +3106,12 @@ export type UpdateProgress = {
  */
 received: number, 
 /**
- * Size in bytes, if the server tells it.
+ * Size in bytes, if the server reports it.
  */
 total: number | null, };
 
 /**
- * What is known of a newer version.
+ * State of updating the app.
  */
 export type UpdateState = { "state": "off" } | { "state": "none" } | { "state": "found", 
 /**

@@ -24,7 +24,7 @@ export interface UpdatesDependencies {
 
 /** Updates of this copy of the app. */
 export class Updates {
-  /** What is known of a newer version. */
+  /** State of updating. */
   state = $state.raw<UpdateState>({ state: 'off' });
   /** Running step; null for none. */
   step = $state<'checking' | 'downloading' | 'installing' | null>(null);
