@@ -81,7 +81,7 @@ describe('updates', () => {
     await page.keyboard.press('Enter');
     await page.getByTestId('stop').waitFor();
     await page.getByTestId('open-settings').click();
-    expect(await page.getByTestId('update-download').isDisabled()).toBe(true);
+    for (const button of ['update-download', 'update-check']) expect(await page.getByTestId(button).isDisabled()).toBe(true);
     await page.getByText('After the current answer').waitFor();
   });
 });

@@ -15,6 +15,7 @@ pub(super) fn update_state(shell: &Shell) -> CommandResult<UpdateState> {
 }
 
 pub(super) fn check_for_update(shell: &Shell) -> CommandResult<UpdateState> {
+    check_idle(shell)?;
     shell.handle.state::<Updates>().check(&shell.handle).map_err(info)
 }
 

@@ -10,6 +10,8 @@ import type { Work } from './work.svelte';
 
 /** Milliseconds between two automatic checks. */
 export const checkEvery = 24 * 3_600_000;
+/** Milliseconds until a failed automatic check is repeated. */
+export const repeatAfter = 3_600_000;
 /** Milliseconds until an automatic check is attempted again while an answer runs. */
 export const checkAgain = 60_000;
 
@@ -54,7 +56,7 @@ export class Updates {
     return this.state.state !== 'off';
   }
 
-  /** `true` if nothing can be downloaded or installed now, because the engine works. */
+  /** `true` if every step must wait, because the engine works. */
   get waits(): boolean {
     return this.#work.running;
   }
@@ -75,7 +77,7 @@ export class Updates {
     if (on) this.#watch();
   }
 
-  /** Looks for a newer version. */
+  /** Looks for a newer version. Does nothing while the engine works. */
   async check(): Promise<void> {
     await this.#run('checking', async () => {
       this.current = false;
@@ -86,7 +88,6 @@ export class Updates {
 
   /** Downloads the newer version. Does nothing while the engine works. */
   async download(): Promise<void> {
-    if (this.waits) return;
     await this.#run('downloading', async () => {
       this.progress = null;
       this.state = await downloadUpdate(this.#host, (progress) => (this.progress = progress));
@@ -95,12 +96,11 @@ export class Updates {
 
   /** Installs the downloaded version and restarts the app. Does nothing while the engine works. */
   async install(): Promise<void> {
-    if (this.waits) return;
     await this.#run('installing', () => call(this.#host, 'install_update', {}));
   }
 
   async #run(step: 'checking' | 'downloading' | 'installing', work: () => Promise<unknown>): Promise<void> {
-    if (!this.on || this.step !== null) return;
+    if (!this.on || this.step !== null || this.waits) return;
     this.step = step;
     this.error = null;
     try {
@@ -118,19 +118,20 @@ export class Updates {
     void this.#tick();
   }
 
-  /** Checks now, and again in a day. Not during an answer, and without a message on failure. */
+  /** Checks now and again later. Not during an answer, and without a message on failure. */
   async #tick(): Promise<void> {
     if (!this.#preferences.automaticUpdates) {
       this.#watching = false;
       return;
     }
-    if (this.#work.running || this.step !== null) return this.#later(checkAgain, () => void this.#tick());
+    if (this.waits || this.step !== null) return this.#later(checkAgain, () => void this.#tick());
     const before = this.state;
     await this.check();
+    const failed = this.error !== null;
     this.error = null;
     const after = this.state;
     const isNew = after.state === 'found' && !(before.state === 'found' && before.version === after.version);
     if (isNew) this.#notify(language.strings.updates.notice(after.version));
-    this.#later(checkEvery, () => void this.#tick());
+    this.#later(failed ? repeatAfter : checkEvery, () => void this.#tick());
   }
 }

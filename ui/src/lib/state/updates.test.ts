@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { ReplayUpdates, type RecordedUpdates } from '../../../../tests/ui/replay/updates';
 import { SilentHost } from '../host/testing';
 import { dispatch } from '../ipc/commands';
-import { checkAgain, checkEvery, Updates } from './updates.svelte';
+import { checkAgain, checkEvery, repeatAfter, Updates } from './updates.svelte';
 import { Preferences } from './preferences.svelte';
 
 const newer: RecordedUpdates = { version: '0.2.0', bytes: 20_000_000, progress_ms: 0 };
@@ -84,11 +84,12 @@ describe('updates', () => {
     expect([updates.current, updates.state.state]).toEqual([true, 'none']);
   });
 
-  it('are neither downloaded nor installed while the engine works', async () => {
+  it('are neither looked for, downloaded nor installed while the engine works', async () => {
     const { host, work, updates } = make();
     await updates.start();
     await updates.check();
     work.running = true;
+    await updates.check();
     await updates.download();
     await updates.install();
     expect(host.asked).toEqual(['update_state', 'check_for_update']);
@@ -145,12 +146,12 @@ describe('automatic checks', () => {
     expect(host.asked).toContain('check_for_update');
   });
 
-  it('fail without a message', async () => {
+  it('fail without a message, and are repeated sooner', async () => {
     const unreachable = { code: 'update_unreachable', message: 'No connection.', params: { detail: 'offline' } } as const;
     const { timers, notices, updates } = make({ ...newer, errors: { check_for_update: unreachable } });
     await updates.start();
     updates.setAutomatic(true);
     await settled();
-    expect([updates.error, notices, timers.map(({ milliseconds }) => milliseconds)]).toEqual([null, [], [checkEvery]]);
+    expect([updates.error, notices, timers.map(({ milliseconds }) => milliseconds)]).toEqual([null, [], [repeatAfter]]);
   });
 });
