@@ -10,6 +10,7 @@ mod desk;
 mod hosted_app;
 mod instance;
 mod menu;
+mod updates;
 mod window;
 mod window_state;
 
@@ -32,14 +33,20 @@ pub fn run() -> tauri::Result<()> {
     // An app with its own data folder, such as a test, is a separate app to the system.
     let identifier = instance::identifier(&context.config().identifier);
     context.config_mut().identifier = identifier;
+    let updates = updates::Updates::of_this_copy(context.config());
 
-    let app = tauri::Builder::default()
+    let mut builder = tauri::Builder::default()
         // First: a second start exits here, before its engine opens the store.
         .plugin(tauri_plugin_single_instance::init(|app, _, _| show(app)))
         .plugin(tauri_plugin_dialog::init())
         // The page asks before it opens a link, so a click on an anchor must not open one.
         .plugin(tauri_plugin_opener::Builder::new().open_js_links_on_click(false).build())
-        .plugin(window_state::plugin())
+        .plugin(window_state::plugin());
+    if updates.are_on() {
+        builder = builder.plugin(tauri_plugin_updater::Builder::new().build());
+    }
+    let app = builder
+        .manage(updates)
         .manage(desk::Log::new(log))
         .manage(chosen::Chosen::default())
         .setup(|app| {

@@ -33,6 +33,14 @@ macro_rules! with_commands {
             preferences() -> BTreeMap<String, PreferenceValue>;
             /// Stores a preference.
             set_preference(key: String, value: PreferenceValue) -> ();
+            /// Returns what is known of a newer version. Asks no server.
+            update_state() -> UpdateState;
+            /// Looks for a newer version of the app.
+            check_for_update() -> UpdateState;
+            /// Downloads the newer version and checks its signature.
+            download_update() -> UpdateState => UpdateProgress;
+            /// Installs the downloaded version and restarts the app.
+            install_update() -> ();
 
             /// Lists the installed models, the folders searched and the memory of the machine.
             library() -> Library;

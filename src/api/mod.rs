@@ -10,6 +10,7 @@ mod files;
 pub mod schema;
 mod training;
 pub mod types;
+mod update;
 
 use hunch_library::types::{LoadRequest, ModelEntry};
 use serde::{Deserialize, Serialize};
@@ -31,6 +32,7 @@ use hunch_core::sample::SamplingParams;
 use hunch_core::token::TokenId;
 use hunch_error::ErrorInfo;
 pub use training::{TrainEvent, TrainOutcome, TrainOutlook, TrainRequest};
+pub use update::{UpdateProgress, UpdateState};
 
 /// The loaded models.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
@@ -94,7 +96,7 @@ pub enum GpuCheck {
 /// Facts about the app that the window asks for at the start.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct AppInfo {
-    /// Version of Hunch.
+    /// Version of Hunch, with the commit of a release build.
     pub version: String,
     /// "cpu" or "metal".
     pub device: String,

@@ -177,7 +177,7 @@ impl App {
             ("attached_files", 0.0, MAX_FILES as f64),
         ];
         AppInfo {
-            version: env!("CARGO_PKG_VERSION").into(),
+            version: crate::VERSION.into(),
             device: self.shared.compute.name().into(),
             gpu: self.gpu_check(),
             threads: self.shared.compute.threads().count() as u32,
@@ -193,6 +193,11 @@ impl App {
                 .map(|(name, min, max)| ParameterRange { name: name.into(), min, max })
                 .collect(),
         }
+    }
+
+    /// Returns true while an answer or a measurement runs, or models are loaded.
+    pub fn is_busy(&self) -> bool {
+        self.shared.engine.running().is_some() || self.shared.models.try_turn().is_err()
     }
 
     /// Finds the file of a model by path or short name.

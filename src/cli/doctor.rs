@@ -107,7 +107,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<bool> {
     let target = target.as_deref();
     let checks = target.map(|target| checks(target, args.draft.as_deref(), &compute));
     let report = Report {
-        version: env!("CARGO_PKG_VERSION"),
+        version: hunch::VERSION,
         system: hunch_model::device::system_version(),
         architecture: std::env::consts::ARCH,
         device: compute.name(),

@@ -290,7 +290,10 @@ fn exit_code_of(code: ErrorCode) -> u8 {
         | ErrorCode::HubUnreachable
         | ErrorCode::WrongChecksum
         | ErrorCode::CatalogueMismatch
-        | ErrorCode::DiskFull => 5,
+        | ErrorCode::DiskFull
+        | ErrorCode::UpdateUnreachable
+        | ErrorCode::UpdateRejected
+        | ErrorCode::UpdateNotInstalled => 5,
         // The code shells use for a program ended by Ctrl-C.
         ErrorCode::Stopped => 130,
         ErrorCode::Internal => 70,

@@ -130,9 +130,156 @@ fn release_has_checksums_and_homebrew_files() {
     assert!(formula.contains(sources) && sums.contains(sources), "{sums}");
 
     // A second image leaves open which one is meant.
-    write(&folder.path().join("Hunch_1.2.2_aarch64.dmg"), "older");
+    write(&folder.path().join("Hunch_1.2.3_other_aarch64.dmg"), "other");
     let output = script("release-manifest", &arguments);
     assert!(!output.status.success() && text(&output.stderr).contains("more than one"));
+}
+
+/// Returns a signature as the bundler writes it for the updater. The manifest copies it, and the app checks it.
+fn signature(version: &str) -> String {
+    let text = format!(
+        "untrusted comment: signature from tauri secret key\nRUSP\ntrusted comment: timestamp:1\tfile:Hunch\tversion:{version}\nQ31Z\n"
+    );
+    base64(text.as_bytes())
+}
+
+/// Encodes bytes in base64.
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let digit = |group: u32, place: u32| char::from(DIGITS[(group >> (18 - 6 * place)) as usize & 63]);
+    let encode = |part: &[u8]| {
+        let group = (0..3).fold(0, |group, at| group << 8 | u32::from(part.get(at).copied().unwrap_or(0)));
+        (0..4).map(move |place| if place as usize > part.len() { '=' } else { digit(group, place) }).collect()
+    };
+    bytes.chunks(3).map(encode).collect::<Vec<String>>().concat()
+}
+
+/// A folder of bundles of version 1.2.3 that are signed for the updater.
+struct SignedBundles(tempfile::TempDir);
+
+impl SignedBundles {
+    fn new() -> Self {
+        let bundles = Self(tempfile::tempdir().unwrap());
+        bundles.add("Hunch_1.2.3_aarch64.dmg", "image");
+        for name in ["Hunch_1.2.3_aarch64.app.tar.gz", "Hunch_1.2.3_amd64.deb", "Hunch_1.2.3_amd64.AppImage"]
+        {
+            bundles.add(name, name);
+            bundles.add(&format!("{name}.sig"), &signature("1.2.3"));
+        }
+        bundles
+    }
+
+    fn add(&self, name: &str, content: &str) {
+        write(&self.0.path().join(name), content);
+    }
+
+    fn remove(&self, name: &str) {
+        std::fs::remove_file(self.0.path().join(name)).unwrap();
+    }
+
+    fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.0.path().join(name)).unwrap()
+    }
+
+    /// Writes the manifest. Returns it, or the error.
+    fn manifest(&self) -> Result<serde_json::Value, String> {
+        let other = tempfile::tempdir().unwrap();
+        let notes = other.path().join("notes.md");
+        write(&notes, "### Added\n\n- An updater.\n");
+        let folder = self.0.path().to_str().unwrap();
+        let address = "https://example.org/v1.2.3/";
+        let named = ["--version", "1.2.3", "--repository", "owner/name", "--notes", notes.to_str().unwrap()];
+        let output = script("release-manifest", &[&[folder, "--url", address], &named[..]].concat());
+        match output.status.success() {
+            true => Ok(std::fs::read_to_string(self.0.path().join("latest.json"))
+                .map(|text| serde_json::from_str(&text).unwrap())
+                .unwrap_or_default()),
+            false => Err(text(&output.stderr)),
+        }
+    }
+}
+
+#[test]
+fn manifest_of_the_updater_names_every_signed_bundle() {
+    let bundles = SignedBundles::new();
+    let manifest = bundles.manifest().unwrap();
+    let bundle = |name: &str| serde_json::json!({ "url": format!("https://example.org/v1.2.3/{name}"), "signature": signature("1.2.3") });
+    let platforms = serde_json::json!({
+        "darwin-aarch64-app": bundle("Hunch_1.2.3_aarch64.app.tar.gz"),
+        "linux-x86_64-appimage": bundle("Hunch_1.2.3_amd64.AppImage"),
+        "linux-x86_64-deb": bundle("Hunch_1.2.3_amd64.deb"),
+    });
+    let notes = "### Added\n\n- An updater.";
+    assert_eq!(manifest, serde_json::json!({ "version": "1.2.3", "notes": notes, "platforms": platforms }));
+    assert!(bundles.read("hunch-app.rb").contains("\n  auto_updates true\n  depends_on arch: :arm64\n"));
+}
+
+#[test]
+fn no_manifest_of_the_updater_without_signatures() {
+    let bundles = SignedBundles::new();
+    for name in ["aarch64.app.tar.gz", "amd64.deb", "amd64.AppImage"] {
+        bundles.remove(&format!("Hunch_1.2.3_{name}.sig"));
+    }
+    assert_eq!(bundles.manifest(), Ok(serde_json::Value::Null));
+    assert!(!bundles.read("hunch-app.rb").contains("auto_updates"));
+}
+
+#[test]
+fn manifest_of_the_updater_needs_every_signature_for_this_version() {
+    let missing = SignedBundles::new();
+    missing.remove("Hunch_1.2.3_amd64.deb.sig");
+    let error = missing.manifest().unwrap_err();
+    assert!(error.contains("Hunch_1.2.3_amd64.deb has no signature"), "{error}");
+
+    let older = SignedBundles::new();
+    older.add("Hunch_1.2.3_amd64.deb.sig", &signature("1.2.2"));
+    let error = older.manifest().unwrap_err();
+    assert!(error.contains("for version 1.2.2, not 1.2.3"), "{error}");
+
+    let unbound = SignedBundles::new();
+    unbound
+        .add("Hunch_1.2.3_amd64.deb.sig", &base64(b"untrusted\nRUSP\ntrusted comment: timestamp:1\nQ31Z\n"));
+    assert!(unbound.manifest().unwrap_err().contains("names no version"));
+
+    let broken = SignedBundles::new();
+    broken.add("Hunch_1.2.3_amd64.deb.sig", "<html>");
+    assert!(broken.manifest().unwrap_err().contains("is no signature"));
+
+    let mac = SignedBundles::new();
+    mac.remove("Hunch_1.2.3_aarch64.app.tar.gz");
+    assert!(mac.manifest().unwrap_err().contains("without its bundle for the updater"));
+}
+
+#[test]
+fn release_has_bundles_of_its_version_only() {
+    for other in ["Hunch_1.2.2_amd64.rpm", "Hunch_1.2.3-rc.1_amd64.rpm", "hunch-1.2.30-source.tar.gz"] {
+        let bundles = SignedBundles::new();
+        bundles.add(other, "other");
+        let error = bundles.manifest().unwrap_err();
+        assert!(error.contains(other) && error.contains("not of version 1.2.3"), "{error}");
+    }
+}
+
+#[test]
+fn configuration_of_the_updater_needs_a_key_and_a_fixed_address() {
+    let key = base64(b"untrusted comment: minisign public key: 8F28\nRWSP\n");
+    let address = "https://example.org/latest.json";
+    let output = script("updater-config", &[&key, address]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let config: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        config["plugins"]["updater"],
+        serde_json::json!({ "pubkey": key, "endpoints": [address], "requireSignedVersion": true })
+    );
+    assert_eq!(config["bundle"]["createUpdaterArtifacts"], true);
+    for (key, address) in [
+        ("nothing", address),
+        (&*base64(b"untrusted comment: rsign encrypted secret key\nRWRT\n"), address),
+        (&key, "http://example.org/latest.json"),
+        (&key, "https://example.org/{{current_version}}"),
+    ] {
+        assert!(!script("updater-config", &[key, address]).status.success(), "{key} {address}");
+    }
 }
 
 #[test]

@@ -39,6 +39,7 @@ import { Screen } from './lib/state/screen';
 import { Settings } from './lib/state/settings.svelte';
 import { TokenFocus } from './lib/state/tokenFocus.svelte';
 import { Training } from './lib/state/training.svelte';
+import { Updates } from './lib/state/updates.svelte';
 import { Work } from './lib/state/work.svelte';
 import { language } from './lib/strings/index.svelte';
 
@@ -56,6 +57,7 @@ export interface WindowState {
   readonly log: ProblemLog;
   readonly messageDrafts: MessageDrafts;
   readonly notices: Notices;
+  readonly updates: Updates;
   /** Sets the labels of the native menu, in the conventions of the system. */
   readonly labelMenu: (platform: 'mac' | 'other') => void;
   /** Loads everything, and subscribes to events of the engine. */
@@ -117,6 +119,7 @@ export function createWindow(host: Host): WindowState {
 
   const training = new Training(host, { models });
   const work = new Work({ conversation, comparison, models, navigation, pairing, training });
+  const updates = new Updates(host, { preferences, work, notify });
   const chat = new Chat({ conversation, conversations, messageDrafts, models, navigation, tokens, work });
   const presets = new Presets({ preferences, settings, conversation, models, notify });
   const attach = async (paths: readonly string[]) => {
@@ -170,12 +173,14 @@ export function createWindow(host: Host): WindowState {
     log,
     messageDrafts,
     notices,
+    updates,
     labelMenu: (platform) => labelMenu(host, platform),
     start: async () => {
       void chat.list();
       // First, so that events of loading are received too.
       await events.watch();
       await models.start();
+      await updates.start();
     },
   };
 }

@@ -72,6 +72,12 @@ pub enum ErrorCode {
     DownloadUnreadable,
     /// Another running Hunch is downloading this file.
     DownloadElsewhere,
+    /// The list of releases or an update cannot be fetched.
+    UpdateUnreachable,
+    /// An update is not signed as that release of Hunch.
+    UpdateRejected,
+    /// An update could not be installed.
+    UpdateNotInstalled,
     /// A defect in Hunch.
     Internal,
 }
@@ -317,6 +323,34 @@ pub enum Error {
         /// Name of the model.
         name: String,
     },
+    /// The list of releases or an update cannot be fetched.
+    #[error(
+        "Updates cannot be fetched: {0}. Nothing was changed. Check the connection (and HTTPS_PROXY, if it is set), then \
+         try again."
+    )]
+    UpdateUnreachable(String),
+    /// An update is not signed as that release of Hunch.
+    #[error(
+        "The update to {version} is not signed as that release of Hunch: {reason}. It was discarded, and nothing was \
+         changed. Try again later. If it is rejected again, report it."
+    )]
+    UpdateRejected {
+        /// Version that was announced.
+        version: String,
+        /// The reason.
+        reason: String,
+    },
+    /// An update could not be installed.
+    #[error(
+        "The update to {version} could not be installed: {reason}. Conversations and models are safe. Check that you may \
+         replace the app and that it is not on a disk image. Then try again, or install the new version by hand."
+    )]
+    UpdateNotInstalled {
+        /// Version of the update.
+        version: String,
+        /// The reason.
+        reason: String,
+    },
     /// A numeric operation failed inside the engine.
     #[error(
         "The model could not be evaluated: {0}. This is a defect in Hunch; please report it with the model's name."
@@ -406,6 +440,9 @@ impl Error {
             Error::DownloadUnreadable { .. } => ErrorCode::DownloadUnreadable,
             Error::DiskFull { .. } => ErrorCode::DiskFull,
             Error::DownloadElsewhere { .. } => ErrorCode::DownloadElsewhere,
+            Error::UpdateUnreachable(_) => ErrorCode::UpdateUnreachable,
+            Error::UpdateRejected { .. } => ErrorCode::UpdateRejected,
+            Error::UpdateNotInstalled { .. } => ErrorCode::UpdateNotInstalled,
             Error::Compute(_) | Error::Internal(_) => ErrorCode::Internal,
         }
     }
@@ -422,6 +459,7 @@ impl Error {
             | Error::OutOfMemory(detail)
             | Error::Store(detail)
             | Error::HubToken(detail)
+            | Error::UpdateUnreachable(detail)
             | Error::Internal(detail) => vec![("detail", detail.clone())],
             Error::Compute(source) => vec![("detail", source.to_string())],
             Error::ModelNotFound { name, remedy } => vec![("name", name.clone()), ("detail", remedy.clone())],
@@ -465,6 +503,9 @@ impl Error {
             ],
             Error::DownloadUnreadable { folder, bytes } => {
                 vec![("folder", path(folder)), ("bytes", bytes.to_string())]
+            }
+            Error::UpdateRejected { version, reason } | Error::UpdateNotInstalled { version, reason } => {
+                vec![("version", version.clone()), ("detail", reason.clone())]
             }
             Error::NotText { name } | Error::DownloadElsewhere { name } => vec![("name", name.clone())],
             Error::FileTooLarge { name, bytes, most } => {
@@ -531,6 +572,9 @@ mod tests {
             Error::DiskFull { folder: path(), missing: 12_000_001, reserved: 0 },
             Error::DownloadUnreadable { folder: path(), bytes: 7 },
             Error::DownloadElsewhere { name: text() },
+            Error::UpdateUnreachable(text()),
+            Error::UpdateRejected { version: text(), reason: text() },
+            Error::UpdateNotInstalled { version: text(), reason: text() },
             Error::Compute(candle_core::Error::Msg(text())),
             Error::Internal(text()),
         ]

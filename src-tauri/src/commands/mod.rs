@@ -8,6 +8,7 @@ mod conversations;
 mod desktop;
 mod library;
 mod measuring;
+mod updating;
 
 use hunch::app::App;
 use hunch_error::{Error, ErrorInfo, Result};
@@ -21,6 +22,7 @@ use conversations::*;
 use desktop::*;
 use library::*;
 use measuring::*;
+use updating::*;
 
 /// Result of a command, with an error for the page.
 type CommandResult<T> = Result<T, ErrorInfo>;

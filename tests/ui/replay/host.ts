@@ -34,6 +34,7 @@ import { ReplayLab, type RecordedLab } from './lab';
 import { ReplayLibrary, type RecordedLibrary } from './library';
 import { parseComparison, ReplayComparisons, ReplayedComparison, type CompareMessage } from './comparison';
 import { ReplayTraining, type RecordedTraining } from './training';
+import { ReplayUpdates, type RecordedUpdates } from './updates';
 import { ReplayStore, type RecordedConversation } from './store';
 import type { FilesEvent, Host, WireArguments } from '../../../ui/src/lib/host/types';
 
@@ -61,6 +62,8 @@ export interface RecordedApp {
   library?: RecordedLibrary;
   /** Training of drafters. Defaults to a short run. */
   training?: RecordedTraining;
+  /** Updates of the app. Defaults to a copy that looks for none. */
+  updates?: RecordedUpdates;
 }
 
 /** A recorded application with defaults filled in. */
@@ -146,6 +149,7 @@ class ReplayHost implements Host {
   readonly #lab: ReplayLab;
   readonly #training: ReplayTraining;
   readonly #library: ReplayLibrary;
+  readonly #updates: ReplayUpdates;
   /** Cancels the current loading. */
   #cancelLoading: () => void = () => {};
   readonly #comparisons: ReplayComparisons;
@@ -167,6 +171,7 @@ class ReplayHost implements Host {
     this.#lab = new ReplayLab(app.lab, playback.later);
     this.#training = new ReplayTraining(playback.later, app.training);
     this.#library = new ReplayLibrary(app.library, app.models, app.info.models_folder);
+    this.#updates = new ReplayUpdates(playback.later, app.updates);
     this.#comparisons = new ReplayComparisons(app.comparisons ?? []);
     this.#preferences = new Map(Object.entries(preferences));
     this.#handlers = this.#createHandlers();
@@ -207,6 +212,7 @@ class ReplayHost implements Host {
       ...this.#library.handlers,
       ...this.#lab.handlers,
       ...this.#training.handlers,
+      ...this.#updates.handlers,
       app_info: () => this.#app.info,
       repair_store: ({ remedy }) => this.#repairStore(remedy),
       report_problem: () => null,

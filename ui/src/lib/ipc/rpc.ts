@@ -16,6 +16,8 @@ import type {
   StreamMessage,
   TrainEvent,
   TrainRequest,
+  UpdateProgress,
+  UpdateState,
 } from './schema.gen';
 
 /** Calls a command without a channel. Rejects with an ErrorInfo. */
@@ -68,6 +70,11 @@ export async function trainDrafter(
   receive: (message: MeasurementMessage<TrainEvent>) => void,
 ): Promise<number> {
   return callStreaming(host, 'train_drafter', { request }, receive);
+}
+
+/** Downloads the newer version of the app, and checks its signature. */
+export async function downloadUpdate(host: Host, receive: (progress: UpdateProgress) => void): Promise<UpdateState> {
+  return callStreaming(host, 'download_update', {}, receive);
 }
 
 /** Starts measuring the cost curve. Returns the number of the measurement. */

@@ -198,7 +198,7 @@ prefix: Array<GenerationEvent>, };
  */
 export type AppInfo = { 
 /**
- * Version of Hunch.
+ * Version of Hunch, with the commit of a release build.
  */
 version: string, 
 /**
@@ -1064,7 +1064,7 @@ fate: DraftFate, };
 /**
  * Failure kinds that callers branch on. The list is closed: the window has a card for each.
  */
-export type ErrorCode = "invalid_request" | "model_not_found" | "invalid_model_file" | "unsupported_model" | "vocabulary_mismatch" | "context_overflow" | "not_text" | "file_too_large" | "file_over_context" | "out_of_memory" | "io" | "store" | "no_model" | "busy" | "stopped" | "device" | "server" | "hub_unreachable" | "hub_not_found" | "hub_gated" | "hub_token" | "wrong_checksum" | "catalogue_mismatch" | "disk_full" | "download_unreadable" | "download_elsewhere" | "internal";
+export type ErrorCode = "invalid_request" | "model_not_found" | "invalid_model_file" | "unsupported_model" | "vocabulary_mismatch" | "context_overflow" | "not_text" | "file_too_large" | "file_over_context" | "out_of_memory" | "io" | "store" | "no_model" | "busy" | "stopped" | "device" | "server" | "hub_unreachable" | "hub_not_found" | "hub_gated" | "hub_token" | "wrong_checksum" | "catalogue_mismatch" | "disk_full" | "download_unreadable" | "download_elsewhere" | "update_unreachable" | "update_rejected" | "update_not_installed" | "internal";
 
 /**
  * Serialisable form of an [`Error`], as the window receives it.
@@ -3098,6 +3098,32 @@ finished: boolean,
 fit_seconds: number, };
 
 /**
+ * Progress of downloading an update.
+ */
+export type UpdateProgress = { 
+/**
+ * Bytes received.
+ */
+received: number, 
+/**
+ * Size in bytes, if the server reports it.
+ */
+total: number | null, };
+
+/**
+ * State of updating the app.
+ */
+export type UpdateState = { "state": "off" } | { "state": "none" } | { "state": "found", 
+/**
+ * The new version.
+ */
+version: string, } | { "state": "ready", 
+/**
+ * The new version.
+ */
+version: string, };
+
+/**
  * An answer as it was and as it would have been with other settings.
  */
 export type WhatIf = { 
@@ -3182,6 +3208,14 @@ export interface Commands {
   preferences: { args: Record<string, never>; result: { [key in string]: PreferenceValue } };
   /** Stores a preference. */
   set_preference: { args: { key: string; value: PreferenceValue }; result: null };
+  /** Returns what is known of a newer version. Asks no server. */
+  update_state: { args: Record<string, never>; result: UpdateState };
+  /** Looks for a newer version of the app. */
+  check_for_update: { args: Record<string, never>; result: UpdateState };
+  /** Downloads the newer version and checks its signature. */
+  download_update: { args: Record<string, never>; result: UpdateState; message: UpdateProgress };
+  /** Installs the downloaded version and restarts the app. */
+  install_update: { args: Record<string, never>; result: null };
   /** Lists the installed models, the folders searched and the memory of the machine. */
   library: { args: Record<string, never>; result: Library };
   /** Adds a folder that the user chose to the library. */

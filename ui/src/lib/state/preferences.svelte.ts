@@ -56,6 +56,8 @@ export interface Values {
   coloursKnown: boolean;
   /** `true` if answers show all figures, not only one line. */
   allFigures: boolean;
+  /** `true` if the app may look for updates by itself. */
+  automaticUpdates: boolean;
 }
 
 type Key = keyof Values;
@@ -73,6 +75,7 @@ const defaults: Values = {
   drafts: {},
   coloursKnown: false,
   allFigures: false,
+  automaticUpdates: false,
 };
 
 /** Keys in the host's store. */
@@ -89,6 +92,7 @@ const kept: Record<Key, string> = {
   drafts: 'drafts',
   coloursKnown: 'colours_known',
   allFigures: 'all_figures',
+  automaticUpdates: 'automatic_updates',
 };
 
 /** Parses a stored value; undefined if invalid. */
@@ -111,6 +115,7 @@ const understand: { [K in Key]: (value: unknown) => Values[K] | undefined } = {
   keepWarmMinutes: (value) => (isNumber(value) && value >= 0 ? value : undefined),
   coloursKnown: asBoolean,
   allFigures: asBoolean,
+  automaticUpdates: asBoolean,
   drafts: (value) =>
     Object.fromEntries(Object.entries(fields(value)).filter((entry): entry is [string, string] => typeof entry[1] === 'string')),
 };
@@ -180,6 +185,10 @@ export class Preferences {
 
   get allFigures(): boolean {
     return this.#values.allFigures;
+  }
+
+  get automaticUpdates(): boolean {
+    return this.#values.automaticUpdates;
   }
 
   /** Reads the stored preferences. Never rejects: the defaults apply on failure. */

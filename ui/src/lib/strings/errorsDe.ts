@@ -130,6 +130,23 @@ export const errorsDe: ErrorCatalogue = {
     body: ({ name }) => `${name} wird von einem anderen laufenden Hunch heruntergeladen.`,
     advice: 'Warte darauf, oder pausiere es dort und setze es hier fort.',
   },
+  update_unreachable: {
+    title: 'Updates sind nicht abrufbar',
+    body: () => 'Die Liste der Versionen oder das Update ließ sich nicht laden. Nichts wurde geändert.',
+    advice: 'Prüfe das Netzwerk, und HTTPS_PROXY, falls gesetzt. Versuche es dann erneut.',
+  },
+  update_rejected: {
+    title: 'Das Update wurde abgelehnt',
+    body: ({ version }) =>
+      `Das Update auf ${version} ist nicht als diese Version von Hunch signiert. Es wurde verworfen, und nichts wurde geändert.`,
+    advice: 'Versuche es später erneut. Wird es wieder abgelehnt, melde das bitte.',
+  },
+  update_not_installed: {
+    title: 'Das Update wurde nicht installiert',
+    body: ({ version }) => `Das Update auf ${version} ließ sich nicht installieren. Unterhaltungen und Modelle sind sicher.`,
+    advice:
+      'Prüfe, ob du die App ersetzen darfst und ob sie nicht auf einem Disk-Image liegt. Versuche es dann erneut oder installiere die neue Version von Hand.',
+  },
   internal: {
     title: 'In Hunch ist etwas schiefgegangen',
     body: () => 'Das ist ein Fehler in Hunch. Die Unterhaltung bleibt erhalten.',

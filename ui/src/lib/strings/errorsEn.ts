@@ -129,6 +129,21 @@ export const errorsEn: ErrorCatalogue = {
     body: ({ name }) => `${name} is being downloaded by another running Hunch.`,
     advice: 'Wait for it, or pause it there and resume here.',
   },
+  update_unreachable: {
+    title: 'Updates can’t be fetched',
+    body: () => 'The list of releases or the update can’t be fetched. Nothing was changed.',
+    advice: 'Check the network, and HTTPS_PROXY if it is set. Then try again.',
+  },
+  update_rejected: {
+    title: 'The update was rejected',
+    body: ({ version }) => `The update to ${version} is not signed as that release of Hunch. It was discarded, and nothing was changed.`,
+    advice: 'Try again later. If it is rejected again, please report it.',
+  },
+  update_not_installed: {
+    title: 'The update was not installed',
+    body: ({ version }) => `The update to ${version} could not be installed. Conversations and models are safe.`,
+    advice: 'Check that you may replace the app and that it is not on a disk image. Then try again, or install the new version by hand.',
+  },
   internal: {
     title: 'Something went wrong in Hunch',
     body: () => 'This is a bug in Hunch. The conversation is kept.',

@@ -151,6 +151,9 @@ export const errorParams = {
   disk_full: ['folder', 'missing', 'reserved'],
   download_unreadable: ['folder', 'bytes'],
   download_elsewhere: ['name'],
+  update_unreachable: ['detail'],
+  update_rejected: ['version', 'detail'],
+  update_not_installed: ['version', 'detail'],
   internal: ['detail'],
 } as const satisfies Record<ErrorCode, readonly string[]>;
 
