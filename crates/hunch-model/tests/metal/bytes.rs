@@ -49,6 +49,7 @@ fn count(group: usize, width: usize, mask: &RowMask) -> Counted {
         keys: 1,
         width,
         scoring: Scoring::of_width(width),
+        sinks: None,
     };
     Kernels::new(gpu).attention(input, &space, &out, WRITE_FLOATS).unwrap();
     let of = |buffer: &Buffer| simulator.take_loads(buffer.id());
