@@ -78,8 +78,8 @@ METAL_FUNC void choose_experts(constant Route& p, device const float* scores, de
   if (lane < p.used) weights[lane] = own * p.scale;
 }
 
-// Chooses the experts of all rows, and lists their entries by expert: `order` has the entries, `blocks` the number of
-// blocks, and from word 4 on expert, first place and number of entries of each block.
+// Chooses the experts of all rows, and lists their entries by expert in `order`. The first word of `blocks` is their
+// number. Each block follows in four words: expert, first place in the list, number of entries, and an unused one.
 // One threadgroup of 8 simdgroups does it all, with a thread for each expert.
 kernel void route(constant Route& p [[buffer(0)]], device const float* scores [[buffer(1)]], device const float* bias [[buffer(2)]],
                   device uint* chosen [[buffer(3)]], device float* weights [[buffer(4)]], device uint* order [[buffer(5)]],
