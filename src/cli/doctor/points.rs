@@ -34,6 +34,8 @@ pub(super) enum Outcome {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct CheckedPoint {
     claim: String,
+    /// Part of the command that checks it.
+    covered_by: String,
     #[serde(flatten)]
     outcome: Outcome,
 }
@@ -165,6 +167,7 @@ pub(super) fn checked(report: &Report) -> Vec<CheckedPoint> {
     }
     let checked = |point: &Point| CheckedPoint {
         claim: point.claim.replace('`', ""),
+        covered_by: point.covered_by.replace('`', ""),
         outcome: (point.outcome)(report),
     };
     POINTS.iter().map(checked).collect()
