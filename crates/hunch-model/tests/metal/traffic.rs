@@ -212,9 +212,9 @@ fn report(name: &str, rows: usize, bytes: &Bytes) -> f64 {
     let mb = |bytes: u64| bytes as f64 / 1e6;
     let (reads, all) = (bytes.read() as f64 / once, bytes.moved() as f64 / once);
     println!(
-        "figure: bytes: {name} after {CONTEXT} tokens, {rows} rows: weights {:.1} MB, cache {:.1} MB read \
-         and {:.2} MB written, activations {:.1} MB read and {:.1} MB written; reads are {reads:.3}, all {all:.3} of \
-         weights and cache",
+        "figure: bytes: {name} after {CONTEXT} tokens, {rows} rows. Weights {:.1} MB. Cache {:.1} MB \
+         read, {:.2} MB written. Activations {:.1} MB read, {:.1} MB written. Reads are {reads:.3} of weights and \
+         cache, with writes {all:.3}.",
         mb(bytes.weights),
         mb(bytes.cache_read),
         mb(bytes.cache_written),
