@@ -90,6 +90,30 @@ pub enum GpuCheck {
     Done {
         /// Sentences on kernels that failed.
         problems: Vec<String>,
+        /// Source of predicted costs. Absent for unknown chips whose products were not timed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[ts(optional)]
+        costs: Option<GpuCosts>,
+    },
+}
+
+/// Source of the costs of passes on a GPU, until passes of a model are measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+#[serde(tag = "source", rename_all = "snake_case")]
+pub enum GpuCosts {
+    /// Published figures of a chip. Nothing was measured.
+    Chip {
+        /// Name of the chip, such as "Apple M4 Max".
+        name: String,
+        /// Memory bandwidth in 10^9 bytes per second.
+        memory_gb_s: f64,
+        /// GPU cores.
+        cores: u32,
+    },
+    /// Products that the self-test timed on this GPU.
+    Products {
+        /// Memory bandwidth of a timed copy, in 10^9 bytes per second.
+        memory_gb_s: f64,
     },
 }
 

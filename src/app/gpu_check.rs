@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::App;
-use crate::api::GpuCheck;
+use crate::api::{GpuCheck, GpuCosts};
 use hunch_library::types::LibraryEvent;
+use hunch_model::device::Compute;
+use hunch_model::metal::costs::Basis;
 
 impl App {
     /// Starts the self-test if this machine has a GPU and no record of it.
@@ -28,8 +30,19 @@ impl App {
             return Some(GpuCheck::Running);
         }
         let record = self.shared.compute.known_self_test()?;
-        Some(GpuCheck::Done { problems: record.test.problems().map(str::to_owned).collect() })
+        let problems = record.test.problems().map(str::to_owned).collect();
+        Some(GpuCheck::Done { problems, costs: costs(&self.shared.compute) })
     }
+}
+
+/// Returns the source of predicted costs. `None` on the CPU and on unknown chips.
+fn costs(compute: &Compute) -> Option<GpuCosts> {
+    Some(match compute.cost_basis(None)? {
+        Basis::Chip(chip) => {
+            GpuCosts::Chip { name: chip.name.into_owned(), memory_gb_s: chip.memory_gb_s, cores: chip.cores }
+        }
+        Basis::Measured(times) => GpuCosts::Products { memory_gb_s: times.memory_gb_s },
+    })
 }
 
 #[cfg(test)]
@@ -38,10 +51,12 @@ mod tests {
     use std::time::Duration;
 
     use super::super::{App, AppConfig};
-    use crate::api::GpuCheck;
+    use super::costs;
+    use crate::api::{GpuCheck, GpuCosts};
     use crate::idle_gpu::IdleGpu;
     use hunch_library::types::LibraryEvent;
-    use hunch_model::device::{DeviceChoice, SELF_TEST_FILE};
+    use hunch_model::device::{Compute, DeviceChoice, SELF_TEST_FILE};
+    use hunch_model::metal::selftest::GpuTimes;
 
     #[test]
     fn gpu_is_tested_in_the_background_at_the_first_start() {
@@ -63,15 +78,28 @@ mod tests {
         assert_eq!(app.info().gpu, Some(GpuCheck::Running));
         drop(open);
         receiver.recv_timeout(Duration::from_secs(60)).unwrap();
-        let Some(GpuCheck::Done { problems }) = app.info().gpu else { panic!("the test is over") };
+        let Some(GpuCheck::Done { problems, costs: None }) = app.info().gpu else {
+            panic!("the test is over")
+        };
         assert!(problems[0].starts_with("product F32 failed"), "{problems:?}");
         assert!(folder.path().join(SELF_TEST_FILE).is_file());
 
         // The next start reads the record. A test would wait for its first kernel.
         let (_open, compute) = IdleGpu::gated();
         let app = App::start_on(compute, config.clone()).unwrap();
-        assert_eq!(app.info().gpu, Some(GpuCheck::Done { problems }));
+        assert_eq!(app.info().gpu, Some(GpuCheck::Done { problems, costs: None }));
         let app = App::start(config).unwrap();
         assert_eq!(app.info().gpu, None, "the CPU has no such test");
+    }
+
+    #[test]
+    fn timed_products_replace_published_figures() {
+        let chip = GpuCosts::Chip { name: "Apple M4 Max".into(), memory_gb_s: 546.0, cores: 40 };
+        assert_eq!(costs(&IdleGpu::tested("Apple M4 Max", None)), Some(chip));
+        let times = GpuTimes { product_ms: vec![1.0; 16], product_bytes: 1, memory_gb_s: 431.0 };
+        let timed = costs(&IdleGpu::tested("Apple M4 Max", Some(times)));
+        assert_eq!(timed, Some(GpuCosts::Products { memory_gb_s: 431.0 }));
+        assert_eq!(costs(&IdleGpu::tested("idle GPU", None)), None);
+        assert_eq!(costs(&Compute::open(DeviceChoice::Cpu, Some(1)).unwrap()), None);
     }
 }

@@ -1,5 +1,7 @@
 //! `hunch doctor`: facts of this machine, the self-test of the GPU's kernels, and predicted costs of passes.
 
+mod points;
+
 use std::io::Write;
 
 use anyhow::Result;
@@ -23,6 +25,7 @@ use serde::Serialize;
 
 use super::models::predicted_fit;
 use super::{open_compute, render};
+use points::CheckedPoint;
 
 /// Numbers of rows whose cost is printed.
 const ROWS: [usize; 7] = [1, 2, 4, 5, 8, 9, MAX_DRAFT + 1];
@@ -73,6 +76,8 @@ struct Report {
     cpu: Option<TimedPasses>,
     /// Checks that drafts change no text.
     checks: Option<Checks>,
+    /// Properties that only a Mac can show. Empty without a GPU.
+    points: Vec<CheckedPoint>,
 }
 
 /// Short proof on the device, with the models that were given.
@@ -106,7 +111,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<bool> {
     let target = args.target.clone().or_else(|| on_gpu.then(installed_default).flatten());
     let target = target.as_deref();
     let checks = target.map(|target| checks(target, args.draft.as_deref(), &compute));
-    let report = Report {
+let mut report = Report {
         version: hunch::VERSION,
         system: hunch_model::device::system_version(),
         architecture: std::env::consts::ARCH,
@@ -126,7 +131,9 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<bool> {
             None => None,
         },
         checks: checks.transpose()?.flatten(),
+        points: Vec::new(),
     };
+    report.points = points::checked(&report);
     let mut out = std::io::stdout().lock();
     if args.json {
         writeln!(out, "{}", serde_json::to_string(&report)?)?;
@@ -284,6 +291,10 @@ fn text(report: &Report) -> String {
         out.extend(failed.into_iter().map(|check| format!("failed  {}: {}\n", check.name, check.finding)));
         out.extend(draft_placement.iter().map(|placement| format!("{}\n", render::line(placement))));
     }
+    if !report.points.is_empty() {
+        out += "\nProperties that only a Mac can show:\n";
+        out.extend(report.points.iter().map(|point| format!("{}\n", render::line(&point.line()))));
+    }
     out
 }
 
@@ -300,7 +311,7 @@ mod tests {
     use super::*;
     use hunch_model::metal::selftest::{GpuTimes, MachineId, SelfTest};
 
-    fn report() -> Report {
+    pub(super) fn report() -> Report {
         let curve = |ms: f64| (1..=16).map(|rows| (rows, ms + rows as f64)).collect::<Vec<_>>();
         let timed = |ms: f64, rows: &[usize]| TimedPasses {
             model: "m".into(),
@@ -343,6 +354,7 @@ mod tests {
                     })
                     .into(),
             }),
+            points: Vec::new(),
         }
     }
 
@@ -374,8 +386,12 @@ mod tests {
     }
 
     #[test]
-    fn json_has_the_passes_on_the_gpu() {
-        let json = serde_json::to_value(report()).unwrap();
+    fn json_has_the_passes_and_the_points_on_the_gpu() {
+        let mut report = report();
+        report.points = points::checked(&report);
+        let json = serde_json::to_value(report).unwrap();
+        assert_eq!(json["points"][11]["claim"], "the speed of memory");
+        assert_eq!(json["points"][11]["outcome"], "measured");
         assert_eq!(json["on_gpu"]["pass_ms"][5], serde_json::json!([9, 12.0]));
         assert_eq!(json["gpu"]["machine"]["chip"], "Apple M9");
     }

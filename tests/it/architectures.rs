@@ -13,6 +13,7 @@ use hunch_model::decoder::{Backend, Decoder, Execution};
 use hunch_model::device::{Compute, DeviceChoice, KvType};
 use hunch_model::gguf::{Gguf, WeightType};
 use hunch_model::low_bit;
+use hunch_model::metal::selftest::KernelPart;
 use hunch_model::sequences::Sequences;
 use hunch_model::spec::{LayerRope, LayerSpec, ModelSpec};
 use hunch_model::weights::WeightFile;
@@ -308,15 +309,17 @@ fn passes_count_their_experts_and_read_a_share_of_them() {
 }
 
 #[test]
-fn mixtures_on_a_gpu_run_on_candle_or_are_refused_with_a_remedy() {
-    let gpu = IdleGpu::tested("idle GPU", None);
+fn mixtures_on_a_gpu_whose_kernels_failed_run_on_candle_or_are_refused_with_a_remedy() {
+    let gpu = IdleGpu::failing("idle GPU", None, &[KernelPart::Experts]);
     let folder = tempfile::tempdir().unwrap();
     let file = |of, name| WeightFile::open(&further(of).write(folder.path(), name)).unwrap();
     let mixture = file(MIXTURE, "mixture");
     let spec = ModelSpec::from_gguf(mixture.gguf()).unwrap();
     let execution = Execution::expected(mixture.gguf(), &spec, &gpu);
     let Backend::Candle { obstacle: Some(obstacle) } = &execution.backend else { panic!("{execution:?}") };
-    assert_eq!(obstacle, "there is no kernel for mixtures of 8 experts");
+    assert_eq!(obstacle, "experts differs from the CPU");
+    let right = Execution::expected(mixture.gguf(), &spec, &IdleGpu::tested("idle GPU", None));
+    assert_eq!(right.backend, Backend::Metal);
     // candle cannot read MXFP4.
     let error = match Decoder::load(&file(("gpt-oss", Variant::Fp4, 1), "oss"), &gpu) {
         Ok(_) => panic!("a model without kernels was loaded"),

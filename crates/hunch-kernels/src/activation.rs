@@ -16,6 +16,8 @@ pub enum Activation {
     Silu,
     /// GELU by its tanh approximation (Hendrycks and Gimpel, arXiv 1606.08415).
     Gelu,
+    /// SiLU with bounds, as in [`clamped_silu`].
+    Clamped,
 }
 
 impl Activation {
@@ -24,6 +26,7 @@ impl Activation {
         match self {
             Self::Silu => gated_silu(gate, up),
             Self::Gelu => gated_gelu(gate, up),
+            Self::Clamped => clamped_silu(gate, up),
         }
     }
 }

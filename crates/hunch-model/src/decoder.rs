@@ -15,7 +15,7 @@ use crate::metal::convert::{Conversion, conversions};
 use crate::metal::costs::PassSize;
 use crate::metal::gpu::Gpu;
 use crate::metal::kernels::Kernels;
-use crate::metal::selftest::{KernelPart, SelfTestRecord};
+use crate::metal::selftest::{KernelPart, SelfTest, SelfTestRecord};
 use crate::metal_executor::MetalExecutor;
 use crate::pass_timer::seconds_of;
 use crate::spec::ModelSpec;
@@ -88,7 +88,15 @@ impl Execution {
 
     /// Chooses the code that runs a model. Runs the self-test of a GPU if there is no record of it.
     pub fn of(gguf: &Gguf, spec: &ModelSpec, compute: &Compute) -> Self {
-        Self::by(gguf, spec, compute, |compute| compute.self_test())
+        let execution = Self::by(gguf, spec, compute, |compute| compute.self_test());
+        let (Backend::Metal, Some(kernels)) = (&execution.backend, compute.kernels()) else {
+            return execution;
+        };
+        let problem = |dtype| SelfTest::problem_of_experts(kernels, dtype);
+        match MetalExecutor::expert_types(gguf).into_iter().find_map(problem) {
+            Some(problem) => Self::on(Backend::Candle { obstacle: Some(problem) }),
+            None => execution,
+        }
     }
 
     /// Predicts how a device would run a model. Without a record of the self-test, all kernels count as right.
@@ -112,7 +120,8 @@ impl Execution {
         }
         let Some(record) = test(compute) else { return Self::on(Backend::Metal) };
         let test = &record.test;
-        if let Some(problem) = test.problem_of(MetalExecutor::parts(spec)) {
+        let of_experts = MetalExecutor::expert_types(gguf).into_iter().map(KernelPart::Product);
+        if let Some(problem) = test.problem_of(MetalExecutor::parts(spec).into_iter().chain(of_experts)) {
             return candle(problem);
         }
         match conversions(gguf, test) {

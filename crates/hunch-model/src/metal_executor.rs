@@ -2,6 +2,8 @@
 //!
 //! All steps are row-invariant. A pass queues its dispatches, and waits once, when its results are read.
 
+mod experts;
+
 use std::sync::Arc;
 
 use candle_core::Device;
@@ -9,6 +11,7 @@ use candle_core::Device;
 use crate::cache::KvCache;
 use crate::executor::{Draw, Executor, LayerStep, Wanted};
 use crate::gguf::Gguf;
+use crate::metal::experts::{ExpertMatrix, MAX_EXPERTS, MAX_USED};
 use crate::metal::gpu::{Argument, Buffer, Gpu};
 use crate::metal::kernels::{
     GpuAttention, GpuProduct, HeadsInput, Kernels, MAX_TOP_K, NormInput, NormedUpdate, Scaling, Scoring,
@@ -21,12 +24,13 @@ use crate::rope::{PassAngles, Rope};
 use crate::spec::{HeadNorms, ModelSpec, Norms, RopeKind};
 use crate::tensor_names::{Dense, FeedForward, LayerWeights, ModelWeights};
 use crate::weights::{ExpertMatrices, MatrixRows, WeightFile};
+use experts::{Mixture, MixturePass, MixtureSpace};
 use hunch_core::model::{LogitRows, Rows, StepOutput, VocabSubset};
 use hunch_core::sample::DrawSettings;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
-use hunch_kernels::RowMask;
 use hunch_kernels::activation::Activation;
+use hunch_kernels::{RowMask, WeightType};
 
 /// Most query heads that share a key head: simdgroups of a threadgroup.
 const MAX_GROUP: usize = 32;
@@ -39,6 +43,7 @@ pub(crate) struct MetalExecutor {
     rope: Arc<Rope>,
     cache: KvCache,
     workspace: Option<Workspace>,
+    experts: Option<MixtureSpace>,
     pass: Option<Pass>,
 }
 
@@ -55,12 +60,18 @@ struct Layer {
     query_key_value: Joined,
     q_norm: Option<Buffer>,
     k_norm: Option<Buffer>,
+    sinks: Option<Buffer>,
     output: Joined,
     attention_post_norm: Option<Buffer>,
     feed_forward_norm: Option<Buffer>,
-    gate_up: Joined,
-    down: Joined,
+    feed_forward: GpuFeedForward,
     feed_forward_post_norm: Option<Buffer>,
+}
+
+/// Feed-forward network of a layer.
+enum GpuFeedForward {
+    Dense { gate_up: Joined, down: Joined },
+    Mixture(Box<Mixture>),
 }
 
 /// Linear layers with one input, whose outputs are next to each other. Layers of one type are one matrix.
@@ -106,20 +117,38 @@ impl MetalExecutor {
             return Some(format!("there is no kernel for rows of {width} values"));
         }
         if let Some(experts) = spec.experts {
-            return Some(format!("there is no kernel for mixtures of {} experts", experts.count));
+            if experts.count > MAX_EXPERTS || experts.used > MAX_USED {
+                let (used, count) = (experts.used, experts.count);
+                return Some(format!("there is no kernel for {used} of {count} experts"));
+            }
+            let dense = (experts.dense_layers > 0).then_some(experts.dense_ff);
+            let widths = [Some(experts.n_ff), experts.shared, dense];
+            if let Some(width) = widths.into_iter().flatten().find(|width| !width.is_multiple_of(32)) {
+                return Some(format!("there is no kernel for experts of width {width}"));
+            }
         }
-        if spec.sinks {
-            return Some("there is no kernel for attention sinks".into());
-        }
-        let matrices = gguf.tensors.values().filter(|tensor| tensor.shape.len() == 2);
+        let matrices = gguf.tensors.values().filter(|tensor| tensor.shape.len() > 1);
         let without = matrices.map(|tensor| tensor.dtype).find(|dtype| !Matrix::has_kernel(*dtype))?;
         Some(format!("there is no kernel for {without} weights"))
+    }
+
+    /// Returns the types of the matrices of experts, each once.
+    pub(crate) fn expert_types(gguf: &Gguf) -> Vec<WeightType> {
+        let mut types = Vec::new();
+        for dtype in gguf.tensors.values().filter(|tensor| tensor.shape.len() == 3).map(|tensor| tensor.dtype)
+        {
+            if !types.contains(&dtype) {
+                types.push(dtype);
+            }
+        }
+        types
     }
 
     /// Returns the parts of the self-test that a model depends on, without products and the choice of tokens, which
     /// have replacements.
     pub(crate) fn parts(spec: &ModelSpec) -> Vec<KernelPart> {
         let activation = if spec.gelu { Activation::Gelu } else { Activation::Silu };
+        let clamped = spec.experts.is_some_and(|experts| experts.clamped);
         let (width, has_windows) = (spec.head_dim, spec.layers.iter().any(|layer| layer.window.is_some()));
         let needs = [
             (KernelPart::Norm, true),
@@ -133,6 +162,9 @@ impl MetalExecutor {
             (KernelPart::Cap, spec.logit_softcap.is_some()),
             (KernelPart::CappedAttention(width), spec.attention_softcap.is_some()),
             (KernelPart::WindowAttention(width), has_windows),
+            (KernelPart::Sinks, spec.sinks),
+            (KernelPart::Experts, spec.experts.is_some()),
+            (KernelPart::Gate(Activation::Clamped), clamped),
         ];
         needs.into_iter().filter_map(|(part, needed)| needed.then_some(part)).collect()
     }
@@ -154,6 +186,7 @@ impl MetalExecutor {
             rope: Arc::new(Rope::new(file, spec)?),
             cache: KvCache::on_gpu(spec, spec.context_length, kernels),
             workspace: None,
+            experts: None,
             pass: None,
             kernels: kernels.clone(),
             spec: spec.clone(),
@@ -174,6 +207,7 @@ impl MetalExecutor {
         let factors = &angles.query_factors;
         let query_factors = (!factors.is_empty()).then(|| Buffer::with_floats(&gpu, factors)).transpose()?;
         let workspace = Workspace::for_rows(&gpu, self.workspace.take(), rows, widths)?;
+        self.experts = MixtureSpace::for_rows(&gpu, self.experts.take(), rows, &self.spec)?;
         let (table, scale) = (&self.weights.embedding, self.spec.embedding_scale);
         self.kernels.take_rows(table, (tokens, rows), scale, &workspace.x)?;
         self.workspace = Some(workspace);
@@ -238,18 +272,26 @@ impl MetalExecutor {
 
     /// Computes the output of a part of a layer. It joins the residual stream now, or in the next norm.
     fn leave(&mut self, index: usize, part: UpdatePart) -> Result<()> {
-        let Self { spec, kernels, weights, workspace, pass, .. } = self;
+        let Self { spec, kernels, weights, workspace, experts, pass, .. } = self;
         let (Some(pass), Some(space)) = (pass, workspace) else { return Err(no_pass()) };
         let layer = &weights.layers[index];
-        let products = layer.products(part);
         let rows = pass.rows;
-        match (layer.post_norm(part), &space.update) {
+        let (out, add) = match (layer.post_norm(part), &space.update) {
             (Some(_), Some(update)) => {
-                products.multiply(kernels, &space.activations, rows, update, None)?;
                 pass.pending = Some((index, part));
-                Ok(())
+                (update, None)
             }
-            _ => products.multiply(kernels, &space.activations, rows, &space.x, Some(spec.residual_scale)),
+            _ => (&space.x, Some(spec.residual_scale)),
+        };
+        match (part, &layer.feed_forward) {
+            (UpdatePart::Attention, _) => layer.output.multiply(kernels, &space.activations, rows, out, add),
+            (UpdatePart::FeedForward, GpuFeedForward::Dense { down, .. }) => {
+                down.multiply(kernels, &space.activations, rows, out, add)
+            }
+            (UpdatePart::FeedForward, GpuFeedForward::Mixture(mixture)) => {
+                let pass = mixture_pass(kernels, spec, experts.as_ref(), (index, rows))?;
+                mixture.down(pass, &space.activations, spec.n_embd, (out, add))
+            }
         }
     }
 
@@ -302,6 +344,7 @@ impl MetalExecutor {
                 cap: spec.attention_softcap,
                 window: spec.layers[index].window,
             },
+            sinks: weights.layers[index].sinks.as_ref(),
         };
         let forms = weights.layers[index].output.forms(pass.rows);
         kernels.attention(input, &pass.space, &space.activations, forms)
@@ -311,11 +354,18 @@ impl MetalExecutor {
     fn gate_up(&self, index: usize) -> Result<()> {
         let Self { spec, kernels, weights, .. } = self;
         let (Some(pass), Some(space)) = (&self.pass, &self.workspace) else { return Err(no_pass()) };
-        let (layer, rows) = (&weights.layers[index], pass.rows);
-        layer.gate_up.multiply(kernels, &space.activations, rows, &space.gates, None)?;
+        let rows = pass.rows;
+        let (gate_up, down) = match &weights.layers[index].feed_forward {
+            GpuFeedForward::Dense { gate_up, down } => (gate_up, down),
+            GpuFeedForward::Mixture(mixture) => {
+                let pass = mixture_pass(kernels, spec, self.experts.as_ref(), (index, rows))?;
+                return mixture.gate_up(pass, &space.activations);
+            }
+        };
+        gate_up.multiply(kernels, &space.activations, rows, &space.gates, None)?;
         let activation = if spec.gelu { Activation::Gelu } else { Activation::Silu };
-        let forms = layer.down.forms(rows);
-        kernels.gate(&space.gates, (rows, spec.n_ff), activation, &space.activations, forms)
+        let width = gate_up.width / 2;
+        kernels.gate(&space.gates, (rows, width), activation, &space.activations, down.forms(rows))
     }
 
     /// Returns the number of values of the residual stream in this pass.
@@ -353,23 +403,29 @@ impl Weights {
             Buffer::with_floats(gpu, &file.vector(name, len, &Device::Cpu)?.to_vec1::<f32>()?)
         };
         // Matrices are read one after the other, so host memory holds one at a time.
-        let no_experts = || Error::Internal("there is no Metal kernel for experts".into());
-        let experts = |_: &ExpertMatrices| Err::<(), _>(no_experts());
+        let experts = |of: &ExpertMatrices| Mixture::matrices(file, gpu, of);
         let weights = ModelWeights::load(file, spec, linear, vector, experts)?;
-        let layer = |layer: LayerWeights<MatrixRows, Buffer, ()>| {
-            let FeedForward::Dense(Dense { gate, up, down }) = layer.feed_forward else {
-                return Err(no_experts());
+        let layer = |layer: LayerWeights<MatrixRows, Buffer, ExpertMatrix>| {
+            let feed_forward = match layer.feed_forward {
+                FeedForward::Dense(Dense { gate, up, down }) => GpuFeedForward::Dense {
+                    gate_up: Joined::load(file, gpu, &[gate, up])?,
+                    down: Joined::load(file, gpu, &[down])?,
+                },
+                FeedForward::Mixture(mixture) => {
+                    let mixture = Mixture::load(file, gpu, spec.n_embd, mixture)?;
+                    GpuFeedForward::Mixture(Box::new(mixture))
+                }
             };
             Ok(Layer {
                 attention_norm: layer.attention_norm,
                 query_key_value: Joined::load(file, gpu, &[layer.q, layer.k, layer.v])?,
                 q_norm: layer.q_norm,
                 k_norm: layer.k_norm,
+                sinks: layer.sinks,
                 output: Joined::load(file, gpu, &[layer.output])?,
                 attention_post_norm: layer.attention_post_norm,
                 feed_forward_norm: layer.feed_forward_norm,
-                gate_up: Joined::load(file, gpu, &[gate, up])?,
-                down: Joined::load(file, gpu, &[down])?,
+                feed_forward,
                 feed_forward_post_norm: layer.feed_forward_post_norm,
             })
         };
@@ -390,14 +446,27 @@ impl Layer {
             UpdatePart::FeedForward => self.feed_forward_post_norm.as_ref(),
         }
     }
+}
 
-    /// Returns the last products of a part.
-    fn products(&self, part: UpdatePart) -> &Joined {
-        match part {
-            UpdatePart::Attention => &self.output,
-            UpdatePart::FeedForward => &self.down,
+impl GpuFeedForward {
+    /// Returns which forms of activations the first products of `rows` rows read.
+    fn forms(&self, rows: usize) -> u32 {
+        match self {
+            Self::Dense { gate_up, .. } => gate_up.forms(rows),
+            Self::Mixture(mixture) => mixture.forms(rows),
         }
     }
+}
+
+/// Returns the state of the pass for the experts of a layer.
+fn mixture_pass<'a>(
+    kernels: &'a Kernels,
+    spec: &'a ModelSpec,
+    space: Option<&'a MixtureSpace>,
+    (layer, rows): (usize, usize),
+) -> Result<MixturePass<'a>> {
+    let (Some(experts), Some(space)) = (&spec.experts, space) else { return Err(no_pass()) };
+    Ok(MixturePass { kernels, space, experts, layer, rows })
 }
 
 impl Joined {
@@ -539,7 +608,7 @@ impl Executor for MetalExecutor {
             LayerStep::Attention => self.attention(index),
             LayerStep::AttentionOutput => self.leave(index, UpdatePart::Attention),
             LayerStep::GateUp => {
-                self.enter(layer.feed_forward_norm.as_ref(), layer.gate_up.forms(rows))?;
+                self.enter(layer.feed_forward_norm.as_ref(), layer.feed_forward.forms(rows))?;
                 self.gate_up(index)
             }
             LayerStep::Down => self.leave(index, UpdatePart::FeedForward),
@@ -590,8 +659,13 @@ impl Executor for MetalExecutor {
             rope: self.rope.clone(),
             cache: KvCache::on_gpu(&self.spec, self.cache.max_len(), &self.kernels),
             workspace: None,
+            experts: None,
             pass: None,
         })
+    }
+
+    fn distinct_experts(&self) -> Option<f64> {
+        self.experts.as_ref()?.distinct(self.spec.experts.as_ref()?.dense_layers)
     }
 
     fn cache(&self) -> &KvCache {

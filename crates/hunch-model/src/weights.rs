@@ -421,6 +421,19 @@ impl WeightFile {
         })
     }
 
+    /// Reads the matrices of experts: their type, their bytes in file layout, and their biases.
+    ///
+    /// # Errors
+    /// If the tensor is missing or has the wrong shape, memory is short, or the file cannot be read.
+    pub(crate) fn expert_bytes_of(
+        &self,
+        of: &ExpertMatrices,
+    ) -> Result<(WeightType, Vec<u8>, Option<Vec<f32>>)> {
+        let info = self.expert_info(of)?;
+        let bytes = self.tensor_bytes(info, 0..info.range.len())?;
+        Ok((info.dtype, bytes, self.expert_bias(of)?))
+    }
+
     /// Loads the matrices of experts for candle, one after the other, with their biases.
     ///
     /// # Errors

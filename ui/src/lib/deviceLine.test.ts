@@ -3,7 +3,7 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { deviceLine } from './deviceLine';
 import { appInfo } from './host/testing';
-import type { AppInfo, LoadedModels } from './ipc/schema.gen';
+import type { AppInfo, GpuCosts, LoadedModels } from './ipc/schema.gen';
 import { setLanguage } from './strings/index.svelte';
 
 const onMetal: AppInfo = { ...appInfo, device: 'metal', gpu: { state: 'done', problems: [] } };
@@ -22,6 +22,25 @@ describe('the device line', () => {
   it('has the device of the draft model in its title', () => {
     const draft_placement = 'The draft model runs on the CPU: 1.20 ms a token, 3.40 on the GPU.';
     expect(deviceLine(onMetal, { ...loaded, draft_placement })).toEqual({ text: 'Metal', title: draft_placement, notable: false });
+  });
+
+  it('says whether pass times come from the chip or from products that were measured', () => {
+    const of = (costs: GpuCosts) => deviceLine({ ...onMetal, gpu: { state: 'done', problems: [], costs } }, loaded);
+    const chip = { source: 'chip', name: 'Apple M4 Max', memory_gb_s: 546, cores: 40 } as const;
+    const products = { source: 'products', memory_gb_s: 431.4 } as const;
+    expect(of(chip)).toEqual({
+      text: 'Metal, times predicted',
+      title: 'Pass times are predicted from published figures of Apple M4 Max: 546 GB/s, 40 GPU cores. Nothing is measured yet.',
+      notable: false,
+    });
+    expect(of(products).text).toBe('Metal, products measured');
+    expect(of(products).title).toContain('431 GB/s');
+    const draft_placement = 'The draft model runs on the GPU.';
+    const info: AppInfo = { ...onMetal, gpu: { state: 'done', problems: [], costs: products } };
+    expect(deviceLine(info, { ...loaded, draft_placement }).title).toMatch(/431 GB\/s\.\nThe draft model/);
+    setLanguage('de');
+    expect([of(chip).text, of(products).text]).toEqual(['Metal, Zeiten vorhergesagt', 'Metal, Produkte gemessen']);
+    expect(of(chip).title).toContain('40 GPU-Kerne');
   });
 
   it('shows that the self-test runs, also while models load', () => {

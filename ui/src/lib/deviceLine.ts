@@ -1,7 +1,7 @@
 // The line about the device in the title bar. No DOM.
 
-import { plural } from './format';
-import type { AppInfo, LoadedModels } from './ipc/schema.gen';
+import { formatCount, plural } from './format';
+import type { AppInfo, GpuCosts, LoadedModels } from './ipc/schema.gen';
 import { language } from './strings/index.svelte';
 
 /** The device in words. */
@@ -13,6 +13,17 @@ export interface DeviceLine {
   notable: boolean;
 }
 
+/** Says where predicted times come from: published figures of the chip, or products that were timed on it. */
+function metalLine(costs: GpuCosts | undefined, placement: string | undefined): DeviceLine {
+  const words = language.strings.models;
+  if (!costs) return { text: words.metal, title: placement, notable: false };
+  const bandwidth = formatCount(costs.memory_gb_s);
+  const figures =
+    costs.source === 'chip' ? words.chipFigures(costs.name, bandwidth, formatCount(costs.cores)) : words.productFigures(bandwidth);
+  const text = costs.source === 'chip' ? words.metalPredicted : words.metalMeasured;
+  return { text, title: placement ? [figures, placement].join('\n') : figures, notable: false };
+}
+
 /** Describes the device: its self-test while that runs, else what replaces kernels that failed or are missing. */
 export function deviceLine(info: AppInfo, loaded: LoadedModels | null): DeviceLine {
   const words = language.strings.models;
@@ -21,6 +32,6 @@ export function deviceLine(info: AppInfo, loaded: LoadedModels | null): DeviceLi
   if (loaded?.device_note) return { text: words.metalReplaced, title: loaded.device_note, notable: true };
   // With a model loaded, failures that it does not need are no news.
   const problems = loaded ? [] : (info.gpu?.problems ?? []);
-  if (problems.length === 0) return { text: words.metal, title: loaded?.draft_placement, notable: false };
+  if (problems.length === 0) return metalLine(info.gpu?.costs, loaded?.draft_placement);
   return { text: words.gpuProblems(plural(problems.length, 'kernel')), title: problems.join('\n'), notable: true };
 }

@@ -80,6 +80,8 @@ const DISPATCH_MS: f64 = 0.005;
 const WAIT_MS: f64 = 0.2;
 /// Dispatches of a layer, and of the rest of a pass. `tests/metal/models.rs` counts them.
 const DISPATCHES: (usize, usize) = (10, 3);
+/// Further dispatches of a layer with experts, and of one with an expert that all rows use.
+const EXPERT_DISPATCHES: (usize, usize) = (3, 3);
 
 /// Returns the operations of a weight in a product of `rows` rows, in as many tiles as it takes.
 fn operations_of_rows(rows: usize) -> f64 {
@@ -174,6 +176,8 @@ pub struct PassSize {
     pub weights: u64,
     /// Layers.
     pub layers: usize,
+    /// Dispatches of the choice and the sum of experts, in all layers. 0 for dense models.
+    pub expert_dispatches: usize,
     /// Attention of all layers.
     pub attention: AttentionSize,
 }
@@ -234,7 +238,12 @@ impl PassSize {
             let of_row = |all: usize| (all as f64 * spec.share_read(name)) as u64;
             (bytes + of_row(tensor.range.len()), weights + of_row(tensor.shape.iter().product()))
         });
-        Self { bytes, weights, layers: spec.n_layer, attention: AttentionSize::of(spec, PREDICTED_CONTEXT) }
+        let expert_dispatches = spec.experts.map_or(0, |experts| {
+            let of_shared = experts.shared.map_or(0, |_| EXPERT_DISPATCHES.1);
+            (spec.n_layer - experts.dense_layers.min(spec.n_layer)) * (EXPERT_DISPATCHES.0 + of_shared)
+        });
+        let attention = AttentionSize::of(spec, PREDICTED_CONTEXT);
+        Self { bytes, weights, layers: spec.n_layer, expert_dispatches, attention }
     }
 
     /// Returns the size of the pass after another number of tokens.
@@ -244,7 +253,8 @@ impl PassSize {
     }
 
     fn overhead_ms(&self) -> f64 {
-        (DISPATCHES.0 * self.layers + DISPATCHES.1) as f64 * DISPATCH_MS + WAIT_MS
+        let dispatches = DISPATCHES.0 * self.layers + DISPATCHES.1 + self.expert_dispatches;
+        dispatches as f64 * DISPATCH_MS + WAIT_MS
     }
 }
 
@@ -315,6 +325,7 @@ mod tests {
         bytes: 4_370_000_000,
         weights: 7_070_000_000,
         layers: 28,
+        expert_dispatches: 0,
         attention: AttentionSize { queries: 28, keys: 4, width: 128, visible: 28 * PREDICTED_CONTEXT },
     };
     /// Qwen2.5 0.5B.
@@ -322,6 +333,7 @@ mod tests {
         bytes: 390_000_000,
         weights: 494_000_000,
         layers: 24,
+        expert_dispatches: 0,
         attention: AttentionSize { queries: 14, keys: 2, width: 64, visible: 24 * PREDICTED_CONTEXT },
     };
 
@@ -416,13 +428,17 @@ mod tests {
         assert!(share > 1.5 * bytes, "{share} against {bytes}");
         let more = PassSize { layers: 2 * HALF_B.layers, ..HALF_B };
         assert!(basis.pass_ms(more, 1) - basis.pass_ms(HALF_B, 1) > 1.0);
+        let of_experts = PassSize { expert_dispatches: 3 * HALF_B.layers, ..HALF_B };
+        let added = basis.pass_ms(of_experts, 1) - basis.pass_ms(HALF_B, 1);
+        assert!((added - 72.0 * DISPATCH_MS).abs() < 1e-9, "{added}");
     }
 
     #[test]
     fn measured_products_scale_by_bytes() {
         let product_ms: Vec<f64> = (1..=16).map(|rows| 1.0 + f64::from(rows) / 16.0).collect();
         let speed = GpuTimes { product_ms, product_bytes: 1000, memory_gb_s: 1.0 };
-        let size = PassSize { bytes: 4000, weights: 8000, layers: 0, attention: AttentionSize::default() };
+        let attention = AttentionSize::default();
+        let size = PassSize { bytes: 4000, weights: 8000, layers: 0, expert_dispatches: 0, attention };
         let overhead = size.overhead_ms();
         let basis = Basis::Measured(speed);
         let ms = |rows| basis.pass_ms(size, rows) - overhead;

@@ -28,6 +28,12 @@ const DRAW_SCRATCH: usize = 4 * (2 * 256 + 2 * 2 * 512 + 32);
 pub enum Kernel {
     /// Products of one to three matrices with the same rows.
     Multiply(TileRows, Parts),
+    /// Products of one to three matrices of experts with the rows that chose them.
+    MultiplyExperts(TileRows, Parts),
+    /// Choice of experts.
+    Route,
+    /// Sum of the outputs of experts.
+    JoinExperts,
     /// Rows of a packed table.
     TakeRows(Format),
     /// Rows of a float table.
@@ -63,6 +69,7 @@ impl Kernel {
         const TAKE: &str = include_str!("shaders/take_rows.metal");
         const ROWS: &str = include_str!("shaders/rows.metal");
         const ATTENTION: &str = include_str!("shaders/attention.metal");
+        const EXPERTS: &str = include_str!("shaders/experts.metal");
         const CHOOSE: &str = include_str!("shaders/choose.metal");
         const ATTEND: &[&str] = &[ROWS, CAP, ATTENTION];
         let (function, settings, files): (_, Vec<(&str, i64)>, &[&str]) = match self {
@@ -70,6 +77,12 @@ impl Kernel {
                 let (name, text) = products::source(tile, parts);
                 return KernelSource { name, text, function: "multiply".into() };
             }
+            Self::MultiplyExperts(tile, parts) => {
+                let (name, text) = products::expert_source(tile, parts);
+                return KernelSource { name, text, function: "multiply_experts".into() };
+            }
+            Self::Route => ("route", Vec::new(), &[ROWS, EXPERTS]),
+            Self::JoinExperts => ("join_experts", Vec::new(), &[ROWS, EXPERTS]),
             Self::TakeRows(format) => {
                 let text = packed_settings(format) + &[CAP, BLOCKS, OUTPUT, TAKE].concat();
                 let name = format!("take_rows-{}", format.dtype());
@@ -237,6 +250,8 @@ pub struct GpuAttention<'a> {
     pub width: usize,
     /// Scale, bound and window of the scores.
     pub scoring: Scoring,
+    /// Score of each head of queries that takes part in the softmax and has no value, `[queries]`.
+    pub sinks: Option<&'a Buffer>,
 }
 
 /// Scores of attention.
@@ -416,7 +431,7 @@ impl Kernels {
         out: &Activations,
         outputs: u32,
     ) -> Result<()> {
-        let constants = [width as u32, outputs, u32::from(activation == Activation::Gelu)];
+        let constants = [width as u32, outputs, activation_number(activation)];
         let mut arguments = vec![Argument::Constants(&constants), x.input()];
         arguments.extend(out.outputs());
         self.run(Kernel::Gate, &arguments, [(width / 32).div_ceil(8), rows, 1], 8 * LANES, 0)
@@ -492,6 +507,7 @@ impl Kernels {
             rows as u32,
             layout.rows as u32,
             LANES * layout.simdgroups as u32,
+            u32::from(input.sinks.is_some()),
         ];
         let constants = Argument::Constants(&constants);
         let arguments = [
@@ -513,6 +529,7 @@ impl Kernels {
         let mut arguments =
             vec![constants, space.lengths.input(), space.stats.input(), space.partial.input()];
         arguments.extend(out.outputs());
+        arguments.push(input.sinks.unwrap_or(&space.stats).input());
         self.run(Kernel::Combine(width as u32), &arguments, [queries, rows, 1], LANES, 0)
     }
 
@@ -605,8 +622,17 @@ impl Kernels {
     }
 }
 
+/// Returns the number of an activation in `rows.metal`.
+fn activation_number(activation: Activation) -> u32 {
+    match activation {
+        Activation::Silu => 0,
+        Activation::Gelu => 1,
+        Activation::Clamped => 2,
+    }
+}
+
 /// Returns the constants of kernels that read a matrix.
-fn product_constants(
+pub(super) fn product_constants(
     matrix: &Matrix,
     (rows, stride): (usize, usize),
     flags: u32,

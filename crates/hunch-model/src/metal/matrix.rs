@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hunch_kernels::WeightType;
 
 use super::gpu::{Argument, Buffer, Gpu};
-use super::packed::{Format, Packed, TILE_ROWS};
+use super::packed::{Format, Packed, TILE_ROWS, stream_bytes};
 use hunch_error::{Error, Result};
 
 /// Float type with a kernel.
@@ -121,6 +121,15 @@ impl Matrix {
     /// Returns `true` if the product needs quantised activations.
     pub fn wants_quantised(&self) -> bool {
         matches!(self, Self::Packed { .. })
+    }
+
+    /// Returns the bytes of `rows` rows in each stream. Packed rows are together in tiles, whose rows `rows` is a
+    /// multiple of.
+    pub(super) fn stream_bytes(&self, rows: usize) -> [usize; 4] {
+        match self {
+            Self::Packed { format, k, .. } => stream_bytes(*format, rows, *k),
+            Self::Float { buffer, n, .. } => [buffer.bytes() / n * rows, 0, 0, 0],
+        }
     }
 
     /// Returns the streams of packed weights as arguments.

@@ -8,6 +8,7 @@ pub mod convert;
 pub mod costs;
 #[cfg(target_os = "macos")]
 pub mod device;
+pub mod experts;
 pub mod gpu;
 pub mod kernels;
 pub mod matrix;

@@ -429,7 +429,7 @@ pub struct Packed {
 }
 
 /// Returns the size of each stream of a packed matrix.
-fn stream_bytes(format: Format, n: usize, k: usize) -> [usize; 4] {
+pub(super) fn stream_bytes(format: Format, n: usize, k: usize) -> [usize; 4] {
     let units = n.next_multiple_of(TILE_ROWS) * (k / UNIT);
     [
         units * format.low_bytes(),

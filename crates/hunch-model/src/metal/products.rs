@@ -131,22 +131,77 @@ pub(super) fn source(tile: TileRows, parts: Parts) -> (String, String) {
     (format!("multiply-{}-{}", tile.0, names.join("-")), text)
 }
 
+/// Parameters of the weights and of the output of a part.
+const PART_PARAMETERS: [&str; 6] = [
+    "device const void* low",
+    "device const uint* high",
+    "device const void* scales",
+    "device const half2* supers",
+    "device const float* bias",
+    "device float* out",
+];
+
+/// Returns the name and the text of the library of a product of experts.
+pub(super) fn expert_source(tile: TileRows, parts: Parts) -> (String, String) {
+    let parts: Vec<WeightKernel> = parts.into_iter().flatten().collect();
+    let names: Vec<String> = parts.iter().map(|part| part.name()).collect();
+    let mut text = format!("#define ROWS {}\n#define EXPERTS\n", tile.0);
+    text += include_str!("shaders/cap.metal");
+    text += include_str!("shaders/output.metal");
+    let (mut parameters, mut calls) = (String::new(), String::new());
+    for (i, part) in parts.iter().enumerate() {
+        // Parts of one type share its text.
+        let same = parts.iter().position(|other| other == part).unwrap_or(i);
+        if same == i {
+            text += &format!("namespace part{i} {{\n{}}}\n", part.text());
+        }
+        for (j, kind) in PART_PARAMETERS.into_iter().enumerate() {
+            parameters += &format!("    {kind}{i} [[buffer({})]],\n", 7 + 6 * i + j);
+        }
+        calls += &format!(
+            "  if (at < all.part[{i}].product.groups) {{
+    constant Expert& own = all.part[{i}];
+    part{same}::multiply(own.product, (device const uchar*)low{i} + expert * own.low,
+                     (device const uint*)((device const uchar*)high{i} + expert * own.high),
+                     (device const uchar*)scales{i} + expert * own.scales,
+                     (device const half2*)((device const uchar*)supers{i} + expert * own.supers),
+                     bias{i} + expert * own.product.n, out{i}, x, x_scales, x_sums, x_floats, scratch, uint2(at, 0),
+                     index, lane, simdgroup, order + block[1], block[2], all.divide);
+    return;
+  }}
+  at -= all.part[{i}].product.groups;
+"
+        );
+    }
+    text += &format!(
+        "struct Expert {{ Product product; uint low, high, scales, supers; }};   // with the bytes of an expert
+struct Products {{ uint divide; Expert part[{}]; }};
+[[kernel, max_total_threads_per_threadgroup({})]] void multiply_experts(
+    constant Products& all [[buffer(0)]], device const void* x [[buffer(1)]], device const float* x_scales [[buffer(2)]],
+    device const short2* x_sums [[buffer(3)]], device const float4* x_floats [[buffer(4)]],
+    device const uint* order [[buffer(5)]], device const uint* blocks [[buffer(6)]],
+{parameters}    threadgroup half* scratch [[threadgroup(0)]], uint2 group [[threadgroup_position_in_grid]],
+    uint index [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
+    uint simdgroup [[simdgroup_index_in_threadgroup]]) {{
+  // There are threadgroups for the most blocks that are possible.
+  if (group.y >= blocks[0]) return;
+  device const uint* block = blocks + 4 * (1 + group.y);
+  const ulong expert = block[0];
+  uint at = group.x;
+{calls}}}
+",
+        parts.len(),
+        tile.threads()
+    );
+    (format!("experts-{}-{}", tile.0, names.join("-")), text)
+}
+
 /// Returns the kernel function. The threadgroups of a part follow those of the part before it.
 fn entry(tile: TileRows, parts: usize) -> String {
     let (mut parameters, mut calls) = (String::new(), String::new());
     for i in 0..parts {
         let first = 5 + 6 * i;
-        for (j, kind) in [
-            "device const void* low",
-            "device const uint* high",
-            "device const void* scales",
-            "device const half2* supers",
-            "device const float* bias",
-            "device float* out",
-        ]
-        .into_iter()
-        .enumerate()
-        {
+        for (j, kind) in PART_PARAMETERS.into_iter().enumerate() {
             parameters += &format!("    {kind}{i} [[buffer({})]],\n", first + j);
         }
         calls += &format!(

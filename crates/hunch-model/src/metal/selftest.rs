@@ -2,6 +2,7 @@
 //! bits of a product's row alone and among others. It also takes times. Choosing an executor does not belong here.
 
 mod checks;
+mod experts;
 mod reference;
 
 use std::fmt;
@@ -53,6 +54,10 @@ pub enum KernelPart {
     CappedAttention(usize),
     /// Attention to the last keys of a row.
     WindowAttention(usize),
+    /// Attention whose heads have sinks.
+    Sinks,
+    /// Choice of experts, their products, and the sum of their outputs.
+    Experts,
 }
 
 impl KernelPart {
@@ -67,11 +72,14 @@ impl KernelPart {
             Self::UpdateNorm,
             Self::Gate(Activation::Silu),
             Self::Gate(Activation::Gelu),
+            Self::Gate(Activation::Clamped),
             Self::Heads,
             Self::JointHeads,
             Self::Cache,
             Self::Choice,
             Self::Draw,
+            Self::Sinks,
+            Self::Experts,
         ];
         let attention =
             |width| [Self::Attention(width), Self::CappedAttention(width), Self::WindowAttention(width)];
@@ -90,6 +98,7 @@ impl fmt::Display for KernelPart {
             Self::UpdateNorm => f.write_str("norm after a part"),
             Self::Gate(Activation::Silu) => f.write_str("SiLU gate"),
             Self::Gate(Activation::Gelu) => f.write_str("GELU gate"),
+            Self::Gate(Activation::Clamped) => f.write_str("bounded gate"),
             Self::Heads => f.write_str("heads"),
             Self::JointHeads => f.write_str("joint norm of heads"),
             Self::Cache => f.write_str("cache"),
@@ -98,6 +107,8 @@ impl fmt::Display for KernelPart {
             Self::Attention(width) => write!(f, "attention {width}"),
             Self::CappedAttention(width) => write!(f, "attention {width} with a soft cap"),
             Self::WindowAttention(width) => write!(f, "attention {width} with a window"),
+            Self::Sinks => f.write_str("attention with sinks"),
+            Self::Experts => f.write_str("experts"),
         }
     }
 }
@@ -156,18 +167,20 @@ impl SelfTest {
     /// Tests all kernels of a GPU and measures times.
     pub fn run(kernels: &Kernels, workload: Workload) -> Self {
         let test = Tester { kernels, gpu: kernels.gpu() };
-        let find = |part: KernelPart| {
-            let problem = match test.check(part) {
-                Ok(CheckOutcome::Passed) => None,
-                Ok(CheckOutcome::Differs) => Some(format!("{part} differs from the CPU")),
-                Ok(CheckOutcome::DependsOnRows) => Some(format!("{part} depends on the number of rows")),
-                Err(error) => Some(format!("{part} failed: {error}")),
-            };
-            Finding { part: part.to_string(), problem }
+        let find = |part: KernelPart| Finding {
+            part: part.to_string(),
+            problem: problem(&part.to_string(), test.check(part)),
         };
         let findings = KernelPart::all().map(find).collect();
         // A GPU that cannot be timed is still of use. Its costs stay predicted.
         Self { findings, speed: test.speed(workload).ok() }
+    }
+
+    /// Returns the problem of experts whose weights have a type, if there is one. Models are tested for their own types
+    /// when they are loaded, because each type has kernels of its own.
+    pub fn problem_of_experts(kernels: &Kernels, dtype: WeightType) -> Option<String> {
+        let test = Tester { kernels, gpu: kernels.gpu() };
+        problem(&format!("experts of {dtype} weights"), test.experts(dtype))
     }
 
     /// Returns the problem of the first of these parts that did not pass. A part that was not tested did not.
@@ -184,6 +197,16 @@ impl SelfTest {
     /// Iterates over the problems.
     pub fn problems(&self) -> impl Iterator<Item = &str> {
         self.findings.iter().filter_map(|finding| finding.problem.as_deref())
+    }
+}
+
+/// Returns a sentence on a check that did not pass.
+fn problem(part: &str, outcome: Result<CheckOutcome>) -> Option<String> {
+    match outcome {
+        Ok(CheckOutcome::Passed) => None,
+        Ok(CheckOutcome::Differs) => Some(format!("{part} differs from the CPU")),
+        Ok(CheckOutcome::DependsOnRows) => Some(format!("{part} depends on the number of rows")),
+        Err(error) => Some(format!("{part} failed: {error}")),
     }
 }
 

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Reader;
 use hunch_error::Result;
+use hunch_kernels::activation::Activation;
 
 /// Experts of feed-forward networks, of which a router chooses some for each row (Shazeer et al., arXiv 1701.06538).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -58,6 +59,11 @@ pub(super) struct ExpertKind {
 const LEAST_SUM: f32 = 6.103_515_6e-5;
 
 impl Experts {
+    /// Returns the activation of the gates of the chosen experts.
+    pub(crate) fn activation(&self) -> Activation {
+        if self.clamped { Activation::Clamped } else { Activation::Silu }
+    }
+
     /// Chooses the experts of a row from the router's scores, `[count]`. Appends `used` experts and their weights,
     /// highest first. Of equal ones the lower expert is first.
     ///

@@ -1,7 +1,7 @@
 //! Bytes that products and attention read, counted by the simulator. Weights come from memory once for up to 64 rows.
 //!
-//!  Keys and values come from memory once, for all rows of a pass
-//! and all heads that share them. The cost model counts the same bytes.
+//! Keys and values come from memory once, for all rows of a pass and all heads that share them. The cost model counts
+//! the same bytes. Whole passes are in `traffic`.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use hunch_model::metal::workspace::{Activations, AttentionSpace, WRITE_FLOATS};
 
 use crate::products::{upload, weights};
 use crate::reference::{half_bytes, noise};
-use crate::simulator::{Loads, Simulator};
+use crate::simulator::{Moved, Simulator};
 
 /// Tokens of the context, with those of the pass.
 const CONTEXT: usize = 4096;
@@ -24,14 +24,14 @@ const CONTEXT: usize = 4096;
 /// Loads of attention over one head of keys.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counted {
-    cache: Loads,
-    queries: Loads,
+    cache: Moved,
+    queries: Moved,
     /// Weighted values, largest scores and sums of weights.
-    partial: Loads,
+    partial: Moved,
 }
 
 fn count(group: usize, width: usize, mask: &RowMask) -> Counted {
-    let simulator = Simulator::counting_loads();
+    let simulator = Simulator::counting_traffic();
     let gpu: Arc<dyn Gpu> = simulator.clone();
     let (rows, capacity) = (mask.rows(), CONTEXT);
     let space = AttentionSpace::new(&gpu, mask, (group, width), None).unwrap();
@@ -49,11 +49,15 @@ fn count(group: usize, width: usize, mask: &RowMask) -> Counted {
         keys: 1,
         width,
         scoring: Scoring::of_width(width),
+        sinks: None,
     };
     Kernels::new(gpu).attention(input, &space, &out, WRITE_FLOATS).unwrap();
-    let of = |buffer: &Buffer| simulator.take_loads(buffer.id());
+    let of = |buffer: &Buffer| simulator.take_traffic(buffer.id()).loads;
     let (values, stats) = (of(&space.partial), of(&space.stats));
-    let partial = Loads { loaded: values.loaded + stats.loaded, distinct: values.distinct + stats.distinct };
+    let partial = Moved {
+        by_threads: values.by_threads + stats.by_threads,
+        distinct: values.distinct + stats.distinct,
+    };
     Counted { cache: of(&cache), queries: of(&q), partial }
 }
 
@@ -74,7 +78,11 @@ fn cache_is_read_once_by_a_pass_of_up_to_16_rows() {
             let group = queries / keys;
             let counted = count(group, width, &RowMask::causal(CONTEXT - rows, rows));
             // Each byte by one thread.
-            assert_eq!(counted.cache, Loads { loaded: one_read, distinct: one_read }, "{name}, {rows} rows");
+            assert_eq!(
+                counted.cache,
+                Moved { by_threads: one_read, distinct: one_read },
+                "{name}, {rows} rows"
+            );
             // A threadgroup reads its queries. They are small enough for the GPU's own cache.
             assert!(counted.queries.distinct < 1 << 18, "{counted:?}");
             let of_head = counted.cache.distinct + counted.queries.distinct + counted.partial.distinct;
@@ -91,6 +99,7 @@ fn cache_is_read_once_by_a_pass_of_up_to_16_rows() {
                 bytes: weight_bytes,
                 weights,
                 layers,
+                expert_dispatches: 0,
                 attention: AttentionSize { queries, keys, width, visible: layers * CONTEXT },
             };
             let predicted = size.attention.bytes(rows);
@@ -110,7 +119,7 @@ fn trees_read_only_their_own_keys_again() {
         let shared = (base * 2 * 128 * 2) as u64;
         let seen: usize = (0..16).map(|row| mask.visible_tail(row).count()).sum();
         let own = (seen * 2 * 128 * 2) as u64;
-        assert_eq!(counted.cache.loaded, shared + own, "after {base}");
+        assert_eq!(counted.cache.by_threads, shared + own, "after {base}");
     }
 }
 
@@ -131,7 +140,7 @@ fn more_rows_than_a_threadgroup_has_read_the_cache_again() {
         let block = AttentionLayout::new(width, group, rows).rows;
         assert!(block <= ATTENTION_ROWS && block * group <= 128);
         let expected = one_read(&mask, block) * 2 * width * 2;
-        assert_eq!(count(group, width, &mask).cache.loaded, expected as u64, "{group} heads of {width}");
+        assert_eq!(count(group, width, &mask).cache.by_threads, expected as u64, "{group} heads of {width}");
     }
 }
 
@@ -139,9 +148,9 @@ fn more_rows_than_a_threadgroup_has_read_the_cache_again() {
 const UNITS: u64 = 32 * 512 / 32;
 
 /// Loads of the weights of a product, and their bytes.
-fn count_product(dtype: WeightType, rows: usize) -> (Loads, u64) {
+fn count_product(dtype: WeightType, rows: usize) -> (Moved, u64) {
     let (n, k) = (32, 512);
-    let simulator = Simulator::counting_loads();
+    let simulator = Simulator::counting_traffic();
     let gpu: Arc<dyn Gpu> = simulator.clone();
     let matrix = Matrix::new(&gpu, dtype, (n, k), &weights(dtype, n, k, 1).0).unwrap();
     let (x, _) = upload(&gpu, &noise(rows * k, 2), k);
@@ -151,7 +160,7 @@ fn count_product(dtype: WeightType, rows: usize) -> (Loads, u64) {
         GpuProduct { matrix: &matrix, bias: None, out: &out, offset: 0, stride: n, add: false, scaling };
     Kernels::new(gpu).multiply(product, &x, rows).unwrap();
     let (Matrix::Packed { buffer, .. } | Matrix::Float { buffer, .. }) = &matrix;
-    (simulator.take_loads(buffer.id()), Matrix::bytes_in_memory(dtype, n, k).unwrap() as u64)
+    (simulator.take_traffic(buffer.id()).loads, Matrix::bytes_in_memory(dtype, n, k).unwrap() as u64)
 }
 
 #[test]
@@ -171,7 +180,7 @@ fn weights_are_read_once_by_a_product_of_up_to_64_rows() {
             // Lanes of a row load the same high bits and scales, at the same time.
             let (of_high, of_scales) = if rows > 4 { (4, 8) } else { (1, 1) };
             let once = UNITS * (low + of_high * high + of_scales * scales);
-            assert_eq!(loads.loaded, rows.div_ceil(64) as u64 * once, "{dtype}, {rows} rows");
+            assert_eq!(loads.by_threads, rows.div_ceil(64) as u64 * once, "{dtype}, {rows} rows");
         }
     }
 }

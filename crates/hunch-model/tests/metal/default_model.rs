@@ -55,7 +55,7 @@ impl Recorded {
 }
 
 /// Returns the path of the default model, which `scripts/metal-test` names.
-fn default_model() -> PathBuf {
+pub(crate) fn default_model() -> PathBuf {
     let path = std::env::var_os("HUNCH_DEFAULT_MODEL")
         .expect("HUNCH_DEFAULT_MODEL names no model. Run these tests with: make metal-test");
     path.into()

@@ -10,6 +10,7 @@ mod draws;
 mod machine;
 mod models;
 mod planted_mistakes;
+mod predictions;
 mod products;
 mod ptx;
 mod reference;
@@ -19,6 +20,7 @@ mod selftest;
 #[allow(dead_code, reason = "tests/metal uses more of it")]
 mod simulator;
 mod support;
+mod traffic;
 mod translate;
 
 /// Folder of the simulator's headers.

@@ -222,11 +222,11 @@ fn warm_up_times_a_pass_of_one_row_on_a_gpu() {
     assert_eq!(on_cpu(&path).warm_up().unwrap(), None);
 }
 
-/// Every dense architecture with its variants, in a type of weights. Mixtures of experts have no kernels.
+/// Every architecture with its variants, in a type of weights.
 fn all_architectures(dtype: GgmlDType) -> impl Iterator<Item = Tiny> {
     let first = ["llama", "qwen2", "qwen3"].map(|architecture| Tiny { architecture, ..Tiny::default() });
     let smollm3 = Tiny { architecture: "smollm3", layers: 4, ..Tiny::default() };
-    let further = FURTHER.map(further).into_iter().filter(|tiny| !tiny.has_experts());
+    let further = FURTHER.map(further).into_iter();
     let all = first.into_iter().chain([smollm3]).chain(further);
     all.map(move |tiny| Tiny { dtype, ..tiny })
 }
@@ -258,8 +258,9 @@ fn architectures_match_cpu_executor() {
             both(Step { taps: &[0, last], ..Step::chain(&ids[20..], LogitRows::Last) }),
         ];
         println!("{} {:?}: {worst:.5?}", tiny.architecture, tiny.variant);
-        // The cache has 11 bits on the GPU.
-        assert!(worst.iter().all(|worst| *worst < 1e-3), "{tiny:?}: {worst:?}");
+        // The cache has 11 bits on the GPU. Activations of quantised weights have 8 on both, so small differences grow.
+        let bound = if tiny.variant == Variant::Fp4 { 5e-2 } else { 1e-3 };
+        assert!(worst.iter().all(|worst| *worst < bound), "{tiny:?}: {worst:?}");
     }
 }
 
@@ -301,19 +302,38 @@ fn architectures_have_the_same_bits_alone_in_chains_and_in_trees() {
     }
 }
 
+/// Returns the dispatches of a pass. Experts take three more in a layer, an expert that all rows use three more, and
+/// its score one.
+fn dispatches(tiny: &Tiny) -> usize {
+    let (dense, of_experts) = match tiny.architecture {
+        "glm4moe" => (1, 16),
+        "granitemoe" => (0, 16),
+        "qwen2moe" => (0, 17),
+        _ if tiny.has_experts() => (0, 13),
+        _ => (tiny.layers, 0),
+    };
+    10 * dense + of_experts * (tiny.layers - dense) + 3
+}
+
 /// Norms after a part of a layer take no dispatch of their own.
 #[test]
-fn architectures_take_ten_dispatches_a_layer() {
+fn architectures_take_ten_dispatches_a_layer_and_few_more_with_experts() {
     let folder = tempfile::tempdir().unwrap();
     let simulator = Simulator::start();
     let gpu: Arc<dyn Gpu> = simulator.clone();
-    for tiny in all_architectures(GgmlDType::Q8_0) {
+    for tiny in all_architectures(GgmlDType::Q4_0) {
         let mut model = on_gpu(&tiny.write(folder.path(), "tiny"), &gpu);
         chain(&mut model, &tokens(3, 1));
         simulator.take_counts();
         chain(&mut model, &tokens(2, 2));
-        let expected = Counts { dispatches: 10 * tiny.layers + 3, waits: 1 };
-        assert_eq!(simulator.take_counts(), expected, "{tiny:?}");
+        let expected = Counts { dispatches: dispatches(&tiny), waits: 1 };
+        let counts = simulator.take_counts();
+        assert_eq!(counts, expected, "{tiny:?}");
+        let Tiny { architecture, variant, layers, .. } = tiny;
+        let Counts { dispatches, waits } = counts;
+        println!(
+            "figure: pass: {architecture} {variant:?}, {layers} layers: {dispatches} dispatches, {waits} wait"
+        );
     }
 }
 

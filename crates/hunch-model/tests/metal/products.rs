@@ -80,7 +80,7 @@ fn check(machine: &Machine, name: &str, matrix: &Matrix, x: &[f32], expected: &[
             (runs, values) = (runs + 1, values + y.len());
         }
     }
-    println!("{name}: {runs} runs with 18 numbers of rows, {values} values, 0 with other bits");
+    println!("figure: bits: {name}: {runs} runs with 18 numbers of rows, {values} values, 0 with other bits");
     machine.set_schedule(Schedule::default());
 }
 

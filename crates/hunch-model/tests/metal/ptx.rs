@@ -20,6 +20,8 @@ fn all_kernels() -> Vec<Kernel> {
         Kernel::Copy,
         Kernel::Choose,
         Kernel::Draw,
+        Kernel::Route,
+        Kernel::JoinExperts,
     ];
     for format in Format::ALL {
         all.push(Kernel::TakeRows(format));
@@ -36,6 +38,10 @@ fn all_kernels() -> Vec<Kernel> {
     let mixed = [Format::Q4K, Format::Iq4Nl].map(|format| Some(WeightKernel::Packed(format)));
     let mixed = [mixed[0], Some(floats[0]), mixed[1]];
     all.extend(TileRows::ALL.map(|tile| Kernel::Multiply(tile, mixed)));
+    for tile in [1, 4].map(TileRows::of) {
+        all.push(Kernel::MultiplyExperts(tile, [mixed[0], mixed[0], None]));
+        all.push(Kernel::MultiplyExperts(tile, [mixed[2], mixed[1], None]));
+    }
     for width in HEAD_WIDTHS {
         all.extend([1, 2, 4, 8].map(|pairs| Kernel::Attend(width as u32, pairs)));
         all.push(Kernel::Combine(width as u32));

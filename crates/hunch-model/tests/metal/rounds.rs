@@ -204,7 +204,7 @@ fn round_of_fifteen_drafted_tokens_waits_twice() {
         let answer = sampled_answer(&simulator, &mut target, Some(&mut draft), DRAFTED, params.clone());
         let most = pass + DRAFTED * (pass + of_choice);
         println!(
-            "K = {DRAFTED}: {:?} waits, {:?} dispatches, at most {most}",
+            "figure: round: K = {DRAFTED}, models of one layer: {:?} waits, {:?} dispatches, at most {most}",
             answer.waits, answer.dispatches
         );
         assert!(!answer.waits.is_empty() && answer.waits.iter().all(|waits| *waits <= 2), "{params:?}");

@@ -157,7 +157,7 @@ fn gate_matches_f64_and_quantises_its_output() {
     let width = 320;
     let x: Vec<f32> = noise(MOST_ROWS * 2 * width, 4).iter().map(|v| v * 12.0).collect();
     let x_buffer = Buffer::with_floats(&gpu, &x).unwrap();
-    for activation in [Activation::Silu, Activation::Gelu] {
+    for activation in [Activation::Silu, Activation::Gelu, Activation::Clamped] {
         let mut expected = Vec::new();
         for row in x.chunks_exact(2 * width) {
             let (gates, ups) = row.split_at(width);
@@ -167,8 +167,10 @@ fn gate_matches_f64_and_quantises_its_output() {
                 let activated = match activation {
                     Activation::Silu => g / (1.0 + (-g).exp()),
                     Activation::Gelu => 0.5 * g * (1.0 + inner.tanh()),
+                    Activation::Clamped => g.min(7.0) / (1.0 + (-1.702f32 as f64 * g.min(7.0)).exp()),
                 };
-                activated * f64::from(*up)
+                let up = f64::from(*up);
+                activated * if activation == Activation::Clamped { up.clamp(-7.0, 7.0) + 1.0 } else { up }
             }));
         }
         let mut all: Vec<u32> = Vec::new();
@@ -399,6 +401,7 @@ impl Context {
             keys: *keys,
             width: *width,
             scoring: self.scoring,
+            sinks: None,
         };
         self.kernels.attention(input, &space, &out, ALL_FORMS).unwrap();
         out

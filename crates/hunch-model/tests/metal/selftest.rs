@@ -86,7 +86,7 @@ impl Gpu for Spoiled {
 fn all_kernels_pass_and_times_are_measured() {
     let test = SelfTest::run(&Kernels::new(Machine::start().gpu), Workload::SIMULATED);
     assert_eq!(test.problems().collect::<Vec<_>>(), [""; 0]);
-    assert_eq!(test.findings.len(), 27 + 12 + 3 * 5);
+    assert_eq!(test.findings.len(), 27 + 15 + 3 * 5);
     let speed = test.speed.unwrap();
     assert_eq!(speed.product_ms.len(), 16);
     assert!(speed.product_ms.iter().all(|ms| *ms > 0.0) && speed.memory_gb_s > 0.0);
@@ -120,6 +120,7 @@ fn planted_mistakes_are_found_in_their_part_alone() {
         "norm after a part differs from the CPU",
         "SiLU gate differs from the CPU",
         "GELU gate differs from the CPU",
+        "bounded gate differs from the CPU",
         "heads differs from the CPU",
         "joint norm of heads differs from the CPU",
         &format!("cache failed: {refused}"),
@@ -143,6 +144,10 @@ fn mistakes_in_rarely_used_kernels_are_found_in_their_part_alone() {
         ("heads-", Some(("joint ? own * p.width : 0", "0"))),
         ("attend-64-", Some(("soft_cap(score, p.cap)", "min(score, p.cap)"))),
         ("attend-96-", Some(("length - p.window : 0", "length - p.window + 1 : 0"))),
+        ("combine-64", Some(("precise::exp(sink - top)", "0.0f"))),
+        ("gate-", Some(("min(g, CLAMPED_BOUND)", "g"))),
+        // A row of the pass in the place of a row that chose the expert.
+        ("experts-4-Q4_K", Some(("ids[min(m, count - 1)] / divide", "min(m, count - 1)"))),
         // The layout of few rows differs from that of more.
         ("attend-256-1", Some(("precise::exp(score - higher)", "1.001f * precise::exp(score - higher)"))),
     ]);
@@ -152,7 +157,10 @@ fn mistakes_in_rarely_used_kernels_are_found_in_their_part_alone() {
         "soft cap of logits differs from the CPU",
         "norm after a part differs from the CPU",
         "GELU gate differs from the CPU",
+        "bounded gate differs from the CPU",
         "joint norm of heads differs from the CPU",
+        "attention with sinks differs from the CPU",
+        "experts differs from the CPU",
         "attention 64 with a soft cap differs from the CPU",
         "attention 96 with a window differs from the CPU",
         "attention 256 depends on the number of rows",

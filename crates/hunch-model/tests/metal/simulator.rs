@@ -28,9 +28,13 @@ const HEADERS: [&str; 4] = [
 const HOST: &str = concat!(include_str!("protocol.cc"), include_str!("simulator/host.cc"));
 const CUDA_HOST: &str = concat!(include_str!("protocol.cc"), include_str!("ptx/host.cc"));
 
-/// Calls a function before each load. Loads stay as wide as in the text.
-const COUNT_LOADS: [&str; 4] =
-    ["-DSIM_COUNT_LOADS", "-fsanitize-coverage=func,trace-loads", "-fno-vectorize", "-fno-slp-vectorize"];
+/// Calls a function before each load and store, which stay as wide as in the text.
+const COUNT_TRAFFIC: [&str; 4] = [
+    "-DSIM_COUNT_TRAFFIC",
+    "-fsanitize-coverage=func,trace-loads,trace-stores",
+    "-fno-vectorize",
+    "-fno-slp-vectorize",
+];
 
 const PTX_TARGET: [&str; 3] = ["-target", "nvptx64-cuda", "-mcpu=sm_80+ptx70"];
 const PTX_FLAGS: [&str; 3] = ["-S", "-ffreestanding", "-fsigned-char"];
@@ -72,8 +76,8 @@ struct State {
     counts: Counts,
     /// Buffers that dispatches used since the last wait.
     used: HashSet<u32>,
-    /// Kernels are compiled to count their loads.
-    counts_loads: bool,
+    /// Kernels are compiled to count their loads and stores.
+    counts_traffic: bool,
 }
 
 /// Compiled kernel.
@@ -85,13 +89,20 @@ struct Kernel {
     written: Vec<bool>,
 }
 
-/// Bytes that kernels loaded from a buffer.
+/// Bytes that kernels loaded from a buffer, or stored to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Loads {
+pub(crate) struct Moved {
     /// By all threads, each of them counted.
-    pub(crate) loaded: u64,
-    /// Bytes of the buffer that were loaded in a dispatch, once or more, added up over the dispatches.
+    pub(crate) by_threads: u64,
+    /// Different bytes of a dispatch, added up over the dispatches.
     pub(crate) distinct: u64,
+}
+
+/// Bytes that kernels moved from a buffer and to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Traffic {
+    pub(crate) loads: Moved,
+    pub(crate) stores: Moved,
 }
 
 /// Calls since the last [`Simulator::take_counts`].
@@ -122,7 +133,7 @@ impl Simulator {
             schedule: Schedule::default(),
             counts: Counts::default(),
             used: HashSet::new(),
-            counts_loads: false,
+            counts_traffic: false,
         };
         Arc::new(Self { state: Mutex::new(state) })
     }
@@ -142,25 +153,26 @@ impl Simulator {
         self.state.lock().unwrap().kernels.len()
     }
 
-    /// Starts a simulator whose kernels count their loads.
-    pub(crate) fn counting_loads() -> Arc<Self> {
+    /// Starts a simulator whose kernels count their loads and stores.
+    pub(crate) fn counting_traffic() -> Arc<Self> {
         let simulator = Self::start();
         let mut state = simulator.state.lock().unwrap();
-        state.counts_loads = true;
+        state.counts_traffic = true;
         state.send(b"C");
         drop(state);
         simulator
     }
 
-    /// Returns the loads of a buffer since the last call of this method.
-    pub(crate) fn take_loads(&self, buffer: BufferId) -> Loads {
+    /// Returns the traffic of a buffer since the last call of this method.
+    pub(crate) fn take_traffic(&self, buffer: BufferId) -> Traffic {
         let mut state = self.state.lock().unwrap();
         state.send(b"N");
         state.send(&buffer.0.to_le_bytes());
-        let mut counts = [0; 16];
+        let mut counts = [0; 32];
         state.receive(&mut counts);
-        let [loaded, distinct] = [0, 8].map(|at| u64::from_le_bytes(counts[at..at + 8].try_into().unwrap()));
-        Loads { loaded, distinct }
+        let count = |at: usize| u64::from_le_bytes(counts[8 * at..8 * at + 8].try_into().unwrap());
+        let [loads, stores] = [0, 2].map(|at| Moved { by_threads: count(at), distinct: count(at + 1) });
+        Traffic { loads, stores }
     }
 
     /// Compiles several kernels of one library and returns them in order.
@@ -169,8 +181,8 @@ impl Simulator {
             build_ptx(name, text, functions).unwrap_or_else(|e| panic!("{name} does not compile:\n{e}"))
         } else {
             let mut flags = vec!["-shared", "-fPIC"];
-            if self.state.lock().unwrap().counts_loads {
-                flags.extend(COUNT_LOADS);
+            if self.state.lock().unwrap().counts_traffic {
+                flags.extend(COUNT_TRAFFIC);
             }
             build(name, &to_cpp(text, functions), &flags)
         };

@@ -1391,7 +1391,32 @@ export type GpuCheck = { "state": "running" } | { "state": "done",
 /**
  * Sentences on kernels that failed.
  */
-problems: Array<string>, };
+problems: Array<string>, 
+/**
+ * Source of predicted costs. Absent for unknown chips whose products were not timed.
+ */
+costs?: GpuCosts, };
+
+/**
+ * Source of the costs of passes on a GPU, until passes of a model are measured.
+ */
+export type GpuCosts = { "source": "chip", 
+/**
+ * Name of the chip, such as "Apple M4 Max".
+ */
+name: string, 
+/**
+ * Memory bandwidth in 10^9 bytes per second.
+ */
+memory_gb_s: number, 
+/**
+ * GPU cores.
+ */
+cores: number, } | { "source": "products", 
+/**
+ * Memory bandwidth of a timed copy, in 10^9 bytes per second.
+ */
+memory_gb_s: number, };
 
 /**
  * A head on this machine as a drafter for a target.

@@ -181,6 +181,11 @@ export const de: Strings = {
     headMark: 'Head',
     withoutDraft: 'Ohne Draft',
     metal: 'Metal',
+    metalPredicted: 'Metal, Zeiten vorhergesagt',
+    metalMeasured: 'Metal, Produkte gemessen',
+    chipFigures: (chip, bandwidth, cores) =>
+      `Vorhergesagt aus veröffentlichten Daten des ${chip}: ${bandwidth} GB/s, ${cores} GPU-Kerne. Gemessen ist noch nichts.`,
+    productFigures: (bandwidth) => `Vorhergesagt aus Messungen auf dieser GPU: Produkte mit 1 bis 16 Zeilen, Speicher ${bandwidth} GB/s.`,
     metalReplaced: 'Metal, teils ersetzt',
     testingGpu: 'Metal-Kernel werden geprüft…',
     gpuProblems: (kernels) => `Metal: ${kernels} fehlerhaft`,

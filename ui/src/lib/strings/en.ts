@@ -248,6 +248,13 @@ export const en = {
     headMark: 'head',
     withoutDraft: 'Without a draft',
     metal: 'Metal',
+    /** Costs of passes come from published figures of the chip, or from products that were timed. */
+    metalPredicted: 'Metal, times predicted',
+    metalMeasured: 'Metal, products measured',
+    chipFigures: (chip: string, bandwidth: string, cores: string) =>
+      `Pass times are predicted from published figures of ${chip}: ${bandwidth} GB/s, ${cores} GPU cores. Nothing is measured yet.`,
+    productFigures: (bandwidth: string) =>
+      `Pass times are predicted from measurements on this GPU: products of 1 to 16 rows, memory ${bandwidth} GB/s.`,
     /** Kernels of the GPU failed their test, or lack a shape of the model. */
     metalReplaced: 'Metal, some kernels replaced',
     testingGpu: 'Testing Metal kernels…',

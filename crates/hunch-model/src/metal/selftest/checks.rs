@@ -17,6 +17,7 @@ use super::super::workspace::{Activations, AttentionSpace, WRITE_CODES, WRITE_FL
 use super::reference::{
     AttentionCase, Codes, HALF_BOUND, SUM_BOUND, VALUE_BOUND, activated, attention_in_f64, checked,
     cumulative, half_bytes, halves, near, noise, normed, random_matrix, read_halves, rotate, same_bits,
+    upped,
 };
 use super::{GpuTimes, KernelPart, Workload};
 use crate::pass_timer::{PassTimer, TimingObserver, seconds_of};
@@ -25,6 +26,8 @@ use crate::pass_timer::{PassTimer, TimingObserver, seconds_of};
 const ROWS: usize = 16;
 /// Keys before the rows of tested attention, in two spans.
 const CONTEXT: usize = 130;
+/// Heads of queries in tested attention. As many share keys as fill all lanes with 16 rows.
+const QUERIES: usize = 12;
 const ALL_FORMS: u32 = WRITE_CODES | WRITE_HALVES | WRITE_FLOATS;
 
 /// Norm and rotation of heads of 64 values.
@@ -65,7 +68,7 @@ pub(super) struct Tester<'a> {
 }
 
 impl Tester<'_> {
-    fn floats(&self, values: &[f32]) -> Result<Buffer> {
+    pub(super) fn floats(&self, values: &[f32]) -> Result<Buffer> {
         Buffer::with_floats(self.gpu, values)
     }
 
@@ -90,13 +93,20 @@ impl Tester<'_> {
             KernelPart::Attention(width) => self.attention(width),
             KernelPart::CappedAttention(width) => {
                 let scoring = Scoring { cap: Some(3.0), ..Scoring::of_width(width) };
-                self.attention_of_rows(width, scoring, &RowMask::causal(CONTEXT, 5))
+                self.attention_of_rows((width, scoring), &RowMask::causal(CONTEXT, 5), &[])
             }
             KernelPart::WindowAttention(width) => {
                 // The windows of the rows begin in the first span and end in the second.
                 let scoring = Scoring { window: Some(20), ..Scoring::of_width(width) };
-                self.attention_of_rows(width, scoring, &RowMask::causal(CONTEXT, 5))
+                self.attention_of_rows((width, scoring), &RowMask::causal(CONTEXT, 5), &[])
             }
+            KernelPart::Sinks => {
+                // Of large, small and usual scores.
+                let sinks: Vec<f32> = noise(QUERIES, 17).iter().map(|sink| sink * 8.0).collect();
+                let mask = RowMask::causal(CONTEXT, 3);
+                self.attention_of_rows((64, Scoring::of_width(64)), &mask, &sinks)
+            }
+            KernelPart::Experts => self.experts(WeightType::Q4K),
         }
     }
 
@@ -303,7 +313,9 @@ impl Tester<'_> {
         self.kernels.gate(&self.floats(&x)?, (rows, width), activation, &out, ALL_FORMS)?;
         let expected = x.chunks_exact(2 * width).flat_map(|row| {
             let (gates, ups) = row.split_at(width);
-            gates.iter().zip(ups).map(|(gate, up)| activated(f64::from(*gate), activation) * f64::from(*up))
+            gates.iter().zip(ups).map(move |(gate, up)| {
+                activated(f64::from(*gate), activation) * upped(f64::from(*up), activation)
+            })
         });
         Ok(CheckOutcome::of(checked(&out, rows * width, expected)?.is_some()))
     }
@@ -460,31 +472,40 @@ impl Tester<'_> {
     fn attention(&self, width: usize) -> Result<CheckOutcome> {
         let scoring = Scoring::of_width(width);
         let tree = RowMask::tree(CONTEXT, &[None, Some(0), Some(0)])?;
-        match self.attention_of_rows(width, scoring, &tree)? {
-            CheckOutcome::Passed => self.attention_of_rows(width, scoring, &RowMask::causal(CONTEXT, ROWS)),
+        match self.attention_of_rows((width, scoring), &tree, &[])? {
+            CheckOutcome::Passed => {
+                self.attention_of_rows((width, scoring), &RowMask::causal(CONTEXT, ROWS), &[])
+            }
             failed => Ok(failed),
         }
     }
 
     /// Attention over two spans against f64, and against its first rows alone.
-    fn attention_of_rows(&self, width: usize, scoring: Scoring, mask: &RowMask) -> Result<CheckOutcome> {
-        // As many heads share keys as fill all lanes with 16 rows.
-        let (queries, keys, capacity, rows) = (12, 2, CONTEXT + ROWS, mask.rows());
+    fn attention_of_rows(
+        &self,
+        (width, scoring): (usize, Scoring),
+        mask: &RowMask,
+        sinks: &[f32],
+    ) -> Result<CheckOutcome> {
+        let (queries, keys, capacity, rows) = (QUERIES, 2, CONTEXT + ROWS, mask.rows());
         let stride = queries * width;
         let q: Vec<f32> = noise(rows * stride, 12).iter().map(|v| v * 3.0).collect();
         let cache = halves(noise(2 * capacity * keys * width, 13).iter().map(|v| v * 2.0).collect());
         let memory = Buffer::with_bytes(self.gpu, &half_bytes(&cache))?;
+        let sinks_buffer = (!sinks.is_empty()).then(|| self.floats(sinks)).transpose()?;
         let attend = |mask: &RowMask| -> Result<Vec<f32>> {
             let space = AttentionSpace::new(self.gpu, mask, (queries, width), None)?;
             let out = Activations::new(self.gpu, mask.rows(), stride)?;
             let q = self.floats(&q[..mask.rows() * stride])?;
             let (q, cache, rows) = (&q, &memory, mask.rows());
-            let shape = GpuAttention { q, stride, cache, capacity, rows, queries, keys, width, scoring };
+            let sinks = sinks_buffer.as_ref();
+            let shape =
+                GpuAttention { q, stride, cache, capacity, rows, queries, keys, width, scoring, sinks };
             self.kernels.attention(shape, &space, &out, WRITE_FLOATS)?;
             out.floats.read_floats(0, rows * stride)
         };
         let together = attend(mask)?;
-        let shape = AttentionCase { queries, keys, width, capacity, scoring };
+        let shape = AttentionCase { queries, keys, width, capacity, scoring, sinks };
         for row in [0, rows / 2, rows - 1] {
             let expected = attention_in_f64(&q, &cache, mask, row, shape);
             if !near(&together[row * stride..(row + 1) * stride], expected, SUM_BOUND) {

@@ -5,7 +5,7 @@ use candle_core::{Device, Tensor};
 use half::f16;
 use hunch_core::sample::DrawSettings;
 use hunch_error::Result;
-use hunch_kernels::activation::Activation;
+use hunch_kernels::activation::{Activation, CLAMPED_BOUND, CLAMPED_SLOPE};
 use hunch_kernels::{RowMask, WeightType, dequantise, random_blocks};
 
 use crate::candle_type::CandleType;
@@ -152,10 +152,20 @@ pub(super) fn rotate(x: &mut [f64], angles: &[f64], neighbours: bool) {
 pub(super) fn activated(x: f64, activation: Activation) -> f64 {
     match activation {
         Activation::Silu => x / (1.0 + (-x).exp()),
+        Activation::Clamped => {
+            let x = x.min(f64::from(CLAMPED_BOUND));
+            x / (1.0 + (-f64::from(CLAMPED_SLOPE) * x).exp())
+        }
         Activation::Gelu => {
             0.5 * x * (1.0 + (std::f64::consts::FRAC_2_PI.sqrt() * (x + 0.044_715 * x.powi(3))).tanh())
         }
     }
+}
+
+/// Returns the factor of an activation, from the up projection.
+pub(super) fn upped(x: f64, activation: Activation) -> f64 {
+    let bound = f64::from(CLAMPED_BOUND);
+    if activation == Activation::Clamped { x.clamp(-bound, bound) + 1.0 } else { x }
 }
 
 /// Cumulative probabilities of tokens after the filters.
@@ -190,13 +200,15 @@ pub(super) fn cumulative(logits: &[f32], settings: DrawSettings) -> Vec<f64> {
 
 /// Shape of attention in a test.
 #[derive(Clone, Copy)]
-pub(super) struct AttentionCase {
+pub(super) struct AttentionCase<'a> {
     pub(super) queries: usize,
     pub(super) keys: usize,
     pub(super) width: usize,
     /// Rows of the cache.
     pub(super) capacity: usize,
     pub(super) scoring: Scoring,
+    /// Sinks of the heads. Empty for none.
+    pub(super) sinks: &'a [f32],
 }
 
 /// Attention of a row over a cache of keys, then values, `[capacity, keys * width]` each.
@@ -205,9 +217,9 @@ pub(super) fn attention_in_f64(
     cache: &[f32],
     mask: &RowMask,
     row: usize,
-    shape: AttentionCase,
+    shape: AttentionCase<'_>,
 ) -> Vec<f64> {
-    let AttentionCase { queries, keys, width, capacity, scoring } = shape;
+    let AttentionCase { queries, keys, width, capacity, scoring, sinks } = shape;
     let mut slots: Vec<usize> = mask.visible(row).collect();
     slots.drain(..slots.len().saturating_sub(scoring.window.unwrap_or(usize::MAX)));
     let mut out = Vec::new();
@@ -220,9 +232,10 @@ pub(super) fn attention_in_f64(
             scoring.cap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh())
         };
         let scores: Vec<f64> = slots.iter().map(score).collect();
-        let top = scores.iter().fold(f64::NEG_INFINITY, |a, b| a.max(*b));
+        let sink = sinks.get(head).map_or(f64::NEG_INFINITY, |sink| f64::from(*sink));
+        let top = scores.iter().fold(sink, |a, b| a.max(*b));
         let weights: Vec<f64> = scores.iter().map(|s| (s - top).exp()).collect();
-        let total: f64 = weights.iter().sum();
+        let total = weights.iter().sum::<f64>() + (sink - top).exp();
         let mut sums = vec![0.0; width];
         for (slot, weight) in slots.iter().zip(&weights) {
             let values = &cache[capacity * keys * width + at(*slot)..][..width];

@@ -30,6 +30,7 @@ struct Attention {
   uint rows;        // of the pass
   uint block;       // rows of a threadgroup
   uint threads;     // of a threadgroup of the first kernel
+  uint sinks;       // 1 if a score of each head takes part in the softmax and has no value
 };
 #define SPAN 128
 #define TAIL 64       // slots in the list of a row
@@ -209,13 +210,14 @@ METAL_FUNC uint start_of(constant Attention& p, uint length) { return length > p
 kernel void combine(constant Attention& p [[buffer(0)]], device const uint* lengths [[buffer(1)]], device const float2* stats [[buffer(2)]],
                     device const float* partial [[buffer(3)]],
                     device char* codes [[buffer(4)]], device half* halves [[buffer(5)]], device float* scales [[buffer(6)]],
-                    device short2* sums [[buffer(7)]], device float* floats [[buffer(8)]],
+                    device short2* sums [[buffer(7)]], device float* floats [[buffer(8)]], device const float* sinks [[buffer(9)]],
                     uint2 position [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]]) {
   const uint head = position.x, row = position.y, length = lengths[row], from = (row * p.heads + head) * p.spans;
   const uint first = start_of(p, length) / SPAN, spans = (length + SPAN - 1) / SPAN;
-  float top = -INFINITY;
+  const float sink = p.sinks ? sinks[head] : -INFINITY;
+  float top = sink;
   for (uint s = first; s < spans; ++s) top = max(top, stats[from + s].x);
-  float total = 0.0f, out[HEAD / 32];
+  float total = precise::exp(sink - top), out[HEAD / 32];
   #pragma clang loop unroll(full)
   for (uint i = 0; i < HEAD / 32; ++i) out[i] = 0.0f;
   for (uint s = first; s < spans; ++s) {

@@ -19,7 +19,7 @@ METAL_FUNC void multiply(constant Product& p, device const void* low, device con
                          device const half2* supers, device const float* bias, device float* out,
                          device const void* codes, device const float* x_scales, device const short2* x_sums,
                          device const float4* x, threadgroup half* scratch, uint2 group, uint thread_index,
-                         uint lane, uint simdgroup) {
+                         uint lane, uint simdgroup ROW_PARAMETERS) {
   device const Four* weights = (device const Four*)low;
   const uint chunks = p.k / 4, first = group.y * ROWS + simdgroup / SETS * OWN_ROWS;
   const uint own = simdgroup % SETS * COLUMNS, first_column = group.x * (SETS * COLUMNS);
@@ -49,7 +49,7 @@ METAL_FUNC void multiply(constant Product& p, device const void* low, device con
     #pragma clang loop unroll(full)
     for (uint m = 0; m < OWN_ROWS; ++m) {
       // Rows past the last one repeat it and are not written.
-      const float4 value = x[min(first + m, p.rows - 1) * chunks + at];
+      const float4 value = x[INPUT_ROW(first + m) * chunks + at];
       #pragma clang loop unroll(full)
       for (uint c = 0; c < COLUMNS; ++c) {
         const uint i = m * COLUMNS + c;
@@ -75,6 +75,6 @@ METAL_FUNC void multiply(constant Product& p, device const void* low, device con
   #pragma clang loop unroll(full)
   for (uint i = 0; i < (SUMS > 32 ? SUMS / 32 : 1); ++i) {
     const uint sum = i * 32 + lane, row = first + sum / COLUMNS, column = first_column + own + sum % COLUMNS;
-    if (sum < SUMS && row < p.rows && column < p.n) write_product(p, bias, out, row, column, sums[i]);
+    if (sum < SUMS && HAS_ROW(row) && column < p.n) write_product(p, bias, out, OUTPUT_ROW(row), column, sums[i]);
   }
 }

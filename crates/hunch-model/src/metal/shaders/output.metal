@@ -13,6 +13,20 @@ struct Product {
 #define FLAG_ADD 1    // adds to the output
 #define FLAG_BIAS 2
 
+// Rows of a threadgroup: those of the pass, or those that chose an expert, which a list names. A row of the input may
+// have several entries of the list, `divide` in all.
+#if defined(EXPERTS)
+#define ROW_PARAMETERS , device const uint* ids, uint count, uint divide
+#define INPUT_ROW(m) (ids[min(m, count - 1)] / divide)
+#define OUTPUT_ROW(m) ids[m]
+#define HAS_ROW(m) ((m) < count)
+#else
+#define ROW_PARAMETERS
+#define INPUT_ROW(m) min(m, p.rows - 1)
+#define OUTPUT_ROW(m) (m)
+#define HAS_ROW(m) ((m) < p.rows)
+#endif
+
 METAL_FUNC void write_product(constant Product& p, device const float* bias, device float* out, uint row, uint column, float sum) {
   device float* to = out + row * p.stride + column;
   if (p.flags & FLAG_BIAS) sum = sum + bias[column];

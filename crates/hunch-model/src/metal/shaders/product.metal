@@ -32,7 +32,7 @@ METAL_FUNC void multiply(constant Product& p, device const void* low, device con
                          device const half2* supers, device const float* bias, device float* out,
                          device const void* x, device const float* x_scales, device const short2* x_sums,
                          device const float4* x_floats, threadgroup half* scratch, uint2 group, uint thread_index,
-                         uint lane, uint simdgroup) {
+                         uint lane, uint simdgroup ROW_PARAMETERS) {
   const uint units = p.k / 32, tile = group.x * 2 + simdgroup, part = lane % 8, row = lane / 8;
   if (tile * 8 >= p.n) return;
   float sums[ROWS][2];
@@ -40,7 +40,7 @@ METAL_FUNC void multiply(constant Product& p, device const void* low, device con
   #pragma clang loop unroll(full)
   for (uint m = 0; m < ROWS; ++m) {
     sums[m][0] = sums[m][1] = 0.0f;
-    first_unit[m] = min(m, p.rows - 1) * units;
+    first_unit[m] = INPUT_ROW(m) * units;
   }
   for (uint u = part; u < units; u += 8) {
     const uint at = (tile * units + u) * 8 + row;
@@ -84,7 +84,7 @@ METAL_FUNC void multiply(constant Product& p, device const void* low, device con
       float sum = sums[m][h];
       for (ushort step = 1; step < 8; step *= 2) sum = sum + simd_shuffle_xor(sum, step);
       const uint column = tile * 8 + row + 4 * h;
-      if (part == 0 && column < p.n && m < p.rows) write_product(p, bias, out, m, column, sum);
+      if (part == 0 && column < p.n && HAS_ROW(m)) write_product(p, bias, out, OUTPUT_ROW(m), column, sum);
     }
   }
 }

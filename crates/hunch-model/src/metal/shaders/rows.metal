@@ -94,13 +94,18 @@ kernel void norm(constant Norm& p [[buffer(0)]], device float* x [[buffer(1)]], 
 struct Gate {
   uint width;
   uint outputs;
-  uint gelu;     // else SiLU
+  uint kind;     // of the activation
 };
+#define GELU 1
+#define CLAMPED 2     // else SiLU
+#define CLAMPED_BOUND 7.0f
+#define CLAMPED_SLOPE 1.702f
 #define GELU_SLOPE 1.5957691216f    // 2 sqrt(2 / pi)
 #define GELU_CUBIC 0.044715f
 
 // activation(gate) * up, where a row has its gates and then its ups, `width` each. SiLU is g / (1 + e^-g), and GELU
-// is g / (1 + e^-s) with s = 2 sqrt(2 / pi) (g + 0.044715 g^3).
+// is g / (1 + e^-s) with s = 2 sqrt(2 / pi) (g + 0.044715 g^3). The bounded gate of gpt-oss is g / (1 + e^-1.702 g)
+// times up + 1, with g at most 7 and up from -7 to 7.
 kernel void gate(constant Gate& p [[buffer(0)]], device const float* x [[buffer(1)]],
                  device char* codes [[buffer(2)]], device half* halves [[buffer(3)]], device float* scales [[buffer(4)]],
                  device short2* sums [[buffer(5)]], device float* floats [[buffer(6)]],
@@ -109,8 +114,13 @@ kernel void gate(constant Gate& p [[buffer(0)]], device const float* x [[buffer(
   const uint units = p.width / 32, u = group.x * 8 + simdgroup, i = u * 32 + lane;
   if (u >= units) return;
   device const float* from = x + group.y * 2 * p.width;
-  const float g = from[i], up = from[p.width + i];
-  const float slope = p.gelu ? GELU_SLOPE * fma(GELU_CUBIC * g * g, g, g) : g;
+  float g = from[i], up = from[p.width + i], slope = g;
+  if (p.kind == GELU) slope = GELU_SLOPE * fma(GELU_CUBIC * g * g, g, g);
+  if (p.kind == CLAMPED) {
+    g = min(g, CLAMPED_BOUND);
+    up = max(min(up, CLAMPED_BOUND), -CLAMPED_BOUND) + 1.0f;
+    slope = CLAMPED_SLOPE * g;
+  }
   write_unit(g / (1.0f + precise::exp(-slope)) * up, group.y * units + u, lane, p.outputs, codes, halves, scales, sums, floats);
 }
 

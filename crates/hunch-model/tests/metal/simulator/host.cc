@@ -13,25 +13,25 @@
 #include <unistd.h>
 
 namespace {
-struct Loads { unsigned char* start; uint64_t bytes, loaded, distinct; unsigned char* seen; };  // as in runtime.h
+struct Traffic { unsigned char* start; uint64_t bytes, moved[2], distinct[2]; unsigned char* seen; };  // as in runtime.h
 struct Launch {  // as in runtime.h
   void* const* buffers;
   uint32_t groups[3], threads[3];
   unsigned char* scratch;
   uint64_t scratch_bytes, seed;
   uint32_t order, mapping, counted;
-  Loads* loads;
+  Traffic* traffic;
 };
 typedef const char* (*Run)(const char* kernel, const Launch*, void* (*allocate)(size_t));
 
 const uint32_t MAX_BUFFERS = 1 << 16, MAX_LIBRARIES = 1 << 12, MAX_ARGUMENTS = 31, MAX_SCRATCH = 32768;
-struct Buffer { unsigned char* start; size_t bytes; void* pages; size_t mapped; uint64_t loaded, distinct; };
+struct Buffer { unsigned char* start; size_t bytes; void* pages; size_t mapped; uint64_t moved[2], distinct[2]; };
 Buffer buffers[MAX_BUFFERS];
 Run libraries[MAX_LIBRARIES];
 uint32_t buffer_count, library_count;
 char kernel[256] = "no kernel";
-// Loads of buffers are counted, by kernels that were compiled for it.
-bool counts_loads;
+// Loads and stores of buffers are counted, by kernels that were compiled for it.
+bool counts_traffic;
 
 void on_fault(int) {
   const char* parts[] = {"the kernel ", kernel, " left its buffers or its stack\n"};
@@ -53,7 +53,7 @@ uint32_t new_buffer(uint64_t bytes) {
   size_t page = sysconf(_SC_PAGESIZE), size = (bytes + 15) / 16 * 16, usable = (size + page - 1) / page * page;
   unsigned char* pages = (unsigned char*)mmap(0, usable + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON, -1, 0);
   if (pages == MAP_FAILED || mprotect(pages + usable, page, PROT_NONE)) stop("out of memory");
-  buffers[id] = Buffer{pages + usable - size, (size_t)bytes, pages, usable + page, 0, 0};
+  buffers[id] = Buffer{pages + usable - size, (size_t)bytes, pages, usable + page, {0, 0}, {0, 0}};
   // New memory holds anything.
   memset(pages, 0xff, usable);
   return id;
@@ -86,7 +86,7 @@ void dispatch() {
   static const uint32_t scratch_buffer = new_buffer(MAX_SCRATCH);
   unsigned char* scratch = buffers[scratch_buffer].start;
   void* arguments[MAX_ARGUMENTS] = {};
-  Loads loads[MAX_ARGUMENTS];
+  Traffic traffic[MAX_ARGUMENTS];
   uint32_t counted[MAX_ARGUMENTS], counted_count = 0;
   uint32_t count = take<uint32_t>();
   if (count > MAX_ARGUMENTS) stop("a kernel has at most 31 buffers");
@@ -100,12 +100,13 @@ void dispatch() {
       uint32_t id = take<uint32_t>();
       uint64_t offset = take<uint64_t>();
       arguments[i] = buffer(id, offset, 0).start + offset;
-      bool is_new = counts_loads;
+      bool is_new = counts_traffic;
       for (uint32_t j = 0; j < counted_count; ++j) is_new = is_new && counted[j] != id;
       if (is_new) {
         Buffer& own = buffers[id];
-        loads[counted_count] = Loads{own.start, own.bytes, 0, 0, (unsigned char*)calloc(own.bytes / 2 + 1, 1)};
-        if (!loads[counted_count].seen) stop("out of memory");
+        unsigned char* seen = (unsigned char*)calloc(own.bytes / 2 + 8, 1);
+        traffic[counted_count] = Traffic{own.start, own.bytes, {0, 0}, {0, 0}, seen};
+        if (!seen) stop("out of memory");
         counted[counted_count++] = id;
       }
     }
@@ -122,12 +123,14 @@ void dispatch() {
   // Threadgroup memory ends at the same guard as a buffer.
   if (launch.scratch_bytes <= MAX_SCRATCH) launch.scratch = scratch + (MAX_SCRATCH - launch.scratch_bytes) / 16 * 16;
   launch.counted = counted_count;
-  launch.loads = loads;
+  launch.traffic = traffic;
   const char* failure = libraries[library](kernel, &launch, allocate_stacks);
   for (uint32_t i = 0; i < counted_count; ++i) {
-    buffers[counted[i]].loaded += loads[i].loaded;
-    buffers[counted[i]].distinct += loads[i].distinct;
-    free(loads[i].seen);
+    for (uint32_t j = 0; j < 2; ++j) {
+      buffers[counted[i]].moved[j] += traffic[i].moved[j];
+      buffers[counted[i]].distinct[j] += traffic[i].distinct[j];
+    }
+    free(traffic[i].seen);
   }
   answer(failure);
 }
@@ -177,11 +180,12 @@ int main() {
         fflush(stdout);
         break;
       }
-      case 'C': counts_loads = true; break;
+      case 'C': counts_traffic = true; break;
       case 'N': {
-        Buffer& read = buffer(take<uint32_t>(), 0, 0);
-        uint64_t counts[] = {read.loaded, read.distinct};
-        read.loaded = read.distinct = 0;
+        Buffer& used = buffer(take<uint32_t>(), 0, 0);
+        uint64_t counts[] = {used.moved[0], used.distinct[0], used.moved[1], used.distinct[1]};
+        memset(used.moved, 0, sizeof used.moved);
+        memset(used.distinct, 0, sizeof used.distinct);
         give(counts, sizeof counts);
         fflush(stdout);
         break;

@@ -5,10 +5,11 @@
 #pragma once
 
 namespace sim {
-  // A buffer whose loads are counted. `seen` has a byte for each two bytes of the buffer.
-  struct Loads {
+  // A buffer whose loads and stores are counted: bytes of all threads, and different bytes. `seen` has a byte for each
+  // two bytes of the buffer, with a bit for loads and one for stores.
+  struct Traffic {
     unsigned char* start;
-    uint64_t bytes, loaded, distinct;
+    uint64_t bytes, moved[2], distinct[2];
     unsigned char* seen;
   };
   struct Launch {
@@ -19,8 +20,8 @@ namespace sim {
     uint64_t seed;              // 0: fibres in order
     uint32_t order;             // order of sums: 0, 1 or 2
     uint32_t mapping;           // elements of matrices by lane: 0 or 1
-    uint32_t counted;           // buffers in `loads`
-    Loads* loads;
+    uint32_t counted;           // buffers in `traffic`
+    Traffic* traffic;
   };
 
   struct Meeting { uint here, of; Operation operation; uint waiting[1024]; };
@@ -209,26 +210,38 @@ namespace sim {
   }
 }
 
-#ifdef SIM_COUNT_LOADS
-// The compiler calls these before each load (-fsanitize-coverage=trace-loads).
+#ifdef SIM_COUNT_TRAFFIC
+// The compiler calls these before each load and store (-fsanitize-coverage=trace-loads,trace-stores).
 namespace sim {
-  __attribute__((no_sanitize("coverage"))) static void count_load(const void* at, uint64_t bytes) {
+  __attribute__((no_sanitize("coverage"))) static void count(const void* at, uint64_t bytes, uint32_t is_store) {
     if (!launch) return;
-    for (uint32_t i = 0; i < launch->counted; ++i) {
-      Loads& loads = launch->loads[i];
-      const uint64_t offset = (uint64_t)((const unsigned char*)at - loads.start);
-      if (offset >= loads.bytes) continue;
-      loads.loaded += bytes;
-      for (uint64_t j = offset; j < offset + bytes && j < loads.bytes; j += 2) {
-        if (!loads.seen[j / 2]) loads.distinct += 2;
-        loads.seen[j / 2] = 1;
-      }
+    // Most are of threadgroup memory and of stacks.
+    if ((uint64_t)((const unsigned char*)at - launch->scratch) < launch->scratch_bytes) return;
+    if ((uint64_t)((const unsigned char*)at - stacks) < STACK * MAX_THREADS) return;
+    static uint32_t last;
+    for (uint32_t n = 0; n < launch->counted; ++n) {
+      const uint32_t i = (last + n) % launch->counted;
+      Traffic& traffic = launch->traffic[i];
+      const uint64_t offset = (uint64_t)((const unsigned char*)at - traffic.start);
+      if (offset >= traffic.bytes) continue;
+      last = i;
+      traffic.moved[is_store] += bytes;
+      // At most 16 bytes, so at most 8 of `seen`, which has as many more than the buffer needs.
+      const uint64_t marks = (bytes < 2 ? 1 : bytes / 2) * 8, bits = 0x0101010101010101ull << is_store;
+      const uint64_t mask = marks < 64 ? bits & ((1ull << marks) - 1) : bits;
+      uint64_t seen;
+      __builtin_memcpy(&seen, traffic.seen + offset / 2, 8);
+      if ((seen & mask) == mask) return;
+      traffic.distinct[is_store] += 2 * __builtin_popcountll(mask & ~seen);
+      seen |= mask;
+      __builtin_memcpy(traffic.seen + offset / 2, &seen, 8);
       return;
     }
   }
 }
-#define SIM_LOAD(bytes)                                                                            \
+#define SIM_TRAFFIC(kind, bytes, is_store)                                                         \
   extern "C" __attribute__((no_sanitize("coverage"), visibility("hidden")))                        \
-  void __sanitizer_cov_load##bytes(const void* at) { sim::count_load(at, bytes); }
-SIM_LOAD(1) SIM_LOAD(2) SIM_LOAD(4) SIM_LOAD(8) SIM_LOAD(16)
+  void __sanitizer_cov_##kind##bytes(const void* at) { sim::count(at, bytes, is_store); }
+SIM_TRAFFIC(load, 1, 0) SIM_TRAFFIC(load, 2, 0) SIM_TRAFFIC(load, 4, 0) SIM_TRAFFIC(load, 8, 0) SIM_TRAFFIC(load, 16, 0)
+SIM_TRAFFIC(store, 1, 1) SIM_TRAFFIC(store, 2, 1) SIM_TRAFFIC(store, 4, 1) SIM_TRAFFIC(store, 8, 1) SIM_TRAFFIC(store, 16, 1)
 #endif

@@ -1,0 +1,265 @@
+//! Mixtures of experts on a GPU: the choice of experts, products of the chosen ones, and the sum of their outputs.
+//!
+//! The GPU lists the rows of each chosen expert itself, so no step waits for the CPU, and no other expert is read. The
+//! order of steps in a layer belongs to the executor.
+
+use std::sync::Arc;
+
+use hunch_error::{Error, Result};
+use hunch_kernels::WeightType;
+
+use super::gpu::{Argument, Buffer, Gpu, Grid};
+use super::kernels::{Kernel, Kernels, Scaling, product_constants};
+use super::matrix::Matrix;
+use super::products::{MAX_PARTS, Parts, TileRows, WeightKernel};
+use super::workspace::Activations;
+use crate::spec::{Experts, Weighting};
+
+/// Most experts of a layer: threads of the kernel that lists them.
+pub const MAX_EXPERTS: usize = 256;
+/// Most experts of a row: lanes of the simdgroup that chooses them.
+pub const MAX_USED: usize = 32;
+/// Rows of an expert that share each load of a weight.
+const MAX_BLOCK: usize = 4;
+/// Words of the list of blocks before its first block, and of each block.
+const BLOCK_WORDS: usize = 4;
+
+/// Matrices `[n, k]` of the experts of a layer, one after the other.
+#[derive(Debug)]
+pub struct ExpertMatrix {
+    matrix: Matrix,
+    experts: usize,
+    /// Bias of all experts, `[experts, n]`.
+    bias: Option<Buffer>,
+}
+
+impl ExpertMatrix {
+    /// Copies the matrices of experts in file layout to a GPU.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if there is no kernel for the type or the shape, [`Error::OutOfMemory`] if the GPU has not
+    /// enough memory.
+    pub fn new(
+        gpu: &Arc<dyn Gpu>,
+        dtype: WeightType,
+        (experts, n, k): (usize, usize, usize),
+        file: &[u8],
+        bias: Option<&[f32]>,
+    ) -> Result<Self> {
+        if !Matrix::can_join(dtype, &[n]) {
+            return Err(Error::Internal(format!("there is no Metal kernel for experts of {n} {dtype} rows")));
+        }
+        let matrix = Matrix::new(gpu, dtype, (experts * n, k), file)?;
+        let bias = bias.map(|bias| Buffer::with_floats(gpu, bias)).transpose()?;
+        Ok(Self { matrix, experts, bias })
+    }
+
+    /// Returns the columns.
+    pub fn k(&self) -> usize {
+        self.matrix.k()
+    }
+
+    /// Returns the rows of an expert.
+    pub fn n(&self) -> usize {
+        self.matrix.n() / self.experts
+    }
+
+    /// Returns `true` if the product needs quantised activations.
+    pub fn wants_quantised(&self) -> bool {
+        self.matrix.wants_quantised()
+    }
+}
+
+/// Product of experts with the rows that chose them.
+#[derive(Clone, Copy, Debug)]
+pub struct ExpertProduct<'a> {
+    /// Weights.
+    pub experts: &'a ExpertMatrix,
+    /// Output rows, one for each entry.
+    pub out: &'a Buffer,
+    /// Values from the start of an output row to the first of this product.
+    pub offset: usize,
+    /// Values of an output row.
+    pub stride: usize,
+}
+
+/// Input rows of the products of experts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExpertInput {
+    /// Rows of the pass. All entries of a row read it.
+    Rows,
+    /// A row for each entry.
+    Entries,
+}
+
+/// Experts that the rows of a pass chose.
+///
+/// A row has an entry for each of its experts, highest score first.
+#[derive(Debug)]
+pub struct Routing {
+    /// Experts of the entries, `[rows, used]`.
+    pub chosen: Buffer,
+    /// Weights of the entries, `[rows, used]`.
+    pub weights: Buffer,
+    /// Entries, by expert.
+    order: Buffer,
+    /// Number of blocks, then the blocks of entries.
+    pub blocks: Buffer,
+}
+
+impl Routing {
+    /// Allocates space for `rows` rows.
+    ///
+    /// # Errors
+    /// If the GPU has not enough memory.
+    pub fn new(gpu: &Arc<dyn Gpu>, rows: usize, experts: &Experts) -> Result<Self> {
+        let entries = || Buffer::new(gpu, 4 * rows * experts.used);
+        // Passes of fewer rows may have smaller blocks, but never more than their entries.
+        let blocks = rows * experts.used;
+        Ok(Self {
+            chosen: entries()?,
+            weights: entries()?,
+            order: entries()?,
+            blocks: Buffer::new(gpu, 4 * BLOCK_WORDS * (1 + blocks))?,
+        })
+    }
+}
+
+/// Returns the rows of an expert that a pass of `rows` rows multiplies at once.
+fn block(rows: usize) -> TileRows {
+    TileRows::of(if rows == 1 { 1 } else { MAX_BLOCK })
+}
+
+/// Returns the most blocks that the entries of a pass can be in.
+fn most_blocks(rows: usize, experts: &Experts) -> usize {
+    let entries = rows * experts.used;
+    let distinct = experts.count.min(entries);
+    distinct + (entries - distinct) / block(rows).rows()
+}
+
+impl Kernels {
+    /// Chooses the experts of `rows` rows by the scores of the router, `[rows, experts]`, and lists their entries.
+    ///
+    /// `bias` is added to the weights for the choice alone, `[experts]`. The number of different experts goes to a word
+    /// of `distinct`.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn route(
+        &self,
+        scores: &Buffer,
+        bias: Option<&Buffer>,
+        (rows, experts): (usize, &Experts),
+        routing: &Routing,
+        (distinct, at): (&Buffer, usize),
+    ) -> Result<()> {
+        let weighting = match experts.weighting {
+            Weighting::Softmax => 0,
+            Weighting::SoftmaxOfChosen => 1,
+            Weighting::Sigmoid => 2,
+        };
+        let flags = u32::from(bias.is_some()) | u32::from(experts.normalised) << 1;
+        let constants = [
+            rows as u32,
+            experts.count as u32,
+            experts.used as u32,
+            block(rows).rows() as u32,
+            weighting,
+            flags,
+            experts.scale.to_bits(),
+        ];
+        let arguments = [
+            Argument::Constants(&constants),
+            scores.input(),
+            bias.unwrap_or(scores).input(),
+            routing.chosen.output(),
+            routing.weights.output(),
+            routing.order.output(),
+            routing.blocks.output(),
+            Argument::Output(distinct.id(), 4 * at),
+        ];
+        let threads = MAX_EXPERTS as u32;
+        let grid = Grid { groups: [1, 1, 1], threads, scratch: 4 * MAX_EXPERTS };
+        self.gpu().dispatch(self.get(Kernel::Route)?, &arguments, grid)
+    }
+
+    /// Multiplies up to three matrices of experts with the rows that chose them, in one dispatch.
+    ///
+    /// # Errors
+    /// If the device fails. [`Error::Internal`] for no or too many matrices.
+    pub fn multiply_experts(
+        &self,
+        products: &[ExpertProduct<'_>],
+        (x, input): (&Activations, ExpertInput),
+        (rows, experts): (usize, &Experts),
+        routing: &Routing,
+    ) -> Result<()> {
+        if products.is_empty() || products.len() > MAX_PARTS {
+            return Err(Error::Internal(format!("{} products of experts in a dispatch", products.len())));
+        }
+        let tile = block(rows);
+        let divide = match input {
+            ExpertInput::Rows => experts.used,
+            ExpertInput::Entries => 1,
+        };
+        let (mut parts, mut groups, mut constants) = (Parts::default(), 0, vec![divide as u32]);
+        // A pass of one row has codes, as in other products.
+        let codes = if rows == 1 { &x.codes } else { &x.halves };
+        let mut arguments = vec![codes.input(), x.scales.input(), x.sums.input(), x.floats.input()];
+        arguments.extend([routing.order.input(), routing.blocks.input()]);
+        for (part, product) in parts.iter_mut().zip(products) {
+            let ExpertProduct { experts, out, offset, stride } = product;
+            let (matrix, n) = (&experts.matrix, experts.n());
+            let weights = WeightKernel::of(matrix);
+            let of_part = n.div_ceil(weights.columns(tile));
+            let flags = u32::from(experts.bias.is_some()) << 1;
+            let of_matrix = product_constants(matrix, (rows, *stride), flags, Scaling::NONE);
+            let [_, of_rest @ ..] = of_matrix;
+            constants.push(n as u32);
+            constants.extend(of_rest);
+            constants.push(of_part as u32);
+            constants.extend(matrix.stream_bytes(n).map(|bytes| bytes as u32));
+            groups += of_part;
+            let streams = matrix.streams();
+            arguments.extend(streams);
+            arguments.push(experts.bias.as_ref().map_or(streams[0], Buffer::input));
+            arguments.push(Argument::Output(out.id(), offset * size_of::<f32>()));
+            *part = Some(weights);
+        }
+        arguments.insert(0, Argument::Constants(&constants));
+        let groups = [groups as u32, most_blocks(rows, experts) as u32, 1];
+        let grid = Grid { groups, threads: tile.threads(), scratch: tile.scratch() };
+        self.gpu().dispatch(self.get(Kernel::MultiplyExperts(tile, parts))?, &arguments, grid)
+    }
+
+    /// Sums the weighted outputs of the experts of each row, `[rows, used, width]`, in the order of its choice.
+    ///
+    /// `shared` has the outputs of an expert that all rows use, `[rows, width]`, and the scores whose sigmoid is its
+    /// weight. `add` is the factor of sums that are added to the output; `None` replaces it.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn join_experts(
+        &self,
+        outputs: &Buffer,
+        (weights, used): (&Buffer, usize),
+        shared: Option<(&Buffer, Option<&Buffer>)>,
+        (rows, width): (usize, usize),
+        (out, add): (&Buffer, Option<f32>),
+    ) -> Result<()> {
+        let scores = shared.and_then(|(_, scores)| scores);
+        let flags =
+            u32::from(add.is_some()) | u32::from(shared.is_some()) << 1 | u32::from(scores.is_some()) << 2;
+        let constants = [width as u32, used as u32, flags, add.unwrap_or(1.0).to_bits()];
+        let arguments = [
+            Argument::Constants(&constants),
+            outputs.input(),
+            weights.input(),
+            shared.map_or(outputs, |(of_shared, _)| of_shared).input(),
+            scores.unwrap_or(weights).input(),
+            out.output(),
+        ];
+        let grid = Grid { groups: [width.div_ceil(256) as u32, rows as u32, 1], threads: 256, scratch: 0 };
+        self.gpu().dispatch(self.get(Kernel::JoinExperts)?, &arguments, grid)
+    }
+}
