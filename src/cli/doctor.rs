@@ -111,7 +111,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<bool> {
     let target = args.target.clone().or_else(|| on_gpu.then(installed_default).flatten());
     let target = target.as_deref();
     let checks = target.map(|target| checks(target, args.draft.as_deref(), &compute));
-let mut report = Report {
+    let mut report = Report {
         version: hunch::VERSION,
         system: hunch_model::device::system_version(),
         architecture: std::env::consts::ARCH,
