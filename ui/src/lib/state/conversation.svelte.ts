@@ -161,7 +161,7 @@ export class ActiveConversation {
   async send(): Promise<void> {
     const prompt = this.draft.trim();
     if (prompt === '' || !this.takes) return;
-    const attachments = this.#messageDrafts.filesOf(this.place).map(({ attachment }) => attachment);
+    const attachments = this.#messageDrafts.sentFilesOf(this.place);
     this.draft = '';
     this.#messageDrafts.attach(this.place, []);
     await this.ask(prompt, attachments);
@@ -267,7 +267,7 @@ export class ActiveConversation {
     );
     thread.show();
     const parent = thread.end;
-    this.#messageDrafts.ask(place, prompt);
+    this.#messageDrafts.ask(place, question);
     const refusal = await this.#begin(askingOf(question, parent), thread.turns, question, thread);
     this.#messageDrafts.asked(place);
     return refusal && { ...refusal, refused: { turn: refusal.turn, after: parent } };
@@ -306,7 +306,8 @@ export class ActiveConversation {
       if (this.draft.trim() === turn.prompt) {
         this.draft = '';
         // Files added since stay.
-        const files = this.#messageDrafts.filesOf(this.place).filter(({ attachment }) => !turn.attachments.includes(attachment));
+        const sent = turn.attachments.map((attachment) => this.#messageDrafts.fileOf(attachment).attachment);
+        const files = this.#messageDrafts.filesOf(this.place).filter(({ attachment }) => !sent.includes(attachment));
         this.#messageDrafts.attach(this.place, files);
       }
       this.dismiss(turn);

@@ -33,7 +33,7 @@ export class QuestionQueue {
   /** Adds the question of a conversation, at the end or as the next one. It is stored as a draft while it waits. */
   add(thread: Thread, turn: Turn, first: boolean): void {
     const { place } = thread;
-    this.#messageDrafts.ask(place, turn.prompt);
+    this.#messageDrafts.ask(place, turn);
     thread.queued = turn;
     thread.show();
     const added = { thread, turn, place };
