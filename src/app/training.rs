@@ -160,7 +160,7 @@ impl App {
     /// Returns the events of the last run, from number `from` to the newest.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] when `id` is not the last one.
+    /// [`Refusal::NoLongerKept`] when `id` is not the last one.
     pub fn training_snapshot(&self, id: u32, from: u32) -> Result<MeasurementMessage<TrainEvent>> {
         snapshot(self.shared.training.lock().log().cloned(), id, from)
     }
@@ -179,9 +179,7 @@ impl App {
     /// Returns the files of a target's training.
     fn place(&self, target: &str) -> Result<TrainPlace> {
         let target = self.find_model(target)?;
-        let data = self.shared.places.data.as_deref().ok_or_else(|| {
-            Error::invalid("There is no data folder to keep training data in. Set HUNCH_DATA_DIR.")
-        })?;
+        let data = self.shared.places.data.as_deref().ok_or(Refusal::NoDataFolder)?;
         let folder = hunch_library::training_folder_in(data, &target, SEED)?;
         Ok(TrainPlace { folder, heads: data.join(HEADS_FOLDER), target })
     }

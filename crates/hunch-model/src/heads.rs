@@ -29,7 +29,7 @@ mod write;
 use std::path::{Path, PathBuf};
 
 use hunch_core::propose::head::Head;
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Refusal, Result};
 use sha2::{Digest, Sha256};
 
 use crate::decoder::Decoder;
@@ -195,16 +195,12 @@ pub fn load(head: &WeightFile, target: &WeightFile, decoder: &Decoder, compute: 
     let gguf = head.gguf();
     let architecture = gguf.require_str("general.architecture")?;
     if architecture != "hunch-head" {
-        return Err(Error::invalid(format!(
-            "{} is no head: its architecture is \"{architecture}\". docs/drafters.md lists the heads that Hunch runs.",
-            gguf.path.display()
-        )));
+        let detail = format!("its architecture is \"{architecture}\"");
+        return Err(Refusal::UnknownHead { path: gguf.path.clone(), detail }.into());
     }
     if gguf.require_str(TARGET)? != fingerprint(target)? {
         let trained = gguf.str("hunch-head.target.name").unwrap_or("another model");
-        return Err(Error::invalid(format!(
-            "This head was trained for {trained}. Open that model, or decode without the head."
-        )));
+        return Err(Refusal::HeadOfOther { name: trained.into() }.into());
     }
     match gguf.require_str("hunch-head.kind")? {
         "mlp" => Ok(Head::new(Box::new(MlpHead::load(head, target, decoder, compute)?))),

@@ -3,6 +3,7 @@
 
 import { formatBytes, formatBytesUp, formatCount } from './format';
 import type { ErrorCode, ErrorInfo, RefusalReason } from './ipc/schema.gen';
+import { methodName } from './methods';
 import { language } from './strings/index.svelte';
 import { errorParams, refusalParams, type ErrorWords, type ParamOf } from './strings/keys';
 
@@ -31,6 +32,7 @@ const formats: Readonly<Record<string, (value: number) => string>> = {
   prompt: formatCount,
   context: formatCount,
   tokens: formatCount,
+  limit: formatCount,
   bytes: formatBytes,
   most: formatBytes,
   // Rounded up, because freeing that many bytes must be enough.
@@ -80,6 +82,7 @@ export function errorLine(error: ErrorInfo): string {
 
 /** Details formatted for the window's language. */
 function write(name: string, value: string): string {
+  if (name === 'method') return methodName(value);
   const number = Number(value);
   return Number.isFinite(number) && value !== '' ? (formats[name]?.(number) ?? value) : value;
 }

@@ -1,7 +1,7 @@
 //! Predicted memory of heads, from the headers of their files. Loads nothing.
 
 use hunch_core::limits::MAX_DRAFT;
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Refusal, Result};
 use hunch_kernels::{WeightMatrix, WeightType};
 
 use super::{ACCEPTANCE, TARGET, fingerprint};
@@ -38,9 +38,7 @@ pub struct HeadOutlook {
 pub(super) fn of_own(gguf: &Gguf, target: &WeightFile, compute: &Compute) -> Result<HeadOutlook> {
     if gguf.str(TARGET) != Some(&fingerprint(target)?) {
         let trained = gguf.str("hunch-head.target.name").unwrap_or("another model");
-        return Err(Error::invalid(format!(
-            "This head was trained for {trained}. Open that model, or decode without the head."
-        )));
+        return Err(Refusal::HeadOfOther { name: trained.into() }.into());
     }
     let scored = gguf.require_i32s("hunch-head.vocabulary")?.len();
     let own: u64 = gguf.tensors.values().map(|info| in_memory(info, info.dtype)).sum();
