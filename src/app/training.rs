@@ -93,7 +93,7 @@ impl App {
     /// because the target is read once more to train.
     ///
     /// # Errors
-    /// [`Error::Busy`] while something else runs. [`Error::OutOfMemory`] or [`Refusal::NoDiskForTraining`] if memory or
+    /// [`Error::Busy`] while something else runs. [`Refusal::ModelTooLarge`], [`Refusal::TrainingTooLarge`] or [`Refusal::NoDiskForTraining`] if memory or
     /// disk are too small; nothing has changed then. Later errors are events.
     pub fn train_drafter(&self, request: &TrainRequest, sink: MeasurementSink<TrainEvent>) -> Result<u32> {
         let outlook = self.outlook(request)?;
@@ -223,10 +223,7 @@ impl App {
         let fit = self.fit(&FitRequest { target, draft: None, head: None, context: Some(*context) })?;
         check_memory(&fit, ", and nothing was changed")?;
         if fit.total + needs.memory > fit.machine.usable {
-            return Err(Error::OutOfMemory(format!(
-                "training a head for this model needs {} MB in addition to it, and nothing was changed",
-                needs.memory / 1_000_000
-            )));
+            return Err(Refusal::TrainingTooLarge { needed: needs.memory }.into());
         }
         let held = hunch_library::folder_bytes(&place.folder);
         let free = hunch_library::download::free_space(&place.folder);

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
-pub use refusal::{Refusal, RefusalReason};
+pub use refusal::{EnglishOnly, Refusal, RefusalReason};
 
 /// Result of a fallible engine operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -165,6 +165,28 @@ refusals! {
         /// Free bytes on the disk.
         free: u64,
     },
+    /// Models are not expected to fit into memory.
+    #[error("Not enough memory: {text}. Choose a smaller model, quantisation or context.")]
+    ModelTooLarge {
+        /// Their context, in tokens.
+        context: u32,
+        /// Predicted memory, in bytes.
+        needed: u64,
+        /// Memory that models may take, in bytes.
+        usable: u64,
+        /// The prediction in words.
+        text: EnglishOnly,
+    },
+    /// There is no room for training a head next to its target.
+    #[error(
+        "Not enough memory: training a head for this model needs {} MB in addition to it, and nothing was changed. Choose a \
+         smaller model, quantisation or context.",
+        needed.div_ceil(1_000_000)
+    )]
+    TrainingTooLarge {
+        /// Bytes that training needs.
+        needed: u64,
+    },
     /// The chat template has no text before the user's, so the model cannot write prompts.
     #[error("This model's chat template has no user turn, so the model cannot write prompts for itself.")]
     NoUserTurn,
@@ -512,9 +534,19 @@ refusals! {
     },
 }
 
+/// Words of an English message for which the window has its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EnglishOnly(pub String);
+
+impl fmt::Display for EnglishOnly {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// A value of a refusal.
 trait Shown {
-    /// Returns the value as text, in plain decimals. `None` for ids of the store, which the window does not show.
+    /// Returns the value as text, in plain decimals. `None` for what the window does not show, such as ids of the store.
     fn shown(&self) -> Option<String>;
 
     /// Returns some value.
@@ -573,6 +605,17 @@ impl Shown for i64 {
     }
 }
 
+impl Shown for EnglishOnly {
+    fn shown(&self) -> Option<String> {
+        None
+    }
+
+    #[cfg(test)]
+    fn sample() -> Self {
+        Self("text".into())
+    }
+}
+
 /// Writes the name that the window receives, in snake case.
 impl fmt::Display for RefusalReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -585,6 +628,7 @@ impl Refusal {
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::NotKept => ErrorCode::Store,
+            Self::ModelTooLarge { .. } | Self::TrainingTooLarge { .. } => ErrorCode::OutOfMemory,
             Self::NoSuchRepository { .. } | Self::NoSuchHubFile { .. } => ErrorCode::HubNotFound,
             Self::TermsNeedToken { .. } | Self::TermsNotAccepted { .. } => ErrorCode::HubGated,
             Self::TokenRejected { .. } | Self::NoHubAccess { .. } | Self::KeychainFailed { .. } => {
@@ -609,7 +653,7 @@ mod tests {
     use crate::{Error, ErrorInfo};
 
     #[test]
-    fn refusals_of_the_hub_and_the_store_have_their_codes() {
+    fn refusals_of_hub_store_and_memory_have_their_codes() {
         let code = |reason: RefusalReason| {
             let refusal = Refusal::every().into_iter().find(|refusal| refusal.reason() == reason);
             let info = ErrorInfo::from(&Error::from(refusal.unwrap()));
@@ -618,6 +662,7 @@ mod tests {
         };
         assert_eq!(code(RefusalReason::DraftTooLarge), ErrorCode::InvalidRequest);
         assert_eq!(code(RefusalReason::NotKept), ErrorCode::Store);
+        assert_eq!(code(RefusalReason::ModelTooLarge), ErrorCode::OutOfMemory);
         assert_eq!(code(RefusalReason::NoSuchHubFile), ErrorCode::HubNotFound);
         assert_eq!(code(RefusalReason::TermsNotAccepted), ErrorCode::HubGated);
         assert_eq!(code(RefusalReason::TokenRejected), ErrorCode::HubToken);

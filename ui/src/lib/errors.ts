@@ -40,6 +40,7 @@ const formats: Readonly<Record<string, (value: number) => string>> = {
   reserved: (bytes) => (bytes > 0 ? formatBytes(bytes) : ''),
   needed: formatBytesUp,
   free: formatBytes,
+  usable: formatBytes,
 };
 
 /** Defaults for details that the engine left out. */

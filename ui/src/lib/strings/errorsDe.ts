@@ -226,9 +226,20 @@ export const refusalsDe: RefusalCatalogue = {
     body: ({ needed, free }) => `Die Trainingsdaten brauchen noch ${needed}, auf der Festplatte sind ${free} frei.`,
     advice: 'Trainiere mit weniger Tokens oder schaffe Platz.',
   },
+  model_too_large: {
+    title: 'Der Speicher reicht nicht',
+    body: ({ context, needed, usable }) =>
+      `Mit einem Kontext von ${context} Tokens braucht das ${needed} (vorhergesagt), Modelle dürfen ${usable} belegen. Es wurde nichts geladen.`,
+    advice: 'Wähle ein kleineres Modell, eine kleinere Quantisierung oder weniger Kontext.',
+  },
+  training_too_large: {
+    title: 'Der Speicher reicht nicht fürs Training',
+    body: ({ needed }) => `Das Training braucht ${needed} zusätzlich zum Modell. Es wurde nichts geändert.`,
+    advice: 'Wähle ein kleineres Modell.',
+  },
   no_user_turn: {
     title: 'Dieses Modell kann keine Prompts schreiben',
-    body: () => 'Sein Chat-Template hat keinen Platz für eine Frage, deshalb kann es sich keine Prompts fürs Training ausdenken.',
+    body: () => 'Seine Chatvorlage hat keinen Platz für eine Frage, deshalb kann es sich keine Prompts fürs Training ausdenken.',
     advice: 'Wähle ein anderes Modell.',
   },
   not_a_file: {

@@ -224,6 +224,17 @@ export const refusalsEn: RefusalCatalogue = {
     body: ({ needed, free }) => `The training data need ${needed} more, and ${free} are free.`,
     advice: 'Train on fewer tokens, or free some space.',
   },
+  model_too_large: {
+    title: 'Not enough memory',
+    body: ({ context, needed, usable }) =>
+      `With a context of ${context} tokens this takes ${needed} (predicted), and models may take ${usable}. Nothing was loaded.`,
+    advice: 'Choose a smaller model, quantisation or context.',
+  },
+  training_too_large: {
+    title: 'Not enough memory for training',
+    body: ({ needed }) => `Training needs ${needed} in addition to the model. Nothing was changed.`,
+    advice: 'Choose a smaller model.',
+  },
   no_user_turn: {
     title: 'This model can’t write prompts',
     body: () => 'Its chat template has no user turn, so it can’t write prompts for its own training.',

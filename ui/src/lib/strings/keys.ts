@@ -187,6 +187,8 @@ export const refusalParams = {
   draft_too_large: [],
   not_a_token: [],
   no_disk_for_training: ['needed', 'free'],
+  model_too_large: ['context', 'needed', 'usable'],
+  training_too_large: ['needed'],
   no_user_turn: [],
   not_a_file: ['path'],
   import_too_large: ['path', 'most'],
