@@ -181,7 +181,7 @@ export class MessageDrafts {
    * session did not ask become the draft of the new one. */
   keepOnly(places: readonly number[]): void {
     const { drafts, draftFiles } = this.#preferences;
-    const stored = [...new Set([...Object.keys(drafts), ...Object.keys(draftFiles)])];
+    const stored = Object.keys({ ...drafts, ...draftFiles });
     const isOfThisSession = (name: string) => this.#typed[name] !== undefined || this.#files[name] !== undefined;
     for (const name of stored) if (isUnnumbered(name) && !isOfThisSession(name)) this.move(placeOf(name), null);
     // Drafts of this session belong to existing conversations.
