@@ -1,5 +1,6 @@
 // The line about the device in the title bar. No DOM.
 
+import { causeText } from './errors';
 import { plural } from './format';
 import type { AppInfo, LoadedModels } from './ipc/schema.gen';
 import { language } from './strings/index.svelte';
@@ -22,5 +23,5 @@ export function deviceLine(info: AppInfo, loaded: LoadedModels | null): DeviceLi
   // With a model loaded, failures that it does not need are no news.
   const problems = loaded ? [] : (info.gpu?.problems ?? []);
   if (problems.length === 0) return { text: words.metal, title: loaded?.draft_placement, notable: false };
-  return { text: words.gpuProblems(plural(problems.length, 'kernel')), title: problems.join('\n'), notable: true };
+  return { text: words.gpuProblems(plural(problems.length, 'kernel')), title: causeText(problems.join('\n')), notable: true };
 }

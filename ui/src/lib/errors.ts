@@ -76,10 +76,11 @@ export function errorLine(error: ErrorInfo): string {
   const { title, text, detail } = errorContent(error);
   // In English the engine's own message is best.
   if (language.current === 'en') return error.message;
-  return [text ?? `${title}.`, detail === null ? '' : `${language.strings.errorCard.details} ${detail}`]
-    .filter((part) => part !== '')
-    .join(' ');
+  return [text ?? `${title}.`, detail === null ? '' : causeText(detail)].filter((part) => part !== '').join(' ');
 }
+
+/** A cause that the engine states in English only: as it is in an English window, else marked. */
+export const causeText = (cause: string): string => (language.current === 'en' ? cause : `${language.strings.errorCard.details} ${cause}`);
 
 /** Details formatted for the window's language. */
 function write(name: string, value: string): string {
