@@ -34,6 +34,7 @@ use sha2::{Digest, Sha256};
 
 use crate::decoder::Decoder;
 use crate::device::Compute;
+use crate::display_name::{NameFields, display_name};
 use crate::gguf::Gguf;
 use crate::spec::ModelSpec;
 use crate::weights::WeightFile;
@@ -124,10 +125,16 @@ pub fn describe(path: &Path) -> Result<Option<HeadSummary>> {
         target_vocabulary: None,
         scored_tokens: gguf.i32s("hunch-head.vocabulary").map(<[i32]>::len),
         layers: gguf.i32s("hunch-head.layers").map(as_sizes),
-        target: gguf.str("hunch-head.target.name").map(str::to_owned),
+        target: target_name(gguf),
         parameters: tensors.clone().map(|info| info.shape.iter().product::<usize>()).sum(),
         bytes: tensors.map(|info| info.range.len() as u64).sum(),
     }))
+}
+
+/// Returns the display name of the model that a head of Hunch was trained for, if its file states it.
+fn target_name(gguf: &Gguf) -> Option<String> {
+    let name = Some(gguf.str("hunch-head.target.name")?);
+    Some(display_name(NameFields { name, ..NameFields::default() }, ""))
 }
 
 /// Predicts the memory of a head of any kind for a target on a device.
@@ -199,8 +206,8 @@ pub fn load(head: &WeightFile, target: &WeightFile, decoder: &Decoder, compute: 
         return Err(Refusal::UnknownHead { path: gguf.path.clone(), detail }.into());
     }
     if gguf.require_str(TARGET)? != fingerprint(target)? {
-        let trained = gguf.str("hunch-head.target.name").unwrap_or("another model");
-        return Err(Refusal::HeadOfOther { name: trained.into() }.into());
+        let name = target_name(gguf).unwrap_or_else(|| "another model".into());
+        return Err(Refusal::HeadOfOther { name }.into());
     }
     match gguf.require_str("hunch-head.kind")? {
         "mlp" => Ok(Head::new(Box::new(MlpHead::load(head, target, decoder, compute)?))),
