@@ -36,6 +36,7 @@ import { parseComparison, ReplayComparisons, ReplayedComparison, type CompareMes
 import { ReplayTraining, type RecordedTraining } from './training';
 import { ReplayStore, type RecordedConversation } from './store';
 import type { FilesEvent, Host, WireArguments } from '../../../ui/src/lib/host/types';
+import { refusal } from './refusal';
 
 /** A recorded application: its info, its models, and the files that fail to load. */
 export interface RecordedApp {
@@ -447,8 +448,4 @@ class ReplayHost implements Host {
     if (!found) throw refusal('invalid_request', 'There is no such generation.');
     return found;
   }
-}
-
-function refusal(code: ErrorInfo['code'], message: string): ErrorInfo {
-  return { code, message };
 }
