@@ -125,7 +125,7 @@ pub fn describe(path: &Path) -> Result<Option<HeadSummary>> {
         target_vocabulary: None,
         scored_tokens: gguf.i32s("hunch-head.vocabulary").map(<[i32]>::len),
         layers: gguf.i32s("hunch-head.layers").map(as_sizes),
-        target: target_name(gguf),
+        target: target_name(&gguf),
         parameters: tensors.clone().map(|info| info.shape.iter().product::<usize>()).sum(),
         bytes: tensors.map(|info| info.range.len() as u64).sum(),
     }))
