@@ -19,9 +19,10 @@ export function deviceLine(info: AppInfo, loaded: LoadedModels | null): DeviceLi
   const words = language.strings.models;
   if (info.gpu?.state === 'running') return { text: words.testingGpu, notable: true };
   if ((loaded?.device ?? info.device) !== 'metal') return { text: words.cpu(plural(info.threads, 'thread')), notable: false };
-  if (loaded?.device_note) return { text: words.metalReplaced, title: loaded.device_note, notable: true };
+  if (loaded?.device_note) return { text: words.metalReplaced, title: causeText(loaded.device_note), notable: true };
   // With a model loaded, failures that it does not need are no news.
   const problems = loaded ? [] : (info.gpu?.problems ?? []);
-  if (problems.length === 0) return { text: words.metal, title: loaded?.draft_placement, notable: false };
+  const placement = loaded?.draft_placement;
+  if (problems.length === 0) return { text: words.metal, ...(placement && { title: causeText(placement) }), notable: false };
   return { text: words.gpuProblems(plural(problems.length, 'kernel')), title: causeText(problems.join('\n')), notable: true };
 }
