@@ -34,7 +34,7 @@ export function shownName(file: AttachedFile, files: readonly AttachedFile[]): s
   return end(parts, parts.length);
 }
 
-/** Names of sent files. Those of the same name are numbered. */
+/** Names of sent files. Equal names are numbered. */
 export function sentNames(files: readonly Attachment[]): string[] {
   return files.map(({ name }, at) => {
     const same = files.filter((other) => other.name === name).length;
