@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use hunch::api::{SaveKind, SavePlace};
-use hunch_error::{Error, Refusal, Result};
+use hunch_error::{Refusal, Result};
 use parking_lot::{Mutex, MutexGuard};
 
 /// Paths chosen since the app started.
@@ -52,9 +52,7 @@ impl Chosen {
     pub(crate) fn redeem(&self, token: u32, kind: SaveKind) -> Result<PathBuf> {
         match self.choices().saves.remove(&token) {
             Some((meant, path)) if meant == kind => Ok(path),
-            _ => Err(Error::invalid(
-                "No location was chosen for this file, so nothing was written. Save it again.",
-            )),
+            _ => Err(Refusal::NoLocation.into()),
         }
     }
 

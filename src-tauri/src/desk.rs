@@ -103,10 +103,7 @@ pub(crate) fn check_chosen<R: Runtime>(app: &AppHandle<R>, path: &Path) -> Resul
     if app.state::<Chosen>().may_read(path) {
         return Ok(());
     }
-    Err(info(Error::invalid(format!(
-        "{} was not chosen in this window. Choose it in the dialog, or drop it on the window.",
-        path.display()
-    ))))
+    Err(info(Refusal::NotChosen { path: path.into() }.into()))
 }
 
 /// Checks that each model is in the library, was chosen by the user, or was loaded before.
@@ -133,9 +130,7 @@ pub(crate) fn check_head<R: Runtime>(app: &AppHandle<R>, engine: &App, name: &st
     if app.state::<Chosen>().may_read(Path::new(name)) || engine.knows_head(name) {
         return Ok(());
     }
-    Err(info(Error::invalid(format!(
-        "There is no head {name} among the models. Put its folder into the models folder, or choose another drafter."
-    ))))
+    Err(info(Refusal::NoSuchHead { name: name.into() }.into()))
 }
 
 /// Returns a dialog on top of the window.
@@ -154,9 +149,10 @@ fn path_of(chosen: FilePath) -> Option<PathBuf> {
 /// Lets the page read a chosen path. Returns the path as text.
 fn opened<R: Runtime>(app: &AppHandle<R>, path: Option<PathBuf>) -> Result<Option<String>, ErrorInfo> {
     let Some(path) = path else { return Ok(None) };
-    let text = path.to_str().map(str::to_owned).ok_or_else(|| {
-        info(Error::invalid(format!("{} is not valid Unicode. Rename it first.", path.display())))
-    })?;
+    let text = path
+        .to_str()
+        .map(str::to_owned)
+        .ok_or_else(|| info(Refusal::NotUnicode { path: path.clone() }.into()))?;
     app.state::<Chosen>().open([path]);
     Ok(Some(text))
 }

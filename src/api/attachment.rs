@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Refusal, Result};
 
 /// Maximum size of an attached file, in bytes: about 250,000 tokens.
 pub const MAX_FILE_BYTES: u64 = 1_000_000;
@@ -44,10 +44,7 @@ pub fn with_attachments(text: &str, attachments: &[Attachment]) -> String {
 /// [`Error::FileTooLarge`] or [`Error::InvalidRequest`].
 pub fn check_attachments(attachments: &[Attachment]) -> Result<()> {
     if attachments.len() > MAX_FILES {
-        return Err(Error::invalid(format!(
-            "A question can have {MAX_FILES} files, and this one has {}. Remove some.",
-            attachments.len()
-        )));
+        return Err(Refusal::TooManyFiles { limit: MAX_FILES, found: attachments.len() }.into());
     }
     match attachments.iter().find(|file| file.text.len() as u64 > MAX_FILE_BYTES) {
         Some(Attachment { name, text }) => {

@@ -282,7 +282,7 @@ impl App {
         match asking {
             Asking::Question { parent, text, attachments } => {
                 if text.trim().is_empty() {
-                    return Err(Error::invalid("The question is empty; write something."));
+                    return Err(Refusal::EmptyPrompt.into());
                 }
                 check_attachments(&attachments)?;
                 let conversation = if let Some(id) = conversation {
@@ -379,15 +379,11 @@ fn open_import(path: &Path) -> Result<impl Read> {
     let io = |source| Error::Io { action: "read", path: path.into(), source };
     // Checked before opening, because opening a pipe waits for a writer.
     let file = std::fs::metadata(path).map_err(io)?;
-    let refused = |why: String| Error::invalid(format!("{} {why}. Nothing was added.", path.display()));
     if !file.is_file() {
-        return Err(refused("is not a regular file".into()));
+        return Err(Refusal::NotAFile { path: path.into() }.into());
     }
     if file.len() > MOST_IMPORTED {
-        return Err(refused(format!(
-            "is larger than {} GiB, the limit for a conversation",
-            MOST_IMPORTED >> 30
-        )));
+        return Err(Refusal::ImportTooLarge { path: path.into(), most: MOST_IMPORTED }.into());
     }
     Ok(std::fs::File::open(path).map_err(io)?.take(MOST_IMPORTED))
 }
@@ -395,10 +391,7 @@ fn open_import(path: &Path) -> Result<impl Read> {
 /// Refuses an export that [`open_import`] would refuse.
 fn check_importable(bytes: u64) -> Result<()> {
     if bytes > MOST_IMPORTED {
-        return Err(Error::invalid(format!(
-            "The file would be larger than {} GiB and could not be imported again. Export the conversation as Markdown.",
-            MOST_IMPORTED >> 30
-        )));
+        return Err(Refusal::ExportTooLarge { most: MOST_IMPORTED }.into());
     }
     Ok(())
 }

@@ -19,7 +19,7 @@ use crate::lab::sessions::session_of;
 use crate::lab::{rules, what_if};
 use hunch_core::sample::SamplingParams;
 use hunch_core::token::TokenId;
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Refusal, Result};
 
 /// Number of positions whose distributions are kept.
 const KEPT: usize = 4;
@@ -43,9 +43,7 @@ struct Position {
 
 impl Positions {
     fn find(&mut self, id: u32) -> Result<&mut Position> {
-        self.0.iter_mut().find(|position| position.id == id).ok_or_else(|| {
-            Error::invalid(format!("Position {id} is not among the last {KEPT}. Choose it again."))
-        })
+        self.0.iter_mut().find(|position| position.id == id).ok_or_else(|| Refusal::NoLongerKept.into())
     }
 }
 
@@ -75,11 +73,7 @@ impl App {
         };
         let ready = self.shared.models.ready()?;
         let loaded = &ready.details;
-        let draft = loaded.draft.clone().ok_or_else(|| {
-            Error::invalid(
-                "There is no draft model to compare with. Open one, or look at the made-up distributions.",
-            )
-        })?;
+        let draft = loaded.draft.clone().ok_or(Refusal::NoDraftToCompare)?;
         let Reading { prompt, before, drawn } = reading;
         let scores = self.shared.engine.ask(id, move |models, stopped| {
             let context = models.prompt_ids(&prompt)?;
@@ -180,11 +174,7 @@ impl App {
         let costs = match machine {
             LabMachine::MadeUp { draft_cost, row_cost } => MachineCosts::assumed(draft_cost, row_cost)?,
             LabMachine::Measured => {
-                let curve = self.cost_curve()?.ok_or_else(|| {
-                    Error::invalid(
-                        "The cost of passes with these models was not measured yet. Measure it first.",
-                    )
-                })?;
+                let curve = self.cost_curve()?.ok_or(Refusal::CostsNotMeasured)?;
                 MachineCosts::of(&curve)?
             }
         };

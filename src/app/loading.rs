@@ -129,7 +129,7 @@ impl App {
     /// Returns whether the loaded models must be unloaded to make room.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] when the new ones do not fit even then. Nothing has changed.
+    /// [`Refusal::ModelTooLarge`](hunch_error::Refusal::ModelTooLarge) when the new ones do not fit even then. Nothing has changed.
     fn has_to_make_room(&self, request: &LoadRequest, context: u32) -> Result<bool> {
         let LoadRequest { target, draft, head, .. } = request.clone();
         let fit = self.fit(&FitRequest { target, draft, head, context: Some(context) })?;

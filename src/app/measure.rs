@@ -18,7 +18,7 @@ use crate::services::measure;
 use crate::store::CurveOf;
 use hunch_core::pass_cost::CostCurve;
 use hunch_error::ErrorInfo;
-use hunch_error::{Error, Result};
+use hunch_error::{Refusal, Result};
 use hunch_library::speed_log::Rates;
 use hunch_library::types::MeasuredSpeedup;
 use hunch_model::atomic_file;
@@ -46,7 +46,7 @@ where
     E: Clone + serde::Serialize + Send + 'static,
 {
     let log = log.filter(|log| log.id() == id);
-    let log = log.ok_or_else(|| Error::invalid(format!("Measurement {id} is not the last one.")))?;
+    let log = log.ok_or(Refusal::NoLongerKept)?;
     Ok(MeasurementMessage { id, seq: from, events: log.after(from as usize, usize::MAX) })
 }
 
@@ -98,7 +98,7 @@ impl App {
     /// Returns the events of the last comparison, from number `from` to the newest.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] when `id` is not the last one.
+    /// [`Refusal::NoLongerKept`] when `id` is not the last one.
     pub fn compare_snapshot(&self, id: u32, from: u32) -> Result<MeasurementMessage<CompareEvent>> {
         snapshot(self.shared.measurements.lock().comparison.clone(), id, from)
     }
@@ -137,7 +137,7 @@ impl App {
     /// Returns the events of the last measurement of costs, from number `from` to the newest.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] when `id` is not the last one.
+    /// [`Refusal::NoLongerKept`] when `id` is not the last one.
     pub fn costs_snapshot(&self, id: u32, from: u32) -> Result<MeasurementMessage<CostEvent>> {
         snapshot(self.shared.measurements.lock().costs.clone(), id, from)
     }
@@ -159,7 +159,7 @@ impl App {
     /// Lists the comparisons, newest first.
     ///
     /// # Errors
-    /// [`Error::Store`] when the file cannot be read or written. The same holds for the methods below.
+    /// [`Error::Store`](hunch_error::Error::Store) when the file cannot be read or written. The same holds for the methods below.
     pub fn list_comparisons(&self) -> Result<Vec<ComparisonEntry>> {
         Ok(self.store().comparisons()?)
     }

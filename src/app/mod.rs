@@ -289,7 +289,7 @@ impl App {
     /// Returns the events of a recent generation, from number `from` to the newest.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] when the generation is not among the recent ones.
+    /// [`Refusal::NoLongerKept`](hunch_error::Refusal::NoLongerKept) when the generation is not among the recent ones.
     pub fn generation_snapshot(&self, generation_id: u32, from: u32) -> Result<StreamMessage> {
         let record = self.shared.records.find(generation_id)?;
         Ok(StreamMessage { generation_id, seq: from, events: record.events(&self.store(), from as usize)? })

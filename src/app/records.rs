@@ -9,7 +9,7 @@ use super::stream::EventLog;
 use crate::api::MessageState;
 use crate::event::GenerationEvent;
 use crate::store::Store;
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Refusal, Result};
 
 /// Number of recent generations whose events can be fetched again.
 const KEPT: usize = 4;
@@ -95,10 +95,10 @@ impl GenerationRecords {
     /// Returns the record of a generation.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] when it is not among the recent ones.
+    /// [`Refusal::NoLongerKept`] when it is not among the recent ones.
     pub(super) fn find(&self, id: u32) -> Result<GenerationRecord> {
         let found = self.0.lock().iter().find(|record| record.id == id).cloned();
-        found.ok_or_else(|| Error::invalid(format!("Generation {id} is not among the last {KEPT}.")))
+        found.ok_or_else(|| Refusal::NoLongerKept.into())
     }
 }
 

@@ -8,7 +8,7 @@ use super::{App, QUIT_WITHIN};
 use crate::api::{AppInfo, StoreProblem, StoreRemedy};
 use crate::store::{Store, is_damage};
 use hunch_error::ErrorInfo;
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Refusal, Result};
 use hunch_library::types::LibraryEvent;
 
 /// The store in use and its problem, if it has one.
@@ -85,9 +85,7 @@ impl App {
     /// [`Error::Store`], with what to do.
     pub(super) fn check_kept(&self) -> Result<()> {
         match &self.shared.store.lock().problem {
-            Some(problem) if problem.in_memory && !problem.accepted => Err(Error::Store(
-                "new messages would be lost when the app closes; choose what to do in the list of conversations".into(),
-            )),
+            Some(problem) if problem.in_memory && !problem.accepted => Err(Refusal::NotKept.into()),
             _ => Ok(()),
         }
     }

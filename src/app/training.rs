@@ -93,7 +93,7 @@ impl App {
     /// because the target is read once more to train.
     ///
     /// # Errors
-    /// [`Error::Busy`] while something else runs. [`Error::OutOfMemory`] or [`Refusal::NoDiskForTraining`] if memory or
+    /// [`Error::Busy`] while something else runs. [`Refusal::ModelTooLarge`], [`Refusal::TrainingTooLarge`] or [`Refusal::NoDiskForTraining`] if memory or
     /// disk are too small; nothing has changed then. Later errors are events.
     pub fn train_drafter(&self, request: &TrainRequest, sink: MeasurementSink<TrainEvent>) -> Result<u32> {
         let outlook = self.outlook(request)?;
@@ -160,7 +160,7 @@ impl App {
     /// Returns the events of the last run, from number `from` to the newest.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] when `id` is not the last one.
+    /// [`Refusal::NoLongerKept`] when `id` is not the last one.
     pub fn training_snapshot(&self, id: u32, from: u32) -> Result<MeasurementMessage<TrainEvent>> {
         snapshot(self.shared.training.lock().log().cloned(), id, from)
     }
@@ -179,9 +179,7 @@ impl App {
     /// Returns the files of a target's training.
     fn place(&self, target: &str) -> Result<TrainPlace> {
         let target = self.find_model(target)?;
-        let data = self.shared.places.data.as_deref().ok_or_else(|| {
-            Error::invalid("There is no data folder to keep training data in. Set HUNCH_DATA_DIR.")
-        })?;
+        let data = self.shared.places.data.as_deref().ok_or(Refusal::NoDataFolder)?;
         let folder = hunch_library::training_folder_in(data, &target, SEED)?;
         Ok(TrainPlace { folder, heads: data.join(HEADS_FOLDER), target })
     }
@@ -225,10 +223,7 @@ impl App {
         let fit = self.fit(&FitRequest { target, draft: None, head: None, context: Some(*context) })?;
         check_memory(&fit, ", and nothing was changed")?;
         if fit.total + needs.memory > fit.machine.usable {
-            return Err(Error::OutOfMemory(format!(
-                "training a head for this model needs {} MB in addition to it, and nothing was changed",
-                needs.memory / 1_000_000
-            )));
+            return Err(Refusal::TrainingTooLarge { needed: needs.memory }.into());
         }
         let held = hunch_library::folder_bytes(&place.folder);
         let free = hunch_library::download::free_space(&place.folder);

@@ -416,7 +416,7 @@ pub(crate) fn load_with_head(args: &ModelArgs, head: &HeadArgs, methods: &[Metho
 /// Loads models for conversations of at most `longest` tokens.
 ///
 /// # Errors
-/// As loading. [`Error::OutOfMemory`] when the models are not expected to fit with caches of `longest` tokens, or of
+/// As loading. [`Refusal::ModelTooLarge`](hunch_error::Refusal::ModelTooLarge) when the models are not expected to fit with caches of `longest` tokens, or of
 /// the usual context if that is shorter. Caches grow as needed.
 fn load_for(args: &ModelArgs, head: Option<&Path>, methods: &[Method], longest: usize) -> Result<Models> {
     load_on(&args.compute()?, args, head, methods, longest)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::GenerationPlan;
 use super::shared_models::SharedModels;
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Refusal, Result};
 
 use hunch_core::depth::DepthController;
 use hunch_core::method::Method;
@@ -182,21 +182,16 @@ impl ConversationResources {
 /// [`Error::InvalidRequest`] with the remedy.
 fn check_needs(method: Method, proposers: &Proposers) -> Result<()> {
     let Some(missing) = method.needs().find(|needs| !proposers.has(*needs)) else { return Ok(()) };
-    let remedy = match missing {
+    let method = method.to_string();
+    Err(match missing {
         Needs::Nothing => return Ok(()),
-        Needs::DraftModel => {
-            format!("The method {method} needs a draft model. Open one (--draft), or choose ngram or plain.")
+        Needs::DraftModel => Refusal::NeedsDraft { method }.into(),
+        Needs::LowBitCopy => Refusal::NeedsLowBitCopy { method }.into(),
+        Needs::Head => Refusal::NeedsHead { method }.into(),
+        Needs::Script => {
+            Error::invalid(format!("The method {method} is for benchmarks: hunch bench --synthetic."))
         }
-        Needs::LowBitCopy => format!(
-            "The method {method} needs a low-bit copy of the target, which is not loaded. The command line \
-             creates it: hunch run --method {method}."
-        ),
-        Needs::Head => format!(
-            "The method {method} needs a head trained for this model, and there is none. Choose ngram or suffix."
-        ),
-        Needs::Script => format!("The method {method} is for benchmarks: hunch bench --synthetic."),
-    };
-    Err(Error::invalid(remedy))
+    })
 }
 
 /// Returns the prior cost of a drafted token, in target passes of one row. It is the weight bytes that a
@@ -233,11 +228,11 @@ fn last_logits(
     stopped: &dyn Fn() -> bool,
 ) -> Result<Vec<f32>> {
     let Some((last, before)) = tokens.split_last() else {
-        return Err(Error::invalid("There is no text before this position. Enter some text."));
+        return Err(Refusal::EmptyPrompt.into());
     };
     for chunk in before.chunks(model.prefill_rows().max(1)) {
         if stopped() {
-            return Err(Error::invalid("Cancelled. Nothing was changed."));
+            return Err(Refusal::Cancelled.into());
         }
         model.forward(Step::chain(chunk, LogitRows::None))?;
     }

@@ -6,7 +6,7 @@ use super::Prompt;
 use hunch_core::chat::{ChatMessage, Thinking};
 use hunch_core::sample::Constraint;
 use hunch_core::token::TokenId;
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Refusal, Result};
 use hunch_model::text::{
     AnswerFormat, ChatTemplate, EncodeOptions, FormatCompiler, ThinkingSwitches, Tokenizer, ToolChat,
     ToolForm,
@@ -97,7 +97,7 @@ impl PromptEncoder {
 
     fn check_length(&self, ids: &[TokenId]) -> Result<()> {
         if ids.is_empty() {
-            return Err(Error::invalid("The prompt is empty. Enter some text."));
+            return Err(Refusal::EmptyPrompt.into());
         }
         if ids.len() >= self.context {
             return Err(Error::ContextOverflow { prompt: ids.len(), context: self.context });
@@ -200,7 +200,7 @@ impl PromptEncoder {
     ) -> Result<(Vec<TokenId>, Option<String>)> {
         self.tools()?;
         if chat.messages.iter().all(|message| message.content().trim().is_empty()) {
-            return Err(Error::invalid("The prompt is empty. Enter some text."));
+            return Err(Refusal::EmptyPrompt.into());
         }
         let (mut ids, note) = self.template.tool_ids(&self.tokenizer, chat, thinking, stopped)?;
         ids.extend_from_slice(begun);
@@ -216,7 +216,7 @@ impl PromptEncoder {
         stopped: &dyn Fn() -> bool,
     ) -> Result<(Vec<TokenId>, Option<String>)> {
         if messages.iter().all(|message| message.content.trim().is_empty()) {
-            return Err(Error::invalid("The prompt is empty. Enter some text."));
+            return Err(Refusal::EmptyPrompt.into());
         }
         self.template.ids(&self.tokenizer, messages, thinking, stopped)
     }

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use hunch_error::{Error, Result};
+use hunch_error::{EnglishOnly, Refusal, Result};
 use hunch_library::Places;
 use hunch_library::fit::too_large_message;
 use hunch_library::types::{Fit, FitVerdict};
@@ -14,10 +14,16 @@ use crate::generate::LoadPlan;
 /// Refuses models that are not expected to fit into memory. `consequence` ends the message.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`] with the prediction and a smaller choice.
+/// [`Refusal::ModelTooLarge`] with the prediction and a smaller choice.
 pub fn check_memory(fit: &Fit, consequence: &str) -> Result<()> {
     match fit.verdict {
-        FitVerdict::TooLarge => Err(Error::OutOfMemory(format!("{}{consequence}", too_large_message(fit)))),
+        FitVerdict::TooLarge => Err(Refusal::ModelTooLarge {
+            context: fit.context,
+            needed: fit.total,
+            usable: fit.machine.usable,
+            text: EnglishOnly(format!("{}{consequence}", too_large_message(fit))),
+        }
+        .into()),
         FitVerdict::Fits | FitVerdict::Tight => Ok(()),
     }
 }

@@ -6,7 +6,7 @@ use rusqlite::params;
 use serde_json::Value;
 
 use super::Store;
-use hunch_error::Error;
+use hunch_error::Refusal;
 
 use super::{Result, StoreError};
 
@@ -32,7 +32,7 @@ impl Store {
     /// Stores a preference. `null` removes it.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] for a value of more than a megabyte, and when the file cannot be written.
+    /// [`Refusal::PreferenceTooLarge`] for a value of more than a megabyte, and when the file cannot be written.
     pub fn set_preference(&self, key: &str, value: &Value) -> Result<()> {
         if value.is_null() {
             self.connection().execute("DELETE FROM preferences WHERE key = ?1", [key])?;
@@ -40,7 +40,7 @@ impl Store {
         }
         let text = value.to_string();
         if text.len() > MOST {
-            return Err(StoreError(Error::invalid(format!("The preference {key} is too large to be kept."))));
+            return Err(StoreError(Refusal::PreferenceTooLarge { name: key.into() }.into()));
         }
         self.connection().execute(
             "INSERT INTO preferences (key, value) VALUES (?1, ?2)
@@ -54,6 +54,8 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+
+    use hunch_error::Error;
 
     use super::*;
 
@@ -73,6 +75,6 @@ mod tests {
         store.set_preference("appearance", &Value::Null).unwrap();
         assert!(!store.preferences().unwrap().contains_key("appearance"));
         let large = Value::String("x".repeat(MOST));
-        assert!(matches!(store.set_preference("presets", &large), Err(StoreError(Error::InvalidRequest(_)))));
+        assert!(matches!(store.set_preference("presets", &large), Err(StoreError(Error::Refused(_)))));
     }
 }

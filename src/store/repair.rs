@@ -9,7 +9,7 @@ use rusqlite::{Connection, Transaction};
 
 use super::{LOCK_PATIENCE, Store, backups, damage, lock, migrations, read_only};
 use crate::api::StoreCopy;
-use hunch_error::Error;
+use hunch_error::{Error, Refusal};
 use hunch_model::atomic_file;
 
 use super::{Result, StoreError};
@@ -32,9 +32,7 @@ impl Store {
         };
         let restored = path.with_extension("restored");
         if let Some(name) = copy {
-            let copy = backups::named(path, name).ok_or_else(|| {
-                Error::invalid(format!("There is no copy {name} any more. Choose another one."))
-            })?;
+            let copy = backups::named(path, name).ok_or_else(|| Refusal::NoSuchCopy { name: name.into() })?;
             check(&read_only(&copy)?)?;
             fs::copy(&copy, &restored).map_err(io("write", &restored))?;
             atomic_file::sync(&restored).map_err(io("write", &restored))?;

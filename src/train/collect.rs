@@ -11,7 +11,7 @@ use half::f16;
 use hunch_core::model::LanguageModel;
 use hunch_core::sample::{Sampler, SamplingParams, argmax, draw, top_tokens, unit};
 use hunch_core::token::{TokenId, shared_len};
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Refusal, Result};
 use hunch_model::sequences::Sequences;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -92,9 +92,7 @@ pub fn collect(
             collected.tokens += answer.next.len();
             unusable = if answer.next.is_empty() { unusable + 1 } else { 0 };
             if unusable >= MOST_UNUSABLE {
-                return Err(Error::invalid(
-                    "This model writes no usable prompts, so it cannot write its own training text. Choose a chat model.",
-                ));
+                return Err(Refusal::NoUsablePrompts.into());
             }
             rows.insert(answer.job, answer.next.len());
             let seconds = begun.elapsed().as_secs_f64();

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use candle_core::{DType, Device, Tensor};
 use hunch_core::sample::unit;
 use hunch_core::token::TokenId;
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Refusal, Result};
 use hunch_model::atomic_file;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -37,9 +37,6 @@ const RIDGE_ROWS: usize = 2_048;
 const RIDGE_POSITIONS: usize = 200_000;
 /// Most inputs of the ridge regression. For wider targets it reads the final state and the embedding only.
 const RIDGE_INPUTS: usize = 8_192;
-/// Error of a loss or a regression that is not a number.
-const NOT_FINITE: &str =
-    "The hidden states of this target are not finite, so no head can be trained on them.";
 const CHECKPOINT: &str = "checkpoint.safetensors";
 /// Metadata key of [`State`] in a checkpoint.
 const STATE: &str = "state";
@@ -224,7 +221,7 @@ impl<'a> FitRun<'a> {
         let (inputs, states) = self.batch(store, self.batches[step])?;
         let (loss, grads) = self.network.gradients(&inputs, &states)?;
         if !loss.is_finite() {
-            return Err(Error::invalid(NOT_FINITE));
+            return Err(Refusal::StatesNotFinite.into());
         }
         let warm_up = ((step + 1) as f64 / WARM_UP as f64).min(1.0);
         let cosine = 0.5 * (1.0 + (std::f64::consts::PI * step as f64 / total as f64).cos());
@@ -467,7 +464,7 @@ fn initial(
     }
     let solved = ridge.solve(recipe.ridge, paused).map_err(|error| match error {
         Error::Stopped => error,
-        _ => Error::invalid(NOT_FINITE),
+        _ => Refusal::StatesNotFinite.into(),
     })?;
     let solved = solved.to_vec2::<f32>()?;
     let (bias, solved) = solved.split_last().ok_or_else(|| Error::Internal("an empty regression".into()))?;

@@ -1,7 +1,7 @@
 //! Ridge regression in closed form: sums of products, a blocked Cholesky factorisation, and two triangular solves.
 
 use candle_core::{DType, Device, Tensor};
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Refusal, Result};
 
 use super::check_paused;
 
@@ -91,7 +91,7 @@ fn factorise(a: &mut [f64], n: usize, paused: &dyn Fn() -> bool) -> Result<()> {
                 a[i * n + j] = if i == j { rest.sqrt() } else { rest / a[j * n + j] };
             }
             if i < to && (a[i * n + i].is_nan() || a[i * n + i] <= 0.0) {
-                return Err(Error::invalid("The hidden states of this target are not finite."));
+                return Err(Refusal::StatesNotFinite.into());
             }
         }
         // The rows below, a stretch of columns at a time.

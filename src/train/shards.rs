@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use half::f16;
 use hunch_core::token::TokenId;
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Refusal, Result};
 use hunch_model::atomic_file::{self, PART};
 use hunch_model::file_lock::FileLock;
 use safetensors::tensor::{Dtype, Metadata, TensorView};
@@ -154,9 +154,8 @@ impl ShardStore {
     pub fn open(folder: &Path, target: &TrainingTarget, seed: u64, limit: u64) -> Result<Self> {
         let io = |source| Error::Io { action: "write", path: folder.to_path_buf(), source };
         std::fs::create_dir_all(folder).map_err(io)?;
-        let lock = FileLock::acquire(&folder.join("lock"), Duration::ZERO)?.ok_or_else(|| {
-            Error::invalid("Another run trains this head. Stop it, or choose another --seed.")
-        })?;
+        let lock =
+            FileLock::acquire(&folder.join("lock"), Duration::ZERO)?.ok_or(Refusal::TrainedElsewhere)?;
         let origin = DataOrigin {
             name: target.rows.name.clone(),
             fingerprint: hunch_model::low_bit::fingerprint(&target.path)?,
@@ -168,10 +167,7 @@ impl ShardStore {
         let index = match read_index(folder)? {
             Some(index) if index.version == VERSION && index.origin == origin => index,
             Some(_) => {
-                return Err(Error::invalid(format!(
-                    "The data in {} belong to another model, seed or version. Delete the folder to start over.",
-                    folder.display()
-                )));
+                return Err(Refusal::OtherTrainingData { folder: folder.into() }.into());
             }
             None => {
                 Index { version: VERSION, origin, seconds: 0.0, shards: BTreeMap::new(), answers: Vec::new() }
@@ -412,11 +408,7 @@ fn read_index(folder: &Path) -> Result<Option<Index>> {
         Err(source) => return Err(Error::Io { action: "read", path, source }),
     };
     serde_json::from_str(&text).map(Some).map_err(|error| {
-        Error::invalid(format!(
-            "{} is damaged: {error}. Delete {} to start over.",
-            path.display(),
-            folder.display()
-        ))
+        Refusal::TrainingDataDamaged { path, folder: folder.into(), detail: error.to_string() }.into()
     })
 }
 

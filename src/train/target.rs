@@ -6,7 +6,7 @@ use candle_core::Device;
 use hunch_core::chat::{ChatMessage, Role};
 use hunch_core::propose::head::Head;
 use hunch_core::token::TokenId;
-use hunch_error::{Error, Refusal, Result};
+use hunch_error::{Refusal, Result};
 use hunch_model::decoder::Decoder;
 use hunch_model::device::Compute;
 use hunch_model::heads::{self, TargetWeights};
@@ -44,7 +44,7 @@ impl TrainingTarget {
     /// Loads a target.
     ///
     /// # Errors
-    /// As [`Decoder::load`]. [`Error::InvalidRequest`] if it has a single layer.
+    /// As [`Decoder::load`]. [`Refusal::SingleLayer`] if it has a single layer.
     pub fn open(path: &Path, compute: &Compute) -> Result<Self> {
         let file = WeightFile::open(path)?;
         let tokenizer = Tokenizer::from_gguf(file.gguf())?;
@@ -52,7 +52,7 @@ impl TrainingTarget {
         let rows = TargetWeights::new(&file, &decoder, compute)?;
         let taps = layers(rows.n_layer);
         if taps.len() < 2 {
-            return Err(Error::invalid("This model has a single layer. A head reads at least two."));
+            return Err(Refusal::SingleLayer.into());
         }
         let mut template = ChatTemplate::from_tokenizer(&tokenizer);
         template.set_time(TIME);

@@ -111,6 +111,6 @@ fn question_with_too_many_files_is_refused_and_not_stored() {
     let asking = question("Why?", vec![notes(); MAX_FILES + 1]);
     let request = AnswerRequest { asking, ..endless_request(Method::Plain, 4) };
     let refused = app.answer(request, Box::new(|_| {})).unwrap_err();
-    assert!(matches!(refused, Error::InvalidRequest(_)), "{refused}");
+    assert!(matches!(refused, Error::Refused(_)), "{refused}");
     assert!(app.list_conversations().unwrap().is_empty());
 }

@@ -477,7 +477,7 @@ fn killed_run_ends_with_the_same_head() {
     let shipped =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/hunch-model/heads/smollm2-135m-instruct.gguf");
     let (code, error) = refused(shipped.to_str().unwrap());
-    assert!(code == Some(4) && error.contains("was trained for Smollm2"), "{code:?} {error}");
+    assert!(code == Some(4) && error.contains("was trained for SmolLM2"), "{code:?} {error}");
     let (code, error) = refused("nowhere.gguf");
     assert!(code == Some(4) && error.contains("There is no head"), "{code:?} {error}");
 }

@@ -412,7 +412,7 @@ describe('an error', () => {
     const card = page.getByTestId('error');
     await card.waitFor();
     expect(await card.getAttribute('data-code')).toBe('context_overflow');
-    expect(await card.innerText()).toContain('Shorten the prompt or the conversation.');
+    expect(await card.innerText()).toContain('The prompt has 9,120 tokens, but the context holds 8,192.');
     expect(await card.innerText()).toContain('context_overflow');
     expect(await page.getByTestId('prompt').inputValue()).toBe('a long prompt');
     await page.getByTestId('retry').click();

@@ -46,7 +46,7 @@ describe('files dragged onto the window', () => {
     await drag(page, { kind: 'over', paths: [small], across: 0.8 });
     expect(await page.getByTestId('drop-draft').getAttribute('data-here')).toBe('true');
     await drag(page, { kind: 'over', paths: ['/tmp/a.json', '/tmp/b.json'], across: 0.8 });
-    expect(await page.getByTestId('drop-import').innerText()).toContain('Import 2 conversations');
+    expect(await page.getByTestId('drop-import').innerText()).toContain('Import or attach 2 files');
     await drag(page, { kind: 'over', paths: ['/tmp/notes.txt'], across: 0.8 });
     expect(await page.getByTestId('drop-attach').innerText()).toContain('Attach to the question');
     await drag(page, { kind: 'left' });

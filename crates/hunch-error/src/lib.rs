@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
-pub use refusal::{Refusal, RefusalReason};
+pub use refusal::{EnglishOnly, Refusal, RefusalReason};
 
 /// Result of a fallible engine operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -248,17 +248,6 @@ pub enum Error {
         /// A remedy.
         remedy: String,
     },
-    /// The repository requires accepting its terms.
-    #[error("{repository} requires accepting its owners' terms. {remedy}")]
-    HubGated {
-        /// The repository.
-        repository: String,
-        /// A remedy.
-        remedy: String,
-    },
-    /// The Hub rejects the token, or the token cannot be saved. The text never contains the token.
-    #[error("{0}")]
-    HubToken(String),
     /// A downloaded file does not match the Hub's checksum.
     #[error(
         "The checksum of {file} does not match the Hub's (expected {expected}, found {found}). The file is kept as \
@@ -414,7 +403,8 @@ impl Error {
     /// Returns the failure kind.
     pub fn code(&self) -> ErrorCode {
         match self {
-            Error::InvalidRequest(_) | Error::Refused(_) => ErrorCode::InvalidRequest,
+            Error::InvalidRequest(_) => ErrorCode::InvalidRequest,
+            Error::Refused(refusal) => refusal.code(),
             Error::ModelNotFound { .. } => ErrorCode::ModelNotFound,
             Error::InvalidModelFile { .. } => ErrorCode::InvalidModelFile,
             Error::UnsupportedModel { .. } => ErrorCode::UnsupportedModel,
@@ -433,8 +423,6 @@ impl Error {
             Error::Server { .. } => ErrorCode::Server,
             Error::HubUnreachable { .. } => ErrorCode::HubUnreachable,
             Error::HubNotFound { .. } => ErrorCode::HubNotFound,
-            Error::HubGated { .. } => ErrorCode::HubGated,
-            Error::HubToken(_) => ErrorCode::HubToken,
             Error::WrongChecksum { .. } => ErrorCode::WrongChecksum,
             Error::CatalogueMismatch { .. } => ErrorCode::CatalogueMismatch,
             Error::DownloadUnreadable { .. } => ErrorCode::DownloadUnreadable,
@@ -448,7 +436,7 @@ impl Error {
     }
 
     /// Returns the values that the window inserts into its translated message, by name. Numbers are plain
-    /// decimals and sizes are bytes. `detail` holds text that exists only in English, and `reason` the name of a
+    /// decimals and sizes are bytes. `detail` holds a cause that exists only in English, and `reason` the name of a
     /// [`Refusal`]. The names for each code and reason match `ui/src/lib/strings/keys.ts`.
     pub fn params(&self) -> BTreeMap<String, String> {
         let path = |path: &Path| path.display().to_string();
@@ -458,11 +446,10 @@ impl Error {
             | Error::VocabularyMismatch(detail)
             | Error::OutOfMemory(detail)
             | Error::Store(detail)
-            | Error::HubToken(detail)
             | Error::UpdateUnreachable(detail)
             | Error::Internal(detail) => vec![("detail", detail.clone())],
             Error::Compute(source) => vec![("detail", source.to_string())],
-            Error::ModelNotFound { name, remedy } => vec![("name", name.clone()), ("detail", remedy.clone())],
+            Error::ModelNotFound { name, .. } => vec![("name", name.clone())],
             Error::InvalidModelFile { path: file, reason }
             | Error::UnsupportedModel { path: file, reason } => {
                 vec![("path", path(file)), ("detail", reason.clone())]
@@ -477,16 +464,13 @@ impl Error {
             Error::Device { device, reason } => {
                 vec![("device", (*device).into()), ("detail", reason.clone())]
             }
-            Error::Server { address, reason, remedy } => {
-                vec![("address", address.clone()), ("detail", format!("{reason}. {remedy}"))]
+            Error::Server { address, reason, .. } => {
+                vec![("address", address.clone()), ("detail", reason.clone())]
             }
             Error::HubUnreachable { endpoint, reason } => {
                 vec![("endpoint", endpoint.clone()), ("detail", reason.clone())]
             }
             Error::HubNotFound { what, remedy } => vec![("what", what.clone()), ("detail", remedy.clone())],
-            Error::HubGated { repository, remedy } => {
-                vec![("repository", repository.clone()), ("detail", remedy.clone())]
-            }
             Error::WrongChecksum { file, expected, found, path: quarantined } => vec![
                 ("file", file.clone()),
                 ("expected", expected.clone()),
@@ -565,8 +549,6 @@ mod tests {
             Error::Server { address: text(), reason: text(), remedy: text() },
             Error::HubUnreachable { endpoint: text(), reason: text() },
             Error::HubNotFound { what: text(), remedy: text() },
-            Error::HubGated { repository: text(), remedy: text() },
-            Error::HubToken(text()),
             Error::WrongChecksum { file: text(), expected: text(), found: text(), path: path() },
             Error::CatalogueMismatch { file: text(), expected: text(), found: text() },
             Error::DiskFull { folder: path(), missing: 12_000_001, reserved: 0 },

@@ -1,4 +1,5 @@
 //! Refusals that the window can meet. [`RefusalReason`] is the closed list for which it has words in every language.
+//! A row of the table below is a refusal: its English message and the values that the window inserts into its words.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,9 +7,53 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
-/// A refused request, for a reason that the window shows in its own language. `Display` is the English message.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+use crate::ErrorCode;
+
+/// Defines [`Refusal`] and [`RefusalReason`] from one list.
+macro_rules! refusals {
+    ($($(#[$attribute:meta])* $name:ident $({ $($(#[$field_doc:meta])* $field:ident: $kind:ty,)* })?,)*) => {
+        /// A refused request, for a reason that the window shows in its own language. `Display` is the English
+        /// message.
+        #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+        pub enum Refusal {
+            $($(#[$attribute])* $name $({ $($(#[$field_doc])* $field: $kind,)* })?,)*
+        }
+
+        /// Name of a [`Refusal`], as the window receives it.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, TS)]
+        #[serde(rename_all = "snake_case")]
+        pub enum RefusalReason {
+            $(
+                /// See the refusal of the same name.
+                $name,
+            )*
+        }
+
+        impl Refusal {
+            /// Returns the reason without its values.
+            pub fn reason(&self) -> RefusalReason {
+                match self {
+                    $(Self::$name { .. } => RefusalReason::$name,)*
+                }
+            }
+
+            /// Returns the values that the window inserts into its words.
+            fn values(&self) -> Vec<(&'static str, Option<String>)> {
+                match self {
+                    $(Self::$name $({ $($field,)* })? => vec![$($((stringify!($field), $field.shown()),)*)?],)*
+                }
+            }
+
+            /// Returns one refusal of every kind.
+            #[cfg(test)]
+            fn every() -> Vec<Self> {
+                vec![$(Self::$name $({ $($field: Shown::sample(),)* })?,)*]
+            }
+        }
+    };
+}
+
+refusals! {
     /// A conversation with this id was deleted.
     #[error("There is no conversation {id} any more. Choose another one.")]
     NoSuchConversation {
@@ -120,51 +165,455 @@ pub enum Refusal {
         /// Free bytes on the disk.
         free: u64,
     },
+    /// Models are not expected to fit into memory.
+    #[error("Not enough memory: {text}. Choose a smaller model, quantisation or context.")]
+    ModelTooLarge {
+        /// Their context, in tokens.
+        context: u32,
+        /// Predicted memory, in bytes.
+        needed: u64,
+        /// Memory that models may take, in bytes.
+        usable: u64,
+        /// The prediction in words.
+        text: EnglishOnly,
+    },
+    /// There is no room for training a head next to its target.
+    #[error(
+        "Not enough memory: training a head for this model needs {} MB in addition to it, and nothing was changed. Choose a \
+         smaller model, quantisation or context.",
+        needed.div_ceil(1_000_000)
+    )]
+    TrainingTooLarge {
+        /// Bytes that training needs.
+        needed: u64,
+    },
     /// The chat template has no text before the user's, so the model cannot write prompts.
     #[error("This model's chat template has no user turn, so the model cannot write prompts for itself.")]
     NoUserTurn,
+    /// A path to import is a folder, a pipe or a device.
+    #[error("{} is not a regular file. Nothing was added. Choose another file.", path.display())]
+    NotAFile {
+        /// The path.
+        path: PathBuf,
+    },
+    /// A conversation to import is too large.
+    #[error(
+        "{} is larger than {} GiB, the limit for a conversation. Nothing was added. Choose another file.",
+        path.display(), most >> 30
+    )]
+    ImportTooLarge {
+        /// The file.
+        path: PathBuf,
+        /// The limit, in bytes.
+        most: u64,
+    },
+    /// An exported conversation could not be imported again.
+    #[error(
+        "The file would be larger than {} GiB and could not be imported again. Export the conversation as Markdown.",
+        most >> 30
+    )]
+    ExportTooLarge {
+        /// The limit, in bytes.
+        most: u64,
+    },
+    /// A question has too many files.
+    #[error("A question can have {limit} files, and this one has {found}. Remove some.")]
+    TooManyFiles {
+        /// The limit.
+        limit: usize,
+        /// Files of the question.
+        found: usize,
+    },
+    /// The user cancelled reading a position of the lab.
+    #[error("Cancelled. Nothing was changed.")]
+    Cancelled,
+    /// The text to read is empty.
+    #[error("The prompt is empty. Enter some text.")]
+    EmptyPrompt,
+    /// The name of a chosen file or folder is not valid Unicode.
+    #[error("{} is not valid Unicode. Rename it first.", path.display())]
+    NotUnicode {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The page names a file that the user has not chosen.
+    #[error("{} was not chosen in this window. Choose it in the dialog, or drop it on the window.", path.display())]
+    NotChosen {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The place to save a file at was used already.
+    #[error("No location was chosen for this file, so nothing was written. Save it again.")]
+    NoLocation,
+    /// Conversations are only in memory, and the user has not accepted that.
+    #[error(
+        "The conversations cannot be read or written: new messages would be lost when the app closes; choose what to do in \
+         the list of conversations. Nothing was changed."
+    )]
+    NotKept,
+    /// The backup copy of the conversations was deleted.
+    #[error("There is no copy {name} any more. Choose another one.")]
+    NoSuchCopy {
+        /// Its name.
+        name: String,
+    },
+    /// A setting is larger than the store keeps.
+    #[error("The preference {name} is too large to be kept. Shorten it.")]
+    PreferenceTooLarge {
+        /// Its name.
+        name: String,
+    },
+    /// The folder to add does not exist.
+    #[error("The folder {} does not exist. Nothing was added. Choose another one.", folder.display())]
+    NoSuchFolder {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// The folder to add is a file.
+    #[error("{} is not a folder. Choose the folder that contains it.", path.display())]
+    NotAFolder {
+        /// The file.
+        path: PathBuf,
+    },
+    /// As many folders are searched as the library allows.
+    #[error("The limit of {limit} added folders is reached. Remove one first.")]
+    FolderLimit {
+        /// The limit.
+        limit: usize,
+    },
+    /// The folder to remove is not on the list.
+    #[error("{} is not an added folder.", folder.display())]
+    FolderNotAdded {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// The list of added folders is damaged.
+    #[error(
+        "The list of added folders, {}, cannot be read. No models were changed. Move that file away and add the folders \
+         again.",
+        path.display()
+    )]
+    FolderListUnreadable {
+        /// File of the list.
+        path: PathBuf,
+    },
+    /// Hunch was started with a single models folder.
+    #[error("Folders cannot be added: Hunch was started with a single models folder.")]
+    FoldersFixed,
+    /// This user has no folder for data.
+    #[error("This user has no folder for Hunch's data. Set HUNCH_DATA_DIR to one.")]
+    NoDataFolder,
+    /// Hunch deletes models in its own folder only.
+    #[error("{} is not in Hunch's folder, so Hunch does not remove it. {detail}", path.display())]
+    NotOwnModel {
+        /// The file.
+        path: PathBuf,
+        /// The program that can remove it, in English.
+        detail: String,
+    },
+    /// The model has a shorter context than requested.
+    #[error("{name} supports 1 to {limit} tokens, not a context of {context}. Choose a smaller one.")]
+    ContextTooLong {
+        /// Name of the model.
+        name: String,
+        /// Its longest context, in tokens.
+        limit: usize,
+        /// The requested context, in tokens.
+        context: u32,
+    },
+    /// No head of this name or path is listed.
+    #[error(
+        "There is no head {name} among the models. Put its folder into the models folder, or choose another drafter."
+    )]
+    NoSuchHead {
+        /// Its name or path.
+        name: String,
+    },
+    /// The files are of no head that Hunch runs.
+    #[error("{} is no head that Hunch runs: {detail}. docs/drafters.md lists the heads that it runs.", path.display())]
+    UnknownHead {
+        /// The head's file or folder.
+        path: PathBuf,
+        /// The difference, in English.
+        detail: String,
+    },
+    /// A file of a head is damaged.
+    #[error(
+        "{} is not usable as a head: {detail}. The file was not changed. Download it again or choose another one.",
+        path.display()
+    )]
+    DamagedHead {
+        /// The file.
+        path: PathBuf,
+        /// The defect, in English.
+        detail: String,
+    },
+    /// A head of Hunch was trained for another model.
+    #[error("This head was trained for {name}. Open that model, or decode without the head.")]
+    HeadOfOther {
+        /// Name of its target.
+        name: String,
+    },
+    /// A head does not fit the target.
+    #[error("This head was made for another target: {detail}. Open its target, or decode without the head.")]
+    HeadMismatch {
+        /// The difference, in English.
+        detail: String,
+    },
+    /// The method needs a draft model.
+    #[error("The method {method} needs a draft model. Open one (--draft), or choose ngram or plain.")]
+    NeedsDraft {
+        /// Name of the method.
+        method: String,
+    },
+    /// The method needs a low-bit copy of the target.
+    #[error(
+        "The method {method} needs a low-bit copy of the target, which is not loaded. The command line creates it: hunch run \
+         --method {method}."
+    )]
+    NeedsLowBitCopy {
+        /// Name of the method.
+        method: String,
+    },
+    /// The method needs a trained head.
+    #[error("The method {method} needs a head trained for this model, and there is none. Choose ngram or suffix.")]
+    NeedsHead {
+        /// Name of the method.
+        method: String,
+    },
+    /// A comparison with a draft model was requested, and none is loaded.
+    #[error("There is no draft model to compare with. Open one, or look at the made-up distributions.")]
+    NoDraftToCompare,
+    /// The passes of the loaded models were not timed.
+    #[error("The cost of passes with these models was not measured yet. Measure it first.")]
+    CostsNotMeasured,
+    /// The figures belong to an earlier answer, position or measurement, whose record is gone.
+    #[error("The figures of this position, answer or measurement are not kept any more. Choose it again.")]
+    NoLongerKept,
+    /// A method wrote nothing that can be timed.
+    #[error("The method {method} generated nothing that could be measured. Choose another prompt.")]
+    NothingMeasured {
+        /// Name of the method.
+        method: String,
+    },
+    /// The model writes no text that a head can be trained on.
+    #[error("This model writes no usable prompts, so it cannot write its own training text. Choose a chat model.")]
+    NoUsablePrompts,
+    /// Another program trains the same head.
+    #[error("Another run trains this head. Stop it, or choose another --seed.")]
+    TrainedElsewhere,
+    /// The folder has training data of something else.
+    #[error("The data in {} belong to another model, seed or version. Delete the folder to start over.", folder.display())]
+    OtherTrainingData {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// The index of training data is damaged.
+    #[error("{} is damaged: {detail}. Delete {} to start over.", path.display(), folder.display())]
+    TrainingDataDamaged {
+        /// The index.
+        path: PathBuf,
+        /// The folder of the data.
+        folder: PathBuf,
+        /// The defect, in English.
+        detail: String,
+    },
+    /// A head cannot be trained for a target of one layer.
+    #[error("This model has a single layer. A head reads at least two.")]
+    SingleLayer,
+    /// A head cannot be trained on states that are no numbers.
+    #[error("The hidden states of this target are not finite, so no head can be trained on them.")]
+    StatesNotFinite,
+    /// The text is no name of a repository. It is not quoted.
+    #[error(
+        "This is not the name of a Hub repository. Write it as on its page, for example Qwen/Qwen3-8B-GGUF."
+    )]
+    NotARepository,
+    /// The path is not one of a GGUF file in a repository. It is not quoted, as it may have control characters.
+    #[error(
+        "This is not the path of a GGUF file in a repository. Choose one of the files that the repository lists."
+    )]
+    NotAModelPath,
+    /// The Hub has no such repository, or hides it from this account.
+    #[error(
+        "Not found on the Hub: the repository {repository}. Check the name. Private repositories need a token with access."
+    )]
+    NoSuchRepository {
+        /// Owner and name.
+        repository: String,
+    },
+    /// The repository has no such file or version any more.
+    #[error(
+        "Not found on the Hub: this file in {repository}. It may have been renamed. Choose one of the files that the \
+         repository lists now."
+    )]
+    NoSuchHubFile {
+        /// Owner and name.
+        repository: String,
+    },
+    /// The repository requires accepting its terms, and no token is set.
+    #[error(
+        "{repository} requires accepting its owners' terms. Accept them on {page} and give Hunch a token of that account \
+         (HF_TOKEN)."
+    )]
+    TermsNeedToken {
+        /// Owner and name.
+        repository: String,
+        /// Address of its page.
+        page: String,
+    },
+    /// The account of the token has not accepted the terms, or waits for approval.
+    #[error(
+        "{repository} requires accepting its owners' terms. The token's account has no access yet. Accept them on {page}, \
+         wait if the owners have to approve, then try again."
+    )]
+    TermsNotAccepted {
+        /// Owner and name.
+        repository: String,
+        /// Address of its page.
+        page: String,
+    },
+    /// The Hub rejects the token.
+    #[error(
+        "The Hub rejects the token ({detail}). It may have expired or been revoked. Downloaded data is kept. Create a new \
+         token in your settings on the Hub and replace the old one."
+    )]
+    TokenRejected {
+        /// The Hub's answer, without the token.
+        detail: String,
+    },
+    /// The token's account, or a guest, may not read the repository.
+    #[error(
+        "The Hub gives no access to {repository} ({detail}). Downloaded data is kept. Use a token with access."
+    )]
+    NoHubAccess {
+        /// Owner and name.
+        repository: String,
+        /// The Hub's answer, without the token.
+        detail: String,
+    },
+    /// This system has no keychain.
+    #[error(
+        "This system has no keychain, and Hunch stores a token nowhere else. Set HF_TOKEN, or log in with `hf auth login`."
+    )]
+    NoKeychain,
+    /// The keychain cannot be written.
+    #[error("The keychain could not be written: {detail}. Nothing was changed. Try again.")]
+    KeychainFailed {
+        /// The system's reason, without the token.
+        detail: String,
+    },
+    /// The address of the Hub is invalid. It is not quoted, as it may have a password.
+    #[error("HF_ENDPOINT is not a valid address. Write it like https://huggingface.co, or unset it.")]
+    BadEndpoint,
+    /// The proxy cannot be used.
+    #[error("The proxy cannot be used: {detail}. Check HTTPS_PROXY and ALL_PROXY.")]
+    BadProxy {
+        /// The defect, in English.
+        detail: String,
+    },
+    /// Encrypted connections cannot be set up.
+    #[error(
+        "TLS cannot be set up: {detail}. Check the system's certificates and, if they are set, SSL_CERT_FILE and \
+         SSL_CERT_DIR."
+    )]
+    NoTls {
+        /// The defect, in English.
+        detail: String,
+    },
+    /// The download was discarded.
+    #[error("This download no longer exists. Choose another one.")]
+    NoSuchDownload,
+    /// Too many models have the name of a download.
+    #[error("There are already {limit} models called {name}. Remove some of them, then try again.")]
+    NameTaken {
+        /// Name of the model.
+        name: String,
+        /// The limit.
+        limit: usize,
+    },
 }
 
-/// Name of a [`Refusal`], as the window receives it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, TS)]
-#[serde(rename_all = "snake_case")]
-pub enum RefusalReason {
-    /// See [`Refusal::NoSuchConversation`].
-    NoSuchConversation,
-    /// See [`Refusal::NoSuchMessage`].
-    NoSuchMessage,
-    /// See [`Refusal::NoSuchComparison`].
-    NoSuchComparison,
-    /// See [`Refusal::OtherWriter`].
-    OtherWriter,
-    /// See [`Refusal::NotAnAlternative`].
-    NotAnAlternative,
-    /// See [`Refusal::EndToken`].
-    EndToken,
-    /// See [`Refusal::NothingDrafted`].
-    NothingDrafted,
-    /// See [`Refusal::NotAConversation`].
-    NotAConversation,
-    /// See [`Refusal::ConversationVersion`].
-    ConversationVersion,
-    /// See [`Refusal::EmptyFile`].
-    EmptyFile,
-    /// See [`Refusal::FileExists`].
-    FileExists,
-    /// See [`Refusal::FolderKnown`].
-    FolderKnown,
-    /// See [`Refusal::ModelInMemory`].
-    ModelInMemory,
-    /// See [`Refusal::ModelNotInLibrary`].
-    ModelNotInLibrary,
-    /// See [`Refusal::DraftTooLarge`].
-    DraftTooLarge,
-    /// See [`Refusal::NotAToken`].
-    NotAToken,
-    /// See [`Refusal::NoDiskForTraining`].
-    NoDiskForTraining,
-    /// See [`Refusal::NoUserTurn`].
-    NoUserTurn,
+/// Words of an English message for which the window has its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EnglishOnly(pub String);
+
+impl fmt::Display for EnglishOnly {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A value of a refusal.
+trait Shown {
+    /// Returns the value as text, in plain decimals. `None` for what the window does not show, such as ids of the store.
+    fn shown(&self) -> Option<String>;
+
+    /// Returns some value.
+    #[cfg(test)]
+    fn sample() -> Self;
+}
+
+impl Shown for String {
+    fn shown(&self) -> Option<String> {
+        Some(self.clone())
+    }
+
+    #[cfg(test)]
+    fn sample() -> Self {
+        "text".into()
+    }
+}
+
+impl Shown for PathBuf {
+    fn shown(&self) -> Option<String> {
+        Some(self.display().to_string())
+    }
+
+    #[cfg(test)]
+    fn sample() -> Self {
+        "/models".into()
+    }
+}
+
+/// Implements [`Shown`] for a type of numbers.
+macro_rules! shown_numbers {
+    ($($number:ty),*) => {
+        $(impl Shown for $number {
+            fn shown(&self) -> Option<String> {
+                Some(self.to_string())
+            }
+
+            #[cfg(test)]
+            fn sample() -> Self {
+                1
+            }
+        })*
+    };
+}
+
+shown_numbers!(u32, u64, usize);
+
+impl Shown for i64 {
+    fn shown(&self) -> Option<String> {
+        None
+    }
+
+    #[cfg(test)]
+    fn sample() -> Self {
+        1
+    }
+}
+
+impl Shown for EnglishOnly {
+    fn shown(&self) -> Option<String> {
+        None
+    }
+
+    #[cfg(test)]
+    fn sample() -> Self {
+        Self("text".into())
+    }
 }
 
 /// Writes the name that the window receives, in snake case.
@@ -175,59 +624,24 @@ impl fmt::Display for RefusalReason {
 }
 
 impl Refusal {
-    /// Returns the reason without its values.
-    pub fn reason(&self) -> RefusalReason {
+    /// Returns the failure kind, for branching.
+    pub fn code(&self) -> ErrorCode {
         match self {
-            Self::NoSuchConversation { .. } => RefusalReason::NoSuchConversation,
-            Self::NoSuchMessage { .. } => RefusalReason::NoSuchMessage,
-            Self::NoSuchComparison { .. } => RefusalReason::NoSuchComparison,
-            Self::OtherWriter { .. } => RefusalReason::OtherWriter,
-            Self::NotAnAlternative => RefusalReason::NotAnAlternative,
-            Self::EndToken => RefusalReason::EndToken,
-            Self::NothingDrafted => RefusalReason::NothingDrafted,
-            Self::NotAConversation { .. } => RefusalReason::NotAConversation,
-            Self::ConversationVersion { .. } => RefusalReason::ConversationVersion,
-            Self::EmptyFile { .. } => RefusalReason::EmptyFile,
-            Self::FileExists { .. } => RefusalReason::FileExists,
-            Self::FolderKnown { .. } => RefusalReason::FolderKnown,
-            Self::ModelInMemory { .. } => RefusalReason::ModelInMemory,
-            Self::ModelNotInLibrary { .. } => RefusalReason::ModelNotInLibrary,
-            Self::DraftTooLarge => RefusalReason::DraftTooLarge,
-            Self::NotAToken => RefusalReason::NotAToken,
-            Self::NoDiskForTraining { .. } => RefusalReason::NoDiskForTraining,
-            Self::NoUserTurn => RefusalReason::NoUserTurn,
+            Self::NotKept => ErrorCode::Store,
+            Self::ModelTooLarge { .. } | Self::TrainingTooLarge { .. } => ErrorCode::OutOfMemory,
+            Self::NoSuchRepository { .. } | Self::NoSuchHubFile { .. } => ErrorCode::HubNotFound,
+            Self::TermsNeedToken { .. } | Self::TermsNotAccepted { .. } => ErrorCode::HubGated,
+            Self::TokenRejected { .. } | Self::NoHubAccess { .. } | Self::KeychainFailed { .. } => {
+                ErrorCode::HubToken
+            }
+            _ => ErrorCode::InvalidRequest,
         }
     }
 
-    /// Returns the values that the window inserts into its words, and the `reason` that selects them. Ids of the store
-    /// are left out: the window shows none.
+    /// Returns the values that the window inserts into its words, and the `reason` that selects them.
     pub(crate) fn params(&self) -> Vec<(&'static str, String)> {
-        let mut named = match self {
-            Self::NoSuchConversation { .. }
-            | Self::NoSuchMessage { .. }
-            | Self::NoSuchComparison { .. }
-            | Self::NotAnAlternative
-            | Self::EndToken
-            | Self::NothingDrafted
-            | Self::DraftTooLarge
-            | Self::NotAToken
-            | Self::NoUserTurn => Vec::new(),
-            Self::OtherWriter { writer, loaded } => {
-                vec![("writer", writer.clone()), ("loaded", loaded.clone())]
-            }
-            Self::NotAConversation { detail } => vec![("detail", detail.clone())],
-            Self::ConversationVersion { version, readable } => {
-                vec![("version", version.to_string()), ("readable", readable.to_string())]
-            }
-            Self::FileExists { path } => vec![("path", path.display().to_string())],
-            Self::FolderKnown { folder } => vec![("folder", folder.display().to_string())],
-            Self::EmptyFile { name } | Self::ModelInMemory { name } | Self::ModelNotInLibrary { name } => {
-                vec![("name", name.clone())]
-            }
-            Self::NoDiskForTraining { needed, free } => {
-                vec![("needed", needed.to_string()), ("free", free.to_string())]
-            }
-        };
+        let values = self.values().into_iter();
+        let mut named: Vec<_> = values.filter_map(|(name, value)| Some((name, value?))).collect();
         named.push(("reason", self.reason().to_string()));
         named
     }
@@ -236,62 +650,29 @@ impl Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Error, ErrorCode, ErrorInfo};
-
-    /// Returns one refusal of every kind.
-    fn every_refusal() -> Vec<Refusal> {
-        let text = || String::from("text");
-        let path = || PathBuf::from("/models");
-        vec![
-            Refusal::NoSuchConversation { id: 1 },
-            Refusal::NoSuchMessage { id: 1 },
-            Refusal::NoSuchComparison { id: 1 },
-            Refusal::OtherWriter { writer: text(), loaded: text() },
-            Refusal::NotAnAlternative,
-            Refusal::EndToken,
-            Refusal::NothingDrafted,
-            Refusal::NotAConversation { detail: text() },
-            Refusal::ConversationVersion { version: 2, readable: 1 },
-            Refusal::EmptyFile { name: text() },
-            Refusal::FileExists { path: path() },
-            Refusal::FolderKnown { folder: path() },
-            Refusal::ModelInMemory { name: text() },
-            Refusal::ModelNotInLibrary { name: text() },
-            Refusal::DraftTooLarge,
-            Refusal::NotAToken,
-            Refusal::NoDiskForTraining { needed: 1, free: 0 },
-            Refusal::NoUserTurn,
-        ]
-    }
+    use crate::{Error, ErrorInfo};
 
     #[test]
-    fn every_reason_that_the_window_knows_has_one_refusal() {
-        let union = RefusalReason::inline(&ts_rs::Config::default());
-        let mut exported: Vec<String> =
-            union.split('|').map(|name| name.trim().trim_matches('"').to_owned()).collect();
-        exported.sort_unstable();
-        let mut reasons: Vec<String> =
-            every_refusal().iter().map(|refusal| refusal.reason().to_string()).collect();
-        reasons.sort_unstable();
-        assert_eq!(reasons, exported);
-        assert!(reasons.contains(&"no_such_conversation".into()));
-    }
-
-    #[test]
-    fn refusals_are_invalid_requests_with_a_reason() {
-        for refusal in every_refusal() {
-            let (message, reason) = (refusal.to_string(), refusal.reason().to_string());
-            let info = ErrorInfo::from(&Error::from(refusal));
-            assert_eq!((info.code, info.message), (ErrorCode::InvalidRequest, message));
-            assert_eq!(info.params["reason"], reason);
-        }
+    fn refusals_of_hub_store_and_memory_have_their_codes() {
+        let code = |reason: RefusalReason| {
+            let refusal = Refusal::every().into_iter().find(|refusal| refusal.reason() == reason);
+            let info = ErrorInfo::from(&Error::from(refusal.unwrap()));
+            assert_eq!(info.params["reason"], reason.to_string());
+            info.code
+        };
+        assert_eq!(code(RefusalReason::DraftTooLarge), ErrorCode::InvalidRequest);
+        assert_eq!(code(RefusalReason::NotKept), ErrorCode::Store);
+        assert_eq!(code(RefusalReason::ModelTooLarge), ErrorCode::OutOfMemory);
+        assert_eq!(code(RefusalReason::NoSuchHubFile), ErrorCode::HubNotFound);
+        assert_eq!(code(RefusalReason::TermsNotAccepted), ErrorCode::HubGated);
+        assert_eq!(code(RefusalReason::TokenRejected), ErrorCode::HubToken);
     }
 
     #[test]
     fn params_match_the_names_in_the_window_strings() {
         let window = include_str!("../../../ui/src/lib/strings/keys.ts");
         let (_, table) = window.split_once("export const refusalParams = {").unwrap();
-        for refusal in every_refusal() {
+        for refusal in Refusal::every() {
             let reason = refusal.reason().to_string();
             let (_, row) = table.split_once(&format!("\n  {reason}: [")).expect(&reason);
             let (row, _) = row.split_once(']').expect(&reason);

@@ -268,9 +268,9 @@ pub fn verdict(bytes: u64, machine: MachineMemory) -> FitVerdict {
     }
 }
 
-/// Explains why the models do not fit, and what would. Forms the middle part of an [`Error::OutOfMemory`].
+/// Explains why the models do not fit, and what would. Forms the middle part of a [`Refusal::ModelTooLarge`].
 ///
-/// [`Error::OutOfMemory`]: hunch_error::Error::OutOfMemory
+/// [`Refusal::ModelTooLarge`]: hunch_error::Refusal::ModelTooLarge
 pub fn too_large_message(fit: &Fit) -> String {
     let gb = |bytes: u64| format!("{:.1} GB", bytes as f64 / 1e9);
     let instead = match fit.smaller.first() {

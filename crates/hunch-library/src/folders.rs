@@ -41,12 +41,7 @@ pub fn added_folders(places: &Places) -> Result<Vec<PathBuf>> {
 fn load(places: &Places) -> Result<LibraryFile> {
     let Some(file) = file(places).filter(|file| file.exists()) else { return Ok(LibraryFile::default()) };
     let stored = text_file::read(&file).and_then(|text| serde_json::from_str::<LibraryFile>(&text).ok());
-    stored.ok_or_else(|| {
-        Error::invalid(format!(
-            "The list of added folders, {}, cannot be read. No models were changed. Move that file away and add the folders again.",
-            file.display()
-        ))
-    })
+    stored.ok_or_else(|| Refusal::FolderListUnreadable { path: file }.into())
 }
 
 /// Remembers models loaded from outside the scanned folders.
@@ -77,18 +72,12 @@ pub fn was_loaded(places: &Places, model: &Path) -> bool {
 /// # Errors
 /// If the path is not a folder, is already scanned, or the list cannot be written.
 pub fn add_folder(places: &Places, folder: &Path) -> Result<()> {
-    let no_folder =
-        |_| Error::invalid(format!("The folder {} does not exist. Nothing was added.", folder.display()));
-    let path = folder.canonicalize().map_err(no_folder)?;
+    let path = folder.canonicalize().map_err(|_| Refusal::NoSuchFolder { folder: folder.into() })?;
     if !path.is_dir() {
-        return Err(Error::invalid(format!(
-            "{} is not a folder. Choose the folder that contains it.",
-            path.display()
-        )));
+        return Err(Refusal::NotAFolder { path }.into());
     }
     if path.to_str().is_none() {
-        let text = "The name of this folder is not valid Unicode, so it cannot be saved. Rename it first.";
-        return Err(Error::invalid(text));
+        return Err(Refusal::NotUnicode { path }.into());
     }
     let _lock = lock(places)?;
     let mut folders = added_folders(places)?;
@@ -98,9 +87,7 @@ pub fn add_folder(places: &Places, folder: &Path) -> Result<()> {
         return Err(Refusal::FolderKnown { folder: path }.into());
     }
     if folders.len() >= MAX_FOLDERS {
-        return Err(Error::invalid(format!(
-            "The limit of {MAX_FOLDERS} added folders is reached. Remove one first."
-        )));
+        return Err(Refusal::FolderLimit { limit: MAX_FOLDERS }.into());
     }
     folders.push(path);
     store_folders(places, folders)
@@ -117,7 +104,7 @@ pub fn remove_folder(places: &Places, folder: &Path) -> Result<()> {
     let before = folders.len();
     folders.retain(|stored| stored != folder && *stored != real);
     if folders.len() == before {
-        return Err(Error::invalid(format!("{} is not an added folder.", folder.display())));
+        return Err(Refusal::FolderNotAdded { folder: folder.into() }.into());
     }
     store_folders(places, folders)
 }
@@ -132,9 +119,7 @@ fn store_folders(places: &Places, folders: Vec<PathBuf>) -> Result<()> {
 }
 
 fn write(places: &Places, stored: &LibraryFile) -> Result<()> {
-    let file = file(places).ok_or_else(|| {
-        Error::invalid("Folders cannot be added: Hunch was started with a single models folder.")
-    })?;
+    let file = file(places).ok_or(Refusal::FoldersFixed)?;
     let text = serde_json::to_string_pretty(stored)
         .map_err(|e| Error::Internal(format!("the list of folders cannot be written: {e}")))?;
     atomic_file::write(&file, &text)

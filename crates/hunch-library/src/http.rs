@@ -8,7 +8,7 @@ use reqwest::header::HeaderValue;
 use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder, Proxy, Url};
 
-use hunch_error::{Error, Result};
+use hunch_error::{Refusal, Result};
 
 /// Proxy for requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,12 +37,8 @@ pub fn client_builder(proxy: &ProxyChoice) -> Result<ClientBuilder> {
         .redirect(Policy::none())
         .retry(reqwest::retry::never())
         .connect_timeout(CONNECT_TIMEOUT);
-    let invalid = |error: reqwest::Error| {
-        Error::invalid(format!(
-            "The proxy cannot be used: {}. Check HTTPS_PROXY and ALL_PROXY.",
-            innermost_reason(&error.without_url())
-        ))
-    };
+    let invalid =
+        |error: reqwest::Error| Refusal::BadProxy { detail: innermost_reason(&error.without_url()) };
     Ok(match proxy {
         ProxyChoice::System => builder,
         ProxyChoice::None => builder.no_proxy(),
@@ -55,13 +51,7 @@ pub fn client_builder(proxy: &ProxyChoice) -> Result<ClientBuilder> {
 /// # Errors
 /// If TLS cannot be set up.
 pub fn build(builder: ClientBuilder) -> Result<Client> {
-    builder.build().map_err(|error| {
-        Error::invalid(format!(
-            "TLS cannot be set up: {}. Check the system's certificates and, if they are set, SSL_CERT_FILE and \
-             SSL_CERT_DIR.",
-            innermost_reason(&error.without_url())
-        ))
-    })
+    builder.build().map_err(|error| Refusal::NoTls { detail: innermost_reason(&error.without_url()) }.into())
 }
 
 /// Returns whether an address is of this machine.

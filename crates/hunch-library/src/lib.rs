@@ -36,7 +36,7 @@ use directories::BaseDirs;
 use crate::types::{ModelEntry, ModelSource};
 pub use folders::{add_folder, added_folders, remember_loaded, remove_folder, was_loaded};
 pub use heads::{HeadEntry, head_at, heads, resolve_head};
-use hunch_error::{Error, Result};
+use hunch_error::{Refusal, Result};
 use hunch_model::{low_bit, split};
 pub use inspect::{Inspection, inspect, template_note};
 pub use places::Places;
@@ -67,9 +67,7 @@ fn named_data_folder() -> Option<PathBuf> {
 }
 
 fn usual_data_folder() -> Result<PathBuf> {
-    let dirs = BaseDirs::new().ok_or_else(|| {
-        Error::invalid("This user has no home folder. Set HUNCH_DATA_DIR to a folder for Hunch's data.")
-    })?;
+    let dirs = BaseDirs::new().ok_or(Refusal::NoDataFolder)?;
     Ok(dirs.data_dir().join("hunch"))
 }
 

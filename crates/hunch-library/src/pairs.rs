@@ -19,7 +19,7 @@ use hunch_core::limits::MAX_DRAFT;
 use hunch_core::method::Method;
 use hunch_core::pass_cost::{CostCurve, PassCost};
 use hunch_core::theory;
-use hunch_error::{Error, Result};
+use hunch_error::{Refusal, Result};
 use hunch_model::device::Compute;
 use hunch_model::gguf::Gguf;
 use hunch_model::heads::{memory, usual_memory};
@@ -351,10 +351,9 @@ fn context_of(spec: &ModelSpec, asked: Option<u32>) -> Result<u32> {
     match asked {
         None => Ok(default_context(spec) as u32),
         Some(context) if context >= 1 && context as usize <= longest => Ok(context),
-        Some(context) => Err(Error::invalid(format!(
-            "{} supports 1 to {longest} tokens, not a context of {context}. Choose a smaller one.",
-            spec.name
-        ))),
+        Some(context) => {
+            Err(Refusal::ContextTooLong { name: spec.name.clone(), limit: longest, context }.into())
+        }
     }
 }
 

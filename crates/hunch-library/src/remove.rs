@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::candidates::find_candidates;
 use super::places::Places;
 use crate::types::ModelSource;
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Refusal, Result};
 use hunch_model::split;
 
 /// Returns the files that deleting a model would delete. A split model has several.
@@ -28,11 +28,10 @@ pub fn removable(path: &Path, places: &Places) -> Result<Vec<PathBuf>> {
     let own = places.models.canonicalize().ok();
     match (folder, own) {
         (Some(folder), Some(own)) if folder.starts_with(&own) => Ok(files),
-        _ => Err(Error::invalid(format!(
-            "{} is not in Hunch's folder, so Hunch does not remove it. {}",
-            path.display(),
-            where_to(source_of(path, places))
-        ))),
+        _ => {
+            Err(Refusal::NotOwnModel { path: path.into(), detail: where_to(source_of(path, places)).into() }
+                .into())
+        }
     }
 }
 

@@ -29,11 +29,12 @@ mod write;
 use std::path::{Path, PathBuf};
 
 use hunch_core::propose::head::Head;
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Refusal, Result};
 use sha2::{Digest, Sha256};
 
 use crate::decoder::Decoder;
 use crate::device::Compute;
+use crate::display_name::{NameFields, display_name};
 use crate::gguf::Gguf;
 use crate::spec::ModelSpec;
 use crate::weights::WeightFile;
@@ -124,10 +125,16 @@ pub fn describe(path: &Path) -> Result<Option<HeadSummary>> {
         target_vocabulary: None,
         scored_tokens: gguf.i32s("hunch-head.vocabulary").map(<[i32]>::len),
         layers: gguf.i32s("hunch-head.layers").map(as_sizes),
-        target: gguf.str("hunch-head.target.name").map(str::to_owned),
+        target: target_name(&gguf),
         parameters: tensors.clone().map(|info| info.shape.iter().product::<usize>()).sum(),
         bytes: tensors.map(|info| info.range.len() as u64).sum(),
     }))
+}
+
+/// Returns the display name of the model that a head of Hunch was trained for, if its file states it.
+fn target_name(gguf: &Gguf) -> Option<String> {
+    let name = Some(gguf.str("hunch-head.target.name")?);
+    Some(display_name(NameFields { name, ..NameFields::default() }, ""))
 }
 
 /// Predicts the memory of a head of any kind for a target on a device.
@@ -195,16 +202,12 @@ pub fn load(head: &WeightFile, target: &WeightFile, decoder: &Decoder, compute: 
     let gguf = head.gguf();
     let architecture = gguf.require_str("general.architecture")?;
     if architecture != "hunch-head" {
-        return Err(Error::invalid(format!(
-            "{} is no head: its architecture is \"{architecture}\". docs/drafters.md lists the heads that Hunch runs.",
-            gguf.path.display()
-        )));
+        let detail = format!("its architecture is \"{architecture}\"");
+        return Err(Refusal::UnknownHead { path: gguf.path.clone(), detail }.into());
     }
     if gguf.require_str(TARGET)? != fingerprint(target)? {
-        let trained = gguf.str("hunch-head.target.name").unwrap_or("another model");
-        return Err(Error::invalid(format!(
-            "This head was trained for {trained}. Open that model, or decode without the head."
-        )));
+        let name = target_name(gguf).unwrap_or_else(|| "another model".into());
+        return Err(Refusal::HeadOfOther { name }.into());
     }
     match gguf.require_str("hunch-head.kind")? {
         "mlp" => Ok(Head::new(Box::new(MlpHead::load(head, target, decoder, compute)?))),

@@ -22,7 +22,7 @@ use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::propose::MethodOptions;
 use hunch_core::sample::SamplingParams;
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Refusal, Result};
 use hunch_model::pass_timer::TimingObserver;
 use report::{
     CompareEvent, CompareRequest, ComparedPrompt, ComparedPrompts, ComparisonMemory, ComparisonReport,
@@ -226,9 +226,7 @@ fn setting(models: &Models, request: &CompareRequest, machine: MachineFacts) -> 
 
 fn prompts(asked: &ComparedPrompts) -> Result<Vec<ComparedPrompt>> {
     match asked {
-        ComparedPrompts::Text { text, .. } if text.trim().is_empty() => {
-            Err(Error::invalid("There is no prompt. Write one, or choose a suite."))
-        }
+        ComparedPrompts::Text { text, .. } if text.trim().is_empty() => Err(Refusal::EmptyPrompt.into()),
         ComparedPrompts::Text { system, text } => {
             Ok(vec![ComparedPrompt { id: String::new(), system: system.clone(), text: text.clone() }])
         }

@@ -15,7 +15,7 @@ use crate::generate::Models;
 use hunch_core::method::Method;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::stats::GenerationStats;
-use hunch_error::{Error, Result};
+use hunch_error::{Refusal, Result};
 
 /// Smallest share of decoding time that a verdict names as a loss.
 const NOTICEABLE: f64 = 0.03;
@@ -80,12 +80,8 @@ fn answers(turn: &Turn<LaneAnswer>) -> impl Iterator<Item = ComparedAnswer> {
 
 fn lane_report(setting: &ComparisonSetting, lane: usize, turns: &[Turn<LaneAnswer>]) -> Result<LaneReport> {
     let config = setting.lanes[lane];
-    let figures = LaneFigures::of(turns, lane, config.method, Samples::PromptsOrRuns).ok_or_else(|| {
-        Error::invalid(format!(
-            "The method {} generated nothing that could be measured. Choose another prompt.",
-            config.method
-        ))
-    })?;
+    let figures = LaneFigures::of(turns, lane, config.method, Samples::PromptsOrRuns)
+        .ok_or_else(|| Refusal::NothingMeasured { method: config.method.to_string() })?;
     let stats = |lane: usize| turns.iter().map(|turn| turn.stats(lane)).collect::<Vec<_>>();
     let (plain, own) = (stats(0), stats(lane));
     let sureness = Sureness::of(&figures.speedups);

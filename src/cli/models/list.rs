@@ -47,7 +47,8 @@ pub(crate) fn run(args: &ListArgs, places: &Places, json: bool) -> Result<()> {
     let listed = scan.models.iter().filter(|model| !is_head(model));
     let (usable, others): (Vec<_>, Vec<_>) = listed.partition(|m| m.problem.is_none());
     if !usable.is_empty() {
-        let mut header = vec!["name", "architecture", "parameters", "type", "context", "size", "source"];
+        let mut header =
+            vec!["name", "model", "architecture", "parameters", "type", "context", "size", "source"];
         let mut rows: Vec<_> = usable.iter().map(|model| row(model)).collect();
         if args.long {
             header.extend(["licence", "tokeniser", "template", "tok/s"]);
@@ -81,6 +82,7 @@ fn row(model: &ModelEntry) -> Vec<String> {
     let parts = if model.parts > 1 { format!(" in {}", model.parts) } else { String::new() };
     vec![
         model.name.clone(),
+        model.title.clone(),
         model.architecture.clone(),
         format!("{:.0} M", model.parameters as f64 / 1e6),
         model.quantisation.clone(),

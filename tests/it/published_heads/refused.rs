@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use candle_core::quantized::GgmlDType;
-use hunch_error::Error;
+use hunch_error::ErrorCode;
 use hunch_model::heads;
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ fn refused(format: Format, target: &Tiny, change: impl FnOnce(&mut TinyHead)) ->
     change(&mut head);
     let head: PathBuf = head.write(folder.path(), "head");
     let error = open(&head, &target.write(folder.path(), "target")).err().expect("the head was loaded");
-    assert!(matches!(error, Error::InvalidRequest(_)), "{error}");
+    assert_eq!(error.code(), ErrorCode::InvalidRequest, "{error}");
     error.to_string()
 }
 
@@ -236,7 +236,7 @@ fn refused_gguf(change: impl FnOnce(GgufWriter) -> GgufWriter) -> String {
     std::fs::write(&path, change(Format::LlamaCpp.head().gguf()).bytes()).unwrap();
     let target = tiny_heads::target().write(folder.path(), "target");
     let error = open(&path, &target).err().expect("the head was loaded");
-    assert!(matches!(error, Error::InvalidRequest(_)), "{error}");
+    assert_eq!(error.code(), ErrorCode::InvalidRequest, "{error}");
     error.to_string()
 }
 

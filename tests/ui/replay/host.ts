@@ -37,6 +37,7 @@ import { ReplayTraining, type RecordedTraining } from './training';
 import { ReplayUpdates, type RecordedUpdates } from './updates';
 import { ReplayStore, type RecordedConversation } from './store';
 import type { FilesEvent, Host, WireArguments } from '../../../ui/src/lib/host/types';
+import { refusal } from './refusal';
 
 /** A recorded application: its info, its models, and the files that fail to load. */
 export interface RecordedApp {
@@ -453,8 +454,4 @@ class ReplayHost implements Host {
     if (!found) throw refusal('invalid_request', 'There is no such generation.');
     return found;
   }
-}
-
-function refusal(code: ErrorInfo['code'], message: string): ErrorInfo {
-  return { code, message };
 }

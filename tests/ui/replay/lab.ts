@@ -7,7 +7,6 @@ import type {
   AcceptanceRule,
   CostCurve,
   CostEvent,
-  ErrorInfo,
   LabMachine,
   LabPosition,
   LabRequest,
@@ -22,6 +21,7 @@ import type {
   WhatIfRequest,
 } from '../../../ui/src/lib/ipc/schema.gen';
 import { Playing, type Later, type Track } from './playing';
+import { refusal } from './refusal';
 
 type SourceKind = LabRequest['source']['kind'];
 
@@ -239,8 +239,4 @@ function upperTail(chiSquare: number, degrees: number): number {
   const spread = 2 / (9 * degrees);
   const z = (Math.cbrt(chiSquare / degrees) - (1 - spread)) / Math.sqrt(spread);
   return 1 / (1 + Math.exp(1.5976 * z + 0.07056 * z ** 3));
-}
-
-function refusal(code: ErrorInfo['code'], message: string): ErrorInfo {
-  return { code, message };
 }

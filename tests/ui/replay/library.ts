@@ -28,6 +28,7 @@ import type {
   PredictedSpeedup,
   SmallerChoice,
 } from '../../../ui/src/lib/ipc/schema.gen';
+import { refusal } from './refusal';
 
 /** The commands that the library implements. */
 type LibraryCommand =
@@ -361,9 +362,10 @@ export class ReplayLibrary {
   #repository(text: string): HubRepository {
     const path = text.trim().replace(/^(https?:\/\/)?(huggingface\.co|hf\.co)\//, '');
     const name = /^[\w-][\w.-]*\/[\w-][\w.-]*/.exec(path)?.[0];
-    if (!name || /[\s:]/.test(path)) throw refusal('invalid_request', 'That is not the name of a repository on the hub.');
+    if (!name || /[\s:]/.test(path))
+      throw refusal('invalid_request', 'That is not the name of a repository on the hub.', { reason: 'not_a_repository' });
     const found = this.#recorded.repositories[name];
-    if (!found) throw refusal('hub_not_found', `The hub has no repository “${name}”. Check the name, or set a token if it is private.`);
+    if (!found) throw refusal('hub_not_found', `The hub has no repository “${name}”.`, { repository: name, reason: 'no_such_repository' });
     if ('code' in found) throw found;
     return found;
   }
@@ -477,8 +479,4 @@ function predictSpeedup(ratio: number): PredictedSpeedup {
   const at = (depth: number) => (1 - acceptance ** (depth + 1)) / ((1 - acceptance) * (1 + 0.05 * depth + ratio * depth));
   const depth = [0, 1, 2, 3, 4, 5, 6].reduce((best, one) => (at(one) > at(best) ? one : best));
   return { speedup: at(depth), acceptance, depth, costs: 'sizes' };
-}
-
-function refusal(code: ErrorInfo['code'], message: string, params: ErrorInfo['params'] = {}): ErrorInfo {
-  return { code, message, params };
 }

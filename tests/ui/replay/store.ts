@@ -12,6 +12,7 @@ import type {
   StoredMessage,
   TokenEvent,
 } from '../../../ui/src/lib/ipc/schema.gen';
+import { refusal } from './refusal';
 
 /** A conversation of a recorded application. */
 export interface RecordedConversation {
@@ -167,7 +168,7 @@ export class ReplayStore {
     }
     const conversation = this.#ofMessage(asking.answer);
     const question = this.#message(asking.answer).parent;
-    if (question === null) throw refusal('Only an answer can be continued.');
+    if (question === null) throw refusal('invalid_request', 'Only an answer can be continued.');
     let left = asking.tokens ?? Infinity;
     const prefix: GenerationEvent[] = [];
     for (const event of this.events(asking.answer)) {
@@ -226,22 +227,18 @@ export class ReplayStore {
 
   #find(id: number): Kept {
     const kept = this.#kept.get(id);
-    if (!kept) throw refusal(`There is no conversation ${id} any more. Open another conversation.`);
+    if (!kept) throw refusal('invalid_request', `There is no conversation ${id} any more. Open another conversation.`);
     return kept;
   }
 
   #ofMessage(id: number): Conversation {
     for (const { conversation } of this.#kept.values()) if (conversation.messages.some((message) => message.id === id)) return conversation;
-    throw refusal(`There is no message ${id} any more. Open another conversation.`);
+    throw refusal('invalid_request', `There is no message ${id} any more. Open another conversation.`);
   }
 
   #message(id: number): StoredMessage {
     const message = this.#ofMessage(id).messages.find((other) => other.id === id);
-    if (!message) throw refusal(`There is no message ${id} any more. Open another conversation.`);
+    if (!message) throw refusal('invalid_request', `There is no message ${id} any more. Open another conversation.`);
     return message;
   }
-}
-
-function refusal(message: string): ErrorInfo {
-  return { code: 'invalid_request', message };
 }

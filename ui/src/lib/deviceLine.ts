@@ -1,5 +1,6 @@
 // The line about the device in the title bar. No DOM.
 
+import { causeText } from './errors';
 import { formatCount, plural } from './format';
 import type { AppInfo, GpuCosts, LoadedModels } from './ipc/schema.gen';
 import { language } from './strings/index.svelte';
@@ -14,8 +15,9 @@ export interface DeviceLine {
 }
 
 /** Says where predicted times come from: published figures of the chip, or products that were timed on it. */
-function metalLine(costs: GpuCosts | undefined, placement: string | undefined): DeviceLine {
+function metalLine(costs: GpuCosts | undefined, draftPlacement: string | undefined): DeviceLine {
   const words = language.strings.models;
+  const placement = draftPlacement ? causeText(draftPlacement) : undefined;
   if (!costs) return { text: words.metal, title: placement, notable: false };
   const bandwidth = formatCount(costs.memory_gb_s);
   const figures =
@@ -29,9 +31,9 @@ export function deviceLine(info: AppInfo, loaded: LoadedModels | null): DeviceLi
   const words = language.strings.models;
   if (info.gpu?.state === 'running') return { text: words.testingGpu, notable: true };
   if ((loaded?.device ?? info.device) !== 'metal') return { text: words.cpu(plural(info.threads, 'thread')), notable: false };
-  if (loaded?.device_note) return { text: words.metalReplaced, title: loaded.device_note, notable: true };
+  if (loaded?.device_note) return { text: words.metalReplaced, title: causeText(loaded.device_note), notable: true };
   // With a model loaded, failures that it does not need are no news.
   const problems = loaded ? [] : (info.gpu?.problems ?? []);
   if (problems.length === 0) return metalLine(info.gpu?.costs, loaded?.draft_placement);
-  return { text: words.gpuProblems(plural(problems.length, 'kernel')), title: problems.join('\n'), notable: true };
+  return { text: words.gpuProblems(plural(problems.length, 'kernel')), title: causeText(problems.join('\n')), notable: true };
 }

@@ -3,6 +3,7 @@
 
 import { formatBytes, formatBytesUp, formatCount } from './format';
 import type { ErrorCode, ErrorInfo, RefusalReason } from './ipc/schema.gen';
+import { methodName } from './methods';
 import { language } from './strings/index.svelte';
 import { errorParams, refusalParams, type ErrorWords, type ParamOf } from './strings/keys';
 
@@ -31,6 +32,7 @@ const formats: Readonly<Record<string, (value: number) => string>> = {
   prompt: formatCount,
   context: formatCount,
   tokens: formatCount,
+  limit: formatCount,
   bytes: formatBytes,
   most: formatBytes,
   // Rounded up, because freeing that many bytes must be enough.
@@ -38,6 +40,7 @@ const formats: Readonly<Record<string, (value: number) => string>> = {
   reserved: (bytes) => (bytes > 0 ? formatBytes(bytes) : ''),
   needed: formatBytesUp,
   free: formatBytes,
+  usable: formatBytes,
 };
 
 /** Defaults for details that the engine left out. */
@@ -73,13 +76,15 @@ export function errorLine(error: ErrorInfo): string {
   const { title, text, detail } = errorContent(error);
   // In English the engine's own message is best.
   if (language.current === 'en') return error.message;
-  return [text ?? `${title}.`, detail === null ? '' : `${language.strings.errorCard.details} ${detail}`]
-    .filter((part) => part !== '')
-    .join(' ');
+  return [text ?? `${title}.`, detail === null ? '' : causeText(detail)].filter((part) => part !== '').join(' ');
 }
+
+/** A cause that the engine states in English only: as it is in an English window, else marked. */
+export const causeText = (cause: string): string => (language.current === 'en' ? cause : `${language.strings.errorCard.details} ${cause}`);
 
 /** Details formatted for the window's language. */
 function write(name: string, value: string): string {
+  if (name === 'method') return methodName(value);
   const number = Number(value);
   return Number.isFinite(number) && value !== '' ? (formats[name]?.(number) ?? value) : value;
 }

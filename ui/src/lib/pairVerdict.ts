@@ -1,5 +1,6 @@
 // Words for the verdict on a pair of models. No DOM.
 
+import { causeText } from './errors';
 import { formatCount, formatMean, formatShare, visibleText } from './format';
 import type { HeadOffer, MeasuredSpeedup, PairVerdict, PredictedSpeedup } from './ipc/schema.gen';
 import { language } from './strings/index.svelte';
@@ -14,7 +15,7 @@ export function predictionWords({ acceptance, depth, costs }: PredictedSpeedup):
 export function verdictWords(verdict: PairVerdict): string {
   const words = language.strings.library.offers;
   // Makes a token of spaces visible.
-  const token = (text: string) => (text === '' ? words.missingToken : `“${visibleText(text)}”`);
+  const token = (text: string) => (text === '' ? words.missingToken : words.quoted(visibleText(text)));
   switch (verdict.kind) {
     case 'suits':
       return verdict.padding === 0 ? words.suits : words.suitsPadded(formatCount(verdict.padding));
@@ -25,7 +26,7 @@ export function verdictWords(verdict: PairVerdict): string {
     case 'not_smaller':
       return words.notSmaller;
     case 'unusable':
-      return verdict.reason;
+      return causeText(verdict.reason);
   }
 }
 

@@ -18,7 +18,7 @@ use super::{DownloadSettings, is_active};
 use crate::hub;
 use crate::hub::Hub;
 use crate::types::{Download, DownloadPhase, DownloadRequest, LibraryEvent};
-use hunch_error::{Error, ErrorCode, ErrorInfo, Result};
+use hunch_error::{Error, ErrorCode, ErrorInfo, Refusal, Result};
 
 pub(super) struct Inner {
     pub(super) models: PathBuf,
@@ -49,7 +49,7 @@ pub(super) struct Entry {
 
 impl Inner {
     pub(super) fn view(&self, id: &str) -> Result<Download> {
-        let missing = || Error::invalid("This download no longer exists. Choose another one.");
+        let missing = || Error::from(Refusal::NoSuchDownload);
         self.entries.lock().get(id).map(|entry| entry.view.clone()).ok_or_else(missing)
     }
 

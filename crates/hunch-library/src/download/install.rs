@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use super::partial_state::{PartialDownload, hex};
 use crate::hub::{RemoteFile, local_file};
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Refusal, Result};
 use hunch_model::atomic_file::sync_parent;
 use hunch_model::gguf::Gguf;
 
@@ -52,9 +52,7 @@ impl Destination {
                 return Ok(Self { name, files, exists });
             }
         }
-        Err(Error::invalid(format!(
-            "There are already {MAX_NAMES} models called {stem}. Remove some of them, then try again."
-        )))
+        Err(Refusal::NameTaken { name: stem.into(), limit: MAX_NAMES }.into())
     }
 }
 

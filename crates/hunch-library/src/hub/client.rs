@@ -11,7 +11,7 @@ use super::token::{Token, Tokens};
 use super::{HubConfig, names};
 use crate::http::{self, CONNECT_TIMEOUT};
 use crate::types::{HubState, HubTokenProblem, HubTokenSource};
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Refusal, Result};
 
 /// Limit of redirects per request.
 const MAX_REDIRECTS: usize = 10;
@@ -207,31 +207,21 @@ impl Hub {
         let code = header(headers, "x-error-code").unwrap_or_default();
         let quoted = header(headers, "x-error-message").map(|text| quoted(&text, token)).unwrap_or_default();
         let page = format!("{}/{repository}", self.endpoint.as_str().trim_end_matches('/'));
+        let answer = || format!("status {}{quoted}", status.as_u16());
         let error = match (status.as_u16(), code.as_str()) {
-            (401 | 403, "GatedRepo") => Error::HubGated {
-                repository: repository.into(),
-                remedy: match token {
-                    None => {
-                        format!("Accept them on {page} and give Hunch a token of that account (HF_TOKEN).")
-                    }
-                    Some(_) => format!(
-                        "The token's account has no access yet. Accept them on {page}, wait if the owners have to approve, then \
-                         try again."
-                    ),
-                },
-            },
-            (404, "EntryNotFound") => not_found(format!("this file in {repository}")),
-            (404, "RevisionNotFound") => not_found(format!("this version of {repository}")),
-            (401 | 403, "RepoNotFound") | (404, _) => not_found(format!("the repository {repository}")),
-            (401, _) if token.is_none() => not_found(format!("a public repository {repository}")),
-            (401, _) => Error::HubToken(format!(
-                "The Hub rejects the token{quoted}. It may have expired or been revoked. Downloaded data is kept. Create a \
-                 new token in your settings on the Hub and replace the old one."
-            )),
-            (403, _) => Error::HubToken(format!(
-                "{} has no access to {repository}{quoted}. Downloaded data is kept. Use a token with access.",
-                if token.is_some() { "This token" } else { "A guest" }
-            )),
+            (401 | 403, "GatedRepo") if token.is_none() => {
+                Refusal::TermsNeedToken { repository: repository.into(), page }.into()
+            }
+            (401 | 403, "GatedRepo") => {
+                Refusal::TermsNotAccepted { repository: repository.into(), page }.into()
+            }
+            (404, "EntryNotFound" | "RevisionNotFound") => {
+                Refusal::NoSuchHubFile { repository: repository.into() }.into()
+            }
+            (401 | 403, "RepoNotFound") | (404, _) => no_such(repository),
+            (401, _) if token.is_none() => no_such(repository),
+            (401, _) => Refusal::TokenRejected { detail: answer() }.into(),
+            (403, _) => Refusal::NoHubAccess { repository: repository.into(), detail: answer() }.into(),
             _ => self.unreachable(&format!("it responded with status {}{quoted}", status.as_u16())),
         };
         // A missing file may have been replaced in a newer commit.
@@ -277,11 +267,8 @@ impl Hub {
     }
 }
 
-fn not_found(what: String) -> Error {
-    Error::HubNotFound {
-        what,
-        remedy: "Check the name. Private repositories need a token with access.".into(),
-    }
+fn no_such(repository: &str) -> Error {
+    Refusal::NoSuchRepository { repository: repository.into() }.into()
 }
 
 fn same_origin(a: &Url, b: &Url) -> bool {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::client::{Failure, Hub};
 use super::names;
 use crate::types::{HubFile, HubRepository};
-use hunch_error::Error;
+use hunch_error::{Error, Refusal};
 
 /// A file on the Hub.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -111,10 +111,10 @@ impl Listing {
 
     /// Returns the files of a model, in order.
     pub(crate) fn parts(&self, path: &str) -> Result<&[RemoteFile], Error> {
-        self.models.get(path).map(Vec::as_slice).ok_or_else(|| Error::HubNotFound {
-            what: format!("this file in {}", self.repository.repository),
-            remedy: "It may have been renamed. Choose one of the files that the repository lists now.".into(),
-        })
+        self.models
+            .get(path)
+            .map(Vec::as_slice)
+            .ok_or_else(|| Refusal::NoSuchHubFile { repository: self.repository.repository.clone() }.into())
     }
 }
 

@@ -9,7 +9,7 @@ mod token;
 use reqwest::Url;
 
 use crate::http::ProxyChoice;
-use hunch_error::{Error, Result};
+use hunch_error::{Refusal, Result};
 
 pub(crate) use client::{Failure, Hub, HubResponse, Retry};
 pub(crate) use listing::{Listing, RemoteFile};
@@ -48,10 +48,6 @@ impl HubConfig {
             ["http", "https"].contains(&url.scheme()) && url.username().is_empty() && url.password().is_none()
         };
         // Not quoted, because it may contain a password.
-        url.filter(usable).ok_or_else(|| {
-            Error::invalid(
-                "HF_ENDPOINT is not a valid address. Write it like https://huggingface.co, or unset it.",
-            )
-        })
+        url.filter(usable).ok_or_else(|| Refusal::BadEndpoint.into())
     }
 }

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Refusal, Result};
 use hunch_model::split::PartName;
 
 /// Limit of a path in a repository, in bytes.
@@ -41,11 +41,7 @@ pub(super) fn selector_at(text: &str, endpoint: &str) -> Result<Option<String>> 
 
 /// Splits a repository and the part after its colon.
 fn parse(text: &str, endpoint: &str) -> Result<(String, Option<String>)> {
-    let refused = || {
-        Error::invalid(
-            "This is not the name of a Hub repository. Write it as on its page, for example Qwen/Qwen3-8B-GGUF.",
-        )
-    };
+    let refused = || Error::from(Refusal::NotARepository);
     let without_scheme = |text: &str| {
         ["http://", "https://"].iter().find_map(|scheme| text.strip_prefix(scheme)).map(str::to_owned)
     };
@@ -109,9 +105,7 @@ pub fn check_path(path: &str) -> Result<()> {
         return Ok(());
     }
     // Not quoted, because it may contain control characters.
-    Err(Error::invalid(
-        "This is not the path of a GGUF file in a repository. Choose one of the files that the repository lists.",
-    ))
+    Err(Refusal::NotAModelPath.into())
 }
 
 /// Checks one segment of a path: no separators, parent folders, hidden names or reserved characters.

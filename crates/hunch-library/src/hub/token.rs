@@ -189,17 +189,12 @@ impl Tokens {
     /// Stores a token in the vault, or deletes it.
     pub(super) fn store(&self, token: Option<&Token>) -> Result<()> {
         let Some(vault) = &self.sources.vault else {
-            return Err(Error::invalid(
-                "This system has no keychain, and Hunch stores a token nowhere else. Set HF_TOKEN, or log in with `hf auth \
-                 login`.",
-            ));
+            return Err(Refusal::NoKeychain.into());
         };
         let mut state = self.vault_state();
         vault.write(token).map_err(|reason| {
-            let hidden = token.map_or(reason.clone(), |token| token.redact(&reason));
-            Error::HubToken(format!(
-                "The keychain could not be written: {hidden}. Nothing was changed. Try again."
-            ))
+            let detail = token.map_or(reason.clone(), |token| token.redact(&reason));
+            Error::from(Refusal::KeychainFailed { detail })
         })?;
         *state = VaultState::Loaded(token.cloned());
         Ok(())

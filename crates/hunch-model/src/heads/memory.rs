@@ -1,10 +1,10 @@
 //! Predicted memory of heads, from the headers of their files. Loads nothing.
 
 use hunch_core::limits::MAX_DRAFT;
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Refusal, Result};
 use hunch_kernels::{WeightMatrix, WeightType};
 
-use super::{ACCEPTANCE, TARGET, fingerprint};
+use super::{ACCEPTANCE, TARGET, fingerprint, target_name};
 use crate::decoder::{Backend, Execution};
 use crate::device::Compute;
 use crate::gguf::{Gguf, TensorInfo};
@@ -37,10 +37,8 @@ pub struct HeadOutlook {
 /// Predicts the needs of a head of Hunch: its tensors, and the rows of the target's head that it scores.
 pub(super) fn of_own(gguf: &Gguf, target: &WeightFile, compute: &Compute) -> Result<HeadOutlook> {
     if gguf.str(TARGET) != Some(&fingerprint(target)?) {
-        let trained = gguf.str("hunch-head.target.name").unwrap_or("another model");
-        return Err(Error::invalid(format!(
-            "This head was trained for {trained}. Open that model, or decode without the head."
-        )));
+        let name = target_name(gguf).unwrap_or_else(|| "another model".into());
+        return Err(Refusal::HeadOfOther { name }.into());
     }
     let scored = gguf.require_i32s("hunch-head.vocabulary")?.len();
     let own: u64 = gguf.tensors.values().map(|info| in_memory(info, info.dtype)).sum();

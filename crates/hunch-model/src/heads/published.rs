@@ -11,7 +11,7 @@ use std::sync::Arc;
 use hunch_core::limits::MAX_DRAFT;
 use hunch_core::model::LanguageModel;
 use hunch_core::propose::head::Head;
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Refusal, Result};
 
 use super::HeadSummary;
 use super::config::{self, Config};
@@ -191,9 +191,7 @@ impl Published {
         } else {
             return Ok(());
         };
-        Err(Error::invalid(format!(
-            "This head was made for another target{of}: {difference}. Open its target, or decode without the head."
-        )))
+        Err(Refusal::HeadMismatch { detail: format!("{difference}{of}") }.into())
     }
 
     /// Predicts memory and reads for a target.
@@ -268,22 +266,15 @@ fn with_layer<F: Fusion>(
     Ok(Head::new(Box::new(LayerHead::new(fusion, layer, embedding, target.compute))))
 }
 
-fn unsupported(path: &Path, reason: String) -> Error {
-    Error::invalid(format!(
-        "{} is no head that Hunch runs: {reason}. docs/drafters.md lists the heads that it runs.",
-        path.display()
-    ))
+fn unsupported(path: &Path, detail: String) -> Error {
+    Refusal::UnknownHead { path: path.into(), detail }.into()
 }
 
 /// Says of errors of a head's files that they are of a head.
 fn of_head(path: &Path) -> impl Fn(Error) -> Error {
     move |error| match error {
         Error::InvalidModelFile { path: file, reason } if file.starts_with(folder(path)) => {
-            Error::invalid(format!(
-                "{} is not usable as a head: {reason}. The file was not changed. Download it again or choose another \
-                 one.",
-                file.display()
-            ))
+            Refusal::DamagedHead { path: file, detail: reason }.into()
         }
         Error::UnsupportedModel { path: file, reason } if file.starts_with(folder(path)) => {
             unsupported(&file, reason)

@@ -1,5 +1,6 @@
 // Choices for a model slot, in display order. No DOM.
 
+import { causeText } from '../../lib/errors';
 import { formatBytes, formatParameters } from '../../lib/format';
 import type { DraftOffer, FitVerdict, HeadOffer, ModelEntry } from '../../lib/ipc/schema.gen';
 import { shortcut } from '../../lib/platform';
@@ -96,7 +97,7 @@ function draftRows(context: TitleBarContext): PickerRow[] {
     id: head.path,
     name: head.name,
     aside: formatBytes(head.size_bytes),
-    note: head.problem ?? [headWords(head), gainWords(null, head.predicted)].filter(Boolean).join(', '),
+    note: head.problem === null ? [headWords(head), gainWords(null, head.predicted)].filter(Boolean).join(', ') : causeText(head.problem),
     fit: head.problem === null ? head.fit : undefined,
     chosen: head.path === models.loaded?.head?.path,
     disabled: head.problem !== null || head.fit === 'too_large' || work.running,
@@ -152,7 +153,7 @@ function modelRow(library: LibraryState, model: ModelEntry): PickerRow {
     id: path,
     name: library.titleOf(model),
     aside: formatBytes(size_bytes),
-    note: problem ?? `${architecture}, ${formatParameters(parameters)}, ${quantisation}`,
+    note: problem === null ? `${architecture}, ${formatParameters(parameters)}, ${quantisation}` : causeText(problem),
     fit: problem === null ? library.fits[path] : undefined,
     chosen: false,
     disabled: false,

@@ -63,6 +63,8 @@ export interface TokenDetail {
   index: number;
   token: TokenEvent;
   rejected: readonly RejectedEvent[];
+  /** Number of its round in the whole answer, from 1, as in the lab. */
+  round: number;
   /** Tokens drafted in its round, once the round's event has come. */
   drafted: number | null;
   /** Times of its round. */
@@ -95,6 +97,8 @@ export interface RoundShares {
 }
 
 interface RoundFacts {
+  /** Number of the round, from 1: the rounds of all generations in the order of their events. */
+  number: number;
   drafted: number;
   timing: RoundTiming;
   kept: RoundClass;
@@ -221,8 +225,9 @@ export class Answer {
     const round = this.#rounds[index] ?? token.round;
     const rejected = this.#rejected.get(round)?.filter((draft) => draft.position === token.position) ?? [];
     const facts = this.#facts.get(round);
-    const { drafted = null, timing = null } = facts ?? {};
-    return { index, token, rejected, drafted, timing, rule: this.setup?.rule ?? null };
+    // Tokens at the end may have no round of their own.
+    const { number = Math.max(1, this.#facts.size), drafted = null, timing = null } = facts ?? {};
+    return { index, token, rejected, round: number, drafted, timing, rule: this.setup?.rule ?? null };
   }
 
   /** Style of the token at `index`, given `skipped` hidden tokens right before it. */
@@ -313,7 +318,8 @@ export class Answer {
     this.figures = round.figures;
     this.depth = round.depth;
     if (round.depth?.parked) this.#parkedRounds += 1;
-    this.#facts.set(this.#firstRound + round.round, { drafted: round.drafted, timing: round.timing, kept: roundClassOf(round) });
+    const { drafted, timing } = round;
+    this.#facts.set(this.#firstRound + round.round, { number: this.#facts.size + 1, drafted, timing, kept: roundClassOf(round) });
     if (round.rejected.length > 0) this.#rejected.set(this.#firstRound + round.round, round.rejected);
     this.#append(round.tokens, counts);
   }

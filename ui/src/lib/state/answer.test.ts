@@ -113,6 +113,24 @@ describe('Answer', () => {
     expect(answer.detail(3)).toBeNull();
   });
 
+  it('numbers rounds by their events, as the lab does, also after it was continued', () => {
+    const answer = new Answer();
+    const events = [
+      started,
+      round(0, [token('a', 'accepted', 0, 0)]),
+      // The reader chose a token, whose round follows those of all generations.
+      round(7, [token('b', 'plain', 7, 0)]),
+      started,
+      round(0, [token('c', 'accepted', 0, 0)]),
+      round(1, [token('d', 'resampled', 0, 1), token('e', 'bonus', 1, 0)]),
+      finished([token('f', 'plain', 1, 1)]),
+    ];
+    answer.apply(events);
+    expect([0, 1, 2, 3, 4, 5].map((index) => answer.detail(index)?.round)).toEqual([1, 2, 3, 3, 4, 4]);
+    const inLab = events.filter(({ type }) => type === 'round').findIndex((event) => (event as RoundEvent).tokens[0]?.text === 'd');
+    expect(answer.detail(4)?.round).toBe(inLab + 1);
+  });
+
   it('keeps its text on failure', () => {
     const answer = new Answer();
     answer.apply([round(0, [token('a', 'plain', 0, 0)]), { type: 'failed', error: { code: 'device', message: 'gone' } }]);

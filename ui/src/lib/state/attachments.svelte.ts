@@ -7,8 +7,9 @@ import { call, toErrorInfo } from '../ipc/rpc';
 import type { Attachment } from '../ipc/schema.gen';
 import { Latest } from '../latest';
 import { language } from '../strings/index.svelte';
+import type { AttachedFile } from './attachedFile';
 import type { ActiveConversation } from './conversation.svelte';
-import type { AttachedFile, MessageDrafts } from './messageDrafts.svelte';
+import type { MessageDrafts } from './messageDrafts.svelte';
 import type { Models } from './models.svelte';
 import type { Settings } from './settings.svelte';
 import type { Place } from './thread.svelte';
@@ -21,23 +22,6 @@ export interface AttachmentDependencies {
   settings: Pick<Settings, 'range'>;
   reportFailure: (text: string) => void;
 }
-
-/** Size of a file's text, in bytes. */
-export const bytesOf = ({ text }: Attachment): number => new TextEncoder().encode(text).length;
-
-/** Shortest name of a file that no other has: its own, else with as many folders as needed. */
-export function shownName(file: AttachedFile, files: readonly AttachedFile[]): string {
-  const { name } = file.attachment;
-  const parts = partsOf(file);
-  const rivals = files.filter((other) => other !== file && other.attachment.name === name).map(partsOf);
-  const end = (of: readonly string[], depth: number) => of.slice(-depth).join('/');
-  for (let depth = 1; depth < parts.length; depth += 1)
-    if (rivals.every((other) => end(other, depth) !== end(parts, depth))) return end(parts, depth);
-  return end(parts, parts.length);
-}
-
-/** Folders and name of a file. */
-const partsOf = ({ path, attachment }: AttachedFile): string[] => path?.split(/[\\/]/).filter((part) => part !== '') ?? [attachment.name];
 
 /** Files of the next question in the conversation on screen. */
 export class Attachments {

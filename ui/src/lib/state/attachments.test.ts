@@ -3,7 +3,7 @@ import app from '../../../../tests/ui/fixtures/fixture-app.json';
 import { createWindow } from '../../window';
 import { SilentHost } from '../host/testing';
 import type { Asking, ErrorInfo, LoadedModels } from '../ipc/schema.gen';
-import { shownName } from './attachments.svelte';
+import { sentNames, shownName } from './attachedFile';
 
 const binary: ErrorInfo = { code: 'not_text', message: 'Not text.', params: { name: 'picture.png' } };
 const busy: ErrorInfo = { code: 'busy', message: 'Busy.' };
@@ -155,6 +155,11 @@ describe('attached files', () => {
     if (second) attachments.remove(second);
     if (third) attachments.remove(third);
     expect(shown()).toEqual(['mod.rs', 'main.rs']);
+  });
+
+  it('of the same name that were sent without folders are numbered below the question', () => {
+    const sent = ['mod.rs', 'main.rs', 'mod.rs'].map((name) => ({ name, text: '' }));
+    expect(sentNames(sent)).toEqual(['mod.rs (1)', 'main.rs', 'mod.rs (2)']);
   });
 
   it('are counted again by another model, and block nothing before', async () => {

@@ -161,6 +161,12 @@ export class CatalogueState {
     return this.offered?.models.find((model) => model.id === id) ?? null;
   }
 
+  /** Display name of a download's model; null if the catalogue does not have it. */
+  titleOf({ request }: Download): string | null {
+    const { repository, file } = request;
+    return this.offered?.models.find((model) => model.repository === repository && model.file === file)?.name ?? null;
+  }
+
   /** Availability of a file of the hub. */
   whereabouts(request: HubFileRequest): Whereabouts {
     const name = nameOfFile(request.file).toLowerCase();

@@ -13,11 +13,9 @@ import type {
   LoadRequest,
   MeasurementMessage,
 } from '../ipc/schema.gen';
-import { pageClock } from '../ipc/stream';
 import { Latest } from '../latest';
 import { Answer, type Progress } from './answer.svelte';
-import type { Pace } from './conversation.svelte';
-import { FrameBuffer, pageFrame } from './frame';
+import { FrameBuffer, pagePace, type Pace } from './frame';
 import { Measurement } from './measurement.svelte';
 import { Race, type LaneView } from './race.svelte';
 
@@ -77,7 +75,7 @@ export class Comparison {
   #loadsPair = false;
 
   /** `changed` is called at the end, however it ended: the history and the loaded models may have changed. */
-  constructor(host: Host, changed: () => void = () => {}, pace: Pace = { clock: pageClock, nextFrame: pageFrame }) {
+  constructor(host: Host, changed: () => void = () => {}, pace: Pace = pagePace) {
     this.#host = host;
     this.#changed = changed;
     this.#pace = pace;

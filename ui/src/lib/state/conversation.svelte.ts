@@ -5,21 +5,17 @@ import { ownError } from '../errors';
 import type { Host } from '../host';
 import { answer as begin, call, toErrorInfo } from '../ipc/rpc';
 import type { AnswerSettings, Asking, Attachment, ErrorInfo, GenerationEvent, StreamMessage } from '../ipc/schema.gen';
-import { EventStream, pageClock, type Clock } from '../ipc/stream';
+import { EventStream } from '../ipc/stream';
 import { Latest } from '../latest';
 import { language } from '../strings/index.svelte';
 import { Answer } from './answer.svelte';
-import { FrameBuffer, pageFrame, type NextFrame } from './frame';
+import { AnswerLoader } from './answerLoader';
+import { FrameBuffer, pagePace, type Pace } from './frame';
 import { Preferences } from './preferences.svelte';
+import { QuestionQueue, type Queued } from './questionQueue.svelte';
 import type { Settings } from './settings.svelte';
 import { lastAnswer, newTurn, Thread, type AnsweredTurn, type Place, type Question, type Refused, type Turn } from './thread.svelte';
 import { MessageDrafts } from './messageDrafts.svelte';
-
-/** The clock and frames; tests use their own. */
-export interface Pace {
-  clock: Clock;
-  nextFrame: NextFrame;
-}
 
 /** A running generation. */
 interface Running {
@@ -49,29 +45,6 @@ const askingOf = ({ prompt, attachments }: Question, parent: number | null): Ask
   ...(attachments.length > 0 && { attachments: [...attachments] }),
 });
 
-/** A question that waits until the answer of another conversation has ended. */
-export interface Queued {
-  readonly turn: Turn;
-  /** Number of its conversation; null while it is new. */
-  readonly conversation: number | null;
-  /** `true` if its conversation is on screen. */
-  readonly here: boolean;
-}
-
-/** A queued question, its conversation, and the place of its draft. */
-interface Waiting {
-  readonly thread: Thread;
-  readonly turn: Turn;
-  readonly place: Place;
-}
-
-/** Interval in milliseconds, and number of attempts without news, of polling an answer that another page started. */
-const pollMs = 250;
-const pollAttempts = 80;
-
-/** Answers at the end of a branch that are fetched at once. Earlier ones are fetched when near. */
-const fetchedAtOnce = 1;
-
 /** Callbacks of a conversation. */
 export interface ConversationCallbacks {
   /** Called when it was created or changed. */
@@ -93,8 +66,6 @@ export class ActiveConversation {
 
   #thread = $state.raw(new Thread());
   #current = $state.raw<Running | null>(null);
-  /** Queued questions. */
-  #waiting = $state.raw<readonly Waiting[]>([]);
 
   /** `true` if an answer is being written, here or elsewhere. The engine writes one at a time. */
   running = $derived(this.#current !== null);
@@ -102,7 +73,7 @@ export class ActiveConversation {
   writingHere = $derived(this.#current?.thread === this.#thread);
   /** Questions that wait for their turn, the next one first. */
   queue = $derived.by((): readonly Queued[] =>
-    this.#waiting.map(({ thread, turn }) => ({ turn, conversation: thread.id, here: thread === this.#thread })),
+    this.#queue.waiting.map(({ thread, turn }) => ({ turn, conversation: thread.id, here: thread === this.#thread })),
   );
   /** `true` if a question waits in this conversation. */
   queuedHere = $derived(this.queue.some(({ here }) => here));
@@ -119,18 +90,16 @@ export class ActiveConversation {
   readonly #pace: Pace;
   readonly #callbacks: ConversationCallbacks;
   readonly #messageDrafts: MessageDrafts;
+  readonly #queue: QuestionQueue;
+  readonly #answers: AnswerLoader;
   /** Conversations being opened. Asking or starting another one cancels them. */
   readonly #openings = new Latest();
   #unnumbered = 0;
-  /** Answers whose tokens are wanted, the most wanted last. */
-  // eslint-disable-next-line svelte/prefer-svelte-reactivity
-  readonly #near = new Set<Answer>();
-  #fetching = false;
 
   constructor(
     host: Host,
     settings: Settings,
-    pace: Pace = { clock: pageClock, nextFrame: pageFrame },
+    pace: Pace = pagePace,
     callbacks: ConversationCallbacks = { changed: () => {} },
     messageDrafts: MessageDrafts = new MessageDrafts(new Preferences(host), pace.clock),
   ) {
@@ -139,6 +108,11 @@ export class ActiveConversation {
     this.#pace = pace;
     this.#callbacks = callbacks;
     this.#messageDrafts = messageDrafts;
+    this.#queue = new QuestionQueue(messageDrafts);
+    this.#answers = new AnswerLoader(host, pace, {
+      thread: () => this.#thread,
+      isWritten: (answer) => this.#current?.answer === answer,
+    });
   }
 
   /** Number of the conversation; null while it is new. */
@@ -187,7 +161,7 @@ export class ActiveConversation {
   async send(): Promise<void> {
     const prompt = this.draft.trim();
     if (prompt === '' || !this.takes) return;
-    const attachments = this.#messageDrafts.filesOf(this.place).map(({ attachment }) => attachment);
+    const attachments = this.#messageDrafts.sentFilesOf(this.place);
     this.draft = '';
     this.#messageDrafts.attach(this.place, []);
     await this.ask(prompt, attachments);
@@ -205,18 +179,14 @@ export class ActiveConversation {
     }
   }
 
-  #enqueue(thread: Thread, question: Question): void {
-    this.#waiting = [...this.#waiting, this.#wait(thread, question)];
+  /** Shows a question as queued in its conversation. */
+  #enqueue(thread: Thread, question: Question, first = false): void {
+    this.#name(thread);
+    this.#queue.add(thread, this.#newTurn(question, new Answer()), first);
   }
 
-  /** Shows a question as queued in its conversation. */
-  #wait(thread: Thread, question: Question): Waiting {
-    const turn = newTurn(`n${this.#unnumbered++}`, question, new Answer());
-    this.#name(thread);
-    this.#messageDrafts.ask(thread.place, question.prompt);
-    thread.queued = turn;
-    thread.show();
-    return { thread, turn, place: thread.place };
+  #newTurn(question: Question, answer: Answer): Turn {
+    return newTurn(`n${this.#unnumbered++}`, question, answer);
   }
 
   /** Names a new conversation that is asked, so that its unsent text is its own. */
@@ -239,18 +209,6 @@ export class ActiveConversation {
     return shown;
   }
 
-  /** Removes a question from the queue and returns its conversation; undefined if it is not queued. */
-  #dequeue(turn: Turn): Thread | undefined {
-    const found = this.#waiting.find((waiting) => waiting.turn === turn);
-    if (!found) return undefined;
-    const { thread, place } = found;
-    this.#messageDrafts.asked(place);
-    this.#waiting = this.#waiting.filter((waiting) => waiting.turn !== turn);
-    thread.queued = null;
-    thread.show();
-    return thread;
-  }
-
   /** Place of a turn in the queue, from 1; null if it is not queued. */
   placeOf(turn: Turn): number | null {
     const at = this.queue.findIndex((queued) => queued.turn === turn);
@@ -260,7 +218,7 @@ export class ActiveConversation {
   /** Removes a question from the queue, and puts it back into an empty composer. Else it stays in its place, with the note
    * that it was removed. */
   cancelQueued(turn: Turn): void {
-    const asked = this.#dequeue(turn);
+    const asked = this.#queue.remove(turn);
     if (!asked) return;
     const thread = this.#unname(asked);
     if (this.#putBack(thread.place, turn)) return;
@@ -277,23 +235,23 @@ export class ActiveConversation {
 
   /** Shows the conversation of a queued question. */
   showQueued(turn: Turn): void {
-    const waiting = this.#waiting.find((other) => other.turn === turn);
-    if (!waiting) return;
+    const thread = this.#queue.threadOf(turn);
+    if (!thread) return;
     this.#openings.cancel();
-    this.#show(waiting.thread);
+    this.#show(thread);
   }
 
   /** Asks the next question of the queue, unless an answer is being written. If any question would be refused, the queue
    * stops there. */
   async askQueued(): Promise<void> {
-    const [next] = this.#waiting;
+    const [next] = this.#queue.waiting;
     if (!next || this.running) return;
     const { thread, turn } = next;
-    this.#dequeue(turn);
+    this.#queue.remove(turn);
     const refusal = await this.#ask(thread, turn);
     if (!refusal) return;
     if (!refusal.any) return this.#keepQuestion(thread, refusal.refused, refusal.error);
-    this.#waiting = [this.#wait(thread, turn), ...this.#waiting];
+    this.#enqueue(thread, turn, true);
     this.#callbacks.queueStopped?.(refusal.error, thread.id);
   }
 
@@ -309,7 +267,7 @@ export class ActiveConversation {
     );
     thread.show();
     const parent = thread.end;
-    this.#messageDrafts.ask(place, prompt);
+    this.#messageDrafts.ask(place, question);
     const refusal = await this.#begin(askingOf(question, parent), thread.turns, question, thread);
     this.#messageDrafts.asked(place);
     return refusal && { ...refusal, refused: { turn: refusal.turn, after: parent } };
@@ -348,7 +306,8 @@ export class ActiveConversation {
       if (this.draft.trim() === turn.prompt) {
         this.draft = '';
         // Files added since stay.
-        const files = this.#messageDrafts.filesOf(this.place).filter(({ attachment }) => !turn.attachments.includes(attachment));
+        const sent = turn.attachments.map((attachment) => this.#messageDrafts.fileOf(attachment).attachment);
+        const files = this.#messageDrafts.filesOf(this.place).filter(({ attachment }) => !sent.includes(attachment));
         this.#messageDrafts.attach(this.place, files);
       }
       this.dismiss(turn);
@@ -369,7 +328,7 @@ export class ActiveConversation {
     if (turn.answerId === null || !this.retryFetches(turn)) return this.regenerate(turn);
     if (this.writingHere) return;
     const anew = this.#thread.forget(turn.answerId);
-    if (anew) await this.#fetchOne(anew);
+    if (anew) await this.#answers.fetch(anew);
   }
 
   /** Removes a refused question. */
@@ -420,7 +379,7 @@ export class ActiveConversation {
     if (this.writingHere || !thread.has(message)) return;
     const leaf = thread.choose(message);
     try {
-      await Promise.all([call(this.#host, 'choose_branch', { leaf }), this.#fetch()]);
+      await Promise.all([call(this.#host, 'choose_branch', { leaf }), this.#answers.fetchLast()]);
     } catch (thrown) {
       thread.error = toErrorInfo(thrown);
     }
@@ -451,7 +410,7 @@ export class ActiveConversation {
       if (!isLatest()) return;
       this.#show(Thread.of(kept, this.#messageDrafts.refusedIn(id)));
     } else this.showWriting();
-    await this.#fetch();
+    await this.#answers.fetchLast();
   }
 
   /** Shows the conversation of the answer being written. */
@@ -461,7 +420,7 @@ export class ActiveConversation {
   }
 
   #show(thread: Thread): void {
-    this.#near.clear();
+    this.#answers.leave();
     this.#thread = thread;
   }
 
@@ -496,69 +455,7 @@ export class ActiveConversation {
 
   /** Reports whether a turn is near the screen. Tokens of near answers are fetched. */
   near(turn: Turn, isNear: boolean): void {
-    this.#near.delete(turn.answer);
-    if (!isNear) return;
-    this.#near.add(turn.answer);
-    if (!this.#fetching) void this.#fetchNear();
-  }
-
-  /** Fetches one answer per frame, the latest first, because the reader is there. */
-  async #fetchNear(): Promise<void> {
-    this.#fetching = true;
-    for (let answer = [...this.#near].at(-1); answer; answer = [...this.#near].at(-1)) {
-      this.#near.delete(answer);
-      const turn = this.turns.find((other) => other.answer === answer);
-      if (!turn || !this.#missing(turn)) continue;
-      await this.#fetchOne(turn);
-      await new Promise<void>((resolve) => this.#pace.nextFrame(resolve));
-    }
-    this.#fetching = false;
-  }
-
-  /** Fetches the last answers on screen if they are missing. */
-  async #fetch(): Promise<void> {
-    const missing = this.turns.slice(-fetchedAtOnce).filter((turn) => this.#missing(turn));
-    await Promise.all(missing.map((turn) => this.#fetchOne(turn)));
-  }
-
-  #missing({ answer, answerId }: Turn): boolean {
-    return answerId !== null && answer.phase === 'waiting' && this.#current?.answer !== answer;
-  }
-
-  /** Fetches an answer on screen. */
-  async #fetchOne({ answer, answerId }: Turn): Promise<void> {
-    const thread = this.#thread;
-    if (answerId === null) return;
-    try {
-      const events = await call(this.#host, 'answer_events', { message: answerId });
-      if (answer.phase !== 'waiting') return;
-      answer.apply(events);
-      const state = thread.stateOf(answerId);
-      if (state === 'streaming' && !answer.over) this.#poll(thread, answer, answerId, events.length, pollAttempts);
-      // Imported from a file with text alone: the saved state counts.
-      else if (events.length === 0 && (state === 'complete' || state === 'failed'))
-        answer.end(state === 'complete' ? 'finished' : 'failed');
-      else answer.interrupt();
-    } catch (thrown) {
-      answer.fail(toErrorInfo(thrown));
-    }
-  }
-
-  /** Polls an answer that the engine writes and this page does not follow, as after a reload. */
-  #poll(thread: Thread, answer: Answer, message: number, known: number, left: number): void {
-    this.#pace.clock.after(pollMs, () => {
-      if (this.#thread !== thread || !thread.isAnswer(answer, message)) return;
-      call(this.#host, 'answer_events', { message }).then(
-        (events) => {
-          answer.apply(events.slice(known));
-          if (answer.over) return;
-          if (events.length > known) this.#poll(thread, answer, message, events.length, pollAttempts);
-          else if (left > 0) this.#poll(thread, answer, message, known, left - 1);
-          else answer.interrupt();
-        },
-        (thrown: unknown) => answer.fail(toErrorInfo(thrown)),
-      );
-    });
+    this.#answers.near(turn, isNear);
   }
 
   /** Starts an answer in a conversation, by default the one on screen, after the turns `before`. Returns the refusal,
@@ -566,7 +463,7 @@ export class ActiveConversation {
   async #begin(asking: Asking, before: readonly Turn[], question: Question, thread = this.#thread): Promise<Refusal | null> {
     if (thread === this.#thread) this.#openings.cancel();
     const answer = new Answer();
-    const turn = newTurn(`n${this.#unnumbered++}`, question, answer);
+    const turn = this.#newTurn(question, answer);
     thread.error = null;
     thread.turns = [...before, turn];
     this.stopping = false;

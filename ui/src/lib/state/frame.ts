@@ -1,4 +1,6 @@
-// Buffers items until the next frame. No DOM but the page's frames.
+// Frames of the page, and buffers that are flushed once per frame. No DOM but these frames.
+
+import { pageClock, type Clock } from '../ipc/stream';
 
 /** Schedules a callback for the next frame. */
 export type NextFrame = (then: () => void) => void;
@@ -41,3 +43,12 @@ export class FrameBuffer<T> {
     if (items.length > 0) this.#flush(items);
   }
 }
+
+/** The clock and frames; tests use their own. */
+export interface Pace {
+  clock: Clock;
+  nextFrame: NextFrame;
+}
+
+/** The clock and frames of the page. */
+export const pagePace: Pace = { clock: pageClock, nextFrame: pageFrame };

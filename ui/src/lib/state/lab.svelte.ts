@@ -1,9 +1,7 @@
 // The lab: its current widget and the state of each. All figures are the engine's. No DOM.
 
 import type { Host } from '../host';
-import { pageClock } from '../ipc/stream';
-import type { Pace } from './conversation.svelte';
-import { pageFrame } from './frame';
+import { pagePace, type Pace } from './frame';
 import { AcceptanceMapState } from './lab/acceptance.svelte';
 import { Costs } from './lab/costs.svelte';
 import { SpeedupLandscape } from './lab/landscape.svelte';
@@ -27,7 +25,7 @@ export class Lab {
   /** Models of the shown results; undefined before the lab was opened. */
   #made: string | undefined;
 
-  constructor(host: Host, models: Models, settings: Settings, answers: Answers, pace: Pace = { clock: pageClock, nextFrame: pageFrame }) {
+  constructor(host: Host, models: Models, settings: Settings, answers: Answers, pace: Pace = pagePace) {
     this.#models = models;
     this.selection = new Selection(host, models, settings, answers, pace.nextFrame);
     this.landscape = new SpeedupLandscape(host);

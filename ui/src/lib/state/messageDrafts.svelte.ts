@@ -1,23 +1,18 @@
-// Unsent questions by conversation: drafts, whose text is stored, their files, open edits, and refused questions. The key null is the new
-// conversation; one that was asked and has no number yet has a name. No DOM.
+// Unsent questions by conversation: stored drafts with their files, open edits, and refused questions. The key null is
+// the new conversation; one that was asked and has no number yet has a name. No DOM.
 
-import type { Attachment, ReadAttachment } from '../ipc/schema.gen';
+import type { Attachment } from '../ipc/schema.gen';
 import { pageClock, type Clock } from '../ipc/stream';
+import { ofKept, shownName, toKept, type AttachedFile, type KeptFile } from './attachedFile';
 import type { Preferences } from './preferences.svelte';
-import type { Place, Refused, Turn } from './thread.svelte';
+import type { Place, Question, Refused, Turn } from './thread.svelte';
 
 /** Delay before a changed draft is stored, in milliseconds: what a crash may lose. */
 const keptAfterMs = 300;
 /** Limit on characters of stored drafts. As JSON they stay below the engine's limit for a preference. */
 const mostKept = 150_000;
-
-/** A file of the next question. */
-export interface AttachedFile extends ReadAttachment {
-  /** Its path when it was read; null if unknown. */
-  readonly path: string | null;
-  /** File of the model that counted its tokens; null if none did. */
-  readonly countedBy: string | null;
-}
+/** Limit on bytes of stored files, as JSON. The engine keeps a mebibyte for each preference. */
+const mostKeptFiles = 1_000_000;
 
 /** Key of a stored draft, and the reverse. */
 const nameOf = (place: Place): string => (place === null ? 'new' : typeof place === 'string' ? place : `c${place}`);
@@ -29,8 +24,12 @@ const isUnnumbered = (name: string): boolean => /^new\d+$/.test(name);
 export class MessageDrafts {
   /** Drafts changed since the start. Empty ones were sent or deleted. */
   #typed = $state.raw<Readonly<Record<string, string>>>({});
-  /** Files of the next questions. They last until the window closes. */
+  /** Files of next questions that were changed since the start. */
   #files = $state.raw<Readonly<Record<string, readonly AttachedFile[]>>>({});
+  /** Files that an earlier session stored. */
+  readonly #storedFiles = $derived.by((): Readonly<Record<string, readonly AttachedFile[]>> =>
+    Object.fromEntries(Object.entries(this.#preferences.draftFiles).map(([name, files]) => [name, files.map(ofKept)])),
+  );
   /** Attached files by their text as it is sent, so that a question can return with them. */
   readonly #attached = new WeakMap<Attachment, AttachedFile>();
   /** Open edits, by turn. */
@@ -41,9 +40,10 @@ export class MessageDrafts {
   readonly #preferences: Preferences;
   readonly #clock: Clock;
   #waits = false;
+  #filesChanged = false;
   #unnumbered = 0;
   /** Questions being asked or queued, stored as drafts until their answers begin. */
-  #asked: Readonly<Record<string, string>> = {};
+  #asked: Readonly<Record<string, Question>> = {};
 
   constructor(preferences: Preferences, clock: Clock = pageClock) {
     this.#preferences = preferences;
@@ -64,13 +64,31 @@ export class MessageDrafts {
 
   /** Files of the next question in a conversation. */
   filesOf(place: Place): readonly AttachedFile[] {
-    return this.#files[nameOf(place)] ?? [];
+    const name = nameOf(place);
+    return this.#files[name] ?? this.#storedFiles[name] ?? [];
+  }
+
+  /** Files of the next question as they are sent. Equal names get the folders that differ. */
+  sentFilesOf(place: Place): readonly Attachment[] {
+    const files = this.filesOf(place);
+    return files.map((file) => {
+      const name = shownName(file, files);
+      const sent = name === file.attachment.name ? file.attachment : { ...file.attachment, name };
+      this.#attached.set(sent, file);
+      return sent;
+    });
   }
 
   /** Sets the files of the next question in a conversation. */
   attach(place: Place, files: readonly AttachedFile[]): void {
     for (const file of files) this.#attached.set(file.attachment, file);
+    const before = this.filesOf(place);
+    if (files.length === 0 && before.length === 0) return;
     this.#files = { ...this.#files, [nameOf(place)]: files };
+    // Counted tokens are not stored.
+    if (files.length === before.length && files.every(({ attachment }, at) => attachment === before[at]?.attachment)) return;
+    this.#filesChanged = true;
+    this.#keepSoon();
   }
 
   /** The attached file of a sent text. */
@@ -79,11 +97,13 @@ export class MessageDrafts {
   }
 
   /** Keeps a question as a draft while it is being asked or queued, which may take long. */
-  ask(place: Place, text: string): void {
+  ask(place: Place, question: Question): void {
     if (this.draftOf(place) !== '') return;
     // Stored in place of the draft, but not shown.
     this.#typed = { ...this.#typed, [nameOf(place)]: '' };
-    this.#asked = { ...this.#asked, [nameOf(place)]: text };
+    this.#files = { ...this.#files, [nameOf(place)]: this.filesOf(place) };
+    this.#asked = { ...this.#asked, [nameOf(place)]: question };
+    this.#filesChanged ||= question.attachments.length > 0;
     this.#keepSoon();
   }
 
@@ -92,6 +112,7 @@ export class MessageDrafts {
     const { [nameOf(place)]: asked, ...others } = this.#asked;
     if (asked === undefined) return;
     this.#asked = others;
+    this.#filesChanged ||= asked.attachments.length > 0;
     this.#keepSoon();
   }
 
@@ -106,9 +127,41 @@ export class MessageDrafts {
   keep(): void {
     if (!this.#waits) return;
     this.#waits = false;
+    this.#keepTexts();
+    if (this.#filesChanged) this.#keepFiles();
+  }
+
+  /** Stores files, those of this session first, as long as they fit. */
+  #keepFiles(): void {
+    this.#filesChanged = false;
+    const stored = { ...this.#preferences.draftFiles };
+    const places = [...Object.keys(this.#files).reverse(), ...Object.keys(stored).filter((name) => !(name in this.#files))];
+    let room = mostKeptFiles;
+    const kept: [string, readonly KeptFile[]][] = [];
+    for (const name of places) {
+      const files: KeptFile[] = [];
+      for (const file of this.#unsentFiles(name)?.map(toKept) ?? stored[name] ?? []) {
+        const bytes = new TextEncoder().encode(JSON.stringify(file)).length + 1;
+        if (bytes > room) continue;
+        room -= bytes;
+        files.push(file);
+      }
+      if (files.length > 0) kept.push([name, files]);
+    }
+    void this.#preferences.set('draftFiles', Object.fromEntries(kept));
+  }
+
+  /** Files of this session to store, those of a question being asked included; undefined if none were changed. */
+  #unsentFiles(name: string): readonly AttachedFile[] | undefined {
+    const asked = this.#asked[name]?.attachments.map((attachment) => this.fileOf(attachment)) ?? [];
+    const files = this.#files[name];
+    return files && [...asked, ...files];
+  }
+
+  #keepTexts(): void {
     const { drafts } = this.#preferences;
     const asked = this.#asked;
-    const typed = Object.entries(this.#typed).map(([name, text]): [string, string] => [name, text || (asked[name] ?? '')]);
+    const typed = Object.entries(this.#typed).map(([name, text]): [string, string] => [name, text || (asked[name]?.prompt ?? '')]);
     const changed = typed.filter(([name, text]) => text !== (drafts[name] ?? ''));
     if (changed.length === 0) return;
     // Drafts of this session are dropped last.
@@ -127,11 +180,17 @@ export class MessageDrafts {
   /** Deletes drafts of deleted conversations, whose numbers may be reused. Questions of new conversations that an earlier
    * session did not ask become the draft of the new one. */
   keepOnly(places: readonly number[]): void {
-    const unasked = Object.keys(this.#preferences.drafts).filter((name) => isUnnumbered(name) && this.#typed[name] === undefined);
-    for (const name of unasked) this.move(name, null);
+    const { drafts, draftFiles } = this.#preferences;
+    const stored = Object.keys({ ...drafts, ...draftFiles });
+    const isOfThisSession = (name: string) => this.#typed[name] !== undefined || this.#files[name] !== undefined;
+    for (const name of stored) if (isUnnumbered(name) && !isOfThisSession(name)) this.move(placeOf(name), null);
     // Drafts of this session belong to existing conversations.
-    const there = [...[null, ...places].map(nameOf), ...Object.keys(this.#typed)];
-    for (const name of Object.keys(this.#preferences.drafts)) if (!there.includes(name)) this.type(placeOf(name), '');
+    const there = [null, ...places].map(nameOf);
+    for (const name of stored) {
+      if (there.includes(name) || isOfThisSession(name)) continue;
+      this.type(placeOf(name), '');
+      this.attach(placeOf(name), []);
+    }
   }
 
   /** Text of an edit; null if the question is not being edited. */
@@ -159,7 +218,7 @@ export class MessageDrafts {
   /** A name for a new conversation that is asked. No other has it, also no stored one. */
   newPlace(): string {
     do this.#unnumbered += 1;
-    while (`new${this.#unnumbered}` in this.#preferences.drafts);
+    while (`new${this.#unnumbered}` in { ...this.#preferences.drafts, ...this.#preferences.draftFiles });
     return `new${this.#unnumbered}`;
   }
 

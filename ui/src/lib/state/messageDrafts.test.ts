@@ -1,5 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { SilentHost } from '../host/testing';
+import type { Attachment } from '../ipc/schema.gen';
+import type { AttachedFile } from './attachedFile';
 import { Preferences } from './preferences.svelte';
 import { MessageDrafts } from './messageDrafts.svelte';
 
@@ -36,6 +38,70 @@ async function make(host = new KeepingHost()) {
   return { host, messageDrafts, timers, later };
 }
 
+const question = (prompt: string, attachments: readonly Attachment[] = []) => ({ prompt, attachments });
+
+/** A file that was read from `/folder/name`. */
+const file = (name: string, text: string, folder = 'a'): AttachedFile => ({
+  attachment: { name, text },
+  tokens: 3,
+  path: `/${folder}/${name}`,
+  countedBy: '/models/some.gguf',
+});
+
+describe('files of drafts', () => {
+  it('are stored with them and restored on restart, without the count of another model', async () => {
+    const { host, messageDrafts, later } = await make();
+    messageDrafts.attach(7, [file('notes.md', 'blue sky'), file('main.rs', 'fn main')]);
+    await later();
+    const again = await make(host);
+    expect(again.messageDrafts.filesOf(7)).toEqual([
+      { attachment: { name: 'notes.md', text: 'blue sky' }, tokens: null, path: '/a/notes.md', countedBy: null },
+      { attachment: { name: 'main.rs', text: 'fn main' }, tokens: null, path: '/a/main.rs', countedBy: null },
+    ]);
+    again.messageDrafts.attach(7, again.messageDrafts.filesOf(7).slice(1));
+    await again.later();
+    expect((await make(host)).messageDrafts.filesOf(7).map(({ attachment }) => attachment.name)).toEqual(['main.rs']);
+    again.messageDrafts.keepOnly([]);
+    const { messageDrafts: last, later: afterwards } = await make(host);
+    last.keepOnly([]);
+    await afterwards();
+    expect(host.kept['draft_files']).toEqual({});
+  });
+
+  it('of a question are stored until it is answered', async () => {
+    const { host, messageDrafts, later } = await make();
+    messageDrafts.attach(7, [file('notes.md', 'blue sky')]);
+    const sent = messageDrafts.sentFilesOf(7);
+    messageDrafts.attach(7, []);
+    messageDrafts.ask(7, question('Why?', sent));
+    await later();
+    expect([messageDrafts.filesOf(7), (await make(host)).messageDrafts.filesOf(7).length]).toEqual([[], 1]);
+    messageDrafts.asked(7);
+    await later();
+    expect(host.kept['draft_files']).toEqual({});
+  });
+
+  it('of the same name are sent with the folders that differ, and return as they were', async () => {
+    const { messageDrafts } = await make();
+    const files = [file('mod.rs', 'one', 'src/a'), file('mod.rs', 'two', 'src/b'), file('main.rs', 'three')];
+    messageDrafts.attach(null, files);
+    const sent = messageDrafts.sentFilesOf(null);
+    expect(sent.map(({ name }) => name)).toEqual(['a/mod.rs', 'b/mod.rs', 'main.rs']);
+    expect(sent.map((attachment) => messageDrafts.fileOf(attachment))).toEqual(files);
+  });
+
+  it('that take more room than the store has are left out, and the others are kept', async () => {
+    const { host, messageDrafts, later } = await make();
+    messageDrafts.attach(1, [file('large.txt', '\u0001'.repeat(200_000)), file('small.txt', 'a')]);
+    messageDrafts.attach(2, [file('other.txt', 'b')]);
+    await later();
+    const kept = host.kept['draft_files'] as Record<string, readonly { name: string }[]>;
+    expect(Object.values(kept).flatMap((files) => files.map(({ name }) => name))).toEqual(['other.txt', 'small.txt']);
+    expect(JSON.stringify(kept).length).toBeLessThan(1_048_576);
+    expect(messageDrafts.filesOf(1).length).toBe(2);
+  });
+});
+
 describe('drafts', () => {
   it('are stored a moment after the first change, and restored on restart', async () => {
     const { host, messageDrafts, timers, later } = await make();
@@ -66,7 +132,7 @@ describe('drafts', () => {
 
   it('hold a question until it is answered, without being shown', async () => {
     const { host, messageDrafts, later } = await make();
-    messageDrafts.ask(null, 'waits for a model');
+    messageDrafts.ask(null, question('waits for a model'));
     await later();
     expect([host.kept['drafts'], messageDrafts.draftOf(null), (await make(host)).messageDrafts.draftOf(null)]).toEqual([
       { new: 'waits for a model' },
@@ -78,7 +144,7 @@ describe('drafts', () => {
     expect([host.kept['drafts'], messageDrafts.draftOf(null)]).toEqual([{}, '']);
     // The typed text is not overwritten.
     messageDrafts.type(7, 'typed');
-    messageDrafts.ask(7, 'asked next to it');
+    messageDrafts.ask(7, question('asked next to it'));
     await later();
     expect(host.kept['drafts']).toEqual({ c7: 'typed' });
   });
@@ -95,7 +161,7 @@ describe('drafts', () => {
     host.kept = { drafts: { new: 'typed', new1: 'first', new3: 'third' } };
     const { messageDrafts, later } = await make(host);
     const place = messageDrafts.newPlace();
-    messageDrafts.ask(place, 'of this session');
+    messageDrafts.ask(place, question('of this session'));
     messageDrafts.keepOnly([]);
     await later();
     expect(host.kept['drafts']).toEqual({ new: 'typed\n\nfirst\n\nthird', new2: 'of this session' });

@@ -6,6 +6,7 @@ import { call, toErrorInfo } from '../ipc/rpc';
 import type { ErrorInfo, Thinking } from '../ipc/schema.gen';
 import { languages, type LanguageCode } from '../strings/index.svelte';
 import { asRule, lossless } from '../rules';
+import type { KeptFile } from './attachedFile';
 import type { Chosen } from './settings.svelte';
 import { appearances, colourModes, textSizes, views, type Appearance, type ColourMode, type TextSize, type View } from '../strings/keys';
 
@@ -52,6 +53,8 @@ export interface Values {
   keepWarmMinutes: number;
   /** Drafts by conversation key. */
   drafts: Readonly<Record<string, string>>;
+  /** Files of drafts, by conversation key. */
+  draftFiles: Readonly<Record<string, readonly KeptFile[]>>;
   /** `true` once the reader has closed the explanation of the colours. */
   coloursKnown: boolean;
   /** `true` if answers show all figures, not only one line. */
@@ -73,6 +76,7 @@ const defaults: Values = {
   recentModels: [],
   keepWarmMinutes: 0,
   drafts: {},
+  draftFiles: {},
   coloursKnown: false,
   allFigures: false,
   automaticUpdates: false,
@@ -90,6 +94,7 @@ const kept: Record<Key, string> = {
   recentModels: 'recent_models',
   keepWarmMinutes: 'keep_warm_minutes',
   drafts: 'drafts',
+  draftFiles: 'draft_files',
   coloursKnown: 'colours_known',
   allFigures: 'all_figures',
   automaticUpdates: 'automatic_updates',
@@ -118,6 +123,13 @@ const understand: { [K in Key]: (value: unknown) => Values[K] | undefined } = {
   automaticUpdates: asBoolean,
   drafts: (value) =>
     Object.fromEntries(Object.entries(fields(value)).filter((entry): entry is [string, string] => typeof entry[1] === 'string')),
+  draftFiles: (value) =>
+    Object.fromEntries(
+      Object.entries(fields(value)).map(([name, files]) => [
+        name,
+        Array.isArray(files) ? files.flatMap((file) => asKeptFile(file) ?? []) : [],
+      ]),
+    ),
 };
 
 const keys = Object.keys(defaults) as Key[];
@@ -177,6 +189,10 @@ export class Preferences {
 
   get drafts(): Readonly<Record<string, string>> {
     return this.#values.drafts;
+  }
+
+  get draftFiles(): Readonly<Record<string, readonly KeptFile[]>> {
+    return this.#values.draftFiles;
   }
 
   get coloursKnown(): boolean {
@@ -306,6 +322,12 @@ function asLastModels(value: unknown): LastModels | undefined {
     name: textOrNull(name),
     quantisation: textOrNull(quantisation),
   };
+}
+
+function asKeptFile(value: unknown): KeptFile | undefined {
+  const { name, text, path } = fields(value);
+  if (typeof name !== 'string' || typeof text !== 'string') return undefined;
+  return { name, text, path: typeof path === 'string' ? path : null };
 }
 
 function fields(value: unknown): Record<string, unknown> {

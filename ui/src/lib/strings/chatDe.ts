@@ -29,7 +29,7 @@ export const chatDe: typeof chatEn = {
     saveMarkdown: 'Als Markdown speichern…',
     saveJson: 'Als JSON speichern…',
     delete: 'Löschen',
-    deleted: (title) => `„${title}“ gelöscht`,
+    deleted: (title) => `Gelöscht: „${title}“`,
     undoTitle: (keys) => `Löschen rückgängig machen (${keys})`,
     queued: 'wartet',
     writing: 'schreibt…',

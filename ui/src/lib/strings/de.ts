@@ -289,7 +289,7 @@ export const de: Strings = {
   files: {
     asModel: 'Als Modell öffnen',
     asDraft: 'Als Draft verwenden',
-    import: (count) => (count === 1 ? 'Unterhaltung importieren' : `${count} Unterhaltungen importieren`),
+    import: (count) => (count === 1 ? 'Unterhaltung importieren oder Datei anhängen' : `${count} Dateien importieren oder anhängen`),
     attach: (count) => (count === 1 ? 'An die Frage anhängen' : `${count} Dateien an die Frage anhängen`),
     oneModel: (names) => `Nicht geöffnet: ${names.join(', ')}. Lege ein Modell nach dem anderen ab.`,
     stillLoading: (name) => `${name} wird noch geladen. Lege das Modell danach noch einmal ab.`,

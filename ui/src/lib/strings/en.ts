@@ -364,7 +364,7 @@ export const en = {
   files: {
     asModel: 'Open as model',
     asDraft: 'Use as draft',
-    import: (count: number) => (count === 1 ? 'Import conversation' : `Import ${count} conversations`),
+    import: (count: number) => (count === 1 ? 'Import conversation or attach file' : `Import or attach ${count} files`),
     attach: (count: number) => (count === 1 ? 'Attach to the question' : `Attach ${count} files to the question`),
     oneModel: (names: readonly string[]) => `Couldn’t open ${names.join(', ')}. Drop one model at a time.`,
     stillLoading: (name: string) => `${name} is still loading. Drop the model again afterwards.`,

@@ -142,6 +142,18 @@ describe('the text of a refusal', () => {
     expect(errorLine(space)).toContain('brauchen noch 1,6 GB, auf der Festplatte sind 12,0 MB frei');
   });
 
+  it('formats counts, sizes and names of methods', () => {
+    setLanguage('de');
+    const line = (reason: RefusalReason, params: Record<string, string>) =>
+      errorLine({ code: 'invalid_request', message, params: { reason, ...params } });
+    expect(line('needs_draft', { method: 'draft-model' })).toMatch(/^„Draft-Modell“ braucht ein Draft-Modell/);
+    expect(line('context_too_long', { name: 'Qwen3 8B', limit: '40960', context: '131072' })).toContain(
+      'bis zu 40.960 Tokens, keinen Kontext von 131.072',
+    );
+    expect(line('import_too_large', { path: '/a.json', most: '2147483648' })).toContain('größer als 2,1 GB');
+    expect(line('bad_proxy', { detail: 'no host' })).toMatch(/Einzelheiten auf Englisch: no host$/);
+  });
+
   it('is the engine’s message for an unknown reason, missing parameters, and errors of earlier versions', () => {
     const unknown: ErrorInfo = { code: 'invalid_request', message, params: { reason: 'from_tomorrow', name: 'x' } };
     const incomplete: ErrorInfo = { code: 'invalid_request', message, params: { reason: 'other_writer', writer: 'a' } };

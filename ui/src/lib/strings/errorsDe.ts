@@ -243,9 +243,288 @@ export const refusalsDe: RefusalCatalogue = {
     body: ({ needed, free }) => `Die Trainingsdaten brauchen noch ${needed}, auf der Festplatte sind ${free} frei.`,
     advice: 'Trainiere mit weniger Tokens oder schaffe Platz.',
   },
+  model_too_large: {
+    title: 'Der Speicher reicht nicht',
+    body: ({ context, needed, usable }) =>
+      `Mit einem Kontext von ${context} Tokens braucht das ${needed} (vorhergesagt), Modelle dürfen ${usable} belegen. Es wurde nichts geladen.`,
+    advice: 'Wähle ein kleineres Modell, eine kleinere Quantisierung oder weniger Kontext.',
+  },
+  training_too_large: {
+    title: 'Der Speicher reicht nicht fürs Training',
+    body: ({ needed }) => `Das Training braucht ${needed} zusätzlich zum Modell. Es wurde nichts geändert.`,
+    advice: 'Wähle ein kleineres Modell.',
+  },
   no_user_turn: {
     title: 'Dieses Modell kann keine Prompts schreiben',
-    body: () => 'Sein Chat-Template hat keinen Platz für eine Frage, deshalb kann es sich keine Prompts fürs Training ausdenken.',
+    body: () => 'Seine Chatvorlage hat keinen Platz für eine Frage, deshalb kann es sich keine Prompts fürs Training ausdenken.',
     advice: 'Wähle ein anderes Modell.',
+  },
+  not_a_file: {
+    title: 'Das ist keine Datei',
+    body: ({ path }) => `${path} ist ein Ordner oder ein Gerät. Es wurde nichts hinzugefügt.`,
+    advice: 'Wähle eine andere Datei.',
+  },
+  import_too_large: {
+    title: 'Die Unterhaltung ist zu groß',
+    body: ({ path, most }) => `${path} ist größer als ${most}, mehr darf eine Unterhaltung nicht haben. Es wurde nichts hinzugefügt.`,
+    advice: 'Wähle eine andere Datei.',
+  },
+  export_too_large: {
+    title: 'Die Unterhaltung ist zu groß',
+    body: ({ most }) => `Die Datei wäre größer als ${most} und ließe sich nicht wieder importieren. Es wurde nichts gespeichert.`,
+    advice: 'Exportiere die Unterhaltung als Markdown.',
+  },
+  too_many_files: {
+    title: 'Zu viele Dateien',
+    body: ({ limit, found }) => `Eine Frage kann ${limit} Dateien haben, diese hat ${found}.`,
+    advice: 'Entferne einige.',
+  },
+  cancelled: {
+    title: 'Abgebrochen',
+    body: () => 'Es wurde nichts geändert.',
+  },
+  empty_prompt: {
+    title: 'Es gibt keinen Text',
+    body: () => 'Das Modell hat nichts zu lesen.',
+    advice: 'Gib etwas Text ein.',
+  },
+  not_unicode: {
+    title: 'Der Name ist nicht lesbar',
+    body: ({ path }) => `${path} ist kein gültiges Unicode.`,
+    advice: 'Benenne die Datei oder den Ordner zuerst um.',
+  },
+  not_chosen: {
+    title: 'Die Datei muss zuerst ausgewählt werden',
+    body: ({ path }) => `${path} wurde nicht in diesem Fenster ausgewählt.`,
+    advice: 'Wähle die Datei im Dialog aus oder ziehe sie ins Fenster.',
+  },
+  no_location: {
+    title: 'Es wurde nichts gespeichert',
+    body: () => 'Für diese Datei ist kein Ort mehr ausgewählt.',
+    advice: 'Speichere sie noch einmal.',
+  },
+  not_kept: {
+    title: 'Neue Nachrichten gingen verloren',
+    body: () => 'Unterhaltungen sind nur im Speicher und gingen beim Beenden verloren.',
+    advice: 'Wähle in der Liste der Unterhaltungen, was geschehen soll.',
+  },
+  no_such_copy: {
+    title: 'Diese Sicherung gibt es nicht mehr',
+    body: ({ name }) => `Die Sicherung ${name} wurde gelöscht.`,
+    advice: 'Wähle eine andere.',
+  },
+  preference_too_large: {
+    title: 'Die Einstellung ist zu groß',
+    body: ({ name }) => `„${name}“ braucht mehr als 1 MB und wurde nicht gespeichert.`,
+    advice: 'Kürze sie.',
+  },
+  no_such_folder: {
+    title: 'Den Ordner gibt es nicht',
+    body: ({ folder }) => `Es gibt keinen Ordner ${folder}. Es wurde nichts hinzugefügt.`,
+    advice: 'Wähle einen anderen.',
+  },
+  not_a_folder: {
+    title: 'Das ist kein Ordner',
+    body: ({ path }) => `${path} ist eine Datei.`,
+    advice: 'Wähle den Ordner, in dem sie liegt.',
+  },
+  folder_limit: {
+    title: 'Zu viele Ordner',
+    body: ({ limit }) => `Hunch durchsucht höchstens ${limit} hinzugefügte Ordner.`,
+    advice: 'Entferne zuerst einen.',
+  },
+  folder_not_added: {
+    title: 'Der Ordner steht nicht auf der Liste',
+    body: ({ folder }) => `${folder} ist kein hinzugefügter Ordner. Seine Dateien sind unverändert.`,
+  },
+  folder_list_unreadable: {
+    title: 'Die Liste der Ordner ist beschädigt',
+    body: ({ path }) => `${path} lässt sich nicht lesen. Kein Modell wurde verändert.`,
+    advice: 'Verschiebe diese Datei und füge die Ordner neu hinzu.',
+  },
+  folders_fixed: {
+    title: 'Ordner lassen sich nicht hinzufügen',
+    body: () => 'Hunch wurde mit nur einem Modellordner gestartet.',
+    advice: 'Starte Hunch ohne diese Einstellung.',
+  },
+  no_data_folder: {
+    title: 'Es gibt keinen Ordner für Daten',
+    body: () => 'Dieser Benutzer hat keinen Ordner, in dem Hunch Daten ablegen kann.',
+    advice: 'Gib mit HUNCH_DATA_DIR einen an.',
+  },
+  not_own_model: {
+    title: 'Dieses Modell löscht Hunch nicht',
+    body: ({ path }) => `${path} liegt nicht im Ordner von Hunch. Es wurde nichts gelöscht.`,
+    advice: 'Lösche es mit dem Programm, das es heruntergeladen hat.',
+  },
+  context_too_long: {
+    title: 'Der Kontext ist zu groß',
+    body: ({ name, limit, context }) => `${name} unterstützt bis zu ${limit} Tokens, keinen Kontext von ${context}.`,
+    advice: 'Wähle einen kleineren Kontext.',
+  },
+  no_such_head: {
+    title: 'Head nicht gefunden',
+    body: ({ name }) => `Unter den Modellen gibt es keinen Head ${name}.`,
+    advice: 'Lege seinen Ordner in den Modellordner oder wähle einen anderen Drafter.',
+  },
+  unknown_head: {
+    title: 'Dieser Head wird nicht unterstützt',
+    body: ({ path }) => `Hunch kann ${path} nicht als Head ausführen. Die Dateien sind unverändert.`,
+    advice: 'Wähle einen anderen Drafter.',
+  },
+  damaged_head: {
+    title: 'Der Head ist nicht verwendbar',
+    body: ({ path }) => `${path} ist keine gültige Datei eines Heads. Sie ist unverändert.`,
+    advice: 'Lade sie neu herunter oder wähle einen anderen Drafter.',
+  },
+  head_of_other: {
+    title: 'Der Head gehört zu einem anderen Modell',
+    body: ({ name }) => `Dieser Head wurde für ${name} trainiert.`,
+    advice: 'Öffne dieses Modell oder wähle einen anderen Drafter.',
+  },
+  head_mismatch: {
+    title: 'Der Head gehört zu einem anderen Modell',
+    body: () => 'Dieser Head passt nicht zum Target.',
+    advice: 'Öffne sein Target oder wähle einen anderen Drafter.',
+  },
+  needs_draft: {
+    title: 'Die Methode braucht ein Draft-Modell',
+    body: ({ method }) => `„${method}“ braucht ein Draft-Modell, und es ist keines geladen.`,
+    advice: 'Öffne eines oder wähle eine andere Methode.',
+  },
+  needs_low_bit_copy: {
+    title: 'Die Methode braucht eine Low-Bit-Kopie',
+    body: ({ method }) => `„${method}“ braucht eine Low-Bit-Kopie des Targets, und es ist keine geladen.`,
+    advice: 'Wähle eine andere Methode. Die Befehlszeile erzeugt die Kopie.',
+  },
+  needs_head: {
+    title: 'Die Methode braucht einen Head',
+    body: ({ method }) => `„${method}“ braucht einen Head für dieses Modell, und es gibt keinen.`,
+    advice: 'Trainiere einen in der Bibliothek oder wähle eine andere Methode.',
+  },
+  no_draft_to_compare: {
+    title: 'Es ist kein Draft-Modell geladen',
+    body: () => 'Zum Vergleichen mit dem Target fehlt ein Draft-Modell.',
+    advice: 'Öffne eines oder sieh dir die ausgedachten Verteilungen an.',
+  },
+  costs_not_measured: {
+    title: 'Noch nicht gemessen',
+    body: () => 'Die Dauer eines Durchlaufs mit diesen Modellen wurde noch nicht gemessen.',
+    advice: 'Miss sie zuerst.',
+  },
+  no_longer_kept: {
+    title: 'Diese Zahlen gibt es nicht mehr',
+    body: () => 'Die Zahlen dieser Position, Antwort oder Messung sind nicht mehr gespeichert.',
+    advice: 'Wähle sie noch einmal aus.',
+  },
+  nothing_measured: {
+    title: 'Es ließ sich nichts messen',
+    body: ({ method }) => `„${method}“ hat keinen messbaren Text geschrieben.`,
+    advice: 'Wähle einen anderen Prompt.',
+  },
+  no_usable_prompts: {
+    title: 'Dieses Modell kann keine Prompts schreiben',
+    body: () => 'Es schreibt keine brauchbaren Prompts für sein eigenes Training.',
+    advice: 'Wähle ein Chat-Modell.',
+  },
+  trained_elsewhere: {
+    title: 'Dieser Head wird schon trainiert',
+    body: () => 'Ein anderes laufendes Hunch trainiert diesen Head.',
+    advice: 'Stoppe es dort oder warte, bis es fertig ist.',
+  },
+  other_training_data: {
+    title: 'Die Trainingsdaten gehören zu einem anderen Modell',
+    body: ({ folder }) => `Die Daten in ${folder} gehören zu einem anderen Modell oder einer anderen Version. Sie sind unverändert.`,
+    advice: 'Lösche den Ordner, um neu anzufangen.',
+  },
+  training_data_damaged: {
+    title: 'Die Trainingsdaten sind beschädigt',
+    body: ({ path, folder }) => `${path} lässt sich nicht lesen, das Training in ${folder} kann nicht weitergehen.`,
+    advice: 'Lösche den Ordner, um neu anzufangen.',
+  },
+  single_layer: {
+    title: 'Für dieses Modell gibt es keinen Head',
+    body: () => 'Das Modell hat nur eine Schicht, ein Head liest mindestens zwei.',
+    advice: 'Wähle ein anderes Modell.',
+  },
+  states_not_finite: {
+    title: 'Mit diesem Modell geht kein Training',
+    body: () => 'Seine internen Zustände sind keine endlichen Zahlen.',
+    advice: 'Wähle ein anderes Modell oder eine andere Datei davon.',
+  },
+  not_a_repository: {
+    title: 'Das ist kein Repository',
+    body: () => 'Ein Repository des Hubs hat Besitzer und Namen, etwa Qwen/Qwen3-8B-GGUF.',
+    advice: 'Schreibe es wie auf seiner Seite.',
+  },
+  not_a_model_path: {
+    title: 'Das ist keine Modelldatei',
+    body: () => 'Das ist kein Pfad einer GGUF-Datei in einem Repository.',
+    advice: 'Wähle eine der Dateien, die das Repository auflistet.',
+  },
+  no_such_repository: {
+    title: 'Auf dem Hub nicht gefunden',
+    body: ({ repository }) => `Auf dem Hub gibt es kein Repository ${repository}, oder es ist nicht öffentlich.`,
+    advice: 'Prüfe den Namen. Private Repositorys brauchen ein Zugriffstoken.',
+  },
+  no_such_hub_file: {
+    title: 'Auf dem Hub nicht gefunden',
+    body: ({ repository }) => `${repository} hat diese Datei nicht mehr.`,
+    advice: 'Vielleicht wurde sie umbenannt. Wähle eine der Dateien, die das Repository jetzt auflistet.',
+  },
+  terms_need_token: {
+    title: 'Die Bedingungen müssen zuerst akzeptiert werden',
+    body: ({ repository, page }) =>
+      `${repository} ist nur verfügbar, wenn du den Bedingungen zustimmst. Stimme ihnen auf ${page} zu und gib dann ein Zugriffstoken dieses Kontos ein.`,
+  },
+  terms_not_accepted: {
+    title: 'Die Bedingungen müssen zuerst akzeptiert werden',
+    body: ({ repository, page }) =>
+      `Das Konto deines Zugriffstokens hat noch keinen Zugriff auf ${repository}. Stimme den Bedingungen auf ${page} zu, warte gegebenenfalls auf die Freigabe und versuche es dann erneut.`,
+  },
+  token_rejected: {
+    title: 'Das Zugriffstoken wurde abgelehnt',
+    body: () => 'Das Token ist vielleicht abgelaufen oder widerrufen. Heruntergeladene Dateien bleiben erhalten.',
+    advice: 'Erzeuge in deinen Einstellungen auf dem Hub ein neues und ersetze das alte.',
+  },
+  no_hub_access: {
+    title: 'Kein Zugriff auf dieses Repository',
+    body: ({ repository }) => `Der Hub gibt keinen Zugriff auf ${repository}. Heruntergeladene Dateien bleiben erhalten.`,
+    advice: 'Verwende ein Token mit Zugriff.',
+  },
+  no_keychain: {
+    title: 'Es gibt keinen Schlüsselbund',
+    body: () => 'Dieses System hat keinen Schlüsselbund, und Hunch speichert ein Token nur dort.',
+    advice: 'Setze HF_TOKEN oder melde dich mit „hf auth login“ an.',
+  },
+  keychain_failed: {
+    title: 'Das Zugriffstoken wurde nicht gespeichert',
+    body: () => 'Der Schlüsselbund ließ sich nicht beschreiben. Es wurde nichts geändert.',
+    advice: 'Versuche es erneut.',
+  },
+  bad_endpoint: {
+    title: 'Die Adresse des Hubs ist ungültig',
+    body: () => 'HF_ENDPOINT ist keine Adresse.',
+    advice: 'Schreibe sie wie https://huggingface.co oder lösche die Variable.',
+  },
+  bad_proxy: {
+    title: 'Der Proxy lässt sich nicht verwenden',
+    body: () => 'Die Adresse des Proxys ist ungültig.',
+    advice: 'Prüfe HTTPS_PROXY und ALL_PROXY.',
+  },
+  no_tls: {
+    title: 'Keine verschlüsselten Verbindungen',
+    body: () => 'TLS lässt sich auf diesem System nicht einrichten.',
+    advice: 'Prüfe die Zertifikate des Systems und, falls gesetzt, SSL_CERT_FILE und SSL_CERT_DIR.',
+  },
+  no_such_download: {
+    title: 'Diesen Download gibt es nicht mehr',
+    body: () => 'Der Download wurde verworfen.',
+    advice: 'Wähle einen anderen.',
+  },
+  name_taken: {
+    title: 'Der Name ist vergeben',
+    body: ({ name, limit }) => `Es gibt schon ${limit} Modelle namens ${name}.`,
+    advice: 'Lösche einige davon und versuche es dann erneut.',
   },
 };

@@ -239,9 +239,288 @@ export const refusalsEn: RefusalCatalogue = {
     body: ({ needed, free }) => `The training data need ${needed} more, and ${free} are free.`,
     advice: 'Train on fewer tokens, or free some space.',
   },
+  model_too_large: {
+    title: 'Not enough memory',
+    body: ({ context, needed, usable }) =>
+      `With a context of ${context} tokens this takes ${needed} (predicted), and models may take ${usable}. Nothing was loaded.`,
+    advice: 'Choose a smaller model, quantisation or context.',
+  },
+  training_too_large: {
+    title: 'Not enough memory for training',
+    body: ({ needed }) => `Training needs ${needed} in addition to the model. Nothing was changed.`,
+    advice: 'Choose a smaller model.',
+  },
   no_user_turn: {
     title: 'This model can’t write prompts',
     body: () => 'Its chat template has no user turn, so it can’t write prompts for its own training.',
     advice: 'Choose another model.',
+  },
+  not_a_file: {
+    title: 'This is not a file',
+    body: ({ path }) => `${path} is a folder or a device. Nothing was added.`,
+    advice: 'Choose another file.',
+  },
+  import_too_large: {
+    title: 'The conversation is too large',
+    body: ({ path, most }) => `${path} is larger than ${most}, the limit for a conversation. Nothing was added.`,
+    advice: 'Choose another file.',
+  },
+  export_too_large: {
+    title: 'The conversation is too large',
+    body: ({ most }) => `The file would be larger than ${most}, so it could not be imported again. Nothing was saved.`,
+    advice: 'Export the conversation as Markdown.',
+  },
+  too_many_files: {
+    title: 'Too many files',
+    body: ({ limit, found }) => `A question can have ${limit} files, and this one has ${found}.`,
+    advice: 'Remove some.',
+  },
+  cancelled: {
+    title: 'Cancelled',
+    body: () => 'Nothing was changed.',
+  },
+  empty_prompt: {
+    title: 'There is no text',
+    body: () => 'The model has nothing to read.',
+    advice: 'Enter some text.',
+  },
+  not_unicode: {
+    title: 'The name can’t be read',
+    body: ({ path }) => `${path} is not valid Unicode.`,
+    advice: 'Rename it first.',
+  },
+  not_chosen: {
+    title: 'The file has to be chosen first',
+    body: ({ path }) => `${path} was not chosen in this window.`,
+    advice: 'Choose it in the dialog, or drop it on the window.',
+  },
+  no_location: {
+    title: 'Nothing was saved',
+    body: () => 'The location of this file was used already.',
+    advice: 'Save it again.',
+  },
+  not_kept: {
+    title: 'New messages would be lost',
+    body: () => 'Conversations are only in memory, and would be lost when Hunch quits.',
+    advice: 'Choose what to do in the list of conversations.',
+  },
+  no_such_copy: {
+    title: 'The copy is gone',
+    body: ({ name }) => `There is no copy ${name} any more.`,
+    advice: 'Choose another one.',
+  },
+  preference_too_large: {
+    title: 'The setting is too large',
+    body: ({ name }) => `“${name}” takes more than 1 MB, so it was not saved.`,
+    advice: 'Shorten it.',
+  },
+  no_such_folder: {
+    title: 'The folder does not exist',
+    body: ({ folder }) => `There is no folder ${folder}. Nothing was added.`,
+    advice: 'Choose another one.',
+  },
+  not_a_folder: {
+    title: 'This is not a folder',
+    body: ({ path }) => `${path} is a file.`,
+    advice: 'Choose the folder that contains it.',
+  },
+  folder_limit: {
+    title: 'Too many folders',
+    body: ({ limit }) => `Hunch searches ${limit} added folders at limit.`,
+    advice: 'Remove one first.',
+  },
+  folder_not_added: {
+    title: 'The folder is not on the list',
+    body: ({ folder }) => `${folder} is not an added folder. Its files are unchanged.`,
+  },
+  folder_list_unreadable: {
+    title: 'The list of folders is damaged',
+    body: ({ path }) => `${path} can’t be read. No models were changed.`,
+    advice: 'Move that file away and add the folders again.',
+  },
+  folders_fixed: {
+    title: 'Folders can’t be added',
+    body: () => 'Hunch was started with a single models folder.',
+    advice: 'Start Hunch without that setting.',
+  },
+  no_data_folder: {
+    title: 'There is no folder for data',
+    body: () => 'This user has no folder where Hunch can keep its data.',
+    advice: 'Set HUNCH_DATA_DIR to one.',
+  },
+  not_own_model: {
+    title: 'Hunch does not remove this model',
+    body: ({ path }) => `${path} is not in Hunch’s folder. Nothing was removed.`,
+    advice: 'Remove it with the program that downloaded it.',
+  },
+  context_too_long: {
+    title: 'The context is too large',
+    body: ({ name, limit, context }) => `${name} supports up to ${limit} tokens, not a context of ${context}.`,
+    advice: 'Choose a smaller context.',
+  },
+  no_such_head: {
+    title: 'The head was not found',
+    body: ({ name }) => `There is no head ${name} among the models.`,
+    advice: 'Put its folder into the models folder, or choose another drafter.',
+  },
+  unknown_head: {
+    title: 'This head is not supported',
+    body: ({ path }) => `Hunch can’t run ${path} as a head. Its files are unchanged.`,
+    advice: 'Choose another drafter.',
+  },
+  damaged_head: {
+    title: 'The head can’t be used',
+    body: ({ path }) => `${path} is not a valid file of a head. It was not changed.`,
+    advice: 'Download it again or choose another drafter.',
+  },
+  head_of_other: {
+    title: 'The head is for another model',
+    body: ({ name }) => `This head was trained for ${name}.`,
+    advice: 'Open that model, or choose another drafter.',
+  },
+  head_mismatch: {
+    title: 'The head is for another model',
+    body: () => 'This head does not fit the target.',
+    advice: 'Open its target, or choose another drafter.',
+  },
+  needs_draft: {
+    title: 'The method needs a draft model',
+    body: ({ method }) => `“${method}” needs a draft model, and none is loaded.`,
+    advice: 'Open one, or choose another method.',
+  },
+  needs_low_bit_copy: {
+    title: 'The method needs a low-bit copy',
+    body: ({ method }) => `“${method}” needs a low-bit copy of the target, and none is loaded.`,
+    advice: 'Choose another method. The command line creates the copy.',
+  },
+  needs_head: {
+    title: 'The method needs a head',
+    body: ({ method }) => `“${method}” needs a head trained for this model, and there is none.`,
+    advice: 'Train one in the Library, or choose another method.',
+  },
+  no_draft_to_compare: {
+    title: 'There is no draft model',
+    body: () => 'This needs a draft model to compare the target with.',
+    advice: 'Open one, or look at the made-up distributions.',
+  },
+  costs_not_measured: {
+    title: 'Not measured yet',
+    body: () => 'The time of a pass with these models was not measured yet.',
+    advice: 'Measure it first.',
+  },
+  no_longer_kept: {
+    title: 'These figures are gone',
+    body: () => 'The figures of this position, answer or measurement are not kept any more.',
+    advice: 'Choose it again.',
+  },
+  nothing_measured: {
+    title: 'Nothing could be measured',
+    body: ({ method }) => `“${method}” wrote no text that can be timed.`,
+    advice: 'Choose another prompt.',
+  },
+  no_usable_prompts: {
+    title: 'This model can’t write prompts',
+    body: () => 'It writes no usable prompts for its own training.',
+    advice: 'Choose a chat model.',
+  },
+  trained_elsewhere: {
+    title: 'This head is being trained already',
+    body: () => 'Another running Hunch trains this head.',
+    advice: 'Stop it there, or wait until it has finished.',
+  },
+  other_training_data: {
+    title: 'The training data are of another model',
+    body: ({ folder }) => `The data in ${folder} are of another model or version. They are unchanged.`,
+    advice: 'Delete the folder to start over.',
+  },
+  training_data_damaged: {
+    title: 'The training data are damaged',
+    body: ({ path, folder }) => `${path} can’t be read, so the training in ${folder} can’t continue.`,
+    advice: 'Delete the folder to start over.',
+  },
+  single_layer: {
+    title: 'No head fits this model',
+    body: () => 'The model has a single layer, and a head reads at least two.',
+    advice: 'Choose another model.',
+  },
+  states_not_finite: {
+    title: 'This model can’t be trained on',
+    body: () => 'Its hidden states are not finite numbers.',
+    advice: 'Choose another model, or another file of it.',
+  },
+  not_a_repository: {
+    title: 'This is not a repository',
+    body: () => 'A repository of the Hub has an owner and a name, like Qwen/Qwen3-8B-GGUF.',
+    advice: 'Write it as on its page.',
+  },
+  not_a_model_path: {
+    title: 'This is not a model file',
+    body: () => 'This is not the path of a GGUF file in a repository.',
+    advice: 'Choose one of the files that the repository lists.',
+  },
+  no_such_repository: {
+    title: 'Not found on the Hub',
+    body: ({ repository }) => `The Hub has no repository ${repository}, or hides it.`,
+    advice: 'Check the name. Private repositories need a token with access.',
+  },
+  no_such_hub_file: {
+    title: 'Not found on the Hub',
+    body: ({ repository }) => `${repository} does not have this file any more.`,
+    advice: 'It may have been renamed. Choose one of the files that the repository lists now.',
+  },
+  terms_need_token: {
+    title: 'The terms must be accepted first',
+    body: ({ repository, page }) =>
+      `${repository} is only available to those who accept its terms. Accept them on ${page}, then enter a token of that account.`,
+  },
+  terms_not_accepted: {
+    title: 'The terms must be accepted first',
+    body: ({ repository, page }) =>
+      `The account of your token has no access to ${repository} yet. Accept the terms on ${page}, wait for approval if needed, then try again.`,
+  },
+  token_rejected: {
+    title: 'The access token was rejected',
+    body: () => 'The token may have expired or been revoked. Downloaded files are kept.',
+    advice: 'Create a new token in your settings on the Hub and replace the old one.',
+  },
+  no_hub_access: {
+    title: 'No access to this repository',
+    body: ({ repository }) => `The Hub gives no access to ${repository}. Downloaded files are kept.`,
+    advice: 'Use a token with access.',
+  },
+  no_keychain: {
+    title: 'There is no keychain',
+    body: () => 'This system has no keychain, and Hunch stores a token nowhere else.',
+    advice: 'Set HF_TOKEN, or log in with “hf auth login”.',
+  },
+  keychain_failed: {
+    title: 'The token was not saved',
+    body: () => 'The keychain could not be written. Nothing was changed.',
+    advice: 'Try again.',
+  },
+  bad_endpoint: {
+    title: 'The Hub’s address is not valid',
+    body: () => 'HF_ENDPOINT is not an address.',
+    advice: 'Write it like https://huggingface.co, or unset it.',
+  },
+  bad_proxy: {
+    title: 'The proxy can’t be used',
+    body: () => 'The address of the proxy is not valid.',
+    advice: 'Check HTTPS_PROXY and ALL_PROXY.',
+  },
+  no_tls: {
+    title: 'No encrypted connections',
+    body: () => 'TLS can’t be set up on this system.',
+    advice: 'Check the system’s certificates, and SSL_CERT_FILE and SSL_CERT_DIR if they are set.',
+  },
+  no_such_download: {
+    title: 'The download is gone',
+    body: () => 'This download was discarded.',
+    advice: 'Choose another one.',
+  },
+  name_taken: {
+    title: 'The name is taken',
+    body: ({ name, limit }) => `There are already ${limit} models called ${name}.`,
+    advice: 'Remove some of them, then try again.',
   },
 };

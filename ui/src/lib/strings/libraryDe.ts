@@ -138,6 +138,7 @@ export const libraryDe: Strings['library'] = {
     expectedCompared: 'Gleiches Vokabular laut Katalog',
     otherVocabulary: (first, target, draft) => `Vokabulare weichen bei Token ${first} ab: Modell ${target}, Draft ${draft}`,
     missingToken: 'nicht vorhanden',
+    quoted: (text) => `„${text}“`,
     notSmaller: 'Nicht kleiner als das Modell',
     trainedFor: (model) => `trainiert für ${model}`,
     headMatches: 'die Größen passen',

@@ -177,6 +177,7 @@ export const libraryEn = {
     otherVocabulary: (first: string, target: string, draft: string) =>
       `Vocabularies differ at token ${first}: model ${target}, draft ${draft}`,
     missingToken: 'missing',
+    quoted: (text: string) => `“${text}”`,
     notSmaller: 'Not smaller than the model',
     trainedFor: (model: string) => `trained for ${model}`,
     /** Of a head whose files do not name its model. */
