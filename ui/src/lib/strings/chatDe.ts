@@ -147,6 +147,7 @@ export const chatDe: typeof chatEn = {
     filesTooLong: (tokens, context) => `Die Dateien haben ${tokens} Tokens, der Kontext fasst nur ${context}. Entferne einige Dateien.`,
     tooManyFiles: (most) => `Eine Frage kann ${most} Dateien haben. Die übrigen wurden nicht angehängt.`,
     stopping: 'Wird gestoppt',
+    sentWhenLoaded: 'Wird gesendet, sobald das Modell geladen ist',
     escStops: 'Esc zum Stoppen',
     comparing: 'Ein Vergleich läuft.',
     elsewhere: (title) => `In „${title}“ wird noch eine Antwort geschrieben.`,

@@ -159,6 +159,7 @@ export const chatEn = {
     filesTooLong: (tokens: string, context: string) => `The files have ${tokens} tokens, but the context holds ${context}. Remove some.`,
     tooManyFiles: (most: string) => `A question can have ${most} files. The others were not attached.`,
     stopping: 'Stopping',
+    sentWhenLoaded: 'Sent when the model is loaded',
     escStops: 'Esc to stop',
     comparing: 'A comparison is running.',
     elsewhere: (title: string) => `An answer is still being written in “${title}”.`,
