@@ -33,13 +33,13 @@ describe('the device line', () => {
       title: 'Pass times are predicted from published figures of Apple M4 Max: 546 GB/s, 40 GPU cores. Nothing is measured yet.',
       notable: false,
     });
-    expect(of(products).text).toBe('Metal, products measured');
+    expect(of(products).text).toBe('Metal, GPU timed');
     expect(of(products).title).toContain('431 GB/s');
     const draft_placement = 'The draft model runs on the GPU.';
     const info: AppInfo = { ...onMetal, gpu: { state: 'done', problems: [], costs: products } };
     expect(deviceLine(info, { ...loaded, draft_placement }).title).toMatch(/431 GB\/s\.\nThe draft model/);
     setLanguage('de');
-    expect([of(chip).text, of(products).text]).toEqual(['Metal, Zeiten vorhergesagt', 'Metal, Produkte gemessen']);
+    expect([of(chip).text, of(products).text]).toEqual(['Metal, Zeiten vorhergesagt', 'Metal, GPU vermessen']);
     expect(of(chip).title).toContain('40 GPU-Kerne');
   });
 

@@ -250,9 +250,9 @@ export const en = {
     metal: 'Metal',
     /** Costs of passes come from published figures of the chip, or from products that were timed. */
     metalPredicted: 'Metal, times predicted',
-    metalMeasured: 'Metal, products measured',
+    metalMeasured: 'Metal, GPU timed',
     chipFigures: (chip: string, bandwidth: string, cores: string) =>
-      `Pass times are predicted from published figures of ${chip}: ${bandwidth} GB/s, ${cores} GPU cores. Nothing is measured yet.`,
+      `Pass times are predicted from published figures of ${chip}: ${bandwidth} GB/s, ${cores} GPU cores. Its kernels were not timed.`,
     productFigures: (bandwidth: string) =>
       `Pass times are predicted from measurements on this GPU: products of 1 to 16 rows, memory ${bandwidth} GB/s.`,
     /** Kernels of the GPU failed their test, or lack a shape of the model. */
@@ -296,7 +296,7 @@ export const en = {
   updates: {
     title: 'Updates',
     version: 'Version',
-    elsewhere: 'Updates come from where you installed Hunch',
+    elsewhere: 'Get updates where you downloaded Hunch',
     check: 'Check for updates',
     checking: 'Checking for updates…',
     current: 'Hunch is up to date',
@@ -306,12 +306,12 @@ export const en = {
     ready: (version: string) => `Version ${version} is ready`,
     restart: 'Restart to update',
     installing: 'Installing…',
-    waits: 'After the current answer',
+    waits: 'When the running work has finished',
     automatic: 'Automatic checks',
-    automaticNote: 'Once a day; sends no data about you',
+    automaticNote: 'At each start, and once a day; sends no data about you',
     off: 'Off',
     on: 'On',
-    notice: (version: string) => `Hunch ${version} is available. Open the settings to update.`,
+    notice: (version: string) => `Hunch ${version} is available. Find the update in the settings.`,
   },
   palette: {
     title: 'Commands',

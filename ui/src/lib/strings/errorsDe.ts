@@ -304,8 +304,8 @@ export const refusalsDe: RefusalCatalogue = {
     advice: 'Speichere sie noch einmal.',
   },
   not_kept: {
-    title: 'Neue Nachrichten gingen verloren',
-    body: () => 'Unterhaltungen sind nur im Speicher und gingen beim Beenden verloren.',
+    title: 'Neue Nachrichten würden verloren gehen',
+    body: () => 'Unterhaltungen sind nur im Speicher und würden beim Beenden verloren gehen.',
     advice: 'Wähle in der Liste der Unterhaltungen, was geschehen soll.',
   },
   no_such_copy: {

@@ -326,7 +326,7 @@ export const refusalsEn: RefusalCatalogue = {
   },
   folder_limit: {
     title: 'Too many folders',
-    body: ({ limit }) => `Hunch searches ${limit} added folders at limit.`,
+    body: ({ limit }) => `Hunch searches at most ${limit} added folders.`,
     advice: 'Remove one first.',
   },
   folder_not_added: {
