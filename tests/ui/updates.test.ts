@@ -30,7 +30,7 @@ describe('updates', () => {
     const page = await hunch.open();
     await page.getByTestId('open-settings').click();
     const section = page.getByTestId('updates');
-    expect(await section.innerText()).toContain('Updates come from where you installed Hunch');
+    expect(await section.innerText()).toContain('Get updates where you downloaded Hunch');
     expect(await page.getByTestId('version').innerText()).toBe('0.1.0');
     expect(await section.getByRole('button').count()).toBe(0);
     expect(await calls(page, 'check_for_update')).toEqual([]);
@@ -82,6 +82,6 @@ describe('updates', () => {
     await page.getByTestId('stop').waitFor();
     await page.getByTestId('open-settings').click();
     for (const button of ['update-download', 'update-check']) expect(await page.getByTestId(button).isDisabled()).toBe(true);
-    await page.getByText('After the current answer').waitFor();
+    await page.getByText('When the running work has finished').waitFor();
   });
 });

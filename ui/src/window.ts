@@ -88,7 +88,7 @@ export function createWindow(host: Host): WindowState {
   const catalogue = new CatalogueState(host, library, downloads);
 
   const conversations = new Conversations(host, notify);
-  const messageDrafts = new MessageDrafts(preferences);
+  const messageDrafts = new MessageDrafts(preferences, undefined, () => notify(language.strings.notices.filesNotKept));
   const callbacks = {
     changed: () => void conversations.refresh(),
     ready: async () => {

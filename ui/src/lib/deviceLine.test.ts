@@ -30,7 +30,7 @@ describe('the device line', () => {
     const products = { source: 'products', memory_gb_s: 431.4 } as const;
     expect(of(chip)).toEqual({
       text: 'Metal, times predicted',
-      title: 'Pass times are predicted from published figures of Apple M4 Max: 546 GB/s, 40 GPU cores. Nothing is measured yet.',
+      title: 'Pass times are predicted from published figures of Apple M4 Max: 546 GB/s, 40 GPU cores. Its kernels were not timed.',
       notable: false,
     });
     expect(of(products).text).toBe('Metal, GPU timed');

@@ -27,7 +27,11 @@ const partsOf = ({ path, attachment }: AttachedFile): string[] => path?.split(/[
 export function shownName(file: AttachedFile, files: readonly AttachedFile[]): string {
   const { name } = file.attachment;
   const parts = partsOf(file);
-  const rivals = files.filter((other) => other !== file && other.attachment.name === name).map(partsOf);
+  const rivals = files
+    .filter((other) => other !== file && other.attachment.name === name)
+    .map(partsOf)
+    // The same file is no rival: no folder tells it from itself.
+    .filter((other) => other.join('/') !== parts.join('/'));
   const end = (of: readonly string[], depth: number) => of.slice(-depth).join('/');
   for (let depth = 1; depth < parts.length; depth += 1)
     if (rivals.every((other) => end(other, depth) !== end(parts, depth))) return end(parts, depth);

@@ -17,6 +17,8 @@ const mostKeptFiles = 1_000_000;
 /** Key of a stored draft, and the reverse. */
 const nameOf = (place: Place): string => (place === null ? 'new' : typeof place === 'string' ? place : `c${place}`);
 const placeOf = (name: string): Place => (name === 'new' ? null : isUnnumbered(name) ? name : Number(name.slice(1)));
+/** Two texts with a blank line between them, unless one is empty. */
+const joined = (first: string, second: string): string => [first, second].filter((text) => text !== '').join('\n\n');
 /** Returns `true` for the name of an asked conversation without a number. */
 const isUnnumbered = (name: string): boolean => /^new\d+$/.test(name);
 
@@ -26,10 +28,14 @@ export class MessageDrafts {
   #typed = $state.raw<Readonly<Record<string, string>>>({});
   /** Files of next questions that were changed since the start. */
   #files = $state.raw<Readonly<Record<string, readonly AttachedFile[]>>>({});
+  /** Stored files. Other preferences do not change them. */
+  readonly #kept = $derived(this.#preferences.draftFiles);
   /** Files that an earlier session stored. */
   readonly #storedFiles = $derived.by((): Readonly<Record<string, readonly AttachedFile[]>> =>
-    Object.fromEntries(Object.entries(this.#preferences.draftFiles).map(([name, files]) => [name, files.map(ofKept)])),
+    Object.fromEntries(Object.entries(this.#kept).map(([name, files]) => [name, files.map(ofKept)])),
   );
+  /** Those that were there when files were stored again, which may have dropped some. */
+  #pinned = $state.raw<Readonly<Record<string, readonly AttachedFile[]>>>({});
   /** Attached files by their text as it is sent, so that a question can return with them. */
   readonly #attached = new WeakMap<Attachment, AttachedFile>();
   /** Open edits, by turn. */
@@ -39,15 +45,20 @@ export class MessageDrafts {
   readonly #refused = new Map<Place, readonly Refused[]>();
   readonly #preferences: Preferences;
   readonly #clock: Clock;
+  readonly #filesDropped: () => void;
   #waits = false;
   #filesChanged = false;
+  /** `true` once the user knows that some files are not stored. */
+  #notified = false;
   #unnumbered = 0;
   /** Questions being asked or queued, stored as drafts until their answers begin. */
   #asked: Readonly<Record<string, Question>> = {};
 
-  constructor(preferences: Preferences, clock: Clock = pageClock) {
+  /** `filesDropped` is called when some files do not fit into the store, and are lost at closing. */
+  constructor(preferences: Preferences, clock: Clock = pageClock, filesDropped: () => void = () => {}) {
     this.#preferences = preferences;
     this.#clock = clock;
+    this.#filesDropped = filesDropped;
   }
 
   /** The draft of a conversation. */
@@ -65,7 +76,7 @@ export class MessageDrafts {
   /** Files of the next question in a conversation. */
   filesOf(place: Place): readonly AttachedFile[] {
     const name = nameOf(place);
-    return this.#files[name] ?? this.#storedFiles[name] ?? [];
+    return this.#files[name] ?? this.#pinned[name] ?? this.#storedFiles[name] ?? [];
   }
 
   /** Files of the next question as they are sent. Equal names get the folders that differ. */
@@ -98,9 +109,8 @@ export class MessageDrafts {
 
   /** Keeps a question as a draft while it is being asked or queued, which may take long. */
   ask(place: Place, question: Question): void {
-    if (this.draftOf(place) !== '') return;
-    // Stored in place of the draft, but not shown.
-    this.#typed = { ...this.#typed, [nameOf(place)]: '' };
+    // Stored before the draft, but not shown.
+    this.#typed = { ...this.#typed, [nameOf(place)]: this.draftOf(place) };
     this.#files = { ...this.#files, [nameOf(place)]: this.filesOf(place) };
     this.#asked = { ...this.#asked, [nameOf(place)]: question };
     this.#filesChanged ||= question.attachments.length > 0;
@@ -134,21 +144,28 @@ export class MessageDrafts {
   /** Stores files, those of this session first, as long as they fit. */
   #keepFiles(): void {
     this.#filesChanged = false;
-    const stored = { ...this.#preferences.draftFiles };
-    const places = [...Object.keys(this.#files).reverse(), ...Object.keys(stored).filter((name) => !(name in this.#files))];
+    const earlier = { ...this.#storedFiles, ...this.#pinned };
+    this.#pinned = earlier;
+    const places = [...Object.keys(this.#files).reverse(), ...Object.keys(earlier).filter((name) => !(name in this.#files))];
     let room = mostKeptFiles;
+    let dropped = false;
     const kept: [string, readonly KeptFile[]][] = [];
     for (const name of places) {
       const files: KeptFile[] = [];
-      for (const file of this.#unsentFiles(name)?.map(toKept) ?? stored[name] ?? []) {
+      for (const file of (this.#unsentFiles(name) ?? earlier[name] ?? []).map(toKept)) {
         const bytes = new TextEncoder().encode(JSON.stringify(file)).length + 1;
-        if (bytes > room) continue;
+        if (bytes > room) {
+          dropped = true;
+          continue;
+        }
         room -= bytes;
         files.push(file);
       }
       if (files.length > 0) kept.push([name, files]);
     }
     void this.#preferences.set('draftFiles', Object.fromEntries(kept));
+    if (dropped && !this.#notified) this.#filesDropped();
+    this.#notified = dropped;
   }
 
   /** Files of this session to store, those of a question being asked included; undefined if none were changed. */
@@ -161,7 +178,7 @@ export class MessageDrafts {
   #keepTexts(): void {
     const { drafts } = this.#preferences;
     const asked = this.#asked;
-    const typed = Object.entries(this.#typed).map(([name, text]): [string, string] => [name, text || (asked[name]?.prompt ?? '')]);
+    const typed = Object.entries(this.#typed).map(([name, text]): [string, string] => [name, joined(asked[name]?.prompt ?? '', text)]);
     const changed = typed.filter(([name, text]) => text !== (drafts[name] ?? ''));
     if (changed.length === 0) return;
     // Drafts of this session are dropped last.
@@ -181,7 +198,7 @@ export class MessageDrafts {
    * session did not ask become the draft of the new one. */
   keepOnly(places: readonly number[]): void {
     const { drafts, draftFiles } = this.#preferences;
-    const stored = Object.keys({ ...drafts, ...draftFiles });
+    const stored = Object.keys({ ...drafts, ...draftFiles, ...this.#pinned });
     const isOfThisSession = (name: string) => this.#typed[name] !== undefined || this.#files[name] !== undefined;
     for (const name of stored) if (isUnnumbered(name) && !isOfThisSession(name)) this.move(placeOf(name), null);
     // Drafts of this session belong to existing conversations.
@@ -224,10 +241,12 @@ export class MessageDrafts {
 
   /** Moves everything unsent to another place, after what is there. */
   move(from: Place, to: Place): void {
-    const texts = [this.draftOf(to), this.draftOf(from)].filter((text) => text !== '');
-    this.type(to, texts.join('\n\n'));
+    this.type(to, joined(this.draftOf(to), this.draftOf(from)));
     this.type(from, '');
-    this.attach(to, [...this.filesOf(to), ...this.filesOf(from)]);
+    const moved = this.filesOf(from);
+    // A file that is in both is attached once, as it was read for the moved question.
+    const others = this.filesOf(to).filter(({ path }) => path === null || moved.every((file) => file.path !== path));
+    this.attach(to, [...others, ...moved]);
     this.attach(from, []);
     this.setRefused(to, [...this.refusedIn(to), ...this.refusedIn(from)]);
     this.setRefused(from, []);

@@ -23,19 +23,20 @@ async function make(host = new KeepingHost()) {
   const preferences = new Preferences(host);
   await preferences.load();
   const timers: (() => void)[] = [];
+  const dropped = { count: 0 };
   const clock = {
     after: (_: number, then: () => void) => {
       timers.push(then);
       return () => {};
     },
   };
-  const messageDrafts = new MessageDrafts(preferences, clock);
+  const messageDrafts = new MessageDrafts(preferences, clock, () => (dropped.count += 1));
   const later = async () => {
     timers.splice(0).forEach((then) => then());
     await Promise.resolve();
     await preferences.set('view', 'rich');
   };
-  return { host, messageDrafts, timers, later };
+  return { host, messageDrafts, timers, dropped, later };
 }
 
 const question = (prompt: string, attachments: readonly Attachment[] = []) => ({ prompt, attachments });
@@ -102,6 +103,30 @@ describe('files of drafts', () => {
   });
 });
 
+describe('files that were stored earlier', () => {
+  it('stay in the window when those of this session take their room, with one note', async () => {
+    const first = await make();
+    first.messageDrafts.attach(1, [file('old.txt', 'o'.repeat(600_000))]);
+    await first.later();
+    const { host, messageDrafts, dropped, later } = await make(first.host);
+    messageDrafts.attach(2, [file('new.txt', 'n'.repeat(600_000))]);
+    await later();
+    expect(Object.keys(host.kept['draft_files'] as object)).toEqual(['c2']);
+    expect([messageDrafts.filesOf(1)[0]?.attachment.name, dropped.count]).toEqual(['old.txt', 1]);
+    messageDrafts.attach(2, []);
+    await later();
+    expect(Object.keys(host.kept['draft_files'] as object)).toEqual(['c1']);
+  });
+
+  it('are attached once if a moved question has them too, under their own name', async () => {
+    const { messageDrafts } = await make();
+    messageDrafts.attach(1, [file('mod.rs', 'one')]);
+    messageDrafts.attach(null, [file('mod.rs', 'two')]);
+    messageDrafts.move(1, null);
+    expect(messageDrafts.sentFilesOf(null)).toEqual([{ name: 'mod.rs', text: 'one' }]);
+  });
+});
+
 describe('drafts', () => {
   it('are stored a moment after the first change, and restored on restart', async () => {
     const { host, messageDrafts, timers, later } = await make();
@@ -142,11 +167,11 @@ describe('drafts', () => {
     messageDrafts.asked(null);
     await later();
     expect([host.kept['drafts'], messageDrafts.draftOf(null)]).toEqual([{}, '']);
-    // The typed text is not overwritten.
+    // Neither text is lost.
     messageDrafts.type(7, 'typed');
     messageDrafts.ask(7, question('asked next to it'));
     await later();
-    expect(host.kept['drafts']).toEqual({ c7: 'typed' });
+    expect(host.kept['drafts']).toEqual({ c7: 'asked next to it\n\ntyped' });
   });
 
   it('move to their conversation when it begins', async () => {

@@ -250,6 +250,7 @@ export const de: Strings = {
   },
   notices: {
     copied: 'Kopiert',
+    filesNotKept: 'Einige angehängte Dateien sind zu groß zum Aufbewahren. Sende sie, bevor du Hunch schließt.',
     notCopied: 'Kopieren fehlgeschlagen. Kopiere den Text von Hand.',
     presetUsed: (name) => `„${name}“ wird verwendet`,
     saved: (name) => `Gespeichert als „${name}“`,

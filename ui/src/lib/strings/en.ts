@@ -323,6 +323,7 @@ export const en = {
   /** Short confirmations. */
   notices: {
     copied: 'Copied',
+    filesNotKept: 'Some attached files are too large to keep. Send them before you close Hunch.',
     notCopied: 'Couldn’t copy. Select the text and copy it by hand.',
     presetUsed: (name: string) => `Using “${name}”`,
     saved: (name: string) => `Saved as “${name}”`,
