@@ -119,7 +119,7 @@ export function createWindow(host: Host): WindowState {
 
   const training = new Training(host, { models });
   const work = new Work({ conversation, comparison, models, navigation, pairing, training });
-  const updates = new Updates(host, { preferences, work, notify });
+  const updates = new Updates(host, { preferences, work, models, costs: lab.costs, notify });
   const chat = new Chat({ conversation, conversations, messageDrafts, models, navigation, tokens, work });
   const presets = new Presets({ preferences, settings, conversation, models, notify });
   const attach = async (paths: readonly string[]) => {
@@ -179,8 +179,10 @@ export function createWindow(host: Host): WindowState {
       void chat.list();
       // First, so that events of loading are received too.
       await events.watch();
+      // Settings show it while models are loading.
+      await updates.read();
       await models.start();
-      await updates.start();
+      updates.start();
     },
   };
 }

@@ -29,7 +29,7 @@ export class MessageDrafts {
   /** Files of next questions that were changed since the start. */
   #files = $state.raw<Readonly<Record<string, readonly AttachedFile[]>>>({});
   /** Stored files. Other preferences do not change them. */
-  readonly #kept = $derived(this.#preferences.draftFiles);
+  readonly #kept = $derived.by(() => this.#preferences.draftFiles);
   /** Files that an earlier session stored. */
   readonly #storedFiles = $derived.by((): Readonly<Record<string, readonly AttachedFile[]>> =>
     Object.fromEntries(Object.entries(this.#kept).map(([name, files]) => [name, files.map(ofKept)])),

@@ -5,6 +5,8 @@ import type { Host } from '../host';
 import { call, downloadUpdate, toErrorInfo } from '../ipc/rpc';
 import type { ErrorInfo, UpdateProgress, UpdateState } from '../ipc/schema.gen';
 import { language } from '../strings/index.svelte';
+import type { Costs } from './lab/costs.svelte';
+import type { Models } from './models.svelte';
 import type { Preferences } from './preferences.svelte';
 import type { Work } from './work.svelte';
 
@@ -19,6 +21,9 @@ export const checkAgain = 60_000;
 export interface UpdatesDependencies {
   preferences: Preferences;
   work: Pick<Work, 'running'>;
+  models: Pick<Models, 'loading'>;
+  /** Measuring of the lab. */
+  costs: Pick<Costs, 'progress'>;
   notify: (text: string) => void;
   /** Calls a function after some milliseconds. */
   later?: (milliseconds: number, then: () => void) => void;
@@ -39,6 +44,8 @@ export class Updates {
   readonly #host: Host;
   readonly #preferences: Preferences;
   readonly #work: Pick<Work, 'running'>;
+  readonly #models: Pick<Models, 'loading'>;
+  readonly #costs: Pick<Costs, 'progress'>;
   readonly #notify: (text: string) => void;
   readonly #later: (milliseconds: number, then: () => void) => void;
   #watching = false;
@@ -47,6 +54,8 @@ export class Updates {
     this.#host = host;
     this.#preferences = dependencies.preferences;
     this.#work = dependencies.work;
+    this.#models = dependencies.models;
+    this.#costs = dependencies.costs;
     this.#notify = dependencies.notify;
     this.#later = dependencies.later ?? ((milliseconds, then) => void setTimeout(then, milliseconds));
   }
@@ -58,16 +67,20 @@ export class Updates {
 
   /** `true` if every step must wait, because the engine works. */
   get waits(): boolean {
-    return this.#work.running;
+    return this.#work.running || this.#models.loading !== null || this.#costs.progress !== null;
   }
 
-  /** Reads what is known, and checks if the user has turned automatic checks on. Never rejects. */
-  async start(): Promise<void> {
+  /** Reads what is known, without asking a server. Never rejects. */
+  async read(): Promise<void> {
     try {
       this.state = await call(this.#host, 'update_state', {});
     } catch {
       // Without an answer there are no updates.
     }
+  }
+
+  /** Checks if the user has turned automatic checks on. */
+  start(): void {
     if (this.#preferences.automaticUpdates) this.#watch();
   }
 

@@ -3,6 +3,7 @@ import { ReplayUpdates, type RecordedUpdates } from '../../../../tests/ui/replay
 import { SilentHost } from '../host/testing';
 import { dispatch } from '../ipc/commands';
 import { checkAgain, checkEvery, repeatAfter, Updates } from './updates.svelte';
+import type { Costs } from './lab/costs.svelte';
 import { Preferences } from './preferences.svelte';
 
 const newer: RecordedUpdates = { version: '0.2.0', bytes: 20_000_000, progress_ms: 0 };
@@ -37,15 +38,19 @@ function make(recorded: RecordedUpdates | null = newer) {
   const host = new UpdatesHost(recorded ?? undefined);
   const preferences = new Preferences(host);
   const work = { running: false };
+  const models: { loading: string | null } = { loading: null };
+  const costs: Pick<Costs, 'progress'> = { progress: null };
   const timers: { milliseconds: number; then: () => void }[] = [];
   const notices: string[] = [];
   const updates = new Updates(host, {
     preferences,
     work,
+    models,
+    costs,
     notify: (text) => notices.push(text),
     later: (milliseconds, then) => timers.push({ milliseconds, then }),
   });
-  return { host, preferences, work, timers, notices, updates };
+  return { host, preferences, work, models, costs, timers, notices, updates };
 }
 
 const settled = () => new Promise((resolve) => setTimeout(resolve, 0));
@@ -53,18 +58,33 @@ const settled = () => new Promise((resolve) => setTimeout(resolve, 0));
 describe('updates', () => {
   it('ask no server at the start, and none at all if this copy has no key', async () => {
     const { host, updates } = make();
-    await updates.start();
+    await updates.read();
+    updates.start();
     expect([updates.on, host.asked]).toEqual([true, ['update_state']]);
     const off = make(null);
-    await off.updates.start();
+    await off.updates.read();
+    off.updates.start();
     off.updates.setAutomatic(true);
     await off.updates.check();
     expect([off.updates.on, off.host.asked]).toEqual([false, ['update_state', 'set_preference']]);
   });
 
+  it('wait while models are loading and the lab measures, as the engine refuses them', async () => {
+    const { models, costs, updates } = make();
+    await updates.read();
+    models.loading = 'a';
+    expect(updates.waits).toBe(true);
+    models.loading = null;
+    costs.progress = { done: 0, total: 1 } as never;
+    expect(updates.waits).toBe(true);
+    costs.progress = null;
+    expect(updates.waits).toBe(false);
+  });
+
   it('are found, downloaded with progress, and installed', async () => {
     const { host, updates } = make();
-    await updates.start();
+    await updates.read();
+    updates.start();
     await updates.check();
     expect(updates.state).toEqual({ state: 'found', version: '0.2.0' });
     const downloading = updates.download();
@@ -78,7 +98,8 @@ describe('updates', () => {
 
   it('say if the app is up to date', async () => {
     const { updates } = make({ ...newer, version: null });
-    await updates.start();
+    await updates.read();
+    updates.start();
     expect(updates.current).toBe(false);
     await updates.check();
     expect([updates.current, updates.state.state]).toEqual([true, 'none']);
@@ -86,7 +107,8 @@ describe('updates', () => {
 
   it('are neither looked for, downloaded nor installed while the engine works', async () => {
     const { host, work, updates } = make();
-    await updates.start();
+    await updates.read();
+    updates.start();
     await updates.check();
     work.running = true;
     await updates.check();
@@ -98,7 +120,8 @@ describe('updates', () => {
 
   it('show why an update was rejected, and can be tried again', async () => {
     const { updates } = make({ ...newer, errors: { download_update: rejected } });
-    await updates.start();
+    await updates.read();
+    updates.start();
     await updates.check();
     await updates.download();
     expect([updates.error?.code, updates.step, updates.state.state]).toEqual(['update_rejected', null, 'found']);
@@ -110,10 +133,11 @@ describe('updates', () => {
 describe('automatic checks', () => {
   it('run once a day after the user turned them on, and notify of a version once', async () => {
     const { host, timers, notices, updates } = make();
-    await updates.start();
+    await updates.read();
+    updates.start();
     updates.setAutomatic(true);
     await settled();
-    expect(notices).toEqual(['Hunch 0.2.0 is available. Open the settings to update.']);
+    expect(notices).toEqual(['Hunch 0.2.0 is available. Find the update in the settings.']);
     expect(timers.map(({ milliseconds }) => milliseconds)).toEqual([checkEvery]);
     timers[0]?.then();
     await settled();
@@ -123,7 +147,8 @@ describe('automatic checks', () => {
 
   it('end when they are turned off', async () => {
     const { host, timers, updates } = make();
-    await updates.start();
+    await updates.read();
+    updates.start();
     updates.setAutomatic(true);
     await settled();
     updates.setAutomatic(false);
@@ -135,7 +160,8 @@ describe('automatic checks', () => {
 
   it('wait for the end of an answer', async () => {
     const { host, timers, work, updates } = make();
-    await updates.start();
+    await updates.read();
+    updates.start();
     work.running = true;
     updates.setAutomatic(true);
     await settled();
@@ -149,7 +175,8 @@ describe('automatic checks', () => {
   it('fail without a message, and are repeated sooner', async () => {
     const unreachable = { code: 'update_unreachable', message: 'No connection.', params: { detail: 'offline' } } as const;
     const { timers, notices, updates } = make({ ...newer, errors: { check_for_update: unreachable } });
-    await updates.start();
+    await updates.read();
+    updates.start();
     updates.setAutomatic(true);
     await settled();
     expect([updates.error, notices, timers.map(({ milliseconds }) => milliseconds)]).toEqual([null, [], [repeatAfter]]);
