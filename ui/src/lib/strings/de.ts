@@ -185,7 +185,8 @@ export const de: Strings = {
     metalMeasured: 'Metal, GPU vermessen',
     chipFigures: (chip, bandwidth, cores) =>
       `Vorhergesagt aus veröffentlichten Daten des ${chip}: ${bandwidth} GB/s, ${cores} GPU-Kerne. Die Zeiten der Kernel wurden nicht gemessen.`,
-    productFigures: (bandwidth) => `Vorhergesagt aus Messungen auf dieser GPU: Matrixprodukte mit 1 bis 16 Zeilen, Speicher ${bandwidth} GB/s.`,
+    productFigures: (bandwidth) =>
+      `Vorhergesagt aus Messungen auf dieser GPU: Matrixprodukte mit 1 bis 16 Zeilen, Speicher ${bandwidth} GB/s.`,
     metalReplaced: 'Metal, teils ersetzt',
     testingGpu: 'Metal-Kernel werden geprüft…',
     gpuProblems: (kernels) => `Metal: ${kernels} fehlerhaft`,
