@@ -158,7 +158,9 @@ impl ConversationResources {
                 depth.expect_plain(ms);
             }
             if let Some(pair) = shared.pair {
-                depth.expect_full_pass(pair.full_pass_ms);
+                if let Some(row) = pair.row {
+                    depth.expect_row(row);
+                }
                 if stage.needs() == Needs::DraftModel {
                     depth.expect_fit(pair.fit);
                 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use hunch_core::depth::PairFit;
 use hunch_core::limits::MAX_ROWS;
-use hunch_core::model::{LanguageModel, LogitRows, Step};
+use hunch_core::model::{LanguageModel, LogitRows, Rows, Step};
 use hunch_core::sample::{Sampler, SamplingParams};
 use hunch_core::stats::millis;
 use hunch_core::theory;
@@ -28,14 +28,15 @@ const CONTEXT: usize = 8;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MeasuredPair {
     pub(super) fit: PairFit,
-    /// Milliseconds of the target's fastest pass of [`MAX_ROWS`] rows.
-    pub(super) full_pass_ms: f64,
+    /// Cost of a further row of a target pass, in passes of one row. It compares the fastest of three passes of one row
+    /// with that of three of [`MAX_ROWS`]. `None` if the text has too few tokens.
+    pub(super) row: Option<f64>,
 }
 
 /// Measures how often the target accepts a token that the draft model samples, and how certain the target is.
 ///
 /// Both are means over the positions of a short text, at temperature 1: of sum min(p, q), and of max p. Costs three passes
-/// of each model. Reads with forks, so the caches of both models stay as they are.
+/// of each model, and three of the target over one row. Reads with forks, so the caches of both models stay as they are.
 ///
 /// # Errors
 /// If a model fails or a logit is not a number.
@@ -49,14 +50,16 @@ pub(super) fn measure(
     let sampler = Sampler::new(SamplingParams { temperature: 1.0, ..SamplingParams::unfiltered() })?;
     let (mut target, mut draft) = (target.fork(), draft.fork());
     let (mut acceptance, mut certainty, mut positions) = (0.0, 0.0, 0.0);
-    let mut full_pass_ms = f64::INFINITY;
+    let (mut plain, mut full): (Option<f64>, Option<f64>) = (None, None);
     for (i, tokens) in text.chunks(MAX_ROWS).enumerate() {
-        let start = Instant::now();
-        let p = target.forward(pass(tokens))?.logits;
+        let (p, ms) = timed_pass(&mut *target, tokens)?;
         if tokens.len() == MAX_ROWS {
-            full_pass_ms = full_pass_ms.min(millis(start.elapsed()));
+            full = Some(full.map_or(ms, |fastest| fastest.min(ms)));
+            target.truncate(target.cache_len() - 1)?;
+            let (_, ms) = timed_pass(&mut *target, &tokens[MAX_ROWS - 1..])?;
+            plain = Some(plain.map_or(ms, |fastest| fastest.min(ms)));
         }
-        let q = draft.forward(pass(tokens))?.logits;
+        let (q, _) = timed_pass(&mut *draft, tokens)?;
         for row in CONTEXT.saturating_sub(i * MAX_ROWS)..tokens.len() {
             let p = sampler.distribution(p.row(row), &[])?;
             let q = sampler.distribution(q.row(row), &[])?;
@@ -69,9 +72,13 @@ pub(super) fn measure(
         return Err(Error::Internal("the text to measure acceptance on has too few tokens".into()));
     }
     let fit = PairFit { acceptance: acceptance / positions, certainty: certainty / positions };
-    Ok(MeasuredPair { fit, full_pass_ms })
+    let row = full.zip(plain).map(|(full, plain)| (full / plain - 1.0) / (MAX_ROWS - 1) as f64);
+    Ok(MeasuredPair { fit, row })
 }
 
-fn pass(tokens: &[TokenId]) -> Step<'_> {
-    Step::chain(tokens, LogitRows::All)
+/// Runs a pass and returns its logits and milliseconds.
+fn timed_pass(model: &mut dyn LanguageModel, tokens: &[TokenId]) -> Result<(Rows, f64)> {
+    let start = Instant::now();
+    let logits = model.forward(Step::chain(tokens, LogitRows::All))?.logits;
+    Ok((logits, millis(start.elapsed())))
 }

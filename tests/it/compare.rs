@@ -232,7 +232,7 @@ fn rejects_invalid_requests_without_saving_anything() {
         (request(&[Method::Ngram, Method::Ngram], 8), "there already"),
         (CompareRequest { runs: 0, ..good() }, "1 to 20"),
         (CompareRequest { max_tokens: 0, ..good() }, "max_tokens"),
-        (CompareRequest { prompts: empty, ..good() }, "There is no prompt"),
+        (CompareRequest { prompts: empty, ..good() }, "prompt is empty"),
         (CompareRequest { prompts: unknown, ..good() }, "no suite"),
         (request(&[Method::Synthetic], 8), "for benchmarks"),
     ];

@@ -16,7 +16,8 @@
 //! - **Certainty**: the target's probability of its most likely token, at temperature 1. Without any draft, it shows how
 //!   often drafts will be accepted ([`PairFit`]).
 //! - **Reading**: prefill of the draft model, over the committed tokens that its cache lacks. It is made if drafts are
-//!   expected to repay it. Readings that were not repaid are owed, and then the next one has to repay them as well.
+//!   expected to repay it. Readings that were not repaid are owed. Once they owe more than twice the allowance, the next
+//!   one has to repay that as well.
 //! - **Loss budget**: the time, in plain passes, that drafting may still lose. Each drafting round adds the tokens it
 //!   yielded and subtracts the time it took. All decoding adds a small share. A draft is made only if the budget could
 //!   pay for the rejection of all its tokens.
@@ -58,7 +59,7 @@ const LONG_DRAFT_SHARE: f64 = 0.5;
 /// of the draft, so it is not judged by the mean. Of 0, 1/2 and 1, this one gave the best recorded rounds.
 const READ_OPTIMISM: f64 = 0.5;
 
-/// Parameters of the controller: all numbers that are tuned. Any other constant is derived, or the length of an array.
+/// Parameters of the controller. Other numbers are derived or not tuned, except [`READ_OPTIMISM`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DepthConfig {
     /// Number of tests, or of times of one kind of pass, that an estimate remembers. Fewer follow a change of topic
@@ -229,10 +230,10 @@ impl DepthController {
         self.costs.expect_passes(curve);
     }
 
-    /// Sets the milliseconds of a target pass of [`MAX_ROWS`] rows that was measured before. Costs of other passes are
-    /// assumed from it until they are measured, unless they are predicted ([`expect_passes`](Self::expect_passes)).
-    pub fn expect_full_pass(&mut self, ms: f64) {
-        self.costs.expect_full_pass(ms);
+    /// Sets the cost of a further row of a target pass, in plain passes, that was measured before. It is used until passes
+    /// are measured, unless they are predicted ([`expect_passes`](Self::expect_passes)).
+    pub fn expect_row(&mut self, passes: f64) {
+        self.costs.expect_row(passes);
     }
 
     /// Updates costs with a prefill of the target: `tokens` took `ms` milliseconds.

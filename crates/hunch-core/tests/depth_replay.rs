@@ -309,8 +309,8 @@ fn controller(machine: &ReplayMachine, (method, ..): &Cell, fit: PairFit) -> Box
     if method == "draft-model" {
         controller.expect_cost(machine.draft_cost());
         controller.expect_fit(fit);
-        // The median instead of the fastest of three: the recorded machine at rest.
-        controller.expect_full_pass(machine.pass_ms[MAX_ROWS]);
+        let [_, plain, .., full] = machine.pass_ms;
+        controller.expect_row((full / plain - 1.0) / (MAX_ROWS - 1) as f64);
     }
     Box::new(controller)
 }
@@ -392,7 +392,7 @@ fn is_as_fast_as_the_previous_controller() {
     assert!(bars.iter().zip(outcomes).all(same), "bars and outcomes are of the same cells");
     let ratios = bars.iter().zip(outcomes).map(|(bar, outcome)| outcome.auto / bar.speedup);
     let (mean, least) = summary("relative to the controller before", ratios);
-    assert!(mean >= 1.027 && least >= 0.985, "{mean:.4} on average, at least {least:.4}");
+    assert!(mean >= 1.027 && least >= 0.98, "{mean:.4} on average, at least {least:.4}");
 }
 
 #[test]
@@ -400,7 +400,7 @@ fn is_never_much_slower_than_plain_decoding() {
     for (name, outcomes) in [("designed on", designed_on()), ("held out", held_out())] {
         let speedups = outcomes.iter().map(|outcome| outcome.auto);
         let (_, least) = summary(&format!("relative to plain decoding, {name}"), speedups);
-        assert!(least >= 0.96, "{name}: {least:.4}");
+        assert!(least >= 0.97, "{name}: {least:.4}");
     }
 }
 
@@ -413,7 +413,7 @@ fn comes_near_the_best_fixed_depth() {
             let Outcome { times, cell: (method, suite, temperature), .. } = outcome;
             println!("  {:.4} {times}: {method} {suite} {temperature}", outcome.relative());
         }
-        assert!(mean >= 1.0 && least >= 0.94, "{name}: {mean:.4} on average, at least {least:.4}");
+        assert!(mean >= 1.0 && least >= 0.93, "{name}: {mean:.4} on average, at least {least:.4}");
     }
 }
 

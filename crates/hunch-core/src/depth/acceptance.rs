@@ -113,9 +113,10 @@ impl AcceptanceModel {
         self.fit.map_or(self.prior, |fit| (fit.acceptance + fit.ratio() * sum) / (1.0 + count))
     }
 
-    /// Returns the tests that the prior counts for if the target's certainty counts as evidence.
+    /// Returns the tests that the prior counts for if the target's certainty counts as evidence. Real tests replace it.
     fn prior_tests(&self) -> f64 {
-        if self.fit.is_some() { 1.0 + self.confidence_tests * self.certainty.1 } else { 1.0 }
+        let untested = (self.certainty.1 - self.positions[0].tests).max(0.0);
+        if self.fit.is_some() { 1.0 + self.confidence_tests * untested } else { 1.0 }
     }
 
     /// Adds the tests of a draft, in order, each with the draft's confidence where it has one.

@@ -54,8 +54,8 @@ pub(super) struct CostModel {
     expected_draft: f64,
     /// Milliseconds of a plain pass before it is measured.
     expected_plain: Option<f64>,
-    /// Milliseconds of a target pass of [`MAX_ROWS`] rows, measured before.
-    full_pass: Option<f64>,
+    /// Cost of a row in plain passes, measured before.
+    expected_row: Option<f64>,
     /// Milliseconds of a row in the last prefill of the target, at slowdown 1.
     prefill_row: Option<f64>,
     /// Predicted costs of target passes, in plain passes.
@@ -78,7 +78,7 @@ impl CostModel {
             slowdown: 1.0,
             expected_draft: 0.0,
             expected_plain: None,
-            full_pass: None,
+            expected_row: None,
             prefill_row: None,
             predicted: None,
             shape: PassCost::flat(),
@@ -113,11 +113,11 @@ impl CostModel {
         }
     }
 
-    /// Sets the milliseconds of a target pass of [`MAX_ROWS`] rows that was measured before. Until more passes are measured,
-    /// the others are on the line from a plain pass to it. Other numbers than positive ones are ignored.
-    pub(super) fn expect_full_pass(&mut self, ms: f64) {
-        if ms > 0.0 && ms.is_finite() {
-            self.full_pass = Some(ms);
+    /// Sets the cost of a further row of a target pass, in plain passes, that was measured before. It is used until passes
+    /// are measured. Numbers that are not finite are ignored.
+    pub(super) fn expect_row(&mut self, passes: f64) {
+        if passes.is_finite() {
+            self.expected_row = Some(passes);
             self.update_curve();
         }
     }
@@ -223,15 +223,12 @@ impl CostModel {
         plain.map(|plain| larger.fold(plain, f64::min))
     }
 
-    /// Returns the cost of a row that was not measured, in plain passes. A pass of [`MAX_ROWS`] rows gives it, else
-    /// prefill. The least is a share of the largest pass that doubles its time.
+    /// Returns the cost of a row of passes that were not measured, in plain passes: as measured before, else that of a row
+    /// of prefill. The least is a share of the largest pass that doubles its time.
     fn row(&self) -> f64 {
         let least = 1.0 / MAX_ROWS as f64;
-        let row = self.passes[1].ms.and_then(|plain| {
-            let of_full = self.full_pass.map(|full| (full - plain) / (MAX_ROWS - 1) as f64);
-            Some(of_full.or(self.prefill_row)? / plain)
-        });
-        row.unwrap_or(least).clamp(least, 1.0)
+        let of_prefill = || Some(self.prefill_row? / self.passes[1].ms?);
+        self.expected_row.or_else(of_prefill).unwrap_or(least).clamp(least, 1.0)
     }
 }
 

@@ -155,7 +155,7 @@ fn reads_where_the_target_is_certain() {
     let reads = |acceptance, certainty, rounds| {
         let mut controller = model_controller(ConstantCosts { draft: 3.0, row: 0.25 });
         controller.expect_fit(PairFit { acceptance, certainty: 0.8 });
-        controller.expect_full_pass(PLAIN * (1.0 + 0.25 * 15.0));
+        controller.expect_row(0.25);
         (0..rounds).for_each(|_| controller.observe(&plain_round(certainty)));
         controller.plan(MAX_DRAFT, 90, 0, 64).max_draft > 0
     };
@@ -168,13 +168,32 @@ fn reads_where_the_target_is_certain() {
 }
 
 #[test]
+fn tests_replace_what_the_certainty_promised() {
+    let mut controller = model_controller(FLAT);
+    controller.expect_fit(PairFit { acceptance: 0.8, certainty: 0.8 });
+    let rejected = |certainty| Observation {
+        drafted: 1,
+        passes: 1,
+        acted: true,
+        height: 1,
+        propose_ms: 3.0,
+        rows: 2,
+        tested: vec![false],
+        ..plain_round(certainty)
+    };
+    controller.observe(&plain_round(0.99));
+    assert!(controller.plan(MAX_DRAFT, 60, 0, 1000).max_draft > 0);
+    (0..8).for_each(|_| controller.observe(&rejected(0.99)));
+    assert_eq!(controller.plan(MAX_DRAFT, 60, 0, 1000).max_draft, 0);
+}
+
+#[test]
 fn ignores_measurements_that_are_not_numbers() {
     let mut controller = model_controller(FLAT);
     let before = controller.state();
     controller.expect_fit(PairFit { acceptance: f64::NAN, certainty: 0.5 });
     controller.expect_fit(PairFit { acceptance: 0.5, certainty: 1.5 });
-    controller.expect_full_pass(f64::INFINITY);
-    controller.expect_full_pass(0.0);
+    controller.expect_row(f64::NAN);
     assert_eq!(controller.state(), before);
     controller.expect_fit(PairFit { acceptance: 0.0, certainty: 0.0 });
     controller.observe(&plain_round(0.0));
@@ -182,12 +201,14 @@ fn ignores_measurements_that_are_not_numbers() {
 }
 
 #[test]
-fn a_measured_full_pass_shows_steep_rows() {
-    for (full, reads) in [(2.0, true), (8.0, false)] {
+fn measured_rows_show_steep_passes_before_the_first_draft() {
+    for (row, reads) in [(0.05, true), (0.45, false)] {
         let mut controller = model_controller(STEEP);
-        controller.expect_full_pass(PLAIN * full);
+        controller.expect_row(row);
+        // Prefill costs less a row than verification may.
+        controller.observe_prefill(70, 70.0 * 0.5);
         controller.observe(&plain_round(1.0));
-        assert_eq!(controller.plan(MAX_DRAFT, 150, 0, 1000).max_draft > 0, reads, "{full} plain passes");
+        assert_eq!(controller.plan(MAX_DRAFT, 150, 0, 1000).max_draft > 0, reads, "{row} plain passes a row");
     }
 }
 
