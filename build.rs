@@ -10,7 +10,7 @@ use std::process::Command;
 /// Length of an abbreviated commit.
 const SHORT: usize = 12;
 /// Files whose changes can make the build differ from the commit.
-const SOURCES: [&str; 4] = ["src", "crates", "Cargo.toml", "Cargo.lock"];
+const SOURCES: [&str; 6] = ["src", "crates", "src-tauri", "ui", "Cargo.toml", "Cargo.lock"];
 
 fn main() {
     let variable = |name| std::env::var(name).ok().filter(|value: &String| !value.trim().is_empty());
@@ -50,8 +50,10 @@ fn checked_out(root: &Path) -> Option<String> {
     if let Some(log) = git(root, &["rev-parse", "--git-path", "logs/HEAD"]) {
         println!("cargo:rerun-if-changed={log}");
     }
-    for source in SOURCES {
-        println!("cargo:rerun-if-changed={source}");
+    // Only files that git knows. The folders also hold what builds write, such as `ui/node_modules`.
+    let files = git(root, &[&["ls-files", "-z", "--"], &SOURCES[..]].concat()).unwrap_or_default();
+    for file in files.split('\0').filter(|file| !file.is_empty()) {
+        println!("cargo:rerun-if-changed={file}");
     }
     let commit = short(&git(root, &["rev-parse", "HEAD"])?);
     let status = [&["status", "--porcelain", "--untracked-files=no", "--"], &SOURCES[..]].concat();

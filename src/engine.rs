@@ -182,6 +182,29 @@ impl Default for Occupation {
 
 type Occupied = Arc<Mutex<Occupation>>;
 
+/// Keeps the engine busy without work. Released on drop.
+#[must_use = "the engine is free again once this is dropped"]
+pub struct EngineHold {
+    id: u32,
+    occupied: Occupied,
+}
+
+impl EngineHold {
+    /// Keeps the engine busy until the process ends.
+    pub fn keep(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for EngineHold {
+    fn drop(&mut self) {
+        let mut occupied = self.occupied.lock();
+        if occupied.running.as_ref().is_some_and(|(id, _)| *id == self.id) {
+            *occupied = Occupation::default();
+        }
+    }
+}
+
 /// Marks the engine as free.
 fn release(occupied: &Occupied) {
     *occupied.lock() = Occupation::default();
@@ -382,6 +405,15 @@ impl Engine {
             let _ = reply.send(ended);
         })?;
         answer.recv().map_err(|_| Error::Internal("the engine ended during the request".into()))?
+    }
+
+    /// Keeps the engine busy as `id`, without work, until the result is dropped.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] while something runs.
+    pub fn hold(&self, id: u32) -> Result<EngineHold> {
+        self.reserve(id)?;
+        Ok(EngineHold { id, occupied: self.occupied.clone() })
     }
 
     /// Marks `id` as running. Returns its cancel flag.

@@ -10,8 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hunch::api::{UpdateProgress, UpdateState};
+use hunch::app::App;
 use hunch_error::{Error, Result};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tauri::utils::platform;
 use tauri::{Config, Manager, Runtime};
 use tauri_plugin_updater::{Error as PluginError, Update, UpdaterExt};
@@ -70,9 +71,12 @@ impl Updates {
     /// Looks for a newer version. Blocks. A downloaded bundle is kept if there is nothing newer.
     ///
     /// # Errors
-    /// [`Error::UpdateUnreachable`]
+    /// [`Error::UpdateUnreachable`], or [`Error::Busy`] during another step.
     pub(crate) fn check<R: Runtime>(&self, app: &impl Manager<R>) -> Result<UpdateState> {
-        let Some(_turn) = self.turn.try_lock().filter(|_| self.on) else { return Ok(self.state()) };
+        if !self.on {
+            return Ok(self.state());
+        }
+        let _turn = self.take_turn()?;
         let mut builder = app
             .updater_builder()
             .timeout(STALLS_AFTER)
@@ -96,12 +100,12 @@ impl Updates {
     /// Downloads the newer version, if there is one, and checks its signature. Blocks.
     ///
     /// # Errors
-    /// [`Error::UpdateUnreachable`], or [`Error::UpdateRejected`] if the signature is not that of this release.
+    /// [`Error::UpdateUnreachable`], [`Error::UpdateRejected`] if the signature is not that of this release, or
+    /// [`Error::Busy`] during another step.
     pub(crate) fn download(&self, mut sink: Sink<UpdateProgress>) -> Result<UpdateState> {
+        let _turn = self.take_turn()?;
         let newer = self.newer.lock().clone();
-        let (Some(_turn), Some(Newer { update, bundle: None })) = (self.turn.try_lock(), newer) else {
-            return Ok(self.state());
-        };
+        let Some(Newer { update, bundle: None }) = newer else { return Ok(self.state()) };
         let mut received = 0;
         let on_chunk = |bytes: usize, total| {
             received += bytes as u64;
@@ -118,18 +122,35 @@ impl Updates {
 
     /// Installs the downloaded version. The app must restart right after it. Blocks: the system may ask for a password.
     ///
+    /// The engine starts nothing meanwhile, nor until the restart, which would cut it off. `app` is `None` if its engine
+    /// failed to start: the update may be the remedy.
+    ///
     /// # Errors
-    /// [`Error::UpdateNotInstalled`]. [`Error::InvalidRequest`] if nothing was downloaded.
-    pub(crate) fn install(&self) -> Result<()> {
+    /// [`Error::UpdateNotInstalled`]. [`Error::InvalidRequest`] if nothing was downloaded. [`Error::Busy`] while the
+    /// engine works or during another step.
+    pub(crate) fn install(&self, app: Option<&App>) -> Result<()> {
+        let _turn = self.take_turn()?;
         let newer = self.newer.lock().clone();
-        let (Some(_turn), Some(Newer { update, bundle: Some(bundle) })) = (self.turn.try_lock(), newer)
-        else {
+        let Some(Newer { update, bundle: Some(bundle) }) = newer else {
             return Err(Error::invalid("No update was downloaded. Look for updates and download one first."));
         };
+        let hold = app.map(App::hold_engine).transpose()?;
         update.install(&*bundle).map_err(|error| Error::UpdateNotInstalled {
             version: update.version.clone(),
             reason: reason(&error),
-        })
+        })?;
+        if let Some(hold) = hold {
+            hold.keep();
+        }
+        Ok(())
+    }
+
+    /// Starts a step.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] during another one.
+    fn take_turn(&self) -> Result<MutexGuard<'_, ()>> {
+        self.turn.try_lock().ok_or(Error::Busy)
     }
 }
 

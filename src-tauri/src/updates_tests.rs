@@ -6,8 +6,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::mpsc;
 
+use hunch::app::AppConfig;
 use serde_json::{Value, json};
-use tauri::App;
 use tauri::test::{MockRuntime, mock_builder, mock_context, noop_assets};
 
 use super::*;
@@ -77,7 +77,7 @@ fn release(version: &'static str, bundle: &'static [u8]) -> impl FnOnce(SocketAd
 }
 
 /// Returns an app of version 0.1.0 that is configured to look for updates at an address.
-fn app(address: SocketAddr) -> App<MockRuntime> {
+fn app(address: SocketAddr) -> tauri::App<MockRuntime> {
     let config = json!({
         "pubkey": KEY,
         "endpoints": [format!("http://{address}/latest.json")],
@@ -127,7 +127,7 @@ fn downloads_checks_and_installs_a_newer_version() {
     let (address, requests) = serve(release("9.9.9", BUNDLE));
     let (app, updates) = (app(address), updates_of(&installed.program()));
     assert_eq!(updates.state(), UpdateState::None);
-    assert!(matches!(updates.install(), Err(Error::InvalidRequest(_))));
+    assert!(matches!(updates.install(None), Err(Error::InvalidRequest(_))));
 
     assert_eq!(updates.check(app.handle()).unwrap(), found("9.9.9"));
     let request = requests.recv().unwrap();
@@ -146,7 +146,7 @@ fn downloads_checks_and_installs_a_newer_version() {
 
     // The plugin replaces programs only, of the running system.
     if cfg!(target_os = "linux") {
-        updates.install().unwrap();
+        updates.install(None).unwrap();
         assert_eq!(installed.content(), BUNDLE);
     }
 }
@@ -160,7 +160,7 @@ fn rejects_bundle_that_differs_from_the_signed_one() {
     let error = updates.download(ignore()).unwrap_err();
     assert!(matches!(&error, Error::UpdateRejected { version, .. } if version == "9.9.9"), "{error}");
     assert_eq!(updates.state(), found("9.9.9"));
-    assert!(matches!(updates.install(), Err(Error::InvalidRequest(_))));
+    assert!(matches!(updates.install(None), Err(Error::InvalidRequest(_))));
     assert_eq!(installed.content(), b"the installed version");
 }
 
@@ -227,9 +227,67 @@ fn keeps_the_download_if_it_cannot_be_installed() {
     let (app, updates) = (app(address), updates_of(Path::new("/no/such/folder/hunch-app")));
     updates.check(app.handle()).unwrap();
     let ready = updates.download(ignore()).unwrap();
-    let error = updates.install().unwrap_err();
+    let error = updates.install(None).unwrap_err();
     assert!(matches!(error, Error::UpdateNotInstalled { .. }), "{error}");
     assert_eq!(updates.state(), ready);
+}
+
+/// Starts an engine whose files are in a folder.
+fn engine(folder: &Path) -> App {
+    let (models_folder, store) = (Some(folder.into()), Some(folder.join("store.sqlite")));
+    App::start(AppConfig { models_folder, store, threads: Some(1), ..AppConfig::default() }).unwrap()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn engine_starts_nothing_between_install_and_restart() {
+    let installed = Installed::new();
+    let (address, _requests) = serve(release("9.9.9", BUNDLE));
+    let (app, updates) = (app(address), updates_of(&installed.program()));
+    let engine = engine(installed.0.path());
+    updates.check(app.handle()).unwrap();
+    updates.download(ignore()).unwrap();
+
+    // Stands for an answer, a measurement or training.
+    let work = engine.hold_engine().unwrap();
+    assert!(matches!(updates.install(Some(&engine)), Err(Error::Busy)));
+    assert_eq!(installed.content(), b"the installed version", "nothing changes while the engine works");
+    drop(work);
+
+    updates.install(Some(&engine)).unwrap();
+    assert_eq!(installed.content(), BUNDLE);
+    assert!(engine.is_busy() && engine.hold_engine().is_err(), "the app restarts now");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn engine_is_free_after_a_failed_install() {
+    let (address, _requests) = serve(release("9.9.9", BUNDLE));
+    let (app, updates) = (app(address), updates_of(Path::new("/no/such/folder/hunch-app")));
+    let folder = tempfile::tempdir().unwrap();
+    let engine = engine(folder.path());
+    updates.check(app.handle()).unwrap();
+    updates.download(ignore()).unwrap();
+    assert!(matches!(updates.install(Some(&engine)), Err(Error::UpdateNotInstalled { .. })));
+    assert!(!engine.is_busy());
+}
+
+#[test]
+fn refuses_a_step_during_another_one() {
+    let installed = Installed::new();
+    let (address, _requests) = serve(release("9.9.9", BUNDLE));
+    let (app, updates) = (app(address), updates_of(&installed.program()));
+    updates.check(app.handle()).unwrap();
+    for state in [found("9.9.9"), UpdateState::Ready { version: "9.9.9".into() }] {
+        let turn = updates.turn.lock();
+        assert!(matches!(updates.check(app.handle()), Err(Error::Busy)));
+        assert!(matches!(updates.download(ignore()), Err(Error::Busy)));
+        assert!(matches!(updates.install(None), Err(Error::Busy)));
+        assert_eq!(updates.state(), state);
+        drop(turn);
+        updates.download(ignore()).unwrap();
+    }
+    assert_eq!(installed.content(), b"the installed version");
 }
 
 #[test]
@@ -242,7 +300,7 @@ fn asks_no_server_if_the_build_has_no_key() {
     assert!(!updates.are_on());
     assert_eq!(updates.check(app.handle()).unwrap(), UpdateState::Off);
     assert_eq!(updates.download(ignore()).unwrap(), UpdateState::Off);
-    assert!(updates.install().is_err());
+    assert!(updates.install(None).is_err());
 }
 
 #[test]

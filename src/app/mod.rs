@@ -25,7 +25,7 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use crate::api::{AnswerSettings, AppInfo, MAX_FILES, ParameterRange, StreamMessage};
-use crate::engine::Engine;
+use crate::engine::{Engine, EngineHold};
 use crate::generate::{GenerationPlan, MOST_STOP_STRINGS, Prompt};
 use crate::services::idle::IdleUnloader;
 use crate::store::Store;
@@ -198,6 +198,16 @@ impl App {
     /// Returns true while an answer or a measurement runs, or models are loaded.
     pub fn is_busy(&self) -> bool {
         self.shared.engine.running().is_some() || self.shared.models.try_turn().is_err()
+    }
+
+    /// Refuses answers, measurements, training and loads with [`Error::Busy`] until the result is dropped.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] while one of them runs.
+    pub fn hold_engine(&self) -> Result<EngineHold> {
+        // A load that begins later finds the engine busy.
+        let _turn = self.shared.models.try_turn()?;
+        self.shared.engine.hold(self.next_id())
     }
 
     /// Finds the file of a model by path or short name.

@@ -165,6 +165,37 @@ fn unload_is_refused_during_an_answer() {
 }
 
 #[test]
+fn held_engine_refuses_work_until_it_is_released() {
+    let folder = tempfile::tempdir().unwrap();
+    Tiny { context: 100_000, ..Tiny::default() }.write(folder.path(), "long");
+    let app = app_with_files(folder.path());
+    app.load_models(load_request("long", None)).unwrap();
+    let hold = app.hold_engine().unwrap();
+    assert!(app.is_busy());
+    let refused = [
+        app.answer(request(Method::Plain, 12), Box::new(|_| ())).err(),
+        app.measure_costs(Box::new(|_| ())).err(),
+        app.load_models(load_request("other", None)).err(),
+        app.unload_models().err(),
+        app.hold_engine().err(),
+    ];
+    for error in refused {
+        assert_eq!(error.map(|error| error.code()), Some(ErrorCode::Busy));
+    }
+    drop(hold);
+    assert!(!app.is_busy() && answer(&app, Method::Plain).is_some(), "the models are still loaded");
+    // An answer in turn refuses the hold.
+    let (sender, receiver) = channel();
+    let sink = Box::new(move |message| {
+        let _ = sender.send(message);
+    });
+    let id = app.answer(request(Method::Plain, 90_000), sink).unwrap().generation_id;
+    assert_eq!(app.hold_engine().err().map(|error| error.code()), Some(ErrorCode::Busy));
+    app.stop_generation(id);
+    while receiver.recv_timeout(PATIENCE).is_ok() {}
+}
+
+#[test]
 fn idle_models_are_unloaded_after_the_timeout() {
     let folder = tempfile::tempdir().unwrap();
     let app = app_with_files(folder.path());

@@ -38,8 +38,8 @@ impl BuildScript {
         Self(program)
     }
 
-    /// Returns the version of a build of `root`.
-    fn version(&self, root: &Path, profile: &str, commit: Option<&str>) -> String {
+    /// Returns the lines for Cargo in a build of `root`.
+    fn output(&self, root: &Path, profile: &str, commit: Option<&str>) -> String {
         let mut script = Command::new(&self.0);
         script.env("CARGO_MANIFEST_DIR", root).env("CARGO_PKG_VERSION", "1.2.3").env("PROFILE", profile);
         script.env_remove("HUNCH_COMMIT").env_remove("GIT_DIR").current_dir(root);
@@ -48,7 +48,12 @@ impl BuildScript {
         }
         let output = script.output().unwrap();
         assert!(output.status.success(), "{}", text(&output.stderr));
-        let lines = text(&output.stdout);
+        text(&output.stdout)
+    }
+
+    /// Returns the version of a build of `root`.
+    fn version(&self, root: &Path, profile: &str, commit: Option<&str>) -> String {
+        let lines = self.output(root, profile, commit);
         let line = lines.lines().find_map(|line| line.strip_prefix("cargo:rustc-env=HUNCH_VERSION="));
         line.unwrap().into()
     }
@@ -60,7 +65,12 @@ fn version_names_the_commit_of_checkouts_and_source_archives() {
     let script = BuildScript::compile(folder.path());
     let checkout = folder.path().join("checkout");
     write(&checkout.join("src/commit.txt"), "$Format:%H$\n");
-    write(&checkout.join("Cargo.toml"), "[package]\n");
+    let sources =
+        ["Cargo.toml", "src/lib.rs", "crates/a/src/lib.rs", "src-tauri/tauri.conf.json", "ui/src/app.ts"];
+    for source in sources {
+        write(&checkout.join(source), "1\n");
+    }
+    write(&checkout.join("README.md"), "1\n");
     // Neither a checkout nor an archive.
     assert_eq!(script.version(&checkout, "release", None), "1.2.3");
 
@@ -72,8 +82,24 @@ fn version_names_the_commit_of_checkouts_and_source_archives() {
     assert_eq!(script.version(&checkout, "release", None), format!("1.2.3 ({short})"));
     assert_eq!(script.version(&checkout, "debug", None), "1.2.3");
     assert_eq!(script.version(&checkout, "debug", Some(&commit)), format!("1.2.3 ({short})"));
-    write(&checkout.join("Cargo.toml"), "[package]\n# Changed.\n");
-    assert_eq!(script.version(&checkout, "release", None), format!("1.2.3 ({short}, modified)"));
+    // A file that is not compiled does not count, and neither does one that git does not know.
+    write(&checkout.join("README.md"), "2\n");
+    write(&checkout.join("ui/node_modules/a/index.js"), "1\n");
+    assert_eq!(script.version(&checkout, "release", None), format!("1.2.3 ({short})"));
+    for source in sources {
+        write(&checkout.join(source), "2\n");
+        assert_eq!(
+            script.version(&checkout, "release", None),
+            format!("1.2.3 ({short}, modified)"),
+            "{source}"
+        );
+        write(&checkout.join(source), "1\n");
+    }
+    let watched = script.output(&checkout, "release", None);
+    for source in sources {
+        assert!(watched.lines().any(|line| line == format!("cargo:rerun-if-changed={source}")), "{watched}");
+    }
+    assert!(!watched.contains("node_modules"), "{watched}");
 
     // An archive keeps its own commit, also below another checkout. One without a commit has none there.
     let archive = checkout.join("target/archive");

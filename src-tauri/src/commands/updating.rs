@@ -25,8 +25,7 @@ pub(super) fn download_update(shell: &Shell, sink: Sink<UpdateProgress>) -> Comm
 }
 
 pub(super) fn install_update(shell: &Shell) -> CommandResult<()> {
-    check_idle(shell)?;
-    shell.handle.state::<Updates>().install().map_err(info)?;
+    shell.handle.state::<Updates>().install(shell.app().ok()).map_err(info)?;
     shell.handle.request_restart();
     Ok(())
 }
