@@ -126,7 +126,7 @@ impl Routing {
 }
 
 /// Returns the rows of an expert that a pass of `rows` rows multiplies at once.
-fn block(rows: usize) -> TileRows {
+pub(super) fn block(rows: usize) -> TileRows {
     TileRows::of(if rows == 1 { 1 } else { MAX_BLOCK })
 }
 
