@@ -277,8 +277,8 @@ impl PassSize {
         Self { bytes: all_rows.0, weights: all_rows.1, layers: spec.n_layer, experts, attention }
     }
 
-    /// Returns the size of the pass of a model whose weights are read in other types: `of_row` bytes by a pass of one
-    /// row, and `of_experts` if it read all experts.
+    /// Returns the size of a pass with other bytes: weights may be read in another type than that of the file. A pass of
+    /// one row reads `of_row` bytes. All experts have `of_experts`.
     #[must_use]
     pub fn reading(self, of_row: u64, of_experts: u64) -> Self {
         let experts = self.experts.map(|experts| ExpertSize { bytes: of_experts, ..experts });
