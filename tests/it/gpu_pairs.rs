@@ -6,7 +6,7 @@ use candle_core::quantized::GgmlDType;
 use hunch_core::limits::MAX_DRAFT;
 use hunch_core::pass_cost::PassCost;
 use hunch_core::theory::best_depth;
-use hunch_library::fit::Footprint;
+use hunch_library::fit::{self, Footprint};
 use hunch_library::pairs::Pairs;
 use hunch_library::types::{CostSource, DraftOffer, MachineMemory, PredictedSpeedup};
 use hunch_library::vocabularies::Vocabularies;
@@ -52,6 +52,36 @@ fn weights_on_a_gpu_count_in_their_type_there() {
         let ratio = predicted as f64 / in_file;
         assert!((0.98..1.02).contains(&ratio), "{dtype:?}: {ratio}");
     }
+}
+
+/// 256 rows of a prompt have a buffer for each step of the experts.
+#[test]
+fn memory_on_a_gpu_counts_the_buffers_of_experts() {
+    let folder = tempfile::tempdir().unwrap();
+    let gpu = IdleGpu::tested("idle GPU", None);
+    let machine = MachineMemory { total: 1 << 40, usable: 1 << 40 };
+    let other = |tiny: Tiny| {
+        let path = Tiny { dtype: GgmlDType::Q8_0, ..tiny }.write(folder.path(), "tiny");
+        let gguf = Gguf::read(&path).unwrap();
+        let footprint = Footprint::on_device(&gguf, &gpu).unwrap();
+        (fit::fit(&footprint, None, 1, machine).other as usize, ModelSpec::from_gguf(&gguf).unwrap())
+    };
+    let (of_dense, dense) = other(Tiny::default());
+    let (of_mixture, mixture) = other(further(("llama", Variant::Experts, 2)));
+    let experts = mixture.experts.unwrap();
+    // The router's scores, and for each entry: 3 numbers, 4 of its block, gate, up, and output.
+    let of_experts = 4 * (experts.count + experts.used * (7 + 2 * experts.n_ff + mixture.n_embd));
+    // The buffers of dense layers are as wide as all experts of a row.
+    let input = |spec: &ModelSpec| spec.n_embd.max(spec.n_ff) * 29 / 4;
+    let of_dense_layers = |spec: &ModelSpec| 4 * 2 * spec.n_ff + input(spec);
+    let row = of_experts + of_dense_layers(&mixture) - of_dense_layers(&dense);
+    assert_eq!(of_mixture - of_dense, 256 * row);
+    // Gate, up and output of the expert for all rows, and its score.
+    let (of_shared, spec) = other(further(("qwen2moe", Variant::Plain, 2)));
+    let (without, alike) = other(further(MIXTURE));
+    let shared = 4 * (2 * spec.experts.unwrap().shared.unwrap() + spec.n_embd + 1);
+    let wider = of_dense_layers(&spec) - of_dense_layers(&alike);
+    assert_eq!(of_shared - without, 256 * (shared + wider));
 }
 
 /// Returns the offer of the model "draft", the second path, to the target, the first.
