@@ -76,9 +76,24 @@ struct Report {
     cpu: Option<TimedPasses>,
     /// Checks that drafts change no text.
     checks: Option<Checks>,
+    /// Parts of the report that are missing because the models do not fit into memory.
+    refusals: Refusals,
+    /// `true` if the predictions are those of a chip that was named, which may not be the one at hand.
+    chip_named: bool,
     /// Properties that only a Mac can show. Empty without a GPU.
     points: Vec<CheckedPoint>,
 }
+
+/// Predictions of memory because of which models were not loaded.
+#[derive(Default, Serialize)]
+struct Refusals {
+    on_gpu: Option<String>,
+    cpu: Option<String>,
+    checks: Option<String>,
+}
+
+/// A part of the report, or the prediction of memory because of which its models were not loaded.
+type Loaded<T> = std::result::Result<T, String>;
 
 /// Short proof on the device, with the models that were given.
 #[derive(Serialize)]
@@ -110,7 +125,13 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<bool> {
     let on_gpu = Backend::usual(&compute) != Backend::Cpu;
     let target = args.target.clone().or_else(|| on_gpu.then(installed_default).flatten());
     let target = target.as_deref();
-    let checks = target.map(|target| checks(target, args.draft.as_deref(), &compute));
+    let timed_on =
+        |compute: &Compute, rows: &[usize]| target.map(|target| timed(target, compute, rows)).transpose();
+    let gpu_passes = if on_gpu { timed_on(&compute, &ROWS)? } else { None };
+    let (on_gpu, gpu_refusal) = parts(gpu_passes);
+    let (cpu, cpu_refusal) = parts(timed_on(&open_compute(DeviceChoice::Cpu, None)?, &CPU_ROWS)?);
+    let found = target.map(|target| checks(target, args.draft.as_deref(), &compute)).transpose()?;
+    let (checks, checks_refusal) = parts(found);
     let mut report = Report {
         version: hunch::VERSION,
         system: hunch_model::device::system_version(),
@@ -122,15 +143,11 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<bool> {
         usable_bytes: memory.usable,
         predicted: predicted(args.target.as_deref(), chip, &compute)?,
         gpu,
-        on_gpu: match target {
-            Some(target) if on_gpu => timed(target, &compute, &ROWS)?,
-            _ => None,
-        },
-        cpu: match target {
-            Some(target) => timed(target, &open_compute(DeviceChoice::Cpu, None)?, &CPU_ROWS)?,
-            None => None,
-        },
-        checks: checks.transpose()?.flatten(),
+        on_gpu,
+        cpu,
+        checks,
+        refusals: Refusals { on_gpu: gpu_refusal, cpu: cpu_refusal, checks: checks_refusal },
+        chip_named: args.chip.is_some(),
         points: Vec::new(),
     };
     report.points = points::checked(&report);
@@ -183,18 +200,28 @@ fn installed_default() -> Option<String> {
     found.is_ok().then(|| hunch_library::DEFAULT_MODEL.to_owned())
 }
 
-/// Checks target and draft on a device. Returns `None` and says so if they do not fit into memory.
-fn checks(target: &str, draft: Option<&str>, compute: &Compute) -> Result<Option<Checks>> {
+/// Separates a part of the report from the reason for which it is missing.
+fn parts<T>(loaded: Option<Loaded<T>>) -> (Option<T>, Option<String>) {
+    match loaded {
+        Some(Ok(part)) => (Some(part), None),
+        Some(Err(refusal)) => (None, Some(refusal)),
+        None => (None, None),
+    }
+}
+
+/// Checks target and draft on a device. Says so if they do not fit into memory.
+fn checks(target: &str, draft: Option<&str>, compute: &Compute) -> Result<Loaded<Checks>> {
     let places = Places::of_this_user()?;
     let target = hunch_library::resolve(target, &places)?;
     let draft = draft.map(|draft| hunch_library::resolve(draft, &places)).transpose()?;
     let fit = predicted_fit(compute, &places, &target, draft.as_deref(), None, None)?;
     if fit.verdict == FitVerdict::TooLarge {
-        eprintln!("hunch: Not checked: {}.", render::line(&too_large_message(&fit)));
-        return Ok(None);
+        let refusal = too_large_message(&fit);
+        eprintln!("hunch: Not checked: {}.", render::line(&refusal));
+        return Ok(Err(refusal));
     }
     let mut models = Models::load_by(&load::plan(&places, target, draft), compute)?;
-    Ok(Some(Checks {
+    Ok(Ok(Checks {
         target: models.target_name(),
         draft: models.draft_name(),
         draft_placement: models.draft_placement().map(str::to_owned),
@@ -202,17 +229,18 @@ fn checks(target: &str, draft: Option<&str>, compute: &Compute) -> Result<Option
     }))
 }
 
-/// Times passes of a model on a device. Returns `None` and says so if it does not fit into memory.
-fn timed(target: &str, compute: &Compute, rows: &[usize]) -> Result<Option<TimedPasses>> {
+/// Times passes of a model on a device. Says so if it does not fit into memory.
+fn timed(target: &str, compute: &Compute, rows: &[usize]) -> Result<Loaded<TimedPasses>> {
     let places = Places::of_this_user()?;
     let path = hunch_library::resolve(target, &places)?;
     let fit = predicted_fit(compute, &places, &path, None, None, None)?;
     if fit.verdict == FitVerdict::TooLarge {
         let device = if Backend::usual(compute) == Backend::Cpu { "CPU" } else { "GPU" };
-        eprintln!("hunch: Not timed on the {device}: {}.", render::line(&too_large_message(&fit)));
-        return Ok(None);
+        let refusal = too_large_message(&fit);
+        eprintln!("hunch: Not timed on the {device}: {}.", render::line(&refusal));
+        return Ok(Err(refusal));
     }
-    Ok(Some(TimedPasses::measure(&path, compute, rows)?))
+    Ok(Ok(TimedPasses::measure(&path, compute, rows)?))
 }
 
 fn text(report: &Report) -> String {
@@ -354,6 +382,8 @@ mod tests {
                     })
                     .into(),
             }),
+            refusals: Refusals::default(),
+            chip_named: false,
             points: Vec::new(),
         }
     }

@@ -6,7 +6,7 @@ use candle_core::quantized::GgmlDType;
 use hunch_core::limits::MAX_DRAFT;
 use hunch_core::pass_cost::PassCost;
 use hunch_core::theory::best_depth;
-use hunch_library::fit::Footprint;
+use hunch_library::fit::{self, Footprint};
 use hunch_library::pairs::Pairs;
 use hunch_library::types::{CostSource, DraftOffer, MachineMemory, PredictedSpeedup};
 use hunch_library::vocabularies::Vocabularies;
@@ -18,7 +18,7 @@ use hunch_model::metal::selftest::{GpuTimes, KernelPart};
 use hunch_model::spec::ModelSpec;
 
 use crate::support::idle_gpu::IdleGpu;
-use crate::support::tiny::{HEAD_DIM, Tiny};
+use crate::support::tiny::{HEAD_DIM, MIXTURE, Tiny, Variant, further};
 
 #[test]
 fn cache_on_a_gpu_has_16_bits_unless_candle_runs_the_model() {
@@ -54,6 +54,36 @@ fn weights_on_a_gpu_count_in_their_type_there() {
     }
 }
 
+/// 256 rows of a prompt have a buffer for each step of the experts.
+#[test]
+fn memory_on_a_gpu_counts_the_buffers_of_experts() {
+    let folder = tempfile::tempdir().unwrap();
+    let gpu = IdleGpu::tested("idle GPU", None);
+    let machine = MachineMemory { total: 1 << 40, usable: 1 << 40 };
+    let other = |tiny: Tiny| {
+        let path = Tiny { dtype: GgmlDType::Q8_0, ..tiny }.write(folder.path(), "tiny");
+        let gguf = Gguf::read(&path).unwrap();
+        let footprint = Footprint::on_device(&gguf, &gpu).unwrap();
+        (fit::fit(&footprint, None, 1, machine).other as usize, ModelSpec::from_gguf(&gguf).unwrap())
+    };
+    let (of_dense, dense) = other(Tiny::default());
+    let (of_mixture, mixture) = other(further(("llama", Variant::Experts, 2)));
+    let experts = mixture.experts.unwrap();
+    // The router's scores, and for each entry: 3 numbers, 4 of its block, gate, up, and output.
+    let of_experts = 4 * (experts.count + experts.used * (7 + 2 * experts.n_ff + mixture.n_embd));
+    // The buffers of dense layers are as wide as all experts of a row.
+    let input = |spec: &ModelSpec| spec.n_embd.max(spec.n_ff) * 29 / 4;
+    let of_dense_layers = |spec: &ModelSpec| 4 * 2 * spec.n_ff + input(spec);
+    let row = of_experts + of_dense_layers(&mixture) - of_dense_layers(&dense);
+    assert_eq!(of_mixture - of_dense, 256 * row);
+    // Gate, up and output of the expert for all rows, and its score.
+    let (of_shared, spec) = other(further(("qwen2moe", Variant::Plain, 2)));
+    let (without, alike) = other(further(MIXTURE));
+    let shared = 4 * (2 * spec.experts.unwrap().shared.unwrap() + spec.n_embd + 1);
+    let wider = of_dense_layers(&spec) - of_dense_layers(&alike);
+    assert_eq!(of_shared - without, 256 * (shared + wider));
+}
+
 /// Returns the offer of the model "draft", the second path, to the target, the first.
 fn offer(compute: &Compute, paths: [&Path; 2]) -> DraftOffer {
     let pairs = Pairs {
@@ -69,29 +99,73 @@ fn offer(compute: &Compute, paths: [&Path; 2]) -> DraftOffer {
     offers.into_iter().find(|offer| offer.name == "draft").unwrap()
 }
 
+fn pass_size(path: &Path) -> PassSize {
+    let gguf = Gguf::read(path).unwrap();
+    PassSize::of(&gguf, &ModelSpec::from_gguf(&gguf).unwrap())
+}
+
 /// Returns the prediction for target and draft, and the sizes of their passes.
-fn predicted(folder: &Path, compute: &Compute) -> (PredictedSpeedup, [PassSize; 2], f64) {
-    let tiny = Tiny { dtype: GgmlDType::Q8_0, ..Tiny::default() };
+fn predicted(folder: &Path, compute: &Compute) -> (PredictedSpeedup, [PassSize; 2]) {
+    predicted_of(Tiny { layers: 3, ..Tiny::default() }, folder, compute)
+}
+
+/// As [`predicted`], for another target.
+fn predicted_of(target: Tiny, folder: &Path, compute: &Compute) -> (PredictedSpeedup, [PassSize; 2]) {
+    let dtype = GgmlDType::Q8_0;
     let paths = [
-        Tiny { layers: 3, ..tiny }.write(folder, "target"),
-        Tiny { layers: 1, ..tiny }.write(folder, "draft"),
+        Tiny { dtype, ..target }.write(folder, "target"),
+        Tiny { dtype, layers: 1, ..Tiny::default() }.write(folder, "draft"),
     ];
     let offer = offer(compute, [&paths[0], &paths[1]]);
-    let sizes = paths.map(|path| {
-        let gguf = Gguf::read(&path).unwrap();
-        PassSize::of(&gguf, &ModelSpec::from_gguf(&gguf).unwrap())
-    });
-    (offer.predicted.unwrap(), sizes, offer.size_ratio)
+    (offer.predicted.unwrap(), paths.map(|path| pass_size(&path)))
+}
+
+/// Predicts depth and speedup of a pair whose passes have these sizes.
+fn best(basis: &Basis, found: PredictedSpeedup, [target, draft]: [PassSize; 2]) -> (usize, f64) {
+    let c = basis.pass_ms(draft, 1) / basis.pass_ms(target, 1);
+    let cost = PassCost::new(basis.curve(target, MAX_DRAFT + 1)).unwrap();
+    best_depth(found.acceptance, c, &cost, MAX_DRAFT)
+}
+
+#[test]
+fn pair_verdicts_count_the_experts_that_more_rows_read() {
+    let folder = tempfile::tempdir().unwrap();
+    // Rows of products are free.
+    let speed = GpuTimes { product_ms: vec![1e3; 16], product_bytes: 100, memory_gb_s: 1.0 };
+    let (gpu, basis) = (IdleGpu::tested("idle GPU", Some(speed.clone())), Basis::Measured(speed));
+    let of = |target: Tiny| predicted_of(Tiny { layers: 3, ..target }, folder.path(), &gpu);
+    let [(dense, of_dense), (mixture, of_mixture)] = [of(Tiny::default()), of(further(MIXTURE))];
+    for (found, sizes) in [(dense, of_dense), (mixture, of_mixture)] {
+        let (depth, speedup) = best(&basis, found, sizes);
+        assert_eq!((found.depth as usize, found.costs), (depth, CostSource::Gpu));
+        assert!((found.speedup / speedup - 1.0).abs() < 1e-6, "{found:?} {speedup}");
+    }
+    let t = |size, rows| basis.pass_ms(size, rows) / basis.pass_ms(size, 1);
+    // All 8 experts instead of 3.
+    assert!(t(of_dense[0], 16) < 1.05 && t(of_mixture[0], 16) > 1.5, "{}", t(of_mixture[0], 16));
+    assert!(t(of_mixture[0], 2) > 1.2 && t(of_mixture[0], 2) < t(of_mixture[0], 4));
+    // Without the growth, the verdict would be another.
+    let experts = of_mixture[0].experts.unwrap();
+    let of_row = (experts.bytes as f64 * experts.of_layer.share()) as u64;
+    let flat = PassSize { bytes: of_mixture[0].bytes + of_row, experts: None, ..of_mixture[0] };
+    let (_, without) = best(&basis, mixture, [flat, of_mixture[1]]);
+    assert!(without > 1.1 * mixture.speedup, "{without} {}", mixture.speedup);
+}
+
+/// `tests/metal/models.rs` counts the dispatches.
+#[test]
+fn experts_for_all_rows_take_a_dispatch_more_if_they_are_scored() {
+    let folder = tempfile::tempdir().unwrap();
+    for (architecture, of_layer) in [("qwen3moe", 3), ("granitemoe", 6), ("qwen2moe", 7)] {
+        let tiny = further((architecture, Variant::Plain, 2));
+        let size = pass_size(&tiny.write(folder.path(), "tiny"));
+        assert_eq!(size.experts.unwrap().dispatches, 2 * of_layer, "{architecture}");
+    }
 }
 
 #[test]
 fn pair_verdicts_use_predicted_costs_of_the_gpu() {
     let folder = tempfile::tempdir().unwrap();
-    let by = |basis: &Basis, found: PredictedSpeedup, [target, draft]: [PassSize; 2]| {
-        let c = basis.pass_ms(draft, 1) / basis.pass_ms(target, 1);
-        let cost = PassCost::new(basis.curve(target, MAX_DRAFT + 1)).unwrap();
-        best_depth(found.acceptance, c, &cost, MAX_DRAFT)
-    };
     let speed = GpuTimes { product_ms: vec![1e3; 16], product_bytes: 100, memory_gb_s: 1.0 };
     let chip = Basis::Chip(Chip::named("Apple M4 Max", None).unwrap());
     let products = Basis::Measured(speed.clone());
@@ -102,8 +176,8 @@ fn pair_verdicts_use_predicted_costs_of_the_gpu() {
         (IdleGpu::tested("Apple M4 Max", Some(speed)), &products),
     ] {
         assert_eq!(compute.cost_basis(None).as_ref(), Some(basis));
-        let (found, sizes, _) = predicted(folder.path(), &compute);
-        let (depth, speedup) = by(basis, found, sizes);
+        let (found, sizes) = predicted(folder.path(), &compute);
+        let (depth, speedup) = best(basis, found, sizes);
         assert_eq!((found.depth as usize, found.speedup, found.costs), (depth, speedup, CostSource::Gpu));
         speedups.push(speedup);
     }

@@ -12,7 +12,7 @@ use hunch_model::gguf::{Gguf, TensorInfo};
 use hunch_model::heads::HeadMemory;
 use hunch_model::metal::matrix::Matrix;
 use hunch_model::metal::workspace::SPAN;
-use hunch_model::spec::ModelSpec;
+use hunch_model::spec::{Experts, ModelSpec};
 
 /// Default limit of the context, in tokens: KV cache memory grows with it.
 const DEFAULT_CONTEXT: usize = 8192;
@@ -209,7 +209,8 @@ fn scratch_of(spec: &ModelSpec, backend: &Backend) -> (u64, f64) {
         Backend::Metal => {
             // The input of a product is kept as codes, halves and floats, with scales and sums.
             let input = n_embd.max(n_ff).max(heads * width) * 29 / 4;
-            let row = 4 * (n_embd + heads * width + 2 * keys + 2 * n_ff) + input;
+            let of_experts = spec.experts.map_or(0, |experts| values_of_experts(&experts, n_embd));
+            let row = 4 * (n_embd + heads * width + 2 * keys + 2 * n_ff + of_experts) + input;
             // Weighted values, the largest score and the sum of weights of each span.
             (row, (rows * heads * (4 * width + 8)) as f64 / SPAN as f64)
         }
@@ -217,6 +218,14 @@ fn scratch_of(spec: &ModelSpec, backend: &Backend) -> (u64, f64) {
         Backend::Candle { .. } => (4 * usual_row, 4.0 * (4 * heads * rows + 4 * keys) as f64),
     };
     (rows * row_bytes + 4 * logits, attention)
+}
+
+/// Returns the values of a row that our Metal kernels keep for experts: scores, entries and their blocks, gates and ups,
+/// outputs. The expert that all rows use counts too.
+fn values_of_experts(experts: &Experts, n_embd: u64) -> u64 {
+    let (count, used, n_ff) = (experts.count as u64, experts.used as u64, experts.n_ff as u64);
+    let of_shared = experts.shared.map_or(0, |width| 2 * width as u64 + n_embd + 1);
+    count + used * (3 + 4 + 2 * n_ff + n_embd) + of_shared
 }
 
 /// Predicts the memory of target and draft with caches of `context` tokens. Alternatives come from

@@ -96,7 +96,7 @@ impl Pairs<'_> {
         let footprint = Footprint::on_device(&gguf, self.compute)?;
         let header = ModelHeader {
             // Weights whose kernel failed are read in another type.
-            pass: PassSize { bytes: footprint.read_by_a_pass, ..PassSize::of(&gguf, &spec) },
+            pass: PassSize::of(&gguf, &spec).reading(footprint.read_by_a_pass, footprint.expert_bytes),
             footprint,
             known_model: known.or_else(|| catalogue::guess_by_name(&[&entry.name, &spec.name])),
             spec,

@@ -272,8 +272,9 @@ impl Decoder {
             head: file.head_bytes(),
             cache: 0,
         };
-        let pass = PassSize { bytes: memory.read_by_a_pass as u64, ..PassSize::of(file.gguf(), &spec) };
         let expert_bytes = file.expert_bytes(&spec);
+        let of_file = PassSize::of(file.gguf(), &spec);
+        let pass = of_file.reading(memory.read_by_a_pass as u64, expert_bytes as u64);
         Self { info: spec.info(), spec, execution, executor, memory, expert_bytes, pass }
     }
 

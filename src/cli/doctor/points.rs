@@ -109,7 +109,7 @@ const POINTS: [Point; 16] = [
         covered_by: "`--target T`: the model is loaded, or the prediction that refused it is printed",
         outcome: |report| match &report.on_gpu {
             Some(_) => Outcome::Passed,
-            None => no_model(),
+            None => not_loaded(report.refusals.on_gpu.as_ref()),
         },
     },
     Point {
@@ -130,7 +130,7 @@ const POINTS: [Point; 16] = [
         covered_by: "`--target T`: instructions, and passes of 1 and 5 rows",
         outcome: |report| match &report.cpu {
             Some(cpu) => Outcome::Measured(format!("{}, {}", report.cpu_kernels, rows_ms(&cpu.pass_ms))),
-            None => no_model(),
+            None => not_loaded(report.refusals.cpu.as_ref()),
         },
     },
     Point {
@@ -142,9 +142,12 @@ const POINTS: [Point; 16] = [
     Point {
         claim: "the draft model runs on the faster device",
         covered_by: "`--target T --draft D`: the chosen device, with both times",
-        outcome: |report| match report.checks.as_ref().and_then(|checks| checks.draft_placement.clone()) {
-            Some(placement) => Outcome::Measured(placement),
-            None => Outcome::NotChecked("no draft model was placed; add --target and --draft".into()),
+        outcome: |report| match report.checks.as_ref().map(|checks| checks.draft_placement.clone()) {
+            Some(Some(placement)) => Outcome::Measured(placement),
+            Some(None) => Outcome::NotChecked(
+                "no draft model was timed on both devices; add --draft, at most 1 GiB".into(),
+            ),
+            None => not_loaded(report.refusals.checks.as_ref()),
         },
     },
     Point {
@@ -211,19 +214,29 @@ fn not_timed() -> Outcome {
     Outcome::NotChecked("a kernel that is timed failed".into())
 }
 
-fn no_model() -> Outcome {
-    Outcome::NotChecked("no model was loaded; add --target".into())
+/// Outcome of a point whose model is missing: refused, with the prediction of its memory, or not named.
+fn not_loaded(refusal: Option<&String>) -> Outcome {
+    Outcome::NotChecked(match refusal {
+        Some(refusal) => format!("too large: {refusal}"),
+        None => "no model was loaded; add --target".into(),
+    })
 }
 
 fn text(report: &Report) -> Outcome {
-    let Some(checks) = &report.checks else { return no_model() };
+    let Some(checks) = &report.checks else { return not_loaded(report.refusals.checks.as_ref()) };
     let failed = checks.checks.iter().filter(|check| !check.passed);
     Outcome::of(failed.map(|check| check.finding.as_str()).collect())
 }
 
 /// Measured times next to the predicted ones, of the rows that have both.
 fn predictions(report: &Report) -> Outcome {
-    let (Some(predicted), Some(measured)) = (&report.predicted, &report.on_gpu) else { return no_model() };
+    let Some(measured) = &report.on_gpu else { return not_loaded(report.refusals.on_gpu.as_ref()) };
+    if report.chip_named {
+        return Outcome::NotChecked("the prediction is for the chip that --chip names".into());
+    }
+    let Some(predicted) = &report.predicted else {
+        return Outcome::NotChecked("nothing is predicted: there are no figures of this GPU".into());
+    };
     let pairs = measured.pass_ms.iter().filter_map(|(rows, ms)| {
         let (_, expected) = predicted.pass_ms.iter().find(|(other, _)| other == rows)?;
         Some(format!("{rows} rows {ms:.2} ms, predicted {expected:.2}"))
@@ -289,6 +302,44 @@ mod tests {
         assert!(outcomes(&bare).iter().all(|outcome| matches!(outcome, Outcome::NotChecked(_))));
         bare.gpu = None;
         assert!(checked(&bare).is_empty());
+    }
+
+    #[test]
+    fn refused_models_missing_ones_and_other_chips_have_reasons_of_their_own() {
+        let outcome = |claim: &str, change: &dyn Fn(&mut Report)| {
+            let mut report = complete();
+            change(&mut report);
+            let point = checked(&report).into_iter().find(|point| point.claim.starts_with(claim)).unwrap();
+            match point.outcome {
+                Outcome::NotChecked(reason) => reason,
+                other => format!("{other:?}"),
+            }
+        };
+        let refuse = |report: &mut Report| {
+            (report.on_gpu, report.cpu, report.checks) = (None, None, None);
+            let [on_gpu, cpu, checks] =
+                ["GPU", "CPU", "both"].map(|of| Some(format!("it takes 9 GB on {of}")));
+            report.refusals = super::super::Refusals { on_gpu, cpu, checks };
+        };
+        for (claim, of) in [
+            ("models fit", "GPU"),
+            ("a pass takes", "GPU"),
+            ("a pass of the CPU", "CPU"),
+            ("text with", "both"),
+            ("the draft model", "both"),
+        ] {
+            assert_eq!(outcome(claim, &refuse), format!("too large: it takes 9 GB on {of}"), "{claim}");
+            let absent = |report: &mut Report| {
+                refuse(report);
+                report.refusals = super::super::Refusals::default();
+            };
+            assert_eq!(outcome(claim, &absent), "no model was loaded; add --target", "{claim}");
+        }
+        let named = |report: &mut Report| report.chip_named = true;
+        assert!(outcome("a pass takes", &named).contains("--chip"));
+        let unknown = |report: &mut Report| report.predicted = None;
+        assert!(outcome("a pass takes", &unknown).starts_with("nothing is predicted"));
+        assert!(outcome("a pass takes", &|_| ()).contains("predicted 3.00"));
     }
 
     #[test]

@@ -6,12 +6,13 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 
+use super::experts::block;
 use super::kernels::AttentionLayout;
 use super::products::TileRows;
 use super::selftest::GpuTimes;
 use super::workspace::SPAN;
 use crate::gguf::Gguf;
-use crate::spec::ModelSpec;
+use crate::spec::{Experts, ModelSpec};
 
 /// Figures of the GPU of an Apple chip.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -80,8 +81,10 @@ const DISPATCH_MS: f64 = 0.005;
 const WAIT_MS: f64 = 0.2;
 /// Dispatches of a layer, and of the rest of a pass. `tests/metal/models.rs` counts them.
 const DISPATCHES: (usize, usize) = (10, 3);
-/// Further dispatches of a layer with experts, and of one with an expert that all rows use.
+/// Further dispatches of a layer with experts, and of one with an expert that all rows use. Its score is one more.
 const EXPERT_DISPATCHES: (usize, usize) = (3, 3);
+/// End of the name of the tensor that scores the expert that all rows use.
+const SHARED_SCORE: &str = ".ffn_gate_inp_shexp.weight";
 
 /// Returns the operations of a weight in a product of `rows` rows, in as many tiles as it takes.
 fn operations_of_rows(rows: usize) -> f64 {
@@ -170,16 +173,39 @@ impl Chip {
 /// Size of a pass of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct PassSize {
-    /// Bytes of weights that it reads.
+    /// Bytes of weights that it reads, without those of experts.
     pub bytes: u64,
-    /// Weights that it multiplies with.
+    /// Weights that it multiplies with, without those of experts.
     pub weights: u64,
     /// Layers.
     pub layers: usize,
-    /// Dispatches of the choice and the sum of experts, in all layers. 0 for dense models.
-    pub expert_dispatches: usize,
+    /// Experts of all layers. `None` for dense models.
+    pub experts: Option<ExpertSize>,
     /// Attention of all layers.
     pub attention: AttentionSize,
+}
+
+/// Size of the experts of a pass. Its rows read a part of them, which grows with the rows.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct ExpertSize {
+    /// Experts of a layer and of a row.
+    pub of_layer: Experts,
+    /// Bytes of the weights of all experts.
+    pub bytes: u64,
+    /// Weights of all experts.
+    pub weights: u64,
+    /// Further dispatches of all layers.
+    pub dispatches: usize,
+}
+
+impl ExpertSize {
+    /// Returns how often a pass of `rows` rows reads an expert, relative to the number of experts. Each different
+    /// expert is read at least once, and once for each block of the rows that chose it.
+    fn reads(&self, rows: usize) -> f64 {
+        let entries = (rows * self.of_layer.used) as f64;
+        let blocks = self.of_layer.expected_distinct(rows).max(entries / block(rows).rows() as f64);
+        blocks / self.of_layer.count as f64
+    }
 }
 
 /// Size of the attention of a pass.
@@ -234,16 +260,30 @@ impl PassSize {
     pub fn of(gguf: &Gguf, spec: &ModelSpec) -> Self {
         let tied = !gguf.tensors.contains_key("output.weight");
         let read = gguf.tensors.iter().filter(|(name, _)| tied || *name != "token_embd.weight");
-        let (bytes, weights) = read.fold((0, 0), |(bytes, weights), (name, tensor)| {
-            let of_row = |all: usize| (all as f64 * spec.share_read(name)) as u64;
-            (bytes + of_row(tensor.range.len()), weights + of_row(tensor.shape.iter().product()))
-        });
-        let expert_dispatches = spec.experts.map_or(0, |experts| {
+        let (mut all_rows, mut of_experts) = ((0, 0), (0, 0));
+        for (name, tensor) in read {
+            let part = if spec.share_read(name) < 1.0 { &mut of_experts } else { &mut all_rows };
+            part.0 += tensor.range.len() as u64;
+            part.1 += tensor.shape.iter().product::<usize>() as u64;
+        }
+        let experts = spec.experts.map(|experts| {
             let of_shared = experts.shared.map_or(0, |_| EXPERT_DISPATCHES.1);
-            (spec.n_layer - experts.dense_layers.min(spec.n_layer)) * (EXPERT_DISPATCHES.0 + of_shared)
+            let layers = spec.n_layer - experts.dense_layers.min(spec.n_layer);
+            let scores = gguf.tensors.keys().filter(|name| name.ends_with(SHARED_SCORE)).count();
+            let dispatches = layers * (EXPERT_DISPATCHES.0 + of_shared) + scores;
+            ExpertSize { of_layer: experts, bytes: of_experts.0, weights: of_experts.1, dispatches }
         });
         let attention = AttentionSize::of(spec, PREDICTED_CONTEXT);
-        Self { bytes, weights, layers: spec.n_layer, expert_dispatches, attention }
+        Self { bytes: all_rows.0, weights: all_rows.1, layers: spec.n_layer, experts, attention }
+    }
+
+    /// Returns the size of a pass with other bytes: weights may be read in another type than that of the file. A pass of
+    /// one row reads `of_row` bytes. All experts have `of_experts`.
+    #[must_use]
+    pub fn reading(self, of_row: u64, of_experts: u64) -> Self {
+        let experts = self.experts.map(|experts| ExpertSize { bytes: of_experts, ..experts });
+        let of_chosen = experts.map_or(0, |experts| (of_experts as f64 * experts.of_layer.share()) as u64);
+        Self { bytes: of_row.saturating_sub(of_chosen), experts, ..self }
     }
 
     /// Returns the size of the pass after another number of tokens.
@@ -253,7 +293,8 @@ impl PassSize {
     }
 
     fn overhead_ms(&self) -> f64 {
-        let dispatches = DISPATCHES.0 * self.layers + DISPATCHES.1 + self.expert_dispatches;
+        let dispatches = DISPATCHES.0 * self.layers + DISPATCHES.1;
+        let dispatches = dispatches + self.experts.map_or(0, |experts| experts.dispatches);
         dispatches as f64 * DISPATCH_MS + WAIT_MS
     }
 }
@@ -288,26 +329,38 @@ pub enum Basis {
 
 impl Basis {
     /// Predicts the time of a pass of `rows` rows in milliseconds.
+    ///
+    /// Rows choose experts independently of each other, so those of a text take less.
     pub fn pass_ms(&self, size: PassSize, rows: usize) -> f64 {
         let rows = rows.max(1);
         let attention = size.attention;
-        let work = match self {
+        let of_attention = match self {
+            Self::Chip(chip) => chip.ms(attention.bytes(rows), attention.operations(rows)),
+            Self::Measured(speed) => attention.bytes(rows) as f64 / speed.memory_gb_s / 1e6,
+        };
+        let of_experts = size.experts.map_or(0.0, |experts| {
+            let all = self.products_ms((experts.bytes, experts.weights), block(rows).rows());
+            all * experts.reads(rows)
+        });
+        let work = self.products_ms((size.bytes, size.weights), rows) + of_experts + of_attention;
+        work + size.overhead_ms()
+    }
+
+    /// Predicts the time of products of `rows` rows with these bytes of weights in milliseconds.
+    fn products_ms(&self, (bytes, weights): (u64, u64), rows: usize) -> f64 {
+        match self {
             Self::Chip(chip) => {
                 let tiles = rows.div_ceil(TileRows::of(rows).rows());
-                let operations = size.weights as f64 * operations_of_rows(rows);
-                let products = chip.ms(size.bytes * tiles as u64, operations);
-                products + chip.ms(attention.bytes(rows), attention.operations(rows))
+                chip.ms(bytes * tiles as u64, weights as f64 * operations_of_rows(rows))
             }
             Self::Measured(speed) => {
-                let share = size.bytes as f64 / speed.product_bytes.max(1) as f64;
+                let share = bytes as f64 / speed.product_bytes.max(1) as f64;
                 let measured = rows.min(speed.product_ms.len());
                 let ms = speed.product_ms.get(measured.wrapping_sub(1)).copied().unwrap_or(0.0);
                 // More rows than were measured are bound by arithmetic. They have larger tiles, which unpack a weight once.
-                let more = operations_of_rows(rows) / operations_of_rows(measured.max(1));
-                share * ms * more + attention.bytes(rows) as f64 / speed.memory_gb_s / 1e6
+                share * ms * operations_of_rows(rows) / operations_of_rows(measured.max(1))
             }
-        };
-        work + size.overhead_ms()
+        }
     }
 
     /// Predicts the times of passes of 1 to `most` rows in milliseconds.
@@ -319,13 +372,14 @@ impl Basis {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::Weighting;
 
     /// Qwen2.5 7B in Q4_K_M.
     const SEVEN_B: PassSize = PassSize {
         bytes: 4_370_000_000,
         weights: 7_070_000_000,
         layers: 28,
-        expert_dispatches: 0,
+        experts: None,
         attention: AttentionSize { queries: 28, keys: 4, width: 128, visible: 28 * PREDICTED_CONTEXT },
     };
     /// Qwen2.5 0.5B.
@@ -333,8 +387,27 @@ mod tests {
         bytes: 390_000_000,
         weights: 494_000_000,
         layers: 24,
-        expert_dispatches: 0,
+        experts: None,
         attention: AttentionSize { queries: 14, keys: 2, width: 64, visible: 24 * PREDICTED_CONTEXT },
+    };
+
+    /// Experts of Qwen3 30B A3B in Q4_K_M: 8 of 128.
+    const MIXTURE: ExpertSize = ExpertSize {
+        of_layer: Experts {
+            count: 128,
+            used: 8,
+            n_ff: 768,
+            shared: None,
+            weighting: Weighting::Softmax,
+            normalised: true,
+            scale: 1.0,
+            clamped: false,
+            dense_layers: 0,
+            dense_ff: 0,
+        },
+        bytes: 17_500_000_000,
+        weights: 29_000_000_000,
+        dispatches: 3 * 48,
     };
 
     fn chip(name: &str) -> Chip {
@@ -428,7 +501,9 @@ mod tests {
         assert!(share > 1.5 * bytes, "{share} against {bytes}");
         let more = PassSize { layers: 2 * HALF_B.layers, ..HALF_B };
         assert!(basis.pass_ms(more, 1) - basis.pass_ms(HALF_B, 1) > 1.0);
-        let of_experts = PassSize { expert_dispatches: 3 * HALF_B.layers, ..HALF_B };
+        let of_layer = MIXTURE.of_layer;
+        let experts = ExpertSize { of_layer, bytes: 0, weights: 0, dispatches: 3 * HALF_B.layers };
+        let of_experts = PassSize { experts: Some(experts), ..HALF_B };
         let added = basis.pass_ms(of_experts, 1) - basis.pass_ms(HALF_B, 1);
         assert!((added - 72.0 * DISPATCH_MS).abs() < 1e-9, "{added}");
     }
@@ -438,7 +513,7 @@ mod tests {
         let product_ms: Vec<f64> = (1..=16).map(|rows| 1.0 + f64::from(rows) / 16.0).collect();
         let speed = GpuTimes { product_ms, product_bytes: 1000, memory_gb_s: 1.0 };
         let attention = AttentionSize::default();
-        let size = PassSize { bytes: 4000, weights: 8000, layers: 0, expert_dispatches: 0, attention };
+        let size = PassSize { bytes: 4000, weights: 8000, layers: 0, experts: None, attention };
         let overhead = size.overhead_ms();
         let basis = Basis::Measured(speed);
         let ms = |rows| basis.pass_ms(size, rows) - overhead;
@@ -449,6 +524,24 @@ mod tests {
         assert!((ms(64) - 8.0 * more(TileRows::of(64))).abs() < 1e-9 && ms(64) < 32.0, "{}", ms(64));
         assert!((ms(65) - 2.0 * ms(64)).abs() < 1e-9, "two tiles");
         assert!((1..200).all(|rows| ms(rows) <= ms(rows + 1)));
+    }
+
+    #[test]
+    fn more_rows_read_more_experts() {
+        let reads = |rows| MIXTURE.reads(rows) * 128.0;
+        assert!((reads(1) - 8.0).abs() < 1e-9);
+        // Of 2 rows, half an expert is expected to be the same.
+        assert!((reads(2) - 15.5).abs() < 1e-9, "{}", reads(2));
+        // Up to 4 rows share a load of an expert.
+        assert!((reads(256) - 256.0 * 8.0 / 4.0).abs() < 1e-9);
+        let speed = GpuTimes { product_ms: vec![1.0; 16], product_bytes: 100_000_000, memory_gb_s: 100.0 };
+        for basis in [Basis::Chip(chip("M4 Max")), Basis::Measured(speed)] {
+            let of_mixture = PassSize { experts: Some(MIXTURE), ..HALF_B };
+            let [dense, mixture] = [HALF_B, of_mixture]
+                .map(|size| [4, 16].map(|rows| basis.pass_ms(size, rows) / basis.pass_ms(size, 1)));
+            assert!(mixture[0] > 2.0 && mixture[0] > 1.5 * dense[0], "{mixture:?} {dense:?}");
+            assert!(mixture[1] > 1.5 * mixture[0], "{mixture:?}");
+        }
     }
 
     #[test]

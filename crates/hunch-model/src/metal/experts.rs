@@ -126,7 +126,7 @@ impl Routing {
 }
 
 /// Returns the rows of an expert that a pass of `rows` rows multiplies at once.
-fn block(rows: usize) -> TileRows {
+pub(super) fn block(rows: usize) -> TileRows {
     TileRows::of(if rows == 1 { 1 } else { MAX_BLOCK })
 }
 
@@ -135,6 +135,23 @@ fn most_blocks(rows: usize, experts: &Experts) -> usize {
     let entries = rows * experts.used;
     let distinct = experts.count.min(entries);
     distinct + (entries - distinct) / block(rows).rows()
+}
+
+/// Returns the types of the matrices of products.
+fn parts(products: &[ExpertProduct<'_>]) -> Parts {
+    let mut parts = Parts::default();
+    for (part, product) in parts.iter_mut().zip(products) {
+        *part = Some(WeightKernel::of(&product.experts.matrix));
+    }
+    parts
+}
+
+impl ExpertProduct<'_> {
+    /// Reads the bytes from its first result to its last.
+    fn read(&self, entries: usize) -> Result<Vec<u8>> {
+        let values = (entries - 1) * self.stride + self.experts.n();
+        self.out.read(self.offset * size_of::<f32>(), values * size_of::<f32>())
+    }
 }
 
 impl Kernels {
@@ -183,35 +200,53 @@ impl Kernels {
         self.gpu().dispatch(self.get(Kernel::Route)?, &arguments, grid)
     }
 
-    /// Multiplies up to three matrices of experts with the rows that chose them, in one dispatch.
+    /// Multiplies up to three matrices of experts with the rows that chose them, in one dispatch. As in
+    /// [`Kernels::multiply_all`], each matrix has a dispatch of its own if that kernel is refused or differs.
     ///
     /// # Errors
     /// If the device fails. [`Error::Internal`] for no or too many matrices.
     pub fn multiply_experts(
         &self,
         products: &[ExpertProduct<'_>],
-        (x, input): (&Activations, ExpertInput),
+        x: (&Activations, ExpertInput),
         (rows, experts): (usize, &Experts),
         routing: &Routing,
     ) -> Result<()> {
         if products.is_empty() || products.len() > MAX_PARTS {
             return Err(Error::Internal(format!("{} products of experts in a dispatch", products.len())));
         }
+        let dispatch =
+            |products: &[ExpertProduct<'_>]| self.dispatch_experts(products, x, (rows, experts), routing);
+        let each = || products.iter().try_for_each(|product| dispatch(&[*product]));
+        let can_join = products.len() == 1 || {
+            let kernel = Kernel::MultiplyExperts(block(rows), parts(products));
+            let read = || products.iter().map(|product| product.read(rows * experts.used)).collect();
+            self.can_join_by(kernel, || dispatch(products), each, read)?
+        };
+        if can_join { dispatch(products) } else { each() }
+    }
+
+    /// Multiplies matrices of experts in one dispatch.
+    fn dispatch_experts(
+        &self,
+        products: &[ExpertProduct<'_>],
+        (x, input): (&Activations, ExpertInput),
+        (rows, experts): (usize, &Experts),
+        routing: &Routing,
+    ) -> Result<()> {
         let tile = block(rows);
         let divide = match input {
             ExpertInput::Rows => experts.used,
             ExpertInput::Entries => 1,
         };
-        let (mut parts, mut groups, mut constants) = (Parts::default(), 0, vec![divide as u32]);
+        let (mut groups, mut constants) = (0, vec![divide as u32]);
         // A pass of one row has codes, as in other products.
         let codes = if rows == 1 { &x.codes } else { &x.halves };
         let mut arguments = vec![codes.input(), x.scales.input(), x.sums.input(), x.floats.input()];
         arguments.extend([routing.order.input(), routing.blocks.input()]);
-        for (part, product) in parts.iter_mut().zip(products) {
-            let ExpertProduct { experts, out, offset, stride } = product;
+        for ExpertProduct { experts, out, offset, stride } in products {
             let (matrix, n) = (&experts.matrix, experts.n());
-            let weights = WeightKernel::of(matrix);
-            let of_part = n.div_ceil(weights.columns(tile));
+            let of_part = n.div_ceil(WeightKernel::of(matrix).columns(tile));
             let flags = u32::from(experts.bias.is_some()) << 1;
             let of_matrix = product_constants(matrix, (rows, *stride), flags, Scaling::NONE);
             let [_, of_rest @ ..] = of_matrix;
@@ -224,12 +259,11 @@ impl Kernels {
             arguments.extend(streams);
             arguments.push(experts.bias.as_ref().map_or(streams[0], Buffer::input));
             arguments.push(Argument::Output(out.id(), offset * size_of::<f32>()));
-            *part = Some(weights);
         }
         arguments.insert(0, Argument::Constants(&constants));
         let groups = [groups as u32, most_blocks(rows, experts) as u32, 1];
         let grid = Grid { groups, threads: tile.threads(), scratch: tile.scratch() };
-        self.gpu().dispatch(self.get(Kernel::MultiplyExperts(tile, parts))?, &arguments, grid)
+        self.gpu().dispatch(self.get(Kernel::MultiplyExperts(tile, parts(products)))?, &arguments, grid)
     }
 
     /// Sums the weighted outputs of the experts of each row, `[rows, used, width]`, in the order of its choice.

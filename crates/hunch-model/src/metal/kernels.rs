@@ -312,7 +312,7 @@ pub struct Kernels {
     /// Compiled kernels, and the reasons for which others were refused. Compiling is slow, so each is tried once.
     compiled: Mutex<HashMap<Kernel, Result<KernelId, String>>>,
     /// Joined products that were compared with separate ones, and the problems of those that are not used.
-    pub(super) joins: Mutex<HashMap<(TileRows, Parts), Result<(), String>>>,
+    pub(super) joins: Mutex<HashMap<Kernel, Result<(), String>>>,
 }
 
 impl Kernels {

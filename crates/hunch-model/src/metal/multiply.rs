@@ -50,33 +50,49 @@ impl Kernels {
         products.iter().try_for_each(|product| self.dispatch_products(&[*product], x, rows))
     }
 
-    /// Returns whether products may share a dispatch. Compares the two ways at the first use of their types and tile,
-    /// which is in the warm-up of a model.
+    /// Returns whether products may share a dispatch.
     fn can_join(&self, products: &[GpuProduct<'_>], x: &Activations, rows: usize) -> Result<bool> {
         // The comparison runs the products twice, which must not add twice.
         if products.iter().any(|product| product.add) {
             return Ok(false);
         }
-        let key = (TileRows::of(rows), parts(products));
+        self.can_join_by(
+            Kernel::Multiply(TileRows::of(rows), parts(products)),
+            || self.dispatch_products(products, x, rows),
+            || self.multiply_each(products, x, rows),
+            || products.iter().map(|product| product.read(rows)).collect(),
+        )
+    }
+
+    /// Returns whether the products of a kernel may share a dispatch. Compares the two ways at the first use of their
+    /// types and tile, which is in the warm-up of a model.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub(super) fn can_join_by(
+        &self,
+        kernel: Kernel,
+        joined: impl FnOnce() -> Result<()>,
+        separately: impl FnOnce() -> Result<()>,
+        read: impl Fn() -> Result<Vec<Vec<u8>>>,
+    ) -> Result<bool> {
         let mut joins = self.joins.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(tried) = joins.get(&key) {
+        if let Some(tried) = joins.get(&kernel) {
             return Ok(tried.is_ok());
         }
-        let tried = match self.get(Kernel::Multiply(key.0, key.1)) {
+        let tried = match self.get(kernel) {
             Err(refused) => Err(refused.to_string()),
             Ok(_) => {
-                let read = || products.iter().map(|product| product.read(rows)).collect::<Result<Vec<_>>>();
                 // Separate products come last, so what a wrong kernel leaves unwritten differs, and is right afterwards.
-                self.dispatch_products(products, x, rows)?;
-                let joined = read()?;
-                self.multiply_each(products, x, rows)?;
-                let same = read()? == joined;
-                same.then_some(())
-                    .ok_or_else(|| format!("{} differs", Kernel::Multiply(key.0, key.1).source().name))
+                joined()?;
+                let of_joined = read()?;
+                separately()?;
+                let same = read()? == of_joined;
+                same.then_some(()).ok_or_else(|| format!("{} differs", kernel.source().name))
             }
         };
         let can_join = tried.is_ok();
-        joins.insert(key, tried);
+        joins.insert(kernel, tried);
         Ok(can_join)
     }
 

@@ -11,7 +11,10 @@ use hunch_kernels::{WeightType, random_blocks};
 use hunch_model::candle_type::CandleType;
 use hunch_model::decoder::Decoder;
 use hunch_model::device::{Compute, DeviceChoice};
+use hunch_model::gguf::Gguf;
+use hunch_model::metal::costs::PassSize;
 use hunch_model::metal::gpu::Gpu;
+use hunch_model::spec::ModelSpec;
 use hunch_model::weights::WeightFile;
 
 use crate::machine::Machine;
@@ -322,11 +325,16 @@ fn architectures_take_ten_dispatches_a_layer_and_few_more_with_experts() {
     let simulator = Simulator::start();
     let gpu: Arc<dyn Gpu> = simulator.clone();
     for tiny in all_architectures(GgmlDType::Q4_0) {
-        let mut model = on_gpu(&tiny.write(folder.path(), "tiny"), &gpu);
+        let path = tiny.write(folder.path(), "tiny");
+        let mut model = on_gpu(&path, &gpu);
         chain(&mut model, &tokens(3, 1));
         simulator.take_counts();
         chain(&mut model, &tokens(2, 2));
         let expected = Counts { dispatches: dispatches(&tiny), waits: 1 };
+        let gguf = Gguf::read(&path).unwrap();
+        let size = PassSize::of(&gguf, &ModelSpec::from_gguf(&gguf).unwrap());
+        let of_experts = size.experts.map_or(0, |experts| experts.dispatches);
+        assert_eq!(10 * size.layers + 3 + of_experts, expected.dispatches, "{tiny:?}");
         let counts = simulator.take_counts();
         assert_eq!(counts, expected, "{tiny:?}");
         let Tiny { architecture, variant, layers, .. } = tiny;

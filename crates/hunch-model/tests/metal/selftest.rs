@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use candle_core::quantized::GgmlDType;
 use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, Step};
 use hunch_error::{Error, Result};
+use hunch_kernels::WeightType;
 use hunch_model::decoder::{Backend, Decoder};
 use hunch_model::device::{Compute, KvType, SELF_TEST_FILE};
 use hunch_model::metal::gpu::{Argument, BufferId, Gpu, Grid, KernelId, KernelSource};
@@ -168,6 +169,30 @@ fn mistakes_in_rarely_used_kernels_are_found_in_their_part_alone() {
         "attention 256 with a window depends on the number of rows",
     ];
     assert_eq!(test.problems().collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn refused_or_wrong_kernel_of_gates_and_ups_is_replaced_by_a_dispatch_for_each() {
+    let problems = |mistake: &[Mistake]| {
+        let kernels = Kernels::new(Spoiled::start(mistake));
+        let problem = SelfTest::problem_of_experts(&kernels, WeightType::Q4K);
+        (problem, kernels.join_problems())
+    };
+    assert_eq!(problems(&[]), (None, Vec::new()));
+    let refused = Error::Device { device: "metal", reason: "refused".into() }.to_string();
+    assert_eq!(problems(&[("experts-1-Q4_K-Q4_K", None)]), (None, vec![refused]));
+    // The groups of the ups, as in the products of a dense model.
+    let wrong = (
+        "experts-4-Q4_K-Q4_K",
+        Some(("at -= all.part[0].product.groups", "at -= all.part[0].product.groups - 1")),
+    );
+    assert_eq!(problems(&[wrong]), (None, vec!["experts-4-Q4_K-Q4_K differs".to_owned()]));
+    // Without the kernel of one product nothing replaces them.
+    let alone = problems(&[("experts-4-Q4_K", None)]).0;
+    assert!(
+        alone.as_ref().is_some_and(|problem| problem.starts_with("experts of Q4_K weights failed")),
+        "{alone:?}"
+    );
 }
 
 /// Q5_K for 16 rows.

@@ -35,20 +35,45 @@ const EXPERTS: Experts = Experts {
 struct Mixed {
     chosen: Vec<usize>,
     weights: Vec<f32>,
-    /// Products, `[rows, used, N]`.
+    /// Products of the first matrix, `[rows, used, N]`.
     products: Vec<f32>,
+    /// Products of both matrices in one dispatch, as gates and ups are, `[rows, used, 2 * N]`.
+    gates: Vec<f32>,
     /// Sums of the rows.
     sums: Vec<f32>,
 }
 
+/// Matrices of all experts in file layout, with their bias.
+struct Stack {
+    dtype: WeightType,
+    file: Vec<u8>,
+    bias: Vec<f32>,
+}
+
+impl Stack {
+    /// Returns the first or the second stack of a random matrix of twice as many rows.
+    fn new(dtype: WeightType, k: usize, at: usize) -> Result<Self> {
+        let (file, _) = random_matrix(dtype, 2 * EXPERTS.count * N, k)?;
+        let half = file.len() / 2;
+        let bias = noise(2 * EXPERTS.count * N, 21)[at * EXPERTS.count * N..][..EXPERTS.count * N].to_vec();
+        Ok(Self { dtype, file: file[at * half..][..half].to_vec(), bias })
+    }
+}
+
 impl Tester<'_> {
-    /// Mixes experts whose weights have a type. Products have the bits of products of one matrix.
+    /// Mixes experts whose weights have a type.
     pub(super) fn experts(&self, dtype: WeightType) -> Result<CheckOutcome> {
-        let k = if dtype.block_size() == 256 { 256 } else { 320 };
-        let (file, _) = random_matrix(dtype, EXPERTS.count * N, k)?;
-        let bias = noise(EXPERTS.count * N, 21);
-        let shape = (EXPERTS.count, N, k);
-        let matrix = ExpertMatrix::new(self.gpu, dtype, shape, &file, Some(&bias))?;
+        self.experts_of([dtype, dtype])
+    }
+
+    /// Mixes experts whose gates and ups have these types. Products have the bits of products of one matrix.
+    pub(super) fn experts_of(&self, types: [WeightType; 2]) -> Result<CheckOutcome> {
+        let k = if types.iter().any(|dtype| dtype.block_size() == 256) { 256 } else { 320 };
+        let stacks = [Stack::new(types[0], k, 0)?, Stack::new(types[1], k, 1)?];
+        let matrix = |stack: &Stack| {
+            ExpertMatrix::new(self.gpu, stack.dtype, (EXPERTS.count, N, k), &stack.file, Some(&stack.bias))
+        };
+        let matrices = [matrix(&stacks[0])?, matrix(&stacks[1])?];
         let input = Codes::random(ROWS * k);
         let scores: Vec<f32> = noise(ROWS * EXPERTS.count, 22).iter().map(|score| score * 3.0).collect();
         for weighting in [Weighting::Softmax, Weighting::SoftmaxOfChosen, Weighting::Sigmoid] {
@@ -57,7 +82,7 @@ impl Tester<'_> {
             let experts = Experts { weighting, ..EXPERTS };
             let mix = |rows: std::ops::Range<usize>| {
                 let scores = &scores[rows.start * EXPERTS.count..rows.end * EXPERTS.count];
-                self.mix(&matrix, &input.rows(rows, k), (scores, of_choice.as_deref()), &experts)
+                self.mix(&matrices, &input.rows(rows, k), (scores, of_choice.as_deref()), &experts)
             };
             let all = mix(0..ROWS)?;
             let (mut chosen, mut weights) = (Vec::new(), Vec::new());
@@ -68,7 +93,11 @@ impl Tester<'_> {
             if all.chosen != chosen || !near(&all.weights, expected, SUM_BOUND) {
                 return Ok(CheckOutcome::Differs);
             }
-            if !same_bits(&all.products, &self.separately(dtype, &file, &bias, &input, &chosen)?) {
+            let gates = self.separately(&stacks[0], &input, &chosen)?;
+            let ups = self.separately(&stacks[1], &input, &chosen)?;
+            let pairs = gates.chunks_exact(N).zip(ups.chunks_exact(N));
+            let both: Vec<f32> = pairs.flat_map(|(gate, up)| [gate, up].concat()).collect();
+            if !same_bits(&all.products, &gates) || !same_bits(&all.gates, &both) {
                 return Ok(CheckOutcome::Differs);
             }
             let rows = all.products.chunks_exact(EXPERTS.used * N).zip(weights.chunks_exact(EXPERTS.used));
@@ -84,7 +113,10 @@ impl Tester<'_> {
             }
             for rows in [0..1, 0..2, 3..6] {
                 let few = mix(rows.clone())?;
-                if !same_bits(&few.sums, &all.sums[rows.start * N..rows.end * N]) {
+                let entries = rows.start * EXPERTS.used..rows.end * EXPERTS.used;
+                if !same_bits(&few.sums, &all.sums[rows.start * N..rows.end * N])
+                    || !same_bits(&few.gates, &all.gates[entries.start * 2 * N..entries.end * 2 * N])
+                {
                     return Ok(CheckOutcome::DependsOnRows);
                 }
             }
@@ -94,13 +126,13 @@ impl Tester<'_> {
 
     fn mix(
         &self,
-        matrix: &ExpertMatrix,
+        matrices: &[ExpertMatrix; 2],
         input: &Codes,
         (scores, bias): (&[f32], Option<&[f32]>),
         experts: &Experts,
     ) -> Result<Mixed> {
         let (rows, entries) = (scores.len() / EXPERTS.count, scores.len() / EXPERTS.count * EXPERTS.used);
-        let x = Activations::new(self.gpu, rows, matrix.k())?;
+        let x = Activations::new(self.gpu, rows, matrices[0].k())?;
         input.write(&x)?;
         let routing = Routing::new(self.gpu, rows, experts)?;
         let (scores, distinct) = (self.floats(scores)?, Buffer::new(self.gpu, 4)?);
@@ -108,8 +140,13 @@ impl Tester<'_> {
         self.kernels.route(&scores, bias.as_ref(), (rows, experts), &routing, (&distinct, 0))?;
         let (products, sums) =
             (self.floats(&vec![f32::NAN; entries * N])?, self.floats(&vec![1.0; rows * N])?);
-        let product = ExpertProduct { experts: matrix, out: &products, offset: 0, stride: N };
-        self.kernels.multiply_experts(&[product], (&x, ExpertInput::Rows), (rows, experts), &routing)?;
+        let gates = self.floats(&vec![f32::NAN; entries * 2 * N])?;
+        let alone = ExpertProduct { experts: &matrices[0], out: &products, offset: 0, stride: N };
+        let half =
+            |i: usize| ExpertProduct { experts: &matrices[i], out: &gates, offset: i * N, stride: 2 * N };
+        for products in [&[alone][..], &[half(0), half(1)]] {
+            self.kernels.multiply_experts(products, (&x, ExpertInput::Rows), (rows, experts), &routing)?;
+        }
         let weights = (&routing.weights, experts.used);
         self.kernels.join_experts(&products, weights, None, (rows, N), (&sums, None))?;
         let chosen = routing.chosen.read(0, 4 * entries)?;
@@ -117,26 +154,21 @@ impl Tester<'_> {
             chosen: chosen.as_chunks::<4>().0.iter().map(|id| u32::from_le_bytes(*id) as usize).collect(),
             weights: routing.weights.read_floats(0, entries)?,
             products: products.read_floats(0, entries * N)?,
+            gates: gates.read_floats(0, entries * 2 * N)?,
             sums: sums.read_floats(0, rows * N)?,
         })
     }
 
     /// Returns the products of each row with each of its experts, from a matrix and a dispatch for each.
-    fn separately(
-        &self,
-        dtype: WeightType,
-        file: &[u8],
-        bias: &[f32],
-        input: &Codes,
-        chosen: &[usize],
-    ) -> Result<Vec<f32>> {
+    fn separately(&self, stack: &Stack, input: &Codes, chosen: &[usize]) -> Result<Vec<f32>> {
+        let Stack { dtype, file, bias } = stack;
         let each = file.len() / EXPERTS.count;
         let k = input.values().len() / ROWS;
         let x = Activations::new(self.gpu, ROWS, k)?;
         input.write(&x)?;
         let mut of_experts = Vec::new();
         for (expert, bytes) in file.chunks_exact(each).enumerate() {
-            let matrix = Matrix::new(self.gpu, dtype, (N, k), bytes)?;
+            let matrix = Matrix::new(self.gpu, *dtype, (N, k), bytes)?;
             let bias = self.floats(&bias[expert * N..][..N])?;
             let out = Buffer::new(self.gpu, 4 * ROWS * N)?;
             let product = GpuProduct {
