@@ -14,7 +14,7 @@ pub const MAX_FILES: usize = 16;
 /// A text file of a question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct Attachment {
-    /// File name, after the folders that tell it from files of the same name.
+    /// File name, after the folders that distinguish it from files of the same name.
     pub name: String,
     /// The whole text.
     pub text: String,

@@ -284,7 +284,7 @@ then: number | null, };
  */
 export type Attachment = { 
 /**
- * File name, after the folders that tell it from files of the same name.
+ * File name, after the folders that distinguish it from files of the same name.
  */
 name: string, 
 /**

@@ -30,7 +30,7 @@ export function shownName(file: AttachedFile, files: readonly AttachedFile[]): s
   const rivals = files
     .filter((other) => other !== file && other.attachment.name === name)
     .map(partsOf)
-    // The same file is no rival: no folder tells it from itself.
+    // The same file is no rival: no folder differs.
     .filter((other) => other.join('/') !== parts.join('/'));
   const end = (of: readonly string[], depth: number) => of.slice(-depth).join('/');
   for (let depth = 1; depth < parts.length; depth += 1)

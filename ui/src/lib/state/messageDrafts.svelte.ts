@@ -34,7 +34,7 @@ export class MessageDrafts {
   readonly #storedFiles = $derived.by((): Readonly<Record<string, readonly AttachedFile[]>> =>
     Object.fromEntries(Object.entries(this.#kept).map(([name, files]) => [name, files.map(ofKept)])),
   );
-  /** Those that were there when files were stored again, which may have dropped some. */
+  /** Stored files from before files were stored again, which may have dropped some. */
   #pinned = $state.raw<Readonly<Record<string, readonly AttachedFile[]>>>({});
   /** Attached files by their text as it is sent, so that a question can return with them. */
   readonly #attached = new WeakMap<Attachment, AttachedFile>();
