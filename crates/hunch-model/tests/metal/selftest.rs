@@ -156,6 +156,8 @@ fn mistakes_in_rarely_used_kernels_are_found_in_their_part_alone() {
     let expected = [
         "product IQ4_XS depends on the number of rows",
         "soft cap of logits differs from the CPU",
+        // Gates and ups of experts share the mistake in the kernel of one part.
+        "products in one dispatch differs from the CPU",
         "norm after a part differs from the CPU",
         "GELU gate differs from the CPU",
         "bounded gate differs from the CPU",
