@@ -39,8 +39,13 @@ pub(crate) struct SuccessRate {
 impl SuccessRate {
     /// Adds a test. Earlier ones decay, so that about `memory` tests count.
     pub(crate) fn add(&mut self, passed: bool, memory: f64) {
+        self.add_share(f64::from(u8::from(passed)), memory);
+    }
+
+    /// Adds a test that passes with a known probability, 0 to 1.
+    fn add_share(&mut self, probability: f64, memory: f64) {
         self.decay(1.0 - 1.0 / memory);
-        self.passed += f64::from(u8::from(passed));
+        self.passed += probability;
         self.tests += 1.0;
     }
 
@@ -68,12 +73,10 @@ pub(super) struct AcceptanceModel {
     positions: [SuccessRate; MAX_DRAFT],
     /// By confidence: of the likeliest tokens, and of sampled tokens.
     bins: [[SuccessRate; CONFIDENCE_BINS]; 2],
-    /// Acceptance of a first token before any test, on any text. It counts as one test.
-    prior: f64,
-    /// The pair's fit, if it was measured. With it, `prior` follows the target's certainty.
+    /// The pair's fit, if it was measured. With it, the expected acceptance follows the target's certainty.
     fit: Option<PairFit>,
-    /// Decayed sum of the target's certainty, and the number of its tokens.
-    certainty: (f64, f64),
+    /// The target's certainty of the text.
+    certainty: SuccessRate,
     /// Tests that an estimate remembers.
     memory: f64,
     /// Tests that the draft's own confidence counts for in the acceptance of its bin.
@@ -84,8 +87,7 @@ impl AcceptanceModel {
     /// A model without evidence. `memory` and `confidence_tests` are those of [`DepthConfig`](super::DepthConfig).
     pub(super) fn new(memory: f64, confidence_tests: f64) -> Self {
         let (positions, bins) = Default::default();
-        let (fit, certainty) = Default::default();
-        Self { positions, bins, prior: UNKNOWN, fit, certainty, memory, confidence_tests }
+        Self { positions, bins, fit: None, certainty: SuccessRate::default(), memory, confidence_tests }
     }
 
     /// Sets the measured fit of the pair. Evidence so far is kept. Numbers outside 0 to 1 are ignored.
@@ -93,29 +95,24 @@ impl AcceptanceModel {
         let is_share = |share: f64| (0.0..=1.0).contains(&share);
         if is_share(fit.acceptance) && is_share(fit.certainty) {
             self.fit = Some(fit);
-            self.prior = fit.acceptance;
         }
     }
 
     /// Adds the target's certainty of tokens of the text.
     pub(super) fn add_certainty(&mut self, tokens: &[f32]) {
-        let (sum, count) = &mut self.certainty;
-        for &certainty in tokens {
-            let keep = 1.0 - 1.0 / self.memory;
-            (*sum, *count) = (*sum * keep + f64::from(certainty), *count * keep + 1.0);
-        }
+        tokens.iter().for_each(|&certainty| self.certainty.add_share(f64::from(certainty), self.memory));
     }
 
     /// Returns the acceptance of a first token before any test. The measured acceptance counts as much as one token of this
     /// text.
     fn prior(&self) -> f64 {
-        let (sum, count) = self.certainty;
-        self.fit.map_or(self.prior, |fit| (fit.acceptance + fit.ratio() * sum) / (1.0 + count))
+        let SuccessRate { passed, tests } = self.certainty;
+        self.fit.map_or(UNKNOWN, |fit| (fit.acceptance + fit.ratio() * passed) / (1.0 + tests))
     }
 
     /// Returns the tests that the prior counts for if the target's certainty counts as evidence. Real tests replace it.
     fn prior_tests(&self) -> f64 {
-        let untested = (self.certainty.1 - self.positions[0].tests).max(0.0);
+        let untested = (self.certainty.tests - self.positions[0].tests).max(0.0);
         if self.fit.is_some() { 1.0 + self.confidence_tests * untested } else { 1.0 }
     }
 
