@@ -11,7 +11,7 @@ use hunch_kernels::WeightType;
 use super::gpu::{Argument, Buffer, Gpu, Grid};
 use super::kernels::{Kernel, Kernels, Scaling, product_constants};
 use super::matrix::Matrix;
-use super::products::{MAX_PARTS, Parts, TileRows, WeightKernel};
+use super::products::{MAX_PARTS, Parts, TileRows, WeightKernel, parts};
 use super::workspace::Activations;
 use crate::spec::{Experts, Weighting};
 
@@ -138,19 +138,14 @@ fn most_blocks(rows: usize, experts: &Experts) -> usize {
 }
 
 /// Returns the types of the matrices of products.
-fn parts(products: &[ExpertProduct<'_>]) -> Parts {
-    let mut parts = Parts::default();
-    for (part, product) in parts.iter_mut().zip(products) {
-        *part = Some(WeightKernel::of(&product.experts.matrix));
-    }
-    parts
+fn parts_of(products: &[ExpertProduct<'_>]) -> Parts {
+    parts(products.iter().map(|product| &product.experts.matrix))
 }
 
 impl ExpertProduct<'_> {
     /// Reads the bytes from its first result to its last.
     fn read(&self, entries: usize) -> Result<Vec<u8>> {
-        let values = (entries - 1) * self.stride + self.experts.n();
-        self.out.read(self.offset * size_of::<f32>(), values * size_of::<f32>())
+        self.out.read_rows(entries, self.stride, self.offset, self.experts.n())
     }
 }
 
@@ -219,7 +214,7 @@ impl Kernels {
             |products: &[ExpertProduct<'_>]| self.dispatch_experts(products, x, (rows, experts), routing);
         let each = || products.iter().try_for_each(|product| dispatch(&[*product]));
         let can_join = products.len() == 1 || {
-            let kernel = Kernel::MultiplyExperts(block(rows), parts(products));
+            let kernel = Kernel::MultiplyExperts(block(rows), parts_of(products));
             let read = || products.iter().map(|product| product.read(rows * experts.used)).collect();
             self.can_join_by(kernel, || dispatch(products), each, read)?
         };
@@ -263,7 +258,7 @@ impl Kernels {
         arguments.insert(0, Argument::Constants(&constants));
         let groups = [groups as u32, most_blocks(rows, experts) as u32, 1];
         let grid = Grid { groups, threads: tile.threads(), scratch: tile.scratch() };
-        self.gpu().dispatch(self.get(Kernel::MultiplyExperts(tile, parts(products)))?, &arguments, grid)
+        self.gpu().dispatch(self.get(Kernel::MultiplyExperts(tile, parts_of(products)))?, &arguments, grid)
     }
 
     /// Sums the weighted outputs of the experts of each row, `[rows, used, width]`, in the order of its choice.

@@ -191,6 +191,16 @@ impl Buffer {
         Ok(bytes)
     }
 
+    /// Waits for all queued work and reads from the first of `n` values of a row to the last of them in row `rows`. They
+    /// begin `offset` values into each row of `stride` values, and what lies between is read too.
+    ///
+    /// # Errors
+    /// See [`Buffer::read_floats`].
+    pub(super) fn read_rows(&self, rows: usize, stride: usize, offset: usize, n: usize) -> Result<Vec<u8>> {
+        let values = (rows - 1) * stride + n;
+        self.read(offset * size_of::<f32>(), values * size_of::<f32>())
+    }
+
     fn check(&self, offset: usize, len: usize) -> Result<()> {
         if offset.checked_add(len).is_some_and(|end| end <= self.bytes) {
             return Ok(());

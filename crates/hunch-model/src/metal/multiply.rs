@@ -6,7 +6,7 @@ use hunch_error::{Error, Result};
 
 use super::gpu::{Argument, Buffer, Grid};
 use super::kernels::{GpuProduct, Kernel, Kernels};
-use super::products::{MAX_PARTS, Parts, TileRows, WeightKernel};
+use super::products::{MAX_PARTS, TileRows, WeightKernel, parts};
 use super::workspace::Activations;
 
 /// Constants of a part, in words.
@@ -57,7 +57,7 @@ impl Kernels {
             return Ok(false);
         }
         self.can_join_by(
-            Kernel::Multiply(TileRows::of(rows), parts(products)),
+            Kernel::Multiply(TileRows::of(rows), parts(products.iter().map(|product| product.matrix))),
             || self.dispatch_products(products, x, rows),
             || self.multiply_each(products, x, rows),
             || products.iter().map(|product| product.read(rows)).collect(),
@@ -99,7 +99,7 @@ impl Kernels {
     /// Multiplies matrices in one dispatch.
     fn dispatch_products(&self, products: &[GpuProduct<'_>], x: &Activations, rows: usize) -> Result<()> {
         let tile = TileRows::of(rows);
-        let id = self.get(Kernel::Multiply(tile, parts(products)))?;
+        let id = self.get(Kernel::Multiply(tile, parts(products.iter().map(|product| product.matrix))))?;
         let (mut constants, mut groups) = (Vec::with_capacity(PART_WORDS * products.len()), 0);
         let codes = if rows == 1 { &x.codes } else { &x.halves };
         let mut arguments = vec![codes.input(), x.scales.input(), x.sums.input(), x.floats.input()];
@@ -122,19 +122,9 @@ impl Kernels {
     }
 }
 
-/// Returns the types of the matrices of products.
-fn parts(products: &[GpuProduct<'_>]) -> Parts {
-    let mut parts = Parts::default();
-    for (part, product) in parts.iter_mut().zip(products) {
-        *part = Some(WeightKernel::of(product.matrix));
-    }
-    parts
-}
-
 impl GpuProduct<'_> {
     /// Reads the bytes from its first result to its last.
     fn read(&self, rows: usize) -> Result<Vec<u8>> {
-        let values = (rows - 1) * self.stride + self.matrix.n();
-        self.out.read(self.offset * size_of::<f32>(), values * size_of::<f32>())
+        self.out.read_rows(rows, self.stride, self.offset, self.matrix.n())
     }
 }

@@ -117,6 +117,15 @@ pub(super) fn packed_settings(format: Format) -> String {
 /// Types of the matrices of a dispatch, in order.
 pub type Parts = [Option<WeightKernel>; MAX_PARTS];
 
+/// Returns the types of matrices.
+pub(super) fn parts<'a>(matrices: impl Iterator<Item = &'a Matrix>) -> Parts {
+    let mut parts = Parts::default();
+    for (part, matrix) in parts.iter_mut().zip(matrices) {
+        *part = Some(WeightKernel::of(matrix));
+    }
+    parts
+}
+
 /// Returns the name and the text of the library of a product.
 pub(super) fn source(tile: TileRows, parts: Parts) -> (String, String) {
     let parts: Vec<WeightKernel> = parts.into_iter().flatten().collect();
