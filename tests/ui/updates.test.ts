@@ -18,7 +18,8 @@ const rejected = {
   params: { version: '0.2.0', detail: 'wrong key' },
 };
 const apps = {
-  updated: { ...app, updates },
+  // Each state of the progress outlasts the interval at which a test looks for it.
+  updated: { ...app, updates: { ...updates, progress_ms: 1200 } },
   rejecting: {
     ...app,
     updates: { ...updates, errors: { download_update: rejected } },
