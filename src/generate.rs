@@ -245,7 +245,7 @@ impl<'a> Generation<'a> {
             generation_id: context.id,
             method: plan.method,
             target: resources.target.info().name.clone(),
-            draft: resources.draft.take().filter(|_| plan.method.needs_draft()),
+            draft: resources.draft.take().filter(|_| plan.method.uses_draft()),
             device: resources.device.into(),
             prompt_tokens: prompt.len() as u32,
             dropped_messages: context.dropped as u32,
@@ -256,7 +256,7 @@ impl<'a> Generation<'a> {
             template_note: context.template_note.map(str::to_owned),
         });
         let reuse = resources.rewind(prompt)?;
-        let GenerationResources { target, stages, depths, cached, tokenizer, device, .. } = resources;
+        let GenerationResources { target, stages, depth, cached, tokenizer, device, .. } = resources;
         let config = SessionConfig {
             max_draft: max_draft.limit(),
             max_tokens: plan.max_tokens,
@@ -265,8 +265,11 @@ impl<'a> Generation<'a> {
             rule: plan.rule,
         };
         let mut session = Session::new(target, &sampler, context.clock, config)?;
-        for (proposer, controller) in stages.into_iter().zip(depths) {
-            session.add_proposer(proposer, (max_draft == MaxDraft::Auto).then_some(controller));
+        for proposer in stages {
+            session.add_proposer(proposer);
+        }
+        if max_draft == MaxDraft::Auto {
+            session.set_depth(depth);
         }
         session.set_start(Duration::ZERO);
         session.set_cancel(context.cancelled);

@@ -1,9 +1,9 @@
 //! Records what the depth controller is tested on: drafts along real answers, and what passes cost on this machine.
 //!
-//! `record-rounds drafts TARGET DRAFT|- OUT` writes one JSON line for each answer. It has the draft's confidences, how many
-//! of its tokens the target accepted, and the target's certainty, at every position. `record-rounds times TARGET
-//! DRAFT|- ISA THREADS NAME OUT` appends one JSON line of pass times, taken in turn. The recordings are in
-//! `tests/golden/rounds`.
+//! `record-rounds drafts TARGET DRAFT|- METHODS PROMPTS TOKENS OUT` writes one JSON line for each answer and method. It has
+//! the draft's confidences, how many of its tokens the target accepted, and the target's certainty, at every position. All
+//! methods draft along the same text. `record-rounds times TARGET DRAFT|- ISA THREADS NAME OUT` appends one JSON line of
+//! pass times, taken in turn. The recordings are in `tests/golden/rounds`.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -28,10 +28,6 @@ use hunch_model::device::{Compute, DeviceChoice};
 use hunch_model::text::template::child;
 use serde_json::json;
 
-/// Prompts of each suite.
-const PROMPTS: usize = 3;
-/// Tokens of each answer.
-const TOKENS: usize = 56;
 /// Tokens drafted at each position by a model, and by a lookup.
 const MODEL_DRAFT: usize = 8;
 const LOOKUP_DRAFT: usize = MAX_DRAFT;
@@ -47,16 +43,19 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match arguments[..] {
-        ["drafts", target, draft, out] => record_drafts(target, draft, Path::new(out)),
+        ["drafts", target, draft, methods, prompts, tokens, out] => {
+            let methods: Result<Vec<Method>, _> = methods.split(',').map(str::parse).collect();
+            match (methods, prompts.parse(), tokens.parse()) {
+                (Ok(methods), Ok(prompts), Ok(tokens)) => {
+                    record_drafts((target, draft), &methods, (prompts, tokens), Path::new(out))
+                }
+                _ => return usage(),
+            }
+        }
         ["times", target, draft, isa, threads, name, out] => {
             record_times(target, draft, (isa, threads.parse().ok()), name, Path::new(out))
         }
-        _ => {
-            eprintln!(
-                "usage: record-rounds drafts TARGET DRAFT|- OUT | times TARGET DRAFT|- ISA THREADS NAME OUT"
-            );
-            return ExitCode::from(2);
-        }
+        _ => return usage(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -67,13 +66,20 @@ fn main() -> ExitCode {
     }
 }
 
+fn usage() -> ExitCode {
+    eprintln!(
+        "usage: record-rounds drafts TARGET DRAFT|- METHODS PROMPTS TOKENS OUT | times TARGET DRAFT|- ISA THREADS NAME OUT"
+    );
+    ExitCode::from(2)
+}
+
 fn load(target: &str, draft: &str, threads: Option<usize>) -> Result<Models> {
     let compute = Compute::open(DeviceChoice::Cpu, threads)?;
     let draft = (draft != "-").then_some(Path::new(draft));
     Ok(Models::load(Path::new(target), draft, &compute)?)
 }
 
-fn plan(method: Method, max_draft: usize, temperature: f32) -> GenerationPlan {
+fn plan(method: Method, max_draft: usize, temperature: f32, max_tokens: usize) -> GenerationPlan {
     let sampling = match temperature {
         0.0 => SamplingParams::greedy(),
         temperature => SamplingParams { temperature, ..SamplingParams::unfiltered() },
@@ -82,7 +88,7 @@ fn plan(method: Method, max_draft: usize, temperature: f32) -> GenerationPlan {
         method,
         max_draft: MaxDraft::Fixed(max_draft as u32),
         options: MethodOptions::default(),
-        max_tokens: TOKENS,
+        max_tokens,
         sampling: SamplingParams { seed: Some(7), ..sampling },
         rule: AcceptanceRule::Lossless,
         stop: Vec::new(),
@@ -95,27 +101,31 @@ fn answer(
     models: &mut Models,
     prompt: &[TokenId],
     temperature: f32,
+    max_tokens: usize,
     clock: &WallClock,
 ) -> Result<Vec<TokenId>> {
-    let (text, _) = answer_ids(models, prompt, &plan(Method::Plain, 1, temperature), clock)?;
+    let (text, _) = answer_ids(models, prompt, &plan(Method::Plain, 1, temperature, max_tokens), clock)?;
     Ok(text)
 }
 
-fn record_drafts(target: &str, draft: &str, out: &Path) -> Result<()> {
+/// Records the drafts along the answers to `prompts` prompts of each suite, of at most `tokens` tokens.
+fn record_drafts(
+    (target, draft): (&str, &str),
+    methods: &[Method],
+    (prompts, tokens): (usize, usize),
+    out: &Path,
+) -> Result<()> {
     let mut models = load(target, draft, None)?;
     let clock = WallClock::start();
-    let methods = match draft {
-        "-" => &[(Method::Ngram, LOOKUP_DRAFT), (Method::Suffix, LOOKUP_DRAFT)][..],
-        _ => &[(Method::DraftModel, MODEL_DRAFT)],
-    };
     let mut out = BufWriter::new(File::create(out)?);
     for suite in Suite::names() {
         for temperature in [0.0f32, 0.7, 1.0] {
-            for prompt in Suite::named(suite)?.prompts.iter().take(PROMPTS) {
+            for prompt in Suite::named(suite)?.prompts.iter().take(prompts) {
                 let ids = models.prompt_ids(&Prompt::Chat(prompt.messages()))?;
-                let text = answer(&mut models, &ids, temperature, &clock)?;
-                for &(method, max_draft) in methods {
-                    let plan = plan(method, max_draft, temperature);
+                let text = answer(&mut models, &ids, temperature, tokens, &clock)?;
+                for &method in methods {
+                    let max_draft = if method.drafter().is_some() { MODEL_DRAFT } else { LOOKUP_DRAFT };
+                    let plan = plan(method, max_draft, temperature, tokens);
                     let drafts = evaluate_drafts(&mut models, (&ids, &text), 1, &plan, &clock)?;
                     let line = json!({
                         "method": method.name(),
@@ -157,7 +167,7 @@ fn record_times(
     let clock = WallClock::start();
     let prompt = &Suite::named("prose")?.prompts[0];
     let ids = models.prompt_ids(&Prompt::Chat(prompt.messages()))?;
-    let text = answer(&mut models, &ids, 0.0, &clock)?;
+    let text = answer(&mut models, &ids, 0.0, 2, &clock)?;
     let Some(text) = text.get(..2) else { bail!("the answer is too short to time passes after it") };
     let method = if draft == "-" { Method::Synthetic } else { Method::DraftModel };
     let (mut passes, mut drafts) = (Vec::new(), Vec::new());
@@ -165,7 +175,7 @@ fn record_times(
         // Steps of 7 visit every number of rows in an order that is not sorted.
         let rows = 2 + round * 7 % MAX_DRAFT;
         let mut run = |method, max_draft: usize| -> Result<Vec<DraftQuality>> {
-            let plan = plan(method, max_draft, 0.0);
+            let plan = plan(method, max_draft, 0.0, 2);
             Ok(evaluate_drafts(&mut models, (&ids, text), 1, &plan, &clock)?)
         };
         let plain = run(Method::Plain, 1)?;

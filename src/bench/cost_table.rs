@@ -100,11 +100,10 @@ impl CostTable {
         let total = |cost: &PassCost, passes: &BTreeMap<usize, u64>| {
             cost.total(passes.iter().map(|(&rows, &count)| (rows, count)))
         };
-        let drafting = match method.drafter() {
-            Some(drafter) if !work.draft_passes.is_empty() => {
-                total(self.drafts.get(&drafter)?, &work.draft_passes)
-            }
-            _ => 0.0,
+        let drafting = if work.draft_passes.is_empty() {
+            0.0
+        } else {
+            total(method.drafters().find_map(|drafter| self.drafts.get(&drafter))?, &work.draft_passes)
         };
         ratio(work.counts.generated as f64, total(&self.target, &work.target_passes) + drafting)
     }
@@ -131,7 +130,7 @@ impl<'a> CostTimer<'a> {
         let target = |rows| TimedPass { drafter: None, rows };
         let mut ones = vec![target(1)];
         let mut wider: Vec<_> = (2..=cost_rows(configs)).map(target).collect();
-        let drafters: BTreeSet<Method> = configs.iter().filter_map(|c| c.method.drafter()).collect();
+        let drafters: BTreeSet<Method> = configs.iter().flat_map(|c| c.method.drafters()).collect();
         for drafter in drafters.into_iter().chain([Method::DraftModel]).collect::<BTreeSet<_>>() {
             // The target's own layers draft chains only, and have read what the target has read.
             let own_layers = matches!(drafter.model_stage(), Some(Stage::TargetLayers(_)));

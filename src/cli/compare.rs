@@ -37,8 +37,14 @@ pub(crate) struct CompareArgs {
     models: ModelArgs,
     #[command(flatten)]
     head: HeadArgs,
-    /// Methods, separated by commas [default: the one that uses every loaded draft]
-    #[arg(long, visible_alias = "method", value_parser = method_parser(), value_delimiter = ',')]
+    /// Methods, separated by commas
+    #[arg(
+        long,
+        visible_alias = "method",
+        default_values_t = [Method::Auto],
+        value_parser = method_parser(),
+        value_delimiter = ','
+    )]
     methods: Vec<Method>,
     /// Most tokens to draft per round: 1 to 15, or auto; several, separated by commas, get a lane each
     #[arg(long, default_value = "auto", value_delimiter = ',', value_name = "K|auto")]
@@ -73,7 +79,7 @@ pub(crate) struct CompareArgs {
 pub(crate) fn run(args: &CompareArgs) -> Result<()> {
     let compute = args.models.compute()?;
     let mut models = load_with_head(&args.models, &args.head, &args.methods)?;
-    let request = request(args, models.recommended_method());
+    let request = request(args);
     let options = args.options.options(models.target());
     let progress = Progress::new();
     let mut on_event = |event: CompareEvent| show(&progress, &event);
@@ -100,8 +106,8 @@ pub(crate) fn run(args: &CompareArgs) -> Result<()> {
     Ok(())
 }
 
-/// Returns what to compare: the methods of the arguments, or `recommended`.
-fn request(args: &CompareArgs, recommended: Method) -> CompareRequest {
+/// Returns what to compare.
+fn request(args: &CompareArgs) -> CompareRequest {
     let prompts = match &args.suite {
         Some(name) => ComparedPrompts::Suite { name: name.clone(), prompts: args.prompts },
         None => ComparedPrompts::Text {
@@ -109,9 +115,8 @@ fn request(args: &CompareArgs, recommended: Method) -> CompareRequest {
             text: args.prompt.clone().unwrap_or_default(),
         },
     };
-    let recommended = [recommended];
-    let methods = if args.methods.is_empty() { &recommended[..] } else { &args.methods[..] };
-    let lanes = methods
+    let lanes = args
+        .methods
         .iter()
         .flat_map(|&method| args.max_draft.iter().map(move |&max_draft| MethodConfig { method, max_draft }));
     CompareRequest {

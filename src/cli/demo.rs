@@ -31,7 +31,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<()> {
     let mut models = load_models(&args.models, &[])?;
     let prompt = Prompt::Chat(vec![ChatMessage { role: Role::User, content: REQUEST.into() }]);
     let ids = models.prompt_ids(&prompt)?;
-    let speculative = models.recommended_method();
+    let speculative = Method::Auto;
     let colour = render::colour_wanted();
     writeln!(std::io::stdout(), "{REQUEST}\n")?;
 

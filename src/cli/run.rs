@@ -44,39 +44,6 @@ pub(crate) fn method_parser() -> impl TypedValueParser<Value = Method> {
     PossibleValuesParser::new(values).try_map(|name| name.parse::<Method>())
 }
 
-/// Name of the choice that is left to the loaded models.
-const AUTO: &str = "auto";
-
-/// Drafting method of a command that answers by one method.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum MethodChoice {
-    /// [`Models::recommended_method`].
-    Auto,
-    Named(Method),
-}
-
-impl MethodChoice {
-    /// Returns a parser of method names and [`AUTO`].
-    fn parser() -> impl TypedValueParser<Value = Self> {
-        let auto =
-            PossibleValue::new(AUTO).help("Every draft that is loaded, whichever is expected to be fastest");
-        let value = |method: Method| PossibleValue::new(method.name()).help(method.summary());
-        let values: Vec<_> = [auto].into_iter().chain(Method::selectable().map(value)).collect();
-        PossibleValuesParser::new(values).try_map(|name| match name.as_str() {
-            AUTO => Ok(Self::Auto),
-            name => name.parse().map(Self::Named),
-        })
-    }
-
-    /// Returns the method that was named.
-    fn named(self) -> Option<Method> {
-        match self {
-            Self::Auto => None,
-            Self::Named(method) => Some(method),
-        }
-    }
-}
-
 /// Models and how they draft: the arguments of all commands that answer by one method.
 #[derive(Args)]
 pub(crate) struct DraftingArgs {
@@ -84,9 +51,9 @@ pub(crate) struct DraftingArgs {
     pub(crate) models: ModelArgs,
     #[command(flatten)]
     head: HeadArgs,
-    /// Drafting method; auto uses every loaded draft, whichever is expected to be fastest
-    #[arg(long, default_value = AUTO, value_parser = MethodChoice::parser())]
-    method: MethodChoice,
+    /// Drafting method
+    #[arg(long, default_value_t = Method::Auto, value_parser = method_parser())]
+    pub(crate) method: Method,
     /// Most tokens to draft per round: 1 to 15, or auto, which picks the fastest
     #[arg(long, default_value_t = MaxDraft::Auto, value_name = "K|auto")]
     max_draft: MaxDraft,
@@ -104,7 +71,7 @@ impl DraftingArgs {
     /// Returns the plan of answers, as far as it does not depend on the models.
     pub(crate) fn plan(&self, sampling: SamplingParams) -> GenerationPlan {
         GenerationPlan {
-            method: self.method.named().unwrap_or_default(),
+            method: self.method,
             max_draft: self.max_draft,
             options: MethodOptions::default(),
             sampling,
@@ -112,11 +79,6 @@ impl DraftingArgs {
             thinking: self.think,
             ..GenerationPlan::default()
         }
-    }
-
-    /// Returns the chosen method. `None` leaves it to the models.
-    pub(crate) fn method(&self) -> Option<Method> {
-        self.method.named()
     }
 
     /// Loads the models for conversations of at most `longest` tokens, and completes the plan.
@@ -131,7 +93,6 @@ impl DraftingArgs {
     ) -> Result<Models> {
         let head = self.head.head.as_deref();
         let mut models = load_on(compute, &self.models, head, &[plan.method], longest)?;
-        plan.method = self.method.named().unwrap_or_else(|| models.recommended_method());
         plan.options = self.options.options(models.target());
         if let Some(problem) =
             self.think.and_then(|wanted| unheeded(wanted, models.encoder().thinking_switches()))

@@ -115,7 +115,7 @@ fn installed(args: &ServeArgs) -> Result<InstalledModels, Error> {
     Ok(InstalledModels {
         places,
         only,
-        method: args.drafting.method(),
+        method: args.drafting.method,
         ignore_memory_check: args.drafting.models.ignore_memory_check,
     })
 }

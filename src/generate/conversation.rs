@@ -24,8 +24,8 @@ pub(super) struct ConversationResources {
     cached: Vec<TokenId>,
     /// Proposers, with their caches and statistics.
     pub(super) proposers: Proposers,
-    /// Depth controllers of each method, one per stage.
-    depths: HashMap<Method, Vec<DepthController>>,
+    /// Depth controller of each method.
+    depths: HashMap<Method, DepthController>,
 }
 
 impl ConversationResources {
@@ -60,9 +60,9 @@ impl ConversationResources {
         self.proposers.draft().map(|draft| draft.model().info().name.clone())
     }
 
-    /// Removes the statistics of methods that use the draft model. They do not apply to another one.
+    /// Removes the statistics of methods that can use the draft model. They do not apply to another one.
     pub(super) fn forget_draft(&mut self) {
-        self.depths.retain(|method, _| !method.needs_draft());
+        self.depths.retain(|method, _| !method.uses_draft());
     }
 
     /// Empties all caches, so that the next generation starts cold.
@@ -148,28 +148,25 @@ impl ConversationResources {
         let Self { target, cached, proposers, depths } = self;
         check_needs(method, proposers)?;
         proposers.prepare(method, &plan.options, target.info())?;
-        let stages = method.entry().stages;
-        let depths = depths.entry(method).or_insert_with(|| vec![DepthController::default(); stages.len()]);
-        for (stage, depth) in stages.iter().zip(&mut *depths) {
+        let depth = depths.entry(method).or_default();
+        depth.expect_passes(shared.predicted.passes());
+        if let Some(ms) = shared.predicted.plain_ms {
+            depth.expect_plain(ms);
+        }
+        if let Some(row) = shared.pair.and_then(|pair| pair.row) {
+            depth.expect_row(row);
+        }
+        for (i, stage) in proposers.loaded_stages(method).into_iter().enumerate() {
             let by_bytes = || expected_cost(stage, &**target, proposers).unwrap_or(0.0);
-            depth.expect_cost(shared.predicted.draft_cost(stage).unwrap_or_else(by_bytes));
-            depth.expect_passes(shared.predicted.passes());
-            if let Some(ms) = shared.predicted.plain_ms {
-                depth.expect_plain(ms);
-            }
-            if let Some(pair) = shared.pair {
-                if let Some(row) = pair.row {
-                    depth.expect_row(row);
-                }
-                if stage.needs() == Needs::DraftModel {
-                    depth.expect_fit(pair.fit);
-                }
+            depth.expect_cost(i, shared.predicted.draft_cost(stage).unwrap_or_else(by_bytes));
+            if let Some(pair) = shared.pair.filter(|_| stage.needs() == Needs::DraftModel) {
+                depth.expect_fit(i, pair.fit);
             }
         }
         Ok(GenerationResources {
             target: &mut **target,
             stages: proposers.stages(method)?,
-            depths,
+            depth,
             cached,
             tokenizer: shared.encoder.tokenizer(),
             device: shared.device,
@@ -246,8 +243,8 @@ pub(super) struct GenerationResources<'a> {
     pub(super) target: &'a mut dyn LanguageModel,
     /// Proposers in the order they are tried.
     pub(super) stages: Vec<&'a mut dyn Proposer>,
-    /// Depth controllers, one per stage.
-    pub(super) depths: &'a mut [DepthController],
+    /// Depth controller of the method.
+    pub(super) depth: &'a mut DepthController,
     /// Tokens whose rows are in the target's cache.
     pub(super) cached: &'a mut Vec<TokenId>,
     pub(super) tokenizer: &'a Arc<Tokenizer>,

@@ -50,7 +50,7 @@ pub fn evaluate_drafts(
     };
     let mut session = Session::new(target, &sampler, clock, config)?;
     for proposer in stages {
-        session.add_proposer(proposer, None);
+        session.add_proposer(proposer);
     }
     let mut qualities = Vec::new();
     if session.prefill(prompt, reuse, &mut |_, _| ControlFlow::Continue(()))?.is_break() {

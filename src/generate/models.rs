@@ -160,11 +160,6 @@ impl Models {
         Method::usable(&needs.into_iter().filter(|needs| self.own.proposers.has(*needs)).collect::<Vec<_>>())
     }
 
-    /// Returns the most recommended method that drafts with the loaded models.
-    pub fn recommended_method(&self) -> Method {
-        self.usable_methods().into_iter().find(|method| *method != Method::Plain).unwrap_or_default()
-    }
-
     /// Returns the head trained for the target, for direct use.
     pub fn head(&mut self) -> Option<&mut Head> {
         self.own.proposers.head_mut()

@@ -1,5 +1,5 @@
-//! Predicted costs of passes on a GPU and of mixtures of experts, from which depth controllers start until passes are measured. Nothing here is
-//! measured or decided.
+//! Predicted costs of passes on a GPU and of mixtures of experts, from which depth controllers start until passes are
+//! measured. Nothing here is measured or decided.
 
 use hunch_core::limits::MAX_ROWS;
 use hunch_core::propose::{Needs, Stage};
@@ -74,7 +74,7 @@ mod tests {
         let mut models = Models::load(&target, Some(&draft), compute).unwrap();
         let plan = GenerationPlan { method, ..GenerationPlan::default() };
         let resources = models.prepare(&plan).unwrap();
-        resources.depths[0].state().gains
+        resources.depth.state(0).gains
     }
 
     #[test]
@@ -84,7 +84,7 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let mut models = Models::load(&tiny.write(folder.path(), "target"), None, &cpu).unwrap();
             let plan = GenerationPlan { method: Method::Ngram, ..GenerationPlan::default() };
-            models.prepare(&plan).unwrap().depths[0].state().gains
+            models.prepare(&plan).unwrap().depth.state(0).gains
         };
         let (dense, mixture) = (gains(Tiny::default()), gains(tiny::further(tiny::MIXTURE)));
         assert!(mixture.iter().zip(&dense).all(|(mixture, dense)| mixture < dense), "{mixture:?} {dense:?}");

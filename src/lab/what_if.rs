@@ -147,9 +147,9 @@ fn chance(draft: &TestedDraft<'_>, rule: AcceptanceRule) -> f64 {
     }
 }
 
-/// Returns the share of rounds that draft.
+/// Returns the share of rounds that draft. A model that has to be loaded drafts in all of them.
 fn drafting_share(own: &StoredGeneration<'_>) -> f64 {
-    if own.method.drafter().is_some() {
+    if own.method.drafter().is_some() && !own.method.entry().optional_stages {
         return 1.0;
     }
     mean(own.rounds().map(|round| f64::from(u8::from(round.drafted > 0)))).unwrap_or(1.0)

@@ -31,8 +31,8 @@ pub struct InstalledModels {
     pub places: Places,
     /// Files of the models that requests may name. The started one is always among them. `None` allows all.
     pub only: Option<Vec<PathBuf>>,
-    /// Method of answers, if a model can run it. `None` takes the recommended one of each model.
-    pub method: Option<Method>,
+    /// Method of answers, where a model can run it. Others answer by [`Method::Auto`].
+    pub method: Method,
     /// `true` to load models that are not expected to fit into memory.
     pub ignore_memory_check: bool,
 }
@@ -221,9 +221,9 @@ impl ServedModels {
             return Err(Error::invalid(message));
         }
         if !model.is_first {
-            let named = self.installed.as_ref().and_then(|installed| installed.method);
-            let named = named.filter(|method| loaded.usable_methods().contains(method));
-            plan.method = named.unwrap_or_else(|| loaded.recommended_method());
+            let named = self.installed.as_ref().map(|installed| installed.method);
+            let usable = named.filter(|method| loaded.usable_methods().contains(method));
+            plan.method = usable.unwrap_or(Method::Auto);
             plan.options = MethodOptions::default();
         }
         Ok(())

@@ -34,9 +34,9 @@ pub fn compare(
 }
 
 /// Returns the speedup of a pair from a complete comparison, stored under the id `comparison`. A comparison with a
-/// lossy rule, or without a method that uses the draft, has none.
+/// lossy rule, or without a method that can use the draft, has none.
 pub fn pair_speedup(report: &ComparisonReport, comparison: i64) -> Option<MeasuredSpeedup> {
-    let with_draft = report.lanes.iter().filter(|lane| lane.config.method.needs_draft());
+    let with_draft = report.lanes.iter().filter(|lane| lane.config.method.uses_draft());
     let best = with_draft.max_by(|a, b| a.speedup.total_cmp(&b.speedup))?;
     report.setting.rule.is_lossless().then_some(MeasuredSpeedup {
         speedup: best.speedup,

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use hunch::serve::{InstalledModels, ServerConfig};
+use hunch_core::method::Method;
 use hunch_library::Places;
 use serde_json::{Value, json};
 
@@ -23,7 +24,8 @@ fn with_two(change: impl FnOnce(ServerConfig) -> ServerConfig) -> Running {
     serve_in(&tiny, |folder: &Path| {
         Tiny { seed: 2, ..tiny }.write(folder, "other");
         let places = Places { models: folder.to_owned(), ..Places::default() };
-        let installed = InstalledModels { places, only: None, method: None, ignore_memory_check: false };
+        let installed =
+            InstalledModels { places, only: None, method: Method::Auto, ignore_memory_check: false };
         change(ServerConfig { installed: Some(installed), ..config() })
     })
 }

@@ -43,7 +43,7 @@ use crate::limits::{MAX_DRAFT, MAX_ROWS};
 use acceptance::AcceptanceModel;
 pub use acceptance::PairFit;
 pub(crate) use acceptance::{CONFIDENCE_BINS, SuccessRate, bin_of, bin_prior};
-use cost_model::{CostMemory, CostModel};
+use cost_model::{CostMemory, CostModel, DraftTimes};
 pub use max_draft::MaxDraft;
 use plan::StopRule;
 pub use plan::{DraftPlan, ExpectedRound};
@@ -109,9 +109,9 @@ impl DepthState {
     const DEPTHS: usize = 8;
 }
 
-/// Measurements and outcome of one round, the input of [`DepthController::observe`].
-#[derive(Clone, Debug, Default)]
-pub struct Observation {
+/// Work of one proposer in a round.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DraftWork {
     /// Tokens drafted, before truncation.
     pub drafted: usize,
     /// Passes of a draft model that drafting took: one per token in a chain, fewer in a tree.
@@ -119,9 +119,16 @@ pub struct Observation {
     /// Tokens that the proposer's own model had to read first.
     pub read: usize,
     /// Milliseconds of drafting, reading included. 0 if the proposer did not run.
-    pub propose_ms: f64,
-    /// `true` if the target pass verified this draft or ran this proposer's extra rows.
-    pub acted: bool,
+    pub ms: f64,
+}
+
+/// Measurements and outcome of one round, the input of [`DepthController::observe`].
+#[derive(Clone, Debug, Default)]
+pub struct Observation {
+    /// Work of each proposer, in the order in which they are tried.
+    pub work: Vec<DraftWork>,
+    /// The proposer whose draft or extra rows the target pass ran.
+    pub drafted_by: Option<usize>,
     /// Tokens on the longest path of the draft that was verified.
     pub height: usize,
     /// Rows of the target pass.
@@ -146,30 +153,98 @@ struct Throughput {
     time: f64,
 }
 
-/// Controller of the draft depth. One per method and target, kept from answer to answer.
+/// Estimates and state of one proposer.
 #[derive(Clone, Debug)]
-pub struct DepthController {
-    config: DepthConfig,
-    costs: CostModel,
+struct ProposerDepth {
+    times: DraftTimes,
     acceptance: AcceptanceModel,
     /// `true` if drafted tokens are sampled, instead of the most likely ones.
     sampled: bool,
     /// `true` if drafting runs passes of a model. Lookups cost next to nothing, so they draft first and are truncated
-    /// afterwards, by [`keep`](Self::keep).
+    /// afterwards, by [`DepthController::keep`].
     has_model: bool,
     /// Drafted tokens per pass of the draft model: above 1 in trees.
     width: f64,
     /// Rows that the proposer adds to the target pass next to its draft.
     extra_rows: usize,
-    /// Recent tokens per plain pass of time.
-    throughput: Throughput,
-    /// Time that drafting may still lose, in plain passes.
-    budget: f64,
     /// Time that drafting saved, less the time of reading, in plain passes.
     read_balance: f64,
     parked: bool,
     /// `true` if the next draft is only made to measure acceptance.
     exploring: bool,
+}
+
+impl ProposerDepth {
+    fn new(config: &DepthConfig) -> Self {
+        Self {
+            times: DraftTimes::default(),
+            acceptance: AcceptanceModel::new(config.memory, config.confidence_tests),
+            sampled: false,
+            has_model: false,
+            width: 1.0,
+            extra_rows: 0,
+            read_balance: 0.0,
+            parked: false,
+            exploring: false,
+        }
+    }
+
+    /// Returns the probability that each position is accepted at a fixed depth, given that all before it are. `spreads`
+    /// adds that many standard deviations.
+    ///
+    /// A draft model goes deep only where it is confident, so measured acceptance of later positions is biased upwards.
+    /// Later positions are capped at the rate of the first.
+    fn accepted(&self, spreads: f64) -> [f64; MAX_DRAFT] {
+        self.capped(self.acceptance.by_position(spreads))
+    }
+
+    fn capped(&self, accepted: [f64; MAX_DRAFT]) -> [f64; MAX_DRAFT] {
+        let most = if self.has_model { accepted[0] } else { 1.0 };
+        accepted.map(|rate| rate.min(most))
+    }
+
+    /// Returns the rows of a target pass over a draft of this depth.
+    fn rows(&self, depth: usize) -> usize {
+        1 + (self.extra_rows + (depth as f64 * self.width).round() as usize).min(MAX_DRAFT)
+    }
+
+    /// Returns whether a draft costs nothing but rows.
+    fn is_free(&self) -> bool {
+        !self.has_model && self.extra_rows == 0
+    }
+
+    /// Returns whether its model ran, or its draft or extra rows were in the target pass.
+    fn has_drafted(&self, work: &DraftWork, is_source: bool) -> bool {
+        is_source || (self.has_model && work.ms > 0.0)
+    }
+
+    /// Updates the acceptance with the outcome of a round.
+    fn add_outcome(&mut self, seen: &Observation, work: &DraftWork, is_source: bool, horizon: f64) {
+        let found_nothing = self.has_model && work.passes > 0 && work.drafted == 0;
+        if found_nothing {
+            // A tree without a token worth its row was paid for like one that is rejected.
+            self.acceptance.add(&[false], &[None], self.sampled);
+        } else if is_source {
+            self.acceptance.add(&seen.tested, &seen.confidence, self.sampled);
+        }
+        let tested = if is_source { seen.height } else { usize::from(found_nothing) };
+        self.acceptance.fade(tested, 1.0 - 1.0 / horizon);
+    }
+}
+
+/// Controller of the draft depth. One per method and target, kept from answer to answer.
+///
+/// A method has one proposer or more, numbered from 0 in the order in which they are tried. They share the times of
+/// target passes and one loss budget.
+#[derive(Clone, Debug)]
+pub struct DepthController {
+    config: DepthConfig,
+    costs: CostModel,
+    proposers: Vec<ProposerDepth>,
+    /// Recent tokens per plain pass of time.
+    throughput: Throughput,
+    /// Time that drafting may still lose, in plain passes.
+    budget: f64,
     /// Rounds since a target pass of one row was timed.
     rounds_since_plain: u32,
 }
@@ -186,42 +261,37 @@ impl DepthController {
         Self {
             config,
             costs: CostModel::new(CostMemory { own: config.memory, shared: config.speed_memory }),
-            acceptance: AcceptanceModel::new(config.memory, config.confidence_tests),
-            sampled: false,
-            has_model: false,
-            width: 1.0,
-            extra_rows: 0,
+            proposers: Vec::new(),
             throughput: Throughput::default(),
             budget: config.loss_allowance,
-            read_balance: 0.0,
-            parked: false,
-            exploring: false,
             rounds_since_plain: 0,
         }
     }
 
-    /// Starts an answer.
+    /// Starts an answer of a proposer.
     ///
     /// `has_model` is true if drafting runs passes of a model. `sampled` is true if its tokens are sampled instead of
     /// the most likely ones.
-    pub fn begin(&mut self, has_model: bool, sampled: bool) {
-        (self.has_model, self.sampled) = (has_model, sampled);
+    pub fn begin(&mut self, proposer: usize, has_model: bool, sampled: bool) {
+        let own = self.proposer(proposer);
+        (own.has_model, own.sampled) = (has_model, sampled);
     }
 
-    /// Sets the cost of a drafted token, in plain passes, that is assumed until one is measured.
-    pub fn expect_cost(&mut self, passes: f64) {
-        self.costs.expect_draft(passes);
+    /// Sets the cost of a proposer's drafted token, in plain passes, that is assumed until one is measured.
+    pub fn expect_cost(&mut self, proposer: usize, passes: f64) {
+        self.proposer(proposer).times.expected = passes;
+    }
+
+    /// Sets what was measured of the target and a proposer's model, from which acceptance is expected until drafts are
+    /// tested, instead of 2/3.
+    pub fn expect_fit(&mut self, proposer: usize, fit: PairFit) {
+        self.proposer(proposer).acceptance.set_fit(fit);
     }
 
     /// Sets the milliseconds of a target pass of one row that are expected until one is measured. The first measurement
     /// counts as much as they do.
     pub fn expect_plain(&mut self, ms: f64) {
         self.costs.expect_plain(ms);
-    }
-
-    /// Sets what was measured of the pair, from which acceptance is expected until drafts are tested, instead of 2/3.
-    pub fn expect_fit(&mut self, fit: PairFit) {
-        self.acceptance.set_fit(fit);
     }
 
     /// Sets predicted times of target passes of 1, 2, 3, ... rows, up to [`MAX_ROWS`]. Each is replaced once a pass of
@@ -243,69 +313,85 @@ impl DepthController {
         }
     }
 
-    /// Plans the next draft of at most `limit` tokens.
+    /// Plans the next draft of a proposer, of at most `limit` tokens.
     ///
     /// The proposer's model has `unread` tokens to read first. The target pass carries `extra_rows` rows in addition to
     /// the draft. The answer has room for `remaining` tokens.
-    pub fn plan(&mut self, limit: usize, unread: usize, extra_rows: usize, remaining: usize) -> DraftPlan {
-        self.extra_rows = extra_rows;
-        self.rounds_since_plain += 1;
+    pub fn plan(
+        &mut self,
+        proposer: usize,
+        limit: usize,
+        unread: usize,
+        extra_rows: usize,
+        remaining: usize,
+    ) -> DraftPlan {
+        self.proposer(proposer).extra_rows = extra_rows;
+        let own = &self.proposers[proposer];
         let one = self.costs.pass(1);
-        let (depth, gain) = self.best(limit, &self.accepted(0.0));
+        let (depth, gain) = self.best(own, limit, &own.accepted(0.0));
         // Untested drafts are worth a test if the upper end of what is likely pays: one standard deviation up.
-        let (_, optimistic) = self.best(limit, &self.accepted(1.0));
-        let readable = unread <= FREE_READ || self.reading_pays(unread, limit, gain, remaining);
-        let affordable = self.affordable(limit);
-        let is_free = self.is_free();
-        self.exploring = gain <= 1.0;
-        self.parked = !is_free && (optimistic <= 1.0 || !readable || affordable == 0);
+        let (_, optimistic) = self.best(own, limit, &own.accepted(1.0));
+        let readable = unread <= FREE_READ || self.reading_pays(own, unread, limit, gain, remaining);
+        let affordable = self.affordable(own, limit);
+        let is_free = own.is_free();
+        let parked = !is_free && (optimistic <= 1.0 || !readable || affordable == 0);
         // Every decision compares with the time of a plain pass, so it has to be known, and recent.
-        let stale = f64::from(self.rounds_since_plain) > self.config.horizon;
+        let stale = f64::from(self.rounds_since_plain) >= self.config.horizon;
         let max_draft = match self.costs.knows_plain() && !stale {
             true if is_free => limit,
-            true if !self.parked => affordable,
+            true if !parked => affordable,
             _ => 0,
         };
-        let ms = self.round_ms(depth);
+        let ms = self.round_ms(own, depth);
         let stop = StopRule {
             rate: self.rate(gain),
             expected: ExpectedRound { tokens: gain * ms / one, ms },
-            draft_ms: self.costs.draft(),
+            draft_ms: self.costs.draft(&own.times),
             pass_ms: std::array::from_fn(|rows| if rows == 0 { 0.0 } else { self.costs.pass(rows) }),
-            by_confidence: self.acceptance.by_confidence(self.sampled),
-            by_position: self.acceptance.by_position(0.0),
+            by_confidence: own.acceptance.by_confidence(own.sampled),
+            by_position: own.acceptance.by_position(0.0),
             extra_rows,
             max_draft,
             len: 0,
             reach: 1.0,
         };
+        let own = &mut self.proposers[proposer];
+        (own.parked, own.exploring) = (parked, gain <= 1.0);
         DraftPlan { max_draft, max_depth: MAX_DRAFT, stop: Some(stop) }
     }
 
-    /// Returns the number of tokens of a drafted chain that are worth a row of the target pass.
+    /// Returns the number of tokens of a proposer's chain that are worth a row of the target pass.
     ///
     /// Only for chains of certain tokens: truncating sampled ones would bias the output. `confidence` has an element
     /// for each token. `rival` is the round that the best later proposer is expected to lead to.
-    pub fn keep(&mut self, confidence: &[Option<f32>], rival: Option<ExpectedRound>) -> usize {
-        let own = self.rate(self.best(MAX_DRAFT, &self.accepted(0.0)).1);
+    pub fn keep(
+        &mut self,
+        proposer: usize,
+        confidence: &[Option<f32>],
+        rival: Option<ExpectedRound>,
+    ) -> usize {
+        self.proposer(proposer);
+        let own = &self.proposers[proposer];
+        let rate = self.rate(self.best(own, MAX_DRAFT, &own.accepted(0.0)).1);
         let other = rival.unwrap_or(ExpectedRound { tokens: 1.0, ms: self.costs.pass(1) });
-        let rate = own.max(other.rate());
+        let rate = rate.max(other.rate());
         let (by_position, by_confidence) =
-            (self.acceptance.by_position(0.0), self.acceptance.by_confidence(self.sampled));
+            (own.acceptance.by_position(0.0), own.acceptance.by_confidence(own.sampled));
         let (mut tokens, mut reach) = (1.0, 1.0);
         let (mut best, mut most) = (0, other.tokens - rate * other.ms);
-        let affordable = if self.is_free() { self.affordable(MAX_DRAFT) } else { MAX_DRAFT };
+        let affordable = if own.is_free() { self.affordable(own, MAX_DRAFT) } else { MAX_DRAFT };
         for (i, confidence) in confidence.iter().enumerate().take(affordable) {
             reach *= confidence.map_or(by_position[i], |c| by_confidence[bin_of(c)]);
             tokens += reach;
-            let surplus = tokens - rate * self.costs.pass(i + 2 + self.extra_rows);
+            let surplus = tokens - rate * self.costs.pass(i + 2 + own.extra_rows);
             if surplus > most {
                 (best, most) = (i + 1, surplus);
             }
         }
-        if self.is_free() {
-            self.parked = best == 0 && !confidence.is_empty() && rival.is_none();
-        } else if self.exploring && rival.is_none() {
+        let own = &mut self.proposers[proposer];
+        if own.is_free() {
+            own.parked = best == 0 && !confidence.is_empty() && rival.is_none();
+        } else if own.exploring && rival.is_none() {
             // The draft has been paid for, and only a test measures its acceptance.
             best = best.max(confidence.len().min(1));
         }
@@ -314,94 +400,108 @@ impl DepthController {
 
     /// Updates estimates and budget with the outcome of a round.
     pub fn observe(&mut self, seen: &Observation) {
-        let DepthConfig { memory, speed_memory, loss_share, horizon, .. } = self.config;
-        if seen.rows == 1 {
-            self.rounds_since_plain = 0;
-        }
-        let passes = seen.passes.max(1) as f64;
-        let has_read = seen.read > FREE_READ;
-        let reading = if has_read { (seen.propose_ms - passes * self.costs.draft()).max(0.0) } else { 0.0 };
-        if seen.drafted > 0 {
-            self.width += (seen.drafted as f64 / passes - self.width) / speed_memory;
-            if has_read {
-                self.costs.add_read(reading / seen.read as f64);
-            } else if self.has_model {
-                self.costs.add_draft(seen.propose_ms / passes);
-            }
-        }
+        let DepthConfig { memory, loss_allowance, loss_share, horizon, .. } = self.config;
+        self.rounds_since_plain = if seen.rows == 1 { 0 } else { self.rounds_since_plain + 1 };
+        let mut work = seen.work.clone();
+        work.resize(work.len().max(self.proposers.len()), DraftWork::default());
+        let readings: Vec<f64> = work.iter().enumerate().map(|(i, work)| self.add_work(i, work)).collect();
         self.costs.add_pass(seen.rows, seen.target_ms);
-        self.acceptance.add_certainty(&seen.certainty);
 
         let one = self.costs.pass(1);
-        // Estimated instead of measured times. On a busy machine one pass may take three times as long as the next,
-        // and a loss would look like a gain.
-        let drafts = if self.has_model && seen.propose_ms > 0.0 { passes } else { 0.0 };
-        let took = self.costs.round(seen.rows, drafts) / one;
+        let took = self.estimated_ms(seen.rows, &work) / one;
         self.throughput.tokens += seen.emitted as f64 - self.throughput.tokens / memory;
         self.throughput.time += took - self.throughput.time / memory;
 
-        let found_nothing = self.has_model && seen.passes > 0 && seen.drafted == 0;
-        if found_nothing {
-            // A tree without a token worth its row was paid for like one that is rejected.
-            self.acceptance.add(&[false], &[None], self.sampled);
-        } else {
-            self.acceptance.add(&seen.tested, &seen.confidence, self.sampled);
+        let has_drafted: Vec<bool> = self
+            .proposers
+            .iter()
+            .zip(&work)
+            .enumerate()
+            .map(|(i, (own, work))| own.has_drafted(work, seen.drafted_by == Some(i)))
+            .collect();
+        for (i, own) in self.proposers.iter_mut().enumerate() {
+            own.acceptance.add_certainty(&seen.certainty);
+            own.add_outcome(seen, &work[i], seen.drafted_by == Some(i), horizon);
         }
-        let tested = if seen.acted { seen.height } else { usize::from(found_nothing) };
-        self.acceptance.fade(tested, 1.0 - 1.0 / horizon);
-
-        let drafted = seen.acted || (self.has_model && seen.propose_ms > 0.0);
-        let won = if drafted { seen.emitted as f64 - took } else { 0.0 } + loss_share * took;
         // The allowance, and enough for the longest draft.
-        let cap = self.config.loss_allowance + self.loss(MAX_DRAFT) / (one * LONG_DRAFT_SHARE);
-        self.budget = (self.budget + won).min(cap);
-        self.read_balance = (self.read_balance + won - reading / one).min(cap);
+        let losses = self.proposers.iter().map(|own| self.loss(own, MAX_DRAFT));
+        let cap = loss_allowance + losses.fold(0.0, f64::max) / (one * LONG_DRAFT_SHARE);
+        let share = loss_share * took;
+        let won = |drafted: bool| if drafted { seen.emitted as f64 - took + share } else { share };
+        self.budget = (self.budget + won(has_drafted.contains(&true))).min(cap);
+        for ((own, &drafted), reading) in self.proposers.iter_mut().zip(&has_drafted).zip(readings) {
+            own.read_balance = (own.read_balance + won(drafted) - reading / one).min(cap);
+        }
     }
 
-    /// Returns the state for display.
-    pub fn state(&self) -> DepthState {
-        let accepted = self.accepted(0.0);
-        let gains = (1..=DepthState::DEPTHS).map(|depth| self.gain(depth, &accepted) as f32).collect();
-        DepthState { parked: self.parked, gains }
+    /// Returns the state of a proposer, for display.
+    pub fn state(&self, proposer: usize) -> DepthState {
+        let Some(own) = self.proposers.get(proposer) else { return DepthState::default() };
+        let accepted = own.accepted(0.0);
+        let gains = (1..=DepthState::DEPTHS).map(|depth| self.gain(own, depth, &accepted) as f32).collect();
+        DepthState { parked: own.parked, gains }
+    }
+
+    /// Returns the state of a proposer. One that is new begins without evidence.
+    fn proposer(&mut self, proposer: usize) -> &mut ProposerDepth {
+        while self.proposers.len() <= proposer {
+            self.proposers.push(ProposerDepth::new(&self.config));
+        }
+        &mut self.proposers[proposer]
+    }
+
+    /// Updates the times and the width of a proposer's drafts. Returns the milliseconds in which its model read.
+    fn add_work(&mut self, proposer: usize, work: &DraftWork) -> f64 {
+        let speed_memory = self.config.speed_memory;
+        self.proposer(proposer);
+        let own = &mut self.proposers[proposer];
+        let passes = work.passes.max(1) as f64;
+        let has_read = work.read > FREE_READ;
+        let reading = if has_read { (work.ms - passes * self.costs.draft(&own.times)).max(0.0) } else { 0.0 };
+        if work.drafted > 0 {
+            own.width += (work.drafted as f64 / passes - own.width) / speed_memory;
+            if has_read {
+                self.costs.add_read(&mut own.times, reading / work.read as f64);
+            } else if own.has_model {
+                self.costs.add_draft(&mut own.times, work.ms / passes);
+            }
+        }
+        reading
+    }
+
+    /// Returns the milliseconds of a round without its readings, by the estimates of its passes. On a busy machine one
+    /// pass may take three times as long as the next, and a loss would look like a gain.
+    fn estimated_ms(&self, rows: usize, work: &[DraftWork]) -> f64 {
+        let drafting = |(own, work): (&ProposerDepth, &DraftWork)| {
+            let passes = if own.has_model && work.ms > 0.0 { work.passes.max(1) } else { 0 };
+            passes as f64 * self.costs.measured_draft(&own.times)
+        };
+        self.costs.measured_pass(rows) + self.proposers.iter().zip(work).map(drafting).sum::<f64>()
     }
 
     /// Returns the depth up to `limit` with the largest predicted speedup, and that speedup; 0 and 1 if none is above
     /// 1.
-    fn best(&self, limit: usize, accepted: &[f64; MAX_DRAFT]) -> (usize, f64) {
+    fn best(&self, own: &ProposerDepth, limit: usize, accepted: &[f64; MAX_DRAFT]) -> (usize, f64) {
         // A pass whose tokens were not worth their rows leaves less than a token a pass.
-        let max_depth = (limit as f64 / self.width).ceil() as usize;
+        let max_depth = (limit as f64 / own.width).ceil() as usize;
         (1..=max_depth.min(MAX_DRAFT))
-            .map(|depth| (depth, self.gain(depth, accepted)))
+            .map(|depth| (depth, self.gain(own, depth, accepted)))
             .fold((0, 1.0), |best, at| if at.1 > best.1 { at } else { best })
     }
 
     /// Returns the predicted speedup over plain decoding at a fixed depth.
-    fn gain(&self, depth: usize, accepted: &[f64; MAX_DRAFT]) -> f64 {
+    fn gain(&self, own: &ProposerDepth, depth: usize, accepted: &[f64; MAX_DRAFT]) -> f64 {
         let (mut tokens, mut reach) = (1.0, 1.0);
         for accepted in &accepted[..depth] {
             reach *= accepted;
             tokens += reach;
         }
-        tokens * self.costs.pass(1) / self.round_ms(depth)
+        tokens * self.costs.pass(1) / self.round_ms(own, depth)
     }
 
     /// Returns the expected milliseconds of a round at a fixed depth.
-    fn round_ms(&self, depth: usize) -> f64 {
-        depth as f64 * self.costs.draft() + self.costs.pass(self.rows(depth))
-    }
-
-    /// Returns the probability that each position is accepted at a fixed depth, given that all before it are. `spreads`
-    /// adds that many standard deviations.
-    ///
-    /// A draft model goes deep only where it is confident, so measured acceptance of later positions is biased upwards.
-    /// Later positions are capped at the rate of the first.
-    fn accepted(&self, spreads: f64) -> [f64; MAX_DRAFT] {
-        self.capped(self.acceptance.by_position(spreads))
-    }
-
-    fn capped(&self, accepted: [f64; MAX_DRAFT]) -> [f64; MAX_DRAFT] {
-        let most = if self.has_model { accepted[0] } else { 1.0 };
-        accepted.map(|rate| rate.min(most))
+    fn round_ms(&self, own: &ProposerDepth, depth: usize) -> f64 {
+        depth as f64 * self.costs.draft(&own.times) + self.costs.pass(own.rows(depth))
     }
 
     /// Returns whether the next draft is expected to repay reading `unread` tokens, within `remaining` tokens or the
@@ -410,33 +510,41 @@ impl DepthController {
     /// The draft has at most `limit` tokens, and `gain` is the expected speedup. Without a debt, the upper middle of what
     /// is likely counts. Earlier readings may owe twice the allowance, for themselves and for their drafts. If they owe
     /// more, the expected speedup also has to repay that: a whole horizon all of it, a shorter answer its share.
-    fn reading_pays(&self, unread: usize, limit: usize, gain: f64, remaining: usize) -> bool {
+    fn reading_pays(
+        &self,
+        own: &ProposerDepth,
+        unread: usize,
+        limit: usize,
+        gain: f64,
+        remaining: usize,
+    ) -> bool {
         let DepthConfig { loss_allowance, horizon, .. } = self.config;
         let tokens = horizon.min(remaining as f64);
         let saving = |gain: f64| (1.0 - 1.0 / gain) * tokens;
-        let reading = unread as f64 * self.costs.read() / self.costs.pass(1);
-        let owed = -self.read_balance - 2.0 * loss_allowance;
+        let reading = unread as f64 * self.costs.read(&own.times) / self.costs.pass(1);
+        let owed = -own.read_balance - 2.0 * loss_allowance;
         if owed > 0.0 {
             saving(gain) >= reading + owed * tokens / horizon
         } else {
-            let accepted = self.capped(self.acceptance.by_certainty(READ_OPTIMISM));
-            saving(self.best(limit, &accepted).1) >= reading
+            let accepted = own.capped(own.acceptance.by_certainty(READ_OPTIMISM));
+            saving(self.best(own, limit, &accepted).1) >= reading
         }
     }
 
     /// Returns the most tokens, up to `limit`, whose complete rejection the budget can pay for.
     ///
     /// A single token may use all of the budget. A longer draft has to leave as much for the next one.
-    fn affordable(&self, limit: usize) -> usize {
+    fn affordable(&self, own: &ProposerDepth, limit: usize) -> usize {
         let budget = self.budget * self.costs.pass(1);
         let share = |tokens| if tokens == 1 { budget } else { budget * LONG_DRAFT_SHARE };
-        (1..=limit).take_while(|&tokens| self.loss(tokens) <= share(tokens)).last().unwrap_or(0)
+        (1..=limit).take_while(|&tokens| self.loss(own, tokens) <= share(tokens)).last().unwrap_or(0)
     }
 
     /// Returns the milliseconds that the rejection of a draft of `tokens` tokens costs.
-    fn loss(&self, tokens: usize) -> f64 {
-        let draft = if self.is_free() { 0.0 } else { tokens as f64 / self.width * self.costs.draft() };
-        let rows = (1 + self.extra_rows + tokens).min(MAX_ROWS);
+    fn loss(&self, own: &ProposerDepth, tokens: usize) -> f64 {
+        let draft =
+            if own.is_free() { 0.0 } else { tokens as f64 / own.width * self.costs.draft(&own.times) };
+        let rows = (1 + own.extra_rows + tokens).min(MAX_ROWS);
         draft + self.costs.pass(rows) - self.costs.pass(1)
     }
 
@@ -446,16 +554,6 @@ impl DepthController {
     fn rate(&self, gain: f64) -> f64 {
         let Throughput { tokens, time } = self.throughput;
         ((tokens + gain) / (time + 1.0)).max(1.0) / self.costs.pass(1)
-    }
-
-    /// Returns the rows of a target pass over a draft of this depth.
-    fn rows(&self, depth: usize) -> usize {
-        1 + (self.extra_rows + (depth as f64 * self.width).round() as usize).min(MAX_DRAFT)
-    }
-
-    /// Returns whether a draft costs nothing but rows.
-    fn is_free(&self) -> bool {
-        !self.has_model && self.extra_rows == 0
     }
 }
 

@@ -51,7 +51,7 @@
 //! let config = SessionConfig { max_draft: 4, max_tokens: 8, end_tokens: vec![], seed: 1, rule: Default::default() };
 //!
 //! let mut session = Session::new(&mut target, &sampler, &NoClock, config)?;
-//! session.add_proposer(&mut proposer, None);
+//! session.add_proposer(&mut proposer);
 //! let _ = session.prefill(&[1, 2, 3], 0, &mut |_, _| ControlFlow::Continue(()))?;
 //! let mut text = Vec::new();
 //! for round in session {

@@ -20,9 +20,14 @@ impl Method {
         Self::REGISTERED.into_iter().filter(usable).collect()
     }
 
-    /// Returns what the method needs beyond the target, in the order of its stages.
-    pub fn needs(self) -> impl Iterator<Item = Needs> {
+    /// Returns what the method can use beyond the target, in the order of its stages.
+    pub fn uses(self) -> impl Iterator<Item = Needs> {
         self.entry().stages.iter().map(Stage::needs).filter(|needs| *needs != Needs::Nothing)
+    }
+
+    /// Returns what the method needs beyond the target: all that it [uses](Self::uses), unless its stages are optional.
+    pub fn needs(self) -> impl Iterator<Item = Needs> {
+        self.uses().filter(move |_| !self.entry().optional_stages)
     }
 
     /// Returns whether the method cannot draft without this.
@@ -35,12 +40,21 @@ impl Method {
         self.requires(Needs::DraftModel)
     }
 
-    /// Returns the method whose draft passes cost the same: same model, same rows per pass.
+    /// Returns whether the method drafts with a second model, if one is loaded.
+    pub fn uses_draft(self) -> bool {
+        self.uses().any(|needs| needs == Needs::DraftModel)
+    }
+
+    /// Returns the method whose draft passes cost the same as those of its first model: same model, same rows per pass.
     ///
     /// `None` if no model drafts.
     pub fn drafter(self) -> Option<Self> {
-        let model = self.model_stage()?;
-        Some(match model.needs() {
+        self.drafters().next()
+    }
+
+    /// Returns the same for each of its models.
+    pub fn drafters(self) -> impl Iterator<Item = Self> {
+        self.model_stages().map(move |stage| match stage.needs() {
             Needs::DraftModel => Self::DraftModel,
             Needs::Head => Self::Head,
             _ => self,
@@ -49,7 +63,11 @@ impl Method {
 
     /// Returns the first stage whose model drafts, if one does.
     pub fn model_stage(self) -> Option<&'static Stage> {
-        self.entry().stages.iter().find(|stage| stage.has_model())
+        self.model_stages().next()
+    }
+
+    fn model_stages(self) -> impl Iterator<Item = &'static Stage> {
+        self.entry().stages.iter().filter(|stage| stage.has_model())
     }
 
     /// Returns the usual number of auxiliary rows in its target passes.

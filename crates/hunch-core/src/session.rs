@@ -152,12 +152,16 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Adds a proposer, tried after those added before it.
+    /// Adds a proposer, tried after those added before it. A session without proposers decodes plainly.
+    pub fn add_proposer(&mut self, proposer: &'a mut dyn Proposer) {
+        self.stages.add(proposer);
+    }
+
+    /// Adapts the draft depth up to `max_draft`. Without a controller it is always `max_draft`.
     ///
-    /// With a controller, the draft depth adapts up to `max_draft`. Without one it is always
-    /// `max_draft`. A session without proposers decodes plainly.
-    pub fn add_proposer(&mut self, proposer: &'a mut dyn Proposer, depth: Option<&'a mut DepthController>) {
-        self.stages.add(proposer, depth);
+    /// The controller numbers the proposers in the order in which they are added. Use it for sessions with the same ones.
+    pub fn set_depth(&mut self, depth: &'a mut DepthController) {
+        self.stages.set_depth(depth);
     }
 
     /// Sets the cancel check that runs while a proposer prefills its own model.

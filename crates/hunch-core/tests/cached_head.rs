@@ -37,7 +37,7 @@ fn from_scratch(committed: &[TokenId], tokens_left: usize, tree: Option<TreeShap
     let mut target = table(VOCAB, 0.0);
     let (clock, sampler, mut stages) = (Ticks::default(), greedy(), only(head));
     let mut session = Session::new(&mut target, &sampler, &clock, config(4, tokens_left, 0)).unwrap();
-    session.add_proposer(stages[0].as_mut(), None);
+    session.add_proposer(stages[0].as_mut());
     let _ = session.prefill(committed, 0, &mut |_, _| ControlFlow::Continue(())).unwrap();
     session.round().unwrap();
     log.lock().unwrap().clone()
@@ -62,7 +62,7 @@ fn check_drafts(
     let (clock, sampler) = (Ticks::default(), greedy());
     let mut session = Session::new(target, &sampler, &clock, config(4, max_tokens, 0)).unwrap();
     for stage in stages {
-        session.add_proposer(stage.as_mut(), None);
+        session.add_proposer(stage.as_mut());
     }
     let mut prefilled = 0;
     let mut progress = |_, total| {
@@ -147,7 +147,7 @@ fn rounds_without_a_draft_are_read_later() {
     let (clock, sampler) = (Ticks::default(), greedy());
     let (mut own, log) = head(None);
     let mut session = Session::new(&mut target, &sampler, &clock, config(4, 200, 0)).unwrap();
-    session.add_proposer(&mut own, None);
+    session.add_proposer(&mut own);
     let _ = session.prefill(&[1, 2, 3], 0, &mut |_, _| ControlFlow::Continue(())).unwrap();
     let text = greedy_continuation(&table(VOCAB, 0.0), &[1, 2, 3], 100);
     for token in &text {
@@ -171,10 +171,10 @@ fn failing_head_is_dropped_and_the_answer_stays() {
         let run = generate(&mut target, &mut stages, &greedy(), &prompt, config(4, 60, 0));
         assert_eq!(run.ids(), plain, "{calls} calls");
         assert_eq!(run.dropped.iter().map(|one| one.method).collect::<Vec<_>>(), [Method::Head], "{calls}");
-        let mut depths: [DepthController; 2] = Default::default();
+        let mut depth = DepthController::default();
         let mut stages = only(Head::new(Box::new(ToyLayer::failing_after(VOCAB, calls))));
         let run = crate::toy::generate_at(
-            Some(&mut depths),
+            Some(&mut depth),
             &mut target,
             &mut stages,
             &greedy(),

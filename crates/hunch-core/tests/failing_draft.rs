@@ -167,11 +167,11 @@ fn matches_plain_when_draft_model_fails_at_any_pass() {
                     let origins = after.iter().flat_map(|round| &round.emitted).map(|token| token.origin);
                     assert!(origins.into_iter().all(|origin| origin == TokenOrigin::Plain), "{case}");
                 }
-                let mut depths: [DepthController; 2] = Default::default();
-                let depths = Some(&mut depths);
+                let mut depth = DepthController::default();
+                let depth = Some(&mut depth);
                 let (_, mut stages) = methods(&model).into_iter().find(|other| other.0 == name).unwrap();
                 let run =
-                    generate_at(depths, &mut target, &mut stages, &greedy(), &PROMPT, config(5, TOKENS, 2));
+                    generate_at(depth, &mut target, &mut stages, &greedy(), &PROMPT, config(5, TOKENS, 2));
                 assert_eq!(run.ids(), plain, "{case}, auto");
                 assert!(run.dropped.len() <= 1, "{case}, auto: dropped {} proposers", run.dropped.len());
             }
@@ -315,7 +315,7 @@ fn target_failure_ends_answer() {
     let mut proposer = DraftModel::new(Box::new(table(VOCAB, 0.4))).unwrap();
     let mut session =
         hunch_core::session::Session::new(&mut target, &sampler, &clock, config(3, TOKENS, 0)).unwrap();
-    session.add_proposer(&mut proposer, None);
+    session.add_proposer(&mut proposer);
     let _ = session.prefill(&PROMPT, 0, &mut |_, _| ControlFlow::Continue(())).unwrap();
     let rounds: Vec<_> = session.by_ref().collect();
     assert!(matches!(rounds.last(), Some(Err(Error::Model(_)))));

@@ -287,13 +287,13 @@ fn adaptive_depth_keeps_distribution() {
     let mut target = table(VOCAB, 0.0);
     let script = greedy_continuation(&target, &PROMPT, 8);
     for (name, mut stages) in methods(VOCAB, &script) {
-        let mut depths: [DepthController; 2] = Default::default();
+        let mut depth = DepthController::default();
         let mut counts = vec![0; exact.len()];
         let mut seen = BTreeSet::new();
         for seed in 0..6000 {
             // The first token is never drafted, so the distribution of the tokens after it matters.
             let config = config(DEPTH_AND_LENGTH.0, DEPTH_AND_LENGTH.1, seed);
-            let run = generate_at(Some(&mut depths), &mut target, &mut stages, &sampler, &PROMPT, config);
+            let run = generate_at(Some(&mut depth), &mut target, &mut stages, &sampler, &PROMPT, config);
             counts[index(&run.ids()[..3], VOCAB)] += 1;
             seen.extend(run.rounds.iter().map(|round| round.drafted.len()));
         }

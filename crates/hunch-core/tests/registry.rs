@@ -44,7 +44,7 @@ fn names_are_unique_and_the_same_in_json_and_on_the_command_line() {
         assert_eq!(name.parse::<Method>().unwrap(), method);
     }
     let error = "nonsense".parse::<Method>().unwrap_err().to_string();
-    assert!(error.contains("plain, cascade-head, cascade") && !error.contains("synthetic"), "{error}");
+    assert!(error.contains("plain, auto, cascade") && !error.contains("synthetic"), "{error}");
 }
 
 #[test]
@@ -61,8 +61,8 @@ fn properties_follow_from_stages() {
     assert_eq!(Method::Cascade.drafter(), Some(Method::DraftModel));
     assert_eq!(Method::DraftTree.drafter(), Some(Method::DraftModel));
     assert_eq!(Method::NgramHead.drafter(), Some(Method::Head));
-    assert_eq!(Method::CascadeHead.drafter(), Some(Method::DraftModel));
-    assert!(!Method::usable(&[Needs::DraftModel]).contains(&Method::CascadeHead), "it needs a head too");
+    assert!(without.contains(&Method::Auto) && Method::Auto.uses_draft() && !Method::Auto.needs_draft());
+    assert_eq!(serde_json::from_str::<Method>("\"cascade-head\"").unwrap(), Method::Auto, "its former name");
     for method in [Method::EarlyExit, Method::LayerSkip, Method::LowBit, Method::Head] {
         assert_eq!(method.drafter(), Some(method));
     }

@@ -86,7 +86,7 @@ fn retract_tail_restores_cache_and_stats() {
     let sampler = Sampler::new(SamplingParams::greedy()).unwrap();
     let mut proposer = Ngram::default();
     let mut session = Session::new(&mut target, &sampler, &clock, config(4, 20, 0)).unwrap();
-    session.add_proposer(&mut proposer, None);
+    session.add_proposer(&mut proposer);
     let _ = session.prefill(&prompt, 0, &mut |_, _| ControlFlow::Continue(())).unwrap();
     let emitted: Vec<_> = session.by_ref().flat_map(|r| r.unwrap().emitted).collect();
     assert!(session.retract_tail(&emitted[..3]).is_err(), "not the last tokens");

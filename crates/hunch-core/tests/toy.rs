@@ -402,9 +402,9 @@ pub(crate) fn generate(
     generate_at(None, target, stages, sampler, prompt, config)
 }
 
-/// [`generate`] with depth controllers, up to the configured depth.
+/// [`generate`] with a depth controller, up to the configured depth.
 pub(crate) fn generate_at(
-    depths: Option<&mut [DepthController; 2]>,
+    depth: Option<&mut DepthController>,
     target: &mut dyn LanguageModel,
     stages: &mut Stages,
     sampler: &Sampler,
@@ -414,9 +414,11 @@ pub(crate) fn generate_at(
     target.truncate(0).unwrap();
     let clock = Ticks::default();
     let mut session = Session::new(target, sampler, &clock, config).unwrap();
-    let mut depths = depths.into_iter().flatten();
     for proposer in stages {
-        session.add_proposer(proposer.as_mut(), depths.next());
+        session.add_proposer(proposer.as_mut());
+    }
+    if let Some(depth) = depth {
+        session.set_depth(depth);
     }
     let flow = session.prefill(prompt, 0, &mut |_, _| ControlFlow::Continue(())).unwrap();
     assert!(flow.is_continue());

@@ -7,7 +7,7 @@ const bigram = { name: 'bigram', summary: 'Proposes the usual successor', needs_
 describe('methods', () => {
   it('are offered as the engine lists them, with plain decoding last', () => {
     const names = offeredMethods({ ...appInfo, methods: [...appInfo.methods, bigram] }).map(({ name }) => name);
-    expect(names.slice(0, 2)).toEqual(['draft-model', 'draft-tree']);
+    expect(names.slice(0, 2)).toEqual(['auto', 'draft-model']);
     expect(names.slice(-2)).toEqual(['bigram', 'plain']);
     expect(offeredMethods(null)).toEqual([]);
   });

@@ -41,17 +41,23 @@ pub(super) struct CostMemory {
     pub(super) shared: f64,
 }
 
-/// Returns the milliseconds of a target pass by its rows, of a drafted token, and of a token that a draft model reads.
+/// Times of one proposer: of a drafted token, and of a token that its model reads.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct DraftTimes {
+    draft: TimeEstimate,
+    read: TimeEstimate,
+    /// Cost of a drafted token before it is measured, in plain passes. Predicted from the bytes of weights that the passes
+    /// read.
+    pub(super) expected: f64,
+}
+
+/// Milliseconds of a target pass by its rows, and of the passes of proposers ([`DraftTimes`]).
 #[derive(Clone, Debug)]
 pub(super) struct CostModel {
     memory: CostMemory,
     passes: [TimeEstimate; MAX_ROWS + 1],
-    draft: TimeEstimate,
-    read: TimeEstimate,
     /// Slowness of the machine now, relative to its first passes.
     slowdown: f64,
-    /// Cost of a drafted token before it is measured, in plain passes.
-    expected_draft: f64,
     /// Milliseconds of a plain pass before it is measured.
     expected_plain: Option<f64>,
     /// Cost of a row in plain passes, measured before.
@@ -73,10 +79,7 @@ impl CostModel {
         let mut costs = Self {
             memory,
             passes: Default::default(),
-            draft: TimeEstimate::default(),
-            read: TimeEstimate::default(),
             slowdown: 1.0,
-            expected_draft: 0.0,
             expected_plain: None,
             expected_row: None,
             prefill_row: None,
@@ -86,12 +89,6 @@ impl CostModel {
         };
         costs.update_curve();
         costs
-    }
-
-    /// Sets the cost of a drafted token, in plain passes, that is assumed until one is measured. Predicted from the
-    /// bytes of weights that the passes read.
-    pub(super) fn expect_draft(&mut self, passes: f64) {
-        self.expected_draft = passes;
     }
 
     /// Sets the milliseconds of a plain pass that are expected until one is measured, such as those of a warm-up. The
@@ -151,15 +148,15 @@ impl CostModel {
     }
 
     /// Adds the time of a drafted token.
-    pub(super) fn add_draft(&mut self, ms: f64) {
-        let expected = self.draft();
-        learn(&mut self.draft, &mut self.slowdown, ms, Some(expected), self.memory);
+    pub(super) fn add_draft(&mut self, times: &mut DraftTimes, ms: f64) {
+        let expected = self.draft(times);
+        learn(&mut times.draft, &mut self.slowdown, ms, Some(expected), self.memory);
     }
 
     /// Adds the time in which a draft model read one token.
-    pub(super) fn add_read(&mut self, ms: f64) {
-        let expected = self.read();
-        learn(&mut self.read, &mut self.slowdown, ms, Some(expected), self.memory);
+    pub(super) fn add_read(&mut self, times: &mut DraftTimes, ms: f64) {
+        let expected = self.read(times);
+        learn(&mut times.read, &mut self.slowdown, ms, Some(expected), self.memory);
     }
 
     /// Returns true once a plain pass was measured.
@@ -173,24 +170,26 @@ impl CostModel {
     }
 
     /// Returns the milliseconds of a drafted token.
-    pub(super) fn draft(&self) -> f64 {
-        let guess = self.expected_draft * self.pass(1);
-        self.draft.with_guess(guess / self.slowdown).map_or(guess, |ms| ms * self.slowdown)
+    pub(super) fn draft(&self, times: &DraftTimes) -> f64 {
+        let guess = times.expected * self.pass(1);
+        times.draft.with_guess(guess / self.slowdown).map_or(guess, |ms| ms * self.slowdown)
     }
 
     /// Returns the milliseconds in which a draft model reads a token of the conversation. Before it is measured, the
     /// ratio of a row to a pass is taken from the target.
-    pub(super) fn read(&self) -> f64 {
-        self.read.ms.map_or_else(|| self.row() * self.draft(), |ms| ms * self.slowdown)
+    pub(super) fn read(&self, times: &DraftTimes) -> f64 {
+        times.read.ms.map_or_else(|| self.row() * self.draft(times), |ms| ms * self.slowdown)
     }
 
-    /// Milliseconds that a round took, of passes that were measured: the estimates without their guesses. A round has
-    /// `rows` in its target pass and `drafts` passes of a draft model.
-    pub(super) fn round(&self, rows: usize, drafts: f64) -> f64 {
+    /// Returns [`pass`](Self::pass) for a pass that was measured: the estimate without its guess.
+    pub(super) fn measured_pass(&self, rows: usize) -> f64 {
         let pass = self.passes.get(rows).filter(|_| rows > 1).and_then(|timed| timed.ms);
-        let pass = pass.map_or_else(|| self.pass(rows), |ms| ms * self.slowdown);
-        let draft = self.draft.ms.map_or_else(|| self.draft(), |ms| ms * self.slowdown);
-        pass + drafts * draft
+        pass.map_or_else(|| self.pass(rows), |ms| ms * self.slowdown)
+    }
+
+    /// Returns [`draft`](Self::draft) for tokens that were measured: the estimate without its guess.
+    pub(super) fn measured_draft(&self, times: &DraftTimes) -> f64 {
+        times.draft.ms.map_or_else(|| self.draft(times), |ms| ms * self.slowdown)
     }
 
     /// Recomputes the costs of target passes from the measurements.
@@ -258,14 +257,14 @@ mod tests {
     const MEMORY: CostMemory = CostMemory { own: 32.0, shared: 5.0 };
 
     /// Plain passes of 10 ms and passes of three rows of 12 ms, in turn, with drafted tokens of 3 ms.
-    fn learned() -> CostModel {
-        let mut costs = CostModel::new(MEMORY);
+    fn learned() -> (CostModel, DraftTimes) {
+        let (mut costs, mut draft) = (CostModel::new(MEMORY), DraftTimes::default());
         for _ in 0..20 {
             costs.add_pass(1, 10.0);
             costs.add_pass(3, 12.0);
-            costs.add_draft(3.0);
+            costs.add_draft(&mut draft, 3.0);
         }
-        costs
+        (costs, draft)
     }
 
     fn near(value: f64, wanted: f64) -> bool {
@@ -274,8 +273,8 @@ mod tests {
 
     #[test]
     fn constant_times_are_learned_and_interpolated() {
-        let costs = learned();
-        assert!(near(costs.pass(1), 10.0) && near(costs.pass(3), 12.0) && near(costs.draft(), 3.0));
+        let (costs, draft) = learned();
+        assert!(near(costs.pass(1), 10.0) && near(costs.pass(3), 12.0) && near(costs.draft(&draft), 3.0));
         assert!(near(costs.pass(2), 11.0), "between measured rows");
         assert!(costs.pass(5) > 12.0, "beyond measured rows");
     }
@@ -306,16 +305,16 @@ mod tests {
 
     #[test]
     fn a_slower_machine_slows_every_estimate() {
-        let mut costs = learned();
+        let (mut costs, draft) = learned();
         (0..40).for_each(|_| costs.add_pass(1, 17.0));
         assert!(near(costs.pass(1), 17.0));
-        let relative = (costs.pass(3) / costs.pass(1), costs.draft() / costs.pass(1));
+        let relative = (costs.pass(3) / costs.pass(1), costs.draft(&draft) / costs.pass(1));
         assert!((relative.0 / 1.2 - 1.0).abs() < 0.3 && (relative.1 / 0.3 - 1.0).abs() < 0.3, "{relative:?}");
     }
 
     #[test]
     fn slowdown_of_one_pass_size_leaves_others_unchanged() {
-        let mut costs = learned();
+        let (mut costs, _) = learned();
         for _ in 0..60 {
             costs.add_pass(1, 10.0);
             costs.add_pass(3, 20.0);
@@ -327,12 +326,12 @@ mod tests {
     #[test]
     fn a_slow_first_draft_counts_half() {
         let mut costs = CostModel::new(MEMORY);
-        costs.expect_draft(0.3);
+        let mut draft = DraftTimes { expected: 0.3, ..DraftTimes::default() };
         costs.add_pass(1, 10.0);
-        costs.add_draft(6.0);
-        assert!(near(costs.draft(), 4.5));
-        (0..12).for_each(|_| costs.add_draft(3.0));
-        assert!((costs.draft() - 3.0).abs() < 0.4, "{}", costs.draft());
+        costs.add_draft(&mut draft, 6.0);
+        assert!(near(costs.draft(&draft), 4.5));
+        (0..12).for_each(|_| costs.add_draft(&mut draft, 3.0));
+        assert!((costs.draft(&draft) - 3.0).abs() < 0.4, "{}", costs.draft(&draft));
     }
 
     #[test]
@@ -382,17 +381,17 @@ mod tests {
         costs.set_prefill_row(2.0);
         costs.add_pass(2, 24.0);
         assert!(near(costs.pass(2), 18.0), "{}", costs.pass(2));
-        assert!(near(costs.round(2, 0.0), 24.0), "a round took what was measured");
+        assert!(near(costs.measured_pass(2), 24.0), "a round took what was measured");
     }
 
     #[test]
     fn unmeasured_costs_are_in_plain_passes_and_nonsense_is_ignored() {
-        let mut costs = CostModel::new(MEMORY);
+        let (mut costs, mut draft) = (CostModel::new(MEMORY), DraftTimes::default());
         assert!(!costs.knows_plain());
-        assert!(costs.pass(1) == 1.0 && costs.pass(2) > 1.0 && costs.draft() == 0.0);
-        costs.expect_draft(0.5);
+        assert!(costs.pass(1) == 1.0 && costs.pass(2) > 1.0 && costs.draft(&draft) == 0.0);
+        draft.expected = 0.5;
         costs.add_pass(1, 10.0);
-        assert_eq!((costs.pass(1), costs.draft()), (10.0, 5.0));
+        assert_eq!((costs.pass(1), costs.draft(&draft)), (10.0, 5.0));
         for nonsense in [f64::NAN, f64::INFINITY, -1.0, 0.0] {
             costs.add_pass(1, nonsense);
             assert_eq!(costs.pass(1), 10.0);

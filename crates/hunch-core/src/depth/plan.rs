@@ -42,16 +42,19 @@ impl DraftPlan {
     }
 
     /// Returns the round that this plan is expected to lead to; `None` for a fixed or an empty plan.
-    pub(crate) fn expected(&self) -> Option<ExpectedRound> {
+    fn expected(&self) -> Option<ExpectedRound> {
         self.stop.as_ref().filter(|_| self.max_draft > 0).map(|stop| stop.expected)
     }
 
-    /// Returns the speedup over plain decoding that this plan is expected to lead to; `None` for a fixed or an empty plan.
-    ///
-    /// Unlike rates, speedups of different controllers can be compared: each has its own estimate of the machine's speed.
-    pub(crate) fn expected_speedup(&self) -> Option<f64> {
-        let plain_ms = self.stop.as_ref()?.pass_ms[1];
-        Some(self.expected()?.rate() * plain_ms)
+    /// Returns the fastest of the rounds that some plans are expected to lead to.
+    pub fn fastest(plans: &[Self]) -> Option<ExpectedRound> {
+        plans.iter().filter_map(Self::expected).max_by(|a, b| a.rate().total_cmp(&b.rate()))
+    }
+
+    /// Returns whether it expects fewer tokens per millisecond than one of some other plans does.
+    pub fn is_slower_than(&self, others: &[Self]) -> bool {
+        let best = Self::fastest(others);
+        self.expected().zip(best).is_some_and(|(own, best)| own.rate() < best.rate())
     }
 
     /// Returns whether another token of a chain is worth drafting after one of this confidence.

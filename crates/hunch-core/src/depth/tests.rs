@@ -22,18 +22,21 @@ impl ConstantCosts {
     /// One round of a chain that is always as confident. `accepts` says whether each position is accepted. Gives
     /// milliseconds and tokens.
     fn round(self, controller: &mut DepthController, accepts: impl Fn(usize) -> bool) -> (f64, usize) {
-        let mut plan = controller.plan(MAX_DRAFT, 0, 0, 1000);
+        let mut plan = controller.plan(0, MAX_DRAFT, 0, 0, 1000);
         let mut drafted = plan.max_draft.min(1);
         while drafted > 0 && drafted < plan.max_draft && plan.should_continue(CONFIDENCE) {
             drafted += 1;
         }
         let accepted = (0..drafted).take_while(|&position| accepts(position)).count();
         let seen = Observation {
-            drafted,
-            passes: drafted,
-            acted: drafted > 0,
+            work: vec![DraftWork {
+                drafted,
+                passes: drafted,
+                ms: self.draft * drafted as f64,
+                ..DraftWork::default()
+            }],
+            drafted_by: (drafted > 0).then_some(0),
             height: drafted,
-            propose_ms: self.draft * drafted as f64,
             rows: drafted + 1,
             target_ms: PLAIN * (1.0 + self.row * drafted as f64),
             emitted: 1 + accepted,
@@ -42,7 +45,7 @@ impl ConstantCosts {
             ..Observation::default()
         };
         controller.observe(&seen);
-        (seen.propose_ms + seen.target_ms, seen.emitted)
+        (seen.work[0].ms + seen.target_ms, seen.emitted)
     }
 
     /// Speedup over plain decoding in `rounds` rounds.
@@ -63,8 +66,8 @@ impl ConstantCosts {
 
 fn model_controller(machine: ConstantCosts) -> DepthController {
     let mut controller = DepthController::default();
-    controller.begin(true, false);
-    controller.expect_cost(machine.draft / PLAIN);
+    controller.begin(0, true, false);
+    controller.expect_cost(0, machine.draft / PLAIN);
     controller
 }
 
@@ -104,7 +107,7 @@ fn parks_a_draft_that_is_never_accepted() {
     for machine in [FLAT, STEEP] {
         let mut controller = model_controller(machine);
         let first = machine.speedup(&mut controller, 160, |_, _| false);
-        assert!(controller.state().parked && first > 0.97, "{first}");
+        assert!(controller.state(0).parked && first > 0.97, "{first}");
         let later = machine.speedup(&mut controller, 1000, |_, _| false);
         assert!(later > 0.985, "{later}");
     }
@@ -114,9 +117,9 @@ fn parks_a_draft_that_is_never_accepted() {
 fn resumes_when_drafts_are_accepted_again() {
     let mut controller = model_controller(FLAT);
     FLAT.speedup(&mut controller, 200, |_, _| false);
-    assert!(controller.state().parked);
+    assert!(controller.state(0).parked);
     FLAT.speedup(&mut controller, 600, |_, _| true);
-    assert!(!controller.state().parked);
+    assert!(!controller.state(0).parked);
 }
 
 #[test]
@@ -125,7 +128,7 @@ fn does_not_read_where_prefill_shows_steep_rows() {
         let mut controller = model_controller(STEEP);
         controller.observe_prefill(70, 70.0 * row_ms);
         controller.observe(&Observation { rows: 1, target_ms: PLAIN, emitted: 1, ..Observation::default() });
-        assert_eq!(controller.plan(MAX_DRAFT, 150, 0, 1000).max_draft > 0, reads, "{row_ms} ms a row");
+        assert_eq!(controller.plan(0, MAX_DRAFT, 150, 0, 1000).max_draft > 0, reads, "{row_ms} ms a row");
     }
 }
 
@@ -133,9 +136,9 @@ fn does_not_read_where_prefill_shows_steep_rows() {
 fn does_not_read_with_a_draft_that_does_not_fit() {
     for (acceptance, reads) in [(0.05, false), (0.8, true)] {
         let mut controller = model_controller(FLAT);
-        controller.expect_fit(PairFit { acceptance, certainty: 0.7 });
+        controller.expect_fit(0, PairFit { acceptance, certainty: 0.7 });
         controller.observe(&Observation { rows: 1, target_ms: PLAIN, emitted: 1, ..Observation::default() });
-        assert_eq!(controller.plan(MAX_DRAFT, 100, 0, 1000).max_draft > 0, reads, "{acceptance}");
+        assert_eq!(controller.plan(0, MAX_DRAFT, 100, 0, 1000).max_draft > 0, reads, "{acceptance}");
     }
 }
 
@@ -154,10 +157,10 @@ fn plain_round(certainty: f32) -> Observation {
 fn reads_where_the_target_is_certain() {
     let reads = |acceptance, certainty, rounds| {
         let mut controller = model_controller(ConstantCosts { draft: 3.0, row: 0.25 });
-        controller.expect_fit(PairFit { acceptance, certainty: 0.8 });
+        controller.expect_fit(0, PairFit { acceptance, certainty: 0.8 });
         controller.expect_row(0.25);
         (0..rounds).for_each(|_| controller.observe(&plain_round(certainty)));
-        controller.plan(MAX_DRAFT, 90, 0, 64).max_draft > 0
+        controller.plan(0, MAX_DRAFT, 90, 0, 64).max_draft > 0
     };
     assert!(
         reads(0.8, 0.99, 8) && !reads(0.8, 0.6, 8),
@@ -170,34 +173,32 @@ fn reads_where_the_target_is_certain() {
 #[test]
 fn tests_replace_what_the_certainty_promised() {
     let mut controller = model_controller(FLAT);
-    controller.expect_fit(PairFit { acceptance: 0.8, certainty: 0.8 });
+    controller.expect_fit(0, PairFit { acceptance: 0.8, certainty: 0.8 });
     let rejected = |certainty| Observation {
-        drafted: 1,
-        passes: 1,
-        acted: true,
+        work: vec![DraftWork { drafted: 1, passes: 1, ms: 3.0, ..DraftWork::default() }],
+        drafted_by: Some(0),
         height: 1,
-        propose_ms: 3.0,
         rows: 2,
         tested: vec![false],
         ..plain_round(certainty)
     };
     controller.observe(&plain_round(0.99));
-    assert!(controller.plan(MAX_DRAFT, 60, 0, 1000).max_draft > 0);
+    assert!(controller.plan(0, MAX_DRAFT, 60, 0, 1000).max_draft > 0);
     (0..8).for_each(|_| controller.observe(&rejected(0.99)));
-    assert_eq!(controller.plan(MAX_DRAFT, 60, 0, 1000).max_draft, 0);
+    assert_eq!(controller.plan(0, MAX_DRAFT, 60, 0, 1000).max_draft, 0);
 }
 
 #[test]
 fn ignores_measurements_that_are_not_numbers() {
     let mut controller = model_controller(FLAT);
-    let before = controller.state();
-    controller.expect_fit(PairFit { acceptance: f64::NAN, certainty: 0.5 });
-    controller.expect_fit(PairFit { acceptance: 0.5, certainty: 1.5 });
+    let before = controller.state(0);
+    controller.expect_fit(0, PairFit { acceptance: f64::NAN, certainty: 0.5 });
+    controller.expect_fit(0, PairFit { acceptance: 0.5, certainty: 1.5 });
     controller.expect_row(f64::NAN);
-    assert_eq!(controller.state(), before);
-    controller.expect_fit(PairFit { acceptance: 0.0, certainty: 0.0 });
+    assert_eq!(controller.state(0), before);
+    controller.expect_fit(0, PairFit { acceptance: 0.0, certainty: 0.0 });
     controller.observe(&plain_round(0.0));
-    assert!(controller.state().gains.iter().all(|gain| gain.is_finite()));
+    assert!(controller.state(0).gains.iter().all(|gain| gain.is_finite()));
 }
 
 #[test]
@@ -208,7 +209,11 @@ fn measured_rows_show_steep_passes_before_the_first_draft() {
         // Prefill costs less a row than verification may.
         controller.observe_prefill(70, 70.0 * 0.5);
         controller.observe(&plain_round(1.0));
-        assert_eq!(controller.plan(MAX_DRAFT, 150, 0, 1000).max_draft > 0, reads, "{row} plain passes a row");
+        assert_eq!(
+            controller.plan(0, MAX_DRAFT, 150, 0, 1000).max_draft > 0,
+            reads,
+            "{row} plain passes a row"
+        );
     }
 }
 
@@ -216,7 +221,7 @@ fn measured_rows_show_steep_passes_before_the_first_draft() {
 fn keeps_drafting_after_four_rejected_rounds() {
     let mut controller = model_controller(FLAT);
     FLAT.speedup(&mut controller, 80, |round, position| round >= 4 && usually(round, position));
-    assert!(!controller.state().parked);
+    assert!(!controller.state(0).parked);
 }
 
 #[test]
@@ -224,8 +229,8 @@ fn drafts_deep_when_every_token_is_accepted() {
     let machine = ConstantCosts { draft: 1.0, row: 0.02 };
     let mut controller = model_controller(machine);
     machine.speedup(&mut controller, 80, |_, _| true);
-    assert!(controller.plan(MAX_DRAFT, 0, 0, 1000).max_draft >= 14);
-    assert!(controller.state().gains[3] > 3.0);
+    assert!(controller.plan(0, MAX_DRAFT, 0, 0, 1000).max_draft >= 14);
+    assert!(controller.state(0).gains[3] > 3.0);
 }
 
 #[test]
@@ -246,7 +251,7 @@ fn measures_a_plain_pass_at_intervals() {
     let mut controller = model_controller(FLAT);
     let mut since_plain = 0;
     for _ in 0..400 {
-        let drafted = controller.plan(MAX_DRAFT, 0, 0, 1000).max_draft;
+        let drafted = controller.plan(0, MAX_DRAFT, 0, 0, 1000).max_draft;
         since_plain = if drafted == 0 { 0 } else { since_plain + 1 };
         assert!(since_plain <= 128);
         FLAT.round(&mut controller, |_| true);
@@ -259,12 +264,11 @@ fn parks_a_tree_without_a_profitable_row() {
     FLAT.speedup(&mut controller, 60, |_, _| true);
     let mut asked = 0;
     for _ in 0..400 {
-        let drafts = controller.plan(MAX_DRAFT, 0, 0, 1000).max_draft > 0;
+        let drafts = controller.plan(0, MAX_DRAFT, 0, 0, 1000).max_draft > 0;
         asked += usize::from(drafts);
         let propose_ms = if drafts { 3.0 } else { 0.0 };
         controller.observe(&Observation {
-            propose_ms,
-            passes: usize::from(drafts),
+            work: vec![DraftWork { passes: usize::from(drafts), ms: propose_ms, ..DraftWork::default() }],
             rows: 1,
             target_ms: PLAIN,
             emitted: 1,
@@ -279,9 +283,9 @@ fn parks_a_tree_without_a_profitable_row() {
 fn reads_a_conversation_only_when_that_can_pay() {
     let mut controller = model_controller(FLAT);
     FLAT.speedup(&mut controller, 60, usually);
-    assert!(controller.plan(8, 100, 0, 1000).max_draft > 0);
-    assert_eq!(controller.plan(8, 100_000, 0, 1000).max_draft, 0);
-    assert_eq!(controller.plan(8, 100, 0, 2).max_draft, 0, "two tokens repay nothing");
+    assert!(controller.plan(0, 8, 100, 0, 1000).max_draft > 0);
+    assert_eq!(controller.plan(0, 8, 100_000, 0, 1000).max_draft, 0);
+    assert_eq!(controller.plan(0, 8, 100, 0, 2).max_draft, 0, "two tokens repay nothing");
 }
 
 #[test]
@@ -289,16 +293,18 @@ fn waits_before_reading_again_after_a_loss() {
     let mut controller = model_controller(FLAT);
     let (mut reads, mut unread) = (0, 60);
     for _ in 0..400 {
-        let drafted = controller.plan(MAX_DRAFT, unread, 0, 1000).max_draft.min(1);
+        let drafted = controller.plan(0, MAX_DRAFT, unread, 0, 1000).max_draft.min(1);
         let read = if drafted > 0 && unread > FREE_READ { unread } else { 0 };
         reads += usize::from(read > 0);
         controller.observe(&Observation {
-            drafted,
-            passes: drafted,
-            read,
-            acted: drafted > 0,
+            work: vec![DraftWork {
+                drafted,
+                passes: drafted,
+                read,
+                ms: 3.0 * drafted as f64 + 0.4 * read as f64,
+            }],
+            drafted_by: (drafted > 0).then_some(0),
             height: drafted,
-            propose_ms: 3.0 * drafted as f64 + 0.4 * read as f64,
             rows: drafted + 1,
             target_ms: PLAIN + drafted as f64,
             emitted: 1,
@@ -321,7 +327,7 @@ fn stops_reading_prompts_that_short_answers_do_not_repay() {
         let (mut unread, mut remaining) = (120, 64_usize);
         while remaining > 0 {
             let easy = remaining <= 32;
-            let mut plan = controller.plan(MAX_DRAFT.min(remaining - 1), unread, 0, remaining);
+            let mut plan = controller.plan(0, MAX_DRAFT.min(remaining - 1), unread, 0, remaining);
             let mut drafted = plan.max_draft.min(1);
             while drafted > 0 && drafted < plan.max_draft && plan.should_continue(CONFIDENCE) {
                 drafted += 1;
@@ -332,12 +338,14 @@ fn stops_reading_prompts_that_short_answers_do_not_repay() {
                 answers.push(answer);
             }
             let seen = Observation {
-                drafted,
-                passes: drafted,
-                read,
-                acted: drafted > 0,
+                work: vec![DraftWork {
+                    drafted,
+                    passes: drafted,
+                    read,
+                    ms: machine.draft * drafted as f64 + 0.6 * read as f64,
+                }],
+                drafted_by: (drafted > 0).then_some(0),
                 height: drafted,
-                propose_ms: machine.draft * drafted as f64 + 0.6 * read as f64,
                 rows: drafted + 1,
                 target_ms: PLAIN * (1.0 + machine.row * drafted as f64),
                 emitted: 1 + accepted,
@@ -359,20 +367,18 @@ fn stops_reading_prompts_that_short_answers_do_not_repay() {
 #[test]
 fn evaluates_a_free_draft_when_it_exists() {
     let mut controller = DepthController::default();
-    controller.begin(false, false);
+    controller.begin(0, false, false);
     for round in 0..200 {
-        let asked = controller.plan(8, 0, 0, 1000).max_draft;
+        let asked = controller.plan(0, 8, 0, 0, 1000).max_draft;
         let sure = round % 2 == 0;
         let confidence = vec![Some(if sure { 0.95 } else { 0.15 }); asked];
-        let kept = controller.keep(&confidence, None);
+        let kept = controller.keep(0, &confidence, None);
         let accepted = if sure { kept } else { 0 };
         let tested = kept.min(accepted + 1);
         controller.observe(&Observation {
-            drafted: asked,
-            passes: asked,
-            acted: kept > 0,
+            work: vec![DraftWork { drafted: asked, passes: asked, ms: 0.01, ..DraftWork::default() }],
+            drafted_by: (kept > 0).then_some(0),
             height: kept,
-            propose_ms: 0.01,
             rows: kept + 1,
             target_ms: PLAIN * (1.0 + 0.1 * kept as f64),
             emitted: 1 + accepted,
@@ -381,20 +387,20 @@ fn evaluates_a_free_draft_when_it_exists() {
             ..Observation::default()
         });
     }
-    assert_eq!(controller.keep(&[Some(0.95); 6], None), 6);
-    assert!(!controller.state().parked);
-    assert_eq!(controller.keep(&[Some(0.15); 6], None), 0);
-    assert!(controller.state().parked);
+    assert_eq!(controller.keep(0, &[Some(0.95); 6], None), 6);
+    assert!(!controller.state(0).parked);
+    assert_eq!(controller.keep(0, &[Some(0.15); 6], None), 0);
+    assert!(controller.state(0).parked);
 }
 
 #[test]
 fn yields_to_a_proposer_that_expects_more_tokens() {
     let mut controller = DepthController::default();
-    controller.begin(false, false);
-    controller.plan(8, 0, 0, 1000);
+    controller.begin(0, false, false);
+    controller.plan(0, 8, 0, 0, 1000);
     controller.observe(&Observation { rows: 1, target_ms: PLAIN, emitted: 1, ..Observation::default() });
-    assert!(controller.keep(&[Some(0.5); 2], None) > 0);
-    assert_eq!(controller.keep(&[Some(0.5); 2], Some(ExpectedRound { tokens: 4.0, ms: 14.0 })), 0);
+    assert!(controller.keep(0, &[Some(0.5); 2], None) > 0);
+    assert_eq!(controller.keep(0, &[Some(0.5); 2], Some(ExpectedRound { tokens: 4.0, ms: 14.0 })), 0);
 }
 
 #[test]
@@ -403,8 +409,8 @@ fn an_unlikely_token_ends_a_draft_unless_it_was_sampled() {
         let machine = ConstantCosts { draft: 0.3, row: 0.02 };
         let mut controller = model_controller(machine);
         machine.speedup(&mut controller, 40, |round, position| (round + position) % 4 > 0);
-        controller.begin(true, sampled);
-        let mut plan = controller.plan(MAX_DRAFT, 0, 0, 1000);
+        controller.begin(0, true, sampled);
+        let mut plan = controller.plan(0, MAX_DRAFT, 0, 0, 1000);
         assert_eq!((plan.max_draft > 0, plan.should_continue(0.05)), (true, sampled));
     }
     assert!(DraftPlan::fixed(4).should_continue(0.0));

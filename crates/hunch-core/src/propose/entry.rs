@@ -18,8 +18,16 @@ pub struct MethodEntry {
     pub summary: &'static str,
     /// Proposers in the order they are tried.
     pub stages: &'static [Stage],
+    /// `true` if stages whose needs are not loaded are left out. Otherwise the method is refused without them.
+    pub optional_stages: bool,
     /// Anchor of the section of `docs/methods.md` that describes it.
     pub docs: &'static str,
+}
+
+impl MethodEntry {
+    /// Fields that an entry may leave out.
+    pub(super) const DEFAULT: Self =
+        Self { name: "", summary: "", stages: &[], optional_stages: false, docs: "methods" };
 }
 
 /// A proposer of a method. [`Proposers`](super::Proposers) holds it for a conversation.
@@ -113,7 +121,7 @@ pub enum Needs {
 }
 
 /// Declares the enum `Method` and its entries. `name` comes first, the other fields are those of
-/// [`MethodEntry`].
+/// [`MethodEntry`], as far as they differ from its default.
 macro_rules! methods {
     ($(
         $(#[$meta:meta])*
@@ -138,7 +146,9 @@ macro_rules! methods {
             pub fn entry(self) -> &'static MethodEntry {
                 match self {
                     $(Self::$variant => {
-                        static ENTRY: MethodEntry = MethodEntry { name: $name, $($field: $value),+ };
+                        #[allow(clippy::needless_update)]
+                        static ENTRY: MethodEntry =
+                            MethodEntry { name: $name, $($field: $value,)+ ..MethodEntry::DEFAULT };
                         &ENTRY
                     })+
                 }

@@ -15,6 +15,7 @@
 //! | `name` | name on the command line, in JSON and in stored files; lower case with hyphens |
 //! | `summary` | line in `--help` and in the window; no full stop |
 //! | `stages` | proposers in the order they are tried |
+//! | `optional_stages` | `true` leaves out stages whose needs are not loaded; refused by default |
 //! | `docs` | anchor of a section of `docs/methods.md`, such as `the-text-drafts` |
 //!
 //! The variant is an entry's name in Rust: [`Proposer::method`] returns it.
@@ -53,12 +54,15 @@ entry::methods! {
         docs: "methods",
     }
     /// Uses the one of [`Suffix`](Self::Suffix), [`DraftModel`](Self::DraftModel) and [`Head`](Self::Head)
-    /// that expects the most tokens per millisecond.
-    CascadeHead {
-        name: "cascade-head",
-        summary: "suffix, draft-model or head, whichever is expected to be fastest",
+    /// that is expected to yield the most tokens per millisecond, as far as they are loaded. None if plain decoding is
+    /// expected to be faster.
+    #[serde(alias = "cascade-head")]
+    Auto {
+        name: "auto",
+        summary: "Every draft that is loaded, whichever is expected to be fastest",
         stages: &[Stage::of::<Suffix>(), Stage::DraftModel, Stage::Head],
-        docs: "a-trained-head-drafts",
+        optional_stages: true,
+        docs: "auto",
     }
     /// Uses [`Suffix`](Self::Suffix) if it expects more accepted tokens, else [`DraftModel`](Self::DraftModel).
     Cascade {

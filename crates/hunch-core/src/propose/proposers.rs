@@ -162,17 +162,25 @@ impl Proposers {
         Ok(())
     }
 
-    /// Borrows the proposers of a [prepared](Self::prepare) method, in the order they are tried.
+    /// Returns the stages of a method that can draft, in the order they are tried: without optional ones that are not
+    /// loaded.
+    pub fn loaded_stages(&self, method: Method) -> Vec<&'static Stage> {
+        let entry = method.entry();
+        entry.stages.iter().filter(|stage| !entry.optional_stages || self.has(stage.needs())).collect()
+    }
+
+    /// Borrows the proposers of the [loaded stages](Self::loaded_stages) of a [prepared](Self::prepare) method.
     ///
     /// # Errors
     /// [`Error::InvalidRequest`] if one of them is missing.
     pub fn stages(&mut self, method: Method) -> Result<Vec<&mut dyn Proposer>> {
+        let loaded = self.loaded_stages(method);
         let Self { draft, low_bit, head, script, layers, free } = self;
         let mut free: HashMap<_, _> = free.iter_mut().collect();
         let (mut draft, mut low_bit) = (draft.as_mut(), low_bit.as_mut());
         let (mut head, mut script, mut layers) = (head.as_mut(), script.as_mut(), layers.as_mut());
         let mut stages: Vec<&mut dyn Proposer> = Vec::new();
-        for stage in method.entry().stages {
+        for stage in loaded {
             let proposer: Option<&mut dyn Proposer> = match stage {
                 Stage::Free(new) => free.remove(&new.type_id()).map(|own| &mut **own as _),
                 Stage::DraftModel | Stage::DraftTree => draft.take().map(|own| own as _),

@@ -1,4 +1,4 @@
-//! The proposers of a session and their depth controllers. The registry's
+//! The proposers of a session and their depth controller. The registry's
 //! [`Stage`](crate::propose::Stage) declares one; an [`ActiveStage`] is one at work.
 //!
 //! Proposers are tried in order, and the first worthwhile draft is used. A cheap lookup therefore goes
@@ -11,7 +11,7 @@ use std::time::Duration;
 use rand::RngCore;
 
 use super::MAX_DRAFT;
-use crate::depth::{DepthController, DepthState, DraftPlan, FREE_READ, Observation};
+use crate::depth::{DepthController, DepthState, DraftPlan, DraftWork, FREE_READ, Observation};
 use crate::draft::{DraftProb, DraftTree};
 use crate::error::{Error, Result};
 use crate::method::Method;
@@ -23,10 +23,9 @@ use crate::stats::{RoundTiming, Stopwatch, millis};
 use crate::token::{EmittedToken, TokenId, TokenOrigin};
 use crate::verify::Verdict;
 
-/// A proposer with an optional depth controller.
+/// A proposer at work.
 struct ActiveStage<'a> {
     proposer: &'a mut dyn Proposer,
-    depth: Option<&'a mut DepthController>,
     run: StageRun,
     /// Set after a failure: not used again in this generation.
     dropped: bool,
@@ -53,6 +52,14 @@ struct StageRun {
     /// Committed tokens that its model had to prefill.
     pending: usize,
     took: Duration,
+}
+
+impl StageRun {
+    /// Returns what the depth controller learns from it.
+    fn work(&self) -> DraftWork {
+        let Self { drafted, passes, pending, took, .. } = *self;
+        DraftWork { drafted, passes, read: pending, ms: millis(took) }
+    }
 }
 
 /// Rows of the next target pass after the root.
@@ -100,14 +107,21 @@ pub(super) struct DraftContext<'c> {
 #[derive(Default)]
 pub(super) struct Stages<'a> {
     stages: Vec<ActiveStage<'a>>,
+    /// Without it, the depth is fixed.
+    depth: Option<&'a mut DepthController>,
     /// Proposers dropped since the last [`take_dropped`](Self::take_dropped).
     dropped: Vec<DroppedDraft>,
 }
 
 impl<'a> Stages<'a> {
     /// Adds a stage after the existing ones.
-    pub(super) fn add(&mut self, proposer: &'a mut dyn Proposer, depth: Option<&'a mut DepthController>) {
-        self.stages.push(ActiveStage { proposer, depth, run: StageRun::default(), dropped: false });
+    pub(super) fn add(&mut self, proposer: &'a mut dyn Proposer) {
+        self.stages.push(ActiveStage { proposer, run: StageRun::default(), dropped: false });
+    }
+
+    /// Adapts the depth of all stages.
+    pub(super) fn set_depth(&mut self, depth: &'a mut DepthController) {
+        self.depth = Some(depth);
     }
 
     /// Drops a stage for the rest of the generation.
@@ -128,12 +142,12 @@ impl<'a> Stages<'a> {
     /// A seed must repeat the text. If the text depends on the drafts, proposers of fixed depth
     /// therefore forget statistics of earlier answers.
     pub(super) fn begin(&mut self, prompt: &[TokenId], sampler: &Sampler, text_depends_on_drafts: bool) {
-        for stage in &mut self.stages {
-            match &mut stage.depth {
+        for (i, stage) in self.stages.iter_mut().enumerate() {
+            match &mut self.depth {
                 // Only a model's drafts are sampled.
                 Some(depth) => {
                     let has_model = has_model(stage.proposer);
-                    depth.begin(has_model, has_model && !sampler.is_greedy());
+                    depth.begin(i, has_model, has_model && !sampler.is_greedy());
                 }
                 None if text_depends_on_drafts => stage.proposer.reset_stats(),
                 None => {}
@@ -142,24 +156,24 @@ impl<'a> Stages<'a> {
         }
     }
 
-    /// Reports the time of the target's prefill of `tokens` to the controllers.
+    /// Reports the time of the target's prefill of `tokens` to the controller.
     pub(super) fn observe_prefill(&mut self, tokens: usize, took: Duration) {
-        for depth in self.stages.iter_mut().filter_map(|stage| stage.depth.as_mut()) {
+        if let Some(depth) = &mut self.depth {
             depth.observe_prefill(tokens, millis(took));
         }
     }
 
-    /// Prefills the models of proposers with fixed depth. A controller decides later whether that pays.
+    /// Prefills the models of the proposers if the depth is fixed. A controller decides later whether that pays.
     pub(super) fn prefill(
         &mut self,
         prompt: &[TokenId],
         should_continue: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> ControlFlow<()> {
+        if self.depth.is_some() {
+            return ControlFlow::Continue(());
+        }
         for i in 0..self.stages.len() {
             let stage = &mut self.stages[i];
-            if stage.depth.is_some() {
-                continue;
-            }
             let flow = stage.proposer.prefill(prompt, should_continue);
             // These passes belong to prefill, not to a round.
             stage.proposer.take_pass_log();
@@ -183,15 +197,15 @@ impl<'a> Stages<'a> {
             return Ok(Proposal::empty());
         }
         let base = cx.target.cache_len();
-        let plans: Vec<DraftPlan> = self.stages.iter_mut().map(|stage| stage.plan(&cx)).collect();
+        let plans: Vec<DraftPlan> = (0..self.stages.len()).map(|i| self.plan(i, &cx)).collect();
         for (i, plan) in plans.iter().enumerate() {
             let later = &plans[i + 1..];
             let stage = &mut self.stages[i];
-            if plan.max_draft == 0 || (has_model(stage.proposer) && expects_less(plan, later)) {
+            if plan.max_draft == 0 || (has_model(stage.proposer) && plan.is_slower_than(later)) {
                 continue;
             }
             let start = cx.clock.elapsed();
-            let run = stage.draft(plan.clone(), &mut cx);
+            let run = stage.draft(plan.clone(), self.depth.is_some(), &mut cx);
             stage.run.pass_rows.extend(stage.proposer.take_pass_log());
             let failure = stage.proposer.take_failure();
             let mut tree = match run {
@@ -203,16 +217,14 @@ impl<'a> Stages<'a> {
                     continue;
                 }
             };
-            if let Some(depth) = &mut stage.depth
+            if let Some(depth) = &mut self.depth
                 && tree.is_chain()
                 && tree.is_certain()
                 && !stage.proposer.is_tree()
                 && stage.proposer.extra_rows() == 0
             {
                 // Truncate the draft unless it beats what a later stage is expected to yield.
-                let alternative = later.iter().filter_map(DraftPlan::expected);
-                let alternative = alternative.max_by(|a, b| a.rate().total_cmp(&b.rate()));
-                tree.truncate(depth.keep(tree.confidence(), alternative));
+                tree.truncate(depth.keep(i, tree.confidence(), DraftPlan::fastest(later)));
             }
             stage.run.took = cx.clock.elapsed().saturating_sub(start);
             let aux = stage.proposer.aux_rows();
@@ -230,6 +242,26 @@ impl<'a> Stages<'a> {
             }
         }
         Ok(Proposal::empty())
+    }
+
+    /// Returns the limits of a stage's next draft.
+    fn plan(&mut self, i: usize, cx: &DraftContext<'_>) -> DraftPlan {
+        let stage = &mut self.stages[i];
+        if stage.dropped {
+            return DraftPlan::fixed(0);
+        }
+        let limit = if stage.proposer.is_tree() { cx.max_draft } else { cx.max_draft.min(cx.tokens_left) };
+        let plan = match &mut self.depth {
+            None => DraftPlan::fixed(limit),
+            Some(depth) => {
+                stage.run.pending = stage.proposer.pending_len(cx.committed);
+                let (limit, pending) = (limit.min(stage.proposer.max_depth()), stage.run.pending);
+                let plan = depth.plan(i, limit, pending, stage.proposer.extra_rows(), cx.tokens_left);
+                // Do not delay the first token by prefilling a second model.
+                if cx.first_round && pending > FREE_READ { DraftPlan::fixed(0) } else { plan }
+            }
+        };
+        plan.with_max_depth(cx.tokens_left)
     }
 
     /// Returns the layers that any proposer reads, ascending.
@@ -300,7 +332,7 @@ impl<'a> Stages<'a> {
         }
     }
 
-    /// Updates the controllers with a round. Returns the depth state if a depth is chosen adaptively.
+    /// Updates the controller with a round. Returns its state.
     pub(super) fn observe(
         &mut self,
         proposal: &Proposal,
@@ -308,52 +340,34 @@ impl<'a> Stages<'a> {
         emitted: &[EmittedToken],
         timing: &RoundTiming,
     ) -> Option<DepthState> {
-        let rows = proposal.rows();
-        let certainty: Vec<f32> =
-            emitted.iter().filter_map(|token| token.top.first()).map(|&(_, p)| p).collect();
-        let mut state: Option<DepthState> = None;
-        let mut parked = true;
-        for (i, stage) in self.stages.iter_mut().enumerate().filter(|(_, stage)| !stage.dropped) {
-            let is_source = proposal.stage == Some(i);
-            let StageRun { drafted, passes, pending, took, .. } = stage.run;
-            let Some(depth) = &mut stage.depth else { continue };
-            let mut observation = Observation {
-                drafted,
-                passes,
-                read: pending,
-                propose_ms: millis(took),
-                rows,
-                target_ms: timing.target_ms,
-                emitted: 1 + verdict.accepted.len(),
-                certainty: certainty.clone(),
-                acted: is_source,
-                ..Observation::default()
-            };
-            if is_source {
-                observation.height = proposal.tree.height();
-                (observation.tested, observation.confidence) = tested(proposal, verdict);
-            }
-            depth.observe(&observation);
-            let mut current = depth.state();
-            current.gains.truncate(stage.proposer.max_depth());
-            parked &= current.parked;
-            if is_source || state.is_none() || proposal.stage.is_none() {
-                state = Some(current);
-            }
-        }
-        state.map(|state| DepthState { parked, ..state })
+        let depth = self.depth.as_mut()?;
+        let (tested, confidence) = tested(proposal, verdict);
+        depth.observe(&Observation {
+            work: self.stages.iter().map(|stage| stage.run.work()).collect(),
+            drafted_by: proposal.stage,
+            height: proposal.tree.height(),
+            rows: proposal.rows(),
+            target_ms: timing.target_ms,
+            emitted: 1 + verdict.accepted.len(),
+            certainty: emitted.iter().filter_map(|token| token.top.first()).map(|&(_, p)| p).collect(),
+            tested,
+            confidence,
+        });
+        let state_of = |i: usize| {
+            let mut state = depth.state(i);
+            state.gains.truncate(self.stages[i].proposer.max_depth());
+            state
+        };
+        let used: Vec<usize> = (0..self.stages.len()).filter(|&i| !self.stages[i].dropped).collect();
+        let parked = used.iter().all(|&i| state_of(i).parked);
+        let shown = proposal.stage.filter(|i| used.contains(i)).or(used.last().copied())?;
+        Some(DepthState { parked, ..state_of(shown) })
     }
 }
 
 /// Returns whether a proposer drafts with passes of a model.
 fn has_model(proposer: &dyn Proposer) -> bool {
     proposer.method().drafter().is_some()
-}
-
-/// Returns whether a plan expects a smaller speedup than a later one does.
-fn expects_less(plan: &DraftPlan, later: &[DraftPlan]) -> bool {
-    let best = later.iter().filter_map(DraftPlan::expected_speedup).fold(0.0, f64::max);
-    plan.expected_speedup().is_some_and(|own| own < best)
 }
 
 /// Returns, per tested depth, whether it was accepted and the draft's confidence there.
@@ -389,29 +403,15 @@ pub(super) fn restore(target: &mut dyn LanguageModel, committed: &[TokenId], bas
 }
 
 impl ActiveStage<'_> {
-    /// Returns the depth limit of the next draft.
-    fn plan(&mut self, cx: &DraftContext<'_>) -> DraftPlan {
-        if self.dropped {
-            return DraftPlan::fixed(0);
-        }
-        let limit = if self.proposer.is_tree() { cx.max_draft } else { cx.max_draft.min(cx.tokens_left) };
-        let plan = match &mut self.depth {
-            None => DraftPlan::fixed(limit),
-            Some(depth) => {
-                self.run.pending = self.proposer.pending_len(cx.committed);
-                let limit = limit.min(self.proposer.max_depth());
-                let plan = depth.plan(limit, self.run.pending, self.proposer.extra_rows(), cx.tokens_left);
-                // Do not delay the first token by prefilling a second model.
-                if cx.first_round && self.run.pending > FREE_READ { DraftPlan::fixed(0) } else { plan }
-            }
-        };
-        plan.with_max_depth(cx.tokens_left)
-    }
-
     /// Drafts and checks the proposer's contract. `None` if prefill of its model was cancelled.
-    fn draft(&mut self, plan: DraftPlan, cx: &mut DraftContext<'_>) -> Result<Option<DraftTree>> {
+    fn draft(
+        &mut self,
+        plan: DraftPlan,
+        is_adaptive: bool,
+        cx: &mut DraftContext<'_>,
+    ) -> Result<Option<DraftTree>> {
         // A text that fits in one pass is read with the first pass of the draft. On a GPU that is one wait less.
-        if self.depth.is_some() && self.run.pending >= self.proposer.prefill_rows().max(FREE_READ) {
+        if is_adaptive && self.run.pending >= self.proposer.prefill_rows().max(FREE_READ) {
             let cancelled = cx.cancelled;
             let mut should_continue =
                 || if cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };

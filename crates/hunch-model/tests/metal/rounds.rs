@@ -71,7 +71,7 @@ fn sampled_answer(
     let sampler = Sampler::new(params).unwrap();
     let mut session = Session::new(target, &sampler, &NoClock, config).unwrap();
     if let Some(proposer) = proposer {
-        session.add_proposer(proposer, None);
+        session.add_proposer(proposer);
     }
     assert!(session.prefill(&PROMPT, 0, &mut |_, _| ControlFlow::Continue(())).unwrap().is_continue());
     simulator.take_counts();

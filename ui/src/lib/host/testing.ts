@@ -53,6 +53,7 @@ export const appInfo: AppInfo = {
   unfinished_load: null,
   methods: [
     { name: 'plain', summary: 'No speculation', needs_draft: false },
+    { name: 'auto', summary: 'Every draft that is loaded, whichever is expected to be fastest', needs_draft: false },
     { name: 'draft-model', summary: 'A draft model proposes a chain of tokens', needs_draft: true },
     { name: 'draft-tree', summary: 'A draft model proposes a tree of continuations', needs_draft: true },
     { name: 'cascade', summary: 'suffix if it expects more accepted tokens, else draft-model', needs_draft: true },

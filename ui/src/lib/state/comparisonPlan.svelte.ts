@@ -138,13 +138,16 @@ export class ComparisonPlan {
     this.lanes = method ? [{ method, max_draft: this.settings.maxDraft }] : [];
   }
 
-  /** Methods that the loaded models can compare with plain decoding. Most recommended first, with and without a draft
-   * model in turn, so that the first lanes differ in kind. */
+  /** Methods that the loaded models can compare with plain decoding. The most recommended first, then those that need a
+   * draft model and those that do not in turn, so that the first lanes differ in kind. */
   #usable(): Method[] {
     const { info, loaded } = this.#models;
     const usable = offeredMethods(info).filter(({ name }) => name !== 'plain' && isUsable(name, loaded));
-    const paired = usable.filter(({ needs_draft }) => needs_draft);
-    const alone = usable.filter(({ needs_draft }) => !needs_draft);
-    return usable.flatMap((_, i) => [...paired.slice(i, i + 1), ...alone.slice(i, i + 1)]).map(({ name }) => name);
+    const [first, ...others] = usable;
+    if (!first) return [];
+    const unlike = others.filter(({ needs_draft }) => needs_draft !== first.needs_draft);
+    const like = others.filter(({ needs_draft }) => needs_draft === first.needs_draft);
+    const inTurn = others.flatMap((_, i) => [...unlike.slice(i, i + 1), ...like.slice(i, i + 1)]);
+    return [first, ...inTurn].map(({ name }) => name);
   }
 }

@@ -66,7 +66,11 @@ describe('the plan of a comparison', () => {
     expect(plan.lanes[0]).toEqual({ method: 'suffix', max_draft: 6 });
   });
 
-  it('alternates methods with and without a draft model', () => {
+  it('begins with the recommended method, and alternates methods with and without a draft model', () => {
+    const recommended = make(['plain', 'auto', 'draft-model', 'cascade', 'ngram']);
+    recommended.plan.arrive();
+    for (let i = 0; i < 3; i += 1) recommended.plan.add();
+    expect(recommended.plan.lanes.map(({ method }) => method)).toEqual(['auto', 'draft-model', 'ngram', 'cascade']);
     const { plan } = make(['plain', 'draft-model', 'draft-tree', 'cascade', 'ngram', 'suffix']);
     plan.arrive();
     for (let i = 0; i < 4; i += 1) plan.add();

@@ -42,10 +42,10 @@ export const de: Strings = {
   },
   origins,
   methods: {
+    auto: { label: 'Automatisch', meaning: 'Jeder geladene Draft: was voraussichtlich am schnellsten ist' },
     'draft-model': { label: 'Draft-Modell', meaning: 'Ein kleineres Modell schlägt Tokens vor' },
     'draft-tree': { label: 'Draft-Baum', meaning: 'Ein kleineres Modell schlägt mehrere Fortsetzungen vor' },
     cascade: { label: 'Suffix, dann Draft', meaning: 'Suffix, wenn er mehr angenommene Tokens erwartet, sonst der Draft' },
-    'cascade-head': { label: 'Alle Drafts', meaning: 'Suffix, Draft oder Head: was voraussichtlich am schnellsten ist' },
     ngram: { label: 'N-Gramm', meaning: 'Wiederholt, was den letzten Tokens schon einmal folgte' },
     suffix: { label: 'Suffix', meaning: 'Wiederholt die bisher häufigste Fortsetzung' },
     'suffix-head': { label: 'Suffix, dann Head', meaning: 'Suffix, wenn er mehr angenommene Tokens erwartet, sonst der Head' },

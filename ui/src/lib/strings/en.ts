@@ -74,10 +74,10 @@ const origins: Record<AnswerOrigin, Named> = {
 };
 
 const methods: Record<WordedMethod, Named> = {
+  auto: { label: 'Automatic', meaning: 'Every draft that is loaded, whichever is expected to be fastest' },
   'draft-model': { label: 'Draft model', meaning: 'A smaller model drafts ahead' },
   'draft-tree': { label: 'Draft tree', meaning: 'A smaller model drafts several continuations' },
   cascade: { label: 'Suffix, then draft', meaning: 'Suffix if it expects more accepted tokens, else the draft' },
-  'cascade-head': { label: 'All drafts', meaning: 'Suffix, draft or head, whichever is expected to be fastest' },
   ngram: { label: 'N-gram', meaning: 'Copies the text that followed the same tokens earlier' },
   suffix: { label: 'Suffix', meaning: 'Repeats the most frequent continuation so far' },
   'suffix-head': { label: 'Suffix, then head', meaning: 'Suffix if it expects more accepted tokens, else the head' },

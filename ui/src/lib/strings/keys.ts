@@ -80,10 +80,10 @@ export type View = (typeof views)[number];
 
 /** Methods with words of their own. Others show the engine's name and summary. */
 export type WordedMethod =
+  | 'auto'
   | 'draft-model'
   | 'draft-tree'
   | 'cascade'
-  | 'cascade-head'
   | 'ngram'
   | 'suffix'
   | 'suffix-head'
