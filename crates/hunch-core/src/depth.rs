@@ -59,6 +59,11 @@ const LONG_DRAFT_SHARE: f64 = 0.5;
 /// of the draft, so it is not judged by the mean. Of 0, 1/2 and 1, this one gave the best recorded rounds.
 const READ_OPTIMISM: f64 = 0.5;
 
+/// Share of the time of a reading that drafts would already have saved in this answer, before it is made. Other proposers
+/// show in these rounds whether they need the drafts. Of 1/32, 1/16 and 1/8, this one gave the best recorded
+/// rounds.
+const READ_DELAY: f64 = 1.0 / 16.0;
+
 /// Parameters of the controller. Other numbers are derived or not tuned, except [`READ_OPTIMISM`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DepthConfig {
@@ -167,6 +172,10 @@ struct ProposerDepth {
     width: f64,
     /// Rows that the proposer adds to the target pass next to its draft.
     extra_rows: usize,
+    /// Recent tokens of rounds in which another proposer drafted, decayed as those of [`Throughput`].
+    tokens_of_others: f64,
+    /// Tokens of this answer that no other proposer drafted.
+    undrafted: f64,
     /// Time that drafting saved, less the time of reading, in plain passes.
     read_balance: f64,
     parked: bool,
@@ -183,6 +192,8 @@ impl ProposerDepth {
             has_model: false,
             width: 1.0,
             extra_rows: 0,
+            tokens_of_others: 0.0,
+            undrafted: 0.0,
             read_balance: 0.0,
             parked: false,
             exploring: false,
@@ -274,7 +285,7 @@ impl DepthController {
     /// the most likely ones.
     pub fn begin(&mut self, proposer: usize, has_model: bool, sampled: bool) {
         let own = self.proposer(proposer);
-        (own.has_model, own.sampled) = (has_model, sampled);
+        (own.has_model, own.sampled, own.undrafted) = (has_model, sampled, 0.0);
     }
 
     /// Sets the cost of a proposer's drafted token, in plain passes, that is assumed until one is measured.
@@ -422,6 +433,9 @@ impl DepthController {
         for (i, own) in self.proposers.iter_mut().enumerate() {
             own.acceptance.add_certainty(&seen.certainty);
             own.add_outcome(seen, &work[i], seen.drafted_by == Some(i), horizon);
+            let others = if seen.drafted_by.is_some_and(|by| by != i) { seen.emitted as f64 } else { 0.0 };
+            own.undrafted += seen.emitted as f64 - others;
+            own.tokens_of_others += others - own.tokens_of_others / memory;
         }
         // The allowance, and enough for the longest draft.
         let losses = self.proposers.iter().map(|own| self.loss(own, MAX_DRAFT));
@@ -510,6 +524,8 @@ impl DepthController {
     /// The draft has at most `limit` tokens, and `gain` is the expected speedup. Without a debt, the upper middle of what
     /// is likely counts. Earlier readings may owe twice the allowance, for themselves and for their drafts. If they owe
     /// more, the expected speedup also has to repay that: a whole horizon all of it, a shorter answer its share.
+    ///
+    /// Next to other proposers it waits for them to draft ([`READ_DELAY`]), and does not count the tokens that they do.
     fn reading_pays(
         &self,
         own: &ProposerDepth,
@@ -519,9 +535,14 @@ impl DepthController {
         remaining: usize,
     ) -> bool {
         let DepthConfig { loss_allowance, horizon, .. } = self.config;
-        let tokens = horizon.min(remaining as f64);
+        // Tokens that another proposer drafts are not gained by this one.
+        let own_share = 1.0 - own.tokens_of_others / self.throughput.tokens.max(1.0);
+        let tokens = horizon.min(remaining as f64) * own_share;
         let saving = |gain: f64| (1.0 - 1.0 / gain) * tokens;
         let reading = unread as f64 * self.costs.read(&own.times) / self.costs.pass(1);
+        if self.proposers.len() > 1 && (1.0 - 1.0 / gain) * own.undrafted < READ_DELAY * reading {
+            return false;
+        }
         let owed = -own.read_balance - 2.0 * loss_allowance;
         if owed > 0.0 {
             saving(gain) >= reading + owed * tokens / horizon

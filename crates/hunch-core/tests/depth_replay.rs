@@ -513,8 +513,8 @@ fn several_proposers_come_near_the_best_of_them() {
     }
     let (_, least) = summary("suffix and draft model relative to plain decoding", to_plain.into_iter());
     let (mean, least_of_best) = summary("relative to the better of the two", to_best.into_iter());
-    assert!(least >= 0.97, "{least:.4}");
-    assert!(mean >= 1.0 && least_of_best >= 0.9, "{mean:.4} on average, at least {least_of_best:.4}");
+    assert!(least >= 0.98, "{least:.4}");
+    assert!(mean >= 1.005 && least_of_best >= 0.95, "{mean:.4} on average, at least {least_of_best:.4}");
 }
 
 /// The smallest speedup with drafts that are never accepted, of draft models and of lookups. `fit` is what the controller
