@@ -109,6 +109,10 @@ pub struct RoundEvent {
     /// older versions.
     #[serde(default)]
     pub draft: Vec<DraftedEvent>,
+    /// Method of the proposer that drafted them, one of those that the answer's method uses. Absent in rounds without a
+    /// draft and in answers of older versions.
+    #[serde(default)]
+    pub drafted_by: Option<Method>,
     /// Emitted tokens in order. May include tokens of earlier rounds that were held back for a stop string.
     pub tokens: Vec<TokenEvent>,
     /// Drafted tokens that were tested and rejected.
@@ -128,6 +132,7 @@ impl RoundEvent {
             round,
             drafted: 0,
             draft: Vec::new(),
+            drafted_by: None,
             tokens,
             rejected: Vec::new(),
             timing: RoundTiming::default(),

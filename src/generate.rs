@@ -391,6 +391,7 @@ impl<'a> Generation<'a> {
             round: self.rounds,
             drafted: round.drafted.len() as u32,
             draft: drafted(&round, &self.text),
+            drafted_by: round.drafted_by,
             tokens,
             rejected: rejected(&round, &self.text),
             timing: round.timing,

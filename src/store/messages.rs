@@ -441,6 +441,7 @@ pub(crate) mod tests {
             round: 0,
             drafted: 1,
             draft: Vec::new(),
+            drafted_by: None,
             tokens: vec![token],
             rejected: Vec::new(),
             timing: RoundTiming::default(),

@@ -150,6 +150,19 @@ pub struct Observation {
     pub confidence: Vec<Option<f32>>,
 }
 
+/// What a proposer is asked for in a round, the input of [`DepthController::plan`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DraftRequest {
+    /// Most tokens of the draft.
+    pub limit: usize,
+    /// Committed tokens that the proposer's model has to read first.
+    pub unread: usize,
+    /// Rows that the target pass carries in addition to the draft.
+    pub extra_rows: usize,
+    /// Tokens that the answer has room for.
+    pub remaining: usize,
+}
+
 /// Decayed sums of tokens and time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Throughput {
@@ -324,25 +337,16 @@ impl DepthController {
         }
     }
 
-    /// Plans the next draft of a proposer, of at most `limit` tokens.
-    ///
-    /// The proposer's model has `unread` tokens to read first. The target pass carries `extra_rows` rows in addition to
-    /// the draft. The answer has room for `remaining` tokens.
-    pub fn plan(
-        &mut self,
-        proposer: usize,
-        limit: usize,
-        unread: usize,
-        extra_rows: usize,
-        remaining: usize,
-    ) -> DraftPlan {
+    /// Plans the next draft of a proposer.
+    pub fn plan(&mut self, proposer: usize, request: DraftRequest) -> DraftPlan {
+        let DraftRequest { limit, extra_rows, .. } = request;
         self.proposer(proposer).extra_rows = extra_rows;
         let own = &self.proposers[proposer];
         let one = self.costs.pass(1);
         let (depth, gain) = self.best(own, limit, &own.accepted(0.0));
         // Untested drafts are worth a test if the upper end of what is likely pays: one standard deviation up.
         let (_, optimistic) = self.best(own, limit, &own.accepted(1.0));
-        let readable = unread <= FREE_READ || self.reading_pays(own, unread, limit, gain, remaining);
+        let readable = request.unread <= FREE_READ || self.reading_pays(own, request, gain);
         let affordable = self.affordable(own, limit);
         let is_free = own.is_free();
         let parked = !is_free && (optimistic <= 1.0 || !readable || affordable == 0);
@@ -518,22 +522,16 @@ impl DepthController {
         depth as f64 * self.costs.draft(&own.times) + self.costs.pass(own.rows(depth))
     }
 
-    /// Returns whether the next draft is expected to repay reading `unread` tokens, within `remaining` tokens or the
+    /// Returns whether the next draft is expected to repay reading the unread tokens, within the remaining tokens or the
     /// horizon.
     ///
-    /// The draft has at most `limit` tokens, and `gain` is the expected speedup. Without a debt, the upper middle of what
+    /// `gain` is the expected speedup. Without a debt, the upper middle of what
     /// is likely counts. Earlier readings may owe twice the allowance, for themselves and for their drafts. If they owe
     /// more, the expected speedup also has to repay that: a whole horizon all of it, a shorter answer its share.
     ///
     /// Next to other proposers it waits for them to draft ([`READ_DELAY`]), and does not count the tokens that they do.
-    fn reading_pays(
-        &self,
-        own: &ProposerDepth,
-        unread: usize,
-        limit: usize,
-        gain: f64,
-        remaining: usize,
-    ) -> bool {
+    fn reading_pays(&self, own: &ProposerDepth, request: DraftRequest, gain: f64) -> bool {
+        let DraftRequest { limit, unread, remaining, .. } = request;
         let DepthConfig { loss_allowance, horizon, .. } = self.config;
         // Tokens that another proposer drafts are not gained by this one.
         let own_share = 1.0 - own.tokens_of_others / self.throughput.tokens.max(1.0);

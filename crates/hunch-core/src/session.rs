@@ -19,6 +19,7 @@ use crate::depth::{DepthController, DepthState};
 use crate::draft::DraftTree;
 use crate::error::{Error, Result};
 use crate::limits::MAX_DRAFT;
+use crate::method::Method;
 use crate::model::{LanguageModel, LogitRows, RowLayout, Step, StepOutput};
 use crate::propose::{Proposer, RoundOutcome};
 use crate::rule::AcceptanceRule;
@@ -72,6 +73,8 @@ pub struct Round {
     pub rejected: Vec<RejectedToken>,
     /// All drafted tokens, parents before children.
     pub drafted: Vec<DraftedToken>,
+    /// Method of the proposer that drafted them.
+    pub drafted_by: Option<Method>,
     /// Time spent in each phase.
     pub timing: RoundTiming,
     /// State of the depth controller; `None` if the draft depth is fixed.
@@ -330,7 +333,17 @@ impl<'a> Session<'a> {
             timing,
         };
         self.tally.round(&counts, now);
-        Ok(Round { emitted, rejected: verdict.rejected, drafted, timing, depth, ended: self.ended })
+        let drafted_by =
+            proposal.stage.filter(|_| !drafted.is_empty()).map(|stage| self.stages.method(stage));
+        Ok(Round {
+            emitted,
+            rejected: verdict.rejected,
+            drafted,
+            drafted_by,
+            timing,
+            depth,
+            ended: self.ended,
+        })
     }
 
     /// Step 1: drafts a tree with the first proposer that has a worthwhile one.

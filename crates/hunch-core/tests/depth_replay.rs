@@ -17,7 +17,9 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use hunch_core::depth::{DepthController, DraftPlan, DraftWork, FREE_READ, Observation, PairFit};
+use hunch_core::depth::{
+    DepthController, DraftPlan, DraftRequest, DraftWork, FREE_READ, Observation, PairFit,
+};
 use hunch_core::limits::{MAX_DRAFT, MAX_ROWS};
 use hunch_core::quantile::median;
 use serde::Deserialize;
@@ -123,7 +125,7 @@ impl ReplayMachine {
 trait Depth {
     fn begin(&mut self, _proposer: usize, _has_model: bool, _sampled: bool) {}
     fn observe_prefill(&mut self, _tokens: usize, _ms: f64) {}
-    fn plan(&mut self, proposer: usize, limit: usize, unread: usize, remaining: usize) -> DraftPlan;
+    fn plan(&mut self, proposer: usize, request: DraftRequest) -> DraftPlan;
     fn keep(&mut self, proposer: usize, confidence: &[Option<f32>], later: &[DraftPlan]) -> usize;
     fn observe(&mut self, _seen: &Observation) {}
     /// Returns true if the draft model reads the prompt before the first round, as fixed depths do.
@@ -139,8 +141,8 @@ impl Depth for DepthController {
     fn observe_prefill(&mut self, tokens: usize, ms: f64) {
         DepthController::observe_prefill(self, tokens, ms);
     }
-    fn plan(&mut self, proposer: usize, limit: usize, unread: usize, remaining: usize) -> DraftPlan {
-        DepthController::plan(self, proposer, limit, unread, 0, remaining)
+    fn plan(&mut self, proposer: usize, request: DraftRequest) -> DraftPlan {
+        DepthController::plan(self, proposer, request)
     }
     fn keep(&mut self, proposer: usize, confidence: &[Option<f32>], later: &[DraftPlan]) -> usize {
         DepthController::keep(self, proposer, confidence, DraftPlan::fastest(later))
@@ -154,8 +156,8 @@ impl Depth for DepthController {
 struct Fixed(usize);
 
 impl Depth for Fixed {
-    fn plan(&mut self, _: usize, limit: usize, _: usize, _: usize) -> DraftPlan {
-        DraftPlan::fixed(self.0.min(limit))
+    fn plan(&mut self, _: usize, request: DraftRequest) -> DraftPlan {
+        DraftPlan::fixed(self.0.min(request.limit))
     }
     fn keep(&mut self, _: usize, confidence: &[Option<f32>], _: &[DraftPlan]) -> usize {
         confidence.len()
@@ -307,7 +309,7 @@ fn round(
         return (Kept::default(), work);
     }
     let mut plan = |i: usize, own: &Replayed<'_>| {
-        let plan = depth.plan(i, limit, own.unread, remaining);
+        let plan = depth.plan(i, DraftRequest { limit, unread: own.unread, extra_rows: 0, remaining });
         if position == 0 && own.unread > FREE_READ { DraftPlan::fixed(0) } else { plan }
     };
     let plans: Vec<DraftPlan> = proposers.iter().enumerate().map(|(i, own)| plan(i, own)).collect();

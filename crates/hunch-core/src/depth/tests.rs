@@ -5,6 +5,10 @@ use proptest::prelude::*;
 
 use super::*;
 
+fn request(limit: usize, unread: usize, remaining: usize) -> DraftRequest {
+    DraftRequest { limit, unread, extra_rows: 0, remaining }
+}
+
 /// Milliseconds of a plain pass.
 const PLAIN: f64 = 10.0;
 const CONFIDENCE: f32 = 0.75;
@@ -22,7 +26,7 @@ impl ConstantCosts {
     /// One round of a chain that is always as confident. `accepts` says whether each position is accepted. Gives
     /// milliseconds and tokens.
     fn round(self, controller: &mut DepthController, accepts: impl Fn(usize) -> bool) -> (f64, usize) {
-        let mut plan = controller.plan(0, MAX_DRAFT, 0, 0, 1000);
+        let mut plan = controller.plan(0, request(MAX_DRAFT, 0, 1000));
         let mut drafted = plan.max_draft.min(1);
         while drafted > 0 && drafted < plan.max_draft && plan.should_continue(CONFIDENCE) {
             drafted += 1;
@@ -128,7 +132,11 @@ fn does_not_read_where_prefill_shows_steep_rows() {
         let mut controller = model_controller(STEEP);
         controller.observe_prefill(70, 70.0 * row_ms);
         controller.observe(&Observation { rows: 1, target_ms: PLAIN, emitted: 1, ..Observation::default() });
-        assert_eq!(controller.plan(0, MAX_DRAFT, 150, 0, 1000).max_draft > 0, reads, "{row_ms} ms a row");
+        assert_eq!(
+            controller.plan(0, request(MAX_DRAFT, 150, 1000)).max_draft > 0,
+            reads,
+            "{row_ms} ms a row"
+        );
     }
 }
 
@@ -138,7 +146,7 @@ fn does_not_read_with_a_draft_that_does_not_fit() {
         let mut controller = model_controller(FLAT);
         controller.expect_fit(0, PairFit { acceptance, certainty: 0.7 });
         controller.observe(&Observation { rows: 1, target_ms: PLAIN, emitted: 1, ..Observation::default() });
-        assert_eq!(controller.plan(0, MAX_DRAFT, 100, 0, 1000).max_draft > 0, reads, "{acceptance}");
+        assert_eq!(controller.plan(0, request(MAX_DRAFT, 100, 1000)).max_draft > 0, reads, "{acceptance}");
     }
 }
 
@@ -160,7 +168,7 @@ fn reads_where_the_target_is_certain() {
         controller.expect_fit(0, PairFit { acceptance, certainty: 0.8 });
         controller.expect_row(0.25);
         (0..rounds).for_each(|_| controller.observe(&plain_round(certainty)));
-        controller.plan(0, MAX_DRAFT, 90, 0, 64).max_draft > 0
+        controller.plan(0, request(MAX_DRAFT, 90, 64)).max_draft > 0
     };
     assert!(
         reads(0.8, 0.99, 8) && !reads(0.8, 0.6, 8),
@@ -183,9 +191,9 @@ fn tests_replace_what_the_certainty_promised() {
         ..plain_round(certainty)
     };
     controller.observe(&plain_round(0.99));
-    assert!(controller.plan(0, MAX_DRAFT, 60, 0, 1000).max_draft > 0);
+    assert!(controller.plan(0, request(MAX_DRAFT, 60, 1000)).max_draft > 0);
     (0..8).for_each(|_| controller.observe(&rejected(0.99)));
-    assert_eq!(controller.plan(0, MAX_DRAFT, 60, 0, 1000).max_draft, 0);
+    assert_eq!(controller.plan(0, request(MAX_DRAFT, 60, 1000)).max_draft, 0);
 }
 
 #[test]
@@ -210,7 +218,7 @@ fn measured_rows_show_steep_passes_before_the_first_draft() {
         controller.observe_prefill(70, 70.0 * 0.5);
         controller.observe(&plain_round(1.0));
         assert_eq!(
-            controller.plan(0, MAX_DRAFT, 150, 0, 1000).max_draft > 0,
+            controller.plan(0, request(MAX_DRAFT, 150, 1000)).max_draft > 0,
             reads,
             "{row} plain passes a row"
         );
@@ -229,7 +237,7 @@ fn drafts_deep_when_every_token_is_accepted() {
     let machine = ConstantCosts { draft: 1.0, row: 0.02 };
     let mut controller = model_controller(machine);
     machine.speedup(&mut controller, 80, |_, _| true);
-    assert!(controller.plan(0, MAX_DRAFT, 0, 0, 1000).max_draft >= 14);
+    assert!(controller.plan(0, request(MAX_DRAFT, 0, 1000)).max_draft >= 14);
     assert!(controller.state(0).gains[3] > 3.0);
 }
 
@@ -251,7 +259,7 @@ fn measures_a_plain_pass_at_intervals() {
     let mut controller = model_controller(FLAT);
     let mut since_plain = 0;
     for _ in 0..400 {
-        let drafted = controller.plan(0, MAX_DRAFT, 0, 0, 1000).max_draft;
+        let drafted = controller.plan(0, request(MAX_DRAFT, 0, 1000)).max_draft;
         since_plain = if drafted == 0 { 0 } else { since_plain + 1 };
         assert!(since_plain <= 128);
         FLAT.round(&mut controller, |_| true);
@@ -264,7 +272,7 @@ fn parks_a_tree_without_a_profitable_row() {
     FLAT.speedup(&mut controller, 60, |_, _| true);
     let mut asked = 0;
     for _ in 0..400 {
-        let drafts = controller.plan(0, MAX_DRAFT, 0, 0, 1000).max_draft > 0;
+        let drafts = controller.plan(0, request(MAX_DRAFT, 0, 1000)).max_draft > 0;
         asked += usize::from(drafts);
         let propose_ms = if drafts { 3.0 } else { 0.0 };
         controller.observe(&Observation {
@@ -283,9 +291,9 @@ fn parks_a_tree_without_a_profitable_row() {
 fn reads_a_conversation_only_when_that_can_pay() {
     let mut controller = model_controller(FLAT);
     FLAT.speedup(&mut controller, 60, usually);
-    assert!(controller.plan(0, 8, 100, 0, 1000).max_draft > 0);
-    assert_eq!(controller.plan(0, 8, 100_000, 0, 1000).max_draft, 0);
-    assert_eq!(controller.plan(0, 8, 100, 0, 2).max_draft, 0, "two tokens repay nothing");
+    assert!(controller.plan(0, request(8, 100, 1000)).max_draft > 0);
+    assert_eq!(controller.plan(0, request(8, 100_000, 1000)).max_draft, 0);
+    assert_eq!(controller.plan(0, request(8, 100, 2)).max_draft, 0, "two tokens repay nothing");
 }
 
 #[test]
@@ -293,7 +301,7 @@ fn waits_before_reading_again_after_a_loss() {
     let mut controller = model_controller(FLAT);
     let (mut reads, mut unread) = (0, 60);
     for _ in 0..400 {
-        let drafted = controller.plan(0, MAX_DRAFT, unread, 0, 1000).max_draft.min(1);
+        let drafted = controller.plan(0, request(MAX_DRAFT, unread, 1000)).max_draft.min(1);
         let read = if drafted > 0 && unread > FREE_READ { unread } else { 0 };
         reads += usize::from(read > 0);
         controller.observe(&Observation {
@@ -327,7 +335,7 @@ fn stops_reading_prompts_that_short_answers_do_not_repay() {
         let (mut unread, mut remaining) = (120, 64_usize);
         while remaining > 0 {
             let easy = remaining <= 32;
-            let mut plan = controller.plan(0, MAX_DRAFT.min(remaining - 1), unread, 0, remaining);
+            let mut plan = controller.plan(0, request(MAX_DRAFT.min(remaining - 1), unread, remaining));
             let mut drafted = plan.max_draft.min(1);
             while drafted > 0 && drafted < plan.max_draft && plan.should_continue(CONFIDENCE) {
                 drafted += 1;
@@ -369,7 +377,7 @@ fn evaluates_a_free_draft_when_it_exists() {
     let mut controller = DepthController::default();
     controller.begin(0, false, false);
     for round in 0..200 {
-        let asked = controller.plan(0, 8, 0, 0, 1000).max_draft;
+        let asked = controller.plan(0, request(8, 0, 1000)).max_draft;
         let sure = round % 2 == 0;
         let confidence = vec![Some(if sure { 0.95 } else { 0.15 }); asked];
         let kept = controller.keep(0, &confidence, None);
@@ -397,7 +405,7 @@ fn evaluates_a_free_draft_when_it_exists() {
 fn yields_to_a_proposer_that_expects_more_tokens() {
     let mut controller = DepthController::default();
     controller.begin(0, false, false);
-    controller.plan(0, 8, 0, 0, 1000);
+    controller.plan(0, request(8, 0, 1000));
     controller.observe(&Observation { rows: 1, target_ms: PLAIN, emitted: 1, ..Observation::default() });
     assert!(controller.keep(0, &[Some(0.5); 2], None) > 0);
     assert_eq!(controller.keep(0, &[Some(0.5); 2], Some(ExpectedRound { tokens: 4.0, ms: 14.0 })), 0);
@@ -410,7 +418,7 @@ fn an_unlikely_token_ends_a_draft_unless_it_was_sampled() {
         let mut controller = model_controller(machine);
         machine.speedup(&mut controller, 40, |round, position| (round + position) % 4 > 0);
         controller.begin(0, true, sampled);
-        let mut plan = controller.plan(0, MAX_DRAFT, 0, 0, 1000);
+        let mut plan = controller.plan(0, request(MAX_DRAFT, 0, 1000));
         assert_eq!((plan.max_draft > 0, plan.should_continue(0.05)), (true, sampled));
     }
     assert!(DraftPlan::fixed(4).should_continue(0.0));

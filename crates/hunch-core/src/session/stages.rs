@@ -11,7 +11,7 @@ use std::time::Duration;
 use rand::RngCore;
 
 use super::MAX_DRAFT;
-use crate::depth::{DepthController, DepthState, DraftPlan, DraftWork, FREE_READ, Observation};
+use crate::depth::{DepthController, DepthState, DraftPlan, DraftRequest, DraftWork, FREE_READ, Observation};
 use crate::draft::{DraftProb, DraftTree};
 use crate::error::{Error, Result};
 use crate::method::Method;
@@ -130,6 +130,11 @@ impl<'a> Stages<'a> {
         stage.dropped = true;
         stage.proposer.reset();
         self.dropped.push(DroppedDraft { method: stage.proposer.method(), error });
+    }
+
+    /// Returns the method of a stage's proposer.
+    pub(super) fn method(&self, stage: usize) -> Method {
+        self.stages[stage].proposer.method()
     }
 
     /// Takes the proposers dropped since the last call.
@@ -255,10 +260,15 @@ impl<'a> Stages<'a> {
             None => DraftPlan::fixed(limit),
             Some(depth) => {
                 stage.run.pending = stage.proposer.pending_len(cx.committed);
-                let (limit, pending) = (limit.min(stage.proposer.max_depth()), stage.run.pending);
-                let plan = depth.plan(i, limit, pending, stage.proposer.extra_rows(), cx.tokens_left);
+                let request = DraftRequest {
+                    limit: limit.min(stage.proposer.max_depth()),
+                    unread: stage.run.pending,
+                    extra_rows: stage.proposer.extra_rows(),
+                    remaining: cx.tokens_left,
+                };
+                let plan = depth.plan(i, request);
                 // Do not delay the first token by prefilling a second model.
-                if cx.first_round && pending > FREE_READ { DraftPlan::fixed(0) } else { plan }
+                if cx.first_round && request.unread > FREE_READ { DraftPlan::fixed(0) } else { plan }
             }
         };
         plan.with_max_depth(cx.tokens_left)

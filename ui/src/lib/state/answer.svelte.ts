@@ -67,6 +67,8 @@ export interface TokenDetail {
   round: number;
   /** Tokens drafted in its round, once the round's event has come. */
   drafted: number | null;
+  /** Method that drafted in its round; null if none did or it was not saved. */
+  draftedBy: Method | null;
   /** Times of its round. */
   timing: RoundTiming | null;
   rule: AcceptanceRule | null;
@@ -100,6 +102,7 @@ interface RoundFacts {
   /** Number of the round, from 1: the rounds of all generations in the order of their events. */
   number: number;
   drafted: number;
+  draftedBy: Method | null;
   timing: RoundTiming;
   kept: RoundClass;
 }
@@ -226,8 +229,8 @@ export class Answer {
     const rejected = this.#rejected.get(round)?.filter((draft) => draft.position === token.position) ?? [];
     const facts = this.#facts.get(round);
     // Tokens at the end may have no round of their own.
-    const { number = Math.max(1, this.#facts.size), drafted = null, timing = null } = facts ?? {};
-    return { index, token, rejected, round: number, drafted, timing, rule: this.setup?.rule ?? null };
+    const { number = Math.max(1, this.#facts.size), drafted = null, draftedBy = null, timing = null } = facts ?? {};
+    return { index, token, rejected, round: number, drafted, draftedBy, timing, rule: this.setup?.rule ?? null };
   }
 
   /** Style of the token at `index`, given `skipped` hidden tokens right before it. */
@@ -318,8 +321,9 @@ export class Answer {
     this.figures = round.figures;
     this.depth = round.depth;
     if (round.depth?.parked) this.#parkedRounds += 1;
-    const { drafted, timing } = round;
-    this.#facts.set(this.#firstRound + round.round, { number: this.#facts.size + 1, drafted, timing, kept: roundClassOf(round) });
+    const { drafted, drafted_by: draftedBy, timing } = round;
+    const facts = { number: this.#facts.size + 1, drafted, draftedBy, timing, kept: roundClassOf(round) };
+    this.#facts.set(this.#firstRound + round.round, facts);
     if (round.rejected.length > 0) this.#rejected.set(this.#firstRound + round.round, round.rejected);
     this.#append(round.tokens, counts);
   }

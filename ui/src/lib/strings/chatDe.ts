@@ -296,6 +296,7 @@ export const chatDe: typeof chatEn = {
     position: 'Position',
     ofDrafted: (drafted) => `von ${drafted}`,
     afterDrafted: (drafted) => `nach ${drafted}`,
+    draftedBy: (method) => `Vorschlag von: ${method}`,
     rejectedHere: 'Hier verworfen',
     target: 'Target',
     draft: 'Draft',

@@ -315,6 +315,7 @@ export const chatEn = {
     ofDrafted: (drafted: number) => `of ${drafted}`,
     /** Follows the position of a token after the draft. */
     afterDrafted: (drafted: number) => `after ${drafted}`,
+    draftedBy: (method: string) => `Drafted by: ${method}`,
     rejectedHere: 'Rejected here',
     target: 'Target',
     draft: 'Draft',
