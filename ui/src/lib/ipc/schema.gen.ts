@@ -2604,6 +2604,11 @@ drafted: number,
  */
 draft: Array<DraftedEvent>, 
 /**
+ * Method of the proposer that drafted them, one of those that the answer's method uses. Absent in rounds without a
+ * draft and in answers of older versions.
+ */
+drafted_by: Method | null, 
+/**
  * Emitted tokens in order. May include tokens of earlier rounds that were held back for a stop string.
  */
 tokens: Array<TokenEvent>, 

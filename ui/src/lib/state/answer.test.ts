@@ -28,6 +28,7 @@ const round = (number: number, tokens: TokenEvent[], rejected: RoundEvent['rejec
   rejected,
   timing: { propose_ms: 1, target_ms: 1, verify_ms: 1, other_ms: 1 },
   depth: null,
+  drafted_by: 'suffix',
   figures: { generated_tokens: 0, rounds: number + 1, decode_tok_s: 10, acceptance_rate: 0.5, mean_acceptance_length: 2 },
 });
 
@@ -109,7 +110,7 @@ describe('Answer', () => {
     expect(answer.detail(0)?.rejected).toEqual([]);
     expect(answer.detail(1)?.rejected).toEqual([rejected]);
     expect(answer.detail(2)?.rejected).toEqual([]);
-    expect(answer.detail(2)?.drafted).toBe(4);
+    expect([answer.detail(2)?.drafted, answer.detail(2)?.draftedBy]).toEqual([4, 'suffix']);
     expect(answer.detail(3)).toBeNull();
   });
 

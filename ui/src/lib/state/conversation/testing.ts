@@ -112,6 +112,7 @@ export const round = (text: string): GenerationEvent => ({
   rejected: [],
   timing: { propose_ms: 0, target_ms: 0, verify_ms: 0, other_ms: 0 },
   depth: null,
+  drafted_by: null,
   figures: { generated_tokens: 1, rounds: 1, decode_tok_s: 1, acceptance_rate: 0, mean_acceptance_length: 1 },
 });
 export const ended: GenerationEvent = {
