@@ -17,8 +17,7 @@ const widgets: LabStrings['widgets'] = {
   samplers: {
     tab: 'Ziehen',
     heading: 'Drei Wege, p aus q zu ziehen',
-    about:
-      'Spekulatives Ziehen, ein Versuch mit Verwerfen, und die Verwerfungsmethode. Alle ergeben p. Sie nehmen verschieden viel an.',
+    about: 'Spekulatives Ziehen, ein Versuch mit Verwerfen, und die Verwerfungsmethode. Alle ergeben p. Sie nehmen verschieden viel an.',
   },
   landscape: {
     tab: 'Landkarte',
@@ -131,8 +130,7 @@ export const labDe: LabStrings = {
         `Danach wird aus dem Rest gezogen. Dort hat x den Anteil max(0, p − q)/(1 − β) = ${over}/${rejected} = ${share}.`,
       mass: 'Der Rest summiert sich zu 1, denn Σ max(0, p − q) = Σ p − Σ min(p, q) = 1 − β.',
       certain: 'p und q sind hier gleich. Nichts wird verworfen, und es gibt keinen Rest.',
-      sum: (kept, rejected, share, total) =>
-        `P(x) = q · min(1, p/q) + (1 − β) · Rest = ${kept} + ${rejected} · ${share} = ${total}`,
+      sum: (kept, rejected, share, total) => `P(x) = q · min(1, p/q) + (1 − β) · Rest = ${kept} + ${rejected} · ${share} = ${total}`,
       more: 'Hier ist p größer als q: Der Draft schlägt x zu selten vor, und der Rest ergänzt p − q.',
       less: 'Hier ist p nicht größer als q: Der Test dünnt die Vorschläge auf p aus, und der Rest ergänzt nichts.',
     },
@@ -363,7 +361,7 @@ export const labDe: LabStrings = {
     whatIf: 'Was wäre, wenn',
     whatIfNote: 'Aus den gespeicherten p und q berechnet. Kein Modell läuft.',
     maxDraft: 'K',
-    treeNote: 'Die Drafts waren Bäume. K zählt Tokens über alle Zweige, im voraussichtlich besten Baum.',
+    whatIfTree: 'Die Drafts waren Bäume. K zählt Tokens über alle Zweige, im voraussichtlich besten Baum.',
     unchanged: 'unverändert',
     otherTemperature: 'Andere Temperatur',
     temperature: 'Temperatur',

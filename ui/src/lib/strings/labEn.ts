@@ -24,7 +24,8 @@ const widgets: Record<LabWidget, Widget> = {
   samplers: {
     tab: 'Samplers',
     heading: 'Three ways to sample p from q',
-    about: 'Speculative sampling, one try of rejection sampling, and acceptance-rejection. All emit p. They differ in how much they accept.',
+    about:
+      'Speculative sampling, one try of rejection sampling, and acceptance-rejection. All emit p. They differ in how much they accept.',
   },
   landscape: {
     tab: 'Landscape',
@@ -186,8 +187,7 @@ export const labEn = {
     accepted: 'accepted proposal',
     rejected: 'rejected proposal',
     steps: (proposals: string) => `Accepted after ${proposals}`,
-    step: (token: string, u: string, threshold: string, accepted: boolean) =>
-      `${token}: u ${u} ${accepted ? '<' : '≥'} ${threshold}`,
+    step: (token: string, u: string, threshold: string, accepted: boolean) => `${token}: u ${u} ${accepted ? '<' : '≥'} ${threshold}`,
     table: 'The samplers compared',
     columns: { sampler: 'sampler', accepted: 'first proposal accepted', proposals: 'proposals per token', variation: 'distance from p' },
     names: {
@@ -381,7 +381,7 @@ export const labEn = {
     whatIf: 'What if',
     whatIfNote: 'Computed from the recorded p and q. No model runs.',
     maxDraft: 'K',
-    treeNote: 'The drafts were trees. K counts tokens over all branches, in the tree that is expected to be best.',
+    whatIfTree: 'The drafts were trees. K counts tokens over all branches, in the tree that is expected to be best.',
     unchanged: 'unchanged',
     otherTemperature: 'Other temperature',
     temperature: 'Temperature',
