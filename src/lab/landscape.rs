@@ -1,6 +1,6 @@
-//! Predicted speedup over alpha and K, the best K, and the alpha from which drafting pays, for one conversation or a
-//! batch of them, and for chains, trees and drafts that are looked up.
+//! Predicted speedup over alpha and K, the best K, and the alpha from which drafting pays.
 //!
+//! Drafts are chains, trees or looked up, for one conversation or a batch of them.
 //! Costs are passed in, measured or assumed. Formulas come from [`hunch_core::theory`].
 
 use crate::lab::report::{LabDraft, Landscape};

@@ -5,8 +5,8 @@
 //! - The text stays the same, and every round drafts as many tokens as allowed. With lookup methods the share of
 //!   rounds without a draft stays the same. If the answer's drafts were trees, K tokens form the tree that is expected
 //!   to be best, [`ExpectedTree::best`].
-//! - A draft is accepted as often as the stored tests of its position and its rank among siblings, an untested one as
-//!   often as the mean of its rank. Chains have one rank. Under rejection sampling a test counts with its probability, which has less noise than its outcome. Other
+//! - A draft is accepted as often as the stored tests of its position and its rank among siblings. An untested place
+//!   counts as the mean of its rank. Chains have one rank. Under rejection sampling a test counts with its probability, which has less noise than its outcome. Other
 //!   rules have no such probability, so the outcome counts.
 //! - Another temperature shifts all positions alike, by the change in overlap of the stored alternatives. The lists
 //!   are short (`covered` is their share of the target's distribution), and filters are not applied again. Answers

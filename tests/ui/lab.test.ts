@@ -348,7 +348,7 @@ describe('the landscape', () => {
     expect((await calls(page, 'landscape')).at(-1)).toMatchObject({ draft: { kind: 'tree', siblings: 0.6 } });
   });
 
-  it('names the popular formulas, with simulated rounds that tell which is right', async () => {
+  it('names the popular formulas next to simulated rounds', async () => {
     const page = await openLab('landscape');
     await page.getByTestId('token-mistakes').locator('summary').press('Enter');
     const value = async (key: string) => (await page.getByTestId(`formula-${key}`).textContent())?.trim();

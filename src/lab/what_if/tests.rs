@@ -108,8 +108,10 @@ fn siblings_of_a_tree_are_one_position() {
     // The best three nodes: 0.75, its child with 0.3, and that child's sibling, 0.75 * 0.6 * 0.6.
     let sibling = 0.75 * 0.6 * 0.6;
     assert!(sibling > second);
-    near(answer.would.mean_acceptance_length, 1.0 + first + child + sibling);
-    near(answer.would.alpha, (first + child + sibling) / (1.0 + first));
+    // p and q are f32.
+    let nearly = |a: f64, b: f64| assert!((a - b).abs() < 1e-6, "{a} {b}");
+    nearly(answer.would.mean_acceptance_length, 1.0 + first + child + sibling);
+    nearly(answer.would.alpha, (first + child + sibling) / (1.0 + first));
 }
 
 #[test]

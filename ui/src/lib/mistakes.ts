@@ -1,5 +1,5 @@
-// Two popular mistakes about rounds, next to the truth: a bonus token that is counted or drawn twice, and a formula
-// that takes the first drafted token as always accepted. Pure: numbers in, numbers out. No DOM.
+// Two popular mistakes about rounds, next to the truth. One counts or draws the bonus token twice. The other takes the
+// first drafted token as always accepted. Pure: numbers in, numbers out. No DOM.
 
 import { draw, type Uniform } from './random';
 

@@ -17,11 +17,11 @@ pub struct TestPower {
 }
 
 impl TestPower {
-    /// Returns the samples with which the test rejects `biased` with the asked probability, if `distribution` is
-    /// expected. Both have a pool a place and sum to 1. Infinite if they are equal.
+    /// Returns the samples with which the test rejects `biased`, if `distribution` is expected.
     ///
-    /// The statistic of n samples has a noncentral chi-square distribution with noncentrality n times the sum of (b -
-    /// p)^2 / p (Cohen, Statistical Power Analysis for the Behavioral Sciences, 1988, chapter 7).
+    /// Both have a pool a place and sum to 1. Infinite if they are equal. The statistic of n samples is noncentral
+    /// chi-square. Its noncentrality is n times the sum of (b - p)^2 / p (Cohen, Statistical Power Analysis, 1988,
+    /// chapter 7).
     pub fn samples(&self, distribution: &[f64], biased: &[f64]) -> f64 {
         let terms = distribution.iter().zip(biased).map(|(&p, &b)| match p > 0.0 {
             true => (b - p).powi(2) / p,
@@ -32,11 +32,11 @@ impl TestPower {
         (self.noncentrality() / terms.sum::<f64>()).ceil()
     }
 
-    /// Returns the samples with which the test rejects **every** distribution that differs from the expected one by
-    /// `variation` or more in total variation, over the pools.
+    /// Returns the samples with which the test rejects **every** distribution at a total variation of `variation` or
+    /// more from the expected one, over the pools.
     ///
-    /// The sum of (b - p)^2 / p is least if b differs by one factor on a set of probability a and by another outside of
-    /// it. It is then v^2 / (a (1 - a)), which is 4 v^2 at least.
+    /// The sum of (b - p)^2 / p is least if b is p times one factor on a set, and times another outside of it. With a,
+    /// the probability of the set, it is then v^2 / (a (1 - a)), which is 4 v^2 at least.
     pub fn samples_for_any(&self, variation: f64) -> f64 {
         (self.noncentrality() / (4.0 * variation * variation)).ceil()
     }
