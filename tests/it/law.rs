@@ -1,5 +1,6 @@
-//! The output distribution on real weights, with a draft that differs from the target: the default model and its
-//! low-bit copy, whose shortlist leaves out a third of the vocabulary.
+//! The output distribution on real weights, with a draft that differs from the target.
+//!
+//! The target is the default model. Its low-bit copy drafts, with a shortlist of two thirds of the vocabulary.
 //!
 //! The logits of both models are computed once for each text, so that thousands of generations run in seconds. The
 //! joint distribution of the first two tokens is compared with the exact one. Each test runs as many generations as a
@@ -60,7 +61,7 @@ impl Stopwatch for Ticks {
     }
 }
 
-/// What a draft becomes before it is verified.
+/// A change of a draft before it is verified.
 type Spoil = fn(DraftTree) -> DraftTree;
 
 /// The draft model, with drafts that a control spoils.
@@ -323,21 +324,21 @@ fn cutting_sampled_tail_by_its_value_is_seen() {
     assert!(tested.fit.p_value < SIGNIFICANCE, "{tested:?}");
 }
 
-/// The verifier must be told the distribution on the shortlist and after the filters.
+/// The verifier must get the distribution on the shortlist and after the filters.
 #[test]
 fn reporting_another_distribution_than_was_drawn_from_is_seen() {
     let mut pair = Pair::load();
     let prompt = pair.prompt(PROMPTS[0]);
     pair.drafter.spoil = Some(|tree| {
-        let mut told = DraftTree::new();
+        let mut changed = DraftTree::new();
         for node in 0..tree.len() {
             let DraftProb::Sampled(q) = tree.prob(node) else { panic!("a sampled draft") };
             // As if it had been drawn at half the temperature.
             let total: f32 = q.iter().map(|q| q * q).sum();
             let colder: Arc<[f32]> = q.iter().map(|q| q * q / total).collect();
-            told.push(tree.parents()[node], tree.tokens()[node], DraftProb::Sampled(colder));
+            changed.push(tree.parents()[node], tree.tokens()[node], DraftProb::Sampled(colder));
         }
-        told
+        changed
     });
     let sampling = SamplingParams { top_k: 8, ..SamplingParams::unfiltered() };
     let tested = run(&mut pair, &Case { sampling, ..Case::new(1.0, Some(2), 3) }, &prompt);

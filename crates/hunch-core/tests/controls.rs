@@ -1,8 +1,9 @@
 //! Controls of the tests of losslessness: drafts that break one of the rules which carry the proof. The test that
 //! passes for the real proposers must reject each of them.
 //!
-//! Rules: no drawn token is removed because of its value, siblings are tested in the order they were drawn, and the
-//! verifier is told the distribution that a token was drawn from.
+//! - No drawn token is removed because of its value.
+//! - Siblings are tested in the order they were drawn.
+//! - The verifier gets the distribution that a token was drawn from.
 
 use hunch_core::draft::{DraftProb, DraftTree};
 use hunch_core::error::Result;
@@ -108,7 +109,7 @@ fn testing_siblings_by_value_is_caught() {
 #[test]
 fn reporting_another_distribution_than_was_drawn_from_is_caught() {
     assert_caught(draft_model, |tree| {
-        let mut told = DraftTree::new();
+        let mut changed = DraftTree::new();
         for node in 0..tree.len() {
             let prob = match tree.prob(node) {
                 DraftProb::Sampled(q) => {
@@ -117,9 +118,9 @@ fn reporting_another_distribution_than_was_drawn_from_is_caught() {
                 }
                 other => other.clone(),
             };
-            told.push(tree.parents()[node], tree.tokens()[node], prob);
+            changed.push(tree.parents()[node], tree.tokens()[node], prob);
         }
-        told
+        changed
     });
 }
 

@@ -24,11 +24,11 @@ struct Node {
 impl ExpectedTree {
     /// Returns the tree of `nodes` tokens with the most expected tokens.
     ///
-    /// `acceptance` is the probability that a sibling is accepted, by depth and rank, both from 0. Its parent was
-    /// accepted and the siblings before it were rejected. It must not increase with the rank.
+    /// `acceptance` is the probability that a sibling is accepted, by depth and rank, which begin at zero. Its parent
+    /// was accepted and the siblings before it were rejected. It must not increase with the rank.
     ///
-    /// Each step adds the node that is most likely accepted, which is then best for every number of nodes. Sequoia
-    /// chooses by the same acceptance (Chen et al., arXiv 2402.12374).
+    /// Each step adds the node that is most likely accepted, so the tree is best for every number of nodes. It is chosen
+    /// by the same acceptance as in Sequoia (Chen et al., arXiv 2402.12374).
     pub fn best(nodes: usize, acceptance: impl Fn(usize, usize) -> f64) -> Self {
         let first = |parent: Option<usize>, depth: usize, reached: f64| {
             let accepted = acceptance(depth, 0);
