@@ -8,7 +8,7 @@ use super::App;
 use crate::event::GenerationEvent;
 use crate::generate::{Prompt, fresh_seed};
 use crate::lab::acceptance::AcceptanceTally;
-use crate::lab::landscape::{MachineCosts, landscape};
+use crate::lab::landscape::{MachineCosts, check_draft, landscape};
 use crate::lab::position::{Distributions, LogitPair, PositionInfo, toy, toy_info, toy_text};
 use crate::lab::report::{
     AcceptanceMap, LabDraft, LabMachine, LabPosition, LabRequest, LabRounds, LabRoundsRequest, LabRuleRow,
@@ -194,6 +194,7 @@ impl App {
     /// # Errors
     /// When the costs of the loaded models are not measured yet, or a number is out of range.
     pub fn lab_serving(&self, request: LabServingRequest) -> Result<LabServing> {
+        check_draft(request.draft)?;
         let costs = self.machine_costs(request.machine)?.drafting(request.draft);
         let (alpha, max_batch, tokens) = (request.alpha, request.max_batch, SERVED_TOKENS);
         let measured_rows = costs.measured_rows();

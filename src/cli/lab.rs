@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 use hunch::bench::cost_curve;
 use hunch::generate::{Models, Prompt};
-use hunch::lab::landscape::{MachineCosts, check_batch, landscape};
+use hunch::lab::landscape::{MachineCosts, check_batch, check_draft, landscape};
 use hunch::lab::position::{Distributions, LogitPair, PositionInfo, TOY_BEFORE, toy, toy_info, toy_text};
 use hunch::lab::report::{LabDraft, LabPosition, LabRounds, LabSource, LabToken, Landscape};
 use hunch::lab::rounds::Rounds;
@@ -188,7 +188,7 @@ impl PositionArgs {
     }
 }
 
-/// Returns both models' scores after these tokens, over the whole vocabulary.
+/// Returns both models' scores after these tokens. Those of the draft are limited to its shortlist.
 fn scores(models: &mut Models, context: Vec<TokenId>) -> Result<LogitPair> {
     let (target, draft) = models.scores_after(&context, &|| false)?;
     let draft = draft.ok_or_else(|| Error::invalid("No draft model is loaded. Name one with --draft."))?;
@@ -355,6 +355,7 @@ fn predicted(args: &LandscapeArgs, json: bool) -> Result<()> {
     // Measuring takes a while, so a wrong number is refused before it.
     check_batch(args.batch)?;
     let draft = args.siblings.map_or(LabDraft::Chain, |siblings| LabDraft::Tree { siblings });
+    check_draft(draft)?;
     let shown = landscape(&args.costs.costs()?, args.batch, draft)?;
     let mut out = std::io::stdout().lock();
     writeln!(out, "{}\n\n{}", landscape_table(&shown), round_table(&shown))?;

@@ -168,22 +168,31 @@ pub fn check_batch(batch: u32) -> Result<()> {
     Err(Error::invalid(format!("batch is {batch}; choose a number from 1 to {MAX_BATCH}.")))
 }
 
+/// Checks the acceptance of siblings.
+///
+/// # Errors
+/// [`Error::InvalidRequest`] when it is not from 0 to 1.
+pub fn check_draft(draft: LabDraft) -> Result<()> {
+    match draft {
+        // Not `siblings < 0.0 || siblings > 1.0`: a NaN must fail.
+        LabDraft::Tree { siblings } if !(0.0..=1.0).contains(&siblings) => {
+            Err(Error::invalid(format!("siblings is {siblings}; choose a number from 0 to 1.")))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Computes the landscape over alpha = 0, 0.02, ... 1 and K = 1, 2, ... [`MAX_DRAFT`], for `batch` conversations that
 /// share every pass. Costs of more rows than were measured continue the last slope.
 ///
 /// Of trees the one with the most expected tokens is drafted at each alpha and K, see [`ExpectedTree::best`].
 ///
 /// # Errors
-/// As [`check_batch`]. [`Error::InvalidRequest`] when the acceptance of siblings is not from 0 to 1.
+/// As [`check_batch`] and [`check_draft`].
 pub fn landscape(costs: &MachineCosts, batch: u32, draft: LabDraft) -> Result<Landscape> {
     check_batch(batch)?;
-    let siblings = match draft {
-        LabDraft::Tree { siblings } if !(0.0..=1.0).contains(&siblings) => {
-            return Err(Error::invalid(format!("siblings is {siblings}; choose a number from 0 to 1.")));
-        }
-        LabDraft::Tree { siblings } => siblings,
-        LabDraft::Chain | LabDraft::Lookup => 0.0,
-    };
+    check_draft(draft)?;
+    let siblings = if let LabDraft::Tree { siblings } = draft { siblings } else { 0.0 };
     let costs = &costs.clone().drafting(draft);
     let prediction = Prediction { costs, batch: batch as usize, siblings };
     let alphas: Vec<f64> = (0..=STEPS).map(|step| f64::from(step) / f64::from(STEPS)).collect();
