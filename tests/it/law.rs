@@ -9,8 +9,6 @@
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use hunch_core::depth::DepthController;
 use hunch_core::draft::{DraftProb, DraftTree};
@@ -23,7 +21,6 @@ use hunch_core::propose::{ProposeContext, Proposer, RoundOutcome};
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::{Sampler, SamplingParams};
 use hunch_core::session::{Session, SessionConfig};
-use hunch_core::stats::Stopwatch;
 use hunch_core::theory::{ChiSquare, TestPower, goodness_of_fit};
 use hunch_core::token::{TokenId, TokenOrigin};
 
@@ -34,7 +31,7 @@ use hunch_model::text::{EncodeOptions, Tokenizer};
 use hunch_model::weights::WeightFile;
 
 use crate::support::default_model;
-use crate::support::memo::Memo;
+use crate::support::memo::{Memo, PassClock};
 
 /// Total variation of the output from the target's distribution that a test sees with 99%.
 const BIAS: f64 = 0.08;
@@ -51,15 +48,8 @@ const PROMPTS: [&str; 4] = [
     "My favourite Italian dishes are",
 ];
 
-/// Clock that advances by 1 ms per reading.
-#[derive(Default)]
-struct Ticks(AtomicU64);
-
-impl Stopwatch for Ticks {
-    fn elapsed(&self) -> Duration {
-        Duration::from_millis(self.0.fetch_add(1, Ordering::Relaxed))
-    }
-}
+/// Time of a pass of target and draft, in microseconds.
+const PASSES: (u64, u64) = (10_000, 500);
 
 /// A change of a draft before it is verified.
 type Spoil = fn(DraftTree) -> DraftTree;
@@ -94,6 +84,7 @@ impl Proposer for Drafter {
 
 /// The pair of models.
 struct Pair {
+    clock: PassClock,
     target: Memo,
     drafter: Drafter,
     tokenizer: Tokenizer,
@@ -101,15 +92,17 @@ struct Pair {
 
 impl Pair {
     fn load() -> Self {
+        let clock = PassClock::default();
         let compute = Compute::open(DeviceChoice::Cpu, None).unwrap();
         let file = WeightFile::open(&default_model()).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let copy = folder.path().join("copy.gguf");
         low_bit::write_copy(&file, &copy, compute.threads().count(), &mut |_, _| {}).unwrap();
         let draft = Decoder::load(&WeightFile::open(&copy).unwrap(), &compute).unwrap();
-        let inner = DraftModel::new(Box::new(Memo::new(draft))).unwrap();
+        let inner = DraftModel::new(Box::new(Memo::new(draft, clock.clone(), PASSES.1))).unwrap();
         Self {
-            target: Memo::new(Decoder::load(&file, &compute).unwrap()),
+            target: Memo::new(Decoder::load(&file, &compute).unwrap(), clock.clone(), PASSES.0),
+            clock,
             drafter: Drafter { inner, spoil: None },
             tokenizer: Tokenizer::from_gguf(file.gguf()).unwrap(),
         }
@@ -226,7 +219,6 @@ fn run(pair: &mut Pair, case: &Case, prompt: &[TokenId]) -> Tested {
     let mut counts = vec![0; outcomes.distribution.len()];
     let (mut drafted, mut accepted) = (0, 0);
     let mut controller = case.depth.is_none().then(DepthController::default);
-    let clock = Ticks::default();
     for seed in 0..samples {
         pair.target.forget();
         let config = SessionConfig {
@@ -236,7 +228,7 @@ fn run(pair: &mut Pair, case: &Case, prompt: &[TokenId]) -> Tested {
             seed,
             rule: AcceptanceRule::Lossless,
         };
-        let mut session = Session::new(&mut pair.target, &sampler, &clock, config).unwrap();
+        let mut session = Session::new(&mut pair.target, &sampler, &pair.clock, config).unwrap();
         session.add_proposer(&mut pair.drafter, controller.as_mut());
         assert!(session.prefill(prompt, 0, &mut |_, _| ControlFlow::Continue(())).unwrap().is_continue());
         let mut ids = Vec::new();

@@ -2,12 +2,26 @@
 //! weights.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use hunch_core::error::Result;
 use hunch_core::model::{
     LanguageModel, LogitRows, ModelInfo, ModelMemory, RowLayout, Rows, Step, StepOutput,
 };
+use hunch_core::stats::Stopwatch;
 use hunch_core::token::{TokenId, shared_len};
+
+/// Clock that passes of models advance, so that depth controllers see the same costs in every run.
+#[derive(Clone, Default)]
+pub(crate) struct PassClock(Arc<AtomicU64>);
+
+impl Stopwatch for PassClock {
+    fn elapsed(&self) -> Duration {
+        Duration::from_micros(self.0.fetch_add(1, Ordering::Relaxed))
+    }
+}
 
 /// A model with remembered logits. Passes are chains.
 pub(crate) struct Memo {
@@ -17,12 +31,15 @@ pub(crate) struct Memo {
     /// Tokens in the cache of the model.
     read: Vec<TokenId>,
     known: HashMap<Vec<TokenId>, Vec<f32>>,
+    clock: PassClock,
+    pass_micros: u64,
 }
 
 impl Memo {
-    /// Wraps a model with an empty cache.
-    pub(crate) fn new(model: impl LanguageModel + 'static) -> Self {
-        Self { model: Box::new(model), cached: Vec::new(), read: Vec::new(), known: HashMap::new() }
+    /// Wraps a model with an empty cache. Each pass advances the clock by `pass_micros` microseconds.
+    pub(crate) fn new(model: impl LanguageModel + 'static, clock: PassClock, pass_micros: u64) -> Self {
+        let (cached, read, known) = (Vec::new(), Vec::new(), HashMap::new());
+        Self { model: Box::new(model), cached, read, known, clock, pass_micros }
     }
 
     /// Empties the cache. The logits stay known.
@@ -59,6 +76,7 @@ impl LanguageModel for Memo {
     }
     fn forward(&mut self, step: Step<'_>) -> Result<StepOutput> {
         assert!(matches!(step.layout, RowLayout::Chain) && step.taps.is_empty(), "chains only");
+        self.clock.0.fetch_add(self.pass_micros, Ordering::Relaxed);
         let mut logits = Vec::new();
         for (row, &token) in step.tokens.iter().enumerate() {
             self.cached.push(token);
