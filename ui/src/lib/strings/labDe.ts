@@ -220,7 +220,6 @@ export const labDe: LabStrings = {
     batch: 'Unterhaltungen pro Durchlauf',
     batchNote: (batch) => `Ein Durchlauf hat ${batch} · (K + 1) Zeilen: Die Unterhaltungen teilen ihn sich, wie auf einem Server.`,
     extrapolated: (rows) => `Schraffiert: mehr als die gemessenen ${rows} Zeilen, also hochgerechnet.`,
-    hatched: 'hochgerechnet',
     draft: 'Draft',
     drafts: { chain: 'Kette', tree: 'Baum', lookup: 'Nachgeschlagen' },
     siblings: 'Annahme des nächsten Geschwisters',

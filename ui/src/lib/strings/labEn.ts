@@ -245,7 +245,6 @@ export const labEn = {
     batch: 'Conversations in a pass',
     batchNote: (batch: string) => `A pass has ${batch} · (K + 1) rows: the conversations share it, as on a server.`,
     extrapolated: (rows: string) => `Hatched: wider than the ${rows} rows that were measured, so extrapolated.`,
-    hatched: 'extrapolated',
     draft: 'Draft',
     drafts: { chain: 'Chain', tree: 'Tree', lookup: 'Looked up' },
     siblings: 'Acceptance of the next sibling',
