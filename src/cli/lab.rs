@@ -188,7 +188,7 @@ impl PositionArgs {
     }
 }
 
-/// Returns both models' scores after these tokens. Those of the draft are limited to its shortlist.
+/// Returns both models' scores after these tokens, of the draft on its shortlist only.
 fn scores(models: &mut Models, context: Vec<TokenId>) -> Result<LogitPair> {
     let (target, draft) = models.scores_after(&context, &|| false)?;
     let draft = draft.ok_or_else(|| Error::invalid("No draft model is loaded. Name one with --draft."))?;

@@ -209,6 +209,8 @@ describe('the proof', () => {
   it('goes through the steps with the numbers of a chosen token', async () => {
     const page = await openLab('resampling');
     await page.getByTestId('selection-toy').check();
+    await page.getByTestId('toy-note').waitFor();
+    await page.getByTestId('where').waitFor({ state: 'detached' });
     await page.getByTestId('proof').locator('summary').press('Enter');
     for (const i of [0, 1]) {
       const { id, overlap, residual, total } = toy.tokens[i]!;
@@ -341,6 +343,7 @@ describe('the landscape', () => {
 
   it('is of trees with the answers that drafted them', async () => {
     const page = await openLab('landscape');
+    await page.getByTestId('session').first().waitFor();
     expect(await page.getByTestId('session').count()).toBe(2);
     await page.getByTestId('draft-kind-tree').check();
     await page.getByTestId('siblings').waitFor();

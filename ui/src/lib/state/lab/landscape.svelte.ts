@@ -133,7 +133,8 @@ export class SpeedupLandscape {
       if (!this.#siblingsKnown && known.length > 0) {
         this.#siblingsKnown = true;
         const mean = known.reduce((sum, share) => sum + share, 0) / known.length;
-        this.siblings = Math.round(mean / siblingShares.step) * siblingShares.step;
+        // Rounded to a step of the slider.
+        this.siblings = Math.round(mean / siblingShares.step) / Math.round(1 / siblingShares.step);
       }
     } catch (thrown) {
       this.error = toErrorInfo(thrown);
