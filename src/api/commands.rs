@@ -168,7 +168,9 @@ macro_rules! with_commands {
             /// Evaluates every acceptance rule at a position, at several temperatures.
             lab_rules(position: u32, temperatures: Vec<f64>) -> Vec<LabRuleRow>;
             /// Predicts the speedup by acceptance rate and draft length.
-            landscape(machine: LabMachine, batch: u32) -> Landscape;
+            landscape(machine: LabMachine, batch: u32, draft: LabDraft) -> Landscape;
+            /// Simulates a server whose requests share passes, at several loads.
+            lab_serving(request: LabServingRequest) -> LabServing;
             /// Returns the acceptance rates of one conversation, or of all.
             acceptance_map(conversation: Option<i64>) -> AcceptanceMap;
             /// Predicts the speed of an answer under other settings.

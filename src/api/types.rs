@@ -21,6 +21,6 @@ pub use crate::bench::compare::report::{
 };
 pub use crate::event::GenerationEvent;
 pub use crate::lab::report::{
-    AcceptanceMap, CostEvent, LabMachine, LabPosition, LabRequest, LabRounds, LabRoundsRequest, LabRuleRow,
-    LabSession, Landscape, WhatIf, WhatIfRequest,
+    AcceptanceMap, CostEvent, LabDraft, LabMachine, LabPosition, LabRequest, LabRounds, LabRoundsRequest,
+    LabRuleRow, LabServing, LabServingRequest, LabSession, Landscape, WhatIf, WhatIfRequest,
 };

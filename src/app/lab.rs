@@ -8,13 +8,14 @@ use super::App;
 use crate::event::GenerationEvent;
 use crate::generate::{Prompt, fresh_seed};
 use crate::lab::acceptance::AcceptanceTally;
-use crate::lab::landscape::{MachineCosts, landscape};
+use crate::lab::landscape::{MachineCosts, check_draft, landscape};
 use crate::lab::position::{Distributions, LogitPair, PositionInfo, toy, toy_info, toy_text};
 use crate::lab::report::{
-    AcceptanceMap, LabMachine, LabPosition, LabRequest, LabRounds, LabRoundsRequest, LabRuleRow, LabSession,
-    LabSource, Landscape, WhatIf, WhatIfRequest,
+    AcceptanceMap, LabDraft, LabMachine, LabPosition, LabRequest, LabRounds, LabRoundsRequest, LabRuleRow,
+    LabServing, LabServingRequest, LabSession, LabSource, Landscape, WhatIf, WhatIfRequest,
 };
 use crate::lab::rounds::{self, Rounds};
+use crate::lab::serving::{SimulatedServer, Traffic};
 use crate::lab::sessions::session_of;
 use crate::lab::{rules, what_if};
 use hunch_core::sample::SamplingParams;
@@ -29,6 +30,10 @@ const MOST_ANSWERS: usize = 500;
 const MOST_RULES: usize = 8;
 /// Length of the text shown before a position, in characters.
 const BEFORE: usize = 160;
+/// Tokens of an answer of the simulated server.
+const SERVED_TOKENS: u32 = 128;
+/// Seed of the simulated server, so that equal requests have equal results.
+const SERVED_SEED: u64 = 1;
 
 /// Recently viewed positions.
 #[derive(Default)]
@@ -170,15 +175,31 @@ impl App {
     ///
     /// # Errors
     /// When the costs of the loaded models are not measured yet, or a number is out of range.
-    pub fn landscape(&self, machine: LabMachine, batch: u32) -> Result<Landscape> {
-        let costs = match machine {
-            LabMachine::MadeUp { draft_cost, row_cost } => MachineCosts::assumed(draft_cost, row_cost)?,
+    pub fn landscape(&self, machine: LabMachine, batch: u32, draft: LabDraft) -> Result<Landscape> {
+        landscape(&self.machine_costs(machine)?, batch, draft)
+    }
+
+    fn machine_costs(&self, machine: LabMachine) -> Result<MachineCosts> {
+        match machine {
+            LabMachine::MadeUp { draft_cost, row_cost } => MachineCosts::assumed(draft_cost, row_cost),
             LabMachine::Measured => {
                 let curve = self.cost_curve()?.ok_or(Refusal::CostsNotMeasured)?;
-                MachineCosts::of(&curve)?
+                MachineCosts::of(&curve).map_err(Into::into)
             }
-        };
-        landscape(&costs, batch)
+        }
+    }
+
+    /// Simulates a server of measured or given costs, whose requests share passes, at several loads.
+    ///
+    /// # Errors
+    /// When the costs of the loaded models are not measured yet, or a number is out of range.
+    pub fn lab_serving(&self, request: LabServingRequest) -> Result<LabServing> {
+        check_draft(request.draft)?;
+        let costs = self.machine_costs(request.machine)?.drafting(request.draft);
+        let (alpha, max_batch, tokens) = (request.alpha, request.max_batch, SERVED_TOKENS);
+        let measured_rows = costs.measured_rows();
+        let server = SimulatedServer { costs, traffic: Traffic { alpha, max_batch, tokens } };
+        Ok(LabServing { tokens, measured_rows, loads: server.simulate(SERVED_SEED)? })
     }
 
     /// Places the latest answers with drafts in the landscape.
@@ -199,7 +220,9 @@ impl App {
                 conversation: answer.conversation,
                 title: answer.title,
                 method: figures.method,
+                draft: figures.draft,
                 alpha: figures.alpha,
+                siblings: figures.siblings,
                 depth: figures.depth,
                 tokens: figures.tokens,
                 mean_acceptance_length: figures.mean_acceptance_length,

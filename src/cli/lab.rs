@@ -6,9 +6,9 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 use hunch::bench::cost_curve;
 use hunch::generate::{Models, Prompt};
-use hunch::lab::landscape::{MachineCosts, check_batch, landscape};
+use hunch::lab::landscape::{MachineCosts, check_batch, check_draft, landscape};
 use hunch::lab::position::{Distributions, LogitPair, PositionInfo, TOY_BEFORE, toy, toy_info, toy_text};
-use hunch::lab::report::{LabPosition, LabRounds, LabSource, LabToken, Landscape};
+use hunch::lab::report::{LabDraft, LabPosition, LabRounds, LabSource, LabToken, Landscape};
 use hunch::lab::rounds::Rounds;
 use hunch::lab::serving::{DRAFT_LENGTHS, DraftLength, Served, ServedLoad, SimulatedServer, Traffic};
 use hunch_core::pass_cost::ExpertCounts;
@@ -111,6 +111,9 @@ struct LandscapeArgs {
     /// Conversations that share every pass, as on a server
     #[arg(long, value_name = "B", default_value_t = 1)]
     batch: u32,
+    /// Draft trees in which each sibling is accepted S times as often as the one before it, 0 to 1
+    #[arg(long, value_name = "S")]
+    siblings: Option<f64>,
 }
 
 #[derive(Args)]
@@ -185,7 +188,7 @@ impl PositionArgs {
     }
 }
 
-/// Returns both models' scores after these tokens, over the whole vocabulary.
+/// Returns both models' scores after these tokens, of the draft on its shortlist only.
 fn scores(models: &mut Models, context: Vec<TokenId>) -> Result<LogitPair> {
     let (target, draft) = models.scores_after(&context, &|| false)?;
     let draft = draft.ok_or_else(|| Error::invalid("No draft model is loaded. Name one with --draft."))?;
@@ -351,9 +354,11 @@ fn verdicts(trials: &[LabRounds]) -> String {
 fn predicted(args: &LandscapeArgs, json: bool) -> Result<()> {
     // Measuring takes a while, so a wrong number is refused before it.
     check_batch(args.batch)?;
-    let shown = landscape(&args.costs.costs()?, args.batch)?;
+    let draft = args.siblings.map_or(LabDraft::Chain, |siblings| LabDraft::Tree { siblings });
+    check_draft(draft)?;
+    let shown = landscape(&args.costs.costs()?, args.batch, draft)?;
     let mut out = std::io::stdout().lock();
-    writeln!(out, "{}", landscape_table(&shown))?;
+    writeln!(out, "{}\n\n{}", landscape_table(&shown), round_table(&shown))?;
     if json {
         writeln!(out, "{}", serde_json::to_string(&shown)?)?;
     }
@@ -430,6 +435,30 @@ const EVERY: usize = 5;
 /// Values of K with a column. The JSON has all of them.
 const COLUMNS: [u32; 10] = [1, 2, 3, 4, 5, 6, 8, 10, 12, 15];
 
+/// Formats figures of a round by alpha.
+fn round_table(shown: &Landscape) -> String {
+    let header = ["alpha", "best K", "E[tokens]", "E[accepted]", "cost of a round", "operations"];
+    let row = |(at, alpha): (usize, &f64)| {
+        let column = (shown.best[at].max(1) - 1) as usize;
+        let tokens = shown.tokens[at][column];
+        vec![
+            format!("{alpha:.1}"),
+            shown.best[at].to_string(),
+            format!("{tokens:.2}"),
+            format!("{:.2}", tokens - 1.0),
+            format!("{:.2}", shown.round_cost[at][column]),
+            format!("{:.2}x", shown.operations[at][column]),
+        ]
+    };
+    let rows: Vec<Vec<String>> = shown.alphas.iter().enumerate().step_by(EVERY).map(row).collect();
+    format!(
+        "Rounds at the best K, or at K = 1 where it is 0. A round costs target passes of one row. Operations are those \
+         per token\nas a multiple of plain decoding, where a draft token takes {:.3} of the target's.\n\n{}",
+        shown.operations_ratio,
+        render::table(&header, &rows)
+    )
+}
+
 fn landscape_table(shown: &Landscape) -> String {
     let columns = || shown.depths.iter().enumerate().filter(|(_, depth)| COLUMNS.contains(depth));
     let names: Vec<String> = columns().map(|(_, depth)| format!("K = {depth}")).collect();
@@ -452,7 +481,7 @@ fn landscape_table(shown: &Landscape) -> String {
         } else {
             String::new()
         },
-        if shown.measured { "Measured" } else { "Assumed" },
+        if shown.measured_rows.is_some() { "Measured" } else { "Assumed" },
         shown.draft_cost,
         costs.join(" "),
         render::table(&header, &rows)

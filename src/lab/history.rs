@@ -30,6 +30,8 @@ pub(super) type Slot = (u32, u32);
 pub(super) struct TestedDraft<'a> {
     pub(super) accepted: bool,
     pub(super) slot: Slot,
+    /// Number of siblings that were rejected before it.
+    pub(super) rank: u32,
     pub(super) text: &'a str,
     /// Draft probability. `None` for a certain draft.
     pub(super) q: Option<f64>,
@@ -99,6 +101,7 @@ impl<'a> StoredGeneration<'a> {
                 TestedDraft {
                     accepted: false,
                     slot,
+                    rank: 0,
                     text: &token.text,
                     q,
                     chance: theory::token_acceptance(p, q.unwrap_or(1.0), 1.0),
@@ -116,6 +119,7 @@ impl<'a> StoredGeneration<'a> {
             TestedDraft {
                 accepted: true,
                 slot,
+                rank: 0,
                 text: &token.text,
                 q,
                 chance: exact.map_or(chance, |threshold| f64::from(threshold).clamp(0.0, 1.0)),
@@ -124,7 +128,21 @@ impl<'a> StoredGeneration<'a> {
             }
         }));
         tested.sort_by_key(|draft| (draft.slot, draft.accepted));
+        for at in 1..tested.len() {
+            if tested[at].slot == tested[at - 1].slot {
+                tested[at].rank = tested[at - 1].rank + 1;
+            }
+        }
         tested
+    }
+
+    /// Returns whether a drafted token has siblings: a slot has several tests, or a recorded draft branches.
+    pub(super) fn branches(&self, tested: &[TestedDraft<'_>]) -> bool {
+        let follows =
+            |(at, parent): (usize, Option<u32>)| parent.map(|parent| parent as usize) == at.checked_sub(1);
+        let is_chain =
+            |round: &RoundEvent| round.draft.iter().map(|drafted| drafted.parent).enumerate().all(follows);
+        tested.iter().any(|draft| draft.rank > 0) || !self.rounds().all(is_chain)
     }
 
     /// Returns the fingerprints of the drafting rounds, by round. Answers that share a round share its fingerprint.

@@ -1,12 +1,12 @@
-//! Predicted speedup over alpha and K, the best K, and the alpha from which drafting pays, for one conversation or a
-//! batch of them.
+//! Predicted speedup over alpha and K, the best K, and the alpha from which drafting pays.
 //!
+//! Drafts are chains, trees or looked up, for one conversation or a batch of them.
 //! Costs are passed in, measured or assumed. Formulas come from [`hunch_core::theory`].
 
-use crate::lab::report::Landscape;
+use crate::lab::report::{LabDraft, Landscape};
 use hunch_core::limits::MAX_DRAFT;
-use hunch_core::pass_cost::{CostCurve, PassCost};
-use hunch_core::theory;
+use hunch_core::pass_cost::{CostCurve, CostPoint, ModelCosts, PassCost};
+use hunch_core::theory::{self, ExpectedTree};
 use hunch_error::{Error, Result};
 
 /// Steps from alpha 0 to alpha 1.
@@ -21,23 +21,36 @@ pub const MAX_BATCH: u32 = 64;
 /// Costs of drafting and verifying on a machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MachineCosts {
-    measured: bool,
+    /// Rows of the widest measured pass. `None` for assumed costs.
+    measured_rows: Option<usize>,
     /// Passes of the draft, in target passes of one row. `None` if drafts are looked up, which costs nothing.
     draft: Option<PassCost>,
     target: PassCost,
+    /// Arithmetic operations of a draft pass a row, in those of the target.
+    operations: f64,
 }
 
 impl MachineCosts {
     /// Creates costs from a cost curve. Without a draft model drafts are looked up.
     ///
+    /// Each weight that a pass reads is one multiplication a row, so operations are counted by bytes of weights. That is
+    /// exact where both models have the same quantisation.
+    ///
     /// # Errors
     /// As [`PassCost::new`].
     pub fn of(curve: &CostCurve) -> Result<Self> {
-        Ok(Self { measured: true, draft: curve.draft_cost()?, target: curve.target_cost()? })
+        let widest = |points: &[CostPoint]| points.iter().map(|point| point.rows as usize).max();
+        let bytes = |model: &ModelCosts| model.weight_bytes.max(1) as f64;
+        Ok(Self {
+            measured_rows: widest(&curve.target.points),
+            draft: curve.draft_cost()?,
+            target: curve.target_cost()?,
+            operations: curve.draft.as_ref().map_or(0.0, |draft| bytes(draft) / bytes(&curve.target)),
+        })
     }
 
     /// Creates assumed costs: c, and the cost each further row adds to a target pass, both in target passes of one
-    /// row. Rows add the same share to a draft pass.
+    /// row. Rows add the same share to a draft pass, and a draft pass takes c of the target's operations.
     ///
     /// # Errors
     /// [`Error::InvalidRequest`] when one of them is not from 0 to 2.
@@ -53,7 +66,22 @@ impl MachineCosts {
         // Two points define the line.
         let line = |one: f64| PassCost::in_units_of(1.0, [(1, one), (2, one * (1.0 + row_cost))]);
         let draft = (draft_cost > 0.0).then(|| line(draft_cost)).transpose()?;
-        Ok(Self { measured: false, draft, target: line(1.0)? })
+        Ok(Self { measured_rows: None, draft, target: line(1.0)?, operations: draft_cost })
+    }
+
+    /// Returns the costs with drafts that are looked up, which costs nothing.
+    pub fn without_draft(self) -> Self {
+        Self { draft: None, operations: 0.0, ..self }
+    }
+
+    /// Returns the costs for drafts of this kind.
+    pub fn drafting(self, draft: LabDraft) -> Self {
+        if draft == LabDraft::Lookup { self.without_draft() } else { self }
+    }
+
+    /// Returns the rows of the widest measured pass. `None` for assumed costs.
+    pub fn measured_rows(&self) -> Option<u32> {
+        self.measured_rows.map(|rows| rows as u32)
     }
 
     /// Returns the cost of draft passes by their rows; `None` if drafts are looked up.
@@ -70,24 +98,56 @@ impl MachineCosts {
     fn draft_cost(&self) -> f64 {
         self.draft.as_ref().map_or(0.0, |draft| draft.at(1))
     }
+}
 
-    /// Returns the predicted speedup of `batch` conversations over plain decoding of them.
-    fn speedup(&self, alpha: f64, depth: usize, batch: usize) -> f64 {
-        theory::batch_speedup(alpha, depth, batch, self.draft.as_ref(), &self.target)
+/// Predictions for drafts of one kind in a batch of conversations.
+struct Prediction<'a> {
+    costs: &'a MachineCosts,
+    batch: usize,
+    /// Acceptance of each sibling of a tree, as a share of that of the one before it. 0 for a chain.
+    siblings: f64,
+}
+
+/// A round of some acceptance and draft length.
+#[derive(Clone, Copy, Debug)]
+struct Predicted {
+    tokens: f64,
+    /// Cost of the round of all conversations, in target passes of one row.
+    cost: f64,
+    speedup: f64,
+    operations: f64,
+}
+
+impl Prediction<'_> {
+    fn at(&self, alpha: f64, nodes: usize) -> Predicted {
+        let MachineCosts { draft, target, operations, .. } = self.costs;
+        let tree = ExpectedTree::best(nodes, |_, rank| alpha * self.siblings.powi(rank as i32));
+        let tokens = tree.tokens();
+        let cost = theory::tree_round(&tree, self.batch, draft.as_ref(), target);
+        Predicted {
+            tokens,
+            cost,
+            speedup: tokens * target.at(self.batch) / cost,
+            operations: theory::operations_factor(tokens, nodes, *operations),
+        }
     }
 
-    /// Returns the alpha from which drafting `depth` tokens pays. Speedup increases with alpha.
-    fn break_even(&self, depth: usize, batch: usize) -> Option<f64> {
-        if self.speedup(1.0, depth, batch) <= 1.0 {
+    fn speedup(&self, alpha: f64, nodes: usize) -> f64 {
+        self.at(alpha, nodes).speedup
+    }
+
+    /// Returns the alpha from which drafting `nodes` tokens pays.
+    fn break_even(&self, nodes: usize) -> Option<f64> {
+        if self.speedup(1.0, nodes) <= 1.0 {
             return None;
         }
         let (mut low, mut high) = (0.0, 1.0);
-        if self.speedup(low, depth, batch) >= 1.0 {
+        if self.speedup(low, nodes) >= 1.0 {
             return Some(low);
         }
         for _ in 0..HALVINGS {
             let middle = 0.5 * (low + high);
-            if self.speedup(middle, depth, batch) > 1.0 {
+            if self.speedup(middle, nodes) > 1.0 {
                 high = middle;
             } else {
                 low = middle;
@@ -108,30 +168,55 @@ pub fn check_batch(batch: u32) -> Result<()> {
     Err(Error::invalid(format!("batch is {batch}; choose a number from 1 to {MAX_BATCH}.")))
 }
 
+/// Checks the acceptance of siblings.
+///
+/// # Errors
+/// [`Error::InvalidRequest`] when it is not from 0 to 1.
+pub fn check_draft(draft: LabDraft) -> Result<()> {
+    match draft {
+        // Not `siblings < 0.0 || siblings > 1.0`: a NaN must fail.
+        LabDraft::Tree { siblings } if !(0.0..=1.0).contains(&siblings) => {
+            Err(Error::invalid(format!("siblings is {siblings}; choose a number from 0 to 1.")))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Computes the landscape over alpha = 0, 0.02, ... 1 and K = 1, 2, ... [`MAX_DRAFT`], for `batch` conversations that
 /// share every pass. Costs of more rows than were measured continue the last slope.
 ///
+/// Of trees the one with the most expected tokens is drafted at each alpha and K, see [`ExpectedTree::best`].
+///
 /// # Errors
-/// As [`check_batch`].
-pub fn landscape(costs: &MachineCosts, batch: u32) -> Result<Landscape> {
+/// As [`check_batch`] and [`check_draft`].
+pub fn landscape(costs: &MachineCosts, batch: u32, draft: LabDraft) -> Result<Landscape> {
     check_batch(batch)?;
-    let conversations = batch as usize;
+    check_draft(draft)?;
+    let siblings = if let LabDraft::Tree { siblings } = draft { siblings } else { 0.0 };
+    let costs = &costs.clone().drafting(draft);
+    let prediction = Prediction { costs, batch: batch as usize, siblings };
     let alphas: Vec<f64> = (0..=STEPS).map(|step| f64::from(step) / f64::from(STEPS)).collect();
-    let row =
-        |alpha: &f64| (1..=MAX_DRAFT).map(|depth| costs.speedup(*alpha, depth, conversations)).collect();
-    let draft = costs.draft.as_ref();
-    let best = |alpha: &f64| {
-        theory::best_batch_depth(*alpha, conversations, draft, &costs.target, MAX_DRAFT).0 as u32
+    let row = |alpha: &f64| (1..=MAX_DRAFT).map(|nodes| prediction.at(*alpha, nodes)).collect();
+    let rounds: Vec<Vec<Predicted>> = alphas.iter().map(row).collect();
+    let grid = |of: fn(&Predicted) -> f64| rounds.iter().map(|row| row.iter().map(of).collect()).collect();
+    let best = |row: &Vec<Predicted>| {
+        let better = |best: (u32, f64), at: (u32, f64)| if at.1 > best.1 { at } else { best };
+        (1..).zip(row).map(|(nodes, round)| (nodes, round.speedup)).fold((0, 1.0), better).0
     };
     Ok(Landscape {
-        measured: costs.measured,
+        measured_rows: costs.measured_rows(),
         batch,
+        draft,
         draft_cost: costs.draft_cost(),
+        operations_ratio: costs.operations,
         target_cost: (1..=MAX_DRAFT + 1).map(|rows| costs.target.at(rows)).collect(),
-        speedup: alphas.iter().map(row).collect(),
-        best: alphas.iter().map(best).collect(),
+        speedup: grid(|round| round.speedup),
+        tokens: grid(|round| round.tokens),
+        round_cost: grid(|round| round.cost),
+        operations: grid(|round| round.operations),
+        best: rounds.iter().map(best).collect(),
         depths: (1..=MAX_DRAFT as u32).collect(),
-        break_even: (1..=MAX_DRAFT).map(|depth| costs.break_even(depth, conversations)).collect(),
+        break_even: (1..=MAX_DRAFT).map(|nodes| prediction.break_even(nodes)).collect(),
         alphas,
     })
 }
@@ -144,10 +229,10 @@ mod tests {
 
     #[test]
     fn reproduces_the_setting_of_the_paper() {
-        let shown = landscape(&MachineCosts::assumed(0.1, 0.0).unwrap(), 1).unwrap();
+        let shown = landscape(&MachineCosts::assumed(0.1, 0.0).unwrap(), 1, LabDraft::Chain).unwrap();
         assert_eq!((shown.alphas.len(), shown.depths.len(), shown.speedup.len()), (51, 15, 51));
         assert_eq!((shown.alphas[40], shown.target_cost.len()), (0.8, 16));
-        assert!(!shown.measured && shown.target_cost.iter().all(|t| *t == 1.0));
+        assert!(shown.measured_rows.is_none() && shown.target_cost.iter().all(|t| *t == 1.0));
         // As in the test of theory: at alpha 0.8 and c = 0.1 six tokens are best.
         assert_eq!(shown.best[40], 6);
         assert!((shown.speedup[40][5] - 2.470).abs() < 0.001);
@@ -158,9 +243,9 @@ mod tests {
 
     #[test]
     fn expensive_drafting_never_breaks_even() {
-        let expensive = landscape(&MachineCosts::assumed(1.0, 0.5).unwrap(), 1).unwrap();
+        let expensive = landscape(&MachineCosts::assumed(1.0, 0.5).unwrap(), 1, LabDraft::Chain).unwrap();
         assert!(expensive.break_even.iter().all(Option::is_none) && expensive.best.iter().all(|k| *k == 0));
-        let free = landscape(&MachineCosts::assumed(0.0, 0.0).unwrap(), 1).unwrap();
+        let free = landscape(&MachineCosts::assumed(0.0, 0.0).unwrap(), 1, LabDraft::Chain).unwrap();
         assert!(free.break_even.iter().all(|alpha| *alpha == Some(0.0)));
         assert_eq!(free.best[50], 15);
     }
@@ -168,12 +253,13 @@ mod tests {
     #[test]
     fn measured_costs_are_interpolated() {
         let costs = MachineCosts {
-            measured: true,
+            measured_rows: Some(4),
             draft: Some(PassCost::in_units_of(20.0, [(1, 5.0)]).unwrap()),
             target: PassCost::new([(1, 20.0), (2, 24.0), (4, 40.0)]).unwrap(),
+            operations: 0.25,
         };
-        let shown = landscape(&costs, 1).unwrap();
-        assert!(shown.measured);
+        let shown = landscape(&costs, 1, LabDraft::Chain).unwrap();
+        assert_eq!((shown.measured_rows, shown.operations_ratio), (Some(4), 0.25));
         for (rows, cost) in [(1, 1.0), (2, 1.2), (3, 1.6), (4, 2.0), (5, 2.4)] {
             assert!((shown.target_cost[rows - 1] - cost).abs() < 1e-12);
         }
@@ -188,17 +274,54 @@ mod tests {
         }
         let costs = MachineCosts::assumed(0.1, 0.1).unwrap();
         for batch in [0, MAX_BATCH + 1] {
-            assert!(landscape(&costs, batch).unwrap_err().to_string().contains("from 1 to 64"));
+            assert!(
+                landscape(&costs, batch, LabDraft::Chain).unwrap_err().to_string().contains("from 1 to 64")
+            );
         }
+    }
+
+    #[test]
+    fn figures_of_a_round_match_the_formulas() {
+        let costs = MachineCosts::assumed(0.25, 0.1).unwrap();
+        let shown = landscape(&costs, 4, LabDraft::Chain).unwrap();
+        for (alpha, depth) in [(0, 1), (35, 5), (50, 15), (41, 2)] {
+            let (a, column) = (shown.alphas[alpha], depth - 1);
+            let near = |grid: &[Vec<f64>], expected: f64| {
+                assert!((grid[alpha][column] - expected).abs() < 1e-12, "{a} {depth}");
+            };
+            let tokens = theory::expected_tokens(a, depth);
+            near(&shown.tokens, tokens);
+            near(&shown.round_cost, theory::batch_round(depth, 4, costs.draft(), costs.target()));
+            near(&shown.speedup, theory::batch_speedup(a, depth, 4, costs.draft(), costs.target()));
+            near(&shown.operations, theory::operations_factor(tokens, depth, 0.25));
+        }
+    }
+
+    #[test]
+    fn trees_differ_from_chains_by_their_siblings() {
+        let costs = MachineCosts::assumed(0.1, 0.02).unwrap();
+        let chain = landscape(&costs, 1, LabDraft::Chain).unwrap();
+        let same = landscape(&costs, 1, LabDraft::Tree { siblings: 0.0 }).unwrap();
+        assert_eq!((&chain.speedup, &chain.operations), (&same.speedup, &same.operations));
+        let tree = landscape(&costs, 1, LabDraft::Tree { siblings: 0.8 }).unwrap();
+        let (low, long) = (20, 11);
+        assert!(tree.tokens[low][long] > 1.15 * chain.tokens[low][long], "alpha 0.4, 12 tokens");
+        // Fewer levels are fewer draft passes, and each row of the target costs the same.
+        assert!(tree.round_cost[low][long] < chain.round_cost[low][long]);
+        assert!((1..15).all(|k| tree.tokens[low][k] >= chain.tokens[low][k] - 1e-12));
+        assert!(landscape(&costs, 1, LabDraft::Tree { siblings: f64::NAN }).is_err());
+        let looked_up = landscape(&costs, 1, LabDraft::Lookup).unwrap();
+        assert_eq!((looked_up.draft_cost, looked_up.operations_ratio), (0.0, 0.0));
+        assert_eq!(looked_up.tokens, chain.tokens);
     }
 
     #[test]
     fn best_draft_is_shorter_in_larger_batches() {
         let costs = MachineCosts::assumed(0.1, 0.1).unwrap();
-        let best = |batch| landscape(&costs, batch).unwrap().best[40];
+        let best = |batch| landscape(&costs, batch, LabDraft::Chain).unwrap().best[40];
         let depths = [1, 2, 4, 8, 16, 32].map(best);
         assert!(depths.is_sorted_by(|a, b| a >= b) && depths[0] > 2 && depths[5] == 0, "{depths:?}");
-        let from = |batch| landscape(&costs, batch).unwrap().break_even[0].unwrap();
+        let from = |batch| landscape(&costs, batch, LabDraft::Chain).unwrap().break_even[0].unwrap();
         assert!(from(1) < from(4) && from(4) < from(16));
     }
 
@@ -206,15 +329,15 @@ mod tests {
         #[test]
         fn speedup_is_one_at_the_break_even(draft in 0.0f64..=2.0, row in 0.0f64..=2.0, batch in 1u32..=64) {
             let costs = MachineCosts::assumed(draft, row).unwrap();
-            let shown = landscape(&costs, batch).unwrap();
-            let batch = batch as usize;
+            let shown = landscape(&costs, batch, LabDraft::Chain).unwrap();
+            let prediction = Prediction { costs: &costs, batch: batch as usize, siblings: 0.0 };
             for (depth, alpha) in (1..).zip(&shown.break_even) {
                 match alpha {
                     Some(alpha) if *alpha > 0.0 => {
-                        prop_assert!((costs.speedup(*alpha, depth, batch) - 1.0).abs() < 1e-9);
+                        prop_assert!((prediction.speedup(*alpha, depth) - 1.0).abs() < 1e-9);
                     }
-                    Some(_) => prop_assert!(costs.speedup(0.0, depth, batch) >= 1.0),
-                    None => prop_assert!(costs.speedup(1.0, depth, batch) <= 1.0),
+                    Some(_) => prop_assert!(prediction.speedup(0.0, depth) >= 1.0),
+                    None => prop_assert!(prediction.speedup(1.0, depth) <= 1.0),
                 }
             }
             for (at, row) in shown.speedup.iter().enumerate() {

@@ -9,6 +9,8 @@ use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
 use hunch_core::token::TokenId;
 
+use crate::lab::serving::ServedLoad;
+
 /// Source of a position.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 #[serde(tag = "kind", rename_all = "snake_case")]
@@ -195,15 +197,47 @@ pub enum LabMachine {
     },
 }
 
+/// Kind of the drafts of a landscape.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, TS)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum LabDraft {
+    /// A chain by a draft model: a pass for each token.
+    Chain,
+    /// A tree by a draft model: a pass for each level.
+    Tree {
+        /// Acceptance of a sibling as a share of that of the sibling before it, 0 to 1.
+        siblings: f64,
+    },
+    /// A chain that is looked up, which costs nothing.
+    Lookup,
+}
+
+/// Kind of the drafts of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+#[serde(rename_all = "snake_case")]
+pub enum DraftKind {
+    /// A chain by a model.
+    Chain,
+    /// A tree.
+    Tree,
+    /// A chain without a model.
+    Lookup,
+}
+
 /// Predicted speedup over alpha and K.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct Landscape {
-    /// True if the costs were measured here.
-    pub measured: bool,
+    /// Rows of the widest pass that was measured here. Costs of wider ones are extrapolated. `None` if costs are
+    /// assumed.
+    pub measured_rows: Option<u32>,
     /// Conversations that share every pass, 1 or more.
     pub batch: u32,
+    /// Kind of the drafts.
+    pub draft: LabDraft,
     /// c: a drafted token, in target passes of one row.
     pub draft_cost: f64,
+    /// c hat: arithmetic operations of a draft pass a row, in those of the target.
+    pub operations_ratio: f64,
     /// t(M) / t(1) by rows M = 1, 2, ...
     pub target_cost: Vec<f64>,
     /// Acceptance probabilities, ascending.
@@ -212,6 +246,12 @@ pub struct Landscape {
     pub depths: Vec<u32>,
     /// Predicted speedup: a row per alpha, a column per draft length.
     pub speedup: Vec<Vec<f64>>,
+    /// Expected tokens of a round, in the same places. One of them is not drafted.
+    pub tokens: Vec<Vec<f64>>,
+    /// Cost of a round of the whole batch in target passes of one row, in the same places.
+    pub round_cost: Vec<Vec<f64>>,
+    /// Arithmetic operations per token, as a multiple of plain decoding, in the same places.
+    pub operations: Vec<Vec<f64>>,
     /// Best draft length per alpha. 0 where drafting never pays.
     pub best: Vec<u32>,
     /// Alpha from which drafting pays, per draft length. `None` where it never does.
@@ -231,14 +271,42 @@ pub struct LabSession {
     pub title: String,
     /// Drafting method.
     pub method: Method,
-    /// Accepted share of the tested drafts.
+    /// Kind of its drafts.
+    pub draft: DraftKind,
+    /// Accepted share of the first drafts that were tested at a position.
     pub alpha: f64,
+    /// Accepted share of their next siblings, as a share of alpha. `None` if none was tested.
+    pub siblings: Option<f64>,
     /// Mean tokens drafted per drafting round.
     pub depth: f64,
     /// Tokens generated.
     pub tokens: u32,
     /// Tokens per target pass.
     pub mean_acceptance_length: f64,
+}
+
+/// Request to simulate a server.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct LabServingRequest {
+    /// Machine of the server.
+    pub machine: LabMachine,
+    /// Kind of the drafts. Trees are served as chains.
+    pub draft: LabDraft,
+    /// Probability that a drafted token is accepted.
+    pub alpha: f64,
+    /// Most requests that share a pass.
+    pub max_batch: u32,
+}
+
+/// A simulated server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct LabServing {
+    /// Tokens of an answer.
+    pub tokens: u32,
+    /// Rows of the widest pass that was measured here. `None` if costs are assumed.
+    pub measured_rows: Option<u32>,
+    /// Answers by load, ascending.
+    pub loads: Vec<ServedLoad>,
 }
 
 /// Acceptance of a group of drafted tokens.
@@ -285,7 +353,7 @@ pub struct WhatIfRequest {
     /// Message of the answer.
     #[ts(type = "number")]
     pub message: i64,
-    /// Most tokens drafted per round.
+    /// Most tokens drafted per round, over all branches of a tree.
     pub max_draft: u32,
     /// Temperature. `None` for the answer's own.
     pub temperature: Option<f32>,
@@ -294,7 +362,7 @@ pub struct WhatIfRequest {
 /// Figures of an answer, measured or predicted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, TS)]
 pub struct WhatIfFigures {
-    /// Acceptance probability of a tested draft.
+    /// Probability that a draft of a tested position is accepted. Siblings are one position.
     pub alpha: f64,
     /// Tokens per target pass.
     pub mean_acceptance_length: f64,
@@ -313,6 +381,8 @@ pub struct WhatIf {
     pub would: WhatIfFigures,
     /// Number of drafts with stored p and q.
     pub known: u32,
+    /// Drafts of the answer were trees, and the prediction is for trees.
+    pub tree: bool,
     /// Mean share of the target's distribution covered by the stored alternatives. Predictions for another
     /// temperature are less reliable where it is low.
     pub covered: f64,

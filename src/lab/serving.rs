@@ -9,7 +9,8 @@ use hunch_core::limits::MAX_DRAFT;
 use hunch_core::theory;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use ts_rs::TS;
 
 use super::landscape::{MAX_BATCH, MachineCosts};
 use hunch_error::{Error, Result};
@@ -20,11 +21,11 @@ const REQUESTS: usize = 2000;
 const LOADS: [f64; 5] = [0.05, 0.25, 0.5, 0.75, 0.9];
 
 /// Choice of the draft length.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, TS)]
 #[serde(rename_all = "snake_case")]
 pub enum DraftLength {
     /// Always the same; 0 is plain decoding.
-    Fixed(usize),
+    Fixed(u32),
     /// The length with the largest predicted speedup at the batch of each pass, 0 included.
     Best,
 }
@@ -77,7 +78,7 @@ pub struct SimulatedServer {
 }
 
 /// Simulated answers with one draft length.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct Served {
     /// Choice of the draft length.
     pub draft_length: DraftLength,
@@ -89,10 +90,12 @@ pub struct Served {
     pub batch: f64,
     /// Mean drafted tokens of a request in a pass.
     pub depth: f64,
+    /// Rows of the widest target pass.
+    pub widest: u32,
 }
 
 /// Simulated answers at one load.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct ServedLoad {
     /// Arrivals as a share of what the server can answer without drafting.
     pub load: f64,
@@ -136,7 +139,7 @@ impl SimulatedServer {
             .map(|batch| self.costs.best(self.traffic.alpha, batch.max(1)))
             .collect();
         let (mut next, mut now, mut latency) = (0, 0.0, 0.0);
-        let (mut passes, mut rows, mut drafted) = (0.0, 0.0, 0.0);
+        let (mut passes, mut rows, mut drafted, mut widest) = (0.0, 0.0, 0.0, 0);
         // Arrival and tokens left of each request in the batch.
         let mut batch: Vec<(f64, u32)> = Vec::new();
         while next < REQUESTS || !batch.is_empty() {
@@ -148,13 +151,14 @@ impl SimulatedServer {
                 next += 1;
             }
             let depth = match draft_length {
-                DraftLength::Fixed(depth) => depth,
+                DraftLength::Fixed(depth) => depth as usize,
                 DraftLength::Best => best[batch.len()],
             };
             now += self.costs.round(depth, batch.len());
             passes += 1.0;
             rows += batch.len() as f64;
             drafted += (depth * batch.len()) as f64;
+            widest = widest.max((depth + 1) * batch.len());
             for (_, left) in &mut batch {
                 let accepted = (0..depth).take_while(|_| random.random::<f64>() < self.traffic.alpha).count();
                 *left = left.saturating_sub(1 + accepted as u32);
@@ -165,7 +169,8 @@ impl SimulatedServer {
             });
         }
         let latency = latency / REQUESTS as f64;
-        Served { draft_length, latency, speedup: 1.0, batch: rows / passes, depth: drafted / rows }
+        let (batch, depth) = (rows / passes, drafted / rows);
+        Served { draft_length, latency, speedup: 1.0, batch, depth, widest: widest as u32 }
     }
 }
 
@@ -205,6 +210,7 @@ mod tests {
             assert!(served.iter().all(|other| best.speedup > 0.97 * other.speedup), "{load}: {served:?}");
         }
         assert!(busy[4].depth < 0.5 * idle[4].depth, "the best length falls with the load");
+        assert_eq!((busy[0].widest, busy[2].widest), (16, 64), "a full batch of one or of four rows each");
     }
 
     #[test]

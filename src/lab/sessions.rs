@@ -1,7 +1,8 @@
 //! A stored answer as a point in the landscape: its acceptance and draft length.
 
 use crate::event::GenerationEvent;
-use crate::lab::history::{StoredGeneration, generations};
+use crate::lab::history::{StoredGeneration, TestedDraft, generations};
+use crate::lab::report::DraftKind;
 use hunch_core::method::Method;
 use hunch_core::theory;
 
@@ -10,8 +11,12 @@ use hunch_core::theory;
 pub struct SessionFigures {
     /// Drafting method.
     pub method: Method,
-    /// Accepted share of the tested drafts.
+    /// Kind of its drafts.
+    pub draft: DraftKind,
+    /// Accepted share of the first drafts that were tested at a position.
     pub alpha: f64,
+    /// Accepted share of their next siblings, as a share of alpha. `None` if none was tested.
+    pub siblings: Option<f64>,
     /// Mean tokens drafted per drafting round.
     pub depth: f64,
     /// Tokens generated.
@@ -24,15 +29,30 @@ pub struct SessionFigures {
 pub fn session_of(events: &[GenerationEvent]) -> Option<SessionFigures> {
     let own = generations(events).last()?;
     let tested = own.tested();
-    let accepted = tested.iter().filter(|draft| draft.accepted).count() as u64;
-    let alpha = theory::alpha(accepted, tested.len() as u64 - accepted)?;
+    let accepted_of = |rank| {
+        let of_rank: Vec<_> = tested.iter().filter(|draft| draft.rank == rank).collect();
+        let accepted = of_rank.iter().filter(|draft| draft.accepted).count() as u64;
+        theory::alpha(accepted, of_rank.len() as u64 - accepted)
+    };
+    let alpha = accepted_of(0)?;
+    let siblings = accepted_of(1).filter(|_| alpha > 0.0).map(|next| (next / alpha).min(1.0));
     let (rounds, drafted) = own
         .rounds()
         .filter(|round| round.drafted > 0)
         .fold((0u32, 0u64), |(rounds, drafted), round| (rounds + 1, drafted + u64::from(round.drafted)));
     let (tokens, mean_acceptance_length) = figures(&own)?;
     let depth = drafted as f64 / f64::from(rounds.max(1));
-    Some(SessionFigures { method: own.method, alpha, depth, tokens, mean_acceptance_length })
+    let (method, draft) = (own.method, kind_of(&own, &tested));
+    Some(SessionFigures { method, draft, alpha, siblings, depth, tokens, mean_acceptance_length })
+}
+
+/// Returns the kind of an answer's drafts. Every test of a model's draft has a confidence.
+fn kind_of(own: &StoredGeneration<'_>, tested: &[TestedDraft<'_>]) -> DraftKind {
+    if own.branches(tested) {
+        return DraftKind::Tree;
+    }
+    let by_a_model = tested.iter().any(|draft| draft.confidence().is_some());
+    if by_a_model { DraftKind::Chain } else { DraftKind::Lookup }
 }
 
 /// Returns tokens generated and tokens per pass, as of the last round if the answer was cut off.
@@ -78,7 +98,10 @@ mod tests {
         let mut events = [&shared[..], &own[..]].concat();
         let session = SessionFigures {
             method: Method::DraftModel,
-            alpha: 1.0 / 3.0,
+            draft: DraftKind::Tree,
+            // Of two positions one kept its first draft. The only second sibling was rejected.
+            alpha: 0.5,
+            siblings: Some(0.0),
             depth: 3.0,
             tokens: 3,
             mean_acceptance_length: 1.5,
@@ -91,6 +114,20 @@ mod tests {
         };
         events.push(finished(vec![], stats));
         assert_eq!(session_of(&events), Some(SessionFigures { mean_acceptance_length: 1.25, ..session }));
+    }
+
+    #[test]
+    fn drafts_without_probabilities_are_looked_up() {
+        let looked_up = [
+            started(1, Method::Suffix, AcceptanceRule::Lossless),
+            round(0, vec![token((0, 0), "a", Accepted, 1.0, None)], vec![rejected(1, "x", 0.1, None)]),
+            finished(vec![], GenerationStats::default()),
+        ];
+        let figures = session_of(&looked_up).unwrap();
+        assert_eq!((figures.draft, figures.alpha, figures.siblings), (DraftKind::Lookup, 0.5, None));
+        let mut by_a_model = looked_up;
+        by_a_model[1] = round(0, vec![token((0, 0), "a", Accepted, 0.5, Some(0.5))], vec![]);
+        assert_eq!(session_of(&by_a_model).unwrap().draft, DraftKind::Chain);
     }
 
     #[test]

@@ -3,9 +3,10 @@
 //! Counts and times come from the answer, formulas from [`hunch_core::theory`]. Assumptions:
 //!
 //! - The text stays the same, and every round drafts as many tokens as allowed. With lookup methods the share of
-//!   rounds without a draft stays the same. The K of a tree is taken as its depth.
-//! - A position is accepted as often as in the stored tests of that position, an untested position as often as the
-//!   mean. Under rejection sampling a test counts with its probability, which has less noise than its outcome. Other
+//!   rounds without a draft stays the same. If the answer's drafts were trees, K tokens form the tree that is expected
+//!   to be best, [`ExpectedTree::best`].
+//! - A draft is accepted as often as the stored tests of its position and its rank among siblings. An untested place
+//!   counts as the mean of its rank. Chains have one rank. Under rejection sampling a test counts with its probability, which has less noise than its outcome. Other
 //!   rules have no such probability, so the outcome counts.
 //! - Another temperature shifts all positions alike, by the change in overlap of the stored alternatives. The lists
 //!   are short (`covered` is their share of the target's distribution), and filters are not applied again. Answers
@@ -21,7 +22,7 @@ use crate::lab::report::{WhatIf, WhatIfFigures, WhatIfRequest};
 use hunch_core::limits::MAX_DRAFT;
 use hunch_core::quantile::median;
 use hunch_core::rule::AcceptanceRule;
-use hunch_core::theory;
+use hunch_core::theory::{self, ExpectedTree};
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Refusal, Result};
 
@@ -47,22 +48,24 @@ pub fn what_if(events: &[GenerationEvent], temperature: f32, request: &WhatIfReq
         Some(overlap(&tokens, temperature, requested)? - overlap(&tokens, temperature, temperature)?)
     });
     let depth = request.max_draft as usize;
-    let alphas: Vec<f64> =
-        (0..depth).map(|position| (odds.at(position) + shift.unwrap_or(0.0)).clamp(0.0, 1.0)).collect();
+    let tree = own.branches(&tested);
+    let acceptance = |position: usize, rank: usize| match (tree, rank) {
+        (false, 1..) => 0.0,
+        _ => (odds.at(position, rank) + shift.unwrap_or(0.0)).clamp(0.0, 1.0),
+    };
+    let draft = ExpectedTree::best(depth, acceptance);
     let drafting = drafting_share(&own);
-    let of_draft = theory::expected_tokens_by_position(&alphas);
-    // A position is tested if all positions before it were accepted.
-    let tests = theory::expected_tokens_by_position(&alphas[..depth - 1]);
-    let length = drafting * of_draft + (1.0 - drafting);
+    let length = drafting * draft.tokens() + (1.0 - drafting);
     let would = WhatIfFigures {
-        alpha: (of_draft - 1.0) / tests,
+        alpha: (draft.tokens() - 1.0) / draft.tests(),
         mean_acceptance_length: length,
         rounds: was.tokens / length,
         tok_s: Times::new(&own).and_then(|times| times.tok_s(length, depth, drafting)),
     };
     let covered =
         tokens.iter().map(|token| token.top.iter().map(|likely| f64::from(likely.2)).sum::<f64>().min(1.0));
-    Ok(WhatIf { was: was.figures, would, known: tested.len() as u32, covered: mean(covered).unwrap_or(0.0) })
+    let (known, covered) = (tested.len() as u32, mean(covered).unwrap_or(0.0));
+    Ok(WhatIf { was: was.figures, would, known, tree, covered })
 }
 
 fn check(request: &WhatIfRequest) -> Result<()> {
@@ -98,9 +101,11 @@ fn measured(own: &StoredGeneration<'_>, tested: &[TestedDraft<'_>]) -> Option<Me
             (last.generated_tokens, last.rounds, last.mean_acceptance_length, last.decode_tok_s)
         }
     };
-    let accepted = tested.iter().filter(|draft| draft.accepted).count();
+    let accepted = tested.iter().filter(|draft| draft.accepted).count() as u64;
+    // Siblings share a position.
+    let positions = tested.iter().filter(|draft| draft.rank == 0).count() as u64;
     let figures = WhatIfFigures {
-        alpha: theory::alpha(accepted as u64, (tested.len() - accepted) as u64)?,
+        alpha: theory::alpha(accepted, positions - accepted)?,
         mean_acceptance_length,
         rounds: f64::from(rounds),
         tok_s: Some(tok_s).filter(|rate| *rate > 0.0 && rate.is_finite()),
@@ -108,33 +113,33 @@ fn measured(own: &StoredGeneration<'_>, tested: &[TestedDraft<'_>]) -> Option<Me
     Some(Measured { figures, tokens: f64::from(tokens) })
 }
 
-/// Acceptance probabilities of tested drafts by position.
+/// Acceptance probabilities of tested drafts by position and by rank among siblings.
 struct Odds {
-    by_position: BTreeMap<u32, f64>,
-    mean: f64,
+    by_place: BTreeMap<(u32, u32), f64>,
+    by_rank: Vec<f64>,
 }
 
 impl Odds {
     fn new(tested: &[TestedDraft<'_>], rule: AcceptanceRule) -> Option<Self> {
-        // Siblings share a slot, which is accepted unless all of them are rejected.
-        let mut rejected: BTreeMap<Slot, f64> = BTreeMap::new();
+        let mut places: BTreeMap<(u32, u32), Vec<f64>> = BTreeMap::new();
         for draft in tested {
-            *rejected.entry(draft.slot).or_insert(1.0) *= 1.0 - chance(draft, rule);
+            places.entry((draft.slot.1, draft.rank)).or_default().push(chance(draft, rule));
         }
-        let mut slots: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
-        for ((_, position), rejected) in &rejected {
-            slots.entry(*position).or_default().push(1.0 - rejected);
-        }
-        let mean_of_all = mean(rejected.values().map(|rejected| 1.0 - rejected))?;
-        let by_position = slots
-            .into_iter()
-            .filter_map(|(position, odds)| Some((position, mean(odds.into_iter())?)))
-            .collect();
-        Some(Self { by_position, mean: mean_of_all })
+        let ranks = tested.iter().map(|draft| draft.rank).max()?;
+        let of_rank = |rank: u32| {
+            let odds = places.iter().filter(|((_, other), _)| *other == rank);
+            mean(odds.flat_map(|(_, odds)| odds.iter().copied()))
+        };
+        let by_rank = (0..=ranks).map(of_rank).collect::<Option<_>>()?;
+        let by_place =
+            places.into_iter().filter_map(|(place, odds)| Some((place, mean(odds.into_iter())?))).collect();
+        Some(Self { by_place, by_rank })
     }
 
-    fn at(&self, position: usize) -> f64 {
-        self.by_position.get(&(position as u32)).copied().unwrap_or(self.mean)
+    /// Returns the acceptance of a draft. A rank that was never tested counts as never accepted.
+    fn at(&self, position: usize, rank: usize) -> f64 {
+        let known = self.by_place.get(&(position as u32, rank as u32)).copied();
+        known.or_else(|| self.by_rank.get(rank).copied()).unwrap_or(0.0)
     }
 }
 

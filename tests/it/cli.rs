@@ -358,9 +358,13 @@ fn lab_runs_examples_and_assumed_costs_without_a_model() {
     }
     let costs = ["lab", "landscape", "--draft-cost", "0.1", "--row-cost", "0", "--json"];
     let json = last_json(&hunch(data.path(), &costs));
-    assert_eq!((&json["measured"], &json["best"][40]), (&Value::Bool(false), &Value::from(6)));
+    assert_eq!((&json["measured_rows"], &json["best"][40]), (&Value::Null, &Value::from(6)));
     let words = text(&hunch(data.path(), &costs[..6]).stdout);
     assert!(words.contains("Predicted") && words.contains("pays from") && words.contains("2.47x"), "{words}");
+    assert!(words.contains("E[tokens]") && words.contains("operations"), "{words}");
+    let tree = last_json(&hunch(data.path(), &[&costs[..], &["--siblings", "0.8"]].concat()));
+    let tokens = |json: &Value| json["tokens"][20][11].as_f64().unwrap();
+    assert!(tokens(&tree) > 1.1 * tokens(&json), "{} {}", tokens(&tree), tokens(&json));
     let code = |arguments: &[&str]| hunch(data.path(), arguments).status.code();
     assert_eq!(code(&["lab", "landscape", "--draft-cost", "3"]), Some(4));
     let batch = ["lab", "landscape", "--row-cost", "0.5", "--batch", "8", "--json"];
@@ -379,6 +383,7 @@ fn lab_runs_examples_and_assumed_costs_without_a_model() {
     // Wrong numbers are refused before a model is loaded and measured.
     for (command, option, value, expected) in [
         ("landscape", "--batch", "0", "batch is 0"),
+        ("landscape", "--siblings", "1.5", "siblings is 1.5"),
         ("serving", "--alpha", "1.5", "alpha is 1.5"),
         ("serving", "--max-batch", "65", "1 to 64 requests"),
         ("serving", "--tokens", "0", "at least one token"),
@@ -405,7 +410,7 @@ fn lab_inspects_two_models() {
         last_json(&with(&["unbiased", "--prompt", "one two", "--rounds", "2000", "--rule", "coupled"]));
     assert_eq!((json["trials"].as_array().unwrap().len(), &json["passed"]), (1, &Value::Bool(true)));
     let json = last_json(&with(&["landscape"]));
-    assert_eq!((&json["measured"], &json["target_cost"][0]), (&Value::Bool(true), &Value::from(1.0)));
+    assert_eq!((&json["measured_rows"], &json["target_cost"][0]), (&Value::from(16), &Value::from(1.0)));
     assert!(json["draft_cost"].as_f64().unwrap() > 0.0);
 }
 

@@ -6,7 +6,10 @@ use std::time::Duration;
 use hunch::api::{AnswerRequest, AnswerSettings, Asking};
 use hunch::app::App;
 use hunch::event::GenerationEvent;
-use hunch::lab::report::{LabMachine, LabPosition, LabRequest, LabRoundsRequest, LabSource, WhatIfRequest};
+use hunch::lab::report::{
+    LabDraft, LabMachine, LabPosition, LabRequest, LabRoundsRequest, LabServingRequest, LabSource,
+    WhatIfRequest,
+};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::rule::AcceptanceRule;
@@ -129,7 +132,7 @@ fn rounds_accumulate_until_discarded() {
 fn landscape_uses_measured_costs() {
     let folder = tempfile::tempdir().unwrap();
     let app = app_with_models(folder.path(), true);
-    let unmeasured = app.landscape(LabMachine::Measured, 1).unwrap_err();
+    let unmeasured = app.landscape(LabMachine::Measured, 1, LabDraft::Chain).unwrap_err();
     assert!(unmeasured.to_string().contains("not measured yet"), "{unmeasured}");
     let (sender, receiver) = channel();
     app.measure_costs(Box::new(move |message| {
@@ -138,17 +141,31 @@ fn landscape_uses_measured_costs() {
     .unwrap();
     while receiver.recv_timeout(PATIENCE).is_ok() {}
     let curve = app.cost_curve().unwrap().unwrap();
-    let land = app.landscape(LabMachine::Measured, 1).unwrap();
-    assert!(land.measured && land.target_cost[0] == 1.0);
+    let land = app.landscape(LabMachine::Measured, 1, LabDraft::Chain).unwrap();
+    assert_eq!((land.measured_rows, land.target_cost[0]), (Some(16), 1.0));
     assert!((land.target_cost[4] - curve.target.points[4].relative).abs() < 1e-9);
     let cost = curve.target_cost().unwrap();
     let (alpha, depth) = (25, 3);
     let expected = theory::speedup(land.alphas[alpha], land.depths[depth] as usize, land.draft_cost, &cost);
     assert!((land.speedup[alpha][depth] - expected).abs() < 1e-9);
-    let assumed = app.landscape(LabMachine::MadeUp { draft_cost: 0.1, row_cost: 0.05 }, 1).unwrap();
-    assert!(!assumed.measured);
-    assert!(app.landscape(LabMachine::MadeUp { draft_cost: f64::NAN, row_cost: 0.05 }, 1).is_err());
-    assert!(app.landscape(LabMachine::Measured, 0).is_err());
+    let assumed =
+        app.landscape(LabMachine::MadeUp { draft_cost: 0.1, row_cost: 0.05 }, 1, LabDraft::Chain).unwrap();
+    assert_eq!(assumed.measured_rows, None);
+    assert!(
+        app.landscape(LabMachine::MadeUp { draft_cost: f64::NAN, row_cost: 0.05 }, 1, LabDraft::Chain)
+            .is_err()
+    );
+    assert!(app.landscape(LabMachine::Measured, 0, LabDraft::Chain).is_err());
+    let tree = app.landscape(LabMachine::Measured, 1, LabDraft::Tree { siblings: 0.5 }).unwrap();
+    assert!(tree.tokens[alpha][depth] >= land.tokens[alpha][depth] && tree.draft_cost == land.draft_cost);
+    let bytes = |model: &hunch_core::pass_cost::ModelCosts| model.weight_bytes as f64;
+    assert_eq!(land.operations_ratio, bytes(curve.draft.as_ref().unwrap()) / bytes(&curve.target));
+    let request =
+        LabServingRequest { machine: LabMachine::Measured, draft: LabDraft::Chain, alpha: 0.7, max_batch: 8 };
+    let served = app.lab_serving(request).unwrap();
+    assert_eq!((served.measured_rows, served.loads.len()), (Some(16), 5));
+    assert!(served.loads.iter().all(|load| load.served[0].speedup == 1.0));
+    assert!(app.lab_serving(LabServingRequest { max_batch: 0, ..request }).is_err());
 }
 
 #[test]

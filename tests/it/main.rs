@@ -21,6 +21,7 @@ mod hostile_templates;
 mod hub;
 mod kept;
 mod lab;
+mod law;
 mod library;
 mod loading;
 mod model_files;

@@ -158,6 +158,9 @@ describe.each(['light', 'dark'] as const)('%s', (colours) => {
       await page.getByTestId(`lab-${widget}`).click();
       if (widget === 'resampling') await page.getByTestId('one-round').click();
       if (widget === 'unbiased') await page.getByTestId('check').click();
+      if (widget === 'samplers') await page.getByTestId('draw-one').click();
+      for (const summary of await page.locator('#lab-panel summary').all()) await summary.click();
+      if (widget === 'landscape') await page.getByTestId('serve').click();
       await page.getByTestId('lab-progress').waitFor({ state: 'detached' });
       await page.waitForTimeout(200);
       expect(await violations(page), widget).toEqual([]);

@@ -205,6 +205,54 @@ describe('residual resampling', () => {
   });
 });
 
+describe('the proof', () => {
+  it('goes through the steps with the numbers of a chosen token', async () => {
+    const page = await openLab('resampling');
+    await page.getByTestId('selection-toy').check();
+    await page.getByTestId('toy-note').waitFor();
+    await page.getByTestId('where').waitFor({ state: 'detached' });
+    await page.getByTestId('proof').locator('summary').press('Enter');
+    for (const i of [0, 1]) {
+      const { id, overlap, residual, total } = toy.tokens[i]!;
+      await page.getByTestId('proof-token').selectOption(String(id));
+      const [o, z, r, t] = [overlap, toy.rejection, residual, total].map(formatProbability);
+      expect(await page.getByTestId('proof-sum').textContent()).toContain(`= ${o} + ${z} · ${r} = ${t}`);
+    }
+  });
+
+  it('uses the sampling of the shown answer', async () => {
+    const page = await openLab('resampling', { answered: true });
+    await page.getByTestId('own-sampling').waitFor();
+    await page.getByTestId('selection-temperature').press('ArrowUp');
+    await page.getByTestId('own-sampling').getByText('was drawn at temperature').waitFor();
+  });
+});
+
+describe('the samplers', () => {
+  it.each(['light', 'dark'] as const)('draw next to theory, from p and q that move (%s)', async (colours) => {
+    const page = await openLab('samplers', { colours, height: 1100 });
+    const cell = async (sampler: string, name: string) =>
+      Number.parseFloat((await page.locator(`[data-sampler=${sampler}]`).getByTestId(name).textContent()) ?? '');
+    await page.getByTestId('draw-one').click();
+    expect(await page.getByTestId('steps').textContent()).toContain('Accepted after');
+    for (let i = 0; i < 10; i++) await page.getByTestId('draw-many').click();
+    for (const sampler of ['speculative', 'one_try', 'von_neumann']) {
+      expect(Math.abs((await cell(sampler, 'measured-acceptance')) - (await cell(sampler, 'predicted-acceptance')))).toBeLessThan(0.03);
+      expect(await cell(sampler, 'measured-variation')).toBeLessThan(0.03);
+    }
+    const [predicted, measured] = [await cell('von_neumann', 'predicted-proposals'), await cell('von_neumann', 'measured-proposals')];
+    expect(Math.abs(measured / predicted - 1)).toBeLessThan(0.06);
+    expect(await page.getByTestId('proposal').count()).toBe(400);
+    await page.screenshot({ path: `${output}lab-samplers-drawn-${colours}.png` });
+    await page.getByTestId('height-a').press('ArrowLeft');
+    expect(await page.getByTestId('proposal').count()).toBe(0);
+    await page.getByTestId('envelope').press('End');
+    await expect.poll(() => cell('von_neumann', 'predicted-proposals')).toBeGreaterThan(2 * predicted);
+    for (const token of ['a', 'b', 'c', 'd']) await page.getByTestId(`height-${token}`).press('Home');
+    await page.getByTestId('no-weight').waitFor();
+  });
+});
+
 describe('the unbiasedness check', () => {
   it('finds the lossless rules consistent with p and the lossy ones not', async () => {
     const page = await openLab('unbiased');
@@ -239,12 +287,13 @@ describe('the landscape', () => {
     const page = await openLab('landscape');
     const cursor = page.getByTestId('landscape-cursor');
     await cursor.focus();
+    // At first at alpha 0.7 and K = 5.
     const shownValue = (row: number, column: number) =>
       `alpha ${formatMean(grid.alphas[row]!)}, K ${formatCount(grid.depths[column]!)}: ${formatMean(grid.speedup[row]![column]!)}× predicted`;
-    expect(await page.getByTestId('landscape-value').textContent()).toBe(shownValue(14, 3));
+    expect(await page.getByTestId('landscape-value').textContent()).toBe(shownValue(14, 4));
     await page.keyboard.press('ArrowRight');
     await page.keyboard.press('ArrowUp');
-    expect(await page.getByTestId('landscape-value').textContent()).toBe(shownValue(15, 4));
+    expect(await page.getByTestId('landscape-value').textContent()).toBe(shownValue(15, 5));
     const box = (await cursor.boundingBox())!;
     await page.mouse.move(box.x + 2, box.y + box.height - 2);
     expect(await page.getByTestId('landscape-value').textContent()).toBe(shownValue(0, 0));
@@ -266,10 +315,72 @@ describe('the landscape', () => {
     await page.getByTestId('machine-made_up').check();
     await page.getByTestId('draft-cost').press('ArrowRight');
     await page.waitForFunction(() => window.hunchReplay?.calls.at(-1)?.command === 'landscape');
-    expect((await calls(page, 'landscape')).at(-1)).toEqual({ machine: { kind: 'made_up', draft_cost: 0.26, row_cost: 0.08 }, batch: 1 });
+    expect((await calls(page, 'landscape')).at(-1)).toEqual({
+      machine: { kind: 'made_up', draft_cost: 0.26, row_cost: 0.08 },
+      batch: 1,
+      draft: { kind: 'chain' },
+    });
     await page.getByTestId('batch').press('ArrowRight');
-    await page.getByText('Conversations share every pass').waitFor();
+    await page.getByText('A pass has 2 · (K + 1) rows').waitFor();
     expect((await calls(page, 'landscape')).at(-1)).toMatchObject({ machine: { kind: 'made_up' }, batch: 2 });
+    expect(await page.getByTestId('extrapolated').count(), 'nothing is measured').toBe(0);
+  });
+
+  it('shows what a round yields and takes, and hatches what was not measured', async () => {
+    const page = await openLab('landscape');
+    const figure = (name: string) => page.getByTestId(`figure-${name}`).textContent();
+    const [row, column] = [14, 4];
+    expect(await figure('tokens')).toContain(formatMean(grid.tokens[row]![column]!));
+    expect(await figure('accepted')).toContain(formatMean(grid.tokens[row]![column]! - 1));
+    expect(await figure('cost')).toContain(`${formatMean(grid.round_cost[row]![column]!)} passes`);
+    expect(await figure('operations')).toContain(`${formatMean(grid.operations[row]![column]!)}×`);
+    expect(await page.getByTestId('extrapolated').count()).toBe(0);
+    await page.getByTestId('batch').press('ArrowRight');
+    await page.getByTestId('extrapolated-note').waitFor();
+    // 2 (K + 1) rows are more than 13 from K = 6 on.
+    expect(await page.getByTestId('extrapolated').getAttribute('data-from')).toBe('6');
+  });
+
+  it('is of trees with the answers that drafted them', async () => {
+    const page = await openLab('landscape');
+    await page.getByTestId('session').first().waitFor();
+    expect(await page.getByTestId('session').count()).toBe(2);
+    await page.getByTestId('draft-kind-tree').check();
+    await page.getByTestId('siblings').waitFor();
+    expect(await page.getByTestId('session').count()).toBe(1);
+    expect((await calls(page, 'landscape')).at(-1)).toMatchObject({ draft: { kind: 'tree', siblings: 0.6 } });
+  });
+
+  it('names the popular formulas next to simulated rounds', async () => {
+    const page = await openLab('landscape');
+    await page.getByTestId('token-mistakes').locator('summary').press('Enter');
+    const value = async (key: string) => (await page.getByTestId(`formula-${key}`).textContent())?.trim();
+    expect([await value('truth'), await value('bonusTwice'), await value('firstFree')]).toEqual(['2.94', '3.11', '3.77']);
+    const mean = async () => Number(await page.getByTestId('simulated-tokens').getAttribute('data-mean'));
+    const before = await mean();
+    expect(before).toBeCloseTo(2.94, 1);
+    await page.getByTestId('simulate-tokens').click();
+    await expect.poll(mean).not.toBe(before);
+    await page.getByTestId('landscape-cursor').focus();
+    await page.keyboard.press('ArrowLeft');
+    expect(await value('truth')).toBe(formatMean(grid.tokens[14]![3]!));
+  });
+
+  it('simulates a server, and marks what is extrapolated', async () => {
+    const page = await openLab('landscape');
+    await page.getByTestId('serving').locator('summary').press('Enter');
+    await page.getByTestId('serve').click();
+    await page.getByTestId('load').first().waitFor();
+    expect((await calls(page, 'lab_serving')).at(-1)).toEqual({
+      request: { machine: { kind: 'measured' }, draft: { kind: 'chain' }, alpha: 0.7, max_batch: 8 },
+    });
+    const shown = await page.getByTestId('served').allTextContents();
+    const { loads, measured_rows } = lab.serving;
+    const expected = loads.flatMap(({ served }) =>
+      served.slice(1).map(({ speedup, widest }) => `${formatMean(speedup)}×${widest > measured_rows! ? ' *' : ''}`),
+    );
+    expect(shown).toEqual(expected);
+    expect(await page.getByTestId('serving-extrapolated').textContent()).toContain('13 rows');
   });
 
   it('says that nothing was measured, and links to the measurement', async () => {
@@ -392,6 +503,16 @@ describe('the round inspector', () => {
       .evaluateAll((all) => all.map((node) => `${node.textContent} ${node.getAttribute('data-fate')}`));
     expect(shown.sort()).toEqual(rounds[at]!.draft.map(({ text: token, fate }) => `${visibleText(token) || '·'} ${fate}`).sort());
     await page.getByTestId('round').screenshot({ path: `${output}lab-tree-${colours}.png` });
+  });
+
+  it('names the mistake of a bonus token after a rejection', async () => {
+    const page = await openLab('rounds', { answered: true });
+    await page.getByTestId('bonus-mistake').locator('summary').press('Enter');
+    const pairs = await page
+      .getByTestId('pair')
+      .evaluateAll((all) => all.map((row) => ['right', 'wrong', 'simulated'].map((key) => Number(row.getAttribute(`data-${key}`)))));
+    for (const [, wrong, simulated] of pairs) expect(simulated).toBeCloseTo(wrong!, 1);
+    expect(Math.max(...pairs.map(([right, wrong]) => Math.abs(right! - wrong!)))).toBeGreaterThan(0.1);
   });
 
   it('shows the actual and the hypothetical answer side by side', async () => {

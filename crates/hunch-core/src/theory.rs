@@ -12,9 +12,14 @@
 //! The paper assumes that a target pass costs the same for any number of rows. Here the measured
 //! [`PassCost`] replaces that assumption.
 
+mod power;
+mod tree;
+
 use statrs::function::gamma::{checked_gamma_ur, ln_gamma};
 
 use crate::pass_cost::PassCost;
+pub use power::TestPower;
+pub use tree::ExpectedTree;
 
 /// Returns the probability that a token sampled from q is accepted: the sum of min(p, q) (Leviathan et
 /// al., theorem 3.5). `p` and `q` have the same length.
@@ -127,6 +132,23 @@ pub fn batch_speedup(
 /// [`batch_speedup`]. Depth 0 is a plain pass.
 pub fn batch_round(depth: usize, batch: usize, draft: Option<&PassCost>, cost: &PassCost) -> f64 {
     depth as f64 * draft.map_or(0.0, |draft| draft.at(batch)) + cost.at(batch * (depth + 1))
+}
+
+/// Returns the factor by which speculation multiplies the arithmetic operations per token.
+///
+/// A round drafts `drafted` tokens and tests them in a pass of one row more, for `tokens` expected tokens. `ratio` is c
+/// hat: the operations of a draft pass a row, in those of the target. With [`expected_tokens`] this is (1 - alpha)(gamma
+/// c_hat + gamma + 1) / (1 - alpha^(gamma + 1)) (Leviathan et al., theorem 3.11).
+pub fn operations_factor(tokens: f64, drafted: usize, ratio: f64) -> f64 {
+    let drafted = drafted as f64;
+    (drafted * ratio + drafted + 1.0) / tokens
+}
+
+/// Returns the cost of a round of `batch` conversations that draft a tree each, in target passes of one row. A level of
+/// the tree is one draft pass. See [`batch_speedup`].
+pub fn tree_round(tree: &ExpectedTree, batch: usize, draft: Option<&PassCost>, cost: &PassCost) -> f64 {
+    let passes = |draft: &PassCost| tree.draft_rows().iter().map(|rows| draft.at(batch * rows)).sum::<f64>();
+    draft.map_or(0.0, passes) + cost.at(batch * (tree.len() + 1))
 }
 
 /// Returns the depth in `0..=max_depth` with the highest predicted [`speedup`], and that speedup. Ties
@@ -448,10 +470,36 @@ mod tests {
             (0.9, 10, 1.60, 6.86),
         ];
         for (alpha, gamma, operations, speed) in rows {
-            let rows = gamma as f64 + 1.0;
-            assert!((rows / expected_tokens(alpha, gamma) - operations).abs() < 0.006);
+            let factor = operations_factor(expected_tokens(alpha, gamma), gamma, 0.0);
+            assert!((factor - operations).abs() < 0.006);
             assert!((speedup(alpha, gamma, 0.0, &PassCost::flat()) - speed).abs() < 0.006);
         }
+    }
+
+    #[test]
+    fn operations_count_drafted_and_tested_rows() {
+        // Theorem 3.11 as printed, with c hat.
+        for (alpha, gamma, ratio) in [(0.8f64, 5, 0.1), (0.6, 2, 0.05), (0.3, 7, 1.0)] {
+            let printed = (1.0 - alpha) * (gamma as f64 * ratio + gamma as f64 + 1.0)
+                / (1.0 - alpha.powi(gamma as i32 + 1));
+            assert!(close(operations_factor(expected_tokens(alpha, gamma), gamma, ratio), printed));
+        }
+        assert_eq!(operations_factor(1.0, 0, 0.5), 1.0, "plain decoding");
+    }
+
+    #[test]
+    fn round_of_a_tree_takes_a_draft_pass_a_level() {
+        let cost = PassCost::new([(1, 1.0), (4, 1.0), (8, 2.0)]).unwrap();
+        let draft = PassCost::in_units_of(1.0, [(1, 0.1), (2, 0.3)]).unwrap();
+        let chain = ExpectedTree::best(3, |_, rank| if rank == 0 { 0.8 } else { 0.0 });
+        for batch in [1, 4] {
+            let round = batch_round(3, batch, Some(&draft), &cost);
+            assert!(close(tree_round(&chain, batch, Some(&draft), &cost), round));
+        }
+        // Two siblings of even chance with a child each: a pass of one row and one of two.
+        let tree = ExpectedTree::best(4, |_, rank| [0.5, 1.0, 0.0][rank.min(2)]);
+        assert!(close(tree_round(&tree, 1, Some(&draft), &cost), 0.1 + 0.3 + 1.25));
+        assert!(close(tree_round(&tree, 1, None, &cost), 1.25));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod cached_head;
+mod controls;
 mod depth_replay;
 mod equivalence;
 mod failing_draft;

@@ -5,8 +5,8 @@ use hunch::bench::compare::report::{
     CompareEvent, CompareRequest, ComparisonEntry, ComparisonFormat, ComparisonReport,
 };
 use hunch::lab::report::{
-    AcceptanceMap, CostEvent, LabMachine, LabPosition, LabRequest, LabRounds, LabRoundsRequest, LabRuleRow,
-    LabSession, Landscape, WhatIf, WhatIfRequest,
+    AcceptanceMap, CostEvent, LabDraft, LabMachine, LabPosition, LabRequest, LabRounds, LabRoundsRequest,
+    LabRuleRow, LabServing, LabServingRequest, LabSession, Landscape, WhatIf, WhatIfRequest,
 };
 use hunch_core::pass_cost::CostCurve;
 
@@ -90,8 +90,17 @@ pub(super) fn lab_rules(
     shell.with_app(|app| app.lab_rules(position, &temperatures))
 }
 
-pub(super) fn landscape(shell: &Shell, machine: LabMachine, batch: u32) -> CommandResult<Landscape> {
-    shell.with_app(|app| app.landscape(machine, batch))
+pub(super) fn landscape(
+    shell: &Shell,
+    machine: LabMachine,
+    batch: u32,
+    draft: LabDraft,
+) -> CommandResult<Landscape> {
+    shell.with_app(|app| app.landscape(machine, batch, draft))
+}
+
+pub(super) fn lab_serving(shell: &Shell, request: LabServingRequest) -> CommandResult<LabServing> {
+    shell.with_app(|app| app.lab_serving(request))
 }
 
 pub(super) fn acceptance_map(shell: &Shell, conversation: Option<i64>) -> CommandResult<AcceptanceMap> {

@@ -87,6 +87,34 @@ fn share_of_rounds_without_a_draft_is_unchanged() {
 }
 
 #[test]
+fn siblings_of_a_tree_are_one_position() {
+    let events = [
+        started(1, Method::DraftTree, AcceptanceRule::Lossless),
+        // The second of two siblings is accepted, and its child is rejected.
+        round(
+            0,
+            vec![token((0, 0), "b", Accepted, 0.3, Some(0.5)), token((0, 1), "d", Resampled, 0.5, None)],
+            vec![rejected(0, "a", 0.25, Some(0.5)), rejected(1, "c", 0.2, Some(0.5))],
+        ),
+        round(1, vec![token((1, 0), "e", Accepted, 0.5, Some(0.5))], vec![]),
+        finished(vec![], stats()),
+    ];
+    let answer = what_if(&events, 0.7, &request(3, None)).unwrap();
+    assert!(answer.tree && answer.known == 4);
+    // Two of three positions were accepted.
+    near(answer.was.alpha, 2.0 / 3.0);
+    // First siblings: at position 0 with 0.5 and 1, at position 1 with 0.4. Second ones with 0.6.
+    let (first, child, second) = (0.75, 0.75 * 0.4, 0.25 * 0.6);
+    // The best three nodes: 0.75, its child with 0.3, and that child's sibling, 0.75 * 0.6 * 0.6.
+    let sibling = 0.75 * 0.6 * 0.6;
+    assert!(sibling > second);
+    // p and q are f32.
+    let nearly = |a: f64, b: f64| assert!((a - b).abs() < 1e-6, "{a} {b}");
+    nearly(answer.would.mean_acceptance_length, 1.0 + first + child + sibling);
+    nearly(answer.would.alpha, (first + child + sibling) / (1.0 + first));
+}
+
+#[test]
 fn rules_without_a_probability_count_outcomes() {
     let mut events = answer();
     events[0] = started(1, Method::DraftModel, AcceptanceRule::Match);

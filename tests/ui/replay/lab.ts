@@ -14,6 +14,7 @@ import type {
   LabRounds,
   LabRoundsRequest,
   LabRuleRow,
+  LabServing,
   LabSession,
   Landscape,
   MeasurementMessage,
@@ -31,6 +32,7 @@ type LabCommand =
   | 'lab_rounds'
   | 'lab_rules'
   | 'landscape'
+  | 'lab_serving'
   | 'lab_sessions'
   | 'acceptance_map'
   | 'what_if'
@@ -47,6 +49,7 @@ export interface RecordedLab {
    * how often a draft is accepted. Under the other rules the output is p. */
   changed: Partial<Record<SourceKind, Partial<Record<AcceptanceRule['name'], { distribution: number[]; acceptance: number }>>>>;
   landscapes: Record<LabMachine['kind'], Landscape>;
+  serving: LabServing;
   sessions: LabSession[];
   maps: { conversation: AcceptanceMap; all: AcceptanceMap };
   what_if: WhatIf;
@@ -80,7 +83,8 @@ export class ReplayLab {
     lab_position: ({ request }) => this.#look(request),
     lab_rounds: ({ request }) => this.#rounds(request),
     lab_rules: ({ temperatures }) => this.#rules(temperatures),
-    landscape: ({ machine, batch }) => ({ ...this.#lab.landscapes[machine.kind], batch }),
+    landscape: ({ machine, batch, draft }) => ({ ...this.#lab.landscapes[machine.kind], batch, draft }),
+    lab_serving: () => this.#lab.serving,
     lab_sessions: () => this.#lab.sessions,
     acceptance_map: ({ conversation }) => (conversation === null ? this.#lab.maps.all : this.#lab.maps.conversation),
     what_if: ({ request }) => this.#whatIf(request),
@@ -134,12 +138,13 @@ export class ReplayLab {
   }
 
   #whatIf({ max_draft, temperature }: WhatIfRequest): WhatIf {
-    const { was, would, known, covered } = this.#lab.what_if;
+    const { was, would, known, tree, covered } = this.#lab.what_if;
     const time = temperature === null ? would.tok_s : null;
     return {
       was,
       would: { ...would, mean_acceptance_length: would.mean_acceptance_length + max_draft / 100, tok_s: time },
       known,
+      tree,
       covered,
     };
   }

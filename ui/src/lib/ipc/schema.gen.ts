@@ -966,6 +966,16 @@ expected_sha256?: string, };
 export type DraftFate = "accepted" | "rejected" | "untested";
 
 /**
+ * Kind of the drafts of an answer.
+ */
+export type DraftKind = "chain" | "tree" | "lookup";
+
+/**
+ * Choice of the draft length.
+ */
+export type DraftLength = { "fixed": number } | "best";
+
+/**
  * A possible draft for a target.
  */
 export type DraftOffer = { 
@@ -1558,6 +1568,15 @@ compared: number,
 differences: Array<Difference>, };
 
 /**
+ * Kind of the drafts of a landscape.
+ */
+export type LabDraft = { "kind": "chain" } | { "kind": "tree", 
+/**
+ * Acceptance of a sibling as a share of that of the sibling before it, 0 to 1.
+ */
+siblings: number, } | { "kind": "lookup" };
+
+/**
  * Machine whose costs a landscape uses.
  */
 export type LabMachine = { "kind": "measured" } | { "kind": "made_up", 
@@ -1798,6 +1817,44 @@ typical: number,
 lenience: number, };
 
 /**
+ * A simulated server.
+ */
+export type LabServing = { 
+/**
+ * Tokens of an answer.
+ */
+tokens: number, 
+/**
+ * Rows of the widest pass that was measured here. `None` if costs are assumed.
+ */
+measured_rows: number | null, 
+/**
+ * Answers by load, ascending.
+ */
+loads: Array<ServedLoad>, };
+
+/**
+ * Request to simulate a server.
+ */
+export type LabServingRequest = { 
+/**
+ * Machine of the server.
+ */
+machine: LabMachine, 
+/**
+ * Kind of the drafts. Trees are served as chains.
+ */
+draft: LabDraft, 
+/**
+ * Probability that a drafted token is accepted.
+ */
+alpha: number, 
+/**
+ * Most requests that share a pass.
+ */
+max_batch: number, };
+
+/**
  * A stored answer as a point in the landscape.
  */
 export type LabSession = { 
@@ -1818,9 +1875,17 @@ title: string,
  */
 method: Method, 
 /**
- * Accepted share of the tested drafts.
+ * Kind of its drafts.
+ */
+draft: DraftKind, 
+/**
+ * Accepted share of the first drafts that were tested at a position.
  */
 alpha: number, 
+/**
+ * Accepted share of their next siblings, as a share of alpha. `None` if none was tested.
+ */
+siblings: number | null, 
 /**
  * Mean tokens drafted per drafting round.
  */
@@ -1889,17 +1954,26 @@ total: number, };
  */
 export type Landscape = { 
 /**
- * True if the costs were measured here.
+ * Rows of the widest pass that was measured here. Costs of wider ones are extrapolated. `None` if costs are
+ * assumed.
  */
-measured: boolean, 
+measured_rows: number | null, 
 /**
  * Conversations that share every pass, 1 or more.
  */
 batch: number, 
 /**
+ * Kind of the drafts.
+ */
+draft: LabDraft, 
+/**
  * c: a drafted token, in target passes of one row.
  */
 draft_cost: number, 
+/**
+ * c hat: arithmetic operations of a draft pass a row, in those of the target.
+ */
+operations_ratio: number, 
 /**
  * t(M) / t(1) by rows M = 1, 2, ...
  */
@@ -1916,6 +1990,18 @@ depths: Array<number>,
  * Predicted speedup: a row per alpha, a column per draft length.
  */
 speedup: Array<Array<number>>, 
+/**
+ * Expected tokens of a round, in the same places. One of them is not drafted.
+ */
+tokens: Array<Array<number>>, 
+/**
+ * Cost of a round of the whole batch in target passes of one row, in the same places.
+ */
+round_cost: Array<Array<number>>, 
+/**
+ * Arithmetic operations per token, as a multiple of plain decoding, in the same places.
+ */
+operations: Array<Array<number>>, 
 /**
  * Best draft length per alpha. 0 where drafting never pays.
  */
@@ -2740,6 +2826,48 @@ message: number | null,
 excerpt: string, };
 
 /**
+ * Simulated answers with one draft length.
+ */
+export type Served = { 
+/**
+ * Choice of the draft length.
+ */
+draft_length: DraftLength, 
+/**
+ * Mean time from arrival to the last token, in target passes of one row.
+ */
+latency: number, 
+/**
+ * Latency of plain decoding at the same load over this one.
+ */
+speedup: number, 
+/**
+ * Mean requests in a pass.
+ */
+batch: number, 
+/**
+ * Mean drafted tokens of a request in a pass.
+ */
+depth: number, 
+/**
+ * Rows of the widest target pass.
+ */
+widest: number, };
+
+/**
+ * Simulated answers at one load.
+ */
+export type ServedLoad = { 
+/**
+ * Arrivals as a share of what the server can answer without drafting.
+ */
+load: number, 
+/**
+ * In the order of [`DRAFT_LENGTHS`].
+ */
+served: Array<Served>, };
+
+/**
  * An alternative that fits in memory.
  */
 export type SmallerChoice = { "kind": "context", 
@@ -3170,6 +3298,10 @@ would: WhatIfFigures,
  */
 known: number, 
 /**
+ * Drafts of the answer were trees, and the prediction is for trees.
+ */
+tree: boolean, 
+/**
  * Mean share of the target's distribution covered by the stored alternatives. Predictions for another
  * temperature are less reliable where it is low.
  */
@@ -3180,7 +3312,7 @@ covered: number, };
  */
 export type WhatIfFigures = { 
 /**
- * Acceptance probability of a tested draft.
+ * Probability that a draft of a tested position is accepted. Siblings are one position.
  */
 alpha: number, 
 /**
@@ -3205,7 +3337,7 @@ export type WhatIfRequest = {
  */
 message: number, 
 /**
- * Most tokens drafted per round.
+ * Most tokens drafted per round, over all branches of a tree.
  */
 max_draft: number, 
 /**
@@ -3369,7 +3501,9 @@ export interface Commands {
   /** Evaluates every acceptance rule at a position, at several temperatures. */
   lab_rules: { args: { position: number; temperatures: Array<number> }; result: Array<LabRuleRow> };
   /** Predicts the speedup by acceptance rate and draft length. */
-  landscape: { args: { machine: LabMachine; batch: number }; result: Landscape };
+  landscape: { args: { machine: LabMachine; batch: number; draft: LabDraft }; result: Landscape };
+  /** Simulates a server whose requests share passes, at several loads. */
+  lab_serving: { args: { request: LabServingRequest }; result: LabServing };
   /** Returns the acceptance rates of one conversation, or of all. */
   acceptance_map: { args: { conversation: number | null }; result: AcceptanceMap };
   /** Predicts the speed of an answer under other settings. */

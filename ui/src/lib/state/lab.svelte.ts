@@ -1,4 +1,4 @@
-// The lab: its current widget and the state of each. All figures are the engine's. No DOM.
+// The lab: its current widget and the state of each. Figures of models, answers and machines are the engine's. No DOM.
 
 import type { Host } from '../host';
 import { pagePace, type Pace } from './frame';
@@ -6,6 +6,7 @@ import { AcceptanceMapState } from './lab/acceptance.svelte';
 import { Costs } from './lab/costs.svelte';
 import { SpeedupLandscape } from './lab/landscape.svelte';
 import { Inspector } from './lab/inspector.svelte';
+import { Samplers } from './lab/samplers.svelte';
 import { Selection, type Answers } from './lab/selection.svelte';
 import type { Models } from './models.svelte';
 import type { Settings } from './settings.svelte';
@@ -16,6 +17,7 @@ export class Lab {
   /** The current widget, remembered while the window is open. */
   widget = $state<LabWidget>('resampling');
   readonly selection: Selection;
+  readonly samplers = new Samplers();
   readonly landscape: SpeedupLandscape;
   readonly acceptance: AcceptanceMapState;
   readonly inspector: Inspector;

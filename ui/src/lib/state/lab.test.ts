@@ -35,7 +35,7 @@ function answeredWith(answerId: number, ...origins: TokenEvent['origin'][]): Ans
   );
   if (tokens.length > 0)
     answer.apply([{ type: 'finished', stop: 'end_of_text', tokens, stats: { plain: 0, rounds: 1 } } as unknown as GenerationEvent]);
-  return { answer, answerId };
+  return { answer, answerId, settings: null };
 }
 
 /** Responds to requests for a position, and refuses one kind. */
@@ -64,7 +64,8 @@ function openLab(
       tally.rounds = (restart ? 0 : tally.rounds) + rounds;
       return { position: 4, rule, rounds: tally.rounds } as LabRounds;
     },
-    landscape: ({ machine }) => ({ measured: (machine as { kind: string }).kind === 'measured' }),
+    landscape: ({ machine }) => ({ measured_rows: (machine as { kind: string }).kind === 'measured' ? 16 : null }),
+    lab_serving: () => ({ loads: [] }),
     lab_sessions: () => [],
     cost_curve: () => null,
     measure_costs: () => 9,
@@ -125,6 +126,21 @@ describe('the position', () => {
       { source: { kind: 'answer', message: 12, token: 3 } },
       { source: { kind: 'answer' }, sampling: { temperature: 1.2 } },
     ]);
+  });
+
+  it('of an answer has its own sampling, and its temperature until another is chosen', async () => {
+    const own = { ...lawful, temperature: 0.4, top_k: 7 };
+    const turn = { ...answeredWith(5, 'resampled'), settings: { sampling: own } } as Answers['answered'][number];
+    const other = answeredWith(6, 'resampled');
+    const { lab, asked } = openLab({}, { answered: [turn, other] });
+    await lab.selection.lookAt(5, 0);
+    await lab.selection.warm(1.1);
+    await lab.selection.lookAt(5, 0);
+    await lab.selection.lookAt(6, 0);
+    const sampled = asked('lab_position').map(({ request }) => (request as { sampling: typeof own }).sampling);
+    expect(sampled.map(({ temperature }) => temperature)).toEqual([0.4, 1.1, 1.1, 1.1]);
+    expect(sampled.map(({ top_k }) => top_k)).toEqual([7, 7, 7, lawful.top_k]);
+    expect(lab.selection.own).toBeNull();
   });
 
   it('is requested one at a time, then the latest wanted one', async () => {
@@ -388,13 +404,47 @@ describe('the landscape', () => {
     await lab.landscape.open(false);
     expect(asked('landscape').at(-1)).toMatchObject({ machine: { kind: 'made_up' } });
     await lab.landscape.open(true);
-    expect(asked('landscape').at(-1)).toEqual({ machine: { kind: 'measured' }, batch: 1 });
+    expect(asked('landscape').at(-1)).toEqual({ machine: { kind: 'measured' }, batch: 1, draft: { kind: 'chain' } });
     await lab.landscape.choose('measured');
     await lab.landscape.make({ rowCost: 0.2 });
     await lab.landscape.open(true);
     expect(asked('landscape').at(-1)).toMatchObject({ machine: { kind: 'made_up', row_cost: 0.2 } });
     await lab.landscape.share(8);
     expect(asked('landscape').at(-1)).toMatchObject({ machine: { kind: 'made_up' }, batch: 8 });
+  });
+
+  it('is of trees or lookups too, with the answers of that kind and their siblings', async () => {
+    const sessions = [
+      { message: 1, draft: 'chain', siblings: null },
+      { message: 2, draft: 'tree', siblings: 0.31 },
+      { message: 3, draft: 'tree', siblings: 0.72 },
+      { message: 4, draft: 'lookup', siblings: null },
+    ];
+    const { lab, asked } = openLab({ lab_sessions: () => sessions });
+    await lab.landscape.open(false);
+    const shown = () => lab.landscape.points.map(({ message }) => message);
+    expect([shown(), lab.landscape.siblings]).toEqual([[1], expect.closeTo(0.5)]);
+    await lab.landscape.draftAs('tree');
+    expect(asked('landscape').at(-1)).toMatchObject({ draft: { kind: 'tree', siblings: expect.closeTo(0.5) } });
+    expect(shown()).toEqual([2, 3]);
+    await lab.landscape.draftAs('tree', 0.9);
+    await lab.landscape.open(false);
+    expect(lab.landscape.siblings).toBe(0.9);
+    await lab.landscape.draftAs('lookup');
+    expect(asked('landscape').at(-1)).toMatchObject({ draft: { kind: 'lookup' } });
+    expect(shown()).toEqual([4]);
+  });
+
+  it('drops the simulated server when costs change', async () => {
+    const { lab, asked } = openLab();
+    await lab.landscape.open(false);
+    await lab.landscape.serve(0.7, 8);
+    expect(asked('lab_serving')).toEqual([
+      { request: { machine: expect.objectContaining({ kind: 'made_up' }), draft: { kind: 'chain' }, alpha: 0.7, max_batch: 8 } },
+    ]);
+    expect(lab.landscape.serving).toEqual({ loads: [] });
+    await lab.landscape.share(2);
+    expect(lab.landscape.serving).toBeNull();
   });
 
   it('is not requested for this machine before its costs are measured', async () => {

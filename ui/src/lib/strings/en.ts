@@ -47,16 +47,34 @@ export interface ChoiceWords {
 }
 
 const nouns: Record<
-  'answer' | 'download' | 'drafter' | 'kernel' | 'minute' | 'model' | 'prompt' | 'round' | 'row' | 'run' | 'sample' | 'thread' | 'token',
+  | 'answer'
+  | 'download'
+  | 'draw'
+  | 'drafter'
+  | 'kernel'
+  | 'minute'
+  | 'model'
+  | 'prompt'
+  | 'proposal'
+  | 'request'
+  | 'round'
+  | 'row'
+  | 'run'
+  | 'sample'
+  | 'thread'
+  | 'token',
   Noun
 > = {
   answer: { one: 'answer', other: 'answers' },
   download: { one: 'download', other: 'downloads' },
+  draw: { one: 'draw', other: 'draws' },
   drafter: { one: 'drafter', other: 'drafters' },
   kernel: { one: 'kernel', other: 'kernels' },
   minute: { one: 'minute', other: 'minutes' },
   model: { one: 'model', other: 'models' },
   prompt: { one: 'prompt', other: 'prompts' },
+  proposal: { one: 'proposal', other: 'proposals' },
+  request: { one: 'request', other: 'requests' },
   round: { one: 'round', other: 'rounds' },
   row: { one: 'row', other: 'rows' },
   run: { one: 'run', other: 'runs' },

@@ -105,7 +105,7 @@ export type PromptKind = 'text' | (typeof suites)[number];
 export type Missing = 'model' | 'loading' | 'method' | 'same' | 'text' | 'chat';
 
 /** Widgets of the lab, in the order of their tabs. */
-export const labWidgets = ['resampling', 'unbiased', 'landscape', 'rules', 'acceptance', 'rounds', 'costs'] as const;
+export const labWidgets = ['resampling', 'unbiased', 'samplers', 'landscape', 'rules', 'acceptance', 'rounds', 'costs'] as const;
 /** A widget of the lab. */
 export type LabWidget = (typeof labWidgets)[number];
 

@@ -2,7 +2,7 @@
 
 import type { Host } from '../../host';
 import { call, toErrorInfo } from '../../ipc/rpc';
-import type { ErrorInfo, LabMachine, LabSession, Landscape } from '../../ipc/schema.gen';
+import type { DraftKind, ErrorInfo, LabDraft, LabMachine, LabServing, LabSession, Landscape } from '../../ipc/schema.gen';
 import { Latest } from '../../latest';
 
 /** Machine of the landscape. */
@@ -15,6 +15,9 @@ export const rowCosts = { min: 0, max: 0.5, step: 0.01 } as const;
 /** Range of the conversations that share a pass. */
 export const batches = { min: 1, max: 32, step: 1 } as const;
 
+/** Range of the acceptance of a sibling, as a share of that of the sibling before it. */
+export const siblingShares = { min: 0, max: 1, step: 0.05 } as const;
+
 /** The shown landscape. */
 export class SpeedupLandscape {
   kind = $state<MachineKind>('measured');
@@ -23,6 +26,12 @@ export class SpeedupLandscape {
   rowCost = $state(0.08);
   /** Conversations that share every pass. */
   batch = $state<number>(batches.min);
+  /** Kind of the drafts, and of the answers that are shown as points. */
+  draft = $state<DraftKind>('chain');
+  /** Acceptance of a sibling of a tree. Set to the measured one of the answers, if there is any. */
+  siblings = $state(0.5);
+  /** The simulated server; null before it was asked for. */
+  serving = $state.raw<LabServing | null>(null);
   grid = $state.raw<Landscape | null>(null);
   sessions = $state.raw<readonly LabSession[]>([]);
   error = $state.raw<ErrorInfo | null>(null);
@@ -31,7 +40,10 @@ export class SpeedupLandscape {
 
   readonly #host: Host;
   readonly #requests = new Latest();
+  readonly #servings = new Latest();
   #measured = false;
+  /** `true` once `siblings` is that of the answers. */
+  #siblingsKnown = false;
 
   constructor(host: Host) {
     this.#host = host;
@@ -62,6 +74,38 @@ export class SpeedupLandscape {
     await this.choose('made_up');
   }
 
+  /** Chooses the kind of the drafts. */
+  async draftAs(draft: DraftKind, siblings = this.siblings): Promise<void> {
+    [this.draft, this.siblings] = [draft, siblings];
+    await this.choose(this.kind);
+  }
+
+  /** Answers with drafts of the shown kind, which are points of the surface. */
+  get points(): readonly LabSession[] {
+    return this.sessions.filter(({ draft }) => draft === this.draft);
+  }
+
+  /** Simulates a server whose passes take up to `max_batch` requests. */
+  async serve(alpha: number, max_batch: number): Promise<void> {
+    const isLatest = this.#servings.start();
+    this.error = null;
+    try {
+      const request = { machine: this.#machine, draft: this.#drafts, alpha, max_batch };
+      const serving = await call(this.#host, 'lab_serving', { request });
+      if (isLatest()) this.serving = serving;
+    } catch (thrown) {
+      if (isLatest()) this.error = toErrorInfo(thrown);
+    }
+  }
+
+  get #machine(): LabMachine {
+    return this.kind === 'measured' ? { kind: 'measured' } : { kind: 'made_up', draft_cost: this.draftCost, row_cost: this.rowCost };
+  }
+
+  get #drafts(): LabDraft {
+    return this.draft === 'tree' ? { kind: 'tree', siblings: this.siblings } : { kind: this.draft };
+  }
+
   /** Changes the number of conversations that share every pass. */
   async share(batch: number): Promise<void> {
     this.batch = batch;
@@ -70,11 +114,12 @@ export class SpeedupLandscape {
 
   async #load(): Promise<void> {
     const isLatest = this.#requests.start();
-    const machine: LabMachine =
-      this.kind === 'measured' ? { kind: 'measured' } : { kind: 'made_up', draft_cost: this.draftCost, row_cost: this.rowCost };
     this.error = null;
+    // Of other costs.
+    this.#servings.cancel();
+    this.serving = null;
     try {
-      const grid = await call(this.#host, 'landscape', { machine, batch: this.batch });
+      const grid = await call(this.#host, 'landscape', { machine: this.#machine, batch: this.batch, draft: this.#drafts });
       if (isLatest()) this.grid = grid;
     } catch (thrown) {
       if (isLatest()) this.error = toErrorInfo(thrown);
@@ -84,6 +129,13 @@ export class SpeedupLandscape {
   async #loadSessions(): Promise<void> {
     try {
       this.sessions = await call(this.#host, 'lab_sessions', {});
+      const known = this.sessions.flatMap(({ siblings }) => siblings ?? []);
+      if (!this.#siblingsKnown && known.length > 0) {
+        this.#siblingsKnown = true;
+        const mean = known.reduce((sum, share) => sum + share, 0) / known.length;
+        // Rounded to a step of the slider.
+        this.siblings = Math.round(mean / siblingShares.step) / Math.round(1 / siblingShares.step);
+      }
     } catch (thrown) {
       this.error = toErrorInfo(thrown);
     }

@@ -2,7 +2,7 @@
 
 import type { Host } from '../../host';
 import { call, toErrorInfo } from '../../ipc/rpc';
-import type { ErrorInfo, LabPosition, LabRuleRow, LabSource, TokenEvent } from '../../ipc/schema.gen';
+import type { ErrorInfo, LabPosition, LabRuleRow, LabSource, SamplingParams, TokenEvent } from '../../ipc/schema.gen';
 import { language } from '../../strings/index.svelte';
 import type { Models } from '../models.svelte';
 import type { Settings } from '../settings.svelte';
@@ -19,7 +19,7 @@ export const temperatures: readonly number[] = [
 
 /** Answers of the open conversation. */
 export interface Answers {
-  readonly answered: readonly Pick<AnsweredTurn, 'answer' | 'answerId'>[];
+  readonly answered: readonly Pick<AnsweredTurn, 'answer' | 'answerId' | 'settings'>[];
 }
 
 /** The most interesting token of an answer: the first resampled one, or one in the middle. */
@@ -59,6 +59,8 @@ export class Selection {
   #begun = false;
   /** `true` if the user has chosen a source. */
   #chose = false;
+  /** `true` if the user has chosen a temperature. */
+  #warmed = false;
   /** Pair of models that the first position was found for, while the user has chosen none; undefined before. */
   #openedWith: string | null | undefined;
 
@@ -118,8 +120,24 @@ export class Selection {
 
   /** Requests the same position at another temperature. */
   async warm(temperature: number): Promise<void> {
+    this.#warmed = true;
     this.temperature = temperature;
     if (this.#source) await this.#look(this.#source, this.#instead);
+  }
+
+  /** The saved sampling of the shown answer, by which its drafts were drawn; null for other positions. */
+  get own(): SamplingParams | null {
+    return this.chosen && this.kind === 'answer' ? this.#saved(this.chosen.message) : null;
+  }
+
+  #saved(message: number): SamplingParams | null {
+    return this.#answers.answered.find(({ answerId }) => answerId === message)?.settings?.sampling ?? null;
+  }
+
+  /** Sampling of both distributions but for the temperature: the answer's own filters and penalties, or the chat's. */
+  #samplingOf(source: LabSource): SamplingParams | null {
+    const own = source.kind === 'answer' ? this.#saved(source.message) : null;
+    return own ?? this.#settings.request()?.sampling ?? null;
   }
 
   #begin(): void {
@@ -146,6 +164,8 @@ export class Selection {
   /** Requests a source, with fallbacks. The engine handles one at a time; meanwhile only the latest request waits. */
   async #look(source: LabSource, instead: readonly LabSource[] = []): Promise<void> {
     this.#point(source, instead);
+    const own = this.#samplingOf(source)?.temperature ?? 0;
+    if (source.kind === 'answer' && !this.#warmed && own > 0) this.temperature = own;
     this.error = null;
     this.#again = true;
     if (this.looking) return;
@@ -169,7 +189,7 @@ export class Selection {
   async #ask(source: LabSource): Promise<void> {
     // Something newer may be wanted by then, or nothing.
     const wanted = (): boolean => !this.#again && this.#source === source;
-    const sampling = this.#settings.request()?.sampling;
+    const sampling = this.#samplingOf(source);
     if (!sampling) return;
     try {
       const request = { source, sampling: { ...sampling, temperature: this.temperature } };
