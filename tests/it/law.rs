@@ -229,7 +229,10 @@ fn run(pair: &mut Pair, case: &Case, prompt: &[TokenId]) -> Tested {
             rule: AcceptanceRule::Lossless,
         };
         let mut session = Session::new(&mut pair.target, &sampler, &pair.clock, config).unwrap();
-        session.add_proposer(&mut pair.drafter, controller.as_mut());
+        session.add_proposer(&mut pair.drafter);
+        if let Some(controller) = &mut controller {
+            session.set_depth(controller);
+        }
         assert!(session.prefill(prompt, 0, &mut |_, _| ControlFlow::Continue(())).unwrap().is_continue());
         let mut ids = Vec::new();
         while let Some(round) = session.next() {
