@@ -237,7 +237,7 @@ impl States {
                 }
                 (StateMemory::Gpu(old), Some(_)) if old.bytes() >= values * size_of::<f32>() => {}
                 (memory, Some(kernels)) => {
-                    let new = Buffer::new(kernels.gpu(), values * size_of::<f32>())?;
+                    let new = Buffer::with_floats(kernels.gpu(), &vec![0.0; values])?;
                     if let StateMemory::Gpu(old) = &*memory {
                         kernels.copy((old, 0), (&new, 0), old.bytes())?;
                     }
