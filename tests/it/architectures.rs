@@ -416,8 +416,8 @@ fn windows_and_rotations_follow_architecture_or_file() {
         ModelSpec::from_gguf(&Gguf::parse(Path::new("tiny.gguf"), &bytes).unwrap()).unwrap().layers
     };
     let window = Some(WINDOW as usize);
-    let local = LayerSpec { window, rope: LayerRope::Local };
-    let global = LayerSpec { window: None, rope: LayerRope::Global };
+    let local = LayerSpec { window, rope: LayerRope::Local, ..LayerSpec::PLAIN };
+    let global = LayerSpec::PLAIN;
     let gemma = ("gemma3", Variant::Window, 7);
     assert_eq!(layers(gemma, |w| w), [local, local, local, local, local, global, local]);
     let third = |w: GgufWriter| w.u32("gemma3.attention.sliding_window_pattern", 3);
@@ -426,8 +426,8 @@ fn windows_and_rotations_follow_architecture_or_file() {
     assert_eq!(layers(gemma, listed)[..4], [global, local, local, global]);
     // Layers of EXAONE 4 without a window are not rotated, unless no layer has one.
     let exaone = layers(("exaone4", Variant::Window, 4), |w| w);
-    let windowed = LayerSpec { window, rope: LayerRope::Global };
-    let plain = LayerSpec { window: None, rope: LayerRope::None };
+    let windowed = LayerSpec { window, ..LayerSpec::PLAIN };
+    let plain = LayerSpec { rope: LayerRope::None, ..LayerSpec::PLAIN };
     assert_eq!(exaone, [windowed, windowed, windowed, plain]);
     assert_eq!(layers(("exaone4", Variant::Plain, 2), |w| w), [global, global]);
     // Every fourth layer of SmolLM3 is not rotated.

@@ -29,6 +29,7 @@ mod model_folders;
 mod pairs;
 mod published_heads;
 mod quantisations;
+mod recurrent;
 mod release;
 mod remote;
 mod reuse;

@@ -11,7 +11,7 @@ use hunch_core::token::TokenId;
 use hunch_error::ErrorCode;
 use hunch_model::device::{Compute, DeviceChoice};
 
-use crate::support::tiny::Tiny;
+use crate::support::tiny::{CONVOLUTIONS, Tiny, further};
 
 /// Returns the answer and the number of prompt tokens that prefill ran.
 fn answer(models: &mut Models, prompt: &[TokenId], method: Method) -> (Vec<TokenId>, u32) {
@@ -47,12 +47,22 @@ fn answer(models: &mut Models, prompt: &[TokenId], method: Method) -> (Vec<Token
 
 #[test]
 fn second_turn_prefills_new_tokens_only() {
+    second_turn_of(Tiny::default(), Tiny { layers: 1, ..Tiny::default() }, 70);
+}
+
+/// The state of the first edited token is not held, so the models run some of the tokens before it again.
+#[test]
+fn second_turn_of_convolutions_prefills_new_tokens_only() {
+    let target = further(CONVOLUTIONS);
+    second_turn_of(target, Tiny { layers: 1, ..target }, 300);
+}
+
+fn second_turn_of(target: Tiny, draft: Tiny, prompt: TokenId) {
     let folder = tempfile::tempdir().unwrap();
-    let target = Tiny::default().write(folder.path(), "target");
-    let draft = Tiny { layers: 1, ..Tiny::default() }.write(folder.path(), "draft");
+    let (target, draft) = (target.write(folder.path(), "target"), draft.write(folder.path(), "draft"));
     let compute = Compute::open(DeviceChoice::Cpu, None).unwrap();
     let mut models = Models::load(&target, Some(&draft), &compute).unwrap();
-    let first: Vec<TokenId> = (0..70).map(|i| 40 + i * i % 60).collect();
+    let first: Vec<TokenId> = (0..prompt).map(|i| 40 + i * i % 60).collect();
     for method in Method::usable(&[Needs::DraftModel]) {
         models.forget().unwrap();
         let (reply, read) = answer(&mut models, &first, method);

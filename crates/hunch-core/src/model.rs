@@ -250,7 +250,11 @@ pub trait LanguageModel: Send {
     ) -> Result<Option<DeviceChain>> {
         Ok(None)
     }
-    /// Drops all cache rows from `len` on, in O(1). A `len` past the end changes nothing.
+    /// Drops all cache rows from `len` on. A `len` past the end changes nothing.
+    ///
+    /// The next pass continues as if the dropped rows had never run. This takes no time for attention. A model with
+    /// layers that have a state holds it for the last rows, so that rejected drafts take none either. For an earlier
+    /// `len` it may run some of the tokens before it again.
     ///
     /// # Errors
     /// If the device fails.

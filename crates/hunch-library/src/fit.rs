@@ -12,7 +12,7 @@ use hunch_model::gguf::{Gguf, TensorInfo};
 use hunch_model::heads::HeadMemory;
 use hunch_model::metal::matrix::Matrix;
 use hunch_model::metal::workspace::SPAN;
-use hunch_model::spec::{Experts, ModelSpec};
+use hunch_model::spec::{Experts, ModelSpec, STATE_STEP};
 
 /// Default limit of the context, in tokens: KV cache memory grows with it.
 const DEFAULT_CONTEXT: usize = 8192;
@@ -42,7 +42,9 @@ pub struct Footprint {
     weights: u64,
     /// Bytes of KV cache per token.
     cache_per_token: u64,
-    /// Number of layers, for candle. Each has two cache buffers, whose sizes are powers of two.
+    /// Bytes of the state of layers without attention: fixed, and for every [`STATE_STEP`] tokens.
+    state: (u64, u64),
+    /// Number of layers with attention, for candle. Each has two cache buffers, whose sizes are powers of two.
     candle_layers: Option<u64>,
     /// Scratch bytes of a pass: fixed, and per token of context for attention.
     scratch: (u64, f64),
@@ -107,7 +109,11 @@ impl Footprint {
         let footprint = Self {
             weights,
             cache_per_token: spec.cache_bytes_per_token() as u64,
-            candle_layers: is_candle.then_some(spec.n_layer as u64),
+            state: {
+                let [fixed, of_step] = [0, STATE_STEP].map(|tokens| spec.state_bytes(tokens) as u64);
+                (fixed, of_step - fixed)
+            },
+            candle_layers: is_candle.then_some(spec.attention_layers() as u64),
             scratch: scratch_of(spec, &execution.backend),
             entries: spec.n_vocab as u64,
             max_context: spec.context_length,
@@ -131,6 +137,7 @@ impl Footprint {
         Self {
             weights: size_bytes,
             cache_per_token,
+            state: (0, 0),
             candle_layers: None,
             // A sixteenth of the weights for scratch: typical of models with a few billion parameters.
             scratch: (size_bytes / 16, 0.0),
@@ -155,10 +162,12 @@ impl Footprint {
 
     fn cache_bytes(&self, context: u64) -> u64 {
         let buffers = 2 * self.candle_layers.unwrap_or(0);
-        match (self.cache_per_token * context).checked_div(buffers) {
+        let keys_and_values = match (self.cache_per_token * context).checked_div(buffers) {
             Some(buffer) => buffers * buffer.next_power_of_two(),
             None => self.cache_per_token * context,
-        }
+        };
+        let (fixed, of_step) = self.state;
+        keys_and_values + fixed + of_step * context.div_ceil(STATE_STEP as u64)
     }
 
     /// Returns the scratch bytes of a pass.
@@ -199,18 +208,20 @@ fn scratch_of(spec: &ModelSpec, backend: &Backend) -> (u64, f64) {
     let (heads, width) = (spec.n_head as u64, spec.head_dim as u64);
     let (n_embd, n_ff) = (spec.n_embd as u64, spec.n_ff as u64);
     let keys = spec.n_kv_head as u64 * width;
+    // Queries, keys and values, or the projections of a short convolution.
+    let projected = (heads * width + 2 * keys).max(spec.convolution.map_or(0, |_| 3 * n_embd));
     // Logits of a verify pass, and one distribution per row.
     let logits = 2 * MAX_ROWS as u64 * spec.n_vocab as u64;
     // Input and output of each expert of a row.
     let of_experts = spec.experts.map_or(0, |experts| 2 * experts.used as u64 * n_embd);
-    let usual_row = 3 * n_embd + 2 * heads * width + 2 * keys + 3 * n_ff + of_experts;
+    let usual_row = 3 * n_embd + heads * width + projected + 3 * n_ff + of_experts;
     let (row_bytes, attention) = match backend {
         Backend::Cpu => (4 * usual_row, (4 * rows * heads * (width + 2)) as f64 / ATTENTION_BLOCK as f64),
         Backend::Metal => {
             // The input of a product is kept as codes, halves and floats, with scales and sums.
             let input = n_embd.max(n_ff).max(heads * width) * 29 / 4;
             let of_experts = spec.experts.map_or(0, |experts| values_of_experts(&experts, n_embd));
-            let row = 4 * (n_embd + heads * width + 2 * keys + 2 * n_ff + of_experts) + input;
+            let row = 4 * (n_embd + projected + 2 * n_ff + of_experts) + input;
             // Weighted values, the largest score and the sum of weights of each span.
             (row, (rows * heads * (4 * width + 8)) as f64 / SPAN as f64)
         }

@@ -1,6 +1,8 @@
-//! KV cache: appends rows, truncates in O(1), and keeps selected rows.
+//! KV cache: appends rows, truncates in O(1), and keeps selected rows. Layers without attention have [`states`].
 //!
 //! Drafts and acceptance do not belong here.
+
+pub(crate) mod states;
 
 use std::sync::Arc;
 
@@ -11,8 +13,10 @@ use hunch_kernels::attention::CacheValues;
 use crate::device::KvType;
 use crate::metal::gpu::Buffer;
 use crate::metal::kernels::Kernels;
-use crate::spec::ModelSpec;
+use crate::spec::{Mixer, ModelSpec};
 use hunch_error::{Error, Result};
+use hunch_kernels::RowMask;
+use states::{StatePlan, States};
 
 /// Granularity of the capacity in rows, except at the maximum.
 const CAPACITY_STEP: usize = 256;
@@ -33,6 +37,8 @@ pub(crate) struct KvCache {
     n_kv_head: usize,
     head_dim: usize,
     memory: CacheMemory,
+    /// State of the layers without attention, if there are any.
+    states: Option<States>,
 }
 
 /// Memory of a cache.
@@ -63,6 +69,8 @@ enum LayerCache {
     },
     /// Keys, then values, of 16 bits each.
     Gpu(Buffer),
+    /// None, for a layer without attention.
+    Absent,
 }
 
 /// Keys or values of a layer in host memory.
@@ -153,9 +161,16 @@ impl KvCache {
     fn new(spec: &ModelSpec, max_len: usize, memory: CacheMemory) -> Self {
         // Memory is allocated for the first rows.
         let kv = if let CacheMemory::Host(kv) = memory { kv } else { KvType::F32 };
-        let empty = || LayerCache::Host { k: HostValues::empty(kv), v: HostValues::empty(kv) };
+        let has_state = |layer: usize| spec.layers[layer].mixer == Mixer::ShortConvolution;
+        let empty = |layer: usize| match has_state(layer) {
+            true => LayerCache::Absent,
+            false => LayerCache::Host { k: HostValues::empty(kv), v: HostValues::empty(kv) },
+        };
+        let of_layers =
+            |positions: usize| States::new(positions - 1, spec.n_embd, (0..spec.n_layer).map(has_state));
         Self {
-            layers: (0..spec.n_layer).map(|_| empty()).collect(),
+            layers: (0..spec.n_layer).map(empty).collect(),
+            states: spec.convolution.map(of_layers),
             len: 0,
             capacity: 0,
             max_len,
@@ -178,7 +193,8 @@ impl KvCache {
     /// Returns the allocated memory in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let rows: usize = (0..self.layers.len()).map(|layer| self.layer_capacity(layer)).sum();
-        2 * rows * self.row_len() * self.kv_type().bytes()
+        let states = self.states.as_ref().map_or(0, States::bytes);
+        2 * rows * self.row_len() * self.kv_type().bytes() + states
     }
 
     /// Returns the type of keys and values.
@@ -195,12 +211,22 @@ impl KvCache {
         self.n_kv_head * self.head_dim
     }
 
-    /// Returns the capacity of a layer in rows.
+    fn attention_layers(&self) -> usize {
+        self.layers.iter().filter(|layer| !matches!(layer, LayerCache::Absent)).count()
+    }
+
+    /// Returns the kernels that own the memory on a GPU.
+    fn kernels(&self) -> Option<&Arc<Kernels>> {
+        if let CacheMemory::Gpu(kernels) = &self.memory { Some(kernels) } else { None }
+    }
+
+    /// Returns the capacity of a layer in rows, 0 without attention.
     fn layer_capacity(&self, layer: usize) -> usize {
         match &self.layers[layer] {
             LayerCache::Host { k, .. } => k.len() / self.row_len(),
             LayerCache::Device { k, .. } => k.elem_count() / self.row_len(),
             LayerCache::Gpu(memory) => memory.bytes() / (4 * self.row_len()),
+            LayerCache::Absent => 0,
         }
     }
 
@@ -211,7 +237,7 @@ impl KvCache {
     pub(crate) fn host_layer(&self, layer: usize) -> Result<(CacheValues<'_>, CacheValues<'_>, usize)> {
         match &self.layers[layer] {
             LayerCache::Host { k, v } => Ok((k.as_input(), v.as_input(), self.layer_capacity(layer))),
-            LayerCache::Device { .. } | LayerCache::Gpu(_) => Err(wrong_memory()),
+            LayerCache::Device { .. } | LayerCache::Gpu(_) | LayerCache::Absent => Err(wrong_memory()),
         }
     }
 
@@ -222,7 +248,7 @@ impl KvCache {
     pub(crate) fn gpu_layer(&self, layer: usize) -> Result<(&Buffer, usize)> {
         match &self.layers[layer] {
             LayerCache::Gpu(memory) => Ok((memory, self.layer_capacity(layer))),
-            LayerCache::Host { .. } | LayerCache::Device { .. } => Err(wrong_memory()),
+            LayerCache::Host { .. } | LayerCache::Device { .. } | LayerCache::Absent => Err(wrong_memory()),
         }
     }
 
@@ -233,7 +259,7 @@ impl KvCache {
     pub(crate) fn device_layer(&self, layer: usize) -> Result<(&Tensor, &Tensor)> {
         match &self.layers[layer] {
             LayerCache::Device { k, v } => Ok((k, v)),
-            LayerCache::Host { .. } | LayerCache::Gpu(_) => Err(wrong_memory()),
+            LayerCache::Host { .. } | LayerCache::Gpu(_) | LayerCache::Absent => Err(wrong_memory()),
         }
     }
 
@@ -266,7 +292,7 @@ impl KvCache {
             !matches!(self.memory, CacheMemory::Host(_)),
         );
         for layer in 0..self.layers.len() {
-            if self.layer_capacity(layer) < capacity {
+            if self.layer_capacity(layer) < capacity && !matches!(self.layers[layer], LayerCache::Absent) {
                 self.layers[layer] = self.grow(&self.layers[layer], capacity)?;
                 // The device frees the old buffers only after all queued work is done.
                 match &self.memory {
@@ -276,8 +302,43 @@ impl KvCache {
                 }
             }
         }
+        let kernels = self.kernels().cloned();
+        if let Some(states) = &mut self.states {
+            states.reserve(capacity, kernels.as_ref())?;
+        }
         self.capacity = capacity;
         Ok(())
+    }
+
+    /// Plans which rows of state a pass reads and writes. `None` if all layers have attention.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if a row that it reads is not held. A length that is [restorable](Self::restorable) has them.
+    pub(crate) fn plan(&mut self, mask: &RowMask) -> Result<Option<StatePlan>> {
+        self.states.as_mut().map(|states| states.plan(mask)).transpose()
+    }
+
+    /// Returns the state of a layer in host memory, `[places, n_embd]`.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if the layer has none there.
+    pub(crate) fn host_state(&mut self, layer: usize) -> Result<&mut [f32]> {
+        self.states.as_mut().ok_or_else(wrong_memory)?.host(layer)
+    }
+
+    /// Returns the state of a layer on the GPU, `[places, n_embd]`.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if the layer has none there.
+    pub(crate) fn gpu_state(&self, layer: usize) -> Result<&Buffer> {
+        self.states.as_ref().ok_or_else(wrong_memory)?.gpu(layer)
+    }
+
+    /// Returns the greatest length up to `len` that the cache can be [truncated](Self::truncate) to and continue. It is
+    /// `len` itself if all layers have attention.
+    pub(crate) fn restorable(&self, len: usize) -> usize {
+        let len = len.min(self.len);
+        self.states.as_ref().map_or(len, |states| states.restorable(len))
     }
 
     fn grow(&self, layer: &LayerCache, capacity: usize) -> Result<LayerCache> {
@@ -325,7 +386,7 @@ impl KvCache {
             Error::OutOfMemory(format!(
                 "the KV cache needs {} MiB for {capacity} tokens. Start a new conversation, or load the \
                  models with a smaller context",
-                (2 * self.layers.len() * self.n_kv_head * width * kv.bytes()) >> 20
+                (2 * self.attention_layers() * self.n_kv_head * width * kv.bytes()) >> 20
             ))
         })
     }
@@ -373,7 +434,7 @@ impl KvCache {
         assert!(self.len <= self.capacity, "rows must be reserved before they are written");
     }
 
-    /// Drops the rows from `len` on, in O(1).
+    /// Drops the rows from `len` on, in O(1). The next pass fails unless `len` is [restorable](Self::restorable).
     pub(crate) fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
@@ -395,6 +456,10 @@ impl KvCache {
         }
         let moved = rows.iter().enumerate().position(|(to, &from)| to != from);
         if let Some(first) = moved {
+            let kernels = self.kernels().cloned();
+            if let Some(states) = &mut self.states {
+                states.keep(base, rows, kernels.as_ref())?;
+            }
             self.move_gpu_rows(base, &rows[first..], first)?;
             for layer in &mut self.layers {
                 match layer {
@@ -418,7 +483,7 @@ impl KvCache {
                         }
                     }
                     // Moved above.
-                    LayerCache::Gpu(_) => {}
+                    LayerCache::Gpu(_) | LayerCache::Absent => {}
                 }
             }
         }
@@ -454,45 +519,7 @@ fn wrong_memory() -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::{LayerRope, LayerSpec};
-
-    fn spec(n_layer: usize) -> ModelSpec {
-        ModelSpec {
-            architecture: "llama".into(),
-            name: "tiny".into(),
-            n_layer,
-            n_embd: 16,
-            n_ff: 16,
-            experts: None,
-            sinks: false,
-            n_head: 4,
-            n_kv_head: 2,
-            head_dim: 4,
-            n_vocab: 8,
-            context_length: 4096,
-            rms_eps: 1e-5,
-            norms: crate::spec::Norms::Before,
-            head_norms: crate::spec::HeadNorms::IfPresent,
-            gelu: false,
-            joined_gate: false,
-            rope_kind: crate::spec::RopeKind::Halves,
-            rope_dim: 4,
-            rope_base: 1e4,
-            rope_scale: 1.0,
-            rope_magnitude: 1.0,
-            yarn: None,
-            original_context: 4096,
-            local_rope: None,
-            embedding_scale: 1.0,
-            residual_scale: 1.0,
-            attention_scale: 0.5,
-            logit_scale: 1.0,
-            attention_softcap: None,
-            logit_softcap: None,
-            query_temperature: None,
-            layers: vec![LayerSpec { window: None, rope: LayerRope::Global }; n_layer],
-        }
-    }
+    use crate::spec::tests::tiny as spec;
 
     /// A value for each element, of at most 11 bits, so that halves hold it exactly.
     fn encoded(layer: usize, row: usize, i: usize) -> f32 {

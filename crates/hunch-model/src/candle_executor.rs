@@ -12,6 +12,8 @@ use candle_nn::rotary_emb::{rope, rope_i};
 
 use crate::attention::{ScoreScaling, attention, mask_bias};
 use crate::cache::KvCache;
+use crate::cache::states::StatePlan;
+use crate::cpu_executor::convolution::{ConvolutionInput, convolve};
 use crate::executor::{Executor, LayerStep, Wanted};
 use crate::linear::Linear;
 use crate::rope::{PassAngles, Rope};
@@ -44,6 +46,8 @@ struct Pass {
     rotation: PassAngles<(Tensor, Tensor)>,
     /// Factors of the queries, `[1, 1, rows, 1]`.
     query_factors: Option<Tensor>,
+    /// Rows of state that layers without attention read and write.
+    plan: Option<StatePlan>,
     /// The residual stream.
     x: Tensor,
     /// Output of the last step, input of the next.
@@ -64,7 +68,7 @@ impl CandleExecutor {
                 file,
                 spec,
                 linear,
-                |name, len| file.vector(name, len, device),
+                |name, shape| file.values(name, shape, device),
                 |of| file.expert_linears(of, device),
             )?),
             embedding: Arc::new(file.embedding(spec.n_vocab, spec.n_embd, device)?),
@@ -119,6 +123,7 @@ impl Executor for CandleExecutor {
             biases,
             rotation,
             query_factors,
+            plan: self.cache.plan(mask)?,
             h: x.clone(),
             x,
             taps: Vec::new(),
@@ -133,6 +138,12 @@ impl Executor for CandleExecutor {
         match step {
             LayerStep::QueryKeyValue => {
                 let h = normed(&pass.x, layer.attention_norm.as_ref(), spec)?;
+                if let Some(weights) = &layer.convolution {
+                    let projections = [&layer.q, &layer.k, &layer.v].map(|linear| linear.forward(&h));
+                    let state = cache.host_state(index)?;
+                    pass.h = convolved(projections, weights, active(pass.plan.as_ref())?, state)?;
+                    return Ok(());
+                }
                 let rotation = pass.rotation.of(of_layer.rope);
                 let k = heads(&layer.k.forward(&h)?, layer.k_norm.as_ref(), spec, rotation)?;
                 cache.write_tensors(index, &k, &layer.v.forward(&h)?)?;
@@ -142,6 +153,8 @@ impl Executor for CandleExecutor {
                     None => q,
                 };
             }
+            // The convolution is done.
+            LayerStep::Attention if layer.convolution.is_some() => {}
             LayerStep::Attention => {
                 let bias = pass.biases.get(&of_layer.window).and_then(Option::as_ref);
                 let (scale, softcap) = (spec.attention_scale, spec.attention_softcap);
@@ -299,6 +312,22 @@ fn of_experts(h: &Tensor, layer: &Mixture<Linear, Tensor, Vec<Linear>>, spec: &M
             (out + shared.broadcast_mul(&candle_nn::ops::sigmoid(&scores)?)?)?
         }
     })
+}
+
+/// Computes a short convolution of its projections B, C and x. The host does it, and holds its state.
+fn convolved(
+    projections: [Result<Tensor>; 3],
+    weights: &Tensor,
+    plan: &StatePlan,
+    state: &mut [f32],
+) -> Result<Tensor> {
+    let [b, c, x] = projections;
+    let (x, flat) = (x?, |tensor: &Tensor| tensor.flatten_all()?.to_vec1::<f32>());
+    let (b, c, mut inputs, weights) = (flat(&b?)?, flat(&c?)?, flat(&x)?, flat(weights)?);
+    let mut out = Vec::new();
+    let input = ConvolutionInput { b: &b, c: &c, weights: &weights };
+    convolve(&input, &mut inputs, plan, state, &mut out);
+    Ok(Tensor::from_vec(out, x.shape(), x.device())?)
 }
 
 /// Adds the output of a layer's part to the residual stream, normed and scaled.

@@ -3,6 +3,7 @@
 //! Working memory is reused between passes. All steps are row-invariant, so prefill and verification
 //! run the same code. Kernels do not belong here.
 
+pub(crate) mod convolution;
 mod experts;
 mod sequences;
 
@@ -12,16 +13,18 @@ use candle_core::quantized::QMatMul;
 use candle_core::{Device, Module, Tensor};
 
 use crate::cache::KvCache;
+use crate::cache::states::StatePlan;
 use crate::device::Compute;
 use crate::executor::{Executor, LayerStep, SequenceExecutor, Wanted};
 use crate::rope::{PassAngles, Rope};
-use crate::spec::{ModelSpec, RopeKind};
+use crate::spec::{Mixer, ModelSpec, RopeKind};
 use crate::tensor_names::{Dense, FeedForward, ModelWeights};
 use crate::weights::{Embedding, ExpertMatrices, MatrixRows, WeightFile};
+use convolution::{ConvolutionInput, convolve};
 use experts::ExpertSpace;
 use hunch_core::model::{LogitRows, Rows, StepOutput, VocabSubset};
 use hunch_core::token::TokenId;
-use hunch_error::Result;
+use hunch_error::{Error, Result};
 use hunch_kernels::RowMask;
 use hunch_kernels::activation::{
     Activation, add_scaled, rms_norm, rms_norm_in_place, rotate_halves, rotate_neighbours, scale, soft_cap,
@@ -64,6 +67,8 @@ struct Pass {
     rows: usize,
     angles: PassAngles,
     visible: VisibleSlots,
+    /// Rows of state that layers without attention read and write.
+    plan: Option<StatePlan>,
 }
 
 /// Buffers that are reused between passes, `[rows, width]` each.
@@ -92,7 +97,8 @@ impl CpuExecutor {
     pub(crate) fn load(file: &WeightFile, spec: &ModelSpec, compute: &Compute) -> Result<Self> {
         let linear = |rows: &MatrixRows| Linear::load(file, rows, compute.threads());
         let experts = |of: &ExpertMatrices| file.expert_stack(of, compute.threads());
-        let weights = ModelWeights::load(file, spec, linear, |name, len| vector(file, name, len), experts)?;
+        let weights =
+            ModelWeights::load(file, spec, linear, |name, shape| values(file, name, shape), experts)?;
         let (table, head) = ((spec.n_vocab, spec.n_embd), weights.head.matrix());
         Ok(Self {
             embedding: Arc::new(file.host_embedding(table, head, compute.threads())?),
@@ -141,11 +147,14 @@ impl CpuExecutor {
 
     fn query_key_value(&mut self, index: usize) -> Result<()> {
         self.project(index)?;
+        if self.spec.layers[index].mixer == Mixer::ShortConvolution {
+            return Ok(());
+        }
         let Workspace { k, v, .. } = &self.workspace;
         self.cache.write_rows(index, k, v)
     }
 
-    /// Computes queries, keys and values of the pass.
+    /// Computes queries, keys and values of the pass, or the projections of a short convolution.
     fn project(&mut self, index: usize) -> Result<()> {
         let (layer, spec, threads) = (&self.weights.layers[index], &self.spec, self.compute.threads());
         let Workspace { x, h, quantised, q, k, v, .. } = &mut self.workspace;
@@ -161,6 +170,9 @@ impl CpuExecutor {
                 heads.chunks_exact_mut(norm.len()).for_each(|head| rms_norm_in_place(head, norm, eps));
             }
             self.pass.rotate(heads, spec, index, self.rope.half());
+        }
+        if layer.convolution.is_some() {
+            return Ok(());
         }
         let width = layer.q.n;
         for (q, &factor) in q.chunks_exact_mut(width).zip(&self.pass.angles.query_factors) {
@@ -194,6 +206,17 @@ impl CpuExecutor {
             taps: Vec::new(),
             workspace: Workspace::default(),
         }
+    }
+
+    /// Computes attention, or a short convolution.
+    fn mix(&mut self, index: usize) -> Result<()> {
+        let Some(weights) = &self.weights.layers[index].convolution else { return self.attention(index) };
+        let no_plan = || Error::Internal("the pass has no plan of states".into());
+        let plan = self.pass.plan.as_ref().ok_or_else(no_plan)?;
+        let Workspace { h, q, k, v, .. } = &mut self.workspace;
+        let input = ConvolutionInput { b: q, c: k, weights };
+        convolve(&input, v, plan, self.cache.host_state(index)?, h);
+        Ok(())
     }
 
     fn attention(&mut self, index: usize) -> Result<()> {
@@ -313,6 +336,7 @@ impl Executor for CpuExecutor {
             rows: tokens.len(),
             angles: self.rope.angles(mask.positions()),
             visible: VisibleSlots::new(mask),
+            plan: self.cache.plan(mask)?,
         };
         Ok(())
     }
@@ -320,7 +344,7 @@ impl Executor for CpuExecutor {
     fn step(&mut self, layer: usize, step: LayerStep) -> Result<()> {
         match step {
             LayerStep::QueryKeyValue => self.query_key_value(layer),
-            LayerStep::Attention => self.attention(layer),
+            LayerStep::Attention => self.mix(layer),
             LayerStep::AttentionOutput => self.attention_output(layer),
             LayerStep::GateUp => self.gate_up(layer),
             LayerStep::Down => self.down(layer),
@@ -344,7 +368,9 @@ impl Executor for CpuExecutor {
     }
 
     fn sequences(&self, count: usize) -> Option<Box<dyn SequenceExecutor>> {
-        Some(Box::new(CpuSequences::new(self, count)))
+        // The rows of a pass would need a plan for each sequence. Their decoders take turns.
+        let shares = self.spec.convolution.is_none();
+        shares.then(|| Box::new(CpuSequences::new(self, count)) as Box<dyn SequenceExecutor>)
     }
 
     fn host_embedding(&self) -> Option<Arc<Embedding>> {
@@ -370,7 +396,8 @@ impl Executor for CpuExecutor {
 
 impl Pass {
     fn empty() -> Self {
-        Self { rows: 0, angles: PassAngles::default(), visible: VisibleSlots::new(&RowMask::causal(0, 0)) }
+        let visible = VisibleSlots::new(&RowMask::causal(0, 0));
+        Self { rows: 0, angles: PassAngles::default(), visible, plan: None }
     }
 
     /// Applies the rotary embedding of a layer to `x`, `[rows, heads * head_dim]`.
@@ -411,8 +438,8 @@ impl Linear {
     }
 }
 
-fn vector(file: &WeightFile, name: &str, len: usize) -> Result<Vec<f32>> {
-    Ok(file.vector(name, len, &Device::Cpu)?.to_vec1::<f32>()?)
+fn values(file: &WeightFile, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
+    Ok(file.values(name, shape, &Device::Cpu)?.flatten_all()?.to_vec1::<f32>()?)
 }
 
 /// Returns the RMS norm of every row of `x`, computed in `h`, or `x` itself without a norm.

@@ -171,11 +171,16 @@ impl Execution {
 }
 
 /// Decoder-only transformer on a device, with its KV cache.
+///
+/// Its cache goes back to any length. If the state of a layer is not held there, the tokens after the nearest one that is
+/// run again. So callers see a cache that is truncated, whatever the layers are.
 pub struct Decoder {
     spec: ModelSpec,
     info: ModelInfo,
     execution: Execution,
     executor: Box<dyn Executor>,
+    /// Token of each slot of the cache.
+    tokens: Vec<TokenId>,
     memory: ModelMemory,
     /// Bytes of the weights of all experts.
     expert_bytes: usize,
@@ -275,7 +280,8 @@ impl Decoder {
         let expert_bytes = file.expert_bytes(&spec);
         let of_file = PassSize::of(file.gguf(), &spec);
         let pass = of_file.reading(memory.read_by_a_pass as u64, expert_bytes as u64);
-        Self { info: spec.info(), spec, execution, executor, memory, expert_bytes, pass }
+        let (info, tokens) = (spec.info(), Vec::new());
+        Self { info, spec, execution, executor, tokens, memory, expert_bytes, pass }
     }
 
     /// Predicts the times of passes of 1 to `most` rows, in milliseconds.
@@ -385,12 +391,30 @@ impl Decoder {
             // Nothing was read, so work may be queued. A pass that is timed has to be over when it returns.
             self.executor.finish()?;
         }
-        self.executor.cache_mut().advance(rows);
+        self.advance(step.tokens);
         if step.taps.iter().eq(&tapped) {
             return Ok(StepOutput { logits, taps });
         }
         let taps = step.taps.iter().map(|tap| taps[tapped.range(..tap).count()].clone()).collect();
         Ok(StepOutput { logits, taps })
+    }
+
+    /// Adds the rows of a pass over `tokens` to the length of the cache.
+    fn advance(&mut self, tokens: &[TokenId]) {
+        self.tokens.truncate(self.executor.cache().len());
+        self.tokens.extend(tokens);
+        self.executor.cache_mut().advance(tokens.len());
+    }
+
+    /// Drops all rows from `len` on. If the state of a layer is not held there, goes back to where it is, and runs the
+    /// tokens from there again.
+    fn restore(&mut self, len: usize) -> Result<()> {
+        let held = self.executor.cache().restorable(len);
+        let len = len.min(self.executor.cache().len());
+        let again = self.tokens[held..len].to_vec();
+        self.executor.cache_mut().truncate(held);
+        let passes = again.chunks(self.prefill_rows());
+        passes.map(|tokens| self.pass(Step::chain(tokens, LogitRows::None)).map(drop)).collect()
     }
 
     /// Runs the layers of a pass and keeps the residual stream after the tapped ones.
@@ -448,12 +472,18 @@ impl Decoder {
             let (tokens, logits) = model.executor.chosen(count)?;
             Ok(DeviceChain { tokens, logits })
         };
-        let chain = run(self);
-        if chain.is_err() {
-            // A failed call leaves the cache as it was.
-            self.executor.cache_mut().truncate(base);
+        match run(self) {
+            Ok(chain) => {
+                self.tokens.truncate(base);
+                self.tokens.extend(tokens.iter().chain(&chain.tokens[..count - 1]));
+                Ok(chain)
+            }
+            Err(error) => {
+                // A failed call leaves the cache as it was. If that fails as well, the first error is the one to report.
+                let _ = self.restore(base);
+                Err(error)
+            }
         }
-        chain
     }
 }
 
@@ -492,6 +522,7 @@ impl LanguageModel for Decoder {
             spec: self.spec.clone(),
             info: self.info.clone(),
             executor: self.executor.fork(),
+            tokens: Vec::new(),
             execution: self.execution.clone(),
             memory: self.memory,
             expert_bytes: self.expert_bytes,
@@ -537,11 +568,14 @@ impl LanguageModel for Decoder {
     }
 
     fn truncate(&mut self, len: usize) -> hunch_core::error::Result<()> {
-        self.executor.cache_mut().truncate(len);
-        Ok(())
+        Ok(self.restore(len)?)
     }
 
     fn keep_rows(&mut self, base: usize, rows: &[usize]) -> hunch_core::error::Result<()> {
-        Ok(self.executor.cache_mut().keep_rows(base, rows)?)
+        self.executor.cache_mut().keep_rows(base, rows)?;
+        let kept = rows.iter().map(|row| self.tokens[base + row]).collect::<Vec<_>>();
+        self.tokens.truncate(base);
+        self.tokens.extend(kept);
+        Ok(())
     }
 }

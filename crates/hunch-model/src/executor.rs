@@ -18,9 +18,9 @@ use hunch_kernels::{RowMask, WeightMatrix};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LayerStep {
     /// Norm, query, key and value products with biases, head norms, rotation, and writing keys and
-    /// values to the cache.
+    /// values to the cache. Norm and products of a short convolution.
     QueryKeyValue,
-    /// Attention over the KV cache.
+    /// Attention over the KV cache, or a short convolution over its state.
     Attention,
     /// Output product, added to the residual stream.
     AttentionOutput,

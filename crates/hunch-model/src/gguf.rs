@@ -291,6 +291,15 @@ impl Gguf {
         }
     }
 
+    /// Returns the value if it is an array of 32-bit integers, none of which is negative.
+    pub fn sizes(&self, key: &str) -> Option<Vec<usize>> {
+        match self.array(key)? {
+            Array::I32(v) => v.iter().map(|&v| usize::try_from(v).ok()).collect(),
+            Array::U32(v) => Some(v.iter().map(|&v| v as usize).collect()),
+            _ => None,
+        }
+    }
+
     /// Returns the value if it is an array of `i32`.
     pub fn i32s(&self, key: &str) -> Option<&[i32]> {
         match self.array(key)? {

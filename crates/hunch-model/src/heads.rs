@@ -37,6 +37,7 @@ use crate::device::Compute;
 use crate::display_name::{NameFields, display_name};
 use crate::gguf::Gguf;
 use crate::spec::ModelSpec;
+use crate::tensor_names::output_norm;
 use crate::weights::WeightFile;
 pub use memory::{HeadMemory, HeadOutlook};
 use mlp::MlpHead;
@@ -225,7 +226,7 @@ pub fn load(head: &WeightFile, target: &WeightFile, decoder: &Decoder, compute: 
 pub fn fingerprint(target: &WeightFile) -> Result<String> {
     let spec = ModelSpec::from_gguf(target.gguf())?;
     let norm =
-        target.vector("output_norm.weight", spec.n_embd, &candle_core::Device::Cpu)?.to_vec1::<f32>()?;
+        target.vector(output_norm(target), spec.n_embd, &candle_core::Device::Cpu)?.to_vec1::<f32>()?;
     let mut hash = Sha256::new();
     norm.iter().for_each(|value| hash.update(value.to_le_bytes()));
     Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())

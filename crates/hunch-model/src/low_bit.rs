@@ -131,12 +131,14 @@ fn copy(
 /// Chooses the type of a tensor in the copy, never with more bits than before.
 ///
 /// Matrices of layers get Q2_K. The most sensitive ones and the matrices of the vocabulary get
-/// Q4_K. Rows that are not a multiple of 256 weights get Q4_0. Routers of experts and biases stay as they are.
+/// Q4_K. Rows that are not a multiple of 256 weights get Q4_0. Routers of experts, weights of
+/// convolutions and biases stay as they are.
 fn type_in_copy(name: &str, info: &TensorInfo) -> WeightType {
     let ([_, width] | [_, _, width]) = info.shape[..] else {
         return info.dtype;
     };
-    if name.contains("ffn_gate_inp") || !name.ends_with(".weight") {
+    let kept = ["ffn_gate_inp", "shortconv.conv."].iter().any(|part| name.contains(part));
+    if kept || !name.ends_with(".weight") {
         return info.dtype;
     }
     let sensitive = ["attn_v", "attn_qkv", "ffn_down"].iter().any(|part| name.contains(part));

@@ -2,7 +2,9 @@
 //!
 //! All steps are row-invariant. A pass queues its dispatches, and waits once, when its results are read.
 
+mod convolution;
 mod experts;
+mod joined;
 
 use std::sync::Arc;
 
@@ -24,6 +26,7 @@ use crate::rope::{PassAngles, Rope};
 use crate::spec::{HeadNorms, ModelSpec, Norms, RopeKind};
 use crate::tensor_names::{Dense, FeedForward, LayerWeights, ModelWeights};
 use crate::weights::{ExpertMatrices, MatrixRows, WeightFile};
+use convolution::GpuPlan;
 use experts::{Mixture, MixturePass, MixtureSpace};
 use hunch_core::model::{LogitRows, Rows, StepOutput, VocabSubset};
 use hunch_core::sample::DrawSettings;
@@ -31,6 +34,7 @@ use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 use hunch_kernels::activation::Activation;
 use hunch_kernels::{RowMask, WeightType};
+use joined::{Joined, bias, matrix};
 
 /// Most query heads that share a key head: simdgroups of a threadgroup.
 const MAX_GROUP: usize = 32;
@@ -60,6 +64,8 @@ struct Layer {
     query_key_value: Joined,
     q_norm: Option<Buffer>,
     k_norm: Option<Buffer>,
+    /// Weights of a short convolution, whose projections are those of queries, keys and values.
+    convolution: Option<Buffer>,
     sinks: Option<Buffer>,
     output: Joined,
     attention_post_norm: Option<Buffer>,
@@ -74,18 +80,6 @@ enum GpuFeedForward {
     Mixture(Box<Mixture>),
 }
 
-/// Linear layers with one input, whose outputs are next to each other. Layers of one type are one matrix.
-struct Joined {
-    parts: Vec<JoinedPart>,
-    width: usize,
-}
-
-struct JoinedPart {
-    matrix: Matrix,
-    bias: Option<Buffer>,
-    offset: usize,
-}
-
 /// State of the current pass.
 struct Pass {
     rows: usize,
@@ -93,6 +87,8 @@ struct Pass {
     /// Factor of the queries of each row.
     query_factors: Option<Buffer>,
     space: AttentionSpace,
+    /// Rows of state that layers without attention read and write.
+    plan: Option<GpuPlan>,
     /// Layer and part whose output has not joined the residual stream yet.
     pending: Option<(usize, UpdatePart)>,
 }
@@ -164,6 +160,7 @@ impl MetalExecutor {
             (KernelPart::WindowAttention(width), has_windows),
             (KernelPart::Sinks, spec.sinks),
             (KernelPart::Experts, spec.experts.is_some()),
+            (KernelPart::Convolution, spec.convolution.is_some()),
             (KernelPart::Gate(Activation::Clamped), clamped),
         ];
         needs.into_iter().filter_map(|(part, needed)| needed.then_some(part)).collect()
@@ -206,12 +203,13 @@ impl MetalExecutor {
         })?;
         let factors = &angles.query_factors;
         let query_factors = (!factors.is_empty()).then(|| Buffer::with_floats(&gpu, factors)).transpose()?;
+        let plan = self.cache.plan(mask)?.map(|plan| GpuPlan::new(&self.kernels, &plan)).transpose()?;
         let workspace = Workspace::for_rows(&gpu, self.workspace.take(), rows, widths)?;
         self.experts = MixtureSpace::for_rows(&gpu, self.experts.take(), rows, &self.spec)?;
         let (table, scale) = (&self.weights.embedding, self.spec.embedding_scale);
         self.kernels.take_rows(table, (tokens, rows), scale, &workspace.x)?;
         self.workspace = Some(workspace);
-        self.pass = Some(Pass { rows, angles, query_factors, space, pending: None });
+        self.pass = Some(Pass { rows, angles, query_factors, space, plan, pending: None });
         Ok(())
     }
 
@@ -295,12 +293,16 @@ impl MetalExecutor {
         }
     }
 
-    /// Computes queries, keys and values, and appends keys and values to the cache.
+    /// Computes queries, keys and values, and appends keys and values to the cache. Or computes the projections of a
+    /// short convolution.
     fn query_key_value(&self, index: usize) -> Result<()> {
         let Self { spec, kernels, weights, cache, .. } = self;
         let (Some(pass), Some(space)) = (&self.pass, &self.workspace) else { return Err(no_pass()) };
         let layer = &weights.layers[index];
         layer.query_key_value.multiply(kernels, &space.activations, pass.rows, &space.qkv, None)?;
+        if layer.convolution.is_some() {
+            return Ok(());
+        }
         let (memory, capacity) = cache.gpu_layer(index)?;
         let angles = pass.angles.of(spec.layers[index].rope);
         kernels.heads(HeadsInput {
@@ -323,6 +325,17 @@ impl MetalExecutor {
                 factors: pass.query_factors.as_ref(),
             },
         })
+    }
+
+    /// Computes attention or a short convolution, as the activations of the output product.
+    fn mix(&self, index: usize) -> Result<()> {
+        let Self { spec, kernels, weights, cache, .. } = self;
+        let layer = &weights.layers[index];
+        let Some(convolution) = &layer.convolution else { return self.attention(index) };
+        let (Some(pass), Some(space)) = (&self.pass, &self.workspace) else { return Err(no_pass()) };
+        let plan = pass.plan.as_ref().ok_or_else(no_pass)?;
+        let out = (&space.activations, layer.output.forms(pass.rows));
+        plan.convolve(kernels, (&space.qkv, convolution, cache.gpu_state(index)?), spec.n_embd, out)
     }
 
     /// Computes attention, as the activations of the output product.
@@ -387,7 +400,8 @@ impl MetalExecutor {
         let (spec, attention) = (&self.spec, self.spec.n_head * self.spec.head_dim);
         Widths {
             x: spec.n_embd,
-            qkv: attention + 2 * spec.n_kv_head * spec.head_dim,
+            qkv: (attention + 2 * spec.n_kv_head * spec.head_dim)
+                .max(spec.convolution.map_or(0, |_| 3 * spec.n_embd)),
             gates: 2 * spec.n_ff,
             input: spec.n_embd.max(spec.n_ff).max(attention),
             has_queries: spec.head_norms == HeadNorms::Joint,
@@ -399,8 +413,9 @@ impl MetalExecutor {
 impl Weights {
     fn load(file: &WeightFile, spec: &ModelSpec, gpu: &Arc<dyn Gpu>) -> Result<Self> {
         let linear = |rows: &MatrixRows| Ok(rows.clone());
-        let vector = |name: &str, len: usize| {
-            Buffer::with_floats(gpu, &file.vector(name, len, &Device::Cpu)?.to_vec1::<f32>()?)
+        let vector = |name: &str, shape: &[usize]| {
+            let values = file.values(name, shape, &Device::Cpu)?.flatten_all()?;
+            Buffer::with_floats(gpu, &values.to_vec1::<f32>()?)
         };
         // Matrices are read one after the other, so host memory holds one at a time.
         let experts = |of: &ExpertMatrices| Mixture::matrices(file, gpu, of);
@@ -421,6 +436,7 @@ impl Weights {
                 query_key_value: Joined::load(file, gpu, &[layer.q, layer.k, layer.v])?,
                 q_norm: layer.q_norm,
                 k_norm: layer.k_norm,
+                convolution: layer.convolution,
                 sinks: layer.sinks,
                 output: Joined::load(file, gpu, &[layer.output])?,
                 attention_post_norm: layer.attention_post_norm,
@@ -467,84 +483,6 @@ fn mixture_pass<'a>(
 ) -> Result<MixturePass<'a>> {
     let (Some(experts), Some(space)) = (&spec.experts, space) else { return Err(no_pass()) };
     Ok(MixturePass { kernels, space, experts, layer, rows })
-}
-
-impl Joined {
-    fn load(file: &WeightFile, gpu: &Arc<dyn Gpu>, linears: &[MatrixRows]) -> Result<Self> {
-        let same = |a: &MatrixRows, b: &MatrixRows| {
-            let dtype = file.dtype(&a.weight());
-            dtype == file.dtype(&b.weight())
-                && dtype.is_some_and(|dtype| Matrix::can_join(dtype, &[a.n, b.n]))
-        };
-        let (mut parts, mut width) = (Vec::new(), 0);
-        for run in linears.chunk_by(same) {
-            parts.push(JoinedPart {
-                matrix: matrix(file, gpu, run)?,
-                bias: bias(file, gpu, run)?,
-                offset: width,
-            });
-            width += run.iter().map(|linear| linear.n).sum::<usize>();
-        }
-        Ok(Self { parts, width })
-    }
-
-    /// Returns which forms of activations the products of `rows` rows read.
-    fn forms(&self, rows: usize) -> u32 {
-        let quantised = |part: &&JoinedPart| part.matrix.wants_quantised();
-        let count = self.parts.iter().filter(quantised).count();
-        Activations::forms(count > 0, count < self.parts.len(), rows)
-    }
-
-    /// Multiplies, in one dispatch. `add` is the factor of products that are added to the output.
-    fn multiply(
-        &self,
-        kernels: &Kernels,
-        x: &Activations,
-        rows: usize,
-        out: &Buffer,
-        add: Option<f32>,
-    ) -> Result<()> {
-        let scaling = Scaling { scale: add.unwrap_or(1.0), cap: None };
-        let products = self.parts.iter().map(|JoinedPart { matrix, bias, offset }| GpuProduct {
-            matrix,
-            bias: bias.as_ref(),
-            out,
-            offset: *offset,
-            stride: self.width,
-            add: add.is_some(),
-            scaling,
-        });
-        kernels.multiply_all(&products.collect::<Vec<_>>(), x, rows)
-    }
-}
-
-/// Loads linear layers of one type as one matrix.
-fn matrix(file: &WeightFile, gpu: &Arc<dyn Gpu>, linears: &[MatrixRows]) -> Result<Matrix> {
-    let (mut bytes, mut n) = (Vec::new(), 0);
-    for linear in linears {
-        bytes.extend(file.matrix_bytes(linear)?);
-        n += linear.n;
-    }
-    let first = &linears[0];
-    let missing = || Error::Internal(format!("the tensor {} is missing", first.weight()));
-    let dtype = file.dtype(&first.weight()).ok_or_else(missing)?;
-    Matrix::new(gpu, dtype, (n, first.k), &bytes)
-}
-
-/// Loads the biases of linear layers, or returns `None` if none has one.
-fn bias(file: &WeightFile, gpu: &Arc<dyn Gpu>, linears: &[MatrixRows]) -> Result<Option<Buffer>> {
-    let mut values = Vec::new();
-    let mut any = false;
-    for linear in linears {
-        match file.bias(linear)? {
-            Some(bias) => {
-                values.extend(bias);
-                any = true;
-            }
-            None => values.resize(values.len() + linear.n, 0.0),
-        }
-    }
-    any.then(|| Buffer::with_floats(gpu, &values)).transpose()
 }
 
 impl Executor for MetalExecutor {
@@ -605,7 +543,7 @@ impl Executor for MetalExecutor {
                 self.enter(layer.attention_norm.as_ref(), layer.query_key_value.forms(rows))?;
                 self.query_key_value(index)
             }
-            LayerStep::Attention => self.attention(index),
+            LayerStep::Attention => self.mix(index),
             LayerStep::AttentionOutput => self.leave(index, UpdatePart::Attention),
             LayerStep::GateUp => {
                 self.enter(layer.feed_forward_norm.as_ref(), layer.feed_forward.forms(rows))?;

@@ -1,7 +1,7 @@
 //! Several independent sequences over the weights of one decoder.
 //!
-//! On the CPU a pass takes one row of every sequence at once, which costs far less than a pass each. Elsewhere the
-//! sequences take turns.
+//! On the CPU a pass takes one row of every sequence at once, which costs far less than a pass each. Elsewhere, and if
+//! layers have a state, the sequences take turns.
 
 use hunch_core::model::{LanguageModel, LogitRows, Rows, Step, StepOutput};
 use hunch_core::token::TokenId;

@@ -3,15 +3,19 @@
 //! Unsupported architectures and features are rejected by name, never approximated. No tensors here.
 
 mod experts;
+mod layers;
 
 use hunch_core::model::ModelInfo;
 use serde::{Deserialize, Serialize};
 
+pub use crate::cache::states::STEP as STATE_STEP;
+use crate::cache::states::StateRows;
 use crate::display_name;
 use crate::gguf::{Gguf, ROPE_HALVES};
 use experts::ExpertKind;
 pub use experts::{Experts, Weighting};
 use hunch_error::{Error, Result};
+pub use layers::{LayerRope, LayerSpec, Mixer};
 
 /// Pairing of head elements by the rotary position embedding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,26 +48,6 @@ pub enum HeadNorms {
     PerHead,
     /// One norm over all heads of a row (OLMo 2).
     Joint,
-}
-
-/// Rotary embedding of a layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum LayerRope {
-    /// None.
-    None,
-    /// Frequencies of the model.
-    Global,
-    /// Frequencies of [`ModelSpec::local_rope`].
-    Local,
-}
-
-/// Parameters that differ between the layers of a model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LayerSpec {
-    /// Sliding window: number of positions that a row sees, its own included. `None` for all.
-    pub window: Option<usize>,
-    /// Rotary embedding.
-    pub rope: LayerRope,
 }
 
 /// Ramp of YaRN between scaled and unscaled frequencies (Peng et al., arXiv 2309.00071).
@@ -165,6 +149,8 @@ pub struct ModelSpec {
     pub logit_softcap: Option<f32>,
     /// Factor of queries by position.
     pub query_temperature: Option<QueryTemperature>,
+    /// Positions that a short convolution sees, its own included. `None` if no layer has one.
+    pub convolution: Option<usize>,
     /// Parameters of the single layers.
     pub layers: Vec<LayerSpec>,
 }
@@ -193,6 +179,8 @@ struct Architecture {
     /// Attention has sinks.
     sinks: bool,
     windows: Windows,
+    /// Layers without key heads have a short convolution instead of attention.
+    convolutions: bool,
     /// Every n-th layer has no rotary embedding (SmolLM3). 0 if all layers have it.
     no_rope_step: usize,
     /// Only layers with a window have a rotary embedding, if any layer has a window (EXAONE 4).
@@ -220,6 +208,7 @@ const LLAMA: Architecture = Architecture {
     experts: None,
     sinks: false,
     windows: Windows::All,
+    convolutions: false,
     no_rope_step: 0,
     rope_in_windows_only: false,
     local_rope: None,
@@ -236,6 +225,15 @@ const QWEN2: Architecture =
 /// Experts of Qwen3.
 const EXPERTS: ExpertKind =
     ExpertKind { weighting: Weighting::Softmax, normalised: true, always: true, clamped: false };
+
+/// Constants of LFM2.
+const LFM2: Architecture = Architecture {
+    name: "lfm2",
+    head_norms: HeadNorms::PerHead,
+    windows: Windows::All,
+    convolutions: true,
+    ..QWEN2
+};
 
 /// Constants of Granite.
 const GRANITE: Architecture =
@@ -258,7 +256,7 @@ const GEMMA3: Architecture = Architecture {
 ///
 /// The values follow `llama_model_rope_type` and `src/models` of llama.cpp, except that the windows of
 /// Mistral and Phi 3, which llama.cpp ignores, follow Hugging Face transformers.
-const ARCHITECTURES: [Architecture; 19] = [
+const ARCHITECTURES: [Architecture; 21] = [
     Architecture { experts: Some(ExpertKind { always: false, ..EXPERTS }), ..LLAMA },
     QWEN2,
     Architecture { name: "qwen2moe", experts: Some(ExpertKind { normalised: false, ..EXPERTS }), ..QWEN2 },
@@ -323,6 +321,12 @@ const ARCHITECTURES: [Architecture; 19] = [
         windows: Windows::AllBut(2, None),
         ..QWEN2
     },
+    LFM2,
+    Architecture {
+        name: "lfm2moe",
+        experts: Some(ExpertKind { weighting: Weighting::Sigmoid, ..EXPERTS }),
+        ..LFM2
+    },
 ];
 
 impl ModelSpec {
@@ -340,16 +344,16 @@ impl ModelSpec {
 
         let n_embd = reader.size("embedding_length", 1 << 17)?;
         let n_head = reader.size("attention.head_count", 1 << 12)?;
-        let n_kv_head = reader.optional_size("attention.head_count_kv", 1 << 12)?.unwrap_or(n_head);
         let head_dim = match reader.optional_size("attention.key_length", 1 << 12)? {
             Some(length) => length,
             None => n_embd / n_head,
         };
         let n_layer = reader.layers()?;
+        let (n_kv_head, mixers) = reader.mixers(architecture, n_head, n_layer)?;
         let context_length = reader.size("context_length", 1 << 24)?;
         let original_context =
             reader.optional_size("rope.scaling.original_context_length", 1 << 24)?.unwrap_or(context_length);
-        let layers = reader.layer_specs(architecture, n_layer, context_length)?;
+        let layers = reader.layer_specs(architecture, &mixers, context_length)?;
         let rope_base = reader.positive("rope.freq_base", 10_000.0)?;
         let rope_scale = reader.rope_scale()?;
         let yarn = reader.yarn()?;
@@ -399,6 +403,7 @@ impl ModelSpec {
             attention_softcap: reader.softcap("attn_logit_softcapping", architecture.softcaps.0)?,
             logit_softcap: reader.softcap("final_logit_softcapping", architecture.softcaps.1)?,
             query_temperature: reader.query_temperature(original_context)?,
+            convolution: reader.convolution(&mixers)?,
             layers,
         };
         spec.check(&reader)?;
@@ -448,9 +453,23 @@ impl ModelSpec {
         Ok(())
     }
 
-    /// Returns the size in bytes of the f32 KV cache for one token.
+    /// Returns the number of layers with attention.
+    pub fn attention_layers(&self) -> usize {
+        self.layers.iter().filter(|layer| layer.mixer == Mixer::Attention).count()
+    }
+
+    /// Returns the size in bytes of the f32 KV cache for one token, without the [state](Self::state_bytes) of other
+    /// layers.
     pub fn cache_bytes_per_token(&self) -> usize {
-        2 * self.n_layer * self.n_kv_head * self.head_dim * size_of::<f32>()
+        2 * self.attention_layers() * self.n_kv_head * self.head_dim * size_of::<f32>()
+    }
+
+    /// Returns the bytes of state that layers without attention have for `capacity` tokens, whatever the type of the
+    /// KV cache.
+    pub fn state_bytes(&self, capacity: usize) -> usize {
+        let Some(positions) = self.convolution else { return 0 };
+        let row = self.n_embd * size_of::<f32>();
+        (self.n_layer - self.attention_layers()) * row * StateRows::places(positions - 1, capacity)
     }
 
     /// Returns the share of a tensor's bytes that a pass of one row reads: less than all for experts.
@@ -528,60 +547,6 @@ impl Reader<'_> {
         all.checked_sub(drafting)
             .filter(|&layers| layers > 0)
             .ok_or_else(|| self.invalid(format!("{drafting} of its {all} layers only draft")))
-    }
-
-    fn layer_specs(
-        &self,
-        architecture: &Architecture,
-        n_layer: usize,
-        context: usize,
-    ) -> Result<Vec<LayerSpec>> {
-        let window = self.gguf.u32(&self.key("attention.sliding_window")).map(|window| window as usize);
-        let (window, step) = match architecture.windows {
-            Windows::Unsupported => {
-                if let Some(window) = window.filter(|&window| window > 0 && window < context) {
-                    return Err(self.unsupported(format!(
-                        "it uses a sliding attention window of {window} tokens, which is not supported yet"
-                    )));
-                }
-                (None, 0)
-            }
-            Windows::All => (window, 0),
-            Windows::AllBut(step, default) => (window.or(default), step),
-        };
-        let window = window.filter(|&window| window > 0);
-        let windowed = self.windowed_layers(step, n_layer)?;
-        let layer = |index: usize| {
-            let window = window.filter(|_| windowed[index]);
-            let rotated = (architecture.no_rope_step == 0
-                || !(index + 1).is_multiple_of(architecture.no_rope_step))
-                // Granite uses this entry as a switch.
-                && !(architecture.divided_logits
-                    && self.gguf.bool(&self.key("rope.scaling.finetuned")) == Some(false))
-                && !(architecture.rope_in_windows_only
-                    && window.is_none()
-                    && self.gguf.u32(&self.key("attention.sliding_window")).is_some());
-            let rope = match (rotated, window.is_some() && architecture.local_rope.is_some()) {
-                (false, _) => LayerRope::None,
-                (true, true) => LayerRope::Local,
-                (true, false) => LayerRope::Global,
-            };
-            LayerSpec { window, rope }
-        };
-        Ok((0..n_layer).map(layer).collect())
-    }
-
-    /// Returns for each layer whether it has a window: a list in the file, or all layers but every n-th.
-    fn windowed_layers(&self, step: usize, n_layer: usize) -> Result<Vec<bool>> {
-        let key = self.key("attention.sliding_window_pattern");
-        if let Some(layers) = self.gguf.flags(&key) {
-            if layers.len() < n_layer {
-                return Err(self.invalid(format!("{key} has {} entries for {n_layer} layers", layers.len())));
-            }
-            return Ok(layers);
-        }
-        let step = self.gguf.u32(&key).map_or(step, |step| step as usize);
-        Ok((0..n_layer).map(|layer| step == 0 || layer % step < step - 1).collect())
     }
 
     fn local_rope(
@@ -676,5 +641,50 @@ impl Reader<'_> {
             );
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Returns the parameters of a small model of attention layers.
+    pub(crate) fn tiny(n_layer: usize) -> ModelSpec {
+        ModelSpec {
+            architecture: "llama".into(),
+            name: "tiny".into(),
+            n_layer,
+            n_embd: 16,
+            n_ff: 16,
+            experts: None,
+            sinks: false,
+            n_head: 4,
+            n_kv_head: 2,
+            head_dim: 4,
+            n_vocab: 8,
+            context_length: 4096,
+            rms_eps: 1e-5,
+            norms: Norms::Before,
+            head_norms: HeadNorms::IfPresent,
+            gelu: false,
+            joined_gate: false,
+            rope_kind: RopeKind::Halves,
+            rope_dim: 4,
+            rope_base: 1e4,
+            rope_scale: 1.0,
+            rope_magnitude: 1.0,
+            yarn: None,
+            original_context: 4096,
+            local_rope: None,
+            embedding_scale: 1.0,
+            residual_scale: 1.0,
+            attention_scale: 0.5,
+            logit_scale: 1.0,
+            attention_softcap: None,
+            logit_softcap: None,
+            query_temperature: None,
+            convolution: None,
+            layers: vec![LayerSpec::PLAIN; n_layer],
+        }
     }
 }

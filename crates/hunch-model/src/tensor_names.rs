@@ -5,8 +5,11 @@
 //!
 //! Some files join matrices with one input: `attn_qkv` has the rows of queries, keys and values, and
 //! `ffn_up` those of gate and up. Executors load the parts as if they were separate.
+//!
+//! Layers with a [short convolution](Mixer::ShortConvolution) have three projections and an output as well, and so the
+//! same fields as attention.
 
-use crate::spec::{Experts, HeadNorms, ModelSpec, Norms};
+use crate::spec::{Experts, HeadNorms, Mixer, ModelSpec, Norms};
 use crate::weights::{ExpertMatrices, MatrixRows, WeightFile};
 use hunch_error::Result;
 
@@ -24,19 +27,21 @@ pub(crate) struct ModelWeights<L, V, E> {
 pub(crate) struct LayerWeights<L, V, E> {
     /// Norm before attention.
     pub(crate) attention_norm: Option<V>,
-    /// Query projection.
+    /// Query projection, or the gate B of a short convolution's input.
     pub(crate) q: L,
-    /// Key projection.
+    /// Key projection, or the gate C of a short convolution's output.
     pub(crate) k: L,
-    /// Value projection.
+    /// Value projection, or the input x of a short convolution.
     pub(crate) v: L,
+    /// Weights of a short convolution, `[n_embd, positions]`, the earliest position first. `None` for attention.
+    pub(crate) convolution: Option<V>,
     /// Norm of queries, as wide as a head, or as all heads of a row.
     pub(crate) q_norm: Option<V>,
     /// Norm of keys, as wide as a head, or as all heads of a row.
     pub(crate) k_norm: Option<V>,
     /// Sink of each query head.
     pub(crate) sinks: Option<V>,
-    /// Output projection of attention.
+    /// Output projection of attention, or of a short convolution.
     pub(crate) output: L,
     /// Norm of attention's output.
     pub(crate) attention_post_norm: Option<V>,
@@ -87,8 +92,8 @@ pub(crate) struct Mixture<L, V, E> {
 impl<L, V, E> ModelWeights<L, V, E> {
     /// Loads all tensors.
     ///
-    /// `linear` receives the rows of a matrix, `vector(name, len)` the full name of a tensor, `experts` the matrices
-    /// of the experts of a layer.
+    /// `linear` receives the rows of a matrix, `vector` the full name and the shape of a tensor. `experts` receives the
+    /// matrices of the experts of a layer.
     ///
     /// # Errors
     /// Any error of the callbacks.
@@ -96,7 +101,7 @@ impl<L, V, E> ModelWeights<L, V, E> {
         file: &WeightFile,
         spec: &ModelSpec,
         linear: impl Fn(&MatrixRows) -> Result<L>,
-        vector: impl Fn(&str, usize) -> Result<V>,
+        vector: impl Fn(&str, &[usize]) -> Result<V>,
         experts: impl Fn(&ExpertMatrices) -> Result<E>,
     ) -> Result<Self> {
         let (before, after) = match spec.norms {
@@ -109,23 +114,35 @@ impl<L, V, E> ModelWeights<L, V, E> {
             let name = |part: &str| format!("blk.{index}.{part}");
             let whole = |part: &str, n, k| linear(&MatrixRows::whole(&name(part), n, k));
             let norm = |names: Option<[&str; 2]>, which: usize| {
-                let load =
-                    |names: [&str; 2]| vector(&format!("blk.{index}.{}.weight", names[which]), spec.n_embd);
+                let load = |names: [&str; 2]| {
+                    vector(&format!("blk.{index}.{}.weight", names[which]), &[spec.n_embd])
+                };
                 names.map(load).transpose()
             };
-            let (q_width, kv_width) = (spec.n_head * spec.head_dim, spec.n_kv_head * spec.head_dim);
+            let convolution =
+                spec.convolution.filter(|_| spec.layers[index].mixer == Mixer::ShortConvolution);
+            let (q_width, kv_width) = match convolution {
+                Some(_) => (spec.n_embd, spec.n_embd),
+                None => (spec.n_head * spec.head_dim, spec.n_kv_head * spec.head_dim),
+            };
             let head_norm = |part: &str, joint: usize| {
                 let weight = name(part);
                 match spec.head_norms {
+                    _ if convolution.is_some() => Ok(None),
                     HeadNorms::IfPresent if !file.has(&weight) => Ok(None),
-                    HeadNorms::IfPresent | HeadNorms::PerHead => vector(&weight, spec.head_dim).map(Some),
-                    HeadNorms::Joint => vector(&weight, joint).map(Some),
+                    HeadNorms::IfPresent | HeadNorms::PerHead => vector(&weight, &[spec.head_dim]).map(Some),
+                    HeadNorms::Joint => vector(&weight, &[joint]).map(Some),
                 }
             };
             // The names of the parts are in the order of their rows in the joined matrix.
             let query_key_value = [("attn_q", q_width), ("attn_k", kv_width), ("attn_v", kv_width)];
             let query_key_value = query_key_value.map(|(part, n)| (name(part), n));
-            let joined = file.has(&format!("{}.weight", name("attn_qkv"))).then(|| name("attn_qkv"));
+            let joined = match convolution {
+                Some(_) => Some(name("shortconv.in_proj")),
+                None => file.has(&format!("{}.weight", name("attn_qkv"))).then(|| name("attn_qkv")),
+            };
+            let output = if convolution.is_some() { "shortconv.out_proj" } else { "attn_output" };
+            let kernel = |positions: usize| vector(&name("shortconv.conv.weight"), &[spec.n_embd, positions]);
             let [q, k, v] = MatrixRows::parts(joined.as_deref(), query_key_value, spec.n_embd);
             let dense = |n_ff: usize, suffix: &str| -> Result<Dense<L>> {
                 let part = |part: &str| name(&format!("{part}{suffix}"));
@@ -141,7 +158,7 @@ impl<L, V, E> ModelWeights<L, V, E> {
                     |part: &str, n, k| experts(&ExpertMatrices { name: name(part), experts: of.count, n, k });
                 let optional = |part: &str, len| {
                     let name = name(part);
-                    file.has(&name).then(|| vector(&name, len)).transpose()
+                    file.has(&name).then(|| vector(&name, &[len])).transpose()
                 };
                 Ok(Mixture {
                     router: whole("ffn_gate_inp", of.count, spec.n_embd)?,
@@ -165,8 +182,9 @@ impl<L, V, E> ModelWeights<L, V, E> {
                 v: linear(&v)?,
                 q_norm: head_norm("attn_q_norm.weight", q_width)?,
                 k_norm: head_norm("attn_k_norm.weight", kv_width)?,
-                sinks: spec.sinks.then(|| vector(&name("attn_sinks.weight"), spec.n_head)).transpose()?,
-                output: whole("attn_output", spec.n_embd, q_width)?,
+                convolution: convolution.map(kernel).transpose()?,
+                sinks: spec.sinks.then(|| vector(&name("attn_sinks.weight"), &[spec.n_head])).transpose()?,
+                output: whole(output, spec.n_embd, q_width)?,
                 attention_post_norm: norm(after, 0)?,
                 feed_forward_norm: norm(before, 1)?,
                 feed_forward,
@@ -176,8 +194,14 @@ impl<L, V, E> ModelWeights<L, V, E> {
         let head = if file.is_tied() { "token_embd" } else { "output" };
         Ok(Self {
             layers: (0..spec.n_layer).map(layer).collect::<Result<_>>()?,
-            output_norm: vector("output_norm.weight", spec.n_embd)?,
+            output_norm: vector(output_norm(file), &[spec.n_embd])?,
             head: linear(&MatrixRows::whole(head, spec.n_vocab, spec.n_embd))?,
         })
     }
+}
+
+/// Returns the name of the norm before the output head. LFM2 calls it a norm of the embeddings.
+pub(crate) fn output_norm(file: &WeightFile) -> &'static str {
+    let [usual, of_embeddings] = ["output_norm.weight", "token_embd_norm.weight"];
+    if !file.has(usual) && file.has(of_embeddings) { of_embeddings } else { usual }
 }

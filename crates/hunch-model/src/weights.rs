@@ -325,9 +325,17 @@ impl WeightFile {
     /// # Errors
     /// If the tensor is missing or has the wrong length.
     pub(crate) fn vector(&self, name: &str, len: usize, device: &Device) -> Result<Tensor> {
-        let info = self.info(name, &[len])?;
+        self.values(name, &[len], device)
+    }
+
+    /// Loads a tensor as f32 onto a device.
+    ///
+    /// # Errors
+    /// If the tensor is missing or has another shape.
+    pub(crate) fn values(&self, name: &str, shape: &[usize], device: &Device) -> Result<Tensor> {
+        let info = self.info(name, shape)?;
         let bytes = self.tensor_bytes(info, 0..info.range.len())?;
-        Ok(Tensor::from_vec(dequantise(info.dtype, bytes)?, len, device)?)
+        Ok(Tensor::from_vec(dequantise(info.dtype, bytes)?, shape, device)?)
     }
 
     /// Loads a linear layer onto a device, with its bias if the model has one.

@@ -51,7 +51,7 @@ pub(crate) enum Variant {
 pub(crate) const WINDOW: u32 = 7;
 
 /// Models beyond llama, qwen2, qwen3 and smollm3, with their numbers of layers.
-pub(crate) const FURTHER: [(&str, Variant, usize); 24] = [
+pub(crate) const FURTHER: [(&str, Variant, usize); 27] = [
     ("llama", Variant::Yarn, 2),
     ("qwen3", Variant::Yarn, 2),
     ("mistral3", Variant::Plain, 2),
@@ -77,7 +77,15 @@ pub(crate) const FURTHER: [(&str, Variant, usize); 24] = [
     ("granitemoe", Variant::Plain, 2),
     ("olmoe", Variant::Plain, 2),
     ("glm4moe", Variant::Plain, 3),
+    CONVOLUTIONS,
+    ("lfm2", Variant::Window, 4),
+    ("lfm2moe", Variant::Plain, 3),
 ];
+
+/// A model of [`FURTHER`] whose layers have convolutions, attention, and convolutions.
+pub(crate) const CONVOLUTIONS: (&str, Variant, usize) = ("lfm2", Variant::Plain, 3);
+/// Positions that a short convolution sees.
+pub(crate) const CONVOLUTION: usize = 3;
 
 /// A mixture of experts of [`FURTHER`].
 pub(crate) const MIXTURE: (&str, Variant, usize) = ("qwen3moe", Variant::Plain, 2);
@@ -189,7 +197,6 @@ impl Tiny {
             .u32(&key("embedding_length"), WIDTH as u32)
             .u32(&key("feed_forward_length"), self.feed_forward() as u32)
             .u32(&key("attention.head_count"), self.heads as u32)
-            .u32(&key("attention.head_count_kv"), self.key_heads() as u32)
             .u32(&key("attention.key_length"), head_dim as u32)
             .u32(&key("attention.value_length"), head_dim as u32)
             .u32(&key("rope.dimension_count"), self.rotated() as u32)
@@ -205,6 +212,13 @@ impl Tiny {
         if let Some(template) = self.template {
             writer = writer.str("tokenizer.chat_template", template);
         }
+        let key_heads = |layer: usize| if self.has_convolution(layer) { 0 } else { self.key_heads() as i32 };
+        let of_layers: Vec<i32> = (0..self.layers).map(key_heads).collect();
+        writer = if of_layers.contains(&0) {
+            writer.i32s(&key("attention.head_count_kv"), &of_layers)
+        } else {
+            writer.u32(&key("attention.head_count_kv"), self.key_heads() as u32)
+        };
         writer = self.metadata(writer);
         let kv = self.key_heads() * head_dim;
         let mut matrix = |writer: GgufWriter, name: &str, n: usize, k: usize, scale: f32| {
@@ -218,6 +232,8 @@ impl Tiny {
             "phi3" => &[("attn_qkv", WIDTH + 2 * kv, WIDTH)],
             _ => &[("attn_q", WIDTH, WIDTH), ("attn_k", kv, WIDTH), ("attn_v", kv, WIDTH)],
         };
+        let convolution = [("shortconv.in_proj", 3 * WIDTH, WIDTH), ("shortconv.out_proj", WIDTH, WIDTH)];
+        let attention: Vec<_> = projections.iter().chain(&[("attn_output", WIDTH, WIDTH)]).copied().collect();
         let shared = self.shared_width();
         let mixture = [("ffn_gate_inp", EXPERTS.0), ("ffn_gate_shexp", shared), ("ffn_up_shexp", shared)]
             .map(|(part, n)| (part, n, WIDTH));
@@ -236,9 +252,8 @@ impl Tiny {
                 (false, 0) => &mixture[..1],
                 (false, _) => &mixture[..],
             };
-            for &(part, n, k) in
-                projections.iter().chain(&[("attn_output", WIDTH, WIDTH)]).chain(feed_forward)
-            {
+            let mixer = if self.has_convolution(layer) { &convolution[..] } else { &attention[..] };
+            for &(part, n, k) in mixer.iter().chain(feed_forward) {
                 writer = matrix(writer, &format!("blk.{layer}.{part}.weight"), n, k, 0.15);
             }
         }
@@ -251,7 +266,8 @@ impl Tiny {
             let data: Vec<f32> = noise.many(n, 0.2).into_iter().map(|v| v + middle).collect();
             writer.tensor(name, &[n], GgmlDType::F32, &data)
         };
-        writer = vector(writer, "output_norm.weight", WIDTH, 1.0);
+        let output_norm = if a.starts_with("lfm2") { "token_embd_norm.weight" } else { "output_norm.weight" };
+        writer = vector(writer, output_norm, WIDTH, 1.0);
         for layer in 0..self.layers {
             let name = |part: &str| format!("blk.{layer}.{part}");
             for &norm in norms_of(a) {
@@ -265,7 +281,7 @@ impl Tiny {
             if a == "qwen2moe" {
                 writer = vector(writer, &name("ffn_gate_inp_shexp.weight"), WIDTH, 0.0);
             }
-            if a == "glm4moe" && layer >= self.dense_layers() {
+            if matches!(a, "glm4moe" | "lfm2moe") && layer >= self.dense_layers() {
                 writer = vector(writer, &name("exp_probs_b.bias"), EXPERTS.0, 0.0);
             }
             if matches!(a, "qwen2" | "qwen2moe" | "seed_oss" | "glm4" | "glm4moe" | "gpt-oss") {
@@ -273,8 +289,14 @@ impl Tiny {
                     writer = vector(writer, &name(part), n, 0.0);
                 }
             }
+            if self.has_convolution(layer) {
+                let weights = Noise::new(self.seed + 99 + layer as u64).many(WIDTH * CONVOLUTION, 0.8);
+                let shape = [WIDTH, CONVOLUTION];
+                writer = writer.tensor(&name("shortconv.conv.weight"), &shape, GgmlDType::F32, &weights);
+                continue;
+            }
             let (q_norm, k_norm) = match a {
-                "qwen3" | "qwen3moe" | "gemma3" | "exaone4" => (head_dim, head_dim),
+                "qwen3" | "qwen3moe" | "gemma3" | "exaone4" | "lfm2" | "lfm2moe" => (head_dim, head_dim),
                 "olmo2" | "olmoe" => (WIDTH, kv),
                 _ => continue,
             };
@@ -299,6 +321,11 @@ impl Tiny {
         if self.architecture == "olmoe" { self.heads } else { self.heads / 2 }
     }
 
+    /// Returns `true` if a layer has a short convolution instead of attention.
+    pub(crate) fn has_convolution(&self, layer: usize) -> bool {
+        self.architecture.starts_with("lfm2") && layer.is_multiple_of(2)
+    }
+
     /// Returns `true` for mixtures of experts.
     pub(crate) fn has_experts(&self) -> bool {
         let a = self.architecture;
@@ -308,7 +335,7 @@ impl Tiny {
     /// Returns the number of layers without experts.
     fn dense_layers(&self) -> usize {
         match self.architecture {
-            "glm4moe" => 1,
+            "glm4moe" | "lfm2moe" => 1,
             _ if self.has_experts() => 0,
             _ => self.layers,
         }
@@ -399,6 +426,14 @@ impl Tiny {
                 .u32(&key("expert_gating_func"), 2)
                 .bool(&key("expert_weights_norm"), true)
                 .f32(&key("expert_weights_scale"), 1.5);
+        }
+        if self.architecture == "lfm2moe" {
+            writer = writer
+                .u32(&key("leading_dense_block_count"), self.dense_layers() as u32)
+                .u32(&key("expert_gating_func"), 2);
+        }
+        if self.architecture.starts_with("lfm2") {
+            writer = writer.u32(&key("shortconv.l_cache"), CONVOLUTION as u32);
         }
         if self.architecture == "gemma2" {
             writer =

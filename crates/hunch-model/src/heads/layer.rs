@@ -24,7 +24,7 @@ use crate::cache::KvCache;
 use crate::decoder::row_mask;
 use crate::device::Compute;
 use crate::rope::RopeTable;
-use crate::spec::{LayerRope, LayerSpec, ModelSpec, RopeKind};
+use crate::spec::{LayerSpec, ModelSpec, RopeKind};
 use crate::weights::WeightFile;
 
 /// Matrices of the layer, which may have biases.
@@ -265,7 +265,8 @@ fn spec(config: &Config, target: &ModelSpec) -> ModelSpec {
         rope_magnitude: 1.0,
         yarn: None,
         attention_scale: 1.0 / (config.head_dim as f32).sqrt(),
-        layers: vec![LayerSpec { window: None, rope: LayerRope::Global }],
+        convolution: None,
+        layers: vec![LayerSpec::PLAIN],
         ..target.clone()
     }
 }

@@ -11,6 +11,7 @@ use crate::decoder::Decoder;
 use crate::dequantise::dequantise;
 use crate::device::Compute;
 use crate::spec::ModelSpec;
+use crate::tensor_names::output_norm;
 use crate::weights::{Embedding, WeightFile};
 
 /// Output norm, embedding and output head of a target.
@@ -42,7 +43,7 @@ impl TargetWeights {
             None => Arc::new(target.host_embedding((spec.n_vocab, spec.n_embd), None, compute.threads())?),
         };
         Ok(Self {
-            output_norm: target.vector("output_norm.weight", spec.n_embd, &Device::Cpu)?.to_vec1::<f32>()?,
+            output_norm: target.vector(output_norm(target), spec.n_embd, &Device::Cpu)?.to_vec1::<f32>()?,
             n_embd: spec.n_embd,
             n_layer: spec.n_layer,
             n_vocab: spec.n_vocab,

@@ -12,7 +12,7 @@ use super::products::TileRows;
 use super::selftest::GpuTimes;
 use super::workspace::SPAN;
 use crate::gguf::Gguf;
-use crate::spec::{Experts, ModelSpec};
+use crate::spec::{Experts, Mixer, ModelSpec};
 
 /// Figures of the GPU of an Apple chip.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -81,6 +81,8 @@ const DISPATCH_MS: f64 = 0.005;
 const WAIT_MS: f64 = 0.2;
 /// Dispatches of a layer, and of the rest of a pass. `tests/metal/models.rs` counts them.
 const DISPATCHES: (usize, usize) = (10, 3);
+/// Dispatches that a layer with a short convolution takes less.
+const CONVOLUTION_DISPATCHES: usize = 2;
 /// Further dispatches of a layer with experts, and of one with an expert that all rows use. Its score is one more.
 const EXPERT_DISPATCHES: (usize, usize) = (3, 3);
 /// End of the name of the tensor that scores the expert that all rows use.
@@ -179,6 +181,8 @@ pub struct PassSize {
     pub weights: u64,
     /// Layers.
     pub layers: usize,
+    /// Layers with a short convolution, which takes fewer dispatches than attention.
+    pub convolutions: usize,
     /// Experts of all layers. `None` for dense models.
     pub experts: Option<ExpertSize>,
     /// Attention of all layers.
@@ -229,7 +233,12 @@ impl AttentionSize {
             queries: spec.n_head,
             keys: spec.n_kv_head,
             width: spec.head_dim,
-            visible: spec.layers.iter().map(|layer| seen(layer.window)).sum(),
+            visible: spec
+                .layers
+                .iter()
+                .filter(|layer| layer.mixer == Mixer::Attention)
+                .map(|layer| seen(layer.window))
+                .sum(),
         }
     }
 
@@ -274,7 +283,8 @@ impl PassSize {
             ExpertSize { of_layer: experts, bytes: of_experts.0, weights: of_experts.1, dispatches }
         });
         let attention = AttentionSize::of(spec, PREDICTED_CONTEXT);
-        Self { bytes: all_rows.0, weights: all_rows.1, layers: spec.n_layer, experts, attention }
+        let (layers, convolutions) = (spec.n_layer, spec.n_layer - spec.attention_layers());
+        Self { bytes: all_rows.0, weights: all_rows.1, layers, convolutions, experts, attention }
     }
 
     /// Returns the size of a pass with other bytes: weights may be read in another type than that of the file. A pass of
@@ -293,7 +303,8 @@ impl PassSize {
     }
 
     fn overhead_ms(&self) -> f64 {
-        let dispatches = DISPATCHES.0 * self.layers + DISPATCHES.1;
+        let dispatches =
+            DISPATCHES.0 * self.layers + DISPATCHES.1 - CONVOLUTION_DISPATCHES * self.convolutions;
         let dispatches = dispatches + self.experts.map_or(0, |experts| experts.dispatches);
         dispatches as f64 * DISPATCH_MS + WAIT_MS
     }
@@ -379,6 +390,7 @@ mod tests {
         bytes: 4_370_000_000,
         weights: 7_070_000_000,
         layers: 28,
+        convolutions: 0,
         experts: None,
         attention: AttentionSize { queries: 28, keys: 4, width: 128, visible: 28 * PREDICTED_CONTEXT },
     };
@@ -387,6 +399,7 @@ mod tests {
         bytes: 390_000_000,
         weights: 494_000_000,
         layers: 24,
+        convolutions: 0,
         experts: None,
         attention: AttentionSize { queries: 14, keys: 2, width: 64, visible: 24 * PREDICTED_CONTEXT },
     };
@@ -513,7 +526,8 @@ mod tests {
         let product_ms: Vec<f64> = (1..=16).map(|rows| 1.0 + f64::from(rows) / 16.0).collect();
         let speed = GpuTimes { product_ms, product_bytes: 1000, memory_gb_s: 1.0 };
         let attention = AttentionSize::default();
-        let size = PassSize { bytes: 4000, weights: 8000, layers: 0, experts: None, attention };
+        let size =
+            PassSize { bytes: 4000, weights: 8000, layers: 0, convolutions: 0, experts: None, attention };
         let overhead = size.overhead_ms();
         let basis = Basis::Measured(speed);
         let ms = |rows| basis.pass_ms(size, rows) - overhead;

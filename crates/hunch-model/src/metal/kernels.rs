@@ -44,6 +44,8 @@ pub enum Kernel {
     Gate,
     /// Head norms, rotation and cache append.
     Heads,
+    /// Short convolution over the state of a layer.
+    Convolve,
     /// Moves rows of the cache.
     CopyRows,
     /// Copies memory.
@@ -69,6 +71,7 @@ impl Kernel {
         const TAKE: &str = include_str!("shaders/take_rows.metal");
         const ROWS: &str = include_str!("shaders/rows.metal");
         const ATTENTION: &str = include_str!("shaders/attention.metal");
+        const CONVOLUTION: &str = include_str!("shaders/convolution.metal");
         const EXPERTS: &str = include_str!("shaders/experts.metal");
         const CHOOSE: &str = include_str!("shaders/choose.metal");
         const ATTEND: &[&str] = &[ROWS, CAP, ATTENTION];
@@ -94,6 +97,7 @@ impl Kernel {
             Self::Norm => ("norm", Vec::new(), &[ROWS]),
             Self::Gate => ("gate", Vec::new(), &[ROWS]),
             Self::Heads => ("heads", Vec::new(), &[ROWS]),
+            Self::Convolve => ("convolve", Vec::new(), &[ROWS, CONVOLUTION]),
             Self::CopyRows => ("copy_rows", Vec::new(), &[ROWS]),
             Self::Copy => ("copy", Vec::new(), &[ROWS]),
             Self::Attend(width, pairs) => {

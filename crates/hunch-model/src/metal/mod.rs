@@ -5,6 +5,7 @@
 //! (`tests/metal`). Device code belongs to implementations of [`Gpu`](gpu::Gpu).
 
 pub mod convert;
+pub mod convolution;
 pub mod costs;
 #[cfg(target_os = "macos")]
 pub mod device;

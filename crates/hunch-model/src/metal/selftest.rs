@@ -2,6 +2,7 @@
 //! bits of a product's row alone and among others. It also takes times. Choosing an executor does not belong here.
 
 mod checks;
+mod convolution;
 mod experts;
 mod reference;
 
@@ -58,6 +59,8 @@ pub enum KernelPart {
     Sinks,
     /// Choice of experts, their products, and the sum of their outputs.
     Experts,
+    /// Short convolution over the state of a layer.
+    Convolution,
 }
 
 impl KernelPart {
@@ -80,6 +83,7 @@ impl KernelPart {
             Self::Draw,
             Self::Sinks,
             Self::Experts,
+            Self::Convolution,
         ];
         let attention =
             |width| [Self::Attention(width), Self::CappedAttention(width), Self::WindowAttention(width)];
@@ -109,6 +113,7 @@ impl fmt::Display for KernelPart {
             Self::WindowAttention(width) => write!(f, "attention {width} with a window"),
             Self::Sinks => f.write_str("attention with sinks"),
             Self::Experts => f.write_str("experts"),
+            Self::Convolution => f.write_str("short convolution"),
         }
     }
 }

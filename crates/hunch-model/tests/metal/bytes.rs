@@ -99,6 +99,7 @@ fn cache_is_read_once_by_a_pass_of_up_to_16_rows() {
                 bytes: weight_bytes,
                 weights,
                 layers,
+                convolutions: 0,
                 experts: None,
                 attention: AttentionSize { queries, keys, width, visible: layers * CONTEXT },
             };

@@ -7,6 +7,7 @@ const MODEL: PassSize = PassSize {
     bytes: 4_370_000_000,
     weights: 7_070_000_000,
     layers: 28,
+    convolutions: 0,
     experts: None,
     attention: AttentionSize { queries: 28, keys: 4, width: 128, visible: 28 * PREDICTED_CONTEXT },
 };

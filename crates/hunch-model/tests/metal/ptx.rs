@@ -22,6 +22,7 @@ fn all_kernels() -> Vec<Kernel> {
         Kernel::Draw,
         Kernel::Route,
         Kernel::JoinExperts,
+        Kernel::Convolve,
     ];
     for format in Format::ALL {
         all.push(Kernel::TakeRows(format));

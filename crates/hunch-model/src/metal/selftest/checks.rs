@@ -28,7 +28,7 @@ const ROWS: usize = 16;
 const CONTEXT: usize = 130;
 /// Heads of queries in tested attention. As many share keys as fill all lanes with 16 rows.
 const QUERIES: usize = 12;
-const ALL_FORMS: u32 = WRITE_CODES | WRITE_HALVES | WRITE_FLOATS;
+pub(super) const ALL_FORMS: u32 = WRITE_CODES | WRITE_HALVES | WRITE_FLOATS;
 
 /// Norm and rotation of heads of 64 values.
 #[derive(Clone, Copy)]
@@ -56,7 +56,7 @@ pub(super) enum CheckOutcome {
 }
 
 impl CheckOutcome {
-    fn of(same: bool) -> Self {
+    pub(super) fn of(same: bool) -> Self {
         if same { Self::Passed } else { Self::Differs }
     }
 }
@@ -107,6 +107,7 @@ impl Tester<'_> {
                 self.attention_of_rows((64, Scoring::of_width(64)), &mask, &sinks)
             }
             KernelPart::Experts => self.experts(WeightType::Q4K),
+            KernelPart::Convolution => self.convolution(),
         }
     }
 

@@ -1,0 +1,147 @@
+//! Parameters that differ between the layers of a model.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Architecture, Reader, Windows};
+use hunch_error::Result;
+
+/// Most positions that a short convolution may see.
+const MAX_CONVOLUTION: usize = 8;
+
+/// Part of a layer that brings information from earlier positions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Mixer {
+    /// Attention.
+    Attention,
+    /// Short gated convolution of LFM2: y = C * conv(B * x), where B, C and x are projections of the input. Each
+    /// channel has weights of its own for the last [`ModelSpec::convolution`] positions.
+    ///
+    /// [`ModelSpec::convolution`]: super::ModelSpec::convolution
+    ShortConvolution,
+}
+
+/// Rotary embedding of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LayerRope {
+    /// None.
+    None,
+    /// Frequencies of the model.
+    Global,
+    /// Frequencies of [`ModelSpec::local_rope`](super::ModelSpec::local_rope).
+    Local,
+}
+
+/// Parameters of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LayerSpec {
+    /// Attention, or the part in its place.
+    pub mixer: Mixer,
+    /// Sliding window: number of positions that a row sees, its own included. `None` for all.
+    pub window: Option<usize>,
+    /// Rotary embedding.
+    pub rope: LayerRope,
+}
+
+impl LayerSpec {
+    /// Attention to all positions, with the frequencies of the model.
+    pub const PLAIN: Self = Self { mixer: Mixer::Attention, window: None, rope: LayerRope::Global };
+}
+
+impl Reader<'_> {
+    /// Returns the number of key heads of the layers with attention, and the mixer of each layer.
+    pub(super) fn mixers(
+        &self,
+        architecture: &Architecture,
+        n_head: usize,
+        n_layer: usize,
+    ) -> Result<(usize, Vec<Mixer>)> {
+        let (name, most) = ("attention.head_count_kv", 1 << 12);
+        let key = self.key(name);
+        let Some(heads) = self.gguf.sizes(&key).filter(|_| architecture.convolutions) else {
+            let heads = self.optional_size(name, most)?.unwrap_or(n_head);
+            return Ok((heads, vec![Mixer::Attention; n_layer]));
+        };
+        if heads.len() < n_layer {
+            return Err(self.invalid(format!("{key} has {} entries for {n_layer} layers", heads.len())));
+        }
+        let heads = &heads[..n_layer];
+        let of_attention = heads.iter().copied().find(|&heads| heads > 0).unwrap_or(1);
+        if of_attention > most {
+            return Err(self.invalid(format!("{key} is {of_attention}, but it must be at most {most}")));
+        }
+        if let Some(other) = heads.iter().find(|&&heads| heads > 0 && heads != of_attention) {
+            return Err(self.unsupported(format!("its layers have {of_attention} and {other} key heads")));
+        }
+        let mixer = |&heads: &usize| if heads == 0 { Mixer::ShortConvolution } else { Mixer::Attention };
+        Ok((of_attention, heads.iter().map(mixer).collect()))
+    }
+
+    /// Returns the positions that short convolutions see. `None` if no layer has one.
+    pub(super) fn convolution(&self, mixers: &[Mixer]) -> Result<Option<usize>> {
+        if !mixers.contains(&Mixer::ShortConvolution) {
+            return Ok(None);
+        }
+        match self.size("shortconv.l_cache", MAX_CONVOLUTION)? {
+            1 => Err(self.unsupported("its convolutions see one position".into())),
+            positions => Ok(Some(positions)),
+        }
+    }
+
+    /// Returns the parameters of each layer.
+    pub(super) fn layer_specs(
+        &self,
+        architecture: &Architecture,
+        mixers: &[Mixer],
+        context: usize,
+    ) -> Result<Vec<LayerSpec>> {
+        let window = self.gguf.u32(&self.key("attention.sliding_window")).map(|window| window as usize);
+        let (window, step) = match architecture.windows {
+            Windows::Unsupported => {
+                if let Some(window) = window.filter(|&window| window > 0 && window < context) {
+                    return Err(self.unsupported(format!(
+                        "it uses a sliding attention window of {window} tokens, which is not supported yet"
+                    )));
+                }
+                (None, 0)
+            }
+            Windows::All => (window, 0),
+            Windows::AllBut(step, default) => (window.or(default), step),
+        };
+        let window = window.filter(|&window| window > 0);
+        let windowed = self.windowed_layers(step, mixers.len())?;
+        let layer = |(index, &mixer): (usize, &Mixer)| {
+            if mixer == Mixer::ShortConvolution {
+                return LayerSpec { mixer, window: None, rope: LayerRope::None };
+            }
+            let window = window.filter(|_| windowed[index]);
+            let rotated = (architecture.no_rope_step == 0
+                || !(index + 1).is_multiple_of(architecture.no_rope_step))
+                // Granite uses this entry as a switch.
+                && !(architecture.divided_logits
+                    && self.gguf.bool(&self.key("rope.scaling.finetuned")) == Some(false))
+                && !(architecture.rope_in_windows_only
+                    && window.is_none()
+                    && self.gguf.u32(&self.key("attention.sliding_window")).is_some());
+            let rope = match (rotated, window.is_some() && architecture.local_rope.is_some()) {
+                (false, _) => LayerRope::None,
+                (true, true) => LayerRope::Local,
+                (true, false) => LayerRope::Global,
+            };
+            LayerSpec { mixer, window, rope }
+        };
+        Ok(mixers.iter().enumerate().map(layer).collect())
+    }
+
+    /// Returns for each layer whether it has a window: a list in the file, or all layers but every n-th.
+    fn windowed_layers(&self, step: usize, n_layer: usize) -> Result<Vec<bool>> {
+        let key = self.key("attention.sliding_window_pattern");
+        if let Some(layers) = self.gguf.flags(&key) {
+            if layers.len() < n_layer {
+                return Err(self.invalid(format!("{key} has {} entries for {n_layer} layers", layers.len())));
+            }
+            return Ok(layers);
+        }
+        let step = self.gguf.u32(&key).map_or(step, |step| step as usize);
+        Ok((0..n_layer).map(|layer| step == 0 || layer % step < step - 1).collect())
+    }
+}
