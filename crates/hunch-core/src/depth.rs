@@ -64,7 +64,8 @@ const READ_OPTIMISM: f64 = 0.5;
 /// rounds.
 const READ_DELAY: f64 = 1.0 / 16.0;
 
-/// Parameters of the controller. Other numbers are derived or not tuned, except [`READ_OPTIMISM`].
+/// Parameters of the controller. Other numbers are derived or not tuned, except [`READ_OPTIMISM`] and
+/// [`READ_DELAY`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DepthConfig {
     /// Number of tests, or of times of one kind of pass, that an estimate remembers. Fewer follow a change of topic
@@ -171,6 +172,19 @@ struct Throughput {
     time: f64,
 }
 
+impl Throughput {
+    /// Adds a round. Earlier ones decay, so that about `memory` rounds count.
+    fn add(&mut self, tokens: f64, time: f64, memory: f64) {
+        self.tokens += tokens - self.tokens / memory;
+        self.time += time - self.time / memory;
+    }
+
+    /// Returns the tokens per plain pass, at least those of plain decoding.
+    fn rate(self) -> f64 {
+        if self.tokens > self.time { self.tokens / self.time } else { 1.0 }
+    }
+}
+
 /// Estimates and state of one proposer.
 #[derive(Clone, Debug)]
 struct ProposerDepth {
@@ -185,10 +199,10 @@ struct ProposerDepth {
     width: f64,
     /// Rows that the proposer adds to the target pass next to its draft.
     extra_rows: usize,
-    /// Recent tokens of rounds in which another proposer drafted, decayed as those of [`Throughput`].
-    tokens_of_others: f64,
-    /// Tokens of this answer that no other proposer drafted.
-    undrafted: f64,
+    /// Recent rounds that neither this proposer nor a lookup drafted.
+    others: Throughput,
+    /// Tokens of this answer that no lookup drafted.
+    waited: f64,
     /// Time that drafting saved, less the time of reading, in plain passes.
     read_balance: f64,
     parked: bool,
@@ -205,8 +219,8 @@ impl ProposerDepth {
             has_model: false,
             width: 1.0,
             extra_rows: 0,
-            tokens_of_others: 0.0,
-            undrafted: 0.0,
+            others: Throughput::default(),
+            waited: 0.0,
             read_balance: 0.0,
             parked: false,
             exploring: false,
@@ -267,6 +281,8 @@ pub struct DepthController {
     proposers: Vec<ProposerDepth>,
     /// Recent tokens per plain pass of time.
     throughput: Throughput,
+    /// Tokens of the throughput that lookups drafted.
+    tokens_of_lookups: f64,
     /// Time that drafting may still lose, in plain passes.
     budget: f64,
     /// Rounds since a target pass of one row was timed.
@@ -287,6 +303,7 @@ impl DepthController {
             costs: CostModel::new(CostMemory { own: config.memory, shared: config.speed_memory }),
             proposers: Vec::new(),
             throughput: Throughput::default(),
+            tokens_of_lookups: 0.0,
             budget: config.loss_allowance,
             rounds_since_plain: 0,
         }
@@ -298,7 +315,7 @@ impl DepthController {
     /// the most likely ones.
     pub fn begin(&mut self, proposer: usize, has_model: bool, sampled: bool) {
         let own = self.proposer(proposer);
-        (own.has_model, own.sampled, own.undrafted) = (has_model, sampled, 0.0);
+        (own.has_model, own.sampled, own.waited) = (has_model, sampled, 0.0);
     }
 
     /// Sets the cost of a proposer's drafted token, in plain passes, that is assumed until one is measured.
@@ -424,8 +441,10 @@ impl DepthController {
 
         let one = self.costs.pass(1);
         let took = self.estimated_ms(seen.rows, &work) / one;
-        self.throughput.tokens += seen.emitted as f64 - self.throughput.tokens / memory;
-        self.throughput.time += took - self.throughput.time / memory;
+        self.throughput.add(seen.emitted as f64, took, memory);
+        let by_lookup = seen.drafted_by.is_some_and(|by| self.proposers[by].is_free());
+        let of_lookup = if by_lookup { seen.emitted as f64 } else { 0.0 };
+        self.tokens_of_lookups += of_lookup - self.tokens_of_lookups / memory;
 
         let has_drafted: Vec<bool> = self
             .proposers
@@ -437,9 +456,12 @@ impl DepthController {
         for (i, own) in self.proposers.iter_mut().enumerate() {
             own.acceptance.add_certainty(&seen.certainty);
             own.add_outcome(seen, &work[i], seen.drafted_by == Some(i), horizon);
-            let others = if seen.drafted_by.is_some_and(|by| by != i) { seen.emitted as f64 } else { 0.0 };
-            own.undrafted += seen.emitted as f64 - others;
-            own.tokens_of_others += others - own.tokens_of_others / memory;
+            if !by_lookup {
+                own.waited += seen.emitted as f64;
+                if !has_drafted[i] {
+                    own.others.add(seen.emitted as f64, took, memory);
+                }
+            }
         }
         // The allowance, and enough for the longest draft.
         let losses = self.proposers.iter().map(|own| self.loss(own, MAX_DRAFT));
@@ -525,29 +547,26 @@ impl DepthController {
     /// Returns whether the next draft is expected to repay reading the unread tokens, within the remaining tokens or the
     /// horizon.
     ///
-    /// `gain` is the expected speedup. Without a debt, the upper middle of what
-    /// is likely counts. Earlier readings may owe twice the allowance, for themselves and for their drafts. If they owe
-    /// more, the expected speedup also has to repay that: a whole horizon all of it, a shorter answer its share.
+    /// `gain` is the expected speedup. Without a debt, the upper middle of what is likely counts. Earlier readings may owe
+    /// twice the allowance, for themselves and for their drafts. If they owe more, the expected speedup also has to repay
+    /// that: a whole horizon all of it, a shorter answer its share.
     ///
-    /// Next to other proposers it waits for them to draft ([`READ_DELAY`]), and does not count the tokens that they do.
+    /// Tokens that lookups draft stay theirs. The others are compared with the rounds that this proposer did not draft.
+    /// Next to other proposers it waits for them to draft ([`READ_DELAY`]).
     fn reading_pays(&self, own: &ProposerDepth, request: DraftRequest, gain: f64) -> bool {
-        let DraftRequest { limit, unread, remaining, .. } = request;
         let DepthConfig { loss_allowance, horizon, .. } = self.config;
-        // Tokens that another proposer drafts are not gained by this one.
-        let own_share = 1.0 - own.tokens_of_others / self.throughput.tokens.max(1.0);
-        let tokens = horizon.min(remaining as f64) * own_share;
-        let saving = |gain: f64| (1.0 - 1.0 / gain) * tokens;
-        let reading = unread as f64 * self.costs.read(&own.times) / self.costs.pass(1);
-        if self.proposers.len() > 1 && (1.0 - 1.0 / gain) * own.undrafted < READ_DELAY * reading {
-            return false;
-        }
-        let owed = -own.read_balance - 2.0 * loss_allowance;
-        if owed > 0.0 {
-            saving(gain) >= reading + owed * tokens / horizon
+        let reading = request.unread as f64 * self.costs.read(&own.times) / self.costs.pass(1);
+        let owed = (-own.read_balance - 2.0 * loss_allowance).max(0.0);
+        let gain = if owed > 0.0 {
+            gain
         } else {
-            let accepted = own.capped(own.acceptance.by_certainty(READ_OPTIMISM));
-            saving(self.best(own, limit, &accepted).1) >= reading
-        }
+            self.best(own, request.limit, &own.capped(own.acceptance.by_certainty(READ_OPTIMISM))).1
+        };
+        let saved_by_token = 1.0 / own.others.rate() - 1.0 / gain;
+        let remaining = horizon.min(request.remaining as f64);
+        let tokens = remaining * (1.0 - self.tokens_of_lookups / self.throughput.tokens.max(1.0));
+        let waits = self.proposers.len() > 1 && saved_by_token * own.waited < READ_DELAY * reading;
+        !waits && saved_by_token * tokens >= reading + owed * remaining / horizon
     }
 
     /// Returns the most tokens, up to `limit`, whose complete rejection the budget can pay for.

@@ -423,3 +423,66 @@ fn an_unlikely_token_ends_a_draft_unless_it_was_sampled() {
     }
     assert!(DraftPlan::fixed(4).should_continue(0.0));
 }
+
+/// A controller of a lookup, or of a head that drafts one token, before a draft model.
+fn before_a_draft_model(first_has_model: bool) -> DepthController {
+    let mut controller = DepthController::default();
+    controller.begin(0, first_has_model, false);
+    controller.begin(1, true, false);
+    controller.expect_cost(0, if first_has_model { 0.05 } else { 0.0 });
+    controller.expect_cost(1, 0.2);
+    controller.expect_row(0.05);
+    controller.expect_fit(1, PairFit { acceptance: 0.9, certainty: 0.9 });
+    controller.observe(&plain_round(0.95));
+    controller
+}
+
+/// A round in which the first of two proposers drafts `height` tokens, of which `accepted` are accepted.
+fn round_of_the_first(has_model: bool, height: usize, accepted: usize) -> Observation {
+    let ms = if has_model { 0.05 * PLAIN } else { 0.0 };
+    Observation {
+        work: vec![DraftWork { drafted: height, passes: 1, read: 0, ms }, DraftWork::default()],
+        drafted_by: Some(0),
+        height,
+        rows: 1 + height,
+        target_ms: PLAIN * (1.0 + 0.05 * height as f64),
+        emitted: 1 + accepted,
+        certainty: vec![0.95; 1 + accepted],
+        tested: (0..height.min(accepted + 1)).map(|i| i < accepted).collect(),
+        confidence: vec![None; height.min(accepted + 1)],
+    }
+}
+
+#[test]
+fn reading_waits_for_other_proposers() {
+    let reads = |controller: &mut DepthController| controller.plan(1, request(8, 3000, 1000)).max_draft > 0;
+    let mut controller = before_a_draft_model(false);
+    assert!(!reads(&mut controller), "the lookup had no turn");
+    (0..12).for_each(|_| controller.observe(&plain_round(0.95)));
+    assert!(reads(&mut controller), "it found nothing");
+    controller.begin(1, true, false);
+    assert!(!reads(&mut controller), "an answer later");
+}
+
+#[test]
+fn tokens_that_a_lookup_drafts_repay_no_reading() {
+    let mut controller = before_a_draft_model(false);
+    for _ in 0..12 {
+        controller.observe(&round_of_the_first(false, 8, 8));
+        controller.observe(&plain_round(0.95));
+    }
+    assert_eq!(controller.plan(1, request(8, 3000, 1000)).max_draft, 0);
+}
+
+#[test]
+fn a_draft_model_that_is_better_than_a_head_reads() {
+    let mut controller = before_a_draft_model(true);
+    (0..24).for_each(|round| controller.observe(&round_of_the_first(true, 1, round % 2)));
+    assert!(
+        controller.plan(1, request(8, 100, 1000)).max_draft > 0,
+        "half of the head's tokens are rejected"
+    );
+    let mut controller = before_a_draft_model(true);
+    (0..24).for_each(|_| controller.observe(&round_of_the_first(true, 5, 5)));
+    assert_eq!(controller.plan(1, request(8, 100, 1000)).max_draft, 0, "the head is as good");
+}
