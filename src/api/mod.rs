@@ -157,11 +157,18 @@ pub struct OfferedMethod {
     pub summary: String,
     /// Set if it needs a draft model.
     pub needs_draft: bool,
+    /// Set if it drafts with a draft model where one is loaded.
+    pub uses_draft: bool,
 }
 
 impl From<Method> for OfferedMethod {
     fn from(name: Method) -> Self {
-        Self { name, summary: name.summary().into(), needs_draft: name.needs_draft() }
+        Self {
+            name,
+            summary: name.summary().into(),
+            needs_draft: name.needs_draft(),
+            uses_draft: name.uses_draft(),
+        }
     }
 }
 

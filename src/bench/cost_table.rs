@@ -103,7 +103,10 @@ impl CostTable {
         let drafting = if work.draft_passes.is_empty() {
             0.0
         } else {
-            total(method.drafters().find_map(|drafter| self.drafts.get(&drafter))?, &work.draft_passes)
+            // Passes are counted without their model, so only one may have been timed.
+            let mut timed = method.drafters().filter_map(|drafter| self.drafts.get(&drafter));
+            let cost = timed.next().filter(|_| timed.next().is_none())?;
+            total(cost, &work.draft_passes)
         };
         ratio(work.counts.generated as f64, total(&self.target, &work.target_passes) + drafting)
     }

@@ -20,6 +20,7 @@ use crate::event::{Alternative, GenerationEvent, RoundEvent, TokenEvent};
 use crate::lab::history::{Slot, StoredGeneration, TestedDraft, generations};
 use crate::lab::report::{WhatIf, WhatIfFigures, WhatIfRequest};
 use hunch_core::limits::MAX_DRAFT;
+use hunch_core::propose::Stage;
 use hunch_core::quantile::median;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::theory::{self, ExpectedTree};
@@ -152,9 +153,9 @@ fn chance(draft: &TestedDraft<'_>, rule: AcceptanceRule) -> f64 {
     }
 }
 
-/// Returns the share of rounds that draft. A model that has to be loaded drafts in all of them.
+/// Returns the share of rounds that draft. A method with a model and nothing else drafts in all of them.
 fn drafting_share(own: &StoredGeneration<'_>) -> f64 {
-    if own.method.drafter().is_some() && !own.method.entry().optional_stages {
+    if own.method.drafter().is_some() && own.method.entry().stages.iter().all(Stage::has_model) {
         return 1.0;
     }
     mean(own.rounds().map(|round| f64::from(u8::from(round.drafted > 0)))).unwrap_or(1.0)

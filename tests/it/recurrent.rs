@@ -66,8 +66,8 @@ fn samples_of_drafting_methods_follow_the_distribution_of_the_target() {
     let folder = tempfile::tempdir().unwrap();
     let path = further(CONVOLUTIONS).write(folder.path(), "target");
     let mut models = Models::load(&path, None, &cpu()).unwrap();
-    let methods = models.usable_methods().into_iter().filter(|method: &Method| method.drafter().is_some());
-    let plan = ProofPlan { samples: 400, prompts: 1, ..ProofPlan::of(methods.take(2).collect()) };
+    let methods = vec![Method::LayerSkip, Method::EarlyExit];
+    let plan = ProofPlan { samples: 400, prompts: 1, ..ProofPlan::of(methods) };
     for ProofCheck { name, finding, passed } in proof::token_distribution(&mut models, &plan).unwrap() {
         assert!(passed, "{name}: {finding}");
     }
@@ -78,7 +78,7 @@ fn rollback_to_any_length_continues_as_if_the_rest_had_never_been() {
     for of in [CONVOLUTIONS, ("lfm2moe", CONVOLUTIONS.1, 3)] {
         let mut model = load(further(of));
         let text = tokens(420, 3);
-        // After a rollback the next row must be that of a text of its own. Lengths fall, so what is held differs.
+        // After a rollback the next row must be that of a text of its own.
         for len in [419, 400, 330, 300, 257, 256, 255, 192, 130, 129, 66, 65, 64, 63, 40, 3, 2, 1, 0] {
             model.truncate(0).unwrap();
             let mut expected = load(further(of));

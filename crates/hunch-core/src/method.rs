@@ -52,7 +52,7 @@ impl Method {
         self.drafters().next()
     }
 
-    /// Returns the same for each of its models.
+    /// Returns the [drafter](Self::drafter) of each of its models.
     pub fn drafters(self) -> impl Iterator<Item = Self> {
         self.model_stages().map(move |stage| match stage.needs() {
             Needs::DraftModel => Self::DraftModel,

@@ -162,7 +162,8 @@ impl<'a> Session<'a> {
 
     /// Adapts the draft depth up to `max_draft`. Without a controller it is always `max_draft`.
     ///
-    /// The controller numbers the proposers in the order in which they are added. Use it for sessions with the same ones.
+    /// The controller numbers the proposers in the order in which they are added, so it must be used with the same ones
+    /// again.
     pub fn set_depth(&mut self, depth: &'a mut DepthController) {
         self.stages.set_depth(depth);
     }

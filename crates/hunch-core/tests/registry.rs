@@ -84,6 +84,25 @@ fn complete_proposers_serve_every_method() {
 }
 
 #[test]
+fn optional_stages_are_left_out() {
+    let target = table(VOCAB, 0.0);
+    for (with_draft, with_head) in [(false, false), (true, false), (false, true), (true, true)] {
+        let mut proposers = Proposers::new(with_draft.then(draft));
+        proposers.set_head(with_head.then(|| Head::new(Box::new(ToyHead::new(VOCAB)))));
+        proposers.prepare(Method::Auto, &MethodOptions::default(), target.info()).unwrap();
+        let mut expected = vec![Method::Suffix];
+        expected.extend(with_draft.then_some(Method::DraftModel));
+        expected.extend(with_head.then_some(Method::Head));
+        let needs: Vec<Needs> =
+            proposers.loaded_stages(Method::Auto).iter().map(|stage| stage.needs()).collect();
+        let stages = proposers.stages(Method::Auto).unwrap();
+        assert_eq!(stages.iter().map(|stage| stage.method()).collect::<Vec<_>>(), expected);
+        let needed = expected.iter().map(|method| method.needs().next().unwrap_or(Needs::Nothing));
+        assert_eq!(needs, needed.collect::<Vec<_>>(), "in the same order");
+    }
+}
+
+#[test]
 fn missing_proposers_are_refused() {
     let (target, mut proposers) = (table(VOCAB, 0.0), Proposers::default());
     for method in Method::REGISTERED {

@@ -10,7 +10,7 @@ import { language } from '../strings/index.svelte';
 export function writerOf({ setup }: Answer, settings: AnswerSettings | null, methods: readonly OfferedMethod[]): string | null {
   const writer = setup ?? settings;
   if (!writer?.target) return null;
-  // Saved settings name the loaded draft, used or not.
-  const drafted = methods.some(({ name, needs_draft }) => name === writer.method && needs_draft);
-  return language.strings.figures.by(writer.target, methodName(writer.method), drafted ? writer.draft : null);
+  // The engine names a draft that the method uses. Saved settings name the loaded one, used or not.
+  const uses = writer === setup || methods.some(({ name, uses_draft }) => name === writer.method && uses_draft);
+  return language.strings.figures.by(writer.target, methodName(writer.method), uses ? writer.draft : null);
 }
