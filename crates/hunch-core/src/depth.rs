@@ -151,7 +151,7 @@ pub struct Observation {
     pub confidence: Vec<Option<f32>>,
 }
 
-/// What a proposer is asked for in a round, the input of [`DepthController::plan`].
+/// Request for a proposer's draft, the input of [`DepthController::plan`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DraftRequest {
     /// Most tokens of the draft.

@@ -58,7 +58,12 @@ export const appInfo: AppInfo = {
     { name: 'draft-tree', summary: 'A draft model proposes a tree of continuations', needs_draft: true, uses_draft: true },
     { name: 'cascade', summary: 'suffix if it expects more accepted tokens, else draft-model', needs_draft: true, uses_draft: true },
     { name: 'ngram', summary: 'Copies what followed the same tokens earlier', needs_draft: false, uses_draft: false },
-    { name: 'suffix', summary: 'Proposes the most frequent continuation of the longest repeated suffix', needs_draft: false, uses_draft: false },
+    {
+      name: 'suffix',
+      summary: 'Proposes the most frequent continuation of the longest repeated suffix',
+      needs_draft: false,
+      uses_draft: false,
+    },
     { name: 'lookahead', summary: 'The target drafts for itself in extra rows of its passes', needs_draft: false, uses_draft: false },
     { name: 'layer-skip', summary: 'The target drafts with some layers skipped', needs_draft: false, uses_draft: false },
     { name: 'early-exit', summary: 'The first layers of the target draft', needs_draft: false, uses_draft: false },

@@ -138,8 +138,8 @@ export class ComparisonPlan {
     this.lanes = method ? [{ method, max_draft: this.settings.maxDraft }] : [];
   }
 
-  /** Methods that the loaded models can compare with plain decoding. The most recommended first, then those that need a
-   * draft model and those that do not in turn, so that the first lanes differ in kind. */
+  /** Methods that the loaded models can compare with plain decoding. The most recommended is first. Then those that
+   * need a draft model alternate with the others, so that the first lanes differ in kind. */
   #usable(): Method[] {
     const { info, loaded } = this.#models;
     const usable = offeredMethods(info).filter(({ name }) => name !== 'plain' && isUsable(name, loaded));
