@@ -162,9 +162,11 @@ impl KvCache {
         // Memory is allocated for the first rows.
         let kv = if let CacheMemory::Host(kv) = memory { kv } else { KvType::F32 };
         let has_state = |layer: usize| spec.layers[layer].mixer == Mixer::ShortConvolution;
-        let empty = |layer: usize| match has_state(layer) {
-            true => LayerCache::Absent,
-            false => LayerCache::Host { k: HostValues::empty(kv), v: HostValues::empty(kv) },
+        let empty = |layer: usize| {
+            if has_state(layer) {
+                return LayerCache::Absent;
+            }
+            LayerCache::Host { k: HostValues::empty(kv), v: HostValues::empty(kv) }
         };
         let of_layers =
             |positions: usize| States::new(positions - 1, spec.n_embd, (0..spec.n_layer).map(has_state));

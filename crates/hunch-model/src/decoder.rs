@@ -413,8 +413,8 @@ impl Decoder {
         let len = len.min(self.executor.cache().len());
         let again = self.tokens[held..len].to_vec();
         self.executor.cache_mut().truncate(held);
-        let passes = again.chunks(self.prefill_rows());
-        passes.map(|tokens| self.pass(Step::chain(tokens, LogitRows::None)).map(drop)).collect()
+        let mut passes = again.chunks(self.prefill_rows());
+        passes.try_for_each(|tokens| self.pass(Step::chain(tokens, LogitRows::None)).map(drop))
     }
 
     /// Runs the layers of a pass and keeps the residual stream after the tapped ones.

@@ -18,6 +18,7 @@ use super::config::Config;
 use super::eagle::{Fused, Fusion, States};
 use super::linear::{Linear, product, target_head, vector};
 use super::target_parts::TargetParts;
+use crate::tensor_names::output_norm;
 
 /// Fusion and scores of EAGLE-1.
 pub(super) struct Eagle1 {
@@ -51,7 +52,7 @@ impl Eagle1 {
         Ok(Self {
             taps: [spec.n_layer - 1],
             fc,
-            output_norm: vector(target.file, "output_norm.weight", n)?,
+            output_norm: vector(target.file, output_norm(target.file), n)?,
             output_eps: spec.rms_eps as f32,
             head: target_head(target.file, target.decoder, spec, threads)?,
             bytes,

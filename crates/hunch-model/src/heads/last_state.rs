@@ -16,6 +16,7 @@ use hunch_kernels::quantise::QuantisedRows;
 use super::linear::vector;
 use super::target_parts::TargetParts;
 use crate::device::Compute;
+use crate::tensor_names::output_norm;
 
 /// Part of an architecture after the target's state.
 pub(super) trait Network: Send + Sync + 'static {
@@ -69,7 +70,7 @@ impl<N: Network> LastStateHead<N> {
         let shared = Shared {
             network,
             taps: [spec.n_layer - 1],
-            output_norm: vector(target.file, "output_norm.weight", spec.n_embd)?,
+            output_norm: vector(target.file, output_norm(target.file), spec.n_embd)?,
             output_eps: spec.rms_eps as f32,
         };
         Ok(Self::of(Arc::new(shared), target.compute))

@@ -37,6 +37,7 @@ use crate::decoder::Decoder;
 use crate::device::Compute;
 use crate::gguf::Gguf;
 use crate::spec::ModelSpec;
+use crate::tensor_names::output_norm;
 use crate::weights::{Embedding, MatrixRows, WeightFile};
 
 /// Epsilon of the norms without weights.
@@ -190,7 +191,7 @@ impl MlpHead {
             taps,
             vocabulary,
             scored,
-            output_norm: vector(target, "output_norm.weight", n)?,
+            output_norm: vector(target, output_norm(target), n)?,
             output_eps: spec.rms_eps as f32,
             ones: vec![1.0; n],
             embedding,
