@@ -21,7 +21,6 @@ mod hostile_templates;
 mod hub;
 mod kept;
 mod lab;
-mod law;
 mod library;
 mod loading;
 mod model_files;

@@ -4,7 +4,6 @@ pub(crate) mod app;
 pub(crate) mod gguf_writer;
 pub(crate) mod http;
 pub(crate) mod idle_gpu;
-pub(crate) mod memo;
 pub(crate) mod mutate;
 pub(crate) mod pickle_writer;
 pub(crate) mod requests;
