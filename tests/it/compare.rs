@@ -28,6 +28,7 @@ fn lane(method: Method) -> MethodConfig {
 
 fn request(lanes: &[Method], max_tokens: u32) -> CompareRequest {
     CompareRequest {
+        server: None,
         prompts: ComparedPrompts::Text { system: String::new(), text: "abc abc abc abc".into() },
         lanes: lanes.iter().copied().map(lane).collect(),
         sampling: SamplingParams { seed: Some(7), ..SamplingParams::greedy() },

@@ -30,6 +30,7 @@ mod published_heads;
 mod quantisations;
 mod release;
 mod remote;
+mod remote_answers;
 mod reuse;
 mod schema;
 mod serve;

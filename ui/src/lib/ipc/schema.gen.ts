@@ -125,7 +125,7 @@ asking: Asking,
 /**
  * Settings of the answer.
  */
-settings: AnswerSettings, };
+settings: AnswerSettings, by?: AnsweredBy, };
 
 /**
  * Settings of an answer.
@@ -166,7 +166,7 @@ target: string,
 /**
  * Name of the draft model, if one was loaded. The engine fills it in.
  */
-draft: string | null, };
+draft: string | null, server?: string, };
 
 /**
  * An answer that has started.
@@ -386,7 +386,7 @@ export type CatalogueRole = "target" | "draft";
 /**
  * Events of a running comparison.
  */
-export type CompareEvent = { "type": "started", 
+export type CompareEvent = { "type":"server", done: number, total: number } | { "type": "started", 
 /**
  * Models, machine and parameters.
  */
@@ -479,7 +479,7 @@ max_tokens: number,
 /**
  * Answers of every lane to every prompt, 1 to 20.
  */
-runs: number, };
+runs: number, server?: ComparedServer, };
 
 /**
  * One lane's answer to one prompt in one run.
@@ -626,7 +626,7 @@ peak: number, };
 /**
  * Result of a comparison. Everything is measured except figures called `predicted`.
  */
-export type ComparisonReport = { 
+export type ComparisonReport = { server?: ServerReport, 
 /**
  * Models, machine and parameters.
  */
@@ -1281,7 +1281,7 @@ error: ErrorInfo, } | { "type": "kept" } | { "type": "given_up",
 /**
  * Last error of the store.
  */
-error: ErrorInfo, };
+error: ErrorInfo, } | { "type":"server_started", generation_id: number, address: string, kind: ServerKind, model: string, context_length: number | null } | { "type":"server_finished", stop: StopReason, figures: ServerFigures };
 
 /**
  * All figures of a generation. `accepted + resampled + bonus + plain == generated_tokens`.
@@ -2550,7 +2550,7 @@ tokens: number | null, };
 /**
  * Name of a [`Refusal`], as the window receives it.
  */
-export type RefusalReason = "no_such_conversation" | "no_such_message" | "no_such_comparison" | "other_writer" | "not_an_alternative" | "end_token" | "nothing_drafted" | "not_a_conversation" | "conversation_version" | "empty_file" | "file_exists" | "folder_known" | "model_in_memory" | "model_not_in_library" | "draft_too_large" | "not_a_token" | "no_disk_for_training" | "model_too_large" | "training_too_large" | "no_user_turn" | "not_a_file" | "import_too_large" | "export_too_large" | "too_many_files" | "cancelled" | "empty_prompt" | "not_unicode" | "not_chosen" | "no_location" | "not_kept" | "no_such_copy" | "preference_too_large" | "no_such_folder" | "not_a_folder" | "folder_limit" | "folder_not_added" | "folder_list_unreadable" | "folders_fixed" | "no_data_folder" | "not_own_model" | "context_too_long" | "no_such_head" | "unknown_head" | "damaged_head" | "head_of_other" | "head_mismatch" | "needs_draft" | "needs_low_bit_copy" | "needs_head" | "no_draft_to_compare" | "costs_not_measured" | "no_longer_kept" | "nothing_measured" | "no_usable_prompts" | "trained_elsewhere" | "other_training_data" | "training_data_damaged" | "single_layer" | "states_not_finite" | "not_a_repository" | "not_a_model_path" | "no_such_repository" | "no_such_hub_file" | "terms_need_token" | "terms_not_accepted" | "token_rejected" | "no_hub_access" | "no_keychain" | "keychain_failed" | "bad_endpoint" | "bad_proxy" | "no_tls" | "no_such_download" | "name_taken";
+export type RefusalReason = "no_such_conversation" | "no_such_message" | "no_such_comparison" | "other_writer" | "not_an_alternative" | "end_token" | "nothing_drafted" | "not_a_conversation" | "conversation_version" | "empty_file" | "file_exists" | "folder_known" | "model_in_memory" | "model_not_in_library" | "draft_too_large" | "not_a_token" | "no_disk_for_training" | "model_too_large" | "training_too_large" | "no_user_turn" | "not_a_file" | "import_too_large" | "export_too_large" | "too_many_files" | "cancelled" | "empty_prompt" | "not_unicode" | "not_chosen" | "no_location" | "not_kept" | "no_such_copy" | "preference_too_large" | "no_such_folder" | "not_a_folder" | "folder_limit" | "folder_not_added" | "folder_list_unreadable" | "folders_fixed" | "no_data_folder" | "not_own_model" | "context_too_long" | "no_such_head" | "unknown_head" | "damaged_head" | "head_of_other" | "head_mismatch" | "needs_draft" | "needs_low_bit_copy" | "needs_head" | "no_draft_to_compare" | "costs_not_measured" | "no_longer_kept" | "nothing_measured" | "no_usable_prompts" | "trained_elsewhere" | "other_training_data" | "training_data_damaged" | "single_layer" | "states_not_finite" | "not_a_repository" | "not_a_model_path" | "no_such_repository" | "no_such_hub_file" | "terms_need_token" | "terms_not_accepted" | "token_rejected" | "no_hub_access" | "no_keychain" | "keychain_failed" | "unencrypted_key" | "not_a_server_key" | "no_such_server" | "server_cannot_continue" | "server_keychain_failed" | "bad_endpoint" | "bad_proxy" | "no_tls" | "no_such_download" | "name_taken";
 
 /**
  * A drafted token that was rejected.
@@ -3208,12 +3208,31 @@ max_draft: number,
  */
 temperature: number | null, };
 
+export type AnsweredBy = { kind: 'loaded' } | { kind: 'server', address: string, model: string };
+export type ServerKind = "hunch" | "llama_cpp" | "vllm" | "sglang" | "other";
+export type SpeculationSource = "hunch" | "llama_cpp_timings" | "vllm_response" | "vllm_counters" | "sglang_response";
+export type Usage = { prompt: number, generated: number };
+export type Speculation = { drafted: number, accepted: number, passes: number | null, source: SpeculationSource };
+export type ServerFigures = { first_ms: number | null, wall_ms: number, measured_tok_s: number | null, usage: Usage | null, speculation: Speculation | null, tokens_per_pass: number | null, reported_tok_s: number | null, finish_reason: string };
+export type RemoteModel = { id: string, kind: ServerKind, context: number | null };
+export type KeyPlace = "absent" | "keychain" | "memory";
+export type ServerEntry = { address: string, key: KeyPlace, takes_key: boolean };
+export type ServerList = { servers: Array<ServerEntry>, keychain: boolean };
+export type ServerCheck = { models: Array<RemoteModel>, ms: number };
+export type ComparedServer = { address: string, model: string };
+export type ServerAnswer = { prompt: number, run: number, figures: ServerFigures, text: string };
+export type ServerReport = { server: ComparedServer, kind: ServerKind | null, answers: Array<ServerAnswer>, tok_s: number | null, first_ms: number | null, speculation: Speculation | null, tokens_per_pass: number | null, error: ErrorInfo | null };
+
 /**
  * Every command by name, with its arguments and its result. A command with a `message` sends
  * messages of that type over a channel.
  */
 export interface Commands {
   /** Describes the app: version, device, loaded models, problems with the store. */
+  servers: { args: Record<string, never>; result: ServerList };
+  add_server: { args: { address: string; key: string | null }; result: ServerEntry };
+  remove_server: { args: { address: string }; result: null };
+  check_server: { args: { address: string }; result: ServerCheck };
   app_info: { args: Record<string, never>; result: AppInfo };
   /** Logs an error that the page caught. */
   report_problem: { args: { kind: string; message: string; stack: string }; result: null };
