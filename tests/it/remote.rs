@@ -22,6 +22,7 @@ pub(super) struct Script {
     /// `owned_by` of its model.
     owner: &'static str,
     pub(super) status: StatusCode,
+    pub(super) content_type: &'static str,
     /// Address that it redirects to.
     pub(super) location: Option<String>,
     /// Body of the answer.
@@ -34,7 +35,15 @@ pub(super) struct Script {
 impl Script {
     pub(super) fn new(owner: &'static str, body: String) -> Self {
         let metrics = Mutex::default();
-        Self { owner, status: StatusCode::OK, location: None, body, metrics, received: Mutex::default() }
+        Self {
+            owner,
+            status: StatusCode::OK,
+            content_type: "text/event-stream",
+            location: None,
+            body,
+            metrics,
+            received: Mutex::default(),
+        }
     }
 
     /// Returns a script whose answer has these chunks, and ends as it should.
@@ -98,7 +107,7 @@ impl Scripted {
 fn answer(script: &Script, headers: &HeaderMap, body: &[u8]) -> Response {
     let key = headers.get(header::AUTHORIZATION).map(|key| key.to_str().unwrap().to_owned());
     script.received.lock().unwrap().push((serde_json::from_slice(body).unwrap(), key));
-    let kind = [(header::CONTENT_TYPE, "text/event-stream")];
+    let kind = [(header::CONTENT_TYPE, script.content_type)];
     let mut response = (script.status, kind, script.body.clone()).into_response();
     if let Some(address) = &script.location {
         response.headers_mut().insert(header::LOCATION, address.parse().unwrap());

@@ -17,6 +17,7 @@ use hunch::app::{App, AppConfig};
 use hunch::event::{GenerationEvent, ServerFigures, StopReason};
 use hunch::remote::{ServerKind, SpeculationSource};
 use hunch_core::method::Method;
+use hunch_core::sample::SamplingParams;
 use hunch_core::token::TokenOrigin;
 use hunch_error::{Error, ErrorCode, ErrorInfo, Refusal};
 use hunch_library::http::BearerSecret;
@@ -37,7 +38,9 @@ fn add(app: &App, address: &str, key: Option<&str>) -> String {
 
 fn request(address: &str, model: &str, asking: Asking) -> AnswerRequest {
     let by = AnsweredBy::Server { address: address.into(), model: model.into() };
-    AnswerRequest { asking, by, ..endless_request(Method::Plain, 40) }
+    let mut request = AnswerRequest { asking, by, ..endless_request(Method::Plain, 40) };
+    request.settings.sampling = SamplingParams::greedy();
+    request
 }
 
 fn question(parent: Option<i64>) -> Asking {
@@ -236,6 +239,15 @@ fn failures_name_their_cause() {
     };
     let wrong_key = cause(StatusCode::UNAUTHORIZED, "{}", "first");
     assert!(wrong_key.message.contains("status 401") && wrong_key.message.contains("key"), "{wrong_key:?}");
+    let mut page = Script::new("someone", "<html>a start page</html>".into());
+    page.content_type = "text/html";
+    let (_server, address) = scripted(&app, page);
+    let (.., told) = ask(&app, request(&address, "first", question(None)));
+    let error = failed(&told);
+    assert!(
+        error.message.contains("it sent a web page") && error.message.contains("Check the address"),
+        "{error:?}"
+    );
     let gone = cause(StatusCode::OK, "", "gone");
     assert_eq!(gone.code, ErrorCode::ModelNotFound);
     assert!(gone.message.contains("offers: first, second."), "{gone:?}");

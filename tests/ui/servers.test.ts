@@ -1,7 +1,15 @@
 // Servers in the library, in the chat and in a comparison: adding, failures, keys, answers and their figures.
 
 import { describe, expect, it } from 'vitest';
-import type { CompareEvent, ErrorInfo, GenerationEvent, MeasurementMessage, ServerFigures, ServerReport, TokenOrigin } from '../../ui/src/lib/ipc/schema.gen';
+import type {
+  CompareEvent,
+  ErrorInfo,
+  GenerationEvent,
+  MeasurementMessage,
+  ServerFigures,
+  ServerReport,
+  TokenOrigin,
+} from '../../ui/src/lib/ipc/schema.gen';
 import { readFileSync } from 'node:fs';
 import defaultApp from './fixtures/fixture-app-default.json';
 import emptyApp from './fixtures/fixture-app-empty.json';
@@ -216,7 +224,9 @@ describe('a server in the chat', () => {
 
 /** The recorded comparison with a server next to its lanes. */
 function withServer(server: ServerReport): string {
-  const lines = readFileSync(new URL('./fixtures/fixture-comparison.jsonl', import.meta.url), 'utf8').trim().split('\n');
+  const lines = readFileSync(new URL('./fixtures/fixture-comparison.jsonl', import.meta.url), 'utf8')
+    .trim()
+    .split('\n');
   return lines
     .map((line) => {
       const message = JSON.parse(line) as MeasurementMessage<CompareEvent>;

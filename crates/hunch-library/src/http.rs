@@ -92,7 +92,7 @@ impl BearerSecret {
     }
 
     /// Returns the text, for the keychain.
-    #[cfg(any(target_os = "linux", target_os = "macos"))]
+    #[cfg(target_os = "macos")]
     pub(crate) fn expose(&self) -> &str {
         &self.0
     }

@@ -1,5 +1,4 @@
-//! The system's keychain: the login keychain of a Mac, the Secret Service of a Linux desktop. Holds secrets that people
-//! enter, which Hunch stores nowhere else.
+//! The system's keychain: the login keychain of a Mac. Holds secrets that people enter, which Hunch stores nowhere else.
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,22 +25,19 @@ pub trait Keychain: fmt::Debug + Send + Sync {
 
 /// Returns the keychain of this system. `None` on systems whose keychain Hunch does not know.
 pub fn of_this_machine() -> Option<Arc<dyn Keychain>> {
-    #[cfg(any(target_os = "linux", target_os = "macos"))]
-    return Some(Arc::new(system::SystemKeychain));
-    #[cfg(not(any(target_os = "linux", target_os = "macos")))]
+    #[cfg(target_os = "macos")]
+    return Some(Arc::new(mac::LoginKeychain));
+    #[cfg(not(target_os = "macos"))]
     None
 }
 
-#[cfg(any(target_os = "linux", target_os = "macos"))]
-mod system {
-    //! The keychain over `keyring-core`.
+#[cfg(target_os = "macos")]
+mod mac {
+    //! The login keychain, over `keyring-core`.
 
-    #[cfg(target_os = "macos")]
     use apple_native_keyring_store::keychain::Store;
     use keyring_core::api::CredentialStoreApi;
     use keyring_core::{Entry, Error};
-    #[cfg(target_os = "linux")]
-    use zbus_secret_service_keyring_store::Store;
 
     use super::Keychain;
     use crate::http::BearerSecret;
@@ -50,13 +46,13 @@ mod system {
     const SERVICE: &str = "Hunch";
 
     #[derive(Debug)]
-    pub(super) struct SystemKeychain;
+    pub(super) struct LoginKeychain;
 
     fn entry(account: &str) -> Result<Entry, Error> {
         Store::new()?.build(SERVICE, account, None)
     }
 
-    impl Keychain for SystemKeychain {
+    impl Keychain for LoginKeychain {
         fn is_available(&self) -> bool {
             Store::new().is_ok()
         }

@@ -125,7 +125,11 @@ asking: Asking,
 /**
  * Settings of the answer.
  */
-settings: AnswerSettings, by?: AnsweredBy, };
+settings: AnswerSettings, 
+/**
+ * The one who answers.
+ */
+by?: AnsweredBy, };
 
 /**
  * Settings of an answer.
@@ -166,7 +170,24 @@ target: string,
 /**
  * Name of the draft model, if one was loaded. The engine fills it in.
  */
-draft: string | null, server?: string, };
+draft: string | null, 
+/**
+ * Address of the server that answered with the target; absent for loaded models. The engine fills it in.
+ */
+server?: string, };
+
+/**
+ * The one who answers.
+ */
+export type AnsweredBy = { "kind": "loaded" } | { "kind": "server", 
+/**
+ * Address of the server's API.
+ */
+address: string, 
+/**
+ * Model of the server.
+ */
+model: string, };
 
 /**
  * An answer that has started.
@@ -386,7 +407,7 @@ export type CatalogueRole = "target" | "draft";
 /**
  * Events of a running comparison.
  */
-export type CompareEvent = { "type":"server", done: number, total: number } | { "type": "started", 
+export type CompareEvent = { "type": "started", 
 /**
  * Models, machine and parameters.
  */
@@ -430,7 +451,15 @@ lane: number,
 /**
  * The event.
  */
-event: TimedEvent, } | { "type": "finished", 
+event: TimedEvent, } | { "type": "server", 
+/**
+ * Answers done.
+ */
+done: number, 
+/**
+ * Answers in all.
+ */
+total: number, } | { "type": "finished", 
 /**
  * Report on the finished turns. `None` if there is none.
  */
@@ -479,7 +508,11 @@ max_tokens: number,
 /**
  * Answers of every lane to every prompt, 1 to 20.
  */
-runs: number, server?: ComparedServer, };
+runs: number, 
+/**
+ * Server that answers the same prompts after the lanes.
+ */
+server?: ComparedServer, };
 
 /**
  * One lane's answer to one prompt in one run.
@@ -561,6 +594,19 @@ name: string,
 prompts: number | null, };
 
 /**
+ * A server next to the lanes of a comparison.
+ */
+export type ComparedServer = { 
+/**
+ * Address of its API.
+ */
+address: string, 
+/**
+ * Model of the server.
+ */
+model: string, };
+
+/**
  * A comparison in the history.
  */
 export type ComparisonEntry = { 
@@ -626,7 +672,7 @@ peak: number, };
 /**
  * Result of a comparison. Everything is measured except figures called `predicted`.
  */
-export type ComparisonReport = { server?: ServerReport, 
+export type ComparisonReport = { 
 /**
  * Models, machine and parameters.
  */
@@ -663,7 +709,11 @@ answers: Array<ComparedAnswer>,
 /**
  * Events of the last turn by lane, for replay.
  */
-recordings: Array<Array<TimedEvent>>, };
+recordings: Array<Array<TimedEvent>>, 
+/**
+ * Figures of the server next to the lanes.
+ */
+server?: ServerReport, };
 
 /**
  * Models, machine and parameters of a comparison.
@@ -1241,7 +1291,27 @@ rule: AcceptanceRule,
 /**
  * Seed of the random numbers. The same request and seed give the same answer.
  */
-seed: number, } | { "type": "prefill", 
+seed: number, } | { "type": "server_started", 
+/**
+ * Number of the generation.
+ */
+generation_id: number, 
+/**
+ * Address of the server's API.
+ */
+address: string, 
+/**
+ * Program that the server runs.
+ */
+kind: ServerKind, 
+/**
+ * Model of the server.
+ */
+model: string, 
+/**
+ * Context length in tokens, if the server says so.
+ */
+context_length: number | null, } | { "type": "prefill", 
 /**
  * Prompt tokens processed.
  */
@@ -1269,7 +1339,15 @@ tokens: Array<TokenEvent>,
 /**
  * Figures of the whole generation.
  */
-stats: GenerationStats, } | { "type": "failed", 
+stats: GenerationStats, } | { "type": "server_finished", 
+/**
+ * Reason.
+ */
+stop: StopReason, 
+/**
+ * Figures of the answer.
+ */
+figures: ServerFigures, } | { "type": "failed", 
 /**
  * The error.
  */
@@ -1281,7 +1359,7 @@ error: ErrorInfo, } | { "type": "kept" } | { "type": "given_up",
 /**
  * Last error of the store.
  */
-error: ErrorInfo, } | { "type":"server_started", generation_id: number, address: string, kind: ServerKind, model: string, context_length: number | null } | { "type":"server_finished", stop: StopReason, figures: ServerFigures };
+error: ErrorInfo, };
 
 /**
  * All figures of a generation. `accepted + resampled + bonus + plain == generated_tokens`.
@@ -1556,6 +1634,11 @@ compared: number,
  * Answers that differ.
  */
 differences: Array<Difference>, };
+
+/**
+ * Place of a server's key. The key itself never reaches the window.
+ */
+export type KeyPlace = "absent" | "keychain" | "memory";
 
 /**
  * Machine whose costs a landscape uses.
@@ -2582,6 +2665,23 @@ u: number,
 position: number, };
 
 /**
+ * A model that a server offers.
+ */
+export type RemoteModel = { 
+/**
+ * Name, as requests write it.
+ */
+id: string, 
+/**
+ * Program that runs it.
+ */
+kind: ServerKind, 
+/**
+ * Context length in tokens, if the server says so.
+ */
+context: number | null, };
+
+/**
  * Author of a message.
  */
 export type Role = "system" | "user" | "assistant";
@@ -2735,6 +2835,153 @@ message: number | null,
 excerpt: string, };
 
 /**
+ * An answer of a server to one prompt in one run.
+ */
+export type ServerAnswer = { 
+/**
+ * Number of the prompt, from 0.
+ */
+prompt: number, 
+/**
+ * Number of the run, from 0.
+ */
+run: number, 
+/**
+ * Figures of the answer.
+ */
+figures: ServerFigures, 
+/**
+ * Text of the answer, without thinking.
+ */
+text: string, };
+
+/**
+ * Response of a server that can be reached.
+ */
+export type ServerCheck = { 
+/**
+ * Models that it offers.
+ */
+models: Array<RemoteModel>, 
+/**
+ * Time of the response, in milliseconds.
+ */
+ms: number, };
+
+/**
+ * A server in the list.
+ */
+export type ServerEntry = { 
+/**
+ * Address of its API, such as `http://127.0.0.1:8080/v1`.
+ */
+address: string, 
+/**
+ * Place of its key.
+ */
+key: KeyPlace, 
+/**
+ * True if a key can be sent to it: the connection is encrypted, or stays on this machine.
+ */
+takes_key: boolean, };
+
+/**
+ * Figures of a server's answer.
+ */
+export type ServerFigures = { 
+/**
+ * From the request to the first text, in milliseconds, measured here. Absent if none came.
+ */
+first_ms: number | null, 
+/**
+ * From the request to the end, in milliseconds, measured here.
+ */
+wall_ms: number, 
+/**
+ * Tokens per second after the first text, measured here. Absent if the server counts no tokens.
+ */
+measured_tok_s: number | null, 
+/**
+ * Numbers of tokens, as the server counts them.
+ */
+usage: Usage | null, 
+/**
+ * Speculation, as the server reports it.
+ */
+speculation: Speculation | null, 
+/**
+ * Mean tokens a pass of the target, from the server's figures.
+ */
+tokens_per_pass: number | null, 
+/**
+ * Tokens per second after the prompt, as the server reports them.
+ */
+reported_tok_s: number | null, 
+/**
+ * Why it ended, in the server's word.
+ */
+finish_reason: string, };
+
+/**
+ * Program that a server runs.
+ */
+export type ServerKind = "hunch" | "llama_cpp" | "vllm" | "sglang" | "other";
+
+/**
+ * The servers that were added.
+ */
+export type ServerList = { 
+/**
+ * The servers, in the order in which they were added.
+ */
+servers: Array<ServerEntry>, 
+/**
+ * True if keys are stored in the system's keychain. Otherwise they last until the app ends.
+ */
+keychain: boolean, };
+
+/**
+ * Figures of a server next to the lanes.
+ *
+ * It runs other weights, mostly on another machine, and the network is part of its times. So it has no speedup against
+ * the lanes.
+ */
+export type ServerReport = { 
+/**
+ * The server.
+ */
+server: ComparedServer, 
+/**
+ * Program that it runs. `None` if it was not reached.
+ */
+kind: ServerKind | null, 
+/**
+ * Finished answers, in order.
+ */
+answers: Array<ServerAnswer>, 
+/**
+ * Tokens per second after the first text, measured here: the median over the answers. `None` if it counts no
+ * tokens.
+ */
+tok_s: number | null, 
+/**
+ * Milliseconds to the first text, measured here: the median over the answers.
+ */
+first_ms: number | null, 
+/**
+ * Drafted and accepted tokens of all answers, as the server reports them.
+ */
+speculation: Speculation | null, 
+/**
+ * Mean tokens a pass over all answers, from the server's figures.
+ */
+tokens_per_pass: number | null, 
+/**
+ * Error that ended its answers early.
+ */
+error: ErrorInfo | null, };
+
+/**
  * An alternative that fits in memory.
  */
 export type SmallerChoice = { "kind": "context", 
@@ -2758,6 +3005,32 @@ id: string,
  * Its name.
  */
 name: string, };
+
+/**
+ * Drafted and accepted tokens of an answer, as its server counts them.
+ */
+export type Speculation = { 
+/**
+ * Tokens that were drafted.
+ */
+drafted: number, 
+/**
+ * Drafted tokens that were accepted.
+ */
+accepted: number, 
+/**
+ * Passes of the target that checked a draft. Absent where the server does not count them.
+ */
+passes: number | null, 
+/**
+ * Field of the response that says so.
+ */
+source: SpeculationSource, };
+
+/**
+ * Place in a response that holds the figures.
+ */
+export type SpeculationSource = "hunch" | "llama_cpp_timings" | "vllm_response" | "vllm_counters" | "sglang_response";
 
 /**
  * Role of a model when its speed was measured.
@@ -3149,6 +3422,19 @@ version: string, } | { "state": "ready",
 version: string, };
 
 /**
+ * Numbers of tokens, as the server counts them.
+ */
+export type Usage = { 
+/**
+ * Tokens of the prompt.
+ */
+prompt: number, 
+/**
+ * Tokens of the answer, thinking included.
+ */
+generated: number, };
+
+/**
  * An answer as it was and as it would have been with other settings.
  */
 export type WhatIf = { 
@@ -3208,31 +3494,12 @@ max_draft: number,
  */
 temperature: number | null, };
 
-export type AnsweredBy = { kind: 'loaded' } | { kind: 'server', address: string, model: string };
-export type ServerKind = "hunch" | "llama_cpp" | "vllm" | "sglang" | "other";
-export type SpeculationSource = "hunch" | "llama_cpp_timings" | "vllm_response" | "vllm_counters" | "sglang_response";
-export type Usage = { prompt: number, generated: number };
-export type Speculation = { drafted: number, accepted: number, passes: number | null, source: SpeculationSource };
-export type ServerFigures = { first_ms: number | null, wall_ms: number, measured_tok_s: number | null, usage: Usage | null, speculation: Speculation | null, tokens_per_pass: number | null, reported_tok_s: number | null, finish_reason: string };
-export type RemoteModel = { id: string, kind: ServerKind, context: number | null };
-export type KeyPlace = "absent" | "keychain" | "memory";
-export type ServerEntry = { address: string, key: KeyPlace, takes_key: boolean };
-export type ServerList = { servers: Array<ServerEntry>, keychain: boolean };
-export type ServerCheck = { models: Array<RemoteModel>, ms: number };
-export type ComparedServer = { address: string, model: string };
-export type ServerAnswer = { prompt: number, run: number, figures: ServerFigures, text: string };
-export type ServerReport = { server: ComparedServer, kind: ServerKind | null, answers: Array<ServerAnswer>, tok_s: number | null, first_ms: number | null, speculation: Speculation | null, tokens_per_pass: number | null, error: ErrorInfo | null };
-
 /**
  * Every command by name, with its arguments and its result. A command with a `message` sends
  * messages of that type over a channel.
  */
 export interface Commands {
   /** Describes the app: version, device, loaded models, problems with the store. */
-  servers: { args: Record<string, never>; result: ServerList };
-  add_server: { args: { address: string; key: string | null }; result: ServerEntry };
-  remove_server: { args: { address: string }; result: null };
-  check_server: { args: { address: string }; result: ServerCheck };
   app_info: { args: Record<string, never>; result: AppInfo };
   /** Logs an error that the page caught. */
   report_problem: { args: { kind: string; message: string; stack: string }; result: null };
@@ -3316,6 +3583,14 @@ export interface Commands {
   resume_download: { args: { id: string }; result: null };
   /** Removes a download and the bytes received so far. */
   remove_download: { args: { id: string }; result: null };
+  /** Lists the servers that can answer, without a request to them. */
+  servers: { args: Record<string, never>; result: ServerList };
+  /** Adds a server, or replaces its key if one is given. */
+  add_server: { args: { address: string; key: string | null }; result: ServerEntry };
+  /** Removes a server and its key. */
+  remove_server: { args: { address: string }; result: null };
+  /** Asks a server for its models. */
+  check_server: { args: { address: string }; result: ServerCheck };
   /** Tokenises a text with the loaded target. Control tokens are recognised. */
   text_tokens: { args: { text: string }; result: Array<TextToken> };
   /** Reads a text file that the user chose, to attach it to a question. */

@@ -480,7 +480,11 @@ export class ActiveConversation {
       // The tokens of biases are those of the models that are loaded now.
       const by = this.#callbacks.by?.();
       const { logit_bias } = (this.#settings.request() ?? settings).sampling;
-      const asked = { asking, settings: { ...settings, sampling: { ...settings.sampling, logit_bias }, target: '', draft: null }, ...(by && { by }) };
+      const asked = {
+        asking,
+        settings: { ...settings, sampling: { ...settings.sampling, logit_bias }, target: '', draft: null },
+        ...(by && { by }),
+      };
       const begun = await thread.inOrder(async () => {
         const receive = (message: StreamMessage) => running.stream.receive(message.generation_id, message);
         const answering = await begin(this.#host, { conversation: thread.id, ...asked }, receive);

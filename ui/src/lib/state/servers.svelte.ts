@@ -8,9 +8,7 @@ import type { Preferences, ServerChoice } from './preferences.svelte';
 
 /** What is known of a server. */
 export type ServerState =
-  | { readonly kind: 'asking' }
-  | ({ readonly kind: 'reachable' } & ServerCheck)
-  | { readonly kind: 'failed'; readonly error: ErrorInfo };
+  { readonly kind: 'asking' } | ({ readonly kind: 'reachable' } & ServerCheck) | { readonly kind: 'failed'; readonly error: ErrorInfo };
 
 /** The servers that were added. */
 export class Servers {

@@ -154,7 +154,10 @@ export const chatEn = {
   },
   /** Figures of a server's answer. */
   serverFigures: {
-    kinds: { hunch: 'Hunch', llama_cpp: 'llama.cpp', vllm: 'vLLM', sglang: 'SGLang', other: 'The server' } satisfies Record<ServerKind, string>,
+    kinds: { hunch: 'Hunch', llama_cpp: 'llama.cpp', vllm: 'vLLM', sglang: 'SGLang', other: 'The server' } satisfies Record<
+      ServerKind,
+      string
+    >,
     sources: {
       hunch: 'Hunch',
       llama_cpp_timings: 'llama.cpp',

@@ -383,7 +383,7 @@ export const libraryEn = {
     failed: 'Not reachable',
     keys: { keychain: 'Key in keychain', memory: 'Key until Hunch closes' },
     context: (tokens: string) => `context ${tokens}`,
-    choose: 'Chat with it',
+    choose: 'Chat',
     chooseOf: (model: string) => `Chat with ${model}`,
     chosen: 'Answers now',
     noModels: 'It offers no model. Load one there.',
