@@ -109,7 +109,7 @@ impl App {
     /// Adds a server, or replaces its key if one is given. Asks it nothing.
     ///
     /// # Errors
-    /// For an invalid address or key, for a key that others could read on its way, and when the keychain or the store
+    /// For an invalid address or key, and for a key that others could read on its way. When the keychain or the store
     /// cannot be written.
     pub fn add_server(&self, address: &str, key: Option<&str>) -> Result<ServerEntry> {
         let address = ServerAddress::parse(address)?;

@@ -20,7 +20,7 @@ pub fn sampling_fields(params: &SamplingParams, kind: ServerKind) -> Map<String,
     let sent = numbers.into_iter().filter(|(.., sent)| *sent);
     let mut fields: Map<_, _> = sent.map(|(name, value, _)| (name.to_owned(), exact(value))).collect();
     if extended || params.top_k != 0 {
-        // Where 0 keeps all tokens, as here. vLLM and SGLang write that as -1.
+        // 0 keeps all tokens here and in llama.cpp. vLLM and SGLang write that as -1.
         let keeps_all = params.top_k == 0 && matches!(kind, ServerKind::Vllm | ServerKind::Sglang);
         fields.insert("top_k".into(), if keeps_all { (-1).into() } else { params.top_k.into() });
     }

@@ -14,6 +14,7 @@ use hunch::api::{
     AnswerRequest, AnsweredBy, Asking, ExportFormat, ExportWords, KeyPlace, MessageState, StoredMessage,
 };
 use hunch::app::{App, AppConfig};
+use hunch::bench::compare::report::{CompareEvent, CompareRequest, ComparedServer, ComparisonReport};
 use hunch::event::{GenerationEvent, ServerFigures, StopReason};
 use hunch::remote::{ServerKind, SpeculationSource};
 use hunch_core::method::Method;
@@ -24,9 +25,10 @@ use hunch_library::http::BearerSecret;
 use hunch_library::keychain::Keychain;
 use serde_json::{Value, json};
 
+use crate::compare::request as compare_request;
 use crate::remote::{Script, Scripted, delta, events};
 use crate::serve::{CANCELLED, LONG, RUNNING, config, serve, wait_for};
-use crate::support::app::{app, config as app_config};
+use crate::support::app::{app, app_with_models, config as app_config};
 use crate::support::requests::endless_request;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -382,4 +384,52 @@ fn contains(folder: &Path, text: &[u8]) -> bool {
             false => std::fs::read(path).unwrap().windows(text.len()).any(|window| window == text),
         }
     })
+}
+
+/// Compares with a server next to the lanes and returns the events.
+fn compare(app: &App, address: &str) -> Vec<CompareEvent> {
+    let server = Some(ComparedServer { address: address.into(), model: "tiny".into() });
+    let asked = CompareRequest { server, ..compare_request(&[Method::Ngram], 12) };
+    let (sender, receiver) = channel();
+    app.compare(asked, Box::new(move |message| drop(sender.send(message)))).unwrap();
+    receiver.iter().flat_map(|message| message.events).collect()
+}
+
+fn compared(events: &[CompareEvent]) -> (&ComparisonReport, i64) {
+    match events.last() {
+        Some(CompareEvent::Finished { report: Some(report), kept: Some(kept), .. }) => (report, *kept),
+        other => panic!("the last event is {other:?}"),
+    }
+}
+
+#[test]
+fn server_answers_the_prompts_of_a_comparison_after_the_lanes() {
+    let (folder, server) = (folder(), serve(LONG, config()));
+    let app = app_with_models(folder.path(), false);
+    let address = add(&app, &server.address.to_string(), None);
+    let told = compare(&app, &address);
+    let (report, kept) = compared(&told);
+    let theirs = report.server.as_ref().unwrap();
+    assert_eq!((theirs.answers.len(), theirs.kind), (report.setting.turns(), Some(ServerKind::Hunch)));
+    assert!(theirs.error.is_none() && theirs.tok_s.unwrap() > 0.0 && theirs.first_ms.unwrap() > 0.0);
+    let accepted =
+        theirs.answers.iter().map(|answer| answer.figures.speculation.unwrap().accepted).sum::<u64>();
+    assert_eq!(theirs.speculation.unwrap().accepted, accepted);
+    let lane = told.iter().rposition(|event| matches!(event, CompareEvent::Lane { .. })).unwrap();
+    let first = told.iter().position(|event| matches!(event, CompareEvent::Server { done: 0, .. })).unwrap();
+    assert!(lane < first, "the server is asked while lanes run");
+    assert_eq!(app.open_comparison(kept).unwrap().server.as_ref(), Some(theirs));
+}
+
+#[test]
+fn failing_server_leaves_the_result_of_the_lanes() {
+    let folder = folder();
+    let app = app_with_models(folder.path(), false);
+    let closed = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
+    let address = add(&app, &closed.to_string(), None);
+    let told = compare(&app, &address);
+    let (report, _) = compared(&told);
+    let theirs = report.server.as_ref().unwrap();
+    assert_eq!((report.lanes.len(), theirs.answers.len()), (2, 0));
+    assert_eq!(theirs.error.as_ref().unwrap().code, ErrorCode::Server);
 }

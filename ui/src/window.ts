@@ -111,7 +111,13 @@ export function createWindow(host: Host): WindowState {
     refusedElsewhere: (error: ErrorInfo) => reportFailure(language.strings.conversation.refusedElsewhere(errorLine(error))),
   };
   const conversation = new ActiveConversation(host, settings, undefined, callbacks, messageDrafts);
-  const attachments = new Attachments(host, { conversation, messageDrafts, models, settings, reportFailure });
+  // A server has a context of its own, so files need not fit that of the loaded model.
+  const counting = {
+    get loaded() {
+      return answerer.server ? null : models.loaded;
+    },
+  };
+  const attachments = new Attachments(host, { conversation, messageDrafts, models: counting, settings, reportFailure });
 
   const comparisons = new Comparisons(host, notify);
   // It may have changed the history, the loaded models and the measured pairs.

@@ -6,7 +6,7 @@ import { call, toErrorInfo } from '../ipc/rpc';
 import type { ErrorInfo, RemoteModel, ServerCheck, ServerEntry } from '../ipc/schema.gen';
 import type { Preferences, ServerChoice } from './preferences.svelte';
 
-/** What is known of a server. */
+/** State of a server, as of the last request. */
 export type ServerState =
   { readonly kind: 'asking' } | ({ readonly kind: 'reachable' } & ServerCheck) | { readonly kind: 'failed'; readonly error: ErrorInfo };
 
@@ -33,7 +33,7 @@ export class Servers {
     this.#preferences = preferences;
   }
 
-  /** What is known of a server; null if it was not asked yet. */
+  /** State of a server; null if it was not asked yet. */
   stateOf(address: string): ServerState | null {
     return this.#states[address] ?? null;
   }
