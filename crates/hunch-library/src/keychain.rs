@@ -24,10 +24,14 @@ pub trait Keychain: fmt::Debug + Send + Sync {
 }
 
 /// Returns the keychain of this system. `None` on systems whose keychain Hunch does not know.
+#[cfg(target_os = "macos")]
 pub fn of_this_machine() -> Option<Arc<dyn Keychain>> {
-    #[cfg(target_os = "macos")]
-    return Some(Arc::new(mac::LoginKeychain));
-    #[cfg(not(target_os = "macos"))]
+    Some(Arc::new(mac::LoginKeychain))
+}
+
+/// Returns the keychain of this system. `None` on systems whose keychain Hunch does not know.
+#[cfg(not(target_os = "macos"))]
+pub fn of_this_machine() -> Option<Arc<dyn Keychain>> {
     None
 }
 

@@ -216,7 +216,7 @@ mod mac {
     //! The Hub's token in the login keychain.
 
     use super::{Token, Vault};
-    use crate::keychain::{self, Keychain as _};
+    use crate::keychain;
 
     /// Account of the token.
     const ACCOUNT: &str = "Hugging Face token";
