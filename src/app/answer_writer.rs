@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::chat::now;
+use super::clock::now;
 use super::stream::{EventLog, Writer};
 use crate::api::MessageState;
 use crate::event::{EventSink, GenerationEvent};

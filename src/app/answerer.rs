@@ -5,8 +5,7 @@ use std::sync::Arc;
 use super::App;
 use super::answer_writer::AnswerSink;
 use super::load_state::ReadyModels;
-use super::server_answer::ServerAnswerer;
-use crate::api::{AnswerSettings, AnsweredBy, StoredMessage};
+use crate::api::{AnswerSettings, StoredMessage};
 use crate::generate::Prompt;
 use crate::services::measure::SpeedRecorder;
 use hunch_error::{Refusal, Result};
@@ -39,30 +38,10 @@ pub(super) trait Answerer {
     fn start(&self, id: u32, prompt: Prompt, settings: &AnswerSettings, sink: AnswerSink) -> Result<()>;
 }
 
-impl App {
-    /// Returns the one who answers a request.
-    ///
-    /// # Errors
-    /// [`Error::NoModel`](hunch_error::Error::NoModel) if no model is loaded. [`Refusal::NoSuchServer`] for a server
-    /// that is not in the list.
-    pub(super) fn answerer(&self, by: &AnsweredBy) -> Result<Box<dyn Answerer + '_>> {
-        Ok(match by {
-            AnsweredBy::Loaded => Box::new(self.loaded_answerer()?),
-            AnsweredBy::Server { address, model } => {
-                Box::new(ServerAnswerer::new(&self.shared.engine, self.server(address)?, address, model))
-            }
-        })
-    }
-
-    pub(super) fn loaded_answerer(&self) -> Result<LoadedAnswerer> {
-        Ok(LoadedAnswerer { app: self.clone(), models: self.shared.models.ready()? })
-    }
-}
-
 /// The loaded models.
 pub(super) struct LoadedAnswerer {
-    app: App,
-    models: Arc<ReadyModels>,
+    pub(super) app: App,
+    pub(super) models: Arc<ReadyModels>,
 }
 
 impl Answerer for LoadedAnswerer {

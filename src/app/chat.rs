@@ -4,13 +4,16 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use super::App;
-use super::answerer::Answerer;
+use super::answerer::{Answerer, LoadedAnswerer};
+use super::clock::now;
+use super::server_answer::ServerAnswerer;
 use crate::api::{
-    AnswerRequest, AnswerSettings, Answering, Asking, Conversation, ConversationEntry, ExportFormat,
-    ExportWords, SearchHit, StoredMessage, StreamMessage, TextToken, check_attachments, with_attachments,
+    AnswerRequest, AnswerSettings, AnsweredBy, Answering, Asking, Conversation, ConversationEntry,
+    ExportFormat, ExportWords, SearchHit, StoredMessage, StreamMessage, TextToken, check_attachments,
+    with_attachments,
 };
 use crate::event::{GenerationEvent, RoundEvent, TokenEvent};
 use crate::generate::Prompt;
@@ -26,12 +29,6 @@ const SETTLES_WITHIN: Duration = Duration::from_secs(10);
 
 /// Maximum size of an imported file, in bytes. An export with a million tokens is smaller.
 const MOST_IMPORTED: u64 = 2 << 30;
-
-/// Returns the current time in milliseconds since 1970.
-pub(super) fn now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
-}
 
 /// Prepared request for an answer.
 struct PreparedAnswer {
@@ -234,6 +231,24 @@ impl App {
             (Ok(_), None) => {}
         }
         self.noted(begun)
+    }
+
+    /// Returns the one who answers a request.
+    ///
+    /// # Errors
+    /// [`Error::NoModel`](hunch_error::Error::NoModel) if no model is loaded. [`Refusal::NoSuchServer`] for a server
+    /// that is not in the list.
+    fn answerer(&self, by: &AnsweredBy) -> Result<Box<dyn Answerer + '_>> {
+        Ok(match by {
+            AnsweredBy::Loaded => Box::new(self.loaded_answerer()?),
+            AnsweredBy::Server { address, model } => {
+                Box::new(ServerAnswerer::new(&self.shared.engine, self.server(address)?, address, model))
+            }
+        })
+    }
+
+    fn loaded_answerer(&self) -> Result<LoadedAnswerer> {
+        Ok(LoadedAnswerer { app: self.clone(), models: self.shared.models.ready()? })
     }
 
     fn begin(

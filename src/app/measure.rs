@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::stream::{EventLog, Receiver};
-use super::{App, chat};
+use super::{App, clock};
 use crate::api::MeasurementMessage;
 use crate::bench::compare::report::{
     CompareEvent, CompareRequest, ComparedPrompts, ComparisonEntry, ComparisonFormat, ComparisonReport,
@@ -78,10 +78,10 @@ impl App {
                     let server = request.server.clone();
                     let asked = server
                         .map(|server| compare::server::run(client, server, &report.setting, &mut listener));
-                    report.server = asked.transpose()?;
+                    report.server = asked.transpose()?.map(Box::new);
                 }
                 let trouble = trouble.as_ref().map(|error| Box::new(ErrorInfo::from(error)));
-                let report = report.map(|report| ComparisonReport { ended_ms: chat::now(), ..report });
+                let report = report.map(|report| ComparisonReport { ended_ms: clock::now(), ..report });
                 // A comparison that cannot be stored is still shown.
                 let kept = report
                     .as_ref()
@@ -128,7 +128,7 @@ impl App {
                 let curve = cost_curve::measure(models, &compute, stopped, &mut |done, total| {
                     writer.put(CostEvent::Progress { done: done as u32, total: total as u32 });
                 })?;
-                let curve = curve.map(|curve| CostCurve { measured_ms: chat::now(), ..curve });
+                let curve = curve.map(|curve| CostCurve { measured_ms: clock::now(), ..curve });
                 if let Some(curve) = &curve {
                     store.set_cost_curve(&curve_of(&loaded.details, &compute), curve)?;
                 }

@@ -251,7 +251,7 @@ pub struct ComparisonReport {
     /// Figures of the server next to the lanes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[ts(optional)]
-    pub server: Option<ServerReport>,
+    pub server: Option<Box<ServerReport>>,
 }
 
 impl ComparisonReport {

@@ -342,7 +342,7 @@ export const libraryDe: Strings['library'] = {
     keyPlaceholder: 'Falls er einen braucht',
     add: 'Hinzufügen',
     keychain: 'Der Schlüssel liegt im Schlüsselbund des Systems.',
-    noKeychain: 'Dieses System hat keinen Schlüsselbund. Der Schlüssel bleibt, bis Hunch geschlossen wird.',
+    noKeychain: 'Hunch nutzt auf diesem System keinen Schlüsselbund. Der Schlüssel bleibt, bis Hunch geschlossen wird.',
     encrypted: 'Er wird nur über https oder an diesen Rechner gesendet.',
     none: 'Noch kein Server.',
     checkAll: 'Prüfen',

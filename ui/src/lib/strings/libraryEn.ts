@@ -370,7 +370,7 @@ export const libraryEn = {
     keyPlaceholder: 'If it needs one',
     add: 'Add',
     keychain: 'The key is stored in the system’s keychain.',
-    noKeychain: 'This system has no keychain. The key is kept until Hunch closes.',
+    noKeychain: 'Hunch uses no keychain on this system. The key is kept until Hunch closes.',
     encrypted: 'It is sent over https or to this machine only.',
     none: 'No server yet.',
     checkAll: 'Check',
