@@ -186,10 +186,16 @@ type Occupied = Arc<Mutex<Occupation>>;
 #[must_use = "the engine is free again once this is dropped"]
 pub struct EngineHold {
     id: u32,
+    cancel: Arc<AtomicBool>,
     occupied: Occupied,
 }
 
 impl EngineHold {
+    /// Returns the flag that [`Engine::cancel`] sets.
+    pub fn cancel_flag(&self) -> Arc<AtomicBool> {
+        self.cancel.clone()
+    }
+
     /// Keeps the engine busy until the process ends.
     pub fn keep(self) {
         std::mem::forget(self);
@@ -412,8 +418,8 @@ impl Engine {
     /// # Errors
     /// [`Error::Busy`] while something runs.
     pub fn hold(&self, id: u32) -> Result<EngineHold> {
-        self.reserve(id)?;
-        Ok(EngineHold { id, occupied: self.occupied.clone() })
+        let cancel = self.reserve(id)?;
+        Ok(EngineHold { id, cancel, occupied: self.occupied.clone() })
     }
 
     /// Marks `id` as running. Returns its cancel flag.

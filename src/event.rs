@@ -12,6 +12,8 @@ use hunch_core::stats::{GenerationStats, LiveFigures, RoundTiming};
 use hunch_core::token::{DraftFate, TokenId, TokenOrigin};
 use hunch_error::ErrorInfo;
 
+use crate::remote::{RemoteAnswer, ServerKind, Speculation, Usage};
+
 /// Reason that a generation ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 #[serde(rename_all = "snake_case")]
@@ -142,6 +144,27 @@ impl RoundEvent {
     }
 }
 
+impl TokenEvent {
+    /// Returns a piece of a server's answer, which has a text and an origin only.
+    pub fn of_server(text: String, origin: TokenOrigin, round: u32) -> Self {
+        Self {
+            id: 0,
+            text,
+            origin,
+            p: 0.0,
+            q: None,
+            u: None,
+            threshold: None,
+            confidence: 0.0,
+            entropy: None,
+            top: Vec::new(),
+            guesses: Vec::new(),
+            round,
+            position: 0,
+        }
+    }
+}
+
 impl GenerationEvent {
     /// Returns the tokens of the event, in order.
     pub fn tokens(&self) -> &[TokenEvent] {
@@ -149,6 +172,44 @@ impl GenerationEvent {
             Self::Round(round) => &round.tokens,
             Self::Finished { tokens, .. } => tokens,
             _ => &[],
+        }
+    }
+}
+
+/// Figures of a server's answer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, TS)]
+pub struct ServerFigures {
+    /// From the request to the first text, in milliseconds, measured here. Absent if none came.
+    pub first_ms: Option<f64>,
+    /// From the request to the end, in milliseconds, measured here.
+    pub wall_ms: f64,
+    /// Tokens per second after the first text, measured here. Absent if the server counts no tokens.
+    pub measured_tok_s: Option<f64>,
+    /// Numbers of tokens, as the server counts them.
+    pub usage: Option<Usage>,
+    /// Speculation, as the server reports it.
+    pub speculation: Option<Speculation>,
+    /// Mean tokens a pass of the target, from the server's figures.
+    pub tokens_per_pass: Option<f64>,
+    /// Tokens per second after the prompt, as the server reports them.
+    pub reported_tok_s: Option<f64>,
+    /// Why it ended, in the server's word.
+    pub finish_reason: String,
+}
+
+impl ServerFigures {
+    /// Returns the figures of a finished answer.
+    pub fn of(answer: &RemoteAnswer) -> Self {
+        let reported = answer.speculation.zip(answer.usage);
+        Self {
+            first_ms: Some(answer.first_ms),
+            wall_ms: answer.wall_ms,
+            measured_tok_s: answer.measured_tok_s(),
+            usage: answer.usage,
+            speculation: answer.speculation,
+            tokens_per_pass: reported.and_then(|(drafts, usage)| drafts.tokens_per_pass(usage.generated)),
+            reported_tok_s: answer.reported_tok_s,
+            finish_reason: answer.finish_reason.clone(),
         }
     }
 }
@@ -188,6 +249,21 @@ pub enum GenerationEvent {
         /// Seed of the random numbers. The same request and seed give the same answer.
         seed: u64,
     },
+    /// A server was asked, in place of the loaded models. Its text comes in rounds, a token for each piece.
+    ///
+    /// Tokens of a server have a text, and an origin if the server reports it. Their other fields are 0 or absent.
+    ServerStarted {
+        /// Number of the generation.
+        generation_id: u32,
+        /// Address of the server's API.
+        address: String,
+        /// Program that the server runs.
+        kind: ServerKind,
+        /// Model of the server.
+        model: String,
+        /// Context length in tokens, if the server says so.
+        context_length: Option<u64>,
+    },
     /// Progress of prefill.
     Prefill {
         /// Prompt tokens processed.
@@ -212,6 +288,13 @@ pub enum GenerationEvent {
         tokens: Vec<TokenEvent>,
         /// Figures of the whole generation.
         stats: GenerationStats,
+    },
+    /// The answer of a server ended without an error.
+    ServerFinished {
+        /// Reason.
+        stop: StopReason,
+        /// Figures of the answer.
+        figures: ServerFigures,
     },
     /// The generation failed. The emitted tokens stay valid.
     Failed {

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use hunch::api::{AnswerRequest, AnswerSettings, Asking, MessageState, StreamMessage};
+use hunch::api::{AnswerRequest, AnswerSettings, AnsweredBy, Asking, MessageState, StreamMessage};
 use hunch::app::{App, AppConfig};
 use hunch::event::GenerationEvent;
 use hunch_core::depth::MaxDraft;
@@ -124,10 +124,12 @@ fn run(model: &Path, folder: &Path, turns: usize) -> Result<Vec<SoakTurn>> {
             thinking: None,
             target: String::new(),
             draft: None,
+            server: None,
         };
         let text = QUESTIONS[turn % QUESTIONS.len()].to_owned();
         let asking = Asking::Question { parent, text, attachments: Vec::new() };
-        let (answered, ms) = ask(&app, AnswerRequest { conversation, asking, settings })?;
+        let (answered, ms) =
+            ask(&app, AnswerRequest { conversation, asking, settings, by: AnsweredBy::Loaded })?;
         (conversation, parent) = (Some(answered.0), Some(answered.1));
         look(&app, answered)?;
         measured.push(SoakTurn { memory: own_memory_bytes(), ms_per_token: ms / f64::from(TOKENS) });

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use hunch::api::{AnswerRequest, AnswerSettings, Asking, StreamMessage};
+use hunch::api::{AnswerRequest, AnswerSettings, AnsweredBy, Asking, StreamMessage};
 use hunch::app::{App, AppConfig};
 use hunch::event::GenerationEvent;
 use hunch_core::depth::MaxDraft;
@@ -115,6 +115,7 @@ fn answer(app: &App, max_tokens: u32) -> (Vec<GenerationEvent>, Duration) {
         thinking: None,
         target: String::new(),
         draft: None,
+        server: None,
     };
     let asking = Asking::Question {
         parent: None,
@@ -123,8 +124,11 @@ fn answer(app: &App, max_tokens: u32) -> (Vec<GenerationEvent>, Duration) {
     };
     let (sender, messages) = mpsc::channel::<(Instant, StreamMessage)>();
     let sink = move |message| drop(sender.send((Instant::now(), message)));
-    app.answer(AnswerRequest { conversation: None, asking, settings }, Box::new(sink))
-        .expect("it can be asked");
+    app.answer(
+        AnswerRequest { conversation: None, asking, settings, by: AnsweredBy::Loaded },
+        Box::new(sink),
+    )
+    .expect("it can be asked");
     let (mut events, mut last, mut longest) = (Vec::new(), None::<Instant>, Duration::ZERO);
     for (at, message) in messages {
         if message.events.iter().any(|event| matches!(event, GenerationEvent::Round(_))) {

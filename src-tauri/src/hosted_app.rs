@@ -6,6 +6,7 @@ use hunch::api::{AnswerRequest, Answering, StreamMessage};
 use hunch::app::{App, AppConfig};
 use hunch_error::ErrorInfo;
 use hunch_error::{Error, Result};
+use hunch_library::keychain;
 use parking_lot::Mutex;
 
 use crate::channel_sink::Sink;
@@ -21,7 +22,8 @@ pub(crate) struct HostedApp {
 impl HostedApp {
     /// Starts the application with its default configuration. [`HostedApp::app`] returns the error of a failed start.
     pub(crate) fn start() -> Self {
-        Self::new(App::start(AppConfig::default()))
+        let keychain = keychain::of_this_machine();
+        Self::new(App::start(AppConfig { keychain, ..AppConfig::default() }))
     }
 
     fn new(app: Result<App>) -> Self {

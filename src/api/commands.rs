@@ -99,6 +99,15 @@ macro_rules! with_commands {
             /// Removes a download and the bytes received so far.
             remove_download(id: String) -> ();
 
+            /// Lists the servers that can answer, without a request to them.
+            servers() -> ServerList;
+            /// Adds a server, or replaces its key if one is given.
+            add_server(address: String, key: Option<String>) -> ServerEntry;
+            /// Removes a server and its key.
+            remove_server(address: String) -> ();
+            /// Asks a server for its models.
+            check_server(address: String) -> ServerCheck;
+
             /// Tokenises a text with the loaded target. Control tokens are recognised.
             text_tokens(text: String) -> Vec<TextToken>;
             /// Reads a text file that the user chose, to attach it to a question.

@@ -69,6 +69,26 @@ pub struct AnswerSettings {
     /// Name of the draft model, if one was loaded. The engine fills it in.
     #[serde(default)]
     pub draft: Option<String>,
+    /// Address of the server that answered with the target; absent for loaded models. The engine fills it in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[ts(optional)]
+    pub server: Option<String>,
+}
+
+/// The one who answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, TS)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum AnsweredBy {
+    /// The loaded models.
+    #[default]
+    Loaded,
+    /// A server of the list.
+    Server {
+        /// Address of the server's API.
+        address: String,
+        /// Model of the server.
+        model: String,
+    },
 }
 
 /// A message of a conversation. Messages form a tree by their parents.
@@ -179,6 +199,10 @@ pub struct AnswerRequest {
     pub asking: Asking,
     /// Settings of the answer.
     pub settings: AnswerSettings,
+    /// The one who answers.
+    #[serde(default)]
+    #[ts(as = "Option<AnsweredBy>", optional)]
+    pub by: AnsweredBy,
 }
 
 /// An answer that has started.

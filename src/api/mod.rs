@@ -8,6 +8,7 @@ mod commands;
 mod conversation;
 mod files;
 pub mod schema;
+mod server;
 mod training;
 pub mod types;
 mod update;
@@ -22,8 +23,8 @@ pub use attachment::{
     Attachment, MAX_FILE_BYTES, MAX_FILES, ReadAttachment, check_attachments, with_attachments,
 };
 pub use conversation::{
-    AnswerRequest, AnswerSettings, Answering, Asking, Conversation, ConversationEntry, ExportFormat,
-    ExportWords, MessageState, SearchHit, StoredMessage,
+    AnswerRequest, AnswerSettings, AnsweredBy, Answering, Asking, Conversation, ConversationEntry,
+    ExportFormat, ExportWords, MessageState, SearchHit, StoredMessage,
 };
 pub use files::{OpenKind, SaveKind, SavePlace};
 use hunch_core::chat::Thinking;
@@ -31,6 +32,7 @@ use hunch_core::method::Method;
 use hunch_core::sample::SamplingParams;
 use hunch_core::token::TokenId;
 use hunch_error::ErrorInfo;
+pub use server::{KeyPlace, ServerCheck, ServerEntry, ServerList};
 pub use training::{TrainEvent, TrainOutcome, TrainOutlook, TrainRequest};
 pub use update::{UpdateProgress, UpdateState};
 

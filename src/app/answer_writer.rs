@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::chat::now;
+use super::clock::now;
 use super::stream::{EventLog, Writer};
 use crate::api::MessageState;
 use crate::event::{EventSink, GenerationEvent};
@@ -237,7 +237,9 @@ impl Work {
             *unwritten = None;
         }
         let state = match last {
-            Some(GenerationEvent::Finished { .. }) => MessageState::Complete,
+            Some(GenerationEvent::Finished { .. } | GenerationEvent::ServerFinished { .. }) => {
+                MessageState::Complete
+            }
             Some(GenerationEvent::Failed { .. }) => MessageState::Failed,
             _ => MessageState::Interrupted,
         };
@@ -302,10 +304,16 @@ fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
 /// Returns whether an event of the log is written to the store. Excludes progress, events about the writing itself,
 /// and the last event, which is written separately.
 fn is_kept(event: &GenerationEvent) -> bool {
-    use GenerationEvent::{Failed, Finished, GivenUp, Kept, NotKept, Prefill};
+    use GenerationEvent::{Failed, Finished, GivenUp, Kept, NotKept, Prefill, ServerFinished};
     !matches!(
         event,
-        Prefill { .. } | NotKept { .. } | Kept | GivenUp { .. } | Finished { .. } | Failed { .. }
+        Prefill { .. }
+            | NotKept { .. }
+            | Kept
+            | GivenUp { .. }
+            | Finished { .. }
+            | ServerFinished { .. }
+            | Failed { .. }
     )
 }
 
@@ -342,7 +350,9 @@ impl EventSink for AnswerSink {
                     speeds.record_answer(self.method, self.rule, stats);
                 }
             }
-            GenerationEvent::Failed { .. } => self.answer_writer.end(event),
+            GenerationEvent::Failed { .. } | GenerationEvent::ServerFinished { .. } => {
+                self.answer_writer.end(event);
+            }
             _ => self.log.put(event),
         }
     }

@@ -4,15 +4,19 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use super::App;
+use super::answerer::{Answerer, LoadedAnswerer};
+use super::clock::now;
+use super::server_answer::ServerAnswerer;
 use crate::api::{
-    AnswerRequest, AnswerSettings, Answering, Asking, Conversation, ConversationEntry, ExportFormat,
-    ExportWords, SearchHit, StoredMessage, StreamMessage, TextToken, check_attachments, with_attachments,
+    AnswerRequest, AnswerSettings, AnsweredBy, Answering, Asking, Conversation, ConversationEntry,
+    ExportFormat, ExportWords, SearchHit, StoredMessage, StreamMessage, TextToken, check_attachments,
+    with_attachments,
 };
 use crate::event::{GenerationEvent, RoundEvent, TokenEvent};
-use crate::generate::{GenerationPlan, Prompt};
+use crate::generate::Prompt;
 use crate::store::{ConversationState, Store};
 use hunch_core::chat::{ChatMessage, Role};
 use hunch_core::token::{TokenId, TokenOrigin};
@@ -25,12 +29,6 @@ const SETTLES_WITHIN: Duration = Duration::from_secs(10);
 
 /// Maximum size of an imported file, in bytes. An export with a million tokens is smaller.
 const MOST_IMPORTED: u64 = 2 << 30;
-
-/// Returns the current time in milliseconds since 1970.
-pub(super) fn now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
-}
 
 /// Prepared request for an answer.
 struct PreparedAnswer {
@@ -206,9 +204,9 @@ impl App {
         sink: Box<dyn FnMut(StreamMessage) + Send>,
     ) -> Result<Answering> {
         self.check_kept()?;
-        let settings = self.completed(request.settings)?;
-        let plan = self.plan(&settings);
-        plan.validate()?;
+        let answerer = self.answerer(&request.by)?;
+        let settings = answerer.sign(request.settings);
+        answerer.check(&settings)?;
         if self.shared.engine.running().is_some() {
             return Err(Error::Busy);
         }
@@ -220,8 +218,8 @@ impl App {
         };
         let mut writes = QuestionWrites::default();
         let begun = self
-            .store_question(request.conversation, request.asking, &settings.target, &mut writes)
-            .and_then(|prepared| self.begin(prepared, &settings, plan, sink, &mut writes));
+            .store_question(request.conversation, request.asking, &*answerer, &mut writes)
+            .and_then(|prepared| self.begin(prepared, &*answerer, &settings, sink, &mut writes));
         match (&begun, first_words) {
             // A question that cannot be removed stays in the list. The reason for the refusal matters more.
             (Err(_), _) => {
@@ -235,11 +233,29 @@ impl App {
         self.noted(begun)
     }
 
+    /// Returns the one who answers a request.
+    ///
+    /// # Errors
+    /// [`Error::NoModel`](hunch_error::Error::NoModel) if no model is loaded. [`Refusal::NoSuchServer`] for a server
+    /// that is not in the list.
+    fn answerer(&self, by: &AnsweredBy) -> Result<Box<dyn Answerer + '_>> {
+        Ok(match by {
+            AnsweredBy::Loaded => Box::new(self.loaded_answerer()?),
+            AnsweredBy::Server { address, model } => {
+                Box::new(ServerAnswerer::new(&self.shared.engine, self.server(address)?, address, model))
+            }
+        })
+    }
+
+    fn loaded_answerer(&self) -> Result<LoadedAnswerer> {
+        Ok(LoadedAnswerer { app: self.clone(), models: self.shared.models.ready()? })
+    }
+
     fn begin(
         &self,
         prepared: PreparedAnswer,
+        answerer: &dyn Answerer,
         settings: &AnswerSettings,
-        plan: GenerationPlan,
         sink: Box<dyn FnMut(StreamMessage) + Send>,
         writes: &mut QuestionWrites,
     ) -> Result<Answering> {
@@ -248,7 +264,7 @@ impl App {
         let answer = store.begin_answer(conversation, question, settings, now())?;
         writes.message.get_or_insert(answer);
         store.append_events(answer, &prefix)?;
-        let generation_id = self.start_generation(prompt, plan, sink, answer, prefix.len())?;
+        let generation_id = self.start_generation(answerer, prompt, settings, sink, answer, prefix.len())?;
         Ok(Answering { conversation, question, answer, generation_id, prefix })
     }
 
@@ -263,19 +279,12 @@ impl App {
         Ok(ids.into_iter().map(|id| TextToken { id, text: text_of(id) }).collect())
     }
 
-    /// Completes the settings with the names of the loaded models.
-    fn completed(&self, settings: AnswerSettings) -> Result<AnswerSettings> {
-        let loaded = &self.shared.models.ready()?.loaded;
-        let draft = loaded.draft.as_ref().map(|draft| draft.name.clone());
-        Ok(AnswerSettings { target: loaded.target.name.clone(), draft, ..settings })
-    }
-
     /// Stores the question, if it is new, and collects the prompt.
     fn store_question(
         &self,
         conversation: Option<i64>,
         asking: Asking,
-        target: &str,
+        answerer: &dyn Answerer,
         writes: &mut QuestionWrites,
     ) -> Result<PreparedAnswer> {
         let store = self.store();
@@ -308,14 +317,11 @@ impl App {
                 let (conversation, message) = store.message(answer)?;
                 let question = message.parent.filter(|_| message.role == Role::Assistant);
                 let question = question.ok_or_else(|| Error::invalid("Only an answer can be continued."))?;
-                check_writer(&message, target)?;
+                let tokenizer = answerer.tokenizer_of(&message)?;
                 writes.before = Some(store.conversation_state(conversation)?);
                 let kept = tokens.map_or(usize::MAX, |tokens| tokens as usize);
                 let events = store.events(answer)?;
-                let models = self.shared.models.ready()?;
-                let chosen = then
-                    .map(|token| chosen_token(&events, kept, token, &models.details.tokenizer))
-                    .transpose()?;
+                let chosen = then.map(|token| chosen_token(&events, kept, token, &tokenizer)).transpose()?;
                 let mut prefix = first_tokens(events, kept);
                 if let Some(chosen) = chosen {
                     let round = rounds(&prefix);
@@ -338,7 +344,7 @@ impl App {
         let (conversation, message) = self.store().message(answer)?;
         let question = message.parent.filter(|_| message.role == Role::Assistant);
         let question = question.ok_or_else(|| Error::invalid("Choose a token of an answer."))?;
-        check_writer(&message, &self.shared.models.ready()?.loaded.target.name)?;
+        self.loaded_answerer()?.tokenizer_of(&message)?;
         let mut messages = self.messages(conversation, question)?;
         let first =
             messages.iter().position(|message| message.role != Role::System).unwrap_or(messages.len());
@@ -394,15 +400,6 @@ fn check_importable(bytes: u64) -> Result<()> {
         return Err(Refusal::ExportTooLarge { most: MOST_IMPORTED }.into());
     }
     Ok(())
-}
-
-/// Checks that the loaded target wrote the answer. Its tokens have another meaning for another model.
-fn check_writer(answer: &StoredMessage, target: &str) -> Result<()> {
-    let by = answer.settings.as_ref().map_or("", |settings| settings.target.as_str());
-    if by == target {
-        return Ok(());
-    }
-    Err(Refusal::OtherWriter { writer: by.into(), loaded: target.into() }.into())
 }
 
 /// Makes the token that replaces token `at` of an answer. It must be one of the alternatives stored for that position.

@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::stream::{EventLog, Receiver};
-use super::{App, chat};
+use super::{App, clock};
 use crate::api::MeasurementMessage;
 use crate::bench::compare::report::{
     CompareEvent, CompareRequest, ComparedPrompts, ComparisonEntry, ComparisonFormat, ComparisonReport,
 };
-use crate::bench::compare::{Listener, Outcome, export};
+use crate::bench::compare::{self, Listener, Outcome, export};
 use crate::bench::cost_curve;
 use crate::engine::Loaded;
 use crate::lab::report::CostEvent;
@@ -54,9 +54,11 @@ impl App {
     /// Starts a comparison and returns its id. The result is stored; `sink` receives the events.
     ///
     /// # Errors
-    /// When no model is loaded or the engine is busy. An invalid request is reported as an event.
+    /// When no model is loaded, the engine is busy, or the server is not in the list. An invalid request is reported as
+    /// an event.
     pub fn compare(&self, request: CompareRequest, sink: MeasurementSink<CompareEvent>) -> Result<u32> {
         self.shared.models.ready()?;
+        let client = request.server.as_ref().map(|server| self.server(&server.address)).transpose()?;
         let id = self.next_id();
         let (log, writer) = EventLog::open(id);
         let last = writer.clone();
@@ -70,10 +72,16 @@ impl App {
             id,
             move |models, stopped| {
                 let mut listener = Listener { on_event: &mut |event| writer.put(event), stopped };
-                let Outcome { report, stopped, trouble } =
+                let Outcome { mut report, stopped, trouble } =
                     measure::compare(models, &compute, &request, &options, &mut listener)?;
+                if let (Some(report), Some(client), false) = (&mut report, &client, stopped) {
+                    let server = request.server.clone();
+                    let asked = server
+                        .map(|server| compare::server::run(client, server, &report.setting, &mut listener));
+                    report.server = asked.transpose()?.map(Box::new);
+                }
                 let trouble = trouble.as_ref().map(|error| Box::new(ErrorInfo::from(error)));
-                let report = report.map(|report| ComparisonReport { ended_ms: chat::now(), ..report });
+                let report = report.map(|report| ComparisonReport { ended_ms: clock::now(), ..report });
                 // A comparison that cannot be stored is still shown.
                 let kept = report
                     .as_ref()
@@ -120,7 +128,7 @@ impl App {
                 let curve = cost_curve::measure(models, &compute, stopped, &mut |done, total| {
                     writer.put(CostEvent::Progress { done: done as u32, total: total as u32 });
                 })?;
-                let curve = curve.map(|curve| CostCurve { measured_ms: chat::now(), ..curve });
+                let curve = curve.map(|curve| CostCurve { measured_ms: clock::now(), ..curve });
                 if let Some(curve) = &curve {
                     store.set_cost_curve(&curve_of(&loaded.details, &compute), curve)?;
                 }

@@ -2,8 +2,10 @@
 //! each method to a command.
 
 mod answer_writer;
+mod answerer;
 mod attachments;
 mod chat;
+mod clock;
 mod downloads;
 mod gpu_check;
 mod lab;
@@ -14,6 +16,8 @@ mod measure;
 mod models;
 mod pairing;
 mod records;
+mod server_answer;
+mod servers;
 mod store_status;
 mod stream;
 mod training;
@@ -30,11 +34,13 @@ use crate::generate::{GenerationPlan, MOST_STOP_STRINGS, Prompt};
 use crate::services::idle::IdleUnloader;
 use crate::store::Store;
 use answer_writer::{AnswerSink, AnswerWriter, AnswerWriters};
+use answerer::Answerer;
 use hunch_core::limits::MAX_DRAFT;
 use hunch_core::method::Method;
 use hunch_core::propose::{MethodOptions, Needs};
 use hunch_core::sample::{LOGIT_BIAS_MAX, SamplingParams};
 use hunch_error::{Error, Result};
+use hunch_library::keychain::Keychain;
 use hunch_library::types::LibraryEvent;
 use hunch_library::{Places, load_marker};
 use hunch_model::device::{Compute, DeviceChoice};
@@ -45,6 +51,7 @@ pub use measure::MeasurementSink;
 use measure::Measurements;
 use models::LibraryState;
 use records::{GenerationRecord, GenerationRecords};
+use servers::ServerKeys;
 use store_status::StoreInUse;
 use stream::EventLog;
 use training::Training;
@@ -65,6 +72,8 @@ pub struct AppConfig {
     pub threads: Option<usize>,
     /// Device to run on.
     pub device: DeviceChoice,
+    /// Keychain for the keys of servers. If absent, they last until the application ends.
+    pub keychain: Option<Arc<dyn Keychain>>,
 }
 
 /// The running application. Clones are cheap and share its state.
@@ -91,6 +100,7 @@ struct Shared {
     writers: Arc<AnswerWriters>,
     positions: RankedMutex<Positions>,
     library: LibraryState,
+    server_keys: ServerKeys,
     next_id: AtomicU32,
     idle_unloader: IdleUnloader,
     /// True while the self-test of the GPU runs in the background.
@@ -144,6 +154,7 @@ impl App {
                 writers: Arc::default(),
                 positions: RankedMutex::default(),
                 library: LibraryState::default(),
+                server_keys: ServerKeys::new(config.keychain),
                 next_id: AtomicU32::new(1),
                 idle_unloader: IdleUnloader::new(keep_warm),
                 testing_gpu: AtomicBool::new(false),
@@ -249,8 +260,9 @@ impl App {
     /// `begun_with` events stored before. They are also sent to `sink`, once a frame, from another thread.
     fn start_generation(
         &self,
+        answerer: &dyn Answerer,
         prompt: Prompt,
-        plan: GenerationPlan,
+        settings: &AnswerSettings,
         mut sink: Box<dyn FnMut(StreamMessage) + Send>,
         answer: i64,
         begun_with: usize,
@@ -272,8 +284,8 @@ impl App {
             writer.clone(),
             on_refusal,
         )?;
-        // The pump starts first, so that no answer runs without a reader. If the engine refuses, the pump ends.
-        let (speeds, method, rule) = (self.speed_recorder(), plan.method, plan.rule);
+        // The pump starts first, so that no answer runs without a reader. If the start is refused, the pump ends.
+        let (speeds, method, rule) = (answerer.speeds(), settings.method, settings.rule);
         let events = AnswerSink { answer_writer, speeds, method, rule, log: writer, begun: false };
         let sink = Box::new(move |seq, events| sink(StreamMessage { generation_id: id, seq, events }));
         let shared = Arc::downgrade(&self.shared);
@@ -283,7 +295,7 @@ impl App {
             }
         })?;
         self.shared.records.add(GenerationRecord::new(log, answer, begun_with));
-        let queued = self.shared.engine.generate(id, prompt, plan, Box::new(events));
+        let queued = answerer.start(id, prompt, settings, events);
         match &queued {
             Err(_) => self.shared.records.remove(id),
             Ok(()) => self.shared.records.drop_oldest(),

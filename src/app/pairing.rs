@@ -104,6 +104,7 @@ impl App {
         }
         let lane = |method| MethodConfig { method, max_draft: MaxDraft::Auto };
         let request = CompareRequest {
+            server: None,
             prompts: ComparedPrompts::Suite { name: PAIR.into(), prompts: None },
             lanes: vec![lane(Method::DraftModel), lane(Method::Cascade)],
             sampling: SamplingParams::default(),

@@ -120,6 +120,7 @@ fn request(args: &CompareArgs) -> CompareRequest {
         .iter()
         .flat_map(|&method| args.max_draft.iter().map(move |&max_draft| MethodConfig { method, max_draft }));
     CompareRequest {
+        server: None,
         prompts,
         lanes: lanes.collect(),
         sampling: args.sampling.params_or_greedy(),

@@ -79,9 +79,6 @@ pub(crate) fn run(server: &str, args: &ServerArgs, question: Question) -> Result
     let address = ServerAddress::parse(server)?;
     let key = std::env::var(KEY_VARIABLE).ok().filter(|key| !key.trim().is_empty());
     let key = key.map(|key| ServerKey::parse(&key)).transpose()?;
-    if key.is_some() && !address.is_private() {
-        eprintln!("hunch: The key is sent unencrypted to {address}. Others on the network can read it.");
-    }
     let server = RemoteServer::new(address.clone(), key)?;
     let json = question.json;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

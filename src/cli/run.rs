@@ -11,6 +11,7 @@ use hunch::bench::skip_sets::SearchedModel;
 use hunch::engine::WallClock;
 use hunch::event::{GenerationEvent, TokenEvent};
 use hunch::generate::{Finished, GenerationContext, GenerationPlan, LoadPlan, Models, Prompt, generate};
+use hunch::remote::exact;
 use hunch::services::load;
 use hunch_core::chat::{ChatMessage, Role, Thinking};
 use hunch_core::depth::MaxDraft;
@@ -277,11 +278,6 @@ impl SamplingArgs {
             ..default
         }
     }
-}
-
-/// Returns a number as it was written: 0.7, not 0.699999988.
-fn exact(number: f32) -> Value {
-    number.to_string().parse::<f64>().map_or(Value::Null, Value::from)
 }
 
 /// Reads the schema that an answer follows.

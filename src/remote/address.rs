@@ -1,6 +1,6 @@
 //! Addresses and keys of servers.
 
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Refusal, Result};
 use hunch_library::http::{self, BearerSecret};
 use reqwest::Url;
 use reqwest::header::HeaderValue;
@@ -65,6 +65,17 @@ impl ServerAddress {
     pub fn is_private(&self) -> bool {
         http::is_private(&self.0)
     }
+
+    /// Checks that a key may be sent to the server.
+    ///
+    /// # Errors
+    /// [`Refusal::UnencryptedKey`] unless the address [is private](Self::is_private).
+    pub fn check_private(&self) -> Result<()> {
+        if self.is_private() {
+            return Ok(());
+        }
+        Err(Refusal::UnencryptedKey { address: self.to_string() }.into())
+    }
 }
 
 impl std::fmt::Display for ServerAddress {
@@ -87,13 +98,19 @@ impl ServerKey {
     /// Parses a key, ignoring surrounding whitespace.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] if it is empty or not one word of ASCII. The message does not quote it.
+    /// [`Refusal::NotAServerKey`] if it is empty or not one word of ASCII. The message does not quote it.
     pub fn parse(text: &str) -> Result<Self> {
-        BearerSecret::parse(text).map(Self).ok_or_else(|| {
-            Error::invalid(
-                "The server's key must be one word of plain characters. Copy it again from the server's settings.",
-            )
-        })
+        BearerSecret::parse(text).map(Self).ok_or_else(|| Refusal::NotAServerKey.into())
+    }
+
+    /// Returns a key from the keychain.
+    pub fn of_secret(secret: BearerSecret) -> Self {
+        Self(secret)
+    }
+
+    /// Returns the secret, for the keychain.
+    pub fn secret(&self) -> &BearerSecret {
+        &self.0
     }
 
     /// Returns the value of the `Authorization` header.
@@ -102,7 +119,7 @@ impl ServerKey {
     }
 
     /// Replaces the key in a text.
-    pub(super) fn redact(&self, text: &str) -> String {
+    pub fn redact(&self, text: &str) -> String {
         self.0.redact(text, "(key)")
     }
 }

@@ -1,6 +1,7 @@
 //! Requests to a server, and the streamed answer.
 
 use std::ops::ControlFlow;
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, TryStreamExt};
@@ -10,16 +11,19 @@ use hunch_core::token::TokenOrigin;
 use hunch_error::{Error, Result};
 use hunch_library::http;
 use hunch_library::http::ProxyChoice;
-use reqwest::header::AUTHORIZATION;
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE};
 use reqwest::{Client, Method, RequestBuilder, Response, Url};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sse_stream::SseByteStream;
+use ts_rs::TS;
 
 use super::address::{ServerAddress, ServerKey};
 use super::chunk::{Chunk, error_message};
 use super::speculation::{Speculation, VllmCounters};
 
+/// Time until an answer notices that it was cancelled.
+const STOPS_WITHIN: Duration = Duration::from_millis(20);
 /// Longest silence of a server. Long prompts are read without a word.
 const SILENCE: Duration = Duration::from_secs(600);
 /// Limit of small responses: the list of models, metrics, errors.
@@ -34,7 +38,7 @@ const RETRY: &str = "Try again.";
 const NOT_OPENAI: &str = "Check the address: it must be of a server that speaks OpenAI's protocol.";
 
 /// Program that a server runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 #[serde(rename_all = "snake_case")]
 pub enum ServerKind {
     /// `hunch serve`.
@@ -74,7 +78,7 @@ impl ServerKind {
 }
 
 /// A model that a server offers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct RemoteModel {
     /// Name, as requests write it.
     pub id: String,
@@ -140,6 +144,22 @@ impl RemoteRequest {
     }
 }
 
+/// Returns a number as a person writes it: 0.7, not 0.699999988.
+pub fn exact(number: f32) -> Value {
+    number.to_string().parse::<f64>().map_or(Value::Null, Value::from)
+}
+
+/// Runs `work` to its end. Returns `None`, and drops the work, once `cancelled` returns true.
+pub async fn unless_cancelled<T>(cancelled: &dyn Fn() -> bool, work: impl Future<Output = T>) -> Option<T> {
+    let mut work = pin!(work);
+    while !cancelled() {
+        if let Ok(done) = tokio::time::timeout(STOPS_WITHIN, work.as_mut()).await {
+            return Some(done);
+        }
+    }
+    None
+}
+
 /// A piece of an answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TextPiece {
@@ -152,7 +172,7 @@ pub struct TextPiece {
 }
 
 /// Numbers of tokens, as the server counts them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct Usage {
     /// Tokens of the prompt.
     pub prompt: u64,
@@ -198,8 +218,12 @@ impl RemoteServer {
     /// Creates a client. Nothing is sent.
     ///
     /// # Errors
-    /// If the proxy's address is invalid or TLS cannot be set up.
+    /// [`Refusal::UnencryptedKey`] if others could read the key on its way. If the proxy's address is invalid or TLS
+    /// cannot be set up.
     pub fn new(address: ServerAddress, key: Option<ServerKey>) -> Result<Self> {
+        if key.is_some() {
+            address.check_private()?;
+        }
         let proxy = if address.is_here() { ProxyChoice::None } else { ProxyChoice::System };
         let http = http::build(http::client_builder(&proxy)?.read_timeout(SILENCE))?;
         Ok(Self { http, address, key })
@@ -258,6 +282,9 @@ impl RemoteServer {
         let elapsed_ms = || begun.elapsed().as_secs_f64() * 1000.0;
         let sent = self.request(Method::POST, self.address.endpoint(endpoint)).json(&request.body(model));
         let response = self.send(sent).await?;
+        if is_page(&response) {
+            return Err(self.failure("it sent a web page", NOT_OPENAI));
+        }
         let mut received = 0;
         let bytes = response.bytes_stream().map_err(|error| self.lost(&error)).and_then(|bytes| {
             received += bytes.len();
@@ -330,7 +357,9 @@ impl RemoteServer {
         }
         let remedy = match status.as_u16() {
             300..=399 => "It redirects to another address. Use that one.",
-            401 | 403 if self.key.is_none() => "It needs a key: set HUNCH_SERVER_KEY.",
+            401 | 403 if self.key.is_none() => {
+                "It needs a key: add it to the server in the library, or set HUNCH_SERVER_KEY."
+            }
             401 | 403 => "Check the key.",
             404 => NOT_OPENAI,
             400 | 422 => "Change the request.",
@@ -454,6 +483,12 @@ impl Progress {
             wall_ms,
         })
     }
+}
+
+/// Returns whether a response is a web page, such as the start page of a router.
+fn is_page(response: &Response) -> bool {
+    let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    kind.is_some_and(|kind| kind.starts_with("text/html"))
 }
 
 /// Reads an entry of a list of models.

@@ -2,14 +2,19 @@
 //! `hunch serve` speak it.
 //!
 //! `address` holds addresses and keys, `client` sends requests, and `chunk` holds the wire types of a streamed answer.
-//! `speculation` reads the figures that a server reports of its own speculation. Nothing here loads a model, and no figure of a
+//! `sampling` names sampling parameters. `speculation` reads the figures that a server reports of its own speculation. Nothing here loads a model, and no figure of a
 //! server is presented as one of ours.
 
 mod address;
 mod chunk;
 mod client;
+mod sampling;
 mod speculation;
 
 pub use address::{ServerAddress, ServerKey};
-pub use client::{RemoteAnswer, RemoteModel, RemoteRequest, RemoteServer, ServerKind, TextPiece, Usage};
+pub use client::{
+    RemoteAnswer, RemoteModel, RemoteRequest, RemoteServer, ServerKind, TextPiece, Usage, exact,
+    unless_cancelled,
+};
+pub use sampling::sampling_fields;
 pub use speculation::{Speculation, SpeculationSource};

@@ -1,12 +1,13 @@
 //! Speculation as a server reports it. The figures are the server's own: Hunch neither measures nor checks them.
 
 use hunch_core::stats::GenerationStats;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use ts_rs::TS;
 
 use super::chunk::{Chunk, SglangAcceptance, Timings, VllmAcceptance};
 
 /// Drafted and accepted tokens of an answer, as its server counts them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct Speculation {
     /// Tokens that were drafted.
     pub drafted: u64,
@@ -19,7 +20,7 @@ pub struct Speculation {
 }
 
 /// Place in a response that holds the figures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 #[serde(rename_all = "snake_case")]
 pub enum SpeculationSource {
     /// The field `hunch` of a Hunch server.
@@ -87,6 +88,17 @@ impl Speculation {
             passes: figures.spec_verify_ct,
             source: SpeculationSource::SglangResponse,
         })
+    }
+
+    /// Returns the sum of the figures of two answers by one server.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            drafted: self.drafted + other.drafted,
+            accepted: self.accepted + other.accepted,
+            passes: self.passes.zip(other.passes).map(|(one, other)| one + other),
+            source: self.source,
+        }
     }
 
     /// Returns the mean number of tokens that a pass emitted, for an answer of `generated` tokens.

@@ -160,6 +160,7 @@ impl Store {
         }
         for message in conversation.branch() {
             let who = match &message.settings {
+                Some(AnswerSettings { target, server: Some(server), .. }) => format!("{target} ({server})"),
                 Some(settings) => format!("{} ({})", settings.target, settings.method),
                 None if message.role == Role::User => words.question.clone(),
                 None => words.answer.clone(),

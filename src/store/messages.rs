@@ -418,6 +418,7 @@ pub(crate) mod tests {
             thinking: None,
             target: "Tiny".into(),
             draft: None,
+            server: None,
         }
     }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use hunch::api::{AnswerRequest, AnswerSettings, Asking, StreamMessage};
+use hunch::api::{AnswerRequest, AnswerSettings, AnsweredBy, Asking, StreamMessage};
 use hunch::app::App;
 use hunch::event::{GenerationEvent, RoundEvent, StopReason};
 use hunch_core::depth::MaxDraft;
@@ -34,8 +34,14 @@ fn request(method: Method, max_tokens: u32) -> AnswerRequest {
         thinking: None,
         target: String::new(),
         draft: None,
+        server: None,
     };
-    AnswerRequest { conversation: None, asking: question("abc abc abc abc"), settings }
+    AnswerRequest {
+        conversation: None,
+        asking: question("abc abc abc abc"),
+        settings,
+        by: AnsweredBy::Loaded,
+    }
 }
 
 fn question(text: &str) -> Asking {
@@ -404,6 +410,8 @@ fn recorded_streams_match_this_engine() {
 /// An event without times and rounding.
 fn outline(event: &GenerationEvent) -> String {
     match event {
+        GenerationEvent::ServerStarted { model, .. } => format!("started {model}"),
+        GenerationEvent::ServerFinished { stop, .. } => format!("finished {stop:?}"),
         GenerationEvent::Started { method, prompt_tokens, .. } => format!("started {method} {prompt_tokens}"),
         GenerationEvent::Prefill { done, total } => format!("prefill {done}/{total}"),
         GenerationEvent::NotKept { error } => format!("not kept: {}", error.message),

@@ -26,8 +26,9 @@ fn lane(method: Method) -> MethodConfig {
     MethodConfig { method, max_draft: MaxDraft::Fixed(4) }
 }
 
-fn request(lanes: &[Method], max_tokens: u32) -> CompareRequest {
+pub(super) fn request(lanes: &[Method], max_tokens: u32) -> CompareRequest {
     CompareRequest {
+        server: None,
         prompts: ComparedPrompts::Text { system: String::new(), text: "abc abc abc abc".into() },
         lanes: lanes.iter().copied().map(lane).collect(),
         sampling: SamplingParams { seed: Some(7), ..SamplingParams::greedy() },

@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use hunch::api::{
-    AnswerRequest, AnswerSettings, Asking, Conversation, ExportFormat, ExportWords, MessageState,
+    AnswerRequest, AnswerSettings, AnsweredBy, Asking, Conversation, ExportFormat, ExportWords, MessageState,
     StoreRemedy, StoredMessage, StreamMessage,
 };
 use hunch::app::{App, AppConfig};
@@ -61,6 +61,7 @@ fn settings(max_tokens: u32) -> AnswerSettings {
         thinking: None,
         target: String::new(),
         draft: None,
+        server: None,
     }
 }
 
@@ -71,7 +72,8 @@ fn question(parent: Option<i64>, text: &str) -> Asking {
 /// Asks, waits for the end, and gives the conversation and the answer's message.
 fn ask(app: &App, conversation: Option<i64>, asking: Asking, max_tokens: u32) -> (i64, i64) {
     let (sender, receiver) = mpsc::channel::<StreamMessage>();
-    let request = AnswerRequest { conversation, asking, settings: settings(max_tokens) };
+    let request =
+        AnswerRequest { conversation, asking, settings: settings(max_tokens), by: AnsweredBy::Loaded };
     let sink = Box::new(move |message| drop(sender.send(message)));
     let begun = app.answer(request, sink).unwrap();
     for message in receiver.iter() {
@@ -143,7 +145,8 @@ fn regenerates_and_continues_answers() {
     Tiny { seed: 9, ..Tiny::default() }.write(folder.path(), "other");
     app.load_models(load_request("other", None)).unwrap();
     let asking = Asking::Continue { answer: first, tokens: None, then: None };
-    let request = AnswerRequest { conversation: Some(chat), asking, settings: settings(4) };
+    let request =
+        AnswerRequest { conversation: Some(chat), asking, settings: settings(4), by: AnsweredBy::Loaded };
     let refused = app.answer(request, Box::new(|_| {})).unwrap_err().to_string();
     assert!(refused.contains("by target, and other is loaded"), "{refused}");
     app.load_models(load_request("target", None)).unwrap();
@@ -184,7 +187,8 @@ fn answer_branches_from_alternative_token() {
     let (_, again) = ask(&app, Some(chat), asking(5, place.id), 6);
     assert_eq!(ids(&app.answer_events(again).unwrap()), ids(&whole));
     let refused = |asking| {
-        let request = AnswerRequest { conversation: Some(chat), asking, settings: settings(4) };
+        let request =
+            AnswerRequest { conversation: Some(chat), asking, settings: settings(4), by: AnsweredBy::Loaded };
         app.answer(request, Box::new(|_| {})).unwrap_err().to_string()
     };
     let never = (0..).find(|id| place.top.iter().all(|a| a.0 != *id)).unwrap();
@@ -226,6 +230,7 @@ fn refused_question_is_removed_from_the_store() {
         conversation,
         asking,
         settings: settings(max_tokens),
+        by: AnsweredBy::Loaded,
     };
     let refused = |request| app.answer(request, Box::new(|_| {})).unwrap_err();
     assert!(matches!(refused(request(None, question(None, "  "), 4)), Error::Refused(Refusal::EmptyPrompt)));
@@ -341,7 +346,12 @@ fn refuses_questions_while_the_store_is_only_in_memory() {
     assert_eq!(problem.error.code, ErrorCode::Store);
     assert!(problem.error.message.contains("Nothing was changed"));
     assert!(problem.in_memory && !problem.accepted && problem.replaceable, "{problem:?}");
-    let request = AnswerRequest { conversation: None, asking: question(None, "abc"), settings: settings(4) };
+    let request = AnswerRequest {
+        conversation: None,
+        asking: question(None, "abc"),
+        settings: settings(4),
+        by: AnsweredBy::Loaded,
+    };
     let refused = app.answer(request, Box::new(|_| {})).unwrap_err();
     assert!(refused.to_string().contains("would be lost"), "{refused}");
     assert!(app.list_conversations().unwrap().is_empty());

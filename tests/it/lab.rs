@@ -3,7 +3,7 @@
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use hunch::api::{AnswerRequest, AnswerSettings, Asking};
+use hunch::api::{AnswerRequest, AnswerSettings, AnsweredBy, Asking};
 use hunch::app::App;
 use hunch::event::GenerationEvent;
 use hunch::lab::report::{
@@ -34,10 +34,11 @@ fn answered(app: &App, method: Method) -> (i64, i64, Vec<GenerationEvent>) {
         thinking: None,
         target: String::new(),
         draft: None,
+        server: None,
     };
     let asking = Asking::Question { parent: None, text: "abc abc abc".into(), attachments: Vec::new() };
     let (sender, receiver) = channel();
-    let request = AnswerRequest { conversation: None, asking, settings };
+    let request = AnswerRequest { conversation: None, asking, settings, by: AnsweredBy::Loaded };
     let sink = Box::new(move |message| {
         let _ = sender.send(message);
     });

@@ -32,6 +32,7 @@ mod quantisations;
 mod recurrent;
 mod release;
 mod remote;
+mod remote_answers;
 mod reuse;
 mod schema;
 mod serve;

@@ -395,6 +395,7 @@ fn measured_pair_is_stored_and_offered() {
         [(AcceptanceRule::LossyLenience { lenience: 0.5 }, false), (AcceptanceRule::Lossless, true)]
     {
         let request = CompareRequest {
+            server: None,
             prompts: ComparedPrompts::Suite { name: "code".into(), prompts: Some(1) },
             lanes: vec![lane(Method::DraftModel)],
             sampling: SamplingParams::default(),

@@ -18,47 +18,58 @@ use crate::cli::{command, last_json, text};
 use crate::serve::{CANCELLED, LONG, RUNNING, config, serve, wait_for};
 
 /// Responses of a server, and the requests that it received.
-struct Script {
+pub(super) struct Script {
     /// `owned_by` of its model.
     owner: &'static str,
-    status: StatusCode,
+    pub(super) status: StatusCode,
+    pub(super) content_type: &'static str,
+    /// Address that it redirects to.
+    pub(super) location: Option<String>,
     /// Body of the answer.
     body: String,
     /// Pages of `/metrics`, one for each request.
     metrics: Mutex<Vec<String>>,
-    received: Mutex<Vec<(Value, Option<String>)>>,
+    pub(super) received: Mutex<Vec<(Value, Option<String>)>>,
 }
 
 impl Script {
-    fn new(owner: &'static str, body: String) -> Self {
+    pub(super) fn new(owner: &'static str, body: String) -> Self {
         let metrics = Mutex::default();
-        Self { owner, status: StatusCode::OK, body, metrics, received: Mutex::default() }
+        Self {
+            owner,
+            status: StatusCode::OK,
+            content_type: "text/event-stream",
+            location: None,
+            body,
+            metrics,
+            received: Mutex::default(),
+        }
     }
 
     /// Returns a script whose answer has these chunks, and ends as it should.
-    fn of_chunks(owner: &'static str, chunks: &[Value]) -> Self {
+    pub(super) fn of_chunks(owner: &'static str, chunks: &[Value]) -> Self {
         Self::new(owner, events(chunks) + "data: [DONE]\n\n")
     }
 }
 
 /// Formats chunks as server-sent events, with the comments that keep a connection alive.
-fn events(chunks: &[Value]) -> String {
+pub(super) fn events(chunks: &[Value]) -> String {
     chunks.iter().map(|chunk| format!(": ping\n\ndata: {chunk}\n\n")).collect()
 }
 
-fn delta(delta: Value, finish: Value) -> Value {
+pub(super) fn delta(delta: Value, finish: Value) -> Value {
     json!({ "object": "chat.completion.chunk", "choices": [{ "index": 0, "delta": delta, "finish_reason": finish }] })
 }
 
 /// A server with a script. Ends when dropped.
-struct Scripted {
-    address: SocketAddr,
-    script: Arc<Script>,
+pub(super) struct Scripted {
+    pub(super) address: SocketAddr,
+    pub(super) script: Arc<Script>,
     _runtime: Runtime,
 }
 
 impl Scripted {
-    fn start(script: Script) -> Self {
+    pub(super) fn start(script: Script) -> Self {
         let script = Arc::new(script);
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
@@ -88,7 +99,7 @@ impl Scripted {
     }
 
     /// Returns the bodies of the requests for an answer.
-    fn bodies(&self) -> Vec<Value> {
+    pub(super) fn bodies(&self) -> Vec<Value> {
         self.script.received.lock().unwrap().iter().map(|(body, _)| body.clone()).collect()
     }
 }
@@ -96,7 +107,12 @@ impl Scripted {
 fn answer(script: &Script, headers: &HeaderMap, body: &[u8]) -> Response {
     let key = headers.get(header::AUTHORIZATION).map(|key| key.to_str().unwrap().to_owned());
     script.received.lock().unwrap().push((serde_json::from_slice(body).unwrap(), key));
-    (script.status, [(header::CONTENT_TYPE, "text/event-stream")], script.body.clone()).into_response()
+    let kind = [(header::CONTENT_TYPE, script.content_type)];
+    let mut response = (script.status, kind, script.body.clone()).into_response();
+    if let Some(address) = &script.location {
+        response.headers_mut().insert(header::LOCATION, address.parse().unwrap());
+    }
+    response
 }
 
 /// Runs the program against a server, with an empty data folder: no model is needed.

@@ -36,6 +36,8 @@ import { Preferences } from './lib/state/preferences.svelte';
 import { Presets } from './lib/state/presets';
 import { ProblemLog } from './lib/state/problemLog';
 import { Screen } from './lib/state/screen';
+import { Answerer } from './lib/state/answerer.svelte';
+import { Servers } from './lib/state/servers.svelte';
 import { Settings } from './lib/state/settings.svelte';
 import { TokenFocus } from './lib/state/tokenFocus.svelte';
 import { Training } from './lib/state/training.svelte';
@@ -80,7 +82,15 @@ export function createWindow(host: Host): WindowState {
 
   const library = new LibraryState(host);
   const modelList = new ModelList(library);
-  const models: Models = new Models(host, settings, { library, preferences, reportFailure });
+  const models: Models = new Models(host, settings, {
+    library,
+    preferences,
+    reportFailure,
+    loadedByUser: () => servers.choose(null),
+    needless: () => servers.chosen !== null,
+  });
+  const servers = new Servers(host, preferences);
+  const answerer = new Answerer({ models, servers, prepare: () => bias.prepare() });
   const downloads = new Downloads(host, {
     arrived: () => void events.libraryChanged(),
     begun: () => void catalogue.askHubAgain(),
@@ -91,11 +101,9 @@ export function createWindow(host: Host): WindowState {
   const messageDrafts = new MessageDrafts(preferences, undefined, () => notify(language.strings.notices.filesNotKept));
   const callbacks = {
     changed: () => void conversations.refresh(),
-    ready: async () => {
-      await models.restore();
-      await bias.prepare();
-    },
-    writer: () => models.loaded && { target: models.loaded.target.name, draft: models.loaded.draft?.name ?? null },
+    ready: () => answerer.prepare(),
+    by: () => answerer.by,
+    writer: () => answerer.writer,
     queueStopped: (error: ErrorInfo, id: number | null) => {
       const title = titleOf(conversations.entries.find((entry) => entry.id === id) ?? { title: '' });
       reportFailure(language.strings.conversation.queueStopped(title, errorLine(error)));
@@ -103,7 +111,13 @@ export function createWindow(host: Host): WindowState {
     refusedElsewhere: (error: ErrorInfo) => reportFailure(language.strings.conversation.refusedElsewhere(errorLine(error))),
   };
   const conversation = new ActiveConversation(host, settings, undefined, callbacks, messageDrafts);
-  const attachments = new Attachments(host, { conversation, messageDrafts, models, settings, reportFailure });
+  // A server has a context of its own, so files need not fit that of the loaded model.
+  const counting = {
+    get loaded() {
+      return answerer.server ? null : models.loaded;
+    },
+  };
+  const attachments = new Attachments(host, { conversation, messageDrafts, models: counting, settings, reportFailure });
 
   const comparisons = new Comparisons(host, notify);
   // It may have changed the history, the loaded models and the measured pairs.
@@ -120,7 +134,7 @@ export function createWindow(host: Host): WindowState {
   const training = new Training(host, { models });
   const work = new Work({ conversation, comparison, models, navigation, pairing, training });
   const updates = new Updates(host, { preferences, work, models, costs: lab.costs, notify });
-  const chat = new Chat({ conversation, conversations, messageDrafts, models, navigation, tokens, work });
+  const chat = new Chat({ conversation, conversations, messageDrafts, models, answerer, servers, navigation, tokens, work });
   const presets = new Presets({ preferences, settings, conversation, models, notify });
   const attach = async (paths: readonly string[]) => {
     navigation.goTo('chat');
@@ -137,6 +151,8 @@ export function createWindow(host: Host): WindowState {
       conversations,
       attachments,
       models,
+      answerer,
+      servers,
       settings,
       advanced,
       preferences,
@@ -149,13 +165,14 @@ export function createWindow(host: Host): WindowState {
       catalogue,
       downloads,
     },
-    compare: { comparison, comparisons, plan, models, preferences, tokens, links },
+    compare: { comparison, comparisons, plan, models, servers, preferences, tokens, links },
     lab: { lab, models, conversation, settings },
-    library: { library, modelList, models, pairing, comparison, training, catalogue, downloads, navigation, work, links, screen },
-    titleBar: { navigation, models, library, modelList, drafting, downloads, work, screen },
+    library: { library, modelList, models, servers, pairing, comparison, training, catalogue, downloads, navigation, work, links, screen },
+    titleBar: { navigation, models, answerer, servers, library, modelList, drafting, downloads, work, screen },
     commands: {
       chat,
       conversation,
+      answerer,
       conversations,
       attachments,
       work,
@@ -177,6 +194,7 @@ export function createWindow(host: Host): WindowState {
     labelMenu: (platform) => labelMenu(host, platform),
     start: async () => {
       void chat.list();
+      void servers.load();
       // First, so that events of loading are received too.
       await events.watch();
       // Settings show it while models are loading.

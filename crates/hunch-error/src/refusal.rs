@@ -503,6 +503,33 @@ refusals! {
         /// The system's reason, without the token.
         detail: String,
     },
+    /// A key would be sent over a connection that others can read.
+    #[error(
+        "The key was not used: others on the network could read it on its way to {address}. Use an https address, or \
+         reach the server through a tunnel to this machine."
+    )]
+    UnencryptedKey {
+        /// Address of the server's API.
+        address: String,
+    },
+    /// The key of a server is malformed.
+    #[error("The server's key must be one word of plain characters. Copy it again from the server's settings.")]
+    NotAServerKey,
+    /// The server was removed, or never added.
+    #[error("The server {address} is not in the list. Add it again.")]
+    NoSuchServer {
+        /// Address of the server's API.
+        address: String,
+    },
+    /// The answer of a server cannot be continued.
+    #[error("A server cannot continue its answer. Answer the question again.")]
+    ServerCannotContinue,
+    /// The keychain cannot be used for the key of a server.
+    #[error("The keychain could not be used: {detail}. Unlock it and try again, or enter the key again.")]
+    ServerKeychainFailed {
+        /// The system's reason, without the key.
+        detail: String,
+    },
     /// The address of the Hub is invalid. It is not quoted, as it may have a password.
     #[error("HF_ENDPOINT is not a valid address. Write it like https://huggingface.co, or unset it.")]
     BadEndpoint,

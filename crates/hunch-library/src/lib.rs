@@ -12,6 +12,7 @@ pub mod http;
 pub mod hub;
 mod inspect;
 mod jan;
+pub mod keychain;
 pub mod load_marker;
 mod locked_json;
 pub mod machine;

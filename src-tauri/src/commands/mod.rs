@@ -8,6 +8,7 @@ mod conversations;
 mod desktop;
 mod library;
 mod measuring;
+mod servers;
 mod updating;
 
 use hunch::app::App;
@@ -22,6 +23,7 @@ use conversations::*;
 use desktop::*;
 use library::*;
 use measuring::*;
+use servers::*;
 use updating::*;
 
 /// Result of a command, with an error for the page.

@@ -6,6 +6,7 @@
 
 pub mod export;
 pub mod report;
+pub mod server;
 mod summary;
 mod turn;
 

@@ -8,7 +8,8 @@ use ts_rs::TS;
 
 use crate::bench::IdentityReport;
 use crate::bench::MethodConfig;
-use crate::event::{GenerationEvent, StopReason};
+use crate::event::{GenerationEvent, ServerFigures, StopReason};
+use crate::remote::{ServerKind, Speculation};
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
 use hunch_core::stats::GenerationStats;
@@ -48,6 +49,57 @@ pub struct CompareRequest {
     pub max_tokens: u32,
     /// Answers of every lane to every prompt, 1 to 20.
     pub runs: u32,
+    /// Server that answers the same prompts after the lanes.
+    #[serde(default)]
+    #[ts(as = "Option<ComparedServer>", optional)]
+    pub server: Option<ComparedServer>,
+}
+
+/// A server next to the lanes of a comparison.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+pub struct ComparedServer {
+    /// Address of its API.
+    pub address: String,
+    /// Model of the server.
+    pub model: String,
+}
+
+/// Figures of a server next to the lanes.
+///
+/// It runs other weights, mostly on another machine, and the network is part of its times. So it has no speedup against
+/// the lanes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct ServerReport {
+    /// The server.
+    pub server: ComparedServer,
+    /// Program that it runs. `None` if it was not reached.
+    pub kind: Option<ServerKind>,
+    /// Finished answers, in order.
+    pub answers: Vec<ServerAnswer>,
+    /// Tokens per second after the first text, measured here: the median over the answers. `None` if it counts no
+    /// tokens.
+    pub tok_s: Option<f64>,
+    /// Milliseconds to the first text, measured here: the median over the answers.
+    pub first_ms: Option<f64>,
+    /// Drafted and accepted tokens of all answers, as the server reports them.
+    pub speculation: Option<Speculation>,
+    /// Mean tokens a pass over all answers, from the server's figures.
+    pub tokens_per_pass: Option<f64>,
+    /// Error that ended its answers early.
+    pub error: Option<Box<hunch_error::ErrorInfo>>,
+}
+
+/// An answer of a server to one prompt in one run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct ServerAnswer {
+    /// Number of the prompt, from 0.
+    pub prompt: u32,
+    /// Number of the run, from 0.
+    pub run: u32,
+    /// Figures of the answer.
+    pub figures: ServerFigures,
+    /// Text of the answer, without thinking.
+    pub text: String,
 }
 
 /// A prompt of a comparison.
@@ -146,6 +198,13 @@ pub enum CompareEvent {
         #[serde(alias = "told")]
         event: TimedEvent,
     },
+    /// The server answers, after the lanes.
+    Server {
+        /// Answers done.
+        done: u32,
+        /// Answers in all.
+        total: u32,
+    },
     /// The comparison ended or was stopped.
     Finished {
         /// Report on the finished turns. `None` if there is none.
@@ -189,6 +248,10 @@ pub struct ComparisonReport {
     pub answers: Vec<ComparedAnswer>,
     /// Events of the last turn by lane, for replay.
     pub recordings: Vec<Vec<TimedEvent>>,
+    /// Figures of the server next to the lanes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[ts(optional)]
+    pub server: Option<Box<ServerReport>>,
 }
 
 impl ComparisonReport {

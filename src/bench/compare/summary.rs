@@ -36,6 +36,7 @@ pub(super) fn report(
     let recordings =
         turns.pop().map_or_else(Vec::new, |turn| turn.answers.into_iter().map(|a| a.events).collect());
     Ok(ComparisonReport {
+        server: None,
         setting,
         ended_ms: 0,
         target_cost: costs.target_cost(),

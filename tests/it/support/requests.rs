@@ -1,6 +1,6 @@
 //! Requests to the tiny models.
 
-use hunch::api::{AnswerRequest, AnswerSettings, Asking};
+use hunch::api::{AnswerRequest, AnswerSettings, AnsweredBy, Asking};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::rule::AcceptanceRule;
@@ -22,7 +22,8 @@ pub(crate) fn endless_request(method: Method, max_tokens: u32) -> AnswerRequest 
         thinking: None,
         target: String::new(),
         draft: None,
+        server: None,
     };
     let asking = Asking::Question { parent: None, text: "abc abc".into(), attachments: Vec::new() };
-    AnswerRequest { conversation: None, asking, settings }
+    AnswerRequest { conversation: None, asking, settings, by: AnsweredBy::Loaded }
 }

@@ -15,6 +15,7 @@ import { dispatch, type Handlers } from '../../../ui/src/lib/ipc/commands';
 import type {
   Answering,
   AnswerRequest,
+  AnswerSettings,
   AppInfo,
   ComparisonReport,
   Download,
@@ -34,6 +35,7 @@ import { ReplayLab, type RecordedLab } from './lab';
 import { ReplayLibrary, type RecordedLibrary } from './library';
 import { parseComparison, ReplayComparisons, ReplayedComparison, type CompareMessage } from './comparison';
 import { ReplayTraining, type RecordedTraining } from './training';
+import { ReplayServers, type RecordedServers } from './servers';
 import { ReplayUpdates, type RecordedUpdates } from './updates';
 import { ReplayStore, type RecordedConversation } from './store';
 import type { FilesEvent, Host, WireArguments } from '../../../ui/src/lib/host/types';
@@ -63,6 +65,8 @@ export interface RecordedApp {
   library?: RecordedLibrary;
   /** Training of drafters. Defaults to a short run. */
   training?: RecordedTraining;
+  /** Servers. Defaults to none. */
+  servers?: RecordedServers;
   /** Updates of the app. Defaults to a copy that looks for none. */
   updates?: RecordedUpdates;
 }
@@ -151,6 +155,7 @@ class ReplayHost implements Host {
   readonly #training: ReplayTraining;
   readonly #library: ReplayLibrary;
   readonly #updates: ReplayUpdates;
+  readonly #servers: ReplayServers;
   /** Cancels the current loading. */
   #cancelLoading: () => void = () => {};
   readonly #comparisons: ReplayComparisons;
@@ -172,6 +177,7 @@ class ReplayHost implements Host {
     this.#lab = new ReplayLab(app.lab, playback.later);
     this.#training = new ReplayTraining(playback.later, app.training);
     this.#library = new ReplayLibrary(app.library, app.models, app.info.models_folder);
+    this.#servers = new ReplayServers(app.servers);
     this.#updates = new ReplayUpdates(playback.later, app.updates);
     this.#comparisons = new ReplayComparisons(app.comparisons ?? []);
     this.#preferences = new Map(Object.entries(preferences));
@@ -213,6 +219,7 @@ class ReplayHost implements Host {
       ...this.#library.handlers,
       ...this.#lab.handlers,
       ...this.#training.handlers,
+      ...this.#servers.handlers,
       ...this.#updates.handlers,
       app_info: () => this.#app.info,
       repair_store: ({ remedy }) => this.#repairStore(remedy),
@@ -402,9 +409,7 @@ class ReplayHost implements Host {
   }
 
   #startAnswer(request: AnswerRequest, send: (message: StreamMessage) => void): Answering {
-    const loaded = this.#app.info.loaded;
-    if (!loaded) throw refusal('no_model', 'No model is loaded. Open a model first.');
-    const { begun, undo } = this.#store.begin(request, { target: loaded.target.name, draft: loaded.draft?.name ?? null });
+    const { begun, undo } = this.#store.begin(request, this.#writer(request));
     try {
       const generation_id = this.#play(send, (message) => this.#store.keep(begun.answer, message.events));
       return { ...begun, generation_id };
@@ -412,6 +417,14 @@ class ReplayHost implements Host {
       undo();
       throw refused;
     }
+  }
+
+  /** Names of the one who answers. */
+  #writer({ by }: AnswerRequest): Pick<AnswerSettings, 'target' | 'draft' | 'server'> {
+    if (by?.kind === 'server') return { target: by.model, draft: null, server: by.address };
+    const loaded = this.#app.info.loaded;
+    if (!loaded) throw refusal('no_model', 'No model is loaded. Open a model first.');
+    return { target: loaded.target.name, draft: loaded.draft?.name ?? null };
   }
 
   #play(send: (message: StreamMessage) => void, keep: (message: StreamMessage) => void): number {

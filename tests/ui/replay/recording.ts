@@ -52,7 +52,7 @@ export class ReplayedGeneration {
     const track: Track<GenerationEvent> = {
       batches: recording.messages.map(({ events }) => events),
       duration: recordedDuration,
-      own: (event) => (event.type === 'started' ? { ...event, generation_id: id } : event),
+      own: (event) => (event.type === 'started' || event.type === 'server_started' ? { ...event, generation_id: id } : event),
       keep: (seq, events) => keep({ generation_id: id, seq, events }),
       deliver: (seq, events) => deliver({ generation_id: id, seq, events }),
     };
@@ -77,6 +77,11 @@ export class ReplayedGeneration {
   /** The recorded ending, reduced to the tokens so far: their counts and the last live figures. */
   #cancelled(): GenerationEvent {
     const all = this.#recording.messages.flatMap((message) => message.events);
+    const byServer = all.find((event) => event.type === 'server_finished');
+    if (byServer) {
+      const none = { measured_tok_s: null, usage: null, speculation: null, tokens_per_pass: null, reported_tok_s: null };
+      return { type: 'server_finished', stop: 'cancelled', figures: { ...byServer.figures, ...none, finish_reason: 'cancelled' } };
+    }
     const recorded = all.find((event) => event.type === 'finished');
     if (!recorded) {
       const error: ErrorInfo = { code: 'internal', message: 'This recording has no ending to cut short.' };

@@ -4,6 +4,7 @@
 import type {
   Asking,
   AnswerRequest,
+  AnswerSettings,
   Conversation,
   ConversationEntry,
   ErrorInfo,
@@ -124,7 +125,7 @@ export class ReplayStore {
   }
 
   /** Stores the question and starts the answer. Returns it with a function that undoes both if it never starts. */
-  begin(request: AnswerRequest, models: { target: string; draft: string | null }): { begun: BegunAnswer; undo: () => void } {
+  begin(request: AnswerRequest, writer: Pick<AnswerSettings, 'target' | 'draft' | 'server'>): { begun: BegunAnswer; undo: () => void } {
     const before = [...this.#kept].map(([id, kept]) => [id, { ...kept, conversation: structuredClone(kept.conversation) }] as const);
     const undo = () => {
       this.#kept.clear();
@@ -136,7 +137,7 @@ export class ReplayStore {
       role: 'assistant',
       content: '',
       state: 'streaming',
-      settings: { ...request.settings, ...models },
+      settings: { ...request.settings, ...writer },
     });
     this.#events.set(answer, [...prefix]);
     return { begun: { conversation: conversation.entry.id, question, answer, prefix }, undo };
@@ -148,7 +149,7 @@ export class ReplayStore {
     this.#events.get(answer)?.push(...events);
     for (const event of events) {
       if (event.type === 'round' || event.type === 'finished') message.content += event.tokens.map((token) => token.text).join('');
-      if (event.type === 'finished') message.state = 'complete';
+      if (event.type === 'finished' || event.type === 'server_finished') message.state = 'complete';
       if (event.type === 'failed') message.state = 'failed';
     }
   }

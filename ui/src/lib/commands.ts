@@ -3,6 +3,7 @@
 import type { ConversationEntry, ModelEntry } from './ipc/schema.gen';
 import { methodName, offeredMethods } from './methods';
 import type { Attachments } from './state/attachments.svelte';
+import type { Answerer } from './state/answerer.svelte';
 import type { Chat } from './state/chat.svelte';
 import type { ActiveConversation } from './state/conversation.svelte';
 import { grouped, type Conversations } from './state/conversations.svelte';
@@ -64,6 +65,7 @@ export interface Command {
 export interface CommandState {
   readonly chat: Chat;
   readonly conversation: ActiveConversation;
+  readonly answerer: Answerer;
   readonly conversations: Conversations;
   readonly attachments: Attachments;
   readonly work: Work;
@@ -158,11 +160,11 @@ function conversationCommands({ chat, conversation, conversations, navigation, s
   ];
 }
 
-function answerCommands({ attachments, chat, conversation, models, navigation, screen, work }: CommandState): Command[] {
+function answerCommands({ answerer, attachments, chat, conversation, navigation, screen, work }: CommandState): Command[] {
   const last = () => conversation.turns.at(-1);
   // A hidden conversation is not changed.
   const chatting = () => navigation.place === 'chat';
-  const idle = () => chatting() && !work.running && models.loading === null && models.answerable;
+  const idle = () => chatting() && !work.running && !answerer.comingUp && answerer.answerable;
   const answerOfLast = () => {
     const turn = last();
     return turn?.answer.over ? answerText(turn) : '';
@@ -350,15 +352,15 @@ function presetCommands({ preferences, presets }: CommandState): Command[] {
 }
 
 /** Commands that load a model, for searching by name. */
-export function loadCommands({ library, models, work }: CommandState): Command[] {
+export function loadCommands({ answerer, library, models, work }: CommandState): Command[] {
   return library.models
     .filter((model) => model.problem === null)
     .map((model): Command => ({
       ...modelWords(library, model),
       group: 'model',
-      chosen: models.loaded?.target.path === model.path,
+      chosen: !answerer.server && models.loaded?.target.path === model.path,
       enabled: () => models.loading === null && !work.running,
-      run: () => void models.loadTarget(model),
+      run: () => void answerer.useLoaded(model),
     }));
 }
 

@@ -213,39 +213,25 @@ fn keychain() -> Option<Arc<dyn Vault>> {
 
 #[cfg(target_os = "macos")]
 mod mac {
-    //! The login keychain.
-
-    use keyring_core::api::CredentialStoreApi;
-    use keyring_core::{Entry, Error};
+    //! The Hub's token in the login keychain.
 
     use super::{Token, Vault};
+    use crate::keychain;
+
+    /// Account of the token.
+    const ACCOUNT: &str = "Hugging Face token";
 
     pub(super) struct Keychain;
 
-    fn entry() -> Result<Entry, Error> {
-        let store = apple_native_keyring_store::keychain::Store::new()?;
-        store.build("Hunch", "Hugging Face token", None)
-    }
-
     impl Vault for Keychain {
         fn read(&self) -> Result<Option<Token>, String> {
-            match entry().and_then(|entry| entry.get_password()) {
-                Ok(text) => Token::new(&text).map(Some).map_err(|_| "it contains a malformed token".into()),
-                Err(Error::NoEntry) => Ok(None),
-                Err(error) => Err(error.to_string()),
-            }
+            let Some(keychain) = keychain::of_this_machine() else { return Ok(None) };
+            Ok(keychain.read(ACCOUNT)?.map(Token))
         }
 
         fn write(&self, token: Option<&Token>) -> Result<(), String> {
-            let entry = entry().map_err(|error| error.to_string())?;
-            let done = match token {
-                Some(token) => entry.set_password(token.0.expose()),
-                None => entry.delete_credential(),
-            };
-            match done {
-                Ok(()) | Err(Error::NoEntry) => Ok(()),
-                Err(error) => Err(error.to_string()),
-            }
+            let keychain = keychain::of_this_machine().ok_or("there is no keychain")?;
+            keychain.write(ACCOUNT, token.map(|token| &token.0))
         }
     }
 }

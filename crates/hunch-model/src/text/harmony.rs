@@ -78,7 +78,7 @@ impl HarmonyStream {
 }
 
 /// Returns an answer without its reasoning: the text after the closing marker.
-pub(super) fn without_reasoning(answer: &str) -> &str {
+pub fn without_reasoning(answer: &str) -> &str {
     let begun = answer.trim_start().starts_with(OPENING);
     match answer.split_once(CLOSING.trim_end()) {
         Some((_, said)) if begun => said.trim_start(),

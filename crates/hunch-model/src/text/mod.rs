@@ -14,6 +14,7 @@ mod tools;
 
 pub use detokenize::Detokenizer;
 pub use format::{AnswerFormat, FormatCompiler};
+pub use harmony::without_reasoning;
 pub use stop::{Released, StopFilter};
 pub use template::{ChatTemplate, RenderedPrompt, TemplateOrigin, ThinkingSwitches};
 pub use tokenizer::{EncodeOptions, Tokenizer, Vocabulary, VocabularyVerdict, check_vocabularies};

@@ -2,6 +2,7 @@
 
 import { createContext } from 'svelte';
 import type { AdvancedSettings } from '../../lib/state/advanced.svelte';
+import type { Answerer } from '../../lib/state/answerer.svelte';
 import type { Attachments } from '../../lib/state/attachments.svelte';
 import type { CatalogueState } from '../../lib/state/catalogue.svelte';
 import type { Chat } from '../../lib/state/chat.svelte';
@@ -14,6 +15,7 @@ import type { Models } from '../../lib/state/models.svelte';
 import type { Navigation } from '../../lib/state/navigation.svelte';
 import type { Preferences } from '../../lib/state/preferences.svelte';
 import type { ProblemLog } from '../../lib/state/problemLog';
+import type { Servers } from '../../lib/state/servers.svelte';
 import type { Settings } from '../../lib/state/settings.svelte';
 import type { TokenFocus } from '../../lib/state/tokenFocus.svelte';
 import type { Work } from '../../lib/state/work.svelte';
@@ -25,6 +27,9 @@ export interface ChatContext {
   /** Files of the next question. */
   readonly attachments: Attachments;
   readonly models: Models;
+  /** The one who answers the next question. */
+  readonly answerer: Answerer;
+  readonly servers: Servers;
   readonly settings: Settings;
   readonly advanced: AdvancedSettings;
   readonly preferences: Preferences;

@@ -11,6 +11,7 @@ import type { Models } from '../../lib/state/models.svelte';
 import type { Navigation } from '../../lib/state/navigation.svelte';
 import type { Pairing } from '../../lib/state/pairing.svelte';
 import type { Screen } from '../../lib/state/screen';
+import type { Servers } from '../../lib/state/servers.svelte';
 import type { Training } from '../../lib/state/training.svelte';
 import type { Work } from '../../lib/state/work.svelte';
 
@@ -19,6 +20,7 @@ export interface LibraryContext {
   /** The list of models with its filters. */
   readonly modelList: ModelList;
   readonly models: Models;
+  readonly servers: Servers;
   /** The selected model and its drafts. */
   readonly pairing: Pairing;
   /** The measurement of a pair. */

@@ -5,6 +5,7 @@ import { formatBytes, formatParameters } from '../../lib/format';
 import type { DraftOffer, FitVerdict, HeadOffer, ModelEntry } from '../../lib/ipc/schema.gen';
 import { shortcut } from '../../lib/platform';
 import { fileLines, type LibraryState } from '../../lib/state/library.svelte';
+import { shortAddress } from '../../lib/state/servers.svelte';
 import { language } from '../../lib/strings/index.svelte';
 import { gainWords, headWords, verdictWords } from '../../lib/pairVerdict';
 import type { TitleBarContext } from './context';
@@ -39,13 +40,13 @@ export function pickerRows(role: 'target' | 'draft', context: TitleBarContext): 
 }
 
 function targetRows(context: TitleBarContext): PickerRow[] {
-  const { library, models, navigation, work } = context;
+  const { answerer, library, models, navigation, work } = context;
   const words = language.strings.library.picker;
   const recent = models.recent.filter(({ problem }) => problem === null);
   const rest = library.models.filter((model) => !recent.includes(model)).toSorted(byTitle);
   const rows = [...recent, ...rest].map((model, i): PickerRow => ({
     ...modelRow(library, model),
-    chosen: model.path === models.loaded?.target.path,
+    chosen: !answerer.server && model.path === models.loaded?.target.path,
     disabled: problemOf(model) || work.running,
     heading:
       i === 0 && recent.length > 0
@@ -55,15 +56,37 @@ function targetRows(context: TitleBarContext): PickerRow[] {
             ? words.all
             : language.strings.models.target.heading
           : undefined,
-    run: () => void models.loadTarget(model),
+    run: () => void answerer.useLoaded(model),
   }));
   const unload = way('unload', words.unload, () => void models.unload(), work.running);
   return [
     ...rows,
+    ...serverRows(context),
     ...(models.loaded ? [unload] : []),
     { ...way('open-target', language.strings.models.target.open, () => void models.openTarget(), work.running), aside: shortcut('O') },
+    way('open-servers', words.openServers, () => navigation.showLibrary('servers')),
     way('open-library', words.openLibrary, () => navigation.showLibrary()),
   ];
+}
+
+/** The models of servers. */
+function serverRows({ servers, work }: TitleBarContext): PickerRow[] {
+  const heading = language.strings.library.parts.servers;
+  const rows = servers.list.flatMap(({ address }) =>
+    servers.modelsOf(address).map(({ id }): PickerRow => ({
+      id: `${address} ${id}`,
+      name: id,
+      aside: '',
+      note: shortAddress(address),
+      chosen: servers.chosen?.address === address && servers.chosen.model === id,
+      disabled: work.running,
+      way: false,
+      lines: address,
+      testid: 'server-row',
+      run: () => servers.choose({ address, model: id }),
+    })),
+  );
+  return rows.map((row, i) => (i === 0 ? { ...row, heading } : row));
 }
 
 /** Suitable drafts first, then the others with the reason. */

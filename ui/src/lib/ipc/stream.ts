@@ -106,7 +106,7 @@ export class EventStream<E extends StreamedEvent> {
     const fresh = events.slice(this.#next - seq);
     if (fresh.length === 0) return false;
     this.#next += fresh.length;
-    if (fresh.some(({ type }) => type === 'finished' || type === 'failed')) {
+    if (fresh.some(({ type }) => type === 'finished' || type === 'server_finished' || type === 'failed')) {
       this.#over = true;
       this.#cancelTimer();
     }

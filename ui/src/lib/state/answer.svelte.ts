@@ -13,6 +13,8 @@ import type {
   RejectedEvent,
   RoundEvent,
   RoundTiming,
+  ServerFigures,
+  ServerKind,
   StopReason,
   TokenEvent,
 } from '../ipc/schema.gen';
@@ -46,6 +48,13 @@ export interface AnswerSetup {
   templateNote: string | null;
 }
 
+/** The server that writes an answer, in place of the loaded models. */
+export interface AnswerServer {
+  address: string;
+  kind: ServerKind;
+  model: string;
+}
+
 /** Prompt tokens read so far. */
 export interface Progress {
   done: number;
@@ -77,13 +86,14 @@ export interface TokenDetail {
 /** Classes of a token in all colour modes. */
 export interface TokenMark {
   origin: AnswerOrigin;
-  confidence: ConfidenceClass;
+  /** Null for a server, which reports no probabilities. */
+  confidence: ConfidenceClass | null;
   /** Null if the entropy was not saved. */
   entropy: EntropyClass | null;
   /** Index of its round in the whole answer. */
   round: number;
-  /** Outcome of its round's draft. */
-  kept: RoundClass;
+  /** Outcome of its round's draft; null for a server, which reports no rounds. */
+  kept: RoundClass | null;
   /** Times of its round, at the round's first shown token. */
   begins: RoundShares | null;
 }
@@ -111,6 +121,10 @@ interface RoundFacts {
 export class Answer {
   phase = $state<AnswerPhase>('waiting');
   setup = $state.raw<AnswerSetup | null>(null);
+  /** The server that writes it; null for loaded models. */
+  server = $state.raw<AnswerServer | null>(null);
+  /** Figures of a server's answer. */
+  serverFigures = $state.raw<ServerFigures | null>(null);
   prefill = $state.raw<Progress | null>(null);
   /** Number of tokens in each class. */
   counts = $state.raw<MarkCounts>(noMarks());
@@ -148,6 +162,11 @@ export class Answer {
   #begun = 0;
   /** Rounds of this generation with parked drafting. */
   #parkedRounds = 0;
+
+  /** `true` if its tokens have origins. Only a Hunch server reports them. */
+  get hasOrigins(): boolean {
+    return this.server === null || this.server.kind === 'hunch';
+  }
 
   /** Tokens so far, empty ones included. */
   get tokens(): readonly TokenEvent[] {
@@ -221,10 +240,10 @@ export class Answer {
     this.#settle();
   }
 
-  /** Details of the token at `index`; null for none. */
+  /** Details of the token at `index`; null for none. A server reports none. */
   detail(index: number): TokenDetail | null {
     const token = this.#tokens[index];
-    if (!token) return null;
+    if (!token || this.server) return null;
     const round = this.#rounds[index] ?? token.round;
     const rejected = this.#rejected.get(round)?.filter((draft) => draft.position === token.position) ?? [];
     const facts = this.#facts.get(round);
@@ -239,11 +258,11 @@ export class Answer {
     const round = this.#rounds[index] ?? 0;
     return {
       origin: (token?.origin ?? 'plain') as AnswerOrigin,
-      confidence: confidenceOf(token?.confidence ?? 1),
+      confidence: this.server ? null : confidenceOf(token?.confidence ?? 1),
       entropy: typeof token?.entropy === 'number' ? entropyClassOf(token.entropy) : null,
       round,
-      kept: this.#keptIn(round),
-      begins: this.#rounds[index - 1 - skipped] === round ? null : shares(this.#facts.get(round)?.timing),
+      kept: this.server ? null : this.#keptIn(round),
+      begins: this.server || this.#rounds[index - 1 - skipped] === round ? null : shares(this.#facts.get(round)?.timing),
     };
   }
 
@@ -282,6 +301,15 @@ export class Answer {
           templateNote: event.template_note ?? null,
         };
         break;
+      case 'server_started':
+        this.phase = 'prefill';
+        this.server = { address: event.address, kind: event.kind, model: event.model };
+        break;
+      case 'server_finished':
+        this.phase = 'finished';
+        this.stop = event.stop;
+        this.serverFigures = event.figures;
+        break;
       case 'prefill':
         this.prefill = { done: event.done, total: event.total };
         break;
@@ -318,6 +346,7 @@ export class Answer {
 
   #applyRound(round: RoundEvent, counts: MarkCounts): void {
     this.phase = 'streaming';
+    if (this.server) return this.#append(round.tokens, counts);
     this.figures = round.figures;
     this.depth = round.depth;
     if (round.depth?.parked) this.#parkedRounds += 1;
@@ -337,6 +366,7 @@ export class Answer {
       this.#tokens.push(token);
       this.#rounds.push(this.#firstRound + token.round);
       counts[token.origin as AnswerOrigin] += 1;
+      if (this.server) continue;
       counts[confidenceOf(token.confidence)] += 1;
       if (token.entropy !== null) counts[entropyClassOf(token.entropy)] += 1;
       counts[this.#keptIn(this.#firstRound + token.round)] += 1;

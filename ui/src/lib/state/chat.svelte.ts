@@ -6,6 +6,9 @@ import type { ActiveConversation } from './conversation.svelte';
 import type { Conversations } from './conversations.svelte';
 import type { MessageDrafts } from './messageDrafts.svelte';
 import type { Models } from './models.svelte';
+import type { ServerChoice } from './preferences.svelte';
+import type { Servers } from './servers.svelte';
+import type { Answerer } from './answerer.svelte';
 import type { Navigation } from './navigation.svelte';
 import type { TokenFocus } from './tokenFocus.svelte';
 import type { Turn } from './thread.svelte';
@@ -22,6 +25,8 @@ export interface ChatDependencies {
   conversations: Conversations;
   messageDrafts: MessageDrafts;
   models: Models;
+  answerer: Pick<Answerer, 'useLoaded'>;
+  servers: Pick<Servers, 'choose'>;
   navigation: Navigation;
   tokens: TokenFocus;
   work: Work;
@@ -93,11 +98,20 @@ export class Chat {
   /** Loads another model and regenerates an answer with it, on a new branch. Another conversation opened meanwhile
    * cancels that, and the model stays. */
   async answerWith(model: ModelEntry, { question }: Pick<Turn, 'question'>): Promise<void> {
-    const { conversation, models, work } = this.#on;
+    const { answerer, conversation, models, work } = this.#on;
     if (work.running || question === null) return;
-    await models.loadTarget(model);
+    await answerer.useLoaded(model);
     const turn = conversation.turns.find((other) => other.question === question);
     if (turn && models.loaded?.target.path === model.path) await conversation.regenerate(turn);
+  }
+
+  /** Regenerates an answer with the model of a server, on a new branch. */
+  async answerWithServer(choice: ServerChoice, { question }: Pick<Turn, 'question'>): Promise<void> {
+    const { conversation, servers, work } = this.#on;
+    if (work.running || question === null) return;
+    servers.choose(choice);
+    const turn = conversation.turns.find((other) => other.question === question);
+    if (turn) await conversation.regenerate(turn);
   }
 
   /** Deletes a conversation and stops its answer. If it is on screen, a new one replaces it. */

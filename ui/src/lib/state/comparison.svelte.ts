@@ -46,6 +46,8 @@ export class Comparison {
   /** Progress of measuring passes, the first step. */
   costs = $state.raw<Progress | null>(null);
   turn = $state.raw<Turn | null>(null);
+  /** Answers of the server next to the lanes, the last step. */
+  server = $state.raw<Progress | null>(null);
   /** Index of the lane that has its turn. */
   active = $state<number | null>(null);
   report = $state.raw<ComparisonReport | null>(null);
@@ -102,6 +104,7 @@ export class Comparison {
     this.error = null;
     this.costs = null;
     this.turn = null;
+    this.server = null;
     this.race?.pause();
     const buffer = new FrameBuffer<CompareEvent>(this.#pace.nextFrame, (events) => this.#apply(events));
     this.#measurement = new Measurement<CompareEvent>(this.#host, {
@@ -170,6 +173,7 @@ export class Comparison {
     this.setting = null;
     this.costs = null;
     this.turn = null;
+    this.server = null;
     this.active = null;
     this.report = null;
     this.race = null;
@@ -202,6 +206,10 @@ export class Comparison {
           this.turn = event;
           this.active = null;
           for (const lane of this.#live) lane.renew();
+          break;
+        case 'server':
+          this.server = { done: event.done, total: event.total };
+          this.active = null;
           break;
         case 'slice':
           this.active = event.lane;

@@ -4,6 +4,7 @@ import type { CompareRequest, MaxDraft, Method, MethodConfig } from '../ipc/sche
 import { mostLanes } from '../lanes';
 import { offeredMethods } from '../methods';
 import type { Models } from './models.svelte';
+import type { ServerChoice } from './preferences.svelte';
 import { isUsable, Settings } from './settings.svelte';
 import type { Missing, PromptKind } from '../strings/keys';
 
@@ -33,6 +34,8 @@ export class ComparisonPlan {
   /** Runs of every prompt in every lane. */
   runs = $state(3);
   lanes = $state.raw<readonly MethodConfig[]>([]);
+  /** Model of a server that answers next to the lanes; null for none. */
+  server = $state.raw<ServerChoice | null>(null);
   /** Sampling settings and token limit. */
   readonly settings = new Settings();
 
@@ -130,6 +133,7 @@ export class ComparisonPlan {
       rule,
       max_tokens,
       runs: this.runs,
+      ...(this.server && { server: this.server }),
     };
   }
 

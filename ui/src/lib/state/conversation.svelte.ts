@@ -4,7 +4,7 @@
 import { ownError } from '../errors';
 import type { Host } from '../host';
 import { answer as begin, call, toErrorInfo } from '../ipc/rpc';
-import type { AnswerSettings, Asking, Attachment, ErrorInfo, GenerationEvent, StreamMessage } from '../ipc/schema.gen';
+import type { AnsweredBy, AnswerSettings, Asking, Attachment, ErrorInfo, GenerationEvent, StreamMessage } from '../ipc/schema.gen';
 import { EventStream } from '../ipc/stream';
 import { Latest } from '../latest';
 import { language } from '../strings/index.svelte';
@@ -51,8 +51,10 @@ export interface ConversationCallbacks {
   changed: () => void;
   /** Loads the models for an answer. Rejects if that is impossible. */
   ready?: () => Promise<void>;
-  /** Names of the models that answer, as the engine stores them. */
-  writer?: () => Pick<AnswerSettings, 'target' | 'draft'> | null;
+  /** The one who answers, for the request; undefined for the loaded models. */
+  by?: () => AnsweredBy | undefined;
+  /** Names of the one who answers, as the engine stores them. */
+  writer?: () => Pick<AnswerSettings, 'target' | 'draft' | 'server'> | null;
   /** Called when a question was refused in a conversation that is no longer on screen, where its text is kept. */
   refusedElsewhere?: (error: ErrorInfo) => void;
   /** Called when the queue stopped at a question of a conversation, which is null while it is new. */
@@ -476,8 +478,13 @@ export class ActiveConversation {
       await this.#callbacks.ready?.();
       ready = true;
       // The tokens of biases are those of the models that are loaded now.
+      const by = this.#callbacks.by?.();
       const { logit_bias } = (this.#settings.request() ?? settings).sampling;
-      const asked = { asking, settings: { ...settings, sampling: { ...settings.sampling, logit_bias }, target: '', draft: null } };
+      const asked = {
+        asking,
+        settings: { ...settings, sampling: { ...settings.sampling, logit_bias }, target: '', draft: null },
+        ...(by && { by }),
+      };
       const begun = await thread.inOrder(async () => {
         const receive = (message: StreamMessage) => running.stream.receive(message.generation_id, message);
         const answering = await begin(this.#host, { conversation: thread.id, ...asked }, receive);

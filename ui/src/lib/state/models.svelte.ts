@@ -24,6 +24,10 @@ export interface ModelsDependencies {
   preferences: Preferences;
   /** Reports a failure in a sentence. */
   reportFailure: (text: string) => void;
+  /** Called when the user has loaded models. */
+  loadedByUser: () => void;
+  /** Returns `true` if a server answers, which needs no models. */
+  needless: () => boolean;
 }
 
 /** Number of remembered targets. */
@@ -62,6 +66,8 @@ export class Models {
   readonly #library: LibraryState;
   readonly #preferences: Preferences;
   readonly #reportFailure: (text: string) => void;
+  readonly #loadedByUser: () => void;
+  readonly #needless: () => boolean;
   #picking = false;
   #unloading = false;
   /** Last models in memory since the start, loaded by this window or another caller. */
@@ -95,6 +101,8 @@ export class Models {
     this.#library = dependencies.library ?? new LibraryState(host);
     this.#preferences = dependencies.preferences ?? new Preferences(host);
     this.#reportFailure = dependencies.reportFailure ?? (() => {});
+    this.#loadedByUser = dependencies.loadedByUser ?? (() => {});
+    this.#needless = dependencies.needless ?? (() => false);
   }
 
   /** The name of a model to show next to its quantisation, as in the library. */
@@ -131,7 +139,7 @@ export class Models {
       // Searching all folders may take long, and the last models need not wait.
       const listing = this.#library.ask();
       listing.catch(() => {});
-      if (!this.loaded) await this.#begin(listing);
+      if (!this.loaded && !this.#needless()) await this.#begin(listing);
       await listing;
     } catch (thrown) {
       this.error = toErrorInfo(thrown);
@@ -150,6 +158,7 @@ export class Models {
     try {
       this.#take(await call(this.#host, 'load_models', { request }), request.context);
       if (asked) this.#remember();
+      if (asked && this.ready) this.#loadedByUser();
       return 'loaded';
     } catch (thrown) {
       const error = toErrorInfo(thrown);

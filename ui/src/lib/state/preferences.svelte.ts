@@ -30,6 +30,12 @@ export interface LastModels {
   readonly quantisation: string | null;
 }
 
+/** A model of a server. */
+export interface ServerChoice {
+  readonly address: string;
+  readonly model: string;
+}
+
 /** All choices of reasoning before an answer. */
 const thinkingChoices: readonly Thinking[] = ['off', 'on', 'low', 'medium', 'high'];
 
@@ -47,6 +53,8 @@ export interface Values {
   presets: readonly Preset[];
   /** The last models; null for none. */
   lastModels: LastModels | null;
+  /** Model of a server that answers; null for the loaded models. */
+  server: ServerChoice | null;
   /** Paths of recently loaded targets, latest first. */
   recentModels: readonly string[];
   /** Minutes until unused models are unloaded; 0 for never. The engine reads it too. */
@@ -73,6 +81,7 @@ const defaults: Values = {
   view: 'rich',
   presets: [],
   lastModels: null,
+  server: null,
   recentModels: [],
   keepWarmMinutes: 0,
   drafts: {},
@@ -91,6 +100,7 @@ const kept: Record<Key, string> = {
   view: 'view',
   presets: 'presets',
   lastModels: 'last_models',
+  server: 'server',
   recentModels: 'recent_models',
   keepWarmMinutes: 'keep_warm_minutes',
   drafts: 'drafts',
@@ -116,6 +126,7 @@ const understand: { [K in Key]: (value: unknown) => Values[K] | undefined } = {
   view: (value) => oneOf(views, value),
   presets: (value) => (Array.isArray(value) ? distinct(value.flatMap((one) => asPreset(one) ?? [])) : undefined),
   lastModels: (value) => (value === null ? null : asLastModels(value)),
+  server: (value) => (value === null ? null : asServerChoice(value)),
   recentModels: (value) => (Array.isArray(value) ? value.filter((path) => typeof path === 'string') : undefined),
   keepWarmMinutes: (value) => (isNumber(value) && value >= 0 ? value : undefined),
   coloursKnown: asBoolean,
@@ -177,6 +188,10 @@ export class Preferences {
 
   get lastModels(): LastModels | null {
     return this.#values.lastModels;
+  }
+
+  get server(): ServerChoice | null {
+    return this.#values.server;
   }
 
   get recentModels(): readonly string[] {
@@ -328,6 +343,11 @@ function asKeptFile(value: unknown): KeptFile | undefined {
   const { name, text, path } = fields(value);
   if (typeof name !== 'string' || typeof text !== 'string') return undefined;
   return { name, text, path: typeof path === 'string' ? path : null };
+}
+
+function asServerChoice(value: unknown): ServerChoice | undefined {
+  const { address, model } = fields(value);
+  return typeof address === 'string' && typeof model === 'string' ? { address, model } : undefined;
 }
 
 function fields(value: unknown): Record<string, unknown> {

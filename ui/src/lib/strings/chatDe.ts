@@ -49,6 +49,7 @@ export const chatDe: typeof chatEn = {
   empty: {
     loadingNote: 'Die Datei wird einmal gelesen und bleibt im Speicher.',
     heading: 'Was möchtest du fragen?',
+    serverAnswers: (model, server) => `${model} antwortet von ${server}.`,
     answers: (model) => `${model} läuft auf diesem Rechner.`,
     examples: [
       'Führe in Python zwei sortierte Listen zusammen.',
@@ -138,6 +139,27 @@ export const chatDe: typeof chatEn = {
     repeats: 'Gleiche Modelle, Einstellungen und Seed, gleiche Antwort',
     repeatsAtZeroTemperature:
       'Gleiche Modelle, Einstellungen und Seed ergeben bei Temperatur 0 die gleiche Antwort. Darüber muss auch K fest sein.',
+  },
+  serverFigures: {
+    kinds: { hunch: 'Hunch', llama_cpp: 'llama.cpp', vllm: 'vLLM', sglang: 'SGLang', other: 'Der Server' },
+    sources: {
+      hunch: 'Hunch',
+      llama_cpp_timings: 'llama.cpp',
+      vllm_response: 'vLLM',
+      vllm_counters: 'vLLM, alle Anfragen dieser Zeit,',
+      sglang_response: 'SGLang',
+    },
+    reports: (name) => `${name} meldet:`,
+    nothing: 'keine eigenen Zahlen',
+    drafts: (accepted, drafted, share) => `${accepted} von ${drafted} Vorschlägen angenommen (${share})`,
+    perPass: (mean) => `${mean} Tokens pro Durchlauf`,
+    rate: (rate) => `${rate} Tok/s`,
+    usage: (prompt, generated) => `${prompt} Prompt-Tokens + ${generated} erzeugte Tokens`,
+    measured: 'hier gemessen',
+    measuredTitle: 'Mit der Uhr dieses Fensters gemessen, also samt Netzwerk',
+    waiting: 'Warten auf den Server',
+    finished: 'Antwort fertig.',
+    by: (model, server) => `von ${model} auf ${server}`,
   },
   composer: {
     label: 'Nachricht',

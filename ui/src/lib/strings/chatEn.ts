@@ -1,5 +1,6 @@
 // The text of the Chat screen and of answers in English.
 
+import type { ServerKind, SpeculationSource } from '../ipc/schema.gen';
 import type { ColourMode } from './keys';
 
 export const chatEn = {
@@ -51,6 +52,7 @@ export const chatEn = {
   empty: {
     loadingNote: 'The file is read once and stays in memory.',
     heading: 'What do you want to ask?',
+    serverAnswers: (model: string, server: string) => `${model} answers from ${server}.`,
     answers: (model: string) => `${model} runs on this machine.`,
     examples: [
       'Write a Python function that merges two sorted lists.',
@@ -149,6 +151,31 @@ export const chatEn = {
     less: 'Fewer figures',
     repeats: 'The same models, settings and seed repeat this answer',
     repeatsAtZeroTemperature: 'The same models, settings and seed repeat this answer at temperature 0. Above 0, K must be fixed too.',
+  },
+  /** Figures of a server's answer. */
+  serverFigures: {
+    kinds: { hunch: 'Hunch', llama_cpp: 'llama.cpp', vllm: 'vLLM', sglang: 'SGLang', other: 'The server' } satisfies Record<
+      ServerKind,
+      string
+    >,
+    sources: {
+      hunch: 'Hunch',
+      llama_cpp_timings: 'llama.cpp',
+      vllm_response: 'vLLM',
+      vllm_counters: 'vLLM, all requests of that time,',
+      sglang_response: 'SGLang',
+    } satisfies Record<SpeculationSource, string>,
+    reports: (name: string) => `${name} reports:`,
+    nothing: 'no figures of its own',
+    drafts: (accepted: string, drafted: string, share: string) => `${accepted} of ${drafted} drafted accepted (${share})`,
+    perPass: (mean: string) => `${mean} tokens per pass`,
+    rate: (rate: string) => `${rate} tok/s`,
+    usage: (prompt: string, generated: string) => `${prompt} prompt + ${generated} generated tokens`,
+    measured: 'measured here',
+    measuredTitle: 'Measured by this window’s clock, so the network is part of it',
+    waiting: 'Waiting for the server',
+    finished: 'Answer finished.',
+    by: (model: string, server: string) => `by ${model} at ${server}`,
   },
   composer: {
     label: 'Message',

@@ -5,6 +5,9 @@ import type { compareEn } from './compareEn';
 export const compareDe: typeof compareEn = {
   file: 'Vergleich',
   form: {
+    server: 'Server',
+    serverTitle: 'Ein Server, der dieselben Prompts nach den Bahnen beantwortet',
+    noServer: 'keiner',
     label: 'Vergleich einrichten',
     missing: {
       model: 'Öffne zuerst ein Modell',
@@ -43,7 +46,17 @@ export const compareDe: typeof compareEn = {
     heading: 'Geht es hier mit Draft schneller?',
     note: 'Jede Bahn hat denselben Prompt, dieselben Einstellungen und denselben Seed. Die Bahnen wechseln sich alle paar Tokens ab, damit Hitze und Last alle gleich treffen. Alle Werte sind auf diesem Rechner gemessen, außer den vorhergesagten.',
   },
+  server: {
+    title: (model, server) => `Server: ${model} auf ${server}`,
+    rate: 'Tokens pro Sekunde',
+    first: 'Erstes Token',
+    notCounted: 'nicht bekannt',
+    measured: (answers) => `Mediane über ${answers}, mit der Uhr dieses Fensters gemessen, nachdem die Bahnen fertig waren.`,
+    notComparable:
+      'Der Server rechnet mit anderen Gewichten, vielleicht auf einem anderen Rechner und neben anderen Anfragen. Das Netzwerk zählt zu seinen Zeiten, und sein Cache kann den Prompt schon enthalten. Darum hat er keine Beschleunigung gegenüber den Bahnen.',
+  },
   progress: {
+    server: (at, all) => `Server wird gefragt, Antwort ${at} von ${all}`,
     label: 'Fortschritt des Vergleichs',
     starting: 'Startet',
     costs: (done, total) => `Kosten eines Durchlaufs werden gemessen, ${done} von ${total}`,

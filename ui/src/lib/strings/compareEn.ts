@@ -31,6 +31,9 @@ export const compareEn = {
   /** The file name of a comparison whose title gives none. */
   file: 'comparison',
   form: {
+    server: 'Server',
+    serverTitle: 'A server that answers the same prompts after the lanes',
+    noServer: 'none',
     label: 'Comparison setup',
     missing,
     kind: 'Prompts',
@@ -63,7 +66,17 @@ export const compareEn = {
     heading: 'Is drafting faster here?',
     note: 'Every lane gets the same prompt, settings and seed. Lanes take turns every few tokens, so heat and load affect all alike. Figures are measured on this machine unless marked predicted.',
   },
+  server: {
+    title: (model: string, server: string) => `Server: ${model} at ${server}`,
+    rate: 'Tokens per second',
+    first: 'First token',
+    notCounted: 'not known',
+    measured: (answers: string) => `Medians over ${answers}, measured by this window’s clock after the lanes had ended.`,
+    notComparable:
+      'The server runs other weights, maybe on another machine and with other requests. The network is part of its times, and its cache may hold the prompt. So it has no speedup against the lanes.',
+  },
   progress: {
+    server: (at: string, all: string) => `Asking the server, answer ${at} of ${all}`,
     label: 'Progress of the comparison',
     starting: 'Starting',
     costs: (done: string, total: string) => `Measuring pass costs, ${done} of ${total}`,

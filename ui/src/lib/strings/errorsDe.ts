@@ -502,6 +502,31 @@ export const refusalsDe: RefusalCatalogue = {
     body: () => 'Der Schlüsselbund ließ sich nicht beschreiben. Es wurde nichts geändert.',
     advice: 'Versuche es erneut.',
   },
+  unencrypted_key: {
+    title: 'Der Schlüssel wurde nicht verwendet',
+    body: ({ address }) => `Andere im Netzwerk könnten den Schlüssel auf dem Weg zu ${address} lesen.`,
+    advice: 'Verwende eine https-Adresse oder erreiche den Server durch einen Tunnel zu diesem Rechner.',
+  },
+  not_a_server_key: {
+    title: 'Der Schlüssel ist ungültig',
+    body: () => 'Der Schlüssel des Servers muss ein Wort aus einfachen Zeichen sein.',
+    advice: 'Kopiere ihn noch einmal aus den Einstellungen des Servers.',
+  },
+  no_such_server: {
+    title: 'Der Server steht nicht in der Liste',
+    body: ({ address }) => `${address} wurde entfernt.`,
+    advice: 'Füge ihn wieder hinzu.',
+  },
+  server_cannot_continue: {
+    title: 'Ein Server kann seine Antwort nicht fortsetzen',
+    body: () => 'Nur Antworten geladener Modelle lassen sich fortsetzen.',
+    advice: 'Beantworte die Frage noch einmal.',
+  },
+  server_keychain_failed: {
+    title: 'Der Schlüsselbund ließ sich nicht verwenden',
+    body: () => 'Der Schlüssel des Servers wurde weder gelesen noch gespeichert.',
+    advice: 'Entsperre den Schlüsselbund und versuche es erneut, oder gib den Schlüssel noch einmal ein.',
+  },
   bad_endpoint: {
     title: 'Die Adresse des Hubs ist ungültig',
     body: () => 'HF_ENDPOINT ist keine Adresse.',

@@ -498,6 +498,31 @@ export const refusalsEn: RefusalCatalogue = {
     body: () => 'The keychain could not be written. Nothing was changed.',
     advice: 'Try again.',
   },
+  unencrypted_key: {
+    title: 'The key was not used',
+    body: ({ address }) => `Others on the network could read the key on its way to ${address}.`,
+    advice: 'Use an https address, or reach the server through a tunnel to this machine.',
+  },
+  not_a_server_key: {
+    title: 'The key is malformed',
+    body: () => 'The server’s key must be one word of plain characters.',
+    advice: 'Copy it again from the server’s settings.',
+  },
+  no_such_server: {
+    title: 'The server is not in the list',
+    body: ({ address }) => `${address} was removed.`,
+    advice: 'Add it again.',
+  },
+  server_cannot_continue: {
+    title: 'A server cannot continue its answer',
+    body: () => 'Only answers of loaded models can be continued.',
+    advice: 'Answer the question again.',
+  },
+  server_keychain_failed: {
+    title: 'The keychain could not be used',
+    body: () => 'The key of the server was neither read nor stored.',
+    advice: 'Unlock the keychain and try again, or enter the key again.',
+  },
   bad_endpoint: {
     title: 'The Hub’s address is not valid',
     body: () => 'HF_ENDPOINT is not an address.',

@@ -120,7 +120,7 @@ export const facets = ['source', 'architecture', 'quantisation'] as const;
 export type Facet = (typeof facets)[number];
 
 /** The parts of the library. */
-export const libraryParts = ['here', 'catalogue', 'folders'] as const;
+export const libraryParts = ['here', 'catalogue', 'folders', 'servers'] as const;
 export type LibraryPart = (typeof libraryParts)[number];
 
 /** Parameters of each error code. A Rust test compares them with the engine's. */
@@ -242,6 +242,11 @@ export const refusalParams = {
   no_hub_access: ['repository', 'detail'],
   no_keychain: [],
   keychain_failed: ['detail'],
+  unencrypted_key: ['address'],
+  not_a_server_key: [],
+  no_such_server: ['address'],
+  server_cannot_continue: [],
+  server_keychain_failed: ['detail'],
   bad_endpoint: [],
   bad_proxy: ['detail'],
   no_tls: ['detail'],

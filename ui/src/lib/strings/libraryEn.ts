@@ -3,7 +3,7 @@
 import type { DownloadPhase, FitVerdict, HubTokenSource, MemoryClass, ModelSource } from '../ipc/schema.gen';
 import type { Facet, LibraryPart, Sort } from './keys';
 
-const parts: Record<LibraryPart, string> = { here: 'On this machine', catalogue: 'Catalogue', folders: 'Folders' };
+const parts: Record<LibraryPart, string> = { here: 'On this machine', catalogue: 'Catalogue', folders: 'Folders', servers: 'Servers' };
 
 const sources: Record<ModelSource, string> = {
   hunch: 'Hunch',
@@ -361,6 +361,33 @@ export const libraryEn = {
     unloadedNote: 'It reloads when you ask.',
     reloadsOnSend: (name: string) => `Sending reloads ${name}`,
   },
+  servers: {
+    title: 'Servers',
+    about: 'A server can answer in place of the loaded models: vLLM, SGLang, llama.cpp, LM Studio, Ollama or another Hunch.',
+    address: 'Address',
+    addressExample: 'http://127.0.0.1:8080',
+    key: 'API key',
+    keyPlaceholder: 'If it needs one',
+    add: 'Add',
+    keychain: 'The key is stored in the system’s keychain.',
+    noKeychain: 'Hunch uses no keychain on this system. The key is kept until Hunch closes.',
+    encrypted: 'It is sent over https or to this machine only.',
+    none: 'No server yet.',
+    checkAll: 'Check',
+    check: 'Check',
+    checkOf: (address: string) => `Check ${address}`,
+    remove: 'Remove',
+    removeOf: (address: string) => `Remove ${address}`,
+    asking: 'Asking…',
+    reachable: (time: string, models: string) => `Reachable in ${time}, ${models}`,
+    failed: 'Not reachable',
+    keys: { keychain: 'Key in keychain', memory: 'Key until Hunch closes' },
+    context: (tokens: string) => `context ${tokens}`,
+    choose: 'Chat',
+    chooseOf: (model: string) => `Chat with ${model}`,
+    chosen: 'Answers now',
+    noModels: 'It offers no model. Load one there.',
+  },
   picker: {
     search: 'Search',
     recent: 'Recent',
@@ -369,6 +396,7 @@ export const libraryEn = {
     heads: 'Heads for this model',
     others: 'Not compatible',
     openLibrary: 'Open Library…',
+    openServers: 'Servers…',
     unload: 'Unload',
     nothing: 'No matching models',
     nothingSuits: 'No compatible draft here. See the library for others.',

@@ -1,0 +1,111 @@
+//! A server next to the lanes of a comparison. It answers the same prompts once the lanes have ended, so that a server on
+//! this machine does not slow them.
+
+use std::ops::ControlFlow;
+
+use super::Listener;
+use super::report::{CompareEvent, ComparedServer, ComparisonSetting, ServerAnswer, ServerReport};
+use crate::bench::turns::sampling_of_run;
+use crate::event::ServerFigures;
+use crate::remote::{
+    RemoteModel, RemoteRequest, RemoteServer, Speculation, sampling_fields, unless_cancelled,
+};
+use hunch_core::chat::{ChatMessage, Role};
+use hunch_core::quantile::median;
+use hunch_error::{Error, Result};
+
+/// Lets a server answer every prompt of a comparison in every run, one after the other, until it is stopped.
+///
+/// An error ends its answers and is part of the report.
+///
+/// # Errors
+/// If no runtime can be started.
+pub fn run(
+    client: &RemoteServer,
+    server: ComparedServer,
+    setting: &ComparisonSetting,
+    listener: &mut Listener<'_>,
+) -> Result<ServerReport> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Error::Internal(format!("no runtime for the server: {error}")))?;
+    let mut report = ServerReport {
+        server,
+        kind: None,
+        answers: Vec::new(),
+        tok_s: None,
+        first_ms: None,
+        speculation: None,
+        tokens_per_pass: None,
+        error: None,
+    };
+    let stopped = listener.stopped;
+    let answered = runtime.block_on(unless_cancelled(
+        stopped,
+        answer_all(client, setting, &mut report, &mut *listener.on_event),
+    ));
+    if let Some(Err(error)) = answered {
+        report.error = Some(Box::new((&error).into()));
+    }
+    summarise(&mut report);
+    Ok(report)
+}
+
+async fn answer_all(
+    client: &RemoteServer,
+    setting: &ComparisonSetting,
+    report: &mut ServerReport,
+    on_event: &mut (dyn FnMut(CompareEvent) + Send),
+) -> Result<()> {
+    let model = client.model(Some(&report.server.model)).await?;
+    report.kind = Some(model.kind);
+    let total = setting.turns() as u32;
+    for run in 0..setting.runs {
+        for prompt in 0..setting.prompts.len() as u32 {
+            on_event(CompareEvent::Server { done: report.answers.len() as u32, total });
+            report.answers.push(answer(client, &model, setting, (prompt, run)).await?);
+        }
+    }
+    Ok(())
+}
+
+async fn answer(
+    client: &RemoteServer,
+    model: &RemoteModel,
+    setting: &ComparisonSetting,
+    (prompt, run): (u32, u32),
+) -> Result<ServerAnswer> {
+    let asked = &setting.prompts[prompt as usize];
+    let system = Some(&asked.system).filter(|system| !system.trim().is_empty());
+    let message = |role, content: &String| ChatMessage { role, content: content.clone() };
+    let messages = system.map(|system| message(Role::System, system)).into_iter();
+    let request = RemoteRequest {
+        messages: messages.chain([message(Role::User, &asked.text)]).collect(),
+        max_tokens: Some(setting.max_tokens as usize),
+        sampling: sampling_fields(&sampling_of_run(&setting.sampling, run as usize), model.kind),
+        ..RemoteRequest::default()
+    };
+    let mut text = String::new();
+    let answer = client
+        .answer(model, &request, |piece| {
+            if !piece.thinking {
+                text.push_str(&piece.text);
+            }
+            ControlFlow::Continue(())
+        })
+        .await?;
+    Ok(ServerAnswer { prompt, run, figures: ServerFigures::of(&answer), text })
+}
+
+/// Fills in the figures over all answers.
+fn summarise(report: &mut ServerReport) {
+    let figures: Vec<_> = report.answers.iter().map(|answer| &answer.figures).collect();
+    let median_of = |of: fn(&ServerFigures) -> Option<f64>| {
+        median(&figures.iter().filter_map(|figures| of(figures)).collect::<Vec<_>>())
+    };
+    report.tok_s = median_of(|figures| figures.measured_tok_s);
+    report.first_ms = median_of(|figures| figures.first_ms);
+    let all: Option<Vec<Speculation>> = figures.iter().map(|figures| figures.speculation).collect();
+    report.speculation = all.and_then(|all| all.into_iter().reduce(Speculation::plus));
+    let generated = figures.iter().filter_map(|figures| Some(figures.usage?.generated)).sum();
+    report.tokens_per_pass = report.speculation.and_then(|sum| sum.tokens_per_pass(generated));
+}
