@@ -15,6 +15,8 @@ pub(crate) struct Chosen(Mutex<Choices>);
 struct Choices {
     /// Files and folders that may be read.
     opened: HashSet<PathBuf>,
+    /// Files and folders dragged over the window now. The page may ask what they are, not read them.
+    dragged: HashSet<PathBuf>,
     /// Files that may be written once, by token.
     saves: BTreeMap<u32, (SaveKind, PathBuf)>,
     last_token: u32,
@@ -24,6 +26,17 @@ impl Chosen {
     /// Allows reading these files and folders until the app ends.
     pub(crate) fn open(&self, paths: impl IntoIterator<Item = PathBuf>) {
         self.choices().opened.extend(paths);
+    }
+
+    /// Replaces what is dragged over the window.
+    pub(crate) fn drag(&self, paths: impl IntoIterator<Item = PathBuf>) {
+        self.choices().dragged = paths.into_iter().collect();
+    }
+
+    /// Returns true if this path is dragged over the window, or was chosen.
+    pub(crate) fn is_dragged(&self, path: &Path) -> bool {
+        let choices = self.choices();
+        choices.dragged.contains(path) || choices.opened.contains(path)
     }
 
     /// Returns true if the user chose this file or folder.
@@ -125,6 +138,17 @@ mod tests {
         let error = chosen.save(SaveKind::Json, folder.path().join("x")).unwrap_err();
         assert!(error.to_string().contains("x.json exists already"), "{error}");
         assert!(chosen.save(SaveKind::Json, file).is_ok());
+    }
+
+    #[test]
+    fn dragged_files_are_known_until_the_drag_ends_and_never_readable() {
+        let chosen = Chosen::default();
+        chosen.drag(["/a".into(), "/b".into()]);
+        assert!(chosen.is_dragged(Path::new("/a")) && !chosen.may_read(Path::new("/a")));
+        assert!(!chosen.is_dragged(Path::new("/c")));
+        chosen.open(["/a".into()]);
+        chosen.drag([]);
+        assert!(chosen.is_dragged(Path::new("/a")) && !chosen.is_dragged(Path::new("/b")));
     }
 
     #[test]

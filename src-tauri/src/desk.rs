@@ -88,11 +88,20 @@ pub(crate) fn choose_save_place<R: Runtime>(
     path.map(|path| app.state::<Chosen>().save(kind, path)).transpose().map_err(info)
 }
 
-/// Lets the page read files that are dropped on the window.
+/// Lets the page read files that are dropped on the window, and ask what is dragged over it.
 pub(crate) fn on_event<R: Runtime>(window: &Window<R>, event: &WindowEvent) {
-    if let WindowEvent::DragDrop(DragDropEvent::Drop { paths, .. }) = event {
-        window.state::<Chosen>().open(paths.iter().cloned());
+    let chosen = window.state::<Chosen>();
+    match event {
+        WindowEvent::DragDrop(DragDropEvent::Enter { paths, .. }) => chosen.drag(paths.iter().cloned()),
+        WindowEvent::DragDrop(DragDropEvent::Drop { paths, .. }) => chosen.open(paths.iter().cloned()),
+        WindowEvent::DragDrop(DragDropEvent::Leave) => chosen.drag([]),
+        _ => {}
     }
+}
+
+/// Returns true if the user drags this path over the window, or chose it.
+pub(crate) fn is_dragged<R: Runtime>(app: &AppHandle<R>, path: &Path) -> bool {
+    app.state::<Chosen>().is_dragged(path)
 }
 
 /// Checks that the user chose a path.

@@ -50,6 +50,8 @@ macro_rules! with_commands {
             remove_model_folder(path: String) -> Library;
             /// Deletes a model file from Hunch's own folder.
             remove_model(path: String) -> Library;
+            /// Returns which of the files that are dragged over the window, or were dropped, are model folders.
+            dropped_models(paths: Vec<String>) -> Vec<String>;
             /// Shows a model in the system's file manager.
             reveal_model(path: String) -> ();
             /// Returns why the model's chat template cannot be used as it is; null if it can.
@@ -82,6 +84,10 @@ macro_rules! with_commands {
             discard_training(target: String) -> ();
             /// Returns the catalogue of recommended models.
             catalogue() -> Catalogue;
+            /// Searches the Hub for repositories by name.
+            search_hub(search: HubSearch) -> HubSearchPage;
+            /// Returns the model card of a repository on the Hub.
+            hub_card(repository: String) -> HubCard;
             /// Lists the models in a repository on the Hub.
             hub_repository(repository: String) -> HubRepository;
             /// Returns the access token's state and the Hub's address.

@@ -29,7 +29,7 @@ pub use conversation::{
 pub use files::{OpenKind, SaveKind, SavePlace};
 use hunch_core::chat::Thinking;
 use hunch_core::method::Method;
-use hunch_core::sample::SamplingParams;
+use hunch_core::sample::{RecommendedSampling, SamplingParams};
 use hunch_core::token::TokenId;
 use hunch_error::ErrorInfo;
 pub use server::{KeyPlace, ServerCheck, ServerEntry, ServerList};
@@ -57,6 +57,10 @@ pub struct LoadedModels {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[ts(optional)]
     pub thinking: Option<Vec<Thinking>>,
+    /// Sampling that the target's file recommends. It applies only when it is chosen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[ts(optional)]
+    pub sampling: Option<RecommendedSampling>,
     /// Warning about the target's chat template, such as that a built-in one replaces it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[ts(optional)]

@@ -4,7 +4,9 @@ use super::App;
 use hunch_error::Result;
 use hunch_library::download::{DownloadSettings, Downloads};
 use hunch_library::hub::HubConfig;
-use hunch_library::types::{Download, DownloadRequest, HubRepository, HubState};
+use hunch_library::types::{
+    Download, DownloadRequest, HubCard, HubRepository, HubSearch, HubSearchPage, HubState,
+};
 
 impl App {
     /// Returns the downloads, opened on first use.
@@ -44,6 +46,22 @@ impl App {
     /// As [`Downloads::repository`].
     pub fn hub_repository(&self, repository: &str) -> Result<HubRepository> {
         self.downloader_for_person()?.repository(repository)
+    }
+
+    /// Searches the hub for repositories by name. Waits for the hub.
+    ///
+    /// # Errors
+    /// As [`Downloads::search`].
+    pub fn search_hub(&self, search: &HubSearch) -> Result<HubSearchPage> {
+        self.downloader_for_person()?.search(search)
+    }
+
+    /// Fetches the model card of a repository on the hub. Waits for the hub.
+    ///
+    /// # Errors
+    /// As [`Downloads::card`].
+    pub fn hub_card(&self, repository: &str) -> Result<HubCard> {
+        self.downloader_for_person()?.card(repository)
     }
 
     /// Returns the hub and the source of its token. The first call may wait for the person to unlock the keychain.

@@ -55,7 +55,7 @@ impl App {
         let draft = request.draft.as_deref().map(|name| self.find_model(name)).transpose()?;
         let head = self.find_head(request.head.as_deref())?;
         let inspected = |path: &Path| hunch_library::inspect_listed(path, &self.shared.places);
-        let Inspection { entry: target_entry, spec, .. } = inspected(&target)?;
+        let Inspection { entry: target_entry, spec, sampling, .. } = inspected(&target)?;
         let draft_entry = draft.as_deref().map(inspected).transpose()?.map(|draft| draft.entry);
         let context = self.context_for(request, &target_entry, &spec);
         let make_room = self.has_to_make_room(request, context)?;
@@ -93,6 +93,7 @@ impl App {
             context: details.context as u32,
             device: self.shared.compute.name().into(),
             thinking: Some(details.thinking.clone()).filter(|choices| !choices.is_empty()),
+            sampling: Some(sampling).filter(|sampling| !sampling.is_empty()),
             template_note: details.template_note.clone(),
             device_note: details.device_note.clone(),
             draft_placement: details.draft_placement.clone(),

@@ -82,14 +82,16 @@ impl App {
         [Some(loaded.target), loaded.draft].into_iter().flatten().find(uses).map(|entry| entry.name)
     }
 
-    /// Returns the first file that is not in the library, was never loaded, and did not end the last run while it was
-    /// loaded. A name that is not a file can only be the short name of a listed model.
+    /// Returns the first file or folder that the page may not name by itself. It is not in the library, was never
+    /// loaded, and did not end the last run while it was loaded. A name that is neither can only be the short name of a
+    /// listed model.
     pub fn unknown_model<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
         let unfinished = self.shared.models.failed();
         let is_unfinished = |name: &str| {
             unfinished.as_ref().is_some_and(|load| load.target == name || load.draft.as_deref() == Some(name))
         };
-        let is_file = |name: &&str| Path::new(name).is_file() && !is_unfinished(name);
+        let exists = |path: &Path| path.is_file() || hunch_library::is_model_folder(path);
+        let is_file = |name: &&str| exists(Path::new(name)) && !is_unfinished(name);
         let files: Vec<&str> = names.into_iter().filter(is_file).collect();
         let paths: Vec<&Path> = files.iter().map(Path::new).collect();
         let known = are_known(&paths, &self.shared.places);

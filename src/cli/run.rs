@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Result;
-use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Args, ValueEnum};
 use hunch::bench::skip_sets::SearchedModel;
 use hunch::engine::WallClock;
 use hunch::event::{GenerationEvent, TokenEvent};
@@ -128,6 +128,8 @@ pub(crate) struct RunArgs {
     max_tokens: usize,
     #[command(flatten)]
     sampling: SamplingArgs,
+    #[command(flatten)]
+    sampling_source: SamplingSourceArgs,
     /// System message
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
@@ -172,6 +174,45 @@ impl OptionArgs {
             skipped_layers: given.or_else(|| load::skipped_layers(SearchedModel::of(target))),
             ..MethodOptions::default()
         }
+    }
+}
+
+/// Source of sampling settings that are not given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum SamplingSource {
+    /// The usual settings
+    Default,
+    /// Settings that the target's file recommends, as `hunch models inspect` shows
+    Recommended,
+}
+
+/// Source of the settings of commands that answer.
+#[derive(Args, Clone)]
+pub(crate) struct SamplingSourceArgs {
+    /// Sampling settings that are not given: the usual ones, or those that the model recommends
+    #[arg(long = "sampling", value_enum, default_value = "default")]
+    source: SamplingSource,
+}
+
+impl SamplingSourceArgs {
+    /// Returns the parameters, with what the target's file recommends if that was chosen.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or recommends nothing.
+    pub(crate) fn params(&self, given: &SamplingArgs, models: &ModelArgs) -> Result<SamplingParams> {
+        if self.source == SamplingSource::Default {
+            return Ok(given.params());
+        }
+        let target = models.target_path()?;
+        let recommended = hunch_library::inspect(&target)?.sampling;
+        if recommended.is_empty() {
+            return Err(Error::invalid(format!(
+                "{} recommends no sampling. Leave out --sampling recommended, or set --temperature.",
+                models.target
+            ))
+            .into());
+        }
+        Ok(given.over(recommended.over(SamplingParams::default())))
     }
 }
 
@@ -264,7 +305,11 @@ impl SamplingArgs {
 
     /// Returns the parameters.
     pub(crate) fn params(&self) -> SamplingParams {
-        let default = SamplingParams::default();
+        self.over(SamplingParams::default())
+    }
+
+    /// Returns the parameters that were given, and those of `default` for the others.
+    fn over(&self, default: SamplingParams) -> SamplingParams {
         SamplingParams {
             temperature: self.temperature.unwrap_or(default.temperature),
             top_k: self.top_k.unwrap_or(default.top_k),
@@ -290,6 +335,12 @@ fn read_json(path: &Path) -> Result<Value> {
 
 pub(crate) fn run(args: &RunArgs) -> Result<()> {
     if let Some(server) = &args.server.server {
+        if args.sampling_source.source == SamplingSource::Recommended {
+            return Err(Error::invalid(
+                "The server knows what its model recommends. Leave out --sampling recommended.",
+            )
+            .into());
+        }
         let schema = args.schema.as_deref().map(read_json).transpose()?;
         let question = remote::Question {
             prompt: prompt(args)?,
@@ -304,7 +355,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let mut plan = GenerationPlan {
         max_tokens: args.max_tokens,
         stop: args.stop.clone(),
-        ..args.drafting.plan(args.sampling.params())
+        ..args.drafting.plan(args.sampling_source.params(&args.sampling, &args.drafting.models)?)
     };
     plan.validate()?;
     let schema = args.schema.as_deref().map(read_json).transpose()?;

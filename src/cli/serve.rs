@@ -10,7 +10,7 @@ use hunch::serve::{InstalledModels, Limits, ServerConfig, listen};
 use hunch_error::Error;
 use hunch_library::Places;
 
-use super::run::{DraftingArgs, SamplingArgs};
+use super::run::{DraftingArgs, SamplingArgs, SamplingSourceArgs};
 
 /// Variable of the environment that holds the API key.
 const KEY_VARIABLE: &str = "HUNCH_API_KEY";
@@ -23,6 +23,8 @@ pub(crate) struct ServeArgs {
     /// Sampling of requests that do not set their own
     #[command(flatten)]
     sampling: SamplingArgs,
+    #[command(flatten)]
+    sampling_source: SamplingSourceArgs,
     /// Address to listen on; any but 127.0.0.1 and ::1 needs an API key
     #[arg(long, default_value_t = Ipv4Addr::LOCALHOST.into(), value_name = "ADDRESS")]
     host: IpAddr,
@@ -50,7 +52,7 @@ pub(crate) struct ServeArgs {
 }
 
 pub(crate) fn run(args: &ServeArgs) -> Result<()> {
-    let mut plan = args.drafting.plan(args.sampling.params());
+    let mut plan = args.drafting.plan(args.sampling_source.params(&args.sampling, &args.drafting.models)?);
     plan.validate()?;
     let compute = args.drafting.models.compute()?;
     let models = args.drafting.load(&compute, &mut plan, usize::MAX)?;

@@ -604,3 +604,33 @@ fn isa_option_limits_the_kernels() {
     assert_eq!(unknown.status.code(), Some(4));
     assert!(text(&unknown.stderr).contains("--isa sse9 cannot be used here: choose one of scalar"));
 }
+
+#[test]
+fn recommended_sampling_is_shown_and_applies_on_request() {
+    let data = data_folder();
+    let recommending = |name: &str, writer: GgufWriter| {
+        std::fs::write(data.path().join(format!("models/{name}.gguf")), writer.bytes()).unwrap();
+    };
+    let tiny = || Tiny::default().writer();
+    recommending("greedy", tiny().f32("general.sampling.temp", 0.0).str("general.sampling.top_p", "0.9"));
+    let shown = text(&hunch(data.path(), &["models", "inspect", "greedy"]).stdout);
+    assert!(shown.contains("recommended: temperature 0"), "{shown}");
+    assert!(shown.contains("ignored: general.sampling.top_p: it is no number."), "{shown}");
+    let json = last_json(&hunch(data.path(), &["models", "inspect", "greedy", "--json"]));
+    assert_eq!(json["sampling"]["temperature"], 0.0);
+    assert_eq!(json["sampling"]["top_k"], Value::Null);
+    // An answer above temperature 0 prints its seed.
+    let has_seed = |options: &[&str]| {
+        let arguments =
+            [&["run", "Hello", "--target", "greedy", "--max-tokens", "2", "--method", "plain"], options];
+        let output = hunch(data.path(), &arguments.concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout).contains("seed ")
+    };
+    assert!(has_seed(&[]), "nothing is applied silently");
+    assert!(!has_seed(&["--sampling", "recommended"]));
+    assert!(has_seed(&["--sampling", "recommended", "--temperature", "1"]), "given options win");
+    let none = hunch(data.path(), &["run", "Hello", "--target", "target", "--sampling", "recommended"]);
+    assert_eq!(none.status.code(), Some(4), "{}", text(&none.stderr));
+    assert!(text(&none.stderr).contains("recommends no sampling"), "{}", text(&none.stderr));
+}

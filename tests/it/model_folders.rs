@@ -3,10 +3,13 @@
 
 use std::path::Path;
 
+use hunch::app::{App, AppConfig};
 use hunch_core::model::{LanguageModel, LogitRows, Rows, Step};
+use hunch_core::sample::RecommendedSampling;
 use hunch_core::token::TokenId;
 use hunch_error::Error;
 use hunch_library::fit::Footprint;
+use hunch_library::types::LoadRequest;
 use hunch_library::{Places, inspect, resolve, scan};
 use hunch_model::decoder::Decoder;
 use hunch_model::device::{Compute, DeviceChoice, KvType};
@@ -17,6 +20,7 @@ use hunch_model::text::{EncodeOptions, Tokenizer};
 use hunch_model::weights::WeightFile;
 use serde_json::{Value as Json, json};
 
+use crate::support::app::config;
 use crate::support::safetensors_folder::{ModelFolder, recording, write_tensors};
 
 fn cpu() -> Compute {
@@ -301,4 +305,60 @@ fn share_of_rotated_elements_is_read_in_both_places() {
         config["rope_parameters"] = json!({ "rope_theta": 10000.0, "partial_rotary_factor": 0.5 })
     });
     assert_eq!(nested, whole / 2);
+}
+
+#[test]
+fn recommended_sampling_is_read_from_the_generation_settings() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = recorded("qwen3").write(folder.path());
+    let inspected = |generation: Json| {
+        std::fs::write(folder.path().join("generation_config.json"), generation.to_string()).unwrap();
+        let inspected = inspect(&path).unwrap();
+        (inspected.sampling, inspected.ignored_sampling)
+    };
+    let (sampling, ignored) = inspected(
+        json!({ "temperature": 0.6, "top_k": 20, "top_p": 0.95, "repetition_penalty": 1, "eos_token_id": 1 }),
+    );
+    let expected = RecommendedSampling {
+        temperature: Some(0.6),
+        top_k: Some(20),
+        top_p: Some(0.95),
+        repeat_penalty: Some(1.0),
+        ..RecommendedSampling::default()
+    };
+    assert_eq!((sampling, ignored), (expected, Vec::new()));
+    let (sampling, ignored) = inspected(
+        json!({ "temperature": "hot", "top_k": -5, "top_p": 1e300, "min_p": [1], "repetition_penalty": null }),
+    );
+    assert!(sampling.is_empty() && ignored.len() == 4, "{sampling:?} {ignored:?}");
+    assert!(ignored.contains(&"general.sampling.temp: it is no number.".to_owned()), "{ignored:?}");
+    // Greedy models recommend no sampling.
+    assert!(inspected(json!({ "do_sample": false, "temperature": 0.6 })).0.is_empty());
+}
+
+#[test]
+fn chosen_folder_loads_like_a_file_and_is_removed_whole() {
+    let root = tempfile::tempdir().unwrap();
+    let models = root.path().join("models");
+    let folder = root.path().join("dropped/Tiny-4bit");
+    recorded("qwen3").write(&folder);
+    std::fs::write(folder.join("generation_config.json"), json!({ "temperature": 0.6 }).to_string()).unwrap();
+    let places = Places { models: models.clone(), data: Some(root.path().into()), ..Places::default() };
+    let app = App::start(AppConfig { places: Some(places), ..config(Path::new("")) }).unwrap();
+    let named = folder.to_str().unwrap();
+    // The shell asks whether the user chose it. Once loaded, its weights are known.
+    assert!(hunch_library::is_model_folder(&folder) && !hunch_library::is_model_folder(root.path()));
+    assert_eq!(app.unknown_model([named]), Some(named));
+    let request =
+        |target: &str| LoadRequest { target: target.into(), draft: None, head: None, context: None };
+    let loaded = app.load_models(request(named)).unwrap();
+    assert_eq!(loaded.target.name, "Tiny-4bit");
+    assert_eq!(loaded.sampling.and_then(|sampling| sampling.temperature), Some(0.6));
+    assert_eq!(app.unknown_model([&*loaded.target.path]), None);
+    assert!(app.remove_model(&loaded.target.path).is_err(), "it is not in Hunch's own folder");
+    app.unload_models().unwrap();
+    let own = models.join("Tiny-4bit");
+    let path = recorded("qwen3").write(&own);
+    app.remove_model(path.to_str().unwrap()).unwrap();
+    assert!(!own.exists() && models.is_dir() && folder.is_dir());
 }

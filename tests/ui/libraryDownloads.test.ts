@@ -2,6 +2,7 @@
 
 import { mkdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
+import type { Page } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
 import type { Download } from '../../ui/src/lib/ipc/schema.gen';
 import { calls } from './harness';
@@ -117,6 +118,114 @@ describe('the catalogue', () => {
     expect(variable).toContain('HF_TOKEN is ignored');
     expect(keychain).toContain('user cancelled');
     expect(await page.getByTestId('token-field').count()).toBe(1);
+  });
+});
+
+describe('a search of the hub', () => {
+  /** Opens the catalogue and searches for a word. */
+  async function searched(word: string, ...changes: Parameters<typeof openLibrary>): Promise<Page> {
+    const page = await openLibrary(...changes);
+    await page.getByTestId('library-catalogue').click();
+    await page.getByTestId('hub-query').fill(word);
+    await page.getByTestId('hub-query').press('Enter');
+    return page;
+  }
+  const found = (page: Page) => page.getByTestId('hub-result').evaluateAll((all) => all.map((one) => one.getAttribute('data-repository')));
+
+  it('lists models with their facts, by downloads or likes, page by page, and leads to the files', async () => {
+    const page = await searched('coder');
+    await page.getByTestId('hub-result').nth(1).waitFor();
+    expect(await found(page)).toEqual(['bartowski/Qwen2.5-Coder-14B-GGUF', 'nobody/Mamba-Coder-GGUF']);
+    const first = page.getByTestId('hub-result').first();
+    expect(await first.innerText()).toMatch(/14\.8B · qwen2 · apache-2\.0 · 120,345 downloads in 30 days · 77 likes · changed 2026-10-31/);
+    expect(await first.getByTestId('hub-types').innerText()).toBe('F16, IQ3_M, Q2_K, Q3_K_M, Q4_K_M, 3 more types');
+    expect(await page.getByTestId('hub-result').nth(1).innerText()).toContain('Hunch does not run mamba2');
+    await page.getByTestId('hub-more').click();
+    await page.getByTestId('hub-result').nth(2).waitFor();
+    expect(await page.getByTestId('hub-result').nth(2).innerText()).toMatch(/terms to accept\s+architecture not stated/);
+    expect(await page.getByTestId('hub-more').count()).toBe(0);
+    await page.getByTestId('hub-sort-likes').check();
+    await page.locator('[data-testid=hub-result]:first-child[data-repository="nobody/Mamba-Coder-GGUF"]').waitFor();
+    await page.locator('[data-repository="bartowski/Qwen2.5-Coder-14B-GGUF"]').getByTestId('hub-files').click();
+    await page.getByTestId('repository-found').waitFor();
+    expect(await page.getByTestId('repository-field').inputValue()).toBe('bartowski/Qwen2.5-Coder-14B-GGUF');
+    expect(await page.getByTestId('repository-file').count()).toBe(3);
+  });
+
+  it('gives the command that downloads a folder of MLX', async () => {
+    const page = await searched('coder');
+    await page.getByTestId('hub-result').first().waitFor();
+    await page.getByTestId('hub-format-mlx').check();
+    const folder = page.locator('[data-repository="mlx-community/Qwen2.5-Coder-14B-4bit"]');
+    expect(await folder.innerText()).toContain('hf download mlx-community/Qwen2.5-Coder-14B-4bit');
+    expect(await page.getByTestId('hub-files').count()).toBe(0);
+    expect(await page.locator('[data-repository="mlx-community/Mamba-Coder-4bit"]').innerText()).not.toContain('hf download');
+  });
+
+  it('shows a model card without its images, scripts and HTML, and asks before a link is opened', async () => {
+    const page = await searched('coder');
+    const requested: string[] = [];
+    page.on('request', (request) => requested.push(request.url()));
+    await page.getByTestId('hub-card').first().click();
+    const card = page.getByTestId('card-text');
+    await card.waitFor();
+    expect(await card.getByRole('heading', { name: 'Coder 14B' }).count()).toBe(1);
+    expect(await card.locator('img, script, iframe, a, [onerror], [data-token]').count()).toBe(0);
+    expect(await card.locator('table td').allInnerTexts()).toEqual(['4', '9 GB']);
+    expect(await card.innerText()).toContain('The rest of this long card is on its page.');
+    expect(requested.filter((url) => url.includes('evil'))).toEqual([]);
+    expect(await page.evaluate(() => 'harmed' in window)).toBe(false);
+    // The address of a script is no link.
+    expect(await card.getByTestId('link').allInnerTexts()).toEqual(['its paper', 'a tracking pixel']);
+    await card.getByTestId('link').first().click();
+    expect(await page.getByTestId('link-question').innerText()).toContain('https://arxiv.org/abs/2409.12186');
+    await page.keyboard.press('Escape');
+    await page.getByTestId('close-card').click();
+    expect(await page.getByTestId('model-card').count()).toBe(0);
+    await page.getByTestId('hub-card').nth(1).click();
+    await page.getByTestId('no-card').waitFor();
+  });
+
+  it('says that nothing was found, that the hub is busy, and that terms are to be accepted', async () => {
+    const page = await searched('nothing has this name');
+    await page.getByTestId('hub-none').waitFor();
+    expect(await page.getByTestId('hub-none').innerText()).toContain('Try fewer words');
+    await page.getByTestId('hub-query').fill('busy');
+    await page.getByTestId('hub-go').click();
+    await page.getByTestId('hub-search-error').waitFor();
+    expect(await page.getByTestId('hub-search-error').innerText()).toContain('asks to wait 55 s');
+    expect(await page.getByTestId('hub-none').count()).toBe(0);
+    await page.getByTestId('repository-field').fill('google/gemma-3-12b-gguf');
+    await page.getByTestId('repository-look').click();
+    await page.getByTestId('repository-card').click();
+    await page.getByTestId('card-error').waitFor();
+    expect(await page.getByTestId('card-error').innerText()).toContain('Accept the terms');
+  });
+
+  it('drops the answer to an earlier search', async () => {
+    const page = await searched('coder', {}, {}, { search_ms: { coder: 400 } });
+    await page.getByTestId('hub-searching').waitFor();
+    await page.getByTestId('hub-query').fill('nothing');
+    await page.getByTestId('hub-go').click();
+    await page.getByTestId('hub-none').waitFor();
+    await page.waitForTimeout(600);
+    expect([await page.getByTestId('hub-none').count(), await page.getByTestId('hub-result').count()]).toEqual([1, 0]);
+  });
+
+  it.each(['light', 'dark'] as const)('has no accessibility violations in %s colours', async (colours) => {
+    const page = await searched('coder', { colours });
+    await page.getByTestId('hub-card').first().click();
+    await page.getByTestId('card-text').waitFor();
+    await page.screenshot({ path: `${output}hub-search-${colours}.png` });
+    expect(await violations(page)).toEqual([]);
+    await page.getByTestId('hub-format-mlx').check();
+    await page.getByTestId('copy-command').waitFor();
+    await page.screenshot({ path: `${output}hub-search-mlx-${colours}.png` });
+    expect(await violations(page)).toEqual([]);
+    await page.getByTestId('hub-query').fill('busy');
+    await page.getByTestId('hub-go').click();
+    await page.getByTestId('hub-search-error').waitFor();
+    expect(await violations(page)).toEqual([]);
   });
 });
 

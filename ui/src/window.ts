@@ -21,6 +21,7 @@ import { ActiveConversation } from './lib/state/conversation.svelte';
 import { Conversations, titleOf } from './lib/state/conversations.svelte';
 import { Downloads } from './lib/state/downloads.svelte';
 import { Drop } from './lib/state/drop.svelte';
+import { HubSearchState } from './lib/state/hubSearch.svelte';
 import { Lab } from './lib/state/lab.svelte';
 import { LibraryState } from './lib/state/library.svelte';
 import { LibraryEvents } from './lib/state/libraryEvents';
@@ -96,6 +97,7 @@ export function createWindow(host: Host): WindowState {
     begun: () => void catalogue.askHubAgain(),
   });
   const catalogue = new CatalogueState(host, library, downloads);
+  const hubSearch = new HubSearchState(host, { asked: () => void catalogue.askHubAgain() });
 
   const conversations = new Conversations(host, notify);
   const messageDrafts = new MessageDrafts(preferences, undefined, () => notify(language.strings.notices.filesNotKept));
@@ -141,7 +143,7 @@ export function createWindow(host: Host): WindowState {
     await attachments.add(paths);
     screen.compose();
   };
-  const drop = new Drop(models, { importFiles: (paths) => chat.importFiles(paths), attach, reportFailure });
+  const drop = new Drop(host, models, { importFiles: (paths) => chat.importFiles(paths), attach, reportFailure });
   const events = new LibraryEvents(host, { library, downloads, models, comparison, navigation, pairing, drafting });
 
   return {
@@ -167,7 +169,22 @@ export function createWindow(host: Host): WindowState {
     },
     compare: { comparison, comparisons, plan, models, servers, preferences, tokens, links },
     lab: { lab, models, conversation, settings },
-    library: { library, modelList, models, servers, pairing, comparison, training, catalogue, downloads, navigation, work, links, screen },
+    library: {
+      library,
+      modelList,
+      models,
+      servers,
+      pairing,
+      comparison,
+      training,
+      catalogue,
+      hubSearch,
+      downloads,
+      navigation,
+      work,
+      links,
+      screen,
+    },
     titleBar: { navigation, models, answerer, servers, library, modelList, drafting, downloads, work, screen },
     commands: {
       chat,

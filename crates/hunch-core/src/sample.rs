@@ -6,6 +6,7 @@
 mod candidates;
 mod logit_row;
 mod params;
+mod recommended;
 mod vectors;
 
 use std::collections::BTreeMap;
@@ -20,6 +21,7 @@ pub use candidates::top_tokens;
 use candidates::{TokenCandidate, candidates_where, keep_nucleus, most_likely};
 pub use logit_row::{LogitRow, TokenLogprobs};
 pub use params::{LOGIT_BIAS_MAX, Range, SamplingParams};
+pub use recommended::RecommendedSampling;
 pub(crate) use vectors::sum;
 use vectors::{exp_nonpositive, first_at, maximum, weights};
 

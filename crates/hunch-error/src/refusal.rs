@@ -429,6 +429,42 @@ refusals! {
         "This is not the name of a Hub repository. Write it as on its page, for example Qwen/Qwen3-8B-GGUF."
     )]
     NotARepository,
+    /// The search of the Hub has no words, or too many. It is not quoted.
+    #[error("A search of the Hub needs 1 to 200 characters, for example qwen3 8b.")]
+    BadSearch,
+    /// The Hub received too many requests from this address.
+    #[error(
+        "The Hub at {endpoint} cannot be used now: it received too many requests from this address and asks to wait \
+         {seconds} s. Downloaded data is kept. Try again later. A token raises the limit."
+    )]
+    HubBusy {
+        /// Address of the Hub.
+        endpoint: String,
+        /// Seconds to wait.
+        seconds: u64,
+    },
+    /// An answer of the Hub did not arrive in time.
+    #[error(
+        "The Hub at {endpoint} took longer than {seconds} s to answer. Nothing was changed. Check the connection and \
+         try again."
+    )]
+    HubSlow {
+        /// Address of the Hub.
+        endpoint: String,
+        /// Limit of the time, in seconds.
+        seconds: u64,
+    },
+    /// The Hub has no search, or its answer cannot be read.
+    #[error(
+        "The Hub at {endpoint} cannot be searched: {detail}. Nothing was changed. Enter the exact name of a repository \
+         instead."
+    )]
+    NoHubSearch {
+        /// Address of the Hub.
+        endpoint: String,
+        /// The reason, as a phrase in English.
+        detail: String,
+    },
     /// The path is not one of a GGUF file in a repository. It is not quoted, as it may have control characters.
     #[error(
         "This is not the path of a GGUF file in a repository. Choose one of the files that the repository lists."
@@ -655,6 +691,9 @@ impl Refusal {
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::NotKept => ErrorCode::Store,
+            Self::HubBusy { .. } | Self::HubSlow { .. } | Self::NoHubSearch { .. } => {
+                ErrorCode::HubUnreachable
+            }
             Self::ModelTooLarge { .. } | Self::TrainingTooLarge { .. } => ErrorCode::OutOfMemory,
             Self::NoSuchRepository { .. } | Self::NoSuchHubFile { .. } => ErrorCode::HubNotFound,
             Self::TermsNeedToken { .. } | Self::TermsNotAccepted { .. } => ErrorCode::HubGated,
@@ -693,6 +732,7 @@ mod tests {
         assert_eq!(code(RefusalReason::NoSuchHubFile), ErrorCode::HubNotFound);
         assert_eq!(code(RefusalReason::TermsNotAccepted), ErrorCode::HubGated);
         assert_eq!(code(RefusalReason::TokenRejected), ErrorCode::HubToken);
+        assert_eq!(code(RefusalReason::HubBusy), ErrorCode::HubUnreachable);
     }
 
     #[test]

@@ -164,6 +164,8 @@ pub fn file_bytes(model: &CatalogueModel) -> u64 {
     let bits = match model.quantisation.as_str() {
         "Q8_0" => 8.5,
         "Q6_K" => 6.6,
+        // gpt-oss: only its experts have this type.
+        "MXFP4" => 4.35,
         _ => 4.9,
     };
     model.size_bytes.unwrap_or((model.parameters as f64 * bits / 8.0) as u64)
@@ -190,7 +192,7 @@ mod tests {
     use super::*;
     use crate::fit;
     use crate::hub::part_number;
-    use crate::types::{FitVerdict, MemoryClass};
+    use crate::types::{CheckSource, FitVerdict, MemoryClass};
     use hunch_model::gguf::Gguf;
 
     #[test]
@@ -222,6 +224,10 @@ mod tests {
                 // A download cannot check one checksum against several parts.
                 assert_eq!(part_number(&model.file), None, "{}: a checksum of a split model", model.id);
             }
+            let is_month = |month: &str| month.len() == 7 && month.as_bytes()[4] == b'-';
+            assert!(is_month(&model.checked.month) && model.checked.month <= INDEX.reviewed, "{}", model.id);
+            let has_size = model.size_bytes.is_some();
+            assert_eq!(model.checked.source == CheckSource::NameOnly, !has_size, "{}", model.id);
             // A size far from the estimate is a typing error.
             if let Some(size) = model.size_bytes {
                 let by_weights = file_bytes(&CatalogueModel { size_bytes: None, ..model.clone() });
@@ -304,7 +310,25 @@ mod tests {
     #[test]
     fn popular_families_are_present() {
         let families: HashSet<&str> = models().iter().map(|model| model.family.as_str()).collect();
-        for family in ["Qwen3", "Qwen2.5", "Qwen2.5 Coder", "Llama 3", "SmolLM2", "SmolLM3", "Mistral"] {
+        for family in [
+            "Qwen3",
+            "Qwen2.5",
+            "Qwen2.5 Coder",
+            "Llama 3",
+            "SmolLM2",
+            "SmolLM3",
+            "Mistral",
+            "Ministral 3",
+            "Gemma 3",
+            "gpt-oss",
+            "Phi-4",
+            "GLM-4",
+            "Granite 3",
+            "OLMo 2",
+            "EXAONE 4",
+            "Seed-OSS",
+            "DeepSeek-R1",
+        ] {
             assert!(families.contains(family), "{family}");
         }
     }
@@ -314,7 +338,7 @@ mod tests {
         let known = |name: &str| INDEX.vocabularies.iter().find(|known| known.name == name);
         for model in models() {
             let tokens = &known(&model.vocabulary).unwrap_or_else(|| panic!("{}", model.id)).tokens;
-            assert!(tokens.len() >= 4 && tokens.windows(2).all(|two| two[0].0 < two[1].0), "{}", model.id);
+            assert!(tokens.len() >= 3 && tokens.windows(2).all(|two| two[0].0 < two[1].0), "{}", model.id);
             assert!(tokens.iter().all(|(_, text)| !text.is_empty()), "{}", model.id);
         }
         for digest in INDEX.digests.iter().flatten() {
@@ -330,9 +354,11 @@ mod tests {
         assert_eq!(guess(&["llama3.1:8b"]), Some("llama-3.1-8b-instruct-q4_k_m"));
         assert_eq!(guess(&["Meta-Llama-3.1-8B-Instruct-IQ4_XS"]), Some("llama-3.1-8b-instruct-q4_k_m"));
         assert_eq!(guess(&["qwen2.5-coder:7b"]), Some("qwen2.5-coder-7b-instruct-q4_k_m"));
+        assert_eq!(guess(&["Qwen3-30B-A3B-Instruct-2507-Q5_K_M"]), Some("qwen3-30b-a3b-q4_k_m"));
+        assert_eq!(guess(&["gpt-oss-20b"]), Some("gpt-oss-20b-mxfp4"));
         assert_eq!(guess(&["Qwen2.5-7B-Instruct-Q6_K"]), Some("qwen2.5-7b-instruct-q4_k_m"));
         assert_eq!(
-            (guess(&["Qwen3-30B-A3B"]), guess(&["target", "Tiny Llama 1"]), guess(&[])),
+            (guess(&["Qwen3-235B-A22B"]), guess(&["target", "Tiny Llama 1"]), guess(&[])),
             (None, None, None)
         );
     }

@@ -8,10 +8,12 @@ use serde::{Deserialize, Serialize};
 use super::quantisation;
 use crate::types::{ModelEntry, ModelSource};
 use crate::{DEFAULT_MODEL, short_name};
+use hunch_core::sample::RecommendedSampling;
 use hunch_error::{Error, Result};
 use hunch_model::display_name;
 use hunch_model::gguf::Gguf;
 use hunch_model::model_folder;
+use hunch_model::recommended::recommended_sampling;
 use hunch_model::spec::ModelSpec;
 use hunch_model::split;
 use hunch_model::text::{ChatTemplate, Tokenizer};
@@ -30,6 +32,10 @@ pub struct Inspection {
     pub quantisations: BTreeMap<String, usize>,
     /// Bytes of all tensors.
     pub weight_bytes: u64,
+    /// Sampling that it recommends.
+    pub sampling: RecommendedSampling,
+    /// A sentence for each recommended value that is ignored, with its reason.
+    pub ignored_sampling: Vec<String>,
 }
 
 /// Content of a GGUF file.
@@ -141,7 +147,8 @@ fn inspection(path: &Path, gguf: &Gguf) -> Result<Inspection> {
         *quantisations.entry(tensor.dtype.name().to_owned()).or_insert(0) += 1;
     }
     let weight_bytes = gguf.tensors.values().map(|tensor| tensor.range.len() as u64).sum();
-    Ok(Inspection { entry: entry(path, gguf), quantisations, weight_bytes, spec })
+    let (sampling, ignored_sampling) = recommended_sampling(gguf);
+    Ok(Inspection { entry: entry(path, gguf), quantisations, weight_bytes, sampling, ignored_sampling, spec })
 }
 
 /// Describes the content of a GGUF file that is not a model.

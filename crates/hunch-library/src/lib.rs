@@ -38,7 +38,7 @@ use crate::types::{ModelEntry, ModelSource};
 pub use folders::{add_folder, added_folders, remember_loaded, remove_folder, was_loaded};
 pub use heads::{HeadEntry, head_at, heads, resolve_head};
 use hunch_error::{Refusal, Result};
-use hunch_model::{low_bit, split};
+use hunch_model::{low_bit, model_folder, split};
 pub use inspect::{Inspection, inspect, template_note};
 pub use places::Places;
 pub use remove::{removable, remove};
@@ -178,6 +178,11 @@ pub fn are_listed(paths: &[&Path], places: &Places) -> Vec<bool> {
     let is_listed =
         |path: &&Path| found.iter().any(|candidate| candidate.files.iter().any(|file| file.path == **path));
     paths.iter().map(is_listed).collect()
+}
+
+/// Checks whether a path is a folder of safetensors files that can be loaded as a model.
+pub fn is_model_folder(path: &Path) -> bool {
+    path.is_dir() && model_folder::weight_files(path).is_some()
 }
 
 /// Returns a file's name without its extension and part suffix.

@@ -6,9 +6,26 @@ use super::candidates::find_candidates;
 use super::places::Places;
 use crate::types::ModelSource;
 use hunch_error::{Error, Refusal, Result};
-use hunch_model::split;
+use hunch_model::{model_folder, split};
 
-/// Returns the files that deleting a model would delete. A split model has several.
+/// Files of a model folder that no program reads without its weights, in addition to those that Hunch reads.
+const COMPANIONS: [&str; 13] = [
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+    "chat_template.json",
+    "preprocessor_config.json",
+    "processor_config.json",
+    "configuration.json",
+    "README.md",
+    "LICENSE",
+    "LICENSE.txt",
+    ".gitattributes",
+];
+
+/// Returns the files that deleting a model would delete. A split model has several, and so has a model folder.
 ///
 /// # Errors
 /// If there is no such model, or it is in another program's folder. The message says how to delete it
@@ -27,7 +44,7 @@ pub fn removable(path: &Path, places: &Places) -> Result<Vec<PathBuf>> {
     let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
     let own = places.models.canonicalize().ok();
     match (folder, own) {
-        (Some(folder), Some(own)) if folder.starts_with(&own) => Ok(files),
+        (Some(folder), Some(own)) if folder.starts_with(&own) => Ok(with_companions(path, files)),
         _ => {
             Err(Refusal::NotOwnModel { path: path.into(), detail: where_to(source_of(path, places)).into() }
                 .into())
@@ -40,10 +57,27 @@ pub fn removable(path: &Path, places: &Places) -> Result<Vec<PathBuf>> {
 /// # Errors
 /// As [`removable`], and [`Error::Io`] if a file cannot be deleted.
 pub fn remove(path: &Path, places: &Places) -> Result<()> {
+    let folder = model_folder::folder_of(path);
     for file in removable(path, places)? {
         std::fs::remove_file(&file).map_err(|source| Error::Io { action: "remove", path: file, source })?;
     }
+    // An empty folder is of no use. One with other files stays.
+    let own = places.models.canonicalize().ok();
+    if let Some(folder) = folder.filter(|folder| folder.canonicalize().ok() != own) {
+        let _ = std::fs::remove_dir(folder);
+    }
     Ok(())
+}
+
+/// Adds the settings and texts of a model folder to its weights. Without them, adapters left in the folder are not
+/// taken for a model.
+fn with_companions(path: &Path, mut files: Vec<PathBuf>) -> Vec<PathBuf> {
+    let Some(folder) = model_folder::folder_of(path) else { return files };
+    let companions = COMPANIONS.into_iter().map(|name| folder.join(name));
+    let settings = model_folder::settings_files(path).into_iter().chain(companions);
+    // Links count, whatever they lead to.
+    files.extend(settings.filter(|file| file.is_file() || file.is_symlink()));
+    files
 }
 
 /// Returns the source of a listed file, or [`ModelSource::Added`] for any other.
@@ -93,6 +127,41 @@ mod tests {
         let left: Vec<_> = std::fs::read_dir(places.models.join("sub")).unwrap().collect();
         assert_eq!(left.len(), 1);
         assert!(places.models.join("sub/b.gguf").exists());
+    }
+
+    /// A model folder with these files, all but empty.
+    fn folder_of(folder: &Path, names: &[&str]) {
+        std::fs::create_dir_all(folder).unwrap();
+        for name in [&["config.json", "tokenizer.json", "model.safetensors"], names].concat() {
+            std::fs::write(folder.join(name), "{}").unwrap();
+        }
+    }
+
+    #[test]
+    fn removes_a_model_folder_with_its_settings() {
+        let root = tempfile::tempdir().unwrap();
+        let places = places(root.path());
+        let folder = places.models.join("Tiny-4bit");
+        folder_of(
+            &folder,
+            &["tokenizer_config.json", "special_tokens_map.json", "README.md", "generation_config.json"],
+        );
+        remove(&folder.join("model.safetensors"), &places).unwrap();
+        assert!(!folder.exists() && places.models.is_dir());
+    }
+
+    #[test]
+    fn folder_with_other_files_keeps_them() {
+        let root = tempfile::tempdir().unwrap();
+        let places = places(root.path());
+        let folder = places.models.join("Mine");
+        folder_of(&folder, &["notes.txt", "adapters.safetensors", "vocab.json"]);
+        remove(&folder.join("model.safetensors"), &places).unwrap();
+        let files = std::fs::read_dir(&folder).unwrap();
+        let mut left: Vec<_> = files.map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["adapters.safetensors", "notes.txt"]);
+        assert!(!find_candidates(&places).candidates.iter().any(|found| found.path().starts_with(&folder)));
     }
 
     #[test]

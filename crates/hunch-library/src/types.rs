@@ -1,10 +1,14 @@
 //! Wire types of the model library, its downloads and the Hub.
 
+mod hub;
+
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
 use hunch_core::method::Method;
 use hunch_error::ErrorInfo;
+
+pub use hub::{HubCard, HubFormat, HubResult, HubSearch, HubSearchPage, HubSort, HubSupport};
 
 /// A model file on this machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
@@ -398,6 +402,27 @@ pub enum CatalogueRole {
     Draft,
 }
 
+/// Sources that an entry of the catalogue was checked against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+#[serde(rename_all = "snake_case")]
+pub enum CheckSource {
+    /// Size and, for single files, checksum as the Hub publishes them.
+    Published,
+    /// Public documents and code that agree on repository, file and size. The Hub was not asked.
+    PublicSources,
+    /// Public documents and code that name repository and file. The size is unknown.
+    NameOnly,
+}
+
+/// Last check of an entry of the catalogue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+pub struct CatalogueCheck {
+    /// Month, such as "2026-11".
+    pub month: String,
+    /// Sources.
+    pub source: CheckSource,
+}
+
 /// A downloadable model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct CatalogueModel {
@@ -433,6 +458,8 @@ pub struct CatalogueModel {
     pub vocabulary: String,
     /// One line about the model.
     pub note: String,
+    /// Last check of this entry.
+    pub checked: CatalogueCheck,
 }
 
 /// The catalogue, and this machine's memory class.

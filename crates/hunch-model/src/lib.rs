@@ -24,6 +24,7 @@ pub mod metal;
 mod metal_executor;
 pub mod model_folder;
 pub mod pass_timer;
+pub mod recommended;
 mod rope;
 mod safetensors;
 pub mod sequences;

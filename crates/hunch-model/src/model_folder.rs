@@ -21,6 +21,7 @@ use serde_json::Value as Json;
 
 use crate::file::ModelFile;
 use crate::gguf::{Gguf, Value, write};
+use crate::recommended;
 use crate::stored_tensors;
 pub use crate::stored_tensors::is_safetensors;
 
@@ -51,6 +52,11 @@ pub fn folder_of(path: &Path) -> Option<PathBuf> {
     };
     let has = |name: &str| folder.join(name).is_file();
     (has("config.json") && has("tokenizer.json")).then(|| folder.to_path_buf())
+}
+
+/// Returns `true` if folders of this `model_type` run. The folder itself may still be refused.
+pub fn runs_model_type(name: &str) -> bool {
+    config::runs_model_type(name)
 }
 
 /// Returns `true` if MLX quantised the weights of a folder.
@@ -170,19 +176,29 @@ pub(crate) fn open(path: &Path) -> Result<(Vec<Arc<ModelFile>>, Gguf)> {
     Ok((parts, gguf))
 }
 
-/// Adds the recommended sampling as llama.cpp's converter names it.
+/// Adds the recommended sampling as llama.cpp names it. Values of other types are kept, so that the reader can
+/// say why they are ignored.
 fn sampling(generation: &Json, metadata: &mut BTreeMap<String, Value>) {
-    let float = |key: &str| generation.get(key).and_then(Json::as_f64).map(|value| Value::F32(value as f32));
-    let keys = [("temperature", "temp"), ("top_p", "top_p"), ("min_p", "min_p")];
-    let greedy = generation.get("do_sample").and_then(Json::as_bool) == Some(false);
-    for (from, to) in keys.into_iter().chain([("repetition_penalty", "penalty_repeat")]) {
-        if let Some(value) = float(from).filter(|_| !greedy) {
-            metadata.insert(format!("general.sampling.{to}"), value);
-        }
+    const NAMES: [(&str, &str); 5] = [
+        ("temperature", "temp"),
+        ("top_k", "top_k"),
+        ("top_p", "top_p"),
+        ("min_p", "min_p"),
+        ("repetition_penalty", "penalty_repeat"),
+    ];
+    if generation.get("do_sample").and_then(Json::as_bool) == Some(false) {
+        return;
     }
-    let top_k = generation.get("top_k").and_then(Json::as_u64).and_then(|k| i32::try_from(k).ok());
-    if let Some(top_k) = top_k.filter(|_| !greedy) {
-        metadata.insert("general.sampling.top_k".into(), Value::I32(top_k));
+    for (from, to) in NAMES {
+        let value = match generation.get(from) {
+            None | Some(Json::Null) => continue,
+            Some(Json::Number(number)) => match number.as_i64().and_then(|whole| i32::try_from(whole).ok()) {
+                Some(whole) if to == "top_k" => Value::I32(whole),
+                _ => Value::F32(number.as_f64().unwrap_or(f64::NAN) as f32),
+            },
+            Some(other) => Value::String(other.to_string().chars().take(40).collect()),
+        };
+        metadata.insert(format!("{}{to}", recommended::PREFIX), value);
     }
 }
 

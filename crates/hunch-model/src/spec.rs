@@ -329,6 +329,11 @@ const ARCHITECTURES: [Architecture; 21] = [
     },
 ];
 
+/// Returns `true` if models of this `general.architecture` run. The file itself may still be refused.
+pub fn runs_architecture(name: &str) -> bool {
+    ARCHITECTURES.iter().any(|row| row.name == name)
+}
+
 impl ModelSpec {
     /// Reads the parameters from the metadata of a model file.
     ///

@@ -3,8 +3,8 @@
 use hunch::api::{LoadedModels, MeasurementMessage, TrainEvent, TrainOutlook, TrainRequest};
 use hunch::bench::compare::report::CompareEvent;
 use hunch_library::types::{
-    Catalogue, Download, DownloadRequest, DraftOffers, Fit, FitRequest, FitVerdict, HubRepository, HubState,
-    Library, LibraryEvent, LoadRequest,
+    Catalogue, Download, DownloadRequest, DraftOffers, Fit, FitRequest, FitVerdict, HubCard, HubRepository,
+    HubSearch, HubSearchPage, HubState, Library, LibraryEvent, LoadRequest,
 };
 
 use super::{CommandResult, Shell, Sink};
@@ -25,6 +25,13 @@ pub(super) fn remove_model_folder(shell: &Shell, path: String) -> CommandResult<
 
 pub(super) fn remove_model(shell: &Shell, path: String) -> CommandResult<Library> {
     shell.with_app(|app| app.remove_model(&path))
+}
+
+pub(super) fn dropped_models(shell: &Shell, paths: Vec<String>) -> CommandResult<Vec<String>> {
+    let is_folder = |path: &String| {
+        desk::is_dragged(&shell.handle, path.as_ref()) && hunch_library::is_model_folder(path.as_ref())
+    };
+    Ok(paths.into_iter().filter(is_folder).collect())
 }
 
 pub(super) fn reveal_model(shell: &Shell, path: String) -> CommandResult<()> {
@@ -122,6 +129,14 @@ pub(super) fn discard_training(shell: &Shell, target: String) -> CommandResult<(
 
 pub(super) fn catalogue(shell: &Shell) -> CommandResult<Catalogue> {
     Ok(shell.app()?.catalogue())
+}
+
+pub(super) fn search_hub(shell: &Shell, search: HubSearch) -> CommandResult<HubSearchPage> {
+    shell.with_app(|app| app.search_hub(&search))
+}
+
+pub(super) fn hub_card(shell: &Shell, repository: String) -> CommandResult<HubCard> {
+    shell.with_app(|app| app.hub_card(&repository))
 }
 
 pub(super) fn hub_repository(shell: &Shell, repository: String) -> CommandResult<HubRepository> {

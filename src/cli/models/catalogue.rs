@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use anyhow::Result;
-use hunch_library::types::{CatalogueModel, MemoryClass};
+use hunch_library::types::{CatalogueModel, CheckSource, MemoryClass};
 use hunch_library::{catalogue, machine};
 use hunch_model::device::{Compute, DeviceChoice};
 
@@ -17,12 +17,13 @@ pub(super) fn run(json: bool) -> Result<()> {
         return Ok(writeln!(out, "{}", serde_json::to_string(&catalogue)?)?);
     }
     let rows: Vec<Vec<String>> = catalogue.models.iter().map(row).collect();
-    let header = ["id", "for", "size", "licence", "draft", "repository", "file"];
+    let header = ["id", "for", "size", "licence", "draft", "repository", "file", "checked"];
     writeln!(out, "{}\n", render::table(&header, &rows))?;
     Ok(writeln!(
         out,
         "Version {} of {}. \"for\" is the smallest memory on which a model runs well with its draft. This machine \
-         has {}.",
+         has {}. \"checked\" is the month and what an entry was checked against: figures as published, public documents \
+         that agree, or the names of repository and file only.",
         catalogue.version,
         catalogue.reviewed,
         class(catalogue.machine)
@@ -39,6 +40,15 @@ fn class(class: MemoryClass) -> &'static str {
     }
 }
 
+/// Names the sources of a check.
+fn source(source: CheckSource) -> &'static str {
+    match source {
+        CheckSource::Published => "published",
+        CheckSource::PublicSources => "sources",
+        CheckSource::NameOnly => "name only",
+    }
+}
+
 fn row(model: &CatalogueModel) -> Vec<String> {
     vec![
         model.id.clone(),
@@ -48,5 +58,6 @@ fn row(model: &CatalogueModel) -> Vec<String> {
         model.draft.clone().unwrap_or_else(|| "-".into()),
         model.repository.clone(),
         model.file.clone(),
+        format!("{} {}", model.checked.month, source(model.checked.source)),
     ]
 }

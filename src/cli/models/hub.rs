@@ -3,11 +3,22 @@
 use std::io::Write;
 
 use anyhow::Result;
+use clap::Args;
 use hunch_library::download::{DownloadSettings, Downloads};
 use hunch_library::hub::HubConfig;
-use hunch_library::types::HubTokenProblem;
+use hunch_library::types::{HubCard, HubTokenProblem};
 
 use crate::cli::render;
+
+/// Repository, and what to show of it.
+#[derive(Args)]
+pub(crate) struct HubArgs {
+    /// Name of the repository: Qwen/Qwen3-8B-GGUF
+    repository: String,
+    /// Print the model card instead of the files
+    #[arg(long)]
+    card: bool,
+}
 
 /// Opens the downloads of the models folder with the settings of the environment.
 pub(super) fn open() -> Result<Downloads> {
@@ -39,8 +50,31 @@ fn explain(problem: &HubTokenProblem) -> String {
     }
 }
 
-pub(super) fn run(repository: &str, json: bool) -> Result<()> {
-    let repository = open()?.repository(repository)?;
+/// Prints a model card as Markdown. Its author is not trusted with control characters.
+fn show_card(card: &HubCard, json: bool) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    if json {
+        return Ok(writeln!(out, "{}", serde_json::to_string(card)?)?);
+    }
+    if card.text.is_empty() {
+        return Ok(writeln!(out, "{} has no model card.", card.repository)?);
+    }
+    for line in card.text.lines() {
+        let line: String = line.chars().filter(|c| !c.is_control() || *c == '\t').collect();
+        writeln!(out, "{line}")?;
+    }
+    if card.cut {
+        writeln!(out, "\nThe rest of this long card is on its page on the Hub.")?;
+    }
+    Ok(())
+}
+
+pub(super) fn run(args: &HubArgs, json: bool) -> Result<()> {
+    let downloads = open()?;
+    if args.card {
+        return show_card(&downloads.card(&args.repository)?, json);
+    }
+    let repository = downloads.repository(&args.repository)?;
     let mut out = std::io::stdout().lock();
     if json {
         return Ok(writeln!(out, "{}", serde_json::to_string(&repository)?)?);

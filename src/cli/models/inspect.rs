@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use clap::Args;
+use hunch_core::sample::RecommendedSampling;
 use hunch_library::types::Fit;
 use hunch_library::{Inspection, Places};
 use hunch_model::device::{Compute, DeviceChoice};
@@ -71,6 +72,8 @@ fn show(inspection: &Inspection, fit: &Fit, template_note: Option<&str>, json: b
             "chat_template": entry.has_template,
             "template_note": template_note,
             "licence": entry.licence,
+            "sampling": inspection.sampling,
+            "ignored_sampling": inspection.ignored_sampling,
             "context": fit.context,
             "predicted_memory_bytes": fit.total,
         });
@@ -110,9 +113,28 @@ fn show(inspection: &Inspection, fit: &Fit, template_note: Option<&str>, json: b
                 (false, None) => "none; a plain one is used".into(),
             },
         ),
+        ("sampling", recommended(&inspection.sampling)),
         ("licence", entry.licence.clone().unwrap_or_else(|| "not stated".into())),
         ("tok/s", list::speed(entry).unwrap_or_else(|| "not measured".into())),
         ("memory", format!("{} at {} tokens (predicted)", render::bytes(fit.total), fit.context)),
     ];
-    Ok(writeln!(out, "{}", render::fields(&rows))?)
+    writeln!(out, "{}", render::fields(&rows))?;
+    for ignored in &inspection.ignored_sampling {
+        writeln!(out, "ignored: {}", render::line(ignored))?;
+    }
+    Ok(())
+}
+
+/// Describes the recommended sampling in the options of `hunch run`.
+pub(crate) fn recommended(sampling: &RecommendedSampling) -> String {
+    let RecommendedSampling { temperature, top_k, top_p, min_p, repeat_penalty } = sampling;
+    let parts = [
+        temperature.map(|value| format!("temperature {value}")),
+        top_k.map(|value| format!("top-k {value}")),
+        top_p.map(|value| format!("top-p {value}")),
+        min_p.map(|value| format!("min-p {value}")),
+        repeat_penalty.map(|value| format!("repeat-penalty {value}")),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    if parts.is_empty() { "none recommended".into() } else { format!("recommended: {}", parts.join(", ")) }
 }

@@ -9,6 +9,7 @@ mod list;
 mod pairs;
 mod pull;
 mod remove;
+mod search;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -41,11 +42,10 @@ enum ModelsCommand {
     Pairs(pairs::PairsArgs),
     /// List the catalogue: models that are known to run well, and their drafts
     Catalogue,
+    /// Search the Hugging Face Hub for models by name
+    Search(search::SearchArgs),
     /// List the GGUF models of a repository on the Hugging Face Hub
-    Hub {
-        /// Name of the repository: Qwen/Qwen3-8B-GGUF
-        repository: String,
-    },
+    Hub(hub::HubArgs),
     /// Download a model from the Hub; the same command resumes an interrupted download
     Pull(pull::PullArgs),
 }
@@ -61,7 +61,8 @@ pub(crate) fn run(args: &ModelsArgs) -> Result<()> {
         Some(ModelsCommand::Fit(fit)) => fit::run(fit, &places, args.json),
         Some(ModelsCommand::Pairs(pairs)) => pairs::run(pairs, &places, args.json),
         Some(ModelsCommand::Catalogue) => catalogue::run(args.json),
-        Some(ModelsCommand::Hub { repository }) => hub::run(repository, args.json),
+        Some(ModelsCommand::Search(search)) => search::run(search, args.json),
+        Some(ModelsCommand::Hub(hub)) => hub::run(hub, args.json),
         Some(ModelsCommand::Pull(pull)) => pull::run(pull, args.json),
     }
 }

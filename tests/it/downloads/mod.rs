@@ -5,6 +5,7 @@ mod connection;
 mod disk;
 mod program;
 mod refusals;
+mod search;
 mod secured;
 
 use std::path::{Path, PathBuf};

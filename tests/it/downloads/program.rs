@@ -10,7 +10,7 @@ use hunch::app::{App, AppConfig};
 use hunch_error::ErrorCode;
 use hunch_library::catalogue;
 use hunch_library::download::Downloads;
-use hunch_library::types::{Download, DownloadPhase};
+use hunch_library::types::{Download, DownloadPhase, HubSearchPage};
 
 use super::{LockedKeychain, MIB, REPOSITORY, assert_done, in_sequence, model, request, settings, wait};
 use crate::hub::{Behaviour, TestHub, proxy};
@@ -84,6 +84,56 @@ fn command_line_lists_and_pulls_with_the_token_file() {
         "{}",
         output_text(&corrupt)
     );
+}
+
+#[test]
+fn command_line_searches_and_prints_cards() {
+    let hub = TestHub::start();
+    let found = serde_json::json!([{
+        "id": REPOSITORY, "downloads": 1234, "likes": 5, "gated": "auto", "tags": ["license:mit"],
+        "gguf": {"total": 8_190_735_360_u64, "architecture": "mamba2"},
+        "siblings": [{"rfilename": "m-Q8_0.gguf"}],
+    }])
+    .to_string();
+    hub.set_search(move |_| (found.clone(), Some("<http://x/?cursor=abc>; rel=\"next\"".into())));
+    hub.set_card(REPOSITORY, "# Tiny \u{1b}[31mred\n");
+    let data = tempfile::tempdir().unwrap();
+    let endpoint = hub.config().endpoint;
+    let run = |arguments: &[&str]| hunch(data.path(), &endpoint, arguments).output().unwrap();
+    let text = output_text(&run(&["models", "search", "tiny", "8b", "--sort", "likes"]));
+    for part in [
+        REPOSITORY,
+        "1234",
+        "mit",
+        "8.2 B",
+        "mamba2",
+        "Q8_0",
+        "does not run",
+        "terms to accept",
+        "--after abc",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let parameters = &hub.requests()[0].query;
+    assert!(parameters.contains(&("search".into(), "tiny 8b".into())), "{parameters:?}");
+    assert!(parameters.contains(&("sort".into(), "likes".into())), "{parameters:?}");
+    let json = run(&["models", "search", "tiny", "--json", "--after", "abc"]);
+    let page: HubSearchPage = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!((page.results[0].repository.as_str(), page.next.as_deref()), (REPOSITORY, Some("abc")));
+    assert_eq!(output_text(&run(&["models", "hub", REPOSITORY, "--card"])), "# Tiny [31mred\n");
+    assert!(output_text(&run(&["models", "hub", "a/b", "--card"])).contains("has no model card"));
+    hub.set_search(|_| ("[]".into(), None));
+    let none = run(&["models", "search", "nothing"]);
+    assert!(
+        none.status.success() && output_text(&none).contains("Try fewer words"),
+        "{}",
+        output_text(&none)
+    );
+    hub.set_behaviour(|_| Behaviour::status(429).with("Retry-After", "60"));
+    let busy = run(&["models", "search", "tiny"]);
+    assert_eq!(busy.status.code(), Some(5), "{}", output_text(&busy));
+    assert!(output_text(&busy).contains("asks to wait 60 s"), "{}", output_text(&busy));
+    assert_eq!(run(&["models", "search"]).status.code(), Some(2));
 }
 
 #[test]

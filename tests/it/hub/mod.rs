@@ -80,6 +80,8 @@ pub(crate) struct Request {
     /// Set for requests to the storage server, unset for the Hub.
     pub(crate) is_storage: bool,
     pub(crate) path: String,
+    /// Parameters of the address, decoded.
+    pub(crate) query: Vec<(String, String)>,
     /// Host name and port of the request.
     pub(crate) host: String,
     /// First requested byte, if a range was requested.
@@ -133,6 +135,9 @@ impl Behaviour {
     }
 }
 
+/// Answers a search with a body and the header `Link`.
+type SearchFn = Box<dyn FnMut(&Request) -> (String, Option<String>) + Send>;
+
 type BehaviourFn = Box<dyn FnMut(&Request) -> Behaviour + Send>;
 
 struct Shared {
@@ -141,6 +146,9 @@ struct Shared {
     storage_origin: Mutex<String>,
     /// Files by repository and path.
     files: Mutex<HashMap<String, Vec<(String, Content)>>>,
+    /// Model cards by repository.
+    cards: Mutex<HashMap<String, String>>,
+    search: Mutex<SearchFn>,
     requests: Mutex<Vec<Request>>,
     behaviour: Mutex<BehaviourFn>,
     sending: AtomicUsize,
@@ -162,6 +170,8 @@ impl TestHub {
             is_storage: is_storage.local_addr().unwrap(),
             storage_origin: Mutex::new(format!("http://{}", is_storage.local_addr().unwrap())),
             files: Mutex::default(),
+            cards: Mutex::default(),
+            search: Mutex::new(Box::new(|_| ("[]".into(), None))),
             requests: Mutex::default(),
             behaviour: Mutex::new(Box::new(|_| Behaviour::default())),
             sending: AtomicUsize::new(0),
@@ -186,6 +196,19 @@ impl TestHub {
         let files = files.entry(repository.into()).or_default();
         files.retain(|(known, _)| known != path);
         files.push((path.into(), content));
+    }
+
+    /// Sets the model card of a repository.
+    pub(crate) fn set_card(&self, repository: &str, text: &str) {
+        self.shared.cards.lock().unwrap().insert(repository.into(), text.into());
+    }
+
+    /// Sets the answers to searches from now on.
+    pub(crate) fn set_search(
+        &self,
+        search: impl FnMut(&Request) -> (String, Option<String>) + Send + 'static,
+    ) {
+        *self.shared.search.lock().unwrap() = Box::new(search);
     }
 
     /// Redirects file requests to this origin from now on.
@@ -253,6 +276,32 @@ fn respond(mut stream: &TcpStream, status: u16, headers: &[(&str, String)]) -> s
     stream.write_all((text + "\r\n").as_bytes())
 }
 
+/// Sends a text, slowly or in part if the behaviour says so.
+fn text(
+    mut stream: &TcpStream,
+    behaviour: &Behaviour,
+    body: &str,
+    link: Option<String>,
+) -> std::io::Result<()> {
+    let mut headers = vec![("Content-Length", body.len().to_string())];
+    headers.extend(link.map(|link| ("Link", link)));
+    respond(stream, 200, &headers)?;
+    let body = &body.as_bytes()[..behaviour.cut.map_or(body.len(), |cut| body.len().min(cut as usize))];
+    for piece in body.chunks(behaviour.trickle.unwrap_or(PIECE)) {
+        stream.write_all(piece)?;
+        if behaviour.trickle.is_some() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    stream.shutdown(Shutdown::Write)
+}
+
+fn parameters(target: &str) -> Vec<(String, String)> {
+    let query = target.split_once('?').map_or("", |(_, query)| query);
+    let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    pairs.map(|(name, value)| (decoded(name), decoded(&value.replace('+', " ")))).collect()
+}
+
 fn decoded(path: &str) -> String {
     let bytes = path.as_bytes();
     let (mut out, mut at) = (Vec::new(), 0);
@@ -275,6 +324,7 @@ impl Shared {
         let request = Request {
             is_storage,
             path: decoded(target.split('?').next().unwrap()),
+            query: parameters(&target),
             host: headers.get("host").cloned().unwrap_or_default(),
             from: range.map(|from| from.parse().unwrap()),
             authorization: headers.get("authorization").cloned(),
@@ -285,6 +335,21 @@ impl Shared {
             let mut headers = behaviour.headers;
             headers.push(("Content-Length", "0".into()));
             return respond(&stream, status, &headers);
+        }
+        if request.path == "/api/models" {
+            let (body, link) = (self.search.lock().unwrap())(&request);
+            return text(&stream, &behaviour, &body, link);
+        }
+        if let Some(repository) = request.path.strip_suffix("/raw/main/README.md") {
+            let card = self.cards.lock().unwrap().get(repository.trim_start_matches('/')).cloned();
+            return match card {
+                Some(card) => text(&stream, &behaviour, &card, None),
+                None => respond(
+                    &stream,
+                    404,
+                    &[("X-Error-Code", "EntryNotFound".into()), ("Content-Length", "0".into())],
+                ),
+            };
         }
         if let Some(repository) = request.path.strip_prefix("/api/models/") {
             return self.list(&stream, repository);

@@ -14,7 +14,11 @@ import type {
   FitRequest,
   FitVerdict,
   HeadOffer,
+  HubCard,
   HubRepository,
+  HubResult,
+  HubSearch,
+  HubSearchPage,
   HubState,
   Library,
   LibraryEvent,
@@ -42,6 +46,9 @@ type LibraryCommand =
   | 'fit_verdicts'
   | 'draft_offers'
   | 'catalogue'
+  | 'dropped_models'
+  | 'search_hub'
+  | 'hub_card'
   | 'hub_repository'
   | 'hub_state'
   | 'set_hub_token'
@@ -60,6 +67,14 @@ export interface RecordedLibrary {
   hub: HubState;
   /** Repositories of the hub by name, or the error of looking them up. */
   repositories: Record<string, HubRepository | ErrorInfo>;
+  /** Folders that can be dropped as models. */
+  model_folders?: string[];
+  /** Results of searches by word, or the error of a search. GGUF models only. */
+  searches?: Record<string, HubResult[] | ErrorInfo>;
+  /** Milliseconds that a search takes, by word. */
+  search_ms?: Record<string, number>;
+  /** Model cards by repository, or the error of fetching one. */
+  cards?: Record<string, HubCard | ErrorInfo>;
   /** First difference of two vocabularies, by the names of both tokenisers separated by a space. */
   differences: Record<string, { first: number; of_target: string; of_draft: string }>;
   /** Vocabulary entries of only one of two models, by the name of the draft. */
@@ -76,6 +91,8 @@ export interface RecordedLibrary {
 
 /** Number of downloads that run at once. */
 const atOnce = 2;
+/** Search results of a page. */
+const perPage = 2;
 const usualContext = 8192;
 const leastContext = 512;
 /** Bytes that a loaded model takes in addition to weights and caches. */
@@ -109,6 +126,9 @@ export class ReplayLibrary {
     fit_verdicts: ({ targets }) => targets.map((target) => this.fit({ target, draft: null, context: null }).verdict),
     draft_offers: ({ target, context }) => this.#offers(this.find(target), context),
     catalogue: () => this.#recorded.catalogue,
+    dropped_models: ({ paths }) => paths.filter((path) => this.#recorded.model_folders?.includes(path)),
+    search_hub: ({ search }) => this.#search(search),
+    hub_card: ({ repository }) => this.#card(repository),
     hub_repository: ({ repository }) => this.#repository(repository),
     hub_state: () => this.#recorded.hub,
     set_hub_token: ({ token }) => this.#setToken(token),
@@ -357,6 +377,22 @@ export class ReplayLibrary {
     this.#models.splice(this.#models.indexOf(model), 1);
     this.send({ kind: 'changed' });
     return this.listing();
+  }
+
+  /** A page of the recorded results: two results a page, the cursor is the number of the first one. */
+  async #search({ query, sort, format, cursor }: HubSearch): Promise<HubSearchPage> {
+    await new Promise((resolve) => setTimeout(resolve, this.#recorded.search_ms?.[query] ?? 0));
+    const found = this.#recorded.searches?.[`${format} ${query}`] ?? this.#recorded.searches?.[query] ?? [];
+    if ('code' in found) throw found;
+    const from = Number(cursor ?? 0);
+    const sorted = [...found].sort((a, b) => (b[sort] ?? 0) - (a[sort] ?? 0));
+    return { results: sorted.slice(from, from + perPage), next: from + perPage < found.length ? String(from + perPage) : null };
+  }
+
+  #card(repository: string): HubCard {
+    const card = this.#recorded.cards?.[repository] ?? { repository, text: '', cut: false };
+    if ('code' in card) throw card;
+    return card;
   }
 
   #repository(text: string): HubRepository {

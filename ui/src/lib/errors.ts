@@ -33,6 +33,7 @@ const formats: Readonly<Record<string, (value: number) => string>> = {
   context: formatCount,
   tokens: formatCount,
   limit: formatCount,
+  seconds: formatCount,
   bytes: formatBytes,
   most: formatBytes,
   // Rounded up, because freeing that many bytes must be enough.

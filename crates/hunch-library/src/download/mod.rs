@@ -22,7 +22,10 @@ use tokio::runtime::Builder;
 use tokio::sync::{Semaphore, oneshot};
 
 use super::hub::{self, Hub, HubConfig, Token};
-use crate::types::{Download, DownloadPhase, DownloadRequest, HubRepository, HubState, LibraryEvent};
+use crate::types::{
+    Download, DownloadPhase, DownloadRequest, HubCard, HubRepository, HubSearch, HubSearchPage, HubState,
+    LibraryEvent,
+};
 use disk_space::SpaceReservations;
 pub use disk_space::free_space;
 use entries::Inner;
@@ -45,6 +48,8 @@ pub struct DownloadSettings {
     pub max_parallel: usize,
     /// Time without data after which a connection counts as lost.
     pub stall_timeout: Duration,
+    /// Longest time of a search, or of fetching a model card.
+    pub answer_timeout: Duration,
     /// Retries without progress before giving up.
     pub max_retries: usize,
     /// Wait before the first retry. It doubles with each retry, with jitter.
@@ -62,6 +67,7 @@ impl Default for DownloadSettings {
         Self {
             max_parallel: 3,
             stall_timeout: Duration::from_secs(30),
+            answer_timeout: Duration::from_secs(40),
             max_retries: 8,
             min_backoff: Duration::from_secs(1),
             max_backoff: Duration::from_secs(60),
@@ -198,10 +204,38 @@ impl Downloads {
     /// If the name is invalid, or the Hub is unreachable or denies access.
     pub fn repository(&self, repository: &str) -> Result<HubRepository> {
         let repository = self.inner.hub.repository(repository)?;
-        let (sender, receiver) = std::sync::mpsc::channel();
         let inner = Arc::clone(&self.inner);
+        self.wait_for(async move { task::repository(&inner, &repository).await })
+    }
+
+    /// Searches the Hub for repositories by name. Blocks until the Hub responds.
+    ///
+    /// # Errors
+    /// If the search has no words, or the Hub is unreachable, busy, slow or does not search.
+    pub fn search(&self, search: &HubSearch) -> Result<HubSearchPage> {
+        hub::check_search(search)?;
+        let (inner, search) = (Arc::clone(&self.inner), search.clone());
+        self.wait_for(async move { task::search(&inner, &search).await })
+    }
+
+    /// Fetches the model card of a repository. Blocks until the Hub responds.
+    ///
+    /// # Errors
+    /// As [`Downloads::repository`].
+    pub fn card(&self, repository: &str) -> Result<HubCard> {
+        let repository = self.inner.hub.repository(repository)?;
+        let inner = Arc::clone(&self.inner);
+        self.wait_for(async move { task::card(&inner, &repository).await })
+    }
+
+    /// Runs work on the download thread and waits for its result.
+    fn wait_for<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        let (sender, receiver) = std::sync::mpsc::channel();
         self.inner.runtime.spawn(async move {
-            let _ = sender.send(task::repository(&inner, &repository).await);
+            let _ = sender.send(work.await);
         });
         receiver.recv().map_err(|_| Error::Internal("the download thread has ended".into()))?
     }

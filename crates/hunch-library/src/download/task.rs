@@ -12,9 +12,11 @@ use super::install::{self, Destination};
 use super::partial_state::{self, PartialDownload, PartialState};
 use super::progress::{Meter, SpeedAverage};
 use super::{Inner, blocking, is_active};
-use crate::hub::{Listing, RemoteFile, short_name};
-use crate::types::{Download, DownloadPhase, DownloadRequest, HubRepository, LibraryEvent};
-use hunch_error::{Error, ErrorInfo, Result};
+use crate::hub::{Failure, Listing, RemoteFile, Retry, short_name};
+use crate::types::{
+    Download, DownloadPhase, DownloadRequest, HubCard, HubRepository, HubSearch, HubSearchPage, LibraryEvent,
+};
+use hunch_error::{Error, ErrorInfo, Refusal, Result};
 
 /// Interval of progress events.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
@@ -22,22 +24,52 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 const MAX_CHANGES: usize = 4;
 /// Retries of a listing that the user is waiting for.
 const LISTING_RETRIES: usize = 2;
-/// Longest wait before such a retry, whatever the Hub asks for.
+/// Longest wait before such a retry. If the Hub asks for more, the error is reported at once.
 const MAX_LISTING_WAIT: Duration = Duration::from_secs(5);
 
 /// Lists a repository's models, with short retries.
 pub(super) async fn repository(inner: &Inner, repository: &str) -> Result<HubRepository> {
+    with_short_retries(inner, || inner.hub.listing(repository)).await.map(|listing| listing.repository)
+}
+
+/// Searches the Hub, with short retries and a limit of the time.
+pub(super) async fn search(inner: &Inner, search: &HubSearch) -> Result<HubSearchPage> {
+    in_time(inner, with_short_retries(inner, || inner.hub.search(search))).await
+}
+
+/// Fetches a model card, as a search.
+pub(super) async fn card(inner: &Inner, repository: &str) -> Result<HubCard> {
+    in_time(inner, with_short_retries(inner, || inner.hub.card(repository))).await
+}
+
+/// Limits the time of an answer that the user is waiting for. A server may send it byte by byte.
+async fn in_time<T>(inner: &Inner, work: impl Future<Output = Result<T>>) -> Result<T> {
+    let limit = inner.settings.answer_timeout;
+    tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
+        Err(Refusal::HubSlow { endpoint: inner.hub.address(), seconds: limit.as_secs().max(1) }.into())
+    })
+}
+
+/// Repeats a request that the user is waiting for, unless the Hub asks for a longer wait than the user has patience for.
+async fn with_short_retries<T, F>(inner: &Inner, mut request: impl FnMut() -> F) -> Result<T>
+where
+    F: Future<Output = Result<T, Failure>>,
+{
     let mut settings = inner.settings.clone();
     settings.max_retries = settings.max_retries.min(LISTING_RETRIES);
     settings.max_backoff = settings.min_backoff;
     let mut backoff = Backoff::new(&settings);
     loop {
-        match inner.hub.listing(repository).await {
-            Ok(listing) => return Ok(listing.repository),
-            Err(failure) => match backoff.next(failure) {
-                Ok(wait) => (settings.sleep)(wait.min(MAX_LISTING_WAIT)).await,
-                Err(FetchError::Changed(error) | FetchError::Failed(error)) => return Err(error),
-            },
+        let failure = match request().await {
+            Ok(answer) => return Ok(answer),
+            Err(failure) => failure,
+        };
+        if matches!(failure.retry, Retry::After(Some(wait)) if wait > MAX_LISTING_WAIT) {
+            return Err(failure.error);
+        }
+        match backoff.next(failure) {
+            Ok(wait) => (settings.sleep)(wait.min(MAX_LISTING_WAIT)).await,
+            Err(FetchError::Changed(error) | FetchError::Failed(error)) => return Err(error),
         }
     }
 }

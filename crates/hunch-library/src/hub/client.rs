@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use reqwest::header::{AUTHORIZATION, HeaderMap, LOCATION, RANGE, RETRY_AFTER};
+use reqwest::header::{AUTHORIZATION, HeaderMap, LINK, LOCATION, RANGE, RETRY_AFTER};
 use reqwest::{Client, Response, StatusCode, Url};
 
 use super::token::{Token, Tokens};
@@ -17,6 +17,8 @@ use hunch_error::{Error, Refusal, Result};
 const MAX_REDIRECTS: usize = 10;
 /// Limit of a response read as a whole, in bytes.
 const MAX_RESPONSE_BYTES: usize = 32 << 20;
+/// Wait that a busy Hub asks for if it names none, in seconds. The Hub's limits are for 5 minutes.
+const USUAL_WAIT_SECONDS: u64 = 300;
 /// Longest wait requested by the Hub that is respected.
 const MAX_REQUESTED_WAIT: Duration = Duration::from_secs(600);
 
@@ -53,6 +55,15 @@ impl Failure {
     }
 }
 
+/// Body of a response.
+pub(super) struct Body {
+    pub(super) bytes: Vec<u8>,
+    /// Set if there was more.
+    pub(super) cut: bool,
+    /// The header `Link`, which names the next page.
+    pub(super) link: Option<String>,
+}
+
 /// A response without its body.
 pub(crate) struct HubResponse {
     pub(crate) response: Response,
@@ -74,12 +85,7 @@ impl Hub {
         if token != HubTokenSource::Absent && !http::is_private(&self.endpoint) {
             problems.push(HubTokenProblem::Unencrypted);
         }
-        HubState {
-            endpoint: self.endpoint.as_str().trim_end_matches('/').to_owned(),
-            token,
-            can_keep_token: self.tokens.can_store(),
-            problems,
-        }
+        HubState { endpoint: self.address(), token, can_keep_token: self.tokens.can_store(), problems }
     }
 
     /// Lets the next request try a keychain again that could not be read.
@@ -110,15 +116,31 @@ impl Hub {
 
     /// Fetches a small response as a whole.
     pub(super) async fn read(&self, url: Url, of: &str) -> Result<Vec<u8>, Failure> {
-        let mut response = self.get(url, None, of).await?;
-        let mut body = Vec::new();
-        while let Some(chunk) = self.chunk(&mut response.response).await? {
-            body.extend_from_slice(chunk.as_ref());
-            if body.len() > MAX_RESPONSE_BYTES {
-                return Err(Failure::permanent(self.unreachable("its response is too long")));
+        self.read_whole(url, of, MAX_RESPONSE_BYTES).await.map(|body| body.bytes)
+    }
+
+    /// Fetches a response as a whole, at most `limit` bytes.
+    pub(super) async fn read_whole(&self, url: Url, of: &str, limit: usize) -> Result<Body, Failure> {
+        let body = self.read_start(url, of, limit).await?;
+        match body.cut {
+            false => Ok(body),
+            true => Err(Failure::permanent(self.unreachable("its response is too long"))),
+        }
+    }
+
+    /// Fetches the first `limit` bytes of a response.
+    pub(super) async fn read_start(&self, url: Url, of: &str, limit: usize) -> Result<Body, Failure> {
+        let mut response = self.get(url, None, of).await?.response;
+        let link = header(response.headers(), LINK.as_str());
+        let mut bytes = Vec::new();
+        while let Some(chunk) = self.chunk(&mut response).await? {
+            bytes.extend_from_slice(chunk.as_ref());
+            if bytes.len() > limit {
+                bytes.truncate(limit);
+                return Ok(Body { bytes, cut: true, link });
             }
         }
-        Ok(body)
+        Ok(Body { bytes, cut: false, link })
     }
 
     /// Requests a file from byte `from` on. Status 416 is returned as a response, because only the caller
@@ -206,7 +228,7 @@ impl Hub {
         }
         let code = header(headers, "x-error-code").unwrap_or_default();
         let quoted = header(headers, "x-error-message").map(|text| quoted(&text, token)).unwrap_or_default();
-        let page = format!("{}/{repository}", self.endpoint.as_str().trim_end_matches('/'));
+        let page = format!("{}/{repository}", self.address());
         let answer = || format!("status {}{quoted}", status.as_u16());
         let error = match (status.as_u16(), code.as_str()) {
             (401 | 403, "GatedRepo") if token.is_none() => {
@@ -240,12 +262,16 @@ impl Hub {
 
     /// Returns a retryable failure for overload and server errors.
     fn overload(&self, status: StatusCode, headers: &HeaderMap) -> Option<Failure> {
-        let why = match status.as_u16() {
-            429 => "it received too many requests from this address and asks to wait".to_owned(),
-            code @ (408 | 500..) => format!("it responded with status {code}"),
+        let error = match status.as_u16() {
+            429 => Refusal::HubBusy {
+                endpoint: self.address(),
+                seconds: requested_seconds(headers).unwrap_or(USUAL_WAIT_SECONDS),
+            }
+            .into(),
+            code @ (408 | 500..) => self.unreachable(&format!("it responded with status {code}")),
             _ => return None,
         };
-        Some(self.transient(&why, requested_wait(headers)))
+        Some(Failure { error, retry: Retry::After(requested_wait(headers)) })
     }
 
     /// Converts a connection error.
@@ -262,8 +288,12 @@ impl Hub {
     }
 
     fn unreachable(&self, why: &str) -> Error {
-        let endpoint = self.endpoint.as_str().trim_end_matches('/').to_owned();
-        Error::HubUnreachable { endpoint, reason: why.to_owned() }
+        Error::HubUnreachable { endpoint: self.address(), reason: why.to_owned() }
+    }
+
+    /// Returns the Hub's address as it is shown.
+    pub(crate) fn address(&self) -> String {
+        self.endpoint.as_str().trim_end_matches('/').to_owned()
     }
 }
 
@@ -291,15 +321,19 @@ fn quoted(text: &str, token: Option<&Token>) -> String {
     format!(" (\"{}\")", http::quotable(&hidden))
 }
 
-/// Returns the requested wait: `Retry-After: 30` or the Hub's `RateLimit: "api";r=0;t=30`.
+/// Returns the requested wait as far as it is respected.
 fn requested_wait(headers: &HeaderMap) -> Option<Duration> {
+    requested_seconds(headers).map(|seconds| Duration::from_secs(seconds).min(MAX_REQUESTED_WAIT))
+}
+
+/// Returns the requested wait in seconds: `Retry-After: 30` or the Hub's `RateLimit: "api";r=0;t=30`.
+fn requested_seconds(headers: &HeaderMap) -> Option<u64> {
     let plain = header(headers, RETRY_AFTER.as_str());
     let limit = || {
         let text = header(headers, "ratelimit")?;
         text.split(';').find_map(|part| part.trim().strip_prefix("t=").map(str::to_owned))
     };
-    let seconds: u64 = plain.or_else(limit)?.trim().parse().ok()?;
-    Some(Duration::from_secs(seconds).min(MAX_REQUESTED_WAIT))
+    plain.or_else(limit)?.trim().parse().ok()
 }
 
 #[cfg(test)]

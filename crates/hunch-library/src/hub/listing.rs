@@ -75,6 +75,11 @@ pub fn parse_listing(repository: &str, body: &[u8]) -> Result<HubRepository, &'s
     Listing::parse(repository, body).map(|listing| listing.repository)
 }
 
+/// Reads `gated`: false, or how access is granted.
+pub(super) fn is_gated(value: &Value) -> bool {
+    !matches!(value, Value::Null | Value::Bool(false))
+}
+
 /// Checks a commit id, which becomes part of addresses.
 fn is_revision(text: &str) -> bool {
     (1..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric())
@@ -98,7 +103,7 @@ impl Listing {
         let models = models(response.siblings.into_iter().filter_map(remote_file));
         let mut files: Vec<HubFile> = models.values().map(|parts| hub_file(parts)).collect();
         files.sort_by(|a, b| (a.size_bytes, &a.path).cmp(&(b.size_bytes, &b.path)));
-        let gated = !matches!(response.gated, Value::Null | Value::Bool(false));
+        let gated = is_gated(&response.gated);
         let repository = HubRepository {
             repository: repository.to_owned(),
             revision: response.sha,
@@ -176,14 +181,24 @@ fn choices(files: &[HubFile]) -> String {
     if types.is_empty() { paths } else { format!("Its quantisations are {}. {paths}", types.join(", ")) }
 }
 
+/// Checks that a path can be that of a model. Multimodal projectors and importance matrices are not models.
+pub(super) fn is_model_path(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
+    names::check_path(path).is_ok() && !name.starts_with("mmproj") && !name.starts_with("imatrix")
+}
+
+/// Returns the quantisation that a path names. The folder may name it: "Q8_0/model-00001-of-00002.gguf".
+pub(super) fn quantisation_of(path: &str) -> String {
+    let folder = || {
+        path.rsplit_once('/')
+            .map_or(String::new(), |(folder, _)| names::quantisation(&format!("{folder}.gguf")))
+    };
+    Some(names::quantisation(path)).filter(|found| !found.is_empty()).unwrap_or_else(folder)
+}
+
 /// Converts a listed file that can be a model. Unsafe names are skipped.
 fn remote_file(response: RepoFile) -> Option<RemoteFile> {
-    let name = response.rfilename.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
-    // Multimodal projectors and importance matrices are not models.
-    if names::check_path(&response.rfilename).is_err()
-        || name.starts_with("mmproj")
-        || name.starts_with("imatrix")
-    {
+    if !is_model_path(&response.rfilename) {
         return None;
     }
     let (lfs_size, sha256) = response.lfs.map_or((None, None), |lfs| (lfs.size, lfs.sha256));
@@ -220,17 +235,11 @@ fn models(files: impl Iterator<Item = RemoteFile>) -> BTreeMap<String, Vec<Remot
 
 fn hub_file(parts: &[RemoteFile]) -> HubFile {
     let path = parts[0].path.clone();
-    // The folder may name the quantisation: "Q8_0/model-00001-of-00002.gguf".
-    let folder = || {
-        path.rsplit_once('/')
-            .map_or(String::new(), |(folder, _)| names::quantisation(&format!("{folder}.gguf")))
-    };
-    let quantisation = Some(names::quantisation(&path)).filter(|q| !q.is_empty()).unwrap_or_else(folder);
     HubFile {
         parts: parts.len() as u32,
         size_bytes: parts.iter().fold(0, |sum, part| part.size.saturating_add(sum)),
         sha256: if parts.len() == 1 { parts[0].sha256.clone() } else { None },
-        quantisation,
+        quantisation: quantisation_of(&path),
         path,
     }
 }

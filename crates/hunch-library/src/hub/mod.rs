@@ -1,9 +1,11 @@
 //! The Hub that models are downloaded from: protocol, names and token. Writes no files. Downloads are in
 //! [`download`](crate::download).
 
+mod card;
 mod client;
 mod listing;
 mod names;
+mod search;
 mod token;
 
 use reqwest::Url;
@@ -11,10 +13,13 @@ use reqwest::Url;
 use crate::http::ProxyChoice;
 use hunch_error::{Refusal, Result};
 
+pub use card::plain_card;
 pub(crate) use client::{Failure, Hub, HubResponse, Retry};
 pub(crate) use listing::{Listing, RemoteFile};
 pub use listing::{choose_file, parse_listing};
 pub use names::{check_path, local_file, part_number, quantisation, repository, short_name};
+pub(crate) use search::check as check_search;
+pub use search::parse_search;
 pub use token::{Token, TokenSources, Vault};
 
 /// Hub used unless `HF_ENDPOINT` is set.

@@ -96,6 +96,11 @@ const FAMILIES: [Family; 14] = [
     },
 ];
 
+/// Returns `true` if folders of this model type run. `gemma3` has the text model inside.
+pub(super) fn runs_model_type(name: &str) -> bool {
+    name == "gemma3" || FAMILIES.iter().any(|family| family.model_type == name)
+}
+
 /// Contents of `config.json`.
 pub(super) struct Config {
     pub(super) path: PathBuf,

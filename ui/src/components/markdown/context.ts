@@ -2,9 +2,11 @@
 // on it.
 
 import { getContext, setContext } from 'svelte';
-import type { AnswerView } from '../answerView';
+import type { TokenMark } from '../../lib/state/answer.svelte';
 
-export interface AnswerContext extends Pick<AnswerView, 'markOf'> {
+export interface AnswerContext {
+  /** Style of a token; null for text that is no answer. */
+  markOf: (token: number, skipped?: number) => TokenMark | null;
   /** Index of the token that Tab reaches. */
   readonly firstToken: number;
   openLink: (href: string) => void;

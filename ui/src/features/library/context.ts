@@ -3,6 +3,7 @@
 import { createContext } from 'svelte';
 import type { CatalogueState } from '../../lib/state/catalogue.svelte';
 import type { Comparison } from '../../lib/state/comparison.svelte';
+import type { HubSearchState } from '../../lib/state/hubSearch.svelte';
 import type { Downloads } from '../../lib/state/downloads.svelte';
 import type { LibraryState } from '../../lib/state/library.svelte';
 import type { LinkQuestion } from '../../lib/state/linkQuestion.svelte';
@@ -28,6 +29,8 @@ export interface LibraryContext {
   /** Training of a drafter for the selected model. */
   readonly training: Training;
   readonly catalogue: CatalogueState;
+  /** Search of the hub, and the shown model card. */
+  readonly hubSearch: HubSearchState;
   readonly downloads: Downloads;
   readonly navigation: Navigation;
   readonly work: Pick<Work, 'running'>;

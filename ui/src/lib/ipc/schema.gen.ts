@@ -314,6 +314,19 @@ models: Array<CatalogueModel>,
 machine: MemoryClass, };
 
 /**
+ * Last check of an entry of the catalogue.
+ */
+export type CatalogueCheck = { 
+/**
+ * Month, such as "2026-11".
+ */
+month: string, 
+/**
+ * Sources.
+ */
+source: CheckSource, };
+
+/**
  * A downloadable model.
  */
 export type CatalogueModel = { 
@@ -376,12 +389,21 @@ vocabulary: string,
 /**
  * One line about the model.
  */
-note: string, };
+note: string, 
+/**
+ * Last check of this entry.
+ */
+checked: CatalogueCheck, };
 
 /**
  * Role of a catalogue model.
  */
 export type CatalogueRole = "target" | "draft";
+
+/**
+ * Sources that an entry of the catalogue was checked against.
+ */
+export type CheckSource = "published" | "public_sources" | "name_only";
 
 /**
  * Events of a running comparison.
@@ -1470,6 +1492,23 @@ fit: FitVerdict,
 predicted: PredictedSpeedup | null, };
 
 /**
+ * The model card of a repository.
+ */
+export type HubCard = { 
+/**
+ * The repository.
+ */
+repository: string, 
+/**
+ * Its text in Markdown, without front matter and HTML. Empty if there is none.
+ */
+text: string, 
+/**
+ * Set if a long card was cut.
+ */
+cut: boolean, };
+
+/**
  * A model file in a Hub repository.
  */
 export type HubFile = { 
@@ -1493,6 +1532,11 @@ sha256: string | null,
  * Quantisation, such as "Q4_K_M". Empty if the name does not contain one.
  */
 quantisation: string, };
+
+/**
+ * Format of the models to search for.
+ */
+export type HubFormat = "gguf" | "mlx";
 
 /**
  * The models of a Hub repository.
@@ -1520,6 +1564,90 @@ licence: string | null,
 files: Array<HubFile>, };
 
 /**
+ * A repository that a search found. Absent facts are those that the Hub does not report.
+ */
+export type HubResult = { 
+/**
+ * Name, such as "Qwen/Qwen3-8B-GGUF".
+ */
+repository: string, 
+/**
+ * Downloads in the last 30 days.
+ */
+downloads: number | null, 
+/**
+ * Likes.
+ */
+likes: number | null, 
+/**
+ * Set if its terms must be accepted on its page.
+ */
+gated: boolean, 
+/**
+ * Licence.
+ */
+licence: string | null, 
+/**
+ * Day of the last change, such as "2026-10-31".
+ */
+updated: string | null, 
+/**
+ * Architecture: `general.architecture` of GGUF files, `model_type` of folders.
+ */
+architecture: string | null, 
+/**
+ * Number of weights.
+ */
+parameters: number | null, 
+/**
+ * Quantisations by the names of the files, or bits of an MLX folder.
+ */
+quantisations: Array<string>, 
+/**
+ * Support by Hunch, as far as the Hub reports it.
+ */
+support: HubSupport, };
+
+/**
+ * A search of the Hub.
+ */
+export type HubSearch = { 
+/**
+ * Words of the repository's name.
+ */
+query: string, 
+/**
+ * Order of the results.
+ */
+sort: HubSort, 
+/**
+ * Format of the models.
+ */
+format: HubFormat, 
+/**
+ * `next` of the page before. Absent for the first page.
+ */
+cursor?: string, };
+
+/**
+ * A page of search results.
+ */
+export type HubSearchPage = { 
+/**
+ * The repositories, in the order of the search.
+ */
+results: Array<HubResult>, 
+/**
+ * Cursor of the next page, if there is one.
+ */
+next: string | null, };
+
+/**
+ * Order of search results.
+ */
+export type HubSort = "downloads" | "likes";
+
+/**
  * State of the Hub connection. The token itself never leaves the engine.
  */
 export type HubState = { 
@@ -1539,6 +1667,11 @@ can_keep_token: boolean,
  * Reasons for not using configured tokens.
  */
 problems: Array<HubTokenProblem>, };
+
+/**
+ * Support of a found model.
+ */
+export type HubSupport = "runs" | "other_architecture" | "unknown";
 
 /**
  * Reason for not using a configured token.
@@ -2262,6 +2395,10 @@ methods: Array<Method>,
  */
 thinking?: Array<Thinking>, 
 /**
+ * Sampling that the target's file recommends. It applies only when it is chosen.
+ */
+sampling?: RecommendedSampling, 
+/**
  * Warning about the target's chat template, such as that a built-in one replaces it.
  */
 template_note?: string, 
@@ -2634,9 +2771,34 @@ attachment: Attachment,
 tokens: number | null, };
 
 /**
+ * Recommended sampling settings of a model. Absent ones are not part of the recommendation.
+ */
+export type RecommendedSampling = { 
+/**
+ * See [`SamplingParams::temperature`].
+ */
+temperature: number | null, 
+/**
+ * See [`SamplingParams::top_k`].
+ */
+top_k: number | null, 
+/**
+ * See [`SamplingParams::top_p`].
+ */
+top_p: number | null, 
+/**
+ * See [`SamplingParams::min_p`].
+ */
+min_p: number | null, 
+/**
+ * See [`SamplingParams::repeat_penalty`].
+ */
+repeat_penalty: number | null, };
+
+/**
  * Name of a [`Refusal`], as the window receives it.
  */
-export type RefusalReason = "no_such_conversation" | "no_such_message" | "no_such_comparison" | "other_writer" | "not_an_alternative" | "end_token" | "nothing_drafted" | "not_a_conversation" | "conversation_version" | "empty_file" | "file_exists" | "folder_known" | "model_in_memory" | "model_not_in_library" | "draft_too_large" | "not_a_token" | "no_disk_for_training" | "model_too_large" | "training_too_large" | "no_user_turn" | "not_a_file" | "import_too_large" | "export_too_large" | "too_many_files" | "cancelled" | "empty_prompt" | "not_unicode" | "not_chosen" | "no_location" | "not_kept" | "no_such_copy" | "preference_too_large" | "no_such_folder" | "not_a_folder" | "folder_limit" | "folder_not_added" | "folder_list_unreadable" | "folders_fixed" | "no_data_folder" | "not_own_model" | "context_too_long" | "no_such_head" | "unknown_head" | "damaged_head" | "head_of_other" | "head_mismatch" | "needs_draft" | "needs_low_bit_copy" | "needs_head" | "no_draft_to_compare" | "costs_not_measured" | "no_longer_kept" | "nothing_measured" | "no_usable_prompts" | "trained_elsewhere" | "other_training_data" | "training_data_damaged" | "single_layer" | "states_not_finite" | "not_a_repository" | "not_a_model_path" | "no_such_repository" | "no_such_hub_file" | "terms_need_token" | "terms_not_accepted" | "token_rejected" | "no_hub_access" | "no_keychain" | "keychain_failed" | "bad_endpoint" | "bad_proxy" | "no_tls" | "no_such_download" | "name_taken";
+export type RefusalReason = "no_such_conversation" | "no_such_message" | "no_such_comparison" | "other_writer" | "not_an_alternative" | "end_token" | "nothing_drafted" | "not_a_conversation" | "conversation_version" | "empty_file" | "file_exists" | "folder_known" | "model_in_memory" | "model_not_in_library" | "draft_too_large" | "not_a_token" | "no_disk_for_training" | "model_too_large" | "training_too_large" | "no_user_turn" | "not_a_file" | "import_too_large" | "export_too_large" | "too_many_files" | "cancelled" | "empty_prompt" | "not_unicode" | "not_chosen" | "no_location" | "not_kept" | "no_such_copy" | "preference_too_large" | "no_such_folder" | "not_a_folder" | "folder_limit" | "folder_not_added" | "folder_list_unreadable" | "folders_fixed" | "no_data_folder" | "not_own_model" | "context_too_long" | "no_such_head" | "unknown_head" | "damaged_head" | "head_of_other" | "head_mismatch" | "needs_draft" | "needs_low_bit_copy" | "needs_head" | "no_draft_to_compare" | "costs_not_measured" | "no_longer_kept" | "nothing_measured" | "no_usable_prompts" | "trained_elsewhere" | "other_training_data" | "training_data_damaged" | "single_layer" | "states_not_finite" | "not_a_repository" | "bad_search" | "hub_busy" | "hub_slow" | "no_hub_search" | "not_a_model_path" | "no_such_repository" | "no_such_hub_file" | "terms_need_token" | "terms_not_accepted" | "token_rejected" | "no_hub_access" | "no_keychain" | "keychain_failed" | "bad_endpoint" | "bad_proxy" | "no_tls" | "no_such_download" | "name_taken";
 
 /**
  * A drafted token that was rejected.
@@ -3386,6 +3548,8 @@ export interface Commands {
   remove_model_folder: { args: { path: string }; result: Library };
   /** Deletes a model file from Hunch's own folder. */
   remove_model: { args: { path: string }; result: Library };
+  /** Returns which of the files that are dragged over the window, or were dropped, are model folders. */
+  dropped_models: { args: { paths: Array<string> }; result: Array<string> };
   /** Shows a model in the system's file manager. */
   reveal_model: { args: { path: string }; result: null };
   /** Returns why the model's chat template cannot be used as it is; null if it can. */
@@ -3418,6 +3582,10 @@ export interface Commands {
   discard_training: { args: { target: string }; result: null };
   /** Returns the catalogue of recommended models. */
   catalogue: { args: Record<string, never>; result: Catalogue };
+  /** Searches the Hub for repositories by name. */
+  search_hub: { args: { search: HubSearch }; result: HubSearchPage };
+  /** Returns the model card of a repository on the Hub. */
+  hub_card: { args: { repository: string }; result: HubCard };
   /** Lists the models in a repository on the Hub. */
   hub_repository: { args: { repository: string }; result: HubRepository };
   /** Returns the access token's state and the Hub's address. */

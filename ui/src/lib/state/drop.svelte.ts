@@ -1,6 +1,8 @@
 // Files dragged onto the window: the effect of a drop, and doing it. No DOM.
 
-import type { FilesEvent } from '../host';
+import type { FilesEvent, Host } from '../host';
+import { call } from '../ipc/rpc';
+import { Latest } from '../latest';
 import { language } from '../strings/index.svelte';
 import type { Models } from './models.svelte';
 
@@ -27,11 +29,14 @@ export interface DropTarget {
   reportFailure: (text: string) => void;
 }
 
-/** Plan for a drop of files; null for none. */
-export function planOf(paths: readonly string[]): DropPlan | null {
+const isGguf = (path: string): boolean => /\.gguf$/i.test(path);
+const isJson = (path: string): boolean => /\.json$/i.test(path);
+
+/** Plan for a drop of files; null for none. `folders` are the paths that are folders of a model. */
+export function planOf(paths: readonly string[], folders: readonly string[] = []): DropPlan | null {
   if (paths.length === 0) return null;
-  const models = paths.filter((path) => /\.gguf$/i.test(path));
-  const conversations = paths.filter((path) => /\.json$/i.test(path));
+  const models = paths.filter((path) => isGguf(path) || folders.includes(path));
+  const conversations = paths.filter((path) => isJson(path) && !models.includes(path));
   const attachments = paths.filter((path) => !models.includes(path) && !conversations.includes(path));
   return { model: models[0] ?? null, conversations, attachments, rest: models.slice(1) };
 }
@@ -45,10 +50,16 @@ export class Drop {
   plan = $state.raw<DropPlan | null>(null);
   role = $state<DropRole>('target');
 
+  readonly #host: Host;
   readonly #models: Models;
   readonly #target: DropTarget;
+  readonly #looks = new Latest();
+  /** The paths that were asked about, joined, and the model folders among them. */
+  #known = '';
+  #folders: readonly string[] = [];
 
-  constructor(models: Models, target: DropTarget) {
+  constructor(host: Host, models: Models, target: DropTarget) {
+    this.#host = host;
     this.#models = models;
     this.#target = target;
   }
@@ -61,13 +72,54 @@ export class Drop {
   /** Applies an event of a drag. */
   onEvent(event: FilesEvent): void {
     if (event.kind === 'left') {
+      this.#forget();
       this.plan = null;
       return;
     }
-    const plan = planOf(event.paths);
     this.role = this.takesDraft && event.across >= 0.5 ? 'draft' : 'target';
-    this.plan = event.kind === 'over' ? plan : null;
-    if (event.kind === 'dropped' && plan) void this.#take(plan, this.role);
+    if (event.kind === 'over') {
+      this.plan = planOf(event.paths, this.#folders);
+      void this.#look(event.paths);
+    } else {
+      this.plan = null;
+      void this.#dropped(event.paths, this.role);
+    }
+  }
+
+  /** Finds out once for each drag which of the paths are model folders, and corrects the shown plan. */
+  async #look(paths: readonly string[]): Promise<void> {
+    const key = paths.join('\n');
+    if (key === this.#known) return;
+    const isLatest = this.#looks.start();
+    this.#known = key;
+    const folders = await this.#foldersAmong(paths);
+    if (!isLatest()) return;
+    this.#folders = folders;
+    this.plan &&= planOf(paths, folders);
+  }
+
+  #forget(): void {
+    this.#looks.cancel();
+    this.#known = '';
+    this.#folders = [];
+  }
+
+  async #dropped(paths: readonly string[], role: DropRole): Promise<void> {
+    this.#forget();
+    const plan = planOf(paths, await this.#foldersAmong(paths));
+    if (plan) await this.#take(plan, role);
+  }
+
+  /** Model folders among paths. The engine looks, because a folder has no extension. */
+  async #foldersAmong(paths: readonly string[]): Promise<readonly string[]> {
+    const others = paths.filter((path) => !isGguf(path) && !isJson(path));
+    if (others.length === 0) return [];
+    try {
+      return await call(this.#host, 'dropped_models', { paths: others });
+    } catch {
+      // They are attached, which says what is wrong with them.
+      return [];
+    }
   }
 
   async #take(plan: DropPlan, role: DropRole): Promise<void> {

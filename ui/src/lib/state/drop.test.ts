@@ -10,6 +10,8 @@ class AgreeingHost extends SilentHost {
   calls: [string, unknown][] = [];
   /** Paths that cannot be read. */
   broken: string[] = [];
+  /** Model folders. */
+  folders: string[] = [];
   /** Other JSON. */
   json: string[] = [];
 
@@ -34,6 +36,7 @@ class AgreeingHost extends SilentHost {
     if (command === 'import_conversation' && this.json.includes(args['path'] as string))
       throw { code: 'invalid_request', message: 'No conversation.' };
     if (command === 'import_conversation' && this.broken.includes(args['path'] as string)) throw { code: 'io', message: 'Broken.' };
+    if (command === 'dropped_models') return (args['paths'] as string[]).filter((path) => this.folders.includes(path));
     return this.calls.length;
   }
 
@@ -77,6 +80,32 @@ describe('a drop', () => {
     drop.onEvent({ kind: 'dropped', paths: [], across: 0.2 });
     await settled();
     expect(notices.failure).toBeNull();
+  });
+
+  it('of a model folder loads it, and is announced as one once the engine has looked', async () => {
+    const { drop, host } = await make();
+    host.folders = ['/a/Qwen3-4B-4bit'];
+    const over = { kind: 'over', paths: ['/a/Qwen3-4B-4bit', '/a/notes'], across: 0.2 } as const;
+    drop.onEvent(over);
+    expect(drop.plan).toMatchObject({ model: null, attachments: ['/a/Qwen3-4B-4bit', '/a/notes'] });
+    await settled();
+    expect(drop.plan).toMatchObject({ model: '/a/Qwen3-4B-4bit', attachments: ['/a/notes'] });
+    drop.onEvent(over);
+    await settled();
+    expect([drop.plan?.model, host.of('dropped_models')]).toEqual(['/a/Qwen3-4B-4bit', [undefined]]);
+    drop.onEvent({ kind: 'dropped', paths: ['/a/Qwen3-4B-4bit'], across: 0.2 });
+    await settled();
+    expect(host.of('load_models')).toEqual([{ target: '/a/Qwen3-4B-4bit', draft: null, context: null }]);
+    expect(host.of('read_attachment')).toEqual([]);
+  });
+
+  it('drops what was found about an earlier drag', async () => {
+    const { drop, host } = await make();
+    host.folders = ['/a/folder'];
+    drop.onEvent({ kind: 'over', paths: ['/a/folder'], across: 0.2 });
+    drop.onEvent({ kind: 'left' });
+    await settled();
+    expect(drop.plan).toBeNull();
   });
 
   it('of a model loads it, on the right half as a draft', async () => {

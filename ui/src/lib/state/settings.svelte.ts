@@ -8,6 +8,7 @@ import type {
   MaxDraft,
   Method,
   OfferedMethod,
+  RecommendedSampling,
   SamplingParams,
   Thinking,
 } from '../ipc/schema.gen';
@@ -53,6 +54,15 @@ export interface Chosen {
   /** Reasoning before the answer; null to leave it to the model. */
   readonly thinking: Thinking | null;
 }
+
+/** Settings that a model can recommend, and their names in the API. */
+const recommendable = [
+  ['temperature', 'temperature'],
+  ['topK', 'top_k'],
+  ['topP', 'top_p'],
+  ['minP', 'min_p'],
+  ['repeatPenalty', 'repeat_penalty'],
+] as const satisfies readonly (readonly [keyof Chosen, keyof RecommendedSampling])[];
 
 /** The settings of a conversation. */
 export class Settings {
@@ -121,6 +131,22 @@ export class Settings {
     this.seed = chosen.seed === null ? null : this.clamp('seed', chosen.seed);
     this.rule = chosen.rule;
     this.thinking = chosen.thinking;
+  }
+
+  /** Applies the sampling that a model recommends, within the current ranges. Other settings stay. */
+  recommend(sampling: RecommendedSampling): void {
+    for (const [field, name] of recommendable) {
+      const value = sampling[name];
+      if (value !== null) this[field] = this.clamp(name, value);
+    }
+  }
+
+  /** Returns `true` if the settings are as a model recommends. */
+  follows(sampling: RecommendedSampling): boolean {
+    return recommendable.every(([field, name]) => {
+      const value = sampling[name];
+      return value === null || this[field] === this.clamp(name, value);
+    });
   }
 
   /** Range of a setting, by its field name. */

@@ -68,6 +68,20 @@ describe('Settings', () => {
     expect(settings.method).toBe('ngram');
   });
 
+  it('applies what a model recommends, within the ranges, and leaves the rest', () => {
+    const settings = new Settings();
+    settings.adopt(info([{ name: 'temperature', min: 0, max: 5 }]));
+    const recommended = { temperature: 0.6, top_k: 20, top_p: null, min_p: 0, repeat_penalty: null };
+    expect(settings.follows(recommended)).toBe(false);
+    settings.recommend(recommended);
+    expect(settings.request()?.sampling).toMatchObject({ temperature: 0.6, top_k: 20, top_p: 0.9, min_p: 0 });
+    expect(settings.follows(recommended)).toBe(true);
+    settings.topK = 21;
+    expect(settings.follows(recommended)).toBe(false);
+    settings.recommend({ ...recommended, temperature: 99 });
+    expect(settings.temperature).toBe(5);
+  });
+
   it('sends the rule, and presets keep it', () => {
     const settings = new Settings();
     settings.adopt(info([]));

@@ -9,6 +9,30 @@ export const catalogueNotesDe: Readonly<Record<string, string>> = {
     'Das übliche Paar für 16 GB. Mehr Speicher erlaubt einen längeren Kontext.',
   'Much larger than its draft, so drafting pays.': 'Viel größer als sein Draft, Drafting lohnt sich also.',
   '30 times as many weights as its draft.': '30-mal so viele Gewichte wie sein Draft.',
+  'A mixture: reads few of its weights for a token, and more for a draft of several.':
+    'Eine Mischung: liest für ein Token wenige ihrer Gewichte, für einen Draft aus mehreren mehr.',
+  'Draft for every larger Gemma 3.': 'Draft für jedes größere Gemma 3.',
+  'Many languages. Text only in Hunch. Accept its terms before use.':
+    'Viele Sprachen. In Hunch nur Text. Vor der Nutzung den Bedingungen zustimmen.',
+  'A mixture that reasons before it answers. Use a method without a draft model.':
+    'Eine Mischung, die vor der Antwort nachdenkt. Nimm eine Methode ohne Draft-Modell.',
+  'Its KV cache is small, so a long context fits. Use a method without a draft model.':
+    'Kleiner KV-Cache, also passt ein langer Kontext. Nimm eine Methode ohne Draft-Modell.',
+  'Draft for the larger Granite 3.3.': 'Draft für das größere Granite 3.3.',
+  'Its draft has a third of its weights, so speedups are modest.':
+    'Sein Draft hat ein Drittel seiner Gewichte, die Beschleunigung ist also gering.',
+  'Draft for Ministral 3 14B, and a small model to chat with.': 'Draft für Ministral 3 14B und ein kleines Modell zum Chatten.',
+  'The 3B model is too large a draft for it. Use a method without a draft model.':
+    'Das 3B-Modell ist als Draft zu groß. Nimm eine Methode ohne Draft-Modell.',
+  'Its draft has a quarter of its weights, so speedups are modest.':
+    'Sein Draft hat ein Viertel seiner Gewichte, die Beschleunigung ist also gering.',
+  'Draft for the larger OLMo 2.': 'Draft für das größere OLMo 2.',
+  'Its data and training code are public too. Its KV cache is large.':
+    'Auch Daten und Trainingscode sind öffentlich. Sein KV-Cache ist groß.',
+  'Draft for EXAONE 4.0 32B.': 'Draft für EXAONE 4.0 32B.',
+  'English, Korean and Spanish. Read its licence before use.': 'Englisch, Koreanisch und Spanisch. Lies vor der Nutzung die Lizenz.',
+  'Draft for the larger distilled Qwen models.': 'Draft für die größeren destillierten Qwen-Modelle.',
+  'Reasons before it answers, in long and easily drafted text.': 'Denkt vor der Antwort nach, in langem und leicht vorhersagbarem Text.',
   'Draft for every larger Qwen2.5.': 'Draft für jedes größere Qwen2.5.',
   'Small, with a small KV cache.': 'Klein, mit kleinem KV-Cache.',
   'Best of its family for 8 GB. The licence allows research only, no commercial use.':

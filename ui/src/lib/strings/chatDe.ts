@@ -220,6 +220,9 @@ export const chatDe: typeof chatEn = {
     seed: 'Seed',
     seedNote: 'Wiederholt die Antwort, wenn K fest ist',
     randomSeed: 'zufällig',
+    recommended: 'Für dieses Modell empfohlen',
+    recommendedApply: 'Anwenden',
+    recommendedApplied: 'angewendet',
     labelChanged: (count) => `Einstellungen, ${count} erweiterte geändert`,
   },
   advanced: {

@@ -238,6 +238,9 @@ export const chatEn = {
     seed: 'Seed',
     seedNote: 'Repeats an answer if K is fixed',
     randomSeed: 'random',
+    recommended: 'Recommended for this model',
+    recommendedApply: 'Apply',
+    recommendedApplied: 'applied',
     /** Label of the button while advanced settings differ from their defaults. */
     labelChanged: (count: number) => `Settings, ${count} advanced changed`,
   },

@@ -457,6 +457,27 @@ export const refusalsDe: RefusalCatalogue = {
     body: () => 'Ein Repository des Hubs hat Besitzer und Namen, etwa Qwen/Qwen3-8B-GGUF.',
     advice: 'Schreibe es wie auf seiner Seite.',
   },
+  bad_search: {
+    title: 'Die Suche hat keine Wörter',
+    body: () => 'Eine Suche im Hub braucht 1 bis 200 Zeichen.',
+    advice: 'Suche nach einem Teil des Namens, etwa qwen3 8b.',
+  },
+  hub_busy: {
+    title: 'Der Hub ist ausgelastet',
+    body: ({ endpoint, seconds }) =>
+      `${endpoint} hat zu viele Anfragen von dieser Adresse erhalten und bittet um ${seconds} s Geduld. Heruntergeladenes bleibt erhalten.`,
+    advice: 'Versuche es später noch einmal. Ein Zugriffstoken hebt die Grenze an.',
+  },
+  hub_slow: {
+    title: 'Der Hub ist langsam',
+    body: ({ endpoint, seconds }) => `${endpoint} hat länger als ${seconds} s für eine Antwort gebraucht. Nichts wurde verändert.`,
+    advice: 'Prüfe die Verbindung und versuche es noch einmal.',
+  },
+  no_hub_search: {
+    title: 'Der Hub lässt sich nicht durchsuchen',
+    body: ({ endpoint }) => `${endpoint} beantwortet keine Suchen. Nichts wurde verändert.`,
+    advice: 'Gib stattdessen den genauen Namen eines Repositorys ein.',
+  },
   not_a_model_path: {
     title: 'Das ist keine Modelldatei',
     body: () => 'Das ist kein Pfad einer GGUF-Datei in einem Repository.',

@@ -453,6 +453,27 @@ export const refusalsEn: RefusalCatalogue = {
     body: () => 'A repository of the Hub has an owner and a name, like Qwen/Qwen3-8B-GGUF.',
     advice: 'Write it as on its page.',
   },
+  bad_search: {
+    title: 'The search has no words',
+    body: () => 'A search of the Hub needs 1 to 200 characters.',
+    advice: 'Search for part of a name, for example qwen3 8b.',
+  },
+  hub_busy: {
+    title: 'The Hub is busy',
+    body: ({ endpoint, seconds }) =>
+      `${endpoint} received too many requests from this address and asks to wait ${seconds} s. Downloaded files are kept.`,
+    advice: 'Try again later. An access token raises the limit.',
+  },
+  hub_slow: {
+    title: 'The Hub is slow',
+    body: ({ endpoint, seconds }) => `${endpoint} took longer than ${seconds} s to answer. Nothing was changed.`,
+    advice: 'Check the connection and try again.',
+  },
+  no_hub_search: {
+    title: 'The Hub can’t be searched',
+    body: ({ endpoint }) => `${endpoint} does not answer searches. Nothing was changed.`,
+    advice: 'Enter the exact name of a repository instead.',
+  },
   not_a_model_path: {
     title: 'This is not a model file',
     body: () => 'This is not the path of a GGUF file in a repository.',

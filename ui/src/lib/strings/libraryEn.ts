@@ -1,6 +1,6 @@
 // The text of the library in English.
 
-import type { DownloadPhase, FitVerdict, HubTokenSource, MemoryClass, ModelSource } from '../ipc/schema.gen';
+import type { CheckSource, DownloadPhase, FitVerdict, HubSort, HubTokenSource, MemoryClass, ModelSource } from '../ipc/schema.gen';
 import type { Facet, LibraryPart, Sort } from './keys';
 
 const parts: Record<LibraryPart, string> = { here: 'On this machine', catalogue: 'Catalogue', folders: 'Folders', servers: 'Servers' };
@@ -51,6 +51,15 @@ const tokens: Record<HubTokenSource, string> = {
   keychain: 'The token is in the keychain.',
   file: 'The token comes from Hugging Face’s token file.',
 };
+
+/** The last check of an entry, by its sources. */
+const checked: Record<CheckSource, (month: string) => string> = {
+  published: (month) => `Checked against published figures in ${month}`,
+  public_sources: (month) => `Checked against public documents in ${month}, not on the Hub`,
+  name_only: (month) => `Name checked in public documents in ${month}, size unknown`,
+};
+
+const hubSorts: Record<HubSort, string> = { downloads: 'Most downloads', likes: 'Most likes' };
 
 export const libraryEn = {
   parts,
@@ -277,6 +286,7 @@ export const libraryEn = {
     thisMachine: 'this machine',
     moreThanHere: 'needs more memory than this machine has',
     unknownSize: 'size not published',
+    checked,
     draftFor: (name: string, size: string) => `Draft: ${name}, ${size}`,
     noDraft: 'No draft recommended',
     draftRole: 'draft',
@@ -288,6 +298,39 @@ export const libraryEn = {
     here: 'on disk',
     load: 'Load',
     page: 'Page on the Hub',
+  },
+  search: {
+    title: 'Search the Hub',
+    label: 'Name of a model',
+    placeholder: 'qwen3 8b',
+    go: 'Search',
+    sortLabel: 'Order',
+    sorts: hubSorts,
+    formatLabel: 'Format',
+    formats: { gguf: 'GGUF', mlx: 'MLX' },
+    searching: 'Searching the Hub',
+    results: (query: string) => `Models found for “${query}”`,
+    none: (query: string) => `No models found for “${query}”. Try fewer words, or part of one.`,
+    more: 'Show more',
+    retry: 'Try again',
+    downloads: (count: string) => `${count} downloads in 30 days`,
+    likes: (count: string) => `${count} likes`,
+    updated: (day: string) => `changed ${day}`,
+    gated: 'terms to accept',
+    otherArchitecture: (name: string) => `Hunch does not run ${name}`,
+    unknownArchitecture: 'architecture not stated',
+    moreTypes: (count: string) => `${count} more types`,
+    files: 'Show files',
+    filesOf: (name: string) => `Show files: ${name}`,
+    folderHow: 'Hunch loads such folders and does not download them. This command puts one where Hunch finds it:',
+    downloadCommand: (repository: string) => `hf download ${repository}`,
+    copyCommand: 'Copy command',
+    card: 'Model card',
+    cardOf: (name: string) => `Model card: ${name}`,
+    cardLoading: 'Loading the model card',
+    noCard: 'This repository has no model card.',
+    cardCut: 'The rest of this long card is on its page.',
+    closeCard: 'Close card',
   },
   repository: {
     title: 'Other repository',
