@@ -184,7 +184,7 @@ impl App {
             LabMachine::MadeUp { draft_cost, row_cost } => MachineCosts::assumed(draft_cost, row_cost),
             LabMachine::Measured => {
                 let curve = self.cost_curve()?.ok_or(Refusal::CostsNotMeasured)?;
-                MachineCosts::of(&curve).map_err(Into::into)
+                MachineCosts::of(&curve)
             }
         }
     }
