@@ -125,7 +125,11 @@ asking: Asking,
 /**
  * Settings of the answer.
  */
-settings: AnswerSettings, };
+settings: AnswerSettings, 
+/**
+ * The one who answers.
+ */
+by?: AnsweredBy, };
 
 /**
  * Settings of an answer.
@@ -166,7 +170,24 @@ target: string,
 /**
  * Name of the draft model, if one was loaded. The engine fills it in.
  */
-draft: string | null, };
+draft: string | null, 
+/**
+ * Address of the server that answered with the target; absent for loaded models. The engine fills it in.
+ */
+server?: string, };
+
+/**
+ * The one who answers.
+ */
+export type AnsweredBy = { "kind": "loaded" } | { "kind": "server", 
+/**
+ * Address of the server's API.
+ */
+address: string, 
+/**
+ * Model of the server.
+ */
+model: string, };
 
 /**
  * An answer that has started.
@@ -452,7 +473,15 @@ lane: number,
 /**
  * The event.
  */
-event: TimedEvent, } | { "type": "finished", 
+event: TimedEvent, } | { "type": "server", 
+/**
+ * Answers done.
+ */
+done: number, 
+/**
+ * Answers in all.
+ */
+total: number, } | { "type": "finished", 
 /**
  * Report on the finished turns. `None` if there is none.
  */
@@ -501,7 +530,11 @@ max_tokens: number,
 /**
  * Answers of every lane to every prompt, 1 to 20.
  */
-runs: number, };
+runs: number, 
+/**
+ * Server that answers the same prompts after the lanes.
+ */
+server?: ComparedServer, };
 
 /**
  * One lane's answer to one prompt in one run.
@@ -581,6 +614,19 @@ name: string,
  * Number of prompts, from the first. `None` for all.
  */
 prompts: number | null, };
+
+/**
+ * A server next to the lanes of a comparison.
+ */
+export type ComparedServer = { 
+/**
+ * Address of its API.
+ */
+address: string, 
+/**
+ * Model of the server.
+ */
+model: string, };
 
 /**
  * A comparison in the history.
@@ -685,7 +731,11 @@ answers: Array<ComparedAnswer>,
 /**
  * Events of the last turn by lane, for replay.
  */
-recordings: Array<Array<TimedEvent>>, };
+recordings: Array<Array<TimedEvent>>, 
+/**
+ * Figures of the server next to the lanes.
+ */
+server?: ServerReport, };
 
 /**
  * Models, machine and parameters of a comparison.
@@ -1273,7 +1323,27 @@ rule: AcceptanceRule,
 /**
  * Seed of the random numbers. The same request and seed give the same answer.
  */
-seed: number, } | { "type": "prefill", 
+seed: number, } | { "type": "server_started", 
+/**
+ * Number of the generation.
+ */
+generation_id: number, 
+/**
+ * Address of the server's API.
+ */
+address: string, 
+/**
+ * Program that the server runs.
+ */
+kind: ServerKind, 
+/**
+ * Model of the server.
+ */
+model: string, 
+/**
+ * Context length in tokens, if the server says so.
+ */
+context_length: number | null, } | { "type": "prefill", 
 /**
  * Prompt tokens processed.
  */
@@ -1301,7 +1371,15 @@ tokens: Array<TokenEvent>,
 /**
  * Figures of the whole generation.
  */
-stats: GenerationStats, } | { "type": "failed", 
+stats: GenerationStats, } | { "type": "server_finished", 
+/**
+ * Reason.
+ */
+stop: StopReason, 
+/**
+ * Figures of the answer.
+ */
+figures: ServerFigures, } | { "type": "failed", 
 /**
  * The error.
  */
@@ -1699,6 +1777,11 @@ compared: number,
  * Answers that differ.
  */
 differences: Array<Difference>, };
+
+/**
+ * Place of a server's key. The key itself never reaches the window.
+ */
+export type KeyPlace = "absent" | "keychain" | "memory";
 
 /**
  * Kind of the drafts of a landscape.
@@ -2647,7 +2730,11 @@ summary: string,
 /**
  * Set if it needs a draft model.
  */
-needs_draft: boolean, };
+needs_draft: boolean, 
+/**
+ * Set if it drafts with a draft model where one is loaded.
+ */
+uses_draft: boolean, };
 
 /**
  * Kind of file to open.
@@ -2798,7 +2885,7 @@ repeat_penalty: number | null, };
 /**
  * Name of a [`Refusal`], as the window receives it.
  */
-export type RefusalReason = "no_such_conversation" | "no_such_message" | "no_such_comparison" | "other_writer" | "not_an_alternative" | "end_token" | "nothing_drafted" | "not_a_conversation" | "conversation_version" | "empty_file" | "file_exists" | "folder_known" | "model_in_memory" | "model_not_in_library" | "draft_too_large" | "not_a_token" | "no_disk_for_training" | "model_too_large" | "training_too_large" | "no_user_turn" | "not_a_file" | "import_too_large" | "export_too_large" | "too_many_files" | "cancelled" | "empty_prompt" | "not_unicode" | "not_chosen" | "no_location" | "not_kept" | "no_such_copy" | "preference_too_large" | "no_such_folder" | "not_a_folder" | "folder_limit" | "folder_not_added" | "folder_list_unreadable" | "folders_fixed" | "no_data_folder" | "not_own_model" | "context_too_long" | "no_such_head" | "unknown_head" | "damaged_head" | "head_of_other" | "head_mismatch" | "needs_draft" | "needs_low_bit_copy" | "needs_head" | "no_draft_to_compare" | "costs_not_measured" | "no_longer_kept" | "nothing_measured" | "no_usable_prompts" | "trained_elsewhere" | "other_training_data" | "training_data_damaged" | "single_layer" | "states_not_finite" | "not_a_repository" | "bad_search" | "hub_busy" | "hub_slow" | "no_hub_search" | "not_a_model_path" | "no_such_repository" | "no_such_hub_file" | "terms_need_token" | "terms_not_accepted" | "token_rejected" | "no_hub_access" | "no_keychain" | "keychain_failed" | "bad_endpoint" | "bad_proxy" | "no_tls" | "no_such_download" | "name_taken";
+export type RefusalReason = "no_such_conversation" | "no_such_message" | "no_such_comparison" | "other_writer" | "not_an_alternative" | "end_token" | "nothing_drafted" | "not_a_conversation" | "conversation_version" | "empty_file" | "file_exists" | "folder_known" | "model_in_memory" | "model_not_in_library" | "draft_too_large" | "not_a_token" | "no_disk_for_training" | "model_too_large" | "training_too_large" | "no_user_turn" | "not_a_file" | "import_too_large" | "export_too_large" | "too_many_files" | "cancelled" | "empty_prompt" | "not_unicode" | "not_chosen" | "no_location" | "not_kept" | "no_such_copy" | "preference_too_large" | "no_such_folder" | "not_a_folder" | "folder_limit" | "folder_not_added" | "folder_list_unreadable" | "folders_fixed" | "no_data_folder" | "not_own_model" | "context_too_long" | "no_such_head" | "unknown_head" | "damaged_head" | "head_of_other" | "head_mismatch" | "needs_draft" | "needs_low_bit_copy" | "needs_head" | "no_draft_to_compare" | "costs_not_measured" | "no_longer_kept" | "nothing_measured" | "no_usable_prompts" | "trained_elsewhere" | "other_training_data" | "training_data_damaged" | "single_layer" | "states_not_finite" | "not_a_repository" | "bad_search" | "hub_busy" | "hub_slow" | "no_hub_search" | "not_a_model_path" | "no_such_repository" | "no_such_hub_file" | "terms_need_token" | "terms_not_accepted" | "token_rejected" | "no_hub_access" | "no_keychain" | "keychain_failed" | "unencrypted_key" | "not_a_server_key" | "no_such_server" | "server_cannot_continue" | "server_keychain_failed" | "bad_endpoint" | "bad_proxy" | "no_tls" | "no_such_download" | "name_taken";
 
 /**
  * A drafted token that was rejected.
@@ -2828,6 +2915,23 @@ u: number,
  * Position in the round of the token that replaced it.
  */
 position: number, };
+
+/**
+ * A model that a server offers.
+ */
+export type RemoteModel = { 
+/**
+ * Name, as requests write it.
+ */
+id: string, 
+/**
+ * Program that runs it.
+ */
+kind: ServerKind, 
+/**
+ * Context length in tokens, if the server says so.
+ */
+context: number | null, };
 
 /**
  * Author of a message.
@@ -3030,6 +3134,153 @@ load: number,
 served: Array<Served>, };
 
 /**
+ * An answer of a server to one prompt in one run.
+ */
+export type ServerAnswer = { 
+/**
+ * Number of the prompt, from 0.
+ */
+prompt: number, 
+/**
+ * Number of the run, from 0.
+ */
+run: number, 
+/**
+ * Figures of the answer.
+ */
+figures: ServerFigures, 
+/**
+ * Text of the answer, without thinking.
+ */
+text: string, };
+
+/**
+ * Response of a server that can be reached.
+ */
+export type ServerCheck = { 
+/**
+ * Models that it offers.
+ */
+models: Array<RemoteModel>, 
+/**
+ * Time of the response, in milliseconds.
+ */
+ms: number, };
+
+/**
+ * A server in the list.
+ */
+export type ServerEntry = { 
+/**
+ * Address of its API, such as `http://127.0.0.1:8080/v1`.
+ */
+address: string, 
+/**
+ * Place of its key.
+ */
+key: KeyPlace, 
+/**
+ * True if a key can be sent to it: the connection is encrypted, or stays on this machine.
+ */
+takes_key: boolean, };
+
+/**
+ * Figures of a server's answer.
+ */
+export type ServerFigures = { 
+/**
+ * From the request to the first text, in milliseconds, measured here. Absent if none came.
+ */
+first_ms: number | null, 
+/**
+ * From the request to the end, in milliseconds, measured here.
+ */
+wall_ms: number, 
+/**
+ * Tokens per second after the first text, measured here. Absent if the server counts no tokens.
+ */
+measured_tok_s: number | null, 
+/**
+ * Numbers of tokens, as the server counts them.
+ */
+usage: Usage | null, 
+/**
+ * Speculation, as the server reports it.
+ */
+speculation: Speculation | null, 
+/**
+ * Mean tokens a pass of the target, from the server's figures.
+ */
+tokens_per_pass: number | null, 
+/**
+ * Tokens per second after the prompt, as the server reports them.
+ */
+reported_tok_s: number | null, 
+/**
+ * Why it ended, in the server's word.
+ */
+finish_reason: string, };
+
+/**
+ * Program that a server runs.
+ */
+export type ServerKind = "hunch" | "llama_cpp" | "vllm" | "sglang" | "other";
+
+/**
+ * The servers that were added.
+ */
+export type ServerList = { 
+/**
+ * The servers, in the order in which they were added.
+ */
+servers: Array<ServerEntry>, 
+/**
+ * True if keys are stored in the system's keychain. Otherwise they last until the app ends.
+ */
+keychain: boolean, };
+
+/**
+ * Figures of a server next to the lanes.
+ *
+ * It runs other weights, mostly on another machine, and the network is part of its times. So it has no speedup against
+ * the lanes.
+ */
+export type ServerReport = { 
+/**
+ * The server.
+ */
+server: ComparedServer, 
+/**
+ * Program that it runs. `None` if it was not reached.
+ */
+kind: ServerKind | null, 
+/**
+ * Finished answers, in order.
+ */
+answers: Array<ServerAnswer>, 
+/**
+ * Tokens per second after the first text, measured here: the median over the answers. `None` if it counts no
+ * tokens.
+ */
+tok_s: number | null, 
+/**
+ * Milliseconds to the first text, measured here: the median over the answers.
+ */
+first_ms: number | null, 
+/**
+ * Drafted and accepted tokens of all answers, as the server reports them.
+ */
+speculation: Speculation | null, 
+/**
+ * Mean tokens a pass over all answers, from the server's figures.
+ */
+tokens_per_pass: number | null, 
+/**
+ * Error that ended its answers early.
+ */
+error: ErrorInfo | null, };
+
+/**
  * An alternative that fits in memory.
  */
 export type SmallerChoice = { "kind": "context", 
@@ -3053,6 +3304,32 @@ id: string,
  * Its name.
  */
 name: string, };
+
+/**
+ * Drafted and accepted tokens of an answer, as its server counts them.
+ */
+export type Speculation = { 
+/**
+ * Tokens that were drafted.
+ */
+drafted: number, 
+/**
+ * Drafted tokens that were accepted.
+ */
+accepted: number, 
+/**
+ * Passes of the target that checked a draft. Absent where the server does not count them.
+ */
+passes: number | null, 
+/**
+ * Field of the response that says so.
+ */
+source: SpeculationSource, };
+
+/**
+ * Place in a response that holds the figures.
+ */
+export type SpeculationSource = "hunch" | "llama_cpp_timings" | "vllm_response" | "vllm_counters" | "sglang_response";
 
 /**
  * Role of a model when its speed was measured.
@@ -3444,6 +3721,19 @@ version: string, } | { "state": "ready",
 version: string, };
 
 /**
+ * Numbers of tokens, as the server counts them.
+ */
+export type Usage = { 
+/**
+ * Tokens of the prompt.
+ */
+prompt: number, 
+/**
+ * Tokens of the answer, thinking included.
+ */
+generated: number, };
+
+/**
  * An answer as it was and as it would have been with other settings.
  */
 export type WhatIf = { 
@@ -3602,6 +3892,14 @@ export interface Commands {
   resume_download: { args: { id: string }; result: null };
   /** Removes a download and the bytes received so far. */
   remove_download: { args: { id: string }; result: null };
+  /** Lists the servers that can answer, without a request to them. */
+  servers: { args: Record<string, never>; result: ServerList };
+  /** Adds a server, or replaces its key if one is given. */
+  add_server: { args: { address: string; key: string | null }; result: ServerEntry };
+  /** Removes a server and its key. */
+  remove_server: { args: { address: string }; result: null };
+  /** Asks a server for its models. */
+  check_server: { args: { address: string }; result: ServerCheck };
   /** Tokenises a text with the loaded target. Control tokens are recognised. */
   text_tokens: { args: { text: string }; result: Array<TextToken> };
   /** Reads a text file that the user chose, to attach it to a question. */
