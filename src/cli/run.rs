@@ -337,7 +337,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     if let Some(server) = &args.server.server {
         if args.sampling_source.source == SamplingSource::Recommended {
             return Err(Error::invalid(
-                "The server knows what its model recommends. Leave out --sampling recommended.",
+                "--sampling recommended needs a model on this machine. Leave it out with --server.",
             )
             .into());
         }

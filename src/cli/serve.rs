@@ -118,6 +118,7 @@ fn installed(args: &ServeArgs) -> Result<InstalledModels, Error> {
         places,
         only,
         method: args.drafting.method,
+        sampling: args.sampling.params(),
         ignore_memory_check: args.drafting.models.ignore_memory_check,
     })
 }

@@ -190,8 +190,8 @@ pub(super) fn plan(
     let sampling: Sampling = fields.take(&Sampling::NAMES)?;
     let mut of_server = server.plan.sampling.clone();
     if !server.model.is_first {
-        // Other models have other tokens.
-        of_server.logit_bias.clear();
+        // Other models have other tokens, and recommend other sampling.
+        of_server = SamplingParams { logit_bias: Default::default(), ..server.models.others_sampling() };
     }
     let sampling = sampling.over(&of_server);
     let plan = GenerationPlan { sampling, stop, ..server.plan.clone() };

@@ -9,6 +9,7 @@ use std::time::SystemTime;
 
 use hunch_core::method::Method;
 use hunch_core::propose::MethodOptions;
+use hunch_core::sample::SamplingParams;
 use hunch_error::{Error, Result};
 use hunch_library::fit::default_context;
 use hunch_library::types::ModelEntry;
@@ -33,6 +34,8 @@ pub struct InstalledModels {
     pub only: Option<Vec<PathBuf>>,
     /// Method of answers, where a model can run it. Others answer by [`Method::Auto`].
     pub method: Method,
+    /// Sampling of answers of other models than the started one, where the request has no settings of its own.
+    pub sampling: SamplingParams,
     /// `true` to load models that are not expected to fit into memory.
     pub ignore_memory_check: bool,
 }
@@ -88,6 +91,11 @@ pub(super) struct ListedModel {
 }
 
 impl ServedModels {
+    /// Returns the sampling of other models than the started one.
+    pub(super) fn others_sampling(&self) -> SamplingParams {
+        self.installed.as_ref().map(|installed| installed.sampling.clone()).unwrap_or_default()
+    }
+
     pub(super) fn new(
         name: String,
         models: &Models,

@@ -615,7 +615,7 @@ fn recommended_sampling_is_shown_and_applies_on_request() {
     recommending("greedy", tiny().f32("general.sampling.temp", 0.0).str("general.sampling.top_p", "0.9"));
     let shown = text(&hunch(data.path(), &["models", "inspect", "greedy"]).stdout);
     assert!(shown.contains("recommended: temperature 0"), "{shown}");
-    assert!(shown.contains("ignored: general.sampling.top_p: it is no number."), "{shown}");
+    assert!(shown.contains("ignored: general.sampling.top_p: it is not a number."), "{shown}");
     let json = last_json(&hunch(data.path(), &["models", "inspect", "greedy", "--json"]));
     assert_eq!(json["sampling"]["temperature"], 0.0);
     assert_eq!(json["sampling"]["top_k"], Value::Null);

@@ -331,7 +331,7 @@ fn recommended_sampling_is_read_from_the_generation_settings() {
         json!({ "temperature": "hot", "top_k": -5, "top_p": 1e300, "min_p": [1], "repetition_penalty": null }),
     );
     assert!(sampling.is_empty() && ignored.len() == 4, "{sampling:?} {ignored:?}");
-    assert!(ignored.contains(&"general.sampling.temp: it is no number.".to_owned()), "{ignored:?}");
+    assert!(ignored.contains(&"general.sampling.temp: it is not a number.".to_owned()), "{ignored:?}");
     // Greedy models recommend no sampling.
     assert!(inspected(json!({ "do_sample": false, "temperature": 0.6 })).0.is_empty());
 }
@@ -344,7 +344,7 @@ fn chosen_folder_loads_like_a_file_and_is_removed_whole() {
     recorded("qwen3").write(&folder);
     std::fs::write(folder.join("generation_config.json"), json!({ "temperature": 0.6 }).to_string()).unwrap();
     let places = Places { models: models.clone(), data: Some(root.path().into()), ..Places::default() };
-    let app = App::start(AppConfig { places: Some(places), ..config(Path::new("")) }).unwrap();
+    let app = App::start(AppConfig { places: Some(places), ..config(root.path()) }).unwrap();
     let named = folder.to_str().unwrap();
     // The shell asks whether the user chose it. Once loaded, its weights are known.
     assert!(hunch_library::is_model_folder(&folder) && !hunch_library::is_model_folder(root.path()));

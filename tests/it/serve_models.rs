@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use hunch::serve::{InstalledModels, ServerConfig};
 use hunch_core::method::Method;
+use hunch_core::sample::SamplingParams;
 use hunch_library::Places;
 use serde_json::{Value, json};
 
@@ -24,8 +25,13 @@ fn with_two(change: impl FnOnce(ServerConfig) -> ServerConfig) -> Running {
     serve_in(&tiny, |folder: &Path| {
         Tiny { seed: 2, ..tiny }.write(folder, "other");
         let places = Places { models: folder.to_owned(), ..Places::default() };
-        let installed =
-            InstalledModels { places, only: None, method: Method::Auto, ignore_memory_check: false };
+        let installed = InstalledModels {
+            places,
+            only: None,
+            method: Method::Auto,
+            sampling: SamplingParams::default(),
+            ignore_memory_check: false,
+        };
         change(ServerConfig { installed: Some(installed), ..config() })
     })
 }

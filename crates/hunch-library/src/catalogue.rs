@@ -320,7 +320,6 @@ mod tests {
             "Mistral",
             "Ministral 3",
             "Gemma 3",
-            "gpt-oss",
             "Phi-4",
             "GLM-4",
             "Granite 3",
@@ -355,7 +354,6 @@ mod tests {
         assert_eq!(guess(&["Meta-Llama-3.1-8B-Instruct-IQ4_XS"]), Some("llama-3.1-8b-instruct-q4_k_m"));
         assert_eq!(guess(&["qwen2.5-coder:7b"]), Some("qwen2.5-coder-7b-instruct-q4_k_m"));
         assert_eq!(guess(&["Qwen3-30B-A3B-Instruct-2507-Q5_K_M"]), Some("qwen3-30b-a3b-q4_k_m"));
-        assert_eq!(guess(&["gpt-oss-20b"]), Some("gpt-oss-20b-mxfp4"));
         assert_eq!(guess(&["Qwen2.5-7B-Instruct-Q6_K"]), Some("qwen2.5-7b-instruct-q4_k_m"));
         assert_eq!(
             (guess(&["Qwen3-235B-A22B"]), guess(&["target", "Tiny Llama 1"]), guess(&[])),

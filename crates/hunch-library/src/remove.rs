@@ -8,7 +8,8 @@ use crate::types::ModelSource;
 use hunch_error::{Error, Refusal, Result};
 use hunch_model::{model_folder, split};
 
-/// Files of a model folder that no program reads without its weights, in addition to those that Hunch reads.
+/// Files of a model folder that no program reads without its weights, in addition to those that Hunch reads, and the
+/// texts that describe it.
 const COMPANIONS: [&str; 13] = [
     "special_tokens_map.json",
     "added_tokens.json",
@@ -73,11 +74,27 @@ pub fn remove(path: &Path, places: &Places) -> Result<()> {
 /// taken for a model.
 fn with_companions(path: &Path, mut files: Vec<PathBuf>) -> Vec<PathBuf> {
     let Some(folder) = model_folder::folder_of(path) else { return files };
+    if has_other_weights(&folder, &files) {
+        return files;
+    }
     let companions = COMPANIONS.into_iter().map(|name| folder.join(name));
     let settings = model_folder::settings_files(path).into_iter().chain(companions);
     // Links count, whatever they lead to.
     files.extend(settings.filter(|file| file.is_file() || file.is_symlink()));
     files
+}
+
+/// Returns whether a folder holds weights besides those of `files`. They would need its settings. If it cannot be read, it
+/// may.
+fn has_other_weights(folder: &Path, files: &[PathBuf]) -> bool {
+    let Ok(entries) = std::fs::read_dir(folder) else { return true };
+    let is_weights = |path: &Path| {
+        let extension = path.extension().map(|extension| extension.to_ascii_lowercase());
+        extension
+            .is_some_and(|extension| ["gguf", "safetensors", "bin", "pth"].iter().any(|e| extension == *e))
+    };
+    let is_own = |path: &PathBuf| files.iter().any(|file| file.file_name() == path.file_name());
+    entries.flatten().map(|entry| entry.path()).any(|path| is_weights(&path) && !is_own(&path))
 }
 
 /// Returns the source of a listed file, or [`ModelSource::Added`] for any other.

@@ -25,7 +25,7 @@ pub fn recommended_sampling(gguf: &Gguf) -> (RecommendedSampling, Vec<String>) {
         let name = NAMES.iter().find(|(known, _)| *known == key).map_or(key, |(_, name)| name);
         let set = match number(value) {
             Some(number) => recommended.set(name, number),
-            None => Err("it is no number".into()),
+            None => Err("it is not a number".into()),
         };
         if let Err(reason) = set {
             ignored.push(format!("{PREFIX}{}: {reason}.", plain(key)));
@@ -105,9 +105,9 @@ mod tests {
         assert!(recommended.is_empty());
         assert_eq!(ignored.len(), 5);
         for reason in [
-            "general.sampling.temp: it is not from 0 to 5.",
-            "general.sampling.top_k: it is not from 0 to 1000000.",
-            "general.sampling.top_p: it is no number.",
+            "general.sampling.temp: it is not in the range 0 to 5.",
+            "general.sampling.top_k: it is not in the range 0 to 1000000.",
+            "general.sampling.top_p: it is not a number.",
             "general.sampling.mirostat: Hunch has no such setting.",
         ] {
             assert!(ignored.iter().any(|text| text == reason), "{reason}: {ignored:?}");

@@ -36,7 +36,7 @@ impl RecommendedSampling {
         let range = range.ok_or_else(|| "Hunch has no such setting".to_owned())?;
         // `contains` is false for NaN.
         if !(range.min..=range.max).contains(&value) {
-            return Err(format!("it is not from {} to {}", range.min, range.max));
+            return Err(format!("it is not in the range {} to {}", range.min, range.max));
         }
         match name {
             "temperature" => self.temperature = Some(value as f32),

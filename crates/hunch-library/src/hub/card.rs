@@ -79,7 +79,12 @@ impl Hub {
     pub(crate) async fn card(&self, repository: &str) -> Result<HubCard, Failure> {
         let url = self.url(repository.split('/').chain(["raw", "main", "README.md"]));
         let (text, cut) = match self.read_start(url, repository, MAX_CARD_BYTES).await {
-            Ok(body) => (plain_card(&String::from_utf8_lossy(&body.bytes)), body.cut),
+            Ok(body) => (
+                plain_card(
+                    String::from_utf8_lossy(&body.bytes).trim_end_matches(char::REPLACEMENT_CHARACTER),
+                ),
+                body.cut,
+            ),
             Err(Failure { error: Error::Refused(Refusal::NoSuchHubFile { .. }), .. }) => {
                 (String::new(), false)
             }
@@ -100,7 +105,7 @@ pub fn plain_card(text: &str) -> String {
         match fence {
             Some(open) => {
                 out.push_str(line);
-                if marks.is_some_and(|marks| marks.starts_with(open)) {
+                if marks.is_some_and(|marks| marks.starts_with(open) && line.trim() == marks) {
                     fence = None;
                 }
             }
@@ -121,7 +126,8 @@ fn fence_marks(line: &str) -> Option<&str> {
     let line = line.trim_start();
     let mark = line.chars().next().filter(|mark| ['`', '~'].contains(mark))?;
     let count = line.bytes().take_while(|byte| *byte == mark as u8).count();
-    (count >= 3).then(|| &line[..count])
+    // A line of code in backticks opens no block.
+    (count >= 3 && !(mark == '`' && line[count..].contains('`'))).then(|| &line[..count])
 }
 
 /// Returns the text after the front matter, which describes the card to the Hub.
@@ -166,8 +172,9 @@ fn without_html(text: &str) -> String {
         if let Some(index) = HIDDEN.iter().position(|hidden| *hidden == name) {
             let closing = format!("</{name}");
             let close = hidden[index].then(|| lower[end..].find(&closing)).flatten();
-            hidden[index] = close.is_some();
-            at = close.and_then(|close| tag_at(&lower, end + close)).map_or(end, |(_, end)| end);
+            let closed = close.and_then(|close| tag_at(&lower, end + close));
+            hidden[index] = closed.is_some();
+            at = closed.map_or(end, |(_, end)| end);
             continue;
         }
         if BREAKS.contains(&name) && !out.is_empty() && !out.ends_with('\n') {

@@ -118,7 +118,7 @@ fn is_file_part(part: &str) -> bool {
 }
 
 /// Checks for characters that change the text direction and can disguise a name.
-fn is_direction_mark(c: char) -> bool {
+pub(super) fn is_direction_mark(c: char) -> bool {
     matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 

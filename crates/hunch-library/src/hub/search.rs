@@ -32,9 +32,11 @@ const EXPAND: [&str; 9] =
 pub(crate) fn check(search: &HubSearch) -> Result<()> {
     let words = search.query.trim();
     let is_short = words.chars().count() <= MAX_QUERY_CHARS;
-    let cursor_is_short = search.cursor.as_ref().is_none_or(|cursor| cursor.len() <= MAX_CURSOR_BYTES);
+    let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=-_".contains(&byte);
+    let is_cursor = |cursor: &String| cursor.len() <= MAX_CURSOR_BYTES && cursor.bytes().all(is_base64);
+    let cursor_is_plain = search.cursor.as_ref().is_none_or(is_cursor);
     let is_plain = !words.is_empty() && !words.chars().any(char::is_control);
-    if is_plain && is_short && cursor_is_short { Ok(()) } else { Err(Refusal::BadSearch.into()) }
+    if is_plain && is_short && cursor_is_plain { Ok(()) } else { Err(Refusal::BadSearch.into()) }
 }
 
 impl Hub {
@@ -97,8 +99,13 @@ impl Hub {
 pub fn parse_search(format: HubFormat, body: &[u8]) -> Result<HubSearchPage, &'static str> {
     let answer: Value = serde_json::from_slice(body).map_err(|_| "the response is not a Hub's")?;
     let Value::Array(repositories) = answer else { return Err("the response is not a Hub's") };
-    let results = repositories.iter().filter_map(|repository| result(format, repository));
-    Ok(HubSearchPage { results: results.take(PAGE).collect(), next: None })
+    let mut results: Vec<HubResult> = Vec::new();
+    for found in repositories.iter().filter_map(|repository| result(format, repository)).take(PAGE) {
+        if !results.iter().any(|known| known.repository == found.repository) {
+            results.push(found);
+        }
+    }
+    Ok(HubSearchPage { results, next: None })
 }
 
 /// Reads a result. `None` without a valid name, or if the files are listed and none can be a model.
@@ -116,7 +123,11 @@ fn result(format: HubFormat, value: &Value) -> Option<HubResult> {
     if files && models.is_empty() {
         return None;
     }
-    let licence = value.pointer("/cardData/license").and_then(Value::as_str);
+    let stated = |key: &str| value.pointer(key).and_then(Value::as_str);
+    // A licence without a common identifier has a name of its own.
+    let named = || stated("/cardData/license_name");
+    let licence =
+        stated("/cardData/license").map(|id| if id == "other" { named().unwrap_or(id) } else { id });
     let licence_tag = || tags.iter().find_map(|tag| tag.strip_prefix("license:"));
     let (architecture, parameters, quantisations) = match format {
         HubFormat::Gguf => {
@@ -182,7 +193,8 @@ fn distinct(names: Vec<String>) -> Vec<String> {
 
 /// Returns a fact that can be shown in a line. `None` if nothing of it can be.
 fn fact(text: &str) -> Option<String> {
-    let plain: String = text.chars().filter(|c| !c.is_control()).take(MAX_FACT_CHARS).collect();
+    let is_shown = |c: &char| !c.is_control() && !names::is_direction_mark(*c);
+    let plain: String = text.chars().filter(is_shown).take(MAX_FACT_CHARS).collect();
     let plain = plain.trim();
     (!plain.is_empty()).then(|| plain.to_owned())
 }

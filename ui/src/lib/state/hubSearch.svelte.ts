@@ -110,11 +110,14 @@ export class HubSearchState {
     this.card = null;
   }
 
+  /** Words of the last search. */
+  #asked: string | null = null;
   #failed: { search: HubSearch; before: readonly HubResult[] } | null = null;
 
   #searchAgain(): void {
-    // Before the first search, and with new words, Return starts it.
-    if (this.found || this.searching || this.error) void this.search();
+    // Return starts the first search, and one with new words.
+    const query = this.#asked;
+    if (query !== null) void this.#ask({ query, sort: this.sort, format: this.format }, []);
   }
 
   async #ask(search: HubSearch, before: readonly HubResult[]): Promise<void> {
@@ -122,6 +125,7 @@ export class HubSearchState {
     this.searching = true;
     this.error = null;
     this.#failed = null;
+    this.#asked = search.query;
     try {
       const { results, next } = await call(this.#host, 'search_hub', { search });
       if (!isLatest()) return;

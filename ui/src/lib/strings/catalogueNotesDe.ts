@@ -9,13 +9,11 @@ export const catalogueNotesDe: Readonly<Record<string, string>> = {
     'Das übliche Paar für 16 GB. Mehr Speicher erlaubt einen längeren Kontext.',
   'Much larger than its draft, so drafting pays.': 'Viel größer als sein Draft, Drafting lohnt sich also.',
   '30 times as many weights as its draft.': '30-mal so viele Gewichte wie sein Draft.',
-  'A mixture: reads few of its weights for a token, and more for a draft of several.':
-    'Eine Mischung: liest für ein Token wenige ihrer Gewichte, für einen Draft aus mehreren mehr.',
+  'A mixture of experts: it reads few of its weights for a token, and more for a draft of several. Use a method without a draft model.':
+    'Ein Mixture-of-Experts-Modell: Es liest für ein Token wenige seiner Gewichte, für einen Draft aus mehreren mehr. Nimm eine Methode ohne Draft-Modell.',
   'Draft for every larger Gemma 3.': 'Draft für jedes größere Gemma 3.',
   'Many languages. Text only in Hunch. Accept its terms before use.':
     'Viele Sprachen. In Hunch nur Text. Vor der Nutzung den Bedingungen zustimmen.',
-  'A mixture that reasons before it answers. Use a method without a draft model.':
-    'Eine Mischung, die vor der Antwort nachdenkt. Nimm eine Methode ohne Draft-Modell.',
   'Its KV cache is small, so a long context fits. Use a method without a draft model.':
     'Kleiner KV-Cache, also passt ein langer Kontext. Nimm eine Methode ohne Draft-Modell.',
   'Draft for the larger Granite 3.3.': 'Draft für das größere Granite 3.3.',
@@ -29,8 +27,10 @@ export const catalogueNotesDe: Readonly<Record<string, string>> = {
   'Draft for the larger OLMo 2.': 'Draft für das größere OLMo 2.',
   'Its data and training code are public too. Its KV cache is large.':
     'Auch Daten und Trainingscode sind öffentlich. Sein KV-Cache ist groß.',
-  'Draft for EXAONE 4.0 32B.': 'Draft für EXAONE 4.0 32B.',
-  'English, Korean and Spanish. Read its licence before use.': 'Englisch, Koreanisch und Spanisch. Lies vor der Nutzung die Lizenz.',
+  'Draft for EXAONE 4.0 32B. The licence allows research only, no commercial use.':
+    'Draft für EXAONE 4.0 32B. Die Lizenz erlaubt nur Forschung, keine kommerzielle Nutzung.',
+  'English, Korean and Spanish. The licence allows research only, no commercial use.':
+    'Englisch, Koreanisch und Spanisch. Die Lizenz erlaubt nur Forschung, keine kommerzielle Nutzung.',
   'Draft for the larger distilled Qwen models.': 'Draft für die größeren destillierten Qwen-Modelle.',
   'Reasons before it answers, in long and easily drafted text.': 'Denkt vor der Antwort nach, in langem und leicht vorhersagbarem Text.',
   'Draft for every larger Qwen2.5.': 'Draft für jedes größere Qwen2.5.',

@@ -465,7 +465,7 @@ export const refusalsDe: RefusalCatalogue = {
   hub_busy: {
     title: 'Der Hub ist ausgelastet',
     body: ({ endpoint, seconds }) =>
-      `${endpoint} hat zu viele Anfragen von dieser Adresse erhalten und bittet um ${seconds} s Geduld. Heruntergeladenes bleibt erhalten.`,
+      `${endpoint} hat zu viele Anfragen von dieser Adresse erhalten. Warte ${seconds} s. Heruntergeladenes bleibt erhalten.`,
     advice: 'Versuche es später noch einmal. Ein Zugriffstoken hebt die Grenze an.',
   },
   hub_slow: {

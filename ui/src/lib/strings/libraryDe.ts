@@ -276,7 +276,7 @@ export const libraryDe: Strings['library'] = {
     moreTypes: (count) => `${count} weitere Typen`,
     files: 'Dateien anzeigen',
     filesOf: (name) => `Dateien anzeigen: ${name}`,
-    folderHow: 'Hunch lädt solche Ordner, aber nicht herunter. Dieser Befehl legt einen dort ab, wo Hunch ihn findet:',
+    folderHow: 'Hunch kann solche Ordner laden, aber nicht herunterladen. Dieser Befehl legt einen dort ab, wo Hunch ihn findet:',
     downloadCommand: (repository) => `hf download ${repository}`,
     copyCommand: 'Befehl kopieren',
     card: 'Modellkarte',
