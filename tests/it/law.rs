@@ -258,7 +258,7 @@ fn drafts_of_another_model_keep_distribution() {
             "temperature 0.7, top-k 8",
             Case {
                 sampling: SamplingParams { temperature: 0.7, ..top_k.clone() },
-                ..Case::new(0.7, Some(3), 4)
+                ..Case::new(0.7, Some(2), 3)
             },
         ),
         (
@@ -279,7 +279,7 @@ fn drafts_of_another_model_keep_distribution() {
             "temperature 1, min-p 0.05, auto",
             Case {
                 sampling: SamplingParams { min_p: 0.05, ..SamplingParams::unfiltered() },
-                ..Case::new(1.0, None, 4)
+                ..Case::new(1.0, None, 3)
             },
         ),
     ];

@@ -41,7 +41,7 @@ function oneRound(start: object, text: string, round: object = {}, ...then: obje
   const tokens = [{ id: 4, text, origin: 'plain', p: 1, q: null, confidence: 1, round: 0, position: 0 }];
   const events = [
     { type: 'started', generation_id: 1, prompt_tokens: 3, seed: 7, ...models, ...start },
-    { type: 'round', round: 0, drafted: 0, draft: [], tokens, rejected: [], timing, depth: null, figures, ...round },
+    { type: 'round', round: 0, drafted: 0, draft: [], tokens, rejected: [], timing, depth: null, drafted_by: null, figures, ...round },
     ...then,
   ];
   return JSON.stringify({ generation_id: 1, seq: 0, events });

@@ -84,7 +84,7 @@ fn with_companions(path: &Path, mut files: Vec<PathBuf>) -> Vec<PathBuf> {
     files
 }
 
-/// Returns whether a folder holds weights besides those of `files`. They would need its settings. If it cannot be read, it
+/// Returns whether a folder holds weights in addition to those of `files`. They would need its settings. If it cannot be read, it
 /// may.
 fn has_other_weights(folder: &Path, files: &[PathBuf]) -> bool {
     let Ok(entries) = std::fs::read_dir(folder) else { return true };

@@ -273,6 +273,8 @@ mod tests {
             let text = piece.repeat(MAX_CARD_BYTES / piece.len());
             assert!(plain_card(&text).len() <= text.len());
         }
+        // The only end is that of another tag.
+        assert_eq!(plain_card(&("<script>".repeat(32_000) + "</scriptx")), "</scriptx");
     }
 
     #[test]
