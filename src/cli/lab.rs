@@ -10,7 +10,7 @@ use hunch::lab::landscape::{MachineCosts, check_batch, check_draft, landscape};
 use hunch::lab::position::{Distributions, LogitPair, PositionInfo, TOY_BEFORE, toy, toy_info, toy_text};
 use hunch::lab::report::{LabDraft, LabPosition, LabRounds, LabSource, LabToken, Landscape};
 use hunch::lab::rounds::Rounds;
-use hunch::lab::serving::{DRAFT_LENGTHS, DraftLength, Served, ServedLoad, SimulatedServer, Traffic};
+use hunch::lab::serving::{DRAFT_LENGTHS, SimulatedServer, Traffic};
 use hunch_core::pass_cost::ExpertCounts;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::token::TokenId;
@@ -447,14 +447,14 @@ fn round_table(shown: &Landscape) -> String {
             format!("{tokens:.2}"),
             format!("{:.2}", tokens - 1.0),
             format!("{:.2}", shown.round_cost[at][column]),
-            format!("{:.2}x", shown.operations[at][column]),
+            shown.operations.as_ref().map_or_else(|| "-".into(), |factors| format!("{:.2}x", factors[at][column])),
         ]
     };
     let rows: Vec<Vec<String>> = shown.alphas.iter().enumerate().step_by(EVERY).map(row).collect();
+    let ratio = shown.operations_ratio.map_or_else(|| "an unknown share".into(), |ratio| format!("{ratio:.3}"));
     format!(
         "Rounds at the best K, or at K = 1 where it is 0. A round costs target passes of one row. Operations are those \
-         per token\nas a multiple of plain decoding, where a draft token takes {:.3} of the target's.\n\n{}",
-        shown.operations_ratio,
+         per token\nas a multiple of plain decoding, where a row of a draft pass takes {ratio} of the target's.\n\n{}",
         render::table(&header, &rows)
     )
 }
