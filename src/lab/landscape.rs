@@ -232,7 +232,8 @@ pub fn landscape(costs: &MachineCosts, batch: u32, draft: LabDraft) -> Result<La
     let rounds: Vec<Vec<Predicted>> = alphas.iter().map(row).collect();
     let grid = |of: fn(&Predicted) -> f64| rounds.iter().map(|row| row.iter().map(of).collect()).collect();
     let best = |row: &Vec<Predicted>| theory::best_of(MAX_DRAFT, |nodes| row[nodes - 1].speedup).0 as u32;
-    let operations = |row: &Vec<Predicted>| row.iter().map(|round| round.operations).collect::<Option<Vec<f64>>>();
+    let operations =
+        |row: &Vec<Predicted>| row.iter().map(|round| round.operations).collect::<Option<Vec<f64>>>();
     Ok(Landscape {
         measured_rows: costs.measured_rows(),
         batch,

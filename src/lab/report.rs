@@ -52,9 +52,9 @@ pub struct LabToken {
     pub q: f64,
     /// min(p, q): probability of being drafted and accepted.
     pub overlap: f64,
-    /// max(0, p - q) / Z: probability under the residual distribution.
+    /// max(0, p - q) / (1 - beta): probability under the residual distribution.
     pub residual: f64,
-    /// overlap + Z * residual, which is p.
+    /// overlap + (1 - beta) * residual, which is p.
     pub total: f64,
 }
 
@@ -94,9 +94,9 @@ pub struct LabPosition {
     pub tokens: Vec<LabToken>,
     /// All other tokens.
     pub rest: LabRest,
-    /// Sum of min(p, q): the probability that a drafted token is accepted.
+    /// beta, the sum of min(p, q): the probability that a drafted token is accepted.
     pub acceptance: f64,
-    /// Z = 1 - acceptance: the probability of a rejection.
+    /// 1 - beta: the probability of a rejection.
     pub rejection: f64,
 }
 

@@ -5,13 +5,13 @@
 //! while the server is idle and slower while it is busy. A length chosen by the batch is never much slower than
 //! plain decoding. Costs are passed in. Prefill and the memory of caches are left out.
 
-use hunch_core::limits::MAX_DRAFT;
-use hunch_core::theory;
-use rand::{Rng, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 use super::landscape::{MAX_BATCH, MachineCosts};
 use super::report::{DraftLength, Served, ServedLoad};
+use hunch_core::limits::MAX_DRAFT;
+use hunch_core::theory;
 use hunch_error::{Error, Result};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 
 /// Requests of a simulation.
 const REQUESTS: usize = 2000;

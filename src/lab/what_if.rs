@@ -235,10 +235,10 @@ impl Times {
     fn new(own: &StoredGeneration<'_>) -> Option<Self> {
         let timed: Vec<&RoundEvent> = own.rounds().filter(|round| round.timing.target_ms > 0.0).collect();
         // The mean, not the median: most rounds may have looked up their draft, which takes no time.
-        let (proposing, all_levels) = timed.iter().filter(|round| round.drafted > 0).fold(
-            (0.0, 0.0),
-            |(ms, sum), round| (ms + round.timing.propose_ms, sum + levels(round)),
-        );
+        let (proposing, all_levels) = timed
+            .iter()
+            .filter(|round| round.drafted > 0)
+            .fold((0.0, 0.0), |(ms, sum), round| (ms + round.timing.propose_ms, sum + levels(round)));
         let rest: Vec<f64> =
             timed.iter().map(|round| round.timing.verify_ms + round.timing.other_ms).collect();
         let mut passes: BTreeMap<u32, Vec<f64>> = BTreeMap::new();

@@ -33,7 +33,7 @@ pub fn total_variation(p: &[f32], q: &[f32]) -> f64 {
     0.5 * p.iter().zip(q).map(|(&p, &q)| (f64::from(p) - f64::from(q)).abs()).sum::<f64>()
 }
 
-/// Returns the mass Z of the residual after a rejection: the sum of max(0, p - q). For exact
+/// Returns the mass of the residual after a rejection: the sum of max(0, p - q). For exact
 /// distributions it equals 1 - [`acceptance`] (Leviathan et al., appendix A.1).
 pub fn residual_mass(p: &[f32], q: &[f32]) -> f64 {
     p.iter().zip(q).map(|(&p, &q)| (f64::from(p) - f64::from(q)).max(0.0)).sum()

@@ -9,7 +9,7 @@ import { draw, type Uniform } from './random';
 export const samplers = ['speculative', 'one_try', 'von_neumann'] as const;
 export type SamplerName = (typeof samplers)[number];
 
-/** Heights of the target, and weights of the proposal. Both have a place a token and are not negative. */
+/** Heights of the target, and weights of the proposal. Both have one element per token, none negative. */
 export interface Problem {
   heights: readonly number[];
   weights: readonly number[];

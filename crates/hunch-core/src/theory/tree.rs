@@ -77,7 +77,8 @@ impl ExpectedTree {
         for node in &self.nodes {
             let reached = node.parent.map_or(1.0, |parent| nodes[parent].reach);
             // The sibling before it was added earlier.
-            let before = nodes.iter().find(|other| other.parent == node.parent && other.rank + 1 == node.rank);
+            let before =
+                nodes.iter().find(|other| other.parent == node.parent && other.rank + 1 == node.rank);
             let left = before.map_or(1.0, |before| before.missed);
             let accepted = acceptance(node.depth, node.rank);
             nodes.push(Node { reach: reached * left * accepted, missed: left * (1.0 - accepted), ..*node });

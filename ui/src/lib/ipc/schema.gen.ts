@@ -1846,11 +1846,11 @@ tokens: Array<LabToken>,
  */
 rest: LabRest, 
 /**
- * Sum of min(p, q): the probability that a drafted token is accepted.
+ * beta, the sum of min(p, q): the probability that a drafted token is accepted.
  */
 acceptance: number, 
 /**
- * Z = 1 - acceptance: the probability of a rejection.
+ * 1 - beta: the probability of a rejection.
  */
 rejection: number, };
 
@@ -2157,11 +2157,11 @@ q: number,
  */
 overlap: number, 
 /**
- * max(0, p - q) / Z: probability under the residual distribution.
+ * max(0, p - q) / (1 - beta): probability under the residual distribution.
  */
 residual: number, 
 /**
- * overlap + Z * residual, which is p.
+ * overlap + (1 - beta) * residual, which is p.
  */
 total: number, };
 
