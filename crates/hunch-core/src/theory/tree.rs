@@ -154,7 +154,10 @@ mod tests {
             assert_eq!((tree.height(), tree.draft_rows()), (nodes, vec![1; nodes]));
         }
         let by_position = [0.9, 0.5, 0.7];
-        let tree = ExpectedTree::best(3, |depth, rank| if rank == 0 { by_position[depth] } else { 0.0 });
+        let tree = ExpectedTree::best(3, |depth, rank| match rank {
+            0 => by_position.get(depth).copied().unwrap_or(0.0),
+            _ => 0.0,
+        });
         assert!(close(tree.tokens(), expected_tokens_by_position(&by_position)));
         assert!(close(tree.tests(), expected_tokens_by_position(&by_position[..2])));
     }
