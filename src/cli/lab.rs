@@ -8,8 +8,9 @@ use hunch::bench::cost_curve;
 use hunch::generate::{Models, Prompt};
 use hunch::lab::landscape::{MachineCosts, check_batch, check_draft, landscape};
 use hunch::lab::position::{Distributions, LogitPair, PositionInfo, TOY_BEFORE, toy, toy_info, toy_text};
-use hunch::lab::report::{DraftLength, LabDraft, LabPosition, LabRounds, LabSource, LabToken, Landscape};
-use hunch::lab::report::{Served, ServedLoad};
+use hunch::lab::report::{
+    DraftLength, LabDraft, LabPosition, LabRounds, LabSource, LabToken, Landscape, Served, ServedLoad,
+};
 use hunch::lab::rounds::Rounds;
 use hunch::lab::serving::{DRAFT_LENGTHS, SimulatedServer, Traffic};
 use hunch_core::pass_cost::ExpertCounts;
