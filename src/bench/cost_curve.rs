@@ -8,7 +8,7 @@ use crate::bench::suite::Suite;
 use crate::generate::Models;
 use hunch_core::limits::MAX_ROWS;
 use hunch_core::method::Method;
-use hunch_core::model::{ExpertUse, VocabSubset};
+use hunch_core::model::{ExpertUse, ModelMemory, VocabSubset};
 use hunch_core::pass_cost::{CostCurve, CostPoint, ExpertCounts, ModelCosts};
 use hunch_core::propose::MethodOptions;
 use hunch_core::token::TokenId;
@@ -84,13 +84,10 @@ pub fn measure(
     let read = models.memory();
     let name = models.draft_name();
     let draft = name.zip(read.1).map(|(name, memory)| {
-        let unread = memory.head as f64 * (1.0 - head_share);
-        let weight_bytes = memory.read_by_a_pass.saturating_sub(unread as usize);
-        let costs = costs(&times, CurveTiming::Draft, name, weight_bytes, memory_gb_s)?;
+        let costs = costs(&times, CurveTiming::Draft, name, (memory, head_share), memory_gb_s)?;
         Ok::<_, Error>(ModelCosts { experts: of_draft.counts(), ..costs })
     });
-    let target =
-        costs(&times, CurveTiming::Target, models.target_name(), read.0.read_by_a_pass, memory_gb_s)?;
+    let target = costs(&times, CurveTiming::Target, models.target_name(), (read.0, 1.0), memory_gb_s)?;
     let target = ModelCosts { experts: of_target.counts(), ..target };
     Ok(Some(CostCurve {
         measured_ms: 0,
@@ -145,14 +142,17 @@ fn nothing() -> Error {
     Error::Internal("no pass was measured".into())
 }
 
-/// Computes the costs of one model. `pass` names its pass of some rows.
+/// Computes the costs of one model, whose passes score a share of its output head. `pass` names its pass of some rows.
 fn costs(
     times: &PassTimes<'_, CurveTiming>,
     pass: fn(usize) -> CurveTiming,
     name: String,
-    weight_bytes: usize,
+    (memory, head_share): (ModelMemory, f64),
     memory_gb_s: f64,
 ) -> Result<ModelCosts> {
+    let read = |all: usize, head: usize| all.saturating_sub((head as f64 * (1.0 - head_share)) as usize);
+    let weight_bytes = read(memory.read_by_a_pass, memory.head);
+    let weights = read(memory.row_weights, memory.head_weights);
     let point = |rows: usize| {
         let relative = times.ratio(&pass(rows), &pass(1)).ok_or_else(nothing)?;
         let ms = times.median(&pass(rows)).ok_or_else(nothing)? * 1e3;
@@ -162,6 +162,7 @@ fn costs(
         name,
         points: (1..=MAX_ROWS).map(point).collect::<Result<_>>()?,
         weight_bytes: weight_bytes as u64,
+        weights: (weights > 0).then_some(weights as u64),
         floor_ms: weight_bytes as f64 / memory_gb_s / 1e6,
         experts: None,
     })
@@ -219,12 +220,21 @@ mod tests {
             timer.run(3, &mut time, TimingObserver { on_round: &mut |_, _| (), stopped: &|| false }).unwrap()
         );
         let times = timer.since(0);
-        let costs = |pass| costs(&times, pass, "big".into(), 500_000_000, 50.0);
+        let memory = ModelMemory {
+            read_by_a_pass: 600_000_000,
+            head: 200_000_000,
+            row_weights: 1_000,
+            head_weights: 400,
+            ..ModelMemory::default()
+        };
+        // Half of the head is scored.
+        let costs = |pass| costs(&times, pass, "big".into(), (memory, 0.5), 50.0);
         let target = costs(CurveTiming::Target).unwrap();
         assert_eq!(target.points.len(), MAX_ROWS);
         assert!((target.points[1].relative - 1.4).abs() < 1e-12 && (target.points[1].ms - 15.0).abs() < 1e-9);
         assert!((target.points[0].relative - 1.0).abs() < 1e-12);
         assert!((target.floor_ms - 10.0).abs() < 1e-9);
+        assert_eq!((target.weight_bytes, target.weights), (500_000_000, Some(800)));
         assert!(costs(CurveTiming::Draft).is_err());
     }
 }

@@ -8,9 +8,11 @@ use hunch::bench::cost_curve;
 use hunch::generate::{Models, Prompt};
 use hunch::lab::landscape::{MachineCosts, check_batch, check_draft, landscape};
 use hunch::lab::position::{Distributions, LogitPair, PositionInfo, TOY_BEFORE, toy, toy_info, toy_text};
-use hunch::lab::report::{LabDraft, LabPosition, LabRounds, LabSource, LabToken, Landscape};
+use hunch::lab::report::{
+    DraftLength, LabDraft, LabPosition, LabRounds, LabSource, LabToken, Landscape, Served, ServedLoad,
+};
 use hunch::lab::rounds::Rounds;
-use hunch::lab::serving::{DRAFT_LENGTHS, DraftLength, Served, ServedLoad, SimulatedServer, Traffic};
+use hunch::lab::serving::{DRAFT_LENGTHS, SimulatedServer, Traffic};
 use hunch_core::pass_cost::ExpertCounts;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::token::TokenId;
@@ -209,8 +211,8 @@ fn residual(args: &ResidualArgs, json: bool) -> Result<()> {
     let off = shown.tokens.iter().map(|token| (token.total - token.p).abs()).fold(0.0, f64::max);
     writeln!(
         out,
-        "\nA drafted token is accepted with probability {:.4}, the sum of min(p, q). With probability Z = {:.4} it is \
-         rejected\nand resampled from the residual distribution. min(p, q) + Z x residual = p for every token; the \
+        "\nA drafted token is accepted with probability beta = {:.4}, the sum of min(p, q). With probability 1 - beta = {:.4} it is \
+         rejected\nand resampled from the residual distribution. min(p, q) + (1 - beta) x residual = p for every token; the \
          largest\ndifference is {off:.1e}.",
         shown.acceptance, shown.rejection
     )?;
@@ -374,7 +376,7 @@ fn serving(args: &ServingArgs, json: bool) -> Result<()> {
     writeln!(
         out,
         "Simulated: speedup over plain decoding of answers with {tokens} tokens, from arrival to the last token.\n\
-         alpha = {alpha}, at most {max_batch} requests a pass. The load is a share of what plain decoding can answer.\n"
+         alpha = {alpha}, at most {max_batch} requests per pass. The load is a share of what plain decoding can answer.\n"
     )?;
     writeln!(out, "{}", serving_table(&loads))?;
     if json {
@@ -385,7 +387,7 @@ fn serving(args: &ServingArgs, json: bool) -> Result<()> {
 
 fn serving_table(loads: &[ServedLoad]) -> String {
     let name = |length: &DraftLength| match length {
-        DraftLength::Fixed(0) => "requests a pass".to_owned(),
+        DraftLength::Fixed(0) => "requests per pass".to_owned(),
         DraftLength::Fixed(depth) => format!("K = {depth}"),
         DraftLength::Best => "best K".to_owned(),
     };
@@ -447,14 +449,18 @@ fn round_table(shown: &Landscape) -> String {
             format!("{tokens:.2}"),
             format!("{:.2}", tokens - 1.0),
             format!("{:.2}", shown.round_cost[at][column]),
-            format!("{:.2}x", shown.operations[at][column]),
+            shown
+                .operations
+                .as_ref()
+                .map_or_else(|| "-".into(), |factors| format!("{:.2}x", factors[at][column])),
         ]
     };
     let rows: Vec<Vec<String>> = shown.alphas.iter().enumerate().step_by(EVERY).map(row).collect();
+    let ratio =
+        shown.operations_ratio.map_or_else(|| "an unknown share".into(), |ratio| format!("{ratio:.3}"));
     format!(
         "Rounds at the best K, or at K = 1 where it is 0. A round costs target passes of one row. Operations are those \
-         per token\nas a multiple of plain decoding, where a draft token takes {:.3} of the target's.\n\n{}",
-        shown.operations_ratio,
+         per token\nas a multiple of plain decoding, where a row of a draft pass takes {ratio} of the target's.\n\n{}",
         render::table(&header, &rows)
     )
 }

@@ -5,7 +5,7 @@
 
 use crate::lab::report::{LabDraft, Landscape};
 use hunch_core::limits::MAX_DRAFT;
-use hunch_core::pass_cost::{CostCurve, CostPoint, ModelCosts, PassCost};
+use hunch_core::pass_cost::{CostCurve, CostPoint, PassCost};
 use hunch_core::theory::{self, ExpectedTree};
 use hunch_error::{Error, Result};
 
@@ -26,26 +26,28 @@ pub struct MachineCosts {
     /// Passes of the draft, in target passes of one row. `None` if drafts are looked up, which costs nothing.
     draft: Option<PassCost>,
     target: PassCost,
-    /// Arithmetic operations of a draft pass a row, in those of the target.
-    operations: f64,
+    /// c hat: operations per row of a draft pass, relative to the target. `None` if unknown.
+    operations: Option<f64>,
 }
 
 impl MachineCosts {
     /// Creates costs from a cost curve. Without a draft model drafts are looked up.
     ///
-    /// Each weight that a pass reads is one multiplication a row, so operations are counted by bytes of weights. That is
-    /// exact where both models have the same quantisation.
+    /// Each weight that a pass reads is one multiplication per row, so operations are counted by weights.
     ///
     /// # Errors
     /// As [`PassCost::new`].
     pub fn of(curve: &CostCurve) -> Result<Self> {
         let widest = |points: &[CostPoint]| points.iter().map(|point| point.rows as usize).max();
-        let bytes = |model: &ModelCosts| model.weight_bytes.max(1) as f64;
+        let operations = match &curve.draft {
+            Some(draft) => draft.weights.zip(curve.target.weights).map(|(d, t)| d as f64 / t.max(1) as f64),
+            None => Some(0.0),
+        };
         Ok(Self {
             measured_rows: widest(&curve.target.points),
             draft: curve.draft_cost()?,
             target: curve.target_cost()?,
-            operations: curve.draft.as_ref().map_or(0.0, |draft| bytes(draft) / bytes(&curve.target)),
+            operations,
         })
     }
 
@@ -66,17 +68,12 @@ impl MachineCosts {
         // Two points define the line.
         let line = |one: f64| PassCost::in_units_of(1.0, [(1, one), (2, one * (1.0 + row_cost))]);
         let draft = (draft_cost > 0.0).then(|| line(draft_cost)).transpose()?;
-        Ok(Self { measured_rows: None, draft, target: line(1.0)?, operations: draft_cost })
+        Ok(Self { measured_rows: None, draft, target: line(1.0)?, operations: Some(draft_cost) })
     }
 
-    /// Returns the costs with drafts that are looked up, which costs nothing.
-    pub fn without_draft(self) -> Self {
-        Self { draft: None, operations: 0.0, ..self }
-    }
-
-    /// Returns the costs for drafts of this kind.
+    /// Returns the costs for drafts of this kind. Drafts that are looked up cost nothing.
     pub fn drafting(self, draft: LabDraft) -> Self {
-        if draft == LabDraft::Lookup { self.without_draft() } else { self }
+        if draft == LabDraft::Lookup { Self { draft: None, operations: Some(0.0), ..self } } else { self }
     }
 
     /// Returns the rows of the widest measured pass. `None` for assumed costs.
@@ -106,6 +103,8 @@ struct Prediction<'a> {
     batch: usize,
     /// Acceptance of each sibling of a tree, as a share of that of the one before it. 0 for a chain.
     siblings: f64,
+    /// Shapes that K tokens may form, by K - 1.
+    shapes: Vec<Vec<ExpectedTree>>,
 }
 
 /// A round of some acceptance and draft length.
@@ -115,39 +114,71 @@ struct Predicted {
     /// Cost of the round of all conversations, in target passes of one row.
     cost: f64,
     speedup: f64,
-    operations: f64,
+    operations: Option<f64>,
 }
 
-impl Prediction<'_> {
+/// Returns the acceptance of a node, by depth and rank.
+fn falling(alpha: f64, siblings: f64) -> impl Fn(usize, usize) -> f64 {
+    move |_, rank| alpha * siblings.powi(rank as i32)
+}
+
+impl<'a> Prediction<'a> {
+    /// Collects the shapes that have the most expected tokens at some alpha. Without siblings it is the chain alone.
+    ///
+    /// The shapes are the same at every alpha. A shape gains tokens with alpha at the same cost, so its speedup rises,
+    /// and so does the best speedup of all shapes.
+    fn new(costs: &'a MachineCosts, batch: usize, siblings: f64, alphas: &[f64]) -> Self {
+        let shapes = |nodes| {
+            let trees = alphas.iter().map(|alpha| ExpectedTree::best(nodes, falling(*alpha, siblings)));
+            let mut shapes: Vec<ExpectedTree> = Vec::new();
+            for tree in trees {
+                if !shapes.iter().any(|shape| shape.has_shape_of(&tree)) {
+                    shapes.push(tree);
+                }
+            }
+            shapes
+        };
+        Self { costs, batch, siblings, shapes: (1..=MAX_DRAFT).map(shapes).collect() }
+    }
+
+    /// Predicts a round with the fastest shape of `nodes` tokens.
     fn at(&self, alpha: f64, nodes: usize) -> Predicted {
+        let rounds = self.shapes[nodes - 1].iter().map(|shape| self.round(alpha, shape));
+        rounds.reduce(|a, b| if b.speedup > a.speedup { b } else { a }).expect("every length has a shape")
+    }
+
+    fn round(&self, alpha: f64, shape: &ExpectedTree) -> Predicted {
         let MachineCosts { draft, target, operations, .. } = self.costs;
-        let tree = ExpectedTree::best(nodes, |_, rank| alpha * self.siblings.powi(rank as i32));
+        let tree = shape.with_acceptance(falling(alpha, self.siblings));
         let tokens = tree.tokens();
         let cost = theory::tree_round(&tree, self.batch, draft.as_ref(), target);
+        let fed = tree.draft_rows().iter().sum();
         Predicted {
             tokens,
             cost,
             speedup: tokens * target.at(self.batch) / cost,
-            operations: theory::operations_factor(tokens, nodes, *operations),
+            operations: operations.map(|ratio| theory::operations_factor(tokens, tree.len(), fed, ratio)),
         }
-    }
-
-    fn speedup(&self, alpha: f64, nodes: usize) -> f64 {
-        self.at(alpha, nodes).speedup
     }
 
     /// Returns the alpha from which drafting `nodes` tokens pays.
     fn break_even(&self, nodes: usize) -> Option<f64> {
-        if self.speedup(1.0, nodes) <= 1.0 {
+        let pays = |shape| self.shape_break_even(shape);
+        self.shapes[nodes - 1].iter().filter_map(pays).min_by(f64::total_cmp)
+    }
+
+    fn shape_break_even(&self, shape: &ExpectedTree) -> Option<f64> {
+        let speedup = |alpha| self.round(alpha, shape).speedup;
+        if speedup(1.0) <= 1.0 {
             return None;
         }
         let (mut low, mut high) = (0.0, 1.0);
-        if self.speedup(low, nodes) >= 1.0 {
+        if speedup(low) >= 1.0 {
             return Some(low);
         }
         for _ in 0..HALVINGS {
             let middle = 0.5 * (low + high);
-            if self.speedup(middle, nodes) > 1.0 {
+            if speedup(middle) > 1.0 {
                 high = middle;
             } else {
                 low = middle;
@@ -185,7 +216,8 @@ pub fn check_draft(draft: LabDraft) -> Result<()> {
 /// Computes the landscape over alpha = 0, 0.02, ... 1 and K = 1, 2, ... [`MAX_DRAFT`], for `batch` conversations that
 /// share every pass. Costs of more rows than were measured continue the last slope.
 ///
-/// Of trees the one with the most expected tokens is drafted at each alpha and K, see [`ExpectedTree::best`].
+/// Of trees the fastest is drafted at each alpha and K, of those that have the most expected tokens at some alpha. See
+/// [`ExpectedTree::best`].
 ///
 /// # Errors
 /// As [`check_batch`] and [`check_draft`].
@@ -194,15 +226,14 @@ pub fn landscape(costs: &MachineCosts, batch: u32, draft: LabDraft) -> Result<La
     check_draft(draft)?;
     let siblings = if let LabDraft::Tree { siblings } = draft { siblings } else { 0.0 };
     let costs = &costs.clone().drafting(draft);
-    let prediction = Prediction { costs, batch: batch as usize, siblings };
     let alphas: Vec<f64> = (0..=STEPS).map(|step| f64::from(step) / f64::from(STEPS)).collect();
+    let prediction = Prediction::new(costs, batch as usize, siblings, &alphas);
     let row = |alpha: &f64| (1..=MAX_DRAFT).map(|nodes| prediction.at(*alpha, nodes)).collect();
     let rounds: Vec<Vec<Predicted>> = alphas.iter().map(row).collect();
     let grid = |of: fn(&Predicted) -> f64| rounds.iter().map(|row| row.iter().map(of).collect()).collect();
-    let best = |row: &Vec<Predicted>| {
-        let better = |best: (u32, f64), at: (u32, f64)| if at.1 > best.1 { at } else { best };
-        (1..).zip(row).map(|(nodes, round)| (nodes, round.speedup)).fold((0, 1.0), better).0
-    };
+    let best = |row: &Vec<Predicted>| theory::best_of(MAX_DRAFT, |nodes| row[nodes - 1].speedup).0 as u32;
+    let operations =
+        |row: &Vec<Predicted>| row.iter().map(|round| round.operations).collect::<Option<Vec<f64>>>();
     Ok(Landscape {
         measured_rows: costs.measured_rows(),
         batch,
@@ -213,7 +244,7 @@ pub fn landscape(costs: &MachineCosts, batch: u32, draft: LabDraft) -> Result<La
         speedup: grid(|round| round.speedup),
         tokens: grid(|round| round.tokens),
         round_cost: grid(|round| round.cost),
-        operations: grid(|round| round.operations),
+        operations: rounds.iter().map(operations).collect(),
         best: rounds.iter().map(best).collect(),
         depths: (1..=MAX_DRAFT as u32).collect(),
         break_even: (1..=MAX_DRAFT).map(|nodes| prediction.break_even(nodes)).collect(),
@@ -256,10 +287,10 @@ mod tests {
             measured_rows: Some(4),
             draft: Some(PassCost::in_units_of(20.0, [(1, 5.0)]).unwrap()),
             target: PassCost::new([(1, 20.0), (2, 24.0), (4, 40.0)]).unwrap(),
-            operations: 0.25,
+            operations: Some(0.25),
         };
         let shown = landscape(&costs, 1, LabDraft::Chain).unwrap();
-        assert_eq!((shown.measured_rows, shown.operations_ratio), (Some(4), 0.25));
+        assert_eq!((shown.measured_rows, shown.operations_ratio), (Some(4), Some(0.25)));
         for (rows, cost) in [(1, 1.0), (2, 1.2), (3, 1.6), (4, 2.0), (5, 2.4)] {
             assert!((shown.target_cost[rows - 1] - cost).abs() < 1e-12);
         }
@@ -293,7 +324,7 @@ mod tests {
             near(&shown.tokens, tokens);
             near(&shown.round_cost, theory::batch_round(depth, 4, costs.draft(), costs.target()));
             near(&shown.speedup, theory::batch_speedup(a, depth, 4, costs.draft(), costs.target()));
-            near(&shown.operations, theory::operations_factor(tokens, depth, 0.25));
+            near(shown.operations.as_ref().unwrap(), theory::operations_factor(tokens, depth, depth, 0.25));
         }
     }
 
@@ -311,7 +342,7 @@ mod tests {
         assert!((1..15).all(|k| tree.tokens[low][k] >= chain.tokens[low][k] - 1e-12));
         assert!(landscape(&costs, 1, LabDraft::Tree { siblings: f64::NAN }).is_err());
         let looked_up = landscape(&costs, 1, LabDraft::Lookup).unwrap();
-        assert_eq!((looked_up.draft_cost, looked_up.operations_ratio), (0.0, 0.0));
+        assert_eq!((looked_up.draft_cost, looked_up.operations_ratio), (0.0, Some(0.0)));
         assert_eq!(looked_up.tokens, chain.tokens);
     }
 
@@ -325,23 +356,42 @@ mod tests {
         assert!(from(1) < from(4) && from(4) < from(16));
     }
 
+    #[test]
+    fn tree_pays_at_every_alpha_above_its_break_even() {
+        // Of two tokens with equal siblings the pair pays from 1 - sqrt(1/2) on. The tree with the most tokens, a chain
+        // above 1/2, pays from 0.62 on.
+        let costs = MachineCosts::assumed(0.5, 0.0).unwrap();
+        let shown = landscape(&costs, 1, LabDraft::Tree { siblings: 1.0 }).unwrap();
+        assert!((shown.break_even[1].unwrap() - (1.0 - 0.5f64.sqrt())).abs() < 1e-12);
+        // At alpha 0.4 the pair takes one row of the draft, and one row more than two of the target.
+        let operations = shown.operations.unwrap();
+        assert!((shown.tokens[20][1] - 1.64).abs() < 1e-12 && (operations[20][1] - 3.5 / 1.64).abs() < 1e-12);
+    }
+
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
         #[test]
-        fn speedup_is_one_at_the_break_even(draft in 0.0f64..=2.0, row in 0.0f64..=2.0, batch in 1u32..=64) {
+        fn line_of_break_even_matches_the_speedups(
+            (draft, row) in (0.0f64..=2.0, 0.0f64..=2.0),
+            batch in 1u32..=64,
+            siblings in prop::option::of(0.0f64..=1.0),
+        ) {
             let costs = MachineCosts::assumed(draft, row).unwrap();
-            let shown = landscape(&costs, batch, LabDraft::Chain).unwrap();
-            let prediction = Prediction { costs: &costs, batch: batch as usize, siblings: 0.0 };
-            for (depth, alpha) in (1..).zip(&shown.break_even) {
-                match alpha {
-                    Some(alpha) if *alpha > 0.0 => {
-                        prop_assert!((prediction.speedup(*alpha, depth) - 1.0).abs() < 1e-9);
+            let drafted = siblings.map_or(LabDraft::Chain, |siblings| LabDraft::Tree { siblings });
+            let shown = landscape(&costs, batch, drafted).unwrap();
+            for (column, alpha) in shown.break_even.iter().enumerate() {
+                for (row, at) in shown.speedup.iter().zip(&shown.alphas) {
+                    let speedup = row[column];
+                    match alpha {
+                        Some(alpha) if at >= alpha => prop_assert!(speedup > 1.0 - 1e-9, "{at} {speedup}"),
+                        _ => prop_assert!(speedup < 1.0 + 1e-9, "{at} {speedup}"),
                     }
-                    Some(_) => prop_assert!(prediction.speedup(0.0, depth) >= 1.0),
-                    None => prop_assert!(prediction.speedup(1.0, depth) <= 1.0),
                 }
             }
+            let chain = landscape(&costs, batch, LabDraft::Chain).unwrap();
             for (at, row) in shown.speedup.iter().enumerate() {
                 prop_assert!(row.iter().all(|s| s.is_finite() && *s > 0.0));
+                prop_assert!(row.iter().zip(&chain.speedup[at]).all(|(tree, chain)| *tree >= chain - 1e-12));
                 let best = row.iter().copied().fold(1.0, f64::max);
                 let chosen = shown.best[at].checked_sub(1).map_or(1.0, |k| row[k as usize]);
                 prop_assert_eq!(best, chosen);

@@ -9,8 +9,6 @@ use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
 use hunch_core::token::TokenId;
 
-use crate::lab::serving::ServedLoad;
-
 /// Source of a position.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 #[serde(tag = "kind", rename_all = "snake_case")]
@@ -54,9 +52,9 @@ pub struct LabToken {
     pub q: f64,
     /// min(p, q): probability of being drafted and accepted.
     pub overlap: f64,
-    /// max(0, p - q) / Z: probability under the residual distribution.
+    /// max(0, p - q) / (1 - beta): probability under the residual distribution.
     pub residual: f64,
-    /// overlap + Z * residual, which is p.
+    /// overlap + (1 - beta) * residual, which is p.
     pub total: f64,
 }
 
@@ -96,9 +94,9 @@ pub struct LabPosition {
     pub tokens: Vec<LabToken>,
     /// All other tokens.
     pub rest: LabRest,
-    /// Sum of min(p, q): the probability that a drafted token is accepted.
+    /// beta, the sum of min(p, q): the probability that a drafted token is accepted.
     pub acceptance: f64,
-    /// Z = 1 - acceptance: the probability of a rejection.
+    /// 1 - beta: the probability of a rejection.
     pub rejection: f64,
 }
 
@@ -236,8 +234,9 @@ pub struct Landscape {
     pub draft: LabDraft,
     /// c: a drafted token, in target passes of one row.
     pub draft_cost: f64,
-    /// c hat: arithmetic operations of a draft pass a row, in those of the target.
-    pub operations_ratio: f64,
+    /// c hat: operations per row of a draft pass, relative to the target. `None` if the weights of the models were not
+    /// counted.
+    pub operations_ratio: Option<f64>,
     /// t(M) / t(1) by rows M = 1, 2, ...
     pub target_cost: Vec<f64>,
     /// Acceptance probabilities, ascending.
@@ -250,8 +249,9 @@ pub struct Landscape {
     pub tokens: Vec<Vec<f64>>,
     /// Cost of a round of the whole batch in target passes of one row, in the same places.
     pub round_cost: Vec<Vec<f64>>,
-    /// Arithmetic operations per token, as a multiple of plain decoding, in the same places.
-    pub operations: Vec<Vec<f64>>,
+    /// Arithmetic operations per token, as a multiple of plain decoding, in the same places. `None` without
+    /// `operations_ratio`.
+    pub operations: Option<Vec<Vec<f64>>>,
     /// Best draft length per alpha. 0 where drafting never pays.
     pub best: Vec<u32>,
     /// Alpha from which drafting pays, per draft length. `None` where it never does.
@@ -296,6 +296,42 @@ pub struct LabServingRequest {
     pub alpha: f64,
     /// Most requests that share a pass.
     pub max_batch: u32,
+}
+
+/// Choice of the draft length.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, TS)]
+#[serde(rename_all = "snake_case")]
+pub enum DraftLength {
+    /// Always the same; 0 is plain decoding.
+    Fixed(u32),
+    /// The length with the largest predicted speedup at the batch of each pass, 0 included.
+    Best,
+}
+
+/// Simulated answers with one draft length.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct Served {
+    /// Choice of the draft length.
+    pub draft_length: DraftLength,
+    /// Mean time from arrival to the last token, in target passes of one row.
+    pub latency: f64,
+    /// Latency of plain decoding at the same load over this one.
+    pub speedup: f64,
+    /// Mean requests in a pass.
+    pub batch: f64,
+    /// Mean drafted tokens of a request in a pass.
+    pub depth: f64,
+    /// Rows of the widest target pass.
+    pub widest: u32,
+}
+
+/// Simulated answers at one load.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct ServedLoad {
+    /// Arrivals as a share of what the server can answer without drafting.
+    pub load: f64,
+    /// One for each simulated draft length, plain decoding first.
+    pub served: Vec<Served>,
 }
 
 /// A simulated server.

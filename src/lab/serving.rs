@@ -5,30 +5,18 @@
 //! while the server is idle and slower while it is busy. A length chosen by the batch is never much slower than
 //! plain decoding. Costs are passed in. Prefill and the memory of caches are left out.
 
+use super::landscape::{MAX_BATCH, MachineCosts};
+use super::report::{DraftLength, Served, ServedLoad};
 use hunch_core::limits::MAX_DRAFT;
 use hunch_core::theory;
+use hunch_error::{Error, Result};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use serde::{Deserialize, Serialize};
-use ts_rs::TS;
-
-use super::landscape::{MAX_BATCH, MachineCosts};
-use hunch_error::{Error, Result};
 
 /// Requests of a simulation.
 const REQUESTS: usize = 2000;
 /// Arrivals as shares of what the server can answer without drafting.
 const LOADS: [f64; 5] = [0.05, 0.25, 0.5, 0.75, 0.9];
-
-/// Choice of the draft length.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, TS)]
-#[serde(rename_all = "snake_case")]
-pub enum DraftLength {
-    /// Always the same; 0 is plain decoding.
-    Fixed(u32),
-    /// The length with the largest predicted speedup at the batch of each pass, 0 included.
-    Best,
-}
 
 /// The draft lengths that are simulated, plain decoding first.
 pub const DRAFT_LENGTHS: [DraftLength; 5] = [
@@ -75,32 +63,6 @@ pub struct SimulatedServer {
     pub costs: MachineCosts,
     /// The requests.
     pub traffic: Traffic,
-}
-
-/// Simulated answers with one draft length.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, TS)]
-pub struct Served {
-    /// Choice of the draft length.
-    pub draft_length: DraftLength,
-    /// Mean time from arrival to the last token, in target passes of one row.
-    pub latency: f64,
-    /// Latency of plain decoding at the same load over this one.
-    pub speedup: f64,
-    /// Mean requests in a pass.
-    pub batch: f64,
-    /// Mean drafted tokens of a request in a pass.
-    pub depth: f64,
-    /// Rows of the widest target pass.
-    pub widest: u32,
-}
-
-/// Simulated answers at one load.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
-pub struct ServedLoad {
-    /// Arrivals as a share of what the server can answer without drafting.
-    pub load: f64,
-    /// In the order of [`DRAFT_LENGTHS`].
-    pub served: Vec<Served>,
 }
 
 impl SimulatedServer {

@@ -3,16 +3,21 @@
 //! Counts and times come from the answer, formulas from [`hunch_core::theory`]. Assumptions:
 //!
 //! - The text stays the same, and every round drafts as many tokens as allowed. With lookup methods the share of
-//!   rounds without a draft stays the same. If the answer's drafts were trees, K tokens form the tree that is expected
-//!   to be best, [`ExpectedTree::best`].
+//!   rounds without a draft stays the same. If the answer's drafts were trees, K tokens form the tree with the most
+//!   expected tokens, [`ExpectedTree::best`].
 //! - A draft is accepted as often as the stored tests of its position and its rank among siblings. An untested place
-//!   counts as the mean of its rank. Chains have one rank. Under rejection sampling a test counts with its probability, which has less noise than its outcome. Other
-//!   rules have no such probability, so the outcome counts.
+//!   counts as the mean of its rank. Chains have one rank.
+//! - A later sibling is accepted at most as often as those before it, which have more tests. A rank without a test is
+//!   never accepted.
+//! - Under rejection sampling a test counts with its probability, which has less noise than its outcome. Other rules
+//!   have no such probability, so the outcome counts.
 //! - Another temperature shifts all positions alike, by the change in overlap of the stored alternatives. The lists
 //!   are short (`covered` is their share of the target's distribution), and filters are not applied again. Answers
 //!   without the draft's alternatives keep their alpha.
-//! - A drafted token takes the answer's median time per drafted token. A target pass takes the time on a straight
-//!   line through the answer's passes by rows. The rest of a round takes its median time.
+//! - A level of a draft takes the answer's mean drafting time per level. A chain has a level for each token. Methods
+//!   that change the drafter from round to round keep their mixture.
+//! - A target pass takes the time on a straight line through the answer's passes by rows. The rest of a round takes
+//!   its median time.
 
 use std::collections::BTreeMap;
 
@@ -52,7 +57,7 @@ pub fn what_if(events: &[GenerationEvent], temperature: f32, request: &WhatIfReq
     let tree = own.branches(&tested);
     let acceptance = |position: usize, rank: usize| match (tree, rank) {
         (false, 1..) => 0.0,
-        _ => (odds.at(position, rank) + shift.unwrap_or(0.0)).clamp(0.0, 1.0),
+        _ => odds.at(position, rank, shift.unwrap_or(0.0)),
     };
     let draft = ExpectedTree::best(depth, acceptance);
     let drafting = drafting_share(&own);
@@ -61,7 +66,7 @@ pub fn what_if(events: &[GenerationEvent], temperature: f32, request: &WhatIfReq
         alpha: (draft.tokens() - 1.0) / draft.tests(),
         mean_acceptance_length: length,
         rounds: was.tokens / length,
-        tok_s: Times::new(&own).and_then(|times| times.tok_s(length, depth, drafting)),
+        tok_s: Times::new(&own).and_then(|times| times.tok_s(length, &draft, drafting)),
     };
     let covered =
         tokens.iter().map(|token| token.top.iter().map(|likely| f64::from(likely.2)).sum::<f64>().min(1.0));
@@ -137,10 +142,13 @@ impl Odds {
         Some(Self { by_place, by_rank })
     }
 
-    /// Returns the acceptance of a draft. A rank that was never tested counts as never accepted.
-    fn at(&self, position: usize, rank: usize) -> f64 {
-        let known = self.by_place.get(&(position as u32, rank as u32)).copied();
-        known.or_else(|| self.by_rank.get(rank).copied()).unwrap_or(0.0)
+    /// Returns the acceptance of a draft, with tested ranks shifted by `shift`. It does not increase with the rank.
+    fn at(&self, position: usize, rank: usize, shift: f64) -> f64 {
+        let known = |rank: usize| {
+            let known = self.by_place.get(&(position as u32, rank as u32)).or_else(|| self.by_rank.get(rank));
+            known.map_or(0.0, |odds| (odds + shift).clamp(0.0, 1.0))
+        };
+        (0..=rank).map(known).fold(1.0, f64::min)
     }
 }
 
@@ -214,7 +222,7 @@ fn tempered(likely: &[Alternative], temperature: f64) -> Vec<(TokenId, f64)> {
 
 /// Times of the parts of a round, in milliseconds.
 struct Times {
-    /// Time per drafted token.
+    /// Time per level of a draft.
     propose: f64,
     /// Time of a target pass as a line over rows: intercept and slope.
     target: (f64, f64),
@@ -226,9 +234,11 @@ impl Times {
     /// Computes the times of a generation. `None` if it has none.
     fn new(own: &StoredGeneration<'_>) -> Option<Self> {
         let timed: Vec<&RoundEvent> = own.rounds().filter(|round| round.timing.target_ms > 0.0).collect();
-        let drafting = timed.iter().filter(|round| round.drafted > 0);
-        let propose: Vec<f64> =
-            drafting.map(|round| round.timing.propose_ms / f64::from(round.drafted)).collect();
+        // The mean, not the median: most rounds may have looked up their draft, which takes no time.
+        let (proposing, all_levels) = timed
+            .iter()
+            .filter(|round| round.drafted > 0)
+            .fold((0.0, 0.0), |(ms, sum), round| (ms + round.timing.propose_ms, sum + levels(round)));
         let rest: Vec<f64> =
             timed.iter().map(|round| round.timing.verify_ms + round.timing.other_ms).collect();
         let mut passes: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
@@ -240,17 +250,29 @@ impl Times {
             .iter()
             .filter_map(|(rows, times)| Some((f64::from(*rows), median(times)?, times.len() as f64)))
             .collect();
-        Some(Self { propose: median(&propose)?, target: line(&points)?, rest: median(&rest)? })
+        let propose = (all_levels > 0.0).then(|| proposing / all_levels)?;
+        Some(Self { propose, target: line(&points)?, rest: median(&rest)? })
     }
 
-    /// Returns tokens per second of rounds of `length` tokens, of which a share `drafting` drafts `depth` tokens.
-    fn tok_s(&self, length: f64, depth: usize, drafting: f64) -> Option<f64> {
+    /// Returns tokens per second of rounds of `length` tokens, of which a share `drafting` drafts this tree.
+    fn tok_s(&self, length: f64, draft: &ExpectedTree, drafting: f64) -> Option<f64> {
         let target = |rows: usize| self.target.0 + self.target.1 * rows as f64;
-        let drafts = self.propose * depth as f64 + target(depth + 1);
+        let drafts = self.propose * draft.height() as f64 + target(draft.len() + 1);
         let (with, without) = (drafting * drafts, (1.0 - drafting) * target(1));
         let rate = 1e3 * length / (with + without + self.rest);
         (drafts > 0.0 && without >= 0.0 && rate.is_finite() && rate > 0.0).then_some(rate)
     }
+}
+
+/// Returns the levels of a round's draft. A draft that was not recorded counts as a chain.
+fn levels(round: &RoundEvent) -> f64 {
+    let mut depths: Vec<u32> = Vec::with_capacity(round.draft.len());
+    for drafted in &round.draft {
+        // An imported file may name any parent.
+        let parent = drafted.parent.and_then(|parent| depths.get(parent as usize));
+        depths.push(parent.map_or(1, |depth| depth + 1));
+    }
+    f64::from(depths.into_iter().max().unwrap_or(round.drafted))
 }
 
 /// Fits a line through points (x, y, weight) by least squares. Returns intercept and slope.

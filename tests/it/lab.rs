@@ -16,6 +16,8 @@ use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
 use hunch_core::theory;
 use hunch_error::ErrorCode;
+use hunch_model::spec::ModelSpec;
+use hunch_model::weights::WeightFile;
 
 use crate::support::app::{app_with_models, load_request};
 
@@ -158,9 +160,12 @@ fn landscape_uses_measured_costs() {
     );
     assert!(app.landscape(LabMachine::Measured, 0, LabDraft::Chain).is_err());
     let tree = app.landscape(LabMachine::Measured, 1, LabDraft::Tree { siblings: 0.5 }).unwrap();
-    assert!(tree.tokens[alpha][depth] >= land.tokens[alpha][depth] && tree.draft_cost == land.draft_cost);
-    let bytes = |model: &hunch_core::pass_cost::ModelCosts| model.weight_bytes as f64;
-    assert_eq!(land.operations_ratio, bytes(curve.draft.as_ref().unwrap()) / bytes(&curve.target));
+    assert!(tree.speedup[alpha][depth] >= land.speedup[alpha][depth] && tree.draft_cost == land.draft_cost);
+    let weights = |name: &str| {
+        let file = WeightFile::open(&folder.path().join(format!("{name}.gguf"))).unwrap();
+        file.weights_per_pass(&ModelSpec::from_gguf(file.gguf()).unwrap()) as f64
+    };
+    assert_eq!(land.operations_ratio, Some(weights("draft") / weights("target")));
     let request =
         LabServingRequest { machine: LabMachine::Measured, draft: LabDraft::Chain, alpha: 0.7, max_batch: 8 };
     let served = app.lab_serving(request).unwrap();

@@ -145,6 +145,13 @@ fn memory_counts_kept_and_read_bytes() {
             }
         });
         assert_eq!(file.bytes_per_pass(&ModelSpec::from_gguf(file.gguf()).unwrap()), read, "{dtype}");
+        let shapes = file.gguf().tensors.values().map(|info| info.shape.iter().product::<usize>());
+        let spec = ModelSpec::from_gguf(file.gguf()).unwrap();
+        assert_eq!(
+            file.weights_per_pass(&spec),
+            shapes.sum::<usize>(),
+            "{dtype}: as many weights in any type"
+        );
         let footprint = Footprint::on_device(file.gguf(), &cpu()).unwrap();
         assert_eq!(footprint.read_by_a_pass, read as u64, "{dtype}");
         // The vocabulary of 258 rows is padded to whole groups of at most 16 rows.

@@ -7,7 +7,7 @@ import type { Locator, Page } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
 import { labWidgets, type LabWidget } from '../../ui/src/lib/strings/keys';
 import { parseRecording } from './replay/recording';
-import { formatCount, formatMean, formatProbability, formatShare, visibleText } from '../../ui/src/lib/format';
+import { formatCount, formatMean, formatProbability, formatSignificant, formatShare, visibleText } from '../../ui/src/lib/format';
 import { faintText } from './contrast';
 import { curve, emptyMap, lab } from './fixtures/lab';
 import { ask, calls, ended, useWindow, type Opening } from './harness';
@@ -141,7 +141,7 @@ describe('residual resampling', () => {
     expect((await width(bars.nth(1))) / (await width(bars.nth(0)))).toBeCloseTo((token!.p - token!.overlap) / token!.overlap, 2);
     const identities = await page.getByTestId('identity').allTextContents();
     for (const [i, { overlap, residual, total }] of toy.tokens.entries()) {
-      const [o, z, r, t] = [overlap, toy.rejection, residual, total].map(formatProbability);
+      const [o, z, r, t] = [overlap, toy.rejection, residual, total].map(formatSignificant);
       expect(identities[i]).toBe(`${o} + ${z} · ${r} = ${t}`);
     }
     const table = await tableOf(page, 'distributions');
@@ -215,7 +215,7 @@ describe('the proof', () => {
     for (const i of [0, 1]) {
       const { id, overlap, residual, total } = toy.tokens[i]!;
       await page.getByTestId('proof-token').selectOption(String(id));
-      const [o, z, r, t] = [overlap, toy.rejection, residual, total].map(formatProbability);
+      const [o, z, r, t] = [overlap, toy.rejection, residual, total].map(formatSignificant);
       expect(await page.getByTestId('proof-sum').textContent()).toContain(`= ${o} + ${z} · ${r} = ${t}`);
     }
   });
@@ -333,7 +333,7 @@ describe('the landscape', () => {
     expect(await figure('tokens')).toContain(formatMean(grid.tokens[row]![column]!));
     expect(await figure('accepted')).toContain(formatMean(grid.tokens[row]![column]! - 1));
     expect(await figure('cost')).toContain(`${formatMean(grid.round_cost[row]![column]!)} passes`);
-    expect(await figure('operations')).toContain(`${formatMean(grid.operations[row]![column]!)}×`);
+    expect(await figure('operations')).toContain(`${formatMean(grid.operations![row]![column]!)}×`);
     expect(await page.getByTestId('extrapolated').count()).toBe(0);
     await page.getByTestId('batch').press('ArrowRight');
     await page.getByTestId('extrapolated-note').waitFor();

@@ -59,6 +59,7 @@ function token(text: string, origin: TokenOrigin, round: number): GenerationEven
     round,
     drafted: 0,
     draft: [],
+    drafted_by: null,
     tokens: [
       {
         id: 0,

@@ -174,7 +174,7 @@ pub struct ChainDraws<'a> {
     pub units: &'a [f64],
 }
 
-/// Memory use of a model, in bytes.
+/// Memory use of a model in bytes, and the number of its weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ModelMemory {
     /// Weights. Forks share them.
@@ -183,6 +183,10 @@ pub struct ModelMemory {
     pub read_by_a_pass: usize,
     /// Output head, part of `read_by_a_pass`. A pass over a vocabulary subset reads that share of it.
     pub head: usize,
+    /// Number of weights read by a pass of one row, whatever their quantisation. 0 if unknown.
+    pub row_weights: usize,
+    /// Number of weights of the output head, part of `row_weights`.
+    pub head_weights: usize,
     /// KV cache of this instance.
     pub cache: usize,
 }

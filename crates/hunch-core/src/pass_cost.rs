@@ -114,6 +114,10 @@ pub struct ModelCosts {
     /// Weights that a pass of one row reads, in bytes.
     #[cfg_attr(feature = "ts", ts(type = "number"))]
     pub weight_bytes: u64,
+    /// Number of these weights, whatever their quantisation. `None` in measurements of older versions.
+    #[cfg_attr(feature = "ts", ts(type = "number | null"))]
+    #[serde(default)]
+    pub weights: Option<u64>,
     /// Time to read these bytes at memory speed, in milliseconds: a lower bound for every pass.
     pub floor_ms: f64,
     /// Experts that the passes read. `None` for dense models.
@@ -206,6 +210,7 @@ mod tests {
             name: "m".into(),
             points: points(times),
             weight_bytes: 1,
+            weights: Some(2),
             floor_ms: 1.0,
             experts: None,
         };

@@ -33,7 +33,7 @@ pub fn total_variation(p: &[f32], q: &[f32]) -> f64 {
     0.5 * p.iter().zip(q).map(|(&p, &q)| (f64::from(p) - f64::from(q)).abs()).sum::<f64>()
 }
 
-/// Returns the mass Z of the residual after a rejection: the sum of max(0, p - q). For exact
+/// Returns the mass of the residual after a rejection: the sum of max(0, p - q). For exact
 /// distributions it equals 1 - [`acceptance`] (Leviathan et al., appendix A.1).
 pub fn residual_mass(p: &[f32], q: &[f32]) -> f64 {
     p.iter().zip(q).map(|(&p, &q)| (f64::from(p) - f64::from(q)).max(0.0)).sum()
@@ -136,12 +136,12 @@ pub fn batch_round(depth: usize, batch: usize, draft: Option<&PassCost>, cost: &
 
 /// Returns the factor by which speculation multiplies the arithmetic operations per token.
 ///
-/// A round drafts `drafted` tokens and tests them in a pass of one row more, for `tokens` expected tokens. `ratio` is c
-/// hat: the operations of a draft pass a row, in those of the target. With [`expected_tokens`] this is (1 - alpha)(gamma
-/// c_hat + gamma + 1) / (1 - alpha^(gamma + 1)) (Leviathan et al., theorem 3.11).
-pub fn operations_factor(tokens: f64, drafted: usize, ratio: f64) -> f64 {
-    let drafted = drafted as f64;
-    (drafted * ratio + drafted + 1.0) / tokens
+/// A round feeds `draft_rows` rows to the draft and tests `drafted` tokens in a target pass of one row more, for `tokens`
+/// expected tokens. `ratio` is c hat: operations per row of a draft pass, relative to the target. A chain has as many
+/// draft rows as tokens. With [`expected_tokens`] this is then (1 - alpha)(gamma c_hat + gamma + 1) / (1 -
+/// alpha^(gamma + 1)) (Leviathan et al., theorem 3.11).
+pub fn operations_factor(tokens: f64, drafted: usize, draft_rows: usize, ratio: f64) -> f64 {
+    (draft_rows as f64 * ratio + drafted as f64 + 1.0) / tokens
 }
 
 /// Returns the cost of a round of `batch` conversations that draft a tree each, in target passes of one row. A level of
@@ -168,7 +168,9 @@ pub fn best_batch_depth(
     best_of(max_depth, |depth| batch_speedup(alpha, depth, batch, draft, cost))
 }
 
-fn best_of(max_depth: usize, speedup: impl Fn(usize) -> f64) -> (usize, f64) {
+/// Returns the draft length in `1..=max_depth` with the highest speedup, and that speedup. Ties go to the smaller one.
+/// Plain decoding, (0, 1.0), if none is above 1.
+pub fn best_of(max_depth: usize, speedup: impl Fn(usize) -> f64) -> (usize, f64) {
     let better = |best: (usize, f64), at: (usize, f64)| if at.1 > best.1 { at } else { best };
     (1..=max_depth).map(|depth| (depth, speedup(depth))).fold((0, 1.0), better)
 }
@@ -470,7 +472,7 @@ mod tests {
             (0.9, 10, 1.60, 6.86),
         ];
         for (alpha, gamma, operations, speed) in rows {
-            let factor = operations_factor(expected_tokens(alpha, gamma), gamma, 0.0);
+            let factor = operations_factor(expected_tokens(alpha, gamma), gamma, gamma, 0.0);
             assert!((factor - operations).abs() < 0.006);
             assert!((speedup(alpha, gamma, 0.0, &PassCost::flat()) - speed).abs() < 0.006);
         }
@@ -482,9 +484,11 @@ mod tests {
         for (alpha, gamma, ratio) in [(0.8f64, 5, 0.1), (0.6, 2, 0.05), (0.3, 7, 1.0)] {
             let printed = (1.0 - alpha) * (gamma as f64 * ratio + gamma as f64 + 1.0)
                 / (1.0 - alpha.powi(gamma as i32 + 1));
-            assert!(close(operations_factor(expected_tokens(alpha, gamma), gamma, ratio), printed));
+            assert!(close(operations_factor(expected_tokens(alpha, gamma), gamma, gamma, ratio), printed));
         }
-        assert_eq!(operations_factor(1.0, 0, 0.5), 1.0, "plain decoding");
+        assert_eq!(operations_factor(1.0, 0, 0, 0.5), 1.0, "plain decoding");
+        // Two siblings take one row of the draft.
+        assert!(close(operations_factor(1.6, 2, 1, 0.5), 3.5 / 1.6));
     }
 
     #[test]
@@ -496,8 +500,9 @@ mod tests {
             let round = batch_round(3, batch, Some(&draft), &cost);
             assert!(close(tree_round(&chain, batch, Some(&draft), &cost), round));
         }
-        // Two siblings of even chance with a child each: a pass of one row and one of two.
-        let tree = ExpectedTree::best(4, |_, rank| [0.5, 1.0, 0.0][rank.min(2)]);
+        // Two siblings with a child each: a pass of one row and one of two.
+        let acceptance = |depth, rank| if matches!((depth, rank), (0, 0 | 1) | (1, 0)) { 0.5 } else { 0.0 };
+        let tree = ExpectedTree::best(4, acceptance);
         assert!(close(tree_round(&tree, 1, Some(&draft), &cost), 0.1 + 0.3 + 1.25));
         assert!(close(tree_round(&tree, 1, None, &cost), 1.25));
     }

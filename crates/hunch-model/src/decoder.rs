@@ -275,6 +275,8 @@ impl Decoder {
             weights: file.weight_bytes(),
             read_by_a_pass: file.bytes_per_pass(&spec),
             head: file.head_bytes(),
+            row_weights: file.weights_per_pass(&spec),
+            head_weights: file.head_weights(),
             cache: 0,
         };
         let expert_bytes = file.expert_bytes(&spec);

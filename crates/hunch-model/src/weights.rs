@@ -251,8 +251,16 @@ impl WeightFile {
 
     /// Returns the size in bytes of the output head, which may be the embedding table, as a pass reads it.
     pub(crate) fn head_bytes(&self) -> usize {
-        let name = if self.is_tied() { EMBEDDING } else { "output.weight" };
-        self.gguf.tensors.get(name).map_or(0, |tensor| self.bytes_read(tensor))
+        self.head().map_or(0, |tensor| self.bytes_read(tensor))
+    }
+
+    /// Returns the number of weights of the output head.
+    pub(crate) fn head_weights(&self) -> usize {
+        self.head().map_or(0, count)
+    }
+
+    fn head(&self) -> Option<&TensorInfo> {
+        self.gguf.tensors.get(if self.is_tied() { EMBEDDING } else { "output.weight" })
     }
 
     /// Returns the bytes of weights that a pass of one row reads, which may be more than the file has.
@@ -260,9 +268,19 @@ impl WeightFile {
     /// The embedding table counts only if it is also the output head. Otherwise a pass reads a single
     /// row of it. Of experts, those of one row count.
     pub fn bytes_per_pass(&self, spec: &ModelSpec) -> usize {
+        self.sum_per_pass(spec, |tensor| self.bytes_read(tensor))
+    }
+
+    /// Returns the number of weights that a pass of one row reads, counted as in
+    /// [`bytes_per_pass`](Self::bytes_per_pass).
+    pub fn weights_per_pass(&self, spec: &ModelSpec) -> usize {
+        self.sum_per_pass(spec, count)
+    }
+
+    fn sum_per_pass(&self, spec: &ModelSpec, of: impl Fn(&TensorInfo) -> usize) -> usize {
         let tied = self.is_tied();
         let read = self.gguf.tensors.iter().filter(|(name, _)| tied || *name != EMBEDDING);
-        read.map(|(name, tensor)| (self.bytes_read(tensor) as f64 * spec.share_read(name)) as usize).sum()
+        read.map(|(name, tensor)| (of(tensor) as f64 * spec.share_read(name)) as usize).sum()
     }
 
     /// Returns the bytes of the weights of all experts, as passes read them. 0 for dense models.
@@ -599,4 +617,9 @@ impl Embedding {
     pub(crate) fn host_rows(&self, ids: &[u32]) -> Result<Vec<f32>> {
         Ok(self.rows(ids, &Device::Cpu)?.flatten_all()?.to_vec1::<f32>()?)
     }
+}
+
+/// Returns the number of weights of a tensor.
+fn count(tensor: &TensorInfo) -> usize {
+    tensor.shape.iter().product()
 }

@@ -3,9 +3,11 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::event::DraftedEvent;
 use crate::lab::history::tests::{finished, rejected, round, started, token};
 use hunch_core::method::Method;
 use hunch_core::stats::GenerationStats;
+use hunch_core::token::DraftFate;
 use hunch_core::token::TokenOrigin::{Accepted, Bonus, Plain, Resampled};
 
 fn request(max_draft: u32, temperature: Option<f32>) -> WhatIfRequest {
@@ -105,13 +107,89 @@ fn siblings_of_a_tree_are_one_position() {
     near(answer.was.alpha, 2.0 / 3.0);
     // First siblings: at position 0 with 0.5 and 1, at position 1 with 0.4. Second ones with 0.6.
     let (first, child, second) = (0.75, 0.75 * 0.4, 0.25 * 0.6);
-    // The best three nodes: 0.75, its child with 0.3, and that child's sibling, 0.75 * 0.6 * 0.6.
-    let sibling = 0.75 * 0.6 * 0.6;
-    assert!(sibling > second);
+    // The third position has no tests, so it counts as the mean of first siblings.
+    let third = child * (0.5 + 1.0 + 0.4) / 3.0;
+    // The best three nodes: 0.75, its child with 0.3, and the third position with 0.19. The child's sibling, which
+    // counts at most as the child, has 0.75 * 0.6 * 0.4.
+    assert!(third > second && third > 0.75 * 0.6 * 0.4);
     // p and q are f32.
     let nearly = |a: f64, b: f64| assert!((a - b).abs() < 1e-6, "{a} {b}");
-    nearly(answer.would.mean_acceptance_length, 1.0 + first + child + sibling);
-    nearly(answer.would.alpha, (first + child + sibling) / (1.0 + first));
+    nearly(answer.would.mean_acceptance_length, 1.0 + first + child + third);
+    nearly(answer.would.alpha, (first + child + third) / (1.0 + first + child));
+}
+
+/// A round of a tree of two siblings, and a child of the first: two levels.
+fn tree_round(at: u32, rejected_q: f32) -> GenerationEvent {
+    let emitted = vec![token((at, 0), "b", Resampled, 0.5, None)];
+    let mut event = round(at, emitted, vec![rejected(0, "a", 0.4, Some(rejected_q))]);
+    let GenerationEvent::Round(round) = &mut event else { panic!("a round") };
+    let drafted = |parent| DraftedEvent { id: 1, text: "a".into(), parent, fate: DraftFate::Untested };
+    round.draft = [None, None, Some(0)].map(drafted).into();
+    event
+}
+
+#[test]
+fn drafting_of_a_tree_takes_time_by_levels() {
+    let started = started(1, Method::DraftTree, AcceptanceRule::Lossless);
+    let events = [started, tree_round(0, 0.5), finished(vec![], stats())];
+    let answer = what_if(&events, 0.7, &request(2, None)).unwrap();
+    assert!(answer.tree);
+    // One rank was tested, so two tokens are a chain of two levels at 3 ms. The pass takes 10 ms, the rest 1 ms.
+    near(answer.would.tok_s.unwrap(), 1e3 * answer.would.mean_acceptance_length / 17.0);
+    // Levels decide, not nodes: 6 ms for 2 levels.
+    let [one, three] = [1, 3]
+        .map(|k| what_if(&events, 0.7, &request(k, None)).unwrap().would)
+        .map(|would| 1e3 * would.mean_acceptance_length / would.tok_s.unwrap());
+    near(three - one, 6.0);
+}
+
+#[test]
+fn untested_ranks_are_never_accepted_at_another_temperature() {
+    let alternatives = |event: GenerationEvent| {
+        let GenerationEvent::Round(mut round) = event else { panic!("a round") };
+        round.tokens =
+            round.tokens.into_iter().map(|t| with_alternatives(t, &[0.5, 0.25], &[0.8, 0.2])).collect();
+        GenerationEvent::Round(round)
+    };
+    let started = started(1, Method::DraftTree, AcceptanceRule::Lossless);
+    let events = [started, alternatives(tree_round(0, 0.5)), finished(vec![], stats())];
+    let hotter = what_if(&events, 1.0, &request(4, Some(2.0))).unwrap();
+    let alpha = hotter.would.alpha;
+    assert!(alpha > 0.8 + 0.05, "the overlap rises: {alpha}");
+    near(hotter.would.mean_acceptance_length, theory::expected_tokens(alpha, 4));
+}
+
+#[test]
+fn later_siblings_are_accepted_at_most_as_often_as_earlier_ones() {
+    let draft = |rank, chance| TestedDraft {
+        accepted: false,
+        slot: (0, 0),
+        rank,
+        text: "",
+        q: None,
+        chance,
+        ratio: chance,
+        token: None,
+    };
+    let tested = [draft(0, 0.3), draft(1, 0.9), draft(2, 0.2)];
+    let odds = Odds::new(&tested, AcceptanceRule::Lossless).unwrap();
+    assert_eq!([0, 1, 2, 3].map(|rank| odds.at(0, rank, 0.0)), [0.3, 0.3, 0.2, 0.0]);
+    assert_eq!([0, 1, 2, 3].map(|rank| odds.at(5, rank, 0.5)), [0.8, 0.8, 0.7, 0.0]);
+}
+
+#[test]
+fn drafting_is_not_free_if_most_drafts_were_looked_up() {
+    let mut events = answer();
+    events[0] = started(1, Method::Auto, AcceptanceRule::Lossless);
+    for (at, event) in (2..).zip([answer().remove(1), answer().remove(1)]) {
+        let GenerationEvent::Round(mut looked_up) = event else { panic!("a round") };
+        (looked_up.round, looked_up.timing.propose_ms) = (at, 0.0);
+        looked_up.tokens.clear();
+        events.insert(3, GenerationEvent::Round(looked_up));
+    }
+    let answer = what_if(&events, 0.7, &request(3, None)).unwrap();
+    // Two of four rounds took 6 ms for three tokens.
+    near(answer.would.tok_s.unwrap(), 1e3 * answer.would.mean_acceptance_length / (3.0 + 10.0 + 1.0));
 }
 
 #[test]

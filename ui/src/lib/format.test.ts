@@ -7,6 +7,7 @@ import {
   formatProbability,
   formatRate,
   formatShare,
+  formatSignificant,
   plural,
   visibleText,
 } from './format';
@@ -28,6 +29,10 @@ describe('format', () => {
     [formatProbability(0.8124), '.812'],
     [formatProbability(0.0002), '<.001'],
     [formatProbability(0), '.000'],
+    [formatSignificant(0.81249), '.812'],
+    [formatSignificant(0.000032), '3.2e-5'],
+    [formatSignificant(0), '0'],
+    [formatSignificant(1), '1'],
     [formatBytes(91_700_000), '91.7 MB'],
     [formatBytes(1_117_000_000), '1.1 GB'],
     [formatBytesUp(12_000_000), '12.0 MB'],

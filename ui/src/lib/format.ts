@@ -13,6 +13,8 @@ interface Formats {
   /** At most two decimal places, without trailing zeros. */
   upToTwo: Intl.NumberFormat;
   three: Intl.NumberFormat;
+  /** At most three significant digits. */
+  significant: Intl.NumberFormat;
   percent: Intl.NumberFormat;
   plural: Intl.PluralRules;
   /** `true` if probabilities drop the leading zero: .812. */
@@ -29,6 +31,7 @@ function formatsOf(locale: string, bareProbability: boolean): Formats {
     two: digits(2, 2),
     upToTwo: digits(0, 2),
     three: digits(3, 3),
+    significant: new Intl.NumberFormat(locale, { maximumSignificantDigits: 3 }),
     percent: new Intl.NumberFormat(locale, { style: 'percent', maximumFractionDigits: 0 }),
     plural: new Intl.PluralRules(locale),
     bareProbability,
@@ -72,6 +75,16 @@ export function formatProbability(value: number): string {
   if (value >= 0.9995) return '1';
   if (value > 0 && value < 0.0005) return `<${written(0.001)}`;
   return written(value);
+}
+
+/** A probability with three significant digits, for equations: .812, 3.2e-5, 0, 1. */
+export function formatSignificant(value: number): string {
+  const { significant, bareProbability } = now();
+  if (value > 0 && value < 0.001) {
+    const [mantissa, exponent] = value.toExponential(2).split('e');
+    return `${significant.format(Number(mantissa))}e${exponent}`;
+  }
+  return bareProbability ? significant.format(value).replace(/^0\./, '.') : significant.format(value);
 }
 
 /** A range named by the engine: 0.5–1. */

@@ -2,6 +2,7 @@
 // first drafted token as always accepted. Pure: numbers in, numbers out. No DOM.
 
 import { draw, type Uniform } from './random';
+import { residualOf } from './rejection';
 
 /** Expected tokens of a round by three formulas. */
 export interface TokenFormulas {
@@ -67,7 +68,7 @@ export const truePairs = ({ p, next }: TwoTokens): number[] => p.flatMap((first,
  */
 export function mistakenPairs({ p, q, next }: TwoTokens): number[] {
   const pairs = [0, 0, 0, 0];
-  const residual = p.map((value, i) => Math.max(0, value - (q[i] ?? 0)));
+  const residual = residualOf({ p, q });
   const rejected = residual.reduce((sum, value) => sum + value, 0);
   for (const [drafted, weight] of q.entries()) {
     const kept = Math.min(p[drafted] ?? 0, weight);
@@ -85,7 +86,7 @@ export function mistakenPairs({ p, q, next }: TwoTokens): number[] {
 export function drawPair({ p, q, next }: TwoTokens, mistaken: boolean, random: Uniform): number {
   const drafted = draw(q, random);
   const accepted = random() * (q[drafted] ?? 1) < (p[drafted] ?? 0);
-  const residual = p.map((value, i) => Math.max(0, value - (q[i] ?? 0)));
+  const residual = residualOf({ p, q });
   const first = accepted ? drafted : draw(residual, random);
   return pairOf(first, draw(next[mistaken ? drafted : first] ?? [1], random));
 }

@@ -9,7 +9,7 @@ import { draw, type Uniform } from './random';
 export const samplers = ['speculative', 'one_try', 'von_neumann'] as const;
 export type SamplerName = (typeof samplers)[number];
 
-/** Heights of the target, and weights of the proposal. Both have a place a token and are not negative. */
+/** Heights of the target, and weights of the proposal. Both have one element per token, none negative. */
 export interface Problem {
   heights: readonly number[];
   weights: readonly number[];
@@ -32,7 +32,6 @@ export interface Quantities {
 /** One draw: the emitted token, and the proposals before it. */
 export interface Draw {
   emitted: number;
-  accepted: boolean;
   proposals: readonly Proposal[];
 }
 
@@ -57,7 +56,7 @@ export function quantitiesOf({ heights, weights, slack }: Problem): Quantities |
 
 /** Probability that the first proposal is accepted. */
 export function acceptanceOf(name: SamplerName, { p, q, mass, envelope }: Quantities): number {
-  // Leviathan et al., theorem 3.5; appendix A.2 for the others, whose single test accepts with p / (M q).
+  // Leviathan et al., theorem 3.5; appendix A.2 for the others, whose test accepts a token of height h with h / (M q).
   return name === 'speculative' ? sum(p.map((value, i) => Math.min(value, q[i] ?? 0))) : mass / envelope;
 }
 
@@ -66,8 +65,9 @@ export function proposalsOf(name: SamplerName, { mass, envelope }: Quantities): 
   return name === 'von_neumann' ? envelope / mass : 1;
 }
 
-/** The residual max(0, p - q), without its factor 1 / Z. */
-export const residualOf = ({ p, q }: Quantities): number[] => p.map((value, i) => Math.max(0, value - (q[i] ?? 0)));
+/** The residual max(0, p - q), without its factor 1 / (1 - beta). */
+export const residualOf = ({ p, q }: { p: readonly number[]; q: readonly number[] }): number[] =>
+  p.map((value, i) => Math.max(0, value - (q[i] ?? 0)));
 
 /** Most proposals of a draw, so that an envelope far above the target cannot hang the window. */
 export const mostProposals = 10_000;
@@ -86,9 +86,9 @@ export function drawWith(name: SamplerName, quantities: Quantities, random: Unif
   do proposals.push(propose());
   while (name === 'von_neumann' && !proposals.at(-1)?.accepted && proposals.length < mostProposals);
   const last = proposals[proposals.length - 1]!;
-  if (last.accepted) return { emitted: last.token, accepted: true, proposals };
+  if (last.accepted) return { emitted: last.token, proposals };
   const rest = name === 'speculative' ? residualOf(quantities) : p;
-  return { emitted: draw(sum(rest) > 0 ? rest : p, random), accepted: false, proposals };
+  return { emitted: draw(sum(rest) > 0 ? rest : p, random), proposals };
 }
 
 /** Half the sum of |share - p|: the distance of the emitted tokens from p. */

@@ -12,14 +12,14 @@ pub struct TestPower {
     pub degrees: usize,
     /// p-value below which the test rejects.
     pub significance: f64,
-    /// Probability with which it shall reject a biased distribution.
+    /// Probability that it rejects a biased distribution.
     pub power: f64,
 }
 
 impl TestPower {
     /// Returns the samples with which the test rejects `biased`, if `distribution` is expected.
     ///
-    /// Both have a pool a place and sum to 1. Infinite if they are equal. The statistic of n samples is noncentral
+    /// Each element is the probability of one pool. Both sum to 1. The result is infinite if they are equal. The statistic of n samples is noncentral
     /// chi-square. Its noncentrality is n times the sum of (b - p)^2 / p (Cohen, Statistical Power Analysis, 1988,
     /// chapter 7).
     pub fn samples(&self, distribution: &[f64], biased: &[f64]) -> f64 {
@@ -121,6 +121,15 @@ mod tests {
             assert!(test.samples(&p, &to) <= most, "{to:?}");
         }
         assert!((test.variation_seen(most as u64) - 0.05).abs() < 1e-4);
+    }
+
+    #[test]
+    fn figures_of_the_documentation_hold() {
+        let of = |degrees| TestPower { degrees, significance: 1e-3, power: 0.99 };
+        // docs/theory.md: up to 52 counted outcomes of the default model, and 125 of toys.
+        assert_eq!(of(52).samples_for_any(0.08), 3178.0);
+        assert!((1..=52).all(|degrees| of(degrees).samples_for_any(0.08) <= 3178.0));
+        assert_eq!((of(124).variation_seen(6000) * 100.0).round(), 7.0);
     }
 
     #[test]

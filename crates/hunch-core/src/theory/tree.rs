@@ -3,6 +3,8 @@
 //! Siblings are tested in order, the next one after a rejection (SpecInfer, Miao et al., arXiv 2305.09781). A chain is
 //! the tree without second siblings.
 
+use std::cmp::Ordering;
+
 /// A draft tree with the probability that each of its nodes is accepted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExpectedTree {
@@ -21,6 +23,15 @@ struct Node {
     missed: f64,
 }
 
+impl Node {
+    /// Returns whether this node is added before another: the one more likely accepted. Of equal ones it is the one
+    /// with fewer siblings before it, then the deeper one.
+    fn goes_before(&self, other: &Self) -> bool {
+        let by_place = || other.rank.cmp(&self.rank).then(self.depth.cmp(&other.depth));
+        self.reach.total_cmp(&other.reach).then_with(by_place).is_gt()
+    }
+}
+
 impl ExpectedTree {
     /// Returns the tree of `nodes` tokens with the most expected tokens.
     ///
@@ -37,11 +48,16 @@ impl ExpectedTree {
         let mut tree = Self { nodes: Vec::with_capacity(nodes) };
         let mut open = vec![first(None, 0, 1.0)];
         while tree.nodes.len() < nodes {
-            // Of equal ones the first: a child comes before a sibling.
-            let chosen = (1..open.len()).fold(0, |a, b| if open[b].reach > open[a].reach { b } else { a });
+            let chosen = (1..open.len()).fold(0, |a, b| if open[b].goes_before(&open[a]) { b } else { a });
             let node = open.remove(chosen);
             let reached = node.parent.map_or(1.0, |parent| tree.nodes[parent].reach);
             let accepted = acceptance(node.depth, node.rank + 1);
+            debug_assert!(
+                accepted.partial_cmp(&acceptance(node.depth, node.rank)) != Some(Ordering::Greater),
+                "acceptance increases after rank {} at depth {}",
+                node.rank,
+                node.depth
+            );
             open.push(first(Some(tree.nodes.len()), node.depth + 1, node.reach));
             open.push(Node {
                 rank: node.rank + 1,
@@ -52,6 +68,28 @@ impl ExpectedTree {
             tree.nodes.push(node);
         }
         tree
+    }
+
+    /// Returns the tree of the same shape with another acceptance, as in [`best`](Self::best).
+    #[must_use]
+    pub fn with_acceptance(&self, acceptance: impl Fn(usize, usize) -> f64) -> Self {
+        let mut nodes: Vec<Node> = Vec::with_capacity(self.nodes.len());
+        for node in &self.nodes {
+            let reached = node.parent.map_or(1.0, |parent| nodes[parent].reach);
+            // The sibling before it was added earlier.
+            let before =
+                nodes.iter().find(|other| other.parent == node.parent && other.rank + 1 == node.rank);
+            let left = before.map_or(1.0, |before| before.missed);
+            let accepted = acceptance(node.depth, node.rank);
+            nodes.push(Node { reach: reached * left * accepted, missed: left * (1.0 - accepted), ..*node });
+        }
+        Self { nodes }
+    }
+
+    /// Returns whether both trees have the same nodes in the same order, whatever their acceptance.
+    pub fn has_shape_of(&self, other: &Self) -> bool {
+        let shape = |tree: &Self| tree.nodes.iter().map(|node| (node.parent, node.rank)).collect::<Vec<_>>();
+        shape(self) == shape(other)
     }
 
     /// Returns the expected tokens of a round: 1 + the sum over nodes of the probability that they are accepted.
@@ -116,7 +154,10 @@ mod tests {
             assert_eq!((tree.height(), tree.draft_rows()), (nodes, vec![1; nodes]));
         }
         let by_position = [0.9, 0.5, 0.7];
-        let tree = ExpectedTree::best(3, |depth, rank| if rank == 0 { by_position[depth] } else { 0.0 });
+        let tree = ExpectedTree::best(3, |depth, rank| match rank {
+            0 => by_position.get(depth).copied().unwrap_or(0.0),
+            _ => 0.0,
+        });
         assert!(close(tree.tokens(), expected_tokens_by_position(&by_position)));
         assert!(close(tree.tests(), expected_tokens_by_position(&by_position[..2])));
     }
@@ -132,6 +173,17 @@ mod tests {
         assert_eq!((tree.draft_rows(), tree.height(), tree.len()), (vec![1, 1], 2, 3));
         // The positions: the first always, the second after the first of the siblings.
         assert!(close(tree.tests(), 1.0 + 0.4));
+    }
+
+    #[test]
+    fn shape_keeps_its_nodes_under_another_acceptance() {
+        let wide = ExpectedTree::best(9, geometric(0.2, 0.9));
+        let same = wide.with_acceptance(geometric(0.2, 0.9));
+        assert_eq!(same, wide);
+        let higher = wide.with_acceptance(geometric(0.8, 0.9));
+        assert!(higher.has_shape_of(&wide) && higher.tokens() > wide.tokens());
+        let best = ExpectedTree::best(9, geometric(0.8, 0.9));
+        assert!(!best.has_shape_of(&wide) && best.tokens() > higher.tokens());
     }
 
     /// All trees of `nodes` nodes as lists of parents, each parent before its children.

@@ -1846,11 +1846,11 @@ tokens: Array<LabToken>,
  */
 rest: LabRest, 
 /**
- * Sum of min(p, q): the probability that a drafted token is accepted.
+ * beta, the sum of min(p, q): the probability that a drafted token is accepted.
  */
 acceptance: number, 
 /**
- * Z = 1 - acceptance: the probability of a rejection.
+ * 1 - beta: the probability of a rejection.
  */
 rejection: number, };
 
@@ -2157,11 +2157,11 @@ q: number,
  */
 overlap: number, 
 /**
- * max(0, p - q) / Z: probability under the residual distribution.
+ * max(0, p - q) / (1 - beta): probability under the residual distribution.
  */
 residual: number, 
 /**
- * overlap + Z * residual, which is p.
+ * overlap + (1 - beta) * residual, which is p.
  */
 total: number, };
 
@@ -2187,9 +2187,10 @@ draft: LabDraft,
  */
 draft_cost: number, 
 /**
- * c hat: arithmetic operations of a draft pass a row, in those of the target.
+ * c hat: operations per row of a draft pass, relative to the target. `None` if the weights of the models were not
+ * counted.
  */
-operations_ratio: number, 
+operations_ratio: number | null, 
 /**
  * t(M) / t(1) by rows M = 1, 2, ...
  */
@@ -2215,9 +2216,10 @@ tokens: Array<Array<number>>,
  */
 round_cost: Array<Array<number>>, 
 /**
- * Arithmetic operations per token, as a multiple of plain decoding, in the same places.
+ * Arithmetic operations per token, as a multiple of plain decoding, in the same places. `None` without
+ * `operations_ratio`.
  */
-operations: Array<Array<number>>, 
+operations: Array<Array<number>> | null, 
 /**
  * Best draft length per alpha. 0 where drafting never pays.
  */
@@ -2600,6 +2602,10 @@ points: Array<CostPoint>,
  * Weights that a pass of one row reads, in bytes.
  */
 weight_bytes: number, 
+/**
+ * Number of these weights, whatever their quantisation. `None` in measurements of older versions.
+ */
+weights: number | null, 
 /**
  * Time to read these bytes at memory speed, in milliseconds: a lower bound for every pass.
  */
@@ -3129,7 +3135,7 @@ export type ServedLoad = {
  */
 load: number, 
 /**
- * In the order of [`DRAFT_LENGTHS`].
+ * One for each simulated draft length, plain decoding first.
  */
 served: Array<Served>, };
 

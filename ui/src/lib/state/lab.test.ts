@@ -143,6 +143,24 @@ describe('the position', () => {
     expect(lab.selection.own).toBeNull();
   });
 
+  it('of a text or the toy has the chat’s temperature after an answer, and its own after that', async () => {
+    const turn = {
+      ...answeredWith(5, 'resampled'),
+      settings: { sampling: { ...lawful, temperature: 0.4 } },
+    } as Answers['answered'][number];
+    const { lab, asked } = openLab({}, { answered: [turn] });
+    await lab.selection.lookAt(5, 0);
+    await lab.selection.choose('text');
+    expect(lab.selection.temperature).toBe(0.7);
+    await lab.selection.choose('answer');
+    lab.selection.text = 'a';
+    await lab.selection.choose('text');
+    await lab.selection.choose('answer');
+    await lab.selection.choose('toy');
+    const sampled = asked('lab_position').map(({ request }) => (request as { sampling: { temperature: number } }).sampling.temperature);
+    expect(sampled).toEqual([0.4, 0.4, 0.7, 0.4, 0.7]);
+  });
+
   it('is requested one at a time, then the latest wanted one', async () => {
     const answers: (() => void)[] = [];
     const { lab, asked, frame } = openLab({
@@ -435,6 +453,27 @@ describe('the landscape', () => {
     expect(shown()).toEqual([4]);
   });
 
+  it('keeps the numbers of a simulated server, and is busy until its reply', async () => {
+    const replies: ((failed: boolean) => void)[] = [];
+    const lab_serving = () =>
+      new Promise((resolve, reject) =>
+        replies.push((failed) => (failed ? reject({ code: 'internal', message: 'Failed.' } as unknown as Error) : resolve({ loads: [] }))),
+      );
+    const { lab } = openLab({ lab_serving });
+    const first = lab.landscape.serve(0.7, 8);
+    expect([lab.landscape.serving, lab.landscape.simulating]).toEqual([null, true]);
+    replies[0]?.(false);
+    await first;
+    const shown = { loads: [], alpha: 0.7, batch: 8, draft: 'chain' };
+    expect([lab.landscape.serving, lab.landscape.simulating]).toEqual([shown, false]);
+    const second = lab.landscape.serve(0.3, 32);
+    expect(lab.landscape.serving).toEqual(shown);
+    replies[1]?.(true);
+    await second;
+    expect([lab.landscape.serving, lab.landscape.simulating]).toEqual([shown, false]);
+    expect(lab.landscape.error?.message).toBe('Failed.');
+  });
+
   it('drops the simulated server when costs change', async () => {
     const { lab, asked } = openLab();
     await lab.landscape.open(false);
@@ -442,7 +481,7 @@ describe('the landscape', () => {
     expect(asked('lab_serving')).toEqual([
       { request: { machine: expect.objectContaining({ kind: 'made_up' }), draft: { kind: 'chain' }, alpha: 0.7, max_batch: 8 } },
     ]);
-    expect(lab.landscape.serving).toEqual({ loads: [] });
+    expect(lab.landscape.serving).toMatchObject({ loads: [] });
     await lab.landscape.share(2);
     expect(lab.landscape.serving).toBeNull();
   });

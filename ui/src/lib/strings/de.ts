@@ -34,7 +34,7 @@ export const de: Strings = {
     minute: { one: 'Minute', other: 'Minuten' },
     model: { one: 'Modell', other: 'Modelle' },
     prompt: { one: 'Prompt', other: 'Prompts' },
-    proposal: { one: 'Vorschlag', other: 'Vorschlägen' },
+    proposal: { one: 'Vorschlag', other: 'Vorschläge' },
     request: { one: 'Anfrage', other: 'Anfragen' },
     round: { one: 'Runde', other: 'Runden' },
     row: { one: 'Zeile', other: 'Zeilen' },

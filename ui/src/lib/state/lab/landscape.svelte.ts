@@ -18,6 +18,13 @@ export const batches = { min: 1, max: 32, step: 1 } as const;
 /** Range of the acceptance of a sibling, as a share of that of the sibling before it. */
 export const siblingShares = { min: 0, max: 1, step: 0.05 } as const;
 
+/** A simulated server, and the numbers it was simulated with. */
+export interface Simulation extends LabServing {
+  alpha: number;
+  batch: number;
+  draft: DraftKind;
+}
+
 /** The shown landscape. */
 export class SpeedupLandscape {
   kind = $state<MachineKind>('measured');
@@ -30,8 +37,10 @@ export class SpeedupLandscape {
   draft = $state<DraftKind>('chain');
   /** Acceptance of a sibling of a tree. Set to the measured one of the answers, if there is any. */
   siblings = $state(0.5);
-  /** The simulated server; null before it was asked for. */
-  serving = $state.raw<LabServing | null>(null);
+  /** The simulated server with its acceptance and batch; null before a simulation. */
+  serving = $state.raw<Simulation | null>(null);
+  /** `true` while a server is simulated. */
+  simulating = $state(false);
   grid = $state.raw<Landscape | null>(null);
   sessions = $state.raw<readonly LabSession[]>([]);
   error = $state.raw<ErrorInfo | null>(null);
@@ -63,8 +72,15 @@ export class SpeedupLandscape {
     this.kind = kind;
     if (kind === 'made_up' || this.#measured) return this.#load();
     this.#requests.cancel();
+    this.#dropServing();
     this.error = null;
     this.grid = null;
+  }
+
+  #dropServing(): void {
+    this.#servings.cancel();
+    this.serving = null;
+    this.simulating = false;
   }
 
   /** Changes the made-up machine. */
@@ -89,13 +105,16 @@ export class SpeedupLandscape {
   async serve(alpha: number, max_batch: number): Promise<void> {
     const isLatest = this.#servings.start();
     this.error = null;
+    this.simulating = true;
+    const { draft } = this;
     try {
       const request = { machine: this.#machine, draft: this.#drafts, alpha, max_batch };
       const serving = await call(this.#host, 'lab_serving', { request });
-      if (isLatest()) this.serving = serving;
+      if (isLatest()) this.serving = { ...serving, alpha, batch: max_batch, draft };
     } catch (thrown) {
       if (isLatest()) this.error = toErrorInfo(thrown);
     }
+    if (isLatest()) this.simulating = false;
   }
 
   get #machine(): LabMachine {
@@ -116,8 +135,7 @@ export class SpeedupLandscape {
     const isLatest = this.#requests.start();
     this.error = null;
     // Of other costs.
-    this.#servings.cancel();
-    this.serving = null;
+    this.#dropServing();
     try {
       const grid = await call(this.#host, 'landscape', { machine: this.#machine, batch: this.batch, draft: this.#drafts });
       if (isLatest()) this.grid = grid;

@@ -56,7 +56,6 @@ export class Selection {
   #ruled: LabSource | null = null;
   /** `true` if a newer request waits. */
   #again = false;
-  #begun = false;
   /** `true` if the user has chosen a source. */
   #chose = false;
   /** `true` if the user has chosen a temperature. */
@@ -81,7 +80,6 @@ export class Selection {
    * Again for another pair. */
   async open(): Promise<void> {
     if (this.#chose || this.#openedWith === this.#pair) return;
-    this.#begin();
     this.#openedWith = this.#pair;
     const [first, ...rest] = this.#openings();
     if (first) await this.#look(first, rest);
@@ -94,7 +92,10 @@ export class Selection {
     if (kind === 'toy') await this.#look({ kind });
     else if (kind === 'answer' && this.chosen) await this.lookAt(this.chosen.message, this.chosen.token);
     else if (kind === 'text' && this.text.trim() !== '') await this.read();
-    else this.#drop();
+    else {
+      this.#drop();
+      this.#adoptTemperature(null);
+    }
   }
 
   /** Drops results of other models, all but the toy. */
@@ -107,7 +108,6 @@ export class Selection {
   /** Shows the position of a token of an answer. */
   async lookAt(message: number, token: number): Promise<void> {
     this.#chose = true;
-    this.#begin();
     await this.#look({ kind: 'answer', message, token });
   }
 
@@ -135,15 +135,16 @@ export class Selection {
   }
 
   /** Sampling of both distributions but for the temperature: the answer's own filters and penalties, or the chat's. */
-  #samplingOf(source: LabSource): SamplingParams | null {
-    const own = source.kind === 'answer' ? this.#saved(source.message) : null;
+  #samplingOf(source: LabSource | null): SamplingParams | null {
+    const own = source?.kind === 'answer' ? this.#saved(source.message) : null;
     return own ?? this.#settings.request()?.sampling ?? null;
   }
 
-  #begin(): void {
-    if (this.#begun) return;
-    this.#begun = true;
-    if (this.#settings.temperature > 0) this.temperature = this.#settings.temperature;
+  /** Takes the temperature of an answer, or the chat's for other sources, unless the user has chosen one. */
+  #adoptTemperature(source: LabSource | null): void {
+    if (this.#warmed) return;
+    const own = this.#samplingOf(source)?.temperature ?? 0;
+    this.temperature = own > 0 ? own : 1;
   }
 
   /** Identifies the loaded pair; null for none. */
@@ -164,8 +165,7 @@ export class Selection {
   /** Requests a source, with fallbacks. The engine handles one at a time; meanwhile only the latest request waits. */
   async #look(source: LabSource, instead: readonly LabSource[] = []): Promise<void> {
     this.#point(source, instead);
-    const own = this.#samplingOf(source)?.temperature ?? 0;
-    if (source.kind === 'answer' && !this.#warmed && own > 0) this.temperature = own;
+    this.#adoptTemperature(source);
     this.error = null;
     this.#again = true;
     if (this.looking) return;
