@@ -80,7 +80,6 @@ function token(text: string, origin: TokenOrigin, round: number): GenerationEven
     rejected: [],
     timing: { propose_ms: 0, target_ms: 0, verify_ms: 0, other_ms: 0 },
     depth: null,
-    drafted_by: null,
     figures: { generated_tokens: 0, rounds: 0, decode_tok_s: 0, acceptance_rate: 0, mean_acceptance_length: 0 },
   };
 }
