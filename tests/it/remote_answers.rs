@@ -252,7 +252,10 @@ fn failures_name_their_cause() {
     );
     let gone = cause(StatusCode::OK, "", "gone");
     assert_eq!(gone.code, ErrorCode::ModelNotFound);
-    assert!(gone.message.contains("offers: first, second."), "{gone:?}");
+    assert!(
+        gone.message.contains("It offers: first, second.") && gone.params["address"].contains("127.0.0.1"),
+        "{gone:?}"
+    );
 
     let closed = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
     let address = add(&app, &closed.to_string(), None);
