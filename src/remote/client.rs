@@ -544,3 +544,42 @@ fn model_of_entry(entry: &Value) -> Option<RemoteModel> {
         context: context.iter().find_map(|value| value.as_u64()),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finished(chunks: &[Value], wall_ms: f64) -> RemoteAnswer {
+        let mut progress = Progress { first_ms: Some(100.0), ..Progress::default() };
+        for chunk in chunks {
+            progress.add(serde_json::from_value(chunk.clone()).unwrap());
+        }
+        progress.done = true;
+        progress.finish(wall_ms).unwrap()
+    }
+
+    fn piece(delta: Value) -> Value {
+        json!({ "choices": [{ "delta": delta }] })
+    }
+
+    #[test]
+    fn speed_is_measured_only_of_what_arrived_piece_by_piece() {
+        let usage = json!({ "usage": { "prompt_tokens": 3, "completion_tokens": 1011,
+            "completion_tokens_details": { "reasoning_tokens": 1000 } } });
+        let text = piece(json!({ "content": "a" }));
+        let at_once = finished(&[text.clone(), usage.clone()], 101.0);
+        assert_eq!(at_once.measured_tok_s(), None);
+        let hidden = finished(&[text.clone(), text.clone(), text.clone(), usage.clone()], 1100.0);
+        assert_eq!(hidden.measured_tok_s(), Some(10.0));
+        let thought = piece(json!({ "reasoning": "so" }));
+        let shown = finished(&[thought, text.clone(), text, usage], 1100.0);
+        assert_eq!(shown.measured_tok_s(), Some(1010.0));
+    }
+
+    #[test]
+    fn models_with_unusable_names_are_left_out() {
+        let id = |id: &str| model_of_entry(&json!({ "id": id })).map(|model| model.id);
+        assert_eq!(id("org/model:8b").as_deref(), Some("org/model:8b"));
+        assert_eq!((id(""), id("a\nb"), id(&"a".repeat(513))), (None, None, None));
+    }
+}

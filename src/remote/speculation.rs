@@ -164,6 +164,17 @@ mod tests {
     }
 
     #[test]
+    fn sums_of_absurd_figures_do_not_overflow() {
+        let absurd = Speculation {
+            drafted: u64::MAX,
+            accepted: u64::MAX,
+            passes: Some(u64::MAX),
+            source: SpeculationSource::SglangResponse,
+        };
+        assert_eq!(absurd.plus(absurd), absurd);
+    }
+
+    #[test]
     fn figures_of_every_server_are_read() {
         let expect =
             |drafted, accepted, passes, source| Some(Speculation { drafted, accepted, passes, source });
