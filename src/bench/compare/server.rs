@@ -16,8 +16,8 @@ use hunch_error::Result;
 
 /// Lets a server answer every prompt of a comparison in every run, one after the other, until it is stopped.
 ///
-/// An error ends its answers and is part of the report. So are the answers that were finished before. `stopped` of the
-/// listener tells whether the missing ones were given up.
+/// An error ends its answers and is part of the report. So are the answers that were finished before. The missing ones
+/// were given up if the listener is stopped and there is no error.
 pub fn run(
     client: &RemoteServer,
     server: ComparedServer,
