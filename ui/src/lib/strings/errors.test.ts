@@ -38,7 +38,8 @@ describe('error text', () => {
         expect(title.trim(), code).not.toBe('');
         expect(`${text ?? ''}${detail ?? ''}`.trim(), code).not.toBe('');
         // A remedy is a code, not a text.
-        for (const name of errorParams[code].filter((name) => name !== 'remedy')) expect(`${text ?? ''} ${detail ?? ''}`, `${language} ${code}`).toContain(`<${name}>`);
+        for (const name of errorParams[code].filter((name) => name !== 'remedy'))
+          expect(`${text ?? ''} ${detail ?? ''}`, `${language} ${code}`).toContain(`<${name}>`);
       }
     }
   });
