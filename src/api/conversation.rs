@@ -75,7 +75,7 @@ pub struct AnswerSettings {
     pub server: Option<String>,
 }
 
-/// The one who answers.
+/// The answerer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, TS)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum AnsweredBy {
@@ -199,7 +199,7 @@ pub struct AnswerRequest {
     pub asking: Asking,
     /// Settings of the answer.
     pub settings: AnswerSettings,
-    /// The one who answers.
+    /// The answerer.
     #[serde(default)]
     #[ts(as = "Option<AnsweredBy>", optional)]
     pub by: AnsweredBy,

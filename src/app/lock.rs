@@ -11,7 +11,8 @@ use parking_lot::{Mutex, MutexGuard};
 /// Place of a lock in the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rank {
-    /// The turn of loads, held for a whole load. It comes first.
+    /// The turn of loads, held for a whole load, and that of changes of the list of servers. A thread holds one of them.
+    /// They come first.
     Turn,
     /// State of one subject, held for a moment. A thread holds one of them at a time.
     State,

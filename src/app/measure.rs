@@ -72,13 +72,15 @@ impl App {
             id,
             move |models, stopped| {
                 let mut listener = Listener { on_event: &mut |event| writer.put(event), stopped };
-                let Outcome { mut report, stopped, trouble } =
+                let Outcome { mut report, mut stopped, trouble } =
                     measure::compare(models, &compute, &request, &options, &mut listener)?;
-                if let (Some(report), Some(client), false) = (&mut report, &client, stopped) {
-                    let server = request.server.clone();
-                    let asked = server
-                        .map(|server| compare::server::run(client, server, &report.setting, &mut listener));
-                    report.server = asked.transpose()?.map(Box::new);
+                let complete = !stopped && trouble.is_none();
+                let asked = client.as_ref().zip(request.server.clone());
+                if let (Some(report), Some((client, server)), true) = (&mut report, asked, complete) {
+                    let answered = compare::server::run(client, server, &report.setting, &mut listener);
+                    let missing = answered.answers.len() < report.setting.turns();
+                    stopped |= missing && answered.error.is_none() && (listener.stopped)();
+                    report.server = Some(Box::new(answered));
                 }
                 let trouble = trouble.as_ref().map(|error| Box::new(ErrorInfo::from(error)));
                 let report = report.map(|report| ComparisonReport { ended_ms: clock::now(), ..report });

@@ -13,7 +13,7 @@ use crate::engine::Engine;
 use crate::event::{EventSink, GenerationEvent, RoundEvent, ServerFigures, StopReason, TokenEvent};
 use crate::generate::Prompt;
 use crate::remote::{
-    RemoteAnswer, RemoteRequest, RemoteServer, TextPiece, sampling_fields, unless_cancelled,
+    RemoteAnswer, RemoteRequest, RemoteServer, TextPiece, runtime, sampling_fields, unless_cancelled,
 };
 use crate::services::measure::SpeedRecorder;
 use hunch_core::chat::{ChatMessage, Role};
@@ -111,12 +111,9 @@ struct Question {
 impl Question {
     /// Asks the server and sends what it answers. Returns the last event.
     fn ask(self, cancel: &AtomicBool, sink: &mut AnswerSink) -> GenerationEvent {
-        let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        let runtime = match runtime() {
             Ok(runtime) => runtime,
-            Err(error) => {
-                let error = Error::Internal(format!("no runtime for the answer: {error}"));
-                return GenerationEvent::Failed { error: (&error).into() };
-            }
+            Err(error) => return GenerationEvent::Failed { error: (&error).into() },
         };
         let mut stream = PieceStream::new(sink);
         match runtime
@@ -145,7 +142,9 @@ impl Question {
         self.request.sampling = sampling_fields(&self.sampling, model.kind);
         stream.begun = Instant::now();
         self.server
-            .answer(&model, &self.request, |piece| {
+            .answer(&model, &self.request, |piece, begun| {
+                // Later than the last value by what vLLM's counters took.
+                stream.begun = begun;
                 stream.send(piece);
                 ControlFlow::Continue(())
             })

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::App;
 use super::lock::RankedMutex;
 use crate::api::{KeyPlace, ServerCheck, ServerEntry, ServerList};
-use crate::remote::{RemoteServer, ServerAddress, ServerKey};
+use crate::remote::{RemoteServer, ServerAddress, ServerKey, runtime};
 use hunch_core::stats::millis;
 use hunch_error::{Error, Refusal, Result};
 use hunch_library::keychain::Keychain;
@@ -30,11 +31,13 @@ struct StoredServer {
 pub(super) struct ServerKeys {
     keychain: Option<Arc<dyn Keychain>>,
     held: RankedMutex<HashMap<String, ServerKey>>,
+    /// Held while the stored list is read, changed and written.
+    change: RankedMutex<()>,
 }
 
 impl ServerKeys {
     pub(super) fn new(keychain: Option<Arc<dyn Keychain>>) -> Self {
-        Self { keychain, held: RankedMutex::default() }
+        Self { keychain, held: RankedMutex::default(), change: RankedMutex::turn(()) }
     }
 
     /// Returns the keychain, if it can store keys now.
@@ -62,18 +65,12 @@ impl ServerKeys {
         Ok(Some(key))
     }
 
-    /// Keeps a key. Returns true if it is in the keychain, false if it lasts until the application ends.
-    fn keep(&self, address: &str, key: ServerKey) -> Result<bool> {
-        let stored = match self.keychain() {
-            None => false,
-            Some(keychain) => {
-                let written = keychain.write(&account(address), Some(key.secret()));
-                written.map_err(|reason| failed(&key.redact(&reason)))?;
-                true
-            }
-        };
+    /// Keeps a key. Returns true if it is in the keychain, false if it lasts until the application ends, because the
+    /// keychain is absent or refuses it.
+    fn keep(&self, address: &str, key: ServerKey) -> bool {
+        let written = self.keychain().map(|keychain| keychain.write(&account(address), Some(key.secret())));
         self.held.lock().insert(address.to_owned(), key);
-        Ok(stored)
+        matches!(written, Some(Ok(())))
     }
 
     /// Forgets the key of a server.
@@ -109,8 +106,7 @@ impl App {
     /// Adds a server, or replaces its key if one is given. Asks it nothing.
     ///
     /// # Errors
-    /// For an invalid address or key, and for a key that others could read on its way. When the keychain or the store
-    /// cannot be written.
+    /// For an invalid address or key, and for a key that others could read on its way. When the store cannot be written.
     pub fn add_server(&self, address: &str, key: Option<&str>) -> Result<ServerEntry> {
         let address = ServerAddress::parse(address)?;
         let key = key.filter(|key| !key.trim().is_empty()).map(ServerKey::parse).transpose()?;
@@ -118,13 +114,14 @@ impl App {
             address.check_private()?;
         }
         let address = address.to_string();
+        let _change = self.shared.server_keys.change.lock();
         let mut stored = self.stored_servers()?;
         let at = stored.iter().position(|server| server.address == address).unwrap_or_else(|| {
             stored.push(StoredServer { address: address.clone(), key_in_keychain: false });
             stored.len() - 1
         });
         if let Some(key) = key {
-            stored[at].key_in_keychain = self.shared.server_keys.keep(&address, key)?;
+            stored[at].key_in_keychain = self.shared.server_keys.keep(&address, key);
         }
         self.store_servers(&stored)?;
         self.server_entry(&stored[at]).ok_or_else(|| no_such_server(&address))
@@ -135,11 +132,13 @@ impl App {
     /// # Errors
     /// When the key cannot be removed from the keychain, or the store cannot be written.
     pub fn remove_server(&self, address: &str) -> Result<()> {
+        let _change = self.shared.server_keys.change.lock();
         let mut stored = self.stored_servers()?;
         let Some(at) = stored.iter().position(|server| server.address == address) else { return Ok(()) };
-        self.shared.server_keys.forget(&stored[at])?;
-        stored.remove(at);
-        self.store_servers(&stored)
+        let removed = stored.remove(at);
+        // A key without a server is never sent. A server without its key would be refused.
+        self.store_servers(&stored)?;
+        self.shared.server_keys.forget(&removed)
     }
 
     /// Asks a server for its models. Waits for its response, 10 seconds at most.
@@ -148,9 +147,7 @@ impl App {
     /// [`Error::Server`] if it cannot be reached or does not speak OpenAI's protocol.
     pub fn check_server(&self, address: &str) -> Result<ServerCheck> {
         let server = self.server(address)?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime =
-            runtime.map_err(|error| Error::Internal(format!("no runtime for a request: {error}")))?;
+        let runtime = runtime()?;
         let begun = Instant::now();
         let models = runtime.block_on(server.models())?;
         Ok(ServerCheck { models, ms: millis(begun.elapsed()) })
@@ -179,10 +176,12 @@ impl App {
 
     fn stored_servers(&self) -> Result<Vec<StoredServer>> {
         let mut preferences = self.noted(self.store().preferences())?;
-        Ok(preferences
-            .remove(SERVERS)
-            .and_then(|value| serde_json::from_value(value).ok())
-            .unwrap_or_default())
+        let entries = match preferences.remove(SERVERS) {
+            Some(Value::Array(entries)) => entries,
+            _ => Vec::new(),
+        };
+        // The file may have been edited: a malformed entry does not hide the others.
+        Ok(entries.into_iter().filter_map(|entry| serde_json::from_value(entry).ok()).collect())
     }
 
     fn store_servers(&self, servers: &[StoredServer]) -> Result<()> {

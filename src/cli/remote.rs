@@ -86,7 +86,7 @@ pub(crate) fn run(server: &str, args: &ServerArgs, question: Question) -> Result
         let model = server.model(args.model.as_deref()).await?;
         let request = question.request();
         let mut printer = Printer::default();
-        let answered = server.answer(&model, &request, |piece| printer.show(piece)).await;
+        let answered = server.answer(&model, &request, |piece, _| printer.show(piece)).await;
         if let Some(error) = printer.failure {
             return Err(error.into());
         }

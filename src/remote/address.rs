@@ -31,7 +31,7 @@ impl ServerAddress {
         if !url.username().is_empty() || url.password().is_some() {
             // The message must not quote it.
             return Err(Error::invalid(
-                "The address contains a password. Remove it, and give a key with HUNCH_SERVER_KEY.",
+                "The address contains a password. Remove it. Give a key in the window's library, or with HUNCH_SERVER_KEY on the command line.",
             ));
         }
         if url.query().is_some() || url.fragment().is_some() {

@@ -62,6 +62,16 @@ pub(super) struct ChunkUsage {
     pub(super) prompt_tokens: u64,
     #[serde(deserialize_with = "or_default")]
     pub(super) completion_tokens: u64,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) completion_tokens_details: CompletionDetails,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct CompletionDetails {
+    /// Tokens of thinking, whether or not it was streamed.
+    #[serde(deserialize_with = "or_default")]
+    pub(super) reasoning_tokens: u64,
 }
 
 #[derive(Default, Deserialize)]

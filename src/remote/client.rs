@@ -1,5 +1,6 @@
 //! Requests to a server, and the streamed answer.
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::pin::pin;
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use futures_util::{StreamExt, TryStreamExt};
 use hunch_core::chat::ChatMessage;
 use hunch_core::stats::GenerationStats;
 use hunch_core::token::TokenOrigin;
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Refusal, Result, ServerRemedy};
 use hunch_library::http;
 use hunch_library::http::ProxyChoice;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE};
@@ -16,6 +17,7 @@ use reqwest::{Client, Method, RequestBuilder, Response, Url};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sse_stream::SseByteStream;
+use tokio::runtime::Runtime;
 use ts_rs::TS;
 
 use super::address::{ServerAddress, ServerKey};
@@ -33,9 +35,12 @@ const SMALL_BYTES: usize = 4 << 20;
 /// Largest answer, in bytes of its stream. A chunk of one token takes some 300.
 const ANSWER_BYTES: usize = 256 << 20;
 
-/// Remedies in errors.
-const RETRY: &str = "Try again.";
-const NOT_OPENAI: &str = "Check the address: it must be of a server that speaks OpenAI's protocol.";
+/// Time that vLLM's counters may take. They are worth no longer wait: an answer can do without them.
+const COUNTERS: Duration = Duration::from_secs(1);
+/// Fewest pieces of an answer whose speed is measured. Fewer were gathered by a proxy, or by the server.
+const MEASURED_PIECES: u32 = 3;
+/// Longest name of a model, in bytes.
+const NAME_BYTES: usize = 512;
 
 /// Program that a server runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
@@ -149,6 +154,15 @@ pub fn exact(number: f32) -> Value {
     number.to_string().parse::<f64>().map_or(Value::Null, Value::from)
 }
 
+/// Returns a runtime for requests of this thread.
+///
+/// # Errors
+/// [`Error::Internal`] if the system gives it no resources.
+pub fn runtime() -> Result<Runtime> {
+    let built = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    built.map_err(|error| Error::Internal(format!("no runtime for requests: {error}")))
+}
+
 /// Runs `work` to its end. Returns `None`, and drops the work, once `cancelled` returns true.
 pub async fn unless_cancelled<T>(cancelled: &dyn Fn() -> bool, work: impl Future<Output = T>) -> Option<T> {
     let mut work = pin!(work);
@@ -193,6 +207,10 @@ pub struct RemoteAnswer {
     pub reported_tok_s: Option<f64>,
     /// Figures of a Hunch server.
     pub stats: Option<GenerationStats>,
+    /// Number of events of the stream that held text. Few of them say nothing about the speed.
+    pub pieces: u32,
+    /// Tokens of thinking that the server counts in the answer, but did not send.
+    pub hidden_tokens: u64,
     /// From the request to the first piece, in milliseconds, measured here.
     pub first_ms: f64,
     /// From the request to the end, in milliseconds, measured here.
@@ -200,9 +218,14 @@ pub struct RemoteAnswer {
 }
 
 impl RemoteAnswer {
-    /// Returns the tokens per second after the first piece, measured here. The network is part of it.
+    /// Returns the tokens per second after the first piece, measured here. The network is part of it. `None` for an
+    /// answer that came at once, or in too few pieces.
     pub fn measured_tok_s(&self) -> Option<f64> {
-        let (tokens, ms) = (self.usage?.generated.checked_sub(1)?, self.wall_ms - self.first_ms);
+        if self.pieces < MEASURED_PIECES {
+            return None;
+        }
+        let sent = self.usage?.generated.saturating_sub(self.hidden_tokens);
+        let (tokens, ms) = (sent.checked_sub(1)?, self.wall_ms - self.first_ms);
         (tokens > 0 && ms > 0.0).then(|| 1000.0 * tokens as f64 / ms)
     }
 }
@@ -229,7 +252,7 @@ impl RemoteServer {
         Ok(Self { http, address, key })
     }
 
-    /// Lists the models that the server offers.
+    /// Lists the models that the server offers, each name once.
     ///
     /// # Errors
     /// [`Error::Server`] if it cannot be reached, refuses, or sends no list.
@@ -237,16 +260,19 @@ impl RemoteServer {
         let response =
             self.send(self.request(Method::GET, self.address.endpoint("models")).timeout(SMALL)).await?;
         let list: Value = serde_json::from_slice(&self.read_small(response).await?)
-            .map_err(|_| self.failure("its list of models is not JSON", NOT_OPENAI))?;
-        let entries =
-            list["data"].as_array().ok_or_else(|| self.failure("it sent no list of models", NOT_OPENAI))?;
-        Ok(entries.iter().filter_map(model_of_entry).collect())
+            .map_err(|_| self.failure("its list of models is not JSON", ServerRemedy::CheckProtocol))?;
+        let entries = list["data"]
+            .as_array()
+            .ok_or_else(|| self.failure("it sent no list of models", ServerRemedy::CheckProtocol))?;
+        let mut seen = HashSet::new();
+        let models = entries.iter().filter_map(model_of_entry);
+        Ok(models.filter(|model| seen.insert(model.id.clone())).collect())
     }
 
     /// Returns the model of this name, or the first one.
     ///
     /// # Errors
-    /// As [`RemoteServer::models`]. [`Error::ModelNotFound`], with the names there are.
+    /// As [`RemoteServer::models`]. [`Refusal::NoSuchServerModel`], with the names there are.
     pub async fn model(&self, name: Option<&str>) -> Result<RemoteModel> {
         let mut models = self.models().await?;
         let index = match name {
@@ -255,16 +281,19 @@ impl RemoteServer {
         };
         let Some(index) = index else {
             let names: Vec<_> = models.iter().map(|model| http::quotable(&model.id)).collect();
-            let remedy = match names.len() {
-                0 => format!("{} offers no model. Load one there.", self.address),
-                _ => format!("{} offers: {}.", self.address, names.join(", ")),
+            let detail = match names.len() {
+                0 => "It offers none. Load one there.".to_owned(),
+                _ => format!("It offers: {}.", names.join(", ")),
             };
-            return Err(Error::ModelNotFound { name: name.unwrap_or_default().to_owned(), remedy });
+            let model = name.unwrap_or("any").to_owned();
+            return Err(
+                Refusal::NoSuchServerModel { address: self.address.to_string(), model, detail }.into()
+            );
         };
         Ok(models.swap_remove(index))
     }
 
-    /// Answers a request, and calls `show` with every piece as it arrives. Ends early, without an error, when `show`
+    /// Answers a request, and calls `show` with every piece as it arrives, and with the time of the request. Ends early, without an error, when `show`
     /// breaks. Dropping the future cancels the answer on the server.
     ///
     /// # Errors
@@ -274,7 +303,7 @@ impl RemoteServer {
         &self,
         model: &RemoteModel,
         request: &RemoteRequest,
-        mut show: impl FnMut(&TextPiece) -> ControlFlow<()>,
+        mut show: impl FnMut(&TextPiece, Instant) -> ControlFlow<()>,
     ) -> Result<RemoteAnswer> {
         let before = self.counters(model).await;
         let endpoint = if request.raw.is_some() { "completions" } else { "chat/completions" };
@@ -283,7 +312,7 @@ impl RemoteServer {
         let sent = self.request(Method::POST, self.address.endpoint(endpoint)).json(&request.body(model));
         let response = self.send(sent).await?;
         if is_page(&response) {
-            return Err(self.failure("it sent a web page", NOT_OPENAI));
+            return Err(self.failure("it sent a web page", ServerRemedy::CheckProtocol));
         }
         let mut received = 0;
         let bytes = response.bytes_stream().map_err(|error| self.lost(&error)).and_then(|bytes| {
@@ -292,7 +321,7 @@ impl RemoteServer {
             std::future::ready(if fits {
                 Ok(bytes)
             } else {
-                Err(self.failure("its answer does not end", RETRY))
+                Err(self.failure("its answer does not end", ServerRemedy::Retry))
             })
         });
         let mut events = std::pin::pin!(SseByteStream::new(bytes));
@@ -305,24 +334,28 @@ impl RemoteServer {
                 break;
             }
             let chunk: Chunk = serde_json::from_str(&data).map_err(|_| {
-                self.failure(&format!("it sent no JSON ({})", self.quoted(&data)), NOT_OPENAI)
+                self.failure(
+                    &format!("it sent no JSON ({})", self.quoted(&data)),
+                    ServerRemedy::CheckProtocol,
+                )
             })?;
             if let Some(error) = &chunk.error {
-                return Err(self.failure(&self.quoted(&error_message(error)), RETRY));
+                return Err(self.failure(&self.quoted(&error_message(error)), ServerRemedy::Retry));
             }
             let pieces = answer.add(chunk);
             if answer.first_ms.is_none() && !pieces.is_empty() {
                 answer.first_ms = Some(elapsed_ms());
             }
-            if pieces.iter().any(|piece| show(piece).is_break()) {
+            if pieces.iter().any(|piece| show(piece, begun).is_break()) {
                 answer.done = true;
                 answer.finish_reason.get_or_insert_with(|| "cancelled".to_owned());
                 break;
             }
         }
         let wall_ms = elapsed_ms();
-        let mut answer =
-            answer.finish(wall_ms).ok_or_else(|| self.failure("it ended before its answer did", RETRY))?;
+        let mut answer = answer
+            .finish(wall_ms)
+            .ok_or_else(|| self.failure("it ended before its answer did", ServerRemedy::Retry))?;
         if answer.speculation.is_none() {
             let after = self.counters(model).await;
             answer.speculation = before.zip(after).and_then(|(before, after)| after.since(before));
@@ -336,7 +369,7 @@ impl RemoteServer {
             return None;
         }
         let response =
-            self.send(self.request(Method::GET, self.address.metrics()).timeout(SMALL)).await.ok()?;
+            self.send(self.request(Method::GET, self.address.metrics()).timeout(COUNTERS)).await.ok()?;
         VllmCounters::parse(&String::from_utf8_lossy(&self.read_small(response).await.ok()?))
     }
 
@@ -356,15 +389,13 @@ impl RemoteServer {
             return Ok(response);
         }
         let remedy = match status.as_u16() {
-            300..=399 => "It redirects to another address. Use that one.",
-            401 | 403 if self.key.is_none() => {
-                "It needs a key: add it to the server in the library, or set HUNCH_SERVER_KEY."
-            }
-            401 | 403 => "Check the key.",
-            404 => NOT_OPENAI,
-            400 | 422 => "Change the request.",
-            429 | 503 => "Wait a little, then try again.",
-            _ => RETRY,
+            300..=399 => ServerRemedy::FollowRedirect,
+            401 | 403 if self.key.is_none() => ServerRemedy::AddKey,
+            401 | 403 => ServerRemedy::CheckKey,
+            404 => ServerRemedy::CheckProtocol,
+            400 | 422 => ServerRemedy::ChangeRequest,
+            429 | 503 => ServerRemedy::Wait,
+            _ => ServerRemedy::Retry,
         };
         let body = self.read_small(response).await.unwrap_or_default();
         let said = match serde_json::from_slice::<Value>(&body) {
@@ -380,18 +411,14 @@ impl RemoteServer {
         while let Some(chunk) = response.chunk().await.map_err(|error| self.lost(&error))? {
             body.extend_from_slice(&chunk);
             if body.len() > SMALL_BYTES {
-                return Err(self.failure("its response is too long", NOT_OPENAI));
+                return Err(self.failure("its response is too long", ServerRemedy::CheckProtocol));
             }
         }
         Ok(body)
     }
 
-    fn failure(&self, reason: &str, remedy: &str) -> Error {
-        Error::Server {
-            address: self.address.to_string(),
-            reason: reason.to_owned(),
-            remedy: remedy.to_owned(),
-        }
+    fn failure(&self, reason: &str, remedy: ServerRemedy) -> Error {
+        Error::Server { address: self.address.to_string(), reason: reason.to_owned(), remedy }
     }
 
     /// Quotes a message of the server, without the key.
@@ -406,7 +433,7 @@ impl RemoteServer {
         } else {
             http::describe_failure(error)
         };
-        self.failure(&reason, "Check that it runs, and its address.")
+        self.failure(&reason, ServerRemedy::CheckAddress)
     }
 
     /// Returns the failure inside an error of the event stream, or one that says that the stream is no event stream.
@@ -414,9 +441,9 @@ impl RemoteServer {
         match error {
             sse_stream::Error::Body(inner) => match inner.downcast::<Error>() {
                 Ok(ours) => *ours,
-                Err(other) => self.failure(&other.to_string(), RETRY),
+                Err(other) => self.failure(&other.to_string(), ServerRemedy::Retry),
             },
-            other => self.failure(&format!("it sent no event stream ({other})"), NOT_OPENAI),
+            other => self.failure(&format!("it sent no event stream ({other})"), ServerRemedy::CheckProtocol),
         }
     }
 }
@@ -430,6 +457,12 @@ struct Progress {
     reported_tok_s: Option<f64>,
     stats: Option<GenerationStats>,
     first_ms: Option<f64>,
+    /// Events that held text.
+    pieces: u32,
+    /// Tokens of thinking, as the server counts them.
+    reasoning_tokens: u64,
+    /// True once thinking arrived.
+    thought: bool,
     /// True once the server said that the stream is complete.
     done: bool,
 }
@@ -440,6 +473,7 @@ impl Progress {
         self.speculation = Speculation::of_chunk(&chunk).or(self.speculation);
         if let Some(usage) = &chunk.usage {
             self.usage = Some(Usage { prompt: usage.prompt_tokens, generated: usage.completion_tokens });
+            self.reasoning_tokens = usage.completion_tokens_details.reasoning_tokens;
         }
         if let Some(timings) = &chunk.timings {
             self.reported_tok_s = timings.predicted_per_second.or(self.reported_tok_s);
@@ -467,7 +501,10 @@ impl Progress {
                 .collect(),
             false => piece(Some(text), false).into_iter().collect(),
         };
-        thought.into_iter().chain(answer).collect()
+        self.thought |= thought.is_some();
+        let pieces: Vec<_> = thought.into_iter().chain(answer).collect();
+        self.pieces = self.pieces.saturating_add(u32::from(!pieces.is_empty()));
+        pieces
     }
 
     /// Returns the answer, or `None` if the server ended before it.
@@ -479,6 +516,8 @@ impl Progress {
             speculation: self.speculation,
             reported_tok_s: self.reported_tok_s.filter(|rate| rate.is_finite()),
             stats: self.stats,
+            pieces: self.pieces,
+            hidden_tokens: if self.thought { 0 } else { self.reasoning_tokens },
             first_ms: self.first_ms.unwrap_or(wall_ms),
             wall_ms,
         })
@@ -491,12 +530,56 @@ fn is_page(response: &Response) -> bool {
     kind.is_some_and(|kind| kind.starts_with("text/html"))
 }
 
-/// Reads an entry of a list of models.
+/// Returns whether a model's name can be shown on a line.
+fn is_usable_name(name: &str) -> bool {
+    (1..=NAME_BYTES).contains(&name.len()) && !name.chars().any(char::is_control)
+}
+
+/// Reads an entry of a list of models, unless its name cannot be used.
 fn model_of_entry(entry: &Value) -> Option<RemoteModel> {
     let context = [&entry["context_length"], &entry["max_model_len"], &entry["meta"]["n_ctx"]];
     Some(RemoteModel {
-        id: entry["id"].as_str()?.to_owned(),
+        id: entry["id"].as_str().filter(|id| is_usable_name(id))?.to_owned(),
         kind: ServerKind::of_owner(entry["owned_by"].as_str().unwrap_or_default()),
         context: context.iter().find_map(|value| value.as_u64()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finished(chunks: &[Value], wall_ms: f64) -> RemoteAnswer {
+        let mut progress = Progress { first_ms: Some(100.0), ..Progress::default() };
+        for chunk in chunks {
+            progress.add(serde_json::from_value(chunk.clone()).unwrap());
+        }
+        progress.done = true;
+        progress.finish(wall_ms).unwrap()
+    }
+
+    fn piece(delta: Value) -> Value {
+        json!({ "choices": [{ "delta": delta }] })
+    }
+
+    #[test]
+    fn speed_is_measured_only_of_what_arrived_piece_by_piece() {
+        let usage = json!({ "usage": { "prompt_tokens": 3, "completion_tokens": 1011,
+            "completion_tokens_details": { "reasoning_tokens": 1000 } } });
+        let text = piece(json!({ "content": "a" }));
+        let at_once = finished(&[text.clone(), usage.clone()], 101.0);
+        assert_eq!(at_once.measured_tok_s(), None);
+        let hidden = finished(&[text.clone(), text.clone(), text.clone(), usage.clone()], 1100.0);
+        assert_eq!(hidden.measured_tok_s(), Some(10.0));
+        let thought = piece(json!({ "reasoning": "so" }));
+        let shown = finished(&[thought, text.clone(), text, usage], 1100.0);
+        assert_eq!(shown.measured_tok_s(), Some(1010.0));
+    }
+
+    #[test]
+    fn models_with_unusable_names_are_left_out() {
+        let id = |id: &str| model_of_entry(&json!({ "id": id })).map(|model| model.id);
+        assert_eq!(id("org/model:8b").as_deref(), Some("org/model:8b"));
+        assert_eq!((id(""), id("a\nb"), id(&"a".repeat(513))), (None, None, None));
+    }
 }

@@ -2,8 +2,8 @@
 //! `hunch serve` speak it.
 //!
 //! `address` holds addresses and keys, `client` sends requests, and `chunk` holds the wire types of a streamed answer.
-//! `sampling` names sampling parameters. `speculation` reads the figures that a server reports of its own speculation. Nothing here loads a model, and no figure of a
-//! server is presented as one of ours.
+//! `sampling` names sampling parameters. `speculation` reads the figures that a server reports of its own speculation.
+//! Nothing here loads a model, and no figure of a server is presented as one of ours.
 
 mod address;
 mod chunk;
@@ -13,7 +13,7 @@ mod speculation;
 
 pub use address::{ServerAddress, ServerKey};
 pub use client::{
-    RemoteAnswer, RemoteModel, RemoteRequest, RemoteServer, ServerKind, TextPiece, Usage, exact,
+    RemoteAnswer, RemoteModel, RemoteRequest, RemoteServer, ServerKind, TextPiece, Usage, exact, runtime,
     unless_cancelled,
 };
 pub use sampling::sampling_fields;

@@ -42,7 +42,7 @@ impl SpeculationSource {
             Self::Hunch => "Hunch",
             Self::LlamaCppTimings => "llama.cpp",
             Self::VllmResponse => "vLLM",
-            Self::VllmCounters => "vLLM, all requests of that time",
+            Self::VllmCounters => "vLLM, all requests in that period",
             Self::SglangResponse => "SGLang",
         }
     }
@@ -94,9 +94,9 @@ impl Speculation {
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
-            drafted: self.drafted + other.drafted,
-            accepted: self.accepted + other.accepted,
-            passes: self.passes.zip(other.passes).map(|(one, other)| one + other),
+            drafted: self.drafted.saturating_add(other.drafted),
+            accepted: self.accepted.saturating_add(other.accepted),
+            passes: self.passes.zip(other.passes).map(|(one, other)| one.saturating_add(other)),
             source: self.source,
         }
     }
@@ -161,6 +161,17 @@ mod tests {
 
     fn read(text: &str) -> Option<Speculation> {
         Speculation::of_chunk(&serde_json::from_str(text).unwrap())
+    }
+
+    #[test]
+    fn sums_of_absurd_figures_do_not_overflow() {
+        let absurd = Speculation {
+            drafted: u64::MAX,
+            accepted: u64::MAX,
+            passes: Some(u64::MAX),
+            source: SpeculationSource::SglangResponse,
+        };
+        assert_eq!(absurd.plus(absurd), absurd);
     }
 
     #[test]

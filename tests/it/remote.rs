@@ -257,7 +257,7 @@ fn a_server_without_figures_says_nothing_of_speculation() {
     assert_eq!(server.bodies()[0]["model"], "second");
     let (code, message) = failure(&server.run(&["--model", "third"]));
     assert_eq!(code, Some(3));
-    assert!(message.contains("offers: first, second."), "{message}");
+    assert!(message.contains("It offers: first, second."), "{message}");
 }
 
 #[test]
@@ -289,7 +289,7 @@ fn text_before_a_broken_end_is_shown() {
     let script = Script::new("llamacpp", events(&[delta(json!({ "content": "Half an" }), Value::Null)]));
     let output = Scripted::start(script).run(&[]);
     assert!(text(&output.stdout).starts_with("Half an"));
-    assert!(failure(&output).1.contains("Text received so far is kept."));
+    assert!(failure(&output).1.contains("it ended before its answer did. Try again."));
 }
 
 #[test]

@@ -87,7 +87,6 @@ export function createWindow(host: Host): WindowState {
     library,
     preferences,
     reportFailure,
-    loadedByUser: () => servers.choose(null),
     needless: () => servers.chosen !== null,
   });
   const servers = new Servers(host, preferences);
@@ -128,7 +127,11 @@ export function createWindow(host: Host): WindowState {
     void models.refresh();
     events.pairsChanged();
   });
-  const plan = new ComparisonPlan(models, { settings, busy: () => conversation.running });
+  const plan = new ComparisonPlan(models, {
+    settings,
+    busy: () => conversation.running,
+    hasServer: (address) => servers.list.some((server) => server.address === address),
+  });
   const pairing = new Pairing(host, { models, comparison });
   const drafting = new Pairing(host, { models, comparison });
   const lab = new Lab(host, models, settings, conversation);

@@ -3,6 +3,7 @@
 //! line branch on, and [`RefusalReason`] the one of refusals.
 
 mod refusal;
+mod server_remedy;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
 pub use refusal::{EnglishOnly, Refusal, RefusalReason};
+pub use server_remedy::ServerRemedy;
 
 /// Result of a fallible engine operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -220,14 +222,14 @@ pub enum Error {
         reason: String,
     },
     /// A server that was to answer cannot be reached, or refused.
-    #[error("The server {address} did not answer: {reason}. Text received so far is kept. {remedy}")]
+    #[error("The server {address} did not answer: {reason}. {remedy}")]
     Server {
         /// Address of the server's API.
         address: String,
         /// The reason.
         reason: String,
         /// A remedy.
-        remedy: String,
+        remedy: ServerRemedy,
     },
     /// The Hub cannot be reached or used.
     #[error(
@@ -464,9 +466,11 @@ impl Error {
             Error::Device { device, reason } => {
                 vec![("device", (*device).into()), ("detail", reason.clone())]
             }
-            Error::Server { address, reason, .. } => {
-                vec![("address", address.clone()), ("detail", reason.clone())]
-            }
+            Error::Server { address, reason, remedy } => vec![
+                ("address", address.clone()),
+                ("detail", reason.clone()),
+                ("remedy", remedy.code().to_owned()),
+            ],
             Error::HubUnreachable { endpoint, reason } => {
                 vec![("endpoint", endpoint.clone()), ("detail", reason.clone())]
             }
@@ -546,7 +550,7 @@ mod tests {
             Error::Busy,
             Error::Stopped,
             Error::Device { device: "metal", reason: text() },
-            Error::Server { address: text(), reason: text(), remedy: text() },
+            Error::Server { address: text(), reason: text(), remedy: ServerRemedy::Retry },
             Error::HubUnreachable { endpoint: text(), reason: text() },
             Error::HubNotFound { what: text(), remedy: text() },
             Error::WrongChecksum { file: text(), expected: text(), found: text(), path: path() },

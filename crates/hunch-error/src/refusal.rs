@@ -541,21 +541,31 @@ refusals! {
     },
     /// A key would be sent over a connection that others can read.
     #[error(
-        "The key was not used: others on the network could read it on its way to {address}. Use an https address, or \
-         reach the server through a tunnel to this machine."
+        "The key was not used: others on the network could read it on its way to {address}. Use an https address, \
+         reach the server through a tunnel to this machine, or unset HUNCH_SERVER_KEY."
     )]
     UnencryptedKey {
         /// Address of the server's API.
         address: String,
     },
     /// The key of a server is malformed.
-    #[error("The server's key must be one word of plain characters. Copy it again from the server's settings.")]
+    #[error("The server's key must be one word of plain characters, without spaces. Copy it again from the server's settings.")]
     NotAServerKey,
     /// The server was removed, or never added.
-    #[error("The server {address} is not in the list. Add it again.")]
+    #[error("The server {address} is not in the list. Add it there.")]
     NoSuchServer {
         /// Address of the server's API.
         address: String,
+    },
+    /// A server does not offer the model.
+    #[error("There is no model {model} at {address}. {detail}")]
+    NoSuchServerModel {
+        /// Address of the server's API.
+        address: String,
+        /// Name of the model.
+        model: String,
+        /// The names there are, in English.
+        detail: String,
     },
     /// The answer of a server cannot be continued.
     #[error("A server cannot continue its answer. Answer the question again.")]
@@ -694,6 +704,7 @@ impl Refusal {
             Self::HubBusy { .. } | Self::HubSlow { .. } | Self::NoHubSearch { .. } => {
                 ErrorCode::HubUnreachable
             }
+            Self::NoSuchServerModel { .. } => ErrorCode::ModelNotFound,
             Self::ModelTooLarge { .. } | Self::TrainingTooLarge { .. } => ErrorCode::OutOfMemory,
             Self::NoSuchRepository { .. } | Self::NoSuchHubFile { .. } => ErrorCode::HubNotFound,
             Self::TermsNeedToken { .. } | Self::TermsNotAccepted { .. } => ErrorCode::HubGated,

@@ -8,26 +8,22 @@ use super::report::{CompareEvent, ComparedServer, ComparisonSetting, ServerAnswe
 use crate::bench::turns::sampling_of_run;
 use crate::event::ServerFigures;
 use crate::remote::{
-    RemoteModel, RemoteRequest, RemoteServer, Speculation, sampling_fields, unless_cancelled,
+    RemoteModel, RemoteRequest, RemoteServer, Speculation, runtime, sampling_fields, unless_cancelled,
 };
 use hunch_core::chat::{ChatMessage, Role};
 use hunch_core::quantile::median;
-use hunch_error::{Error, Result};
+use hunch_error::Result;
 
 /// Lets a server answer every prompt of a comparison in every run, one after the other, until it is stopped.
 ///
-/// An error ends its answers and is part of the report.
-///
-/// # Errors
-/// If no runtime can be started.
+/// An error ends its answers and is part of the report. So are the answers that were finished before. The missing ones
+/// were given up if the listener is stopped and there is no error.
 pub fn run(
     client: &RemoteServer,
     server: ComparedServer,
     setting: &ComparisonSetting,
     listener: &mut Listener<'_>,
-) -> Result<ServerReport> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Error::Internal(format!("no runtime for the server: {error}")))?;
+) -> ServerReport {
     let mut report = ServerReport {
         server,
         kind: None,
@@ -39,15 +35,15 @@ pub fn run(
         error: None,
     };
     let stopped = listener.stopped;
-    let answered = runtime.block_on(unless_cancelled(
-        stopped,
-        answer_all(client, setting, &mut report, &mut *listener.on_event),
-    ));
-    if let Some(Err(error)) = answered {
+    let answered = runtime().and_then(|runtime| {
+        let all = answer_all(client, setting, &mut report, &mut *listener.on_event);
+        runtime.block_on(unless_cancelled(stopped, all)).unwrap_or(Ok(()))
+    });
+    if let Err(error) = answered {
         report.error = Some(Box::new((&error).into()));
     }
     summarise(&mut report);
-    Ok(report)
+    report
 }
 
 async fn answer_all(
@@ -86,7 +82,7 @@ async fn answer(
     };
     let mut text = String::new();
     let answer = client
-        .answer(model, &request, |piece| {
+        .answer(model, &request, |piece, _| {
             if !piece.thinking {
                 text.push_str(&piece.text);
             }
@@ -106,6 +102,9 @@ fn summarise(report: &mut ServerReport) {
     report.first_ms = median_of(|figures| figures.first_ms);
     let all: Option<Vec<Speculation>> = figures.iter().map(|figures| figures.speculation).collect();
     report.speculation = all.and_then(|all| all.into_iter().reduce(Speculation::plus));
-    let generated = figures.iter().filter_map(|figures| Some(figures.usage?.generated)).sum();
-    report.tokens_per_pass = report.speculation.and_then(|sum| sum.tokens_per_pass(generated));
+    // Both sums are over the same answers.
+    let generated: Option<Vec<u64>> = figures.iter().map(|figures| Some(figures.usage?.generated)).collect();
+    let generated = generated.map(|all| all.into_iter().fold(0, u64::saturating_add));
+    report.tokens_per_pass =
+        report.speculation.zip(generated).and_then(|(sum, generated)| sum.tokens_per_pass(generated));
 }

@@ -280,7 +280,7 @@ function windowCommands({ log, navigation, preferences, screen }: CommandState):
   ];
 }
 
-function modelCommands({ library, models, navigation, screen, work }: CommandState): Command[] {
+function modelCommands({ answerer, library, models, navigation, screen, work }: CommandState): Command[] {
   // The models of running work must stay in memory.
   const changeable = () => models.loading === null && !work.running;
   return [
@@ -289,7 +289,7 @@ function modelCommands({ library, models, navigation, screen, work }: CommandSta
       group: 'model',
       keys: { key: 'O' },
       enabled: changeable,
-      run: () => void models.openTarget(),
+      run: () => void answerer.openTarget(),
     },
     {
       ...named('open-draft'),

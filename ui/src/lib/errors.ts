@@ -45,7 +45,7 @@ const formats: Readonly<Record<string, (value: number) => string>> = {
 };
 
 /** Defaults for details that the engine left out. */
-const defaults: Readonly<Record<string, string>> = { reserved: '0' };
+const defaults: Readonly<Record<string, string>> = { reserved: '0', remedy: 'retry' };
 
 /** An error found by the window, with a message in its language. */
 export const ownError = (code: ErrorCode, text: string): ErrorInfo => ({ code, message: text, params: { text } });

@@ -27,7 +27,7 @@ export interface ChatContext {
   /** Files of the next question. */
   readonly attachments: Attachments;
   readonly models: Models;
-  /** The one who answers the next question. */
+  /** The answerer of the next question. */
   readonly answerer: Answerer;
   readonly servers: Servers;
   readonly settings: Settings;

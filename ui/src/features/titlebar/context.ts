@@ -15,7 +15,7 @@ import type { Work } from '../../lib/state/work.svelte';
 export interface TitleBarContext {
   readonly navigation: Navigation;
   readonly models: Models;
-  /** The one who answers the next question. */
+  /** The answerer of the next question. */
   readonly answerer: Answerer;
   readonly servers: Servers;
   readonly library: LibraryState;

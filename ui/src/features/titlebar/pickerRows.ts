@@ -63,7 +63,7 @@ function targetRows(context: TitleBarContext): PickerRow[] {
     ...rows,
     ...serverRows(context),
     ...(models.loaded ? [unload] : []),
-    { ...way('open-target', language.strings.models.target.open, () => void models.openTarget(), work.running), aside: shortcut('O') },
+    { ...way('open-target', language.strings.models.target.open, () => void answerer.openTarget(), work.running), aside: shortcut('O') },
     way('open-servers', words.openServers, () => navigation.showLibrary('servers')),
     way('open-library', words.openLibrary, () => navigation.showLibrary()),
   ];

@@ -1,4 +1,4 @@
-// The one who answers the next question: the loaded models, or a model of a server. No DOM.
+// The answerer of the next question: the loaded models, or a model of a server. No DOM.
 
 import type { AnsweredBy, AnswerSettings, ModelEntry } from '../ipc/schema.gen';
 import type { Models } from './models.svelte';
@@ -13,7 +13,7 @@ export interface AnswererDependencies {
   prepare?: () => Promise<void>;
 }
 
-/** The one who answers. */
+/** The answerer. */
 export class Answerer {
   readonly #on: AnswererDependencies;
 
@@ -37,12 +37,12 @@ export class Answerer {
     return this.server === null && (models.loading !== null || (!models.ready && !models.loaded));
   }
 
-  /** The one who answers, for a request; undefined for the loaded models. */
+  /** The answerer, for a request; undefined for the loaded models. */
   get by(): AnsweredBy | undefined {
     return this.server ? { kind: 'server', ...this.server } : undefined;
   }
 
-  /** Names of the one who answers, as the engine stores them; null if there is none. */
+  /** Names of the answerer, as the engine stores them; null if there is none. */
   get writer(): Pick<AnswerSettings, 'target' | 'draft' | 'server'> | null {
     if (this.server) return { target: this.server.model, draft: null, server: this.server.address };
     const { loaded } = this.#on.models;
@@ -51,9 +51,21 @@ export class Answerer {
 
   /** Lets a model of this machine answer, and loads it if it is not. */
   async useLoaded(model: ModelEntry): Promise<void> {
+    const { models } = this.#on;
+    if (models.loaded?.target.path !== model.path || !this.server) await models.loadTarget(model);
+    this.#answerWithLoaded(model.path);
+  }
+
+  /** Lets a model chosen in the file dialog answer, once it is loaded. */
+  async openTarget(): Promise<void> {
+    const path = await this.#on.models.openTarget();
+    if (path !== null) this.#answerWithLoaded(path);
+  }
+
+  /** Ends the server's turn if this target is in memory. */
+  #answerWithLoaded(path: string): void {
     const { models, servers } = this.#on;
-    if (models.loaded?.target.path === model.path && this.server) servers.choose(null);
-    else await models.loadTarget(model);
+    if (this.server && models.loaded?.target.path === path) servers.choose(null);
   }
 
   /** Gets ready for an answer. Rejects if that is impossible. */

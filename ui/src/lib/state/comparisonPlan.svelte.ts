@@ -14,6 +14,8 @@ export interface ChatSide {
   settings: Settings;
   /** `true` if an answer keeps the engine busy. */
   busy: () => boolean;
+  /** `true` if the server is in the list. */
+  hasServer?: (address: string) => boolean;
 }
 
 /** Depths for repeated lanes of a method, in order. */
@@ -34,8 +36,7 @@ export class ComparisonPlan {
   /** Runs of every prompt in every lane. */
   runs = $state(3);
   lanes = $state.raw<readonly MethodConfig[]>([]);
-  /** Model of a server that answers next to the lanes; null for none. */
-  server = $state.raw<ServerChoice | null>(null);
+  #server = $state.raw<ServerChoice | null>(null);
   /** Sampling settings and token limit. */
   readonly settings = new Settings();
 
@@ -53,6 +54,16 @@ export class ComparisonPlan {
     if (this.lanes.some((lane, i) => this.lanes.findIndex((other) => same(other, lane)) < i)) return 'same';
     return this.kind === 'text' && this.text.trim() === '' ? 'text' : null;
   });
+
+  /** Model of a server that answers next to the lanes; null for none, and once the server was removed. */
+  get server(): ServerChoice | null {
+    const chosen = this.#server;
+    return chosen && (this.#chat.hasServer?.(chosen.address) ?? true) ? chosen : null;
+  }
+
+  set server(choice: ServerChoice | null) {
+    this.#server = choice;
+  }
 
   constructor(models: Models, chat: ChatSide) {
     this.#models = models;

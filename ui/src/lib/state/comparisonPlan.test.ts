@@ -13,8 +13,9 @@ function make(methods: LoadedModels['methods'] = ['plain', 'draft-model', 'ngram
   models.loaded = { ...(app.info.loaded as unknown as LoadedModels), methods };
   settings.adopt(models.info);
   let busy = false;
-  const plan = new ComparisonPlan(models, { settings, busy: () => busy });
-  return { settings, models, plan, work: () => (busy = true) };
+  const listed: string[] = [];
+  const plan = new ComparisonPlan(models, { settings, busy: () => busy, hasServer: (address) => listed.includes(address) });
+  return { listed, settings, models, plan, work: () => (busy = true) };
 }
 
 describe('the plan of a comparison', () => {
@@ -25,6 +26,17 @@ describe('the plan of a comparison', () => {
     const without = make(['plain', 'ngram', 'suffix']);
     without.plan.arrive();
     expect(without.plan.lanes).toEqual([{ method: 'ngram', max_draft: 'auto' }]);
+  });
+
+  it('asks its server only while it is in the list', () => {
+    const { listed, plan } = make();
+    plan.arrive();
+    plan.text = 'Merge two lists.';
+    const server = { address: 'http://127.0.0.1:8080/v1', model: 'first' };
+    plan.server = server;
+    expect([plan.server, plan.request()?.server]).toEqual([null, undefined]);
+    listed.push(server.address);
+    expect([plan.server, plan.request()?.server]).toEqual([server, server]);
   });
 
   it('follows the settings of the chat until changed here', () => {

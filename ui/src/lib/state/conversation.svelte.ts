@@ -51,9 +51,9 @@ export interface ConversationCallbacks {
   changed: () => void;
   /** Loads the models for an answer. Rejects if that is impossible. */
   ready?: () => Promise<void>;
-  /** The one who answers, for the request; undefined for the loaded models. */
+  /** The answerer, for the request; undefined for the loaded models. */
   by?: () => AnsweredBy | undefined;
-  /** Names of the one who answers, as the engine stores them. */
+  /** Names of the answerer, as the engine stores them. */
   writer?: () => Pick<AnswerSettings, 'target' | 'draft' | 'server'> | null;
   /** Called when a question was refused in a conversation that is no longer on screen, where its text is kept. */
   refusedElsewhere?: (error: ErrorInfo) => void;

@@ -24,8 +24,6 @@ export interface ModelsDependencies {
   preferences: Preferences;
   /** Reports a failure in a sentence. */
   reportFailure: (text: string) => void;
-  /** Called when the user has loaded models. */
-  loadedByUser: () => void;
   /** Returns `true` if a server answers, which needs no models. */
   needless: () => boolean;
 }
@@ -66,7 +64,6 @@ export class Models {
   readonly #library: LibraryState;
   readonly #preferences: Preferences;
   readonly #reportFailure: (text: string) => void;
-  readonly #loadedByUser: () => void;
   readonly #needless: () => boolean;
   #picking = false;
   #unloading = false;
@@ -101,7 +98,6 @@ export class Models {
     this.#library = dependencies.library ?? new LibraryState(host);
     this.#preferences = dependencies.preferences ?? new Preferences(host);
     this.#reportFailure = dependencies.reportFailure ?? (() => {});
-    this.#loadedByUser = dependencies.loadedByUser ?? (() => {});
     this.#needless = dependencies.needless ?? (() => false);
   }
 
@@ -140,6 +136,8 @@ export class Models {
       const listing = this.#library.ask();
       listing.catch(() => {});
       if (!this.loaded && !this.#needless()) await this.#begin(listing);
+      // The next question after the server's must not load what crashed, either.
+      else if (!this.loaded) this.#crashedWith(this.#preferences.lastModels?.target ?? info.unfinished_load?.target);
       await listing;
     } catch (thrown) {
       this.error = toErrorInfo(thrown);
@@ -158,7 +156,6 @@ export class Models {
     try {
       this.#take(await call(this.#host, 'load_models', { request }), request.context);
       if (asked) this.#remember();
-      if (asked && this.ready) this.#loadedByUser();
       return 'loaded';
     } catch (thrown) {
       const error = toErrorInfo(thrown);
@@ -252,15 +249,16 @@ export class Models {
     await this.load(alone(model.path), this.titleOf(model));
   }
 
-  /** Loads a target chosen in the file dialog. */
-  async openTarget(): Promise<void> {
+  /** Loads a target chosen in the file dialog. Returns its path; null if none was chosen. */
+  async openTarget(): Promise<string | null> {
     const path = await this.#pick(language.strings.dialogs.openModel);
     if (path !== null) await this.openFile(path, 'target');
+    return path;
   }
 
   /** Loads a draft for the loaded target, chosen in the file dialog. */
   async openDraft(): Promise<void> {
-    if (!this.loaded) return this.openTarget();
+    if (!this.loaded) return void (await this.openTarget());
     const path = await this.#pick(language.strings.dialogs.openDraft);
     if (path !== null) await this.openFile(path, 'draft');
   }

@@ -137,13 +137,18 @@ describe('Models', () => {
 });
 
 /** Models with preferences and a library. */
-async function inWindow(kept: Record<string, unknown> = {}) {
+async function inWindow(kept: Record<string, unknown> = {}, serverAnswers = false) {
   const host = new ModelHost();
   host.kept = kept;
   const [library, preferences, settings] = [new LibraryState(host), new Preferences(host), new Settings()];
   await preferences.load();
   const failures: string[] = [];
-  const models = new Models(host, settings, { library, preferences, reportFailure: (text) => failures.push(text) });
+  const models = new Models(host, settings, {
+    library,
+    preferences,
+    reportFailure: (text) => failures.push(text),
+    needless: () => serverAnswers,
+  });
   return { host, library, settings, models, failures };
 }
 
@@ -160,6 +165,15 @@ describe('the last models', () => {
     expect(host.requests).toEqual([]);
     await models.reload();
     expect([host.requests, models.unloadReason, models.loaded?.draft?.path]).toEqual([[last], null, last.draft]);
+  });
+
+  it('are not loaded by themselves after a crash, even if a server answers first', async () => {
+    const { host, models } = await inWindow({ last_models: last }, true);
+    host.unfinishedLoad = last;
+    await models.start();
+    expect([host.requests, models.unloadReason]).toEqual([[], 'crashed']);
+    await expect(models.restore()).rejects.toMatchObject({ code: 'no_model' });
+    expect(host.requests).toEqual([]);
   });
 
   it('are loaded if loading another model crashed the last run', async () => {

@@ -21,6 +21,8 @@ export class Servers {
   adding = $state(false);
 
   #states = $state.raw<Readonly<Record<string, ServerState>>>({});
+  /** Models of the last list of each server. They stay while it is asked again, and when it fails. */
+  #known = $state.raw<Readonly<Record<string, readonly RemoteModel[]>>>({});
 
   /** The model that answers in place of the loaded ones; null for the loaded ones. */
   chosen = $derived.by((): ServerChoice | null => this.#preferences.server);
@@ -38,10 +40,15 @@ export class Servers {
     return this.#states[address] ?? null;
   }
 
-  /** Models of a server, as of its last response. The chosen one is known before that. */
+  /** Models of a server's last list; null before it sent one. */
+  knownOf(address: string): readonly RemoteModel[] | null {
+    return this.#known[address] ?? null;
+  }
+
+  /** Models of a server, as of its last list. The chosen one is known before that. */
   modelsOf(address: string): readonly Pick<RemoteModel, 'id'>[] {
-    const state = this.stateOf(address);
-    if (state?.kind === 'reachable') return state.models;
+    const known = this.knownOf(address);
+    if (known) return known;
     return this.chosen?.address === address ? [{ id: this.chosen.model }] : [];
   }
 
@@ -80,6 +87,8 @@ export class Servers {
     try {
       await call(this.#host, 'remove_server', { address });
       if (this.chosen?.address === address) this.choose(null);
+      this.#states = without(this.#states, address);
+      this.#known = without(this.#known, address);
       await this.load();
     } catch (thrown) {
       this.error = toErrorInfo(thrown);
@@ -91,10 +100,19 @@ export class Servers {
     if (this.stateOf(address)?.kind === 'asking') return;
     this.#set(address, { kind: 'asking' });
     try {
-      this.#set(address, { kind: 'reachable', ...(await call(this.#host, 'check_server', { address })) });
+      const checked = await call(this.#host, 'check_server', { address });
+      this.#known = { ...this.#known, [address]: checked.models };
+      this.#set(address, { kind: 'reachable', ...checked });
     } catch (thrown) {
       this.#set(address, { kind: 'failed', error: toErrorInfo(thrown) });
     }
+  }
+
+  /** Asks the chosen server for its models, unless it was asked since the start. Others are asked on the Servers page
+   * only, because a request sends their key. */
+  learn(): void {
+    const { chosen } = this;
+    if (chosen && this.stateOf(chosen.address) === null) void this.check(chosen.address);
   }
 
   /** Asks all servers. */
@@ -110,6 +128,11 @@ export class Servers {
   #set(address: string, state: ServerState): void {
     this.#states = { ...this.#states, [address]: state };
   }
+}
+
+/** A record without a key. */
+function without<Value>(record: Readonly<Record<string, Value>>, key: string): Readonly<Record<string, Value>> {
+  return Object.fromEntries(Object.entries(record).filter(([name]) => name !== key));
 }
 
 /** An address as shown: without scheme and path, where they are the usual ones. */

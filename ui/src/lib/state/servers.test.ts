@@ -45,7 +45,6 @@ describe('Servers', () => {
     expect(await servers.add('127.0.0.1:8080', 'sk-secret')).toBe(true);
     await expect.poll(() => servers.stateOf(address)?.kind).toBe('reachable');
     expect([servers.list[0]?.key, servers.keychain, servers.modelsOf(address).map(({ id }) => id)]).toEqual(['memory', false, ['first']]);
-    expect(JSON.stringify([servers.list, servers.stateOf(address)])).not.toContain('secret');
   });
 
   it('report a refusal without changing the list', async () => {
@@ -61,11 +60,38 @@ describe('Servers', () => {
     host.held = new Promise<void>((resolve) => (go = resolve));
     host.refusal = { code: 'server', message: 'no connection' };
     const first = servers.check(address);
-    await servers.check(address);
+    const second = servers.check(address);
     go();
-    await first;
+    await Promise.all([first, second]);
     const state = servers.stateOf(address);
     expect([host.asked, state?.kind === 'failed' && state.error.message]).toEqual([1, 'no connection']);
+  });
+
+  it('keep their models while they are asked again, and when that fails', async () => {
+    const { host, servers } = make();
+    await servers.check(address);
+    let go = () => {};
+    host.held = new Promise<void>((resolve) => (go = resolve));
+    host.refusal = { code: 'server', message: 'no connection' };
+    const again = servers.check(address);
+    expect([servers.stateOf(address)?.kind, servers.modelsOf(address).length]).toEqual(['asking', 1]);
+    go();
+    await again;
+    expect([servers.stateOf(address)?.kind, servers.modelsOf(address).length]).toEqual(['failed', 1]);
+    await servers.remove(address);
+    expect([servers.stateOf(address), servers.modelsOf(address)]).toEqual([null, []]);
+  });
+
+  it('are asked outside of the Servers page only if chosen, and once', async () => {
+    const { host, servers } = make();
+    await servers.load();
+    servers.learn();
+    expect(host.asked).toBe(0);
+    servers.choose(choice);
+    servers.learn();
+    await expect.poll(() => servers.stateOf(address)?.kind).toBe('reachable');
+    servers.learn();
+    expect(host.asked).toBe(1);
   });
 
   it('give way to the loaded models when the chosen one is removed', async () => {
@@ -103,7 +129,10 @@ describe('Answerer', () => {
       loaded: null,
       ready: false,
       restore: async () => void calls.push('restore'),
-      loadTarget: async ({ path }: ModelEntry) => void calls.push(`load ${path}`),
+      loadTarget: async (target: ModelEntry) => {
+        calls.push(`load ${target.path}`);
+        if (target.path !== '/broken.gguf') on.loaded = { target, draft: null } as Models['loaded'];
+      },
       ...models,
     } as Models;
     const servers = { chosen, choose: (to: typeof choice | null) => void calls.push(`choose ${JSON.stringify(to)}`) };
@@ -135,6 +164,7 @@ describe('Answerer', () => {
     const { answerer, calls } = answererOf({ loaded }, choice);
     await answerer.useLoaded(model);
     await answerer.useLoaded({ ...model, path: '/b.gguf' });
-    expect(calls).toEqual(['choose null', 'load /b.gguf']);
+    await answerer.useLoaded({ ...model, path: '/broken.gguf' });
+    expect(calls).toEqual(['choose null', 'load /b.gguf', 'choose null', 'load /broken.gguf']);
   });
 });

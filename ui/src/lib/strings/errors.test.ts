@@ -7,7 +7,7 @@ import type { ErrorCode, ErrorInfo, RefusalReason } from '../ipc/schema.gen';
 import schema from '../ipc/schema.gen.ts?raw';
 import { catalogueNotesDe } from './catalogueNotesDe';
 import { languages, setLanguage } from './index.svelte';
-import { errorParams, refusalParams } from './keys';
+import { errorParams, refusalParams, serverRemedies } from './keys';
 
 afterEach(() => setLanguage('en'));
 
@@ -37,8 +37,21 @@ describe('error text', () => {
         const { title, text, detail } = errorContent(named(code));
         expect(title.trim(), code).not.toBe('');
         expect(`${text ?? ''}${detail ?? ''}`.trim(), code).not.toBe('');
-        for (const name of errorParams[code]) expect(`${text ?? ''} ${detail ?? ''}`, `${language} ${code}`).toContain(`<${name}>`);
+        // A remedy is a code, not a text.
+        for (const name of errorParams[code].filter((name) => name !== 'remedy'))
+          expect(`${text ?? ''} ${detail ?? ''}`, `${language} ${code}`).toContain(`<${name}>`);
       }
+    }
+  });
+
+  it('has its own remedy for each failure of a server', () => {
+    for (const { code: language } of languages) {
+      setLanguage(language);
+      const params = { address: 'http://host/v1', detail: 'no' };
+      const texts = serverRemedies.map((remedy) => errorContent({ code: 'server', message: '', params: { ...params, remedy } }).text);
+      expect(new Set(texts).size, language).toBe(serverRemedies.length);
+      // Stored errors of older versions have none.
+      expect(texts).toContain(errorContent({ code: 'server', message: '', params }).text);
     }
   });
 

@@ -1,6 +1,17 @@
 // The text of errors in German: what happened, what is safe, what to do.
 
-import type { ErrorCatalogue, RefusalCatalogue } from './keys';
+import type { ErrorCatalogue, RefusalCatalogue, ServerRemedyWords } from './keys';
+
+const serverRemedies: ServerRemedyWords = {
+  check_address: 'Prüfe, ob er läuft und ob die Adresse stimmt.',
+  check_protocol: 'Prüfe die Adresse: Sie muss zu einem Server gehören, der OpenAIs Protokoll spricht.',
+  follow_redirect: 'Er leitet auf eine andere Adresse um. Füge diese hinzu.',
+  add_key: 'Er braucht einen Schlüssel. Füge ihn in der Bibliothek hinzu.',
+  check_key: 'Prüfe seinen Schlüssel.',
+  wait: 'Warte etwas und versuche es dann erneut.',
+  change_request: 'Ändere die Frage oder die Einstellungen.',
+  retry: 'Versuche es erneut.',
+};
 
 export const errorsDe: ErrorCatalogue = {
   invalid_request: {
@@ -82,8 +93,8 @@ export const errorsDe: ErrorCatalogue = {
   },
   server: {
     title: 'Der Server hat nicht geantwortet',
-    body: ({ address }) => `Keine Antwort von ${address}. Bisher empfangener Text bleibt erhalten.`,
-    advice: 'Prüfe, ob der Server läuft, seine Adresse und seinen Schlüssel. Versuche es dann erneut.',
+    body: ({ address, remedy }) =>
+      `Keine Antwort von ${address}. ${serverRemedies[remedy as keyof ServerRemedyWords] ?? serverRemedies.retry}`,
   },
   hub_unreachable: {
     title: 'Der Hub ist nicht erreichbar',
@@ -530,13 +541,18 @@ export const refusalsDe: RefusalCatalogue = {
   },
   not_a_server_key: {
     title: 'Der Schlüssel ist ungültig',
-    body: () => 'Der Schlüssel des Servers muss ein Wort aus einfachen Zeichen sein.',
+    body: () => 'Der Schlüssel des Servers muss ein Wort ohne Leerzeichen und Sonderzeichen sein.',
     advice: 'Kopiere ihn noch einmal aus den Einstellungen des Servers.',
   },
   no_such_server: {
     title: 'Der Server steht nicht in der Liste',
-    body: ({ address }) => `${address} wurde entfernt.`,
-    advice: 'Füge ihn wieder hinzu.',
+    body: ({ address }) => `${address} gehört nicht zu den Servern der Bibliothek.`,
+    advice: 'Füge ihn dort hinzu oder wähle einen anderen.',
+  },
+  no_such_server_model: {
+    title: 'Der Server hat dieses Modell nicht',
+    body: ({ address, model }) => `${address} bietet „${model}“ nicht an.`,
+    advice: 'Wähle eines seiner Modelle in der Bibliothek.',
   },
   server_cannot_continue: {
     title: 'Ein Server kann seine Antwort nicht fortsetzen',

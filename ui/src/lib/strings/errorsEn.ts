@@ -1,6 +1,17 @@
 // The text of errors in English: what happened, what is safe, what to do.
 
-import type { ErrorCatalogue, RefusalCatalogue } from './keys';
+import type { ErrorCatalogue, RefusalCatalogue, ServerRemedyWords } from './keys';
+
+const serverRemedies: ServerRemedyWords = {
+  check_address: 'Check that it runs, and its address.',
+  check_protocol: 'Check the address: it must be of a server that speaks OpenAI’s protocol.',
+  follow_redirect: 'It redirects to another address. Add that one.',
+  add_key: 'It needs a key. Add the key in the Library.',
+  check_key: 'Check its key.',
+  wait: 'Wait a little, then try again.',
+  change_request: 'Change the question or the settings.',
+  retry: 'Try again.',
+};
 
 export const errorsEn: ErrorCatalogue = {
   invalid_request: {
@@ -82,8 +93,8 @@ export const errorsEn: ErrorCatalogue = {
   },
   server: {
     title: 'The server did not answer',
-    body: ({ address }) => `No answer from ${address}. Text received so far is kept.`,
-    advice: 'Check that the server runs, its address and its key. Then try again.',
+    body: ({ address, remedy }) =>
+      `No answer from ${address}. ${serverRemedies[remedy as keyof ServerRemedyWords] ?? serverRemedies.retry}`,
   },
   hub_unreachable: {
     title: 'The Hub can’t be reached',
@@ -526,13 +537,18 @@ export const refusalsEn: RefusalCatalogue = {
   },
   not_a_server_key: {
     title: 'The key is malformed',
-    body: () => 'The server’s key must be one word of plain characters.',
+    body: () => 'The server’s key must be one word of plain characters, without spaces.',
     advice: 'Copy it again from the server’s settings.',
   },
   no_such_server: {
     title: 'The server is not in the list',
-    body: ({ address }) => `${address} was removed.`,
-    advice: 'Add it again.',
+    body: ({ address }) => `${address} is not among the servers of the Library.`,
+    advice: 'Add it there, or choose another one.',
+  },
+  no_such_server_model: {
+    title: 'The server does not have this model',
+    body: ({ address, model }) => `${address} does not offer “${model}”.`,
+    advice: 'Choose one of its models in the Library.',
   },
   server_cannot_continue: {
     title: 'A server cannot continue its answer',

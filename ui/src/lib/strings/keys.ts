@@ -141,7 +141,7 @@ export const errorParams = {
   busy: [],
   stopped: [],
   device: ['device', 'detail'],
-  server: ['address', 'detail'],
+  server: ['address', 'detail', 'remedy'],
   hub_unreachable: ['endpoint', 'detail'],
   hub_not_found: ['what', 'detail'],
   hub_gated: ['repository', 'detail'],
@@ -156,6 +156,21 @@ export const errorParams = {
   update_not_installed: ['version', 'detail'],
   internal: ['detail'],
 } as const satisfies Record<ErrorCode, readonly string[]>;
+
+/** Codes of remedies for failures of servers, as in `ServerRemedy`. */
+export const serverRemedies = [
+  'check_address',
+  'check_protocol',
+  'follow_redirect',
+  'add_key',
+  'check_key',
+  'wait',
+  'change_request',
+  'retry',
+] as const;
+
+/** Remedies for failures of servers in a language. */
+export type ServerRemedyWords = Readonly<Record<(typeof serverRemedies)[number], string>>;
 
 export type ParamOf<C extends ErrorCode> = Exclude<(typeof errorParams)[C][number], 'detail'>;
 
@@ -249,6 +264,7 @@ export const refusalParams = {
   unencrypted_key: ['address'],
   not_a_server_key: [],
   no_such_server: ['address'],
+  no_such_server_model: ['address', 'model', 'detail'],
   server_cannot_continue: [],
   server_keychain_failed: ['detail'],
   bad_endpoint: [],

@@ -383,7 +383,7 @@ export const libraryDe: Strings['library'] = {
     noKeychain: 'Hunch nutzt auf diesem System keinen Schlüsselbund. Der Schlüssel bleibt, bis Hunch geschlossen wird.',
     encrypted: 'Er wird nur über https oder an diesen Rechner gesendet.',
     none: 'Noch kein Server.',
-    checkAll: 'Prüfen',
+    checkAll: 'Alle prüfen',
     check: 'Prüfen',
     checkOf: (address) => `${address} prüfen`,
     remove: 'Entfernen',
