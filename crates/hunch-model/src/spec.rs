@@ -4,18 +4,18 @@
 
 mod experts;
 mod layers;
+pub(crate) mod state;
 
 use hunch_core::model::ModelInfo;
 use serde::{Deserialize, Serialize};
 
-pub use crate::cache::states::STEP as STATE_STEP;
-use crate::cache::states::StateRows;
 use crate::display_name;
 use crate::gguf::{Gguf, ROPE_HALVES};
 use experts::ExpertKind;
 pub use experts::{Experts, Weighting};
 use hunch_error::{Error, Result};
 pub use layers::{LayerRope, LayerSpec, Mixer};
+pub use state::STEP as STATE_STEP;
 
 /// Pairing of head elements by the rotary position embedding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -474,7 +474,7 @@ impl ModelSpec {
     pub fn state_bytes(&self, capacity: usize) -> usize {
         let Some(positions) = self.convolution else { return 0 };
         let row = self.n_embd * size_of::<f32>();
-        (self.n_layer - self.attention_layers()) * row * StateRows::places(positions - 1, capacity)
+        (self.n_layer - self.attention_layers()) * row * state::places(positions - 1, capacity)
     }
 
     /// Returns the share of a tensor's bytes that a pass of one row reads: less than all for experts.

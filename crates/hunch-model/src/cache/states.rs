@@ -16,15 +16,7 @@ use hunch_kernels::RowMask;
 
 use crate::metal::gpu::Buffer;
 use crate::metal::kernels::Kernels;
-
-/// Last rows that are held when a pass of any size begins.
-const HELD: usize = 128;
-/// Most rows of a pass that are held after it, apart from those of every [`STEP`]. Trees have no more.
-const OF_PASS: usize = 64;
-/// Places for the last rows. Slot s has place s mod `RING`.
-const RING: usize = HELD + OF_PASS;
-/// Distance of the positions that stay restorable, in tokens.
-pub const STEP: usize = 64;
+use crate::spec::state::{OF_PASS, RING, STEP, places};
 
 /// Places of the rows of state of all layers with one.
 ///
@@ -90,11 +82,6 @@ pub(crate) enum StateSource {
 impl StateRows {
     fn new(reach: usize) -> Self {
         Self { reach, ring: [None; RING] }
-    }
-
-    /// Returns the number of places of a layer for `capacity` slots.
-    pub(crate) fn places(reach: usize, capacity: usize) -> usize {
-        RING + reach + reach * capacity.div_ceil(STEP)
     }
 
     /// Returns the place of a slot among those before every [`STEP`] slots, if it has one.
@@ -224,7 +211,7 @@ impl States {
     /// # Errors
     /// [`Error::OutOfMemory`]. The contents stay unchanged.
     pub(super) fn reserve(&mut self, capacity: usize, kernels: Option<&Arc<Kernels>>) -> Result<()> {
-        let values = StateRows::places(self.rows.reach, capacity) * self.width;
+        let values = places(self.rows.reach, capacity) * self.width;
         for memory in self.layers.iter_mut().flatten() {
             match (memory, kernels) {
                 (StateMemory::Host(old), None) => {
