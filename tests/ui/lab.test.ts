@@ -141,7 +141,7 @@ describe('residual resampling', () => {
     expect((await width(bars.nth(1))) / (await width(bars.nth(0)))).toBeCloseTo((token!.p - token!.overlap) / token!.overlap, 2);
     const identities = await page.getByTestId('identity').allTextContents();
     for (const [i, { overlap, residual, total }] of toy.tokens.entries()) {
-      const [o, z, r, t] = [overlap, toy.rejection, residual, total].map(formatSignificant);
+      const [o, z, r, t] = [overlap, toy.rejection, residual, total].map(formatProbability);
       expect(identities[i]).toBe(`${o} + ${z} · ${r} = ${t}`);
     }
     const table = await tableOf(page, 'distributions');
@@ -215,7 +215,7 @@ describe('the proof', () => {
     for (const i of [0, 1]) {
       const { id, overlap, residual, total } = toy.tokens[i]!;
       await page.getByTestId('proof-token').selectOption(String(id));
-      const [o, z, r, t] = [overlap, toy.rejection, residual, total].map(formatSignificant);
+      const [o, z, r, t] = [overlap, toy.rejection, residual, total].map(formatProbability);
       expect(await page.getByTestId('proof-sum').textContent()).toContain(`= ${o} + ${z} · ${r} = ${t}`);
     }
   });

@@ -28,7 +28,7 @@ describe('recommended sampling', () => {
     await page.getByTestId('settings').click();
     expect(await page.getByTestId('recommended').innerText()).toMatch(/Temperature 0\.6, Top K 20, Top P 0\.95/);
     const before = app.info.default_sampling.temperature;
-    expect(Number(await page.getByTestId('temperature').locator('input').inputValue())).toBe(before);
+    expect(Number(await page.getByTestId('temperature').inputValue())).toBe(before);
     await page.getByTestId('recommended-apply').click();
     await page.getByTestId('recommended-applied').waitFor();
     expect(await violations(page)).toEqual([]);
