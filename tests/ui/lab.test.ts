@@ -7,7 +7,7 @@ import type { Locator, Page } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
 import { labWidgets, type LabWidget } from '../../ui/src/lib/strings/keys';
 import { parseRecording } from './replay/recording';
-import { formatCount, formatMean, formatProbability, formatSignificant, formatShare, visibleText } from '../../ui/src/lib/format';
+import { formatCount, formatMean, formatProbability, formatShare, visibleText } from '../../ui/src/lib/format';
 import { faintText } from './contrast';
 import { curve, emptyMap, lab } from './fixtures/lab';
 import { ask, calls, ended, useWindow, type Opening } from './harness';
