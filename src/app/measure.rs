@@ -134,7 +134,7 @@ impl App {
                 if let Some(curve) = &curve {
                     store.set_cost_curve(&curve_of(&loaded.details, &compute), curve)?;
                 }
-                Ok(CostEvent::Finished { curve })
+                Ok(CostEvent::Finished { curve: curve.map(Box::new) })
             },
             move |ended| {
                 last.put(ended.unwrap_or_else(|error| CostEvent::Failed { error: (&error).into() }));

@@ -438,7 +438,7 @@ pub enum CostEvent {
     /// The measurement ended.
     Finished {
         /// The curve. `None` when it was stopped.
-        curve: Option<CostCurve>,
+        curve: Option<Box<CostCurve>>,
     },
     /// The measurement failed.
     Failed {

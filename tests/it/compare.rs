@@ -270,7 +270,7 @@ fn cost_curve_is_saved_for_its_models() {
     assert_eq!(curve.draft.as_ref().unwrap().points.len(), 16);
     assert_eq!(curve.target.points[0].relative, 1.0);
     assert!(curve.memory_gb_s > 0.0 && curve.target.floor_ms > 0.0);
-    assert_eq!(app.cost_curve().unwrap().as_ref(), Some(curve));
+    assert_eq!(app.cost_curve().unwrap().as_ref(), Some(&**curve));
     app.load_models(load_request("target", None)).unwrap();
     assert_eq!(app.cost_curve().unwrap(), None, "other models have another curve");
 }

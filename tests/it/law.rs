@@ -235,7 +235,7 @@ fn run(pair: &mut Pair, case: &Case, prompt: &[TokenId]) -> Tested {
         }
         assert!(session.prefill(prompt, 0, &mut |_, _| ControlFlow::Continue(())).unwrap().is_continue());
         let mut ids = Vec::new();
-        while let Some(round) = session.next() {
+        for round in session.by_ref() {
             let round = round.unwrap();
             drafted += round.drafted.len() as u32;
             accepted +=
