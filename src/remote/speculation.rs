@@ -42,7 +42,7 @@ impl SpeculationSource {
             Self::Hunch => "Hunch",
             Self::LlamaCppTimings => "llama.cpp",
             Self::VllmResponse => "vLLM",
-            Self::VllmCounters => "vLLM, all requests in that period",
+            Self::VllmCounters => "vLLM (all requests in that period)",
             Self::SglangResponse => "SGLang",
         }
     }

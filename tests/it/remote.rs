@@ -226,7 +226,7 @@ fn figures_of_vllm_come_from_its_response_or_its_counters() {
     *script.metrics.lock().unwrap() = vec![page(100), page(110)];
     let server = Scripted::start(script);
     let out = text(&server.run(&[]).stdout);
-    let expected = "vLLM, all requests of that time reports: 10 of 10 drafted accepted (100%)";
+    let expected = "vLLM (all requests in that period) reports: 10 of 10 drafted accepted (100%)";
     assert!(out.contains(expected), "{out}");
 }
 
