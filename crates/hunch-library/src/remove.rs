@@ -8,9 +8,8 @@ use crate::types::ModelSource;
 use hunch_error::{Error, Refusal, Result};
 use hunch_model::{model_folder, split};
 
-/// Files of a model folder that no program reads without its weights, in addition to those that Hunch reads, and the
-/// texts that describe it.
-const COMPANIONS: [&str; 13] = [
+/// Files of a model folder that no program reads without its weights, in addition to those that Hunch reads.
+const COMPANIONS: [&str; 9] = [
     "special_tokens_map.json",
     "added_tokens.json",
     "vocab.json",
@@ -20,11 +19,9 @@ const COMPANIONS: [&str; 13] = [
     "preprocessor_config.json",
     "processor_config.json",
     "configuration.json",
-    "README.md",
-    "LICENSE",
-    "LICENSE.txt",
-    ".gitattributes",
 ];
+/// Files that describe a model folder. They may describe other weights in it as well.
+const TEXTS: [&str; 4] = ["README.md", "LICENSE", "LICENSE.txt", ".gitattributes"];
 
 /// Returns the files that deleting a model would delete. A split model has several, and so has a model folder.
 ///
@@ -74,18 +71,15 @@ pub fn remove(path: &Path, places: &Places) -> Result<()> {
 /// taken for a model.
 fn with_companions(path: &Path, mut files: Vec<PathBuf>) -> Vec<PathBuf> {
     let Some(folder) = model_folder::folder_of(path) else { return files };
-    if has_other_weights(&folder, &files) {
-        return files;
-    }
-    let companions = COMPANIONS.into_iter().map(|name| folder.join(name));
+    let texts = if has_other_weights(&folder, &files) { &[][..] } else { &TEXTS };
+    let companions = COMPANIONS.iter().chain(texts).map(|name| folder.join(name));
     let settings = model_folder::settings_files(path).into_iter().chain(companions);
     // Links count, whatever they lead to.
     files.extend(settings.filter(|file| file.is_file() || file.is_symlink()));
     files
 }
 
-/// Returns whether a folder holds weights in addition to those of `files`. They would need its settings. If it cannot be read, it
-/// may.
+/// Returns whether a folder holds weights in addition to those of `files`. If it cannot be read, it may.
 fn has_other_weights(folder: &Path, files: &[PathBuf]) -> bool {
     let Ok(entries) = std::fs::read_dir(folder) else { return true };
     let is_weights = |path: &Path| {
@@ -172,12 +166,12 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let places = places(root.path());
         let folder = places.models.join("Mine");
-        folder_of(&folder, &["notes.txt", "adapters.safetensors", "vocab.json"]);
+        folder_of(&folder, &["notes.txt", "adapters.safetensors", "vocab.json", "README.md"]);
         remove(&folder.join("model.safetensors"), &places).unwrap();
         let files = std::fs::read_dir(&folder).unwrap();
         let mut left: Vec<_> = files.map(|entry| entry.unwrap().file_name()).collect();
         left.sort();
-        assert_eq!(left, ["adapters.safetensors", "notes.txt"]);
+        assert_eq!(left, ["README.md", "adapters.safetensors", "notes.txt"]);
         assert!(!find_candidates(&places).candidates.iter().any(|found| found.path().starts_with(&folder)));
     }
 
