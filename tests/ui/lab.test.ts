@@ -7,7 +7,7 @@ import type { Locator, Page } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
 import { labWidgets, type LabWidget } from '../../ui/src/lib/strings/keys';
 import { parseRecording } from './replay/recording';
-import { formatCount, formatMean, formatProbability, formatShare, visibleText } from '../../ui/src/lib/format';
+import { formatCount, formatMean, formatProbability, formatShare, formatSignificant, visibleText } from '../../ui/src/lib/format';
 import { faintText } from './contrast';
 import { curve, emptyMap, lab } from './fixtures/lab';
 import { ask, calls, ended, useWindow, type Opening } from './harness';
@@ -215,7 +215,7 @@ describe('the proof', () => {
     for (const i of [0, 1]) {
       const { id, overlap, residual, total } = toy.tokens[i]!;
       await page.getByTestId('proof-token').selectOption(String(id));
-      const [o, z, r, t] = [overlap, toy.rejection, residual, total].map(formatProbability);
+      const [o, z, r, t] = [overlap, toy.rejection, residual, total].map(formatSignificant);
       expect(await page.getByTestId('proof-sum').textContent()).toContain(`= ${o} + ${z} · ${r} = ${t}`);
     }
   });
