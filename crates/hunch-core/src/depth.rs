@@ -442,7 +442,8 @@ impl DepthController {
         let one = self.costs.pass(1);
         let took = self.estimated_ms(seen.rows, &work) / one;
         self.throughput.add(seen.emitted as f64, took, memory);
-        let by_lookup = seen.drafted_by.is_some_and(|by| self.proposers[by].is_free());
+        let source = seen.drafted_by.and_then(|by| self.proposers.get(by));
+        let by_lookup = source.is_some_and(ProposerDepth::is_free);
         let of_lookup = if by_lookup { seen.emitted as f64 } else { 0.0 };
         self.tokens_of_lookups += of_lookup - self.tokens_of_lookups / memory;
 
