@@ -58,6 +58,10 @@ pub trait DraftHead: Send {
     fn reads_drafts(&self) -> bool {
         true
     }
+    /// Returns whether one pass drafts all tokens.
+    fn drafts_in_one_pass(&self) -> bool {
+        false
+    }
     /// Reads rows of a draft tree, after [`logits`](Self::logits), and returns their logits `[rows, n_vocab]`. Earlier
     /// rows of the tree stay until [`truncate`](Self::truncate) or the next `logits`.
     ///
@@ -283,6 +287,10 @@ impl Head {
 impl Proposer for Head {
     fn method(&self) -> Method {
         if self.tree.is_some() { Method::HeadTree } else { Method::Head }
+    }
+
+    fn drafts_in_one_pass(&self) -> bool {
+        self.head.drafts_in_one_pass()
     }
 
     fn is_tree(&self) -> bool {
