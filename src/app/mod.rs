@@ -39,7 +39,7 @@ use hunch_core::limits::MAX_DRAFT;
 use hunch_core::method::Method;
 use hunch_core::propose::{MethodOptions, Needs};
 use hunch_core::sample::{LOGIT_BIAS_MAX, SamplingParams};
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Result, RunningWork};
 use hunch_library::keychain::Keychain;
 use hunch_library::types::LibraryEvent;
 use hunch_library::{Places, load_marker};
@@ -206,19 +206,24 @@ impl App {
         }
     }
 
-    /// Returns true while an answer or a measurement runs, or models are loaded.
-    pub fn is_busy(&self) -> bool {
-        self.shared.engine.running().is_some() || self.shared.models.try_turn().is_err()
+    /// Checks that no answer or measurement runs, and that no models are being loaded.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] otherwise.
+    pub fn check_idle(&self) -> Result<()> {
+        self.shared.models.try_turn()?;
+        self.shared.engine.check_free()
     }
 
-    /// Refuses answers, measurements, training and loads with [`Error::Busy`] until the result is dropped.
+    /// Refuses answers, measurements, training and loads with [`Error::Busy`] until the result is dropped, because an
+    /// update is being installed.
     ///
     /// # Errors
     /// [`Error::Busy`] while one of them runs.
-    pub fn hold_engine(&self) -> Result<EngineHold> {
+    pub fn hold_for_update(&self) -> Result<EngineHold> {
         // A load that begins later finds the engine busy.
         let _turn = self.shared.models.try_turn()?;
-        self.shared.engine.hold(self.next_id())
+        self.shared.engine.hold(self.next_id(), RunningWork::Update)
     }
 
     /// Finds the file of a model by path or short name.

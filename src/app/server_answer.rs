@@ -20,7 +20,7 @@ use hunch_core::chat::{ChatMessage, Role};
 use hunch_core::sample::SamplingParams;
 use hunch_core::stats::millis;
 use hunch_core::token::TokenOrigin;
-use hunch_error::{Error, Refusal, Result};
+use hunch_error::{Error, Refusal, Result, RunningWork};
 use hunch_model::text::{Tokenizer, without_reasoning};
 
 /// Markers of thinking, as models write it into their text.
@@ -78,7 +78,7 @@ impl Answerer for ServerAnswerer<'_> {
                 ..RemoteRequest::default()
             },
         };
-        let hold = self.engine.hold(id)?;
+        let hold = self.engine.hold(id, RunningWork::Answer)?;
         let answer = move || {
             let last = question.ask(&hold.cancel_flag(), &mut sink);
             // Free before the end is known, so that the next question can be asked at once.

@@ -186,7 +186,7 @@ fn stopping_cancels_the_answer_on_the_server() {
     let begun = app.answer(endless, Box::new(move |message| drop(sender.send(message)))).unwrap();
     wait_for(server.address, RUNNING, 1);
     let busy = app.answer(request(&address, "tiny", question(None)), Box::new(|_| {})).unwrap_err();
-    assert!(matches!(busy, Error::Busy), "{busy}");
+    assert!(matches!(busy, Error::Busy(_)), "{busy}");
     app.stop_generation(begun.generation_id);
     let told: Vec<_> = receiver.iter().flat_map(|message| message.events).collect();
     let (stop, figures) = finished(&told);
