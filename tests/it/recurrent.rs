@@ -239,7 +239,8 @@ fn delta_nets_follow_the_file_and_odd_ones_are_rejected_by_name() {
     let sections = "qwen35.rope.dimension_sections";
     let text = error(writer().without_key(sections).i32s(sections, &[4, 2, 2, 0]));
     assert!(text.contains("rotary embedding for images"), "{text}");
-    let early = writer().tensor("blk.0.ssm_in.weight", &[1, 1], candle_core::quantized::GgmlDType::F32, &[0.0]);
+    let early =
+        writer().tensor("blk.0.ssm_in.weight", &[1, 1], candle_core::quantized::GgmlDType::F32, &[0.0]);
     let text = error(early);
     assert!(text.contains("Download a newer file"), "{text}");
 }

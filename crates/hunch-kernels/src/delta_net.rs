@@ -1,7 +1,7 @@
 //! Gated delta nets on the CPU (Yang et al., arXiv 2412.06464; `Qwen3NextGatedDeltaNet` of Hugging Face transformers).
 //!
-//! A head has a state S, `[key, value]`. Each position multiplies it by a decay, reads what it has at the position's
-//! key k, and moves that towards the value v by a share, the strength:
+//! A head has a state S, `[key, value]`. Each position multiplies it by a decay and reads what it has at its key k. Then
+//! it moves that towards its value v by a share, the strength:
 //!
 //! ```text
 //! S = decay * S,   S = S + k (strength * (v - S^T k))^T,   output = S^T q
@@ -9,8 +9,8 @@
 //!
 //! q, k and v are projections after a short convolution and SiLU; q and k are normed. Columns of S do not depend on each
 //! other. A task takes [`COLUMNS`] columns of a head along all nodes of a pass, so its part of the state stays in the L1
-//! cache. Each node is computed by itself, from its parent and in one order of additions, so its bits do not depend on
-//! the other rows, the threads, or the tree. Memory of states belongs to the model.
+//! cache. Each node follows from its parent alone, in one order of additions. Its bits do not depend on the other rows,
+//! the threads, or the tree. Memory of states belongs to the model.
 
 use super::activation::{exp, widened};
 #[cfg(target_arch = "x86_64")]
@@ -364,7 +364,10 @@ mod tests {
                     let v = channel(row, (2 * shape.key_heads + head) * d + column);
                     state.iter_mut().for_each(|of_key| of_key[column] *= decay);
                     let seen: f64 = state.iter().zip(&k).map(|(of_key, k)| of_key[column] * k).sum();
-                    state.iter_mut().zip(&k).for_each(|(of_key, k)| of_key[column] += k * strength * (v - seen));
+                    state
+                        .iter_mut()
+                        .zip(&k)
+                        .for_each(|(of_key, k)| of_key[column] += k * strength * (v - seen));
                     let read: f64 = state.iter().zip(&q).map(|(of_key, q)| of_key[column] * q).sum();
                     out[row * shape.width() + head * d + column] = read / (d as f64).sqrt();
                 }
@@ -433,7 +436,8 @@ mod tests {
         assert_eq!(first, whole[..first.len()]);
         // Rows 3, 4 and 5 of the text, and a branch of row 5 alone before them.
         let node = |parent, row, is_branch| DeltaNode { parent, row: Some(row), is_branch };
-        let nodes = [node(None, 0, false), node(None, 1, true), node(Some(1), 2, false), node(Some(1), 3, false)];
+        let nodes =
+            [node(None, 0, false), node(None, 1, true), node(Some(1), 2, false), node(Some(1), 3, false)];
         let seen = [3, 4, 7, 3, 4, 5, 4, 5, 7, 4, 5, 6];
         pass = DeltaPass { nodes: &nodes, is_forked: true, seen: &seen, ..pass };
         let mut out = vec![0.0; 4 * SHAPE.width()];

@@ -16,8 +16,8 @@ use crate::device::KvType;
 use crate::metal::gpu::Buffer;
 use crate::metal::kernels::Kernels;
 use crate::spec::{Mixer, ModelSpec};
-use hunch_error::{Error, Result};
 use checkpoints::{Checkpoints, DeltaMemory, DeltaPlan};
+use hunch_error::{Error, Result};
 use hunch_kernels::RowMask;
 use states::{StatePlan, States};
 

@@ -32,7 +32,8 @@ use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 use hunch_kernels::RowMask;
 use hunch_kernels::activation::{
-    Activation, add_scaled, gate_by_sigmoid, rms_norm, rms_norm_in_place, rotate_halves, rotate_neighbours, scale, soft_cap,
+    Activation, add_scaled, gate_by_sigmoid, rms_norm, rms_norm_in_place, rotate_halves, rotate_neighbours,
+    scale, soft_cap,
 };
 use hunch_kernels::attention::{Attention, AttentionInput, AttentionShape, VisibleSlots};
 use hunch_kernels::experts::ExpertStack;
@@ -251,8 +252,11 @@ impl CpuExecutor {
         let (weights, net) = of_layer.zip(self.spec.delta_net).ok_or_else(no_plan)?;
         let plan = self.pass.delta_plan.as_ref().ok_or_else(no_plan)?;
         let Workspace { h, q, k, v, decays, delta_net, .. } = &mut self.workspace;
-        let projections =
-            DeltaProjections { channels: q, strengths: v, decays: weights.decays.as_ref().map(|_| &decays[..]) };
+        let projections = DeltaProjections {
+            channels: q,
+            strengths: v,
+            decays: weights.decays.as_ref().map(|_| &decays[..]),
+        };
         let weights = DeltaWeights {
             net,
             convolution: &weights.convolution,

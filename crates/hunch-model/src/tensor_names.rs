@@ -57,7 +57,7 @@ pub(crate) struct LayerWeights<L, V, E> {
     pub(crate) feed_forward_post_norm: Option<V>,
 }
 
-/// Weights of a [gated delta net](hunch_kernels::delta_net) besides its large projections.
+/// Weights of a [gated delta net](hunch_kernels::delta_net) that other mixers do not have.
 pub(crate) struct DeltaNetWeights<L, V> {
     /// Projection to decays, unless another matrix has it too.
     pub(crate) decays: Option<L>,
@@ -159,7 +159,11 @@ impl<L, V, E> ModelWeights<L, V, E> {
                 None => [("attn_q", queries), ("attn_k", kv_width), ("attn_v", kv_width)],
                 Some((net, shape)) => {
                     let (part, factor) = strengths_of(net.order);
-                    [("attn_qkv", shape.channels()), ("attn_gate", shape.width()), (part, factor * net.value_heads)]
+                    [
+                        ("attn_qkv", shape.channels()),
+                        ("attn_gate", shape.width()),
+                        (part, factor * net.value_heads),
+                    ]
                 }
             };
             let query_key_value = query_key_value.map(|(part, n)| (name(part), n));

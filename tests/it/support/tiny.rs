@@ -130,7 +130,9 @@ impl Default for Tiny {
 fn norms_of(architecture: &str) -> &'static [&'static str] {
     match architecture {
         "olmo2" | "exaone4" => &["post_attention_norm.weight", "post_ffw_norm.weight"],
-        "seed_oss" | "gpt-oss" | "glm4moe" | "qwen35" | "qwen35moe" | "qwen3next" => &["attn_norm.weight", "post_attention_norm.weight"],
+        "seed_oss" | "gpt-oss" | "glm4moe" | "qwen35" | "qwen35moe" | "qwen3next" => {
+            &["attn_norm.weight", "post_attention_norm.weight"]
+        }
         "glm4" | "gemma2" | "gemma3" => {
             &["attn_norm.weight", "ffn_norm.weight", "post_attention_norm.weight", "post_ffw_norm.weight"]
         }
@@ -331,7 +333,8 @@ impl Tiny {
                 continue;
             }
             let (q_norm, k_norm) = match a {
-                "qwen35" | "qwen35moe" | "qwen3next" | "qwen3" | "qwen3moe" | "gemma3" | "exaone4" | "lfm2" | "lfm2moe" => (head_dim, head_dim),
+                "qwen35" | "qwen35moe" | "qwen3next" | "qwen3" | "qwen3moe" | "gemma3" | "exaone4"
+                | "lfm2" | "lfm2moe" => (head_dim, head_dim),
                 "olmo2" | "olmoe" => (WIDTH, kv),
                 _ => continue,
             };

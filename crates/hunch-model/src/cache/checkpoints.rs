@@ -5,9 +5,9 @@
 //! checkpoint before its rows, and reads the held [inputs](INPUTS) from there again. They are the same updates in the
 //! same order, so the state has the same bits. Where inputs are missing, [the decoder](crate::decoder) runs tokens again.
 //!
-//! A pass keeps the state at its first row, if it had to read inputs to get there, and that at its end, unless it is a
-//! tree. So neither plain decoding nor prefill reads an input twice, and a rejected draft reads those of the rows that
-//! were accepted. Checkpoints thin out with the distance from the end. Within the held inputs, gaps between them are at
+//! A pass keeps the state at its first row, if it had to read inputs to get there. It keeps that at its end, unless it is
+//! a tree. So plain decoding and prefill read no input twice. After a rejected draft, those of the accepted rows are read
+//! again. Checkpoints thin out with the distance from the end. Within the held inputs, gaps between them are at
 //! most [`GAP`]. States and inputs are f32.
 
 use hunch_error::{Error, Result};
@@ -62,7 +62,7 @@ pub(crate) struct DeltaPlan {
 }
 
 impl DeltaPlan {
-    /// Returns the inputs that the convolution sees after a node besides that of the next.
+    /// Returns the earlier inputs that the convolution of a node's successor sees.
     pub(crate) fn seen_after(&self, node: usize) -> &[usize] {
         &self.seen[node * (self.reach + 1) + 1..(node + 1) * (self.reach + 1)]
     }
@@ -121,7 +121,8 @@ impl Held {
         self.truncate(cached);
         let lost = || Error::Internal(format!("no state before row {base} of {cached} is held"));
         let can_continue = |from: usize| from <= base && (from..base).all(|slot| self.has_input(slot));
-        let held = self.checkpoints.iter().enumerate().filter_map(|(place, at)| at.map(|at| (at, Some(place))));
+        let held =
+            self.checkpoints.iter().enumerate().filter_map(|(place, at)| at.map(|at| (at, Some(place))));
         let nearest = held.chain([(0, None)]).filter(|&(at, _)| can_continue(at)).max();
         let (start, from) = nearest.ok_or_else(lost)?;
         let mut again: Vec<usize> = (start..base).collect();
@@ -169,7 +170,8 @@ impl Held {
         }
         let saved: Vec<Input> = saved.into_iter().map(|(input, _)| input).collect();
         let mut plan = paths.into_plan(again.len(), reach);
-        plan.saves = saved.iter().zip(&pending).map(|(input, &(place, _))| (plan.node_of(*input), place)).collect();
+        plan.saves =
+            saved.iter().zip(&pending).map(|(input, &(place, _))| (plan.node_of(*input), place)).collect();
         plan.again = again.iter().map(|slot| slot % INPUTS).collect();
         Ok(DeltaPlan { rows, from, pending, cached, ..plan })
     }
@@ -186,7 +188,8 @@ impl Held {
         let mut lens: Vec<usize> = own.chain(pending.iter().map(|&(_, len)| len)).chain([0, len]).collect();
         lens.sort_unstable();
         lens.dedup();
-        // How much further from the end the checkpoint before it is than that after it. Gaps that are too wide come last.
+        // Distance of the checkpoint before it from the end, relative to that of the one after it. Gaps that are too wide
+        // come last.
         let cost = |at: usize| {
             let prev = lens.iter().rev().find(|&&other| other < at).copied().unwrap_or(0);
             let next = lens.iter().find(|&&other| other > at).copied().unwrap_or(at);
@@ -263,9 +266,14 @@ impl Paths {
     /// Puts the nodes in depth-first order. `again` inputs are read again, and a convolution sees `reach` inputs before
     /// its own.
     fn into_plan(self, again: usize, reach: usize) -> DeltaPlan {
-        let mut plan = DeltaPlan { is_forked: self.first.len() > 1, inputs_before_rows: reach + again, ..DeltaPlan::default() };
+        let mut plan = DeltaPlan {
+            is_forked: self.first.len() > 1,
+            inputs_before_rows: reach + again,
+            ..DeltaPlan::default()
+        };
         // Nodes to visit, each with its parent in the new order.
-        let mut open: Vec<(usize, Option<usize>)> = self.first.iter().rev().map(|&node| (node, None)).collect();
+        let mut open: Vec<(usize, Option<usize>)> =
+            self.first.iter().rev().map(|&node| (node, None)).collect();
         while let Some((node, parent)) = open.pop() {
             let index = plan.nodes.len();
             let (row, own) = match self.nodes[node].1 {
@@ -273,7 +281,9 @@ impl Paths {
                 Input::Row(row) => (Some(row), reach + again + row),
             };
             match parent {
-                Some(parent) => plan.seen.extend_from_within(parent * (reach + 1) + 1..(parent + 1) * (reach + 1)),
+                Some(parent) => {
+                    plan.seen.extend_from_within(parent * (reach + 1) + 1..(parent + 1) * (reach + 1))
+                }
                 None => plan.seen.extend(0..reach),
             }
             plan.seen.push(own);

@@ -9,7 +9,7 @@ use hunch_kernels::Threads;
 use hunch_kernels::activation::{gated_silu, rms_norm_in_place, sigmoids};
 use hunch_kernels::delta_net::{DeltaPass, DeltaStates, delta_decays, delta_net};
 
-/// Weights of a gated delta net besides its projections. See [`DeltaNetWeights`](crate::tensor_names::DeltaNetWeights).
+/// Weights of a gated delta net without its projections. See [`DeltaNetWeights`](crate::tensor_names::DeltaNetWeights).
 pub(crate) struct DeltaWeights<'a> {
     pub(crate) net: DeltaNet,
     pub(crate) convolution: &'a [f32],
@@ -173,7 +173,9 @@ mod tests {
         fn pass(&mut self, tokens: &[u32], mask: &RowMask) -> Vec<u32> {
             let plan = self.cache.delta_plan(mask).unwrap().unwrap();
             let of = |shift: u32, width: usize| -> Vec<f32> {
-                let value = move |token: u32, i: usize| ((token * 31 + shift + i as u32 * 7) % 97) as f32 / 48.0 - 1.0;
+                let value = move |token: u32, i: usize| {
+                    ((token * 31 + shift + i as u32 * 7) % 97) as f32 / 48.0 - 1.0
+                };
                 tokens.iter().flat_map(|&token| (0..width).map(move |i| value(token, i))).collect()
             };
             let shape = self.net.shape();

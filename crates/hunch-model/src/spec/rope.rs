@@ -1,8 +1,6 @@
 //! Parameters of rotary embeddings, read from GGUF metadata.
 
-use super::{
-    Architecture, LayerRope, LayerSpec, LocalRope, QueryTemperature, Reader, RopeKind, Yarn,
-};
+use super::{Architecture, LayerRope, LayerSpec, LocalRope, QueryTemperature, Reader, RopeKind, Yarn};
 use crate::gguf::ROPE_HALVES;
 use hunch_error::Result;
 
@@ -87,7 +85,8 @@ impl Reader<'_> {
     pub(super) fn reject_sections(&self, is_for_text: bool) -> Result<()> {
         let sections = self.gguf.i32s(&self.key("rope.dimension_sections")).unwrap_or_default();
         let pairs = self.optional_size("rope.dimension_count", 1 << 12)?.unwrap_or(0) as i64 / 2;
-        let covers = |pair: i64| sections.get(pair as usize % 3).is_some_and(|&own| pair < 3 * i64::from(own));
+        let covers =
+            |pair: i64| sections.get(pair as usize % 3).is_some_and(|&own| pair < 3 * i64::from(own));
         let is_text = is_for_text && pairs > 0 && (0..pairs).all(covers);
         if sections.iter().any(|&pairs| pairs > 0) && !is_text {
             return Err(self.unsupported("it has a rotary embedding for images".into()));
