@@ -324,6 +324,8 @@ fn spec(config: &Config, target: &ModelSpec) -> ModelSpec {
         yarn: None,
         attention_scale: 1.0 / (config.head_dim as f32).sqrt(),
         convolution: None,
+        delta_net: None,
+        gated_attention: false,
         layers: vec![LayerSpec::PLAIN],
         ..target.clone()
     }
