@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
-use crate::remote::RemoteModel;
+use crate::server_answers::RemoteModel;
 
 /// Place of a server's key. The key itself never reaches the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, TS)]
