@@ -16,7 +16,7 @@ use hunch::api::{
 use hunch::app::{App, AppConfig};
 use hunch::bench::compare::report::{CompareEvent, CompareRequest, ComparedServer, ComparisonReport};
 use hunch::event::{GenerationEvent, ServerFigures, StopReason};
-use hunch::remote::{ServerKind, SpeculationSource};
+use hunch::server_answers::{ServerKind, SpeculationSource};
 use hunch_core::method::Method;
 use hunch_core::sample::SamplingParams;
 use hunch_core::token::TokenOrigin;
