@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use crate::event::{EventSink, GenerationEvent};
 use crate::generate::{
-    FittingPrompt, GenerationContext, GenerationPlan, LoadPlan, Models, OpenedModels, Prompt, generate,
+    FittingPrompt, GenerationContext, GenerationPlan, LoadPlan, Models, OpenedModels, Prompt, PromptEncoder,
+    generate,
 };
 use crate::log::panic_text;
 use hunch_core::chat::Thinking;
@@ -88,6 +89,10 @@ impl Stopwatch for PausableStopwatch {
 
 /// Description of the loaded models.
 pub struct Loaded {
+    /// What turns prompts into tokens of the target.
+    pub encoder: Arc<PromptEncoder>,
+    /// Plan that loads the models again.
+    pub plan: LoadPlan,
     /// Tokeniser of the target.
     pub tokenizer: Arc<Tokenizer>,
     /// Name of the target.
@@ -188,6 +193,8 @@ pub struct EngineHold {
     id: u32,
     cancel: Arc<AtomicBool>,
     occupied: Occupied,
+    /// `true` once a job releases the engine.
+    passed_on: bool,
 }
 
 impl EngineHold {
@@ -204,6 +211,9 @@ impl EngineHold {
 
 impl Drop for EngineHold {
     fn drop(&mut self) {
+        if self.passed_on {
+            return;
+        }
         let mut occupied = self.occupied.lock();
         if occupied.running.as_ref().is_some_and(|(id, _)| *id == self.id) {
             *occupied = Occupation::default();
@@ -339,20 +349,23 @@ impl Engine {
         work: impl FnOnce(&mut Models, &dyn Fn() -> bool) -> Result<T> + Send + 'static,
         ended: impl FnOnce(Result<T>) + Send + 'static,
     ) -> Result<()> {
-        self.queue(id, move |models, stopped| work(models.as_mut().ok_or(Error::NoModel)?, stopped), ended)
+        let work = move |models: &mut Option<Models>, stopped: &dyn Fn() -> bool| {
+            work(models.as_mut().ok_or(Error::NoModel)?, stopped)
+        };
+        self.queue(self.hold(id)?, work, ended)
     }
 
-    /// Queues work on the models of a plan, which are loaded first if they are not. Otherwise as
-    /// [`measure`](Self::measure).
+    /// Queues work on the models of a plan, which are loaded first if they are not. The engine is held for the work and
+    /// released after it. Otherwise as [`measure`](Self::measure).
     ///
     /// `make_room` is asked before loading, with `true` if other models are loaded. They are unloaded first if it returns
     /// `true`, and not loaded again if loading fails. Loading ends early if the progress callback of the plan breaks.
     ///
     /// # Errors
-    /// [`Error::Busy`] while something runs.
+    /// If the system refuses a thread.
     pub fn measure_on<T: Send + 'static>(
         &self,
-        id: u32,
+        hold: EngineHold,
         plan: LoadPlan,
         make_room: impl FnOnce(bool) -> Result<bool> + Send + 'static,
         work: impl FnOnce(&mut Models, &dyn Fn() -> bool) -> Result<T> + Send + 'static,
@@ -366,7 +379,7 @@ impl Engine {
             }
             work(models.as_mut().ok_or(Error::NoModel)?, stopped)
         };
-        self.queue(id, work, ended)
+        self.queue(hold, work, ended)
     }
 
     /// Queues work that needs the thread alone, with or without models. Otherwise as [`measure`](Self::measure).
@@ -379,21 +392,23 @@ impl Engine {
         work: impl FnOnce(&dyn Fn() -> bool) -> Result<T> + Send + 'static,
         ended: impl FnOnce(Result<T>) + Send + 'static,
     ) -> Result<()> {
-        self.queue(id, move |_, stopped| work(stopped), ended)
+        self.queue(self.hold(id)?, move |_, stopped| work(stopped), ended)
     }
 
+    /// Queues work with a held engine. The hold ends with the work.
     fn queue<T: Send + 'static>(
         &self,
-        id: u32,
+        mut hold: EngineHold,
         work: impl FnOnce(&mut Option<Models>, &dyn Fn() -> bool) -> Result<T> + Send + 'static,
         ended: impl FnOnce(Result<T>) + Send + 'static,
     ) -> Result<()> {
-        let cancel = self.reserve(id)?;
         let work: MeasureWork = Box::new(move |models, stopped| {
             let result = guarded(|| work(models, stopped));
             Box::new(move || ended(result))
         });
-        self.send(Job::Measure { id, work, cancel }).inspect_err(|_| release(&self.occupied))
+        self.send(Job::Measure { id: hold.id, work, cancel: hold.cancel_flag() })?;
+        hold.passed_on = true;
+        Ok(())
     }
 
     /// Runs short work on the models and waits for the result. `work` is as in [`measure`](Self::measure).
@@ -419,7 +434,7 @@ impl Engine {
     /// [`Error::Busy`] while something runs.
     pub fn hold(&self, id: u32) -> Result<EngineHold> {
         let cancel = self.reserve(id)?;
-        Ok(EngineHold { id, cancel, occupied: self.occupied.clone() })
+        Ok(EngineHold { id, cancel, occupied: self.occupied.clone(), passed_on: false })
     }
 
     /// Marks `id` as running. Returns its cancel flag.
@@ -623,6 +638,8 @@ fn load(models: &mut Option<Models>, plan: &LoadPlan, make_room: bool, compute: 
     let (of_target, of_draft) = models.memory();
     let read = |memory: ModelMemory| memory.read_by_a_pass as u64;
     Ok(Loaded {
+        encoder: models.encoder().clone(),
+        plan: models.plan(),
         tokenizer: models.encoder().tokenizer().clone(),
         target: models.target_name(),
         draft: models.draft_name(),

@@ -5,16 +5,17 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures_util::future::try_join;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::spawn_blocking;
+use tokio::time::sleep;
 
 use super::Served;
 use super::errors::{Failure, FailureKind};
 use super::metrics::Metrics;
-use crate::engine::WallClock;
+use crate::engine::{EngineHold, WallClock};
 use crate::event::{GenerationEvent, RoundEvent, StopReason, TokenEvent};
 use crate::generate::{
     Finished, GenerationContext, GenerationPlan, LoadPlan, LoadStep, Models, Prompt, generate,
@@ -23,11 +24,14 @@ use hunch_core::chat::Thinking;
 use hunch_core::method::Method;
 use hunch_core::sample::Constraint;
 use hunch_core::token::TokenId;
-use hunch_error::Result;
-use hunch_model::text::{AnswerFormat, ToolCallParser, ToolChat};
+use hunch_error::{Error, Result};
+use hunch_model::text::{AnswerFormat, ThinkingBudget, Tokenizer, ToolCallParser, ToolChat, opens_thought};
 
 /// Tokens at the end of a prompt that show whether its template opened a thought.
 const PROMPT_END: usize = 16;
+
+/// Time between two attempts to get an engine that somebody else uses.
+const ENGINE_POLL: Duration = Duration::from_millis(20);
 
 /// A checked request.
 pub(super) struct Ask {
@@ -40,6 +44,8 @@ pub(super) struct Ask {
     pub(super) format: Option<AnswerFormat>,
     /// Reading of calls. `None` if the answer has none.
     pub(super) calling: Option<Calling>,
+    /// Most tokens of reasoning. An answer that has to follow a format does not reason.
+    pub(super) thinking_budget: Option<usize>,
 }
 
 /// Reader of the calls in an answer, and the format that makes them.
@@ -98,6 +104,8 @@ pub(super) struct RunningAnswer {
     pub(super) method: Method,
     /// Reader of the calls, before the first token. `None` if the answer has none.
     pub(super) parser: Option<ToolCallParser>,
+    /// `true` if the answer begins within a thought that the prompt has opened.
+    pub(super) thinks: bool,
 }
 
 /// A whole answer.
@@ -200,6 +208,17 @@ impl Drop for CountIfDropped {
 pub(super) struct Encoded {
     pub(super) ids: Vec<TokenId>,
     constraint: Option<Arc<dyn Constraint>>,
+    /// `true` if the constraint is a format, which leaves no room for a thought.
+    has_format: bool,
+}
+
+/// Limits of an answer that depend on its prompt.
+#[derive(Default)]
+pub(super) struct AnswerLimits {
+    /// Format of the answer.
+    pub(super) format: Option<AnswerFormat>,
+    /// Most tokens of reasoning, without a format.
+    pub(super) thinking_budget: Option<usize>,
 }
 
 /// Tokenises a prompt and compiles the format of its answer. Dropping the future abandons a slow chat template.
@@ -210,7 +229,7 @@ pub(super) async fn encode(
     server: &Served,
     question: Question,
     thinking: Option<Thinking>,
-    format: Option<AnswerFormat>,
+    limits: AnswerLimits,
 ) -> Result<Encoded, Failure> {
     let abandoned = SetOnDrop(Arc::default());
     let (encoder, flag) = (server.model.encoder.clone(), abandoned.0.clone());
@@ -221,8 +240,16 @@ pub(super) async fn encode(
             Question::Tools(chat, begun) => encoder.tool_ids(chat, begun, thinking, &stopped)?,
         };
         let answer_start = ids.len() - question.begun();
+        let AnswerLimits { format, thinking_budget } = limits;
         let constraint = format.map(|format| encoder.constraint(&format, answer_start)).transpose()?;
-        Ok(Encoded { ids, constraint })
+        let has_format = constraint.is_some();
+        let budget = || -> Option<Arc<dyn Constraint>> {
+            let tokenizer = encoder.tokenizer();
+            let open = opens_thought(&end_of(tokenizer, &ids[..answer_start]));
+            let budget = ThinkingBudget::new(tokenizer, thinking_budget?, answer_start, open)?;
+            Some(Arc::new(budget))
+        };
+        Ok(Encoded { constraint: constraint.or_else(budget), ids, has_format })
     });
     let encoded = encoding.await.map_err(|_| {
         Failure::new(FailureKind::Internal, "The prompt could not be tokenised. This is a bug in Hunch.")
@@ -237,7 +264,7 @@ pub(super) async fn encode(
 /// If the request is invalid, the queue is full, or the engine fails.
 pub(super) async fn start(server: &Served, ask: Ask) -> Result<RunningAnswer, Failure> {
     let clock = WallClock::start();
-    let Ask { question, mut plan, max_tokens, format, calling } = ask;
+    let Ask { question, mut plan, max_tokens, format, calling, thinking_budget } = ask;
     let (parser, format, shown) = match calling {
         Some(Calling { parser, format: of_calls, shown }) => (Some(parser), of_calls.or(format), shown),
         None => (None, format, Vec::new()),
@@ -255,23 +282,27 @@ pub(super) async fn start(server: &Served, ask: Ask) -> Result<RunningAnswer, Fa
     // The place in the queue is taken first, so a slow chat template does not change the order.
     let turn = async { place.turn().await.ok_or_else(Failure::shutting_down) };
     let mut waiting = CountIfDropped(Some(server.metrics.clone()));
-    let ready = try_join(turn, encode(server, question, plan.thinking, format)).await;
+    let limits = AnswerLimits { format, thinking_budget };
+    let ready = try_join(turn, encode(server, question, plan.thinking, limits)).await;
     waiting.0 = None;
-    let (turn, Encoded { ids, constraint }) = ready?;
+    let (turn, Encoded { ids, constraint, has_format }) = ready?;
+    let id = server.next_id();
+    let hold = hold_engine(server, id).await?;
     let prompt_tokens = ids.len();
     let parser = parser.map(|parser| {
         // A format leaves no room for a thought.
-        if constraint.is_some() { parser } else { after_prompt(parser, server, &ids, begun) }
+        if has_format { parser } else { after_prompt(parser, server, &ids, begun) }
     });
+    let thinks = !has_format && opens_thought(&end_of(server.model.encoder.tokenizer(), &ids));
     plan.max_tokens = max_tokens.unwrap_or_else(|| server.model.context.saturating_sub(prompt_tokens).max(1));
     let (sender, steps) = unbounded_channel();
-    let id = server.next_id();
     let (events, metrics) = (sender.clone(), server.metrics.clone());
-    let (served, model) = (server.models.clone(), server.model.clone());
+    let (served, model, conversations) = (server.models.clone(), server.model.clone(), server.conversations);
     let load = load_plan(server, sender.clone());
     let mut reader = parser.clone();
     let work = move |models: &mut Models, stopped: &dyn Fn() -> bool| {
         served.complete(&model, models, &mut plan)?;
+        models.set_cache_limits(served.cache_limits(&model, conversations));
         // `true` once the rest of the answer would be left out.
         let is_done = AtomicBool::new(false);
         let cancelled = || stopped() || events.is_closed() || is_done.load(Ordering::Relaxed);
@@ -295,7 +326,9 @@ pub(super) async fn start(server: &Served, ask: Ask) -> Result<RunningAnswer, Fa
             // Fails once the client is gone, which ends the generation before its next pass.
             let _ = events.send(Step::Event(event));
         };
-        let mut finished = generate(models, &ids, &plan, &context, &mut sink)?;
+        let finished = generate(models, &ids, &plan, &context, &mut sink);
+        metrics.record_caches(models.caches());
+        let mut finished = finished?;
         if is_done.load(Ordering::Relaxed) {
             finished.stop = StopReason::EndOfTurn;
         }
@@ -316,7 +349,7 @@ pub(super) async fn start(server: &Served, ask: Ask) -> Result<RunningAnswer, Fa
         drop(turn);
         let _ = sender.send(Step::End(result));
     };
-    server.engine.measure_on(id, load, make_room, work, ended)?;
+    server.engine.measure_on(hold, load, make_room, work, ended)?;
     let mut answer = RunningAnswer {
         steps,
         number: id,
@@ -325,6 +358,7 @@ pub(super) async fn start(server: &Served, ask: Ask) -> Result<RunningAnswer, Fa
         seed: 0,
         method: server.plan.method,
         parser,
+        thinks,
     };
     match answer.steps.recv().await {
         Some(Step::Event(event)) => answer.observe(&event),
@@ -334,15 +368,31 @@ pub(super) async fn start(server: &Served, ask: Ask) -> Result<RunningAnswer, Fa
     Ok(answer)
 }
 
+/// Waits until the engine is free. Others than this server may use it: in the window, whoever sits there.
+async fn hold_engine(server: &Served, id: u32) -> Result<EngineHold, Failure> {
+    loop {
+        match server.engine.hold(id) {
+            Err(Error::Busy) => sleep(ENGINE_POLL).await,
+            held => return Ok(held?),
+        }
+    }
+}
+
 /// Returns the reader of an answer after a prompt, whose last `begun` tokens belong to the answer.
 fn after_prompt(parser: ToolCallParser, server: &Served, ids: &[TokenId], begun: usize) -> ToolCallParser {
     let tokenizer = server.model.encoder.tokenizer();
-    let text = |ids: &[TokenId]| {
-        let bytes: Vec<u8> = ids.iter().flat_map(|&id| tokenizer.token_bytes(id)).collect();
-        String::from_utf8_lossy(&bytes).into_owned()
-    };
     let (prompt, begun) = ids.split_at(ids.len() - begun);
-    parser.after(&text(&prompt[prompt.len().saturating_sub(PROMPT_END)..]), &text(begun))
+    parser.after(&end_of(tokenizer, prompt), &text_of_ids(tokenizer, begun))
+}
+
+/// Returns the text at the end of a prompt.
+fn end_of(tokenizer: &Tokenizer, prompt: &[TokenId]) -> String {
+    text_of_ids(tokenizer, &prompt[prompt.len().saturating_sub(PROMPT_END)..])
+}
+
+fn text_of_ids(tokenizer: &Tokenizer, ids: &[TokenId]) -> String {
+    let bytes: Vec<u8> = ids.iter().flat_map(|&id| tokenizer.token_bytes(id)).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// Joins the texts of tokens.

@@ -15,6 +15,7 @@ mod models;
 mod openai;
 mod queue;
 mod sse;
+mod thinking;
 mod tools;
 
 use std::net::SocketAddr;
@@ -33,7 +34,7 @@ use tokio::net::TcpListener;
 use tokio::task::spawn_blocking;
 
 use crate::engine::Engine;
-use crate::generate::{GenerationPlan, Models, fresh_seed};
+use crate::generate::{CacheUse, GenerationPlan, Models, fresh_seed};
 use crate::services::idle::{IdleUnloader, unload_after};
 use access::ApiKey;
 use errors::{Failure, FailureKind, Protocol, json_response};
@@ -45,7 +46,7 @@ use models::{ServedModel, ServedModels};
 use queue::Queue;
 
 pub use connections::Limits;
-pub use models::InstalledModels;
+pub use models::{DraftChoice, InstalledModels};
 
 /// Longest wait for the engine's thread when the server ends.
 const ENGINE_ENDS_WITHIN: Duration = Duration::from_secs(2);
@@ -66,6 +67,8 @@ pub struct ServerConfig {
     pub api_key: Option<String>,
     /// Number of requests that wait while one is answered.
     pub queue: usize,
+    /// Most conversations whose caches are kept, at least 1.
+    pub conversations: usize,
     /// Limits of connections and bodies.
     pub limits: Limits,
 }
@@ -79,6 +82,7 @@ struct Server {
     key: Option<ApiKey>,
     queue: Arc<Queue>,
     metrics: Arc<Metrics>,
+    conversations: usize,
     limits: Limits,
     /// Seconds since 1970 at the start.
     created: u64,
@@ -101,7 +105,11 @@ impl Server {
     /// Unloads the models if they have been idle for `keep`. Returns the time until the next check, or `None` if no
     /// models are loaded.
     fn unload_if_idle(&self, keep: Duration) -> Option<Duration> {
-        unload_after(keep, self.engine.idle_for(), || self.engine.unload())
+        unload_after(keep, self.engine.idle_for(), || {
+            self.engine.unload()?;
+            self.metrics.record_caches(CacheUse::default());
+            Ok(())
+        })
     }
 }
 
@@ -173,7 +181,8 @@ impl Listening {
 /// # Errors
 /// If the plan cannot run on the models, the address is taken, or it is not of this machine and there is no key.
 pub async fn listen(models: Models, compute: Compute, config: ServerConfig) -> Result<Listening> {
-    let ServerConfig { address, model, mut installed, mut idle, plan, api_key, queue, limits } = config;
+    let ServerConfig { address, model, mut installed, mut idle, plan, api_key, queue, conversations, limits } =
+        config;
     if api_key.as_ref().is_some_and(|key| key.trim().is_empty()) {
         return Err(Error::invalid("The API key is empty. Choose one with at least one character."));
     }
@@ -201,6 +210,7 @@ pub async fn listen(models: Models, compute: Compute, config: ServerConfig) -> R
         key: api_key.as_deref().map(ApiKey::new),
         queue: Arc::new(Queue::new(queue)),
         metrics: Arc::default(),
+        conversations,
         limits,
         created: unix_time(),
         run: fresh_seed(),
