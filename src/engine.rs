@@ -89,7 +89,7 @@ impl Stopwatch for PausableStopwatch {
 
 /// Description of the loaded models.
 pub struct Loaded {
-    /// What turns prompts into tokens of the target.
+    /// Encoder of prompts for the target.
     pub encoder: Arc<PromptEncoder>,
     /// Plan that loads the models again.
     pub plan: LoadPlan,

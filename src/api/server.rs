@@ -38,6 +38,13 @@ pub struct ServerList {
     pub keychain: bool,
 }
 
+/// The server for other programs, which answers with the loaded models.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+pub struct OwnServer {
+    /// Address of its API, such as `http://127.0.0.1:8033/v1`. `None` while it is off.
+    pub url: Option<String>,
+}
+
 /// Response of a server that can be reached.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct ServerCheck {

@@ -46,8 +46,8 @@ pub(crate) struct ServeArgs {
     /// Other models that requests may name, separated by commas [default: all installed ones]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     models: Option<Vec<String>>,
-    /// Draft models of other models, as TARGET=DRAFT separated by commas; `none` in place of a draft, or of the whole
-    /// list, leaves out drafts [default: the installed one with the highest speedup]
+    /// Draft models of other models, separated by commas; `none` leaves out a draft, or all of them [default: the
+    /// installed one with the highest speedup]
     #[arg(long, value_name = "TARGET=DRAFT,...", value_delimiter = ',')]
     drafts: Vec<String>,
     /// Minutes after which idle models are unloaded, until the next request; 0 keeps them

@@ -117,8 +117,8 @@ impl Prefix {
 /// stands for a new conversation, which is chosen only with `has_room`.
 ///
 /// The longest common prefix wins. A prompt that shares only the start with it, such as instructions of an agent, gets a
-/// new conversation. Without room it takes the least recently used one of those with a prefix of nearly that length, so
-/// that one prompt after another does not take the conversation that was used just now.
+/// new conversation. Without room it takes the least recently used one of those with a prefix of nearly that length. So
+/// one prompt after another does not take the conversation that was used just now.
 fn choose(caches: &[Prefix], has_room: bool) -> Option<usize> {
     let longest = caches.iter().map(|cache| cache.shared).max().unwrap_or(0);
     let continued = caches.iter().enumerate().filter(|(_, cache)| cache.is_continued());

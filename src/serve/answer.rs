@@ -336,8 +336,9 @@ pub(super) async fn start(server: &Served, ask: Ask) -> Result<RunningAnswer, Fa
     };
     let (served, model, metrics) = (server.models.clone(), server.model.clone(), server.metrics.clone());
     let make_room = move |loaded| {
+        let make_room = served.has_to_make_room(&model, loaded)?;
         metrics.record_load();
-        served.has_to_make_room(&model, loaded)
+        Ok(make_room)
     };
     let (metrics, queue, began) = (server.metrics.clone(), server.queue.clone(), Instant::now());
     let idle = server.idle.clone();
@@ -368,7 +369,7 @@ pub(super) async fn start(server: &Served, ask: Ask) -> Result<RunningAnswer, Fa
     Ok(answer)
 }
 
-/// Waits until the engine is free. Others than this server may use it: in the window, whoever sits there.
+/// Waits until the engine is free. The window may use it too.
 async fn hold_engine(server: &Served, id: u32) -> Result<EngineHold, Failure> {
     loop {
         match server.engine.hold(id) {

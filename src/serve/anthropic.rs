@@ -72,7 +72,7 @@ struct Reasoning {
 enum ThinkingSetting {
     Disabled {},
     Adaptive {
-        /// How thoughts are shown. They always are.
+        /// Form of thoughts. They are always sent as they are.
         #[serde(default, rename = "display")]
         _display: Option<String>,
     },

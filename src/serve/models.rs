@@ -71,6 +71,27 @@ impl InstalledModels {
     }
 }
 
+/// Owner of the models that a server answers with, if the server does not load models itself.
+pub trait ModelHost: Send + Sync {
+    /// Returns the models in memory now.
+    ///
+    /// # Errors
+    /// [`Error::NoModel`] if there are none.
+    fn models(&self) -> Result<HostedModels>;
+}
+
+/// Models of a [`ModelHost`].
+pub struct HostedModels {
+    /// Name for clients.
+    pub name: String,
+    /// Encoder of prompts for the target.
+    pub encoder: Arc<PromptEncoder>,
+    /// Context length, in tokens.
+    pub context: usize,
+    /// Plan by which they were loaded.
+    pub plan: LoadPlan,
+}
+
 /// A model that answers requests.
 pub(super) struct ServedModel {
     /// Name for clients.
@@ -88,9 +109,17 @@ pub(super) struct ServedModel {
 /// State of a model file: path, bytes, modification time.
 type FileState = (PathBuf, u64, Option<SystemTime>);
 
+/// Source of the models of a server.
+enum Source {
+    /// The server loads models. It started with this one.
+    Own(Arc<ServedModel>),
+    /// The host loads models. The last ones that it had are kept.
+    Host(Arc<dyn ModelHost>, Mutex<Option<Arc<ServedModel>>>),
+}
+
 /// Models of a server.
 pub(super) struct ServedModels {
-    pub(super) first: Arc<ServedModel>,
+    source: Source,
     /// File of the first model.
     first_file: PathBuf,
     installed: Option<InstalledModels>,
@@ -125,21 +154,51 @@ impl ServedModels {
             needed: OnceLock::new(),
             is_first: true,
         };
-        let first_file = first_file(&first.plan.target);
-        Self { first: Arc::new(first), first_file, installed, compute, opened: Mutex::default() }
+        let (first_file, source) = (first_file(&first.plan.target), Source::Own(Arc::new(first)));
+        Self { source, first_file, installed, compute, opened: Mutex::default() }
     }
 
-    /// Returns a model that needs no file: the first one. `None` if the name is another's.
+    /// Creates the models of a server whose host loads them.
+    pub(super) fn hosted(host: Arc<dyn ModelHost>, compute: Compute) -> Self {
+        let source = Source::Host(host, Mutex::default());
+        Self { source, first_file: PathBuf::new(), installed: None, compute, opened: Mutex::default() }
+    }
+
+    /// Returns the first model, or the one that the host has loaded.
+    ///
+    /// # Errors
+    /// If the host has loaded none.
+    fn first(&self) -> Result<Arc<ServedModel>> {
+        let (host, last) = match &self.source {
+            Source::Own(first) => return Ok(first.clone()),
+            Source::Host(host, last) => (host, last),
+        };
+        let HostedModels { name, encoder, context, plan } = host.models()?;
+        let mut last = last.lock();
+        let is_last = |last: &Arc<ServedModel>| {
+            Arc::ptr_eq(&last.encoder, &encoder)
+                && last.plan.draft == plan.draft
+                && last.plan.head == plan.head
+        };
+        if let Some(same) = last.as_ref().filter(|last| is_last(last)) {
+            return Ok(same.clone());
+        }
+        let model = ServedModel { name, encoder, context, plan, needed: OnceLock::new(), is_first: true };
+        Ok(last.insert(Arc::new(model)).clone())
+    }
+
+    /// Returns a model that needs no file: the first one. `None` if the name is another's, or there is none.
     pub(super) fn first_if_named(&self, asked: Option<&str>) -> Option<Arc<ServedModel>> {
-        let is_first = asked.is_none_or(|asked| asked.eq_ignore_ascii_case(&self.first.name));
-        is_first.then(|| self.first.clone())
+        let first = self.first().ok()?;
+        asked.is_none_or(|asked| asked.eq_ignore_ascii_case(&first.name)).then_some(first)
     }
 
     /// Lists the models, the first one first. Reads files.
     pub(super) fn list(&self) -> Vec<ListedModel> {
-        let ServedModel { name, context, .. } = &*self.first;
+        let Ok(first) = self.first() else { return Vec::new() };
+        let ServedModel { name, context, .. } = &*first;
         let first = ListedModel { name: name.clone(), context: *context };
-        let others = self.entries().into_iter().filter(|(file, entry)| self.is_other(file, entry));
+        let others = self.entries().into_iter().filter(|(file, entry)| self.is_other(file, entry, name));
         let others =
             others.map(|(_, entry)| ListedModel { name: entry.name, context: entry.context_length as usize });
         std::iter::once(first).chain(others).collect()
@@ -151,18 +210,19 @@ impl ServedModels {
     }
 
     /// Returns whether an installed model is another than the first one, and can be named.
-    fn is_other(&self, file: &Path, entry: &ModelEntry) -> bool {
-        file != self.first_file && !entry.name.eq_ignore_ascii_case(&self.first.name)
+    fn is_other(&self, file: &Path, entry: &ModelEntry, first: &str) -> bool {
+        file != self.first_file && !entry.name.eq_ignore_ascii_case(first)
     }
 
     /// Finds a model by name. Reads files. The first model has the name of its file in a folder too.
     ///
     /// # Errors
     /// If there is none, with the names that there are, or its file cannot be used.
-    pub(super) fn find(&self, asked: &str) -> Result<Arc<ServedModel>, Failure> {
-        if let Some(first) = self.first_if_named(Some(asked)) {
+    pub(super) fn find(&self, asked: Option<&str>) -> Result<Arc<ServedModel>, Failure> {
+        let first = self.first()?;
+        let Some(asked) = asked.filter(|asked| !asked.eq_ignore_ascii_case(&first.name)) else {
             return Ok(first);
-        }
+        };
         let key = asked.to_ascii_lowercase();
         let known = self.opened.lock().get(&key).cloned();
         if let Some((state, model)) = known
@@ -173,13 +233,13 @@ impl ServedModels {
         let entries = self.entries();
         let found = entries.iter().find(|(_, entry)| entry.name.eq_ignore_ascii_case(asked));
         let Some((file, entry)) = found else {
-            let others = entries.iter().filter(|(file, entry)| self.is_other(file, entry));
+            let others = entries.iter().filter(|(file, entry)| self.is_other(file, entry, &first.name));
             let others = others.map(|(_, entry)| &entry.name);
-            return Err(no_such_model(asked, std::iter::once(&self.first.name).chain(others)));
+            return Err(no_such_model(asked, std::iter::once(&first.name).chain(others)));
         };
         let state = file_state(Path::new(&entry.path));
         let is_first = *file == self.first_file;
-        let model = if is_first { self.first.clone() } else { Arc::new(self.open(entry)?) };
+        let model = if is_first { first } else { Arc::new(self.open(entry)?) };
         self.opened.lock().insert(key, (state, model.clone()));
         Ok(model)
     }
@@ -258,8 +318,11 @@ impl ServedModels {
     /// Returns whether loaded models must be unloaded before a model is loaded.
     ///
     /// # Errors
-    /// If the model does not fit into memory even then.
+    /// If the model does not fit into memory even then, or the host loads models.
     pub(super) fn has_to_make_room(&self, model: &ServedModel, loaded: bool) -> Result<bool> {
+        if let Source::Host(..) = self.source {
+            return Err(Error::NoModel);
+        }
         let held = if loaded { machine::held_by_models(&self.compute) } else { 0 };
         let fit = self.fit(model, held)?;
         let checked = !model.is_first && self.installed.as_ref().is_some_and(|all| !all.ignore_memory_check);

@@ -113,6 +113,24 @@ const chosen = (recording: string, more: Opening = {}): Opening => ({
   preferences: { server: { address: llama, model: 'qwen3-32b' }, ...more.preferences },
 });
 
+describe('the server for other programs', () => {
+  it('is switched on with the model that answers, and off', async () => {
+    const page = await hunch.open({ app: 'with-servers', apps: { 'with-servers': { ...defaultApp, servers } } });
+    await page.getByTestId('place-library').click();
+    await page.getByTestId('library-servers').click();
+    const button = page.getByTestId('switch-own-server');
+    expect(await button.getAttribute('aria-checked')).toBe('false');
+    await button.click();
+    await page.getByTestId('own-server-url').waitFor();
+    expect(await page.getByTestId('own-server-url').innerText()).toBe('http://127.0.0.1:8033/v1');
+    expect(await page.getByTestId('own-server-note').innerText()).toContain('answers');
+    expect(await violations(page)).toEqual([]);
+    await button.click();
+    await page.getByTestId('own-server-url').waitFor({ state: 'detached' });
+    expect(await calls(page, 'set_own_server')).toEqual([{ on: true }, { on: false }]);
+  });
+});
+
 describe('servers in the library', () => {
   const opening: Opening = { app: 'with-servers', apps: { 'with-servers': { ...emptyApp, servers } } };
 

@@ -128,6 +128,8 @@ pub fn without_reasoning(answer: &str) -> &str {
 mod tests {
     use super::*;
     use crate::gguf::{Array, Gguf, Value};
+    use crate::text::{AnswerFormat, FormatCompiler, RequiredCalls, Tool, ToolForm};
+    use serde_json::json;
     use std::path::Path;
 
     const TEXTS: [&str; 14] = [
@@ -204,6 +206,18 @@ mod tests {
             assert_eq!(text_showing(&turn, &[2]), "<think>Hm</think>\n\n<|call|>time<|message|>{}");
             assert_eq!(text(&turn), "<think>Hm\n\n{}");
         }
+    }
+
+    #[test]
+    fn a_required_call_is_a_message_to_its_function() {
+        let tool = Tool { name: "time".into(), description: None, parameters: json!({ "type": "object" }) };
+        let calls =
+            RequiredCalls { form: ToolForm::Harmony, tools: vec![tool], many: false, otherwise: None };
+        let compiled = FormatCompiler::new(&tokenizer()).unwrap().compile(&AnswerFormat::Calls(calls), 0);
+        let mut logits = vec![0.0; TEXTS.len()];
+        compiled.unwrap().restrict(&[], &mut logits).unwrap();
+        let allowed: Vec<usize> = (0..TEXTS.len()).filter(|&id| logits[id].is_finite()).collect();
+        assert_eq!(allowed, [1], "the answer begins with a channel");
     }
 
     #[test]

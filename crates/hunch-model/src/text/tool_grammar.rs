@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::tools::{ARGUMENTS, Tool, ToolForm};
+use super::tools::{ARGUMENTS, Tool, ToolForm, collect_types, schema_of};
 
 /// Calls that an answer has to consist of.
 #[derive(Clone, Debug, PartialEq)]
@@ -113,7 +113,8 @@ impl TagGrammar<'_> {
             ToolForm::Glm => literal(&format!("{}\n", tool.name)),
             _ => literal(&format!("<function={}>\n", tool.name)),
         };
-        for (k, (name, schema)) in parameters["properties"].as_object().into_iter().flatten().enumerate() {
+        for (k, (name, own)) in parameters["properties"].as_object().into_iter().flatten().enumerate() {
+            let schema = schema_of(parameters, name).unwrap_or(own);
             if name.contains(['<', '>', '\n']) || name.trim() != name || name.is_empty() {
                 return Err(format!("the name \"{name}\" of a parameter of {} cannot be a tag", tool.name));
             }
@@ -146,7 +147,7 @@ impl TagGrammar<'_> {
     /// Returns the rest of a rule for a value and what follows it.
     fn value(&self, schema: &Value, parameters: &Value, after: &str) -> Result<String, &'static str> {
         let mut types = Vec::new();
-        super::tools::collect_types(schema, &mut types);
+        collect_types(schema, &mut types);
         if types.iter().any(|known| *known != "string") && !types.contains(&"string") {
             let mut schema = (self.schema)(schema);
             // A part of the schema refers to the definitions of the whole.
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_tag_cannot_hold_is_refused() {
+    fn schemas_that_tags_cannot_follow_are_refused() {
         let with = |name: &str, schema: Value| {
             grammar(ToolForm::QwenCoder, json!({ "properties": { name: schema } }))
         };

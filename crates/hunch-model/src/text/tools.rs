@@ -199,6 +199,9 @@ impl ToolForm {
     }
 }
 
+/// Longest chain of references in a schema.
+const MAX_REFERENCES: usize = 8;
+
 /// Marker of a call in the text of an answer in the harmony format.
 pub(super) const HARMONY_CALL: &str = "<|call|>";
 /// Expression by which a template reads the tools from the system message, as JSON in a text. Phi-4-mini has no other.
@@ -207,6 +210,16 @@ pub(super) const TOOLS_IN_MESSAGE: &str = "message['tools']";
 pub(super) const ARGUMENTS: &str = "[ARGS]";
 /// Marker between the name of a tool and an identifier that the model chose.
 pub(super) const CALL_ID: &str = "[CALL_ID]";
+
+/// Returns the schema of a parameter. References lead to definitions within the parameters.
+pub(super) fn schema_of<'a>(parameters: &'a Value, name: &str) -> Option<&'a Value> {
+    let mut schema = parameters.get("properties")?.get(name)?;
+    for _ in 0..MAX_REFERENCES {
+        let Some(place) = schema["$ref"].as_str().and_then(|text| text.strip_prefix('#')) else { break };
+        schema = parameters.pointer(place)?;
+    }
+    Some(schema)
+}
 
 /// Adds the types that a schema allows, as far as it names them.
 pub(super) fn collect_types<'a>(schema: &'a Value, types: &mut Vec<&'a str>) {

@@ -4,7 +4,7 @@
 use serde_json::{Map, Value};
 
 use super::reader::Progress;
-use crate::text::tools::{Tool, collect_types, type_of};
+use crate::text::tools::{Tool, collect_types, schema_of, type_of};
 
 /// Most bytes of a name or a tag.
 const MAX_NAME: usize = 1 << 10;
@@ -193,7 +193,7 @@ impl TagReader {
         self.text.push(c);
         let Some(key) = self.text.strip_suffix(self.tags.key_end) else { return self.bounded() };
         self.key = key.trim().to_owned();
-        // What was sent of the first one cannot be taken back.
+        // The first one was sent already.
         if self.key.is_empty() || self.keys.contains(&self.key) {
             return Progress::Failed;
         }
@@ -209,7 +209,7 @@ impl TagReader {
         let text = if self.tags.value.is_empty() { within_lines(text) } else { text };
         let schema = self.name.as_ref().and_then(|name| {
             let tool = tools.iter().find(|tool| tool.name == *name)?;
-            tool.parameters.get("properties")?.get(&self.key)
+            schema_of(&tool.parameters, &self.key)
         });
         let entry = Map::from_iter([(std::mem::take(&mut self.key), value_of(text, schema))]);
         let entry = Value::Object(entry).to_string();
