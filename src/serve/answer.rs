@@ -23,6 +23,7 @@ use crate::generate::{
 use hunch_core::chat::Thinking;
 use hunch_core::method::Method;
 use hunch_core::sample::Constraint;
+use hunch_core::stats::RoundTiming;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 use hunch_model::text::{AnswerFormat, ThinkingBudget, Tokenizer, ToolCallParser, ToolChat, opens_thought};
@@ -106,6 +107,8 @@ pub(super) struct RunningAnswer {
     pub(super) parser: Option<ToolCallParser>,
     /// `true` if the answer begins within a thought that the prompt has opened.
     pub(super) thinks: bool,
+    /// Milliseconds and number of the rounds so far that drafted nothing.
+    plain: (f64, u32),
 }
 
 /// A whole answer.
@@ -130,6 +133,11 @@ impl RunningAnswer {
         loop {
             match self.steps.recv().await {
                 Some(Step::Event(GenerationEvent::Round(round))) => {
+                    if round.drafted == 0 {
+                        let RoundTiming { target_ms, verify_ms, other_ms, .. } = round.timing;
+                        self.plain.0 += target_ms + verify_ms + other_ms;
+                        self.plain.1 += 1;
+                    }
                     return Ok(Some(AnswerPart::Round(Box::new(round))));
                 }
                 Some(Step::Event(event)) => self.observe(&event),
@@ -168,6 +176,14 @@ impl RunningAnswer {
     pub(super) fn cached_tokens(&self) -> usize {
         // The last token of the prompt runs in the first round, not in prefill.
         self.prompt_tokens.saturating_sub(self.prefilled + 1)
+    }
+
+    /// Predicts the speedup over plain decoding at `tok_s` tokens per second. Plain decoding is taken to need the mean
+    /// time of the rounds of this answer that drafted nothing. `None` without such rounds.
+    pub(super) fn predicted_speedup(&self, tok_s: f64) -> Option<f64> {
+        let (ms, rounds) = self.plain;
+        let speedup = tok_s * ms / f64::from(rounds) / 1000.0;
+        (rounds > 0 && speedup.is_finite()).then_some(speedup)
     }
 
     fn observe(&mut self, event: &GenerationEvent) {
@@ -283,11 +299,14 @@ pub(super) async fn start(server: &Served, ask: Ask) -> Result<RunningAnswer, Fa
     let turn = async { place.turn().await.ok_or_else(Failure::shutting_down) };
     let mut waiting = CountIfDropped(Some(server.metrics.clone()));
     let limits = AnswerLimits { format, thinking_budget };
-    let ready = try_join(turn, encode(server, question, plan.thinking, limits)).await;
-    waiting.0 = None;
-    let (turn, Encoded { ids, constraint, has_format }) = ready?;
     let id = server.next_id();
-    let hold = hold_engine(server, id).await?;
+    let ready = async {
+        let (turn, encoded) = try_join(turn, encode(server, question, plan.thinking, limits)).await?;
+        Ok::<_, Failure>((turn, encoded, hold_engine(server, id).await?))
+    };
+    let ready = ready.await;
+    waiting.0 = None;
+    let (turn, Encoded { ids, constraint, has_format }, hold) = ready?;
     let prompt_tokens = ids.len();
     let parser = parser.map(|parser| {
         // A format leaves no room for a thought.
@@ -360,6 +379,7 @@ pub(super) async fn start(server: &Served, ask: Ask) -> Result<RunningAnswer, Fa
         method: server.plan.method,
         parser,
         thinks,
+        plain: (0.0, 0),
     };
     match answer.steps.recv().await {
         Some(Step::Event(event)) => answer.observe(&event),

@@ -410,7 +410,12 @@ impl Events {
     }
 
     /// Adds the origins of tokens to the first delta. Without one, they wait for the next.
-    fn add_origins(&mut self, tokens: &[TokenEvent], round: Option<&RoundEvent>, events: &mut [Value]) {
+    fn add_origins(
+        &mut self,
+        tokens: &[TokenEvent],
+        round: Option<(&RunningAnswer, &RoundEvent)>,
+        events: &mut [Value],
+    ) {
         if !self.has_hunch_field {
             return;
         }
@@ -420,7 +425,7 @@ impl Events {
         };
         let tokens = std::mem::take(&mut self.unsent);
         delta["hunch"] = match round {
-            Some(round) => hunch_field::of_tokens_after(&tokens, round),
+            Some((answer, round)) => hunch_field::of_tokens_after(&tokens, answer, round),
             None => hunch_field::of_tokens(&tokens),
         };
     }
@@ -438,9 +443,9 @@ impl sse::Writer for Events {
         events.iter().map(event).collect()
     }
 
-    fn round(&mut self, _: &RunningAnswer, round: &RoundEvent) -> Vec<Event> {
+    fn round(&mut self, answer: &RunningAnswer, round: &RoundEvent) -> Vec<Event> {
         let mut events = self.tokens(&round.tokens, false);
-        self.add_origins(&round.tokens, Some(round), &mut events);
+        self.add_origins(&round.tokens, Some((answer, round)), &mut events);
         events.iter().map(event).collect()
     }
 

@@ -468,6 +468,7 @@ impl Chunks {
         &self,
         parser: &ToolCallParser,
         parts: Vec<ToolPart>,
+        answer: &RunningAnswer,
         round: &RoundEvent,
     ) -> Vec<Event> {
         let Self { server, shape, .. } = self;
@@ -480,7 +481,7 @@ impl Chunks {
             let tokens = if i == 0 { &round.tokens[..] } else { &[] };
             let mut chunk = shape.delta(server, delta, "", tokens, None);
             if i == 0 && shape.has_hunch_field {
-                chunk["hunch"] = hunch_field::of_round(round);
+                chunk["hunch"] = hunch_field::of_round(answer, round);
             }
             sse::data(&chunk)
         };
@@ -497,16 +498,16 @@ impl sse::Writer for Chunks {
         vec![sse::data(&self.shape.delta(&self.server, role, "", &[], None))]
     }
 
-    fn round(&mut self, _: &RunningAnswer, round: &RoundEvent) -> Vec<Event> {
+    fn round(&mut self, answer: &RunningAnswer, round: &RoundEvent) -> Vec<Event> {
         if let Some(mut parser) = self.parser.take() {
             let parts = parser.push(&text_of(&round.tokens));
-            let events = self.round_with_calls(&parser, parts, round);
+            let events = self.round_with_calls(&parser, parts, answer, round);
             self.parser = Some(parser);
             return events;
         }
         let Some(mut chunk) = self.shape.chunk(&self.server, &round.tokens) else { return Vec::new() };
         if self.shape.has_hunch_field {
-            chunk["hunch"] = hunch_field::of_round(round);
+            chunk["hunch"] = hunch_field::of_round(answer, round);
         }
         vec![sse::data(&chunk)]
     }

@@ -31,7 +31,7 @@ def first_model(url: str) -> str:
 
 
 def check_llm(url: str, model: str) -> None:
-    """The program `llm`: streamed, whole, and a conversation that goes on."""
+    """The program `llm`: streamed, whole, and a second turn."""
     with tempfile.TemporaryDirectory() as folder:
         entry = f"- model_id: hunch\n  model_name: {json.dumps(model)}\n  api_base: {url}/v1\n"
         pathlib.Path(folder, "extra-openai-models.yaml").write_text(entry)
@@ -48,7 +48,7 @@ def check_llm(url: str, model: str) -> None:
         streamed = run(QUESTION)
         check("llm: streamed answer", bool(streamed))
         check("llm: whole answer is the same", run(QUESTION, "--no-stream") == streamed)
-        check("llm: conversation goes on", bool(run("-c", "Name one more.")))
+        check("llm: second turn", bool(run("-c", "Name one more.")))
 
 
 def check_agent(url: str, model: str) -> None:

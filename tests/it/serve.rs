@@ -271,6 +271,19 @@ fn reports_usage_probabilities_and_origins_on_request() {
 }
 
 #[test]
+fn speedup_is_predicted_from_rounds_without_a_draft() {
+    let mut config = config();
+    config.plan.method = Method::Plain;
+    let server = serve(512, config);
+    let asked = json!({ "hunch": true, "stream": true });
+    let chunks = parsed(post(server.address, CHAT, &chat("abc abc", 20, &asked)).events());
+    let told: Vec<f64> =
+        chunks.iter().filter_map(|chunk| chunk["hunch"]["predicted_speedup"].as_f64()).collect();
+    // Every round drafted nothing, so only the time between rounds makes a difference to 1.
+    assert!(told.len() > 10 && told.iter().all(|speedup| (0.0..2.0).contains(speedup)), "{told:?}");
+}
+
+#[test]
 fn conversations_that_take_turns_keep_their_caches() {
     let cached = |server: &Running, text: &str| {
         let usage = post(server.address, CHAT, &chat(text, 8, &json!({}))).json()["usage"].clone();

@@ -87,7 +87,7 @@ fn requests_set_the_switch_and_the_level_of_the_template() {
 }
 
 #[test]
-fn what_the_model_cannot_do_is_refused() {
+fn refuses_thinking_beyond_the_model() {
     let (switch, levels) = (with(SWITCH), with(LEVELS));
     let enabled = |budget: usize| json!({ "thinking": { "type": "enabled", "budget_tokens": budget } });
     for (server, path, fields, word) in [
