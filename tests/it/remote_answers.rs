@@ -455,4 +455,21 @@ fn failing_server_leaves_the_result_of_the_lanes() {
     let theirs = report.server.as_ref().unwrap();
     assert_eq!((report.lanes.len(), theirs.answers.len()), (2, 0));
     assert_eq!(theirs.error.as_ref().unwrap().code, ErrorCode::Server);
+    assert_eq!(theirs.cut_off, None, "it said nothing");
+}
+
+#[test]
+fn text_before_the_failure_of_a_server_stays_in_the_comparison() {
+    let folder = folder();
+    let app = app_with_models(folder.path(), false);
+    // The stream ends without an end of the answer.
+    let half = events(&[delta(json!({ "content": "Merge" }), Value::Null)]);
+    let (_server, address) = scripted(&app, Script::new("llamacpp", half));
+    let told = compare(&app, &address);
+    let (report, kept) = compared(&told);
+    let theirs = report.server.as_ref().unwrap();
+    assert_eq!(theirs.error.as_ref().unwrap().code, ErrorCode::Server);
+    let begun = theirs.cut_off.as_ref().unwrap();
+    assert_eq!((begun.prompt, begun.run, begun.text.as_str()), (0, 0, "Merge"));
+    assert_eq!(app.open_comparison(kept).unwrap().server.as_ref(), Some(theirs));
 }

@@ -264,6 +264,7 @@ describe('a server in a comparison', () => {
     speculation: figures.speculation,
     tokens_per_pass: 2.29,
     error: null,
+    cut_off: null,
   };
   const compared = (server: ServerReport): Opening => ({
     app: 'with-servers',
@@ -293,13 +294,16 @@ describe('a server in a comparison', () => {
   });
 
   it('leaves the result of the lanes if it fails', async () => {
-    const failed = { ...report, answers: [], tok_s: null, first_ms: null, speculation: null, tokens_per_pass: null, error: gone };
+    const none = { answers: [], tok_s: null, first_ms: null, speculation: null, tokens_per_pass: null };
+    const failed = { ...report, ...none, error: gone, cut_off: { prompt: 0, run: 0, text: 'Merge the' } };
     const page = await hunch.open(compared(failed));
     await page.getByTestId('place-compare').click();
     await page.getByTestId('compare-prompt').fill('Merge two lists.');
     await page.getByTestId('compare-start').click();
     await page.getByTestId('server-lane-error').waitFor();
     expect(await page.getByTestId('server-lane-error').innerText()).toContain('no connection');
+    expect(await page.getByTestId('server-cut-off').innerText()).toBe('Merge the');
+    expect(await violations(page)).toEqual([]);
     expect(await page.getByTestId('figures-table').isVisible()).toBe(true);
   });
 });
