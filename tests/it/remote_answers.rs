@@ -412,7 +412,11 @@ fn stop_while_the_server_of_a_comparison_answers_keeps_the_lanes() {
 
 /// Compares with a server next to the lanes and returns the events.
 fn compare(app: &App, address: &str) -> Vec<CompareEvent> {
-    let server = Some(ComparedServer { address: address.into(), model: "tiny".into() });
+    compare_with(app, address, "tiny")
+}
+
+fn compare_with(app: &App, address: &str, model: &str) -> Vec<CompareEvent> {
+    let server = Some(ComparedServer { address: address.into(), model: model.into() });
     let asked = CompareRequest { server, ..compare_request(&[Method::Ngram], 12) };
     let (sender, receiver) = channel();
     app.compare(asked, Box::new(move |message| drop(sender.send(message)))).unwrap();
@@ -465,7 +469,7 @@ fn text_before_the_failure_of_a_server_stays_in_the_comparison() {
     // The stream ends without an end of the answer.
     let half = events(&[delta(json!({ "content": "Merge" }), Value::Null)]);
     let (_server, address) = scripted(&app, Script::new("llamacpp", half));
-    let told = compare(&app, &address);
+    let told = compare_with(&app, &address, "first");
     let (report, kept) = compared(&told);
     let theirs = report.server.as_ref().unwrap();
     assert_eq!(theirs.error.as_ref().unwrap().code, ErrorCode::Server);
