@@ -94,7 +94,8 @@ def record(url: str, path: str) -> None:
 if __name__ == "__main__":
     program, hunch, target, draft, recording = sys.argv[1:]
     address = f"http://127.0.0.1:{(port := free_port())}"
-    options = ["-m", target, "-md", draft, "--port", str(port), "-c", "4096", "-ngl", "0", "--alias", "target"]
+    options = ["-m", target, "-md", draft, "--spec-type", "draft-simple", "--alias", "target"]
+    options += ["--port", str(port), "-c", "4096", "-ngl", "0"]
     server = subprocess.Popen([program, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         wait_until_ready(address, server)
