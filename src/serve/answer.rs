@@ -299,14 +299,14 @@ pub(super) async fn start(server: &Served, ask: Ask) -> Result<RunningAnswer, Fa
     let turn = async { place.turn().await.ok_or_else(Failure::shutting_down) };
     let mut waiting = CountIfDropped(Some(server.metrics.clone()));
     let limits = AnswerLimits { format, thinking_budget };
-    let id = server.next_id();
     let ready = async {
         let (turn, encoded) = try_join(turn, encode(server, question, plan.thinking, limits)).await?;
-        Ok::<_, Failure>((turn, encoded, hold_engine(server, id).await?))
+        let id = server.next_id();
+        Ok::<_, Failure>((turn, encoded, id, hold_engine(server, id).await?))
     };
     let ready = ready.await;
     waiting.0 = None;
-    let (turn, Encoded { ids, constraint, has_format }, hold) = ready?;
+    let (turn, Encoded { ids, constraint, has_format }, id, hold) = ready?;
     let prompt_tokens = ids.len();
     let parser = parser.map(|parser| {
         // A format leaves no room for a thought.
