@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use crate::event::{EventSink, GenerationEvent};
 use crate::generate::{
-    FittingPrompt, GenerationContext, GenerationPlan, LoadPlan, Models, OpenedModels, Prompt, generate,
+    FittingPrompt, GenerationContext, GenerationPlan, LoadPlan, Models, OpenedModels, Prompt, PromptEncoder,
+    generate,
 };
 use crate::log::panic_text;
 use hunch_core::chat::Thinking;
@@ -88,6 +89,10 @@ impl Stopwatch for PausableStopwatch {
 
 /// Description of the loaded models.
 pub struct Loaded {
+    /// Encoder of prompts for the target.
+    pub encoder: Arc<PromptEncoder>,
+    /// Plan that loads the models again.
+    pub plan: LoadPlan,
     /// Tokeniser of the target.
     pub tokenizer: Arc<Tokenizer>,
     /// Name of the target.
@@ -204,8 +209,11 @@ type Occupied = Arc<Mutex<Occupation>>;
 #[must_use = "the engine is free again once this is dropped"]
 pub struct EngineHold {
     id: u32,
+    kind: RunningWork,
     cancel: Arc<AtomicBool>,
     occupied: Occupied,
+    /// `true` once a job releases the engine.
+    passed_on: bool,
 }
 
 impl EngineHold {
@@ -222,6 +230,9 @@ impl EngineHold {
 
 impl Drop for EngineHold {
     fn drop(&mut self) {
+        if self.passed_on {
+            return;
+        }
         let mut occupied = self.occupied.lock();
         if occupied.running.as_ref().is_some_and(|running| running.id == self.id) {
             *occupied = Occupation::default();
@@ -353,26 +364,23 @@ impl Engine {
         work: impl FnOnce(&mut Models, &dyn Fn() -> bool) -> Result<T> + Send + 'static,
         ended: impl FnOnce(Result<T>) + Send + 'static,
     ) -> Result<()> {
-        let kind = RunningWork::Measurement;
-        self.queue(
-            id,
-            kind,
-            move |models, stopped| work(models.as_mut().ok_or(Error::NoModel)?, stopped),
-            ended,
-        )
+        let work = move |models: &mut Option<Models>, stopped: &dyn Fn() -> bool| {
+            work(models.as_mut().ok_or(Error::NoModel)?, stopped)
+        };
+        self.queue(self.hold(id, RunningWork::Measurement)?, work, ended)
     }
 
-    /// Queues work on the models of a plan, which are loaded first if they are not. Otherwise as
-    /// [`measure`](Self::measure).
+    /// Queues work on the models of a plan, which are loaded first if they are not. The engine is held for the work and
+    /// released after it. Otherwise as [`measure`](Self::measure).
     ///
     /// `make_room` is asked before loading, with `true` if other models are loaded. They are unloaded first if it returns
     /// `true`, and not loaded again if loading fails. Loading ends early if the progress callback of the plan breaks.
     ///
     /// # Errors
-    /// [`Error::Busy`] while something runs.
+    /// If the system refuses a thread.
     pub fn measure_on<T: Send + 'static>(
         &self,
-        id: u32,
+        hold: EngineHold,
         plan: LoadPlan,
         make_room: impl FnOnce(bool) -> Result<bool> + Send + 'static,
         work: impl FnOnce(&mut Models, &dyn Fn() -> bool) -> Result<T> + Send + 'static,
@@ -386,7 +394,7 @@ impl Engine {
             }
             work(models.as_mut().ok_or(Error::NoModel)?, stopped)
         };
-        self.queue(id, RunningWork::Measurement, work, ended)
+        self.queue(hold, work, ended)
     }
 
     /// Queues work that needs the thread alone, with or without models. `kind` is reported to others.
@@ -401,22 +409,23 @@ impl Engine {
         work: impl FnOnce(&dyn Fn() -> bool) -> Result<T> + Send + 'static,
         ended: impl FnOnce(Result<T>) + Send + 'static,
     ) -> Result<()> {
-        self.queue(id, kind, move |_, stopped| work(stopped), ended)
+        self.queue(self.hold(id, kind)?, move |_, stopped| work(stopped), ended)
     }
 
+    /// Queues work with a held engine. The hold ends with the work.
     fn queue<T: Send + 'static>(
         &self,
-        id: u32,
-        kind: RunningWork,
+        mut hold: EngineHold,
         work: impl FnOnce(&mut Option<Models>, &dyn Fn() -> bool) -> Result<T> + Send + 'static,
         ended: impl FnOnce(Result<T>) + Send + 'static,
     ) -> Result<()> {
-        let cancel = self.reserve(id, kind)?;
         let work: MeasureWork = Box::new(move |models, stopped| {
             let result = guarded(|| work(models, stopped));
             Box::new(move || ended(result))
         });
-        self.send(Job::Measure { id, kind, work, cancel }).inspect_err(|_| release(&self.occupied))
+        self.send(Job::Measure { id: hold.id, kind: hold.kind, work, cancel: hold.cancel_flag() })?;
+        hold.passed_on = true;
+        Ok(())
     }
 
     /// Runs short work on the models and waits for the result. `work` is as in [`measure`](Self::measure).
@@ -442,7 +451,7 @@ impl Engine {
     /// [`Error::Busy`] while something runs.
     pub fn hold(&self, id: u32, kind: RunningWork) -> Result<EngineHold> {
         let cancel = self.reserve(id, kind)?;
-        Ok(EngineHold { id, cancel, occupied: self.occupied.clone() })
+        Ok(EngineHold { id, kind, cancel, occupied: self.occupied.clone(), passed_on: false })
     }
 
     /// Marks `id` as running. Returns its cancel flag.
@@ -652,6 +661,8 @@ fn load(models: &mut Option<Models>, plan: &LoadPlan, make_room: bool, compute: 
     let (of_target, of_draft) = models.memory();
     let read = |memory: ModelMemory| memory.read_by_a_pass as u64;
     Ok(Loaded {
+        encoder: models.encoder().clone(),
+        plan: models.plan(),
         tokenizer: models.encoder().tokenizer().clone(),
         target: models.target_name(),
         draft: models.draft_name(),

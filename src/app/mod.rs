@@ -14,6 +14,7 @@ mod loading;
 mod lock;
 mod measure;
 mod models;
+mod own_server;
 mod pairing;
 mod records;
 mod server_answer;
@@ -50,6 +51,7 @@ use lock::RankedMutex;
 pub use measure::MeasurementSink;
 use measure::Measurements;
 use models::LibraryState;
+use own_server::OwnServerSlot;
 use records::{GenerationRecord, GenerationRecords};
 use servers::ServerKeys;
 use store_status::StoreInUse;
@@ -83,7 +85,7 @@ pub struct App {
 }
 
 struct Shared {
-    engine: Engine,
+    engine: Arc<Engine>,
     compute: Compute,
     places: Places,
     store: RankedMutex<StoreInUse>,
@@ -101,7 +103,8 @@ struct Shared {
     positions: RankedMutex<Positions>,
     library: LibraryState,
     server_keys: ServerKeys,
-    next_id: AtomicU32,
+    own_server: OwnServerSlot,
+    next_id: Arc<AtomicU32>,
     idle_unloader: IdleUnloader,
     /// True while the self-test of the GPU runs in the background.
     testing_gpu: AtomicBool,
@@ -144,7 +147,7 @@ impl App {
                 store: RankedMutex::state(store),
                 store_path,
                 side_folder,
-                engine: Engine::start(compute.clone())?,
+                engine: Arc::new(Engine::start(compute.clone())?),
                 compute,
                 places,
                 models: ModelSlot::new(unfinished_load),
@@ -155,7 +158,8 @@ impl App {
                 positions: RankedMutex::default(),
                 library: LibraryState::default(),
                 server_keys: ServerKeys::new(config.keychain),
-                next_id: AtomicU32::new(1),
+                own_server: OwnServerSlot::default(),
+                next_id: Arc::new(AtomicU32::new(1)),
                 idle_unloader: IdleUnloader::new(keep_warm),
                 testing_gpu: AtomicBool::new(false),
             }),
@@ -325,6 +329,7 @@ impl App {
     /// Stops the engine and downloads and writes unwritten answers. Waits at most for [`QUIT_WITHIN`].
     pub fn shutdown(&self) {
         self.cancel_loading();
+        self.end_own_server();
         self.shared.idle_unloader.end();
         let (engine, writers) = (self.clone(), self.shared.writers.clone());
         let (loading, downloads) = (self.clone(), self.clone());

@@ -12,9 +12,8 @@ use crate::api::{AnswerSettings, StoredMessage};
 use crate::engine::Engine;
 use crate::event::{EventSink, GenerationEvent, RoundEvent, ServerFigures, StopReason, TokenEvent};
 use crate::generate::Prompt;
-use crate::remote::{
-    RemoteAnswer, RemoteRequest, RemoteServer, TextPiece, runtime, sampling_fields, unless_cancelled,
-};
+use crate::remote::{RemoteServer, runtime, unless_cancelled};
+use crate::server_answers::{RemoteAnswer, RemoteRequest, TextPiece, sampling_fields};
 use crate::services::measure::SpeedRecorder;
 use hunch_core::chat::{ChatMessage, Role};
 use hunch_core::sample::SamplingParams;

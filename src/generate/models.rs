@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::conversation::{ConversationResources, GenerationResources};
+use super::kept_conversations::{CacheLimits, CacheUse, KeptConversations};
 use super::load::{self, InMemory, LoadPlan, OpenedModels, Origin};
 use super::pair_fit::{self, MeasuredPair};
 use super::predicted::PredictedCosts;
@@ -31,6 +32,8 @@ use hunch_model::weights::WeightFile;
 pub struct Models {
     shared: Arc<SharedModels>,
     own: ConversationResources,
+    /// Other conversations whose caches are kept.
+    kept: KeptConversations,
 }
 
 impl Models {
@@ -74,7 +77,7 @@ impl Models {
         let mut proposers = Proposers::new(draft.map(|draft| draft.model));
         proposers.set_head(head);
         let own = ConversationResources::new(Box::new(target), proposers);
-        Ok(Self { shared: Arc::new(shared), own })
+        Ok(Self { shared: Arc::new(shared), own, kept: KeptConversations::default() })
     }
 
     /// Returns the plan that loads these models again.
@@ -101,6 +104,7 @@ impl Models {
         let mut shared = SharedModels { origin, ..(*self.shared).clone() };
         shared.set_draft(draft.as_ref(), pair);
         self.shared = Arc::new(shared);
+        self.kept.clear();
         self.own.proposers.set_draft(draft.map(|draft| draft.model));
         self.own.forget_draft();
         Ok(())
@@ -115,6 +119,7 @@ impl Models {
         check_vocabularies(self.shared.encoder.tokenizer(), &Tokenizer::from_gguf(file.gguf())?)?;
         let copy = Decoder::load(&file, compute)?;
         load::warm_up(&copy);
+        self.kept.clear();
         self.own.proposers.set_low_bit(DraftModel::new(Box::new(copy))?);
         Ok(())
     }
@@ -199,7 +204,29 @@ impl Models {
     /// # Errors
     /// If the device fails.
     pub fn fork(&self) -> Result<Self> {
-        Ok(Self { shared: self.shared.clone(), own: self.own.fork()? })
+        let kept = KeptConversations::default();
+        Ok(Self { shared: self.shared.clone(), own: self.own.fork()?, kept })
+    }
+
+    /// Sets how many caches of conversations are kept at the same time. By default it is one. Caches beyond the limits
+    /// are dropped when the next generation begins.
+    pub fn set_cache_limits(&mut self, limits: CacheLimits) {
+        self.kept.set_limits(limits);
+    }
+
+    /// Continues the conversation whose cache serves a prompt best, or starts another one, within the limits. Until the
+    /// next call, all other methods are about that conversation.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub(super) fn resume(&mut self, prompt: &[TokenId]) -> Result<()> {
+        self.kept.switch(&mut self.own, prompt)
+    }
+
+    /// Returns the caches of all conversations, the current one included.
+    pub fn caches(&self) -> CacheUse {
+        let current = CacheUse { conversations: 1, bytes: self.own.cache_bytes() };
+        current.plus(self.kept.used())
     }
 
     /// Returns the logits after `ids`: the target's, and the draft model's if one is loaded. Reuses the
@@ -246,6 +273,7 @@ impl Models {
     /// # Errors
     /// If the device fails.
     pub fn forget(&mut self) -> Result<()> {
+        self.kept.clear();
         self.own.empty_caches()
     }
 

@@ -85,6 +85,10 @@ pub trait DraftHead: Send {
     fn fork(&self) -> Box<dyn DraftHead>;
     /// Returns the bytes of weights that one drafted token reads.
     fn read_by_a_pass(&self) -> usize;
+    /// Returns the allocated bytes of the cache.
+    fn cache_bytes(&self) -> usize {
+        0
+    }
 }
 
 /// Rows of a draft tree that a head reads, a drafted token each.
@@ -160,6 +164,12 @@ impl Head {
     /// Returns the bytes of weights that one drafted token reads.
     pub fn read_by_a_pass(&self) -> usize {
         self.head.read_by_a_pass()
+    }
+
+    /// Returns the bytes of the head's cache, and of the hidden states that wait for it.
+    pub fn cache_bytes(&self) -> usize {
+        let waiting: usize = self.features.iter().map(|tap| tap.capacity() * size_of::<f32>()).sum();
+        self.head.cache_bytes() + waiting
     }
 
     /// Runs the head on an empty cache for direct use, for example to measure it. See [`DraftHead::logits`].

@@ -387,10 +387,10 @@ refusals! {
     /// The search of the Hub has no words, or too many. It is not quoted.
     #[error("A search of the Hub needs 1 to 200 characters, for example qwen3 8b.")]
     BadSearch,
-    /// The Hub received too many requests from this address.
+    /// The Hub refused a request because there were too many.
     #[error(
-        "The Hub at {endpoint} cannot be used now: it received too many requests from this address and asks to wait \
-         {seconds} s. Downloaded data is kept. Try again later. A token raises the limit."
+        "The Hub at {endpoint} refused the request because there were too many (status 429). Downloaded data is kept. \
+         Try again in {seconds} s. With a token the limit is higher."
     )]
     HubBusy {
         /// Address of the Hub.

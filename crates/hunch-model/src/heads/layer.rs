@@ -171,6 +171,11 @@ impl Layer {
         self.weights.bytes
     }
 
+    /// Returns the allocated bytes of the cache.
+    pub(super) fn cache_bytes(&self) -> usize {
+        self.cache.bytes()
+    }
+
     /// Drops the rows of the cache from `len` on.
     pub(super) fn truncate(&mut self, len: usize) {
         self.cache.truncate(len);

@@ -484,8 +484,8 @@ export const refusalsDe: RefusalCatalogue = {
   hub_busy: {
     title: 'Der Hub ist ausgelastet',
     body: ({ endpoint, seconds }) =>
-      `${endpoint} hat zu viele Anfragen von dieser Adresse erhalten. Warte ${seconds} s. Heruntergeladenes bleibt erhalten.`,
-    advice: 'Versuche es später noch einmal. Ein Zugriffstoken hebt die Grenze an.',
+      `${endpoint} hat die Anfrage abgelehnt, weil es zu viele waren. Versuche es in ${seconds} s noch einmal. Heruntergeladenes bleibt erhalten.`,
+    advice: 'Mit einem Zugriffstoken ist die Grenze höher.',
   },
   hub_slow: {
     title: 'Der Hub ist langsam',

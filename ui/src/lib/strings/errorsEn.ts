@@ -480,8 +480,8 @@ export const refusalsEn: RefusalCatalogue = {
   hub_busy: {
     title: 'The Hub is busy',
     body: ({ endpoint, seconds }) =>
-      `${endpoint} received too many requests from this address and asks to wait ${seconds} s. Downloaded files are kept.`,
-    advice: 'Try again later. An access token raises the limit.',
+      `${endpoint} refused the request because there were too many. Try again in ${seconds} s. Downloaded files are kept.`,
+    advice: 'With an access token the limit is higher.',
   },
   hub_slow: {
     title: 'The Hub is slow',

@@ -371,6 +371,15 @@ export const libraryDe: Strings['library'] = {
     unloadedNote: 'Es wird wieder geladen, wenn du fragst.',
     reloadsOnSend: (name) => `Beim Senden wird ${name} geladen`,
   },
+  ownServer: {
+    title: 'Für andere Programme',
+    about: 'Andere Programme auf diesem Rechner können dann das geladene Modell fragen, wie sie OpenAI oder Anthropic fragen.',
+    answers: (model) => `${model} antwortet. Fragen von dort und von hier wechseln sich ab.`,
+    noModel: 'Es ist kein Modell geladen, darum werden Anfragen abgelehnt. Lade eines.',
+    start: 'Starten',
+    stop: 'Beenden',
+    copy: 'Adresse kopieren',
+  },
   servers: {
     title: 'Server',
     about: 'Ein Server kann anstelle der geladenen Modelle antworten: vLLM, SGLang, llama.cpp, LM Studio, Ollama oder ein anderes Hunch.',
