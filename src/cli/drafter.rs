@@ -1,4 +1,4 @@
-//! `hunch drafter`: trains a head for a target, and measures heads.
+//! `hunch drafter`: trains a head for a target, distils a draft model, and measures heads.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -6,8 +6,11 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
+use hunch::distil::divergence::Divergence;
+use hunch::distil::{self, DistilPlan, DistilRecipe, TextsOf};
 use hunch::services::train::{self as service, PromptSource, Trained, folder_of_prompts};
-use hunch::train::acceptance::Acceptance;
+use hunch::train::acceptance::DraftAcceptance;
+use hunch::train::kind::HeadKind;
 use hunch::train::{self, Budget, Recipe, TrainPlan, TrainProgress, TrainReport, TrainWatch, TrainingTarget};
 use hunch_error::Error;
 use hunch_library::Places;
@@ -27,6 +30,8 @@ pub(crate) struct DrafterArgs {
 enum Tool {
     /// Train a head for a model
     Train(TrainArgs),
+    /// Train a draft model to imitate its target (DistillSpec)
+    Distil(DistilArgs),
     /// Measure how many of a head's drafts are accepted, on text that it was not trained on
     Eval(EvalArgs),
 }
@@ -67,6 +72,12 @@ struct DataArgs {
 struct TrainArgs {
     #[command(flatten)]
     data: DataArgs,
+    /// Architecture of the head. An EAGLE head is a folder, and drafts with --head FOLDER
+    #[arg(long, default_value_t = HeadKind::Mlp, value_name = "mlp|medusa|eagle")]
+    kind: HeadKind,
+    /// Tokens of a draft that a Medusa or EAGLE head learns
+    #[arg(long, default_value_t = train::DEPTH as u64, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=8))]
+    depth: u64,
     /// Tokens that the model writes to train on
     #[arg(long, default_value_t = 200_000, value_name = "N", conflicts_with = "minutes",
           value_parser = clap::value_parser!(u64).range(1..))]
@@ -74,7 +85,7 @@ struct TrainArgs {
     /// Train for about this long instead, collecting included
     #[arg(long, value_name = "M")]
     minutes: Option<f64>,
-    /// Write the head to this file [default: in the data folder, where it is found by itself]
+    /// Write the head to this file, or EAGLE folder [default: in the data folder, where a file is found by itself]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -86,6 +97,50 @@ struct EvalArgs {
     /// The head
     #[arg(long, value_name = "FILE")]
     head: PathBuf,
+}
+
+/// Arguments of `hunch drafter distil`.
+#[derive(Args)]
+struct DistilArgs {
+    /// The model that the draft drafts for: a GGUF file, or a name from `hunch models`
+    #[arg(long, default_value = hunch_library::DEFAULT_MODEL, value_name = "PATH|NAME")]
+    target: String,
+    /// The draft model: a GGUF file with the target's vocabulary, or a name. It is not changed
+    #[arg(long, value_name = "PATH|NAME")]
+    draft: String,
+    /// Write the distilled draft to this GGUF file
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// Divergence from the target: forward KL, reverse KL, Jensen-Shannon or total variation
+    #[arg(long, default_value_t = Divergence::Forward, value_name = "fkl|rkl|jsd|tvd")]
+    loss: Divergence,
+    /// Texts to learn on: answers of the target, of the draft (on-policy), or both in turn
+    #[arg(long, default_value_t = TextsOf::Both, value_name = "target|draft|both")]
+    texts: TextsOf,
+    /// Rank of the trained matrices (LoRA); 0 trains all matrices of the layers
+    #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=1024))]
+    rank: u64,
+    /// Highest learning rate [default: 3e-4 with a rank, 3e-5 without]
+    #[arg(long, value_name = "X")]
+    learning_rate: Option<f64>,
+    /// Tokens that the target writes to learn on
+    #[arg(long, default_value_t = 100_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    tokens: u64,
+    /// Tokens of held-out text that acceptance is measured on
+    #[arg(long, default_value_t = 4_000, value_name = "N")]
+    held_out: usize,
+    /// Seed of texts and weights; each has data of its own
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    seed: u64,
+    /// Device: auto is Metal on a Mac and the CPU elsewhere
+    #[arg(long, default_value = "auto", value_name = "auto|cpu|metal")]
+    device: DeviceChoice,
+    /// CPU threads [default: one per core]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// Print one JSON object as the last line
+    #[arg(long)]
+    json: bool,
 }
 
 impl DataArgs {
@@ -104,12 +159,12 @@ impl DataArgs {
         Ok((TrainingTarget::open(&path, &compute)?, folder))
     }
 
-    fn plan(&self, budget: Budget) -> Result<TrainPlan> {
+    fn plan(&self, budget: Budget, recipe: Recipe) -> Result<TrainPlan> {
         if self.disk.is_nan() || self.disk < 0.0 {
             return Err(Error::invalid("--disk is a number of GiB from 0.").into());
         }
         let (held_out, parallel) = (self.held_out, self.parallel as usize);
-        let recipe = Recipe { held_out, parallel, prompts: self.prompts()?, ..Recipe::default() };
+        let recipe = Recipe { held_out, parallel, prompts: self.prompts()?, ..recipe };
         let disk = (self.disk * (1u64 << 30) as f64) as u64;
         Ok(TrainPlan { budget, seed: self.seed, disk, recipe })
     }
@@ -118,6 +173,7 @@ impl DataArgs {
 pub(crate) fn run(args: &DrafterArgs) -> Result<()> {
     match &args.tool {
         Tool::Train(args) => train(args),
+        Tool::Distil(args) => distil(args),
         Tool::Eval(args) => evaluate(args),
     }
 }
@@ -127,14 +183,15 @@ fn train(args: &TrainArgs) -> Result<()> {
         return Err(Error::invalid("--minutes is a number above 0.").into());
     }
     let budget = args.minutes.map_or(Budget::Tokens(args.tokens as usize), Budget::Minutes);
-    let plan = args.data.plan(budget)?;
+    let depth = args.kind.depth(args.depth as usize);
+    let plan = args.data.plan(budget, Recipe { depth, ..Recipe::of(args.kind) })?;
     let (target, folder) = args.data.open(plan.recipe.prompts.as_deref())?;
     let heads = hunch_library::heads_folder()?;
     let Trained { report, in_use, place, installed } =
         with_progress(|watch| service::train(&target, (&folder, &heads), &plan, args.out.as_deref(), watch))?;
     let mut out = std::io::stdout().lock();
-    writeln!(out, "{}", text(&report, in_use))?;
-    if args.out.is_none() && !installed {
+    writeln!(out, "{}", text(&report, in_use.as_ref()))?;
+    if args.out.is_none() && !installed && args.kind != HeadKind::Eagle {
         writeln!(out, "The head in use accepts as much, so it stays in use.")?;
     }
     writeln!(out, "\nSaved to {}.\nTry it: hunch bench --head {0}", place.display())?;
@@ -145,33 +202,87 @@ fn train(args: &TrainArgs) -> Result<()> {
     Ok(())
 }
 
+fn distil(args: &DistilArgs) -> Result<()> {
+    if args.learning_rate.is_some_and(|rate| !rate.is_finite() || rate <= 0.0) {
+        return Err(Error::invalid("--learning-rate is a number above 0.").into());
+    }
+    let places = Places::of_this_user()?;
+    let target = hunch_library::resolve(&args.target, &places)?;
+    let draft = hunch_library::resolve(&args.draft, &places)?;
+    let compute = open_compute(args.device, args.threads)?;
+    let folder = hunch_library::training_folder(&target, args.seed)?;
+    let rank = (args.rank > 0).then_some(args.rank as usize);
+    let usual = DistilRecipe::of(rank);
+    let plan = DistilPlan {
+        draft: &draft,
+        tokens: args.tokens as usize,
+        seed: args.seed,
+        recipe: DistilRecipe {
+            divergence: args.loss,
+            texts: args.texts,
+            learning_rate: args.learning_rate.unwrap_or(usual.learning_rate),
+            collect: Recipe { held_out: args.held_out, ..Recipe::default() },
+            ..usual
+        },
+    };
+    let mut name = folder.file_name().unwrap_or_default().to_os_string();
+    name.push("-distil");
+    let folder = folder.with_file_name(name);
+    let target = TrainingTarget::open(&target, &compute)?;
+    let report = with_progress(|watch| distil::distil(&target, &compute, &folder, &plan, &args.out, watch))?;
+    let rows = [("draft before", report.start), ("distilled", report.distilled)].map(|(name, first)| {
+        let acceptance = DraftAcceptance { first, later: Vec::new() };
+        row(name, &acceptance)
+    });
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "target  {}\n\n{}", report.target, render::table(&HEADER, &rows))?;
+    writeln!(out, "distilled on {} tokens in {} steps", report.tokens, report.steps)?;
+    if report.written {
+        writeln!(out, "\nSaved to {}.\nTry it: hunch bench --draft {0}", args.out.display())?;
+    } else {
+        writeln!(
+            out,
+            "The draft accepts no more than before, so nothing was written. Raise --tokens or the rank."
+        )?;
+    }
+    if args.json {
+        writeln!(out, "{}", serde_json::to_string(&report)?)?;
+    }
+    Ok(())
+}
+
 fn evaluate(args: &EvalArgs) -> Result<()> {
-    let plan = args.data.plan(Budget::Tokens(0))?;
+    let plan = args.data.plan(Budget::Tokens(0), Recipe { depth: train::DEPTH, ..Recipe::default() })?;
     let (target, folder) = args.data.open(plan.recipe.prompts.as_deref())?;
     let found = with_progress(|watch| train::evaluate(&target, &folder, &plan, &args.head, watch))?;
     let mut out = std::io::stdout().lock();
-    writeln!(out, "{}", render::table(&HEADER, &[row("this head", found)]))?;
+    writeln!(out, "{}", render::table(&HEADER, &[row("this head", &found)]))?;
     if args.data.json {
         writeln!(out, "{}", serde_json::to_string(&found)?)?;
     }
     Ok(())
 }
 
-const HEADER: [&str; 4] = ["held-out text", "greedy", "sampled", "positions"];
+const HEADER: [&str; 5] = ["held-out text", "greedy", "sampled", "positions", "tokens a pass"];
 
-fn row(name: &str, acceptance: Acceptance) -> Vec<String> {
-    let Acceptance { greedy, greedy_positions, sampled, sampled_positions } = acceptance;
+/// Returns a row with the share of each token of a draft, given that the tokens before it were accepted.
+fn row(name: &str, acceptance: &DraftAcceptance) -> Vec<String> {
+    let depths = || std::iter::once(&acceptance.first).chain(&acceptance.later);
     let share = |share: f64, positions: usize| if positions > 0 { format!("{share:.3}") } else { "-".into() };
+    let greedy: Vec<String> = depths().map(|depth| share(depth.greedy, depth.greedy_positions)).collect();
+    let sampled: Vec<String> = depths().map(|depth| share(depth.sampled, depth.sampled_positions)).collect();
+    let first = &acceptance.first;
     vec![
         name.into(),
-        share(greedy, greedy_positions),
-        share(sampled, sampled_positions),
-        format!("{greedy_positions} + {sampled_positions}"),
+        greedy.join(", "),
+        sampled.join(", "),
+        format!("{} + {}", first.greedy_positions, first.sampled_positions),
+        format!("{:.2}", acceptance.tokens_a_pass()),
     ]
 }
 
-fn text(report: &TrainReport, used: Option<Acceptance>) -> String {
-    let mut rows = vec![row("ridge start", report.start), row("trained", report.trained)];
+fn text(report: &TrainReport, used: Option<&DraftAcceptance>) -> String {
+    let mut rows = vec![row("ridge start", &report.start), row("trained", &report.trained)];
     rows.extend(used.map(|used| row("in use", used)));
     let rate = |count: usize, seconds: f64| count as f64 / seconds.max(1e-9);
     let mut text = format!(

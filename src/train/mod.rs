@@ -3,7 +3,7 @@
 //! It has four steps:
 //!
 //! - [`collect`] lets the target write prompts and answers, and keeps the hidden states of every row.
-//! - [`fit`] starts from a ridge regression and takes gradient steps.
+//! - [`fit`] starts from a ridge regression and takes gradient steps. [`kind`] lists the networks.
 //! - [`acceptance`] measures acceptance on held-out answers.
 //! - [`export`] writes the file that decoding loads.
 //!
@@ -12,15 +12,22 @@
 
 pub mod acceptance;
 pub mod adam;
+pub mod checkpoint;
 pub mod collect;
+pub mod eagle;
 pub mod export;
 pub mod features;
 pub mod fit;
+pub mod kind;
+pub mod medusa;
+pub mod mlp;
 pub mod network;
+pub mod ops;
 pub mod prompts;
 pub mod record;
 pub mod ridge;
 pub mod shards;
+pub mod start;
 pub mod target;
 
 use std::path::Path;
@@ -30,9 +37,10 @@ use std::time::{Duration, Instant};
 use hunch_error::{Error, Result};
 use serde::Serialize;
 
-use acceptance::Acceptance;
+use acceptance::{Acceptance, DraftAcceptance};
 use collect::{Collected, Goal};
 use fit::{FitRun, FitStep};
+use kind::HeadKind;
 use shards::ShardStore;
 pub use target::TrainingTarget;
 
@@ -48,6 +56,10 @@ pub enum Budget {
 /// Settings of a training run. Equal settings, data and seed give equal weights.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recipe {
+    /// Architecture of the head.
+    pub kind: HeadKind,
+    /// Tokens of a draft that the head learns. 1 for [`HeadKind::Mlp`].
+    pub depth: usize,
     /// Answers written at the same time.
     pub parallel: usize,
     /// Most tokens of a prompt.
@@ -79,6 +91,8 @@ pub struct Recipe {
 impl Default for Recipe {
     fn default() -> Self {
         Self {
+            kind: HeadKind::Mlp,
+            depth: 1,
             parallel: 16,
             prompt_tokens: 128,
             answer_tokens: 224,
@@ -95,6 +109,16 @@ impl Default for Recipe {
         }
     }
 }
+
+impl Recipe {
+    /// Returns the usual settings for a kind of head.
+    pub fn of(kind: HeadKind) -> Self {
+        Self { kind, depth: kind.depth(DEPTH), ..Self::default() }
+    }
+}
+
+/// Tokens of a draft that heads with several learn. Deeper drafts seldom pay on a CPU.
+pub const DEPTH: usize = 3;
 
 /// Seed, budget and limits of a training run.
 #[derive(Clone, Debug, PartialEq)]
@@ -131,7 +155,7 @@ pub enum TrainProgress {
         total: usize,
         /// Mean loss of the last steps, in nats.
         loss: f64,
-        /// Held-out acceptance when it was last measured.
+        /// Held-out acceptance of the first token when it was last measured.
         acceptance: Acceptance,
     },
 }
@@ -183,9 +207,9 @@ pub struct TrainReport {
     /// Set if collecting ended because the data reached the limit of [`TrainPlan::disk`].
     pub disk_limit: bool,
     /// Acceptance after the ridge regression, before any gradient step.
-    pub start: Acceptance,
+    pub start: DraftAcceptance,
     /// Acceptance of the written head, in the arithmetic that decoding uses.
-    pub trained: Acceptance,
+    pub trained: DraftAcceptance,
 }
 
 /// Share of a time budget that goes into collecting.
@@ -204,6 +228,8 @@ pub fn train(
     watch: &mut dyn TrainWatch,
 ) -> Result<TrainReport> {
     let recipe = &plan.recipe;
+    recipe.kind.check(target)?;
+    export::check_place(recipe.kind, out)?;
     let mut store = ShardStore::open(folder, target, plan.seed, plan.disk)?;
     let begun = Instant::now();
     let held_out = collect::collect(target, &mut store, recipe, Goal::HeldOut, None, watch)?;
@@ -248,7 +274,7 @@ pub fn train(
         watch.progress(TrainProgress::Fitting { step, total, loss, acceptance });
     }
     let fit_seconds = fitting.elapsed().as_secs_f64();
-    export::write(target, &fit, out)?;
+    export::write(&fit, out)?;
     let head = &mut target.load_head(out)?;
     let trained = acceptance::head(target, &store, head, recipe, &|| is_paused(&*watch))?;
     let Collected { tokens: of_held_out, .. } = held_out;
@@ -261,7 +287,7 @@ pub fn train(
         trained_now,
         fit_seconds,
         disk_limit: held_out.disk_limit || collected.disk_limit,
-        start: fit.start(),
+        start: fit.start().clone(),
         trained,
     })
 }
@@ -272,7 +298,7 @@ pub fn is_paused(watch: &dyn TrainWatch) -> bool {
 }
 
 /// Ends the work with [`Error::Stopped`] if the run was paused.
-fn check_paused(paused: &dyn Fn() -> bool) -> Result<()> {
+pub(crate) fn check_paused(paused: &dyn Fn() -> bool) -> Result<()> {
     if paused() { Err(Error::Stopped) } else { Ok(()) }
 }
 
@@ -286,7 +312,7 @@ pub fn evaluate(
     plan: &TrainPlan,
     head: &Path,
     watch: &mut dyn TrainWatch,
-) -> Result<Acceptance> {
+) -> Result<DraftAcceptance> {
     // A head that cannot be used is refused before any work.
     let mut head = target.load_head(head)?;
     acceptance::check_layers(target, &head)?;

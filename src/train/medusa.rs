@@ -1,0 +1,149 @@
+//! A Medusa head while it is trained (Cai et al., arXiv 2401.10774): a residual block and an output matrix for each
+//! token of a draft, over the target's standardised final state.
+//!
+//! ```text
+//! x = f + silu(block f + bias)
+//! logits = output x + bias
+//! ```
+//!
+//! The loss of token k has the weight 0.8^k. A ridge regression that predicts the target's later states is the start:
+//! it is folded into the rows of the target's output head.
+
+use candle_core::backprop::GradStore;
+use candle_core::{Result as CandleResult, Tensor, Var};
+use hunch_error::Result;
+
+use super::features::Frozen;
+use super::network::{Network, depth_weights};
+use super::ops::{self, linear, soft_cross_entropy, tensor};
+use super::shards::{CollectedAnswer, Position};
+use super::start::{self, StartData};
+
+/// Names of the trained tensors of each token, in the order of [`Network::vars`].
+pub const NAMES: [&str; 4] = ["block", "block_bias", "output", "output_bias"];
+/// Weight of a token's loss, relative to the token before it.
+const DECAY: f64 = 0.8;
+
+/// Trained tensors of each token: block `[n, n]`, its bias `[n]`, output `[shortlist, n]`, its bias `[shortlist]`.
+pub struct Medusa {
+    vars: Vec<Var>,
+}
+
+impl Medusa {
+    /// Creates a network from its tensors.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn new(weights: &[Tensor]) -> Result<Self> {
+        Ok(Self { vars: ops::trained(weights)? })
+    }
+
+    /// Returns the weights before the first step: the ridge regression, and blocks that add nothing.
+    ///
+    /// # Errors
+    /// As [`StartData::regression`].
+    pub fn start(frozen: &Frozen<'_>, start: &StartData<'_>) -> Result<Vec<Tensor>> {
+        let (n, depth) = (frozen.target.rows.n_embd, start.recipe.depth);
+        let solved = start.regression(&[0..n], depth, &|positions| {
+            let ahead = |k: usize| {
+                let rows = positions.iter().map(move |&(answer, row)| (answer, row + 1 + k));
+                start::standard_states(frozen, rows)
+            };
+            let outputs = (0..depth).map(ahead).collect::<Result<Vec<_>>>()?;
+            Ok((states(frozen, positions)?, Tensor::cat(&outputs, 1)?))
+        })?;
+        let (mean, deviation) = frozen.final_standard_tensors()?;
+        let scaled = frozen.head.broadcast_mul(&deviation)?;
+        let mut weights = Vec::new();
+        for k in 0..depth {
+            let tensor = |values: &[f32], shape: &[usize]| start::weight(frozen, values.to_vec(), shape);
+            // From the state to the later state, in units of the deviation.
+            let step = tensor(&solved.weights[k * n * n..(k + 1) * n * n], &[n, n])?;
+            let constant = (tensor(&solved.bias[k * n..(k + 1) * n], &[n])?.mul(&deviation)? + &mean)?;
+            let bias = frozen.head.matmul(&constant.reshape((n, 1))?)?.flatten_all()?;
+            weights.extend([
+                tensor(&vec![0.0; n * n], &[n, n])?,
+                tensor(&vec![0.0; n], &[n])?,
+                scaled.matmul(&step)?,
+                bias,
+            ]);
+        }
+        Ok(weights)
+    }
+
+    /// Returns the logits of the shortlist for each token of a draft, `[rows, shortlist]`, from states `[rows, n]`.
+    fn predict(&self, states: &Tensor) -> CandleResult<Vec<Tensor>> {
+        let token = |vars: &[Var]| {
+            let [block, block_bias, output, output_bias] = vars else { candle_core::bail!("4 tensors") };
+            let x = (states + linear(states, block, Some(block_bias))?.silu()?)?;
+            linear(&x, output, Some(output_bias))
+        };
+        self.vars.chunks(NAMES.len()).map(token).collect()
+    }
+
+    /// Returns loss and gradients for the target's logits and the weight of each row, by token.
+    fn gradients_at(&self, states: &Tensor, targets: &[(Tensor, Tensor)]) -> CandleResult<(f64, GradStore)> {
+        let mut sum = Tensor::zeros((), states.dtype(), states.device())?;
+        let mut loss = 0.0;
+        for (logits, (target, weights)) in self.predict(states)?.iter().zip(targets) {
+            let (part, gradient) = soft_cross_entropy(logits, target, weights)?;
+            loss += part;
+            sum = (sum + (logits * gradient)?.sum_all()?)?;
+        }
+        Ok((loss, sum.backward()?))
+    }
+}
+
+impl Network for Medusa {
+    fn vars(&self) -> &[Var] {
+        &self.vars
+    }
+
+    fn gradients(&self, frozen: &Frozen<'_>, positions: &[Position<'_>]) -> Result<(f64, GradStore)> {
+        let depth = self.vars.len() / NAMES.len();
+        let weights = depth_weights(positions, depth, DECAY);
+        let mut targets = Vec::new();
+        for (k, weights) in weights.into_iter().enumerate() {
+            // Rows after the end of an answer have no weight.
+            let rows =
+                positions.iter().map(|&(answer, row)| (answer, (row + 1 + k).min(answer.next.len() - 1)));
+            let target = frozen.logits(&frozen.final_states(rows)?)?;
+            targets.push((target, tensor(weights, &[positions.len(), 1], frozen.target.device())?));
+        }
+        Ok(self.gradients_at(&states(frozen, positions)?, &targets)?)
+    }
+
+    fn logits(&self, frozen: &Frozen<'_>, answer: &CollectedAnswer) -> Result<Vec<Vec<Vec<f32>>>> {
+        let positions: Vec<_> = (0..answer.positions()).map(|row| (answer, row)).collect();
+        let logits = self.predict(&states(frozen, &positions)?)?;
+        Ok(logits.iter().map(Tensor::to_vec2::<f32>).collect::<CandleResult<_>>()?)
+    }
+}
+
+/// Returns the standardised final states of rows, `[rows, n]`.
+fn states(frozen: &Frozen<'_>, positions: &[Position<'_>]) -> Result<Tensor> {
+    frozen.standardised(positions, frozen.target.taps.len() - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ops::check;
+    use super::*;
+
+    #[test]
+    fn gradients_match_finite_differences() {
+        let mut random = check::random(7);
+        let shapes: [&[usize]; 4] = [&[8, 8], &[8], &[20, 8], &[20]];
+        let weights: Vec<Tensor> = (0..2).flat_map(|_| shapes).map(|shape| random(shape, 1.0)).collect();
+        let network = Medusa::new(&weights).unwrap();
+        let (states, targets) = (random(&[3, 8], 2.0), [random(&[3, 20], 3.0), random(&[3, 20], 3.0)]);
+        let row_weights =
+            |values: [f32; 3]| Tensor::new(&values, states.device()).unwrap().reshape((3, 1)).unwrap();
+        let weights = [row_weights([0.3, 0.3, 0.2]), row_weights([0.2, 0.0, 0.0])];
+        let targets: Vec<_> = targets.into_iter().zip(weights).collect();
+        let (_, grads) = network.gradients_at(&states, &targets).unwrap();
+        let loss = || network.gradients_at(&states, &targets).unwrap().0;
+        let names: Vec<String> = (0..2).flat_map(|k| NAMES.map(|name| format!("{k}.{name}"))).collect();
+        check::assert_gradients(network.vars(), &names, &grads, &loss);
+    }
+}

@@ -1,0 +1,128 @@
+//! Candle operations that heads and drafts in training share. candle's fused norms and softmaxes have no gradients, so
+//! they are written out.
+
+use candle_core::{D, DType, Device, Result, Tensor, Var};
+
+/// Epsilon of norms without weights.
+pub const EPS: f64 = 1e-5;
+
+/// Computes the logarithm of the softmax of each row.
+///
+/// # Errors
+/// If the device fails.
+pub fn log_softmax(logits: &Tensor) -> Result<Tensor> {
+    let shifted = logits.broadcast_sub(&logits.max_keepdim(D::Minus1)?.detach())?;
+    let sum = shifted.exp()?.sum_keepdim(D::Minus1)?;
+    shifted.broadcast_sub(&sum.log()?)
+}
+
+/// Computes the RMS norm of each row of `x`, with weights.
+///
+/// # Errors
+/// If the device fails.
+pub fn rms_norm(x: &Tensor, weight: &Tensor, eps: f64) -> Result<Tensor> {
+    let square = x.sqr()?.mean_keepdim(D::Minus1)?;
+    x.broadcast_div(&(square + eps)?.sqrt()?)?.broadcast_mul(weight)
+}
+
+/// Computes x W^T + bias for rows `[rows, in]` and a matrix `[out, in]`.
+///
+/// # Errors
+/// If the device fails.
+pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+    let y = x.matmul(&weight.t()?)?;
+    bias.map_or(Ok(y.clone()), |bias| y.broadcast_add(bias))
+}
+
+/// Computes the feed-forward block x + down (silu(gate y) * up y).
+///
+/// # Errors
+/// If the device fails.
+pub fn feed_forward(x: &Tensor, y: &Tensor, [gate, up, down]: [&Tensor; 3]) -> Result<Tensor> {
+    let gated = (linear(y, gate, None)?.silu()? * linear(y, up, None)?)?;
+    x + linear(&gated, down, None)?
+}
+
+/// Returns the cross entropy between the target's distributions and a head's, as a sum over rows with weights `[rows,
+/// 1]`, in nats, and its gradient for the head's logits.
+///
+/// Both logits are `[rows, shortlist]`.
+///
+/// # Errors
+/// If the device fails.
+pub fn soft_cross_entropy(logits: &Tensor, target: &Tensor, weights: &Tensor) -> Result<(f64, Tensor)> {
+    let p = log_softmax(target)?.exp()?;
+    let log_q = log_softmax(&logits.detach())?;
+    let loss = (&p * &log_q)?.broadcast_mul(weights)?.sum_all()?.to_scalar::<f32>()?;
+    let gradient = (log_q.exp()? - p)?.broadcast_mul(weights)?;
+    Ok((-f64::from(loss), gradient.detach()))
+}
+
+/// Copies f32 values to a tensor.
+///
+/// # Errors
+/// If the device fails.
+pub fn tensor(values: Vec<f32>, shape: &[usize], device: &Device) -> Result<Tensor> {
+    Tensor::from_vec(values, shape, device)?.to_dtype(DType::F32)
+}
+
+/// Copies f32 values to a tensor with rows of this width.
+///
+/// # Errors
+/// If the device fails.
+pub fn tensor_of_rows(values: Vec<f32>, width: usize, device: &Device) -> Result<Tensor> {
+    let rows = values.len() / width;
+    tensor(values, &[rows, width], device)
+}
+
+/// Makes the tensors trainable.
+///
+/// # Errors
+/// If the device fails.
+pub fn trained(weights: &[Tensor]) -> Result<Vec<Var>> {
+    weights.iter().map(Var::from_tensor).collect()
+}
+
+#[cfg(test)]
+pub mod check {
+    //! Gradients against finite differences.
+
+    use candle_core::backprop::GradStore;
+    use hunch_core::sample::unit;
+    use rand::SeedableRng;
+    use rand_chacha::ChaCha8Rng;
+
+    use super::*;
+
+    /// Returns random tensors.
+    pub fn random(seed: u64) -> impl FnMut(&[usize], f32) -> Tensor {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        move |shape: &[usize], scale: f32| {
+            let count = shape.iter().product();
+            let values = (0..count).map(|_| (unit(&mut rng) as f32 - 0.5) * scale);
+            tensor(values.collect(), shape, &Device::Cpu).unwrap()
+        }
+    }
+
+    /// Compares the gradient of every tensor with finite differences of the loss.
+    pub fn assert_gradients(vars: &[Var], names: &[String], grads: &GradStore, loss: &dyn Fn() -> f64) {
+        const STEP: f32 = 1e-2;
+        for (var, name) in vars.iter().zip(names) {
+            let gradient = grads.get(var).unwrap().flatten_all().unwrap().to_vec1::<f32>().unwrap();
+            let (values, shape) = (var.flatten_all().unwrap().to_vec1::<f32>().unwrap(), var.dims().to_vec());
+            let largest = gradient.iter().fold(0f32, |most, g| most.max(g.abs()));
+            for at in (0..values.len()).step_by((values.len() / 24).max(1)) {
+                let at_offset = |offset: f32| {
+                    let mut moved = values.clone();
+                    moved[at] += offset;
+                    var.set(&tensor(moved, &shape, &Device::Cpu).unwrap()).unwrap();
+                    loss()
+                };
+                let expected = (at_offset(STEP) - at_offset(-STEP)) / f64::from(2.0 * STEP);
+                at_offset(0.0);
+                let off = (f64::from(gradient[at]) - expected).abs();
+                assert!(off < 0.02 * f64::from(largest) + 2e-4, "{name}[{at}]: {} {expected}", gradient[at]);
+            }
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Medusa and EAGLE heads: training, files, drafts, killed runs, and bad input.
+
+use super::*;
+
+/// Runs a head of a kind through training, files, loading, and the round loop.
+fn check_kind(kind: HeadKind, methods: &[Method]) {
+    let place = TrainingFixture::deep();
+    let out = place.path("head");
+    let recipe = Recipe { ridge: 1e3, learning_rate: 2e-3, epochs: 6, ..small_of(kind) };
+    let plan = TrainPlan { recipe: recipe.clone(), ..plan(2_000) };
+    let report = place.train_to("head", "data", &plan);
+    let TrainReport { start, trained, .. } = &report;
+    assert!(trained.tokens_a_pass() > start.tokens_a_pass() + 0.04, "{start:?} {trained:?}");
+    assert_eq!(trained.later.len(), 2);
+    assert!(trained.later[1].sampled_positions > 10, "{trained:?}");
+
+    // The head that decoding loads computes what was trained, but for the rounding to 8 bits.
+    let store = place.store("data");
+    let fit = FitRun::open(&place.target, &store, store.training_set(2_000), &recipe, 3, &|| false).unwrap();
+    let network = fit.best_acceptance();
+    for (own, loaded) in [(&network.first, &trained.first), (&network.later[0], &trained.later[0])] {
+        assert!((own.sampled - loaded.sampled).abs() < 0.01, "{network:?} {trained:?}");
+        assert!((own.greedy - loaded.greedy).abs() < 0.04, "{network:?} {trained:?}");
+    }
+    drop((fit, store));
+    let again =
+        train::evaluate(&place.target, &place.path("data"), &plan, &out, &mut |_: TrainProgress| {}).unwrap();
+    assert_eq!(&again, trained);
+
+    let load = LoadPlan { head: Some(out), ..LoadPlan::of(&place.target.path) };
+    let mut models = Models::load_by(&load, &compute()).unwrap();
+    for &method in methods {
+        let mut counts = (0, 0);
+        for seed in [1, 2] {
+            let prompt = models.prompt_ids(&Prompt::Raw(format!("prompt {seed}"))).unwrap();
+            let run = |models: &mut Models, method| {
+                let plan = GenerationPlan {
+                    method,
+                    max_draft: MaxDraft::Fixed(3),
+                    max_tokens: 60,
+                    sampling: SamplingParams::greedy(),
+                    ..GenerationPlan::default()
+                };
+                answer_ids(models, &prompt, &plan, &WallClock::start()).unwrap()
+            };
+            let (plain, _) = run(&mut models, Method::Plain);
+            let (with_head, stats) = run(&mut models, method);
+            assert_eq!(with_head, plain, "{method:?}");
+            counts = (counts.0 + stats.drafted, counts.1 + stats.accepted);
+        }
+        assert!(counts.0 > 60 && counts.1 > 0, "{method:?}: {counts:?}");
+    }
+}
+
+#[test]
+fn medusa_head_is_trained_and_drafts_chains_and_trees() {
+    check_kind(HeadKind::Medusa, &[Method::Head, Method::HeadTree]);
+}
+
+#[test]
+fn eagle_head_is_trained_and_drafts_chains_and_trees() {
+    check_kind(HeadKind::Eagle, &[Method::Head, Method::HeadTree]);
+}
+
+#[test]
+fn kinds_share_data_and_nothing_else() {
+    let place = TrainingFixture::deep();
+    let train = |kind| {
+        let plan = TrainPlan { recipe: Recipe { epochs: 1, ..small_of(kind) }, ..plan(500) };
+        place.train_to(kind.name(), "data", &plan)
+    };
+    assert!(train(HeadKind::Mlp).collected_now > 0);
+    for kind in [HeadKind::Medusa, HeadKind::Eagle] {
+        assert_eq!(train(kind).collected_now, 0, "{kind}");
+    }
+    // Each has a checkpoint of its own, so there is nothing left to do.
+    for kind in HeadKind::ALL {
+        assert_eq!(train(kind).trained_now, 0, "{kind}");
+    }
+}
+
+#[test]
+fn places_and_models_that_do_not_fit_an_eagle_head_are_refused_before_any_work() {
+    let refused = |place: &TrainingFixture, out: &Path| {
+        let plan = TrainPlan { recipe: small_of(HeadKind::Eagle), ..plan(200) };
+        let data = place.path("data");
+        let error = train::train(&place.target, &data, &plan, out, &mut |_: TrainProgress| {})
+            .unwrap_err()
+            .to_string();
+        assert!(!data.exists(), "{error}");
+        error
+    };
+    let shallow = TrainingFixture::new();
+    let error = refused(&shallow, &shallow.path("head"));
+    assert!(error.contains("reads 3 layers"), "{error}");
+    let place = TrainingFixture::deep();
+    let error = refused(&place, &place.target.path);
+    assert!(error.contains("is a file"), "{error}");
+    let error = refused(&place, place.folder.path());
+    assert!(error.contains("has other files"), "{error}");
+}
+
+#[test]
+fn killed_run_of_every_kind_ends_with_the_same_head_and_drafts() {
+    let data = || {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("models")).unwrap();
+        Tiny { layers: 4, ..tiny() }.write(&folder.path().join("models"), "target");
+        folder
+    };
+    let (whole, killed) = (data(), data());
+    for (kind, checkpoint) in
+        [("medusa", "medusa-checkpoint.safetensors"), ("eagle", "eagle-checkpoint.safetensors")]
+    {
+        let run = |data: &Path| {
+            let out = data.join(kind);
+            let options = ["--kind", kind, "--depth", "2", "--out", out.to_str().unwrap()];
+            let report = last_json(&hunch(data, &[&TRAIN[..], &options].concat()));
+            assert_eq!(report["head"], out.to_str().unwrap());
+            (out, report)
+        };
+        let (expected, _) = run(whole.path());
+        let out = killed.path().join(kind);
+        let options = ["--kind", kind, "--depth", "2", "--out", out.to_str().unwrap()];
+        kill_once(killed.path(), &options, Some(checkpoint));
+        let (out, _) = run(killed.path());
+        assert!(bytes_of(&out) == bytes_of(&expected), "the weights of {kind} differ");
+
+        let out = out.to_str().unwrap();
+        for method in ["head", "head-tree"] {
+            let options =
+                ["verify", "--target", "target", "--head", out, "--method", method, "--samples", "20"];
+            let verified = hunch(killed.path(), &options);
+            assert!(verified.status.success(), "{}{}", text(&verified.stdout), text(&verified.stderr));
+        }
+        let inspected = hunch(killed.path(), &["models", "inspect", out]);
+        assert!(text(&inspected.stdout).to_lowercase().contains(kind), "{}", text(&inspected.stdout));
+        let eval = ["drafter", "eval", "--target", "target", "--head", out, "--held-out", "500", "--json"];
+        let judged: DraftAcceptance =
+            serde_json::from_value(last_json(&hunch(killed.path(), &eval))).unwrap();
+        assert!(judged.first.sampled > 0.0 && !judged.later.is_empty(), "{judged:?}");
+    }
+    let unknown = hunch(killed.path(), &[&TRAIN[..], &["--kind", "hydra"]].concat());
+    assert!(text(&unknown.stderr).contains("mlp, medusa, eagle"), "{}", text(&unknown.stderr));
+}
