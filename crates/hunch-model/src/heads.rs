@@ -3,9 +3,9 @@
 //! [`hunch_core::propose::head`].
 //!
 //! `mlp` is Hunch's own architecture, one of those that it trains. `published` opens the files of others, with
-//! `llama_cpp` and `pickle` for two of the formats. `pickle_check` bounds the memory of pickles. `eagle1` and `eagle3` share the steps in
-//! `eagle`, and with `dflash` the decoder layer in `layer`. `output_head` scores tokens for `eagle3` and `dflash`.
-//! `medusa` and `speculator` share the steps in `last_state`. `memory` predicts what a head takes.
+//! `llama_cpp` and `pickle` for two of the formats. `pickle_check` bounds the memory of pickles. `eagle1` and `eagle3`
+//! share the steps in `eagle`, and with `dflash` the decoder layer in `layer`. `output_head` scores tokens for `eagle3`
+//! and `dflash`. `medusa` and `speculator` share the steps in `last_state`. `memory` predicts what a head takes.
 
 mod config;
 mod dflash;

@@ -340,6 +340,10 @@ impl DraftHead for DFlash {
     fn read_by_a_pass(&self) -> usize {
         self.layers.iter().map(Layer::bytes).sum::<usize>() + self.weights.head.bytes()
     }
+
+    fn cache_bytes(&self) -> usize {
+        self.layers.iter().map(Layer::cache_bytes).sum()
+    }
 }
 
 #[cfg(test)]
