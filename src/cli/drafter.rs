@@ -49,8 +49,8 @@ struct DataArgs {
     #[arg(long, default_value_t = 4.0, value_name = "GIB")]
     disk: f64,
     /// Tokens of held-out text that acceptance is measured on
-    #[arg(long, default_value_t = 4_000, value_name = "N")]
-    held_out: usize,
+    #[arg(long, default_value = "4000", value_name = "N")]
+    held_out: std::num::NonZeroUsize,
     /// Prompts to answer: my-conversations, or a file of {"prompt": "..."} lines [default: the model writes its own]
     #[arg(long, value_name = "my-conversations|FILE")]
     from: Option<PromptSource>,
@@ -127,8 +127,8 @@ struct DistilArgs {
     #[arg(long, default_value_t = 100_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     tokens: u64,
     /// Tokens of held-out text that acceptance is measured on
-    #[arg(long, default_value_t = 4_000, value_name = "N")]
-    held_out: usize,
+    #[arg(long, default_value = "4000", value_name = "N")]
+    held_out: std::num::NonZeroUsize,
     /// Seed of texts and weights; each has data of its own
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
@@ -163,7 +163,7 @@ impl DataArgs {
         if self.disk.is_nan() || self.disk < 0.0 {
             return Err(Error::invalid("--disk is a number of GiB from 0.").into());
         }
-        let (held_out, parallel) = (self.held_out, self.parallel as usize);
+        let (held_out, parallel) = (self.held_out.get(), self.parallel as usize);
         let recipe = Recipe { held_out, parallel, prompts: self.prompts()?, ..recipe };
         let disk = (self.disk * (1u64 << 30) as f64) as u64;
         Ok(TrainPlan { budget, seed: self.seed, disk, recipe })
@@ -221,7 +221,7 @@ fn distil(args: &DistilArgs) -> Result<()> {
             divergence: args.loss,
             texts: args.texts,
             learning_rate: args.learning_rate.unwrap_or(usual.learning_rate),
-            collect: Recipe { held_out: args.held_out, ..Recipe::default() },
+            collect: Recipe { held_out: args.held_out.get(), ..Recipe::default() },
             ..usual
         },
     };

@@ -309,7 +309,7 @@ pub fn answer_logits(model: &mut dyn LanguageModel, text: &Text) -> Result<Vec<V
 /// computed, not sampled.
 ///
 /// # Errors
-/// Those of `logits`. [`Error::Stopped`] if `paused` returns true between two answers.
+/// The errors of `logits`. [`Error::Stopped`] if `paused` returns true between two answers.
 pub fn measure(
     held_out: &[&Text],
     n_vocab: usize,
@@ -354,7 +354,7 @@ fn batches(texts: usize, recipe: &DistilRecipe, seed: u64) -> Vec<Vec<usize>> {
 /// Returns the identity of a fit. Equal ones have equal weights.
 fn digest(data: &Data<'_>, plan: &DistilPlan<'_>) -> Result<String> {
     let mut recipe = plan.recipe.clone();
-    // None of them changes the weights.
+    // Intervals of checkpoints do not change the weights.
     recipe.checkpoint_every = std::time::Duration::ZERO;
     recipe.collect.checkpoint_every = std::time::Duration::ZERO;
     recipe.collect.parallel = 0;

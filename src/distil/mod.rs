@@ -96,7 +96,7 @@ pub struct DistilRecipe {
     pub checkpoint_every: Duration,
     /// Times that held-out acceptance is measured while training.
     pub evaluations: usize,
-    /// How the target writes.
+    /// Recipe by which the target writes.
     pub collect: Recipe,
 }
 

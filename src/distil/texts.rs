@@ -11,7 +11,7 @@ use hunch_model::file_lock::FileLock;
 use serde::{Deserialize, Serialize};
 
 use crate::train::collect::{Goal, MOST_UNUSABLE, Writer};
-use crate::train::shards::is_held_out;
+use crate::train::shards::{LIKELY, is_held_out};
 use crate::train::{Interrupt, Recipe, TrainProgress, TrainWatch, TrainingTarget};
 
 const FILE: &str = "texts.json";
@@ -85,6 +85,15 @@ impl TextStore {
             |text: &Text| text.prompt_ids.iter().chain(&text.answer).all(|&token| (token as usize) < n_vocab);
         if contents.origin != origin || !contents.texts.values().all(known) {
             return Err(Refusal::OtherTrainingData { folder: folder.into() }.into());
+        }
+        let is_whole = |text: &Text| {
+            let likely = text.likely.len();
+            (text.answer.is_empty() || !text.prompt_ids.is_empty())
+                && (likely == 0 || likely == text.answer.len() * LIKELY)
+        };
+        if !contents.texts.values().all(is_whole) {
+            let detail = "a text lacks its prompt or its likely tokens".into();
+            return Err(Refusal::TrainingDataDamaged { path, folder: folder.into(), detail }.into());
         }
         Ok(Self { folder: folder.into(), contents, flushed: Instant::now(), _lock: lock })
     }

@@ -1,5 +1,5 @@
-//! Checkpoints of a fit: weights, moments of AdamW, the best weights so far, and the state of the run, in one
-//! safetensors file that is replaced as a whole.
+//! Checkpoints of a fit: weights, moments of AdamW, the best weights so far, and the state of the run. One safetensors
+//! file has all of them and is replaced as a whole.
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -1,12 +1,12 @@
-//! An EAGLE-3 head while it is trained (Li et al., arXiv 2503.01840): a decoder layer over three standardised states of
-//! the target and the embedding of the token after them, with an output head of its own.
+//! An EAGLE-3 head while it is trained (Li et al., arXiv 2503.01840). It is a decoder layer with an output head of its
+//! own. Its inputs are three standardised states of the target and the embedding of the token after them.
 //!
-//! The loss sums over the tokens of a draft (training-time test): the first row of a draft reads the target's states,
+//! The loss sums over the tokens of a draft (training-time test). The first row of a draft reads the target's states,
 //! each further row the layer's output at the row before it. A row of step s attends to the rows of the text before the
 //! draft, and to the earlier rows of its own draft. The loss of step s has the weight 0.8^s.
 //!
-//! It starts as a ridge regression: fc carries the part of the states, and attention that of the embedding, because
-//! constant queries and keys let a row see mostly itself.
+//! It starts as a ridge regression. fc carries the part of the states, and attention that of the embedding: constant
+//! queries and keys let a row see mostly itself.
 
 use candle_core::backprop::GradStore;
 use candle_core::{D, DType, Device, Result as CandleResult, Tensor, Var};

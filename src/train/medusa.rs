@@ -1,5 +1,5 @@
-//! A Medusa head while it is trained (Cai et al., arXiv 2401.10774): a residual block and an output matrix for each
-//! token of a draft, over the target's standardised final state.
+//! A Medusa head while it is trained (Cai et al., arXiv 2401.10774). It has a residual block and an output matrix for
+//! each token of a draft. They read the target's standardised final state.
 //!
 //! ```text
 //! x = f + silu(block f + bias)

@@ -208,7 +208,8 @@ pub struct TrainReport {
     pub disk_limit: bool,
     /// Acceptance after the ridge regression, before any gradient step.
     pub start: DraftAcceptance,
-    /// Acceptance of the written head, in the arithmetic that decoding uses.
+    /// Acceptance of the written head, in the arithmetic that decoding uses. An EAGLE head reads no rows of the prompt
+    /// here.
     pub trained: DraftAcceptance,
 }
 

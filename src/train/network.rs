@@ -26,8 +26,8 @@ pub trait Network {
     fn logits(&self, frozen: &Frozen<'_>, answer: &CollectedAnswer) -> Result<Vec<Vec<Vec<f32>>>>;
 }
 
-/// Returns the weight of each position by token of a draft: `decay` to the power of the token's depth, and 0 after the end
-/// of an answer. All together are 1.
+/// Returns the weight of each position by token of a draft: `decay` to the power of the token's depth. It is 0 after the
+/// end of an answer, and all together are 1.
 pub fn depth_weights(positions: &[Position<'_>], depth: usize, decay: f64) -> Vec<Vec<f32>> {
     let weight = |k: usize, (answer, row): &Position<'_>| {
         if row + 1 + k < answer.next.len() { decay.powi(k as i32) } else { 0.0 }

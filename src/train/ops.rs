@@ -43,8 +43,8 @@ pub fn feed_forward(x: &Tensor, y: &Tensor, [gate, up, down]: [&Tensor; 3]) -> R
     x + linear(&gated, down, None)?
 }
 
-/// Returns the cross entropy between the target's distributions and a head's, as a sum over rows with weights `[rows,
-/// 1]`, in nats, and its gradient for the head's logits.
+/// Returns the cross entropy between the target's distributions and a head's, and its gradient for the head's logits. It
+/// is a sum over rows with weights `[rows, 1]`, in nats.
 ///
 /// Both logits are `[rows, shortlist]`.
 ///

@@ -27,8 +27,8 @@ impl FloatWeights {
     /// Opens a model in one GGUF file.
     ///
     /// # Errors
-    /// [`Error::UnsupportedModel`] if its layers are computed in another way, it is split or no GGUF file, or its
-    /// weights have a type that cannot be written. The errors of reading.
+    /// [`Error::UnsupportedModel`] if its layers are computed in another way, or its weights have a type that cannot be
+    /// written. The same if it is split or no GGUF file. The errors of reading.
     pub fn open(path: &Path) -> Result<Self> {
         let unsupported =
             |reason: &str| Error::UnsupportedModel { path: path.to_path_buf(), reason: reason.into() };

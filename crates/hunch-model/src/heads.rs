@@ -115,6 +115,11 @@ pub struct HeadSummary {
     pub bytes: u64,
 }
 
+/// Returns whether a path is a head in a file of Hunch.
+pub fn is_own(path: &Path) -> bool {
+    Gguf::read(path).is_ok_and(|gguf| gguf.str("general.architecture") == Some("hunch-head"))
+}
+
 /// Describes a head: a folder or file that others published, or a GGUF file of Hunch. `None` if the path is a file of
 /// another kind.
 ///

@@ -125,8 +125,8 @@ impl BlockConfig {
     }
 }
 
-/// Returns the layers of the target that are read by default: as many as the head has, evenly from the second to the
-/// fourth before the end.
+/// Returns the layers of the target that are read by default. There are as many as the head has, evenly from the second
+/// to the third from the end.
 fn usual_taps(layers: usize, count: usize) -> Vec<usize> {
     if count == 1 {
         return vec![layers / 2];
