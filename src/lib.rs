@@ -7,7 +7,6 @@
 pub mod api;
 pub mod app;
 pub mod bench;
-pub mod distil;
 pub mod engine;
 pub mod event;
 pub mod generate;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
 use super::features::Frozen;
-use super::network::Network;
+use super::network::{DepthLogits, Network};
 use super::shards::{CollectedAnswer, LIKELY, ShardStore};
 use super::{Recipe, TrainingTarget, check_paused};
 
@@ -139,7 +139,7 @@ fn measure(
     recipe: &Recipe,
     vocabulary: &[TokenId],
     paused: &dyn Fn() -> bool,
-    logits: &mut dyn FnMut(&CollectedAnswer) -> Result<Vec<Vec<Vec<f32>>>>,
+    logits: &mut dyn FnMut(&CollectedAnswer) -> Result<DepthLogits>,
 ) -> Result<DraftAcceptance> {
     let chat = Sampler::new(SamplingParams::default())?;
     let mut depths: Vec<DepthSum> = Vec::new();

@@ -7,6 +7,9 @@ use hunch_error::Result;
 use super::features::Frozen;
 use super::shards::{CollectedAnswer, Position};
 
+/// Logits of an answer, `[depth][position][vocabulary]`.
+pub type DepthLogits = Vec<Vec<Vec<f32>>>;
+
 /// A head in training.
 pub trait Network {
     /// Returns the trained tensors, in the order of [`HeadKind::names`](super::kind::HeadKind::names).
@@ -23,7 +26,7 @@ pub trait Network {
     ///
     /// # Errors
     /// If the device fails.
-    fn logits(&self, frozen: &Frozen<'_>, answer: &CollectedAnswer) -> Result<Vec<Vec<Vec<f32>>>>;
+    fn logits(&self, frozen: &Frozen<'_>, answer: &CollectedAnswer) -> Result<DepthLogits>;
 }
 
 /// Returns the weight of each position by token of a draft: `decay` to the power of the token's depth. It is 0 after the

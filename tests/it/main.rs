@@ -11,7 +11,6 @@ mod cli;
 mod compare;
 mod decoder;
 mod default_model;
-mod distil;
 mod downloads;
 mod gguf_fuzz;
 mod gpu_pairs;

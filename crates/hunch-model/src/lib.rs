@@ -16,7 +16,6 @@ pub mod display_name;
 mod executor;
 mod file;
 pub mod file_lock;
-pub mod float_weights;
 pub mod gguf;
 pub mod heads;
 mod linear;

@@ -235,7 +235,9 @@ pub(super) fn collect_types<'a>(schema: &'a Value, types: &mut Vec<&'a str>) {
     }
     if types.is_empty() {
         let values = schema["enum"].as_array().into_iter().flatten().chain(schema.get("const"));
-        types.extend(values.map(|value| type_of(value)));
+        for value in values {
+            types.push(type_of(value));
+        }
     }
     if types.contains(&"number") {
         types.push("integer");
