@@ -138,7 +138,7 @@ enum Job {
         reply: Sender<Result<Loaded, LoadFailure>>,
     },
     Unload {
-        reply: Sender<bool>,
+        reply: Sender<Result<()>>,
     },
     Generate {
         id: u32,
@@ -324,9 +324,7 @@ impl Engine {
         self.check_free()?;
         let (reply, answer) = channel();
         self.send(Job::Unload { reply })?;
-        let unloaded =
-            answer.recv().map_err(|_| Error::Internal("the engine ended while unloading".into()))?;
-        if unloaded { Ok(()) } else { self.check_free() }
+        answer.recv().map_err(|_| Error::Internal("the engine ended while unloading".into()))?
     }
 
     /// Returns the time since the last job; `None` while one runs.
@@ -568,8 +566,8 @@ impl Job {
             }
             Self::Unload { reply } => {
                 // A job that was queued in the meantime needs the models.
-                let idle = occupied.lock().running.is_none();
-                if idle {
+                let idle = occupied.lock().check_free();
+                if idle.is_ok() {
                     *models = None;
                     release_memory(compute);
                 }

@@ -250,9 +250,9 @@ impl ProposerDepth {
         1 + (self.extra_rows + (depth as f64 * self.width).round() as usize).min(MAX_DRAFT)
     }
 
-    /// Returns the passes of the draft model that a draft takes, of the one for each token of a path.
+    /// Returns the passes of the draft model for a path of `tokens` tokens.
     fn passes(&self, tokens: f64) -> f64 {
-        if self.in_one_pass { tokens.min(1.0) } else { tokens }
+        if self.in_one_pass && tokens > 0.0 { 1.0 } else { tokens }
     }
 
     /// Returns whether a draft costs nothing but rows.

@@ -269,9 +269,9 @@ fn measures_a_plain_pass_at_intervals() {
 /// A block costs the same whatever its length, so a long draft pays where one that takes a pass for each token does not.
 #[test]
 fn a_draft_in_one_pass_grows_at_no_further_cost() {
-    let dear = ConstantCosts { draft: 6.0, ..FLAT };
+    let costly = ConstantCosts { draft: 6.0, ..FLAT };
     let drafted = |in_one_pass| {
-        let mut controller = model_controller(dear);
+        let mut controller = model_controller(costly);
         controller.set_in_one_pass(0, in_one_pass);
         let mut longest = 0;
         for round in 0..200 {
@@ -287,7 +287,7 @@ fn a_draft_in_one_pass_grows_at_no_further_cost() {
                 work: vec![DraftWork {
                     drafted,
                     passes: drafted,
-                    ms: dear.draft * passes as f64,
+                    ms: costly.draft * passes as f64,
                     ..DraftWork::default()
                 }],
                 drafted_by: (drafted > 0).then_some(0),

@@ -62,7 +62,7 @@ impl BlockConfig {
             let own = config.get("dflash_config").and_then(|own| own.get(name));
             own.or_else(|| config.get(name)).filter(|value| !value.is_null())
         };
-        // Value that changes nothing, or whose absence does.
+        // Options that must have their neutral value.
         let unchanged = |value: &Value, neutral: f64| {
             value.as_f64() == Some(neutral) || value.as_bool() == Some(neutral != 0.0)
         };
@@ -77,8 +77,14 @@ impl BlockConfig {
             ("partial_rotary_factor", 1.0),
             ("conv_kernel_size", 0.0),
             ("selector_rank", 0.0),
+            ("sample_from_anchor", 0.0),
+            ("use_sliding_window", 0.0),
+            ("rope_is_neox_style", 1.0),
+            ("attention_scale", 0.0),
         ] {
-            if let Some(value) = get(name).filter(|value| !unchanged(value, neutral)) {
+            let rotary =
+                config.get("rope_parameters").and_then(|own| own.get(name)).filter(|value| !value.is_null());
+            if let Some(value) = get(name).or(rotary).filter(|value| !unchanged(value, neutral)) {
                 let reason = format!("{name} is {value}, which is not supported");
                 return Err(Error::UnsupportedModel { path: file.to_path_buf(), reason });
             }
@@ -89,6 +95,11 @@ impl BlockConfig {
                 .filter(|number| *number <= max)
                 .ok_or_else(|| invalid(format!("{name} is {value}, but it must be 0 to {max}")))
         };
+        // A layout of `speculators`, whose numbers of layers may mean their inputs.
+        if let Some(value) = get("aux_hidden_state_layer_ids") {
+            let reason = format!("aux_hidden_state_layer_ids is {value}, which is not supported");
+            return Err(Error::UnsupportedModel { path: file.to_path_buf(), reason });
+        }
         let rows = get("block_size").map_or(Ok(16), |value| whole("block_size", value, 1 << 10))?;
         if rows < 2 {
             return Err(invalid(format!("block_size is {rows}, so nothing is drafted")));
@@ -389,6 +400,10 @@ mod tests {
             (json!({ "mask_token_id": 9, "causal": true }), "causal is true"),
             (json!({ "mask_token_id": 9, "output_multiplier": 0.5 }), "output_multiplier is 0.5"),
             (json!({ "mask_token_id": 9, "selector_rank": 64 }), "selector_rank is 64"),
+            (json!({ "mask_token_id": 9, "sample_from_anchor": true }), "sample_from_anchor is true"),
+            (json!({ "mask_token_id": 9, "rope_is_neox_style": false }), "rope_is_neox_style is false"),
+            (json!({ "mask_token_id": 9, "partial_rotary_factor": 0.5 }), "partial_rotary_factor is 0.5"),
+            (json!({ "mask_token_id": 9, "aux_hidden_state_layer_ids": [2] }), "aux_hidden_state_layer_ids"),
         ] {
             let error = block(&json!({ "dflash_config": entries })).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");

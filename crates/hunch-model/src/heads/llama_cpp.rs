@@ -160,6 +160,7 @@ fn entries(gguf: &Gguf, architecture: &str) -> Result<Value> {
             "partial_rotary_factor": rotated.filter(|rotated| Some(*rotated) != head_dim),
             "conv_kernel_size": number("conv_kernel_size"),
             "selector_rank": number("selector_rank"),
+            "attention_scale": float("attention.scale"),
         },
     }))
 }

@@ -68,7 +68,9 @@ impl Architecture {
             let config = Config { rope_kind, ..Config::of(&entries, &source)? };
             if has("hidden_norm.weight".into()) {
                 let block = BlockConfig::of(&entries, &source)?;
-                if folder(path).join("mask_embedding.pt").exists() && in_gguf.is_none() {
+                // Files of llama.cpp have the embedding of the mask in their own table.
+                let own_table = in_gguf.is_some() && has("embed_tokens.weight".into());
+                if own_table || (in_gguf.is_none() && folder(path).join("mask_embedding.pt").exists()) {
                     return Err(unsupported(path, "its mask has an embedding of its own".into()));
                 }
                 return Ok(Self::DFlash { config, block });

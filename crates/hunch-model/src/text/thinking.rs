@@ -150,7 +150,7 @@ impl Constraint for ThinkingBudget {
             return Ok(());
         }
         let thinks = self.open || answer.iter().take(OPENING_WITHIN).any(|&id| id == open);
-        let has_closed = answer.iter().take(self.tokens + 1).any(|&id| id == close);
+        let has_closed = answer.contains(&close);
         if thinks && !has_closed {
             for (id, logit) in (0..).zip(logits) {
                 if id != close {

@@ -374,7 +374,7 @@ export const libraryDe: Strings['library'] = {
   ownServer: {
     title: 'Für andere Programme',
     about: 'Andere Programme auf diesem Rechner können dann das geladene Modell fragen, wie sie OpenAI oder Anthropic fragen.',
-    answers: (model) => `${model} antwortet. Fragen von dort und von hier wechseln sich ab.`,
+    answers: (model) => `${model} antwortet. Währenddessen kannst du hier nicht fragen.`,
     noModel: 'Es ist kein Modell geladen, darum werden Anfragen abgelehnt. Lade eines.',
     start: 'Starten',
     stop: 'Beenden',

@@ -407,7 +407,7 @@ export const libraryEn = {
   ownServer: {
     title: 'For other programs',
     about: 'Other programs on this computer can then ask the loaded model, as they ask OpenAI or Anthropic.',
-    answers: (model: string) => `${model} answers. Its answers and yours take turns.`,
+    answers: (model: string) => `${model} answers. While it does, you cannot ask here.`,
     noModel: 'No model is loaded, so requests are refused. Load one.',
     start: 'Start',
     stop: 'Stop',
