@@ -302,9 +302,7 @@ impl Reporter {
             }
             Ok(Trained { report, in_use, installed, .. }) => {
                 self.run.finished = true;
-                let (start, trained) = (report.start.first, report.trained.first);
-                let in_use = in_use.map(|used| used.first);
-                Some(TrainOutcome { start, trained, in_use, installed })
+                Some(TrainOutcome { start: report.start, trained: report.trained, in_use, installed })
             }
         };
         self.save();

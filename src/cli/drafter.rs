@@ -1,4 +1,4 @@
-//! `hunch drafter`: trains a head for a target and measures heads.
+//! `hunch drafter`: trains a head for a target, and measures heads.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -7,8 +7,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use hunch::services::train::{self as service, PromptSource, Trained, folder_of_prompts};
-use hunch::train::acceptance::DraftAcceptance;
-use hunch::train::kind::HeadKind;
+use hunch::train::acceptance::Acceptance;
 use hunch::train::{self, Budget, Recipe, TrainPlan, TrainProgress, TrainReport, TrainWatch, TrainingTarget};
 use hunch_error::Error;
 use hunch_library::Places;
@@ -45,8 +44,8 @@ struct DataArgs {
     #[arg(long, default_value_t = 4.0, value_name = "GIB")]
     disk: f64,
     /// Tokens of held-out text that acceptance is measured on
-    #[arg(long, default_value = "4000", value_name = "N")]
-    held_out: std::num::NonZeroUsize,
+    #[arg(long, default_value_t = 4_000, value_name = "N")]
+    held_out: usize,
     /// Prompts to answer: my-conversations, or a file of {"prompt": "..."} lines [default: the model writes its own]
     #[arg(long, value_name = "my-conversations|FILE")]
     from: Option<PromptSource>,
@@ -68,12 +67,6 @@ struct DataArgs {
 struct TrainArgs {
     #[command(flatten)]
     data: DataArgs,
-    /// Architecture of the head. An EAGLE head is a folder, and drafts with --head FOLDER
-    #[arg(long, default_value_t = HeadKind::Mlp, value_name = "mlp|medusa|eagle")]
-    kind: HeadKind,
-    /// Tokens of a draft that a Medusa or EAGLE head learns
-    #[arg(long, default_value_t = train::DEPTH as u64, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=8))]
-    depth: u64,
     /// Tokens that the model writes to train on
     #[arg(long, default_value_t = 200_000, value_name = "N", conflicts_with = "minutes",
           value_parser = clap::value_parser!(u64).range(1..))]
@@ -81,7 +74,7 @@ struct TrainArgs {
     /// Train for about this long instead, collecting included
     #[arg(long, value_name = "M")]
     minutes: Option<f64>,
-    /// Write the head to this file, or EAGLE folder [default: in the data folder, where a file is found by itself]
+    /// Write the head to this file [default: in the data folder, where it is found by itself]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -111,12 +104,12 @@ impl DataArgs {
         Ok((TrainingTarget::open(&path, &compute)?, folder))
     }
 
-    fn plan(&self, budget: Budget, recipe: Recipe) -> Result<TrainPlan> {
+    fn plan(&self, budget: Budget) -> Result<TrainPlan> {
         if self.disk.is_nan() || self.disk < 0.0 {
             return Err(Error::invalid("--disk is a number of GiB from 0.").into());
         }
-        let (held_out, parallel) = (self.held_out.get(), self.parallel as usize);
-        let recipe = Recipe { held_out, parallel, prompts: self.prompts()?, ..recipe };
+        let (held_out, parallel) = (self.held_out, self.parallel as usize);
+        let recipe = Recipe { held_out, parallel, prompts: self.prompts()?, ..Recipe::default() };
         let disk = (self.disk * (1u64 << 30) as f64) as u64;
         Ok(TrainPlan { budget, seed: self.seed, disk, recipe })
     }
@@ -134,15 +127,14 @@ fn train(args: &TrainArgs) -> Result<()> {
         return Err(Error::invalid("--minutes is a number above 0.").into());
     }
     let budget = args.minutes.map_or(Budget::Tokens(args.tokens as usize), Budget::Minutes);
-    let depth = args.kind.depth(args.depth as usize);
-    let plan = args.data.plan(budget, Recipe { depth, ..Recipe::of(args.kind) })?;
+    let plan = args.data.plan(budget)?;
     let (target, folder) = args.data.open(plan.recipe.prompts.as_deref())?;
     let heads = hunch_library::heads_folder()?;
     let Trained { report, in_use, place, installed } =
         with_progress(|watch| service::train(&target, (&folder, &heads), &plan, args.out.as_deref(), watch))?;
     let mut out = std::io::stdout().lock();
-    writeln!(out, "{}", text(&report, in_use.as_ref()))?;
-    if args.out.is_none() && !installed && args.kind != HeadKind::Eagle {
+    writeln!(out, "{}", text(&report, in_use))?;
+    if args.out.is_none() && !installed {
         writeln!(out, "The head in use accepts as much, so it stays in use.")?;
     }
     writeln!(out, "\nSaved to {}.\nTry it: hunch bench --head {0}", place.display())?;
@@ -154,37 +146,32 @@ fn train(args: &TrainArgs) -> Result<()> {
 }
 
 fn evaluate(args: &EvalArgs) -> Result<()> {
-    let plan = args.data.plan(Budget::Tokens(0), Recipe { depth: train::DEPTH, ..Recipe::default() })?;
+    let plan = args.data.plan(Budget::Tokens(0))?;
     let (target, folder) = args.data.open(plan.recipe.prompts.as_deref())?;
     let found = with_progress(|watch| train::evaluate(&target, &folder, &plan, &args.head, watch))?;
     let mut out = std::io::stdout().lock();
-    writeln!(out, "{}", render::table(&HEADER, &[row("this head", &found)]))?;
+    writeln!(out, "{}", render::table(&HEADER, &[row("this head", found)]))?;
     if args.data.json {
         writeln!(out, "{}", serde_json::to_string(&found)?)?;
     }
     Ok(())
 }
 
-const HEADER: [&str; 5] = ["held-out text", "greedy", "sampled", "positions", "tokens a pass"];
+const HEADER: [&str; 4] = ["held-out text", "greedy", "sampled", "positions"];
 
-/// Returns a row with the share of each token of a draft, given that the tokens before it were accepted.
-fn row(name: &str, acceptance: &DraftAcceptance) -> Vec<String> {
-    let depths = || std::iter::once(&acceptance.first).chain(&acceptance.later);
+fn row(name: &str, acceptance: Acceptance) -> Vec<String> {
+    let Acceptance { greedy, greedy_positions, sampled, sampled_positions } = acceptance;
     let share = |share: f64, positions: usize| if positions > 0 { format!("{share:.3}") } else { "-".into() };
-    let greedy: Vec<String> = depths().map(|depth| share(depth.greedy, depth.greedy_positions)).collect();
-    let sampled: Vec<String> = depths().map(|depth| share(depth.sampled, depth.sampled_positions)).collect();
-    let first = &acceptance.first;
     vec![
         name.into(),
-        greedy.join(", "),
-        sampled.join(", "),
-        format!("{} + {}", first.greedy_positions, first.sampled_positions),
-        format!("{:.2}", acceptance.tokens_a_pass()),
+        share(greedy, greedy_positions),
+        share(sampled, sampled_positions),
+        format!("{greedy_positions} + {sampled_positions}"),
     ]
 }
 
-fn text(report: &TrainReport, used: Option<&DraftAcceptance>) -> String {
-    let mut rows = vec![row("ridge start", &report.start), row("trained", &report.trained)];
+fn text(report: &TrainReport, used: Option<Acceptance>) -> String {
+    let mut rows = vec![row("ridge start", report.start), row("trained", report.trained)];
     rows.extend(used.map(|used| row("in use", used)));
     let rate = |count: usize, seconds: f64| count as f64 / seconds.max(1e-9);
     let mut text = format!(

@@ -10,8 +10,7 @@ use hunch_model::atomic_file;
 use hunch_model::spec::ModelSpec;
 
 use crate::store::Store;
-use crate::train::acceptance::{self, DraftAcceptance};
-use crate::train::kind::HeadKind;
+use crate::train::acceptance::{self, Acceptance};
 use crate::train::prompts;
 use crate::train::shards::{ShardStore, collected};
 use crate::train::target::layers;
@@ -89,15 +88,15 @@ pub struct Trained {
     /// Figures of the run.
     pub report: TrainReport,
     /// Acceptance of the head that was in use, if there was one that could be measured.
-    pub in_use: Option<DraftAcceptance>,
-    /// File or folder of the new head.
+    pub in_use: Option<Acceptance>,
+    /// File of the new head.
     pub place: PathBuf,
     /// True if decoding uses the new head from the next load on.
     pub installed: bool,
 }
 
 /// Trains a head and puts it where decoding finds it, unless the head in use accepts as many tokens. `heads` is the
-/// folder of heads. With `out` the head is only written there. EAGLE heads are folders, which are used by name only.
+/// folder of heads. With `out` the head is only written there.
 ///
 /// # Errors
 /// As [`train::train`].
@@ -109,16 +108,13 @@ pub fn train(
     watch: &mut dyn TrainWatch,
 ) -> Result<Trained> {
     // A worse head must not take the place of a better one unasked.
-    let kind = plan.recipe.kind;
-    let name = if kind == HeadKind::Eagle { "head".into() } else { kind.file("head.gguf") };
-    let fresh = out.map_or_else(|| folder.join(name), Path::to_path_buf);
+    let fresh = out.map_or_else(|| folder.join("head.gguf"), Path::to_path_buf);
     let report = train::train(target, folder, plan, &fresh, watch)?;
     if out.is_some() {
         return Ok(Trained { report, in_use: None, place: fresh, installed: false });
     }
     let in_use = usual(target, (folder, heads), plan, watch)?;
-    let used_more = |used: &DraftAcceptance| used.tokens_a_pass() >= report.trained.tokens_a_pass();
-    if kind == HeadKind::Eagle || in_use.as_ref().is_some_and(used_more) {
+    if in_use.is_some_and(|used| used.mean() >= report.trained.mean()) {
         return Ok(Trained { report, in_use, place: fresh, installed: false });
     }
     let place = heads.join(format!("{}.gguf", hunch_library::short_name(&target.path)));
@@ -132,7 +128,7 @@ fn usual(
     (folder, heads): (&Path, &Path),
     plan: &TrainPlan,
     watch: &dyn TrainWatch,
-) -> Result<Option<DraftAcceptance>> {
+) -> Result<Option<Acceptance>> {
     let Some(mut head) = target.usual_head(heads)? else { return Ok(None) };
     if acceptance::check_layers(target, &head).is_err() {
         return Ok(None);

@@ -1,6 +1,5 @@
 //! Acceptance on held-out answers. It is computed from the distributions, not sampled.
 
-use hunch_core::propose::Proposer;
 use hunch_core::propose::head::Head;
 use hunch_core::sample::{Sampler, SamplingParams, argmax};
 use hunch_core::token::TokenId;
@@ -8,8 +7,8 @@ use hunch_error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
-use super::features::Frozen;
-use super::network::{DepthLogits, Network};
+use super::features::{self, Standard};
+use super::network::Network;
 use super::shards::{CollectedAnswer, LIKELY, ShardStore};
 use super::{Recipe, TrainingTarget, check_paused};
 
@@ -35,91 +34,57 @@ impl Acceptance {
     }
 }
 
-/// Acceptance of the tokens of a draft.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct DraftAcceptance {
-    /// The first token.
-    #[serde(flatten)]
-    pub first: Acceptance,
-    /// Each further token, given that the tokens before it were accepted.
-    #[serde(default)]
-    pub later: Vec<Acceptance>,
-}
-
-impl DraftAcceptance {
-    /// Returns the tokens of a pass with whole drafts: the mean of greedy and sampled answers, by which heads are
-    /// compared.
-    pub fn tokens_a_pass(&self) -> f64 {
-        let chain = |share: fn(&Acceptance) -> f64| {
-            let mut all = 1.0;
-            let accepted = std::iter::once(&self.first).chain(&self.later).map(|depth| {
-                all *= share(depth);
-                all
-            });
-            accepted.sum::<f64>()
-        };
-        let (greedy, sampled) = (chain(|depth| depth.greedy), chain(|depth| depth.sampled));
-        let of = Acceptance { greedy, sampled, ..self.first };
-        1.0 + of.mean()
-    }
-}
-
 /// Measures a network while it is trained.
 ///
 /// # Errors
 /// If a shard cannot be read or the device fails. [`Error::Stopped`] if `paused` returns true between two answers.
 pub fn network(
+    target: &TrainingTarget,
     store: &ShardStore,
     recipe: &Recipe,
-    (network, frozen): (&dyn Network, &Frozen<'_>),
+    (network, standard): (&Network, &Standard),
+    vocabulary: &[TokenId],
     paused: &dyn Fn() -> bool,
-) -> Result<DraftAcceptance> {
-    measure(store, recipe, &frozen.vocabulary, paused, &mut |answer| network.logits(frozen, answer))
+) -> Result<Acceptance> {
+    measure(store, recipe, vocabulary, paused, &mut |answer| {
+        let positions: Vec<_> = (0..answer.next.len() - 1).map(|row| (answer, row)).collect();
+        let (inputs, _) = features::batch(target, standard, &positions)?;
+        Ok(network.logits(&network.predict(&inputs)?)?.to_vec2::<f32>()?)
+    })
 }
 
-/// Measures a loaded head, in the arithmetic that decoding uses, with drafts of [`Recipe::depth`] tokens at most.
+/// Measures a loaded head, in the arithmetic that decoding uses.
 ///
 /// # Errors
-/// As [`network`]; [`Error::InvalidRequest`] if the head reads what was not collected.
+/// As [`network`]; [`Error::InvalidRequest`] if the head reads layers that were not collected.
 pub fn head(
     target: &TrainingTarget,
     store: &ShardStore,
     head: &mut Head,
     recipe: &Recipe,
     paused: &dyn Fn() -> bool,
-) -> Result<DraftAcceptance> {
+) -> Result<Acceptance> {
     let taps = check_layers(target, head)?;
     let (n, all) = (target.rows.n_embd, target.taps.len());
-    let depth = head.max_depth().min(recipe.depth.max(1));
     let vocabulary: Vec<TokenId> = (0..target.rows.n_vocab as TokenId).collect();
     measure(store, recipe, &vocabulary, paused, &mut |answer| {
         let state = |row: usize, tap: &usize| -> Vec<f32> {
             answer.states[(row * all + tap) * n..][..n].iter().map(|x| x.to_f32()).collect()
         };
-        let mut logits = vec![Vec::new(); depth];
-        for row in 0..answer.positions() {
+        let logits = |row| {
             let states: Vec<Vec<f32>> = taps.iter().map(|tap| state(row, tap)).collect();
-            logits[0].push(head.logits_after(row, &states, &[answer.next[row]])?);
-            for (at, logits) in logits.iter_mut().enumerate().skip(1) {
-                if row + 1 + at < answer.next.len() {
-                    logits.push(head.next_logits(answer.next[row + at])?);
-                }
-            }
-        }
-        Ok(logits)
+            Ok(head.logits(&states, &[answer.next[row]])?)
+        };
+        (0..answer.next.len() - 1).map(logits).collect()
     })
 }
 
 /// Returns where the layers of a head stand among the collected ones.
 ///
 /// # Errors
-/// [`Error::InvalidRequest`] if one was not collected, or the head reads more of the states than their direction.
+/// [`Error::InvalidRequest`] if one was not collected.
 pub fn check_layers(target: &TrainingTarget, head: &Head) -> Result<Vec<usize>> {
-    if !head.norms_states() {
-        return Err(Error::invalid(
-            "This head reads the length of the hidden states, and data have none, so it cannot be measured on them.",
-        ));
-    }
+    use hunch_core::propose::Proposer;
     let place = |layer: &usize| target.taps.iter().position(|tap| tap == layer);
     head.taps().iter().map(place).collect::<Option<_>>().ok_or_else(|| {
         Error::invalid(format!(
@@ -130,78 +95,35 @@ pub fn check_layers(target: &TrainingTarget, head: &Head) -> Result<Vec<usize>> 
     })
 }
 
-/// Measures the acceptance of logits `[depth][position][vocabulary]` over every held-out answer.
-///
-/// The tokens of an answer are the target's own. A draft of the head would begin with them as often as it is accepted:
-/// by the chance min(1, q / p) of each.
+/// Measures the acceptance of logits `[positions, vocabulary]` over every held-out answer.
 fn measure(
     store: &ShardStore,
     recipe: &Recipe,
     vocabulary: &[TokenId],
     paused: &dyn Fn() -> bool,
-    logits: &mut dyn FnMut(&CollectedAnswer) -> Result<DepthLogits>,
-) -> Result<DraftAcceptance> {
+    logits: &mut dyn FnMut(&CollectedAnswer) -> Result<Vec<Vec<f32>>>,
+) -> Result<Acceptance> {
     let chat = Sampler::new(SamplingParams::default())?;
-    let mut depths: Vec<DepthSum> = Vec::new();
+    let mut sum = Acceptance::default();
     for entry in store.held_out(recipe.held_out) {
         check_paused(paused)?;
         let answer = store.read(&entry)?;
-        let by_depth = logits(&answer)?;
-        depths.resize_with(depths.len().max(by_depth.len()), DepthSum::default);
-        // Chance that a draft from each position is accepted so far.
-        let mut reached = vec![1.0; answer.positions()];
-        for (depth, (sum, rows)) in depths.iter_mut().zip(&by_depth).enumerate() {
-            for (row, logits) in rows.iter().enumerate().take(answer.rows_with(depth + 1)) {
-                let (token, weight) = (answer.next[row + 1 + depth], reached[row]);
-                if answer.greedy {
-                    let right = f64::from(u8::from(vocabulary[argmax(logits) as usize] == token));
-                    sum.greedy.add(right, weight);
-                    reached[row] *= right;
-                    continue;
-                }
-                let likely = &answer.likely[(row + 1 + depth) * LIKELY..][..LIKELY];
-                let q = chat.distribution(logits, &[])?;
-                let q_of =
-                    |token: TokenId| vocabulary.binary_search(&token).map_or(0.0, |at| f64::from(q[at]));
-                let overlap = likely.iter().map(|&(token, p)| q_of(token).min(f64::from(p))).sum();
-                sum.sampled.add(overlap, weight);
-                let p = likely.iter().find(|(of, _)| *of == token).map_or(0.0, |(_, p)| f64::from(*p));
-                reached[row] *= if p > 0.0 { (q_of(token) / p).min(1.0) } else { 0.0 };
+        for (row, logits) in logits(&answer)?.iter().enumerate() {
+            if answer.greedy {
+                let guess = vocabulary[argmax(logits) as usize];
+                sum.greedy += f64::from(u8::from(guess == answer.next[row + 1]));
+                sum.greedy_positions += 1;
+                continue;
             }
+            let q = chat.distribution(logits, &[])?;
+            let overlap = |&(token, p): &(TokenId, f32)| {
+                vocabulary.binary_search(&token).map_or(0.0, |at| f64::from(q[at].min(p)))
+            };
+            sum.sampled += answer.likely[(row + 1) * LIKELY..][..LIKELY].iter().map(overlap).sum::<f64>();
+            sum.sampled_positions += 1;
         }
     }
-    let mut depths = depths.iter().map(|DepthSum { greedy, sampled }| Acceptance {
-        greedy: greedy.mean(),
-        greedy_positions: greedy.count,
-        sampled: sampled.mean(),
-        sampled_positions: sampled.count,
-    });
-    Ok(DraftAcceptance { first: depths.next().unwrap_or_default(), later: depths.collect() })
-}
-
-/// Sums over the positions of a depth.
-#[derive(Default)]
-struct DepthSum {
-    greedy: WeightedSum,
-    sampled: WeightedSum,
-}
-
-#[derive(Default)]
-struct WeightedSum {
-    sum: f64,
-    weight: f64,
-    /// Positions with a weight.
-    count: usize,
-}
-
-impl WeightedSum {
-    fn add(&mut self, value: f64, weight: f64) {
-        self.sum += weight * value;
-        self.weight += weight;
-        self.count += usize::from(weight > 0.0);
-    }
-
-    fn mean(&self) -> f64 {
-        if self.weight > 0.0 { self.sum / self.weight } else { 0.0 }
-    }
+    sum.greedy /= sum.greedy_positions.max(1) as f64;
+    sum.sampled /= sum.sampled_positions.max(1) as f64;
+    Ok(sum)
 }

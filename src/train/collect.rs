@@ -29,16 +29,6 @@ pub enum Goal {
     Training(usize),
 }
 
-impl Goal {
-    /// Returns which answers count, and the tokens that they have together.
-    pub fn answers(self, recipe: &Recipe) -> (fn(u32) -> bool, usize) {
-        match self {
-            Self::HeldOut => (is_held_out, recipe.held_out),
-            Self::Training(tokens) => (|job| !is_held_out(job), tokens),
-        }
-    }
-}
-
 /// Result of collecting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Collected {
@@ -49,7 +39,7 @@ pub struct Collected {
 }
 
 /// Unusable prompts in a row after which a model is given up.
-pub const MOST_UNUSABLE: usize = 200;
+const MOST_UNUSABLE: usize = 200;
 /// One answer in this many is greedy.
 const GREEDY_EVERY: u32 = 3;
 /// One given prompt in this many is held out.
@@ -68,7 +58,10 @@ pub fn collect(
     deadline: Option<Instant>,
     watch: &mut dyn TrainWatch,
 ) -> Result<Collected> {
-    let (of, wanted) = goal.answers(recipe);
+    let (of, wanted): (fn(u32) -> bool, usize) = match goal {
+        Goal::HeldOut => (is_held_out, recipe.held_out),
+        Goal::Training(tokens) => (|job| !is_held_out(job), tokens),
+    };
     let begun = Instant::now();
     let mut collected = Collected::default();
     if store.rows_in_order(of) >= wanted {
@@ -76,7 +69,7 @@ pub fn collect(
     }
     let done = store.done();
     let mut jobs = (0..).filter(|&job| of(job) && !done.contains(&job));
-    let mut writer = Writer::new(target, &target.taps, recipe, store.seed())?;
+    let mut writer = Writer::new(target, recipe, store.seed())?;
     let mut in_order = store.rows_in_order(of);
     let mut rows = BTreeMap::new();
     let mut last_seconds = 0.0;
@@ -95,7 +88,7 @@ pub fn collect(
         if in_order >= wanted || (late && in_order > 0) || collected.disk_limit {
             break;
         }
-        for (answer, _) in writer.step(&mut jobs)? {
+        for answer in writer.step(&mut jobs)? {
             collected.tokens += answer.next.len();
             unusable = if answer.next.is_empty() { unusable + 1 } else { 0 };
             if unusable >= MOST_UNUSABLE {
@@ -120,10 +113,8 @@ pub fn collect(
 }
 
 /// Writes several answers at the same time.
-pub struct Writer<'a> {
+struct Writer<'a> {
     target: &'a TrainingTarget,
-    /// Layers whose states are kept.
-    taps: &'a [usize],
     recipe: &'a Recipe,
     seed: u64,
     /// Longest sequence, in tokens.
@@ -154,21 +145,14 @@ struct Work {
     feed: TokenId,
     /// Tokens of the prompt while it is being written.
     prompt: Option<Vec<TokenId>>,
-    /// Tokens up to the start of the answer.
-    prompt_ids: Vec<TokenId>,
 }
 
 impl<'a> Writer<'a> {
-    /// Starts without answers. States after the layers `taps` are kept.
-    ///
-    /// # Errors
-    /// If the target's template has no turn of the user.
-    pub fn new(target: &'a TrainingTarget, taps: &'a [usize], recipe: &'a Recipe, seed: u64) -> Result<Self> {
+    fn new(target: &'a TrainingTarget, recipe: &'a Recipe, seed: u64) -> Result<Self> {
         let (user_turn, turn_end) = target.user_turn()?;
         let count = recipe.parallel.max(1);
         Ok(Self {
             target,
-            taps,
             recipe,
             seed,
             context: target.decoder.info().context_length,
@@ -183,18 +167,12 @@ impl<'a> Writer<'a> {
     }
 
     /// Returns the tokens of the answers that are being written.
-    pub fn unfinished(&self) -> usize {
+    fn unfinished(&self) -> usize {
         self.states.iter().flat_map(|sequence| &sequence.work).map(|work| work.answer.next.len()).sum()
     }
 
-    /// Writes one token in every sequence, and returns the answers that ended, with the tokens before each.
-    ///
-    /// # Errors
-    /// If the target fails.
-    pub fn step(
-        &mut self,
-        jobs: &mut impl Iterator<Item = u32>,
-    ) -> Result<Vec<(CollectedAnswer, Vec<TokenId>)>> {
+    /// Writes one token in every sequence, and returns the answers that ended.
+    fn step(&mut self, jobs: &mut impl Iterator<Item = u32>) -> Result<Vec<CollectedAnswer>> {
         for sequence in 0..self.states.len() {
             if self.states[sequence].work.is_none()
                 && let Some(job) = jobs.next()
@@ -205,7 +183,7 @@ impl<'a> Writer<'a> {
         let fed =
             |(sequence, state): (usize, &Sequence)| state.work.as_ref().map(|work| (sequence, work.feed));
         let rows: Vec<(usize, TokenId)> = self.states.iter().enumerate().filter_map(fed).collect();
-        let output = self.sequences.step(&rows, self.taps)?;
+        let output = self.sequences.step(&rows, &self.target.taps)?;
         let mut ended = Vec::new();
         for (row, &(sequence, token)) in rows.iter().enumerate() {
             self.states[sequence].cached.push(token);
@@ -216,7 +194,7 @@ impl<'a> Writer<'a> {
                     false => self.answer_token(sequence, output.logits.row(row), &states)?,
                 };
             if !continues && let Some(work) = self.states[sequence].work.take() {
-                ended.push((work.answer, work.prompt_ids));
+                ended.push(work.answer);
             }
         }
         Ok(ended)
@@ -232,14 +210,13 @@ impl<'a> Writer<'a> {
         let Some(prompts) = given.as_deref().filter(|prompts| !prompts.is_empty()) else {
             let ids = self.user_turn.clone();
             let feed = self.refill(sequence, &ids)?;
-            self.states[sequence].work =
-                Some(Work { answer, rng, feed, prompt: Some(Vec::new()), prompt_ids: Vec::new() });
+            self.states[sequence].work = Some(Work { answer, rng, feed, prompt: Some(Vec::new()) });
             return Ok(());
         };
         let (text, ids) = self.given(prompts, job)?;
         let feed = self.refill(sequence, &ids)?;
         let answer = CollectedAnswer { prompt: hash(text), ..answer };
-        self.states[sequence].work = Some(Work { answer, rng, feed, prompt: None, prompt_ids: ids });
+        self.states[sequence].work = Some(Work { answer, rng, feed, prompt: None });
         Ok(())
     }
 
@@ -307,7 +284,7 @@ impl<'a> Writer<'a> {
         let first = self.refill(sequence, &ids)?;
         if let Some(work) = &mut self.states[sequence].work {
             work.answer.prompt = hash(&text);
-            (work.feed, work.prompt, work.prompt_ids) = (first, None, ids);
+            (work.feed, work.prompt) = (first, None);
         }
         Ok(true)
     }
@@ -339,6 +316,6 @@ impl<'a> Writer<'a> {
 /// Divides a state by its root mean square.
 fn unit_rms(state: &[f32]) -> impl Iterator<Item = f32> {
     let square = state.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / state.len() as f64;
-    let scale = (1.0 / (square + super::ops::EPS).sqrt()) as f32;
+    let scale = (1.0 / (square + super::network::EPS).sqrt()) as f32;
     state.iter().map(move |x| x * scale)
 }

@@ -1,25 +1,22 @@
-//! Inputs of heads from collected answers: which numbers stand where, how they are scaled, and the parts of the target
-//! that stay as they are.
+//! Inputs of a head from collected answers: which numbers stand where, and how they are scaled.
 
 use candle_core::Tensor;
-use hunch_core::token::TokenId;
 use hunch_error::Result;
 
-use super::ops;
-use super::shards::{CollectedAnswer, Position, ShardStore, TrainingSet};
-use super::target::TrainingTarget;
+use super::shards::{CollectedAnswer, ShardStore, TrainingSet};
+use super::{TrainingTarget, network};
 
 /// Rows that mean and deviation are estimated from.
 const SAMPLE: usize = 20_000;
 /// Smallest deviation, so that a constant dimension is not blown up.
 const LEAST: f64 = 1e-3;
 
-/// Mean and deviation of each dimension of the target's states.
+/// Mean and deviation of each dimension of the target's final state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Standard {
-    /// Mean of each collected state, `[taps, n_embd]`. The last is the final state, after the output norm.
+    /// Mean, `[n_embd]`.
     pub mean: Vec<f32>,
-    /// Deviation, `[taps, n_embd]`.
+    /// Deviation, `[n_embd]`.
     pub deviation: Vec<f32>,
 }
 
@@ -29,17 +26,16 @@ impl Standard {
     /// # Errors
     /// If a shard cannot be read.
     pub fn of(target: &TrainingTarget, store: &ShardStore, data: &TrainingSet) -> Result<Self> {
-        let (n, taps) = (target.rows.n_embd, target.taps.len());
-        let (mut sum, mut squares, mut rows) = (vec![0.0; taps * n], vec![0.0; taps * n], 0);
+        let n = target.rows.n_embd;
+        let (mut sum, mut squares, mut rows) = (vec![0.0; n], vec![0.0; n], 0);
         for entry in &data.answers {
             if rows >= SAMPLE {
                 break;
             }
             let answer = store.read(entry)?;
-            let mut state = Vec::new();
-            for row in 0..answer.next.len() {
-                state.clear();
-                states(target, &answer, row, 0, &mut state);
+            let mut states = Vec::new();
+            (0..answer.next.len()).for_each(|row| final_state(target, &answer, row, &mut states));
+            for state in states.chunks_exact(n) {
                 for ((x, sum), square) in state.iter().zip(&mut sum).zip(&mut squares) {
                     let x = f64::from(*x);
                     (*sum, *square) = (*sum + x, *square + x * x);
@@ -58,105 +54,44 @@ impl Standard {
     }
 }
 
-/// Parts that a fit does not change.
-pub struct Frozen<'a> {
-    /// The target.
-    pub target: &'a TrainingTarget,
-    /// Tokens that the head scores, ascending.
-    pub vocabulary: Vec<TokenId>,
-    /// Scale of the states.
-    pub standard: Standard,
-    /// Rows of the target's output head, `[shortlist, n_embd]`.
-    pub head: Tensor,
-}
-
-impl<'a> Frozen<'a> {
-    /// Reads the rows of the output head.
-    ///
-    /// # Errors
-    /// If the target's file cannot be read.
-    pub fn new(target: &'a TrainingTarget, vocabulary: Vec<TokenId>, standard: Standard) -> Result<Self> {
-        let rows = target.rows.head_rows(&vocabulary)?;
-        let head = ops::tensor(rows, &[vocabulary.len(), target.rows.n_embd], target.device())?;
-        Ok(Self { target, vocabulary, standard, head })
-    }
-
-    /// Returns mean and deviation of the final state.
-    pub fn final_standard(&self) -> (&[f32], &[f32]) {
-        let from = (self.target.taps.len() - 1) * self.target.rows.n_embd;
-        (&self.standard.mean[from..], &self.standard.deviation[from..])
-    }
-
-    /// Returns mean and deviation of the final state as tensors.
-    ///
-    /// # Errors
-    /// If the device fails.
-    pub fn final_standard_tensors(&self) -> Result<(Tensor, Tensor)> {
-        let (mean, deviation) = self.final_standard();
-        let vector = |values: &[f32]| ops::tensor(values.to_vec(), &[values.len()], self.target.device());
-        Ok((vector(mean)?, vector(deviation)?))
-    }
-
-    /// Returns the target's logits of the shortlist after final states, `[rows, shortlist]`.
-    ///
-    /// # Errors
-    /// If the device fails.
-    pub fn logits(&self, states: &Tensor) -> Result<Tensor> {
-        Ok(ops::linear(states, &self.head, None)?)
-    }
-
-    /// Returns standardised states of rows, from the tap `first` on, `[rows, taps n]`.
-    ///
-    /// # Errors
-    /// If the device fails.
-    pub fn standardised(&self, positions: &[Position<'_>], first: usize) -> Result<Tensor> {
-        let n = self.target.rows.n_embd;
-        let width = (self.target.taps.len() - first) * n;
-        let mut values = Vec::with_capacity(positions.len() * width);
-        for &(answer, row) in positions {
-            let from = values.len();
-            states(self.target, answer, row, first, &mut values);
-            let scales = self.standard.mean.iter().zip(&self.standard.deviation).skip(first * n);
-            values[from..]
-                .iter_mut()
-                .zip(scales)
-                .for_each(|(x, (mean, deviation))| *x = (*x - mean) / deviation);
-        }
-        Ok(ops::tensor(values, &[positions.len(), width], self.target.device())?)
-    }
-
-    /// Returns the final states of rows, after the output norm, `[rows, n]`.
-    ///
-    /// # Errors
-    /// If the device fails.
-    pub fn final_states<'p>(&self, rows: impl Iterator<Item = Position<'p>>) -> Result<Tensor> {
-        let (n, last) = (self.target.rows.n_embd, self.target.taps.len() - 1);
-        let mut values = Vec::new();
-        rows.for_each(|(answer, row)| states(self.target, answer, row, last, &mut values));
-        Ok(ops::tensor_of_rows(values, n, self.target.device())?)
-    }
-
-    /// Returns embeddings of tokens, divided by their root mean square, `[tokens, n]`.
-    ///
-    /// # Errors
-    /// If the device fails.
-    pub fn embeddings(&self, tokens: &[TokenId]) -> Result<Tensor> {
-        let n = self.target.rows.n_embd;
-        let mut values = self.target.rows.embeddings(tokens)?;
-        for embedding in values.chunks_exact_mut(n) {
-            let square = embedding.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / n as f64;
-            let scale = (1.0 / (square + ops::EPS).sqrt()) as f32;
-            embedding.iter_mut().for_each(|x| *x *= scale);
-        }
-        Ok(ops::tensor_of_rows(values, n, self.target.device())?)
-    }
-}
-
-/// Appends the states of a row from the tap `first` on. The last is the final state, after the output norm.
-fn states(target: &TrainingTarget, answer: &CollectedAnswer, row: usize, first: usize, out: &mut Vec<f32>) {
+/// Appends the target's final state of a row, after the output norm.
+fn final_state(target: &TrainingTarget, answer: &CollectedAnswer, row: usize, out: &mut Vec<f32>) {
     let (n, taps) = (target.rows.n_embd, target.taps.len());
-    let of_row = &answer.states[row * taps * n..][..taps * n];
-    let (tapped, last) = of_row.split_at((taps - 1) * n);
-    out.extend(tapped[(first * n).min(tapped.len())..].iter().map(|x| x.to_f32()));
+    let last = &answer.states[((row + 1) * taps - 1) * n..][..n];
     out.extend(last.iter().zip(&target.rows.output_norm).map(|(x, weight)| x.to_f32() * weight));
+}
+
+/// Returns the inputs `[positions, inputs n]` and the target's next final states `[positions, n]`.
+///
+/// Position i of an answer has the states of row i and the token after it. It predicts the state of row i + 1.
+/// The order is that of `hunch_model::heads`: standardised final state, tapped states, embedding.
+///
+/// # Errors
+/// If the device fails.
+pub fn batch(
+    target: &TrainingTarget,
+    standard: &Standard,
+    positions: &[(&CollectedAnswer, usize)],
+) -> Result<(Tensor, Tensor)> {
+    let (n, taps) = (target.rows.n_embd, target.taps.len());
+    let tokens: Vec<u32> = positions.iter().map(|(answer, row)| answer.next[*row]).collect();
+    let embeddings = target.rows.embeddings(&tokens)?;
+    let mut inputs = Vec::with_capacity(positions.len() * (taps + 1) * n);
+    let mut states = Vec::with_capacity(positions.len() * n);
+    for (&(answer, row), embedding) in positions.iter().zip(embeddings.chunks_exact(n)) {
+        let from = inputs.len();
+        final_state(target, answer, row, &mut inputs);
+        let scales = standard.mean.iter().zip(&standard.deviation);
+        inputs[from..].iter_mut().zip(scales).for_each(|(x, (mean, deviation))| *x = (*x - mean) / deviation);
+        inputs.extend(answer.states[row * taps * n..][..(taps - 1) * n].iter().map(|x| x.to_f32()));
+        let square = embedding.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / n as f64;
+        let scale = (1.0 / (square + network::EPS).sqrt()) as f32;
+        inputs.extend(embedding.iter().map(|x| x * scale));
+        final_state(target, answer, row + 1, &mut states);
+    }
+    let (rows, device) = (positions.len(), target.device());
+    Ok((
+        network::tensor(inputs, &[rows, (taps + 1) * n], device)?,
+        network::tensor(states, &[rows, n], device)?,
+    ))
 }

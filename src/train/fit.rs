@@ -1,23 +1,28 @@
 //! Fitting: ridge regression, then AdamW steps with warm-up and cosine, with a checkpoint that continues exactly.
 
-use std::path::PathBuf;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use candle_core::Tensor;
-use candle_core::backprop::GradStore;
+use candle_core::{DType, Device, Tensor};
+use hunch_core::sample::unit;
 use hunch_core::token::TokenId;
-use hunch_error::{Refusal, Result};
+use hunch_error::{Error, Refusal, Result};
+use hunch_model::atomic_file;
+use rand::SeedableRng;
 use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+use safetensors::SafeTensors;
+use safetensors::tensor::{Dtype, TensorView};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::acceptance::{self, Acceptance, DraftAcceptance};
+use super::acceptance::{self, Acceptance};
 use super::adam::AdamW;
-use super::checkpoint::{Checkpoint, copies};
-use super::features::{Frozen, Standard};
-use super::network::Network;
-use super::shards::{CollectedAnswer, Position, ShardStore, TrainingSet};
-use super::start::{StartData, generator};
+use super::features::{self, Standard};
+use super::network::{self, NAMES, Network};
+use super::ridge::Ridge;
+use super::shards::{CollectedAnswer, ShardStore, TrainingSet};
 use super::{Recipe, TrainingTarget, check_paused};
 
 /// Answers whose positions are shuffled together.
@@ -26,6 +31,16 @@ const GROUP: usize = 32;
 const WARM_UP: usize = 30;
 /// Learning rate at the end, as a share of the highest.
 const LAST_RATE: f64 = 0.05;
+/// Rows of a product of the ridge regression.
+const RIDGE_ROWS: usize = 2_048;
+/// Most positions of the ridge regression. More bring nothing.
+const RIDGE_POSITIONS: usize = 200_000;
+/// Most inputs of the ridge regression. For wider targets it reads the final state and the embedding only.
+const RIDGE_INPUTS: usize = 8_192;
+const CHECKPOINT: &str = "checkpoint.safetensors";
+/// Metadata key of [`State`] in a checkpoint.
+const STATE: &str = "state";
+
 /// One gradient step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FitStep {
@@ -33,7 +48,7 @@ pub struct FitStep {
     pub positions: usize,
     /// Mean loss of the last steps, in nats.
     pub loss: f64,
-    /// Held-out acceptance of the first token when it was last measured.
+    /// Held-out acceptance when it was last measured.
     pub acceptance: Acceptance,
 }
 
@@ -48,9 +63,9 @@ struct State {
     limited: bool,
     /// Seconds of training so far.
     seconds: f64,
-    start: DraftAcceptance,
-    latest: DraftAcceptance,
-    best: DraftAcceptance,
+    start: Acceptance,
+    latest: Acceptance,
+    best: Acceptance,
     loss: f64,
     /// Acceptance after `step` is still to be measured, because the run was paused there.
     #[serde(default)]
@@ -68,12 +83,14 @@ struct BatchPlace {
 
 /// A head in training.
 pub struct FitRun<'a> {
-    frozen: Frozen<'a>,
+    target: &'a TrainingTarget,
     recipe: Recipe,
     seed: u64,
     data: TrainingSet,
     batches: Vec<BatchPlace>,
-    network: Box<dyn Network>,
+    vocabulary: Vec<TokenId>,
+    standard: Standard,
+    network: Network,
     adam: AdamW,
     /// Weights with the highest held-out acceptance.
     best: Vec<Tensor>,
@@ -83,13 +100,12 @@ pub struct FitRun<'a> {
     saved: Instant,
 }
 
-/// Answers of a group and their positions. They are shuffled, unless the head reads whole answers.
+/// Answers of a group and their positions, shuffled.
 struct Group {
     epoch: usize,
     number: usize,
     answers: Vec<CollectedAnswer>,
-    /// Positions of each batch.
-    parts: Vec<Vec<(usize, usize)>>,
+    positions: Vec<(usize, usize)>,
 }
 
 impl<'a> FitRun<'a> {
@@ -109,53 +125,59 @@ impl<'a> FitRun<'a> {
     ) -> Result<Self> {
         let digest = digest(target, &data, recipe, seed)?;
         let batches = plan(&data, recipe, seed);
-        let path = store.folder().join(recipe.kind.file("checkpoint.safetensors"));
-        let (kind, names) = (recipe.kind, recipe.kind.names(recipe.depth));
-        let own = |state: &State| state.digest == digest;
-        if let Some(saved) = Checkpoint::<State>::read(&path, &names, target.device(), own) {
-            let Checkpoint { state, vectors, tokens, weights, moments, best } = saved;
-            let [mean, deviation] = vectors;
-            let frozen = Frozen::new(target, tokens, Standard { mean, deviation })?;
+        let path = store.folder().join(CHECKPOINT);
+        if let Some(saved) = Saved::read(&path, &digest) {
+            let head = head_rows(target, &saved.vocabulary)?;
+            let device = target.device();
+            let tensors = |values: Vec<Tensor>| -> Result<Vec<Tensor>> {
+                values.iter().map(|value| Ok(value.to_device(device)?)).collect()
+            };
+            let (first, second) = (tensors(saved.first)?, tensors(saved.second)?);
             return Ok(Self {
-                network: kind.network(&weights, &frozen, recipe.depth)?,
-                adam: AdamW { moments, steps: state.step },
-                best,
-                frozen,
+                network: build(target, tensors(saved.weights)?, &saved.standard, head)?,
+                adam: AdamW { moments: first.into_iter().zip(second).collect(), steps: saved.state.step },
+                best: tensors(saved.best)?,
+                target,
                 recipe: recipe.clone(),
                 seed,
                 data,
                 batches,
-                state,
+                vocabulary: saved.vocabulary,
+                standard: saved.standard,
+                state: saved.state,
                 group: None,
                 path,
                 saved: Instant::now(),
             });
         }
         let vocabulary = shortlist(target, store, &data, recipe, paused)?;
-        let frozen = Frozen::new(target, vocabulary, Standard::of(target, store, &data)?)?;
-        let weights = kind.start(&frozen, &StartData { store, data: &data, recipe, seed, paused })?;
-        let network = kind.network(&weights, &frozen, recipe.depth)?;
-        let start = acceptance::network(store, recipe, (&*network, &frozen), paused)?;
+        let standard = Standard::of(target, store, &data)?;
+        let weights = initial(target, store, &data, recipe, &standard, seed, paused)?;
+        let head = head_rows(target, &vocabulary)?;
+        let network = build(target, weights, &standard, head)?;
+        let start = acceptance::network(target, store, recipe, (&network, &standard), &vocabulary, paused)?;
         let state = State {
             digest,
             step: 0,
             total: batches.len(),
             limited: false,
             seconds: 0.0,
-            latest: start.clone(),
-            best: start.clone(),
             start,
+            latest: start,
+            best: start,
             loss: 0.0,
             due: false,
         };
         let mut fit = Self {
             adam: AdamW::new(network.vars())?,
-            best: copies(network.vars())?,
-            frozen,
+            best: copies(&network)?,
+            target,
             recipe: recipe.clone(),
             seed,
             data,
             batches,
+            vocabulary,
+            standard,
             network,
             state,
             group: None,
@@ -175,9 +197,10 @@ impl<'a> FitRun<'a> {
         if self.state.limited || self.batches.is_empty() {
             return Ok(());
         }
-        self.with_batch(store, self.batches[0])?;
+        let (inputs, states) = self.batch(store, self.batches[0])?;
+        self.network.gradients(&inputs, &states)?;
         let begun = Instant::now();
-        self.with_batch(store, self.batches[0])?;
+        self.network.gradients(&inputs, &states)?;
         let fitting = (seconds / begun.elapsed().as_secs_f64().max(1e-6)) as usize;
         (self.state.total, self.state.limited) = (self.batches.len().min(fitting.max(1)), true);
         self.save()
@@ -195,7 +218,8 @@ impl<'a> FitRun<'a> {
             return Ok(None);
         }
         let begun = Instant::now();
-        let (positions, loss, grads) = self.with_batch(store, self.batches[step])?;
+        let (inputs, states) = self.batch(store, self.batches[step])?;
+        let (loss, grads) = self.network.gradients(&inputs, &states)?;
         if !loss.is_finite() {
             return Err(Refusal::StatesNotFinite.into());
         }
@@ -213,8 +237,8 @@ impl<'a> FitRun<'a> {
         if done || self.saved.elapsed() >= self.recipe.checkpoint_every {
             self.save()?;
         }
-        let State { loss, latest, .. } = &self.state;
-        Ok(Some(FitStep { positions, loss: *loss, acceptance: latest.first }))
+        let &State { loss, latest, .. } = &self.state;
+        Ok(Some(FitStep { positions: inputs.dims()[0], loss, acceptance: latest }))
     }
 
     /// Measures held-out acceptance if it is due, and keeps the weights if they are the best.
@@ -222,15 +246,16 @@ impl<'a> FitRun<'a> {
         if !self.state.due {
             return Ok(());
         }
-        match acceptance::network(store, &self.recipe, (&*self.network, &self.frozen), paused) {
+        let parts = (&self.network, &self.standard);
+        match acceptance::network(self.target, store, &self.recipe, parts, &self.vocabulary, paused) {
             Ok(latest) => (self.state.latest, self.state.due) = (latest, false),
             Err(error) => {
                 self.save()?;
                 return Err(error);
             }
         }
-        if self.state.latest.tokens_a_pass() > self.state.best.tokens_a_pass() {
-            (self.state.best, self.best) = (self.state.latest.clone(), copies(self.network.vars())?);
+        if self.state.latest.mean() > self.state.best.mean() {
+            (self.state.best, self.best) = (self.state.latest, copies(&self.network)?);
         }
         Ok(())
     }
@@ -241,29 +266,28 @@ impl<'a> FitRun<'a> {
     }
 
     /// Returns the acceptance before the first step.
-    pub fn start(&self) -> &DraftAcceptance {
-        &self.state.start
+    pub fn start(&self) -> Acceptance {
+        self.state.start
     }
 
     /// Returns the held-out acceptance of the best weights.
-    pub fn best_acceptance(&self) -> &DraftAcceptance {
-        &self.state.best
+    pub fn best_acceptance(&self) -> Acceptance {
+        self.state.best
     }
 
-    /// Returns the weights with the highest held-out acceptance so far, in the order of
-    /// [`HeadKind::names`](super::kind::HeadKind::names).
+    /// Returns the weights with the highest held-out acceptance so far, in the order of [`NAMES`].
     pub fn best(&self) -> &[Tensor] {
         &self.best
     }
 
-    /// Returns the parts that the fit does not change.
-    pub fn frozen(&self) -> &Frozen<'a> {
-        &self.frozen
+    /// Returns the tokens that the head scores, ascending.
+    pub fn vocabulary(&self) -> &[TokenId] {
+        &self.vocabulary
     }
 
-    /// Returns the settings.
-    pub fn recipe(&self) -> &Recipe {
-        &self.recipe
+    /// Returns mean and deviation of the final state.
+    pub fn standard(&self) -> &Standard {
+        &self.standard
     }
 
     /// Returns the tokens of the answers that are trained on.
@@ -271,41 +295,33 @@ impl<'a> FitRun<'a> {
         self.data.tokens()
     }
 
-    /// Returns positions, loss and gradients of a batch.
-    fn with_batch(&mut self, store: &ShardStore, place: BatchPlace) -> Result<(usize, f64, GradStore)> {
+    /// Returns inputs and true states of a batch.
+    fn batch(&mut self, store: &ShardStore, place: BatchPlace) -> Result<(Tensor, Tensor)> {
         let cached = self.group.take().filter(|g| (g.epoch, g.number) == (place.epoch, place.group));
         let group = match cached {
             Some(group) => group,
             None => self.read_group(store, place)?,
         };
-        let part = group.parts.get(place.part).map_or(&[][..], |part| part);
-        let positions: Vec<Position<'_>> =
-            part.iter().map(|&(answer, row)| (&group.answers[answer], row)).collect();
-        let (loss, grads) = self.network.gradients(&self.frozen, &positions)?;
-        let count = positions.len();
+        let size = group.positions.len().div_ceil(place.parts);
+        let part = group.positions.chunks(size.max(1)).nth(place.part).unwrap_or(&[]);
+        let positions: Vec<_> = part.iter().map(|&(answer, row)| (&group.answers[answer], row)).collect();
+        let batch = features::batch(self.target, &self.standard, &positions)?;
         self.group = Some(group);
-        Ok((count, loss, grads))
+        Ok(batch)
     }
 
     fn read_group(&self, store: &ShardStore, place: BatchPlace) -> Result<Group> {
-        let BatchPlace { epoch, group: number, parts, .. } = place;
-        let order = order(self.data.answers.len(), self.seed, epoch);
-        let members = order[number * GROUP..].iter().take(GROUP);
+        let order = order(self.data.answers.len(), self.seed, place.epoch);
+        let members = order[place.group * GROUP..].iter().take(GROUP);
         let answers = members
             .map(|&at| store.read(&self.data.answers[at]))
             .collect::<Result<Vec<CollectedAnswer>>>()?;
         let positions = |(at, answer): (usize, &CollectedAnswer)| -> Vec<(usize, usize)> {
-            (0..answer.positions()).map(|row| (at, row)).collect()
+            (0..answer.next.len() - 1).map(|row| (at, row)).collect()
         };
-        let parts = if self.recipe.kind.reads_text() {
-            let whole: Vec<Vec<(usize, usize)>> = answers.iter().enumerate().map(positions).collect();
-            whole.chunks(answers.len().div_ceil(parts)).map(<[_]>::concat).collect()
-        } else {
-            let mut positions: Vec<_> = answers.iter().enumerate().flat_map(positions).collect();
-            positions.shuffle(&mut generator(self.seed, 2, epoch << 24 | number));
-            positions.chunks(positions.len().div_ceil(parts).max(1)).map(<[_]>::to_vec).collect()
-        };
-        Ok(Group { epoch, number, answers, parts })
+        let mut positions: Vec<_> = answers.iter().enumerate().flat_map(positions).collect();
+        positions.shuffle(&mut generator(self.seed, 2, place.epoch << 24 | place.group));
+        Ok(Group { epoch: place.epoch, number: place.group, answers, positions })
     }
 
     /// Writes the checkpoint next to its place and renames it.
@@ -314,16 +330,8 @@ impl<'a> FitRun<'a> {
     /// If it cannot be written. The one before is intact.
     pub fn save(&mut self) -> Result<()> {
         self.saved = Instant::now();
-        let Standard { mean, deviation } = &self.frozen.standard;
-        let checkpoint = Checkpoint {
-            state: &self.state,
-            vectors: [mean.clone(), deviation.clone()],
-            tokens: self.frozen.vocabulary.clone(),
-            weights: self.network.vars().iter().map(|var| var.as_tensor().clone()).collect(),
-            moments: self.adam.moments.clone(),
-            best: self.best.clone(),
-        };
-        checkpoint.write(&self.path, &self.recipe.kind.names(self.recipe.depth))
+        let bytes = Saved::encode(self)?;
+        atomic_file::write(&self.path, &bytes)
     }
 }
 
@@ -335,6 +343,14 @@ fn digest(target: &TrainingTarget, data: &TrainingSet, recipe: &Recipe, seed: u6
     let mut hash = Sha256::new();
     hash.update(format!("{} {recipe:?} {seed} {answers:?}", target.fingerprint()?));
     Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Returns random numbers for a purpose and a number.
+fn generator(seed: u64, purpose: u64, number: usize) -> ChaCha8Rng {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    // Answers use the streams below 2^32.
+    rng.set_stream(purpose << 48 | number as u64);
+    rng
 }
 
 /// Returns the order of the answers in an epoch.
@@ -352,8 +368,7 @@ fn plan(data: &TrainingSet, recipe: &Recipe, seed: u64) -> Vec<BatchPlace> {
             let positions: usize = members.iter().map(|&at| data.answers[at].positions()).sum();
             let parts = (positions as f64 / recipe.batch.max(1) as f64).round().max(1.0) as usize;
             // Rounding up the size of a part may leave fewer parts.
-            let units = if recipe.kind.reads_text() { members.len() } else { positions };
-            let parts = units.div_ceil(units.div_ceil(parts).max(1)).max(1);
+            let parts = positions.div_ceil(positions.div_ceil(parts).max(1)).max(1);
             batches.extend((0..parts).map(|part| BatchPlace { epoch, group, part, parts }));
         }
     }
@@ -380,4 +395,178 @@ fn shortlist(
     tokens.truncate(recipe.shortlist.max(1));
     tokens.sort_unstable();
     Ok(tokens)
+}
+
+fn head_rows(target: &TrainingTarget, vocabulary: &[TokenId]) -> Result<Tensor> {
+    let rows = target.rows.head_rows(vocabulary)?;
+    Ok(network::tensor(rows, &[vocabulary.len(), target.rows.n_embd], target.device())?)
+}
+
+fn build(
+    target: &TrainingTarget,
+    weights: Vec<Tensor>,
+    standard: &Standard,
+    head: Tensor,
+) -> Result<Network> {
+    let vector = |values: &[f32]| network::tensor(values.to_vec(), &[values.len()], target.device());
+    let (scale, shift) = (vector(&standard.deviation)?, vector(&standard.mean)?);
+    Ok(Network::new(weights, scale, shift, head)?)
+}
+
+fn copies(network: &Network) -> Result<Vec<Tensor>> {
+    network.vars().iter().map(|var| Ok(var.as_tensor().copy()?.detach())).collect()
+}
+
+/// Returns the weights before the first step: the ridge regression, and a feed-forward block that adds nothing.
+fn initial(
+    target: &TrainingTarget,
+    store: &ShardStore,
+    data: &TrainingSet,
+    recipe: &Recipe,
+    standard: &Standard,
+    seed: u64,
+    paused: &dyn Fn() -> bool,
+) -> Result<Vec<Tensor>> {
+    let (n, device) = (target.rows.n_embd, target.device());
+    let inputs = target.inputs() * n;
+    // Columns that the regression reads. The others begin at 0.
+    let wide = inputs >= RIDGE_INPUTS;
+    let read = if wide { [0..n, inputs - n..inputs] } else { [0..n, n..inputs] };
+    let mut ridge = Ridge::new();
+    let mut add = |answers: &[CollectedAnswer]| -> Result<()> {
+        let rows = |answer| (0..CollectedAnswer::positions(answer)).map(move |row| (answer, row));
+        let positions: Vec<(&CollectedAnswer, usize)> = answers.iter().flat_map(rows).collect();
+        let (x, states) = features::batch(target, standard, &positions)?;
+        let (mean, deviation) = (vector(&standard.mean, device)?, vector(&standard.deviation, device)?);
+        let y = states.broadcast_sub(&mean)?.broadcast_div(&deviation)?;
+        let columns = read.iter().map(|range| x.narrow(1, range.start, range.len()));
+        let mut columns = columns.collect::<candle_core::Result<Vec<_>>>()?;
+        columns.push(Tensor::ones((positions.len(), 1), DType::F32, device)?);
+        ridge.add(&Tensor::cat(&columns, 1)?, &y)
+    };
+    let (mut waiting, mut rows, mut all) = (Vec::new(), 0, 0);
+    for entry in &data.answers {
+        rows += entry.positions();
+        all += entry.positions();
+        waiting.push(store.read(entry)?);
+        check_paused(paused)?;
+        if rows >= RIDGE_ROWS {
+            add(&waiting)?;
+            waiting.clear();
+            rows = 0;
+        }
+        if all >= RIDGE_POSITIONS {
+            break;
+        }
+    }
+    if !waiting.is_empty() {
+        add(&waiting)?;
+    }
+    let solved = ridge.solve(recipe.ridge, paused).map_err(|error| match error {
+        Error::Stopped => error,
+        _ => Refusal::StatesNotFinite.into(),
+    })?;
+    let solved = solved.to_vec2::<f32>()?;
+    let (bias, solved) = solved.split_last().ok_or_else(|| Error::Internal("an empty regression".into()))?;
+    let mut fc = vec![0.0; n * inputs];
+    for (column, weights) in read.into_iter().flatten().zip(solved) {
+        weights.iter().enumerate().for_each(|(out, weight)| fc[out * inputs + column] = *weight);
+    }
+    // Four thirds of the width, in whole blocks of 8-bit weights.
+    let ff = recipe.feed_forward.unwrap_or((n * 4 / 3).next_multiple_of(32));
+    let mut rng = generator(seed, 3, 0);
+    let spread = (3.0 / n as f64).sqrt();
+    let mut random = |count: usize| -> Vec<f32> {
+        (0..count).map(|_| ((2.0 * unit(&mut rng) - 1.0) * spread) as f32).collect()
+    };
+    let tensor = |values, shape: &[usize]| network::tensor(values, shape, device);
+    Ok(vec![
+        tensor(fc, &[n, inputs])?,
+        tensor(bias.clone(), &[n])?,
+        tensor(vec![1.0; n], &[n])?,
+        tensor(random(ff * n), &[ff, n])?,
+        tensor(random(ff * n), &[ff, n])?,
+        tensor(vec![0.0; n * ff], &[n, ff])?,
+    ])
+}
+
+fn vector(values: &[f32], device: &Device) -> candle_core::Result<Tensor> {
+    network::tensor(values.to_vec(), &[values.len()], device)
+}
+
+/// Contents of a checkpoint.
+struct Saved {
+    state: State,
+    vocabulary: Vec<TokenId>,
+    standard: Standard,
+    weights: Vec<Tensor>,
+    first: Vec<Tensor>,
+    second: Vec<Tensor>,
+    best: Vec<Tensor>,
+}
+
+impl Saved {
+    /// Reads a checkpoint. `None` if there is none, it is damaged, or it belongs to other data.
+    fn read(path: &Path, digest: &str) -> Option<Self> {
+        let bytes = std::fs::read(path).ok()?;
+        let (_, header) = SafeTensors::read_metadata(&bytes).ok()?;
+        let state: State = serde_json::from_str(header.metadata().as_ref()?.get(STATE)?).ok()?;
+        if state.digest != digest {
+            return None;
+        }
+        let file = SafeTensors::deserialize(&bytes).ok()?;
+        let values = |name: &str| -> Option<(Vec<f32>, Vec<usize>)> {
+            let view = file.tensor(name).ok().filter(|view| view.dtype() == Dtype::F32)?;
+            let values = view.data().as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
+            Some((values.collect(), view.shape().to_vec()))
+        };
+        let all = |kind: &str| -> Option<Vec<Tensor>> {
+            let tensor = |name: &&str| {
+                let (values, shape) = values(&format!("{kind}.{name}"))?;
+                network::tensor(values, &shape, &Device::Cpu).ok()
+            };
+            NAMES.iter().map(tensor).collect()
+        };
+        let vocabulary = file.tensor("vocabulary").ok()?;
+        Some(Self {
+            vocabulary: vocabulary.data().as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b)).collect(),
+            standard: Standard { mean: values("mean")?.0, deviation: values("deviation")?.0 },
+            weights: all("weights")?,
+            first: all("first")?,
+            second: all("second")?,
+            best: all("best")?,
+            state,
+        })
+    }
+
+    fn encode(fit: &FitRun<'_>) -> Result<Vec<u8>> {
+        let internal = |error: &dyn std::fmt::Display| Error::Internal(error.to_string());
+        let state = serde_json::to_string(&fit.state).map_err(|error| internal(&error))?;
+        let mut tensors: Vec<(String, Dtype, Vec<usize>, Vec<u8>)> = Vec::new();
+        let floats = |values: &[f32]| values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        for (at, name) in NAMES.iter().enumerate() {
+            let (first, second) = &fit.adam.moments[at];
+            let kinds = [
+                ("weights", fit.network.vars()[at].as_tensor()),
+                ("first", first),
+                ("second", second),
+                ("best", &fit.best[at]),
+            ];
+            for (kind, tensor) in kinds {
+                let values = tensor.flatten_all()?.to_vec1::<f32>()?;
+                tensors.push((format!("{kind}.{name}"), Dtype::F32, tensor.dims().to_vec(), floats(&values)));
+            }
+        }
+        let Standard { mean, deviation } = &fit.standard;
+        tensors.push(("mean".into(), Dtype::F32, vec![mean.len()], floats(mean)));
+        tensors.push(("deviation".into(), Dtype::F32, vec![deviation.len()], floats(deviation)));
+        let tokens = fit.vocabulary.iter().flat_map(|token| token.to_le_bytes()).collect();
+        tensors.push(("vocabulary".into(), Dtype::U32, vec![fit.vocabulary.len()], tokens));
+        let views = tensors.iter().map(|(name, dtype, shape, data)| {
+            let view = TensorView::new(*dtype, shape.clone(), data).map_err(|error| internal(&error))?;
+            Ok((name.as_str(), view))
+        });
+        let metadata = HashMap::from([(STATE.to_owned(), state)]);
+        safetensors::serialize(views.collect::<Result<Vec<_>>>()?, Some(metadata)).map_err(|e| internal(&e))
+    }
 }

@@ -3,7 +3,7 @@
 //! It has four steps:
 //!
 //! - [`collect`] lets the target write prompts and answers, and keeps the hidden states of every row.
-//! - [`fit`] starts from a ridge regression and takes gradient steps. [`kind`] lists the networks.
+//! - [`fit`] starts from a ridge regression and takes gradient steps.
 //! - [`acceptance`] measures acceptance on held-out answers.
 //! - [`export`] writes the file that decoding loads.
 //!
@@ -12,22 +12,15 @@
 
 pub mod acceptance;
 pub mod adam;
-pub mod checkpoint;
 pub mod collect;
-pub mod eagle;
 pub mod export;
 pub mod features;
 pub mod fit;
-pub mod kind;
-pub mod medusa;
-pub mod mlp;
 pub mod network;
-pub mod ops;
 pub mod prompts;
 pub mod record;
 pub mod ridge;
 pub mod shards;
-pub mod start;
 pub mod target;
 
 use std::path::Path;
@@ -37,10 +30,9 @@ use std::time::{Duration, Instant};
 use hunch_error::{Error, Result};
 use serde::Serialize;
 
-use acceptance::{Acceptance, DraftAcceptance};
+use acceptance::Acceptance;
 use collect::{Collected, Goal};
 use fit::{FitRun, FitStep};
-use kind::HeadKind;
 use shards::ShardStore;
 pub use target::TrainingTarget;
 
@@ -56,10 +48,6 @@ pub enum Budget {
 /// Settings of a training run. Equal settings, data and seed give equal weights.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recipe {
-    /// Architecture of the head.
-    pub kind: HeadKind,
-    /// Tokens of a draft that the head learns. 1 for [`HeadKind::Mlp`].
-    pub depth: usize,
     /// Answers written at the same time.
     pub parallel: usize,
     /// Most tokens of a prompt.
@@ -91,8 +79,6 @@ pub struct Recipe {
 impl Default for Recipe {
     fn default() -> Self {
         Self {
-            kind: HeadKind::Mlp,
-            depth: 1,
             parallel: 16,
             prompt_tokens: 128,
             answer_tokens: 224,
@@ -109,16 +95,6 @@ impl Default for Recipe {
         }
     }
 }
-
-impl Recipe {
-    /// Returns the usual settings for a kind of head.
-    pub fn of(kind: HeadKind) -> Self {
-        Self { kind, depth: kind.depth(DEPTH), ..Self::default() }
-    }
-}
-
-/// Tokens of a draft that heads with several learn. Deeper drafts seldom pay on a CPU.
-pub const DEPTH: usize = 3;
 
 /// Seed, budget and limits of a training run.
 #[derive(Clone, Debug, PartialEq)]
@@ -155,7 +131,7 @@ pub enum TrainProgress {
         total: usize,
         /// Mean loss of the last steps, in nats.
         loss: f64,
-        /// Held-out acceptance of the first token when it was last measured.
+        /// Held-out acceptance when it was last measured.
         acceptance: Acceptance,
     },
 }
@@ -207,10 +183,9 @@ pub struct TrainReport {
     /// Set if collecting ended because the data reached the limit of [`TrainPlan::disk`].
     pub disk_limit: bool,
     /// Acceptance after the ridge regression, before any gradient step.
-    pub start: DraftAcceptance,
-    /// Acceptance of the written head, in the arithmetic that decoding uses. An EAGLE head reads no rows of the prompt
-    /// here.
-    pub trained: DraftAcceptance,
+    pub start: Acceptance,
+    /// Acceptance of the written head, in the arithmetic that decoding uses.
+    pub trained: Acceptance,
 }
 
 /// Share of a time budget that goes into collecting.
@@ -229,8 +204,6 @@ pub fn train(
     watch: &mut dyn TrainWatch,
 ) -> Result<TrainReport> {
     let recipe = &plan.recipe;
-    recipe.kind.check(target)?;
-    export::check_place(recipe.kind, out)?;
     let mut store = ShardStore::open(folder, target, plan.seed, plan.disk)?;
     let begun = Instant::now();
     let held_out = collect::collect(target, &mut store, recipe, Goal::HeldOut, None, watch)?;
@@ -275,7 +248,7 @@ pub fn train(
         watch.progress(TrainProgress::Fitting { step, total, loss, acceptance });
     }
     let fit_seconds = fitting.elapsed().as_secs_f64();
-    export::write(&fit, out)?;
+    export::write(target, &fit, out)?;
     let head = &mut target.load_head(out)?;
     let trained = acceptance::head(target, &store, head, recipe, &|| is_paused(&*watch))?;
     let Collected { tokens: of_held_out, .. } = held_out;
@@ -288,7 +261,7 @@ pub fn train(
         trained_now,
         fit_seconds,
         disk_limit: held_out.disk_limit || collected.disk_limit,
-        start: fit.start().clone(),
+        start: fit.start(),
         trained,
     })
 }
@@ -299,7 +272,7 @@ pub fn is_paused(watch: &dyn TrainWatch) -> bool {
 }
 
 /// Ends the work with [`Error::Stopped`] if the run was paused.
-pub(crate) fn check_paused(paused: &dyn Fn() -> bool) -> Result<()> {
+fn check_paused(paused: &dyn Fn() -> bool) -> Result<()> {
     if paused() { Err(Error::Stopped) } else { Ok(()) }
 }
 
@@ -313,7 +286,7 @@ pub fn evaluate(
     plan: &TrainPlan,
     head: &Path,
     watch: &mut dyn TrainWatch,
-) -> Result<DraftAcceptance> {
+) -> Result<Acceptance> {
     // A head that cannot be used is refused before any work.
     let mut head = target.load_head(head)?;
     acceptance::check_layers(target, &head)?;

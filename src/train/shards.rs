@@ -52,9 +52,6 @@ pub struct CollectedAnswer {
     pub likely: Vec<(TokenId, f32)>,
 }
 
-/// A row of an answer. With the token after it, it predicts the row after it.
-pub type Position<'a> = (&'a CollectedAnswer, usize);
-
 /// Entry of an answer in the index.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AnswerEntry {
@@ -142,12 +139,7 @@ impl AnswerEntry {
 impl CollectedAnswer {
     /// Returns the number of positions that a head can be judged at.
     pub fn positions(&self) -> usize {
-        self.rows_with(1)
-    }
-
-    /// Returns the number of rows that have `ahead` rows after them.
-    pub fn rows_with(&self, ahead: usize) -> usize {
-        self.next.len().saturating_sub(ahead)
+        self.next.len().saturating_sub(1)
     }
 }
 

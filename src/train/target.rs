@@ -76,9 +76,9 @@ impl TrainingTarget {
     /// Loads a head for this target.
     ///
     /// # Errors
-    /// As [`heads::open`].
+    /// As [`heads::load`].
     pub fn load_head(&self, head: &Path) -> Result<Head> {
-        heads::open(head, &self.file, &self.decoder, &self.compute)
+        heads::load(&WeightFile::open(head)?, &self.file, &self.decoder, &self.compute)
     }
 
     /// Loads the head that decoding uses without `--head`, if there is one.

@@ -341,7 +341,6 @@ fn calls_of_further_forms_follow_the_schema() {
         // A template lives as long as the program.
         let template: &'static str = format!("{TOOLS}{{# {form} #}}").leak();
         let server = serve_model(&model(template), config());
-        let mut answers = BTreeSet::new();
         for seed in 0..6 {
             let mut body = request(&json!({
                 "tool_choice": named("weather"), "seed": seed, "temperature": 1.5, "max_tokens": 400,
@@ -352,12 +351,10 @@ fn calls_of_further_forms_follow_the_schema() {
             let text = choice["message"]["tool_calls"][0]["function"]["arguments"].as_str().unwrap();
             let arguments: Value = serde_json::from_str(text).unwrap();
             check_place(&arguments);
-            answers.insert(text.to_owned());
             body["stream"] = json!(true);
             let (streamed, _) = streamed_calls(&post(server.address, CHAT, &body).events());
             assert_eq!(streamed, [("weather".to_owned(), text.to_owned())], "{form}");
         }
-        assert!(answers.len() > 1, "{form} {answers:?}");
     }
 }
 

@@ -1,7 +1,5 @@
 //! Training a head on tiny random models: sequences, collected data, acceptance, resuming, and bad input.
 
-mod kinds;
-
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::mpsc::channel;
@@ -11,10 +9,9 @@ use hunch::api::{TrainEvent, TrainRequest};
 use hunch::app::{App, AppConfig};
 use hunch::engine::WallClock;
 use hunch::generate::{GenerationPlan, LoadPlan, Models, Prompt, answer_ids};
-use hunch::train::acceptance::DraftAcceptance;
+use hunch::train::acceptance::Acceptance;
 use hunch::train::collect::{Goal, collect};
 use hunch::train::fit::FitRun;
-use hunch::train::kind::HeadKind;
 use hunch::train::shards::{CollectedAnswer, ShardStore, is_held_out};
 use hunch::train::{
     self, Budget, Interrupt, Recipe, TrainPlan, TrainProgress, TrainReport, TrainWatch, TrainingTarget,
@@ -48,8 +45,6 @@ const UNTRAINED: f64 = 1e7;
 
 fn small() -> Recipe {
     Recipe {
-        kind: HeadKind::Mlp,
-        depth: 1,
         parallel: 5,
         prompt_tokens: 6,
         answer_tokens: 24,
@@ -66,11 +61,6 @@ fn small() -> Recipe {
     }
 }
 
-/// The small recipe for a kind of head, with drafts of 3 tokens if it drafts several.
-fn small_of(kind: HeadKind) -> Recipe {
-    Recipe { kind, depth: kind.depth(3), ..small() }
-}
-
 fn plan(tokens: usize) -> TrainPlan {
     TrainPlan { budget: Budget::Tokens(tokens), seed: 3, disk: 1 << 30, recipe: small() }
 }
@@ -82,17 +72,8 @@ struct TrainingFixture {
 
 impl TrainingFixture {
     fn new() -> Self {
-        Self::of(tiny())
-    }
-
-    /// With as many layers as an EAGLE head reads.
-    fn deep() -> Self {
-        Self::of(Tiny { layers: 4, ..tiny() })
-    }
-
-    fn of(tiny: Tiny) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let target = TrainingTarget::open(&tiny.write(folder.path(), "tiny"), &compute()).unwrap();
+        let target = TrainingTarget::open(&tiny().write(folder.path(), "tiny"), &compute()).unwrap();
         Self { folder, target }
     }
 
@@ -105,12 +86,14 @@ impl TrainingFixture {
     }
 
     fn train(&self, name: &str, plan: &TrainPlan) -> TrainReport {
-        self.train_to("head.gguf", name, plan)
-    }
-
-    fn train_to(&self, out: &str, name: &str, plan: &TrainPlan) -> TrainReport {
-        let (folder, out) = (self.path(name), self.path(out));
-        train::train(&self.target, &folder, plan, &out, &mut |_: TrainProgress| {}).unwrap()
+        train::train(
+            &self.target,
+            &self.path(name),
+            plan,
+            &self.path("head.gguf"),
+            &mut |_: TrainProgress| {},
+        )
+        .unwrap()
     }
 
     fn collect(&self, store: &mut ShardStore, recipe: &Recipe, tokens: usize) {
@@ -197,7 +180,7 @@ fn training_raises_acceptance_and_the_head_is_lossless() {
     let report =
         train::train(&place.target, &place.path("data"), &plan, &out, &mut |step| shown.push(step)).unwrap();
     let TrainReport { start, trained, .. } = report;
-    assert!(trained.first.mean() > start.first.mean() + 0.04, "{start:?} {trained:?}");
+    assert!(trained.mean() > start.mean() + 0.04, "{start:?} {trained:?}");
     assert!(shown.iter().any(|step| matches!(step, TrainProgress::Collecting { .. })));
     let losses: Vec<f64> = shown
         .iter()
@@ -233,7 +216,7 @@ fn training_raises_acceptance_and_the_head_is_lossless() {
     let again =
         train::evaluate(&place.target, &place.path("data"), &plan, &out, &mut |_: TrainProgress| {}).unwrap();
     assert_eq!(again, trained);
-    assert!(again.first.greedy_positions > 50 && again.first.sampled_positions > 100, "{again:?}");
+    assert!(again.greedy_positions > 50 && again.sampled_positions > 100, "{again:?}");
 }
 
 #[test]
@@ -246,31 +229,18 @@ fn ridge_regression_accepts_more_than_untrained_weights() {
         let recipe = Recipe { ridge, ..small() };
         let fit =
             FitRun::open(&place.target, &store, store.training_set(2_000), &recipe, 3, &|| false).unwrap();
-        fit.start().first.mean()
+        fit.start().mean()
     };
     let (solved, untrained) = (start(1e3), start(UNTRAINED));
     assert!(solved > untrained + 0.04, "{solved} {untrained}");
 }
 
-/// Returns the bytes of the weights of a head.
-fn bytes_of(head: &Path) -> Vec<u8> {
-    let file = if head.is_dir() { head.join("model.safetensors") } else { head.into() };
-    std::fs::read(file).unwrap()
-}
-
 #[test]
 fn interrupted_fit_ends_with_the_same_weights() {
-    for kind in HeadKind::ALL {
-        check_interrupted(kind);
-    }
-}
-
-fn check_interrupted(kind: HeadKind) {
-    let place = TrainingFixture::deep();
-    let small = || Recipe { epochs: if kind == HeadKind::Mlp { 4 } else { 2 }, ..small_of(kind) };
-    let whole = TrainPlan { recipe: small(), ..plan(1_000) };
-    place.train_to("head", "whole", &whole);
-    let expected = bytes_of(&place.path("head"));
+    let place = TrainingFixture::new();
+    let whole = plan(1_000);
+    place.train("whole", &whole);
+    let expected = std::fs::read(place.path("head.gguf")).unwrap();
 
     // Stopped after each of these numbers of steps, with the last checkpoint some steps behind.
     let mut store = place.store("stopped");
@@ -290,14 +260,14 @@ fn check_interrupted(kind: HeadKind) {
     }
     assert!(steps < total, "{steps} of {total}");
     drop(store);
-    let report = place.train_to("head", "stopped", &whole);
+    let report = place.train("stopped", &whole);
     assert_eq!((report.steps, report.collected_now), (total, 0));
-    assert!(bytes_of(&place.path("head")) == expected);
+    assert!(std::fs::read(place.path("head.gguf")).unwrap() == expected);
 
     // A finished run has nothing left to do.
-    let report = place.train_to("head", "stopped", &whole);
+    let report = place.train("stopped", &whole);
     assert_eq!((report.trained_now, report.collected_now), (0, 0));
-    assert!(bytes_of(&place.path("head")) == expected);
+    assert!(std::fs::read(place.path("head.gguf")).unwrap() == expected);
 }
 
 /// Pauses once it was asked a number of times.
@@ -436,32 +406,13 @@ const TRAIN: [&str; 11] = [
     "--json",
 ];
 
-fn start(data: &Path, options: &[&str]) -> Child {
-    command(data, &[&TRAIN[..], options].concat())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap()
+fn start(data: &Path) -> Child {
+    command(data, &TRAIN).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
 /// Returns the training data of the only target.
 fn training_folder(data: &Path) -> Option<PathBuf> {
     std::fs::read_dir(data.join("drafters")).ok()?.next().map(|entry| entry.unwrap().path())
-}
-
-/// Starts a run and kills it once a file of its folder is there.
-fn kill_once(data: &Path, options: &[&str], file: Option<&str>) {
-    let mut run = start(data, options);
-    let begun = Instant::now();
-    let there = || {
-        let folder = training_folder(data);
-        file.is_none_or(|file| folder.is_some_and(|folder| folder.join(file).exists()))
-    };
-    while !there() && run.try_wait().unwrap().is_none() && begun.elapsed() < Duration::from_secs(120) {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    run.kill().unwrap();
-    run.wait().unwrap();
 }
 
 #[test]
@@ -471,13 +422,23 @@ fn killed_run_ends_with_the_same_head() {
     let head = |data: &Path| std::fs::read(data.join("heads/target.gguf")).unwrap();
     let expected = head(whole.path());
     let acceptance =
-        |value: &serde_json::Value| -> DraftAcceptance { serde_json::from_value(value.clone()).unwrap() };
+        |value: &serde_json::Value| -> Acceptance { serde_json::from_value(value.clone()).unwrap() };
     let trained = acceptance(&report["report"]["trained"]);
-    assert!(trained.first.mean() > acceptance(&report["report"]["start"]).first.mean());
+    assert!(trained.mean() > acceptance(&report["report"]["start"]).mean());
 
     // While it collects, once there is data, and once there is a checkpoint.
     for file in [None, Some("index.json"), Some("checkpoint.safetensors")] {
-        kill_once(killed.path(), &[], file);
+        let mut run = start(killed.path());
+        let begun = Instant::now();
+        let there = || {
+            let folder = training_folder(killed.path());
+            file.is_none_or(|file| folder.is_some_and(|folder| folder.join(file).exists()))
+        };
+        while !there() && run.try_wait().unwrap().is_none() && begun.elapsed() < Duration::from_secs(120) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        run.kill().unwrap();
+        run.wait().unwrap();
     }
     let output = hunch(killed.path(), &TRAIN);
     assert!(output.status.success(), "{}", text(&output.stderr));

@@ -2,10 +2,10 @@
 //! decided here; a file each holds the arithmetic of an architecture. Drafting itself is in
 //! [`hunch_core::propose::head`].
 //!
-//! `mlp` is Hunch's own architecture, one of those that it trains. `published` opens the files of others, with
-//! `llama_cpp` and `pickle` for two of the formats. `pickle_check` bounds the memory of pickles. `eagle1` and `eagle3`
-//! share the steps in `eagle`, and with `dflash` the decoder layer in `layer`. `output_head` scores tokens for `eagle3`
-//! and `dflash`. `medusa` and `speculator` share the steps in `last_state`. `memory` predicts what a head takes.
+//! `mlp` is the architecture that Hunch trains. `published` opens the files of others, with `llama_cpp` and `pickle`
+//! for two of the formats. `pickle_check` bounds the memory of pickles. `eagle1` and `eagle3` share the steps in
+//! `eagle`, and with `dflash` the decoder layer in `layer`. `output_head` scores tokens for `eagle3` and `dflash`.
+//! `medusa` and `speculator` share the steps in `last_state`. `memory` predicts what a head takes.
 
 mod config;
 mod dflash;
@@ -42,21 +42,14 @@ use crate::gguf::Gguf;
 use crate::spec::ModelSpec;
 use crate::tensor_names::output_norm;
 use crate::weights::WeightFile;
-use last_state::LastStateHead;
-use medusa::Medusa;
 pub use memory::{HeadMemory, HeadOutlook};
 use mlp::MlpHead;
-use target_parts::TargetParts;
 pub use target_rows::TargetWeights;
-pub use write::{MedusaPosition, MedusaWeights, MlpWeights, write_medusa, write_mlp};
+pub use write::{MlpWeights, write_mlp};
 
 /// Metadata key of the SHA-256 of the target's output norm, as hexadecimal digits. Norms are f32 in every quantisation
 /// of a model, and differ between models that were trained apart.
 const TARGET: &str = "hunch-head.target.norm";
-/// Metadata key of the architecture: [`MLP`] or [`MEDUSA`].
-const KIND: &str = "hunch-head.kind";
-const MLP: &str = "mlp";
-const MEDUSA: &str = "medusa";
 /// Metadata key of the acceptance on held-out answers in chat sampling.
 const ACCEPTANCE: &str = "hunch-head.acceptance";
 
@@ -115,11 +108,6 @@ pub struct HeadSummary {
     pub bytes: u64,
 }
 
-/// Returns whether a path is a head in a file of Hunch.
-pub fn is_own(path: &Path) -> bool {
-    Gguf::read(path).is_ok_and(|gguf| gguf.str("general.architecture") == Some("hunch-head"))
-}
-
 /// Describes a head: a folder or file that others published, or a GGUF file of Hunch. `None` if the path is a file of
 /// another kind.
 ///
@@ -136,7 +124,7 @@ pub fn describe(path: &Path) -> Result<Option<HeadSummary>> {
     let as_sizes = |values: &[i32]| values.iter().filter_map(|value| usize::try_from(*value).ok()).collect();
     let tensors = gguf.tensors.values();
     Ok(Some(HeadSummary {
-        kind: format!("Hunch's own ({})", gguf.require_str(KIND)?),
+        kind: format!("Hunch's own ({})", gguf.require_str("hunch-head.kind")?),
         width: gguf.u32("hunch-head.embedding_length").unwrap_or(0) as usize,
         target_vocabulary: None,
         scored_tokens: gguf.i32s("hunch-head.vocabulary").map(<[i32]>::len),
@@ -225,14 +213,8 @@ pub fn load(head: &WeightFile, target: &WeightFile, decoder: &Decoder, compute: 
         let name = target_name(gguf).unwrap_or_else(|| "another model".into());
         return Err(Refusal::HeadOfOther { name }.into());
     }
-    match gguf.require_str(KIND)? {
-        MLP => Ok(Head::new(Box::new(MlpHead::load(head, target, decoder, compute)?))),
-        MEDUSA => {
-            let spec = ModelSpec::from_gguf(target.gguf())?;
-            let network = Medusa::load_own(head, &spec, compute.threads())?;
-            let parts = TargetParts { file: target, decoder, spec, compute };
-            Ok(Head::new(Box::new(LastStateHead::new(network, &parts)?)))
-        }
+    match gguf.require_str("hunch-head.kind")? {
+        "mlp" => Ok(Head::new(Box::new(MlpHead::load(head, target, decoder, compute)?))),
         kind => Err(Error::UnsupportedModel {
             path: gguf.path.clone(),
             reason: format!("heads of the kind \"{kind}\" are not supported"),

@@ -37,10 +37,6 @@ pub trait DraftHead: Send {
     fn has_cache(&self) -> bool {
         false
     }
-    /// Returns whether the head norms the target's states first, so that their length does not matter.
-    fn norms_states(&self) -> bool {
-        true
-    }
     /// Reads rows and returns the logits `[n_vocab]` of the token after the last of `tokens`.
     ///
     /// `features` has the residual streams `[rows, n_embd]` of each layer of [`taps`](Self::taps). Row i holds the
@@ -176,11 +172,6 @@ impl Head {
         self.head.cache_bytes() + waiting
     }
 
-    /// Returns whether the head norms the target's states first. See [`DraftHead::norms_states`].
-    pub fn norms_states(&self) -> bool {
-        self.head.norms_states()
-    }
-
     /// Runs the head on an empty cache for direct use, for example to measure it. See [`DraftHead::logits`].
     ///
     /// The next draft reads the text again.
@@ -188,22 +179,7 @@ impl Head {
     /// # Errors
     /// If the device fails.
     pub fn logits(&mut self, features: &[Vec<f32>], tokens: &[TokenId]) -> Result<Vec<f32>> {
-        self.logits_after(0, features, tokens)
-    }
-
-    /// Runs the head after the first `len` rows that [`logits`](Self::logits) or this function have read. A head without
-    /// a cache ignores them.
-    ///
-    /// # Errors
-    /// If the device fails.
-    pub fn logits_after(
-        &mut self,
-        len: usize,
-        features: &[Vec<f32>],
-        tokens: &[TokenId],
-    ) -> Result<Vec<f32>> {
-        self.clear_text();
-        self.head.truncate(len);
+        self.clear();
         self.head.logits(features, tokens)
     }
 
@@ -225,14 +201,9 @@ impl Head {
 
     /// Forgets the text.
     fn clear(&mut self) {
-        self.clear_text();
-        self.head.truncate(0);
-    }
-
-    /// Forgets the text, and leaves the rows in the head's cache.
-    fn clear_text(&mut self) {
         self.text.clear();
         self.cached = 0;
+        self.head.truncate(0);
         self.drop_waiting();
     }
 

@@ -42,10 +42,6 @@ pub(super) struct Fused {
 pub(super) trait Fusion: Send + Sync + 'static {
     /// Returns the target's layers that the head reads, ascending.
     fn taps(&self) -> &[usize];
-    /// Returns whether the target's states are normed first.
-    fn norms_states(&self) -> bool {
-        true
-    }
     /// Computes the inputs of the layer from hidden states and token embeddings, `[rows, n_embd]` each.
     fn fuse(&self, threads: &Threads, states: States<'_>, embeddings: &[f32], out: &mut Fused);
     /// Computes logits `[rows, n_vocab]` from the layer's output `[rows, n_embd]`, and the hidden states for the next
@@ -108,10 +104,6 @@ impl<F: Fusion> DraftHead for LayerHead<F> {
 
     fn has_cache(&self) -> bool {
         true
-    }
-
-    fn norms_states(&self) -> bool {
-        self.fusion.norms_states()
     }
 
     fn logits(&mut self, features: &[Vec<f32>], tokens: &[TokenId]) -> hunch_core::error::Result<Vec<f32>> {

@@ -119,11 +119,6 @@ impl Fusion for Eagle3 {
         &self.taps
     }
 
-    fn norms_states(&self) -> bool {
-        // `input_norm` of all streams together keeps their relative lengths.
-        self.stream_norms.len() == TAPS
-    }
-
     fn fuse(&self, threads: &Threads, states: States<'_>, embeddings: &[f32], out: &mut Fused) {
         let n = self.norm.len();
         let Fused { y, x, quantised } = out;

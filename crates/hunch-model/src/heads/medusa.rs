@@ -7,8 +7,6 @@
 //! ```
 //!
 //! Tensors are `k.l.linear` for block l of position k, and `k.L` for its output head, with L blocks.
-//!
-//! Heads that Hunch trains have one block. h is scaled before it, and the output heads score a part of the vocabulary.
 
 use hunch_core::token::TokenId;
 use hunch_error::Result;
@@ -16,12 +14,8 @@ use hunch_kernels::Threads;
 use hunch_kernels::activation::Activation;
 
 use super::last_state::{Network, Work};
-use super::linear::{Linear, vector};
-use super::memory::depth;
-use super::vocabulary::own_vocabulary;
-use crate::spec::ModelSpec;
+use super::linear::Linear;
 use crate::tensor_files::TensorFiles;
-use crate::weights::WeightFile;
 
 /// Most positions and blocks.
 const MOST: usize = 16;
@@ -64,17 +58,6 @@ impl MedusaShape {
 pub(super) struct Medusa {
     positions: Vec<Position>,
     bytes: usize,
-    own: Option<Own>,
-}
-
-/// Parts of the heads that Hunch trains.
-struct Own {
-    /// Factor and constant of each dimension of h.
-    in_scale: Vec<f32>,
-    in_shift: Vec<f32>,
-    /// Token of each row of the output heads.
-    vocabulary: Vec<TokenId>,
-    n_vocab: usize,
 }
 
 struct Position {
@@ -88,29 +71,8 @@ impl Medusa {
     /// # Errors
     /// If a tensor is missing, has the wrong shape or is not finite.
     pub(super) fn load(file: &TensorFiles, shape: MedusaShape, threads: &Threads) -> Result<Self> {
-        Self::of(&file.weights, shape, None, threads)
-    }
-
-    /// Loads a head that Hunch trained.
-    ///
-    /// # Errors
-    /// As [`load`](Self::load), and if it does not fit the target.
-    pub(super) fn load_own(file: &WeightFile, target: &ModelSpec, threads: &Threads) -> Result<Self> {
-        let (n, gguf) = (target.n_embd, file.gguf());
-        let vocabulary = own_vocabulary(gguf, target.n_vocab)?;
-        let shape = MedusaShape { positions: depth(gguf)?, blocks: 1, width: n, n_vocab: vocabulary.len() };
-        let own = Own {
-            in_scale: vector(file, "in_scale", n)?,
-            in_shift: vector(file, "in_shift", n)?,
-            vocabulary,
-            n_vocab: target.n_vocab,
-        };
-        Self::of(file, shape, Some(own), threads)
-    }
-
-    fn of(file: &WeightFile, shape: MedusaShape, own: Option<Own>, threads: &Threads) -> Result<Self> {
         let MedusaShape { positions, blocks, width, n_vocab } = shape;
-        let load = |name: &str, n| Linear::load(file, name, (n, width), threads);
+        let load = |name: &str, n| Linear::load(&file.weights, name, (n, width), threads);
         let position = |k: usize| {
             let block = |l: usize| load(&format!("{k}.{l}.linear"), width);
             let blocks: Vec<Linear> = (0..blocks).map(block).collect::<Result<_>>()?;
@@ -122,7 +84,7 @@ impl Medusa {
             position.head.bytes(width) + position.blocks.iter().map(|block| block.bytes(width)).sum::<usize>()
         };
         let bytes = positions.first().map_or(0, of);
-        Ok(Self { positions, bytes, own })
+        Ok(Self { positions, bytes })
     }
 }
 
@@ -138,10 +100,6 @@ impl Network for Medusa {
     fn step(&self, work: &mut Work<'_>, at: usize, state: &mut Vec<f32>, _: TokenId) -> Result<Vec<f32>> {
         let Position { blocks, head } = &self.positions[at];
         let mut x = state.clone();
-        if let Some(Own { in_scale, in_shift, .. }) = &self.own {
-            let scales = in_scale.iter().zip(in_shift);
-            x.iter_mut().zip(scales).for_each(|(x, (scale, shift))| *x = *x * scale + shift);
-        }
         let ones = vec![1.0; x.len()];
         for block in blocks {
             let mut update = vec![0.0; x.len()];
@@ -149,11 +107,8 @@ impl Network for Medusa {
             Activation::Silu.gate(&mut update, &ones);
             x.iter_mut().zip(&update).for_each(|(x, update)| *x += update);
         }
-        let mut scores = vec![0.0; head.matrix.rows()];
-        head.apply(work.threads, &x, work.quantised, &mut scores, false);
-        let Some(Own { vocabulary, n_vocab, .. }) = &self.own else { return Ok(scores) };
-        let mut logits = vec![f32::NEG_INFINITY; *n_vocab];
-        vocabulary.iter().zip(&scores).for_each(|(&token, &score)| logits[token as usize] = score);
+        let mut logits = vec![0.0; head.matrix.rows()];
+        head.apply(work.threads, &x, work.quantised, &mut logits, false);
         Ok(logits)
     }
 

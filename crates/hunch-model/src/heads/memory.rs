@@ -4,7 +4,7 @@ use hunch_core::limits::MAX_DRAFT;
 use hunch_error::{Error, Refusal, Result};
 use hunch_kernels::{WeightMatrix, WeightType};
 
-use super::{ACCEPTANCE, KIND, MEDUSA, TARGET, fingerprint, target_name};
+use super::{ACCEPTANCE, TARGET, fingerprint, target_name};
 use crate::decoder::{Backend, Execution};
 use crate::device::Compute;
 use crate::gguf::{Gguf, TensorInfo};
@@ -40,24 +40,14 @@ pub(super) fn of_own(gguf: &Gguf, target: &WeightFile, compute: &Compute) -> Res
         let name = target_name(gguf).unwrap_or_else(|| "another model".into());
         return Err(Refusal::HeadOfOther { name }.into());
     }
-    let acceptance = gguf.f32(ACCEPTANCE).map(f64::from).filter(|share| (0.0..=1.0).contains(share));
-    let own: u64 = gguf.tensors.values().map(|info| in_memory(info, info.dtype)).sum();
-    if gguf.str(KIND) == Some(MEDUSA) {
-        // Each token has a network of its own, with an output head.
-        let depth = depth(gguf)?;
-        return Ok(HeadOutlook {
-            memory: HeadMemory { weights: own, cache_per_token: 0 },
-            read_by_a_draft: Some(own / depth as u64),
-            max_depth: depth,
-            acceptance,
-        });
-    }
     let scored = gguf.require_i32s("hunch-head.vocabulary")?.len();
+    let own: u64 = gguf.tensors.values().map(|info| in_memory(info, info.dtype)).sum();
     let copies = Copies::of(target, compute)?;
     let (depth, scored) = (depth(gguf)?, copies.head_rows(scored));
     let read = bytes_of_a_draft(gguf, depth, scored);
     let weights = own + scored + if copies.needed { copies.embedding } else { 0 };
     let memory = HeadMemory { weights, cache_per_token: 0 };
+    let acceptance = gguf.f32(ACCEPTANCE).map(f64::from).filter(|share| (0.0..=1.0).contains(share));
     Ok(HeadOutlook { memory, read_by_a_draft: Some(read), max_depth: depth, acceptance })
 }
 

@@ -33,7 +33,6 @@ use hunch_kernels::{Threads, WeightMatrix};
 
 use super::linear::{head_rows, product};
 use super::memory::{bytes_of_a_draft, depth};
-use super::vocabulary::{numbers, own_vocabulary};
 use crate::decoder::Decoder;
 use crate::device::Compute;
 use crate::gguf::Gguf;
@@ -138,7 +137,11 @@ impl MlpHead {
         if !taps.is_sorted_by(|a, b| a < b) {
             return Err(invalid("its layers are not in ascending order below the last one".into()));
         }
-        let vocabulary = own_vocabulary(gguf, spec.n_vocab)?;
+        let vocabulary = numbers(gguf, "hunch-head.vocabulary", spec.n_vocab)?;
+        if vocabulary.is_empty() || !vocabulary.is_sorted_by(|a, b| a < b) {
+            return Err(invalid("its vocabulary is not in ascending order".into()));
+        }
+        let vocabulary: Vec<TokenId> = vocabulary.into_iter().map(|token| token as TokenId).collect();
         let depth = depth(gguf)?;
         let matrix = |name: &str, n, k| {
             let unsupported = || invalid(format!("the type of {name} has no kernel"));
@@ -321,4 +324,16 @@ impl DraftHead for MlpHead {
 fn size(gguf: &Gguf, key: &str) -> Result<usize> {
     let missing = || Error::InvalidModelFile { path: gguf.path.clone(), reason: format!("{key} is missing") };
     gguf.u32(key).map(|size| size as usize).ok_or_else(missing)
+}
+
+/// Reads numbers below `limit` from the header.
+fn numbers(gguf: &Gguf, key: &str, limit: usize) -> Result<Vec<usize>> {
+    let outside = |value: &i32| {
+        let reason = format!("{key} contains {value}, but the target has {limit}");
+        Error::InvalidModelFile { path: gguf.path.clone(), reason }
+    };
+    let number = |value: &i32| {
+        usize::try_from(*value).ok().filter(|number| *number < limit).ok_or_else(|| outside(value))
+    };
+    gguf.require_i32s(key)?.iter().map(number).collect()
 }

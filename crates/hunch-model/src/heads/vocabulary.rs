@@ -1,40 +1,9 @@
-//! Reduced vocabularies of heads: which token of the target each row of the head's output stands for.
+//! Reduced vocabularies of published heads: which token of the target each row of the head's output stands for.
 //!
 //! The tensor `d2t` has offsets in files of SafeAILab, SpecForge and `speculators` (token = row + offset), and tokens in
 //! some conversions. Both list tokens in ascending order, so they can be distinguished.
 
 use hunch_core::token::TokenId;
-use hunch_error::{Error, Result};
-
-use crate::gguf::Gguf;
-
-/// Reads the tokens that a head of Hunch scores, ascending.
-///
-/// # Errors
-/// [`Error::InvalidModelFile`] if there is none, or one is outside the target's vocabulary or out of order.
-pub(super) fn own_vocabulary(gguf: &Gguf, n_vocab: usize) -> Result<Vec<TokenId>> {
-    let vocabulary = numbers(gguf, "hunch-head.vocabulary", n_vocab)?;
-    if vocabulary.is_empty() || !vocabulary.is_sorted_by(|a, b| a < b) {
-        let reason = "its vocabulary is not in ascending order".into();
-        return Err(Error::InvalidModelFile { path: gguf.path.clone(), reason });
-    }
-    Ok(vocabulary.into_iter().map(|token| token as TokenId).collect())
-}
-
-/// Reads numbers below `limit` from the header.
-///
-/// # Errors
-/// [`Error::InvalidModelFile`] if the entry is missing, or a number is not below the limit.
-pub(super) fn numbers(gguf: &Gguf, key: &str, limit: usize) -> Result<Vec<usize>> {
-    let outside = |value: &i32| {
-        let reason = format!("{key} contains {value}, but the target has {limit}");
-        Error::InvalidModelFile { path: gguf.path.clone(), reason }
-    };
-    let number = |value: &i32| {
-        usize::try_from(*value).ok().filter(|number| *number < limit).ok_or_else(|| outside(value))
-    };
-    gguf.require_i32s(key)?.iter().map(number).collect()
-}
 
 /// Returns the token of each row. `t2d` marks the tokens of the target that the head scores.
 ///

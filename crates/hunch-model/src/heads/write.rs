@@ -9,7 +9,7 @@ use candle_core::{Device, Tensor};
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 
-use super::{ACCEPTANCE, KIND, MEDUSA, MLP, TARGET};
+use super::{ACCEPTANCE, TARGET};
 use crate::atomic_file;
 
 /// Weights of a head without attention. Matrices are `[out, in]`, n is the width of the target.
@@ -47,155 +47,56 @@ pub struct MlpWeights {
     pub target: String,
 }
 
-/// Weights of a Medusa head that scores a part of the vocabulary. Matrices are `[out, in]`, n is the width of the target.
-#[derive(Clone, Debug)]
-pub struct MedusaWeights {
-    /// Tokens that it scores, ascending.
-    pub vocabulary: Vec<TokenId>,
-    /// Factor of the target's final state, `[n]`.
-    pub in_scale: Vec<f32>,
-    /// Constant that is added after the factor, `[n]`.
-    pub in_shift: Vec<f32>,
-    /// Networks of the drafted tokens.
-    pub positions: Vec<MedusaPosition>,
-    /// Tokens that it was trained on.
-    pub training_tokens: usize,
-    /// Acceptance of the first token on held-out answers in chat sampling, from 0 to 1.
-    pub acceptance: f64,
-    /// Display name of the target.
-    pub target_name: String,
-    /// [`fingerprint`](super::fingerprint) of the target.
-    pub target: String,
-}
-
-/// Network of one drafted token.
-#[derive(Clone, Debug)]
-pub struct MedusaPosition {
-    /// `[n, n]`.
-    pub block: Vec<f32>,
-    /// `[n]`.
-    pub block_bias: Vec<f32>,
-    /// `[vocabulary, n]`.
-    pub output: Vec<f32>,
-    /// `[vocabulary]`.
-    pub output_bias: Vec<f32>,
-}
-
 /// Writes a head: matrices as Q8_0, vectors as f32. Replaces a file at `path` in one step.
 ///
 /// # Errors
 /// [`Error::InvalidRequest`] if the width of a matrix is not a multiple of 32, [`Error::Io`] if the file cannot be
 /// written. A file at `path` is then unchanged.
 pub fn write_mlp(path: &Path, head: &MlpWeights) -> Result<()> {
+    let io = |source| Error::Io { action: "write", path: path.to_path_buf(), source };
     let (n, ff) = (head.fc_bias.len(), head.feed_forward);
-    let tensors = vec![
-        ("fc.weight".into(), matrix(&head.fc, [n, (head.layers.len() + 2) * n])?),
-        ("ffn_gate.weight".into(), matrix(&head.gate, [ff, n])?),
-        ("ffn_up.weight".into(), matrix(&head.up, [ff, n])?),
-        ("ffn_down.weight".into(), matrix(&head.down, [n, ff])?),
-        ("fc.bias".into(), vector(&head.fc_bias)?),
-        ("ffn_norm.weight".into(), vector(&head.norm)?),
-        ("out_scale".into(), vector(&head.out_scale)?),
-        ("out_shift".into(), vector(&head.out_shift)?),
+    let block = GgmlDType::Q8_0.block_size();
+    if n % block != 0 || ff % block != 0 {
+        return Err(Error::invalid(format!(
+            "A head for this model cannot be stored: its width of {n} is not a multiple of {block}."
+        )));
+    }
+    let tensor = |values: &[f32], shape: &[usize], dtype| -> Result<QTensor> {
+        Ok(QTensor::quantize(&Tensor::from_slice(values, shape, &Device::Cpu)?, dtype)?)
+    };
+    let matrix = |values: &[f32], shape: [usize; 2]| tensor(values, &shape, GgmlDType::Q8_0);
+    let vector = |values: &[f32]| tensor(values, &[n], GgmlDType::F32);
+    let tensors = [
+        ("fc.weight", matrix(&head.fc, [n, (head.layers.len() + 2) * n])?),
+        ("ffn_gate.weight", matrix(&head.gate, [ff, n])?),
+        ("ffn_up.weight", matrix(&head.up, [ff, n])?),
+        ("ffn_down.weight", matrix(&head.down, [n, ff])?),
+        ("fc.bias", vector(&head.fc_bias)?),
+        ("ffn_norm.weight", vector(&head.norm)?),
+        ("out_scale", vector(&head.out_scale)?),
+        ("out_shift", vector(&head.out_shift)?),
     ];
+    let text = |text: &str| Value::String(text.into());
+    let size = |size: usize| Value::U32(size as u32);
+    let list = |numbers: &mut dyn Iterator<Item = i32>| Value::Array(numbers.map(Value::I32).collect());
     let metadata = [
-        (KIND, text(MLP)),
-        ("hunch-head.layers", list(head.layers.iter().map(|&layer| layer as i32))),
+        ("general.architecture", text("hunch-head")),
+        ("general.name", text(&format!("Head for {}", head.target_name))),
+        ("hunch-head.kind", text("mlp")),
+        ("hunch-head.layers", list(&mut head.layers.iter().map(|&layer| layer as i32))),
+        ("hunch-head.vocabulary", list(&mut head.vocabulary.iter().map(|&token| token as i32))),
         ("hunch-head.embedding_length", size(n)),
         ("hunch-head.feed_forward_length", size(ff)),
-    ];
-    let MlpWeights { vocabulary, training_tokens, acceptance, target_name, target, .. } = head;
-    let facts =
-        Facts { vocabulary, training_tokens: *training_tokens, acceptance: *acceptance, target_name, target };
-    write(path, &metadata, &facts, &tensors)
-}
-
-/// Writes a Medusa head, as [`write_mlp`].
-///
-/// # Errors
-/// As [`write_mlp`].
-pub fn write_medusa(path: &Path, head: &MedusaWeights) -> Result<()> {
-    let (n, scored) = (head.in_scale.len(), head.vocabulary.len());
-    let mut tensors =
-        vec![("in_scale".into(), vector(&head.in_scale)?), ("in_shift".into(), vector(&head.in_shift)?)];
-    for (k, position) in head.positions.iter().enumerate() {
-        tensors.extend([
-            (format!("{k}.0.linear.weight"), matrix(&position.block, [n, n])?),
-            (format!("{k}.0.linear.bias"), vector(&position.block_bias)?),
-            (format!("{k}.1.weight"), matrix(&position.output, [scored, n])?),
-            (format!("{k}.1.bias"), vector(&position.output_bias)?),
-        ]);
-    }
-    let metadata = [
-        (KIND, text(MEDUSA)),
-        ("hunch-head.depth", size(head.positions.len())),
-        ("hunch-head.embedding_length", size(n)),
-    ];
-    let MedusaWeights { vocabulary, training_tokens, acceptance, target_name, target, .. } = head;
-    let facts =
-        Facts { vocabulary, training_tokens: *training_tokens, acceptance: *acceptance, target_name, target };
-    write(path, &metadata, &facts, &tensors)
-}
-
-/// Facts that a file of every kind states.
-struct Facts<'a> {
-    vocabulary: &'a [TokenId],
-    training_tokens: usize,
-    acceptance: f64,
-    target_name: &'a str,
-    target: &'a str,
-}
-
-fn write(
-    path: &Path,
-    of_kind: &[(&str, Value)],
-    facts: &Facts<'_>,
-    tensors: &[(String, QTensor)],
-) -> Result<()> {
-    let io = |source| Error::Io { action: "write", path: path.to_path_buf(), source };
-    let common = [
-        ("general.architecture", text("hunch-head")),
-        ("general.name", text(&format!("Head for {}", facts.target_name))),
-        ("hunch-head.vocabulary", list(facts.vocabulary.iter().map(|&token| token as i32))),
-        ("hunch-head.training_tokens", size(facts.training_tokens)),
-        (ACCEPTANCE, Value::F32(facts.acceptance as f32)),
-        ("hunch-head.target.name", text(facts.target_name)),
-        (TARGET, text(facts.target)),
+        ("hunch-head.training_tokens", size(head.training_tokens)),
+        (ACCEPTANCE, Value::F32(head.acceptance as f32)),
+        ("hunch-head.target.name", text(&head.target_name)),
+        (TARGET, text(&head.target)),
     ];
     atomic_file::replace(path, |file| {
         let mut out = BufWriter::new(file);
-        let metadata: Vec<(&str, &Value)> =
-            common.iter().chain(of_kind).map(|(key, value)| (*key, value)).collect();
-        let tensors: Vec<(&str, &QTensor)> =
-            tensors.iter().map(|(name, tensor)| (&name[..], tensor)).collect();
+        let metadata: Vec<(&str, &Value)> = metadata.iter().map(|(key, value)| (*key, value)).collect();
+        let tensors: Vec<(&str, &QTensor)> = tensors.iter().map(|(name, tensor)| (*name, tensor)).collect();
         gguf_file::write(&mut out, &metadata, &tensors).map_err(|e| io(std::io::Error::other(e)))?;
         out.flush().map_err(io)
     })
-}
-
-fn matrix(values: &[f32], shape: [usize; 2]) -> Result<QTensor> {
-    let block = GgmlDType::Q8_0.block_size();
-    if !shape[1].is_multiple_of(block) {
-        return Err(Error::invalid(format!(
-            "A head for this model cannot be stored: its width of {} is not a multiple of {block}.",
-            shape[1]
-        )));
-    }
-    Ok(QTensor::quantize(&Tensor::from_slice(values, &shape[..], &Device::Cpu)?, GgmlDType::Q8_0)?)
-}
-
-fn vector(values: &[f32]) -> Result<QTensor> {
-    Ok(QTensor::quantize(&Tensor::from_slice(values, values.len(), &Device::Cpu)?, GgmlDType::F32)?)
-}
-
-fn text(text: &str) -> Value {
-    Value::String(text.into())
-}
-
-fn size(size: usize) -> Value {
-    Value::U32(size as u32)
-}
-
-fn list(numbers: impl Iterator<Item = i32>) -> Value {
-    Value::Array(numbers.map(Value::I32).collect())
 }

@@ -32,6 +32,8 @@ pub struct ThoughtSplitter {
 enum State {
     /// Before the first text.
     Start,
+    /// After the opening marker, before the first text of the reasoning.
+    Opened,
     Thought,
     /// Between the reasoning and the text.
     Gap,
@@ -41,7 +43,7 @@ enum State {
 impl ThoughtSplitter {
     /// Creates a splitter. With `open`, the prompt has opened the reasoning.
     pub fn new(open: bool) -> Self {
-        Self { pending: String::new(), state: if open { State::Thought } else { State::Start } }
+        Self { pending: String::new(), state: if open { State::Opened } else { State::Start } }
     }
 
     /// Reads text and returns the pieces that are certain.
@@ -63,13 +65,21 @@ impl ThoughtSplitter {
                 State::Start => {
                     let begun = self.pending.trim_start();
                     if let Some(rest) = begun.strip_prefix(open) {
-                        self.pending = rest.trim_start().to_owned();
-                        self.state = State::Thought;
+                        self.pending = rest.to_owned();
+                        self.state = State::Opened;
                     } else if open.starts_with(begun) && !last {
                         return pieces;
                     } else {
                         self.state = State::Said;
                     }
+                }
+                State::Opened => {
+                    let rest = self.pending.trim_start();
+                    if rest.is_empty() {
+                        return pieces;
+                    }
+                    self.pending = rest.to_owned();
+                    self.state = State::Thought;
                 }
                 State::Thought => {
                     if let Some((thought, rest)) = self.pending.split_once(close) {

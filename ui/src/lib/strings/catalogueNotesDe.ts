@@ -2,8 +2,7 @@
 
 export const catalogueNotesDe: Readonly<Record<string, string>> = {
   'Draft for every larger Qwen3.': 'Draft für jedes größere Qwen3.',
-  'Draft for the larger dense Qwen3.5. Has no Metal kernels yet.':
-    'Draft für die größeren dichten Qwen3.5. Hat noch keine Metal-Kernel.',
+  'Draft for the larger dense Qwen3.5. Has no Metal kernels yet.': 'Draft für die größeren dichten Qwen3.5. Hat noch keine Metal-Kernel.',
   'Text only in Hunch. Has no Metal kernels yet.': 'In Hunch nur Text. Hat noch keine Metal-Kernel.',
   'Its KV cache is small, so a long context fits. Text only in Hunch. Has no Metal kernels yet.':
     'Sein KV-Cache ist klein, daher passt ein langer Kontext. In Hunch nur Text. Hat noch keine Metal-Kernel.',

@@ -164,7 +164,6 @@ fn text_that_is_no_call_stays_text() {
         "<tool_call>{\"name\": \"weather\"",
         "<tool_call>{\"name\": 3, \"arguments\": {}}</tool_call>",
         "<tool_call>{\"name\": \"weather\", \"arguments\": [1]}</tool_call>",
-        "<tool_call><function=weather></function></tool_call>",
         "{\"name\": \"weather\"}",
         "{\"city\": \"Rome\", \"name\": \"unknown\"} is JSON.\n",
         "{\"a\": }",
