@@ -23,6 +23,7 @@ use hunch_model::weights::WeightFile;
 mod candle_model;
 use candle_model::CandleModel;
 
+use crate::support::cpu;
 use crate::support::tiny::{Tiny, VOCABULARY, WIDTH, tokens};
 
 const TYPES: [GgmlDType; 13] = [
@@ -40,10 +41,6 @@ const TYPES: [GgmlDType; 13] = [
     GgmlDType::Q5K,
     GgmlDType::Q6K,
 ];
-
-fn cpu() -> Compute {
-    Compute::open(DeviceChoice::Cpu, Some(2)).unwrap()
-}
 
 /// The CPU with caches of 32 bits, as the reference implementations have.
 fn exact() -> Compute {

@@ -16,10 +16,10 @@ use hunch_core::method::Method;
 use hunch_error::{Error, ErrorCode, RunningWork};
 use hunch_library::types::LoadRequest;
 use hunch_library::types::{LibraryEvent, LoadProgress};
-use hunch_model::device::{Compute, DeviceChoice};
 use hunch_model::weights::WeightFile;
 
 use crate::support::app::{app, load_request, write_pair};
+use crate::support::cpu;
 use crate::support::requests::endless_request as request;
 use crate::support::tiny::Tiny;
 
@@ -117,7 +117,7 @@ fn previous_models_are_reloaded_when_a_load_fails() {
     let folder = tempfile::tempdir().unwrap();
     drop(app_with_files(folder.path()));
     let file = |name: &str| folder.path().join(format!("{name}.gguf"));
-    let engine = Engine::start(Compute::open(DeviceChoice::Cpu, Some(1)).unwrap()).unwrap();
+    let engine = Engine::start(cpu()).unwrap();
     let context = Some(64);
     engine.load(LoadPlan { context, ..LoadPlan::of(&file("target")) }, false).unwrap();
     let stop: LoadWatch = Arc::new(|_| ControlFlow::Break(()));

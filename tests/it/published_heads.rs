@@ -5,6 +5,7 @@ mod refused;
 
 use std::path::{Path, PathBuf};
 
+use candle_core::quantized::GgmlDType;
 use hunch::engine::WallClock;
 use hunch::event::{DraftedEvent, GenerationEvent};
 use hunch::generate::{GenerationContext, GenerationPlan, LoadPlan, Models, generate};
@@ -20,7 +21,7 @@ use hunch_error::Error;
 use hunch_library::Places;
 use hunch_library::types::LoadRequest;
 use hunch_model::decoder::Decoder;
-use hunch_model::device::{Compute, DeviceChoice, KvType};
+use hunch_model::device::{Compute, KvType};
 use hunch_model::heads;
 use hunch_model::weights::WeightFile;
 use safetensors::tensor::Dtype;
@@ -28,6 +29,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::support::app::load_request;
+use crate::support::cpu;
 use crate::support::pickle_writer;
 use crate::support::tiny::{Tiny, VOCABULARY, WIDTH};
 use crate::support::tiny_heads::{self, FORMATS, Format, SCORED, TinyHead};
@@ -63,7 +65,7 @@ fn cases() -> Vec<Case> {
 }
 
 fn compute() -> Compute {
-    Compute::open(DeviceChoice::Cpu, Some(2)).unwrap().with_kv(KvType::F32)
+    cpu().with_kv(KvType::F32)
 }
 
 fn open(head: &Path, target: &Path) -> Result<(Head, Decoder), Error> {
@@ -73,7 +75,7 @@ fn open(head: &Path, target: &Path) -> Result<(Head, Decoder), Error> {
 }
 
 fn load(folder: &Path, format: Format) -> Models {
-    let target = tiny_heads::target().write(folder, "target");
+    let target = Tiny { dtype: GgmlDType::Q8_0, ..tiny_heads::target() }.write(folder, "target");
     let plan = LoadPlan { head: Some(format.write(folder)), ..LoadPlan::of(&target) };
     Models::load_by(&plan, &compute()).unwrap()
 }

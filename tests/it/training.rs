@@ -23,17 +23,14 @@ use hunch_core::sample::SamplingParams;
 use hunch_error::Error;
 use hunch_library::Places;
 use hunch_model::decoder::Decoder;
-use hunch_model::device::{Compute, DeviceChoice};
+use hunch_model::device::DeviceChoice;
 use hunch_model::sequences::Sequences;
 use hunch_model::weights::WeightFile;
 
 use crate::cli::{command, hunch, last_json, text};
 use crate::support::app::load_request;
+use crate::support::cpu;
 use crate::support::tiny::Tiny;
-
-fn compute() -> Compute {
-    Compute::open(DeviceChoice::Cpu, Some(1)).unwrap()
-}
 
 /// A model whose tokens depend on more than the last one.
 fn tiny() -> Tiny {
@@ -73,7 +70,7 @@ struct TrainingFixture {
 impl TrainingFixture {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let target = TrainingTarget::open(&tiny().write(folder.path(), "tiny"), &compute()).unwrap();
+        let target = TrainingTarget::open(&tiny().write(folder.path(), "tiny"), &cpu()).unwrap();
         Self { folder, target }
     }
 
@@ -114,8 +111,8 @@ fn bits(rows: &Rows, i: usize) -> Vec<u32> {
 fn sequences_in_one_pass_match_separate_passes_bit_for_bit() {
     let folder = tempfile::tempdir().unwrap();
     let path = Tiny { architecture: "qwen3", ..tiny() }.write(folder.path(), "tiny");
-    let decoder = Decoder::open(&path, &compute()).unwrap();
-    let candle = Decoder::load_candle(&WeightFile::open(&path).unwrap(), &compute()).unwrap();
+    let decoder = Decoder::open(&path, &cpu()).unwrap();
+    let candle = Decoder::load_candle(&WeightFile::open(&path).unwrap(), &cpu()).unwrap();
     let prompts = [&[1, 2, 3, 4, 5, 6, 7][..], &[9], &[200, 100, 50]];
     for (decoder, exact) in [(decoder, true), (candle, false)] {
         let mut sequences = Sequences::of(&decoder, 3);
@@ -190,7 +187,7 @@ fn training_raises_acceptance_and_the_head_is_lossless() {
 
     // Through the round loop.
     let load = LoadPlan { head: Some(out.clone()), ..LoadPlan::of(&place.target.path) };
-    let mut models = Models::load_by(&load, &compute()).unwrap();
+    let mut models = Models::load_by(&load, &cpu()).unwrap();
     assert!(models.usable_methods().contains(&Method::Head));
     let mut drafted = (0, 0);
     for (seed, temperature) in [(1, 0.0), (2, 0.0)] {
@@ -366,7 +363,7 @@ fn rejects_data_of_another_model_or_run() {
     place.collect(&mut store, &small(), 50);
     drop(store);
     let other = Tiny { seed: 9, ..tiny() }.write(place.folder.path(), "other");
-    let other = open(&TrainingTarget::open(&other, &compute()).unwrap());
+    let other = open(&TrainingTarget::open(&other, &cpu()).unwrap());
     assert!(other.contains("belong to another model"), "{other}");
     std::fs::write(place.path("data").join("index.json"), "{\"version\":").unwrap();
     let damaged = open(&place.target);
@@ -376,7 +373,7 @@ fn rejects_data_of_another_model_or_run() {
 #[test]
 fn head_of_other_layers_is_not_measured() {
     let place = TrainingFixture::new();
-    let mut target = TrainingTarget::open(&place.target.path, &compute()).unwrap();
+    let mut target = TrainingTarget::open(&place.target.path, &cpu()).unwrap();
     place.train("data", &plan(200));
     target.taps = vec![1];
     let head = place.path("head.gguf");
@@ -550,7 +547,7 @@ fn window_pauses_continues_and_uses_the_new_head() {
     let config = AppConfig {
         places: Some(places),
         store: Some(folder.path().join("conversations.db")),
-        threads: Some(2),
+        threads: Some(1),
         device: DeviceChoice::Cpu,
         ..AppConfig::default()
     };

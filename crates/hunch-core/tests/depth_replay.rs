@@ -446,6 +446,11 @@ fn is_as_fast_as_the_previous_controller() {
     let same = |(bar, outcome): (&Bar, &Outcome)| (&bar.times, &bar.cell) == (&outcome.times, &outcome.cell);
     assert!(bars.iter().zip(outcomes).all(same), "bars and outcomes are of the same cells");
     let ratios = bars.iter().zip(outcomes).map(|(bar, outcome)| outcome.auto / bar.speedup);
+    for (ratio, Outcome { times, cell: (method, suite, temperature), .. }) in ratios.clone().zip(outcomes) {
+        if ratio < 0.99 {
+            println!("  {ratio:.4} {times}: {method} {suite} {temperature}");
+        }
+    }
     let (mean, least) = summary("relative to the controller before", ratios);
     assert!(mean >= 1.027 && least >= 0.98, "{mean:.4} on average, at least {least:.4}");
 }

@@ -16,9 +16,16 @@ pub(crate) mod tiny_heads;
 
 use std::path::PathBuf;
 
+use hunch_model::device::{Compute, DeviceChoice};
+
 /// Returns the path of the default model, which `make setup` downloads.
 pub(crate) fn default_model() -> PathBuf {
     let path = hunch_library::default_model_path().unwrap();
     assert!(path.exists(), "{} is missing: run `make setup`", path.display());
     path
+}
+
+/// Opens the CPU with one thread. Tests run next to each other, one on each core.
+pub(crate) fn cpu() -> Compute {
+    Compute::open(DeviceChoice::Cpu, Some(1)).unwrap()
 }
