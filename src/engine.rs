@@ -369,6 +369,22 @@ impl Engine {
         self.queue(id, work, ended)
     }
 
+    /// Queues work that may unload the models and load others. It must leave the models as they were, or none. It gets
+    /// the flag that [`cancel`](Self::cancel) sets. Otherwise as [`measure`](Self::measure).
+    ///
+    /// # Errors
+    /// [`Error::Busy`] while something runs.
+    pub fn measure_swapping<T: Send + 'static>(
+        &self,
+        id: u32,
+        work: impl FnOnce(&mut Option<Models>, &Arc<AtomicBool>) -> Result<T> + Send + 'static,
+        ended: impl FnOnce(Result<T>) + Send + 'static,
+    ) -> Result<()> {
+        let cancel = self.reserve(id)?;
+        let flag = cancel.clone();
+        self.submit((id, cancel), move |models, _| work(models, &flag), ended)
+    }
+
     /// Queues work that needs the thread alone, with or without models. Otherwise as [`measure`](Self::measure).
     ///
     /// # Errors
@@ -389,6 +405,16 @@ impl Engine {
         ended: impl FnOnce(Result<T>) + Send + 'static,
     ) -> Result<()> {
         let cancel = self.reserve(id)?;
+        self.submit((id, cancel), work, ended)
+    }
+
+    /// Sends work whose number and cancel flag are reserved.
+    fn submit<T: Send + 'static>(
+        &self,
+        (id, cancel): (u32, Arc<AtomicBool>),
+        work: impl FnOnce(&mut Option<Models>, &dyn Fn() -> bool) -> Result<T> + Send + 'static,
+        ended: impl FnOnce(Result<T>) + Send + 'static,
+    ) -> Result<()> {
         let work: MeasureWork = Box::new(move |models, stopped| {
             let result = guarded(|| work(models, stopped));
             Box::new(move || ended(result))

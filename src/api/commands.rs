@@ -155,6 +155,8 @@ macro_rules! with_commands {
             /// Applies a remedy to a problem with the store.
             repair_store(remedy: StoreRemedy) -> AppInfo;
 
+            /// Reads a file of prompts that the user chose, and counts them.
+            read_suite(path: PathBuf) -> SuiteFile;
             /// Starts a comparison. Returns the number of the measurement.
             compare(request: CompareRequest) -> u32 => MeasurementMessage<CompareEvent>;
             /// Returns the events of the last comparison from number `from` on.

@@ -1,15 +1,15 @@
 //! `hunch compare`: plain decoding and other methods side by side, on one prompt or a suite.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
-use hunch::bench::MethodConfig;
 use hunch::bench::compare::report::{
-    CompareEvent, CompareRequest, ComparedPrompts, ComparisonFormat, ComparisonReport, LaneReport,
+    CompareEvent, CompareRequest, ComparedPrompts, ComparisonFormat, ComparisonReport, LaneConfig, LaneReport,
 };
 use hunch::bench::compare::{Listener, export};
+use hunch::bench::{MethodConfig, Suite};
 use hunch::services::measure;
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
@@ -27,8 +27,10 @@ pub(crate) struct CompareArgs {
     /// The prompt
     #[arg(required_unless_present = "suite", conflicts_with = "suite")]
     prompt: Option<String>,
-    /// Use the prompts of a suite instead: code, prose or edit
-    #[arg(long, value_name = "NAME")]
+    /// Use the prompts of a suite instead: code, prose, edit, or a file
+    ///
+    /// A .txt file has a prompt in each line, any other is JSON Lines.
+    #[arg(long, value_name = "NAME|FILE")]
     suite: Option<String>,
     /// Use only the first N prompts of the suite
     #[arg(long, value_name = "N", requires = "suite")]
@@ -84,7 +86,8 @@ pub(crate) fn run(args: &CompareArgs) -> Result<()> {
     let progress = Progress::new();
     let mut on_event = |event: CompareEvent| show(&progress, &event);
     let mut listener = Listener { on_event: &mut on_event, stopped: &|| false };
-    let outcome = measure::compare(&models, &compute, &request, &options, &mut listener)?;
+    let mut models = Some(models);
+    let outcome = measure::compare(&mut models, (&[], &options), &compute, &request, &mut listener)?;
     drop(progress);
     if let Some(trouble) = outcome.trouble {
         eprintln!("hunch: The comparison ended early. {trouble}");
@@ -109,16 +112,18 @@ pub(crate) fn run(args: &CompareArgs) -> Result<()> {
 /// Returns what to compare.
 fn request(args: &CompareArgs) -> CompareRequest {
     let prompts = match &args.suite {
+        Some(name) if !Suite::is_built_in(name) && Path::new(name).exists() => {
+            ComparedPrompts::File { path: name.into(), prompts: args.prompts }
+        }
         Some(name) => ComparedPrompts::Suite { name: name.clone(), prompts: args.prompts },
         None => ComparedPrompts::Text {
             system: args.system.clone().unwrap_or_default(),
             text: args.prompt.clone().unwrap_or_default(),
         },
     };
-    let lanes = args
-        .methods
-        .iter()
-        .flat_map(|&method| args.max_draft.iter().map(move |&max_draft| MethodConfig { method, max_draft }));
+    let lanes = args.methods.iter().flat_map(|&method| {
+        args.max_draft.iter().map(move |&max_draft| LaneConfig::of(MethodConfig { method, max_draft }))
+    });
     CompareRequest {
         server: None,
         prompts,

@@ -22,8 +22,10 @@ use hunch_core::propose::{MethodOptions, Needs, Proposers};
 use hunch_core::token::TokenId;
 use hunch_model::decoder::Decoder;
 use hunch_model::device::Compute;
+use hunch_model::heads;
 use hunch_model::text::{Tokenizer, check_vocabularies};
 use hunch_model::weights::WeightFile;
+use parking_lot::Mutex;
 
 /// A target and optional draft models, as one conversation uses them.
 ///
@@ -62,6 +64,7 @@ impl Models {
         let pair = draft.as_ref().and_then(|draft| measured(&draft.model, &target, &tokenizer));
         let mut shared = SharedModels {
             origin,
+            decoder: Arc::new(Mutex::new(target.forked())),
             encoder: Arc::new(PromptEncoder::new(tokenizer, target.info().context_length)),
             device: compute.name(),
             predicted: PredictedCosts::of_target(&target, plain_ms, compute),
@@ -200,6 +203,27 @@ impl Models {
     /// If the device fails.
     pub fn fork(&self) -> Result<Self> {
         Ok(Self { shared: self.shared.clone(), own: self.own.fork()? })
+    }
+
+    /// Starts another conversation over the same target, with the draft model and the head of a plan. A plan without a
+    /// head keeps the one in use. Context and device of the plan are ignored.
+    ///
+    /// # Errors
+    /// The errors of [`Models::load_by`].
+    pub fn with_drafters(&self, plan: &LoadPlan, compute: &Compute) -> Result<Self> {
+        let mut other = self.fork()?;
+        let own = self.plan();
+        if plan.draft != own.draft {
+            other.change_draft(
+                &LoadPlan { draft: plan.draft.clone(), progress: plan.progress.clone(), ..own.clone() },
+                compute,
+            )?;
+        }
+        if let Some(path) = plan.head.as_deref().filter(|path| own.head.as_deref() != Some(path)) {
+            let file = WeightFile::open(&own.target)?;
+            other.own.set_head(heads::open(path, &file, &self.shared.decoder.lock(), compute)?);
+        }
+        Ok(other)
     }
 
     /// Returns the logits after `ids`: the target's, and the draft model's if one is loaded. Reuses the

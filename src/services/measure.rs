@@ -11,22 +11,23 @@ use hunch_library::types::{MeasuredSpeedup, ModelEntry};
 use hunch_model::device::{Compute, peak_memory_bytes};
 
 use crate::bench::compare::report::{CompareRequest, ComparisonReport};
-use crate::bench::compare::{self, Listener, MachineFacts, Outcome};
+use crate::bench::compare::{self, CompareOn, LaneSet, Listener, MachineFacts, Outcome};
 use crate::generate::Models;
 
-/// Runs a comparison on this machine. The report includes the peak memory of this process.
+/// Runs a comparison on this machine. Lanes without models of their own use `models` with `options`. The report includes the peak memory of this process.
 ///
 /// # Errors
 /// As [`compare::run`].
 pub fn compare(
-    models: &Models,
+    models: &mut Option<Models>,
+    (sets, options): (&[LaneSet], &MethodOptions),
     compute: &Compute,
     request: &CompareRequest,
-    options: &MethodOptions,
     listener: &mut Listener<'_>,
 ) -> Result<Outcome> {
     let machine = MachineFacts { device: compute.name().into(), threads: compute.threads().count() as u32 };
-    let mut outcome = compare::run(models, request, options, machine, listener)?;
+    let on = CompareOn { models, sets, options, compute, machine };
+    let mut outcome = compare::run(on, request, listener)?;
     if let Some(report) = &mut outcome.report {
         report.memory.peak = peak_memory_bytes();
     }
@@ -36,7 +37,8 @@ pub fn compare(
 /// Returns the speedup of a pair from a complete comparison, stored under the id `comparison`. A comparison with a
 /// lossy rule, or without a method that can use the draft, has none.
 pub fn pair_speedup(report: &ComparisonReport, comparison: i64) -> Option<MeasuredSpeedup> {
-    let with_draft = report.lanes.iter().filter(|lane| lane.config.method.uses_draft());
+    let with_draft =
+        report.lanes.iter().filter(|lane| lane.config.is_usual() && lane.config.method.uses_draft());
     let best = with_draft.max_by(|a, b| a.speedup.total_cmp(&b.speedup))?;
     report.setting.rule.is_lossless().then_some(MeasuredSpeedup {
         speedup: best.speedup,

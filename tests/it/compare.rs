@@ -7,23 +7,28 @@ use hunch::api::MeasurementMessage;
 use hunch::app::App;
 use hunch::bench::MethodConfig;
 use hunch::bench::compare::report::{
-    CompareEvent, CompareRequest, ComparedPrompts, ComparisonFormat, ComparisonReport,
+    CompareEvent, CompareRequest, ComparedPrompts, ComparisonFormat, ComparisonReport, LaneConfig, LaneModels,
 };
+use hunch::bench::compare::{self, CompareOn, LaneSet, Listener, MachineFacts, TargetPlace};
 use hunch::event::GenerationEvent;
+use hunch::generate::{LoadPlan, Models};
 use hunch::lab::report::CostEvent;
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
+use hunch_core::propose::MethodOptions;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
 use hunch_error::ErrorCode;
+use hunch_model::device::{Compute, DeviceChoice};
 
-use crate::support::app::{app_with_models, load_request};
+use crate::support::app::{app_with_models, load_request, write_pair};
+use crate::support::tiny::Tiny;
 
 /// Timeout for a loaded machine. Tests that pass do not wait for it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn lane(method: Method) -> MethodConfig {
-    MethodConfig { method, max_draft: MaxDraft::Fixed(4) }
+fn lane(method: Method) -> LaneConfig {
+    LaneConfig::of(MethodConfig { method, max_draft: MaxDraft::Fixed(4) })
 }
 
 pub(super) fn request(lanes: &[Method], max_tokens: u32) -> CompareRequest {
@@ -191,6 +196,167 @@ fn suite_comparison_is_saved_exported_and_deleted() {
     assert_eq!(app.open_comparison(kept).unwrap_err().code(), ErrorCode::InvalidRequest);
 }
 
+/// Lets a lane bring its own models.
+fn with_models(lane: LaneConfig, target: &str, draft: Option<&str>) -> LaneConfig {
+    let models = LaneModels { target: target.into(), draft: draft.map(Into::into), head: None };
+    LaneConfig { models: Some(models), ..lane }
+}
+
+#[test]
+fn lanes_have_their_own_draft_rule_and_temperature() {
+    let folder = tempfile::tempdir().unwrap();
+    Tiny { layers: 1, seed: 77, ..Tiny::default() }.write(folder.path(), "other-draft");
+    let app = app_with_models(folder.path(), true);
+    let own_draft = with_models(lane(Method::DraftModel), "target", Some("other-draft"));
+    let sampled = LaneConfig {
+        temperature: Some(0.8),
+        rule: Some(AcceptanceRule::Coupled),
+        ..lane(Method::DraftModel)
+    };
+    let asked = CompareRequest {
+        lanes: vec![lane(Method::DraftModel), own_draft, sampled.clone()],
+        ..request(&[], 24)
+    };
+    let events = collect(&start(&app, asked).1);
+    let (report, kept) = finished(&events);
+    let [plain, usual, own, warm] = &report.lanes[..] else { panic!("four lanes") };
+    assert!([usual, own, warm].iter().all(|lane| lane.baseline == 0 && lane.verdict.is_some()));
+    assert_eq!(plain.verdict, None);
+    // Both drafts write the target's text, but are accepted differently.
+    assert_eq!(
+        (usual.text_compared, own.text_compared, warm.text_compared),
+        (Some(true), Some(true), Some(false))
+    );
+    let identity = report.identity.as_ref().unwrap();
+    assert_eq!((identity.compared, identity.differences.len()), (4, 0));
+    assert_ne!(usual.acceptance_rate, own.acceptance_rate);
+    let models = own.config.models.as_ref().unwrap();
+    assert_eq!(models.target, report.setting.target);
+    assert!(models.draft.is_some() && !report.setting.separate);
+    assert_eq!(warm.config, sampled);
+    // The history keeps the settings. Lanes with models or rules of their own are no figures of the loaded pair.
+    assert_eq!(app.open_comparison(kept).unwrap(), *report);
+    let GenerationEvent::Started { rule, .. } = report.recordings[3][0].event.clone() else {
+        panic!("an answer begins with its settings")
+    };
+    assert_eq!(rule, AcceptanceRule::Coupled);
+}
+
+#[test]
+fn lane_with_own_target_is_measured_over_its_own_plain_decoding() {
+    let folder = tempfile::tempdir().unwrap();
+    Tiny { layers: 3, seed: 5, ..Tiny::default() }.write(folder.path(), "larger");
+    let app = app_with_models(folder.path(), true);
+    let lanes =
+        vec![lane(Method::DraftModel), with_models(lane(Method::DraftModel), "larger", Some("draft"))];
+    let events = collect(&start(&app, CompareRequest { lanes, ..request(&[], 24) }).1);
+    let (report, _) = finished(&events);
+    let methods: Vec<Method> = report.lanes.iter().map(|lane| lane.config.method).collect();
+    assert_eq!(methods, [Method::Plain, Method::DraftModel, Method::DraftModel, Method::Plain]);
+    assert_eq!(report.lanes.iter().map(|lane| lane.baseline).collect::<Vec<_>>(), [0, 0, 3, 3]);
+    let text = |lane: u32| &report.answers.iter().find(|answer| answer.lane == lane).unwrap().text;
+    assert_eq!((text(0), text(3)), (text(1), text(2)));
+    assert_ne!(text(0), text(3), "another target writes another text");
+    assert_eq!(report.identity.as_ref().unwrap().differences, []);
+    let weights = report.memory.target_weights;
+    assert!(weights > collect_memory(&app).target_weights, "both targets are counted");
+    // The loaded models are still there.
+    assert!(app.info().loaded.is_some());
+    finished(&collect(&start(&app, request(&[Method::DraftModel], 8)).1));
+}
+
+#[test]
+fn targets_that_do_not_fit_together_run_one_after_the_other() {
+    let folder = tempfile::tempdir().unwrap();
+    write_pair(folder.path());
+    Tiny { layers: 3, seed: 5, ..Tiny::default() }.write(folder.path(), "larger");
+    let path = |name: &str| folder.path().join(format!("{name}.gguf"));
+    let compute = Compute::open(DeviceChoice::Cpu, Some(2)).unwrap();
+    let mut models = Some(Models::load(&path("target"), Some(&path("draft")), &compute).unwrap());
+    let asked = LaneModels { target: "larger".into(), draft: Some("draft".into()), head: None };
+    let set = |name: &str| LaneSet {
+        requested: asked.clone(),
+        titles: LaneModels { target: "Larger".into(), draft: Some("Draft".into()), head: None },
+        plan: LoadPlan { draft: Some(path("draft")), ..LoadPlan::of(&path(name)) },
+        place: TargetPlace::Alone,
+        options: MethodOptions::default(),
+    };
+    let lanes = vec![lane(Method::Ngram), with_models(lane(Method::DraftModel), "larger", Some("draft"))];
+    let asked = CompareRequest { lanes, ..request(&[], 16) };
+    let run = |sets: &[LaneSet], models: &mut Option<Models>| {
+        let mut events = Vec::new();
+        let mut on_event = |event| events.push(event);
+        let mut listener = Listener { on_event: &mut on_event, stopped: &|| false };
+        let machine = MachineFacts { device: "cpu".into(), threads: 2 };
+        let options = MethodOptions::default();
+        let on = CompareOn { models, sets, options: &options, compute: &compute, machine };
+        (compare::run(on, &asked, &mut listener), events)
+    };
+    let (outcome, events) = run(&[set("larger")], &mut models);
+    let report = outcome.unwrap().report.unwrap();
+    assert!(report.setting.separate);
+    assert_eq!(report.lanes.iter().map(|lane| lane.baseline).collect::<Vec<_>>(), [0, 0, 3, 3]);
+    let turns: Vec<_> = events
+        .iter()
+        .filter_map(|event| match event {
+            CompareEvent::Turn { done, total, lanes, .. } => Some((*done, *total, lanes.clone())),
+            _ => None,
+        })
+        .collect();
+    let own = || vec![2, 3];
+    assert_eq!(turns, [(0, 4, vec![0, 1]), (1, 4, vec![0, 1]), (2, 4, own()), (3, 4, own())]);
+    assert_eq!((report.answers.len(), report.recordings.len()), (8, 4));
+    let before = models.as_ref().unwrap().target_name();
+    // A damaged file is found before anything is unloaded.
+    std::fs::write(path("larger"), b"GGUF").unwrap();
+    assert!(run(&[set("larger")], &mut models).0.is_err());
+    assert_eq!(models.as_ref().unwrap().target_name(), before);
+}
+
+fn collect_memory(app: &App) -> hunch::bench::compare::report::ComparisonMemory {
+    let events = collect(&start(app, request(&[Method::DraftModel], 8)).1);
+    finished(&events).0.memory
+}
+
+#[test]
+fn models_of_lanes_that_are_missing_or_unsuitable_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let app = app_with_models(folder.path(), true);
+    let gone =
+        CompareRequest { lanes: vec![with_models(lane(Method::Ngram), "gone", None)], ..request(&[], 8) };
+    assert_eq!(app.compare(gone, Box::new(|_| {})).unwrap_err().code(), ErrorCode::ModelNotFound);
+    // The target as the draft of the smaller model.
+    let swapped = with_models(lane(Method::DraftModel), "draft", Some("target"));
+    let events = collect(&start(&app, CompareRequest { lanes: vec![swapped], ..request(&[], 8) }).1);
+    let Some(CompareEvent::Failed { error }) = events.last() else { panic!("{:?}", events.last()) };
+    assert!(error.message.contains("larger than the target"), "{}", error.message);
+    let without = with_models(lane(Method::DraftModel), "draft", None);
+    let events = collect(&start(&app, CompareRequest { lanes: vec![without], ..request(&[], 8) }).1);
+    let Some(CompareEvent::Failed { error }) = events.last() else { panic!("{:?}", events.last()) };
+    assert!(error.message.contains("needs a draft model"), "{}", error.message);
+    assert!(app.info().loaded.is_some());
+}
+
+#[test]
+fn file_of_prompts_is_a_suite() {
+    let folder = tempfile::tempdir().unwrap();
+    let app = app_with_models(folder.path(), true);
+    let path = folder.path().join("Mine.txt");
+    std::fs::write(&path, "abc abc\n\nbcd bcd\ncde\n").unwrap();
+    let read = app.read_suite(&path).unwrap();
+    assert_eq!((read.name.as_str(), read.prompts), ("Mine", 3));
+    let prompts = ComparedPrompts::File { path: path.clone(), prompts: Some(2) };
+    let asked = CompareRequest { prompts, runs: 1, ..request(&[Method::Ngram], 8) };
+    let events = collect(&start(&app, asked).1);
+    let (report, _) = finished(&events);
+    let ids: Vec<&str> = report.setting.prompts.iter().map(|prompt| prompt.id.as_str()).collect();
+    assert_eq!(ids, ["line 1", "line 3"]);
+    assert_eq!(app.list_comparisons().unwrap()[0].title, "Mine, 2");
+    std::fs::write(&path, "\n").unwrap();
+    assert!(app.read_suite(&path).unwrap_err().to_string().contains("no prompts"));
+    assert!(app.read_suite(folder.path()).unwrap_err().to_string().contains("not a regular file"));
+}
+
 #[test]
 fn stopping_keeps_whole_turns_and_frees_the_engine() {
     let folder = tempfile::tempdir().unwrap();
@@ -230,7 +396,7 @@ fn rejects_invalid_requests_without_saving_anything() {
     let empty = ComparedPrompts::Text { system: String::new(), text: " \n".into() };
     let unknown = ComparedPrompts::Suite { name: "../secrets".into(), prompts: None };
     let wrong = [
-        (request(&[], 8), "Choose 1 to 6 methods"),
+        (request(&[], 8), "Choose 1 to 7 methods"),
         (request(&[Method::Ngram, Method::Ngram], 8), "there already"),
         (CompareRequest { runs: 0, ..good() }, "1 to 20"),
         (CompareRequest { max_tokens: 0, ..good() }, "max_tokens"),

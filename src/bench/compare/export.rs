@@ -2,7 +2,10 @@
 
 use std::fmt::Write;
 
-use super::report::{ComparisonFormat, ComparisonReport, LaneReport, LaneVerdict, Loss};
+use super::report::{
+    ComparisonFormat, ComparisonReport, ComparisonSetting, LaneConfig, LaneModels, LaneReport, LaneVerdict,
+    Loss,
+};
 use hunch_core::method::Method;
 use hunch_error::{Error, Result};
 
@@ -40,18 +43,21 @@ pub fn sentence(verdict: &LaneVerdict) -> String {
 fn csv(report: &ComparisonReport) -> String {
     let mut text = String::from(
         "prompt,run,method,max_draft,tokens,speedup,wall_ms,ttft_ms,prefill_tok_s,decode_tok_s,acceptance_rate,\
-         mean_acceptance_length,rounds,drafted,accepted,propose_ms,target_ms,verify_ms,other_ms\n",
+         mean_acceptance_length,rounds,drafted,accepted,propose_ms,target_ms,verify_ms,other_ms,temperature,rule,target,\
+         draft,head\n",
     );
     for answer in &report.answers {
         let (prompt, lane) =
-            (&report.setting.prompts[answer.prompt as usize], report.setting.lanes[answer.lane as usize]);
+            (&report.setting.prompts[answer.prompt as usize], &report.setting.lanes[answer.lane as usize]);
+        let number = answer.lane as usize;
+        let (target, draft, head) = models(&report.setting, lane);
         let s = &answer.stats;
         let name = if prompt.id.is_empty() { "prompt" } else { &prompt.id };
         let speedup = answer.speedup.map_or(String::new(), |speedup| format!("{speedup:.4}"));
         let depth = if lane.method == Method::Plain { "0".into() } else { lane.max_draft.to_string() };
         writeln!(
             text,
-            "{},{},{},{depth},{},{speedup},{:.3},{:.3},{:.3},{:.3},{:.5},{:.5},{},{},{},{:.3},{:.3},{:.3},{:.3}",
+            "{},{},{},{depth},{},{speedup},{:.3},{:.3},{:.3},{:.3},{:.5},{:.5},{},{},{},{:.3},{:.3},{:.3},{:.3},{},{},{},{},{}",
             quoted(name),
             answer.run + 1,
             lane.method,
@@ -68,11 +74,27 @@ fn csv(report: &ComparisonReport) -> String {
             s.propose_ms,
             s.target_ms,
             s.verify_ms,
-            s.other_ms
+            s.other_ms,
+            report.setting.sampling_of(number).temperature,
+            quoted(&report.setting.rule_of(number).to_string()),
+            quoted(target),
+            quoted(draft.unwrap_or_default()),
+            quoted(head.unwrap_or_default())
         )
         .expect("writing to a String cannot fail");
     }
     text
+}
+
+/// Returns the names of a lane's target, draft model and head. The head of the loaded models is not recorded.
+fn models<'r>(
+    setting: &'r ComparisonSetting,
+    lane: &'r LaneConfig,
+) -> (&'r str, Option<&'r str>, Option<&'r str>) {
+    match &lane.models {
+        None => (&setting.target, setting.draft.as_deref(), None),
+        Some(LaneModels { target, draft, head }) => (target, draft.as_deref(), head.as_deref()),
+    }
 }
 
 /// Quotes a field of a CSV file if needed (RFC 4180).
@@ -89,7 +111,8 @@ const LEFT: f64 = 220.0;
 const BAR: f64 = 44.0;
 const TOP: f64 = 132.0;
 /// Colours of the bars, plain first.
-const COLOURS: [&str; 6] = ["#8a8f98", "#1a7f4b", "#8456d6", "#b26b00", "#0a6fc2", "#b8336a"];
+const COLOURS: [&str; 8] =
+    ["#8a8f98", "#1a7f4b", "#8456d6", "#b26b00", "#0a6fc2", "#b8336a", "#5f6b00", "#7a4b2a"];
 
 /// Draws one bar per lane with tokens per second and speedup, and the best lane's verdict.
 fn picture(report: &ComparisonReport) -> String {
@@ -114,7 +137,7 @@ fn picture(report: &ComparisonReport) -> String {
     for (index, lane) in lanes.iter().enumerate() {
         let y = TOP + BAR * index as f64;
         let width = (WIDTH - LEFT - 310.0) * lane.tok_s / fastest;
-        parts.push(label(32.0, y + 20.0, 15, INK, &name(lane)));
+        parts.push(label(32.0, y + 20.0, 15, INK, &shortened(&name(setting, lane), NAME_CHARS)));
         parts.push(format!(
             "<rect x=\"{LEFT}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"28\" rx=\"4\" fill=\"{}\"/>",
             COLOURS[index % COLOURS.len()]
@@ -122,7 +145,7 @@ fn picture(report: &ComparisonReport) -> String {
         parts.push(label(LEFT + width + 12.0, y + 20.0, 15, INK, &figures(lane)));
     }
     if let Some((best, verdict)) = report.best().and_then(|best| Some((best, best.verdict?))) {
-        let words = format!("{}: {}", name(best), sentence(&verdict));
+        let words = format!("{}: {}", name(setting, best), sentence(&verdict));
         parts.push(label(32.0, height - 44.0, 15, INK, &words));
     }
     let how = "Tokens a second after prefill (median); speedup of wall time over plain, median and 10th to 90th \
@@ -145,11 +168,23 @@ fn label(x: f64, y: f64, size: u32, colour: &str, text: &str) -> String {
     format!("<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"{size}\" fill=\"{colour}\">{text}</text>")
 }
 
-fn name(lane: &LaneReport) -> String {
-    match lane.config.method {
-        Method::Plain => "plain".into(),
-        method => format!("{method}, K {}", lane.config.max_draft),
+/// Most characters of a lane's name next to its bar.
+const NAME_CHARS: usize = 26;
+
+/// Returns a lane's method, draft length and own settings.
+fn name(setting: &ComparisonSetting, lane: &LaneReport) -> String {
+    let LaneConfig { method, max_draft, rule, temperature, models } = &lane.config;
+    let mut parts = vec![method.to_string()];
+    if *method != Method::Plain {
+        parts.push(format!("K {max_draft}"));
     }
+    parts.extend(temperature.map(|temperature| format!("temperature {temperature}")));
+    parts.extend(rule.map(|rule| rule.to_string()));
+    if let Some(LaneModels { target, draft, head }) = models {
+        parts.extend((*target != setting.target).then(|| target.clone()));
+        parts.extend([draft, head].into_iter().flatten().cloned());
+    }
+    parts.join(", ")
 }
 
 fn figures(lane: &LaneReport) -> String {

@@ -2,39 +2,135 @@
 //!
 //! Pure arithmetic over the figures of [`hunch_core::stats`].
 
+use super::batch::BatchTurn;
 use super::report::{
     ComparedAnswer, ComparisonMemory, ComparisonReport, ComparisonSetting, LaneReport, LaneVerdict, Loss,
     PositionReport, TimeSplit,
 };
 use super::turn::{LaneAnswer, rates};
+use crate::bench::IdentityReport;
 use crate::bench::cost_table::CostTable;
 use crate::bench::figures;
 use crate::bench::identity::{Reference, identity};
 use crate::bench::turns::{LaneFigures, Samples, Turn};
-use crate::generate::Models;
 use hunch_core::method::Method;
-use hunch_core::rule::AcceptanceRule;
 use hunch_core::stats::GenerationStats;
 use hunch_error::{Refusal, Result};
 
 /// Smallest share of decoding time that a verdict names as a loss.
 const NOTICEABLE: f64 = 0.03;
 
-/// Builds the report. The caller fills in the time.
+/// Answers of lanes to one prompt in one run.
+pub(super) struct ComparedTurn {
+    prompt: usize,
+    run: usize,
+    /// Answers by lane. `None` until the lane's batch ran.
+    answers: Vec<Option<LaneAnswer>>,
+    /// Costs by set of models.
+    costs: Vec<(usize, CostTable)>,
+}
+
+impl ComparedTurn {
+    fn answer(&self, lane: usize) -> &LaneAnswer {
+        self.answers[lane].as_ref().expect("the turn is complete")
+    }
+
+    fn stats(&self, lane: usize) -> &GenerationStats {
+        &self.answer(lane).answer.stats
+    }
+
+    /// Returns the turn of a lane with its baseline, which comes first.
+    fn against(&self, baseline: usize, lane: usize, set: usize) -> Turn<&LaneAnswer> {
+        Turn {
+            prompt: self.prompt,
+            run: self.run,
+            costs: cost_of(&self.costs, set).clone(),
+            answers: vec![self.answer(baseline), self.answer(lane)],
+        }
+    }
+}
+
+fn cost_of(costs: &[(usize, CostTable)], set: usize) -> &CostTable {
+    &costs.iter().find(|(other, _)| *other == set).expect("passes of every set were timed").1
+}
+
+/// Measurements of the batches of a comparison.
+#[derive(Default)]
+pub(super) struct Measured {
+    pub(super) turns: Vec<ComparedTurn>,
+    /// Costs over all turns, by set of models.
+    costs: Vec<(usize, CostTable)>,
+    memory: ComparisonMemory,
+}
+
+impl Measured {
+    /// Adds the turns of a batch of lanes.
+    pub(super) fn add(
+        &mut self,
+        lanes: &[usize],
+        turns: Vec<BatchTurn>,
+        costs: Vec<(usize, CostTable)>,
+        memory: ComparisonMemory,
+    ) {
+        let first = self.turns.is_empty();
+        // Turns that a later batch did not finish are incomplete.
+        if !first {
+            self.turns.truncate(turns.len());
+        }
+        for (number, turn) in turns.into_iter().enumerate() {
+            let BatchTurn { prompt, run, answers, costs } = turn;
+            if first {
+                self.turns.push(ComparedTurn { prompt, run, answers: Vec::new(), costs: Vec::new() });
+            }
+            let all = &mut self.turns[number];
+            for (&lane, answer) in lanes.iter().zip(answers) {
+                all.answers.resize_with(all.answers.len().max(lane + 1), || None);
+                all.answers[lane] = Some(answer);
+            }
+            all.costs.extend(costs);
+        }
+        self.costs.extend(costs);
+        self.memory = self.memory.max(memory);
+    }
+
+    /// Drops turns in which not every one of `lanes` lanes has answered. Returns how many are left.
+    pub(super) fn complete(&mut self, lanes: usize) -> usize {
+        self.turns.retain(|turn| turn.answers.len() == lanes && turn.answers.iter().all(Option::is_some));
+        self.turns.len()
+    }
+}
+
+impl ComparisonMemory {
+    /// Returns the larger of each part.
+    pub(super) fn max(self, other: Self) -> Self {
+        Self {
+            target_weights: self.target_weights.max(other.target_weights),
+            target_cache: self.target_cache.max(other.target_cache),
+            draft_weights: self.draft_weights.max(other.draft_weights),
+            draft_cache: self.draft_cache.max(other.draft_cache),
+            peak: self.peak.max(other.peak),
+        }
+    }
+}
+
+/// Builds the report on complete turns. `set_of` returns the set of models of a lane. The caller fills in the time.
 pub(super) fn report(
     setting: ComparisonSetting,
-    costs: &CostTable,
-    memory: ComparisonMemory,
-    mut turns: Vec<Turn<LaneAnswer>>,
+    measured: Measured,
+    set_of: &dyn Fn(usize) -> usize,
 ) -> Result<ComparisonReport> {
-    let comparable = setting.sampling.temperature == 0.0 || setting.rule == AcceptanceRule::Coupled;
-    let name = |prompt: usize| (String::new(), setting.prompts[prompt].id.clone());
-    let identity = comparable.then(|| identity(&setting.lanes, &turns, Reference::SameTurn, name));
-    let lanes = (0..setting.lanes.len()).map(|lane| lane_report(&setting, lane, &turns));
+    let Measured { mut turns, costs, memory } = measured;
+    let lanes = (0..setting.lanes.len()).map(|lane| lane_report(&setting, lane, set_of(lane), &turns));
     let lanes = lanes.collect::<Result<_>>()?;
-    let answers = turns.iter().flat_map(answers).collect();
-    let recordings =
-        turns.pop().map_or_else(Vec::new, |turn| turn.answers.into_iter().map(|a| a.events).collect());
+    let identity = texts(&setting, set_of, &turns);
+    let answers = turns.iter().flat_map(|turn| answers(&setting, turn)).collect();
+    let last = turns.pop().map_or_else(Vec::new, |turn| turn.answers);
+    let mut recordings: Vec<_> = last.into_iter().flatten().map(|answer| answer.events).collect();
+    // Lanes that ran on after the last complete turn have no events of it.
+    if recordings.iter().any(Vec::is_empty) {
+        recordings.clear();
+    }
+    let costs = cost_of(&costs, 0);
     Ok(ComparisonReport {
         server: None,
         setting,
@@ -49,46 +145,61 @@ pub(super) fn report(
     })
 }
 
-/// Returns the peak of `so_far` and the lanes' current memory.
-pub(super) fn more_memory(so_far: ComparisonMemory, lanes: &[Models]) -> ComparisonMemory {
-    let larger = |a: Option<u64>, b: Option<u64>| a.max(b);
-    lanes.iter().fold(so_far, |so_far, models| {
-        let (target, draft) = models.memory();
-        ComparisonMemory {
-            target_weights: target.weights as u64,
-            target_cache: so_far.target_cache.max(target.cache as u64),
-            draft_weights: draft.map(|draft| draft.weights as u64),
-            draft_cache: larger(so_far.draft_cache, draft.map(|draft| draft.cache as u64)),
-            peak: so_far.peak,
+/// Compares the tokens of each lane with its baseline's, where they must be the same.
+fn texts(
+    setting: &ComparisonSetting,
+    set_of: &dyn Fn(usize) -> usize,
+    turns: &[ComparedTurn],
+) -> Option<IdentityReport> {
+    let name = |prompt: usize| (String::new(), setting.prompts[prompt].id.clone());
+    let mut all: Option<IdentityReport> = None;
+    for lane in (0..setting.lanes.len()).filter(|&lane| setting.has_baseline_text(lane)) {
+        let baseline = setting.baseline_of(lane);
+        let pair = [baseline, lane].map(|lane| setting.lanes[lane].method_config());
+        let against: Vec<_> = turns.iter().map(|turn| turn.against(baseline, lane, set_of(lane))).collect();
+        let mut found = identity(&pair, &against, Reference::SameTurn, name);
+        found.differences.iter_mut().for_each(|difference| difference.lane = Some(lane as u32));
+        all.get_or_insert_default().extend(found);
+    }
+    all
+}
+
+fn answers(setting: &ComparisonSetting, turn: &ComparedTurn) -> Vec<ComparedAnswer> {
+    let answer = |lane: usize| {
+        let answer = turn.answer(lane);
+        ComparedAnswer {
+            prompt: turn.prompt as u32,
+            run: turn.run as u32,
+            lane: lane as u32,
+            speedup: figures::speedup(turn.stats(setting.baseline_of(lane)), turn.stats(lane)),
+            stats: turn.stats(lane).clone(),
+            stop: answer.stop.clone(),
+            text: answer.text.clone(),
+            rates: rates(&answer.timeline),
+            timeline: answer.timeline.clone(),
         }
-    })
+    };
+    (0..setting.lanes.len()).map(answer).collect()
 }
 
-fn answers(turn: &Turn<LaneAnswer>) -> impl Iterator<Item = ComparedAnswer> {
-    let plain = turn.stats(0);
-    turn.answers.iter().enumerate().map(move |(lane, answer)| ComparedAnswer {
-        prompt: turn.prompt as u32,
-        run: turn.run as u32,
-        lane: lane as u32,
-        speedup: figures::speedup(plain, turn.stats(lane)),
-        stats: turn.stats(lane).clone(),
-        stop: answer.stop.clone(),
-        text: answer.text.clone(),
-        rates: rates(&answer.timeline),
-        timeline: answer.timeline.clone(),
-    })
-}
-
-fn lane_report(setting: &ComparisonSetting, lane: usize, turns: &[Turn<LaneAnswer>]) -> Result<LaneReport> {
-    let config = setting.lanes[lane];
-    let figures = LaneFigures::of(turns, lane, config.method, Samples::PromptsOrRuns)
+fn lane_report(
+    setting: &ComparisonSetting,
+    lane: usize,
+    set: usize,
+    turns: &[ComparedTurn],
+) -> Result<LaneReport> {
+    let config = setting.lanes[lane].clone();
+    let baseline = setting.baseline_of(lane);
+    let against: Vec<_> = turns.iter().map(|turn| turn.against(baseline, lane, set)).collect();
+    let figures = LaneFigures::of(&against, 1, config.method, Samples::PromptsOrRuns)
         .ok_or_else(|| Refusal::NothingMeasured { method: config.method.to_string() })?;
     let stats = |lane: usize| turns.iter().map(|turn| turn.stats(lane)).collect::<Vec<_>>();
-    let (plain, own) = (stats(0), stats(lane));
+    let (plain, own) = (stats(baseline), stats(lane));
     let sureness = Sureness::of(&figures.speedups);
     let verdict = || verdict(figures.speedup, sureness, Work::of(&plain), Work::of(&own));
     Ok(LaneReport {
-        config,
+        baseline: baseline as u32,
+        text_compared: Some(setting.has_baseline_text(lane)),
         tok_s: figures.tok_s,
         ttft_ms: figures.ttft_ms,
         speedup: figures.speedup,
@@ -102,6 +213,7 @@ fn lane_report(setting: &ComparisonSetting, lane: usize, turns: &[Turn<LaneAnswe
         positions: positions(&own),
         split: split(&own),
         verdict: (config.method != Method::Plain).then(verdict),
+        config,
     })
 }
 
@@ -208,10 +320,11 @@ mod tests {
     use super::*;
     use crate::bench::IdentityReport;
     use crate::bench::MethodConfig;
-    use crate::bench::compare::report::{ComparedPrompt, TimedEvent};
+    use crate::bench::compare::report::{ComparedPrompt, LaneConfig, LaneModels, TimedEvent};
     use crate::event::{GenerationEvent, RoundEvent, StopReason, TokenEvent};
     use hunch_core::depth::MaxDraft;
     use hunch_core::pass_cost::PassCost;
+    use hunch_core::rule::AcceptanceRule;
     use hunch_core::sample::SamplingParams;
     use hunch_core::token::{TokenId, TokenOrigin};
     use std::collections::BTreeMap;
@@ -271,8 +384,8 @@ mod tests {
             device: "cpu".into(),
             threads: 2,
             lanes: vec![
-                MethodConfig { method: Method::Plain, max_draft: MaxDraft::Auto },
-                MethodConfig { method: Method::Ngram, max_draft: MaxDraft::Fixed(4) },
+                LaneConfig::PLAIN,
+                LaneConfig::of(MethodConfig { method: Method::Ngram, max_draft: MaxDraft::Fixed(4) }),
             ],
             prompts: (0..prompts).map(prompt).collect(),
             sampling: SamplingParams { temperature, ..SamplingParams::greedy() },
@@ -280,6 +393,7 @@ mod tests {
             max_tokens: 8,
             runs: 2,
             slice_tokens: 16,
+            separate: false,
         }
     }
 
@@ -287,13 +401,20 @@ mod tests {
         CostTable { target: PassCost::new([(1, 1.0), (2, 1.5)]).unwrap(), drafts: BTreeMap::new() }
     }
 
-    fn turn(prompt: usize, run: usize, lane: LaneAnswer) -> Turn<LaneAnswer> {
-        Turn {
-            prompt,
-            run,
-            costs: costs(),
-            answers: vec![answer(&[1, 2, 3, 4], 4, 20.0, [0.0, 80.0, 0.0]), lane],
-        }
+    fn plain() -> LaneAnswer {
+        answer(&[1, 2, 3, 4], 4, 20.0, [0.0, 80.0, 0.0])
+    }
+
+    fn turn(prompt: usize, run: usize, lane: LaneAnswer) -> BatchTurn {
+        BatchTurn { prompt, run, costs: vec![(0, costs())], answers: vec![plain(), lane] }
+    }
+
+    /// Reports the turns of one batch.
+    fn report(setting: ComparisonSetting, turns: Vec<BatchTurn>) -> Result<ComparisonReport> {
+        let mut measured = Measured::default();
+        let lanes: Vec<usize> = (0..setting.lanes.len()).collect();
+        measured.add(&lanes, turns, vec![(0, costs())], ComparisonMemory::default());
+        super::report(setting, measured, &|_| 0)
     }
 
     #[test]
@@ -302,7 +423,7 @@ mod tests {
             turn(0, 0, answer(&[1, 2, 3, 4], 2, 20.0, [5.0, 50.0, 5.0])),
             turn(0, 1, answer(&[1, 2, 3, 4], 2, 20.0, [5.0, 30.0, 5.0])),
         ];
-        let report = report(setting(1, 0.0), &costs(), ComparisonMemory::default(), turns).unwrap();
+        let report = report(setting(1, 0.0), turns).unwrap();
         let [plain, lane] = &report.lanes[..] else { panic!("two lanes") };
         assert_eq!((plain.speedup, plain.verdict), (1.0, None));
         // 100 / 80 and 100 / 60; decoding 80 / 60 and 80 / 40.
@@ -365,17 +486,16 @@ mod tests {
     #[test]
     fn differences_have_a_position_and_sampled_texts_are_not_compared() {
         let turns = || vec![turn(0, 0, answer(&[1, 2, 9, 4], 2, 20.0, [0.0, 40.0, 0.0]))];
-        let memory = ComparisonMemory::default();
-        let greedy = report(setting(1, 0.0), &costs(), memory, turns()).unwrap();
+        let greedy = report(setting(1, 0.0), turns()).unwrap();
         let [difference] = &greedy.identity.unwrap().differences[..] else { panic!("one differs") };
         assert_eq!(
-            (difference.position, difference.method, difference.prompt.as_str()),
-            (2, Method::Ngram, "p0")
+            (difference.position, difference.method, difference.lane, difference.prompt.as_str()),
+            (2, Method::Ngram, Some(1), "p0")
         );
-        let sampled = report(setting(1, 0.8), &costs(), memory, turns()).unwrap();
+        let sampled = report(setting(1, 0.8), turns()).unwrap();
         assert_eq!(sampled.identity, None);
         let coupled = ComparisonSetting { rule: AcceptanceRule::Coupled, ..setting(1, 0.8) };
-        assert!(report(coupled, &costs(), memory, turns()).unwrap().identity.is_some());
+        assert!(report(coupled, turns()).unwrap().identity.is_some());
         // One sample is not unanimous.
         assert!(!sampled.lanes[1].verdict.unwrap().unanimous);
     }
@@ -385,17 +505,89 @@ mod tests {
         let fast = || answer(&[1, 2, 3, 4], 2, 20.0, [0.0, 30.0, 0.0]);
         let slow = || answer(&[1, 2, 3, 4], 2, 20.0, [0.0, 80.0, 0.0]);
         let turns = vec![turn(0, 0, fast()), turn(1, 0, slow()), turn(0, 1, fast()), turn(1, 1, slow())];
-        let report = report(setting(2, 0.0), &costs(), ComparisonMemory::default(), turns).unwrap();
+        let report = report(setting(2, 0.0), turns).unwrap();
         assert_eq!((report.lanes[1].samples, report.lanes[1].speedup), (2, 1.5));
         assert!((report.lanes[1].speedup_low - 1.1).abs() < 1e-9);
         assert!(!report.lanes[1].verdict.unwrap().unanimous, "one prompt is as slow as plain");
     }
 
+    /// Plain, its lane with another temperature, and a lane of another target with plain decoding of that target.
+    fn own_settings() -> ComparisonSetting {
+        let mut setting = setting(1, 0.0);
+        let other = LaneModels { target: "other".into(), draft: Some("small".into()), head: None };
+        let lane = setting.lanes[1].clone();
+        setting.lanes.push(LaneConfig { temperature: Some(0.8), ..lane.clone() });
+        setting.lanes.push(LaneConfig { models: Some(other.clone()), ..lane });
+        let plain = LaneModels { draft: None, ..other };
+        setting.lanes.push(LaneConfig { models: Some(plain), ..LaneConfig::PLAIN });
+        setting
+    }
+
+    #[test]
+    fn lanes_of_another_target_are_measured_against_its_own_plain_decoding() {
+        let setting = own_settings();
+        let baselines: Vec<usize> = (0..5).map(|lane| setting.baseline_of(lane)).collect();
+        assert_eq!(baselines, [0, 0, 0, 4, 4]);
+        let compared: Vec<bool> = (0..5).map(|lane| setting.has_baseline_text(lane)).collect();
+        assert_eq!(compared, [false, true, false, true, false]);
+        let fast = |ids: &[TokenId]| answer(ids, 2, 20.0, [0.0, 30.0, 0.0]);
+        let other_plain = || answer(&[7, 8, 9], 3, 40.0, [0.0, 160.0, 0.0]);
+        // The other target ran after the first, in a batch of its own.
+        let first = vec![plain(), fast(&[1, 2, 3, 4]), fast(&[5, 6, 7, 8])];
+        let second = vec![answer(&[7, 8, 9], 2, 40.0, [10.0, 70.0, 0.0]), other_plain()];
+        let batch = |set, answers| BatchTurn { prompt: 0, run: 0, costs: vec![(set, costs())], answers };
+        let mut measured = Measured::default();
+        let memory = |target_weights| ComparisonMemory { target_weights, ..ComparisonMemory::default() };
+        measured.add(&[0, 1, 2], vec![batch(0, first)], vec![(0, costs())], memory(7));
+        assert_eq!(measured.complete(3), 1);
+        measured.add(&[3, 4], vec![batch(1, second)], vec![(1, costs())], memory(9));
+        assert_eq!(measured.complete(5), 1);
+        let report = super::report(setting, measured, &|lane| usize::from(lane > 2)).unwrap();
+        let speedups: Vec<f64> = report.lanes.iter().map(|lane| lane.speedup).collect();
+        // 100 / 50 over the first target, 200 / 120 over the other.
+        assert_eq!(speedups, [1.0, 2.0, 2.0, 200.0 / 120.0, 1.0]);
+        assert_eq!(report.lanes.iter().map(|lane| lane.baseline).collect::<Vec<_>>(), [0, 0, 0, 4, 4]);
+        assert_eq!(report.lanes.iter().filter(|lane| lane.verdict.is_some()).count(), 3);
+        assert_eq!(report.lanes[2].text_compared, Some(false));
+        assert_eq!(report.identity, Some(IdentityReport { compared: 2, differences: Vec::new() }));
+        assert_eq!((report.memory.target_weights, report.recordings.len()), (9, 5));
+    }
+
+    #[test]
+    fn turns_that_a_later_batch_did_not_finish_are_left_out() {
+        let mut measured = Measured::default();
+        let lane = || vec![(0, costs())];
+        let turns = vec![turn(0, 0, plain()), turn(0, 1, plain())];
+        measured.add(&[0, 1], turns, lane(), ComparisonMemory::default());
+        let second = BatchTurn { prompt: 0, run: 0, costs: lane(), answers: vec![plain()] };
+        measured.add(&[2], vec![second], lane(), ComparisonMemory::default());
+        assert_eq!(measured.complete(3), 1);
+        measured.add(&[3], Vec::new(), lane(), ComparisonMemory::default());
+        assert_eq!(measured.complete(4), 0);
+    }
+
+    #[test]
+    fn reads_comparisons_of_versions_without_settings_of_lanes() {
+        let report = report(setting(1, 0.0), vec![turn(0, 0, plain())]).unwrap();
+        let mut old = serde_json::to_value(&report).unwrap();
+        old["setting"].as_object_mut().unwrap().remove("separate");
+        for lane in old["lanes"].as_array_mut().unwrap() {
+            let lane = lane.as_object_mut().unwrap();
+            lane.remove("baseline");
+            lane.remove("text_compared");
+        }
+        assert_eq!(old["setting"]["lanes"][1], serde_json::json!({"method": "ngram", "max_draft": 4}));
+        let read: ComparisonReport = serde_json::from_value(old).unwrap();
+        assert_eq!(read.setting, report.setting);
+        assert_eq!((read.lanes[1].baseline, read.lanes[1].text_compared), (0, None));
+    }
+
     #[test]
     fn refuses_answers_without_tokens() {
         let nothing = || answer(&[], 0, 20.0, [0.0, 0.0, 0.0]);
-        let turns = vec![Turn { prompt: 0, run: 0, costs: costs(), answers: vec![nothing(), nothing()] }];
-        let error = report(setting(1, 0.0), &costs(), ComparisonMemory::default(), turns).unwrap_err();
+        let answers = vec![nothing(), nothing()];
+        let turns = vec![BatchTurn { prompt: 0, run: 0, costs: vec![(0, costs())], answers }];
+        let error = report(setting(1, 0.0), turns).unwrap_err();
         assert!(error.to_string().contains("nothing that could be measured"), "{error}");
     }
 }

@@ -7,9 +7,10 @@ import type {
   CompareRequest,
   ComparisonReport,
   ComparisonSetting,
-  MethodConfig,
   ErrorInfo,
   GenerationEvent,
+  LaneConfig,
+  LoadProgress,
   LoadRequest,
   MeasurementMessage,
 } from '../ipc/schema.gen';
@@ -24,11 +25,11 @@ export type Turn = Omit<Extract<CompareEvent, { type: 'turn' }>, 'type'>;
 
 /** A lane of a running comparison. */
 class LiveLane implements LaneView {
-  readonly config: MethodConfig;
+  readonly config: LaneConfig;
   answer = $state.raw(new Answer());
   at = $state(0);
 
-  constructor(config: MethodConfig) {
+  constructor(config: LaneConfig) {
     this.config = config;
   }
 
@@ -43,7 +44,9 @@ class LiveLane implements LaneView {
 export class Comparison {
   /** Its settings, as the engine reported them. */
   setting = $state.raw<ComparisonSetting | null>(null);
-  /** Progress of measuring passes, the first step. */
+  /** Progress of loading models of lanes; null if nothing is loaded now. */
+  loading = $state.raw<LoadProgress | null>(null);
+  /** Progress of measuring passes, after loading. */
   costs = $state.raw<Progress | null>(null);
   turn = $state.raw<Turn | null>(null);
   /** Answers of the server next to the lanes, the last step. */
@@ -102,6 +105,7 @@ export class Comparison {
     this.pairEnd = null;
     this.#openings.cancel();
     this.error = null;
+    this.loading = null;
     this.costs = null;
     this.turn = null;
     this.server = null;
@@ -171,6 +175,7 @@ export class Comparison {
   #reset(): void {
     this.race?.pause();
     this.setting = null;
+    this.loading = null;
     this.costs = null;
     this.turn = null;
     this.server = null;
@@ -198,14 +203,21 @@ export class Comparison {
           this.setting = event.setting;
           this.#live = event.setting.lanes.map((lane) => new LiveLane(lane));
           break;
+        case 'loading':
+          draw();
+          this.loading = event.progress;
+          this.active = null;
+          break;
         case 'costs':
+          this.loading = null;
           this.costs = { done: event.done, total: event.total };
           break;
         case 'turn':
           draw();
+          this.loading = null;
           this.turn = event;
           this.active = null;
-          for (const lane of this.#live) lane.renew();
+          for (const lane of event.lanes) this.#live[lane]?.renew();
           break;
         case 'server':
           this.server = { done: event.done, total: event.total };

@@ -15,11 +15,14 @@ const missing: Record<Missing, string> = {
   loading: 'The model is still loading',
   method: 'Add a method to compare',
   same: 'Two lanes are identical. Change one of them',
+  needs: 'A lane lacks a draft or head. Open its settings',
+  lanes: 'Too many lanes. Each further target adds one',
   text: 'Write a prompt first',
+  file: 'Choose a file of prompts first',
   chat: 'An answer is still being written in Chat',
 };
 
-const kinds: Record<PromptKind, string> = { text: 'Own prompt', code: 'Code', prose: 'Prose', edit: 'Edits' };
+const kinds: Record<PromptKind, string> = { text: 'Own prompt', code: 'Code', prose: 'Prose', edit: 'Edits', file: 'File' };
 
 const formats: Record<ComparisonFormat, string> = {
   json: 'Save as JSON…',
@@ -41,11 +44,18 @@ export const compareEn = {
     prompt: 'Prompt',
     placeholder: 'A prompt that every lane answers',
     prompts: 'Prompts of the suite',
+    file: 'File of prompts',
+    fileTitle: 'Choose another file',
+    fileNamed: (name: string, prompts: number) => `${name}, ${prompts} ${prompts === 1 ? 'prompt' : 'prompts'}`,
+    chooseFile: 'Choose a file…',
+    fileNote: 'A text file has a prompt in each line. JSON Lines have {"id": …, "prompt": …} in each line, “system” is optional.',
+    chooseSuite: 'Choose a file of prompts',
+    suiteFiles: 'Prompts',
     all: 'all',
     lanes: 'Lanes',
     plain: 'Plain always runs as the baseline.',
     addLane: 'Add method',
-    sweep: (method: string) => `Sweep K of ${method}`,
+    sweep: 'Sweep K',
     sweepTitle: (method: string, depths: readonly string[]) => `Compare ${method} with K ${depths.join(', ')}`,
     removeLane: (name: string) => `Remove ${name}`,
     /** Accessible name that distinguishes the controls of two lanes. */
@@ -60,11 +70,29 @@ export const compareEn = {
     stopTitle: 'Stop (Esc)',
     stopping: 'Stopping',
   },
+  /** Settings of one lane. */
+  laneSettings: {
+    label: 'Settings of the lane',
+    changed: (labels: string) => `Settings of the lane: ${labels}`,
+    depth: 'K',
+    depthNote: 'Most tokens drafted per round',
+    temperature: 'Temperature',
+    target: 'Target',
+    draft: 'Draft',
+    noDraft: 'none',
+    chooseDraft: 'Choose a draft',
+    noDrafts: 'No draft suits this target',
+    head: 'Head',
+    usualHead: 'the one in use',
+    furtherTarget:
+      'Another target writes another text. The speedup of this lane is over plain decoding of its own target, which is added as a lane. Targets that do not fit into memory together run one after the other.',
+    reset: (method: string) => `Reset ${method}`,
+  },
   empty: {
     noModel: 'Open a model to compare',
     noModelNote: 'Then one prompt is answered with and without drafting.',
     heading: 'Is drafting faster here?',
-    note: 'Every lane gets the same prompt, settings and seed. Lanes take turns every few tokens, so heat and load affect all alike. Figures are measured on this machine unless marked predicted.',
+    note: 'Every lane gets the same prompt, settings and seed, unless you change a lane. Lanes take turns every few tokens, so heat and load affect all alike. Figures are measured on this machine unless marked predicted.',
   },
   server: {
     title: (model: string, server: string) => `Server: ${model} at ${server}`,
@@ -79,6 +107,7 @@ export const compareEn = {
     server: (at: string, all: string) => `Asking the server, answer ${at} of ${all}`,
     label: 'Progress of the comparison',
     starting: 'Starting',
+    loading: (name: string) => `Loading ${name}`,
     costs: (done: string, total: string) => `Measuring pass costs, ${done} of ${total}`,
     prompt: (at: string, all: string) => `prompt ${at} of ${all}`,
     run: (at: string, all: string) => `run ${at} of ${all}`,
@@ -88,6 +117,14 @@ export const compareEn = {
   lanes: {
     label: 'Lanes',
     name: (method: string, depth: string) => `${method}, K ${depth}`,
+    /** Labels of what a lane has of its own. */
+    depth: (depth: string) => `K ${depth}`,
+    temperature: (value: string) => `temperature ${value}`,
+    lossless: 'lossless rule',
+    target: (title: string) => `target ${title}`,
+    draft: (title: string) => `draft ${title}`,
+    noDraft: 'no draft',
+    head: (name: string) => `head ${name}`,
     turn: 'running',
     waits: 'waiting',
     done: 'done',
@@ -122,6 +159,10 @@ export const compareEn = {
     temperature: (value: string) => `temperature ${value}`,
     seed: (seed: number) => `seed ${seed}`,
     prompts: 'Prompts',
+    otherTargets:
+      'Lanes of different targets write different texts, so no lane is lossless against another target. The speedup of each lane is over plain decoding of its own target.',
+    separateTargets:
+      'Lanes of different targets write different texts, so no lane is lossless against another target. The speedup of each lane is over plain decoding of its own target. The targets did not fit into memory together, so they ran one after the other. Their tokens per second were not measured under the same load.',
     save: 'Save',
     saveLabel: 'Save this comparison',
     formats,
@@ -139,6 +180,13 @@ export const compareEn = {
   },
   /** The best draft length, if lanes differ in nothing else. */
   sweep: {
+    title: (method: string) => `Speedup of ${method} by K`,
+    axis: 'K, tokens drafted per round',
+    speedup: (samples: string) => `× plain, measured: median, 10th to 90th percentile of ${samples}`,
+    depth: (depth: string) => `K ${depth}`,
+    description: (points: readonly string[]) => `Speedup over plain by K, measured. ${points.join('. ')}.`,
+    point: (depth: string, speedup: string, low: string, high: string) => `${depth}: ${speedup}×, from ${low}× to ${high}×`,
+    verdicts: 'Verdict on each K',
     best: (depth: string, method: string, speedup: string) => `Best K for ${method}: ${depth}, ${speedup}× plain`,
     none: (depth: string, method: string, speedup: string) => `No K makes ${method} faster here. The best is ${depth}, ${speedup}× plain`,
     clear: 'Measured. Its spread overlaps with that of no other K.',
@@ -153,6 +201,7 @@ export const compareEn = {
     unknown:
       'Texts may differ between lanes. Above temperature 0 a lossless rule keeps the distribution, not the exact text. The coupled rule keeps both.',
     lossy: 'Texts may differ between lanes. This rule changes the distribution of the text.',
+    notCompared: (lanes: readonly string[]) => `Not compared with plain, because temperature or rule differ from it: ${lanes.join('; ')}.`,
   },
   figures: {
     title: 'Figures',
