@@ -117,7 +117,7 @@ macro_rules! with_commands {
             /// Tokenises a text with the loaded target. Control tokens are recognised.
             text_tokens(text: String) -> Vec<TextToken>;
             /// Reads a text file that the user chose, to attach it to a question.
-            read_attachment(path: PathBuf) -> ReadAttachment;
+            read_attachment(path: PathBuf, count: bool) -> ReadAttachment;
             /// Counts the tokens of an attached text with the loaded target. Control tokens count as text.
             attachment_tokens(text: String) -> usize;
             /// Starts an answer in a conversation.

@@ -3995,7 +3995,7 @@ export interface Commands {
   /** Tokenises a text with the loaded target. Control tokens are recognised. */
   text_tokens: { args: { text: string }; result: Array<TextToken> };
   /** Reads a text file that the user chose, to attach it to a question. */
-  read_attachment: { args: { path: string }; result: ReadAttachment };
+  read_attachment: { args: { path: string; count: boolean }; result: ReadAttachment };
   /** Counts the tokens of an attached text with the loaded target. Control tokens count as text. */
   attachment_tokens: { args: { text: string }; result: number };
   /** Starts an answer in a conversation. */
