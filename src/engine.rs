@@ -11,14 +11,15 @@ use std::time::{Duration, Instant};
 
 use crate::event::{EventSink, GenerationEvent};
 use crate::generate::{
-    FittingPrompt, GenerationContext, GenerationPlan, LoadPlan, Models, OpenedModels, Prompt, generate,
+    FittingPrompt, GenerationContext, GenerationPlan, LoadPlan, Models, OpenedModels, Prompt, PromptEncoder,
+    generate,
 };
 use crate::log::panic_text;
 use hunch_core::chat::Thinking;
 use hunch_core::method::Method;
 use hunch_core::model::ModelMemory;
 use hunch_core::stats::Stopwatch;
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Result, RunningWork};
 use hunch_model::device::Compute;
 use hunch_model::text::Tokenizer;
 use parking_lot::Mutex;
@@ -88,6 +89,10 @@ impl Stopwatch for PausableStopwatch {
 
 /// Description of the loaded models.
 pub struct Loaded {
+    /// Encoder of prompts for the target.
+    pub encoder: Arc<PromptEncoder>,
+    /// Plan that loads the models again.
+    pub plan: LoadPlan,
     /// Tokeniser of the target.
     pub tokenizer: Arc<Tokenizer>,
     /// Name of the target.
@@ -133,7 +138,7 @@ enum Job {
         reply: Sender<Result<Loaded, LoadFailure>>,
     },
     Unload {
-        reply: Sender<bool>,
+        reply: Sender<Result<()>>,
     },
     Generate {
         id: u32,
@@ -144,6 +149,7 @@ enum Job {
     },
     Measure {
         id: u32,
+        kind: RunningWork,
         work: MeasureWork,
         cancel: Arc<AtomicBool>,
     },
@@ -151,14 +157,14 @@ enum Job {
 }
 
 impl Job {
-    /// Returns the number and cancel flag of a generation or measurement.
-    fn running(&self) -> Option<(u32, Arc<AtomicBool>)> {
-        match self {
-            Self::Generate { id, cancel, .. } | Self::Measure { id, cancel, .. } => {
-                Some((*id, cancel.clone()))
-            }
-            Self::Load { .. } | Self::Unload { .. } | Self::Shutdown => None,
-        }
+    /// Returns a generation or other work on the models; `None` for the rest.
+    fn running(&self) -> Option<Running> {
+        let (id, work, cancel) = match self {
+            Self::Generate { id, cancel, .. } => (*id, RunningWork::Answer, cancel),
+            Self::Measure { id, kind, cancel, .. } => (*id, *kind, cancel),
+            Self::Load { .. } | Self::Unload { .. } | Self::Shutdown => return None,
+        };
+        Some(Running { id, work, cancel: cancel.clone() })
     }
 }
 
@@ -166,10 +172,17 @@ impl Job {
 /// callback to run after the engine is released.
 type MeasureWork = Box<dyn FnOnce(&mut Option<Models>, &dyn Fn() -> bool) -> Box<dyn FnOnce() + Send> + Send>;
 
+/// Work that the engine runs.
+struct Running {
+    /// Number of the generation or measurement.
+    id: u32,
+    work: RunningWork,
+    cancel: Arc<AtomicBool>,
+}
+
 /// State of the engine: busy or free.
 struct Occupation {
-    /// Number and cancel flag of the running generation or measurement.
-    running: Option<(u32, Arc<AtomicBool>)>,
+    running: Option<Running>,
     /// End of the last one.
     free_since: Instant,
 }
@@ -180,14 +193,27 @@ impl Default for Occupation {
     }
 }
 
+impl Occupation {
+    /// Checks that nothing runs.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] while something runs.
+    fn check_free(&self) -> Result<()> {
+        self.running.as_ref().map_or(Ok(()), |running| Err(Error::Busy(running.work)))
+    }
+}
+
 type Occupied = Arc<Mutex<Occupation>>;
 
 /// Keeps the engine busy without work. Released on drop.
 #[must_use = "the engine is free again once this is dropped"]
 pub struct EngineHold {
     id: u32,
+    kind: RunningWork,
     cancel: Arc<AtomicBool>,
     occupied: Occupied,
+    /// `true` once a job releases the engine.
+    passed_on: bool,
 }
 
 impl EngineHold {
@@ -204,8 +230,11 @@ impl EngineHold {
 
 impl Drop for EngineHold {
     fn drop(&mut self) {
+        if self.passed_on {
+            return;
+        }
         let mut occupied = self.occupied.lock();
-        if occupied.running.as_ref().is_some_and(|(id, _)| *id == self.id) {
+        if occupied.running.as_ref().is_some_and(|running| running.id == self.id) {
             *occupied = Occupation::default();
         }
     }
@@ -281,9 +310,7 @@ impl Engine {
     /// # Errors
     /// [`Error::Busy`] while something runs, [`Error::Stopped`] if the plan was cancelled, or the error of loading.
     pub fn load(&self, plan: LoadPlan, make_room: bool) -> Result<Loaded, LoadFailure> {
-        if self.running().is_some() {
-            return Err(Error::Busy.into());
-        }
+        self.check_free()?;
         let (reply, answer) = channel();
         self.send(Job::Load { plan: Box::new(plan), make_room, reply })?;
         answer.recv().map_err(|_| Error::Internal("the engine ended while loading".into()))?
@@ -294,14 +321,10 @@ impl Engine {
     /// # Errors
     /// [`Error::Busy`] while something runs.
     pub fn unload(&self) -> Result<()> {
-        if self.running().is_some() {
-            return Err(Error::Busy);
-        }
+        self.check_free()?;
         let (reply, answer) = channel();
         self.send(Job::Unload { reply })?;
-        let unloaded =
-            answer.recv().map_err(|_| Error::Internal("the engine ended while unloading".into()))?;
-        if unloaded { Ok(()) } else { Err(Error::Busy) }
+        answer.recv().map_err(|_| Error::Internal("the engine ended while unloading".into()))?
     }
 
     /// Returns the time since the last job; `None` while one runs.
@@ -321,7 +344,7 @@ impl Engine {
         plan: GenerationPlan,
         sink: Box<dyn EventSink>,
     ) -> Result<()> {
-        let cancel = self.reserve(id)?;
+        let cancel = self.reserve(id, RunningWork::Answer)?;
         self.send(Job::Generate { id, prompt, plan: Box::new(plan), cancel, sink })
             .inspect_err(|_| release(&self.occupied))
     }
@@ -339,20 +362,23 @@ impl Engine {
         work: impl FnOnce(&mut Models, &dyn Fn() -> bool) -> Result<T> + Send + 'static,
         ended: impl FnOnce(Result<T>) + Send + 'static,
     ) -> Result<()> {
-        self.queue(id, move |models, stopped| work(models.as_mut().ok_or(Error::NoModel)?, stopped), ended)
+        let work = move |models: &mut Option<Models>, stopped: &dyn Fn() -> bool| {
+            work(models.as_mut().ok_or(Error::NoModel)?, stopped)
+        };
+        self.queue(self.hold(id, RunningWork::Measurement)?, work, ended)
     }
 
-    /// Queues work on the models of a plan, which are loaded first if they are not. Otherwise as
-    /// [`measure`](Self::measure).
+    /// Queues work on the models of a plan, which are loaded first if they are not. The engine is held for the work and
+    /// released after it. Otherwise as [`measure`](Self::measure).
     ///
     /// `make_room` is asked before loading, with `true` if other models are loaded. They are unloaded first if it returns
     /// `true`, and not loaded again if loading fails. Loading ends early if the progress callback of the plan breaks.
     ///
     /// # Errors
-    /// [`Error::Busy`] while something runs.
+    /// If the system refuses a thread.
     pub fn measure_on<T: Send + 'static>(
         &self,
-        id: u32,
+        hold: EngineHold,
         plan: LoadPlan,
         make_room: impl FnOnce(bool) -> Result<bool> + Send + 'static,
         work: impl FnOnce(&mut Models, &dyn Fn() -> bool) -> Result<T> + Send + 'static,
@@ -366,7 +392,7 @@ impl Engine {
             }
             work(models.as_mut().ok_or(Error::NoModel)?, stopped)
         };
-        self.queue(id, work, ended)
+        self.queue(hold, work, ended)
     }
 
     /// Queues work that may unload the models and load others. It must leave the models as they were, or none. It gets
@@ -380,38 +406,30 @@ impl Engine {
         work: impl FnOnce(&mut Option<Models>, &Arc<AtomicBool>) -> Result<T> + Send + 'static,
         ended: impl FnOnce(Result<T>) + Send + 'static,
     ) -> Result<()> {
-        let cancel = self.reserve(id)?;
-        let flag = cancel.clone();
-        self.submit((id, cancel), move |models, _| work(models, &flag), ended)
+        let hold = self.hold(id, RunningWork::Measurement)?;
+        let flag = hold.cancel_flag();
+        self.queue(hold, move |models, _| work(models, &flag), ended)
     }
 
-    /// Queues work that needs the thread alone, with or without models. Otherwise as [`measure`](Self::measure).
+    /// Queues work that needs the thread alone, with or without models. `kind` is reported to others.
+    /// Otherwise as [`measure`](Self::measure).
     ///
     /// # Errors
     /// [`Error::Busy`] while something runs.
     pub fn occupy<T: Send + 'static>(
         &self,
         id: u32,
+        kind: RunningWork,
         work: impl FnOnce(&dyn Fn() -> bool) -> Result<T> + Send + 'static,
         ended: impl FnOnce(Result<T>) + Send + 'static,
     ) -> Result<()> {
-        self.queue(id, move |_, stopped| work(stopped), ended)
+        self.queue(self.hold(id, kind)?, move |_, stopped| work(stopped), ended)
     }
 
+    /// Queues work with a held engine. The hold ends with the work.
     fn queue<T: Send + 'static>(
         &self,
-        id: u32,
-        work: impl FnOnce(&mut Option<Models>, &dyn Fn() -> bool) -> Result<T> + Send + 'static,
-        ended: impl FnOnce(Result<T>) + Send + 'static,
-    ) -> Result<()> {
-        let cancel = self.reserve(id)?;
-        self.submit((id, cancel), work, ended)
-    }
-
-    /// Sends work whose number and cancel flag are reserved.
-    fn submit<T: Send + 'static>(
-        &self,
-        (id, cancel): (u32, Arc<AtomicBool>),
+        mut hold: EngineHold,
         work: impl FnOnce(&mut Option<Models>, &dyn Fn() -> bool) -> Result<T> + Send + 'static,
         ended: impl FnOnce(Result<T>) + Send + 'static,
     ) -> Result<()> {
@@ -419,7 +437,9 @@ impl Engine {
             let result = guarded(|| work(models, stopped));
             Box::new(move || ended(result))
         });
-        self.send(Job::Measure { id, work, cancel }).inspect_err(|_| release(&self.occupied))
+        self.send(Job::Measure { id: hold.id, kind: hold.kind, work, cancel: hold.cancel_flag() })?;
+        hold.passed_on = true;
+        Ok(())
     }
 
     /// Runs short work on the models and waits for the result. `work` is as in [`measure`](Self::measure).
@@ -439,37 +459,43 @@ impl Engine {
         answer.recv().map_err(|_| Error::Internal("the engine ended during the request".into()))?
     }
 
-    /// Keeps the engine busy as `id`, without work, until the result is dropped.
+    /// Keeps the engine busy as `id` for work that is done elsewhere, until the result is dropped.
     ///
     /// # Errors
     /// [`Error::Busy`] while something runs.
-    pub fn hold(&self, id: u32) -> Result<EngineHold> {
-        let cancel = self.reserve(id)?;
-        Ok(EngineHold { id, cancel, occupied: self.occupied.clone() })
+    pub fn hold(&self, id: u32, kind: RunningWork) -> Result<EngineHold> {
+        let cancel = self.reserve(id, kind)?;
+        Ok(EngineHold { id, kind, cancel, occupied: self.occupied.clone(), passed_on: false })
     }
 
     /// Marks `id` as running. Returns its cancel flag.
-    fn reserve(&self, id: u32) -> Result<Arc<AtomicBool>> {
+    fn reserve(&self, id: u32, work: RunningWork) -> Result<Arc<AtomicBool>> {
         let mut occupied = self.occupied.lock();
-        if occupied.running.is_some() {
-            return Err(Error::Busy);
-        }
+        occupied.check_free()?;
         let cancel = Arc::new(AtomicBool::new(false));
-        occupied.running = Some((id, cancel.clone()));
+        occupied.running = Some(Running { id, work, cancel: cancel.clone() });
         Ok(cancel)
+    }
+
+    /// Checks that nothing runs.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] while something runs.
+    pub fn check_free(&self) -> Result<()> {
+        self.occupied.lock().check_free()
     }
 
     /// Returns the number of the running generation or measurement.
     pub fn running(&self) -> Option<u32> {
-        self.occupied.lock().running.as_ref().map(|(id, _)| *id)
+        self.occupied.lock().running.as_ref().map(|running| running.id)
     }
 
     /// Cancels generation or measurement `id`, which ends within one round. Any other is unaffected.
     pub fn cancel(&self, id: u32) {
-        if let Some((running, cancel)) = &self.occupied.lock().running
-            && *running == id
+        if let Some(running) = &self.occupied.lock().running
+            && running.id == id
         {
-            cancel.store(true, Ordering::Relaxed);
+            running.cancel.store(true, Ordering::Relaxed);
         }
     }
 
@@ -478,8 +504,8 @@ impl Engine {
     /// Returns true if the thread ended. A thread that hangs is abandoned, for example in a read from a volume that
     /// was disconnected.
     pub fn shutdown(&self, patience: Duration) -> bool {
-        if let Some((_, cancel)) = &self.occupied.lock().running {
-            cancel.store(true, Ordering::Relaxed);
+        if let Some(running) = &self.occupied.lock().running {
+            running.cancel.store(true, Ordering::Relaxed);
         }
         let mut worker = self.worker.lock();
         worker.shut_down = true;
@@ -556,8 +582,8 @@ impl Job {
             }
             Self::Unload { reply } => {
                 // A job that was queued in the meantime needs the models.
-                let idle = occupied.lock().running.is_none();
-                if idle {
+                let idle = occupied.lock().check_free();
+                if idle.is_ok() {
                     *models = None;
                     release_memory(compute);
                 }
@@ -649,6 +675,8 @@ fn load(models: &mut Option<Models>, plan: &LoadPlan, make_room: bool, compute: 
     let (of_target, of_draft) = models.memory();
     let read = |memory: ModelMemory| memory.read_by_a_pass as u64;
     Ok(Loaded {
+        encoder: models.encoder().clone(),
+        plan: models.plan(),
         tokenizer: models.encoder().tokenizer().clone(),
         target: models.target_name(),
         draft: models.draft_name(),

@@ -15,6 +15,7 @@ pub mod log;
 pub mod proof;
 pub mod remote;
 pub mod serve;
+pub mod server_answers;
 pub mod services;
 pub mod store;
 pub mod train;

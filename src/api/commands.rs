@@ -113,6 +113,10 @@ macro_rules! with_commands {
             remove_server(address: String) -> ();
             /// Asks a server for its models.
             check_server(address: String) -> ServerCheck;
+            /// Returns the state of the server for other programs.
+            own_server() -> OwnServer;
+            /// Starts or ends the server for other programs.
+            set_own_server(on: bool) -> OwnServer;
 
             /// Tokenises a text with the loaded target. Control tokens are recognised.
             text_tokens(text: String) -> Vec<TextToken>;

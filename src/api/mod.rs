@@ -33,7 +33,7 @@ use hunch_core::propose::Needs;
 use hunch_core::sample::{RecommendedSampling, SamplingParams};
 use hunch_core::token::TokenId;
 use hunch_error::ErrorInfo;
-pub use server::{KeyPlace, ServerCheck, ServerEntry, ServerList};
+pub use server::{KeyPlace, OwnServer, ServerCheck, ServerEntry, ServerList};
 pub use training::{TrainEvent, TrainOutcome, TrainOutlook, TrainRequest};
 pub use update::{UpdateProgress, UpdateState};
 

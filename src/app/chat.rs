@@ -207,9 +207,7 @@ impl App {
         let answerer = self.answerer(&request.by)?;
         let settings = answerer.sign(request.settings);
         answerer.check(&settings)?;
-        if self.shared.engine.running().is_some() {
-            return Err(Error::Busy);
-        }
+        self.shared.engine.check_free()?;
         // The previous answer may still be written.
         self.shared.writers.settle(SETTLES_WITHIN);
         let first_words = match &request.asking {

@@ -12,15 +12,14 @@ use crate::api::{AnswerSettings, StoredMessage};
 use crate::engine::Engine;
 use crate::event::{EventSink, GenerationEvent, RoundEvent, ServerFigures, StopReason, TokenEvent};
 use crate::generate::Prompt;
-use crate::remote::{
-    RemoteAnswer, RemoteRequest, RemoteServer, TextPiece, runtime, sampling_fields, unless_cancelled,
-};
+use crate::remote::{RemoteServer, runtime, unless_cancelled};
+use crate::server_answers::{RemoteAnswer, RemoteRequest, TextPiece, sampling_fields};
 use crate::services::measure::SpeedRecorder;
 use hunch_core::chat::{ChatMessage, Role};
 use hunch_core::sample::SamplingParams;
 use hunch_core::stats::millis;
 use hunch_core::token::TokenOrigin;
-use hunch_error::{Error, Refusal, Result};
+use hunch_error::{Error, Refusal, Result, RunningWork};
 use hunch_model::text::{Tokenizer, without_reasoning};
 
 /// Markers of thinking, as models write it into their text.
@@ -78,7 +77,7 @@ impl Answerer for ServerAnswerer<'_> {
                 ..RemoteRequest::default()
             },
         };
-        let hold = self.engine.hold(id)?;
+        let hold = self.engine.hold(id, RunningWork::Answer)?;
         let answer = move || {
             let last = question.ask(&hold.cancel_flag(), &mut sink);
             // Free before the end is known, so that the next question can be asked at once.

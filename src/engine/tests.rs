@@ -36,7 +36,7 @@ fn ask_when_free(engine: &Engine, id: u32) -> Result<()> {
     loop {
         // Only a live engine reports that no model is loaded.
         match engine.ask(id, |_, _| Ok(())) {
-            Err(Error::Busy) if begun.elapsed() < PATIENCE => thread::sleep(Duration::from_millis(2)),
+            Err(Error::Busy(_)) if begun.elapsed() < PATIENCE => thread::sleep(Duration::from_millis(2)),
             ended => return ended,
         }
     }

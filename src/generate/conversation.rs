@@ -56,6 +56,16 @@ impl ConversationResources {
         &mut *self.target
     }
 
+    /// Returns the number of tokens in the target's cache, and of those that a prompt starts with.
+    pub(super) fn cached_and_shared(&self, prompt: &[TokenId]) -> (usize, usize) {
+        (self.cached.len(), shared_len(&self.cached, prompt))
+    }
+
+    /// Returns the allocated bytes of all caches.
+    pub(super) fn cache_bytes(&self) -> u64 {
+        (self.target.memory().cache + self.proposers.cache_bytes()) as u64
+    }
+
     /// Returns the draft model's name, if one is loaded.
     pub(super) fn draft_name(&self) -> Option<String> {
         self.proposers.draft().map(|draft| draft.model().info().name.clone())

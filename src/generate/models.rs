@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::conversation::{ConversationResources, GenerationResources};
+use super::kept_conversations::{CacheLimits, CacheUse, KeptConversations};
 use super::load::{self, InMemory, LoadPlan, OpenedModels, Origin};
 use super::pair_fit::{self, MeasuredPair};
 use super::predicted::PredictedCosts;
@@ -33,6 +34,8 @@ use parking_lot::Mutex;
 pub struct Models {
     shared: Arc<SharedModels>,
     own: ConversationResources,
+    /// Other conversations whose caches are kept.
+    kept: KeptConversations,
 }
 
 impl Models {
@@ -77,7 +80,7 @@ impl Models {
         let mut proposers = Proposers::new(draft.map(|draft| draft.model));
         proposers.set_head(head);
         let own = ConversationResources::new(Box::new(target), proposers);
-        Ok(Self { shared: Arc::new(shared), own })
+        Ok(Self { shared: Arc::new(shared), own, kept: KeptConversations::default() })
     }
 
     /// Returns the plan that loads these models again.
@@ -104,6 +107,7 @@ impl Models {
         let mut shared = SharedModels { origin, ..(*self.shared).clone() };
         shared.set_draft(draft.as_ref(), pair);
         self.shared = Arc::new(shared);
+        self.kept.clear();
         self.own.proposers.set_draft(draft.map(|draft| draft.model));
         self.own.forget_draft();
         Ok(())
@@ -118,6 +122,7 @@ impl Models {
         check_vocabularies(self.shared.encoder.tokenizer(), &Tokenizer::from_gguf(file.gguf())?)?;
         let copy = Decoder::load(&file, compute)?;
         load::warm_up(&copy);
+        self.kept.clear();
         self.own.proposers.set_low_bit(DraftModel::new(Box::new(copy))?);
         Ok(())
     }
@@ -202,7 +207,29 @@ impl Models {
     /// # Errors
     /// If the device fails.
     pub fn fork(&self) -> Result<Self> {
-        Ok(Self { shared: self.shared.clone(), own: self.own.fork()? })
+        let kept = KeptConversations::default();
+        Ok(Self { shared: self.shared.clone(), own: self.own.fork()?, kept })
+    }
+
+    /// Sets how many caches of conversations are kept at the same time. By default it is one. Caches beyond the limits
+    /// are dropped when the next generation begins.
+    pub fn set_cache_limits(&mut self, limits: CacheLimits) {
+        self.kept.set_limits(limits);
+    }
+
+    /// Continues the conversation whose cache serves a prompt best, or starts another one, within the limits. Until the
+    /// next call, all other methods are about that conversation.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub(super) fn resume(&mut self, prompt: &[TokenId]) -> Result<()> {
+        self.kept.switch(&mut self.own, prompt)
+    }
+
+    /// Returns the caches of all conversations, the current one included.
+    pub fn caches(&self) -> CacheUse {
+        let current = CacheUse { conversations: 1, bytes: self.own.cache_bytes() };
+        current.plus(self.kept.used())
     }
 
     /// Starts another conversation over the same target, with the draft model and the head of a plan. A plan without a
@@ -270,6 +297,7 @@ impl Models {
     /// # Errors
     /// If the device fails.
     pub fn forget(&mut self) -> Result<()> {
+        self.kept.clear();
         self.own.empty_caches()
     }
 

@@ -5,16 +5,17 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures_util::future::try_join;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::spawn_blocking;
+use tokio::time::sleep;
 
 use super::Served;
 use super::errors::{Failure, FailureKind};
 use super::metrics::Metrics;
-use crate::engine::WallClock;
+use crate::engine::{EngineHold, WallClock};
 use crate::event::{GenerationEvent, RoundEvent, StopReason, TokenEvent};
 use crate::generate::{
     Finished, GenerationContext, GenerationPlan, LoadPlan, LoadStep, Models, Prompt, generate,
@@ -22,12 +23,16 @@ use crate::generate::{
 use hunch_core::chat::Thinking;
 use hunch_core::method::Method;
 use hunch_core::sample::Constraint;
+use hunch_core::stats::RoundTiming;
 use hunch_core::token::TokenId;
-use hunch_error::Result;
-use hunch_model::text::{AnswerFormat, ToolCallParser, ToolChat};
+use hunch_error::{Error, Result, RunningWork};
+use hunch_model::text::{AnswerFormat, ThinkingBudget, Tokenizer, ToolCallParser, ToolChat, opens_thought};
 
 /// Tokens at the end of a prompt that show whether its template opened a thought.
 const PROMPT_END: usize = 16;
+
+/// Time between two attempts to get an engine that somebody else uses.
+const ENGINE_POLL: Duration = Duration::from_millis(20);
 
 /// A checked request.
 pub(super) struct Ask {
@@ -40,6 +45,8 @@ pub(super) struct Ask {
     pub(super) format: Option<AnswerFormat>,
     /// Reading of calls. `None` if the answer has none.
     pub(super) calling: Option<Calling>,
+    /// Most tokens of reasoning. An answer that has to follow a format does not reason.
+    pub(super) thinking_budget: Option<usize>,
 }
 
 /// Reader of the calls in an answer, and the format that makes them.
@@ -98,6 +105,10 @@ pub(super) struct RunningAnswer {
     pub(super) method: Method,
     /// Reader of the calls, before the first token. `None` if the answer has none.
     pub(super) parser: Option<ToolCallParser>,
+    /// `true` if the answer begins within a thought that the prompt has opened.
+    pub(super) thinks: bool,
+    /// Milliseconds and number of the rounds so far that drafted nothing.
+    plain: (f64, u32),
 }
 
 /// A whole answer.
@@ -122,6 +133,11 @@ impl RunningAnswer {
         loop {
             match self.steps.recv().await {
                 Some(Step::Event(GenerationEvent::Round(round))) => {
+                    if round.drafted == 0 {
+                        let RoundTiming { target_ms, verify_ms, other_ms, .. } = round.timing;
+                        self.plain.0 += target_ms + verify_ms + other_ms;
+                        self.plain.1 += 1;
+                    }
                     return Ok(Some(AnswerPart::Round(Box::new(round))));
                 }
                 Some(Step::Event(event)) => self.observe(&event),
@@ -162,6 +178,14 @@ impl RunningAnswer {
         self.prompt_tokens.saturating_sub(self.prefilled + 1)
     }
 
+    /// Predicts the speedup over plain decoding at `tok_s` tokens per second. Plain decoding is taken to need the mean
+    /// time of the rounds of this answer that drafted nothing. `None` without such rounds.
+    pub(super) fn predicted_speedup(&self, tok_s: f64) -> Option<f64> {
+        let (ms, rounds) = self.plain;
+        let speedup = tok_s * ms / f64::from(rounds) / 1000.0;
+        (rounds > 0 && speedup.is_finite()).then_some(speedup)
+    }
+
     fn observe(&mut self, event: &GenerationEvent) {
         match event {
             GenerationEvent::Started { seed, method, .. } => (self.seed, self.method) = (*seed, *method),
@@ -200,6 +224,17 @@ impl Drop for CountIfDropped {
 pub(super) struct Encoded {
     pub(super) ids: Vec<TokenId>,
     constraint: Option<Arc<dyn Constraint>>,
+    /// `true` if the constraint is a format, which leaves no room for a thought.
+    has_format: bool,
+}
+
+/// Limits of an answer that depend on its prompt.
+#[derive(Default)]
+pub(super) struct AnswerLimits {
+    /// Format of the answer.
+    pub(super) format: Option<AnswerFormat>,
+    /// Most tokens of reasoning, without a format.
+    pub(super) thinking_budget: Option<usize>,
 }
 
 /// Tokenises a prompt and compiles the format of its answer. Dropping the future abandons a slow chat template.
@@ -210,7 +245,7 @@ pub(super) async fn encode(
     server: &Served,
     question: Question,
     thinking: Option<Thinking>,
-    format: Option<AnswerFormat>,
+    limits: AnswerLimits,
 ) -> Result<Encoded, Failure> {
     let abandoned = SetOnDrop(Arc::default());
     let (encoder, flag) = (server.model.encoder.clone(), abandoned.0.clone());
@@ -221,8 +256,16 @@ pub(super) async fn encode(
             Question::Tools(chat, begun) => encoder.tool_ids(chat, begun, thinking, &stopped)?,
         };
         let answer_start = ids.len() - question.begun();
+        let AnswerLimits { format, thinking_budget } = limits;
         let constraint = format.map(|format| encoder.constraint(&format, answer_start)).transpose()?;
-        Ok(Encoded { ids, constraint })
+        let has_format = constraint.is_some();
+        let budget = || -> Option<Arc<dyn Constraint>> {
+            let tokenizer = encoder.tokenizer();
+            let open = opens_thought(&end_of(tokenizer, &ids[..answer_start]));
+            let budget = ThinkingBudget::new(tokenizer, thinking_budget?, answer_start, open)?;
+            Some(Arc::new(budget))
+        };
+        Ok(Encoded { constraint: constraint.or_else(budget), ids, has_format })
     });
     let encoded = encoding.await.map_err(|_| {
         Failure::new(FailureKind::Internal, "The prompt could not be tokenised. This is a bug in Hunch.")
@@ -237,7 +280,7 @@ pub(super) async fn encode(
 /// If the request is invalid, the queue is full, or the engine fails.
 pub(super) async fn start(server: &Served, ask: Ask) -> Result<RunningAnswer, Failure> {
     let clock = WallClock::start();
-    let Ask { question, mut plan, max_tokens, format, calling } = ask;
+    let Ask { question, mut plan, max_tokens, format, calling, thinking_budget } = ask;
     let (parser, format, shown) = match calling {
         Some(Calling { parser, format: of_calls, shown }) => (Some(parser), of_calls.or(format), shown),
         None => (None, format, Vec::new()),
@@ -255,23 +298,30 @@ pub(super) async fn start(server: &Served, ask: Ask) -> Result<RunningAnswer, Fa
     // The place in the queue is taken first, so a slow chat template does not change the order.
     let turn = async { place.turn().await.ok_or_else(Failure::shutting_down) };
     let mut waiting = CountIfDropped(Some(server.metrics.clone()));
-    let ready = try_join(turn, encode(server, question, plan.thinking, format)).await;
+    let limits = AnswerLimits { format, thinking_budget };
+    let ready = async {
+        let (turn, encoded) = try_join(turn, encode(server, question, plan.thinking, limits)).await?;
+        let id = server.next_id();
+        Ok::<_, Failure>((turn, encoded, id, hold_engine(server, id).await?))
+    };
+    let ready = ready.await;
     waiting.0 = None;
-    let (turn, Encoded { ids, constraint }) = ready?;
+    let (turn, Encoded { ids, constraint, has_format }, id, hold) = ready?;
     let prompt_tokens = ids.len();
     let parser = parser.map(|parser| {
         // A format leaves no room for a thought.
-        if constraint.is_some() { parser } else { after_prompt(parser, server, &ids, begun) }
+        if has_format { parser } else { after_prompt(parser, server, &ids, begun) }
     });
+    let thinks = !has_format && opens_thought(&end_of(server.model.encoder.tokenizer(), &ids));
     plan.max_tokens = max_tokens.unwrap_or_else(|| server.model.context.saturating_sub(prompt_tokens).max(1));
     let (sender, steps) = unbounded_channel();
-    let id = server.next_id();
     let (events, metrics) = (sender.clone(), server.metrics.clone());
-    let (served, model) = (server.models.clone(), server.model.clone());
+    let (served, model, conversations) = (server.models.clone(), server.model.clone(), server.conversations);
     let load = load_plan(server, sender.clone());
     let mut reader = parser.clone();
     let work = move |models: &mut Models, stopped: &dyn Fn() -> bool| {
         served.complete(&model, models, &mut plan)?;
+        models.set_cache_limits(served.cache_limits(&model, conversations));
         // `true` once the rest of the answer would be left out.
         let is_done = AtomicBool::new(false);
         let cancelled = || stopped() || events.is_closed() || is_done.load(Ordering::Relaxed);
@@ -295,7 +345,9 @@ pub(super) async fn start(server: &Served, ask: Ask) -> Result<RunningAnswer, Fa
             // Fails once the client is gone, which ends the generation before its next pass.
             let _ = events.send(Step::Event(event));
         };
-        let mut finished = generate(models, &ids, &plan, &context, &mut sink)?;
+        let finished = generate(models, &ids, &plan, &context, &mut sink);
+        metrics.record_caches(models.caches());
+        let mut finished = finished?;
         if is_done.load(Ordering::Relaxed) {
             finished.stop = StopReason::EndOfTurn;
         }
@@ -303,8 +355,9 @@ pub(super) async fn start(server: &Served, ask: Ask) -> Result<RunningAnswer, Fa
     };
     let (served, model, metrics) = (server.models.clone(), server.model.clone(), server.metrics.clone());
     let make_room = move |loaded| {
+        let make_room = served.has_to_make_room(&model, loaded)?;
         metrics.record_load();
-        served.has_to_make_room(&model, loaded)
+        Ok(make_room)
     };
     let (metrics, queue, began) = (server.metrics.clone(), server.queue.clone(), Instant::now());
     let idle = server.idle.clone();
@@ -316,7 +369,7 @@ pub(super) async fn start(server: &Served, ask: Ask) -> Result<RunningAnswer, Fa
         drop(turn);
         let _ = sender.send(Step::End(result));
     };
-    server.engine.measure_on(id, load, make_room, work, ended)?;
+    server.engine.measure_on(hold, load, make_room, work, ended)?;
     let mut answer = RunningAnswer {
         steps,
         number: id,
@@ -325,6 +378,8 @@ pub(super) async fn start(server: &Served, ask: Ask) -> Result<RunningAnswer, Fa
         seed: 0,
         method: server.plan.method,
         parser,
+        thinks,
+        plain: (0.0, 0),
     };
     match answer.steps.recv().await {
         Some(Step::Event(event)) => answer.observe(&event),
@@ -334,15 +389,31 @@ pub(super) async fn start(server: &Served, ask: Ask) -> Result<RunningAnswer, Fa
     Ok(answer)
 }
 
+/// Waits until the engine is free. The window may use it too.
+async fn hold_engine(server: &Served, id: u32) -> Result<EngineHold, Failure> {
+    loop {
+        match server.engine.hold(id, RunningWork::Answer) {
+            Err(Error::Busy(_)) => sleep(ENGINE_POLL).await,
+            held => return Ok(held?),
+        }
+    }
+}
+
 /// Returns the reader of an answer after a prompt, whose last `begun` tokens belong to the answer.
 fn after_prompt(parser: ToolCallParser, server: &Served, ids: &[TokenId], begun: usize) -> ToolCallParser {
     let tokenizer = server.model.encoder.tokenizer();
-    let text = |ids: &[TokenId]| {
-        let bytes: Vec<u8> = ids.iter().flat_map(|&id| tokenizer.token_bytes(id)).collect();
-        String::from_utf8_lossy(&bytes).into_owned()
-    };
     let (prompt, begun) = ids.split_at(ids.len() - begun);
-    parser.after(&text(&prompt[prompt.len().saturating_sub(PROMPT_END)..]), &text(begun))
+    parser.after(&end_of(tokenizer, prompt), &text_of_ids(tokenizer, begun))
+}
+
+/// Returns the text at the end of a prompt.
+fn end_of(tokenizer: &Tokenizer, prompt: &[TokenId]) -> String {
+    text_of_ids(tokenizer, &prompt[prompt.len().saturating_sub(PROMPT_END)..])
+}
+
+fn text_of_ids(tokenizer: &Tokenizer, ids: &[TokenId]) -> String {
+    let bytes: Vec<u8> = ids.iter().flat_map(|&id| tokenizer.token_bytes(id)).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// Joins the texts of tokens.

@@ -365,7 +365,7 @@ fn stopping_keeps_whole_turns_and_frees_the_engine() {
     // The engine is busy for models and other measurements.
     let refused = app.compare(request(&[Method::Ngram], 8), Box::new(|_| {}));
     assert_eq!(refused.unwrap_err().code(), ErrorCode::Busy);
-    assert!(app.hold_engine().is_err(), "no update is installed during a comparison");
+    assert!(app.hold_for_update().is_err(), "no update is installed during a comparison");
     let load = load_request("target", None);
     assert_eq!(app.load_models(load.clone()).unwrap_err().code(), ErrorCode::Busy);
     let mut events = Vec::new();

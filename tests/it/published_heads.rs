@@ -322,6 +322,10 @@ fn describes_heads_and_their_targets() {
     let medusa = describe(&Format::Medusa.write(folder.path())).unwrap();
     assert_eq!((&medusa.kind[..], medusa.target.as_deref()), ("Medusa", Some("tiny/llama")));
     assert_eq!(describe(&Format::Mlp.write(folder.path())).unwrap().kind, "MLP speculator");
+    for format in [Format::DFlash, Format::DFlashGguf] {
+        let block = describe(&format.write(folder.path())).unwrap();
+        assert_eq!((&block.kind[..], block.layers), ("DFlash", Some(vec![1, 4, 6])));
+    }
     let shipped =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/hunch-model/heads/smollm2-135m-instruct.gguf");
     let own = describe(&shipped).unwrap();
@@ -396,8 +400,14 @@ fn predicted_memory_counts_weights_and_cache() {
         // 8 bits for each weight and a scale for 32 of them. Vectors have 32 bits.
         let share = memory.weights as f64 / weights;
         assert!((1.0625..1.12).contains(&share), "{format:?}: {share} bytes for each weight");
-        let heads = if format == Format::Speculators { 2 * 32 } else { 2 * 64 };
-        let cached = if matches!(format, Format::Medusa | Format::Mlp) { 0 } else { 2 * heads * 4 };
+        let keys = match format {
+            Format::Medusa | Format::Mlp => 0,
+            Format::Speculators => 2 * 32,
+            // Two layers.
+            Format::DFlash | Format::DFlashGguf => 2 * 2 * 32,
+            _ => 2 * 64,
+        };
+        let cached = 2 * keys * 4;
         assert_eq!(memory.cache_per_token, cached, "{format:?}");
     }
     let other = Tiny { layers: 3, ..Tiny::default() }.write(folder.path(), "other");

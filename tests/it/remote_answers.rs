@@ -16,7 +16,7 @@ use hunch::api::{
 use hunch::app::{App, AppConfig};
 use hunch::bench::compare::report::{CompareEvent, CompareRequest, ComparedServer, ComparisonReport};
 use hunch::event::{GenerationEvent, ServerFigures, StopReason};
-use hunch::remote::{ServerKind, SpeculationSource};
+use hunch::server_answers::{ServerKind, SpeculationSource};
 use hunch_core::method::Method;
 use hunch_core::sample::SamplingParams;
 use hunch_core::token::TokenOrigin;
@@ -186,7 +186,7 @@ fn stopping_cancels_the_answer_on_the_server() {
     let begun = app.answer(endless, Box::new(move |message| drop(sender.send(message)))).unwrap();
     wait_for(server.address, RUNNING, 1);
     let busy = app.answer(request(&address, "tiny", question(None)), Box::new(|_| {})).unwrap_err();
-    assert!(matches!(busy, Error::Busy), "{busy}");
+    assert!(matches!(busy, Error::Busy(_)), "{busy}");
     app.stop_generation(begun.generation_id);
     let told: Vec<_> = receiver.iter().flat_map(|message| message.events).collect();
     let (stop, figures) = finished(&told);
@@ -412,7 +412,11 @@ fn stop_while_the_server_of_a_comparison_answers_keeps_the_lanes() {
 
 /// Compares with a server next to the lanes and returns the events.
 fn compare(app: &App, address: &str) -> Vec<CompareEvent> {
-    let server = Some(ComparedServer { address: address.into(), model: "tiny".into() });
+    compare_with(app, address, "tiny")
+}
+
+fn compare_with(app: &App, address: &str, model: &str) -> Vec<CompareEvent> {
+    let server = Some(ComparedServer { address: address.into(), model: model.into() });
     let asked = CompareRequest { server, ..compare_request(&[Method::Ngram], 12) };
     let (sender, receiver) = channel();
     app.compare(asked, Box::new(move |message| drop(sender.send(message)))).unwrap();
@@ -455,4 +459,21 @@ fn failing_server_leaves_the_result_of_the_lanes() {
     let theirs = report.server.as_ref().unwrap();
     assert_eq!((report.lanes.len(), theirs.answers.len()), (2, 0));
     assert_eq!(theirs.error.as_ref().unwrap().code, ErrorCode::Server);
+    assert_eq!(theirs.cut_off, None, "it said nothing");
+}
+
+#[test]
+fn text_before_the_failure_of_a_server_stays_in_the_comparison() {
+    let folder = folder();
+    let app = app_with_models(folder.path(), false);
+    // The stream ends without an end of the answer.
+    let half = events(&[delta(json!({ "content": "Merge" }), Value::Null)]);
+    let (_server, address) = scripted(&app, Script::new("llamacpp", half));
+    let told = compare_with(&app, &address, "first");
+    let (report, kept) = compared(&told);
+    let theirs = report.server.as_ref().unwrap();
+    assert_eq!(theirs.error.as_ref().unwrap().code, ErrorCode::Server);
+    let begun = theirs.cut_off.as_ref().unwrap();
+    assert_eq!((begun.prompt, begun.run, begun.text.as_str()), (0, 0, "Merge"));
+    assert_eq!(app.open_comparison(kept).unwrap().server.as_ref(), Some(theirs));
 }

@@ -11,7 +11,7 @@ use hunch_core::token::TokenId;
 use hunch_error::ErrorCode;
 use hunch_model::device::{Compute, DeviceChoice};
 
-use crate::support::tiny::{CONVOLUTIONS, Tiny, further};
+use crate::support::tiny::{CONVOLUTIONS, DELTA_NETS, Tiny, further};
 
 /// Returns the answer and the number of prompt tokens that prefill ran.
 fn answer(models: &mut Models, prompt: &[TokenId], method: Method) -> (Vec<TokenId>, u32) {
@@ -52,9 +52,11 @@ fn second_turn_prefills_new_tokens_only() {
 
 /// The state of the first edited token is not held, so the models run some of the tokens before it again.
 #[test]
-fn second_turn_of_convolutions_prefills_new_tokens_only() {
-    let target = further(CONVOLUTIONS);
-    second_turn_of(target, Tiny { layers: 1, ..target }, 300);
+fn second_turn_of_layers_with_a_state_prefills_new_tokens_only() {
+    for of in [CONVOLUTIONS, DELTA_NETS] {
+        let target = further(of);
+        second_turn_of(target, Tiny { layers: 1, ..target }, 300);
+    }
 }
 
 fn second_turn_of(target: Tiny, draft: Tiny, prompt: TokenId) {

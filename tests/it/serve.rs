@@ -59,6 +59,7 @@ pub(super) fn config() -> ServerConfig {
         plan,
         api_key: None,
         queue: 64,
+        conversations: 4,
         limits,
     }
 }
@@ -144,6 +145,7 @@ pub(super) fn wait_for(address: SocketAddr, name: &str, value: u64) {
 pub(super) const RUNNING: &str = "hunch_num_requests_running";
 const WAITING: &str = "hunch_num_requests_waiting";
 pub(super) const CANCELLED: &str = "hunch_requests_total{outcome=\"cancelled\"}";
+const CONVERSATIONS: &str = "hunch_cached_conversations";
 const FINISHED: &str = "hunch_requests_total{outcome=\"finished\"}";
 
 fn parsed(events: Vec<String>) -> Vec<Value> {
@@ -266,6 +268,47 @@ fn reports_usage_probabilities_and_origins_on_request() {
     assert_eq!(metric(server.address, "hunch_prompt_tokens_total"), 2 * prompt);
     assert_eq!(metric(server.address, "hunch_prefilled_tokens_total"), prompt - 1);
     assert_eq!(metric(server.address, "hunch_spec_decode_num_accepted_tokens_total"), 2 * accepted as u64);
+}
+
+#[test]
+fn speedup_is_predicted_from_rounds_without_a_draft() {
+    let mut config = config();
+    config.plan.method = Method::Plain;
+    let server = serve(512, config);
+    let asked = json!({ "hunch": true, "stream": true });
+    let chunks = parsed(post(server.address, CHAT, &chat("abc abc", 20, &asked)).events());
+    let told: Vec<f64> =
+        chunks.iter().filter_map(|chunk| chunk["hunch"]["predicted_speedup"].as_f64()).collect();
+    // Every round drafted nothing, so only the time between rounds makes a difference to 1.
+    assert!(told.len() > 10 && told.iter().all(|speedup| (0.0..2.0).contains(speedup)), "{told:?}");
+}
+
+#[test]
+fn conversations_that_take_turns_keep_their_caches() {
+    let cached = |server: &Running, text: &str| {
+        let usage = post(server.address, CHAT, &chat(text, 8, &json!({}))).json()["usage"].clone();
+        let prompt = usage["prompt_tokens"].as_u64().unwrap();
+        prompt - 1 - usage["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap()
+    };
+    let (sky, sea) = ("How is the sky today? ".repeat(6), "Where does the river meet the sea? ".repeat(6));
+    for (conversations, kept) in [(2, true), (1, false)] {
+        let server = serve(2048, ServerConfig { conversations, ..config() });
+        for text in [&sky, &sea] {
+            assert!(cached(&server, text) > 100, "{text} is new");
+        }
+        for text in [&sky, &sea, &sky] {
+            assert_eq!(cached(&server, text) == 0, kept, "{conversations} {text}");
+        }
+        // A third conversation takes the place of the one that was used least recently.
+        let third = "What is a whale? ".repeat(8);
+        assert!(cached(&server, &third) > 100);
+        if kept {
+            assert_eq!((cached(&server, &sky), cached(&server, &third)), (0, 0));
+            assert!(cached(&server, &sea) > 100);
+        }
+        assert_eq!(metric(server.address, CONVERSATIONS), conversations as u64);
+        assert!(metric(server.address, "hunch_cache_bytes") > 0);
+    }
 }
 
 #[test]
@@ -597,6 +640,7 @@ fn answers_in_the_order_of_arrival() {
     assert_eq!(order.iter().map(|(_, number)| *number).collect::<Vec<_>>(), (0..8).collect::<Vec<_>>());
 }
 
+/// 1,008 requests over 16 connections at a time.
 #[test]
 fn many_connections_with_cancels_leave_nothing_behind() {
     let server = serve(LONG, config());
@@ -606,7 +650,7 @@ fn many_connections_with_cancels_leave_nothing_behind() {
         let (address, expected) = (server.address, expected.clone());
         thread::spawn(move || {
             let mut cancelled = 0;
-            for turn in 0..13 {
+            for turn in 0..63 {
                 let mut connection = http::connect(address);
                 // A fixed sequence that differs between the threads.
                 match (seed * 31 + turn * 17) % 4 {
@@ -623,7 +667,7 @@ fn many_connections_with_cancels_leave_nothing_behind() {
                         let body = chat("abc abc", 12, &json!({ "stream": true })).to_string();
                         http::write_request(&mut connection, "POST", CHAT, JSON, &body);
                         // Goes away while it waits, or at any moment of the answer.
-                        thread::sleep(Duration::from_millis(turn * 3));
+                        thread::sleep(Duration::from_millis(turn % 13 * 3));
                     }
                     _ => {
                         let body = chat("abc abc", 12, &json!({})).to_string();
@@ -642,6 +686,7 @@ fn many_connections_with_cancels_leave_nothing_behind() {
     wait_for(server.address, RUNNING, 0);
     assert!(metric(server.address, CANCELLED) >= cancelled);
     assert_eq!(metric(server.address, "hunch_requests_total{outcome=\"failed\"}"), 0);
+    assert!(metric(server.address, CONVERSATIONS) <= 4);
     let last = post(server.address, CHAT, &chat("abc abc", 12, &json!({}))).json();
     assert_eq!(last["choices"][0]["message"]["content"], expected);
 }

@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use hunch::serve::{InstalledModels, ServerConfig};
+use hunch::serve::{DraftChoice, InstalledModels, ServerConfig};
 use hunch_core::method::Method;
 use hunch_core::sample::SamplingParams;
 use hunch_library::Places;
@@ -30,6 +30,7 @@ fn with_two(change: impl FnOnce(ServerConfig) -> ServerConfig) -> Running {
             only: None,
             method: Method::Auto,
             sampling: SamplingParams::default(),
+            drafts: DraftChoice::default(),
             ignore_memory_check: false,
         };
         change(ServerConfig { installed: Some(installed), ..config() })
@@ -80,6 +81,35 @@ fn loads_the_model_that_a_request_names() {
     let question = json!({ "model": "tiny", "messages": [{ "role": "user", "content": "abc" }] });
     assert_eq!(post(server.address, "/v1/messages/count_tokens", &question).status, 200);
     assert_eq!(metric(server.address, LOADS), 3);
+}
+
+/// The only smaller model with the same vocabulary, unless the settings say otherwise.
+#[test]
+fn a_model_loaded_by_name_has_the_best_draft_there_is() {
+    let speaker = |drafts: DraftChoice| {
+        let tiny = Tiny { context: LONG, ..Tiny::default() };
+        serve_in(&tiny, |folder: &Path| {
+            Tiny { seed: 2, layers: 12, ..tiny }.write(folder, "large");
+            let installed = InstalledModels {
+                places: Places { models: folder.to_owned(), ..Places::default() },
+                only: None,
+                method: Method::DraftModel,
+                sampling: SamplingParams::default(),
+                drafts,
+                ignore_memory_check: false,
+            };
+            ServerConfig { installed: Some(installed), ..config() }
+        })
+    };
+    let method = |server: &Running| {
+        let answer = post(server.address, CHAT, &chat("large", 20)).json();
+        answer["hunch"]["method"].clone()
+    };
+    assert_eq!(method(&speaker(DraftChoice::default())), "draft-model");
+    let none = DraftChoice { no_others: true, ..DraftChoice::default() };
+    assert_eq!(method(&speaker(none)), "auto");
+    let named = DraftChoice { named: [("large".to_owned(), None)].into(), ..DraftChoice::default() };
+    assert_eq!(method(&speaker(named)), "auto");
 }
 
 #[test]

@@ -526,8 +526,11 @@ fn train_in(app: &App, request: &TrainRequest, pause: bool) -> TrainEvent {
             }),
         )
         .unwrap();
-    assert!(matches!(app.train_drafter(request, Box::new(|_| ())), Err(Error::Busy)), "two runs at a time");
-    assert!(app.hold_engine().is_err(), "no update is installed during training");
+    assert!(
+        matches!(app.train_drafter(request, Box::new(|_| ())), Err(Error::Busy(_))),
+        "two runs at a time"
+    );
+    assert!(app.hold_for_update().is_err(), "no update is installed during training");
     loop {
         match receiver.recv_timeout(Duration::from_secs(120)).expect("the run continues") {
             TrainEvent::Progress { .. } if pause => app.stop_measurement(id),
@@ -557,9 +560,9 @@ fn window_pauses_continues_and_uses_the_new_head() {
     let before = app.training_outlook(&request).unwrap();
     assert!(before.run.is_none() && !before.measured && before.disk_bytes > 0 && before.fit_seconds > 0.0);
     app.load_models(load_request("target", None)).unwrap();
-    let hold = app.hold_engine().unwrap();
+    let hold = app.hold_for_update().unwrap();
     assert!(
-        matches!(app.train_drafter(&request, Box::new(|_| ())), Err(Error::Busy)),
+        matches!(app.train_drafter(&request, Box::new(|_| ())), Err(Error::Busy(_))),
         "an update is installed"
     );
     drop(hold);

@@ -33,6 +33,7 @@ import { ModelList } from './lib/state/modelList.svelte';
 import { Models } from './lib/state/models.svelte';
 import { Navigation } from './lib/state/navigation.svelte';
 import { Notices } from './lib/state/notices.svelte';
+import { OwnServerSwitch } from './lib/state/ownServer.svelte';
 import { Pairing } from './lib/state/pairing.svelte';
 import { Preferences } from './lib/state/preferences.svelte';
 import { Presets } from './lib/state/presets';
@@ -92,6 +93,7 @@ export function createWindow(host: Host): WindowState {
     needless: () => servers.chosen !== null,
   });
   const servers = new Servers(host, preferences);
+  const ownServer = new OwnServerSwitch(host);
   const answerer = new Answerer({ models, servers, prepare: () => bias.prepare() });
   const downloads = new Downloads(host, {
     arrived: () => void events.libraryChanged(),
@@ -184,6 +186,7 @@ export function createWindow(host: Host): WindowState {
       modelList,
       models,
       servers,
+      ownServer,
       pairing,
       comparison,
       training,
@@ -222,6 +225,7 @@ export function createWindow(host: Host): WindowState {
     start: async () => {
       void chat.list();
       void servers.load();
+      void ownServer.load();
       // First, so that events of loading are received too.
       await events.watch();
       // Settings show it while models are loading.

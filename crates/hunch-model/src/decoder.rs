@@ -280,7 +280,7 @@ impl Decoder {
         spec: ModelSpec,
         execution: Execution,
     ) -> Result<Self> {
-        let executor = Box::new(CandleExecutor::load(file, &spec, compute.device())?);
+        let executor = Box::new(CandleExecutor::load(file, &spec, compute)?);
         Ok(Self::new(file, spec, execution, executor))
     }
 

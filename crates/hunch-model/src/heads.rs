@@ -3,10 +3,12 @@
 //! [`hunch_core::propose::head`].
 //!
 //! `mlp` is the architecture that Hunch trains. `published` opens the files of others, with `llama_cpp` and `pickle`
-//! for two of the formats. `pickle_check` bounds the memory of pickles. `eagle1` and `eagle3` share the steps in `eagle` and the decoder layer in `layer`. `medusa`
-//! and `speculator` share the steps in `last_state`. `memory` predicts what a head takes.
+//! for two of the formats. `pickle_check` bounds the memory of pickles. `eagle1` and `eagle3` share the steps in
+//! `eagle`, and with `dflash` the decoder layer in `layer`. `output_head` scores tokens for `eagle3` and `dflash`.
+//! `medusa` and `speculator` share the steps in `last_state`. `memory` predicts what a head takes.
 
 mod config;
+mod dflash;
 mod eagle;
 mod eagle1;
 mod eagle3;
@@ -17,6 +19,7 @@ mod llama_cpp;
 mod medusa;
 mod memory;
 mod mlp;
+mod output_head;
 mod pickle;
 mod pickle_check;
 mod published;

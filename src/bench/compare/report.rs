@@ -13,7 +13,7 @@ use ts_rs::TS;
 use crate::bench::IdentityReport;
 use crate::bench::MethodConfig;
 use crate::event::{GenerationEvent, ServerFigures, StopReason};
-use crate::remote::{ServerKind, Speculation};
+use crate::server_answers::{ServerKind, Speculation};
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
 use hunch_core::stats::GenerationStats;
@@ -154,6 +154,20 @@ pub struct ServerReport {
     pub tokens_per_pass: Option<f64>,
     /// Error that ended its answers early.
     pub error: Option<Box<hunch_error::ErrorInfo>>,
+    /// Start of the answer that the error ended. `None` without text.
+    #[serde(default)]
+    pub cut_off: Option<CutOffAnswer>,
+}
+
+/// Start of a server's answer that did not come to its end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+pub struct CutOffAnswer {
+    /// Number of the prompt, from 0.
+    pub prompt: u32,
+    /// Number of the run, from 0.
+    pub run: u32,
+    /// Text so far, without thinking.
+    pub text: String,
 }
 
 /// An answer of a server to one prompt in one run.

@@ -117,6 +117,12 @@ impl Proposers {
         }
     }
 
+    /// Returns the allocated bytes of the caches of all models and the head.
+    pub fn cache_bytes(&self) -> usize {
+        let models = self.draft.iter().chain(&self.low_bit).map(|model| model.model().memory().cache);
+        models.sum::<usize>() + self.head.as_ref().map_or(0, Head::cache_bytes)
+    }
+
     /// Empties the caches of all models.
     ///
     /// # Errors

@@ -151,4 +151,8 @@ impl<F: Fusion> DraftHead for LayerHead<F> {
     fn read_by_a_pass(&self) -> usize {
         self.layer.bytes() + self.fusion.bytes()
     }
+
+    fn cache_bytes(&self) -> usize {
+        self.layer.cache_bytes()
+    }
 }

@@ -13,7 +13,9 @@ mod time;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::text::harmony::without_reasoning;
-use crate::text::tools::{ToolCall, ToolChat, ToolForm, ToolMessage, map_fields, map_strings};
+use crate::text::tools::{
+    TOOLS_IN_MESSAGE, ToolCall, ToolChat, ToolForm, ToolMessage, map_fields, map_strings,
+};
 use crate::text::{EncodeOptions, Tokenizer};
 use child::{Failure, RenderingChild};
 use hunch_core::chat::{ChatMessage, Role, Thinking};
@@ -260,7 +262,10 @@ impl ChatTemplate {
         }
         let literals = tokenizer.literals(texts.into_iter())?;
         let mask = |text: &str| literals.mask(text, &[]);
-        let answer = |text: &str| literals.mask(text, &THINKING);
+        // Templates of the harmony format do not search for the reasoning in the answers of the model.
+        let is_harmony = tokenizer.harmony().is_some();
+        let answer =
+            |text: &str| literals.mask(if is_harmony { without_reasoning(text) } else { text }, &THINKING);
         let masked = |message: &ToolMessage| match message {
             ToolMessage::Text(ChatMessage { role, content }) => {
                 let content = if *role == Role::Assistant { answer(content) } else { mask(content) };
@@ -298,7 +303,9 @@ impl ChatTemplate {
     /// [`Error::InvalidRequest`] if the template has no tools, or a form that is not supported.
     pub fn tool_form(&self) -> Result<ToolForm> {
         let remedy = "Remove `tools`, or load another model.";
-        let source = self.source.as_deref().filter(|_| self.variables().iter().any(|name| name == "tools"));
+        let source = self.source.as_deref().filter(|source| {
+            source.contains(TOOLS_IN_MESSAGE) || self.variables().iter().any(|name| name == "tools")
+        });
         let source = source.ok_or_else(|| {
             Error::invalid(format!("The chat template of this model has no tools. {remedy}"))
         })?;

@@ -942,6 +942,23 @@ greedy: number,
 sampled: number, };
 
 /**
+ * Start of a server's answer that did not come to its end.
+ */
+export type CutOffAnswer = { 
+/**
+ * Number of the prompt, from 0.
+ */
+prompt: number, 
+/**
+ * Number of the run, from 0.
+ */
+run: number, 
+/**
+ * Text so far, without thinking.
+ */
+text: string, };
+
+/**
  * State of the controller, for display.
  */
 export type DepthState = { 
@@ -2817,6 +2834,15 @@ uses_head: boolean, };
 export type OpenKind = "model" | "conversation" | "suite";
 
 /**
+ * The server for other programs, which answers with the loaded models.
+ */
+export type OwnServer = { 
+/**
+ * Address of its API, such as `http://127.0.0.1:8033/v1`. `None` while it is off.
+ */
+url: string | null, };
+
+/**
  * Verdict on a model as a draft for a target.
  */
 export type PairVerdict = { "kind": "suits", 
@@ -3353,7 +3379,11 @@ tokens_per_pass: number | null,
 /**
  * Error that ended its answers early.
  */
-error: ErrorInfo | null, };
+error: ErrorInfo | null, 
+/**
+ * Start of the answer that the error ended. `None` without text.
+ */
+cut_off: CutOffAnswer | null, };
 
 /**
  * An alternative that fits in memory.
@@ -3992,6 +4022,10 @@ export interface Commands {
   remove_server: { args: { address: string }; result: null };
   /** Asks a server for its models. */
   check_server: { args: { address: string }; result: ServerCheck };
+  /** Returns the state of the server for other programs. */
+  own_server: { args: Record<string, never>; result: OwnServer };
+  /** Starts or ends the server for other programs. */
+  set_own_server: { args: { on: boolean }; result: OwnServer };
   /** Tokenises a text with the loaded target. Control tokens are recognised. */
   text_tokens: { args: { text: string }; result: Array<TextToken> };
   /** Reads a text file that the user chose, to attach it to a question. */

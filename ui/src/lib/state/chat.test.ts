@@ -187,10 +187,10 @@ describe('a question refused in another conversation', () => {
     await chat.open(1);
     const asking = conversation.ask('one');
     await chat.open(2);
-    refuse({ code: 'busy', message: 'The engine is busy.', params: {} });
+    refuse({ code: 'busy', message: 'An answer is being written.', params: { work: 'answer' } });
     await asking;
     expect(notices.failure).toBe(
-      `Eine Frage wurde nicht beantwortet. ${de.errors.busy.body?.({})} ${de.errors.busy.advice} Der Text bleibt erhalten.`,
+      `Eine Frage wurde nicht beantwortet. ${de.errors.busy.body?.({ work: 'answer' })} Der Text bleibt erhalten.`,
     );
   });
 });

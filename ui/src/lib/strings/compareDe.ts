@@ -79,6 +79,7 @@ export const compareDe: typeof compareEn = {
     first: 'Erstes Token',
     notCounted: 'nicht bekannt',
     measured: (answers) => `Mediane über ${answers}, mit der Uhr dieses Fensters gemessen, nachdem die Bahnen fertig waren.`,
+    cutOff: 'Die Antwort bis dahin:',
     notComparable:
       'Der Server rechnet mit anderen Gewichten, vielleicht auf einem anderen Rechner und neben anderen Anfragen. Das Netzwerk zählt zu seinen Zeiten, und sein Cache kann den Prompt schon enthalten. Darum hat er keine Beschleunigung gegenüber den Bahnen.',
   },

@@ -100,6 +100,7 @@ export const compareEn = {
     first: 'First token',
     notCounted: 'not known',
     measured: (answers: string) => `Medians over ${answers}, measured by this window’s clock after the lanes had ended.`,
+    cutOff: 'The answer so far:',
     notComparable:
       'The server runs other weights, maybe on another machine and with other requests. The network is part of its times, and its cache may hold the prompt. So it has no speedup against the lanes.',
   },

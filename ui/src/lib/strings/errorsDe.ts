@@ -1,6 +1,6 @@
 // The text of errors in German: what happened, what is safe, what to do.
 
-import type { ErrorCatalogue, RefusalCatalogue, ServerRemedyWords } from './keys';
+import type { ErrorCatalogue, RefusalCatalogue, RunningWorkWords, ServerRemedyWords } from './keys';
 
 const serverRemedies: ServerRemedyWords = {
   check_address: 'Prüfe, ob er läuft und ob die Adresse stimmt.',
@@ -11,6 +11,15 @@ const serverRemedies: ServerRemedyWords = {
   wait: 'Warte etwas und versuche es dann erneut.',
   change_request: 'Ändere die Frage oder die Einstellungen.',
   retry: 'Versuche es erneut.',
+};
+
+const runningWork: RunningWorkWords = {
+  answer: 'Eine Antwort wird geschrieben. Stoppe sie oder warte, bis sie fertig ist.',
+  measurement: 'Eine Messung läuft. Stoppe sie oder warte, bis sie fertig ist.',
+  training: 'Ein Drafter wird trainiert. Halte das Training an oder warte, bis es fertig ist.',
+  loading: 'Modelle werden geladen oder entladen. Warte, bis das fertig ist.',
+  update: 'Hunch wird gerade aktualisiert. Warte, bis das fertig ist.',
+  other: 'Eine Antwort oder eine Messung läuft. Stoppe sie oder warte, bis sie fertig ist.',
 };
 
 export const errorsDe: ErrorCatalogue = {
@@ -79,8 +88,7 @@ export const errorsDe: ErrorCatalogue = {
   },
   busy: {
     title: 'Die Engine ist beschäftigt',
-    body: () => 'Eine Antwort oder eine Messung läuft.',
-    advice: 'Stoppe sie oder warte, bis sie fertig ist.',
+    body: ({ work }) => runningWork[work as keyof RunningWorkWords] ?? runningWork.other,
   },
   stopped: {
     title: 'Das Laden wurde abgebrochen',
@@ -516,8 +524,8 @@ export const refusalsDe: RefusalCatalogue = {
   hub_busy: {
     title: 'Der Hub ist ausgelastet',
     body: ({ endpoint, seconds }) =>
-      `${endpoint} hat zu viele Anfragen von dieser Adresse erhalten. Warte ${seconds} s. Heruntergeladenes bleibt erhalten.`,
-    advice: 'Versuche es später noch einmal. Ein Zugriffstoken hebt die Grenze an.',
+      `${endpoint} hat die Anfrage abgelehnt, weil es zu viele waren. Versuche es in ${seconds} s noch einmal. Heruntergeladenes bleibt erhalten.`,
+    advice: 'Mit einem Zugriffstoken ist die Grenze höher.',
   },
   hub_slow: {
     title: 'Der Hub ist langsam',

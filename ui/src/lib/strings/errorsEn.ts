@@ -1,6 +1,6 @@
 // The text of errors in English: what happened, what is safe, what to do.
 
-import type { ErrorCatalogue, RefusalCatalogue, ServerRemedyWords } from './keys';
+import type { ErrorCatalogue, RefusalCatalogue, RunningWorkWords, ServerRemedyWords } from './keys';
 
 const serverRemedies: ServerRemedyWords = {
   check_address: 'Check that it runs, and its address.',
@@ -11,6 +11,15 @@ const serverRemedies: ServerRemedyWords = {
   wait: 'Wait a little, then try again.',
   change_request: 'Change the question or the settings.',
   retry: 'Try again.',
+};
+
+const runningWork: RunningWorkWords = {
+  answer: 'An answer is being written. Stop it or wait until it is complete.',
+  measurement: 'A measurement is running. Stop it or wait until it has finished.',
+  training: 'A drafter is being trained. Pause the training or wait until it has finished.',
+  loading: 'Models are being loaded or unloaded. Wait until that is done.',
+  update: 'An update of Hunch is in progress. Wait until it is done.',
+  other: 'An answer or a measurement is running. Stop it or wait until it has finished.',
 };
 
 export const errorsEn: ErrorCatalogue = {
@@ -79,8 +88,7 @@ export const errorsEn: ErrorCatalogue = {
   },
   busy: {
     title: 'The engine is busy',
-    body: () => 'An answer or a measurement is running.',
-    advice: 'Stop it or wait until it has finished.',
+    body: ({ work }) => runningWork[work as keyof RunningWorkWords] ?? runningWork.other,
   },
   stopped: {
     title: 'Loading was cancelled',
@@ -512,8 +520,8 @@ export const refusalsEn: RefusalCatalogue = {
   hub_busy: {
     title: 'The Hub is busy',
     body: ({ endpoint, seconds }) =>
-      `${endpoint} received too many requests from this address and asks to wait ${seconds} s. Downloaded files are kept.`,
-    advice: 'Try again later. An access token raises the limit.',
+      `${endpoint} refused the request because there were too many. Try again in ${seconds} s. Downloaded files are kept.`,
+    advice: 'With an access token the limit is higher.',
   },
   hub_slow: {
     title: 'The Hub is slow',

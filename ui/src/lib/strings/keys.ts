@@ -138,7 +138,7 @@ export const errorParams = {
   io: ['path', 'detail'],
   store: ['detail'],
   no_model: [],
-  busy: [],
+  busy: ['work'],
   stopped: [],
   device: ['device', 'detail'],
   server: ['address', 'detail', 'remedy'],
@@ -156,6 +156,12 @@ export const errorParams = {
   update_not_installed: ['version', 'detail'],
   internal: ['detail'],
 } as const satisfies Record<ErrorCode, readonly string[]>;
+
+/** Codes of the work that keeps the engine from other work, as in `RunningWork`. */
+export const runningWork = ['answer', 'measurement', 'training', 'loading', 'update'] as const;
+
+/** Words for that work in one language: what runs, and what to do. `other` is for errors that do not name it. */
+export type RunningWorkWords = Readonly<Record<(typeof runningWork)[number] | 'other', string>>;
 
 /** Codes of remedies for failures of servers, as in `ServerRemedy`. */
 export const serverRemedies = [

@@ -50,7 +50,7 @@ impl SpeculationSource {
 
 impl Speculation {
     /// Returns the figures in a chunk, if it has any.
-    pub(super) fn of_chunk(chunk: &Chunk) -> Option<Self> {
+    pub(crate) fn of_chunk(chunk: &Chunk) -> Option<Self> {
         let of_hunch = chunk.hunch.as_ref().and_then(|field| field.stats.as_ref()).map(Self::of_stats);
         let of_llama = || chunk.timings.as_ref().and_then(Self::of_timings);
         let of_vllm = || chunk.metrics.as_ref()?.speculative_decoding.as_ref().and_then(Self::of_vllm);
@@ -112,7 +112,7 @@ impl Speculation {
 
 /// Counters of speculation in vLLM's Prometheus metrics.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct VllmCounters {
+pub(crate) struct VllmCounters {
     drafts: f64,
     drafted: f64,
     accepted: f64,
@@ -120,7 +120,7 @@ pub(super) struct VllmCounters {
 
 impl VllmCounters {
     /// Reads the counters, summed over all engines of the server. `None` if it does not speculate.
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         Some(Self {
             drafts: counter(text, "vllm:spec_decode_num_drafts_total")?,
             drafted: counter(text, "vllm:spec_decode_num_draft_tokens_total")?,
@@ -129,7 +129,7 @@ impl VllmCounters {
     }
 
     /// Returns what was counted since `earlier`. `None` if the server was restarted or nothing was drafted.
-    pub(super) fn since(self, earlier: Self) -> Option<Speculation> {
+    pub(crate) fn since(self, earlier: Self) -> Option<Speculation> {
         let difference = |now: f64, then: f64| (now >= then).then(|| (now - then).round() as u64);
         let drafted = difference(self.drafted, earlier.drafted)?;
         Some(Speculation {
