@@ -1,6 +1,6 @@
-//! Models that lanes of a comparison bring: their files, titles, and whether they fit into memory together.
+//! Models of single lanes of a comparison: their files, titles, and whether they fit into memory together.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::App;
@@ -18,7 +18,7 @@ use hunch_library::types::{Fit, FitRequest, ModelEntry};
 use hunch_model::weights::WeightFile;
 
 impl App {
-    /// Plans the models that lanes bring. Targets that do not fit next to the loaded models are loaded in their place.
+    /// Plans the models that lanes have of their own. Targets that do not fit next to the loaded models are loaded in their place.
     ///
     /// # Errors
     /// When no model is loaded, a model is missing or unusable, or the drafters of a target do not fit next to it.
@@ -78,7 +78,7 @@ impl App {
         Ok(LaneSet { requested: asked.clone(), titles, plan, place, options })
     }
 
-    /// Decides which sets are in memory together.
+    /// Decides which sets are in memory together. The order of the sets does not matter.
     fn place_sets(&self, loaded: &LoadedModels, sets: &mut [LaneSet]) -> Result<()> {
         let of_loaded = LaneModels {
             target: loaded.target.path.clone(),
@@ -86,33 +86,71 @@ impl App {
             head: loaded.head.as_ref().map(|head| head.path.clone()),
         };
         let fit = self.fit(&fit_request(&of_loaded, loaded.context))?;
-        let mut room = fit.machine.usable.saturating_sub(fit.total);
-        // Room next to each target that runs alone.
-        let mut alone: BTreeMap<PathBuf, u64> = BTreeMap::new();
-        for number in 0..sets.len() {
-            let (before, [set, ..]) = sets.split_at_mut(number) else { break };
+        let usable = fit.machine.usable;
+        let room = usable.saturating_sub(fit.total);
+        let mut further: BTreeMap<PathBuf, TargetMemory> = BTreeMap::new();
+        let mut of_target = TargetMemory::default();
+        for set in &*sets {
             let context = set.plan.context.map_or(loaded.context, |context| context as u32);
             let fit = self.fit(&fit_request(&set.requested, context))?;
             check_memory(&fit, ", and what was in memory is still there")?;
-            let earlier = before.iter().find(|other| other.plan.target == set.plan.target);
-            let shares =
-                earlier.map(|other| other.place).or((set.place == TargetPlace::Loaded).then_some(set.place));
-            let needed = if shares.is_some() { of_drafters(&fit) } else { fit.total };
-            set.place = match shares {
-                Some(place) => place,
-                None if needed <= room => TargetPlace::Beside,
-                None => {
-                    alone.insert(set.plan.target.clone(), fit.machine.usable);
-                    TargetPlace::Alone
-                }
-            };
-            let room = alone.get_mut(&set.plan.target).unwrap_or(&mut room);
-            *room = room
-                .checked_sub(needed)
-                .ok_or_else(|| Refusal::LaneDraftsTooLarge { missing: needed - *room })?;
+            if set.place == TargetPlace::Loaded {
+                let is_loaded = |path: &Path| {
+                    [&of_loaded.draft, &of_loaded.head]
+                        .into_iter()
+                        .flatten()
+                        .any(|one| Path::new(one) == path)
+                };
+                of_target.add_drafters(&set.plan, &fit, is_loaded);
+            } else {
+                let memory = further.entry(set.plan.target.clone()).or_default();
+                let named: u64 = named_drafters(&set.plan, &fit).map(|(_, bytes)| bytes).sum();
+                memory.target = memory.target.max(fit.total - named);
+                memory.add_drafters(&set.plan, &fit, |_| false);
+            }
+        }
+        let too_large = |needed: u64, room: u64| Refusal::LaneDraftsTooLarge { missing: needed - room };
+        let room = room.checked_sub(of_target.total()).ok_or_else(|| too_large(of_target.total(), room))?;
+        if let Some(memory) = further.values().find(|memory| memory.total() > usable) {
+            return Err(too_large(memory.total(), usable).into());
+        }
+        let beside = fitting_beside(further.iter().map(|(target, memory)| (&**target, memory.total())), room);
+        for set in sets.iter_mut().filter(|set| set.place != TargetPlace::Loaded) {
+            let fits = beside.contains(&*set.plan.target);
+            set.place = if fits { TargetPlace::Beside } else { TargetPlace::Alone };
         }
         Ok(())
     }
+}
+
+/// Predicted memory of a target and of the drafters that lanes have for it, in bytes.
+#[derive(Default)]
+struct TargetMemory {
+    /// The target, if it is not loaded.
+    target: u64,
+    /// Draft models and heads by their files. Lanes share them.
+    drafters: BTreeMap<PathBuf, u64>,
+}
+
+impl TargetMemory {
+    /// Adds the drafters of a set that are not in memory.
+    fn add_drafters(&mut self, plan: &LoadPlan, fit: &Fit, is_loaded: impl Fn(&Path) -> bool) {
+        let further = named_drafters(plan, fit).filter(|(path, _)| !is_loaded(path));
+        self.drafters.extend(further.map(|(path, bytes)| (path.to_owned(), bytes)));
+    }
+
+    fn total(&self) -> u64 {
+        self.target + self.drafters.values().sum::<u64>()
+    }
+}
+
+/// Returns the targets that fit into the room together, the smallest first, so that as many as possible run at the same
+/// time.
+fn fitting_beside<'p>(targets: impl Iterator<Item = (&'p Path, u64)>, mut room: u64) -> BTreeSet<&'p Path> {
+    let mut targets: Vec<_> = targets.collect();
+    targets.sort_by_key(|&(path, needed)| (needed, path));
+    let fits = |&(_, needed): &(&Path, u64)| room.checked_sub(needed).inspect(|left| room = *left).is_some();
+    targets.into_iter().take_while(fits).map(|(path, _)| path).collect()
 }
 
 fn fit_request(models: &LaneModels, context: u32) -> FitRequest {
@@ -120,7 +158,25 @@ fn fit_request(models: &LaneModels, context: u32) -> FitRequest {
     FitRequest { target, draft, head, context: Some(context) }
 }
 
-/// Returns the predicted memory of the drafters of a target.
-fn of_drafters(fit: &Fit) -> u64 {
-    [fit.draft, fit.head].into_iter().flatten().map(|part| part.weights + part.cache).sum()
+/// Returns the predicted bytes of the drafters that a plan names. The usual head of a target counts as part of it.
+fn named_drafters<'p>(plan: &'p LoadPlan, fit: &Fit) -> impl Iterator<Item = (&'p Path, u64)> {
+    let parts = [(&plan.draft, fit.draft), (&plan.head, fit.head)];
+    parts.into_iter().filter_map(|(path, part)| Some((path.as_deref()?, part?.weights + part?.cache)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn placement_does_not_depend_on_the_order_of_lanes() {
+        let targets = [(Path::new("a"), 6), (Path::new("b"), 3), (Path::new("c"), 5)];
+        let placed = |order: [usize; 3], room| fitting_beside(order.into_iter().map(|i| targets[i]), room);
+        for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+            assert_eq!(placed(order, 8), [Path::new("b"), Path::new("c")].into());
+            assert_eq!(placed(order, 7), [Path::new("b")].into());
+            assert_eq!(placed(order, 14).len(), 3);
+            assert_eq!(placed(order, 2), BTreeSet::new());
+        }
+    }
 }

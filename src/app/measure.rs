@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use super::load_state::StopFlag;
 use super::loading::load_watch;
@@ -17,6 +17,7 @@ use crate::bench::compare::report::{
 use crate::bench::compare::{self, LaneSet, Listener, Outcome, export};
 use crate::bench::{Suite, cost_curve};
 use crate::engine::Loaded;
+use crate::generate::LoadWatch;
 use crate::lab::report::CostEvent;
 use crate::services::measure;
 use crate::store::CurveOf;
@@ -85,18 +86,16 @@ impl App {
         let title = title(&request.prompts);
         let store = self.store();
         let shared = Arc::downgrade(&self.shared);
-        // Set if the loaded models were unloaded for others and could not be loaded again.
-        let lost = Arc::new(AtomicBool::new(false));
-        let is_lost = lost.clone();
         self.shared.engine.measure_swapping(
             id,
             move |models, stop| {
                 let sets = watched(sets, stop, &writer);
+                let restoring = restoring(&writer);
                 let stopped = || stop.load(Ordering::Relaxed);
                 let mut listener = Listener { on_event: &mut |event| writer.put(event), stopped: &stopped };
-                let outcome = measure::compare(models, (&sets, &options), &compute, &request, &mut listener);
-                lost.store(models.is_none(), Ordering::Relaxed);
-                let Outcome { mut report, mut stopped, trouble } = outcome?;
+                let on = measure::LaneSets { sets: &sets, options: &options, restoring: Some(restoring) };
+                let outcome = measure::compare(models, on, &compute, &request, &mut listener)?;
+                let Outcome { mut report, mut stopped, trouble } = outcome;
                 let complete = !stopped && trouble.is_none();
                 let asked = client.as_ref().zip(request.server.clone());
                 if let (Some(report), Some((client, server)), true) = (&mut report, asked, complete) {
@@ -113,8 +112,9 @@ impl App {
                     .and_then(|report| store.add_comparison(&entry(report, title)?, report).ok());
                 Ok(CompareEvent::Finished { report, kept, stopped, trouble })
             },
-            move |ended| {
-                let app = shared.upgrade().filter(|_| is_lost.load(Ordering::Relaxed));
+            move |ended, loaded| {
+                // The loaded models were unloaded for others, and could not be loaded again.
+                let app = shared.upgrade().filter(|_| !loaded);
                 if let Some(app) = app.map(|shared| App { shared })
                     && app.shared.models.clear()
                 {
@@ -260,6 +260,15 @@ fn watched(sets: Vec<LaneSet>, stop: &StopFlag, writer: &Writer<CompareEvent>) -
         set
     };
     sets.into_iter().map(watched).collect()
+}
+
+/// Sends the progress of loading the models again. A stopped comparison loads them too.
+fn restoring(writer: &Writer<CompareEvent>) -> LoadWatch {
+    let writer = writer.clone();
+    load_watch(StopFlag::default(), move |progress| {
+        writer.put(CompareEvent::Restoring { progress });
+        ControlFlow::Continue(())
+    })
 }
 
 fn curve_of<'a>(loaded: &'a Loaded, compute: &Compute) -> CurveOf<'a> {

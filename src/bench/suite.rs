@@ -26,7 +26,9 @@ pub(crate) const PAIR: &str = "pair";
 const PAIR_PROMPTS: &str = include_str!("suites/pair.jsonl");
 
 /// Largest suite file, in bytes. A file is read into memory as a whole.
-const MAX_FILE_BYTES: u64 = 64_000_000;
+const MAX_FILE_BYTES: u64 = 8_000_000;
+/// Most prompts of a suite file. Their answers would take days.
+const MAX_FILE_PROMPTS: usize = 10_000;
 
 /// A prompt of a suite: one line of its file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,8 +108,8 @@ impl Suite {
     /// `{"id": "...", "system": null, "prompt": "..."}`, with `system` optional. Empty lines are ignored.
     ///
     /// # Errors
-    /// [`Error::Io`] when the file cannot be read. Refusals when it is too large, not UTF-8, or not a suite. The last have
-    /// the line number.
+    /// [`Error::Io`] when the file cannot be read. Refusals when it is too large, has too many prompts, is not UTF-8, or
+    /// is not a suite. The last have the line number.
     pub fn load(path: &Path) -> Result<Self> {
         let io = |source| Error::Io { action: "read", path: path.to_owned(), source };
         let name = || path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -141,11 +143,14 @@ impl Suite {
             system: None,
             prompt: line.trim().to_owned(),
         };
-        Self::of(name, lines.map(prompt).collect())
+        Self::of(name, lines.map(prompt).take(MAX_FILE_PROMPTS + 1).collect())
     }
 
     /// Makes a suite of prompts.
     fn of(name: &str, prompts: Vec<SuitePrompt>) -> Result<Self> {
+        if prompts.len() > MAX_FILE_PROMPTS {
+            return Err(Refusal::SuiteTooLong { suite: name.to_owned(), limit: MAX_FILE_PROMPTS }.into());
+        }
         if prompts.is_empty() {
             return Err(Refusal::EmptySuite { suite: name.to_owned() }.into());
         }
@@ -182,6 +187,9 @@ impl Suite {
                 return Err(Refusal::RepeatedPromptId { suite: suite(), line: number, id, first }.into());
             }
             prompts.push(prompt);
+            if prompts.len() > MAX_FILE_PROMPTS {
+                break;
+            }
         }
         Self::of(name, prompts)
     }
@@ -288,7 +296,18 @@ mod tests {
         // A sparse file of a terabyte.
         File::create(&path).unwrap().set_len(1 << 40).unwrap();
         let refused = Suite::load(&path).unwrap_err().to_string();
-        assert!(refused.contains("huge.jsonl is larger than 64 MB"), "{refused}");
+        assert!(refused.contains("huge.jsonl is larger than 8 MB"), "{refused}");
+    }
+
+    #[test]
+    fn refuses_more_prompts_than_the_limit() {
+        let lines = |count: usize| "x\n".repeat(count);
+        assert_eq!(Suite::of_lines("mine", &lines(10_000)).unwrap().prompts.len(), 10_000);
+        let refused = Suite::of_lines("mine", &lines(10_001)).unwrap_err().to_string();
+        assert!(refused.contains("\"mine\" has more than 10000 prompts"), "{refused}");
+        let json: String =
+            (0..10_001).map(|id| format!("{{\"id\": \"{id}\", \"prompt\": \"x\"}}\n")).collect();
+        assert!(refusal(&json).contains("more than 10000 prompts"));
     }
 
     #[test]

@@ -72,9 +72,9 @@ impl ConversationResources {
     }
 
     /// Replaces the head, and removes the statistics of all methods that can use it.
-    pub(super) fn set_head(&mut self, head: Head) {
+    pub(super) fn set_head(&mut self, head: Option<Head>) {
         self.depths.retain(|method, _| !method.uses().any(|needs| needs == Needs::Head));
-        self.proposers.set_head(Some(head));
+        self.proposers.set_head(head);
     }
 
     /// Removes the statistics of methods that can use the draft model. They do not apply to another one.

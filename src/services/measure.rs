@@ -12,21 +12,31 @@ use hunch_model::device::{Compute, peak_memory_bytes};
 
 use crate::bench::compare::report::{CompareRequest, ComparisonReport};
 use crate::bench::compare::{self, CompareOn, LaneSet, Listener, MachineFacts, Outcome};
-use crate::generate::Models;
+use crate::generate::{LoadWatch, Models};
 
-/// Runs a comparison on this machine. Lanes without models of their own use `models` with `options`. The report includes the peak memory of this process.
+/// Models of the lanes of a comparison, next to the loaded ones.
+pub struct LaneSets<'a> {
+    /// Models of lanes that have their own.
+    pub sets: &'a [LaneSet],
+    /// Options of the methods on the loaded models.
+    pub options: &'a MethodOptions,
+    /// Progress of loading the models again that were unloaded for those of lanes.
+    pub restoring: Option<LoadWatch>,
+}
+
+/// Runs a comparison on this machine. The report includes the peak memory of this process.
 ///
 /// # Errors
 /// As [`compare::run`].
 pub fn compare(
     models: &mut Option<Models>,
-    (sets, options): (&[LaneSet], &MethodOptions),
+    LaneSets { sets, options, restoring }: LaneSets<'_>,
     compute: &Compute,
     request: &CompareRequest,
     listener: &mut Listener<'_>,
 ) -> Result<Outcome> {
     let machine = MachineFacts { device: compute.name().into(), threads: compute.threads().count() as u32 };
-    let on = CompareOn { models, sets, options, compute, machine };
+    let on = CompareOn { models, sets, options, compute, restoring, machine };
     let mut outcome = compare::run(on, request, listener)?;
     if let Some(report) = &mut outcome.report {
         report.memory.peak = peak_memory_bytes();

@@ -5,7 +5,7 @@ import { mkdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import type { Page } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
-import type { ComparisonReport } from '../../ui/src/lib/ipc/schema.gen';
+import type { CompareEvent, ComparisonReport, ErrorInfo } from '../../ui/src/lib/ipc/schema.gen';
 import { toLines } from './fixtures/build';
 import { recordComparison, type PlannedComparison } from './fixtures/comparison';
 import recordedApp from './fixtures/fixture-app.json';
@@ -139,7 +139,7 @@ describe('lanes with settings of their own', () => {
     expect(await page.evaluate(() => document.activeElement?.getAttribute('data-testid'))).toBe('lane-settings');
     expect(await page.getByTestId('lane-labels').innerText()).toContain('target Qwen2.5 Coder 0.5B Instruct');
     // Nothing smaller can draft for this target.
-    expect(await page.getByTestId('compare-hint').innerText()).toBe('A lane lacks a draft or head. Open its settings');
+    expect(await page.getByTestId('compare-hint').innerText()).toBe('A lane needs a draft or head. Choose one in its settings');
     await page.getByTestId('lane-method').click();
     await page.getByTestId('method-ngram').click();
     await page.getByTestId('compare-start').click();
@@ -154,15 +154,43 @@ describe('lanes with settings of their own', () => {
     expect(names).toEqual([
       'Plain',
       'Draft model, K 4',
-      'Draft model, K auto, temperature 0.8, coupled rule',
+      'Draft model, K auto, temperature 0.8',
+      expect.stringMatching(/^Draft model, K 4, temperature 0.8, .*lenience/),
       'Draft model, K 4, target Qwen2.5 7B Instruct Q4_K_M, draft Qwen2.5 0.5B Instruct Q8_0',
+      'Plain, temperature 0.8',
       'Plain, target Qwen2.5 7B Instruct Q4_K_M',
     ]);
-    expect(await page.getByTestId('verdict').count()).toBe(3);
+    expect(await page.getByTestId('verdict').count()).toBe(4);
     expect(await page.getByTestId('identity').innerText()).toContain('Same text: 6 answers compared');
-    expect(await page.getByTestId('not-compared').innerText()).toContain('Draft model, K auto, temperature 0.8, coupled rule.');
+    const [lossless, lossy] = await page.getByTestId('not-compared').allInnerTexts();
+    expect(lossless).toContain('The text may differ from plain: Draft model, K auto, temperature 0.8. Above temperature 0');
+    // No sentence on lossless rules covers the lossy lane.
+    expect(lossless).not.toContain('lenience');
+    expect(lossy).toMatch(/^A lossy rule changes the distribution of the text: Draft model, K 4, .*lenience/);
+    expect(await page.getByTestId('own-temperatures').innerText()).toContain('over plain decoding at that temperature');
+    expect(await page.locator('[data-figure=max_draft] td').allInnerTexts()).toEqual(['–', '4', 'auto', '4', '4', '–', '–']);
     expect(await page.getByTestId('other-targets').innerText()).toContain('no lane is lossless against another target');
     expect(await page.getByTestId('sweep').count()).toBe(0);
+    expect(await violations(page)).toEqual([]);
+  });
+
+  it('that did not run are named with the reason, next to the result of the others', async () => {
+    const whole = reportOf(suiteComparison);
+    const lost = { method: 'draft-model', max_draft: 4, models: { target: 'Qwen2.5 7B Instruct Q4_K_M' } } as const;
+    const error: ErrorInfo = { code: 'model_not_found', message: 'The model is gone.' };
+    const report: ComparisonReport = { ...whole, left_out: { lanes: [lost], error } };
+    const events: CompareEvent[] = [
+      { type: 'started', setting: whole.setting },
+      { type: 'not_restored', error },
+      { type: 'finished', report, kept: 1, trouble: error, stopped: false },
+    ];
+    const page = await compared({ compare: 'early', recordings: { early: toLines([{ id: 1, seq: 0, events }]) } });
+    const words = await page.getByTestId('left-out').innerText();
+    expect(words).toContain('Ended early.');
+    expect(words).toContain('Not measured: Draft model, K 4, target Qwen2.5 7B Instruct Q4_K_M. The result covers');
+    expect(await page.getByTestId('trouble').count()).toBe(0);
+    expect(await page.getByTestId('lane').count()).toBe(3);
+    expect(await page.getByTestId('not-restored').innerText()).toContain('could not be loaded again');
     expect(await violations(page)).toEqual([]);
   });
 });

@@ -206,15 +206,16 @@ impl<'a> Batch<'a> {
         self.timers.iter().enumerate().map(costs).collect()
     }
 
-    /// Updates the peaks of the batch's memory. Lanes of a set share weights, and sets of a target share its weights.
+    /// Updates the peaks of the batch's memory. Sets of a target share its weights, and those of equal drafts.
     fn note_memory(&mut self) {
         let mut targets = Vec::new();
         let mut drafts = Vec::new();
         for (&number, models) in self.numbers.iter().zip(&self.lanes) {
+            let set = self.lineup.set_of(number);
             let (target, draft) = models.memory();
-            add(&mut targets, self.setting.baseline_of(number).to_string(), target);
-            if let Some((name, draft)) = models.draft_name().zip(draft) {
-                add(&mut drafts, name, draft);
+            add(&mut targets, self.lineup.target_of(set), target);
+            if let Some(draft) = draft {
+                add(&mut drafts, (self.lineup.target_of(set), self.lineup.draft_of(set)), draft);
             }
         }
         let (target, draft) = (sum(&targets), (!drafts.is_empty()).then(|| sum(&drafts)));
@@ -225,23 +226,23 @@ impl<'a> Batch<'a> {
             draft_cache: draft.map(|draft| draft.1),
             peak: 0,
         };
-        self.memory = self.memory.max(now);
+        self.memory = self.memory.max_of_parts(now);
     }
 }
 
-/// Weights and largest cache of a model, in bytes, by a name.
-type NamedMemory = (String, u64, u64);
+/// Weights and largest cache of a model, in bytes, by its identity.
+type MemoryOf<K> = (K, u64, u64);
 
 /// Adds a model to those in memory. The weights of one that is there already are shared.
-fn add(all: &mut Vec<NamedMemory>, name: String, memory: ModelMemory) {
-    match all.iter_mut().find(|(other, ..)| *other == name) {
+fn add<K: PartialEq>(all: &mut Vec<MemoryOf<K>>, model: K, memory: ModelMemory) {
+    match all.iter_mut().find(|(other, ..)| *other == model) {
         Some((_, _, cache)) => *cache = (*cache).max(memory.cache as u64),
-        None => all.push((name, memory.weights as u64, memory.cache as u64)),
+        None => all.push((model, memory.weights as u64, memory.cache as u64)),
     }
 }
 
 /// Returns weights and caches of all models.
-fn sum(all: &[NamedMemory]) -> (u64, u64) {
+fn sum<K>(all: &[MemoryOf<K>]) -> (u64, u64) {
     all.iter().fold((0, 0), |sum, (_, weights, cache)| (sum.0 + weights, sum.1 + cache))
 }
 

@@ -108,7 +108,9 @@ fn quoted(field: &str) -> String {
 
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 220.0;
+/// Height of a lane, and of one with a line of settings below it.
 const BAR: f64 = 44.0;
+const BAR_WITH_SETTINGS: f64 = 60.0;
 const TOP: f64 = 132.0;
 /// Colours of the bars, plain first.
 const COLOURS: [&str; 8] =
@@ -117,7 +119,9 @@ const COLOURS: [&str; 8] =
 /// Draws one bar per lane with tokens per second and speedup, and the best lane's verdict.
 fn picture(report: &ComparisonReport) -> String {
     let ComparisonReport { setting, lanes, .. } = report;
-    let height = TOP + BAR * lanes.len() as f64 + 84.0;
+    let settings: Vec<String> = lanes.iter().map(|lane| own_settings(setting, lane)).collect();
+    let step = if settings.iter().all(String::is_empty) { BAR } else { BAR_WITH_SETTINGS };
+    let height = TOP + step * lanes.len() as f64 + 108.0;
     let fastest = lanes.iter().map(|lane| lane.tok_s).fold(f64::MIN_POSITIVE, f64::max);
     let draft = setting.draft.as_deref().map_or(String::new(), |draft| format!(", draft {draft}"));
     let what = match &setting.prompts[..] {
@@ -134,10 +138,11 @@ fn picture(report: &ComparisonReport) -> String {
         label(32.0, 72.0, 15, FAINT, &format!("{}{draft}", setting.target)),
         label(32.0, 96.0, 13, FAINT, &with),
     ];
-    for (index, lane) in lanes.iter().enumerate() {
-        let y = TOP + BAR * index as f64;
+    for (index, (lane, settings)) in lanes.iter().zip(&settings).enumerate() {
+        let y = TOP + step * index as f64;
         let width = (WIDTH - LEFT - 310.0) * lane.tok_s / fastest;
-        parts.push(label(32.0, y + 20.0, 15, INK, &shortened(&name(setting, lane), NAME_CHARS)));
+        parts.push(label(32.0, y + 20.0, 15, INK, &method(lane)));
+        parts.push(label(32.0, y + 42.0, 12, FAINT, &shortened(settings, LINE_CHARS)));
         parts.push(format!(
             "<rect x=\"{LEFT}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"28\" rx=\"4\" fill=\"{}\"/>",
             COLOURS[index % COLOURS.len()]
@@ -145,12 +150,25 @@ fn picture(report: &ComparisonReport) -> String {
         parts.push(label(LEFT + width + 12.0, y + 20.0, 15, INK, &figures(lane)));
     }
     if let Some((best, verdict)) = report.best().and_then(|best| Some((best, best.verdict?))) {
-        let words = format!("{}: {}", name(setting, best), sentence(&verdict));
-        parts.push(label(32.0, height - 44.0, 15, INK, &words));
+        let own = own_settings(setting, best);
+        let name =
+            [method(best), own].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ");
+        parts.push(label(
+            32.0,
+            height - 68.0,
+            13,
+            FAINT,
+            &format!("Fastest: {}", shortened(&name, LINE_CHARS)),
+        ));
+        parts.push(label(32.0, height - 46.0, 15, INK, &sentence(&verdict)));
     }
-    let how = "Tokens a second after prefill (median); speedup of wall time over plain, median and 10th to 90th \
-               percentile. Made with Hunch.";
-    parts.push(label(32.0, height - 20.0, 13, FAINT, how));
+    let plains = lanes.iter().filter(|lane| lane.config.method == Method::Plain).count();
+    let over = if plains > 1 { "plain decoding of the same target and temperature" } else { "plain" };
+    let how = format!(
+        "Tokens a second after prefill (median); speedup of wall time over {over}, median and 10th to 90th percentile. \
+         Made with Hunch."
+    );
+    parts.push(label(32.0, height - 20.0, 12, FAINT, &how));
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" viewBox=\"0 0 {WIDTH} {height}\" \
          font-family=\"system-ui, sans-serif\">\n<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n{}\n</svg>\n",
@@ -168,21 +186,29 @@ fn label(x: f64, y: f64, size: u32, colour: &str, text: &str) -> String {
     format!("<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"{size}\" fill=\"{colour}\">{text}</text>")
 }
 
-/// Most characters of a lane's name next to its bar.
-const NAME_CHARS: usize = 26;
+/// Most characters of a line in small letters.
+const LINE_CHARS: usize = 130;
 
-/// Returns a lane's method, draft length and own settings.
-fn name(setting: &ComparisonSetting, lane: &LaneReport) -> String {
-    let LaneConfig { method, max_draft, rule, temperature, models } = &lane.config;
-    let mut parts = vec![method.to_string()];
-    if *method != Method::Plain {
-        parts.push(format!("K {max_draft}"));
+/// Returns a lane's method and draft length.
+fn method(lane: &LaneReport) -> String {
+    match lane.config.method {
+        Method::Plain => Method::Plain.to_string(),
+        method => format!("{method}, K {}", lane.config.max_draft),
     }
+}
+
+/// Returns a lane's settings that differ from those of the comparison. Empty if none do.
+fn own_settings(setting: &ComparisonSetting, lane: &LaneReport) -> String {
+    let LaneConfig { rule, temperature, models, .. } = &lane.config;
+    let mut parts = Vec::new();
     parts.extend(temperature.map(|temperature| format!("temperature {temperature}")));
-    parts.extend(rule.map(|rule| rule.to_string()));
+    parts.extend(rule.map(|rule| format!("rule {rule}")));
     if let Some(LaneModels { target, draft, head }) = models {
-        parts.extend((*target != setting.target).then(|| target.clone()));
-        parts.extend([draft, head].into_iter().flatten().cloned());
+        let own_target = *target != setting.target;
+        parts.extend(own_target.then(|| format!("target {target}")));
+        parts.extend(draft.as_ref().map(|draft| format!("draft {draft}")));
+        parts.extend(head.as_ref().map(|head| format!("head {head}")));
+        parts.extend((!own_target && draft.is_none() && head.is_none()).then(|| "no draft".to_owned()));
     }
     parts.join(", ")
 }

@@ -2,8 +2,9 @@
 //!
 //! Methods run in lanes that take turns, slice by slice, so that heat, clocks and other programs affect all of them
 //! alike. Each lane is a fork of the loaded models, or of others that it brings. It has shared weights, its own caches,
-//! and a clock that is paused while others run. The speedup of a lane is over plain decoding of its own target, which takes
-//! turns with it. Targets that do not fit into memory together run one after the other, in batches.
+//! and a clock that is paused while others run. The speedup of a lane is over plain decoding of its own target at its
+//! own temperature, which takes turns with it. Targets that do not fit into memory together run one after the other, in
+//! batches. A batch that fails or is stopped leaves the results of earlier ones as they are.
 //!
 //! [`report`] has the wire types, `model_sets` assigns models to lanes, `batch` runs lanes, `summary` builds the
 //! report, [`export`] writes it to files.
@@ -21,7 +22,7 @@ use std::time::Instant;
 
 use crate::bench::lanes::SLICE;
 use crate::bench::suite::{Suite, SuitePrompt};
-use crate::generate::{Models, fresh_seed};
+use crate::generate::{LoadPlan, LoadWatch, Models, fresh_seed};
 use batch::{Batch, BatchOutcome, Progress, plan};
 use hunch_core::method::Method;
 use hunch_core::propose::MethodOptions;
@@ -32,6 +33,7 @@ use model_sets::Lineup;
 pub use model_sets::{LaneSet, TargetPlace};
 use report::{
     CompareEvent, CompareRequest, ComparedPrompt, ComparedPrompts, ComparisonReport, ComparisonSetting,
+    LaneConfig,
 };
 use summary::Measured;
 
@@ -79,6 +81,8 @@ pub struct CompareOn<'a> {
     pub options: &'a MethodOptions,
     /// Device that models are loaded on.
     pub compute: &'a Compute,
+    /// Progress of loading the models again.
+    pub restoring: Option<LoadWatch>,
     /// The machine, for the report.
     pub machine: MachineFacts,
 }
@@ -89,18 +93,18 @@ pub struct CompareOn<'a> {
 /// [`Error::InvalidRequest`] for a request that cannot be run. Otherwise when a model fails, or cannot be loaded, before
 /// the first turn of all lanes is finished.
 pub fn run(on: CompareOn<'_>, request: &CompareRequest, listener: &mut Listener<'_>) -> Result<Outcome> {
-    let CompareOn { models, sets, options, compute, machine } = on;
+    let CompareOn { models, sets, options, compute, restoring, machine } = on;
     let loaded = models.as_ref().ok_or(Error::NoModel)?;
     let (lineup, setting) = setting(loaded, request, (sets, options), machine)?;
     lineup.check_files()?;
-    let files = loaded.plan();
+    let files = LoadPlan { progress: restoring, ..loaded.plan() };
     (listener.on_event)(CompareEvent::Started { setting: setting.clone() });
     let outcome = run_batches(models, &lineup, setting, compute, listener);
-    let outcome = match outcome {
+    model_sets::restore(models, &files, compute, listener);
+    match outcome {
         Err(Error::Stopped) => Ok(Outcome { report: None, stopped: true, trouble: None }),
         other => other,
-    };
-    model_sets::restore(models, &files, compute, outcome)
+    }
 }
 
 /// Runs all batches and builds the report.
@@ -118,24 +122,38 @@ fn run_batches(
     let mut measured = Measured::default();
     let mut trouble = None;
     for (number, lanes) in batches.iter().enumerate() {
-        let mut sets = lineup.load(lanes, models, compute)?;
-        let batch = Batch::new(&setting, lineup, lanes, &mut sets)?;
         let progress = Progress { done: number * setting.turns(), total, elapsed_ms: &elapsed_ms };
-        let BatchOutcome { turns, costs, memory, trouble: failed } = batch.run(&progress, listener)?;
+        let ran = lineup
+            .load(lanes, models, compute)
+            .and_then(|mut sets| Batch::new(&setting, lineup, lanes, &mut sets)?.run(&progress, listener));
+        let BatchOutcome { turns, costs, memory, trouble: failed } = match ran {
+            Ok(ran) => ran,
+            Err(error) if number == 0 => return Err(error),
+            // Loading was stopped.
+            Err(Error::Stopped) => break,
+            Err(error) => {
+                trouble = Some(error);
+                break;
+            }
+        };
+        let complete = turns.len() == setting.turns();
         measured.add(lanes, turns, costs, memory);
         trouble = failed;
-        if trouble.is_some() || measured.turns.len() < setting.turns() {
+        if trouble.is_some() || !complete {
             break;
         }
     }
-    let turns = measured.complete(setting.lanes.len());
-    let stopped = trouble.is_none() && (listener.stopped)() && turns < setting.turns();
-    if turns == 0 {
+    if measured.is_empty() {
+        return Ok(Outcome { report: None, stopped: true, trouble: None });
+    }
+    let complete = measured.turns() == total;
+    let set_of = |lane| lineup.set_of(lane);
+    let report = summary::report(setting, measured, &set_of, trouble.as_ref())?;
+    if report.best().is_none() {
+        // Only plain decoding was measured.
         return trouble.map_or(Ok(Outcome { report: None, stopped: true, trouble: None }), Err);
     }
-    let set_of = |lane| lineup.set_of(lane);
-    let report = summary::report(setting, measured, &set_of)?;
-    Ok(Outcome { report: Some(report), stopped, trouble })
+    Ok(Outcome { report: Some(report), stopped: trouble.is_none() && !complete, trouble })
 }
 
 /// Checks and completes the request, and assigns models to its lanes.
@@ -145,18 +163,25 @@ fn setting<'a>(
     (sets, options): (&'a [LaneSet], &'a MethodOptions),
     machine: MachineFacts,
 ) -> Result<(Lineup<'a>, ComparisonSetting)> {
-    for (number, lane) in request.lanes.iter().enumerate() {
-        if lane.method == Method::Plain || request.lanes[..number].contains(lane) {
+    let usual = |lane: &LaneConfig| LaneConfig {
+        rule: lane.rule.filter(|rule| *rule != request.rule),
+        temperature: lane.temperature.filter(|own| *own != request.sampling.temperature),
+        ..lane.clone()
+    };
+    let requested: Vec<LaneConfig> = request.lanes.iter().map(usual).collect();
+    for (number, lane) in requested.iter().enumerate() {
+        if lane.method == Method::Plain || requested[..number].contains(lane) {
             return Err(Error::invalid(format!(
                 "The lane {} with max_draft {} is there already. Choose different methods or depths.",
                 lane.method, lane.max_draft
             )));
         }
     }
-    let (lineup, lanes) = Lineup::new(&request.lanes, sets, options)?;
+    let (lineup, lanes) = Lineup::new(&requested, sets, options, models.plan().draft)?;
     if !(2..=1 + MAX_LANES).contains(&lanes.len()) {
         return Err(Error::invalid(format!(
-            "Choose 1 to {MAX_LANES} methods to compare with plain decoding. Every further target adds plain decoding."
+            "Choose 1 to {MAX_LANES} methods to compare with plain decoding. Each further target or temperature takes one \
+             of these lanes for its own plain decoding."
         )));
     }
     if !(1..=MAX_RUNS).contains(&request.runs) {
@@ -189,6 +214,9 @@ fn prompts(asked: &ComparedPrompts) -> Result<Vec<ComparedPrompt>> {
         ComparedPrompts::Text { system, text } => {
             Ok(vec![ComparedPrompt { id: String::new(), system: system.clone(), text: text.clone() }])
         }
+        ComparedPrompts::Suite { prompts: Some(0), .. } | ComparedPrompts::File { prompts: Some(0), .. } => {
+            Err(Error::invalid("prompts is 0; it must be 1 or more, or absent for all of the suite."))
+        }
         ComparedPrompts::Suite { name, prompts } => Ok(first(Suite::named(name)?, *prompts)),
         ComparedPrompts::File { path, prompts } => Ok(first(Suite::load(path)?, *prompts)),
     }
@@ -196,7 +224,7 @@ fn prompts(asked: &ComparedPrompts) -> Result<Vec<ComparedPrompt>> {
 
 /// Returns the first prompts of a suite, `None` for all.
 fn first(suite: Suite, prompts: Option<u32>) -> Vec<ComparedPrompt> {
-    let most = prompts.map_or(usize::MAX, |most| most.max(1) as usize);
+    let most = prompts.map_or(usize::MAX, |most| most as usize);
     let compared = |prompt: SuitePrompt| ComparedPrompt {
         id: prompt.id,
         system: prompt.system.unwrap_or_default(),

@@ -1,11 +1,12 @@
 //! Models of the lanes of a comparison, and which of them are in memory together. Loading them is left to
 //! [`Models`]. Memory is judged by the caller.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::Outcome;
-use super::report::{LaneConfig, LaneModels};
-use crate::generate::{LoadPlan, Models, OpenedModels};
+use super::Listener;
+use super::report::{CompareEvent, LaneConfig, LaneModels};
+use crate::generate::{HeadOfPlan, LoadPlan, Models, OpenedModels};
+use hunch_core::method::Method;
 use hunch_core::propose::MethodOptions;
 use hunch_error::{Error, Result};
 use hunch_model::device::Compute;
@@ -41,13 +42,15 @@ pub(super) struct Lineup<'a> {
     sets: &'a [LaneSet],
     /// Options of the loaded models.
     options: &'a MethodOptions,
+    /// File of the loaded draft model.
+    loaded_draft: Option<PathBuf>,
     /// Set of each lane.
     set_of: Vec<usize>,
 }
 
 impl<'a> Lineup<'a> {
-    /// Assigns requested lanes, and adds plain decoding of every further target at the end. Returns the lanes for the
-    /// report too. The first is plain.
+    /// Assigns requested lanes, and adds plain decoding of every further target and temperature at the end. Returns the
+    /// lanes for the report too. The first is plain.
     ///
     /// # Errors
     /// [`Error::Internal`] if the models of a lane are in no set.
@@ -55,8 +58,9 @@ impl<'a> Lineup<'a> {
         requested: &[LaneConfig],
         sets: &'a [LaneSet],
         options: &'a MethodOptions,
+        loaded_draft: Option<PathBuf>,
     ) -> Result<(Self, Vec<LaneConfig>)> {
-        let mut lineup = Self { sets, options, set_of: vec![0] };
+        let mut lineup = Self { sets, options, loaded_draft, set_of: vec![0] };
         let mut lanes = vec![LaneConfig::PLAIN];
         for lane in requested {
             let set = match &lane.models {
@@ -69,13 +73,19 @@ impl<'a> Lineup<'a> {
             lineup.set_of.push(set);
             lanes.push(LaneConfig { models: lineup.titles(set), ..lane.clone() });
         }
-        for (number, set) in (1..).zip(sets) {
-            let first = sets.iter().position(|other| other.plan.target == set.plan.target);
-            let used = lineup.set_of.iter().any(|&other| lineup.target_of(other) == Some(&set.plan.target));
-            if set.place != TargetPlace::Loaded && first == Some(number - 1) && used {
-                lineup.set_of.push(number);
-                let target = LaneModels { draft: None, head: None, ..set.titles.clone() };
-                lanes.push(LaneConfig { models: Some(target), ..LaneConfig::PLAIN });
+        for lane in 0..lanes.len() {
+            let (target, temperature) = (lineup.target_of(lineup.set_of[lane]), lanes[lane].temperature);
+            let is_baseline = |(config, &set): (&LaneConfig, &usize)| {
+                config.method == Method::Plain
+                    && config.temperature == temperature
+                    && lineup.target_of(set) == target
+            };
+            if !lanes.iter().zip(&lineup.set_of).any(is_baseline) {
+                let set = target.map_or(0, |_| lineup.set_of[lane]);
+                let titles = target.and_then(|_| lineup.titles(set));
+                let models = titles.map(|titles| LaneModels { draft: None, head: None, ..titles });
+                lineup.set_of.push(set);
+                lanes.push(LaneConfig { models, temperature, ..LaneConfig::PLAIN });
             }
         }
         Ok((lineup, lanes))
@@ -91,8 +101,13 @@ impl<'a> Lineup<'a> {
     }
 
     /// Returns the file of a set's target, `None` for the loaded one.
-    fn target_of(&self, set: usize) -> Option<&'a Path> {
+    pub(super) fn target_of(&self, set: usize) -> Option<&'a Path> {
         self.own(set).filter(|set| set.place != TargetPlace::Loaded).map(|set| set.plan.target.as_path())
+    }
+
+    /// Returns the file of a set's draft model. Sets of one target with the same file share its weights.
+    pub(super) fn draft_of(&self, set: usize) -> Option<&Path> {
+        self.own(set).map_or(self.loaded_draft.as_deref(), |set| set.plan.draft.as_deref())
     }
 
     /// Returns the set of a lane.
@@ -151,18 +166,27 @@ impl<'a> Lineup<'a> {
         }
         let mut sets: Vec<(usize, Models)> = Vec::new();
         for number in numbers {
+            let same_target = |other: usize| self.target_of(other) == self.target_of(number);
+            // Weights of a draft that is there already are shared.
+            let same_draft =
+                |other: usize| same_target(other) && self.draft_of(other) == self.draft_of(number);
+            let find = |suits: &dyn Fn(usize) -> bool| {
+                sets.iter().find(|(other, _)| suits(*other)).map(|(_, models)| models)
+            };
             let models = match self.own(number) {
                 None => loaded.as_ref().ok_or(Error::NoModel)?.fork()?,
                 Some(own) if own.place == TargetPlace::Loaded => {
-                    loaded.as_ref().ok_or(Error::NoModel)?.with_drafters(&own.plan, compute)?
+                    let loaded = loaded.as_ref().ok_or(Error::NoModel)?;
+                    // A set without a head has the loaded one.
+                    let has_head = |other| self.own(other).is_some_and(|other| other.plan.head.is_some());
+                    let from =
+                        find(&|other| same_draft(other) && (own.plan.head.is_some() || !has_head(other)));
+                    from.unwrap_or(loaded).with_drafters(&own.plan, HeadOfPlan::OrInUse, compute)?
                 }
-                Some(own) => {
-                    let target = Some(own.plan.target.as_path());
-                    match sets.iter().find(|(other, _)| self.target_of(*other) == target) {
-                        Some((_, models)) => models.with_drafters(&own.plan, compute)?,
-                        None => Models::load_by(&own.plan, compute)?,
-                    }
-                }
+                Some(own) => match find(&same_draft).or_else(|| find(&same_target)) {
+                    Some(models) => models.with_drafters(&own.plan, HeadOfPlan::OrUsual, compute)?,
+                    None => Models::load_by(&own.plan, compute)?,
+                },
             };
             sets.push((number, models));
         }
@@ -170,23 +194,18 @@ impl<'a> Lineup<'a> {
     }
 }
 
-/// Loads models again that a comparison has unloaded. A failure becomes part of the outcome.
+/// Loads models again that a comparison has unloaded. A failure is an event.
 pub(super) fn restore(
     loaded: &mut Option<Models>,
     plan: &LoadPlan,
     compute: &Compute,
-    outcome: Result<Outcome>,
-) -> Result<Outcome> {
+    listener: &mut Listener<'_>,
+) {
     if loaded.is_some() {
-        return outcome;
+        return;
     }
-    match (Models::load_by(plan, compute), outcome) {
-        (Ok(models), outcome) => {
-            *loaded = Some(models);
-            outcome
-        }
-        (Err(error), Ok(outcome)) => Ok(Outcome { trouble: outcome.trouble.or(Some(error)), ..outcome }),
-        // The first error matters. The caller sees that no models are left.
-        (Err(_), Err(first)) => Err(first),
+    match Models::load_by(plan, compute) {
+        Ok(models) => *loaded = Some(models),
+        Err(error) => (listener.on_event)(CompareEvent::NotRestored { error: (&error).into() }),
     }
 }

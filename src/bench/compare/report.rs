@@ -82,7 +82,7 @@ impl LaneConfig {
 
     /// Returns whether its speed counts for the loaded models: they ran with the settings of the comparison.
     pub fn is_usual(&self) -> bool {
-        self.models.is_none() && self.rule.is_none()
+        self.models.is_none() && self.rule.is_none() && self.temperature.is_none()
     }
 }
 
@@ -95,7 +95,8 @@ pub struct LaneModels {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[ts(optional)]
     pub draft: Option<String>,
-    /// The head that drafts for the target. Absent: the one in use, if there is any.
+    /// The head that drafts for the target. Absent: the loaded one on the loaded target. On another target, the newest
+    /// one that was trained here, else the shipped one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[ts(optional)]
     pub head: Option<String>,
@@ -106,7 +107,8 @@ pub struct LaneModels {
 pub struct CompareRequest {
     /// The prompts.
     pub prompts: ComparedPrompts,
-    /// One to seven lanes, in addition to plain decoding. Plain decoding of each further target counts as a lane.
+    /// One to seven lanes, in addition to plain decoding. Plain decoding of each further target or temperature counts
+    /// as a lane.
     pub lanes: Vec<LaneConfig>,
     /// Sampling. All lanes of a run use one seed, the next run uses the next seed.
     pub sampling: SamplingParams,
@@ -205,7 +207,7 @@ pub struct ComparisonSetting {
     pub device: String,
     /// CPU threads.
     pub threads: u32,
-    /// Lanes. The first is plain. Plain lanes of other targets are the last ones.
+    /// Lanes. The first is plain. Plain lanes of other targets and temperatures are the last ones.
     pub lanes: Vec<LaneConfig>,
     /// The prompts.
     pub prompts: Vec<ComparedPrompt>,
@@ -247,20 +249,23 @@ impl ComparisonSetting {
         (*target != self.target).then_some(target)
     }
 
-    /// Returns the lane over which the speedup of a lane is taken: plain decoding of its target.
+    /// Returns the lane over which the speedup of a lane is taken: plain decoding of its target at its temperature.
     pub fn baseline_of(&self, lane: usize) -> usize {
+        let temperature = |lane: usize| self.sampling_of(lane).temperature;
         let own = |other: &usize| {
-            self.lanes[*other].method == Method::Plain && self.target_of(*other) == self.target_of(lane)
+            self.lanes[*other].method == Method::Plain
+                && self.target_of(*other) == self.target_of(lane)
+                && temperature(*other) == temperature(lane)
         };
         (0..self.lanes.len()).find(own).unwrap_or(0)
     }
 
-    /// Returns whether a lane must write its baseline's text, token for token.
+    /// Returns whether a lane must write its baseline's text, token for token. At temperature 0 every rule accepts the
+    /// most likely token only.
     pub fn has_baseline_text(&self, lane: usize) -> bool {
         let baseline = self.baseline_of(lane);
-        let [own, plain] = [lane, baseline].map(|lane| self.sampling_of(lane).temperature);
         let coupled = [lane, baseline].map(|lane| self.rule_of(lane) == AcceptanceRule::Coupled);
-        lane != baseline && own == plain && (own == 0.0 || coupled == [true, true])
+        lane != baseline && (self.sampling_of(lane).temperature == 0.0 || coupled == [true, true])
     }
 }
 
@@ -286,6 +291,16 @@ pub enum CompareEvent {
     Loading {
         /// Progress of the files.
         progress: LoadProgress,
+    },
+    /// The models that were unloaded for those of lanes are being loaded again.
+    Restoring {
+        /// Progress of the files.
+        progress: LoadProgress,
+    },
+    /// The models that were unloaded for those of lanes could not be loaded again. The last event follows.
+    NotRestored {
+        /// The reason.
+        error: hunch_error::ErrorInfo,
     },
     /// Passes are being timed.
     Costs {
@@ -370,8 +385,12 @@ pub struct ComparisonReport {
     pub identity: Option<IdentityReport>,
     /// All answers.
     pub answers: Vec<ComparedAnswer>,
-    /// Events of the last turn by lane, for replay.
+    /// Events of each lane's last finished turn, for replay. Lanes of different batches may have ended at different turns.
     pub recordings: Vec<Vec<TimedEvent>>,
+    /// Lanes without a finished turn, which are not among the others. `None` if all lanes ran.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[ts(optional)]
+    pub left_out: Option<Box<LanesLeftOut>>,
     /// Figures of the server next to the lanes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[ts(optional)]
@@ -384,6 +403,15 @@ impl ComparisonReport {
         let others = self.lanes.iter().filter(|lane| lane.verdict.is_some());
         others.max_by(|a, b| a.speedup.total_cmp(&b.speedup))
     }
+}
+
+/// Lanes of a comparison that ended before they had finished a turn.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct LanesLeftOut {
+    /// The lanes.
+    pub lanes: Vec<LaneConfig>,
+    /// Why they did not run. `None` if the comparison was stopped.
+    pub error: Option<Box<hunch_error::ErrorInfo>>,
 }
 
 /// One lane's answer to one prompt in one run.
@@ -410,19 +438,20 @@ pub struct ComparedAnswer {
     pub rates: Vec<(f64, f64)>,
 }
 
-/// Memory of a comparison, in bytes.
+/// Memory of a comparison, in bytes. If its targets ran one after the other, of those that needed most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct ComparisonMemory {
     /// Weights of the target. Of all targets that were in memory together.
     #[ts(type = "number")]
     pub target_weights: u64,
-    /// KV cache of the target, in the lane where it was largest.
+    /// KV cache of the target, in the lane where it was largest. Summed over targets that were in memory together.
     #[ts(type = "number")]
     pub target_cache: u64,
     /// Weights of the draft model. Of all draft models that were in memory together.
     #[ts(type = "number | null")]
     pub draft_weights: Option<u64>,
-    /// KV cache of the draft model, in the lane where it was largest.
+    /// KV cache of the draft model, in the lane where it was largest. Summed over draft models that were in memory
+    /// together.
     #[ts(type = "number | null")]
     pub draft_cache: Option<u64>,
     /// Peak memory of the process. 0 when unknown.
@@ -464,7 +493,7 @@ pub struct LaneReport {
     /// Method and own settings.
     #[serde(alias = "contender")]
     pub config: LaneConfig,
-    /// Number of the lane over which the speedup is taken: plain decoding of the same target.
+    /// Number of the lane over which the speedup is taken: plain decoding of the same target at the same temperature.
     #[serde(default)]
     pub baseline: u32,
     /// True if its text was compared with the baseline's. Absent in old comparisons.
@@ -571,8 +600,8 @@ pub enum ComparisonFormat {
 }
 
 impl ComparisonReport {
-    /// Returns the speeds of the loaded models in this comparison, without lanes of other models or rules, and lanes whose
-    /// answers were too short.
+    /// Returns the speeds of the loaded models in this comparison. Lanes with settings of their own do not count, nor
+    /// lanes whose answers were too short.
     pub fn rates(&self) -> Rates {
         let answers_of = |lane: usize| self.answers.iter().filter(move |answer| answer.lane as usize == lane);
         let long_enough = |lane: usize| {

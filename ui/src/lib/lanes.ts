@@ -50,6 +50,13 @@ export function otherTargets(lanes: readonly LaneConfig[], target: string | null
   return own.filter((one, i) => own.indexOf(one) === i);
 }
 
+/** Number of plain lanes that the engine adds: one for each further pair of target and temperature. `usual` are those of
+ * the comparison. */
+export function addedLanes(lanes: readonly LaneConfig[], usual: { target: string | null; temperature: number }): number {
+  const pairs = lanes.map((lane) => JSON.stringify([lane.models?.target ?? usual.target, lane.temperature ?? usual.temperature]));
+  return new Set([...pairs, JSON.stringify([usual.target, usual.temperature])]).size - 1;
+}
+
 /** Colour of a lane. */
 export const laneColour = (lane: number): string => `var(--lane-${lane})`;
 

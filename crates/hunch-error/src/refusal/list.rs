@@ -339,10 +339,10 @@ refusals! {
     /// A comparison with a draft model was requested, and none is loaded.
     #[error("There is no draft model to compare with. Open one, or look at the made-up distributions.")]
     NoDraftToCompare,
-    /// Lanes of a comparison bring more drafters for one target than fit next to it.
+    /// The drafts of a comparison's lanes do not fit into memory next to their target.
     #[error(
-        "Not enough memory: the drafts of these lanes need {} MB more than there is, and nothing was changed. Compare fewer \
-         of them at once.",
+        "The drafts of these lanes need {} MB more memory than is free next to their target. Nothing was changed. Compare \
+         fewer drafts at once.",
         missing.div_ceil(1_000_000)
     )]
     LaneDraftsTooLarge {
@@ -356,6 +356,14 @@ refusals! {
         name: String,
         /// The limit, in bytes.
         most: u64,
+    },
+    /// A suite has too many prompts.
+    #[error("The suite \"{suite}\" has more than {limit} prompts, the limit. Split it, or choose another file.")]
+    SuiteTooLong {
+        /// Name of the suite.
+        suite: String,
+        /// The limit.
+        limit: usize,
     },
     /// The file of a suite is not text.
     #[error("{name} is not UTF-8 text. Save it as UTF-8, or choose another file.")]

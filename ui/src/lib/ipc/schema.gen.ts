@@ -437,7 +437,15 @@ setting: ComparisonSetting, } | { "type": "loading",
 /**
  * Progress of the files.
  */
-progress: LoadProgress, } | { "type": "costs", 
+progress: LoadProgress, } | { "type": "restoring", 
+/**
+ * Progress of the files.
+ */
+progress: LoadProgress, } | { "type": "not_restored", 
+/**
+ * The reason.
+ */
+error: ErrorInfo, } | { "type": "costs", 
 /**
  * Rounds done.
  */
@@ -520,7 +528,8 @@ export type CompareRequest = {
  */
 prompts: ComparedPrompts, 
 /**
- * One to seven lanes, in addition to plain decoding. Plain decoding of each further target counts as a lane.
+ * One to seven lanes, in addition to plain decoding. Plain decoding of each further target or temperature counts
+ * as a lane.
  */
 lanes: Array<LaneConfig>, 
 /**
@@ -683,7 +692,7 @@ speedup: number, };
 export type ComparisonFormat = "json" | "csv" | "picture";
 
 /**
- * Memory of a comparison, in bytes.
+ * Memory of a comparison, in bytes. If its targets ran one after the other, of those that needed most.
  */
 export type ComparisonMemory = { 
 /**
@@ -691,7 +700,7 @@ export type ComparisonMemory = {
  */
 target_weights: number, 
 /**
- * KV cache of the target, in the lane where it was largest.
+ * KV cache of the target, in the lane where it was largest. Summed over targets that were in memory together.
  */
 target_cache: number, 
 /**
@@ -699,7 +708,8 @@ target_cache: number,
  */
 draft_weights: number | null, 
 /**
- * KV cache of the draft model, in the lane where it was largest.
+ * KV cache of the draft model, in the lane where it was largest. Summed over draft models that were in memory
+ * together.
  */
 draft_cache: number | null, 
 /**
@@ -745,9 +755,13 @@ identity: IdentityReport | null,
  */
 answers: Array<ComparedAnswer>, 
 /**
- * Events of the last turn by lane, for replay.
+ * Events of each lane's last finished turn, for replay. Lanes of different batches may have ended at different turns.
  */
 recordings: Array<Array<TimedEvent>>, 
+/**
+ * Lanes without a finished turn, which are not among the others. `None` if all lanes ran.
+ */
+left_out?: LanesLeftOut, 
 /**
  * Figures of the server next to the lanes.
  */
@@ -774,7 +788,7 @@ device: string,
  */
 threads: number, 
 /**
- * Lanes. The first is plain. Plain lanes of other targets are the last ones.
+ * Lanes. The first is plain. Plain lanes of other targets and temperatures are the last ones.
  */
 lanes: Array<LaneConfig>, 
 /**
@@ -2308,7 +2322,8 @@ target: string,
  */
 draft?: string, 
 /**
- * The head that drafts for the target. Absent: the one in use, if there is any.
+ * The head that drafts for the target. Absent: the loaded one on the loaded target. On another target, the newest
+ * one that was trained here, else the shipped one.
  */
 head?: string, };
 
@@ -2321,7 +2336,7 @@ export type LaneReport = {
  */
 config: LaneConfig, 
 /**
- * Number of the lane over which the speedup is taken: plain decoding of the same target.
+ * Number of the lane over which the speedup is taken: plain decoding of the same target at the same temperature.
  */
 baseline: number, 
 /**
@@ -2422,6 +2437,19 @@ wider_share: number,
  * Share of decoding time in acceptance, text and the rest.
  */
 loop_share: number, };
+
+/**
+ * Lanes of a comparison that ended before they had finished a turn.
+ */
+export type LanesLeftOut = { 
+/**
+ * The lanes.
+ */
+lanes: Array<LaneConfig>, 
+/**
+ * Why they did not run. `None` if the comparison was stopped.
+ */
+error: ErrorInfo | null, };
 
 /**
  * The models on this machine, and its memory.
@@ -2986,7 +3014,7 @@ repeat_penalty: number | null, };
 /**
  * Name of a [`Refusal`], as the window receives it.
  */
-export type RefusalReason = "no_such_conversation" | "no_such_message" | "no_such_comparison" | "other_writer" | "not_an_alternative" | "end_token" | "nothing_drafted" | "not_a_conversation" | "conversation_version" | "empty_file" | "file_exists" | "folder_known" | "model_in_memory" | "model_not_in_library" | "draft_too_large" | "not_a_token" | "no_disk_for_training" | "model_too_large" | "training_too_large" | "no_user_turn" | "not_a_file" | "import_too_large" | "export_too_large" | "too_many_files" | "cancelled" | "empty_prompt" | "not_unicode" | "not_chosen" | "no_location" | "not_kept" | "no_such_copy" | "preference_too_large" | "no_such_folder" | "not_a_folder" | "folder_limit" | "folder_not_added" | "folder_list_unreadable" | "folders_fixed" | "no_data_folder" | "not_own_model" | "context_too_long" | "no_such_head" | "unknown_head" | "damaged_head" | "head_of_other" | "head_mismatch" | "needs_draft" | "needs_low_bit_copy" | "needs_head" | "no_draft_to_compare" | "lane_drafts_too_large" | "suite_too_large" | "suite_not_text" | "not_a_prompt" | "empty_prompt_id" | "empty_suite_prompt" | "repeated_prompt_id" | "empty_suite" | "costs_not_measured" | "no_longer_kept" | "nothing_measured" | "no_usable_prompts" | "trained_elsewhere" | "other_training_data" | "training_data_damaged" | "single_layer" | "states_not_finite" | "not_a_repository" | "bad_search" | "hub_busy" | "hub_slow" | "no_hub_search" | "not_a_model_path" | "no_such_repository" | "no_such_hub_file" | "terms_need_token" | "terms_not_accepted" | "token_rejected" | "no_hub_access" | "no_keychain" | "keychain_failed" | "unencrypted_key" | "not_a_server_key" | "no_such_server" | "no_such_server_model" | "server_cannot_continue" | "server_keychain_failed" | "bad_endpoint" | "bad_proxy" | "no_tls" | "no_such_download" | "name_taken";
+export type RefusalReason = "no_such_conversation" | "no_such_message" | "no_such_comparison" | "other_writer" | "not_an_alternative" | "end_token" | "nothing_drafted" | "not_a_conversation" | "conversation_version" | "empty_file" | "file_exists" | "folder_known" | "model_in_memory" | "model_not_in_library" | "draft_too_large" | "not_a_token" | "no_disk_for_training" | "model_too_large" | "training_too_large" | "no_user_turn" | "not_a_file" | "import_too_large" | "export_too_large" | "too_many_files" | "cancelled" | "empty_prompt" | "not_unicode" | "not_chosen" | "no_location" | "not_kept" | "no_such_copy" | "preference_too_large" | "no_such_folder" | "not_a_folder" | "folder_limit" | "folder_not_added" | "folder_list_unreadable" | "folders_fixed" | "no_data_folder" | "not_own_model" | "context_too_long" | "no_such_head" | "unknown_head" | "damaged_head" | "head_of_other" | "head_mismatch" | "needs_draft" | "needs_low_bit_copy" | "needs_head" | "no_draft_to_compare" | "lane_drafts_too_large" | "suite_too_large" | "suite_too_long" | "suite_not_text" | "not_a_prompt" | "empty_prompt_id" | "empty_suite_prompt" | "repeated_prompt_id" | "empty_suite" | "costs_not_measured" | "no_longer_kept" | "nothing_measured" | "no_usable_prompts" | "trained_elsewhere" | "other_training_data" | "training_data_damaged" | "single_layer" | "states_not_finite" | "not_a_repository" | "bad_search" | "hub_busy" | "hub_slow" | "no_hub_search" | "not_a_model_path" | "no_such_repository" | "no_such_hub_file" | "terms_need_token" | "terms_not_accepted" | "token_rejected" | "no_hub_access" | "no_keychain" | "keychain_failed" | "unencrypted_key" | "not_a_server_key" | "no_such_server" | "no_such_server_model" | "server_cannot_continue" | "server_keychain_failed" | "bad_endpoint" | "bad_proxy" | "no_tls" | "no_such_download" | "name_taken";
 
 /**
  * A drafted token that was rejected.

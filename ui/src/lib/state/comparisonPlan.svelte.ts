@@ -1,7 +1,7 @@
 // The form of a comparison: prompts, methods, runs and sampling. No DOM.
 
 import type { AcceptanceRule, ComparedPrompts, CompareRequest, LaneConfig, MaxDraft, Method } from '../ipc/schema.gen';
-import { laneKey, mostLanes, otherTargets, ownLabels } from '../lanes';
+import { addedLanes, laneKey, mostLanes, ownLabels } from '../lanes';
 import { offeredMethods } from '../methods';
 import type { LaneModelChoices } from './laneModels.svelte';
 import type { Models } from './models.svelte';
@@ -32,6 +32,9 @@ export interface PlanParts {
 /** Depths for repeated lanes of a method, in order. */
 const repeatDepths = [4, 8, 2, 12, 6, 1, 3] as const;
 
+/** Most prompts of a built-in suite to choose by number. Suites have 15 or 16. */
+const builtInPrompts = 15;
+
 /** Draft lengths of a sweep. */
 const sweepDepths: readonly MaxDraft[] = [1, 2, 3, 4, 6, 8, 'auto'];
 
@@ -50,6 +53,8 @@ export class ComparisonPlan {
   /** Runs of every prompt in every lane. */
   runs = $state(3);
   #chosen = $state.raw<readonly LaneConfig[]>([]);
+  /** The lanes that the form began with. */
+  #first: readonly LaneConfig[] = [];
   #server = $state.raw<ServerChoice | null>(null);
   /** Sampling settings and token limit. */
   readonly settings = new Settings();
@@ -79,20 +84,35 @@ export class ComparisonPlan {
   missing = $derived.by((): Missing | null => {
     if (this.#missingParts !== null && this.#missingParts !== 'text' && this.#missingParts !== 'file') return this.#missingParts;
     if (this.lanes.length === 0) return 'method';
-    if (this.lanes.some((lane) => !isUsable(lane.method, this.choices.loadedFor(lane)))) return 'needs';
+    if (this.lanes.some((lane) => this.lacks(lane))) return 'needs';
     if (this.lanes.some((lane, i) => this.lanes.findIndex((other) => same(other, lane)) < i)) return 'same';
-    if (this.lanes.length + this.#furtherTargets > mostLanes) return 'lanes';
+    if (this.lanes.length + this.#added(this.lanes) > mostLanes) return 'lanes';
     return this.#missingParts;
   });
 
-  /** Plain lanes that the engine adds, one for each further target. */
-  get #furtherTargets(): number {
-    return otherTargets(this.lanes, this.#models.loaded?.target.path ?? null).length;
+  /** Plain lanes that the engine adds for lanes. */
+  #added(lanes: readonly LaneConfig[]): number {
+    return addedLanes(lanes, { target: this.#models.loaded?.target.path ?? null, temperature: this.settings.temperature });
   }
 
   /** `true` if there is room for another lane. */
   get hasRoom(): boolean {
-    return this.lanes.length > 0 && this.lanes.length + this.#furtherTargets < mostLanes;
+    return this.lanes.length > 0 && this.lanes.length + this.#added(this.lanes) < mostLanes;
+  }
+
+  /** `true` if the models cannot run a lane's method. */
+  lacks(lane: LaneConfig): boolean {
+    return !isUsable(lane.method, this.choices.loadedFor(lane));
+  }
+
+  /** Most prompts of the chosen suite to choose by number. */
+  get mostPrompts(): number {
+    return this.kind === 'file' ? (this.suite.file?.prompts ?? 1) : builtInPrompts;
+  }
+
+  /** Number of prompts of the chosen suite; null for all. */
+  get suitePrompts(): number | null {
+    return this.prompts === null ? null : Math.min(this.prompts, this.mostPrompts);
   }
 
   /** Model of a server that answers next to the lanes; null for none, and once the server was removed. */
@@ -112,7 +132,8 @@ export class ComparisonPlan {
     this.#chat = chat;
   }
 
-  /** Copies the chat's settings, unless they were changed here. Called when the form is shown or the models change. */
+  /** Copies the chat's settings, unless they were changed here. Called when the form is shown or the models change. Lanes
+   * that were changed here stay, also if the models cannot run them. */
   arrive(): void {
     const { info, loaded } = this.#models;
     if (!info) return;
@@ -122,9 +143,8 @@ export class ComparisonPlan {
       this.settings.choose(this.#chat.settings.chosen(), loaded);
       this.#taken = chosen();
     }
-    const usable = this.lanes.filter((lane) => isUsable(lane.method, this.choices.loadedFor(lane)));
-    if (usable.length > 0) this.#chosen = usable;
-    else this.#begin();
+    const untouched = this.#chosen === this.#first;
+    if (this.lanes.length === 0 || (untouched && this.lanes.some((lane) => this.lacks(lane)))) this.#begin();
   }
 
   /** Adds the next unused method, or the last one with another depth. */
@@ -156,9 +176,8 @@ export class ComparisonPlan {
     if (!first || method === null) return [];
     const depths = sweepDepths.filter((depth) => depth === 'auto' || depth <= max);
     const lanes = depths.map((max_draft) => this.choices.normalised({ ...first, method, max_draft }));
-    // Another target adds a plain lane, which takes the place of the longest draft.
-    const further = otherTargets(lanes, this.#models.loaded?.target.path ?? null).length;
-    return lanes.length + further > mostLanes ? lanes.toSpliced(-2, 1) : lanes;
+    // A plain lane that is added takes the place of the longest draft.
+    return lanes.length + this.#added(lanes.map((lane) => this.#withoutUsual(lane))) > mostLanes ? lanes.toSpliced(-2, 1) : lanes;
   });
 
   /** Returns `true` if the lanes of a sweep can be compared now. */
@@ -177,7 +196,7 @@ export class ComparisonPlan {
 
   /** Labels of what a lane does not share with the settings of the comparison. */
   labels(lane: LaneConfig): string[] {
-    const depth = lane.max_draft === this.settings.maxDraft ? [] : [language.strings.compare.lanes.depth(String(lane.max_draft))];
+    const depth = lane.max_draft === 'auto' ? [] : [language.strings.compare.lanes.depth(String(lane.max_draft))];
     return [...depth, ...ownLabels(this.choices.titled(lane), this.choices.targetTitle)];
   }
 
@@ -201,9 +220,9 @@ export class ComparisonPlan {
 
   #prompts(): ComparedPrompts | null {
     if (this.kind === 'text') return { kind: 'text', system: '', text: this.text.trim() };
-    if (this.kind !== 'file') return { kind: 'suite', name: this.kind, prompts: this.prompts };
+    if (this.kind !== 'file') return { kind: 'suite', name: this.kind, prompts: this.suitePrompts };
     const { file } = this.suite;
-    return file && { kind: 'file', path: file.path, prompts: this.prompts };
+    return file && { kind: 'file', path: file.path, prompts: this.suitePrompts };
   }
 
   /** A lane without settings that are the comparison's. */
@@ -217,7 +236,8 @@ export class ComparisonPlan {
 
   #begin(): void {
     const [method] = this.#usable();
-    this.#chosen = method ? [{ method, max_draft: this.settings.maxDraft }] : [];
+    this.#first = method ? [{ method, max_draft: this.settings.maxDraft }] : [];
+    this.#chosen = this.#first;
   }
 
   /** Methods that the loaded models can compare with plain decoding. The most recommended is first. Then those that

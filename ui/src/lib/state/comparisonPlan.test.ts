@@ -81,8 +81,11 @@ describe('the plan of a comparison', () => {
     expect([plan.sweeps, plan.canSweep, plan.sweepRequest()]).toEqual(['suffix', false, null]);
     plan.kind = 'code';
     const lanes = plan.sweepRequest()?.lanes;
-    expect(lanes?.map(({ max_draft }) => max_draft)).toEqual([1, 2, 3, 4, 6, 8, 'auto']);
+    // Plain decoding at that temperature takes the place of the longest draft.
+    expect(lanes?.map(({ max_draft }) => max_draft)).toEqual([1, 2, 3, 4, 6, 'auto']);
     expect(lanes?.every(({ method, temperature }) => method === 'suffix' && temperature === 0.7)).toBe(true);
+    plan.settings.temperature = 0.7;
+    expect(plan.sweepRequest()?.lanes.map(({ max_draft }) => max_draft)).toEqual([1, 2, 3, 4, 6, 8, 'auto']);
     expect(plan.lanes).toHaveLength(2);
   });
 
@@ -161,6 +164,32 @@ describe('the plan of a comparison', () => {
     expect(plan.sweepLanes.map(({ max_draft }) => max_draft)).toEqual([1, 2, 3, 4, 6, 'auto']);
   });
 
+  it('counts plain decoding of a further temperature as a lane, once for each target', () => {
+    const { library, plan } = make();
+    library.models = [furtherModel];
+    plan.arrive();
+    plan.kind = 'code';
+    for (let i = 0; i < 5; i += 1) plan.add();
+    plan.change(0, { method: 'suffix', max_draft: 3, temperature: 0.8 });
+    plan.change(1, { method: 'suffix', max_draft: 1, temperature: 0.8 });
+    expect([plan.lanes.length, plan.missing, plan.hasRoom]).toEqual([6, null, false]);
+    plan.change(2, { method: 'suffix', max_draft: 5, temperature: 0.8, models: { target: further.path } });
+    expect(plan.missing).toBe('lanes');
+  });
+
+  it('names the head of the loaded target, and that of another target only if it was chosen', () => {
+    const { choices, library, models, plan } = make();
+    library.models = [furtherModel];
+    plan.arrive();
+    const head = { name: 'eagle', path: '/heads/eagle', kind: 'EAGLE-3' };
+    if (models.loaded) models.loaded = { ...models.loaded, head };
+    const lane = { method: 'auto', max_draft: 'auto' } as const;
+    expect(choices.modelsOf(lane)).toEqual({ target: path, draft: draftPath, head: head.path });
+    expect(choices.heads(lane)).toEqual([{ path: head.path, title: 'eagle' }]);
+    expect(choices.normalised({ ...lane, models: { target: path, draft: draftPath, head: head.path } })).toEqual(lane);
+    expect(choices.modelsOf({ ...lane, models: { target: further.path } })).toEqual({ target: further.path });
+  });
+
   it('asks with a file of prompts once one was read', async () => {
     const { answers, plan, suite } = make();
     plan.arrive();
@@ -173,6 +202,12 @@ describe('the plan of a comparison', () => {
     answers['read_suite'] = file;
     await suite.choose();
     expect(plan.request()?.prompts).toEqual({ kind: 'file', path: '/prompts/mine.txt', prompts: 4 });
+    // No more prompts than the suite has.
+    plan.prompts = 40;
+    expect(plan.request()?.prompts).toEqual({ kind: 'file', path: '/prompts/mine.txt', prompts: 12 });
+    plan.kind = 'code';
+    expect(plan.request()?.prompts).toEqual({ kind: 'suite', name: 'code', prompts: 15 });
+    plan.kind = 'file';
     answers['read_suite'] = Promise.reject(new Error('no suite'));
     await suite.choose();
     expect([suite.file, suite.error?.code]).toEqual([file, 'internal']);
@@ -189,10 +224,20 @@ describe('the plan of a comparison', () => {
     expect(plan.lanes.map(({ method }) => method)).toEqual(['draft-model', 'ngram', 'draft-tree', 'suffix', 'cascade']);
   });
 
-  it('removes lanes that another model cannot run', () => {
+  it('keeps lanes that were made here when another model cannot run them, and says so', () => {
     const { plan, models } = make();
     plan.arrive();
+    plan.kind = 'code';
     plan.add();
+    if (models.loaded) models.loaded = { ...models.loaded, methods: ['plain', 'suffix'] };
+    plan.arrive();
+    expect(plan.lanes.map(({ method }) => method)).toEqual(['draft-model', 'ngram']);
+    expect([plan.missing, plan.lanes.every((lane) => plan.lacks(lane))]).toEqual(['needs', true]);
+  });
+
+  it('begins again with another model if nothing was changed here', () => {
+    const { plan, models } = make();
+    plan.arrive();
     if (models.loaded) models.loaded = { ...models.loaded, methods: ['plain', 'suffix'] };
     plan.arrive();
     expect(plan.lanes.map(({ method }) => method)).toEqual(['suffix']);

@@ -1,4 +1,4 @@
-// Models that lanes of a comparison can bring: other targets, and the drafts and heads that suit each. No DOM.
+// Models that single lanes of a comparison can use: other targets, and the drafts and heads that suit each. No DOM.
 
 import type { Host } from '../host';
 import { call, toErrorInfo } from '../ipc/rpc';
@@ -61,10 +61,14 @@ export class LaneModelChoices {
     return own === undefined || found.some(({ path }) => path === own) ? found : [this.#choice({ path: own, name: fileOf(own) }), ...found];
   }
 
-  /** Heads for a lane's target. */
+  /** Heads for a lane's target, with the one it has. */
   heads(lane: LaneConfig): ModelChoice[] {
     const offers = this.#offersOf(lane)?.heads.filter(({ problem }) => problem === null) ?? [];
-    return offers.map(({ path, name }) => ({ path, title: name }));
+    const found = offers.map(({ path, name }) => ({ path, title: name }));
+    const own = this.modelsOf(lane)?.head;
+    if (own === undefined || found.some(({ path }) => path === own)) return found;
+    const { head } = this.#models.loaded ?? {};
+    return [{ path: own, title: own === head?.path ? head.name : fileOf(own) }, ...found];
   }
 
   /** Titles in place of the paths of a lane. */
@@ -107,21 +111,25 @@ export class LaneModelChoices {
     if (!lane.models || !loaded) return lane;
     const method = info?.methods.find(({ name }) => name === lane.method);
     const { models, ...rest } = lane;
+    const shared = models.target === loaded.target.path;
+    const head = method?.uses_head && !(shared && models.head === loaded.head?.path) ? models.head : undefined;
     const own: LaneModels = {
       target: models.target,
       ...(method?.uses_draft && models.draft !== undefined && { draft: models.draft }),
-      ...(method?.uses_head && models.head !== undefined && { head: models.head }),
+      ...(head !== undefined && { head }),
     };
     const usualDraft = method?.uses_draft ? loaded.draft?.path : undefined;
-    const usual = own.target === loaded.target.path && own.draft === usualDraft && own.head === undefined;
+    const usual = shared && own.draft === usualDraft && head === undefined;
     return usual ? rest : { ...rest, models: own };
   }
 
-  /** The models of a lane, written out. */
+  /** The models of a lane, written out. A lane of the loaded target has its head unless it names another. */
   modelsOf(lane: LaneConfig): LaneModels | null {
     const { loaded } = this.#models;
-    if (lane.models || !loaded) return lane.models ?? null;
-    return { target: loaded.target.path, ...(loaded.draft && { draft: loaded.draft.path }) };
+    if (!loaded) return lane.models ?? null;
+    const { target, draft, head } = lane.models ?? { target: loaded.target.path, draft: loaded.draft?.path };
+    const used = head ?? (target === loaded.target.path ? loaded.head?.path : undefined);
+    return { target, ...(draft !== undefined && { draft }), ...(used !== undefined && { head: used }) };
   }
 
   #offersOf(lane: LaneConfig): DraftOffers | undefined {

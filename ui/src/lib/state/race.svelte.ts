@@ -51,6 +51,8 @@ class RacingLane implements LaneView {
 /** A replay. */
 export class Race {
   readonly lanes: readonly RacingLane[];
+  /** `false` if the recordings are of different turns, which cannot be raced. */
+  readonly fair: boolean;
   /** End of the last lane, in milliseconds. */
   readonly length: number;
   /** The clock, in milliseconds. */
@@ -59,7 +61,8 @@ export class Race {
   speed = $state<RaceSpeed>(1);
 
   /** Starts at the end, with the complete texts. */
-  constructor(configs: readonly LaneConfig[], recordings: readonly (readonly TimedEvent[])[]) {
+  constructor(configs: readonly LaneConfig[], recordings: readonly (readonly TimedEvent[])[], fair = true) {
+    this.fair = fair;
     this.lanes = configs.map((config, i) => new RacingLane(config, recordings[i] ?? []));
     this.length = Math.max(0, ...this.lanes.map((lane) => lane.end));
     this.seek(this.length);

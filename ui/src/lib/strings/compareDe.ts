@@ -14,8 +14,8 @@ export const compareDe: typeof compareEn = {
       loading: 'Das Modell wird noch geladen',
       method: 'Füge eine Methode zum Vergleich hinzu',
       same: 'Zwei Bahnen sind gleich. Ändere eine davon',
-      needs: 'Einer Bahn fehlt Draft oder Head. Öffne ihre Einstellungen',
-      lanes: 'Zu viele Bahnen. Jedes weitere Target braucht eine',
+      needs: 'Einer Bahn fehlt Draft oder Head. Wähle ihn in ihren Einstellungen',
+      lanes: 'Zu viele Bahnen. Weitere Targets und Temperaturen brauchen je eine',
       text: 'Schreibe zuerst einen Prompt',
       file: 'Wähle zuerst eine Datei mit Prompts',
       chat: 'Im Chat wird noch eine Antwort geschrieben',
@@ -62,9 +62,13 @@ export const compareDe: typeof compareEn = {
     chooseDraft: 'Draft wählen',
     noDrafts: 'Kein Draft passt zu diesem Target',
     head: 'Head',
-    usualHead: 'der verwendete',
+    usualHead: 'der übliche, falls vorhanden',
+    chooseHead: 'Head wählen',
+    noHeads: 'Kein Head passt zu diesem Target',
     furtherTarget:
       'Ein anderes Target schreibt einen anderen Text. Die Beschleunigung dieser Bahn bezieht sich auf ihr eigenes Target ohne Draft, das als Bahn hinzukommt. Targets, die nicht zusammen in den Speicher passen, laufen nacheinander.',
+    ownTemperature:
+      'Bei einer anderen Temperatur entsteht ein anderer Text. Die Beschleunigung dieser Bahn bezieht sich auf das Target ohne Draft bei derselben Temperatur, das als Bahn hinzukommt.',
     reset: (method) => `${method} zurücksetzen`,
   },
   empty: {
@@ -88,6 +92,7 @@ export const compareDe: typeof compareEn = {
     label: 'Fortschritt des Vergleichs',
     starting: 'Startet',
     loading: (name) => `${name} wird geladen`,
+    restoring: (name) => `${name} wird wieder geladen`,
     costs: (done, total) => `Kosten eines Durchlaufs werden gemessen, ${done} von ${total}`,
     prompt: (at, all) => `Prompt ${at} von ${all}`,
     run: (at, all) => `Lauf ${at} von ${all}`,
@@ -124,13 +129,18 @@ export const compareDe: typeof compareEn = {
     times: (speed) => `${speed}×`,
     place: (at, length) => `${at} von ${length}`,
     note: 'Jede Bahn läuft mit ihren gemessenen Zeiten auf einer Uhr.',
+    unfair: 'Die Bahnen endeten bei verschiedenen Antworten, also gibt es kein Rennen. Jede zeigt ihre letzte vollständige Antwort.',
     still: 'Bewegung ist reduziert. Stelle die Uhr von Hand.',
   },
   result: {
     label: 'Ergebnis',
-    stopped: 'Gestoppt. Gezählt werden Antworten, die alle Bahnen fertig haben.',
+    stopped: 'Gestoppt. Gezählt werden die vollständigen Antworten.',
+    leftOut: (lanes, reason) =>
+      `Vorzeitig beendet. ${reason} Nicht gemessen: ${lanes.join('; ')}. Gezählt werden die vollständigen Antworten.`,
+    leftOutStopped: (lanes) => `Gestoppt. Nicht gemessen: ${lanes.join('; ')}. Gezählt werden die vollständigen Antworten.`,
+    notRestored: (reason) => `Die zuvor geladenen Modelle ließen sich nicht wieder laden. ${reason}`,
     nothing: 'Gestoppt, bevor jede Bahn antwortete. Nicht gespeichert.',
-    failed: (reason) => `Vorzeitig beendet. Gezählt ist, was alle Bahnen beantwortet haben. ${reason}`,
+    failed: (reason) => `Vorzeitig beendet. Gezählt werden die vollständigen Antworten. ${reason}`,
     notSaved: 'Dieses Ergebnis ließ sich nicht speichern.',
     with: (target, draft) => (draft === null ? target : `${target}, Draft ${draft}`),
     made: (prompts, runs, tokens) => `${prompts}, je ${runs}, höchstens ${tokens} pro Antwort`,
@@ -142,6 +152,8 @@ export const compareDe: typeof compareEn = {
       'Bahnen mit verschiedenen Targets schreiben verschiedene Texte. Keine davon ist gegenüber einem anderen Target verlustfrei. Die Beschleunigung jeder Bahn bezieht sich auf ihr eigenes Target ohne Draft.',
     separateTargets:
       'Bahnen mit verschiedenen Targets schreiben verschiedene Texte. Keine davon ist gegenüber einem anderen Target verlustfrei. Die Beschleunigung jeder Bahn bezieht sich auf ihr eigenes Target ohne Draft. Die Targets passten nicht zusammen in den Speicher und liefen nacheinander. Ihre Tokens pro Sekunde sind deshalb nicht unter derselben Last gemessen.',
+    ownTemperatures:
+      'Die Beschleunigung einer Bahn mit eigener Temperatur bezieht sich auf das Target ohne Draft bei derselben Temperatur.',
     save: 'Speichern',
     saveLabel: 'Diesen Vergleich speichern',
     formats: { json: 'Als JSON speichern…', csv: 'Als CSV speichern…', picture: 'Als Bild speichern…' },
@@ -181,14 +193,18 @@ export const compareDe: typeof compareEn = {
     differs: (different, compared) => `Nicht derselbe Text: ${different} von ${compared} weichen von „ohne Draft“ ab.`,
     firstDifference: (lane, prompt, run, position) =>
       `${lane}${prompt === null ? '' : `, ${prompt}`}, Lauf ${run}: erste Abweichung bei Token ${position}`,
-    unknown:
-      'Die Texte der Bahnen können sich unterscheiden. Über Temperatur 0 erhält eine verlustfreie Regel die Verteilung, nicht den genauen Text. Die gekoppelte Regel erhält beides.',
-    lossy: 'Die Texte der Bahnen können sich unterscheiden. Diese Regel ändert die Verteilung des Textes.',
-    notCompared: (lanes) => `Nicht mit „ohne Draft“ verglichen, weil Temperatur oder Regel abweichen: ${lanes.join('; ')}.`,
+    unknown: (lanes) =>
+      `${lanes.length === 0 ? 'Die Texte der Bahnen können sich unterscheiden' : `Der Text kann von „ohne Draft“ abweichen: ${lanes.join('; ')}`}. Über Temperatur 0 erhält eine verlustfreie Regel die Verteilung, nicht den genauen Text. Mit der gekoppelten Regel ist der Text mit und ohne Draft gleich.`,
+    lossy: (lanes) =>
+      lanes.length === 0
+        ? 'Die Texte der Bahnen können sich unterscheiden. Eine verlustbehaftete Regel ändert die Verteilung des Textes.'
+        : `Eine verlustbehaftete Regel ändert die Verteilung des Textes: ${lanes.join('; ')}.`,
+    lossyAtZero: (lanes) => `Verlustbehaftet über Temperatur 0, wo die Regel die Verteilung des Textes ändert: ${lanes.join('; ')}.`,
   },
   figures: {
     title: 'Kennzahlen',
     lane: 'Bahn',
+    depth: 'K (Höchstzahl der Draft-Tokens pro Runde)',
     speedup: 'Beschleunigung (×, gemessen)',
     low: '10. Perzentil (×)',
     high: '90. Perzentil (×)',

@@ -15,8 +15,8 @@ const missing: Record<Missing, string> = {
   loading: 'The model is still loading',
   method: 'Add a method to compare',
   same: 'Two lanes are identical. Change one of them',
-  needs: 'A lane lacks a draft or head. Open its settings',
-  lanes: 'Too many lanes. Each further target adds one',
+  needs: 'A lane needs a draft or head. Choose one in its settings',
+  lanes: 'Too many lanes. A further target or temperature adds one',
   text: 'Write a prompt first',
   file: 'Choose a file of prompts first',
   chat: 'An answer is still being written in Chat',
@@ -83,9 +83,13 @@ export const compareEn = {
     chooseDraft: 'Choose a draft',
     noDrafts: 'No draft suits this target',
     head: 'Head',
-    usualHead: 'the one in use',
+    usualHead: 'the usual one, if any',
+    chooseHead: 'Choose a head',
+    noHeads: 'No head suits this target',
     furtherTarget:
       'Another target writes another text. The speedup of this lane is over plain decoding of its own target, which is added as a lane. Targets that do not fit into memory together run one after the other.',
+    ownTemperature:
+      'Another temperature writes another text. The speedup of this lane is over plain decoding at its temperature, which is added as a lane.',
     reset: (method: string) => `Reset ${method}`,
   },
   empty: {
@@ -109,6 +113,7 @@ export const compareEn = {
     label: 'Progress of the comparison',
     starting: 'Starting',
     loading: (name: string) => `Loading ${name}`,
+    restoring: (name: string) => `Loading ${name} again`,
     costs: (done: string, total: string) => `Measuring pass costs, ${done} of ${total}`,
     prompt: (at: string, all: string) => `prompt ${at} of ${all}`,
     run: (at: string, all: string) => `run ${at} of ${all}`,
@@ -146,13 +151,20 @@ export const compareEn = {
     times: (speed: string) => `${speed}×`,
     place: (at: string, length: string) => `${at} of ${length}`,
     note: 'Each lane replays its measured times on one clock.',
+    unfair: 'The lanes ended at different answers, so they cannot be raced. Each shows its last complete answer.',
     still: 'Reduced motion is on. Move the clock by hand.',
   },
   result: {
     label: 'Result',
-    stopped: 'Stopped. The result covers the answers that all lanes finished.',
+    stopped: 'Stopped. The result covers the answers that were complete.',
+    /** Lanes whose models had their turn after others. */
+    leftOut: (lanes: readonly string[], reason: string) =>
+      `Ended early. ${reason} Not measured: ${lanes.join('; ')}. The result covers the answers that were complete.`,
+    leftOutStopped: (lanes: readonly string[]) =>
+      `Stopped. Not measured: ${lanes.join('; ')}. The result covers the answers that were complete.`,
+    notRestored: (reason: string) => `The models that were loaded before could not be loaded again. ${reason}`,
     nothing: 'Stopped before every lane had answered. Nothing was saved.',
-    failed: (reason: string) => `Ended early. The result covers the answers that all lanes finished. ${reason}`,
+    failed: (reason: string) => `Ended early. The result covers the answers that were complete. ${reason}`,
     notSaved: 'This result could not be saved to the list of comparisons.',
     with: (target: string, draft: string | null) => (draft === null ? target : `${target}, draft ${draft}`),
     made: (prompts: string, runs: string, tokens: string) => `${prompts}, ${runs} each, at most ${tokens} per answer`,
@@ -164,6 +176,7 @@ export const compareEn = {
       'Lanes of different targets write different texts, so no lane is lossless against another target. The speedup of each lane is over plain decoding of its own target.',
     separateTargets:
       'Lanes of different targets write different texts, so no lane is lossless against another target. The speedup of each lane is over plain decoding of its own target. The targets did not fit into memory together, so they ran one after the other. Their tokens per second were not measured under the same load.',
+    ownTemperatures: 'The speedup of a lane with its own temperature is over plain decoding at that temperature.',
     save: 'Save',
     saveLabel: 'Save this comparison',
     formats,
@@ -199,14 +212,20 @@ export const compareEn = {
     differs: (different: string, compared: string) => `Not the same text: ${different} of ${compared} differ from plain.`,
     firstDifference: (lane: string, prompt: string | null, run: number, position: number) =>
       `${lane}${prompt === null ? '' : `, ${prompt}`}, run ${run}: first difference at token ${position}`,
-    unknown:
-      'Texts may differ between lanes. Above temperature 0 a lossless rule keeps the distribution, not the exact text. The coupled rule keeps both.',
-    lossy: 'Texts may differ between lanes. This rule changes the distribution of the text.',
-    notCompared: (lanes: readonly string[]) => `Not compared with plain, because temperature or rule differ from it: ${lanes.join('; ')}.`,
+    /** Notes on lanes. Without names they cover all lanes. */
+    unknown: (lanes: readonly string[]) =>
+      `${lanes.length === 0 ? 'Texts may differ between lanes' : `The text may differ from plain: ${lanes.join('; ')}`}. Above temperature 0 a lossless rule keeps the distribution, not the exact text. Under the coupled rule, plain and drafted text are the same.`,
+    lossy: (lanes: readonly string[]) =>
+      lanes.length === 0
+        ? 'Texts may differ between lanes. A lossy rule changes the distribution of the text.'
+        : `A lossy rule changes the distribution of the text: ${lanes.join('; ')}.`,
+    lossyAtZero: (lanes: readonly string[]) =>
+      `Lossy above temperature 0, where the rule changes the distribution of the text: ${lanes.join('; ')}.`,
   },
   figures: {
     title: 'Figures',
     lane: 'Lane',
+    depth: 'K (most tokens drafted per round)',
     speedup: 'Speedup over plain (×, measured)',
     low: '10th percentile (×)',
     high: '90th percentile (×)',

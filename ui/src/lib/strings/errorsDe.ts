@@ -428,13 +428,18 @@ export const refusalsDe: RefusalCatalogue = {
   },
   lane_drafts_too_large: {
     title: 'Nicht genug Speicher für die Bahnen',
-    body: ({ missing }) => `Den Drafts dieser Bahnen fehlen ${missing}. Es wurde nichts geändert.`,
-    advice: 'Vergleiche weniger davon auf einmal.',
+    body: ({ missing }) => `Den Drafts dieser Bahnen fehlen neben ihrem Target ${missing}. Es wurde nichts geändert.`,
+    advice: 'Vergleiche weniger Drafts auf einmal.',
   },
   suite_too_large: {
     title: 'Die Datei ist zu groß',
     body: ({ name, most }) => `${name} ist größer als ${most}, die Grenze für eine Sammlung.`,
     advice: 'Teile sie auf oder wähle eine andere.',
+  },
+  suite_too_long: {
+    title: 'Die Sammlung hat zu viele Prompts',
+    body: ({ suite, limit }) => `„${suite}“ hat mehr als ${limit} Prompts, die Grenze.`,
+    advice: 'Teile sie auf oder wähle eine andere Datei.',
   },
   suite_not_text: {
     title: 'Die Datei ist kein Text',

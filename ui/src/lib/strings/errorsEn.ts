@@ -424,12 +424,17 @@ export const refusalsEn: RefusalCatalogue = {
   },
   lane_drafts_too_large: {
     title: 'Not enough memory for the lanes',
-    body: ({ missing }) => `The drafts of these lanes need ${missing} more than there is. Nothing was changed.`,
-    advice: 'Compare fewer of them at once.',
+    body: ({ missing }) => `The drafts of these lanes need ${missing} more than is free next to their target. Nothing was changed.`,
+    advice: 'Compare fewer drafts at once.',
   },
   suite_too_large: {
     title: 'The file is too large',
     body: ({ name, most }) => `${name} is larger than ${most}, the limit for a suite.`,
+    advice: 'Split it, or choose another file.',
+  },
+  suite_too_long: {
+    title: 'The suite has too many prompts',
+    body: ({ suite, limit }) => `“${suite}” has more than ${limit} prompts, the limit.`,
     advice: 'Split it, or choose another file.',
   },
   suite_not_text: {

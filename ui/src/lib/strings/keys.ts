@@ -246,6 +246,7 @@ export const refusalParams = {
   no_draft_to_compare: [],
   lane_drafts_too_large: ['missing'],
   suite_too_large: ['name', 'most'],
+  suite_too_long: ['suite', 'limit'],
   suite_not_text: ['name'],
   not_a_prompt: ['suite', 'line', 'detail'],
   empty_prompt_id: ['suite', 'line'],
