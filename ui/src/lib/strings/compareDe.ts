@@ -29,7 +29,7 @@ export const compareDe: typeof compareEn = {
     fileTitle: 'Andere Datei wählen',
     fileNamed: (name, prompts) => `${name}, ${prompts} ${prompts === 1 ? 'Prompt' : 'Prompts'}`,
     chooseFile: 'Datei wählen…',
-    fileNote: 'Eine Textdatei hat einen Prompt pro Zeile. JSON Lines haben {"id": …, "prompt": …} pro Zeile, „system“ ist optional.',
+    fileNote: 'Text: ein Prompt pro Zeile. JSON Lines: {"id": …, "prompt": …} pro Zeile, „system“ ist optional.',
     chooseSuite: 'Datei mit Prompts wählen',
     suiteFiles: 'Prompts',
     all: 'alle',

@@ -48,7 +48,7 @@ export const compareEn = {
     fileTitle: 'Choose another file',
     fileNamed: (name: string, prompts: number) => `${name}, ${prompts} ${prompts === 1 ? 'prompt' : 'prompts'}`,
     chooseFile: 'Choose a file…',
-    fileNote: 'A text file has a prompt in each line. JSON Lines have {"id": …, "prompt": …} in each line, “system” is optional.',
+    fileNote: 'Text: a prompt in each line. JSON Lines: {"id": …, "prompt": …} in each line, “system” is optional.',
     chooseSuite: 'Choose a file of prompts',
     suiteFiles: 'Prompts',
     all: 'all',
