@@ -201,7 +201,7 @@ fn suite_comparison_is_saved_exported_and_deleted() {
     assert_eq!(app.open_comparison(kept).unwrap_err().code(), ErrorCode::InvalidRequest);
 }
 
-/// Lets a lane bring its own models.
+/// Gives a lane its own models.
 fn with_models(lane: LaneConfig, target: &str, draft: Option<&str>) -> LaneConfig {
     let models = LaneModels { target: target.into(), draft: draft.map(Into::into), head: None };
     LaneConfig { models: Some(models), ..lane }

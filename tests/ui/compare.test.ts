@@ -125,7 +125,7 @@ describe('lanes with settings of their own', () => {
     expect(await page.getByTestId('lane-labels').count()).toBe(0);
   });
 
-  it('bring another target, and say what they lack', async () => {
+  it('can have another target, and say what they lack', async () => {
     const page = await openCompare();
     await page.getByTestId('compare-prompt').fill('A lighthouse');
     await page.getByTestId('lane-settings').focus();

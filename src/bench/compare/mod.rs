@@ -1,7 +1,7 @@
 //! Side-by-side comparison of plain decoding and other methods on one prompt or a suite.
 //!
 //! Methods run in lanes that take turns, slice by slice, so that heat, clocks and other programs affect all of them
-//! alike. Each lane is a fork of the loaded models, or of others that it brings. It has shared weights, its own caches,
+//! alike. Each lane is a fork of the loaded models, or of models of its own. It has shared weights, its own caches,
 //! and a clock that is paused while others run. The speedup of a lane is over plain decoding of its own target at its
 //! own temperature, which takes turns with it. Targets that do not fit into memory together run one after the other, in
 //! batches. A batch that fails or is stopped leaves the results of earlier ones as they are.
@@ -75,7 +75,7 @@ pub struct CompareOn<'a> {
     /// The loaded models. They may be unloaded meanwhile, and are loaded again at the end. `None` afterwards if that
     /// failed.
     pub models: &'a mut Option<Models>,
-    /// Models that lanes bring.
+    /// Models of lanes that have their own.
     pub sets: &'a [LaneSet],
     /// Options of the methods on the loaded models.
     pub options: &'a MethodOptions,

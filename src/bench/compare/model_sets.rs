@@ -22,7 +22,7 @@ pub enum TargetPlace {
     Alone,
 }
 
-/// Models that lanes bring: a target with its drafters.
+/// A target with drafters, for lanes with models of their own.
 #[derive(Clone)]
 pub struct LaneSet {
     /// The models as lanes of the request name them.

@@ -59,7 +59,7 @@ export class ComparisonPlan {
   /** Sampling settings and token limit. */
   readonly settings = new Settings();
 
-  /** Models that lanes can bring. */
+  /** Models to choose from for single lanes. */
   readonly choices: LaneModelChoices;
   /** The user's file of prompts. */
   readonly suite: OwnSuite;

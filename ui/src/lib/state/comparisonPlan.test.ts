@@ -123,7 +123,7 @@ describe('the plan of a comparison', () => {
     expect(plan.lanes).toEqual([{ method: 'draft-model', max_draft: 4 }]);
   });
 
-  it('lets a lane bring its models, and drops those that its method does not use', async () => {
+  it('gives a lane its own models, and drops those that its method does not use', async () => {
     const { answers, choices, library, plan } = make();
     library.models = [furtherModel];
     plan.arrive();
