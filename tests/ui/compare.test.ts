@@ -394,7 +394,7 @@ describe('the result', () => {
     expect(await figure(page, 'acceptance_rate')).toEqual(['–', `${fixed(100 * lane.acceptance_rate, 0)}%`]);
     expect(await figure(page, 'predicted_speedup')).toEqual(['–', fixed(lane.predicted_speedup ?? 0, 2)]);
     for (const name of await page.getByTestId('figures-table').locator('tbody th').allInnerTexts())
-      expect(name).toMatch(/measured|predicted|Samples/);
+      expect(name).toMatch(/measured|predicted|Samples|^K /);
   });
 
   it('has a table behind every chart, with the same figures', async () => {
