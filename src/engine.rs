@@ -395,6 +395,28 @@ impl Engine {
         self.queue(hold, work, ended)
     }
 
+    /// Queues work that may unload the models and load others. It must leave the models as they were, or none. It gets
+    /// the flag that [`cancel`](Self::cancel) sets. `ended` also receives whether models are loaded, after a panic too.
+    /// Otherwise as [`measure`](Self::measure).
+    ///
+    /// # Errors
+    /// [`Error::Busy`] while something runs.
+    pub fn measure_swapping<T: Send + 'static>(
+        &self,
+        id: u32,
+        work: impl FnOnce(&mut Option<Models>, &Arc<AtomicBool>) -> Result<T> + Send + 'static,
+        ended: impl FnOnce(Result<T>, bool) + Send + 'static,
+    ) -> Result<()> {
+        let hold = self.hold(id, RunningWork::Measurement)?;
+        let flag = hold.cancel_flag();
+        let work: MeasureWork = Box::new(move |models, _| {
+            let result = guarded(|| work(models, &flag));
+            let loaded = models.is_some();
+            Box::new(move || ended(result, loaded))
+        });
+        self.send_measurement(hold, work)
+    }
+
     /// Queues work that needs the thread alone, with or without models. `kind` is reported to others.
     /// Otherwise as [`measure`](Self::measure).
     ///
@@ -413,7 +435,7 @@ impl Engine {
     /// Queues work with a held engine. The hold ends with the work.
     fn queue<T: Send + 'static>(
         &self,
-        mut hold: EngineHold,
+        hold: EngineHold,
         work: impl FnOnce(&mut Option<Models>, &dyn Fn() -> bool) -> Result<T> + Send + 'static,
         ended: impl FnOnce(Result<T>) + Send + 'static,
     ) -> Result<()> {
@@ -421,6 +443,11 @@ impl Engine {
             let result = guarded(|| work(models, stopped));
             Box::new(move || ended(result))
         });
+        self.send_measurement(hold, work)
+    }
+
+    /// Sends work with a held engine to the thread. The hold ends with the work.
+    fn send_measurement(&self, mut hold: EngineHold, work: MeasureWork) -> Result<()> {
         self.send(Job::Measure { id: hold.id, kind: hold.kind, work, cancel: hold.cancel_flag() })?;
         hold.passed_on = true;
         Ok(())

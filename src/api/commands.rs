@@ -121,7 +121,7 @@ macro_rules! with_commands {
             /// Tokenises a text with the loaded target. Control tokens are recognised.
             text_tokens(text: String) -> Vec<TextToken>;
             /// Reads a text file that the user chose, to attach it to a question.
-            read_attachment(path: PathBuf) -> ReadAttachment;
+            read_attachment(path: PathBuf, count: bool) -> ReadAttachment;
             /// Counts the tokens of an attached text with the loaded target. Control tokens count as text.
             attachment_tokens(text: String) -> usize;
             /// Starts an answer in a conversation.
@@ -159,6 +159,8 @@ macro_rules! with_commands {
             /// Applies a remedy to a problem with the store.
             repair_store(remedy: StoreRemedy) -> AppInfo;
 
+            /// Reads a file of prompts that the user chose, and counts them.
+            read_suite(path: PathBuf) -> SuiteFile;
             /// Starts a comparison. Returns the number of the measurement.
             compare(request: CompareRequest) -> u32 => MeasurementMessage<CompareEvent>;
             /// Returns the events of the last comparison from number `from` on.

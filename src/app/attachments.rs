@@ -11,17 +11,18 @@ use hunch_error::{Error, Refusal, Result};
 use hunch_model::text::EncodeOptions;
 
 impl App {
-    /// Reads a text file to attach it to a question, and counts its tokens if a model is loaded.
+    /// Reads a text file to attach it to a question. With `count`, it counts its tokens if a model is loaded. A server that
+    /// answers has a context of its own.
     ///
     /// # Errors
-    /// When the file cannot be read, is no UTF-8 text, is larger than [`MAX_FILE_BYTES`], or has more tokens
-    /// than the context of the loaded target.
-    pub fn read_attachment(&self, path: &Path) -> Result<ReadAttachment> {
+    /// When the file cannot be read, is no UTF-8 text, or is larger than [`MAX_FILE_BYTES`]. Also when it has more counted
+    /// tokens than the context of the loaded target.
+    pub fn read_attachment(&self, path: &Path, count: bool) -> Result<ReadAttachment> {
         let attachment = read_text(path)?;
-        let Ok(models) = self.shared.models.ready() else {
+        let Some(models) = self.shared.models.ready().ok().filter(|_| count) else {
             return Ok(ReadAttachment { attachment, tokens: None });
         };
-        let tokens = count(&models, &attachment.text)?;
+        let tokens = tokens_of(&models, &attachment.text)?;
         let context = models.loaded.context as usize;
         if tokens >= context {
             return Err(Error::FileOverContext { name: attachment.name, tokens, context });
@@ -35,11 +36,11 @@ impl App {
     /// When no model is loaded, or the tokeniser fails.
     pub fn attachment_tokens(&self, text: &str) -> Result<usize> {
         let models = self.shared.models.ready()?;
-        count(&models, text)
+        tokens_of(&models, text)
     }
 }
 
-fn count(models: &ReadyModels, text: &str) -> Result<usize> {
+fn tokens_of(models: &ReadyModels, text: &str) -> Result<usize> {
     let options = EncodeOptions { parse_special: false, add_bos: false };
     Ok(models.details.tokenizer.encode(text, options)?.len())
 }

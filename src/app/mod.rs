@@ -9,6 +9,7 @@ mod clock;
 mod downloads;
 mod gpu_check;
 mod lab;
+mod lane_models;
 mod load_state;
 mod loading;
 mod lock;

@@ -77,6 +77,20 @@ fn panic_in_a_measurement_callback_releases_the_engine() {
 }
 
 #[test]
+fn panic_of_work_that_unloaded_the_models_reports_that_none_are_left() {
+    let engine = engine();
+    let (sender, ended) = channel();
+    let work = |models: &mut Option<Models>, _: &Arc<AtomicBool>| -> Result<()> {
+        *models = None;
+        panic!("the measurement broke");
+    };
+    engine.measure_swapping(1, work, move |ended, loaded| sender.send((ended, loaded)).unwrap()).unwrap();
+    let (result, loaded) = ended.recv_timeout(PATIENCE).unwrap();
+    assert!(matches!(result, Err(Error::Internal(_))) && !loaded);
+    assert!(matches!(ask_when_free(&engine, 2), Err(Error::NoModel)));
+}
+
+#[test]
 fn restarts_a_thread_that_ended() {
     let engine = engine();
     let (sender, dropped) = channel();

@@ -11,6 +11,7 @@ use hunch_error::{Error, Refusal, Result};
 use hunch_core::depth::DepthController;
 use hunch_core::method::Method;
 use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, ModelMemory, Step, VocabSubset};
+use hunch_core::propose::head::Head;
 use hunch_core::propose::layer_skip::LayerSkip;
 use hunch_core::propose::{MethodOptions, Needs, Proposer, Proposers, Stage};
 use hunch_core::token::{TokenId, shared_len};
@@ -68,6 +69,12 @@ impl ConversationResources {
     /// Returns the draft model's name, if one is loaded.
     pub(super) fn draft_name(&self) -> Option<String> {
         self.proposers.draft().map(|draft| draft.model().info().name.clone())
+    }
+
+    /// Replaces the head, and removes the statistics of all methods that can use it.
+    pub(super) fn set_head(&mut self, head: Option<Head>) {
+        self.depths.retain(|method, _| !method.uses().any(|needs| needs == Needs::Head));
+        self.proposers.set_head(head);
     }
 
     /// Removes the statistics of methods that can use the draft model. They do not apply to another one.

@@ -23,8 +23,19 @@ use hunch_core::propose::{MethodOptions, Needs, Proposers};
 use hunch_core::token::TokenId;
 use hunch_model::decoder::Decoder;
 use hunch_model::device::Compute;
+use hunch_model::heads;
 use hunch_model::text::{Tokenizer, check_vocabularies};
 use hunch_model::weights::WeightFile;
+use parking_lot::Mutex;
+
+/// Meaning of a plan without a head, for [`Models::with_drafters`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeadOfPlan {
+    /// The head in use stays.
+    OrInUse,
+    /// The usual head of the target, if there is one.
+    OrUsual,
+}
 
 /// A target and optional draft models, as one conversation uses them.
 ///
@@ -65,6 +76,7 @@ impl Models {
         let pair = draft.as_ref().and_then(|draft| measured(&draft.model, &target, &tokenizer));
         let mut shared = SharedModels {
             origin,
+            decoder: Arc::new(Mutex::new(target.forked())),
             encoder: Arc::new(PromptEncoder::new(tokenizer, target.info().context_length)),
             device: compute.name(),
             predicted: PredictedCosts::of_target(&target, plain_ms, compute),
@@ -227,6 +239,44 @@ impl Models {
     pub fn caches(&self) -> CacheUse {
         let current = CacheUse { conversations: 1, bytes: self.own.cache_bytes() };
         current.plus(self.kept.used())
+    }
+
+    /// Starts another conversation over the same target, with the draft model and the head of a plan. Context and device
+    /// of the plan are ignored.
+    ///
+    /// # Errors
+    /// The errors of [`Models::load_by`].
+    pub fn with_drafters(&self, plan: &LoadPlan, head: HeadOfPlan, compute: &Compute) -> Result<Self> {
+        let mut other = self.fork()?;
+        let own = self.plan();
+        if plan.draft != own.draft {
+            other.change_draft(
+                &LoadPlan { draft: plan.draft.clone(), progress: plan.progress.clone(), ..own.clone() },
+                compute,
+            )?;
+        }
+        match plan.head.as_deref() {
+            None if head == HeadOfPlan::OrInUse || own.head.is_none() => {}
+            None => {
+                let file = WeightFile::open(&own.target)?;
+                let decoder = self.shared.decoder.lock();
+                other.set_head(load::usual_head(own.heads.as_deref(), &file, &decoder, compute)?, None);
+            }
+            Some(path) if own.head.as_deref() == Some(path) => {}
+            Some(path) => {
+                let file = WeightFile::open(&own.target)?;
+                let head = heads::open(path, &file, &self.shared.decoder.lock(), compute)?;
+                other.set_head(Some(head), Some(path));
+            }
+        }
+        Ok(other)
+    }
+
+    /// Replaces the head, which comes from this file. Without a file it is the usual one.
+    fn set_head(&mut self, head: Option<Head>, path: Option<&Path>) {
+        let origin = self.shared.origin.with_head(path);
+        self.shared = Arc::new(SharedModels { origin, ..(*self.shared).clone() });
+        self.own.set_head(head);
     }
 
     /// Returns the logits after `ids`: the target's, and the draft model's if one is loaded. Reuses the

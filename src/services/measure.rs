@@ -11,22 +11,33 @@ use hunch_library::types::{MeasuredSpeedup, ModelEntry};
 use hunch_model::device::{Compute, peak_memory_bytes};
 
 use crate::bench::compare::report::{CompareRequest, ComparisonReport};
-use crate::bench::compare::{self, Listener, MachineFacts, Outcome};
-use crate::generate::Models;
+use crate::bench::compare::{self, CompareOn, LaneSet, Listener, MachineFacts, Outcome};
+use crate::generate::{LoadWatch, Models};
+
+/// Models of the lanes of a comparison, next to the loaded ones.
+pub struct LaneSets<'a> {
+    /// Models of lanes that have their own.
+    pub sets: &'a [LaneSet],
+    /// Options of the methods on the loaded models.
+    pub options: &'a MethodOptions,
+    /// Progress of loading the models again that were unloaded for those of lanes.
+    pub restoring: Option<LoadWatch>,
+}
 
 /// Runs a comparison on this machine. The report includes the peak memory of this process.
 ///
 /// # Errors
 /// As [`compare::run`].
 pub fn compare(
-    models: &Models,
+    models: &mut Option<Models>,
+    LaneSets { sets, options, restoring }: LaneSets<'_>,
     compute: &Compute,
     request: &CompareRequest,
-    options: &MethodOptions,
     listener: &mut Listener<'_>,
 ) -> Result<Outcome> {
     let machine = MachineFacts { device: compute.name().into(), threads: compute.threads().count() as u32 };
-    let mut outcome = compare::run(models, request, options, machine, listener)?;
+    let on = CompareOn { models, sets, options, compute, restoring, machine };
+    let mut outcome = compare::run(on, request, listener)?;
     if let Some(report) = &mut outcome.report {
         report.memory.peak = peak_memory_bytes();
     }
@@ -36,7 +47,8 @@ pub fn compare(
 /// Returns the speedup of a pair from a complete comparison, stored under the id `comparison`. A comparison with a
 /// lossy rule, or without a method that can use the draft, has none.
 pub fn pair_speedup(report: &ComparisonReport, comparison: i64) -> Option<MeasuredSpeedup> {
-    let with_draft = report.lanes.iter().filter(|lane| lane.config.method.uses_draft());
+    let with_draft =
+        report.lanes.iter().filter(|lane| lane.config.is_usual() && lane.config.method.uses_draft());
     let best = with_draft.max_by(|a, b| a.speedup.total_cmp(&b.speedup))?;
     report.setting.rule.is_lossless().then_some(MeasuredSpeedup {
         speedup: best.speedup,

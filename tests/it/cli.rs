@@ -135,6 +135,12 @@ fn exit_codes_match_the_documentation() {
     assert_eq!(missing, 3);
     assert!(words.contains("draft, target"), "existing names are listed: {words}");
     assert_eq!(code(&["run", "hi", "--target", broken.to_str().unwrap()]).0, 3);
+    // A missing suite is reported before models are looked for.
+    let (no_suite, words) = code(&["compare", "--suite", "nowhere.jsonl", "--target", "nowhere"]);
+    assert_eq!(no_suite, 4);
+    let expected = "There is no suite and no file \"nowhere.jsonl\". Choose one of code, prose, edit";
+    assert!(words.contains(expected), "{words}");
+    assert_eq!(code(&["compare", "--suite", "code", "--prompts", "0", "--target", "target"]).0, 2);
     assert_eq!(code(&["run", " ", "--target", "target"]).0, 4);
     let (hot, words) = code(&["run", "hi", "--target", "target", "--temperature", "99"]);
     assert_eq!(hot, 4);

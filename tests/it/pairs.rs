@@ -9,7 +9,7 @@ use std::time::Duration;
 use candle_core::quantized::GgmlDType;
 use hunch::app::App;
 use hunch::bench::MethodConfig;
-use hunch::bench::compare::report::{CompareEvent, CompareRequest, ComparedPrompts};
+use hunch::bench::compare::report::{CompareEvent, CompareRequest, ComparedPrompts, LaneConfig};
 use hunch::event::GenerationEvent;
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
@@ -389,7 +389,7 @@ fn measured_pair_is_stored_and_offered() {
     assert_eq!(app.list_comparisons().unwrap().len(), 2);
     // Lossy and stopped runs are in the history but do not count for the pair.
     let before = of(&app.draft_offers("target", None).unwrap().offers, "draft").measured.clone();
-    let lane = |method| MethodConfig { method, max_draft: MaxDraft::Auto };
+    let lane = |method| LaneConfig::of(MethodConfig { method, max_draft: MaxDraft::Auto });
     for (rule, stop) in
         [(AcceptanceRule::LossyLenience { lenience: 0.5 }, false), (AcceptanceRule::Lossless, true)]
     {

@@ -24,6 +24,7 @@ import { Drop } from './lib/state/drop.svelte';
 import { HubSearchState } from './lib/state/hubSearch.svelte';
 import { Lab } from './lib/state/lab.svelte';
 import { LibraryState } from './lib/state/library.svelte';
+import { LaneModelChoices } from './lib/state/laneModels.svelte';
 import { LibraryEvents } from './lib/state/libraryEvents';
 import { LinkQuestion } from './lib/state/linkQuestion.svelte';
 import { LogitBias } from './lib/state/logitBias.svelte';
@@ -41,6 +42,7 @@ import { Screen } from './lib/state/screen';
 import { Answerer } from './lib/state/answerer.svelte';
 import { Servers } from './lib/state/servers.svelte';
 import { Settings } from './lib/state/settings.svelte';
+import { OwnSuite } from './lib/state/suiteFile.svelte';
 import { TokenFocus } from './lib/state/tokenFocus.svelte';
 import { Training } from './lib/state/training.svelte';
 import { Updates } from './lib/state/updates.svelte';
@@ -129,10 +131,15 @@ export function createWindow(host: Host): WindowState {
     void models.refresh();
     events.pairsChanged();
   });
-  const plan = new ComparisonPlan(models, {
-    settings,
-    busy: () => conversation.running,
-    hasServer: (address) => servers.list.some((server) => server.address === address),
+  const plan = new ComparisonPlan({
+    models,
+    choices: new LaneModelChoices(host, models),
+    suite: new OwnSuite(host),
+    chat: {
+      settings,
+      busy: () => conversation.running,
+      hasServer: (address) => servers.list.some((server) => server.address === address),
+    },
   });
   const pairing = new Pairing(host, { models, comparison });
   const drafting = new Pairing(host, { models, comparison });

@@ -153,7 +153,9 @@ impl Refusal {
                 ErrorCode::HubUnreachable
             }
             Self::NoSuchServerModel { .. } => ErrorCode::ModelNotFound,
-            Self::ModelTooLarge { .. } | Self::TrainingTooLarge { .. } => ErrorCode::OutOfMemory,
+            Self::ModelTooLarge { .. } | Self::TrainingTooLarge { .. } | Self::LaneDraftsTooLarge { .. } => {
+                ErrorCode::OutOfMemory
+            }
             Self::NoSuchRepository { .. } | Self::NoSuchHubFile { .. } => ErrorCode::HubNotFound,
             Self::TermsNeedToken { .. } | Self::TermsNotAccepted { .. } => ErrorCode::HubGated,
             Self::TokenRejected { .. } | Self::NoHubAccess { .. } | Self::KeychainFailed { .. } => {

@@ -188,6 +188,20 @@ pub struct Decoder {
 }
 
 impl Decoder {
+    /// Returns a decoder of the same weights with an empty cache.
+    pub fn forked(&self) -> Self {
+        Self {
+            spec: self.spec.clone(),
+            info: self.info.clone(),
+            executor: self.executor.fork(),
+            tokens: Vec::new(),
+            execution: self.execution.clone(),
+            memory: self.memory,
+            expert_bytes: self.expert_bytes,
+            pass: self.pass,
+        }
+    }
+
     /// Loads a model file.
     ///
     /// # Errors
@@ -520,16 +534,7 @@ impl LanguageModel for Decoder {
     }
 
     fn fork(&self) -> Box<dyn LanguageModel> {
-        Box::new(Self {
-            spec: self.spec.clone(),
-            info: self.info.clone(),
-            executor: self.executor.fork(),
-            tokens: Vec::new(),
-            execution: self.execution.clone(),
-            memory: self.memory,
-            expert_bytes: self.expert_bytes,
-            pass: self.pass,
-        })
+        Box::new(self.forked())
     }
 
     fn memory(&self) -> ModelMemory {

@@ -339,6 +339,85 @@ refusals! {
     /// A comparison with a draft model was requested, and none is loaded.
     #[error("There is no draft model to compare with. Open one, or look at the made-up distributions.")]
     NoDraftToCompare,
+    /// The drafts of a comparison's lanes do not fit into memory next to their target.
+    #[error(
+        "The drafts of these lanes need {} MB more memory than is free next to their target. Nothing was changed. Compare \
+         fewer drafts at once.",
+        missing.div_ceil(1_000_000)
+    )]
+    LaneDraftsTooLarge {
+        /// Bytes that are missing.
+        missing: u64,
+    },
+    /// The file of a suite is too large.
+    #[error("{name} is larger than {} MB, the limit for a suite. Split it, or choose another file.", most / 1_000_000)]
+    SuiteTooLarge {
+        /// Name of the file.
+        name: String,
+        /// The limit, in bytes.
+        most: u64,
+    },
+    /// A suite has too many prompts.
+    #[error("The suite \"{suite}\" has more than {limit} prompts, the limit. Split it, or choose another file.")]
+    SuiteTooLong {
+        /// Name of the suite.
+        suite: String,
+        /// The limit.
+        limit: usize,
+    },
+    /// The file of a suite is not text.
+    #[error("{name} is not UTF-8 text. Save it as UTF-8, or choose another file.")]
+    SuiteNotText {
+        /// Name of the file.
+        name: String,
+    },
+    /// A line of a suite is no prompt.
+    #[error(
+        "Line {line} of the suite \"{suite}\" is not a prompt: {detail}. Each line is one object: \
+         {{\"id\": \"...\", \"system\": null, \"prompt\": \"...\"}}."
+    )]
+    NotAPrompt {
+        /// Name of the suite.
+        suite: String,
+        /// Number of the line, from 1.
+        line: usize,
+        /// The defect, in English.
+        detail: String,
+    },
+    /// A prompt of a suite has no id.
+    #[error("Line {line} of the suite \"{suite}\" has an empty id. Give each prompt its own id.")]
+    EmptyPromptId {
+        /// Name of the suite.
+        suite: String,
+        /// Number of the line, from 1.
+        line: usize,
+    },
+    /// A prompt of a suite has no text.
+    #[error("Line {line} of the suite \"{suite}\" has an empty prompt. Fill it in or delete the line.")]
+    EmptySuitePrompt {
+        /// Name of the suite.
+        suite: String,
+        /// Number of the line, from 1.
+        line: usize,
+    },
+    /// Two prompts of a suite have the same id.
+    #[error("Line {line} of the suite \"{suite}\" has the id \"{id}\" of line {first}. Give each prompt its own id.")]
+    RepeatedPromptId {
+        /// Name of the suite.
+        suite: String,
+        /// Number of the line, from 1.
+        line: usize,
+        /// The id.
+        id: String,
+        /// Number of the first line with this id.
+        first: usize,
+    },
+    /// A suite has no prompts.
+    #[error("The suite \"{suite}\" has no prompts. Add at least one line.")]
+    EmptySuite {
+        /// Name of the suite.
+        suite: String,
+    },
     /// The passes of the loaded models were not timed.
     #[error("The cost of passes with these models was not measured yet. Measure it first.")]
     CostsNotMeasured,

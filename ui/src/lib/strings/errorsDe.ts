@@ -426,6 +426,51 @@ export const refusalsDe: RefusalCatalogue = {
     body: () => 'Zum Vergleichen mit dem Target fehlt ein Draft-Modell.',
     advice: 'Öffne eines oder sieh dir die ausgedachten Verteilungen an.',
   },
+  lane_drafts_too_large: {
+    title: 'Nicht genug Speicher für die Bahnen',
+    body: ({ missing }) => `Den Drafts dieser Bahnen fehlen neben ihrem Target ${missing}. Es wurde nichts geändert.`,
+    advice: 'Vergleiche weniger Drafts auf einmal.',
+  },
+  suite_too_large: {
+    title: 'Die Datei ist zu groß',
+    body: ({ name, most }) => `${name} ist größer als ${most}, die Grenze für eine Sammlung.`,
+    advice: 'Teile sie auf oder wähle eine andere.',
+  },
+  suite_too_long: {
+    title: 'Die Sammlung hat zu viele Prompts',
+    body: ({ suite, limit }) => `„${suite}“ hat mehr als ${limit} Prompts, die Grenze.`,
+    advice: 'Teile sie auf oder wähle eine andere Datei.',
+  },
+  suite_not_text: {
+    title: 'Die Datei ist kein Text',
+    body: ({ name }) => `${name} ist kein Text in UTF-8.`,
+    advice: 'Speichere sie als UTF-8 oder wähle eine andere.',
+  },
+  not_a_prompt: {
+    title: 'Die Datei ist keine Sammlung von Prompts',
+    body: ({ suite, line }) => `Zeile ${line} von ${suite} ist kein Prompt.`,
+    advice: 'Schreibe {"id": "…", "prompt": "…"} in jede Zeile oder nimm eine .txt-Datei mit einem Prompt pro Zeile.',
+  },
+  empty_prompt_id: {
+    title: 'Ein Prompt hat keine id',
+    body: ({ suite, line }) => `Zeile ${line} von ${suite} hat eine leere id.`,
+    advice: 'Gib jedem Prompt eine eigene id.',
+  },
+  empty_suite_prompt: {
+    title: 'Ein Prompt ist leer',
+    body: ({ suite, line }) => `Zeile ${line} von ${suite} hat einen leeren Prompt.`,
+    advice: 'Fülle ihn aus oder lösche die Zeile.',
+  },
+  repeated_prompt_id: {
+    title: 'Zwei Prompts haben dieselbe id',
+    body: ({ suite, line, id, first }) => `Zeile ${line} von ${suite} hat die id „${id}“ von Zeile ${first}.`,
+    advice: 'Gib jedem Prompt eine eigene id.',
+  },
+  empty_suite: {
+    title: 'Die Datei hat keine Prompts',
+    body: ({ suite }) => `Alle Zeilen von ${suite} sind leer.`,
+    advice: 'Füge eine Zeile hinzu oder wähle eine andere Datei.',
+  },
   costs_not_measured: {
     title: 'Noch nicht gemessen',
     body: () => 'Die Dauer eines Durchlaufs mit diesen Modellen wurde noch nicht gemessen.',
