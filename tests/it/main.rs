@@ -37,6 +37,7 @@ mod remote_answers;
 mod reuse;
 mod schema;
 mod serve;
+mod serve_limits;
 mod serve_models;
 mod serve_thinking;
 mod serve_tools;
