@@ -34,6 +34,7 @@ mod recurrent;
 mod release;
 mod remote;
 mod remote_answers;
+mod remote_streams;
 mod reuse;
 mod schema;
 mod serve;
