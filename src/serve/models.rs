@@ -107,6 +107,21 @@ pub(super) struct ServedModel {
 /// State of a model file: path, bytes, modification time. No bytes and no time if it is gone.
 type FileState = (PathBuf, u64, Option<SystemTime>);
 
+/// A model that a request named.
+#[derive(Clone)]
+struct OpenedModel {
+    /// Files of the target and its draft, as they were when it was opened.
+    files: Vec<FileState>,
+    model: Arc<ServedModel>,
+}
+
+impl OpenedModel {
+    /// Returns whether the files are as they were.
+    fn is_current(&self) -> bool {
+        self.files.iter().all(|file| *file == file_state(&file.0))
+    }
+}
+
 /// Source of the models of a server.
 enum Source {
     /// The server loads models. It started with this one.
@@ -122,8 +137,8 @@ pub(super) struct ServedModels {
     first_file: PathBuf,
     installed: Option<InstalledModels>,
     compute: Compute,
-    /// Models that requests named, by name in lower case, with the state of their files.
-    opened: Mutex<HashMap<String, (Vec<FileState>, Arc<ServedModel>)>>,
+    /// Models that requests named, by name in lower case.
+    opened: Mutex<HashMap<String, OpenedModel>>,
 }
 
 /// Properties of a model in the list.
@@ -222,10 +237,8 @@ impl ServedModels {
         };
         let key = asked.to_ascii_lowercase();
         let known = self.opened.lock().get(&key).cloned();
-        if let Some((states, model)) = known
-            && states.iter().all(|state| *state == file_state(&state.0))
-        {
-            return Ok(model);
+        if let Some(known) = known.filter(OpenedModel::is_current) {
+            return Ok(known.model);
         }
         let entries = self.entries();
         let found = entries.iter().find(|(_, entry)| entry.name.eq_ignore_ascii_case(asked));
@@ -238,8 +251,8 @@ impl ServedModels {
         let is_first = *file == self.first_file;
         let model = if is_first { first } else { Arc::new(self.open(entry)?) };
         let draft = model.plan.draft.iter().filter(|_| !is_first).map(|draft| file_state(draft));
-        let states = std::iter::once(target).chain(draft).collect();
-        self.opened.lock().insert(key, (states, model.clone()));
+        let files = std::iter::once(target).chain(draft).collect();
+        self.opened.lock().insert(key, OpenedModel { files, model: model.clone() });
         Ok(model)
     }
 

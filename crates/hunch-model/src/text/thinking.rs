@@ -112,11 +112,7 @@ impl ThoughtSplitter {
                         continue;
                     }
                     // White space before the marker is not part of the reasoning.
-                    let certain = if last {
-                        self.pending.len()
-                    } else {
-                        super::tool_calls::before_marker(&self.pending, close)
-                    };
+                    let certain = if last { self.pending.len() } else { before_marker(&self.pending, close) };
                     let certain = self.pending[..certain].trim_end().len();
                     let thought: String = self.pending.drain(..certain).collect();
                     add(&mut pieces, AnswerText::Thought(thought));
@@ -145,6 +141,13 @@ fn add(pieces: &mut Vec<AnswerText>, piece: AnswerText) {
     if !text.is_empty() {
         pieces.push(piece);
     }
+}
+
+/// Returns the length of a text without a start of `marker` at its end.
+pub(super) fn before_marker(text: &str, marker: &str) -> usize {
+    let starts = (1..marker.len()).rev().filter(|&length| marker.is_char_boundary(length));
+    let begun = starts.map(|length| &marker[..length]).find(|start| text.ends_with(start));
+    text.len() - begun.map_or(0, str::len)
 }
 
 /// A limit of the reasoning: after so many tokens only its closing marker may follow.

@@ -9,7 +9,7 @@ mod tags;
 
 use std::sync::Arc;
 
-use super::thinking::{THOUGHT_CLOSING, THOUGHT_OPENING, ThoughtSplitter};
+use super::thinking::{THOUGHT_CLOSING, THOUGHT_OPENING, ThoughtSplitter, before_marker};
 use super::tools::{CALL_SIGN, Tool, ToolForm};
 use reader::{CallReader, Progress};
 use tags::TagReader;
@@ -373,13 +373,6 @@ impl ToolCallParser {
         let text: String = self.space.drain(..end).collect();
         parts.text(&text);
     }
-}
-
-/// Returns the length of a text without a start of `marker` at its end.
-pub(super) fn before_marker(text: &str, marker: &str) -> usize {
-    let starts = (1..marker.len()).rev().filter(|&length| marker.is_char_boundary(length));
-    let begun = starts.map(|length| &marker[..length]).find(|start| text.ends_with(start));
-    text.len() - begun.map_or(0, str::len)
 }
 
 /// Parts of an answer, without empty ones.
