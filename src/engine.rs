@@ -2,6 +2,8 @@
 //!
 //! [`crate::generate`] implements a generation. This module runs it and cancels it.
 
+mod occupation;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use crate::event::{EventSink, GenerationEvent};
 use crate::generate::{
-    FittingPrompt, GenerationContext, GenerationPlan, LoadPlan, Models, OpenedModels, Prompt, PromptEncoder,
-    generate,
+    CacheUse, FittingPrompt, GenerationContext, GenerationPlan, LoadPlan, Models, OpenedModels, Prompt,
+    PromptEncoder, generate,
 };
 use crate::log::panic_text;
 use hunch_core::chat::Thinking;
@@ -22,7 +24,10 @@ use hunch_core::stats::Stopwatch;
 use hunch_error::{Error, Result, RunningWork};
 use hunch_model::device::Compute;
 use hunch_model::text::Tokenizer;
+use occupation::{Occupied, Running, release, release_after};
 use parking_lot::Mutex;
+
+pub use occupation::EngineHold;
 
 /// A stopwatch that measures wall time from its creation.
 pub struct WallClock(Instant);
@@ -172,79 +177,6 @@ impl Job {
 /// callback to run after the engine is released.
 type MeasureWork = Box<dyn FnOnce(&mut Option<Models>, &dyn Fn() -> bool) -> Box<dyn FnOnce() + Send> + Send>;
 
-/// Work that the engine runs.
-struct Running {
-    /// Number of the generation or measurement.
-    id: u32,
-    work: RunningWork,
-    cancel: Arc<AtomicBool>,
-}
-
-/// State of the engine: busy or free.
-struct Occupation {
-    running: Option<Running>,
-    /// End of the last one.
-    free_since: Instant,
-}
-
-impl Default for Occupation {
-    fn default() -> Self {
-        Self { running: None, free_since: Instant::now() }
-    }
-}
-
-impl Occupation {
-    /// Checks that nothing runs.
-    ///
-    /// # Errors
-    /// [`Error::Busy`] while something runs.
-    fn check_free(&self) -> Result<()> {
-        self.running.as_ref().map_or(Ok(()), |running| Err(Error::Busy(running.work)))
-    }
-}
-
-type Occupied = Arc<Mutex<Occupation>>;
-
-/// Keeps the engine busy without work. Released on drop.
-#[must_use = "the engine is free again once this is dropped"]
-pub struct EngineHold {
-    id: u32,
-    kind: RunningWork,
-    cancel: Arc<AtomicBool>,
-    occupied: Occupied,
-    /// `true` once a job releases the engine.
-    passed_on: bool,
-}
-
-impl EngineHold {
-    /// Returns the flag that [`Engine::cancel`] sets.
-    pub fn cancel_flag(&self) -> Arc<AtomicBool> {
-        self.cancel.clone()
-    }
-
-    /// Keeps the engine busy until the process ends.
-    pub fn keep(self) {
-        std::mem::forget(self);
-    }
-}
-
-impl Drop for EngineHold {
-    fn drop(&mut self) {
-        if self.passed_on {
-            return;
-        }
-        let mut occupied = self.occupied.lock();
-        if occupied.running.as_ref().is_some_and(|running| running.id == self.id) {
-            *occupied = Occupation::default();
-        }
-    }
-}
-
-/// Marks the engine as free.
-fn release(occupied: &Occupied) {
-    *occupied.lock() = Occupation::default();
-}
-
 /// A handle to the engine's thread. A thread that ended is started again by the next job.
 pub struct Engine {
     compute: Compute,
@@ -331,6 +263,11 @@ impl Engine {
     pub fn idle_for(&self) -> Option<Duration> {
         let occupied = self.occupied.lock();
         occupied.running.is_none().then(|| occupied.free_since.elapsed())
+    }
+
+    /// Returns the caches of the loaded models, as they were after the last job.
+    pub fn caches(&self) -> CacheUse {
+        self.occupied.lock().caches
     }
 
     /// Queues a generation that sends its events to `sink`. The sink is dropped at the end.
@@ -453,6 +390,18 @@ impl Engine {
         Ok(())
     }
 
+    /// Queues short work on the models with a held engine. Nothing is done without models.
+    ///
+    /// # Errors
+    /// If the system refuses a thread.
+    pub fn use_held(&self, hold: EngineHold, work: impl FnOnce(&mut Models) + Send + 'static) -> Result<()> {
+        let work = move |models: &mut Option<Models>, _: &dyn Fn() -> bool| {
+            models.as_mut().map(work);
+            Ok(())
+        };
+        self.queue(hold, work, drop)
+    }
+
     /// Runs short work on the models and waits for the result. `work` is as in [`measure`](Self::measure).
     ///
     /// # Errors
@@ -476,7 +425,7 @@ impl Engine {
     /// [`Error::Busy`] while something runs.
     pub fn hold(&self, id: u32, kind: RunningWork) -> Result<EngineHold> {
         let cancel = self.reserve(id, kind)?;
-        Ok(EngineHold { id, kind, cancel, occupied: self.occupied.clone(), passed_on: false })
+        Ok(EngineHold::new(id, kind, cancel, self.occupied.clone()))
     }
 
     /// Marks `id` as running. Returns its cancel flag.
@@ -586,7 +535,10 @@ impl Job {
             Self::Shutdown => {}
             Self::Load { plan, make_room, reply } => {
                 let loaded = guarded(|| load_or_restore(models, &plan, make_room, compute));
-                occupied.lock().free_since = Instant::now();
+                let mut free = occupied.lock();
+                free.free_since = Instant::now();
+                free.record_caches(models);
+                drop(free);
                 let empty = models.is_none();
                 // Fails if the caller is gone. The models stay loaded.
                 let _ = reply.send(loaded.map_err(|error| LoadFailure { error, empty }));
@@ -597,12 +549,13 @@ impl Job {
                 if idle.is_ok() {
                     *models = None;
                     release_memory(compute);
+                    occupied.lock().record_caches(models);
                 }
                 let _ = reply.send(idle);
             }
             Self::Measure { work, cancel, .. } => {
                 let callback = work(models, &|| cancel.load(Ordering::Relaxed));
-                release(occupied);
+                release_after(models, occupied);
                 callback();
             }
             Self::Generate { id, prompt, plan, cancel, mut sink } => {
@@ -627,7 +580,7 @@ impl Job {
                     generate(models, &ids, &plan, &context, sink.as_mut())
                 });
                 // Released before the last event is sent, so that its receiver can start the next generation.
-                release(occupied);
+                release_after(models, occupied);
                 match ended {
                     Ok(finished) => sink.send(finished.into_event()),
                     Err(error) => sink.send(GenerationEvent::Failed { error: (&error).into() }),

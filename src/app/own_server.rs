@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use super::lock::RankedMutex;
 use super::{App, Shared};
 use crate::api::OwnServer;
-use crate::generate::GenerationPlan;
+use crate::generate::{CacheUse, GenerationPlan};
 use crate::serve::{HostedModels, Limits, ModelHost, ServerConfig, listen_for};
 use hunch_core::method::Method;
 use hunch_error::{Error, Result};
@@ -58,6 +58,11 @@ impl App {
         }
         drop(running);
         Ok(self.own_server())
+    }
+
+    /// Returns the caches of the conversations of the window and the server, as they were after the last answer.
+    pub fn caches(&self) -> CacheUse {
+        self.shared.engine.caches()
     }
 
     pub(super) fn end_own_server(&self) {

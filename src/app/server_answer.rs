@@ -20,10 +20,7 @@ use hunch_core::sample::SamplingParams;
 use hunch_core::stats::millis;
 use hunch_core::token::TokenOrigin;
 use hunch_error::{Error, Refusal, Result, RunningWork};
-use hunch_model::text::{Tokenizer, without_reasoning};
-
-/// Markers of thinking, as models write it into their text.
-const THINKING: [&str; 2] = ["<think>", "</think>\n\n"];
+use hunch_model::text::{THOUGHT_END, THOUGHT_OPENING, Tokenizer, without_reasoning};
 
 /// A model of a server.
 pub(super) struct ServerAnswerer<'a> {
@@ -168,8 +165,8 @@ impl<'a> PieceStream<'a> {
     fn send(&mut self, piece: &TextPiece) {
         self.first_ms.get_or_insert(millis(self.begun.elapsed()));
         let marker = match (std::mem::replace(&mut self.thinking, piece.thinking), piece.thinking) {
-            (false, true) => THINKING[0],
-            (true, false) => THINKING[1],
+            (false, true) => THOUGHT_OPENING,
+            (true, false) => THOUGHT_END,
             _ => "",
         };
         let origin = piece.origin.unwrap_or(TokenOrigin::Plain);

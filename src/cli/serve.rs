@@ -122,7 +122,7 @@ fn installed(args: &ServeArgs) -> Result<InstalledModels, Error> {
         others.map(|name| hunch_library::resolve(name, &places)).collect::<Result<Vec<_>, Error>>()
     };
     let only = args.models.as_ref().map(resolve).transpose()?;
-    let drafts = drafts(&args.drafts, &places)?;
+    let drafts = drafts(&args.drafts, &places, &started)?;
     Ok(InstalledModels {
         places,
         only,
@@ -133,12 +133,28 @@ fn installed(args: &ServeArgs) -> Result<InstalledModels, Error> {
     })
 }
 
-/// Reads the draft models of other models.
-fn drafts(given: &[String], places: &Places) -> Result<DraftChoice, Error> {
+/// Reads the draft models of other models than the started one.
+fn drafts(given: &[String], places: &Places, started: &str) -> Result<DraftChoice, Error> {
     let mut choice = DraftChoice::default();
+    let is_pair = given.iter().any(|entry| entry.contains('='));
+    let installed = if is_pair { hunch_library::scan(places).models } else { Vec::new() };
+    let check_target = |name: &str| {
+        if name.eq_ignore_ascii_case(started) {
+            return Err(Error::invalid(format!(
+                "--drafts names {name}, with which the server starts. Choose its draft with --draft."
+            )));
+        }
+        if installed.iter().any(|entry| entry.name.eq_ignore_ascii_case(name)) {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "--drafts names {name}, and no installed model has that name. `hunch models` lists the names."
+        )))
+    };
     for entry in given {
         match entry.split_once('=') {
             Some((target, draft)) => {
+                check_target(target)?;
                 let draft = (draft != "none").then(|| hunch_library::resolve(draft, places)).transpose()?;
                 choice.named.insert(target.to_ascii_lowercase(), draft);
             }

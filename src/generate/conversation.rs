@@ -23,6 +23,8 @@ pub(super) struct ConversationResources {
     target: Box<dyn LanguageModel>,
     /// Tokens whose rows are in the target's cache.
     cached: Vec<TokenId>,
+    /// Tokens of the last prompt.
+    pub(super) prompt: usize,
     /// Proposers, with their caches and statistics.
     pub(super) proposers: Proposers,
     /// Depth controller of each method.
@@ -32,7 +34,7 @@ pub(super) struct ConversationResources {
 impl ConversationResources {
     /// Creates the resources of the first conversation over loaded models.
     pub(super) fn new(target: Box<dyn LanguageModel>, proposers: Proposers) -> Self {
-        Self { target, cached: Vec::new(), proposers, depths: HashMap::new() }
+        Self { target, cached: Vec::new(), prompt: 0, proposers, depths: HashMap::new() }
     }
 
     /// Returns the resources of another conversation over the same weights, with empty caches.
@@ -64,6 +66,16 @@ impl ConversationResources {
     /// Returns the allocated bytes of all caches.
     pub(super) fn cache_bytes(&self) -> u64 {
         (self.target.memory().cache + self.proposers.cache_bytes()) as u64
+    }
+
+    /// Returns the bytes that all caches take for a token, in a long conversation.
+    pub(super) fn cache_per_token(&self) -> usize {
+        self.target.memory().cache_per_token + self.proposers.cache_per_token()
+    }
+
+    /// Returns whether the target's cache has tokens.
+    pub(super) fn is_begun(&self) -> bool {
+        !self.cached.is_empty()
     }
 
     /// Returns the draft model's name, if one is loaded.
@@ -162,7 +174,7 @@ impl ConversationResources {
     ) -> Result<GenerationResources<'a>> {
         let method = plan.method;
         let draft = self.draft_name();
-        let Self { target, cached, proposers, depths } = self;
+        let Self { target, cached, proposers, depths, .. } = self;
         check_needs(method, proposers)?;
         proposers.prepare(method, &plan.options, target.info())?;
         let depth = depths.entry(method).or_default();

@@ -79,13 +79,20 @@ impl KeptConversations {
                 self.others.push(std::mem::replace(current, new));
             }
         }
+        current.prompt = prompt.len();
+        self.drop_excess();
+        Ok(())
+    }
+
+    /// Drops conversations beyond the limits, the least recently used one first.
+    pub(super) fn drop_excess(&mut self) {
+        let limits = self.limits;
         let is_over = |kept: &Self| {
             kept.others.len() >= limits.conversations.max(1) || kept.used().bytes > limits.others
         };
         while !self.others.is_empty() && is_over(self) {
             self.others.remove(0);
         }
-        Ok(())
     }
 }
 
@@ -96,20 +103,24 @@ struct Prefix {
     cached: usize,
     /// Tokens in the cache that the prompt starts with.
     shared: usize,
-    /// `true` if these are the whole prompt.
+    /// Tokens of the last prompt of the conversation. Only its answer follows in the cache.
+    last_prompt: usize,
+    /// `true` if the prompt is in the cache as a whole.
     is_whole: bool,
 }
 
 impl Prefix {
     fn of(conversation: &ConversationResources, prompt: &[TokenId]) -> Self {
         let (cached, shared) = conversation.cached_and_shared(prompt);
-        Self { cached, shared, is_whole: shared == prompt.len() }
+        Self { cached, shared, last_prompt: conversation.prompt, is_whole: shared == prompt.len() }
     }
 
-    /// Returns `true` if the prompt continues the conversation, perhaps after an edit near the end, or asks again for an
-    /// answer.
-    fn is_continued(self) -> bool {
-        self.is_whole || self.cached <= self.shared + self.shared / 3
+    /// Returns `true` if the prompt continues the conversation, perhaps after an edit near the end, or asks again for its
+    /// last answer. Without room, a question from its middle continues it too.
+    fn is_continued(self, has_room: bool) -> bool {
+        let Self { cached, shared, last_prompt, is_whole } = self;
+        let lost = if is_whole { last_prompt.min(cached) } else { cached };
+        is_whole && !has_room || lost <= shared + shared / 3
     }
 }
 
@@ -121,7 +132,7 @@ impl Prefix {
 /// one prompt after another does not take the conversation that was used just now.
 fn choose(caches: &[Prefix], has_room: bool) -> Option<usize> {
     let longest = caches.iter().map(|cache| cache.shared).max().unwrap_or(0);
-    let continued = caches.iter().enumerate().filter(|(_, cache)| cache.is_continued());
+    let continued = caches.iter().enumerate().filter(|(_, cache)| cache.is_continued(has_room));
     let best = continued.max_by_key(|(_, cache)| cache.shared).filter(|(_, best)| 2 * best.shared >= longest);
     // An empty cache costs nothing to use.
     let empty = || caches.iter().position(|cache| cache.cached == 0);
@@ -131,12 +142,84 @@ fn choose(caches: &[Prefix], has_room: bool) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use hunch_core::propose::Proposers;
+    use hunch_core::table::{TableConfig, TableModel};
+
     use super::*;
 
     /// Returns the choice for `(cached, shared)` of each conversation, for a prompt of 20,000 tokens.
     fn chosen(caches: &[(usize, usize)], has_room: bool) -> Option<usize> {
-        let prefix = |&(cached, shared)| Prefix { cached, shared, is_whole: shared == 20_000 };
+        let prefix = |&(cached, shared)| Prefix::of_lengths(cached, shared, shared);
         choose(&caches.iter().map(prefix).collect::<Vec<_>>(), has_room)
+    }
+
+    impl Prefix {
+        fn of_lengths(cached: usize, shared: usize, last_prompt: usize) -> Self {
+            Self { cached, shared, last_prompt, is_whole: shared == 20_000 }
+        }
+    }
+
+    #[test]
+    fn a_question_from_the_middle_of_a_conversation_leaves_its_end_if_there_is_room() {
+        let long = Prefix::of_lengths(90_000, 20_000, 70_000);
+        let asked_again = Prefix::of_lengths(90_000, 20_000, 20_000);
+        assert_eq!(choose(&[long], true), None);
+        assert_eq!(choose(&[long], false), Some(0));
+        assert_eq!(choose(&[long, asked_again], true), Some(1));
+    }
+
+    /// Returns a conversation whose cache has these tokens.
+    fn conversation(tokens: &[TokenId]) -> ConversationResources {
+        let model = Box::new(TableModel::new(TableConfig::default()));
+        let mut conversation = ConversationResources::new(model, Proposers::new(None));
+        conversation.scores_after(tokens, &|| false).unwrap();
+        conversation
+    }
+
+    /// Returns a prompt that shares no token with those of other numbers.
+    fn prompt(number: TokenId) -> Vec<TokenId> {
+        vec![number; 40]
+    }
+
+    #[test]
+    fn caches_beyond_the_bytes_go_the_least_recently_used_first() {
+        let bytes = conversation(&prompt(0)).cache_bytes();
+        for (others, kept) in
+            [(0, vec![]), (bytes, vec![3]), (2 * bytes, vec![2, 3]), (3 * bytes - 1, vec![2, 3])]
+        {
+            let mut current = conversation(&prompt(0));
+            let mut all = KeptConversations::default();
+            all.set_limits(CacheLimits { conversations: 9, others });
+            for number in 1..5 {
+                all.switch(&mut current, &prompt(number)).unwrap();
+                current.scores_after(&prompt(number), &|| false).unwrap();
+                assert!(all.used().bytes <= others, "{others}");
+            }
+            let has = |conversation: &ConversationResources, number| {
+                conversation.cached_and_shared(&prompt(number)) == (40, 40)
+            };
+            assert!(has(&current, 4), "{others}");
+            assert_eq!(all.used().conversations, kept.len(), "{others}");
+            assert!(all.others.iter().zip(&kept).all(|(other, number)| has(other, *number)), "{others}");
+        }
+    }
+
+    #[test]
+    fn smaller_limits_drop_caches_at_once() {
+        let mut current = conversation(&prompt(0));
+        let mut all = KeptConversations::default();
+        all.set_limits(CacheLimits { conversations: 4, others: u64::MAX });
+        for number in 1..4 {
+            all.switch(&mut current, &prompt(number)).unwrap();
+            current.scores_after(&prompt(number), &|| false).unwrap();
+        }
+        assert_eq!(all.used().conversations, 3);
+        all.set_limits(CacheLimits { conversations: 4, others: 2 * current.cache_bytes() });
+        all.drop_excess();
+        assert_eq!(all.used().conversations, 2);
+        all.set_limits(CacheLimits::default());
+        all.drop_excess();
+        assert_eq!(all.used(), CacheUse::default());
     }
 
     #[test]

@@ -226,6 +226,18 @@ impl Models {
         self.kept.set_limits(limits);
     }
 
+    /// Sets how many caches are kept, as [`set_cache_limits`](Self::set_cache_limits), and drops the others now.
+    pub fn limit_caches(&mut self, limits: CacheLimits) {
+        self.kept.set_limits(limits);
+        self.kept.drop_excess();
+    }
+
+    /// Predicts the bytes of all caches of a conversation of `tokens` tokens: those of the target, the draft model, the
+    /// low-bit copy and the head.
+    pub fn predicted_cache(&self, tokens: usize) -> u64 {
+        (self.own.cache_per_token() as u64).saturating_mul(tokens as u64)
+    }
+
     /// Continues the conversation whose cache serves a prompt best, or starts another one, within the limits. Until the
     /// next call, all other methods are about that conversation.
     ///
@@ -235,9 +247,10 @@ impl Models {
         self.kept.switch(&mut self.own, prompt)
     }
 
-    /// Returns the caches of all conversations, the current one included.
+    /// Returns the caches of all conversations, the current one included unless it is empty.
     pub fn caches(&self) -> CacheUse {
-        let current = CacheUse { conversations: 1, bytes: self.own.cache_bytes() };
+        let current =
+            CacheUse { conversations: usize::from(self.own.is_begun()), bytes: self.own.cache_bytes() };
         current.plus(self.kept.used())
     }
 

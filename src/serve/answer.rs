@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use super::Served;
 use super::errors::{Failure, FailureKind};
 use super::metrics::Metrics;
-use crate::engine::{EngineHold, WallClock};
+use crate::engine::{Engine, EngineHold, WallClock};
 use crate::event::{GenerationEvent, RoundEvent, StopReason, TokenEvent};
 use crate::generate::{
     Finished, GenerationContext, GenerationPlan, LoadPlan, LoadStep, Models, Prompt, generate,
@@ -26,7 +26,7 @@ use hunch_core::sample::Constraint;
 use hunch_core::stats::RoundTiming;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result, RunningWork};
-use hunch_model::text::{AnswerFormat, ThinkingBudget, Tokenizer, ToolCallParser, ToolChat, opens_thought};
+use hunch_model::text::{AnswerFormat, ThinkingBudget, ThoughtSplitter, Tokenizer, ToolCallParser, ToolChat};
 
 /// Tokens at the end of a prompt that show whether its template opened a thought.
 const PROMPT_END: usize = 16;
@@ -45,7 +45,7 @@ pub(super) struct Ask {
     pub(super) format: Option<AnswerFormat>,
     /// Reading of calls. `None` if the answer has none.
     pub(super) calling: Option<Calling>,
-    /// Most tokens of reasoning. An answer that has to follow a format does not reason.
+    /// Most tokens of reasoning. Not with a format, which leaves no room for a thought.
     pub(super) thinking_budget: Option<usize>,
 }
 
@@ -56,6 +56,13 @@ pub(super) struct Calling {
     pub(super) format: Option<AnswerFormat>,
     /// Special tokens whose text belongs to the answer.
     pub(super) shown: Vec<TokenId>,
+}
+
+impl Calling {
+    /// Returns whether the answer has to follow a format, which leaves no room for a thought.
+    pub(super) fn has_format(&self) -> bool {
+        self.format.is_some()
+    }
 }
 
 /// Input of an answer.
@@ -105,8 +112,8 @@ pub(super) struct RunningAnswer {
     pub(super) method: Method,
     /// Reader of the calls, before the first token. `None` if the answer has none.
     pub(super) parser: Option<ToolCallParser>,
-    /// `true` if the answer begins within a thought that the prompt has opened.
-    pub(super) thinks: bool,
+    /// Splitter of the thoughts in the answer, before the first token.
+    pub(super) thoughts: ThoughtSplitter,
     /// Milliseconds and number of the rounds so far that drafted nothing.
     plain: (f64, u32),
 }
@@ -224,8 +231,8 @@ impl Drop for CountIfDropped {
 pub(super) struct Encoded {
     pub(super) ids: Vec<TokenId>,
     constraint: Option<Arc<dyn Constraint>>,
-    /// `true` if the constraint is a format, which leaves no room for a thought.
-    has_format: bool,
+    /// Splitter of the thoughts in the answer, which has read the prompt. An answer in a format has none.
+    thoughts: ThoughtSplitter,
 }
 
 /// Limits of an answer that depend on its prompt.
@@ -258,14 +265,15 @@ pub(super) async fn encode(
         let answer_start = ids.len() - question.begun();
         let AnswerLimits { format, thinking_budget } = limits;
         let constraint = format.map(|format| encoder.constraint(&format, answer_start)).transpose()?;
-        let has_format = constraint.is_some();
-        let budget = || -> Option<Arc<dyn Constraint>> {
-            let tokenizer = encoder.tokenizer();
-            let open = opens_thought(&end_of(tokenizer, &ids[..answer_start]));
-            let budget = ThinkingBudget::new(tokenizer, thinking_budget?, answer_start, open)?;
-            Some(Arc::new(budget))
+        let tokenizer = encoder.tokenizer();
+        let thoughts = match constraint.is_some() {
+            true => ThoughtSplitter::after("", ""),
+            false => thoughts_after(tokenizer, &ids, answer_start),
         };
-        Ok(Encoded { constraint: constraint.or_else(budget), ids, has_format })
+        let budget = || -> Option<Arc<dyn Constraint>> {
+            Some(Arc::new(ThinkingBudget::new(tokenizer, thinking_budget?, ids.len(), &thoughts)?))
+        };
+        Ok(Encoded { constraint: constraint.or_else(budget), ids, thoughts })
     });
     let encoded = encoding.await.map_err(|_| {
         Failure::new(FailureKind::Internal, "The prompt could not be tokenised. This is a bug in Hunch.")
@@ -302,17 +310,13 @@ pub(super) async fn start(server: &Served, ask: Ask) -> Result<RunningAnswer, Fa
     let ready = async {
         let (turn, encoded) = try_join(turn, encode(server, question, plan.thinking, limits)).await?;
         let id = server.next_id();
-        Ok::<_, Failure>((turn, encoded, id, hold_engine(server, id).await?))
+        Ok::<_, Failure>((turn, encoded, id, hold_engine(&server.engine, id).await?))
     };
     let ready = ready.await;
     waiting.0 = None;
-    let (turn, Encoded { ids, constraint, has_format }, id, hold) = ready?;
+    let (turn, Encoded { ids, constraint, thoughts }, id, hold) = ready?;
     let prompt_tokens = ids.len();
-    let parser = parser.map(|parser| {
-        // A format leaves no room for a thought.
-        if has_format { parser } else { after_prompt(parser, server, &ids, begun) }
-    });
-    let thinks = !has_format && opens_thought(&end_of(server.model.encoder.tokenizer(), &ids));
+    let parser = parser.map(|parser| parser.after(&thoughts));
     plan.max_tokens = max_tokens.unwrap_or_else(|| server.model.context.saturating_sub(prompt_tokens).max(1));
     let (sender, steps) = unbounded_channel();
     let (events, metrics) = (sender.clone(), server.metrics.clone());
@@ -321,7 +325,11 @@ pub(super) async fn start(server: &Served, ask: Ask) -> Result<RunningAnswer, Fa
     let mut reader = parser.clone();
     let work = move |models: &mut Models, stopped: &dyn Fn() -> bool| {
         served.complete(&model, models, &mut plan)?;
-        models.set_cache_limits(served.cache_limits(&model, conversations));
+        models.set_cache_limits(served.cache_limits(
+            models,
+            conversations,
+            ids.len().saturating_add(plan.max_tokens),
+        ));
         // `true` once the rest of the answer would be left out.
         let is_done = AtomicBool::new(false);
         let cancelled = || stopped() || events.is_closed() || is_done.load(Ordering::Relaxed);
@@ -345,9 +353,7 @@ pub(super) async fn start(server: &Served, ask: Ask) -> Result<RunningAnswer, Fa
             // Fails once the client is gone, which ends the generation before its next pass.
             let _ = events.send(Step::Event(event));
         };
-        let finished = generate(models, &ids, &plan, &context, &mut sink);
-        metrics.record_caches(models.caches());
-        let mut finished = finished?;
+        let mut finished = generate(models, &ids, &plan, &context, &mut sink)?;
         if is_done.load(Ordering::Relaxed) {
             finished.stop = StopReason::EndOfTurn;
         }
@@ -378,7 +384,7 @@ pub(super) async fn start(server: &Served, ask: Ask) -> Result<RunningAnswer, Fa
         seed: 0,
         method: server.plan.method,
         parser,
-        thinks,
+        thoughts,
         plain: (0.0, 0),
     };
     match answer.steps.recv().await {
@@ -390,25 +396,20 @@ pub(super) async fn start(server: &Served, ask: Ask) -> Result<RunningAnswer, Fa
 }
 
 /// Waits until the engine is free. The window may use it too.
-async fn hold_engine(server: &Served, id: u32) -> Result<EngineHold, Failure> {
+pub(super) async fn hold_engine(engine: &Engine, id: u32) -> Result<EngineHold> {
     loop {
-        match server.engine.hold(id, RunningWork::Answer) {
+        match engine.hold(id, RunningWork::Answer) {
             Err(Error::Busy(_)) => sleep(ENGINE_POLL).await,
-            held => return Ok(held?),
+            held => return held,
         }
     }
 }
 
-/// Returns the reader of an answer after a prompt, whose last `begun` tokens belong to the answer.
-fn after_prompt(parser: ToolCallParser, server: &Served, ids: &[TokenId], begun: usize) -> ToolCallParser {
-    let tokenizer = server.model.encoder.tokenizer();
-    let (prompt, begun) = ids.split_at(ids.len() - begun);
-    parser.after(&end_of(tokenizer, prompt), &text_of_ids(tokenizer, begun))
-}
-
-/// Returns the text at the end of a prompt.
-fn end_of(tokenizer: &Tokenizer, prompt: &[TokenId]) -> String {
-    text_of_ids(tokenizer, &prompt[prompt.len().saturating_sub(PROMPT_END)..])
+/// Returns the splitter of an answer after a prompt, whose tokens from `answer_start` on belong to the answer.
+fn thoughts_after(tokenizer: &Tokenizer, ids: &[TokenId], answer_start: usize) -> ThoughtSplitter {
+    let (prompt, begun) = ids.split_at(answer_start);
+    let end = &prompt[prompt.len().saturating_sub(PROMPT_END)..];
+    ThoughtSplitter::after(&text_of_ids(tokenizer, end), &text_of_ids(tokenizer, begun))
 }
 
 fn text_of_ids(tokenizer: &Tokenizer, ids: &[TokenId]) -> String {

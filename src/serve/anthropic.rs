@@ -15,7 +15,7 @@ use hunch_model::text::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::answer::{self, AnswerLimits, Ask, Question, RunningAnswer};
+use super::answer::{self, AnswerLimits, Ask, Calling, Question, RunningAnswer};
 use super::body::{self, Content, Fields, is_nothing};
 use super::errors::{Failure, Protocol, json_response};
 use super::tools::{AnswerPiece, History, Tools, pieces};
@@ -111,6 +111,10 @@ pub(super) async fn messages(server: Arc<Server>, request: Request) -> Result<Re
     fields.finish()?;
     let plan = GenerationPlan { thinking: wanted.thinking.or(plan.thinking), ..plan };
     let calling = tools.calling(&server, format.as_ref())?;
+    if let Some(budget) = wanted.budget {
+        let has_format = format.is_some() || calling.as_ref().is_some_and(Calling::has_format);
+        check_thoughts(&server, budget, has_format)?;
+    }
     // Thoughts are split off before calls are read.
     let unthinking = calling.as_ref().filter(|_| wanted.has_blocks).map(|calling| calling.parser.clone());
     let id = server.response_id("msg");
@@ -118,7 +122,7 @@ pub(super) async fn messages(server: Arc<Server>, request: Request) -> Result<Re
     let ask = Ask { question, plan, max_tokens, format, calling, thinking_budget: wanted.budget };
     let mut answer = answer::start(&server, ask).await?;
     let parser = unthinking.or(answer.parser.take());
-    let thoughts = wanted.has_blocks.then(|| ThoughtSplitter::new(answer.thinks));
+    let thoughts = wanted.has_blocks.then(|| answer.thoughts.clone());
     if settings.stream {
         return Ok(sse::respond(answer, Events::new(server, id, settings.hunch, thoughts, parser)));
     }
@@ -198,23 +202,37 @@ fn output(
     let has_blocks = thinking != Thinking::Off;
     let thinking = thinking::supported(server, Some(thinking), "thinking")?;
     if let Some(budget) = budget {
-        check_budget(server, budget, max_tokens)?;
+        check_budget(budget, max_tokens)?;
     }
     Ok((format, Wanted { thinking, budget, has_blocks }))
 }
 
-/// Checks that the reasoning can be limited, and leaves room for an answer.
-fn check_budget(server: &Served, budget: usize, max_tokens: Option<usize>) -> Result<(), Failure> {
-    let param = "thinking.budget_tokens";
-    let refuse = |message: String| Err(Failure::of_param(param, message));
+/// Name of the limit of the reasoning.
+const BUDGET: &str = "thinking.budget_tokens";
+
+/// Checks that a limit of the reasoning leaves room for an answer.
+fn check_budget(budget: usize, max_tokens: Option<usize>) -> Result<(), Failure> {
     if budget == 0 || max_tokens.is_some_and(|max_tokens| budget >= max_tokens) {
-        return refuse(format!("`{param}` is {budget}. Choose a number above 0 and below `max_tokens`."));
+        let message = format!("`{BUDGET}` is {budget}. Choose a number above 0 and below `max_tokens`.");
+        return Err(Failure::of_param(BUDGET, message));
     }
-    if ThinkingBudget::new(server.model.encoder.tokenizer(), budget, 0, false).is_none() {
+    Ok(())
+}
+
+/// Checks that the answer can have thoughts, and that these can be limited.
+fn check_thoughts(server: &Served, budget: usize, has_format: bool) -> Result<(), Failure> {
+    let refuse = |message: &str| Err(Failure::of_param(BUDGET, message));
+    if has_format {
+        return refuse(
+            "An answer in a format, or with a call that is required, has no thoughts, so it cannot have \
+             `thinking.budget_tokens`. Set `thinking.type` to disabled, or let the answer be free.",
+        );
+    }
+    let thoughts = ThoughtSplitter::after("", "");
+    if ThinkingBudget::new(server.model.encoder.tokenizer(), budget, 0, &thoughts).is_none() {
         return refuse(
             "The thoughts of this model have no end that can be written for it. \
-                       Set `thinking.type` to adaptive, which has no budget."
-                .to_owned(),
+             Set `thinking.type` to adaptive, which has no budget.",
         );
     }
     Ok(())

@@ -1,5 +1,6 @@
 //! The `hunch` field of responses: where each token came from, and the figures of the answer.
 
+use hunch_model::text::without_signs;
 use serde_json::{Value, json};
 
 use super::answer::{RunningAnswer, Whole};
@@ -38,7 +39,7 @@ pub(super) fn of_whole(answer: &RunningAnswer, whole: &Whole) -> Value {
 /// Returns the field of tokens alone.
 pub(super) fn of_tokens(tokens: &[TokenEvent]) -> Value {
     let origins: Vec<_> = tokens.iter().map(|token| token.origin).collect();
-    let texts: Vec<_> = tokens.iter().map(|token| &token.text).collect();
+    let texts: Vec<_> = tokens.iter().map(|token| without_signs(&token.text)).collect();
     json!({ "origins": origins, "texts": texts })
 }
 

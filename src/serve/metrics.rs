@@ -24,8 +24,6 @@ pub(super) struct Metrics {
     drafted: AtomicU64,
     accepted: AtomicU64,
     loads: AtomicU64,
-    conversations: AtomicU64,
-    cache_bytes: AtomicU64,
     first_tokens: AtomicU64,
     first_token_us: AtomicU64,
 }
@@ -78,26 +76,20 @@ impl Metrics {
         add(&self.loads, 1_u64);
     }
 
-    /// Sets the caches in memory.
-    pub(super) fn record_caches(&self, caches: CacheUse) {
-        self.conversations.store(caches.conversations as u64, Ordering::Relaxed);
-        self.cache_bytes.store(caches.bytes, Ordering::Relaxed);
-    }
-
     /// Counts a request that was refused before it reached the engine.
     pub(super) fn record_refusal(&self) {
         add(&self.refused, 1_u64);
     }
 
-    /// Returns the text format, with the numbers of waiting and running requests.
-    pub(super) fn text(&self, waiting: usize, running: usize) -> String {
+    /// Returns the text format, with the numbers of waiting and running requests, and the caches in memory.
+    pub(super) fn text(&self, waiting: usize, running: usize, caches: CacheUse) -> String {
         let mut out = String::new();
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         for (name, help, count) in [
             ("num_requests_running", "Requests that the engine is answering.", running as u64),
             ("num_requests_waiting", "Requests that wait for their turn.", waiting as u64),
-            ("cached_conversations", "Conversations with a cache in memory.", read(&self.conversations)),
-            ("cache_bytes", "Bytes of these caches.", read(&self.cache_bytes)),
+            ("cached_conversations", "Conversations with a cache in memory.", caches.conversations as u64),
+            ("cache_bytes", "Bytes of these caches.", caches.bytes),
         ] {
             let _ = writeln!(out, "# HELP hunch_{name} {help}\n# TYPE hunch_{name} gauge");
             let _ = writeln!(out, "hunch_{name} {count}");

@@ -34,9 +34,10 @@ use tokio::net::TcpListener;
 use tokio::task::spawn_blocking;
 
 use crate::engine::Engine;
-use crate::generate::{CacheUse, GenerationPlan, Models, fresh_seed};
+use crate::generate::{CacheLimits, GenerationPlan, Models, fresh_seed};
 use crate::services::idle::{IdleUnloader, unload_after};
 use access::ApiKey;
+use answer::hold_engine;
 use errors::{Failure, FailureKind, Protocol, json_response};
 use hunch_core::propose::Needs;
 use hunch_error::{Error, Result};
@@ -105,14 +106,22 @@ impl Server {
         format!("{prefix}-{:08x}{:08x}", self.run, self.next_id())
     }
 
+    /// Drops the caches of all conversations but the last one, once the engine is free. Nothing happens without models.
+    async fn drop_caches(&self) {
+        let id = self.next_id();
+        // Fails if the engine has ended, and the caches with it.
+        if let Ok(hold) = hold_engine(&self.engine, id).await {
+            let keep_one = |models: &mut Models| models.limit_caches(CacheLimits::default());
+            if let Err(error) = self.engine.use_held(hold, keep_one) {
+                tracing::warn!("The caches of the server could not be dropped. {error}");
+            }
+        }
+    }
+
     /// Unloads the models if they have been idle for `keep`. Returns the time until the next check, or `None` if no
     /// models are loaded.
     fn unload_if_idle(&self, keep: Duration) -> Option<Duration> {
-        unload_after(keep, self.engine.idle_for(), || {
-            self.engine.unload()?;
-            self.metrics.record_caches(CacheUse::default());
-            Ok(())
-        })
+        unload_after(keep, self.engine.idle_for(), || self.engine.unload())
     }
 }
 
@@ -177,6 +186,8 @@ impl Listening {
         connections::serve(listener, router(server.clone()), limits, stop, || queue.close()).await;
         if server.owns_engine {
             server.engine.shutdown(ENGINE_ENDS_WITHIN);
+        } else {
+            server.drop_caches().await;
         }
     }
 }
@@ -313,7 +324,7 @@ async fn model(State(server): Shared, Path(id): Path<String>) -> Response {
 
 async fn metrics_text(State(server): Shared) -> Response {
     let (inside, running) = server.queue.held();
-    let text = server.metrics.text(inside - running, running);
+    let text = server.metrics.text(inside - running, running, server.engine.caches());
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     ([(header::CONTENT_TYPE, kind)], text).into_response()
 }

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use hunch_core::method::Method;
@@ -100,14 +100,27 @@ pub(super) struct ServedModel {
     /// Context length, in tokens.
     pub(super) context: usize,
     plan: LoadPlan,
-    /// Predicted bytes of the models and one conversation. `None` if unknown, and until they are needed.
-    needed: OnceLock<Option<u64>>,
     /// `true` if the server started with it. Its settings are those of the command line.
     pub(super) is_first: bool,
 }
 
-/// State of a model file: path, bytes, modification time.
+/// State of a model file: path, bytes, modification time. No bytes and no time if it is gone.
 type FileState = (PathBuf, u64, Option<SystemTime>);
+
+/// A model that a request named.
+#[derive(Clone)]
+struct OpenedModel {
+    /// Files of the target and its draft, as they were when it was opened.
+    files: Vec<FileState>,
+    model: Arc<ServedModel>,
+}
+
+impl OpenedModel {
+    /// Returns whether the files are as they were.
+    fn is_current(&self) -> bool {
+        self.files.iter().all(|file| *file == file_state(&file.0))
+    }
+}
 
 /// Source of the models of a server.
 enum Source {
@@ -125,7 +138,7 @@ pub(super) struct ServedModels {
     installed: Option<InstalledModels>,
     compute: Compute,
     /// Models that requests named, by name in lower case.
-    opened: Mutex<HashMap<String, (FileState, Arc<ServedModel>)>>,
+    opened: Mutex<HashMap<String, OpenedModel>>,
 }
 
 /// Properties of a model in the list.
@@ -151,7 +164,6 @@ impl ServedModels {
             encoder: models.encoder().clone(),
             context: models.context(),
             plan: models.plan(),
-            needed: OnceLock::new(),
             is_first: true,
         };
         let (first_file, source) = (first_file(&first.plan.target), Source::Own(Arc::new(first)));
@@ -183,7 +195,7 @@ impl ServedModels {
         if let Some(same) = last.as_ref().filter(|last| is_last(last)) {
             return Ok(same.clone());
         }
-        let model = ServedModel { name, encoder, context, plan, needed: OnceLock::new(), is_first: true };
+        let model = ServedModel { name, encoder, context, plan, is_first: true };
         Ok(last.insert(Arc::new(model)).clone())
     }
 
@@ -225,10 +237,8 @@ impl ServedModels {
         };
         let key = asked.to_ascii_lowercase();
         let known = self.opened.lock().get(&key).cloned();
-        if let Some((state, model)) = known
-            && state == file_state(&state.0)
-        {
-            return Ok(model);
+        if let Some(known) = known.filter(OpenedModel::is_current) {
+            return Ok(known.model);
         }
         let entries = self.entries();
         let found = entries.iter().find(|(_, entry)| entry.name.eq_ignore_ascii_case(asked));
@@ -237,10 +247,12 @@ impl ServedModels {
             let others = others.map(|(_, entry)| &entry.name);
             return Err(no_such_model(asked, std::iter::once(&first.name).chain(others)));
         };
-        let state = file_state(Path::new(&entry.path));
+        let target = file_state(Path::new(&entry.path));
         let is_first = *file == self.first_file;
         let model = if is_first { first } else { Arc::new(self.open(entry)?) };
-        self.opened.lock().insert(key, (state, model.clone()));
+        let draft = model.plan.draft.iter().filter(|_| !is_first).map(|draft| file_state(draft));
+        let files = std::iter::once(target).chain(draft).collect();
+        self.opened.lock().insert(key, OpenedModel { files, model: model.clone() });
         Ok(model)
     }
 
@@ -253,7 +265,6 @@ impl ServedModels {
             encoder: Arc::new(encoder),
             context,
             plan,
-            needed: OnceLock::new(),
             is_first: false,
         })
     }
@@ -263,7 +274,8 @@ impl ServedModels {
         let installed = self.installed.as_ref()?;
         let DraftChoice { named, no_others } = &installed.drafts;
         if let Some(draft) = named.get(&target.name.to_ascii_lowercase()) {
-            return draft.clone();
+            // Without its file, the target answers alone.
+            return draft.clone().filter(|draft| draft.exists());
         }
         if *no_others {
             return None;
@@ -286,19 +298,14 @@ impl ServedModels {
         })
     }
 
-    /// Returns the limits of the caches of loaded models. All conversations but one share the memory that the models
-    /// and a whole context leave, less a tenth.
-    pub(super) fn cache_limits(&self, model: &ServedModel, conversations: usize) -> CacheLimits {
+    /// Returns the limits of the caches of loaded models, before an answer in a conversation of `tokens` tokens at most.
+    pub(super) fn cache_limits(&self, models: &Models, conversations: usize, tokens: usize) -> CacheLimits {
         let held = machine::held_by_models(&self.compute);
         let usable = machine::memory(held, &self.compute).usable;
-        let needed = *model.needed.get_or_init(|| Some(self.fit(model, held).ok()?.total));
-        let others = match (usable, needed) {
-            // The system does not say how much memory it has.
-            (0, _) => u64::MAX,
-            (usable, Some(needed)) => (usable - usable / 10).saturating_sub(needed),
-            (_, None) => 0,
-        };
-        CacheLimits { conversations, others }
+        // Weights of all models and heads, and what passes have needed.
+        let without_caches = held.saturating_sub(models.caches().bytes);
+        let answer = models.predicted_cache(tokens.min(models.context()));
+        CacheLimits { conversations, others: room_for_others(usable, without_caches, answer) }
     }
 
     /// Predicts the memory of a model. Loaded models hold `held` bytes.
@@ -361,6 +368,16 @@ impl ServedModels {
     }
 }
 
+/// Returns the bytes for the caches of all conversations but one: what the models and that conversation leave of the
+/// usable memory, less a tenth.
+fn room_for_others(usable: u64, models: u64, conversation: u64) -> u64 {
+    match usable {
+        // The system does not say how much memory it has.
+        0 => u64::MAX,
+        usable => (usable - usable / 10).saturating_sub(models).saturating_sub(conversation),
+    }
+}
+
 /// Returns the draft with the highest speedup over plain decoding, if one is above 1 and fits.
 fn best_draft(offers: &DraftOffers) -> Option<PathBuf> {
     let usable = offers
@@ -396,4 +413,18 @@ fn no_such_model<'a>(asked: &str, names: impl Iterator<Item = &'a String>) -> Fa
     let more = if rest > 0 { format!(" and {rest} more") } else { String::new() };
     let message = format!("There is no model `{asked}`. Choose one of these: {}{more}.", names.join(", "));
     Failure { param: Some("model".into()), ..Failure::new(FailureKind::ModelNotFound, message) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn caches_get_the_memory_that_models_and_an_answer_leave() {
+        assert_eq!(room_for_others(1000, 300, 100), 500);
+        // A longer conversation leaves less.
+        assert_eq!(room_for_others(1000, 300, 400), 200);
+        assert_eq!(room_for_others(1000, 300, 700), 0);
+        assert_eq!(room_for_others(0, 300, 700), u64::MAX);
+    }
 }

@@ -29,9 +29,12 @@ pub(super) fn supported(
     let has = server.model.encoder.thinking_switches();
     let refuse = |message: &str| Err(Failure::of_param(param, message));
     match wanted {
-        Some(Thinking::Off) if has.effort && !has.switch => {
-            refuse("This model always thinks. Choose a low effort.")
-        }
+        Some(Thinking::Off) if server.model.encoder.always_thinks() => refuse(&match has.effort {
+            true => "This model always thinks. Choose a low effort.".to_owned(),
+            false => format!(
+                "This model always thinks, and its chat template cannot switch that off. Remove `{param}`."
+            ),
+        }),
         // A model without a switch does not think, as far as its template knows.
         None | Some(Thinking::Off) => Ok(wanted),
         _ if has.switch || has.effort => Ok(wanted),

@@ -96,6 +96,9 @@ impl Progress {
         if let Some(timings) = &chunk.timings {
             self.reported_tok_s = timings.predicted_per_second.or(self.reported_tok_s);
         }
+        if let Some(stats) = &chunk.stats {
+            self.reported_tok_s = stats.tokens_per_second.or(self.reported_tok_s);
+        }
         let hunch = chunk.hunch.take().unwrap_or_default();
         if let Some(stats) = hunch.stats {
             self.reported_tok_s = Some(stats.decode_tok_s);
@@ -106,7 +109,8 @@ impl Progress {
         let piece = |text: Option<String>, thinking| {
             text.filter(|text| !text.is_empty()).map(|text| TextPiece { text, origin: None, thinking })
         };
-        let thought = piece(choice.delta.reasoning_content.or(choice.delta.reasoning), true);
+        let thought =
+            piece(choice.delta.reasoning_content.or(choice.delta.reasoning).or(choice.delta.thinking), true);
         let text = choice.delta.content.or(choice.text).unwrap_or_default();
         // The tokens of a Hunch server say the same text, piece by piece.
         let by_token = hunch.texts.len() == hunch.origins.len() && hunch.texts.concat() == text;

@@ -28,6 +28,9 @@ pub(crate) struct Chunk {
     /// Figures of SGLang.
     #[serde(default, deserialize_with = "or_default")]
     pub(crate) sglext: Option<SglangField>,
+    /// Figures of LM Studio.
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) stats: Option<LmStudioStats>,
 }
 
 #[derive(Default, Deserialize)]
@@ -47,12 +50,15 @@ pub(crate) struct Choice {
 pub(crate) struct Delta {
     #[serde(deserialize_with = "or_default")]
     pub(crate) content: Option<String>,
-    /// Thinking, as llama.cpp, SGLang and DeepSeek name it.
+    /// Thinking, as llama.cpp, SGLang, DeepSeek and LM Studio name it.
     #[serde(deserialize_with = "or_default")]
     pub(crate) reasoning_content: Option<String>,
-    /// Thinking, as vLLM and Ollama name it.
+    /// Thinking, as vLLM and Ollama name it, and LM Studio that of gpt-oss.
     #[serde(deserialize_with = "or_default")]
     pub(crate) reasoning: Option<String>,
+    /// Thinking, as Ollama's own protocol names it, which proxies pass on.
+    #[serde(deserialize_with = "or_default")]
+    pub(crate) thinking: Option<String>,
 }
 
 #[derive(Default, Deserialize)]
@@ -64,6 +70,9 @@ pub(crate) struct ChunkUsage {
     pub(crate) completion_tokens: u64,
     #[serde(deserialize_with = "or_default")]
     pub(crate) completion_tokens_details: CompletionDetails,
+    /// Acceptance, where LM Studio counts it among the tokens.
+    #[serde(flatten)]
+    pub(crate) drafts: LmStudioDrafts,
 }
 
 #[derive(Default, Deserialize)]
@@ -132,6 +141,26 @@ pub(crate) struct SglangAcceptance {
     pub(crate) spec_num_correct_drafts: Option<u64>,
     #[serde(deserialize_with = "or_default")]
     pub(crate) spec_verify_ct: Option<u64>,
+}
+
+/// Figures of LM Studio since version 0.3.10: <https://lmstudio.ai/docs/developer/api-changelog>.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct LmStudioStats {
+    #[serde(deserialize_with = "or_default")]
+    pub(crate) tokens_per_second: Option<f64>,
+    #[serde(flatten)]
+    pub(crate) drafts: LmStudioDrafts,
+}
+
+/// Drafted tokens as LM Studio counts them.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct LmStudioDrafts {
+    #[serde(deserialize_with = "or_default")]
+    pub(crate) total_draft_tokens_count: Option<u64>,
+    #[serde(deserialize_with = "or_default")]
+    pub(crate) accepted_draft_tokens_count: Option<u64>,
 }
 
 /// Reads a field, or its default if the value has another type.

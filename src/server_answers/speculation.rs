@@ -4,7 +4,7 @@ use hunch_core::stats::GenerationStats;
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
-use super::chunk::{Chunk, SglangAcceptance, Timings, VllmAcceptance};
+use super::chunk::{Chunk, LmStudioDrafts, SglangAcceptance, Timings, VllmAcceptance};
 
 /// Drafted and accepted tokens of an answer, as its server counts them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
@@ -33,6 +33,8 @@ pub enum SpeculationSource {
     VllmCounters,
     /// The field `sglext.spec_tokens_details` of SGLang.
     SglangResponse,
+    /// The fields `stats` or `usage` of LM Studio.
+    LmStudioResponse,
 }
 
 impl SpeculationSource {
@@ -44,6 +46,7 @@ impl SpeculationSource {
             Self::VllmResponse => "vLLM",
             Self::VllmCounters => "vLLM (all requests in that period)",
             Self::SglangResponse => "SGLang",
+            Self::LmStudioResponse => "LM Studio",
         }
     }
 }
@@ -55,7 +58,11 @@ impl Speculation {
         let of_llama = || chunk.timings.as_ref().and_then(Self::of_timings);
         let of_vllm = || chunk.metrics.as_ref()?.speculative_decoding.as_ref().and_then(Self::of_vllm);
         let of_sglang = || chunk.sglext.as_ref()?.spec_tokens_details.as_ref().and_then(Self::of_sglang);
-        of_hunch.or_else(of_llama).or_else(of_vllm).or_else(of_sglang)
+        let of_lm_studio = || {
+            let of_stats = chunk.stats.as_ref().and_then(|stats| Self::of_lm_studio(&stats.drafts));
+            of_stats.or_else(|| Self::of_lm_studio(&chunk.usage.as_ref()?.drafts))
+        };
+        of_hunch.or_else(of_llama).or_else(of_vllm).or_else(of_sglang).or_else(of_lm_studio)
     }
 
     fn of_stats(stats: &GenerationStats) -> Self {
@@ -87,6 +94,16 @@ impl Speculation {
             accepted: figures.spec_num_correct_drafts?,
             passes: figures.spec_verify_ct,
             source: SpeculationSource::SglangResponse,
+        })
+    }
+
+    fn of_lm_studio(drafts: &LmStudioDrafts) -> Option<Self> {
+        let LmStudioDrafts { total_draft_tokens_count, accepted_draft_tokens_count } = drafts;
+        Some(Self {
+            drafted: (*total_draft_tokens_count)?,
+            accepted: (*accepted_draft_tokens_count)?,
+            passes: None,
+            source: SpeculationSource::LmStudioResponse,
         })
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use hunch::app::App;
 use serde_json::{Value, json};
 
-use crate::serve::{RUNNING, wait_for};
+use crate::serve::{CONVERSATIONS, RUNNING, metric, wait_for};
 use crate::support::app::{app, load_request, write_pair};
 use crate::support::http::{get, post};
 use crate::support::tiny::END_OF_TURN;
@@ -49,14 +49,32 @@ fn answers_with_the_loaded_models_until_it_is_switched_off() {
     assert_eq!(names(address), ["target"]);
     let answer = post(address, CHAT, &question()).json();
     assert_eq!(answer["usage"]["completion_tokens"], 8, "{answer}");
-    // Another model of the window answers from now on.
+    assert_eq!(metric(address, CONVERSATIONS), 1);
+    // Another model of the window answers from now on. The caches of the first one are gone.
     app.load_models(load_request("draft", None)).unwrap();
+    assert_eq!(metric(address, CONVERSATIONS), 0);
     assert_eq!(post(address, CHAT, &question()).json()["model"], "draft");
     let mut other = question();
     other["model"] = json!("target");
     assert_eq!(post(address, CHAT, &other).status, 404);
 
+    // The caches of its conversations go with the server.
+    let conversation = |text: &str| {
+        let mut body = question();
+        body["messages"][0]["content"] = json!(text.repeat(8));
+        assert_eq!(post(address, CHAT, &body).status, 200);
+    };
+    conversation("How is the sky today? ");
+    conversation("Where does the river meet the sea? ");
+    assert!(app.caches().conversations > 1, "{:?}", app.caches());
     assert_eq!(app.set_own_server(false).unwrap().url, None);
+    for _ in 0..600 {
+        if app.caches().conversations == 1 {
+            break;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(app.caches().conversations, 1);
     for _ in 0..600 {
         if TcpStream::connect(address).is_err() {
             return;

@@ -33,10 +33,10 @@ use crate::support::requests::endless_request;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Adds the server and returns its address in the list.
 /// A port of the system that no test can be given.
 const CLOSED: &str = "127.0.0.1:9";
 
+/// Adds the server and returns its address in the list.
 fn add(app: &App, address: &str, key: Option<&str>) -> String {
     app.add_server(address, key).unwrap().address
 }
@@ -408,6 +408,31 @@ fn stop_while_the_server_of_a_comparison_answers_keeps_the_lanes() {
     let theirs = report.server.as_ref().unwrap();
     assert!(theirs.answers.len() < report.setting.turns() && theirs.error.is_none());
     assert_eq!(report.lanes.len(), 2);
+}
+
+#[test]
+fn stopped_comparison_leaves_no_start_of_an_answer() {
+    let folder = folder();
+    let app = app_with_models(folder.path(), false);
+    let half = events(&[delta(json!({ "content": "Merge" }), Value::Null)]);
+    let mut script = Script::new("llamacpp", half);
+    script.stalls = true;
+    let (server, address) = scripted(&app, script);
+    let server_of_lane = Some(ComparedServer { address, model: "first".into() });
+    let asked = CompareRequest { server: server_of_lane, ..compare_request(&[Method::Ngram], 12) };
+    let (sender, receiver) = channel();
+    let id = app.compare(asked, Box::new(move |message| drop(sender.send(message)))).unwrap();
+    while server.bodies().is_empty() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // The start of the answer has arrived by then.
+    std::thread::sleep(Duration::from_millis(300));
+    app.stop_measurement(id);
+    let told: Vec<_> = receiver.iter().flat_map(|message| message.events).collect();
+    let (report, _) = compared(&told);
+    let theirs = report.server.as_ref().unwrap();
+    assert!(theirs.error.is_none() && theirs.answers.is_empty());
+    assert_eq!(theirs.cut_off, None);
 }
 
 /// Compares with a server next to the lanes and returns the events.

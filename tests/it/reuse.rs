@@ -87,6 +87,26 @@ fn second_turn_of(target: Tiny, draft: Tiny, prompt: TokenId) {
     }
 }
 
+#[test]
+fn predicted_cache_counts_the_draft_and_the_low_bit_copy() {
+    let folder = tempfile::tempdir().unwrap();
+    let (target, draft) = (Tiny::default(), Tiny { layers: 1, ..Tiny::default() });
+    let (target, draft) = (target.write(folder.path(), "target"), draft.write(folder.path(), "draft"));
+    let compute = Compute::open(DeviceChoice::Cpu, Some(1)).unwrap();
+    let alone = Models::load(&target, None, &compute).unwrap().predicted_cache(1000);
+    let mut models = Models::load(&target, Some(&draft), &compute).unwrap();
+    let with_draft = models.predicted_cache(1000);
+    assert!(alone < with_draft && with_draft < 2 * alone, "{alone} {with_draft}");
+    models.load_low_bit(&target, &compute).unwrap();
+    assert_eq!(models.predicted_cache(1000), with_draft + alone);
+    assert_eq!(models.predicted_cache(500), models.predicted_cache(1000) / 2);
+    // Caches are allocated in steps, so they have at least the predicted bytes.
+    let prompt: Vec<TokenId> = (40..100).collect();
+    let mut models = Models::load(&target, None, &compute).unwrap();
+    answer(&mut models, &prompt, Method::Plain);
+    assert!(models.caches().bytes >= models.predicted_cache(prompt.len()));
+}
+
 /// A failing draft loses no token held back for a stop string, and the answer continues without it.
 #[test]
 fn completes_answer_when_draft_fails() {

@@ -17,6 +17,14 @@ const SWITCH: &str = "{% for message in messages %}{{ message.content }}\n{% end
 /// A template whose model always thinks.
 const LEVELS: &str = "{% for message in messages %}{{ message.content }}\n{% endfor %}{{ reasoning_effort | default('medium') }}";
 
+/// A template without a switch, which opens the thought itself.
+const ALWAYS: &str = "{% for message in messages %}{{ message.content }}\n{% endfor %}<think>\n";
+
+/// A template with a switch and with tools.
+const TOOLS: &str = "{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}\
+    {% for message in messages %}{{ message.content }}\n{% endfor %}\
+    {% if enable_thinking %}<think>\n{% endif %}{# <tool_call> #}";
+
 fn with(template: &'static str) -> Running {
     let tiny = Tiny { context: 1024, template: Some(template), ..Tiny::default() };
     serve_model(&tiny, ServerConfig { ..config() })
@@ -31,6 +39,11 @@ fn message(fields: &Value) -> Value {
         body[name] = value.clone();
     }
     body
+}
+
+fn merged(mut fields: Value, more: &Value) -> Value {
+    fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    fields
 }
 
 fn tokens(server: &Running, fields: &Value) -> u64 {
@@ -87,18 +100,42 @@ fn requests_set_the_switch_and_the_level_of_the_template() {
 }
 
 #[test]
+fn an_answer_begun_in_a_thought_continues_the_thought() {
+    let server = with(SWITCH);
+    for (begun, first) in [("Let me", "thinking"), ("Let me see.</think>\n\nIt is", "text")] {
+        let fields = json!({ "thinking": { "type": "adaptive" }, "messages": [
+            { "role": "user", "content": "abc abc" }, { "role": "assistant", "content": begun },
+        ] });
+        let answer = post(server.address, MESSAGES, &message(&fields)).json();
+        assert_eq!(answer["content"][0]["type"], first, "{begun}: {answer}");
+    }
+}
+
+#[test]
 fn refuses_thinking_beyond_the_model() {
-    let (switch, levels) = (with(SWITCH), with(LEVELS));
+    let (switch, levels, always) = (with(SWITCH), with(LEVELS), with(ALWAYS));
+    let tools = with(TOOLS);
+    let format = json!({ "type": "json_schema", "schema": { "type": "object" } });
+    let call = json!({
+        "tools": [{ "name": "time", "input_schema": { "type": "object" } }], "tool_choice": { "type": "any" },
+    });
     let enabled = |budget: usize| json!({ "thinking": { "type": "enabled", "budget_tokens": budget } });
+    assert_eq!(post(switch.address, CHAT, &message(&json!({ "reasoning_effort": "none" }))).status, 200);
     for (server, path, fields, word) in [
         (&switch, MESSAGES, enabled(24), "below `max_tokens`"),
         (&switch, MESSAGES, enabled(0), "above 0"),
         // The tiny vocabulary has no token that ends a thought.
         (&switch, MESSAGES, enabled(8), "adaptive"),
         (&switch, MESSAGES, json!({ "thinking": { "type": "enabled" } }), "budget_tokens"),
+        // A format leaves no room for a thought, and neither does a call that is required.
+        (&switch, MESSAGES, merged(enabled(8), &json!({ "output_config": { "format": format } })), "format"),
+        (&tools, MESSAGES, merged(enabled(8), &call), "required"),
         (&switch, MESSAGES, json!({ "output_config": { "effort": "none" } }), "low, medium or high"),
         (&levels, MESSAGES, json!({ "thinking": { "type": "disabled" } }), "always thinks"),
         (&levels, CHAT, json!({ "reasoning_effort": "none" }), "always thinks"),
+        (&always, CHAT, json!({ "reasoning_effort": "none" }), "always thinks"),
+        (&always, CHAT, json!({ "chat_template_kwargs": { "enable_thinking": false } }), "always thinks"),
+        (&always, MESSAGES, json!({ "thinking": { "type": "disabled" } }), "always thinks"),
         (&levels, CHAT, json!({ "reasoning_effort": "much" }), "low, medium or high"),
     ] {
         let response = post(server.address, path, &message(&fields));

@@ -358,6 +358,43 @@ fn calls_of_further_forms_follow_the_schema() {
     }
 }
 
+/// Forms with arguments in JSON and in tags, whose schemas do not list the arguments at their top.
+#[test]
+fn required_calls_follow_references_wherever_they_are() {
+    const TOOLS: &str = "{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}\
+        {% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}assistant: ";
+    let definitions = json!({
+        "city": { "enum": ["Paris", "Rome", "Roma"] },
+        "days": { "type": "integer", "minimum": 1, "maximum": 9 },
+        "place": place(),
+    });
+    let properties = json!({
+        "city": { "anyOf": [{ "$ref": "#/$defs/city" }] },
+        "days": { "allOf": [{ "$ref": "#/$defs/days" }], "description": "Days" },
+    });
+    let schemas = [
+        json!({ "type": "object", "properties": properties, "required": ["city", "days"],
+            "additionalProperties": false, "$defs": definitions }),
+        json!({ "$ref": "#/$defs/place", "$defs": definitions }),
+        json!({ "allOf": [{ "$ref": "#/$defs/place" }], "$defs": definitions }),
+    ];
+    for form in ["<tool_call>", "<tool_call><function=f><parameter=p>", "<tool_call>f<arg_key>"] {
+        // A template lives as long as the program.
+        let template: &'static str = format!("{TOOLS}{{# {form} #}}").leak();
+        let server = serve_model(&model(template), config());
+        for schema in &schemas {
+            let mut body = request(&json!({
+                "tool_choice": named("weather"), "seed": 3, "temperature": 1.5, "max_tokens": 400,
+            }));
+            body["tools"][0]["function"]["parameters"] = schema.clone();
+            let answer = post(server.address, CHAT, &body).json();
+            let call = &answer["choices"][0]["message"]["tool_calls"][0]["function"];
+            let text = call["arguments"].as_str().unwrap_or_else(|| panic!("{form} {schema} {answer}"));
+            check_place(&serde_json::from_str(text).unwrap());
+        }
+    }
+}
+
 fn refusal(address: SocketAddr, path: &str, body: &Value) -> String {
     let response = post(address, path, body);
     assert_eq!(response.status, 400, "{body}");

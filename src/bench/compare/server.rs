@@ -18,8 +18,8 @@ use hunch_error::Result;
 /// Lets a server answer every prompt of a comparison in every run, one after the other, until it is stopped.
 ///
 /// An error ends its answers and is part of the report. So are the answers that were finished before, and the start of
-/// the one that was not. The missing ones
-/// were given up if the listener is stopped and there is no error.
+/// the one that was not. The missing ones were given up if the listener is stopped and there is no error: then the start
+/// of an answer is left out.
 pub fn run(
     client: &RemoteServer,
     server: ComparedServer,
@@ -45,7 +45,7 @@ pub fn run(
     if let Err(error) = answered {
         report.error = Some(Box::new((&error).into()));
     }
-    report.cut_off = report.cut_off.filter(|begun| !begun.text.is_empty());
+    report.cut_off = report.cut_off.filter(|begun| report.error.is_some() && !begun.text.is_empty());
     summarise(&mut report);
     report
 }

@@ -89,6 +89,10 @@ pub trait DraftHead: Send {
     fn cache_bytes(&self) -> usize {
         0
     }
+    /// Returns the bytes that the cache takes for a token.
+    fn cache_per_token(&self) -> usize {
+        0
+    }
 }
 
 /// Rows of a draft tree that a head reads, a drafted token each.
@@ -170,6 +174,11 @@ impl Head {
     pub fn cache_bytes(&self) -> usize {
         let waiting: usize = self.features.iter().map(|tap| tap.capacity() * size_of::<f32>()).sum();
         self.head.cache_bytes() + waiting
+    }
+
+    /// Returns the bytes that the head's cache takes for a token.
+    pub fn cache_per_token(&self) -> usize {
+        self.head.cache_per_token()
     }
 
     /// Runs the head on an empty cache for direct use, for example to measure it. See [`DraftHead::logits`].

@@ -355,6 +355,10 @@ impl DraftHead for DFlash {
     fn cache_bytes(&self) -> usize {
         self.layers.iter().map(Layer::cache_bytes).sum()
     }
+
+    fn cache_per_token(&self) -> usize {
+        self.layers.iter().map(Layer::cache_per_token).sum()
+    }
 }
 
 #[cfg(test)]

@@ -155,4 +155,8 @@ impl<F: Fusion> DraftHead for LayerHead<F> {
     fn cache_bytes(&self) -> usize {
         self.layer.cache_bytes()
     }
+
+    fn cache_per_token(&self) -> usize {
+        self.layer.cache_per_token()
+    }
 }

@@ -176,6 +176,12 @@ impl Layer {
         self.cache.bytes()
     }
 
+    /// Returns the bytes of the cache for a token.
+    pub(super) fn cache_per_token(&self) -> usize {
+        let spec = &self.weights.spec;
+        2 * spec.n_kv_head * spec.head_dim * self.cache.kv_type().bytes()
+    }
+
     /// Drops the rows of the cache from `len` on.
     pub(super) fn truncate(&mut self, len: usize) {
         self.cache.truncate(len);

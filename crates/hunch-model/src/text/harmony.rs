@@ -5,14 +5,11 @@
 
 use std::borrow::Cow;
 
+use super::thinking::{THOUGHT_CLOSING, THOUGHT_END, THOUGHT_OPENING};
 use super::tokenizer::{HarmonyTokens, Tokenizer};
 use super::tools::HARMONY_CALL;
 use hunch_core::token::TokenId;
 
-/// Marker before reasoning.
-const OPENING: &str = "<think>";
-/// Marker after reasoning, and a blank line.
-const CLOSING: &str = "</think>\n\n";
 /// Channel of the answer. The others are reasoning and calls of tools.
 const ANSWER: &str = "final";
 
@@ -94,7 +91,7 @@ impl HarmonyStream {
 
     /// Begins the arguments of a call and returns the marker before them.
     fn enter_call(&mut self, name: &str) -> String {
-        let closing = if std::mem::take(&mut self.thinking) { CLOSING } else { "" };
+        let closing = if std::mem::take(&mut self.thinking) { THOUGHT_END } else { "" };
         self.said = true;
         format!("{closing}{HARMONY_CALL}{name}<|message|>")
     }
@@ -103,9 +100,9 @@ impl HarmonyStream {
     fn enter(&mut self, header: &str) -> &'static str {
         let reasoning = !header.trim_start().starts_with(ANSWER);
         let marker = match (reasoning, self.thinking) {
-            (true, false) if !self.said => OPENING,
+            (true, false) if !self.said => THOUGHT_OPENING,
             (true, true) => "\n\n",
-            (false, true) => CLOSING,
+            (false, true) => THOUGHT_END,
             _ => "",
         };
         self.thinking = reasoning && !self.said;
@@ -115,8 +112,8 @@ impl HarmonyStream {
 
 /// Returns an answer without its reasoning: the text after the closing marker.
 pub fn without_reasoning(answer: &str) -> &str {
-    let begun = answer.trim_start().starts_with(OPENING);
-    match answer.split_once(CLOSING.trim_end()) {
+    let begun = answer.trim_start().starts_with(THOUGHT_OPENING);
+    match answer.split_once(THOUGHT_CLOSING) {
         Some((_, said)) if begun => said.trim_start(),
         // An answer that was stopped while it reasoned.
         _ if begun => "",
@@ -203,7 +200,10 @@ mod tests {
         let in_role = [" to=functions.time", "<|channel|>", "commentary", "<|message|>", "{}", "<|call|>"];
         for call in [in_channel, in_role] {
             let turn = [&analysis[..], &call].concat();
-            assert_eq!(text_showing(&turn, &[2]), "<think>Hm</think>\n\n<|call|>time<|message|>{}");
+            assert_eq!(
+                text_showing(&turn, &[2]),
+                format!("<think>Hm</think>\n\n{HARMONY_CALL}time<|message|>{{}}")
+            );
             assert_eq!(text(&turn), "<think>Hm\n\n{}");
         }
     }

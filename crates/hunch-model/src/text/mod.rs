@@ -6,6 +6,7 @@
 mod detokenize;
 mod format;
 mod harmony;
+mod schema;
 pub mod stop;
 pub mod template;
 mod thinking;
@@ -19,8 +20,8 @@ pub use format::{AnswerFormat, FormatCompiler};
 pub use harmony::without_reasoning;
 pub use stop::{Released, StopFilter};
 pub use template::{ChatTemplate, RenderedPrompt, TemplateOrigin, ThinkingSwitches};
-pub use thinking::{AnswerText, ThinkingBudget, ThoughtSplitter, opens_thought};
+pub use thinking::{AnswerText, THOUGHT_END, THOUGHT_OPENING, ThinkingBudget, ThoughtSplitter};
 pub use tokenizer::{EncodeOptions, Tokenizer, Vocabulary, VocabularyVerdict, check_vocabularies};
 pub use tool_calls::{ToolCallParser, ToolPart};
 pub use tool_grammar::RequiredCalls;
-pub use tools::{Tool, ToolCall, ToolChat, ToolForm, ToolMessage};
+pub use tools::{Tool, ToolCall, ToolChat, ToolForm, ToolMessage, without_signs};

@@ -9,12 +9,10 @@ mod tags;
 
 use std::sync::Arc;
 
-use super::tools::{Tool, ToolForm};
+use super::thinking::{THOUGHT_CLOSING, THOUGHT_OPENING, ThoughtSplitter, before_marker};
+use super::tools::{CALL_SIGN, Tool, ToolForm};
 use reader::{CallReader, Progress};
 use tags::TagReader;
-
-/// Markers of reasoning at the start of an answer, where calls are only thoughts.
-const REASONING: [&str; 2] = ["<think>", "</think>"];
 
 /// A part of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,13 +149,11 @@ impl ToolCallParser {
         }
     }
 
-    /// Reads an answer that continues `prompt`, the end of a rendered template, and `begun`, the start of the answer. If
-    /// they leave a thought open, calls are text until its end.
+    /// Reads an answer that continues a text, which `thoughts` has read. If it leaves a thought open, calls are text until
+    /// the end of the thought.
     #[must_use]
-    pub fn after(mut self, prompt: &str, begun: &str) -> Self {
-        let [open, close] = REASONING;
-        let opened = prompt.trim_end().ends_with(open) || begun.trim_start().starts_with(open);
-        if opened && !begun.contains(close) {
+    pub fn after(mut self, thoughts: &ThoughtSplitter) -> Self {
+        if thoughts.is_thinking() {
             self.state = State::Reasoning;
         }
         self
@@ -220,10 +216,10 @@ impl ToolCallParser {
 
     fn step_start(&mut self, last: bool) -> bool {
         let begun = self.pending.trim_start();
-        if !last && REASONING[0].starts_with(begun) {
+        if !last && THOUGHT_OPENING.starts_with(begun) {
             return self.wait(State::Start);
         }
-        if begun.starts_with(REASONING[0]) {
+        if begun.starts_with(THOUGHT_OPENING) {
             self.state = State::Reasoning;
             return true;
         }
@@ -246,9 +242,9 @@ impl ToolCallParser {
     }
 
     fn step_reasoning(&mut self, parts: &mut Parts, last: bool) -> bool {
-        let end = self.pending.find(REASONING[1]).map(|at| at + REASONING[1].len());
+        let end = self.pending.find(THOUGHT_CLOSING).map(|at| at + THOUGHT_CLOSING.len());
         let until = end.unwrap_or_else(|| {
-            if last { self.pending.len() } else { before_marker(&self.pending, REASONING[1]) }
+            if last { self.pending.len() } else { before_marker(&self.pending, THOUGHT_CLOSING) }
         });
         self.emit_text(parts, until);
         if end.is_some() || last { true } else { self.wait(State::Reasoning) }
@@ -263,7 +259,8 @@ impl ToolCallParser {
             self.emit_text(parts, at);
             self.pending.drain(..opening.len());
             let series = Series { marked: true, list: false, doubled: false, fenced: false };
-            self.state = State::Open { raw: opening.to_owned(), series };
+            // The sign is no text of the model, so it must not come back if this is no call.
+            self.state = State::Open { raw: opening.trim_start_matches(CALL_SIGN).to_owned(), series };
             return true;
         }
         let until = if last { self.pending.len() } else { before_marker(&self.pending, opening) };
@@ -376,13 +373,6 @@ impl ToolCallParser {
         let text: String = self.space.drain(..end).collect();
         parts.text(&text);
     }
-}
-
-/// Returns the length of a text without a start of `marker` at its end.
-pub(super) fn before_marker(text: &str, marker: &str) -> usize {
-    let starts = (1..marker.len()).rev().filter(|&length| marker.is_char_boundary(length));
-    let begun = starts.map(|length| &marker[..length]).find(|start| text.ends_with(start));
-    text.len() - begun.map_or(0, str::len)
 }
 
 /// Parts of an answer, without empty ones.

@@ -2,6 +2,8 @@
 //!
 //! The form follows from the chat template. Reading calls is the job of `tool_calls`, rendering that of `template`.
 
+use std::borrow::Cow;
+
 use hunch_core::chat::ChatMessage;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -78,6 +80,11 @@ impl ToolMessage {
     }
 }
 
+/// Returns the text of an answer for readers, without the signs by which calls are found.
+pub fn without_signs(text: &str) -> Cow<'_, str> {
+    if text.contains(CALL_SIGN) { text.replace(CALL_SIGN, "").into() } else { text.into() }
+}
+
 /// Calls `change` with every string of a value, names of fields included, and returns the changed value.
 pub(super) fn map_strings(value: &Value, change: &impl Fn(&str) -> String) -> Value {
     match value {
@@ -125,31 +132,10 @@ pub enum ToolForm {
 impl ToolForm {
     /// Returns the form that a chat template shows, or `None` if it shows none of these.
     pub fn of_template(source: &str) -> Option<Self> {
-        let has = |text: &str| source.contains(text);
-        if has("[TOOL_CALLS]") {
-            Some(if has("[ARGS]") { Self::MistralArgs } else { Self::Mistral })
-        } else if has("<tool_call>") {
-            // Qwen3-Coder and GLM write arguments as tags of their own between the same markers.
-            Some(if has("<function=") && has("<parameter=") {
-                Self::QwenCoder
-            } else if has("<arg_key>") {
-                Self::Glm
-            } else if has("<function=") {
-                return None;
-            } else {
-                Self::Hermes
-            })
-        } else if has("<|/tool_call|>") || has(TOOLS_IN_MESSAGE) {
-            Some(Self::Phi)
-        } else if has("<|tool_call|>") {
-            Some(Self::Granite)
-        } else if has("<|channel|>") && has("functions.") {
-            Some(Self::Harmony)
-        } else if has("<|start_header_id|>") && has("\"parameters\"") {
-            Some(Self::Llama)
-        } else {
-            None
-        }
+        let shows = |(_, markers): &&(Self, &[&str])| markers.iter().all(|marker| source.contains(marker));
+        let (form, _) = FORMS.iter().find(shows)?;
+        // Other forms with functions as tags have the markers of Hermes too.
+        (*form != Self::Hermes || !source.contains("<function=")).then_some(*form)
     }
 
     /// Returns the marker before calls.
@@ -199,50 +185,30 @@ impl ToolForm {
     }
 }
 
-/// Longest chain of references in a schema.
-const MAX_REFERENCES: usize = 8;
+/// Forms with the texts that their chat templates contain, all of them. The first form that fits is that of a template.
+const FORMS: [(ToolForm, &[&str]); 10] = [
+    (ToolForm::MistralArgs, &["[TOOL_CALLS]", ARGUMENTS]),
+    (ToolForm::Mistral, &["[TOOL_CALLS]"]),
+    (ToolForm::QwenCoder, &["<tool_call>", "<function=", "<parameter="]),
+    (ToolForm::Glm, &["<tool_call>", "<arg_key>"]),
+    (ToolForm::Hermes, &["<tool_call>"]),
+    (ToolForm::Phi, &["<|/tool_call|>"]),
+    // The template of Phi-4-mini shows where the tools are, and no call.
+    (ToolForm::Phi, &["<|tool|>", "<|/tool|>"]),
+    (ToolForm::Granite, &["<|tool_call|>"]),
+    (ToolForm::Harmony, &["<|channel|>", "functions."]),
+    (ToolForm::Llama, &["<|start_header_id|>", "\"parameters\""]),
+];
 
-/// Marker of a call in the text of an answer in the harmony format.
-pub(super) const HARMONY_CALL: &str = "<|call|>";
-/// Expression by which a template reads the tools from the system message, as JSON in a text. Phi-4-mini has no other.
-pub(super) const TOOLS_IN_MESSAGE: &str = "message['tools']";
+/// Sign of a marker that was a control token, where the text of the marker alone could be a quotation. Unicode has no
+/// character here, and never will.
+pub(super) const CALL_SIGN: char = '\u{fdd0}';
+/// Marker of a call in the text of an answer in the harmony format: [`CALL_SIGN`] and the text of the control token.
+pub(super) const HARMONY_CALL: &str = "\u{fdd0}<|call|>";
 /// Marker between the name of a tool and its arguments.
 pub(super) const ARGUMENTS: &str = "[ARGS]";
 /// Marker between the name of a tool and an identifier that the model chose.
 pub(super) const CALL_ID: &str = "[CALL_ID]";
-
-/// Returns the schema of a parameter. References lead to definitions within the parameters.
-pub(super) fn schema_of<'a>(parameters: &'a Value, name: &str) -> Option<&'a Value> {
-    let mut schema = parameters.get("properties")?.get(name)?;
-    for _ in 0..MAX_REFERENCES {
-        let Some(place) = schema["$ref"].as_str().and_then(|text| text.strip_prefix('#')) else { break };
-        schema = parameters.pointer(place)?;
-    }
-    Some(schema)
-}
-
-/// Adds the types that a schema allows, as far as it names them.
-pub(super) fn collect_types<'a>(schema: &'a Value, types: &mut Vec<&'a str>) {
-    match &schema["type"] {
-        Value::String(one) => types.push(one),
-        Value::Array(several) => types.extend(several.iter().filter_map(Value::as_str)),
-        _ => {}
-    }
-    for name in ["anyOf", "oneOf"] {
-        for option in schema[name].as_array().into_iter().flatten() {
-            collect_types(option, types);
-        }
-    }
-    if types.is_empty() {
-        let values = schema["enum"].as_array().into_iter().flatten().chain(schema.get("const"));
-        for value in values {
-            types.push(type_of(value));
-        }
-    }
-    if types.contains(&"number") {
-        types.push("integer");
-    }
-}
 
 /// Returns the name of a value's type in schemas.
 pub(super) fn type_of(value: &Value) -> &'static str {

@@ -7,7 +7,7 @@ use minijinja::value::Value;
 use serde::{Deserialize, Serialize};
 
 use super::{environment, time};
-use crate::text::tools::{TOOLS_IN_MESSAGE, ToolCall, ToolMessage};
+use crate::text::tools::{ToolCall, ToolForm, ToolMessage};
 use hunch_core::chat::{ChatMessage, Role, Thinking};
 
 const NAME: &str = "chat";
@@ -91,7 +91,9 @@ impl Renderer {
 }
 
 fn render(environment: &Environment<'static>, request: &Request) -> Result<String, minijinja::Error> {
-    let messages = match request.source.contains(TOOLS_IN_MESSAGE) {
+    let template = environment.get_template(NAME)?;
+    let is_phi = ToolForm::of_template(&request.source) == Some(ToolForm::Phi);
+    let messages = match is_phi && !template.undeclared_variables(false).contains("tools") {
         true => messages_of_phi(&request.messages, &request.tools),
         false => messages_for_template(&request.messages),
     };
@@ -99,7 +101,7 @@ fn render(environment: &Environment<'static>, request: &Request) -> Result<Strin
     // Templates test whether a switch is defined. DeepSeek and Granite call it `thinking`, gpt-oss has efforts.
     let on = request.thinking.map_or(Value::UNDEFINED, |thinking| Value::from(thinking != Thinking::Off));
     let effort = request.thinking.and_then(Thinking::effort).map_or(Value::UNDEFINED, Value::from);
-    environment.get_template(NAME)?.render(minijinja::context! {
+    template.render(minijinja::context! {
         messages => messages,
         add_generation_prompt => request.add_generation_prompt,
         bos_token => request.bos.as_str(),

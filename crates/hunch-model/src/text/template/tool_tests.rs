@@ -61,6 +61,8 @@ fn qwen_lists_tools_and_writes_calls_between_markers() {
 #[test]
 fn phi_gets_the_tools_in_the_system_message() {
     let text = rendered(PHI);
+    // However the template reads the field.
+    assert_eq!(rendered(&PHI.replace("message['tools']", "message.tools")), text);
     let system = "<|system|>You are a helpful assistant with some tools.<|tool|>[{\"name\":\"weather\",";
     assert!(text.starts_with(system), "{text}");
     let call = "<|assistant|><|tool_call|>{\"name\":\"weather\",\"arguments\":{\"city\":\"Köln\"}}<|/tool_call|><|end|>";
@@ -100,6 +102,9 @@ fn form_of_calls_follows_from_the_template() {
     assert_eq!(form("{{ tools }}<|tool_call|>"), Ok(ToolForm::Granite));
     assert_eq!(form("{{ tools }}<|tool_call|>{}<|/tool_call|>"), Ok(ToolForm::Phi));
     assert_eq!(form(PHI), Ok(ToolForm::Phi));
+    // Another template may read tools from a message too.
+    assert_eq!(form("{{ tools }}{{ message['tools'] }}<tool_call>"), Ok(ToolForm::Hermes));
+    assert!(form("{{ message['tools'] }}").unwrap_err().contains("no tools"));
     assert_eq!(form("{{ tools }}<tool_call><function=f><parameter=p>"), Ok(ToolForm::QwenCoder));
     assert_eq!(form("{{ tools }}<tool_call>f<arg_key>"), Ok(ToolForm::Glm));
     assert_eq!(form("{{ tools }}<|channel|>commentary to=functions.f"), Ok(ToolForm::Harmony));

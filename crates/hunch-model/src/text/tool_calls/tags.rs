@@ -4,7 +4,8 @@
 use serde_json::{Map, Value};
 
 use super::reader::Progress;
-use crate::text::tools::{Tool, collect_types, schema_of, type_of};
+use crate::text::schema::Parameters;
+use crate::text::tools::{Tool, type_of};
 
 /// Most bytes of a name or a tag.
 const MAX_NAME: usize = 1 << 10;
@@ -207,11 +208,13 @@ impl TagReader {
         let Some(text) = self.text.strip_suffix(self.tags.value_end) else { return Progress::More };
         // Templates of Qwen3-Coder write a value on lines of its own, those of GLM without them.
         let text = if self.tags.value.is_empty() { within_lines(text) } else { text };
-        let schema = self.name.as_ref().and_then(|name| {
+        let types = self.name.as_ref().and_then(|name| {
             let tool = tools.iter().find(|tool| tool.name == *name)?;
-            schema_of(&tool.parameters, &self.key)
+            let parameters = Parameters::new(&tool.parameters);
+            Some(parameters.types(&parameters.of(&self.key)?))
         });
-        let entry = Map::from_iter([(std::mem::take(&mut self.key), value_of(text, schema))]);
+        let value = value_of(text, &types.unwrap_or_default());
+        let entry = Map::from_iter([(std::mem::take(&mut self.key), value)]);
         let entry = Value::Object(entry).to_string();
         let opening = if std::mem::replace(&mut self.opened, true) { ", " } else { "{" };
         self.arguments.push_str(opening);
@@ -233,12 +236,9 @@ fn within_lines(text: &str) -> &str {
 
 /// Returns the value that a text stands for. Models write strings as they are, and everything else as JSON or, as some
 /// templates do, with the words of Python.
-fn value_of(text: &str, schema: Option<&Value>) -> Value {
+/// `types` are those that the schema allows, none if it says nothing.
+fn value_of(text: &str, types: &[&str]) -> Value {
     let string = || Value::from(text);
-    let mut types = Vec::new();
-    if let Some(schema) = schema {
-        collect_types(schema, &mut types);
-    }
     if types.iter().all(|known| *known == "string") {
         return string();
     }

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+use crate::text::tools::{HARMONY_CALL, without_signs};
 
 const WEATHER: &str = r#"{"name": "weather", "arguments": {"city": "Rome", "days": 2}}"#;
 
@@ -107,7 +108,7 @@ fn reads_one_and_several_calls_of_every_form() {
             format!("<|tool_call|>{WEATHER}<|/tool_call|><|tool_call|>{WEATHER}<|/tool_call|>"),
             2,
         ),
-        (ToolForm::Harmony, r#"<|call|>weather<|message|>{"city": "Rome", "days": 2}"#.to_owned(), 1),
+        (ToolForm::Harmony, harmony("weather"), 1),
         (ToolForm::Granite, format!("<|tool_call|>[{WEATHER}, {WEATHER}]"), 2),
         (ToolForm::Llama, llama.clone(), 1),
         (ToolForm::Llama, format!("\n{llama}; {llama}"), 2),
@@ -277,7 +278,11 @@ fn a_broken_call_does_not_count_as_the_last_one() {
 fn calls_in_a_thought_that_the_prompt_opened_are_text() {
     let call = format!("<tool_call>{WEATHER}</tool_call>");
     let after = |prompt: &str, begun: &str| {
-        in_pieces(parser(ToolForm::Hermes).after(prompt, begun), &format!("So {call}</think>\n{call}"), 5)
+        in_pieces(
+            parser(ToolForm::Hermes).after(&ThoughtSplitter::after(prompt, begun)),
+            &format!("So {call}</think>\n{call}"),
+            5,
+        )
     };
     let thought = text(&format!("So {call}</think>"));
     for (prompt, begun) in
@@ -290,6 +295,22 @@ fn calls_in_a_thought_that_the_prompt_opened_are_text() {
     {
         assert_eq!(after(prompt, begun)[1..4], weather(), "{prompt} {begun}");
     }
+}
+
+/// Returns the text of a call that gpt-oss has written with its control tokens.
+fn harmony(name: &str) -> String {
+    format!("{HARMONY_CALL}{name}<|message|>{{\"city\": \"Rome\", \"days\": 2}}")
+}
+
+#[test]
+fn quoted_control_tokens_of_gpt_oss_are_text() {
+    let call = harmony("weather");
+    let quoted = without_signs(&call).into_owned();
+    assert_eq!(parts(ToolForm::Harmony, &quoted), [text(&quoted)]);
+    assert_eq!(parts(ToolForm::Harmony, &call)[0], ToolPart::Begin("weather".into()));
+    // A call of another tool is text too, as the model wrote it.
+    let other = harmony("other");
+    assert_eq!(parts(ToolForm::Harmony, &other), [text(&without_signs(&other))]);
 }
 
 #[test]
