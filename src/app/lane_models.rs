@@ -48,13 +48,15 @@ impl App {
         let is_loaded = target == Path::new(&loaded.target.path);
         let title = |entry: &ModelEntry| format!("{} {}", entry.title, entry.quantisation);
         // Titles are the identity of targets in the report.
-        let taken = others.iter().any(|set| set.plan.target != target && set.titles.target == title(&entry));
-        let of_target = if is_loaded {
-            self.shared.models.ready()?.details.target.clone()
-        } else if taken || title(&entry) == loaded.target.title {
-            entry.name.clone()
-        } else {
-            title(&entry)
+        let of_loaded = self.shared.models.ready()?.details.target.clone();
+        let is_taken = |name: &String| {
+            let of_other = |set: &LaneSet| set.plan.target != target && set.titles.target == *name;
+            *name == of_loaded || others.iter().any(of_other)
+        };
+        let names = [title(&entry), entry.name.clone()];
+        let of_target = match is_loaded {
+            true => of_loaded,
+            false => names.into_iter().find(|name| !is_taken(name)).unwrap_or(target.display().to_string()),
         };
         let of_head = head.as_deref().and_then(hunch_library::head_at).map(|head| head.name);
         let titles = LaneModels {

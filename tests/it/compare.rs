@@ -528,7 +528,11 @@ fn rejects_invalid_requests_without_saving_anything() {
     let empty = ComparedPrompts::Text { system: String::new(), text: " \n".into() };
     let unknown = ComparedPrompts::Suite { name: "../secrets".into(), prompts: None };
     let none = ComparedPrompts::Suite { name: "code".into(), prompts: Some(0) };
+    let file = folder.path().join("many.txt");
+    std::fs::write(&file, "A prompt.\n".repeat(101)).unwrap();
+    let many = ComparedPrompts::File { path: file, prompts: None };
     let wrong = [
+        (CompareRequest { runs: 20, prompts: many, ..good() }, "4040 answers"),
         (request(&[], 8), "Choose 1 to 7 methods"),
         (request(&[Method::Ngram, Method::Ngram], 8), "there already"),
         (CompareRequest { runs: 0, ..good() }, "1 to 20"),

@@ -92,7 +92,7 @@ fn predicted_cache_counts_the_draft_and_the_low_bit_copy() {
     let folder = tempfile::tempdir().unwrap();
     let (target, draft) = (Tiny::default(), Tiny { layers: 1, ..Tiny::default() });
     let (target, draft) = (target.write(folder.path(), "target"), draft.write(folder.path(), "draft"));
-    let compute = Compute::open(DeviceChoice::Cpu, Some(1)).unwrap();
+    let compute = cpu();
     let alone = Models::load(&target, None, &compute).unwrap().predicted_cache(1000);
     let mut models = Models::load(&target, Some(&draft), &compute).unwrap();
     let with_draft = models.predicted_cache(1000);

@@ -158,7 +158,7 @@ fn picture(report: &ComparisonReport) -> String {
             height - 68.0,
             13,
             FAINT,
-            &format!("Fastest: {}", shortened(&name, LINE_CHARS)),
+            &format!("Largest speedup: {}", shortened(&name, LINE_CHARS)),
         ));
         parts.push(label(32.0, height - 46.0, 15, INK, &sentence(&verdict)));
     }

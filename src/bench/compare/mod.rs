@@ -41,6 +41,8 @@ use summary::Measured;
 const MAX_LANES: usize = 7;
 /// Most runs.
 const MAX_RUNS: u32 = 20;
+/// Most answers of a comparison. Their tokens stay in memory until the next one.
+const MAX_ANSWERS: usize = 4_000;
 
 /// Machine of a comparison.
 #[derive(Clone, Debug)]
@@ -202,6 +204,16 @@ fn setting<'a>(
         slice_tokens: SLICE as u32,
         separate: lineup.batches().len() > 1,
     };
+    let answers = setting.turns() * setting.lanes.len();
+    if answers > MAX_ANSWERS {
+        return Err(Error::invalid(format!(
+            "{} prompts in {} runs over {} methods are {answers} answers, but a comparison has at most {MAX_ANSWERS}. Choose \
+             fewer prompts, runs or methods.",
+            setting.prompts.len(),
+            setting.runs,
+            setting.lanes.len()
+        )));
+    }
     for lane in 0..setting.lanes.len() {
         plan(&setting, &lineup, lane, 0).validate()?;
     }

@@ -398,7 +398,7 @@ pub struct ComparisonReport {
 }
 
 impl ComparisonReport {
-    /// Returns the fastest lane except plain.
+    /// Returns the lane with the largest speedup over its baseline, except plain.
     pub fn best(&self) -> Option<&LaneReport> {
         let others = self.lanes.iter().filter(|lane| lane.verdict.is_some());
         others.max_by(|a, b| a.speedup.total_cmp(&b.speedup))
@@ -581,9 +581,9 @@ pub struct ComparisonEntry {
     pub target: String,
     /// Name of the draft model, if one was loaded.
     pub draft: Option<String>,
-    /// Fastest lane except plain.
+    /// Lane with the largest speedup, except plain.
     pub best: LaneConfig,
-    /// Speedup of the fastest lane.
+    /// Its speedup over plain decoding of its target at its temperature.
     pub speedup: f64,
 }
 

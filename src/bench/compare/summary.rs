@@ -41,6 +41,15 @@ impl MeasuredBatch {
         self.turns.iter().map(|turn| &turn.answers[place].answer.stats).collect()
     }
 
+    /// Drops the answers of all lanes but these.
+    fn keep(&mut self, lanes: &[usize]) {
+        for turn in &mut self.turns {
+            let of = self.lanes.iter().zip(std::mem::take(&mut turn.answers));
+            turn.answers = of.filter(|(lane, _)| lanes.contains(lane)).map(|(_, answer)| answer).collect();
+        }
+        self.lanes.retain(|lane| lanes.contains(lane));
+    }
+
     /// Returns the turns of a lane with its baseline, which comes first.
     fn against(&self, baseline: usize, lane: usize, set: usize) -> Vec<Turn<&LaneAnswer>> {
         let places = [baseline, lane].map(|lane| self.place_of(lane));
@@ -114,10 +123,11 @@ impl ComparisonMemory {
 }
 
 /// Builds the report on finished turns. Lanes without one are left out, because of `trouble` or because the comparison
-/// was stopped. `set_of` returns the set of models of a lane. The caller fills in the time.
+/// was stopped. Lanes that generated nothing, or whose baseline did, are left out too. `set_of` returns the set of models
+/// of a lane. The caller fills in the time.
 ///
 /// # Errors
-/// [`Refusal::NothingMeasured`] if a lane of the first batch generated nothing.
+/// [`Refusal::NothingMeasured`] if lanes generated nothing, and none but plain decoding is left.
 pub(super) fn report(
     setting: ComparisonSetting,
     measured: Measured,
@@ -127,18 +137,26 @@ pub(super) fn report(
     let Measured { batches, memory } = measured;
     let mut lanes = Vec::new();
     let mut measured = Vec::new();
-    let mut error = trouble.map(|error| Box::new(ErrorInfo::from(error)));
-    for batch in batches {
-        let reports = batch.lanes.iter().map(|&lane| lane_report(&setting, lane, set_of(lane), &batch));
-        match reports.collect::<Result<Vec<_>>>() {
-            Ok(reports) => {
-                lanes.extend(batch.lanes.iter().copied().zip(reports));
-                measured.push(batch);
+    let mut nothing_measured = None;
+    for mut batch in batches {
+        let mut reports = Vec::new();
+        for &lane in &batch.lanes {
+            match lane_report(&setting, lane, set_of(lane), &batch) {
+                Ok(report) => reports.push((lane, report)),
+                Err(error) => nothing_measured = nothing_measured.or(Some(error)),
             }
-            Err(first) if measured.is_empty() => return Err(first),
-            Err(other) => error = error.or_else(|| Some(Box::new(ErrorInfo::from(&other)))),
         }
+        let ran: Vec<usize> = reports.iter().map(|(lane, _)| *lane).collect();
+        // Without its baseline a lane has no speedup.
+        reports.retain(|(lane, _)| ran.contains(&setting.baseline_of(*lane)));
+        batch.keep(&reports.iter().map(|(lane, _)| *lane).collect::<Vec<_>>());
+        lanes.extend(reports);
+        measured.push(batch);
     }
+    if let Some(error) = nothing_measured.take_if(|_| lanes.iter().all(|(_, lane)| lane.verdict.is_none())) {
+        return Err(error);
+    }
+    let error = trouble.or(nothing_measured.as_ref()).map(|error| Box::new(ErrorInfo::from(error)));
     lanes.sort_unstable_by_key(|(lane, _)| *lane);
     // Lanes are numbered again without those that are left out.
     let numbers: Vec<usize> = lanes.iter().map(|(lane, _)| *lane).collect();
@@ -657,6 +675,35 @@ mod tests {
     }
 
     #[test]
+    fn lanes_that_generate_nothing_leave_the_results_of_the_others() {
+        let setting = own_settings();
+        let set_of = |lane| usize::from([3, 5].contains(&lane));
+        let report = |silent: &[usize]| {
+            let mut turn = first_batch(0);
+            for &place in silent {
+                turn.answers[place] = answer(&[], 0, 20.0, [0.0, 0.0, 0.0]);
+            }
+            let mut measured = Measured::default();
+            measured.add(&[0, 1, 2, 4], vec![turn], vec![(0, costs())], memory(7, None));
+            super::report(setting.clone(), measured, &set_of, None)
+        };
+        let ran = |silent: &[usize]| {
+            let report = report(silent).unwrap();
+            assert!(report.left_out.unwrap().error.is_some());
+            assert_eq!(
+                (report.answers.len(), report.recordings.len()),
+                (report.lanes.len(), report.lanes.len())
+            );
+            report.lanes.iter().map(|lane| lane.config.clone()).collect::<Vec<_>>()
+        };
+        let lane = |number: usize| setting.lanes[number].clone();
+        assert_eq!(ran(&[1]), [lane(0), lane(2), lane(4)]);
+        // The third answer has its baseline in the fourth.
+        assert_eq!(ran(&[3]), [lane(0), lane(1)]);
+        assert!(report(&[1, 2]).is_err());
+    }
+
+    #[test]
     fn reads_comparisons_of_versions_without_settings_of_lanes() {
         let report = report(setting(1, 0.0), vec![turn(0, 0, plain())]).unwrap();
         let mut old = serde_json::to_value(&report).unwrap();
@@ -683,7 +730,10 @@ mod tests {
         for name in ["ngram, K 4<", ">temperature 0.8<", ">target other, draft small<", ">target other<"] {
             assert!(picture.contains(name), "{name} is not in {picture}");
         }
-        assert!(picture.contains("same target and temperature") && picture.contains("Fastest: ngram, K 4"));
+        assert!(
+            picture.contains("same target and temperature")
+                && picture.contains("Largest speedup: ngram, K 4")
+        );
         let csv = export(&report, ComparisonFormat::Csv).unwrap();
         assert_eq!(csv.lines().filter(|line| line.ends_with(",0.8,lossless,big,,")).count(), 2, "{csv}");
     }

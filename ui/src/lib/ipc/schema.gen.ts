@@ -678,11 +678,11 @@ target: string,
  */
 draft: string | null, 
 /**
- * Fastest lane except plain.
+ * Lane with the largest speedup, except plain.
  */
 best: LaneConfig, 
 /**
- * Speedup of the fastest lane.
+ * Its speedup over plain decoding of its target at its temperature.
  */
 speedup: number, };
 

@@ -155,7 +155,7 @@ export class ComparisonPlan {
     const { max } = this.settings.range('max_draft');
     const depths = [this.settings.maxDraft, ...repeatDepths.filter((depth) => depth <= max)];
     const added = depths.map((max_draft) => ({ method, max_draft })).find((lane) => !this.lanes.some((other) => same(other, lane)));
-    if (added) this.#chosen = [...this.lanes, added];
+    if (added) this.#chosen = [...this.#chosen, added];
   }
 
   /** Method whose draft lengths a sweep compares: that of the first lane, or of a draft model in place of `auto`, which
@@ -187,11 +187,11 @@ export class ComparisonPlan {
   }
 
   change(at: number, lane: LaneConfig): void {
-    this.#chosen = this.lanes.with(at, this.choices.normalised(lane));
+    this.#chosen = this.#chosen.with(at, this.choices.normalised(lane));
   }
 
   remove(at: number): void {
-    this.#chosen = this.lanes.filter((_, i) => i !== at);
+    this.#chosen = this.#chosen.filter((_, i) => i !== at);
   }
 
   /** Labels of what a lane does not share with the settings of the comparison. */
