@@ -424,7 +424,7 @@ fn lab_inspects_two_models() {
 #[test]
 fn verify_passes_on_a_sound_engine() {
     let data = data_folder();
-    // One thread, as another test runs beside this one.
+    // One thread, because another test runs at the same time.
     let common = ["verify", "--target", "target", "--draft", "draft", "--samples", "20", "--threads", "1"];
     let output = hunch(data.path(), &common);
     let out = text(&output.stdout);
