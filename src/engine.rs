@@ -591,7 +591,7 @@ impl Job {
 }
 
 /// Returns the memory of dropped tensors to the system. A GPU keeps the buffers until it is synchronised.
-fn release_memory(compute: &Compute) {
+pub(crate) fn release_memory(compute: &Compute) {
     // A device that fails here also fails at its next use, which reports the error.
     let _ = compute.synchronise();
 }

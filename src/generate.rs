@@ -41,7 +41,7 @@ use text_stream::TextStream;
 pub use draft_quality::evaluate_drafts;
 pub use kept_conversations::{CacheLimits, CacheUse};
 pub use load::{LoadPlan, LoadStep, LoadWatch, OpenedModels};
-pub use models::{HeadOfPlan, Models};
+pub use models::{Models, WithoutHead};
 pub use prompt::Prompt;
 pub use prompt_encoder::{FittingPrompt, PromptEncoder, ToolMarkers};
 

@@ -1,13 +1,12 @@
 //! Reading of text files that the user attaches to a question.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 use super::App;
 use super::load_state::ReadyModels;
 use crate::api::{Attachment, MAX_FILE_BYTES, ReadAttachment};
 use hunch_error::{Error, Refusal, Result};
+use hunch_model::input_file;
 use hunch_model::text::EncodeOptions;
 
 impl App {
@@ -53,13 +52,10 @@ fn read_text(path: &Path) -> Result<Attachment> {
     if !std::fs::metadata(path).map_err(io)?.is_file() {
         return Err(Error::NotText { name });
     }
-    let mut bytes = Vec::new();
-    let file = File::open(path).map_err(io)?;
-    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(io)?;
-    if bytes.len() as u64 > MAX_FILE_BYTES {
+    let Some(bytes) = input_file::read(path, MAX_FILE_BYTES).map_err(io)? else {
         let length = std::fs::metadata(path).map_err(io)?.len();
         return Err(Error::FileTooLarge { name, bytes: length, most: MAX_FILE_BYTES });
-    }
+    };
     let text = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
     let Some(text) = text else { return Err(Error::NotText { name }) };
     let text = text.strip_prefix('\u{feff}').map_or_else(|| text.clone(), str::to_owned);

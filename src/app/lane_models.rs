@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::App;
+use super::load_state::ReadyModels;
 use crate::api::LoadedModels;
 use crate::bench::compare::report::{CompareRequest, LaneModels};
 use crate::bench::compare::{LaneSet, TargetPlace};
@@ -24,22 +25,22 @@ impl App {
     /// When no model is loaded, a model is missing or unusable, or the drafters of a target do not fit next to it.
     pub(super) fn lane_sets(&self, request: &CompareRequest) -> Result<Vec<LaneSet>> {
         let ready = self.shared.models.ready()?;
-        let loaded = &ready.loaded;
         let mut sets: Vec<LaneSet> = Vec::new();
         for asked in request.lanes.iter().filter_map(|lane| lane.models.as_ref()) {
             if sets.iter().all(|set| set.requested != *asked) {
-                let set = self.lane_set(loaded, asked, &sets)?;
+                let set = self.lane_set(&ready, asked, &sets)?;
                 sets.push(set);
             }
         }
         if !sets.is_empty() {
-            self.place_sets(loaded, &mut sets)?;
+            self.place_sets(&ready.loaded, &mut sets)?;
         }
         Ok(sets)
     }
 
     /// Finds the files and titles of a lane's models. `others` are the sets before it.
-    fn lane_set(&self, loaded: &LoadedModels, asked: &LaneModels, others: &[LaneSet]) -> Result<LaneSet> {
+    fn lane_set(&self, ready: &ReadyModels, asked: &LaneModels, others: &[LaneSet]) -> Result<LaneSet> {
+        let loaded = &ready.loaded;
         let target = self.find_model(&asked.target)?;
         let draft = asked.draft.as_deref().map(|name| self.find_model(name)).transpose()?;
         let head = self.find_head(asked.head.as_deref())?;
@@ -48,7 +49,7 @@ impl App {
         let is_loaded = target == Path::new(&loaded.target.path);
         let title = |entry: &ModelEntry| format!("{} {}", entry.title, entry.quantisation);
         // Titles are the identity of targets in the report.
-        let of_loaded = self.shared.models.ready()?.details.target.clone();
+        let of_loaded = ready.details.target.clone();
         let is_taken = |name: &String| {
             let of_other = |set: &LaneSet| set.plan.target != target && set.titles.target == *name;
             *name == of_loaded || others.iter().any(of_other)
@@ -67,7 +68,7 @@ impl App {
         let context = loaded.context.min(entry.context_length) as usize;
         let plan = load::plan(&self.shared.places, target, draft);
         let plan = LoadPlan { head, context: Some(context), ..plan };
-        let place = if is_loaded { TargetPlace::Loaded } else { TargetPlace::Beside };
+        let place = if is_loaded { TargetPlace::Loaded } else { TargetPlace::Together };
         let info = spec.info();
         let options = if is_loaded {
             self.method_options()
@@ -116,10 +117,11 @@ impl App {
         if let Some(memory) = further.values().find(|memory| memory.total() > usable) {
             return Err(too_large(memory.total(), usable).into());
         }
-        let beside = fitting_beside(further.iter().map(|(target, memory)| (&**target, memory.total())), room);
+        let together =
+            fitting_together(further.iter().map(|(target, memory)| (&**target, memory.total())), room);
         for set in sets.iter_mut().filter(|set| set.place != TargetPlace::Loaded) {
-            let fits = beside.contains(&*set.plan.target);
-            set.place = if fits { TargetPlace::Beside } else { TargetPlace::Alone };
+            let fits = together.contains(&*set.plan.target);
+            set.place = if fits { TargetPlace::Together } else { TargetPlace::Separate };
         }
         Ok(())
     }
@@ -148,7 +150,7 @@ impl TargetMemory {
 
 /// Returns the targets that fit into the room together, the smallest first, so that as many as possible run at the same
 /// time.
-fn fitting_beside<'p>(targets: impl Iterator<Item = (&'p Path, u64)>, mut room: u64) -> BTreeSet<&'p Path> {
+fn fitting_together<'p>(targets: impl Iterator<Item = (&'p Path, u64)>, mut room: u64) -> BTreeSet<&'p Path> {
     let mut targets: Vec<_> = targets.collect();
     targets.sort_by_key(|&(path, needed)| (needed, path));
     let fits = |&(_, needed): &(&Path, u64)| room.checked_sub(needed).inspect(|left| room = *left).is_some();
@@ -173,7 +175,7 @@ mod tests {
     #[test]
     fn placement_does_not_depend_on_the_order_of_lanes() {
         let targets = [(Path::new("a"), 6), (Path::new("b"), 3), (Path::new("c"), 5)];
-        let placed = |order: [usize; 3], room| fitting_beside(order.into_iter().map(|i| targets[i]), room);
+        let placed = |order: [usize; 3], room| fitting_together(order.into_iter().map(|i| targets[i]), room);
         for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
             assert_eq!(placed(order, 8), [Path::new("b"), Path::new("c")].into());
             assert_eq!(placed(order, 7), [Path::new("b")].into());

@@ -14,7 +14,7 @@ use crate::api::{MeasurementMessage, SuiteFile};
 use crate::bench::compare::report::{
     CompareEvent, CompareRequest, ComparedPrompts, ComparisonEntry, ComparisonFormat, ComparisonReport,
 };
-use crate::bench::compare::{self, LaneSet, Listener, Outcome, export};
+use crate::bench::compare::{self, CompareOn, LaneSet, Listener, Outcome, export};
 use crate::bench::{Suite, cost_curve};
 use crate::engine::Loaded;
 use crate::generate::LoadWatch;
@@ -23,11 +23,12 @@ use crate::services::measure;
 use crate::store::CurveOf;
 use hunch_core::pass_cost::CostCurve;
 use hunch_error::ErrorInfo;
-use hunch_error::{Error, Refusal, Result};
+use hunch_error::{Refusal, Result};
 use hunch_library::speed_log::Rates;
 use hunch_library::types::{LibraryEvent, MeasuredSpeedup};
 use hunch_model::atomic_file;
 use hunch_model::device::Compute;
+use hunch_model::input_file;
 
 /// Maximum length of a comparison's name, in characters of its prompt.
 const TITLE_CHARS: usize = 80;
@@ -61,7 +62,7 @@ impl App {
     /// # Errors
     /// When it is no regular file, cannot be read, or is not a suite.
     pub fn read_suite(&self, path: &Path) -> Result<SuiteFile> {
-        check_is_file(path)?;
+        input_file::regular(path)?;
         let Suite { name, prompts } = Suite::load(path)?;
         Ok(SuiteFile { path: path.display().to_string(), name, prompts: prompts.len() as u32 })
     }
@@ -73,7 +74,7 @@ impl App {
     /// missing or too large. Another invalid request is reported as an event.
     pub fn compare(&self, request: CompareRequest, sink: MeasurementSink<CompareEvent>) -> Result<u32> {
         if let ComparedPrompts::File { path, .. } = &request.prompts {
-            check_is_file(path)?;
+            input_file::regular(path)?;
         }
         let (sets, speeds) = (self.lane_sets(&request)?, self.speed_recorder());
         let client = request.server.as_ref().map(|server| self.server(&server.address)).transpose()?;
@@ -90,11 +91,11 @@ impl App {
             id,
             move |models, stop| {
                 let sets = watched(sets, stop, &writer);
-                let restoring = restoring(&writer);
+                let restoring = Some(restoring(&writer));
                 let stopped = || stop.load(Ordering::Relaxed);
                 let mut listener = Listener { on_event: &mut |event| writer.put(event), stopped: &stopped };
-                let on = measure::LaneSets { sets: &sets, options: &options, restoring: Some(restoring) };
-                let outcome = measure::compare(models, on, &compute, &request, &mut listener)?;
+                let on = CompareOn { models, sets: &sets, options: &options, compute: &compute, restoring };
+                let outcome = measure::compare(on, &request, &mut listener)?;
                 let Outcome { mut report, mut stopped, trouble } = outcome;
                 let complete = !stopped && trouble.is_none();
                 let asked = client.as_ref().zip(request.server.clone());
@@ -281,16 +282,6 @@ fn title(prompts: &ComparedPrompts) -> String {
         ComparedPrompts::Text { text, .. } => export::shortened(text, TITLE_CHARS),
         ComparedPrompts::Suite { name, prompts } => of_suite(name, *prompts),
         ComparedPrompts::File { path, prompts } => of_suite(&Suite::name_of(path), *prompts),
-    }
-}
-
-/// Checks that a path is a regular file. Opening a pipe would wait for its writer.
-fn check_is_file(path: &Path) -> Result<()> {
-    let io = |source| Error::Io { action: "read", path: path.into(), source };
-    if std::fs::metadata(path).map_err(io)?.is_file() {
-        Ok(())
-    } else {
-        Err(Refusal::NotAFile { path: path.into() }.into())
     }
 }
 

@@ -2,14 +2,13 @@
 //! with a prompt a line.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use hunch_core::chat::{ChatMessage, Role};
 use hunch_error::{Error, Refusal, Result};
+use hunch_model::input_file;
 
 /// Built-in suites by name.
 ///
@@ -113,13 +112,9 @@ impl Suite {
     pub fn load(path: &Path) -> Result<Self> {
         let io = |source| Error::Io { action: "read", path: path.to_owned(), source };
         let name = || path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let mut bytes = Vec::new();
-        // A file may grow while it is read.
-        let file = File::open(path).map_err(io)?;
-        file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(io)?;
-        if bytes.len() as u64 > MAX_FILE_BYTES {
+        let Some(bytes) = input_file::read(path, MAX_FILE_BYTES).map_err(io)? else {
             return Err(Refusal::SuiteTooLarge { name: name(), most: MAX_FILE_BYTES }.into());
-        }
+        };
         let text = String::from_utf8(bytes).map_err(|_| Refusal::SuiteNotText { name: name() })?;
         let is_plain = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("txt"));
         let suite = Self::name_of(path);
@@ -294,7 +289,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("huge.jsonl");
         // A sparse file of a terabyte.
-        File::create(&path).unwrap().set_len(1 << 40).unwrap();
+        std::fs::File::create(&path).unwrap().set_len(1 << 40).unwrap();
         let refused = Suite::load(&path).unwrap_err().to_string();
         assert!(refused.contains("huge.jsonl is larger than 8 MB"), "{refused}");
     }

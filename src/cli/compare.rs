@@ -8,7 +8,7 @@ use clap::Args;
 use hunch::bench::compare::report::{
     CompareEvent, CompareRequest, ComparedPrompts, ComparisonFormat, ComparisonReport, LaneConfig, LaneReport,
 };
-use hunch::bench::compare::{Listener, export};
+use hunch::bench::compare::{CompareOn, Listener, export};
 use hunch::bench::{MethodConfig, Suite};
 use hunch::services::measure;
 use hunch_core::depth::MaxDraft;
@@ -87,8 +87,9 @@ pub(crate) fn run(args: &CompareArgs) -> Result<()> {
     let mut on_event = |event: CompareEvent| show(&progress, &event);
     let mut listener = Listener { on_event: &mut on_event, stopped: &|| false };
     let mut models = Some(models);
-    let lanes = measure::LaneSets { sets: &[], options: &options, restoring: None };
-    let outcome = measure::compare(&mut models, lanes, &compute, &request, &mut listener)?;
+    let on =
+        CompareOn { models: &mut models, sets: &[], options: &options, compute: &compute, restoring: None };
+    let outcome = measure::compare(on, &request, &mut listener)?;
     drop(progress);
     if let Some(trouble) = outcome.trouble {
         eprintln!("hunch: The comparison ended early. {trouble}");

@@ -30,11 +30,11 @@ use parking_lot::Mutex;
 
 /// Meaning of a plan without a head, for [`Models::with_drafters`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HeadOfPlan {
-    /// The head in use stays.
-    OrInUse,
-    /// The usual head of the target, if there is one.
-    OrUsual,
+pub enum WithoutHead {
+    /// The current head stays.
+    KeepCurrent,
+    /// The usual head of the target is loaded, if there is one.
+    TakeUsual,
 }
 
 /// A target and optional draft models, as one conversation uses them.
@@ -259,7 +259,7 @@ impl Models {
     ///
     /// # Errors
     /// The errors of [`Models::load_by`].
-    pub fn with_drafters(&self, plan: &LoadPlan, head: HeadOfPlan, compute: &Compute) -> Result<Self> {
+    pub fn with_drafters(&self, plan: &LoadPlan, missing: WithoutHead, compute: &Compute) -> Result<Self> {
         let mut other = self.fork()?;
         let own = self.plan();
         if plan.draft != own.draft {
@@ -269,7 +269,7 @@ impl Models {
             )?;
         }
         match plan.head.as_deref() {
-            None if head == HeadOfPlan::OrInUse || own.head.is_none() => {}
+            None if missing == WithoutHead::KeepCurrent || own.head.is_none() => {}
             None => {
                 let file = WeightFile::open(&own.target)?;
                 let decoder = self.shared.decoder.lock();

@@ -2,41 +2,21 @@
 //! [`crate::bench`].
 
 use hunch_core::method::Method;
-use hunch_core::propose::MethodOptions;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::stats::GenerationStats;
 use hunch_error::Result;
 use hunch_library::speed_log::{ModelId, Rates, SpeedLog};
 use hunch_library::types::{MeasuredSpeedup, ModelEntry};
-use hunch_model::device::{Compute, peak_memory_bytes};
+use hunch_model::device::peak_memory_bytes;
 
 use crate::bench::compare::report::{CompareRequest, ComparisonReport};
-use crate::bench::compare::{self, CompareOn, LaneSet, Listener, MachineFacts, Outcome};
-use crate::generate::{LoadWatch, Models};
-
-/// Models of the lanes of a comparison, next to the loaded ones.
-pub struct LaneSets<'a> {
-    /// Models of lanes that have their own.
-    pub sets: &'a [LaneSet],
-    /// Options of the methods on the loaded models.
-    pub options: &'a MethodOptions,
-    /// Progress of loading the models again that were unloaded for those of lanes.
-    pub restoring: Option<LoadWatch>,
-}
+use crate::bench::compare::{self, CompareOn, Listener, Outcome};
 
 /// Runs a comparison on this machine. The report includes the peak memory of this process.
 ///
 /// # Errors
 /// As [`compare::run`].
-pub fn compare(
-    models: &mut Option<Models>,
-    LaneSets { sets, options, restoring }: LaneSets<'_>,
-    compute: &Compute,
-    request: &CompareRequest,
-    listener: &mut Listener<'_>,
-) -> Result<Outcome> {
-    let machine = MachineFacts { device: compute.name().into(), threads: compute.threads().count() as u32 };
-    let on = CompareOn { models, sets, options, compute, restoring, machine };
+pub fn compare(on: CompareOn<'_>, request: &CompareRequest, listener: &mut Listener<'_>) -> Result<Outcome> {
     let mut outcome = compare::run(on, request, listener)?;
     if let Some(report) = &mut outcome.report {
         report.memory.peak = peak_memory_bytes();

@@ -14,7 +14,7 @@ use hunch::bench::compare::report::{
     CompareEvent, CompareRequest, ComparedPrompts, ComparisonFormat, ComparisonMemory, ComparisonReport,
     LaneConfig, LaneModels,
 };
-use hunch::bench::compare::{self, CompareOn, LaneSet, Listener, MachineFacts, Outcome, TargetPlace};
+use hunch::bench::compare::{self, CompareOn, LaneSet, Listener, Outcome, TargetPlace};
 use hunch::event::GenerationEvent;
 use hunch::generate::{LoadPlan, LoadWatch, Models};
 use hunch::lab::report::CostEvent;
@@ -24,9 +24,10 @@ use hunch_core::propose::MethodOptions;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
 use hunch_error::{ErrorCode, Result};
-use hunch_model::device::{Compute, DeviceChoice};
+use hunch_model::device::Compute;
 
 use crate::support::app::{app_with_models, load_request, write_pair};
+use crate::support::cpu;
 use crate::support::tiny::Tiny;
 
 /// Timeout for a loaded machine. Tests that pass do not wait for it.
@@ -302,7 +303,7 @@ impl Separate {
         let folder = tempfile::tempdir().unwrap();
         write_pair(folder.path());
         Tiny { layers: 3, seed: 5, ..Tiny::default() }.write(folder.path(), "larger");
-        let compute = Compute::open(DeviceChoice::Cpu, Some(2)).unwrap();
+        let compute = cpu();
         let mut separate =
             Self { folder, compute, models: None, events: Vec::new(), restored: Arc::default() };
         let [target, draft] = ["target", "draft"].map(|name| separate.path(name));
@@ -321,7 +322,7 @@ impl Separate {
             requested: asked,
             titles: LaneModels { target: "Larger".into(), draft: Some("Draft".into()), head: None },
             plan: LoadPlan { draft: Some(self.path("draft")), ..LoadPlan::of(&self.path("larger")) },
-            place: TargetPlace::Alone,
+            place: TargetPlace::Separate,
             options: MethodOptions::default(),
         };
         let lanes = vec![lane(Method::Ngram), with_models(lane(Method::DraftModel), "larger", Some("draft"))];
@@ -345,7 +346,6 @@ impl Separate {
             options: &MethodOptions::default(),
             compute: &self.compute,
             restoring: Some(watch),
-            machine: MachineFacts { device: "cpu".into(), threads: 2 },
         };
         let outcome = compare::run(on, &asked, &mut listener);
         self.events = events;

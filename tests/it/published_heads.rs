@@ -21,7 +21,6 @@ use hunch_error::Error;
 use hunch_library::Places;
 use hunch_library::types::LoadRequest;
 use hunch_model::decoder::Decoder;
-use hunch_model::device::{Compute, KvType};
 use hunch_model::heads;
 use hunch_model::weights::WeightFile;
 use safetensors::tensor::Dtype;
@@ -29,7 +28,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::support::app::load_request;
-use crate::support::cpu;
+use crate::support::cpu_with_f32_cache;
 use crate::support::pickle_writer;
 use crate::support::tiny::{Tiny, VOCABULARY, WIDTH};
 use crate::support::tiny_heads::{self, FORMATS, Format, SCORED, TinyHead};
@@ -64,20 +63,16 @@ fn cases() -> Vec<Case> {
     serde_json::from_str(include_str!("../golden/published-heads.json")).unwrap()
 }
 
-fn compute() -> Compute {
-    cpu().with_kv(KvType::F32)
-}
-
 fn open(head: &Path, target: &Path) -> Result<(Head, Decoder), Error> {
     let file = WeightFile::open(target)?;
-    let decoder = Decoder::load(&file, &compute())?;
-    Ok((heads::open(head, &file, &decoder, &compute())?, decoder))
+    let decoder = Decoder::load(&file, &cpu_with_f32_cache())?;
+    Ok((heads::open(head, &file, &decoder, &cpu_with_f32_cache())?, decoder))
 }
 
 fn load(folder: &Path, format: Format) -> Models {
     let target = Tiny { dtype: GgmlDType::Q8_0, ..tiny_heads::target() }.write(folder, "target");
     let plan = LoadPlan { head: Some(format.write(folder)), ..LoadPlan::of(&target) };
-    Models::load_by(&plan, &compute()).unwrap()
+    Models::load_by(&plan, &cpu_with_f32_cache()).unwrap()
 }
 
 fn assert_scores(logits: &[f32], expected: &ExpectedLogits, scored: usize, case: &str, tolerance: f64) {
@@ -397,7 +392,7 @@ fn predicted_memory_counts_weights_and_cache() {
     let file = WeightFile::open(&target).unwrap();
     for format in FORMATS {
         let path = format.write(folder.path());
-        let memory = heads::memory(&path, &file, &compute()).unwrap();
+        let memory = heads::memory(&path, &file, &cpu_with_f32_cache()).unwrap();
         let weights = heads::describe(&path).unwrap().unwrap().parameters as f64;
         // 8 bits for each weight and a scale for 32 of them. Vectors have 32 bits.
         let share = memory.weights as f64 / weights;
@@ -414,13 +409,13 @@ fn predicted_memory_counts_weights_and_cache() {
     }
     let other = Tiny { layers: 3, ..Tiny::default() }.write(folder.path(), "other");
     let other = WeightFile::open(&other).unwrap();
-    assert_eq!(heads::usual_memory(None, &other, &compute()).unwrap(), None);
+    assert_eq!(heads::usual_memory(None, &other, &cpu_with_f32_cache()).unwrap(), None);
     let wide = Format::Eagle3.head();
     let wide = TinyHead {
         config: json!({ "hidden_size": 512, "intermediate_size": 8, "num_attention_heads": 2 }),
         ..wide
     };
-    let error = heads::memory(&wide.write(folder.path(), "wide"), &file, &compute()).unwrap_err();
+    let error = heads::memory(&wide.write(folder.path(), "wide"), &file, &cpu_with_f32_cache()).unwrap_err();
     assert!(error.to_string().contains("512 values"), "{error}");
 }
 

@@ -15,11 +15,12 @@ use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
-use hunch_model::device::{Compute, DeviceChoice};
+use hunch_model::device::Compute;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use crate::cli::{command, hunch, last_json};
+use crate::support::cpu;
 use crate::support::http::{get, post};
 use crate::support::tiny::{END_OF_TURN, Tiny};
 
@@ -65,7 +66,7 @@ pub(super) fn config() -> ServerConfig {
 
 pub(super) fn models(folder: &Path, tiny: &Tiny) -> (Models, Compute) {
     let target = tiny.write(folder, "tiny");
-    let compute = Compute::open(DeviceChoice::Cpu, Some(1)).unwrap();
+    let compute = cpu();
     (Models::load(&target, None, &compute).unwrap(), compute)
 }
 

@@ -18,6 +18,7 @@ mod file;
 pub mod file_lock;
 pub mod gguf;
 pub mod heads;
+pub mod input_file;
 mod linear;
 pub mod low_bit;
 pub mod metal;

@@ -35,7 +35,7 @@ use report::{
     CompareEvent, CompareRequest, ComparedPrompt, ComparedPrompts, ComparisonReport, ComparisonSetting,
     LaneConfig,
 };
-use summary::Measured;
+use summary::MeasuredBatches;
 
 /// Most lanes in addition to plain.
 const MAX_LANES: usize = 7;
@@ -43,15 +43,6 @@ const MAX_LANES: usize = 7;
 const MAX_RUNS: u32 = 20;
 /// Most answers of a comparison. Their tokens stay in memory until the next one.
 const MAX_ANSWERS: usize = 4_000;
-
-/// Machine of a comparison.
-#[derive(Clone, Debug)]
-pub struct MachineFacts {
-    /// "cpu" or "metal".
-    pub device: String,
-    /// CPU threads.
-    pub threads: u32,
-}
 
 /// Observer of a comparison, which may stop it.
 pub struct Listener<'a> {
@@ -72,7 +63,7 @@ pub struct Outcome {
     pub trouble: Option<Error>,
 }
 
-/// Models and machine that a comparison runs on.
+/// Models and device that a comparison runs on.
 pub struct CompareOn<'a> {
     /// The loaded models. They may be unloaded meanwhile, and are loaded again at the end. `None` afterwards if that
     /// failed.
@@ -85,8 +76,6 @@ pub struct CompareOn<'a> {
     pub compute: &'a Compute,
     /// Progress of loading the models again.
     pub restoring: Option<LoadWatch>,
-    /// The machine, for the report.
-    pub machine: MachineFacts,
 }
 
 /// Runs a comparison.
@@ -95,9 +84,9 @@ pub struct CompareOn<'a> {
 /// [`Error::InvalidRequest`] for a request that cannot be run. Otherwise when a model fails, or cannot be loaded, before
 /// the first turn of all lanes is finished.
 pub fn run(on: CompareOn<'_>, request: &CompareRequest, listener: &mut Listener<'_>) -> Result<Outcome> {
-    let CompareOn { models, sets, options, compute, restoring, machine } = on;
+    let CompareOn { models, sets, options, compute, restoring } = on;
     let loaded = models.as_ref().ok_or(Error::NoModel)?;
-    let (lineup, setting) = setting(loaded, request, (sets, options), machine)?;
+    let (lineup, setting) = setting(loaded, request, (sets, options), compute)?;
     lineup.check_files()?;
     let files = LoadPlan { progress: restoring, ..loaded.plan() };
     (listener.on_event)(CompareEvent::Started { setting: setting.clone() });
@@ -121,7 +110,7 @@ fn run_batches(
     let begun = OnceCell::new();
     let elapsed_ms = || begun.get_or_init(Instant::now).elapsed().as_secs_f64() * 1e3;
     let total = setting.turns() * batches.len();
-    let mut measured = Measured::default();
+    let mut measured = MeasuredBatches::default();
     let mut trouble = None;
     for (number, lanes) in batches.iter().enumerate() {
         let progress = Progress { done: number * setting.turns(), total, elapsed_ms: &elapsed_ms };
@@ -163,7 +152,7 @@ fn setting<'a>(
     models: &Models,
     request: &CompareRequest,
     (sets, options): (&'a [LaneSet], &'a MethodOptions),
-    machine: MachineFacts,
+    compute: &Compute,
 ) -> Result<(Lineup<'a>, ComparisonSetting)> {
     let usual = |lane: &LaneConfig| LaneConfig {
         rule: lane.rule.filter(|rule| *rule != request.rule),
@@ -193,8 +182,8 @@ fn setting<'a>(
     let setting = ComparisonSetting {
         target: models.target_name(),
         draft: models.draft_name(),
-        device: machine.device,
-        threads: machine.threads,
+        device: compute.name().into(),
+        threads: compute.threads().count() as u32,
         lanes,
         prompts: prompts(&request.prompts)?,
         sampling: SamplingParams { seed: Some(seed), ..request.sampling.clone() },

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use super::Listener;
 use super::report::{CompareEvent, LaneConfig, LaneModels};
-use crate::generate::{HeadOfPlan, LoadPlan, Models, OpenedModels};
+use crate::engine::release_memory;
+use crate::generate::{LoadPlan, Models, OpenedModels, WithoutHead};
 use hunch_core::method::Method;
 use hunch_core::propose::MethodOptions;
 use hunch_error::{Error, Result};
@@ -16,10 +17,10 @@ use hunch_model::device::Compute;
 pub enum TargetPlace {
     /// It is the loaded target.
     Loaded,
-    /// It fits next to all others that are not `Alone`.
-    Beside,
+    /// It fits into memory with all others that are not `Separate`.
+    Together,
     /// It is loaded after the others were unloaded.
-    Alone,
+    Separate,
 }
 
 /// A target with drafters, for lanes with models of their own.
@@ -122,17 +123,17 @@ impl<'a> Lineup<'a> {
 
     /// Returns the lanes that run together, in the order in which they run. The first group has the loaded target.
     pub(super) fn batches(&self) -> Vec<Vec<usize>> {
-        let alone = |lane: usize| {
-            let set = self.own(self.set_of[lane]).filter(|set| set.place == TargetPlace::Alone)?;
+        let separate = |lane: usize| {
+            let set = self.own(self.set_of[lane]).filter(|set| set.place == TargetPlace::Separate)?;
             Some(&set.plan.target)
         };
         let lanes = || 0..self.set_of.len();
-        let mut batches = vec![lanes().filter(|&lane| alone(lane).is_none()).collect::<Vec<_>>()];
+        let mut batches = vec![lanes().filter(|&lane| separate(lane).is_none()).collect::<Vec<_>>()];
         let mut targets = Vec::new();
-        for target in lanes().filter_map(alone) {
+        for target in lanes().filter_map(separate) {
             if !targets.contains(&target) {
                 targets.push(target);
-                batches.push(lanes().filter(|&lane| alone(lane) == Some(target)).collect());
+                batches.push(lanes().filter(|&lane| separate(lane) == Some(target)).collect());
             }
         }
         batches
@@ -159,10 +160,9 @@ impl<'a> Lineup<'a> {
         let mut numbers: Vec<usize> = batch.iter().map(|&lane| self.set_of[lane]).collect();
         numbers.sort_unstable();
         numbers.dedup();
-        if numbers.iter().any(|&set| self.own(set).is_some_and(|set| set.place == TargetPlace::Alone)) {
+        if numbers.iter().any(|&set| self.own(set).is_some_and(|set| set.place == TargetPlace::Separate)) {
             *loaded = None;
-            // A device that fails here also fails at its next use, which reports the error.
-            let _ = compute.synchronise();
+            release_memory(compute);
         }
         let mut sets: Vec<(usize, Models)> = Vec::new();
         for number in numbers {
@@ -181,10 +181,10 @@ impl<'a> Lineup<'a> {
                     let has_head = |other| self.own(other).is_some_and(|other| other.plan.head.is_some());
                     let from =
                         find(&|other| same_draft(other) && (own.plan.head.is_some() || !has_head(other)));
-                    from.unwrap_or(loaded).with_drafters(&own.plan, HeadOfPlan::OrInUse, compute)?
+                    from.unwrap_or(loaded).with_drafters(&own.plan, WithoutHead::KeepCurrent, compute)?
                 }
                 Some(own) => match find(&same_draft).or_else(|| find(&same_target)) {
-                    Some(models) => models.with_drafters(&own.plan, HeadOfPlan::OrUsual, compute)?,
+                    Some(models) => models.with_drafters(&own.plan, WithoutHead::TakeUsual, compute)?,
                     None => Models::load_by(&own.plan, compute)?,
                 },
             };

@@ -69,12 +69,12 @@ fn cost_of(costs: &[(usize, CostTable)], set: usize) -> &CostTable {
 
 /// Measurements of the batches of a comparison. Batches without a finished turn are left out.
 #[derive(Default)]
-pub(super) struct Measured {
+pub(super) struct MeasuredBatches {
     batches: Vec<MeasuredBatch>,
     memory: ComparisonMemory,
 }
 
-impl Measured {
+impl MeasuredBatches {
     /// Adds the finished turns of a batch of lanes.
     pub(super) fn add(
         &mut self,
@@ -130,11 +130,11 @@ impl ComparisonMemory {
 /// [`Refusal::NothingMeasured`] if lanes generated nothing, and none but plain decoding is left.
 pub(super) fn report(
     setting: ComparisonSetting,
-    measured: Measured,
+    measured: MeasuredBatches,
     set_of: &dyn Fn(usize) -> usize,
     trouble: Option<&Error>,
 ) -> Result<ComparisonReport> {
-    let Measured { batches, memory } = measured;
+    let MeasuredBatches { batches, memory } = measured;
     let mut lanes = Vec::new();
     let mut measured = Vec::new();
     let mut nothing_measured = None;
@@ -475,7 +475,7 @@ mod tests {
 
     /// Reports the turns of one batch.
     fn report(setting: ComparisonSetting, turns: Vec<BatchTurn>) -> Result<ComparisonReport> {
-        let mut measured = Measured::default();
+        let mut measured = MeasuredBatches::default();
         let lanes: Vec<usize> = (0..setting.lanes.len()).collect();
         measured.add(&lanes, turns, vec![(0, costs())], ComparisonMemory::default());
         super::report(setting, measured, &|_| 0, None)
@@ -619,7 +619,7 @@ mod tests {
         let compared: Vec<bool> = (0..6).map(|lane| setting.has_baseline_text(lane)).collect();
         assert_eq!(compared, [false, true, false, true, false, false]);
         // The other target ran after the first, in a batch of its own.
-        let mut measured = Measured::default();
+        let mut measured = MeasuredBatches::default();
         measured.add(&[0, 1, 2, 4], vec![first_batch(0)], vec![(0, costs())], memory(7, Some(4)));
         measured.add(&[3, 5], vec![second_batch(0)], vec![(1, costs())], memory(9, None));
         assert_eq!((measured.turns(), measured.is_empty()), (2, false));
@@ -643,7 +643,7 @@ mod tests {
     #[test]
     fn results_of_earlier_batches_outlast_a_later_one_that_fails_or_is_stopped() {
         let measured = |second: Vec<BatchTurn>| {
-            let mut measured = Measured::default();
+            let mut measured = MeasuredBatches::default();
             let turns = vec![first_batch(0), first_batch(1)];
             measured.add(&[0, 1, 2, 4], turns, vec![(0, costs())], memory(7, None));
             measured.add(&[3, 5], second, vec![(1, costs())], memory(9, None));
@@ -683,7 +683,7 @@ mod tests {
             for &place in silent {
                 turn.answers[place] = answer(&[], 0, 20.0, [0.0, 0.0, 0.0]);
             }
-            let mut measured = Measured::default();
+            let mut measured = MeasuredBatches::default();
             measured.add(&[0, 1, 2, 4], vec![turn], vec![(0, costs())], memory(7, None));
             super::report(setting.clone(), measured, &set_of, None)
         };
@@ -721,7 +721,7 @@ mod tests {
 
     #[test]
     fn picture_names_every_lane_with_its_settings() {
-        let mut measured = Measured::default();
+        let mut measured = MeasuredBatches::default();
         measured.add(&[0, 1, 2, 4], vec![first_batch(0)], vec![(0, costs())], memory(7, None));
         measured.add(&[3, 5], vec![second_batch(0)], vec![(1, costs())], memory(9, None));
         let set_of = |lane| usize::from([3, 5].contains(&lane));

@@ -16,7 +16,7 @@ pub(crate) mod tiny_heads;
 
 use std::path::PathBuf;
 
-use hunch_model::device::{Compute, DeviceChoice};
+use hunch_model::device::{Compute, DeviceChoice, KvType};
 
 /// Returns the path of the default model, which `make setup` downloads.
 pub(crate) fn default_model() -> PathBuf {
@@ -28,4 +28,9 @@ pub(crate) fn default_model() -> PathBuf {
 /// Opens the CPU with one thread. Tests run next to each other, one on each core.
 pub(crate) fn cpu() -> Compute {
     Compute::open(DeviceChoice::Cpu, Some(1)).unwrap()
+}
+
+/// As [`cpu`], with caches of 32 bits, as the reference implementations have.
+pub(crate) fn cpu_with_f32_cache() -> Compute {
+    cpu().with_kv(KvType::F32)
 }

@@ -71,23 +71,27 @@ export class ComparisonPlan {
   /** The lanes next to plain decoding, with the settings that differ from the comparison's. */
   lanes = $derived.by((): readonly LaneConfig[] => this.#chosen.map((lane) => this.#withoutUsual(lane)));
 
-  /** Why no comparison can start now; null if one can. */
-  #missingParts = $derived.by((): Missing | null => {
+  /** Why no models can be compared now; null if they can. */
+  #missingModels = $derived.by((): Missing | null => {
     if (this.#models.loading !== null) return 'loading';
     if (!this.#models.loaded) return 'model';
-    if (this.#chat.busy()) return 'chat';
-    if (this.kind === 'file' && this.suite.file === null) return 'file';
+    return this.#chat.busy() ? 'chat' : null;
+  });
+
+  /** Which prompts are missing; null for none. */
+  #missingPrompts = $derived.by((): Missing | null => {
+    if (this.kind === 'file') return this.suite.file === null ? 'file' : null;
     return this.kind === 'text' && this.text.trim() === '' ? 'text' : null;
   });
 
   /** Why the comparison of the lanes cannot start now; null if it can. */
   missing = $derived.by((): Missing | null => {
-    if (this.#missingParts !== null && this.#missingParts !== 'text' && this.#missingParts !== 'file') return this.#missingParts;
+    if (this.#missingModels !== null) return this.#missingModels;
     if (this.lanes.length === 0) return 'method';
     if (this.lanes.some((lane) => this.lacks(lane))) return 'needs';
     if (this.lanes.some((lane, i) => this.lanes.findIndex((other) => same(other, lane)) < i)) return 'same';
     if (this.lanes.length + this.#added(this.lanes) > mostLanes) return 'lanes';
-    return this.#missingParts;
+    return this.#missingPrompts;
   });
 
   /** Plain lanes that the engine adds for lanes. */
@@ -183,7 +187,12 @@ export class ComparisonPlan {
   /** Returns `true` if the lanes of a sweep can be compared now. */
   get canSweep(): boolean {
     const [first] = this.sweepLanes;
-    return this.#missingParts === null && first !== undefined && isUsable(first.method, this.choices.loadedFor(first));
+    return (
+      this.#missingModels === null &&
+      this.#missingPrompts === null &&
+      first !== undefined &&
+      isUsable(first.method, this.choices.loadedFor(first))
+    );
   }
 
   change(at: number, lane: LaneConfig): void {

@@ -139,7 +139,7 @@ describe('the plan of a comparison', () => {
     plan.change(0, { ...lane, models: { target: path, draft: draftPath } });
     expect(plan.lanes[0]).toEqual(lane);
     const own = { ...lane, models: { target: further.path, draft: '/models/small.gguf' } };
-    await choices.ask(own);
+    await choices.loadOffers(own);
     expect(choices.drafts(own).map((one) => one.path)).toEqual(['/models/small.gguf']);
     plan.change(0, own);
     expect(plan.labels(own)).toEqual(['target Further 7B Q4_K_M', 'draft small']);

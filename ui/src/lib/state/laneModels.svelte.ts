@@ -35,7 +35,7 @@ export class LaneModelChoices {
   }
 
   /** Loads the drafts and heads for a lane's target. Never rejects. */
-  async ask(lane: LaneConfig): Promise<void> {
+  async loadOffers(lane: LaneConfig): Promise<void> {
     const target = this.targetOf(lane);
     if (target === null) return;
     try {

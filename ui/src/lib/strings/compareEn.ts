@@ -83,7 +83,7 @@ export const compareEn = {
     chooseDraft: 'Choose a draft',
     noDrafts: 'No draft suits this target',
     head: 'Head',
-    usualHead: 'the usual one, if any',
+    usualHead: 'trained or shipped, if there is one',
     chooseHead: 'Choose a head',
     noHeads: 'No head suits this target',
     furtherTarget:
