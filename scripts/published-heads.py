@@ -5,9 +5,9 @@
 
 Runs a tiny Llama target and the tiny heads of tests/it/support/tiny_heads.rs in double precision. The target reads a
 text, a head its hidden states, and a greedy chain follows from the head's own output. Heads that read drafted tokens
-also score the nodes of a small tree: each path is run by itself, without a mask. The arithmetic is that of the
-papers (EAGLE, arXiv 2401.15077; EAGLE-3, arXiv 2503.01840; Medusa, arXiv 2401.10774; MLP speculator, arXiv
-2404.19124), written a second time. Needs the Python packages gguf and
+also score the nodes of a small tree: each path is run by itself, without a mask. The arithmetic of the papers is
+written a second time: EAGLE (arXiv 2401.15077), EAGLE-3 (2503.01840), Medusa (2401.10774), MLP speculator
+(2404.19124), DFlash (2602.06036). Needs the Python packages gguf and
 numpy."""
 
 import json
@@ -55,12 +55,12 @@ def silu(x: np.ndarray) -> np.ndarray:
     return x / (1.0 + np.exp(-x))
 
 
-def attend(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """Causal attention of [rows, heads, width] queries, which are the last rows of the keys."""
+def attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, causal: bool = True) -> np.ndarray:
+    """Attention of [rows, heads, width] queries, which are the last rows of the keys."""
     group = q.shape[1] // k.shape[1]
     out = np.zeros_like(q)
     for row in range(q.shape[0]):
-        seen = k.shape[0] - q.shape[0] + row + 1
+        seen = k.shape[0] - q.shape[0] + row + 1 if causal else k.shape[0]
         for head in range(q.shape[1]):
             scores = k[:seen, head // group] @ q[row, head] / np.sqrt(q.shape[2])
             weights = np.exp(scores - scores.max())
@@ -287,6 +287,77 @@ class MlpSpeculator(Medusa):
             token = yield np.arange(len(logits)), logits
 
 
+class DFlash:
+    depth, reads_drafts = DRAFTED, False
+
+    def __init__(self, folder: pathlib.Path, target: Target):
+        self.target, self.w = target, safetensors(folder / "model.safetensors")
+        config = json.loads((folder / "config.json").read_text())
+        own = config["dflash_config"]
+        self.taps, self.mask, self.block = own["target_layer_ids"], own["mask_token_id"], config["block_size"]
+        self.heads, self.kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
+        self.layers, self.eps, self.base = config["num_hidden_layers"], config["rms_norm_eps"], config["rope_theta"]
+
+    def rotate(self, x: np.ndarray, first: int) -> np.ndarray:
+        half = x.shape[2] // 2
+        angle = (first + np.arange(x.shape[0]))[:, None] * self.base ** (-np.arange(half) / half)[None]
+        turned = (x[..., :half] + 1j * x[..., half:]) * np.exp(1j * angle)[:, None]
+        return np.concatenate([turned.real, turned.imag], axis=2)
+
+    def score(self, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        logits = self.target.w["output.weight"] @ state
+        return np.arange(len(logits)), logits
+
+    def steps(self, after: list[np.ndarray], text: list[int]):
+        known = len(text) - 1
+        context = np.concatenate([after[tap][:known] for tap in self.taps], axis=1) @ self.w["fc.weight"].T
+        context = rms_norm(context, self.w["hidden_norm.weight"], self.eps)
+        x = self.target.w["token_embd.weight"][[text[-1]] + [self.mask] * (self.block - 1)]
+        for layer in range(self.layers):
+            w = lambda part: self.w[f"layers.{layer}.{part}.weight"]
+            y = rms_norm(x, w("input_layernorm"), self.eps)
+            both = np.concatenate([context, y])
+            q = (y @ w("self_attn.q_proj").T).reshape(len(y), self.heads, -1)
+            k = (both @ w("self_attn.k_proj").T).reshape(len(both), self.kv_heads, -1)
+            v = (both @ w("self_attn.v_proj").T).reshape(len(both), self.kv_heads, -1)
+            q = self.rotate(rms_norm(q, w("self_attn.q_norm"), self.eps), known)
+            k = self.rotate(rms_norm(k, w("self_attn.k_norm"), self.eps), 0)
+            x = x + attend(q, k, v, causal=False) @ w("self_attn.o_proj").T
+            h = rms_norm(x, w("post_attention_layernorm"), self.eps)
+            x = x + (silu(h @ w("mlp.gate_proj").T) * (h @ w("mlp.up_proj").T)) @ w("mlp.down_proj").T
+        x = rms_norm(x, self.w["norm.weight"], self.eps)
+        for place in range(1, self.block):
+            yield self.score(x[place])
+
+
+class LlamaCppDFlash(DFlash):
+    """DFlash in a GGUF file, with an output head of its own."""
+
+    NAMES = LlamaCppHead.NAMES | {"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
+
+    def __init__(self, path: pathlib.Path, target: Target):
+        self.target = target
+        reader = gguf.GGUFReader(path)
+        own = {t.name: gguf.dequantize(t.data, t.tensor_type).astype(np.float64) for t in reader.tensors if t.name != "d2t"}
+        self.d2t = next(t.data for t in reader.tensors if t.name == "d2t")
+        key = lambda name: reader.fields[f"dflash.{name}"].contents()
+        self.layers, self.block, self.base = key("block_count"), key("block_size"), key("rope.freq_base")
+        self.heads, self.kv_heads = key("attention.head_count"), key("attention.head_count_kv")
+        self.eps, self.taps = key("attention.layer_norm_rms_epsilon"), [i - 1 for i in key("target_layers")]
+        self.mask = reader.fields["tokenizer.ggml.mask_token_id"].contents()
+        self.w = {
+            f"layers.{layer}.{name}.weight": own[f"blk.{layer}.{part}.weight"]
+            for layer in range(self.layers)
+            for name, part in self.NAMES.items()
+            if name != "hidden_norm"
+        }
+        self.w |= {"fc.weight": own["fc.weight"], "hidden_norm.weight": own["enc.output_norm.weight"]}
+        self.w |= {"norm.weight": own["output_norm.weight"], "lm_head.weight": own["output.weight"]}
+
+    def score(self, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self.d2t, self.w["lm_head.weight"] @ state
+
+
 def along(head, after: list[np.ndarray], text: list[int], path: list[int]) -> tuple[np.ndarray, np.ndarray]:
     """Tokens and logits after the drafted tokens of a path."""
     steps = head.steps(after, text)
@@ -327,10 +398,12 @@ def main() -> None:
     text = [(7 * i * i + 3 * i + 11) % 256 for i in range(TEXT)]
     after = target.states(text)
     cases = []
-    kinds = {"medusa": Medusa, "mlp": MlpSpeculator}
-    for name in ["eagle1", "eagle3", "speculators", "normed", "llama-cpp", "medusa", "mlp"]:
-        if name == "llama-cpp":
-            head = LlamaCppHead(folder / f"{name}.gguf", target)
+    kinds = {"medusa": Medusa, "mlp": MlpSpeculator, "dflash": DFlash}
+    in_gguf = {"llama-cpp": LlamaCppHead, "dflash-llama-cpp": LlamaCppDFlash}
+    names = ["eagle1", "eagle3", "speculators", "normed", "llama-cpp", "medusa", "mlp", "dflash", "dflash-llama-cpp"]
+    for name in names:
+        if name in in_gguf:
+            head = in_gguf[name](folder / f"{name}.gguf", target)
         else:
             head = kinds.get(name, Head)(folder / name, target)
         nodes = tree(head, after, text) if head.reads_drafts else []

@@ -2,6 +2,8 @@
 //!
 //! [`crate::generate`] implements a generation. This module runs it and cancels it.
 
+mod occupation;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,17 +13,21 @@ use std::time::{Duration, Instant};
 
 use crate::event::{EventSink, GenerationEvent};
 use crate::generate::{
-    FittingPrompt, GenerationContext, GenerationPlan, LoadPlan, Models, OpenedModels, Prompt, generate,
+    CacheUse, FittingPrompt, GenerationContext, GenerationPlan, LoadPlan, Models, OpenedModels, Prompt,
+    PromptEncoder, generate,
 };
 use crate::log::panic_text;
 use hunch_core::chat::Thinking;
 use hunch_core::method::Method;
 use hunch_core::model::ModelMemory;
 use hunch_core::stats::Stopwatch;
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Result, RunningWork};
 use hunch_model::device::Compute;
 use hunch_model::text::Tokenizer;
+use occupation::{Occupied, Running, release, release_after};
 use parking_lot::Mutex;
+
+pub use occupation::EngineHold;
 
 /// A stopwatch that measures wall time from its creation.
 pub struct WallClock(Instant);
@@ -88,6 +94,10 @@ impl Stopwatch for PausableStopwatch {
 
 /// Description of the loaded models.
 pub struct Loaded {
+    /// Encoder of prompts for the target.
+    pub encoder: Arc<PromptEncoder>,
+    /// Plan that loads the models again.
+    pub plan: LoadPlan,
     /// Tokeniser of the target.
     pub tokenizer: Arc<Tokenizer>,
     /// Name of the target.
@@ -133,7 +143,7 @@ enum Job {
         reply: Sender<Result<Loaded, LoadFailure>>,
     },
     Unload {
-        reply: Sender<bool>,
+        reply: Sender<Result<()>>,
     },
     Generate {
         id: u32,
@@ -144,6 +154,7 @@ enum Job {
     },
     Measure {
         id: u32,
+        kind: RunningWork,
         work: MeasureWork,
         cancel: Arc<AtomicBool>,
     },
@@ -151,70 +162,20 @@ enum Job {
 }
 
 impl Job {
-    /// Returns the number and cancel flag of a generation or measurement.
-    fn running(&self) -> Option<(u32, Arc<AtomicBool>)> {
-        match self {
-            Self::Generate { id, cancel, .. } | Self::Measure { id, cancel, .. } => {
-                Some((*id, cancel.clone()))
-            }
-            Self::Load { .. } | Self::Unload { .. } | Self::Shutdown => None,
-        }
+    /// Returns a generation or other work on the models; `None` for the rest.
+    fn running(&self) -> Option<Running> {
+        let (id, work, cancel) = match self {
+            Self::Generate { id, cancel, .. } => (*id, RunningWork::Answer, cancel),
+            Self::Measure { id, kind, cancel, .. } => (*id, *kind, cancel),
+            Self::Load { .. } | Self::Unload { .. } | Self::Shutdown => return None,
+        };
+        Some(Running { id, work, cancel: cancel.clone() })
     }
 }
 
 /// A measurement job. Takes the models and a function that returns true once the job is cancelled. Returns a
 /// callback to run after the engine is released.
 type MeasureWork = Box<dyn FnOnce(&mut Option<Models>, &dyn Fn() -> bool) -> Box<dyn FnOnce() + Send> + Send>;
-
-/// State of the engine: busy or free.
-struct Occupation {
-    /// Number and cancel flag of the running generation or measurement.
-    running: Option<(u32, Arc<AtomicBool>)>,
-    /// End of the last one.
-    free_since: Instant,
-}
-
-impl Default for Occupation {
-    fn default() -> Self {
-        Self { running: None, free_since: Instant::now() }
-    }
-}
-
-type Occupied = Arc<Mutex<Occupation>>;
-
-/// Keeps the engine busy without work. Released on drop.
-#[must_use = "the engine is free again once this is dropped"]
-pub struct EngineHold {
-    id: u32,
-    cancel: Arc<AtomicBool>,
-    occupied: Occupied,
-}
-
-impl EngineHold {
-    /// Returns the flag that [`Engine::cancel`] sets.
-    pub fn cancel_flag(&self) -> Arc<AtomicBool> {
-        self.cancel.clone()
-    }
-
-    /// Keeps the engine busy until the process ends.
-    pub fn keep(self) {
-        std::mem::forget(self);
-    }
-}
-
-impl Drop for EngineHold {
-    fn drop(&mut self) {
-        let mut occupied = self.occupied.lock();
-        if occupied.running.as_ref().is_some_and(|(id, _)| *id == self.id) {
-            *occupied = Occupation::default();
-        }
-    }
-}
-
-/// Marks the engine as free.
-fn release(occupied: &Occupied) {
-    *occupied.lock() = Occupation::default();
-}
 
 /// A handle to the engine's thread. A thread that ended is started again by the next job.
 pub struct Engine {
@@ -281,9 +242,7 @@ impl Engine {
     /// # Errors
     /// [`Error::Busy`] while something runs, [`Error::Stopped`] if the plan was cancelled, or the error of loading.
     pub fn load(&self, plan: LoadPlan, make_room: bool) -> Result<Loaded, LoadFailure> {
-        if self.running().is_some() {
-            return Err(Error::Busy.into());
-        }
+        self.check_free()?;
         let (reply, answer) = channel();
         self.send(Job::Load { plan: Box::new(plan), make_room, reply })?;
         answer.recv().map_err(|_| Error::Internal("the engine ended while loading".into()))?
@@ -294,20 +253,21 @@ impl Engine {
     /// # Errors
     /// [`Error::Busy`] while something runs.
     pub fn unload(&self) -> Result<()> {
-        if self.running().is_some() {
-            return Err(Error::Busy);
-        }
+        self.check_free()?;
         let (reply, answer) = channel();
         self.send(Job::Unload { reply })?;
-        let unloaded =
-            answer.recv().map_err(|_| Error::Internal("the engine ended while unloading".into()))?;
-        if unloaded { Ok(()) } else { Err(Error::Busy) }
+        answer.recv().map_err(|_| Error::Internal("the engine ended while unloading".into()))?
     }
 
     /// Returns the time since the last job; `None` while one runs.
     pub fn idle_for(&self) -> Option<Duration> {
         let occupied = self.occupied.lock();
         occupied.running.is_none().then(|| occupied.free_since.elapsed())
+    }
+
+    /// Returns the caches of the loaded models, as they were after the last job.
+    pub fn caches(&self) -> CacheUse {
+        self.occupied.lock().caches
     }
 
     /// Queues a generation that sends its events to `sink`. The sink is dropped at the end.
@@ -321,7 +281,7 @@ impl Engine {
         plan: GenerationPlan,
         sink: Box<dyn EventSink>,
     ) -> Result<()> {
-        let cancel = self.reserve(id)?;
+        let cancel = self.reserve(id, RunningWork::Answer)?;
         self.send(Job::Generate { id, prompt, plan: Box::new(plan), cancel, sink })
             .inspect_err(|_| release(&self.occupied))
     }
@@ -339,20 +299,23 @@ impl Engine {
         work: impl FnOnce(&mut Models, &dyn Fn() -> bool) -> Result<T> + Send + 'static,
         ended: impl FnOnce(Result<T>) + Send + 'static,
     ) -> Result<()> {
-        self.queue(id, move |models, stopped| work(models.as_mut().ok_or(Error::NoModel)?, stopped), ended)
+        let work = move |models: &mut Option<Models>, stopped: &dyn Fn() -> bool| {
+            work(models.as_mut().ok_or(Error::NoModel)?, stopped)
+        };
+        self.queue(self.hold(id, RunningWork::Measurement)?, work, ended)
     }
 
-    /// Queues work on the models of a plan, which are loaded first if they are not. Otherwise as
-    /// [`measure`](Self::measure).
+    /// Queues work on the models of a plan, which are loaded first if they are not. The engine is held for the work and
+    /// released after it. Otherwise as [`measure`](Self::measure).
     ///
     /// `make_room` is asked before loading, with `true` if other models are loaded. They are unloaded first if it returns
     /// `true`, and not loaded again if loading fails. Loading ends early if the progress callback of the plan breaks.
     ///
     /// # Errors
-    /// [`Error::Busy`] while something runs.
+    /// If the system refuses a thread.
     pub fn measure_on<T: Send + 'static>(
         &self,
-        id: u32,
+        hold: EngineHold,
         plan: LoadPlan,
         make_room: impl FnOnce(bool) -> Result<bool> + Send + 'static,
         work: impl FnOnce(&mut Models, &dyn Fn() -> bool) -> Result<T> + Send + 'static,
@@ -366,34 +329,77 @@ impl Engine {
             }
             work(models.as_mut().ok_or(Error::NoModel)?, stopped)
         };
-        self.queue(id, work, ended)
+        self.queue(hold, work, ended)
     }
 
-    /// Queues work that needs the thread alone, with or without models. Otherwise as [`measure`](Self::measure).
+    /// Queues work that may unload the models and load others. It must leave the models as they were, or none. It gets
+    /// the flag that [`cancel`](Self::cancel) sets. `ended` also receives whether models are loaded, after a panic too.
+    /// Otherwise as [`measure`](Self::measure).
+    ///
+    /// # Errors
+    /// [`Error::Busy`] while something runs.
+    pub fn measure_swapping<T: Send + 'static>(
+        &self,
+        id: u32,
+        work: impl FnOnce(&mut Option<Models>, &Arc<AtomicBool>) -> Result<T> + Send + 'static,
+        ended: impl FnOnce(Result<T>, bool) + Send + 'static,
+    ) -> Result<()> {
+        let hold = self.hold(id, RunningWork::Measurement)?;
+        let flag = hold.cancel_flag();
+        let work: MeasureWork = Box::new(move |models, _| {
+            let result = guarded(|| work(models, &flag));
+            let loaded = models.is_some();
+            Box::new(move || ended(result, loaded))
+        });
+        self.send_measurement(hold, work)
+    }
+
+    /// Queues work that needs the thread alone, with or without models. `kind` is reported to others.
+    /// Otherwise as [`measure`](Self::measure).
     ///
     /// # Errors
     /// [`Error::Busy`] while something runs.
     pub fn occupy<T: Send + 'static>(
         &self,
         id: u32,
+        kind: RunningWork,
         work: impl FnOnce(&dyn Fn() -> bool) -> Result<T> + Send + 'static,
         ended: impl FnOnce(Result<T>) + Send + 'static,
     ) -> Result<()> {
-        self.queue(id, move |_, stopped| work(stopped), ended)
+        self.queue(self.hold(id, kind)?, move |_, stopped| work(stopped), ended)
     }
 
+    /// Queues work with a held engine. The hold ends with the work.
     fn queue<T: Send + 'static>(
         &self,
-        id: u32,
+        hold: EngineHold,
         work: impl FnOnce(&mut Option<Models>, &dyn Fn() -> bool) -> Result<T> + Send + 'static,
         ended: impl FnOnce(Result<T>) + Send + 'static,
     ) -> Result<()> {
-        let cancel = self.reserve(id)?;
         let work: MeasureWork = Box::new(move |models, stopped| {
             let result = guarded(|| work(models, stopped));
             Box::new(move || ended(result))
         });
-        self.send(Job::Measure { id, work, cancel }).inspect_err(|_| release(&self.occupied))
+        self.send_measurement(hold, work)
+    }
+
+    /// Sends work with a held engine to the thread. The hold ends with the work.
+    fn send_measurement(&self, mut hold: EngineHold, work: MeasureWork) -> Result<()> {
+        self.send(Job::Measure { id: hold.id, kind: hold.kind, work, cancel: hold.cancel_flag() })?;
+        hold.passed_on = true;
+        Ok(())
+    }
+
+    /// Queues short work on the models with a held engine. Nothing is done without models.
+    ///
+    /// # Errors
+    /// If the system refuses a thread.
+    pub fn use_held(&self, hold: EngineHold, work: impl FnOnce(&mut Models) + Send + 'static) -> Result<()> {
+        let work = move |models: &mut Option<Models>, _: &dyn Fn() -> bool| {
+            models.as_mut().map(work);
+            Ok(())
+        };
+        self.queue(hold, work, drop)
     }
 
     /// Runs short work on the models and waits for the result. `work` is as in [`measure`](Self::measure).
@@ -413,37 +419,43 @@ impl Engine {
         answer.recv().map_err(|_| Error::Internal("the engine ended during the request".into()))?
     }
 
-    /// Keeps the engine busy as `id`, without work, until the result is dropped.
+    /// Keeps the engine busy as `id` for work that is done elsewhere, until the result is dropped.
     ///
     /// # Errors
     /// [`Error::Busy`] while something runs.
-    pub fn hold(&self, id: u32) -> Result<EngineHold> {
-        let cancel = self.reserve(id)?;
-        Ok(EngineHold { id, cancel, occupied: self.occupied.clone() })
+    pub fn hold(&self, id: u32, kind: RunningWork) -> Result<EngineHold> {
+        let cancel = self.reserve(id, kind)?;
+        Ok(EngineHold::new(id, kind, cancel, self.occupied.clone()))
     }
 
     /// Marks `id` as running. Returns its cancel flag.
-    fn reserve(&self, id: u32) -> Result<Arc<AtomicBool>> {
+    fn reserve(&self, id: u32, work: RunningWork) -> Result<Arc<AtomicBool>> {
         let mut occupied = self.occupied.lock();
-        if occupied.running.is_some() {
-            return Err(Error::Busy);
-        }
+        occupied.check_free()?;
         let cancel = Arc::new(AtomicBool::new(false));
-        occupied.running = Some((id, cancel.clone()));
+        occupied.running = Some(Running { id, work, cancel: cancel.clone() });
         Ok(cancel)
+    }
+
+    /// Checks that nothing runs.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] while something runs.
+    pub fn check_free(&self) -> Result<()> {
+        self.occupied.lock().check_free()
     }
 
     /// Returns the number of the running generation or measurement.
     pub fn running(&self) -> Option<u32> {
-        self.occupied.lock().running.as_ref().map(|(id, _)| *id)
+        self.occupied.lock().running.as_ref().map(|running| running.id)
     }
 
     /// Cancels generation or measurement `id`, which ends within one round. Any other is unaffected.
     pub fn cancel(&self, id: u32) {
-        if let Some((running, cancel)) = &self.occupied.lock().running
-            && *running == id
+        if let Some(running) = &self.occupied.lock().running
+            && running.id == id
         {
-            cancel.store(true, Ordering::Relaxed);
+            running.cancel.store(true, Ordering::Relaxed);
         }
     }
 
@@ -452,8 +464,8 @@ impl Engine {
     /// Returns true if the thread ended. A thread that hangs is abandoned, for example in a read from a volume that
     /// was disconnected.
     pub fn shutdown(&self, patience: Duration) -> bool {
-        if let Some((_, cancel)) = &self.occupied.lock().running {
-            cancel.store(true, Ordering::Relaxed);
+        if let Some(running) = &self.occupied.lock().running {
+            running.cancel.store(true, Ordering::Relaxed);
         }
         let mut worker = self.worker.lock();
         worker.shut_down = true;
@@ -523,23 +535,27 @@ impl Job {
             Self::Shutdown => {}
             Self::Load { plan, make_room, reply } => {
                 let loaded = guarded(|| load_or_restore(models, &plan, make_room, compute));
-                occupied.lock().free_since = Instant::now();
+                let mut free = occupied.lock();
+                free.free_since = Instant::now();
+                free.record_caches(models);
+                drop(free);
                 let empty = models.is_none();
                 // Fails if the caller is gone. The models stay loaded.
                 let _ = reply.send(loaded.map_err(|error| LoadFailure { error, empty }));
             }
             Self::Unload { reply } => {
                 // A job that was queued in the meantime needs the models.
-                let idle = occupied.lock().running.is_none();
-                if idle {
+                let idle = occupied.lock().check_free();
+                if idle.is_ok() {
                     *models = None;
                     release_memory(compute);
+                    occupied.lock().record_caches(models);
                 }
                 let _ = reply.send(idle);
             }
             Self::Measure { work, cancel, .. } => {
                 let callback = work(models, &|| cancel.load(Ordering::Relaxed));
-                release(occupied);
+                release_after(models, occupied);
                 callback();
             }
             Self::Generate { id, prompt, plan, cancel, mut sink } => {
@@ -564,7 +580,7 @@ impl Job {
                     generate(models, &ids, &plan, &context, sink.as_mut())
                 });
                 // Released before the last event is sent, so that its receiver can start the next generation.
-                release(occupied);
+                release_after(models, occupied);
                 match ended {
                     Ok(finished) => sink.send(finished.into_event()),
                     Err(error) => sink.send(GenerationEvent::Failed { error: (&error).into() }),
@@ -575,7 +591,7 @@ impl Job {
 }
 
 /// Returns the memory of dropped tensors to the system. A GPU keeps the buffers until it is synchronised.
-fn release_memory(compute: &Compute) {
+pub(crate) fn release_memory(compute: &Compute) {
     // A device that fails here also fails at its next use, which reports the error.
     let _ = compute.synchronise();
 }
@@ -623,6 +639,8 @@ fn load(models: &mut Option<Models>, plan: &LoadPlan, make_room: bool, compute: 
     let (of_target, of_draft) = models.memory();
     let read = |memory: ModelMemory| memory.read_by_a_pass as u64;
     Ok(Loaded {
+        encoder: models.encoder().clone(),
+        plan: models.plan(),
         tokenizer: models.encoder().tokenizer().clone(),
         target: models.target_name(),
         draft: models.draft_name(),

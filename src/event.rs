@@ -12,7 +12,7 @@ use hunch_core::stats::{GenerationStats, LiveFigures, RoundTiming};
 use hunch_core::token::{DraftFate, TokenId, TokenOrigin};
 use hunch_error::ErrorInfo;
 
-use crate::remote::{RemoteAnswer, ServerKind, Speculation, Usage};
+use crate::server_answers::{RemoteAnswer, ServerKind, Speculation, Usage};
 
 /// Reason that a generation ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]

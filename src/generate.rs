@@ -4,6 +4,7 @@
 
 mod conversation;
 mod draft_quality;
+mod kept_conversations;
 mod load;
 mod models;
 mod pair_fit;
@@ -38,8 +39,9 @@ use hunch_model::device::peak_memory_bytes;
 use text_stream::TextStream;
 
 pub use draft_quality::evaluate_drafts;
+pub use kept_conversations::{CacheLimits, CacheUse};
 pub use load::{LoadPlan, LoadStep, LoadWatch, OpenedModels};
-pub use models::Models;
+pub use models::{Models, WithoutHead};
 pub use prompt::Prompt;
 pub use prompt_encoder::{FittingPrompt, PromptEncoder, ToolMarkers};
 
@@ -238,6 +240,7 @@ impl<'a> Generation<'a> {
             Some(constraint) => sampler.with_constraint(constraint.clone()),
             None => sampler,
         };
+        models.resume(prompt)?;
         let mut resources = models.prepare(plan)?;
         let seed = plan.sampling.seed.unwrap_or_else(fresh_seed);
         let max_draft = if plan.method == Method::Plain { MaxDraft::Fixed(0) } else { plan.max_draft };

@@ -7,7 +7,6 @@
 pub mod api;
 pub mod app;
 pub mod bench;
-pub mod distil;
 pub mod engine;
 pub mod event;
 pub mod generate;
@@ -16,6 +15,7 @@ pub mod log;
 pub mod proof;
 pub mod remote;
 pub mod serve;
+pub mod server_answers;
 pub mod services;
 pub mod store;
 pub mod train;

@@ -26,6 +26,8 @@ export default defineConfig({
     maxWorkers: 2,
     // A browser on a busy machine may miss a moment. A second failure fails; tests that passed only then are listed.
     retry: 1,
+    // The default of a second is too short for a page on a busy machine.
+    expect: { poll: { timeout: 15_000 } },
     testTimeout: 60_000,
     hookTimeout: 60_000,
   },

@@ -47,8 +47,8 @@ pub(crate) fn choose_file<R: Runtime>(
     title: &str,
     filter: &str,
 ) -> Result<Option<String>, ErrorInfo> {
-    let name = format!("opened.{}", kind.extension());
-    let dialog = dialog(app).set_title(title).add_filter(filter, &[kind.extension()]);
+    let name = format!("opened.{}", kind.extensions()[0]);
+    let dialog = dialog(app).set_title(title).add_filter(filter, kind.extensions());
     opened(app, scripted(&name).or_else(|| dialog.blocking_pick_file().and_then(path_of)))
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use hunch::api::{UpdateProgress, UpdateState};
 use hunch::app::App;
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Result, RunningWork};
 use parking_lot::{Mutex, MutexGuard};
 use tauri::utils::platform;
 use tauri::{Config, Manager, Runtime};
@@ -134,7 +134,7 @@ impl Updates {
         let Some(Newer { update, bundle: Some(bundle) }) = newer else {
             return Err(Error::invalid("No update was downloaded. Look for updates and download one first."));
         };
-        let hold = app.map(App::hold_engine).transpose()?;
+        let hold = app.map(App::hold_for_update).transpose()?;
         update.install(&*bundle).map_err(|error| Error::UpdateNotInstalled {
             version: update.version.clone(),
             reason: reason(&error),
@@ -150,7 +150,7 @@ impl Updates {
     /// # Errors
     /// [`Error::Busy`] during another one.
     fn take_turn(&self) -> Result<MutexGuard<'_, ()>> {
-        self.turn.try_lock().ok_or(Error::Busy)
+        self.turn.try_lock().ok_or(Error::Busy(RunningWork::Update))
     }
 }
 

@@ -249,14 +249,14 @@ fn engine_starts_nothing_between_install_and_restart() {
     updates.download(ignore()).unwrap();
 
     // Stands for an answer, a measurement or training.
-    let work = engine.hold_engine().unwrap();
-    assert!(matches!(updates.install(Some(&engine)), Err(Error::Busy)));
+    let work = engine.hold_for_update().unwrap();
+    assert!(matches!(updates.install(Some(&engine)), Err(Error::Busy(RunningWork::Update))));
     assert_eq!(installed.content(), b"the installed version", "nothing changes while the engine works");
     drop(work);
 
     updates.install(Some(&engine)).unwrap();
     assert_eq!(installed.content(), BUNDLE);
-    assert!(engine.is_busy() && engine.hold_engine().is_err(), "the app restarts now");
+    assert!(matches!(engine.check_idle(), Err(Error::Busy(RunningWork::Update))), "the app restarts now");
 }
 
 #[cfg(target_os = "linux")]
@@ -269,7 +269,7 @@ fn engine_is_free_after_a_failed_install() {
     updates.check(app.handle()).unwrap();
     updates.download(ignore()).unwrap();
     assert!(matches!(updates.install(Some(&engine)), Err(Error::UpdateNotInstalled { .. })));
-    assert!(!engine.is_busy());
+    engine.check_idle().unwrap();
 }
 
 #[test]
@@ -280,9 +280,9 @@ fn refuses_a_step_during_another_one() {
     updates.check(app.handle()).unwrap();
     for state in [found("9.9.9"), UpdateState::Ready { version: "9.9.9".into() }] {
         let turn = updates.turn.lock();
-        assert!(matches!(updates.check(app.handle()), Err(Error::Busy)));
-        assert!(matches!(updates.download(ignore()), Err(Error::Busy)));
-        assert!(matches!(updates.install(None), Err(Error::Busy)));
+        assert!(matches!(updates.check(app.handle()), Err(Error::Busy(RunningWork::Update))));
+        assert!(matches!(updates.download(ignore()), Err(Error::Busy(RunningWork::Update))));
+        assert!(matches!(updates.install(None), Err(Error::Busy(RunningWork::Update))));
         assert_eq!(updates.state(), state);
         drop(turn);
         updates.download(ignore()).unwrap();

@@ -113,11 +113,15 @@ macro_rules! with_commands {
             remove_server(address: String) -> ();
             /// Asks a server for its models.
             check_server(address: String) -> ServerCheck;
+            /// Returns the state of the server for other programs.
+            own_server() -> OwnServer;
+            /// Starts or ends the server for other programs.
+            set_own_server(on: bool) -> OwnServer;
 
             /// Tokenises a text with the loaded target. Control tokens are recognised.
             text_tokens(text: String) -> Vec<TextToken>;
             /// Reads a text file that the user chose, to attach it to a question.
-            read_attachment(path: PathBuf) -> ReadAttachment;
+            read_attachment(path: PathBuf, count: bool) -> ReadAttachment;
             /// Counts the tokens of an attached text with the loaded target. Control tokens count as text.
             attachment_tokens(text: String) -> usize;
             /// Starts an answer in a conversation.
@@ -155,6 +159,8 @@ macro_rules! with_commands {
             /// Applies a remedy to a problem with the store.
             repair_store(remedy: StoreRemedy) -> AppInfo;
 
+            /// Reads a file of prompts that the user chose, and counts them.
+            read_suite(path: PathBuf) -> SuiteFile;
             /// Starts a comparison. Returns the number of the measurement.
             compare(request: CompareRequest) -> u32 => MeasurementMessage<CompareEvent>;
             /// Returns the events of the last comparison from number `from` on.

@@ -14,16 +14,30 @@ pub enum OpenKind {
     Model,
     /// A conversation exported as JSON.
     Conversation,
+    /// Prompts of a suite.
+    Suite,
 }
 
 impl OpenKind {
-    /// Returns the file extension, without the dot.
-    pub fn extension(self) -> &'static str {
+    /// Returns the file extensions, without the dot.
+    pub fn extensions(self) -> &'static [&'static str] {
         match self {
-            Self::Model => "gguf",
-            Self::Conversation => "json",
+            Self::Model => &["gguf"],
+            Self::Conversation => &["json"],
+            Self::Suite => &["jsonl", "ndjson", "json", "txt"],
         }
     }
+}
+
+/// A file of prompts that the user chose as a suite.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+pub struct SuiteFile {
+    /// Path of the file.
+    pub path: String,
+    /// Name of the suite: that of the file without its extension.
+    pub name: String,
+    /// Number of its prompts, at least 1.
+    pub prompts: u32,
 }
 
 /// Kind of file to write.

@@ -26,13 +26,14 @@ pub use conversation::{
     AnswerRequest, AnswerSettings, AnsweredBy, Answering, Asking, Conversation, ConversationEntry,
     ExportFormat, ExportWords, MessageState, SearchHit, StoredMessage,
 };
-pub use files::{OpenKind, SaveKind, SavePlace};
+pub use files::{OpenKind, SaveKind, SavePlace, SuiteFile};
 use hunch_core::chat::Thinking;
 use hunch_core::method::Method;
+use hunch_core::propose::Needs;
 use hunch_core::sample::{RecommendedSampling, SamplingParams};
 use hunch_core::token::TokenId;
 use hunch_error::ErrorInfo;
-pub use server::{KeyPlace, ServerCheck, ServerEntry, ServerList};
+pub use server::{KeyPlace, OwnServer, ServerCheck, ServerEntry, ServerList};
 pub use training::{TrainEvent, TrainOutcome, TrainOutlook, TrainRequest};
 pub use update::{UpdateProgress, UpdateState};
 
@@ -165,6 +166,10 @@ pub struct OfferedMethod {
     pub needs_draft: bool,
     /// Set if it drafts with a draft model where one is loaded.
     pub uses_draft: bool,
+    /// Set if it needs a head.
+    pub needs_head: bool,
+    /// Set if it drafts with a head where there is one.
+    pub uses_head: bool,
 }
 
 impl From<Method> for OfferedMethod {
@@ -174,6 +179,8 @@ impl From<Method> for OfferedMethod {
             summary: name.summary().into(),
             needs_draft: name.needs_draft(),
             uses_draft: name.uses_draft(),
+            needs_head: name.requires(Needs::Head),
+            uses_head: name.uses().any(|needs| needs == Needs::Head),
         }
     }
 }

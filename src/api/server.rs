@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
-use crate::remote::RemoteModel;
+use crate::server_answers::RemoteModel;
 
 /// Place of a server's key. The key itself never reaches the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, TS)]
@@ -36,6 +36,13 @@ pub struct ServerList {
     pub servers: Vec<ServerEntry>,
     /// True if keys are stored in the system's keychain. Otherwise they last until the app ends.
     pub keychain: bool,
+}
+
+/// The server for other programs, which answers with the loaded models.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+pub struct OwnServer {
+    /// Address of its API, such as `http://127.0.0.1:8033/v1`. `None` while it is off.
+    pub url: Option<String>,
 }
 
 /// Response of a server that can be reached.

@@ -12,9 +12,9 @@ pub use hunch_library::types::{
 
 pub use super::{
     AnswerRequest, Answering, AppInfo, Conversation, ConversationEntry, ExportFormat, ExportWords,
-    LoadedModels, MeasurementMessage, OpenKind, PreferenceValue, ReadAttachment, SaveKind, SavePlace,
-    SearchHit, ServerCheck, ServerEntry, ServerList, StoreRemedy, StreamMessage, TextToken, TrainEvent,
-    TrainOutlook, TrainRequest, UpdateProgress, UpdateState,
+    LoadedModels, MeasurementMessage, OpenKind, OwnServer, PreferenceValue, ReadAttachment, SaveKind,
+    SavePlace, SearchHit, ServerCheck, ServerEntry, ServerList, StoreRemedy, StreamMessage, SuiteFile,
+    TextToken, TrainEvent, TrainOutlook, TrainRequest, UpdateProgress, UpdateState,
 };
 pub use crate::bench::compare::report::{
     CompareEvent, CompareRequest, ComparisonEntry, ComparisonFormat, ComparisonReport,

@@ -1,27 +1,27 @@
 //! Reading of text files that the user attaches to a question.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 use super::App;
 use super::load_state::ReadyModels;
 use crate::api::{Attachment, MAX_FILE_BYTES, ReadAttachment};
 use hunch_error::{Error, Refusal, Result};
+use hunch_model::input_file;
 use hunch_model::text::EncodeOptions;
 
 impl App {
-    /// Reads a text file to attach it to a question, and counts its tokens if a model is loaded.
+    /// Reads a text file to attach it to a question. With `count`, it counts its tokens if a model is loaded. A server that
+    /// answers has a context of its own.
     ///
     /// # Errors
-    /// When the file cannot be read, is no UTF-8 text, is larger than [`MAX_FILE_BYTES`], or has more tokens
-    /// than the context of the loaded target.
-    pub fn read_attachment(&self, path: &Path) -> Result<ReadAttachment> {
+    /// When the file cannot be read, is no UTF-8 text, or is larger than [`MAX_FILE_BYTES`]. Also when it has more counted
+    /// tokens than the context of the loaded target.
+    pub fn read_attachment(&self, path: &Path, count: bool) -> Result<ReadAttachment> {
         let attachment = read_text(path)?;
-        let Ok(models) = self.shared.models.ready() else {
+        let Some(models) = self.shared.models.ready().ok().filter(|_| count) else {
             return Ok(ReadAttachment { attachment, tokens: None });
         };
-        let tokens = count(&models, &attachment.text)?;
+        let tokens = tokens_of(&models, &attachment.text)?;
         let context = models.loaded.context as usize;
         if tokens >= context {
             return Err(Error::FileOverContext { name: attachment.name, tokens, context });
@@ -35,11 +35,11 @@ impl App {
     /// When no model is loaded, or the tokeniser fails.
     pub fn attachment_tokens(&self, text: &str) -> Result<usize> {
         let models = self.shared.models.ready()?;
-        count(&models, text)
+        tokens_of(&models, text)
     }
 }
 
-fn count(models: &ReadyModels, text: &str) -> Result<usize> {
+fn tokens_of(models: &ReadyModels, text: &str) -> Result<usize> {
     let options = EncodeOptions { parse_special: false, add_bos: false };
     Ok(models.details.tokenizer.encode(text, options)?.len())
 }
@@ -52,13 +52,10 @@ fn read_text(path: &Path) -> Result<Attachment> {
     if !std::fs::metadata(path).map_err(io)?.is_file() {
         return Err(Error::NotText { name });
     }
-    let mut bytes = Vec::new();
-    let file = File::open(path).map_err(io)?;
-    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(io)?;
-    if bytes.len() as u64 > MAX_FILE_BYTES {
+    let Some(bytes) = input_file::read(path, MAX_FILE_BYTES).map_err(io)? else {
         let length = std::fs::metadata(path).map_err(io)?.len();
         return Err(Error::FileTooLarge { name, bytes: length, most: MAX_FILE_BYTES });
-    }
+    };
     let text = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
     let Some(text) = text else { return Err(Error::NotText { name }) };
     let text = text.strip_prefix('\u{feff}').map_or_else(|| text.clone(), str::to_owned);

@@ -22,6 +22,7 @@ use hunch_core::chat::{ChatMessage, Role};
 use hunch_core::token::{TokenId, TokenOrigin};
 use hunch_error::{Error, Refusal, Result};
 use hunch_model::atomic_file;
+use hunch_model::input_file;
 use hunch_model::text::{Detokenizer, EncodeOptions, Tokenizer};
 
 /// Timeout for the previous answer to be written.
@@ -207,9 +208,7 @@ impl App {
         let answerer = self.answerer(&request.by)?;
         let settings = answerer.sign(request.settings);
         answerer.check(&settings)?;
-        if self.shared.engine.running().is_some() {
-            return Err(Error::Busy);
-        }
+        self.shared.engine.check_free()?;
         // The previous answer may still be written.
         self.shared.writers.settle(SETTLES_WITHIN);
         let first_words = match &request.asking {
@@ -382,15 +381,10 @@ impl App {
 
 /// Opens a regular file of at most [`MOST_IMPORTED`] bytes.
 fn open_import(path: &Path) -> Result<impl Read> {
-    let io = |source| Error::Io { action: "read", path: path.into(), source };
-    // Checked before opening, because opening a pipe waits for a writer.
-    let file = std::fs::metadata(path).map_err(io)?;
-    if !file.is_file() {
-        return Err(Refusal::NotAFile { path: path.into() }.into());
-    }
-    if file.len() > MOST_IMPORTED {
+    if input_file::regular(path)?.len() > MOST_IMPORTED {
         return Err(Refusal::ImportTooLarge { path: path.into(), most: MOST_IMPORTED }.into());
     }
+    let io = |source| Error::Io { action: "read", path: path.into(), source };
     Ok(std::fs::File::open(path).map_err(io)?.take(MOST_IMPORTED))
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::lock::{RankedGuard, RankedMutex};
 use crate::api::LoadedModels;
 use crate::engine::Loaded;
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Result, RunningWork};
 use hunch_library::types::LoadRequest;
 
 /// Models that can answer.
@@ -86,7 +86,7 @@ impl ModelSlot {
     /// # Errors
     /// [`Error::Busy`] while models are loaded or unloaded.
     pub(super) fn try_turn(&self) -> Result<RankedGuard<'_, ()>> {
-        self.turn.try_lock().ok_or(Error::Busy)
+        self.turn.try_lock().ok_or(Error::Busy(RunningWork::Loading))
     }
 
     /// Ends the load that was announced with `stop`. Models that ended the last run are forgotten: this program
@@ -188,7 +188,7 @@ mod tests {
     fn loads_and_unloads_take_turns() {
         let slot = ModelSlot::new(None);
         let turn = slot.wait_for_turn();
-        assert!(matches!(slot.try_turn(), Err(Error::Busy)));
+        assert!(matches!(slot.try_turn(), Err(Error::Busy(RunningWork::Loading))));
         drop(turn);
         assert!(slot.try_turn().is_ok());
     }

@@ -182,24 +182,12 @@ impl App {
         Ok(())
     }
 
-    /// Makes the callback that sends progress events.
+    /// Makes the callback that sends progress events of the library.
     fn progress_callback(&self, stop: StopFlag) -> LoadWatch {
         let shared = Arc::downgrade(&self.shared);
-        let last = Mutex::new(None::<Instant>);
-        Arc::new(move |step| {
-            let Some(shared) = shared.upgrade().filter(|_| !stop.load(Ordering::Relaxed)) else {
-                return ControlFlow::Break(());
-            };
-            let mut last = last.lock();
-            if last.is_none_or(|at| at.elapsed() >= PROGRESS_EVERY) {
-                *last = Some(Instant::now());
-                let progress = LoadProgress {
-                    name: hunch_library::short_name(step.path),
-                    done_bytes: step.done,
-                    total_bytes: step.total,
-                };
-                App { shared }.announce(LibraryEvent::Loading { progress });
-            }
+        load_watch(stop, move |progress| {
+            let Some(shared) = shared.upgrade() else { return ControlFlow::Break(()) };
+            App { shared }.announce(LibraryEvent::Loading { progress });
             ControlFlow::Continue(())
         })
     }
@@ -209,6 +197,30 @@ impl App {
         let shared = Arc::downgrade(&self.shared);
         self.shared.idle_unloader.start(move |keep| unload_if_idle(&shared, keep))
     }
+}
+
+/// Makes a callback that calls `announce` with the progress from time to time. Loading ends early if `announce` breaks,
+/// or once `stop` is set.
+pub(super) fn load_watch(
+    stop: StopFlag,
+    announce: impl Fn(LoadProgress) -> ControlFlow<()> + Send + Sync + 'static,
+) -> LoadWatch {
+    let last = Mutex::new(None::<Instant>);
+    Arc::new(move |step| {
+        if stop.load(Ordering::Relaxed) {
+            return ControlFlow::Break(());
+        }
+        let mut last = last.lock();
+        if last.is_some_and(|at| at.elapsed() < PROGRESS_EVERY) {
+            return ControlFlow::Continue(());
+        }
+        *last = Some(Instant::now());
+        announce(LoadProgress {
+            name: hunch_library::short_name(step.path),
+            done_bytes: step.done,
+            total_bytes: step.total,
+        })
+    })
 }
 
 impl Drop for Shared {

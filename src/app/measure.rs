@@ -1,18 +1,23 @@
 //! Measurements: comparisons and the cost curve. The engine runs them, the window receives their events, and the
 //! store keeps the results.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use super::stream::{EventLog, Receiver};
+use super::load_state::StopFlag;
+use super::loading::load_watch;
+use super::stream::{EventLog, Receiver, Writer};
 use super::{App, clock};
-use crate::api::MeasurementMessage;
+use crate::api::{MeasurementMessage, SuiteFile};
 use crate::bench::compare::report::{
     CompareEvent, CompareRequest, ComparedPrompts, ComparisonEntry, ComparisonFormat, ComparisonReport,
 };
-use crate::bench::compare::{self, Listener, Outcome, export};
-use crate::bench::cost_curve;
+use crate::bench::compare::{self, CompareOn, LaneSet, Listener, Outcome, export};
+use crate::bench::{Suite, cost_curve};
 use crate::engine::Loaded;
+use crate::generate::LoadWatch;
 use crate::lab::report::CostEvent;
 use crate::services::measure;
 use crate::store::CurveOf;
@@ -20,9 +25,10 @@ use hunch_core::pass_cost::CostCurve;
 use hunch_error::ErrorInfo;
 use hunch_error::{Refusal, Result};
 use hunch_library::speed_log::Rates;
-use hunch_library::types::MeasuredSpeedup;
+use hunch_library::types::{LibraryEvent, MeasuredSpeedup};
 use hunch_model::atomic_file;
 use hunch_model::device::Compute;
+use hunch_model::input_file;
 
 /// Maximum length of a comparison's name, in characters of its prompt.
 const TITLE_CHARS: usize = 80;
@@ -51,13 +57,26 @@ where
 }
 
 impl App {
+    /// Reads a file of prompts for a comparison.
+    ///
+    /// # Errors
+    /// When it is no regular file, cannot be read, or is not a suite.
+    pub fn read_suite(&self, path: &Path) -> Result<SuiteFile> {
+        input_file::regular(path)?;
+        let Suite { name, prompts } = Suite::load(path)?;
+        Ok(SuiteFile { path: path.display().to_string(), name, prompts: prompts.len() as u32 })
+    }
+
     /// Starts a comparison and returns its id. The result is stored; `sink` receives the events.
     ///
     /// # Errors
-    /// When no model is loaded, the engine is busy, or the server is not in the list. An invalid request is reported as
-    /// an event.
+    /// When no model is loaded, the engine is busy, or the server is not in the list. Also when models of a lane are
+    /// missing or too large. Another invalid request is reported as an event.
     pub fn compare(&self, request: CompareRequest, sink: MeasurementSink<CompareEvent>) -> Result<u32> {
-        self.shared.models.ready()?;
+        if let ComparedPrompts::File { path, .. } = &request.prompts {
+            input_file::regular(path)?;
+        }
+        let (sets, speeds) = (self.lane_sets(&request)?, self.speed_recorder());
         let client = request.server.as_ref().map(|server| self.server(&server.address)).transpose()?;
         let id = self.next_id();
         let (log, writer) = EventLog::open(id);
@@ -67,13 +86,17 @@ impl App {
         let compute = self.shared.compute.clone();
         let title = title(&request.prompts);
         let store = self.store();
-        let speeds = self.speed_recorder();
-        self.shared.engine.measure(
+        let shared = Arc::downgrade(&self.shared);
+        self.shared.engine.measure_swapping(
             id,
-            move |models, stopped| {
-                let mut listener = Listener { on_event: &mut |event| writer.put(event), stopped };
-                let Outcome { mut report, mut stopped, trouble } =
-                    measure::compare(models, &compute, &request, &options, &mut listener)?;
+            move |models, stop| {
+                let sets = watched(sets, stop, &writer);
+                let restoring = Some(restoring(&writer));
+                let stopped = || stop.load(Ordering::Relaxed);
+                let mut listener = Listener { on_event: &mut |event| writer.put(event), stopped: &stopped };
+                let on = CompareOn { models, sets: &sets, options: &options, compute: &compute, restoring };
+                let outcome = measure::compare(on, &request, &mut listener)?;
+                let Outcome { mut report, mut stopped, trouble } = outcome;
                 let complete = !stopped && trouble.is_none();
                 let asked = client.as_ref().zip(request.server.clone());
                 if let (Some(report), Some((client, server)), true) = (&mut report, asked, complete) {
@@ -90,7 +113,14 @@ impl App {
                     .and_then(|report| store.add_comparison(&entry(report, title)?, report).ok());
                 Ok(CompareEvent::Finished { report, kept, stopped, trouble })
             },
-            move |ended| {
+            move |ended, loaded| {
+                // The loaded models were unloaded for others, and could not be loaded again.
+                let app = shared.upgrade().filter(|_| !loaded);
+                if let Some(app) = app.map(|shared| App { shared })
+                    && app.shared.models.clear()
+                {
+                    app.announce(LibraryEvent::Unloaded);
+                }
                 let ended = ended.unwrap_or_else(|error| CompareEvent::Failed { error: (&error).into() });
                 // Written after the end is sent, so that nobody waits for a file.
                 let measured = MeasuredSpeeds::of(&ended);
@@ -220,6 +250,28 @@ impl MeasuredSpeeds {
     }
 }
 
+/// Lets loads of a comparison send their progress, and end once it is stopped.
+fn watched(sets: Vec<LaneSet>, stop: &StopFlag, writer: &Writer<CompareEvent>) -> Vec<LaneSet> {
+    let watched = |mut set: LaneSet| {
+        let writer = writer.clone();
+        set.plan.progress = Some(load_watch(stop.clone(), move |progress| {
+            writer.put(CompareEvent::Loading { progress });
+            ControlFlow::Continue(())
+        }));
+        set
+    };
+    sets.into_iter().map(watched).collect()
+}
+
+/// Sends the progress of loading the models again. A stopped comparison loads them too.
+fn restoring(writer: &Writer<CompareEvent>) -> LoadWatch {
+    let writer = writer.clone();
+    load_watch(StopFlag::default(), move |progress| {
+        writer.put(CompareEvent::Restoring { progress });
+        ControlFlow::Continue(())
+    })
+}
+
 fn curve_of<'a>(loaded: &'a Loaded, compute: &Compute) -> CurveOf<'a> {
     let (of_target, of_draft) = loaded.read_by_a_pass;
     CurveOf::on(compute, (&loaded.target, of_target), loaded.draft.as_deref().zip(of_draft))
@@ -228,9 +280,13 @@ fn curve_of<'a>(loaded: &'a Loaded, compute: &Compute) -> CurveOf<'a> {
 fn title(prompts: &ComparedPrompts) -> String {
     match prompts {
         ComparedPrompts::Text { text, .. } => export::shortened(text, TITLE_CHARS),
-        ComparedPrompts::Suite { name, prompts: Some(prompts) } => format!("{name}, {prompts}"),
-        ComparedPrompts::Suite { name, prompts: None } => name.clone(),
+        ComparedPrompts::Suite { name, prompts } => of_suite(name, *prompts),
+        ComparedPrompts::File { path, prompts } => of_suite(&Suite::name_of(path), *prompts),
     }
+}
+
+fn of_suite(name: &str, prompts: Option<u32>) -> String {
+    prompts.map_or_else(|| name.to_owned(), |prompts| format!("{name}, {prompts}"))
 }
 
 /// Makes the entry of a comparison in the history.
@@ -242,7 +298,7 @@ fn entry(report: &ComparisonReport, title: String) -> Option<ComparisonEntry> {
         title,
         target: report.setting.target.clone(),
         draft: report.setting.draft.clone(),
-        best: best.config,
+        best: best.config.clone(),
         speedup: best.speedup,
     })
 }

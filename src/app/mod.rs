@@ -9,11 +9,13 @@ mod clock;
 mod downloads;
 mod gpu_check;
 mod lab;
+mod lane_models;
 mod load_state;
 mod loading;
 mod lock;
 mod measure;
 mod models;
+mod own_server;
 mod pairing;
 mod records;
 mod server_answer;
@@ -39,7 +41,7 @@ use hunch_core::limits::MAX_DRAFT;
 use hunch_core::method::Method;
 use hunch_core::propose::{MethodOptions, Needs};
 use hunch_core::sample::{LOGIT_BIAS_MAX, SamplingParams};
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Result, RunningWork};
 use hunch_library::keychain::Keychain;
 use hunch_library::types::LibraryEvent;
 use hunch_library::{Places, load_marker};
@@ -50,6 +52,7 @@ use lock::RankedMutex;
 pub use measure::MeasurementSink;
 use measure::Measurements;
 use models::LibraryState;
+use own_server::OwnServerSlot;
 use records::{GenerationRecord, GenerationRecords};
 use servers::ServerKeys;
 use store_status::StoreInUse;
@@ -83,7 +86,7 @@ pub struct App {
 }
 
 struct Shared {
-    engine: Engine,
+    engine: Arc<Engine>,
     compute: Compute,
     places: Places,
     store: RankedMutex<StoreInUse>,
@@ -101,7 +104,8 @@ struct Shared {
     positions: RankedMutex<Positions>,
     library: LibraryState,
     server_keys: ServerKeys,
-    next_id: AtomicU32,
+    own_server: OwnServerSlot,
+    next_id: Arc<AtomicU32>,
     idle_unloader: IdleUnloader,
     /// True while the self-test of the GPU runs in the background.
     testing_gpu: AtomicBool,
@@ -144,7 +148,7 @@ impl App {
                 store: RankedMutex::state(store),
                 store_path,
                 side_folder,
-                engine: Engine::start(compute.clone())?,
+                engine: Arc::new(Engine::start(compute.clone())?),
                 compute,
                 places,
                 models: ModelSlot::new(unfinished_load),
@@ -155,7 +159,8 @@ impl App {
                 positions: RankedMutex::default(),
                 library: LibraryState::default(),
                 server_keys: ServerKeys::new(config.keychain),
-                next_id: AtomicU32::new(1),
+                own_server: OwnServerSlot::default(),
+                next_id: Arc::new(AtomicU32::new(1)),
                 idle_unloader: IdleUnloader::new(keep_warm),
                 testing_gpu: AtomicBool::new(false),
             }),
@@ -206,19 +211,24 @@ impl App {
         }
     }
 
-    /// Returns true while an answer or a measurement runs, or models are loaded.
-    pub fn is_busy(&self) -> bool {
-        self.shared.engine.running().is_some() || self.shared.models.try_turn().is_err()
+    /// Checks that no answer or measurement runs, and that no models are being loaded.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] otherwise.
+    pub fn check_idle(&self) -> Result<()> {
+        self.shared.models.try_turn()?;
+        self.shared.engine.check_free()
     }
 
-    /// Refuses answers, measurements, training and loads with [`Error::Busy`] until the result is dropped.
+    /// Refuses answers, measurements, training and loads with [`Error::Busy`] until the result is dropped, because an
+    /// update is being installed.
     ///
     /// # Errors
     /// [`Error::Busy`] while one of them runs.
-    pub fn hold_engine(&self) -> Result<EngineHold> {
+    pub fn hold_for_update(&self) -> Result<EngineHold> {
         // A load that begins later finds the engine busy.
         let _turn = self.shared.models.try_turn()?;
-        self.shared.engine.hold(self.next_id())
+        self.shared.engine.hold(self.next_id(), RunningWork::Update)
     }
 
     /// Finds the file of a model by path or short name.
@@ -320,6 +330,7 @@ impl App {
     /// Stops the engine and downloads and writes unwritten answers. Waits at most for [`QUIT_WITHIN`].
     pub fn shutdown(&self) {
         self.cancel_loading();
+        self.end_own_server();
         self.shared.idle_unloader.end();
         let (engine, writers) = (self.clone(), self.shared.writers.clone());
         let (loading, downloads) = (self.clone(), self.clone());

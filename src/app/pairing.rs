@@ -4,7 +4,7 @@ use super::App;
 use crate::api::LoadedModels;
 use crate::app::MeasurementSink;
 use crate::bench::MethodConfig;
-use crate::bench::compare::report::{CompareEvent, CompareRequest, ComparedPrompts};
+use crate::bench::compare::report::{CompareEvent, CompareRequest, ComparedPrompts, LaneConfig};
 use crate::bench::suite::PAIR;
 use crate::services::measure::SpeedRecorder;
 use crate::services::pair::PairJudge;
@@ -102,7 +102,7 @@ impl App {
         if !self.is_loaded(&request)? {
             self.load_models(request)?;
         }
-        let lane = |method| MethodConfig { method, max_draft: MaxDraft::Auto };
+        let lane = |method| LaneConfig::of(MethodConfig { method, max_draft: MaxDraft::Auto });
         let request = CompareRequest {
             server: None,
             prompts: ComparedPrompts::Suite { name: PAIR.into(), prompts: None },

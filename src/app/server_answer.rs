@@ -12,19 +12,15 @@ use crate::api::{AnswerSettings, StoredMessage};
 use crate::engine::Engine;
 use crate::event::{EventSink, GenerationEvent, RoundEvent, ServerFigures, StopReason, TokenEvent};
 use crate::generate::Prompt;
-use crate::remote::{
-    RemoteAnswer, RemoteRequest, RemoteServer, TextPiece, runtime, sampling_fields, unless_cancelled,
-};
+use crate::remote::{RemoteServer, runtime, unless_cancelled};
+use crate::server_answers::{RemoteAnswer, RemoteRequest, TextPiece, sampling_fields};
 use crate::services::measure::SpeedRecorder;
 use hunch_core::chat::{ChatMessage, Role};
 use hunch_core::sample::SamplingParams;
 use hunch_core::stats::millis;
 use hunch_core::token::TokenOrigin;
-use hunch_error::{Error, Refusal, Result};
-use hunch_model::text::{Tokenizer, without_reasoning};
-
-/// Markers of thinking, as models write it into their text.
-const THINKING: [&str; 2] = ["<think>", "</think>\n\n"];
+use hunch_error::{Error, Refusal, Result, RunningWork};
+use hunch_model::text::{THOUGHT_END, THOUGHT_OPENING, Tokenizer, without_reasoning};
 
 /// A model of a server.
 pub(super) struct ServerAnswerer<'a> {
@@ -78,7 +74,7 @@ impl Answerer for ServerAnswerer<'_> {
                 ..RemoteRequest::default()
             },
         };
-        let hold = self.engine.hold(id)?;
+        let hold = self.engine.hold(id, RunningWork::Answer)?;
         let answer = move || {
             let last = question.ask(&hold.cancel_flag(), &mut sink);
             // Free before the end is known, so that the next question can be asked at once.
@@ -169,8 +165,8 @@ impl<'a> PieceStream<'a> {
     fn send(&mut self, piece: &TextPiece) {
         self.first_ms.get_or_insert(millis(self.begun.elapsed()));
         let marker = match (std::mem::replace(&mut self.thinking, piece.thinking), piece.thinking) {
-            (false, true) => THINKING[0],
-            (true, false) => THINKING[1],
+            (false, true) => THOUGHT_OPENING,
+            (true, false) => THOUGHT_END,
             _ => "",
         };
         let origin = piece.origin.unwrap_or(TokenOrigin::Plain);

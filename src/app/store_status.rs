@@ -8,7 +8,7 @@ use super::{App, QUIT_WITHIN};
 use crate::api::{AppInfo, StoreProblem, StoreRemedy};
 use crate::store::{Store, is_damage};
 use hunch_error::ErrorInfo;
-use hunch_error::{Error, Refusal, Result};
+use hunch_error::{Error, Refusal, Result, RunningWork};
 use hunch_library::types::LibraryEvent;
 
 /// The store in use and its problem, if it has one.
@@ -130,8 +130,9 @@ impl App {
     /// [`Error::Busy`] while an answer is written, [`Error::Store`] when the remedy fails. The file is unchanged then
     /// and stays in use if it can be opened again.
     pub fn repair_store(&self, remedy: &StoreRemedy) -> Result<AppInfo> {
-        if self.shared.engine.running().is_some() || !self.shared.writers.give_up(QUIT_WITHIN) {
-            return Err(Error::Busy);
+        self.shared.engine.check_free()?;
+        if !self.shared.writers.give_up(QUIT_WITHIN) {
+            return Err(Error::Busy(RunningWork::Answer));
         }
         if let Err(error) = self.apply(remedy) {
             // The problem may have changed.

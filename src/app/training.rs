@@ -16,7 +16,7 @@ use crate::store::CurveOf;
 use crate::train::record::TrainRun;
 use crate::train::shards::collected;
 use crate::train::{Budget, Interrupt, Recipe, TrainPlan, TrainProgress, TrainWatch, TrainingTarget};
-use hunch_error::{Error, ErrorInfo, Refusal, Result};
+use hunch_error::{Error, ErrorInfo, Refusal, Result, RunningWork};
 use hunch_library::fit::Footprint;
 use hunch_library::types::FitRequest;
 use hunch_library::{HEADS_FOLDER, Inspection};
@@ -99,9 +99,7 @@ impl App {
         let outlook = self.outlook(request)?;
         self.check_training(request, &outlook)?;
         let Outlook { needs, place, .. } = outlook;
-        if self.shared.engine.running().is_some() {
-            return Err(Error::Busy);
-        }
+        self.shared.engine.check_free()?;
         if self.shared.models.ready().is_ok() {
             self.unload_models()?;
         }
@@ -131,6 +129,7 @@ impl App {
         let before = std::mem::replace(&mut *self.shared.training.lock(), Training::Running { log, finish });
         let occupied = self.shared.engine.occupy(
             id,
+            RunningWork::Training,
             move |stopped| {
                 let target = TrainingTarget::open(&place.target, &compute)?;
                 let mut watch = ReporterWatch { reporter: &mut reporter, stopped };
@@ -170,9 +169,7 @@ impl App {
     /// # Errors
     /// [`Error::Busy`] while something runs, and when the folder cannot be removed.
     pub fn discard_training(&self, target: &str) -> Result<()> {
-        if self.shared.engine.running().is_some() {
-            return Err(Error::Busy);
-        }
+        self.shared.engine.check_free()?;
         service::discard(&self.place(target)?.folder)
     }
 

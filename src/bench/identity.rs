@@ -33,6 +33,10 @@ pub struct Difference {
     pub max_draft: MaxDraft,
     /// Number of the run, from 0.
     pub run: u32,
+    /// Number of the lane in a comparison. Absent in benchmarks and old comparisons.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[ts(optional)]
+    pub lane: Option<u32>,
     /// Index of the first token that differs, or the shorter length when one answer is a prefix of the other.
     pub position: u32,
 }
@@ -83,6 +87,7 @@ pub(super) fn identity<A: AsRef<MeasuredAnswer>>(
                     method: config.method,
                     max_draft: config.drafts(),
                     run: turn.run as u32,
+                    lane: None,
                     position: shared_len(ids, plain) as u32,
                 });
             }

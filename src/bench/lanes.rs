@@ -18,6 +18,8 @@ pub(super) const SLICE: usize = 4;
 pub(super) struct Lane<'a, S> {
     /// Fork of the models: shared weights, its own caches.
     pub(super) models: &'a mut Models,
+    /// The prompt in tokens of the lane's target.
+    pub(super) prompt: &'a [TokenId],
     pub(super) plan: &'a GenerationPlan,
     /// Clock of the lane, paused while others run.
     pub(super) clock: &'a PausableStopwatch,
@@ -34,7 +36,6 @@ pub(super) struct Answered<S> {
 
 /// Input shared by all lanes.
 pub(super) struct LaneRun<'a> {
-    pub(super) prompt: &'a [TokenId],
     /// Lane that is first in the first slice. The first lane moves on by one in every slice.
     pub(super) number: usize,
     /// Returns whether to stop. Asked in every round.
@@ -56,10 +57,10 @@ pub(super) fn answer<S: EventSink>(
     on_slice: &mut dyn FnMut(usize),
     between: &mut dyn FnMut(&[TokenId]) -> Result<()>,
 ) -> Result<Option<Vec<Answered<S>>>> {
-    let &LaneRun { prompt, number, stopped, keep_caches } = run;
+    let &LaneRun { number, stopped, keep_caches } = run;
     let count = lanes.len();
     let mut running = Vec::with_capacity(count);
-    for Lane { models, plan, clock, mut sink } in lanes {
+    for Lane { models, prompt, plan, clock, mut sink } in lanes {
         if !keep_caches {
             models.forget()?;
         }

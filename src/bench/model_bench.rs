@@ -126,9 +126,9 @@ fn answer(
     let inputs = lanes.iter_mut().zip(plans).zip(&clocks).zip(&mut ids);
     let lanes = inputs.map(|(((models, plan), clock), ids)| {
         let sink = |event: GenerationEvent| ids.extend(event.tokens().iter().map(|token| token.id));
-        Lane { models, plan, clock, sink }
+        Lane { models, prompt, plan, clock, sink }
     });
-    let run = LaneRun { prompt, number, stopped: &|| false, keep_caches: false };
+    let run = LaneRun { number, stopped: &|| false, keep_caches: false };
     let answered = lanes::answer(lanes.collect(), &run, &mut |_| (), between)?.unwrap_or_default();
     let stats: Vec<_> = answered.into_iter().map(|lane| lane.stats).collect();
     Ok(stats.into_iter().zip(ids).map(|(stats, ids)| MeasuredAnswer { stats, ids }).collect())

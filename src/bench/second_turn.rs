@@ -91,8 +91,8 @@ fn reply(
         }
     };
     let clock = PausableStopwatch::default();
-    let lane = Lane { models, plan, clock: &clock, sink };
-    let run = LaneRun { prompt: &prompt, number: 0, stopped: &|| false, keep_caches };
+    let lane = Lane { models, prompt: &prompt, plan, clock: &clock, sink };
+    let run = LaneRun { number: 0, stopped: &|| false, keep_caches };
     let answered = lanes::answer(vec![lane], &run, &mut |_| (), &mut |_| Ok(()))?;
     let answered = answered.and_then(|mut lanes| lanes.pop());
     let stats = answered.ok_or_else(|| Error::Internal("an answer stopped by itself".into()))?.stats;

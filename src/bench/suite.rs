@@ -1,13 +1,14 @@
-//! Suites: the prompts of a benchmark. Three are built in; others are read from JSON Lines files.
+//! Suites: the prompts of a benchmark or comparison. Three are built in; others are read from files, in JSON Lines or
+//! with a prompt a line.
 
 use std::collections::HashMap;
-use std::fs;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use hunch_core::chat::{ChatMessage, Role};
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Refusal, Result};
+use hunch_model::input_file;
 
 /// Built-in suites by name.
 ///
@@ -23,8 +24,10 @@ const BUILT_IN: [(&str, &str); 3] = [
 pub(crate) const PAIR: &str = "pair";
 const PAIR_PROMPTS: &str = include_str!("suites/pair.jsonl");
 
-/// Largest suite file. A file is read into memory as a whole.
-const MAX_FILE_BYTES: u64 = 64 << 20;
+/// Largest suite file, in bytes. A file is read into memory as a whole.
+const MAX_FILE_BYTES: u64 = 8_000_000;
+/// Most prompts of a suite file. Their answers would take days.
+const MAX_FILE_PROMPTS: usize = 10_000;
 
 /// A prompt of a suite: one line of its file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,19 +65,24 @@ impl Suite {
         BUILT_IN.iter().map(|&(name, _)| name)
     }
 
+    /// Returns whether there is a built-in suite of this name.
+    pub fn is_built_in(name: &str) -> bool {
+        Self::names().any(|built_in| built_in == name)
+    }
+
     /// Returns the built-in suite of this name, or loads the file at this path.
     ///
     /// # Errors
     /// [`Error::InvalidRequest`] when there is neither. Otherwise as [`Suite::load`].
     pub fn named_or_file(name: &str) -> Result<Self> {
         let path = Path::new(name);
-        if Self::names().any(|built_in| built_in == name) {
+        if Self::is_built_in(name) {
             return Self::named(name);
         }
         if !path.exists() {
             let names = Self::names().collect::<Vec<_>>().join(", ");
             return Err(Error::invalid(format!(
-                "There is no suite and no file \"{name}\". Choose one of {names}, or give the path of a .jsonl file."
+                "There is no suite and no file \"{name}\". Choose one of {names}, or give the path of a .jsonl or .txt file."
             )));
         }
         Self::load(path)
@@ -93,27 +101,55 @@ impl Suite {
         Self::parse(name, text)
     }
 
-    /// Loads a suite from a JSON Lines file.
+    /// Loads a suite from a file.
     ///
-    /// Each line is `{"id": "...", "system": null, "prompt": "..."}`. `system` is optional, empty lines are ignored.
+    /// In a `.txt` file each line is a prompt. Other files are JSON Lines: each line is
+    /// `{"id": "...", "system": null, "prompt": "..."}`, with `system` optional. Empty lines are ignored.
     ///
     /// # Errors
-    /// [`Error::Io`] when the file cannot be read as UTF-8. [`Error::InvalidRequest`] with the line number when it is
-    /// not a suite.
+    /// [`Error::Io`] when the file cannot be read. Refusals when it is too large, has too many prompts, is not UTF-8, or
+    /// is not a suite. The last have the line number.
     pub fn load(path: &Path) -> Result<Self> {
-        let read = |source| Error::Io { action: "read", path: path.to_owned(), source };
-        let size = fs::metadata(path).map_err(read)?.len();
-        if size > MAX_FILE_BYTES {
-            return Err(Error::invalid(format!(
-                "{} has {} MiB; a suite may have {}. Split it, or choose another file.",
-                path.display(),
-                size >> 20,
-                MAX_FILE_BYTES >> 20
-            )));
+        let io = |source| Error::Io { action: "read", path: path.to_owned(), source };
+        let name = || path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let Some(bytes) = input_file::read(path, MAX_FILE_BYTES).map_err(io)? else {
+            return Err(Refusal::SuiteTooLarge { name: name(), most: MAX_FILE_BYTES }.into());
+        };
+        let text = String::from_utf8(bytes).map_err(|_| Refusal::SuiteNotText { name: name() })?;
+        let is_plain = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("txt"));
+        let suite = Self::name_of(path);
+        if is_plain { Self::of_lines(&suite, &text) } else { Self::parse(&suite, &text) }
+    }
+
+    /// Returns the name of a file's suite.
+    pub fn name_of(path: &Path) -> String {
+        path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+    }
+
+    /// Makes a suite of a text with a prompt in each line. The ids are the numbers of the lines.
+    ///
+    /// # Errors
+    /// [`Refusal::EmptySuite`] when all lines are empty.
+    fn of_lines(name: &str, text: &str) -> Result<Self> {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
+        let prompt = |(number, line): (usize, &str)| SuitePrompt {
+            id: format!("line {number}"),
+            system: None,
+            prompt: line.trim().to_owned(),
+        };
+        Self::of(name, lines.map(prompt).take(MAX_FILE_PROMPTS + 1).collect())
+    }
+
+    /// Makes a suite of prompts.
+    fn of(name: &str, prompts: Vec<SuitePrompt>) -> Result<Self> {
+        if prompts.len() > MAX_FILE_PROMPTS {
+            return Err(Refusal::SuiteTooLong { suite: name.to_owned(), limit: MAX_FILE_PROMPTS }.into());
         }
-        let text = fs::read_to_string(path).map_err(read)?;
-        let name = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy();
-        Self::parse(&name, &text)
+        if prompts.is_empty() {
+            return Err(Refusal::EmptySuite { suite: name.to_owned() }.into());
+        }
+        Ok(Self { name: name.to_owned(), prompts })
     }
 
     /// Parses a suite called `name` from the text of its file.
@@ -129,34 +165,28 @@ impl Suite {
             if line.trim().is_empty() {
                 continue;
             }
-            let wrong =
-                |what: String| Error::invalid(format!("Line {number} of the suite \"{name}\" {what}"));
-            let prompt: SuitePrompt = serde_json::from_str(line).map_err(|e| {
-                wrong(format!(
-                    "is not a prompt: {}. Each line is one object: {{\"id\": \"...\", \"system\": null, \"prompt\": \"...\"}}.",
-                    reason(&e)
-                ))
+            let suite = || name.to_owned();
+            let prompt: SuitePrompt = serde_json::from_str(line).map_err(|e| Refusal::NotAPrompt {
+                suite: suite(),
+                line: number,
+                detail: reason(&e),
             })?;
             if prompt.id.trim().is_empty() {
-                return Err(wrong("has an empty id. Give each prompt its own id.".into()));
+                return Err(Refusal::EmptyPromptId { suite: suite(), line: number }.into());
             }
             if prompt.prompt.trim().is_empty() {
-                return Err(wrong("has an empty prompt. Fill it in or delete the line.".into()));
+                return Err(Refusal::EmptySuitePrompt { suite: suite(), line: number }.into());
             }
             if let Some(first) = lines.insert(prompt.id.clone(), number) {
-                let id = &prompt.id;
-                return Err(wrong(format!(
-                    "has the id \"{id}\" of line {first}. Give each prompt its own id."
-                )));
+                let id = prompt.id;
+                return Err(Refusal::RepeatedPromptId { suite: suite(), line: number, id, first }.into());
             }
             prompts.push(prompt);
+            if prompts.len() > MAX_FILE_PROMPTS {
+                break;
+            }
         }
-        if prompts.is_empty() {
-            return Err(Error::invalid(format!(
-                "The suite \"{name}\" has no prompts. Add at least one line."
-            )));
-        }
-        Ok(Self { name: name.to_owned(), prompts })
+        Self::of(name, prompts)
     }
 }
 
@@ -173,6 +203,7 @@ fn reason(error: &serde_json::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     fn refusal(text: &str) -> String {
         Suite::parse("mine", text).expect_err("not a suite").to_string()
@@ -241,6 +272,40 @@ mod tests {
     }
 
     #[test]
+    fn text_file_has_a_prompt_in_each_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("Questions.TXT");
+        fs::write(&path, "\u{feff}Why is the sky blue?\r\n\n  {\"id\": 1}\n").unwrap();
+        let suite = Suite::load(&path).unwrap();
+        let found: Vec<_> = suite.prompts.iter().map(|prompt| (&*prompt.id, &*prompt.prompt)).collect();
+        assert_eq!(suite.name, "Questions");
+        assert_eq!(found, [("line 1", "Why is the sky blue?"), ("line 3", "{\"id\": 1}")]);
+        fs::write(&path, " \n\n").unwrap();
+        assert!(Suite::load(&path).unwrap_err().to_string().contains("\"Questions\" has no prompts"));
+    }
+
+    #[test]
+    fn refuses_large_file_without_reading_all_of_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("huge.jsonl");
+        // A sparse file of a terabyte.
+        std::fs::File::create(&path).unwrap().set_len(1 << 40).unwrap();
+        let refused = Suite::load(&path).unwrap_err().to_string();
+        assert!(refused.contains("huge.jsonl is larger than 8 MB"), "{refused}");
+    }
+
+    #[test]
+    fn refuses_more_prompts_than_the_limit() {
+        let lines = |count: usize| "x\n".repeat(count);
+        assert_eq!(Suite::of_lines("mine", &lines(10_000)).unwrap().prompts.len(), 10_000);
+        let refused = Suite::of_lines("mine", &lines(10_001)).unwrap_err().to_string();
+        assert!(refused.contains("\"mine\" has more than 10000 prompts"), "{refused}");
+        let json: String =
+            (0..10_001).map(|id| format!("{{\"id\": \"{id}\", \"prompt\": \"x\"}}\n")).collect();
+        assert!(refusal(&json).contains("more than 10000 prompts"));
+    }
+
+    #[test]
     fn loads_file_and_explains_missing_one() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("mine.jsonl");
@@ -250,7 +315,7 @@ mod tests {
         let missing = Suite::named_or_file("poetry").expect_err("no such suite").to_string();
         assert!(missing.contains("\"poetry\"") && missing.contains("code, prose, edit"), "{missing}");
         fs::write(&path, [0xff, 0xfe, 0x00]).unwrap();
-        assert!(matches!(Suite::load(&path), Err(Error::Io { action: "read", .. })));
+        assert!(Suite::load(&path).unwrap_err().to_string().contains("mine.jsonl is not UTF-8 text"));
         assert!(matches!(Suite::load(folder.path()), Err(Error::Io { .. })));
     }
 }

@@ -60,8 +60,8 @@ struct WorkArgs {
     /// Methods, separated by commas [default: all that these models can run]
     #[arg(long, visible_alias = "method", value_parser = method_parser(), value_delimiter = ',')]
     methods: Vec<Method>,
-    /// Prompts: code, prose, edit, or a JSON Lines file; may be repeated
-    #[arg(long, value_name = "NAME|FILE.jsonl", default_value = "code")]
+    /// Prompts: code, prose, edit, or a file: .txt with a prompt in each line, else JSON Lines; may be repeated
+    #[arg(long, value_name = "NAME|FILE", default_value = "code")]
     suite: Vec<String>,
     /// Use only the first N prompts of each suite
     #[arg(long, value_name = "N")]

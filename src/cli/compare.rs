@@ -5,11 +5,11 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use hunch::bench::MethodConfig;
 use hunch::bench::compare::report::{
-    CompareEvent, CompareRequest, ComparedPrompts, ComparisonFormat, ComparisonReport, LaneReport,
+    CompareEvent, CompareRequest, ComparedPrompts, ComparisonFormat, ComparisonReport, LaneConfig, LaneReport,
 };
-use hunch::bench::compare::{Listener, export};
+use hunch::bench::compare::{CompareOn, Listener, export};
+use hunch::bench::{MethodConfig, Suite};
 use hunch::services::measure;
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
@@ -27,11 +27,13 @@ pub(crate) struct CompareArgs {
     /// The prompt
     #[arg(required_unless_present = "suite", conflicts_with = "suite")]
     prompt: Option<String>,
-    /// Use the prompts of a suite instead: code, prose or edit
-    #[arg(long, value_name = "NAME")]
+    /// Use the prompts of a suite instead: code, prose, edit, or a file
+    ///
+    /// A .txt file has a prompt in each line, any other is JSON Lines.
+    #[arg(long, value_name = "NAME|FILE")]
     suite: Option<String>,
     /// Use only the first N prompts of the suite
-    #[arg(long, value_name = "N", requires = "suite")]
+    #[arg(long, value_name = "N", requires = "suite", value_parser = clap::value_parser!(u32).range(1..))]
     prompts: Option<u32>,
     #[command(flatten)]
     models: ModelArgs,
@@ -77,14 +79,17 @@ pub(crate) struct CompareArgs {
 }
 
 pub(crate) fn run(args: &CompareArgs) -> Result<()> {
+    let request = request(args)?;
     let compute = args.models.compute()?;
     let mut models = load_with_head(&args.models, &args.head, &args.methods)?;
-    let request = request(args);
     let options = args.options.options(models.target());
     let progress = Progress::new();
     let mut on_event = |event: CompareEvent| show(&progress, &event);
     let mut listener = Listener { on_event: &mut on_event, stopped: &|| false };
-    let outcome = measure::compare(&models, &compute, &request, &options, &mut listener)?;
+    let mut models = Some(models);
+    let on =
+        CompareOn { models: &mut models, sets: &[], options: &options, compute: &compute, restoring: None };
+    let outcome = measure::compare(on, &request, &mut listener)?;
     drop(progress);
     if let Some(trouble) = outcome.trouble {
         eprintln!("hunch: The comparison ended early. {trouble}");
@@ -106,20 +111,25 @@ pub(crate) fn run(args: &CompareArgs) -> Result<()> {
     Ok(())
 }
 
-/// Returns what to compare.
-fn request(args: &CompareArgs) -> CompareRequest {
+/// Returns what to compare. Errors of a suite come before the models are loaded.
+fn request(args: &CompareArgs) -> hunch_error::Result<CompareRequest> {
     let prompts = match &args.suite {
-        Some(name) => ComparedPrompts::Suite { name: name.clone(), prompts: args.prompts },
+        Some(name) if Suite::is_built_in(name) => {
+            ComparedPrompts::Suite { name: name.clone(), prompts: args.prompts }
+        }
+        Some(name) => {
+            Suite::named_or_file(name)?;
+            ComparedPrompts::File { path: name.into(), prompts: args.prompts }
+        }
         None => ComparedPrompts::Text {
             system: args.system.clone().unwrap_or_default(),
             text: args.prompt.clone().unwrap_or_default(),
         },
     };
-    let lanes = args
-        .methods
-        .iter()
-        .flat_map(|&method| args.max_draft.iter().map(move |&max_draft| MethodConfig { method, max_draft }));
-    CompareRequest {
+    let lanes = args.methods.iter().flat_map(|&method| {
+        args.max_draft.iter().map(move |&max_draft| LaneConfig::of(MethodConfig { method, max_draft }))
+    });
+    Ok(CompareRequest {
         server: None,
         prompts,
         lanes: lanes.collect(),
@@ -127,7 +137,7 @@ fn request(args: &CompareArgs) -> CompareRequest {
         rule: args.rule,
         max_tokens: args.max_tokens,
         runs: args.runs,
-    }
+    })
 }
 
 fn show(progress: &Progress, event: &CompareEvent) {

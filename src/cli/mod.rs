@@ -304,10 +304,11 @@ fn exit_code_of(code: ErrorCode) -> u8 {
 mod tests {
     use super::*;
     use hunch_core::error::Error as CoreError;
+    use hunch_error::RunningWork;
 
     #[test]
     fn errors_of_every_crate_map_to_exit_codes() {
-        let busy = || Error::Busy;
+        let busy = || Error::Busy(RunningWork::Answer);
         assert_eq!(exit_code(&CoreError::invalid("k is 99").into()), 4);
         assert_eq!(exit_code(&CoreError::model(busy()).into()), 4);
         assert_eq!(exit_code(&StoreError(Error::Store("locked".into())).into()), 5);

@@ -6,9 +6,8 @@ use std::ops::ControlFlow;
 use anyhow::Result;
 use clap::Args;
 use hunch::generate::Prompt;
-use hunch::remote::{
-    RemoteAnswer, RemoteModel, RemoteRequest, RemoteServer, ServerAddress, ServerKey, TextPiece,
-};
+use hunch::remote::{RemoteServer, ServerAddress, ServerKey};
+use hunch::server_answers::{RemoteAnswer, RemoteModel, RemoteRequest, TextPiece};
 use hunch_core::token::TokenOrigin;
 use serde_json::{Map, Value, json};
 

@@ -11,7 +11,7 @@ use hunch::bench::skip_sets::SearchedModel;
 use hunch::engine::WallClock;
 use hunch::event::{GenerationEvent, TokenEvent};
 use hunch::generate::{Finished, GenerationContext, GenerationPlan, LoadPlan, Models, Prompt, generate};
-use hunch::remote::exact;
+use hunch::server_answers::exact;
 use hunch::services::load;
 use hunch_core::chat::{ChatMessage, Role, Thinking};
 use hunch_core::depth::MaxDraft;

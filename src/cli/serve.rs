@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use hunch::serve::{InstalledModels, Limits, ServerConfig, listen};
+use hunch::serve::{DraftChoice, InstalledModels, Limits, ServerConfig, listen};
 use hunch_error::Error;
 use hunch_library::Places;
 
@@ -40,9 +40,16 @@ pub(crate) struct ServeArgs {
     /// Requests that wait while one is answered; further ones are refused
     #[arg(long, default_value_t = 16, value_name = "N")]
     queue: usize,
+    /// Conversations whose caches are kept, if memory allows it
+    #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
+    conversations: u8,
     /// Other models that requests may name, separated by commas [default: all installed ones]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     models: Option<Vec<String>>,
+    /// Draft models of other models, separated by commas; `none` leaves out a draft, or all of them [default: the
+    /// installed one with the highest speedup]
+    #[arg(long, value_name = "TARGET=DRAFT,...", value_delimiter = ',')]
+    drafts: Vec<String>,
     /// Minutes after which idle models are unloaded, until the next request; 0 keeps them
     #[arg(long, default_value_t = 5.0, value_name = "N")]
     idle_minutes: f64,
@@ -65,6 +72,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         plan,
         api_key: args.api_key.clone().or_else(|| std::env::var(KEY_VARIABLE).ok()),
         queue: args.queue,
+        conversations: args.conversations.into(),
         limits: Limits::default(),
     };
     let model = config.model.clone();
@@ -114,13 +122,51 @@ fn installed(args: &ServeArgs) -> Result<InstalledModels, Error> {
         others.map(|name| hunch_library::resolve(name, &places)).collect::<Result<Vec<_>, Error>>()
     };
     let only = args.models.as_ref().map(resolve).transpose()?;
+    let drafts = drafts(&args.drafts, &places, &started)?;
     Ok(InstalledModels {
         places,
         only,
+        drafts,
         method: args.drafting.method,
         sampling: args.sampling.params(),
         ignore_memory_check: args.drafting.models.ignore_memory_check,
     })
+}
+
+/// Reads the draft models of other models than the started one.
+fn drafts(given: &[String], places: &Places, started: &str) -> Result<DraftChoice, Error> {
+    let mut choice = DraftChoice::default();
+    let is_pair = given.iter().any(|entry| entry.contains('='));
+    let installed = if is_pair { hunch_library::scan(places).models } else { Vec::new() };
+    let check_target = |name: &str| {
+        if name.eq_ignore_ascii_case(started) {
+            return Err(Error::invalid(format!(
+                "--drafts names {name}, with which the server starts. Choose its draft with --draft."
+            )));
+        }
+        if installed.iter().any(|entry| entry.name.eq_ignore_ascii_case(name)) {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "--drafts names {name}, and no installed model has that name. `hunch models` lists the names."
+        )))
+    };
+    for entry in given {
+        match entry.split_once('=') {
+            Some((target, draft)) => {
+                check_target(target)?;
+                let draft = (draft != "none").then(|| hunch_library::resolve(draft, places)).transpose()?;
+                choice.named.insert(target.to_ascii_lowercase(), draft);
+            }
+            None if entry == "none" => choice.no_others = true,
+            None => {
+                return Err(Error::invalid(format!(
+                    "--drafts has \"{entry}\". Write TARGET=DRAFT, TARGET=none or none."
+                )));
+            }
+        }
+    }
+    Ok(choice)
 }
 
 /// Returns the time after which idle models are unloaded.

@@ -36,7 +36,7 @@ fn ask_when_free(engine: &Engine, id: u32) -> Result<()> {
     loop {
         // Only a live engine reports that no model is loaded.
         match engine.ask(id, |_, _| Ok(())) {
-            Err(Error::Busy) if begun.elapsed() < PATIENCE => thread::sleep(Duration::from_millis(2)),
+            Err(Error::Busy(_)) if begun.elapsed() < PATIENCE => thread::sleep(Duration::from_millis(2)),
             ended => return ended,
         }
     }
@@ -73,6 +73,20 @@ fn panic_in_a_measurement_callback_releases_the_engine() {
         )
         .unwrap();
     await_drop(&dropped);
+    assert!(matches!(ask_when_free(&engine, 2), Err(Error::NoModel)));
+}
+
+#[test]
+fn panic_of_work_that_unloaded_the_models_reports_that_none_are_left() {
+    let engine = engine();
+    let (sender, ended) = channel();
+    let work = |models: &mut Option<Models>, _: &Arc<AtomicBool>| -> Result<()> {
+        *models = None;
+        panic!("the measurement broke");
+    };
+    engine.measure_swapping(1, work, move |ended, loaded| sender.send((ended, loaded)).unwrap()).unwrap();
+    let (result, loaded) = ended.recv_timeout(PATIENCE).unwrap();
+    assert!(matches!(result, Err(Error::Internal(_))) && !loaded);
     assert!(matches!(ask_when_free(&engine, 2), Err(Error::NoModel)));
 }
 

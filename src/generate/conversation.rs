@@ -11,6 +11,7 @@ use hunch_error::{Error, Refusal, Result};
 use hunch_core::depth::DepthController;
 use hunch_core::method::Method;
 use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, ModelMemory, Step, VocabSubset};
+use hunch_core::propose::head::Head;
 use hunch_core::propose::layer_skip::LayerSkip;
 use hunch_core::propose::{MethodOptions, Needs, Proposer, Proposers, Stage};
 use hunch_core::token::{TokenId, shared_len};
@@ -22,6 +23,8 @@ pub(super) struct ConversationResources {
     target: Box<dyn LanguageModel>,
     /// Tokens whose rows are in the target's cache.
     cached: Vec<TokenId>,
+    /// Tokens of the last prompt.
+    pub(super) prompt: usize,
     /// Proposers, with their caches and statistics.
     pub(super) proposers: Proposers,
     /// Depth controller of each method.
@@ -31,7 +34,7 @@ pub(super) struct ConversationResources {
 impl ConversationResources {
     /// Creates the resources of the first conversation over loaded models.
     pub(super) fn new(target: Box<dyn LanguageModel>, proposers: Proposers) -> Self {
-        Self { target, cached: Vec::new(), proposers, depths: HashMap::new() }
+        Self { target, cached: Vec::new(), prompt: 0, proposers, depths: HashMap::new() }
     }
 
     /// Returns the resources of another conversation over the same weights, with empty caches.
@@ -55,9 +58,35 @@ impl ConversationResources {
         &mut *self.target
     }
 
+    /// Returns the number of tokens in the target's cache, and of those that a prompt starts with.
+    pub(super) fn cached_and_shared(&self, prompt: &[TokenId]) -> (usize, usize) {
+        (self.cached.len(), shared_len(&self.cached, prompt))
+    }
+
+    /// Returns the allocated bytes of all caches.
+    pub(super) fn cache_bytes(&self) -> u64 {
+        (self.target.memory().cache + self.proposers.cache_bytes()) as u64
+    }
+
+    /// Returns the bytes that all caches take for a token, in a long conversation.
+    pub(super) fn cache_per_token(&self) -> usize {
+        self.target.memory().cache_per_token + self.proposers.cache_per_token()
+    }
+
+    /// Returns whether the target's cache has tokens.
+    pub(super) fn is_begun(&self) -> bool {
+        !self.cached.is_empty()
+    }
+
     /// Returns the draft model's name, if one is loaded.
     pub(super) fn draft_name(&self) -> Option<String> {
         self.proposers.draft().map(|draft| draft.model().info().name.clone())
+    }
+
+    /// Replaces the head, and removes the statistics of all methods that can use it.
+    pub(super) fn set_head(&mut self, head: Option<Head>) {
+        self.depths.retain(|method, _| !method.uses().any(|needs| needs == Needs::Head));
+        self.proposers.set_head(head);
     }
 
     /// Removes the statistics of methods that can use the draft model. They do not apply to another one.
@@ -145,7 +174,7 @@ impl ConversationResources {
     ) -> Result<GenerationResources<'a>> {
         let method = plan.method;
         let draft = self.draft_name();
-        let Self { target, cached, proposers, depths } = self;
+        let Self { target, cached, proposers, depths, .. } = self;
         check_needs(method, proposers)?;
         proposers.prepare(method, &plan.options, target.info())?;
         let depth = depths.entry(method).or_default();

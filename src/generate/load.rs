@@ -99,6 +99,11 @@ impl Origin {
         (&self.target, &self.head, self.context) == (&other.target, &other.head, other.context)
     }
 
+    /// Returns the identity with another head. `None` is the usual one.
+    pub(super) fn with_head(&self, head: Option<&Path>) -> Self {
+        Self { head: head.map(Into::into), ..self.clone() }
+    }
+
     pub(super) fn plan(&self) -> LoadPlan {
         let target = self.target.first().map(|(path, ..)| path.clone()).unwrap_or_default();
         let Self { draft, head, heads, context, draft_device, .. } = self.clone();
@@ -239,7 +244,7 @@ pub(super) fn read_draft(
 }
 
 /// Loads the newest head in the folder that was trained for the target, else the shipped one.
-fn usual_head(
+pub(super) fn usual_head(
     folder: Option<&Path>,
     target: &WeightFile,
     decoder: &Decoder,

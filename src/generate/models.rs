@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::conversation::{ConversationResources, GenerationResources};
+use super::kept_conversations::{CacheLimits, CacheUse, KeptConversations};
 use super::load::{self, InMemory, LoadPlan, OpenedModels, Origin};
 use super::pair_fit::{self, MeasuredPair};
 use super::predicted::PredictedCosts;
@@ -22,8 +23,19 @@ use hunch_core::propose::{MethodOptions, Needs, Proposers};
 use hunch_core::token::TokenId;
 use hunch_model::decoder::Decoder;
 use hunch_model::device::Compute;
+use hunch_model::heads;
 use hunch_model::text::{Tokenizer, check_vocabularies};
 use hunch_model::weights::WeightFile;
+use parking_lot::Mutex;
+
+/// Meaning of a plan without a head, for [`Models::with_drafters`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WithoutHead {
+    /// The current head stays.
+    KeepCurrent,
+    /// The usual head of the target is loaded, if there is one.
+    TakeUsual,
+}
 
 /// A target and optional draft models, as one conversation uses them.
 ///
@@ -31,6 +43,8 @@ use hunch_model::weights::WeightFile;
 pub struct Models {
     shared: Arc<SharedModels>,
     own: ConversationResources,
+    /// Other conversations whose caches are kept.
+    kept: KeptConversations,
 }
 
 impl Models {
@@ -62,6 +76,7 @@ impl Models {
         let pair = draft.as_ref().and_then(|draft| measured(&draft.model, &target, &tokenizer));
         let mut shared = SharedModels {
             origin,
+            decoder: Arc::new(Mutex::new(target.forked())),
             encoder: Arc::new(PromptEncoder::new(tokenizer, target.info().context_length)),
             device: compute.name(),
             predicted: PredictedCosts::of_target(&target, plain_ms, compute),
@@ -74,7 +89,7 @@ impl Models {
         let mut proposers = Proposers::new(draft.map(|draft| draft.model));
         proposers.set_head(head);
         let own = ConversationResources::new(Box::new(target), proposers);
-        Ok(Self { shared: Arc::new(shared), own })
+        Ok(Self { shared: Arc::new(shared), own, kept: KeptConversations::default() })
     }
 
     /// Returns the plan that loads these models again.
@@ -101,6 +116,7 @@ impl Models {
         let mut shared = SharedModels { origin, ..(*self.shared).clone() };
         shared.set_draft(draft.as_ref(), pair);
         self.shared = Arc::new(shared);
+        self.kept.clear();
         self.own.proposers.set_draft(draft.map(|draft| draft.model));
         self.own.forget_draft();
         Ok(())
@@ -115,6 +131,7 @@ impl Models {
         check_vocabularies(self.shared.encoder.tokenizer(), &Tokenizer::from_gguf(file.gguf())?)?;
         let copy = Decoder::load(&file, compute)?;
         load::warm_up(&copy);
+        self.kept.clear();
         self.own.proposers.set_low_bit(DraftModel::new(Box::new(copy))?);
         Ok(())
     }
@@ -199,7 +216,80 @@ impl Models {
     /// # Errors
     /// If the device fails.
     pub fn fork(&self) -> Result<Self> {
-        Ok(Self { shared: self.shared.clone(), own: self.own.fork()? })
+        let kept = KeptConversations::default();
+        Ok(Self { shared: self.shared.clone(), own: self.own.fork()?, kept })
+    }
+
+    /// Sets how many caches of conversations are kept at the same time. By default it is one. Caches beyond the limits
+    /// are dropped when the next generation begins.
+    pub fn set_cache_limits(&mut self, limits: CacheLimits) {
+        self.kept.set_limits(limits);
+    }
+
+    /// Sets how many caches are kept, as [`set_cache_limits`](Self::set_cache_limits), and drops the others now.
+    pub fn limit_caches(&mut self, limits: CacheLimits) {
+        self.kept.set_limits(limits);
+        self.kept.drop_excess();
+    }
+
+    /// Predicts the bytes of all caches of a conversation of `tokens` tokens: those of the target, the draft model, the
+    /// low-bit copy and the head.
+    pub fn predicted_cache(&self, tokens: usize) -> u64 {
+        (self.own.cache_per_token() as u64).saturating_mul(tokens as u64)
+    }
+
+    /// Continues the conversation whose cache serves a prompt best, or starts another one, within the limits. Until the
+    /// next call, all other methods are about that conversation.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub(super) fn resume(&mut self, prompt: &[TokenId]) -> Result<()> {
+        self.kept.switch(&mut self.own, prompt)
+    }
+
+    /// Returns the caches of all conversations, the current one included unless it is empty.
+    pub fn caches(&self) -> CacheUse {
+        let current =
+            CacheUse { conversations: usize::from(self.own.is_begun()), bytes: self.own.cache_bytes() };
+        current.plus(self.kept.used())
+    }
+
+    /// Starts another conversation over the same target, with the draft model and the head of a plan. Context and device
+    /// of the plan are ignored.
+    ///
+    /// # Errors
+    /// The errors of [`Models::load_by`].
+    pub fn with_drafters(&self, plan: &LoadPlan, missing: WithoutHead, compute: &Compute) -> Result<Self> {
+        let mut other = self.fork()?;
+        let own = self.plan();
+        if plan.draft != own.draft {
+            other.change_draft(
+                &LoadPlan { draft: plan.draft.clone(), progress: plan.progress.clone(), ..own.clone() },
+                compute,
+            )?;
+        }
+        match plan.head.as_deref() {
+            None if missing == WithoutHead::KeepCurrent || own.head.is_none() => {}
+            None => {
+                let file = WeightFile::open(&own.target)?;
+                let decoder = self.shared.decoder.lock();
+                other.set_head(load::usual_head(own.heads.as_deref(), &file, &decoder, compute)?, None);
+            }
+            Some(path) if own.head.as_deref() == Some(path) => {}
+            Some(path) => {
+                let file = WeightFile::open(&own.target)?;
+                let head = heads::open(path, &file, &self.shared.decoder.lock(), compute)?;
+                other.set_head(Some(head), Some(path));
+            }
+        }
+        Ok(other)
+    }
+
+    /// Replaces the head, which comes from this file. Without a file it is the usual one.
+    fn set_head(&mut self, head: Option<Head>, path: Option<&Path>) {
+        let origin = self.shared.origin.with_head(path);
+        self.shared = Arc::new(SharedModels { origin, ..(*self.shared).clone() });
+        self.own.set_head(head);
     }
 
     /// Returns the logits after `ids`: the target's, and the draft model's if one is loaded. Reuses the
@@ -246,6 +336,7 @@ impl Models {
     /// # Errors
     /// If the device fails.
     pub fn forget(&mut self) -> Result<()> {
+        self.kept.clear();
         self.own.empty_caches()
     }
 

@@ -22,6 +22,8 @@ pub struct PromptEncoder {
     formats: OnceLock<FormatCompiler>,
     /// Read when they are first asked for.
     switches: OnceLock<ThinkingSwitches>,
+    /// Found when a request first switches thinking off.
+    always_thinks: OnceLock<bool>,
     /// Read when a request first has tools.
     tools: OnceLock<ToolMarkers>,
 }
@@ -45,6 +47,7 @@ impl PromptEncoder {
             context,
             formats: OnceLock::new(),
             switches: OnceLock::new(),
+            always_thinks: OnceLock::new(),
             tools: OnceLock::new(),
         }
     }
@@ -167,6 +170,12 @@ impl PromptEncoder {
     /// Returns the switches for reasoning that the target's chat template reads.
     pub fn thinking_switches(&self) -> ThinkingSwitches {
         *self.switches.get_or_init(|| self.template.thinking_switches())
+    }
+
+    /// Returns whether the target thinks before every answer, as far as its chat template shows it. See
+    /// [`ChatTemplate::always_thinks`].
+    pub fn always_thinks(&self) -> bool {
+        *self.always_thinks.get_or_init(|| self.template.always_thinks())
     }
 
     /// Returns how the model marks calls of tools.

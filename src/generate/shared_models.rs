@@ -7,12 +7,16 @@ use super::PromptEncoder;
 use super::load::{DraftInMemory, Origin};
 use super::pair_fit::MeasuredPair;
 use super::predicted::PredictedCosts;
+use hunch_model::decoder::Decoder;
+use parking_lot::Mutex;
 
 /// Facts of loaded models, none of which changes with an answer.
 #[derive(Clone)]
 pub(super) struct SharedModels {
     /// Identity of the loaded files.
     pub(super) origin: Origin,
+    /// The target, with an empty cache. Heads borrow its weights.
+    pub(super) decoder: Arc<Mutex<Decoder>>,
     /// Tokeniser and chat template of the target.
     pub(super) encoder: Arc<PromptEncoder>,
     /// Name of the device.

@@ -6,23 +6,20 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, TryStreamExt};
-use hunch_core::chat::ChatMessage;
-use hunch_core::stats::GenerationStats;
-use hunch_core::token::TokenOrigin;
 use hunch_error::{Error, Refusal, Result, ServerRemedy};
 use hunch_library::http;
 use hunch_library::http::ProxyChoice;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE};
 use reqwest::{Client, Method, RequestBuilder, Response, Url};
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 use sse_stream::SseByteStream;
 use tokio::runtime::Runtime;
-use ts_rs::TS;
 
 use super::address::{ServerAddress, ServerKey};
-use super::chunk::{Chunk, error_message};
-use super::speculation::{Speculation, VllmCounters};
+use crate::server_answers::{
+    Chunk, Progress, RemoteAnswer, RemoteModel, RemoteRequest, ServerKind, TextPiece, VllmCounters,
+    error_message, model_of_entry,
+};
 
 /// Time until an answer notices that it was cancelled.
 const STOPS_WITHIN: Duration = Duration::from_millis(20);
@@ -37,122 +34,6 @@ const ANSWER_BYTES: usize = 256 << 20;
 
 /// Time that vLLM's counters may take. They are worth no longer wait: an answer can do without them.
 const COUNTERS: Duration = Duration::from_secs(1);
-/// Fewest pieces of an answer whose speed is measured. Fewer were gathered by a proxy, or by the server.
-const MEASURED_PIECES: u32 = 3;
-/// Longest name of a model, in bytes.
-const NAME_BYTES: usize = 512;
-
-/// Program that a server runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
-#[serde(rename_all = "snake_case")]
-pub enum ServerKind {
-    /// `hunch serve`.
-    Hunch,
-    /// llama.cpp's llama-server.
-    LlamaCpp,
-    /// vLLM.
-    Vllm,
-    /// SGLang.
-    Sglang,
-    /// Any other program.
-    Other,
-}
-
-impl ServerKind {
-    /// Returns the kind that a list of models shows, by the owner of its models.
-    fn of_owner(owner: &str) -> Self {
-        match owner {
-            "hunch" => Self::Hunch,
-            "llamacpp" => Self::LlamaCpp,
-            "vllm" => Self::Vllm,
-            "sglang" => Self::Sglang,
-            _ => Self::Other,
-        }
-    }
-
-    /// Returns the name for people.
-    pub fn describe(self) -> &'static str {
-        match self {
-            Self::Hunch => "Hunch",
-            Self::LlamaCpp => "llama.cpp",
-            Self::Vllm => "vLLM",
-            Self::Sglang => "SGLang",
-            Self::Other => "server",
-        }
-    }
-}
-
-/// A model that a server offers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
-pub struct RemoteModel {
-    /// Name, as requests write it.
-    pub id: String,
-    /// Program that runs it.
-    pub kind: ServerKind,
-    /// Context length in tokens, if the server says so.
-    pub context: Option<u64>,
-}
-
-/// A request for an answer. Parameters that are `None` keep the server's defaults.
-#[derive(Clone, Debug, Default)]
-pub struct RemoteRequest {
-    /// Conversation. Empty for a raw prompt.
-    pub messages: Vec<ChatMessage>,
-    /// Prompt that is continued without a chat template, in place of a conversation.
-    pub raw: Option<String>,
-    /// Most tokens to generate.
-    pub max_tokens: Option<usize>,
-    /// Texts that end the answer.
-    pub stop: Vec<String>,
-    /// Schema that the answer follows.
-    pub schema: Option<Value>,
-    /// Sampling parameters by their names in the protocol of `hunch serve`, such as `temperature`. A server that names
-    /// one differently gets its own name.
-    pub sampling: Map<String, Value>,
-}
-
-impl RemoteRequest {
-    /// Returns the body for a model.
-    fn body(&self, model: &RemoteModel) -> Value {
-        let mut body = Map::from_iter([
-            ("model".to_owned(), json!(model.id)),
-            ("stream".to_owned(), json!(true)),
-            ("stream_options".to_owned(), json!({ "include_usage": true })),
-        ]);
-        let mut set = |name: &str, value: Value| body.insert(name.to_owned(), value);
-        match &self.raw {
-            Some(prompt) => set("prompt", json!(prompt)),
-            None => set("messages", json!(self.messages)),
-        };
-        if let Some(limit) = self.max_tokens {
-            set("max_tokens", json!(limit));
-        }
-        if !self.stop.is_empty() {
-            set("stop", json!(self.stop));
-        }
-        if let Some(schema) = &self.schema {
-            let named = json!({ "name": "answer", "strict": true, "schema": schema });
-            set("response_format", json!({ "type": "json_schema", "json_schema": named }));
-        }
-        // Others refuse fields that they do not know.
-        match model.kind {
-            ServerKind::Hunch => set("hunch", json!(true)),
-            ServerKind::Sglang => set("return_spec_tokens_details", json!(true)),
-            _ => None,
-        };
-        let name_of = |name: &String| match (name.as_str(), model.kind) {
-            ("repeat_penalty", ServerKind::Vllm | ServerKind::Sglang) => "repetition_penalty".to_owned(),
-            (name, _) => name.to_owned(),
-        };
-        body.extend(self.sampling.iter().map(|(name, value)| (name_of(name), value.clone())));
-        Value::Object(body)
-    }
-}
-
-/// Returns a number as a person writes it: 0.7, not 0.699999988.
-pub fn exact(number: f32) -> Value {
-    number.to_string().parse::<f64>().map_or(Value::Null, Value::from)
-}
 
 /// Returns a runtime for requests of this thread.
 ///
@@ -172,62 +53,6 @@ pub async fn unless_cancelled<T>(cancelled: &dyn Fn() -> bool, work: impl Future
         }
     }
     None
-}
-
-/// A piece of an answer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct TextPiece {
-    /// Its text: a token of a Hunch server, else what one event of the stream holds.
-    pub text: String,
-    /// Origin of the token. Known of Hunch servers only.
-    pub origin: Option<TokenOrigin>,
-    /// True for thinking, which is not part of the answer.
-    pub thinking: bool,
-}
-
-/// Numbers of tokens, as the server counts them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
-pub struct Usage {
-    /// Tokens of the prompt.
-    pub prompt: u64,
-    /// Tokens of the answer, thinking included.
-    pub generated: u64,
-}
-
-/// A finished answer and its figures.
-#[derive(Clone, Debug, Serialize)]
-pub struct RemoteAnswer {
-    /// Why it ended, in the server's word: usually `stop` or `length`.
-    pub finish_reason: String,
-    /// Numbers of tokens, if the server counts them.
-    pub usage: Option<Usage>,
-    /// Speculation, if the server reports it.
-    pub speculation: Option<Speculation>,
-    /// Tokens per second after the prompt, if the server reports them.
-    pub reported_tok_s: Option<f64>,
-    /// Figures of a Hunch server.
-    pub stats: Option<GenerationStats>,
-    /// Number of events of the stream that held text. Few of them say nothing about the speed.
-    pub pieces: u32,
-    /// Tokens of thinking that the server counts in the answer, but did not send.
-    pub hidden_tokens: u64,
-    /// From the request to the first piece, in milliseconds, measured here.
-    pub first_ms: f64,
-    /// From the request to the end, in milliseconds, measured here.
-    pub wall_ms: f64,
-}
-
-impl RemoteAnswer {
-    /// Returns the tokens per second after the first piece, measured here. The network is part of it. `None` for an
-    /// answer that came at once, or in too few pieces.
-    pub fn measured_tok_s(&self) -> Option<f64> {
-        if self.pieces < MEASURED_PIECES {
-            return None;
-        }
-        let sent = self.usage?.generated.saturating_sub(self.hidden_tokens);
-        let (tokens, ms) = (sent.checked_sub(1)?, self.wall_ms - self.first_ms);
-        (tokens > 0 && ms > 0.0).then(|| 1000.0 * tokens as f64 / ms)
-    }
 }
 
 /// Client of one server.
@@ -448,138 +273,8 @@ impl RemoteServer {
     }
 }
 
-/// An answer as far as it has arrived.
-#[derive(Default)]
-struct Progress {
-    finish_reason: Option<String>,
-    usage: Option<Usage>,
-    speculation: Option<Speculation>,
-    reported_tok_s: Option<f64>,
-    stats: Option<GenerationStats>,
-    first_ms: Option<f64>,
-    /// Events that held text.
-    pieces: u32,
-    /// Tokens of thinking, as the server counts them.
-    reasoning_tokens: u64,
-    /// True once thinking arrived.
-    thought: bool,
-    /// True once the server said that the stream is complete.
-    done: bool,
-}
-
-impl Progress {
-    /// Adds a chunk and returns its pieces.
-    fn add(&mut self, mut chunk: Chunk) -> Vec<TextPiece> {
-        self.speculation = Speculation::of_chunk(&chunk).or(self.speculation);
-        if let Some(usage) = &chunk.usage {
-            self.usage = Some(Usage { prompt: usage.prompt_tokens, generated: usage.completion_tokens });
-            self.reasoning_tokens = usage.completion_tokens_details.reasoning_tokens;
-        }
-        if let Some(timings) = &chunk.timings {
-            self.reported_tok_s = timings.predicted_per_second.or(self.reported_tok_s);
-        }
-        let hunch = chunk.hunch.take().unwrap_or_default();
-        if let Some(stats) = hunch.stats {
-            self.reported_tok_s = Some(stats.decode_tok_s);
-            self.stats = Some(stats);
-        }
-        let Some(choice) = chunk.choices.into_iter().next() else { return Vec::new() };
-        self.finish_reason = choice.finish_reason.or(self.finish_reason.take());
-        let piece = |text: Option<String>, thinking| {
-            text.filter(|text| !text.is_empty()).map(|text| TextPiece { text, origin: None, thinking })
-        };
-        let thought = piece(choice.delta.reasoning_content.or(choice.delta.reasoning), true);
-        let text = choice.delta.content.or(choice.text).unwrap_or_default();
-        // The tokens of a Hunch server say the same text, piece by piece.
-        let by_token = hunch.texts.len() == hunch.origins.len() && hunch.texts.concat() == text;
-        let answer: Vec<_> = match by_token {
-            true => hunch
-                .texts
-                .into_iter()
-                .zip(hunch.origins)
-                .map(|(text, origin)| TextPiece { text, origin: Some(origin), thinking: false })
-                .collect(),
-            false => piece(Some(text), false).into_iter().collect(),
-        };
-        self.thought |= thought.is_some();
-        let pieces: Vec<_> = thought.into_iter().chain(answer).collect();
-        self.pieces = self.pieces.saturating_add(u32::from(!pieces.is_empty()));
-        pieces
-    }
-
-    /// Returns the answer, or `None` if the server ended before it.
-    fn finish(self, wall_ms: f64) -> Option<RemoteAnswer> {
-        let finish_reason = self.finish_reason.or_else(|| self.done.then(|| "stop".to_owned()))?;
-        Some(RemoteAnswer {
-            finish_reason,
-            usage: self.usage,
-            speculation: self.speculation,
-            reported_tok_s: self.reported_tok_s.filter(|rate| rate.is_finite()),
-            stats: self.stats,
-            pieces: self.pieces,
-            hidden_tokens: if self.thought { 0 } else { self.reasoning_tokens },
-            first_ms: self.first_ms.unwrap_or(wall_ms),
-            wall_ms,
-        })
-    }
-}
-
 /// Returns whether a response is a web page, such as the start page of a router.
 fn is_page(response: &Response) -> bool {
     let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     kind.is_some_and(|kind| kind.starts_with("text/html"))
-}
-
-/// Returns whether a model's name can be shown on a line.
-fn is_usable_name(name: &str) -> bool {
-    (1..=NAME_BYTES).contains(&name.len()) && !name.chars().any(char::is_control)
-}
-
-/// Reads an entry of a list of models, unless its name cannot be used.
-fn model_of_entry(entry: &Value) -> Option<RemoteModel> {
-    let context = [&entry["context_length"], &entry["max_model_len"], &entry["meta"]["n_ctx"]];
-    Some(RemoteModel {
-        id: entry["id"].as_str().filter(|id| is_usable_name(id))?.to_owned(),
-        kind: ServerKind::of_owner(entry["owned_by"].as_str().unwrap_or_default()),
-        context: context.iter().find_map(|value| value.as_u64()),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn finished(chunks: &[Value], wall_ms: f64) -> RemoteAnswer {
-        let mut progress = Progress { first_ms: Some(100.0), ..Progress::default() };
-        for chunk in chunks {
-            progress.add(serde_json::from_value(chunk.clone()).unwrap());
-        }
-        progress.done = true;
-        progress.finish(wall_ms).unwrap()
-    }
-
-    fn piece(delta: Value) -> Value {
-        json!({ "choices": [{ "delta": delta }] })
-    }
-
-    #[test]
-    fn speed_is_measured_only_of_what_arrived_piece_by_piece() {
-        let usage = json!({ "usage": { "prompt_tokens": 3, "completion_tokens": 1011,
-            "completion_tokens_details": { "reasoning_tokens": 1000 } } });
-        let text = piece(json!({ "content": "a" }));
-        let at_once = finished(&[text.clone(), usage.clone()], 101.0);
-        assert_eq!(at_once.measured_tok_s(), None);
-        let hidden = finished(&[text.clone(), text.clone(), text.clone(), usage.clone()], 1100.0);
-        assert_eq!(hidden.measured_tok_s(), Some(10.0));
-        let thought = piece(json!({ "reasoning": "so" }));
-        let shown = finished(&[thought, text.clone(), text, usage], 1100.0);
-        assert_eq!(shown.measured_tok_s(), Some(1010.0));
-    }
-
-    #[test]
-    fn models_with_unusable_names_are_left_out() {
-        let id = |id: &str| model_of_entry(&json!({ "id": id })).map(|model| model.id);
-        assert_eq!(id("org/model:8b").as_deref(), Some("org/model:8b"));
-        assert_eq!((id(""), id("a\nb"), id(&"a".repeat(513))), (None, None, None));
-    }
 }

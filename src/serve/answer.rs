@@ -5,16 +5,17 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures_util::future::try_join;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::spawn_blocking;
+use tokio::time::sleep;
 
 use super::Served;
 use super::errors::{Failure, FailureKind};
 use super::metrics::Metrics;
-use crate::engine::WallClock;
+use crate::engine::{Engine, EngineHold, WallClock};
 use crate::event::{GenerationEvent, RoundEvent, StopReason, TokenEvent};
 use crate::generate::{
     Finished, GenerationContext, GenerationPlan, LoadPlan, LoadStep, Models, Prompt, generate,
@@ -22,12 +23,16 @@ use crate::generate::{
 use hunch_core::chat::Thinking;
 use hunch_core::method::Method;
 use hunch_core::sample::Constraint;
+use hunch_core::stats::RoundTiming;
 use hunch_core::token::TokenId;
-use hunch_error::Result;
-use hunch_model::text::{AnswerFormat, ToolCallParser, ToolChat};
+use hunch_error::{Error, Result, RunningWork};
+use hunch_model::text::{AnswerFormat, ThinkingBudget, ThoughtSplitter, Tokenizer, ToolCallParser, ToolChat};
 
 /// Tokens at the end of a prompt that show whether its template opened a thought.
 const PROMPT_END: usize = 16;
+
+/// Time between two attempts to get an engine that somebody else uses.
+const ENGINE_POLL: Duration = Duration::from_millis(20);
 
 /// A checked request.
 pub(super) struct Ask {
@@ -40,6 +45,8 @@ pub(super) struct Ask {
     pub(super) format: Option<AnswerFormat>,
     /// Reading of calls. `None` if the answer has none.
     pub(super) calling: Option<Calling>,
+    /// Most tokens of reasoning. Not with a format, which leaves no room for a thought.
+    pub(super) thinking_budget: Option<usize>,
 }
 
 /// Reader of the calls in an answer, and the format that makes them.
@@ -49,6 +56,13 @@ pub(super) struct Calling {
     pub(super) format: Option<AnswerFormat>,
     /// Special tokens whose text belongs to the answer.
     pub(super) shown: Vec<TokenId>,
+}
+
+impl Calling {
+    /// Returns whether the answer has to follow a format, which leaves no room for a thought.
+    pub(super) fn has_format(&self) -> bool {
+        self.format.is_some()
+    }
 }
 
 /// Input of an answer.
@@ -98,6 +112,10 @@ pub(super) struct RunningAnswer {
     pub(super) method: Method,
     /// Reader of the calls, before the first token. `None` if the answer has none.
     pub(super) parser: Option<ToolCallParser>,
+    /// Splitter of the thoughts in the answer, before the first token.
+    pub(super) thoughts: ThoughtSplitter,
+    /// Milliseconds and number of the rounds so far that drafted nothing.
+    plain: (f64, u32),
 }
 
 /// A whole answer.
@@ -122,6 +140,11 @@ impl RunningAnswer {
         loop {
             match self.steps.recv().await {
                 Some(Step::Event(GenerationEvent::Round(round))) => {
+                    if round.drafted == 0 {
+                        let RoundTiming { target_ms, verify_ms, other_ms, .. } = round.timing;
+                        self.plain.0 += target_ms + verify_ms + other_ms;
+                        self.plain.1 += 1;
+                    }
                     return Ok(Some(AnswerPart::Round(Box::new(round))));
                 }
                 Some(Step::Event(event)) => self.observe(&event),
@@ -162,6 +185,14 @@ impl RunningAnswer {
         self.prompt_tokens.saturating_sub(self.prefilled + 1)
     }
 
+    /// Predicts the speedup over plain decoding at `tok_s` tokens per second. Plain decoding is taken to need the mean
+    /// time of the rounds of this answer that drafted nothing. `None` without such rounds.
+    pub(super) fn predicted_speedup(&self, tok_s: f64) -> Option<f64> {
+        let (ms, rounds) = self.plain;
+        let speedup = tok_s * ms / f64::from(rounds) / 1000.0;
+        (rounds > 0 && speedup.is_finite()).then_some(speedup)
+    }
+
     fn observe(&mut self, event: &GenerationEvent) {
         match event {
             GenerationEvent::Started { seed, method, .. } => (self.seed, self.method) = (*seed, *method),
@@ -200,6 +231,17 @@ impl Drop for CountIfDropped {
 pub(super) struct Encoded {
     pub(super) ids: Vec<TokenId>,
     constraint: Option<Arc<dyn Constraint>>,
+    /// Splitter of the thoughts in the answer, which has read the prompt. An answer in a format has none.
+    thoughts: ThoughtSplitter,
+}
+
+/// Limits of an answer that depend on its prompt.
+#[derive(Default)]
+pub(super) struct AnswerLimits {
+    /// Format of the answer.
+    pub(super) format: Option<AnswerFormat>,
+    /// Most tokens of reasoning, without a format.
+    pub(super) thinking_budget: Option<usize>,
 }
 
 /// Tokenises a prompt and compiles the format of its answer. Dropping the future abandons a slow chat template.
@@ -210,7 +252,7 @@ pub(super) async fn encode(
     server: &Served,
     question: Question,
     thinking: Option<Thinking>,
-    format: Option<AnswerFormat>,
+    limits: AnswerLimits,
 ) -> Result<Encoded, Failure> {
     let abandoned = SetOnDrop(Arc::default());
     let (encoder, flag) = (server.model.encoder.clone(), abandoned.0.clone());
@@ -221,8 +263,17 @@ pub(super) async fn encode(
             Question::Tools(chat, begun) => encoder.tool_ids(chat, begun, thinking, &stopped)?,
         };
         let answer_start = ids.len() - question.begun();
+        let AnswerLimits { format, thinking_budget } = limits;
         let constraint = format.map(|format| encoder.constraint(&format, answer_start)).transpose()?;
-        Ok(Encoded { ids, constraint })
+        let tokenizer = encoder.tokenizer();
+        let thoughts = match constraint.is_some() {
+            true => ThoughtSplitter::after("", ""),
+            false => thoughts_after(tokenizer, &ids, answer_start),
+        };
+        let budget = || -> Option<Arc<dyn Constraint>> {
+            Some(Arc::new(ThinkingBudget::new(tokenizer, thinking_budget?, ids.len(), &thoughts)?))
+        };
+        Ok(Encoded { constraint: constraint.or_else(budget), ids, thoughts })
     });
     let encoded = encoding.await.map_err(|_| {
         Failure::new(FailureKind::Internal, "The prompt could not be tokenised. This is a bug in Hunch.")
@@ -237,7 +288,7 @@ pub(super) async fn encode(
 /// If the request is invalid, the queue is full, or the engine fails.
 pub(super) async fn start(server: &Served, ask: Ask) -> Result<RunningAnswer, Failure> {
     let clock = WallClock::start();
-    let Ask { question, mut plan, max_tokens, format, calling } = ask;
+    let Ask { question, mut plan, max_tokens, format, calling, thinking_budget } = ask;
     let (parser, format, shown) = match calling {
         Some(Calling { parser, format: of_calls, shown }) => (Some(parser), of_calls.or(format), shown),
         None => (None, format, Vec::new()),
@@ -255,23 +306,30 @@ pub(super) async fn start(server: &Served, ask: Ask) -> Result<RunningAnswer, Fa
     // The place in the queue is taken first, so a slow chat template does not change the order.
     let turn = async { place.turn().await.ok_or_else(Failure::shutting_down) };
     let mut waiting = CountIfDropped(Some(server.metrics.clone()));
-    let ready = try_join(turn, encode(server, question, plan.thinking, format)).await;
+    let limits = AnswerLimits { format, thinking_budget };
+    let ready = async {
+        let (turn, encoded) = try_join(turn, encode(server, question, plan.thinking, limits)).await?;
+        let id = server.next_id();
+        Ok::<_, Failure>((turn, encoded, id, hold_engine(&server.engine, id).await?))
+    };
+    let ready = ready.await;
     waiting.0 = None;
-    let (turn, Encoded { ids, constraint }) = ready?;
+    let (turn, Encoded { ids, constraint, thoughts }, id, hold) = ready?;
     let prompt_tokens = ids.len();
-    let parser = parser.map(|parser| {
-        // A format leaves no room for a thought.
-        if constraint.is_some() { parser } else { after_prompt(parser, server, &ids, begun) }
-    });
+    let parser = parser.map(|parser| parser.after(&thoughts));
     plan.max_tokens = max_tokens.unwrap_or_else(|| server.model.context.saturating_sub(prompt_tokens).max(1));
     let (sender, steps) = unbounded_channel();
-    let id = server.next_id();
     let (events, metrics) = (sender.clone(), server.metrics.clone());
-    let (served, model) = (server.models.clone(), server.model.clone());
+    let (served, model, conversations) = (server.models.clone(), server.model.clone(), server.conversations);
     let load = load_plan(server, sender.clone());
     let mut reader = parser.clone();
     let work = move |models: &mut Models, stopped: &dyn Fn() -> bool| {
         served.complete(&model, models, &mut plan)?;
+        models.set_cache_limits(served.cache_limits(
+            models,
+            conversations,
+            ids.len().saturating_add(plan.max_tokens),
+        ));
         // `true` once the rest of the answer would be left out.
         let is_done = AtomicBool::new(false);
         let cancelled = || stopped() || events.is_closed() || is_done.load(Ordering::Relaxed);
@@ -303,8 +361,9 @@ pub(super) async fn start(server: &Served, ask: Ask) -> Result<RunningAnswer, Fa
     };
     let (served, model, metrics) = (server.models.clone(), server.model.clone(), server.metrics.clone());
     let make_room = move |loaded| {
+        let make_room = served.has_to_make_room(&model, loaded)?;
         metrics.record_load();
-        served.has_to_make_room(&model, loaded)
+        Ok(make_room)
     };
     let (metrics, queue, began) = (server.metrics.clone(), server.queue.clone(), Instant::now());
     let idle = server.idle.clone();
@@ -316,7 +375,7 @@ pub(super) async fn start(server: &Served, ask: Ask) -> Result<RunningAnswer, Fa
         drop(turn);
         let _ = sender.send(Step::End(result));
     };
-    server.engine.measure_on(id, load, make_room, work, ended)?;
+    server.engine.measure_on(hold, load, make_room, work, ended)?;
     let mut answer = RunningAnswer {
         steps,
         number: id,
@@ -325,6 +384,8 @@ pub(super) async fn start(server: &Served, ask: Ask) -> Result<RunningAnswer, Fa
         seed: 0,
         method: server.plan.method,
         parser,
+        thoughts,
+        plain: (0.0, 0),
     };
     match answer.steps.recv().await {
         Some(Step::Event(event)) => answer.observe(&event),
@@ -334,15 +395,26 @@ pub(super) async fn start(server: &Served, ask: Ask) -> Result<RunningAnswer, Fa
     Ok(answer)
 }
 
-/// Returns the reader of an answer after a prompt, whose last `begun` tokens belong to the answer.
-fn after_prompt(parser: ToolCallParser, server: &Served, ids: &[TokenId], begun: usize) -> ToolCallParser {
-    let tokenizer = server.model.encoder.tokenizer();
-    let text = |ids: &[TokenId]| {
-        let bytes: Vec<u8> = ids.iter().flat_map(|&id| tokenizer.token_bytes(id)).collect();
-        String::from_utf8_lossy(&bytes).into_owned()
-    };
-    let (prompt, begun) = ids.split_at(ids.len() - begun);
-    parser.after(&text(&prompt[prompt.len().saturating_sub(PROMPT_END)..]), &text(begun))
+/// Waits until the engine is free. The window may use it too.
+pub(super) async fn hold_engine(engine: &Engine, id: u32) -> Result<EngineHold> {
+    loop {
+        match engine.hold(id, RunningWork::Answer) {
+            Err(Error::Busy(_)) => sleep(ENGINE_POLL).await,
+            held => return held,
+        }
+    }
+}
+
+/// Returns the splitter of an answer after a prompt, whose tokens from `answer_start` on belong to the answer.
+fn thoughts_after(tokenizer: &Tokenizer, ids: &[TokenId], answer_start: usize) -> ThoughtSplitter {
+    let (prompt, begun) = ids.split_at(answer_start);
+    let end = &prompt[prompt.len().saturating_sub(PROMPT_END)..];
+    ThoughtSplitter::after(&text_of_ids(tokenizer, end), &text_of_ids(tokenizer, begun))
+}
+
+fn text_of_ids(tokenizer: &Tokenizer, ids: &[TokenId]) -> String {
+    let bytes: Vec<u8> = ids.iter().flat_map(|&id| tokenizer.token_bytes(id)).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// Joins the texts of tokens.

@@ -8,18 +8,20 @@ use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::Response;
 use axum::response::sse::Event;
-use hunch_core::chat::Role;
-use hunch_model::text::{AnswerFormat, EncodeOptions, ToolCallParser, ToolPart};
+use hunch_core::chat::{Role, Thinking};
+use hunch_model::text::{
+    AnswerFormat, AnswerText, EncodeOptions, ThinkingBudget, ThoughtSplitter, ToolCallParser, ToolPart,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::answer::{self, Ask, Question, RunningAnswer};
+use super::answer::{self, AnswerLimits, Ask, Calling, Question, RunningAnswer};
 use super::body::{self, Content, Fields, is_nothing};
 use super::errors::{Failure, Protocol, json_response};
 use super::tools::{AnswerPiece, History, Tools, pieces};
-use super::{Served, Server, find_model, hunch_field, sse};
+use super::{Served, Server, find_model, hunch_field, sse, thinking};
 use crate::event::{RoundEvent, StopReason, TokenEvent};
-use crate::generate::Finished;
+use crate::generate::{Finished, GenerationPlan};
 
 #[derive(Deserialize)]
 struct ConversationFields {
@@ -56,6 +58,40 @@ struct Output {
 #[serde(deny_unknown_fields)]
 struct OutputConfig {
     format: Option<Format>,
+    /// Effort of reasoning.
+    effort: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Reasoning {
+    thinking: Option<ThinkingSetting>,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+enum ThinkingSetting {
+    Disabled {},
+    Adaptive {
+        /// Form of thoughts. They are always sent as they are.
+        #[serde(default, rename = "display")]
+        _display: Option<String>,
+    },
+    Enabled {
+        budget_tokens: usize,
+        #[serde(default, rename = "display")]
+        _display: Option<String>,
+    },
+}
+
+/// Reasoning that a request asks for.
+#[derive(Default)]
+struct Wanted {
+    /// Switch of the chat template. `None` leaves it to the server.
+    thinking: Option<Thinking>,
+    /// Most tokens of reasoning.
+    budget: Option<usize>,
+    /// `true` to send thoughts as blocks of their own.
+    has_blocks: bool,
 }
 
 #[derive(Deserialize)]
@@ -70,25 +106,35 @@ pub(super) async fn messages(server: Arc<Server>, request: Request) -> Result<Re
     let (server, question, tools) = question(server, &mut fields).await?;
     let settings: Settings = fields.take(&Settings::NAMES)?;
     refuse_unsupported(&mut fields)?;
-    let format = format(&mut fields)?;
+    let (format, wanted) = output(&server, &mut fields, Some(settings.max_tokens))?;
     let plan = body::plan(&server, &mut fields, settings.stop_sequences)?;
     fields.finish()?;
+    let plan = GenerationPlan { thinking: wanted.thinking.or(plan.thinking), ..plan };
     let calling = tools.calling(&server, format.as_ref())?;
+    if let Some(budget) = wanted.budget {
+        let has_format = format.is_some() || calling.as_ref().is_some_and(Calling::has_format);
+        check_thoughts(&server, budget, has_format)?;
+    }
+    // Thoughts are split off before calls are read.
+    let unthinking = calling.as_ref().filter(|_| wanted.has_blocks).map(|calling| calling.parser.clone());
     let id = server.response_id("msg");
-    let ask = Ask { question, plan, max_tokens: Some(settings.max_tokens), format, calling };
+    let max_tokens = Some(settings.max_tokens);
+    let ask = Ask { question, plan, max_tokens, format, calling, thinking_budget: wanted.budget };
     let mut answer = answer::start(&server, ask).await?;
-    let parser = answer.parser.take();
+    let parser = unthinking.or(answer.parser.take());
+    let thoughts = wanted.has_blocks.then(|| answer.thoughts.clone());
     if settings.stream {
-        return Ok(sse::respond(answer, Events::new(server, id, settings.hunch, parser)));
+        return Ok(sse::respond(answer, Events::new(server, id, settings.hunch, thoughts, parser)));
     }
     let whole = answer.whole().await?;
+    let (thought, text) = split(thoughts, whole.text());
     let pieces = match parser {
-        Some(parser) => pieces(parser, &whole.text()),
-        None => vec![AnswerPiece::Text(whole.text())],
+        Some(parser) => pieces(parser, &text),
+        None => vec![AnswerPiece::Text(text)],
     };
     let called = pieces.iter().any(|piece| matches!(piece, AnswerPiece::Call { .. }));
     let (reason, sequence) = stop(&whole.finished, called);
-    let mut response = message(&server, &id, tools::content(&server, pieces));
+    let mut response = message(&server, &id, tools::content(&server, thought, pieces));
     response["stop_reason"] = json!(reason);
     response["stop_sequence"] = json!(sequence);
     response["usage"] = usage(&answer, whole.finished.stats.generated_tokens);
@@ -103,23 +149,97 @@ pub(super) async fn count_tokens(server: Arc<Server>, request: Request) -> Resul
     let mut fields = body::read(&server, request).await?;
     let (server, question, _) = question(server, &mut fields).await?;
     refuse_unsupported(&mut fields)?;
-    format(&mut fields)?;
+    let (_, wanted) = output(&server, &mut fields, None)?;
     fields.finish()?;
-    let encoded = answer::encode(&server, question, server.plan.thinking, None).await?;
+    let thinking = wanted.thinking.or(server.plan.thinking);
+    let encoded = answer::encode(&server, question, thinking, AnswerLimits::default()).await?;
     Ok(json_response(StatusCode::OK, &json!({ "input_tokens": encoded.ids.len() })))
 }
 
-/// Reads the format of the answer.
-fn format(fields: &mut Fields) -> Result<Option<AnswerFormat>, Failure> {
+/// Splits a whole answer into its thoughts and its text.
+fn split(splitter: Option<ThoughtSplitter>, text: String) -> (String, String) {
+    let Some(mut splitter) = splitter else { return (String::new(), text) };
+    let (mut thought, mut said) = (String::new(), String::new());
+    for piece in splitter.push(&text).into_iter().chain(splitter.finish()) {
+        match piece {
+            AnswerText::Thought(text) => thought.push_str(&text),
+            AnswerText::Said(text) => said.push_str(&text),
+        }
+    }
+    (thought, said)
+}
+
+/// Reads the format of the answer and the reasoning before it.
+fn output(
+    server: &Served,
+    fields: &mut Fields,
+    max_tokens: Option<usize>,
+) -> Result<(Option<AnswerFormat>, Wanted), Failure> {
     let Output { output_config } = fields.take(&["output_config"])?;
-    Ok(output_config
-        .and_then(|config| config.format)
-        .map(|Format::JsonSchema { schema }| AnswerFormat::JsonSchema(schema)))
+    let Reasoning { thinking } = fields.take(&["thinking"])?;
+    let (format, effort) = output_config.map(|config| (config.format, config.effort)).unwrap_or_default();
+    let format = format.map(|Format::JsonSchema { schema }| AnswerFormat::JsonSchema(schema));
+    let effort = match effort {
+        None => None,
+        Some(name) => {
+            Some(thinking::effort(&name).filter(|effort| *effort != Thinking::Off).ok_or_else(|| {
+                let message = format!("`output_config.effort` is \"{name}\". Choose low, medium or high.");
+                Failure::of_param("output_config.effort", message)
+            })?)
+        }
+    };
+    let switches = server.model.encoder.thinking_switches();
+    // Effort is also how long an answer is. A model without levels writes its usual ones.
+    let effort = effort.filter(|_| switches.effort);
+    let (thinking, budget) = match thinking {
+        None => return Ok((format, Wanted { thinking: effort, ..Wanted::default() })),
+        Some(ThinkingSetting::Disabled {}) => (Thinking::Off, None),
+        Some(ThinkingSetting::Adaptive { .. }) => (effort.unwrap_or(Thinking::On), None),
+        Some(ThinkingSetting::Enabled { budget_tokens, .. }) => {
+            (effort.unwrap_or(Thinking::On), Some(budget_tokens))
+        }
+    };
+    let has_blocks = thinking != Thinking::Off;
+    let thinking = thinking::supported(server, Some(thinking), "thinking")?;
+    if let Some(budget) = budget {
+        check_budget(budget, max_tokens)?;
+    }
+    Ok((format, Wanted { thinking, budget, has_blocks }))
+}
+
+/// Name of the limit of the reasoning.
+const BUDGET: &str = "thinking.budget_tokens";
+
+/// Checks that a limit of the reasoning leaves room for an answer.
+fn check_budget(budget: usize, max_tokens: Option<usize>) -> Result<(), Failure> {
+    if budget == 0 || max_tokens.is_some_and(|max_tokens| budget >= max_tokens) {
+        let message = format!("`{BUDGET}` is {budget}. Choose a number above 0 and below `max_tokens`.");
+        return Err(Failure::of_param(BUDGET, message));
+    }
+    Ok(())
+}
+
+/// Checks that the answer can have thoughts, and that these can be limited.
+fn check_thoughts(server: &Served, budget: usize, has_format: bool) -> Result<(), Failure> {
+    let refuse = |message: &str| Err(Failure::of_param(BUDGET, message));
+    if has_format {
+        return refuse(
+            "An answer in a format, or with a call that is required, has no thoughts, so it cannot have \
+             `thinking.budget_tokens`. Set `thinking.type` to disabled, or let the answer be free.",
+        );
+    }
+    let thoughts = ThoughtSplitter::after("", "");
+    if ThinkingBudget::new(server.model.encoder.tokenizer(), budget, 0, &thoughts).is_none() {
+        return refuse(
+            "The thoughts of this model have no end that can be written for it. \
+             Set `thinking.type` to adaptive, which has no budget.",
+        );
+    }
+    Ok(())
 }
 
 fn refuse_unsupported(fields: &mut Fields) -> Result<(), Failure> {
     fields.ignore(&["metadata", "service_tier", "cache_control"]);
-    fields.refuse("thinking", |thinking| thinking["type"] == "disabled", "Remove it.")?;
     fields.refuse("mcp_servers", is_nothing, "Remove it.")?;
     fields.refuse("container", is_nothing, "Remove it.")
 }
@@ -181,6 +301,7 @@ fn message(server: &Served, id: &str, content: Value) -> Value {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum OpenBlock {
     None,
+    Thought,
     Text,
     Call,
 }
@@ -190,6 +311,8 @@ struct Events {
     server: Served,
     id: String,
     has_hunch_field: bool,
+    /// Splitter of thoughts, if they are blocks of their own.
+    thoughts: Option<ThoughtSplitter>,
     /// Reader of calls, if the answer may have some.
     parser: Option<ToolCallParser>,
     open: OpenBlock,
@@ -205,8 +328,15 @@ fn event(value: &Value) -> Event {
 }
 
 impl Events {
-    fn new(server: Served, id: String, has_hunch_field: bool, parser: Option<ToolCallParser>) -> Self {
-        Self { server, id, has_hunch_field, parser, open: OpenBlock::None, index: 0, unsent: Vec::new() }
+    fn new(
+        server: Served,
+        id: String,
+        has_hunch_field: bool,
+        thoughts: Option<ThoughtSplitter>,
+        parser: Option<ToolCallParser>,
+    ) -> Self {
+        let (open, unsent) = (OpenBlock::None, Vec::new());
+        Self { server, id, has_hunch_field, thoughts, parser, open, index: 0, unsent }
     }
 
     /// Begins a block of content, and ends the one before.
@@ -217,6 +347,10 @@ impl Events {
     }
 
     fn end_block(&mut self, events: &mut Vec<Value>) {
+        if self.open == OpenBlock::Thought {
+            // Thoughts are not signed: no one checks them when they come back.
+            events.push(self.delta(json!({ "type": "signature_delta", "signature": "" })));
+        }
         if self.open != OpenBlock::None {
             events.push(json!({ "type": "content_block_stop", "index": self.index }));
             self.index += 1;
@@ -229,6 +363,14 @@ impl Events {
             self.begin_block(OpenBlock::Text, &json!({ "type": "text", "text": "" }), events);
         }
         events.push(self.delta(json!({ "type": "text_delta", "text": text })));
+    }
+
+    fn thought(&mut self, text: &str, events: &mut Vec<Value>) {
+        if self.open != OpenBlock::Thought {
+            let block = json!({ "type": "thinking", "thinking": "", "signature": "" });
+            self.begin_block(OpenBlock::Thought, &block, events);
+        }
+        events.push(self.delta(json!({ "type": "thinking_delta", "thinking": text })));
     }
 
     fn delta(&self, delta: Value) -> Value {
@@ -254,8 +396,21 @@ impl Events {
 
     /// Returns the events of some tokens. With `last`, of all text that is held back too.
     fn tokens(&mut self, tokens: &[TokenEvent], last: bool) -> Vec<Value> {
-        let text = answer::text_of(tokens);
+        let mut text = answer::text_of(tokens);
         let mut events = Vec::new();
+        if let Some(mut thoughts) = self.thoughts.take() {
+            let mut pieces = thoughts.push(&std::mem::take(&mut text));
+            if last {
+                pieces.extend(thoughts.finish());
+            }
+            for piece in pieces {
+                match piece {
+                    AnswerText::Thought(thought) => self.thought(&thought, &mut events),
+                    AnswerText::Said(said) => text.push_str(&said),
+                }
+            }
+            self.thoughts = Some(thoughts);
+        }
         match self.parser.take() {
             Some(mut parser) => {
                 let mut parts = parser.push(&text);
@@ -266,13 +421,19 @@ impl Events {
                 self.parts(parts, &mut events);
             }
             None if text.is_empty() && (!self.has_hunch_field || tokens.is_empty()) => {}
+            None if text.is_empty() && self.thoughts.is_some() => {}
             None => self.text(&text, &mut events),
         }
         events
     }
 
     /// Adds the origins of tokens to the first delta. Without one, they wait for the next.
-    fn add_origins(&mut self, tokens: &[TokenEvent], round: Option<&RoundEvent>, events: &mut [Value]) {
+    fn add_origins(
+        &mut self,
+        tokens: &[TokenEvent],
+        round: Option<(&RunningAnswer, &RoundEvent)>,
+        events: &mut [Value],
+    ) {
         if !self.has_hunch_field {
             return;
         }
@@ -282,7 +443,7 @@ impl Events {
         };
         let tokens = std::mem::take(&mut self.unsent);
         delta["hunch"] = match round {
-            Some(round) => hunch_field::of_tokens_after(&tokens, round),
+            Some((answer, round)) => hunch_field::of_tokens_after(&tokens, answer, round),
             None => hunch_field::of_tokens(&tokens),
         };
     }
@@ -293,16 +454,16 @@ impl sse::Writer for Events {
         let mut message = message(&self.server, &self.id, json!([]));
         message["usage"] = usage(answer, 0);
         let mut events = vec![json!({ "type": "message_start", "message": message })];
-        // An answer with calls may have no text.
-        if self.parser.is_none() {
+        // An answer with calls or thoughts may begin with another block.
+        if self.parser.is_none() && self.thoughts.is_none() {
             self.begin_block(OpenBlock::Text, &json!({ "type": "text", "text": "" }), &mut events);
         }
         events.iter().map(event).collect()
     }
 
-    fn round(&mut self, _: &RunningAnswer, round: &RoundEvent) -> Vec<Event> {
+    fn round(&mut self, answer: &RunningAnswer, round: &RoundEvent) -> Vec<Event> {
         let mut events = self.tokens(&round.tokens, false);
-        self.add_origins(&round.tokens, Some(round), &mut events);
+        self.add_origins(&round.tokens, Some((answer, round)), &mut events);
         events.iter().map(event).collect()
     }
 

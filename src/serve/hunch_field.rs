@@ -1,5 +1,6 @@
 //! The `hunch` field of responses: where each token came from, and the figures of the answer.
 
+use hunch_model::text::without_signs;
 use serde_json::{Value, json};
 
 use super::answer::{RunningAnswer, Whole};
@@ -7,13 +8,14 @@ use crate::event::{RoundEvent, TokenEvent};
 use crate::generate::Finished;
 
 /// Returns the field of a chunk: its tokens, and the figures so far.
-pub(super) fn of_round(round: &RoundEvent) -> Value {
-    of_tokens_after(&round.tokens, round)
+pub(super) fn of_round(answer: &RunningAnswer, round: &RoundEvent) -> Value {
+    of_tokens_after(&round.tokens, answer, round)
 }
 
 /// Returns the field of tokens of this round and of earlier ones, with the figures so far.
-pub(super) fn of_tokens_after(tokens: &[TokenEvent], round: &RoundEvent) -> Value {
+pub(super) fn of_tokens_after(tokens: &[TokenEvent], answer: &RunningAnswer, round: &RoundEvent) -> Value {
     let mut field = of_tokens(tokens);
+    field["predicted_speedup"] = json!(answer.predicted_speedup(round.figures.decode_tok_s));
     field["rounds"] = json!(round.figures.rounds);
     field["tokens_per_pass"] = json!(round.figures.mean_acceptance_length);
     field
@@ -37,7 +39,7 @@ pub(super) fn of_whole(answer: &RunningAnswer, whole: &Whole) -> Value {
 /// Returns the field of tokens alone.
 pub(super) fn of_tokens(tokens: &[TokenEvent]) -> Value {
     let origins: Vec<_> = tokens.iter().map(|token| token.origin).collect();
-    let texts: Vec<_> = tokens.iter().map(|token| &token.text).collect();
+    let texts: Vec<_> = tokens.iter().map(|token| without_signs(&token.text)).collect();
     json!({ "origins": origins, "texts": texts })
 }
 
@@ -45,6 +47,7 @@ fn with_figures(mut field: Value, answer: &RunningAnswer, finished: &Finished) -
     let stats = &finished.stats;
     field["rounds"] = json!(stats.rounds);
     field["tokens_per_pass"] = json!(stats.mean_acceptance_length);
+    field["predicted_speedup"] = json!(answer.predicted_speedup(stats.decode_tok_s));
     field["number"] = json!(answer.number);
     field["method"] = json!(answer.method);
     field["seed"] = json!(answer.seed);

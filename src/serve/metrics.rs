@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::event::{GenerationEvent, StopReason};
-use crate::generate::Finished;
+use crate::generate::{CacheUse, Finished};
 use hunch_error::{Error, Result};
 
 /// Counters since the server started.
@@ -81,17 +81,19 @@ impl Metrics {
         add(&self.refused, 1_u64);
     }
 
-    /// Returns the text format, with the numbers of waiting and running requests.
-    pub(super) fn text(&self, waiting: usize, running: usize) -> String {
+    /// Returns the text format, with the numbers of waiting and running requests, and the caches in memory.
+    pub(super) fn text(&self, waiting: usize, running: usize, caches: CacheUse) -> String {
         let mut out = String::new();
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         for (name, help, count) in [
-            ("num_requests_running", "Requests that the engine is answering.", running),
-            ("num_requests_waiting", "Requests that wait for their turn.", waiting),
+            ("num_requests_running", "Requests that the engine is answering.", running as u64),
+            ("num_requests_waiting", "Requests that wait for their turn.", waiting as u64),
+            ("cached_conversations", "Conversations with a cache in memory.", caches.conversations as u64),
+            ("cache_bytes", "Bytes of these caches.", caches.bytes),
         ] {
             let _ = writeln!(out, "# HELP hunch_{name} {help}\n# TYPE hunch_{name} gauge");
             let _ = writeln!(out, "hunch_{name} {count}");
         }
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let _ = writeln!(
             out,
             "# HELP hunch_requests_total Requests by outcome.\n# TYPE hunch_requests_total counter"

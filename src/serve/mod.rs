@@ -15,6 +15,7 @@ mod models;
 mod openai;
 mod queue;
 mod sse;
+mod thinking;
 mod tools;
 
 use std::net::SocketAddr;
@@ -33,9 +34,10 @@ use tokio::net::TcpListener;
 use tokio::task::spawn_blocking;
 
 use crate::engine::Engine;
-use crate::generate::{GenerationPlan, Models, fresh_seed};
+use crate::generate::{CacheLimits, GenerationPlan, Models, fresh_seed};
 use crate::services::idle::{IdleUnloader, unload_after};
 use access::ApiKey;
+use answer::hold_engine;
 use errors::{Failure, FailureKind, Protocol, json_response};
 use hunch_core::propose::Needs;
 use hunch_error::{Error, Result};
@@ -45,7 +47,7 @@ use models::{ServedModel, ServedModels};
 use queue::Queue;
 
 pub use connections::Limits;
-pub use models::InstalledModels;
+pub use models::{DraftChoice, HostedModels, InstalledModels, ModelHost};
 
 /// Longest wait for the engine's thread when the server ends.
 const ENGINE_ENDS_WITHIN: Duration = Duration::from_secs(2);
@@ -66,25 +68,31 @@ pub struct ServerConfig {
     pub api_key: Option<String>,
     /// Number of requests that wait while one is answered.
     pub queue: usize,
+    /// Most conversations whose caches are kept, at least 1.
+    pub conversations: usize,
     /// Limits of connections and bodies.
     pub limits: Limits,
 }
 
 /// State shared by all requests.
 struct Server {
-    engine: Engine,
+    engine: Arc<Engine>,
+    /// `true` if the engine ends with the server.
+    owns_engine: bool,
     models: Arc<ServedModels>,
     idle: IdleUnloader,
     plan: GenerationPlan,
     key: Option<ApiKey>,
     queue: Arc<Queue>,
     metrics: Arc<Metrics>,
+    conversations: usize,
     limits: Limits,
     /// Seconds since 1970 at the start.
     created: u64,
     /// Random number that makes the IDs of this run distinct.
     run: u64,
-    ids: AtomicU32,
+    /// Number of the next job of the engine.
+    ids: Arc<AtomicU32>,
 }
 
 impl Server {
@@ -96,6 +104,18 @@ impl Server {
     /// Returns a new ID for a response.
     fn response_id(&self, prefix: &str) -> String {
         format!("{prefix}-{:08x}{:08x}", self.run, self.next_id())
+    }
+
+    /// Drops the caches of all conversations but the last one, once the engine is free. Nothing happens without models.
+    async fn drop_caches(&self) {
+        let id = self.next_id();
+        // Fails if the engine has ended, and the caches with it.
+        if let Ok(hold) = hold_engine(&self.engine, id).await {
+            let keep_one = |models: &mut Models| models.limit_caches(CacheLimits::default());
+            if let Err(error) = self.engine.use_held(hold, keep_one) {
+                tracing::warn!("The caches of the server could not be dropped. {error}");
+            }
+        }
     }
 
     /// Unloads the models if they have been idle for `keep`. Returns the time until the next check, or `None` if no
@@ -114,7 +134,7 @@ async fn find_model(server: Arc<Server>, asked: Option<String>) -> Result<Served
         Some(first) => first,
         None => {
             let models = server.models.clone();
-            let found = spawn_blocking(move || models.find(&asked.unwrap_or_default())).await;
+            let found = spawn_blocking(move || models.find(asked.as_deref())).await;
             found.unwrap_or_else(|_| {
                 let message = "The model could not be found. This is a bug in Hunch.";
                 Err(Failure::new(FailureKind::Internal, message))
@@ -164,7 +184,11 @@ impl Listening {
         let limits = server.limits;
         let queue = server.queue.clone();
         connections::serve(listener, router(server.clone()), limits, stop, || queue.close()).await;
-        server.engine.shutdown(ENGINE_ENDS_WITHIN);
+        if server.owns_engine {
+            server.engine.shutdown(ENGINE_ENDS_WITHIN);
+        } else {
+            server.drop_caches().await;
+        }
     }
 }
 
@@ -172,8 +196,42 @@ impl Listening {
 ///
 /// # Errors
 /// If the plan cannot run on the models, the address is taken, or it is not of this machine and there is no key.
-pub async fn listen(models: Models, compute: Compute, config: ServerConfig) -> Result<Listening> {
-    let ServerConfig { address, model, mut installed, mut idle, plan, api_key, queue, limits } = config;
+pub async fn listen(models: Models, compute: Compute, mut config: ServerConfig) -> Result<Listening> {
+    models.can_run(&config.plan)?;
+    // A low-bit copy is not loaded again, so its target stays.
+    if config.plan.method.needs().any(|needs| needs == Needs::LowBitCopy) {
+        (config.installed, config.idle) = (None, None);
+    }
+    let served = ServedModels::new(config.model.clone(), &models, config.installed.take(), compute.clone());
+    let engine = Arc::new(Engine::with_models(models, compute)?);
+    start(EngineOf { engine, ids: Arc::default(), is_own: true }, served, config).await
+}
+
+/// Starts to listen for requests that the models of a host answer, on its engine. `ids` numbers the jobs of that engine.
+/// Answers wait while the host uses it. Models, names and idle time of the settings are not used.
+///
+/// # Errors
+/// As [`listen`].
+pub async fn listen_for(
+    host: Arc<dyn ModelHost>,
+    (engine, ids): (Arc<Engine>, Arc<AtomicU32>),
+    compute: Compute,
+    config: ServerConfig,
+) -> Result<Listening> {
+    let config = ServerConfig { idle: None, ..config };
+    start(EngineOf { engine, ids, is_own: false }, ServedModels::hosted(host, compute), config).await
+}
+
+/// An engine, with the numbers of its jobs.
+struct EngineOf {
+    engine: Arc<Engine>,
+    ids: Arc<AtomicU32>,
+    /// `true` if it ends with the server.
+    is_own: bool,
+}
+
+async fn start(engine: EngineOf, models: ServedModels, config: ServerConfig) -> Result<Listening> {
+    let ServerConfig { address, idle, plan, api_key, queue, conversations, limits, .. } = config;
     if api_key.as_ref().is_some_and(|key| key.trim().is_empty()) {
         return Err(Error::invalid("The API key is empty. Choose one with at least one character."));
     }
@@ -184,27 +242,24 @@ pub async fn listen(models: Models, compute: Compute, config: ServerConfig) -> R
             address.ip()
         )));
     }
-    models.can_run(&plan)?;
-    // A low-bit copy is not loaded again, so its target stays.
-    if plan.method.needs().any(|needs| needs == Needs::LowBitCopy) {
-        (installed, idle) = (None, None);
-    }
     let unusable =
         |error| Error::invalid(format!("Cannot listen on {address}: {error}. Choose another --port."));
     let listener = TcpListener::bind(address).await.map_err(unusable)?;
     let address = listener.local_addr().map_err(unusable)?;
     let server = Server {
-        models: Arc::new(ServedModels::new(model, &models, installed, compute.clone())),
-        engine: Engine::with_models(models, compute)?,
+        models: Arc::new(models),
+        engine: engine.engine,
+        owns_engine: engine.is_own,
         idle: IdleUnloader::new(idle),
         plan,
         key: api_key.as_deref().map(ApiKey::new),
         queue: Arc::new(Queue::new(queue)),
         metrics: Arc::default(),
+        conversations,
         limits,
         created: unix_time(),
         run: fresh_seed(),
-        ids: AtomicU32::new(0),
+        ids: engine.ids,
     };
     let server = Arc::new(server);
     let unloading = Arc::downgrade(&server);
@@ -269,7 +324,7 @@ async fn model(State(server): Shared, Path(id): Path<String>) -> Response {
 
 async fn metrics_text(State(server): Shared) -> Response {
     let (inside, running) = server.queue.held();
-    let text = server.metrics.text(inside - running, running);
+    let text = server.metrics.text(inside - running, running, server.engine.caches());
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     ([(header::CONTENT_TYPE, kind)], text).into_response()
 }

@@ -20,7 +20,7 @@ use super::answer::{self, Ask, Calling, Question, RunningAnswer, Whole, text_of}
 use super::body::{self, Fields, OneOrMany, is_nothing};
 use super::errors::{Failure, FailureKind, Protocol, json_response};
 use super::tools::{AnswerPiece, History, pieces};
-use super::{Served, Server, find_model, hunch_field, sse};
+use super::{Served, Server, find_model, hunch_field, sse, thinking};
 use crate::event::{RoundEvent, StopReason, TokenEvent};
 use crate::generate::{Finished, GenerationPlan, Prompt};
 
@@ -158,7 +158,7 @@ pub(super) async fn chat(server: Arc<Server>, request: Request) -> Result<Respon
         return Err(Failure::of_param("messages", "`messages` is empty. Send at least one message."));
     }
     let tools = tools::read(&mut fields)?;
-    let thinking = thinking(&server, &mut fields)?;
+    let thinking = wanted_thinking(&server, &mut fields)?;
     refuse_unsupported(&mut fields)?;
     let question = tools.question(history, Vec::new());
     let format = common.response_format.as_ref().and_then(ResponseFormat::format);
@@ -273,7 +273,7 @@ async fn respond(
         has_hunch_field: common.hunch,
         logprobs,
     };
-    let ask = Ask { question, plan, max_tokens, format, calling };
+    let ask = Ask { question, plan, max_tokens, format, calling, thinking_budget: None };
     let mut answer = answer::start(&server, ask).await?;
     let parser = answer.parser.take();
     if common.stream {
@@ -287,38 +287,24 @@ async fn respond(
 ///
 /// # Errors
 /// If an effort is unknown, or the chat template of the model has no switch for what is asked.
-fn thinking(server: &Served, fields: &mut Fields) -> Result<Option<Thinking>, Failure> {
+fn wanted_thinking(server: &Served, fields: &mut Fields) -> Result<Option<Thinking>, Failure> {
     let Reasoning { reasoning_effort, chat_template_kwargs } =
         fields.take(&["reasoning_effort", "chat_template_kwargs"])?;
-    let named = reasoning_effort.is_some();
+    let param = if reasoning_effort.is_some() { "reasoning_effort" } else { "chat_template_kwargs" };
     let switch = chat_template_kwargs.enable_thinking.or(chat_template_kwargs.thinking);
-    let param = if named { "reasoning_effort" } else { "chat_template_kwargs" };
-    let effort = match reasoning_effort.or(chat_template_kwargs.reasoning_effort).as_deref() {
+    let effort = match reasoning_effort.or(chat_template_kwargs.reasoning_effort) {
         None => None,
-        Some("none") => Some(Thinking::Off),
-        Some("minimal" | "low") => Some(Thinking::Low),
-        Some("medium") => Some(Thinking::Medium),
-        Some("high" | "xhigh") => Some(Thinking::High),
-        Some(other) => {
-            let message = format!("`{param}` is \"{other}\". Choose none, low, medium or high.");
-            return Err(Failure::of_param(param, message));
-        }
+        Some(name) => Some(thinking::effort(&name).ok_or_else(|| {
+            let message = format!("`{param}` is \"{name}\". Choose none, low, medium or high.");
+            Failure::of_param(param, message)
+        })?),
     };
     let wanted = match switch {
         Some(false) => Some(Thinking::Off),
         Some(true) => effort.or(Some(Thinking::On)),
         None => effort,
     };
-    let has = server.model.encoder.thinking_switches();
-    match wanted {
-        // A model without a switch does not think, as far as its template knows.
-        None | Some(Thinking::Off) => Ok(wanted),
-        _ if has.switch || has.effort => Ok(wanted),
-        _ => Err(Failure::of_param(
-            param,
-            format!("The chat template of this model has no switch for thinking. Remove `{param}`."),
-        )),
-    }
+    thinking::supported(server, wanted, param)
 }
 
 /// Refuses parameters that would change the answer and are not supported.
@@ -482,6 +468,7 @@ impl Chunks {
         &self,
         parser: &ToolCallParser,
         parts: Vec<ToolPart>,
+        answer: &RunningAnswer,
         round: &RoundEvent,
     ) -> Vec<Event> {
         let Self { server, shape, .. } = self;
@@ -494,7 +481,7 @@ impl Chunks {
             let tokens = if i == 0 { &round.tokens[..] } else { &[] };
             let mut chunk = shape.delta(server, delta, "", tokens, None);
             if i == 0 && shape.has_hunch_field {
-                chunk["hunch"] = hunch_field::of_round(round);
+                chunk["hunch"] = hunch_field::of_round(answer, round);
             }
             sse::data(&chunk)
         };
@@ -511,16 +498,16 @@ impl sse::Writer for Chunks {
         vec![sse::data(&self.shape.delta(&self.server, role, "", &[], None))]
     }
 
-    fn round(&mut self, _: &RunningAnswer, round: &RoundEvent) -> Vec<Event> {
+    fn round(&mut self, answer: &RunningAnswer, round: &RoundEvent) -> Vec<Event> {
         if let Some(mut parser) = self.parser.take() {
             let parts = parser.push(&text_of(&round.tokens));
-            let events = self.round_with_calls(&parser, parts, round);
+            let events = self.round_with_calls(&parser, parts, answer, round);
             self.parser = Some(parser);
             return events;
         }
         let Some(mut chunk) = self.shape.chunk(&self.server, &round.tokens) else { return Vec::new() };
         if self.shape.has_hunch_field {
-            chunk["hunch"] = hunch_field::of_round(round);
+            chunk["hunch"] = hunch_field::of_round(answer, round);
         }
         vec![sse::data(&chunk)]
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use hunch_core::chat::{ChatMessage, Role};
 use hunch_core::token::TokenId;
 use hunch_model::text::{
-    AnswerFormat, RequiredCalls, Tool, ToolCall, ToolCallParser, ToolChat, ToolForm, ToolMessage, ToolPart,
+    AnswerFormat, RequiredCalls, Tool, ToolCall, ToolCallParser, ToolChat, ToolMessage, ToolPart,
 };
 use serde_json::{Map, Value};
 
@@ -98,12 +98,10 @@ impl Tools {
             server.model.encoder.tools().map_err(|error| Failure::of_param("tools", error.to_string()))?;
         let named = |tool: &Tool| !matches!(&self.choice, ToolChoice::Named(name) if *name != tool.name);
         let tools: Vec<Tool> = self.tools.iter().filter(|tool| named(tool)).cloned().collect();
-        let names = tools.iter().map(|tool| tool.name.clone());
-        // The template of Llama renders no history with several calls.
-        let parallel = self.parallel && markers.form != ToolForm::Llama;
+        let parallel = self.parallel && !markers.form.is_single();
         let many = parallel && !matches!(self.choice, ToolChoice::Named(_));
         let max_calls = if parallel { usize::MAX } else { 1 };
-        let parser = ToolCallParser::new(markers.form, names, max_calls);
+        let parser = ToolCallParser::new(markers.form, &tools, max_calls);
         let otherwise = match (&self.choice, format) {
             (ToolChoice::Auto, Some(format)) => format.schema(),
             _ => None,

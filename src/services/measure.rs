@@ -2,31 +2,22 @@
 //! [`crate::bench`].
 
 use hunch_core::method::Method;
-use hunch_core::propose::MethodOptions;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::stats::GenerationStats;
 use hunch_error::Result;
 use hunch_library::speed_log::{ModelId, Rates, SpeedLog};
 use hunch_library::types::{MeasuredSpeedup, ModelEntry};
-use hunch_model::device::{Compute, peak_memory_bytes};
+use hunch_model::device::peak_memory_bytes;
 
 use crate::bench::compare::report::{CompareRequest, ComparisonReport};
-use crate::bench::compare::{self, Listener, MachineFacts, Outcome};
-use crate::generate::Models;
+use crate::bench::compare::{self, CompareOn, Listener, Outcome};
 
 /// Runs a comparison on this machine. The report includes the peak memory of this process.
 ///
 /// # Errors
 /// As [`compare::run`].
-pub fn compare(
-    models: &Models,
-    compute: &Compute,
-    request: &CompareRequest,
-    options: &MethodOptions,
-    listener: &mut Listener<'_>,
-) -> Result<Outcome> {
-    let machine = MachineFacts { device: compute.name().into(), threads: compute.threads().count() as u32 };
-    let mut outcome = compare::run(models, request, options, machine, listener)?;
+pub fn compare(on: CompareOn<'_>, request: &CompareRequest, listener: &mut Listener<'_>) -> Result<Outcome> {
+    let mut outcome = compare::run(on, request, listener)?;
     if let Some(report) = &mut outcome.report {
         report.memory.peak = peak_memory_bytes();
     }
@@ -36,7 +27,8 @@ pub fn compare(
 /// Returns the speedup of a pair from a complete comparison, stored under the id `comparison`. A comparison with a
 /// lossy rule, or without a method that can use the draft, has none.
 pub fn pair_speedup(report: &ComparisonReport, comparison: i64) -> Option<MeasuredSpeedup> {
-    let with_draft = report.lanes.iter().filter(|lane| lane.config.method.uses_draft());
+    let with_draft =
+        report.lanes.iter().filter(|lane| lane.config.is_usual() && lane.config.method.uses_draft());
     let best = with_draft.max_by(|a, b| a.speedup.total_cmp(&b.speedup))?;
     report.setting.rule.is_lossless().then_some(MeasuredSpeedup {
         speedup: best.speedup,

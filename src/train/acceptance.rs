@@ -1,5 +1,7 @@
 //! Acceptance on held-out answers. It is computed from the distributions, not sampled.
 
+use std::ops::Range;
+
 use hunch_core::propose::Proposer;
 use hunch_core::propose::head::Head;
 use hunch_core::sample::{Sampler, SamplingParams, argmax};
@@ -9,9 +11,10 @@ use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
 use super::features::Frozen;
-use super::network::Network;
+use super::network::{DepthLogits, Network};
+use super::prompt_rows::PromptRows;
 use super::shards::{CollectedAnswer, LIKELY, ShardStore};
-use super::{Recipe, TrainingTarget, check_paused};
+use super::{DEPTH, Recipe, TrainingTarget, check_paused};
 
 /// Acceptance of one drafted token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, TS)]
@@ -64,7 +67,7 @@ impl DraftAcceptance {
     }
 }
 
-/// Measures a network while it is trained.
+/// Measures a network while it is trained. A network that reads the text before a row also reads the prompt's.
 ///
 /// # Errors
 /// If a shard cannot be read or the device fails. [`Error::Stopped`] if `paused` returns true between two answers.
@@ -74,10 +77,20 @@ pub fn network(
     (network, frozen): (&dyn Network, &Frozen<'_>),
     paused: &dyn Fn() -> bool,
 ) -> Result<DraftAcceptance> {
-    measure(store, recipe, &frozen.vocabulary, paused, &mut |answer| network.logits(frozen, answer))
+    let mut prompts = recipe.kind.reads_text().then(|| PromptRows::of(frozen.target));
+    measure(store, recipe, &frozen.vocabulary, paused, &mut |answer| {
+        let Some(prompts) = &mut prompts else { return network.logits(frozen, answer) };
+        let (whole, before) = prompts.before(answer)?;
+        let mut logits = network.logits(frozen, &whole)?;
+        logits.iter_mut().for_each(|rows| drop(rows.drain(..before)));
+        Ok(logits)
+    })
 }
 
-/// Measures a loaded head, in the arithmetic that decoding uses, with drafts of [`Recipe::depth`] tokens at most.
+/// Measures a loaded head, in the arithmetic that decoding uses. Drafts have [`DEPTH`] tokens at most, or
+/// [`Recipe::depth`] if those are more, so that heads of any kind are compared at the same depths.
+///
+/// A head with a cache reads the prompt first, as when it drafts.
 ///
 /// # Errors
 /// As [`network`]; [`Error::InvalidRequest`] if the head reads what was not collected.
@@ -90,19 +103,31 @@ pub fn head(
 ) -> Result<DraftAcceptance> {
     let taps = check_layers(target, head)?;
     let (n, all) = (target.rows.n_embd, target.taps.len());
-    let depth = head.max_depth().min(recipe.depth.max(1));
+    let depth = head.max_depth().min(recipe.depth.max(DEPTH));
+    let mut prompts = (head.cache_per_token() > 0).then(|| PromptRows::of(target));
     let vocabulary: Vec<TokenId> = (0..target.rows.n_vocab as TokenId).collect();
     measure(store, recipe, &vocabulary, paused, &mut |answer| {
-        let state = |row: usize, tap: &usize| -> Vec<f32> {
-            answer.states[(row * all + tap) * n..][..n].iter().map(|x| x.to_f32()).collect()
+        let read = match &mut prompts {
+            Some(prompts) => Some(prompts.before(answer)?),
+            None => None,
         };
+        let (text, before) = read.as_ref().map_or((answer, 0), |(whole, before)| (whole, *before));
+        let states = |rows: Range<usize>| -> Vec<Vec<f32>> {
+            let of = |tap: &usize| {
+                let row = |row: usize| &text.states[(row * all + tap) * n..][..n];
+                rows.clone().flat_map(row).map(|x| x.to_f32()).collect()
+            };
+            taps.iter().map(of).collect()
+        };
+        if before > 0 {
+            head.logits(&states(0..before), &text.next[..before])?;
+        }
         let mut logits = vec![Vec::new(); depth];
-        for row in 0..answer.positions() {
-            let states: Vec<Vec<f32>> = taps.iter().map(|tap| state(row, tap)).collect();
-            logits[0].push(head.logits_after(row, &states, &[answer.next[row]])?);
+        for row in before..text.positions() {
+            logits[0].push(head.logits_after(row, &states(row..row + 1), &[text.next[row]])?);
             for (at, logits) in logits.iter_mut().enumerate().skip(1) {
-                if row + 1 + at < answer.next.len() {
-                    logits.push(head.next_logits(answer.next[row + at])?);
+                if row + 1 + at < text.next.len() {
+                    logits.push(head.next_logits(text.next[row + at])?);
                 }
             }
         }
@@ -139,7 +164,7 @@ fn measure(
     recipe: &Recipe,
     vocabulary: &[TokenId],
     paused: &dyn Fn() -> bool,
-    logits: &mut dyn FnMut(&CollectedAnswer) -> Result<Vec<Vec<Vec<f32>>>>,
+    logits: &mut dyn FnMut(&CollectedAnswer) -> Result<DepthLogits>,
 ) -> Result<DraftAcceptance> {
     let chat = Sampler::new(SamplingParams::default())?;
     let mut depths: Vec<DepthSum> = Vec::new();

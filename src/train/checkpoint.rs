@@ -1,17 +1,18 @@
-//! Checkpoints of a fit: weights, moments of AdamW, the best weights so far, and the state of the run, in one
-//! safetensors file that is replaced as a whole.
+//! Checkpoints of a fit: weights, moments of AdamW, the best weights so far, and the state of the run. One safetensors
+//! file has all of them and is replaced as a whole.
 
-use std::collections::HashMap;
+use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use candle_core::{Device, Tensor, Var};
+use candle_core::{DType, Device, Tensor, Var};
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 use hunch_model::atomic_file;
 use safetensors::SafeTensors;
-use safetensors::tensor::{Dtype, TensorView};
+use safetensors::tensor::Dtype;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::json;
 
 use super::ops;
 
@@ -74,15 +75,14 @@ impl<S: DeserializeOwned> Checkpoint<S> {
 }
 
 impl<S: Serialize> Checkpoint<S> {
-    /// Writes the checkpoint next to its place and renames it.
+    /// Writes the checkpoint next to its place and renames it. The bytes of one tensor are in memory at a time.
     ///
     /// # Errors
     /// If it cannot be written. The one before is intact.
     pub fn write(&self, path: &Path, names: &[String]) -> Result<()> {
         let internal = |error: &dyn std::fmt::Display| Error::Internal(error.to_string());
         let state = serde_json::to_string(&self.state).map_err(|error| internal(&error))?;
-        let mut tensors: Vec<(String, Dtype, Vec<usize>, Vec<u8>)> = Vec::new();
-        let floats = |values: &[f32]| values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let mut tensors: Vec<(String, Tensor)> = Vec::new();
         for (at, name) in names.iter().enumerate() {
             let (first, second) = &self.moments[at];
             let kinds = [
@@ -91,25 +91,43 @@ impl<S: Serialize> Checkpoint<S> {
                 ("second", second),
                 ("best", &self.best[at]),
             ];
-            for (kind, tensor) in kinds {
-                let values = tensor.flatten_all()?.to_vec1::<f32>()?;
-                tensors.push((format!("{kind}.{name}"), Dtype::F32, tensor.dims().to_vec(), floats(&values)));
-            }
+            tensors.extend(kinds.map(|(kind, tensor)| (format!("{kind}.{name}"), tensor.clone())));
         }
         for (name, values) in VECTORS.iter().zip(&self.vectors) {
-            tensors.push(((*name).into(), Dtype::F32, vec![values.len()], floats(values)));
+            tensors.push(((*name).into(), Tensor::new(&values[..], &Device::Cpu)?));
         }
-        let tokens = self.tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
-        tensors.push((TOKENS.into(), Dtype::U32, vec![self.tokens.len()], tokens));
-        let views = tensors.iter().map(|(name, dtype, shape, data)| {
-            let view = TensorView::new(*dtype, shape.clone(), data).map_err(|error| internal(&error))?;
-            Ok((name.as_str(), view))
-        });
-        let metadata = HashMap::from([(STATE.to_owned(), state)]);
-        let bytes = safetensors::serialize(views.collect::<Result<Vec<_>>>()?, Some(metadata))
-            .map_err(|e| internal(&e))?;
-        atomic_file::write(path, &bytes)
+        tensors.push((TOKENS.into(), Tensor::new(&self.tokens[..], &Device::Cpu)?));
+
+        let mut header = serde_json::Map::from_iter([("__metadata__".into(), json!({ STATE: state }))]);
+        let mut end = 0;
+        for (name, tensor) in &tensors {
+            let (start, dtype) = (end, if tensor.dtype() == DType::U32 { "U32" } else { "F32" });
+            end += tensor.elem_count() * size_of::<f32>();
+            let info = json!({ "dtype": dtype, "shape": tensor.dims(), "data_offsets": [start, end] });
+            header.insert(name.clone(), info);
+        }
+        let mut header = serde_json::to_vec(&header).map_err(|error| internal(&error))?;
+        header.resize(header.len().next_multiple_of(8), b' ');
+        let io = |source| Error::Io { action: "write", path: path.to_path_buf(), source };
+        atomic_file::replace(path, |file| {
+            let mut out = BufWriter::new(file);
+            out.write_all(&(header.len() as u64).to_le_bytes()).map_err(io)?;
+            out.write_all(&header).map_err(io)?;
+            for (_, tensor) in &tensors {
+                out.write_all(&bytes(tensor)?).map_err(io)?;
+            }
+            out.flush().map_err(io)
+        })
     }
+}
+
+/// Returns the bytes of a tensor of f32 or u32.
+fn bytes(tensor: &Tensor) -> Result<Vec<u8>> {
+    let tensor = tensor.flatten_all()?;
+    Ok(match tensor.dtype() {
+        DType::U32 => tensor.to_vec1::<u32>()?.into_iter().flat_map(u32::to_le_bytes).collect(),
+        _ => tensor.to_vec1::<f32>()?.into_iter().flat_map(f32::to_le_bytes).collect(),
+    })
 }
 
 /// Copies the values of trained tensors.

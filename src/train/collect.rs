@@ -95,7 +95,10 @@ pub fn collect(
         if in_order >= wanted || (late && in_order > 0) || collected.disk_limit {
             break;
         }
-        for (answer, _) in writer.step(&mut jobs)? {
+        for (mut answer, prompt_ids) in writer.step(&mut jobs)? {
+            if is_held_out(answer.job) {
+                answer.prompt_ids = prompt_ids;
+            }
             collected.tokens += answer.next.len();
             unusable = if answer.next.is_empty() { unusable + 1 } else { 0 };
             if unusable >= MOST_UNUSABLE {
@@ -337,7 +340,7 @@ impl<'a> Writer<'a> {
 }
 
 /// Divides a state by its root mean square.
-fn unit_rms(state: &[f32]) -> impl Iterator<Item = f32> {
+pub(super) fn unit_rms(state: &[f32]) -> impl Iterator<Item = f32> {
     let square = state.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / state.len() as f64;
     let scale = (1.0 / (square + super::ops::EPS).sqrt()) as f32;
     state.iter().map(move |x| x * scale)

@@ -1,12 +1,12 @@
-//! An EAGLE-3 head while it is trained (Li et al., arXiv 2503.01840): a decoder layer over three standardised states of
-//! the target and the embedding of the token after them, with an output head of its own.
+//! An EAGLE-3 head while it is trained (Li et al., arXiv 2503.01840). It is a decoder layer with an output head of its
+//! own. Its inputs are three standardised states of the target and the embedding of the token after them.
 //!
-//! The loss sums over the tokens of a draft (training-time test): the first row of a draft reads the target's states,
+//! The loss sums over the tokens of a draft (training-time test). The first row of a draft reads the target's states,
 //! each further row the layer's output at the row before it. A row of step s attends to the rows of the text before the
 //! draft, and to the earlier rows of its own draft. The loss of step s has the weight 0.8^s.
 //!
-//! It starts as a ridge regression: fc carries the part of the states, and attention that of the embedding, because
-//! constant queries and keys let a row see mostly itself.
+//! It starts as a ridge regression. fc carries the part of the states, and attention that of the embedding: constant
+//! queries and keys let a row see mostly itself.
 
 use candle_core::backprop::GradStore;
 use candle_core::{D, DType, Device, Result as CandleResult, Tensor, Var};
@@ -14,7 +14,7 @@ use hunch_core::token::TokenId;
 use hunch_error::Result;
 
 use super::features::Frozen;
-use super::network::{Network, depth_weights};
+use super::network::{DepthLogits, Network, depth_weights};
 use super::ops::{self, EPS, feed_forward, linear, log_softmax, rms_norm, soft_cross_entropy, tensor};
 use super::shards::{CollectedAnswer, Position};
 use super::start::{self, INPUTS, StartData, feed_forward_width};
@@ -98,7 +98,7 @@ impl Eagle {
         let (inputs, streams) = ((STREAMS + 1) * n, STREAMS * n);
         // For wide targets the last state and the embedding alone.
         let from = if inputs >= INPUTS { streams - n } else { 0 };
-        let solved = start.regression(&[from..inputs], 1, &|positions| {
+        let solved = start.regression(std::slice::from_ref(&(from..inputs)), 1, &|positions| {
             let tokens: Vec<TokenId> = positions.iter().map(|(answer, row)| answer.next[*row]).collect();
             let next = positions.iter().map(|&(answer, row)| (answer, row + 1));
             let x = Tensor::cat(&[&self::streams(frozen, positions)?, &frozen.embeddings(&tokens)?], 1)?;
@@ -251,7 +251,7 @@ impl Network for Eagle {
         Ok(self.gradients_at(&self.batch(frozen, positions)?, &targets)?)
     }
 
-    fn logits(&self, frozen: &Frozen<'_>, answer: &CollectedAnswer) -> Result<Vec<Vec<Vec<f32>>>> {
+    fn logits(&self, frozen: &Frozen<'_>, answer: &CollectedAnswer) -> Result<DepthLogits> {
         let positions: Vec<_> = (0..answer.positions()).map(|row| (answer, row)).collect();
         let logits = self.predict(&self.batch(frozen, &positions)?)?;
         Ok(logits.iter().map(Tensor::to_vec2::<f32>).collect::<CandleResult<_>>()?)

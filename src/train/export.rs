@@ -5,7 +5,7 @@ use std::path::Path;
 use candle_core::Tensor;
 use half::f16;
 use hunch_error::{Error, Result};
-use hunch_model::atomic_file;
+use hunch_model::atomic_file::{self, PART};
 use hunch_model::heads::{self, MedusaPosition, MedusaWeights, MlpWeights};
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::json;
@@ -18,6 +18,8 @@ use super::ops::EPS;
 /// Files of an EAGLE head in its folder.
 const WEIGHTS: &str = "model.safetensors";
 const CONFIG: &str = "config.json";
+/// Entry of the configuration that names the program that wrote it, and its value here.
+const PRODUCER: (&str, &str) = ("producer", "hunch");
 
 /// Writes the best weights of a fit: a file for [`HeadKind::Mlp`] and [`HeadKind::Medusa`], a folder for
 /// [`HeadKind::Eagle`]. A file is replaced in one step.
@@ -33,25 +35,55 @@ pub fn write(fit: &FitRun<'_>, path: &Path) -> Result<()> {
     }
 }
 
-/// Checks a place for a head, before any work.
+/// Checks a place for a head, before any work. A head that was trained here is replaced, and nothing else.
 ///
 /// # Errors
-/// [`Error::InvalidRequest`] if another kind of file is there.
+/// [`Error::InvalidRequest`] if something else is there.
 pub fn check_place(kind: HeadKind, path: &Path) -> Result<()> {
     let invalid =
         |reason: &str| Err(Error::invalid(format!("{} {reason} Nothing was changed.", path.display())));
     if kind != HeadKind::Eagle {
-        return if path.is_dir() { invalid("is a folder. Give the name of a file.") } else { Ok(()) };
+        if path.is_dir() {
+            return invalid("is a folder. Give the name of a file.");
+        }
+        let is_free = !path.exists() || heads::is_own(path);
+        return if is_free { Ok(()) } else { invalid("is no head of Hunch. Give another name.") };
     }
     if path.exists() && !path.is_dir() {
         return invalid("is a file, and an EAGLE head is a folder. Give another name.");
     }
-    let own = |name: &std::ffi::OsStr| name == WEIGHTS || name == CONFIG;
+    let is_own = is_written_here(&path.join(CONFIG));
     let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
-    if entries.map(|entry| entry.file_name()).any(|name| !own(&name)) {
-        return invalid("has other files. Give an empty folder, or a new name.");
+    let known = |name: &std::ffi::OsStr| {
+        let is_head = is_own && (name == WEIGHTS || name == CONFIG);
+        is_head || name == ".DS_Store" || name.to_str().is_some_and(is_unfinished)
+    };
+    if entries.map(|entry| entry.file_name()).any(|name| !known(&name)) {
+        return invalid("has files that are not of a head of Hunch. Give an empty folder, or a new name.");
     }
     Ok(())
+}
+
+/// Returns whether a file of an EAGLE head was left by a kill while it was written.
+fn is_unfinished(name: &str) -> bool {
+    let stem = |file: &'static str| file.split_once('.').map_or(file, |(stem, _)| stem);
+    name.ends_with(PART) && [WEIGHTS, CONFIG].iter().any(|file| name.starts_with(stem(file)))
+}
+
+/// Removes files of an EAGLE head that a kill left unfinished. One that stays does no harm.
+fn remove_unfinished(folder: &Path) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_name().to_str().is_some_and(is_unfinished) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Returns whether a configuration was written by [`write`].
+fn is_written_here(config: &Path) -> bool {
+    let read = |text: Vec<u8>| serde_json::from_slice::<serde_json::Value>(&text).ok();
+    let config = std::fs::read(config).ok().and_then(read);
+    config.is_some_and(|config| config[PRODUCER.0] == PRODUCER.1)
 }
 
 /// Tensors of the best weights, in the order of [`HeadKind::names`].
@@ -179,6 +211,7 @@ fn eagle(fit: &FitRun<'_>, weights: &mut Weights, path: &Path) -> Result<()> {
     frozen.vocabulary.iter().for_each(|&token| marks[token as usize] = 1);
     file.0.push(("t2d".into(), Dtype::BOOL, vec![marks.len()], marks));
     let config = json!({
+        PRODUCER.0: PRODUCER.1,
         "architectures": ["LlamaForCausalLMEagle3"],
         "base_model_name_or_path": target.rows.name,
         "hidden_size": n,
@@ -198,9 +231,12 @@ fn eagle(fit: &FitRun<'_>, weights: &mut Weights, path: &Path) -> Result<()> {
         "torch_dtype": "float16",
         "training_tokens": fit.training_tokens(),
     });
-    file.write(&path.join(WEIGHTS))?;
     let text = serde_json::to_string_pretty(&config).map_err(|error| Error::Internal(error.to_string()))?;
-    atomic_file::write(&path.join(CONFIG), text)
+    // The configuration comes first: it marks the folder as written here.
+    atomic_file::write(&path.join(CONFIG), text)?;
+    file.write(&path.join(WEIGHTS))?;
+    remove_unfinished(path);
+    Ok(())
 }
 
 /// Tensors of a safetensors file: name, type, shape and bytes.
@@ -227,5 +263,43 @@ impl TensorList {
         });
         let bytes = safetensors::serialize(views.collect::<Result<Vec<_>>>()?, None).map_err(internal)?;
         atomic_file::write(path, bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_heads_that_were_trained_here_are_replaced() {
+        let root = tempfile::tempdir().unwrap();
+        let check = |kind, name: &str| check_place(kind, &root.path().join(name)).is_ok();
+        let write = |name: &str, text: &str| {
+            let path = root.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let shipped = "crates/hunch-model/heads/smollm2-135m-instruct.gguf";
+        std::fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join(shipped), root.path().join("own.gguf"))
+            .unwrap();
+        write("other.gguf", "GGUF of something else");
+        for kind in [HeadKind::Mlp, HeadKind::Medusa] {
+            assert!(check(kind, "new.gguf") && check(kind, "own.gguf"));
+            assert!(!check(kind, "other.gguf") && !check(kind, "."));
+        }
+        let eagle = |name| check(HeadKind::Eagle, name);
+        assert!(eagle("new") && !eagle("own.gguf"));
+        write("unfinished/model.abc.part", "");
+        write("unfinished/.DS_Store", "");
+        assert!(eagle("unfinished"), "a kill while the first file was written");
+        write("downloaded/config.json", "{\"hidden_size\": 64}");
+        write("downloaded/model.safetensors", "");
+        assert!(!eagle("downloaded"), "of someone else");
+        write("trained/config.json", "{\"producer\": \"hunch\"}");
+        assert!(eagle("trained"), "a kill between the files");
+        write("trained/model.safetensors", "");
+        assert!(eagle("trained"));
+        write("trained/notes.txt", "");
+        assert!(!eagle("trained"));
     }
 }

@@ -12,10 +12,11 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::acceptance::{self, Acceptance, DraftAcceptance};
-use super::adam::AdamW;
+use super::adam::{AdamW, learning_rate};
 use super::checkpoint::{Checkpoint, copies};
 use super::features::{Frozen, Standard};
 use super::network::Network;
+use super::ops::gradients_of;
 use super::shards::{CollectedAnswer, Position, ShardStore, TrainingSet};
 use super::start::{StartData, generator};
 use super::{Recipe, TrainingTarget, check_paused};
@@ -24,8 +25,7 @@ use super::{Recipe, TrainingTarget, check_paused};
 const GROUP: usize = 32;
 /// Steps until the learning rate is at its highest.
 const WARM_UP: usize = 30;
-/// Learning rate at the end, as a share of the highest.
-const LAST_RATE: f64 = 0.05;
+
 /// One gradient step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FitStep {
@@ -199,10 +199,8 @@ impl<'a> FitRun<'a> {
         if !loss.is_finite() {
             return Err(Refusal::StatesNotFinite.into());
         }
-        let warm_up = ((step + 1) as f64 / WARM_UP as f64).min(1.0);
-        let cosine = 0.5 * (1.0 + (std::f64::consts::PI * step as f64 / total as f64).cos());
-        let rate = self.recipe.learning_rate * warm_up * (LAST_RATE + (1.0 - LAST_RATE) * cosine);
-        self.adam.step(self.network.vars(), &grads, rate)?;
+        let rate = learning_rate(self.recipe.learning_rate, step, total, WARM_UP);
+        self.adam.step(self.network.vars(), &gradients_of(self.network.vars(), grads), rate)?;
         self.state.step += 1;
         self.state.loss = if step == 0 { loss } else { 0.9 * self.state.loss + 0.1 * loss };
         let every = (total / self.recipe.evaluations.max(1)).max(1);

@@ -1,5 +1,5 @@
-//! A Medusa head while it is trained (Cai et al., arXiv 2401.10774): a residual block and an output matrix for each
-//! token of a draft, over the target's standardised final state.
+//! A Medusa head while it is trained (Cai et al., arXiv 2401.10774). It has a residual block and an output matrix for
+//! each token of a draft. They read the target's standardised final state.
 //!
 //! ```text
 //! x = f + silu(block f + bias)
@@ -14,7 +14,7 @@ use candle_core::{Result as CandleResult, Tensor, Var};
 use hunch_error::Result;
 
 use super::features::Frozen;
-use super::network::{Network, depth_weights};
+use super::network::{DepthLogits, Network, depth_weights};
 use super::ops::{self, linear, soft_cross_entropy, tensor};
 use super::shards::{CollectedAnswer, Position};
 use super::start::{self, StartData};
@@ -44,7 +44,7 @@ impl Medusa {
     /// As [`StartData::regression`].
     pub fn start(frozen: &Frozen<'_>, start: &StartData<'_>) -> Result<Vec<Tensor>> {
         let (n, depth) = (frozen.target.rows.n_embd, start.recipe.depth);
-        let solved = start.regression(&[0..n], depth, &|positions| {
+        let solved = start.regression(std::slice::from_ref(&(0..n)), depth, &|positions| {
             let ahead = |k: usize| {
                 let rows = positions.iter().map(move |&(answer, row)| (answer, row + 1 + k));
                 start::standard_states(frozen, rows)
@@ -113,7 +113,7 @@ impl Network for Medusa {
         Ok(self.gradients_at(&states(frozen, positions)?, &targets)?)
     }
 
-    fn logits(&self, frozen: &Frozen<'_>, answer: &CollectedAnswer) -> Result<Vec<Vec<Vec<f32>>>> {
+    fn logits(&self, frozen: &Frozen<'_>, answer: &CollectedAnswer) -> Result<DepthLogits> {
         let positions: Vec<_> = (0..answer.positions()).map(|row| (answer, row)).collect();
         let logits = self.predict(&states(frozen, &positions)?)?;
         Ok(logits.iter().map(Tensor::to_vec2::<f32>).collect::<CandleResult<_>>()?)

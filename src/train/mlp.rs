@@ -6,7 +6,7 @@ use candle_core::{Result as CandleResult, Tensor, Var};
 use hunch_error::Result;
 
 use super::features::Frozen;
-use super::network::Network;
+use super::network::{DepthLogits, Network};
 use super::ops::{self, EPS, feed_forward, linear, rms_norm};
 use super::shards::{CollectedAnswer, Position};
 use super::start::{self, INPUTS, StartData, feed_forward_width};
@@ -107,7 +107,7 @@ impl Network for Mlp {
         Ok(self.gradients_at(&inputs(frozen, positions)?, &states)?)
     }
 
-    fn logits(&self, frozen: &Frozen<'_>, answer: &CollectedAnswer) -> Result<Vec<Vec<Vec<f32>>>> {
+    fn logits(&self, frozen: &Frozen<'_>, answer: &CollectedAnswer) -> Result<DepthLogits> {
         let positions: Vec<_> = (0..answer.positions()).map(|row| (answer, row)).collect();
         let states = self.predict(&inputs(frozen, &positions)?)?;
         Ok(vec![self.scores(&states)?.to_vec2::<f32>()?])

@@ -23,6 +23,7 @@ pub mod medusa;
 pub mod mlp;
 pub mod network;
 pub mod ops;
+pub mod prompt_rows;
 pub mod prompts;
 pub mod record;
 pub mod ridge;
@@ -114,6 +115,28 @@ impl Recipe {
     /// Returns the usual settings for a kind of head.
     pub fn of(kind: HeadKind) -> Self {
         Self { kind, depth: kind.depth(DEPTH), ..Self::default() }
+    }
+
+    /// Checks the settings.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] if a number is too small.
+    pub fn check(&self) -> Result<()> {
+        let counts = [
+            ("tokens of a draft", self.depth, 1),
+            ("answers at the same time", self.parallel, 1),
+            ("tokens of an answer", self.answer_tokens, 2),
+            ("held-out tokens", self.held_out, 1),
+            ("scored tokens", self.shortlist, 1),
+            ("positions of a step", self.batch, 1),
+            ("passes over the data", self.epochs, 1),
+        ];
+        match counts.iter().find(|(_, count, least)| count < least) {
+            Some((what, count, least)) => Err(Error::invalid(format!(
+                "The number of {what} is {count}. It must be at least {least}. Nothing was collected or trained."
+            ))),
+            None => Ok(()),
+        }
     }
 }
 
@@ -228,6 +251,7 @@ pub fn train(
     watch: &mut dyn TrainWatch,
 ) -> Result<TrainReport> {
     let recipe = &plan.recipe;
+    recipe.check()?;
     recipe.kind.check(target)?;
     export::check_place(recipe.kind, out)?;
     let mut store = ShardStore::open(folder, target, plan.seed, plan.disk)?;
@@ -313,6 +337,7 @@ pub fn evaluate(
     head: &Path,
     watch: &mut dyn TrainWatch,
 ) -> Result<DraftAcceptance> {
+    plan.recipe.check()?;
     // A head that cannot be used is refused before any work.
     let mut head = target.load_head(head)?;
     acceptance::check_layers(target, &head)?;

@@ -7,6 +7,9 @@ use hunch_error::Result;
 use super::features::Frozen;
 use super::shards::{CollectedAnswer, Position};
 
+/// Logits of an answer, `[depth][position][vocabulary]`.
+pub type DepthLogits = Vec<Vec<Vec<f32>>>;
+
 /// A head in training.
 pub trait Network {
     /// Returns the trained tensors, in the order of [`HeadKind::names`](super::kind::HeadKind::names).
@@ -23,11 +26,11 @@ pub trait Network {
     ///
     /// # Errors
     /// If the device fails.
-    fn logits(&self, frozen: &Frozen<'_>, answer: &CollectedAnswer) -> Result<Vec<Vec<Vec<f32>>>>;
+    fn logits(&self, frozen: &Frozen<'_>, answer: &CollectedAnswer) -> Result<DepthLogits>;
 }
 
-/// Returns the weight of each position by token of a draft: `decay` to the power of the token's depth, and 0 after the end
-/// of an answer. All together are 1.
+/// Returns the weight of each position by token of a draft: `decay` to the power of the token's depth. It is 0 after the
+/// end of an answer, and all together are 1.
 pub fn depth_weights(positions: &[Position<'_>], depth: usize, decay: f64) -> Vec<Vec<f32>> {
     let weight = |k: usize, (answer, row): &Position<'_>| {
         if row + 1 + k < answer.next.len() { decay.powi(k as i32) } else { 0.0 }

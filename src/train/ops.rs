@@ -1,6 +1,7 @@
-//! Candle operations that heads and drafts in training share. candle's fused norms and softmaxes have no gradients, so
+//! Candle operations that heads in training share. candle's fused norms and softmaxes have no gradients, so
 //! they are written out.
 
+use candle_core::backprop::GradStore;
 use candle_core::{D, DType, Device, Result, Tensor, Var};
 
 /// Epsilon of norms without weights.
@@ -34,6 +35,11 @@ pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tens
     bias.map_or(Ok(y.clone()), |bias| y.broadcast_add(bias))
 }
 
+/// Returns the gradients of tensors, in their order, without those of all other tensors, which a store keeps.
+pub fn gradients_of(vars: &[Var], mut store: GradStore) -> Vec<Option<Tensor>> {
+    vars.iter().map(|var| store.remove(var)).collect()
+}
+
 /// Computes the feed-forward block x + down (silu(gate y) * up y).
 ///
 /// # Errors
@@ -43,8 +49,8 @@ pub fn feed_forward(x: &Tensor, y: &Tensor, [gate, up, down]: [&Tensor; 3]) -> R
     x + linear(&gated, down, None)?
 }
 
-/// Returns the cross entropy between the target's distributions and a head's, as a sum over rows with weights `[rows,
-/// 1]`, in nats, and its gradient for the head's logits.
+/// Returns the cross entropy between the target's distributions and a head's, and its gradient for the head's logits. It
+/// is a sum over rows with weights `[rows, 1]`, in nats.
 ///
 /// Both logits are `[rows, shortlist]`.
 ///
@@ -87,6 +93,7 @@ pub fn trained(weights: &[Tensor]) -> Result<Vec<Var>> {
 pub mod check {
     //! Gradients against finite differences.
 
+    use candle_core::backend::BackendStorage;
     use candle_core::backprop::GradStore;
     use hunch_core::sample::unit;
     use rand::SeedableRng;

@@ -43,6 +43,8 @@ pub struct CollectedAnswer {
     pub greedy: bool,
     /// Hash of the prompt.
     pub prompt: u64,
+    /// Tokens before the answer, of a held-out answer. Row 0 was computed from the last. Empty for others.
+    pub prompt_ids: Vec<TokenId>,
     /// Token after each row.
     pub next: Vec<TokenId>,
     /// States after each tapped layer, divided by their root mean square, `[rows, taps, n_embd]`.
@@ -68,6 +70,9 @@ pub struct AnswerEntry {
     at: usize,
     /// First row of `likely` in the shard.
     likely_at: Option<usize>,
+    /// First token of the prompt in the shard, and their number. `None` if the answer is not held out.
+    #[serde(default)]
+    prompt_at: Option<(usize, usize)>,
 }
 
 /// Model, layers and seed that answers belong to.
@@ -136,6 +141,12 @@ impl AnswerEntry {
     /// Returns the number of positions that a head can be judged at: each needs the row before it.
     pub fn positions(&self) -> usize {
         self.rows.saturating_sub(1)
+    }
+
+    /// Returns whether the entry has all that acceptance is measured with, if it is held out.
+    fn is_whole(&self) -> bool {
+        let measured = is_held_out(self.job) && self.rows > 0;
+        !measured || (self.prompt_at.is_some() && (self.greedy || self.likely_at.is_some()))
     }
 }
 
@@ -254,7 +265,7 @@ impl ShardStore {
         let mut index = self.index.clone();
         if !self.pending.is_empty() {
             let number = index.shards.last_key_value().map_or(0, |(last, _)| last + 1);
-            let (mut at, mut likely_at) = (0, 0);
+            let (mut at, mut likely_at, mut prompt_at) = (0, 0, 0);
             for answer in &self.pending {
                 index.answers.push(AnswerEntry {
                     job: answer.job,
@@ -264,9 +275,12 @@ impl ShardStore {
                     shard: number,
                     at,
                     likely_at: (!answer.likely.is_empty()).then_some(likely_at),
+                    prompt_at: (!answer.prompt_ids.is_empty())
+                        .then_some((prompt_at, answer.prompt_ids.len())),
                 });
                 at += answer.next.len();
                 likely_at += answer.likely.len() / LIKELY;
+                prompt_at += answer.prompt_ids.len();
             }
             let bytes = encode(&self.pending, &index.origin)?;
             atomic_file::write(&self.path(number), &bytes)?;
@@ -337,18 +351,26 @@ impl ShardStore {
     /// # Errors
     /// [`Error::Io`] if its shard cannot be read.
     pub fn read(&self, entry: &AnswerEntry) -> Result<CollectedAnswer> {
-        let width = self.index.origin.taps.len() * self.index.origin.n_embd;
-        let (next, states, likely) = self.with_shard(entry, |shard| {
-            let (at, rows) = (entry.at, entry.rows);
-            let next = shard.tokens(entry, self.index.origin.n_vocab)?;
+        let DataOrigin { n_embd, n_vocab, ref taps, .. } = self.index.origin;
+        let width = taps.len() * n_embd;
+        let &AnswerEntry { job, greedy, prompt, at, rows, likely_at, prompt_at, .. } = entry;
+        self.with_shard(entry, |shard| {
+            let next = shard.tokens("next", at, rows, n_vocab)?;
             let states = shard.values("states", at, rows, width, f16::from_le_bytes)?;
-            let Some(at) = entry.likely_at else { return Ok((next, states, Vec::new())) };
-            let ids = shard.values("likely", at, rows, LIKELY, u32::from_le_bytes)?;
-            let p = shard.values("likely_p", at, rows, LIKELY, f32::from_le_bytes)?;
-            Ok((next, states, ids.into_iter().zip(p).collect()))
-        })?;
-        let &AnswerEntry { job, greedy, prompt, .. } = entry;
-        Ok(CollectedAnswer { job, greedy, prompt, next, states, likely })
+            let prompt_ids = match prompt_at {
+                Some((at, count)) => shard.tokens("prompts", at, count, n_vocab)?,
+                None => Vec::new(),
+            };
+            let likely = match likely_at {
+                Some(at) => {
+                    let ids = shard.values("likely", at, rows, LIKELY, u32::from_le_bytes)?;
+                    let p = shard.values("likely_p", at, rows, LIKELY, f32::from_le_bytes)?;
+                    ids.into_iter().zip(p).collect()
+                }
+                None => Vec::new(),
+            };
+            Ok(CollectedAnswer { job, greedy, prompt, prompt_ids, next, states, likely })
+        })
     }
 
     /// Reads the tokens of an answer alone.
@@ -357,7 +379,7 @@ impl ShardStore {
     /// As [`read`](Self::read).
     pub fn next(&self, entry: &AnswerEntry) -> Result<Vec<TokenId>> {
         let n_vocab = self.index.origin.n_vocab;
-        self.with_shard(entry, |shard| shard.tokens(entry, n_vocab))
+        self.with_shard(entry, |shard| shard.tokens("next", entry.at, entry.rows, n_vocab))
     }
 
     fn with_shard<T>(
@@ -379,14 +401,15 @@ impl ShardStore {
         self.folder.join(format!("shard-{number:05}.safetensors"))
     }
 
-    /// Forgets shards whose file is missing or has another size, and removes files that the index does not name.
+    /// Forgets shards whose file is missing or has another size, and answers whose entry lacks a part. Removes files that
+    /// the index does not name.
     fn remove_damaged(&mut self) {
         let folder = self.folder.clone();
         let size = |path: PathBuf| std::fs::metadata(path).map(|meta| meta.len()).ok();
         let path = |number: &usize| folder.join(format!("shard-{number:05}.safetensors"));
         self.index.shards.retain(|number, bytes| size(path(number)) == Some(*bytes));
         let shards = &self.index.shards;
-        self.index.answers.retain(|entry| shards.contains_key(&entry.shard));
+        self.index.answers.retain(|entry| shards.contains_key(&entry.shard) && entry.is_whole());
         let named: HashSet<PathBuf> = shards.keys().map(path).collect();
         for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
             let path = entry.path();
@@ -427,6 +450,7 @@ fn encode(answers: &[CollectedAnswer], origin: &DataOrigin) -> Result<Vec<u8>> {
     }
     let rows: usize = answers.iter().map(|answer| answer.next.len()).sum();
     let likely = || answers.iter().flat_map(|answer| &answer.likely);
+    let prompts = || answers.iter().flat_map(|answer| &answer.prompt_ids);
     let tensors = [
         (
             "next",
@@ -442,6 +466,7 @@ fn encode(answers: &[CollectedAnswer], origin: &DataOrigin) -> Result<Vec<u8>> {
         ),
         ("likely", Dtype::U32, vec![likely().count()], bytes(likely().map(|(token, _)| token.to_le_bytes()))),
         ("likely_p", Dtype::F32, vec![likely().count()], bytes(likely().map(|(_, p)| p.to_le_bytes()))),
+        ("prompts", Dtype::U32, vec![prompts().count()], bytes(prompts().map(|token| token.to_le_bytes()))),
     ];
     let internal = |error: safetensors::SafeTensorError| Error::Internal(error.to_string());
     let views = tensors.iter().map(|(name, dtype, shape, data)| {
@@ -474,9 +499,15 @@ impl OpenShard {
         Ok(Self { file, header, start: 8 + len })
     }
 
-    /// Reads the tokens of an answer.
-    fn tokens(&mut self, entry: &AnswerEntry, n_vocab: usize) -> std::io::Result<Vec<TokenId>> {
-        let tokens = self.values("next", entry.at, entry.rows, 1, u32::from_le_bytes)?;
+    /// Reads tokens.
+    fn tokens(
+        &mut self,
+        name: &str,
+        at: usize,
+        count: usize,
+        n_vocab: usize,
+    ) -> std::io::Result<Vec<TokenId>> {
+        let tokens = self.values(name, at, count, 1, u32::from_le_bytes)?;
         match tokens.iter().all(|&token| (token as usize) < n_vocab) {
             true => Ok(tokens),
             false => Err(std::io::ErrorKind::InvalidData.into()),
@@ -494,8 +525,9 @@ impl OpenShard {
     ) -> std::io::Result<Vec<T>> {
         let info = self.header.info(name).ok_or(std::io::ErrorKind::InvalidData)?;
         let (from, to) = info.data_offsets;
-        let (start, len) = (at * width * N, rows * width * N);
-        if start + len > to - from {
+        let bytes = |rows: usize| rows.saturating_mul(width * N);
+        let (start, len) = (bytes(at), bytes(rows));
+        if start.saturating_add(len) > to - from {
             return Err(std::io::ErrorKind::InvalidData.into());
         }
         self.file.seek(SeekFrom::Start(self.start + (from + start) as u64))?;

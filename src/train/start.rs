@@ -21,6 +21,9 @@ const POSITIONS: usize = 200_000;
 /// Most inputs of the regression. For wider targets it reads a part of them.
 pub const INPUTS: usize = 8_192;
 
+/// Computes inputs and outputs of a regression at positions of answers.
+pub type RegressionRows<'a> = dyn Fn(&[Position<'_>]) -> Result<(Tensor, Tensor)> + 'a;
+
 /// Data that a head starts from.
 pub struct StartData<'a> {
     /// Answers on disk.
@@ -57,7 +60,7 @@ impl StartData<'_> {
         &self,
         read: &[Range<usize>],
         ahead: usize,
-        rows: &dyn Fn(&[Position<'_>]) -> Result<(Tensor, Tensor)>,
+        rows: &RegressionRows<'_>,
     ) -> Result<Solved> {
         let mut ridge = Ridge::new();
         let (mut sample, mut inputs) = (None, 0);

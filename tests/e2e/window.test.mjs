@@ -454,6 +454,7 @@ describe('the window with the default model', () => {
     assert.deepEqual(await window.call('import_conversation', { path: secret }), refused);
     assert.deepEqual(await window.call('add_model_folder', { path: window.dialogs }), refused);
     assert.deepEqual(await window.call('reveal_model', { path: secret }), refused);
+    assert.deepEqual(await window.call('read_suite', { path: secret }), refused);
     const request = { target: secret, draft: null, context: null };
     for (const command of ['load_models', 'fit']) assert.deepEqual(await window.call(command, { request }), refused, command);
     assert.deepEqual(await window.call('fit_verdicts', { targets: [secret] }), refused);
@@ -469,7 +470,7 @@ describe('the window with the default model', () => {
   test('attaches a chosen text file and keeps it with the question', async () => {
     const file = join(window.dialogs, 'attached.txt');
     await writeFile(file, 'The password of the day is "marmalade".\n');
-    assert.deepEqual(await window.call('read_attachment', { path: file }), { error: 'invalid_request' }, 'not chosen yet');
+    assert.deepEqual(await window.call('read_attachment', { path: file, count: true }), { error: 'invalid_request' }, 'not chosen yet');
     await window.click('place-chat');
     await window.click('new-conversation');
     await window.click('attach');

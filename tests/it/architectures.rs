@@ -19,15 +19,12 @@ use hunch_model::spec::{LayerRope, LayerSpec, ModelSpec};
 use hunch_model::weights::WeightFile;
 use serde::Deserialize;
 
+use crate::support::cpu;
 use crate::support::gguf_writer::GgufWriter;
 use crate::support::idle_gpu::IdleGpu;
 use crate::support::tiny::{
     EXPERTS, FURTHER, MIXTURE, ORACLE_TOKENS, Tiny, Variant, WINDOW, further, tokens,
 };
-
-fn cpu() -> Compute {
-    Compute::open(DeviceChoice::Cpu, Some(2)).unwrap()
-}
 
 fn load(tiny: Tiny) -> Decoder {
     let folder = tempfile::tempdir().unwrap();

@@ -86,20 +86,23 @@ fn counts_tokens_of_a_file_and_refuses_one_beyond_the_context() {
     let app = start(&folder);
     let path = folder.path().join("log.txt");
     std::fs::write(&path, "a".repeat(200)).unwrap();
-    let read = app.read_attachment(&path).unwrap();
+    let read = app.read_attachment(&path, true).unwrap();
     assert_eq!((read.attachment.name.as_str(), read.tokens), ("log.txt", Some(200)));
     // The tiny model's context has 512 tokens.
     std::fs::write(&path, "a".repeat(512)).unwrap();
-    let refused = app.read_attachment(&path).unwrap_err();
+    let refused = app.read_attachment(&path, true).unwrap_err();
     assert!(matches!(refused, Error::FileOverContext { tokens: 512, context: 512, .. }), "{refused}");
+    // A server that answers has another context.
+    let uncounted = app.read_attachment(&path, false).unwrap();
+    assert_eq!((uncounted.attachment.text.len(), uncounted.tokens), (512, None));
     assert_eq!(app.attachment_tokens(&"a".repeat(512)).unwrap(), 512);
     // A file cannot end a turn, so its control tokens are text.
     std::fs::write(&path, "<|im_end|>").unwrap();
-    assert_eq!(app.read_attachment(&path).unwrap().tokens, Some(10));
+    assert_eq!(app.read_attachment(&path, true).unwrap().tokens, Some(10));
     assert_eq!(app.attachment_tokens("<|im_end|>").unwrap(), 10);
     std::fs::write(&path, "a".repeat(512)).unwrap();
     app.unload_models().unwrap();
-    let read = app.read_attachment(&path).unwrap();
+    let read = app.read_attachment(&path, true).unwrap();
     assert_eq!((read.attachment.text.len(), read.tokens), (512, None));
     assert_eq!(app.attachment_tokens("a").unwrap_err().code(), ErrorCode::NoModel);
 }

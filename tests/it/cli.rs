@@ -37,8 +37,9 @@ fn data_folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let models = folder.path().join("models");
     std::fs::create_dir(&models).unwrap();
-    Tiny::default().write(&models, "target");
-    Tiny { layers: 1, ..Tiny::default() }.write(&models, "draft");
+    let target = Tiny { dtype: GgmlDType::Q8_0, ..Tiny::default() };
+    target.write(&models, "target");
+    Tiny { layers: 1, ..target }.write(&models, "draft");
     folder
 }
 
@@ -134,6 +135,12 @@ fn exit_codes_match_the_documentation() {
     assert_eq!(missing, 3);
     assert!(words.contains("draft, target"), "existing names are listed: {words}");
     assert_eq!(code(&["run", "hi", "--target", broken.to_str().unwrap()]).0, 3);
+    // A missing suite is reported before models are looked for.
+    let (no_suite, words) = code(&["compare", "--suite", "nowhere.jsonl", "--target", "nowhere"]);
+    assert_eq!(no_suite, 4);
+    let expected = "There is no suite and no file \"nowhere.jsonl\". Choose one of code, prose, edit";
+    assert!(words.contains(expected), "{words}");
+    assert_eq!(code(&["compare", "--suite", "code", "--prompts", "0", "--target", "target"]).0, 2);
     assert_eq!(code(&["run", " ", "--target", "target"]).0, 4);
     let (hot, words) = code(&["run", "hi", "--target", "target", "--temperature", "99"]);
     assert_eq!(hot, 4);
@@ -417,14 +424,15 @@ fn lab_inspects_two_models() {
 #[test]
 fn verify_passes_on_a_sound_engine() {
     let data = data_folder();
-    let output = hunch(data.path(), &["verify", "--target", "target", "--draft", "draft", "--samples", "40"]);
+    // One thread, because another test runs at the same time.
+    let common = ["verify", "--target", "target", "--draft", "draft", "--samples", "20", "--threads", "1"];
+    let output = hunch(data.path(), &common);
     let out = text(&output.stdout);
     assert!(output.status.success(), "{out}{}", text(&output.stderr));
     assert_eq!(out.lines().last(), Some("PASS"));
     // Also with the low-bit copy, and with options.
     for more in [["--method", "low-bit"], ["--tree", "3x2x1"]] {
         let method: &[&str] = if more[0] == "--tree" { &["--methods", "draft-tree"] } else { &[] };
-        let common = ["verify", "--target", "target", "--draft", "draft", "--samples", "40"];
         let output = hunch(data.path(), &[&common[..], &more, method].concat());
         let out = text(&output.stdout);
         assert!(output.status.success(), "{out}{}", text(&output.stderr));
@@ -435,8 +443,9 @@ fn verify_passes_on_a_sound_engine() {
 #[test]
 fn verify_fails_for_a_lossy_rule() {
     let data = data_folder();
-    Tiny { layers: 1, seed: 99, ..Tiny::default() }.write(&data.path().join("models"), "stranger");
-    let models = ["--target", "target", "--draft", "stranger"];
+    let stranger = Tiny { layers: 1, seed: 99, dtype: GgmlDType::Q8_0, ..Tiny::default() };
+    stranger.write(&data.path().join("models"), "stranger");
+    let models = ["--target", "target", "--draft", "stranger", "--threads", "1"];
     let lossy = ["--method", "draft-model", "--rule", "lossy-lenience:0.05", "--samples", "100"];
     let output = hunch(data.path(), &[&["verify"][..], &models, &lossy].concat());
     let out = text(&output.stdout);
@@ -595,7 +604,19 @@ fn isa_option_limits_the_kernels() {
     let verify = |isa: &str| {
         hunch(
             data.path(),
-            &["verify", "--target", "target", "--method", "ngram", "--samples", "20", "--isa", isa],
+            &[
+                "verify",
+                "--target",
+                "target",
+                "--method",
+                "ngram",
+                "--samples",
+                "20",
+                "--threads",
+                "1",
+                "--isa",
+                isa,
+            ],
         )
     };
     let scalar = verify("scalar");

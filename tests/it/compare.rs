@@ -1,5 +1,9 @@
 //! Comparisons on tiny models through the application: texts, figures, lanes, stopping, history, export, cost curve.
 
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -7,23 +11,30 @@ use hunch::api::MeasurementMessage;
 use hunch::app::App;
 use hunch::bench::MethodConfig;
 use hunch::bench::compare::report::{
-    CompareEvent, CompareRequest, ComparedPrompts, ComparisonFormat, ComparisonReport,
+    CompareEvent, CompareRequest, ComparedPrompts, ComparisonFormat, ComparisonMemory, ComparisonReport,
+    LaneConfig, LaneModels,
 };
+use hunch::bench::compare::{self, CompareOn, LaneSet, Listener, Outcome, TargetPlace};
 use hunch::event::GenerationEvent;
+use hunch::generate::{LoadPlan, LoadWatch, Models};
 use hunch::lab::report::CostEvent;
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
+use hunch_core::propose::MethodOptions;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
-use hunch_error::ErrorCode;
+use hunch_error::{ErrorCode, Result};
+use hunch_model::device::Compute;
 
-use crate::support::app::{app_with_models, load_request};
+use crate::support::app::{app_with_models, load_request, write_pair};
+use crate::support::cpu;
+use crate::support::tiny::Tiny;
 
 /// Timeout for a loaded machine. Tests that pass do not wait for it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn lane(method: Method) -> MethodConfig {
-    MethodConfig { method, max_draft: MaxDraft::Fixed(4) }
+fn lane(method: Method) -> LaneConfig {
+    LaneConfig::of(MethodConfig { method, max_draft: MaxDraft::Fixed(4) })
 }
 
 pub(super) fn request(lanes: &[Method], max_tokens: u32) -> CompareRequest {
@@ -191,6 +202,293 @@ fn suite_comparison_is_saved_exported_and_deleted() {
     assert_eq!(app.open_comparison(kept).unwrap_err().code(), ErrorCode::InvalidRequest);
 }
 
+/// Gives a lane its own models.
+fn with_models(lane: LaneConfig, target: &str, draft: Option<&str>) -> LaneConfig {
+    let models = LaneModels { target: target.into(), draft: draft.map(Into::into), head: None };
+    LaneConfig { models: Some(models), ..lane }
+}
+
+#[test]
+fn lanes_have_their_own_draft_rule_and_temperature() {
+    let folder = tempfile::tempdir().unwrap();
+    Tiny { layers: 1, seed: 77, ..Tiny::default() }.write(folder.path(), "other-draft");
+    let app = app_with_models(folder.path(), true);
+    let own_draft = with_models(lane(Method::DraftModel), "target", Some("other-draft"));
+    let sampled = LaneConfig {
+        temperature: Some(0.8),
+        rule: Some(AcceptanceRule::Coupled),
+        ..lane(Method::DraftModel)
+    };
+    let asked = CompareRequest {
+        lanes: vec![lane(Method::DraftModel), own_draft, sampled.clone()],
+        ..request(&[], 24)
+    };
+    let events = collect(&start(&app, asked).1);
+    let (report, kept) = finished(&events);
+    let [plain, usual, own, warm, warm_plain] = &report.lanes[..] else { panic!("five lanes") };
+    assert!([usual, own, warm].iter().all(|lane| lane.verdict.is_some()));
+    // Plain decoding was measured at both temperatures.
+    assert_eq!([usual, own, warm].map(|lane| lane.baseline), [0, 0, 4]);
+    assert_eq!((plain.verdict, warm_plain.verdict), (None, None));
+    assert_eq!(warm_plain.config, LaneConfig { temperature: Some(0.8), ..LaneConfig::PLAIN });
+    let stats = |lane: u32| &report.answers.iter().find(|answer| answer.lane == lane).unwrap().stats;
+    let first = report.answers.iter().find(|answer| answer.lane == 3).unwrap();
+    assert_eq!(first.speedup, Some(stats(4).wall_ms / stats(3).wall_ms));
+    // Both drafts write the target's text.
+    assert_eq!(
+        (usual.text_compared, own.text_compared, warm.text_compared),
+        (Some(true), Some(true), Some(false))
+    );
+    let identity = report.identity.as_ref().unwrap();
+    assert_eq!((identity.compared, identity.differences.len()), (4, 0));
+    // Weights of both drafts are in memory, and count once each: the lanes at both temperatures share the usual one.
+    let one = collect_memory(&app);
+    let draft_weights = |memory: &ComparisonMemory| memory.draft_weights.unwrap();
+    assert!(draft_weights(&report.memory) > draft_weights(&one));
+    assert!(draft_weights(&report.memory) < 3 * draft_weights(&one));
+    assert_eq!(report.memory.target_weights, one.target_weights);
+    let models = own.config.models.as_ref().unwrap();
+    assert_eq!(models.target, report.setting.target);
+    assert!(models.draft.is_some() && !report.setting.separate);
+    assert_eq!(warm.config, sampled);
+    // The history keeps the settings.
+    assert_eq!(app.open_comparison(kept).unwrap(), *report);
+    let GenerationEvent::Started { rule, .. } = report.recordings[3][0].event.clone() else {
+        panic!("an answer begins with its settings")
+    };
+    assert_eq!(rule, AcceptanceRule::Coupled);
+    // A setting that is the comparison's is no setting of the lane.
+    let same =
+        LaneConfig { temperature: Some(0.0), rule: Some(AcceptanceRule::Lossless), ..lane(Method::Ngram) };
+    let asked = CompareRequest { lanes: vec![same], ..request(&[], 8) };
+    let events = collect(&start(&app, asked).1);
+    assert_eq!(finished(&events).0.setting.lanes, [LaneConfig::PLAIN, lane(Method::Ngram)]);
+}
+
+#[test]
+fn lane_with_own_target_is_measured_over_its_own_plain_decoding() {
+    let folder = tempfile::tempdir().unwrap();
+    Tiny { layers: 3, seed: 5, ..Tiny::default() }.write(folder.path(), "larger");
+    let app = app_with_models(folder.path(), true);
+    let lanes =
+        vec![lane(Method::DraftModel), with_models(lane(Method::DraftModel), "larger", Some("draft"))];
+    let events = collect(&start(&app, CompareRequest { lanes, ..request(&[], 24) }).1);
+    let (report, _) = finished(&events);
+    let methods: Vec<Method> = report.lanes.iter().map(|lane| lane.config.method).collect();
+    assert_eq!(methods, [Method::Plain, Method::DraftModel, Method::DraftModel, Method::Plain]);
+    assert_eq!(report.lanes.iter().map(|lane| lane.baseline).collect::<Vec<_>>(), [0, 0, 3, 3]);
+    let text = |lane: u32| &report.answers.iter().find(|answer| answer.lane == lane).unwrap().text;
+    assert_eq!((text(0), text(3)), (text(1), text(2)));
+    assert_ne!(text(0), text(3), "another target writes another text");
+    assert_eq!(report.identity.as_ref().unwrap().differences, []);
+    let weights = report.memory.target_weights;
+    assert!(weights > collect_memory(&app).target_weights, "both targets are counted");
+    // The loaded models are still there.
+    assert!(app.info().loaded.is_some());
+    finished(&collect(&start(&app, request(&[Method::DraftModel], 8)).1));
+}
+
+/// A loaded pair, and a larger target that has to run in its place.
+struct Separate {
+    folder: tempfile::TempDir,
+    compute: Compute,
+    models: Option<Models>,
+    events: Vec<CompareEvent>,
+    /// Steps of loading the pair again.
+    restored: Arc<AtomicUsize>,
+}
+
+impl Separate {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        write_pair(folder.path());
+        Tiny { layers: 3, seed: 5, ..Tiny::default() }.write(folder.path(), "larger");
+        let compute = cpu();
+        let mut separate =
+            Self { folder, compute, models: None, events: Vec::new(), restored: Arc::default() };
+        let [target, draft] = ["target", "draft"].map(|name| separate.path(name));
+        separate.models = Some(Models::load(&target, Some(&draft), &separate.compute).unwrap());
+        separate
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(format!("{name}.gguf"))
+    }
+
+    /// Compares two lanes of two runs. `on_event` gets every event, and a flag that stops the comparison.
+    fn run(&mut self, on_event: impl Fn(&CompareEvent, &AtomicBool) + Sync) -> Result<Outcome> {
+        let asked = LaneModels { target: "larger".into(), draft: Some("draft".into()), head: None };
+        let set = LaneSet {
+            requested: asked,
+            titles: LaneModels { target: "Larger".into(), draft: Some("Draft".into()), head: None },
+            plan: LoadPlan { draft: Some(self.path("draft")), ..LoadPlan::of(&self.path("larger")) },
+            place: TargetPlace::Separate,
+            options: MethodOptions::default(),
+        };
+        let lanes = vec![lane(Method::Ngram), with_models(lane(Method::DraftModel), "larger", Some("draft"))];
+        let asked = CompareRequest { lanes, ..request(&[], 16) };
+        let stop = AtomicBool::new(false);
+        let restored = self.restored.clone();
+        let watch: LoadWatch = Arc::new(move |_| {
+            restored.fetch_add(1, Ordering::Relaxed);
+            ControlFlow::Continue(())
+        });
+        let mut events = Vec::new();
+        let mut on_event = |event| {
+            on_event(&event, &stop);
+            events.push(event);
+        };
+        let stopped = || stop.load(Ordering::Relaxed);
+        let mut listener = Listener { on_event: &mut on_event, stopped: &stopped };
+        let on = CompareOn {
+            models: &mut self.models,
+            sets: &[set],
+            options: &MethodOptions::default(),
+            compute: &self.compute,
+            restoring: Some(watch),
+        };
+        let outcome = compare::run(on, &asked, &mut listener);
+        self.events = events;
+        outcome
+    }
+}
+
+/// The loaded models have done their last turn.
+fn is_last_turn_of_first_batch(event: &CompareEvent) -> bool {
+    matches!(event, CompareEvent::Turn { done: 1, .. })
+}
+
+#[test]
+fn targets_that_do_not_fit_together_run_one_after_the_other() {
+    let mut separate = Separate::new();
+    let report = separate.run(|_, _| ()).unwrap().report.unwrap();
+    let events = &separate.events;
+    assert!(report.setting.separate && report.left_out.is_none());
+    // Loading the pair again has progress, and it is there at the end.
+    assert!(separate.restored.load(Ordering::Relaxed) > 0);
+    assert_eq!(separate.models.as_ref().map(Models::target_name), Some(report.setting.target.clone()));
+    assert_eq!(report.lanes.iter().map(|lane| lane.baseline).collect::<Vec<_>>(), [0, 0, 3, 3]);
+    let turns: Vec<_> = events
+        .iter()
+        .filter_map(|event| match event {
+            CompareEvent::Turn { done, total, lanes, .. } => Some((*done, *total, lanes.clone())),
+            _ => None,
+        })
+        .collect();
+    let own = || vec![2, 3];
+    assert_eq!(turns, [(0, 4, vec![0, 1]), (1, 4, vec![0, 1]), (2, 4, own()), (3, 4, own())]);
+    assert_eq!((report.answers.len(), report.recordings.len()), (8, 4));
+    // A damaged file is found before anything is unloaded.
+    let steps = separate.restored.load(Ordering::Relaxed);
+    std::fs::write(separate.path("larger"), b"GGUF").unwrap();
+    assert!(separate.run(|_, _| ()).is_err());
+    assert!(separate.models.is_some() && separate.restored.load(Ordering::Relaxed) == steps);
+}
+
+#[test]
+fn results_outlast_a_target_that_cannot_be_loaded_after_them() {
+    let mut separate = Separate::new();
+    let larger = separate.path("larger");
+    let damage = |event: &CompareEvent, _: &AtomicBool| {
+        if is_last_turn_of_first_batch(event) {
+            std::fs::write(&larger, b"GGUF").unwrap();
+        }
+    };
+    let outcome = separate.run(damage).unwrap();
+    let report = outcome.report.unwrap();
+    assert!(!outcome.stopped && outcome.trouble.is_some());
+    let methods: Vec<Method> = report.lanes.iter().map(|lane| lane.config.method).collect();
+    assert_eq!((methods, report.answers.len()), (vec![Method::Plain, Method::Ngram], 4));
+    let left_out = report.left_out.unwrap();
+    assert_eq!(left_out.error.unwrap().message, outcome.trouble.unwrap().to_string());
+    let names: Vec<_> = left_out.lanes.iter().map(|lane| (lane.method, lane.models.is_some())).collect();
+    assert_eq!(names, [(Method::DraftModel, true), (Method::Plain, true)]);
+    assert!(separate.models.is_some(), "the pair is loaded again");
+}
+
+#[test]
+fn results_outlast_a_stop_in_a_later_batch() {
+    let mut separate = Separate::new();
+    let outcome = separate
+        .run(|event, stop| {
+            if matches!(event, CompareEvent::Turn { done: 2, .. }) {
+                stop.store(true, Ordering::Relaxed);
+            }
+        })
+        .unwrap();
+    let report = outcome.report.unwrap();
+    assert!(outcome.stopped && outcome.trouble.is_none());
+    assert_eq!((report.lanes.len(), report.answers.len()), (2, 4));
+    assert!(report.recordings.iter().all(|events| !events.is_empty()));
+    let left_out = report.left_out.unwrap();
+    assert_eq!((left_out.lanes.len(), left_out.error), (2, None));
+    assert!(separate.models.is_some(), "a stop does not keep the pair from being loaded again");
+}
+
+#[test]
+fn models_that_cannot_be_loaded_again_are_reported_next_to_the_result() {
+    let mut separate = Separate::new();
+    let target = separate.path("target");
+    let outcome = separate
+        .run(|event, _| {
+            if is_last_turn_of_first_batch(event) {
+                std::fs::remove_file(&target).unwrap();
+            }
+        })
+        .unwrap();
+    assert!(outcome.trouble.is_none() && !outcome.stopped, "the comparison itself is complete");
+    assert_eq!(outcome.report.unwrap().lanes.len(), 4);
+    let Some(CompareEvent::NotRestored { error }) = separate.events.last() else {
+        panic!("{:?}", separate.events.last())
+    };
+    assert!(error.message.contains("target.gguf"), "{}", error.message);
+    assert!(separate.models.is_none());
+}
+
+fn collect_memory(app: &App) -> ComparisonMemory {
+    let events = collect(&start(app, request(&[Method::DraftModel], 8)).1);
+    finished(&events).0.memory
+}
+
+#[test]
+fn models_of_lanes_that_are_missing_or_unsuitable_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let app = app_with_models(folder.path(), true);
+    let gone =
+        CompareRequest { lanes: vec![with_models(lane(Method::Ngram), "gone", None)], ..request(&[], 8) };
+    assert_eq!(app.compare(gone, Box::new(|_| {})).unwrap_err().code(), ErrorCode::ModelNotFound);
+    // The target as the draft of the smaller model.
+    let swapped = with_models(lane(Method::DraftModel), "draft", Some("target"));
+    let events = collect(&start(&app, CompareRequest { lanes: vec![swapped], ..request(&[], 8) }).1);
+    let Some(CompareEvent::Failed { error }) = events.last() else { panic!("{:?}", events.last()) };
+    assert!(error.message.contains("larger than the target"), "{}", error.message);
+    let without = with_models(lane(Method::DraftModel), "draft", None);
+    let events = collect(&start(&app, CompareRequest { lanes: vec![without], ..request(&[], 8) }).1);
+    let Some(CompareEvent::Failed { error }) = events.last() else { panic!("{:?}", events.last()) };
+    assert!(error.message.contains("needs a draft model"), "{}", error.message);
+    assert!(app.info().loaded.is_some());
+}
+
+#[test]
+fn file_of_prompts_is_a_suite() {
+    let folder = tempfile::tempdir().unwrap();
+    let app = app_with_models(folder.path(), true);
+    let path = folder.path().join("Mine.txt");
+    std::fs::write(&path, "abc abc\n\nbcd bcd\ncde\n").unwrap();
+    let read = app.read_suite(&path).unwrap();
+    assert_eq!((read.name.as_str(), read.prompts), ("Mine", 3));
+    let prompts = ComparedPrompts::File { path: path.clone(), prompts: Some(2) };
+    let asked = CompareRequest { prompts, runs: 1, ..request(&[Method::Ngram], 8) };
+    let events = collect(&start(&app, asked).1);
+    let (report, _) = finished(&events);
+    let ids: Vec<&str> = report.setting.prompts.iter().map(|prompt| prompt.id.as_str()).collect();
+    assert_eq!(ids, ["line 1", "line 3"]);
+    assert_eq!(app.list_comparisons().unwrap()[0].title, "Mine, 2");
+    std::fs::write(&path, "\n").unwrap();
+    assert!(app.read_suite(&path).unwrap_err().to_string().contains("no prompts"));
+    assert!(app.read_suite(folder.path()).unwrap_err().to_string().contains("not a regular file"));
+}
+
 #[test]
 fn stopping_keeps_whole_turns_and_frees_the_engine() {
     let folder = tempfile::tempdir().unwrap();
@@ -199,7 +497,7 @@ fn stopping_keeps_whole_turns_and_frees_the_engine() {
     // The engine is busy for models and other measurements.
     let refused = app.compare(request(&[Method::Ngram], 8), Box::new(|_| {}));
     assert_eq!(refused.unwrap_err().code(), ErrorCode::Busy);
-    assert!(app.hold_engine().is_err(), "no update is installed during a comparison");
+    assert!(app.hold_for_update().is_err(), "no update is installed during a comparison");
     let load = load_request("target", None);
     assert_eq!(app.load_models(load.clone()).unwrap_err().code(), ErrorCode::Busy);
     let mut events = Vec::new();
@@ -229,10 +527,16 @@ fn rejects_invalid_requests_without_saving_anything() {
     let good = || request(&[Method::Ngram], 8);
     let empty = ComparedPrompts::Text { system: String::new(), text: " \n".into() };
     let unknown = ComparedPrompts::Suite { name: "../secrets".into(), prompts: None };
+    let none = ComparedPrompts::Suite { name: "code".into(), prompts: Some(0) };
+    let file = folder.path().join("many.txt");
+    std::fs::write(&file, "A prompt.\n".repeat(101)).unwrap();
+    let many = ComparedPrompts::File { path: file, prompts: None };
     let wrong = [
-        (request(&[], 8), "Choose 1 to 6 methods"),
+        (CompareRequest { runs: 20, prompts: many, ..good() }, "4040 answers"),
+        (request(&[], 8), "Choose 1 to 7 methods"),
         (request(&[Method::Ngram, Method::Ngram], 8), "there already"),
         (CompareRequest { runs: 0, ..good() }, "1 to 20"),
+        (CompareRequest { prompts: none, ..good() }, "prompts is 0"),
         (CompareRequest { max_tokens: 0, ..good() }, "max_tokens"),
         (CompareRequest { prompts: empty, ..good() }, "prompt is empty"),
         (CompareRequest { prompts: unknown, ..good() }, "no suite"),

@@ -11,7 +11,7 @@ use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, RowLayout, Rows, St
 use hunch_core::token::TokenId;
 use hunch_error::{Error, ErrorCode};
 use hunch_model::decoder::Decoder;
-use hunch_model::device::{Compute, DeviceChoice, KvType};
+use hunch_model::device::{Compute, DeviceChoice};
 use hunch_model::gguf::WeightType;
 use hunch_model::low_bit;
 use hunch_model::spec::ModelSpec;
@@ -24,6 +24,7 @@ mod candle_model;
 use candle_model::CandleModel;
 
 use crate::support::tiny::{Tiny, VOCABULARY, WIDTH, tokens};
+use crate::support::{cpu, cpu_with_f32_cache};
 
 const TYPES: [GgmlDType; 13] = [
     GgmlDType::F32,
@@ -40,15 +41,6 @@ const TYPES: [GgmlDType; 13] = [
     GgmlDType::Q5K,
     GgmlDType::Q6K,
 ];
-
-fn cpu() -> Compute {
-    Compute::open(DeviceChoice::Cpu, Some(2)).unwrap()
-}
-
-/// The CPU with caches of 32 bits, as the reference implementations have.
-fn exact() -> Compute {
-    cpu().with_kv(KvType::F32)
-}
 
 fn load(tiny: Tiny) -> Decoder {
     load_on(tiny, &cpu())
@@ -75,7 +67,7 @@ fn logits_match_candle_transformers() {
         let tiny = Tiny { architecture, tied, ..Tiny::default() };
         let folder = tempfile::tempdir().unwrap();
         let path = tiny.write(folder.path(), "tiny");
-        let mut ours = Decoder::open(&path, &exact()).unwrap();
+        let mut ours = Decoder::open(&path, &cpu_with_f32_cache()).unwrap();
         let mut theirs = CandleModel::open(&path, architecture, &Device::Cpu).unwrap();
         let ids = tokens(24, 5);
         let prompt = 10;
@@ -100,7 +92,7 @@ fn logits_match_candle_transformers() {
 fn cache_of_halves_takes_half_the_memory_and_changes_logits_little() {
     for architecture in ["llama", "qwen2", "qwen3", "smollm3"] {
         let mut halves = load(Tiny { architecture, ..Tiny::default() });
-        let mut floats = load_on(Tiny { architecture, ..Tiny::default() }, &exact());
+        let mut floats = load_on(Tiny { architecture, ..Tiny::default() }, &cpu_with_f32_cache());
         let ids = tokens(300, 5);
         let (a, b) = (chain(&mut halves, &ids), chain(&mut floats, &ids));
         assert_eq!(2 * halves.memory().cache, floats.memory().cache);
@@ -120,7 +112,7 @@ fn row_has_same_bits_in_pass_of_any_size_for_every_type() {
     for dtype in TYPES {
         for architecture in ["llama", "qwen2"] {
             // Both types of caches.
-            let compute = if architecture == "llama" { cpu() } else { exact() };
+            let compute = if architecture == "llama" { cpu() } else { cpu_with_f32_cache() };
             let mut model = load_on(Tiny { architecture, dtype, ..Tiny::default() }, &compute);
             let ids = tokens(21, 9);
             let base = 5;
@@ -241,7 +233,7 @@ fn candle_and_cpu_executors_agree() {
     for architecture in ["llama", "qwen2", "qwen3", "smollm3"] {
         let folder = tempfile::tempdir().unwrap();
         let path = Tiny { architecture, layers: 4, ..Tiny::default() }.write(folder.path(), "tiny");
-        let mut fused = Decoder::open(&path, &exact()).unwrap();
+        let mut fused = Decoder::open(&path, &cpu_with_f32_cache()).unwrap();
         let mut reference_model = Decoder::load_candle(&WeightFile::open(&path).unwrap(), &cpu()).unwrap();
         let close = |a: &Rows, b: &Rows, what: &str| {
             assert_eq!(a.len(), b.len(), "{architecture}: {what}");

@@ -4,15 +4,15 @@
 
 use hunch::generate::{Models, Prompt};
 use hunch::proof::{self, Oracle, ProofCheck, ProofPlan};
+use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::propose::Needs;
-use hunch_model::device::{Compute, DeviceChoice};
 
-use crate::support::default_model;
+use crate::support::{cpu, default_model};
 
 fn models(draft: bool) -> Models {
     let path = default_model();
-    let compute = Compute::open(DeviceChoice::Cpu, None).unwrap();
+    let compute = cpu();
     // The model is its own draft, so that draft methods run on real weights.
     Models::load(&path, draft.then_some(path.as_path()), &compute).unwrap()
 }
@@ -23,7 +23,8 @@ fn oracle() -> Oracle {
 }
 
 fn plan(methods: Vec<Method>) -> ProofPlan {
-    ProofPlan { samples: 60, ..ProofPlan::of(methods) }
+    let depths = vec![MaxDraft::Fixed(1), MaxDraft::Fixed(4), MaxDraft::Auto];
+    ProofPlan { samples: 60, prompts: 2, depths, ..ProofPlan::of(methods) }
 }
 
 fn assert_all(checks: Vec<ProofCheck>) {

@@ -11,12 +11,13 @@ use hunch_library::pairs::Pairs;
 use hunch_library::types::{CostSource, DraftOffer, MachineMemory, PredictedSpeedup};
 use hunch_library::vocabularies::Vocabularies;
 use hunch_model::decoder::{Backend, Decoder, Execution};
-use hunch_model::device::{Compute, DeviceChoice};
+use hunch_model::device::Compute;
 use hunch_model::gguf::{Gguf, WeightType};
 use hunch_model::metal::costs::{Basis, Chip, PassSize};
 use hunch_model::metal::selftest::{GpuTimes, KernelPart};
 use hunch_model::spec::ModelSpec;
 
+use crate::support::cpu;
 use crate::support::idle_gpu::IdleGpu;
 use crate::support::tiny::{HEAD_DIM, MIXTURE, Tiny, Variant, further};
 
@@ -34,7 +35,7 @@ fn cache_on_a_gpu_has_16_bits_unless_candle_runs_the_model() {
     // No kernel has heads of width 16. candle's buffers have sizes of powers of two.
     let narrow = Tiny { heads: 16, ..tiny };
     assert_eq!(cache(narrow, &gpu), (2 * 2) * (8 * 16 * 500 * 4u64).next_power_of_two());
-    let cpu = Compute::open(DeviceChoice::Cpu, Some(1)).unwrap();
+    let cpu = cpu();
     assert_eq!(cache(tiny, &cpu), cache(tiny, &gpu));
 }
 

@@ -12,14 +12,13 @@ use hunch_core::propose::head::{Head, TreeRows};
 use hunch_core::sample::SamplingParams;
 use hunch_error::{Error, Refusal};
 use hunch_model::decoder::Decoder;
-use hunch_model::device::{Compute, DeviceChoice};
 use hunch_model::heads;
 use hunch_model::text::AnswerFormat;
 use hunch_model::weights::WeightFile;
 use serde::Deserialize;
 
-use crate::support::default_model;
 use crate::support::tiny::Tiny;
+use crate::support::{cpu, default_model};
 
 /// Logits that `scripts/head-reference.py` computed with numpy in double precision.
 #[derive(Deserialize)]
@@ -36,18 +35,14 @@ struct Logits {
     top: Vec<(u32, f64)>,
 }
 
-fn compute() -> Compute {
-    Compute::open(DeviceChoice::Cpu, Some(2)).unwrap()
-}
-
 fn shipped() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/hunch-model/heads/smollm2-135m-instruct.gguf")
 }
 
 fn load(head: &Path, target: &Path) -> Result<Head, Error> {
     let target = WeightFile::open(target)?;
-    let decoder = Decoder::load_for(&target, &compute(), 64)?;
-    heads::load(&WeightFile::open(head)?, &target, &decoder, &compute())
+    let decoder = Decoder::load_for(&target, &cpu(), 64)?;
+    heads::load(&WeightFile::open(head)?, &target, &decoder, &cpu())
 }
 
 /// The hidden states of a case, made of sines.
@@ -103,7 +98,7 @@ fn rows_of_a_tree_have_the_logits_of_chains() {
 
 #[test]
 fn default_model_comes_with_its_head() {
-    let models = Models::load(&default_model(), None, &compute()).unwrap();
+    let models = Models::load(&default_model(), None, &cpu()).unwrap();
     let usable = models.usable_methods();
     assert!(usable.contains(&Method::Head) && usable.contains(&Method::NgramHead));
     assert!(usable.contains(&Method::SuffixHead));
@@ -113,7 +108,7 @@ fn default_model_comes_with_its_head() {
 /// The head drafts the end of an answer too. The row after an accepted end has to have a distribution.
 #[test]
 fn answers_in_a_format_do_not_disable_the_head() {
-    let mut models = Models::load(&default_model(), None, &compute()).unwrap();
+    let mut models = Models::load(&default_model(), None, &cpu()).unwrap();
     let schema = serde_json::json!({
         "type": "object",
         "properties": { "capital": { "type": "string", "maxLength": 20 }, "millions": { "type": "integer" } },
@@ -157,7 +152,7 @@ fn head_of_another_target_is_refused() {
     let error = load(&shipped(), &tiny).err().unwrap();
     let Error::Refused(Refusal::HeadOfOther { name }) = error else { panic!("{error}") };
     assert_eq!(name, "SmolLM2 135M");
-    let models = Models::load(&tiny, None, &compute()).unwrap();
+    let models = Models::load(&tiny, None, &cpu()).unwrap();
     assert!(!models.usable_methods().contains(&Method::Head));
 }
 

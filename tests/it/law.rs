@@ -25,13 +25,12 @@ use hunch_core::theory::{ChiSquare, TestPower, goodness_of_fit};
 use hunch_core::token::{TokenId, TokenOrigin};
 
 use hunch_model::decoder::Decoder;
-use hunch_model::device::{Compute, DeviceChoice};
 use hunch_model::low_bit;
 use hunch_model::text::{EncodeOptions, Tokenizer};
 use hunch_model::weights::WeightFile;
 
-use crate::support::default_model;
 use crate::support::memo::{Memo, PassClock};
+use crate::support::{cpu, default_model};
 
 /// Total variation of the output from the target's distribution that a test sees with 99%.
 const BIAS: f64 = 0.08;
@@ -93,7 +92,7 @@ struct Pair {
 impl Pair {
     fn load() -> Self {
         let clock = PassClock::default();
-        let compute = Compute::open(DeviceChoice::Cpu, None).unwrap();
+        let compute = cpu();
         let file = WeightFile::open(&default_model()).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let copy = folder.path().join("copy.gguf");

@@ -13,13 +13,13 @@ use hunch::engine::Engine;
 use hunch::event::GenerationEvent;
 use hunch::generate::{LoadPlan, LoadWatch};
 use hunch_core::method::Method;
-use hunch_error::ErrorCode;
+use hunch_error::{Error, ErrorCode, RunningWork};
 use hunch_library::types::LoadRequest;
 use hunch_library::types::{LibraryEvent, LoadProgress};
-use hunch_model::device::{Compute, DeviceChoice};
 use hunch_model::weights::WeightFile;
 
 use crate::support::app::{app, load_request, write_pair};
+use crate::support::cpu;
 use crate::support::requests::endless_request as request;
 use crate::support::tiny::Tiny;
 
@@ -117,7 +117,7 @@ fn previous_models_are_reloaded_when_a_load_fails() {
     let folder = tempfile::tempdir().unwrap();
     drop(app_with_files(folder.path()));
     let file = |name: &str| folder.path().join(format!("{name}.gguf"));
-    let engine = Engine::start(Compute::open(DeviceChoice::Cpu, Some(1)).unwrap()).unwrap();
+    let engine = Engine::start(cpu()).unwrap();
     let context = Some(64);
     engine.load(LoadPlan { context, ..LoadPlan::of(&file("target")) }, false).unwrap();
     let stop: LoadWatch = Arc::new(|_| ControlFlow::Break(()));
@@ -170,27 +170,27 @@ fn held_engine_refuses_work_until_it_is_released() {
     Tiny { context: 100_000, ..Tiny::default() }.write(folder.path(), "long");
     let app = app_with_files(folder.path());
     app.load_models(load_request("long", None)).unwrap();
-    let hold = app.hold_engine().unwrap();
-    assert!(app.is_busy());
+    let hold = app.hold_for_update().unwrap();
+    assert!(app.check_idle().is_err());
     let refused = [
         app.answer(request(Method::Plain, 12), Box::new(|_| ())).err(),
         app.measure_costs(Box::new(|_| ())).err(),
         app.load_models(load_request("other", None)).err(),
         app.unload_models().err(),
-        app.hold_engine().err(),
+        app.hold_for_update().err(),
     ];
     for error in refused {
-        assert_eq!(error.map(|error| error.code()), Some(ErrorCode::Busy));
+        assert!(matches!(error, Some(Error::Busy(RunningWork::Update))), "{error:?}");
     }
     drop(hold);
-    assert!(!app.is_busy() && answer(&app, Method::Plain).is_some(), "the models are still loaded");
+    assert!(app.check_idle().is_ok() && answer(&app, Method::Plain).is_some(), "the models are still loaded");
     // An answer in turn refuses the hold.
     let (sender, receiver) = channel();
     let sink = Box::new(move |message| {
         let _ = sender.send(message);
     });
     let id = app.answer(request(Method::Plain, 90_000), sink).unwrap().generation_id;
-    assert_eq!(app.hold_engine().err().map(|error| error.code()), Some(ErrorCode::Busy));
+    assert!(matches!(app.hold_for_update(), Err(Error::Busy(RunningWork::Answer))));
     app.stop_generation(id);
     while receiver.recv_timeout(PATIENCE).is_ok() {}
 }

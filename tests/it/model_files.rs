@@ -15,11 +15,11 @@ use candle_core::quantized::GgmlDType;
 use hunch::generate::{LoadPlan, Models};
 use hunch_error::{Error, ErrorCode};
 use hunch_library::fit::Footprint;
-use hunch_model::device::{Compute, DeviceChoice};
 use hunch_model::gguf::Gguf;
 use hunch_model::split;
 
 use crate::cli::{command, hunch, last_json, text};
+use crate::support::cpu;
 use crate::support::tiny::Tiny;
 
 /// Change to a file by another program.
@@ -166,7 +166,7 @@ fn load_with_damage(damage: Damage, path: &Path, after: usize) -> Result<(), Err
         ControlFlow::Continue(())
     };
     let plan = LoadPlan { progress: Some(Arc::new(watch)), ..LoadPlan::of(path) };
-    let compute = Compute::open(DeviceChoice::Cpu, Some(2)).unwrap();
+    let compute = cpu();
     Models::load_by(&plan, &compute).map(drop)
 }
 
@@ -206,7 +206,7 @@ fn rejects_file_modified_during_loading() {
 #[test]
 fn predicts_memory_of_separate_embedding_table() {
     let folder = tempfile::tempdir().unwrap();
-    let compute = Compute::open(DeviceChoice::Cpu, Some(1)).unwrap();
+    let compute = cpu();
     let weights = |dtype, tied| {
         let path = Tiny { dtype, tied, ..Tiny::default() }.write(folder.path(), "model");
         let gguf = Gguf::read(&path).unwrap();

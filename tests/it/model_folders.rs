@@ -12,7 +12,6 @@ use hunch_library::fit::Footprint;
 use hunch_library::types::LoadRequest;
 use hunch_library::{Places, inspect, resolve, scan};
 use hunch_model::decoder::Decoder;
-use hunch_model::device::{Compute, DeviceChoice, KvType};
 use hunch_model::gguf::WeightType;
 use hunch_model::low_bit;
 use hunch_model::split;
@@ -21,11 +20,8 @@ use hunch_model::weights::WeightFile;
 use serde_json::{Value as Json, json};
 
 use crate::support::app::config;
+use crate::support::cpu_with_f32_cache;
 use crate::support::safetensors_folder::{ModelFolder, recording, write_tensors};
-
-fn cpu() -> Compute {
-    Compute::open(DeviceChoice::Cpu, Some(2)).unwrap().with_kv(KvType::F32)
-}
 
 fn recorded(name: &str) -> ModelFolder {
     let recording = recording();
@@ -67,12 +63,14 @@ fn distributions_match_mlx() {
         let folder = tempfile::tempdir().unwrap();
         let quantised = ModelFolder::recorded(model);
         let exact = quantised.unquantised().write(&folder.path().join("exact"));
-        let (off, differs) =
-            distance(&chain(&mut Decoder::open(&exact, &cpu()).unwrap(), &tokens), &model["top"]);
+        let (off, differs) = distance(
+            &chain(&mut Decoder::open(&exact, &cpu_with_f32_cache()).unwrap(), &tokens),
+            &model["top"],
+        );
         println!("{name}: mean |difference of log p| {off:.6}, likeliest differs at {differs}");
         assert!(off < 1e-3 && differs == 0, "{name}: {off}, {differs}");
         let path = quantised.write(&folder.path().join("quantised"));
-        let mut decoder = Decoder::open(&path, &cpu()).unwrap();
+        let mut decoder = Decoder::open(&path, &cpu_with_f32_cache()).unwrap();
         let rows = chain(&mut decoder, &tokens);
         let (off, differs) = distance(&rows, &model["top"]);
         println!("{name}, quantised: mean |difference of log p| {off:.6}, likeliest differs at {differs}");
@@ -134,13 +132,13 @@ fn memory_counts_blocks_and_low_bit_copies_load() {
     let path = recorded("qwen2 8 bits").write(&folder.path().join("own"));
     let file = WeightFile::open(&path).unwrap();
     assert_eq!(file.gguf().tensors["token_embd.weight"].dtype, WeightType::Affine8);
-    let footprint = Footprint::on_device(file.gguf(), &cpu()).unwrap();
+    let footprint = Footprint::on_device(file.gguf(), &cpu_with_f32_cache()).unwrap();
     assert_eq!(footprint.weight_bytes, file.weight_bytes() as u64);
     let copy = folder.path().join("copy.gguf");
     low_bit::write_copy(&file, &copy, 2, &mut |_, _| {}).unwrap();
     let copied = WeightFile::open(&copy).unwrap();
     assert_eq!(copied.gguf().metadata, file.gguf().metadata);
-    let rows = chain(&mut Decoder::load(&copied, &cpu()).unwrap(), &[1, 2, 3]);
+    let rows = chain(&mut Decoder::load(&copied, &cpu_with_f32_cache()).unwrap(), &[1, 2, 3]);
     assert!((0..3).all(|i| rows.row(i).iter().all(|value| value.is_finite())));
 }
 
@@ -148,7 +146,10 @@ fn memory_counts_blocks_and_low_bit_copies_load() {
 fn split_folder_loads_and_reports_missing_file() {
     let folder = tempfile::tempdir().unwrap();
     let model = recorded("qwen3");
-    let whole = chain(&mut Decoder::open(&model.write(&folder.path().join("one")), &cpu()).unwrap(), &[5, 6]);
+    let whole = chain(
+        &mut Decoder::open(&model.write(&folder.path().join("one")), &cpu_with_f32_cache()).unwrap(),
+        &[5, 6],
+    );
     let two = folder.path().join("two");
     std::fs::remove_file(model.write(&two)).unwrap();
     let names = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"];
@@ -165,7 +166,7 @@ fn split_folder_loads_and_reports_missing_file() {
     std::fs::write(two.join("model.safetensors.index.json"), index).unwrap();
     // A second copy of the weights under other names, as some repositories have, is not read.
     write_tensors(&two.join("consolidated.safetensors"), model.tensors.iter());
-    let rows = chain(&mut Decoder::open(&two, &cpu()).unwrap(), &[5, 6]);
+    let rows = chain(&mut Decoder::open(&two, &cpu_with_f32_cache()).unwrap(), &[5, 6]);
     assert_eq!(rows.row(1), whole.row(1));
     std::fs::remove_file(two.join(names[1])).unwrap();
     let error = WeightFile::open(&two.join(names[0])).err().unwrap().to_string();
@@ -179,7 +180,7 @@ fn refusal(folder: &Path, change: impl FnOnce(&mut ModelFolder)) -> Error {
     let path = model.write(folder);
     let opened = WeightFile::open(&path).and_then(|file| {
         Tokenizer::from_gguf(file.gguf())?;
-        Decoder::load(&file, &cpu()).map(|_| ())
+        Decoder::load(&file, &cpu_with_f32_cache()).map(|_| ())
     });
     opened.unwrap_err()
 }
@@ -287,7 +288,7 @@ fn adapters_next_to_the_weights_are_not_read() {
         adapter.iter().map(|(name, tensor)| (name, tensor)),
     );
     assert_eq!(split::files(folder.path()), std::slice::from_ref(&path));
-    Decoder::open(&path, &cpu()).unwrap();
+    Decoder::open(&path, &cpu_with_f32_cache()).unwrap();
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use candle_core::quantized::GgmlDType;
 use hunch::app::App;
 use hunch::bench::MethodConfig;
-use hunch::bench::compare::report::{CompareEvent, CompareRequest, ComparedPrompts};
+use hunch::bench::compare::report::{CompareEvent, CompareRequest, ComparedPrompts, LaneConfig};
 use hunch::event::GenerationEvent;
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
@@ -25,15 +25,14 @@ use hunch_library::types::{
 };
 use hunch_library::types::{LoadRequest, ModelEntry};
 use hunch_library::vocabularies::Vocabularies;
-use hunch_model::device::{Compute, DeviceChoice};
 use hunch_model::gguf::{Array, Value};
 use serde_json::{Value as Json, json};
 
 use crate::support::app::{app, load_request};
-use crate::support::default_model;
 use crate::support::gguf_writer::type_number;
 use crate::support::requests::endless_request;
 use crate::support::tiny::{END_OF_TURN, Tiny};
+use crate::support::{cpu, default_model};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -185,7 +184,7 @@ fn single_model_is_offered_catalogue_drafts_of_its_vocabulary() {
         let path = qwen(folder.path(), name, changed);
         let pairs = Pairs {
             models: &[],
-            compute: &Compute::open(DeviceChoice::Cpu, Some(1)).unwrap(),
+            compute: &cpu(),
             machine: MachineMemory { total: 64 << 30, usable: 48 << 30 },
             heads: None,
             vocabularies: &Vocabularies::open(None),
@@ -390,7 +389,7 @@ fn measured_pair_is_stored_and_offered() {
     assert_eq!(app.list_comparisons().unwrap().len(), 2);
     // Lossy and stopped runs are in the history but do not count for the pair.
     let before = of(&app.draft_offers("target", None).unwrap().offers, "draft").measured.clone();
-    let lane = |method| MethodConfig { method, max_draft: MaxDraft::Auto };
+    let lane = |method| LaneConfig::of(MethodConfig { method, max_draft: MaxDraft::Auto });
     for (rule, stop) in
         [(AcceptanceRule::LossyLenience { lenience: 0.5 }, false), (AcceptanceRule::Lossless, true)]
     {
@@ -445,7 +444,7 @@ fn speeds_and_offers_use_the_listed_name() {
     let judged = |target: &Path, usable| {
         let pairs = Pairs {
             models: &models,
-            compute: &Compute::open(DeviceChoice::Cpu, Some(1)).unwrap(),
+            compute: &cpu(),
             machine: MachineMemory { total: usable, usable },
             heads: None,
             vocabularies: &Vocabularies::open(None),

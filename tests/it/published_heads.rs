@@ -5,6 +5,7 @@ mod refused;
 
 use std::path::{Path, PathBuf};
 
+use candle_core::quantized::GgmlDType;
 use hunch::engine::WallClock;
 use hunch::event::{DraftedEvent, GenerationEvent};
 use hunch::generate::{GenerationContext, GenerationPlan, LoadPlan, Models, generate};
@@ -20,7 +21,6 @@ use hunch_error::Error;
 use hunch_library::Places;
 use hunch_library::types::LoadRequest;
 use hunch_model::decoder::Decoder;
-use hunch_model::device::{Compute, DeviceChoice, KvType};
 use hunch_model::heads;
 use hunch_model::weights::WeightFile;
 use safetensors::tensor::Dtype;
@@ -28,6 +28,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::support::app::load_request;
+use crate::support::cpu_with_f32_cache;
 use crate::support::pickle_writer;
 use crate::support::tiny::{Tiny, VOCABULARY, WIDTH};
 use crate::support::tiny_heads::{self, FORMATS, Format, SCORED, TinyHead};
@@ -62,20 +63,16 @@ fn cases() -> Vec<Case> {
     serde_json::from_str(include_str!("../golden/published-heads.json")).unwrap()
 }
 
-fn compute() -> Compute {
-    Compute::open(DeviceChoice::Cpu, Some(2)).unwrap().with_kv(KvType::F32)
-}
-
 fn open(head: &Path, target: &Path) -> Result<(Head, Decoder), Error> {
     let file = WeightFile::open(target)?;
-    let decoder = Decoder::load(&file, &compute())?;
-    Ok((heads::open(head, &file, &decoder, &compute())?, decoder))
+    let decoder = Decoder::load(&file, &cpu_with_f32_cache())?;
+    Ok((heads::open(head, &file, &decoder, &cpu_with_f32_cache())?, decoder))
 }
 
 fn load(folder: &Path, format: Format) -> Models {
-    let target = tiny_heads::target().write(folder, "target");
+    let target = Tiny { dtype: GgmlDType::Q8_0, ..tiny_heads::target() }.write(folder, "target");
     let plan = LoadPlan { head: Some(format.write(folder)), ..LoadPlan::of(&target) };
-    Models::load_by(&plan, &compute()).unwrap()
+    Models::load_by(&plan, &cpu_with_f32_cache()).unwrap()
 }
 
 fn assert_scores(logits: &[f32], expected: &ExpectedLogits, scored: usize, case: &str, tolerance: f64) {
@@ -322,6 +319,10 @@ fn describes_heads_and_their_targets() {
     let medusa = describe(&Format::Medusa.write(folder.path())).unwrap();
     assert_eq!((&medusa.kind[..], medusa.target.as_deref()), ("Medusa", Some("tiny/llama")));
     assert_eq!(describe(&Format::Mlp.write(folder.path())).unwrap().kind, "MLP speculator");
+    for format in [Format::DFlash, Format::DFlashGguf] {
+        let block = describe(&format.write(folder.path())).unwrap();
+        assert_eq!((&block.kind[..], block.layers), ("DFlash", Some(vec![1, 4, 6])));
+    }
     let shipped =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/hunch-model/heads/smollm2-135m-instruct.gguf");
     let own = describe(&shipped).unwrap();
@@ -391,24 +392,30 @@ fn predicted_memory_counts_weights_and_cache() {
     let file = WeightFile::open(&target).unwrap();
     for format in FORMATS {
         let path = format.write(folder.path());
-        let memory = heads::memory(&path, &file, &compute()).unwrap();
+        let memory = heads::memory(&path, &file, &cpu_with_f32_cache()).unwrap();
         let weights = heads::describe(&path).unwrap().unwrap().parameters as f64;
         // 8 bits for each weight and a scale for 32 of them. Vectors have 32 bits.
         let share = memory.weights as f64 / weights;
         assert!((1.0625..1.12).contains(&share), "{format:?}: {share} bytes for each weight");
-        let heads = if format == Format::Speculators { 2 * 32 } else { 2 * 64 };
-        let cached = if matches!(format, Format::Medusa | Format::Mlp) { 0 } else { 2 * heads * 4 };
+        let keys = match format {
+            Format::Medusa | Format::Mlp => 0,
+            Format::Speculators => 2 * 32,
+            // Two layers.
+            Format::DFlash | Format::DFlashGguf => 2 * 2 * 32,
+            _ => 2 * 64,
+        };
+        let cached = 2 * keys * 4;
         assert_eq!(memory.cache_per_token, cached, "{format:?}");
     }
     let other = Tiny { layers: 3, ..Tiny::default() }.write(folder.path(), "other");
     let other = WeightFile::open(&other).unwrap();
-    assert_eq!(heads::usual_memory(None, &other, &compute()).unwrap(), None);
+    assert_eq!(heads::usual_memory(None, &other, &cpu_with_f32_cache()).unwrap(), None);
     let wide = Format::Eagle3.head();
     let wide = TinyHead {
         config: json!({ "hidden_size": 512, "intermediate_size": 8, "num_attention_heads": 2 }),
         ..wide
     };
-    let error = heads::memory(&wide.write(folder.path(), "wide"), &file, &compute()).unwrap_err();
+    let error = heads::memory(&wide.write(folder.path(), "wide"), &file, &cpu_with_f32_cache()).unwrap_err();
     assert!(error.to_string().contains("512 values"), "{error}");
 }
 

@@ -10,18 +10,14 @@ use hunch_library::fit::Footprint;
 use hunch_library::inspect;
 use hunch_model::candle_type::CandleType;
 use hunch_model::decoder::Decoder;
-use hunch_model::device::{Compute, DeviceChoice};
 use hunch_model::gguf::{Gguf, WeightType};
 use hunch_model::low_bit;
 use hunch_model::spec::ModelSpec;
 use hunch_model::weights::WeightFile;
 
+use crate::support::cpu;
 use crate::support::gguf_writer::GgufWriter;
 use crate::support::tiny::{Noise, Tiny, tokens};
-
-fn cpu() -> Compute {
-    Compute::open(DeviceChoice::Cpu, Some(2)).unwrap()
-}
 
 /// Returns the types that candle cannot read.
 fn types() -> impl Iterator<Item = WeightType> {

@@ -1,15 +1,18 @@
-//! Answers of other servers: `hunch run --server` against `hunch serve`, and against servers that send the streams of
-//! llama.cpp, vLLM and SGLang. Their fields are those of the servers' documentation.
+//! Answers of other servers: `hunch run --server` against `hunch serve`, and against scripted servers with the figures
+//! of llama.cpp, vLLM and SGLang. Whole streams are in `remote_streams`.
+//!
+//! `tests/golden/llama-server.txt` was recorded from llama-server of llama-cpp-python 0.3.36 by `scripts/llama-server`.
 
 use std::net::SocketAddr;
 use std::process::{Output, Stdio};
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
-use axum::body::Bytes;
+use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use futures_util::stream::{self, StreamExt};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -27,6 +30,8 @@ pub(super) struct Script {
     pub(super) location: Option<String>,
     /// Body of the answer.
     body: String,
+    /// `true` if nothing comes after the body, and the connection stays open.
+    pub(super) stalls: bool,
     /// Pages of `/metrics`, one for each request.
     metrics: Mutex<Vec<String>>,
     pub(super) received: Mutex<Vec<(Value, Option<String>)>>,
@@ -42,6 +47,7 @@ impl Script {
             location: None,
             body,
             metrics,
+            stalls: false,
             received: Mutex::default(),
         }
     }
@@ -94,7 +100,7 @@ impl Scripted {
         Self { address, script, _runtime: runtime }
     }
 
-    fn run(&self, arguments: &[&str]) -> Output {
+    pub(super) fn run(&self, arguments: &[&str]) -> Output {
         run(&format!("http://{}", self.address), arguments)
     }
 
@@ -108,7 +114,15 @@ fn answer(script: &Script, headers: &HeaderMap, body: &[u8]) -> Response {
     let key = headers.get(header::AUTHORIZATION).map(|key| key.to_str().unwrap().to_owned());
     script.received.lock().unwrap().push((serde_json::from_slice(body).unwrap(), key));
     let kind = [(header::CONTENT_TYPE, script.content_type)];
-    let mut response = (script.status, kind, script.body.clone()).into_response();
+    let body = script.body.clone();
+    let body = match script.stalls {
+        true => {
+            let begun = stream::once(async { Ok::<_, std::convert::Infallible>(body) });
+            Body::from_stream(begun.chain(stream::pending()))
+        }
+        false => Body::from(body),
+    };
+    let mut response = (script.status, kind, body).into_response();
     if let Some(address) = &script.location {
         response.headers_mut().insert(header::LOCATION, address.parse().unwrap());
     }
@@ -123,7 +137,7 @@ fn run(server: &str, arguments: &[&str]) -> Output {
     command(data.path(), &given).env("HUNCH_SERVER_KEY", "sk-secret").output().unwrap()
 }
 
-fn failure(output: &Output) -> (Option<i32>, String) {
+pub(super) fn failure(output: &Output) -> (Option<i32>, String) {
     (output.status.code(), text(&output.stderr))
 }
 
@@ -203,6 +217,29 @@ fn figures_of_llama_cpp_are_shown_as_its_own() {
         assert!(body.get(absent).is_none(), "{absent}");
     }
     assert_eq!(server.script.received.lock().unwrap()[0].1.as_deref(), Some("Bearer sk-secret"));
+}
+
+#[test]
+fn a_recorded_answer_of_llama_server_is_read() {
+    let recorded = include_str!("../golden/llama-server.txt");
+    let chunks = recorded.lines().filter_map(|line| line.strip_prefix("data: {"));
+    let chunks: Vec<Value> = chunks.map(|rest| serde_json::from_str(&format!("{{{rest}")).unwrap()).collect();
+    let said: String =
+        chunks.iter().filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str()).collect();
+    let last = chunks.last().unwrap();
+    let server = Scripted::start(Script::new("llamacpp", recorded.to_owned()));
+    let json = last_json(&server.run(&["--json"]));
+    let texts = json["pieces"].as_array().unwrap().iter().map(|piece| piece["text"].as_str().unwrap());
+    assert_eq!(texts.collect::<String>(), said);
+    let (answer, timings) = (&json["answer"], &last["timings"]);
+    assert_eq!(answer["finish_reason"], "length");
+    assert_eq!(answer["usage"]["generated"], last["usage"]["completion_tokens"]);
+    assert_eq!(answer["reported_tok_s"], timings["predicted_per_second"]);
+    let speculation = &answer["speculation"];
+    assert_eq!(speculation["source"], "llama_cpp_timings");
+    assert_eq!(speculation["drafted"], timings["draft_n"]);
+    assert_eq!(speculation["accepted"], timings["draft_n_accepted"]);
+    assert!(timings["draft_n_accepted"].as_u64() > Some(0), "{timings}");
 }
 
 #[test]

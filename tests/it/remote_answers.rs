@@ -16,7 +16,7 @@ use hunch::api::{
 use hunch::app::{App, AppConfig};
 use hunch::bench::compare::report::{CompareEvent, CompareRequest, ComparedServer, ComparisonReport};
 use hunch::event::{GenerationEvent, ServerFigures, StopReason};
-use hunch::remote::{ServerKind, SpeculationSource};
+use hunch::server_answers::{ServerKind, SpeculationSource};
 use hunch_core::method::Method;
 use hunch_core::sample::SamplingParams;
 use hunch_core::token::TokenOrigin;
@@ -33,10 +33,10 @@ use crate::support::requests::endless_request;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Adds the server and returns its address in the list.
 /// A port of the system that no test can be given.
 const CLOSED: &str = "127.0.0.1:9";
 
+/// Adds the server and returns its address in the list.
 fn add(app: &App, address: &str, key: Option<&str>) -> String {
     app.add_server(address, key).unwrap().address
 }
@@ -186,7 +186,7 @@ fn stopping_cancels_the_answer_on_the_server() {
     let begun = app.answer(endless, Box::new(move |message| drop(sender.send(message)))).unwrap();
     wait_for(server.address, RUNNING, 1);
     let busy = app.answer(request(&address, "tiny", question(None)), Box::new(|_| {})).unwrap_err();
-    assert!(matches!(busy, Error::Busy), "{busy}");
+    assert!(matches!(busy, Error::Busy(_)), "{busy}");
     app.stop_generation(begun.generation_id);
     let told: Vec<_> = receiver.iter().flat_map(|message| message.events).collect();
     let (stop, figures) = finished(&told);
@@ -410,9 +410,38 @@ fn stop_while_the_server_of_a_comparison_answers_keeps_the_lanes() {
     assert_eq!(report.lanes.len(), 2);
 }
 
+#[test]
+fn stopped_comparison_leaves_no_start_of_an_answer() {
+    let folder = folder();
+    let app = app_with_models(folder.path(), false);
+    let half = events(&[delta(json!({ "content": "Merge" }), Value::Null)]);
+    let mut script = Script::new("llamacpp", half);
+    script.stalls = true;
+    let (server, address) = scripted(&app, script);
+    let server_of_lane = Some(ComparedServer { address, model: "first".into() });
+    let asked = CompareRequest { server: server_of_lane, ..compare_request(&[Method::Ngram], 12) };
+    let (sender, receiver) = channel();
+    let id = app.compare(asked, Box::new(move |message| drop(sender.send(message)))).unwrap();
+    while server.bodies().is_empty() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // The start of the answer has arrived by then.
+    std::thread::sleep(Duration::from_millis(300));
+    app.stop_measurement(id);
+    let told: Vec<_> = receiver.iter().flat_map(|message| message.events).collect();
+    let (report, _) = compared(&told);
+    let theirs = report.server.as_ref().unwrap();
+    assert!(theirs.error.is_none() && theirs.answers.is_empty());
+    assert_eq!(theirs.cut_off, None);
+}
+
 /// Compares with a server next to the lanes and returns the events.
 fn compare(app: &App, address: &str) -> Vec<CompareEvent> {
-    let server = Some(ComparedServer { address: address.into(), model: "tiny".into() });
+    compare_with(app, address, "tiny")
+}
+
+fn compare_with(app: &App, address: &str, model: &str) -> Vec<CompareEvent> {
+    let server = Some(ComparedServer { address: address.into(), model: model.into() });
     let asked = CompareRequest { server, ..compare_request(&[Method::Ngram], 12) };
     let (sender, receiver) = channel();
     app.compare(asked, Box::new(move |message| drop(sender.send(message)))).unwrap();
@@ -455,4 +484,21 @@ fn failing_server_leaves_the_result_of_the_lanes() {
     let theirs = report.server.as_ref().unwrap();
     assert_eq!((report.lanes.len(), theirs.answers.len()), (2, 0));
     assert_eq!(theirs.error.as_ref().unwrap().code, ErrorCode::Server);
+    assert_eq!(theirs.cut_off, None, "it said nothing");
+}
+
+#[test]
+fn text_before_the_failure_of_a_server_stays_in_the_comparison() {
+    let folder = folder();
+    let app = app_with_models(folder.path(), false);
+    // The stream ends without an end of the answer.
+    let half = events(&[delta(json!({ "content": "Merge" }), Value::Null)]);
+    let (_server, address) = scripted(&app, Script::new("llamacpp", half));
+    let told = compare_with(&app, &address, "first");
+    let (report, kept) = compared(&told);
+    let theirs = report.server.as_ref().unwrap();
+    assert_eq!(theirs.error.as_ref().unwrap().code, ErrorCode::Server);
+    let begun = theirs.cut_off.as_ref().unwrap();
+    assert_eq!((begun.prompt, begun.run, begun.text.as_str()), (0, 0, "Merge"));
+    assert_eq!(app.open_comparison(kept).unwrap().server.as_ref(), Some(theirs));
 }

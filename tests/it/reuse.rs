@@ -1,5 +1,6 @@
 //! Cache reuse: a generation does not run tokens that an earlier one left in the cache.
 
+use candle_core::quantized::GgmlDType;
 use hunch::engine::WallClock;
 use hunch::event::{GenerationEvent, StopReason};
 use hunch::generate::{GenerationContext, GenerationPlan, LoadPlan, Models, generate};
@@ -9,9 +10,9 @@ use hunch_core::propose::Needs;
 use hunch_core::sample::SamplingParams;
 use hunch_core::token::TokenId;
 use hunch_error::ErrorCode;
-use hunch_model::device::{Compute, DeviceChoice};
 
-use crate::support::tiny::{CONVOLUTIONS, Tiny, further};
+use crate::support::cpu;
+use crate::support::tiny::{CONVOLUTIONS, DELTA_NETS, Tiny, further};
 
 /// Returns the answer and the number of prompt tokens that prefill ran.
 fn answer(models: &mut Models, prompt: &[TokenId], method: Method) -> (Vec<TokenId>, u32) {
@@ -52,15 +53,17 @@ fn second_turn_prefills_new_tokens_only() {
 
 /// The state of the first edited token is not held, so the models run some of the tokens before it again.
 #[test]
-fn second_turn_of_convolutions_prefills_new_tokens_only() {
-    let target = further(CONVOLUTIONS);
-    second_turn_of(target, Tiny { layers: 1, ..target }, 300);
+fn second_turn_of_layers_with_a_state_prefills_new_tokens_only() {
+    for of in [CONVOLUTIONS, DELTA_NETS] {
+        let target = Tiny { dtype: GgmlDType::Q8_0, ..further(of) };
+        second_turn_of(target, Tiny { layers: 1, ..target }, 140);
+    }
 }
 
 fn second_turn_of(target: Tiny, draft: Tiny, prompt: TokenId) {
     let folder = tempfile::tempdir().unwrap();
     let (target, draft) = (target.write(folder.path(), "target"), draft.write(folder.path(), "draft"));
-    let compute = Compute::open(DeviceChoice::Cpu, None).unwrap();
+    let compute = cpu();
     let mut models = Models::load(&target, Some(&draft), &compute).unwrap();
     let first: Vec<TokenId> = (0..prompt).map(|i| 40 + i * i % 60).collect();
     for method in Method::usable(&[Needs::DraftModel]) {
@@ -84,12 +87,32 @@ fn second_turn_of(target: Tiny, draft: Tiny, prompt: TokenId) {
     }
 }
 
+#[test]
+fn predicted_cache_counts_the_draft_and_the_low_bit_copy() {
+    let folder = tempfile::tempdir().unwrap();
+    let (target, draft) = (Tiny::default(), Tiny { layers: 1, ..Tiny::default() });
+    let (target, draft) = (target.write(folder.path(), "target"), draft.write(folder.path(), "draft"));
+    let compute = cpu();
+    let alone = Models::load(&target, None, &compute).unwrap().predicted_cache(1000);
+    let mut models = Models::load(&target, Some(&draft), &compute).unwrap();
+    let with_draft = models.predicted_cache(1000);
+    assert!(alone < with_draft && with_draft < 2 * alone, "{alone} {with_draft}");
+    models.load_low_bit(&target, &compute).unwrap();
+    assert_eq!(models.predicted_cache(1000), with_draft + alone);
+    assert_eq!(models.predicted_cache(500), models.predicted_cache(1000) / 2);
+    // Caches are allocated in steps, so they have at least the predicted bytes.
+    let prompt: Vec<TokenId> = (40..100).collect();
+    let mut models = Models::load(&target, None, &compute).unwrap();
+    answer(&mut models, &prompt, Method::Plain);
+    assert!(models.caches().bytes >= models.predicted_cache(prompt.len()));
+}
+
 /// A failing draft loses no token held back for a stop string, and the answer continues without it.
 #[test]
 fn completes_answer_when_draft_fails() {
     let folder = tempfile::tempdir().unwrap();
     let target = Tiny::default().write(folder.path(), "target");
-    let compute = Compute::open(DeviceChoice::Cpu, None).unwrap();
+    let compute = cpu();
     let mut models = Models::load(&target, None, &compute).unwrap();
     let prompt: Vec<TokenId> = (40..60).collect();
     let letter = TokenId::from(b'a');
@@ -135,7 +158,7 @@ fn completes_answer_when_draft_fails() {
 fn failed_answer_emits_held_back_tokens() {
     let folder = tempfile::tempdir().unwrap();
     let target = Tiny::default().write(folder.path(), "target");
-    let compute = Compute::open(DeviceChoice::Cpu, None).unwrap();
+    let compute = cpu();
     let mut models = Models::load(&target, None, &compute).unwrap();
     let prompt: Vec<TokenId> = (40..60).collect();
     let letter = TokenId::from(b'a');
@@ -161,7 +184,7 @@ fn failed_answer_emits_held_back_tokens() {
 fn pair(folder: &std::path::Path, draft: Tiny) -> Models {
     let target = Tiny::default().write(folder, "target");
     let draft = draft.write(folder, "draft");
-    Models::load(&target, Some(&draft), &Compute::open(DeviceChoice::Cpu, None).unwrap()).unwrap()
+    Models::load(&target, Some(&draft), &cpu()).unwrap()
 }
 
 #[test]
@@ -189,7 +212,7 @@ fn another_draft_leaves_the_cache_and_the_text() {
     let folder = tempfile::tempdir().unwrap();
     let target = Tiny::default().write(folder.path(), "target");
     let draft = Tiny { layers: 1, ..Tiny::default() }.write(folder.path(), "draft");
-    let compute = Compute::open(DeviceChoice::Cpu, None).unwrap();
+    let compute = cpu();
     let mut models = Models::load(&target, None, &compute).unwrap();
     assert_eq!(models.pair_fit(), None);
     let first: Vec<TokenId> = (0..70).map(|i| 40 + i * i % 60).collect();

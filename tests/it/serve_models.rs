@@ -1,18 +1,19 @@
 //! Models that requests name: a server with two tiny models in its folder.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use hunch::serve::{InstalledModels, ServerConfig};
+use hunch::serve::{DraftChoice, InstalledModels, ServerConfig};
 use hunch_core::method::Method;
 use hunch_core::sample::SamplingParams;
 use hunch_library::Places;
 use serde_json::{Value, json};
 
-use crate::serve::{LONG, RUNNING, Running, config, metric, serve_in, wait_for};
+use crate::cli::command;
+use crate::serve::{CONVERSATIONS, LONG, RUNNING, Running, config, metric, serve_in, wait_for};
 use crate::support::http::{get, post};
 use crate::support::tiny::{END_OF_TURN, Tiny};
 
@@ -30,6 +31,7 @@ fn with_two(change: impl FnOnce(ServerConfig) -> ServerConfig) -> Running {
             only: None,
             method: Method::Auto,
             sampling: SamplingParams::default(),
+            drafts: DraftChoice::default(),
             ignore_memory_check: false,
         };
         change(ServerConfig { installed: Some(installed), ..config() })
@@ -80,6 +82,74 @@ fn loads_the_model_that_a_request_names() {
     let question = json!({ "model": "tiny", "messages": [{ "role": "user", "content": "abc" }] });
     assert_eq!(post(server.address, "/v1/messages/count_tokens", &question).status, 200);
     assert_eq!(metric(server.address, LOADS), 3);
+}
+
+/// The only smaller model with the same vocabulary, unless the settings say otherwise.
+#[test]
+fn a_model_loaded_by_name_has_the_best_draft_there_is() {
+    let speaker = |drafts: DraftChoice| {
+        let tiny = Tiny { context: LONG, ..Tiny::default() };
+        serve_in(&tiny, |folder: &Path| {
+            Tiny { seed: 2, layers: 12, ..tiny }.write(folder, "large");
+            let installed = InstalledModels {
+                places: Places { models: folder.to_owned(), ..Places::default() },
+                only: None,
+                method: Method::DraftModel,
+                sampling: SamplingParams::default(),
+                drafts,
+                ignore_memory_check: false,
+            };
+            ServerConfig { installed: Some(installed), ..config() }
+        })
+    };
+    let method = |server: &Running| {
+        let answer = post(server.address, CHAT, &chat("large", 20)).json();
+        answer["hunch"]["method"].clone()
+    };
+    assert_eq!(method(&speaker(DraftChoice::default())), "draft-model");
+    let none = DraftChoice { no_others: true, ..DraftChoice::default() };
+    assert_eq!(method(&speaker(none)), "auto");
+    let named = DraftChoice { named: [("large".to_owned(), None)].into(), ..DraftChoice::default() };
+    assert_eq!(method(&speaker(named)), "auto");
+}
+
+#[test]
+fn a_target_whose_draft_was_deleted_answers_alone() {
+    for named in [false, true] {
+        let mut deleted = PathBuf::new();
+        let tiny = Tiny { context: LONG, ..Tiny::default() };
+        let server = serve_in(&tiny, |folder: &Path| {
+            Tiny { seed: 2, layers: 12, ..tiny }.write(folder, "large");
+            deleted = Tiny { seed: 3, layers: 1, ..tiny }.write(folder, "draft");
+            let named = named.then(|| ("large".to_owned(), Some(deleted.clone())));
+            let installed = InstalledModels {
+                places: Places { models: folder.to_owned(), ..Places::default() },
+                only: None,
+                method: Method::DraftModel,
+                sampling: SamplingParams::default(),
+                drafts: DraftChoice { no_others: named.is_some(), named: named.into_iter().collect() },
+                ignore_memory_check: false,
+            };
+            ServerConfig { installed: Some(installed), ..config() }
+        });
+        let method = |model: &str| {
+            let answer = post(server.address, CHAT, &chat(model, 20)).json();
+            answer["hunch"]["method"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
+        };
+        assert_eq!(method("large"), "draft-model");
+        method("tiny");
+        std::fs::remove_file(&deleted).unwrap();
+        // The other small model drafts, unless the settings name the one that is gone.
+        assert_eq!(method("large"), if named { "auto" } else { "draft-model" });
+    }
+}
+
+#[test]
+fn caches_of_unloaded_models_are_not_counted() {
+    let server = with_two(|config| ServerConfig { idle: Some(Duration::from_millis(200)), ..config });
+    text(server.address, "tiny");
+    wait_for(server.address, CONVERSATIONS, 0);
+    assert_eq!(metric(server.address, "hunch_cache_bytes"), 0);
 }
 
 #[test]
@@ -167,5 +237,26 @@ fn idle_models_are_unloaded_and_loaded_again() {
         thread::sleep(Duration::from_millis(400));
         assert_eq!(text(server.address, "tiny"), first);
         assert_eq!(metric(server.address, LOADS), before + loads);
+    }
+}
+
+#[test]
+fn drafts_of_unknown_models_are_refused_at_the_start() {
+    let data = tempfile::tempdir().unwrap();
+    let models = data.path().join("models");
+    std::fs::create_dir(&models).unwrap();
+    for name in ["tiny", "other", "draft"] {
+        Tiny::default().write(&models, name);
+    }
+    for (drafts, word) in [
+        ("othr=draft", "no installed model has that name"),
+        ("other=drat", "drat"),
+        ("TINY=draft", "--draft"),
+        ("other", "TARGET=DRAFT"),
+    ] {
+        let arguments = ["serve", "--target", "tiny", "--port", "0", "--json", "--drafts", drafts];
+        let output = command(data.path(), &arguments).output().unwrap();
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && message.contains(word), "{drafts}: {message}");
     }
 }

@@ -330,6 +330,71 @@ fn markers_that_are_control_tokens_belong_to_the_call() {
     assert_eq!(answer["hunch"]["texts"][0], "[TOOL_CALLS]", "{answer}");
 }
 
+/// Templates that show the forms of Qwen3-Coder, GLM and Phi-4-mini.
+#[test]
+fn calls_of_further_forms_follow_the_schema() {
+    const TOOLS: &str = "{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}\
+        {% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}assistant: ";
+    let forms =
+        ["<tool_call><function=f><parameter=p>", "<tool_call>f<arg_key>", "<|tool_call|><|/tool_call|>"];
+    for form in forms {
+        // A template lives as long as the program.
+        let template: &'static str = format!("{TOOLS}{{# {form} #}}").leak();
+        let server = serve_model(&model(template), config());
+        for seed in 0..6 {
+            let mut body = request(&json!({
+                "tool_choice": named("weather"), "seed": seed, "temperature": 1.5, "max_tokens": 400,
+            }));
+            let answer = post(server.address, CHAT, &body).json();
+            let choice = &answer["choices"][0];
+            assert_eq!(choice["finish_reason"], "tool_calls", "{form} {answer}");
+            let text = choice["message"]["tool_calls"][0]["function"]["arguments"].as_str().unwrap();
+            let arguments: Value = serde_json::from_str(text).unwrap();
+            check_place(&arguments);
+            body["stream"] = json!(true);
+            let (streamed, _) = streamed_calls(&post(server.address, CHAT, &body).events());
+            assert_eq!(streamed, [("weather".to_owned(), text.to_owned())], "{form}");
+        }
+    }
+}
+
+/// Forms with arguments in JSON and in tags, whose schemas do not list the arguments at their top.
+#[test]
+fn required_calls_follow_references_wherever_they_are() {
+    const TOOLS: &str = "{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}\
+        {% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}assistant: ";
+    let definitions = json!({
+        "city": { "enum": ["Paris", "Rome", "Roma"] },
+        "days": { "type": "integer", "minimum": 1, "maximum": 9 },
+        "place": place(),
+    });
+    let properties = json!({
+        "city": { "anyOf": [{ "$ref": "#/$defs/city" }] },
+        "days": { "allOf": [{ "$ref": "#/$defs/days" }], "description": "Days" },
+    });
+    let schemas = [
+        json!({ "type": "object", "properties": properties, "required": ["city", "days"],
+            "additionalProperties": false, "$defs": definitions }),
+        json!({ "$ref": "#/$defs/place", "$defs": definitions }),
+        json!({ "allOf": [{ "$ref": "#/$defs/place" }], "$defs": definitions }),
+    ];
+    for form in ["<tool_call>", "<tool_call><function=f><parameter=p>", "<tool_call>f<arg_key>"] {
+        // A template lives as long as the program.
+        let template: &'static str = format!("{TOOLS}{{# {form} #}}").leak();
+        let server = serve_model(&model(template), config());
+        for schema in &schemas {
+            let mut body = request(&json!({
+                "tool_choice": named("weather"), "seed": 3, "temperature": 1.5, "max_tokens": 400,
+            }));
+            body["tools"][0]["function"]["parameters"] = schema.clone();
+            let answer = post(server.address, CHAT, &body).json();
+            let call = &answer["choices"][0]["message"]["tool_calls"][0]["function"];
+            let text = call["arguments"].as_str().unwrap_or_else(|| panic!("{form} {schema} {answer}"));
+            check_place(&serde_json::from_str(text).unwrap());
+        }
+    }
+}
+
 fn refusal(address: SocketAddr, path: &str, body: &Value) -> String {
     let response = post(address, path, body);
     assert_eq!(response.status, 400, "{body}");

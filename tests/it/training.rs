@@ -1,4 +1,4 @@
-//! Training a head on tiny random models: sequences, collected data, acceptance, resuming, and bad input.
+//! Training a head on tiny models: sequences, collected data, acceptance, resuming, and bad input.
 
 mod kinds;
 
@@ -15,6 +15,7 @@ use hunch::train::acceptance::DraftAcceptance;
 use hunch::train::collect::{Goal, collect};
 use hunch::train::fit::FitRun;
 use hunch::train::kind::HeadKind;
+use hunch::train::prompt_rows::PromptRows;
 use hunch::train::shards::{CollectedAnswer, ShardStore, is_held_out};
 use hunch::train::{
     self, Budget, Interrupt, Recipe, TrainPlan, TrainProgress, TrainReport, TrainWatch, TrainingTarget,
@@ -26,21 +27,24 @@ use hunch_core::sample::SamplingParams;
 use hunch_error::Error;
 use hunch_library::Places;
 use hunch_model::decoder::Decoder;
-use hunch_model::device::{Compute, DeviceChoice};
+use hunch_model::device::DeviceChoice;
 use hunch_model::sequences::Sequences;
 use hunch_model::weights::WeightFile;
 
 use crate::cli::{command, hunch, last_json, text};
 use crate::support::app::load_request;
+use crate::support::cpu;
+use crate::support::learnable::Learnable;
 use crate::support::tiny::Tiny;
-
-fn compute() -> Compute {
-    Compute::open(DeviceChoice::Cpu, Some(1)).unwrap()
-}
 
 /// A model whose tokens depend on more than the last one.
 fn tiny() -> Tiny {
     Tiny { tied: false, ..Tiny::default() }
+}
+
+/// A model with as many layers as an EAGLE head reads, whose text follows a rule.
+fn learnable() -> Learnable {
+    Learnable { layers: 4, ..Learnable::default() }
 }
 
 /// A penalty under which the ridge regression gives weights near 0.
@@ -82,17 +86,17 @@ struct TrainingFixture {
 
 impl TrainingFixture {
     fn new() -> Self {
-        Self::of(tiny())
+        Self::of(|folder| tiny().write(folder, "tiny"))
     }
 
-    /// With as many layers as an EAGLE head reads.
+    /// With as many layers as an EAGLE head reads, and text that follows a rule.
     fn deep() -> Self {
-        Self::of(Tiny { layers: 4, ..tiny() })
+        Self::of(|folder| learnable().write(folder, "tiny"))
     }
 
-    fn of(tiny: Tiny) -> Self {
+    fn of(write: impl Fn(&Path) -> PathBuf) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let target = TrainingTarget::open(&tiny.write(folder.path(), "tiny"), &compute()).unwrap();
+        let target = TrainingTarget::open(&write(folder.path()), &cpu()).unwrap();
         Self { folder, target }
     }
 
@@ -131,8 +135,8 @@ fn bits(rows: &Rows, i: usize) -> Vec<u32> {
 fn sequences_in_one_pass_match_separate_passes_bit_for_bit() {
     let folder = tempfile::tempdir().unwrap();
     let path = Tiny { architecture: "qwen3", ..tiny() }.write(folder.path(), "tiny");
-    let decoder = Decoder::open(&path, &compute()).unwrap();
-    let candle = Decoder::load_candle(&WeightFile::open(&path).unwrap(), &compute()).unwrap();
+    let decoder = Decoder::open(&path, &cpu()).unwrap();
+    let candle = Decoder::load_candle(&WeightFile::open(&path).unwrap(), &cpu()).unwrap();
     let prompts = [&[1, 2, 3, 4, 5, 6, 7][..], &[9], &[200, 100, 50]];
     for (decoder, exact) in [(decoder, true), (candle, false)] {
         let mut sequences = Sequences::of(&decoder, 3);
@@ -207,7 +211,7 @@ fn training_raises_acceptance_and_the_head_is_lossless() {
 
     // Through the round loop.
     let load = LoadPlan { head: Some(out.clone()), ..LoadPlan::of(&place.target.path) };
-    let mut models = Models::load_by(&load, &compute()).unwrap();
+    let mut models = Models::load_by(&load, &cpu()).unwrap();
     assert!(models.usable_methods().contains(&Method::Head));
     let mut drafted = (0, 0);
     for (seed, temperature) in [(1, 0.0), (2, 0.0)] {
@@ -384,6 +388,83 @@ fn failed_write_of_a_shard_loses_nothing() {
     assert!(store.training_tokens() >= 200);
 }
 
+/// Prompts are not in data of before, and a damaged index may lack anything.
+#[test]
+fn held_out_answers_without_a_part_are_written_again() {
+    let place = TrainingFixture::new();
+    let fill = |store: &mut ShardStore| {
+        let watch = &mut |_: TrainProgress| {};
+        collect(&place.target, store, &small(), Goal::HeldOut, None, watch).unwrap().tokens
+    };
+    let held_out = |store: &ShardStore| -> Vec<CollectedAnswer> {
+        store.held_out(400).iter().map(|entry| store.read(entry).unwrap()).collect()
+    };
+    let mut store = place.store("data");
+    fill(&mut store);
+    let expected = held_out(&store);
+    assert!(expected.iter().all(|answer| !answer.prompt_ids.is_empty()));
+    drop(store);
+    let index = place.path("data").join("index.json");
+    for part in ["prompt_at", "likely_at"] {
+        let mut json: serde_json::Value = serde_json::from_slice(&std::fs::read(&index).unwrap()).unwrap();
+        for entry in json["answers"].as_array_mut().unwrap() {
+            entry[part] = serde_json::Value::Null;
+        }
+        std::fs::write(&index, json.to_string()).unwrap();
+        let mut store = place.store("data");
+        assert!(fill(&mut store) > 100, "{part}");
+        assert_eq!(held_out(&store), expected, "{part}");
+    }
+}
+
+#[test]
+fn rows_of_a_prompt_come_before_those_of_its_answer() {
+    let place = TrainingFixture::new();
+    let mut store = place.store("data");
+    collect(&place.target, &mut store, &small(), Goal::HeldOut, None, &mut |_: TrainProgress| {}).unwrap();
+    let mut prompts = PromptRows::of(&place.target);
+    let mut model = place.target.decoder.fork();
+    for entry in store.held_out(200) {
+        let answer = store.read(&entry).unwrap();
+        let (whole, before) = prompts.before(&answer).unwrap();
+        assert!(before > 0 && before + 1 == answer.prompt_ids.len());
+        let text = [&answer.prompt_ids[..], &answer.next].concat();
+        let (last, read) = text.split_last().unwrap();
+        assert_eq!(whole.next, [&read[1..], &[*last]].concat());
+        model.truncate(0).unwrap();
+        let step = Step { taps: &place.target.taps, ..Step::chain(read, LogitRows::None) };
+        let taps = model.forward(step).unwrap().taps;
+        let mut states = whole.states.chunks_exact(place.target.rows.n_embd);
+        for row in 0..read.len() {
+            for tap in &taps {
+                let (own, expected) = (states.next().unwrap(), tap.row(row));
+                let rms = (expected.iter().map(|x| x * x).sum::<f32>() / expected.len() as f32).sqrt();
+                let off = own.iter().zip(expected).map(|(a, b)| (a.to_f32() - b / rms).abs());
+                assert!(off.fold(0.0, f32::max) < 4e-3, "row {row} of {} after {before}", read.len());
+            }
+        }
+        assert!(states.next().is_none());
+    }
+}
+
+#[test]
+fn settings_of_zero_are_refused_before_any_work() {
+    let place = TrainingFixture::new();
+    for recipe in [
+        Recipe { held_out: 0, ..small() },
+        Recipe { depth: 0, ..small() },
+        Recipe { batch: 0, ..small() },
+        Recipe { epochs: 0, ..small() },
+        Recipe { answer_tokens: 1, ..small() },
+    ] {
+        let (data, plan) = (place.path("data"), TrainPlan { recipe, ..plan(100) });
+        let watch = &mut |_: TrainProgress| {};
+        let error = train::train(&place.target, &data, &plan, &place.path("head.gguf"), watch).unwrap_err();
+        assert!(error.to_string().contains("must be at least"), "{error}");
+        assert!(!data.exists());
+    }
+}
+
 #[test]
 fn rejects_data_of_another_model_or_run() {
     let place = TrainingFixture::new();
@@ -396,7 +477,7 @@ fn rejects_data_of_another_model_or_run() {
     place.collect(&mut store, &small(), 50);
     drop(store);
     let other = Tiny { seed: 9, ..tiny() }.write(place.folder.path(), "other");
-    let other = open(&TrainingTarget::open(&other, &compute()).unwrap());
+    let other = open(&TrainingTarget::open(&other, &cpu()).unwrap());
     assert!(other.contains("belong to another model"), "{other}");
     std::fs::write(place.path("data").join("index.json"), "{\"version\":").unwrap();
     let damaged = open(&place.target);
@@ -406,7 +487,7 @@ fn rejects_data_of_another_model_or_run() {
 #[test]
 fn head_of_other_layers_is_not_measured() {
     let place = TrainingFixture::new();
-    let mut target = TrainingTarget::open(&place.target.path, &compute()).unwrap();
+    let mut target = TrainingTarget::open(&place.target.path, &cpu()).unwrap();
     place.train("data", &plan(200));
     target.taps = vec![1];
     let head = place.path("head.gguf");
@@ -565,8 +646,11 @@ fn train_in(app: &App, request: &TrainRequest, pause: bool) -> TrainEvent {
             }),
         )
         .unwrap();
-    assert!(matches!(app.train_drafter(request, Box::new(|_| ())), Err(Error::Busy)), "two runs at a time");
-    assert!(app.hold_engine().is_err(), "no update is installed during training");
+    assert!(
+        matches!(app.train_drafter(request, Box::new(|_| ())), Err(Error::Busy(_))),
+        "two runs at a time"
+    );
+    assert!(app.hold_for_update().is_err(), "no update is installed during training");
     loop {
         match receiver.recv_timeout(Duration::from_secs(120)).expect("the run continues") {
             TrainEvent::Progress { .. } if pause => app.stop_measurement(id),
@@ -586,7 +670,7 @@ fn window_pauses_continues_and_uses_the_new_head() {
     let config = AppConfig {
         places: Some(places),
         store: Some(folder.path().join("conversations.db")),
-        threads: Some(2),
+        threads: Some(1),
         device: DeviceChoice::Cpu,
         ..AppConfig::default()
     };
@@ -596,9 +680,9 @@ fn window_pauses_continues_and_uses_the_new_head() {
     let before = app.training_outlook(&request).unwrap();
     assert!(before.run.is_none() && !before.measured && before.disk_bytes > 0 && before.fit_seconds > 0.0);
     app.load_models(load_request("target", None)).unwrap();
-    let hold = app.hold_engine().unwrap();
+    let hold = app.hold_for_update().unwrap();
     assert!(
-        matches!(app.train_drafter(&request, Box::new(|_| ())), Err(Error::Busy)),
+        matches!(app.train_drafter(&request, Box::new(|_| ())), Err(Error::Busy(_))),
         "an update is installed"
     );
     drop(hold);

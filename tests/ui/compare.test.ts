@@ -5,10 +5,11 @@ import { mkdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import type { Page } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
-import type { ComparisonReport } from '../../ui/src/lib/ipc/schema.gen';
+import type { CompareEvent, ComparisonReport, ErrorInfo } from '../../ui/src/lib/ipc/schema.gen';
 import { toLines } from './fixtures/build';
 import { recordComparison, type PlannedComparison } from './fixtures/comparison';
-import { comparisons, suiteComparison, sweepComparison } from './fixtures/plans';
+import recordedApp from './fixtures/fixture-app.json';
+import { comparisons, ownLanesComparison, suiteComparison, sweepComparison } from './fixtures/plans';
 import { ask, calls, useWindow, type Opening } from './harness';
 import { violations } from './violations';
 
@@ -54,29 +55,171 @@ const figure = (page: Page, key: string) => page.locator(`[data-figure=${key}] t
 const fixed = (value: number, digits: number) => value.toFixed(digits);
 
 describe('a sweep of draft lengths', () => {
-  it('is filled in with one click, and shows the best length', async () => {
+  const recorded = { compare: 'sweep', recordings: { sweep: toLines(recordComparison(sweepComparison)) } };
+
+  it('starts with one click, and shows a curve and the best length', async () => {
     const planned = reportOf(sweepComparison);
-    const page = await openCompare({ compare: 'sweep', recordings: { sweep: toLines(recordComparison(sweepComparison)) } });
-    await page.getByTestId('sweep-lanes').click();
-    expect(await page.getByTestId('lane-choice').count()).toBe(6);
-    // With these lanes there is nothing left to fill in or add.
-    expect(await page.getByTestId('sweep-lanes').count()).toBe(0);
-    expect(await page.getByTestId('add-lane').count()).toBe(0);
-    await start(page);
+    const page = await openCompare(recorded);
+    expect(await page.getByTestId('sweep-start').isDisabled()).toBe(true);
+    await page.getByTestId('compare-prompt').fill('A lighthouse');
+    await page.getByTestId('sweep-start').click();
     await page.getByTestId('result').waitFor();
     const [asked] = await calls(page, 'compare');
-    const lanes = [1, 2, 3, 5, 7, 'auto'].map((max_draft) => ({ method: 'draft-model', max_draft }));
+    const lanes = [1, 2, 3, 4, 6, 8, 'auto'].map((max_draft) => ({ method: 'draft-model', max_draft }));
     expect(asked?.['request']).toMatchObject({ lanes });
+    // The form keeps its own lane.
+    expect(await page.getByTestId('lane-choice').count()).toBe(1);
     const best = planned.lanes.slice(1).reduce((fastest, lane) => (lane.speedup > fastest.speedup ? lane : fastest));
     const depth = String(best.config.max_draft);
     expect(await page.getByTestId('sweep').getAttribute('data-best')).toBe(depth);
     expect(await page.getByTestId('sweep').innerText()).toContain(`Best K for Draft model: ${depth}, ${fixed(best.speedup, 2)}× plain`);
+    expect(
+      await page
+        .getByTestId('sweep-chart')
+        .locator('circle')
+        .evaluateAll((all) => all.map((dot) => dot.getAttribute('data-depth'))),
+    ).toEqual(['1', '2', '3', '4', '6', '8', 'auto']);
+    await page.getByTestId('sweep-chart-table').click();
+    const rows = await page.getByTestId('sweep-chart').locator('tbody tr').all();
+    expect(await rows.at(-1)?.locator('th,td').allInnerTexts()).toEqual([
+      'auto',
+      ...['speedup', 'speedup_low', 'speedup_high'].map((key) => fixed(planned.lanes.at(-1)?.[key as 'speedup'] ?? 0, 2)),
+      '3',
+    ]);
     expect(await violations(page)).toEqual([]);
   });
 
   it('is not claimed for other comparisons', async () => {
     const page = await compared(suite);
     expect(await page.getByTestId('sweep').count()).toBe(0);
+  });
+});
+
+describe('lanes with settings of their own', () => {
+  const path = (name: string) => `/home/person/.local/share/hunch/models/${name}.gguf`;
+
+  it('show their method only, and as labels what differs from the comparison', async () => {
+    const page = await openCompare();
+    const lane = page.getByTestId('lane-choice');
+    expect((await lane.innerText()).trim()).toBe('Draft model');
+    await page.getByTestId('lane-settings').click();
+    await page.getByTestId('lane-depth').fill('6');
+    await page.getByTestId('lane-temperature').fill('0.8');
+    await page.getByTestId('lane-rule').click();
+    await page.getByTestId('rule-coupled').click();
+    expect(await violations(page)).toEqual([]);
+    await page.keyboard.press('Escape');
+    expect(await page.getByTestId('lane-labels').innerText()).toBe('K 6 · temperature 0.8 · coupled rule');
+    expect(await page.getByTestId('lane-settings').getAttribute('aria-label')).toBe(
+      'Settings of the lane: K 6, temperature 0.8, coupled rule, lane 2',
+    );
+    await start(page);
+    const [asked] = await calls(page, 'compare');
+    expect(asked?.['request']).toMatchObject({
+      lanes: [{ method: 'draft-model', max_draft: 6, temperature: 0.8, rule: { name: 'coupled' } }],
+      rule: { name: 'lossless' },
+      sampling: { temperature: 0 },
+    });
+    await page.getByTestId('lane-settings').click();
+    await page.getByTestId('lane-reset').click();
+    expect(await page.getByTestId('lane-labels').count()).toBe(0);
+  });
+
+  it('can have another target, and say what they lack', async () => {
+    const page = await openCompare();
+    await page.getByTestId('compare-prompt').fill('A lighthouse');
+    await page.getByTestId('lane-settings').focus();
+    await page.keyboard.press('Enter');
+    const target = path('qwen2.5-coder-0.5b-instruct-q4_k_m');
+    await page.getByTestId('lane-target').selectOption(target);
+    await page.getByTestId('further-target').waitFor();
+    expect(await page.getByTestId('further-target').innerText()).toContain('Another target writes another text.');
+    expect(await violations(page)).toEqual([]);
+    await page.keyboard.press('Escape');
+    expect(await page.evaluate(() => document.activeElement?.getAttribute('data-testid'))).toBe('lane-settings');
+    expect(await page.getByTestId('lane-labels').innerText()).toContain('target Qwen2.5 Coder 0.5B Instruct');
+    // Nothing smaller can draft for this target.
+    expect(await page.getByTestId('compare-hint').innerText()).toBe('A lane needs a draft or head. Choose one in its settings');
+    await page.getByTestId('lane-method').click();
+    await page.getByTestId('method-ngram').click();
+    await page.getByTestId('compare-start').click();
+    const [asked] = await calls(page, 'compare');
+    expect(asked?.['request']).toMatchObject({ lanes: [{ method: 'ngram', max_draft: 'auto', models: { target } }] });
+  });
+
+  it('are named in the result, with the limits of the comparison', async () => {
+    const own = { compare: 'own', recordings: { own: toLines(recordComparison(ownLanesComparison)) } };
+    const page = await compared(own);
+    const names = await page.getByTestId('lane').evaluateAll((all) => all.map((lane) => lane.getAttribute('aria-label')));
+    expect(names).toEqual([
+      'Plain',
+      'Draft model, K 4',
+      'Draft model, K auto, temperature 0.8',
+      expect.stringMatching(/^Draft model, K 4, temperature 0.8, .*lenience/),
+      'Draft model, K 4, target Qwen2.5 7B Instruct Q4_K_M, draft Qwen2.5 0.5B Instruct Q8_0',
+      'Plain, temperature 0.8',
+      'Plain, target Qwen2.5 7B Instruct Q4_K_M',
+    ]);
+    expect(await page.getByTestId('verdict').count()).toBe(4);
+    expect(await page.getByTestId('identity').innerText()).toContain('Same text: 6 answers compared');
+    const [lossless, lossy] = await page.getByTestId('not-compared').allInnerTexts();
+    expect(lossless).toContain('The text may differ from plain: Draft model, K auto, temperature 0.8. Above temperature 0');
+    // No sentence on lossless rules covers the lossy lane.
+    expect(lossless).not.toContain('lenience');
+    expect(lossy).toMatch(/^A lossy rule changes the distribution of the text: Draft model, K 4, .*lenience/);
+    expect(await page.getByTestId('own-temperatures').innerText()).toContain('over plain decoding at that temperature');
+    expect(await page.locator('[data-figure=max_draft] td').allInnerTexts()).toEqual(['–', '4', 'auto', '4', '4', '–', '–']);
+    expect(await page.getByTestId('other-targets').innerText()).toContain('no lane is lossless against another target');
+    expect(await page.getByTestId('sweep').count()).toBe(0);
+    expect(await violations(page)).toEqual([]);
+  });
+
+  it('that did not run are named with the reason, next to the result of the others', async () => {
+    const whole = reportOf(suiteComparison);
+    const lost = { method: 'draft-model', max_draft: 4, models: { target: 'Qwen2.5 7B Instruct Q4_K_M' } } as const;
+    const error: ErrorInfo = { code: 'model_not_found', message: 'The model is gone.' };
+    const report: ComparisonReport = { ...whole, left_out: { lanes: [lost], error } };
+    const events: CompareEvent[] = [
+      { type: 'started', setting: whole.setting },
+      { type: 'not_restored', error },
+      { type: 'finished', report, kept: 1, trouble: error, stopped: false },
+    ];
+    const page = await compared({ compare: 'early', recordings: { early: toLines([{ id: 1, seq: 0, events }]) } });
+    const words = await page.getByTestId('left-out').innerText();
+    expect(words).toContain('Ended early.');
+    expect(words).toContain('Not measured: Draft model, K 4, target Qwen2.5 7B Instruct Q4_K_M. The result covers');
+    expect(await page.getByTestId('trouble').count()).toBe(0);
+    expect(await page.getByTestId('lane').count()).toBe(3);
+    expect(await page.getByTestId('not-restored').innerText()).toContain('could not be loaded again');
+    expect(await violations(page)).toEqual([]);
+  });
+});
+
+describe('a file of prompts', () => {
+  const suites = {
+    '/home/me/mine.jsonl': { path: '/home/me/mine.jsonl', name: 'mine', prompts: 40 },
+    '/home/me/broken.jsonl': {
+      code: 'invalid_request',
+      message: 'Line 3 of the suite "broken" is not a prompt.',
+      params: { reason: 'not_a_prompt', suite: 'broken', line: '3' },
+    },
+  };
+  const app = { ...recordedApp, suites, picks: ['/home/me/broken.jsonl', '/home/me/mine.jsonl'] };
+
+  it('is chosen in the window, and says what is wrong with one that is no suite', async () => {
+    const page = await openCompare({ app: 'prompts', apps: { prompts: app } });
+    await page.getByTestId('compare-kind-file').check();
+    expect(await page.getByTestId('suite-error').innerText()).toContain('Line 3 of the suite "broken" is not a prompt.');
+    expect(await page.getByTestId('compare-hint').innerText()).toBe('Choose a file of prompts first');
+    await page.getByTestId('suite-file').click();
+    await page.getByTestId('suite-file').getByText('mine, 40 prompts').waitFor();
+    expect(await page.getByTestId('suite-error').count()).toBe(0);
+    expect(await violations(page)).toEqual([]);
+    await page.getByTestId('compare-prompts').fill('25');
+    await page.getByTestId('compare-start').click();
+    expect((await calls(page, 'choose_file'))[0]).toMatchObject({ kind: 'suite' });
+    const [asked] = await calls(page, 'compare');
+    expect(asked?.['request']).toMatchObject({ prompts: { kind: 'file', path: '/home/me/mine.jsonl', prompts: 25 } });
   });
 });
 
@@ -103,7 +246,9 @@ describe('what is asked for', () => {
     await page.getByTestId('compare-prompts').fill('2');
     await page.getByTestId('add-lane').click();
     expect(await page.getByTestId('lane-choice').count()).toBe(2);
-    await page.getByTestId('lane-depth').first().fill('6');
+    await page.getByTestId('lane-settings').first().click();
+    await page.getByTestId('lane-depth').fill('6');
+    await page.keyboard.press('Escape');
     await page.getByTestId('compare-runs').fill('5');
     await page.getByTestId('compare-tokens').fill('64');
     await page.getByTestId('compare-temperature').fill('0.7');
@@ -249,7 +394,7 @@ describe('the result', () => {
     expect(await figure(page, 'acceptance_rate')).toEqual(['–', `${fixed(100 * lane.acceptance_rate, 0)}%`]);
     expect(await figure(page, 'predicted_speedup')).toEqual(['–', fixed(lane.predicted_speedup ?? 0, 2)]);
     for (const name of await page.getByTestId('figures-table').locator('tbody th').allInnerTexts())
-      expect(name).toMatch(/measured|predicted|Samples/);
+      expect(name).toMatch(/measured|predicted|Samples|^K /);
   });
 
   it('has a table behind every chart, with the same figures', async () => {
@@ -307,7 +452,7 @@ describe('the result', () => {
   it('says that the texts are identical, or why they may differ', async () => {
     const page = await compared();
     expect(await page.getByTestId('identity').getAttribute('data-proof')).toBe('same');
-    expect(await page.getByTestId('identity').innerText()).toContain('Same text: 3 answers compared');
+    expect(await page.getByTestId('identity').innerText()).toContain('Same text: 2 answers compared');
     expect(await written(page, 0)).toBe(await written(page, 1));
     const warm = toLines(recordComparison({ ...planned, temperature: 0.8 }));
     const other = await compared({ compare: 'warm', recordings: { warm } });
@@ -497,5 +642,39 @@ describe.each(cases)('looks, $width px, $colours', ({ width, colours }) => {
     for (let i = 0; i < 4; i += 1) await page.keyboard.press('PageUp');
     await page.waitForFunction(() => document.querySelectorAll('[data-lane="1"] [data-testid=token]').length > 3);
     await take(page, `german-${suffix}`);
+  });
+});
+
+describe.each(
+  ([1000, 1600] as const).flatMap((width) =>
+    (['light', 'dark'] as const).flatMap((colours) => (['en-US', 'de-DE'] as const).map((locale) => ({ width, colours, locale }))),
+  ),
+)('looks of lanes and sweeps, $width px, $colours, $locale', ({ width, colours, locale }) => {
+  const suffix = `${width}-${colours}-${locale.slice(0, 2)}`;
+  const suites = { '/home/me/mine.jsonl': { path: '/home/me/mine.jsonl', name: 'mine', prompts: 40 } };
+  const app = { ...recordedApp, suites, picks: ['/home/me/mine.jsonl'] };
+
+  it('the form, the settings of a lane, and both results', async () => {
+    const form = await openCompare({ width, colours, locale, height: 800, app: 'prompts', apps: { prompts: app } });
+    await form.getByTestId('compare-kind-file').check();
+    await form.getByTestId('suite-file').getByText('40').waitFor();
+    await form.getByTestId('add-lane').click();
+    await form.getByTestId('lane-settings').nth(1).click();
+    await form.getByTestId('lane-temperature').fill('0.8');
+    await form.keyboard.press('Escape');
+    await form.getByTestId('lane-settings').first().click();
+    await form.getByTestId('lane-target').selectOption({ index: 1 });
+    await form.getByTestId('further-target').waitFor();
+    await take(form, `lane-settings-${suffix}`);
+    await form.keyboard.press('Escape');
+    await take(form, `lane-labels-${suffix}`);
+    for (const [name, plan] of [
+      ['sweep', sweepComparison],
+      ['own-lanes', ownLanesComparison],
+    ] as const) {
+      const recordings = { [name]: toLines(recordComparison(plan)) };
+      const done = await compared({ width, colours, locale, height: 2700, compare: name, recordings });
+      await take(done, `${name}-${suffix}`);
+    }
   });
 });

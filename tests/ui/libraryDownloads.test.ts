@@ -193,7 +193,7 @@ describe('a search of the hub', () => {
     await page.getByTestId('hub-query').fill('busy');
     await page.getByTestId('hub-go').click();
     await page.getByTestId('hub-search-error').waitFor();
-    expect(await page.getByTestId('hub-search-error').innerText()).toContain('asks to wait 55 s');
+    expect(await page.getByTestId('hub-search-error').innerText()).toContain('Try again in 55 s');
     expect(await page.getByTestId('hub-none').count()).toBe(0);
     await page.getByTestId('repository-field').fill('google/gemma-3-12b-gguf');
     await page.getByTestId('repository-look').click();

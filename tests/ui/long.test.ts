@@ -137,3 +137,27 @@ it('keeps the reading position while answers above get their tokens', async () =
       .toBeGreaterThanOrEqual(118);
   }
 });
+
+// The change reaches the resize observer before the event of the scroll, or after it.
+it.each(['before', 'after'])('keeps the reading position while an answer above changes its height %s a scroll', async (order) => {
+  const page = await opened();
+  const moved = await page.evaluate(async (order) => {
+    const main = document.querySelector('main')!;
+    const frame = () => new Promise(requestAnimationFrame);
+    // Within what is loaded, so that nothing else changes.
+    main.scrollTop -= 400;
+    await frame();
+    await frame();
+    const all = [...document.querySelectorAll<HTMLElement>('[data-testid=turn]')];
+    const at = all.findIndex((turn) => turn.getBoundingClientRect().bottom > main.getBoundingClientRect().top);
+    const top = () => all[at]!.getBoundingClientRect().top;
+    if (order === 'after') await new Promise((resolve) => setTimeout(resolve));
+    const before = top();
+    all[at - 1]!.style.paddingTop = '40px';
+    main.scrollTop -= 10;
+    await frame();
+    await frame();
+    return Math.round(top() - before);
+  }, order);
+  expect(moved).toBe(10);
+});

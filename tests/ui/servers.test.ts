@@ -113,6 +113,25 @@ const chosen = (recording: string, more: Opening = {}): Opening => ({
   preferences: { server: { address: llama, model: 'qwen3-32b' }, ...more.preferences },
 });
 
+describe('the server for other programs', () => {
+  it('is switched on with the model that answers, and off', async () => {
+    const page = await hunch.open({ app: 'with-servers', apps: { 'with-servers': { ...defaultApp, servers } } });
+    await page.getByTestId('place-library').click();
+    await page.getByTestId('library-servers').click();
+    const button = page.getByTestId('switch-own-server');
+    expect(await button.getAttribute('aria-checked')).toBe('false');
+    await button.click();
+    await page.getByTestId('own-server-url').waitFor();
+    expect(await page.getByTestId('own-server-url').innerText()).toBe('http://127.0.0.1:8033/v1');
+    // The default model is still loading.
+    await page.getByTestId('own-server-note').getByText('answers').waitFor();
+    expect(await violations(page)).toEqual([]);
+    await button.click();
+    await page.getByTestId('own-server-url').waitFor({ state: 'detached' });
+    expect(await calls(page, 'set_own_server')).toEqual([{ on: true }, { on: false }]);
+  });
+});
+
 describe('servers in the library', () => {
   const opening: Opening = { app: 'with-servers', apps: { 'with-servers': { ...emptyApp, servers } } };
 
@@ -246,6 +265,7 @@ describe('a server in a comparison', () => {
     speculation: figures.speculation,
     tokens_per_pass: 2.29,
     error: null,
+    cut_off: null,
   };
   const compared = (server: ServerReport): Opening => ({
     app: 'with-servers',
@@ -275,13 +295,16 @@ describe('a server in a comparison', () => {
   });
 
   it('leaves the result of the lanes if it fails', async () => {
-    const failed = { ...report, answers: [], tok_s: null, first_ms: null, speculation: null, tokens_per_pass: null, error: gone };
+    const none = { answers: [], tok_s: null, first_ms: null, speculation: null, tokens_per_pass: null };
+    const failed = { ...report, ...none, error: gone, cut_off: { prompt: 0, run: 0, text: 'Merge the' } };
     const page = await hunch.open(compared(failed));
     await page.getByTestId('place-compare').click();
     await page.getByTestId('compare-prompt').fill('Merge two lists.');
     await page.getByTestId('compare-start').click();
     await page.getByTestId('server-lane-error').waitFor();
     expect(await page.getByTestId('server-lane-error').innerText()).toContain('no connection');
+    expect(await page.getByTestId('server-cut-off').innerText()).toBe('Merge the');
+    expect(await violations(page)).toEqual([]);
     expect(await page.getByTestId('figures-table').isVisible()).toBe(true);
   });
 });

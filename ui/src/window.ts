@@ -24,6 +24,7 @@ import { Drop } from './lib/state/drop.svelte';
 import { HubSearchState } from './lib/state/hubSearch.svelte';
 import { Lab } from './lib/state/lab.svelte';
 import { LibraryState } from './lib/state/library.svelte';
+import { LaneModelChoices } from './lib/state/laneModels.svelte';
 import { LibraryEvents } from './lib/state/libraryEvents';
 import { LinkQuestion } from './lib/state/linkQuestion.svelte';
 import { LogitBias } from './lib/state/logitBias.svelte';
@@ -32,6 +33,7 @@ import { ModelList } from './lib/state/modelList.svelte';
 import { Models } from './lib/state/models.svelte';
 import { Navigation } from './lib/state/navigation.svelte';
 import { Notices } from './lib/state/notices.svelte';
+import { OwnServerSwitch } from './lib/state/ownServer.svelte';
 import { Pairing } from './lib/state/pairing.svelte';
 import { Preferences } from './lib/state/preferences.svelte';
 import { Presets } from './lib/state/presets';
@@ -40,6 +42,7 @@ import { Screen } from './lib/state/screen';
 import { Answerer } from './lib/state/answerer.svelte';
 import { Servers } from './lib/state/servers.svelte';
 import { Settings } from './lib/state/settings.svelte';
+import { OwnSuite } from './lib/state/suiteFile.svelte';
 import { TokenFocus } from './lib/state/tokenFocus.svelte';
 import { Training } from './lib/state/training.svelte';
 import { Updates } from './lib/state/updates.svelte';
@@ -90,6 +93,7 @@ export function createWindow(host: Host): WindowState {
     needless: () => servers.chosen !== null,
   });
   const servers = new Servers(host, preferences);
+  const ownServer = new OwnServerSwitch(host);
   const answerer = new Answerer({ models, servers, prepare: () => bias.prepare() });
   const downloads = new Downloads(host, {
     arrived: () => void events.libraryChanged(),
@@ -127,10 +131,15 @@ export function createWindow(host: Host): WindowState {
     void models.refresh();
     events.pairsChanged();
   });
-  const plan = new ComparisonPlan(models, {
-    settings,
-    busy: () => conversation.running,
-    hasServer: (address) => servers.list.some((server) => server.address === address),
+  const plan = new ComparisonPlan({
+    models,
+    choices: new LaneModelChoices(host, models),
+    suite: new OwnSuite(host),
+    chat: {
+      settings,
+      busy: () => conversation.running,
+      hasServer: (address) => servers.list.some((server) => server.address === address),
+    },
   });
   const pairing = new Pairing(host, { models, comparison });
   const drafting = new Pairing(host, { models, comparison });
@@ -177,6 +186,7 @@ export function createWindow(host: Host): WindowState {
       modelList,
       models,
       servers,
+      ownServer,
       pairing,
       comparison,
       training,
@@ -215,6 +225,7 @@ export function createWindow(host: Host): WindowState {
     start: async () => {
       void chat.list();
       void servers.load();
+      void ownServer.load();
       // First, so that events of loading are received too.
       await events.watch();
       // Settings show it while models are loading.

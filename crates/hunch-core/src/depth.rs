@@ -120,7 +120,8 @@ impl DepthState {
 pub struct DraftWork {
     /// Tokens drafted, before truncation.
     pub drafted: usize,
-    /// Passes of a draft model that drafting took: one per token in a chain, fewer in a tree.
+    /// Passes of a draft model that drafting took: one per token in a chain, fewer in a tree. A model that drafts all
+    /// tokens in one pass counts as many as one that does not.
     pub passes: usize,
     /// Tokens that the proposer's own model had to read first.
     pub read: usize,
@@ -195,6 +196,8 @@ struct ProposerDepth {
     /// `true` if drafting runs passes of a model. Lookups cost next to nothing, so they draft first and are truncated
     /// afterwards, by [`DepthController::keep`].
     has_model: bool,
+    /// `true` if one pass drafts all tokens, so that a longer draft takes no more passes.
+    in_one_pass: bool,
     /// Drafted tokens per pass of the draft model: above 1 in trees.
     width: f64,
     /// Rows that the proposer adds to the target pass next to its draft.
@@ -217,6 +220,7 @@ impl ProposerDepth {
             acceptance: AcceptanceModel::new(config.memory, config.confidence_tests),
             sampled: false,
             has_model: false,
+            in_one_pass: false,
             width: 1.0,
             extra_rows: 0,
             others: Throughput::default(),
@@ -244,6 +248,11 @@ impl ProposerDepth {
     /// Returns the rows of a target pass over a draft of this depth.
     fn rows(&self, depth: usize) -> usize {
         1 + (self.extra_rows + (depth as f64 * self.width).round() as usize).min(MAX_DRAFT)
+    }
+
+    /// Returns the passes of the draft model for a path of `tokens` tokens.
+    fn passes(&self, tokens: f64) -> f64 {
+        if self.in_one_pass && tokens > 0.0 { 1.0 } else { tokens }
     }
 
     /// Returns whether a draft costs nothing but rows.
@@ -318,7 +327,12 @@ impl DepthController {
         (own.has_model, own.sampled, own.waited) = (has_model, sampled, 0.0);
     }
 
-    /// Sets the cost of a proposer's drafted token, in plain passes, that is assumed until one is measured.
+    /// Sets whether one pass of a proposer's model drafts all tokens, so that a longer draft takes no more passes.
+    pub fn set_in_one_pass(&mut self, proposer: usize, in_one_pass: bool) {
+        self.proposer(proposer).in_one_pass = in_one_pass;
+    }
+
+    /// Sets the cost of a pass of a proposer's model, in plain passes, that is assumed until one is measured.
     pub fn expect_cost(&mut self, proposer: usize, passes: f64) {
         self.proposer(proposer).times.expected = passes;
     }
@@ -378,7 +392,7 @@ impl DepthController {
         let stop = StopRule {
             rate: self.rate(gain),
             expected: ExpectedRound { tokens: gain * ms / one, ms },
-            draft_ms: self.costs.draft(&own.times),
+            draft_ms: if own.in_one_pass { 0.0 } else { self.costs.draft(&own.times) },
             pass_ms: std::array::from_fn(|rows| if rows == 0 { 0.0 } else { self.costs.pass(rows) }),
             by_confidence: own.acceptance.by_confidence(own.sampled),
             by_position: own.acceptance.by_position(0.0),
@@ -496,11 +510,12 @@ impl DepthController {
         let speed_memory = self.config.speed_memory;
         self.proposer(proposer);
         let own = &mut self.proposers[proposer];
-        let passes = work.passes.max(1) as f64;
+        let tokens = work.passes.max(1) as f64;
+        let passes = own.passes(tokens);
         let has_read = work.read > FREE_READ;
         let reading = if has_read { (work.ms - passes * self.costs.draft(&own.times)).max(0.0) } else { 0.0 };
         if work.drafted > 0 {
-            own.width += (work.drafted as f64 / passes - own.width) / speed_memory;
+            own.width += (work.drafted as f64 / tokens - own.width) / speed_memory;
             if has_read {
                 self.costs.add_read(&mut own.times, reading / work.read as f64);
             } else if own.has_model {
@@ -515,7 +530,7 @@ impl DepthController {
     fn estimated_ms(&self, rows: usize, work: &[DraftWork]) -> f64 {
         let drafting = |(own, work): (&ProposerDepth, &DraftWork)| {
             let passes = if own.has_model && work.ms > 0.0 { work.passes.max(1) } else { 0 };
-            passes as f64 * self.costs.measured_draft(&own.times)
+            own.passes(passes as f64) * self.costs.measured_draft(&own.times)
         };
         self.costs.measured_pass(rows) + self.proposers.iter().zip(work).map(drafting).sum::<f64>()
     }
@@ -542,7 +557,7 @@ impl DepthController {
 
     /// Returns the expected milliseconds of a round at a fixed depth.
     fn round_ms(&self, own: &ProposerDepth, depth: usize) -> f64 {
-        depth as f64 * self.costs.draft(&own.times) + self.costs.pass(own.rows(depth))
+        own.passes(depth as f64) * self.costs.draft(&own.times) + self.costs.pass(own.rows(depth))
     }
 
     /// Returns whether the next draft is expected to repay reading the unread tokens, within the remaining tokens or the
@@ -581,8 +596,8 @@ impl DepthController {
 
     /// Returns the milliseconds that the rejection of a draft of `tokens` tokens costs.
     fn loss(&self, own: &ProposerDepth, tokens: usize) -> f64 {
-        let draft =
-            if own.is_free() { 0.0 } else { tokens as f64 / own.width * self.costs.draft(&own.times) };
+        let passes = own.passes(tokens as f64 / own.width);
+        let draft = if own.is_free() { 0.0 } else { passes * self.costs.draft(&own.times) };
         let rows = (1 + own.extra_rows + tokens).min(MAX_ROWS);
         draft + self.costs.pass(rows) - self.costs.pass(1)
     }

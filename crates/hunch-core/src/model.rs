@@ -189,6 +189,8 @@ pub struct ModelMemory {
     pub head_weights: usize,
     /// KV cache of this instance.
     pub cache: usize,
+    /// KV cache of a token, in a long context. 0 if unknown.
+    pub cache_per_token: usize,
 }
 
 /// Experts of a pass of a mixture of experts.

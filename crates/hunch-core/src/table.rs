@@ -199,7 +199,8 @@ impl LanguageModel for TableModel {
     }
 
     fn memory(&self) -> ModelMemory {
-        ModelMemory { cache: self.cache.len() * size_of::<CacheRow>(), ..ModelMemory::default() }
+        let cache_per_token = size_of::<CacheRow>();
+        ModelMemory { cache: self.cache.len() * cache_per_token, cache_per_token, ..ModelMemory::default() }
     }
 
     fn forward(&mut self, step: Step<'_>) -> Result<StepOutput> {

@@ -3,6 +3,7 @@
 //! line branch on, and [`RefusalReason`] the one of refusals.
 
 mod refusal;
+mod running_work;
 mod server_remedy;
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
 pub use refusal::{EnglishOnly, Refusal, RefusalReason};
+pub use running_work::RunningWork;
 pub use server_remedy::ServerRemedy;
 
 /// Result of a fallible engine operation.
@@ -207,9 +209,9 @@ pub enum Error {
     /// No model is loaded.
     #[error("No model is loaded. Open a model first.")]
     NoModel,
-    /// A generation or measurement is already running.
-    #[error("The engine is busy with an answer or a measurement. Stop it or wait until it finishes.")]
-    Busy,
+    /// Other work is running.
+    #[error("{0}")]
+    Busy(RunningWork),
     /// The user stopped loading.
     #[error("Loading was stopped. The models loaded before are still in memory.")]
     Stopped,
@@ -419,7 +421,7 @@ impl Error {
             Error::Io { .. } => ErrorCode::Io,
             Error::Store(_) => ErrorCode::Store,
             Error::NoModel => ErrorCode::NoModel,
-            Error::Busy => ErrorCode::Busy,
+            Error::Busy(_) => ErrorCode::Busy,
             Error::Stopped => ErrorCode::Stopped,
             Error::Device { .. } => ErrorCode::Device,
             Error::Server { .. } => ErrorCode::Server,
@@ -462,7 +464,8 @@ impl Error {
             Error::Io { action, path: file, source } => {
                 vec![("path", path(file)), ("detail", format!("{action}: {source}"))]
             }
-            Error::NoModel | Error::Busy | Error::Stopped => Vec::new(),
+            Error::Busy(work) => vec![("work", work.code().to_owned())],
+            Error::NoModel | Error::Stopped => Vec::new(),
             Error::Device { device, reason } => {
                 vec![("device", (*device).into()), ("detail", reason.clone())]
             }
@@ -547,7 +550,7 @@ mod tests {
             Error::Io { action: "read", path: path(), source: std::io::Error::other("gone") },
             Error::Store(text()),
             Error::NoModel,
-            Error::Busy,
+            Error::Busy(RunningWork::Answer),
             Error::Stopped,
             Error::Device { device: "metal", reason: text() },
             Error::Server { address: text(), reason: text(), remedy: ServerRemedy::Retry },

@@ -34,9 +34,9 @@ impl Activation {
 /// Compiles a function a second time with AVX2 enabled and dispatches at run time. The body is plain
 /// Rust, which the compiler vectorises.
 macro_rules! widened {
-    ($(#[$doc:meta])* pub fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $body:block) => {
+    ($(#[$doc:meta])* $visible:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $body:block) => {
         $(#[$doc])*
-        pub fn $name($($arg: $ty),*) {
+        $visible fn $name($($arg: $ty),*) {
             #[inline(always)]
             fn plain($($arg: $ty),*) $body
             #[cfg(target_arch = "x86_64")]
@@ -54,6 +54,7 @@ macro_rules! widened {
         }
     };
 }
+pub(super) use widened;
 
 widened! {
     /// Computes `gate = silu(gate) * up`, where silu(x) = x / (1 + e^-x). Both have the same length.
@@ -106,6 +107,22 @@ widened! {
         for x in x.iter_mut() {
             let capped = cap * tanh(*x / cap);
             *x = if *x == f32::NEG_INFINITY { *x } else { capped };
+        }
+    }
+}
+
+widened! {
+    /// Computes sigmoids in place.
+    pub fn sigmoids(x: &mut [f32]) {
+        x.iter_mut().for_each(|x| *x = 1.0 / (1.0 + exp(-*x)));
+    }
+}
+
+widened! {
+    /// Computes `x *= sigmoid(gate)`. Both have the same length.
+    pub fn gate_by_sigmoid(x: &mut [f32], gate: &[f32]) {
+        for (x, gate) in x.iter_mut().zip(gate) {
+            *x /= 1.0 + exp(-*gate);
         }
     }
 }

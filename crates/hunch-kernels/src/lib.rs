@@ -15,6 +15,7 @@ pub mod attention;
 mod blocks;
 #[cfg(test)]
 mod candle_type;
+pub mod delta_net;
 mod error;
 pub mod experts;
 mod float;

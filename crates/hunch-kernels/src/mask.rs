@@ -13,7 +13,7 @@ pub struct RowMask {
     unsettled: usize,
     rows: usize,
     /// `None` for a causal mask without unsettled slots. Otherwise row i sees slot `base + j` if bit j
-    /// of `bits[i]` is set. Its own bit is always set.
+    /// of `bits[i]` is set. Its own bit is always set, and a later one only in a block.
     bits: Option<Vec<u64>>,
     depths: Vec<usize>,
 }
@@ -22,6 +22,25 @@ impl RowMask {
     /// Creates a causal mask: row i sees the first `base` slots and rows `0..=i`.
     pub fn causal(base: usize, rows: usize) -> Self {
         Self { base, unsettled: 0, rows, bits: None, depths: (0..rows).collect() }
+    }
+
+    /// Creates a mask of rows that all see each other: each sees the cache and all rows of the pass. The position of a
+    /// row is `cached` plus its number.
+    ///
+    /// # Errors
+    /// If there are more than 64 rows.
+    pub fn block(cached: usize, rows: usize) -> Result<Self> {
+        if rows > 64 {
+            return Err(Error::Layout(format!("a block has {rows} rows, but the limit is 64")));
+        }
+        let all = u64::MAX.checked_shr(64 - rows as u32).unwrap_or(0);
+        Ok(Self {
+            base: cached,
+            unsettled: 0,
+            rows,
+            bits: Some(vec![all; rows]),
+            depths: (0..rows).collect(),
+        })
     }
 
     /// Creates a tree mask: each row sees the cache, its ancestors and itself.
@@ -164,6 +183,18 @@ mod tests {
         assert_eq!(mask.visible(3).collect::<Vec<_>>(), [0, 1, 2, 3, 5]);
         assert_eq!(mask.visible(2).collect::<Vec<_>>(), [0, 1, 2, 4]);
         assert_eq!(mask.positions().collect::<Vec<_>>(), [2, 3, 3, 4]);
+    }
+
+    #[test]
+    fn rows_of_a_block_see_each_other() {
+        let mask = RowMask::block(2, 3).unwrap();
+        for row in 0..3 {
+            assert_eq!(mask.visible(row).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+        }
+        assert_eq!(mask.positions().collect::<Vec<_>>(), [2, 3, 4]);
+        assert_eq!(RowMask::block(0, 64).unwrap().visible(0).count(), 64);
+        assert_eq!(RowMask::block(7, 0).unwrap().slots(), 7);
+        assert!(RowMask::block(0, 65).is_err());
     }
 
     #[test]

@@ -312,6 +312,7 @@ mod tests {
         let families: HashSet<&str> = models().iter().map(|model| model.family.as_str()).collect();
         for family in [
             "Qwen3",
+            "Qwen3.5",
             "Qwen2.5",
             "Qwen2.5 Coder",
             "Llama 3",

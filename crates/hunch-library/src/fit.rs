@@ -208,8 +208,15 @@ fn scratch_of(spec: &ModelSpec, backend: &Backend) -> (u64, f64) {
     let (heads, width) = (spec.n_head as u64, spec.head_dim as u64);
     let (n_embd, n_ff) = (spec.n_embd as u64, spec.n_ff as u64);
     let keys = spec.n_kv_head as u64 * width;
-    // Queries, keys and values, or the projections of a short convolution.
-    let projected = (heads * width + 2 * keys).max(spec.convolution.map_or(0, |_| 3 * n_embd));
+    // Queries, keys and values, or the projections of the mixer in place of attention.
+    let queries = if spec.gated_attention { 2 * heads * width } else { heads * width };
+    let of_mixers = [
+        queries + 2 * keys,
+        spec.convolution.map_or(0, |_| 3 * n_embd),
+        // Inputs and outputs of a delta net are kept before and after its convolution.
+        spec.delta_net.map_or(0, |net| 3 * net.input_width() as u64 + 2 * net.output_width() as u64),
+    ];
+    let projected = of_mixers.into_iter().max().unwrap_or(0);
     // Logits of a verify pass, and one distribution per row.
     let logits = 2 * MAX_ROWS as u64 * spec.n_vocab as u64;
     // Input and output of each expert of a row.

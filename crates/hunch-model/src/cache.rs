@@ -1,7 +1,9 @@
-//! KV cache: appends rows, truncates in O(1), and keeps selected rows. Layers without attention have [`states`].
+//! KV cache: appends rows, truncates in O(1), and keeps selected rows. Layers without attention have [`states`] or
+//! [`checkpoints`].
 //!
 //! Drafts and acceptance do not belong here.
 
+pub(crate) mod checkpoints;
 pub(crate) mod states;
 
 use std::sync::Arc;
@@ -14,6 +16,7 @@ use crate::device::KvType;
 use crate::metal::gpu::Buffer;
 use crate::metal::kernels::Kernels;
 use crate::spec::{Mixer, ModelSpec};
+use checkpoints::{Checkpoints, DeltaMemory, DeltaPlan};
 use hunch_error::{Error, Result};
 use hunch_kernels::RowMask;
 use states::{StatePlan, States};
@@ -37,8 +40,10 @@ pub(crate) struct KvCache {
     n_kv_head: usize,
     head_dim: usize,
     memory: CacheMemory,
-    /// State of the layers without attention, if there are any.
+    /// State of the layers with a short convolution, if there are any.
     states: Option<States>,
+    /// State of the layers with a gated delta net, if there are any.
+    checkpoints: Option<Checkpoints>,
 }
 
 /// Memory of a cache.
@@ -161,7 +166,7 @@ impl KvCache {
     fn new(spec: &ModelSpec, max_len: usize, memory: CacheMemory) -> Self {
         // Memory is allocated for the first rows.
         let kv = if let CacheMemory::Host(kv) = memory { kv } else { KvType::F32 };
-        let has_state = |layer: usize| spec.layers[layer].mixer == Mixer::ShortConvolution;
+        let has_state = |layer: usize| spec.layers[layer].mixer != Mixer::Attention;
         let empty = |layer: usize| {
             if has_state(layer) {
                 return LayerCache::Absent;
@@ -173,6 +178,9 @@ impl KvCache {
         Self {
             layers: (0..spec.n_layer).map(empty).collect(),
             states: spec.convolution.map(of_layers),
+            checkpoints: spec
+                .delta_net
+                .map(|net| Checkpoints::new(net.shape(), (0..spec.n_layer).map(has_state))),
             len: 0,
             capacity: 0,
             max_len,
@@ -196,7 +204,8 @@ impl KvCache {
     pub(crate) fn bytes(&self) -> usize {
         let rows: usize = (0..self.layers.len()).map(|layer| self.layer_capacity(layer)).sum();
         let states = self.states.as_ref().map_or(0, States::bytes);
-        2 * rows * self.row_len() * self.kv_type().bytes() + states
+        let checkpoints = self.checkpoints.as_ref().map_or(0, Checkpoints::bytes);
+        2 * rows * self.row_len() * self.kv_type().bytes() + states + checkpoints
     }
 
     /// Returns the type of keys and values.
@@ -308,16 +317,36 @@ impl KvCache {
         if let Some(states) = &mut self.states {
             states.reserve(capacity, kernels.as_ref())?;
         }
+        if let Some(checkpoints) = &mut self.checkpoints {
+            checkpoints.reserve()?;
+        }
         self.capacity = capacity;
         Ok(())
     }
 
-    /// Plans which rows of state a pass reads and writes. `None` if all layers have attention.
+    /// Plans which rows of state a pass reads and writes. `None` if no layer has a short convolution.
     ///
     /// # Errors
     /// [`Error::Internal`] if a row that it reads is not held. A length that is [restorable](Self::restorable) has them.
     pub(crate) fn plan(&mut self, mask: &RowMask) -> Result<Option<StatePlan>> {
         self.states.as_mut().map(|states| states.plan(mask)).transpose()
+    }
+
+    /// Plans which states of gated delta nets a pass reads and keeps. `None` if no layer has one.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if no state is held that it can continue from. A length that is
+    /// [restorable](Self::restorable) has one.
+    pub(crate) fn delta_plan(&mut self, mask: &RowMask) -> Result<Option<DeltaPlan>> {
+        self.checkpoints.as_mut().map(|checkpoints| checkpoints.plan(mask)).transpose()
+    }
+
+    /// Returns the states of a layer with a gated delta net, for a pass that was [planned](Self::delta_plan).
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if the layer has none.
+    pub(crate) fn delta_memory(&mut self, layer: usize) -> Result<&mut DeltaMemory> {
+        self.checkpoints.as_mut().ok_or_else(wrong_memory)?.layer(layer)
     }
 
     /// Returns the state of a layer in host memory, `[places, n_embd]`.
@@ -340,7 +369,8 @@ impl KvCache {
     /// `len` itself if all layers have attention.
     pub(crate) fn restorable(&self, len: usize) -> usize {
         let len = len.min(self.len);
-        self.states.as_ref().map_or(len, |states| states.restorable(len))
+        let len = self.states.as_ref().map_or(len, |states| states.restorable(len));
+        self.checkpoints.as_ref().map_or(len, |checkpoints| checkpoints.restorable(len))
     }
 
     fn grow(&self, layer: &LayerCache, capacity: usize) -> Result<LayerCache> {
@@ -432,6 +462,9 @@ impl KvCache {
 
     /// Adds `rows` written rows to the length.
     pub(crate) fn advance(&mut self, rows: usize) {
+        if let Some(checkpoints) = &mut self.checkpoints {
+            checkpoints.advance(self.len, rows);
+        }
         self.len += rows;
         assert!(self.len <= self.capacity, "rows must be reserved before they are written");
     }
@@ -461,6 +494,9 @@ impl KvCache {
             let kernels = self.kernels().cloned();
             if let Some(states) = &mut self.states {
                 states.keep(base, rows, kernels.as_ref())?;
+            }
+            if let Some(checkpoints) = &mut self.checkpoints {
+                checkpoints.keep(base, rows)?;
             }
             self.move_gpu_rows(base, &rows[first..], first)?;
             for layer in &mut self.layers {

@@ -12,13 +12,16 @@ use candle_nn::rotary_emb::{rope, rope_i};
 
 use crate::attention::{ScoreScaling, attention, mask_bias};
 use crate::cache::KvCache;
+use crate::cache::checkpoints::{DeltaMemory, DeltaPlan};
 use crate::cache::states::StatePlan;
 use crate::cpu_executor::convolution::{ConvolutionInput, convolve};
+use crate::cpu_executor::delta_net::{DeltaProjections, DeltaSpace, DeltaWeights};
+use crate::device::Compute;
 use crate::executor::{Executor, LayerStep, Wanted};
 use crate::linear::Linear;
 use crate::rope::{PassAngles, Rope};
-use crate::spec::{ModelSpec, RopeKind};
-use crate::tensor_names::{Dense, FeedForward, Mixture, ModelWeights};
+use crate::spec::{DeltaNet, Mixer, ModelSpec, RopeKind};
+use crate::tensor_names::{DeltaNetWeights, Dense, FeedForward, Mixture, ModelWeights};
 use crate::weights::{Embedding, MatrixRows, WeightFile};
 use hunch_core::model::{LogitRows, Rows, StepOutput, VocabSubset};
 use hunch_core::token::TokenId;
@@ -30,6 +33,8 @@ use hunch_kernels::activation::{CLAMPED_BOUND, CLAMPED_SLOPE};
 pub(crate) struct CandleExecutor {
     spec: ModelSpec,
     device: Device,
+    /// Threads for what the host computes.
+    compute: Compute,
     embedding: Arc<Embedding>,
     weights: Arc<ModelWeights<Linear, Tensor, Vec<Linear>>>,
     rope: Arc<Rope>,
@@ -46,8 +51,12 @@ struct Pass {
     rotation: PassAngles<(Tensor, Tensor)>,
     /// Factors of the queries, `[1, 1, rows, 1]`.
     query_factors: Option<Tensor>,
-    /// Rows of state that layers without attention read and write.
+    /// Rows of state that short convolutions read and write.
     plan: Option<StatePlan>,
+    /// States that gated delta nets read and keep.
+    delta_plan: Option<DeltaPlan>,
+    /// Gates of the output of attention, `[rows, n_head * head_dim]`.
+    gate: Option<Tensor>,
     /// The residual stream.
     x: Tensor,
     /// Output of the last step, input of the next.
@@ -57,11 +66,12 @@ struct Pass {
 }
 
 impl CandleExecutor {
-    /// Loads a model file onto `device`.
+    /// Loads a model file onto the device of `compute`.
     ///
     /// # Errors
     /// If a tensor is missing or has the wrong shape, or the device is out of memory.
-    pub(crate) fn load(file: &WeightFile, spec: &ModelSpec, device: &Device) -> Result<Self> {
+    pub(crate) fn load(file: &WeightFile, spec: &ModelSpec, compute: &Compute) -> Result<Self> {
+        let device = compute.device();
         let linear = |rows: &MatrixRows| file.linear(rows, device);
         Ok(Self {
             weights: Arc::new(ModelWeights::load(
@@ -76,6 +86,7 @@ impl CandleExecutor {
             cache: KvCache::on_device(spec, spec.context_length, device),
             pass: None,
             device: device.clone(),
+            compute: compute.clone(),
             spec: spec.clone(),
         })
     }
@@ -124,6 +135,8 @@ impl Executor for CandleExecutor {
             rotation,
             query_factors,
             plan: self.cache.plan(mask)?,
+            delta_plan: self.cache.delta_plan(mask)?,
+            gate: None,
             h: x.clone(),
             x,
             taps: Vec::new(),
@@ -132,7 +145,7 @@ impl Executor for CandleExecutor {
     }
 
     fn step(&mut self, index: usize, step: LayerStep) -> Result<()> {
-        let Self { spec, weights, cache, pass, .. } = self;
+        let Self { spec, weights, cache, pass, compute, .. } = self;
         let (layer, pass) = (&weights.layers[index], active(pass.as_mut())?);
         let of_layer = spec.layers[index];
         match step {
@@ -144,22 +157,41 @@ impl Executor for CandleExecutor {
                     pass.h = convolved(projections, weights, active(pass.plan.as_ref())?, state)?;
                     return Ok(());
                 }
+                if let Some((net, sizes)) = layer.delta_net.as_ref().zip(spec.delta_net) {
+                    let projections = [&layer.q, &layer.k, &layer.v].map(|linear| linear.forward(&h));
+                    let decays = net.decays.as_ref().map(|linear| linear.forward(&h)).transpose()?;
+                    let plan = active(pass.delta_plan.as_ref())?;
+                    let memory = cache.delta_memory(index)?;
+                    let layer = (net, sizes, spec.rms_eps as f32);
+                    pass.h = delta_net(layer, projections, decays, (compute, plan, memory))?;
+                    return Ok(());
+                }
                 let rotation = pass.rotation.of(of_layer.rope);
                 let k = heads(&layer.k.forward(&h)?, layer.k_norm.as_ref(), spec, rotation)?;
                 cache.write_tensors(index, &k, &layer.v.forward(&h)?)?;
-                let q = heads(&layer.q.forward(&h)?, layer.q_norm.as_ref(), spec, rotation)?;
+                let mut q = layer.q.forward(&h)?;
+                if spec.gated_attention {
+                    let (rows, width) = (q.dim(0)?, spec.n_head * spec.head_dim);
+                    let both = q.reshape((rows, spec.n_head, 2, spec.head_dim))?;
+                    let part = |at: usize| both.narrow(2, at, 1)?.contiguous()?.reshape((rows, width));
+                    (q, pass.gate) = (part(0)?, Some(candle_nn::ops::sigmoid(&part(1)?)?));
+                }
+                let q = heads(&q, layer.q_norm.as_ref(), spec, rotation)?;
                 pass.h = match &pass.query_factors {
                     Some(factors) => q.broadcast_mul(factors)?,
                     None => q,
                 };
             }
-            // The convolution is done.
-            LayerStep::Attention if layer.convolution.is_some() => {}
+            // The mixer in place of attention is done.
+            LayerStep::Attention if of_layer.mixer != Mixer::Attention => {}
             LayerStep::Attention => {
                 let bias = pass.biases.get(&of_layer.window).and_then(Option::as_ref);
                 let (scale, softcap) = (spec.attention_scale, spec.attention_softcap);
                 let scores = ScoreScaling { scale, softcap, sinks: layer.sinks.as_ref() };
                 pass.h = attention(&pass.h, cache, index, &pass.mask, bias, scores)?;
+                if let Some(gate) = pass.gate.take() {
+                    pass.h = (&pass.h * gate)?;
+                }
             }
             LayerStep::AttentionOutput => {
                 let update = layer.output.forward(&pass.h)?;
@@ -204,6 +236,7 @@ impl Executor for CandleExecutor {
         Box::new(Self {
             spec: self.spec.clone(),
             device: self.device.clone(),
+            compute: self.compute.clone(),
             embedding: self.embedding.clone(),
             weights: self.weights.clone(),
             rope: self.rope.clone(),
@@ -328,6 +361,28 @@ fn convolved(
     let input = ConvolutionInput { b: &b, c: &c, weights: &weights };
     convolve(&input, &mut inputs, plan, state, &mut out);
     Ok(Tensor::from_vec(out, x.shape(), x.device())?)
+}
+
+/// Computes a gated delta net of its projections. The host does it, and holds its states.
+fn delta_net(
+    (weights, net, eps): (&DeltaNetWeights<Linear, Tensor>, DeltaNet, f32),
+    projections: [Result<Tensor>; 3],
+    decays: Option<Tensor>,
+    (compute, plan, memory): (&Compute, &DeltaPlan, &mut DeltaMemory),
+) -> Result<Tensor> {
+    let [channels, gate, strengths] = projections;
+    let (gate, flat) = (gate?, |tensor: &Tensor| tensor.flatten_all()?.to_vec1::<f32>());
+    let (channels, strengths, mut out) = (flat(&channels?)?, flat(&strengths?)?, flat(&gate)?);
+    let decays = decays.as_ref().map(flat).transpose()?;
+    let vectors = [&weights.convolution, &weights.rates, &weights.bias, &weights.norm].map(flat);
+    let [convolution, rates, bias, norm] = vectors;
+    let (convolution, rates, bias, norm) = (convolution?, rates?, bias?, norm?);
+    let weights =
+        DeltaWeights { net, convolution: &convolution, rates: &rates, bias: &bias, norm: &norm, eps };
+    let projections =
+        DeltaProjections { channels: &channels, strengths: &strengths, decays: decays.as_deref() };
+    DeltaSpace::default().run(compute.threads(), (&weights, &projections), plan, memory, &mut out);
+    Ok(Tensor::from_vec(out, gate.shape(), gate.device())?)
 }
 
 /// Adds the output of a layer's part to the residual stream, normed and scaled.

@@ -4,7 +4,10 @@
 //! run the same code. Kernels do not belong here.
 
 pub(crate) mod convolution;
+pub(crate) mod delta_net;
 mod experts;
+#[cfg(test)]
+mod rollback_tests;
 mod sequences;
 
 use std::sync::Arc;
@@ -13,6 +16,7 @@ use candle_core::quantized::QMatMul;
 use candle_core::{Device, Module, Tensor};
 
 use crate::cache::KvCache;
+use crate::cache::checkpoints::DeltaPlan;
 use crate::cache::states::StatePlan;
 use crate::device::Compute;
 use crate::executor::{Executor, LayerStep, SequenceExecutor, Wanted};
@@ -21,13 +25,15 @@ use crate::spec::{Mixer, ModelSpec, RopeKind};
 use crate::tensor_names::{Dense, FeedForward, ModelWeights};
 use crate::weights::{Embedding, ExpertMatrices, MatrixRows, WeightFile};
 use convolution::{ConvolutionInput, convolve};
+use delta_net::{DeltaProjections, DeltaSpace, DeltaWeights};
 use experts::ExpertSpace;
 use hunch_core::model::{LogitRows, Rows, StepOutput, VocabSubset};
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 use hunch_kernels::RowMask;
 use hunch_kernels::activation::{
-    Activation, add_scaled, rms_norm, rms_norm_in_place, rotate_halves, rotate_neighbours, scale, soft_cap,
+    Activation, add_scaled, gate_by_sigmoid, rms_norm, rms_norm_in_place, rotate_halves, rotate_neighbours,
+    scale, soft_cap,
 };
 use hunch_kernels::attention::{Attention, AttentionInput, AttentionShape, VisibleSlots};
 use hunch_kernels::experts::ExpertStack;
@@ -67,8 +73,10 @@ struct Pass {
     rows: usize,
     angles: PassAngles,
     visible: VisibleSlots,
-    /// Rows of state that layers without attention read and write.
+    /// Rows of state that short convolutions read and write.
     plan: Option<StatePlan>,
+    /// States that gated delta nets read and keep.
+    delta_plan: Option<DeltaPlan>,
 }
 
 /// Buffers that are reused between passes, `[rows, width]` each.
@@ -82,6 +90,11 @@ struct Workspace {
     q: Vec<f32>,
     k: Vec<f32>,
     v: Vec<f32>,
+    /// Gates of the output of attention.
+    gates: Vec<f32>,
+    /// Decays of a gated delta net.
+    decays: Vec<f32>,
+    delta_net: DeltaSpace,
     gated: Vec<f32>,
     /// Output of a layer's part that is normed or scaled before it joins the residual stream.
     update: Vec<f32>,
@@ -147,17 +160,17 @@ impl CpuExecutor {
 
     fn query_key_value(&mut self, index: usize) -> Result<()> {
         self.project(index)?;
-        if self.spec.layers[index].mixer == Mixer::ShortConvolution {
+        if self.spec.layers[index].mixer != Mixer::Attention {
             return Ok(());
         }
         let Workspace { k, v, .. } = &self.workspace;
         self.cache.write_rows(index, k, v)
     }
 
-    /// Computes queries, keys and values of the pass, or the projections of a short convolution.
+    /// Computes queries, keys and values of the pass, or the projections of the mixer in place of attention.
     fn project(&mut self, index: usize) -> Result<()> {
         let (layer, spec, threads) = (&self.weights.layers[index], &self.spec, self.compute.threads());
-        let Workspace { x, h, quantised, q, k, v, .. } = &mut self.workspace;
+        let Workspace { x, h, quantised, q, k, v, gates, decays, .. } = &mut self.workspace;
         let eps = spec.rms_eps as f32;
         let h = normed(x, layer.attention_norm.as_deref(), eps, h);
         for (out, linear) in [(&mut *q, &layer.q), (&mut *k, &layer.k), (&mut *v, &layer.v)] {
@@ -165,6 +178,16 @@ impl CpuExecutor {
         }
         let linears = [(&layer.q, &mut **q), (&layer.k, &mut **k), (&layer.v, &mut **v)];
         products(threads, h, quantised, linears, false)?;
+        if let Some(net) = &layer.delta_net {
+            if let Some(linear) = &net.decays {
+                decays.resize(self.pass.rows * linear.n, 0.0);
+                products(threads, h, quantised, [(linear, &mut **decays)], false)?;
+            }
+            return Ok(());
+        }
+        if spec.gated_attention {
+            split_gates(q, gates, spec.head_dim);
+        }
         for (heads, norm) in [(&mut *q, &layer.q_norm), (&mut *k, &layer.k_norm)] {
             if let Some(norm) = norm {
                 heads.chunks_exact_mut(norm.len()).for_each(|head| rms_norm_in_place(head, norm, eps));
@@ -174,7 +197,7 @@ impl CpuExecutor {
         if layer.convolution.is_some() {
             return Ok(());
         }
-        let width = layer.q.n;
+        let width = q.len() / self.pass.rows;
         for (q, &factor) in q.chunks_exact_mut(width).zip(&self.pass.angles.query_factors) {
             scale(q, factor);
         }
@@ -208,9 +231,13 @@ impl CpuExecutor {
         }
     }
 
-    /// Computes attention, or a short convolution.
+    /// Computes attention, or the mixer in its place.
     fn mix(&mut self, index: usize) -> Result<()> {
-        let Some(weights) = &self.weights.layers[index].convolution else { return self.attention(index) };
+        let layer = &self.weights.layers[index];
+        if layer.delta_net.is_some() {
+            return self.delta_net(index);
+        }
+        let Some(weights) = &layer.convolution else { return self.attention(index) };
         let no_plan = || Error::Internal("the pass has no plan of states".into());
         let plan = self.pass.plan.as_ref().ok_or_else(no_plan)?;
         let Workspace { h, q, k, v, .. } = &mut self.workspace;
@@ -219,14 +246,42 @@ impl CpuExecutor {
         Ok(())
     }
 
+    fn delta_net(&mut self, index: usize) -> Result<()> {
+        let no_plan = || Error::Internal("the pass has no plan of delta nets".into());
+        let of_layer = self.weights.layers[index].delta_net.as_ref();
+        let (weights, net) = of_layer.zip(self.spec.delta_net).ok_or_else(no_plan)?;
+        let plan = self.pass.delta_plan.as_ref().ok_or_else(no_plan)?;
+        let Workspace { h, q, k, v, decays, delta_net, .. } = &mut self.workspace;
+        let projections = DeltaProjections {
+            channels: q,
+            strengths: v,
+            decays: weights.decays.as_ref().map(|_| &decays[..]),
+        };
+        let weights = DeltaWeights {
+            net,
+            convolution: &weights.convolution,
+            rates: &weights.rates,
+            bias: &weights.bias,
+            norm: &weights.norm,
+            eps: self.spec.rms_eps as f32,
+        };
+        let memory = self.cache.delta_memory(index)?;
+        delta_net.run(self.compute.threads(), (&weights, &projections), plan, memory, k);
+        std::mem::swap(h, k);
+        Ok(())
+    }
+
     fn attention(&mut self, index: usize) -> Result<()> {
         let (keys, values, capacity) = self.cache.host_layer(index)?;
         let shape = self.attention_shape(index, capacity);
-        let Workspace { h, q, attention, .. } = &mut self.workspace;
+        let Workspace { h, q, gates, attention, .. } = &mut self.workspace;
         h.resize(q.len(), 0.0);
         let sinks = self.weights.layers[index].sinks.as_deref();
         let input = AttentionInput { q, k: keys, v: values, sinks };
         attention.attend(self.compute.threads(), shape, input, &self.pass.visible, h);
+        if self.spec.gated_attention {
+            gate_by_sigmoid(h, gates);
+        }
         Ok(())
     }
 
@@ -337,6 +392,7 @@ impl Executor for CpuExecutor {
             angles: self.rope.angles(mask.positions()),
             visible: VisibleSlots::new(mask),
             plan: self.cache.plan(mask)?,
+            delta_plan: self.cache.delta_plan(mask)?,
         };
         Ok(())
     }
@@ -369,7 +425,7 @@ impl Executor for CpuExecutor {
 
     fn sequences(&self, count: usize) -> Option<Box<dyn SequenceExecutor>> {
         // The rows of a pass would need a plan for each sequence. Their decoders take turns.
-        let shares = self.spec.convolution.is_none();
+        let shares = self.spec.attention_layers() == self.spec.n_layer;
         shares.then(|| Box::new(CpuSequences::new(self, count)) as Box<dyn SequenceExecutor>)
     }
 
@@ -397,7 +453,7 @@ impl Executor for CpuExecutor {
 impl Pass {
     fn empty() -> Self {
         let visible = VisibleSlots::new(&RowMask::causal(0, 0));
-        Self { rows: 0, angles: PassAngles::default(), visible, plan: None }
+        Self { rows: 0, angles: PassAngles::default(), visible, plan: None, delta_plan: None }
     }
 
     /// Applies the rotary embedding of a layer to `x`, `[rows, heads * head_dim]`.
@@ -451,6 +507,18 @@ fn normed<'a>(x: &'a [f32], weight: Option<&[f32]>, eps: f32, h: &'a mut Vec<f32
         rms_norm(x, weight, eps, h);
     }
     h
+}
+
+/// Moves the gates out of `q`, `[rows, heads, query and gate]`, which keeps the queries.
+fn split_gates(q: &mut Vec<f32>, gates: &mut Vec<f32>, head_dim: usize) {
+    gates.clear();
+    let heads = q.len() / (2 * head_dim);
+    for head in 0..heads {
+        let from = 2 * head * head_dim;
+        gates.extend_from_slice(&q[from + head_dim..from + 2 * head_dim]);
+        q.copy_within(from..from + head_dim, head * head_dim);
+    }
+    q.truncate(heads * head_dim);
 }
 
 /// Quantises `x` if one of the layers needs it.

@@ -18,7 +18,7 @@ use crate::metal::kernels::Kernels;
 use crate::metal::selftest::{KernelPart, SelfTest, SelfTestRecord};
 use crate::metal_executor::MetalExecutor;
 use crate::pass_timer::seconds_of;
-use crate::spec::ModelSpec;
+use crate::spec::{ModelSpec, STATE_STEP};
 use crate::weights::{Embedding, WeightFile};
 use hunch_core::model::{
     ChainDraws, DeviceChain, ExpertUse, LanguageModel, LayerPlan, LogitRows, ModelInfo, ModelMemory,
@@ -188,6 +188,20 @@ pub struct Decoder {
 }
 
 impl Decoder {
+    /// Returns a decoder of the same weights with an empty cache.
+    pub fn forked(&self) -> Self {
+        Self {
+            spec: self.spec.clone(),
+            info: self.info.clone(),
+            executor: self.executor.fork(),
+            tokens: Vec::new(),
+            execution: self.execution.clone(),
+            memory: self.memory,
+            expert_bytes: self.expert_bytes,
+            pass: self.pass,
+        }
+    }
+
     /// Loads a model file.
     ///
     /// # Errors
@@ -266,7 +280,7 @@ impl Decoder {
         spec: ModelSpec,
         execution: Execution,
     ) -> Result<Self> {
-        let executor = Box::new(CandleExecutor::load(file, &spec, compute.device())?);
+        let executor = Box::new(CandleExecutor::load(file, &spec, compute)?);
         Ok(Self::new(file, spec, execution, executor))
     }
 
@@ -278,6 +292,7 @@ impl Decoder {
             row_weights: file.weights_per_pass(&spec),
             head_weights: file.head_weights(),
             cache: 0,
+            cache_per_token: 0,
         };
         let expert_bytes = file.expert_bytes(&spec);
         let of_file = PassSize::of(file.gguf(), &spec);
@@ -520,20 +535,16 @@ impl LanguageModel for Decoder {
     }
 
     fn fork(&self) -> Box<dyn LanguageModel> {
-        Box::new(Self {
-            spec: self.spec.clone(),
-            info: self.info.clone(),
-            executor: self.executor.fork(),
-            tokens: Vec::new(),
-            execution: self.execution.clone(),
-            memory: self.memory,
-            expert_bytes: self.expert_bytes,
-            pass: self.pass,
-        })
+        Box::new(self.forked())
     }
 
     fn memory(&self) -> ModelMemory {
-        ModelMemory { cache: self.executor.cache().bytes(), ..self.memory }
+        let cache = self.executor.cache();
+        let keys_and_values =
+            self.spec.cache_bytes_per_token() / KvType::F32.bytes() * cache.kv_type().bytes();
+        let states = self.spec.state_bytes(STATE_STEP) - self.spec.state_bytes(0);
+        let cache_per_token = keys_and_values + states.div_ceil(STATE_STEP);
+        ModelMemory { cache: cache.bytes(), cache_per_token, ..self.memory }
     }
 
     fn expert_use(&self) -> Option<ExpertUse> {

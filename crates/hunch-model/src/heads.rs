@@ -2,11 +2,13 @@
 //! decided here; a file each holds the arithmetic of an architecture. Drafting itself is in
 //! [`hunch_core::propose::head`].
 //!
-//! `mlp` is Hunch's own architecture. It trains Medusa and EAGLE-3 heads too. `published` opens the files of others, with `llama_cpp` and `pickle`
-//! for two of the formats. `pickle_check` bounds the memory of pickles. `eagle1` and `eagle3` share the steps in `eagle` and the decoder layer in `layer`. `medusa`
-//! and `speculator` share the steps in `last_state`. `memory` predicts what a head takes.
+//! `mlp` is Hunch's own architecture, one of those that it trains. `published` opens the files of others, with
+//! `llama_cpp` and `pickle` for two of the formats. `pickle_check` bounds the memory of pickles. `eagle1` and `eagle3`
+//! share the steps in `eagle`, and with `dflash` the decoder layer in `layer`. `output_head` scores tokens for `eagle3`
+//! and `dflash`. `medusa` and `speculator` share the steps in `last_state`. `memory` predicts what a head takes.
 
 mod config;
+mod dflash;
 mod eagle;
 mod eagle1;
 mod eagle3;
@@ -17,6 +19,7 @@ mod llama_cpp;
 mod medusa;
 mod memory;
 mod mlp;
+mod output_head;
 mod pickle;
 mod pickle_check;
 mod published;
@@ -110,6 +113,11 @@ pub struct HeadSummary {
     pub parameters: usize,
     /// Bytes of all weights in the files.
     pub bytes: u64,
+}
+
+/// Returns whether a path is a head in a file of Hunch.
+pub fn is_own(path: &Path) -> bool {
+    Gguf::read(path).is_ok_and(|gguf| gguf.str("general.architecture") == Some("hunch-head"))
 }
 
 /// Describes a head: a folder or file that others published, or a GGUF file of Hunch. `None` if the path is a file of

@@ -137,7 +137,7 @@ fn type_in_copy(name: &str, info: &TensorInfo) -> WeightType {
     let ([_, width] | [_, _, width]) = info.shape[..] else {
         return info.dtype;
     };
-    let kept = ["ffn_gate_inp", "shortconv.conv."].iter().any(|part| name.contains(part));
+    let kept = ["ffn_gate_inp", "shortconv.conv.", "ssm_conv1d."].iter().any(|part| name.contains(part));
     if kept || !name.ends_with(".weight") {
         return info.dtype;
     }

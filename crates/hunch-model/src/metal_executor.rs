@@ -103,6 +103,9 @@ enum UpdatePart {
 impl MetalExecutor {
     /// Returns why no kernel can run a model, or `None` if the kernels can. Reads no weights.
     pub(crate) fn obstacle(gguf: &Gguf, spec: &ModelSpec) -> Option<String> {
+        if spec.delta_net.is_some() {
+            return Some("there is no kernel for gated delta nets".into());
+        }
         if !HEAD_WIDTHS.contains(&spec.head_dim) || spec.n_head / spec.n_kv_head > MAX_GROUP {
             return Some(format!(
                 "there is no kernel for {} heads of width {} over {} key heads",

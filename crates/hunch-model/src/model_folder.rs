@@ -11,8 +11,6 @@ mod tensors;
 mod vocabulary;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -21,6 +19,7 @@ use serde_json::Value as Json;
 
 use crate::file::ModelFile;
 use crate::gguf::{Gguf, Value, write};
+use crate::input_file;
 use crate::recommended;
 use crate::stored_tensors;
 pub use crate::stored_tensors::is_safetensors;
@@ -208,12 +207,10 @@ fn read_text(path: &Path, most: u64) -> Result<Option<String>> {
     if !path.is_file() {
         return Ok(None);
     }
-    let mut bytes = Vec::new();
-    File::open(path).map_err(io)?.take(most + 1).read_to_end(&mut bytes).map_err(io)?;
     let invalid = |reason| Error::InvalidModelFile { path: path.to_path_buf(), reason };
-    if bytes.len() as u64 > most {
+    let Some(bytes) = input_file::read(path, most).map_err(io)? else {
         return Err(invalid(format!("it exceeds {} MiB", most >> 20)));
-    }
+    };
     String::from_utf8(bytes).map(Some).map_err(|_| invalid("it is not UTF-8 text".into()))
 }
 

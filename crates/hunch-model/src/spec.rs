@@ -2,15 +2,18 @@
 //!
 //! Unsupported architectures and features are rejected by name, never approximated. No tensors here.
 
+mod delta_net;
 mod experts;
 mod layers;
+mod rope;
 pub(crate) mod state;
 
 use hunch_core::model::ModelInfo;
 use serde::{Deserialize, Serialize};
 
 use crate::display_name;
-use crate::gguf::{Gguf, ROPE_HALVES};
+use crate::gguf::Gguf;
+pub use delta_net::{DeltaNet, HeadOrder};
 use experts::ExpertKind;
 pub use experts::{Experts, Weighting};
 use hunch_error::{Error, Result};
@@ -151,6 +154,11 @@ pub struct ModelSpec {
     pub query_temperature: Option<QueryTemperature>,
     /// Positions that a short convolution sees, its own included. `None` if no layer has one.
     pub convolution: Option<usize>,
+    /// Sizes of gated delta nets. `None` if no layer has one.
+    pub delta_net: Option<DeltaNet>,
+    /// `true` if the output of attention is multiplied by the sigmoid of a gate. The rows of `attn_q` are then the
+    /// query and the gate of each head in turn (Qwen3-Next).
+    pub gated_attention: bool,
     /// Parameters of the single layers.
     pub layers: Vec<LayerSpec>,
 }
@@ -181,6 +189,8 @@ struct Architecture {
     windows: Windows,
     /// Layers without key heads have a short convolution instead of attention.
     convolutions: bool,
+    /// Most layers have a gated delta net, with heads in this order, and the others gated attention.
+    delta_nets: Option<HeadOrder>,
     /// Every n-th layer has no rotary embedding (SmolLM3). 0 if all layers have it.
     no_rope_step: usize,
     /// Only layers with a window have a rotary embedding, if any layer has a window (EXAONE 4).
@@ -209,6 +219,7 @@ const LLAMA: Architecture = Architecture {
     sinks: false,
     windows: Windows::All,
     convolutions: false,
+    delta_nets: None,
     no_rope_step: 0,
     rope_in_windows_only: false,
     local_rope: None,
@@ -235,6 +246,15 @@ const LFM2: Architecture = Architecture {
     ..QWEN2
 };
 
+/// Constants of Qwen3.5.
+const QWEN35: Architecture = Architecture {
+    name: "qwen35",
+    norms: Norms::BeforeAsPost,
+    head_norms: HeadNorms::PerHead,
+    delta_nets: Some(HeadOrder::Tiled),
+    ..QWEN2
+};
+
 /// Constants of Granite.
 const GRANITE: Architecture =
     Architecture { name: "granite", windows: Windows::Unsupported, divided_logits: true, ..LLAMA };
@@ -256,7 +276,7 @@ const GEMMA3: Architecture = Architecture {
 ///
 /// The values follow `llama_model_rope_type` and `src/models` of llama.cpp, except that the windows of
 /// Mistral and Phi 3, which llama.cpp ignores, follow Hugging Face transformers.
-const ARCHITECTURES: [Architecture; 21] = [
+const ARCHITECTURES: [Architecture; 24] = [
     Architecture { experts: Some(ExpertKind { always: false, ..EXPERTS }), ..LLAMA },
     QWEN2,
     Architecture { name: "qwen2moe", experts: Some(ExpertKind { normalised: false, ..EXPERTS }), ..QWEN2 },
@@ -327,6 +347,14 @@ const ARCHITECTURES: [Architecture; 21] = [
         experts: Some(ExpertKind { weighting: Weighting::Sigmoid, ..EXPERTS }),
         ..LFM2
     },
+    QWEN35,
+    Architecture { name: "qwen35moe", experts: Some(EXPERTS), ..QWEN35 },
+    Architecture {
+        name: "qwen3next",
+        delta_nets: Some(HeadOrder::Grouped),
+        experts: Some(EXPERTS),
+        ..QWEN35
+    },
 ];
 
 /// Returns `true` if models of this `general.architecture` run. The file itself may still be refused.
@@ -345,7 +373,7 @@ impl ModelSpec {
         let Some(architecture) = ARCHITECTURES.iter().find(|row| row.name == reader.prefix) else {
             return Err(reader.unsupported(format!("its architecture is \"{}\"", reader.prefix)));
         };
-        reader.reject_unsupported_features()?;
+        reader.reject_unsupported_features(architecture)?;
 
         let n_embd = reader.size("embedding_length", 1 << 17)?;
         let n_head = reader.size("attention.head_count", 1 << 12)?;
@@ -409,6 +437,8 @@ impl ModelSpec {
             logit_softcap: reader.softcap("final_logit_softcapping", architecture.softcaps.1)?,
             query_temperature: reader.query_temperature(original_context)?,
             convolution: reader.convolution(&mixers)?,
+            delta_net: reader.delta_net(architecture, &mixers)?,
+            gated_attention: architecture.delta_nets.is_some(),
             layers,
         };
         spec.check(&reader)?;
@@ -472,9 +502,10 @@ impl ModelSpec {
     /// Returns the bytes of state that layers without attention have for `capacity` tokens, whatever the type of the
     /// KV cache.
     pub fn state_bytes(&self, capacity: usize) -> usize {
-        let Some(positions) = self.convolution else { return 0 };
         let row = self.n_embd * size_of::<f32>();
-        (self.n_layer - self.attention_layers()) * row * state::places(positions - 1, capacity)
+        let of_convolution = self.convolution.map_or(0, |n| row * state::places(n - 1, capacity));
+        let of_delta_net = self.delta_net.map_or(0, |net| net.state_bytes());
+        (self.n_layer - self.attention_layers()) * (of_convolution + of_delta_net)
     }
 
     /// Returns the share of a tensor's bytes that a pass of one row reads: less than all for experts.
@@ -554,70 +585,6 @@ impl Reader<'_> {
             .ok_or_else(|| self.invalid(format!("{drafting} of its {all} layers only draft")))
     }
 
-    fn local_rope(
-        &self,
-        architecture: &Architecture,
-        layers: &[LayerSpec],
-        base: f32,
-    ) -> Result<Option<LocalRope>> {
-        let Some(default) = architecture.local_rope else { return Ok(None) };
-        if !layers.iter().any(|layer| layer.rope == LayerRope::Local) {
-            return Ok(None);
-        }
-        let default = if default > 0.0 { default } else { base };
-        Ok(Some(LocalRope { base: self.positive("rope.freq_base_swa", default)? }))
-    }
-
-    /// Returns the pairing of the architecture, or of the file where its rows are in another order.
-    fn rope_kind(&self, architecture: &Architecture) -> RopeKind {
-        let halves = self.gguf.bool(ROPE_HALVES) == Some(true);
-        if halves { RopeKind::Halves } else { architecture.rope_kind }
-    }
-
-    fn scaling_type(&self) -> Option<&str> {
-        self.gguf.str(&self.key("rope.scaling.type"))
-    }
-
-    fn rope_scale(&self) -> Result<f32> {
-        match self.scaling_type() {
-            Some("none") => Ok(1.0),
-            // Without a type, a factor means linear scaling.
-            None | Some("linear" | "yarn" | "longrope") => {
-                let key = self.key("rope.scaling.factor");
-                let factor = self.gguf.f32(&key).filter(|&factor| factor != 0.0);
-                factor.map_or(Ok(1.0), |_| self.positive("rope.scaling.factor", 1.0))
-            }
-            Some(other) => Err(self.unsupported(format!("its RoPE scaling is \"{other}\""))),
-        }
-    }
-
-    fn yarn(&self) -> Result<Option<Yarn>> {
-        if self.scaling_type() != Some("yarn") {
-            return Ok(None);
-        }
-        Ok(Some(Yarn {
-            beta_fast: self.positive("rope.scaling.yarn_beta_fast", 32.0)?,
-            beta_slow: self.positive("rope.scaling.yarn_beta_slow", 1.0)?,
-        }))
-    }
-
-    /// Returns the factor of rotated queries and keys.
-    ///
-    /// YaRN's is 1 + 0.1 ln(factor), divided by 1 + 0.1 m ln(factor) for `yarn_log_multiplier` m.
-    fn rope_magnitude(&self, yarn: Option<Yarn>, factor: f32) -> Result<f32> {
-        let given = self.positive("rope.scaling.attn_factor", 1.0)?;
-        if yarn.is_none() || factor <= 1.0 {
-            return Ok(given);
-        }
-        let growth = |multiplier: f32| 1.0 + 0.1 * multiplier * factor.ln();
-        let multiplier = self.gguf.f32(&self.key("rope.scaling.yarn_log_multiplier")).unwrap_or(0.0);
-        let magnitude = given * growth(1.0) / growth(multiplier);
-        if magnitude.is_finite() && magnitude > 0.0 {
-            return Ok(magnitude);
-        }
-        Err(self.invalid(format!("rope.scaling.yarn_log_multiplier is {multiplier}")))
-    }
-
     /// Reads a bound. Zero means none.
     fn softcap(&self, name: &str, default: Option<f32>) -> Result<Option<f32>> {
         match self.gguf.f32(&self.key(name)) {
@@ -627,19 +594,8 @@ impl Reader<'_> {
         }
     }
 
-    fn query_temperature(&self, period: usize) -> Result<Option<QueryTemperature>> {
-        let key = self.key("attention.temperature_scale");
-        let Some(scale) = self.gguf.f32(&key).filter(|&scale| scale != 0.0) else { return Ok(None) };
-        if !scale.is_finite() || scale < 0.0 {
-            return Err(self.invalid(format!("{key} is {scale}, but it must be positive")));
-        }
-        Ok(Some(QueryTemperature { scale, period }))
-    }
-
-    fn reject_unsupported_features(&self) -> Result<()> {
-        if self.gguf.i32s(&self.key("rope.dimension_sections")).is_some_and(|s| s.iter().any(|&n| n > 0)) {
-            return Err(self.unsupported("it has a rotary embedding for images".into()));
-        }
+    fn reject_unsupported_features(&self, architecture: &Architecture) -> Result<()> {
+        self.reject_sections(architecture.delta_nets.is_some())?;
         if self.gguf.tensors.keys().any(|name| name.ends_with(".scale")) {
             return Err(
                 self.unsupported("its matrices have separate scales, as some of type NVFP4 do".into())
@@ -689,6 +645,8 @@ pub(crate) mod tests {
             logit_softcap: None,
             query_temperature: None,
             convolution: None,
+            delta_net: None,
+            gated_attention: false,
             layers: vec![LayerSpec::PLAIN; n_layer],
         }
     }

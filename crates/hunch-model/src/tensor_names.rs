@@ -6,10 +6,10 @@
 //! Some files join matrices with one input: `attn_qkv` has the rows of queries, keys and values, and
 //! `ffn_up` those of gate and up. Executors load the parts as if they were separate.
 //!
-//! Layers with a [short convolution](Mixer::ShortConvolution) have three projections and an output as well, and so the
-//! same fields as attention.
+//! Layers with a [short convolution](Mixer::ShortConvolution) or a [gated delta net](Mixer::DeltaNet) have projections
+//! and an output as well, and so the same fields as attention.
 
-use crate::spec::{Experts, HeadNorms, Mixer, ModelSpec, Norms};
+use crate::spec::{DeltaNet, Experts, HeadNorms, HeadOrder, Mixer, ModelSpec, Norms};
 use crate::weights::{ExpertMatrices, MatrixRows, WeightFile};
 use hunch_error::Result;
 
@@ -27,21 +27,25 @@ pub(crate) struct ModelWeights<L, V, E> {
 pub(crate) struct LayerWeights<L, V, E> {
     /// Norm before attention.
     pub(crate) attention_norm: Option<V>,
-    /// Query projection, or the gate B of a short convolution's input.
+    /// Query projection, with the gates of the output if attention has them. The gate B of a short convolution's input,
+    /// or the channels of a gated delta net.
     pub(crate) q: L,
-    /// Key projection, or the gate C of a short convolution's output.
+    /// Key projection, the gate C of a short convolution's output, or the gate of a gated delta net's output.
     pub(crate) k: L,
-    /// Value projection, or the input x of a short convolution.
+    /// Value projection, the input x of a short convolution, or the strengths of a gated delta net. Qwen3-Next has its
+    /// decays there too.
     pub(crate) v: L,
     /// Weights of a short convolution, `[n_embd, positions]`, the earliest position first. `None` for attention.
     pub(crate) convolution: Option<V>,
+    /// Further weights of a gated delta net. `None` for other mixers.
+    pub(crate) delta_net: Option<DeltaNetWeights<L, V>>,
     /// Norm of queries, as wide as a head, or as all heads of a row.
     pub(crate) q_norm: Option<V>,
     /// Norm of keys, as wide as a head, or as all heads of a row.
     pub(crate) k_norm: Option<V>,
     /// Sink of each query head.
     pub(crate) sinks: Option<V>,
-    /// Output projection of attention, or of a short convolution.
+    /// Output projection of attention, or of the mixer in its place.
     pub(crate) output: L,
     /// Norm of attention's output.
     pub(crate) attention_post_norm: Option<V>,
@@ -51,6 +55,20 @@ pub(crate) struct LayerWeights<L, V, E> {
     pub(crate) feed_forward: FeedForward<L, V, E>,
     /// Norm of the feed-forward network's output.
     pub(crate) feed_forward_post_norm: Option<V>,
+}
+
+/// Weights of a [gated delta net](hunch_kernels::delta_net) that other mixers do not have.
+pub(crate) struct DeltaNetWeights<L, V> {
+    /// Projection to decays, unless another matrix has it too.
+    pub(crate) decays: Option<L>,
+    /// Weights of the convolution, `[channels, positions]`, the earliest position first.
+    pub(crate) convolution: V,
+    /// Rate of the decays, `[value heads]`.
+    pub(crate) rates: V,
+    /// Bias of the decays, `[value heads]`.
+    pub(crate) bias: V,
+    /// Norm of the output of a head.
+    pub(crate) norm: V,
 }
 
 /// Weights of the feed-forward network of a layer.
@@ -119,8 +137,9 @@ impl<L, V, E> ModelWeights<L, V, E> {
                 };
                 names.map(load).transpose()
             };
-            let convolution =
-                spec.convolution.filter(|_| spec.layers[index].mixer == Mixer::ShortConvolution);
+            let mixer = spec.layers[index].mixer;
+            let convolution = spec.convolution.filter(|_| mixer == Mixer::ShortConvolution);
+            let delta_net = spec.delta_net.filter(|_| mixer == Mixer::DeltaNet);
             let (q_width, kv_width) = match convolution {
                 Some(_) => (spec.n_embd, spec.n_embd),
                 None => (spec.n_head * spec.head_dim, spec.n_kv_head * spec.head_dim),
@@ -128,20 +147,52 @@ impl<L, V, E> ModelWeights<L, V, E> {
             let head_norm = |part: &str, joint: usize| {
                 let weight = name(part);
                 match spec.head_norms {
-                    _ if convolution.is_some() => Ok(None),
+                    _ if mixer != Mixer::Attention => Ok(None),
                     HeadNorms::IfPresent if !file.has(&weight) => Ok(None),
                     HeadNorms::IfPresent | HeadNorms::PerHead => vector(&weight, &[spec.head_dim]).map(Some),
                     HeadNorms::Joint => vector(&weight, &[joint]).map(Some),
                 }
             };
             // The names of the parts are in the order of their rows in the joined matrix.
-            let query_key_value = [("attn_q", q_width), ("attn_k", kv_width), ("attn_v", kv_width)];
-            let query_key_value = query_key_value.map(|(part, n)| (name(part), n));
-            let joined = match convolution {
-                Some(_) => Some(name("shortconv.in_proj")),
-                None => file.has(&format!("{}.weight", name("attn_qkv"))).then(|| name("attn_qkv")),
+            let queries = if spec.gated_attention { 2 * q_width } else { q_width };
+            let query_key_value = match delta_net.map(|net| (net, net.shape())) {
+                None => [("attn_q", queries), ("attn_k", kv_width), ("attn_v", kv_width)],
+                Some((net, shape)) => {
+                    let (part, factor) = strengths_of(net.order);
+                    [
+                        ("attn_qkv", shape.channels()),
+                        ("attn_gate", shape.width()),
+                        (part, factor * net.value_heads),
+                    ]
+                }
             };
-            let output = if convolution.is_some() { "shortconv.out_proj" } else { "attn_output" };
+            let query_key_value = query_key_value.map(|(part, n)| (name(part), n));
+            let joined = match mixer {
+                Mixer::ShortConvolution => Some(name("shortconv.in_proj")),
+                Mixer::DeltaNet => None,
+                Mixer::Attention => {
+                    file.has(&format!("{}.weight", name("attn_qkv"))).then(|| name("attn_qkv"))
+                }
+            };
+            let (output, output_width) = match (mixer, delta_net) {
+                (Mixer::ShortConvolution, _) => ("shortconv.out_proj", q_width),
+                (_, Some(net)) => ("ssm_out", net.shape().width()),
+                _ => ("attn_output", q_width),
+            };
+            let of_delta_net = |net: DeltaNet| -> Result<DeltaNetWeights<L, V>> {
+                let shape = net.shape();
+                let kernel = [shape.channels(), shape.positions];
+                let decays = (net.order == HeadOrder::Tiled)
+                    .then(|| whole("ssm_alpha", net.value_heads, spec.n_embd))
+                    .transpose()?;
+                Ok(DeltaNetWeights {
+                    decays,
+                    convolution: vector(&name("ssm_conv1d.weight"), &kernel)?,
+                    rates: vector(&name("ssm_a"), &[net.value_heads])?,
+                    bias: vector(&name("ssm_dt.bias"), &[net.value_heads])?,
+                    norm: vector(&name("ssm_norm.weight"), &[net.head_dim])?,
+                })
+            };
             let kernel = |positions: usize| vector(&name("shortconv.conv.weight"), &[spec.n_embd, positions]);
             let [q, k, v] = MatrixRows::parts(joined.as_deref(), query_key_value, spec.n_embd);
             let dense = |n_ff: usize, suffix: &str| -> Result<Dense<L>> {
@@ -183,8 +234,9 @@ impl<L, V, E> ModelWeights<L, V, E> {
                 q_norm: head_norm("attn_q_norm.weight", q_width)?,
                 k_norm: head_norm("attn_k_norm.weight", kv_width)?,
                 convolution: convolution.map(kernel).transpose()?,
+                delta_net: delta_net.map(of_delta_net).transpose()?,
                 sinks: spec.sinks.then(|| vector(&name("attn_sinks.weight"), &[spec.n_head])).transpose()?,
-                output: whole(output, spec.n_embd, q_width)?,
+                output: whole(output, spec.n_embd, output_width)?,
                 attention_post_norm: norm(after, 0)?,
                 feed_forward_norm: norm(before, 1)?,
                 feed_forward,
@@ -197,6 +249,14 @@ impl<L, V, E> ModelWeights<L, V, E> {
             output_norm: vector(output_norm(file), &[spec.n_embd])?,
             head: linear(&MatrixRows::whole(head, spec.n_vocab, spec.n_embd))?,
         })
+    }
+}
+
+/// Returns the name of the matrix with the strengths of a gated delta net, and its rows for each value head.
+fn strengths_of(order: HeadOrder) -> (&'static str, usize) {
+    match order {
+        HeadOrder::Grouped => ("ssm_ba", 2),
+        HeadOrder::Tiled => ("ssm_beta", 1),
     }
 }
 

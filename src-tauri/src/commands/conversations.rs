@@ -16,9 +16,9 @@ pub(super) fn text_tokens(shell: &Shell, text: String) -> CommandResult<Vec<Text
     shell.with_app(|app| app.text_tokens(&text))
 }
 
-pub(super) fn read_attachment(shell: &Shell, path: PathBuf) -> CommandResult<ReadAttachment> {
+pub(super) fn read_attachment(shell: &Shell, path: PathBuf, count: bool) -> CommandResult<ReadAttachment> {
     desk::check_chosen(&shell.handle, &path)?;
-    shell.with_app(|app| app.read_attachment(&path))
+    shell.with_app(|app| app.read_attachment(&path, count))
 }
 
 pub(super) fn attachment_tokens(shell: &Shell, text: String) -> CommandResult<usize> {

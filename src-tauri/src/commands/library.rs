@@ -172,16 +172,16 @@ pub(super) fn remove_download(shell: &Shell, id: String) -> CommandResult<()> {
 }
 
 /// Checks that the page may name these models.
-fn check_models<'a>(shell: &Shell, names: impl IntoIterator<Item = &'a str>) -> CommandResult<()> {
+pub(super) fn check_models<'a>(shell: &Shell, names: impl IntoIterator<Item = &'a str>) -> CommandResult<()> {
     desk::check_models(&shell.handle, shell.app()?, names)
 }
 
 /// Checks that the page may name this head.
-fn check_head(shell: &Shell, name: Option<&str>) -> CommandResult<()> {
+pub(super) fn check_head(shell: &Shell, name: Option<&str>) -> CommandResult<()> {
     name.map_or(Ok(()), |name| desk::check_head(&shell.handle, shell.app()?, name))
 }
 
 /// Returns the models that a request names.
-fn named_in<'a>(target: &'a str, draft: Option<&'a String>) -> impl Iterator<Item = &'a str> {
+pub(super) fn named_in<'a>(target: &'a str, draft: Option<&'a String>) -> impl Iterator<Item = &'a str> {
     [Some(target), draft.map(String::as_str)].into_iter().flatten()
 }

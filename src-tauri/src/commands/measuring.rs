@@ -1,8 +1,11 @@
 //! Commands that concern comparisons, pass costs and the lab.
 
-use hunch::api::MeasurementMessage;
+use std::path::PathBuf;
+
+use hunch::api::{MeasurementMessage, SuiteFile};
 use hunch::bench::compare::report::{
-    CompareEvent, CompareRequest, ComparisonEntry, ComparisonFormat, ComparisonReport,
+    CompareEvent, CompareRequest, ComparedPrompts, ComparisonEntry, ComparisonFormat, ComparisonReport,
+    LaneModels,
 };
 use hunch::lab::report::{
     AcceptanceMap, CostEvent, LabDraft, LabMachine, LabPosition, LabRequest, LabRounds, LabRoundsRequest,
@@ -10,14 +13,28 @@ use hunch::lab::report::{
 };
 use hunch_core::pass_cost::CostCurve;
 
+use super::library::{check_head, check_models, named_in};
 use super::{CommandResult, Shell, Sink};
+use crate::desk;
 use crate::hosted_app::info;
+
+pub(super) fn read_suite(shell: &Shell, path: PathBuf) -> CommandResult<SuiteFile> {
+    desk::check_chosen(&shell.handle, &path)?;
+    shell.with_app(|app| app.read_suite(&path))
+}
 
 pub(super) fn compare(
     shell: &Shell,
     request: CompareRequest,
     sink: Sink<MeasurementMessage<CompareEvent>>,
 ) -> CommandResult<u32> {
+    if let ComparedPrompts::File { path, .. } = &request.prompts {
+        desk::check_chosen(&shell.handle, path)?;
+    }
+    for LaneModels { target, draft, head } in request.lanes.iter().filter_map(|lane| lane.models.as_ref()) {
+        check_models(shell, named_in(target, draft.as_ref()))?;
+        check_head(shell, head.as_deref())?;
+    }
     shell.hosted.start_measurement(|app| app.compare(request, sink))
 }
 

@@ -1,6 +1,6 @@
-//! Commands that concern servers, which can answer in place of the loaded models.
+//! Commands that concern servers, which can answer in place of the loaded models, and the one for other programs.
 
-use hunch::api::{ServerCheck, ServerEntry, ServerList};
+use hunch::api::{OwnServer, ServerCheck, ServerEntry, ServerList};
 
 use super::{CommandResult, Shell};
 
@@ -18,4 +18,12 @@ pub(super) fn remove_server(shell: &Shell, address: String) -> CommandResult<()>
 
 pub(super) fn check_server(shell: &Shell, address: String) -> CommandResult<ServerCheck> {
     shell.with_app(|app| app.check_server(&address))
+}
+
+pub(super) fn own_server(shell: &Shell) -> CommandResult<OwnServer> {
+    shell.with_app(|app| Ok(app.own_server()))
+}
+
+pub(super) fn set_own_server(shell: &Shell, on: bool) -> CommandResult<OwnServer> {
+    shell.with_app(|app| app.set_own_server(on))
 }

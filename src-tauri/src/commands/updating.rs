@@ -1,8 +1,6 @@
 //! Commands that update the app.
 
 use hunch::api::{UpdateProgress, UpdateState};
-use hunch::app::App;
-use hunch_error::Error;
 use tauri::Manager;
 
 use super::{CommandResult, Shell};
@@ -32,5 +30,5 @@ pub(super) fn install_update(shell: &Shell) -> CommandResult<()> {
 
 /// Checks that the engine is idle. An app whose engine failed to start can be updated: the update may be the remedy.
 fn check_idle(shell: &Shell) -> CommandResult<()> {
-    if shell.app().is_ok_and(App::is_busy) { Err(info(Error::Busy)) } else { Ok(()) }
+    shell.app().map_or(Ok(()), |app| app.check_idle().map_err(info))
 }

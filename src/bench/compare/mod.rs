@@ -1,56 +1,48 @@
 //! Side-by-side comparison of plain decoding and other methods on one prompt or a suite.
 //!
 //! Methods run in lanes that take turns, slice by slice, so that heat, clocks and other programs affect all of them
-//! alike. Each lane is a fork of the loaded models: shared weights, its own caches, and a clock that is paused while
-//! others run. [`report`] has the wire types, `summary` builds the report, [`export`] writes it to files.
+//! alike. Each lane is a fork of the loaded models, or of models of its own. It has shared weights, its own caches,
+//! and a clock that is paused while others run. The speedup of a lane is over plain decoding of its own target at its
+//! own temperature, which takes turns with it. Targets that do not fit into memory together run one after the other, in
+//! batches. A batch that fails or is stopped leaves the results of earlier ones as they are.
+//!
+//! [`report`] has the wire types, `model_sets` assigns models to lanes, `batch` runs lanes, `summary` builds the
+//! report, [`export`] writes it to files.
 
+mod batch;
 pub mod export;
+mod model_sets;
 pub mod report;
 pub mod server;
 mod summary;
 mod turn;
 
+use std::cell::OnceCell;
 use std::time::Instant;
 
-use crate::bench::MethodConfig;
-use crate::bench::cost_table::{CostTable, CostTimer};
 use crate::bench::lanes::SLICE;
-use crate::bench::model_bench::ModelPasses;
-use crate::bench::suite::Suite;
-use crate::bench::turns::{Turn, sampling_of_run};
-use crate::generate::{GenerationPlan, Models, fresh_seed};
-use hunch_core::depth::MaxDraft;
+use crate::bench::suite::{Suite, SuitePrompt};
+use crate::generate::{LoadPlan, LoadWatch, Models, fresh_seed};
+use batch::{Batch, BatchOutcome, Progress, plan};
 use hunch_core::method::Method;
 use hunch_core::propose::MethodOptions;
 use hunch_core::sample::SamplingParams;
 use hunch_error::{Error, Refusal, Result};
-use hunch_model::pass_timer::TimingObserver;
+use hunch_model::device::Compute;
+use model_sets::Lineup;
+pub use model_sets::{LaneSet, TargetPlace};
 use report::{
-    CompareEvent, CompareRequest, ComparedPrompt, ComparedPrompts, ComparisonMemory, ComparisonReport,
-    ComparisonSetting,
+    CompareEvent, CompareRequest, ComparedPrompt, ComparedPrompts, ComparisonReport, ComparisonSetting,
+    LaneConfig,
 };
-use turn::LaneAnswer;
+use summary::MeasuredBatches;
 
-/// Rounds of timed passes before the first turn, after one that warms up.
-const COST_ROUNDS: usize = 3;
-/// Rounds of timed passes after each turn. The cost of passes changes with the load of the machine, so a turn is
-/// predicted from the rounds just before and just after it.
-const TURN_COST_ROUNDS: usize = 2;
-/// Tokens of the warm-up answer of every lane.
-const WARM_UP: usize = 16;
 /// Most lanes in addition to plain.
-const MAX_LANES: usize = 6;
+const MAX_LANES: usize = 7;
 /// Most runs.
 const MAX_RUNS: u32 = 20;
-
-/// Machine of a comparison.
-#[derive(Clone, Debug)]
-pub struct MachineFacts {
-    /// "cpu" or "metal".
-    pub device: String,
-    /// CPU threads.
-    pub threads: u32,
-}
+/// Most answers of a comparison. Their tokens stay in memory until the next one.
+const MAX_ANSWERS: usize = 4_000;
 
 /// Observer of a comparison, which may stop it.
 pub struct Listener<'a> {
@@ -71,137 +63,116 @@ pub struct Outcome {
     pub trouble: Option<Error>,
 }
 
-/// Runs a comparison. The models stay as they are.
+/// Models and device that a comparison runs on.
+pub struct CompareOn<'a> {
+    /// The loaded models. They may be unloaded meanwhile, and are loaded again at the end. `None` afterwards if that
+    /// failed.
+    pub models: &'a mut Option<Models>,
+    /// Models of lanes that have their own.
+    pub sets: &'a [LaneSet],
+    /// Options of the methods on the loaded models.
+    pub options: &'a MethodOptions,
+    /// Device that models are loaded on.
+    pub compute: &'a Compute,
+    /// Progress of loading the models again.
+    pub restoring: Option<LoadWatch>,
+}
+
+/// Runs a comparison.
 ///
 /// # Errors
-/// [`Error::InvalidRequest`] for a request that cannot be run. Otherwise when a model fails before the first turn
-/// is finished.
-pub fn run(
-    models: &Models,
-    request: &CompareRequest,
-    options: &MethodOptions,
-    machine: MachineFacts,
+/// [`Error::InvalidRequest`] for a request that cannot be run. Otherwise when a model fails, or cannot be loaded, before
+/// the first turn of all lanes is finished.
+pub fn run(on: CompareOn<'_>, request: &CompareRequest, listener: &mut Listener<'_>) -> Result<Outcome> {
+    let CompareOn { models, sets, options, compute, restoring } = on;
+    let loaded = models.as_ref().ok_or(Error::NoModel)?;
+    let (lineup, setting) = setting(loaded, request, (sets, options), compute)?;
+    lineup.check_files()?;
+    let files = LoadPlan { progress: restoring, ..loaded.plan() };
+    (listener.on_event)(CompareEvent::Started { setting: setting.clone() });
+    let outcome = run_batches(models, &lineup, setting, compute, listener);
+    model_sets::restore(models, &files, compute, listener);
+    match outcome {
+        Err(Error::Stopped) => Ok(Outcome { report: None, stopped: true, trouble: None }),
+        other => other,
+    }
+}
+
+/// Runs all batches and builds the report.
+fn run_batches(
+    models: &mut Option<Models>,
+    lineup: &Lineup<'_>,
+    setting: ComparisonSetting,
+    compute: &Compute,
     listener: &mut Listener<'_>,
 ) -> Result<Outcome> {
-    let setting = setting(models, request, machine)?;
-    for &lane in &setting.lanes {
-        models.can_run(&plan(&setting, options, lane, 0))?;
-    }
-    let mut lanes = setting.lanes.iter().map(|_| models.fork()).collect::<Result<Vec<_>>>()?;
-    (listener.on_event)(CompareEvent::Started { setting: setting.clone() });
-    let nothing = Outcome { report: None, stopped: true, trouble: None };
-    let mut passes = CostTimer::new(&setting.lanes, options);
-    // Passes are timed on a fork of their own, so the lanes' caches stay untouched.
-    let mut timed = models.fork()?;
-    let mut bench = pass_bench(&mut timed, &setting);
-    if !time_first_passes(&mut passes, &mut bench, listener)?
-        || !warm_up(&mut lanes, &setting, options, listener)?
-    {
-        return Ok(nothing);
-    }
-    let memory = ComparisonMemory::default();
-    let turns = Vec::new();
-    let mut comparison = Comparison { setting: &setting, options, lanes, bench, passes, turns, memory };
-    let ended = comparison.run(listener);
-    let Comparison { turns, memory, passes, .. } = comparison;
-    let costs = passes.since(0)?;
-    let (stopped, trouble) = match ended {
-        Ok(()) => ((listener.stopped)() && turns.len() < setting.turns(), None),
-        Err(error) if turns.is_empty() => return Err(error),
-        Err(error) => (false, Some(error)),
-    };
-    let report = (!turns.is_empty()).then(|| summary::report(setting, &costs, memory, turns)).transpose()?;
-    Ok(Outcome { report, stopped, trouble })
-}
-
-/// Answers the first prompt in every lane with a few uncounted tokens. Returns false when it was stopped.
-fn warm_up(
-    lanes: &mut [Models],
-    setting: &ComparisonSetting,
-    options: &MethodOptions,
-    listener: &Listener<'_>,
-) -> Result<bool> {
-    let plans: Vec<GenerationPlan> = setting
-        .lanes
-        .iter()
-        .map(|&lane| GenerationPlan { max_tokens: WARM_UP, ..plan(setting, options, lane, 0) })
-        .collect();
-    let mut silent = Listener { on_event: &mut |_| (), stopped: listener.stopped };
-    Ok(turn::run(lanes, &setting.prompts[0], &plans, 0, &mut silent)?.is_some())
-}
-
-/// A running comparison.
-struct Comparison<'a> {
-    setting: &'a ComparisonSetting,
-    options: &'a MethodOptions,
-    lanes: Vec<Models>,
-    /// Fork of the models on which passes are timed.
-    bench: ModelPasses<'a>,
-    passes: CostTimer<'a>,
-    turns: Vec<Turn<LaneAnswer>>,
-    memory: ComparisonMemory,
-}
-
-impl Comparison<'_> {
-    /// Runs all turns, or until it is stopped.
-    fn run(&mut self, listener: &mut Listener<'_>) -> Result<()> {
-        let (begun, total) = (Instant::now(), self.setting.turns());
-        let mut costs_from = 0;
-        for run in 0..self.setting.runs {
-            for (index, prompt) in self.setting.prompts.iter().enumerate() {
-                let done = self.turns.len();
-                let each = begun.elapsed().as_secs_f64() * 1e3 / done.max(1) as f64;
-                (listener.on_event)(CompareEvent::Turn {
-                    prompt: index as u32,
-                    run,
-                    done: done as u32,
-                    total: total as u32,
-                    left_ms: (done > 0).then(|| each * (total - done) as f64),
-                });
-                let lanes = &self.setting.lanes;
-                let plans: Vec<GenerationPlan> =
-                    lanes.iter().map(|&lane| plan(self.setting, self.options, lane, run)).collect();
-                let answers = turn::run(&mut self.lanes, prompt, &plans, done, listener)?;
-                self.memory = summary::more_memory(self.memory, &self.lanes);
-                let Some(answers) = answers else { return Ok(()) };
-                let before = costs_from;
-                costs_from = self.passes.rounds();
-                let costs = self.costs_since(before, listener)?;
-                // Only the last turn can be replayed.
-                if let Some(last) = self.turns.last_mut() {
-                    last.answers.iter_mut().for_each(LaneAnswer::forget_events);
-                }
-                self.turns.push(Turn { prompt: index, run: run as usize, costs, answers });
+    let batches = lineup.batches();
+    let begun = OnceCell::new();
+    let elapsed_ms = || begun.get_or_init(Instant::now).elapsed().as_secs_f64() * 1e3;
+    let total = setting.turns() * batches.len();
+    let mut measured = MeasuredBatches::default();
+    let mut trouble = None;
+    for (number, lanes) in batches.iter().enumerate() {
+        let progress = Progress { done: number * setting.turns(), total, elapsed_ms: &elapsed_ms };
+        let ran = lineup
+            .load(lanes, models, compute)
+            .and_then(|mut sets| Batch::new(&setting, lineup, lanes, &mut sets)?.run(&progress, listener));
+        let BatchOutcome { turns, costs, memory, trouble: failed } = match ran {
+            Ok(ran) => ran,
+            Err(error) if number == 0 => return Err(error),
+            // Loading was stopped.
+            Err(Error::Stopped) => break,
+            Err(error) => {
+                trouble = Some(error);
+                break;
             }
+        };
+        let complete = turns.len() == setting.turns();
+        measured.add(lanes, turns, costs, memory);
+        trouble = failed;
+        if trouble.is_some() || !complete {
+            break;
         }
-        Ok(())
     }
-
-    /// Times some more passes unless stopped, and returns the costs by the rounds after the first `from`.
-    fn costs_since(&mut self, from: usize, listener: &Listener<'_>) -> Result<CostTable> {
-        let watch = TimingObserver { on_round: &mut |_, _| (), stopped: listener.stopped };
-        self.passes.run(&mut self.bench, TURN_COST_ROUNDS, watch)?;
-        self.passes.since(from)
+    if measured.is_empty() {
+        return Ok(Outcome { report: None, stopped: true, trouble: None });
     }
+    let complete = measured.turns() == total;
+    let set_of = |lane| lineup.set_of(lane);
+    let report = summary::report(setting, measured, &set_of, trouble.as_ref())?;
+    if report.best().is_none() {
+        // Only plain decoding was measured.
+        return trouble.map_or(Ok(Outcome { report: None, stopped: true, trouble: None }), Err);
+    }
+    Ok(Outcome { report: Some(report), stopped: trouble.is_none() && !complete, trouble })
 }
 
-/// Checks and completes the request.
-fn setting(models: &Models, request: &CompareRequest, machine: MachineFacts) -> Result<ComparisonSetting> {
-    let plain = MethodConfig { method: Method::Plain, max_draft: MaxDraft::Auto };
-    let mut lanes = vec![plain];
-    for &lane in &request.lanes {
-        if lane.method == Method::Plain || lanes.contains(&lane) {
+/// Checks and completes the request, and assigns models to its lanes.
+fn setting<'a>(
+    models: &Models,
+    request: &CompareRequest,
+    (sets, options): (&'a [LaneSet], &'a MethodOptions),
+    compute: &Compute,
+) -> Result<(Lineup<'a>, ComparisonSetting)> {
+    let usual = |lane: &LaneConfig| LaneConfig {
+        rule: lane.rule.filter(|rule| *rule != request.rule),
+        temperature: lane.temperature.filter(|own| *own != request.sampling.temperature),
+        ..lane.clone()
+    };
+    let requested: Vec<LaneConfig> = request.lanes.iter().map(usual).collect();
+    for (number, lane) in requested.iter().enumerate() {
+        if lane.method == Method::Plain || requested[..number].contains(lane) {
             return Err(Error::invalid(format!(
                 "The lane {} with max_draft {} is there already. Choose different methods or depths.",
                 lane.method, lane.max_draft
             )));
         }
-        lane.max_draft.validate()?;
-        lanes.push(lane);
     }
+    let (lineup, lanes) = Lineup::new(&requested, sets, options, models.plan().draft)?;
     if !(2..=1 + MAX_LANES).contains(&lanes.len()) {
         return Err(Error::invalid(format!(
-            "Choose 1 to {MAX_LANES} methods to compare with plain decoding."
+            "Choose 1 to {MAX_LANES} methods to compare with plain decoding. Each further target or temperature takes one \
+             of these lanes for its own plain decoding."
         )));
     }
     if !(1..=MAX_RUNS).contains(&request.runs) {
@@ -211,8 +182,8 @@ fn setting(models: &Models, request: &CompareRequest, machine: MachineFacts) -> 
     let setting = ComparisonSetting {
         target: models.target_name(),
         draft: models.draft_name(),
-        device: machine.device,
-        threads: machine.threads,
+        device: compute.name().into(),
+        threads: compute.threads().count() as u32,
         lanes,
         prompts: prompts(&request.prompts)?,
         sampling: SamplingParams { seed: Some(seed), ..request.sampling.clone() },
@@ -220,9 +191,22 @@ fn setting(models: &Models, request: &CompareRequest, machine: MachineFacts) -> 
         max_tokens: request.max_tokens,
         runs: request.runs,
         slice_tokens: SLICE as u32,
+        separate: lineup.batches().len() > 1,
     };
-    plan(&setting, &MethodOptions::default(), plain, 0).validate()?;
-    Ok(setting)
+    let answers = setting.turns() * setting.lanes.len();
+    if answers > MAX_ANSWERS {
+        return Err(Error::invalid(format!(
+            "{} prompts in {} runs over {} methods are {answers} answers, but a comparison has at most {MAX_ANSWERS}. Choose \
+             fewer prompts, runs or methods.",
+            setting.prompts.len(),
+            setting.runs,
+            setting.lanes.len()
+        )));
+    }
+    for lane in 0..setting.lanes.len() {
+        plan(&setting, &lineup, lane, 0).validate()?;
+    }
+    Ok((lineup, setting))
 }
 
 fn prompts(asked: &ComparedPrompts) -> Result<Vec<ComparedPrompt>> {
@@ -231,54 +215,21 @@ fn prompts(asked: &ComparedPrompts) -> Result<Vec<ComparedPrompt>> {
         ComparedPrompts::Text { system, text } => {
             Ok(vec![ComparedPrompt { id: String::new(), system: system.clone(), text: text.clone() }])
         }
-        ComparedPrompts::Suite { name, prompts } => {
-            let most = prompts.map_or(usize::MAX, |most| most.max(1) as usize);
-            let all = Suite::named(name)?.prompts.into_iter().take(most);
-            Ok(all
-                .map(|prompt| ComparedPrompt {
-                    id: prompt.id,
-                    system: prompt.system.unwrap_or_default(),
-                    text: prompt.prompt,
-                })
-                .collect())
+        ComparedPrompts::Suite { prompts: Some(0), .. } | ComparedPrompts::File { prompts: Some(0), .. } => {
+            Err(Error::invalid("prompts is 0; it must be 1 or more, or absent for all of the suite."))
         }
+        ComparedPrompts::Suite { name, prompts } => Ok(first(Suite::named(name)?, *prompts)),
+        ComparedPrompts::File { path, prompts } => Ok(first(Suite::load(path)?, *prompts)),
     }
 }
 
-/// Returns a lane's plan in a run. Run 0 uses the setting's seed, run 1 the next.
-fn plan(
-    setting: &ComparisonSetting,
-    options: &MethodOptions,
-    lane: MethodConfig,
-    run: u32,
-) -> GenerationPlan {
-    GenerationPlan {
-        method: lane.method,
-        max_draft: lane.max_draft,
-        options: options.clone(),
-        max_tokens: setting.max_tokens as usize,
-        sampling: sampling_of_run(&setting.sampling, run as usize),
-        rule: setting.rule,
-        stop: Vec::new(),
-        thinking: None,
-    }
-}
-
-/// Creates a timer of passes at the context length of the lanes' answers.
-fn pass_bench<'m>(models: &'m mut Models, setting: &ComparisonSetting) -> ModelPasses<'m> {
-    let prompts: Vec<_> = setting.prompts.iter().map(turn::suite_prompt).collect();
-    let mut bench = ModelPasses::new(models);
-    bench.set_context(&prompts, setting.max_tokens as usize);
-    bench
-}
-
-/// Times the first passes, which also warm up the machine. Returns false when it was stopped.
-fn time_first_passes(
-    passes: &mut CostTimer<'_>,
-    bench: &mut ModelPasses<'_>,
-    listener: &mut Listener<'_>,
-) -> Result<bool> {
-    let on_event = &mut *listener.on_event;
-    let mut on_round = |done, total| on_event(CompareEvent::Costs { done: done as u32, total: total as u32 });
-    passes.run(bench, COST_ROUNDS, TimingObserver { on_round: &mut on_round, stopped: listener.stopped })
+/// Returns the first prompts of a suite, `None` for all.
+fn first(suite: Suite, prompts: Option<u32>) -> Vec<ComparedPrompt> {
+    let most = prompts.map_or(usize::MAX, |most| most as usize);
+    let compared = |prompt: SuitePrompt| ComparedPrompt {
+        id: prompt.id,
+        system: prompt.system.unwrap_or_default(),
+        text: prompt.prompt,
+    };
+    suite.prompts.into_iter().take(most).map(compared).collect()
 }

@@ -1,15 +1,19 @@
 //! Types of a comparison, the same over the wire, in the store and in exported files.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
+use hunch_core::depth::MaxDraft;
+use hunch_core::method::Method;
 use hunch_library::speed_log::{MIN_TOKENS, Rates};
+use hunch_library::types::LoadProgress;
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
 use crate::bench::IdentityReport;
 use crate::bench::MethodConfig;
 use crate::event::{GenerationEvent, ServerFigures, StopReason};
-use crate::remote::{ServerKind, Speculation};
+use crate::server_answers::{ServerKind, Speculation};
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
 use hunch_core::stats::GenerationStats;
@@ -25,13 +29,77 @@ pub enum ComparedPrompts {
         /// User message.
         text: String,
     },
-    /// Prompts of a built-in suite.
+    /// Prompts of a suite.
     Suite {
-        /// Name of the suite: `code`, `prose` or `edit`.
+        /// Name of a built-in suite: `code`, `prose` or `edit`.
         name: String,
         /// Number of prompts, from the first. `None` for all.
         prompts: Option<u32>,
     },
+    /// Prompts of a file that [`Suite::load`](crate::bench::Suite::load) reads.
+    File {
+        /// Path of the file.
+        path: PathBuf,
+        /// Number of prompts, from the first. `None` for all.
+        prompts: Option<u32>,
+    },
+}
+
+/// A lane: a method, and the settings that differ from those of the comparison.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct LaneConfig {
+    /// The method.
+    pub method: Method,
+    /// Most tokens drafted per round. Ignored by plain.
+    pub max_draft: MaxDraft,
+    /// Acceptance rule. Absent: that of the comparison.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[ts(optional)]
+    pub rule: Option<AcceptanceRule>,
+    /// Temperature. Absent: that of the comparison.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[ts(optional)]
+    pub temperature: Option<f32>,
+    /// Models. Absent: the loaded ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[ts(optional)]
+    pub models: Option<LaneModels>,
+}
+
+impl LaneConfig {
+    /// Plain decoding with the settings of the comparison.
+    pub const PLAIN: Self = Self::of(MethodConfig { method: Method::Plain, max_draft: MaxDraft::Auto });
+
+    /// Makes a lane with the settings of the comparison.
+    pub const fn of(MethodConfig { method, max_draft }: MethodConfig) -> Self {
+        Self { method, max_draft, rule: None, temperature: None, models: None }
+    }
+
+    /// Returns the method with its draft length.
+    pub fn method_config(&self) -> MethodConfig {
+        MethodConfig { method: self.method, max_draft: self.max_draft }
+    }
+
+    /// Returns whether its speed counts for the loaded models: they ran with the settings of the comparison.
+    pub fn is_usual(&self) -> bool {
+        self.models.is_none() && self.rule.is_none() && self.temperature.is_none()
+    }
+}
+
+/// Models of a lane. A request has paths or short names, a report has titles.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+pub struct LaneModels {
+    /// The target.
+    pub target: String,
+    /// The draft model. Absent: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[ts(optional)]
+    pub draft: Option<String>,
+    /// The head that drafts for the target. Absent: the loaded one on the loaded target. On another target, the newest
+    /// one that was trained here, else the shipped one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[ts(optional)]
+    pub head: Option<String>,
 }
 
 /// Request to compare methods with plain decoding.
@@ -39,8 +107,9 @@ pub enum ComparedPrompts {
 pub struct CompareRequest {
     /// The prompts.
     pub prompts: ComparedPrompts,
-    /// One to six lanes, in addition to plain decoding.
-    pub lanes: Vec<MethodConfig>,
+    /// One to seven lanes, in addition to plain decoding. Plain decoding of each further target or temperature counts
+    /// as a lane.
+    pub lanes: Vec<LaneConfig>,
     /// Sampling. All lanes of a run use one seed, the next run uses the next seed.
     pub sampling: SamplingParams,
     /// Acceptance rule.
@@ -87,6 +156,20 @@ pub struct ServerReport {
     pub tokens_per_pass: Option<f64>,
     /// Error that ended its answers early.
     pub error: Option<Box<hunch_error::ErrorInfo>>,
+    /// Start of the answer that the error ended. `None` without text.
+    #[serde(default)]
+    pub cut_off: Option<CutOffAnswer>,
+}
+
+/// Start of a server's answer that did not come to its end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+pub struct CutOffAnswer {
+    /// Number of the prompt, from 0.
+    pub prompt: u32,
+    /// Number of the run, from 0.
+    pub run: u32,
+    /// Text so far, without thinking.
+    pub text: String,
 }
 
 /// An answer of a server to one prompt in one run.
@@ -124,8 +207,8 @@ pub struct ComparisonSetting {
     pub device: String,
     /// CPU threads.
     pub threads: u32,
-    /// Lanes. The first is plain.
-    pub lanes: Vec<MethodConfig>,
+    /// Lanes. The first is plain. Plain lanes of other targets and temperatures are the last ones.
+    pub lanes: Vec<LaneConfig>,
     /// The prompts.
     pub prompts: Vec<ComparedPrompt>,
     /// Sampling, with the seed of the first run.
@@ -138,12 +221,51 @@ pub struct ComparisonSetting {
     pub runs: u32,
     /// Tokens of a slice, after which the next lane runs.
     pub slice_tokens: u32,
+    /// True if the targets did not fit into memory together. Lanes of one target ran after those of another.
+    #[serde(default)]
+    pub separate: bool,
 }
 
 impl ComparisonSetting {
     /// Number of turns: each prompt once per run.
     pub fn turns(&self) -> usize {
         self.prompts.len() * self.runs as usize
+    }
+
+    /// Returns the acceptance rule of a lane.
+    pub fn rule_of(&self, lane: usize) -> AcceptanceRule {
+        self.lanes[lane].rule.unwrap_or(self.rule)
+    }
+
+    /// Returns the sampling of a lane, with the seed of the first run.
+    pub fn sampling_of(&self, lane: usize) -> SamplingParams {
+        let temperature = self.lanes[lane].temperature.unwrap_or(self.sampling.temperature);
+        SamplingParams { temperature, ..self.sampling.clone() }
+    }
+
+    /// Returns the target of a lane, `None` for the loaded one.
+    fn target_of(&self, lane: usize) -> Option<&str> {
+        let target = &self.lanes[lane].models.as_ref()?.target;
+        (*target != self.target).then_some(target)
+    }
+
+    /// Returns the lane over which the speedup of a lane is taken: plain decoding of its target at its temperature.
+    pub fn baseline_of(&self, lane: usize) -> usize {
+        let temperature = |lane: usize| self.sampling_of(lane).temperature;
+        let own = |other: &usize| {
+            self.lanes[*other].method == Method::Plain
+                && self.target_of(*other) == self.target_of(lane)
+                && temperature(*other) == temperature(lane)
+        };
+        (0..self.lanes.len()).find(own).unwrap_or(0)
+    }
+
+    /// Returns whether a lane must write its baseline's text, token for token. At temperature 0 every rule accepts the
+    /// most likely token only.
+    pub fn has_baseline_text(&self, lane: usize) -> bool {
+        let baseline = self.baseline_of(lane);
+        let coupled = [lane, baseline].map(|lane| self.rule_of(lane) == AcceptanceRule::Coupled);
+        lane != baseline && (self.sampling_of(lane).temperature == 0.0 || coupled == [true, true])
     }
 }
 
@@ -165,6 +287,21 @@ pub enum CompareEvent {
         /// Models, machine and parameters.
         setting: ComparisonSetting,
     },
+    /// Models of lanes are being loaded.
+    Loading {
+        /// Progress of the files.
+        progress: LoadProgress,
+    },
+    /// The models that were unloaded for those of lanes are being loaded again.
+    Restoring {
+        /// Progress of the files.
+        progress: LoadProgress,
+    },
+    /// The models that were unloaded for those of lanes could not be loaded again. The last event follows.
+    NotRestored {
+        /// The reason.
+        error: hunch_error::ErrorInfo,
+    },
     /// Passes are being timed.
     Costs {
         /// Rounds done.
@@ -172,7 +309,7 @@ pub enum CompareEvent {
         /// Rounds in all.
         total: u32,
     },
-    /// A turn begins: all lanes answer a prompt.
+    /// A turn begins: lanes answer a prompt.
     Turn {
         /// Number of the prompt, from 0.
         prompt: u32,
@@ -182,6 +319,8 @@ pub enum CompareEvent {
         done: u32,
         /// Turns in all.
         total: u32,
+        /// Numbers of the lanes that answer: those whose models are in memory.
+        lanes: Vec<u32>,
         /// Predicted milliseconds until the end. `None` before the first turn is over.
         left_ms: Option<f64>,
     },
@@ -232,22 +371,26 @@ pub struct ComparisonReport {
     /// End of the comparison, in milliseconds since 1970.
     #[ts(type = "number")]
     pub ended_ms: i64,
-    /// t(M) / t(1) of the target by rows M, timed between turns.
+    /// t(M) / t(1) of the loaded target by rows M, timed between turns.
     #[ts(type = "Record<string, number>")]
     pub target_cost: BTreeMap<usize, f64>,
-    /// c: a draft pass over a target pass, one row each, timed between turns.
+    /// c: a pass of the loaded draft over a target pass, one row each, timed between turns.
     pub draft_cost: Option<f64>,
     /// Memory of models and caches.
     pub memory: ComparisonMemory,
     /// Figures of the lanes, plain first.
     pub lanes: Vec<LaneReport>,
-    /// Comparison of the lanes' tokens. `None` where lanes only share a distribution: above temperature 0 without
-    /// the coupled rule.
+    /// Comparison of each lane's tokens with its baseline's. `None` where no lane must write the same text: above
+    /// temperature 0 without the coupled rule.
     pub identity: Option<IdentityReport>,
     /// All answers.
     pub answers: Vec<ComparedAnswer>,
-    /// Events of the last turn by lane, for replay.
+    /// Events of each lane's last finished turn, for replay. Lanes of different batches may have ended at different turns.
     pub recordings: Vec<Vec<TimedEvent>>,
+    /// Lanes without a finished turn, which are not among the others. `None` if all lanes ran.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[ts(optional)]
+    pub left_out: Option<Box<LanesLeftOut>>,
     /// Figures of the server next to the lanes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[ts(optional)]
@@ -255,11 +398,20 @@ pub struct ComparisonReport {
 }
 
 impl ComparisonReport {
-    /// Returns the fastest lane except plain.
+    /// Returns the lane with the largest speedup over its baseline, except plain.
     pub fn best(&self) -> Option<&LaneReport> {
         let others = self.lanes.iter().filter(|lane| lane.verdict.is_some());
         others.max_by(|a, b| a.speedup.total_cmp(&b.speedup))
     }
+}
+
+/// Lanes of a comparison that ended before they had finished a turn.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct LanesLeftOut {
+    /// The lanes.
+    pub lanes: Vec<LaneConfig>,
+    /// Why they did not run. `None` if the comparison was stopped.
+    pub error: Option<Box<hunch_error::ErrorInfo>>,
 }
 
 /// One lane's answer to one prompt in one run.
@@ -271,7 +423,7 @@ pub struct ComparedAnswer {
     pub run: u32,
     /// Number of the lane, from 0.
     pub lane: u32,
-    /// Plain's wall time in this turn / this answer's; 1 for plain. `None` when nothing was generated.
+    /// The baseline's wall time in this turn / this answer's; 1 for the baseline. `None` when nothing was generated.
     pub speedup: Option<f64>,
     /// Figures of the answer.
     pub stats: GenerationStats,
@@ -286,19 +438,20 @@ pub struct ComparedAnswer {
     pub rates: Vec<(f64, f64)>,
 }
 
-/// Memory of a comparison, in bytes.
+/// Memory of a comparison, in bytes. If its targets ran one after the other, of those that needed most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct ComparisonMemory {
-    /// Weights of the target.
+    /// Weights of the target. Of all targets that were in memory together.
     #[ts(type = "number")]
     pub target_weights: u64,
-    /// KV cache of the target, in the lane where it was largest.
+    /// KV cache of the target, in the lane where it was largest. Summed over targets that were in memory together.
     #[ts(type = "number")]
     pub target_cache: u64,
-    /// Weights of the draft model.
+    /// Weights of the draft model. Of all draft models that were in memory together.
     #[ts(type = "number | null")]
     pub draft_weights: Option<u64>,
-    /// KV cache of the draft model, in the lane where it was largest.
+    /// KV cache of the draft model, in the lane where it was largest. Summed over draft models that were in memory
+    /// together.
     #[ts(type = "number | null")]
     pub draft_cache: Option<u64>,
     /// Peak memory of the process. 0 when unknown.
@@ -337,14 +490,21 @@ pub struct PositionReport {
 /// Figures of one lane over all prompts and runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct LaneReport {
-    /// Method and depth.
+    /// Method and own settings.
     #[serde(alias = "contender")]
-    pub config: MethodConfig,
+    pub config: LaneConfig,
+    /// Number of the lane over which the speedup is taken: plain decoding of the same target at the same temperature.
+    #[serde(default)]
+    pub baseline: u32,
+    /// True if its text was compared with the baseline's. Absent in old comparisons.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[ts(optional)]
+    pub text_compared: Option<bool>,
     /// Tokens per second after prefill: the median over all answers.
     pub tok_s: f64,
     /// Milliseconds to the first token: the median over all answers.
     pub ttft_ms: f64,
-    /// Plain's wall time / this lane's within one turn. The median over the prompts, each the median of its runs, or
+    /// The baseline's wall time / this lane's within one turn. The median over the prompts, each the median of its runs, or
     /// over the runs of a single prompt.
     pub speedup: f64,
     /// 10th percentile of the speedup.
@@ -365,7 +525,7 @@ pub struct LaneReport {
     pub positions: Vec<PositionReport>,
     /// Time by part.
     pub split: TimeSplit,
-    /// Verdict against plain. `None` for plain itself.
+    /// Verdict against the baseline. `None` for plain.
     pub verdict: Option<LaneVerdict>,
 }
 
@@ -421,9 +581,9 @@ pub struct ComparisonEntry {
     pub target: String,
     /// Name of the draft model, if one was loaded.
     pub draft: Option<String>,
-    /// Fastest lane except plain.
-    pub best: MethodConfig,
-    /// Speedup of the fastest lane.
+    /// Lane with the largest speedup, except plain.
+    pub best: LaneConfig,
+    /// Its speedup over plain decoding of its target at its temperature.
     pub speedup: f64,
 }
 
@@ -440,14 +600,16 @@ pub enum ComparisonFormat {
 }
 
 impl ComparisonReport {
-    /// Returns the speeds of the models in this comparison, without lanes whose answers were too short.
+    /// Returns the speeds of the loaded models in this comparison. Lanes with settings of their own do not count, nor
+    /// lanes whose answers were too short.
     pub fn rates(&self) -> Rates {
         let answers_of = |lane: usize| self.answers.iter().filter(move |answer| answer.lane as usize == lane);
         let long_enough = |lane: usize| {
             let tokens: u64 = answers_of(lane).map(|answer| u64::from(answer.stats.generated_tokens)).sum();
             tokens >= u64::from(MIN_TOKENS) * answers_of(lane).count() as u64
         };
-        let lanes: Vec<_> = self.lanes.iter().enumerate().filter(|(lane, _)| long_enough(*lane)).collect();
+        let counts = |(number, lane): &(usize, &LaneReport)| lane.config.is_usual() && long_enough(*number);
+        let lanes: Vec<_> = self.lanes.iter().enumerate().filter(counts).collect();
         let answers = lanes
             .iter()
             .flat_map(|(number, lane)| answers_of(*number).map(|answer| (lane.config.method, &answer.stats)));

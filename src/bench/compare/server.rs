@@ -4,20 +4,22 @@
 use std::ops::ControlFlow;
 
 use super::Listener;
-use super::report::{CompareEvent, ComparedServer, ComparisonSetting, ServerAnswer, ServerReport};
+use super::report::{
+    CompareEvent, ComparedServer, ComparisonSetting, CutOffAnswer, ServerAnswer, ServerReport,
+};
 use crate::bench::turns::sampling_of_run;
 use crate::event::ServerFigures;
-use crate::remote::{
-    RemoteModel, RemoteRequest, RemoteServer, Speculation, runtime, sampling_fields, unless_cancelled,
-};
+use crate::remote::{RemoteServer, runtime, unless_cancelled};
+use crate::server_answers::{RemoteModel, RemoteRequest, Speculation, sampling_fields};
 use hunch_core::chat::{ChatMessage, Role};
 use hunch_core::quantile::median;
 use hunch_error::Result;
 
 /// Lets a server answer every prompt of a comparison in every run, one after the other, until it is stopped.
 ///
-/// An error ends its answers and is part of the report. So are the answers that were finished before. The missing ones
-/// were given up if the listener is stopped and there is no error.
+/// An error ends its answers and is part of the report. So are the answers that were finished before, and the start of
+/// the one that was not. The missing ones were given up if the listener is stopped and there is no error: then the start
+/// of an answer is left out.
 pub fn run(
     client: &RemoteServer,
     server: ComparedServer,
@@ -33,6 +35,7 @@ pub fn run(
         speculation: None,
         tokens_per_pass: None,
         error: None,
+        cut_off: None,
     };
     let stopped = listener.stopped;
     let answered = runtime().and_then(|runtime| {
@@ -42,6 +45,7 @@ pub fn run(
     if let Err(error) = answered {
         report.error = Some(Box::new((&error).into()));
     }
+    report.cut_off = report.cut_off.filter(|begun| report.error.is_some() && !begun.text.is_empty());
     summarise(&mut report);
     report
 }
@@ -58,7 +62,10 @@ async fn answer_all(
     for run in 0..setting.runs {
         for prompt in 0..setting.prompts.len() as u32 {
             on_event(CompareEvent::Server { done: report.answers.len() as u32, total });
-            report.answers.push(answer(client, &model, setting, (prompt, run)).await?);
+            let cut_off = report.cut_off.insert(CutOffAnswer { prompt, run, text: String::new() });
+            let figures = answer(client, &model, setting, cut_off).await?;
+            let text = report.cut_off.take().map(|answer| answer.text).unwrap_or_default();
+            report.answers.push(ServerAnswer { prompt, run, figures, text });
         }
     }
     Ok(())
@@ -68,28 +75,27 @@ async fn answer(
     client: &RemoteServer,
     model: &RemoteModel,
     setting: &ComparisonSetting,
-    (prompt, run): (u32, u32),
-) -> Result<ServerAnswer> {
-    let asked = &setting.prompts[prompt as usize];
+    begun: &mut CutOffAnswer,
+) -> Result<ServerFigures> {
+    let asked = &setting.prompts[begun.prompt as usize];
     let system = Some(&asked.system).filter(|system| !system.trim().is_empty());
     let message = |role, content: &String| ChatMessage { role, content: content.clone() };
     let messages = system.map(|system| message(Role::System, system)).into_iter();
     let request = RemoteRequest {
         messages: messages.chain([message(Role::User, &asked.text)]).collect(),
         max_tokens: Some(setting.max_tokens as usize),
-        sampling: sampling_fields(&sampling_of_run(&setting.sampling, run as usize), model.kind),
+        sampling: sampling_fields(&sampling_of_run(&setting.sampling, begun.run as usize), model.kind),
         ..RemoteRequest::default()
     };
-    let mut text = String::new();
     let answer = client
         .answer(model, &request, |piece, _| {
             if !piece.thinking {
-                text.push_str(&piece.text);
+                begun.text.push_str(&piece.text);
             }
             ControlFlow::Continue(())
         })
         .await?;
-    Ok(ServerAnswer { prompt, run, figures: ServerFigures::of(&answer), text })
+    Ok(ServerFigures::of(&answer))
 }
 
 /// Fills in the figures over all answers.

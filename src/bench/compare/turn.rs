@@ -1,5 +1,7 @@
 //! A turn of a comparison: all lanes answer one prompt, a slice at a time.
 
+use std::sync::Arc;
+
 use super::Listener;
 use super::report::{CompareEvent, ComparedPrompt, TimedEvent};
 use crate::bench::lanes::{self, Lane, LaneRun};
@@ -7,8 +9,9 @@ use crate::bench::suite::SuitePrompt;
 use crate::bench::turns::MeasuredAnswer;
 use crate::engine::PausableStopwatch;
 use crate::event::{EventSink, GenerationEvent, StopReason};
-use crate::generate::{GenerationPlan, Models, Prompt};
+use crate::generate::{GenerationPlan, Models, Prompt, PromptEncoder};
 use hunch_core::stats::{GenerationStats, Stopwatch, millis};
+use hunch_core::token::TokenId;
 use hunch_error::Result;
 use parking_lot::Mutex;
 
@@ -63,28 +66,45 @@ pub(super) fn rates(timeline: &[(f64, u32)]) -> Vec<(f64, f64)> {
     (2..timeline.len()).filter_map(at).collect()
 }
 
-/// Answers a prompt in every lane. The first lane changes with `number`. `None` when it was stopped.
+/// Answers a prompt in lanes with these numbers. The first lane changes with `turn`. `None` when it was stopped.
 pub(super) fn run(
     lanes: &mut [Models],
+    numbers: &[usize],
     prompt: &ComparedPrompt,
     plans: &[GenerationPlan],
-    number: usize,
+    turn: usize,
     listener: &mut Listener<'_>,
 ) -> Result<Option<Vec<LaneAnswer>>> {
-    let ids = lanes[0].prompt_ids(&Prompt::Chat(suite_prompt(prompt).messages()))?;
+    let prompt = Prompt::Chat(suite_prompt(prompt).messages());
+    let prompts = tokens_by_lane(lanes, &prompt)?;
     let clocks: Vec<PausableStopwatch> = lanes.iter().map(|_| PausableStopwatch::default()).collect();
-    let lane_run = LaneRun { prompt: &ids, number, stopped: listener.stopped, keep_caches: false };
+    let lane_run = LaneRun { number: turn, stopped: listener.stopped, keep_caches: false };
     let shared: SharedListener<'_> = Mutex::new(&mut *listener.on_event);
-    let inputs = (0..).zip(lanes.iter_mut()).zip(plans).zip(&clocks);
-    let lanes = inputs.map(|(((lane, models), plan), clock)| {
-        let sink = LaneSink { lane, clock, listener: &shared, events: Vec::new() };
-        Lane { models, plan, clock, sink }
+    let inputs = numbers.iter().zip(lanes.iter_mut()).zip(&prompts).zip(plans).zip(&clocks);
+    let lanes = inputs.map(|((((&number, models), prompt), plan), clock)| {
+        let sink = LaneSink { lane: number as u32, clock, listener: &shared, events: Vec::new() };
+        Lane { models, prompt, plan, clock, sink }
     });
-    let mut on_slice = |lane| forward(&shared, CompareEvent::Slice { lane: lane as u32 });
+    let mut on_slice = |lane: usize| forward(&shared, CompareEvent::Slice { lane: numbers[lane] as u32 });
     let answered = lanes::answer(lanes.collect(), &lane_run, &mut on_slice, &mut |_| Ok(()))?;
     Ok(answered.map(|answered| {
         answered.into_iter().map(|lane| LaneAnswer::new(lane.stats, lane.stop, lane.sink.events)).collect()
     }))
+}
+
+/// Tokenises a prompt for each lane, once for each target.
+fn tokens_by_lane(lanes: &[Models], prompt: &Prompt) -> Result<Vec<Arc<[TokenId]>>> {
+    let mut known: Vec<(&Arc<PromptEncoder>, Arc<[TokenId]>)> = Vec::new();
+    for models in lanes {
+        if !known.iter().any(|(encoder, _)| Arc::ptr_eq(encoder, models.encoder())) {
+            known.push((models.encoder(), models.prompt_ids(prompt)?.into()));
+        }
+    }
+    let of = |models: &Models| {
+        let found = known.iter().find(|(encoder, _)| Arc::ptr_eq(encoder, models.encoder()));
+        found.expect("every encoder is known").1.clone()
+    };
+    Ok(lanes.iter().map(of).collect())
 }
 
 /// Converts a prompt to a suite's form.

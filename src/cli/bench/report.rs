@@ -298,6 +298,7 @@ mod tests {
             method: Method::Ngram,
             max_draft: MaxDraft::Fixed(10),
             run: 1,
+            lane: None,
             position: 17,
         };
         report.identity = Some(IdentityReport { compared: 9, differences: vec![difference; 7] });

@@ -135,6 +135,8 @@ pub(super) fn add_message(history: &mut History, i: usize, message: Message) -> 
     for block in blocks {
         match (block.kind.as_str(), role) {
             ("text", _) => text.push_str(&required(block.text, "text", "text", &param)?),
+            // Chat templates leave out earlier thoughts.
+            ("thinking" | "redacted_thinking", Role::Assistant) => {}
             ("tool_use", Role::Assistant) => {
                 let id = required(block.id, "id", "tool_use", &param)?;
                 let name = required(block.name, "name", "tool_use", &param)?;
@@ -174,8 +176,10 @@ fn required(field: Option<String>, name: &str, kind: &str, param: &str) -> Resul
     })
 }
 
-/// Returns the content of a whole answer.
-pub(super) fn content(server: &Server, pieces: Vec<AnswerPiece>) -> Value {
+/// Returns the content of a whole answer, with its thoughts.
+pub(super) fn content(server: &Server, thought: String, pieces: Vec<AnswerPiece>) -> Value {
+    let thought =
+        (!thought.is_empty()).then(|| json!({ "type": "thinking", "thinking": thought, "signature": "" }));
     let block = |piece| match piece {
         AnswerPiece::Text(text) => json!({ "type": "text", "text": text }),
         AnswerPiece::Call { name, arguments } => {
@@ -183,7 +187,7 @@ pub(super) fn content(server: &Server, pieces: Vec<AnswerPiece>) -> Value {
             json!({ "type": "tool_use", "id": server.response_id("toolu"), "name": name, "input": input })
         }
     };
-    pieces.into_iter().map(block).collect()
+    thought.into_iter().chain(pieces.into_iter().map(block)).collect()
 }
 
 /// Returns the block of a call that begins.

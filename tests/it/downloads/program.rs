@@ -132,7 +132,7 @@ fn command_line_searches_and_prints_cards() {
     hub.set_behaviour(|_| Behaviour::status(429).with("Retry-After", "60"));
     let busy = run(&["models", "search", "tiny"]);
     assert_eq!(busy.status.code(), Some(5), "{}", output_text(&busy));
-    assert!(output_text(&busy).contains("asks to wait 60 s"), "{}", output_text(&busy));
+    assert!(output_text(&busy).contains("Try again in 60 s"), "{}", output_text(&busy));
     assert_eq!(run(&["models", "search"]).status.code(), Some(2));
 }
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{open, pickled};
 use crate::support::gguf_writer::GgufWriter;
 use crate::support::pickle_writer;
-use crate::support::tiny::{Tiny, WIDTH};
+use crate::support::tiny::{Tiny, VOCABULARY, WIDTH};
 use crate::support::tiny_heads::{self, Format, SCORED, TinyHead, Values};
 
 /// Writes a changed head and returns the error of loading it for a target.
@@ -54,6 +54,7 @@ fn heads_of_another_target_are_refused() {
         ),
         ("after layers [1, 0, 0]", refused(Format::Eagle3, &Tiny { layers: 3, ..target }, |_| {})),
         ("after layers [0, 2, 7]", refused(Format::Speculators, &Tiny { layers: 7, ..target }, |_| {})),
+        ("after layers [1, 4, 6]", refused(Format::DFlash, &Tiny { layers: 6, ..target }, |_| {})),
     ] {
         assert!(error.contains(why), "{error}");
     }
@@ -95,6 +96,22 @@ fn damaged_and_unknown_heads_are_refused() {
                 );
             }),
         ),
+        (
+            "q_norm.weight is missing",
+            change(Format::DFlash, &|head| drop(head.tensors.remove("layers.1.self_attn.q_norm.weight"))),
+        ),
+        (
+            "markov_w1.weight, which DFlash",
+            change(Format::DFlash, &|head| {
+                head.tensors.insert("markov_w1.weight".into(), (vec![2], Values::Float(vec![1.0; 2])));
+            }),
+        ),
+        (
+            "outside of the vocabulary",
+            change(Format::DFlash, &|head| head.config["dflash_config"]["mask_token_id"] = json!(VOCABULARY)),
+        ),
+        ("layers.2.", change(Format::DFlash, &|head| head.config["num_hidden_layers"] = json!(3))),
+        ("is_causal is true", change(Format::DFlash, &|head| head.config["is_causal"] = json!(true))),
         ("those of no head", change(Format::Eagle1, &|head| drop(head.tensors.remove("fc.weight")))),
         ("d2t is missing", change(Format::Eagle3, &|head| drop(head.tensors.remove("d2t")))),
         (
@@ -297,7 +314,7 @@ fn gguf_heads_of_another_target_or_architecture_are_refused() {
                 )
             })
         }),
-        ("architecture is \"dflash\"", {
+        ("dflash.target_layers is missing", {
             refused_gguf(|file| {
                 file.without_key("general.architecture").str("general.architecture", "dflash")
             })

@@ -8,12 +8,12 @@ use hunch_model::device::DeviceChoice;
 
 use super::tiny::Tiny;
 
-/// Configures an application with models and conversations in `folder`, on two CPU threads.
+/// Configures an application with models and conversations in `folder`, on one CPU thread.
 pub(crate) fn config(folder: &Path) -> AppConfig {
     AppConfig {
         models_folder: Some(folder.into()),
         store: Some(folder.join("conversations.db")),
-        threads: Some(2),
+        threads: Some(1),
         device: DeviceChoice::Cpu,
         ..AppConfig::default()
     }

@@ -4,6 +4,7 @@ pub(crate) mod app;
 pub(crate) mod gguf_writer;
 pub(crate) mod http;
 pub(crate) mod idle_gpu;
+pub(crate) mod learnable;
 pub(crate) mod memo;
 pub(crate) mod mutate;
 pub(crate) mod pickle_writer;
@@ -16,9 +17,21 @@ pub(crate) mod tiny_heads;
 
 use std::path::PathBuf;
 
+use hunch_model::device::{Compute, DeviceChoice, KvType};
+
 /// Returns the path of the default model, which `make setup` downloads.
 pub(crate) fn default_model() -> PathBuf {
     let path = hunch_library::default_model_path().unwrap();
     assert!(path.exists(), "{} is missing: run `make setup`", path.display());
     path
+}
+
+/// Opens the CPU with one thread. Tests run next to each other, one on each core.
+pub(crate) fn cpu() -> Compute {
+    Compute::open(DeviceChoice::Cpu, Some(1)).unwrap()
+}
+
+/// As [`cpu`], with caches of 32 bits, as the reference implementations have.
+pub(crate) fn cpu_with_f32_cache() -> Compute {
+    cpu().with_kv(KvType::F32)
 }

@@ -19,6 +19,8 @@ pub(crate) struct Tiny {
     pub(crate) layers: usize,
     /// Query heads.
     pub(crate) heads: usize,
+    /// Largest weight of the layers' matrices.
+    pub(crate) matrices: f32,
     pub(crate) context: u32,
     /// Adds the frequency factors of Llama 3.
     pub(crate) rope_factors: bool,
@@ -51,7 +53,7 @@ pub(crate) enum Variant {
 pub(crate) const WINDOW: u32 = 7;
 
 /// Models beyond llama, qwen2, qwen3 and smollm3, with their numbers of layers.
-pub(crate) const FURTHER: [(&str, Variant, usize); 27] = [
+pub(crate) const FURTHER: [(&str, Variant, usize); 30] = [
     ("llama", Variant::Yarn, 2),
     ("qwen3", Variant::Yarn, 2),
     ("mistral3", Variant::Plain, 2),
@@ -80,12 +82,20 @@ pub(crate) const FURTHER: [(&str, Variant, usize); 27] = [
     CONVOLUTIONS,
     ("lfm2", Variant::Window, 4),
     ("lfm2moe", Variant::Plain, 3),
+    DELTA_NETS,
+    ("qwen35moe", Variant::Plain, 3),
+    ("qwen3next", Variant::Plain, 3),
 ];
 
 /// A model of [`FURTHER`] whose layers have convolutions, attention, and convolutions.
 pub(crate) const CONVOLUTIONS: (&str, Variant, usize) = ("lfm2", Variant::Plain, 3);
 /// Positions that a short convolution sees.
 pub(crate) const CONVOLUTION: usize = 3;
+
+/// A model of [`FURTHER`] whose layers have gated delta nets, attention, and gated delta nets.
+pub(crate) const DELTA_NETS: (&str, Variant, usize) = ("qwen35", Variant::Plain, 3);
+/// Key heads, value heads, width of a head, and positions that the convolution sees.
+pub(crate) const DELTA_NET: (usize, usize, usize, usize) = (2, 4, 32, 4);
 
 /// A mixture of experts of [`FURTHER`].
 pub(crate) const MIXTURE: (&str, Variant, usize) = ("qwen3moe", Variant::Plain, 2);
@@ -109,6 +119,7 @@ impl Default for Tiny {
             seed: 1,
             layers: 2,
             heads: WIDTH / HEAD_DIM,
+            matrices: 0.15,
             context: 512,
             rope_factors: false,
             variant: Variant::Plain,
@@ -122,7 +133,9 @@ impl Default for Tiny {
 fn norms_of(architecture: &str) -> &'static [&'static str] {
     match architecture {
         "olmo2" | "exaone4" => &["post_attention_norm.weight", "post_ffw_norm.weight"],
-        "seed_oss" | "gpt-oss" | "glm4moe" => &["attn_norm.weight", "post_attention_norm.weight"],
+        "seed_oss" | "gpt-oss" | "glm4moe" | "qwen35" | "qwen35moe" | "qwen3next" => {
+            &["attn_norm.weight", "post_attention_norm.weight"]
+        }
         "glm4" | "gemma2" | "gemma3" => {
             &["attn_norm.weight", "ffn_norm.weight", "post_attention_norm.weight", "post_ffw_norm.weight"]
         }
@@ -229,10 +242,24 @@ impl Tiny {
         let embedding = if a.starts_with("gemma") { 1.0 / (WIDTH as f32).sqrt() } else { 1.0 };
         writer = matrix(writer, "token_embd.weight", VOCABULARY, WIDTH, embedding);
         let projections: &[_] = match a {
+            _ if self.has_delta_nets() => {
+                &[("attn_q", 2 * WIDTH, WIDTH), ("attn_k", kv, WIDTH), ("attn_v", kv, WIDTH)]
+            }
             "phi3" => &[("attn_qkv", WIDTH + 2 * kv, WIDTH)],
             _ => &[("attn_q", WIDTH, WIDTH), ("attn_k", kv, WIDTH), ("attn_v", kv, WIDTH)],
         };
         let convolution = [("shortconv.in_proj", 3 * WIDTH, WIDTH), ("shortconv.out_proj", WIDTH, WIDTH)];
+        let (key_heads_of_net, value_heads, of_head, positions) = DELTA_NET;
+        let channels = (2 * key_heads_of_net + value_heads) * of_head;
+        let mut delta_net = vec![
+            ("attn_qkv", channels, WIDTH),
+            ("attn_gate", value_heads * of_head, WIDTH),
+            ("ssm_out", WIDTH, value_heads * of_head),
+        ];
+        delta_net.extend(match a {
+            "qwen3next" => vec![("ssm_ba", 2 * value_heads, WIDTH)],
+            _ => vec![("ssm_beta", value_heads, WIDTH), ("ssm_alpha", value_heads, WIDTH)],
+        });
         let attention: Vec<_> = projections.iter().chain(&[("attn_output", WIDTH, WIDTH)]).copied().collect();
         let shared = self.shared_width();
         let mixture = [("ffn_gate_inp", EXPERTS.0), ("ffn_gate_shexp", shared), ("ffn_up_shexp", shared)]
@@ -252,9 +279,13 @@ impl Tiny {
                 (false, 0) => &mixture[..1],
                 (false, _) => &mixture[..],
             };
-            let mixer = if self.has_convolution(layer) { &convolution[..] } else { &attention[..] };
+            let mixer = match (self.has_convolution(layer), self.has_delta_net(layer)) {
+                (true, _) => &convolution[..],
+                (_, true) => &delta_net[..],
+                _ => &attention[..],
+            };
             for &(part, n, k) in mixer.iter().chain(feed_forward) {
-                writer = matrix(writer, &format!("blk.{layer}.{part}.weight"), n, k, 0.15);
+                writer = matrix(writer, &format!("blk.{layer}.{part}.weight"), n, k, self.matrices);
             }
         }
         if !self.tied {
@@ -278,7 +309,7 @@ impl Tiny {
                 writer = vector(writer, &name("attn_sinks.weight"), self.heads, 0.5);
                 writer = vector(writer, &name("ffn_gate_inp.bias"), EXPERTS.0, 0.0);
             }
-            if a == "qwen2moe" {
+            if matches!(a, "qwen2moe" | "qwen35moe" | "qwen3next") {
                 writer = vector(writer, &name("ffn_gate_inp_shexp.weight"), WIDTH, 0.0);
             }
             if matches!(a, "glm4moe" | "lfm2moe") && layer >= self.dense_layers() {
@@ -295,8 +326,18 @@ impl Tiny {
                 writer = writer.tensor(&name("shortconv.conv.weight"), &shape, GgmlDType::F32, &weights);
                 continue;
             }
+            if self.has_delta_net(layer) {
+                let weights = Noise::new(self.seed + 99 + layer as u64).many(channels * positions, 0.8);
+                let shape = [channels, positions];
+                writer = writer.tensor(&name("ssm_conv1d.weight"), &shape, GgmlDType::F32, &weights);
+                writer = vector(writer, &name("ssm_a"), value_heads, -0.3);
+                writer = vector(writer, &name("ssm_dt.bias"), value_heads, 0.0);
+                writer = vector(writer, &name("ssm_norm.weight"), of_head, 1.0);
+                continue;
+            }
             let (q_norm, k_norm) = match a {
-                "qwen3" | "qwen3moe" | "gemma3" | "exaone4" | "lfm2" | "lfm2moe" => (head_dim, head_dim),
+                "qwen35" | "qwen35moe" | "qwen3next" | "qwen3" | "qwen3moe" | "gemma3" | "exaone4"
+                | "lfm2" | "lfm2moe" => (head_dim, head_dim),
                 "olmo2" | "olmoe" => (WIDTH, kv),
                 _ => continue,
             };
@@ -326,10 +367,20 @@ impl Tiny {
         self.architecture.starts_with("lfm2") && layer.is_multiple_of(2)
     }
 
+    /// Returns `true` if some layers have a gated delta net instead of attention.
+    pub(crate) fn has_delta_nets(&self) -> bool {
+        matches!(self.architecture, "qwen35" | "qwen35moe" | "qwen3next")
+    }
+
+    /// Returns `true` if a layer has a gated delta net instead of attention.
+    pub(crate) fn has_delta_net(&self, layer: usize) -> bool {
+        self.has_delta_nets() && layer.is_multiple_of(2)
+    }
+
     /// Returns `true` for mixtures of experts.
     pub(crate) fn has_experts(&self) -> bool {
         let a = self.architecture;
-        a.ends_with("moe") || a == "gpt-oss" || self.variant == Variant::Experts
+        a.ends_with("moe") || a == "gpt-oss" || a == "qwen3next" || self.variant == Variant::Experts
     }
 
     /// Returns the number of layers without experts.
@@ -344,7 +395,7 @@ impl Tiny {
     /// Returns the width of the expert that all rows use. 0 for none.
     fn shared_width(&self) -> usize {
         match self.architecture {
-            "qwen2moe" | "granitemoe" => 64,
+            "qwen2moe" | "granitemoe" | "qwen35moe" | "qwen3next" => 64,
             "glm4moe" => self.expert_width(),
             _ => 0,
         }
@@ -394,6 +445,7 @@ impl Tiny {
         match (self.architecture, self.variant) {
             ("glm4" | "glm4moe", _) => head_dim / 2,
             ("phi3", Variant::Longrope) => head_dim * 3 / 4,
+            ("qwen35" | "qwen35moe" | "qwen3next", _) => head_dim / 4,
             _ => head_dim,
         }
     }
@@ -416,7 +468,7 @@ impl Tiny {
                 writer = writer.u32(&key("expert_feed_forward_length"), self.expert_width() as u32);
             }
         }
-        if matches!(self.architecture, "qwen2moe" | "granitemoe") {
+        if matches!(self.architecture, "qwen2moe" | "granitemoe" | "qwen35moe" | "qwen3next") {
             writer = writer.u32(&key("expert_shared_feed_forward_length"), self.shared_width() as u32);
         }
         if self.architecture == "glm4moe" {
@@ -434,6 +486,22 @@ impl Tiny {
         }
         if self.architecture.starts_with("lfm2") {
             writer = writer.u32(&key("shortconv.l_cache"), CONVOLUTION as u32);
+        }
+        if self.has_delta_nets() {
+            let (key_heads, value_heads, head_dim, positions) = DELTA_NET;
+            writer = writer
+                .u32(&key("full_attention_interval"), 2)
+                .u32(&key("ssm.conv_kernel"), positions as u32)
+                .u32(&key("ssm.state_size"), head_dim as u32)
+                .u32(&key("ssm.group_count"), key_heads as u32)
+                .u32(&key("ssm.time_step_rank"), value_heads as u32)
+                .u32(&key("ssm.inner_size"), (value_heads * head_dim) as u32);
+        }
+        if self.architecture.starts_with("qwen35") {
+            // Pairs that rotate by time, height and width.
+            let pairs = self.rotated() as i32 / 2;
+            let sections = [(pairs + 2) / 3, (pairs + 1) / 3, pairs / 3, 0];
+            writer = writer.i32s(&key("rope.dimension_sections"), &sections);
         }
         if self.architecture == "gemma2" {
             writer =

@@ -32,9 +32,13 @@ pub(crate) enum Format {
     Medusa,
     /// MLP speculator with tied embeddings and output heads.
     Mlp,
+    /// DFlash as z-lab publishes it, scored by the target's head.
+    DFlash,
+    /// DFlash in a GGUF file of llama.cpp, with an output head of its own and tokens in `d2t`.
+    DFlashGguf,
 }
 
-pub(crate) const FORMATS: [Format; 7] = [
+pub(crate) const FORMATS: [Format; 9] = [
     Format::Eagle1,
     Format::Eagle3,
     Format::Speculators,
@@ -42,6 +46,8 @@ pub(crate) const FORMATS: [Format; 7] = [
     Format::LlamaCpp,
     Format::Medusa,
     Format::Mlp,
+    Format::DFlash,
+    Format::DFlashGguf,
 ];
 
 /// Values of a tensor.
@@ -81,6 +87,8 @@ impl Format {
             Self::LlamaCpp => "llama-cpp",
             Self::Medusa => "medusa",
             Self::Mlp => "mlp",
+            Self::DFlash => "dflash",
+            Self::DFlashGguf => "dflash-llama-cpp",
         }
     }
 
@@ -95,7 +103,10 @@ impl Format {
 
     /// Returns the number of tokens that it scores.
     pub(crate) fn scored(self) -> usize {
-        if matches!(self, Self::Eagle1 | Self::Medusa | Self::Mlp) { VOCABULARY } else { SCORED }
+        match self {
+            Self::Eagle1 | Self::Medusa | Self::Mlp | Self::DFlash => VOCABULARY,
+            _ => SCORED,
+        }
     }
 
     /// Returns a random head of this format.
@@ -103,6 +114,8 @@ impl Format {
         match self {
             Self::Medusa => medusa(),
             Self::Mlp => mlp(),
+            Self::DFlash => dflash(false),
+            Self::DFlashGguf => dflash(true),
             _ => self.eagle(),
         }
     }
@@ -167,7 +180,7 @@ impl Format {
             "hidden_act": "silu", "vocab_size": VOCABULARY
         });
         match self {
-            Self::Eagle1 | Self::Medusa | Self::Mlp => {}
+            Self::Eagle1 | Self::Medusa | Self::Mlp | Self::DFlash | Self::DFlashGguf => {}
             Self::Eagle3 => layer["draft_vocab_size"] = json!(SCORED),
             Self::LlamaCpp => layer["target_layers"] = json!([2, 4, 6]),
             Self::Speculators => {
@@ -254,6 +267,55 @@ fn mlp() -> TinyHead {
     }
 }
 
+/// Returns a DFlash head of two layers that drafts five tokens from three streams.
+fn dflash(in_gguf: bool) -> TinyHead {
+    let (n, ff, heads, head_dim) = (WIDTH, FEED_FORWARD, 4, 32);
+    let mut shapes: Vec<(String, Vec<usize>, f32, f32)> = Vec::new();
+    for layer in 0..2 {
+        let matrices = [
+            ("self_attn.q_proj", heads * head_dim, n),
+            ("self_attn.k_proj", heads / 2 * head_dim, n),
+            ("self_attn.v_proj", heads / 2 * head_dim, n),
+            ("self_attn.o_proj", n, heads * head_dim),
+            ("mlp.gate_proj", ff, n),
+            ("mlp.up_proj", ff, n),
+            ("mlp.down_proj", n, ff),
+        ];
+        let norms = [
+            ("input_layernorm", n),
+            ("post_attention_layernorm", n),
+            ("self_attn.q_norm", head_dim),
+            ("self_attn.k_norm", head_dim),
+        ];
+        let name = |part: &str| format!("layers.{layer}.{part}.weight");
+        shapes.extend(matrices.map(|(part, rows, width)| (name(part), vec![rows, width], 0.15, 0.0)));
+        shapes.extend(norms.map(|(part, width)| (name(part), vec![width], 0.2, 1.0)));
+    }
+    shapes.push(("fc.weight".into(), vec![n, 3 * n], 0.05, 0.0));
+    shapes.push(("hidden_norm.weight".into(), vec![n], 0.2, 1.0));
+    shapes.push(("norm.weight".into(), vec![n], 0.2, 1.0));
+    if in_gguf {
+        shapes.push(("lm_head.weight".into(), vec![SCORED, n], 0.2, 0.0));
+    }
+    let shapes: Vec<_> =
+        shapes.iter().map(|(name, shape, scale, middle)| (&name[..], &shape[..], *scale, *middle)).collect();
+    let mut tensors = random(52 + u64::from(in_gguf), &shapes);
+    if in_gguf {
+        tensors.insert("d2t".into(), (vec![SCORED], Values::Integer(scored_tokens())));
+    }
+    let mut config = json!({
+        "architectures": ["DFlashDraftModel"], "hidden_size": n, "intermediate_size": ff,
+        "num_attention_heads": heads, "num_key_value_heads": heads / 2, "head_dim": head_dim,
+        "num_hidden_layers": 2, "rms_norm_eps": 1e-5, "hidden_act": "silu", "vocab_size": VOCABULARY,
+        "num_target_layers": 8, "block_size": 6, "sliding_window": null, "use_sliding_window": false,
+        "rope_theta": 10000.0, "dflash_config": { "mask_token_id": 200, "target_layer_ids": [1, 4, 6] }
+    });
+    if in_gguf {
+        config["target_layers"] = json!([2, 5, 7]);
+    }
+    TinyHead { config, tensors, dtype: Dtype::BF16, in_gguf }
+}
+
 impl TinyHead {
     /// Writes the head to a folder of this name, or to a GGUF file.
     pub(crate) fn write(&self, folder: &Path, name: &str) -> PathBuf {
@@ -280,20 +342,27 @@ impl TinyHead {
         let number = |key: &str| self.config[key].as_u64().unwrap_or(0) as u32;
         let layers = self.config["target_layers"].as_array().into_iter().flatten();
         let layers: Vec<i32> = layers.filter_map(|layer| Some(layer.as_i64()? as i32)).collect();
+        let mask = self.config["dflash_config"]["mask_token_id"].as_u64();
+        let architecture = if mask.is_some() { "dflash" } else { "eagle3" };
+        let key = |name: &str| format!("{architecture}.{name}");
         let mut file = GgufWriter::new()
-            .str("general.architecture", "eagle3")
-            .i32s("eagle3.target_layers", &layers)
-            .u32("eagle3.target_hidden_size", number("hidden_size"))
-            .u32("eagle3.block_count", number("num_hidden_layers"))
-            .u32("eagle3.embedding_length", number("hidden_size"))
-            .u32("eagle3.feed_forward_length", number("intermediate_size"))
-            .u32("eagle3.attention.head_count", number("num_attention_heads"))
-            .u32("eagle3.attention.head_count_kv", number("num_key_value_heads"))
-            .u32("eagle3.attention.key_length", number("head_dim"))
-            .f32("eagle3.attention.layer_norm_rms_epsilon", 1e-5)
-            .f32("eagle3.rope.freq_base", 10_000.0)
-            .bool("eagle3.norm_before_residual", true)
+            .str("general.architecture", architecture)
+            .i32s(&key("target_layers"), &layers)
+            .u32(&key("target_hidden_size"), number("hidden_size"))
+            .u32(&key("block_count"), number("num_hidden_layers"))
+            .u32(&key("embedding_length"), number("hidden_size"))
+            .u32(&key("feed_forward_length"), number("intermediate_size"))
+            .u32(&key("attention.head_count"), number("num_attention_heads"))
+            .u32(&key("attention.head_count_kv"), number("num_key_value_heads"))
+            .u32(&key("attention.key_length"), number("head_dim"))
+            .f32(&key("attention.layer_norm_rms_epsilon"), 1e-5)
+            .f32(&key("rope.freq_base"), 10_000.0)
+            .bool(&key("norm_before_residual"), true)
             .strings("tokenizer.ggml.tokens", (0..number("vocab_size")).map(|token| format!("t{token}")));
+        if let Some(mask) = mask {
+            file = file.u32("dflash.block_size", number("block_size"));
+            file = file.u32("tokenizer.ggml.mask_token_id", mask as u32);
+        }
         for (name, (shape, values)) in &self.tensors {
             let name = llama_cpp_name(name);
             file = match values {
@@ -311,6 +380,9 @@ impl TinyHead {
                 }
                 Values::Flag(_) => file,
             };
+        }
+        if mask.is_some() {
+            return file;
         }
         let divisors: Vec<f32> = (0..number("head_dim") / 2).map(|i| 1.0 + 0.1 * (i % 7) as f32).collect();
         file.tensor("rope_freqs.weight", &[divisors.len()], GgmlDType::F32, &divisors)
@@ -340,21 +412,26 @@ impl TinyHead {
 
 /// Returns llama.cpp's name of a tensor.
 fn llama_cpp_name(name: &str) -> String {
-    const NAMES: [(&str, &str); 13] = [
-        ("layers.0.input_layernorm", "blk.0.attn_norm"),
-        ("layers.0.hidden_norm", "blk.0.attn_norm_2"),
-        ("layers.0.self_attn.q_proj", "blk.0.attn_q"),
-        ("layers.0.self_attn.k_proj", "blk.0.attn_k"),
-        ("layers.0.self_attn.v_proj", "blk.0.attn_v"),
-        ("layers.0.self_attn.o_proj", "blk.0.attn_output"),
-        ("layers.0.post_attention_layernorm", "blk.0.ffn_norm"),
-        ("layers.0.mlp.gate_proj", "blk.0.ffn_gate"),
-        ("layers.0.mlp.up_proj", "blk.0.ffn_up"),
-        ("layers.0.mlp.down_proj", "blk.0.ffn_down"),
-        ("lm_head", "output"),
-        ("norm.", "output_norm."),
-        ("d2t", "d2t"),
+    const LAYER: [(&str, &str); 12] = [
+        ("input_layernorm", "attn_norm"),
+        ("hidden_norm", "attn_norm_2"),
+        ("self_attn.q_norm", "attn_q_norm"),
+        ("self_attn.k_norm", "attn_k_norm"),
+        ("self_attn.q_proj", "attn_q"),
+        ("self_attn.k_proj", "attn_k"),
+        ("self_attn.v_proj", "attn_v"),
+        ("self_attn.o_proj", "attn_output"),
+        ("post_attention_layernorm", "ffn_norm"),
+        ("mlp.gate_proj", "ffn_gate"),
+        ("mlp.up_proj", "ffn_up"),
+        ("mlp.down_proj", "ffn_down"),
     ];
-    let found = NAMES.iter().find_map(|(own, other)| Some(format!("{other}{}", name.strip_prefix(own)?)));
+    if let Some((layer, part)) = name.strip_prefix("layers.").and_then(|name| name.split_once('.')) {
+        let renamed =
+            LAYER.iter().find_map(|(own, other)| Some(format!("{other}{}", part.strip_prefix(own)?)));
+        return format!("blk.{layer}.{}", renamed.unwrap_or_default());
+    }
+    let others = [("lm_head", "output"), ("norm.", "output_norm."), ("hidden_norm.", "enc.output_norm.")];
+    let found = others.iter().find_map(|(own, other)| Some(format!("{other}{}", name.strip_prefix(own)?)));
     found.unwrap_or_else(|| name.to_owned())
 }

@@ -6,11 +6,12 @@ use super::*;
 fn check_kind(kind: HeadKind, methods: &[Method]) {
     let place = TrainingFixture::deep();
     let out = place.path("head");
-    let recipe = Recipe { ridge: 1e3, learning_rate: 2e-3, epochs: 6, ..small_of(kind) };
+    let recipe = Recipe { ridge: UNTRAINED, learning_rate: 3e-3, epochs: 6, ..small_of(kind) };
     let plan = TrainPlan { recipe: recipe.clone(), ..plan(2_000) };
     let report = place.train_to("head", "data", &plan);
     let TrainReport { start, trained, .. } = &report;
-    assert!(trained.tokens_a_pass() > start.tokens_a_pass() + 0.04, "{start:?} {trained:?}");
+    assert!(start.first.mean() < 0.25 && trained.first.mean() > 0.5, "{start:?} {trained:?}");
+    assert!(trained.tokens_a_pass() > start.tokens_a_pass() + 0.5, "{start:?} {trained:?}");
     assert_eq!(trained.later.len(), 2);
     assert!(trained.later[1].sampled_positions > 10, "{trained:?}");
 
@@ -26,9 +27,14 @@ fn check_kind(kind: HeadKind, methods: &[Method]) {
     let again =
         train::evaluate(&place.target, &place.path("data"), &plan, &out, &mut |_: TrainProgress| {}).unwrap();
     assert_eq!(&again, trained);
+    // Heads of all kinds are compared at the same depths.
+    let other = TrainPlan { recipe: small(), ..plan };
+    let again = train::evaluate(&place.target, &place.path("data"), &other, &out, &mut |_: TrainProgress| {})
+        .unwrap();
+    assert_eq!(&again, trained);
 
     let load = LoadPlan { head: Some(out), ..LoadPlan::of(&place.target.path) };
-    let mut models = Models::load_by(&load, &compute()).unwrap();
+    let mut models = Models::load_by(&load, &cpu()).unwrap();
     for &method in methods {
         let mut counts = (0, 0);
         for seed in [1, 2] {
@@ -105,7 +111,7 @@ fn killed_run_of_every_kind_ends_with_the_same_head_and_drafts() {
     let data = || {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("models")).unwrap();
-        Tiny { layers: 4, ..tiny() }.write(&folder.path().join("models"), "target");
+        learnable().write(&folder.path().join("models"), "target");
         folder
     };
     let (whole, killed) = (data(), data());
@@ -123,7 +129,14 @@ fn killed_run_of_every_kind_ends_with_the_same_head_and_drafts() {
         let out = killed.path().join(kind);
         let options = ["--kind", kind, "--depth", "2", "--out", out.to_str().unwrap()];
         kill_once(killed.path(), &options, Some(checkpoint));
+        // A kill while the head is written leaves such files.
+        let unfinished = out.join("model.Xk3f9A.part");
+        if kind == "eagle" {
+            std::fs::create_dir_all(&out).unwrap();
+            std::fs::write(&unfinished, "half").unwrap();
+        }
         let (out, _) = run(killed.path());
+        assert!(!unfinished.exists());
         assert!(bytes_of(&out) == bytes_of(&expected), "the weights of {kind} differ");
 
         let out = out.to_str().unwrap();
@@ -140,6 +153,16 @@ fn killed_run_of_every_kind_ends_with_the_same_head_and_drafts() {
             serde_json::from_value(last_json(&hunch(killed.path(), &eval))).unwrap();
         assert!(judged.first.sampled > 0.0 && !judged.later.is_empty(), "{judged:?}");
     }
+    for option in
+        ["--depth=0", "--depth=9", "--minutes=-1", "--disk=-1", "--parallel=0", "--tokens=0", "--held-out=0"]
+    {
+        let refused = hunch(killed.path(), &["drafter", "train", "--target", "target", option]);
+        let (name, error) = (option.split('=').next().unwrap(), text(&refused.stderr));
+        assert!(!refused.status.success() && error.contains(name), "{option}: {error}");
+    }
+    let none = ["drafter", "eval", "--target", "target", "--head", "x", "--held-out=0"];
+    let error = text(&hunch(killed.path(), &none).stderr);
+    assert!(error.contains("--held-out") && error.contains("not in 1.."), "{error}");
     let unknown = hunch(killed.path(), &[&TRAIN[..], &["--kind", "hydra"]].concat());
     assert!(text(&unknown.stderr).contains("mlp, medusa, eagle"), "{}", text(&unknown.stderr));
 }

@@ -27,6 +27,7 @@ import type {
   ReadAttachment,
   StoreRemedy,
   StreamMessage,
+  SuiteFile,
   TextToken,
 } from '../../../ui/src/lib/ipc/schema.gen';
 import type { Playback } from './playing';
@@ -49,6 +50,8 @@ export interface RecordedApp {
   picks: string[];
   /** Texts of files, or the errors of reading them, by path. The dialog for attachments chooses all of them. */
   texts?: Record<string, string | ErrorInfo>;
+  /** Files of prompts, or the errors of reading them, by path. */
+  suites?: Record<string, SuiteFile | ErrorInfo>;
   /** Errors of loading, by path. */
   load_errors: Record<string, ErrorInfo>;
   /** Milliseconds that loading a model takes. */
@@ -283,6 +286,7 @@ class ReplayHost implements Host {
         this.#preferences.set(key, structuredClone(value));
         return null;
       },
+      read_suite: ({ path }) => this.#readSuite(path),
       compare: (_, send) => this.#compare(send),
       compare_snapshot: ({ id, from }) => this.#measurement(id).snapshot(from),
       stop_measurement: ({ id }) => {
@@ -310,6 +314,13 @@ class ReplayHost implements Host {
     if (typeof text !== 'string') throw text;
     const attachment = { name: path.split('/').at(-1) ?? path, text };
     return { attachment, tokens: this.#app.info.loaded ? this.#tokens(text).length : null };
+  }
+
+  #readSuite(path: string): SuiteFile {
+    const suite = this.#app.suites?.[path];
+    if (!suite) throw refusal('io', `Could not read ${path}: No such file or directory.`);
+    if ('code' in suite) throw suite;
+    return suite;
   }
 
   #repairStore(remedy: StoreRemedy): AppInfo {

@@ -5,7 +5,7 @@ import type { ErrorInfo, ServerCheck, ServerEntry } from '../../../ui/src/lib/ip
 import { refusal } from './refusal';
 
 /** The commands of servers. */
-type ServerCommand = 'servers' | 'add_server' | 'remove_server' | 'check_server';
+type ServerCommand = 'servers' | 'add_server' | 'remove_server' | 'check_server' | 'own_server' | 'set_own_server';
 
 /** Servers of a recorded application. */
 export interface RecordedServers {
@@ -23,6 +23,7 @@ const silent: RecordedServers = { keychain: false, added: [], responses: {} };
 export class ReplayServers {
   readonly #recorded: RecordedServers;
   #list: ServerEntry[];
+  #url: string | null = null;
 
   constructor(recorded: RecordedServers = silent) {
     this.#recorded = recorded;
@@ -35,6 +36,11 @@ export class ReplayServers {
     remove_server: ({ address }) => {
       this.#list = this.#list.filter((server) => server.address !== address);
       return null;
+    },
+    own_server: () => ({ url: this.#url }),
+    set_own_server: ({ on }) => {
+      this.#url = on ? 'http://127.0.0.1:8033/v1' : null;
+      return { url: this.#url };
     },
     check_server: ({ address }) => {
       const response = this.#recorded.responses[address];

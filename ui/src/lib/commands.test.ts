@@ -3,7 +3,7 @@ import app from '../../../tests/ui/fixtures/fixture-app.json';
 import { createWindow } from '../window';
 import { commandOf, commands, loadCommands, perform, performMenuItem, possible, type Command } from './commands';
 import { SilentHost } from './host/testing';
-import type { CompareRequest, ConversationEntry, StoredMessage } from './ipc/schema.gen';
+import type { CompareRequest, ConversationEntry, GenerationEvent, StoredMessage } from './ipc/schema.gen';
 import { fitting } from './match';
 import { setLanguage } from './strings/index.svelte';
 
@@ -103,6 +103,31 @@ describe('the table of commands', () => {
     }
     expect(done).toEqual([]);
     for (const id of ['new-conversation', 'open-model', 'import', 'method-ngram']) expect(possible(command(id)), id).toBe(true);
+  });
+
+  it('continues answers of the loaded models only', async () => {
+    const { host, state, command } = await make();
+    const settings = { target: 'large', draft: null, method: 'plain' };
+    const message = (id: number, role: string, server?: string) =>
+      ({
+        id,
+        parent: id === 1 ? null : 1,
+        role,
+        content: 'Text',
+        state: 'complete',
+        settings: server ? { ...settings, server } : settings,
+      }) as unknown as StoredMessage;
+    const token = { id: 1, text: 'Text', origin: 'plain', p: 1, top: [], guesses: [], round: 0, position: 0 };
+    const finished = { type: 'finished', stop: 'end_of_turn', tokens: [token], stats: { generated_tokens: 1 } };
+    for (const [id, server] of [
+      [1, undefined],
+      [2, 'http://127.0.0.1:8080/v1'],
+    ] as const) {
+      host.messages = [message(1, 'user'), message(2, 'assistant', server)];
+      await state.chat.open(id);
+      state.conversation.turns[0]?.answer.apply([finished as unknown as GenerationEvent]);
+      expect(possible(command('continue')), String(server)).toBe(server === undefined);
+    }
   });
 
   it('leaves a hidden conversation alone, but stops work anywhere', async () => {

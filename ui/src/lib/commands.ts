@@ -15,7 +15,7 @@ import type { Presets } from './state/presets';
 import type { ProblemLog } from './state/problemLog';
 import type { Screen } from './state/screen';
 import { isUsable, type Settings } from './state/settings.svelte';
-import { answerText, type Turn } from './state/thread.svelte';
+import { answerText, isByServer, type Turn } from './state/thread.svelte';
 import type { Work } from './state/work.svelte';
 import { en } from './strings/en';
 import { language } from './strings/index.svelte';
@@ -185,7 +185,17 @@ function answerCommands({ answerer, attachments, chat, conversation, navigation,
     {
       ...named('continue'),
       group: 'answer',
-      enabled: () => idle() && typeof last()?.answerId === 'number' && last()?.answer.over === true && last()?.answer.text !== '',
+      enabled: () => {
+        const turn = last();
+        return (
+          idle() &&
+          typeof turn?.answerId === 'number' &&
+          turn.answer.over &&
+          turn.answer.text !== '' &&
+          !isByServer(turn) &&
+          !answerer.server
+        );
+      },
       run: onLast((turn) => conversation.continueAnswer(turn)),
     },
     {

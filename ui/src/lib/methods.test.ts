@@ -2,7 +2,14 @@ import { describe, expect, it } from 'vitest';
 import { appInfo } from './host/testing';
 import { methodMeaning, methodName, offeredMethods } from './methods';
 
-const bigram = { name: 'bigram', summary: 'Proposes the usual successor', needs_draft: false, uses_draft: false };
+const bigram = {
+  name: 'bigram',
+  summary: 'Proposes the usual successor',
+  needs_draft: false,
+  uses_draft: false,
+  needs_head: false,
+  uses_head: false,
+};
 
 describe('methods', () => {
   it('are offered as the engine lists them, with plain decoding last', () => {
@@ -15,8 +22,8 @@ describe('methods', () => {
   it('have words of the window, else those of the engine', () => {
     expect([methodName('ngram'), methodName('bigram'), methodName('constructor')]).toEqual(['N-gram', 'bigram', 'constructor']);
     expect(methodMeaning(bigram)).toBe('Proposes the usual successor');
-    expect(methodMeaning({ name: 'ngram', summary: 'Copies', needs_draft: false, uses_draft: false })).toBe(
-      'Copies the text that followed the same tokens earlier',
-    );
+    expect(
+      methodMeaning({ name: 'ngram', summary: 'Copies', needs_draft: false, uses_draft: false, needs_head: false, uses_head: false }),
+    ).toBe('Copies the text that followed the same tokens earlier');
   });
 });

@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import type { LaneReport, MaxDraft, Method } from './ipc/schema.gen';
 import { setLanguage } from './strings/index.svelte';
-import { sweepOf, sweepWords } from './sweep';
+import { depthOf, sweepOf, sweepWords } from './sweep';
 
 afterEach(() => setLanguage('en'));
 
@@ -15,6 +15,8 @@ describe('a sweep', () => {
     const lanes = [plain, lane('ngram', 1, 1.1), lane('ngram', 3, 1.42), lane('ngram', 5, 1.39), lane('ngram', 'auto', 1.3)];
     const sweep = sweepOf({ lanes });
     expect([sweep?.method, sweep?.best.config.max_draft, sweep?.lane, sweep?.close]).toEqual(['ngram', 3, 2, [5]]);
+    expect(sweep?.fixed.map(depthOf)).toEqual([1, 3, 5]);
+    expect(sweep?.auto?.lane).toBe(4);
     expect(sweep && sweepWords(sweep)).toEqual({
       head: 'Best K for N-gram: 3, 1.42× plain',
       note: 'Measured. Its spread overlaps with that of K 5.',
@@ -45,5 +47,8 @@ describe('a sweep', () => {
     expect(sweepOf({ lanes: [plain, lane('ngram', 1, 1), lane('ngram', 2, 1)] })).toBeNull();
     expect(sweepOf({ lanes: [plain, lane('ngram', 1, 1), lane('suffix', 2, 1), lane('ngram', 3, 1)] })).toBeNull();
     expect(sweepOf({ lanes: [plain] })).toBeNull();
+    const warm = lane('ngram', 4, 1);
+    warm.config.temperature = 0.8;
+    expect(sweepOf({ lanes: [plain, lane('ngram', 1, 1), lane('ngram', 2, 1), warm] })).toBeNull();
   });
 });

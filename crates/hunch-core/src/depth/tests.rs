@@ -266,6 +266,46 @@ fn measures_a_plain_pass_at_intervals() {
     }
 }
 
+/// A block costs the same whatever its length, so a long draft pays where one that takes a pass for each token does not.
+#[test]
+fn a_draft_in_one_pass_grows_at_no_further_cost() {
+    let costly = ConstantCosts { draft: 6.0, ..FLAT };
+    let drafted = |in_one_pass| {
+        let mut controller = model_controller(costly);
+        controller.set_in_one_pass(0, in_one_pass);
+        let mut longest = 0;
+        for round in 0..200 {
+            let mut plan = controller.plan(0, request(8, 0, 1000));
+            let mut drafted = plan.max_draft.min(1);
+            while drafted > 0 && drafted < plan.max_draft && plan.should_continue(0.7) {
+                drafted += 1;
+            }
+            longest = longest.max(if round < 100 { 0 } else { drafted });
+            let accepted = (0..drafted).take_while(|&position| usually(round, position)).count();
+            let passes = if in_one_pass { drafted.min(1) } else { drafted };
+            controller.observe(&Observation {
+                work: vec![DraftWork {
+                    drafted,
+                    passes: drafted,
+                    ms: costly.draft * passes as f64,
+                    ..DraftWork::default()
+                }],
+                drafted_by: (drafted > 0).then_some(0),
+                height: drafted,
+                rows: drafted + 1,
+                target_ms: PLAIN,
+                emitted: accepted + 1,
+                tested: (0..drafted.min(accepted + 1)).map(|position| position < accepted).collect(),
+                confidence: vec![Some(0.7); drafted.min(accepted + 1)],
+                ..Observation::default()
+            });
+        }
+        longest
+    };
+    assert!(drafted(true) >= 6, "{} tokens", drafted(true));
+    assert!(drafted(false) <= 2, "{} tokens", drafted(false));
+}
+
 #[test]
 fn parks_a_tree_without_a_profitable_row() {
     let mut controller = model_controller(FLAT);

@@ -62,6 +62,10 @@ pub trait DraftHead: Send {
     fn reads_drafts(&self) -> bool {
         true
     }
+    /// Returns whether one pass drafts all tokens.
+    fn drafts_in_one_pass(&self) -> bool {
+        false
+    }
     /// Reads rows of a draft tree, after [`logits`](Self::logits), and returns their logits `[rows, n_vocab]`. Earlier
     /// rows of the tree stay until [`truncate`](Self::truncate) or the next `logits`.
     ///
@@ -85,6 +89,14 @@ pub trait DraftHead: Send {
     fn fork(&self) -> Box<dyn DraftHead>;
     /// Returns the bytes of weights that one drafted token reads.
     fn read_by_a_pass(&self) -> usize;
+    /// Returns the allocated bytes of the cache.
+    fn cache_bytes(&self) -> usize {
+        0
+    }
+    /// Returns the bytes that the cache takes for a token.
+    fn cache_per_token(&self) -> usize {
+        0
+    }
 }
 
 /// Rows of a draft tree that a head reads, a drafted token each.
@@ -160,6 +172,17 @@ impl Head {
     /// Returns the bytes of weights that one drafted token reads.
     pub fn read_by_a_pass(&self) -> usize {
         self.head.read_by_a_pass()
+    }
+
+    /// Returns the bytes of the head's cache, and of the hidden states that wait for it.
+    pub fn cache_bytes(&self) -> usize {
+        let waiting: usize = self.features.iter().map(|tap| tap.capacity() * size_of::<f32>()).sum();
+        self.head.cache_bytes() + waiting
+    }
+
+    /// Returns the bytes that the head's cache takes for a token.
+    pub fn cache_per_token(&self) -> usize {
+        self.head.cache_per_token()
     }
 
     /// Returns whether the head norms the target's states first. See [`DraftHead::norms_states`].
@@ -312,6 +335,10 @@ impl Head {
 impl Proposer for Head {
     fn method(&self) -> Method {
         if self.tree.is_some() { Method::HeadTree } else { Method::Head }
+    }
+
+    fn drafts_in_one_pass(&self) -> bool {
+        self.head.drafts_in_one_pass()
     }
 
     fn is_tree(&self) -> bool {

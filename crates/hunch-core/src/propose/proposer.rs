@@ -129,6 +129,10 @@ pub trait Proposer: Send {
     fn max_depth(&self) -> usize {
         MAX_DRAFT
     }
+    /// Returns whether one pass of its model drafts all tokens. Then a longer draft takes no more passes.
+    fn drafts_in_one_pass(&self) -> bool {
+        false
+    }
     /// Returns whether drafts are trees. Then [`DraftPlan::max_draft`] limits the nodes, not the depth.
     fn is_tree(&self) -> bool {
         false

@@ -117,6 +117,19 @@ impl Proposers {
         }
     }
 
+    /// Returns the allocated bytes of the caches of all models and the head.
+    pub fn cache_bytes(&self) -> usize {
+        let models = self.draft.iter().chain(&self.low_bit).map(|model| model.model().memory().cache);
+        models.sum::<usize>() + self.head.as_ref().map_or(0, Head::cache_bytes)
+    }
+
+    /// Returns the bytes that the caches of all models and the head take for a token, in a long context.
+    pub fn cache_per_token(&self) -> usize {
+        let models = self.draft.iter().chain(&self.low_bit);
+        let models = models.map(|model| model.model().memory().cache_per_token);
+        models.sum::<usize>() + self.head.as_ref().map_or(0, Head::cache_per_token)
+    }
+
     /// Empties the caches of all models.
     ///
     /// # Errors

@@ -153,6 +153,7 @@ impl<'a> Stages<'a> {
                 Some(depth) => {
                     let has_model = has_model(stage.proposer);
                     depth.begin(i, has_model, has_model && !sampler.is_greedy());
+                    depth.set_in_one_pass(i, stage.proposer.drafts_in_one_pass());
                 }
                 None if text_depends_on_drafts => stage.proposer.reset_stats(),
                 None => {}

@@ -34,15 +34,18 @@ pub(super) async fn repository(inner: &Inner, repository: &str) -> Result<HubRep
 
 /// Searches the Hub, with short retries and a limit of the time.
 pub(super) async fn search(inner: &Inner, search: &HubSearch) -> Result<HubSearchPage> {
+    inner.hub.unlock().await;
     in_time(inner, with_short_retries(inner, || inner.hub.search(search))).await
 }
 
 /// Fetches a model card, as a search.
 pub(super) async fn card(inner: &Inner, repository: &str) -> Result<HubCard> {
+    inner.hub.unlock().await;
     in_time(inner, with_short_retries(inner, || inner.hub.card(repository))).await
 }
 
-/// Limits the time of an answer that the user is waiting for. A server may send it byte by byte.
+/// Limits the time of an answer that the user is waiting for. A server may send it byte by byte. The keychain is
+/// [unlocked](crate::hub::Hub::unlock) before: a person may take longer than a server may.
 async fn in_time<T>(inner: &Inner, work: impl Future<Output = Result<T>>) -> Result<T> {
     let limit = inner.settings.answer_timeout;
     tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {

@@ -205,6 +205,11 @@ impl Hub {
         }
     }
 
+    /// Reads the token, so that requests after it do not wait for the user to unlock the keychain.
+    pub(crate) async fn unlock(&self) {
+        let _ = self.token().await;
+    }
+
     /// Reads the token on a blocking thread, because a keychain may wait for the user.
     async fn token(&self) -> Option<Token> {
         let tokens = Arc::clone(&self.tokens);

@@ -13,9 +13,11 @@ use crate::spec::RopeKind;
 /// Largest size of a configuration file in bytes.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Configuration of a head with one decoder layer.
+/// Configuration of a head with decoder layers.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Config {
+    /// Number of layers.
+    pub(super) layers: usize,
     /// Width of the residual stream.
     pub(super) n_embd: usize,
     /// Width of the feed-forward layer.
@@ -126,6 +128,7 @@ impl Config {
         }
         entries.check_layer(config)?;
         Ok(Self {
+            layers: entries.size("num_hidden_layers", 1 << 10)?.unwrap_or(1),
             n_embd,
             n_ff: entries.required("intermediate_size", 1 << 20)?,
             n_head,
@@ -199,9 +202,6 @@ impl Entries<'_> {
 
     /// Refuses layers that are computed in another way.
     fn check_layer(&self, config: &Value) -> Result<()> {
-        if let Some(layers) = self.size("num_hidden_layers", 1 << 10)?.filter(|&layers| layers != 1) {
-            return Err(self.unsupported(format!("the head has {layers} layers")));
-        }
         let activation = self.get("hidden_act").and_then(Value::as_str).unwrap_or("silu");
         if activation != "silu" {
             return Err(self.unsupported(format!("the activation of its layer is \"{activation}\"")));
@@ -342,7 +342,7 @@ mod tests {
     #[test]
     fn other_layers_and_values_are_refused() {
         for (changes, why) in [
-            (json!({ "num_hidden_layers": 2 }), "2 layers"),
+            (json!({ "num_hidden_layers": 0 }), "num_hidden_layers is 0"),
             (json!({ "hidden_act": "gelu" }), "gelu"),
             (json!({ "sliding_window": 128 }), "sliding window"),
             (json!({ "target_hidden_size": 8192 }), "8192"),

@@ -159,4 +159,12 @@ impl<F: Fusion> DraftHead for LayerHead<F> {
     fn read_by_a_pass(&self) -> usize {
         self.layer.bytes() + self.fusion.bytes()
     }
+
+    fn cache_bytes(&self) -> usize {
+        self.layer.cache_bytes()
+    }
+
+    fn cache_per_token(&self) -> usize {
+        self.layer.cache_per_token()
+    }
 }

@@ -11,17 +11,16 @@
 //! x after the layer is the g of the next row (its norm with `norm_output`). The output head scores a part of the
 //! vocabulary, which `d2t` names. Variants norm s_i before fc: `input_norm` all of them together, `fc_norm.i` each.
 
-use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
+use hunch_kernels::Threads;
 use hunch_kernels::activation::{rms_norm, rms_norm_in_place};
 use hunch_kernels::quantise::QuantisedRows;
-use hunch_kernels::{Threads, WeightMatrix};
 
 use super::config::Config;
 use super::eagle::{Fused, Fusion, States};
-use super::linear::{Linear, product, target_head, vector};
+use super::linear::{Linear, vector};
+use super::output_head::{self, OutputHead};
 use super::target_parts::{TargetParts, taps};
-use super::vocabulary::draft_vocabulary;
 use crate::tensor_files::TensorFiles;
 
 /// Streams of the target that are read.
@@ -37,11 +36,7 @@ pub(super) struct Eagle3 {
     stream_norms: Vec<Vec<f32>>,
     norm: Vec<f32>,
     eps: f32,
-    head: WeightMatrix,
-    head_bias: Option<Vec<f32>>,
-    /// Token of each row of the head. `None` if it scores the whole vocabulary.
-    vocabulary: Option<Vec<TokenId>>,
-    n_vocab: usize,
+    head: OutputHead,
     norm_before_residual: bool,
     norm_output: bool,
     bytes: usize,
@@ -53,17 +48,11 @@ impl Eagle3 {
 
     /// Returns whether a tensor belongs to it, apart from the layer.
     pub(super) fn has(name: &str) -> bool {
-        let own = [
-            "fc.weight",
-            "fc.bias",
-            "norm.weight",
-            "lm_head.weight",
-            "lm_head.bias",
-            "d2t",
-            "input_norm.weight",
-        ];
+        let own = ["fc.weight", "fc.bias", "norm.weight", "input_norm.weight"];
         let norm = name.strip_prefix("fc_norm.").and_then(|name| name.strip_suffix(".weight"));
-        own.contains(&name) || norm.is_some_and(|i| ["0", "1", "2"].contains(&i))
+        own.contains(&name)
+            || output_head::TENSORS.contains(&name)
+            || norm.is_some_and(|i| ["0", "1", "2"].contains(&i))
     }
 
     /// Loads everything but the layer, whose tensors begin with `prefix`.
@@ -76,37 +65,15 @@ impl Eagle3 {
         config: &Config,
         target: &TargetParts<'_>,
     ) -> Result<Self> {
-        let (n, n_vocab, threads) = (config.n_embd, target.spec.n_vocab, target.compute.threads());
+        let (n, threads) = (config.n_embd, target.compute.threads());
         let weights = &file.weights;
         let invalid = |reason: String| Error::InvalidModelFile { path: weights.gguf().path.clone(), reason };
         let fc = Linear::load(weights, "fc", (n, TAPS * n), threads)?;
-        let scored =
-            file.shape("lm_head.weight").map_or(n_vocab, |shape| shape.first().copied().unwrap_or(0));
-        if let Some(stated) = config.n_draft_vocab.filter(|stated| *stated != scored) {
-            return Err(invalid(format!("its head scores {scored} tokens, but config.json says {stated}")));
-        }
-        let vocabulary = match file.integers("d2t")? {
-            Some(d2t) if d2t.len() == scored => {
-                draft_vocabulary(&d2t, file.flags("t2d")?.as_deref(), n_vocab).map(Some).map_err(invalid)?
-            }
-            Some(d2t) => return Err(invalid(format!("d2t has {} entries for {scored} tokens", d2t.len()))),
-            None if scored == n_vocab => None,
-            None => {
-                return Err(invalid(format!("it scores {scored} of {n_vocab} tokens, and d2t is missing")));
-            }
-        };
-        let (head, head_bias, head_bytes) = if file.shape("lm_head.weight").is_some() {
-            let own = Linear::load(weights, "lm_head", (scored, n), threads)?;
-            let bytes = own.bytes(n);
-            (own.matrix, own.bias, bytes)
-        } else {
-            let shared = target_head(target.file, target.decoder, &target.spec, threads)?;
-            (shared, None, target.file.head_bytes())
-        };
+        let head = OutputHead::load(file, n, config.n_draft_vocab, target)?;
         let layer = |part: &str| vector(weights, &format!("{prefix}.{part}.weight"), n);
         Ok(Self {
             taps: taps(target.spec.n_layer, config.taps.as_deref(), TAPS).map_err(invalid)?,
-            bytes: fc.bytes(TAPS * n) + head_bytes,
+            bytes: fc.bytes(TAPS * n) + head.bytes(),
             fc,
             input_norm: layer("input_layernorm")?,
             hidden_norm: layer("hidden_norm")?,
@@ -114,9 +81,6 @@ impl Eagle3 {
             norm: vector(weights, "norm.weight", n)?,
             eps: config.eps as f32,
             head,
-            head_bias,
-            vocabulary,
-            n_vocab,
             norm_before_residual: config.norm_before_residual,
             norm_output: config.norm_output,
         })
@@ -184,18 +148,8 @@ impl Fusion for Eagle3 {
         let mut normed = x.to_vec();
         let n = self.norm.len();
         normed.chunks_exact_mut(n).for_each(|row| rms_norm_in_place(row, &self.norm, self.eps));
-        let scored = self.head.rows();
-        let mut scores = vec![0.0; x.len() / n * scored];
-        product(threads, &normed, quantised, &self.head, self.head_bias.as_deref(), &mut scores, false);
-        let states = if self.norm_output { normed } else { x.to_vec() };
-        let Some(vocabulary) = &self.vocabulary else { return (scores, states) };
-        let mut logits = vec![f32::NEG_INFINITY; x.len() / n * self.n_vocab];
-        for (logits, scores) in logits.chunks_exact_mut(self.n_vocab).zip(scores.chunks_exact(scored)) {
-            for (&token, &score) in vocabulary.iter().zip(scores) {
-                logits[token as usize] = score;
-            }
-        }
-        (logits, states)
+        let logits = self.head.logits(threads, &normed, quantised);
+        (logits, if self.norm_output { normed } else { x.to_vec() })
     }
 
     fn bytes(&self) -> usize {

@@ -1,4 +1,4 @@
-//! The decoder layer of a head with its KV cache, on the CPU kernels. Norms before attention belong to the
+//! A decoder layer of a head with its KV cache, on the CPU kernels. Norms before attention belong to the
 //! architectures, which differ in them.
 //!
 //! ```text
@@ -6,14 +6,16 @@
 //! x = x + down (silu(gate z) * up z),   z = RMS norm of x
 //! ```
 //!
-//! y is the input of attention and x the residual stream. The kernels are row-invariant, so rows that are read one by
+//! y is the input of attention and x the residual stream. If the file has norms of the heads of queries and keys, they
+//! are applied before the rotation (Qwen3). The kernels are row-invariant, so rows that are read one by
 //! one have the same values as rows that are read together.
 
 use std::sync::Arc;
 
 use hunch_core::model::RowLayout;
 use hunch_error::Result;
-use hunch_kernels::activation::{Activation, rms_norm, rotate_halves, rotate_neighbours};
+use hunch_kernels::RowMask;
+use hunch_kernels::activation::{Activation, rms_norm, rms_norm_in_place, rotate_halves, rotate_neighbours};
 use hunch_kernels::attention::{Attention, AttentionInput, AttentionShape, VisibleSlots};
 use hunch_kernels::matmul::{Input, multiply_gated};
 use hunch_kernels::quantise::QuantisedRows;
@@ -23,7 +25,7 @@ use super::linear::{Linear, vector};
 use crate::cache::KvCache;
 use crate::decoder::row_mask;
 use crate::device::Compute;
-use crate::rope::RopeTable;
+use crate::rope::{Angles, RopeTable};
 use crate::spec::{LayerSpec, ModelSpec, RopeKind};
 use crate::weights::WeightFile;
 
@@ -41,6 +43,8 @@ const MATRICES: [&str; 7] = [
 pub(super) const FREQUENCIES: &str = "rope_freqs.weight";
 /// Norm before the feed-forward network.
 const NORM: &str = "post_attention_layernorm";
+/// Norms of the heads of queries and keys, which not all layers have.
+pub(super) const HEAD_NORMS: [&str; 2] = ["self_attn.q_norm", "self_attn.k_norm"];
 
 /// Returns whether a tensor belongs to the layer `prefix`, which has these further norms.
 pub(super) fn is_of_layer(name: &str, prefix: &str, norms: &[&str]) -> bool {
@@ -68,11 +72,15 @@ struct Weights {
     q: Linear,
     k: Linear,
     v: Linear,
+    /// Norms of the heads of queries and keys, `[head_dim]` each.
+    head_norms: [Option<Vec<f32>>; 2],
     output: Linear,
     norm: Vec<f32>,
     gate: Linear,
     up: Linear,
     down: Linear,
+    /// Values of an input of attention.
+    inputs: usize,
     bytes: usize,
 }
 
@@ -113,16 +121,23 @@ impl Layer {
         let (queries, keys) = (config.n_head * config.head_dim, config.n_kv_head * config.head_dim);
         let load =
             |part: &str, n, k| Linear::load(file, &format!("{prefix}.{part}"), (n, k), compute.threads());
+        let head_norm = |part: &str| -> Result<Option<Vec<f32>>> {
+            let name = format!("{prefix}.{part}.weight");
+            if file.has(&name) { vector(file, &name, config.head_dim).map(Some) } else { Ok(None) }
+        };
+        let [q_norm, k_norm] = HEAD_NORMS;
         let mut weights = Weights {
             rope: RopeTable::with_factors(&spec, factors),
             q: load("self_attn.q_proj", queries, width)?,
             k: load("self_attn.k_proj", keys, width)?,
             v: load("self_attn.v_proj", keys, width)?,
+            head_norms: [head_norm(q_norm)?, head_norm(k_norm)?],
             output: load("self_attn.o_proj", n, queries)?,
             norm: vector(file, &format!("{prefix}.{NORM}.weight"), n)?,
             gate: load("mlp.gate_proj", ff, n)?,
             up: load("mlp.up_proj", ff, n)?,
             down: load("mlp.down_proj", n, ff)?,
+            inputs: width,
             bytes: 0,
             spec,
         };
@@ -156,6 +171,17 @@ impl Layer {
         self.weights.bytes
     }
 
+    /// Returns the allocated bytes of the cache.
+    pub(super) fn cache_bytes(&self) -> usize {
+        self.cache.bytes()
+    }
+
+    /// Returns the bytes of the cache for a token.
+    pub(super) fn cache_per_token(&self) -> usize {
+        let spec = &self.weights.spec;
+        2 * spec.n_kv_head * spec.head_dim * self.cache.kv_type().bytes()
+    }
+
     /// Drops the rows of the cache from `len` on.
     pub(super) fn truncate(&mut self, len: usize) {
         self.cache.truncate(len);
@@ -172,32 +198,54 @@ impl Layer {
     /// # Errors
     /// If the cache is full, memory is short or the layout does not fit. The cache is then unchanged.
     pub(super) fn run(&mut self, y: &[f32], x: &mut [f32], layout: RowLayout<'_>) -> Result<()> {
-        let w = self.weights.clone();
-        let (threads, spec) = (self.compute.threads(), &w.spec);
-        let (n, rows) = (spec.n_embd, x.len() / spec.n_embd);
+        let rows = x.len() / self.width();
         let mask = row_mask(self.cache.len(), rows, layout)?;
+        self.run_masked(y, x, &mask)
+    }
+
+    /// As [`run`](Self::run), with rows that all see each other.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub(super) fn run_block(&mut self, y: &[f32], x: &mut [f32]) -> Result<()> {
+        let mask = RowMask::block(self.cache.len(), x.len() / self.width())?;
+        self.run_masked(y, x, &mask)
+    }
+
+    /// Appends the keys and values of rows to the cache. `y` has the inputs of attention.
+    ///
+    /// # Errors
+    /// If the cache is full or memory is short. The cache is then unchanged.
+    pub(super) fn append(&mut self, y: &[f32]) -> Result<()> {
+        let (len, rows) = (self.cache.len(), y.len() / self.weights.inputs);
+        self.write(y, rows, &self.weights.rope.angles(len..len + rows))?;
+        self.cache.advance(rows);
+        Ok(())
+    }
+
+    /// Writes the keys and values of rows behind the cache, which does not grow.
+    fn write(&mut self, y: &[f32], rows: usize, angles: &Angles) -> Result<()> {
         self.cache.reserve(rows)?;
-        let angles = w.rope.angles(mask.positions());
-        let Workspace { q, k, v, h, gated, quantised } = &mut self.work;
-        for (linear, out) in [(&w.q, &mut *q), (&w.k, &mut *k), (&w.v, &mut *v)] {
+        let w = &self.weights;
+        let Workspace { k, v, quantised, .. } = &mut self.work;
+        for (linear, out) in [(&w.k, &mut *k), (&w.v, &mut *v)] {
             out.resize(rows * linear.matrix.rows(), 0.0);
-            linear.apply(threads, y, quantised, out, false);
+            linear.apply(self.compute.threads(), y, quantised, out, false);
         }
-        let half = w.rope.half();
-        for heads in [&mut *q, &mut *k] {
-            let width = heads.len() / rows;
-            for (row, heads) in heads.chunks_exact_mut(width).enumerate() {
-                let angle = row * half..(row + 1) * half;
-                let (cos, sin) = (&angles.cos[angle.clone()], &angles.sin[angle]);
-                for head in heads.chunks_exact_mut(spec.head_dim) {
-                    match spec.rope_kind {
-                        RopeKind::Halves => rotate_halves(head, cos, sin),
-                        RopeKind::Interleaved => rotate_neighbours(head, cos, sin),
-                    }
-                }
-            }
-        }
-        self.cache.write_rows(0, k, v)?;
+        w.place(k, w.head_norms[1].as_deref(), angles);
+        self.cache.write_rows(0, k, v)
+    }
+
+    fn run_masked(&mut self, y: &[f32], x: &mut [f32], mask: &RowMask) -> Result<()> {
+        let w = self.weights.clone();
+        let angles = w.rope.angles(mask.positions());
+        self.write(y, mask.rows(), &angles)?;
+        let (threads, spec) = (self.compute.threads(), &w.spec);
+        let (n, rows) = (spec.n_embd, mask.rows());
+        let Workspace { q, h, gated, quantised, .. } = &mut self.work;
+        q.resize(rows * w.q.matrix.rows(), 0.0);
+        w.q.apply(threads, y, quantised, q, false);
+        w.place(q, w.head_norms[0].as_deref(), &angles);
         let (keys, values, capacity) = self.cache.host_layer(0)?;
         let shape = AttentionShape {
             n_head: spec.n_head,
@@ -210,7 +258,7 @@ impl Layer {
         };
         h.resize(q.len(), 0.0);
         let input = AttentionInput { q, k: keys, v: values, sinks: None };
-        self.attention.attend(threads, shape, input, &VisibleSlots::new(&mask), h);
+        self.attention.attend(threads, shape, input, &VisibleSlots::new(mask), h);
         w.output.apply(threads, h, quantised, x, true);
 
         h.resize(x.len(), 0.0);
@@ -222,6 +270,27 @@ impl Layer {
         w.down.apply(threads, gated, quantised, x, true);
         self.cache.advance(rows);
         Ok(())
+    }
+}
+
+impl Weights {
+    /// Norms the heads of queries or keys, and rotates them by the angles of their rows.
+    fn place(&self, heads: &mut [f32], norm: Option<&[f32]>, angles: &Angles) {
+        let half = self.rope.half();
+        let width = heads.len() / (angles.cos.len() / half).max(1);
+        let rows = heads.chunks_exact_mut(width.max(1));
+        for (heads, (cos, sin)) in rows.zip(angles.cos.chunks_exact(half).zip(angles.sin.chunks_exact(half)))
+        {
+            for head in heads.chunks_exact_mut(self.spec.head_dim) {
+                if let Some(norm) = norm {
+                    rms_norm_in_place(head, norm, self.spec.rms_eps as f32);
+                }
+                match self.spec.rope_kind {
+                    RopeKind::Halves => rotate_halves(head, cos, sin),
+                    RopeKind::Interleaved => rotate_neighbours(head, cos, sin),
+                }
+            }
+        }
     }
 }
 
@@ -266,6 +335,8 @@ fn spec(config: &Config, target: &ModelSpec) -> ModelSpec {
         yarn: None,
         attention_scale: 1.0 / (config.head_dim as f32).sqrt(),
         convolution: None,
+        delta_net: None,
+        gated_attention: false,
         layers: vec![LayerSpec::PLAIN],
         ..target.clone()
     }

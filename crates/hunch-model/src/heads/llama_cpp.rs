@@ -1,7 +1,7 @@
-//! Heads in GGUF files of llama.cpp: EAGLE-3 under the architecture `eagle3`.
+//! Heads in GGUF files of llama.cpp: EAGLE-3 under the architecture `eagle3`, DFlash under `dflash`.
 //!
-//! Tensors and entries are presented under the names of the safetensors formats. Two things differ in the file. `d2t`
-//! has tokens instead of offsets, and query and key rows are ordered for a rotary embedding of neighbours.
+//! Tensors and entries are presented under the names of the safetensors formats. `d2t` has tokens instead of offsets. In
+//! files of EAGLE-3, query and key rows are ordered for a rotary embedding of neighbours.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +10,6 @@ use std::sync::Arc;
 use hunch_error::{Error, Result};
 use serde_json::{Value, json};
 
-use super::config::Config;
 use crate::file::ModelFile;
 use crate::gguf::Gguf;
 use crate::spec::RopeKind;
@@ -18,29 +17,45 @@ use crate::tensor_files::{NumberType, Numbers, TensorFiles};
 
 /// Architecture of EAGLE-3.
 const EAGLE3: &str = "eagle3";
+/// Architecture of DFlash.
+const DFLASH: &str = "dflash";
 /// Architectures of heads.
-const HEADS: [&str; 2] = [EAGLE3, "dflash"];
+const HEADS: [&str; 2] = [EAGLE3, DFLASH];
 
-/// Parts of a tensor's name, and those of the safetensors format.
-const NAMES: [(&str, &str); 17] = [
-    ("blk.0.attn_norm.", "layers.0.input_layernorm."),
-    ("blk.0.attn_norm_2.", "layers.0.hidden_norm."),
-    ("blk.0.hidden_norm.", "layers.0.hidden_norm."),
-    ("blk.0.attn_q.", "layers.0.self_attn.q_proj."),
-    ("blk.0.attn_k.", "layers.0.self_attn.k_proj."),
-    ("blk.0.attn_v.", "layers.0.self_attn.v_proj."),
-    ("blk.0.attn_output.", "layers.0.self_attn.o_proj."),
-    ("blk.0.ffn_norm.", "layers.0.post_attention_layernorm."),
-    ("blk.0.ffn_gate.", "layers.0.mlp.gate_proj."),
-    ("blk.0.ffn_up.", "layers.0.mlp.up_proj."),
-    ("blk.0.ffn_down.", "layers.0.mlp.down_proj."),
+/// Beginnings of names of tensors outside the layers, and those of the safetensors formats.
+const NAMES: [(&str, &str); 5] = [
     ("blk.0.rope_freqs.", "rope_freqs."),
-    ("enc.output_norm.", "input_norm."),
     ("output_norm.", "norm."),
     ("output.", "lm_head."),
     ("token_embd.", "embed_tokens."),
     ("d2t.weight", "d2t"),
 ];
+/// Parts of a layer, and those of the safetensors formats.
+const LAYER_NAMES: [(&str, &str); 13] = [
+    ("attn_norm.", "input_layernorm."),
+    ("attn_norm_2.", "hidden_norm."),
+    ("hidden_norm.", "hidden_norm."),
+    ("attn_q.", "self_attn.q_proj."),
+    ("attn_k.", "self_attn.k_proj."),
+    ("attn_v.", "self_attn.v_proj."),
+    ("attn_q_norm.", "self_attn.q_norm."),
+    ("attn_k_norm.", "self_attn.k_norm."),
+    ("attn_output.", "self_attn.o_proj."),
+    ("ffn_norm.", "post_attention_layernorm."),
+    ("ffn_gate.", "mlp.gate_proj."),
+    ("ffn_up.", "mlp.up_proj."),
+    ("ffn_down.", "mlp.down_proj."),
+];
+
+/// Metadata of a head.
+pub(super) struct Entries {
+    /// In the form of `config.json`.
+    pub(super) values: Value,
+    /// Elements that are rotated together.
+    pub(super) rope_kind: RopeKind,
+    /// Name of the target, if stated.
+    pub(super) target: Option<String>,
+}
 
 /// Returns the architecture of a GGUF file, if it is one of a head.
 pub(super) fn architecture(path: &Path) -> Option<&'static str> {
@@ -51,48 +66,60 @@ pub(super) fn architecture(path: &Path) -> Option<&'static str> {
     HEADS.into_iter().find(|name| gguf.str("general.architecture") == Some(name))
 }
 
-/// Opens a head, with its configuration.
+/// Opens a head, with its metadata.
 ///
 /// # Errors
 /// [`Error::InvalidModelFile`] if it is damaged or an entry is missing, [`Error::UnsupportedModel`] for another
 /// architecture.
-pub(super) fn open(path: &Path) -> Result<(TensorFiles, Config, Option<String>)> {
+pub(super) fn open(path: &Path) -> Result<(TensorFiles, Entries)> {
     let file = ModelFile::open(path)?;
     let gguf = Gguf::from_file(&file)?;
     let architecture = gguf.require_str("general.architecture")?;
-    if architecture != EAGLE3 {
+    let Some(architecture) = HEADS.into_iter().find(|name| *name == architecture) else {
         let reason = format!("its architecture is \"{architecture}\"");
         return Err(Error::UnsupportedModel { path: path.to_path_buf(), reason });
-    }
-    let config = Config { rope_kind: RopeKind::Interleaved, ..Config::of(&entries(&gguf)?, path)? };
-    let target = gguf.str("general.base_model.0.name").map(str::to_owned);
+    };
+    let entries = Entries {
+        values: entries(&gguf, architecture)?,
+        rope_kind: if architecture == EAGLE3 { RopeKind::Interleaved } else { RopeKind::Halves },
+        target: gguf.str("general.base_model.0.name").map(str::to_owned),
+    };
     if gguf.bool("eagle3.norm_before_fc") == Some(true)
         && !gguf.tensors.contains_key("enc.output_norm.weight")
     {
         let reason = "norm_before_fc is set, but enc.output_norm.weight is missing".into();
         return Err(Error::InvalidModelFile { path: path.to_path_buf(), reason });
     }
+    let renamed = |name: &String| renamed(name, architecture);
     let tensors = gguf.tensors.iter().map(|(name, info)| (renamed(name), info.clone()));
     let numbers = gguf.integers.iter().map(|(name, info)| {
         let dtype = if info.width == 8 { NumberType::I64 } else { NumberType::I32 };
         (renamed(name), Numbers { dtype, file: 0, range: info.range.clone() })
     });
     let (tensors, numbers): (BTreeMap<_, _>, BTreeMap<_, _>) = (tensors.collect(), numbers.collect());
-    Ok((TensorFiles::new(path, vec![Arc::new(file)], tensors, numbers), config, target))
+    Ok((TensorFiles::new(path, vec![Arc::new(file)], tensors, numbers), entries))
 }
 
-fn renamed(name: &str) -> String {
-    let found = NAMES.iter().find_map(|(own, other)| Some(format!("{other}{}", name.strip_prefix(own)?)));
-    found.unwrap_or_else(|| name.to_owned())
+fn renamed(name: &str, architecture: &str) -> String {
+    let replaced =
+        |name: &str, (own, other): &(&str, &str)| Some(format!("{other}{}", name.strip_prefix(own)?));
+    let encoder = if architecture == EAGLE3 { "input_norm." } else { "hidden_norm." };
+    let outside = NAMES.iter().chain(&[("enc.output_norm.", encoder)]).find_map(|pair| replaced(name, pair));
+    let in_layer = || {
+        let (layer, part) = name.strip_prefix("blk.")?.split_once('.')?;
+        let part = LAYER_NAMES.iter().find_map(|pair| replaced(part, pair))?;
+        Some(format!("layers.{layer}.{part}"))
+    };
+    outside.or_else(in_layer).unwrap_or_else(|| name.to_owned())
 }
 
 /// Presents the metadata as entries of `config.json`.
-fn entries(gguf: &Gguf) -> Result<Value> {
-    let number = |key: &str| gguf.u32(&format!("{EAGLE3}.{key}"));
-    let float = |key: &str| gguf.f32(&format!("{EAGLE3}.{key}"));
-    let flag = |key: &str| gguf.bool(&format!("{EAGLE3}.{key}")).unwrap_or(false);
+fn entries(gguf: &Gguf, architecture: &str) -> Result<Value> {
+    let number = |key: &str| gguf.u32(&format!("{architecture}.{key}"));
+    let float = |key: &str| gguf.f32(&format!("{architecture}.{key}"));
+    let flag = |key: &str| gguf.bool(&format!("{architecture}.{key}")).unwrap_or(false);
     // Files from before llama.cpp's pull request 18039 was merged call them extract_layers.
-    let keys = ["target_layers", "extract_layers"].map(|key| format!("{EAGLE3}.{key}"));
+    let keys = ["target_layers", "extract_layers"].map(|key| format!("{architecture}.{key}"));
     let layers = match keys.iter().find(|key| gguf.metadata.contains_key(*key)) {
         Some(key) => layers(gguf, key)?,
         None => {
@@ -101,13 +128,17 @@ fn entries(gguf: &Gguf) -> Result<Value> {
         }
     };
     let tokens = gguf.require_strings("tokenizer.ggml.tokens").map(<[String]>::len).ok();
-    let scaling = gguf.str("eagle3.rope.scaling.type").filter(|kind| *kind != "none");
+    let scaling = gguf.str(&format!("{architecture}.rope.scaling.type")).filter(|kind| *kind != "none");
+    let (head_dim, rotated) = (number("attention.key_length"), number("rope.dimension_count"));
+    let window = number("attention.sliding_window").filter(|window| *window > 0);
     Ok(json!({
         "hidden_size": number("embedding_length"),
         "intermediate_size": number("feed_forward_length"),
         "num_attention_heads": number("attention.head_count"),
         "num_key_value_heads": number("attention.head_count_kv"),
-        "head_dim": number("attention.key_length"),
+        "head_dim": head_dim,
+        "hidden_act": gguf.str(&format!("{architecture}.hidden_activation")),
+        "sliding_window": window,
         "num_hidden_layers": number("block_count"),
         "rms_norm_eps": float("attention.layer_norm_rms_epsilon"),
         "rope_theta": float("rope.freq_base"),
@@ -117,6 +148,20 @@ fn entries(gguf: &Gguf) -> Result<Value> {
         "eagle_aux_hidden_state_layer_ids": layers,
         "norm_before_residual": flag("norm_before_residual"),
         "norm_output": flag("norm_output"),
+        "dflash_config": {
+            "block_size": number("block_size"),
+            "mask_token_id": gguf.u32("tokenizer.ggml.mask_token_id"),
+            "target_layer_ids": layers.iter().map(|layer| layer - 1).collect::<Vec<_>>(),
+            "causal": gguf.bool(&format!("{architecture}.attention.causal")),
+            "final_logit_softcapping": float("final_logit_softcapping"),
+            "attention_value_scale": float("attention.value_scale"),
+            "output_multiplier": float("logit_scale"),
+            "input_embedding_scale": float("embedding_scale"),
+            "partial_rotary_factor": rotated.filter(|rotated| Some(*rotated) != head_dim),
+            "conv_kernel_size": number("conv_kernel_size"),
+            "selector_rank": number("selector_rank"),
+            "attention_scale": float("attention.scale"),
+        },
     }))
 }
 
@@ -148,9 +193,17 @@ mod tests {
             ("fc.weight", "fc.weight"),
             ("d2t", "d2t"),
             ("d2t.weight", "d2t"),
-            ("blk.1.attn_q.weight", "blk.1.attn_q.weight"),
+            ("enc.output_norm.weight", "input_norm.weight"),
+            ("blk.1.attn_q.weight", "layers.1.self_attn.q_proj.weight"),
         ] {
-            assert_eq!(renamed(own), other);
+            assert_eq!(renamed(own, EAGLE3), other);
+        }
+        for (own, other) in [
+            ("enc.output_norm.weight", "hidden_norm.weight"),
+            ("blk.4.attn_k_norm.weight", "layers.4.self_attn.k_norm.weight"),
+            ("blk.4.attn_sinks.weight", "blk.4.attn_sinks.weight"),
+        ] {
+            assert_eq!(renamed(own, DFLASH), other);
         }
     }
 }

@@ -15,6 +15,7 @@ use hunch_error::{Error, Refusal, Result};
 
 use super::HeadSummary;
 use super::config::{self, Config};
+use super::dflash::{self, BlockConfig, DFlash};
 use super::eagle::{Fusion, LayerHead};
 use super::eagle1::Eagle1;
 use super::eagle3::{Eagle3, TAPS};
@@ -30,9 +31,9 @@ use super::target_parts::{TargetParts, taps};
 use crate::decoder::Decoder;
 use crate::device::Compute;
 use crate::safetensors::{self, files_at};
-use crate::spec::ModelSpec;
+use crate::spec::{ModelSpec, RopeKind};
 use crate::tensor_files::TensorFiles;
-use crate::weights::WeightFile;
+use crate::weights::{Embedding, WeightFile};
 
 /// Names of the layer of EAGLE heads.
 const PREFIXES: [&str; 2] = ["midlayer", "layers.0"];
@@ -44,6 +45,7 @@ const IGNORED: [&str; 5] =
 enum Architecture {
     Eagle1 { prefix: &'static str, config: Config },
     Eagle3 { prefix: &'static str, config: Config },
+    DFlash { config: Config, block: BlockConfig },
     Medusa(MedusaShape),
     Speculator(SpeculatorShape),
 }
@@ -51,15 +53,31 @@ enum Architecture {
 impl Architecture {
     /// Recognises the architecture of open files.
     ///
-    /// `config` is that of a GGUF file. Others have it in their folder.
-    fn of(file: &TensorFiles, path: &Path, config: Option<Config>) -> Result<Self> {
+    /// `in_gguf` has the entries of a GGUF file. Others have them in their folder.
+    fn of(file: &TensorFiles, path: &Path, in_gguf: Option<&llama_cpp::Entries>) -> Result<Self> {
         let has = |name: String| file.shape(&name).is_some();
         let prefix = PREFIXES.into_iter().find(|prefix| has(format!("{prefix}.self_attn.q_proj.weight")));
         if let Some(prefix) = prefix.filter(|_| has("fc.weight".into())) {
-            let config = match config {
-                Some(config) => config,
-                None => Config::of(&config::read(folder(path))?, &folder(path).join("config.json"))?,
+            let (entries, source, rope_kind) = match in_gguf {
+                Some(own) => (own.values.clone(), path.to_path_buf(), own.rope_kind),
+                None => {
+                    let folder = folder(path);
+                    (config::read(folder)?, folder.join("config.json"), RopeKind::Halves)
+                }
             };
+            let config = Config { rope_kind, ..Config::of(&entries, &source)? };
+            if has("hidden_norm.weight".into()) {
+                let block = BlockConfig::of(&entries, &source)?;
+                // Files of llama.cpp have the embedding of the mask in their own table.
+                let own_table = in_gguf.is_some() && has("embed_tokens.weight".into());
+                if own_table || (in_gguf.is_none() && folder(path).join("mask_embedding.pt").exists()) {
+                    return Err(unsupported(path, "its mask has an embedding of its own".into()));
+                }
+                return Ok(Self::DFlash { config, block });
+            }
+            if config.layers != 1 {
+                return Err(unsupported(path, format!("the head has {} layers", config.layers)));
+            }
             let three = has(format!("{prefix}.hidden_norm.weight"));
             return Ok(if three { Self::Eagle3 { prefix, config } } else { Self::Eagle1 { prefix, config } });
         }
@@ -79,6 +97,7 @@ impl Architecture {
         match self {
             Self::Eagle1 { .. } => "EAGLE-1",
             Self::Eagle3 { .. } => "EAGLE-3",
+            Self::DFlash { .. } => "DFlash",
             Self::Medusa(_) => "Medusa",
             Self::Speculator(_) => "MLP speculator",
         }
@@ -88,6 +107,7 @@ impl Architecture {
         match self {
             Self::Eagle1 { prefix, .. } => is_of_layer(name, prefix, &[]) || Eagle1::has(name),
             Self::Eagle3 { prefix, .. } => is_of_layer(name, prefix, &Eagle3::NORMS) || Eagle3::has(name),
+            Self::DFlash { config, .. } => dflash::has(name, config.layers),
             Self::Medusa(shape) => shape.has(name),
             Self::Speculator(shape) => shape.has(name),
         }
@@ -97,7 +117,7 @@ impl Architecture {
     fn target_size(&self, file: &TensorFiles) -> (usize, Option<usize>) {
         let embedding = || file.shape("embed_tokens.weight").and_then(|shape| shape.first().copied());
         match self {
-            Self::Eagle1 { config, .. } | Self::Eagle3 { config, .. } => {
+            Self::Eagle1 { config, .. } | Self::Eagle3 { config, .. } | Self::DFlash { config, .. } => {
                 (config.n_embd, config.n_vocab.or_else(embedding))
             }
             Self::Medusa(shape) => (shape.width, Some(shape.n_vocab)),
@@ -121,24 +141,26 @@ pub(super) fn is_published(path: &Path) -> bool {
 
 impl Published {
     fn open(path: &Path) -> Result<Self> {
-        let (file, config, mut target) = match pickle::file_at(path) {
+        let (file, in_gguf, mut target) = match pickle::file_at(path) {
             _ if llama_cpp::architecture(path).is_some() => {
-                let (file, config, target) = llama_cpp::open(path)?;
-                (file, Some(config), target)
+                let (file, entries) = llama_cpp::open(path)?;
+                let target = entries.target.clone();
+                (file, Some(entries), target)
             }
             Some(pickle) if files_at(path).is_empty() => (pickle::open(&pickle)?, None, None),
             _ => (safetensors::open(path)?, None, None),
         };
-        let in_gguf = config.is_some();
-        let architecture = Architecture::of(&file, path, config)?;
+        let architecture = Architecture::of(&file, path, in_gguf.as_ref())?;
         let known = |name: &String| {
-            architecture.has(name) || IGNORED.contains(&&name[..]) || (in_gguf && name == FREQUENCIES)
+            architecture.has(name)
+                || IGNORED.contains(&&name[..])
+                || (in_gguf.is_some() && name == FREQUENCIES)
         };
         if let Some(name) = file.names().find(|name| !known(name)) {
             let reason = format!("it has the tensor {name}, which {} does not have", architecture.name());
             return Err(unsupported(path, reason));
         }
-        if !in_gguf {
+        if in_gguf.is_none() {
             target = config::read(folder(path)).ok().as_ref().and_then(config::target_name);
         }
         Ok(Self { file, architecture, target })
@@ -149,6 +171,7 @@ impl Published {
         let weights = &self.file.weights;
         let layers = match &self.architecture {
             Architecture::Eagle3 { config, .. } => config.taps.clone(),
+            Architecture::DFlash { block, .. } => block.stated_taps(),
             _ => None,
         };
         HeadSummary {
@@ -172,6 +195,7 @@ impl Published {
     fn check_depth(&self, layers: usize) -> Result<(), String> {
         match &self.architecture {
             Architecture::Eagle3 { config, .. } => taps(layers, config.taps.as_deref(), TAPS).map(drop),
+            Architecture::DFlash { config, block } => block.taps(config, layers).map(drop),
             _ => Ok(()),
         }
     }
@@ -211,16 +235,23 @@ impl Published {
                 });
             }
             Architecture::Eagle1 { config, .. } => (config, false),
-            Architecture::Eagle3 { config, .. } => (config, self.file.shape("lm_head.weight").is_some()),
+            Architecture::Eagle3 { config, .. } | Architecture::DFlash { config, .. } => {
+                (config, self.file.shape("lm_head.weight").is_some())
+            }
+        };
+        // A block reads the layers once, however many of its tokens are drafted.
+        let block = match &self.architecture {
+            Architecture::DFlash { block, .. } => Some(block.depth()),
+            _ => None,
         };
         let copies = Copies::of(target, compute)?;
         let scored = if own_head { 0 } else { copies.whole_head() };
         let copied = if copies.needed { copies.embedding + scored } else { 0 };
-        let cache_per_token = 2 * config.n_kv_head * config.head_dim * compute.kv().bytes();
+        let cache_per_token = 2 * config.layers * config.n_kv_head * config.head_dim * compute.kv().bytes();
         Ok(HeadOutlook {
             memory: HeadMemory { weights: own + copied, cache_per_token: cache_per_token as u64 },
-            read_by_a_draft: Some(own + scored),
-            max_depth: MAX_DRAFT,
+            read_by_a_draft: block.is_none().then_some(own + scored),
+            max_depth: block.unwrap_or(MAX_DRAFT),
             acceptance: None,
         })
     }
@@ -236,6 +267,10 @@ impl Published {
             Architecture::Eagle3 { prefix, config } => {
                 let fusion = Eagle3::load(file, prefix, config, target)?;
                 with_layer(fusion, (file, prefix), (config, 2 * config.n_embd), target)
+            }
+            Architecture::DFlash { config, block } => {
+                let head = DFlash::load(file, (config, block), embedding(target)?, target)?;
+                Ok(Head::new(Box::new(head)))
             }
             Architecture::Medusa(shape) => {
                 let network = Medusa::load(file, *shape, compute.threads())?;
@@ -256,14 +291,16 @@ fn with_layer<F: Fusion>(
     target: &TargetParts<'_>,
 ) -> Result<Head> {
     let layer = Layer::load(&file.weights, prefix, config, &target.spec, target.compute)?;
-    let embedding = match target.decoder.host_embedding() {
-        Some(shared) => shared,
-        None => {
-            let table = (target.spec.n_vocab, target.spec.n_embd);
-            Arc::new(target.file.host_embedding(table, None, target.compute.threads())?)
-        }
-    };
-    Ok(Head::new(Box::new(LayerHead::new(fusion, layer, embedding, target.compute))))
+    Ok(Head::new(Box::new(LayerHead::new(fusion, layer, embedding(target)?, target.compute))))
+}
+
+/// Returns the target's embedding, shared with the decoder where both run on the CPU.
+fn embedding(target: &TargetParts<'_>) -> Result<Arc<Embedding>> {
+    if let Some(shared) = target.decoder.host_embedding() {
+        return Ok(shared);
+    }
+    let table = (target.spec.n_vocab, target.spec.n_embd);
+    Ok(Arc::new(target.file.host_embedding(table, None, target.compute.threads())?))
 }
 
 fn unsupported(path: &Path, detail: String) -> Error {

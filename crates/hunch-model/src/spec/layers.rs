@@ -6,7 +6,7 @@ use super::{Architecture, Reader, Windows};
 use hunch_error::Result;
 
 /// Most positions that a short convolution may see.
-const MAX_CONVOLUTION: usize = 8;
+pub(super) const MAX_CONVOLUTION: usize = 8;
 
 /// Part of a layer that brings information from earlier positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,6 +18,10 @@ pub enum Mixer {
     ///
     /// [`ModelSpec::convolution`]: super::ModelSpec::convolution
     ShortConvolution,
+    /// [Gated delta net](hunch_kernels::delta_net), with the sizes of [`ModelSpec::delta_net`].
+    ///
+    /// [`ModelSpec::delta_net`]: super::ModelSpec::delta_net
+    DeltaNet,
 }
 
 /// Rotary embedding of a layer.
@@ -59,6 +63,9 @@ impl Reader<'_> {
         let key = self.key(name);
         let Some(heads) = self.gguf.sizes(&key).filter(|_| architecture.convolutions) else {
             let heads = self.optional_size(name, most)?.unwrap_or(n_head);
+            if architecture.delta_nets.is_some() {
+                return Ok((heads, self.mixers_of_delta_nets(n_layer)?));
+            }
             return Ok((heads, vec![Mixer::Attention; n_layer]));
         };
         if heads.len() < n_layer {
@@ -110,7 +117,7 @@ impl Reader<'_> {
         let window = window.filter(|&window| window > 0);
         let windowed = self.windowed_layers(step, mixers.len())?;
         let layer = |(index, &mixer): (usize, &Mixer)| {
-            if mixer == Mixer::ShortConvolution {
+            if mixer != Mixer::Attention {
                 return LayerSpec { mixer, window: None, rope: LayerRope::None };
             }
             let window = window.filter(|_| windowed[index]);

@@ -14,3 +14,8 @@ pub const STEP: usize = 64;
 pub(crate) fn places(reach: usize, capacity: usize) -> usize {
     RING + reach + reach * capacity.div_ceil(STEP)
 }
+
+/// Last inputs of a gated delta net that are held. Input s has place s mod `INPUTS`.
+pub(crate) const INPUTS: usize = 192;
+/// Whole states of a gated delta net that are held.
+pub(crate) const CHECKPOINTS: usize = 8;

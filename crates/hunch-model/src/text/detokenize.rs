@@ -72,7 +72,7 @@ impl Detokenizer {
     /// Emits the text of these special tokens, such as markers of calls.
     #[must_use]
     pub fn showing(self, shown: &[TokenId]) -> Self {
-        Self { shown: shown.to_vec(), ..self }
+        Self { shown: shown.to_vec(), harmony: self.harmony.map(|stream| stream.showing(shown)), ..self }
     }
 
     /// Adds a token and returns the text it completes. Empty while a character is incomplete.
@@ -86,7 +86,7 @@ impl Detokenizer {
         match effect {
             Effect::Hidden => String::new(),
             Effect::Shown => self.stream.push(&self.tokenizer.token_bytes(id)),
-            Effect::Marker(marker) => self.stream.finish() + marker,
+            Effect::Marker(marker) => self.stream.finish() + &marker,
         }
     }
 

@@ -15,7 +15,8 @@ use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
 use llguidance::{Matcher, ParserFactory};
 use serde_json::{Value, json};
 
-use super::{RequiredCalls, Tokenizer};
+use super::Tokenizer;
+use super::tool_grammar::RequiredCalls;
 
 /// Format of an answer.
 #[derive(Clone, Debug, PartialEq)]
@@ -103,6 +104,8 @@ impl FormatCompiler {
             AnswerFormat::JsonSchema(schema) => (of_schema(schema), "JSON schema"),
             AnswerFormat::Calls(calls) => {
                 let grammar = calls.grammar(|marker| self.marker(marker), with_white_space);
+                let grammar = grammar
+                    .map_err(|reason| Error::invalid(format!("Calls cannot be required: {reason}.")))?;
                 (TopLevelGrammar::from_lark(grammar), "JSON schema of a tool")
             }
         };

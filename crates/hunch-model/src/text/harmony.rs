@@ -3,33 +3,40 @@
 //! A turn is `<|channel|>analysis<|message|>...<|end|><|start|>assistant<|channel|>final<|message|>...`. Its text becomes
 //! `<think>...</think>` and the answer, as other models write it. Format: <https://github.com/openai/harmony>.
 
+use std::borrow::Cow;
+
+use super::thinking::{THOUGHT_CLOSING, THOUGHT_END, THOUGHT_OPENING};
 use super::tokenizer::{HarmonyTokens, Tokenizer};
+use super::tools::HARMONY_CALL;
 use hunch_core::token::TokenId;
 
-/// Marker before reasoning.
-const OPENING: &str = "<think>";
-/// Marker after reasoning, and a blank line.
-const CLOSING: &str = "</think>\n\n";
 /// Channel of the answer. The others are reasoning and calls of tools.
 const ANSWER: &str = "final";
 
+/// Name space of the tools of a request.
+const FUNCTIONS: &str = "to=functions.";
+
 /// Effect of a token on the text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     /// The token has no text to show.
     Hidden,
     /// The token is text.
     Shown,
     /// The token ends the text before it, and is replaced by this marker.
-    Marker(&'static str),
+    Marker(Cow<'static, str>),
 }
 
 /// Converts the tokens of a turn to text with markers.
 #[derive(Clone, Debug)]
 pub(super) struct HarmonyStream {
     tokens: HarmonyTokens,
-    /// Role and channel so far, while they are read.
+    /// Channel so far, or role before it, while they are read.
     header: Option<String>,
+    /// Role of the message, with the tool that it is for.
+    role: String,
+    /// `true` to show calls of tools as text. Else they are reasoning.
+    shows_calls: bool,
     /// `true` inside of reasoning.
     thinking: bool,
     /// `true` if some text was neither a name nor reasoning. Reasoning after it has no markers.
@@ -39,18 +46,30 @@ pub(super) struct HarmonyStream {
 impl HarmonyStream {
     /// Creates the stream of a turn, whose role is part of the prompt.
     pub(super) fn new(tokens: HarmonyTokens) -> Self {
-        Self { tokens, header: None, thinking: false, said: false }
+        Self { tokens, header: None, role: String::new(), shows_calls: false, thinking: false, said: false }
+    }
+
+    /// Shows calls of tools as text: the marker [`HARMONY_CALL`], the name, `<|message|>` and the arguments. Needs the
+    /// token `<|message|>` among the tokens that are text.
+    pub(super) fn showing(self, shown: &[TokenId]) -> Self {
+        Self { shows_calls: shown.contains(&self.tokens.message), ..self }
     }
 
     /// Adds a token and returns its effect on the text.
     pub(super) fn push(&mut self, id: TokenId, tokenizer: &Tokenizer) -> Effect {
         let HarmonyTokens { start, channel, message, .. } = self.tokens;
         if id == start || id == channel {
-            self.header = Some(String::new());
-            return Effect::Marker("");
+            let before = self.header.replace(String::new()).unwrap_or_default();
+            self.role = if id == channel { before } else { String::new() };
+            return Effect::Marker("".into());
         }
         if id == message {
-            return self.header.take().map_or(Effect::Hidden, |header| Effect::Marker(self.enter(&header)));
+            let Some(header) = self.header.take() else { return Effect::Hidden };
+            let marker = match self.called(&header) {
+                Some(name) => self.enter_call(&name).into(),
+                None => self.enter(&header).into(),
+            };
+            return Effect::Marker(marker);
         }
         if tokenizer.is_special(id) {
             return Effect::Hidden;
@@ -63,13 +82,27 @@ impl HarmonyStream {
         Effect::Shown
     }
 
+    /// Returns the tool that a message is for, if calls are shown.
+    fn called(&self, header: &str) -> Option<String> {
+        let whole = [&self.role, header].join(" ");
+        let (_, name) = whole.split_once(FUNCTIONS).filter(|_| self.shows_calls)?;
+        Some(name.split(|c: char| c.is_whitespace() || c == '<').next().unwrap_or_default().to_owned())
+    }
+
+    /// Begins the arguments of a call and returns the marker before them.
+    fn enter_call(&mut self, name: &str) -> String {
+        let closing = if std::mem::take(&mut self.thinking) { THOUGHT_END } else { "" };
+        self.said = true;
+        format!("{closing}{HARMONY_CALL}{name}<|message|>")
+    }
+
     /// Begins the text of a message and returns the marker before it.
     fn enter(&mut self, header: &str) -> &'static str {
         let reasoning = !header.trim_start().starts_with(ANSWER);
         let marker = match (reasoning, self.thinking) {
-            (true, false) if !self.said => OPENING,
+            (true, false) if !self.said => THOUGHT_OPENING,
             (true, true) => "\n\n",
-            (false, true) => CLOSING,
+            (false, true) => THOUGHT_END,
             _ => "",
         };
         self.thinking = reasoning && !self.said;
@@ -79,8 +112,8 @@ impl HarmonyStream {
 
 /// Returns an answer without its reasoning: the text after the closing marker.
 pub fn without_reasoning(answer: &str) -> &str {
-    let begun = answer.trim_start().starts_with(OPENING);
-    match answer.split_once(CLOSING.trim_end()) {
+    let begun = answer.trim_start().starts_with(THOUGHT_OPENING);
+    match answer.split_once(THOUGHT_CLOSING) {
         Some((_, said)) if begun => said.trim_start(),
         // An answer that was stopped while it reasoned.
         _ if begun => "",
@@ -92,9 +125,11 @@ pub fn without_reasoning(answer: &str) -> &str {
 mod tests {
     use super::*;
     use crate::gguf::{Array, Gguf, Value};
+    use crate::text::{AnswerFormat, FormatCompiler, RequiredCalls, Tool, ToolForm};
+    use serde_json::json;
     use std::path::Path;
 
-    const TEXTS: [&str; 12] = [
+    const TEXTS: [&str; 14] = [
         "<|start|>",
         "<|channel|>",
         "<|message|>",
@@ -107,6 +142,8 @@ mod tests {
         "Hm",
         "Hello",
         "commentary",
+        " to=functions.time",
+        "{}",
     ];
 
     /// Returns a tokeniser of these texts, the first six of which are control tokens.
@@ -131,7 +168,12 @@ mod tests {
     }
 
     fn text(ids: &[&str]) -> String {
-        let mut tokens = crate::text::Detokenizer::new(std::sync::Arc::new(tokenizer()));
+        text_showing(ids, &[])
+    }
+
+    fn text_showing(ids: &[&str], shown: &[TokenId]) -> String {
+        let tokenizer = std::sync::Arc::new(tokenizer());
+        let mut tokens = crate::text::Detokenizer::new(tokenizer).showing(shown);
         let id = |text: &&str| TEXTS.iter().position(|known| known == text).unwrap() as TokenId;
         let mut text: String = ids.iter().map(|text| tokens.push(id(text))).collect();
         text.push_str(&tokens.finish());
@@ -149,6 +191,33 @@ mod tests {
         let call = ["<|channel|>", "commentary", "<|message|>", "Hm", "<|call|>"];
         assert_eq!(text(&[&analysis[..], &call].concat()), "<think>Hm\n\nHm");
         assert_eq!(text(&[&last[..4], &["<|end|>"], &analysis[..]].concat()), "HelloHm");
+    }
+
+    #[test]
+    fn calls_are_shown_on_request() {
+        let analysis = ["<|channel|>", "analysis", "<|message|>", "Hm", "<|end|>", "<|start|>", "assistant"];
+        let in_channel = ["<|channel|>", "commentary", " to=functions.time", "<|message|>", "{}", "<|call|>"];
+        let in_role = [" to=functions.time", "<|channel|>", "commentary", "<|message|>", "{}", "<|call|>"];
+        for call in [in_channel, in_role] {
+            let turn = [&analysis[..], &call].concat();
+            assert_eq!(
+                text_showing(&turn, &[2]),
+                format!("<think>Hm</think>\n\n{HARMONY_CALL}time<|message|>{{}}")
+            );
+            assert_eq!(text(&turn), "<think>Hm\n\n{}");
+        }
+    }
+
+    #[test]
+    fn a_required_call_is_a_message_to_its_function() {
+        let tool = Tool { name: "time".into(), description: None, parameters: json!({ "type": "object" }) };
+        let calls =
+            RequiredCalls { form: ToolForm::Harmony, tools: vec![tool], many: false, otherwise: None };
+        let compiled = FormatCompiler::new(&tokenizer()).unwrap().compile(&AnswerFormat::Calls(calls), 0);
+        let mut logits = vec![0.0; TEXTS.len()];
+        compiled.unwrap().restrict(&[], &mut logits).unwrap();
+        let allowed: Vec<usize> = (0..TEXTS.len()).filter(|&id| logits[id].is_finite()).collect();
+        assert_eq!(allowed, [1], "the answer begins with a channel");
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod time;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::text::harmony::without_reasoning;
+use crate::text::thinking::{THOUGHT_MARKERS, ThoughtSplitter};
 use crate::text::tools::{ToolCall, ToolChat, ToolForm, ToolMessage, map_fields, map_strings};
 use crate::text::{EncodeOptions, Tokenizer};
 use child::{Failure, RenderingChild};
@@ -29,9 +30,6 @@ use renderer::{MAX_SOURCE, Renderer, Request, role_name};
 ///
 /// More than 1, because the first crash may have another cause.
 const MAX_CRASHES: u32 = 2;
-
-/// Markers of the reasoning in an answer. Some vocabularies have them as control tokens.
-const THINKING: [&str; 2] = ["<think>", "</think>"];
 
 /// Template used for a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -260,7 +258,11 @@ impl ChatTemplate {
         }
         let literals = tokenizer.literals(texts.into_iter())?;
         let mask = |text: &str| literals.mask(text, &[]);
-        let answer = |text: &str| literals.mask(text, &THINKING);
+        // Templates of the harmony format do not search for the reasoning in the answers of the model.
+        let is_harmony = tokenizer.harmony().is_some();
+        let answer = |text: &str| {
+            literals.mask(if is_harmony { without_reasoning(text) } else { text }, &THOUGHT_MARKERS)
+        };
         let masked = |message: &ToolMessage| match message {
             ToolMessage::Text(ChatMessage { role, content }) => {
                 let content = if *role == Role::Assistant { answer(content) } else { mask(content) };
@@ -298,11 +300,12 @@ impl ChatTemplate {
     /// [`Error::InvalidRequest`] if the template has no tools, or a form that is not supported.
     pub fn tool_form(&self) -> Result<ToolForm> {
         let remedy = "Remove `tools`, or load another model.";
-        let source = self.source.as_deref().filter(|_| self.variables().iter().any(|name| name == "tools"));
-        let source = source.ok_or_else(|| {
-            Error::invalid(format!("The chat template of this model has no tools. {remedy}"))
-        })?;
-        ToolForm::of_template(source).ok_or_else(|| {
+        let form = self.source.as_deref().and_then(ToolForm::of_template);
+        // A template of Phi reads the tools from the system message.
+        if form != Some(ToolForm::Phi) && !self.variables().iter().any(|name| name == "tools") {
+            return Err(Error::invalid(format!("The chat template of this model has no tools. {remedy}")));
+        }
+        form.ok_or_else(|| {
             Error::invalid(format!(
                 "The chat template of this model has tools, but its form of calls is not supported. {remedy}"
             ))
@@ -337,7 +340,7 @@ impl ChatTemplate {
             .iter()
             .map(|message| {
                 // Templates search for the reasoning in the answers of the model.
-                let kept: &[&str] = if message.role == Role::Assistant { &THINKING } else { &[] };
+                let kept: &[&str] = if message.role == Role::Assistant { &THOUGHT_MARKERS } else { &[] };
                 ChatMessage { role: message.role, content: literals.mask(&message.content, kept) }
             })
             .collect();
@@ -354,6 +357,18 @@ impl ChatTemplate {
             switch: reads("enable_thinking") || reads("thinking"),
             effort: reads("reasoning_effort"),
         }
+    }
+
+    /// Returns whether answers are thoughts even if the reasoning is switched off. Then the template has only levels, or
+    /// it opens a thought whatever its switches say. A model that begins a thought by itself is not noticed.
+    pub fn always_thinks(&self) -> bool {
+        let ThinkingSwitches { switch, effort } = self.thinking_switches();
+        if effort && !switch {
+            return true;
+        }
+        let question = [ChatMessage { role: Role::User, content: "Hi".into() }];
+        let rendered = self.render(&question, true, Some(Thinking::Off), &|| false);
+        rendered.is_ok_and(|rendered| ThoughtSplitter::after(&rendered.text, "").is_thinking())
     }
 
     /// Returns the names of the variables that the template reads. None if it cannot be parsed.

@@ -5,12 +5,14 @@
 
 mod reader;
 mod scanner;
+mod tags;
 
-use super::tools::ToolForm;
+use std::sync::Arc;
+
+use super::thinking::{THOUGHT_CLOSING, THOUGHT_OPENING, ThoughtSplitter, before_marker};
+use super::tools::{CALL_SIGN, Tool, ToolForm};
 use reader::{CallReader, Progress};
-
-/// Markers of reasoning at the start of an answer, where calls are only thoughts.
-const REASONING: [&str; 2] = ["<think>", "</think>"];
+use tags::TagReader;
 
 /// A part of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +34,7 @@ pub enum ToolPart {
 #[derive(Clone, Debug)]
 pub struct ToolCallParser {
     form: ToolForm,
-    tools: Vec<String>,
+    tools: Arc<[Tool]>,
     /// Most intact calls. The rest of the answer is left out after them.
     max_calls: usize,
     /// Text that was not read yet.
@@ -55,7 +57,7 @@ enum State {
         raw: String,
         series: Series,
     },
-    Call(Box<CallReader>, Series),
+    Call(Box<Reader>, Series),
     /// After a call.
     After(Series),
     /// After the last call allowed.
@@ -74,15 +76,70 @@ struct Series {
     fenced: bool,
 }
 
+/// Reader of a call of some form.
+#[derive(Clone, Debug)]
+enum Reader {
+    Json(CallReader),
+    Tags(TagReader),
+}
+
+impl Reader {
+    fn push(&mut self, c: char, tools: &[Tool]) -> Progress {
+        match self {
+            Self::Json(reader) => reader.push(c, &|name| tools.iter().any(|tool| tool.name == name)),
+            Self::Tags(reader) => reader.push(c, tools),
+        }
+    }
+
+    fn take_begin(&mut self) -> Option<String> {
+        match self {
+            Self::Json(reader) => reader.take_begin(),
+            Self::Tags(reader) => reader.take_begin(),
+        }
+    }
+
+    fn has_begun(&self) -> bool {
+        match self {
+            Self::Json(reader) => reader.has_begun(),
+            Self::Tags(reader) => reader.has_begun(),
+        }
+    }
+
+    fn take_arguments(&mut self) -> String {
+        match self {
+            Self::Json(reader) => reader.take_arguments(),
+            Self::Tags(reader) => reader.take_arguments(),
+        }
+    }
+
+    fn is_doubled(&self) -> bool {
+        matches!(self, Self::Json(reader) if reader.is_doubled())
+    }
+
+    fn is_valid(&self) -> bool {
+        match self {
+            Self::Json(reader) => reader.is_valid(),
+            Self::Tags(reader) => reader.is_valid(),
+        }
+    }
+
+    fn take_raw(&mut self) -> String {
+        std::mem::take(match self {
+            Self::Json(reader) => &mut reader.raw,
+            Self::Tags(reader) => &mut reader.raw,
+        })
+    }
+}
+
 /// Marker of a Markdown fence. Small models put calls in one.
 const FENCE: &str = "```";
 
 impl ToolCallParser {
     /// Creates a parser of an answer. Calls of tools with other names are text.
-    pub fn new(form: ToolForm, tools: impl IntoIterator<Item = String>, max_calls: usize) -> Self {
+    pub fn new(form: ToolForm, tools: &[Tool], max_calls: usize) -> Self {
         Self {
             form,
-            tools: tools.into_iter().collect(),
+            tools: tools.into(),
             max_calls,
             pending: String::new(),
             space: String::new(),
@@ -92,13 +149,11 @@ impl ToolCallParser {
         }
     }
 
-    /// Reads an answer that continues `prompt`, the end of a rendered template, and `begun`, the start of the answer. If
-    /// they leave a thought open, calls are text until its end.
+    /// Reads an answer that continues a text, which `thoughts` has read. If it leaves a thought open, calls are text until
+    /// the end of the thought.
     #[must_use]
-    pub fn after(mut self, prompt: &str, begun: &str) -> Self {
-        let [open, close] = REASONING;
-        let opened = prompt.trim_end().ends_with(open) || begun.trim_start().starts_with(open);
-        if opened && !begun.contains(close) {
+    pub fn after(mut self, thoughts: &ThoughtSplitter) -> Self {
+        if thoughts.is_thinking() {
             self.state = State::Reasoning;
         }
         self
@@ -161,10 +216,10 @@ impl ToolCallParser {
 
     fn step_start(&mut self, last: bool) -> bool {
         let begun = self.pending.trim_start();
-        if !last && REASONING[0].starts_with(begun) {
+        if !last && THOUGHT_OPENING.starts_with(begun) {
             return self.wait(State::Start);
         }
-        if begun.starts_with(REASONING[0]) {
+        if begun.starts_with(THOUGHT_OPENING) {
             self.state = State::Reasoning;
             return true;
         }
@@ -187,9 +242,9 @@ impl ToolCallParser {
     }
 
     fn step_reasoning(&mut self, parts: &mut Parts, last: bool) -> bool {
-        let end = self.pending.find(REASONING[1]).map(|at| at + REASONING[1].len());
+        let end = self.pending.find(THOUGHT_CLOSING).map(|at| at + THOUGHT_CLOSING.len());
         let until = end.unwrap_or_else(|| {
-            if last { self.pending.len() } else { before_marker(&self.pending, REASONING[1]) }
+            if last { self.pending.len() } else { before_marker(&self.pending, THOUGHT_CLOSING) }
         });
         self.emit_text(parts, until);
         if end.is_some() || last { true } else { self.wait(State::Reasoning) }
@@ -204,7 +259,8 @@ impl ToolCallParser {
             self.emit_text(parts, at);
             self.pending.drain(..opening.len());
             let series = Series { marked: true, list: false, doubled: false, fenced: false };
-            self.state = State::Open { raw: opening.to_owned(), series };
+            // The sign is no text of the model, so it must not come back if this is no call.
+            self.state = State::Open { raw: opening.trim_start_matches(CALL_SIGN).to_owned(), series };
             return true;
         }
         let until = if last { self.pending.len() } else { before_marker(&self.pending, opening) };
@@ -224,25 +280,24 @@ impl ToolCallParser {
                 self.state = State::Open { raw, series };
                 return true;
             }
-            Some('{') => CallReader::of_object(raw, series.marked),
-            Some(_) if self.form == ToolForm::MistralArgs && series.marked => CallReader::of_name(raw),
-            Some(_) => return self.give_up(parts, &raw),
+            Some('{') => Reader::Json(CallReader::of_object(raw, series.marked)),
+            Some(_) if !series.marked => return self.give_up(parts, &raw),
+            Some(_) => match self.form {
+                ToolForm::MistralArgs | ToolForm::Harmony => Reader::Json(CallReader::of_name(raw)),
+                ToolForm::QwenCoder => Reader::Tags(TagReader::new(raw, &tags::QWEN_CODER)),
+                ToolForm::Glm => Reader::Tags(TagReader::new(raw, &tags::GLM)),
+                _ => return self.give_up(parts, &raw),
+            },
         };
         self.state = State::Call(Box::new(call), series);
         true
     }
 
-    fn step_call(
-        &mut self,
-        parts: &mut Parts,
-        mut call: Box<CallReader>,
-        series: Series,
-        last: bool,
-    ) -> bool {
+    fn step_call(&mut self, parts: &mut Parts, mut call: Box<Reader>, series: Series, last: bool) -> bool {
         let (mut read, mut progress) = (0, Progress::More);
         for c in self.pending.chars() {
             read += c.len_utf8();
-            progress = call.push(c, &|name| self.tools.iter().any(|tool| tool == name));
+            progress = call.push(c, &self.tools);
             if progress != Progress::More {
                 break;
             }
@@ -262,11 +317,11 @@ impl ToolCallParser {
             return self.wait(State::Call(call, series));
         }
         if !call.has_begun() {
-            return self.give_up(parts, &call.raw);
+            return self.give_up(parts, &call.take_raw());
         }
         let broken = !ended || !call.is_valid();
         self.intact += usize::from(!broken);
-        parts.0.push(ToolPart::End { broken: broken.then(|| std::mem::take(&mut call.raw)) });
+        parts.0.push(ToolPart::End { broken: broken.then(|| call.take_raw()) });
         self.state = match (self.intact >= self.max_calls, ended) {
             (true, _) => State::Done,
             (false, true) => State::After(Series { doubled: call.is_doubled(), ..series }),
@@ -318,13 +373,6 @@ impl ToolCallParser {
         let text: String = self.space.drain(..end).collect();
         parts.text(&text);
     }
-}
-
-/// Returns the length of a text without a start of `marker` at its end.
-fn before_marker(text: &str, marker: &str) -> usize {
-    let starts = (1..marker.len()).rev().filter(|&length| marker.is_char_boundary(length));
-    let begun = starts.map(|length| &marker[..length]).find(|start| text.ends_with(start));
-    text.len() - begun.map_or(0, str::len)
 }
 
 /// Parts of an answer, without empty ones.

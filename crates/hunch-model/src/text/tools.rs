@@ -2,6 +2,8 @@
 //!
 //! The form follows from the chat template. Reading calls is the job of `tool_calls`, rendering that of `template`.
 
+use std::borrow::Cow;
+
 use hunch_core::chat::ChatMessage;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -78,6 +80,11 @@ impl ToolMessage {
     }
 }
 
+/// Returns the text of an answer for readers, without the signs by which calls are found.
+pub fn without_signs(text: &str) -> Cow<'_, str> {
+    if text.contains(CALL_SIGN) { text.replace(CALL_SIGN, "").into() } else { text.into() }
+}
+
 /// Calls `change` with every string of a value, names of fields included, and returns the changed value.
 pub(super) fn map_strings(value: &Value, change: &impl Fn(&str) -> String) -> Value {
     match value {
@@ -109,32 +116,34 @@ pub enum ToolForm {
     Mistral,
     /// `[TOOL_CALLS]name[ARGS]{...}`: Mistral, later tokenisers.
     MistralArgs,
+    /// `<|tool_call|>{"name": ..., "arguments": {...}}<|/tool_call|>`: Phi-4-mini.
+    Phi,
+    /// `<tool_call>`, then `<function=NAME>`, `<parameter=KEY>`, a value and `</parameter>` on lines of their own, then
+    /// `</function></tool_call>`: Qwen3-Coder, Qwen3.5.
+    QwenCoder,
+    /// `<tool_call>NAME`, then `<arg_key>KEY</arg_key>` and `<arg_value>VALUE</arg_value>` on lines of their own, then
+    /// `</tool_call>`: GLM-4.5 and later.
+    Glm,
+    /// A message to `functions.NAME` in the harmony format: gpt-oss. In the text of an answer it is the marker
+    /// [`HARMONY_CALL`], the name, `<|message|>` and an object.
+    Harmony,
 }
 
 impl ToolForm {
     /// Returns the form that a chat template shows, or `None` if it shows none of these.
     pub fn of_template(source: &str) -> Option<Self> {
-        let has = |text: &str| source.contains(text);
-        // Qwen3-Coder and GLM write arguments as tags of their own between the same markers.
-        let has_tags = has("<function=") || has("<arg_key>");
-        if has("[TOOL_CALLS]") {
-            Some(if has("[ARGS]") { Self::MistralArgs } else { Self::Mistral })
-        } else if has("<tool_call>") && !has_tags {
-            Some(Self::Hermes)
-        } else if has("<|tool_call|>") && !has_tags {
-            Some(Self::Granite)
-        } else if has("<|start_header_id|>") && has("\"parameters\"") {
-            Some(Self::Llama)
-        } else {
-            None
-        }
+        let shows = |(_, markers): &&(Self, &[&str])| markers.iter().all(|marker| source.contains(marker));
+        let (form, _) = FORMS.iter().find(shows)?;
+        // Other forms with functions as tags have the markers of Hermes too.
+        (*form != Self::Hermes || !source.contains("<function=")).then_some(*form)
     }
 
     /// Returns the marker before calls.
     pub(super) fn opening(self) -> Option<&'static str> {
         match self {
-            Self::Hermes => Some("<tool_call>"),
-            Self::Granite => Some("<|tool_call|>"),
+            Self::Hermes | Self::QwenCoder | Self::Glm => Some("<tool_call>"),
+            Self::Granite | Self::Phi => Some("<|tool_call|>"),
+            Self::Harmony => Some(HARMONY_CALL),
             Self::Llama => None,
             Self::Mistral | Self::MistralArgs => Some("[TOOL_CALLS]"),
         }
@@ -142,86 +151,74 @@ impl ToolForm {
 
     /// Returns the marker after a call.
     pub(super) fn closing(self) -> Option<&'static str> {
-        (self == Self::Hermes).then_some("</tool_call>")
+        match self {
+            Self::Hermes | Self::QwenCoder => Some("</tool_call>"),
+            Self::Phi => Some("<|/tool_call|>"),
+            // The marker is part of a call of GLM.
+            Self::Glm | Self::Granite | Self::Llama | Self::Mistral | Self::MistralArgs | Self::Harmony => {
+                None
+            }
+        }
+    }
+
+    /// Returns `true` if an answer has one call at most, because the template of the model renders no more.
+    pub fn is_single(self) -> bool {
+        matches!(self, Self::Llama | Self::Harmony)
     }
 
     /// Returns all markers. They may be control tokens, which have no text of their own in an answer.
     pub fn markers(self) -> &'static [&'static str] {
         match self {
             Self::Hermes => &["<tool_call>", "</tool_call>"],
+            Self::QwenCoder => &["<tool_call>", "</tool_call>", "</function>", "</parameter>"],
+            Self::Glm => {
+                &["<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"]
+            }
             Self::Granite => &["<|tool_call|>"],
+            Self::Phi => &["<|tool_call|>", "<|/tool_call|>"],
             Self::Llama => &[],
+            // Shows calls of tools in the text. The other control tokens stay hidden.
+            Self::Harmony => &["<|message|>"],
             Self::Mistral => &["[TOOL_CALLS]"],
             Self::MistralArgs => &["[TOOL_CALLS]", ARGUMENTS, CALL_ID],
         }
     }
 }
 
+/// Forms with the texts that their chat templates contain, all of them. The first form that fits is that of a template.
+const FORMS: [(ToolForm, &[&str]); 10] = [
+    (ToolForm::MistralArgs, &["[TOOL_CALLS]", ARGUMENTS]),
+    (ToolForm::Mistral, &["[TOOL_CALLS]"]),
+    (ToolForm::QwenCoder, &["<tool_call>", "<function=", "<parameter="]),
+    (ToolForm::Glm, &["<tool_call>", "<arg_key>"]),
+    (ToolForm::Hermes, &["<tool_call>"]),
+    (ToolForm::Phi, &["<|/tool_call|>"]),
+    // The template of Phi-4-mini shows where the tools are, and no call.
+    (ToolForm::Phi, &["<|tool|>", "<|/tool|>"]),
+    (ToolForm::Granite, &["<|tool_call|>"]),
+    (ToolForm::Harmony, &["<|channel|>", "functions."]),
+    (ToolForm::Llama, &["<|start_header_id|>", "\"parameters\""]),
+];
+
+/// Sign of a marker that was a control token, where the text of the marker alone could be a quotation. Unicode has no
+/// character here, and never will.
+pub(super) const CALL_SIGN: char = '\u{fdd0}';
+/// Marker of a call in the text of an answer in the harmony format: [`CALL_SIGN`] and the text of the control token.
+pub(super) const HARMONY_CALL: &str = "\u{fdd0}<|call|>";
 /// Marker between the name of a tool and its arguments.
 pub(super) const ARGUMENTS: &str = "[ARGS]";
 /// Marker between the name of a tool and an identifier that the model chose.
 pub(super) const CALL_ID: &str = "[CALL_ID]";
 
-/// Calls that an answer has to consist of.
-#[derive(Clone, Debug, PartialEq)]
-pub struct RequiredCalls {
-    /// Form of the calls.
-    pub form: ToolForm,
-    /// Tools that may be called.
-    pub tools: Vec<Tool>,
-    /// `true` to allow more than one call.
-    pub many: bool,
-    /// Schema of an answer without calls. `None` if there has to be a call.
-    pub otherwise: Option<Value>,
-}
-
-impl RequiredCalls {
-    /// Returns a grammar in llguidance's dialect of Lark. `marker` writes a marker as an expression, and `schema` the
-    /// JSON of a schema.
-    pub(super) fn grammar(
-        &self,
-        marker: impl Fn(&str) -> String,
-        schema: impl Fn(&Value) -> Value,
-    ) -> String {
-        let literal = |text: &str| Value::from(text).to_string();
-        let open = self.form.opening().map(&marker).unwrap_or_default();
-        let call = match self.form {
-            ToolForm::Hermes => format!("{open} \"\\n\" body \"\\n\" {}", marker("</tool_call>")),
-            ToolForm::MistralArgs => format!("{open} body"),
-            ToolForm::Granite | ToolForm::Mistral | ToolForm::Llama => "body".to_owned(),
-        };
-        let many = self.many;
-        let calls = match self.form {
-            ToolForm::Hermes if many => "call (\"\\n\" call)*".to_owned(),
-            ToolForm::MistralArgs if many => "call+".to_owned(),
-            ToolForm::Granite | ToolForm::Mistral => {
-                let further = if many { "(\", \" call)*" } else { "" };
-                format!("{open} \"[\" call {further} \"]\"")
-            }
-            _ => "call".to_owned(),
-        };
-        let otherwise = if self.otherwise.is_some() { " | otherwise" } else { "" };
-        let bodies: Vec<String> = (0..self.tools.len()).map(|i| format!("body_{i}")).collect();
-        let mut lines = vec![
-            format!("start: calls{otherwise}"),
-            format!("calls: {calls}"),
-            format!("call: {call}"),
-            format!("body: {}", bodies.join(" | ")),
-        ];
-        if let Some(other) = &self.otherwise {
-            lines.push(format!("otherwise: %json {}", schema(other)));
-        }
-        for (i, tool) in self.tools.iter().enumerate() {
-            let key = if self.form == ToolForm::Llama { "parameters" } else { "arguments" };
-            let body = if self.form == ToolForm::MistralArgs {
-                format!("{} {} arguments_{i}", literal(&tool.name), marker(ARGUMENTS))
-            } else {
-                let head = format!("{{\"name\": \"{}\", \"{key}\": ", tool.name);
-                format!("{} arguments_{i} \"}}\"", literal(&head))
-            };
-            lines.push(format!("body_{i}: {body}"));
-            lines.push(format!("arguments_{i}: %json {}", schema(&tool.parameters)));
-        }
-        lines.join("\n")
+/// Returns the name of a value's type in schemas.
+pub(super) fn type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
     }
 }

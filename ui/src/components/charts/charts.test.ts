@@ -28,6 +28,18 @@ describe('labels', () => {
     expect(placed[0]?.x).toBe(20);
   });
 
+  it('find a place whatever the rounding of their positions', () => {
+    // (y + 14) - y is less than 14 for many of these.
+    for (let i = 0; i < 500; i += 1) {
+      const y = 12 + i * 0.137;
+      const placed = besideEnds(
+        [1, 2, 3].map((n) => ({ x: 0, y, text: `label ${n}` })),
+        { width: 400, height: 300 },
+      );
+      expect(new Set(placed.map((label) => label.y)).size).toBe(3);
+    }
+  });
+
   it('are cut with an ellipsis', () => {
     expect(shortened('element', 5)).toBe('elem…');
     expect(shortened('item', 5)).toBe('item');

@@ -1,4 +1,4 @@
-// Linear scales of charts.
+// Linear scales of charts, and their domains.
 
 /** A linear map from values to pixels. */
 export interface Scale {
@@ -8,6 +8,11 @@ export interface Scale {
   /** Round values in the domain, about `count` of them. */
   ticks: (count: number) => number[];
   readonly range: readonly [number, number];
+}
+
+/** Domain of an axis of ratios: all values and 1, with at least half a step of room, at multiples of 1 / `steps`. */
+export function domainAroundOne(values: readonly number[], steps: number): [number, number] {
+  return [Math.floor(Math.min(1, ...values) * steps - 0.5) / steps, Math.ceil(Math.max(1, ...values) * steps + 0.5) / steps];
 }
 
 /** Maps `domain`, which ascends, onto `range` in pixels. Everything in an empty domain is in the middle. */

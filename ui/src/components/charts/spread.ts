@@ -31,6 +31,9 @@ const letter = 6.8;
 /** Space between two labels on one line. */
 const gap = 8;
 
+/** Overlap in pixels that is none. Labels one line apart can differ from a line by rounding. */
+const tolerance = 0.01;
+
 /** Moves labels down until none overlap, or up at the end of the frame. None leaves the frame. */
 export function besideEnds(labels: readonly Label[], frame: { width: number; height: number }): Label[] {
   const [top, bottom] = [lineHeight - 4, frame.height - 4];
@@ -42,7 +45,7 @@ export function besideEnds(labels: readonly Label[], frame: { width: number; hei
     const free = (step: number): number => {
       let y = wanted;
       const over = (other: Label) =>
-        Math.abs(other.y - y) < lineHeight && other.x < x + long + gap && x < other.x + other.text.length * letter + gap;
+        Math.abs(other.y - y) < lineHeight - tolerance && other.x < x + long + gap && x < other.x + other.text.length * letter + gap;
       for (let hit = placed.find(over); hit; hit = placed.find(over)) y = hit.y + step;
       return y;
     };

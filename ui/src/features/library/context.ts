@@ -10,6 +10,7 @@ import type { LinkQuestion } from '../../lib/state/linkQuestion.svelte';
 import type { ModelList } from '../../lib/state/modelList.svelte';
 import type { Models } from '../../lib/state/models.svelte';
 import type { Navigation } from '../../lib/state/navigation.svelte';
+import type { OwnServerSwitch } from '../../lib/state/ownServer.svelte';
 import type { Pairing } from '../../lib/state/pairing.svelte';
 import type { Screen } from '../../lib/state/screen';
 import type { Servers } from '../../lib/state/servers.svelte';
@@ -22,6 +23,8 @@ export interface LibraryContext {
   readonly modelList: ModelList;
   readonly models: Models;
   readonly servers: Servers;
+  /** The server of this window for other programs. */
+  readonly ownServer: OwnServerSwitch;
   /** The selected model and its drafts. */
   readonly pairing: Pairing;
   /** The measurement of a pair. */

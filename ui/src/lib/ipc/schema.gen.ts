@@ -433,7 +433,19 @@ export type CompareEvent = { "type": "started",
 /**
  * Models, machine and parameters.
  */
-setting: ComparisonSetting, } | { "type": "costs", 
+setting: ComparisonSetting, } | { "type": "loading", 
+/**
+ * Progress of the files.
+ */
+progress: LoadProgress, } | { "type": "restoring", 
+/**
+ * Progress of the files.
+ */
+progress: LoadProgress, } | { "type": "not_restored", 
+/**
+ * The reason.
+ */
+error: ErrorInfo, } | { "type": "costs", 
 /**
  * Rounds done.
  */
@@ -458,6 +470,10 @@ done: number,
  * Turns in all.
  */
 total: number, 
+/**
+ * Numbers of the lanes that answer: those whose models are in memory.
+ */
+lanes: Array<number>, 
 /**
  * Predicted milliseconds until the end. `None` before the first turn is over.
  */
@@ -512,9 +528,10 @@ export type CompareRequest = {
  */
 prompts: ComparedPrompts, 
 /**
- * One to six lanes, in addition to plain decoding.
+ * One to seven lanes, in addition to plain decoding. Plain decoding of each further target or temperature counts
+ * as a lane.
  */
-lanes: Array<MethodConfig>, 
+lanes: Array<LaneConfig>, 
 /**
  * Sampling. All lanes of a run use one seed, the next run uses the next seed.
  */
@@ -553,7 +570,7 @@ run: number,
  */
 lane: number, 
 /**
- * Plain's wall time in this turn / this answer's; 1 for plain. `None` when nothing was generated.
+ * The baseline's wall time in this turn / this answer's; 1 for the baseline. `None` when nothing was generated.
  */
 speedup: number | null, 
 /**
@@ -607,9 +624,17 @@ system: string,
  */
 text: string, } | { "kind": "suite", 
 /**
- * Name of the suite: `code`, `prose` or `edit`.
+ * Name of a built-in suite: `code`, `prose` or `edit`.
  */
 name: string, 
+/**
+ * Number of prompts, from the first. `None` for all.
+ */
+prompts: number | null, } | { "kind": "file", 
+/**
+ * Path of the file.
+ */
+path: string, 
 /**
  * Number of prompts, from the first. `None` for all.
  */
@@ -653,11 +678,11 @@ target: string,
  */
 draft: string | null, 
 /**
- * Fastest lane except plain.
+ * Lane with the largest speedup, except plain.
  */
-best: MethodConfig, 
+best: LaneConfig, 
 /**
- * Speedup of the fastest lane.
+ * Its speedup over plain decoding of its target at its temperature.
  */
 speedup: number, };
 
@@ -667,23 +692,24 @@ speedup: number, };
 export type ComparisonFormat = "json" | "csv" | "picture";
 
 /**
- * Memory of a comparison, in bytes.
+ * Memory of a comparison, in bytes. If its targets ran one after the other, of those that needed most.
  */
 export type ComparisonMemory = { 
 /**
- * Weights of the target.
+ * Weights of the target. Of all targets that were in memory together.
  */
 target_weights: number, 
 /**
- * KV cache of the target, in the lane where it was largest.
+ * KV cache of the target, in the lane where it was largest. Summed over targets that were in memory together.
  */
 target_cache: number, 
 /**
- * Weights of the draft model.
+ * Weights of the draft model. Of all draft models that were in memory together.
  */
 draft_weights: number | null, 
 /**
- * KV cache of the draft model, in the lane where it was largest.
+ * KV cache of the draft model, in the lane where it was largest. Summed over draft models that were in memory
+ * together.
  */
 draft_cache: number | null, 
 /**
@@ -704,11 +730,11 @@ setting: ComparisonSetting,
  */
 ended_ms: number, 
 /**
- * t(M) / t(1) of the target by rows M, timed between turns.
+ * t(M) / t(1) of the loaded target by rows M, timed between turns.
  */
 target_cost: Record<string, number>, 
 /**
- * c: a draft pass over a target pass, one row each, timed between turns.
+ * c: a pass of the loaded draft over a target pass, one row each, timed between turns.
  */
 draft_cost: number | null, 
 /**
@@ -720,8 +746,8 @@ memory: ComparisonMemory,
  */
 lanes: Array<LaneReport>, 
 /**
- * Comparison of the lanes' tokens. `None` where lanes only share a distribution: above temperature 0 without
- * the coupled rule.
+ * Comparison of each lane's tokens with its baseline's. `None` where no lane must write the same text: above
+ * temperature 0 without the coupled rule.
  */
 identity: IdentityReport | null, 
 /**
@@ -729,9 +755,13 @@ identity: IdentityReport | null,
  */
 answers: Array<ComparedAnswer>, 
 /**
- * Events of the last turn by lane, for replay.
+ * Events of each lane's last finished turn, for replay. Lanes of different batches may have ended at different turns.
  */
 recordings: Array<Array<TimedEvent>>, 
+/**
+ * Lanes without a finished turn, which are not among the others. `None` if all lanes ran.
+ */
+left_out?: LanesLeftOut, 
 /**
  * Figures of the server next to the lanes.
  */
@@ -758,9 +788,9 @@ device: string,
  */
 threads: number, 
 /**
- * Lanes. The first is plain.
+ * Lanes. The first is plain. Plain lanes of other targets and temperatures are the last ones.
  */
-lanes: Array<MethodConfig>, 
+lanes: Array<LaneConfig>, 
 /**
  * The prompts.
  */
@@ -784,7 +814,11 @@ runs: number,
 /**
  * Tokens of a slice, after which the next lane runs.
  */
-slice_tokens: number, };
+slice_tokens: number, 
+/**
+ * True if the targets did not fit into memory together. Lanes of one target ran after those of another.
+ */
+separate: boolean, };
 
 /**
  * A conversation with all its branches.
@@ -922,6 +956,23 @@ greedy: number,
 sampled: number, };
 
 /**
+ * Start of a server's answer that did not come to its end.
+ */
+export type CutOffAnswer = { 
+/**
+ * Number of the prompt, from 0.
+ */
+prompt: number, 
+/**
+ * Number of the run, from 0.
+ */
+run: number, 
+/**
+ * Text so far, without thinking.
+ */
+text: string, };
+
+/**
  * State of the controller, for display.
  */
 export type DepthState = { 
@@ -958,6 +1009,10 @@ max_draft: MaxDraft,
  * Number of the run, from 0.
  */
 run: number, 
+/**
+ * Number of the lane in a comparison. Absent in benchmarks and old comparisons.
+ */
+lane?: number, 
 /**
  * Index of the first token that differs, or the shorter length when one answer is a prefix of the other.
  */
@@ -2230,13 +2285,64 @@ best: Array<number>,
 break_even: Array<number | null>, };
 
 /**
+ * A lane: a method, and the settings that differ from those of the comparison.
+ */
+export type LaneConfig = { 
+/**
+ * The method.
+ */
+method: Method, 
+/**
+ * Most tokens drafted per round. Ignored by plain.
+ */
+max_draft: MaxDraft, 
+/**
+ * Acceptance rule. Absent: that of the comparison.
+ */
+rule?: AcceptanceRule, 
+/**
+ * Temperature. Absent: that of the comparison.
+ */
+temperature?: number, 
+/**
+ * Models. Absent: the loaded ones.
+ */
+models?: LaneModels, };
+
+/**
+ * Models of a lane. A request has paths or short names, a report has titles.
+ */
+export type LaneModels = { 
+/**
+ * The target.
+ */
+target: string, 
+/**
+ * The draft model. Absent: none.
+ */
+draft?: string, 
+/**
+ * The head that drafts for the target. Absent: the loaded one on the loaded target. On another target, the newest
+ * one that was trained here, else the shipped one.
+ */
+head?: string, };
+
+/**
  * Figures of one lane over all prompts and runs.
  */
 export type LaneReport = { 
 /**
- * Method and depth.
+ * Method and own settings.
  */
-config: MethodConfig, 
+config: LaneConfig, 
+/**
+ * Number of the lane over which the speedup is taken: plain decoding of the same target at the same temperature.
+ */
+baseline: number, 
+/**
+ * True if its text was compared with the baseline's. Absent in old comparisons.
+ */
+text_compared?: boolean, 
 /**
  * Tokens per second after prefill: the median over all answers.
  */
@@ -2246,7 +2352,7 @@ tok_s: number,
  */
 ttft_ms: number, 
 /**
- * Plain's wall time / this lane's within one turn. The median over the prompts, each the median of its runs, or
+ * The baseline's wall time / this lane's within one turn. The median over the prompts, each the median of its runs, or
  * over the runs of a single prompt.
  */
 speedup: number, 
@@ -2287,7 +2393,7 @@ positions: Array<PositionReport>,
  */
 split: TimeSplit, 
 /**
- * Verdict against plain. `None` for plain itself.
+ * Verdict against the baseline. `None` for plain.
  */
 verdict: LaneVerdict | null, };
 
@@ -2331,6 +2437,19 @@ wider_share: number,
  * Share of decoding time in acceptance, text and the rest.
  */
 loop_share: number, };
+
+/**
+ * Lanes of a comparison that ended before they had finished a turn.
+ */
+export type LanesLeftOut = { 
+/**
+ * The lanes.
+ */
+lanes: Array<LaneConfig>, 
+/**
+ * Why they did not run. `None` if the comparison was stopped.
+ */
+error: ErrorInfo | null, };
 
 /**
  * The models on this machine, and its memory.
@@ -2574,19 +2693,6 @@ export type MessageState = "complete" | "streaming" | "interrupted" | "failed";
 export type Method = string;
 
 /**
- * A method with its draft length.
- */
-export type MethodConfig = { 
-/**
- * The method.
- */
-method: Method, 
-/**
- * Most tokens drafted per round. Ignored by plain.
- */
-max_draft: MaxDraft, };
-
-/**
  * Measured costs of one model's passes.
  */
 export type ModelCosts = { 
@@ -2740,12 +2846,29 @@ needs_draft: boolean,
 /**
  * Set if it drafts with a draft model where one is loaded.
  */
-uses_draft: boolean, };
+uses_draft: boolean, 
+/**
+ * Set if it needs a head.
+ */
+needs_head: boolean, 
+/**
+ * Set if it drafts with a head where there is one.
+ */
+uses_head: boolean, };
 
 /**
  * Kind of file to open.
  */
-export type OpenKind = "model" | "conversation";
+export type OpenKind = "model" | "conversation" | "suite";
+
+/**
+ * The server for other programs, which answers with the loaded models.
+ */
+export type OwnServer = { 
+/**
+ * Address of its API, such as `http://127.0.0.1:8033/v1`. `None` while it is off.
+ */
+url: string | null, };
 
 /**
  * Verdict on a model as a draft for a target.
@@ -2891,7 +3014,7 @@ repeat_penalty: number | null, };
 /**
  * Name of a [`Refusal`], as the window receives it.
  */
-export type RefusalReason = "no_such_conversation" | "no_such_message" | "no_such_comparison" | "other_writer" | "not_an_alternative" | "end_token" | "nothing_drafted" | "not_a_conversation" | "conversation_version" | "empty_file" | "file_exists" | "folder_known" | "model_in_memory" | "model_not_in_library" | "draft_too_large" | "not_a_token" | "no_disk_for_training" | "model_too_large" | "training_too_large" | "no_user_turn" | "not_a_file" | "import_too_large" | "export_too_large" | "too_many_files" | "cancelled" | "empty_prompt" | "not_unicode" | "not_chosen" | "no_location" | "not_kept" | "no_such_copy" | "preference_too_large" | "no_such_folder" | "not_a_folder" | "folder_limit" | "folder_not_added" | "folder_list_unreadable" | "folders_fixed" | "no_data_folder" | "not_own_model" | "context_too_long" | "no_such_head" | "unknown_head" | "damaged_head" | "head_of_other" | "head_mismatch" | "needs_draft" | "needs_low_bit_copy" | "needs_head" | "no_draft_to_compare" | "costs_not_measured" | "no_longer_kept" | "nothing_measured" | "no_usable_prompts" | "trained_elsewhere" | "other_training_data" | "training_data_damaged" | "single_layer" | "states_not_finite" | "not_a_repository" | "bad_search" | "hub_busy" | "hub_slow" | "no_hub_search" | "not_a_model_path" | "no_such_repository" | "no_such_hub_file" | "terms_need_token" | "terms_not_accepted" | "token_rejected" | "no_hub_access" | "no_keychain" | "keychain_failed" | "unencrypted_key" | "not_a_server_key" | "no_such_server" | "no_such_server_model" | "server_cannot_continue" | "server_keychain_failed" | "bad_endpoint" | "bad_proxy" | "no_tls" | "no_such_download" | "name_taken";
+export type RefusalReason = "no_such_conversation" | "no_such_message" | "no_such_comparison" | "other_writer" | "not_an_alternative" | "end_token" | "nothing_drafted" | "not_a_conversation" | "conversation_version" | "empty_file" | "file_exists" | "folder_known" | "model_in_memory" | "model_not_in_library" | "draft_too_large" | "not_a_token" | "no_disk_for_training" | "model_too_large" | "training_too_large" | "no_user_turn" | "not_a_file" | "import_too_large" | "export_too_large" | "too_many_files" | "cancelled" | "empty_prompt" | "not_unicode" | "not_chosen" | "no_location" | "not_kept" | "no_such_copy" | "preference_too_large" | "no_such_folder" | "not_a_folder" | "folder_limit" | "folder_not_added" | "folder_list_unreadable" | "folders_fixed" | "no_data_folder" | "not_own_model" | "context_too_long" | "no_such_head" | "unknown_head" | "damaged_head" | "head_of_other" | "head_mismatch" | "needs_draft" | "needs_low_bit_copy" | "needs_head" | "no_draft_to_compare" | "lane_drafts_too_large" | "suite_too_large" | "suite_too_long" | "suite_not_text" | "not_a_prompt" | "empty_prompt_id" | "empty_suite_prompt" | "repeated_prompt_id" | "empty_suite" | "costs_not_measured" | "no_longer_kept" | "nothing_measured" | "no_usable_prompts" | "trained_elsewhere" | "other_training_data" | "training_data_damaged" | "single_layer" | "states_not_finite" | "not_a_repository" | "bad_search" | "hub_busy" | "hub_slow" | "no_hub_search" | "not_a_model_path" | "no_such_repository" | "no_such_hub_file" | "terms_need_token" | "terms_not_accepted" | "token_rejected" | "no_hub_access" | "no_keychain" | "keychain_failed" | "unencrypted_key" | "not_a_server_key" | "no_such_server" | "no_such_server_model" | "server_cannot_continue" | "server_keychain_failed" | "bad_endpoint" | "bad_proxy" | "no_tls" | "no_such_download" | "name_taken";
 
 /**
  * A drafted token that was rejected.
@@ -3284,7 +3407,11 @@ tokens_per_pass: number | null,
 /**
  * Error that ended its answers early.
  */
-error: ErrorInfo | null, };
+error: ErrorInfo | null, 
+/**
+ * Start of the answer that the error ended. `None` without text.
+ */
+cut_off: CutOffAnswer | null, };
 
 /**
  * An alternative that fits in memory.
@@ -3335,7 +3462,7 @@ source: SpeculationSource, };
 /**
  * Place in a response that holds the figures.
  */
-export type SpeculationSource = "hunch" | "llama_cpp_timings" | "vllm_response" | "vllm_counters" | "sglang_response";
+export type SpeculationSource = "hunch" | "llama_cpp_timings" | "vllm_response" | "vllm_counters" | "sglang_response" | "lm_studio_response";
 
 /**
  * Role of a model when its speed was measured.
@@ -3456,6 +3583,23 @@ seq: number,
  * Events in order. Only a snapshot without news is empty.
  */
 events: Array<GenerationEvent>, };
+
+/**
+ * A file of prompts that the user chose as a suite.
+ */
+export type SuiteFile = { 
+/**
+ * Path of the file.
+ */
+path: string, 
+/**
+ * Name of the suite: that of the file without its extension.
+ */
+name: string, 
+/**
+ * Number of its prompts, at least 1.
+ */
+prompts: number, };
 
 /**
  * A token of a text.
@@ -3906,10 +4050,14 @@ export interface Commands {
   remove_server: { args: { address: string }; result: null };
   /** Asks a server for its models. */
   check_server: { args: { address: string }; result: ServerCheck };
+  /** Returns the state of the server for other programs. */
+  own_server: { args: Record<string, never>; result: OwnServer };
+  /** Starts or ends the server for other programs. */
+  set_own_server: { args: { on: boolean }; result: OwnServer };
   /** Tokenises a text with the loaded target. Control tokens are recognised. */
   text_tokens: { args: { text: string }; result: Array<TextToken> };
   /** Reads a text file that the user chose, to attach it to a question. */
-  read_attachment: { args: { path: string }; result: ReadAttachment };
+  read_attachment: { args: { path: string; count: boolean }; result: ReadAttachment };
   /** Counts the tokens of an attached text with the loaded target. Control tokens count as text. */
   attachment_tokens: { args: { text: string }; result: number };
   /** Starts an answer in a conversation. */
@@ -3946,6 +4094,8 @@ export interface Commands {
   import_conversation: { args: { path: string }; result: number };
   /** Applies a remedy to a problem with the store. */
   repair_store: { args: { remedy: StoreRemedy }; result: AppInfo };
+  /** Reads a file of prompts that the user chose, and counts them. */
+  read_suite: { args: { path: string }; result: SuiteFile };
   /** Starts a comparison. Returns the number of the measurement. */
   compare: { args: { request: CompareRequest }; result: number; message: MeasurementMessage<CompareEvent> };
   /** Returns the events of the last comparison from number `from` on. */

@@ -120,7 +120,7 @@ export class Attachments {
       }
       try {
         const model = this.#model;
-        const read = await call(this.#host, 'read_attachment', { path });
+        const read = await call(this.#host, 'read_attachment', { path, count: model !== null });
         const file = { ...read, path, countedBy: read.tokens !== null && model === this.#model ? model : null };
         // A file that was changed since replaces its earlier text.
         const others = messageDrafts.filesOf(place).filter((other) => other.path !== path);

@@ -34,7 +34,8 @@ class FileHost extends SilentHost {
     const path = args['path'] as string;
     const text = this.files[path];
     if (typeof text !== 'string') throw text;
-    return { attachment: { name: path.split('/').at(-1), text }, tokens: this.loaded && this.#tokens(text) };
+    const counted = args['count'] === true && this.loaded !== null;
+    return { attachment: { name: path.split('/').at(-1), text }, tokens: counted ? this.#tokens(text) : null };
   }
 
   #tokens(text: string): number {
@@ -104,6 +105,14 @@ describe('attached files', () => {
     const [refused] = conversation.turns;
     if (refused) await conversation.regenerate(refused);
     expect([conversation.draft, names()]).toEqual(['', ['later.md']]);
+  });
+
+  it('are not counted by the loaded model while a server answers, which has a context of its own', async () => {
+    const { attachments, servers } = await make({ '/a/notes.md': 'blue sky' });
+    expect(attachments.tokens).toBe(2);
+    servers.choose({ address: 'http://127.0.0.1:8080/v1', model: 'large' });
+    await attachments.choose();
+    expect(attachments.files.map(({ tokens }) => tokens)).toEqual([null]);
   });
 
   it('stay with a queued question that is cancelled', async () => {

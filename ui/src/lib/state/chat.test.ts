@@ -55,6 +55,29 @@ describe('another model', () => {
   });
 });
 
+describe('the choice of reasoning', () => {
+  it('belongs to the conversation: the last answer has it, or the reader has changed it', async () => {
+    const { chat, host, settings } = await make();
+    const request = settings.request();
+    if (!request) throw new Error('settings');
+    host.settings = { 1: { ...request, thinking: 'off', target: '', draft: null }, 2: { ...request, target: '', draft: null } };
+    await chat.open(1);
+    expect(settings.thinking).toBe('off');
+    await chat.open(2);
+    expect(settings.thinking).toBeNull();
+    settings.thinking = 'high';
+    // A conversation without known settings, and a new one, keep the choice.
+    await chat.open(3);
+    expect(settings.thinking).toBe('high');
+    await chat.open(1);
+    expect(settings.thinking).toBe('off');
+    chat.create();
+    expect(settings.thinking).toBe('off');
+    await chat.open(2);
+    expect(settings.thinking).toBe('high');
+  });
+});
+
 describe('a deletion', () => {
   it('is announced and can be undone, the last one first', async () => {
     const { chat, conversation, conversations, listed } = await make();
@@ -164,10 +187,10 @@ describe('a question refused in another conversation', () => {
     await chat.open(1);
     const asking = conversation.ask('one');
     await chat.open(2);
-    refuse({ code: 'busy', message: 'The engine is busy.', params: {} });
+    refuse({ code: 'busy', message: 'An answer is being written.', params: { work: 'answer' } });
     await asking;
     expect(notices.failure).toBe(
-      `Eine Frage wurde nicht beantwortet. ${de.errors.busy.body?.({})} ${de.errors.busy.advice} Der Text bleibt erhalten.`,
+      `Eine Frage wurde nicht beantwortet. ${de.errors.busy.body?.({ work: 'answer' })} Der Text bleibt erhalten.`,
     );
   });
 });

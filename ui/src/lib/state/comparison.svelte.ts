@@ -7,9 +7,10 @@ import type {
   CompareRequest,
   ComparisonReport,
   ComparisonSetting,
-  MethodConfig,
   ErrorInfo,
   GenerationEvent,
+  LaneConfig,
+  LoadProgress,
   LoadRequest,
   MeasurementMessage,
 } from '../ipc/schema.gen';
@@ -22,13 +23,16 @@ import { Race, type LaneView } from './race.svelte';
 /** The current turn among prompts and runs, and the time left. */
 export type Turn = Omit<Extract<CompareEvent, { type: 'turn' }>, 'type'>;
 
+/** Progress of the current step of a comparison. */
+type Steps = Partial<Pick<Comparison, 'loading' | 'restoring' | 'costs' | 'turn' | 'server'>>;
+
 /** A lane of a running comparison. */
 class LiveLane implements LaneView {
-  readonly config: MethodConfig;
+  readonly config: LaneConfig;
   answer = $state.raw(new Answer());
   at = $state(0);
 
-  constructor(config: MethodConfig) {
+  constructor(config: LaneConfig) {
     this.config = config;
   }
 
@@ -43,7 +47,13 @@ class LiveLane implements LaneView {
 export class Comparison {
   /** Its settings, as the engine reported them. */
   setting = $state.raw<ComparisonSetting | null>(null);
-  /** Progress of measuring passes, the first step. */
+  /** Progress of loading models of lanes; null if nothing is loaded now. */
+  loading = $state.raw<LoadProgress | null>(null);
+  /** Progress of loading the models again that were unloaded for lanes; null if nothing is loaded now. */
+  restoring = $state.raw<LoadProgress | null>(null);
+  /** Why these could not be loaded again; null if they were. */
+  notRestored = $state.raw<ErrorInfo | null>(null);
+  /** Progress of measuring passes, after loading. */
   costs = $state.raw<Progress | null>(null);
   turn = $state.raw<Turn | null>(null);
   /** Answers of the server next to the lanes, the last step. */
@@ -102,9 +112,8 @@ export class Comparison {
     this.pairEnd = null;
     this.#openings.cancel();
     this.error = null;
-    this.costs = null;
-    this.turn = null;
-    this.server = null;
+    this.notRestored = null;
+    this.#step({});
     this.race?.pause();
     const buffer = new FrameBuffer<CompareEvent>(this.#pace.nextFrame, (events) => this.#apply(events));
     this.#measurement = new Measurement<CompareEvent>(this.#host, {
@@ -171,10 +180,8 @@ export class Comparison {
   #reset(): void {
     this.race?.pause();
     this.setting = null;
-    this.costs = null;
-    this.turn = null;
-    this.server = null;
-    this.active = null;
+    this.#step({});
+    this.notRestored = null;
     this.report = null;
     this.race = null;
     this.kept = null;
@@ -182,6 +189,16 @@ export class Comparison {
     this.trouble = null;
     this.error = null;
     this.#live = [];
+  }
+
+  /** Shows the progress of one step. That of earlier steps is stale. */
+  #step({ loading = null, restoring = null, costs = null, turn = null, server = null }: Steps): void {
+    this.loading = loading;
+    this.restoring = restoring;
+    this.costs = costs;
+    this.turn = turn;
+    this.server = server;
+    this.active = null;
   }
 
   #apply(events: readonly CompareEvent[]): void {
@@ -198,18 +215,29 @@ export class Comparison {
           this.setting = event.setting;
           this.#live = event.setting.lanes.map((lane) => new LiveLane(lane));
           break;
+        case 'loading':
+          draw();
+          this.#step({ loading: event.progress });
+          break;
+        case 'restoring':
+          draw();
+          this.#step({ restoring: event.progress });
+          break;
+        case 'not_restored':
+          this.notRestored = event.error;
+          break;
         case 'costs':
-          this.costs = { done: event.done, total: event.total };
+          draw();
+          this.#step({ costs: { done: event.done, total: event.total } });
           break;
         case 'turn':
           draw();
-          this.turn = event;
-          this.active = null;
-          for (const lane of this.#live) lane.renew();
+          this.#step({ turn: event });
+          for (const lane of event.lanes) this.#live[lane]?.renew();
           break;
         case 'server':
-          this.server = { done: event.done, total: event.total };
-          this.active = null;
+          draw();
+          this.#step({ server: { done: event.done, total: event.total } });
           break;
         case 'slice':
           this.active = event.lane;
@@ -244,7 +272,7 @@ export class Comparison {
     this.setting = report.setting;
     this.report = report;
     this.kept = kept;
-    this.race = new Race(report.setting.lanes, report.recordings);
+    this.race = new Race(report.setting.lanes, report.recordings, endsTogether(report));
   }
 
   #end(error: ErrorInfo | null, report: ComparisonReport | null = null, stopped = false): void {
@@ -252,5 +280,13 @@ export class Comparison {
     this.active = null;
     this.#measurement = null;
     this.error = error;
+    // Nothing was written yet, so there is nothing to read.
+    if (!report && this.#live.every(({ answer }) => answer.figures === null && answer.stats === null)) this.#live = [];
   }
+}
+
+/** Returns `true` if the last answers of all lanes are of one turn. Lanes that ran later may have ended at another. */
+function endsTogether({ lanes, answers }: ComparisonReport): boolean {
+  const last = lanes.map((_, lane) => answers.findLast((answer) => answer.lane === lane));
+  return last.every((answer) => answer?.prompt === last[0]?.prompt && answer?.run === last[0]?.run);
 }

@@ -85,11 +85,67 @@ describe('a comparison', () => {
   it('clears the lanes at every turn and shows the progress', async () => {
     const { host, comparison } = await begin();
     const second = messages.findIndex((message) => message.events.some((event) => event.type === 'turn' && event.run === 1));
-    for (const message of messages.slice(0, second + 1)) host.say(message);
-    expect(comparison.costs).toEqual({ done: 3, total: 3 });
+    host.say({ id: 1, seq: 0, events: events.slice(0, 4) });
+    expect([comparison.costs, comparison.turn]).toEqual([{ done: 3, total: 3 }, null]);
+    for (const message of messages.slice(2, second + 1)) host.say(message);
+    expect(comparison.costs).toBeNull();
     expect(comparison.turn).toMatchObject({ prompt: 0, run: 1, done: 1, total: 2 });
     expect(comparison.turn?.left_ms).toBeGreaterThan(0);
     expect(comparison.lanes.every((lane) => lane.answer.tokens.length < 5)).toBe(true);
+  });
+
+  it('shows the progress of the current step only, also in a later batch', async () => {
+    const { host, comparison } = await begin();
+    const shown = () => {
+      const { loading, restoring, costs, turn, server } = comparison;
+      return Object.entries({ loading, restoring, costs, turn, server }).flatMap(([step, progress]) => (progress ? [step] : []));
+    };
+    const progress = { name: 'larger', done_bytes: 1, total_bytes: 4 };
+    const turn: CompareEvent & { type: 'turn' } = { type: 'turn', prompt: 0, run: 0, done: 0, total: 2, lanes: [0], left_ms: null };
+    const steps: CompareEvent[] = [
+      turn,
+      { type: 'loading', progress },
+      { type: 'costs', done: 1, total: 3 },
+      { ...turn, done: 1, lanes: [1] },
+      { type: 'restoring', progress },
+      { type: 'server', done: 0, total: 2 },
+    ];
+    const all = [...events.slice(0, 1), ...steps];
+    const seen = all.map((event, seq) => {
+      host.say({ id: 1, seq, events: [event] });
+      return shown();
+    });
+    expect(seen.slice(1)).toEqual([['turn'], ['loading'], ['costs'], ['turn'], ['restoring'], ['server']]);
+  });
+
+  it('shows why the models that were loaded before are not loaded again, until the next comparison', async () => {
+    const { host, comparison } = await begin();
+    const error: ErrorInfo = { code: 'io', message: 'gone' };
+    const all: CompareEvent[] = [...events.slice(0, 1), { type: 'not_restored', error }, ending];
+    host.say({ id: 1, seq: 0, events: all });
+    expect([comparison.notRestored, comparison.trouble, comparison.report]).toEqual([error, null, report]);
+    await comparison.start(request);
+    expect(comparison.notRestored).toBeNull();
+  });
+
+  it('shows no empty lanes after a stop before the first answer', async () => {
+    const { host, comparison } = await begin();
+    const stopped: CompareEvent = { type: 'finished', report: null, kept: null, trouble: null, stopped: true };
+    host.say({ id: 1, seq: 0, events: [...events.slice(0, 3), stopped] });
+    expect([comparison.stopped, comparison.lanes]).toEqual([true, []]);
+  });
+
+  it('races lanes only if their last answers are of one turn', async () => {
+    const host = new SpokenHost();
+    const comparison = new Comparison(host, () => {}, host.pace);
+    await comparison.open(1);
+    expect(comparison.race?.fair).toBe(true);
+    // The second lane ran later, and was stopped in its second run.
+    const answers = report.answers.filter(({ lane, run }) => lane === 0 || run === 0);
+    await comparison.start(request);
+    host.say({ id: 1, seq: 0, events: [...events.slice(0, 1), { ...ending, report: { ...report, answers } }] });
+    expect(comparison.race?.fair).toBe(false);
+    expect(comparison.lanes.every(({ answer }) => answer.text !== '')).toBe(true);
   });
 
   it('fetches lost events', async () => {

@@ -1,11 +1,14 @@
 // The form of a comparison: prompts, methods, runs and sampling. No DOM.
 
-import type { CompareRequest, MaxDraft, Method, MethodConfig } from '../ipc/schema.gen';
-import { mostLanes } from '../lanes';
+import type { AcceptanceRule, ComparedPrompts, CompareRequest, LaneConfig, MaxDraft, Method } from '../ipc/schema.gen';
+import { addedLanes, laneKey, mostLanes, ownLabels } from '../lanes';
 import { offeredMethods } from '../methods';
+import type { LaneModelChoices } from './laneModels.svelte';
 import type { Models } from './models.svelte';
 import type { ServerChoice } from './preferences.svelte';
 import { isUsable, Settings } from './settings.svelte';
+import type { OwnSuite } from './suiteFile.svelte';
+import { language } from '../strings/index.svelte';
 import type { Missing, PromptKind } from '../strings/keys';
 
 /** State of the chat that the form depends on. */
@@ -18,14 +21,28 @@ export interface ChatSide {
   hasServer?: (address: string) => boolean;
 }
 
+/** Other state that the form uses. */
+export interface PlanParts {
+  models: Models;
+  choices: LaneModelChoices;
+  suite: OwnSuite;
+  chat: ChatSide;
+}
+
 /** Depths for repeated lanes of a method, in order. */
-const repeatDepths = [4, 8, 2, 12, 6, 1] as const;
+const repeatDepths = [4, 8, 2, 12, 6, 1, 3] as const;
+
+/** Most prompts of a built-in suite to choose by number. Suites have 15 or 16. */
+const builtInPrompts = 15;
 
 /** Draft lengths of a sweep. */
-const sweepDepths: readonly MaxDraft[] = [1, 2, 3, 5, 7, 'auto'];
+const sweepDepths: readonly MaxDraft[] = [1, 2, 3, 4, 6, 8, 'auto'];
 
 /** Returns `true` if two lanes are identical, which the engine refuses. */
-const same = (one: MethodConfig, other: MethodConfig): boolean => one.method === other.method && one.max_draft === other.max_draft;
+const same = (one: LaneConfig, other: LaneConfig): boolean => laneKey(one) === laneKey(other);
+
+/** Returns `true` if two rules are identical. */
+const sameRule = (one: AcceptanceRule, other: AcceptanceRule): boolean => JSON.stringify(one) === JSON.stringify(other);
 
 /** The form of a comparison. */
 export class ComparisonPlan {
@@ -35,25 +52,72 @@ export class ComparisonPlan {
   prompts = $state<number | null>(4);
   /** Runs of every prompt in every lane. */
   runs = $state(3);
-  lanes = $state.raw<readonly MethodConfig[]>([]);
+  #chosen = $state.raw<readonly LaneConfig[]>([]);
+  /** The lanes that the form began with. */
+  #first: readonly LaneConfig[] = [];
   #server = $state.raw<ServerChoice | null>(null);
   /** Sampling settings and token limit. */
   readonly settings = new Settings();
 
+  /** Models to choose from for single lanes. */
+  readonly choices: LaneModelChoices;
+  /** The user's file of prompts. */
+  readonly suite: OwnSuite;
   readonly #models: Models;
   readonly #chat: ChatSide;
   /** The settings as copied from the chat. */
   #taken: string | null = null;
 
-  /** Why it cannot start now; null if it can. */
-  missing = $derived.by((): Missing | null => {
+  /** The lanes next to plain decoding, with the settings that differ from the comparison's. */
+  lanes = $derived.by((): readonly LaneConfig[] => this.#chosen.map((lane) => this.#withoutUsual(lane)));
+
+  /** Why no models can be compared now; null if they can. */
+  #missingModels = $derived.by((): Missing | null => {
     if (this.#models.loading !== null) return 'loading';
     if (!this.#models.loaded) return 'model';
-    if (this.#chat.busy()) return 'chat';
-    if (this.lanes.length === 0) return 'method';
-    if (this.lanes.some((lane, i) => this.lanes.findIndex((other) => same(other, lane)) < i)) return 'same';
+    return this.#chat.busy() ? 'chat' : null;
+  });
+
+  /** Which prompts are missing; null for none. */
+  #missingPrompts = $derived.by((): Missing | null => {
+    if (this.kind === 'file') return this.suite.file === null ? 'file' : null;
     return this.kind === 'text' && this.text.trim() === '' ? 'text' : null;
   });
+
+  /** Why the comparison of the lanes cannot start now; null if it can. */
+  missing = $derived.by((): Missing | null => {
+    if (this.#missingModels !== null) return this.#missingModels;
+    if (this.lanes.length === 0) return 'method';
+    if (this.lanes.some((lane) => this.lacks(lane))) return 'needs';
+    if (this.lanes.some((lane, i) => this.lanes.findIndex((other) => same(other, lane)) < i)) return 'same';
+    if (this.lanes.length + this.#added(this.lanes) > mostLanes) return 'lanes';
+    return this.#missingPrompts;
+  });
+
+  /** Plain lanes that the engine adds for lanes. */
+  #added(lanes: readonly LaneConfig[]): number {
+    return addedLanes(lanes, { target: this.#models.loaded?.target.path ?? null, temperature: this.settings.temperature });
+  }
+
+  /** `true` if there is room for another lane. */
+  get hasRoom(): boolean {
+    return this.lanes.length > 0 && this.lanes.length + this.#added(this.lanes) < mostLanes;
+  }
+
+  /** `true` if the models cannot run a lane's method. */
+  lacks(lane: LaneConfig): boolean {
+    return !isUsable(lane.method, this.choices.loadedFor(lane));
+  }
+
+  /** Most prompts of the chosen suite to choose by number. */
+  get mostPrompts(): number {
+    return this.kind === 'file' ? (this.suite.file?.prompts ?? 1) : builtInPrompts;
+  }
+
+  /** Number of prompts of the chosen suite; null for all. */
+  get suitePrompts(): number | null {
+    return this.prompts === null ? null : Math.min(this.prompts, this.mostPrompts);
+  }
 
   /** Model of a server that answers next to the lanes; null for none, and once the server was removed. */
   get server(): ServerChoice | null {
@@ -65,12 +129,15 @@ export class ComparisonPlan {
     this.#server = choice;
   }
 
-  constructor(models: Models, chat: ChatSide) {
+  constructor({ models, choices, suite, chat }: PlanParts) {
     this.#models = models;
+    this.choices = choices;
+    this.suite = suite;
     this.#chat = chat;
   }
 
-  /** Copies the chat's settings, unless they were changed here. Called when the form is shown or the models change. */
+  /** Copies the chat's settings, unless they were changed here. Called when the form is shown or the models change. Lanes
+   * that were changed here stay, also if the models cannot run them. */
   arrive(): void {
     const { info, loaded } = this.#models;
     if (!info) return;
@@ -80,77 +147,106 @@ export class ComparisonPlan {
       this.settings.choose(this.#chat.settings.chosen(), loaded);
       this.#taken = chosen();
     }
-    const usable = this.lanes.filter(({ method }) => isUsable(method, loaded));
-    if (usable.length > 0) this.lanes = usable;
-    else this.#begin();
+    const untouched = this.#chosen === this.#first;
+    if (this.lanes.length === 0 || (untouched && this.lanes.some((lane) => this.lacks(lane)))) this.#begin();
   }
 
   /** Adds the next unused method, or the last one with another depth. */
   add(): void {
-    if (this.lanes.length >= mostLanes) return;
+    if (!this.hasRoom) return;
     const method = this.#usable().find((other) => this.lanes.every((lane) => lane.method !== other)) ?? this.lanes.at(-1)?.method;
     if (!method) return;
     const { max } = this.settings.range('max_draft');
     const depths = [this.settings.maxDraft, ...repeatDepths.filter((depth) => depth <= max)];
     const added = depths.map((max_draft) => ({ method, max_draft })).find((lane) => !this.lanes.some((other) => same(other, lane)));
-    if (added) this.lanes = [...this.lanes, added];
+    if (added) this.#chosen = [...this.#chosen, added];
   }
 
-  /** Method whose draft lengths a sweep compares: that of the first lane; null for none. */
-  get sweeps(): Method | null {
-    return this.lanes[0]?.method ?? null;
-  }
+  /** Method whose draft lengths a sweep compares: that of the first lane, or of a draft model in place of `auto`, which
+   * chooses among methods. Null for none. */
+  sweeps = $derived.by((): Method | null => {
+    const [first] = this.lanes;
+    if (!first) return null;
+    if (first.method !== 'auto') return first.method;
+    const usable = this.choices.loadedFor(first)?.methods ?? [];
+    return usable.includes('draft-model') ? 'draft-model' : (usable.find((name) => name !== 'plain' && name !== 'auto') ?? null);
+  });
 
-  /** `true` if the lanes are those of a sweep. */
-  get swept(): boolean {
-    const lanes = this.sweepLanes;
-    return lanes.length === this.lanes.length && lanes.every((lane) => this.lanes.some((other) => same(lane, other)));
-  }
-
-  /** Replaces the lanes by one for each draft length of the first lane's method. */
-  sweep(): void {
-    const lanes = this.sweepLanes;
-    if (lanes.length > 0) this.lanes = lanes;
-  }
-
-  /** The lanes of a sweep. */
-  get sweepLanes(): MethodConfig[] {
+  /** Lanes of a sweep: the first one with every draft length. */
+  sweepLanes = $derived.by((): LaneConfig[] => {
+    const [first] = this.lanes;
     const method = this.sweeps;
     const { max } = this.settings.range('max_draft');
+    if (!first || method === null) return [];
     const depths = sweepDepths.filter((depth) => depth === 'auto' || depth <= max);
-    return method === null ? [] : depths.map((max_draft) => ({ method, max_draft }));
+    const lanes = depths.map((max_draft) => this.choices.normalised({ ...first, method, max_draft }));
+    // A plain lane that is added takes the place of the longest draft.
+    return lanes.length + this.#added(lanes.map((lane) => this.#withoutUsual(lane))) > mostLanes ? lanes.toSpliced(-2, 1) : lanes;
+  });
+
+  /** Returns `true` if the lanes of a sweep can be compared now. */
+  get canSweep(): boolean {
+    const [first] = this.sweepLanes;
+    return (
+      this.#missingModels === null &&
+      this.#missingPrompts === null &&
+      first !== undefined &&
+      isUsable(first.method, this.choices.loadedFor(first))
+    );
   }
 
-  change(at: number, lane: MethodConfig): void {
-    this.lanes = this.lanes.with(at, lane);
+  change(at: number, lane: LaneConfig): void {
+    this.#chosen = this.#chosen.with(at, this.choices.normalised(lane));
   }
 
   remove(at: number): void {
-    this.lanes = this.lanes.filter((_, i) => i !== at);
+    this.#chosen = this.#chosen.filter((_, i) => i !== at);
+  }
+
+  /** Labels of what a lane does not share with the settings of the comparison. */
+  labels(lane: LaneConfig): string[] {
+    const depth = lane.max_draft === 'auto' ? [] : [language.strings.compare.lanes.depth(String(lane.max_draft))];
+    return [...depth, ...ownLabels(this.choices.titled(lane), this.choices.targetTitle)];
   }
 
   /** The request; null if something is missing. */
   request(): CompareRequest | null {
+    return this.missing === null ? this.#request(this.lanes) : null;
+  }
+
+  /** The request of a sweep; null if something is missing. */
+  sweepRequest(): CompareRequest | null {
+    return this.canSweep ? this.#request(this.sweepLanes) : null;
+  }
+
+  #request(lanes: readonly LaneConfig[]): CompareRequest | null {
     const settings = this.settings.request();
-    if (this.missing !== null || !settings) return null;
+    const prompts = this.#prompts();
+    if (!settings || !prompts) return null;
     const { sampling, rule, max_tokens } = settings;
+    return { prompts, lanes: [...lanes], sampling, rule, max_tokens, runs: this.runs, ...(this.server && { server: this.server }) };
+  }
+
+  #prompts(): ComparedPrompts | null {
+    if (this.kind === 'text') return { kind: 'text', system: '', text: this.text.trim() };
+    if (this.kind !== 'file') return { kind: 'suite', name: this.kind, prompts: this.suitePrompts };
+    const { file } = this.suite;
+    return file && { kind: 'file', path: file.path, prompts: this.suitePrompts };
+  }
+
+  /** A lane without settings that are the comparison's. */
+  #withoutUsual({ rule, temperature, ...lane }: LaneConfig): LaneConfig {
     return {
-      prompts:
-        this.kind === 'text'
-          ? { kind: 'text', system: '', text: this.text.trim() }
-          : { kind: 'suite', name: this.kind, prompts: this.prompts },
-      lanes: [...this.lanes],
-      sampling,
-      rule,
-      max_tokens,
-      runs: this.runs,
-      ...(this.server && { server: this.server }),
+      ...lane,
+      ...(rule !== undefined && !sameRule(rule, this.settings.rule) && { rule }),
+      ...(temperature !== undefined && temperature !== this.settings.temperature && { temperature }),
     };
   }
 
   #begin(): void {
     const [method] = this.#usable();
-    this.lanes = method ? [{ method, max_draft: this.settings.maxDraft }] : [];
+    this.#first = method ? [{ method, max_draft: this.settings.maxDraft }] : [];
+    this.#chosen = this.#first;
   }
 
   /** Methods that the loaded models can compare with plain decoding. The most recommended is first. Then those that

@@ -4,7 +4,16 @@
 import { ownError } from '../errors';
 import type { Host } from '../host';
 import { answer as begin, call, toErrorInfo } from '../ipc/rpc';
-import type { AnsweredBy, AnswerSettings, Asking, Attachment, ErrorInfo, GenerationEvent, StreamMessage } from '../ipc/schema.gen';
+import type {
+  AnsweredBy,
+  AnswerSettings,
+  Asking,
+  Attachment,
+  ErrorInfo,
+  GenerationEvent,
+  StreamMessage,
+  Thinking,
+} from '../ipc/schema.gen';
 import { EventStream } from '../ipc/stream';
 import { Latest } from '../latest';
 import { language } from '../strings/index.svelte';
@@ -96,6 +105,10 @@ export class ActiveConversation {
   readonly #answers: AnswerLoader;
   /** Conversations being opened. Asking or starting another one cancels them. */
   readonly #openings = new Latest();
+  /** The choice of reasoning in conversations that were left. */
+  // Looked up, never drawn from.
+  // eslint-disable-next-line svelte/prefer-svelte-reactivity
+  readonly #thinking = new Map<number, Thinking | null>();
   #unnumbered = 0;
 
   constructor(
@@ -423,7 +436,19 @@ export class ActiveConversation {
 
   #show(thread: Thread): void {
     this.#answers.leave();
+    if (this.#thread.id !== null) this.#thinking.set(this.#thread.id, this.#settings.thinking);
     this.#thread = thread;
+    const thinking = this.#thinkingIn(thread);
+    if (thinking !== undefined) this.#settings.thinking = thinking;
+  }
+
+  /** The choice of reasoning in a conversation: the one it was left with, else that of its last answer. Undefined for a
+   * new conversation. */
+  #thinkingIn({ id, turns }: Thread): Thinking | null | undefined {
+    const left = id === null ? undefined : this.#thinking.get(id);
+    if (left !== undefined) return left;
+    const last = turns.findLast(({ settings }) => settings !== null)?.settings;
+    return last && (last.thinking ?? null);
   }
 
   /** Sets the instructions of the conversation, and creates it if it is new. */

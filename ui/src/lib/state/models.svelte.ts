@@ -106,6 +106,11 @@ export class Models {
     return this.#library.titleOf(model);
   }
 
+  /** The name of a model to show alone, as in the library. */
+  fullTitleOf(model: ModelEntry): string {
+    return this.#library.fullTitleOf(model);
+  }
+
   /** Other models than the loaded one that can be loaded, recent ones first. */
   others = $derived.by((): readonly ModelEntry[] => {
     const rest = this.listed.filter((model) => !this.recent.includes(model)).toSorted((a, b) => a.title.localeCompare(b.title));

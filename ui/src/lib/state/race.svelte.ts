@@ -1,11 +1,11 @@
 // Replay of a comparison's last turn: all lanes on one clock, each at its own times. No DOM.
 
-import type { MethodConfig, TimedEvent } from '../ipc/schema.gen';
+import type { LaneConfig, TimedEvent } from '../ipc/schema.gen';
 import { Answer } from './answer.svelte';
 
 /** Display of a lane, live or replayed. */
 export interface LaneView {
-  readonly config: MethodConfig;
+  readonly config: LaneConfig;
   readonly answer: Answer;
   /** Milliseconds of its own time so far. */
   readonly at: number;
@@ -17,13 +17,13 @@ export type RaceSpeed = (typeof raceSpeeds)[number];
 
 /** A lane of a replay. */
 class RacingLane implements LaneView {
-  readonly config: MethodConfig;
+  readonly config: LaneConfig;
   answer = $state.raw(new Answer());
   at = $state(0);
   readonly #events: readonly TimedEvent[];
   #next = 0;
 
-  constructor(config: MethodConfig, events: readonly TimedEvent[]) {
+  constructor(config: LaneConfig, events: readonly TimedEvent[]) {
     this.config = config;
     this.#events = events;
   }
@@ -51,6 +51,8 @@ class RacingLane implements LaneView {
 /** A replay. */
 export class Race {
   readonly lanes: readonly RacingLane[];
+  /** `false` if the recordings are of different turns, which cannot be raced. */
+  readonly fair: boolean;
   /** End of the last lane, in milliseconds. */
   readonly length: number;
   /** The clock, in milliseconds. */
@@ -59,7 +61,8 @@ export class Race {
   speed = $state<RaceSpeed>(1);
 
   /** Starts at the end, with the complete texts. */
-  constructor(configs: readonly MethodConfig[], recordings: readonly (readonly TimedEvent[])[]) {
+  constructor(configs: readonly LaneConfig[], recordings: readonly (readonly TimedEvent[])[], fair = true) {
+    this.fair = fair;
     this.lanes = configs.map((config, i) => new RacingLane(config, recordings[i] ?? []));
     this.length = Math.max(0, ...this.lanes.map((lane) => lane.end));
     this.seek(this.length);

@@ -28,7 +28,14 @@ const loaded = (methods: Method[], draft: ModelEntry | null = null): LoadedModel
   device: 'cpu',
   methods,
 });
-const method = (name: Method, needs_draft = false) => ({ name, summary: '', needs_draft, uses_draft: needs_draft });
+const method = (name: Method, needs_draft = false) => ({
+  name,
+  summary: '',
+  needs_draft,
+  uses_draft: needs_draft,
+  needs_head: false,
+  uses_head: false,
+});
 const info = (ranges: AppInfo['ranges']): AppInfo => ({
   ...appInfo,
   default_sampling: { ...sampling, temperature: 0.7, top_k: 40, top_p: 0.9 },

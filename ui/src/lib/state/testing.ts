@@ -2,7 +2,15 @@
 
 import app from '../../../../tests/ui/fixtures/fixture-app.json';
 import { SilentHost } from '../host/testing';
-import type { AnswerRequest, ConversationEntry, ErrorInfo, LibraryEvent, LoadRequest, StoredMessage } from '../ipc/schema.gen';
+import type {
+  AnswerRequest,
+  AnswerSettings,
+  ConversationEntry,
+  ErrorInfo,
+  LibraryEvent,
+  LoadRequest,
+  StoredMessage,
+} from '../ipc/schema.gen';
 
 /** The conversations of the host. */
 export const entries: ConversationEntry[] = [1, 2, 3].map((id) => ({
@@ -37,6 +45,8 @@ export class KeepingHost extends SilentHost {
   /** Error of a refused question. */
   refusal: Promise<ErrorInfo> | null = null;
   info: unknown = app.info;
+  /** Settings of the stored answers, by conversation. */
+  settings: Record<number, AnswerSettings> = {};
   /** Sends an event to the watcher of the library. */
   sendLibrary: (event: LibraryEvent) => void = () => {};
   #deleted = new Set<unknown>();
@@ -58,7 +68,12 @@ export class KeepingHost extends SilentHost {
       case 'list_conversations':
         return entries.filter(({ id }) => !this.#deleted.has(id));
       case 'open_conversation':
-        return { entry: entries.find(({ id }) => id === args['id']), system: '', messages: messagesOf(args['id'] as number), leaf: null };
+        return {
+          entry: entries.find(({ id }) => id === args['id']),
+          system: '',
+          messages: this.#messages(args['id'] as number),
+          leaf: null,
+        };
       case 'answer_events':
         return [];
       case 'delete_conversation':
@@ -75,6 +90,11 @@ export class KeepingHost extends SilentHost {
       default:
         return null;
     }
+  }
+
+  #messages(id: number): StoredMessage[] {
+    const settings = this.settings[id] ?? null;
+    return messagesOf(id).map((message) => (message.role === 'assistant' ? { ...message, settings } : message));
   }
 
   override openChannel<T>(receive: (message: T) => void): unknown {

@@ -45,6 +45,9 @@ export interface Refused {
   readonly after: number | null;
 }
 
+/** Returns `true` if a server wrote the answer, which cannot continue it. */
+export const isByServer = ({ answer, settings }: Turn): boolean => answer.server !== null || settings?.server !== undefined;
+
 /** Text of an answer without its thought. The saved text, if its tokens are not loaded. */
 export const answerText = ({ answer, stored }: Turn): string =>
   answer.tokens.length > 0 ? answer.answerText : withoutThought(stored ?? '');

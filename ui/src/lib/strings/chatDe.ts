@@ -148,6 +148,7 @@ export const chatDe: typeof chatEn = {
       vllm_response: 'vLLM',
       vllm_counters: 'vLLM',
       sglang_response: 'SGLang',
+      lm_studio_response: 'LM Studio',
     },
     reports: (name) => `${name} meldet:`,
     reportsOfPeriod: (name) => `${name} meldet (alle Anfragen dieser Zeit):`,

@@ -164,6 +164,7 @@ export const chatEn = {
       vllm_response: 'vLLM',
       vllm_counters: 'vLLM',
       sglang_response: 'SGLang',
+      lm_studio_response: 'LM Studio',
     } satisfies Record<SpeculationSource, string>,
     reports: (name: string) => `${name} reports:`,
     /** For counters that several requests share. */

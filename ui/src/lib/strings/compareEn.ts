@@ -15,11 +15,14 @@ const missing: Record<Missing, string> = {
   loading: 'The model is still loading',
   method: 'Add a method to compare',
   same: 'Two lanes are identical. Change one of them',
+  needs: 'A lane needs a draft or head. Choose one in its settings',
+  lanes: 'Too many lanes. A further target or temperature adds one',
   text: 'Write a prompt first',
+  file: 'Choose a file of prompts first',
   chat: 'An answer is still being written in Chat',
 };
 
-const kinds: Record<PromptKind, string> = { text: 'Own prompt', code: 'Code', prose: 'Prose', edit: 'Edits' };
+const kinds: Record<PromptKind, string> = { text: 'Own prompt', code: 'Code', prose: 'Prose', edit: 'Edits', file: 'File' };
 
 const formats: Record<ComparisonFormat, string> = {
   json: 'Save as JSON…',
@@ -41,11 +44,18 @@ export const compareEn = {
     prompt: 'Prompt',
     placeholder: 'A prompt that every lane answers',
     prompts: 'Prompts of the suite',
+    file: 'File of prompts',
+    fileTitle: 'Choose another file',
+    fileNamed: (name: string, prompts: number) => `${name}, ${prompts} ${prompts === 1 ? 'prompt' : 'prompts'}`,
+    chooseFile: 'Choose a file…',
+    fileNote: 'Text: a prompt in each line. JSON Lines: {"id": …, "prompt": …} in each line, “system” is optional.',
+    chooseSuite: 'Choose a file of prompts',
+    suiteFiles: 'Prompts',
     all: 'all',
     lanes: 'Lanes',
     plain: 'Plain always runs as the baseline.',
     addLane: 'Add method',
-    sweep: (method: string) => `Sweep K of ${method}`,
+    sweep: 'Sweep K',
     sweepTitle: (method: string, depths: readonly string[]) => `Compare ${method} with K ${depths.join(', ')}`,
     removeLane: (name: string) => `Remove ${name}`,
     /** Accessible name that distinguishes the controls of two lanes. */
@@ -60,11 +70,33 @@ export const compareEn = {
     stopTitle: 'Stop (Esc)',
     stopping: 'Stopping',
   },
+  /** Settings of one lane. */
+  laneSettings: {
+    label: 'Settings of the lane',
+    changed: (labels: string) => `Settings of the lane: ${labels}`,
+    depth: 'K',
+    depthNote: 'Most tokens drafted per round',
+    temperature: 'Temperature',
+    target: 'Target',
+    draft: 'Draft',
+    noDraft: 'none',
+    chooseDraft: 'Choose a draft',
+    noDrafts: 'No draft suits this target',
+    head: 'Head',
+    usualHead: 'trained or shipped, if there is one',
+    chooseHead: 'Choose a head',
+    noHeads: 'No head suits this target',
+    furtherTarget:
+      'Another target writes another text. The speedup of this lane is over plain decoding of its own target, which is added as a lane. Targets that do not fit into memory together run one after the other.',
+    ownTemperature:
+      'Another temperature writes another text. The speedup of this lane is over plain decoding at its temperature, which is added as a lane.',
+    reset: (method: string) => `Reset ${method}`,
+  },
   empty: {
     noModel: 'Open a model to compare',
     noModelNote: 'Then one prompt is answered with and without drafting.',
     heading: 'Is drafting faster here?',
-    note: 'Every lane gets the same prompt, settings and seed. Lanes take turns every few tokens, so heat and load affect all alike. Figures are measured on this machine unless marked predicted.',
+    note: 'Every lane gets the same prompt, settings and seed, unless you change a lane. Lanes take turns every few tokens, so heat and load affect all alike. Figures are measured on this machine unless marked predicted.',
   },
   server: {
     title: (model: string, server: string) => `Server: ${model} at ${server}`,
@@ -72,6 +104,7 @@ export const compareEn = {
     first: 'First token',
     notCounted: 'not known',
     measured: (answers: string) => `Medians over ${answers}, measured by this window’s clock after the lanes had ended.`,
+    cutOff: 'The answer so far:',
     notComparable:
       'The server runs other weights, maybe on another machine and with other requests. The network is part of its times, and its cache may hold the prompt. So it has no speedup against the lanes.',
   },
@@ -79,6 +112,8 @@ export const compareEn = {
     server: (at: string, all: string) => `Asking the server, answer ${at} of ${all}`,
     label: 'Progress of the comparison',
     starting: 'Starting',
+    loading: (name: string) => `Loading ${name}`,
+    restoring: (name: string) => `Loading ${name} again`,
     costs: (done: string, total: string) => `Measuring pass costs, ${done} of ${total}`,
     prompt: (at: string, all: string) => `prompt ${at} of ${all}`,
     run: (at: string, all: string) => `run ${at} of ${all}`,
@@ -88,6 +123,14 @@ export const compareEn = {
   lanes: {
     label: 'Lanes',
     name: (method: string, depth: string) => `${method}, K ${depth}`,
+    /** Labels of what a lane has of its own. */
+    depth: (depth: string) => `K ${depth}`,
+    temperature: (value: string) => `temperature ${value}`,
+    lossless: 'lossless rule',
+    target: (title: string) => `target ${title}`,
+    draft: (title: string) => `draft ${title}`,
+    noDraft: 'no draft',
+    head: (name: string) => `head ${name}`,
     turn: 'running',
     waits: 'waiting',
     done: 'done',
@@ -108,13 +151,20 @@ export const compareEn = {
     times: (speed: string) => `${speed}×`,
     place: (at: string, length: string) => `${at} of ${length}`,
     note: 'Each lane replays its measured times on one clock.',
+    unfair: 'The lanes ended at different answers, so they cannot be raced. Each shows its last complete answer.',
     still: 'Reduced motion is on. Move the clock by hand.',
   },
   result: {
     label: 'Result',
-    stopped: 'Stopped. The result covers the answers that all lanes finished.',
+    stopped: 'Stopped. The result covers the answers that were complete.',
+    /** Lanes whose models had their turn after others. */
+    leftOut: (lanes: readonly string[], reason: string) =>
+      `Ended early. ${reason} Not measured: ${lanes.join('; ')}. The result covers the answers that were complete.`,
+    leftOutStopped: (lanes: readonly string[]) =>
+      `Stopped. Not measured: ${lanes.join('; ')}. The result covers the answers that were complete.`,
+    notRestored: (reason: string) => `The models that were loaded before could not be loaded again. ${reason}`,
     nothing: 'Stopped before every lane had answered. Nothing was saved.',
-    failed: (reason: string) => `Ended early. The result covers the answers that all lanes finished. ${reason}`,
+    failed: (reason: string) => `Ended early. The result covers the answers that were complete. ${reason}`,
     notSaved: 'This result could not be saved to the list of comparisons.',
     with: (target: string, draft: string | null) => (draft === null ? target : `${target}, draft ${draft}`),
     made: (prompts: string, runs: string, tokens: string) => `${prompts}, ${runs} each, at most ${tokens} per answer`,
@@ -122,6 +172,11 @@ export const compareEn = {
     temperature: (value: string) => `temperature ${value}`,
     seed: (seed: number) => `seed ${seed}`,
     prompts: 'Prompts',
+    otherTargets:
+      'Lanes of different targets write different texts, so no lane is lossless against another target. The speedup of each lane is over plain decoding of its own target.',
+    separateTargets:
+      'Lanes of different targets write different texts, so no lane is lossless against another target. The speedup of each lane is over plain decoding of its own target. The targets did not fit into memory together, so they ran one after the other. Their tokens per second were not measured under the same load.',
+    ownTemperatures: 'The speedup of a lane with its own temperature is over plain decoding at that temperature.',
     save: 'Save',
     saveLabel: 'Save this comparison',
     formats,
@@ -139,6 +194,13 @@ export const compareEn = {
   },
   /** The best draft length, if lanes differ in nothing else. */
   sweep: {
+    title: (method: string) => `Speedup of ${method} by K`,
+    axis: 'K, tokens drafted per round',
+    speedup: (samples: string) => `× plain, measured: median, 10th to 90th percentile of ${samples}`,
+    depth: (depth: string) => `K ${depth}`,
+    description: (points: readonly string[]) => `Speedup over plain by K, measured. ${points.join('. ')}.`,
+    point: (depth: string, speedup: string, low: string, high: string) => `${depth}: ${speedup}×, from ${low}× to ${high}×`,
+    verdicts: 'Verdict on each K',
     best: (depth: string, method: string, speedup: string) => `Best K for ${method}: ${depth}, ${speedup}× plain`,
     none: (depth: string, method: string, speedup: string) => `No K makes ${method} faster here. The best is ${depth}, ${speedup}× plain`,
     clear: 'Measured. Its spread overlaps with that of no other K.',
@@ -150,13 +212,20 @@ export const compareEn = {
     differs: (different: string, compared: string) => `Not the same text: ${different} of ${compared} differ from plain.`,
     firstDifference: (lane: string, prompt: string | null, run: number, position: number) =>
       `${lane}${prompt === null ? '' : `, ${prompt}`}, run ${run}: first difference at token ${position}`,
-    unknown:
-      'Texts may differ between lanes. Above temperature 0 a lossless rule keeps the distribution, not the exact text. The coupled rule keeps both.',
-    lossy: 'Texts may differ between lanes. This rule changes the distribution of the text.',
+    /** Notes on lanes. Without names they cover all lanes. */
+    unknown: (lanes: readonly string[]) =>
+      `${lanes.length === 0 ? 'Texts may differ between lanes' : `The text may differ from plain: ${lanes.join('; ')}`}. Above temperature 0 a lossless rule keeps the distribution, not the exact text. Under the coupled rule, plain and drafted text are the same.`,
+    lossy: (lanes: readonly string[]) =>
+      lanes.length === 0
+        ? 'Texts may differ between lanes. A lossy rule changes the distribution of the text.'
+        : `A lossy rule changes the distribution of the text: ${lanes.join('; ')}.`,
+    lossyAtZero: (lanes: readonly string[]) =>
+      `Lossy above temperature 0, where the rule changes the distribution of the text: ${lanes.join('; ')}.`,
   },
   figures: {
     title: 'Figures',
     lane: 'Lane',
+    depth: 'K (most tokens drafted per round)',
     speedup: 'Speedup over plain (×, measured)',
     low: '10th percentile (×)',
     high: '90th percentile (×)',

@@ -7,7 +7,7 @@ import type { ErrorCode, ErrorInfo, RefusalReason } from '../ipc/schema.gen';
 import schema from '../ipc/schema.gen.ts?raw';
 import { catalogueNotesDe } from './catalogueNotesDe';
 import { languages, setLanguage } from './index.svelte';
-import { errorParams, refusalParams, serverRemedies } from './keys';
+import { errorParams, refusalParams, runningWork, serverRemedies } from './keys';
 
 afterEach(() => setLanguage('en'));
 
@@ -37,8 +37,8 @@ describe('error text', () => {
         const { title, text, detail } = errorContent(named(code));
         expect(title.trim(), code).not.toBe('');
         expect(`${text ?? ''}${detail ?? ''}`.trim(), code).not.toBe('');
-        // A remedy is a code, not a text.
-        for (const name of errorParams[code].filter((name) => name !== 'remedy'))
+        // A remedy and running work are codes, not texts.
+        for (const name of errorParams[code].filter((name) => name !== 'remedy' && name !== 'work'))
           expect(`${text ?? ''} ${detail ?? ''}`, `${language} ${code}`).toContain(`<${name}>`);
       }
     }
@@ -52,6 +52,16 @@ describe('error text', () => {
       expect(new Set(texts).size, language).toBe(serverRemedies.length);
       // Stored errors of older versions have none.
       expect(texts).toContain(errorContent({ code: 'server', message: '', params }).text);
+    }
+  });
+
+  it('names the work that runs', () => {
+    for (const { code: language } of languages) {
+      setLanguage(language);
+      const texts = runningWork.map((work) => errorContent({ code: 'busy', message: '', params: { work } }).text);
+      // Stored errors of older versions do not name it.
+      texts.push(errorContent({ code: 'busy', message: '', params: {} }).text);
+      expect(new Set(texts).size, language).toBe(runningWork.length + 1);
     }
   });
 

@@ -1,6 +1,6 @@
 // The text of errors in German: what happened, what is safe, what to do.
 
-import type { ErrorCatalogue, RefusalCatalogue, ServerRemedyWords } from './keys';
+import type { ErrorCatalogue, RefusalCatalogue, RunningWorkWords, ServerRemedyWords } from './keys';
 
 const serverRemedies: ServerRemedyWords = {
   check_address: 'Prüfe, ob er läuft und ob die Adresse stimmt.',
@@ -11,6 +11,15 @@ const serverRemedies: ServerRemedyWords = {
   wait: 'Warte etwas und versuche es dann erneut.',
   change_request: 'Ändere die Frage oder die Einstellungen.',
   retry: 'Versuche es erneut.',
+};
+
+const runningWork: RunningWorkWords = {
+  answer: 'Eine Antwort wird geschrieben. Stoppe sie oder warte, bis sie fertig ist.',
+  measurement: 'Eine Messung läuft. Stoppe sie oder warte, bis sie fertig ist.',
+  training: 'Ein Drafter wird trainiert. Halte das Training an oder warte, bis es fertig ist.',
+  loading: 'Modelle werden geladen oder entladen. Warte, bis das fertig ist.',
+  update: 'Hunch wird gerade aktualisiert. Warte, bis das fertig ist.',
+  other: 'Eine Antwort oder eine Messung läuft. Stoppe sie oder warte, bis sie fertig ist.',
 };
 
 export const errorsDe: ErrorCatalogue = {
@@ -79,8 +88,7 @@ export const errorsDe: ErrorCatalogue = {
   },
   busy: {
     title: 'Die Engine ist beschäftigt',
-    body: () => 'Eine Antwort oder eine Messung läuft.',
-    advice: 'Stoppe sie oder warte, bis sie fertig ist.',
+    body: ({ work }) => runningWork[work as keyof RunningWorkWords] ?? runningWork.other,
   },
   stopped: {
     title: 'Das Laden wurde abgebrochen',
@@ -418,6 +426,51 @@ export const refusalsDe: RefusalCatalogue = {
     body: () => 'Zum Vergleichen mit dem Target fehlt ein Draft-Modell.',
     advice: 'Öffne eines oder sieh dir die ausgedachten Verteilungen an.',
   },
+  lane_drafts_too_large: {
+    title: 'Nicht genug Speicher für die Bahnen',
+    body: ({ missing }) => `Den Drafts dieser Bahnen fehlen neben ihrem Target ${missing}. Es wurde nichts geändert.`,
+    advice: 'Vergleiche weniger Drafts auf einmal.',
+  },
+  suite_too_large: {
+    title: 'Die Datei ist zu groß',
+    body: ({ name, most }) => `${name} ist größer als ${most}, die Grenze für eine Sammlung.`,
+    advice: 'Teile sie auf oder wähle eine andere.',
+  },
+  suite_too_long: {
+    title: 'Die Sammlung hat zu viele Prompts',
+    body: ({ suite, limit }) => `„${suite}“ hat mehr als ${limit} Prompts, die Grenze.`,
+    advice: 'Teile sie auf oder wähle eine andere Datei.',
+  },
+  suite_not_text: {
+    title: 'Die Datei ist kein Text',
+    body: ({ name }) => `${name} ist kein Text in UTF-8.`,
+    advice: 'Speichere sie als UTF-8 oder wähle eine andere.',
+  },
+  not_a_prompt: {
+    title: 'Die Datei ist keine Sammlung von Prompts',
+    body: ({ suite, line }) => `Zeile ${line} von ${suite} ist kein Prompt.`,
+    advice: 'Schreibe {"id": "…", "prompt": "…"} in jede Zeile oder nimm eine .txt-Datei mit einem Prompt pro Zeile.',
+  },
+  empty_prompt_id: {
+    title: 'Ein Prompt hat keine id',
+    body: ({ suite, line }) => `Zeile ${line} von ${suite} hat eine leere id.`,
+    advice: 'Gib jedem Prompt eine eigene id.',
+  },
+  empty_suite_prompt: {
+    title: 'Ein Prompt ist leer',
+    body: ({ suite, line }) => `Zeile ${line} von ${suite} hat einen leeren Prompt.`,
+    advice: 'Fülle ihn aus oder lösche die Zeile.',
+  },
+  repeated_prompt_id: {
+    title: 'Zwei Prompts haben dieselbe id',
+    body: ({ suite, line, id, first }) => `Zeile ${line} von ${suite} hat die id „${id}“ von Zeile ${first}.`,
+    advice: 'Gib jedem Prompt eine eigene id.',
+  },
+  empty_suite: {
+    title: 'Die Datei hat keine Prompts',
+    body: ({ suite }) => `Alle Zeilen von ${suite} sind leer.`,
+    advice: 'Füge eine Zeile hinzu oder wähle eine andere Datei.',
+  },
   costs_not_measured: {
     title: 'Noch nicht gemessen',
     body: () => 'Die Dauer eines Durchlaufs mit diesen Modellen wurde noch nicht gemessen.',
@@ -476,8 +529,8 @@ export const refusalsDe: RefusalCatalogue = {
   hub_busy: {
     title: 'Der Hub ist ausgelastet',
     body: ({ endpoint, seconds }) =>
-      `${endpoint} hat zu viele Anfragen von dieser Adresse erhalten. Warte ${seconds} s. Heruntergeladenes bleibt erhalten.`,
-    advice: 'Versuche es später noch einmal. Ein Zugriffstoken hebt die Grenze an.',
+      `${endpoint} hat die Anfrage abgelehnt, weil es zu viele waren. Versuche es in ${seconds} s noch einmal. Heruntergeladenes bleibt erhalten.`,
+    advice: 'Mit einem Zugriffstoken ist die Grenze höher.',
   },
   hub_slow: {
     title: 'Der Hub ist langsam',

@@ -1,6 +1,6 @@
 // The text of errors in English: what happened, what is safe, what to do.
 
-import type { ErrorCatalogue, RefusalCatalogue, ServerRemedyWords } from './keys';
+import type { ErrorCatalogue, RefusalCatalogue, RunningWorkWords, ServerRemedyWords } from './keys';
 
 const serverRemedies: ServerRemedyWords = {
   check_address: 'Check that it runs, and its address.',
@@ -11,6 +11,15 @@ const serverRemedies: ServerRemedyWords = {
   wait: 'Wait a little, then try again.',
   change_request: 'Change the question or the settings.',
   retry: 'Try again.',
+};
+
+const runningWork: RunningWorkWords = {
+  answer: 'An answer is being written. Stop it or wait until it is complete.',
+  measurement: 'A measurement is running. Stop it or wait until it has finished.',
+  training: 'A drafter is being trained. Pause the training or wait until it has finished.',
+  loading: 'Models are being loaded or unloaded. Wait until that is done.',
+  update: 'An update of Hunch is in progress. Wait until it is done.',
+  other: 'An answer or a measurement is running. Stop it or wait until it has finished.',
 };
 
 export const errorsEn: ErrorCatalogue = {
@@ -79,8 +88,7 @@ export const errorsEn: ErrorCatalogue = {
   },
   busy: {
     title: 'The engine is busy',
-    body: () => 'An answer or a measurement is running.',
-    advice: 'Stop it or wait until it has finished.',
+    body: ({ work }) => runningWork[work as keyof RunningWorkWords] ?? runningWork.other,
   },
   stopped: {
     title: 'Loading was cancelled',
@@ -414,6 +422,51 @@ export const refusalsEn: RefusalCatalogue = {
     body: () => 'This needs a draft model to compare the target with.',
     advice: 'Open one, or look at the made-up distributions.',
   },
+  lane_drafts_too_large: {
+    title: 'Not enough memory for the lanes',
+    body: ({ missing }) => `The drafts of these lanes need ${missing} more than is free next to their target. Nothing was changed.`,
+    advice: 'Compare fewer drafts at once.',
+  },
+  suite_too_large: {
+    title: 'The file is too large',
+    body: ({ name, most }) => `${name} is larger than ${most}, the limit for a suite.`,
+    advice: 'Split it, or choose another file.',
+  },
+  suite_too_long: {
+    title: 'The suite has too many prompts',
+    body: ({ suite, limit }) => `“${suite}” has more than ${limit} prompts, the limit.`,
+    advice: 'Split it, or choose another file.',
+  },
+  suite_not_text: {
+    title: 'The file is not text',
+    body: ({ name }) => `${name} is not UTF-8 text.`,
+    advice: 'Save it as UTF-8, or choose another file.',
+  },
+  not_a_prompt: {
+    title: 'The file is not a suite',
+    body: ({ suite, line }) => `Line ${line} of ${suite} is not a prompt.`,
+    advice: 'Write {"id": "…", "prompt": "…"} in each line, or use a .txt file with a prompt in each line.',
+  },
+  empty_prompt_id: {
+    title: 'A prompt has no id',
+    body: ({ suite, line }) => `Line ${line} of ${suite} has an empty id.`,
+    advice: 'Give each prompt its own id.',
+  },
+  empty_suite_prompt: {
+    title: 'A prompt is empty',
+    body: ({ suite, line }) => `Line ${line} of ${suite} has an empty prompt.`,
+    advice: 'Fill it in or delete the line.',
+  },
+  repeated_prompt_id: {
+    title: 'Two prompts have the same id',
+    body: ({ suite, line, id, first }) => `Line ${line} of ${suite} has the id “${id}” of line ${first}.`,
+    advice: 'Give each prompt its own id.',
+  },
+  empty_suite: {
+    title: 'The file has no prompts',
+    body: ({ suite }) => `All lines of ${suite} are empty.`,
+    advice: 'Add at least one line, or choose another file.',
+  },
   costs_not_measured: {
     title: 'Not measured yet',
     body: () => 'The time of a pass with these models was not measured yet.',
@@ -472,8 +525,8 @@ export const refusalsEn: RefusalCatalogue = {
   hub_busy: {
     title: 'The Hub is busy',
     body: ({ endpoint, seconds }) =>
-      `${endpoint} received too many requests from this address and asks to wait ${seconds} s. Downloaded files are kept.`,
-    advice: 'Try again later. An access token raises the limit.',
+      `${endpoint} refused the request because there were too many. Try again in ${seconds} s. Downloaded files are kept.`,
+    advice: 'With an access token the limit is higher.',
   },
   hub_slow: {
     title: 'The Hub is slow',

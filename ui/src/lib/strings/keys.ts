@@ -98,11 +98,11 @@ export type WordedMethod =
 /** Built-in prompt suites of the engine. */
 export const suites = ['code', 'prose', 'edit'] as const;
 
-/** Prompts of a comparison: the user's own text, or a suite. */
-export type PromptKind = 'text' | (typeof suites)[number];
+/** Prompts of a comparison: the user's own text, a suite, or the user's file. */
+export type PromptKind = 'text' | (typeof suites)[number] | 'file';
 
 /** Reasons why a comparison cannot start. */
-export type Missing = 'model' | 'loading' | 'method' | 'same' | 'text' | 'chat';
+export type Missing = 'model' | 'loading' | 'method' | 'same' | 'lanes' | 'needs' | 'text' | 'file' | 'chat';
 
 /** Widgets of the lab, in the order of their tabs. */
 export const labWidgets = ['resampling', 'unbiased', 'samplers', 'landscape', 'rules', 'acceptance', 'rounds', 'costs'] as const;
@@ -138,7 +138,7 @@ export const errorParams = {
   io: ['path', 'detail'],
   store: ['detail'],
   no_model: [],
-  busy: [],
+  busy: ['work'],
   stopped: [],
   device: ['device', 'detail'],
   server: ['address', 'detail', 'remedy'],
@@ -156,6 +156,12 @@ export const errorParams = {
   update_not_installed: ['version', 'detail'],
   internal: ['detail'],
 } as const satisfies Record<ErrorCode, readonly string[]>;
+
+/** Codes of the work that keeps the engine from other work, as in `RunningWork`. */
+export const runningWork = ['answer', 'measurement', 'training', 'loading', 'update'] as const;
+
+/** Words for that work in one language: what runs, and what to do. `other` is for errors that do not name it. */
+export type RunningWorkWords = Readonly<Record<(typeof runningWork)[number] | 'other', string>>;
 
 /** Codes of remedies for failures of servers, as in `ServerRemedy`. */
 export const serverRemedies = [
@@ -238,6 +244,15 @@ export const refusalParams = {
   needs_low_bit_copy: ['method'],
   needs_head: ['method'],
   no_draft_to_compare: [],
+  lane_drafts_too_large: ['missing'],
+  suite_too_large: ['name', 'most'],
+  suite_too_long: ['suite', 'limit'],
+  suite_not_text: ['name'],
+  not_a_prompt: ['suite', 'line', 'detail'],
+  empty_prompt_id: ['suite', 'line'],
+  empty_suite_prompt: ['suite', 'line'],
+  repeated_prompt_id: ['suite', 'line', 'id', 'first'],
+  empty_suite: ['suite'],
   costs_not_measured: [],
   no_longer_kept: [],
   nothing_measured: ['method'],

@@ -404,6 +404,15 @@ export const libraryEn = {
     unloadedNote: 'It reloads when you ask.',
     reloadsOnSend: (name: string) => `Sending reloads ${name}`,
   },
+  ownServer: {
+    title: 'For other programs',
+    about: 'Other programs on this computer can then ask the loaded model, as they ask OpenAI or Anthropic.',
+    answers: (model: string) => `${model} answers. While it does, you cannot ask here.`,
+    noModel: 'No model is loaded, so requests are refused. Load one.',
+    start: 'Start',
+    stop: 'Stop',
+    copy: 'Copy address',
+  },
   servers: {
     title: 'Servers',
     about: 'A server can answer in place of the loaded models: vLLM, SGLang, llama.cpp, LM Studio, Ollama or another Hunch.',

@@ -7,7 +7,7 @@ use minijinja::value::Value;
 use serde::{Deserialize, Serialize};
 
 use super::{environment, time};
-use crate::text::tools::{ToolCall, ToolMessage};
+use crate::text::tools::{ToolCall, ToolForm, ToolMessage};
 use hunch_core::chat::{ChatMessage, Role, Thinking};
 
 const NAME: &str = "chat";
@@ -91,12 +91,17 @@ impl Renderer {
 }
 
 fn render(environment: &Environment<'static>, request: &Request) -> Result<String, minijinja::Error> {
-    let messages = messages_for_template(&request.messages);
+    let template = environment.get_template(NAME)?;
+    let is_phi = ToolForm::of_template(&request.source) == Some(ToolForm::Phi);
+    let messages = match is_phi && !template.undeclared_variables(false).contains("tools") {
+        true => messages_of_phi(&request.messages, &request.tools),
+        false => messages_for_template(&request.messages),
+    };
     let tools = (!request.tools.is_empty()).then(|| request.tools.iter().map(value_of).collect::<Value>());
     // Templates test whether a switch is defined. DeepSeek and Granite call it `thinking`, gpt-oss has efforts.
     let on = request.thinking.map_or(Value::UNDEFINED, |thinking| Value::from(thinking != Thinking::Off));
     let effort = request.thinking.and_then(Thinking::effort).map_or(Value::UNDEFINED, Value::from);
-    environment.get_template(NAME)?.render(minijinja::context! {
+    template.render(minijinja::context! {
         messages => messages,
         add_generation_prompt => request.add_generation_prompt,
         bos_token => request.bos.as_str(),
@@ -143,6 +148,39 @@ fn messages_for_template(messages: &[ToolMessage]) -> Vec<Value> {
         }
     };
     messages.iter().map(describe).collect()
+}
+
+/// Returns messages for templates that read the tools from the system message and know no calls: Phi-4-mini. Calls and
+/// results are written as Microsoft describes the tokens of that model.
+fn messages_of_phi(messages: &[ToolMessage], tools: &[serde_json::Value]) -> Vec<Value> {
+    let functions: Vec<_> = tools.iter().map(|tool| &tool["function"]).collect();
+    let listed = || serde_json::to_string(&functions).unwrap_or_default();
+    let system = |content: &str| match tools.is_empty() {
+        true => minijinja::context! { role => "system", content },
+        false => minijinja::context! { role => "system", content, tools => listed() },
+    };
+    let describe = |message: &ToolMessage| match message {
+        ToolMessage::Text(ChatMessage { role: Role::System, content }) => system(content),
+        ToolMessage::Text(ChatMessage { role, content }) => {
+            minijinja::context! { role => role_name(*role), content => content.as_str() }
+        }
+        ToolMessage::Calls { content, calls } => {
+            let call = |call: &ToolCall| {
+                let call = serde_json::json!({ "name": call.name, "arguments": call.arguments });
+                format!("<|tool_call|>{call}<|/tool_call|>")
+            };
+            let content = content.clone() + &calls.iter().map(call).collect::<String>();
+            minijinja::context! { role => "assistant", content }
+        }
+        ToolMessage::Result { content, .. } => {
+            minijinja::context! { role => "tool_response", content => content.as_str() }
+        }
+    };
+    let has_system =
+        matches!(messages.first(), Some(ToolMessage::Text(ChatMessage { role: Role::System, .. })));
+    let added =
+        (!has_system && !tools.is_empty()).then(|| system("You are a helpful assistant with some tools."));
+    added.into_iter().chain(messages.iter().map(describe)).collect()
 }
 
 /// Converts JSON to a value of templates.

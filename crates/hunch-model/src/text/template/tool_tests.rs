@@ -12,6 +12,10 @@ const LLAMA: &str = "{{- bos_token }}\n{%- if not tools is defined %}\n    {%- s
 
 const MISTRAL: &str = "{{- bos_token }}\n{%- for message in messages %}\n    {%- if message[\"role\"] == \"user\" %}\n        {%- if tools is not none and loop.first %}\n            {{- \"[AVAILABLE_TOOLS] [\" }}\n            {%- for tool in tools %}\n                {%- set tool = tool.function %}\n                {{- '{\"type\": \"function\", \"function\": {' }}\n                {%- for key, val in tool.items() if key != \"return\" %}\n                    {%- if val is string %}\n                        {{- '\"' + key + '\": \"' + val + '\"' }}\n                    {%- else %}\n                        {{- '\"' + key + '\": ' + val|tojson }}\n                    {%- endif %}\n                    {%- if not loop.last %}\n                        {{- \", \" }}\n                    {%- endif %}\n                {%- endfor %}\n                {{- \"}}\" }}\n            {%- endfor %}\n            {{- \"][/AVAILABLE_TOOLS]\" }}\n        {%- endif %}\n        {{- \"[INST] \" + message[\"content\"] + \"[/INST]\" }}\n    {%- elif message.tool_calls is defined and message.tool_calls is not none %}\n        {{- \"[TOOL_CALLS] [\" }}\n        {%- for tool_call in message.tool_calls %}\n            {%- set out = tool_call.function|tojson %}\n            {{- out[:-1] }}\n            {%- if not tool_call.id is defined or tool_call.id|length != 9 %}\n                {{- raise_exception(\"Tool call IDs should be alphanumeric strings with length 9!\") }}\n            {%- endif %}\n            {{- ', \"id\": \"' + tool_call.id + '\"}' }}\n            {%- if not loop.last %}\n                {{- \", \" }}\n            {%- else %}\n                {{- \"]\" + eos_token }}\n            {%- endif %}\n        {%- endfor %}\n    {%- elif message[\"role\"] == \"assistant\" %}\n        {{- \" \" + message[\"content\"] + eos_token }}\n    {%- elif message[\"role\"] == \"tool\" %}\n        {{- '[TOOL_RESULTS] {\"content\": ' + message.content|string + \", \" }}\n        {{- '\"call_id\": \"' + message.tool_call_id + '\"}[/TOOL_RESULTS]' }}\n    {%- endif %}\n{%- endfor %}\n";
 
+const PHI: &str = "{% for message in messages %}{{ '<|' + message['role'] + '|>' + message['content'] }}\
+    {% if message['role'] == 'system' and message['tools'] %}{{ '<|tool|>' + message['tools'] + '<|/tool|>' }}{% endif %}\
+    {{ '<|end|>' }}{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}";
+
 fn weather() -> Tool {
     Tool {
         name: "weather".into(),
@@ -55,6 +59,18 @@ fn qwen_lists_tools_and_writes_calls_between_markers() {
 }
 
 #[test]
+fn phi_gets_the_tools_in_the_system_message() {
+    let text = rendered(PHI);
+    // However the template reads the field.
+    assert_eq!(rendered(&PHI.replace("message['tools']", "message.tools")), text);
+    let system = "<|system|>You are a helpful assistant with some tools.<|tool|>[{\"name\":\"weather\",";
+    assert!(text.starts_with(system), "{text}");
+    let call = "<|assistant|><|tool_call|>{\"name\":\"weather\",\"arguments\":{\"city\":\"Köln\"}}<|/tool_call|><|end|>";
+    assert!(text.contains(call), "{text}");
+    assert!(text.contains("<|tool_response|>sun<|end|>") && text.ends_with("<|assistant|>"), "{text}");
+}
+
+#[test]
 fn llama_finds_calls_by_the_field_of_a_message() {
     let text = rendered(LLAMA);
     let call = "assistant<|end_header_id|>\n\n{\"name\": \"weather\", \"parameters\": {\"city\": \"Köln\"}}<|eot_id|>";
@@ -84,6 +100,14 @@ fn form_of_calls_follows_from_the_template() {
     assert_eq!(form(MISTRAL), Ok(ToolForm::Mistral));
     assert_eq!(form("{{ tools }}[TOOL_CALLS]name[ARGS]"), Ok(ToolForm::MistralArgs));
     assert_eq!(form("{{ tools }}<|tool_call|>"), Ok(ToolForm::Granite));
+    assert_eq!(form("{{ tools }}<|tool_call|>{}<|/tool_call|>"), Ok(ToolForm::Phi));
+    assert_eq!(form(PHI), Ok(ToolForm::Phi));
+    // Another template may read tools from a message too.
+    assert_eq!(form("{{ tools }}{{ message['tools'] }}<tool_call>"), Ok(ToolForm::Hermes));
+    assert!(form("{{ message['tools'] }}").unwrap_err().contains("no tools"));
+    assert_eq!(form("{{ tools }}<tool_call><function=f><parameter=p>"), Ok(ToolForm::QwenCoder));
+    assert_eq!(form("{{ tools }}<tool_call>f<arg_key>"), Ok(ToolForm::Glm));
+    assert_eq!(form("{{ tools }}<|channel|>commentary to=functions.f"), Ok(ToolForm::Harmony));
     assert!(form("{{ tools }}<tool_call><function=name>").unwrap_err().contains("form of calls"));
     assert!(form("{{ messages }}<tool_call>").unwrap_err().contains("no tools"));
     assert!(ChatTemplate::from_source(None, "", "").tool_form().is_err());

@@ -35,6 +35,8 @@ const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]
 const LLAMA3: &str = r"'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 /// Pattern of Qwen 2: like Llama 3, but each digit alone.
 const QWEN2: &str = r"'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+/// Pattern of Qwen 3.5: like Qwen 2, and words contain combining marks.
+const QWEN35: &str = r"'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 /// Pattern of Mistral's Tekken: splits words where upper case follows lower case.
 const TEKKEN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 /// Pattern of GPT-4o (`o200k_base` of tiktoken): like Tekken, with contractions and digits in groups of three.
@@ -82,6 +84,7 @@ const PRE_TOKENIZERS: &[PreTokenizer] = &[
         ignore_merges: false,
         adds_bos: false,
     },
+    PreTokenizer { names: &["qwen35"], patterns: &[QWEN35], ignore_merges: false, adds_bos: false },
     PreTokenizer { names: &["glm4"], patterns: &[LLAMA3], ignore_merges: true, adds_bos: false },
     PreTokenizer { names: &["gpt-4o"], patterns: &[GPT4O], ignore_merges: false, adds_bos: false },
     PreTokenizer { names: &["seed-coder"], patterns: &[SEED], ignore_merges: false, adds_bos: false },
@@ -343,6 +346,9 @@ mod tests {
         assert_eq!(pieces("gpt-4o", "camelCase's/"), ["camel", "Case's", "/"]);
         assert_eq!(pieces("seed-coder", "a;\nb"), ["a", ";", "\n", "b"]);
         assert_eq!(pieces("qwen2", "a;\nb"), ["a", ";\n", "b"]);
+        // A combining mark belongs to the word.
+        assert_eq!(pieces("qwen2", "e\u{301}a 12"), ["e", "\u{301}a", " ", "1", "2"]);
+        assert_eq!(pieces("qwen35", "e\u{301}a 12"), ["e\u{301}a", " ", "1", "2"]);
         assert_eq!(pieces("exaone4", "I'm  x"), ["I", "'m", " ", " x"]);
         assert_eq!(pieces("deepseek-coder", "日本 x\n"), ["日本", " x", "\n"]);
     }

@@ -193,7 +193,7 @@ impl CallReader {
             return if self.text.len() > MAX_NAME { Progress::Failed } else { Progress::More };
         }
         // Markers follow the name, and some versions have an identifier of the call between them.
-        let name = self.text.split('[').next().unwrap_or_default().trim().to_owned();
+        let name = self.text.split(['[', '<']).next().unwrap_or_default().trim().to_owned();
         if !is_tool(&name) {
             return Progress::Failed;
         }

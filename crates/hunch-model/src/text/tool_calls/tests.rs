@@ -1,17 +1,43 @@
 //! Tests on answers as models write them, in pieces of every size.
 
 use proptest::prelude::*;
+use serde_json::json;
 
 use super::*;
+use crate::text::tools::{HARMONY_CALL, without_signs};
 
 const WEATHER: &str = r#"{"name": "weather", "arguments": {"city": "Rome", "days": 2}}"#;
 
 /// All forms.
-const FORMS: [ToolForm; 5] =
-    [ToolForm::Hermes, ToolForm::Granite, ToolForm::Llama, ToolForm::Mistral, ToolForm::MistralArgs];
+const FORMS: [ToolForm; 9] = [
+    ToolForm::Hermes,
+    ToolForm::Granite,
+    ToolForm::Llama,
+    ToolForm::Mistral,
+    ToolForm::MistralArgs,
+    ToolForm::Phi,
+    ToolForm::QwenCoder,
+    ToolForm::Glm,
+    ToolForm::Harmony,
+];
+
+fn tools() -> [Tool; 2] {
+    let weather = json!({ "properties": {
+        "city": { "type": "string" },
+        "days": { "type": "integer" },
+        "wind": { "anyOf": [{ "type": "boolean" }, { "type": "null" }] },
+        "note": { "type": ["string", "number"] },
+        "tags": { "type": "array" },
+    } });
+    [("weather", weather), ("time", json!({}))].map(|(name, parameters)| Tool {
+        name: name.into(),
+        description: None,
+        parameters,
+    })
+}
 
 fn parser(form: ToolForm) -> ToolCallParser {
-    ToolCallParser::new(form, ["weather", "time"].map(str::to_owned), usize::MAX)
+    ToolCallParser::new(form, &tools(), usize::MAX)
 }
 
 /// Joins neighbouring parts of the same kind.
@@ -75,6 +101,14 @@ fn reads_one_and_several_calls_of_every_form() {
         (ToolForm::Llama, format!("```\n{llama}\n```\n"), 1),
         (ToolForm::Hermes, format!("<tool_call>\n{{{WEATHER}}}\n</tool_call>"), 1),
         (ToolForm::Granite, format!("<|tool_call|>[{WEATHER}]"), 1),
+        (ToolForm::Phi, format!("<|tool_call|>{WEATHER}<|/tool_call|>"), 1),
+        (ToolForm::Phi, format!("<|tool_call|>[{WEATHER}]<|/tool_call|>\n"), 1),
+        (
+            ToolForm::Phi,
+            format!("<|tool_call|>{WEATHER}<|/tool_call|><|tool_call|>{WEATHER}<|/tool_call|>"),
+            2,
+        ),
+        (ToolForm::Harmony, harmony("weather"), 1),
         (ToolForm::Granite, format!("<|tool_call|>[{WEATHER}, {WEATHER}]"), 2),
         (ToolForm::Llama, llama.clone(), 1),
         (ToolForm::Llama, format!("\n{llama}; {llama}"), 2),
@@ -131,7 +165,6 @@ fn text_that_is_no_call_stays_text() {
         "<tool_call>{\"name\": \"weather\"",
         "<tool_call>{\"name\": 3, \"arguments\": {}}</tool_call>",
         "<tool_call>{\"name\": \"weather\", \"arguments\": [1]}</tool_call>",
-        "<tool_call><function=weather></function></tool_call>",
         "{\"name\": \"weather\"}",
         "{\"city\": \"Rome\", \"name\": \"unknown\"} is JSON.\n",
         "{\"a\": }",
@@ -150,6 +183,60 @@ fn text_that_is_no_call_stays_text() {
             assert_eq!(found, expected, "{answer}");
         }
     }
+}
+
+/// Calls as the chat templates of Qwen3-Coder and GLM-4.5 write them.
+#[test]
+fn tags_become_the_values_of_the_schema() {
+    let coder = |parameters: &[(&str, &str)]| {
+        let parameter = |(key, value): &(&str, &str)| format!("<parameter={key}>\n{value}\n</parameter>\n");
+        let parameters: String = parameters.iter().map(parameter).collect();
+        format!("<tool_call>\n<function=weather>\n{parameters}</function>\n</tool_call>")
+    };
+    let glm = |arguments: &[(&str, &str)]| {
+        let argument = |(key, value): &(&str, &str)| {
+            format!("<arg_key>{key}</arg_key>\n<arg_value>{value}</arg_value>\n")
+        };
+        let arguments: String = arguments.iter().map(argument).collect();
+        format!("<tool_call>weather\n{arguments}</tool_call>")
+    };
+    for (arguments, expected) in [
+        (&[("city", "Rome"), ("days", "2")][..], r#"{"city":"Rome", "days":2}"#),
+        (&[], "{}"),
+        (&[("city", "7"), ("wind", "True")], r#"{"city":"7", "wind":true}"#),
+        (&[("wind", "None"), ("note", "2.5")], r#"{"wind":null, "note":2.5}"#),
+        (&[("note", "[1]"), ("tags", "[1, \"a\"]")], r#"{"note":"[1]", "tags":[1,"a"]}"#),
+        (&[("days", "many"), ("other", "3")], r#"{"days":"many", "other":"3"}"#),
+        (&[("city", "a < b\n</par> \"é\"")], r#"{"city":"a < b\n</par> \"é\""}"#),
+    ] {
+        let calls = call("weather", expected);
+        assert_eq!(parts(ToolForm::QwenCoder, &coder(arguments)), calls, "{arguments:?}");
+        assert_eq!(parts(ToolForm::Glm, &glm(arguments)), calls, "{arguments:?}");
+        let two = format!("Both. {}\n{}", coder(arguments), coder(arguments));
+        let expected = [vec![text("Both.")], calls.clone(), calls.clone()].concat();
+        assert_eq!(parts(ToolForm::QwenCoder, &two), expected);
+        let two = format!("Both. {}\n{}\n", glm(arguments), glm(arguments));
+        assert_eq!(parts(ToolForm::Glm, &two), expected);
+    }
+    assert_eq!(parts(ToolForm::Glm, "<tool_call>time</tool_call>"), call("time", "{}"));
+}
+
+#[test]
+fn tags_that_are_no_call_stay_text_and_cut_ones_are_broken() {
+    for (form, answer) in [
+        (ToolForm::QwenCoder, "<tool_call>\n<function=unknown>\n</function>\n</tool_call>"),
+        (ToolForm::QwenCoder, "<tool_call>weather</tool_call>"),
+        (ToolForm::Glm, "<tool_call>unknown\n</tool_call>"),
+        (ToolForm::Glm, "<tool_call>"),
+    ] {
+        assert_eq!(parts(form, answer), [text(answer)]);
+    }
+    let cut = "<tool_call>\n<function=weather>\n<parameter=city>\nRo";
+    let broken = ToolPart::End { broken: Some(cut.into()) };
+    assert_eq!(parts(ToolForm::QwenCoder, cut), [ToolPart::Begin("weather".into()), broken]);
+    let twice =
+        "<tool_call>weather\n<arg_key>city</arg_key><arg_value>Rome</arg_value><arg_key>city</arg_key>";
+    assert_eq!(parts(ToolForm::Glm, twice).last(), Some(&ToolPart::End { broken: Some(twice.into()) }));
 }
 
 #[test]
@@ -178,7 +265,7 @@ fn a_call_that_ends_early_is_broken() {
 #[test]
 fn a_broken_call_does_not_count_as_the_last_one() {
     let broken = "<tool_call>{\"name\": \"time\", \"arguments\": {utc: 1}}</tool_call>";
-    let mut one = ToolCallParser::new(ToolForm::Hermes, ["weather", "time"].map(str::to_owned), 1);
+    let mut one = ToolCallParser::new(ToolForm::Hermes, &tools(), 1);
     one.push(broken);
     assert_eq!((one.calls(), one.has_called(), one.is_done()), (1, false, false));
     let found = joined(one.push(&format!("<tool_call>{WEATHER} more")));
@@ -191,7 +278,11 @@ fn a_broken_call_does_not_count_as_the_last_one() {
 fn calls_in_a_thought_that_the_prompt_opened_are_text() {
     let call = format!("<tool_call>{WEATHER}</tool_call>");
     let after = |prompt: &str, begun: &str| {
-        in_pieces(parser(ToolForm::Hermes).after(prompt, begun), &format!("So {call}</think>\n{call}"), 5)
+        in_pieces(
+            parser(ToolForm::Hermes).after(&ThoughtSplitter::after(prompt, begun)),
+            &format!("So {call}</think>\n{call}"),
+            5,
+        )
     };
     let thought = text(&format!("So {call}</think>"));
     for (prompt, begun) in
@@ -206,6 +297,22 @@ fn calls_in_a_thought_that_the_prompt_opened_are_text() {
     }
 }
 
+/// Returns the text of a call that gpt-oss has written with its control tokens.
+fn harmony(name: &str) -> String {
+    format!("{HARMONY_CALL}{name}<|message|>{{\"city\": \"Rome\", \"days\": 2}}")
+}
+
+#[test]
+fn quoted_control_tokens_of_gpt_oss_are_text() {
+    let call = harmony("weather");
+    let quoted = without_signs(&call).into_owned();
+    assert_eq!(parts(ToolForm::Harmony, &quoted), [text(&quoted)]);
+    assert_eq!(parts(ToolForm::Harmony, &call)[0], ToolPart::Begin("weather".into()));
+    // A call of another tool is text too, as the model wrote it.
+    let other = harmony("other");
+    assert_eq!(parts(ToolForm::Harmony, &other), [text(&without_signs(&other))]);
+}
+
 #[test]
 fn a_json_answer_is_not_held_back_to_its_end() {
     for form in FORMS {
@@ -216,7 +323,7 @@ fn a_json_answer_is_not_held_back_to_its_end() {
 
 #[test]
 fn the_rest_is_left_out_after_the_last_call_allowed() {
-    let one = ToolCallParser::new(ToolForm::Hermes, ["weather".to_owned()], 1);
+    let one = ToolCallParser::new(ToolForm::Hermes, &tools()[..1], 1);
     let answer = format!("<tool_call>{WEATHER}</tool_call> and <tool_call>{WEATHER}</tool_call>");
     assert_eq!(in_pieces(one, &answer, 3), weather());
 }

@@ -3,7 +3,7 @@
 use hunch_core::sample::SamplingParams;
 use serde_json::{Map, Value};
 
-use super::client::{ServerKind, exact};
+use super::request::{ServerKind, exact};
 
 /// Returns sampling parameters by their names in the protocol. A server of unknown kind gets the parameters that are
 /// not of OpenAI's protocol only where they change something: it may refuse them.

@@ -8,130 +8,159 @@ use serde_json::Value;
 
 /// A chunk of an answer: OpenAI's fields, and those that servers add.
 #[derive(Deserialize)]
-pub(super) struct Chunk {
+pub(crate) struct Chunk {
     #[serde(default, deserialize_with = "or_default")]
-    pub(super) choices: Vec<Choice>,
+    pub(crate) choices: Vec<Choice>,
     #[serde(default, deserialize_with = "or_default")]
-    pub(super) usage: Option<ChunkUsage>,
+    pub(crate) usage: Option<ChunkUsage>,
     /// An error in the middle of a stream.
     #[serde(default)]
-    pub(super) error: Option<Value>,
+    pub(crate) error: Option<Value>,
     /// Figures of a Hunch server.
     #[serde(default, deserialize_with = "or_default")]
-    pub(super) hunch: Option<HunchField>,
+    pub(crate) hunch: Option<HunchField>,
     /// Figures of llama.cpp.
     #[serde(default, deserialize_with = "or_default")]
-    pub(super) timings: Option<Timings>,
+    pub(crate) timings: Option<Timings>,
     /// Figures of vLLM.
     #[serde(default, deserialize_with = "or_default")]
-    pub(super) metrics: Option<RequestMetrics>,
+    pub(crate) metrics: Option<RequestMetrics>,
     /// Figures of SGLang.
     #[serde(default, deserialize_with = "or_default")]
-    pub(super) sglext: Option<SglangField>,
+    pub(crate) sglext: Option<SglangField>,
+    /// Figures of LM Studio.
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) stats: Option<LmStudioStats>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Choice {
+pub(crate) struct Choice {
     #[serde(deserialize_with = "or_default")]
-    pub(super) delta: Delta,
+    pub(crate) delta: Delta,
     /// Text of `/v1/completions`.
     #[serde(deserialize_with = "or_default")]
-    pub(super) text: Option<String>,
+    pub(crate) text: Option<String>,
     #[serde(deserialize_with = "or_default")]
-    pub(super) finish_reason: Option<String>,
+    pub(crate) finish_reason: Option<String>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Delta {
+pub(crate) struct Delta {
     #[serde(deserialize_with = "or_default")]
-    pub(super) content: Option<String>,
-    /// Thinking, as llama.cpp, SGLang and DeepSeek name it.
+    pub(crate) content: Option<String>,
+    /// Thinking, as llama.cpp, SGLang, DeepSeek and LM Studio name it.
     #[serde(deserialize_with = "or_default")]
-    pub(super) reasoning_content: Option<String>,
-    /// Thinking, as vLLM and Ollama name it.
+    pub(crate) reasoning_content: Option<String>,
+    /// Thinking, as vLLM and Ollama name it, and LM Studio that of gpt-oss.
     #[serde(deserialize_with = "or_default")]
-    pub(super) reasoning: Option<String>,
+    pub(crate) reasoning: Option<String>,
+    /// Thinking, as Ollama's own protocol names it, which proxies pass on.
+    #[serde(deserialize_with = "or_default")]
+    pub(crate) thinking: Option<String>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub(super) struct ChunkUsage {
+pub(crate) struct ChunkUsage {
     #[serde(deserialize_with = "or_default")]
-    pub(super) prompt_tokens: u64,
+    pub(crate) prompt_tokens: u64,
     #[serde(deserialize_with = "or_default")]
-    pub(super) completion_tokens: u64,
+    pub(crate) completion_tokens: u64,
     #[serde(deserialize_with = "or_default")]
-    pub(super) completion_tokens_details: CompletionDetails,
+    pub(crate) completion_tokens_details: CompletionDetails,
+    /// Acceptance, where LM Studio counts it among the tokens.
+    #[serde(flatten)]
+    pub(crate) drafts: LmStudioDrafts,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub(super) struct CompletionDetails {
+pub(crate) struct CompletionDetails {
     /// Tokens of thinking, whether or not it was streamed.
     #[serde(deserialize_with = "or_default")]
-    pub(super) reasoning_tokens: u64,
+    pub(crate) reasoning_tokens: u64,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub(super) struct HunchField {
+pub(crate) struct HunchField {
     #[serde(deserialize_with = "or_default")]
-    pub(super) origins: Vec<TokenOrigin>,
+    pub(crate) origins: Vec<TokenOrigin>,
     #[serde(deserialize_with = "or_default")]
-    pub(super) texts: Vec<String>,
+    pub(crate) texts: Vec<String>,
     #[serde(deserialize_with = "or_default")]
-    pub(super) stats: Option<GenerationStats>,
+    pub(crate) stats: Option<GenerationStats>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Timings {
+pub(crate) struct Timings {
     #[serde(deserialize_with = "or_default")]
-    pub(super) predicted_n: Option<u64>,
+    pub(crate) predicted_n: Option<u64>,
     #[serde(deserialize_with = "or_default")]
-    pub(super) predicted_per_second: Option<f64>,
+    pub(crate) predicted_per_second: Option<f64>,
     #[serde(deserialize_with = "or_default")]
-    pub(super) draft_n: Option<u64>,
+    pub(crate) draft_n: Option<u64>,
     #[serde(deserialize_with = "or_default")]
-    pub(super) draft_n_accepted: Option<u64>,
+    pub(crate) draft_n_accepted: Option<u64>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub(super) struct RequestMetrics {
+pub(crate) struct RequestMetrics {
     #[serde(deserialize_with = "or_default")]
-    pub(super) speculative_decoding: Option<VllmAcceptance>,
+    pub(crate) speculative_decoding: Option<VllmAcceptance>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub(super) struct VllmAcceptance {
+pub(crate) struct VllmAcceptance {
     #[serde(deserialize_with = "or_default")]
-    pub(super) num_draft_tokens: Option<u64>,
+    pub(crate) num_draft_tokens: Option<u64>,
     #[serde(deserialize_with = "or_default")]
-    pub(super) num_accepted_draft_tokens: Option<u64>,
+    pub(crate) num_accepted_draft_tokens: Option<u64>,
     #[serde(deserialize_with = "or_default")]
-    pub(super) num_spec_steps: Option<u64>,
+    pub(crate) num_spec_steps: Option<u64>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub(super) struct SglangField {
+pub(crate) struct SglangField {
     #[serde(deserialize_with = "or_default")]
-    pub(super) spec_tokens_details: Option<SglangAcceptance>,
+    pub(crate) spec_tokens_details: Option<SglangAcceptance>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub(super) struct SglangAcceptance {
+pub(crate) struct SglangAcceptance {
     #[serde(deserialize_with = "or_default")]
-    pub(super) spec_num_proposed_drafts: Option<u64>,
+    pub(crate) spec_num_proposed_drafts: Option<u64>,
     #[serde(deserialize_with = "or_default")]
-    pub(super) spec_num_correct_drafts: Option<u64>,
+    pub(crate) spec_num_correct_drafts: Option<u64>,
     #[serde(deserialize_with = "or_default")]
-    pub(super) spec_verify_ct: Option<u64>,
+    pub(crate) spec_verify_ct: Option<u64>,
+}
+
+/// Figures of LM Studio since version 0.3.10: <https://lmstudio.ai/docs/developer/api-changelog>.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct LmStudioStats {
+    #[serde(deserialize_with = "or_default")]
+    pub(crate) tokens_per_second: Option<f64>,
+    #[serde(flatten)]
+    pub(crate) drafts: LmStudioDrafts,
+}
+
+/// Drafted tokens as LM Studio counts them.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct LmStudioDrafts {
+    #[serde(deserialize_with = "or_default")]
+    pub(crate) total_draft_tokens_count: Option<u64>,
+    #[serde(deserialize_with = "or_default")]
+    pub(crate) accepted_draft_tokens_count: Option<u64>,
 }
 
 /// Reads a field, or its default if the value has another type.
@@ -143,7 +172,7 @@ fn or_default<'de, D: Deserializer<'de>, T: Default + serde::de::DeserializeOwne
 }
 
 /// Returns the message of an error object, whatever its form.
-pub(super) fn error_message(error: &Value) -> String {
+pub(crate) fn error_message(error: &Value) -> String {
     let field = |name: &str| error.get(name).and_then(Value::as_str);
     let text = error.as_str().or_else(|| field("message")).or_else(|| field("detail"));
     text.map_or_else(|| error.to_string(), str::to_owned)

@@ -4,7 +4,7 @@ use hunch_core::stats::GenerationStats;
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
-use super::chunk::{Chunk, SglangAcceptance, Timings, VllmAcceptance};
+use super::chunk::{Chunk, LmStudioDrafts, SglangAcceptance, Timings, VllmAcceptance};
 
 /// Drafted and accepted tokens of an answer, as its server counts them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
@@ -33,6 +33,8 @@ pub enum SpeculationSource {
     VllmCounters,
     /// The field `sglext.spec_tokens_details` of SGLang.
     SglangResponse,
+    /// The fields `stats` or `usage` of LM Studio.
+    LmStudioResponse,
 }
 
 impl SpeculationSource {
@@ -44,18 +46,23 @@ impl SpeculationSource {
             Self::VllmResponse => "vLLM",
             Self::VllmCounters => "vLLM (all requests in that period)",
             Self::SglangResponse => "SGLang",
+            Self::LmStudioResponse => "LM Studio",
         }
     }
 }
 
 impl Speculation {
     /// Returns the figures in a chunk, if it has any.
-    pub(super) fn of_chunk(chunk: &Chunk) -> Option<Self> {
+    pub(crate) fn of_chunk(chunk: &Chunk) -> Option<Self> {
         let of_hunch = chunk.hunch.as_ref().and_then(|field| field.stats.as_ref()).map(Self::of_stats);
         let of_llama = || chunk.timings.as_ref().and_then(Self::of_timings);
         let of_vllm = || chunk.metrics.as_ref()?.speculative_decoding.as_ref().and_then(Self::of_vllm);
         let of_sglang = || chunk.sglext.as_ref()?.spec_tokens_details.as_ref().and_then(Self::of_sglang);
-        of_hunch.or_else(of_llama).or_else(of_vllm).or_else(of_sglang)
+        let of_lm_studio = || {
+            let of_stats = chunk.stats.as_ref().and_then(|stats| Self::of_lm_studio(&stats.drafts));
+            of_stats.or_else(|| Self::of_lm_studio(&chunk.usage.as_ref()?.drafts))
+        };
+        of_hunch.or_else(of_llama).or_else(of_vllm).or_else(of_sglang).or_else(of_lm_studio)
     }
 
     fn of_stats(stats: &GenerationStats) -> Self {
@@ -90,6 +97,16 @@ impl Speculation {
         })
     }
 
+    fn of_lm_studio(drafts: &LmStudioDrafts) -> Option<Self> {
+        let LmStudioDrafts { total_draft_tokens_count, accepted_draft_tokens_count } = drafts;
+        Some(Self {
+            drafted: (*total_draft_tokens_count)?,
+            accepted: (*accepted_draft_tokens_count)?,
+            passes: None,
+            source: SpeculationSource::LmStudioResponse,
+        })
+    }
+
     /// Returns the sum of the figures of two answers by one server.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
@@ -112,7 +129,7 @@ impl Speculation {
 
 /// Counters of speculation in vLLM's Prometheus metrics.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct VllmCounters {
+pub(crate) struct VllmCounters {
     drafts: f64,
     drafted: f64,
     accepted: f64,
@@ -120,7 +137,7 @@ pub(super) struct VllmCounters {
 
 impl VllmCounters {
     /// Reads the counters, summed over all engines of the server. `None` if it does not speculate.
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         Some(Self {
             drafts: counter(text, "vllm:spec_decode_num_drafts_total")?,
             drafted: counter(text, "vllm:spec_decode_num_draft_tokens_total")?,
@@ -129,7 +146,7 @@ impl VllmCounters {
     }
 
     /// Returns what was counted since `earlier`. `None` if the server was restarted or nothing was drafted.
-    pub(super) fn since(self, earlier: Self) -> Option<Speculation> {
+    pub(crate) fn since(self, earlier: Self) -> Option<Speculation> {
         let difference = |now: f64, then: f64| (now >= then).then(|| (now - then).round() as u64);
         let drafted = difference(self.drafted, earlier.drafted)?;
         Some(Speculation {
