@@ -93,7 +93,6 @@ pub fn trained(weights: &[Tensor]) -> Result<Vec<Var>> {
 pub mod check {
     //! Gradients against finite differences.
 
-    use candle_core::backend::BackendStorage;
     use candle_core::backprop::GradStore;
     use hunch_core::sample::unit;
     use rand::SeedableRng;
