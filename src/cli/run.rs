@@ -427,12 +427,7 @@ pub(crate) fn load_with(args: &ModelArgs, drafters: &DrafterArgs, methods: &[Met
 /// # Errors
 /// As loading. [`Refusal::ModelTooLarge`](hunch_error::Refusal::ModelTooLarge) when the models are not expected to fit with caches of `longest` tokens, or of
 /// the usual context if that is shorter. Caches grow as needed.
-fn load_for(
-    args: &ModelArgs,
-    drafters: &DrafterArgs,
-    methods: &[Method],
-    longest: usize,
-) -> Result<Models> {
+fn load_for(args: &ModelArgs, drafters: &DrafterArgs, methods: &[Method], longest: usize) -> Result<Models> {
     load_on(&args.compute()?, args, drafters, methods, longest)
 }
 

@@ -48,8 +48,8 @@ pub struct Texts {
 impl Texts {
     /// Reads texts. `conversations` is the file of conversations.
     ///
-    /// In folders, hidden files are skipped, and so is what `.gitignore` and `.ignore` files name, what is no UTF-8 text,
-    /// and what is larger than 2 MB. Links are not followed. Texts beyond [`MAX_BYTES`] are left out.
+    /// In folders, hidden files and those that `.gitignore` and `.ignore` name are skipped. So are files that are no UTF-8
+    /// text or larger than 2 MB. Links are not followed. Texts beyond [`MAX_BYTES`] are left out.
     ///
     /// # Errors
     /// If a named file or folder cannot be read, a named file is no text, or there is no text at all.

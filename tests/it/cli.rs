@@ -213,7 +213,17 @@ fn bench_prints_the_documented_object() {
 fn retrieval_copies_from_the_texts_that_are_named() {
     let data = data_folder();
     let run = |more: &[&str]| {
-        let usual = ["run", "hello hello", "--target", "target", "--max-tokens", "16", "--temperature", "0", "--json"];
+        let usual = [
+            "run",
+            "hello hello",
+            "--target",
+            "target",
+            "--max-tokens",
+            "16",
+            "--temperature",
+            "0",
+            "--json",
+        ];
         hunch(data.path(), &[&usual[..], more].concat())
     };
     let folder = data.path().join("texts");
@@ -230,7 +240,11 @@ fn retrieval_copies_from_the_texts_that_are_named() {
     for method in ["retrieval", "auto"] {
         let output = run(&[&named[..], &["--method", method]].concat());
         assert_eq!(last_json(&output)["text"], plain["text"], "{method}");
-        assert!(text(&output.stderr).contains("Drafts are also copied from 2 texts of "), "{}", text(&output.stderr));
+        assert!(
+            text(&output.stderr).contains("Drafts are also copied from 2 texts of "),
+            "{}",
+            text(&output.stderr)
+        );
     }
 }
 

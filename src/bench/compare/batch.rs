@@ -150,7 +150,8 @@ impl<'a> Batch<'a> {
                     left_ms: (done > 0).then(|| each * (progress.total - done) as f64),
                 });
                 let plans = self.plans(run);
-                let answers = turn::run(&mut self.lanes, self.numbers, &self.prompts[index], &plans, own, listener)?;
+                let answers =
+                    turn::run(&mut self.lanes, self.numbers, &self.prompts[index], &plans, own, listener)?;
                 self.note_memory();
                 let Some(answers) = answers else { return Ok(()) };
                 let costs = self.time_turn(listener)?;
@@ -173,8 +174,7 @@ impl<'a> Batch<'a> {
         let mut plans = self.plans(0);
         plans.iter_mut().for_each(|plan| plan.max_tokens = WARM_UP);
         let mut silent = Listener { on_event: &mut |_| (), stopped: listener.stopped };
-        let answers =
-            turn::run(&mut self.lanes, self.numbers, &self.prompts[0], &plans, 0, &mut silent)?;
+        let answers = turn::run(&mut self.lanes, self.numbers, &self.prompts[0], &plans, 0, &mut silent)?;
         Ok(answers.is_some())
     }
 

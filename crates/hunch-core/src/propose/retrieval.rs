@@ -74,8 +74,8 @@ impl TextIndex {
         &self.places[first..first + count]
     }
 
-    /// Returns the most frequent continuation of the longest suffix of `committed` that has one: at most `limit` tokens,
-    /// each with a confidence from 0 to 1.
+    /// Returns the most frequent continuation of the longest suffix of `committed` that has one. It has at most `limit`
+    /// tokens, each with a confidence from 0 to 1.
     pub fn continuation(&self, committed: &[TokenId], limit: usize) -> Vec<(TokenId, f32)> {
         let lengths = (SHORTEST..=LONGEST.min(committed.len())).rev();
         let follow = |length| self.follow(&committed[committed.len() - length..], limit.min(MAX_DRAFT));
@@ -89,7 +89,9 @@ impl TextIndex {
         let match_confidence = suffix.len() as f32 / (suffix.len() + 1) as f32;
         let mut found = Vec::new();
         while found.len() < limit {
-            let Some((token, share, run)) = self.most_frequent(places, suffix.len() + found.len()) else { break };
+            let Some((token, share, run)) = self.most_frequent(places, suffix.len() + found.len()) else {
+                break;
+            };
             found.push((token, match_confidence * share));
             places = &places[run];
         }
@@ -101,7 +103,8 @@ impl TextIndex {
     fn most_frequent(&self, places: &[u32], offset: usize) -> Option<(TokenId, f32, Range<usize>)> {
         let token_at = |place: &u32| self.tokens.get(*place as usize + offset).copied().unwrap_or(END);
         let step = places.len().div_ceil(MAX_COUNTED).max(1);
-        let counted: Vec<TokenId> = places.iter().step_by(step).map(token_at).filter(|token| *token != END).collect();
+        let counted: Vec<TokenId> =
+            places.iter().step_by(step).map(token_at).filter(|token| *token != END).collect();
         let most = counted.chunk_by(|a, b| a == b).max_by_key(|run| run.len())?;
         let share = most.len() as f32 / counted.len() as f32;
         let token = most[0];
@@ -166,7 +169,10 @@ mod tests {
         assert_eq!(tokens(&index, &[1, 2, 3], 1), [7]);
         assert_eq!((index.len(), index.bytes()), (15, 18 * 8));
         let confidence = index.continuation(&[0, 2, 3], 2);
-        assert!((confidence[0].1 - 2.0 / 3.0 * 2.0 / 3.0).abs() < 1e-6 && (confidence[1].1 - 2.0 / 3.0).abs() < 1e-6);
+        assert!(
+            (confidence[0].1 - 2.0 / 3.0 * 2.0 / 3.0).abs() < 1e-6
+                && (confidence[1].1 - 2.0 / 3.0).abs() < 1e-6
+        );
     }
 
     #[test]
