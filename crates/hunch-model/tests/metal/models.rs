@@ -38,7 +38,7 @@ const TYPES: [GgmlDType; 13] = [
     GgmlDType::Q6K,
 ];
 
-fn on_gpu(path: &Path, gpu: &Arc<dyn Gpu>) -> Decoder {
+pub(crate) fn on_gpu(path: &Path, gpu: &Arc<dyn Gpu>) -> Decoder {
     Decoder::load_on_gpu(&WeightFile::open(path).unwrap(), gpu, usize::MAX).unwrap()
 }
 
@@ -46,7 +46,7 @@ fn on_cpu(path: &Path) -> Decoder {
     Decoder::open(path, &Compute::open(DeviceChoice::Cpu, Some(2)).unwrap()).unwrap()
 }
 
-fn tokens(count: usize, seed: u64) -> Vec<TokenId> {
+pub(crate) fn tokens(count: usize, seed: u64) -> Vec<TokenId> {
     let mut noise = Noise::new(seed);
     (0..count).map(|_| ((noise.next() + 1.0) * 0.5 * (VOCABULARY - 1) as f32) as TokenId).collect()
 }
@@ -55,7 +55,7 @@ fn bits(rows: &Rows, i: usize) -> Vec<u32> {
     rows.row(i).iter().map(|v| v.to_bits()).collect()
 }
 
-fn chain(model: &mut Decoder, tokens: &[TokenId]) -> Rows {
+pub(crate) fn chain(model: &mut Decoder, tokens: &[TokenId]) -> Rows {
     model.forward(Step::chain(tokens, LogitRows::All)).unwrap().logits
 }
 
@@ -229,7 +229,7 @@ fn warm_up_times_a_pass_of_one_row_on_a_gpu() {
 fn all_architectures(dtype: GgmlDType) -> impl Iterator<Item = Tiny> {
     let first = ["llama", "qwen2", "qwen3"].map(|architecture| Tiny { architecture, ..Tiny::default() });
     let smollm3 = Tiny { architecture: "smollm3", layers: 4, ..Tiny::default() };
-    let further = FURTHER.map(further).into_iter().filter(|tiny| !tiny.has_delta_nets());
+    let further = FURTHER.map(further);
     let all = first.into_iter().chain([smollm3]).chain(further);
     all.map(move |tiny| Tiny { dtype, ..tiny })
 }
@@ -305,14 +305,14 @@ fn architectures_have_the_same_bits_alone_in_chains_and_in_trees() {
     }
 }
 
-/// Returns the dispatches of a pass. A short convolution takes two less than attention. Experts take three more in a
+/// Returns the dispatches of a pass. A short convolution takes two less than attention, a gated delta net as many. Experts take three more in a
 /// layer, an expert that all rows use three more, and its score one.
 fn dispatches(tiny: &Tiny) -> usize {
     let (dense, of_experts) = match tiny.architecture {
         "glm4moe" => (1, 16),
         "lfm2moe" => (1, 13),
         "granitemoe" => (0, 16),
-        "qwen2moe" => (0, 17),
+        "qwen2moe" | "qwen35moe" | "qwen3next" => (0, 17),
         _ if tiny.has_experts() => (0, 13),
         _ => (tiny.layers, 0),
     };
