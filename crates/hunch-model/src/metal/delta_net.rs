@@ -60,10 +60,15 @@ impl GpuDeltaPlan {
     /// Writes a plan to the GPU.
     ///
     /// # Errors
-    /// If the GPU has not enough memory. [`Error::Internal`] if a node follows none that is kept, or a row has no node.
+    /// If the GPU has not enough memory. [`Error::Internal`] if a node follows none that is kept, a row has no node, or the
+    /// places of saved states are wrong.
     pub fn new(gpu: &Arc<dyn Gpu>, steps: DeltaSteps<'_>) -> Result<Self> {
         let DeltaSteps { rows, nodes, is_forked, seen, from, saves, held, first_checkpoint } = steps;
         let wrong = |what: &str| Error::Internal(format!("a plan of delta nets {what}"));
+        let has_two = |node: usize| saves.iter().filter(|(of, _)| *of == node).count() > 1;
+        if saves.iter().any(|(node, place)| has_two(*node) || from == Some(*place)) {
+            return Err(wrong("has a state without a place of its own"));
+        }
         let positions = seen.len() / nodes.len().max(1);
         // Nodes whose states are kept, in the order of their slots.
         let mut kept: Vec<Option<usize>> = if is_forked { vec![None] } else { Vec::new() };

@@ -329,7 +329,8 @@ fn architectures_take_ten_dispatches_a_layer_and_few_more_with_experts() {
     for tiny in all_architectures(GgmlDType::Q4_0) {
         let path = tiny.write(folder.path(), "tiny");
         let mut model = on_gpu(&path, &gpu);
-        chain(&mut model, &tokens(3, 1));
+        // The first pass of a size may compare joined products with separate ones.
+        chain(&mut model, &tokens(2, 1));
         simulator.take_counts();
         chain(&mut model, &tokens(2, 2));
         let expected = Counts { dispatches: dispatches(&tiny), waits: 1 };

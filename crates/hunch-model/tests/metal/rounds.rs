@@ -92,6 +92,8 @@ fn sampled_answer(
 fn open(path: &Path, compute: &Compute) -> Decoder {
     let model = Decoder::open(path, compute).unwrap();
     assert_eq!(model.backend(), &Backend::Metal);
+    // As the program does: kernels of all sizes of a pass are compiled and compared.
+    model.warm_up().unwrap();
     model
 }
 

@@ -38,7 +38,7 @@ METAL_FUNC float channel_at(constant DeltaNet& p, device const float* x, device 
   return at < p.rows ? x[at * stride_of(p) + channel] : held[(at - p.rows) * width_of(p) + channel];
 }
 
-METAL_FUNC float sigmoid(float x) { return 1.0f / (1.0f + precise::exp(-x)); }
+METAL_FUNC float sigmoid_of(float x) { return 1.0f / (1.0f + precise::exp(-x)); }
 
 // e^(rate * ln(1 + e^x)). Above 20 the logarithm is x within rounding. Where 1 + e^x is rounded, the quotient corrects
 // the logarithm.
@@ -67,7 +67,7 @@ kernel void delta_convolve(constant DeltaNet& p [[buffer(0)]], device const floa
       device const float* row = x + own * stride_of(p) + channels_of(p) + p.value_heads * HEAD;
       const uint shared = p.value_heads / p.key_heads, first = h / shared * 2 * shared + h % shared;
       const bool tiled = p.flags & TILED;
-      strength = sigmoid(row[tiled ? h : first]);
+      strength = sigmoid_of(row[tiled ? h : first]);
       decay = decay_of(row[tiled ? p.value_heads + h : first + shared] + bias[h], rates[h]);
     } else {
       device const float* row = held + (own - p.rows) * width_of(p) + channels_of(p);
@@ -85,7 +85,7 @@ kernel void delta_convolve(constant DeltaNet& p [[buffer(0)]], device const floa
     float sum = 0.0f;
     for (uint j = 0; j < p.positions; ++j)
       sum = fma(channel_at(p, x, held, seen[j], channel), weights[channel * p.positions + j], sum);
-    out[i] = sum * sigmoid(sum);
+    out[i] = sum * sigmoid_of(sum);
     square = fma(out[i], out[i], square);
   }
   const float of_query = head < p.key_heads ? 1.0f / precise::sqrt(float(HEAD)) : 1.0f;
@@ -101,9 +101,9 @@ kernel void delta_convolve(constant DeltaNet& p [[buffer(0)]], device const floa
   }
 }
 
-// Moves the states along the nodes, and writes the outputs before their norm, `[rows, value heads * HEAD]`:
-// S = decay * S, S = S + k (strength * (v - S^T k))^T, output = S^T q. A state lies as `[value head, column, key]`.
-// A simdgroup takes a column along all nodes, and each lane a key of every 32.
+// Moves the states along the nodes, and writes the outputs before their norm, `[rows, value heads * HEAD]`. A node computes
+// S = decay * S, then S = S + k (strength * (v - S^T k))^T, and its output is S^T q. A state lies as
+// `[value head, column, key]`. A simdgroup takes a column along all nodes, and each lane a key of every 32.
 kernel void delta_states(constant DeltaNet& p [[buffer(0)]], device const float* mixed [[buffer(1)]],
                          device const float* gates [[buffer(2)]], device const uint* nodes [[buffer(3)]],
                          device float* states [[buffer(4)]], device float* slots [[buffer(5)]], device float* outputs [[buffer(6)]],
@@ -168,7 +168,7 @@ kernel void delta_output(constant DeltaNet& p [[buffer(0)]], device const float*
   #pragma clang loop unroll(full)
   for (uint i = 0; i < HEAD / 32; ++i) {
     const float gate = own[channels_of(p) + head * HEAD + i * 32 + lane];
-    const float value = gate * sigmoid(gate) * (out[i] * scale * weight[i * 32 + lane]);
+    const float value = gate * sigmoid_of(gate) * (out[i] * scale * weight[i * 32 + lane]);
     write_unit(value, of_head + i, lane, p.outputs, codes, halves, scales, sums, floats);
   }
   const uint node = rows[row].x, place = rows[row].y;
