@@ -9,7 +9,7 @@ use hunch_kernels::activation::{gate_by_sigmoid, gated_silu, rms_norm_in_place, 
 use hunch_kernels::delta_net::{
     COLUMNS, DeltaNode, DeltaPass, DeltaShape, DeltaStates, delta_decays, delta_net,
 };
-use hunch_kernels::{RowMask, Threads};
+use hunch_kernels::{RowMask, Threads, WeightType};
 use hunch_model::decoder::Decoder;
 use hunch_model::metal::delta_net::{DeltaSpace, DeltaSteps, DeltaVectors, GpuDeltaNet, GpuDeltaPlan};
 use hunch_model::metal::gpu::{Buffer, Gpu};
@@ -18,7 +18,8 @@ use hunch_model::metal::workspace::{Activations, AttentionSpace};
 use hunch_model::spec::ModelSpec;
 use hunch_model::weights::WeightFile;
 
-use crate::models::{chain, on_gpu, tokens};
+use crate::models::{chain, on_cpu, on_gpu, tokens, worst};
+use crate::products::weights;
 use crate::reference::{half_bytes, noise};
 use crate::rows::{ALL_FORMS, MOST_ROWS, assert_near, bits, checked_floats, row_counts, start};
 use crate::simulator::{Counts, Simulator};
@@ -368,6 +369,44 @@ fn branches_of_several_passes_have_states_of_their_own() {
         fork.truncate(73).unwrap();
         assert_eq!(last(&mut model, &[8]), last(&mut fork, &[8]), "{of:?}");
     }
+}
+
+/// Four projections of different types are two products. So are queries with gates, keys and values of three types.
+#[test]
+fn files_of_mixed_types_match_cpu_executor_and_take_a_dispatch_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let simulator = Simulator::start();
+    let gpu: Arc<dyn Gpu> = simulator.clone();
+    let types = [
+        ("attn_qkv", WeightType::Q4K),
+        ("attn_gate", WeightType::Q6K),
+        ("ssm_beta", WeightType::F16),
+        ("ssm_alpha", WeightType::Q8_0),
+        ("attn_q", WeightType::Q4K),
+        ("attn_k", WeightType::Q6K),
+        ("attn_v", WeightType::F16),
+    ];
+    let tiny = Tiny { dtype: GgmlDType::Q4K, ..further(DELTA_NETS) };
+    let one_type = WeightFile::open(&tiny.write(folder.path(), "one-type")).unwrap();
+    let names = (0..tiny.layers).flat_map(|layer| types.map(|(name, dtype)| (layer, name, dtype)));
+    let writer = names.fold(tiny.writer(), |writer, (layer, name, dtype)| {
+        let name = format!("blk.{layer}.{name}.weight");
+        let Some(tensor) = one_type.gguf().tensors.get(&name) else { return writer };
+        let [n, k] = tensor.shape[..] else { panic!("{name} is no matrix") };
+        let (data, _) = weights(dtype, n, k, 5);
+        writer.without(&name).raw_tensor(&name, &[k as u64, n as u64], dtype.number(), None, data)
+    });
+    let path = folder.path().join("mixed.gguf");
+    std::fs::write(&path, writer.bytes()).unwrap();
+    let (mut model, mut cpu) = (on_gpu(&path, &gpu), on_cpu(&path));
+    let ids = tokens(9, 3);
+    let off = worst(&chain(&mut model, &ids[..5]), &chain(&mut cpu, &ids[..5]));
+    assert!(off < 5e-2, "{off}");
+    // The first pass compares the joined products with separate ones.
+    chain(&mut model, &ids[5..7]);
+    simulator.take_counts();
+    chain(&mut model, &ids[7..]);
+    assert_eq!(simulator.take_counts(), Counts { dispatches: 11 * tiny.layers + 3, waits: 1 });
 }
 
 #[test]

@@ -42,7 +42,7 @@ pub(crate) fn on_gpu(path: &Path, gpu: &Arc<dyn Gpu>) -> Decoder {
     Decoder::load_on_gpu(&WeightFile::open(path).unwrap(), gpu, usize::MAX).unwrap()
 }
 
-fn on_cpu(path: &Path) -> Decoder {
+pub(crate) fn on_cpu(path: &Path) -> Decoder {
     Decoder::open(path, &Compute::open(DeviceChoice::Cpu, Some(2)).unwrap()).unwrap()
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn chain(model: &mut Decoder, tokens: &[TokenId]) -> Rows {
 }
 
 /// Returns the largest difference, relative to the largest value of its row.
-fn worst(ours: &Rows, expected: &Rows) -> f32 {
+pub(crate) fn worst(ours: &Rows, expected: &Rows) -> f32 {
     assert_eq!(ours.len(), expected.len());
     (0..ours.len()).fold(0f32, |worst, row| {
         let scale = expected.row(row).iter().fold(0f32, |top, v| top.max(v.abs()));
