@@ -386,7 +386,7 @@ fn files_of_mixed_types_match_cpu_executor_and_take_a_dispatch_more() {
         ("attn_k", WeightType::Q6K),
         ("attn_v", WeightType::F16),
     ];
-    let tiny = Tiny { dtype: GgmlDType::Q4K, ..further(DELTA_NETS) };
+    let tiny = Tiny { dtype: GgmlDType::Q8_0, ..further(DELTA_NETS) };
     let one_type = WeightFile::open(&tiny.write(folder.path(), "one-type")).unwrap();
     let names = (0..tiny.layers).flat_map(|layer| types.map(|(name, dtype)| (layer, name, dtype)));
     let writer = names.fold(tiny.writer(), |writer, (layer, name, dtype)| {
