@@ -96,7 +96,9 @@ fn plan_of(method: Method, max_draft: u32, sampling: SamplingParams) -> Generati
 
 /// A model with fewer layers and bits.
 fn small(target: Tiny) -> Tiny {
-    Tiny { layers: 1, dtype: GgmlDType::Q4_0, tied: true, ..target }
+    // Every second layer of a model with gated delta nets has attention.
+    let layers = if target.has_delta_nets() { 2 } else { 1 };
+    Tiny { layers, dtype: GgmlDType::Q4_0, tied: true, ..target }
 }
 
 pub(crate) fn target(layers: usize) -> Tiny {
@@ -132,7 +134,16 @@ fn every_method_waits_twice_in_a_round_at_most() {
 
 #[test]
 fn proof_of_greedy_text_and_of_rows_passes_for_every_method() {
-    let mut loaded = Loaded::new(target(2), Format::Medusa);
+    proof_of_greedy_text_and_of_rows_passes(target(2));
+}
+
+#[test]
+fn proof_of_greedy_text_and_of_rows_passes_with_gated_delta_nets() {
+    proof_of_greedy_text_and_of_rows_passes(Tiny { architecture: "qwen35", ..target(4) });
+}
+
+fn proof_of_greedy_text_and_of_rows_passes(target: Tiny) {
+    let mut loaded = Loaded::new(target, Format::Medusa);
     assert_all(proof::row_invariance(&mut loaded.models).unwrap());
     let methods: Vec<Method> = loaded.models.usable_methods();
     let depths = vec![MaxDraft::Fixed(5), MaxDraft::Auto];
