@@ -54,7 +54,7 @@ impl CheckedPoint {
     }
 }
 
-const POINTS: [Point; 16] = [
+const POINTS: [Point; 17] = [
     Point {
         claim: "Apple's compiler accepts the kernels",
         covered_by: "self-test: a kernel that is refused is listed with the compiler's message",
@@ -88,6 +88,11 @@ const POINTS: [Point; 16] = [
         claim: "attention has the same bits for 1, 2, 5, 8 and 16 rows",
         covered_by: "self-test: attention for each width of a head",
         outcome: |report| parts(report, |part| part.starts_with("attention")),
+    },
+    Point {
+        claim: "a gated delta net has the same bits for 1 and 5 rows",
+        covered_by: "self-test: gated delta nets for each width of a head",
+        outcome: |report| parts(report, |part| part.starts_with("gated delta net")),
     },
     Point {
         claim: "the choice and the draw of tokens are right",
