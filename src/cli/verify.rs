@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use hunch::proof::{self, Oracle, ProofCheck, ProofPlan};
 use hunch_core::method::Method;
+use hunch_core::propose::Needs;
 use hunch_core::rule::AcceptanceRule;
 use hunch_error::Error;
 
@@ -43,7 +44,9 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<bool> {
     let oracle = args.against.as_ref().map(read_oracle).transpose()?;
     args.rule.validate()?;
     let mut models = load_with(&args.models, &args.drafters, &args.methods)?;
-    let usable = models.usable_methods();
+    let mut usable = models.usable_methods();
+    // Texts of the user rarely continue the prompts of the checks.
+    usable.retain(|method| !method.requires(Needs::Texts));
     let methods = if args.methods.is_empty() { &usable } else { &args.methods };
     let plan = ProofPlan {
         options: args.options.options(models.target()),
