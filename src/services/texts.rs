@@ -140,8 +140,7 @@ impl Texts {
 /// Reads a file. `None` if it is no UTF-8 text or has more than `most` bytes.
 fn text_of(path: &Path, most: u64) -> Result<Option<String>> {
     let io = |source| Error::Io { action: "read", path: path.into(), source };
-    let text = input_file::read(path, most).map_err(io)?.and_then(|bytes| String::from_utf8(bytes).ok());
-    Ok(text.filter(|text| !text.contains('\0')))
+    Ok(input_file::read(path, most).map_err(io)?.and_then(input_file::text))
 }
 
 #[cfg(test)]

@@ -55,8 +55,8 @@ entry::methods! {
         docs: "methods",
     }
     /// Uses the one of [`Suffix`](Self::Suffix), [`Retrieval`](Self::Retrieval), [`DraftModel`](Self::DraftModel) and
-    /// [`Head`](Self::Head) that is expected to yield the most tokens per millisecond, as far as they are loaded. None if plain decoding is
-    /// expected to be faster.
+    /// [`Head`](Self::Head) that is expected to yield the most tokens per millisecond, as far as they are loaded. None if
+    /// plain decoding is expected to be faster.
     #[serde(alias = "cascade-head")]
     Auto {
         name: "auto",

@@ -77,11 +77,6 @@ impl Proposers {
         self.texts = texts.map(Retrieval::new);
     }
 
-    /// Returns the texts that are copied from.
-    pub fn texts(&self) -> Option<&Arc<TextIndex>> {
-        self.texts.as_ref().map(Retrieval::texts)
-    }
-
     /// Sets the script.
     pub fn set_script(&mut self, script: Synthetic) {
         self.script = Some(script);

@@ -66,7 +66,7 @@ impl TextIndex {
         size_of_val(&self.tokens[..]) + size_of_val(&self.places[..])
     }
 
-    /// Returns the places where `tokens` occur, at most [`SORTED_BY`] of them.
+    /// Returns the places of `tokens`, of which there are at most [`SORTED_BY`].
     fn find(&self, tokens: &[TokenId]) -> &[u32] {
         let begins = |place: &u32| after(&self.tokens, *place, tokens.len());
         let first = self.places.partition_point(|place| begins(place) < tokens);
@@ -132,11 +132,6 @@ impl Retrieval {
     /// Creates a proposer over an index.
     pub fn new(texts: Arc<TextIndex>) -> Self {
         Self { texts }
-    }
-
-    /// Returns the index.
-    pub fn texts(&self) -> &Arc<TextIndex> {
-        &self.texts
     }
 }
 
