@@ -216,14 +216,15 @@ impl Held {
         let mut lens: Vec<usize> = own.chain(pending.iter().map(|&(_, len)| len)).chain([0, len]).collect();
         lens.sort_unstable();
         lens.dedup();
-        // Distance of the checkpoint before it from the end, relative to that of the one after it. Gaps that are too wide
-        // come last.
+        // Distance of the checkpoint before it from the end, relative to that of the one after it. Last come gaps that are
+        // too wide, and the first checkpoint after a rollback by more than the held inputs: no earlier one leads there.
         let cost = |at: usize| {
             let prev = lens.iter().rev().find(|&&other| other < at).copied().unwrap_or(0);
             let next = lens.iter().find(|&&other| other > at).copied().unwrap_or(at);
-            let is_wide = next + INPUTS > len && next - prev > GAP;
+            let is_only = (prev..at).any(|slot| !self.has_input(slot)) && self.has_input(at);
+            let is_needed = next + INPUTS > len && (next - prev > GAP || is_only);
             let distance = |of: usize| (NEAR + len.saturating_sub(of)) as f64;
-            (is_wide, distance(prev) / distance(next))
+            (is_needed, distance(prev) / distance(next))
         };
         let candidates = (0..CHECKPOINTS).filter(|&place| Some(place) != from && !is_pending(place));
         let costs = candidates.filter_map(|place| self.checkpoints[place].map(|at| (cost(at), place)));
