@@ -67,7 +67,7 @@ impl DraftAcceptance {
     }
 }
 
-/// Measures a network while it is trained. A network that reads the text before a row also reads the prompt's.
+/// Measures a network while it is trained. With `prompts`, it reads the rows of a prompt before those of its answer.
 ///
 /// # Errors
 /// If a shard cannot be read or the device fails. [`Error::Stopped`] if `paused` returns true between two answers.
@@ -75,9 +75,9 @@ pub fn network(
     store: &ShardStore,
     recipe: &Recipe,
     (network, frozen): (&dyn Network, &Frozen<'_>),
+    mut prompts: Option<&mut PromptRows>,
     paused: &dyn Fn() -> bool,
 ) -> Result<DraftAcceptance> {
-    let mut prompts = recipe.kind.reads_text().then(|| PromptRows::of(frozen.target));
     measure(store, recipe, &frozen.vocabulary, paused, &mut |answer| {
         let Some(prompts) = &mut prompts else { return network.logits(frozen, answer) };
         let (whole, before) = prompts.before(answer)?;

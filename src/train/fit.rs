@@ -17,6 +17,7 @@ use super::checkpoint::{Checkpoint, copies};
 use super::features::{Frozen, Standard};
 use super::network::Network;
 use super::ops::gradients_of;
+use super::prompt_rows::PromptRows;
 use super::shards::{CollectedAnswer, Position, ShardStore, TrainingSet};
 use super::start::{StartData, generator};
 use super::{Recipe, TrainingTarget, check_paused};
@@ -77,6 +78,8 @@ pub struct FitRun<'a> {
     adam: AdamW,
     /// Weights with the highest held-out acceptance.
     best: Vec<Tensor>,
+    /// Prompts of held-out answers, if the head reads the text before a row.
+    prompts: Option<PromptRows>,
     state: State,
     group: Option<Group>,
     path: PathBuf,
@@ -112,6 +115,7 @@ impl<'a> FitRun<'a> {
         let path = store.folder().join(recipe.kind.file("checkpoint.safetensors"));
         let (kind, names) = (recipe.kind, recipe.kind.names(recipe.depth));
         let own = |state: &State| state.digest == digest;
+        let mut prompts = kind.reads_text().then(|| PromptRows::of(target));
         if let Some(saved) = Checkpoint::<State>::read(&path, &names, target.device(), own) {
             let Checkpoint { state, vectors, tokens, weights, moments, best } = saved;
             let [mean, deviation] = vectors;
@@ -125,6 +129,7 @@ impl<'a> FitRun<'a> {
                 seed,
                 data,
                 batches,
+                prompts,
                 state,
                 group: None,
                 path,
@@ -135,7 +140,7 @@ impl<'a> FitRun<'a> {
         let frozen = Frozen::new(target, vocabulary, Standard::of(target, store, &data)?)?;
         let weights = kind.start(&frozen, &StartData { store, data: &data, recipe, seed, paused })?;
         let network = kind.network(&weights, &frozen, recipe.depth)?;
-        let start = acceptance::network(store, recipe, (&*network, &frozen), paused)?;
+        let start = acceptance::network(store, recipe, (&*network, &frozen), prompts.as_mut(), paused)?;
         let state = State {
             digest,
             step: 0,
@@ -157,6 +162,7 @@ impl<'a> FitRun<'a> {
             data,
             batches,
             network,
+            prompts,
             state,
             group: None,
             path,
@@ -220,7 +226,8 @@ impl<'a> FitRun<'a> {
         if !self.state.due {
             return Ok(());
         }
-        match acceptance::network(store, &self.recipe, (&*self.network, &self.frozen), paused) {
+        let network = (&*self.network, &self.frozen);
+        match acceptance::network(store, &self.recipe, network, self.prompts.as_mut(), paused) {
             Ok(latest) => (self.state.latest, self.state.due) = (latest, false),
             Err(error) => {
                 self.save()?;

@@ -271,21 +271,22 @@ fn interrupted_fit_ends_with_the_same_weights() {
 }
 
 fn check_interrupted(kind: HeadKind) {
+    const TOKENS: usize = 700;
     let place = TrainingFixture::deep();
     let small = || Recipe { epochs: if kind == HeadKind::Mlp { 4 } else { 2 }, ..small_of(kind) };
-    let whole = TrainPlan { recipe: small(), ..plan(1_000) };
+    let whole = TrainPlan { recipe: small(), ..plan(TOKENS) };
     place.train_to("head", "whole", &whole);
     let expected = bytes_of(&place.path("head"));
 
     // Stopped after each of these numbers of steps, with the last checkpoint some steps behind.
     let mut store = place.store("stopped");
     collect(&place.target, &mut store, &small(), Goal::HeldOut, None, &mut |_: TrainProgress| {}).unwrap();
-    place.collect(&mut store, &small(), 1_000);
+    place.collect(&mut store, &small(), TOKENS);
     let (mut steps, mut total) = (0, 1);
     for (every, count) in [(3_600, 3), (0, 5), (3_600, 2), (0, 4)] {
         let recipe = Recipe { checkpoint_every: Duration::from_secs(every), ..small() };
         let mut fit =
-            FitRun::open(&place.target, &store, store.training_set(1_000), &recipe, 3, &|| false).unwrap();
+            FitRun::open(&place.target, &store, store.training_set(TOKENS), &recipe, 3, &|| false).unwrap();
         assert_eq!(fit.position().0, steps, "it continues at the last checkpoint");
         for _ in 0..count {
             fit.step(&store, &|| false).unwrap().expect("a step");
@@ -504,26 +505,29 @@ fn data_folder() -> tempfile::TempDir {
     folder
 }
 
-const TRAIN: [&str; 11] = [
-    "drafter",
-    "train",
-    "--target",
-    "target",
-    "--tokens",
-    "800",
-    "--held-out",
-    "500",
-    "--threads",
-    "1",
-    "--json",
-];
+const TRAIN: [&str; 13] = train("800", "500");
 
-fn start(data: &Path, options: &[&str]) -> Child {
-    command(data, &[&TRAIN[..], options].concat())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap()
+/// Returns a command that trains with some tokens, and measures with others.
+const fn train(tokens: &'static str, held_out: &'static str) -> [&'static str; 13] {
+    [
+        "drafter",
+        "train",
+        "--target",
+        "target",
+        "--tokens",
+        tokens,
+        "--held-out",
+        held_out,
+        "--parallel",
+        "2",
+        "--threads",
+        "1",
+        "--json",
+    ]
+}
+
+fn start(data: &Path, train: &[&str]) -> Child {
+    command(data, train).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
 /// Returns the training data of the only target.
@@ -532,8 +536,8 @@ fn training_folder(data: &Path) -> Option<PathBuf> {
 }
 
 /// Starts a run and kills it once a file of its folder is there.
-fn kill_once(data: &Path, options: &[&str], file: Option<&str>) {
-    let mut run = start(data, options);
+fn kill_once(data: &Path, train: &[&str], file: Option<&str>) {
+    let mut run = start(data, train);
     let begun = Instant::now();
     let there = || {
         let folder = training_folder(data);
@@ -559,7 +563,7 @@ fn killed_run_ends_with_the_same_head() {
 
     // While it collects, once there is data, and once there is a checkpoint.
     for file in [None, Some("index.json"), Some("checkpoint.safetensors")] {
-        kill_once(killed.path(), &[], file);
+        kill_once(killed.path(), &TRAIN, file);
     }
     let output = hunch(killed.path(), &TRAIN);
     assert!(output.status.success(), "{}", text(&output.stderr));
