@@ -93,6 +93,7 @@ impl Stopwatch for PausableStopwatch {
 }
 
 /// Description of the loaded models.
+#[derive(Clone)]
 pub struct Loaded {
     /// Encoder of prompts for the target.
     pub encoder: Arc<PromptEncoder>,

@@ -64,6 +64,11 @@ macro_rules! with_commands {
             cancel_loading() -> ();
             /// Unloads the models.
             unload_models() -> ();
+            /// Returns the sources of the texts that drafts are copied from: `my-conversations`, and paths.
+            chosen_texts() -> Vec<String>;
+            /// Chooses the texts that drafts are copied from: `my-conversations`, and paths of files and folders. Returns
+            /// the loaded models; null if there are none.
+            choose_texts(sources: Vec<String>) -> Option<LoadedModels>;
             /// Predicts the memory that a target and an optional draft model need.
             fit(request: FitRequest) -> Fit;
             /// Predicts for each target whether it fits into memory; null when that is unknown.

@@ -74,6 +74,27 @@ pub struct LoadedModels {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[ts(optional)]
     pub draft_placement: Option<String>,
+    /// Texts that drafts are copied from, if the user chose some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[ts(optional)]
+    pub texts: Option<LoadedTexts>,
+    /// Why the chosen texts are not used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[ts(optional)]
+    pub texts_problem: Option<ErrorInfo>,
+}
+
+/// Texts of the user that drafts are copied from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+pub struct LoadedTexts {
+    /// Number of texts.
+    pub texts: u32,
+    /// Their tokens in the target's vocabulary.
+    pub tokens: u32,
+    /// Memory of their index, in bytes.
+    pub bytes: u64,
+    /// `true` if there were more than fit, and the rest is left out.
+    pub cut: bool,
 }
 
 /// A head that was chosen to draft for the target.

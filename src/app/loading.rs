@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::load_state::{ReadyModels, StopFlag};
+use super::texts::TEXTS;
 use super::{App, Shared};
 use crate::api::{LoadedHead, LoadedModels};
 use crate::bench::skip_sets::SearchedModel;
@@ -81,6 +82,11 @@ impl App {
             }
             error
         })?;
+        // Models answer without the texts, too.
+        let (details, texts, texts_problem) = match self.use_chosen_texts(&details) {
+            Ok((details, texts)) => (details, texts, None),
+            Err(error) => (details, None, Some((&error).into())),
+        };
         let loaded = LoadedModels {
             target: target_entry,
             methods: details.methods.clone(),
@@ -97,6 +103,8 @@ impl App {
             template_note: details.template_note.clone(),
             device_note: details.device_note.clone(),
             draft_placement: details.draft_placement.clone(),
+            texts,
+            texts_problem,
         };
         let searched = SearchedModel { info: &spec.info(), read_by_a_pass: details.read_by_a_pass.0 };
         let skipped_layers = load::skipped_layers(searched);
@@ -173,8 +181,11 @@ impl App {
     /// Stores a preference and applies it at once.
     ///
     /// # Errors
-    /// When it is too large, or the file cannot be written.
+    /// When it is too large, it has a command of its own, or the file cannot be written.
     pub fn set_preference(&self, key: &str, value: &Value) -> Result<()> {
+        if key == TEXTS {
+            return Err(Error::invalid("Texts to copy from are chosen with a command of their own."));
+        }
         self.store().set_preference(key, value)?;
         if key == KEEP_WARM {
             self.shared.idle_unloader.keep_for(minutes(value));

@@ -22,6 +22,7 @@ mod server_answer;
 mod servers;
 mod store_status;
 mod stream;
+mod texts;
 mod training;
 
 use std::path::{Path, PathBuf};

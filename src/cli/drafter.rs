@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use hunch::services::train::{self as service, PromptSource, Trained, folder_of_prompts};
+use hunch::services::texts::TextSource;
+use hunch::services::train::{self as service, Trained, folder_of_prompts};
 use hunch::train::acceptance::DraftAcceptance;
 use hunch::train::kind::HeadKind;
 use hunch::train::{self, Budget, Recipe, TrainPlan, TrainProgress, TrainReport, TrainWatch, TrainingTarget};
@@ -52,7 +53,7 @@ struct DataArgs {
     held_out: u64,
     /// Prompts to answer: my-conversations, or a file of {"prompt": "..."} lines [default: the model writes its own]
     #[arg(long, value_name = "my-conversations|FILE")]
-    from: Option<PromptSource>,
+    from: Option<TextSource>,
     /// Answers that the model writes at the same time
     #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=64))]
     parallel: u64,
@@ -105,7 +106,7 @@ impl DataArgs {
     /// Reads the given prompts, if there are any.
     fn prompts(&self) -> Result<Option<Arc<[String]>>> {
         let Some(source) = &self.from else { return Ok(None) };
-        Ok(Some(source.read(&hunch_library::conversations_path()?)?.into()))
+        Ok(Some(service::read_prompts(source, &hunch_library::conversations_path()?)?.into()))
     }
 
     /// Opens the target and the folder of its data.

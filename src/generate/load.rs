@@ -12,6 +12,7 @@ use super::placement::{self, Placed};
 use hunch_core::model::LanguageModel;
 use hunch_core::propose::draft_model::DraftModel;
 use hunch_core::propose::head::Head;
+use hunch_core::propose::retrieval::TextIndex;
 use hunch_error::{Error, Refusal, Result};
 use hunch_model::decoder::Decoder;
 use hunch_model::device::{Compute, DraftDevice};
@@ -37,6 +38,8 @@ pub struct LoadPlan {
     pub context: Option<usize>,
     /// Device of the draft model, if the target is on a GPU.
     pub draft_device: DraftDevice,
+    /// Texts to copy from, in tokens of the target.
+    pub texts: Option<Arc<TextIndex>>,
     /// Progress callback. If it breaks, loading fails with [`Error::Stopped`].
     pub progress: Option<LoadWatch>,
 }
@@ -67,8 +70,8 @@ pub struct LoadStep<'a> {
     pub total: u64,
 }
 
-/// Identity of loaded models: files with size and modification time, and the context limit.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Origin of loaded models: files with size and modification time, the context limit, and texts to copy from.
+#[derive(Clone)]
 pub(super) struct Origin {
     /// Files of the target: path, bytes, modification time.
     target: Vec<(PathBuf, u64, Option<SystemTime>)>,
@@ -77,6 +80,7 @@ pub(super) struct Origin {
     heads: Option<PathBuf>,
     context: usize,
     draft_device: DraftDevice,
+    texts: Option<Arc<TextIndex>>,
 }
 
 impl Origin {
@@ -91,8 +95,8 @@ impl Origin {
             Ok((path, file.len(), file.modified().ok()))
         };
         let target = split::files(&plan.target).into_iter().map(stat).collect::<Result<_>>()?;
-        let LoadPlan { draft, head, heads, draft_device, .. } = plan.clone();
-        Ok(Self { target, draft, head, heads, context: plan.max_context(), draft_device })
+        let LoadPlan { draft, head, heads, draft_device, texts, .. } = plan.clone();
+        Ok(Self { target, draft, head, heads, context: plan.max_context(), draft_device, texts })
     }
 
     pub(super) fn has_target_of(&self, other: &Self) -> bool {
@@ -104,10 +108,16 @@ impl Origin {
         Self { head: head.map(Into::into), ..self.clone() }
     }
 
+    /// Returns the identity with other texts.
+    pub(super) fn with_texts(&self, texts: Option<Arc<TextIndex>>) -> Self {
+        Self { texts, ..self.clone() }
+    }
+
     pub(super) fn plan(&self) -> LoadPlan {
         let target = self.target.first().map(|(path, ..)| path.clone()).unwrap_or_default();
-        let Self { draft, head, heads, context, draft_device, .. } = self.clone();
-        LoadPlan { target, draft, head, heads, context: Some(context), draft_device, progress: None }
+        let Self { draft, head, heads, context, draft_device, texts, .. } = self.clone();
+        let context = Some(context);
+        LoadPlan { target, draft, head, heads, context, draft_device, texts, progress: None }
     }
 }
 

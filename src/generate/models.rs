@@ -89,6 +89,7 @@ impl Models {
         shared.set_draft(draft.as_ref(), pair);
         let mut proposers = Proposers::new(draft.map(|draft| draft.model));
         proposers.set_head(head);
+        proposers.set_texts(shared.origin.plan().texts);
         let own = ConversationResources::new(Box::new(target), proposers);
         Ok(Self { shared: Arc::new(shared), own, kept: KeptConversations::default() })
     }
@@ -103,13 +104,13 @@ impl Models {
         Origin::of(plan).is_ok_and(|origin| origin.has_target_of(&self.shared.origin))
     }
 
-    /// Replaces the draft model by the plan's. The target and its cache stay. After an error nothing
+    /// Replaces the draft model by the plan's. The target, its cache and the texts stay. After an error nothing
     /// has changed.
     ///
     /// # Errors
     /// The errors of [`Models::load_by`].
     pub fn change_draft(&mut self, plan: &LoadPlan, compute: &Compute) -> Result<()> {
-        let origin = Origin::of(plan)?;
+        let origin = Origin::of(plan)?.with_texts(self.plan().texts);
         let tokenizer = self.shared.encoder.tokenizer();
         let target = self.own.target();
         let draft = load::read_draft(plan, target.memory().weights, tokenizer, compute)?;
@@ -149,6 +150,8 @@ impl Models {
 
     /// Sets the texts that the methods `retrieval` and `auto` copy from, in tokens of the target.
     pub fn set_texts(&mut self, texts: Option<Arc<TextIndex>>) {
+        let origin = self.shared.origin.with_texts(texts.clone());
+        self.shared = Arc::new(SharedModels { origin, ..(*self.shared).clone() });
         self.kept.clear();
         self.own.set_texts(texts);
     }

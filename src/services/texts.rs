@@ -12,6 +12,7 @@ use hunch_model::input_file;
 use hunch_model::text::{EncodeOptions, Tokenizer};
 use ignore::WalkBuilder;
 
+use crate::api::StoredMessage;
 use crate::store::Store;
 
 /// Most bytes of all texts. Their index takes about twice as much.
@@ -22,9 +23,9 @@ const MAX_FILE_BYTES: u64 = 2_000_000;
 /// Origin of texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TextSource {
-    /// Questions and answers of all conversations of the window.
+    /// All conversations of the window: `my-conversations`.
     MyConversations,
-    /// A text file, or a folder of them.
+    /// A file, or a folder of them.
     Path(PathBuf),
 }
 
@@ -83,13 +84,7 @@ impl Texts {
     }
 
     fn add_conversations(&mut self, file: &Path) -> Result<()> {
-        if file.exists() {
-            let store = Store::open_read_only(file)?;
-            for entry in store.conversations()? {
-                let messages = store.conversation(entry.id)?.messages;
-                messages.into_iter().for_each(|message| self.add(message.content));
-            }
-        }
+        conversation_messages(file)?.into_iter().for_each(|message| self.add(message.content));
         Ok(())
     }
 
@@ -135,6 +130,21 @@ impl Texts {
     pub fn is_cut(&self) -> bool {
         self.cut
     }
+}
+
+/// Returns all messages of the conversations in a file. There are none if it does not exist.
+///
+/// # Errors
+/// If the file cannot be read.
+pub fn conversation_messages(file: &Path) -> Result<Vec<StoredMessage>> {
+    let mut all = Vec::new();
+    if file.exists() {
+        let store = Store::open_read_only(file)?;
+        for entry in store.conversations()? {
+            all.extend(store.conversation(entry.id)?.messages);
+        }
+    }
+    Ok(all)
 }
 
 /// Reads a file. `None` if it is no UTF-8 text or has more than `most` bytes.

@@ -2,14 +2,13 @@
 //! it. Training itself belongs to [`crate::train`].
 
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use hunch_core::chat::Role;
 use hunch_error::{Error, Result};
 use hunch_model::atomic_file;
 use hunch_model::spec::ModelSpec;
 
-use crate::store::Store;
+use super::texts::{TextSource, conversation_messages};
 use crate::train::acceptance::{self, DraftAcceptance};
 use crate::train::kind::HeadKind;
 use crate::train::prompts;
@@ -37,44 +36,20 @@ const LOGIT_COPIES: f64 = 6.0;
 /// Operations for each weight and position: a product and a sum, forward and twice backward.
 const OPERATIONS: f64 = 6.0;
 
-/// Origin of given prompts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PromptSource {
-    /// The user's messages in all conversations of the window.
-    MyConversations,
-    /// A file in JSON Lines ([`prompts::read`]).
-    File(PathBuf),
-}
-
-impl FromStr for PromptSource {
-    type Err = std::convert::Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Ok(if text == "my-conversations" { Self::MyConversations } else { Self::File(text.into()) })
-    }
-}
-
-impl PromptSource {
-    /// Reads the prompts. `conversations` is the file of conversations.
-    ///
-    /// # Errors
-    /// If a file cannot be read, or there is no prompt.
-    pub fn read(&self, conversations: &Path) -> Result<Vec<String>> {
-        let Self::File(path) = self else {
-            let mut all = Vec::new();
-            if conversations.exists() {
-                let store = Store::open_read_only(conversations)?;
-                for entry in store.conversations()? {
-                    let messages = store.conversation(entry.id)?.messages;
-                    let of_user = messages.into_iter().filter(|message| message.role == Role::User);
-                    all.extend(of_user.map(|message| message.content));
-                }
-            }
-            let none = "There are no conversations to take prompts from. Ask something in the window first.";
-            return prompts::usable(all).ok_or_else(|| Error::invalid(none));
-        };
-        prompts::read(path)
-    }
+/// Reads given prompts: the user's messages in all conversations, or a file in JSON Lines ([`prompts::read`]).
+/// `conversations` is the file of conversations.
+///
+/// # Errors
+/// If a file cannot be read, or there is no prompt.
+pub fn read_prompts(source: &TextSource, conversations: &Path) -> Result<Vec<String>> {
+    let path = match source {
+        TextSource::Path(path) => return prompts::read(path),
+        TextSource::MyConversations => conversations,
+    };
+    let messages = conversation_messages(path)?.into_iter().filter(|message| message.role == Role::User);
+    let none = "There are no conversations to take prompts from. Ask something in the window first.";
+    let prompts = messages.map(|message| message.content).collect();
+    prompts::usable(prompts).ok_or_else(|| Error::invalid(none))
 }
 
 /// Returns the folder of data whose prompts are given: `folder` with their fingerprint.
@@ -213,13 +188,14 @@ pub fn discard(folder: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::Store;
 
     #[test]
     fn prompts_come_from_all_conversations_once_each() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("conversations.db");
-        let source: PromptSource = "my-conversations".parse().unwrap();
-        assert!(source.read(&path).unwrap_err().to_string().contains("no conversations"));
+        let read = || read_prompts(&TextSource::MyConversations, &path);
+        assert!(read().unwrap_err().to_string().contains("no conversations"));
         let store = Store::open(&path).unwrap();
         for questions in [&["Why?", "How?"][..], &["Why?", "When?"]] {
             let conversation = store.create_conversation(1).unwrap();
@@ -228,7 +204,7 @@ mod tests {
             });
         }
         drop(store);
-        let mut prompts = source.read(&path).unwrap();
+        let mut prompts = read().unwrap();
         prompts.sort();
         assert_eq!(prompts, ["How?", "When?", "Why?"]);
         let folder = Path::new("drafters/model-1-seed-1");

@@ -2,6 +2,7 @@
 
 use hunch::api::{LoadedModels, MeasurementMessage, TrainEvent, TrainOutlook, TrainRequest};
 use hunch::bench::compare::report::CompareEvent;
+use hunch::services::texts::TextSource;
 use hunch_library::types::{
     Catalogue, Download, DownloadRequest, DraftOffers, Fit, FitRequest, FitVerdict, HubCard, HubRepository,
     HubSearch, HubSearchPage, HubState, Library, LibraryEvent, LoadRequest,
@@ -61,6 +62,19 @@ pub(super) fn cancel_loading(shell: &Shell) -> CommandResult<()> {
 
 pub(super) fn unload_models(shell: &Shell) -> CommandResult<()> {
     shell.with_app(|app| app.unload_models())
+}
+
+pub(super) fn chosen_texts(shell: &Shell) -> CommandResult<Vec<String>> {
+    Ok(shell.app()?.chosen_texts())
+}
+
+pub(super) fn choose_texts(shell: &Shell, sources: Vec<String>) -> CommandResult<Option<LoadedModels>> {
+    let chosen = shell.app()?.chosen_texts();
+    let new = sources.iter().filter(|source| !chosen.contains(source));
+    for path in new.filter(|source| source.parse() != Ok(TextSource::MyConversations)) {
+        desk::check_chosen(&shell.handle, path.as_ref())?;
+    }
+    shell.with_app(|app| app.choose_texts(&sources))
 }
 
 pub(super) fn fit(shell: &Shell, request: FitRequest) -> CommandResult<Fit> {
