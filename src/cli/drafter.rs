@@ -1,4 +1,4 @@
-//! `hunch drafter`: trains a head for a target and measures heads.
+//! `hunch drafter`: trains a head for a target, distils a draft model, and measures heads.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
+use hunch::distil::divergence::Divergence;
+use hunch::distil::{self, DistilPlan, DistilRecipe, TextsOf};
 use hunch::services::train::{self as service, PromptSource, Trained, folder_of_prompts};
 use hunch::train::acceptance::DraftAcceptance;
 use hunch::train::kind::HeadKind;
@@ -31,6 +33,8 @@ pub(crate) struct DrafterArgs {
 enum Tool {
     /// Train a head for a model
     Train(TrainArgs),
+    /// Train a draft model to imitate its target (DistillSpec)
+    Distil(DistilArgs),
     /// Measure how many of a head's drafts are accepted, on text that it was not trained on
     Eval(EvalArgs),
 }
@@ -101,6 +105,53 @@ struct EvalArgs {
     depth: u64,
 }
 
+/// Arguments of `hunch drafter distil`.
+#[derive(Args)]
+struct DistilArgs {
+    /// The model that the draft drafts for: a GGUF file, or a name from `hunch models`
+    #[arg(long, default_value = hunch_library::DEFAULT_MODEL, value_name = "PATH|NAME")]
+    target: String,
+    /// The draft model: a GGUF file with the target's vocabulary, or a name. It is not changed
+    #[arg(long, value_name = "PATH|NAME")]
+    draft: String,
+    /// Write the distilled draft to this GGUF file
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// Divergence from the target: forward KL, reverse KL, Jensen-Shannon or total variation
+    #[arg(long, default_value_t = Divergence::Forward, value_name = "fkl|rkl|jsd|tvd")]
+    loss: Divergence,
+    /// Texts to learn on: answers of the target, of the draft (on-policy), or both in turn
+    #[arg(long, default_value_t = TextsOf::Both, value_name = "target|draft|both")]
+    texts: TextsOf,
+    /// Rank of the trained matrices (LoRA); 0 trains all matrices of the layers
+    #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=4096))]
+    rank: u64,
+    /// Highest learning rate [default: 3e-4 with a rank, 3e-5 without]
+    #[arg(long, value_name = "X")]
+    learning_rate: Option<f64>,
+    /// Tokens that the target writes to learn on
+    #[arg(long, default_value_t = 100_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_TOKENS))]
+    tokens: u64,
+    /// Tokens of held-out text that acceptance is measured on
+    #[arg(long, default_value_t = 4_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_TOKENS))]
+    held_out: u64,
+    /// Seed of texts and weights; each has data of its own
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    seed: u64,
+    /// Start even if memory is predicted to be short
+    #[arg(long)]
+    ignore_memory_check: bool,
+    /// Device: auto is Metal on a Mac and the CPU elsewhere
+    #[arg(long, default_value = "auto", value_name = "auto|cpu|metal")]
+    device: DeviceChoice,
+    /// CPU threads [default: one per core]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// Print one JSON object as the last line
+    #[arg(long)]
+    json: bool,
+}
+
 impl DataArgs {
     /// Reads the given prompts, if there are any.
     fn prompts(&self) -> Result<Option<Arc<[String]>>> {
@@ -131,6 +182,7 @@ impl DataArgs {
 pub(crate) fn run(args: &DrafterArgs) -> Result<()> {
     match &args.tool {
         Tool::Train(args) => train(args),
+        Tool::Distil(args) => distil(args),
         Tool::Eval(args) => evaluate(args),
     }
 }
@@ -155,6 +207,57 @@ fn train(args: &TrainArgs) -> Result<()> {
     if args.data.json {
         let json = serde_json::json!({ "report": report, "in_use": in_use, "head": place });
         writeln!(out, "{json}")?;
+    }
+    Ok(())
+}
+
+fn distil(args: &DistilArgs) -> Result<()> {
+    if args.learning_rate.is_some_and(|rate| !rate.is_finite() || rate <= 0.0) {
+        return Err(Error::invalid("--learning-rate is a number above 0.").into());
+    }
+    let places = Places::of_this_user()?;
+    let target = hunch_library::resolve(&args.target, &places)?;
+    let draft = hunch_library::resolve(&args.draft, &places)?;
+    let compute = open_compute(args.device, args.threads)?;
+    let folder = hunch_library::training_folder(&target, args.seed)?;
+    let rank = (args.rank > 0).then_some(args.rank as usize);
+    let usual = DistilRecipe::of(rank);
+    let target = TrainingTarget::open(&target, &compute)?;
+    let usable = hunch_library::machine::memory(0, &compute).usable.saturating_sub(compute.allocated_bytes());
+    let plan = DistilPlan {
+        draft: &draft,
+        tokens: args.tokens as usize,
+        seed: args.seed,
+        usable: (!args.ignore_memory_check).then_some(usable),
+        recipe: DistilRecipe {
+            divergence: args.loss,
+            texts: args.texts,
+            learning_rate: args.learning_rate.unwrap_or(usual.learning_rate),
+            collect: Recipe { held_out: args.held_out as usize, ..Recipe::default() },
+            ..usual
+        },
+    };
+    let mut name = folder.file_name().unwrap_or_default().to_os_string();
+    name.push("-distil");
+    let folder = folder.with_file_name(name);
+    let report = with_progress(|watch| distil::distil(&target, &compute, &folder, &plan, &args.out, watch))?;
+    let rows = [("draft before", report.start), ("distilled", report.distilled)].map(|(name, first)| {
+        let acceptance = DraftAcceptance { first, later: Vec::new() };
+        row(name, &acceptance)
+    });
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "target  {}\n\n{}", report.target, render::table(&HEADER, &rows))?;
+    writeln!(out, "distilled on {} tokens in {} steps", report.tokens, report.steps)?;
+    if report.written {
+        writeln!(out, "\nSaved to {}.\nTry it: hunch bench --draft {0}", args.out.display())?;
+    } else {
+        writeln!(
+            out,
+            "The draft accepts no more than before, so nothing was written. Raise --tokens or the rank."
+        )?;
+    }
+    if args.json {
+        writeln!(out, "{}", serde_json::to_string(&report)?)?;
     }
     Ok(())
 }
