@@ -172,7 +172,6 @@ mod tests {
 pub mod check {
     //! Gradients against finite differences.
 
-    use candle_core::backend::BackendStorage;
     use candle_core::backprop::GradStore;
     use hunch_core::sample::unit;
     use rand::SeedableRng;

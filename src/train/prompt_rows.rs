@@ -1,5 +1,5 @@
-//! Rows of prompts. Only those of answers are collected, and heads with a cache read the prompt before they draft, so
-//! the target computes its rows again to measure them.
+//! Rows of prompts. Only those of answers are collected. Heads with a cache read the prompt before they draft, so the
+//! target computes its rows again when such a head is measured.
 
 use half::f16;
 use hunch_core::model::{LanguageModel, LogitRows, Step};

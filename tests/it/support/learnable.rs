@@ -20,17 +20,13 @@ const CERTAINTY: f32 = 0.045;
 pub(crate) struct Learnable {
     /// Layers.
     pub(crate) layers: usize,
-    /// Seed of the embedding and the output head.
-    pub(crate) seed: u64,
-    /// Largest weight of the layers' matrices. Above about 0.05 their noise hides the rule.
+    /// Largest weight of the layers' matrices. Large ones hide the rule.
     pub(crate) noise: f32,
-    /// Chat template.
-    pub(crate) template: Option<&'static str>,
 }
 
 impl Default for Learnable {
     fn default() -> Self {
-        Self { layers: 2, seed: 1, noise: 0.02, template: None }
+        Self { layers: 2, noise: 0.02 }
     }
 }
 
@@ -43,10 +39,9 @@ pub(crate) fn successor(token: u32) -> u32 {
 impl Learnable {
     /// Writes the model to a folder and returns its path.
     pub(crate) fn write(&self, folder: &Path, name: &str) -> PathBuf {
-        let Self { layers, seed, noise, template } = *self;
-        let tiny = Tiny { tied: false, layers, seed, template, matrices: noise, ..Tiny::default() };
-        let embedding = Noise::new(seed).many(VOCABULARY * WIDTH, 1.0);
-        let mut head = Noise::new(seed + 1_000).many(VOCABULARY * WIDTH, CERTAINTY);
+        let tiny = Tiny { tied: false, layers: self.layers, matrices: self.noise, ..Tiny::default() };
+        let embedding = Noise::new(tiny.seed).many(VOCABULARY * WIDTH, 1.0);
+        let mut head = Noise::new(tiny.seed + 1_000).many(VOCABULARY * WIDTH, CERTAINTY);
         for (token, embedding) in embedding.chunks_exact(WIDTH).enumerate() {
             let row = &mut head[successor(token as u32) as usize * WIDTH..][..WIDTH];
             row.iter_mut().zip(embedding).for_each(|(weight, x)| *weight += CERTAINTY * x);

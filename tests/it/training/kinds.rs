@@ -103,7 +103,7 @@ fn places_and_models_that_do_not_fit_an_eagle_head_are_refused_before_any_work()
     let error = refused(&place, &place.target.path);
     assert!(error.contains("is a file"), "{error}");
     let error = refused(&place, place.folder.path());
-    assert!(error.contains("has other files"), "{error}");
+    assert!(error.contains("not of a head of Hunch"), "{error}");
 }
 
 #[test]
