@@ -56,8 +56,7 @@ fn read_text(path: &Path) -> Result<Attachment> {
         let length = std::fs::metadata(path).map_err(io)?.len();
         return Err(Error::FileTooLarge { name, bytes: length, most: MAX_FILE_BYTES });
     };
-    let text = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
-    let Some(text) = text else { return Err(Error::NotText { name }) };
+    let Some(text) = input_file::text(bytes) else { return Err(Error::NotText { name }) };
     let text = text.strip_prefix('\u{feff}').map_or_else(|| text.clone(), str::to_owned);
     if text.trim().is_empty() {
         return Err(Refusal::EmptyFile { name }.into());

@@ -23,8 +23,8 @@ use hunch_core::sample::SamplingParams;
 use hunch_model::device::Compute;
 
 use super::progress::Progress;
-use super::run::{OptionArgs, SamplingArgs, load_with_head, method_parser};
-use super::{HeadArgs, IsaArgs, ModelArgs, measured};
+use super::run::{OptionArgs, SamplingArgs, load_with, method_parser};
+use super::{DrafterArgs, IsaArgs, ModelArgs, measured};
 
 /// Arguments of `hunch bench`: a measuring tool, or else methods to measure.
 #[derive(Args)]
@@ -54,7 +54,7 @@ struct WorkArgs {
     #[command(flatten)]
     models: ModelArgs,
     #[command(flatten)]
-    head: HeadArgs,
+    drafters: DrafterArgs,
     #[command(flatten)]
     isa: IsaArgs,
     /// Methods, separated by commas [default: all that these models can run]
@@ -126,7 +126,7 @@ impl WorkArgs {
     fn prepare(&self, runs: usize, synthetic: Option<f64>) -> Result<Prepared> {
         self.isa.apply()?;
         let compute = self.models.compute()?;
-        let mut models = load_with_head(&self.models, &self.head, &self.methods)?;
+        let mut models = load_with(&self.models, &self.drafters, &self.methods)?;
         let mut plan = self.plan(runs, synthetic.is_some(), &models.usable_methods())?;
         plan.options = self.options.options(models.target());
         plan.options.synthetic_acceptance = synthetic.unwrap_or_default();

@@ -18,8 +18,8 @@ use hunch_error::Error;
 
 use super::progress::Progress;
 use super::render::{self, count};
-use super::run::{OptionArgs, SamplingArgs, load_with_head, method_parser};
-use super::{HeadArgs, ModelArgs, measured};
+use super::run::{OptionArgs, SamplingArgs, load_with, method_parser};
+use super::{DrafterArgs, ModelArgs, measured};
 
 /// Compare methods with plain decoding: they take turns, slice by slice, on one prompt or a suite.
 #[derive(Args)]
@@ -38,7 +38,7 @@ pub(crate) struct CompareArgs {
     #[command(flatten)]
     models: ModelArgs,
     #[command(flatten)]
-    head: HeadArgs,
+    drafters: DrafterArgs,
     /// Methods, separated by commas
     #[arg(
         long,
@@ -81,7 +81,7 @@ pub(crate) struct CompareArgs {
 pub(crate) fn run(args: &CompareArgs) -> Result<()> {
     let request = request(args)?;
     let compute = args.models.compute()?;
-    let mut models = load_with_head(&args.models, &args.head, &args.methods)?;
+    let mut models = load_with(&args.models, &args.drafters, &args.methods)?;
     let options = args.options.options(models.target());
     let progress = Progress::new();
     let mut on_event = |event: CompareEvent| show(&progress, &event);

@@ -420,8 +420,8 @@ mod tests {
         let mut report = report();
         report.points = points::checked(&report);
         let json = serde_json::to_value(report).unwrap();
-        assert_eq!(json["points"][11]["claim"], "the speed of memory");
-        assert_eq!(json["points"][11]["outcome"], "measured");
+        assert_eq!(json["points"][12]["claim"], "the speed of memory");
+        assert_eq!(json["points"][12]["outcome"], "measured");
         assert_eq!(json["on_gpu"]["pass_ms"][5], serde_json::json!([9, 12.0]));
         assert_eq!(json["gpu"]["machine"]["chip"], "Apple M9");
     }

@@ -24,6 +24,7 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use hunch::api::schema;
 
+use hunch::services::texts::TextSource;
 use hunch::store::StoreError;
 use hunch_error::{Error, ErrorCode, ErrorInfo};
 use hunch_library::Places;
@@ -143,13 +144,18 @@ pub(crate) struct ModelArgs {
     pub(crate) ignore_memory_check: bool,
 }
 
-/// Head that drafts for the target.
-#[derive(Args, Clone)]
-pub(crate) struct HeadArgs {
+/// Drafters other than a draft model.
+#[derive(Args, Clone, Default)]
+pub(crate) struct DrafterArgs {
     /// Name, file or folder of the head that drafts [default: the newest trained one for this target, else the shipped
     /// one]
     #[arg(long, value_name = "PATH|NAME")]
     pub(crate) head: Option<PathBuf>,
+    /// Texts to copy from: a file, a folder or my-conversations, which are those of the window; may be repeated
+    ///
+    /// Used by retrieval and auto. Nothing of them is stored.
+    #[arg(long, value_name = "PATH|my-conversations")]
+    pub(crate) texts: Vec<TextSource>,
 }
 
 impl ModelArgs {

@@ -13,12 +13,14 @@ use hunch::event::{GenerationEvent, TokenEvent};
 use hunch::generate::{Finished, GenerationContext, GenerationPlan, LoadPlan, Models, Prompt, generate};
 use hunch::server_answers::exact;
 use hunch::services::load;
+use hunch::services::texts::{MAX_BYTES, Texts};
 use hunch_core::chat::{ChatMessage, Role, Thinking};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::model::LanguageModel;
 use hunch_core::propose::draft_tree::TreeShape;
 use hunch_core::propose::layer_skip::LayerList;
+use hunch_core::propose::retrieval::TextIndex;
 use hunch_core::propose::{MethodOptions, Needs};
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::{Constraint, SamplingParams};
@@ -36,7 +38,7 @@ use serde_json::{Map, Value, json};
 
 use super::progress::Progress;
 use super::remote::{self, ServerArgs};
-use super::{HeadArgs, ModelArgs, measured, models, render};
+use super::{DrafterArgs, ModelArgs, measured, models, render};
 
 /// Returns a parser of method names.
 pub(crate) fn method_parser() -> impl TypedValueParser<Value = Method> {
@@ -51,7 +53,7 @@ pub(crate) struct DraftingArgs {
     #[command(flatten)]
     pub(crate) models: ModelArgs,
     #[command(flatten)]
-    head: HeadArgs,
+    drafters: DrafterArgs,
     /// Drafting method
     #[arg(long, default_value_t = Method::Auto, value_parser = method_parser())]
     pub(crate) method: Method,
@@ -92,8 +94,7 @@ impl DraftingArgs {
         plan: &mut GenerationPlan,
         longest: usize,
     ) -> Result<Models> {
-        let head = self.head.head.as_deref();
-        let mut models = load_on(compute, &self.models, head, &[plan.method], longest)?;
+        let mut models = load_on(compute, &self.models, &self.drafters, &[plan.method], longest)?;
         plan.options = self.options.options(models.target());
         if let Some(problem) =
             self.think.and_then(|wanted| unheeded(wanted, models.encoder().thinking_switches()))
@@ -413,12 +414,12 @@ fn most_tokens(prompt: &Prompt) -> usize {
 
 /// Loads the models of the command line and the low-bit copy if `methods` need it.
 pub(crate) fn load_models(args: &ModelArgs, methods: &[Method]) -> Result<Models> {
-    load_for(args, None, methods, usize::MAX)
+    load_for(args, &DrafterArgs::default(), methods, usize::MAX)
 }
 
-/// Loads the models of the command line with a head, and the low-bit copy if `methods` need it.
-pub(crate) fn load_with_head(args: &ModelArgs, head: &HeadArgs, methods: &[Method]) -> Result<Models> {
-    load_for(args, head.head.as_deref(), methods, usize::MAX)
+/// Loads the models of the command line with what else drafts, and the low-bit copy if `methods` need it.
+pub(crate) fn load_with(args: &ModelArgs, drafters: &DrafterArgs, methods: &[Method]) -> Result<Models> {
+    load_for(args, drafters, methods, usize::MAX)
 }
 
 /// Loads models for conversations of at most `longest` tokens.
@@ -426,22 +427,28 @@ pub(crate) fn load_with_head(args: &ModelArgs, head: &HeadArgs, methods: &[Metho
 /// # Errors
 /// As loading. [`Refusal::ModelTooLarge`](hunch_error::Refusal::ModelTooLarge) when the models are not expected to fit with caches of `longest` tokens, or of
 /// the usual context if that is shorter. Caches grow as needed.
-fn load_for(args: &ModelArgs, head: Option<&Path>, methods: &[Method], longest: usize) -> Result<Models> {
-    load_on(&args.compute()?, args, head, methods, longest)
+fn load_for(args: &ModelArgs, drafters: &DrafterArgs, methods: &[Method], longest: usize) -> Result<Models> {
+    load_on(&args.compute()?, args, drafters, methods, longest)
 }
 
 /// As [`load_for`], on a device that is already open.
 fn load_on(
     compute: &Compute,
     args: &ModelArgs,
-    head: Option<&Path>,
+    drafters: &DrafterArgs,
     methods: &[Method],
     longest: usize,
 ) -> Result<Models> {
     let places = Places::of_this_user()?;
     let target = args.target_path()?;
     let draft = args.draft_path()?;
+    let head = drafters.head.as_deref();
     let head = head.map(|head| hunch_library::resolve_head(head, &places)).transpose()?;
+    // Read before the models, which take longer.
+    let texts = match &drafters.texts[..] {
+        [] => None,
+        sources => Some(Texts::read(sources, &hunch_library::conversations_path()?)?),
+    };
     if !args.ignore_memory_check {
         let context = default_context(&hunch_library::inspect(&target)?.spec).min(longest).max(1) as u32;
         let fit = models::predicted_fit(
@@ -466,7 +473,22 @@ fn load_on(
     if methods.iter().any(|method| method.requires(Needs::LowBitCopy)) {
         models.load_low_bit(&low_bit_copy(&target, compute)?, compute)?;
     }
+    if let Some(texts) = texts {
+        let index = texts.index(models.encoder().tokenizer())?;
+        eprintln!("{}", indexed(&texts, &index));
+        models.set_texts(Some(index.into()));
+    }
     Ok(models)
+}
+
+/// Returns a sentence on indexed texts.
+fn indexed(texts: &Texts, index: &TextIndex) -> String {
+    let cut = match texts.is_cut() {
+        true => format!(" More than {} MB were found; the rest is left out.", MAX_BYTES / 1_000_000),
+        false => String::new(),
+    };
+    let (texts, tokens) = (render::count(texts.count(), "text"), render::count(index.len(), "token"));
+    format!("Drafts are also copied from {texts} of {tokens}, {}.{cut}", render::bytes(index.bytes() as u64))
 }
 
 /// Returns the path of the target's low-bit copy, and writes the copy the first time.

@@ -7,11 +7,12 @@ use anyhow::{Context, Result};
 use clap::Args;
 use hunch::proof::{self, Oracle, ProofCheck, ProofPlan};
 use hunch_core::method::Method;
+use hunch_core::propose::Needs;
 use hunch_core::rule::AcceptanceRule;
 use hunch_error::Error;
 
-use super::run::{OptionArgs, load_with_head, method_parser};
-use super::{HeadArgs, IsaArgs, ModelArgs, render};
+use super::run::{OptionArgs, load_with, method_parser};
+use super::{DrafterArgs, IsaArgs, ModelArgs, render};
 
 /// Prove that speculation changes nothing.
 #[derive(Args)]
@@ -19,7 +20,7 @@ pub(crate) struct VerifyArgs {
     #[command(flatten)]
     models: ModelArgs,
     #[command(flatten)]
-    head: HeadArgs,
+    drafters: DrafterArgs,
     #[command(flatten)]
     isa: IsaArgs,
     /// Methods to check, separated by commas [default: all that these models can run]
@@ -42,8 +43,10 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<bool> {
     args.isa.apply()?;
     let oracle = args.against.as_ref().map(read_oracle).transpose()?;
     args.rule.validate()?;
-    let mut models = load_with_head(&args.models, &args.head, &args.methods)?;
-    let usable = models.usable_methods();
+    let mut models = load_with(&args.models, &args.drafters, &args.methods)?;
+    let mut usable = models.usable_methods();
+    // Texts of the user rarely continue the prompts of the checks.
+    usable.retain(|method| !method.requires(Needs::Texts));
     let methods = if args.methods.is_empty() { &usable } else { &args.methods };
     let plan = ProofPlan {
         options: args.options.options(models.target()),

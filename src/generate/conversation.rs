@@ -13,6 +13,7 @@ use hunch_core::method::Method;
 use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, ModelMemory, Step, VocabSubset};
 use hunch_core::propose::head::Head;
 use hunch_core::propose::layer_skip::LayerSkip;
+use hunch_core::propose::retrieval::TextIndex;
 use hunch_core::propose::{MethodOptions, Needs, Proposer, Proposers, Stage};
 use hunch_core::token::{TokenId, shared_len};
 use hunch_model::text::Tokenizer;
@@ -85,13 +86,24 @@ impl ConversationResources {
 
     /// Replaces the head, and removes the statistics of all methods that can use it.
     pub(super) fn set_head(&mut self, head: Option<Head>) {
-        self.depths.retain(|method, _| !method.uses().any(|needs| needs == Needs::Head));
+        self.forget_users_of(Needs::Head);
         self.proposers.set_head(head);
+    }
+
+    /// Replaces the texts that are copied from, and removes the statistics of all methods that can use them.
+    pub(super) fn set_texts(&mut self, texts: Option<Arc<TextIndex>>) {
+        self.forget_users_of(Needs::Texts);
+        self.proposers.set_texts(texts);
     }
 
     /// Removes the statistics of methods that can use the draft model. They do not apply to another one.
     pub(super) fn forget_draft(&mut self) {
-        self.depths.retain(|method, _| !method.uses_draft());
+        self.forget_users_of(Needs::DraftModel);
+    }
+
+    /// Removes the statistics of methods that can use something.
+    fn forget_users_of(&mut self, something: Needs) {
+        self.depths.retain(|method, _| !method.uses().any(|needs| needs == something));
     }
 
     /// Empties all caches, so that the next generation starts cold.
@@ -213,6 +225,7 @@ fn check_needs(method: Method, proposers: &Proposers) -> Result<()> {
     let method = method.to_string();
     Err(match missing {
         Needs::Nothing => return Ok(()),
+        Needs::Texts => Refusal::NeedsTexts { method }.into(),
         Needs::DraftModel => Refusal::NeedsDraft { method }.into(),
         Needs::LowBitCopy => Refusal::NeedsLowBitCopy { method }.into(),
         Needs::Head => Refusal::NeedsHead { method }.into(),

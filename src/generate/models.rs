@@ -18,6 +18,7 @@ use hunch_core::method::Method;
 use hunch_core::model::{LanguageModel, LayerPlan, ModelMemory, VocabSubset};
 use hunch_core::propose::draft_model::DraftModel;
 use hunch_core::propose::head::Head;
+use hunch_core::propose::retrieval::TextIndex;
 use hunch_core::propose::synthetic::Synthetic;
 use hunch_core::propose::{MethodOptions, Needs, Proposers};
 use hunch_core::token::TokenId;
@@ -146,6 +147,12 @@ impl Models {
         Ok(())
     }
 
+    /// Sets the texts that the methods `retrieval` and `auto` copy from, in tokens of the target.
+    pub fn set_texts(&mut self, texts: Option<Arc<TextIndex>>) {
+        self.kept.clear();
+        self.own.set_texts(texts);
+    }
+
     /// Returns replacements of kernels that failed or are missing, for target and draft, a sentence on each line.
     pub fn device_note(&self) -> Option<String> {
         self.shared.device_note()
@@ -173,7 +180,7 @@ impl Models {
 
     /// Returns the methods that the loaded models can run, plain first, then the most recommended ones.
     pub fn usable_methods(&self) -> Vec<Method> {
-        let needs = [Needs::DraftModel, Needs::LowBitCopy, Needs::Head];
+        let needs = [Needs::Texts, Needs::DraftModel, Needs::LowBitCopy, Needs::Head];
         Method::usable(&needs.into_iter().filter(|needs| self.own.proposers.has(*needs)).collect::<Vec<_>>())
     }
 

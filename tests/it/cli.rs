@@ -210,6 +210,45 @@ fn bench_prints_the_documented_object() {
 }
 
 #[test]
+fn retrieval_copies_from_the_texts_that_are_named() {
+    let data = data_folder();
+    let run = |more: &[&str]| {
+        let usual = [
+            "run",
+            "hello hello",
+            "--target",
+            "target",
+            "--max-tokens",
+            "16",
+            "--temperature",
+            "0",
+            "--json",
+        ];
+        hunch(data.path(), &[&usual[..], more].concat())
+    };
+    let folder = data.path().join("texts");
+    std::fs::create_dir(&folder).unwrap();
+    let refused = run(&["--method", "retrieval"]);
+    assert!(text(&refused.stderr).contains("--texts"), "{}", text(&refused.stderr));
+    let named = ["--texts", folder.to_str().unwrap()];
+    let refused = run(&named);
+    assert!(text(&refused.stderr).contains("There is no text to copy from"), "{}", text(&refused.stderr));
+    let plain = last_json(&run(&["--method", "plain"]));
+    for (name, content) in [("a.txt", "hello hello"), ("b.txt", plain["text"].as_str().unwrap())] {
+        std::fs::write(folder.join(name), content).unwrap();
+    }
+    for method in ["retrieval", "auto"] {
+        let output = run(&[&named[..], &["--method", method]].concat());
+        assert_eq!(last_json(&output)["text"], plain["text"], "{method}");
+        assert!(
+            text(&output.stderr).contains("Drafts are also copied from 2 texts of "),
+            "{}",
+            text(&output.stderr)
+        );
+    }
+}
+
+#[test]
 fn skip_search_saves_its_result() {
     let data = data_folder();
     Tiny { layers: 5, seed: 4, ..Tiny::default() }.write(&data.path().join("models"), "deep");

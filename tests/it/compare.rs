@@ -484,6 +484,13 @@ fn file_of_prompts_is_a_suite() {
     let ids: Vec<&str> = report.setting.prompts.iter().map(|prompt| prompt.id.as_str()).collect();
     assert_eq!(ids, ["line 1", "line 3"]);
     assert_eq!(app.list_comparisons().unwrap()[0].title, "Mine, 2");
+    // A prompt beyond the context is reported before the first turn, whichever it is.
+    std::fs::write(&path, format!("abc abc\n{}\n", "abc ".repeat(2000))).unwrap();
+    let prompts = ComparedPrompts::File { path: path.clone(), prompts: None };
+    let events = collect(&start(&app, CompareRequest { prompts, ..request(&[Method::Ngram], 8) }).1);
+    let Some(CompareEvent::Failed { error }) = events.last() else { panic!("{:?}", events.last()) };
+    assert!(error.message.starts_with("Prompt line 2 of the suite has "), "{}", error.message);
+    assert!(!events.iter().any(|event| matches!(event, CompareEvent::Turn { .. })));
     std::fs::write(&path, "\n").unwrap();
     assert!(app.read_suite(&path).unwrap_err().to_string().contains("no prompts"));
     assert!(app.read_suite(folder.path()).unwrap_err().to_string().contains("not a regular file"));

@@ -9,9 +9,10 @@ use hunch_core::method::Method;
 use hunch_core::model::{LanguageModel, LogitRows, RowLayout, Step};
 use hunch_core::token::TokenId;
 use hunch_model::decoder::{Backend, Decoder, Execution};
-use hunch_model::device::KvType;
+use hunch_model::device::{Compute, KvType};
 use hunch_model::gguf::Gguf;
 use hunch_model::low_bit;
+use hunch_model::metal::selftest::KernelPart;
 use hunch_model::spec::{Mixer, ModelSpec};
 use hunch_model::weights::WeightFile;
 
@@ -244,11 +245,20 @@ fn delta_nets_follow_the_file_and_odd_ones_are_rejected_by_name() {
 }
 
 #[test]
-fn delta_nets_on_a_gpu_run_on_candle_and_say_so() {
+fn delta_nets_on_a_gpu_run_on_our_kernels_or_say_why_not() {
     let folder = tempfile::tempdir().unwrap();
     let file = WeightFile::open(&further(DELTA_NETS).write(folder.path(), "tiny")).unwrap();
     let spec = ModelSpec::from_gguf(file.gguf()).unwrap();
-    let execution = Execution::expected(file.gguf(), &spec, &IdleGpu::tested("idle GPU", None));
-    let obstacle = Some("there is no kernel for gated delta nets".to_owned());
-    assert_eq!(execution.backend, Backend::Candle { obstacle });
+    let backend = |compute: Compute| Execution::expected(file.gguf(), &spec, &compute).backend;
+    assert_eq!(backend(IdleGpu::tested("idle GPU", None)), Backend::Metal);
+    let width = DELTA_NET.2;
+    for part in [KernelPart::DeltaNet(width), KernelPart::GatedAttention] {
+        let obstacle = Some(format!("{part} differs from the CPU"));
+        assert_eq!(backend(IdleGpu::failing("idle GPU", None, &[part])), Backend::Candle { obstacle });
+    }
+    // Heads of another width.
+    assert_eq!(
+        backend(IdleGpu::failing("idle GPU", None, &[KernelPart::DeltaNet(2 * width)])),
+        Backend::Metal
+    );
 }

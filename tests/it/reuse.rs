@@ -1,5 +1,7 @@
 //! Cache reuse: a generation does not run tokens that an earlier one left in the cache.
 
+use std::sync::Arc;
+
 use candle_core::quantized::GgmlDType;
 use hunch::engine::WallClock;
 use hunch::event::{GenerationEvent, StopReason};
@@ -7,7 +9,9 @@ use hunch::generate::{GenerationContext, GenerationPlan, LoadPlan, Models, gener
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::propose::Needs;
+use hunch_core::propose::retrieval::TextIndex;
 use hunch_core::sample::SamplingParams;
+use hunch_core::stats::GenerationStats;
 use hunch_core::token::TokenId;
 use hunch_error::ErrorCode;
 
@@ -16,6 +20,16 @@ use crate::support::tiny::{CONVOLUTIONS, DELTA_NETS, Tiny, further};
 
 /// Returns the answer and the number of prompt tokens that prefill ran.
 fn answer(models: &mut Models, prompt: &[TokenId], method: Method) -> (Vec<TokenId>, u32) {
+    let (ids, prefilled, _) = answer_with_stats(models, prompt, method);
+    (ids, prefilled)
+}
+
+/// As [`answer`], with the figures.
+fn answer_with_stats(
+    models: &mut Models,
+    prompt: &[TokenId],
+    method: Method,
+) -> (Vec<TokenId>, u32, GenerationStats) {
     let plan = GenerationPlan {
         method,
         max_draft: MaxDraft::Fixed(5),
@@ -43,7 +57,7 @@ fn answer(models: &mut Models, prompt: &[TokenId], method: Method) -> (Vec<Token
     };
     let finished = generate(models, prompt, &plan, &context, &mut sink).unwrap();
     ids.extend(finished.held.iter().map(|token| token.id));
-    (ids, prefilled)
+    (ids, prefilled, finished.stats)
 }
 
 #[test]
@@ -85,6 +99,26 @@ fn second_turn_of(target: Tiny, draft: Tiny, prompt: TokenId) {
         models.forget().unwrap();
         assert_eq!(answer(&mut models, &second, method).0, again, "{method}");
     }
+}
+
+#[test]
+fn texts_draft_the_same_answer_in_every_fork_until_they_are_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = Tiny::default().write(folder.path(), "target");
+    let mut models = Models::load(&target, None, &cpu()).unwrap();
+    let prompt: Vec<TokenId> = (40..60).collect();
+    let (plain, _) = answer(&mut models, &prompt, Method::Plain);
+    assert!(!models.usable_methods().contains(&Method::Retrieval));
+    models.set_texts(Some(Arc::new(TextIndex::new([[&prompt[..], &plain].concat()]))));
+    assert!(models.usable_methods().contains(&Method::Retrieval));
+    let mut fork = models.fork().unwrap();
+    for models in [&mut models, &mut fork] {
+        let (ids, _, stats) = answer_with_stats(models, &prompt, Method::Retrieval);
+        assert_eq!(ids, plain);
+        assert!(stats.accepted > plain.len() as u32 / 2, "{} of {} tokens", stats.accepted, plain.len());
+    }
+    models.set_texts(None);
+    assert!(!models.usable_methods().contains(&Method::Retrieval));
 }
 
 #[test]

@@ -254,6 +254,7 @@ fn load() -> (Loaded, Vec<TokenId>) {
     let ids = |text: &str| loaded.models.prompt_ids(&Prompt::Raw(text.into())).unwrap();
     let (prompt, script) = (ids(PROMPT), ids(SCRIPT.0));
     loaded.models.set_synthetic_script(script, SCRIPT.1).unwrap();
+    loaded.copy_from(&prompt);
     (loaded, prompt)
 }
 

@@ -9,6 +9,7 @@ use hunch::generate::{GenerationContext, GenerationPlan, LoadPlan, Models, Promp
 use hunch::proof::{self, ProofCheck, ProofPlan};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
+use hunch_core::propose::retrieval::TextIndex;
 use hunch_core::sample::SamplingParams;
 use hunch_core::token::TokenId;
 use hunch_model::device::DraftDevice;
@@ -60,8 +61,19 @@ impl Loaded {
         let plain = plan_of(Method::Plain, 1, SamplingParams::greedy());
         let (script, _) = loaded.answer(&prompt, &plain);
         loaded.models.set_synthetic_script(script, SCRIPTED).unwrap();
+        loaded.copy_from(&prompt);
         assert_eq!(loaded.models.usable_methods().len(), Method::REGISTERED.len() - 1, "all but synthetic");
         loaded
+    }
+
+    /// Sets the text that `retrieval` copies from.
+    pub(crate) fn copy_from(&mut self, text: &[TokenId]) {
+        self.models.set_texts(Some(Arc::new(TextIndex::new([text]))));
+    }
+
+    /// Returns the methods that draft after the prompts of `hunch verify`, which are in no text to copy from.
+    fn proved_methods(&self) -> Vec<Method> {
+        self.models.usable_methods().into_iter().filter(|method| *method != Method::Retrieval).collect()
     }
 
     pub(crate) fn prompt(&self) -> Vec<TokenId> {
@@ -96,7 +108,9 @@ fn plan_of(method: Method, max_draft: u32, sampling: SamplingParams) -> Generati
 
 /// A model with fewer layers and bits.
 fn small(target: Tiny) -> Tiny {
-    Tiny { layers: 1, dtype: GgmlDType::Q4_0, tied: true, ..target }
+    // Every second layer of a model with gated delta nets has attention.
+    let layers = if target.has_delta_nets() { 2 } else { 1 };
+    Tiny { layers, dtype: GgmlDType::Q4_0, tied: true, ..target }
 }
 
 pub(crate) fn target(layers: usize) -> Tiny {
@@ -132,9 +146,18 @@ fn every_method_waits_twice_in_a_round_at_most() {
 
 #[test]
 fn proof_of_greedy_text_and_of_rows_passes_for_every_method() {
-    let mut loaded = Loaded::new(target(2), Format::Medusa);
+    proof_of_greedy_text_and_of_rows_passes(target(2));
+}
+
+#[test]
+fn proof_of_greedy_text_and_of_rows_passes_with_gated_delta_nets() {
+    proof_of_greedy_text_and_of_rows_passes(Tiny { architecture: "qwen35", ..target(4) });
+}
+
+fn proof_of_greedy_text_and_of_rows_passes(target: Tiny) {
+    let mut loaded = Loaded::new(target, Format::Medusa);
     assert_all(proof::row_invariance(&mut loaded.models).unwrap());
-    let methods: Vec<Method> = loaded.models.usable_methods();
+    let methods = loaded.proved_methods();
     let depths = vec![MaxDraft::Fixed(5), MaxDraft::Auto];
     let plan = ProofPlan { tokens: 10, depths, prompts: 1, ..ProofPlan::of(methods) };
     assert_all(proof::identity(&mut loaded.models, &plan).unwrap());
@@ -150,7 +173,7 @@ fn proof_of_greedy_text_and_of_rows_passes_for_every_method() {
 #[test]
 fn proof_of_the_distribution_passes_for_every_method() {
     let mut loaded = Loaded::new(target(1), Format::Medusa);
-    let methods = loaded.models.usable_methods();
+    let methods = loaded.proved_methods();
     let plan = ProofPlan { samples: 20, prompts: 1, ..ProofPlan::of(methods) };
     assert_all(proof::token_distribution(&mut loaded.models, &plan).unwrap());
 }

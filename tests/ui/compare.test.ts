@@ -208,7 +208,13 @@ describe('a file of prompts', () => {
 
   it('is chosen in the window, and says what is wrong with one that is no suite', async () => {
     const page = await openCompare({ app: 'prompts', apps: { prompts: app } });
-    await page.getByTestId('compare-kind-file').check();
+    await page.getByTestId('compare-kind-edit').focus();
+    // The arrow key chooses, as in every group of radio buttons, and opens nothing.
+    await page.keyboard.press('ArrowRight');
+    expect(await page.getByTestId('compare-kind-file').isChecked()).toBe(true);
+    expect(await calls(page, 'choose_file')).toEqual([]);
+    await page.getByTestId('suite-file').click();
+    await page.getByTestId('suite-error').waitFor();
     expect(await page.getByTestId('suite-error').innerText()).toContain('Line 3 of the suite "broken" is not a prompt.');
     expect(await page.getByTestId('compare-hint').innerText()).toBe('Choose a file of prompts first');
     await page.getByTestId('suite-file').click();
@@ -657,6 +663,7 @@ describe.each(
   it('the form, the settings of a lane, and both results', async () => {
     const form = await openCompare({ width, colours, locale, height: 800, app: 'prompts', apps: { prompts: app } });
     await form.getByTestId('compare-kind-file').check();
+    await form.getByTestId('suite-file').click();
     await form.getByTestId('suite-file').getByText('40').waitFor();
     await form.getByTestId('add-lane').click();
     await form.getByTestId('lane-settings').nth(1).click();

@@ -11,6 +11,9 @@
 //! A cell has 3 to 9 answers, so its figures are rough. Over answers drawn again (bootstrap, 40 draws), the ratio to the
 //! best fixed depth has a standard deviation of 0.01 to 0.02. The 90% interval reaches 0.97 in each of the 11 cells that
 //! are below it. So bounds of single cells are loose, and those of means are tight.
+//! Choosing the fixed depth for each answer on the other ones changes little: 19 of 263 cells are below 0.97 then, 22 with
+//! hindsight. Many of these are edits with a draft model, whose reading of the prompt costs 17% of plain decoding. A fixed
+//! depth pays that at once, the controller only where it expects that it is repaid.
 
 use std::collections::BTreeMap;
 use std::fs;

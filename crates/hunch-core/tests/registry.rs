@@ -1,6 +1,7 @@
 //! The registry of methods: entries are complete, and a conversation's proposers serve all of them.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use hunch_core::draft::DraftTree;
 use hunch_core::method::Method;
@@ -14,7 +15,7 @@ use hunch_core::token::TokenId;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-use crate::toy::{ToyHead, table};
+use crate::toy::{ToyHead, table, texts};
 
 const VOCAB: usize = 16;
 
@@ -27,6 +28,7 @@ fn complete() -> Proposers {
     let mut proposers = Proposers::new(Some(draft()));
     proposers.set_low_bit(draft());
     proposers.set_head(Some(Head::new(Box::new(ToyHead::new(VOCAB)))));
+    proposers.set_texts(Some(Arc::new(texts(VOCAB))));
     proposers.set_script(Synthetic::new(vec![1], 1.0).unwrap());
     proposers
 }
@@ -54,7 +56,7 @@ fn properties_follow_from_stages() {
     let own_draft: Vec<Method> = with.iter().copied().filter(|method| !without.contains(method)).collect();
     assert_eq!(names(own_draft), ["cascade", "draft-model", "draft-tree"]);
     let selectable: Vec<Method> = Method::selectable().collect();
-    let all = [Needs::DraftModel, Needs::LowBitCopy, Needs::Head];
+    let all = [Needs::Texts, Needs::DraftModel, Needs::LowBitCopy, Needs::Head];
     assert_eq!(Method::usable(&all), selectable);
     assert!(Method::usable(&[Needs::Head]).contains(&Method::NgramHead));
     assert!(selectable.contains(&Method::LowBit) && !selectable.contains(&Method::Synthetic));
@@ -66,7 +68,8 @@ fn properties_follow_from_stages() {
     for method in [Method::EarlyExit, Method::LayerSkip, Method::LowBit, Method::Head] {
         assert_eq!(method.drafter(), Some(method));
     }
-    for method in [Method::Plain, Method::Ngram, Method::Suffix, Method::Lookahead, Method::Synthetic] {
+    let lookups = [Method::Ngram, Method::Suffix, Method::Retrieval];
+    for method in [Method::Plain, Method::Lookahead, Method::Synthetic].into_iter().chain(lookups) {
         assert_eq!(method.drafter(), None);
     }
     assert_eq!((Method::Lookahead.extra_rows(), Method::Cascade.extra_rows()), (9, 0));
@@ -86,11 +89,14 @@ fn complete_proposers_serve_every_method() {
 #[test]
 fn optional_stages_are_left_out() {
     let target = table(VOCAB, 0.0);
-    for (with_draft, with_head) in [(false, false), (true, false), (false, true), (true, true)] {
+    for loaded in 0..8 {
+        let [with_draft, with_head, with_texts] = [1, 2, 4].map(|bit| loaded & bit != 0);
         let mut proposers = Proposers::new(with_draft.then(draft));
+        proposers.set_texts(with_texts.then(|| Arc::new(texts(VOCAB))));
         proposers.set_head(with_head.then(|| Head::new(Box::new(ToyHead::new(VOCAB)))));
         proposers.prepare(Method::Auto, &MethodOptions::default(), target.info()).unwrap();
         let mut expected = vec![Method::Suffix];
+        expected.extend(with_texts.then_some(Method::Retrieval));
         expected.extend(with_draft.then_some(Method::DraftModel));
         expected.extend(with_head.then_some(Method::Head));
         let needs: Vec<Needs> =
@@ -141,7 +147,8 @@ fn methods_share_cache_of_draft_model_until_fork() {
     proposers.prepare(Method::Cascade, &options, &info).unwrap();
     assert_eq!(proposers.stages(Method::Cascade).unwrap()[1].pending_len(&text), 0);
     let mut fork = proposers.fork().unwrap();
-    assert!(fork.has(Needs::DraftModel) && fork.has(Needs::LowBitCopy) && !fork.has(Needs::Script));
+    let forked = [Needs::DraftModel, Needs::LowBitCopy, Needs::Head, Needs::Texts];
+    assert!(forked.into_iter().all(|needs| fork.has(needs)) && !fork.has(Needs::Script));
     fork.prepare(Method::Cascade, &options, &info).unwrap();
     assert_eq!(fork.stages(Method::Cascade).unwrap()[1].pending_len(&text), 3);
     proposers.empty_caches().unwrap();

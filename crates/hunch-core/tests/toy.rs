@@ -14,6 +14,7 @@ use hunch_core::propose::draft_model::DraftModel;
 use hunch_core::propose::draft_tree::TreeShape;
 use hunch_core::propose::head::{DraftHead, Head, TreeRows};
 use hunch_core::propose::layer_skip::LayerSkip;
+use hunch_core::propose::retrieval::{Retrieval, TextIndex};
 use hunch_core::propose::suffix::Suffix;
 use hunch_core::propose::synthetic::Synthetic;
 use hunch_core::propose::{MethodOptions, ProposeContext, Proposer, Stage};
@@ -308,6 +309,13 @@ pub(crate) fn head_tree(head: impl DraftHead + 'static, shape: TreeShape) -> Hea
     head
 }
 
+/// Texts that continue every pair of tokens in one of two ways.
+pub(crate) fn texts(n_vocab: usize) -> TextIndex {
+    let n = n_vocab as TokenId;
+    let pairs = (0..n).flat_map(|a| (0..n).map(move |b| (a, b)));
+    TextIndex::new(pairs.flat_map(|(a, b)| [[a, b, (a + b) % n, a], [a, b, (a * b + 1) % n, b]]))
+}
+
 /// Proposers in the order they are tried.
 pub(crate) type Stages = Vec<Box<dyn Proposer>>;
 
@@ -335,6 +343,7 @@ pub(crate) fn methods(n_vocab: usize, script: &[TokenId]) -> Vec<(&'static str, 
     let proposer = |stage: &Stage| -> Box<dyn Proposer> {
         match stage {
             Stage::Free(new) => new.create(),
+            Stage::Texts => Box::new(Retrieval::new(Arc::new(texts(n_vocab)))),
             Stage::DraftModel | Stage::LowBitCopy => Box::new(draft(0.4)),
             Stage::DraftTree => Box::new(tree(0.4, options.tree.clone())),
             Stage::TargetLayers(layers) => {

@@ -226,7 +226,8 @@ fn scratch_of(spec: &ModelSpec, backend: &Backend) -> (u64, f64) {
         Backend::Cpu => (4 * usual_row, (4 * rows * heads * (width + 2)) as f64 / ATTENTION_BLOCK as f64),
         Backend::Metal => {
             // The input of a product is kept as codes, halves and floats, with scales and sums.
-            let input = n_embd.max(n_ff).max(heads * width) * 29 / 4;
+            let of_net = spec.delta_net.map_or(0, |net| net.output_width() as u64);
+            let input = n_embd.max(n_ff).max(heads * width).max(of_net) * 29 / 4;
             let of_experts = spec.experts.map_or(0, |experts| values_of_experts(&experts, n_embd));
             let row = 4 * (n_embd + projected + 2 * n_ff + of_experts) + input;
             // Weighted values, the largest score and the sum of weights of each span.

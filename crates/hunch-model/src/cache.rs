@@ -16,7 +16,7 @@ use crate::device::KvType;
 use crate::metal::gpu::Buffer;
 use crate::metal::kernels::Kernels;
 use crate::spec::{Mixer, ModelSpec};
-use checkpoints::{Checkpoints, DeltaMemory, DeltaPlan};
+use checkpoints::{Checkpoints, DeltaMemory, DeltaPlan, GpuDeltaMemory};
 use hunch_error::{Error, Result};
 use hunch_kernels::RowMask;
 use states::{StatePlan, States};
@@ -318,7 +318,7 @@ impl KvCache {
             states.reserve(capacity, kernels.as_ref())?;
         }
         if let Some(checkpoints) = &mut self.checkpoints {
-            checkpoints.reserve()?;
+            checkpoints.reserve(kernels.as_ref())?;
         }
         self.capacity = capacity;
         Ok(())
@@ -341,12 +341,22 @@ impl KvCache {
         self.checkpoints.as_mut().map(|checkpoints| checkpoints.plan(mask)).transpose()
     }
 
-    /// Returns the states of a layer with a gated delta net, for a pass that was [planned](Self::delta_plan).
+    /// Returns the states of a layer with a gated delta net on the host, for a pass that was
+    /// [planned](Self::delta_plan).
     ///
     /// # Errors
-    /// [`Error::Internal`] if the layer has none.
+    /// [`Error::Internal`] if the layer has none there.
     pub(crate) fn delta_memory(&mut self, layer: usize) -> Result<&mut DeltaMemory> {
-        self.checkpoints.as_mut().ok_or_else(wrong_memory)?.layer(layer)
+        self.checkpoints.as_mut().ok_or_else(wrong_memory)?.host(layer)
+    }
+
+    /// Returns the states of a layer with a gated delta net on the GPU, for a pass that was
+    /// [planned](Self::delta_plan).
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if the layer has none there.
+    pub(crate) fn gpu_delta_memory(&mut self, layer: usize) -> Result<&GpuDeltaMemory> {
+        self.checkpoints.as_mut().ok_or_else(wrong_memory)?.gpu(layer)
     }
 
     /// Returns the state of a layer in host memory, `[places, n_embd]`.
@@ -496,7 +506,7 @@ impl KvCache {
                 states.keep(base, rows, kernels.as_ref())?;
             }
             if let Some(checkpoints) = &mut self.checkpoints {
-                checkpoints.keep(base, rows)?;
+                checkpoints.keep(base, rows, kernels.as_ref())?;
             }
             self.move_gpu_rows(base, &rows[first..], first)?;
             for layer in &mut self.layers {

@@ -27,6 +27,11 @@ pub fn read(path: &Path, most: u64) -> io::Result<Option<Vec<u8>>> {
     Ok((bytes.len() as u64 <= most).then_some(bytes))
 }
 
+/// Returns bytes as text. `None` if they are no UTF-8, or have a zero as only binary files do.
+pub fn text(bytes: Vec<u8>) -> Option<String> {
+    String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,6 +3,7 @@
 //! All steps are row-invariant. A pass queues its dispatches, and waits once, when its results are read.
 
 mod convolution;
+mod delta_net;
 mod experts;
 mod joined;
 
@@ -13,6 +14,7 @@ use candle_core::Device;
 use crate::cache::KvCache;
 use crate::executor::{Draw, Executor, LayerStep, Wanted};
 use crate::gguf::Gguf;
+use crate::metal::delta_net::DELTA_WIDTHS;
 use crate::metal::experts::{ExpertMatrix, MAX_EXPERTS, MAX_USED};
 use crate::metal::gpu::{Argument, Buffer, Gpu};
 use crate::metal::kernels::{
@@ -23,10 +25,11 @@ use crate::metal::matrix::Matrix;
 use crate::metal::selftest::{HEAD_WIDTHS, KernelPart};
 use crate::metal::workspace::{Activations, AttentionSpace, Widths, Workspace, at_least};
 use crate::rope::{PassAngles, Rope};
-use crate::spec::{HeadNorms, ModelSpec, Norms, RopeKind};
-use crate::tensor_names::{Dense, FeedForward, LayerWeights, ModelWeights};
+use crate::spec::{HeadNorms, Mixer, ModelSpec, Norms, RopeKind};
+use crate::tensor_names::{DeltaNetWeights, Dense, FeedForward, LayerWeights, ModelWeights};
 use crate::weights::{ExpertMatrices, MatrixRows, WeightFile};
 use convolution::GpuPlan;
+use delta_net::DeltaPass;
 use experts::{Mixture, MixturePass, MixtureSpace};
 use hunch_core::model::{LogitRows, Rows, StepOutput, VocabSubset};
 use hunch_core::sample::DrawSettings;
@@ -66,6 +69,8 @@ struct Layer {
     k_norm: Option<Buffer>,
     /// Weights of a short convolution, whose projections are those of queries, keys and values.
     convolution: Option<Buffer>,
+    /// Weights of a gated delta net, whose projections are those of queries, keys and values.
+    delta_net: Option<DeltaNetWeights<MatrixRows, Buffer>>,
     sinks: Option<Buffer>,
     output: Joined,
     attention_post_norm: Option<Buffer>,
@@ -89,6 +94,8 @@ struct Pass {
     space: AttentionSpace,
     /// Rows of state that layers without attention read and write.
     plan: Option<GpuPlan>,
+    /// States that gated delta nets read and keep.
+    delta_net: Option<DeltaPass>,
     /// Layer and part whose output has not joined the residual stream yet.
     pending: Option<(usize, UpdatePart)>,
 }
@@ -103,8 +110,10 @@ enum UpdatePart {
 impl MetalExecutor {
     /// Returns why no kernel can run a model, or `None` if the kernels can. Reads no weights.
     pub(crate) fn obstacle(gguf: &Gguf, spec: &ModelSpec) -> Option<String> {
-        if spec.delta_net.is_some() {
-            return Some("there is no kernel for gated delta nets".into());
+        if let Some(width) =
+            spec.delta_net.map(|net| net.head_dim).filter(|width| !DELTA_WIDTHS.contains(width))
+        {
+            return Some(format!("there is no kernel for gated delta nets with heads of width {width}"));
         }
         if !HEAD_WIDTHS.contains(&spec.head_dim) || spec.n_head / spec.n_kv_head > MAX_GROUP {
             return Some(format!(
@@ -164,6 +173,8 @@ impl MetalExecutor {
             (KernelPart::Sinks, spec.sinks),
             (KernelPart::Experts, spec.experts.is_some()),
             (KernelPart::Convolution, spec.convolution.is_some()),
+            (KernelPart::GatedAttention, spec.gated_attention),
+            (KernelPart::DeltaNet(spec.delta_net.map_or(0, |net| net.head_dim)), spec.delta_net.is_some()),
             (KernelPart::Gate(Activation::Clamped), clamped),
         ];
         needs.into_iter().filter_map(|(part, needed)| needed.then_some(part)).collect()
@@ -199,7 +210,7 @@ impl MetalExecutor {
         self.cache.reserve(rows)?;
         let gpu = self.kernels.gpu().clone();
         let widths = self.widths();
-        let old = self.pass.take().map(|pass| pass.space);
+        let (old, old_net) = self.pass.take().map(|pass| (pass.space, pass.delta_net)).unzip();
         let space = AttentionSpace::new(&gpu, mask, (self.spec.n_head, self.spec.head_dim), old)?;
         let angles = self.rope.angles(mask.positions()).try_map(|angles| {
             Ok((Buffer::with_floats(&gpu, &angles.cos)?, Buffer::with_floats(&gpu, &angles.sin)?))
@@ -207,12 +218,14 @@ impl MetalExecutor {
         let factors = &angles.query_factors;
         let query_factors = (!factors.is_empty()).then(|| Buffer::with_floats(&gpu, factors)).transpose()?;
         let plan = self.cache.plan(mask)?.map(|plan| GpuPlan::new(&self.kernels, &plan)).transpose()?;
+        let delta_plan = self.cache.delta_plan(mask)?;
+        let delta_net = DeltaPass::new(&gpu, &self.spec, delta_plan.as_ref(), old_net.flatten())?;
         let workspace = Workspace::for_rows(&gpu, self.workspace.take(), rows, widths)?;
         self.experts = MixtureSpace::for_rows(&gpu, self.experts.take(), rows, &self.spec)?;
         let (table, scale) = (&self.weights.embedding, self.spec.embedding_scale);
         self.kernels.take_rows(table, (tokens, rows), scale, &workspace.x)?;
         self.workspace = Some(workspace);
-        self.pass = Some(Pass { rows, angles, query_factors, space, plan, pending: None });
+        self.pass = Some(Pass { rows, angles, query_factors, space, plan, delta_net, pending: None });
         Ok(())
     }
 
@@ -296,14 +309,14 @@ impl MetalExecutor {
         }
     }
 
-    /// Computes queries, keys and values, and appends keys and values to the cache. Or computes the projections of a
-    /// short convolution.
+    /// Computes queries, keys and values, and appends keys and values to the cache. Or computes the projections of the
+    /// mixer in place of attention.
     fn query_key_value(&self, index: usize) -> Result<()> {
         let Self { spec, kernels, weights, cache, .. } = self;
         let (Some(pass), Some(space)) = (&self.pass, &self.workspace) else { return Err(no_pass()) };
         let layer = &weights.layers[index];
         layer.query_key_value.multiply(kernels, &space.activations, pass.rows, &space.qkv, None)?;
-        if layer.convolution.is_some() {
+        if spec.layers[index].mixer != Mixer::Attention {
             return Ok(());
         }
         let (memory, capacity) = cache.gpu_layer(index)?;
@@ -326,14 +339,22 @@ impl MetalExecutor {
                 rotated: Some(spec.rope_dim),
                 joint: space.queries.as_ref(),
                 factors: pass.query_factors.as_ref(),
+                rest: layer.query_key_value.width - heads_width(spec),
             },
         })
     }
 
-    /// Computes attention or a short convolution, as the activations of the output product.
-    fn mix(&self, index: usize) -> Result<()> {
+    /// Computes attention or the mixer in its place, as the activations of the output product.
+    fn mix(&mut self, index: usize) -> Result<()> {
         let Self { spec, kernels, weights, cache, .. } = self;
         let layer = &weights.layers[index];
+        if let Some(net) = &layer.delta_net {
+            let (Some(pass), Some(space)) = (&self.pass, &self.workspace) else { return Err(no_pass()) };
+            let of_pass = pass.delta_net.as_ref().ok_or_else(no_pass)?;
+            let out = (&space.activations, layer.output.forms(pass.rows));
+            let input = (&space.qkv, net, spec.rms_eps as f32);
+            return of_pass.run(kernels, input, cache.gpu_delta_memory(index)?, out);
+        }
         let Some(convolution) = &layer.convolution else { return self.attention(index) };
         let (Some(pass), Some(space)) = (&self.pass, &self.workspace) else { return Err(no_pass()) };
         let plan = pass.plan.as_ref().ok_or_else(no_pass)?;
@@ -348,7 +369,7 @@ impl MetalExecutor {
         let (memory, capacity) = cache.gpu_layer(index)?;
         let input = GpuAttention {
             q: space.queries.as_ref().unwrap_or(&space.qkv),
-            stride: (spec.n_head + 2 * spec.n_kv_head) * spec.head_dim,
+            stride: weights.layers[index].query_key_value.width,
             cache: memory,
             capacity,
             rows: pass.rows,
@@ -361,6 +382,7 @@ impl MetalExecutor {
                 window: spec.layers[index].window,
             },
             sinks: weights.layers[index].sinks.as_ref(),
+            gates: spec.gated_attention.then(|| (&space.qkv, heads_width(spec))),
         };
         let forms = weights.layers[index].output.forms(pass.rows);
         kernels.attention(input, &pass.space, &space.activations, forms)
@@ -401,12 +423,14 @@ impl MetalExecutor {
 
     fn widths(&self) -> Widths {
         let (spec, attention) = (&self.spec, self.spec.n_head * self.spec.head_dim);
+        let of_net = spec.delta_net.map_or(0, |net| net.output_width());
         Widths {
             x: spec.n_embd,
-            qkv: (attention + 2 * spec.n_kv_head * spec.head_dim)
-                .max(spec.convolution.map_or(0, |_| 3 * spec.n_embd)),
+            qkv: (heads_width(spec) + if spec.gated_attention { attention } else { 0 })
+                .max(spec.convolution.map_or(0, |_| 3 * spec.n_embd))
+                .max(spec.delta_net.map_or(0, |net| net.input_width() + net.output_width())),
             gates: 2 * spec.n_ff,
-            input: spec.n_embd.max(spec.n_ff).max(attention),
+            input: spec.n_embd.max(spec.n_ff).max(attention).max(of_net),
             has_queries: spec.head_norms == HeadNorms::Joint,
             has_updates: matches!(spec.norms, Norms::After | Norms::Both),
         }
@@ -424,6 +448,7 @@ impl Weights {
         let experts = |of: &ExpertMatrices| Mixture::matrices(file, gpu, of);
         let weights = ModelWeights::load(file, spec, linear, vector, experts)?;
         let layer = |layer: LayerWeights<MatrixRows, Buffer, ExpertMatrix>| {
+            let projections = projections(spec, &layer);
             let feed_forward = match layer.feed_forward {
                 FeedForward::Dense(Dense { gate, up, down }) => GpuFeedForward::Dense {
                     gate_up: Joined::load(file, gpu, &[gate, up])?,
@@ -436,10 +461,11 @@ impl Weights {
             };
             Ok(Layer {
                 attention_norm: layer.attention_norm,
-                query_key_value: Joined::load(file, gpu, &[layer.q, layer.k, layer.v])?,
+                query_key_value: Joined::load(file, gpu, &projections)?,
                 q_norm: layer.q_norm,
                 k_norm: layer.k_norm,
                 convolution: layer.convolution,
+                delta_net: layer.delta_net,
                 sinks: layer.sinks,
                 output: Joined::load(file, gpu, &[layer.output])?,
                 attention_post_norm: layer.attention_post_norm,
@@ -475,6 +501,26 @@ impl GpuFeedForward {
             Self::Mixture(mixture) => mixture.forms(rows),
         }
     }
+}
+
+/// Returns the projections of a layer in the order of a row of their outputs. Gates of attention, which the file has
+/// after the query of each head, come last. So do the decays of a gated delta net.
+fn projections(spec: &ModelSpec, layer: &LayerWeights<MatrixRows, Buffer, ExpertMatrix>) -> Vec<MatrixRows> {
+    let LayerWeights { q, k, v, delta_net, .. } = layer;
+    if let Some(net) = delta_net {
+        return [q, k, v].into_iter().chain(&net.decays).cloned().collect();
+    }
+    if !spec.gated_attention {
+        return vec![q.clone(), k.clone(), v.clone()];
+    }
+    let width = spec.head_dim;
+    let of_heads = |part: usize| (0..spec.n_head).map(move |head| q.slice((2 * head + part) * width, width));
+    of_heads(0).chain([k.clone(), v.clone()]).chain(of_heads(1)).collect()
+}
+
+/// Returns the values of the queries, keys and values of a row.
+fn heads_width(spec: &ModelSpec) -> usize {
+    (spec.n_head + 2 * spec.n_kv_head) * spec.head_dim
 }
 
 /// Returns the state of the pass for the experts of a layer.

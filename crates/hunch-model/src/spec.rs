@@ -508,6 +508,13 @@ impl ModelSpec {
         (self.n_layer - self.attention_layers()) * (of_convolution + of_delta_net)
     }
 
+    /// Returns the bytes of one state of each layer with a gated delta net.
+    pub(crate) fn delta_state_bytes(&self) -> u64 {
+        let of_layer = self.delta_net.map_or(0, |net| size_of::<f32>() * net.shape().state());
+        let layers = self.layers.iter().filter(|layer| layer.mixer == Mixer::DeltaNet).count();
+        (layers * of_layer) as u64
+    }
+
     /// Returns the share of a tensor's bytes that a pass of one row reads: less than all for experts.
     pub fn share_read(&self, tensor: &str) -> f64 {
         self.experts.filter(|_| tensor.contains("_exps.")).map_or(1.0, |experts| experts.share())

@@ -1,5 +1,7 @@
 //! A batch of a comparison: lanes whose models are in memory together, and the passes of these models.
 
+use std::sync::Arc;
+
 use super::Listener;
 use super::model_sets::Lineup;
 use super::report::{CompareEvent, ComparisonMemory, ComparisonSetting};
@@ -10,6 +12,7 @@ use crate::bench::model_bench::ModelPasses;
 use crate::bench::turns::sampling_of_run;
 use crate::generate::{GenerationPlan, Models};
 use hunch_core::model::ModelMemory;
+use hunch_core::token::TokenId;
 use hunch_error::Result;
 use hunch_model::pass_timer::TimingObserver;
 
@@ -59,6 +62,8 @@ pub(super) struct Batch<'a> {
     numbers: &'a [usize],
     /// Forks of the models, one per lane.
     lanes: Vec<Models>,
+    /// Tokens of each prompt for each lane.
+    prompts: Vec<Vec<Arc<[TokenId]>>>,
     timers: Vec<SetTimer<'a>>,
     turns: Vec<BatchTurn>,
     memory: ComparisonMemory,
@@ -78,7 +83,7 @@ impl<'a> Batch<'a> {
     /// Makes the lanes of a batch from its sets of models.
     ///
     /// # Errors
-    /// If a lane cannot run on its models, or a device fails.
+    /// If a lane cannot run on its models, a prompt does not fit their context, or a device fails.
     pub(super) fn new(
         setting: &'a ComparisonSetting,
         lineup: &'a Lineup<'a>,
@@ -92,6 +97,8 @@ impl<'a> Batch<'a> {
             models.can_run(&plan(setting, lineup, lane, 0))?;
             lanes.push(models.fork()?);
         }
+        let tokens = setting.prompts.iter().map(|prompt| turn::tokens_by_lane(&lanes, prompt));
+        let tokens = tokens.collect::<Result<Vec<_>>>()?;
         let prompts: Vec<_> = setting.prompts.iter().map(turn::suite_prompt).collect();
         let timers = sets.iter_mut().map(|(set, models)| {
             let own = numbers.iter().filter(|&&lane| lineup.set_of(lane) == *set);
@@ -103,7 +110,7 @@ impl<'a> Batch<'a> {
         });
         let timers = timers.collect();
         let memory = ComparisonMemory::default();
-        Ok(Self { setting, lineup, numbers, lanes, timers, turns: Vec::new(), memory })
+        Ok(Self { setting, lineup, numbers, lanes, prompts: tokens, timers, turns: Vec::new(), memory })
     }
 
     /// Times passes, warms up and runs all turns, or until it is stopped.
@@ -130,7 +137,7 @@ impl<'a> Batch<'a> {
 
     fn run_turns(&mut self, progress: &Progress<'_>, listener: &mut Listener<'_>) -> Result<()> {
         for run in 0..self.setting.runs {
-            for (index, prompt) in self.setting.prompts.iter().enumerate() {
+            for index in 0..self.setting.prompts.len() {
                 let own = self.turns.len();
                 let done = progress.done + own;
                 let each = (progress.elapsed_ms)() / done.max(1) as f64;
@@ -143,7 +150,8 @@ impl<'a> Batch<'a> {
                     left_ms: (done > 0).then(|| each * (progress.total - done) as f64),
                 });
                 let plans = self.plans(run);
-                let answers = turn::run(&mut self.lanes, self.numbers, prompt, &plans, own, listener)?;
+                let answers =
+                    turn::run(&mut self.lanes, self.numbers, &self.prompts[index], &plans, own, listener)?;
                 self.note_memory();
                 let Some(answers) = answers else { return Ok(()) };
                 let costs = self.time_turn(listener)?;
@@ -166,8 +174,7 @@ impl<'a> Batch<'a> {
         let mut plans = self.plans(0);
         plans.iter_mut().for_each(|plan| plan.max_tokens = WARM_UP);
         let mut silent = Listener { on_event: &mut |_| (), stopped: listener.stopped };
-        let answers =
-            turn::run(&mut self.lanes, self.numbers, &self.setting.prompts[0], &plans, 0, &mut silent)?;
+        let answers = turn::run(&mut self.lanes, self.numbers, &self.prompts[0], &plans, 0, &mut silent)?;
         Ok(answers.is_some())
     }
 

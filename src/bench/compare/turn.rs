@@ -12,7 +12,7 @@ use crate::event::{EventSink, GenerationEvent, StopReason};
 use crate::generate::{GenerationPlan, Models, Prompt, PromptEncoder};
 use hunch_core::stats::{GenerationStats, Stopwatch, millis};
 use hunch_core::token::TokenId;
-use hunch_error::Result;
+use hunch_error::{Error, Refusal, Result};
 use parking_lot::Mutex;
 
 /// A lane's answer with its text and events.
@@ -67,20 +67,20 @@ pub(super) fn rates(timeline: &[(f64, u32)]) -> Vec<(f64, f64)> {
 }
 
 /// Answers a prompt in lanes with these numbers. The first lane changes with `turn`. `None` when it was stopped.
+///
+/// `prompts` has the prompt in tokens of each lane.
 pub(super) fn run(
     lanes: &mut [Models],
     numbers: &[usize],
-    prompt: &ComparedPrompt,
+    prompts: &[Arc<[TokenId]>],
     plans: &[GenerationPlan],
     turn: usize,
     listener: &mut Listener<'_>,
 ) -> Result<Option<Vec<LaneAnswer>>> {
-    let prompt = Prompt::Chat(suite_prompt(prompt).messages());
-    let prompts = tokens_by_lane(lanes, &prompt)?;
     let clocks: Vec<PausableStopwatch> = lanes.iter().map(|_| PausableStopwatch::default()).collect();
     let lane_run = LaneRun { number: turn, stopped: listener.stopped, keep_caches: false };
     let shared: SharedListener<'_> = Mutex::new(&mut *listener.on_event);
-    let inputs = numbers.iter().zip(lanes.iter_mut()).zip(&prompts).zip(plans).zip(&clocks);
+    let inputs = numbers.iter().zip(lanes.iter_mut()).zip(prompts).zip(plans).zip(&clocks);
     let lanes = inputs.map(|((((&number, models), prompt), plan), clock)| {
         let sink = LaneSink { lane: number as u32, clock, listener: &shared, events: Vec::new() };
         Lane { models, prompt, plan, clock, sink }
@@ -93,11 +93,23 @@ pub(super) fn run(
 }
 
 /// Tokenises a prompt for each lane, once for each target.
-fn tokens_by_lane(lanes: &[Models], prompt: &Prompt) -> Result<Vec<Arc<[TokenId]>>> {
+///
+/// # Errors
+/// If it does not fit the context of a target, or a chat template fails.
+pub(super) fn tokens_by_lane(lanes: &[Models], compared: &ComparedPrompt) -> Result<Vec<Arc<[TokenId]>>> {
+    let prompt = Prompt::Chat(suite_prompt(compared).messages());
+    let too_long = |models: &Models, error| match error {
+        Error::ContextOverflow { prompt: tokens, context } if !compared.id.is_empty() => {
+            let (id, target) = (compared.id.clone(), models.target_name());
+            Refusal::SuitePromptTooLong { id, tokens, target, context }.into()
+        }
+        other => other,
+    };
     let mut known: Vec<(&Arc<PromptEncoder>, Arc<[TokenId]>)> = Vec::new();
     for models in lanes {
         if !known.iter().any(|(encoder, _)| Arc::ptr_eq(encoder, models.encoder())) {
-            known.push((models.encoder(), models.prompt_ids(prompt)?.into()));
+            let ids = models.prompt_ids(&prompt).map_err(|error| too_long(models, error))?;
+            known.push((models.encoder(), ids.into()));
         }
     }
     let of = |models: &Models| {

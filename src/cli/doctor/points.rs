@@ -54,7 +54,7 @@ impl CheckedPoint {
     }
 }
 
-const POINTS: [Point; 16] = [
+const POINTS: [Point; 17] = [
     Point {
         claim: "Apple's compiler accepts the kernels",
         covered_by: "self-test: a kernel that is refused is listed with the compiler's message",
@@ -88,6 +88,11 @@ const POINTS: [Point; 16] = [
         claim: "attention has the same bits for 1, 2, 5, 8 and 16 rows",
         covered_by: "self-test: attention for each width of a head",
         outcome: |report| parts(report, |part| part.starts_with("attention")),
+    },
+    Point {
+        claim: "a gated delta net has the same bits for 1 and 5 rows",
+        covered_by: "self-test: gated delta nets for each width of a head",
+        outcome: |report| parts(report, |part| part.starts_with("gated delta net")),
     },
     Point {
         claim: "the choice and the draw of tokens are right",
@@ -352,16 +357,18 @@ mod tests {
             failed.filter(|(_, outcome)| matches!(outcome, Outcome::Failed(_))).map(|(at, _)| at).collect()
         };
         let differs: Vec<usize> = failed("product Q4_K", "product Q4_K differs from the CPU");
-        assert_eq!(differs, [1, 2, 4, 7, 8]);
+        assert_eq!(differs, [1, 2, 4, 8, 9]);
         let refused: Vec<usize> = failed("draw", "draw failed: refused");
-        assert_eq!(refused, [0, 4, 6, 7]);
+        assert_eq!(refused, [0, 4, 7, 8]);
         let attention: Vec<usize> = failed("attention 64 with a window", "it depends on the number of rows");
-        assert_eq!(attention, [3, 4, 5, 7, 8]);
+        assert_eq!(attention, [3, 4, 5, 8, 9]);
+        let delta_net: Vec<usize> = failed("gated delta net 64", "it depends on the number of rows");
+        assert_eq!(delta_net, [3, 4, 6, 8]);
     }
 
     #[test]
     fn lines_have_state_claim_and_detail() {
-        let line = checked(&complete())[11].line();
+        let line = checked(&complete())[12].line();
         assert_eq!(line, "measured     the speed of memory: 200 GB/s");
     }
 }

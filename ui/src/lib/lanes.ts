@@ -57,6 +57,16 @@ export function addedLanes(lanes: readonly LaneConfig[], usual: { target: string
   return new Set([...pairs, JSON.stringify([usual.target, usual.temperature])]).size - 1;
 }
 
+/** Answers of the last turn with the most lanes. Lanes that run after others may have ended early. */
+export function lastTurn<A extends { prompt: number; run: number }>(answers: readonly A[]): A[] {
+  const turns = new Map<string, A[]>();
+  for (const answer of answers) {
+    const key = `${answer.prompt} ${answer.run}`;
+    turns.set(key, [...(turns.get(key) ?? []), answer]);
+  }
+  return [...turns.values()].reduce((best, turn) => (turn.length >= best.length ? turn : best), []);
+}
+
 /** Colour of a lane. */
 export const laneColour = (lane: number): string => `var(--lane-${lane})`;
 

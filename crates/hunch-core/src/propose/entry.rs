@@ -35,6 +35,8 @@ impl MethodEntry {
 pub enum Stage {
     /// A proposer that needs only the text and the target. Created by [`Stage::of`].
     Free(Constructor),
+    /// Texts that the user chose.
+    Texts,
     /// The draft model, drafting a chain.
     DraftModel,
     /// The draft model, drafting a tree.
@@ -63,6 +65,7 @@ impl Stage {
     pub fn needs(&self) -> Needs {
         match self {
             Self::Free(_) | Self::TargetLayers(_) => Needs::Nothing,
+            Self::Texts => Needs::Texts,
             Self::DraftModel | Self::DraftTree => Needs::DraftModel,
             Self::LowBitCopy => Needs::LowBitCopy,
             Self::Head | Self::HeadTree => Needs::Head,
@@ -73,7 +76,7 @@ impl Stage {
     /// Returns whether the stage drafts with passes of a model, instead of lookups.
     pub fn has_model(&self) -> bool {
         match self {
-            Self::Free(_) | Self::Script => false,
+            Self::Free(_) | Self::Texts | Self::Script => false,
             Self::DraftModel | Self::DraftTree | Self::Head | Self::HeadTree => true,
             Self::LowBitCopy | Self::TargetLayers(_) => true,
         }
@@ -110,6 +113,8 @@ impl fmt::Debug for Constructor {
 pub enum Needs {
     /// The target is enough.
     Nothing,
+    /// Texts that the user chose.
+    Texts,
     /// A second, smaller model.
     DraftModel,
     /// A copy of the target with fewer bits per weight. It takes time, disk space and memory.

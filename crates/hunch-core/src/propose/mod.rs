@@ -30,6 +30,7 @@ pub mod lookahead;
 pub mod ngram;
 mod proposer;
 mod proposers;
+pub mod retrieval;
 mod shortlist;
 pub mod suffix;
 pub mod synthetic;
@@ -53,14 +54,14 @@ entry::methods! {
         stages: &[],
         docs: "methods",
     }
-    /// Uses the one of [`Suffix`](Self::Suffix), [`DraftModel`](Self::DraftModel) and [`Head`](Self::Head)
-    /// that is expected to yield the most tokens per millisecond, as far as they are loaded. None if plain decoding is
-    /// expected to be faster.
+    /// Uses the one of [`Suffix`](Self::Suffix), [`Retrieval`](Self::Retrieval), [`DraftModel`](Self::DraftModel) and
+    /// [`Head`](Self::Head) that is expected to yield the most tokens per millisecond, as far as they are loaded. None if
+    /// plain decoding is expected to be faster.
     #[serde(alias = "cascade-head")]
     Auto {
         name: "auto",
         summary: "Every draft that is loaded, whichever is expected to be fastest",
-        stages: &[Stage::of::<Suffix>(), Stage::DraftModel, Stage::Head],
+        stages: &[Stage::of::<Suffix>(), Stage::Texts, Stage::DraftModel, Stage::Head],
         optional_stages: true,
         docs: "auto",
     }
@@ -113,6 +114,13 @@ entry::methods! {
         name: "ngram",
         summary: "Copies what followed the same tokens earlier",
         stages: &[Stage::of::<Ngram>()],
+        docs: "the-text-drafts",
+    }
+    /// Proposes what followed the same tokens in texts that the user chose (REST, He et al., arXiv 2311.08252).
+    Retrieval {
+        name: "retrieval",
+        summary: "Copies what followed the same tokens in texts of yours",
+        stages: &[Stage::Texts],
         docs: "the-text-drafts",
     }
     /// A trained head drafts from the target's hidden states (as in EAGLE, Li et al., arXiv 2401.15077).

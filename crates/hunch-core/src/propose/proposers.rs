@@ -2,10 +2,12 @@
 
 use std::any::TypeId;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::draft_model::DraftModel;
 use super::head::Head;
 use super::layer_skip::LayerSkip;
+use super::retrieval::{Retrieval, TextIndex};
 use super::synthetic::Synthetic;
 use super::{Method, MethodOptions, Needs, Proposer, Stage};
 use crate::error::{Error, Result};
@@ -20,6 +22,7 @@ pub struct Proposers {
     draft: Option<DraftModel>,
     low_bit: Option<DraftModel>,
     head: Option<Head>,
+    texts: Option<Retrieval>,
     script: Option<Synthetic>,
     /// Layers of the target, for the current method and options.
     layers: Option<LayerSkip>,
@@ -40,7 +43,8 @@ impl Proposers {
     pub fn fork(&self) -> Result<Self> {
         let fork = |model: &Option<DraftModel>| model.as_ref().map(DraftModel::fork).transpose();
         let head = self.head.as_ref().map(Head::fork);
-        Ok(Self { draft: fork(&self.draft)?, low_bit: fork(&self.low_bit)?, head, ..Self::default() })
+        let texts = self.texts.clone();
+        Ok(Self { draft: fork(&self.draft)?, low_bit: fork(&self.low_bit)?, head, texts, ..Self::default() })
     }
 
     /// Replaces the draft model.
@@ -68,6 +72,11 @@ impl Proposers {
         self.head.as_mut()
     }
 
+    /// Sets the texts that are copied from.
+    pub fn set_texts(&mut self, texts: Option<Arc<TextIndex>>) {
+        self.texts = texts.map(Retrieval::new);
+    }
+
     /// Sets the script.
     pub fn set_script(&mut self, script: Synthetic) {
         self.script = Some(script);
@@ -88,7 +97,7 @@ impl Proposers {
         match stage.needs() {
             Needs::DraftModel => self.draft.as_ref(),
             Needs::LowBitCopy => self.low_bit.as_ref(),
-            Needs::Nothing | Needs::Head | Needs::Script => None,
+            Needs::Nothing | Needs::Texts | Needs::Head | Needs::Script => None,
         }
     }
 
@@ -97,7 +106,7 @@ impl Proposers {
         match stage.needs() {
             Needs::DraftModel => self.draft.as_mut(),
             Needs::LowBitCopy => self.low_bit.as_mut(),
-            Needs::Nothing | Needs::Head | Needs::Script => None,
+            Needs::Nothing | Needs::Texts | Needs::Head | Needs::Script => None,
         }
     }
 
@@ -110,6 +119,7 @@ impl Proposers {
     pub fn has(&self, needs: Needs) -> bool {
         match needs {
             Needs::Nothing => true,
+            Needs::Texts => self.texts.is_some(),
             Needs::DraftModel => self.draft.is_some(),
             Needs::LowBitCopy => self.low_bit.is_some(),
             Needs::Head => self.head.is_some(),
@@ -169,7 +179,7 @@ impl Proposers {
                         head.set_tree(tree);
                     }
                 }
-                Stage::LowBitCopy | Stage::Script => {}
+                Stage::Texts | Stage::LowBitCopy | Stage::Script => {}
             }
         }
         Ok(())
@@ -188,14 +198,16 @@ impl Proposers {
     /// [`Error::InvalidRequest`] if one of them is missing.
     pub fn stages(&mut self, method: Method) -> Result<Vec<&mut dyn Proposer>> {
         let loaded = self.loaded_stages(method);
-        let Self { draft, low_bit, head, script, layers, free } = self;
+        let Self { draft, low_bit, head, texts, script, layers, free } = self;
         let mut free: HashMap<_, _> = free.iter_mut().collect();
         let (mut draft, mut low_bit) = (draft.as_mut(), low_bit.as_mut());
-        let (mut head, mut script, mut layers) = (head.as_mut(), script.as_mut(), layers.as_mut());
+        let (mut head, mut texts) = (head.as_mut(), texts.as_mut());
+        let (mut script, mut layers) = (script.as_mut(), layers.as_mut());
         let mut stages: Vec<&mut dyn Proposer> = Vec::new();
         for stage in loaded {
             let proposer: Option<&mut dyn Proposer> = match stage {
                 Stage::Free(new) => free.remove(&new.type_id()).map(|own| &mut **own as _),
+                Stage::Texts => texts.take().map(|own| own as _),
                 Stage::DraftModel | Stage::DraftTree => draft.take().map(|own| own as _),
                 Stage::LowBitCopy => low_bit.take().map(|own| own as _),
                 Stage::Head | Stage::HeadTree => head.take().map(|own| own as _),

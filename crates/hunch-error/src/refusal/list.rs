@@ -330,6 +330,15 @@ refusals! {
         /// Name of the method.
         method: String,
     },
+    /// The method needs texts to copy from.
+    #[error("The method {method} copies from texts of yours, and none are chosen. Name files or folders with --texts.")]
+    NeedsTexts {
+        /// Name of the method.
+        method: String,
+    },
+    /// There is no text to copy from.
+    #[error("There is no text to copy from. Choose files of UTF-8 text, or folders with some.")]
+    NoTexts,
     /// The method needs a trained head.
     #[error("The method {method} needs a head trained for this model, and there is none. Choose ngram or suffix.")]
     NeedsHead {
@@ -364,6 +373,21 @@ refusals! {
         suite: String,
         /// The limit.
         limit: usize,
+    },
+    /// A prompt of a suite is longer than the context.
+    #[error(
+        "Prompt {id} of the suite has {tokens} tokens, but the context of {target} holds {context}. Shorten the prompt, or \
+         load the model with a longer context."
+    )]
+    SuitePromptTooLong {
+        /// Id of the prompt.
+        id: String,
+        /// Its tokens.
+        tokens: usize,
+        /// Title of the model.
+        target: String,
+        /// Tokens that the context holds.
+        context: usize,
     },
     /// The file of a suite is not text.
     #[error("{name} is not UTF-8 text. Save it as UTF-8, or choose another file.")]

@@ -10,11 +10,15 @@
 //! again. Checkpoints thin out with the distance from the end. Within the held inputs, gaps between them are at
 //! most [`GAP`]. States and inputs are f32.
 
+use std::sync::Arc;
+
 use hunch_error::{Error, Result};
 use hunch_kernels::RowMask;
 use hunch_kernels::delta_net::{DeltaNode, DeltaShape};
 
-use super::states::move_rows;
+use super::states::{move_rows, state_pairs};
+use crate::metal::gpu::Buffer;
+use crate::metal::kernels::Kernels;
 use crate::spec::state::{CHECKPOINTS, INPUTS};
 
 /// Most rows of a pass and of the passes before it that only some rows see.
@@ -70,6 +74,30 @@ impl DeltaPlan {
     /// Returns the rows of the pass whose inputs are held after it, each with its place.
     pub(crate) fn held_rows(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         (self.rows.saturating_sub(INPUTS)..self.rows).map(|row| (row, (self.cached + row) % INPUTS))
+    }
+
+    /// Returns the number of rows of the pass.
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Returns the inputs that each node's convolution sees, `[nodes, reach + 1]`, by where the GPU has them. A number
+    /// below the rows is a row of the pass, and the greatest one is none. Others are places plus the rows: held inputs,
+    /// and from `first_checkpoint` on those before each checkpoint.
+    pub(crate) fn seen_words(&self, first_checkpoint: usize) -> Vec<u32> {
+        let word = |&seen: &usize| {
+            let place = match seen.checked_sub(self.inputs_before_rows) {
+                Some(row) => return row as u32,
+                None if seen >= self.reach => self.again[seen - self.reach],
+                None => match self.from {
+                    Some(from) => first_checkpoint + from * self.reach + seen,
+                    // Nothing is before the text.
+                    None => return u32::MAX,
+                },
+            };
+            (self.rows + place) as u32
+        };
+        self.seen.iter().map(word).collect()
     }
 
     /// Returns the first node with an input.
@@ -296,17 +324,32 @@ impl Paths {
     }
 }
 
-/// States of all gated delta nets of a model, in host memory.
+/// States of all gated delta nets of a model.
 pub(crate) struct Checkpoints {
     held: Held,
     shape: DeltaShape,
     /// Memory of each layer of the model. `None` for layers with attention.
-    layers: Vec<Option<DeltaMemory>>,
+    layers: Vec<Option<LayerMemory>>,
     /// Lengths of the checkpoints that the pass keeps, with their places, and the layers that have kept theirs.
     pending: (Vec<(usize, usize)>, usize),
 }
 
-/// States and inputs of a layer.
+/// Memory of a layer.
+enum LayerMemory {
+    Host(DeltaMemory),
+    Gpu(GpuDeltaMemory),
+}
+
+/// States and inputs of a layer on the GPU.
+pub(crate) struct GpuDeltaMemory {
+    /// States, `[`[`CHECKPOINTS`]`, state]`, with columns where [`DeltaMemory`] has rows.
+    pub(crate) states: Buffer,
+    /// Last inputs, `[`[`INPUTS`]`, row]`, then those that the convolution sees after each checkpoint,
+    /// `[`[`CHECKPOINTS`]`, reach, row]`.
+    pub(crate) held: Buffer,
+}
+
+/// States and inputs of a layer in host memory.
 #[derive(Default)]
 pub(crate) struct DeltaMemory {
     /// States, `[`[`CHECKPOINTS`]`, state]`.
@@ -320,7 +363,8 @@ pub(crate) struct DeltaMemory {
 impl Checkpoints {
     /// Creates states without memory. `has_state` says which layers have one.
     pub(super) fn new(shape: DeltaShape, has_state: impl Iterator<Item = bool>) -> Self {
-        let layers = has_state.map(|has_state| has_state.then(DeltaMemory::default)).collect();
+        let memory = |has_state: bool| has_state.then(|| LayerMemory::Host(DeltaMemory::default()));
+        let layers = has_state.map(memory).collect();
         Self { held: Held::new(), shape, layers, pending: (Vec::new(), 0) }
     }
 
@@ -330,17 +374,33 @@ impl Checkpoints {
 
     /// Returns the allocated memory in bytes.
     pub(super) fn bytes(&self) -> usize {
-        let of_layer = |of: &DeltaMemory| of.states.len() + of.before.len() + of.inputs.len();
-        self.layers.iter().flatten().map(of_layer).sum::<usize>() * size_of::<f32>()
+        let of_layer = |of: &LayerMemory| match of {
+            LayerMemory::Host(of) => size_of::<f32>() * (of.states.len() + of.before.len() + of.inputs.len()),
+            LayerMemory::Gpu(of) => of.states.bytes() + of.held.bytes(),
+        };
+        self.layers.iter().flatten().map(of_layer).sum()
     }
 
-    /// Ensures memory, which has the same size for any text.
+    /// Ensures memory on the GPU of `kernels` or of the host, which has the same size for any text.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
-    pub(super) fn reserve(&mut self) -> Result<()> {
+    pub(super) fn reserve(&mut self, kernels: Option<&Arc<Kernels>>) -> Result<()> {
         let (shape, reach) = (self.shape, self.reach());
-        for memory in self.layers.iter_mut().flatten() {
+        for layer in self.layers.iter_mut().flatten() {
+            let memory = match (&mut *layer, kernels) {
+                (LayerMemory::Host(memory), None) => memory,
+                (LayerMemory::Host(_), Some(kernels)) => {
+                    let floats = |count: usize| Buffer::new(kernels.gpu(), size_of::<f32>() * count);
+                    // Nothing is read before it is written.
+                    *layer = LayerMemory::Gpu(GpuDeltaMemory {
+                        states: floats(CHECKPOINTS * shape.state())?,
+                        held: floats((INPUTS + CHECKPOINTS * reach) * shape.row())?,
+                    });
+                    continue;
+                }
+                (LayerMemory::Gpu(_), _) => continue,
+            };
             let parts = [
                 (&mut memory.states, CHECKPOINTS * shape.state()),
                 (&mut memory.before, CHECKPOINTS * reach * shape.row()),
@@ -373,14 +433,32 @@ impl Checkpoints {
         Ok(plan)
     }
 
-    /// Returns the memory of a layer, to which the caller writes what the plan says.
+    /// Returns the memory of a layer on the host, to which the caller writes what the plan says.
     ///
     /// # Errors
-    /// [`Error::Internal`] if the layer has none.
-    pub(super) fn layer(&mut self, layer: usize) -> Result<&mut DeltaMemory> {
+    /// [`Error::Internal`] if the layer has none there.
+    pub(super) fn host(&mut self, layer: usize) -> Result<&mut DeltaMemory> {
+        match self.written_layer(layer) {
+            Some(LayerMemory::Host(memory)) => Ok(memory),
+            _ => Err(no_state()),
+        }
+    }
+
+    /// Returns the memory of a layer on the GPU, to which the caller writes what the plan says.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if the layer has none there.
+    pub(super) fn gpu(&mut self, layer: usize) -> Result<&GpuDeltaMemory> {
+        match self.written_layer(layer) {
+            Some(LayerMemory::Gpu(memory)) => Ok(memory),
+            _ => Err(no_state()),
+        }
+    }
+
+    /// Returns the memory of a layer, and counts the layer as written.
+    fn written_layer(&mut self, layer: usize) -> Option<&mut LayerMemory> {
         self.pending.1 += 1;
-        let no_state = || Error::Internal("the layer has no state".into());
-        self.layers.get_mut(layer).and_then(Option::as_mut).ok_or_else(no_state)
+        self.layers.get_mut(layer).and_then(Option::as_mut)
     }
 
     /// Counts what a pass of `rows` rows after `cached` slots has written as held. States do not count if the pass
@@ -398,13 +476,26 @@ impl Checkpoints {
     /// Moves slots `base + rows[i]` to `base + i` in all layers.
     ///
     /// # Errors
-    /// [`Error::Internal`] if an input is not held.
-    pub(super) fn keep(&mut self, base: usize, rows: &[usize]) -> Result<()> {
+    /// [`Error::Internal`] if an input is not held, or if the device fails.
+    pub(super) fn keep(&mut self, base: usize, rows: &[usize], kernels: Option<&Arc<Kernels>>) -> Result<()> {
         let moves = self.held.keep(base, rows)?;
         let width = self.shape.row();
+        let pairs =
+            kernels.filter(|_| !moves.is_empty()).map(|kernels| state_pairs(kernels, &moves)).transpose()?;
         for memory in self.layers.iter_mut().flatten() {
-            move_rows(&mut memory.inputs, &moves, width);
+            match (memory, kernels, &pairs) {
+                (LayerMemory::Host(memory), ..) => move_rows(&mut memory.inputs, &moves, width),
+                (LayerMemory::Gpu(memory), Some(kernels), Some(pairs)) => {
+                    // Twice as many halves as floats.
+                    kernels.copy_rows(&memory.held, 0, pairs, (moves.len(), 2 * width))?;
+                }
+                (LayerMemory::Gpu(_), ..) => {}
+            }
         }
         Ok(())
     }
+}
+
+fn no_state() -> Error {
+    Error::Internal("the layer has no states in this memory".into())
 }

@@ -12,7 +12,7 @@ use super::products::TileRows;
 use super::selftest::GpuTimes;
 use super::workspace::SPAN;
 use crate::gguf::Gguf;
-use crate::spec::{Experts, Mixer, ModelSpec};
+use crate::spec::{Experts, LayerSpec, Mixer, ModelSpec};
 
 /// Figures of the GPU of an Apple chip.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -183,6 +183,8 @@ pub struct PassSize {
     pub layers: usize,
     /// Layers with a short convolution, which takes fewer dispatches than attention.
     pub convolutions: usize,
+    /// Bytes of the states of gated delta nets, which a pass reads once and writes once.
+    pub states: u64,
     /// Experts of all layers. `None` for dense models.
     pub experts: Option<ExpertSize>,
     /// Attention of all layers.
@@ -283,8 +285,10 @@ impl PassSize {
             ExpertSize { of_layer: experts, bytes: of_experts.0, weights: of_experts.1, dispatches }
         });
         let attention = AttentionSize::of(spec, PREDICTED_CONTEXT);
-        let (layers, convolutions) = (spec.n_layer, spec.n_layer - spec.attention_layers());
-        Self { bytes: all_rows.0, weights: all_rows.1, layers, convolutions, experts, attention }
+        let is_convolution = |layer: &&LayerSpec| layer.mixer == Mixer::ShortConvolution;
+        let (layers, convolutions) = (spec.n_layer, spec.layers.iter().filter(is_convolution).count());
+        let states = spec.delta_state_bytes();
+        Self { bytes: all_rows.0, weights: all_rows.1, layers, convolutions, states, experts, attention }
     }
 
     /// Returns the size of a pass with other bytes: weights may be read in another type than that of the file. A pass of
@@ -349,12 +353,16 @@ impl Basis {
             Self::Chip(chip) => chip.ms(attention.bytes(rows), attention.operations(rows)),
             Self::Measured(speed) => attention.bytes(rows) as f64 / speed.memory_gb_s / 1e6,
         };
+        let of_states = match self {
+            Self::Chip(chip) => chip.ms(2 * size.states, 0.0),
+            Self::Measured(speed) => (2 * size.states) as f64 / speed.memory_gb_s / 1e6,
+        };
         let of_experts = size.experts.map_or(0.0, |experts| {
             let all = self.products_ms((experts.bytes, experts.weights), block(rows).rows());
             all * experts.reads(rows)
         });
         let work = self.products_ms((size.bytes, size.weights), rows) + of_experts + of_attention;
-        work + size.overhead_ms()
+        work + of_states + size.overhead_ms()
     }
 
     /// Predicts the time of products of `rows` rows with these bytes of weights in milliseconds.
@@ -391,6 +399,7 @@ mod tests {
         weights: 7_070_000_000,
         layers: 28,
         convolutions: 0,
+        states: 0,
         experts: None,
         attention: AttentionSize { queries: 28, keys: 4, width: 128, visible: 28 * PREDICTED_CONTEXT },
     };
@@ -400,6 +409,7 @@ mod tests {
         weights: 494_000_000,
         layers: 24,
         convolutions: 0,
+        states: 0,
         experts: None,
         attention: AttentionSize { queries: 14, keys: 2, width: 64, visible: 24 * PREDICTED_CONTEXT },
     };
@@ -526,8 +536,15 @@ mod tests {
         let product_ms: Vec<f64> = (1..=16).map(|rows| 1.0 + f64::from(rows) / 16.0).collect();
         let speed = GpuTimes { product_ms, product_bytes: 1000, memory_gb_s: 1.0 };
         let attention = AttentionSize::default();
-        let size =
-            PassSize { bytes: 4000, weights: 8000, layers: 0, convolutions: 0, experts: None, attention };
+        let size = PassSize {
+            bytes: 4000,
+            weights: 8000,
+            layers: 0,
+            convolutions: 0,
+            states: 0,
+            experts: None,
+            attention,
+        };
         let overhead = size.overhead_ms();
         let basis = Basis::Measured(speed);
         let ms = |rows| basis.pass_ms(size, rows) - overhead;

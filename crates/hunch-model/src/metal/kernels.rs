@@ -46,6 +46,12 @@ pub enum Kernel {
     Heads,
     /// Short convolution over the state of a layer.
     Convolve,
+    /// Convolutions, decays and strengths of gated delta nets, for a width of heads.
+    DeltaConvolve(u32),
+    /// States and outputs of gated delta nets, for a width of heads.
+    DeltaStates(u32),
+    /// Norm and gate of the outputs of gated delta nets, for a width of heads.
+    DeltaOutput(u32),
     /// Moves rows of the cache.
     CopyRows,
     /// Copies memory.
@@ -72,9 +78,11 @@ impl Kernel {
         const ROWS: &str = include_str!("shaders/rows.metal");
         const ATTENTION: &str = include_str!("shaders/attention.metal");
         const CONVOLUTION: &str = include_str!("shaders/convolution.metal");
+        const DELTA_NET: &str = include_str!("shaders/delta_net.metal");
         const EXPERTS: &str = include_str!("shaders/experts.metal");
         const CHOOSE: &str = include_str!("shaders/choose.metal");
         const ATTEND: &[&str] = &[ROWS, CAP, ATTENTION];
+        const DELTA: &[&str] = &[ROWS, DELTA_NET];
         let (function, settings, files): (_, Vec<(&str, i64)>, &[&str]) = match self {
             Self::Multiply(tile, parts) => {
                 let (name, text) = products::source(tile, parts);
@@ -98,6 +106,9 @@ impl Kernel {
             Self::Gate => ("gate", Vec::new(), &[ROWS]),
             Self::Heads => ("heads", Vec::new(), &[ROWS]),
             Self::Convolve => ("convolve", Vec::new(), &[ROWS, CONVOLUTION]),
+            Self::DeltaConvolve(width) => ("delta_convolve", vec![("HEAD", width.into())], DELTA),
+            Self::DeltaStates(width) => ("delta_states", vec![("HEAD", width.into())], DELTA),
+            Self::DeltaOutput(width) => ("delta_output", vec![("HEAD", width.into())], DELTA),
             Self::CopyRows => ("copy_rows", Vec::new(), &[ROWS]),
             Self::Copy => ("copy", Vec::new(), &[ROWS]),
             Self::Attend(width, pairs) => {
@@ -231,6 +242,8 @@ pub struct SpecialHeads<'a> {
     pub joint: Option<&'a Buffer>,
     /// Factor of the queries of each row.
     pub factors: Option<&'a Buffer>,
+    /// Values of a row of the input after its heads, which stay as they are.
+    pub rest: usize,
 }
 
 /// Shape of attention over a layer's cache.
@@ -256,6 +269,9 @@ pub struct GpuAttention<'a> {
     pub scoring: Scoring,
     /// Score of each head of queries that takes part in the softmax and has no value, `[queries]`.
     pub sinks: Option<&'a Buffer>,
+    /// Gates of the output, which is multiplied by their sigmoid. Rows are as wide as those of `q`, and the number is that
+    /// of the values before the gates.
+    pub gates: Option<(&'a Buffer, usize)>,
 }
 
 /// Scores of attention.
@@ -457,7 +473,7 @@ impl Kernels {
             queries as u32,
             keys as u32,
             width as u32,
-            ((queries + 2 * keys) * width) as u32,
+            ((queries + 2 * keys) * width + special.rest) as u32,
             input.slot as u32,
             (input.capacity * keys * width) as u32,
             flags,
@@ -512,6 +528,7 @@ impl Kernels {
             layout.rows as u32,
             LANES * layout.simdgroups as u32,
             u32::from(input.sinks.is_some()),
+            u32::from(input.gates.is_some()),
         ];
         let constants = Argument::Constants(&constants);
         let arguments = [
@@ -534,6 +551,8 @@ impl Kernels {
             vec![constants, space.lengths.input(), space.stats.input(), space.partial.input()];
         arguments.extend(out.outputs());
         arguments.push(input.sinks.unwrap_or(&space.stats).input());
+        let (gates, before) = input.gates.unwrap_or((&space.stats, 0));
+        arguments.push(Argument::Input(gates.id(), before * size_of::<f32>()));
         self.run(Kernel::Combine(width as u32), &arguments, [queries, rows, 1], LANES, 0)
     }
 

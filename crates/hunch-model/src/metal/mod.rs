@@ -7,6 +7,7 @@
 pub mod convert;
 pub mod convolution;
 pub mod costs;
+pub mod delta_net;
 #[cfg(target_os = "macos")]
 pub mod device;
 pub mod experts;

@@ -3,6 +3,7 @@
 
 mod checks;
 mod convolution;
+mod delta_net;
 mod experts;
 mod reference;
 
@@ -13,6 +14,7 @@ use hunch_kernels::WeightType;
 use hunch_kernels::activation::Activation;
 use serde::{Deserialize, Serialize};
 
+use super::delta_net::DELTA_WIDTHS;
 use super::gpu::Gpu;
 use super::kernels::Kernels;
 use checks::{CheckOutcome, Tester};
@@ -61,6 +63,10 @@ pub enum KernelPart {
     Experts,
     /// Short convolution over the state of a layer.
     Convolution,
+    /// Attention whose output has gates.
+    GatedAttention,
+    /// Gated delta net over heads of a width.
+    DeltaNet(usize),
 }
 
 impl KernelPart {
@@ -84,10 +90,12 @@ impl KernelPart {
             Self::Sinks,
             Self::Experts,
             Self::Convolution,
+            Self::GatedAttention,
         ];
         let attention =
             |width| [Self::Attention(width), Self::CappedAttention(width), Self::WindowAttention(width)];
-        products.chain(common).chain(HEAD_WIDTHS.into_iter().flat_map(attention))
+        let rest = HEAD_WIDTHS.into_iter().flat_map(attention).chain(DELTA_WIDTHS.map(Self::DeltaNet));
+        products.chain(common).chain(rest)
     }
 }
 
@@ -114,6 +122,8 @@ impl fmt::Display for KernelPart {
             Self::Sinks => f.write_str("attention with sinks"),
             Self::Experts => f.write_str("experts"),
             Self::Convolution => f.write_str("short convolution"),
+            Self::GatedAttention => f.write_str("attention with gates"),
+            Self::DeltaNet(width) => write!(f, "gated delta net {width}"),
         }
     }
 }

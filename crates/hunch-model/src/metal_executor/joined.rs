@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::metal::gpu::{Buffer, Gpu};
 use crate::metal::kernels::{GpuProduct, Kernels, Scaling};
 use crate::metal::matrix::Matrix;
+use crate::metal::products::MAX_PARTS;
 use crate::metal::workspace::Activations;
 use crate::weights::{MatrixRows, WeightFile};
 use hunch_error::{Error, Result};
@@ -48,7 +49,7 @@ impl Joined {
         Activations::forms(count > 0, count < self.parts.len(), rows)
     }
 
-    /// Multiplies, in one dispatch. `add` is the factor of products that are added to the output.
+    /// Multiplies, in one dispatch for every three matrices. `add` is the factor of products that are added to the output.
     pub(super) fn multiply(
         &self,
         kernels: &Kernels,
@@ -67,7 +68,8 @@ impl Joined {
             add: add.is_some(),
             scaling,
         });
-        kernels.multiply_all(&products.collect::<Vec<_>>(), x, rows)
+        let products: Vec<_> = products.collect();
+        products.chunks(MAX_PARTS).try_for_each(|products| kernels.multiply_all(products, x, rows))
     }
 }
 

@@ -50,6 +50,7 @@ fn count(group: usize, width: usize, mask: &RowMask) -> Counted {
         width,
         scoring: Scoring::of_width(width),
         sinks: None,
+        gates: None,
     };
     Kernels::new(gpu).attention(input, &space, &out, WRITE_FLOATS).unwrap();
     let of = |buffer: &Buffer| simulator.take_traffic(buffer.id()).loads;
@@ -100,6 +101,7 @@ fn cache_is_read_once_by_a_pass_of_up_to_16_rows() {
                 weights,
                 layers,
                 convolutions: 0,
+                states: 0,
                 experts: None,
                 attention: AttentionSize { queries, keys, width, visible: layers * CONTEXT },
             };

@@ -6,6 +6,7 @@ mod bytes;
 mod candle_kernels;
 mod choice;
 mod default_model;
+mod delta_nets;
 mod draws;
 mod machine;
 mod models;

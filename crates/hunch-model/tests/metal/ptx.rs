@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use hunch_model::metal::costs;
+use hunch_model::metal::delta_net::DELTA_WIDTHS;
 use hunch_model::metal::kernels::Kernel;
 use hunch_model::metal::matrix::FloatFormat;
 use hunch_model::metal::packed::Format;
@@ -46,6 +47,9 @@ fn all_kernels() -> Vec<Kernel> {
     for width in HEAD_WIDTHS {
         all.extend([1, 2, 4, 8].map(|pairs| Kernel::Attend(width as u32, pairs)));
         all.push(Kernel::Combine(width as u32));
+    }
+    for width in DELTA_WIDTHS.map(|width| width as u32) {
+        all.extend([Kernel::DeltaConvolve, Kernel::DeltaStates, Kernel::DeltaOutput].map(|of| of(width)));
     }
     all
 }

@@ -22,7 +22,7 @@ use hunch_model::device::Compute;
 use hunch_model::metal::selftest::Workload;
 
 use crate::simulator::Simulator;
-use crate::support::tiny::Tiny;
+use crate::support::tiny::{DELTA_NETS, Tiny, further};
 
 const TOKENS: usize = 24;
 /// A repetition, so that lookup has something to propose.
@@ -92,22 +92,36 @@ fn sampled_answer(
 fn open(path: &Path, compute: &Compute) -> Decoder {
     let model = Decoder::open(path, compute).unwrap();
     assert_eq!(model.backend(), &Backend::Metal);
+    // As the program does: kernels of all sizes of a pass are compiled and compared.
+    model.warm_up().unwrap();
     model
 }
 
 #[test]
 fn methods_give_the_text_of_plain_decoding_and_a_chain_waits_once() {
+    let tiny = Tiny { dtype: GgmlDType::Q4K, ..Tiny::default() };
+    methods_give_the_text_of_plain_decoding(tiny, Tiny { layers: 1, seed: 5, ..tiny });
+}
+
+#[test]
+fn methods_give_the_text_of_plain_decoding_with_gated_delta_nets() {
+    for of in [DELTA_NETS, ("qwen3next", DELTA_NETS.1, 3)] {
+        let tiny = Tiny { dtype: GgmlDType::Q8_0, ..further(of) };
+        methods_give_the_text_of_plain_decoding(tiny, Tiny { layers: 2, seed: 5, ..tiny });
+    }
+}
+
+fn methods_give_the_text_of_plain_decoding(tiny: Tiny, other: Tiny) {
     let folder = tempfile::tempdir().unwrap();
     let simulator = Simulator::start();
     let compute = Compute::on_gpu(Arc::clone(&simulator) as _, Workload::SIMULATED, Some(1)).unwrap();
-    let tiny = Tiny { dtype: GgmlDType::Q4K, ..Tiny::default() };
     let path = tiny.write(folder.path(), "target");
     let mut target = open(&path, &compute);
     let plain = answer(&simulator, &mut target, None, 1);
     assert_eq!(plain.tokens.len(), TOKENS);
 
     // The target as its own draft has every token accepted. Another model has few.
-    let other = Tiny { layers: 1, seed: 5, ..tiny }.write(folder.path(), "draft");
+    let other = other.write(folder.path(), "draft");
     for path in [&path, &other] {
         let mut draft = DraftModel::new(Box::new(open(path, &compute))).unwrap();
         for max_draft in [1, 4, 7] {

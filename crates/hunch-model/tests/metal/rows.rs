@@ -17,16 +17,16 @@ use crate::reference::{half_bytes, noise, quantise};
 use crate::simulator::Schedule;
 
 /// Numbers of rows of each test, with a schedule.
-fn row_counts() -> impl Iterator<Item = (usize, Schedule)> {
+pub(crate) fn row_counts() -> impl Iterator<Item = (usize, Schedule)> {
     (1..=16).chain([MOST_ROWS]).map(|rows| (rows, Schedule::ALL[rows % Schedule::ALL.len()]))
 }
 
 /// Most rows of a test.
-const MOST_ROWS: usize = 32;
+pub(crate) const MOST_ROWS: usize = 32;
 
-const ALL_FORMS: u32 = WRITE_CODES | WRITE_HALVES | WRITE_FLOATS;
+pub(crate) const ALL_FORMS: u32 = WRITE_CODES | WRITE_HALVES | WRITE_FLOATS;
 
-fn start() -> (Machine, Arc<dyn Gpu>, Kernels) {
+pub(crate) fn start() -> (Machine, Arc<dyn Gpu>, Kernels) {
     let machine = Machine::start();
     let gpu = machine.gpu.clone();
     (machine, gpu.clone(), Kernels::new(gpu))
@@ -37,7 +37,7 @@ pub(crate) fn bits(values: &[f32]) -> Vec<u32> {
 }
 
 /// Checks that values are within `bound` of `expected`, relative to the largest magnitude.
-fn assert_near(values: &[f32], expected: &[f64], bound: f64, what: &str) {
+pub(crate) fn assert_near(values: &[f32], expected: &[f64], bound: f64, what: &str) {
     assert_eq!(values.len(), expected.len());
     let top = expected.iter().fold(0f64, |top, v| top.max(v.abs()));
     for (i, (a, b)) in values.iter().zip(expected).enumerate() {
@@ -47,7 +47,7 @@ fn assert_near(values: &[f32], expected: &[f64], bound: f64, what: &str) {
 }
 
 /// Checks that codes, halves, scales and sums are those of the unquantised values, and returns the values.
-fn checked_floats(out: &Activations, count: usize) -> Vec<f32> {
+pub(crate) fn checked_floats(out: &Activations, count: usize) -> Vec<f32> {
     let floats = out.floats.read_floats(0, count).unwrap();
     let blocks = quantise(&floats);
     let codes: Vec<i8> = blocks.iter().flat_map(|b| b.codes).collect();
@@ -270,6 +270,7 @@ fn heads_are_normed_rotated_and_appended() {
                 rotated,
                 joint: (norm == Norms::Joint).then_some(&own),
                 factors: has_factors.then_some(&factors_buffer),
+                rest: 0,
             },
         };
         kernels.heads(input).unwrap();
@@ -402,6 +403,7 @@ impl Context {
             width: *width,
             scoring: self.scoring,
             sinks: None,
+            gates: None,
         };
         self.kernels.attention(input, &space, &out, ALL_FORMS).unwrap();
         out

@@ -87,7 +87,7 @@ impl Gpu for Spoiled {
 fn all_kernels_pass_and_times_are_measured() {
     let test = SelfTest::run(&Kernels::new(Machine::start().gpu), Workload::SIMULATED);
     assert_eq!(test.problems().collect::<Vec<_>>(), [""; 0]);
-    assert_eq!(test.findings.len(), 27 + 16 + 3 * 5);
+    assert_eq!(test.findings.len(), 27 + 17 + 3 * 5 + 4);
     let speed = test.speed.unwrap();
     assert_eq!(speed.product_ms.len(), 16);
     assert!(speed.product_ms.iter().all(|ms| *ms > 0.0) && speed.memory_gb_s > 0.0);
@@ -110,6 +110,9 @@ fn planted_mistakes_are_found_in_their_part_alone() {
         ("choose-", Some(("other_at < at", "other_at > at"))),
         ("draw-", Some(("reached > goal", "reached >= 2.0f * goal"))),
         ("attend-128-", Some((" * p.scale;", ";"))),
+        ("delta_states-32", Some(("(v - tree_sum(seen))", "(v - 0.5f * tree_sum(seen))"))),
+        // The place of a held row.
+        ("delta_output-128", Some(("held[place * width_of(p) + i]", "held[row * width_of(p) + i]"))),
     ]);
     let test = SelfTest::run(&Kernels::new(gpu), Workload::SIMULATED);
     let refused = Error::Device { device: "metal", reason: "refused".into() };
@@ -130,6 +133,8 @@ fn planted_mistakes_are_found_in_their_part_alone() {
         "attention 128 differs from the CPU",
         "attention 128 with a soft cap differs from the CPU",
         "attention 128 with a window differs from the CPU",
+        "gated delta net 32 differs from the CPU",
+        "gated delta net 128 differs from the CPU",
     ];
     assert_eq!(test.problems().collect::<Vec<_>>(), expected);
 }
@@ -151,6 +156,17 @@ fn mistakes_in_rarely_used_kernels_are_found_in_their_part_alone() {
         ("experts-4-Q4_K", Some(("ids[min(m, count - 1)] / divide", "min(m, count - 1)"))),
         // The row itself in the place of an earlier one.
         ("convolve-", Some(("x + at * 3 * p.width", "x + group.y * 3 * p.width"))),
+        ("combine-64", Some(("value = value / (1.0f", "value = value * (1.0f"))),
+        // The state of the node before in the place of the parent's.
+        ("delta_states-64", Some(("words[LOAD] != NO_PLACE", "words[LOAD] == 77"))),
+        // A sum that depends on the pass, within the bound of the comparison.
+        (
+            "delta_states-96",
+            Some(("= state[i] * decay", "= state[i] * (p.rows > 1 ? 1.000001f * decay : decay)")),
+        ),
+        ("delta_convolve-128", Some(("sum == 1.0f ? power", "sum < 2.0f ? power"))),
+        // Rows before a checkpoint, one too late.
+        ("delta_convolve-32", Some(("seen[j], channel);\n  }", "seen[j - 1], channel);\n  }"))),
         // The layout of few rows differs from that of more.
         ("attend-256-1", Some(("precise::exp(score - higher)", "1.001f * precise::exp(score - higher)"))),
     ]);
@@ -167,11 +183,16 @@ fn mistakes_in_rarely_used_kernels_are_found_in_their_part_alone() {
         "attention with sinks differs from the CPU",
         "experts differs from the CPU",
         "short convolution differs from the CPU",
+        "attention with gates differs from the CPU",
         "attention 64 with a soft cap differs from the CPU",
         "attention 96 with a window differs from the CPU",
         "attention 256 depends on the number of rows",
         "attention 256 with a soft cap depends on the number of rows",
         "attention 256 with a window depends on the number of rows",
+        "gated delta net 32 differs from the CPU",
+        "gated delta net 64 differs from the CPU",
+        "gated delta net 96 depends on the number of rows",
+        "gated delta net 128 differs from the CPU",
     ];
     assert_eq!(test.problems().collect::<Vec<_>>(), expected);
 }

@@ -2,14 +2,12 @@
 
 export const catalogueNotesDe: Readonly<Record<string, string>> = {
   'Draft for every larger Qwen3.': 'Draft für jedes größere Qwen3.',
-  'Draft for the larger dense Qwen3.5. Has no Metal kernels yet.': 'Draft für die größeren dichten Qwen3.5. Hat noch keine Metal-Kernel.',
-  'Text only in Hunch. Has no Metal kernels yet.': 'In Hunch nur Text. Hat noch keine Metal-Kernel.',
-  'Its KV cache is small, so a long context fits. Text only in Hunch. Has no Metal kernels yet.':
-    'Sein KV-Cache ist klein, daher passt ein langer Kontext. In Hunch nur Text. Hat noch keine Metal-Kernel.',
-  'Much larger than its draft. Text only in Hunch. Has no Metal kernels yet.':
-    'Viel größer als sein Draft. In Hunch nur Text. Hat noch keine Metal-Kernel.',
-  'A mixture of experts: use a method without a draft model. Has no Metal kernels yet.':
-    'Ein Mixture-of-Experts-Modell: Nimm eine Methode ohne Draft-Modell. Hat noch keine Metal-Kernel.',
+  'Draft for the larger dense Qwen3.5.': 'Draft für die größeren dichten Qwen3.5.',
+  'Text only in Hunch.': 'In Hunch nur Text.',
+  'Its KV cache is small, so a long context fits. Text only in Hunch.':
+    'Sein KV-Cache ist klein, daher passt ein langer Kontext. In Hunch nur Text.',
+  'Much larger than its draft. Text only in Hunch.': 'Viel größer als sein Draft. In Hunch nur Text.',
+  'A mixture of experts: use a method without a draft model.': 'Ein Mixture-of-Experts-Modell: Nimm eine Methode ohne Draft-Modell.',
   'Small general model in 8 bits. Its draft is not much smaller, so speedups are modest.':
     'Kleines, vielseitiges Modell in 8 Bit. Sein Draft ist nicht viel kleiner, die Beschleunigung also gering.',
   'Good all-rounder for 16 GB.': 'Guter Allrounder für 16 GB.',

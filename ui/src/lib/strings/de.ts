@@ -51,6 +51,7 @@ export const de: Strings = {
     cascade: { label: 'Suffix, dann Draft', meaning: 'Suffix, wenn er mehr angenommene Tokens erwartet, sonst der Draft' },
     ngram: { label: 'N-Gramm', meaning: 'Wiederholt, was den letzten Tokens schon einmal folgte' },
     suffix: { label: 'Suffix', meaning: 'Wiederholt die bisher häufigste Fortsetzung' },
+    retrieval: { label: 'Retrieval', meaning: 'Kopiert, was in deinen Texten auf dieselben Tokens folgte' },
     'suffix-head': { label: 'Suffix, dann Head', meaning: 'Suffix, wenn er mehr angenommene Tokens erwartet, sonst der Head' },
     'ngram-head': { label: 'N-Gramm, dann Head', meaning: 'N-Gramm, wenn es mehr angenommene Tokens erwartet, sonst der Head' },
     head: { label: 'Head', meaning: 'Ein für dieses Modell trainiertes Netz schlägt Tokens vor' },

@@ -98,6 +98,7 @@ const methods: Record<WordedMethod, Named> = {
   cascade: { label: 'Suffix, then draft', meaning: 'Suffix if it expects more accepted tokens, else the draft' },
   ngram: { label: 'N-gram', meaning: 'Copies the text that followed the same tokens earlier' },
   suffix: { label: 'Suffix', meaning: 'Repeats the most frequent continuation so far' },
+  retrieval: { label: 'Retrieval', meaning: 'Copies what followed the same tokens in texts of yours' },
   'suffix-head': { label: 'Suffix, then head', meaning: 'Suffix if it expects more accepted tokens, else the head' },
   'ngram-head': { label: 'N-gram, then head', meaning: 'N-gram if it expects more accepted tokens, else the head' },
   head: { label: 'Head', meaning: 'A network trained for this model drafts' },

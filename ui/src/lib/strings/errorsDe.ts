@@ -416,6 +416,16 @@ export const refusalsDe: RefusalCatalogue = {
     body: ({ method }) => `„${method}“ braucht eine Low-Bit-Kopie des Targets, und es ist keine geladen.`,
     advice: 'Wähle eine andere Methode. Die Befehlszeile erzeugt die Kopie.',
   },
+  needs_texts: {
+    title: 'Die Methode braucht Texte',
+    body: ({ method }) => `„${method}“ kopiert aus deinen Texten, und es sind keine gewählt.`,
+    advice: 'Nenne auf der Kommandozeile Dateien oder Ordner mit --texts oder wähle eine andere Methode.',
+  },
+  no_texts: {
+    title: 'Kein Text gefunden',
+    body: () => 'Es gibt keinen Text, aus dem kopiert werden kann.',
+    advice: 'Wähle Dateien mit Text in UTF-8 oder Ordner, die solche enthalten.',
+  },
   needs_head: {
     title: 'Die Methode braucht einen Head',
     body: ({ method }) => `„${method}“ braucht einen Head für dieses Modell, und es gibt keinen.`,
@@ -440,6 +450,11 @@ export const refusalsDe: RefusalCatalogue = {
     title: 'Die Sammlung hat zu viele Prompts',
     body: ({ suite, limit }) => `„${suite}“ hat mehr als ${limit} Prompts, die Grenze.`,
     advice: 'Teile sie auf oder wähle eine andere Datei.',
+  },
+  suite_prompt_too_long: {
+    title: 'Ein Prompt ist zu lang',
+    body: ({ id, tokens, target, context }) => `Prompt ${id} hat ${tokens} Token, in den Kontext von ${target} passen aber nur ${context}.`,
+    advice: 'Kürze den Prompt oder lade das Modell mit einem längeren Kontext.',
   },
   suite_not_text: {
     title: 'Die Datei ist kein Text',

@@ -412,6 +412,16 @@ export const refusalsEn: RefusalCatalogue = {
     body: ({ method }) => `“${method}” needs a low-bit copy of the target, and none is loaded.`,
     advice: 'Choose another method. The command line creates the copy.',
   },
+  needs_texts: {
+    title: 'The method needs texts',
+    body: ({ method }) => `“${method}” copies from texts of yours, and none are chosen.`,
+    advice: 'Name files or folders with --texts on the command line, or choose another method.',
+  },
+  no_texts: {
+    title: 'No text was found',
+    body: () => 'There is no text to copy from.',
+    advice: 'Choose files of UTF-8 text, or folders with some.',
+  },
   needs_head: {
     title: 'The method needs a head',
     body: ({ method }) => `“${method}” needs a head trained for this model, and there is none.`,
@@ -436,6 +446,11 @@ export const refusalsEn: RefusalCatalogue = {
     title: 'The suite has too many prompts',
     body: ({ suite, limit }) => `“${suite}” has more than ${limit} prompts, the limit.`,
     advice: 'Split it, or choose another file.',
+  },
+  suite_prompt_too_long: {
+    title: 'A prompt is too long',
+    body: ({ id, tokens, target, context }) => `Prompt ${id} has ${tokens} tokens, but the context of ${target} holds ${context}.`,
+    advice: 'Shorten the prompt, or load the model with a longer context.',
   },
   suite_not_text: {
     title: 'The file is not text',

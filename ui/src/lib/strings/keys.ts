@@ -86,6 +86,7 @@ export type WordedMethod =
   | 'cascade'
   | 'ngram'
   | 'suffix'
+  | 'retrieval'
   | 'suffix-head'
   | 'ngram-head'
   | 'head'
@@ -242,11 +243,14 @@ export const refusalParams = {
   head_mismatch: ['detail'],
   needs_draft: ['method'],
   needs_low_bit_copy: ['method'],
+  needs_texts: ['method'],
+  no_texts: [],
   needs_head: ['method'],
   no_draft_to_compare: [],
   lane_drafts_too_large: ['missing'],
   suite_too_large: ['name', 'most'],
   suite_too_long: ['suite', 'limit'],
+  suite_prompt_too_long: ['id', 'tokens', 'target', 'context'],
   suite_not_text: ['name'],
   not_a_prompt: ['suite', 'line', 'detail'],
   empty_prompt_id: ['suite', 'line'],

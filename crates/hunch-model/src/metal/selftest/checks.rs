@@ -39,11 +39,13 @@ struct HeadsCase {
     joint: bool,
     /// Factor of the queries of each row.
     factors: Option<[f32; 3]>,
+    /// Values of a row after its heads.
+    rest: usize,
 }
 
 impl Default for HeadsCase {
     fn default() -> Self {
-        Self { neighbours: false, rotated: 64, joint: false, factors: None }
+        Self { neighbours: false, rotated: 64, joint: false, factors: None, rest: 0 }
     }
 }
 
@@ -108,6 +110,8 @@ impl Tester<'_> {
             }
             KernelPart::Experts => self.experts(WeightType::Q4K),
             KernelPart::Convolution => self.convolution(),
+            KernelPart::GatedAttention => self.gated_attention(),
+            KernelPart::DeltaNet(width) => self.delta_net(width),
         }
     }
 
@@ -328,7 +332,7 @@ impl Tester<'_> {
     fn heads(&self) -> Result<CheckOutcome> {
         let plain = HeadsCase::default();
         let neighbours = HeadsCase { neighbours: true, ..plain };
-        let partly = HeadsCase { rotated: 48, factors: Some([1.0, 1.25, 1.5]), ..plain };
+        let partly = HeadsCase { rotated: 48, factors: Some([1.0, 1.25, 1.5]), rest: 16, ..plain };
         for case in [plain, neighbours, partly] {
             let check = self.heads_of(case)?;
             if check != CheckOutcome::Passed {
@@ -340,9 +344,9 @@ impl Tester<'_> {
 
     /// Norms and rotates heads, and appends to the cache.
     fn heads_of(&self, case: HeadsCase) -> Result<CheckOutcome> {
-        let HeadsCase { neighbours, rotated, joint, factors } = case;
+        let HeadsCase { neighbours, rotated, joint, factors, rest } = case;
         let (rows, queries, keys, width, capacity, slot, eps) = (3, 4, 2, 64, 12, 7, 1e-6);
-        let stride = (queries + 2 * keys) * width;
+        let stride = (queries + 2 * keys) * width + rest;
         let x = noise(rows * stride, 6);
         // A joint norm has a weight for each value of all heads.
         let norms = [noise(queries * width, 7), noise(keys * width, 8)];
@@ -374,6 +378,7 @@ impl Tester<'_> {
                 rotated: Some(rotated),
                 joint: joint.then_some(&own),
                 factors: factors_buffer.as_ref(),
+                rest,
             },
         };
         self.kernels.heads(input)?;
@@ -504,8 +509,20 @@ impl Tester<'_> {
             let q = self.floats(&q[..mask.rows() * stride])?;
             let (q, cache, rows) = (&q, &memory, mask.rows());
             let sinks = sinks_buffer.as_ref();
-            let shape =
-                GpuAttention { q, stride, cache, capacity, rows, queries, keys, width, scoring, sinks };
+            let gates = None;
+            let shape = GpuAttention {
+                q,
+                stride,
+                cache,
+                capacity,
+                rows,
+                queries,
+                keys,
+                width,
+                scoring,
+                sinks,
+                gates,
+            };
             self.kernels.attention(shape, &space, &out, WRITE_FLOATS)?;
             out.floats.read_floats(0, rows * stride)
         };

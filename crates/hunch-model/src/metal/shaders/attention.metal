@@ -31,6 +31,7 @@ struct Attention {
   uint block;       // rows of a threadgroup
   uint threads;     // of a threadgroup of the first kernel
   uint sinks;       // 1 if a score of each head takes part in the softmax and has no value
+  uint gated;       // 1 if outputs are multiplied by the sigmoid of a gate
 };
 #define SPAN 128
 #define TAIL 64       // slots in the list of a row
@@ -211,6 +212,7 @@ kernel void combine(constant Attention& p [[buffer(0)]], device const uint* leng
                     device const float* partial [[buffer(3)]],
                     device char* codes [[buffer(4)]], device half* halves [[buffer(5)]], device float* scales [[buffer(6)]],
                     device short2* sums [[buffer(7)]], device float* floats [[buffer(8)]], device const float* sinks [[buffer(9)]],
+                    device const float* gates [[buffer(10)]],
                     uint2 position [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]]) {
   const uint head = position.x, row = position.y, length = lengths[row], from = (row * p.heads + head) * p.spans;
   const uint first = start_of(p, length) / SPAN, spans = (length + SPAN - 1) / SPAN;
@@ -228,6 +230,9 @@ kernel void combine(constant Attention& p [[buffer(0)]], device const uint* leng
     for (uint i = 0; i < HEAD / 32; ++i) out[i] = fma(weight, partial[(from + s) * HEAD + i * 32 + lane], out[i]);
   }
   #pragma clang loop unroll(full)
-  for (uint i = 0; i < HEAD / 32; ++i)
-    write_unit(out[i] / total, (row * p.heads + head) * (HEAD / 32) + i, lane, p.outputs, codes, halves, scales, sums, floats);
+  for (uint i = 0; i < HEAD / 32; ++i) {
+    float value = out[i] / total;
+    if (p.gated) value = value / (1.0f + precise::exp(-gates[row * p.stride + head * HEAD + i * 32 + lane]));
+    write_unit(value, (row * p.heads + head) * (HEAD / 32) + i, lane, p.outputs, codes, halves, scales, sums, floats);
+  }
 }

@@ -1,0 +1,71 @@
+//! Layers with a gated delta net on a GPU. Their projections are products like those of attention.
+
+use std::sync::Arc;
+
+use crate::cache::checkpoints::{DeltaPlan, GpuDeltaMemory};
+use crate::metal::delta_net::{DeltaSpace, DeltaSteps, DeltaVectors, GpuDeltaNet, GpuDeltaPlan};
+use crate::metal::gpu::{Buffer, Gpu};
+use crate::metal::kernels::Kernels;
+use crate::metal::workspace::Activations;
+use crate::spec::state::INPUTS;
+use crate::spec::{DeltaNet, ModelSpec};
+use crate::tensor_names::DeltaNetWeights;
+use crate::weights::MatrixRows;
+use hunch_error::Result;
+
+/// Plan of a pass, with the space of its layers.
+pub(super) struct DeltaPass {
+    plan: GpuDeltaPlan,
+    space: DeltaSpace,
+    net: DeltaNet,
+}
+
+impl DeltaPass {
+    /// Writes the plan of a pass to the GPU. `None` for a model without gated delta nets. `old` is an earlier pass, whose
+    /// space is used again.
+    pub(super) fn new(
+        gpu: &Arc<dyn Gpu>,
+        spec: &ModelSpec,
+        plan: Option<&DeltaPlan>,
+        old: Option<Self>,
+    ) -> Result<Option<Self>> {
+        let Some((plan, net)) = plan.zip(spec.delta_net) else { return Ok(None) };
+        let held: Vec<(usize, usize)> = plan.held_rows().collect();
+        let seen = plan.seen_words(INPUTS);
+        let plan = GpuDeltaPlan::new(
+            gpu,
+            DeltaSteps {
+                rows: plan.rows(),
+                nodes: &plan.nodes,
+                is_forked: plan.is_forked,
+                seen: &seen,
+                from: plan.from,
+                saves: &plan.saves,
+                held: &held,
+                first_checkpoint: INPUTS,
+            },
+        )?;
+        let space = DeltaSpace::for_pass(gpu, old.map(|pass| pass.space), net.shape(), &plan)?;
+        Ok(Some(Self { plan, space, net }))
+    }
+
+    /// Runs the rows of the pass over the projections `x` of a layer, as the activations of the output product.
+    pub(super) fn run(
+        &self,
+        kernels: &Kernels,
+        (x, weights, eps): (&Buffer, &DeltaNetWeights<MatrixRows, Buffer>, f32),
+        memory: &GpuDeltaMemory,
+        (out, forms): (&Activations, u32),
+    ) -> Result<()> {
+        let DeltaNetWeights { convolution, rates, bias, norm, .. } = weights;
+        let net = GpuDeltaNet {
+            shape: self.net.shape(),
+            x,
+            weights: DeltaVectors { convolution, rates, bias, norm },
+            eps,
+            states: &memory.states,
+            held: &memory.held,
+        };
+        kernels.delta_net(net, (&self.plan, &self.space), out, forms)
+    }
+}
