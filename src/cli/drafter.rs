@@ -39,10 +39,10 @@ enum Tool {
     Eval(EvalArgs),
 }
 
-/// Target and data of both tools.
+/// Target and data of all tools.
 #[derive(Args)]
 struct DataArgs {
-    /// The model that the head drafts for: a GGUF file, or a name from `hunch models`
+    /// The model to draft for: a GGUF file, or a name from `hunch models`
     #[arg(long, default_value = hunch_library::DEFAULT_MODEL, value_name = "PATH|NAME")]
     target: String,
     /// Seed of the text and the weights; each has data of its own
@@ -105,18 +105,13 @@ struct EvalArgs {
     depth: u64,
 }
 
-/// Arguments of `hunch drafter distil`.
 #[derive(Args)]
 struct DistilArgs {
-    /// The model that the draft drafts for: a GGUF file, or a name from `hunch models`
-    #[arg(long, default_value = hunch_library::DEFAULT_MODEL, value_name = "PATH|NAME")]
-    target: String,
+    #[command(flatten)]
+    data: DataArgs,
     /// The draft model: a GGUF file with the target's vocabulary, or a name. It is not changed
     #[arg(long, value_name = "PATH|NAME")]
     draft: String,
-    /// Write the distilled draft to this GGUF file
-    #[arg(long, value_name = "FILE")]
-    out: PathBuf,
     /// Divergence from the target: forward KL, reverse KL, Jensen-Shannon or total variation
     #[arg(long, default_value_t = Divergence::Forward, value_name = "fkl|rkl|jsd|tvd")]
     loss: Divergence,
@@ -132,24 +127,12 @@ struct DistilArgs {
     /// Tokens that the target writes to learn on
     #[arg(long, default_value_t = 100_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_TOKENS))]
     tokens: u64,
-    /// Tokens of held-out text that acceptance is measured on
-    #[arg(long, default_value_t = 4_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_TOKENS))]
-    held_out: u64,
-    /// Seed of texts and weights; each has data of its own
-    #[arg(long, default_value_t = 1, value_name = "N")]
-    seed: u64,
+    /// Write the distilled draft to this GGUF file [default: DRAFT-distilled in the models folder]
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
     /// Start even if memory is predicted to be short
     #[arg(long)]
     ignore_memory_check: bool,
-    /// Device: auto is Metal on a Mac and the CPU elsewhere
-    #[arg(long, default_value = "auto", value_name = "auto|cpu|metal")]
-    device: DeviceChoice,
-    /// CPU threads [default: one per core]
-    #[arg(long, value_name = "N")]
-    threads: Option<usize>,
-    /// Print one JSON object as the last line
-    #[arg(long)]
-    json: bool,
 }
 
 impl DataArgs {
@@ -212,52 +195,57 @@ fn train(args: &TrainArgs) -> Result<()> {
 }
 
 fn distil(args: &DistilArgs) -> Result<()> {
-    if args.learning_rate.is_some_and(|rate| !rate.is_finite() || rate <= 0.0) {
-        return Err(Error::invalid("--learning-rate is a number above 0.").into());
-    }
-    let places = Places::of_this_user()?;
-    let target = hunch_library::resolve(&args.target, &places)?;
-    let draft = hunch_library::resolve(&args.draft, &places)?;
-    let compute = open_compute(args.device, args.threads)?;
-    let folder = hunch_library::training_folder(&target, args.seed)?;
     let rank = (args.rank > 0).then_some(args.rank as usize);
     let usual = DistilRecipe::of(rank);
-    let target = TrainingTarget::open(&target, &compute)?;
-    let usable = hunch_library::machine::memory(0, &compute).usable.saturating_sub(compute.allocated_bytes());
+    let TrainPlan { seed, disk, recipe: collect, .. } =
+        args.data.plan(Budget::Tokens(args.tokens as usize), usual.collect.clone())?;
+    let draft = hunch_library::resolve(&args.draft, &Places::of_this_user()?)?;
+    let out = match &args.out {
+        Some(out) => out.clone(),
+        None => hunch_library::models_folder()?
+            .join(format!("{}-distilled.gguf", hunch_library::short_name(&draft))),
+    };
+    let (target, folder) = args.data.open(collect.prompts.as_deref())?;
+    let compute = target.compute();
+    let usable = hunch_library::machine::memory(0, compute).usable.saturating_sub(compute.allocated_bytes());
     let plan = DistilPlan {
         draft: &draft,
         tokens: args.tokens as usize,
-        seed: args.seed,
+        seed,
+        disk,
         usable: (!args.ignore_memory_check).then_some(usable),
         recipe: DistilRecipe {
             divergence: args.loss,
             texts: args.texts,
             learning_rate: args.learning_rate.unwrap_or(usual.learning_rate),
-            collect: Recipe { held_out: args.held_out as usize, ..Recipe::default() },
+            collect,
             ..usual
         },
     };
-    let mut name = folder.file_name().unwrap_or_default().to_os_string();
-    name.push("-distil");
-    let folder = folder.with_file_name(name);
-    let report = with_progress(|watch| distil::distil(&target, &compute, &folder, &plan, &args.out, watch))?;
+    let folder = distil::folder(&folder);
+    let report = with_progress(|watch| distil::distil(&target, &folder, &plan, &out, watch))?;
     let rows = [("draft before", report.start), ("distilled", report.distilled)].map(|(name, first)| {
         let acceptance = DraftAcceptance { first, later: Vec::new() };
         row(name, &acceptance)
     });
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "target  {}\n\n{}", report.target, render::table(&HEADER, &rows))?;
-    writeln!(out, "distilled on {} tokens in {} steps", report.tokens, report.steps)?;
+    let mut stdout = std::io::stdout().lock();
+    writeln!(stdout, "target  {}\n\n{}", report.target, render::table(&HEADER, &rows))?;
+    writeln!(stdout, "distilled on {} tokens in {} steps", report.tokens, report.steps)?;
+    if report.disk_limit {
+        writeln!(stdout, "{DISK_LIMIT}")?;
+    }
     if report.written {
-        writeln!(out, "\nSaved to {}.\nTry it: hunch bench --draft {0}", args.out.display())?;
+        let target = &args.data.target;
+        writeln!(stdout, "\nSaved to {}.\nTry it: hunch bench --target {target} --draft {0}", out.display())?;
     } else {
         writeln!(
-            out,
-            "The draft accepts no more than before, so nothing was written. Raise --tokens or the rank."
+            stdout,
+            "\nNo more is accepted than before, so nothing was written. Raise --tokens or --rank."
         )?;
     }
-    if args.json {
-        writeln!(out, "{}", serde_json::to_string(&report)?)?;
+    if args.data.json {
+        let draft = report.written.then_some(&out);
+        writeln!(stdout, "{}", serde_json::json!({ "report": report, "draft": draft }))?;
     }
     Ok(())
 }
@@ -275,6 +263,7 @@ fn evaluate(args: &EvalArgs) -> Result<()> {
     Ok(())
 }
 
+const DISK_LIMIT: &str = "The data reached the limit of --disk. Raise it to train on more.";
 const HEADER: [&str; 5] = ["held-out text", "greedy", "sampled", "positions", "tokens a pass"];
 
 /// Returns a row with the share of each token of a draft, given that the tokens before it were accepted.
@@ -313,7 +302,8 @@ fn text(report: &TrainReport, used: Option<&DraftAcceptance>) -> String {
         text += &format!("training: {count} positions, {:.0} positions a second\n", rate(count, seconds));
     }
     if report.disk_limit {
-        text += "The data reached the limit of --disk. Raise it to train on more.\n";
+        text += DISK_LIMIT;
+        text += "\n";
     }
     text
 }

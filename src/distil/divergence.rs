@@ -11,14 +11,14 @@ use crate::train::ops::log_softmax;
 /// Distance of the draft's distribution q from the target's p.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Divergence {
-    /// KL(p, q). Covers all that the target may say.
+    /// KL(p, q). Weighs tokens that the target may say and the draft does not.
     #[default]
     Forward,
-    /// KL(q, p). Prefers what the target says most.
+    /// KL(q, p). Weighs tokens that the draft says and the target does not.
     Reverse,
-    /// Jensen-Shannon divergence: the mean of both to their middle.
+    /// Jensen-Shannon divergence: the mean of KL(p, m) and KL(q, m), where m is the mean of p and q.
     JensenShannon,
-    /// Total variation distance: the share of sampled drafts that is rejected.
+    /// Total variation distance: the share of drafted tokens that are rejected at temperature 1.
     TotalVariation,
 }
 
@@ -38,7 +38,7 @@ impl Divergence {
 
     /// Returns the mean divergence over rows, and its gradient for the draft's logits. Both logits are `[rows, n_vocab]`.
     ///
-    /// With d the derivative for q, the gradient is q (d - sum q d).
+    /// With d the derivative of the divergence for q, the gradient is q (d - sum q d).
     ///
     /// # Errors
     /// If the device fails.
@@ -114,6 +114,29 @@ mod tests {
                 let expected = (loss(1e-2) - loss(-1e-2)) / 2e-2;
                 assert!((f64::from(*own) - expected).abs() < 3e-4, "{divergence}[{at}]: {own} {expected}");
             }
+        }
+    }
+
+    /// Each divergence of q from p, computed from its definition.
+    #[test]
+    fn values_follow_from_the_definitions() {
+        let (p, q) = ([0.5, 0.3, 0.2], [0.1, 0.2, 0.7f64]);
+        let logits = |of: [f64; 3]| {
+            // A constant does not change the distribution.
+            let values = of.map(|x| (x.ln() + 2.0) as f32);
+            Tensor::from_vec([values, values].concat(), (2, 3), &candle_core::Device::Cpu).unwrap()
+        };
+        let kl = |a: [f64; 3], b: [f64; 3]| a.iter().zip(b).map(|(a, b)| a * (a / b).ln()).sum::<f64>();
+        let middle = [0.3, 0.25, 0.45];
+        for (divergence, expected) in [
+            (Divergence::Forward, kl(p, q)),
+            (Divergence::Reverse, kl(q, p)),
+            (Divergence::JensenShannon, 0.5 * kl(p, middle) + 0.5 * kl(q, middle)),
+            // 1 - sum of min(p, q)
+            (Divergence::TotalVariation, 1.0 - (0.1 + 0.2 + 0.2)),
+        ] {
+            let (value, _) = divergence.of(&logits(p), &logits(q)).unwrap();
+            assert!((value - expected).abs() < 1e-6, "{divergence}: {value} {expected}");
         }
     }
 

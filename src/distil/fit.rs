@@ -1,11 +1,11 @@
 //! Steps of a distillation, with a checkpoint that continues exactly.
 
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use candle_core::Tensor;
 use hunch_core::model::{LanguageModel, LogitRows, Step};
-use hunch_core::sample::{Sampler, SamplingParams, argmax, draw, unit};
+use hunch_core::sample::{Sampler, SamplingParams, draw, unit};
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 use rand::seq::SliceRandom;
@@ -13,34 +13,49 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::student::{Student, StudentCache};
-use super::texts::Text;
-use super::{DistilPlan, DistilRecipe, TextsOf, not_finite};
-use crate::train::acceptance::Acceptance;
+use super::{DistilPlan, DistilRecipe, TextsOf};
+use crate::train::acceptance::{self, Acceptance};
 use crate::train::adam::{AdamW, learning_rate};
 use crate::train::checkpoint::{Checkpoint, copies};
 use crate::train::ops::{gradients_of, tensor_of_rows};
-use crate::train::shards::LIKELY;
+use crate::train::shards::{CollectedAnswer, ShardStore};
 use crate::train::start::generator;
-use crate::train::{TrainingTarget, check_paused};
+use crate::train::{Recipe, TrainingTarget};
 
-const CHECKPOINT: &str = "distil-checkpoint.safetensors";
 /// Steps until the learning rate is at its highest.
 const WARM_UP: usize = 10;
 /// Rows of a pass of the target.
 const ROWS: usize = 64;
 
-/// Models and texts.
+/// Target and texts.
+#[derive(Clone, Copy)]
 pub struct Data<'a> {
     /// The target.
     pub target: &'a TrainingTarget,
-    /// Texts to learn from.
-    pub texts: &'a [&'a Text],
-    /// Texts that acceptance is measured on.
-    pub held_out: &'a [&'a Text],
-    /// Tokens that both models have.
+    /// All texts, of which held-out ones measure acceptance.
+    pub store: &'a ShardStore,
+    /// Texts to learn on.
+    pub texts: &'a [CollectedAnswer],
+    /// Size of texts that both models can read.
+    pub limits: TextLimits,
+}
+
+/// Vocabulary and context that target and draft share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TextLimits {
+    /// Tokens that both models have. One may be padded.
     pub n_vocab: usize,
-    /// Longest text of both models.
+    /// Longest sequence of both models, in tokens.
     pub context: usize,
+}
+
+impl TextLimits {
+    /// Returns whether both models can read a text.
+    pub fn allow(self, text: &CollectedAnswer) -> bool {
+        let mut tokens = text.prompt_ids.iter().chain(&text.next);
+        text.prompt_ids.len() + text.next.len() <= self.context
+            && tokens.all(|&token| (token as usize) < self.n_vocab)
+    }
 }
 
 /// Progress, saved with the tensors.
@@ -74,8 +89,8 @@ pub struct DistilFit<'a> {
 }
 
 impl<'a> DistilFit<'a> {
-    /// Continues from the checkpoint in a folder if it belongs to the same models, texts, recipe and seed. Otherwise
-    /// measures the draft as it is.
+    /// Continues from the checkpoint of the same models, texts, recipe and seed in a folder. Without one, measures the draft
+    /// as it is.
     ///
     /// # Errors
     /// If a file cannot be read or written, or memory is short. [`Error::Stopped`] if `paused` returns true.
@@ -88,7 +103,8 @@ impl<'a> DistilFit<'a> {
     ) -> Result<Self> {
         let (recipe, seed) = (plan.recipe.clone(), plan.seed);
         let digest = digest(&data, plan)?;
-        let path = folder.join(CHECKPOINT);
+        // Each setting has a checkpoint of its own, so that no run ends another.
+        let path = folder.join(format!("checkpoint-{}.safetensors", &digest[..16]));
         let teacher = data.target.decoder.fork();
         let batches = batches(data.texts.len(), &recipe, seed);
         let own = |state: &State| state.digest == digest;
@@ -142,7 +158,7 @@ impl<'a> DistilFit<'a> {
                 TextsOf::Draft => true,
                 TextsOf::Both => at % 2 == 1,
             };
-            let text = self.data.texts[index];
+            let text = &self.data.texts[index];
             let own = if is_own { Some(self.write_answer(text, (step, at))?) } else { None };
             let (part, grads) = self.gradients(own.as_ref().unwrap_or(text), batch.len())?;
             loss += part / batch.len() as f64;
@@ -152,7 +168,7 @@ impl<'a> DistilFit<'a> {
             });
         }
         if !loss.is_finite() {
-            return Err(not_finite());
+            return Err(diverged(step));
         }
         let rate = learning_rate(self.recipe.learning_rate, step, total, WARM_UP);
         if let Some(grads) = sum {
@@ -175,10 +191,11 @@ impl<'a> DistilFit<'a> {
         if !self.state.due {
             return Ok(());
         }
-        let (student, n_vocab) = (&self.student, self.data.n_vocab);
-        let measured = measure(self.data.held_out, n_vocab, paused, &mut |text| {
+        let (student, step, Data { store, limits, .. }) = (&self.student, self.state.step, self.data);
+        let measured = measure(store, &self.recipe, limits, paused, &mut |text| {
             let states = answer_states(student, text)?;
-            Ok(student.logits(&states, n_vocab)?.to_vec2::<f32>()?)
+            let rows = student.logits(&states, limits.n_vocab)?.to_vec2::<f32>()?;
+            if rows.iter().flatten().all(|logit| logit.is_finite()) { Ok(rows) } else { Err(diverged(step)) }
         });
         match measured {
             Ok(latest) => (self.state.latest, self.state.due) = (latest, false),
@@ -194,20 +211,21 @@ impl<'a> DistilFit<'a> {
     }
 
     /// Lets the draft answer a prompt, at temperature 1.
-    fn write_answer(&self, text: &Text, (step, at): (usize, usize)) -> Result<Text> {
+    fn write_answer(&self, text: &CollectedAnswer, (step, at): (usize, usize)) -> Result<CollectedAnswer> {
         let params = SamplingParams { temperature: 1.0, ..SamplingParams::unfiltered() };
         let (sampler, mut rng) = (Sampler::new(params)?, generator(self.seed, 4, step << 16 | at));
         let ends = self.data.target.tokenizer.end_tokens();
-        let room = self.data.context.saturating_sub(text.prompt_ids.len());
+        let TextLimits { n_vocab, context } = self.data.limits;
+        let room = context.saturating_sub(text.prompt_ids.len());
         let mut cache = StudentCache::default();
         let (mut feed, mut answer): (Vec<TokenId>, Vec<TokenId>) = (text.prompt_ids.clone(), Vec::new());
         while answer.len() < self.recipe.own_tokens.min(room) {
             let states = self.student.forward(&feed, &mut cache)?;
             let last = states.narrow(0, states.dim(0)? - 1, 1)?;
             cache.detach();
-            let logits = self.student.logits(&last, self.data.n_vocab)?.flatten_all()?.to_vec1::<f32>()?;
+            let logits = self.student.logits(&last, n_vocab)?.flatten_all()?.to_vec1::<f32>()?;
             if logits.iter().any(|logit| !logit.is_finite()) {
-                return Err(not_finite());
+                return Err(diverged(step));
             }
             let token = draw(&sampler.distribution(&logits, &[])?, unit(&mut rng));
             answer.push(token);
@@ -216,12 +234,12 @@ impl<'a> DistilFit<'a> {
             }
             feed = vec![token];
         }
-        Ok(Text { answer, ..text.clone() })
+        Ok(CollectedAnswer { next: answer, ..text.clone() })
     }
 
     /// Returns the loss of a text, and the gradients of its share of a batch.
-    fn gradients(&mut self, text: &Text, share: usize) -> Result<(f64, Vec<Option<Tensor>>)> {
-        let (n_vocab, divergence) = (self.data.n_vocab, self.recipe.divergence);
+    fn gradients(&mut self, text: &CollectedAnswer, share: usize) -> Result<(f64, Vec<Option<Tensor>>)> {
+        let (n_vocab, divergence) = (self.data.limits.n_vocab, self.recipe.divergence);
         let target: Vec<f32> = answer_logits(&mut *self.teacher, text)?
             .iter()
             .flat_map(|row| row[..n_vocab].iter().copied())
@@ -242,6 +260,14 @@ impl<'a> DistilFit<'a> {
     /// If the file cannot be written.
     pub fn write(&self, path: &Path) -> Result<()> {
         self.student.file().write(path, self.student.merged(&self.best))
+    }
+
+    /// Removes the checkpoint of a run that took all steps. One that stays does no harm.
+    pub fn remove_checkpoint(&self) {
+        let (step, total) = self.position();
+        if step == total {
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 
     /// Writes the checkpoint.
@@ -273,10 +299,22 @@ fn add(sum: Vec<Option<Tensor>>, grads: Vec<Option<Tensor>>) -> Result<Vec<Optio
     sum.into_iter().zip(grads).map(add).collect()
 }
 
+/// Returns the error for a loss or logits that are no numbers.
+fn diverged(step: usize) -> Error {
+    Error::invalid(format!(
+        "Training diverged at step {step}: the loss is no number. Nothing was written. Lower --learning-rate."
+    ))
+}
+
+/// Returns the tokens that a model reads to predict an answer: all but the last.
+fn tokens_read(text: &CollectedAnswer) -> Vec<TokenId> {
+    [&text.prompt_ids[..], &text.next[..text.next.len().saturating_sub(1)]].concat()
+}
+
 /// Returns the draft's states that predict each token of an answer, `[tokens, n]`.
-fn answer_states(student: &Student, text: &Text) -> Result<Tensor> {
-    let states = student.forward(&text.tokens(), &mut StudentCache::default())?;
-    let rows = text.answer.len();
+fn answer_states(student: &Student, text: &CollectedAnswer) -> Result<Tensor> {
+    let states = student.forward(&tokens_read(text), &mut StudentCache::default())?;
+    let rows = text.next.len();
     Ok(states.narrow(0, states.dim(0)? - rows, rows)?)
 }
 
@@ -284,8 +322,8 @@ fn answer_states(student: &Student, text: &Text) -> Result<Tensor> {
 ///
 /// # Errors
 /// If the device fails.
-pub fn answer_logits(model: &mut dyn LanguageModel, text: &Text) -> Result<Vec<Vec<f32>>> {
-    let tokens = text.tokens();
+pub fn answer_logits(model: &mut dyn LanguageModel, text: &CollectedAnswer) -> Result<Vec<Vec<f32>>> {
+    let tokens = tokens_read(text);
     let (prompt, answer) = tokens.split_at(text.prompt_ids.len().saturating_sub(1));
     model.truncate(0)?;
     for chunk in prompt.chunks(ROWS) {
@@ -299,39 +337,26 @@ pub fn answer_logits(model: &mut dyn LanguageModel, text: &Text) -> Result<Vec<V
     Ok(rows)
 }
 
-/// Measures the acceptance of drafted tokens over held-out answers, from the draft's logits `[tokens][n_vocab]`. It is
-/// computed, not sampled.
+/// Measures the acceptance of drafted tokens on held-out answers that both models can read. `logits` returns those that
+/// predict each token of an answer, `[tokens][n_vocab]`.
 ///
 /// # Errors
-/// The errors of `logits`. [`Error::Stopped`] if `paused` returns true between two answers.
+/// As [`acceptance::draft`].
 pub fn measure(
-    held_out: &[&Text],
-    n_vocab: usize,
+    store: &ShardStore,
+    recipe: &DistilRecipe,
+    limits: TextLimits,
     paused: &dyn Fn() -> bool,
-    logits: &mut dyn FnMut(&Text) -> Result<Vec<Vec<f32>>>,
+    logits: &mut dyn FnMut(&CollectedAnswer) -> Result<Vec<Vec<f32>>>,
 ) -> Result<Acceptance> {
-    let chat = Sampler::new(SamplingParams::default())?;
-    let mut sum = Acceptance::default();
-    for &text in held_out {
-        check_paused(paused)?;
-        for (row, logits) in logits(text)?.iter().enumerate() {
-            let logits = &logits[..n_vocab];
-            if text.greedy {
-                sum.greedy += f64::from(u8::from(argmax(logits) == text.answer[row]));
-                sum.greedy_positions += 1;
-                continue;
-            }
-            let q = chat.distribution(logits, &[])?;
-            let likely = &text.likely[row * LIKELY..][..LIKELY];
-            let overlap =
-                |&(token, p): &(TokenId, f32)| q.get(token as usize).map_or(0.0, |q| f64::from(q.min(p)));
-            sum.sampled += likely.iter().map(overlap).sum::<f64>();
-            sum.sampled_positions += 1;
+    acceptance::draft(store, &recipe.collect, limits.n_vocab, paused, &mut |text| {
+        if !limits.allow(text) {
+            return Ok(Vec::new());
         }
-    }
-    sum.greedy /= sum.greedy_positions.max(1) as f64;
-    sum.sampled /= sum.sampled_positions.max(1) as f64;
-    Ok(sum)
+        let mut rows = logits(text)?;
+        rows.iter_mut().for_each(|row| row.truncate(limits.n_vocab));
+        Ok(rows)
+    })
 }
 
 /// Returns the texts of each step, shuffled in every epoch.
@@ -348,16 +373,14 @@ fn batches(texts: usize, recipe: &DistilRecipe, seed: u64) -> Vec<Vec<usize>> {
 /// Returns the identity of a fit. Equal ones have equal weights.
 fn digest(data: &Data<'_>, plan: &DistilPlan<'_>) -> Result<String> {
     let mut recipe = plan.recipe.clone();
-    // Intervals of checkpoints do not change the weights.
-    recipe.checkpoint_every = std::time::Duration::ZERO;
-    recipe.collect.checkpoint_every = std::time::Duration::ZERO;
-    recipe.collect.parallel = 0;
-    recipe.collect.prompts = None;
+    // Intervals of checkpoints do not change the weights, and the texts are hashed below.
+    recipe.checkpoint_every = Duration::ZERO;
+    recipe.collect = Recipe { held_out: recipe.collect.held_out, ..Recipe::default() };
     let draft = hunch_model::low_bit::fingerprint(plan.draft)?;
     let mut hash = Sha256::new();
     hash.update(format!("{} {draft} {recipe:?} {}", data.target.fingerprint()?, plan.seed));
     for text in data.texts {
-        hash.update(format!("{:?} {:?}", text.prompt_ids, text.answer));
+        hash.update(format!("{:?} {:?}", text.prompt_ids, text.next));
     }
     Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }

@@ -1,4 +1,5 @@
-//! Predicted memory of a distillation, in addition to the target's. What a machine has is asked elsewhere.
+//! Predicted memory of a distillation, in addition to the target's. The free memory of a machine is measured in
+//! `hunch_library`.
 
 use hunch_error::{Error, Result};
 use hunch_model::float_weights::FloatWeights;
@@ -6,8 +7,8 @@ use hunch_model::float_weights::FloatWeights;
 use super::DistilRecipe;
 use super::student::MATRICES;
 
-/// Copies of each trained weight while a step runs, in 32 bits: the weight, the best one, two moments, the gradients of
-/// a text and of the batch.
+/// Copies of each trained weight while a step runs, in 32 bits. These are the weight, the best one, two moments, and the
+/// gradients of a text and of the batch.
 const STEP_COPIES: u64 = 6;
 /// The same while a checkpoint is read: the weight, its four values in the file, and the tensors made of them.
 const RESUME_COPIES: u64 = 9;

@@ -1,40 +1,39 @@
 //! Distillation of a draft model: its distributions are moved towards the target's (DistillSpec, Zhou et al., arXiv
 //! 2310.08461).
 //!
-//! - [`texts`] keeps prompts and answers of the target.
 //! - [`student`] is the draft with gradients.
 //! - [`divergence`] is the loss.
-//! - [`memory`] predicts the need.
+//! - [`memory`] predicts the memory that a run needs.
 //! - [`fit`] takes the steps, on texts of the target or of the draft itself.
 //!
-//! The result is a copy of the draft's file with other weights. A killed run continues exactly.
+//! Collecting, held-out acceptance, AdamW and checkpoints are those of heads, in [`train`](crate::train). The result is a
+//! copy of the draft's file with other weights. A killed run continues exactly.
 
 pub mod divergence;
 pub mod fit;
 pub mod memory;
 pub mod student;
-pub mod texts;
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
 use hunch_core::model::LanguageModel;
-use hunch_error::{Error, Refusal, Result};
+use hunch_error::{Error, Result};
+use hunch_model::atomic_file;
 use hunch_model::decoder::Decoder;
-use hunch_model::device::Compute;
 use hunch_model::float_weights::FloatWeights;
 use hunch_model::text::{Tokenizer, check_vocabularies};
 use serde::Serialize;
 
 use crate::train::acceptance::Acceptance;
-use crate::train::collect::Goal;
+use crate::train::collect::{Goal, collect};
+use crate::train::shards::ShardStore;
 use crate::train::{Interrupt, Recipe, TrainProgress, TrainWatch, TrainingTarget, is_paused};
 use divergence::Divergence;
-use fit::{DistilFit, answer_logits, measure};
+use fit::{Data, DistilFit, TextLimits, answer_logits, measure};
 use student::Student;
-use texts::TextStore;
 
 /// Texts that a draft learns on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,7 +81,7 @@ impl FromStr for TextsOf {
 pub struct DistilRecipe {
     /// Loss.
     pub divergence: Divergence,
-    /// Texts.
+    /// Texts to learn on.
     pub texts: TextsOf,
     /// Rank of the trained matrices; `None` trains all matrices of the layers.
     pub rank: Option<usize>,
@@ -92,13 +91,13 @@ pub struct DistilRecipe {
     pub epochs: usize,
     /// Answers of a step.
     pub batch: usize,
-    /// Most tokens of the draft's own answers.
+    /// Most tokens of an answer of the draft.
     pub own_tokens: usize,
     /// Time between checkpoints.
     pub checkpoint_every: Duration,
     /// Times that held-out acceptance is measured while training.
     pub evaluations: usize,
-    /// Recipe by which the target writes.
+    /// Settings of the target's texts.
     pub collect: Recipe,
 }
 
@@ -118,9 +117,7 @@ impl DistilRecipe {
             collect: Recipe::default(),
         }
     }
-}
 
-impl DistilRecipe {
     /// Checks the settings for a draft.
     ///
     /// # Errors
@@ -133,10 +130,14 @@ impl DistilRecipe {
                 "The rank of this draft's matrices is 1 to {most}. Nothing was changed. Give another --rank."
             )));
         }
-        if self.batch == 0 || self.epochs == 0 || !(self.learning_rate > 0.0 && self.learning_rate <= 1.0) {
+        if !(self.learning_rate > 0.0 && self.learning_rate <= 1.0) {
             return Err(Error::invalid(
-                "The learning rate must be above 0 and at most 1. A step has at least one answer, and a run at least one \
-                 epoch. Nothing was changed.",
+                "The learning rate must be above 0 and at most 1. Nothing was changed. Give another --learning-rate.",
+            ));
+        }
+        if [self.batch, self.epochs, self.own_tokens].contains(&0) {
+            return Err(Error::invalid(
+                "A step needs an answer, a run an epoch, and an answer of the draft a token. Nothing was changed.",
             ));
         }
         Ok(())
@@ -151,7 +152,9 @@ pub struct DistilPlan<'a> {
     pub tokens: usize,
     /// Seed of texts and weights.
     pub seed: u64,
-    /// Bytes of memory that are free. `None` if they are not checked.
+    /// Most bytes of texts on disk.
+    pub disk: u64,
+    /// Free bytes of memory. `None` skips the check.
     pub usable: Option<u64>,
     /// Settings.
     pub recipe: DistilRecipe,
@@ -168,64 +171,76 @@ pub struct DistilReport {
     pub steps: usize,
     /// Gradient steps of this run.
     pub steps_now: usize,
-    /// Held-out acceptance of the draft as it was.
+    /// Set if collecting ended because the texts reached the limit of [`DistilPlan::disk`].
+    pub disk_limit: bool,
+    /// Held-out acceptance of the draft's file, in the arithmetic that decoding uses.
     pub start: Acceptance,
-    /// Held-out acceptance of the written draft. Both are measured as decoding computes them.
+    /// The same of the distilled draft.
     pub distilled: Acceptance,
-    /// True if the draft accepts more than before, so that it was written.
+    /// True if more is accepted than before, so that the distilled draft was written.
     pub written: bool,
 }
 
-/// Distils a draft and writes it to `out`, if it accepts more held-out tokens than before. Continues from the texts and
-/// the checkpoint in `folder`.
+/// Returns the folder of texts and checkpoints, next to the folder of the data of heads.
+pub fn folder(of_heads: &Path) -> PathBuf {
+    let mut name = of_heads.file_name().unwrap_or_default().to_os_string();
+    name.push("-distil");
+    of_heads.with_file_name(name)
+}
+
+/// Distils a draft and writes it to `out` if more of its held-out tokens are accepted than before. Continues from the
+/// texts and the checkpoint in `folder`.
 ///
 /// # Errors
 /// [`Error::VocabularyMismatch`] if the models have other vocabularies, [`Error::UnsupportedModel`] if the draft's
-/// layers cannot be trained. [`Error::InvalidRequest`] if settings are out of range or memory is short. Nothing is
-/// written then. The errors of files and devices, after which texts and the last checkpoint are kept.
-/// [`Error::Stopped`] after [`Interrupt::Pause`].
+/// layers cannot be trained, [`Error::InvalidModelFile`] if its weights are not finite. [`Error::InvalidRequest`] if
+/// settings are out of range, memory is short, or `out` exists. These are found before any work. The errors of files and
+/// devices, after which texts and the last checkpoint are kept. [`Error::Stopped`] after [`Interrupt::Pause`].
 pub fn distil(
     target: &TrainingTarget,
-    compute: &Compute,
     folder: &Path,
     plan: &DistilPlan<'_>,
     out: &Path,
     watch: &mut dyn TrainWatch,
 ) -> Result<DistilReport> {
-    // Everything that can be refused is refused before any work.
+    let recipe = &plan.recipe;
     let file = FloatWeights::open(plan.draft)?;
     check_vocabularies(&target.tokenizer, &Tokenizer::from_gguf(file.file().gguf())?)?;
-    if out.exists() {
-        return Err(Error::invalid(format!(
-            "{} exists already. Give another name to --out. Nothing was changed.",
-            out.display()
-        )));
-    }
-    let recipe = &plan.recipe;
     recipe.check(&file)?;
     if let Some(usable) = plan.usable {
         memory::check(&file, recipe, usable)?;
     }
-    let n_vocab = file.spec().n_vocab.min(target.rows.n_vocab);
-    let context = file.spec().context_length.min(target.decoder.info().context_length);
+    atomic_file::check_new(out)
+        .map_err(|error| if_taken(error, out, "Nothing was changed. Give another name to --out."))?;
+    let limits = TextLimits {
+        n_vocab: file.spec().n_vocab.min(target.rows.n_vocab),
+        context: file.spec().context_length.min(target.decoder.info().context_length),
+    };
+    // The decoder checks the shapes of all tensors.
+    let before = Decoder::open(plan.draft, target.compute())?;
     let student = Student::load(file, recipe.rank, plan.seed, target.device())?;
 
-    let mut store = TextStore::open(folder, target, plan.seed)?;
-    store.collect(target, &recipe.collect, Goal::HeldOut, watch)?;
-    store.collect(target, &recipe.collect, Goal::Training(plan.tokens), watch)?;
-    let texts = store.training(plan.tokens);
-    let held_out = store.held_out(recipe.collect.held_out);
-    if texts.is_empty() {
-        return Err(Error::invalid("There are no answers to learn from. Raise --tokens."));
+    let mut store = ShardStore::open_tokens(folder, target, plan.seed, plan.disk)?;
+    let goals = [Goal::HeldOut, Goal::Training(plan.tokens)];
+    let mut disk_limit = false;
+    for goal in goals {
+        disk_limit |= collect(target, &mut store, &recipe.collect, goal, None, watch)?.disk_limit;
     }
-    let tokens: usize = texts.iter().map(|text| text.answer.len()).sum();
-
-    let measured = |path: &Path, watch: &dyn TrainWatch| -> Result<Acceptance> {
-        let mut draft = Decoder::open(path, compute)?;
-        measure(&held_out, n_vocab, &|| is_paused(watch), &mut |text| answer_logits(&mut draft, text))
+    let entries = store.training_set(plan.tokens).answers;
+    let mut texts = entries.iter().map(|entry| store.read(entry)).collect::<Result<Vec<_>>>()?;
+    texts.retain(|text| limits.allow(text));
+    let measured = |mut draft: Decoder, watch: &dyn TrainWatch| {
+        let paused = || is_paused(watch);
+        measure(&store, recipe, limits, &paused, &mut |text| answer_logits(&mut draft, text))
     };
-    let start = measured(plan.draft, &*watch)?;
-    let data = fit::Data { target, texts: &texts, held_out: &held_out, n_vocab, context };
+    let start = measured(before, &*watch)?;
+    if texts.is_empty() || start.greedy_positions + start.sampled_positions == 0 {
+        return Err(Error::invalid(
+            "The target wrote too little text that the draft can read. Raise --tokens, --held-out or --disk.",
+        ));
+    }
+
+    let data = Data { target, store: &store, texts: &texts, limits };
     let mut fit = DistilFit::open(data, student, plan, store.folder(), &|| is_paused(&*watch))?;
     let mut steps_now = 0;
     loop {
@@ -241,29 +256,39 @@ pub fn distil(
         let (step, total) = fit.position();
         watch.progress(TrainProgress::Fitting { step, total, loss, acceptance });
     }
-    let (steps, _) = fit.position();
-    let report = |distilled, written| DistilReport {
+    // Measured as written: rounding to the types of the file may cost what was learned.
+    let fresh = folder.join("distilled.gguf");
+    fit.write(&fresh)?;
+    let distilled = measured(Decoder::open(&fresh, target.compute())?, &*watch)?;
+    let written = distilled.mean() > start.mean();
+    let copied = if written { atomic_file::copy_new(&fresh, out) } else { Ok(()) };
+    let _ = std::fs::remove_file(&fresh);
+    copied.map_err(|error| {
+        if_taken(
+            error,
+            out,
+            "It was not replaced, and no step is lost. Run the command again with another --out.",
+        )
+    })?;
+    fit.remove_checkpoint();
+    Ok(DistilReport {
         target: target.rows.name.clone(),
-        tokens,
-        steps,
+        tokens: texts.iter().map(|text| text.next.len()).sum(),
+        steps: fit.position().0,
         steps_now,
+        disk_limit,
         start,
         distilled,
         written,
-    };
-    // Written next to its place first: rounding to the file's type may cost what was learned.
-    let fresh = folder.join("distilled.gguf");
-    fit.write(&fresh)?;
-    let distilled = measured(&fresh, &*watch)?;
-    let better = distilled.mean() > start.mean();
-    if better {
-        hunch_model::atomic_file::copy(&fresh, out)?;
-    }
-    let _ = std::fs::remove_file(&fresh);
-    Ok(report(distilled, better))
+    })
 }
 
-/// Returns the error for a loss that is not finite.
-fn not_finite() -> Error {
-    Refusal::StatesNotFinite.into()
+/// Adds a remedy to the error for a file that exists.
+fn if_taken(error: Error, out: &Path, remedy: &str) -> Error {
+    match error {
+        Error::Io { source, .. } if source.kind() == std::io::ErrorKind::AlreadyExists => {
+            Error::invalid(format!("{} exists already. {remedy}", out.display()))
+        }
+        other => other,
+    }
 }

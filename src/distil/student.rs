@@ -1,14 +1,14 @@
-//! A draft model with candle operations that have gradients: layers of Llama, Qwen2 and Qwen3. Decoding and its kernels
-//! are in `hunch_model`, and are not differentiable.
+//! A draft model with candle operations that have gradients: layers of Llama, Qwen2 and Qwen3. The decoder of
+//! `hunch_model` has no gradients.
 
-use candle_core::{D, Device, Result as CandleResult, Tensor, Var};
+use candle_core::{Device, Result as CandleResult, Tensor, Var};
 use hunch_core::sample::unit;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 use hunch_model::float_weights::FloatWeights;
 use hunch_model::spec::RopeKind;
 
-use crate::train::ops::{frozen_linear, linear, log_softmax, rms_norm, tensor};
+use crate::train::ops::{causal_mask, frozen_linear, linear, log_softmax, rms_norm, rotate_halves, tensor};
 use crate::train::start::generator;
 
 /// Matrices of a layer.
@@ -40,11 +40,11 @@ struct Layer {
     matrices: Vec<Matrix>,
 }
 
-/// A matrix with its bias, and what is trained of it.
+/// A matrix with its bias and trained parts.
 struct Matrix {
     weight: Tensor,
     bias: Option<Tensor>,
-    /// a `[rank, in]` and b `[out, rank]`: the matrix becomes weight + scale b a.
+    /// a `[rank, in]` and b `[out, rank]`. The trained matrix is weight + [`LORA_SCALE`] b a.
     lora: Option<(Tensor, Tensor)>,
 }
 
@@ -64,7 +64,7 @@ pub struct StudentCache {
 }
 
 impl StudentCache {
-    /// Forgets how keys and values were computed, which only gradients need.
+    /// Drops the graph of keys and values, which only gradients need.
     pub fn detach(&mut self) {
         for (k, v) in &mut self.layers {
             (*k, *v) = (k.detach(), v.detach());
@@ -175,9 +175,7 @@ impl Student {
         let half = spec.head_dim / 2;
         let angles = |values| tensor(values, &[rows, 1, half], &self.device);
         let rotation = (angles(cos)?, angles(sin)?);
-        let hidden = |at: usize| if at % (past + rows) > past + at / (past + rows) { -1e9 } else { 0.0 };
-        let mask = (0..rows * (past + rows)).map(hidden).collect();
-        let mask = tensor(mask, &[rows, past + rows], &self.device)?;
+        let mask = causal_mask(rows, past, &self.device)?;
         let mut x = self.embedding.index_select(&Tensor::new(tokens, &self.device)?, 0)?;
         for (index, layer) in self.layers.iter().enumerate() {
             x = self.layer(layer, &x, (index, cache), (&rotation, &mask))?;
@@ -264,24 +262,15 @@ fn attention(q: &Tensor, k: &Tensor, v: &Tensor, mask: &Tensor, scale: f64) -> C
 }
 
 /// Rotates heads `[rows, heads, head_dim]` by angles `[rows, 1, head_dim / 2]`.
+///
+/// Interleaved pairs are sorted into halves and stay so. Scores do not change, because queries and keys are sorted alike.
 fn rotate(x: &Tensor, (cos, sin): &(Tensor, Tensor), kind: RopeKind) -> CandleResult<Tensor> {
     let (rows, heads, width) = x.dims3()?;
-    let half = width / 2;
-    let turned = |a: &Tensor, b: &Tensor| -> CandleResult<[Tensor; 2]> {
-        let first = (a.broadcast_mul(cos)? - b.broadcast_mul(sin)?)?;
-        Ok([first, (b.broadcast_mul(cos)? + a.broadcast_mul(sin)?)?])
-    };
     match kind {
-        RopeKind::Halves => {
-            let part = |from| x.narrow(D::Minus1, from, half);
-            Tensor::cat(&turned(&part(0)?, &part(half)?)?, D::Minus1)
-        }
+        RopeKind::Halves => rotate_halves(x, cos, sin),
         RopeKind::Interleaved => {
-            let pairs = x.reshape((rows, heads, half, 2))?;
-            let part = |i| pairs.narrow(D::Minus1, i, 1)?.reshape((rows, heads, half));
-            let turned = turned(&part(0)?, &part(1)?)?.map(|part| part.unsqueeze(D::Minus1));
-            let [first, second] = turned;
-            Tensor::cat(&[first?, second?], D::Minus1)?.reshape((rows, heads, width))
+            let halves = x.reshape((rows, heads, width / 2, 2))?.transpose(2, 3)?.contiguous()?;
+            rotate_halves(&halves.reshape((rows, heads, width))?, cos, sin)
         }
     }
 }

@@ -29,6 +29,29 @@ pub fn rms_norm(x: &Tensor, weight: &Tensor, eps: f64) -> Result<Tensor> {
     x.broadcast_div(&(square + eps)?.sqrt()?)?.broadcast_mul(weight)
 }
 
+/// Rotates the halves of each head of `x`, `[rows, heads, head_dim]`, by angles with cosines and sines
+/// `[rows, 1, head_dim / 2]`.
+///
+/// # Errors
+/// If the device fails.
+pub fn rotate_halves(x: &Tensor, cos: &Tensor, sin: &Tensor) -> Result<Tensor> {
+    let half = x.dim(D::Minus1)? / 2;
+    let (a, b) = (x.narrow(D::Minus1, 0, half)?, x.narrow(D::Minus1, half, half)?);
+    let first = (a.broadcast_mul(cos)? - b.broadcast_mul(sin)?)?;
+    let second = (b.broadcast_mul(cos)? + a.broadcast_mul(sin)?)?;
+    Tensor::cat(&[first, second], D::Minus1)
+}
+
+/// Returns scores to add to attention, `[rows, past + rows]`, that hide later rows from each row.
+///
+/// # Errors
+/// If the device fails.
+pub fn causal_mask(rows: usize, past: usize, device: &Device) -> Result<Tensor> {
+    let keys = past + rows;
+    let hidden = |at: usize| if at % keys > past + at / keys { -1e9 } else { 0.0 };
+    tensor((0..rows * keys).map(hidden).collect(), &[rows, keys], device)
+}
+
 /// Computes x W^T + bias for rows `[rows, in]` and a matrix `[out, in]`.
 ///
 /// # Errors

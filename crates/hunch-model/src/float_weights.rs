@@ -1,5 +1,5 @@
-//! Weights of a model as f32, for training, and copies of a model file with other weights. Decoding reads weights
-//! through [`weights`](crate::weights).
+//! Weights of a model as f32, for training, and copies of a model file with other weights. Decoding has packed weights:
+//! [`weights`](crate::weights).
 
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::rope::RopeTable;
 use crate::spec::{HeadNorms, LayerSpec, ModelSpec, Norms};
 use crate::weights::WeightFile;
 
-/// Open model whose layers are those of Llama: dense, with norms before attention and feed-forward network.
+/// An open model with layers as in Llama: dense, with norms before attention and feed-forward network.
 pub struct FloatWeights {
     file: WeightFile,
     spec: ModelSpec,
@@ -27,8 +27,8 @@ impl FloatWeights {
     /// Opens a model in one GGUF file.
     ///
     /// # Errors
-    /// [`Error::UnsupportedModel`] if its layers are computed in another way, or its weights have a type that cannot be
-    /// written. The same if it is split or no GGUF file. The errors of reading.
+    /// [`Error::UnsupportedModel`] if it is not a single GGUF file, or its layers are computed in another way or have
+    /// types that cannot be written. The errors of reading.
     pub fn open(path: &Path) -> Result<Self> {
         let unsupported =
             |reason: &str| Error::UnsupportedModel { path: path.to_path_buf(), reason: reason.into() };
@@ -61,7 +61,8 @@ impl FloatWeights {
         if tensors.values().any(|info| info.part > 0) {
             return Err(unsupported("it is split. Join its parts with llama-gguf-split --merge first"));
         }
-        if let Some(info) = tensors.values().find(|info| info.dtype.candle().is_none()) {
+        let mut of_layers = tensors.iter().filter(|(name, _)| name.starts_with("blk."));
+        if let Some((_, info)) = of_layers.find(|(_, info)| info.dtype.candle().is_none()) {
             return Err(unsupported(&format!("weights of the type {} cannot be written", info.dtype)));
         }
         let rope = RopeTable::new(&file, &spec)?;
@@ -81,11 +82,16 @@ impl FloatWeights {
     /// Returns a tensor as f32 on a device. `None` if the model has none of this name.
     ///
     /// # Errors
-    /// If the file cannot be read, or memory is short.
+    /// [`Error::InvalidModelFile`] if a value is not finite. If the file cannot be read, or memory is short.
     pub fn tensor(&self, name: &str, device: &Device) -> Result<Option<Tensor>> {
         let Some(info) = self.file.gguf().tensors.get(name) else { return Ok(None) };
         let bytes = self.file.tensor_bytes(info, 0..info.range.len())?;
-        Ok(Some(Tensor::from_vec(dequantise(info.dtype, bytes)?, &info.shape[..], device)?))
+        let values = dequantise(info.dtype, bytes)?;
+        if let Some(value) = values.iter().find(|value| !value.is_finite()) {
+            let (path, reason) = (self.file.gguf().path.clone(), format!("{name} contains {value}"));
+            return Err(Error::InvalidModelFile { path, reason });
+        }
+        Ok(Some(Tensor::from_vec(values, &info.shape[..], device)?))
     }
 
     /// Returns cosines and sines of positions, `[positions, head_dim / 2]` each.
@@ -98,8 +104,8 @@ impl FloatWeights {
     /// one step.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] if `path` is the file itself, [`Error::Io`] if the copy cannot be written, or the model
-    /// changed on disk. A file at `path` is then unchanged.
+    /// [`Error::Io`] if the copy cannot be written, and an error if the model changed on disk. A file at `path` is then
+    /// unchanged.
     pub fn write(
         &self,
         path: &Path,
@@ -107,9 +113,6 @@ impl FloatWeights {
     ) -> Result<()> {
         let original = &self.file.gguf().path;
         self.file.check_unchanged()?;
-        if path.canonicalize().ok().is_some_and(|path| original.canonicalize().is_ok_and(|own| own == path)) {
-            return Err(Error::invalid("The model would be overwritten. Give another name to --out."));
-        }
         let io = |source| Error::Io { action: "write", path: path.to_path_buf(), source };
         let mut source = std::fs::File::open(original).map_err(|source| Error::Io {
             action: "read",

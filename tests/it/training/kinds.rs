@@ -128,7 +128,7 @@ fn killed_run_of_every_kind_ends_with_the_same_head_and_drafts() {
         let (expected, _) = run(whole.path());
         let out = killed.path().join(kind);
         let options = ["--kind", kind, "--depth", "2", "--out", out.to_str().unwrap()];
-        kill_once(killed.path(), &options, Some(checkpoint));
+        kill_once(killed.path(), &[&TRAIN[..], &options].concat(), Some(checkpoint));
         // A kill while the head is written leaves such files.
         let unfinished = out.join("model.Xk3f9A.part");
         if kind == "eagle" {
