@@ -125,7 +125,8 @@ fn student_computes_what_the_decoder_computes() {
             let own = student.logits(&states, 258).unwrap().to_vec2::<f32>().unwrap();
             for (row, own) in own.iter().enumerate() {
                 let off = own.iter().zip(logits.row(row)).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-                assert!(off < 2e-3, "{architecture} row {row}: {off}");
+                let largest = logits.row(row).iter().fold(0f32, |most, logit| most.max(logit.abs()));
+                assert!(off < 5e-4 * largest, "{architecture} row {row}: {off} of {largest}");
             }
         }
     }
@@ -142,7 +143,6 @@ fn every_divergence_raises_acceptance_on_held_out_text() {
         let name = format!("{divergence}-{texts}");
         let report = pair.distil("data", recipe, &name).unwrap();
         let DistilReport { start, distilled, written, .. } = &report;
-        println!("{name} {rank:?}: {start:?} {distilled:?}");
         assert!(*written && distilled.greedy > start.greedy + 0.02, "{name}: {start:?} {distilled:?}");
         assert!(distilled.sampled > start.sampled + 0.02, "{name}: {start:?} {distilled:?}");
         assert!(distilled.sampled_positions > 50 && distilled.greedy_positions > 50);
@@ -434,7 +434,7 @@ fn killed_command_ends_with_the_same_draft_and_it_is_lossless() {
     assert!(text(&taken.stderr).contains("exists already"), "{}", text(&taken.stderr));
     assert!(std::fs::read(whole.path().join("models/draft-distilled.gguf")).unwrap() == expected);
     let absent = hunch(whole.path(), &["drafter", "distil", "--target", "target", "--draft", "no"]);
-    assert_eq!(absent.status.code(), Some(4), "{}", text(&absent.stderr));
+    assert_eq!(absent.status.code(), Some(3), "{}", text(&absent.stderr));
 }
 
 /// The system refuses that files grow, as on a full disk: first those of texts, then those of checkpoints.
