@@ -126,7 +126,8 @@ fn student_computes_what_the_decoder_computes() {
             for (row, own) in own.iter().enumerate() {
                 let off = own.iter().zip(logits.row(row)).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
                 let largest = logits.row(row).iter().fold(0f32, |most, logit| most.max(logit.abs()));
-                assert!(off < 5e-4 * largest, "{architecture} row {row}: {off} of {largest}");
+                // The decoder keeps keys and values in 16 bits.
+                assert!(off < 2e-3 * largest, "{architecture} row {row}: {off} of {largest}");
             }
         }
     }
@@ -164,30 +165,6 @@ fn draft_that_cannot_improve_is_not_written() {
     assert!(!data.join("distilled.gguf").exists());
 }
 
-#[test]
-fn paused_run_ends_with_the_same_draft_wherever_it_was_paused() {
-    let pair = Pair::new();
-    for rank in [None, Some(4)] {
-        let recipe = DistilRecipe { epochs: 1, ..small(rank) };
-        let name = |part: &str| format!("{part}-{}", rank.unwrap_or(0));
-        let whole = pair.distil("data", recipe.clone(), &name("whole")).unwrap();
-        let mut pauses = 0;
-        for limit in (1..).step_by(23) {
-            let mut watch = PausingWatch { asked: 0.into(), limit };
-            match pair.watched(&name("paused-data"), recipe.clone(), &name("paused"), &mut watch) {
-                Ok(report) => {
-                    assert_eq!((report.steps, report.distilled), (whole.steps, whole.distilled));
-                    break;
-                }
-                Err(Error::Stopped) => pauses += 1,
-                Err(error) => panic!("{error}"),
-            }
-        }
-        assert!(pauses > 3, "{pauses}");
-        assert!(pair.bytes(&name("whole")) == pair.bytes(&name("paused")), "the weights differ");
-    }
-}
-
 /// Calls a function after each gradient step, which may pause the run.
 struct AfterStep<F>(F, bool);
 
@@ -200,6 +177,35 @@ impl<F: FnMut(usize) -> bool> TrainWatch for AfterStep<F> {
 
     fn interrupt(&self) -> Option<Interrupt> {
         self.1.then_some(Interrupt::Pause)
+    }
+}
+
+#[test]
+fn paused_run_ends_with_the_same_draft_wherever_it_was_paused() {
+    let pair = Pair::new();
+    for rank in [None, Some(4)] {
+        let recipe = DistilRecipe { epochs: 1, ..small(rank) };
+        let name = |part: &str| format!("{part}-{}", rank.unwrap_or(0));
+        let whole = pair.distil("data", recipe.clone(), &name("whole")).unwrap();
+        let (data, out) = (name("paused-data"), name("paused"));
+        let first = pair.watched(&data, recipe.clone(), &out, &mut AfterStep(|_| true, false));
+        assert!(matches!(first, Err(Error::Stopped)));
+        // All texts are there, so the pauses fall into measurements and steps.
+        let mut pauses = 0;
+        for limit in (1..).step_by(7) {
+            let mut watch = PausingWatch { asked: 0.into(), limit };
+            match pair.watched(&data, recipe.clone(), &out, &mut watch) {
+                Ok(report) => {
+                    assert_eq!((report.steps, report.distilled), (whole.steps, whole.distilled));
+                    assert!(report.steps_now + 2 < report.steps, "{report:?}");
+                    break;
+                }
+                Err(Error::Stopped) => pauses += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert!(pauses > 3, "{pauses}");
+        assert!(pair.bytes(&name("whole")) == pair.bytes(&name("paused")), "the weights differ");
     }
 }
 
