@@ -26,7 +26,7 @@ fn target() -> Learnable {
 
 /// The target with another layer, whose noise hides most of the rule.
 fn draft() -> Learnable {
-    Learnable { noise: 0.1, layers: 1, ..target() }
+    Learnable { noise: 0.1, layers: 1 }
 }
 
 struct Pair {
