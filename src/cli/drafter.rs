@@ -1,4 +1,4 @@
-//! `hunch drafter`: trains a head for a target and measures heads.
+//! `hunch drafter`: trains a head for a target, distils a draft model, and measures heads.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
+use hunch::distil::divergence::Divergence;
+use hunch::distil::{self, DistilPlan, DistilRecipe, TextsOf};
 use hunch::services::texts::TextSource;
 use hunch::services::train::{self as service, Trained, folder_of_prompts};
 use hunch::train::acceptance::DraftAcceptance;
@@ -32,14 +34,16 @@ pub(crate) struct DrafterArgs {
 enum Tool {
     /// Train a head for a model
     Train(TrainArgs),
+    /// Train a draft model to imitate its target (DistillSpec)
+    Distil(DistilArgs),
     /// Measure how many of a head's drafts are accepted, on text that it was not trained on
     Eval(EvalArgs),
 }
 
-/// Target and data of both tools.
+/// Target and data of all tools.
 #[derive(Args)]
 struct DataArgs {
-    /// The model that the head drafts for: a GGUF file, or a name from `hunch models`
+    /// The model to draft for: a GGUF file, or a name from `hunch models`
     #[arg(long, default_value = hunch_library::DEFAULT_MODEL, value_name = "PATH|NAME")]
     target: String,
     /// Seed of the text and the weights; each has data of its own
@@ -102,6 +106,36 @@ struct EvalArgs {
     depth: u64,
 }
 
+#[derive(Args)]
+struct DistilArgs {
+    #[command(flatten)]
+    data: DataArgs,
+    /// The draft model: a GGUF file with the target's vocabulary, or a name. It is not changed
+    #[arg(long, value_name = "PATH|NAME")]
+    draft: String,
+    /// Divergence from the target: forward KL, reverse KL, Jensen-Shannon or total variation
+    #[arg(long, default_value_t = Divergence::Forward, value_name = "fkl|rkl|jsd|tvd")]
+    loss: Divergence,
+    /// Texts to learn on: answers of the target, of the draft (on-policy), or both in turn
+    #[arg(long, default_value_t = TextsOf::Both, value_name = "target|draft|both")]
+    texts: TextsOf,
+    /// Rank of the trained matrices (LoRA); 0 trains all matrices of the layers
+    #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=4096))]
+    rank: u64,
+    /// Highest learning rate [default: 3e-4 with a rank, 3e-5 without]
+    #[arg(long, value_name = "X")]
+    learning_rate: Option<f64>,
+    /// Tokens that the target writes to learn on
+    #[arg(long, default_value_t = 100_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_TOKENS))]
+    tokens: u64,
+    /// Write the distilled draft to this GGUF file [default: DRAFT-distilled in the models folder]
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Start even if memory is predicted to be short
+    #[arg(long)]
+    ignore_memory_check: bool,
+}
+
 impl DataArgs {
     /// Reads the given prompts, if there are any.
     fn prompts(&self) -> Result<Option<Arc<[String]>>> {
@@ -132,6 +166,7 @@ impl DataArgs {
 pub(crate) fn run(args: &DrafterArgs) -> Result<()> {
     match &args.tool {
         Tool::Train(args) => train(args),
+        Tool::Distil(args) => distil(args),
         Tool::Eval(args) => evaluate(args),
     }
 }
@@ -160,6 +195,62 @@ fn train(args: &TrainArgs) -> Result<()> {
     Ok(())
 }
 
+fn distil(args: &DistilArgs) -> Result<()> {
+    let rank = (args.rank > 0).then_some(args.rank as usize);
+    let usual = DistilRecipe::of(rank);
+    let TrainPlan { seed, disk, recipe: collect, .. } =
+        args.data.plan(Budget::Tokens(args.tokens as usize), usual.collect.clone())?;
+    let draft = hunch_library::resolve(&args.draft, &Places::of_this_user()?)?;
+    let out = match &args.out {
+        Some(out) => out.clone(),
+        None => hunch_library::models_folder()?
+            .join(format!("{}-distilled.gguf", hunch_library::short_name(&draft))),
+    };
+    let (target, folder) = args.data.open(collect.prompts.as_deref())?;
+    let compute = target.compute();
+    let usable = hunch_library::machine::memory(0, compute).usable.saturating_sub(compute.allocated_bytes());
+    let plan = DistilPlan {
+        draft: &draft,
+        tokens: args.tokens as usize,
+        seed,
+        disk,
+        usable: (!args.ignore_memory_check).then_some(usable),
+        recipe: DistilRecipe {
+            divergence: args.loss,
+            texts: args.texts,
+            learning_rate: args.learning_rate.unwrap_or(usual.learning_rate),
+            collect,
+            ..usual
+        },
+    };
+    let folder = distil::folder(&folder);
+    let report = with_progress(|watch| distil::distil(&target, &folder, &plan, &out, watch))?;
+    let rows = [("draft before", report.start), ("distilled", report.distilled)].map(|(name, first)| {
+        let acceptance = DraftAcceptance { first, later: Vec::new() };
+        row(name, &acceptance)
+    });
+    let mut stdout = std::io::stdout().lock();
+    writeln!(stdout, "target  {}\n\n{}", report.target, render::table(&HEADER, &rows))?;
+    writeln!(stdout, "distilled on {} tokens in {} steps", report.tokens, report.steps)?;
+    if report.disk_limit {
+        writeln!(stdout, "{DISK_LIMIT}")?;
+    }
+    if report.written {
+        let target = &args.data.target;
+        writeln!(stdout, "\nSaved to {}.\nTry it: hunch bench --target {target} --draft {0}", out.display())?;
+    } else {
+        writeln!(
+            stdout,
+            "\nNo more is accepted than before, so nothing was written. Raise --tokens or --rank."
+        )?;
+    }
+    if args.data.json {
+        let draft = report.written.then_some(&out);
+        writeln!(stdout, "{}", serde_json::json!({ "report": report, "draft": draft }))?;
+    }
+    Ok(())
+}
+
 fn evaluate(args: &EvalArgs) -> Result<()> {
     let plan =
         args.data.plan(Budget::Tokens(0), Recipe { depth: args.depth as usize, ..Recipe::default() })?;
@@ -173,6 +264,7 @@ fn evaluate(args: &EvalArgs) -> Result<()> {
     Ok(())
 }
 
+const DISK_LIMIT: &str = "The data reached the limit of --disk. Raise it to train on more.";
 const HEADER: [&str; 5] = ["held-out text", "greedy", "sampled", "positions", "tokens a pass"];
 
 /// Returns a row with the share of each token of a draft, given that the tokens before it were accepted.
@@ -211,7 +303,8 @@ fn text(report: &TrainReport, used: Option<&DraftAcceptance>) -> String {
         text += &format!("training: {count} positions, {:.0} positions a second\n", rate(count, seconds));
     }
     if report.disk_limit {
-        text += "The data reached the limit of --disk. Raise it to train on more.\n";
+        text += DISK_LIMIT;
+        text += "\n";
     }
     text
 }

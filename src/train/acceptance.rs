@@ -19,7 +19,7 @@ use super::{DEPTH, Recipe, TrainingTarget, check_paused};
 /// Acceptance of one drafted token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, TS)]
 pub struct Acceptance {
-    /// Share of greedy tokens that the head gets right.
+    /// Share of greedy tokens that the drafter gets right.
     pub greedy: f64,
     /// Positions of greedy answers.
     pub greedy_positions: usize,
@@ -133,6 +133,27 @@ pub fn head(
         }
         Ok(logits)
     })
+}
+
+/// Measures a draft model. `logits` returns the logits `[tokens][n_vocab]` that predict each token of an answer.
+///
+/// # Errors
+/// As [`network`].
+pub fn draft(
+    store: &ShardStore,
+    recipe: &Recipe,
+    n_vocab: usize,
+    paused: &dyn Fn() -> bool,
+    logits: &mut dyn FnMut(&CollectedAnswer) -> Result<Vec<Vec<f32>>>,
+) -> Result<Acceptance> {
+    let vocabulary: Vec<TokenId> = (0..n_vocab as TokenId).collect();
+    let measured = measure(store, recipe, &vocabulary, paused, &mut |answer| {
+        let mut logits = logits(answer)?;
+        // As for heads, the first token of an answer is not counted.
+        logits.drain(..logits.len().min(1));
+        Ok(vec![logits])
+    })?;
+    Ok(measured.first)
 }
 
 /// Returns where the layers of a head stand among the collected ones.

@@ -1,4 +1,5 @@
-//! Collecting: the target writes prompts and answers, many at a time, and the hidden states of every row are kept.
+//! Collecting: the target writes prompts and answers, many at a time. The hidden states of every row are kept too if the
+//! store has them.
 //!
 //! Unless prompts are given, they are the target's own: it continues its chat template where the user would write
 //! (Magpie, Xu et al., arXiv 2406.08464). A third of the answers is greedy, the others use the sampling settings of a
@@ -29,16 +30,6 @@ pub enum Goal {
     Training(usize),
 }
 
-impl Goal {
-    /// Returns which answers count, and the tokens that they have together.
-    pub fn answers(self, recipe: &Recipe) -> (fn(u32) -> bool, usize) {
-        match self {
-            Self::HeldOut => (is_held_out, recipe.held_out),
-            Self::Training(tokens) => (|job| !is_held_out(job), tokens),
-        }
-    }
-}
-
 /// Result of collecting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Collected {
@@ -49,7 +40,7 @@ pub struct Collected {
 }
 
 /// Unusable prompts in a row after which a model is given up.
-pub const MOST_UNUSABLE: usize = 200;
+const MOST_UNUSABLE: usize = 200;
 /// One answer in this many is greedy.
 const GREEDY_EVERY: u32 = 3;
 /// One given prompt in this many is held out.
@@ -68,7 +59,10 @@ pub fn collect(
     deadline: Option<Instant>,
     watch: &mut dyn TrainWatch,
 ) -> Result<Collected> {
-    let (of, wanted) = goal.answers(recipe);
+    let (of, wanted): (fn(u32) -> bool, usize) = match goal {
+        Goal::HeldOut => (is_held_out, recipe.held_out),
+        Goal::Training(tokens) => (|job| !is_held_out(job), tokens),
+    };
     let begun = Instant::now();
     let mut collected = Collected::default();
     if store.rows_in_order(of) >= wanted {
@@ -76,7 +70,8 @@ pub fn collect(
     }
     let done = store.done();
     let mut jobs = (0..).filter(|&job| of(job) && !done.contains(&job));
-    let mut writer = Writer::new(target, &target.taps, recipe, store.seed())?;
+    let taps = store.taps().to_vec();
+    let mut writer = Writer::new(target, &taps, recipe, store.seed())?;
     let mut in_order = store.rows_in_order(of);
     let mut rows = BTreeMap::new();
     let mut last_seconds = 0.0;
@@ -96,7 +91,7 @@ pub fn collect(
             break;
         }
         for (mut answer, prompt_ids) in writer.step(&mut jobs)? {
-            if is_held_out(answer.job) {
+            if store.keeps_prompt(answer.job) {
                 answer.prompt_ids = prompt_ids;
             }
             collected.tokens += answer.next.len();
@@ -123,7 +118,7 @@ pub fn collect(
 }
 
 /// Writes several answers at the same time.
-pub struct Writer<'a> {
+struct Writer<'a> {
     target: &'a TrainingTarget,
     /// Layers whose states are kept.
     taps: &'a [usize],
@@ -163,10 +158,7 @@ struct Work {
 
 impl<'a> Writer<'a> {
     /// Starts without answers. States after the layers `taps` are kept.
-    ///
-    /// # Errors
-    /// If the target's template has no turn of the user.
-    pub fn new(target: &'a TrainingTarget, taps: &'a [usize], recipe: &'a Recipe, seed: u64) -> Result<Self> {
+    fn new(target: &'a TrainingTarget, taps: &'a [usize], recipe: &'a Recipe, seed: u64) -> Result<Self> {
         let (user_turn, turn_end) = target.user_turn()?;
         let count = recipe.parallel.max(1);
         Ok(Self {
@@ -186,18 +178,12 @@ impl<'a> Writer<'a> {
     }
 
     /// Returns the tokens of the answers that are being written.
-    pub fn unfinished(&self) -> usize {
+    fn unfinished(&self) -> usize {
         self.states.iter().flat_map(|sequence| &sequence.work).map(|work| work.answer.next.len()).sum()
     }
 
     /// Writes one token in every sequence, and returns the answers that ended, with the tokens before each.
-    ///
-    /// # Errors
-    /// If the target fails.
-    pub fn step(
-        &mut self,
-        jobs: &mut impl Iterator<Item = u32>,
-    ) -> Result<Vec<(CollectedAnswer, Vec<TokenId>)>> {
+    fn step(&mut self, jobs: &mut impl Iterator<Item = u32>) -> Result<Vec<(CollectedAnswer, Vec<TokenId>)>> {
         for sequence in 0..self.states.len() {
             if self.states[sequence].work.is_none()
                 && let Some(job) = jobs.next()

@@ -15,7 +15,8 @@ use hunch_error::Result;
 
 use super::features::Frozen;
 use super::network::{DepthLogits, Network, depth_weights};
-use super::ops::{self, EPS, feed_forward, linear, log_softmax, rms_norm, soft_cross_entropy, tensor};
+use super::ops::{self, EPS, causal_mask, feed_forward, linear, log_softmax, rms_norm, rotate_halves};
+use super::ops::{soft_cross_entropy, tensor};
 use super::shards::{CollectedAnswer, Position};
 use super::start::{self, INPUTS, StartData, feed_forward_width};
 
@@ -174,8 +175,8 @@ impl Eagle {
                 x.reshape((rows, width / self.head_dim, self.head_dim))
             };
             steps.push(Projected {
-                q: rotate(&heads(linear(&y, q, Some(q_bias))?)?, &cos, &sin)?,
-                k: rotate(&heads(linear(&y, k, Some(k_bias))?)?, &cos, &sin)?,
+                q: rotate_halves(&heads(linear(&y, q, Some(q_bias))?)?, &cos, &sin)?,
+                k: rotate_halves(&heads(linear(&y, k, Some(k_bias))?)?, &cos, &sin)?,
                 v: heads(linear(&y, v, None)?)?,
             });
             let (mut parts, mut from) = (Vec::new(), 0);
@@ -272,15 +273,6 @@ fn self_attention(n: usize, head_dim: usize) -> Vec<f32> {
     (0..n).map(|at| if at % head_dim < fast { value } else { 0.0 }).collect()
 }
 
-/// Rotates the halves of each head.
-fn rotate(x: &Tensor, cos: &Tensor, sin: &Tensor) -> CandleResult<Tensor> {
-    let half = x.dim(D::Minus1)? / 2;
-    let (a, b) = (x.narrow(D::Minus1, 0, half)?, x.narrow(D::Minus1, half, half)?);
-    let first = (a.broadcast_mul(cos)? - b.broadcast_mul(sin)?)?;
-    let second = (b.broadcast_mul(cos)? + a.broadcast_mul(sin)?)?;
-    Tensor::cat(&[first, second], D::Minus1)
-}
-
 /// Computes attention of the last step for the rows of one answer, `[rows, heads, head_dim]`.
 ///
 /// Row i of every step belongs to the draft after row i of the text. It sees the rows of the first step up to i, and
@@ -291,7 +283,8 @@ fn attend(steps: &[Projected], from: usize, rows: usize) -> CandleResult<Tensor>
     let (Some(first), Some(last)) = (steps.first(), steps.last()) else { candle_core::bail!("no step") };
     let q = of(&last.q)?;
     let scale = 1.0 / (q.dim(D::Minus1)? as f64).sqrt();
-    let mut scores = vec![masked(&q.matmul(&of(&first.k)?.t()?)?)?];
+    let mask = causal_mask(rows, 0, q.device())?;
+    let mut scores = vec![q.matmul(&of(&first.k)?.t()?)?.broadcast_add(&mask)?];
     for step in &steps[1..] {
         scores.push((&q * of(&step.k)?)?.sum_keepdim(D::Minus1)?);
     }
@@ -301,13 +294,6 @@ fn attend(steps: &[Projected], from: usize, rows: usize) -> CandleResult<Tensor>
         out = (out + p.narrow(D::Minus1, rows + at, 1)?.broadcast_mul(&of(&step.v)?)?)?;
     }
     out.transpose(0, 1)?.contiguous()
-}
-
-/// Hides the later columns of each row of `[heads, rows, rows]`.
-fn masked(scores: &Tensor) -> CandleResult<Tensor> {
-    let rows = scores.dim(D::Minus1)?;
-    let hidden = |at: usize| if at % rows > at / rows { -1e9 } else { 0.0 };
-    scores.broadcast_add(&tensor((0..rows * rows).map(hidden).collect(), &[rows, rows], scores.device())?)
 }
 
 #[cfg(test)]
@@ -393,7 +379,7 @@ mod tests {
             let x = tensor(constant.repeat(rows), &[rows, n / width, width], &Device::Cpu).unwrap();
             let network = Eagle { vars: Vec::new(), depth: 1, head_dim: width };
             let (cos, sin) = network.angles(&[rows], 0, &Device::Cpu).unwrap();
-            let q = rotate(&x, &cos, &sin).unwrap();
+            let q = rotate_halves(&x, &cos, &sin).unwrap();
             let v = Tensor::eye(rows, DType::F32, &Device::Cpu).unwrap();
             let v = v.reshape((rows, 1, rows)).unwrap().broadcast_as((rows, n / width, rows)).unwrap();
             let seen = attend(&[Projected { k: q.clone(), q, v }], 0, rows).unwrap();

@@ -1,8 +1,11 @@
-//! Candle operations that heads in training share. candle's fused norms and softmaxes have no gradients, so
-//! they are written out.
+//! Candle operations that heads and drafts in training share. candle's fused norms and softmaxes have no gradients, so
+//! they are written out. Products with frozen matrices leave out the gradient that nobody reads.
 
+use candle_core::backend::BackendStorage;
 use candle_core::backprop::GradStore;
-use candle_core::{D, DType, Device, Result, Tensor, Var};
+use candle_core::op::BackpropOp;
+use candle_core::{CpuStorage, CustomOp1, D, DType, Device, Layout, MetalStorage, Result, Shape, Storage};
+use candle_core::{Tensor, Var};
 
 /// Epsilon of norms without weights.
 pub const EPS: f64 = 1e-5;
@@ -26,6 +29,29 @@ pub fn rms_norm(x: &Tensor, weight: &Tensor, eps: f64) -> Result<Tensor> {
     x.broadcast_div(&(square + eps)?.sqrt()?)?.broadcast_mul(weight)
 }
 
+/// Rotates the halves of each head of `x`, `[rows, heads, head_dim]`, by angles with cosines and sines
+/// `[rows, 1, head_dim / 2]`.
+///
+/// # Errors
+/// If the device fails.
+pub fn rotate_halves(x: &Tensor, cos: &Tensor, sin: &Tensor) -> Result<Tensor> {
+    let half = x.dim(D::Minus1)? / 2;
+    let (a, b) = (x.narrow(D::Minus1, 0, half)?, x.narrow(D::Minus1, half, half)?);
+    let first = (a.broadcast_mul(cos)? - b.broadcast_mul(sin)?)?;
+    let second = (b.broadcast_mul(cos)? + a.broadcast_mul(sin)?)?;
+    Tensor::cat(&[first, second], D::Minus1)
+}
+
+/// Returns scores to add to attention, `[rows, past + rows]`, that hide later rows from each row.
+///
+/// # Errors
+/// If the device fails.
+pub fn causal_mask(rows: usize, past: usize, device: &Device) -> Result<Tensor> {
+    let keys = past + rows;
+    let hidden = |at: usize| if at % keys > past + at / keys { -1e9 } else { 0.0 };
+    tensor((0..rows * keys).map(hidden).collect(), &[rows, keys], device)
+}
+
 /// Computes x W^T + bias for rows `[rows, in]` and a matrix `[out, in]`.
 ///
 /// # Errors
@@ -33,6 +59,54 @@ pub fn rms_norm(x: &Tensor, weight: &Tensor, eps: f64) -> Result<Tensor> {
 pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
     let y = x.matmul(&weight.t()?)?;
     bias.map_or(Ok(y.clone()), |bias| y.broadcast_add(bias))
+}
+
+/// Computes x W^T + bias for rows `[rows, in]` and a matrix `[out, in]` that is not trained.
+///
+/// [`linear`] would form the gradient of the matrix, and keep it until all gradients are read.
+///
+/// # Errors
+/// If the device fails.
+pub fn frozen_linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+    let y = x.contiguous()?.apply_op1(FrozenMatrix(weight.detach()))?;
+    bias.map_or(Ok(y.clone()), |bias| y.broadcast_add(bias))
+}
+
+/// Product of rows with a matrix `[out, in]` that has no gradient.
+struct FrozenMatrix(Tensor);
+
+impl FrozenMatrix {
+    fn product(&self, storage: Storage, layout: &Layout) -> Result<Tensor> {
+        // The rows may be a part of the storage.
+        let end = layout.start_offset() + layout.shape().elem_count();
+        let all = Tensor::from_storage(storage, end, BackpropOp::none(), false);
+        let rows = all.narrow(0, layout.start_offset(), layout.shape().elem_count())?;
+        linear(&rows.reshape(layout.shape())?, &self.0, None)
+    }
+}
+
+impl CustomOp1 for FrozenMatrix {
+    fn name(&self) -> &'static str {
+        "frozen-matrix"
+    }
+
+    fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
+        let y = self.product(Storage::Cpu(storage.clone()), layout)?;
+        let (storage, _) = y.storage_and_layout();
+        let Storage::Cpu(storage) = &*storage else { candle_core::bail!("a product left the CPU") };
+        Ok((storage.clone(), y.shape().clone()))
+    }
+
+    fn metal_fwd(&self, storage: &MetalStorage, layout: &Layout) -> Result<(MetalStorage, Shape)> {
+        let y = self.product(Storage::Metal(storage.try_clone(layout)?), layout)?;
+        let (storage, _) = y.storage_and_layout();
+        let Storage::Metal(storage) = &*storage else { candle_core::bail!("a product left the GPU") };
+        Ok((storage.try_clone(y.layout())?, y.shape().clone()))
+    }
+
+    fn bwd(&self, _: &Tensor, _: &Tensor, grad: &Tensor) -> Result<Option<Tensor>> {
+        grad.matmul(&self.0).map(Some)
+    }
 }
 
 /// Returns the gradients of tensors, in their order, without those of all other tensors, which a store keeps.
@@ -87,6 +161,34 @@ pub fn tensor_of_rows(values: Vec<f32>, width: usize, device: &Device) -> Result
 /// If the device fails.
 pub fn trained(weights: &[Tensor]) -> Result<Vec<Var>> {
     weights.iter().map(Var::from_tensor).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frozen_product_has_the_gradient_of_the_rows_alone() {
+        let mut random = check::random(11);
+        let (weight, bias) = (random(&[7, 5], 1.0), random(&[7], 1.0));
+        let rows = Var::from_tensor(&random(&[6, 5], 1.0)).unwrap();
+        let (factor, part) = (random(&[4, 7], 1.0), rows.narrow(0, 2, 4).unwrap());
+        let run = |product: fn(&Tensor, &Tensor, Option<&Tensor>) -> Result<Tensor>| {
+            let y = product(&part, &weight, Some(&bias)).unwrap();
+            let grads = (&y * &factor).unwrap().sum_all().unwrap().backward().unwrap();
+            let values = |x: &Tensor| x.to_vec2::<f32>().unwrap();
+            let frozen = grads.get_ids().count();
+            (
+                values(&y),
+                values(&gradients_of(std::slice::from_ref(&rows), grads)[0].clone().unwrap()),
+                frozen,
+            )
+        };
+        let ((y, gradient, kept), (expected, expected_gradient, kept_by_candle)) =
+            (run(frozen_linear), run(linear));
+        assert_eq!((y, gradient), (expected, expected_gradient));
+        assert!(kept < kept_by_candle, "{kept} {kept_by_candle}");
+    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Collected answers on disk: shards of hidden states in f16, and an index.
+//! Collected answers on disk: shards of tokens and hidden states in f16, and an index.
 //!
 //! A shard is written, flushed and renamed before the index names it, so a kill loses at most the answers since the
 //! last shard. An answer is a function of target, seed and number, and is simply written again.
@@ -34,7 +34,7 @@ pub fn is_held_out(job: u32) -> bool {
     job % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
 }
 
-/// An answer of the target with its hidden states. Row i was computed from the token before `next[i]`.
+/// An answer of the target. Row i was computed from the token before `next[i]`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CollectedAnswer {
     /// Number of the answer in its run.
@@ -43,11 +43,12 @@ pub struct CollectedAnswer {
     pub greedy: bool,
     /// Hash of the prompt.
     pub prompt: u64,
-    /// Tokens before the answer, of a held-out answer. Row 0 was computed from the last. Empty for others.
+    /// Tokens before the answer. Row 0 was computed from the last. Empty if the answer is trained on and has states.
     pub prompt_ids: Vec<TokenId>,
     /// Token after each row.
     pub next: Vec<TokenId>,
-    /// States after each tapped layer, divided by their root mean square, `[rows, taps, n_embd]`.
+    /// States after each tapped layer, divided by their root mean square, `[rows, taps, n_embd]`. Empty in a store of
+    /// tokens alone.
     pub states: Vec<f16>,
     /// The distribution that each token of a sampled held-out answer was drawn from, as `[rows, LIKELY]` pairs of
     /// token and probability. Empty for others.
@@ -70,7 +71,7 @@ pub struct AnswerEntry {
     at: usize,
     /// First row of `likely` in the shard.
     likely_at: Option<usize>,
-    /// First token of the prompt in the shard, and their number. `None` if the answer is not held out.
+    /// First token of the prompt in the shard, and their number. `None` if the prompt is not kept.
     #[serde(default)]
     prompt_at: Option<(usize, usize)>,
 }
@@ -84,6 +85,13 @@ struct DataOrigin {
     n_vocab: usize,
     taps: Vec<usize>,
     seed: u64,
+}
+
+impl DataOrigin {
+    /// Returns whether the prompt of an answer is kept: of held-out answers, and of all where no states replace it.
+    fn keeps_prompt(&self, job: u32) -> bool {
+        is_held_out(job) || self.taps.is_empty()
+    }
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -143,10 +151,12 @@ impl AnswerEntry {
         self.rows.saturating_sub(1)
     }
 
-    /// Returns whether the entry has all that acceptance is measured with, if it is held out.
-    fn is_whole(&self) -> bool {
-        let measured = is_held_out(self.job) && self.rows > 0;
-        !measured || (self.prompt_at.is_some() && (self.greedy || self.likely_at.is_some()))
+    /// Returns whether the entry has its prompt, if prompts are kept, and the likely tokens that acceptance is measured
+    /// with.
+    fn is_whole(&self, origin: &DataOrigin) -> bool {
+        let needs_prompt = self.rows > 0 && origin.keeps_prompt(self.job);
+        let needs_likely = self.rows > 0 && is_held_out(self.job) && !self.greedy;
+        (!needs_prompt || self.prompt_at.is_some()) && (!needs_likely || self.likely_at.is_some())
     }
 }
 
@@ -163,7 +173,7 @@ impl CollectedAnswer {
 }
 
 impl ShardStore {
-    /// Opens or creates the store of a target and seed.
+    /// Opens or creates the store of a target and seed, with the states of the target's taps.
     ///
     /// Shards that are damaged or that no index names are removed, and their answers will be written again.
     ///
@@ -171,6 +181,24 @@ impl ShardStore {
     /// [`Error::InvalidRequest`] if another run uses the folder, or it belongs to something else. [`Error::Io`] if it
     /// cannot be read or written.
     pub fn open(folder: &Path, target: &TrainingTarget, seed: u64, limit: u64) -> Result<Self> {
+        Self::open_with(folder, target, &target.taps, seed, limit)
+    }
+
+    /// Opens or creates a store of tokens alone: prompts and answers without states.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_tokens(folder: &Path, target: &TrainingTarget, seed: u64, limit: u64) -> Result<Self> {
+        Self::open_with(folder, target, &[], seed, limit)
+    }
+
+    fn open_with(
+        folder: &Path,
+        target: &TrainingTarget,
+        taps: &[usize],
+        seed: u64,
+        limit: u64,
+    ) -> Result<Self> {
         let io = |source| Error::Io { action: "write", path: folder.to_path_buf(), source };
         std::fs::create_dir_all(folder).map_err(io)?;
         let lock =
@@ -180,7 +208,7 @@ impl ShardStore {
             fingerprint: hunch_model::low_bit::fingerprint(&target.path)?,
             n_embd: target.rows.n_embd,
             n_vocab: target.rows.n_vocab,
-            taps: target.taps.clone(),
+            taps: taps.to_vec(),
             seed,
         };
         let index = match read_index(folder)? {
@@ -213,6 +241,16 @@ impl ShardStore {
     /// Returns the seed.
     pub fn seed(&self) -> u64 {
         self.index.origin.seed
+    }
+
+    /// Returns the layers whose states are kept.
+    pub fn taps(&self) -> &[usize] {
+        &self.index.origin.taps
+    }
+
+    /// Returns whether the prompt of an answer is kept.
+    pub fn keeps_prompt(&self, job: u32) -> bool {
+        self.index.origin.keeps_prompt(job)
     }
 
     /// Returns the seconds spent on collecting, in all runs.
@@ -408,8 +446,8 @@ impl ShardStore {
         let size = |path: PathBuf| std::fs::metadata(path).map(|meta| meta.len()).ok();
         let path = |number: &usize| folder.join(format!("shard-{number:05}.safetensors"));
         self.index.shards.retain(|number, bytes| size(path(number)) == Some(*bytes));
-        let shards = &self.index.shards;
-        self.index.answers.retain(|entry| shards.contains_key(&entry.shard) && entry.is_whole());
+        let Index { shards, origin, answers, .. } = &mut self.index;
+        answers.retain(|entry| shards.contains_key(&entry.shard) && entry.is_whole(origin));
         let named: HashSet<PathBuf> = shards.keys().map(path).collect();
         for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
             let path = entry.path();

@@ -68,7 +68,12 @@ impl TrainingTarget {
         })
     }
 
-    /// Returns the device that the head is trained on.
+    /// Returns the device and threads that the target was loaded for.
+    pub fn compute(&self) -> &Compute {
+        &self.compute
+    }
+
+    /// Returns the device that is trained on.
     pub fn device(&self) -> &Device {
         self.compute.device()
     }

@@ -11,6 +11,7 @@ mod cli;
 mod compare;
 mod decoder;
 mod default_model;
+mod distil;
 mod downloads;
 mod gguf_fuzz;
 mod gpu_pairs;

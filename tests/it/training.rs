@@ -3,7 +3,7 @@
 mod kinds;
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
@@ -307,9 +307,9 @@ fn check_interrupted(kind: HeadKind) {
 }
 
 /// Pauses once it was asked a number of times.
-struct PausingWatch {
-    asked: std::cell::Cell<usize>,
-    limit: usize,
+pub(super) struct PausingWatch {
+    pub(super) asked: std::cell::Cell<usize>,
+    pub(super) limit: usize,
 }
 
 impl TrainWatch for PausingWatch {
@@ -526,22 +526,19 @@ const fn train(tokens: &'static str, held_out: &'static str) -> [&'static str; 1
     ]
 }
 
-fn start(data: &Path, train: &[&str]) -> Child {
-    command(data, train).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
-}
-
 /// Returns the training data of the only target.
-fn training_folder(data: &Path) -> Option<PathBuf> {
+pub(super) fn training_folder(data: &Path) -> Option<PathBuf> {
     std::fs::read_dir(data.join("drafters")).ok()?.next().map(|entry| entry.unwrap().path())
 }
 
-/// Starts a run and kills it once a file of its folder is there.
-fn kill_once(data: &Path, train: &[&str], file: Option<&str>) {
-    let mut run = start(data, train);
+/// Starts a run and kills it once its folder has a file whose name begins like this.
+pub(super) fn kill_once(data: &Path, arguments: &[&str], file: Option<&str>) {
+    let mut run = command(data, arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let begun = Instant::now();
     let there = || {
-        let folder = training_folder(data);
-        file.is_none_or(|file| folder.is_some_and(|folder| folder.join(file).exists()))
+        let files = training_folder(data).and_then(|folder| folder.read_dir().ok());
+        let names = || files.into_iter().flatten().map(|entry| entry.unwrap().file_name());
+        file.is_none_or(|file| names().any(|name| name.to_str().is_some_and(|name| name.starts_with(file))))
     };
     while !there() && run.try_wait().unwrap().is_none() && begun.elapsed() < Duration::from_secs(120) {
         std::thread::sleep(Duration::from_millis(5));

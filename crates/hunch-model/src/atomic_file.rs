@@ -31,18 +31,42 @@ pub fn copy(from: &Path, to: &Path) -> Result<()> {
     replace(to, |file| std::io::copy(&mut source, file).map(drop).map_err(|source| cannot_write(to, source)))
 }
 
+/// Copies a file to a new name. A file that exists there is not replaced, even if it was created meanwhile.
+///
+/// # Errors
+/// As [`copy`]; [`Error::Io`] of the kind `AlreadyExists` if `to` exists.
+pub fn copy_new(from: &Path, to: &Path) -> Result<()> {
+    let io = |source| cannot_write(to, source);
+    let mut source =
+        File::open(from).map_err(|source| Error::Io { action: "read", path: from.into(), source })?;
+    let mut unfinished = create_in_folder_of(to).map_err(io)?;
+    std::io::copy(&mut source, unfinished.as_file_mut()).map_err(io)?;
+    unfinished.as_file().sync_all().map_err(io)?;
+    unfinished.persist_noclobber(to).map_err(|refused| io(refused.error))?;
+    sync_parent(to);
+    Ok(())
+}
+
+/// Checks that a new file can be created, before the work for its contents. Creates its folder.
+///
+/// # Errors
+/// [`Error::Io`] if `path` exists, also as a broken link, or its folder cannot be written.
+pub fn check_new(path: &Path) -> Result<()> {
+    let io = |source| cannot_write(path, source);
+    if path.symlink_metadata().is_ok() {
+        return Err(io(std::io::ErrorKind::AlreadyExists.into()));
+    }
+    create_in_folder_of(path).map(drop).map_err(io)
+}
+
 /// Replaces a file by what `fill` writes. Creates its folder.
 ///
 /// # Errors
 /// The error of `fill`, and as [`write`].
 pub fn replace(path: &Path, fill: impl FnOnce(&mut File) -> Result<()>) -> Result<()> {
     let io = |source| cannot_write(path, source);
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder).map_err(io)?;
-    }
     let target = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-    // Removed when it is dropped, unless it was renamed.
-    let mut unfinished = create_next_to(&target).map_err(io)?;
+    let mut unfinished = create_in_folder_of(&target).map_err(io)?;
     fill(unfinished.as_file_mut())?;
     keep_permissions(&target, unfinished.as_file()).map_err(io)?;
     // Without the sync, the rename may reach the disk before the contents.
@@ -86,8 +110,12 @@ fn cannot_write(path: &Path, source: std::io::Error) -> Error {
     Error::Io { action: "write", path: path.to_path_buf(), source }
 }
 
-/// Creates an unfinished file in the folder of `path`, under a name that no other writer uses.
-fn create_next_to(path: &Path) -> std::io::Result<NamedTempFile> {
+/// Creates an unfinished file in the folder of `path`, under a name that no other writer uses, and the folder. The file
+/// is removed when it is dropped, unless it was renamed.
+fn create_in_folder_of(path: &Path) -> std::io::Result<NamedTempFile> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
     let mut prefix = path.file_stem().unwrap_or_default().to_owned();
     prefix.push(".");
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -177,6 +205,28 @@ mod tests {
         place(&from, &to).unwrap();
         assert_eq!((text(&to).as_str(), from.exists()), ("second", false));
         assert!(matches!(copy(&from, &to), Err(Error::Io { action: "read", .. })));
+    }
+
+    #[test]
+    fn new_copy_never_replaces_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let [from, taken, new] = ["from", "taken", "deep/new"].map(|name| folder.path().join(name));
+        std::fs::write(&from, "copied").unwrap();
+        std::fs::write(&taken, "kept").unwrap();
+        let exists = |result| matches!(result, Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::AlreadyExists);
+        assert!(exists(check_new(&taken)) && exists(copy_new(&from, &taken)));
+        assert_eq!((text(&taken).as_str(), names(folder.path()).len()), ("kept", 2));
+        check_new(&new).unwrap();
+        assert!(names(new.parent().unwrap()).is_empty());
+        copy_new(&from, &new).unwrap();
+        assert_eq!((text(&new).as_str(), text(&from).as_str()), ("copied", "copied"));
+        assert!(matches!(check_new(&taken.join("below")), Err(Error::Io { action: "write", .. })));
+        #[cfg(unix)]
+        {
+            let link = folder.path().join("link");
+            std::os::unix::fs::symlink(folder.path().join("absent"), &link).unwrap();
+            assert!(exists(check_new(&link)) && exists(copy_new(&from, &link)));
+        }
     }
 
     #[cfg(unix)]

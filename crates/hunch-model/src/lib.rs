@@ -16,6 +16,7 @@ pub mod display_name;
 mod executor;
 mod file;
 pub mod file_lock;
+pub mod float_weights;
 pub mod gguf;
 pub mod heads;
 pub mod input_file;

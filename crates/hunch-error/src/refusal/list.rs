@@ -457,8 +457,8 @@ refusals! {
     /// The model writes no text that a head can be trained on.
     #[error("This model writes no usable prompts, so it cannot write its own training text. Choose a chat model.")]
     NoUsablePrompts,
-    /// Another program trains the same head.
-    #[error("Another run trains this head. Stop it, or choose another --seed.")]
+    /// Another program trains on the same data.
+    #[error("Another run trains on these data. Stop it, or choose another --seed.")]
     TrainedElsewhere,
     /// The folder has training data of something else.
     #[error("The data in {} belong to another model, seed or version. Delete the folder to start over.", folder.display())]

@@ -5,7 +5,7 @@
  */
 export type Acceptance = { 
 /**
- * Share of greedy tokens that the head gets right.
+ * Share of greedy tokens that the drafter gets right.
  */
 greedy: number, 
 /**
