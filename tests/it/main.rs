@@ -7,6 +7,7 @@ mod app;
 mod architecture;
 mod architectures;
 mod attachments;
+mod chosen_texts;
 mod cli;
 mod compare;
 mod decoder;

@@ -63,7 +63,7 @@ describe('advanced settings', () => {
 
     await page.getByTestId('settings').click();
     await page.getByTestId('advanced').locator('summary').click();
-    expect(await page.getByTestId('advanced-changed').textContent()).toBe('4 changed');
+    expect(await page.getByTestId('advanced-mark').textContent()).toBe('4 changed');
     await page.getByTestId('advanced-reset').click();
     expect(await page.getByTestId('stop-string').count()).toBe(0);
     expect(await page.getByTestId('advanced-reset').isDisabled()).toBe(true);

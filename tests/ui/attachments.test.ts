@@ -15,7 +15,7 @@ const hunch = useWindow();
 const source = Array.from({ length: 60 }, (_, line) => `fn line_${line}() -> u32 { ${line} }`).join('\n');
 const binary = {
   code: 'not_text',
-  message: '“photo.png” is not UTF-8 text, so it was not attached. Choose a text file, or save it as UTF-8.',
+  message: '“photo.png” is not UTF-8 text, so it is not used. Choose a text file, or save it as UTF-8.',
   params: { name: 'photo.png' },
 };
 const app = {

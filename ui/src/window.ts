@@ -19,6 +19,7 @@ import { ComparisonPlan } from './lib/state/comparisonPlan.svelte';
 import { Comparisons } from './lib/state/comparisons.svelte';
 import { ActiveConversation } from './lib/state/conversation.svelte';
 import { Conversations, titleOf } from './lib/state/conversations.svelte';
+import { CopiedTexts } from './lib/state/copiedTexts.svelte';
 import { Downloads } from './lib/state/downloads.svelte';
 import { Drop } from './lib/state/drop.svelte';
 import { HubSearchState } from './lib/state/hubSearch.svelte';
@@ -92,6 +93,7 @@ export function createWindow(host: Host): WindowState {
     reportFailure,
     needless: () => servers.chosen !== null,
   });
+  const copiedTexts = new CopiedTexts(host, models);
   const servers = new Servers(host, preferences);
   const ownServer = new OwnServerSwitch(host);
   const answerer = new Answerer({ models, servers, prepare: () => bias.prepare() });
@@ -169,6 +171,7 @@ export function createWindow(host: Host): WindowState {
       servers,
       settings,
       advanced,
+      copiedTexts,
       preferences,
       tokens,
       links,

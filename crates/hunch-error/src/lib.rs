@@ -158,8 +158,8 @@ pub enum Error {
         /// Tokens the context holds.
         context: usize,
     },
-    /// A file to attach is not UTF-8 text.
-    #[error("“{name}” is not UTF-8 text, so it was not attached. Choose a text file, or save it as UTF-8.")]
+    /// A chosen file is not UTF-8 text.
+    #[error("“{name}” is not UTF-8 text, so it is not used. Choose a text file, or save it as UTF-8.")]
     NotText {
         /// Name of the file.
         name: String,

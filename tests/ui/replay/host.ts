@@ -152,6 +152,8 @@ class ReplayHost implements Host {
   #generations: ReplayedGeneration[] = [];
   #measurements: ReplayedComparison[] = [];
   #picked = 0;
+  /** Sources of the texts that drafts are copied from. */
+  #textSources: string[] = [];
   #saves = 0;
   readonly #store: ReplayStore;
   readonly #lab: ReplayLab;
@@ -244,6 +246,8 @@ class ReplayHost implements Host {
         this.#unload();
         return null;
       },
+      chosen_texts: () => this.#textSources,
+      choose_texts: ({ sources }) => this.#chooseTexts(sources),
       measure_pair: ({ request }, send) => this.#measurePair(request, send),
       attachment_tokens: ({ text }) => this.#tokens(text).length,
       text_tokens: ({ text }) => this.#tokens(text),
@@ -301,6 +305,22 @@ class ReplayHost implements Host {
       },
       export_comparison: () => null,
     };
+  }
+
+  /** Counts a text for each source, and a token for each word, as `#tokens` splits them. */
+  #chooseTexts(sources: string[]): LoadedModels | null {
+    const texts = sources.filter((source) => source !== 'my-conversations').map((path) => this.#app.texts?.[path]);
+    const broken = texts.find((text) => typeof text !== 'string');
+    if (broken !== undefined || texts.includes(undefined))
+      throw broken ?? refusal('io', 'Could not read the texts: No such file or directory.');
+    this.#textSources = sources;
+    const { loaded } = this.#app.info;
+    if (!loaded) return null;
+    const { texts: _, ...rest } = loaded;
+    const tokens = texts.reduce((sum, text) => sum + (typeof text === 'string' ? this.#tokens(text).length : 0), 0);
+    const used = sources.length > 0 && { texts: { texts: sources.length, tokens, bytes: 12 * tokens, cut: false } };
+    this.#app.info = { ...this.#app.info, loaded: { ...rest, ...used } };
+    return this.#app.info.loaded;
   }
 
   #nextPick(): string | null {

@@ -7,6 +7,7 @@ import type { Attachments } from '../../lib/state/attachments.svelte';
 import type { CatalogueState } from '../../lib/state/catalogue.svelte';
 import type { Chat } from '../../lib/state/chat.svelte';
 import type { ActiveConversation } from '../../lib/state/conversation.svelte';
+import type { CopiedTexts } from '../../lib/state/copiedTexts.svelte';
 import type { Conversations } from '../../lib/state/conversations.svelte';
 import type { Downloads } from '../../lib/state/downloads.svelte';
 import type { LibraryState } from '../../lib/state/library.svelte';
@@ -32,6 +33,8 @@ export interface ChatContext {
   readonly servers: Servers;
   readonly settings: Settings;
   readonly advanced: AdvancedSettings;
+  /** Texts that drafts are copied from. */
+  readonly copiedTexts: CopiedTexts;
   readonly preferences: Preferences;
   readonly tokens: TokenFocus;
   readonly links: LinkQuestion;

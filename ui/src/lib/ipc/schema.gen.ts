@@ -2613,7 +2613,36 @@ device_note?: string,
 /**
  * A sentence on the device of the draft model, if the target is on a GPU.
  */
-draft_placement?: string, };
+draft_placement?: string, 
+/**
+ * Texts that drafts are copied from, if the user chose some.
+ */
+texts?: LoadedTexts, 
+/**
+ * Why the chosen texts are not used.
+ */
+texts_problem?: ErrorInfo, };
+
+/**
+ * Texts of the user that drafts are copied from.
+ */
+export type LoadedTexts = { 
+/**
+ * Number of texts.
+ */
+texts: number, 
+/**
+ * Their tokens in the target's vocabulary.
+ */
+tokens: number, 
+/**
+ * Memory of their index, in bytes.
+ */
+bytes: number, 
+/**
+ * `true` if there were more than fit, and the rest is left out.
+ */
+cut: boolean, };
 
 /**
  * The largest loss of a lane against the gain of its accepted tokens.
@@ -4002,6 +4031,10 @@ export interface Commands {
   cancel_loading: { args: Record<string, never>; result: null };
   /** Unloads the models. */
   unload_models: { args: Record<string, never>; result: null };
+  /** Returns the sources of the texts that drafts are copied from: `my-conversations`, and paths. */
+  chosen_texts: { args: Record<string, never>; result: Array<string> };
+  /** Chooses the texts that drafts are copied from: `my-conversations`, and paths of files and folders. Returns the loaded models; null if there are none. */
+  choose_texts: { args: { sources: Array<string> }; result: LoadedModels | null };
   /** Predicts the memory that a target and an optional draft model need. */
   fit: { args: { request: FitRequest }; result: Fit };
   /** Predicts for each target whether it fits into memory; null when that is unknown. */

@@ -175,6 +175,11 @@ export class Models {
     }
   }
 
+  /** Shows models that the engine has changed without loading. */
+  showChanged(loaded: LoadedModels): void {
+    this.#take(loaded, this.#lastLoaded?.context, false);
+  }
+
   /** Cancels loading. The models in memory stay. */
   async cancel(): Promise<void> {
     if (this.loading === null || this.cancelling) return;

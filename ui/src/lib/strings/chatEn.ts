@@ -248,6 +248,20 @@ export const chatEn = {
     /** Label of the button while advanced settings differ from their defaults. */
     labelChanged: (count: number) => `Settings, ${count} advanced changed`,
   },
+  copiedTexts: {
+    title: 'Your texts',
+    label: 'Copy drafts from your texts',
+    note: 'Answers that repeat them get faster. Every token stays the model’s own.',
+    conversations: 'All conversations',
+    addFolder: 'Add folder',
+    addFiles: 'Add files',
+    chooseFolder: 'Folder of texts to copy drafts from',
+    chooseFiles: 'Texts to copy drafts from',
+    remove: (name: string) => `Remove ${name}`,
+    reading: 'Reading…',
+    used: (texts: string, tokens: string) => `${texts} with ${tokens}`,
+    cut: (texts: string, tokens: string) => `${texts} with ${tokens}. There are more, which are left out.`,
+  },
   advanced: {
     title: 'Advanced',
     changed: (count: number) => `${count} changed`,

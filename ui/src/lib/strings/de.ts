@@ -40,6 +40,8 @@ export const de: Strings = {
     row: { one: 'Zeile', other: 'Zeilen' },
     run: { one: 'Lauf', other: 'Läufe' },
     sample: { one: 'Messung', other: 'Messungen' },
+    source: { one: 'Quelle', other: 'Quellen' },
+    text: { one: 'Text', other: 'Texte' },
     thread: { one: 'Thread', other: 'Threads' },
     token: { one: 'Token', other: 'Tokens' },
   },

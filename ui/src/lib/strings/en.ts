@@ -61,6 +61,8 @@ const nouns: Record<
   | 'row'
   | 'run'
   | 'sample'
+  | 'source'
+  | 'text'
   | 'thread'
   | 'token',
   Noun
@@ -79,6 +81,8 @@ const nouns: Record<
   row: { one: 'row', other: 'rows' },
   run: { one: 'run', other: 'runs' },
   sample: { one: 'sample', other: 'samples' },
+  source: { one: 'source', other: 'sources' },
+  text: { one: 'text', other: 'texts' },
   thread: { one: 'thread', other: 'threads' },
   token: { one: 'token', other: 'tokens' },
 };

@@ -53,7 +53,7 @@ export const errorsDe: ErrorCatalogue = {
   },
   not_text: {
     title: 'Keine Textdatei',
-    body: ({ name }) => `„${name}“ ist kein UTF-8-Text und wurde nicht angehängt.`,
+    body: ({ name }) => `„${name}“ ist kein UTF-8-Text und wird nicht verwendet.`,
     advice: 'Wähle eine Textdatei oder speichere sie als UTF-8.',
   },
   file_too_large: {

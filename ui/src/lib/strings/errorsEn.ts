@@ -53,7 +53,7 @@ export const errorsEn: ErrorCatalogue = {
   },
   not_text: {
     title: 'Not a text file',
-    body: ({ name }) => `“${name}” is not UTF-8 text, so it was not attached.`,
+    body: ({ name }) => `“${name}” is not UTF-8 text, so it is not used.`,
     advice: 'Choose a text file, or save it as UTF-8.',
   },
   file_too_large: {
