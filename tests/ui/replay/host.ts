@@ -316,7 +316,8 @@ class ReplayHost implements Host {
     this.#textSources = sources;
     const { loaded } = this.#app.info;
     if (!loaded) return null;
-    const { texts: _, ...rest } = loaded;
+    const rest = { ...loaded };
+    delete rest.texts;
     const tokens = texts.reduce((sum, text) => sum + (typeof text === 'string' ? this.#tokens(text).length : 0), 0);
     const used = sources.length > 0 && { texts: { texts: sources.length, tokens, bytes: 12 * tokens, cut: false } };
     this.#app.info = { ...this.#app.info, loaded: { ...rest, ...used } };

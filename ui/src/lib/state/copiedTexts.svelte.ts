@@ -26,7 +26,7 @@ export class CopiedTexts {
   paths = $derived(this.sources.filter((source) => source !== conversations));
   /** `true` if all conversations are a source. */
   fromConversations = $derived(this.sources.includes(conversations));
-  /** What the loaded models copy from; null for nothing. */
+  /** Texts that the loaded models copy from; null for none. */
   used = $derived.by((): LoadedTexts | null => this.#models.loaded?.texts ?? null);
   /** Why the choice failed, or its texts are not used; null if they are. */
   problem = $derived.by(() => {
