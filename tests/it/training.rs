@@ -273,7 +273,8 @@ fn interrupted_fit_ends_with_the_same_weights() {
 fn check_interrupted(kind: HeadKind) {
     const TOKENS: usize = 700;
     let place = TrainingFixture::deep();
-    let small = || Recipe { epochs: if kind == HeadKind::Mlp { 4 } else { 2 }, ..small_of(kind) };
+    let epochs = if kind == HeadKind::Mlp { 4 } else { 2 };
+    let small = || Recipe { epochs, held_out: 150, evaluations: 2, ..small_of(kind) };
     let whole = TrainPlan { recipe: small(), ..plan(TOKENS) };
     place.train_to("head", "whole", &whole);
     let expected = bytes_of(&place.path("head"));

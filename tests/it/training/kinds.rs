@@ -143,7 +143,7 @@ fn killed_run_of_every_kind_ends_with_the_same_head_and_drafts() {
 
         let out = out.to_str().unwrap();
         let verify = ["verify", "--target", "target", "--head", out, "--method", method];
-        let verified = hunch(killed.path(), &[&verify[..], &["--samples", "10", "--threads", "1"]].concat());
+        let verified = hunch(killed.path(), &[&verify[..], &["--samples", "20", "--threads", "1"]].concat());
         assert!(verified.status.success(), "{}{}", text(&verified.stdout), text(&verified.stderr));
         let inspected = hunch(killed.path(), &["models", "inspect", out]);
         assert!(text(&inspected.stdout).to_lowercase().contains(kind), "{}", text(&inspected.stdout));
