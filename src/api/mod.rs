@@ -91,8 +91,6 @@ pub struct LoadedTexts {
     pub texts: u32,
     /// Their tokens in the target's vocabulary.
     pub tokens: u32,
-    /// Memory of their index, in bytes.
-    pub bytes: u64,
     /// `true` if there were more than fit, and the rest is left out.
     pub cut: bool,
 }

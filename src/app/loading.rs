@@ -82,11 +82,7 @@ impl App {
             }
             error
         })?;
-        // Models answer without the texts, too.
-        let (details, texts, texts_problem) = match self.use_chosen_texts(&details) {
-            Ok((details, texts)) => (details, texts, None),
-            Err(error) => (details, None, Some((&error).into())),
-        };
+        let (details, texts, texts_problem) = self.use_chosen_texts(details, stop);
         let loaded = LoadedModels {
             target: target_entry,
             methods: details.methods.clone(),

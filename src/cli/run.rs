@@ -447,7 +447,7 @@ fn load_on(
     // Read before the models, which take longer.
     let texts = match &drafters.texts[..] {
         [] => None,
-        sources => Some(Texts::read(sources, &hunch_library::conversations_path()?)?),
+        sources => Some(Texts::read(sources, &hunch_library::conversations_path()?, &|| false)?),
     };
     if !args.ignore_memory_check {
         let context = default_context(&hunch_library::inspect(&target)?.spec).min(longest).max(1) as u32;
@@ -474,7 +474,7 @@ fn load_on(
         models.load_low_bit(&low_bit_copy(&target, compute)?, compute)?;
     }
     if let Some(texts) = texts {
-        let index = texts.index(models.encoder().tokenizer())?;
+        let index = texts.index(models.encoder().tokenizer(), &|| false)?;
         eprintln!("{}", indexed(&texts, &index));
         models.set_texts(Some(index.into()));
     }

@@ -45,7 +45,7 @@ pub struct Data<'a> {
 pub struct TextLimits {
     /// Tokens that both models have. One may be padded.
     pub n_vocab: usize,
-    /// Longest sequence of both models, in tokens.
+    /// Longest text, in tokens: what both models can read, and what the predicted memory counts with.
     pub context: usize,
 }
 
@@ -299,10 +299,10 @@ fn add(sum: Vec<Option<Tensor>>, grads: Vec<Option<Tensor>>) -> Result<Vec<Optio
     sum.into_iter().zip(grads).map(add).collect()
 }
 
-/// Returns the error for a loss or logits that are no numbers.
+/// Returns the error for a loss or logits that are not finite.
 fn diverged(step: usize) -> Error {
     Error::invalid(format!(
-        "Training diverged at step {step}: the loss is no number. Nothing was written. Lower --learning-rate."
+        "Training diverged at step {step}: the loss is not finite. No draft was written. Lower --learning-rate."
     ))
 }
 

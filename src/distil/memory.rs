@@ -22,6 +22,11 @@ const LOGIT_COPIES: u64 = 10;
 const TEMPLATE: usize = 64;
 const BYTES: u64 = size_of::<f32>() as u64;
 
+/// Returns the rows of the longest text of a step: those of the target's own prompts. Longer texts are left out.
+pub fn longest_text(recipe: &DistilRecipe) -> usize {
+    recipe.collect.prompt_tokens + TEMPLATE + recipe.collect.answer_tokens
+}
+
 /// Returns the bytes that a distillation takes.
 pub fn needed(draft: &FloatWeights, recipe: &DistilRecipe) -> u64 {
     let (mut frozen, mut trained, mut outputs, mut heads) = (0, 0, 0, 0);
@@ -41,7 +46,7 @@ pub fn needed(draft: &FloatWeights, recipe: &DistilRecipe) -> u64 {
             Some(rank) => (frozen, trained) = (frozen + weights, trained + rank * (out + width)),
         }
     }
-    let rows = (recipe.collect.prompt_tokens + TEMPLATE + recipe.collect.answer_tokens) as u64;
+    let rows = longest_text(recipe) as u64;
     let logits = (recipe.collect.answer_tokens * draft.spec().n_vocab) as u64;
     let text =
         rows * (OUTPUT_COPIES * outputs as u64 + SCORE_COPIES * heads as u64 * rows) + LOGIT_COPIES * logits;

@@ -33,6 +33,7 @@ use crate::train::shards::ShardStore;
 use crate::train::{Interrupt, Recipe, TrainProgress, TrainWatch, TrainingTarget, is_paused};
 use divergence::Divergence;
 use fit::{Data, DistilFit, TextLimits, answer_logits, measure};
+use memory::longest_text;
 use student::Student;
 
 /// Texts that a draft learns on.
@@ -137,7 +138,8 @@ impl DistilRecipe {
         }
         if [self.batch, self.epochs, self.own_tokens].contains(&0) {
             return Err(Error::invalid(
-                "A step needs an answer, a run an epoch, and an answer of the draft a token. Nothing was changed.",
+                "The answers of a step, the epochs, and the tokens of the draft's answers must be at least 1. Nothing was \
+                 changed.",
             ));
         }
         Ok(())
@@ -214,7 +216,10 @@ pub fn distil(
         .map_err(|error| if_taken(error, out, "Nothing was changed. Give another name to --out."))?;
     let limits = TextLimits {
         n_vocab: file.spec().n_vocab.min(target.rows.n_vocab),
-        context: file.spec().context_length.min(target.decoder.info().context_length),
+        context: [file.spec().context_length, target.decoder.info().context_length, longest_text(recipe)]
+            .into_iter()
+            .min()
+            .unwrap_or_default(),
     };
     // The decoder checks the shapes of all tensors.
     let before = Decoder::open(plan.draft, target.compute())?;

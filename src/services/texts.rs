@@ -49,24 +49,25 @@ pub struct Texts {
 impl Texts {
     /// Reads texts. `conversations` is the file of conversations.
     ///
-    /// In folders, hidden files and those that `.gitignore` and `.ignore` name are skipped. So are files that are no UTF-8
+    /// In folders, hidden files and those that `.gitignore` and `.ignore` name are skipped. So are files that are not UTF-8
     /// text or larger than 2 MB. Links are not followed. Texts beyond [`MAX_BYTES`] are left out.
     ///
     /// # Errors
-    /// If a named file or folder cannot be read, a named file is no text, or there is no text at all.
-    pub fn read(sources: &[TextSource], conversations: &Path) -> Result<Self> {
+    /// If a named file or folder cannot be read, a named file is too large or not text, or there is no text at all.
+    /// [`Error::Stopped`] if `stopped` returns true between two files.
+    pub fn read(sources: &[TextSource], conversations: &Path, stopped: &dyn Fn() -> bool) -> Result<Self> {
         let mut all = Self::default();
         for source in sources {
             match source {
                 TextSource::MyConversations => all.add_conversations(conversations)?,
-                TextSource::Path(path) if path.is_dir() => all.add_folder(path)?,
+                TextSource::Path(path) if path.is_dir() => all.add_folder(path, stopped)?,
                 TextSource::Path(path) => {
-                    input_file::regular(path)?;
-                    let text = text_of(path, MAX_BYTES)?.ok_or_else(|| {
-                        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-                        Error::NotText { name }
-                    })?;
-                    all.add(text);
+                    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                    let bytes = input_file::regular(path)?.len();
+                    if bytes > MAX_BYTES {
+                        return Err(Error::FileTooLarge { name, bytes, most: MAX_BYTES });
+                    }
+                    all.add(text_of(path, MAX_BYTES)?.ok_or(Error::NotText { name })?);
                 }
             }
         }
@@ -89,16 +90,19 @@ impl Texts {
     }
 
     /// Adds the texts of a folder, in the order of their paths.
-    fn add_folder(&mut self, folder: &Path) -> Result<()> {
+    fn add_folder(&mut self, folder: &Path, stopped: &dyn Fn() -> bool) -> Result<()> {
         let io = |source| Error::Io { action: "read", path: folder.into(), source };
         std::fs::read_dir(folder).map_err(io)?;
         let entries = WalkBuilder::new(folder).require_git(false).sort_by_file_path(Path::cmp).build();
         let files = entries.flatten().filter(|entry| entry.file_type().is_some_and(|kind| kind.is_file()));
         for entry in files {
+            if stopped() {
+                return Err(Error::Stopped);
+            }
             if self.cut {
                 break;
             }
-            // Files that cannot be read are skipped, as those that are no text.
+            // Files that cannot be read are skipped, as those that are not text.
             if let Ok(Some(text)) = text_of(entry.path(), MAX_FILE_BYTES) {
                 self.add(text);
             }
@@ -109,10 +113,13 @@ impl Texts {
     /// Makes the texts tokens of a model and indexes them.
     ///
     /// # Errors
-    /// If the tokeniser fails.
-    pub fn index(&self, tokenizer: &Tokenizer) -> Result<TextIndex> {
+    /// If the tokeniser fails. [`Error::Stopped`] if `stopped` returns true between two texts.
+    pub fn index(&self, tokenizer: &Tokenizer, stopped: &dyn Fn() -> bool) -> Result<TextIndex> {
         let options = EncodeOptions { parse_special: false, add_bos: false };
-        let tokens = self.texts.iter().map(|text| tokenizer.encode(text, options));
+        let tokens = self
+            .texts
+            .iter()
+            .map(|text| if stopped() { Err(Error::Stopped) } else { Ok(tokenizer.encode(text, options)?) });
         Ok(TextIndex::new(tokens.collect::<Result<Vec<Vec<TokenId>>>>()?))
     }
 
@@ -147,7 +154,7 @@ pub fn conversation_messages(file: &Path) -> Result<Vec<StoredMessage>> {
     Ok(all)
 }
 
-/// Reads a file. `None` if it is no UTF-8 text or has more than `most` bytes.
+/// Reads a file. `None` if it is not UTF-8 text or has more than `most` bytes.
 fn text_of(path: &Path, most: u64) -> Result<Option<String>> {
     let io = |source| Error::Io { action: "read", path: path.into(), source };
     Ok(input_file::read(path, most).map_err(io)?.and_then(input_file::text))
@@ -177,7 +184,7 @@ mod tests {
         }
         let read = |names: &[&str]| {
             let sources: Vec<TextSource> = names.iter().map(|name| TextSource::Path(path(name))).collect();
-            Texts::read(&sources, &path("none"))
+            Texts::read(&sources, &path("none"), &|| false)
         };
         let all = read(&["src", "src/target/out.rs"]).unwrap();
         assert_eq!(all.texts, ["fn a() {}", "fn b() {}", "fn c() {}"]);
@@ -186,7 +193,7 @@ mod tests {
         assert!(matches!(read(&["missing"]), Err(Error::Io { .. })));
         std::fs::create_dir(path("nothing")).unwrap();
         assert!(matches!(read(&["nothing"]), Err(Error::Refused(Refusal::NoTexts))));
-        let conversations = Texts::read(&["my-conversations".parse().unwrap()], &path("none"));
+        let conversations = Texts::read(&[TextSource::MyConversations], &path("none"), &|| false);
         assert!(matches!(conversations, Err(Error::Refused(Refusal::NoTexts))));
     }
 

@@ -91,7 +91,7 @@ pub fn train(
     if out.is_some() {
         return Ok(Trained { report, in_use: None, place: fresh, installed: false });
     }
-    let in_use = usual(target, (folder, heads), plan, watch)?;
+    let in_use = measure_head_in_use(target, (folder, heads), plan, watch)?;
     let used_more = |used: &DraftAcceptance| used.tokens_a_pass() >= report.trained.tokens_a_pass();
     if kind == HeadKind::Eagle || in_use.as_ref().is_some_and(used_more) {
         return Ok(Trained { report, in_use, place: fresh, installed: false });
@@ -102,7 +102,7 @@ pub fn train(
 }
 
 /// Measures the head that decoding uses now.
-fn usual(
+fn measure_head_in_use(
     target: &TrainingTarget,
     (folder, heads): (&Path, &Path),
     plan: &TrainPlan,
@@ -113,7 +113,9 @@ fn usual(
         return Ok(None);
     }
     let store = ShardStore::open(folder, target, plan.seed, plan.disk)?;
-    Ok(Some(acceptance::head(target, &store, &mut head, &plan.recipe, &|| train::is_paused(watch))?))
+    Ok(Some(acceptance::head(target, &store, &mut head, &plan.recipe.comparable(), &|| {
+        train::is_paused(watch)
+    })?))
 }
 
 /// Predicted needs of a run.

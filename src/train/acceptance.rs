@@ -14,7 +14,7 @@ use super::features::Frozen;
 use super::network::{DepthLogits, Network};
 use super::prompt_rows::PromptRows;
 use super::shards::{CollectedAnswer, LIKELY, ShardStore};
-use super::{DEPTH, Recipe, TrainingTarget, check_paused};
+use super::{Recipe, TrainingTarget, check_paused};
 
 /// Acceptance of one drafted token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, TS)]
@@ -87,8 +87,7 @@ pub fn network(
     })
 }
 
-/// Measures a loaded head, in the arithmetic that decoding uses. Drafts have [`DEPTH`] tokens at most, or
-/// [`Recipe::depth`] if those are more, so that heads of any kind are compared at the same depths.
+/// Measures a loaded head, in the arithmetic that decoding uses. Drafts have [`Recipe::depth`] tokens at most.
 ///
 /// A head with a cache reads the prompt first, as when it drafts.
 ///
@@ -103,7 +102,7 @@ pub fn head(
 ) -> Result<DraftAcceptance> {
     let taps = check_layers(target, head)?;
     let (n, all) = (target.rows.n_embd, target.taps.len());
-    let depth = head.max_depth().min(recipe.depth.max(DEPTH));
+    let depth = head.max_depth().min(recipe.depth);
     let mut prompts = (head.cache_per_token() > 0).then(|| PromptRows::of(target));
     let vocabulary: Vec<TokenId> = (0..target.rows.n_vocab as TokenId).collect();
     measure(store, recipe, &vocabulary, paused, &mut |answer| {
@@ -163,7 +162,8 @@ pub fn draft(
 pub fn check_layers(target: &TrainingTarget, head: &Head) -> Result<Vec<usize>> {
     if !head.norms_states() {
         return Err(Error::invalid(
-            "This head reads the length of the hidden states, and data have none, so it cannot be measured on them.",
+            "This head depends on the norm of the hidden states, which the collected data do not keep, so it cannot be \
+             measured on them.",
         ));
     }
     let place = |layer: &usize| target.taps.iter().position(|tap| tap == layer);

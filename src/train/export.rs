@@ -47,7 +47,7 @@ pub fn check_place(kind: HeadKind, path: &Path) -> Result<()> {
             return invalid("is a folder. Give the name of a file.");
         }
         let is_free = !path.exists() || heads::is_own(path);
-        return if is_free { Ok(()) } else { invalid("is no head of Hunch. Give another name.") };
+        return if is_free { Ok(()) } else { invalid("is not a head of Hunch. Give another name.") };
     }
     if path.exists() && !path.is_dir() {
         return invalid("is a file, and an EAGLE head is a folder. Give another name.");

@@ -117,6 +117,11 @@ impl Recipe {
         Self { kind, depth: kind.depth(DEPTH), ..Self::default() }
     }
 
+    /// Returns the settings under which heads of any kind are compared: drafts of [`DEPTH`] tokens or more.
+    pub fn comparable(&self) -> Self {
+        Self { depth: self.depth.max(DEPTH), ..self.clone() }
+    }
+
     /// Checks the settings.
     ///
     /// # Errors
@@ -275,6 +280,8 @@ pub fn train(
         ));
     }
 
+    check_held_out(&store, recipe)?;
+
     let fitting = Instant::now();
     watch.progress(TrainProgress::Solving);
     let mut fit = FitRun::open(target, &store, data, recipe, plan.seed, &|| is_paused(&*watch))?;
@@ -300,7 +307,7 @@ pub fn train(
     let fit_seconds = fitting.elapsed().as_secs_f64();
     export::write(&fit, out)?;
     let head = &mut target.load_head(out)?;
-    let trained = acceptance::head(target, &store, head, recipe, &|| is_paused(&*watch))?;
+    let trained = acceptance::head(target, &store, head, &recipe.comparable(), &|| is_paused(&*watch))?;
     let Collected { tokens: of_held_out, .. } = held_out;
     Ok(TrainReport {
         target: target.rows.name.clone(),
@@ -314,6 +321,16 @@ pub fn train(
         start: fit.start().clone(),
         trained,
     })
+}
+
+/// Refuses data without held-out answers, which nothing could be measured on.
+fn check_held_out(store: &ShardStore, recipe: &Recipe) -> Result<()> {
+    if store.held_out(recipe.held_out).is_empty() {
+        return Err(Error::invalid(
+            "There are no held-out answers to measure on. Raise --held-out or --disk.",
+        ));
+    }
+    Ok(())
 }
 
 /// Returns whether a run is asked to pause.
@@ -343,5 +360,6 @@ pub fn evaluate(
     acceptance::check_layers(target, &head)?;
     let mut store = ShardStore::open(folder, target, plan.seed, plan.disk)?;
     collect::collect(target, &mut store, &plan.recipe, Goal::HeldOut, None, watch)?;
+    check_held_out(&store, &plan.recipe)?;
     acceptance::head(target, &store, &mut head, &plan.recipe, &|| is_paused(&*watch))
 }

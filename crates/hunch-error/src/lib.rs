@@ -166,7 +166,7 @@ pub enum Error {
     },
     /// A file to attach is too large.
     #[error(
-        "“{name}” has {}, and files up to {} can be attached. Attach a part of it.",
+        "“{name}” has {}, and files up to {} are accepted. Choose a part of it.",
         megabytes(*bytes), megabytes(*most)
     )]
     FileTooLarge {

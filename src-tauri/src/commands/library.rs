@@ -65,11 +65,11 @@ pub(super) fn unload_models(shell: &Shell) -> CommandResult<()> {
 }
 
 pub(super) fn chosen_texts(shell: &Shell) -> CommandResult<Vec<String>> {
-    Ok(shell.app()?.chosen_texts())
+    shell.with_app(|app| app.chosen_texts())
 }
 
 pub(super) fn choose_texts(shell: &Shell, sources: Vec<String>) -> CommandResult<Option<LoadedModels>> {
-    let chosen = shell.app()?.chosen_texts();
+    let chosen = shell.with_app(|app| app.chosen_texts())?;
     let new = sources.iter().filter(|source| !chosen.contains(source));
     for path in new.filter(|source| source.parse() != Ok(TextSource::MyConversations)) {
         desk::check_chosen(&shell.handle, path.as_ref())?;

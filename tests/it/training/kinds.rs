@@ -28,7 +28,7 @@ fn check_kind(kind: HeadKind, methods: &[Method]) {
         train::evaluate(&place.target, &place.path("data"), &plan, &out, &mut |_: TrainProgress| {}).unwrap();
     assert_eq!(&again, trained);
     // Heads of all kinds are compared at the same depths.
-    let other = TrainPlan { recipe: small(), ..plan };
+    let other = TrainPlan { recipe: small().comparable(), ..plan };
     let again = train::evaluate(&place.target, &place.path("data"), &other, &out, &mut |_: TrainProgress| {})
         .unwrap();
     assert_eq!(&again, trained);

@@ -319,7 +319,7 @@ class ReplayHost implements Host {
     const rest = { ...loaded };
     delete rest.texts;
     const tokens = texts.reduce((sum, text) => sum + (typeof text === 'string' ? this.#tokens(text).length : 0), 0);
-    const used = sources.length > 0 && { texts: { texts: sources.length, tokens, bytes: 12 * tokens, cut: false } };
+    const used = sources.length > 0 && { texts: { texts: sources.length, tokens, cut: false } };
     this.#app.info = { ...this.#app.info, loaded: { ...rest, ...used } };
     return this.#app.info.loaded;
   }

@@ -2636,10 +2636,6 @@ texts: number,
  */
 tokens: number, 
 /**
- * Memory of their index, in bytes.
- */
-bytes: number, 
-/**
  * `true` if there were more than fit, and the rest is left out.
  */
 cut: boolean, };

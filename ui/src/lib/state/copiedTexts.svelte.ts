@@ -14,6 +14,8 @@ const conversations = 'my-conversations';
 export class CopiedTexts {
   /** Sources of the texts. */
   sources = $state.raw<readonly string[]>([]);
+  /** `true` once the sources are known, and can be changed. */
+  known = $state(false);
   /** `true` while texts are read. */
   reading = $state(false);
   /** Why the last choice failed; null if it did not. */
@@ -43,6 +45,7 @@ export class CopiedTexts {
   async ask(): Promise<void> {
     await this.#try(async () => {
       this.sources = await call(this.#host, 'chosen_texts', {});
+      this.known = true;
     });
   }
 
@@ -77,11 +80,15 @@ export class CopiedTexts {
   }
 
   async #choose(sources: readonly string[]): Promise<void> {
-    this.reading = true;
     const distinct = sources.filter((source, i) => sources.indexOf(source) === i);
-    const loaded = await call(this.#host, 'choose_texts', { sources: distinct });
-    this.sources = distinct;
-    if (loaded) this.#models.showChanged(loaded);
+    this.reading = true;
+    try {
+      const loaded = await call(this.#host, 'choose_texts', { sources: distinct });
+      this.sources = distinct;
+      if (loaded) this.#models.showChanged(loaded);
+    } finally {
+      this.reading = false;
+    }
   }
 
   async #try(act: () => Promise<void>): Promise<void> {
@@ -91,8 +98,6 @@ export class CopiedTexts {
       this.#failure = null;
     } catch (thrown) {
       this.#failure = errorLine(toErrorInfo(thrown));
-    } finally {
-      this.reading = false;
     }
   }
 }

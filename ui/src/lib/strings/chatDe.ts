@@ -231,7 +231,7 @@ export const chatDe: typeof chatEn = {
   copiedTexts: {
     title: 'Eigene Texte',
     label: 'Entwürfe aus eigenen Texten',
-    note: 'Antworten, die sie wiederholen, werden schneller. Jedes Token bleibt das des Modells.',
+    note: 'Was sich wiederholt, wird zum Entwurf und kommt schneller.',
     conversations: 'Alle Unterhaltungen',
     addFolder: 'Ordner hinzufügen',
     addFiles: 'Dateien hinzufügen',

@@ -251,7 +251,7 @@ export const chatEn = {
   copiedTexts: {
     title: 'Your texts',
     label: 'Copy drafts from your texts',
-    note: 'Answers that repeat them get faster. Every token stays the model’s own.',
+    note: 'Passages that repeat become drafts, so answers get faster.',
     conversations: 'All conversations',
     addFolder: 'Add folder',
     addFiles: 'Add files',

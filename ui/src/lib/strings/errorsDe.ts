@@ -58,8 +58,8 @@ export const errorsDe: ErrorCatalogue = {
   },
   file_too_large: {
     title: 'Die Datei ist zu groß',
-    body: ({ name, bytes, most }) => `„${name}“ hat ${bytes}, anhängen lassen sich Dateien bis ${most}.`,
-    advice: 'Hänge einen Teil davon an.',
+    body: ({ name, bytes, most }) => `„${name}“ hat ${bytes}, erlaubt sind Dateien bis ${most}.`,
+    advice: 'Wähle einen Teil davon.',
   },
   file_over_context: {
     title: 'Die Datei ist zu lang für das Modell',

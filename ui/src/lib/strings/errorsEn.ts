@@ -58,8 +58,8 @@ export const errorsEn: ErrorCatalogue = {
   },
   file_too_large: {
     title: 'The file is too large',
-    body: ({ name, bytes, most }) => `“${name}” has ${bytes}, and files up to ${most} can be attached.`,
-    advice: 'Attach a part of it.',
+    body: ({ name, bytes, most }) => `“${name}” has ${bytes}, and files up to ${most} are accepted.`,
+    advice: 'Choose a part of it.',
   },
   file_over_context: {
     title: 'The file is too long for the model',
