@@ -242,11 +242,6 @@ impl Student {
     pub fn device(&self) -> &Device {
         &self.device
     }
-
-    /// Returns the tokens of the vocabulary.
-    pub fn n_vocab(&self) -> usize {
-        self.file.spec().n_vocab
-    }
 }
 
 /// Computes attention of rows `[rows, heads, head_dim]` over keys and values `[keys, kv heads, head_dim]`.
