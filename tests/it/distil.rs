@@ -320,7 +320,7 @@ fn recipes_and_memory_that_do_not_fit_are_refused_before_any_work() {
         DistilRecipe { own_tokens: 0, ..small(None) },
     ] {
         let error = refused(recipe, None);
-        assert!(error.contains("A step needs an answer"), "{error}");
+        assert!(error.contains("must be at least 1"), "{error}");
     }
 }
 
