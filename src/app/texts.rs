@@ -11,7 +11,9 @@ use super::App;
 use super::load_state::{ReadyModels, StopFlag};
 use crate::api::{LoadedModels, LoadedTexts};
 use crate::engine::Loaded;
+use crate::generate::LoadPlan;
 use crate::services::texts::{TextSource, Texts};
+use hunch_core::method::Method;
 use hunch_core::propose::retrieval::TextIndex;
 use hunch_error::{Error, ErrorInfo, Result, RunningWork};
 use hunch_model::text::Tokenizer;
@@ -38,40 +40,25 @@ impl App {
         self.shared.engine.check_free()?;
         let chosen = self.chosen_texts()?;
         let only_removes = sources.iter().all(|source| chosen.contains(source));
-        let read = match self.read_texts(sources, &|| false) {
-            Err(error) if !only_removes => return Err(error),
-            read => read,
-        };
+        // Reading may take long, so others may load models meanwhile.
         let tokenizer = models.ready().ok().map(|ready| ready.details.tokenizer.clone());
-        let texts = match (read, &tokenizer) {
-            (Ok(Some(texts)), Some(tokenizer)) => Ok(Some(indexed(&texts, tokenizer, &|| false)?)),
-            (Ok(_), _) => Ok(None),
-            (Err(error), _) => Err(error),
+        let (texts, problem) = match self.indexed_texts(sources, tokenizer.as_deref(), &|| false) {
+            Ok(texts) => (texts, None),
+            Err(error) if only_removes => (None, Some(ErrorInfo::from(&error))),
+            Err(error) => return Err(error),
         };
         let _turn = models.try_turn()?;
-        let ready = models.ready().ok();
-        let is_same = |ready: &ReadyModels| {
-            tokenizer.as_ref().is_some_and(|read_for| Arc::ptr_eq(read_for, &ready.details.tokenizer))
-        };
-        let Some(ready) = ready else {
+        let Ok(ready) = models.ready() else {
             self.store_texts(sources)?;
             return Ok(None);
         };
-        if !is_same(&ready) {
-            // Others were loaded while the texts were read.
+        if !tokenizer.is_some_and(|tokenizer| Arc::ptr_eq(&tokenizer, &ready.details.tokenizer)) {
             return Err(Error::Busy(RunningWork::Loading));
         }
-        let (texts, problem) = match texts {
-            Ok(texts) => (texts, None),
-            Err(error) => (None, Some(ErrorInfo::from(&error))),
-        };
         let before = ready.details.plan.texts.clone();
         let (details, texts) = self.use_texts(&ready.details, texts)?;
         if let Err(error) = self.store_texts(sources) {
-            self.shared.engine.ask(self.next_id(), move |models, _| {
-                models.set_texts(before);
-                Ok(())
-            })?;
+            self.set_engine_texts(before)?;
             return Err(error);
         }
         let loaded = LoadedModels {
@@ -93,11 +80,8 @@ impl App {
         stop: &StopFlag,
     ) -> (Loaded, Option<LoadedTexts>, Option<ErrorInfo>) {
         let stopped = || stop.load(Ordering::Relaxed);
-        let texts = self
-            .chosen_texts()
-            .and_then(|sources| self.read_texts(&sources, &stopped))
-            .and_then(|texts| texts.map(|texts| indexed(&texts, &details.tokenizer, &stopped)).transpose());
-        let (texts, problem) = match texts {
+        let indexed = |sources: Vec<String>| self.indexed_texts(&sources, Some(&details.tokenizer), &stopped);
+        let (texts, problem) = match self.chosen_texts().and_then(indexed) {
             Ok(texts) => (texts, None),
             Err(error) => (None, Some((&error).into())),
         };
@@ -117,21 +101,36 @@ impl App {
         texts: Option<IndexedTexts>,
     ) -> Result<(Loaded, Option<LoadedTexts>)> {
         let (index, shown) = texts.map(|texts| (texts.index, texts.shown)).unzip();
-        let (plan, methods) = self.shared.engine.ask(self.next_id(), move |models, _| {
-            models.set_texts(index);
-            Ok((models.plan(), models.usable_methods()))
-        })?;
+        let (plan, methods) = self.set_engine_texts(index)?;
         Ok((Loaded { plan, methods, ..details.clone() }, shown))
     }
 
-    /// Reads texts. `None` without sources.
-    fn read_texts(&self, sources: &[String], stopped: &dyn Fn() -> bool) -> Result<Option<Texts>> {
+    /// Replaces the texts in the engine. Returns the plan and the methods of its models.
+    fn set_engine_texts(&self, texts: Option<Arc<TextIndex>>) -> Result<(LoadPlan, Vec<Method>)> {
+        self.shared.engine.ask(self.next_id(), move |models, _| {
+            models.set_texts(texts);
+            Ok((models.plan(), models.usable_methods()))
+        })
+    }
+
+    /// Reads texts, and makes them tokens of a model if there is one. `None` without a model or sources.
+    fn indexed_texts(
+        &self,
+        sources: &[String],
+        tokenizer: Option<&Tokenizer>,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<Option<IndexedTexts>> {
         if sources.is_empty() {
             return Ok(None);
         }
         let Ok(sources) = sources.iter().map(|source| source.parse()).collect::<Result<Vec<TextSource>, _>>();
         let conversations = self.shared.store_path.as_deref().unwrap_or(Path::new(""));
-        Texts::read(&sources, conversations, stopped).map(Some)
+        let texts = Texts::read(&sources, conversations, stopped)?;
+        let Some(tokenizer) = tokenizer else { return Ok(None) };
+        let index = texts.index(tokenizer, stopped)?;
+        let (count, tokens) = (texts.count() as u32, index.len() as u32);
+        let shown = LoadedTexts { texts: count, tokens, cut: texts.is_cut() };
+        Ok(Some(IndexedTexts { index: index.into(), shown }))
     }
 
     /// Returns the sources of the chosen texts.
@@ -146,10 +145,4 @@ impl App {
     fn store_texts(&self, sources: &[String]) -> Result<()> {
         Ok(self.store().set_preference(TEXTS, &Value::from(sources))?)
     }
-}
-
-fn indexed(texts: &Texts, tokenizer: &Tokenizer, stopped: &dyn Fn() -> bool) -> Result<IndexedTexts> {
-    let index = texts.index(tokenizer, stopped)?;
-    let shown = LoadedTexts { texts: texts.count() as u32, tokens: index.len() as u32, cut: texts.is_cut() };
-    Ok(IndexedTexts { index: index.into(), shown })
 }

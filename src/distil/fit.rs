@@ -8,16 +8,17 @@ use hunch_core::model::{LanguageModel, LogitRows, Step};
 use hunch_core::sample::{Sampler, SamplingParams, draw, unit};
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
-use rand::seq::SliceRandom;
+use hunch_model::hex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::student::{Student, StudentCache};
 use super::{DistilPlan, DistilRecipe, TextsOf};
 use crate::train::acceptance::{self, Acceptance};
-use crate::train::adam::{AdamW, learning_rate};
+use crate::train::adam::AdamW;
 use crate::train::checkpoint::{Checkpoint, copies};
 use crate::train::ops::{gradients_of, tensor_of_rows};
+use crate::train::schedule::{is_measured_after, learning_rate, mean_loss, order};
 use crate::train::shards::{CollectedAnswer, ShardStore};
 use crate::train::start::generator;
 use crate::train::{Recipe, TrainingTarget};
@@ -175,12 +176,10 @@ impl<'a> DistilFit<'a> {
             self.adam.step(self.student.vars(), &grads, rate)?;
         }
         self.state.step += 1;
-        self.state.loss = if step == 0 { loss } else { 0.9 * self.state.loss + 0.1 * loss };
-        let every = (total / self.recipe.evaluations.max(1)).max(1);
-        let done = self.state.step == total;
-        self.state.due = done || self.state.step.is_multiple_of(every);
+        self.state.loss = mean_loss(self.state.loss, step, loss);
+        self.state.due = is_measured_after(self.state.step, total, self.recipe.evaluations);
         self.evaluate(paused)?;
-        if done || self.saved.elapsed() >= self.recipe.checkpoint_every {
+        if self.state.step == total || self.saved.elapsed() >= self.recipe.checkpoint_every {
             self.save()?;
         }
         Ok(Some((self.state.loss, self.state.latest)))
@@ -363,9 +362,7 @@ pub fn measure(
 fn batches(texts: usize, recipe: &DistilRecipe, seed: u64) -> Vec<Vec<usize>> {
     let mut batches = Vec::new();
     for epoch in 0..recipe.epochs {
-        let mut order: Vec<usize> = (0..texts).collect();
-        order.shuffle(&mut generator(seed, 1, epoch));
-        batches.extend(order.chunks(recipe.batch.max(1)).map(<[usize]>::to_vec));
+        batches.extend(order(texts, seed, epoch).chunks(recipe.batch.max(1)).map(<[usize]>::to_vec));
     }
     batches
 }
@@ -382,5 +379,5 @@ fn digest(data: &Data<'_>, plan: &DistilPlan<'_>) -> Result<String> {
     for text in data.texts {
         hash.update(format!("{:?} {:?}", text.prompt_ids, text.next));
     }
-    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hex(&hash.finalize()))
 }

@@ -30,7 +30,7 @@ use serde::Serialize;
 use crate::train::acceptance::Acceptance;
 use crate::train::collect::{Goal, collect};
 use crate::train::shards::ShardStore;
-use crate::train::{Interrupt, Recipe, TrainProgress, TrainWatch, TrainingTarget, is_paused};
+use crate::train::{Recipe, TrainProgress, TrainWatch, TrainingTarget, is_finished_early, is_paused};
 use divergence::Divergence;
 use fit::{Data, DistilFit, TextLimits, answer_logits, measure};
 use memory::longest_text;
@@ -197,7 +197,7 @@ pub fn folder(of_heads: &Path) -> PathBuf {
 /// [`Error::VocabularyMismatch`] if the models have other vocabularies, [`Error::UnsupportedModel`] if the draft's
 /// layers cannot be trained, [`Error::InvalidModelFile`] if its weights are not finite. [`Error::InvalidRequest`] if
 /// settings are out of range, memory is short, or `out` exists. These are found before any work. The errors of files and
-/// devices, after which texts and the last checkpoint are kept. [`Error::Stopped`] after [`Interrupt::Pause`].
+/// devices, after which texts and the last checkpoint are kept. [`Error::Stopped`] after [`Interrupt::Pause`](crate::train::Interrupt::Pause).
 pub fn distil(
     target: &TrainingTarget,
     folder: &Path,
@@ -249,12 +249,8 @@ pub fn distil(
     let mut fit = DistilFit::open(data, student, plan, store.folder(), &|| is_paused(&*watch))?;
     let mut steps_now = 0;
     loop {
-        if let Some(interrupt) = watch.interrupt() {
-            fit.save()?;
-            match interrupt {
-                Interrupt::Pause => return Err(Error::Stopped),
-                Interrupt::Finish => break,
-            }
+        if is_finished_early(watch, || fit.save())? {
+            break;
         }
         let Some((loss, acceptance)) = fit.step(&|| is_paused(&*watch))? else { break };
         steps_now += 1;

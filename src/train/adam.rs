@@ -1,5 +1,5 @@
-//! AdamW (Loshchilov and Hutter, arXiv 1711.05101) whose moments can be saved, and its learning rate. candle's own keeps
-//! the moments private, and a run that is resumed needs them.
+//! AdamW (Loshchilov and Hutter, arXiv 1711.05101) whose moments can be saved. candle's own keeps the
+//! moments private, and a run that is resumed needs them.
 
 use candle_core::{Result, Tensor, Var};
 
@@ -9,15 +9,6 @@ const EPS: f64 = 1e-8;
 const WEIGHT_DECAY: f64 = 0.05;
 /// Largest norm of all gradients together.
 const CLIP: f64 = 1.0;
-/// Learning rate at the end, as a share of the highest.
-const LAST_RATE: f64 = 0.05;
-
-/// Returns the learning rate of a step from 0: a linear warm-up times a cosine from `highest` to 5% of it.
-pub fn learning_rate(highest: f64, step: usize, total: usize, warm_up: usize) -> f64 {
-    let rise = ((step + 1) as f64 / warm_up as f64).min(1.0);
-    let cosine = 0.5 * (1.0 + (std::f64::consts::PI * step as f64 / total as f64).cos());
-    highest * rise * (LAST_RATE + (1.0 - LAST_RATE) * cosine)
-}
 
 /// Moments of the gradients.
 pub struct AdamW {
@@ -68,14 +59,6 @@ impl AdamW {
 mod tests {
     use super::*;
     use candle_core::Device;
-
-    #[test]
-    fn learning_rate_rises_to_the_highest_and_falls_to_a_twentieth() {
-        let rates: Vec<f64> = (0..1_000).map(|step| learning_rate(2.0, step, 1_000, 10)).collect();
-        assert!(rates[..10].is_sorted() && rates[9..].is_sorted_by(|a, b| a >= b));
-        assert!((rates[0] - 0.2).abs() < 1e-3 && (rates[9] - 2.0).abs() < 1e-2, "{:?}", &rates[..10]);
-        assert!((rates[999] - 0.1).abs() < 1e-3, "{}", rates[999]);
-    }
 
     #[test]
     fn first_step_moves_against_the_gradient_by_the_learning_rate() {

@@ -9,14 +9,14 @@
 //! queries and keys let a row see mostly itself.
 
 use candle_core::backprop::GradStore;
-use candle_core::{D, DType, Device, Result as CandleResult, Tensor, Var};
+use candle_core::{D, Device, Result as CandleResult, Tensor, Var};
 use hunch_core::token::TokenId;
 use hunch_error::Result;
 
 use super::features::Frozen;
-use super::network::{DepthLogits, Network, depth_weights};
+use super::network::{DepthLogits, Network, draft_gradients, draft_targets};
+use super::ops::tensor;
 use super::ops::{self, EPS, causal_mask, feed_forward, linear, log_softmax, rms_norm, rotate_halves};
-use super::ops::{soft_cross_entropy, tensor};
 use super::shards::{CollectedAnswer, Position};
 use super::start::{self, INPUTS, StartData, feed_forward_width};
 
@@ -205,19 +205,6 @@ impl Eagle {
         Ok((values(f64::cos)?, values(f64::sin)?))
     }
 
-    /// Returns loss and gradients. `targets` has the target's logits `[rows, shortlist]` and the weight of each row, by
-    /// step.
-    fn gradients_at(&self, batch: &Batch, targets: &[(Tensor, Tensor)]) -> CandleResult<(f64, GradStore)> {
-        let mut sum = Tensor::zeros((), DType::F32, batch.streams.device())?;
-        let mut loss = 0.0;
-        for (logits, (target, weights)) in self.predict(batch)?.iter().zip(targets) {
-            let (part, gradient) = soft_cross_entropy(logits, target, weights)?;
-            loss += part;
-            sum = (sum + (logits * gradient)?.sum_all()?)?;
-        }
-        Ok((loss, sum.backward()?))
-    }
-
     /// Reads the rows of whole answers.
     fn batch(&self, frozen: &Frozen<'_>, positions: &[Position<'_>]) -> Result<Batch> {
         let lengths: Vec<usize> =
@@ -241,15 +228,8 @@ impl Network for Eagle {
     }
 
     fn gradients(&self, frozen: &Frozen<'_>, positions: &[Position<'_>]) -> Result<(f64, GradStore)> {
-        let weights = depth_weights(positions, self.depth, DECAY);
-        let mut targets = Vec::new();
-        for (s, weights) in weights.into_iter().enumerate() {
-            let rows =
-                positions.iter().map(|&(answer, row)| (answer, (row + 1 + s).min(answer.next.len() - 1)));
-            let target = frozen.logits(&frozen.final_states(rows)?)?;
-            targets.push((target, tensor(weights, &[positions.len(), 1], frozen.target.device())?));
-        }
-        Ok(self.gradients_at(&self.batch(frozen, positions)?, &targets)?)
+        let targets = draft_targets(frozen, positions, self.depth, DECAY)?;
+        Ok(draft_gradients(&self.predict(&self.batch(frozen, positions)?)?, &targets)?)
     }
 
     fn logits(&self, frozen: &Frozen<'_>, answer: &CollectedAnswer) -> Result<DepthLogits> {
@@ -298,6 +278,8 @@ fn attend(steps: &[Projected], from: usize, rows: usize) -> CandleResult<Tensor>
 
 #[cfg(test)]
 mod tests {
+    use candle_core::DType;
+
     use super::super::ops::check;
     use super::*;
 
@@ -342,8 +324,9 @@ mod tests {
                 (random(&[6, 20], 3.0), tensor(weights, &[6, 1], &Device::Cpu).unwrap())
             })
             .collect();
-        let (_, grads) = network.gradients_at(&batch, &targets).unwrap();
-        let loss = || network.gradients_at(&batch, &targets).unwrap().0;
+        let gradients = || draft_gradients(&network.predict(&batch).unwrap(), &targets).unwrap();
+        let (_, grads) = gradients();
+        let loss = || gradients().0;
         check::assert_gradients(network.vars(), &NAMES.map(str::to_owned), &grads, &loss);
     }
 

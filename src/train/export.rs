@@ -6,7 +6,7 @@ use candle_core::Tensor;
 use half::f16;
 use hunch_error::{Error, Result};
 use hunch_model::atomic_file::{self, PART};
-use hunch_model::heads::{self, MedusaPosition, MedusaWeights, MlpWeights};
+use hunch_model::heads::{self, HeadFacts, MedusaPosition, MedusaWeights, MlpWeights};
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::json;
 
@@ -100,6 +100,17 @@ impl Weights {
     }
 }
 
+fn facts(fit: &FitRun<'_>) -> Result<HeadFacts> {
+    let target = fit.frozen().target;
+    Ok(HeadFacts {
+        vocabulary: fit.frozen().vocabulary.clone(),
+        training_tokens: fit.training_tokens(),
+        acceptance: fit.best_acceptance().first.sampled,
+        target_name: target.rows.name.clone(),
+        target: target.fingerprint()?,
+    })
+}
+
 fn mlp(fit: &FitRun<'_>, weights: &mut Weights, path: &Path) -> Result<()> {
     let (frozen, target) = (fit.frozen(), fit.frozen().target);
     let mut next = || weights.next();
@@ -118,7 +129,6 @@ fn mlp(fit: &FitRun<'_>, weights: &mut Weights, path: &Path) -> Result<()> {
         path,
         &MlpWeights {
             layers,
-            vocabulary: frozen.vocabulary.clone(),
             feed_forward: gate.len() / n,
             fc,
             fc_bias,
@@ -128,17 +138,13 @@ fn mlp(fit: &FitRun<'_>, weights: &mut Weights, path: &Path) -> Result<()> {
             down,
             out_scale: deviation.to_vec(),
             out_shift: mean.to_vec(),
-            training_tokens: fit.training_tokens(),
-            acceptance: fit.best_acceptance().first.sampled,
-            target_name: target.rows.name.clone(),
-            target: target.fingerprint()?,
         },
+        &facts(fit)?,
     )
 }
 
 fn medusa(fit: &FitRun<'_>, weights: &mut Weights, path: &Path) -> Result<()> {
-    let (frozen, target) = (fit.frozen(), fit.frozen().target);
-    let (mean, deviation) = frozen.final_standard();
+    let (mean, deviation) = fit.frozen().final_standard();
     let position = |_| MedusaPosition {
         block: weights.next(),
         block_bias: weights.next(),
@@ -148,15 +154,11 @@ fn medusa(fit: &FitRun<'_>, weights: &mut Weights, path: &Path) -> Result<()> {
     heads::write_medusa(
         path,
         &MedusaWeights {
-            vocabulary: frozen.vocabulary.clone(),
             in_scale: deviation.iter().map(|deviation| 1.0 / deviation).collect(),
             in_shift: mean.iter().zip(deviation).map(|(mean, deviation)| -mean / deviation).collect(),
             positions: (0..fit.recipe().depth).map(position).collect(),
-            training_tokens: fit.training_tokens(),
-            acceptance: fit.best_acceptance().first.sampled,
-            target_name: target.rows.name.clone(),
-            target: target.fingerprint()?,
         },
+        &facts(fit)?,
     )
 }
 

@@ -7,17 +7,19 @@ use candle_core::Tensor;
 use candle_core::backprop::GradStore;
 use hunch_core::token::TokenId;
 use hunch_error::{Refusal, Result};
+use hunch_model::hex;
 use rand::seq::SliceRandom;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::acceptance::{self, Acceptance, DraftAcceptance};
-use super::adam::{AdamW, learning_rate};
+use super::adam::AdamW;
 use super::checkpoint::{Checkpoint, copies};
 use super::features::{Frozen, Standard};
 use super::network::Network;
 use super::ops::gradients_of;
 use super::prompt_rows::PromptRows;
+use super::schedule::{is_measured_after, learning_rate, mean_loss, order};
 use super::shards::{CollectedAnswer, Position, ShardStore, TrainingSet};
 use super::start::{StartData, generator};
 use super::{Recipe, TrainingTarget, check_paused};
@@ -208,13 +210,11 @@ impl<'a> FitRun<'a> {
         let rate = learning_rate(self.recipe.learning_rate, step, total, WARM_UP);
         self.adam.step(self.network.vars(), &gradients_of(self.network.vars(), grads), rate)?;
         self.state.step += 1;
-        self.state.loss = if step == 0 { loss } else { 0.9 * self.state.loss + 0.1 * loss };
-        let every = (total / self.recipe.evaluations.max(1)).max(1);
-        let done = self.state.step == total;
-        self.state.due = done || self.state.step.is_multiple_of(every);
+        self.state.loss = mean_loss(self.state.loss, step, loss);
+        self.state.due = is_measured_after(self.state.step, total, self.recipe.evaluations);
         self.evaluate(store, paused)?;
         self.state.seconds += begun.elapsed().as_secs_f64();
-        if done || self.saved.elapsed() >= self.recipe.checkpoint_every {
+        if self.state.step == total || self.saved.elapsed() >= self.recipe.checkpoint_every {
             self.save()?;
         }
         let State { loss, latest, .. } = &self.state;
@@ -339,14 +339,7 @@ fn digest(target: &TrainingTarget, data: &TrainingSet, recipe: &Recipe, seed: u6
     let answers: Vec<(u32, usize)> = data.answers.iter().map(|entry| (entry.job(), entry.rows())).collect();
     let mut hash = Sha256::new();
     hash.update(format!("{} {recipe:?} {seed} {answers:?}", target.fingerprint()?));
-    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
-}
-
-/// Returns the order of the answers in an epoch.
-fn order(answers: usize, seed: u64, epoch: usize) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..answers).collect();
-    order.shuffle(&mut generator(seed, 1, epoch));
-    order
+    Ok(hex(&hash.finalize()))
 }
 
 /// Returns all batches in their order.

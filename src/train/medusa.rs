@@ -14,8 +14,8 @@ use candle_core::{Result as CandleResult, Tensor, Var};
 use hunch_error::Result;
 
 use super::features::Frozen;
-use super::network::{DepthLogits, Network, depth_weights};
-use super::ops::{self, linear, soft_cross_entropy, tensor};
+use super::network::{DepthLogits, Network, draft_gradients, draft_targets};
+use super::ops::{self, linear};
 use super::shards::{CollectedAnswer, Position};
 use super::start::{self, StartData};
 
@@ -80,18 +80,6 @@ impl Medusa {
         };
         self.vars.chunks(NAMES.len()).map(token).collect()
     }
-
-    /// Returns loss and gradients for the target's logits and the weight of each row, by token.
-    fn gradients_at(&self, states: &Tensor, targets: &[(Tensor, Tensor)]) -> CandleResult<(f64, GradStore)> {
-        let mut sum = Tensor::zeros((), states.dtype(), states.device())?;
-        let mut loss = 0.0;
-        for (logits, (target, weights)) in self.predict(states)?.iter().zip(targets) {
-            let (part, gradient) = soft_cross_entropy(logits, target, weights)?;
-            loss += part;
-            sum = (sum + (logits * gradient)?.sum_all()?)?;
-        }
-        Ok((loss, sum.backward()?))
-    }
 }
 
 impl Network for Medusa {
@@ -101,16 +89,8 @@ impl Network for Medusa {
 
     fn gradients(&self, frozen: &Frozen<'_>, positions: &[Position<'_>]) -> Result<(f64, GradStore)> {
         let depth = self.vars.len() / NAMES.len();
-        let weights = depth_weights(positions, depth, DECAY);
-        let mut targets = Vec::new();
-        for (k, weights) in weights.into_iter().enumerate() {
-            // Rows after the end of an answer have no weight.
-            let rows =
-                positions.iter().map(|&(answer, row)| (answer, (row + 1 + k).min(answer.next.len() - 1)));
-            let target = frozen.logits(&frozen.final_states(rows)?)?;
-            targets.push((target, tensor(weights, &[positions.len(), 1], frozen.target.device())?));
-        }
-        Ok(self.gradients_at(&states(frozen, positions)?, &targets)?)
+        let targets = draft_targets(frozen, positions, depth, DECAY)?;
+        Ok(draft_gradients(&self.predict(&states(frozen, positions)?)?, &targets)?)
     }
 
     fn logits(&self, frozen: &Frozen<'_>, answer: &CollectedAnswer) -> Result<DepthLogits> {
@@ -141,8 +121,9 @@ mod tests {
             |values: [f32; 3]| Tensor::new(&values, states.device()).unwrap().reshape((3, 1)).unwrap();
         let weights = [row_weights([0.3, 0.3, 0.2]), row_weights([0.2, 0.0, 0.0])];
         let targets: Vec<_> = targets.into_iter().zip(weights).collect();
-        let (_, grads) = network.gradients_at(&states, &targets).unwrap();
-        let loss = || network.gradients_at(&states, &targets).unwrap().0;
+        let gradients = || draft_gradients(&network.predict(&states).unwrap(), &targets).unwrap();
+        let (_, grads) = gradients();
+        let loss = || gradients().0;
         let names: Vec<String> = (0..2).flat_map(|k| NAMES.map(|name| format!("{k}.{name}"))).collect();
         check::assert_gradients(network.vars(), &names, &grads, &loss);
     }

@@ -27,6 +27,7 @@ pub mod prompt_rows;
 pub mod prompts;
 pub mod record;
 pub mod ridge;
+pub mod schedule;
 pub mod shards;
 pub mod start;
 pub mod target;
@@ -290,12 +291,8 @@ pub fn train(
     }
     let mut trained_now = 0;
     loop {
-        if let Some(interrupt) = watch.interrupt() {
-            fit.save()?;
-            match interrupt {
-                Interrupt::Pause => return Err(Error::Stopped),
-                Interrupt::Finish => break,
-            }
+        if is_finished_early(watch, || fit.save())? {
+            break;
         }
         let Some(FitStep { positions, loss, acceptance }) = fit.step(&store, &|| is_paused(&*watch))? else {
             break;
@@ -336,6 +333,19 @@ fn check_held_out(store: &ShardStore, recipe: &Recipe) -> Result<()> {
 /// Returns whether a run is asked to pause.
 pub fn is_paused(watch: &dyn TrainWatch) -> bool {
     watch.interrupt() == Some(Interrupt::Pause)
+}
+
+/// Returns whether a run is asked to finish early. Calls `save` if it is, or if it is asked to pause.
+///
+/// # Errors
+/// [`Error::Stopped`] if it is asked to pause, and the error of `save`.
+pub(crate) fn is_finished_early(watch: &dyn TrainWatch, save: impl FnOnce() -> Result<()>) -> Result<bool> {
+    let Some(interrupt) = watch.interrupt() else { return Ok(false) };
+    save()?;
+    match interrupt {
+        Interrupt::Pause => Err(Error::Stopped),
+        Interrupt::Finish => Ok(true),
+    }
 }
 
 /// Ends the work with [`Error::Stopped`] if the run was paused.

@@ -1,10 +1,11 @@
 //! Interface of a head in training.
 
-use candle_core::Var;
 use candle_core::backprop::GradStore;
+use candle_core::{DType, Result as CandleResult, Tensor, Var};
 use hunch_error::Result;
 
 use super::features::Frozen;
+use super::ops::{soft_cross_entropy, tensor};
 use super::shards::{CollectedAnswer, Position};
 
 /// Logits of an answer, `[depth][position][vocabulary]`.
@@ -29,9 +30,48 @@ pub trait Network {
     fn logits(&self, frozen: &Frozen<'_>, answer: &CollectedAnswer) -> Result<DepthLogits>;
 }
 
+/// Logits of the target `[rows, shortlist]`, and the weight of each row `[rows, 1]`, for a token of a draft.
+pub type DraftTarget = (Tensor, Tensor);
+
+/// Returns the targets of each token of the drafts from these positions. The loss of a token has `decay` to the power of
+/// its depth as weight.
+///
+/// # Errors
+/// If the device fails.
+pub fn draft_targets(
+    frozen: &Frozen<'_>,
+    positions: &[Position<'_>],
+    depth: usize,
+    decay: f64,
+) -> Result<Vec<DraftTarget>> {
+    let weights = depth_weights(positions, depth, decay);
+    let target = |(k, weights): (usize, Vec<f32>)| {
+        // Rows after the end of an answer have no weight.
+        let rows = positions.iter().map(|&(answer, row)| (answer, (row + 1 + k).min(answer.next.len() - 1)));
+        let logits = frozen.logits(&frozen.final_states(rows)?)?;
+        Ok((logits, tensor(weights, &[positions.len(), 1], frozen.target.device())?))
+    };
+    weights.into_iter().enumerate().map(target).collect()
+}
+
+/// Returns the loss of drafts and its gradients, from the logits of each token `[rows, shortlist]`.
+///
+/// # Errors
+/// If the device fails.
+pub fn draft_gradients(logits: &[Tensor], targets: &[DraftTarget]) -> CandleResult<(f64, GradStore)> {
+    let Some(first) = logits.first() else { candle_core::bail!("a draft without tokens") };
+    let (mut loss, mut sum) = (0.0, Tensor::zeros((), DType::F32, first.device())?);
+    for (logits, (target, weights)) in logits.iter().zip(targets) {
+        let (part, gradient) = soft_cross_entropy(logits, target, weights)?;
+        loss += part;
+        sum = (sum + (logits * gradient)?.sum_all()?)?;
+    }
+    Ok((loss, sum.backward()?))
+}
+
 /// Returns the weight of each position by token of a draft: `decay` to the power of the token's depth. It is 0 after the
 /// end of an answer, and all together are 1.
-pub fn depth_weights(positions: &[Position<'_>], depth: usize, decay: f64) -> Vec<Vec<f32>> {
+fn depth_weights(positions: &[Position<'_>], depth: usize, decay: f64) -> Vec<Vec<f32>> {
     let weight = |k: usize, (answer, row): &Position<'_>| {
         if row + 1 + k < answer.next.len() { decay.powi(k as i32) } else { 0.0 }
     };

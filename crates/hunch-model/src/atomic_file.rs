@@ -26,8 +26,7 @@ pub fn write(path: &Path, contents: impl AsRef<[u8]>) -> Result<()> {
 /// # Errors
 /// As [`write`], and [`Error::Io`] if `from` cannot be read.
 pub fn copy(from: &Path, to: &Path) -> Result<()> {
-    let mut source =
-        File::open(from).map_err(|source| Error::Io { action: "read", path: from.into(), source })?;
+    let mut source = open(from)?;
     replace(to, |file| std::io::copy(&mut source, file).map(drop).map_err(|source| cannot_write(to, source)))
 }
 
@@ -37,14 +36,18 @@ pub fn copy(from: &Path, to: &Path) -> Result<()> {
 /// As [`copy`]; [`Error::Io`] of the kind `AlreadyExists` if `to` exists.
 pub fn copy_new(from: &Path, to: &Path) -> Result<()> {
     let io = |source| cannot_write(to, source);
-    let mut source =
-        File::open(from).map_err(|source| Error::Io { action: "read", path: from.into(), source })?;
+    let mut source = open(from)?;
     let mut unfinished = create_in_folder_of(to).map_err(io)?;
     std::io::copy(&mut source, unfinished.as_file_mut()).map_err(io)?;
     unfinished.as_file().sync_all().map_err(io)?;
     unfinished.persist_noclobber(to).map_err(|refused| io(refused.error))?;
     sync_parent(to);
     Ok(())
+}
+
+/// Opens a file to be copied.
+fn open(from: &Path) -> Result<File> {
+    File::open(from).map_err(|source| Error::Io { action: "read", path: from.into(), source })
 }
 
 /// Checks that a new file can be created, before the work for its contents. Creates its folder.

@@ -39,6 +39,7 @@ use crate::decoder::Decoder;
 use crate::device::Compute;
 use crate::display_name::{NameFields, display_name};
 use crate::gguf::Gguf;
+use crate::hex;
 use crate::spec::ModelSpec;
 use crate::tensor_names::output_norm;
 use crate::weights::WeightFile;
@@ -48,7 +49,7 @@ pub use memory::{HeadMemory, HeadOutlook};
 use mlp::MlpHead;
 use target_parts::TargetParts;
 pub use target_rows::TargetWeights;
-pub use write::{MedusaPosition, MedusaWeights, MlpWeights, write_medusa, write_mlp};
+pub use write::{HeadFacts, MedusaPosition, MedusaWeights, MlpWeights, write_medusa, write_mlp};
 
 /// Metadata key of the SHA-256 of the target's output norm, as hexadecimal digits. Norms are f32 in every quantisation
 /// of a model, and differ between models that were trained apart.
@@ -250,5 +251,5 @@ pub fn fingerprint(target: &WeightFile) -> Result<String> {
         target.vector(output_norm(target), spec.n_embd, &candle_core::Device::Cpu)?.to_vec1::<f32>()?;
     let mut hash = Sha256::new();
     norm.iter().for_each(|value| hash.update(value.to_le_bytes()));
-    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hex(&hash.finalize()))
 }

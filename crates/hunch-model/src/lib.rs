@@ -19,6 +19,7 @@ pub mod file_lock;
 pub mod float_weights;
 pub mod gguf;
 pub mod heads;
+mod hex;
 pub mod input_file;
 mod linear;
 pub mod low_bit;
@@ -38,4 +39,5 @@ mod tensor_names;
 pub mod text;
 pub mod weights;
 
+pub use hex::hex;
 pub use spec::ModelSpec;

@@ -17,6 +17,7 @@ use crate::candle_type::CandleType;
 use crate::dequantise::dequantise;
 use crate::file::ModelFile;
 use crate::gguf::{Gguf, TensorInfo, WeightType};
+use crate::hex;
 use crate::split;
 use crate::weights::WeightFile;
 use hunch_error::{Error, Result};
@@ -70,7 +71,7 @@ pub fn fingerprint(model: &Path) -> Result<String> {
             digest.update(file.read(at..file.len().min(at + SAMPLE_BYTES))?);
         }
     }
-    Ok(digest.finalize()[..8].iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hex(&digest.finalize()[..8]))
 }
 
 /// Removes unfinished copies left by killed writers of the same copy.

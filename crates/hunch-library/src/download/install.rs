@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use sha2::{Digest, Sha256};
 
-use super::partial_state::{PartialDownload, hex};
+use super::partial_state::PartialDownload;
 use crate::hub::{RemoteFile, local_file};
 use hunch_error::{Error, Refusal, Result};
 use hunch_model::atomic_file::sync_parent;
 use hunch_model::gguf::Gguf;
+use hunch_model::hex;
 
 /// Limit of alternative names tried for a model.
 const MAX_NAMES: usize = 100;

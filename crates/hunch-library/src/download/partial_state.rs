@@ -13,7 +13,7 @@ use crate::hub;
 use crate::hub::RemoteFile;
 use crate::types::DownloadRequest;
 use hunch_error::{Error, Result};
-use hunch_model::atomic_file;
+use hunch_model::{atomic_file, hex};
 
 /// Folder of unfinished downloads in the models folder. Scans skip it.
 pub(super) const FOLDER: &str = ".downloads";
@@ -52,10 +52,6 @@ impl PartialState {
 /// Returns the id of a download, which depends on repository and file only.
 pub(super) fn download_id(request: &DownloadRequest) -> String {
     hex(&Sha256::digest(format!("{}\n{}", request.repository, request.file)))[..16].to_owned()
-}
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Lock held by the program that works on a download.

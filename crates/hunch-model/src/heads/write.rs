@@ -12,13 +12,26 @@ use hunch_error::{Error, Result};
 use super::{ACCEPTANCE, KIND, MEDUSA, MLP, TARGET};
 use crate::atomic_file;
 
+/// Facts that the file of every kind of head states.
+#[derive(Clone, Debug)]
+pub struct HeadFacts {
+    /// Tokens that it scores, ascending.
+    pub vocabulary: Vec<TokenId>,
+    /// Tokens that it was trained on.
+    pub training_tokens: usize,
+    /// Acceptance of the first token on held-out answers in chat sampling, from 0 to 1.
+    pub acceptance: f64,
+    /// Display name of the target.
+    pub target_name: String,
+    /// [`fingerprint`](super::fingerprint) of the target.
+    pub target: String,
+}
+
 /// Weights of a head without attention. Matrices are `[out, in]`, n is the width of the target.
 #[derive(Clone, Debug)]
 pub struct MlpWeights {
     /// Layers after which it reads the residual stream, ascending, without the last layer.
     pub layers: Vec<usize>,
-    /// Tokens that it scores, ascending.
-    pub vocabulary: Vec<TokenId>,
     /// Width of its feed-forward block.
     pub feed_forward: usize,
     /// `[n, (layers + 2) n]`.
@@ -37,35 +50,17 @@ pub struct MlpWeights {
     pub out_scale: Vec<f32>,
     /// `[n]`.
     pub out_shift: Vec<f32>,
-    /// Tokens that it was trained on.
-    pub training_tokens: usize,
-    /// Acceptance on held-out answers in chat sampling, from 0 to 1.
-    pub acceptance: f64,
-    /// Display name of the target.
-    pub target_name: String,
-    /// [`fingerprint`](super::fingerprint) of the target.
-    pub target: String,
 }
 
 /// Weights of a Medusa head that scores a part of the vocabulary. Matrices are `[out, in]`, n is the width of the target.
 #[derive(Clone, Debug)]
 pub struct MedusaWeights {
-    /// Tokens that it scores, ascending.
-    pub vocabulary: Vec<TokenId>,
     /// Factor of the target's final state, `[n]`.
     pub in_scale: Vec<f32>,
     /// Constant that is added after the factor, `[n]`.
     pub in_shift: Vec<f32>,
     /// Networks of the drafted tokens.
     pub positions: Vec<MedusaPosition>,
-    /// Tokens that it was trained on.
-    pub training_tokens: usize,
-    /// Acceptance of the first token on held-out answers in chat sampling, from 0 to 1.
-    pub acceptance: f64,
-    /// Display name of the target.
-    pub target_name: String,
-    /// [`fingerprint`](super::fingerprint) of the target.
-    pub target: String,
 }
 
 /// Network of one drafted token.
@@ -86,7 +81,7 @@ pub struct MedusaPosition {
 /// # Errors
 /// [`Error::InvalidRequest`] if the width of a matrix is not a multiple of 32, [`Error::Io`] if the file cannot be
 /// written. A file at `path` is then unchanged.
-pub fn write_mlp(path: &Path, head: &MlpWeights) -> Result<()> {
+pub fn write_mlp(path: &Path, head: &MlpWeights, facts: &HeadFacts) -> Result<()> {
     let (n, ff) = (head.fc_bias.len(), head.feed_forward);
     let tensors = vec![
         ("fc.weight".into(), matrix(&head.fc, [n, (head.layers.len() + 2) * n])?),
@@ -104,18 +99,15 @@ pub fn write_mlp(path: &Path, head: &MlpWeights) -> Result<()> {
         ("hunch-head.embedding_length", size(n)),
         ("hunch-head.feed_forward_length", size(ff)),
     ];
-    let MlpWeights { vocabulary, training_tokens, acceptance, target_name, target, .. } = head;
-    let facts =
-        Facts { vocabulary, training_tokens: *training_tokens, acceptance: *acceptance, target_name, target };
-    write(path, &metadata, &facts, &tensors)
+    write(path, &metadata, facts, &tensors)
 }
 
 /// Writes a Medusa head, as [`write_mlp`].
 ///
 /// # Errors
 /// As [`write_mlp`].
-pub fn write_medusa(path: &Path, head: &MedusaWeights) -> Result<()> {
-    let (n, scored) = (head.in_scale.len(), head.vocabulary.len());
+pub fn write_medusa(path: &Path, head: &MedusaWeights, facts: &HeadFacts) -> Result<()> {
+    let (n, scored) = (head.in_scale.len(), facts.vocabulary.len());
     let mut tensors =
         vec![("in_scale".into(), vector(&head.in_scale)?), ("in_shift".into(), vector(&head.in_shift)?)];
     for (k, position) in head.positions.iter().enumerate() {
@@ -131,25 +123,13 @@ pub fn write_medusa(path: &Path, head: &MedusaWeights) -> Result<()> {
         ("hunch-head.depth", size(head.positions.len())),
         ("hunch-head.embedding_length", size(n)),
     ];
-    let MedusaWeights { vocabulary, training_tokens, acceptance, target_name, target, .. } = head;
-    let facts =
-        Facts { vocabulary, training_tokens: *training_tokens, acceptance: *acceptance, target_name, target };
-    write(path, &metadata, &facts, &tensors)
-}
-
-/// Facts that a file of every kind states.
-struct Facts<'a> {
-    vocabulary: &'a [TokenId],
-    training_tokens: usize,
-    acceptance: f64,
-    target_name: &'a str,
-    target: &'a str,
+    write(path, &metadata, facts, &tensors)
 }
 
 fn write(
     path: &Path,
     of_kind: &[(&str, Value)],
-    facts: &Facts<'_>,
+    facts: &HeadFacts,
     tensors: &[(String, QTensor)],
 ) -> Result<()> {
     let io = |source| Error::Io { action: "write", path: path.to_path_buf(), source };
@@ -159,8 +139,8 @@ fn write(
         ("hunch-head.vocabulary", list(facts.vocabulary.iter().map(|&token| token as i32))),
         ("hunch-head.training_tokens", size(facts.training_tokens)),
         (ACCEPTANCE, Value::F32(facts.acceptance as f32)),
-        ("hunch-head.target.name", text(facts.target_name)),
-        (TARGET, text(facts.target)),
+        ("hunch-head.target.name", text(&facts.target_name)),
+        (TARGET, text(&facts.target)),
     ];
     atomic_file::replace(path, |file| {
         let mut out = BufWriter::new(file);

@@ -7,6 +7,7 @@ use sha2::{Digest, Sha256};
 
 use super::{Entry, TokenType, Tokenizer, entries, mark_end_texts};
 use crate::gguf::Gguf;
+use crate::hex;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 
@@ -66,7 +67,7 @@ impl Vocabulary {
             hash.update(entry.text.as_bytes());
             hash.update([u8::from(is_padding(entry))]);
         }
-        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+        hex(&hash.finalize())
     }
 
     /// Returns the text of an entry. Empty for an id outside the vocabulary.
