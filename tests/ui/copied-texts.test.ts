@@ -27,7 +27,7 @@ async function openTexts(more: Opening = {}): Promise<Page> {
   return page;
 }
 
-const sources = (page: Page) => page.getByTestId('copied-source').locator('.name').allInnerTexts();
+const sources = (page: Page) => page.getByTestId('copied-source').allInnerTexts();
 
 describe('texts to copy drafts from', () => {
   it('are folders, files and conversations, and can be removed', async () => {
