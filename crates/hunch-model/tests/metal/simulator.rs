@@ -433,8 +433,8 @@ fn compile(
         return Ok(path);
     }
     // Tests that want the same kernel at once each write a file of their own.
-    let own = folder.join(format!("{name}-{}-{:?}", std::process::id(), std::thread::current().id()));
-    let source = own.with_extension("cc");
+    let own = format!("{name}-{}-{:?}", std::process::id(), std::thread::current().id());
+    let (source, own) = (folder.join(format!("{own}.cc")), folder.join(own));
     std::fs::write(&source, text).unwrap();
     let tests = Path::new(crate::SIMULATOR);
     let mut words = compiler.split_whitespace();
