@@ -109,25 +109,38 @@ const PIECE: usize = 256;
 #[inline(always)]
 fn multiply_rows<W: FloatWeight>(job: &FloatJob<'_>, out: &mut Tile) {
     let mut piece = [0f32; PIECE];
+    let mut sums = [[0f32; LANES]; TILE];
+    let sums = &mut sums[..job.x.len() / job.k];
     for (n, weights) in job.weights.chunks_exact(job.k * W::BYTES).enumerate() {
-        let mut sums = [[0f32; LANES]; TILE];
+        sums.fill([0.0; LANES]);
         for (index, bytes) in weights.chunks(PIECE * W::BYTES).enumerate() {
             let used = bytes.len() / W::BYTES;
             for (w, b) in piece.iter_mut().zip(bytes.chunks_exact(W::BYTES)) {
                 *w = W::decode(b);
             }
-            for (x, sums) in job.x.chunks_exact(job.k).zip(&mut sums) {
-                let x = &x[index * PIECE..index * PIECE + used];
-                for (w, x) in piece[..used].chunks(LANES).zip(x.chunks(LANES)) {
-                    for (lane, (w, x)) in sums.iter_mut().zip(w.iter().zip(x)) {
-                        *lane += w * x;
-                    }
+            let (w, w_rest) = piece[..used].as_chunks::<LANES>();
+            for (x, sums) in job.x.chunks_exact(job.k).zip(&mut *sums) {
+                let (x, x_rest) = x[index * PIECE..index * PIECE + used].as_chunks::<LANES>();
+                // A copy, which stays in registers.
+                let mut lanes = *sums;
+                for (w, x) in w.iter().zip(x) {
+                    add_products(&mut lanes, w, x);
                 }
+                add_products(&mut lanes, w_rest, x_rest);
+                *sums = lanes;
             }
         }
         for (sums, out) in sums.iter().zip(out.iter_mut()) {
             out[n] = sums.iter().sum();
         }
+    }
+}
+
+/// Adds the products of up to [`LANES`] weights and activations to the lanes.
+#[inline(always)]
+fn add_products(lanes: &mut [f32; LANES], w: &[f32], x: &[f32]) {
+    for (lane, (w, x)) in lanes.iter_mut().zip(w.iter().zip(x)) {
+        *lane += w * x;
     }
 }
 

@@ -29,12 +29,16 @@ namespace sim {
   struct Fibre { void* stack_pointer; };
 
   static const uint MAX_THREADS = 1024;
-  static const size_t STACK = 256 * 1024;
+  // Not a multiple of the page size or of another power of two: stacks that start at such distances would share the
+  // same few places of a cache, and every switch would miss.
+  static const size_t STACK = 261 * 1024 + 64;
   static const Launch* launch;
   static Fibre fibres[MAX_THREADS];
   static Simdgroup simdgroups[MAX_THREADS / 32];
   static Meeting group_meeting;
-  static uint ready[MAX_THREADS], ready_count, alive, current, group_position[3];
+  // Queue of the fibres that can run, a ring from `ready_first`.
+  static uint ready[MAX_THREADS], ready_first, ready_count;
+  static uint alive, current, group_position[3];
   static uint64_t random_state;
   static unsigned char* stacks;
   static void* home;
@@ -90,6 +94,9 @@ namespace sim {
     void* dropped;
     sim_switch(&dropped, home);
   }
+  static uint& ready_at(uint place) { return ready[(ready_first + place) % MAX_THREADS]; }
+  static void add_first(uint fibre) { --ready_first; ++ready_count; ready_at(0) = fibre; }
+  static void add_last(uint fibre) { ready_at(ready_count++) = fibre; }
   // Removes one runnable fibre from the queue.
   static uint take_ready() {
     uint at = 0;
@@ -97,9 +104,10 @@ namespace sim {
       random_state ^= random_state << 13; random_state ^= random_state >> 7; random_state ^= random_state << 17;
       at = (uint)(random_state >> 33) % ready_count;
     }
-    uint next = ready[at];
-    if (random_state) ready[at] = ready[--ready_count];
-    else { --ready_count; for (uint i = 0; i < ready_count; ++i) ready[i] = ready[i + 1]; }
+    uint next = ready_at(at);
+    --ready_count;
+    if (random_state) ready_at(at) = ready_at(ready_count);
+    else ++ready_first;
     return next;
   }
   static void run_another() {
@@ -113,11 +121,12 @@ namespace sim {
     if (meeting.here < meeting.of) return run_another();
     meeting.here = 0;
     if (!random_state) {
-      // In order: this fibre goes on, the others follow.
-      for (uint i = 0; i + 1 < meeting.of; ++i) ready[ready_count++] = meeting.waiting[i];
+      // In order: this fibre goes on, the others follow, before those of other simdgroups, whose stacks would push
+      // theirs out of the cache.
+      for (uint i = meeting.of - 1; i-- > 0;) add_first(meeting.waiting[i]);
       return;
     }
-    for (uint i = 0; i < meeting.of; ++i) ready[ready_count++] = meeting.waiting[i];
+    for (uint i = 0; i < meeting.of; ++i) add_last(meeting.waiting[i]);
     run_another();
   }
   static Simdgroup& own() { return simdgroups[current / 32]; }
@@ -200,7 +209,7 @@ namespace sim {
       ready_count = 0; alive = count;
       for (uint i = 0; i < count; ++i) {
         fibres[i].stack_pointer = new_stack(stacks + STACK * (i + 1), entry);
-        ready[ready_count++] = i;
+        add_last(i);
       }
       current = take_ready();
       sim_switch(&home, fibres[current].stack_pointer);
