@@ -115,6 +115,8 @@ pub struct Loaded {
     pub template_note: Option<String>,
     /// Why they do not run on the kernels of their device.
     pub device_note: Option<String>,
+    /// Why the target's own MTP layer does not draft.
+    pub head_note: Option<String>,
     /// Choices of reasoning that the target's chat template has.
     pub thinking: Vec<Thinking>,
     /// The device of the draft model, if the target is on a GPU.
@@ -651,6 +653,7 @@ fn load(models: &mut Option<Models>, plan: &LoadPlan, make_room: bool, compute: 
         thinking: models.encoder().thinking_switches().choices(),
         template_note: models.encoder().template_note(),
         device_note: models.device_note(),
+        head_note: models.head_note().map(str::to_owned),
         draft_placement: models.draft_placement().map(str::to_owned),
     })
 }

@@ -2,6 +2,7 @@
 //!
 //! `tiny-models FOLDER` prints a line for each model: architecture, variant, file and the tokens to read.
 //! `tiny-models FOLDER heads` writes the tiny heads and their target, for `scripts/published-heads.py`.
+//! `tiny-models FOLDER mtp` writes the tiny models with a layer that drafts, for `scripts/mtp-reference.py`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,12 +21,18 @@ mod tiny_heads;
 
 fn main() -> ExitCode {
     let Some(folder) = std::env::args().nth(1) else {
-        eprintln!("usage: tiny-models FOLDER [heads]");
+        eprintln!("usage: tiny-models FOLDER [heads|mtp]");
         return ExitCode::from(2);
     };
     if std::env::args().nth(2).is_some_and(|what| what == "heads") {
         tiny_heads::target().write(Path::new(&folder), "target");
         tiny_heads::FORMATS.into_iter().for_each(|format| drop(format.write(Path::new(&folder))));
+        return ExitCode::SUCCESS;
+    }
+    if std::env::args().nth(2).is_some_and(|what| what == "mtp") {
+        for of in tiny::WITH_MTP {
+            tiny::with_mtp(of).write(Path::new(&folder), &format!("{}-{:?}", of.0, of.1));
+        }
         return ExitCode::SUCCESS;
     }
     for of in tiny::FURTHER {

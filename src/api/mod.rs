@@ -70,6 +70,10 @@ pub struct LoadedModels {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[ts(optional)]
     pub device_note: Option<String>,
+    /// Why the layer in the target's own file that drafts is not used, if it has one that cannot be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[ts(optional)]
+    pub head_note: Option<String>,
     /// A sentence on the device of the draft model, if the target is on a GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[ts(optional)]

@@ -98,6 +98,7 @@ impl App {
             sampling: Some(sampling).filter(|sampling| !sampling.is_empty()),
             template_note: details.template_note.clone(),
             device_note: details.device_note.clone(),
+            head_note: details.head_note.clone(),
             draft_placement: details.draft_placement.clone(),
             texts,
             texts_problem,

@@ -147,8 +147,8 @@ pub(crate) struct ModelArgs {
 /// Drafters other than a draft model.
 #[derive(Args, Clone, Default)]
 pub(crate) struct DrafterArgs {
-    /// Name, file or folder of the head that drafts [default: the newest trained one for this target, else the shipped
-    /// one]
+    /// Name or path of the head that drafts [default: the newest trained for this target, else the layer in its
+    /// file, else the shipped one]
     #[arg(long, value_name = "PATH|NAME")]
     pub(crate) head: Option<PathBuf>,
     /// Texts to copy from: a file, a folder or my-conversations, which are those of the window; may be repeated

@@ -467,6 +467,9 @@ fn load_on(
     if let Some(note) = models.device_note() {
         note.lines().for_each(|note| eprintln!("hunch: {}", render::line(note)));
     }
+    if let Some(note) = models.head_note() {
+        eprintln!("hunch: {}", render::line(note));
+    }
     if let Some(placement) = models.draft_placement() {
         eprintln!("hunch: {placement}");
     }

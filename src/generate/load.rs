@@ -30,7 +30,7 @@ pub struct LoadPlan {
     /// Path of the draft model.
     pub draft: Option<PathBuf>,
     /// File or folder of the head that drafts for the target. `None` takes the newest one in `heads` that was trained
-    /// for the target, else the shipped one.
+    /// for the target, else the MTP layer in the target's file, else the shipped one.
     pub head: Option<PathBuf>,
     /// Folder of trained heads.
     pub heads: Option<PathBuf>,
@@ -137,7 +137,15 @@ pub(super) struct InMemory {
     /// Milliseconds of a target pass of one row, timed after the warm-up. `None` on the CPU.
     pub(super) plain_ms: Option<f64>,
     pub(super) draft: Option<DraftInMemory>,
+    pub(super) head: UsualHead,
+}
+
+/// The head that drafts for a target.
+#[derive(Default)]
+pub(super) struct UsualHead {
     pub(super) head: Option<Head>,
+    /// Why the target's own MTP layer does not draft, if it has one that cannot.
+    pub(super) note: Option<String>,
 }
 
 /// A loaded draft model.
@@ -232,7 +240,9 @@ impl OpenedModels {
         let decoder = tracker.read(target.clone(), compute)?;
         let plain_ms = warm_up(&decoder);
         let head = match &plan.head {
-            Some(path) => Some(heads::open(path, &target, &decoder, compute)?),
+            Some(path) => {
+                UsualHead { head: Some(heads::open(path, &target, &decoder, compute)?), note: None }
+            }
             None => usual_head(plan.heads.as_deref(), &target, &decoder, compute)?,
         };
         Ok(InMemory { origin, target: decoder, plain_ms, draft, head })
@@ -253,21 +263,31 @@ pub(super) fn read_draft(
     DraftInMemory::read(&file, &tracker, plan.draft_device, compute).map(Some)
 }
 
-/// Loads the newest head in the folder that was trained for the target, else the shipped one.
+/// Loads the newest head in the folder that was trained for the target, else the MTP layer in its file, else the
+/// shipped one.
 pub(super) fn usual_head(
     folder: Option<&Path>,
     target: &WeightFile,
     decoder: &Decoder,
     compute: &Compute,
-) -> Result<Option<Head>> {
+) -> Result<UsualHead> {
     for path in folder.map_or(Ok(Vec::new()), |folder| heads::in_folder(folder, target))? {
         match WeightFile::open(&path).and_then(|head| heads::load(&head, target, decoder, compute)) {
-            Ok(head) => return Ok(Some(head)),
+            Ok(head) => return Ok(UsualHead { head: Some(head), note: None }),
             // The model is of use without it.
             Err(error) => tracing::warn!("A trained head could not be loaded. {error}"),
         }
     }
-    heads::shipped_for(target, decoder, compute)
+    let note = match heads::of_target(target, decoder, compute) {
+        Ok(None) => None,
+        Ok(head) => return Ok(UsualHead { head, note: None }),
+        Err(error) => {
+            let note = heads::note_on_layer(&error);
+            tracing::warn!("{note}");
+            Some(note)
+        }
+    };
+    Ok(UsualHead { head: heads::shipped_for(target, decoder, compute)?, note })
 }
 
 /// Opens and checks a draft model for a target with `target_bytes` of weights.

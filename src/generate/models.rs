@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::conversation::{ConversationResources, GenerationResources};
 use super::kept_conversations::{CacheLimits, CacheUse, KeptConversations};
-use super::load::{self, InMemory, LoadPlan, OpenedModels, Origin};
+use super::load::{self, InMemory, LoadPlan, OpenedModels, Origin, UsualHead};
 use super::pair_fit::{self, MeasuredPair};
 use super::predicted::PredictedCosts;
 use super::shared_models::SharedModels;
@@ -84,11 +84,12 @@ impl Models {
             pair: None,
             target_note: load::device_note(&target),
             draft_note: None,
+            head_note: head.note,
             draft_placement: None,
         };
         shared.set_draft(draft.as_ref(), pair);
         let mut proposers = Proposers::new(draft.map(|draft| draft.model));
-        proposers.set_head(head);
+        proposers.set_head(head.head);
         proposers.set_texts(shared.origin.plan().texts);
         let own = ConversationResources::new(Box::new(target), proposers);
         Ok(Self { shared: Arc::new(shared), own, kept: KeptConversations::default() })
@@ -159,6 +160,11 @@ impl Models {
     /// Returns replacements of kernels that failed or are missing, for target and draft, a sentence on each line.
     pub fn device_note(&self) -> Option<String> {
         self.shared.device_note()
+    }
+
+    /// Returns why the target's own MTP layer does not draft, if it has one that cannot.
+    pub fn head_note(&self) -> Option<&str> {
+        self.shared.head_note.as_deref()
     }
 
     /// Returns a sentence on the device of the draft model. `None` without one, and if the target is on the CPU.
@@ -289,16 +295,16 @@ impl Models {
             Some(path) => {
                 let file = WeightFile::open(&own.target)?;
                 let head = heads::open(path, &file, &self.shared.decoder.lock(), compute)?;
-                other.set_head(Some(head), Some(path));
+                other.set_head(UsualHead { head: Some(head), note: None }, Some(path));
             }
         }
         Ok(other)
     }
 
     /// Replaces the head, which comes from this file. Without a file it is the usual one.
-    fn set_head(&mut self, head: Option<Head>, path: Option<&Path>) {
+    fn set_head(&mut self, UsualHead { head, note }: UsualHead, path: Option<&Path>) {
         let origin = self.shared.origin.with_head(path);
-        self.shared = Arc::new(SharedModels { origin, ..(*self.shared).clone() });
+        self.shared = Arc::new(SharedModels { origin, head_note: note, ..(*self.shared).clone() });
         self.own.set_head(head);
     }
 

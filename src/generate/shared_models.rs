@@ -29,6 +29,8 @@ pub(super) struct SharedModels {
     pub(super) target_note: Option<String>,
     /// The same for the draft model.
     pub(super) draft_note: Option<String>,
+    /// Why the target's own MTP layer does not draft.
+    pub(super) head_note: Option<String>,
     /// Sentence on the device of the draft model, if the target is on a GPU.
     pub(super) draft_placement: Option<String>,
 }

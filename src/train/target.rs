@@ -96,6 +96,9 @@ impl TrainingTarget {
                 return Ok(Some(head));
             }
         }
+        if let Ok(Some(head)) = heads::of_target(&self.file, &self.decoder, &self.compute) {
+            return Ok(Some(head));
+        }
         heads::shipped_for(&self.file, &self.decoder, &self.compute)
     }
 

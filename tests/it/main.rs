@@ -28,6 +28,7 @@ mod library;
 mod loading;
 mod model_files;
 mod model_folders;
+mod mtp;
 mod own_server;
 mod pairs;
 mod published_heads;

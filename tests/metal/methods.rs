@@ -32,29 +32,30 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
-    /// Loads a target with a head of this format. Draft model and low-bit copy are smaller than the target.
-    fn new(target: Tiny, head: Format) -> Self {
+    /// Loads a target with a head of this format, or with the MTP layer in its file. Draft model and low-bit copy are
+    /// smaller than the target.
+    fn new(target: Tiny, head: Option<Format>) -> Self {
         Self::with_draft(target, Tiny { seed: 5, ..small(target) }, head)
     }
 
     /// Loads a target whose draft model has its weights, with fewer bits.
     pub(crate) fn with_close_drafts(target: Tiny, head: Format) -> Self {
-        Self::with_draft(target, Tiny { dtype: GgmlDType::Q2K, ..target }, head)
+        Self::with_draft(target, Tiny { dtype: GgmlDType::Q2K, ..target }, Some(head))
     }
 
-    fn with_draft(target: Tiny, draft: Tiny, head: Format) -> Self {
+    fn with_draft(target: Tiny, draft: Tiny, head: Option<Format>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let simulator = Simulator::start();
         let compute = tested_gpu(&simulator);
         let write = |tiny: Tiny, name: &str| tiny.write(folder.path(), name);
         let plan = LoadPlan {
             draft: Some(write(draft, "draft")),
-            head: Some(head.write(folder.path())),
+            head: head.map(|head| head.write(folder.path())),
             draft_device: DraftDevice::Gpu,
             ..LoadPlan::of(&write(target, "target"))
         };
         let mut models = Models::load_by(&plan, &compute).unwrap();
-        assert_eq!(models.device_note(), None, "our kernels run all models");
+        assert_eq!((models.device_note(), models.head_note()), (None, None), "our kernels run all models");
         models.load_low_bit(&write(small(target), "low-bit"), &compute).unwrap();
         let mut loaded = Self { simulator, models, _folder: folder };
         let prompt = loaded.prompt();
@@ -110,7 +111,7 @@ fn plan_of(method: Method, max_draft: u32, sampling: SamplingParams) -> Generati
 fn small(target: Tiny) -> Tiny {
     // Every second layer of a model with gated delta nets has attention.
     let layers = if target.has_delta_nets() { 2 } else { 1 };
-    Tiny { layers, dtype: GgmlDType::Q4_0, tied: true, ..target }
+    Tiny { layers, mtp: 0, dtype: GgmlDType::Q4_0, tied: true, ..target }
 }
 
 pub(crate) fn target(layers: usize) -> Tiny {
@@ -127,7 +128,7 @@ fn assert_all(checks: Vec<ProofCheck>) {
 #[test]
 fn every_method_waits_twice_in_a_round_at_most() {
     // This head reads three layers of the target, and all rows.
-    let mut loaded = Loaded::new(target(8), Format::Normed);
+    let mut loaded = Loaded::new(target(8), Some(Format::Normed));
     let prompt = loaded.prompt();
     // Penalties are missing from the guess of the device.
     let filtered = SamplingParams { repeat_penalty: 1.1, ..SamplingParams::default() };
@@ -146,16 +147,25 @@ fn every_method_waits_twice_in_a_round_at_most() {
 
 #[test]
 fn proof_of_greedy_text_and_of_rows_passes_for_every_method() {
-    proof_of_greedy_text_and_of_rows_passes(target(2));
+    proof_of_greedy_text_and_of_rows_passes(target(2), Some(Format::Medusa));
 }
 
 #[test]
 fn proof_of_greedy_text_and_of_rows_passes_with_gated_delta_nets() {
-    proof_of_greedy_text_and_of_rows_passes(Tiny { architecture: "qwen35", ..target(4) });
+    proof_of_greedy_text_and_of_rows_passes(
+        Tiny { architecture: "qwen35", ..target(4) },
+        Some(Format::Medusa),
+    );
 }
 
-fn proof_of_greedy_text_and_of_rows_passes(target: Tiny) {
-    let mut loaded = Loaded::new(target, Format::Medusa);
+/// The layer runs on the CPU, next to a target on the GPU.
+#[test]
+fn proof_of_greedy_text_and_of_rows_passes_with_the_layer_of_the_target() {
+    proof_of_greedy_text_and_of_rows_passes(Tiny { architecture: "qwen35", mtp: 1, ..target(2) }, None);
+}
+
+fn proof_of_greedy_text_and_of_rows_passes(target: Tiny, head: Option<Format>) {
+    let mut loaded = Loaded::new(target, head);
     assert_all(proof::row_invariance(&mut loaded.models).unwrap());
     let methods = loaded.proved_methods();
     let depths = vec![MaxDraft::Fixed(5), MaxDraft::Auto];
@@ -172,7 +182,7 @@ fn proof_of_greedy_text_and_of_rows_passes(target: Tiny) {
 /// stated power.
 #[test]
 fn proof_of_the_distribution_passes_for_every_method() {
-    let mut loaded = Loaded::new(target(1), Format::Medusa);
+    let mut loaded = Loaded::new(target(1), Some(Format::Medusa));
     let methods = loaded.proved_methods();
     let plan = ProofPlan { samples: 20, prompts: 1, ..ProofPlan::of(methods) };
     assert_all(proof::token_distribution(&mut loaded.models, &plan).unwrap());

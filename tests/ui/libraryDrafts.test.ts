@@ -3,6 +3,8 @@
 import { mkdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
+import type { HeadOffer } from '../../ui/src/lib/ipc/schema.gen';
+import { models } from './fixtures/library';
 import { calls } from './harness';
 import { app, download, idle, look, middle, offer, requests, seven, small, tiny, useLibraryWindow } from './libraryPage';
 import { violations } from './violations';
@@ -30,6 +32,43 @@ describe('which draft goes with it', () => {
     expect(unsuited).toContain('Vocabularies differ at token 100: model “Ġt”, draft “·the”');
     expect(unsuited).toContain('Not smaller than the model');
     expect(unsuited).toContain('The file ends before its tensors do');
+  });
+
+  it('shows the drafter that a model brings along, in both languages, or why it is not used', async () => {
+    const reason = 'The MTP layer in this model’s file does not draft: a tensor is missing. The model runs without it.';
+    const drafters = {
+      [seven.name]: { state: 'usable', size_bytes: 412e6 },
+      [small.name]: { state: 'unusable', reason },
+    } as const;
+    const own = { models: models.map((model) => ({ ...model, own_drafter: drafters[model.name] })) };
+    const layer: HeadOffer = {
+      name: seven.name,
+      path: seven.path,
+      kind: 'MTP layer',
+      trained_for: seven.title,
+      problem: null,
+      size_bytes: 412e6,
+      memory: 9e9,
+      fit: 'fits',
+      predicted: { speedup: 1.42, acceptance: 0.47, depth: 2, costs: 'sizes' },
+    };
+    const page = await openLibrary({}, own, { own_heads: { [seven.name]: layer } });
+    await look(page, seven.name);
+    expect(await page.getByTestId('facts').innerText()).toMatch(/Own drafter\s+MTP layer, 412 MB/);
+    expect(await page.getByTestId('own-drafter').innerText()).toMatch(/brings its own drafter, an MTP layer\. 1\.42× predicted/);
+    expect(await page.getByTestId('without-methods').innerText()).toContain('Head, N-gram');
+    await page.getByTestId('load').click();
+    await idle(page);
+    await page.getByTestId('draft-menu').click();
+    expect(await page.getByTestId('own-head-offer').innerText()).toMatch(/Own drafter of this model[^]*MTP layer, 1\.42× predicted/);
+    await page.keyboard.press('Escape');
+    await look(page, small.name);
+    expect(await page.getByTestId('drafter-note').innerText()).toContain(reason);
+    expect(await page.getByTestId('own-drafter').count()).toBe(0);
+    const german = await openLibrary({ locale: 'de-AT' }, own, { own_heads: { [seven.name]: layer } });
+    await look(german, seven.name);
+    expect(await german.getByTestId('facts').innerText()).toMatch(/Eigener Drafter\s+MTP-Schicht, 412 MB/);
+    expect(await german.getByTestId('own-drafter').innerText()).toContain('bringt einen eigenen Drafter mit');
   });
 
   it('is never an empty list without a reason', async () => {

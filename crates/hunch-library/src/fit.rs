@@ -56,7 +56,7 @@ pub struct Footprint {
     pub read_by_a_pass: u64,
     /// Bytes of the weights of all experts, as passes read them.
     pub expert_bytes: u64,
-    /// Bytes of all weights in the file.
+    /// Bytes of the weights in the file, without those of layers that only draft.
     pub weight_bytes: u64,
 }
 
@@ -81,7 +81,7 @@ impl Footprint {
         let bytes = |info: &TensorInfo| info.range.len() as u64;
         let table = tensors.get("token_embd.weight");
         let tied = !tensors.contains_key("output.weight");
-        let loaded = tensors.iter().filter(|(name, _)| tied || *name != "token_embd.weight");
+        let loaded = gguf.model_tensors().filter(|(name, _)| tied || *name != "token_embd.weight");
         let read = |info: &TensorInfo| match execution.backend {
             Backend::Cpu | Backend::Metal => execution.bytes_read(info) as u64,
             Backend::Candle { .. } => bytes(info),
@@ -119,7 +119,7 @@ impl Footprint {
             max_context: spec.context_length,
             read_by_a_pass,
             expert_bytes,
-            weight_bytes: tensors.values().map(bytes).sum(),
+            weight_bytes: gguf.model_tensors().map(|(_, info)| bytes(info)).sum(),
         };
         footprint.with_kv(execution.backend.kv(kv))
     }

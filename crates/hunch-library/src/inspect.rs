@@ -6,12 +6,13 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::quantisation;
-use crate::types::{ModelEntry, ModelSource};
+use crate::types::{ModelEntry, ModelSource, OwnDrafter};
 use crate::{DEFAULT_MODEL, short_name};
 use hunch_core::sample::RecommendedSampling;
 use hunch_error::{Error, Result};
 use hunch_model::display_name;
 use hunch_model::gguf::Gguf;
+use hunch_model::heads;
 use hunch_model::model_folder;
 use hunch_model::recommended::recommended_sampling;
 use hunch_model::spec::ModelSpec;
@@ -77,6 +78,7 @@ impl FileReport {
             tokenizer: String::new(),
             has_template: false,
             licence: None,
+            own_drafter: None,
             tokens_per_second: None,
             ran_as: None,
             is_default: false,
@@ -184,9 +186,19 @@ fn entry(path: &Path, gguf: &Gguf) -> ModelEntry {
         tokenizer: short(&tokenizer_name(gguf)),
         has_template: gguf.str("tokenizer.chat_template").is_some(),
         licence: gguf.str("general.license").map(short).filter(|licence| !licence.is_empty()),
+        own_drafter: own_drafter(gguf),
         tokens_per_second: None,
         ran_as: None,
         problem: None,
+    }
+}
+
+/// Describes the layer that drafts in a file. `None` if its header states none, or the model itself is unusable.
+fn own_drafter(gguf: &Gguf) -> Option<OwnDrafter> {
+    ModelSpec::from_gguf(gguf).ok()?;
+    match heads::describe_of_target(gguf) {
+        Ok(head) => head.map(|head| OwnDrafter::Usable { size_bytes: head.bytes }),
+        Err(error) => Some(OwnDrafter::Unusable { reason: heads::note_on_layer(&error) }),
     }
 }
 

@@ -18,6 +18,7 @@ use crate::types::{
 use hunch_core::limits::MAX_DRAFT;
 use hunch_core::method::Method;
 use hunch_core::pass_cost::{CostCurve, PassCost};
+use hunch_core::propose::Needs;
 use hunch_core::theory;
 use hunch_error::{Refusal, Result};
 use hunch_model::device::Compute;
@@ -198,10 +199,12 @@ impl Pairs<'_> {
         let to_fetch = absent.map(|model| self.offer_to_fetch(&target, model, context));
         let mut offers: Vec<DraftOffer> = installed.chain(to_fetch).collect();
         offers.sort_by(compare_offers);
-        let without_draft = Method::usable(&[]).into_iter().filter(|method| *method != Method::Plain);
+        let own_head = self.own_head_offer((&target.header, &file), context);
+        let needs: &[Needs] = if own_head.is_some() { &[Needs::Head] } else { &[] };
+        let without_draft = Method::usable(needs).into_iter().filter(|method| *method != Method::Plain);
         let without_draft = without_draft.collect();
         let heads = self.head_offers((&target.header, &file), heads, context);
-        Ok(DraftOffers { target: target.header.entry, context, offers, heads, without_draft })
+        Ok(DraftOffers { target: target.header.entry, context, offers, heads, own_head, without_draft })
     }
 
     /// Judges an installed model as a draft.

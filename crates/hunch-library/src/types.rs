@@ -43,6 +43,10 @@ pub struct ModelEntry {
     pub has_template: bool,
     /// `general.license`, if stated.
     pub licence: Option<String>,
+    /// Layer in its own file that drafts for it, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[ts(optional)]
+    pub own_drafter: Option<OwnDrafter>,
     /// Last measured speed on this machine, in tokens per second. Of plain decoding if measured, otherwise
     /// as in `ran_as`.
     pub tokens_per_second: Option<f64>,
@@ -56,6 +60,23 @@ pub struct ModelEntry {
     pub problem: Option<String>,
 }
 
+/// A layer in a model's own file that drafts for it (multi-token prediction).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum OwnDrafter {
+    /// Its tensors are complete.
+    Usable {
+        /// Bytes of its weights in the file.
+        #[ts(type = "number")]
+        size_bytes: u64,
+    },
+    /// It cannot draft. The model runs without it.
+    Unusable {
+        /// A sentence with the reason, in English.
+        reason: String,
+    },
+}
+
 /// Models to load.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct LoadRequest {
@@ -63,7 +84,8 @@ pub struct LoadRequest {
     pub target: String,
     /// Path or short name of the draft model.
     pub draft: Option<String>,
-    /// Path or name of the head. Absent: the newest one that was trained here, else the shipped one.
+    /// Path or name of the head. Absent: the newest one that was trained here, else the layer of the target's own file
+    /// that drafts, else the shipped one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[ts(optional)]
     pub head: Option<String>,
@@ -136,7 +158,8 @@ pub struct FitRequest {
     pub target: String,
     /// Path or short name of the draft model.
     pub draft: Option<String>,
-    /// Path or name of the head. Absent: the newest one that was trained here, else the shipped one.
+    /// Path or name of the head. Absent: the newest one that was trained here, else the layer of the target's own file
+    /// that drafts, else the shipped one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[ts(optional)]
     pub head: Option<String>,
@@ -372,6 +395,10 @@ pub struct DraftOffers {
     pub offers: Vec<DraftOffer>,
     /// Heads on this machine: those whose sizes match first, by predicted speedup.
     pub heads: Vec<HeadOffer>,
+    /// The layer in the target's own file that drafts, if it can. Its path is that of the target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[ts(optional)]
+    pub own_head: Option<HeadOffer>,
     /// Methods without a draft model.
     pub without_draft: Vec<Method>,
 }

@@ -4,8 +4,8 @@
 //!
 //! `mlp` is Hunch's own architecture, one of those that it trains. `published` opens the files of others, with
 //! `llama_cpp` and `pickle` for two of the formats. `pickle_check` bounds the memory of pickles. `eagle1` and `eagle3`
-//! share the steps in `eagle`, and with `dflash` the decoder layer in `layer`. `output_head` scores tokens for `eagle3`
-//! and `dflash`. `medusa` and `speculator` share the steps in `last_state`. `memory` predicts what a head takes.
+//! share the steps in `eagle`, and with `dflash` the decoder layer in `layer`. `mtp` is a layer in the target's own file,
+//! with the steps of `eagle`. `output_head` scores tokens for `eagle3` and `dflash`. `medusa` and `speculator` share the steps in `last_state`. `memory` predicts what a head takes.
 
 mod config;
 mod dflash;
@@ -19,6 +19,7 @@ mod llama_cpp;
 mod medusa;
 mod memory;
 mod mlp;
+mod mtp;
 mod output_head;
 mod pickle;
 mod pickle_check;
@@ -31,6 +32,7 @@ mod write;
 
 use std::path::{Path, PathBuf};
 
+use hunch_core::model::LanguageModel;
 use hunch_core::propose::head::Head;
 use hunch_error::{Error, Refusal, Result};
 use sha2::{Digest, Sha256};
@@ -77,6 +79,43 @@ pub fn shipped_for(target: &WeightFile, decoder: &Decoder, compute: &Compute) ->
         }
     }
     Ok(None)
+}
+
+/// Loads the MTP layer in a target's own file. `None` if it has none.
+///
+/// # Errors
+/// [`Error::Refused`] if the layer is incomplete, damaged or of an architecture whose MTP layers do not run, and
+/// the errors of reading. The target runs without it.
+pub fn of_target(target: &WeightFile, decoder: &Decoder, compute: &Compute) -> Result<Option<Head>> {
+    let spec = ModelSpec::from_gguf(target.gguf())?.with_context(decoder.info().context_length);
+    mtp::load(&TargetParts { file: target, decoder, spec, compute })
+}
+
+/// Returns a sentence on a target whose own MTP layer cannot draft. `error` is that of [`of_target`].
+pub fn note_on_layer(error: &Error) -> String {
+    let reason = match error {
+        Error::Refused(Refusal::DamagedHead { detail, .. } | Refusal::UnknownHead { detail, .. }) => {
+            detail.clone()
+        }
+        other => other.to_string(),
+    };
+    format!("The MTP layer in this model's file does not draft: {reason}. The model runs without it.")
+}
+
+/// Describes the MTP layer in a target's own file. `None` if it has none.
+///
+/// # Errors
+/// As [`of_target`], from the header alone.
+pub fn describe_of_target(target: &Gguf) -> Result<Option<HeadSummary>> {
+    mtp::describe(target)
+}
+
+/// Predicts memory, reads and drafts of the MTP layer in a target's own file. `None` if it has none.
+///
+/// # Errors
+/// As [`of_target`], from the header alone.
+pub fn outlook_of_target(target: &WeightFile, compute: &Compute) -> Result<Option<HeadOutlook>> {
+    mtp::outlook(target, compute)
 }
 
 /// Returns the files in a folder that are heads for a target, the newest first. A file that cannot be read is left out.
@@ -174,7 +213,7 @@ pub fn outlook(path: &Path, target: &WeightFile, compute: &Compute) -> Result<He
 }
 
 /// Predicts the memory of the head that drafts for a target by itself. It is the newest one in the folder that was
-/// trained for the target, else the shipped one. `None` if there is none.
+/// trained for the target, else the MTP layer in its file, else the shipped one. `None` if there is none.
 ///
 /// # Errors
 /// If the target's file cannot be read.
@@ -187,6 +226,9 @@ pub fn usual_memory(
         if let Ok(found) = memory(&path, target, compute) {
             return Ok(Some(found));
         }
+    }
+    if let Ok(Some(head)) = mtp::outlook(target, compute) {
+        return Ok(Some(head.memory));
     }
     for (name, bytes) in SHIPPED {
         let file = WeightFile::embedded(name, bytes)?;

@@ -135,15 +135,16 @@ impl MetalExecutor {
                 return Some(format!("there is no kernel for experts of width {width}"));
             }
         }
-        let matrices = gguf.tensors.values().filter(|tensor| tensor.shape.len() > 1);
-        let without = matrices.map(|tensor| tensor.dtype).find(|dtype| !Matrix::has_kernel(*dtype))?;
+        let matrices = gguf.model_tensors().filter(|(_, tensor)| tensor.shape.len() > 1);
+        let without = matrices.map(|(_, tensor)| tensor.dtype).find(|dtype| !Matrix::has_kernel(*dtype))?;
         Some(format!("there is no kernel for {without} weights"))
     }
 
     /// Returns the types of the matrices of experts, each once.
     pub(crate) fn expert_types(gguf: &Gguf) -> Vec<WeightType> {
         let mut types = Vec::new();
-        for dtype in gguf.tensors.values().filter(|tensor| tensor.shape.len() == 3).map(|tensor| tensor.dtype)
+        for dtype in
+            gguf.model_tensors().filter(|(_, tensor)| tensor.shape.len() == 3).map(|(_, tensor)| tensor.dtype)
         {
             if !types.contains(&dtype) {
                 types.push(dtype);

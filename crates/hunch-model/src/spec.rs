@@ -5,6 +5,7 @@
 mod delta_net;
 mod experts;
 mod layers;
+mod mtp;
 mod rope;
 pub(crate) mod state;
 
@@ -18,6 +19,7 @@ use experts::ExpertKind;
 pub use experts::{Experts, Weighting};
 use hunch_error::{Error, Result};
 pub use layers::{LayerRope, LayerSpec, Mixer};
+pub use mtp::MtpLayers;
 pub use state::STEP as STATE_STEP;
 
 /// Pairing of head elements by the rotary position embedding.
@@ -92,7 +94,7 @@ pub struct ModelSpec {
     pub architecture: String,
     /// Display name ([`display_name`]).
     pub name: String,
-    /// Number of layers.
+    /// Number of layers, without those that only draft.
     pub n_layer: usize,
     /// Width of the residual stream.
     pub n_embd: usize,
@@ -159,6 +161,8 @@ pub struct ModelSpec {
     /// `true` if the output of attention is multiplied by the sigmoid of a gate. The rows of `attn_q` are then the
     /// query and the gate of each head in turn (Qwen3-Next).
     pub gated_attention: bool,
+    /// Layers after these that only draft. `None` if the file has none.
+    pub mtp: Option<MtpLayers>,
     /// Parameters of the single layers.
     pub layers: Vec<LayerSpec>,
 }
@@ -205,6 +209,8 @@ struct Architecture {
     softcaps: (Option<f32>, Option<f32>),
     /// Number of layers of the size whose scores are scaled by `n_embd / n_head` instead of the head width.
     scaled_by_width: Option<usize>,
+    /// Hunch runs the layers that only draft.
+    mtp: bool,
 }
 
 /// Constants of Llama, which the other architectures vary.
@@ -227,6 +233,7 @@ const LLAMA: Architecture = Architecture {
     divided_logits: false,
     softcaps: (None, None),
     scaled_by_width: None,
+    mtp: false,
 };
 
 /// Constants of Qwen2, the plainest architecture with halved pairing.
@@ -252,6 +259,7 @@ const QWEN35: Architecture = Architecture {
     norms: Norms::BeforeAsPost,
     head_norms: HeadNorms::PerHead,
     delta_nets: Some(HeadOrder::Tiled),
+    mtp: true,
     ..QWEN2
 };
 
@@ -330,6 +338,7 @@ const ARCHITECTURES: [Architecture; 24] = [
         name: "glm4moe",
         norms: Norms::BeforeAsPost,
         experts: Some(ExpertKind { weighting: Weighting::Sigmoid, normalised: false, ..EXPERTS }),
+        mtp: true,
         ..QWEN2
     },
     Architecture { name: "seed_oss", norms: Norms::BeforeAsPost, ..QWEN2 },
@@ -381,7 +390,7 @@ impl ModelSpec {
             Some(length) => length,
             None => n_embd / n_head,
         };
-        let n_layer = reader.layers()?;
+        let (n_layer, mtp) = reader.layers(architecture)?;
         let (n_kv_head, mixers) = reader.mixers(architecture, n_head, n_layer)?;
         let context_length = reader.size("context_length", 1 << 24)?;
         let original_context =
@@ -439,6 +448,7 @@ impl ModelSpec {
             convolution: reader.convolution(&mixers)?,
             delta_net: reader.delta_net(architecture, &mixers)?,
             gated_attention: architecture.delta_nets.is_some(),
+            mtp,
             layers,
         };
         spec.check(&reader)?;
@@ -583,15 +593,6 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns the number of layers, without those that only draft (`nextn_predict_layers`).
-    fn layers(&self) -> Result<usize> {
-        let all = self.size("block_count", 1 << 10)?;
-        let drafting = self.gguf.u32(&self.key("nextn_predict_layers")).unwrap_or(0) as usize;
-        all.checked_sub(drafting)
-            .filter(|&layers| layers > 0)
-            .ok_or_else(|| self.invalid(format!("{drafting} of its {all} layers only draft")))
-    }
-
     /// Reads a bound. Zero means none.
     fn softcap(&self, name: &str, default: Option<f32>) -> Result<Option<f32>> {
         match self.gguf.f32(&self.key(name)) {
@@ -654,6 +655,7 @@ pub(crate) mod tests {
             convolution: None,
             delta_net: None,
             gated_attention: false,
+            mtp: None,
             layers: vec![LayerSpec::PLAIN; n_layer],
         }
     }

@@ -122,132 +122,145 @@ impl<L, V, E> ModelWeights<L, V, E> {
         vector: impl Fn(&str, &[usize]) -> Result<V>,
         experts: impl Fn(&ExpertMatrices) -> Result<E>,
     ) -> Result<Self> {
+        let layer = |index| LayerWeights::load(file, (spec, index), index, &linear, &vector, &experts);
+        let head = if file.is_tied() { "token_embd" } else { "output" };
+        Ok(Self {
+            layers: (0..spec.n_layer).map(layer).collect::<Result<_>>()?,
+            output_norm: vector(output_norm(file), &[spec.n_embd])?,
+            head: linear(&MatrixRows::whole(head, spec.n_vocab, spec.n_embd))?,
+        })
+    }
+}
+
+impl<L, V, E> LayerWeights<L, V, E> {
+    /// Loads the layer `index` of a file, which is layer `place` of the spec. The callbacks are those of
+    /// [`ModelWeights::load`].
+    ///
+    /// # Errors
+    /// Any error of the callbacks.
+    pub(crate) fn load(
+        file: &WeightFile,
+        (spec, place): (&ModelSpec, usize),
+        index: usize,
+        linear: &impl Fn(&MatrixRows) -> Result<L>,
+        vector: &impl Fn(&str, &[usize]) -> Result<V>,
+        experts: &impl Fn(&ExpertMatrices) -> Result<E>,
+    ) -> Result<Self> {
         let (before, after) = match spec.norms {
             Norms::Before => (Some(["attn_norm", "ffn_norm"]), None),
             Norms::BeforeAsPost => (Some(["attn_norm", "post_attention_norm"]), None),
             Norms::After => (None, Some(["post_attention_norm", "post_ffw_norm"])),
             Norms::Both => (Some(["attn_norm", "ffn_norm"]), Some(["post_attention_norm", "post_ffw_norm"])),
         };
-        let layer = |index: usize| {
-            let name = |part: &str| format!("blk.{index}.{part}");
-            let whole = |part: &str, n, k| linear(&MatrixRows::whole(&name(part), n, k));
-            let norm = |names: Option<[&str; 2]>, which: usize| {
-                let load = |names: [&str; 2]| {
-                    vector(&format!("blk.{index}.{}.weight", names[which]), &[spec.n_embd])
-                };
-                names.map(load).transpose()
-            };
-            let mixer = spec.layers[index].mixer;
-            let convolution = spec.convolution.filter(|_| mixer == Mixer::ShortConvolution);
-            let delta_net = spec.delta_net.filter(|_| mixer == Mixer::DeltaNet);
-            let (q_width, kv_width) = match convolution {
-                Some(_) => (spec.n_embd, spec.n_embd),
-                None => (spec.n_head * spec.head_dim, spec.n_kv_head * spec.head_dim),
-            };
-            let head_norm = |part: &str, joint: usize| {
-                let weight = name(part);
-                match spec.head_norms {
-                    _ if mixer != Mixer::Attention => Ok(None),
-                    HeadNorms::IfPresent if !file.has(&weight) => Ok(None),
-                    HeadNorms::IfPresent | HeadNorms::PerHead => vector(&weight, &[spec.head_dim]).map(Some),
-                    HeadNorms::Joint => vector(&weight, &[joint]).map(Some),
-                }
-            };
-            // The names of the parts are in the order of their rows in the joined matrix.
-            let queries = if spec.gated_attention { 2 * q_width } else { q_width };
-            let query_key_value = match delta_net.map(|net| (net, net.shape())) {
-                None => [("attn_q", queries), ("attn_k", kv_width), ("attn_v", kv_width)],
-                Some((net, shape)) => {
-                    let (part, factor) = strengths_of(net.order);
-                    [
-                        ("attn_qkv", shape.channels()),
-                        ("attn_gate", shape.width()),
-                        (part, factor * net.value_heads),
-                    ]
-                }
-            };
-            let query_key_value = query_key_value.map(|(part, n)| (name(part), n));
-            let joined = match mixer {
-                Mixer::ShortConvolution => Some(name("shortconv.in_proj")),
-                Mixer::DeltaNet => None,
-                Mixer::Attention => {
-                    file.has(&format!("{}.weight", name("attn_qkv"))).then(|| name("attn_qkv"))
-                }
-            };
-            let (output, output_width) = match (mixer, delta_net) {
-                (Mixer::ShortConvolution, _) => ("shortconv.out_proj", q_width),
-                (_, Some(net)) => ("ssm_out", net.shape().width()),
-                _ => ("attn_output", q_width),
-            };
-            let of_delta_net = |net: DeltaNet| -> Result<DeltaNetWeights<L, V>> {
-                let shape = net.shape();
-                let kernel = [shape.channels(), shape.positions];
-                let decays = (net.order == HeadOrder::Tiled)
-                    .then(|| whole("ssm_alpha", net.value_heads, spec.n_embd))
-                    .transpose()?;
-                Ok(DeltaNetWeights {
-                    decays,
-                    convolution: vector(&name("ssm_conv1d.weight"), &kernel)?,
-                    rates: vector(&name("ssm_a"), &[net.value_heads])?,
-                    bias: vector(&name("ssm_dt.bias"), &[net.value_heads])?,
-                    norm: vector(&name("ssm_norm.weight"), &[net.head_dim])?,
-                })
-            };
-            let kernel = |positions: usize| vector(&name("shortconv.conv.weight"), &[spec.n_embd, positions]);
-            let [q, k, v] = MatrixRows::parts(joined.as_deref(), query_key_value, spec.n_embd);
-            let dense = |n_ff: usize, suffix: &str| -> Result<Dense<L>> {
-                let part = |part: &str| name(&format!("{part}{suffix}"));
-                let separate = file.has(&format!("{}.weight", part("ffn_gate")));
-                let joined = (spec.joined_gate && !separate).then(|| part("ffn_up"));
-                let gate_up = [(part("ffn_gate"), n_ff), (part("ffn_up"), n_ff)];
-                let [gate, up] = MatrixRows::parts(joined.as_deref(), gate_up, spec.n_embd);
-                let down = MatrixRows::whole(&part("ffn_down"), spec.n_embd, n_ff);
-                Ok(Dense { gate: linear(&gate)?, up: linear(&up)?, down: linear(&down)? })
-            };
-            let mixture = |of: Experts| -> Result<Mixture<L, V, E>> {
-                let stack =
-                    |part: &str, n, k| experts(&ExpertMatrices { name: name(part), experts: of.count, n, k });
-                let optional = |part: &str, len| {
-                    let name = name(part);
-                    file.has(&name).then(|| vector(&name, &[len])).transpose()
-                };
-                Ok(Mixture {
-                    router: whole("ffn_gate_inp", of.count, spec.n_embd)?,
-                    bias: optional("exp_probs_b.bias", of.count)?,
-                    gate: stack("ffn_gate_exps", of.n_ff, spec.n_embd)?,
-                    up: stack("ffn_up_exps", of.n_ff, spec.n_embd)?,
-                    down: stack("ffn_down_exps", spec.n_embd, of.n_ff)?,
-                    shared: of.shared.map(|n_ff| dense(n_ff, "_shexp")).transpose()?,
-                    shared_weight: optional("ffn_gate_inp_shexp.weight", spec.n_embd)?,
-                })
-            };
-            let feed_forward = match spec.experts {
-                None => FeedForward::Dense(dense(spec.n_ff, "")?),
-                Some(of) if index < of.dense_layers => FeedForward::Dense(dense(of.dense_ff, "")?),
-                Some(of) => FeedForward::Mixture(mixture(of)?),
-            };
-            Ok(LayerWeights {
-                attention_norm: norm(before, 0)?,
-                q: linear(&q)?,
-                k: linear(&k)?,
-                v: linear(&v)?,
-                q_norm: head_norm("attn_q_norm.weight", q_width)?,
-                k_norm: head_norm("attn_k_norm.weight", kv_width)?,
-                convolution: convolution.map(kernel).transpose()?,
-                delta_net: delta_net.map(of_delta_net).transpose()?,
-                sinks: spec.sinks.then(|| vector(&name("attn_sinks.weight"), &[spec.n_head])).transpose()?,
-                output: whole(output, spec.n_embd, output_width)?,
-                attention_post_norm: norm(after, 0)?,
-                feed_forward_norm: norm(before, 1)?,
-                feed_forward,
-                feed_forward_post_norm: norm(after, 1)?,
+        let name = |part: &str| format!("blk.{index}.{part}");
+        let whole = |part: &str, n, k| linear(&MatrixRows::whole(&name(part), n, k));
+        let norm = |names: Option<[&str; 2]>, which: usize| {
+            let load =
+                |names: [&str; 2]| vector(&format!("blk.{index}.{}.weight", names[which]), &[spec.n_embd]);
+            names.map(load).transpose()
+        };
+        let mixer = spec.layers[place].mixer;
+        let convolution = spec.convolution.filter(|_| mixer == Mixer::ShortConvolution);
+        let delta_net = spec.delta_net.filter(|_| mixer == Mixer::DeltaNet);
+        let (q_width, kv_width) = match convolution {
+            Some(_) => (spec.n_embd, spec.n_embd),
+            None => (spec.n_head * spec.head_dim, spec.n_kv_head * spec.head_dim),
+        };
+        let head_norm = |part: &str, joint: usize| {
+            let weight = name(part);
+            match spec.head_norms {
+                _ if mixer != Mixer::Attention => Ok(None),
+                HeadNorms::IfPresent if !file.has(&weight) => Ok(None),
+                HeadNorms::IfPresent | HeadNorms::PerHead => vector(&weight, &[spec.head_dim]).map(Some),
+                HeadNorms::Joint => vector(&weight, &[joint]).map(Some),
+            }
+        };
+        // The names of the parts are in the order of their rows in the joined matrix.
+        let queries = if spec.gated_attention { 2 * q_width } else { q_width };
+        let query_key_value = match delta_net.map(|net| (net, net.shape())) {
+            None => [("attn_q", queries), ("attn_k", kv_width), ("attn_v", kv_width)],
+            Some((net, shape)) => {
+                let (part, factor) = strengths_of(net.order);
+                [
+                    ("attn_qkv", shape.channels()),
+                    ("attn_gate", shape.width()),
+                    (part, factor * net.value_heads),
+                ]
+            }
+        };
+        let query_key_value = query_key_value.map(|(part, n)| (name(part), n));
+        let joined = match mixer {
+            Mixer::ShortConvolution => Some(name("shortconv.in_proj")),
+            Mixer::DeltaNet => None,
+            Mixer::Attention => file.has(&format!("{}.weight", name("attn_qkv"))).then(|| name("attn_qkv")),
+        };
+        let (output, output_width) = match (mixer, delta_net) {
+            (Mixer::ShortConvolution, _) => ("shortconv.out_proj", q_width),
+            (_, Some(net)) => ("ssm_out", net.shape().width()),
+            _ => ("attn_output", q_width),
+        };
+        let of_delta_net = |net: DeltaNet| -> Result<DeltaNetWeights<L, V>> {
+            let shape = net.shape();
+            let kernel = [shape.channels(), shape.positions];
+            let decays = (net.order == HeadOrder::Tiled)
+                .then(|| whole("ssm_alpha", net.value_heads, spec.n_embd))
+                .transpose()?;
+            Ok(DeltaNetWeights {
+                decays,
+                convolution: vector(&name("ssm_conv1d.weight"), &kernel)?,
+                rates: vector(&name("ssm_a"), &[net.value_heads])?,
+                bias: vector(&name("ssm_dt.bias"), &[net.value_heads])?,
+                norm: vector(&name("ssm_norm.weight"), &[net.head_dim])?,
             })
         };
-        let head = if file.is_tied() { "token_embd" } else { "output" };
-        Ok(Self {
-            layers: (0..spec.n_layer).map(layer).collect::<Result<_>>()?,
-            output_norm: vector(output_norm(file), &[spec.n_embd])?,
-            head: linear(&MatrixRows::whole(head, spec.n_vocab, spec.n_embd))?,
+        let kernel = |positions: usize| vector(&name("shortconv.conv.weight"), &[spec.n_embd, positions]);
+        let [q, k, v] = MatrixRows::parts(joined.as_deref(), query_key_value, spec.n_embd);
+        let dense = |n_ff: usize, suffix: &str| -> Result<Dense<L>> {
+            let part = |part: &str| name(&format!("{part}{suffix}"));
+            let separate = file.has(&format!("{}.weight", part("ffn_gate")));
+            let joined = (spec.joined_gate && !separate).then(|| part("ffn_up"));
+            let gate_up = [(part("ffn_gate"), n_ff), (part("ffn_up"), n_ff)];
+            let [gate, up] = MatrixRows::parts(joined.as_deref(), gate_up, spec.n_embd);
+            let down = MatrixRows::whole(&part("ffn_down"), spec.n_embd, n_ff);
+            Ok(Dense { gate: linear(&gate)?, up: linear(&up)?, down: linear(&down)? })
+        };
+        let mixture = |of: Experts| -> Result<Mixture<L, V, E>> {
+            let stack =
+                |part: &str, n, k| experts(&ExpertMatrices { name: name(part), experts: of.count, n, k });
+            let optional = |part: &str, len| {
+                let name = name(part);
+                file.has(&name).then(|| vector(&name, &[len])).transpose()
+            };
+            Ok(Mixture {
+                router: whole("ffn_gate_inp", of.count, spec.n_embd)?,
+                bias: optional("exp_probs_b.bias", of.count)?,
+                gate: stack("ffn_gate_exps", of.n_ff, spec.n_embd)?,
+                up: stack("ffn_up_exps", of.n_ff, spec.n_embd)?,
+                down: stack("ffn_down_exps", spec.n_embd, of.n_ff)?,
+                shared: of.shared.map(|n_ff| dense(n_ff, "_shexp")).transpose()?,
+                shared_weight: optional("ffn_gate_inp_shexp.weight", spec.n_embd)?,
+            })
+        };
+        let feed_forward = match spec.experts {
+            None => FeedForward::Dense(dense(spec.n_ff, "")?),
+            Some(of) if place < of.dense_layers => FeedForward::Dense(dense(of.dense_ff, "")?),
+            Some(of) => FeedForward::Mixture(mixture(of)?),
+        };
+        Ok(LayerWeights {
+            attention_norm: norm(before, 0)?,
+            q: linear(&q)?,
+            k: linear(&k)?,
+            v: linear(&v)?,
+            q_norm: head_norm("attn_q_norm.weight", q_width)?,
+            k_norm: head_norm("attn_k_norm.weight", kv_width)?,
+            convolution: convolution.map(kernel).transpose()?,
+            delta_net: delta_net.map(of_delta_net).transpose()?,
+            sinks: spec.sinks.then(|| vector(&name("attn_sinks.weight"), &[spec.n_head])).transpose()?,
+            output: whole(output, spec.n_embd, output_width)?,
+            attention_post_norm: norm(after, 0)?,
+            feed_forward_norm: norm(before, 1)?,
+            feed_forward,
+            feed_forward_post_norm: norm(after, 1)?,
         })
     }
 }

@@ -205,8 +205,8 @@ impl WeightFile {
     /// # Errors
     /// [`Error::UnsupportedModel`] for weights that run on the CPU only.
     pub(crate) fn check_candle(&self) -> Result<()> {
-        let unknown = self.gguf.tensors.values().find(|tensor| tensor.dtype.candle().is_none());
-        unknown.map_or(Ok(()), |tensor| Err(cpu_only(&self.gguf.path, tensor.dtype)))
+        let unknown = self.gguf.model_tensors().find(|(_, tensor)| tensor.dtype.candle().is_none());
+        unknown.map_or(Ok(()), |(_, tensor)| Err(cpu_only(&self.gguf.path, tensor.dtype)))
     }
 
     /// Reads bytes of a tensor in file layout.
@@ -244,9 +244,9 @@ impl WeightFile {
         !self.has("output.weight")
     }
 
-    /// Returns the size of all weights in bytes.
+    /// Returns the size in bytes of all weights, without those of layers that only draft.
     pub fn weight_bytes(&self) -> usize {
-        self.gguf.tensors.values().map(|tensor| self.loaded_bytes(tensor)).sum()
+        self.gguf.model_tensors().map(|(_, tensor)| self.loaded_bytes(tensor)).sum()
     }
 
     /// Returns the size in bytes of the output head, which may be the embedding table, as a pass reads it.
@@ -279,13 +279,13 @@ impl WeightFile {
 
     fn sum_per_pass(&self, spec: &ModelSpec, of: impl Fn(&TensorInfo) -> usize) -> usize {
         let tied = self.is_tied();
-        let read = self.gguf.tensors.iter().filter(|(name, _)| tied || *name != EMBEDDING);
+        let read = self.gguf.model_tensors().filter(|(name, _)| tied || *name != EMBEDDING);
         read.map(|(name, tensor)| (of(tensor) as f64 * spec.share_read(name)) as usize).sum()
     }
 
     /// Returns the bytes of the weights of all experts, as passes read them. 0 for dense models.
     pub(crate) fn expert_bytes(&self, spec: &ModelSpec) -> usize {
-        let experts = self.gguf.tensors.iter().filter(|(name, _)| spec.share_read(name) < 1.0);
+        let experts = self.gguf.model_tensors().filter(|(name, _)| spec.share_read(name) < 1.0);
         experts.map(|(_, tensor)| self.bytes_read(tensor)).sum()
     }
 
@@ -507,14 +507,28 @@ impl WeightFile {
         let table = if let (true, Some(head)) = (self.is_tied(), head) {
             EmbeddingStorage::Head(head.clone())
         } else {
-            let info = self.info(EMBEDDING, &[rows, width])?;
-            let (file, start) = (&self.parts[info.part], info.range.start);
-            let read = |at: usize, out: &mut [u8]| Ok(file.read_into(start + at, out)?);
-            let bytes = CopiedBytes::new(info.range.len(), &read, threads)?;
-            EmbeddingStorage::Copy { row_bytes: info.range.len() / rows, bytes }
+            return self.host_table(EMBEDDING, (rows, width), threads);
         };
         let dtype = self.gguf.tensors.get(EMBEDDING).map_or(WeightType::F32, |info| info.dtype);
         Ok(Embedding::Host { table, dtype, width })
+    }
+
+    /// Loads an embedding table of this name into host memory, in the type of the file.
+    ///
+    /// # Errors
+    /// As [`host_embedding`](Self::host_embedding).
+    pub(crate) fn host_table(
+        &self,
+        name: &str,
+        (rows, width): (usize, usize),
+        threads: &Threads,
+    ) -> Result<Embedding> {
+        let info = self.info(name, &[rows, width])?;
+        let (file, start) = (&self.parts[info.part], info.range.start);
+        let read = |at: usize, out: &mut [u8]| Ok(file.read_into(start + at, out)?);
+        let bytes = CopiedBytes::new(info.range.len(), &read, threads)?;
+        let table = EmbeddingStorage::Copy { row_bytes: info.range.len() / rows, bytes };
+        Ok(Embedding::Host { table, dtype: info.dtype, width })
     }
 
     /// Reads rows of the output head, in the type of the file.

@@ -96,7 +96,7 @@ pub struct LaneModels {
     #[ts(optional)]
     pub draft: Option<String>,
     /// The head that drafts for the target. Absent: the loaded one on the loaded target. On another target, the newest
-    /// one that was trained here, else the shipped one.
+    /// one that was trained here, else the layer of its own file that drafts, else the shipped one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[ts(optional)]
     pub head: Option<String>,

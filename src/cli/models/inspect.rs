@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Result;
 use clap::Args;
 use hunch_core::sample::RecommendedSampling;
-use hunch_library::types::Fit;
+use hunch_library::types::{Fit, OwnDrafter};
 use hunch_library::{Inspection, Places};
 use hunch_model::device::{Compute, DeviceChoice};
 use hunch_model::heads::{self, HeadSummary};
@@ -114,6 +114,16 @@ fn show(inspection: &Inspection, fit: &Fit, template_note: Option<&str>, json: b
             },
         ),
         ("sampling", recommended(&inspection.sampling)),
+        (
+            "own drafter",
+            match &entry.own_drafter {
+                None => "none".into(),
+                Some(OwnDrafter::Usable { size_bytes }) => {
+                    format!("MTP layer, {} (--method head)", render::bytes(*size_bytes))
+                }
+                Some(OwnDrafter::Unusable { reason }) => render::line(reason),
+            },
+        ),
         ("licence", entry.licence.clone().unwrap_or_else(|| "not stated".into())),
         ("tok/s", list::speed(entry).unwrap_or_else(|| "not measured".into())),
         ("memory", format!("{} at {} tokens (predicted)", render::bytes(fit.total), fit.context)),

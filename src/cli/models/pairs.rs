@@ -88,7 +88,12 @@ pub(super) fn run(args: &PairsArgs, places: &Places, json: bool) -> Result<()> {
     if offers.offers.iter().all(|offer| offer.predicted.is_none()) {
         writeln!(out, "\nNo installed or catalogue model can draft for it. The verdicts say why.")?;
     }
-    let heads: Vec<Vec<String>> = offers.heads.iter().map(head_row).collect();
+    let own = offers.own_head.iter().map(|own| {
+        let mut row = head_row(own);
+        row[5] = "brought by the target".into();
+        row
+    });
+    let heads: Vec<Vec<String>> = own.chain(offers.heads.iter().map(head_row)).collect();
     if !heads.is_empty() {
         let header = ["head", "kind", "size", "memory", "speedup", "verdict"];
         writeln!(out, "\n{}", render::table(&header, &heads))?;

@@ -2,6 +2,7 @@
 
 pub(crate) mod app;
 pub(crate) mod gguf_writer;
+pub(crate) mod head_scores;
 pub(crate) mod http;
 pub(crate) mod idle_gpu;
 pub(crate) mod learnable;

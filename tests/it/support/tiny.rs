@@ -17,6 +17,8 @@ pub(crate) struct Tiny {
     pub(crate) tied: bool,
     pub(crate) seed: u64,
     pub(crate) layers: usize,
+    /// Further layers that only draft (MTP).
+    pub(crate) mtp: usize,
     /// Query heads.
     pub(crate) heads: usize,
     /// Largest weight of the layers' matrices.
@@ -47,6 +49,8 @@ pub(crate) enum Variant {
     Experts,
     /// Experts of type MXFP4, with windows and YaRN, as in gpt-oss.
     Fp4,
+    /// Attention in every layer, in an architecture with gated delta nets.
+    Attention,
 }
 
 /// Sliding window of models that have one.
@@ -97,6 +101,20 @@ pub(crate) const DELTA_NETS: (&str, Variant, usize) = ("qwen35", Variant::Plain,
 /// Key heads, value heads, width of a head, and positions that the convolution sees.
 pub(crate) const DELTA_NET: (usize, usize, usize, usize) = (2, 4, 32, 4);
 
+/// Models with a layer that only drafts: dense with gated delta nets, and without, mixtures of experts.
+pub(crate) const WITH_MTP: [(&str, Variant, usize); 5] = [
+    ("qwen35", Variant::Plain, 3),
+    ("qwen35", Variant::Attention, 2),
+    ("qwen35moe", Variant::Attention, 2),
+    ("qwen3next", Variant::Attention, 2),
+    ("glm4moe", Variant::Plain, 2),
+];
+
+/// Returns a model of [`WITH_MTP`].
+pub(crate) fn with_mtp(of: (&'static str, Variant, usize)) -> Tiny {
+    Tiny { mtp: 1, seed: 3, tied: false, ..further(of) }
+}
+
 /// A mixture of experts of [`FURTHER`].
 pub(crate) const MIXTURE: (&str, Variant, usize) = ("qwen3moe", Variant::Plain, 2);
 
@@ -118,6 +136,7 @@ impl Default for Tiny {
             tied: true,
             seed: 1,
             layers: 2,
+            mtp: 0,
             heads: WIDTH / HEAD_DIM,
             matrices: 0.15,
             context: 512,
@@ -205,7 +224,7 @@ impl Tiny {
             .str("general.architecture", a)
             // llama.cpp expects more tokens of models that are called phi3.
             .str("general.name", &format!("Tiny {} {}", a.replace("phi3", "phi"), self.seed))
-            .u32(&key("block_count"), self.layers as u32)
+            .u32(&key("block_count"), self.all_layers() as u32)
             .u32(&key("context_length"), self.context)
             .u32(&key("embedding_length"), WIDTH as u32)
             .u32(&key("feed_forward_length"), self.feed_forward() as u32)
@@ -232,6 +251,9 @@ impl Tiny {
         } else {
             writer.u32(&key("attention.head_count_kv"), self.key_heads() as u32)
         };
+        if self.mtp > 0 {
+            writer = writer.u32(&key("nextn_predict_layers"), self.mtp as u32);
+        }
         writer = self.metadata(writer);
         let kv = self.key_heads() * head_dim;
         let mut matrix = |writer: GgufWriter, name: &str, n: usize, k: usize, scale: f32| {
@@ -242,7 +264,7 @@ impl Tiny {
         let embedding = if a.starts_with("gemma") { 1.0 / (WIDTH as f32).sqrt() } else { 1.0 };
         writer = matrix(writer, "token_embd.weight", VOCABULARY, WIDTH, embedding);
         let projections: &[_] = match a {
-            _ if self.has_delta_nets() => {
+            _ if self.is_gated() => {
                 &[("attn_q", 2 * WIDTH, WIDTH), ("attn_k", kv, WIDTH), ("attn_v", kv, WIDTH)]
             }
             "phi3" => &[("attn_qkv", WIDTH + 2 * kv, WIDTH)],
@@ -273,7 +295,7 @@ impl Tiny {
                 ("ffn_down", WIDTH, FEED_FORWARD),
             ],
         };
-        for layer in 0..self.layers {
+        for layer in 0..self.all_layers() {
             let feed_forward = match (layer < self.dense_layers(), shared) {
                 (true, _) => feed_forward,
                 (false, 0) => &mixture[..1],
@@ -287,6 +309,10 @@ impl Tiny {
             for &(part, n, k) in mixer.iter().chain(feed_forward) {
                 writer = matrix(writer, &format!("blk.{layer}.{part}.weight"), n, k, self.matrices);
             }
+            if layer >= self.layers {
+                let name = format!("blk.{layer}.nextn.eh_proj.weight");
+                writer = matrix(writer, &name, WIDTH, 2 * WIDTH, self.matrices);
+            }
         }
         if !self.tied {
             writer = matrix(writer, "output.weight", VOCABULARY, WIDTH, 0.2);
@@ -299,10 +325,15 @@ impl Tiny {
         };
         let output_norm = if a.starts_with("lfm2") { "token_embd_norm.weight" } else { "output_norm.weight" };
         writer = vector(writer, output_norm, WIDTH, 1.0);
-        for layer in 0..self.layers {
+        for layer in 0..self.all_layers() {
             let name = |part: &str| format!("blk.{layer}.{part}");
             for &norm in norms_of(a) {
                 writer = vector(writer, &name(norm), WIDTH, 1.0);
+            }
+            if layer >= self.layers {
+                for norm in ["enorm", "hnorm", "shared_head_norm"] {
+                    writer = vector(writer, &name(&format!("nextn.{norm}.weight")), WIDTH, 1.0);
+                }
             }
             if a == "gpt-oss" {
                 writer = vector(writer, &name("attn_output.bias"), WIDTH, 0.0);
@@ -362,6 +393,11 @@ impl Tiny {
         if self.architecture == "olmoe" { self.heads } else { self.heads / 2 }
     }
 
+    /// Returns the number of layers, those that only draft included.
+    pub(crate) fn all_layers(&self) -> usize {
+        self.layers + self.mtp
+    }
+
     /// Returns `true` if a layer has a short convolution instead of attention.
     pub(crate) fn has_convolution(&self, layer: usize) -> bool {
         self.architecture.starts_with("lfm2") && layer.is_multiple_of(2)
@@ -369,12 +405,17 @@ impl Tiny {
 
     /// Returns `true` if some layers have a gated delta net instead of attention.
     pub(crate) fn has_delta_nets(&self) -> bool {
+        self.is_gated() && self.variant != Variant::Attention
+    }
+
+    /// Returns `true` if the output of attention has gates.
+    fn is_gated(&self) -> bool {
         matches!(self.architecture, "qwen35" | "qwen35moe" | "qwen3next")
     }
 
     /// Returns `true` if a layer has a gated delta net instead of attention.
     pub(crate) fn has_delta_net(&self, layer: usize) -> bool {
-        self.has_delta_nets() && layer.is_multiple_of(2)
+        self.has_delta_nets() && layer < self.layers && layer.is_multiple_of(2)
     }
 
     /// Returns `true` for mixtures of experts.
@@ -388,7 +429,7 @@ impl Tiny {
         match self.architecture {
             "glm4moe" | "lfm2moe" => 1,
             _ if self.has_experts() => 0,
-            _ => self.layers,
+            _ => self.all_layers(),
         }
     }
 
@@ -416,7 +457,7 @@ impl Tiny {
     /// Adds the matrices of experts, and their biases.
     fn experts(&self, mut writer: GgufWriter, noise: &mut Noise) -> GgufWriter {
         let (count, width) = (EXPERTS.0, self.expert_width());
-        for layer in self.dense_layers()..self.layers {
+        for layer in self.dense_layers()..self.all_layers() {
             for (part, n, k) in [("gate", width, WIDTH), ("up", width, WIDTH), ("down", WIDTH, width)] {
                 let name = format!("blk.{layer}.ffn_{part}_exps");
                 let (weight, shape) = (format!("{name}.weight"), [count, n, k]);
@@ -487,6 +528,9 @@ impl Tiny {
         if self.architecture.starts_with("lfm2") {
             writer = writer.u32(&key("shortconv.l_cache"), CONVOLUTION as u32);
         }
+        if self.variant == Variant::Attention {
+            writer = writer.u32(&key("full_attention_interval"), 1);
+        }
         if self.has_delta_nets() {
             let (key_heads, value_heads, head_dim, positions) = DELTA_NET;
             writer = writer
@@ -512,7 +556,7 @@ impl Tiny {
         }
         match self.variant {
             Variant::Window if self.architecture != "gpt-oss" => writer,
-            Variant::Plain | Variant::Experts => writer,
+            Variant::Plain | Variant::Experts | Variant::Attention => writer,
             Variant::Yarn | Variant::Window | Variant::Fp4 => {
                 writer = writer
                     .str(&key("rope.scaling.type"), "yarn")

@@ -85,6 +85,8 @@ export interface RecordedLibrary {
   template_notes?: Record<string, string>;
   /** Heads, by the name of the model that they fit. For other models they have a reason. */
   heads?: Record<string, HeadOffer[]>;
+  /** Layers that models bring along to draft, by the model's name. */
+  own_heads?: Record<string, HeadOffer>;
   /** Existing downloads. */
   downloads: Download[];
 }
@@ -265,12 +267,14 @@ export class ReplayLibrary {
     const worth = ({ measured, predicted, verdict }: DraftOffer) =>
       (measured ? 100 + measured.speedup : (predicted?.speedup ?? 0)) + (isSuited(verdict) ? 1 : -100);
     const offers = [...own, ...there].sort((a, b) => worth(b) - worth(a));
+    const ownHead = this.#recorded.own_heads?.[target.name];
     return {
       target,
       context: tokens,
       offers,
       heads: this.#heads(target),
-      without_draft: ['ngram', 'suffix', 'lookahead', 'layer-skip'],
+      ...(ownHead && { own_head: ownHead }),
+      without_draft: [...(ownHead ? (['head'] as const) : []), 'ngram', 'suffix', 'lookahead', 'layer-skip'],
     };
   }
 

@@ -4,9 +4,9 @@
 use super::{CostQuery, ModelHeader, Pairs};
 use crate::HeadEntry;
 use crate::fit::{self, Footprint};
-use crate::types::{HeadOffer, PredictedSpeedup};
+use crate::types::{FitVerdict, HeadOffer, PredictedSpeedup};
 use hunch_core::theory;
-use hunch_model::heads::{HeadOutlook, outlook};
+use hunch_model::heads::{HeadOutlook, HeadSummary, describe_of_target, outlook, outlook_of_target};
 use hunch_model::weights::WeightFile;
 
 /// Assumed acceptance of a published head with a decoder layer. It gives 1.85 tokens a pass with chains of 4, as
@@ -42,19 +42,53 @@ impl Pairs<'_> {
             Ok(head) => (Some(head), None),
             Err(error) => (None, Some(error.to_string())),
         };
-        let memory = head.map(|head| head.memory);
-        let both = fit::fit_with_head(&target.footprint, None::<&Footprint>, memory, context, self.machine);
+        let HeadSummary { kind, target: trained_for, bytes, .. } = entry.head.clone();
+        let (memory, fit) = self.memory_with(target, head, context);
         HeadOffer {
             name: entry.name.clone(),
             path: entry.path.display().to_string(),
-            kind: entry.head.kind.clone(),
-            trained_for: entry.head.target.clone(),
+            kind,
+            trained_for,
             problem,
-            size_bytes: entry.head.bytes,
-            memory: both.total,
-            fit: both.verdict,
+            size_bytes: bytes,
+            memory,
+            fit,
             predicted: head.and_then(|head| self.predicted_of_head(target, &head)),
         }
+    }
+
+    /// Judges the layer in the target's own file that drafts. `None` if there is none, or it cannot be used.
+    pub(super) fn own_head_offer(
+        &self,
+        (target, file): (&ModelHeader, &WeightFile),
+        context: u32,
+    ) -> Option<HeadOffer> {
+        let HeadSummary { kind, target: trained_for, bytes, .. } = describe_of_target(file.gguf()).ok()??;
+        let head = outlook_of_target(file, self.compute).ok()??;
+        let (memory, fit) = self.memory_with(target, Some(head), context);
+        Some(HeadOffer {
+            name: target.entry.name.clone(),
+            path: target.entry.path.clone(),
+            kind,
+            trained_for,
+            problem: None,
+            size_bytes: bytes,
+            memory,
+            fit,
+            predicted: self.predicted_of_head(target, &head),
+        })
+    }
+
+    /// Predicts the memory of a target and a head in bytes, and whether both fit.
+    fn memory_with(
+        &self,
+        target: &ModelHeader,
+        head: Option<HeadOutlook>,
+        context: u32,
+    ) -> (u64, FitVerdict) {
+        let memory = head.map(|head| head.memory);
+        let both = fit::fit_with_head(&target.footprint, None::<&Footprint>, memory, context, self.machine);
+        (both.total, both.verdict)
     }
 
     /// Predicts the speedup of a head: from the acceptance that its file states, or from a typical one. `None` on a

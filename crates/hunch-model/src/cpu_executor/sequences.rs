@@ -2,7 +2,8 @@
 //!
 //! Every row is computed as in a pass of its own, bit for bit.
 
-use super::{CpuExecutor, Pass, Workspace};
+use super::CpuExecutor;
+use super::layers::{Pass, Workspace};
 use crate::cache::KvCache;
 use crate::executor::{Executor, LAYER, LayerStep, SequenceExecutor};
 use hunch_core::model::{LogitRows, Rows, StepOutput};
@@ -23,17 +24,17 @@ impl CpuSequences {
     /// Creates `count` empty sequences over the weights of `executor`.
     pub(super) fn new(executor: &CpuExecutor, count: usize) -> Self {
         let lead = executor.fork_cpu();
-        let (max_len, kv) = (lead.cache.max_len(), lead.cache.kv_type());
-        let caches = (0..count).map(|_| KvCache::on_host(&lead.spec, max_len, kv)).collect();
+        let (max_len, kv) = (lead.layers.cache.max_len(), lead.layers.cache.kv_type());
+        let caches = (0..count).map(|_| KvCache::on_host(&lead.layers.spec, max_len, kv)).collect();
         Self { lead, caches, attention: Attention::default() }
     }
 
     /// Writes the keys and values of each row to its sequence, and attends there.
     fn attend(&mut self, layer: usize, rows: &[(usize, TokenId)], visible: &[VisibleSlots]) -> Result<()> {
-        let threads = self.lead.compute.threads();
-        let sinks = self.lead.weights.layers[layer].sinks.as_deref();
-        let mut shape = self.lead.attention_shape(layer, 0);
-        let Workspace { h, q, k, v, .. } = &mut self.lead.workspace;
+        let threads = self.lead.layers.compute.threads();
+        let sinks = self.lead.layers.weights[layer].sinks.as_deref();
+        let mut shape = self.lead.layers.attention_shape(layer, 0);
+        let Workspace { h, q, k, v, .. } = &mut self.lead.layers.workspace;
         h.resize(q.len(), 0.0);
         let (query, key) = (q.len() / rows.len(), k.len() / rows.len());
         let parts = q.chunks_exact(query).zip(k.chunks_exact(key).zip(v.chunks_exact(key)));
@@ -60,17 +61,17 @@ impl SequenceExecutor for CpuSequences {
     }
 
     fn prefill(&mut self, sequence: usize, tokens: &[TokenId]) -> Result<()> {
-        std::mem::swap(&mut self.lead.cache, &mut self.caches[sequence]);
+        std::mem::swap(&mut self.lead.layers.cache, &mut self.caches[sequence]);
         let lead = &mut self.lead;
-        let mask = RowMask::causal(lead.cache.len(), tokens.len());
+        let mask = RowMask::causal(lead.layers.cache.len(), tokens.len());
         let ran = lead.begin(tokens, &mask).and_then(|()| {
-            (0..lead.spec.n_layer)
+            (0..lead.layers.spec.n_layer)
                 .try_for_each(|layer| LAYER.iter().try_for_each(|&part| lead.step(layer, part)))
         });
         if ran.is_ok() {
-            lead.cache.advance(tokens.len());
+            lead.layers.cache.advance(tokens.len());
         }
-        std::mem::swap(&mut self.lead.cache, &mut self.caches[sequence]);
+        std::mem::swap(&mut self.lead.layers.cache, &mut self.caches[sequence]);
         ran
     }
 
@@ -81,17 +82,18 @@ impl SequenceExecutor for CpuSequences {
         let visible: Vec<VisibleSlots> =
             positions.clone().map(|len| VisibleSlots::new(&RowMask::causal(len, 1))).collect();
         let lead = &mut self.lead;
-        lead.embed(&tokens)?;
-        lead.pass = Pass { angles: lead.rope.angles(positions), rows: rows.len(), ..Pass::empty() };
+        lead.layers.workspace.x = lead.embed(&tokens)?;
+        lead.layers.pass =
+            Pass { angles: lead.layers.rope.angles(positions), rows: rows.len(), ..Pass::empty() };
         let mut tapped = vec![Rows::default(); taps.len()];
-        for layer in 0..self.lead.spec.n_layer {
-            self.lead.project(layer)?;
+        for layer in 0..self.lead.layers.spec.n_layer {
+            self.lead.layers.project(layer)?;
             self.attend(layer, rows, &visible)?;
             for part in [LayerStep::AttentionOutput, LayerStep::GateUp, LayerStep::Down] {
                 self.lead.step(layer, part)?;
             }
             for (out, _) in tapped.iter_mut().zip(taps).filter(|(_, tap)| **tap == layer) {
-                *out = self.lead.residual();
+                *out = self.lead.layers.residual();
             }
         }
         let logits = self.lead.logits(LogitRows::All, None)?;

@@ -23,7 +23,7 @@ use hunch_kernels::quantise::QuantisedRows;
 use serde_json::Value;
 
 use super::config::Config;
-use super::layer::{HEAD_NORMS, Layer, is_of_layer};
+use super::layer::{Block, HEAD_NORMS, Layer, is_of_layer};
 use super::linear::{Linear, vector};
 use super::output_head::{self, OutputHead};
 use super::target_parts::{TargetParts, taps};

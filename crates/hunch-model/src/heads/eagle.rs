@@ -1,4 +1,4 @@
-//! Heads with one decoder layer whose output feeds the next step: the code shared by EAGLE-1 and EAGLE-3.
+//! Heads with one decoder layer whose output feeds the next step: the code shared by EAGLE-1, EAGLE-3 and MTP.
 //!
 //! Row i starts from the target's states at token i and the embedding of the token after it.
 //! For a drafted token, the head's output at the row before it replaces the target's states.
@@ -14,7 +14,7 @@ use hunch_error::{Error, Result};
 use hunch_kernels::Threads;
 use hunch_kernels::quantise::QuantisedRows;
 
-use super::layer::Layer;
+use super::layer::{Block, Layer};
 use crate::device::Compute;
 use crate::weights::Embedding;
 
@@ -56,9 +56,9 @@ pub(super) trait Fusion: Send + Sync + 'static {
 }
 
 /// A head of an architecture on the CPU.
-pub(super) struct LayerHead<F> {
+pub(super) struct LayerHead<F, L = Layer> {
     fusion: Arc<F>,
-    layer: Layer,
+    layer: L,
     embedding: Arc<Embedding>,
     compute: Compute,
     fused: Fused,
@@ -68,13 +68,13 @@ pub(super) struct LayerHead<F> {
     tree: Vec<f32>,
 }
 
-impl<F: Fusion> LayerHead<F> {
+impl<F: Fusion, L: Block> LayerHead<F, L> {
     /// Joins the parts of a head.
-    pub(super) fn new(fusion: F, layer: Layer, embedding: Arc<Embedding>, compute: &Compute) -> Self {
+    pub(super) fn new(fusion: F, layer: L, embedding: Arc<Embedding>, compute: &Compute) -> Self {
         Self::of(Arc::new(fusion), layer, embedding, compute.clone())
     }
 
-    fn of(fusion: Arc<F>, layer: Layer, embedding: Arc<Embedding>, compute: Compute) -> Self {
+    fn of(fusion: Arc<F>, layer: L, embedding: Arc<Embedding>, compute: Compute) -> Self {
         let (fused, last, tree) = (Fused::default(), Vec::new(), Vec::new());
         Self { fusion, layer, embedding, compute, fused, last, tree }
     }
@@ -97,7 +97,7 @@ impl<F: Fusion> LayerHead<F> {
     }
 }
 
-impl<F: Fusion> DraftHead for LayerHead<F> {
+impl<F: Fusion, L: Block> DraftHead for LayerHead<F, L> {
     fn taps(&self) -> &[usize] {
         self.fusion.taps()
     }

@@ -57,7 +57,31 @@ pub(super) fn is_of_layer(name: &str, prefix: &str, norms: &[&str]) -> bool {
         || part == "self_attn.rotary_emb.inv_freq"
 }
 
-/// A decoder layer with a cache of its own. Forks share the weights.
+/// Decoder layer with a cache of its own. Forks share the weights.
+pub(super) trait Block: Send + 'static {
+    /// Returns the width of the residual stream.
+    fn width(&self) -> usize;
+    /// Returns a layer on the same weights, with an empty cache.
+    fn fork(&self) -> Self;
+    /// Runs rows and appends them to the cache. `y` has the inputs of attention, `x` the residual stream `[rows, n]`,
+    /// which is replaced by that after the layer.
+    ///
+    /// # Errors
+    /// If the cache is full, memory is short or the layout does not fit. The cache is then unchanged.
+    fn run(&mut self, y: &[f32], x: &mut Vec<f32>, layout: RowLayout<'_>) -> Result<()>;
+    /// Returns the rows in the cache.
+    fn len(&self) -> usize;
+    /// Drops the rows of the cache from `len` on.
+    fn truncate(&mut self, len: usize);
+    /// Returns the bytes of weights that a row reads.
+    fn bytes(&self) -> usize;
+    /// Returns the allocated bytes of the cache.
+    fn cache_bytes(&self) -> usize;
+    /// Returns the bytes of the cache for a token.
+    fn cache_per_token(&self) -> usize;
+}
+
+/// A decoder layer of a published head.
 pub(super) struct Layer {
     weights: Arc<Weights>,
     compute: Compute,
@@ -156,57 +180,10 @@ impl Layer {
         Self { weights, compute, cache, attention: Attention::default(), work: Workspace::default() }
     }
 
-    /// Returns a layer on the same weights, with an empty cache.
-    pub(super) fn fork(&self) -> Self {
-        Self::new(self.weights.clone(), &self.compute)
-    }
-
-    /// Returns the width of the residual stream.
-    pub(super) fn width(&self) -> usize {
-        self.weights.spec.n_embd
-    }
-
-    /// Returns the bytes of weights that a row reads.
-    pub(super) fn bytes(&self) -> usize {
-        self.weights.bytes
-    }
-
-    /// Returns the allocated bytes of the cache.
-    pub(super) fn cache_bytes(&self) -> usize {
-        self.cache.bytes()
-    }
-
-    /// Returns the bytes of the cache for a token.
-    pub(super) fn cache_per_token(&self) -> usize {
-        let spec = &self.weights.spec;
-        2 * spec.n_kv_head * spec.head_dim * self.cache.kv_type().bytes()
-    }
-
-    /// Drops the rows of the cache from `len` on.
-    pub(super) fn truncate(&mut self, len: usize) {
-        self.cache.truncate(len);
-    }
-
-    /// Returns the rows in the cache.
-    pub(super) fn len(&self) -> usize {
-        self.cache.len()
-    }
-
-    /// Runs rows and appends them to the cache. `y` has the inputs of attention, `x` the residual stream `[rows, n]`,
-    /// which is replaced by that after the layer.
+    /// As [`run`](Block::run), with rows that all see each other.
     ///
     /// # Errors
-    /// If the cache is full, memory is short or the layout does not fit. The cache is then unchanged.
-    pub(super) fn run(&mut self, y: &[f32], x: &mut [f32], layout: RowLayout<'_>) -> Result<()> {
-        let rows = x.len() / self.width();
-        let mask = row_mask(self.cache.len(), rows, layout)?;
-        self.run_masked(y, x, &mask)
-    }
-
-    /// As [`run`](Self::run), with rows that all see each other.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
+    /// As [`run`](Block::run).
     pub(super) fn run_block(&mut self, y: &[f32], x: &mut [f32]) -> Result<()> {
         let mask = RowMask::block(self.cache.len(), x.len() / self.width())?;
         self.run_masked(y, x, &mask)
@@ -270,6 +247,43 @@ impl Layer {
         w.down.apply(threads, gated, quantised, x, true);
         self.cache.advance(rows);
         Ok(())
+    }
+}
+
+impl Block for Layer {
+    fn fork(&self) -> Self {
+        Self::new(self.weights.clone(), &self.compute)
+    }
+
+    fn width(&self) -> usize {
+        self.weights.spec.n_embd
+    }
+
+    fn bytes(&self) -> usize {
+        self.weights.bytes
+    }
+
+    fn cache_bytes(&self) -> usize {
+        self.cache.bytes()
+    }
+
+    fn cache_per_token(&self) -> usize {
+        let spec = &self.weights.spec;
+        2 * spec.n_kv_head * spec.head_dim * self.cache.kv_type().bytes()
+    }
+
+    fn truncate(&mut self, len: usize) {
+        self.cache.truncate(len);
+    }
+
+    fn len(&self) -> usize {
+        self.cache.len()
+    }
+
+    fn run(&mut self, y: &[f32], x: &mut Vec<f32>, layout: RowLayout<'_>) -> Result<()> {
+        let rows = x.len() / self.width();
+        let mask = row_mask(self.cache.len(), rows, layout)?;
+        self.run_masked(y, x, &mask)
     }
 }
 
@@ -337,6 +351,7 @@ fn spec(config: &Config, target: &ModelSpec) -> ModelSpec {
         convolution: None,
         delta_net: None,
         gated_attention: false,
+        mtp: None,
         layers: vec![LayerSpec::PLAIN],
         ..target.clone()
     }

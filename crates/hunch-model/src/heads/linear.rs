@@ -133,6 +133,24 @@ fn check_finite(file: &WeightFile, name: &str, values: &[f32]) -> Result<()> {
     Err(Error::InvalidModelFile { path: file.gguf().path.clone(), reason })
 }
 
+/// Loads a matrix of `n` rows of `k` weights in the type of the file, or in 32 bits if that type has no kernel.
+///
+/// # Errors
+/// [`Error::InvalidModelFile`] if it is missing or has another shape, and the errors of reading.
+pub(super) fn stored_matrix(
+    file: &WeightFile,
+    name: &str,
+    (n, k): (usize, usize),
+    threads: &Threads,
+) -> Result<WeightMatrix> {
+    let rows = MatrixRows::whole(name, n, k);
+    if let Some(matrix) = file.matrix(&rows, threads)? {
+        return Ok(matrix);
+    }
+    let bytes = file.matrix_bytes(&rows)?;
+    in_32_bits(file.dtype(&rows.weight()).unwrap_or(WeightType::F32), bytes, (n, k), threads)
+}
+
 /// Returns the target's whole output head, shared with the decoder where both run on the CPU.
 ///
 /// # Errors
@@ -179,9 +197,18 @@ pub(super) fn head_rows(
     if let Some(matrix) = matrix_of(dtype, &rows, (tokens.len(), spec.n_embd), threads)? {
         return Ok(matrix);
     }
-    // No kernel for the type of the file.
-    let bytes: Vec<u8> = dequantise(dtype, rows)?.iter().flat_map(|value| value.to_le_bytes()).collect();
-    matrix_of(WeightType::F32, &bytes, (tokens.len(), spec.n_embd), threads)?
+    in_32_bits(dtype, rows, (tokens.len(), spec.n_embd), threads)
+}
+
+/// Builds a matrix of 32-bit weights from bytes in file layout, whose type has no kernel.
+fn in_32_bits(
+    dtype: WeightType,
+    bytes: Vec<u8>,
+    size: (usize, usize),
+    threads: &Threads,
+) -> Result<WeightMatrix> {
+    let bytes: Vec<u8> = dequantise(dtype, bytes)?.iter().flat_map(|value| value.to_le_bytes()).collect();
+    matrix_of(WeightType::F32, &bytes, size, threads)?
         .ok_or_else(|| Error::Internal("f32 has no kernel".into()))
 }
 

@@ -2,6 +2,7 @@
 
 use hunch_core::limits::MAX_DRAFT;
 use hunch_error::{Error, Refusal, Result};
+use hunch_kernels::experts::ExpertStack;
 use hunch_kernels::{WeightMatrix, WeightType};
 
 use super::{ACCEPTANCE, KIND, MEDUSA, TARGET, fingerprint, target_name};
@@ -91,6 +92,7 @@ pub(super) fn in_memory(info: &TensorInfo, dtype: WeightType) -> u64 {
     let elements: usize = info.shape.iter().product();
     let bytes = match info.shape[..] {
         [n, k] => WeightMatrix::bytes_in_memory(dtype, n, k),
+        [_, _, _] => Some(ExpertStack::bytes_in_memory(dtype, elements)),
         _ => Some(4 * elements),
     };
     bytes.unwrap_or(4 * elements) as u64

@@ -6,7 +6,6 @@
 //! one would compute something else.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use hunch_core::limits::MAX_DRAFT;
 use hunch_core::model::LanguageModel;
@@ -27,13 +26,13 @@ use super::medusa::{Medusa, MedusaShape};
 use super::memory::{Copies, HeadMemory, HeadOutlook, in_memory};
 use super::pickle;
 use super::speculator::{Speculator, SpeculatorShape};
-use super::target_parts::{TargetParts, taps};
+use super::target_parts::{TargetParts, embedding, taps};
 use crate::decoder::Decoder;
 use crate::device::Compute;
 use crate::safetensors::{self, files_at};
 use crate::spec::{ModelSpec, RopeKind};
 use crate::tensor_files::TensorFiles;
-use crate::weights::{Embedding, WeightFile};
+use crate::weights::WeightFile;
 
 /// Names of the layer of EAGLE heads.
 const PREFIXES: [&str; 2] = ["midlayer", "layers.0"];
@@ -292,15 +291,6 @@ fn with_layer<F: Fusion>(
 ) -> Result<Head> {
     let layer = Layer::load(&file.weights, prefix, config, &target.spec, target.compute)?;
     Ok(Head::new(Box::new(LayerHead::new(fusion, layer, embedding(target)?, target.compute))))
-}
-
-/// Returns the target's embedding, shared with the decoder where both run on the CPU.
-fn embedding(target: &TargetParts<'_>) -> Result<Arc<Embedding>> {
-    if let Some(shared) = target.decoder.host_embedding() {
-        return Ok(shared);
-    }
-    let table = (target.spec.n_vocab, target.spec.n_embd);
-    Ok(Arc::new(target.file.host_embedding(table, None, target.compute.threads())?))
 }
 
 fn unsupported(path: &Path, detail: String) -> Error {

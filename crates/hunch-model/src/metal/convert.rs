@@ -56,7 +56,7 @@ pub fn conversions(gguf: &Gguf, test: &SelfTest) -> std::result::Result<Vec<Conv
     let tied = !gguf.tensors.contains_key("output.weight");
     // Bytes that a pass reads, by type.
     let mut read: BTreeMap<WeightType, usize> = BTreeMap::new();
-    for (name, tensor) in gguf.tensors.iter().filter(|(_, tensor)| tensor.shape.len() == 2) {
+    for (name, tensor) in gguf.model_tensors().filter(|(_, tensor)| tensor.shape.len() == 2) {
         *read.entry(tensor.dtype).or_insert(0) +=
             if tied || name != "token_embd.weight" { tensor.range.len() } else { 0 };
     }

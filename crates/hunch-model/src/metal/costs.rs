@@ -270,7 +270,7 @@ impl PassSize {
     /// Returns the size of a pass of a model with this header, after [`PREDICTED_CONTEXT`] tokens.
     pub fn of(gguf: &Gguf, spec: &ModelSpec) -> Self {
         let tied = !gguf.tensors.contains_key("output.weight");
-        let read = gguf.tensors.iter().filter(|(name, _)| tied || *name != "token_embd.weight");
+        let read = gguf.model_tensors().filter(|(name, _)| tied || *name != "token_embd.weight");
         let (mut all_rows, mut of_experts) = ((0, 0), (0, 0));
         for (name, tensor) in read {
             let part = if spec.share_read(name) < 1.0 { &mut of_experts } else { &mut all_rows };
@@ -280,7 +280,7 @@ impl PassSize {
         let experts = spec.experts.map(|experts| {
             let of_shared = experts.shared.map_or(0, |_| EXPERT_DISPATCHES.1);
             let layers = spec.n_layer - experts.dense_layers.min(spec.n_layer);
-            let scores = gguf.tensors.keys().filter(|name| name.ends_with(SHARED_SCORE)).count();
+            let scores = gguf.model_tensors().filter(|(name, _)| name.ends_with(SHARED_SCORE)).count();
             let dispatches = layers * (EXPERT_DISPATCHES.0 + of_shared) + scores;
             ExpertSize { of_layer: experts, bytes: of_experts.0, weights: of_experts.1, dispatches }
         });

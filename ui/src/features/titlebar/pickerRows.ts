@@ -133,12 +133,22 @@ function draftRows(context: TitleBarContext): PickerRow[] {
   });
   const headed = (heads: readonly HeadOffer[], heading: string | undefined) =>
     heads.map((head, i) => headRow(head, i === 0 ? heading : undefined));
-  const without = way(
-    'without-draft-model',
-    language.strings.models.withoutDraft,
-    () => void models.useDraft(null, models.loaded ? library.titleOf(models.loaded.target) : ''),
-    work.running,
-  );
+  const own = offers?.own_head;
+  const loadsAlone = () => void models.useDraft(null, models.loaded ? library.titleOf(models.loaded.target) : '');
+  /** The layer in the target's own file, which drafts without a draft model and a head. */
+  const ownRows: PickerRow[] = own
+    ? [
+        {
+          ...headRow(own, words.heads),
+          name: language.strings.models.ownDrafter,
+          note: [own.kind, gainWords(null, own.predicted)].filter(Boolean).join(', '),
+          chosen: models.loaded !== null && models.loaded.draft === null && !models.loaded.head,
+          testid: 'own-head-offer',
+          run: loadsAlone,
+        },
+      ]
+    : [];
+  const without = way('without-draft-model', language.strings.models.withoutDraft, loadsAlone, work.running);
   const unsuited = offers ? offered(pairing.unsuited, false) : [];
   // Until the offers are known, any model may be a draft.
   const rows = offers
@@ -147,7 +157,8 @@ function draftRows(context: TitleBarContext): PickerRow[] {
           pairing.suited.filter(({ path }) => path !== null),
           true,
         ),
-        ...headed(pairing.suitedHeads, words.heads),
+        ...ownRows,
+        ...headed(pairing.suitedHeads, own ? undefined : words.heads),
         ...unsuited,
         ...headed(pairing.unsuitedHeads, unsuited.length === 0 ? words.others : undefined),
       ]
@@ -156,7 +167,7 @@ function draftRows(context: TitleBarContext): PickerRow[] {
         .map((model, i) => ({ ...row(model), heading: i === 0 ? language.strings.models.draft.heading : undefined }));
   return [
     ...rows,
-    ...(models.loaded?.draft || models.loaded?.head ? [without] : []),
+    ...(!own && (models.loaded?.draft || models.loaded?.head) ? [without] : []),
     way('open-draft', language.strings.models.draft.open, () => void models.openDraft(), work.running),
     way('open-library', words.openLibrary, () => {
       navigation.showLibrary();

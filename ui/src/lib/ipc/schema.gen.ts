@@ -1173,6 +1173,10 @@ offers: Array<DraftOffer>,
  */
 heads: Array<HeadOffer>, 
 /**
+ * The layer in the target's own file that drafts, if it can. Its path is that of the target.
+ */
+own_head?: HeadOffer, 
+/**
  * Methods without a draft model.
  */
 without_draft: Array<Method>, };
@@ -1314,7 +1318,8 @@ target: string,
  */
 draft: string | null, 
 /**
- * Path or name of the head. Absent: the newest one that was trained here, else the shipped one.
+ * Path or name of the head. Absent: the newest one that was trained here, else the layer of the target's own file
+ * that drafts, else the shipped one.
  */
 head?: string, 
 /**
@@ -2323,7 +2328,7 @@ target: string,
 draft?: string, 
 /**
  * The head that drafts for the target. Absent: the loaded one on the loaded target. On another target, the newest
- * one that was trained here, else the shipped one.
+ * one that was trained here, else the layer of its own file that drafts, else the shipped one.
  */
 head?: string, };
 
@@ -2541,7 +2546,8 @@ target: string,
  */
 draft: string | null, 
 /**
- * Path or name of the head. Absent: the newest one that was trained here, else the shipped one.
+ * Path or name of the head. Absent: the newest one that was trained here, else the layer of the target's own file
+ * that drafts, else the shipped one.
  */
 head?: string, 
 /**
@@ -2610,6 +2616,10 @@ template_note?: string,
  * Replacements of kernels that failed the self-test or are missing, a sentence on each line.
  */
 device_note?: string, 
+/**
+ * Why the layer in the target's own file that drafts is not used, if it has one that cannot be.
+ */
+head_note?: string, 
 /**
  * A sentence on the device of the draft model, if the target is on a GPU.
  */
@@ -2805,6 +2815,10 @@ has_template: boolean,
  */
 licence: string | null, 
 /**
+ * Layer in its own file that drafts for it, if there is one.
+ */
+own_drafter?: OwnDrafter, 
+/**
  * Last measured speed on this machine, in tokens per second. Of plain decoding if measured, otherwise
  * as in `ran_as`.
  */
@@ -2885,6 +2899,19 @@ uses_head: boolean, };
  * Kind of file to open.
  */
 export type OpenKind = "model" | "conversation" | "suite";
+
+/**
+ * A layer in a model's own file that drafts for it (multi-token prediction).
+ */
+export type OwnDrafter = { "state": "usable", 
+/**
+ * Bytes of its weights in the file.
+ */
+size_bytes: number, } | { "state": "unusable", 
+/**
+ * A sentence with the reason, in English.
+ */
+reason: string, };
 
 /**
  * The server for other programs, which answers with the loaded models.

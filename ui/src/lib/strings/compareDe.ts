@@ -62,7 +62,7 @@ export const compareDe: typeof compareEn = {
     chooseDraft: 'Draft wählen',
     noDrafts: 'Kein Draft passt zu diesem Target',
     head: 'Head',
-    usualHead: 'trainierter oder mitgelieferter, falls vorhanden',
+    usualHead: 'trainierter, eigener oder mitgelieferter, falls vorhanden',
     chooseHead: 'Head wählen',
     noHeads: 'Kein Head passt zu diesem Target',
     furtherTarget:

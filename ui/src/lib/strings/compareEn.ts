@@ -83,7 +83,7 @@ export const compareEn = {
     chooseDraft: 'Choose a draft',
     noDrafts: 'No draft suits this target',
     head: 'Head',
-    usualHead: 'trained or shipped, if there is one',
+    usualHead: 'trained, own or shipped, if there is one',
     chooseHead: 'Choose a head',
     noHeads: 'No head suits this target',
     furtherTarget:

@@ -185,6 +185,7 @@ export const de: Strings = {
     },
     draftMark: 'Draft',
     headMark: 'Head',
+    ownDrafter: 'Eigener Drafter dieses Modells',
     withoutDraft: 'Ohne Draft',
     metal: 'Metal',
     metalPredicted: 'Metal, Zeiten vorhergesagt',

@@ -269,6 +269,7 @@ export const en = {
     draftMark: 'draft',
     /** Mark of a head, a network trained for the model. */
     headMark: 'head',
+    ownDrafter: 'Own drafter of this model',
     withoutDraft: 'Without a draft',
     metal: 'Metal',
     /** Costs of passes come from published figures of the chip, or from products that were timed. */

@@ -1,0 +1,415 @@
+//! Decoder layers on the CPU with their KV cache: all layers of a model, or a single one that drafts.
+//!
+//! Embedding and output head belong to the callers.
+
+use std::sync::Arc;
+
+use super::convolution::{ConvolutionInput, convolve};
+use super::delta_net::{DeltaProjections, DeltaSpace, DeltaWeights};
+use super::experts::ExpertSpace;
+use super::{Linear, normed, products, quantise_for, values};
+use crate::cache::KvCache;
+use crate::cache::checkpoints::DeltaPlan;
+use crate::cache::states::StatePlan;
+use crate::device::Compute;
+use crate::executor::{LAYER, LayerStep};
+use crate::rope::{PassAngles, Rope};
+use crate::spec::{Mixer, ModelSpec, RopeKind};
+use crate::tensor_names::{Dense, FeedForward, LayerWeights};
+use crate::weights::{ExpertMatrices, MatrixRows, WeightFile};
+use hunch_core::model::Rows;
+use hunch_error::{Error, Result};
+use hunch_kernels::RowMask;
+use hunch_kernels::activation::{
+    Activation, add_scaled, gate_by_sigmoid, rms_norm_in_place, rotate_halves, rotate_neighbours, scale,
+};
+use hunch_kernels::attention::{Attention, AttentionInput, AttentionShape, VisibleSlots};
+use hunch_kernels::experts::ExpertStack;
+use hunch_kernels::matmul::{Input, multiply_gated};
+use hunch_kernels::quantise::QuantisedRows;
+
+/// Weights of a layer.
+type Weights = LayerWeights<Linear, Vec<f32>, ExpertStack>;
+
+/// Decoder layers with a cache and working memory. Forks share the weights.
+pub(crate) struct CpuLayers {
+    pub(super) spec: ModelSpec,
+    pub(super) compute: Compute,
+    pub(super) weights: Arc<Vec<Weights>>,
+    pub(super) rope: Arc<Rope>,
+    pub(super) cache: KvCache,
+    pub(super) pass: Pass,
+    pub(super) workspace: Workspace,
+}
+
+/// State of the current pass.
+pub(super) struct Pass {
+    pub(super) rows: usize,
+    pub(super) angles: PassAngles,
+    pub(super) visible: VisibleSlots,
+    /// Rows of state that short convolutions read and write.
+    pub(super) plan: Option<StatePlan>,
+    /// States that gated delta nets read and keep.
+    pub(super) delta_plan: Option<DeltaPlan>,
+}
+
+/// Buffers that are reused between passes, `[rows, width]` each.
+#[derive(Default)]
+pub(super) struct Workspace {
+    /// The residual stream.
+    pub(super) x: Vec<f32>,
+    /// Input of the next product.
+    pub(super) h: Vec<f32>,
+    pub(super) quantised: QuantisedRows,
+    pub(super) q: Vec<f32>,
+    pub(super) k: Vec<f32>,
+    pub(super) v: Vec<f32>,
+    /// Gates of the output of attention.
+    pub(super) gates: Vec<f32>,
+    /// Decays of a gated delta net.
+    pub(super) decays: Vec<f32>,
+    pub(super) delta_net: DeltaSpace,
+    pub(super) gated: Vec<f32>,
+    /// Output of a layer's part that is normed or scaled before it joins the residual stream.
+    pub(super) update: Vec<f32>,
+    pub(super) experts: ExpertSpace,
+    pub(super) attention: Attention,
+}
+
+impl CpuLayers {
+    /// Joins layers with an empty cache.
+    pub(super) fn new(spec: ModelSpec, weights: Vec<Weights>, rope: Rope, compute: &Compute) -> Self {
+        Self {
+            cache: KvCache::on_host(&spec, spec.context_length, compute.kv()),
+            weights: Arc::new(weights),
+            rope: Arc::new(rope),
+            pass: Pass::empty(),
+            workspace: Workspace::default(),
+            compute: compute.clone(),
+            spec,
+        }
+    }
+
+    /// Loads layer `index` of a file by itself. `spec` has the parameters of this layer alone.
+    ///
+    /// # Errors
+    /// If a tensor is missing or has the wrong shape, or there is not enough memory.
+    pub(crate) fn load_one(
+        file: &WeightFile,
+        spec: ModelSpec,
+        index: usize,
+        compute: &Compute,
+    ) -> Result<Self> {
+        let linear = |rows: &MatrixRows| Linear::load(file, rows, compute.threads());
+        let experts = |of: &ExpertMatrices| file.expert_stack(of, compute.threads());
+        let vector = |name: &str, shape: &[usize]| values(file, name, shape);
+        let weights = LayerWeights::load(file, (&spec, 0), index, &linear, &vector, &experts)?;
+        let rope = Rope::new(file, &spec)?;
+        Ok(Self::new(spec, vec![weights], rope, compute))
+    }
+
+    /// Returns layers on the same weights with an empty cache.
+    pub(crate) fn fork(&self) -> Self {
+        Self {
+            spec: self.spec.clone(),
+            compute: self.compute.clone(),
+            weights: self.weights.clone(),
+            rope: self.rope.clone(),
+            cache: KvCache::on_host(&self.spec, self.cache.max_len(), self.cache.kv_type()),
+            pass: Pass::empty(),
+            workspace: Workspace::default(),
+        }
+    }
+
+    /// Returns the KV cache.
+    pub(crate) fn cache(&self) -> &KvCache {
+        &self.cache
+    }
+
+    /// Returns the KV cache for changes.
+    pub(crate) fn cache_mut(&mut self) -> &mut KvCache {
+        &mut self.cache
+    }
+
+    /// Starts a pass whose residual stream is `x`, `[rows, n_embd]`.
+    ///
+    /// # Errors
+    /// If the cache is full.
+    pub(super) fn begin(&mut self, x: Vec<f32>, mask: &RowMask) -> Result<()> {
+        let rows = x.len() / self.spec.n_embd;
+        self.cache.reserve(rows)?;
+        self.workspace.x = x;
+        self.workspace.experts.begin();
+        self.pass = Pass {
+            rows,
+            angles: self.rope.angles(mask.positions()),
+            visible: VisibleSlots::new(mask),
+            plan: self.cache.plan(mask)?,
+            delta_plan: self.cache.delta_plan(mask)?,
+        };
+        Ok(())
+    }
+
+    /// Runs one step of layer `index`.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub(super) fn step(&mut self, index: usize, step: LayerStep) -> Result<()> {
+        match step {
+            LayerStep::QueryKeyValue => self.query_key_value(index),
+            LayerStep::Attention => self.mix(index),
+            LayerStep::AttentionOutput => self.attention_output(index),
+            LayerStep::GateUp => self.gate_up(index),
+            LayerStep::Down => self.down(index),
+        }
+    }
+
+    /// Runs rows through all layers and appends them to the cache. Replaces the residual stream `x`, `[rows, n_embd]`.
+    ///
+    /// # Errors
+    /// If the cache is full. It is then unchanged.
+    pub(crate) fn run(&mut self, x: &mut Vec<f32>, mask: &RowMask) -> Result<()> {
+        self.begin(std::mem::take(x), mask)?;
+        for index in 0..self.spec.n_layer {
+            LAYER.iter().try_for_each(|&part| self.step(index, part))?;
+        }
+        self.cache.advance(self.pass.rows);
+        *x = std::mem::take(&mut self.workspace.x);
+        Ok(())
+    }
+
+    /// Returns the residual stream.
+    pub(super) fn residual(&self) -> Rows {
+        Rows::new(self.spec.n_embd, self.workspace.x.clone())
+    }
+
+    fn query_key_value(&mut self, index: usize) -> Result<()> {
+        self.project(index)?;
+        if self.spec.layers[index].mixer != Mixer::Attention {
+            return Ok(());
+        }
+        let Workspace { k, v, .. } = &self.workspace;
+        self.cache.write_rows(index, k, v)
+    }
+
+    /// Computes queries, keys and values of the pass, or the projections of the mixer in place of attention.
+    pub(super) fn project(&mut self, index: usize) -> Result<()> {
+        let (layer, spec, threads) = (&self.weights[index], &self.spec, self.compute.threads());
+        let Workspace { x, h, quantised, q, k, v, gates, decays, .. } = &mut self.workspace;
+        let eps = spec.rms_eps as f32;
+        let h = normed(x, layer.attention_norm.as_deref(), eps, h);
+        for (out, linear) in [(&mut *q, &layer.q), (&mut *k, &layer.k), (&mut *v, &layer.v)] {
+            out.resize(self.pass.rows * linear.n, 0.0);
+        }
+        let linears = [(&layer.q, &mut **q), (&layer.k, &mut **k), (&layer.v, &mut **v)];
+        products(threads, h, quantised, linears, false)?;
+        if let Some(net) = &layer.delta_net {
+            if let Some(linear) = &net.decays {
+                decays.resize(self.pass.rows * linear.n, 0.0);
+                products(threads, h, quantised, [(linear, &mut **decays)], false)?;
+            }
+            return Ok(());
+        }
+        if spec.gated_attention {
+            split_gates(q, gates, spec.head_dim);
+        }
+        for (heads, norm) in [(&mut *q, &layer.q_norm), (&mut *k, &layer.k_norm)] {
+            if let Some(norm) = norm {
+                heads.chunks_exact_mut(norm.len()).for_each(|head| rms_norm_in_place(head, norm, eps));
+            }
+            self.pass.rotate(heads, spec, index, self.rope.half());
+        }
+        if layer.convolution.is_some() {
+            return Ok(());
+        }
+        let width = q.len() / self.pass.rows;
+        for (q, &factor) in q.chunks_exact_mut(width).zip(&self.pass.angles.query_factors) {
+            scale(q, factor);
+        }
+        Ok(())
+    }
+
+    pub(super) fn attention_shape(&self, layer: usize, capacity: usize) -> AttentionShape {
+        AttentionShape {
+            n_head: self.spec.n_head,
+            n_kv_head: self.spec.n_kv_head,
+            head_dim: self.spec.head_dim,
+            capacity,
+            scale: self.spec.attention_scale,
+            softcap: self.spec.attention_softcap,
+            window: self.spec.layers[layer].window,
+        }
+    }
+
+    /// Computes attention, or the mixer in its place.
+    fn mix(&mut self, index: usize) -> Result<()> {
+        let layer = &self.weights[index];
+        if layer.delta_net.is_some() {
+            return self.delta_net(index);
+        }
+        let Some(weights) = &layer.convolution else { return self.attention(index) };
+        let no_plan = || Error::Internal("the pass has no plan of states".into());
+        let plan = self.pass.plan.as_ref().ok_or_else(no_plan)?;
+        let Workspace { h, q, k, v, .. } = &mut self.workspace;
+        let input = ConvolutionInput { b: q, c: k, weights };
+        convolve(&input, v, plan, self.cache.host_state(index)?, h);
+        Ok(())
+    }
+
+    fn delta_net(&mut self, index: usize) -> Result<()> {
+        let no_plan = || Error::Internal("the pass has no plan of delta nets".into());
+        let of_layer = self.weights[index].delta_net.as_ref();
+        let (weights, net) = of_layer.zip(self.spec.delta_net).ok_or_else(no_plan)?;
+        let plan = self.pass.delta_plan.as_ref().ok_or_else(no_plan)?;
+        let Workspace { h, q, k, v, decays, delta_net, .. } = &mut self.workspace;
+        let projections = DeltaProjections {
+            channels: q,
+            strengths: v,
+            decays: weights.decays.as_ref().map(|_| &decays[..]),
+        };
+        let weights = DeltaWeights {
+            net,
+            convolution: &weights.convolution,
+            rates: &weights.rates,
+            bias: &weights.bias,
+            norm: &weights.norm,
+            eps: self.spec.rms_eps as f32,
+        };
+        let memory = self.cache.delta_memory(index)?;
+        delta_net.run(self.compute.threads(), (&weights, &projections), plan, memory, k);
+        std::mem::swap(h, k);
+        Ok(())
+    }
+
+    fn attention(&mut self, index: usize) -> Result<()> {
+        let (keys, values, capacity) = self.cache.host_layer(index)?;
+        let shape = self.attention_shape(index, capacity);
+        let Workspace { h, q, gates, attention, .. } = &mut self.workspace;
+        h.resize(q.len(), 0.0);
+        let sinks = self.weights[index].sinks.as_deref();
+        let input = AttentionInput { q, k: keys, v: values, sinks };
+        attention.attend(self.compute.threads(), shape, input, &self.pass.visible, h);
+        if self.spec.gated_attention {
+            gate_by_sigmoid(h, gates);
+        }
+        Ok(())
+    }
+
+    fn attention_output(&mut self, index: usize) -> Result<()> {
+        let layer = &self.weights[index];
+        let Workspace { x, h, quantised, update, .. } = &mut self.workspace;
+        let output = Update { linear: &layer.output, norm: layer.attention_post_norm.as_deref() };
+        output.add(&self.compute, &self.spec, h, quantised, update, x)
+    }
+
+    fn gate_up(&mut self, index: usize) -> Result<()> {
+        let (layer, threads) = (&self.weights[index], self.compute.threads());
+        let activation = if self.spec.gelu { Activation::Gelu } else { Activation::Silu };
+        let Workspace { x, h, quantised, gated, experts, .. } = &mut self.workspace;
+        let h = normed(x, layer.feed_forward_norm.as_deref(), self.spec.rms_eps as f32, h);
+        let Dense { gate, up, .. } = match &layer.feed_forward {
+            FeedForward::Dense(dense) => dense,
+            FeedForward::Mixture(layer) => {
+                return experts.gate_up(threads, (layer, self.spec.experts.as_ref()), h, quantised);
+            }
+        };
+        gated.resize(self.pass.rows * gate.n, 0.0);
+        if let (Some(gate_matrix), Some(up_matrix)) = (gate.matrix_without_bias(), up.matrix_without_bias()) {
+            quantise_for(threads, &[gate, up], h, quantised);
+            multiply_gated(threads, Input { x: h, quantised }, gate_matrix, up_matrix, activation, gated);
+            return Ok(());
+        }
+        let mut up_values = vec![0.0; gated.len()];
+        products(threads, h, quantised, [(gate, &mut **gated), (up, &mut up_values)], false)?;
+        activation.gate(gated, &up_values);
+        Ok(())
+    }
+
+    fn down(&mut self, index: usize) -> Result<()> {
+        let layer = &self.weights[index];
+        let Workspace { x, gated, quantised, update, experts, .. } = &mut self.workspace;
+        let norm = layer.feed_forward_post_norm.as_deref();
+        match &layer.feed_forward {
+            FeedForward::Dense(Dense { down, .. }) => {
+                let down = Update { linear: down, norm };
+                down.add(&self.compute, &self.spec, gated, quantised, update, x)
+            }
+            FeedForward::Mixture(layer) => {
+                update.resize(x.len(), 0.0);
+                experts.down(self.compute.threads(), (layer, self.spec.experts.as_ref()), update)?;
+                join(&self.spec, norm, update, x);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Last product of attention or of the feed-forward network, which is added to the residual stream.
+struct Update<'a> {
+    linear: &'a Linear,
+    norm: Option<&'a [f32]>,
+}
+
+impl Update<'_> {
+    fn add(
+        &self,
+        compute: &Compute,
+        spec: &ModelSpec,
+        input: &[f32],
+        quantised: &mut QuantisedRows,
+        update: &mut Vec<f32>,
+        x: &mut [f32],
+    ) -> Result<()> {
+        let threads = compute.threads();
+        if self.norm.is_none() && spec.residual_scale == 1.0 {
+            return products(threads, input, quantised, [(self.linear, x)], true);
+        }
+        update.resize(x.len(), 0.0);
+        products(threads, input, quantised, [(self.linear, &mut **update)], false)?;
+        join(spec, self.norm, update, x);
+        Ok(())
+    }
+}
+
+/// Adds the output of a layer's part to the residual stream, normed and scaled.
+fn join(spec: &ModelSpec, norm: Option<&[f32]>, update: &mut [f32], x: &mut [f32]) {
+    if let Some(norm) = norm {
+        let rows = update.chunks_exact_mut(norm.len());
+        rows.for_each(|row| rms_norm_in_place(row, norm, spec.rms_eps as f32));
+    }
+    add_scaled(x, update, spec.residual_scale);
+}
+
+impl Pass {
+    pub(super) fn empty() -> Self {
+        let visible = VisibleSlots::new(&RowMask::causal(0, 0));
+        Self { rows: 0, angles: PassAngles::default(), visible, plan: None, delta_plan: None }
+    }
+
+    /// Applies the rotary embedding of a layer to `x`, `[rows, heads * head_dim]`.
+    fn rotate(&self, x: &mut [f32], spec: &ModelSpec, layer: usize, half: usize) {
+        let Some(rotation) = self.angles.of(spec.layers[layer].rope) else { return };
+        let rotate = match spec.rope_kind {
+            RopeKind::Halves => rotate_halves,
+            RopeKind::Interleaved => rotate_neighbours,
+        };
+        for (row, x) in x.chunks_exact_mut(x.len() / self.rows).enumerate() {
+            let angles = row * half..(row + 1) * half;
+            for head in x.chunks_exact_mut(spec.head_dim) {
+                rotate(head, &rotation.cos[angles.clone()], &rotation.sin[angles.clone()]);
+            }
+        }
+    }
+}
+
+/// Moves the gates out of `q`, `[rows, heads, query and gate]`, which keeps the queries.
+fn split_gates(q: &mut Vec<f32>, gates: &mut Vec<f32>, head_dim: usize) {
+    gates.clear();
+    let heads = q.len() / (2 * head_dim);
+    for head in 0..heads {
+        let from = 2 * head * head_dim;
+        gates.extend_from_slice(&q[from + head_dim..from + 2 * head_dim]);
+        q.copy_within(from..from + head_dim, head * head_dim);
+    }
+    q.truncate(heads * head_dim);
+}

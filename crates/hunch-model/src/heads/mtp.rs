@@ -1,0 +1,329 @@
+//! Multi-token prediction (MTP): a decoder layer in the target's own file that drafts (DeepSeek-V3, arXiv 2412.19437).
+//!
+//! ```text
+//! x = eh_proj [enorm of e; hnorm of h],   h = the target's final state after the output norm
+//! logits = output head * norm of x after the layer
+//! ```
+//!
+//! e is the embedding of the token after h. The normed x is the h of the next row. The layer has full attention and the
+//! feed-forward network of the architecture. Order, norms and feedback are those of llama.cpp (`graph_mtp` in
+//! `src/models/qwen35.cpp` and `glm4-moe.cpp`) and vLLM (`qwen3_next_mtp.py`). Of several MTP layers the first one is
+//! used, on its own output.
+
+use std::sync::Arc;
+
+use hunch_core::limits::MAX_DRAFT;
+use hunch_core::model::RowLayout;
+use hunch_core::propose::head::{DraftHead, Head};
+use hunch_error::{Error, Refusal, Result};
+use hunch_kernels::activation::{rms_norm, rms_norm_in_place};
+use hunch_kernels::quantise::QuantisedRows;
+use hunch_kernels::{Threads, WeightMatrix};
+
+use super::HeadSummary;
+use super::eagle::{Fused, Fusion, LayerHead, States};
+use super::layer::Block;
+use super::linear::{product, stored_matrix, target_head, vector};
+use super::memory::{Copies, HeadMemory, HeadOutlook, in_memory};
+use super::target_parts::{TargetParts, embedding};
+use crate::cpu_executor::CpuLayers;
+use crate::decoder::row_mask;
+use crate::device::Compute;
+use crate::gguf::Gguf;
+use crate::spec::ModelSpec;
+use crate::tensor_names::output_norm;
+use crate::weights::WeightFile;
+
+/// Name of the architecture.
+const KIND: &str = "MTP layer";
+/// Embedding of its own, which most files do not have.
+const EMBEDDING: &str = "embed_tokens";
+/// Output head of its own, which most files do not have.
+const HEAD: &str = "shared_head_head";
+/// Norm before the output head. Without it, that of the target.
+const NORM: &str = "shared_head_norm";
+
+/// Names and sizes of the first MTP layer of a file.
+struct Parts {
+    /// Number of the layer in the file.
+    index: usize,
+    n_embd: usize,
+    n_vocab: usize,
+}
+
+impl Parts {
+    /// Returns the full name of a tensor of its own.
+    fn name(&self, part: &str) -> String {
+        format!("{}.weight", self.stem(part))
+    }
+
+    /// Returns the name of a matrix without `.weight`.
+    fn stem(&self, part: &str) -> String {
+        format!("blk.{}.nextn.{part}", self.index)
+    }
+
+    /// Reads which MTP layer a file has. `None` if its header states none.
+    ///
+    /// # Errors
+    /// [`Refusal::UnknownHead`] if Hunch does not run those of the architecture. [`Refusal::DamagedHead`] if one of the
+    /// tensors that only MTP layers have is missing or has another shape.
+    fn of(gguf: &Gguf, spec: &ModelSpec) -> Result<Option<Self>> {
+        let Some(mtp) = spec.mtp else { return Ok(None) };
+        let path = gguf.path.clone();
+        if !mtp.runs {
+            let detail = format!("MTP layers of \"{}\" are not supported", spec.architecture);
+            return Err(Refusal::UnknownHead { path, detail }.into());
+        }
+        let parts = Self { index: spec.n_layer, n_embd: spec.n_embd, n_vocab: spec.n_vocab };
+        let (n, table) = (parts.n_embd, [parts.n_vocab, parts.n_embd]);
+        let expected: [(&str, &[usize], bool); 6] = [
+            ("eh_proj", &[n, 2 * n], true),
+            ("enorm", &[n], true),
+            ("hnorm", &[n], true),
+            (NORM, &[n], false),
+            (EMBEDDING, &table, false),
+            (HEAD, &table, false),
+        ];
+        for (part, shape, required) in expected {
+            let name = parts.name(part);
+            let detail = match gguf.tensors.get(&name) {
+                Some(info) if info.shape == shape => continue,
+                None if !required => continue,
+                None => format!("the tensor {name} is missing"),
+                Some(info) => format!("the tensor {name} has the shape {:?}, expected {shape:?}", info.shape),
+            };
+            return Err(Refusal::DamagedHead { path, detail }.into());
+        }
+        Ok(Some(parts))
+    }
+}
+
+/// Fusion and scores.
+struct Mtp {
+    /// The target's last layer.
+    taps: [usize; 1],
+    projection: WeightMatrix,
+    /// Norm of embeddings.
+    e_norm: Vec<f32>,
+    /// Norm of states.
+    h_norm: Vec<f32>,
+    /// The target's norm before its output head.
+    output_norm: Vec<f32>,
+    /// Norm after the layer.
+    norm: Vec<f32>,
+    eps: f32,
+    head: WeightMatrix,
+    bytes: usize,
+}
+
+impl Mtp {
+    fn load(parts: &Parts, target: &TargetParts<'_>) -> Result<Self> {
+        let TargetParts { file, spec, compute, .. } = target;
+        let (n, threads) = (spec.n_embd, compute.threads());
+        let output_norm = vector(file, output_norm(file), n)?;
+        let norm = parts.name(NORM);
+        let norm = if file.has(&norm) { vector(file, &norm, n)? } else { output_norm.clone() };
+        let own_head = file.has(&parts.name(HEAD));
+        Ok(Self {
+            taps: [spec.n_layer - 1],
+            projection: stored_matrix(file, &parts.stem("eh_proj"), (n, 2 * n), threads)?,
+            e_norm: vector(file, &parts.name("enorm"), n)?,
+            h_norm: vector(file, &parts.name("hnorm"), n)?,
+            output_norm,
+            norm,
+            eps: spec.rms_eps as f32,
+            head: if own_head {
+                stored_matrix(file, &parts.stem(HEAD), (spec.n_vocab, n), threads)?
+            } else {
+                target_head(file, target.decoder, spec, threads)?
+            },
+            bytes: read_by_a_draft(file, spec),
+        })
+    }
+}
+
+impl Fusion for Mtp {
+    fn taps(&self) -> &[usize] {
+        &self.taps
+    }
+
+    fn fuse(&self, threads: &Threads, states: States<'_>, embeddings: &[f32], out: &mut Fused) {
+        let n = self.norm.len();
+        let mut joined = vec![0.0; 2 * embeddings.len()];
+        for (row, (joined, e)) in joined.chunks_exact_mut(2 * n).zip(embeddings.chunks_exact(n)).enumerate() {
+            let (first, second) = joined.split_at_mut(n);
+            rms_norm(e, &self.e_norm, self.eps, first);
+            let of_row = row * n..(row + 1) * n;
+            match states {
+                States::Own(own) => rms_norm(&own[of_row], &self.h_norm, self.eps, second),
+                States::Target(taps) => {
+                    rms_norm(&taps[0][of_row], &self.output_norm, self.eps, second);
+                    rms_norm_in_place(second, &self.h_norm, self.eps);
+                }
+            }
+        }
+        let Fused { x, quantised, .. } = out;
+        x.resize(embeddings.len(), 0.0);
+        product(threads, &joined, quantised, &self.projection, None, x, false);
+    }
+
+    fn score(&self, threads: &Threads, x: &[f32], quantised: &mut QuantisedRows) -> (Vec<f32>, Vec<f32>) {
+        let mut normed = x.to_vec();
+        let n = self.norm.len();
+        normed.chunks_exact_mut(n).for_each(|row| rms_norm_in_place(row, &self.norm, self.eps));
+        let mut logits = vec![0.0; x.len() / n * self.head.rows()];
+        product(threads, &normed, quantised, &self.head, None, &mut logits, false);
+        (logits, normed)
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// The layer of the target's architecture.
+struct MtpLayer {
+    layers: CpuLayers,
+    n_embd: usize,
+    cache_per_token: usize,
+}
+
+impl Block for MtpLayer {
+    fn width(&self) -> usize {
+        self.n_embd
+    }
+
+    fn fork(&self) -> Self {
+        Self { layers: self.layers.fork(), n_embd: self.n_embd, cache_per_token: self.cache_per_token }
+    }
+
+    fn run(&mut self, _y: &[f32], x: &mut Vec<f32>, layout: RowLayout<'_>) -> Result<()> {
+        let mask = row_mask(self.layers.cache().len(), x.len() / self.n_embd, layout)?;
+        self.layers.run(x, &mask)
+    }
+
+    fn len(&self) -> usize {
+        self.layers.cache().len()
+    }
+
+    fn truncate(&mut self, len: usize) {
+        self.layers.cache_mut().truncate(len);
+    }
+
+    fn bytes(&self) -> usize {
+        // The fusion counts all tensors.
+        0
+    }
+
+    fn cache_bytes(&self) -> usize {
+        self.layers.cache().bytes()
+    }
+
+    fn cache_per_token(&self) -> usize {
+        self.cache_per_token
+    }
+}
+
+/// Returns the bytes that a drafted token reads. Of experts, those of one row count.
+fn read_by_a_draft(file: &WeightFile, spec: &ModelSpec) -> usize {
+    let own_head = format!("blk.{}.nextn.{HEAD}.weight", spec.n_layer);
+    let embedding = format!("blk.{}.nextn.{EMBEDDING}.weight", spec.n_layer);
+    let tensors = file.gguf().mtp_tensors().filter(|(name, _)| **name != embedding);
+    let own: usize =
+        tensors.map(|(name, info)| (info.bytes_read() as f64 * spec.share_read(name)) as usize).sum();
+    if file.has(&own_head) { own } else { own + file.head_bytes() }
+}
+
+fn cache_per_token(spec: &ModelSpec, compute: &Compute) -> usize {
+    2 * spec.n_kv_head * spec.head_dim * compute.kv().bytes()
+}
+
+/// Loads the MTP layer of a target. `None` if its file has none.
+///
+/// # Errors
+/// [`Error::Refused`] if a tensor is missing, misshapen or not finite, or the architecture's MTP layers do not
+/// run, and the errors of reading. The target itself is not affected.
+pub(super) fn load(target: &TargetParts<'_>) -> Result<Option<Head>> {
+    let Some(parts) = Parts::of(target.file.gguf(), &target.spec)? else { return Ok(None) };
+    load_parts(&parts, target).map(Some).map_err(of_layer)
+}
+
+fn load_parts(parts: &Parts, target: &TargetParts<'_>) -> Result<Head> {
+    let TargetParts { file, spec, compute, .. } = target;
+    let own_table = parts.name(EMBEDDING);
+    let embedding = if file.has(&own_table) {
+        Arc::new(file.host_table(&own_table, (spec.n_vocab, spec.n_embd), compute.threads())?)
+    } else {
+        embedding(target)?
+    };
+    let layer = MtpLayer {
+        layers: CpuLayers::load_one(file, spec.of_mtp_layer(), parts.index, compute)?,
+        n_embd: spec.n_embd,
+        cache_per_token: cache_per_token(spec, compute),
+    };
+    let state = embedding.host_rows(&[0])?;
+    let mut head = LayerHead::new(Mtp::load(parts, target)?, layer, embedding, compute);
+    // Weights that are not finite show in the scores of any row.
+    let scores = head.logits(&[state], &[0])?;
+    head.truncate(0);
+    if scores.iter().any(|score| !score.is_finite()) {
+        let reason = "its MTP layer computes values that are not finite".into();
+        return Err(Error::InvalidModelFile { path: file.gguf().path.clone(), reason });
+    }
+    Ok(Head::new(Box::new(head)))
+}
+
+/// Says of an error of the file that it is about the layer that drafts.
+fn of_layer(error: Error) -> Error {
+    match error {
+        Error::InvalidModelFile { path, reason } => Refusal::DamagedHead { path, detail: reason }.into(),
+        Error::UnsupportedModel { path, reason } => Refusal::UnknownHead { path, detail: reason }.into(),
+        other => other,
+    }
+}
+
+/// Predicts memory and reads of the MTP layer of a target. `None` if its file has none.
+///
+/// # Errors
+/// As [`load`], from the header alone.
+pub(super) fn outlook(target: &WeightFile, compute: &Compute) -> Result<Option<HeadOutlook>> {
+    let gguf = target.gguf();
+    let spec = ModelSpec::from_gguf(gguf)?;
+    let Some(parts) = Parts::of(gguf, &spec)? else { return Ok(None) };
+    let own: u64 = gguf.mtp_tensors().map(|(_, info)| in_memory(info, info.dtype)).sum();
+    let copies = Copies::of(target, compute)?;
+    let needs = |part: &str| copies.needed && !target.has(&parts.name(part));
+    let embedding = if needs(EMBEDDING) { copies.embedding } else { 0 };
+    let head = if needs(HEAD) { copies.whole_head() } else { 0 };
+    Ok(Some(HeadOutlook {
+        memory: HeadMemory {
+            weights: own + embedding + head,
+            cache_per_token: cache_per_token(&spec, compute) as u64,
+        },
+        read_by_a_draft: Some(read_by_a_draft(target, &spec) as u64),
+        max_depth: MAX_DRAFT,
+        acceptance: None,
+    }))
+}
+
+/// Describes the MTP layer of a target. `None` if its file has none.
+///
+/// # Errors
+/// As [`load`], from the header alone.
+pub(super) fn describe(gguf: &Gguf) -> Result<Option<HeadSummary>> {
+    let spec = ModelSpec::from_gguf(gguf)?;
+    if Parts::of(gguf, &spec)?.is_none() {
+        return Ok(None);
+    }
+    let tensors = gguf.mtp_tensors().map(|(_, info)| info);
+    Ok(Some(HeadSummary {
+        kind: KIND.into(),
+        width: spec.n_embd,
+        target_vocabulary: Some(spec.n_vocab),
+        scored_tokens: None,
+        layers: None,
+        target: Some(spec.name),
+        parameters: tensors.clone().map(|info| info.shape.iter().product::<usize>()).sum(),
+        bytes: tensors.map(|info| info.range.len() as u64).sum(),
+    }))
+}

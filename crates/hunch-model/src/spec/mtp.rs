@@ -1,0 +1,77 @@
+//! Layers of a file that only draft (multi-token prediction, `nextn_predict_layers`). They follow those of the model.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Architecture, Experts, LayerRope, LayerSpec, Mixer, ModelSpec, Reader};
+use crate::gguf::{Gguf, TensorInfo};
+use hunch_error::Result;
+
+/// Layers that only draft.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MtpLayers {
+    /// Number of layers.
+    pub count: usize,
+    /// `true` if Hunch runs them. Architectures differ in what such a layer reads.
+    pub runs: bool,
+}
+
+impl ModelSpec {
+    /// Returns the parameters of the first layer that only drafts, as those of a model of this layer alone. It has
+    /// attention, whatever mixer the other layers have.
+    pub(crate) fn of_mtp_layer(&self) -> Self {
+        let after_model = |experts: Experts| Experts {
+            dense_layers: experts.dense_layers.saturating_sub(self.n_layer),
+            ..experts
+        };
+        Self {
+            n_layer: 1,
+            experts: self.experts.map(after_model),
+            convolution: None,
+            delta_net: None,
+            mtp: None,
+            layers: vec![LayerSpec { mixer: Mixer::Attention, window: None, rope: LayerRope::Global }],
+            ..self.clone()
+        }
+    }
+}
+
+impl Gguf {
+    /// Returns the tensors that a pass of the model uses, by name: all but those of layers that only draft.
+    pub fn model_tensors(&self) -> impl Iterator<Item = (&String, &TensorInfo)> + Clone {
+        let first = self.first_mtp_layer();
+        self.tensors.iter().filter(move |(name, _)| !is_from(name, first))
+    }
+
+    /// Returns the tensors of the first layer that only drafts, by name.
+    pub(crate) fn mtp_tensors(&self) -> impl Iterator<Item = (&String, &TensorInfo)> + Clone {
+        let first = self.first_mtp_layer();
+        self.tensors.iter().filter(move |(name, _)| first.is_some() && layer_of(name) == first)
+    }
+
+    fn first_mtp_layer(&self) -> Option<usize> {
+        let architecture = self.str("general.architecture")?;
+        let number = |name: &str| self.u32(&format!("{architecture}.{name}")).map(|value| value as usize);
+        let drafting = number("nextn_predict_layers").filter(|&layers| layers > 0)?;
+        number("block_count")?.checked_sub(drafting)
+    }
+}
+
+/// Returns the layer that a tensor belongs to.
+fn layer_of(name: &str) -> Option<usize> {
+    name.strip_prefix("blk.")?.split_once('.')?.0.parse().ok()
+}
+
+fn is_from(name: &str, first: Option<usize>) -> bool {
+    first.zip(layer_of(name)).is_some_and(|(first, layer)| layer >= first)
+}
+
+impl Reader<'_> {
+    /// Returns the number of layers without those that only draft, and the latter.
+    pub(super) fn layers(&self, architecture: &Architecture) -> Result<(usize, Option<MtpLayers>)> {
+        let all = self.size("block_count", 1 << 10)?;
+        let count = self.gguf.u32(&self.key("nextn_predict_layers")).unwrap_or(0) as usize;
+        let layers = all.checked_sub(count).filter(|&layers| layers > 0);
+        let layers = layers.ok_or_else(|| self.invalid(format!("{count} of its {all} layers only draft")))?;
+        Ok((layers, (count > 0).then_some(MtpLayers { count, runs: architecture.mtp })))
+    }
+}
