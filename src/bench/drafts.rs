@@ -11,6 +11,7 @@ use crate::engine::WallClock;
 use crate::generate::{Models, Prompt, answer_ids, evaluate_drafts};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
+use hunch_core::model::DraftWindow;
 use hunch_core::session::{DraftQuality, Overlap};
 use hunch_core::token::TokenId;
 use hunch_error::Result;
@@ -27,6 +28,8 @@ pub struct DraftsReport {
     pub method: Method,
     /// Most tokens of a draft.
     pub max_draft: MaxDraft,
+    /// Last tokens of the cache that drafts read. `None` if they read all.
+    pub draft_window: Option<usize>,
     /// Number of positions.
     pub places: usize,
     /// Mean tokens of a draft.
@@ -35,7 +38,7 @@ pub struct DraftsReport {
     pub depth: f64,
     /// Expected tokens of a target pass: the accepted ones and one more.
     pub tokens: Estimate,
-    /// Difference in `tokens` to the first method of the same size. `None` for that method itself.
+    /// Difference in `tokens` to the first row of the same size. `None` for that row itself.
     pub ahead: Option<Estimate>,
     /// Sum of min(p, q) over the next token. `None`, like the next two, where drafts have no distribution.
     pub acceptance: Option<Estimate>,
@@ -45,40 +48,50 @@ pub struct DraftsReport {
     pub matching: Option<Estimate>,
 }
 
-/// Evaluates drafts along `runs` plain answers to every prompt of the plan.
+/// Drafts of one row of the report.
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    config: MethodConfig,
+    window: Option<DraftWindow>,
+}
+
+/// Evaluates drafts along `runs` plain answers to every prompt of the plan, with each of these draft windows.
 ///
 /// # Errors
 /// As [`evaluate_drafts`].
 pub fn measure(
     models: &mut Models,
     plan: &BenchPlan,
+    windows: &[Option<DraftWindow>],
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<Vec<DraftsReport>> {
-    let drafting = |config: &&MethodConfig| config.method != Method::Plain;
-    let configs: Vec<MethodConfig> = plan.configs.iter().filter(drafting).copied().collect();
+    let drafting = plan.configs.iter().filter(|config| config.method != Method::Plain);
+    let rows: Vec<Row> =
+        drafting.flat_map(|&config| windows.iter().map(move |&window| Row { config, window })).collect();
     let total: usize = plan.suites.iter().map(|suite| suite.prompts.len() * plan.runs).sum();
     let mut reports = Vec::new();
     let mut done = 0;
     for suite in &plan.suites {
         // By method, then by text.
-        let mut qualities: Vec<Vec<Vec<DraftQuality>>> = vec![Vec::new(); configs.len()];
+        let mut qualities: Vec<Vec<Vec<DraftQuality>>> = vec![Vec::new(); rows.len()];
         for prompt in &suite.prompts {
             let ids = models.prompt_ids(&Prompt::Chat(prompt.messages()))?;
             for run in 0..plan.runs {
                 progress(done, total);
                 let clock = WallClock::start();
                 let text = plain_text(models, &ids, plan, run, &clock)?;
-                for (&config, texts) in configs.iter().zip(&mut qualities) {
-                    let generation = plan.generation(config, run);
+                for (row, texts) in rows.iter().zip(&mut qualities) {
+                    let mut generation = plan.generation(row.config, run);
+                    generation.options.draft_window = row.window;
                     texts.push(evaluate_drafts(models, (&ids, &text), EVERY, &generation, &clock)?);
                 }
                 done += 1;
             }
         }
-        for (at, &config) in configs.iter().enumerate() {
-            let first = configs.iter().position(|other| other.max_draft == config.max_draft);
+        for (at, &row) in rows.iter().enumerate() {
+            let first = rows.iter().position(|other| other.config.max_draft == row.config.max_draft);
             let rival = first.filter(|first| *first != at).map(|first| &qualities[first][..]);
-            reports.push(report(&suite.name, config, &qualities[at], rival));
+            reports.push(report(&suite.name, row, &qualities[at], rival));
         }
     }
     Ok(reports)
@@ -98,7 +111,7 @@ fn plain_text(
 
 fn report(
     suite: &str,
-    config: MethodConfig,
+    Row { config, window }: Row,
     texts: &[Vec<DraftQuality>],
     rival: Option<&[Vec<DraftQuality>]>,
 ) -> DraftsReport {
@@ -115,6 +128,7 @@ fn report(
         suite: suite.into(),
         method: config.method,
         max_draft: config.max_draft,
+        draft_window: window.map(DraftWindow::tokens),
         places: texts.iter().map(Vec::len).sum(),
         drafted: mean(|draft| draft.nodes as f64).mean,
         depth: mean(|draft| draft.depth as f64).mean,
@@ -143,7 +157,7 @@ mod tests {
         };
         let (own, rival) = (texts(&[&[1.0, 3.0], &[2.0]]), texts(&[&[1.0, 2.0], &[1.5]]));
         let config = MethodConfig { method: Method::DraftTree, max_draft: MaxDraft::Fixed(2) };
-        let report = report("prose", config, &own, Some(&rival));
+        let report = report("prose", Row { config, window: None }, &own, Some(&rival));
         assert_eq!((report.places, report.drafted, report.depth), (3, 2.0, 1.0));
         assert_eq!((report.tokens.mean, report.ahead.unwrap().mean), (2.0, 0.5));
         assert_eq!(report.acceptance, None);

@@ -11,7 +11,7 @@ use crate::engine::PausableStopwatch;
 use crate::event::GenerationEvent;
 use crate::generate::{GenerationPlan, Models, Prompt};
 use hunch_core::method::Method;
-use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, Step, VocabSubset};
+use hunch_core::model::{DraftWindow, LanguageModel, LayerPlan, LogitRows, Step, VocabSubset};
 use hunch_core::propose::{MethodOptions, Needs, Proposer};
 use hunch_core::sample::SamplingParams;
 use hunch_core::token::TokenId;
@@ -72,7 +72,8 @@ impl PassBench for ModelPasses<'_> {
             if rows == READING { (LogitRows::None, self.reading) } else { (LogitRows::All, self.context) };
         let text = &self.text;
         self.models.with_drafter(drafter, options, text, |model, layers, vocab_subset| {
-            time_pass(model, &ModelPass { rows, context, logits, layers, vocab_subset, text })
+            let window = options.draft_window;
+            time_pass(model, &ModelPass { rows, context, logits, layers, window, vocab_subset, text })
         })
     }
 }
@@ -179,6 +180,8 @@ pub struct ModelPass<'a> {
     pub logits: LogitRows,
     /// Layers that run.
     pub layers: LayerPlan<'a>,
+    /// Part of the cache that is read. `None` reads all of it.
+    pub window: Option<DraftWindow>,
     /// Vocabulary subset that is scored. `None` scores all tokens.
     pub vocab_subset: Option<&'a VocabSubset>,
     /// Tokens of context and pass, repeated as needed. Their values matter only to mixtures of experts. Empty for
@@ -194,6 +197,7 @@ impl ModelPass<'_> {
             context: CONTEXT,
             logits: LogitRows::All,
             layers: LayerPlan::All,
+            window: None,
             vocab_subset: None,
             text: &[],
         }
@@ -205,7 +209,7 @@ impl ModelPass<'_> {
 /// # Errors
 /// When the model fails.
 pub fn time_pass(model: &mut dyn LanguageModel, pass: &ModelPass<'_>) -> Result<f64> {
-    let &ModelPass { rows, context, logits, layers, vocab_subset, text } = pass;
+    let &ModelPass { rows, context, logits, layers, window, vocab_subset, text } = pass;
     let context = context.min(model.info().context_length.saturating_sub(rows.max(READING)));
     let n_vocab = model.info().n_vocab;
     let tokens: Vec<TokenId> = if text.iter().any(|&token| (token as usize) < n_vocab) {
@@ -217,9 +221,9 @@ pub fn time_pass(model: &mut dyn LanguageModel, pass: &ModelPass<'_>) -> Result<
     // Tokens in the cache matter little: their number changes the time of a pass.
     model.truncate(model.cache_len().min(context))?;
     for chunk in tokens[model.cache_len()..context].chunks(model.prefill_rows().max(1)) {
-        model.forward(Step::chain(chunk, LogitRows::None))?;
+        model.forward(Step { window, ..Step::chain(chunk, LogitRows::None) })?;
     }
-    let step = Step { vocab_subset, layers, ..Step::chain(&tokens[context..], logits) };
+    let step = Step { vocab_subset, layers, window, ..Step::chain(&tokens[context..], logits) };
     let seconds = seconds_of(|| {
         model.forward(step)?;
         Ok(())

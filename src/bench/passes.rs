@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::bench::model_bench::{ModelPass, synthetic_tokens, time_pass};
-use hunch_core::model::{LanguageModel, LogitRows, Step};
+use crate::bench::model_bench::{CONTEXT, ModelPass, synthetic_tokens, time_pass};
+use hunch_core::model::{DraftWindow, LanguageModel, LogitRows, Step};
 use hunch_error::{Error, Result};
 use hunch_kernels::Threads;
 use hunch_model::pass_timer::{PassTimer, PassTimes, TimingObserver, seconds_of};
@@ -196,27 +196,50 @@ impl<'a> MemoryReader<'a> {
 }
 
 /// Hunch's own engine.
-pub struct Ours<'a>(pub &'a mut dyn LanguageModel);
+pub struct Ours<'a> {
+    /// The model that is timed.
+    pub model: &'a mut dyn LanguageModel,
+    /// Tokens in the cache during a pass and before a prompt is read. `None` for a short context, and for none.
+    pub context: Option<usize>,
+    /// Part of the cache that passes read. `None` for all of it.
+    pub window: Option<DraftWindow>,
+    name: String,
+}
+
+impl<'a> Ours<'a> {
+    /// Creates an engine that times a model.
+    pub fn new(
+        model: &'a mut dyn LanguageModel,
+        context: Option<usize>,
+        window: Option<DraftWindow>,
+    ) -> Self {
+        let name = window.map_or_else(|| "hunch".to_owned(), |window| format!("hunch, window {window}"));
+        Self { model, context, window, name }
+    }
+}
 
 impl PassEngine for Ours<'_> {
     fn name(&self) -> &str {
-        "hunch"
+        &self.name
     }
 
     fn pass(&mut self, rows: usize) -> Result<f64> {
-        time_pass(self.0, &ModelPass::of(rows))
+        let (context, window) = (self.context.unwrap_or(CONTEXT), self.window);
+        time_pass(self.model, &ModelPass { context, window, ..ModelPass::of(rows) })
     }
 
     fn prefill(&mut self, tokens: usize) -> Result<f64> {
-        self.0.truncate(0)?;
-        let prompt = synthetic_tokens(tokens, self.0.info().n_vocab);
+        let base = self.context.unwrap_or(0).min(self.model.cache_len());
+        self.model.truncate(base)?;
+        let prompt = synthetic_tokens(tokens, self.model.info().n_vocab);
         let seconds = seconds_of(|| {
-            for chunk in prompt.chunks(self.0.prefill_rows()) {
-                self.0.forward(Step::chain(chunk, LogitRows::None))?;
+            for chunk in prompt.chunks(self.model.prefill_rows()) {
+                let step = Step { window: self.window, ..Step::chain(chunk, LogitRows::None) };
+                self.model.forward(step)?;
             }
             Ok(())
         })?;
-        self.0.truncate(0)?;
+        self.model.truncate(base)?;
         Ok(seconds)
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::bench::passes::{Ours, PassEngine};
+use crate::bench::model_bench::{ModelPass, time_pass};
 use hunch_core::model::LanguageModel;
 use hunch_core::quantile::median;
 use hunch_error::Result;
@@ -38,7 +38,9 @@ impl TimedPasses {
         let name = model.info().name.clone();
         let note = model.execution().note(&name);
         let mut time = |rows: usize| -> Result<f64> {
-            let timed = (0..=ROUNDS).map(|_| Ours(&mut model).pass(rows)).collect::<Result<Vec<f64>>>()?;
+            let timed = (0..=ROUNDS)
+                .map(|_| time_pass(&mut model, &ModelPass::of(rows)))
+                .collect::<Result<Vec<f64>>>()?;
             // The first one warms up.
             Ok(median(&timed[1..]).unwrap_or_default() * 1e3)
         };

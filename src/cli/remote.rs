@@ -17,7 +17,7 @@ use super::render;
 const KEY_VARIABLE: &str = "HUNCH_SERVER_KEY";
 
 /// Arguments that choose or run a local model.
-const LOCAL: [&str; 15] = [
+const LOCAL: [&str; 16] = [
     "target",
     "draft",
     "device",
@@ -31,6 +31,7 @@ const LOCAL: [&str; 15] = [
     "tree",
     "exit_layer",
     "skip_layers",
+    "draft_window",
     "rule",
     "think",
 ];

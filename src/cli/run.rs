@@ -17,7 +17,7 @@ use hunch::services::texts::{MAX_BYTES, Texts};
 use hunch_core::chat::{ChatMessage, Role, Thinking};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
-use hunch_core::model::LanguageModel;
+use hunch_core::model::{DraftWindow, LanguageModel};
 use hunch_core::propose::draft_tree::TreeShape;
 use hunch_core::propose::layer_skip::LayerList;
 use hunch_core::propose::retrieval::TextIndex;
@@ -163,6 +163,10 @@ pub(crate) struct OptionArgs {
     /// else every second layer of the middle half]
     #[arg(long, value_name = "LAYERS")]
     skip_layers: Option<LayerList>,
+    /// Drafts read only the first 4 and the last TOKENS tokens of their cache, for long contexts; the target reads all.
+    /// For draft models, low-bit, layer-skip and early-exit [default: drafts read all]
+    #[arg(long, value_name = "TOKENS")]
+    draft_window: Option<DraftWindow>,
 }
 
 impl OptionArgs {
@@ -172,6 +176,7 @@ impl OptionArgs {
         MethodOptions {
             tree: self.tree.clone(),
             exit_layer: self.exit_layer,
+            draft_window: self.draft_window,
             skipped_layers: given.or_else(|| load::skipped_layers(SearchedModel::of(target))),
             ..MethodOptions::default()
         }

@@ -121,13 +121,7 @@ impl ConversationResources {
     /// [`Error::InvalidRequest`] with the remedy.
     pub(super) fn check(&self, plan: &GenerationPlan) -> Result<()> {
         check_needs(plan.method, &self.proposers)?;
-        let info = self.target.info();
-        for stage in plan.method.entry().stages {
-            if let Stage::TargetLayers(layers) = stage {
-                LayerSkip::of(layers(&plan.options, info.n_layer), info)?;
-            }
-        }
-        Ok(())
+        Ok(self.proposers.check(plan.method, &plan.options, self.target.info())?)
     }
 
     /// See [`Models::with_drafter`](super::Models::with_drafter).

@@ -89,7 +89,7 @@ fn token_ms(models: [&Decoder; 2]) -> Result<[f64; 2]> {
 /// Drafts [`TOKENS`] tokens. A device that chooses tokens waits once for all of them.
 fn draft(model: &mut dyn LanguageModel) -> Result<()> {
     model.truncate(CONTEXT.len())?;
-    if model.device_chain(&[0], TOKENS, LayerPlan::All, None)?.is_none() {
+    if model.device_chain(&[0], TOKENS, LayerPlan::All, None, None)?.is_none() {
         for _ in 0..TOKENS {
             model.forward(Step::chain(&[0], LogitRows::Last))?;
         }

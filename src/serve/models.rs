@@ -362,7 +362,9 @@ impl ServedModels {
             let named = self.installed.as_ref().map(|installed| installed.method);
             let usable = named.filter(|method| loaded.usable_methods().contains(method));
             plan.method = usable.unwrap_or(Method::Auto);
-            plan.options = MethodOptions::default();
+            // The other options are for the layers of the first model.
+            let draft_window = plan.options.draft_window.filter(|window| window.tokens() <= loaded.context());
+            plan.options = MethodOptions { draft_window, ..MethodOptions::default() };
         }
         Ok(())
     }

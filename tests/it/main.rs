@@ -14,6 +14,7 @@ mod decoder;
 mod default_model;
 mod distil;
 mod downloads;
+mod draft_window;
 mod gguf_fuzz;
 mod gpu_pairs;
 mod heads;

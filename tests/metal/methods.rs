@@ -9,6 +9,8 @@ use hunch::generate::{GenerationContext, GenerationPlan, LoadPlan, Models, Promp
 use hunch::proof::{self, ProofCheck, ProofPlan};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
+use hunch_core::model::DraftWindow;
+use hunch_core::propose::MethodOptions;
 use hunch_core::propose::retrieval::TextIndex;
 use hunch_core::sample::SamplingParams;
 use hunch_core::token::TokenId;
@@ -170,6 +172,11 @@ fn proof_of_greedy_text_and_of_rows_passes(target: Tiny, head: Option<Format>) {
     let methods = loaded.proved_methods();
     let depths = vec![MaxDraft::Fixed(5), MaxDraft::Auto];
     let plan = ProofPlan { tokens: 10, depths, prompts: 1, ..ProofPlan::of(methods) };
+    assert_all(proof::identity(&mut loaded.models, &plan).unwrap());
+    let draft_window = Some(DraftWindow::new(5).unwrap());
+    let options = MethodOptions { draft_window, ..MethodOptions::default() };
+    let methods = vec![Method::DraftModel, Method::DraftTree, Method::LayerSkip, Method::LowBit];
+    let plan = ProofPlan { options, methods, depths: vec![MaxDraft::Fixed(5)], ..plan };
     assert_all(proof::identity(&mut loaded.models, &plan).unwrap());
     // The script belongs to one prompt.
     let prompt = loaded.prompt();

@@ -67,7 +67,7 @@ fn answer(models: &mut Models, method: Method, sampling: SamplingParams) -> (Vec
 fn drafts_on_gpu(models: &mut Models) -> bool {
     let used = models.with_drafter(Method::DraftModel, &Default::default(), &[], |model, _, _| {
         model.truncate(0)?;
-        Ok(model.device_chain(&[1], 1, LayerPlan::All, None)?.is_some())
+        Ok(model.device_chain(&[1], 1, LayerPlan::All, None, None)?.is_some())
     });
     used.unwrap().unwrap()
 }

@@ -86,6 +86,7 @@
 pub mod chat;
 pub mod depth;
 pub mod draft;
+mod draft_window;
 pub mod error;
 pub mod limits;
 pub mod method;

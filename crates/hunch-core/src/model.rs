@@ -3,6 +3,7 @@
 //! No weights, device or file access lives here. [`table`](crate::table) is the implementation for
 //! tests.
 
+pub use crate::draft_window::DraftWindow;
 use crate::error::Result;
 use crate::sample::DrawSettings;
 use crate::token::TokenId;
@@ -84,6 +85,8 @@ pub struct Step<'a> {
     pub layout: RowLayout<'a>,
     /// Layers to run.
     pub layers: LayerPlan<'a>,
+    /// Part of the cache that the rows see, of what `layout` shows them. `None` is all.
+    pub window: Option<DraftWindow>,
     /// Rows to compute logits for.
     pub logits: LogitRows,
     /// Tokens to compute logits for; `None` is the whole vocabulary. Other tokens get minus infinity,
@@ -100,6 +103,7 @@ impl<'a> Step<'a> {
             tokens,
             layout: RowLayout::Chain,
             layers: LayerPlan::All,
+            window: None,
             logits,
             vocab_subset: None,
             taps: &[],
@@ -236,7 +240,7 @@ pub trait LanguageModel: Send {
         None
     }
     /// Runs `tokens`, and then one row for each token but the last that it chooses, `count` in all. Every row runs
-    /// `layers`.
+    /// `layers` and sees the cache through `window`.
     ///
     /// The device chooses the most likely token, and of equal ones the lowest. With `draws`, it inverts the cumulative
     /// sum of probabilities at the random number of each token, in its own arithmetic. That is a guess of
@@ -252,6 +256,7 @@ pub trait LanguageModel: Send {
         _tokens: &[TokenId],
         _count: usize,
         _layers: LayerPlan<'_>,
+        _window: Option<DraftWindow>,
         _draws: Option<ChainDraws<'_>>,
     ) -> Result<Option<DeviceChain>> {
         Ok(None)

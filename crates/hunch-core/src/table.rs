@@ -140,6 +140,9 @@ impl TableModel {
             }
         }
         seen.sort_by_key(|row| row.position);
+        if let Some(window) = step.window {
+            seen.drain(window.hidden(seen.len()));
+        }
         seen
     }
 
@@ -282,6 +285,7 @@ fn gaussian(state: u64, layer: u64, token: u64) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::DraftWindow;
 
     fn model() -> TableModel {
         TableModel::new(TableConfig { order: 3, ..TableConfig::default() })
@@ -375,6 +379,21 @@ mod tests {
         assert_eq!(run(LayerPlan::Exit(1), &[]).logits, all.taps[0]);
         assert_eq!(run(LayerPlan::Skip(&[1, 2, 3]), &[]).logits, all.taps[0]);
         assert_ne!(all.taps[0], all.logits);
+    }
+
+    #[test]
+    fn window_hides_the_middle_of_the_context() {
+        let text: Vec<TokenId> = (0..12).collect();
+        let all = |order, window: Option<usize>| {
+            let mut model = TableModel::new(TableConfig { order, ..TableConfig::default() });
+            let window = window.map(|tokens| DraftWindow::new(tokens).unwrap());
+            model.forward(Step { window, ..Step::chain(&text, LogitRows::All) }).unwrap().logits
+        };
+        assert_eq!(all(3, None), all(3, Some(3)));
+        let (narrow, wide) = (all(3, Some(2)), all(3, None));
+        // The first positions stay visible.
+        assert!((0..6).all(|row| narrow.row(row) == wide.row(row)));
+        assert!((6..12).all(|row| narrow.row(row) != wide.row(row)));
     }
 
     #[test]

@@ -9,11 +9,13 @@ use hunch_core::depth::DepthController;
 use hunch_core::draft::{DraftProb, DraftTree};
 use hunch_core::error::{Error, Result};
 use hunch_core::method::Method;
-use hunch_core::model::{LanguageModel, LogitRows, ModelInfo, ModelMemory, Rows, Step, StepOutput};
+use hunch_core::model::{
+    DraftWindow, LanguageModel, LogitRows, ModelInfo, ModelMemory, Rows, Step, StepOutput,
+};
 use hunch_core::propose::draft_model::DraftModel;
 use hunch_core::propose::draft_tree::TreeShape;
 use hunch_core::propose::head::{DraftHead, Head, TreeRows};
-use hunch_core::propose::layer_skip::LayerSkip;
+use hunch_core::propose::layer_skip::{DraftLayers, LayerSkip};
 use hunch_core::propose::retrieval::{Retrieval, TextIndex};
 use hunch_core::propose::suffix::Suffix;
 use hunch_core::propose::synthetic::Synthetic;
@@ -354,6 +356,15 @@ pub(crate) fn methods(n_vocab: usize, script: &[TokenId]) -> Vec<(&'static str, 
             Stage::Script => Box::new(Synthetic::new(script.to_vec(), 0.8).unwrap()),
         }
     };
+    // Drafts of a model that sees less than it needs, in prompts of more than 4 tokens.
+    let narrow = |shape: Option<TreeShape>| {
+        let mut draft = draft(0.0);
+        draft.set_tree(shape);
+        draft.set_window(Some(DraftWindow::new(1).unwrap()));
+        draft
+    };
+    let mut narrow_layers = LayerSkip::new(DraftLayers::Skip(Vec::new()), n_vocab);
+    narrow_layers.set_window(Some(DraftWindow::new(1).unwrap()));
     let registered = Method::REGISTERED.map(|method| {
         let stages: Stages = method.entry().stages.iter().map(proposer).collect();
         (method.name(), stages)
@@ -364,6 +375,9 @@ pub(crate) fn methods(n_vocab: usize, script: &[TokenId]) -> Vec<(&'static str, 
         ("draft model, a stranger", only(DraftModel::new(Box::new(stranger)).unwrap())),
         ("draft tree, a worse one", only(tree(0.8, TreeShape::Dynamic))),
         ("draft tree, 3x2x1", only(tree(0.4, TreeShape::Static(vec![3, 2, 1])))),
+        ("draft model, a window of one token", only(narrow(None))),
+        ("draft tree, a window of one token", only(narrow(Some(TreeShape::Dynamic)))),
+        ("own layers, a window of one token", only(narrow_layers)),
         ("head with a cache", only(Head::new(Box::new(ToyLayer::new(n_vocab))))),
         ("suffix, then a head with a cache", after_suffix(n_vocab)),
         ("tree of a head, 3x2x1", only(head_tree(ToyLayer::new(n_vocab), TreeShape::Static(vec![3, 2, 1])))),

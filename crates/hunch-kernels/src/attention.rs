@@ -15,7 +15,7 @@ use half::f16;
 use super::activation::{exp, tanh};
 use super::isa::{Isa, Level, Scalar};
 use super::threads::{SharedSlice, Threads};
-use crate::mask::RowMask;
+use crate::mask::{RowMask, Window};
 
 /// Sizes of one attention call.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +32,8 @@ pub struct AttentionShape {
     pub scale: f32,
     /// Bound of the scores: s becomes `cap * tanh(s / cap)`. `None` for no bound.
     pub softcap: Option<f32>,
-    /// Number of positions that a row sees, its own included. `None` for all.
+    /// Number of last positions that a row of the layer sees, its own included. `None` for all. The mask of a pass may
+    /// hide more of them.
     pub window: Option<usize>,
 }
 
@@ -103,6 +104,8 @@ pub struct VisibleSlots {
     /// Slots of the positions from `base` on, `[rows, width]`.
     tail: Vec<usize>,
     width: usize,
+    /// Window of the pass.
+    window: Option<Window>,
 }
 
 impl VisibleSlots {
@@ -120,16 +123,16 @@ impl VisibleSlots {
             lens.push(len);
         }
         let end = tail.iter().copied().max().map_or(base, |last| base.max(last + 1));
-        Self { base, lens, end, tail, width }
+        Self { base, lens, end, tail, width, window: mask.window() }
     }
 
     fn rows(&self) -> usize {
         self.lens.len()
     }
 
-    /// Returns the first position that `row` sees through a window.
-    fn start(&self, row: usize, window: Option<usize>) -> usize {
-        window.map_or(0, |window| self.lens[row].saturating_sub(window))
+    /// Returns the positions that a layer with a window hides from `row`.
+    fn hidden(&self, row: usize, window: Option<usize>) -> Range<usize> {
+        Window::hidden(Window::of_layer(self.window, window), self.lens[row])
     }
 
     #[inline(always)]
@@ -209,15 +212,13 @@ impl Attention {
         assert!(visible.end <= shape.capacity, "visible slots must be inside the cache");
         let kernel = kernel::<T>(self.level);
         let longest = visible.lens.iter().copied().max().unwrap_or(0);
-        // Spans before the windows of all rows are left out.
-        let start = |row| visible.start(row, shape.window);
-        let first_span = (0..rows).map(start).min().unwrap_or(0) / SPAN;
-        let spans = longest.div_ceil(SPAN) - first_span;
+        let hidden: Vec<Range<usize>> = (0..rows).map(|row| visible.hidden(row, shape.window)).collect();
+        let spans = Spans::new(&hidden, longest);
         let stride = d + 2;
-        self.partial.resize(spans * rows * shape.n_head * stride, 0.0);
+        self.partial.resize(spans.len() * rows * shape.n_head * stride, 0.0);
         let partial = SharedSlice::new(&mut self.partial);
         let group = shape.n_head / shape.n_kv_head;
-        threads.run(spans * shape.n_kv_head, &|task| {
+        threads.run(spans.len() * shape.n_kv_head, &|task| {
             let (span, kv_head) = (task / shape.n_kv_head, task % shape.n_kv_head);
             let partial_of = |row: usize| {
                 let from = ((span * rows + row) * shape.n_head + kv_head * group) * stride;
@@ -232,17 +233,18 @@ impl Attention {
             }
             let first = kv_head * shape.capacity * d;
             let (k, v) = (&k[first..][..shape.capacity * d], &v[first..][..shape.capacity * d]);
-            let span = first_span + span;
+            let span = spans.number(span);
             for tile in (span * SPAN..((span + 1) * SPAN).min(longest)).step_by(TILE) {
-                for row in 0..rows {
-                    let from = tile.max(start(row));
-                    let len = visible.lens[row].min(tile + TILE).saturating_sub(from);
+                for (row, hidden) in hidden.iter().enumerate() {
+                    let end = visible.lens[row].min(tile + TILE);
+                    let seen = (tile..hidden.start.min(end)).chain(tile.max(hidden.end)..end);
+                    let (mut slots, mut len) = ([0; TILE], 0);
+                    for (slot, position) in slots.iter_mut().zip(seen) {
+                        *slot = visible.slot(row, position) * d;
+                        len += 1;
+                    }
                     if len == 0 {
                         continue;
-                    }
-                    let mut slots = [0; TILE];
-                    for (i, slot) in slots[..len].iter_mut().enumerate() {
-                        *slot = visible.slot(row, from + i) * d;
                     }
                     let q = &q[(row * shape.n_head + kv_head * group) * d..][..group * d];
                     let AttentionShape { scale, softcap, .. } = shape;
@@ -255,16 +257,49 @@ impl Attention {
         });
         for (index, out) in out.chunks_exact_mut(d).enumerate() {
             let (row, head) = (index / shape.n_head, index % shape.n_head);
-            let spans = start(row) / SPAN - first_span..visible.lens[row].div_ceil(SPAN) - first_span;
             merge_spans(
                 &self.partial,
-                spans,
+                spans.of_row(&hidden[row], visible.lens[row]),
                 rows * shape.n_head * stride,
                 (row * shape.n_head + head) * stride,
                 sinks.map(|sinks| sinks[head]),
                 out,
             );
         }
+    }
+}
+
+/// Spans of which any row sees a position. They are all but some in the middle.
+struct Spans {
+    /// Numbers of the spans that no row sees.
+    left_out: Range<usize>,
+    count: usize,
+}
+
+impl Spans {
+    /// Finds the spans of rows of which the longest has `longest` positions, without those hidden from all rows.
+    fn new(hidden: &[Range<usize>], longest: usize) -> Self {
+        let from = hidden.iter().map(|hidden| hidden.start.div_ceil(SPAN)).max().unwrap_or(0);
+        let to = hidden.iter().map(|hidden| hidden.end / SPAN).min().unwrap_or(0);
+        let left_out = from..to.max(from);
+        Self { count: longest.div_ceil(SPAN) - left_out.len(), left_out }
+    }
+
+    fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Returns the number of the span at an index.
+    fn number(&self, index: usize) -> usize {
+        if index < self.left_out.start { index } else { index + self.left_out.len() }
+    }
+
+    /// Returns the indices of the spans of which a row of `len` positions sees one, in order.
+    fn of_row(&self, hidden: &Range<usize>, len: usize) -> impl Iterator<Item = usize> + Clone {
+        let first = hidden.start.div_ceil(SPAN);
+        let numbers = (0..first).chain(first.max(hidden.end / SPAN)..len.div_ceil(SPAN));
+        let (start, skipped) = (self.left_out.start, self.left_out.len());
+        numbers.map(move |number| if number < start { number } else { number - skipped })
     }
 }
 
@@ -527,7 +562,7 @@ unsafe fn add_weighted<I: Isa, T: CacheValue, const H: usize, const N: usize>(
 /// Merges the partial results of all spans, in order, after the sink of the head.
 fn merge_spans(
     partial: &[f32],
-    spans: Range<usize>,
+    spans: impl Iterator<Item = usize> + Clone,
     span_stride: usize,
     from: usize,
     sink: Option<f32>,
@@ -551,150 +586,4 @@ fn merge_spans(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn run(
-        shape: AttentionShape,
-        q: &[f32],
-        k: CacheValues<'_>,
-        v: CacheValues<'_>,
-        mask: &RowMask,
-        (level, threads): (Level, usize),
-    ) -> Vec<f32> {
-        let mut out = vec![0.0; q.len()];
-        let input = AttentionInput { q, k, v, sinks: None };
-        let threads = Threads::new(threads).unwrap();
-        let visible = VisibleSlots::new(mask);
-        Attention::at_level(level).attend(&threads, shape, input, &visible, &mut out);
-        out
-    }
-
-    #[test]
-    fn single_key_returns_its_value() {
-        let shape = AttentionShape {
-            n_head: 2,
-            n_kv_head: 1,
-            head_dim: 4,
-            capacity: 3,
-            scale: 0.5,
-            softcap: None,
-            window: None,
-        };
-        let (k, v) = (vec![0.3; 12], (0..12).map(|i| i as f32).collect::<Vec<_>>());
-        let values = (CacheValues::F32(&k), CacheValues::F32(&v));
-        let out = run(shape, &[1.0; 8], values.0, values.1, &RowMask::causal(0, 1), (Level::current(), 1));
-        assert_eq!(out, [0.0, 1.0, 2.0, 3.0, 0.0, 1.0, 2.0, 3.0]);
-    }
-
-    #[test]
-    fn sinks_take_their_share_of_the_weights() {
-        let shape = AttentionShape {
-            n_head: 3,
-            n_kv_head: 1,
-            head_dim: 4,
-            capacity: 300,
-            scale: 1.0,
-            softcap: None,
-            window: None,
-        };
-        // All scores are 0 and all values are 1, so a head returns the weight that is left for its keys.
-        let (q, k, v) = (vec![0.0; 12], vec![0.0; 1200], vec![1.0; 1200]);
-        let sinks = [0.0, 50.0, -50.0];
-        for keys in [1, 200, 300] {
-            let mut out = vec![0.0; 12];
-            let (k, v) = (CacheValues::F32(&k), CacheValues::F32(&v));
-            let input = AttentionInput { q: &q, k, v, sinks: Some(&sinks) };
-            let visible = VisibleSlots::new(&RowMask::causal(keys - 1, 1));
-            Attention::default().attend(&Threads::new(2).unwrap(), shape, input, &visible, &mut out);
-            let share = keys as f32 / (keys as f32 + 1.0);
-            for (head, expected) in [share, 0.0, 1.0].into_iter().enumerate() {
-                assert!(out[4 * head..][..4].iter().all(|value| (value - expected).abs() < 1e-5), "{out:?}");
-            }
-        }
-    }
-
-    /// Contexts are shorter and longer than tiles and spans, and scores are far apart.
-    #[test]
-    fn matches_f64_softmax_and_is_row_invariant() {
-        let (n_head, n_kv_head, d, rows) = (4, 2, 216 + 3, 3);
-        let levels = Level::ALL.iter().copied().filter(|level| level.available());
-        let bases = [0, 1, 62, 63, 64, 127, 128, 300];
-        let limits = [(None, None), (Some(5.0), Some(40)), (None, Some(1)), (None, Some(200))];
-        let cases = levels.flat_map(|level| bases.map(|base| (level, base)));
-        for (level, base, (softcap, window)) in
-            cases.flat_map(|(level, base)| limits.map(|limits| (level, base, limits)))
-        {
-            let capacity = base + rows + 2;
-            let shape =
-                AttentionShape { n_head, n_kv_head, head_dim: d, capacity, scale: 0.7, softcap, window };
-            let noise = |count: usize, seed: usize| -> Vec<f32> {
-                (0..count).map(|i| ((i * 7919 + seed * 104_729) % 2003) as f32 / 500.0 - 2.0).collect()
-            };
-            let q = noise(rows * n_head * d, 1);
-            let (k, v) = (noise(n_kv_head * capacity * d, 2), noise(n_kv_head * capacity * d, 3));
-            let (keys, values) = (CacheValues::F32(&k), CacheValues::F32(&v));
-            let out = run(shape, &q, keys, values, &RowMask::causal(base, rows), (level, 2));
-            for row in 0..rows {
-                let alone = &q[row * n_head * d..(row + 1) * n_head * d];
-                let alone = run(shape, alone, keys, values, &RowMask::causal(base + row, 1), (level, 1));
-                let bits = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-                assert_eq!(bits(&alone), bits(&out[row * n_head * d..(row + 1) * n_head * d]));
-                for head in 0..n_head {
-                    let at = (row * n_head + head) * d;
-                    let first = head / 2 * capacity * d;
-                    let key = |slot: usize| &k[first + slot * d..][..d];
-                    let score = |slot: usize| {
-                        let dot: f64 = q[at..at + d]
-                            .iter()
-                            .zip(key(slot))
-                            .map(|(a, b)| f64::from(*a) * f64::from(*b))
-                            .sum();
-                        softcap.map_or(dot * 0.7, |cap| f64::from(cap) * (dot * 0.7 / f64::from(cap)).tanh())
-                    };
-                    let end = base + row + 1;
-                    let start = window.map_or(0, |window| end.saturating_sub(window));
-                    let scores: Vec<f64> = (start..end).map(score).collect();
-                    let max = scores.iter().fold(f64::NEG_INFINITY, |a, b| a.max(*b));
-                    let total: f64 = scores.iter().map(|s| (s - max).exp()).sum();
-                    for i in 0..d {
-                        let exact: f64 = scores
-                            .iter()
-                            .enumerate()
-                            .map(|(nth, s)| (nth + start, s))
-                            .map(|(slot, s)| (s - max).exp() * f64::from(v[first + slot * d + i]) / total)
-                            .sum();
-                        let error = (f64::from(out[at + i]) - exact).abs();
-                        assert!(error < 2e-4, "{level:?}, base {base}: off by {error}");
-                    }
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn halves_give_the_bits_of_the_same_numbers_as_floats() {
-        let (n_head, n_kv_head, rows) = (6, 2, 3);
-        let levels = Level::ALL.iter().copied().filter(|level| level.available());
-        for (level, d) in levels.flat_map(|level| [64, 83, 128].map(|d| (level, d))) {
-            let capacity = 200;
-            let (softcap, window) = (Some(3.0), Some(150));
-            let shape =
-                AttentionShape { n_head, n_kv_head, head_dim: d, capacity, scale: 0.2, softcap, window };
-            let noise = |count: usize, seed: usize| {
-                (0..count).map(move |i| ((i * 7919 + seed * 104_729) % 2003) as f32 / 500.0 - 2.0)
-            };
-            let q: Vec<f32> = noise(rows * n_head * d, 1).collect();
-            let halves = |seed| noise(n_kv_head * capacity * d, seed).map(f16::from_f32).collect::<Vec<_>>();
-            let floats = |halves: &[f16]| halves.iter().map(|half| half.to_f32()).collect::<Vec<_>>();
-            let (k, v) = (halves(2), halves(3));
-            let (k_floats, v_floats) = (floats(&k), floats(&v));
-            let mask = RowMask::causal(capacity - rows, rows);
-            let (k, v) = (CacheValues::F16(&k), CacheValues::F16(&v));
-            let short = run(shape, &q, k, v, &mask, (level, 2));
-            let (k, v) = (CacheValues::F32(&k_floats), CacheValues::F32(&v_floats));
-            let long = run(shape, &q, k, v, &mask, (level, 2));
-            assert!(short.iter().zip(&long).all(|(a, b)| a.to_bits() == b.to_bits()), "{level:?}, head {d}");
-        }
-    }
-}
+mod tests;

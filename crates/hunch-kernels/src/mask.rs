@@ -1,6 +1,36 @@
 //! Attention masks: the cache slots visible to each row of a pass. No tensors and no model here.
 
+use std::ops::Range;
+
 use crate::error::{Error, Result};
+
+/// Positions that a row sees: the first ones, and the last ones up to its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Number of first positions (attention sinks; Xiao et al., arXiv 2309.17453). 0 for none.
+    pub leading: usize,
+    /// Number of last positions, the row's own included. At least 1.
+    pub recent: usize,
+}
+
+impl Window {
+    /// Returns the positions that a window hides from a row whose last position is `len - 1`. Without a window, or if
+    /// the row sees all positions, the range is empty.
+    pub fn hidden(window: Option<Self>, len: usize) -> Range<usize> {
+        let Some(Self { leading, recent }) = window else { return 0..0 };
+        let start = len.saturating_sub(recent);
+        leading.min(start)..start
+    }
+
+    /// Returns the window of a layer in a pass.
+    ///
+    /// `own` is the number of last positions that the layer sees in every pass. Such a layer was trained without the
+    /// first positions. So they are hidden, and the shorter of both windows counts.
+    pub fn of_layer(pass: Option<Self>, own: Option<usize>) -> Option<Self> {
+        let Some(own) = own else { return pass };
+        Some(Self { leading: 0, recent: pass.map_or(own, |pass| pass.recent.min(own)) })
+    }
+}
 
 /// Visible cache slots of the rows of one pass.
 ///
@@ -16,12 +46,14 @@ pub struct RowMask {
     /// of `bits[i]` is set. Its own bit is always set, and a later one only in a block.
     bits: Option<Vec<u64>>,
     depths: Vec<usize>,
+    /// Positions that the rows see, whatever the window of a layer. `None` for all.
+    window: Option<Window>,
 }
 
 impl RowMask {
     /// Creates a causal mask: row i sees the first `base` slots and rows `0..=i`.
     pub fn causal(base: usize, rows: usize) -> Self {
-        Self { base, unsettled: 0, rows, bits: None, depths: (0..rows).collect() }
+        Self { base, unsettled: 0, rows, bits: None, depths: (0..rows).collect(), window: None }
     }
 
     /// Creates a mask of rows that all see each other: each sees the cache and all rows of the pass. The position of a
@@ -40,6 +72,7 @@ impl RowMask {
             rows,
             bits: Some(vec![all; rows]),
             depths: (0..rows).collect(),
+            window: None,
         })
     }
 
@@ -84,7 +117,18 @@ impl RowMask {
         if chain {
             return Ok(Self::causal(cached, rows));
         }
-        Ok(Self { base, unsettled, rows, bits: Some(bits), depths })
+        Ok(Self { base, unsettled, rows, bits: Some(bits), depths, window: None })
+    }
+
+    /// Limits the positions that the rows see.
+    #[must_use]
+    pub fn with_window(self, window: Option<Window>) -> Self {
+        Self { window, ..self }
+    }
+
+    /// Returns the positions that the rows see. `None` for all.
+    pub fn window(&self) -> Option<Window> {
+        self.window
     }
 
     /// Returns the number of leading slots visible to all rows.
@@ -112,12 +156,12 @@ impl RowMask {
         self.bits.is_none()
     }
 
-    /// Returns the slots visible to `row`, in order of position.
+    /// Returns the slots visible to `row` without a window, in order of position.
     pub fn visible(&self, row: usize) -> impl Iterator<Item = usize> + '_ {
         (0..self.base).chain(self.visible_tail(row))
     }
 
-    /// Returns the slots visible to `row` from [`base`](Self::base) on, in order of position.
+    /// Returns the slots visible to `row` from [`base`](Self::base) on without a window, in order of position.
     pub fn visible_tail(&self, row: usize) -> impl Iterator<Item = usize> + '_ {
         // A causal mask has no bits, because it may have more than 64 rows.
         let (chain, mut rest) = match &self.bits {
@@ -137,13 +181,15 @@ impl RowMask {
 
     /// Returns the additive mask `[rows, slots]`: 0 where visible, negative infinity elsewhere.
     ///
-    /// With a window, a row sees that many positions, the last of which is its own.
-    pub fn additive(&self, window: Option<usize>) -> Vec<f32> {
+    /// `own` is the number of last positions that the layer sees in every pass ([`Window::of_layer`]).
+    pub fn additive(&self, own: Option<usize>) -> Vec<f32> {
         let width = self.slots();
+        let window = Window::of_layer(self.window, own);
         let mut mask = vec![f32::NEG_INFINITY; self.rows * width];
         for row in 0..self.rows {
-            let hidden = window.map_or(0, |window| self.visible(row).count().saturating_sub(window));
-            for slot in self.visible(row).skip(hidden) {
+            let hidden = Window::hidden(window, self.visible(row).count());
+            for (_, slot) in self.visible(row).enumerate().filter(|(position, _)| !hidden.contains(position))
+            {
                 mask[row * width + slot] = 0.0;
             }
         }
@@ -205,6 +251,27 @@ mod tests {
             (0..5).filter(|slot| additive[row * 5 + slot] == 0.0).collect()
         };
         assert_eq!((seen(0), seen(1), seen(2)), (vec![1, 2], vec![2, 3], vec![2, 4]));
+    }
+
+    #[test]
+    fn window_of_a_pass_keeps_first_and_last_positions() {
+        let window = Some(Window { leading: 2, recent: 3 });
+        let seen = |mask: &RowMask, row: usize, own: Option<usize>| -> Vec<usize> {
+            let additive = mask.additive(own);
+            (0..mask.slots()).filter(|slot| additive[row * mask.slots() + slot] == 0.0).collect()
+        };
+        let chain = RowMask::causal(3, 5).with_window(window);
+        // Rows see everything until the window leaves a gap.
+        assert_eq!(seen(&chain, 0, None), [0, 1, 2, 3]);
+        assert_eq!(seen(&chain, 1, None), [0, 1, 2, 3, 4]);
+        assert_eq!(seen(&chain, 4, None), [0, 1, 5, 6, 7]);
+        // A layer with a window sees no first positions.
+        assert_eq!(seen(&chain, 4, Some(2)), [6, 7]);
+        assert_eq!(seen(&chain, 4, Some(100)), [5, 6, 7]);
+        let tree = RowMask::tree(6, &[None, Some(0), Some(0)]).unwrap().with_window(window);
+        assert_eq!(seen(&tree, 2, None), [0, 1, 5, 6, 8]);
+        assert_eq!(Window::hidden(Some(Window { leading: 0, recent: usize::MAX }), 9), 0..0);
+        assert_eq!(Window::hidden(Some(Window { leading: 9, recent: 1 }), 5), 4..4);
     }
 
     #[test]

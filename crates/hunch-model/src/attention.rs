@@ -7,7 +7,7 @@ use candle_nn::ops::softmax_last_dim;
 
 use crate::cache::KvCache;
 use hunch_error::Result;
-use hunch_kernels::RowMask;
+use hunch_kernels::{RowMask, Window};
 
 /// Scale and bound of the scores.
 #[derive(Clone, Copy)]
@@ -39,7 +39,7 @@ pub(crate) fn attention(
     attend(q, k, v, mask, bias, scaling)
 }
 
-/// Builds the additive mask `[rows, slots]` of a window for [`attention`]. Called once per pass and window.
+/// Builds the additive mask `[rows, slots]` for [`attention`], of the layers with a window. Called once per pass and window.
 ///
 /// Returns `None` if no mask is needed.
 ///
@@ -47,7 +47,10 @@ pub(crate) fn attention(
 /// If the device fails.
 pub(crate) fn mask_bias(mask: &RowMask, window: Option<usize>, device: &Device) -> Result<Option<Tensor>> {
     let slots = mask.slots();
-    if mask.is_causal() && mask.rows() == 1 && window.is_none_or(|window| window >= slots) {
+    if mask.is_causal()
+        && mask.rows() == 1
+        && Window::hidden(Window::of_layer(mask.window(), window), slots).is_empty()
+    {
         return Ok(None);
     }
     Ok(Some(Tensor::from_vec(mask.additive(window), (mask.rows(), slots), device)?))
@@ -117,10 +120,13 @@ mod tests {
         let layouts = [RowLayout::Chain, RowLayout::Tree { parents: &parents }];
         let sink_scores = Tensor::randn(0f32, 1.0, heads, &Device::Cpu).unwrap();
         let limits = [(None, None, false), (Some(2.0), Some(3), false), (None, Some(70), true)];
-        for (layout, (softcap, window, sinks)) in
-            layouts.iter().flat_map(|layout| limits.map(|l| (*layout, l)))
+        let of_pass = [None, Some(Window { leading: 4, recent: 60 })];
+        for ((layout, (softcap, window, sinks)), of_pass) in layouts
+            .iter()
+            .flat_map(|layout| limits.map(|l| (*layout, l)))
+            .flat_map(|case| of_pass.map(|of_pass| (case, of_pass)))
         {
-            let mask = crate::decoder::row_mask(base, rows, layout).unwrap();
+            let mask = crate::decoder::row_mask(base, rows, layout).unwrap().with_window(of_pass);
             let bias = mask_bias(&mask, window, &Device::Cpu).unwrap();
             let scaling = ScoreScaling { scale: 0.25, softcap, sinks: sinks.then_some(&sink_scores) };
             let expected = attend(&q, &k, &v, &mask, bias.as_ref(), scaling).unwrap();

@@ -21,13 +21,13 @@ use crate::pass_timer::seconds_of;
 use crate::spec::{ModelSpec, STATE_STEP};
 use crate::weights::{Embedding, WeightFile};
 use hunch_core::model::{
-    ChainDraws, DeviceChain, ExpertUse, LanguageModel, LayerPlan, LogitRows, ModelInfo, ModelMemory,
-    RowLayout, Step, StepOutput,
+    ChainDraws, DeviceChain, DraftWindow, ExpertUse, LanguageModel, LayerPlan, LogitRows, ModelInfo,
+    ModelMemory, RowLayout, Step, StepOutput,
 };
 use hunch_core::sample::DrawSettings;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
-use hunch_kernels::{RowMask, WeightMatrix, WeightType};
+use hunch_kernels::{RowMask, WeightMatrix, WeightType, Window};
 
 /// Code that executes the passes of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -170,6 +170,13 @@ impl Execution {
     }
 }
 
+/// A row of the cache, from which it can be computed again.
+#[derive(Clone, Copy)]
+struct RunRow {
+    token: TokenId,
+    window: Option<DraftWindow>,
+}
+
 /// Decoder-only transformer on a device, with its KV cache.
 ///
 /// Its cache goes back to any length. If the state of a layer is not held there, the tokens after the nearest one that is
@@ -179,8 +186,8 @@ pub struct Decoder {
     info: ModelInfo,
     execution: Execution,
     executor: Box<dyn Executor>,
-    /// Token of each slot of the cache.
-    tokens: Vec<TokenId>,
+    /// Rows in the slots of the cache.
+    rows: Vec<RunRow>,
     memory: ModelMemory,
     /// Bytes of the weights of all experts.
     expert_bytes: usize,
@@ -194,7 +201,7 @@ impl Decoder {
             spec: self.spec.clone(),
             info: self.info.clone(),
             executor: self.executor.fork(),
-            tokens: Vec::new(),
+            rows: Vec::new(),
             execution: self.execution.clone(),
             memory: self.memory,
             expert_bytes: self.expert_bytes,
@@ -297,8 +304,8 @@ impl Decoder {
         let expert_bytes = file.expert_bytes(&spec);
         let of_file = PassSize::of(file.gguf(), &spec);
         let pass = of_file.reading(memory.read_by_a_pass as u64, expert_bytes as u64);
-        let (info, tokens) = (spec.info(), Vec::new());
-        Self { info, spec, execution, executor, tokens, memory, expert_bytes, pass }
+        let (info, rows) = (spec.info(), Vec::new());
+        Self { info, spec, execution, executor, rows, memory, expert_bytes, pass }
     }
 
     /// Predicts the times of passes of 1 to `most` rows, in milliseconds.
@@ -341,12 +348,12 @@ impl Decoder {
         model.forward(Step { layout, taps: &[0], ..Step::chain(&[0, 0], LogitRows::All) })?;
         model.keep_rows(0, &[1])?;
         model.truncate(0)?;
-        model.device_chain(&[0], 2, LayerPlan::All, None)?;
+        model.device_chain(&[0], 2, LayerPlan::All, None, None)?;
         let all = DrawSettings { sharpness: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0 };
         if let Some(settings) = model.device_draw(&all) {
             let draws = ChainDraws { settings, n_vocab: self.spec.n_vocab, units: &[0.5, 0.5] };
             model.truncate(0)?;
-            model.device_chain(&[0], 2, LayerPlan::All, Some(draws))?;
+            model.device_chain(&[0], 2, LayerPlan::All, None, Some(draws))?;
         }
         model.truncate(0)?;
         let mut pass = || seconds_of(|| Ok(model.forward(Step::chain(&[0], LogitRows::Last)).map(drop)?));
@@ -398,7 +405,8 @@ impl Decoder {
     fn pass(&mut self, step: Step<'_>) -> Result<StepOutput> {
         self.check_step(&step)?;
         let rows = step.tokens.len();
-        let mask = row_mask(self.executor.cache().len(), rows, step.layout)?;
+        let mask =
+            row_mask(self.executor.cache().len(), rows, step.layout)?.with_window(visible(step.window));
         self.executor.begin(step.tokens, &mask)?;
         let tapped: BTreeSet<usize> = step.taps.iter().copied().collect();
         let wanted = Wanted { logits: step.logits, taps: tapped.len() };
@@ -408,7 +416,7 @@ impl Decoder {
             // Nothing was read, so work may be queued. A pass that is timed has to be over when it returns.
             self.executor.finish()?;
         }
-        self.advance(step.tokens);
+        self.advance(step.tokens, step.window);
         if step.taps.iter().eq(&tapped) {
             return Ok(StepOutput { logits, taps });
         }
@@ -417,9 +425,9 @@ impl Decoder {
     }
 
     /// Adds the rows of a pass over `tokens` to the length of the cache.
-    fn advance(&mut self, tokens: &[TokenId]) {
-        self.tokens.truncate(self.executor.cache().len());
-        self.tokens.extend(tokens);
+    fn advance(&mut self, tokens: &[TokenId], window: Option<DraftWindow>) {
+        self.rows.truncate(self.executor.cache().len());
+        self.rows.extend(tokens.iter().map(|&token| RunRow { token, window }));
         self.executor.cache_mut().advance(tokens.len());
     }
 
@@ -428,10 +436,16 @@ impl Decoder {
     fn restore(&mut self, len: usize) -> Result<()> {
         let held = self.executor.cache().restorable(len);
         let len = len.min(self.executor.cache().len());
-        let again = self.tokens[held..len].to_vec();
+        let again = self.rows[held..len].to_vec();
         self.executor.cache_mut().truncate(held);
-        let mut passes = again.chunks(self.prefill_rows());
-        passes.try_for_each(|tokens| self.pass(Step::chain(tokens, LogitRows::None)).map(drop))
+        for rows in again.chunk_by(|a, b| a.window == b.window) {
+            let (tokens, window): (Vec<TokenId>, _) =
+                (rows.iter().map(|row| row.token).collect(), rows[0].window);
+            for tokens in tokens.chunks(self.prefill_rows()) {
+                self.pass(Step { window, ..Step::chain(tokens, LogitRows::None) })?;
+            }
+        }
+        Ok(())
     }
 
     /// Runs the layers of a pass and keeps the residual stream after the tapped ones.
@@ -459,7 +473,7 @@ impl Decoder {
         &mut self,
         tokens: &[TokenId],
         count: usize,
-        layers: LayerPlan<'_>,
+        (layers, window): (LayerPlan<'_>, Option<DraftWindow>),
         draws: Option<ChainDraws<'_>>,
     ) -> Result<DeviceChain> {
         self.check_step(&Step::chain(tokens, LogitRows::Last))?;
@@ -478,6 +492,7 @@ impl Decoder {
             for at in 0..count {
                 let rows = if at == 0 { tokens.len() } else { 1 };
                 let mask = row_mask(model.executor.cache().len(), rows, RowLayout::Chain)?;
+                let mask = mask.with_window(visible(window));
                 match at.checked_sub(1) {
                     None => model.executor.begin(tokens, &mask)?,
                     Some(last) => model.executor.begin_chosen(last, &mask)?,
@@ -491,8 +506,9 @@ impl Decoder {
         };
         match run(self) {
             Ok(chain) => {
-                self.tokens.truncate(base);
-                self.tokens.extend(tokens.iter().chain(&chain.tokens[..count - 1]));
+                let run = tokens.iter().chain(&chain.tokens[..count - 1]);
+                self.rows.truncate(base);
+                self.rows.extend(run.map(|&token| RunRow { token, window }));
                 Ok(chain)
             }
             Err(error) => {
@@ -506,6 +522,11 @@ impl Decoder {
 
 /// Rows of the passes that warm a GPU up. Other numbers of rows use the same kernels.
 const WARM_UP_ROWS: [usize; 6] = [1, 2, 4, 8, 16, 33];
+
+/// Returns the positions that a window leaves visible.
+fn visible(window: Option<DraftWindow>) -> Option<Window> {
+    window.map(|window| Window { leading: DraftWindow::SINKS, recent: window.tokens() })
+}
 
 /// Builds the attention mask for `rows` rows after `cached` slots.
 pub(super) fn row_mask(cached: usize, rows: usize, layout: RowLayout<'_>) -> Result<RowMask> {
@@ -572,12 +593,13 @@ impl LanguageModel for Decoder {
         tokens: &[TokenId],
         count: usize,
         layers: LayerPlan<'_>,
+        window: Option<DraftWindow>,
         draws: Option<ChainDraws<'_>>,
     ) -> hunch_core::error::Result<Option<DeviceChain>> {
         if count == 0 || self.execution.choice_problem.is_some() || !self.executor.can_choose() {
             return Ok(None);
         }
-        Ok(Some(self.chain(tokens, count, layers, draws)?))
+        Ok(Some(self.chain(tokens, count, (layers, window), draws)?))
     }
 
     fn truncate(&mut self, len: usize) -> hunch_core::error::Result<()> {
@@ -586,9 +608,9 @@ impl LanguageModel for Decoder {
 
     fn keep_rows(&mut self, base: usize, rows: &[usize]) -> hunch_core::error::Result<()> {
         self.executor.cache_mut().keep_rows(base, rows)?;
-        let kept = rows.iter().map(|row| self.tokens[base + row]).collect::<Vec<_>>();
-        self.tokens.truncate(base);
-        self.tokens.extend(kept);
+        let kept = rows.iter().map(|row| self.rows[base + row]).collect::<Vec<_>>();
+        self.rows.truncate(base);
+        self.rows.extend(kept);
         Ok(())
     }
 }

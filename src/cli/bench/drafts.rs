@@ -1,11 +1,13 @@
 //! `hunch bench drafts`: expected tokens of a pass over drafts.
 
 use std::io::Write;
+use std::str::FromStr;
 
 use anyhow::Result;
 use clap::Args;
 use hunch::bench::drafts::{self, DraftsReport};
 use hunch::bench::figures::Estimate;
+use hunch_core::model::DraftWindow;
 
 use super::{Prepared, WorkArgs};
 use crate::cli::progress::Progress;
@@ -18,18 +20,38 @@ pub(super) struct DraftsArgs {
     /// Plain answers to every prompt
     #[arg(long, default_value_t = 3, value_name = "N")]
     pub(super) runs: usize,
+    /// Evaluate with each of these draft windows, separated by commas: tokens, or all
+    #[arg(long, value_name = "TOKENS|all", value_delimiter = ',', conflicts_with = "draft_window")]
+    pub(super) draft_windows: Vec<Reach>,
+}
+
+/// Part of the cache that drafts read: `all`, or a draft window.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reach(Option<DraftWindow>);
+
+impl FromStr for Reach {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "all" { Ok(Self(None)) } else { text.parse::<DraftWindow>().map(Some).map(Self) }
+    }
 }
 
 pub(super) fn run(args: &DraftsArgs) -> Result<()> {
     let Prepared { plan, mut models, .. } = args.work.prepare(args.runs, None)?;
     let progress = Progress::new();
-    let reports = drafts::measure(&mut models, &plan, &mut |done, total| progress.step("text", done, total))?;
+    let mut windows: Vec<_> = args.draft_windows.iter().map(|reach| reach.0).collect();
+    if windows.is_empty() {
+        windows.push(plan.options.draft_window);
+    }
+    let mut on_text = |done, total| progress.step("text", done, total);
+    let reports = drafts::measure(&mut models, &plan, &windows, &mut on_text)?;
     drop(progress);
     let rows: Vec<_> = reports.iter().map(cells).collect();
     let header = [
         "suite",
         "method",
         "draft",
+        "window",
         "positions",
         "drafted",
         "depth",
@@ -58,6 +80,7 @@ fn cells(report: &DraftsReport) -> Vec<String> {
         report.suite.clone(),
         report.method.to_string(),
         report.max_draft.to_string(),
+        report.draft_window.map_or_else(|| "all".into(), |tokens| tokens.to_string()),
         report.places.to_string(),
         format!("{:.1}", report.drafted),
         format!("{:.1}", report.depth),

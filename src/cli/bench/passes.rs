@@ -7,6 +7,7 @@ use clap::Args;
 #[cfg(feature = "candle-baseline")]
 use hunch::bench::candle::{Candle, CandleModel};
 use hunch::bench::passes::{self, ExternalRunner, MemoryReader, Ours, PassEngine, PassPlan, PassReport};
+use hunch_core::model::DraftWindow;
 use hunch_error::Error;
 use hunch_model::spec::ModelSpec;
 use hunch_model::weights::WeightFile;
@@ -24,6 +25,14 @@ pub(super) struct PassesArgs {
     /// Prefill repetitions; each pass size is timed twice as often
     #[arg(long, default_value_t = 3, value_name = "N")]
     pub(super) runs: usize,
+    /// Tokens in the cache during passes, and before the timed prefill [default: 128, and none before the prefill]
+    #[arg(long, value_name = "TOKENS", conflicts_with = "external")]
+    pub(super) context: Option<usize>,
+    /// Also time passes that read only the first 4 and the last TOKENS tokens of the cache, as drafts can
+    ///
+    /// Several windows, separated by commas, are timed side by side.
+    #[arg(long, value_name = "TOKENS", value_delimiter = ',')]
+    pub(super) draft_window: Vec<DraftWindow>,
     /// Also time candle-transformers' own model of the same file
     #[cfg(feature = "candle-baseline")]
     #[arg(long)]
@@ -58,8 +67,18 @@ pub(super) fn run(args: &PassesArgs) -> Result<()> {
     };
     let start = |line: &String| start(line, &path.display().to_string(), threads);
     let mut others = args.external.iter().map(start).collect::<Result<Vec<_>>>()?;
-    let mut ours = Ours(models.target());
+    for window in &args.draft_window {
+        window.check(&spec).map_err(Error::from)?;
+    }
+    let mut narrow: Vec<_> =
+        args.draft_window.iter().map(|window| (models.target().fork(), *window)).collect();
+    let mut narrow: Vec<_> = narrow
+        .iter_mut()
+        .map(|(model, window)| Ours::new(&mut **model, args.context, Some(*window)))
+        .collect();
+    let mut ours = Ours::new(models.target(), args.context, None);
     let mut engines: Vec<&mut dyn PassEngine> = vec![&mut ours];
+    engines.extend(narrow.iter_mut().map(|engine| engine as &mut dyn PassEngine));
     #[cfg(feature = "candle-baseline")]
     engines.extend(candle.as_mut().map(|candle| candle as &mut dyn PassEngine));
     engines.extend(others.iter_mut().map(|other| other as &mut dyn PassEngine));

@@ -13,7 +13,7 @@ use super::ProposeContext;
 use crate::depth::DraftPlan;
 use crate::draft::{DraftProb, DraftTree};
 use crate::error::{Error, Result};
-use crate::model::{ChainDraws, DeviceChain, LanguageModel, LayerPlan};
+use crate::model::{ChainDraws, DeviceChain, DraftWindow, LanguageModel, LayerPlan};
 use crate::rule::PositionNoise;
 use crate::sample::{DrawSettings, Sampler, draw, top_tokens, unit};
 use crate::token::TokenId;
@@ -69,10 +69,10 @@ impl DeviceDraws {
         model: &mut dyn LanguageModel,
         tokens: &[TokenId],
         count: usize,
-        layers: LayerPlan<'_>,
+        (layers, window): (LayerPlan<'_>, Option<DraftWindow>),
     ) -> Result<Option<DeviceChain>> {
         let draw = |settings| ChainDraws { settings, n_vocab: self.n_vocab, units: &self.units };
-        model.device_chain(tokens, count, layers, self.settings.map(draw))
+        model.device_chain(tokens, count, layers, window, self.settings.map(draw))
     }
 }
 

@@ -12,7 +12,7 @@ use super::shortlist::Shortlist;
 use super::{Method, ProposeContext, Proposer, RoundOutcome};
 use crate::draft::DraftTree;
 use crate::error::{Error, Result};
-use crate::model::{DeviceChain, LanguageModel, LayerPlan, LogitRows, Rows, Step, VocabSubset};
+use crate::model::{DeviceChain, DraftWindow, LanguageModel, LayerPlan, LogitRows, Rows, Step, VocabSubset};
 use crate::token::{TokenId, shared_len};
 
 /// Proposer that drafts with a model of its own.
@@ -23,6 +23,8 @@ pub struct DraftModel {
     shortlist: Shortlist,
     /// Shape of the trees; `None` drafts chains.
     tree: Option<TreeShape>,
+    /// Part of its cache that the model reads; `None` is all of it. Rows in the cache were computed with it.
+    window: Option<DraftWindow>,
     pending: Option<PendingTree>,
     calibration: Calibration,
     /// Rows of each pass since the last `take_pass_log`.
@@ -46,6 +48,7 @@ impl DraftModel {
             model,
             seen: Vec::new(),
             tree: None,
+            window: None,
             pending: None,
             calibration: Calibration::default(),
             pass_rows: Vec::new(),
@@ -64,6 +67,17 @@ impl DraftModel {
     /// Switches to trees of this shape, or to chains.
     pub fn set_tree(&mut self, tree: Option<TreeShape>) {
         self.tree = tree;
+    }
+
+    /// Sets the part of its cache that the model reads; `None` is all of it.
+    ///
+    /// All passes read as much, prompts included. So the cache is a function of the text, whatever was read in which
+    /// pass. Rows that were computed with another window are not reused.
+    pub fn set_window(&mut self, window: Option<DraftWindow>) {
+        if window != self.window {
+            self.reset();
+            self.window = window;
+        }
     }
 
     #[cfg(test)]
@@ -109,7 +123,8 @@ impl DraftModel {
 
     /// Runs tokens through the model and returns the requested logits.
     fn feed(&mut self, tokens: &[TokenId], logits: LogitRows) -> Result<Vec<f32>> {
-        let step = Step { vocab_subset: self.shortlist.tokens(), ..Step::chain(tokens, logits) };
+        let (window, vocab_subset) = (self.window, self.shortlist.tokens());
+        let step = Step { window, vocab_subset, ..Step::chain(tokens, logits) };
         self.pass_rows.push(tokens.len());
         let output = self.model.forward(step)?;
         self.seen.extend_from_slice(tokens);
@@ -123,7 +138,7 @@ impl DraftModel {
         count: usize,
         choice: &DeviceDraws,
     ) -> Result<Option<DeviceChain>> {
-        let Some(chain) = choice.run(&mut *self.model, tokens, count, LayerPlan::All)? else {
+        let Some(chain) = choice.run(&mut *self.model, tokens, count, (LayerPlan::All, self.window))? else {
             return Ok(None);
         };
         self.pass_rows.push(tokens.len());
@@ -269,11 +284,12 @@ impl Proposer for DraftModel {
         if let Some(shape) = self.tree.clone() {
             // The rows of a chain are provisional too.
             self.seen.truncate(committed.len());
-            let Self { model, seen, pass_rows, shortlist, calibration, .. } = self;
+            let Self { model, seen, pass_rows, shortlist, calibration, window, .. } = self;
             let (cached, context_length) = (seen.len(), model.info().context_length);
             let mut forward = |step: Step<'_>| -> Result<Rows> {
                 pass_rows.push(step.tokens.len());
-                Ok(model.forward(Step { vocab_subset: shortlist.tokens(), ..step })?.logits)
+                let (window, vocab_subset) = (*window, shortlist.tokens());
+                Ok(model.forward(Step { window, vocab_subset, ..step })?.logits)
             };
             let chain = chain.map(|chain| (chain, choice.units));
             let draft = TreeDraft {
@@ -387,6 +403,7 @@ mod tests {
             tokens: &[TokenId],
             count: usize,
             _layers: LayerPlan<'_>,
+            _window: Option<DraftWindow>,
             draws: Option<ChainDraws<'_>>,
         ) -> Result<Option<DeviceChain>> {
             let (mut chain, mut values) = (DeviceChain::default(), Vec::new());

@@ -12,7 +12,7 @@ use super::shortlist::Shortlist;
 use super::{Method, MethodOptions, ProposeContext, Proposer};
 use crate::draft::DraftTree;
 use crate::error::{Error, Result};
-use crate::model::{LayerPlan, LogitRows, ModelInfo, Step, VocabSubset};
+use crate::model::{DraftWindow, LayerPlan, LogitRows, ModelInfo, Step, VocabSubset};
 use crate::token::TokenId;
 
 /// Layers that draft.
@@ -81,6 +81,8 @@ impl FromStr for LayerList {
 #[derive(Debug)]
 pub struct LayerSkip {
     layers: DraftLayers,
+    /// Part of the target's cache that drafts read; `None` is all of it.
+    window: Option<DraftWindow>,
     shortlist: Shortlist,
     /// Rows of each pass since the last `take_pass_log`.
     pass_rows: Vec<usize>,
@@ -91,7 +93,8 @@ pub struct LayerSkip {
 impl LayerSkip {
     /// Creates the proposer for a target with `n_vocab` tokens.
     pub fn new(layers: DraftLayers, n_vocab: usize) -> Self {
-        Self { layers, shortlist: Shortlist::new(n_vocab), pass_rows: Vec::new(), failure: None }
+        let shortlist = Shortlist::new(n_vocab);
+        Self { layers, window: None, shortlist, pass_rows: Vec::new(), failure: None }
     }
 
     /// Creates the proposer for a target.
@@ -112,6 +115,11 @@ impl LayerSkip {
     /// Returns the layers that draft.
     pub fn layers(&self) -> LayerPlan<'_> {
         self.layers.plan()
+    }
+
+    /// Sets the part of the target's cache that drafts read; `None` is all of it.
+    pub fn set_window(&mut self, window: Option<DraftWindow>) {
+        self.window = window;
     }
 
     /// Returns the tokens scored after `text`, out of `n_vocab`; `None` is all.
@@ -153,10 +161,10 @@ impl Proposer for LayerSkip {
             return Ok(DraftTree::new());
         }
         let (base, n_vocab) = (target.cache_len(), target.info().n_vocab);
-        let (layers, vocab_subset, pass_rows) =
-            (self.layers.plan(), self.shortlist.tokens(), &mut self.pass_rows);
+        let Self { window, ref mut pass_rows, .. } = *self;
+        let (layers, vocab_subset) = (self.layers.plan(), self.shortlist.tokens());
         let choice = DeviceDraws::new(target, (sampler, noise), (depth, n_vocab), rng);
-        let guessed = choice.run(target, &[last], depth, layers)?;
+        let guessed = choice.run(target, &[last], depth, (layers, window))?;
         let units = choice.units.into();
         let chain = ChainDraft { committed, plan, end_tokens, sampler, noise, rng, units, n_vocab };
         let (tree, failure) = if let Some(guessed) = guessed {
@@ -168,7 +176,7 @@ impl Proposer for LayerSkip {
             let mut read = |token: TokenId| -> Result<Option<Vec<f32>>> {
                 let token = [token];
                 pass_rows.push(token.len());
-                let step = Step { layers, vocab_subset, ..Step::chain(&token, LogitRows::Last) };
+                let step = Step { layers, window, vocab_subset, ..Step::chain(&token, LogitRows::Last) };
                 Ok(Some(target.forward(step)?.logits.into_values()))
             };
             let logits = read(last)?.unwrap_or_default();
@@ -227,6 +235,37 @@ mod tests {
                 tokens.push(drafted);
             }
         }
+    }
+
+    /// Passes before and after a draft see the whole cache.
+    #[test]
+    fn only_drafts_see_the_window() {
+        let config = TableConfig { order: 6, ..TableConfig::default() };
+        let text: Vec<TokenId> = (0..12).collect();
+        let mut target = TableModel::new(config.clone());
+        target.forward(Step::chain(&text[..11], LogitRows::None)).unwrap();
+        let window = Some(DraftWindow::new(2).unwrap());
+        let mut proposer = LayerSkip::new(DraftLayers::Skip(Vec::new()), 16);
+        proposer.set_window(window);
+        let cx = ProposeContext {
+            committed: &text,
+            plan: DraftPlan::fixed(3),
+            end_tokens: &[],
+            sampler: &Sampler::new(SamplingParams::greedy()).unwrap(),
+            noise: None,
+            rng: &mut ChaCha8Rng::seed_from_u64(1),
+            target: &mut target,
+        };
+        let tree = proposer.propose(cx).unwrap();
+        let mut tokens = text.clone();
+        for &drafted in tree.tokens() {
+            let step = Step { window, ..Step::chain(&tokens, LogitRows::Last) };
+            let logits = TableModel::new(config.clone()).forward(step).unwrap().logits;
+            assert_eq!(argmax(logits.row(0)), drafted);
+            tokens.push(drafted);
+        }
+        let next = target.forward(Step::chain(&[11], LogitRows::Last)).unwrap();
+        assert_eq!(next.logits.row(0), target.logits_after(&text));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::depth::DraftPlan;
 use crate::draft::DraftTree;
 use crate::error::{Error, Result};
 use crate::limits::MAX_DRAFT;
-use crate::model::{LanguageModel, StepOutput};
+use crate::model::{DraftWindow, LanguageModel, StepOutput};
 use crate::rule::PositionNoise;
 use crate::sample::Sampler;
 use crate::token::TokenId;
@@ -24,6 +24,8 @@ pub struct MethodOptions {
     pub exit_layer: Option<usize>,
     /// Layers that `layer-skip` skips; `None` is the default set.
     pub skipped_layers: Option<Vec<usize>>,
+    /// Part of the cache that draft models and the target's own layers read when they draft; `None` is all of it.
+    pub draft_window: Option<DraftWindow>,
     /// Fraction of correct tokens of `synthetic`, from 0 to 1.
     pub synthetic_acceptance: f64,
 }

@@ -154,11 +154,31 @@ impl Proposers {
         Ok(())
     }
 
+    /// Checks that the options of a method fit what drafts.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] if the target lacks a layer, or a model's context is shorter than the draft window.
+    pub fn check(&self, method: Method, options: &MethodOptions, target: &ModelInfo) -> Result<()> {
+        for stage in method.entry().stages {
+            let model = if let Stage::TargetLayers(layers) = stage {
+                LayerSkip::of(layers(options, target.n_layer), target)?;
+                Some(target)
+            } else {
+                self.model_of(stage).map(|draft| draft.model().info())
+            };
+            if let Some((window, model)) = options.draft_window.zip(model) {
+                window.check(model)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Applies the options of a method to its proposers and creates those that are missing.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] if the options do not fit the target.
+    /// The errors of [`check`](Self::check).
     pub fn prepare(&mut self, method: Method, options: &MethodOptions, target: &ModelInfo) -> Result<()> {
+        self.check(method, options, target)?;
         for stage in method.entry().stages {
             match stage {
                 Stage::Free(new) => {
@@ -168,10 +188,13 @@ impl Proposers {
                     let tree = matches!(stage, Stage::DraftTree).then(|| options.tree.clone());
                     if let Some(draft) = &mut self.draft {
                         draft.set_tree(tree);
+                        draft.set_window(options.draft_window);
                     }
                 }
                 Stage::TargetLayers(layers) => {
-                    self.layers = Some(LayerSkip::of(layers(options, target.n_layer), target)?);
+                    let mut layers = LayerSkip::of(layers(options, target.n_layer), target)?;
+                    layers.set_window(options.draft_window);
+                    self.layers = Some(layers);
                 }
                 Stage::Head | Stage::HeadTree => {
                     let tree = matches!(stage, Stage::HeadTree).then(|| options.tree.clone());
@@ -179,7 +202,12 @@ impl Proposers {
                         head.set_tree(tree);
                     }
                 }
-                Stage::Texts | Stage::LowBitCopy | Stage::Script => {}
+                Stage::LowBitCopy => {
+                    if let Some(copy) = &mut self.low_bit {
+                        copy.set_window(options.draft_window);
+                    }
+                }
+                Stage::Texts | Stage::Script => {}
             }
         }
         Ok(())

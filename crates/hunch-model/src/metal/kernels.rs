@@ -12,6 +12,7 @@ use super::products::{self, Parts, TileRows, packed_settings};
 use super::workspace::{Activations, AttentionSpace, SPAN};
 use hunch_core::sample::DrawSettings;
 use hunch_error::{Error, Result};
+use hunch_kernels::Window;
 use hunch_kernels::activation::Activation;
 
 /// Most rows that read the cache together. Passes that verify a draft have no more.
@@ -281,7 +282,7 @@ pub struct Scoring {
     pub scale: f32,
     /// Bound: s becomes `cap * tanh(s / cap)`.
     pub cap: Option<f32>,
-    /// Number of keys that a row sees at most, its own included.
+    /// Number of last keys that a row of the layer sees, its own included. The mask of a pass may hide more of them.
     pub window: Option<usize>,
 }
 
@@ -507,9 +508,11 @@ impl Kernels {
         outputs: u32,
     ) -> Result<()> {
         let GpuAttention { q, cache, rows, queries, keys, width, scoring, .. } = input;
-        let window = scoring.window.unwrap_or(usize::MAX);
-        // No row sees an earlier span.
-        let first = space.shortest.saturating_sub(window) / SPAN;
+        let window = Window::of_layer(space.window, scoring.window);
+        let (leading, recent) = window.map_or((0, usize::MAX), |window| (window.leading, window.recent));
+        // No row sees a span between the first ones and those of the last keys.
+        let last = space.shortest.saturating_sub(recent) / SPAN;
+        let first = leading.div_ceil(SPAN).min(last);
         let group = queries / keys;
         let layout = AttentionLayout::new(width, group, rows);
         let constants = [
@@ -522,8 +525,10 @@ impl Kernels {
             scoring.scale.to_bits(),
             outputs,
             scoring.cap.unwrap_or(0.0).to_bits(),
-            u32::try_from(window).unwrap_or(u32::MAX),
+            u32::try_from(recent).unwrap_or(u32::MAX),
+            leading as u32,
             first as u32,
+            last as u32,
             rows as u32,
             layout.rows as u32,
             LANES * layout.simdgroups as u32,
@@ -543,7 +548,7 @@ impl Kernels {
         self.run(
             Kernel::Attend(width as u32, layout.pairs as u32),
             &arguments,
-            [space.spans - first, keys, rows.div_ceil(layout.rows)],
+            [space.spans - (last - first), keys, rows.div_ceil(layout.rows)],
             LANES * layout.simdgroups as u32,
             layout.scratch(width),
         )?;

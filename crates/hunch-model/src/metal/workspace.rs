@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::gpu::{Argument, Buffer, Gpu};
 use super::products::TileRows;
 use hunch_error::Result;
-use hunch_kernels::RowMask;
+use hunch_kernels::{RowMask, Window};
 
 /// Keys of a span of attention.
 pub const SPAN: usize = 128;
@@ -79,6 +79,8 @@ pub struct AttentionSpace {
     pub spans: usize,
     /// Keys of the shortest row.
     pub shortest: usize,
+    /// Positions that the rows see. `None` for all.
+    pub window: Option<Window>,
     /// Largest score and sum of weights of each head and span.
     pub stats: Buffer,
     /// Weighted values of each head and span.
@@ -124,6 +126,7 @@ impl AttentionSpace {
             base: if causal { u32::MAX as usize } else { mask.base() },
             spans,
             shortest,
+            window: mask.window(),
             stats: at_least(gpu, stats, results * 8)?,
             partial: at_least(gpu, partial, results * width * 4)?,
         })

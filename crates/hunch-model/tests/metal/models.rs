@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use candle_core::quantized::GgmlDType;
-use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, RowLayout, Rows, Step};
+use hunch_core::model::{DraftWindow, LanguageModel, LayerPlan, LogitRows, RowLayout, Rows, Step};
 use hunch_core::token::TokenId;
 use hunch_kernels::{WeightType, random_blocks};
 use hunch_model::candle_type::CandleType;
@@ -410,6 +410,45 @@ fn long_contexts_of_windows_and_joined_norms_match_cpu_executor() {
         }
         let worst = worst(&chain(&mut gpu, &ids[290..]), &chain(&mut cpu, &ids[290..]));
         assert!(worst < 1e-3, "{tiny:?}: {worst}");
+    }
+}
+
+/// Drafts that read the first and the last tokens of a prompt over several spans. Tokens that the device chooses one
+/// after the other see the same.
+#[test]
+fn passes_with_a_draft_window_match_cpu_executor() {
+    let folder = tempfile::tempdir().unwrap();
+    let machine = Machine::start();
+    for tiny in [Tiny::default(), Tiny { layers: 2, ..further(("gemma2", Variant::Window, 3)) }] {
+        let path = tiny.write(folder.path(), "tiny");
+        for window in [24, 150] {
+            let window = Some(DraftWindow::new(window).unwrap());
+            let (mut gpu, mut cpu) = (on_gpu(&path, &machine.gpu), on_cpu(&path));
+            let ids = tokens(300, 8);
+            for model in [&mut gpu, &mut cpu] {
+                model.forward(Step { window, ..Step::chain(&ids[..290], LogitRows::None) }).unwrap();
+            }
+            let step = Step { window, ..Step::chain(&ids[290..], LogitRows::All) };
+            let together = gpu.forward(step).unwrap().logits;
+            let worst = worst(&together, &cpu.forward(step).unwrap().logits);
+            assert!(worst < 1e-3, "{tiny:?}: {worst}");
+            gpu.truncate(290).unwrap();
+            for (row, id) in ids[290..].iter().enumerate() {
+                let alone =
+                    gpu.forward(Step { window, ..Step::chain(&[*id], LogitRows::All) }).unwrap().logits;
+                assert_eq!(bits(&alone, 0), bits(&together, row), "{tiny:?}: row {row}");
+            }
+            gpu.truncate(290).unwrap();
+            let guessed = gpu.device_chain(&ids[290..], 4, LayerPlan::All, window, None).unwrap().unwrap();
+            gpu.truncate(290).unwrap();
+            let mut next = ids[290..].to_vec();
+            for (at, token) in guessed.tokens.iter().enumerate() {
+                let logits =
+                    gpu.forward(Step { window, ..Step::chain(&next, LogitRows::Last) }).unwrap().logits;
+                assert_eq!(bits(&logits, 0), bits(&guessed.logits, at), "{tiny:?}: token {at} of a chain");
+                next = vec![*token];
+            }
+        }
     }
 }
 

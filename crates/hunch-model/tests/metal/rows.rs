@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use half::f16;
-use hunch_kernels::RowMask;
 use hunch_kernels::activation::Activation;
+use hunch_kernels::{RowMask, Window};
 use hunch_model::metal::gpu::{Buffer, Gpu};
 use hunch_model::metal::kernels::{
     GpuAttention, HeadsInput, Kernels, NormInput, NormedUpdate, Scoring, SpecialHeads,
@@ -420,7 +420,7 @@ impl Context {
                 let at = |slot: usize| slot * keys * width + head / (queries / keys) * width;
                 let Scoring { scale, cap, window } = self.scoring;
                 let mut slots: Vec<usize> = mask.visible(row).collect();
-                slots.drain(..slots.len().saturating_sub(window.unwrap_or(usize::MAX)));
+                slots.drain(Window::hidden(Window::of_layer(mask.window(), window), slots.len()));
                 let score = |slot: usize| {
                     let key = &cache[at(slot)..][..width];
                     let score = q.iter().zip(key).map(|(q, k)| f64::from(*q) * k).sum::<f64>();
@@ -521,10 +521,58 @@ fn attention_with_caps_and_windows_matches_f64() {
     }
 }
 
+/// First keys and last ones, in one span and apart, of passes of 1 to 16 rows. Keys that no row sees hold no numbers.
+#[test]
+fn attention_with_first_and_last_keys_matches_f64_for_every_number_of_rows() {
+    let (machine, gpu, _) = start();
+    let mut of_context = context(&gpu, 4, 2, 64, 420);
+    let width = 2 * 64;
+    let q: Vec<f32> = noise(MOST_ROWS * 4 * 64, 12).iter().map(|v| v * 3.0).collect();
+    let windows = [(4, 1), (4, 40), (40, 100), (130, 90), (4, 1000)];
+    for (leading, recent) in windows {
+        let window = Some(Window { leading, recent });
+        for (rows, schedule) in row_counts().filter(|(rows, _)| *rows <= 16) {
+            machine.set_schedule(schedule);
+            let parents: Vec<Option<usize>> =
+                (0..rows).map(|row| row.checked_sub(1).map(|r| r / 2)).collect();
+            for base in [0, 30, 390] {
+                for mask in [RowMask::causal(base, rows), RowMask::tree(base, &parents).unwrap()] {
+                    let mask = mask.with_window(window);
+                    let q = &q[..rows * 4 * 64];
+                    let (additive, slots) = (mask.additive(None), mask.slots());
+                    let sees = |slot: usize| (0..rows).any(|row| additive[row * slots + slot] == 0.0);
+                    let mut cache = of_context.cache.clone();
+                    for slot in (0..of_context.capacity).filter(|slot| *slot >= slots || !sees(*slot)) {
+                        for side in [0, of_context.capacity * width] {
+                            cache[side + slot * width..][..width].fill(f32::NAN);
+                        }
+                    }
+                    let out = of_context.attend(&cache, q, &mask);
+                    let what = format!("{rows} rows after {base}, {window:?}, {schedule:?}");
+                    assert_near(&out, &of_context.expected(q, &mask), 4e-6, &what);
+                }
+            }
+        }
+    }
+    // A layer with a window of its own sees no first keys.
+    of_context.scoring.window = Some(60);
+    let mask = RowMask::causal(300, 3).with_window(Some(Window { leading: 4, recent: 100 }));
+    let q = &q[..3 * 4 * 64];
+    assert_near(
+        &of_context.attend(&of_context.cache, q, &mask),
+        &of_context.expected(q, &mask),
+        4e-6,
+        "both",
+    );
+}
+
 #[test]
 fn attention_of_a_row_has_the_same_bits_alone_and_in_chains_and_trees() {
     for window in [None, Some(7), Some(150)] {
-        rows_of_chains_and_trees_agree(window);
+        rows_of_chains_and_trees_agree(window, None);
+    }
+    for recent in [7, 150] {
+        rows_of_chains_and_trees_agree(None, Some(Window { leading: 4, recent }));
     }
 }
 
@@ -562,7 +610,7 @@ fn attention_of_a_row_has_the_same_bits_in_every_layout() {
     }
 }
 
-fn rows_of_chains_and_trees_agree(window: Option<usize>) {
+fn rows_of_chains_and_trees_agree(window: Option<usize>, of_pass: Option<Window>) {
     let (_, gpu, _) = start();
     let (queries, keys, width, base) = (4, 2, 64, 250);
     let mut context = context(&gpu, queries, keys, width, 400);
@@ -570,7 +618,7 @@ fn rows_of_chains_and_trees_agree(window: Option<usize>) {
     let row = queries * width;
     let q = noise(5 * row, 13);
     // Rows 0, 2 and 3 are a branch. As a chain they are in slots that follow each other.
-    let tree = RowMask::tree(base, &[None, Some(0), Some(0), Some(2), Some(1)]).unwrap();
+    let tree = RowMask::tree(base, &[None, Some(0), Some(0), Some(2), Some(1)]).unwrap().with_window(of_pass);
     let together = context.attend(&context.cache, &q, &tree);
     let mut cache = context.cache.clone();
     let width = keys * context.width;
@@ -581,11 +629,12 @@ fn rows_of_chains_and_trees_agree(window: Option<usize>) {
         }
     }
     let branch: Vec<f32> = [0, 2, 3].iter().flat_map(|r| q[r * row..(r + 1) * row].to_vec()).collect();
-    let chain = context.attend(&cache, &branch, &RowMask::causal(base, 3));
+    let chain = context.attend(&cache, &branch, &RowMask::causal(base, 3).with_window(of_pass));
     for (i, r) in [0, 2, 3].into_iter().enumerate() {
         let in_tree = bits(&together[r * row..(r + 1) * row]);
         assert_eq!(bits(&chain[i * row..(i + 1) * row]), in_tree, "row {r} in a chain");
-        let alone = context.attend(&cache, &branch[i * row..(i + 1) * row], &RowMask::causal(base + i, 1));
+        let mask = RowMask::causal(base + i, 1).with_window(of_pass);
+        let alone = context.attend(&cache, &branch[i * row..(i + 1) * row], &mask);
         assert_eq!(bits(&alone), in_tree, "row {r} alone");
     }
 }

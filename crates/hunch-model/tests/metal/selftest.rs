@@ -292,11 +292,14 @@ fn model_that_needs_a_wrong_special_part_runs_on_candle_and_others_do_not() {
 fn cpu_chooses_drafted_tokens_if_the_kernel_for_that_fails() {
     let mut model = open_tiny(GgmlDType::Q8_0, &[("choose-", Some(("other_at < at", "other_at > at")))]);
     assert_eq!(model.backend(), &Backend::Metal);
-    assert!(model.device_chain(&[1, 2], 3, LayerPlan::All, None).unwrap().is_none());
+    assert!(model.device_chain(&[1, 2], 3, LayerPlan::All, None, None).unwrap().is_none());
     let note = model.execution().note("tiny").unwrap();
     assert_eq!(note, "Metal: choice differs from the CPU; the CPU chooses the tokens that tiny drafts.");
     assert!(
-        open_tiny(GgmlDType::Q8_0, &[]).device_chain(&[1, 2], 3, LayerPlan::All, None).unwrap().is_some()
+        open_tiny(GgmlDType::Q8_0, &[])
+            .device_chain(&[1, 2], 3, LayerPlan::All, None, None)
+            .unwrap()
+            .is_some()
     );
 }
 

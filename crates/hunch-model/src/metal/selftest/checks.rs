@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hunch_core::sample::DrawSettings;
 use hunch_error::Result;
 use hunch_kernels::activation::Activation;
-use hunch_kernels::{RowMask, WeightType};
+use hunch_kernels::{RowMask, WeightType, Window};
 
 use super::super::gpu::{Buffer, Gpu};
 use super::super::kernels::{
@@ -100,7 +100,14 @@ impl Tester<'_> {
             KernelPart::WindowAttention(width) => {
                 // The windows of the rows begin in the first span and end in the second.
                 let scoring = Scoring { window: Some(20), ..Scoring::of_width(width) };
-                self.attention_of_rows((width, scoring), &RowMask::causal(CONTEXT, 5), &[])
+                let of_layer = self.attention_of_rows((width, scoring), &RowMask::causal(CONTEXT, 5), &[])?;
+                if of_layer != CheckOutcome::Passed {
+                    return Ok(of_layer);
+                }
+                // The window of drafts, with first keys.
+                let window = Some(Window { leading: 4, recent: 20 });
+                let mask = RowMask::causal(CONTEXT, 5).with_window(window);
+                self.attention_of_rows((width, Scoring::of_width(width)), &mask, &[])
             }
             KernelPart::Sinks => {
                 // Of large, small and usual scores.
@@ -537,7 +544,7 @@ impl Tester<'_> {
         // The first row of a tree is that of a chain.
         let first = if mask.is_causal() { rows } else { 2 };
         for fewer in [1, 2, 5, 8].into_iter().filter(|fewer| *fewer < first) {
-            let few = attend(&RowMask::causal(CONTEXT, fewer))?;
+            let few = attend(&RowMask::causal(CONTEXT, fewer).with_window(mask.window()))?;
             if !same_bits(&few, &together[..fewer * stride]) {
                 return Ok(CheckOutcome::DependsOnRows);
             }

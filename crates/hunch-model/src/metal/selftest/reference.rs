@@ -6,7 +6,7 @@ use half::f16;
 use hunch_core::sample::DrawSettings;
 use hunch_error::Result;
 use hunch_kernels::activation::{Activation, CLAMPED_BOUND, CLAMPED_SLOPE};
-use hunch_kernels::{RowMask, WeightType, dequantise, random_blocks};
+use hunch_kernels::{RowMask, WeightType, Window, dequantise, random_blocks};
 
 use crate::candle_type::CandleType;
 
@@ -221,7 +221,7 @@ pub(super) fn attention_in_f64(
 ) -> Vec<f64> {
     let AttentionCase { queries, keys, width, capacity, scoring, sinks } = shape;
     let mut slots: Vec<usize> = mask.visible(row).collect();
-    slots.drain(..slots.len().saturating_sub(scoring.window.unwrap_or(usize::MAX)));
+    slots.drain(Window::hidden(Window::of_layer(mask.window(), scoring.window), slots.len()));
     let mut out = Vec::new();
     for (head, q) in q[row * queries * width..][..queries * width].chunks_exact(width).enumerate() {
         let at = |slot: usize| slot * keys * width + head / (queries / keys) * width;

@@ -10,7 +10,7 @@
 // changes the running sums only if the row sees some of its keys. Each column adds its keys in order. So the bits of a
 // row do not depend on the other rows, nor on PAIRS.
 //
-// A window leaves out all keys but the last ones of a row.
+// A window leaves out all keys but the first and the last ones of a row.
 // The host defines HEAD, the width of a head, as 32, 64, 96, 128 or 256.
 //
 // PAIRS is the number of pairs of a simdgroup, and 1, 2, 4 or 8.
@@ -25,8 +25,10 @@ struct Attention {
   float scale;
   uint outputs;     // of the second kernel
   float cap;        // of the scores, 0 for none
-  uint window;      // keys that a row sees at most
-  uint first;       // span of the first threadgroup
+  uint window;      // last keys that a row sees
+  uint leading;     // first keys that a row sees, whatever the window
+  uint firsts;      // spans with first keys, before those that no row sees
+  uint lasts;       // span after those that no row sees
   uint rows;        // of the pass
   uint block;       // rows of a threadgroup
   uint threads;     // of a threadgroup of the first kernel
@@ -54,8 +56,11 @@ METAL_FUNC uint slot_of(constant Attention& p, device const uint* tails, uint ro
   return key < p.base ? key : tails[row * TAIL + key - p.base];
 }
 
-// Returns the first key that a row of `length` keys sees.
+// Returns the first of the last keys that a row of `length` keys sees.
 METAL_FUNC uint start_of(constant Attention& p, uint length) { return length > p.window ? length - p.window : 0; }
+
+// Returns whether a row whose last keys begin at `start` sees none of the keys from `from` to `to`.
+METAL_FUNC bool is_hidden(constant Attention& p, uint from, uint to, uint start) { return to <= start && from >= p.leading; }
 
 #if defined(PAIRS)
 // Adds the values of a key, times the weight of each pair that `sees` it.
@@ -80,7 +85,7 @@ METAL_FUNC uint start_of(constant Attention& p, uint length) { return length > p
     device float2* stats [[buffer(5)]], device float4* partial [[buffer(6)]], threadgroup uint4* scratch [[threadgroup(0)]],
     uint3 position [[threadgroup_position_in_grid]], uint index [[thread_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]]) {
-  const uint span = p.first + position.x, key_head = position.y, first_row = position.z * p.block;
+  const uint span = position.x < p.firsts ? position.x : position.x - p.firsts + p.lasts, key_head = position.y, first_row = position.z * p.block;
   const uint rows = min(p.block, p.rows - first_row), first = span * SPAN;
   uint longest = 0, earliest = 0xffffffff;
   for (uint r = 0; r < rows; ++r) {
@@ -88,7 +93,7 @@ METAL_FUNC uint start_of(constant Attention& p, uint length) { return length > p
     longest = max(longest, length);
     earliest = min(earliest, start_of(p, length));
   }
-  if (first >= longest || first + SPAN <= earliest) return;
+  if (first >= longest || is_hidden(p, first, first + SPAN, earliest)) return;
   const uint end = min(first + SPAN, longest);
 
   threadgroup const half4* values = (threadgroup const half4*)(scratch + SECTION * KEY_WORDS);
@@ -125,7 +130,8 @@ METAL_FUNC uint start_of(constant Attention& p, uint length) { return length > p
     for (uint i = 0; i < VALUE_QUADS; ++i) out[b][i] = float4(0.0f);
   }
 
-  for (uint section = max(first, earliest / SECTION * SECTION); section < end; section += SECTION) {
+  for (uint section = first; section < end; section += SECTION) {
+    if (is_hidden(p, section, section + SECTION, earliest)) continue;
     // All rows have the same keys, or those after `base` are brought for one row after the other.
     const bool shared = section + SECTION <= p.base;
     for (uint turn = 0; turn < (shared ? 1 : rows); ++turn) {
@@ -163,10 +169,10 @@ METAL_FUNC uint start_of(constant Attention& p, uint length) { return length > p
       for (uint b = 0; b < PAIRS; ++b) {
         const uint start = start_of(p, length[b]);
         const bool is_turn = shared || pair_row[b] == turn;
-        all = all && is_turn && section >= start && section + SECTION <= length[b];
-        if (!is_turn || section >= length[b] || section + SECTION <= start) continue;
+        all = all && is_turn && (section >= start || section + SECTION <= p.leading) && section + SECTION <= length[b];
+        if (!is_turn || section >= length[b] || is_hidden(p, section, section + SECTION, start)) continue;
         const uint key = section + lane;
-        const bool seen = lane < SECTION && key >= start && key < length[b];
+        const bool seen = lane < SECTION && (key >= start || key < p.leading) && key < length[b];
         const float score = seen ? scores[b * SECTION + lane] : -INFINITY;
         const float higher = max(top[b], simd_max(score));
         // The first section has nothing to scale.
@@ -185,7 +191,7 @@ METAL_FUNC uint start_of(constant Attention& p, uint length) { return length > p
       if (all) {
         ADD_VALUES(true)
       } else {
-        ADD_VALUES((shared || pair_row[b] == turn) && section + key >= start_of(p, length[b]) && section + key < length[b])
+        ADD_VALUES((shared || pair_row[b] == turn) && !is_hidden(p, section + key, section + key + 1, start_of(p, length[b])) && section + key < length[b])
       }
       threadgroup_barrier(mem_flags::mem_threadgroup);
     }
@@ -194,7 +200,7 @@ METAL_FUNC uint start_of(constant Attention& p, uint length) { return length > p
   #pragma clang loop unroll(full)
   for (uint b = 0; b < PAIRS; ++b) {
     // Nobody reads the spans of which a row sees no key.
-    if (first >= length[b] || first + SPAN <= start_of(p, length[b])) continue;
+    if (first >= length[b] || is_hidden(p, first, first + SPAN, start_of(p, length[b]))) continue;
     const uint head = key_head * p.group + (simdgroup * PAIRS + b) % p.group;
     const uint to = ((first_row + pair_row[b]) * p.heads + head) * p.spans + span;
     #pragma clang loop unroll(full)
@@ -215,19 +221,22 @@ kernel void combine(constant Attention& p [[buffer(0)]], device const uint* leng
                     device const float* gates [[buffer(10)]],
                     uint2 position [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]]) {
   const uint head = position.x, row = position.y, length = lengths[row], from = (row * p.heads + head) * p.spans;
-  const uint first = start_of(p, length) / SPAN, spans = (length + SPAN - 1) / SPAN;
+  // The spans with its first keys, and those with its last ones.
+  const uint start = start_of(p, length), firsts = (min(p.leading, start) + SPAN - 1) / SPAN, lasts = max(firsts, start / SPAN);
+  const uint spans = firsts + (length + SPAN - 1) / SPAN - lasts;
   const float sink = p.sinks ? sinks[head] : -INFINITY;
   float top = sink;
-  for (uint s = first; s < spans; ++s) top = max(top, stats[from + s].x);
+  for (uint s = 0; s < spans; ++s) top = max(top, stats[from + (s < firsts ? s : s - firsts + lasts)].x);
   float total = precise::exp(sink - top), out[HEAD / 32];
   #pragma clang loop unroll(full)
   for (uint i = 0; i < HEAD / 32; ++i) out[i] = 0.0f;
-  for (uint s = first; s < spans; ++s) {
-    const float2 stat = stats[from + s];
+  for (uint s = 0; s < spans; ++s) {
+    const uint at = from + (s < firsts ? s : s - firsts + lasts);
+    const float2 stat = stats[at];
     const float weight = precise::exp(stat.x - top);
     total = fma(weight, stat.y, total);
     #pragma clang loop unroll(full)
-    for (uint i = 0; i < HEAD / 32; ++i) out[i] = fma(weight, partial[(from + s) * HEAD + i * 32 + lane], out[i]);
+    for (uint i = 0; i < HEAD / 32; ++i) out[i] = fma(weight, partial[at * HEAD + i * 32 + lane], out[i]);
   }
   #pragma clang loop unroll(full)
   for (uint i = 0; i < HEAD / 32; ++i) {
