@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains a draft head for a small Llama model on an NVIDIA GPU, in minutes instead of hours.
+"""Trains a draft head for a small Llama or Qwen2 model on an NVIDIA GPU, in minutes instead of hours.
 
 It is the recipe of `hunch drafter train` (docs/drafters.md), with PyTorch: the model writes prompts and answers, a ridge
 regression starts the head, AdamW improves it. Answers have up to 384 tokens, a head can draft several tokens, and
@@ -15,7 +15,9 @@ import argparse
 import hashlib
 import json
 import math
+import multiprocessing
 import time
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -51,6 +53,7 @@ DEPTH_WEIGHT = 0.8
 class Layer:
     attn_norm: Tensor
     qkv: Tensor
+    qkv_bias: Tensor | float
     out: Tensor
     ffn_norm: Tensor
     gate_up: Tensor
@@ -99,37 +102,45 @@ if triton:
         tl.store(out + (at * GROUP + head[:, None]) * WIDTH + column[None, :], result, mask=head[:, None] < GROUP)
 
 
+def dequantised(data: np.ndarray, kind: gguf.GGMLQuantizationType) -> np.ndarray:
+    return gguf.dequantize(data, kind).astype(np.float32)
+
+
 class Target:
-    """A model of the Llama architecture, from a GGUF file of any weight type."""
+    """A model of the architectures Llama or Qwen2, from a GGUF file of any weight type."""
 
     def __init__(self, path: str, device: torch.device, dtype: torch.dtype):
         reader = gguf.GGUFReader(path)
         value = lambda key: reader.fields[key].contents()
-        if value("general.architecture") != "llama":
-            raise SystemExit("This script trains heads for the Llama architecture.")
+        kind = value("general.architecture")
+        if kind not in ("llama", "qwen2"):
+            raise SystemExit("This script trains heads for the architectures Llama and Qwen2.")
         tensors = {tensor.name: tensor for tensor in reader.tensors}
-
-        def load(*names: str) -> Tensor:
-            parts = [gguf.dequantize(tensors[name].data, tensors[name].tensor_type) for name in names]
-            return torch.from_numpy(np.concatenate(parts).astype(np.float32))
-
+        pool = ProcessPoolExecutor(mp_context=multiprocessing.get_context("fork"))
+        parts = {name: pool.submit(dequantised, np.asarray(tensor.data), tensor.tensor_type) for name, tensor in tensors.items()}
+        load = lambda *names: torch.from_numpy(np.concatenate([parts.pop(name).result() for name in names]))
         matrix = lambda *names: load(*(f"{name}.weight" for name in names)).to(device, dtype)
         vector = lambda name: load(f"{name}.weight").to(device)
         self.device, self.dtype, self.name = device, dtype, value("general.name")
-        self.width, self.depth = value("llama.embedding_length"), value("llama.block_count")
-        self.heads, self.kv_heads = value("llama.attention.head_count"), value("llama.attention.head_count_kv")
+        size = lambda key: value(f"{kind}.{key}")
+        self.width, self.depth = size("embedding_length"), size("block_count")
+        self.heads, self.kv_heads = size("attention.head_count"), size("attention.head_count_kv")
         self.head_width = self.width // self.heads
-        self.eps, self.base = value("llama.attention.layer_norm_rms_epsilon"), value("llama.rope.freq_base")
+        self.eps, self.base = size("attention.layer_norm_rms_epsilon"), size("rope.freq_base")
+        # Files of Llama store the pairs that are rotated next to each other, those of Qwen2 as halves of a head.
+        self.has_neighbours = kind == "llama"
         self.embedding = matrix("token_embd")
         self.output = matrix("output") if "output.weight" in tensors else self.embedding
-        self.output_norm = vector("output_norm")
+        norm = load("output_norm.weight")
+        self.output_norm = norm.to(device)
         self.layers = []
         for i in range(self.depth):
             name = lambda part, i=i: f"blk.{i}.{part}"
             self.layers.append(
                 Layer(
                     vector(name("attn_norm")),
-                    matrix(name("attn_q"), name("attn_k"), name("attn_v")),
+                    matrix(*(name(f"attn_{part}") for part in "qkv")),
+                    load(*(f"{name(f'attn_{part}')}.bias" for part in "qkv")).to(device, dtype) if kind == "qwen2" else 0.0,
                     matrix(name("attn_output")),
                     vector(name("ffn_norm")),
                     matrix(name("ffn_gate"), name("ffn_up")),
@@ -140,14 +151,15 @@ class Target:
         frequencies = self.base ** (-torch.arange(half, dtype=torch.float64) / half)
         angles = torch.outer(torch.arange(1024, dtype=torch.float64), frequencies)
         self.cos, self.sin = angles.cos().float().to(device), angles.sin().float().to(device)
-        norm = load("output_norm.weight").numpy().astype("<f4")
-        self.fingerprint = hashlib.sha256(norm.tobytes()).hexdigest()
+        self.fingerprint = hashlib.sha256(norm.numpy().astype("<f4").tobytes()).hexdigest()
         # Layers whose residual stream a head reads, and the last.
         last = self.depth - 1
         self.taps = sorted({i for i in (2, self.depth // 2 - 1, self.depth - 4) if 0 <= i < last}) + [last]
         self.tokenizer = tokenizer(value)
         self.template = jinja2.Environment().from_string(value("tokenizer.chat_template"))
-        self.ends = {value("tokenizer.ggml.eos_token_id")} | set(self.encode("<|im_end|>"))
+        self.ends = {value("tokenizer.ggml.eos_token_id")}
+        self.ends |= {ids[0] for ids in map(self.encode, ("<|im_end|>", "<|endoftext|>")) if len(ids) == 1}
+        pool.shutdown()
         self.fast = triton is not None and device.type == "cuda" and self.kernel_is_right()
 
     def encode(self, text: str) -> list[int]:
@@ -157,10 +169,12 @@ class Target:
         return self.template.render(messages=[{"role": "user", "content": text}], add_generation_prompt=answer)
 
     def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Rotates pairs of neighbours, as files of this architecture store them. x is `[rows, length, heads, width]`."""
+        """Rotates pairs of values. x is `[rows, length, heads, width]`."""
         cos, sin = self.cos[positions][:, :, None], self.sin[positions][:, :, None]
-        even, odd = x[..., 0::2].float(), x[..., 1::2].float()
-        return torch.stack((even * cos - odd * sin, even * sin + odd * cos), -1).flatten(-2).to(x.dtype)
+        pairs = x.unflatten(-1, (-1, 2)).unbind(-1) if self.has_neighbours else x.chunk(2, -1)
+        a, b = (part.float() for part in pairs)
+        rotated = (a * cos - b * sin, a * sin + b * cos)
+        return (torch.stack(rotated, -1).flatten(-2) if self.has_neighbours else torch.cat(rotated, -1)).to(x.dtype)
 
     def forward(self, tokens: Tensor, positions: Tensor, cache: Cache | None, taps: bool = False) -> list[Tensor]:
         """Runs `tokens [rows, length]`. Returns the residual stream after each tapped layer, or after the last alone.
@@ -174,7 +188,7 @@ class Target:
         sequence = torch.arange(rows, device=self.device)
         for i, layer in enumerate(self.layers):
             y = F.rms_norm(x, (self.width,), layer.attn_norm, self.eps).to(self.dtype)
-            q, k, v = (y @ layer.qkv.T).split((q_width, kv_width, kv_width), -1)
+            q, k, v = (y @ layer.qkv.T + layer.qkv_bias).split((q_width, kv_width, kv_width), -1)
             q = self.rotate(q.unflatten(-1, (self.heads, -1)), positions)
             k = self.rotate(k.unflatten(-1, (self.kv_heads, -1)), positions)
             v = v.unflatten(-1, (self.kv_heads, -1))
@@ -231,16 +245,23 @@ class Target:
         return (self.final(x).to(self.dtype) @ self.output.T).float()
 
 
+# Splits of text before its bytes are merged, by name.
+DIGITS = tokenizers.pre_tokenizers.Digits(True), tokenizers.pre_tokenizers.ByteLevel(False)
+QWEN = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+WORDS = tokenizers.pre_tokenizers.Split(tokenizers.Regex(QWEN), "isolated"), tokenizers.pre_tokenizers.ByteLevel(False, use_regex=False)
+SPLITS = {"smollm": DIGITS, "qwen2": WORDS}
+
+
 def tokenizer(value) -> tokenizers.Tokenizer:
-    """The byte-level tokeniser of a GGUF file, with digits apart."""
-    if value("tokenizer.ggml.model") != "gpt2" or value("tokenizer.ggml.pre") != "smollm":
-        raise SystemExit("This script knows the tokeniser of SmolLM.")
+    """The byte-level tokeniser of a GGUF file."""
+    split = SPLITS.get(value("tokenizer.ggml.pre"))
+    if value("tokenizer.ggml.model") != "gpt2" or split is None:
+        raise SystemExit(f"This script knows the tokenisers {', '.join(SPLITS)}.")
     tokens, types = value("tokenizer.ggml.tokens"), value("tokenizer.ggml.token_type")
     merges = [tuple(merge.split(" ")) for merge in value("tokenizer.ggml.merges")]
     model = tokenizers.models.BPE(vocab={token: i for i, token in enumerate(tokens)}, merges=merges)
     found = tokenizers.Tokenizer(model)
-    digits, bytes_ = tokenizers.pre_tokenizers.Digits(True), tokenizers.pre_tokenizers.ByteLevel(False)
-    found.pre_tokenizer = tokenizers.pre_tokenizers.Sequence([digits, bytes_])
+    found.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(list(split))
     found.decoder = tokenizers.decoders.ByteLevel()
     control = [token for token, type_ in zip(tokens, types) if type_ == gguf.TokenType.CONTROL]
     found.add_special_tokens(control)
@@ -252,8 +273,8 @@ def tokenizer(value) -> tokenizers.Tokenizer:
 
 def likeliest(logits: Tensor) -> tuple[Tensor, Tensor]:
     """The `TOP_K` largest logits and their tokens. They are in the blocks with the largest maxima, so a GPU sorts less."""
-    block = 256
-    if logits.shape[-1] % block or logits.shape[-1] < 2 * TOP_K * block:
+    block = math.gcd(logits.shape[-1], 256)
+    if block < 32 or logits.shape[-1] < 2 * TOP_K * block:
         return logits.topk(TOP_K, -1)
     blocks = logits.unflatten(-1, (-1, block))
     best = blocks.amax(-1).topk(TOP_K, -1).indices
@@ -287,6 +308,8 @@ def write(target: Target, starts: list[list[int]], most: int, temperature: float
         positions = torch.arange(longest, device=device).expand(len(tokens), -1)
         (x,) = target.forward(tokens, positions, part)
         logits.append(target.logits(x[torch.arange(len(tokens), device=device), lengths[rows] - 1]))
+    # Its tensors are views of the whole cache.
+    del part
     logits = torch.cat(logits)
     ends = torch.tensor(sorted(target.ends), device=device)
     written = torch.full((count, most), -1, dtype=torch.int64, device=device)
@@ -544,6 +567,17 @@ class Trainer:
             )
         return result
 
+    def batches(self, members: int, random: np.random.Generator) -> list[list[int]]:
+        """Draws an order of the answers, `members` a batch. The answers of a batch have similar lengths, so few rows are
+        padding."""
+        order = random.permutation(len(self.text.tokens)).tolist()
+        batches = []
+        for at in range(0, len(order), 16 * members):
+            alike = sorted(order[at : at + 16 * members], key=lambda i: len(self.text.tokens[i]))
+            batches += [alike[i : i + members] for i in range(0, len(alike) - members + 1, members)]
+        random.shuffle(batches)
+        return batches
+
     def train(self, heads: list[tuple[Head, bool]], rate: float, members: int, epochs: int, seconds: float, out: Path, seed: int, positions: int) -> None:
         device, begun = self.target.device, time.monotonic()
         networks = [head for head, _ in heads]
@@ -558,12 +592,11 @@ class Trainer:
         random = np.random.default_rng(seed)
         per_epoch = len(self.text.tokens) // members
         total, step, timed, losses = per_epoch * epochs, 0, None, [0.0] * len(heads)
-        order: list[int] = []
+        batches: list[list[int]] = []
         while step < total:
-            if len(order) < members:
-                order = random.permutation(len(self.text.tokens)).tolist()
-            picked, order = order[:members], order[members:]
-            batch = self.batch(self.text, picked)
+            if not batches:
+                batches = self.batches(members, random)
+            batch = self.batch(self.text, batches.pop())
             share = step / total
             now = rate * min(1.0, (step + 1) / WARM_UP) * (LAST_RATE + (1 - LAST_RATE) * 0.5 * (1 + math.cos(math.pi * share)))
             for i, ((head, hybrid), adam) in enumerate(zip(heads, adams)):
