@@ -393,7 +393,8 @@ fn stop_while_the_server_of_a_comparison_answers_keeps_the_lanes() {
     let app = app_with_models(folder.path(), false);
     let address = add(&app, &server.address.to_string(), None);
     let server = Some(ComparedServer { address, model: "tiny".into() });
-    let asked = CompareRequest { server, runs: 20, ..compare_request(&[Method::Ngram], 12) };
+    // Long enough that the server still answers when its first event has arrived.
+    let asked = CompareRequest { server, runs: 20, ..compare_request(&[Method::Ngram], 200) };
     let (sender, receiver) = channel();
     let id = app.compare(asked, Box::new(move |message| drop(sender.send(message)))).unwrap();
     let mut told = Vec::new();
