@@ -5,7 +5,6 @@ use std::ops::Range;
 use std::str::FromStr;
 
 use crate::error::{Error, Result};
-use crate::model::ModelInfo;
 
 /// Sparse attention of draft passes: a row sees the first [`SINKS`](Self::SINKS) positions and the last ones.
 ///
@@ -43,18 +42,17 @@ impl DraftWindow {
         Self::SINKS.min(start)..start
     }
 
-    /// Checks that the window fits a model.
+    /// Checks that the window fits the context of the model `name`, in tokens.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] if the model's context is shorter than the window.
-    pub fn check(self, model: &ModelInfo) -> Result<()> {
-        if self.tokens() <= model.context_length {
+    /// [`Error::InvalidRequest`] if the context is shorter than the window.
+    pub fn check(self, name: &str, context_length: usize) -> Result<()> {
+        if self.tokens() <= context_length {
             return Ok(());
         }
         Err(Error::invalid(format!(
-            "The draft window of {self} tokens is larger than the context of {}, which holds {}. Choose a smaller \
-             window, or leave it out.",
-            model.name, model.context_length
+            "The draft window of {self} tokens is larger than the context of {name}, which holds {context_length}. \
+             Choose a smaller window, or leave it out."
         )))
     }
 }
@@ -94,9 +92,8 @@ mod tests {
             assert!(error.contains("1 to 4294967295"), "{bad}: {error}");
         }
         assert!(DraftWindow::new(0).is_err() && DraftWindow::new(1 << 32).is_err());
-        let model = ModelInfo { name: "small".into(), context_length: 100, ..ModelInfo::default() };
-        assert!(DraftWindow(100).check(&model).is_ok());
-        let error = DraftWindow(101).check(&model).unwrap_err().to_string();
+        assert!(DraftWindow(100).check("small", 100).is_ok());
+        let error = DraftWindow(101).check("small", 100).unwrap_err().to_string();
         assert!(error.contains("101 tokens is larger than the context of small, which holds 100"), "{error}");
     }
 }

@@ -68,7 +68,7 @@ pub(super) fn run(args: &PassesArgs) -> Result<()> {
     let start = |line: &String| start(line, &path.display().to_string(), threads);
     let mut others = args.external.iter().map(start).collect::<Result<Vec<_>>>()?;
     for window in &args.draft_window {
-        window.check(&spec).map_err(Error::from)?;
+        window.check(&spec.name, spec.context_length).map_err(Error::from)?;
     }
     let mut narrow: Vec<_> =
         args.draft_window.iter().map(|window| (models.target().fork(), *window)).collect();

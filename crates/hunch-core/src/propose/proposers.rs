@@ -167,7 +167,7 @@ impl Proposers {
                 self.model_of(stage).map(|draft| draft.model().info())
             };
             if let Some((window, model)) = options.draft_window.zip(model) {
-                window.check(model)?;
+                window.check(&model.name, model.context_length)?;
             }
         }
         Ok(())
