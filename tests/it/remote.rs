@@ -30,8 +30,8 @@ pub(super) struct Script {
     pub(super) location: Option<String>,
     /// Body of the answer.
     body: String,
-    /// `true` if nothing comes after the body, and the connection stays open.
-    pub(super) stalls: bool,
+    /// Number of answers that come whole. Of later ones, the first chunk comes, and the connection stays open.
+    pub(super) whole_answers: usize,
     /// Pages of `/metrics`, one for each request.
     metrics: Mutex<Vec<String>>,
     pub(super) received: Mutex<Vec<(Value, Option<String>)>>,
@@ -47,7 +47,7 @@ impl Script {
             location: None,
             body,
             metrics,
-            stalls: false,
+            whole_answers: usize::MAX,
             received: Mutex::default(),
         }
     }
@@ -112,15 +112,20 @@ impl Scripted {
 
 fn answer(script: &Script, headers: &HeaderMap, body: &[u8]) -> Response {
     let key = headers.get(header::AUTHORIZATION).map(|key| key.to_str().unwrap().to_owned());
-    script.received.lock().unwrap().push((serde_json::from_slice(body).unwrap(), key));
+    let answers = {
+        let mut received = script.received.lock().unwrap();
+        received.push((serde_json::from_slice(body).unwrap(), key));
+        received.len()
+    };
     let kind = [(header::CONTENT_TYPE, script.content_type)];
-    let body = script.body.clone();
-    let body = match script.stalls {
+    let body = match answers > script.whole_answers {
         true => {
-            let begun = stream::once(async { Ok::<_, std::convert::Infallible>(body) });
+            // A comment, and a chunk.
+            let first: String = script.body.split_inclusive("\n\n").take(2).collect();
+            let begun = stream::once(async { Ok::<_, std::convert::Infallible>(first) });
             Body::from_stream(begun.chain(stream::pending()))
         }
-        false => Body::from(body),
+        false => Body::from(script.body.clone()),
     };
     let mut response = (script.status, kind, body).into_response();
     if let Some(address) = &script.location {

@@ -389,25 +389,25 @@ fn contains(folder: &Path, text: &[u8]) -> bool {
 
 #[test]
 fn stop_while_the_server_of_a_comparison_answers_keeps_the_lanes() {
-    let (folder, server) = (folder(), serve(LONG, config()));
+    let folder = folder();
     let app = app_with_models(folder.path(), false);
-    let address = add(&app, &server.address.to_string(), None);
-    let server = Some(ComparedServer { address, model: "tiny".into() });
-    // Long enough that the server still answers when its first event has arrived.
-    let asked = CompareRequest { server, runs: 20, ..compare_request(&[Method::Ngram], 200) };
+    let chunks = [delta(json!({ "content": "Merge" }), Value::Null), delta(json!({}), json!("stop"))];
+    let mut script = Script::of_chunks("llamacpp", &chunks);
+    script.whole_answers = 2;
+    let (server, address) = scripted(&app, script);
+    let server_of_lane = Some(ComparedServer { address, model: "first".into() });
+    let asked = CompareRequest { server: server_of_lane, runs: 3, ..compare_request(&[Method::Ngram], 12) };
     let (sender, receiver) = channel();
     let id = app.compare(asked, Box::new(move |message| drop(sender.send(message)))).unwrap();
-    let mut told = Vec::new();
-    for message in receiver {
-        if message.events.iter().any(|event| matches!(event, CompareEvent::Server { .. })) {
-            app.stop_measurement(id);
-        }
-        told.extend(message.events);
+    while server.bodies().len() < 3 {
+        std::thread::sleep(Duration::from_millis(10));
     }
+    app.stop_measurement(id);
+    let told: Vec<_> = receiver.iter().flat_map(|message| message.events).collect();
     assert!(matches!(told.last(), Some(CompareEvent::Finished { stopped: true, .. })), "{:?}", told.last());
     let (report, _) = compared(&told);
     let theirs = report.server.as_ref().unwrap();
-    assert!(theirs.answers.len() < report.setting.turns() && theirs.error.is_none());
+    assert!(theirs.answers.len() == 2 && theirs.error.is_none(), "{theirs:?}");
     assert_eq!(report.lanes.len(), 2);
 }
 
@@ -417,7 +417,7 @@ fn stopped_comparison_leaves_no_start_of_an_answer() {
     let app = app_with_models(folder.path(), false);
     let half = events(&[delta(json!({ "content": "Merge" }), Value::Null)]);
     let mut script = Script::new("llamacpp", half);
-    script.stalls = true;
+    script.whole_answers = 0;
     let (server, address) = scripted(&app, script);
     let server_of_lane = Some(ComparedServer { address, model: "first".into() });
     let asked = CompareRequest { server: server_of_lane, ..compare_request(&[Method::Ngram], 12) };
