@@ -1,4 +1,4 @@
-//! Numbered streams of events: a log that can be read again, and a pump that sends new events once a frame.
+//! Numbered streams of events: a log that can be read again, and a pump that sends all new events once a frame.
 
 use std::sync::Arc;
 use std::thread;
@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use hunch_error::{Error, Result};
 
-/// Time between two messages: a frame at 60 Hz. Nobody can see more.
+/// Time between two sendings: a frame at 60 Hz. Nobody can see more.
 const FRAME: Duration = Duration::from_millis(16);
 /// Maximum size of a message, in bytes of JSON. Tauri sends up to 8,192 bytes by a fast path. A larger message takes
 /// a slow path and delays all later ones.
@@ -57,7 +57,7 @@ impl<E: Clone + Serialize + Send + 'static> EventLog<E> {
         self.state().events.iter().skip(read).take(most).cloned().collect()
     }
 
-    /// Sends every event to `receiver` from its own thread. Calls `ended` once the log has ended.
+    /// Sends every event to `receiver` from its own thread. Calls `ended` once the log has ended and all are sent.
     pub(super) fn pump(
         self: &Arc<Self>,
         mut receiver: Receiver<E>,
@@ -66,10 +66,9 @@ impl<E: Clone + Serialize + Send + 'static> EventLog<E> {
         let log = self.clone();
         let pump = move || {
             let mut sent = 0;
-            while let Some(events) = log.next_events(sent) {
-                let seq = sent as u32;
+            while let Some(events) = log.events_after(sent) {
+                send(sent, &events, &mut receiver);
                 sent += events.len();
-                receiver(seq, events);
                 thread::sleep(FRAME);
             }
             ended();
@@ -84,13 +83,22 @@ impl<E: Clone + Serialize + Send + 'static> EventLog<E> {
     }
 
     /// Waits for events after the first `sent`. Returns `None` once the log has ended and all are sent.
-    fn next_events(&self, sent: usize) -> Option<Vec<E>> {
+    fn events_after(&self, sent: usize) -> Option<Vec<E>> {
         let mut state = self.state();
         while state.events.len() == sent && !state.ended {
             self.grown.wait(&mut state);
         }
-        let events = first_that_fit(&state.events[sent..]);
+        let events = &state.events[sent..];
         (!events.is_empty()).then(|| events.to_vec())
+    }
+}
+
+/// Sends events from number `seq` on, in as many messages as they need.
+fn send<E: Clone + Serialize>(mut seq: usize, mut events: &[E], receiver: &mut Receiver<E>) {
+    while !events.is_empty() {
+        let (message, rest) = events.split_at(first_that_fit(events).len());
+        receiver(seq as u32, message.to_vec());
+        (seq, events) = (seq + message.len(), rest);
     }
 }
 
@@ -166,6 +174,23 @@ mod tests {
         }
         assert_eq!(received, (0..=500).map(progress).collect::<Vec<_>>());
         assert_eq!((log.id(), log.events()), (3, received));
+    }
+
+    /// A model that writes faster than one message a frame must not get ahead of the window.
+    #[test]
+    fn events_of_a_frame_are_sent_together_however_many_they_are() {
+        let events: Vec<_> = (0..1_000).map(progress).collect();
+        assert!(serde_json::to_string(&events).unwrap().len() > 5 * MESSAGE_BYTES);
+        let (sender, receiver) = mpsc::channel();
+        let mut receive: Receiver<_> = Box::new(move |seq, events| sender.send((seq, events)).unwrap());
+        send(7, &events, &mut receive);
+        drop(receive);
+        let mut received = Vec::new();
+        for (seq, events) in receiver {
+            assert_eq!(seq as usize, 7 + received.len());
+            received.extend(events);
+        }
+        assert_eq!(received, events);
     }
 
     /// The largest round: every token has all alternatives.
