@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use candle_core::quantized::GgmlDType;
@@ -209,6 +211,36 @@ fn paused_run_ends_with_the_same_draft_wherever_it_was_paused() {
         assert!(pauses > 3, "{pauses}");
         assert!(pair.bytes(&name("whole")) == pair.bytes(&name("paused")), "the weights differ");
     }
+}
+
+/// Pauses a run in the middle of a step: some questions after the step before it was reported.
+struct PauseInStep {
+    after: usize,
+    questions: AtomicUsize,
+    is_near: bool,
+}
+
+impl TrainWatch for PauseInStep {
+    fn progress(&mut self, progress: TrainProgress) {
+        self.is_near = matches!(progress, TrainProgress::Fitting { step, .. } if step == self.after);
+    }
+
+    fn interrupt(&self) -> Option<Interrupt> {
+        // The first question is asked between the steps, the others between the texts of a batch.
+        let pauses = self.is_near && self.questions.fetch_add(1, Relaxed) >= 2;
+        pauses.then_some(Interrupt::Pause)
+    }
+}
+
+#[test]
+fn pause_between_the_texts_of_a_step_keeps_the_steps_before_it() {
+    let pair = Pair::new();
+    let recipe = || DistilRecipe { epochs: 1, ..small(Some(4)) };
+    let mut watch = PauseInStep { after: 3, questions: 0.into(), is_near: false };
+    let paused = pair.watched("data", recipe(), "out", &mut watch);
+    assert!(matches!(paused, Err(Error::Stopped)));
+    let report = pair.distil("data", recipe(), "out").unwrap();
+    assert_eq!(report.steps_now + 3, report.steps);
 }
 
 #[test]
