@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
 use crate::train::acceptance::Acceptance;
+use crate::train::kind::HeadKind;
 use crate::train::record::TrainRun;
 use hunch_error::ErrorInfo;
 
@@ -14,6 +15,8 @@ pub struct TrainRequest {
     pub target: String,
     /// Tokens to train on.
     pub tokens: u32,
+    /// Architecture of the head.
+    pub kind: HeadKind,
 }
 
 /// Prediction for a training run, and the state of an earlier one.

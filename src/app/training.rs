@@ -107,9 +107,9 @@ impl App {
         let (log, writer) = EventLog::open(id);
         let finish = Arc::new(AtomicBool::new(false));
         log.pump(receiver(id, sink), || ())?;
-        let run = TrainRun::read(&place.folder).unwrap_or_default();
+        let run = TrainRun::read(&place.folder).filter(|run| run.kind == request.kind).unwrap_or_default();
         let mut reporter = Reporter {
-            run: TrainRun { tokens: request.tokens, ..run },
+            run: TrainRun { kind: request.kind, tokens: request.tokens, ..run },
             folder: place.folder.clone(),
             writer: writer.clone(),
             fitting: needs.fitting,
@@ -123,7 +123,7 @@ impl App {
             seed: SEED,
             // The disk was checked. The data may not grow beyond the prediction by more than the last answers.
             disk: needs.disk + needs.disk / 4,
-            recipe: Recipe::default(),
+            recipe: Recipe::of(request.kind),
         };
         // Before the engine starts, because the run may end at once.
         let before = std::mem::replace(&mut *self.shared.training.lock(), Training::Running { log, finish });
@@ -186,7 +186,7 @@ impl App {
         let place = self.place(&request.target)?;
         let Inspection { entry, spec, .. } =
             hunch_library::inspect_listed(&place.target, &self.shared.places)?;
-        let recipe = Recipe::default();
+        let recipe = Recipe::of(request.kind);
         let compute = &self.shared.compute;
         let file = WeightFile::open(&place.target)?;
         let read_by_a_pass = Footprint::on_device(file.gguf(), compute)?.read_by_a_pass;
@@ -196,7 +196,7 @@ impl App {
             curve.target.points.iter().find(point).map(|point| point.ms)
         });
         let run = TrainRun::read(&place.folder);
-        let step = run.filter(|run| run.step > 0 && run.fit_seconds > 0.0);
+        let step = run.filter(|run| run.kind == request.kind && run.step > 0 && run.fit_seconds > 0.0);
         let speeds = Speeds {
             decoding: entry.tokens_per_second,
             pass_ms,

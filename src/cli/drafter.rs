@@ -184,7 +184,7 @@ fn train(args: &TrainArgs) -> Result<()> {
         with_progress(|watch| service::train(&target, (&folder, &heads), &plan, args.out.as_deref(), watch))?;
     let mut out = std::io::stdout().lock();
     writeln!(out, "{}", text(&report, in_use.as_ref()))?;
-    if args.out.is_none() && !installed && args.kind != HeadKind::Eagle {
+    if args.out.is_none() && !installed {
         writeln!(out, "The head in use accepts as much, so it stays in use.")?;
     }
     writeln!(out, "\nSaved to {}.\nTry it: hunch bench --head {0}", place.display())?;

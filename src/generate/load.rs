@@ -272,7 +272,7 @@ pub(super) fn usual_head(
     compute: &Compute,
 ) -> Result<UsualHead> {
     for path in folder.map_or(Ok(Vec::new()), |folder| heads::in_folder(folder, target))? {
-        match WeightFile::open(&path).and_then(|head| heads::load(&head, target, decoder, compute)) {
+        match heads::open(&path, target, decoder, compute) {
             Ok(head) => return Ok(UsualHead { head: Some(head), note: None }),
             // The model is of use without it.
             Err(error) => tracing::warn!("A trained head could not be loaded. {error}"),

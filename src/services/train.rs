@@ -1,6 +1,7 @@
 //! Services around training: predicts time, disk and memory, compares the new head with the one in use, and installs
 //! it. Training itself belongs to [`crate::train`].
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use hunch_core::chat::Role;
@@ -72,7 +73,7 @@ pub struct Trained {
 }
 
 /// Trains a head and puts it where decoding finds it, unless the head in use accepts as many tokens. `heads` is the
-/// folder of heads. With `out` the head is only written there. EAGLE heads are folders, which are used by name only.
+/// folder of heads. With `out` the head is only written there.
 ///
 /// # Errors
 /// As [`train::train`].
@@ -93,12 +94,38 @@ pub fn train(
     }
     let in_use = measure_head_in_use(target, (folder, heads), plan, watch)?;
     let used_more = |used: &DraftAcceptance| used.tokens_a_pass() >= report.trained.tokens_a_pass();
-    if kind == HeadKind::Eagle || in_use.as_ref().is_some_and(used_more) {
+    if in_use.as_ref().is_some_and(used_more) {
         return Ok(Trained { report, in_use, place: fresh, installed: false });
     }
-    let place = heads.join(format!("{}.gguf", hunch_library::short_name(&target.path)));
-    atomic_file::copy(&fresh, &place)?;
+    let name = hunch_library::short_name(&target.path);
+    let place = if kind == HeadKind::Eagle {
+        let place = heads.join(format!("{name}-eagle"));
+        replace_folder(&fresh, &place)?;
+        place
+    } else {
+        let place = heads.join(format!("{name}.gguf"));
+        atomic_file::copy(&fresh, &place)?;
+        place
+    };
     Ok(Trained { report, in_use, place, installed: true })
+}
+
+/// Replaces a folder of files with a copy of another one. The copy is complete before the former folder goes.
+fn replace_folder(from: &Path, to: &Path) -> Result<()> {
+    let mut name = OsString::from(".");
+    name.push(to.file_name().unwrap_or_default());
+    let copy = to.with_file_name(name);
+    remove(&copy)?;
+    let io = |action, path: &Path| {
+        let path = path.to_path_buf();
+        move |source| Error::Io { action, path, source }
+    };
+    for entry in std::fs::read_dir(from).map_err(io("read", from))? {
+        let entry = entry.map_err(io("read", from))?;
+        atomic_file::copy(&entry.path(), &copy.join(entry.file_name()))?;
+    }
+    remove(to)?;
+    std::fs::rename(&copy, to).map_err(io("write", to))
 }
 
 /// Measures the head that decoding uses now.
@@ -152,8 +179,15 @@ pub fn needs(spec: &ModelSpec, recipe: &Recipe, tokens: u64, folder: &Path, spee
     let taps = layers(spec.n_layer).len() as f64;
     let rows = (tokens + recipe.held_out as u64) as f64;
     let ff = recipe.feed_forward.map_or(n * 4.0 / 3.0, |ff| ff as f64);
-    let weights = n * (taps + 1.0) * n + 3.0 * n * ff;
     let shortlist = recipe.shortlist.min(spec.n_vocab) as f64;
+    let (weights, frozen, passes) = match recipe.kind {
+        HeadKind::Mlp => (n * (taps + 1.0) * n + 3.0 * n * ff, n * shortlist, 1.0),
+        HeadKind::Medusa => (recipe.depth as f64 * (n * n + n * shortlist), 0.0, 1.0),
+        // fc reads three states, and attention a state and an embedding.
+        HeadKind::Eagle => {
+            ((3.0 + 3.0 * 2.0 + 1.0) * n * n + 3.0 * n * ff + n * shortlist, 0.0, recipe.depth as f64)
+        }
+    };
     let before = collected(folder);
     let done = before.map_or(0, |(rows, _)| rows) as f64;
     let earlier = before.filter(|&(rows, seconds)| rows > ENOUGH_ROWS && seconds > 0.0);
@@ -161,13 +195,14 @@ pub fn needs(spec: &ModelSpec, recipe: &Recipe, tokens: u64, folder: &Path, spee
     let by_pass = speeds.pass_ms.map(|ms| ANSWER_SHARE * recipe.parallel as f64 * 1_000.0 / ms);
     let guessed = ANSWER_SHARE * LANES * speeds.decoding.unwrap_or(DECODING);
     let steps = tokens as f64 * recipe.epochs as f64 / recipe.batch as f64;
-    let operations = recipe.batch as f64 * OPERATIONS * (weights + n * shortlist);
+    let operations = recipe.batch as f64 * OPERATIONS * passes * (weights + frozen);
     let step = speeds.step.unwrap_or(operations / (THREAD_SPEED * speeds.threads.max(1) as f64));
     TrainNeeds {
         disk: (rows * (taps * n * 2.0 + 4.0)) as u64,
         memory: (4.0
-            * (WEIGHT_COPIES * weights + n * shortlist + LOGIT_COPIES * recipe.batch as f64 * shortlist))
-            as u64,
+            * (WEIGHT_COPIES * weights
+                + n * shortlist
+                + LOGIT_COPIES * (recipe.depth * recipe.batch) as f64 * shortlist)) as u64,
         collecting: (rows - done).max(0.0) / by_rate.or(by_pass).unwrap_or(guessed).max(1e-3),
         fitting: steps * step,
         measured: by_rate.or(by_pass).is_some() && speeds.step.is_some(),
@@ -179,6 +214,11 @@ pub fn needs(spec: &ModelSpec, recipe: &Recipe, tokens: u64, folder: &Path, spee
 /// # Errors
 /// [`Error::Io`] if the folder cannot be removed.
 pub fn discard(folder: &Path) -> Result<()> {
+    remove(folder)
+}
+
+/// Removes a folder, if there is one.
+fn remove(folder: &Path) -> Result<()> {
     match std::fs::remove_dir_all(folder) {
         Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
             Err(Error::Io { action: "remove", path: folder.into(), source })

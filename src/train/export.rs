@@ -216,6 +216,7 @@ fn eagle(fit: &FitRun<'_>, weights: &mut Weights, path: &Path) -> Result<()> {
         PRODUCER.0: PRODUCER.1,
         "architectures": ["LlamaForCausalLMEagle3"],
         "base_model_name_or_path": target.rows.name,
+        heads::TARGET_IN_CONFIG: target.fingerprint()?,
         "hidden_size": n,
         "intermediate_size": ff,
         "num_attention_heads": n / head_dim,

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use candle_core::Tensor;
 use hunch_error::{Error, Result};
+use serde::{Deserialize, Serialize};
+use ts_rs::TS;
 
 use super::eagle::{self, Eagle, STREAMS};
 use super::features::Frozen;
@@ -15,7 +17,8 @@ use super::start::StartData;
 use super::target::TrainingTarget;
 
 /// Architecture of a head.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, TS)]
+#[serde(rename_all = "lowercase")]
 pub enum HeadKind {
     /// One feed-forward block over the last row and the last token. Drafts one token.
     #[default]

@@ -10,6 +10,7 @@ use ts_rs::TS;
 
 use super::TrainProgress;
 use super::acceptance::Acceptance;
+use super::kind::HeadKind;
 
 /// Held-out acceptance after a gradient step.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, TS)]
@@ -25,6 +26,9 @@ pub struct CurvePoint {
 /// State of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, TS)]
 pub struct TrainRun {
+    /// Architecture of the head.
+    #[serde(default)]
+    pub kind: HeadKind,
     /// Tokens to train on.
     pub tokens: u32,
     /// Tokens collected of the current part: held-out answers first, then those to train on.

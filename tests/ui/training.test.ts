@@ -16,7 +16,16 @@ mkdirSync(output, { recursive: true });
 const base = JSON.parse(readFileSync(new URL('./fixtures/fixture-app.json', import.meta.url), 'utf8')) as RecordedApp;
 const tiny = models.find(({ name }) => name.includes('smollm2'))!;
 const seven = models.find(({ name }) => name.includes('7b'))!;
-const half = { tokens: 200_000, collected: 200_000, step: 400, total: 800, curve: [], finished: false, fit_seconds: 900 };
+const half = {
+  kind: 'eagle' as const,
+  tokens: 200_000,
+  collected: 200_000,
+  step: 400,
+  total: 800,
+  curve: [],
+  finished: false,
+  fit_seconds: 900,
+};
 
 const row = (page: Page, name: string) => page.locator(`[data-testid=model-row][data-name="${name}"]`);
 const panel = (page: Page) => page.getByTestId('training');
@@ -55,9 +64,25 @@ describe('training a drafter', () => {
     expect(await page.getByTestId('training-point').innerText()).toBe(
       'Step 800: 63% accepted at temperature 0, 59% with sampling, measured on held-out text',
     );
-    expect(await requests(page)).toEqual([{ target: tiny.path, tokens: 200_000 }]);
+    expect(await requests(page)).toEqual([{ target: tiny.path, tokens: 200_000, kind: 'mlp' }]);
     // The models of before are loaded again, and use it.
     await expect.poll(async () => (await calls(page, 'load_models')).length).toBeGreaterThan(0);
+  });
+
+  it('trains other architectures, which take longer', async () => {
+    const page = await look({ event_ms: 5 });
+    await page.getByTestId('training-kind').getByText('EAGLE-3').click();
+    expect(await page.getByTestId('training-kind-note').innerText()).toBe(
+      'Drafts several tokens, each from the one before. Trains slowest.',
+    );
+    await expect.poll(() => page.getByTestId('training-outlook').innerText()).toMatch(/^About 5 h 33 min/);
+    await page.getByTestId('training-start').click();
+    await page.getByTestId('training-chart').waitFor();
+    await page.getByTestId('training-outcome').waitFor();
+    expect(await requests(page)).toEqual([{ target: tiny.path, tokens: 200_000, kind: 'eagle' }]);
+    // The curve belongs to its architecture.
+    await page.getByTestId('training-kind').getByText('Medusa').click();
+    await page.getByTestId('training-chart').waitFor({ state: 'detached' });
   });
 
   it('keeps a better drafter that is in use', async () => {
@@ -96,7 +121,7 @@ describe('training a drafter', () => {
 
   it('continues after a restart, or deletes its data after a question', async () => {
     const page = await look({ event_ms: 40, runs: { [tiny.path]: half } });
-    expect(await page.getByTestId('training-progress').innerText()).toBe('Paused, Step 2 of 2: 400 of 800 training steps');
+    expect(await page.getByTestId('training-progress').innerText()).toBe('Paused, Step 2 of 2, EAGLE-3: 400 of 800 training steps');
     await page.getByTestId('training-discard').click();
     await page.getByTestId('training-discard-question').waitFor();
     expect(await calls(page, 'discard_training')).toEqual([]);

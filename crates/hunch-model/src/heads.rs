@@ -60,6 +60,8 @@ const TARGET: &str = "hunch-head.target.norm";
 const KIND: &str = "hunch-head.kind";
 const MLP: &str = "mlp";
 const MEDUSA: &str = "medusa";
+/// Entry of a folder's config.json with the fingerprint of the target that its head was trained for.
+pub const TARGET_IN_CONFIG: &str = "hunch_target";
 /// Metadata key of the acceptance on held-out answers in chat sampling.
 const ACCEPTANCE: &str = "hunch-head.acceptance";
 
@@ -118,20 +120,31 @@ pub fn outlook_of_target(target: &WeightFile, compute: &Compute) -> Result<Optio
     mtp::outlook(target, compute)
 }
 
-/// Returns the files in a folder that are heads for a target, the newest first. A file that cannot be read is left out.
+/// Returns the files and folders in a folder that are heads of Hunch for a target, the newest first. One that cannot be
+/// read is left out.
 ///
 /// # Errors
 /// If the target's file cannot be read.
 pub fn in_folder(folder: &Path, target: &WeightFile) -> Result<Vec<PathBuf>> {
     let own = fingerprint(target)?;
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let gguf = entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == "gguf"));
-    let is_own =
-        |path: &PathBuf| WeightFile::open(path).is_ok_and(|file| file.gguf().str(TARGET) == Some(&own));
-    let mut found: Vec<PathBuf> = gguf.filter(is_own).collect();
+    let is_own = |path: &PathBuf| trained_for(path).is_some_and(|of| of == own);
+    let mut found: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_own).collect();
     let changed = |path: &PathBuf| std::fs::metadata(path).and_then(|meta| meta.modified()).ok();
     found.sort_by_key(|path| std::cmp::Reverse((changed(path), path.clone())));
     Ok(found)
+}
+
+/// Returns the fingerprint of the target that a head of Hunch was trained for, if it states one: a GGUF file, or a folder
+/// whose name is not hidden.
+fn trained_for(path: &Path) -> Option<String> {
+    if path.extension().is_some_and(|extension| extension == "gguf") {
+        return WeightFile::open(path).ok()?.gguf().str(TARGET).map(str::to_owned);
+    }
+    if !path.is_dir() || path.file_name()?.as_encoded_bytes().starts_with(b".") {
+        return None;
+    }
+    config::read(path).ok()?[TARGET_IN_CONFIG].as_str().map(str::to_owned)
 }
 
 /// Facts about a head, from its files.
@@ -245,6 +258,9 @@ pub fn usual_memory(
 /// [`Error::InvalidRequest`] if the head does not fit the target, and those of [`load`].
 pub fn open(path: &Path, target: &WeightFile, decoder: &Decoder, compute: &Compute) -> Result<Head> {
     if published::is_published(path) {
+        if trained_for(path).is_some_and(|of| fingerprint(target).is_ok_and(|own| own != of)) {
+            return Err(Refusal::HeadOfOther { name: "another model".into() }.into());
+        }
         return published::load(path, target, decoder, compute);
     }
     load(&WeightFile::open(path)?, target, decoder, compute)

@@ -9,6 +9,7 @@ import type {
   TrainOutcome,
   TrainOutlook,
   TrainRequest,
+  HeadKind,
   TrainRun,
 } from '../../../ui/src/lib/ipc/schema.gen';
 import { Playing, type Later, type Track } from './playing';
@@ -37,7 +38,19 @@ const tokenBytes = 4_600;
 /** Tokens in a second, written and learned from. */
 const tokensPerSecond = 250;
 
-const newRun = (tokens: number): TrainRun => ({ tokens, collected: 0, step: 0, total: 0, curve: [], finished: false, fit_seconds: 0 });
+/** Time of a gradient step of each architecture, relative to the quickest. */
+const slowness = { mlp: 1, medusa: 2, eagle: 6 };
+
+const newRun = (tokens: number, kind: HeadKind = 'mlp'): TrainRun => ({
+  kind,
+  tokens,
+  collected: 0,
+  step: 0,
+  total: 0,
+  curve: [],
+  finished: false,
+  fit_seconds: 0,
+});
 
 /** Acceptance after a share of all steps. */
 function acceptance(share: number): Acceptance {
@@ -87,25 +100,27 @@ export class ReplayTraining {
     return this.#runs.get(this.#path) ?? newRun(0);
   }
 
-  #outlook({ target, tokens }: TrainRequest): TrainOutlook {
+  #outlook({ target, tokens, kind }: TrainRequest): TrainOutlook {
     const run = this.#runs.get(target) ?? null;
     const collected = run?.collected ?? 0;
     return {
       disk_bytes: tokens * tokenBytes,
       disk_free: this.#recorded.disk_free ?? 80e9,
       collect_seconds: (tokens - Math.min(collected, tokens)) / tokensPerSecond,
-      fit_seconds: (4 * tokens) / tokensPerSecond,
+      fit_seconds: (slowness[kind] * 4 * tokens) / tokensPerSecond,
       measured: run !== null,
       collected,
       run,
     };
   }
 
-  #train({ target, tokens }: TrainRequest, deliver: (message: MeasurementMessage<TrainEvent>) => void): number {
+  #train({ target, tokens, kind }: TrainRequest, deliver: (message: MeasurementMessage<TrainEvent>) => void): number {
     const id = ++this.#id;
     this.#path = target;
+    const before = this.#runs.get(target);
+    const run = before?.kind === kind ? before : { ...newRun(tokens, kind), collected: before?.collected ?? 0 };
     const track: Track<TrainEvent> = {
-      batches: this.#events({ ...(this.#runs.get(target) ?? newRun(tokens)), tokens, finished: false }).map((event) => [event]),
+      batches: this.#events({ ...run, tokens, finished: false }).map((event) => [event]),
       duration: () => this.#recorded.event_ms,
       keep: (_, events) => {
         for (const event of events) if (event.type !== 'failed') this.#runs.set(target, event.run);

@@ -164,6 +164,10 @@ stop: Array<string>,
  */
 thinking?: Thinking, 
 /**
+ * Options of single methods.
+ */
+options?: MethodOptions, 
+/**
  * Name of the target model. The engine fills it in.
  */
 target: string, 
@@ -1182,6 +1186,15 @@ own_head?: HeadOffer,
 without_draft: Array<Method>, };
 
 /**
+ * Sparse attention of draft passes: a row sees the first [`SINKS`](Self::SINKS) positions and the last ones.
+ *
+ * Models give much weight to the first positions, whatever their tokens, so a window works only together with them
+ * (StreamingLLM, Xiao et al., arXiv 2309.17453). Drafts read this much of their cache and the target verifies with all
+ * of it (MagicDec, arXiv 2408.11049). Positions stay the true ones, and the cache holds all rows.
+ */
+export type DraftWindow = number;
+
+/**
  * A drafted token, as a node of the draft tree.
  */
 export type DraftedEvent = { 
@@ -1587,6 +1600,11 @@ cores: number, } | { "source": "products",
  * Memory bandwidth of a timed copy, in 10^9 bytes per second.
  */
 memory_gb_s: number, };
+
+/**
+ * Architecture of a head.
+ */
+export type HeadKind = "mlp" | "medusa" | "eagle";
 
 /**
  * A head on this machine as a drafter for a target.
@@ -2728,6 +2746,32 @@ export type MessageState = "complete" | "streaming" | "interrupted" | "failed";
 export type Method = string;
 
 /**
+ * A field of [`MethodOptions`] that people set, by its name.
+ */
+export type MethodOption = "tree" | "exit_layer" | "skipped_layers" | "draft_window";
+
+/**
+ * Method-specific options. Methods ignore the options of others. Fields that are left out have their default.
+ */
+export type MethodOptions = { 
+/**
+ * Tree shape of `draft-tree` and `head-tree`.
+ */
+tree?: TreeShape, 
+/**
+ * Number of layers that `early-exit` runs; `None` is the default share.
+ */
+exit_layer?: number, 
+/**
+ * Layers that `layer-skip` skips; `None` is the default set.
+ */
+skipped_layers?: Array<number>, 
+/**
+ * Part of the cache that draft models and the target's own layers read when they draft; `None` is all of it.
+ */
+draft_window?: DraftWindow, };
+
+/**
  * Measured costs of one model's passes.
  */
 export type ModelCosts = { 
@@ -2893,7 +2937,11 @@ needs_head: boolean,
 /**
  * Set if it drafts with a head where there is one.
  */
-uses_head: boolean, };
+uses_head: boolean, 
+/**
+ * Options that change its drafts.
+ */
+options: Array<MethodOption>, };
 
 /**
  * Kind of file to open.
@@ -3861,12 +3909,20 @@ target: string,
 /**
  * Tokens to train on.
  */
-tokens: number, };
+tokens: number, 
+/**
+ * Architecture of the head.
+ */
+kind: HeadKind, };
 
 /**
  * State of a run.
  */
 export type TrainRun = { 
+/**
+ * Architecture of the head.
+ */
+kind: HeadKind, 
 /**
  * Tokens to train on.
  */
@@ -3895,6 +3951,11 @@ finished: boolean,
  * Seconds of gradient steps so far.
  */
 fit_seconds: number, };
+
+/**
+ * Shape of a draft tree. In JSON, the text of the option `--tree`.
+ */
+export type TreeShape = string;
 
 /**
  * Progress of downloading an update.

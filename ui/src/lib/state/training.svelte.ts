@@ -3,7 +3,7 @@
 
 import type { Host } from '../host';
 import { call, toErrorInfo, trainDrafter } from '../ipc/rpc';
-import type { ErrorInfo, ModelEntry, TrainEvent, TrainOutcome, TrainOutlook, TrainRun } from '../ipc/schema.gen';
+import type { ErrorInfo, HeadKind, ModelEntry, TrainEvent, TrainOutcome, TrainOutlook, TrainRequest, TrainRun } from '../ipc/schema.gen';
 import { pageClock, type Clock } from '../ipc/stream';
 import { Latest } from '../latest';
 import { Measurement } from './measurement.svelte';
@@ -24,8 +24,13 @@ interface Trainee {
 /** Tokens to choose from. */
 export const trainingTokens = [50_000, 200_000, 1_000_000] as const;
 
+/** Architectures to choose from, the quickest first. */
+export const headKinds = ['mlp', 'medusa', 'eagle'] as const satisfies readonly HeadKind[];
+
 /** Training of drafters. */
 export class Training {
+  /** Architecture of the drafter. */
+  kind = $state<HeadKind>(headKinds[0]);
   /** Tokens that the model writes to train on. */
   tokens = $state<number>(trainingTokens[1]);
   /** Prediction for the selected model; null while unknown. */
@@ -91,9 +96,10 @@ export class Training {
     void this.#ask();
   }
 
-  /** Chooses the tokens to train on. */
-  choose(tokens: number): void {
+  /** Chooses the tokens to train on and the architecture. */
+  choose({ tokens = this.tokens, kind = this.kind }: { tokens?: number; kind?: HeadKind }): void {
     this.tokens = tokens;
+    this.kind = kind;
     void this.#ask();
   }
 
@@ -114,7 +120,7 @@ export class Training {
     this.secondsLeft = null;
     this.finishing = false;
     this.#id = null;
-    const request = { target: trainee.path, tokens: this.tokens };
+    const request = this.#request(trainee);
     this.#measurement = new Measurement<TrainEvent>(this.#host, {
       begin: async (receive) => {
         this.#id = await trainDrafter(this.#host, request, receive);
@@ -158,6 +164,10 @@ export class Training {
     }
   }
 
+  #request({ path }: Trainee): TrainRequest {
+    return { target: path, tokens: this.tokens, kind: this.kind };
+  }
+
   #apply(events: readonly TrainEvent[]): void {
     for (const event of events) {
       if (event.type === 'failed') void this.#end(event.error);
@@ -187,15 +197,16 @@ export class Training {
     if (!selected) return;
     const isLatest = this.#outlooks.start();
     try {
-      const outlook = await call(this.#host, 'training_outlook', { request: { target: selected.path, tokens: this.tokens } });
+      const outlook = await call(this.#host, 'training_outlook', { request: this.#request(selected) });
       if (!isLatest()) return;
       this.outlook = outlook;
       if (this.running) return;
-      // A paused run continues with its own tokens.
+      // A paused run continues as it was begun.
       const { run } = outlook;
-      if (run && !run.finished && run.tokens !== this.tokens && this.run === null) {
+      const differs = run && (run.tokens !== this.tokens || run.kind !== this.kind);
+      if (run && !run.finished && differs && this.run === null) {
         this.run = run;
-        this.choose(run.tokens);
+        this.choose(run);
       }
       this.run = run;
     } catch (thrown) {

@@ -180,6 +180,12 @@ export const libraryDe: Strings['library'] = {
   training: {
     title: 'Drafter trainieren',
     about: 'Das Modell schreibt seinen Trainingstext selbst. Nichts verlässt diesen Rechner. Antworten warten bis zur Pause.',
+    kind: 'Architektur',
+    kinds: {
+      mlp: { label: 'MLP', note: 'Entwirft ein Token. Lernt am schnellsten.' },
+      medusa: { label: 'Medusa', note: 'Entwirft mehrere Tokens auf einmal.' },
+      eagle: { label: 'EAGLE-3', note: 'Entwirft mehrere Tokens, jedes aus dem vorigen. Lernt am längsten.' },
+    },
     tokens: 'Trainingstext in Tokens',
     tokensUnit: 'Tokens',
     start: 'Drafter trainieren',
@@ -189,7 +195,7 @@ export const libraryDe: Strings['library'] = {
     lacksDisk: (free) => `Nur ${free} sind frei. Wähle weniger Tokens oder gib Platz frei.`,
     starting: 'Modell wird gelesen',
     collecting: (done, total) => `Schritt 1 von 2: ${done} von ${total} Tokens geschrieben`,
-    fitting: (done, total) => `Schritt 2 von 2: ${done} von ${total} Trainingsschritten`,
+    fitting: (kind, done, total) => `Schritt 2 von 2, ${kind}: ${done} von ${total} Trainingsschritten`,
     stages: { collecting: 'Das Modell schreibt Trainingstext', fitting: 'Der Drafter lernt' },
     left: (time) => `noch etwa ${time}`,
     pause: 'Pausieren',

@@ -229,6 +229,12 @@ export const libraryEn = {
   training: {
     title: 'Train a drafter',
     about: 'The model writes its own training text. Nothing leaves this machine. Answers wait until you pause.',
+    kind: 'Architecture',
+    kinds: {
+      mlp: { label: 'MLP', note: 'Drafts one token. Trains fastest.' },
+      medusa: { label: 'Medusa', note: 'Drafts several tokens at once.' },
+      eagle: { label: 'EAGLE-3', note: 'Drafts several tokens, each from the one before. Trains slowest.' },
+    },
     tokens: 'Training text in tokens',
     tokensUnit: 'tokens',
     start: 'Train a drafter',
@@ -238,7 +244,7 @@ export const libraryEn = {
     lacksDisk: (free: string) => `Only ${free} are free. Choose fewer tokens or free some space.`,
     starting: 'Reading the model',
     collecting: (done: string, total: string) => `Step 1 of 2: ${done} of ${total} tokens written`,
-    fitting: (done: string, total: string) => `Step 2 of 2: ${done} of ${total} training steps`,
+    fitting: (kind: string, done: string, total: string) => `Step 2 of 2, ${kind}: ${done} of ${total} training steps`,
     stages: { collecting: 'The model writes training text', fitting: 'The drafter learns' },
     left: (time: string) => `about ${time} left`,
     pause: 'Pause',
