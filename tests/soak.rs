@@ -122,6 +122,7 @@ fn run(model: &Path, folder: &Path, turns: usize) -> Result<Vec<SoakTurn>> {
             rule: AcceptanceRule::Lossless,
             stop: Vec::new(),
             thinking: None,
+            options: Default::default(),
             target: String::new(),
             draft: None,
             server: None,

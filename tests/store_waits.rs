@@ -113,6 +113,7 @@ fn answer(app: &App, max_tokens: u32) -> (Vec<GenerationEvent>, Duration) {
         sampling: SamplingParams { seed: Some(7), ..SamplingParams::default() },
         stop: Vec::new(),
         thinking: None,
+        options: Default::default(),
         target: String::new(),
         draft: None,
         server: None,

@@ -8,6 +8,7 @@ use crate::event::GenerationEvent;
 use hunch_core::chat::{Role, Thinking};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
+use hunch_core::propose::MethodOptions;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
 use hunch_core::token::TokenId;
@@ -63,6 +64,10 @@ pub struct AnswerSettings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[ts(optional)]
     pub thinking: Option<Thinking>,
+    /// Options of single methods.
+    #[serde(default, skip_serializing_if = "MethodOptions::is_default")]
+    #[ts(as = "Option<MethodOptions>", optional)]
+    pub options: MethodOptions,
     /// Name of the target model. The engine fills it in.
     #[serde(default)]
     pub target: String,

@@ -29,7 +29,7 @@ pub use conversation::{
 pub use files::{OpenKind, SaveKind, SavePlace, SuiteFile};
 use hunch_core::chat::Thinking;
 use hunch_core::method::Method;
-use hunch_core::propose::Needs;
+use hunch_core::propose::{MethodOption, Needs};
 use hunch_core::sample::{RecommendedSampling, SamplingParams};
 use hunch_core::token::TokenId;
 use hunch_error::ErrorInfo;
@@ -193,6 +193,8 @@ pub struct OfferedMethod {
     pub needs_head: bool,
     /// Set if it drafts with a head where there is one.
     pub uses_head: bool,
+    /// Options that change its drafts.
+    pub options: Vec<MethodOption>,
 }
 
 impl From<Method> for OfferedMethod {
@@ -204,6 +206,7 @@ impl From<Method> for OfferedMethod {
             uses_draft: name.uses_draft(),
             needs_head: name.requires(Needs::Head),
             uses_head: name.uses().any(|needs| needs == Needs::Head),
+            options: name.options().collect(),
         }
     }
 }

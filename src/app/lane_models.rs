@@ -71,7 +71,7 @@ impl App {
         let place = if is_loaded { TargetPlace::Loaded } else { TargetPlace::Together };
         let info = spec.info();
         let options = if is_loaded {
-            self.method_options()
+            self.method_options(&MethodOptions::default())
         } else {
             let file = WeightFile::open(&plan.target)?;
             let read_by_a_pass = Footprint::on_device(file.gguf(), &self.shared.compute)?.read_by_a_pass;

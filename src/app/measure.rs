@@ -22,6 +22,7 @@ use crate::lab::report::CostEvent;
 use crate::services::measure;
 use crate::store::CurveOf;
 use hunch_core::pass_cost::CostCurve;
+use hunch_core::propose::MethodOptions;
 use hunch_error::ErrorInfo;
 use hunch_error::{Refusal, Result};
 use hunch_library::speed_log::Rates;
@@ -82,7 +83,7 @@ impl App {
         let (log, writer) = EventLog::open(id);
         let last = writer.clone();
         log.pump(receiver(id, sink), || ())?;
-        let options = self.method_options();
+        let options = self.method_options(&MethodOptions::default());
         let compute = self.shared.compute.clone();
         let title = title(&request.prompts);
         let store = self.store();

@@ -240,12 +240,10 @@ impl App {
         hunch_library::resolve(name, &self.shared.places)
     }
 
-    /// Returns the options for all methods.
-    fn method_options(&self) -> MethodOptions {
-        MethodOptions {
-            skipped_layers: self.shared.models.ready().ok().and_then(|models| models.skipped_layers.clone()),
-            ..MethodOptions::default()
-        }
+    /// Completes options with the layers that `hunch skip-search` found for the target.
+    fn method_options(&self, chosen: &MethodOptions) -> MethodOptions {
+        let found = || self.shared.models.ready().ok().and_then(|models| models.skipped_layers.clone());
+        MethodOptions { skipped_layers: chosen.skipped_layers.clone().or_else(found), ..chosen.clone() }
     }
 
     /// Turns settings into a plan for the engine.
@@ -257,7 +255,7 @@ impl App {
             sampling: settings.sampling.clone(),
             rule: settings.rule,
             stop: settings.stop.clone(),
-            options: self.method_options(),
+            options: self.method_options(&settings.options),
             thinking: settings.thinking,
         }
     }

@@ -16,6 +16,7 @@ use crate::remote::{RemoteServer, runtime, unless_cancelled};
 use crate::server_answers::{RemoteAnswer, RemoteRequest, TextPiece, sampling_fields};
 use crate::services::measure::SpeedRecorder;
 use hunch_core::chat::{ChatMessage, Role};
+use hunch_core::propose::MethodOptions;
 use hunch_core::sample::SamplingParams;
 use hunch_core::stats::millis;
 use hunch_core::token::TokenOrigin;
@@ -40,7 +41,8 @@ impl<'a> ServerAnswerer<'a> {
 impl Answerer for ServerAnswerer<'_> {
     fn sign(&self, settings: AnswerSettings) -> AnswerSettings {
         let server = Some(self.address.clone());
-        AnswerSettings { target: self.model.clone(), draft: None, server, ..settings }
+        let options = MethodOptions::default();
+        AnswerSettings { target: self.model.clone(), draft: None, options, server, ..settings }
     }
 
     fn check(&self, settings: &AnswerSettings) -> Result<()> {

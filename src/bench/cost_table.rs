@@ -136,7 +136,7 @@ impl<'a> CostTimer<'a> {
         let drafters: BTreeSet<Method> = configs.iter().flat_map(|c| c.method.drafters()).collect();
         for drafter in drafters.into_iter().chain([Method::DraftModel]).collect::<BTreeSet<_>>() {
             // The target's own layers draft chains only, and have read what the target has read.
-            let own_layers = matches!(drafter.model_stage(), Some(Stage::TargetLayers(_)));
+            let own_layers = matches!(drafter.model_stage(), Some(Stage::TargetLayers { .. }));
             let rows = if own_layers { &DRAFT_ROWS[..1] } else { &DRAFT_ROWS[..] };
             let passes = rows.iter().map(|&rows| TimedPass { drafter: Some(drafter), rows });
             let (one, more): (Vec<_>, Vec<_>) = passes.partition(|pass| pass.rows == 1);

@@ -133,7 +133,7 @@ impl ConversationResources {
         use_it: impl FnOnce(&mut dyn LanguageModel, LayerPlan<'_>, Option<&VocabSubset>) -> Result<T>,
     ) -> Result<Option<T>> {
         let Some(stage) = drafter.model_stage() else { return Ok(None) };
-        if let Stage::TargetLayers(layers) = stage {
+        if let Stage::TargetLayers { layers, .. } = stage {
             let info = self.target.info();
             let own = LayerSkip::of(layers(options, info.n_layer), info)?;
             let vocab_subset = LayerSkip::tokens_after(text, info.n_vocab);
@@ -236,7 +236,7 @@ fn expected_cost(stage: &Stage, target: &dyn LanguageModel, proposers: &Proposer
     let bytes = |of: ModelMemory, layers: f64, scored: f64| {
         (of.read_by_a_pass - of.head) as f64 * layers + of.head as f64 * scored
     };
-    let read = if let Stage::TargetLayers(_) = stage {
+    let read = if let Stage::TargetLayers { .. } = stage {
         let info = target.info();
         let layers = match proposers.layers()?.layers() {
             LayerPlan::All => 1.0,

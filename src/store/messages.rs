@@ -402,6 +402,7 @@ pub(crate) mod tests {
     use crate::event::{Alternative, RoundEvent, StopReason, TokenEvent};
     use hunch_core::depth::MaxDraft;
     use hunch_core::method::Method;
+    use hunch_core::propose::MethodOptions;
     use hunch_core::sample::SamplingParams;
     use hunch_core::stats::{GenerationStats, LiveFigures, RoundTiming};
     use hunch_core::token::TokenOrigin;
@@ -416,6 +417,7 @@ pub(crate) mod tests {
             rule: Default::default(),
             stop: Vec::new(),
             thinking: None,
+            options: MethodOptions::default(),
             target: "Tiny".into(),
             draft: None,
             server: None,

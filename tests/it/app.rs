@@ -10,7 +10,9 @@ use hunch::app::App;
 use hunch::event::{GenerationEvent, RoundEvent, StopReason};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
-use hunch_core::propose::Needs;
+use hunch_core::model::DraftWindow;
+use hunch_core::propose::draft_tree::TreeShape;
+use hunch_core::propose::{MethodOptions, Needs};
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
 use hunch_core::token::{DraftFate, TokenOrigin};
@@ -32,6 +34,7 @@ fn request(method: Method, max_tokens: u32) -> AnswerRequest {
         sampling: SamplingParams { seed: Some(7), ..SamplingParams::unfiltered() },
         stop: Vec::new(),
         thinking: None,
+        options: MethodOptions::default(),
         target: String::new(),
         draft: None,
         server: None,
@@ -282,6 +285,47 @@ fn biased_tokens_are_banned_or_forced() {
         assert!(!ids(method, &[(usual, -100.0)]).contains(&usual), "{method}");
         assert!(ids(method, &[(97, 100.0)]).iter().all(|&id| id == 97), "{method}");
     }
+}
+
+#[test]
+fn options_of_methods_are_applied_and_kept_with_the_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    write_pair(folder.path());
+    let app = app(folder.path());
+    load(&app, "target", Some("draft"));
+    let asked = |method, options| {
+        let mut request = request(method, 24);
+        request.settings.options = options;
+        request
+    };
+    let tree = MethodOptions { tree: TreeShape::Static(vec![2]), ..MethodOptions::default() };
+    let (sender, receiver) = channel();
+    let sink = Box::new(move |message| {
+        let _ = sender.send(message);
+    });
+    let answering = app.answer(asked(Method::DraftTree, tree.clone()), sink).unwrap();
+    let drafts: Vec<_> = events(&receiver)
+        .into_iter()
+        .filter_map(|event| if let GenerationEvent::Round(round) = event { Some(round.draft) } else { None })
+        .collect();
+    assert!(drafts.iter().flatten().all(|node| node.parent.is_none()), "{drafts:?}");
+    assert!(drafts.iter().any(|draft| draft.len() == 2), "{drafts:?}");
+    let stored = app.open_conversation(answering.conversation).unwrap();
+    let answer = stored.messages.iter().find(|message| message.id == answering.answer).unwrap();
+    assert_eq!(answer.settings.as_ref().unwrap().options, tree);
+
+    let failed = |method, options| match &events(&start(&app, asked(method, options)).1)[..] {
+        [.., GenerationEvent::Failed { error }] => error.message.clone(),
+        other => panic!("{other:?}"),
+    };
+    let none = MethodOptions::default();
+    let window = Some(DraftWindow::new(1_000_000).unwrap());
+    let error = failed(Method::DraftModel, MethodOptions { draft_window: window, ..none.clone() });
+    assert!(error.contains("larger than the context"), "{error}");
+    let error = failed(Method::EarlyExit, MethodOptions { exit_layer: Some(99), ..none.clone() });
+    assert!(error.contains("has layers 0 to"), "{error}");
+    let error = failed(Method::LayerSkip, MethodOptions { skipped_layers: Some(vec![99]), ..none });
+    assert!(error.contains("has layers 0 to"), "{error}");
 }
 
 #[test]

@@ -59,6 +59,7 @@ fn settings(max_tokens: u32) -> AnswerSettings {
         rule: Default::default(),
         stop: Vec::new(),
         thinking: None,
+        options: Default::default(),
         target: String::new(),
         draft: None,
         server: None,

@@ -12,6 +12,7 @@ use hunch::lab::report::{
 };
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
+use hunch_core::propose::MethodOptions;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
 use hunch_core::theory;
@@ -34,6 +35,7 @@ fn answered(app: &App, method: Method) -> (i64, i64, Vec<GenerationEvent>) {
         sampling: SamplingParams { seed: Some(7), ..SamplingParams::unfiltered() },
         stop: Vec::new(),
         thinking: None,
+        options: MethodOptions::default(),
         target: String::new(),
         draft: None,
         server: None,

@@ -4,7 +4,9 @@ import { mkdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import type { Page } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
+import recordedApp from './fixtures/fixture-app.json';
 import { ask, calls, ended, useWindow, type Opening } from './harness';
+import type { RecordedApp } from './replay/host';
 import { violations } from './violations';
 
 const hunch = useWindow();
@@ -25,9 +27,15 @@ async function add(page: Page, field: 'stop' | 'bias-text', text: string): Promi
   await page.getByTestId(field).press('Enter');
 }
 
+interface Sent {
+  stop: string[];
+  sampling: Record<string, unknown>;
+  options: Record<string, unknown>;
+}
+
 /** Settings of the last answer. */
-async function sent(page: Page): Promise<{ stop: string[]; sampling: Record<string, unknown> }> {
-  const request = (await calls(page, 'answer')).at(-1)?.['request'] as { settings: { stop: string[]; sampling: Record<string, unknown> } };
+async function sent(page: Page): Promise<Sent> {
+  const request = (await calls(page, 'answer')).at(-1)?.['request'] as { settings: Sent };
   return request.settings;
 }
 
@@ -84,6 +92,45 @@ describe('advanced settings', () => {
     await ask(page);
     await ended(page);
     expect((await sent(page)).stop).toEqual(['two', 'three']);
+  });
+
+  it('hold the options of the chosen method, and refuse what is malformed', async () => {
+    const loaded = { ...recordedApp.info.loaded!, methods: ['plain', 'draft-model', 'draft-tree'] };
+    const app = { ...recordedApp, info: { ...recordedApp.info, loaded } } as unknown as RecordedApp;
+    const page = await openAdvanced({ app: 'trees', apps: { trees: app } });
+    const shown = () => page.locator('[data-testid^="option-"]').evaluateAll((all) => all.map((field) => field.id));
+    const type = async (option: string, text: string) => {
+      await page.getByTestId(option).fill(text);
+      await page.getByTestId(option).press('Tab');
+    };
+    await page.keyboard.press('Escape');
+    await page.getByTestId('method').click();
+    await page.getByTestId('method-draft-tree').click();
+    await page.getByTestId('settings').click();
+    await page.getByTestId('advanced').locator('summary').click();
+    expect(await shown()).toEqual(['option-tree', 'option-draft-window']);
+    await type('option-tree', '3X2');
+    expect(await page.getByTestId('option-tree').inputValue()).toBe('3x2');
+    await type('option-tree', 'wide');
+    expect(await page.getByTestId('option-tree').inputValue()).toBe('3x2');
+    await type('option-draft-window', '512');
+    expect(await page.getByTestId('advanced-mark').textContent()).toBe('2 changed');
+    await page.screenshot({ path: `${output}advanced-options.png` });
+    await page.keyboard.press('Escape');
+    await ask(page);
+    await ended(page);
+    expect((await sent(page)).options).toEqual({ tree: '3x2', draft_window: 512 });
+
+    await page.getByTestId('settings').click();
+    await page.getByTestId('advanced').locator('summary').click();
+    await type('option-tree', '');
+    await type('option-draft-window', '0');
+    expect(await page.getByTestId('option-draft-window').inputValue()).toBe('512');
+    await page.getByTestId('advanced-reset').click();
+    await page.keyboard.press('Escape');
+    await ask(page);
+    await ended(page);
+    expect((await sent(page)).options).toEqual({});
   });
 
   it('refuse a bias for more than one token, and say what the tokens are', async () => {

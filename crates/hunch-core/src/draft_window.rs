@@ -4,6 +4,8 @@ use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::{Error, Result};
 
 /// Sparse attention of draft passes: a row sees the first [`SINKS`](Self::SINKS) positions and the last ones.
@@ -11,7 +13,9 @@ use crate::error::{Error, Result};
 /// Models give much weight to the first positions, whatever their tokens, so a window works only together with them
 /// (StreamingLLM, Xiao et al., arXiv 2309.17453). Drafts read this much of their cache and the target verifies with all
 /// of it (MagicDec, arXiv 2408.11049). Positions stay the true ones, and the cache holds all rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "u32", try_from = "usize")]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS), ts(type = "number"))]
 pub struct DraftWindow(u32);
 
 impl DraftWindow {
@@ -54,6 +58,19 @@ impl DraftWindow {
             "The draft window of {self} tokens is larger than the context of {name}, which holds {context_length}. \
              Choose a smaller window, or leave it out."
         )))
+    }
+}
+
+impl From<DraftWindow> for u32 {
+    fn from(window: DraftWindow) -> Self {
+        window.0
+    }
+}
+
+impl TryFrom<usize> for DraftWindow {
+    type Error = Error;
+    fn try_from(tokens: usize) -> Result<Self> {
+        Self::new(tokens)
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::error::{Error, Result};
-use crate::propose::{Needs, Stage};
+use crate::propose::{MethodOption, Needs, Stage};
 
 pub use crate::propose::Method;
 
@@ -28,6 +28,12 @@ impl Method {
     /// Returns what the method needs beyond the target: all that it [uses](Self::uses), unless its stages are optional.
     pub fn needs(self) -> impl Iterator<Item = Needs> {
         self.uses().filter(move |_| !self.entry().optional_stages)
+    }
+
+    /// Returns the options that change its drafts.
+    pub fn options(self) -> impl Iterator<Item = MethodOption> {
+        let reads = move |option: &MethodOption| self.entry().stages.iter().any(|stage| stage.reads(*option));
+        MethodOption::ALL.into_iter().filter(reads)
     }
 
     /// Returns whether the method cannot draft without this.

@@ -9,7 +9,7 @@ use hunch_core::model::LanguageModel;
 use hunch_core::propose::draft_model::DraftModel;
 use hunch_core::propose::head::Head;
 use hunch_core::propose::synthetic::Synthetic;
-use hunch_core::propose::{MethodOptions, Needs, ProposeContext, Proposer, Proposers};
+use hunch_core::propose::{MethodOption, MethodOptions, Needs, ProposeContext, Proposer, Proposers};
 use hunch_core::sample::{Sampler, SamplingParams};
 use hunch_core::token::TokenId;
 use rand::SeedableRng;
@@ -47,6 +47,38 @@ fn names_are_unique_and_the_same_in_json_and_on_the_command_line() {
     }
     let error = "nonsense".parse::<Method>().unwrap_err().to_string();
     assert!(error.contains("plain, auto, cascade") && !error.contains("synthetic"), "{error}");
+}
+
+#[test]
+fn options_follow_from_stages_and_have_json_names() {
+    let options = |method: Method| {
+        let names = method.options().map(|option| serde_json::to_value(option).unwrap());
+        names.map(|name| name.as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(options(Method::DraftTree), ["tree", "draft_window"]);
+    assert_eq!(options(Method::HeadTree), ["tree"]);
+    assert_eq!(options(Method::EarlyExit), ["exit_layer", "draft_window"]);
+    assert_eq!(options(Method::LayerSkip), ["skipped_layers", "draft_window"]);
+    assert_eq!(options(Method::Auto), ["draft_window"]);
+    assert!(options(Method::Plain).is_empty() && options(Method::Suffix).is_empty());
+
+    let written = r#"{"tree":"3x2","exit_layer":4,"skipped_layers":[1,2],"draft_window":256}"#;
+    let read: MethodOptions = serde_json::from_str(written).unwrap();
+    assert_eq!(serde_json::to_string(&read).unwrap(), written);
+    let fields: serde_json::Map<_, _> = serde_json::from_str(written).unwrap();
+    let names = MethodOption::ALL.map(|option| serde_json::to_value(option).unwrap());
+    assert!(fields.keys().eq(names.iter().map(|name| name.as_str().unwrap())), "{names:?}");
+
+    assert_eq!(serde_json::to_string(&MethodOptions::default()).unwrap(), "{}");
+    assert_eq!(serde_json::from_str::<MethodOptions>("{}").unwrap(), MethodOptions::default());
+    for bad in [
+        r#"{"tree":"3x0"}"#,
+        r#"{"draft_window":0}"#,
+        r#"{"draft_window":4294967296}"#,
+        r#"{"exit_layer":-1}"#,
+    ] {
+        assert!(serde_json::from_str::<MethodOptions>(bad).is_err(), "{bad}");
+    }
 }
 
 #[test]

@@ -348,7 +348,7 @@ pub(crate) fn methods(n_vocab: usize, script: &[TokenId]) -> Vec<(&'static str, 
             Stage::Texts => Box::new(Retrieval::new(Arc::new(texts(n_vocab)))),
             Stage::DraftModel | Stage::LowBitCopy => Box::new(draft(0.4)),
             Stage::DraftTree => Box::new(tree(0.4, options.tree.clone())),
-            Stage::TargetLayers(layers) => {
+            Stage::TargetLayers { layers, .. } => {
                 Box::new(LayerSkip::of(layers(&options, target.info().n_layer), target.info()).unwrap())
             }
             Stage::Head => Box::new(Head::new(Box::new(ToyHead::new(n_vocab)))),

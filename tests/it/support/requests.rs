@@ -20,6 +20,7 @@ pub(crate) fn endless_request(method: Method, max_tokens: u32) -> AnswerRequest 
         sampling,
         stop: Vec::new(),
         thinking: None,
+        options: Default::default(),
         target: String::new(),
         draft: None,
         server: None,

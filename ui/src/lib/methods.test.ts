@@ -9,6 +9,7 @@ const bigram = {
   uses_draft: false,
   needs_head: false,
   uses_head: false,
+  options: [],
 };
 
 describe('methods', () => {
@@ -23,7 +24,15 @@ describe('methods', () => {
     expect([methodName('ngram'), methodName('bigram'), methodName('constructor')]).toEqual(['N-gram', 'bigram', 'constructor']);
     expect(methodMeaning(bigram)).toBe('Proposes the usual successor');
     expect(
-      methodMeaning({ name: 'ngram', summary: 'Copies', needs_draft: false, uses_draft: false, needs_head: false, uses_head: false }),
+      methodMeaning({
+        name: 'ngram',
+        summary: 'Copies',
+        needs_draft: false,
+        uses_draft: false,
+        needs_head: false,
+        uses_head: false,
+        options: [],
+      }),
     ).toBe('Copies the text that followed the same tokens earlier');
   });
 });

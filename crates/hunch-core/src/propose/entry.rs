@@ -5,6 +5,8 @@
 use std::any::TypeId;
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use super::Proposer;
 use super::layer_skip::DraftLayers;
 use super::proposer::MethodOptions;
@@ -47,8 +49,13 @@ pub enum Stage {
     Head,
     /// A head trained for the target, drafting a tree.
     HeadTree,
-    /// Some of the target's layers, chosen by this function from the options and the number of layers.
-    TargetLayers(fn(&MethodOptions, usize) -> DraftLayers),
+    /// Some of the target's layers.
+    TargetLayers {
+        /// Chooses them from the options and the number of layers.
+        layers: fn(&MethodOptions, usize) -> DraftLayers,
+        /// The option that it reads.
+        option: MethodOption,
+    },
     /// The synthetic proposer, which drafts from a known continuation (its script).
     Script,
 }
@@ -64,7 +71,7 @@ impl Stage {
     /// Returns the requirement that has to be loaded or set before the stage can draft.
     pub fn needs(&self) -> Needs {
         match self {
-            Self::Free(_) | Self::TargetLayers(_) => Needs::Nothing,
+            Self::Free(_) | Self::TargetLayers { .. } => Needs::Nothing,
             Self::Texts => Needs::Texts,
             Self::DraftModel | Self::DraftTree => Needs::DraftModel,
             Self::LowBitCopy => Needs::LowBitCopy,
@@ -78,7 +85,18 @@ impl Stage {
         match self {
             Self::Free(_) | Self::Texts | Self::Script => false,
             Self::DraftModel | Self::DraftTree | Self::Head | Self::HeadTree => true,
-            Self::LowBitCopy | Self::TargetLayers(_) => true,
+            Self::LowBitCopy | Self::TargetLayers { .. } => true,
+        }
+    }
+
+    /// Returns whether an option changes the stage's drafts.
+    pub fn reads(&self, option: MethodOption) -> bool {
+        match self {
+            Self::DraftModel | Self::LowBitCopy => option == MethodOption::DraftWindow,
+            Self::DraftTree => matches!(option, MethodOption::Tree | MethodOption::DraftWindow),
+            Self::TargetLayers { option: own, .. } => option == *own || option == MethodOption::DraftWindow,
+            Self::HeadTree => option == MethodOption::Tree,
+            Self::Free(_) | Self::Texts | Self::Head | Self::Script => false,
         }
     }
 }
@@ -106,6 +124,26 @@ impl fmt::Debug for Constructor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Constructor").field(&self.type_id()).finish()
     }
+}
+
+/// A field of [`MethodOptions`] that people set, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
+pub enum MethodOption {
+    /// [`MethodOptions::tree`].
+    Tree,
+    /// [`MethodOptions::exit_layer`].
+    ExitLayer,
+    /// [`MethodOptions::skipped_layers`].
+    SkippedLayers,
+    /// [`MethodOptions::draft_window`].
+    DraftWindow,
+}
+
+impl MethodOption {
+    /// All options.
+    pub const ALL: [Self; 4] = [Self::Tree, Self::ExitLayer, Self::SkippedLayers, Self::DraftWindow];
 }
 
 /// Requirement of a method beyond the target.

@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 
 use rand::RngCore;
+use serde::{Deserialize, Serialize};
 
 use super::Method;
 use super::draft_tree::TreeShape;
@@ -15,19 +16,37 @@ use crate::rule::PositionNoise;
 use crate::sample::Sampler;
 use crate::token::TokenId;
 
-/// Method-specific options. Methods ignore the options of others.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// Method-specific options. Methods ignore the options of others. Fields that are left out have their default.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
 pub struct MethodOptions {
     /// Tree shape of `draft-tree` and `head-tree`.
+    #[serde(skip_serializing_if = "TreeShape::is_dynamic")]
+    #[cfg_attr(feature = "ts", ts(as = "Option<TreeShape>", optional))]
     pub tree: TreeShape,
     /// Number of layers that `early-exit` runs; `None` is the default share.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "ts", ts(optional))]
     pub exit_layer: Option<usize>,
     /// Layers that `layer-skip` skips; `None` is the default set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "ts", ts(optional))]
     pub skipped_layers: Option<Vec<usize>>,
     /// Part of the cache that draft models and the target's own layers read when they draft; `None` is all of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "ts", ts(optional))]
     pub draft_window: Option<DraftWindow>,
     /// Fraction of correct tokens of `synthetic`, from 0 to 1.
+    #[serde(skip)]
     pub synthetic_acceptance: f64,
+}
+
+impl MethodOptions {
+    /// Returns whether all options have their default.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// Auxiliary rows of a target pass: a tree below the root that is not verified.

@@ -160,7 +160,7 @@ impl Proposers {
     /// [`Error::InvalidRequest`] if the target lacks a layer, or a model's context is shorter than the draft window.
     pub fn check(&self, method: Method, options: &MethodOptions, target: &ModelInfo) -> Result<()> {
         for stage in method.entry().stages {
-            let model = if let Stage::TargetLayers(layers) = stage {
+            let model = if let Stage::TargetLayers { layers, .. } = stage {
                 LayerSkip::of(layers(options, target.n_layer), target)?;
                 Some(target)
             } else {
@@ -191,7 +191,7 @@ impl Proposers {
                         draft.set_window(options.draft_window);
                     }
                 }
-                Stage::TargetLayers(layers) => {
+                Stage::TargetLayers { layers, .. } => {
                     let mut layers = LayerSkip::of(layers(options, target.n_layer), target)?;
                     layers.set_window(options.draft_window);
                     self.layers = Some(layers);
@@ -239,7 +239,7 @@ impl Proposers {
                 Stage::DraftModel | Stage::DraftTree => draft.take().map(|own| own as _),
                 Stage::LowBitCopy => low_bit.take().map(|own| own as _),
                 Stage::Head | Stage::HeadTree => head.take().map(|own| own as _),
-                Stage::TargetLayers(_) => layers.take().map(|own| own as _),
+                Stage::TargetLayers { .. } => layers.take().map(|own| own as _),
                 Stage::Script => script.take().map(|own| own as _),
             };
             stages.push(proposer.ok_or_else(|| {

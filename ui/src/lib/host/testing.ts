@@ -52,7 +52,7 @@ export const appInfo: AppInfo = {
   store_bytes: 1_200_000,
   unfinished_load: null,
   methods: [
-    { name: 'plain', summary: 'No speculation', needs_draft: false, uses_draft: false, needs_head: false, uses_head: false },
+    { name: 'plain', summary: 'No speculation', needs_draft: false, uses_draft: false, needs_head: false, uses_head: false, options: [] },
     {
       name: 'auto',
       summary: 'Every draft that is loaded, whichever is expected to be fastest',
@@ -60,6 +60,7 @@ export const appInfo: AppInfo = {
       uses_draft: true,
       needs_head: false,
       uses_head: false,
+      options: ['draft_window'],
     },
     {
       name: 'draft-model',
@@ -68,6 +69,7 @@ export const appInfo: AppInfo = {
       uses_draft: true,
       needs_head: false,
       uses_head: false,
+      options: ['draft_window'],
     },
     {
       name: 'draft-tree',
@@ -76,6 +78,7 @@ export const appInfo: AppInfo = {
       uses_draft: true,
       needs_head: false,
       uses_head: false,
+      options: ['tree', 'draft_window'],
     },
     {
       name: 'cascade',
@@ -84,6 +87,7 @@ export const appInfo: AppInfo = {
       uses_draft: true,
       needs_head: false,
       uses_head: false,
+      options: ['draft_window'],
     },
     {
       name: 'ngram',
@@ -92,6 +96,7 @@ export const appInfo: AppInfo = {
       uses_draft: false,
       needs_head: false,
       uses_head: false,
+      options: [],
     },
     {
       name: 'suffix',
@@ -100,6 +105,7 @@ export const appInfo: AppInfo = {
       uses_draft: false,
       needs_head: false,
       uses_head: false,
+      options: [],
     },
     {
       name: 'lookahead',
@@ -108,6 +114,7 @@ export const appInfo: AppInfo = {
       uses_draft: false,
       needs_head: false,
       uses_head: false,
+      options: [],
     },
     {
       name: 'layer-skip',
@@ -116,6 +123,7 @@ export const appInfo: AppInfo = {
       uses_draft: false,
       needs_head: false,
       uses_head: false,
+      options: ['skipped_layers', 'draft_window'],
     },
     {
       name: 'early-exit',
@@ -124,6 +132,7 @@ export const appInfo: AppInfo = {
       uses_draft: false,
       needs_head: false,
       uses_head: false,
+      options: ['exit_layer', 'draft_window'],
     },
   ],
   default_sampling: { ...sampling, temperature: 0 },

@@ -1,7 +1,7 @@
-// Settings that few answers need: penalties, stop strings, biases of tokens. Presets and comparisons leave them alone.
+// Settings that few answers need: penalties, options of methods, stop strings, biases of tokens. Presets and comparisons leave them alone.
 // No DOM.
 
-import type { AnswerSettings, SamplingParams } from '../ipc/schema.gen';
+import type { AnswerSettings, MethodOptions, SamplingParams } from '../ipc/schema.gen';
 import type { LogitBias } from './logitBias.svelte';
 
 /** Settings of a request, without the models. */
@@ -11,6 +11,8 @@ type Requested = Omit<AnswerSettings, 'target' | 'draft'>;
 export class AdvancedSettings {
   presencePenalty = $state(0);
   frequencyPenalty = $state(0);
+  /** Options of single methods, without those that have their default. */
+  options = $state.raw<MethodOptions>({});
   /** Strings that end an answer. */
   stop = $state.raw<readonly string[]>([]);
   readonly bias: LogitBias;
@@ -26,7 +28,7 @@ export class AdvancedSettings {
       this.stop.length > 0,
       this.bias.entries.length > 0,
     ];
-    return differ.filter(Boolean).length;
+    return differ.filter(Boolean).length + Object.keys(this.options).length;
   });
 
   constructor(bias: LogitBias) {
@@ -44,6 +46,7 @@ export class AdvancedSettings {
   reset(): void {
     this.presencePenalty = this.#defaults.presence;
     this.frequencyPenalty = this.#defaults.frequency;
+    this.options = {};
     this.stop = [];
     this.bias.clear();
   }
@@ -61,6 +64,6 @@ export class AdvancedSettings {
   applyTo(request: Requested): Requested {
     const { presencePenalty: presence_penalty, frequencyPenalty: frequency_penalty } = this;
     const sampling = { ...request.sampling, presence_penalty, frequency_penalty, logit_bias: this.bias.byToken };
-    return { ...request, sampling, stop: [...this.stop] };
+    return { ...request, sampling, stop: [...this.stop], options: this.options };
   }
 }

@@ -35,6 +35,7 @@ const method = (name: Method, needs_draft = false) => ({
   uses_draft: needs_draft,
   needs_head: false,
   uses_head: false,
+  options: [],
 });
 const info = (ranges: AppInfo['ranges']): AppInfo => ({
   ...appInfo,

@@ -249,6 +249,12 @@ export const chatDe: typeof chatEn = {
     presenceNote: 'Meidet benutzte Wörter',
     frequency: 'Häufigkeitsstrafe',
     frequencyNote: 'Meidet häufige Wörter',
+    options: {
+      tree: { label: 'Baumform', note: 'Etwa 3x2x1', unset: 'dynamisch' },
+      exit_layer: { label: 'Ausstiegsschicht', note: 'Schichten des Entwurfs', unset: 'zwei Drittel' },
+      skipped_layers: { label: 'Ausgelassene Schichten', note: 'Etwa 9, 11, 14', unset: 'automatisch' },
+      draft_window: { label: 'Entwurfsfenster', note: 'Tokens, die Entwürfe lesen', unset: 'alles' },
+    },
     stop: 'Stoppzeichenfolgen',
     stopNote: 'Beenden die Antwort. \\n ist ein Zeilenumbruch.',
     stopFull: 'Mehr sind nicht möglich',

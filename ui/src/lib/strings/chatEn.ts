@@ -269,6 +269,12 @@ export const chatEn = {
     presenceNote: 'Avoids used words',
     frequency: 'Frequency penalty',
     frequencyNote: 'Avoids frequent words',
+    options: {
+      tree: { label: 'Tree shape', note: 'Such as 3x2x1', unset: 'dynamic' },
+      exit_layer: { label: 'Exit layer', note: 'Layers that draft', unset: 'two thirds' },
+      skipped_layers: { label: 'Skipped layers', note: 'Such as 9, 11, 14', unset: 'automatic' },
+      draft_window: { label: 'Draft window', note: 'Tokens that drafts read', unset: 'all' },
+    },
     stop: 'Stop strings',
     stopNote: 'End the answer. \\n is a line break.',
     stopFull: 'No more can be added',

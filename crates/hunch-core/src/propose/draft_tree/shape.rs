@@ -1,9 +1,13 @@
 //! Shapes of draft trees, and how they are written in options.
 
+use serde::{Deserialize, Serialize};
+
 use crate::limits::MAX_DRAFT;
 
-/// Shape of a draft tree.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Shape of a draft tree. In JSON, the text of the option `--tree`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS), ts(type = "string"))]
 pub enum TreeShape {
     /// Branches where a second child is more likely to be accepted than a deeper token.
     #[default]
@@ -13,6 +17,11 @@ pub enum TreeShape {
 }
 
 impl TreeShape {
+    /// Returns whether branches follow the draft's confidence, the default.
+    pub fn is_dynamic(&self) -> bool {
+        matches!(self, Self::Dynamic)
+    }
+
     /// Returns the maximum number of children at `depth`.
     pub(super) fn children_at(&self, depth: usize) -> usize {
         match self {
@@ -31,6 +40,19 @@ impl std::fmt::Display for TreeShape {
                 f.write_str(&levels.join("x"))
             }
         }
+    }
+}
+
+impl From<TreeShape> for String {
+    fn from(shape: TreeShape) -> Self {
+        shape.to_string()
+    }
+}
+
+impl TryFrom<String> for TreeShape {
+    type Error = String;
+    fn try_from(text: String) -> std::result::Result<Self, String> {
+        text.parse()
     }
 }
 
