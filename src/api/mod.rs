@@ -29,7 +29,7 @@ pub use conversation::{
 pub use files::{OpenKind, SaveKind, SavePlace, SuiteFile};
 use hunch_core::chat::Thinking;
 use hunch_core::method::Method;
-use hunch_core::propose::{MethodOption, Needs};
+use hunch_core::propose::{Needs, OptionName};
 use hunch_core::sample::{RecommendedSampling, SamplingParams};
 use hunch_core::token::TokenId;
 use hunch_error::ErrorInfo;
@@ -194,7 +194,7 @@ pub struct OfferedMethod {
     /// Set if it drafts with a head where there is one.
     pub uses_head: bool,
     /// Options that change its drafts.
-    pub options: Vec<MethodOption>,
+    pub options: Vec<OptionName>,
 }
 
 impl From<Method> for OfferedMethod {

@@ -37,8 +37,10 @@ pub struct TrainOutlook {
     /// Tokens that were collected before.
     #[ts(type = "number")]
     pub collected: u64,
-    /// The last run, if there was one.
+    /// The last run of this architecture, if there was one.
     pub run: Option<TrainRun>,
+    /// An architecture whose run can be continued, if there is one.
+    pub unfinished: Option<HeadKind>,
 }
 
 /// Result of a run.

@@ -294,7 +294,10 @@ impl App {
             on_refusal,
         )?;
         // The pump starts first, so that no answer runs without a reader. If the start is refused, the pump ends.
-        let (speeds, method, rule) = (answerer.speeds(), settings.method, settings.rule);
+        let (method, rule) = (settings.method, settings.rule);
+        // What options of one answer do to the speed says nothing about the next.
+        let usual = settings.options.read_by(method).is_default();
+        let speeds = answerer.speeds().filter(|_| usual);
         let events = AnswerSink { answer_writer, speeds, method, rule, log: writer, begun: false };
         let sink = Box::new(move |seq, events| sink(StreamMessage { generation_id: id, seq, events }));
         let shared = Arc::downgrade(&self.shared);

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use hunch_error::{Error, Result};
 
-/// Time between two sendings: a frame at 60 Hz. Nobody can see more.
+/// Interval between sends: a frame at 60 Hz. Nobody can see more.
 const FRAME: Duration = Duration::from_millis(16);
 /// Maximum size of a message, in bytes of JSON. Tauri sends up to 8,192 bytes by a fast path. A larger message takes
 /// a slow path and delays all later ones.
@@ -66,9 +66,8 @@ impl<E: Clone + Serialize + Send + 'static> EventLog<E> {
         let log = self.clone();
         let pump = move || {
             let mut sent = 0;
-            while let Some(events) = log.events_after(sent) {
-                send(sent, &events, &mut receiver);
-                sent += events.len();
+            while let Some(new) = log.send_after(sent, &mut receiver) {
+                sent += new;
                 thread::sleep(FRAME);
             }
             ended();
@@ -82,23 +81,22 @@ impl<E: Clone + Serialize + Send + 'static> EventLog<E> {
             .map_err(|e| Error::Internal(format!("no thread for events: {e}")))
     }
 
-    /// Waits for events after the first `sent`. Returns `None` once the log has ended and all are sent.
-    fn events_after(&self, sent: usize) -> Option<Vec<E>> {
+    /// Waits for events after the first `sent`, and sends them in as many messages as they need. Returns their number, or
+    /// `None` once the log has ended and all are sent.
+    fn send_after(&self, sent: usize, receiver: &mut Receiver<E>) -> Option<usize> {
         let mut state = self.state();
         while state.events.len() == sent && !state.ended {
             self.grown.wait(&mut state);
         }
-        let events = &state.events[sent..];
-        (!events.is_empty()).then(|| events.to_vec())
-    }
-}
-
-/// Sends events from number `seq` on, in as many messages as they need.
-fn send<E: Clone + Serialize>(mut seq: usize, mut events: &[E], receiver: &mut Receiver<E>) {
-    while !events.is_empty() {
-        let (message, rest) = events.split_at(first_that_fit(events).len());
-        receiver(seq as u32, message.to_vec());
-        (seq, events) = (seq + message.len(), rest);
+        let events = state.events[sent..].to_vec();
+        drop(state);
+        let (mut seq, mut left) = (sent, &events[..]);
+        while !left.is_empty() {
+            let (message, rest) = left.split_at(first_that_fit(left).len());
+            receiver(seq as u32, message.to_vec());
+            (seq, left) = (seq + message.len(), rest);
+        }
+        (!events.is_empty()).then_some(events.len())
     }
 }
 
@@ -181,16 +179,16 @@ mod tests {
     fn events_of_a_frame_are_sent_together_however_many_they_are() {
         let events: Vec<_> = (0..1_000).map(progress).collect();
         assert!(serde_json::to_string(&events).unwrap().len() > 5 * MESSAGE_BYTES);
+        let (log, writer) = EventLog::open(3);
+        events.iter().for_each(|event| writer.put(event.clone()));
         let (sender, receiver) = mpsc::channel();
         let mut receive: Receiver<_> = Box::new(move |seq, events| sender.send((seq, events)).unwrap());
-        send(7, &events, &mut receive);
-        drop(receive);
-        let mut received = Vec::new();
-        for (seq, events) in receiver {
-            assert_eq!(seq as usize, 7 + received.len());
-            received.extend(events);
-        }
-        assert_eq!(received, events);
+        assert_eq!(log.send_after(7, &mut receive), Some(993));
+        let received: Vec<_> = receiver.try_iter().collect();
+        assert!(received.len() > 5 && received[0].0 == 7);
+        assert_eq!(received.into_iter().flat_map(|(_, events)| events).collect::<Vec<_>>(), events[7..]);
+        drop(writer);
+        assert_eq!(log.send_after(1_000, &mut receive), None);
     }
 
     /// The largest round: every token has all alternatives.

@@ -15,6 +15,7 @@ use crate::services::train::{self as service, Speeds, TrainNeeds, Trained};
 use crate::store::CurveOf;
 use crate::train::record::TrainRun;
 use crate::train::shards::collected;
+use crate::train::target::layers;
 use crate::train::{Budget, Interrupt, Recipe, TrainPlan, TrainProgress, TrainWatch, TrainingTarget};
 use hunch_error::{Error, ErrorInfo, Refusal, Result, RunningWork};
 use hunch_library::fit::Footprint;
@@ -85,7 +86,8 @@ impl App {
             fit_seconds: needs.fitting,
             measured: needs.measured,
             collected: rows as u64,
-            run: TrainRun::read(&place.folder),
+            run: TrainRun::read(&place.folder, request.kind),
+            unfinished: TrainRun::unfinished(&place.folder),
         })
     }
 
@@ -93,8 +95,9 @@ impl App {
     /// because the target is read once more to train.
     ///
     /// # Errors
-    /// [`Error::Busy`] while something else runs. [`Refusal::ModelTooLarge`], [`Refusal::TrainingTooLarge`] or [`Refusal::NoDiskForTraining`] if memory or
-    /// disk are too small; nothing has changed then. Later errors are events.
+    /// [`Error::Busy`] while something else runs. [`Refusal::ModelTooLarge`], [`Refusal::TrainingTooLarge`] or
+    /// [`Refusal::NoDiskForTraining`] if memory or disk are too small. [`Error::InvalidRequest`] if the target can have no
+    /// such head. Nothing has changed then. Later errors are events.
     pub fn train_drafter(&self, request: &TrainRequest, sink: MeasurementSink<TrainEvent>) -> Result<u32> {
         let outlook = self.outlook(request)?;
         self.check_training(request, &outlook)?;
@@ -107,7 +110,7 @@ impl App {
         let (log, writer) = EventLog::open(id);
         let finish = Arc::new(AtomicBool::new(false));
         log.pump(receiver(id, sink), || ())?;
-        let run = TrainRun::read(&place.folder).filter(|run| run.kind == request.kind).unwrap_or_default();
+        let run = TrainRun::read(&place.folder, request.kind).unwrap_or_default();
         let mut reporter = Reporter {
             run: TrainRun { kind: request.kind, tokens: request.tokens, ..run },
             folder: place.folder.clone(),
@@ -195,8 +198,8 @@ impl App {
             let point = |point: &&hunch_core::pass_cost::CostPoint| point.rows as usize == recipe.parallel;
             curve.target.points.iter().find(point).map(|point| point.ms)
         });
-        let run = TrainRun::read(&place.folder);
-        let step = run.filter(|run| run.kind == request.kind && run.step > 0 && run.fit_seconds > 0.0);
+        let run = TrainRun::read(&place.folder, request.kind);
+        let step = run.filter(|run| run.step > 0 && run.fit_seconds > 0.0);
         let speeds = Speeds {
             decoding: entry.tokens_per_second,
             pass_ms,
@@ -204,11 +207,14 @@ impl App {
             threads: compute.threads().count(),
         };
         let needs = service::needs(&spec, &recipe, u64::from(request.tokens), &place.folder, speeds);
-        Ok(Outlook { needs, place, context: spec.context_length.min(CONTEXT) as u32 })
+        let sizes = (layers(spec.n_layer).len(), spec.n_embd);
+        Ok(Outlook { needs, place, context: spec.context_length.min(CONTEXT) as u32, sizes })
     }
 
     fn check_training(&self, request: &TrainRequest, outlook: &Outlook) -> Result<()> {
-        let Outlook { needs, place, context } = outlook;
+        let Outlook { needs, place, context, sizes } = outlook;
+        let (taps, width) = *sizes;
+        request.kind.check(taps, width)?;
         if !TOKENS.contains(&request.tokens) {
             return Err(Error::invalid(format!(
                 "Training takes {} to {} tokens.",
@@ -222,9 +228,8 @@ impl App {
         if fit.total + needs.memory > fit.machine.usable {
             return Err(Refusal::TrainingTooLarge { needed: needs.memory }.into());
         }
-        let held = hunch_library::folder_bytes(&place.folder);
         let free = hunch_library::download::free_space(&place.folder);
-        let missing = needs.disk.saturating_sub(held);
+        let missing = needs.disk.saturating_sub(needs.held);
         match free {
             Some(free) if missing > free => Err(Refusal::NoDiskForTraining { needed: missing, free }.into()),
             _ => Ok(()),
@@ -238,6 +243,8 @@ struct Outlook {
     place: TrainPlace,
     /// Context of the target while it writes.
     context: u32,
+    /// Layers that are collected, and the target's width.
+    sizes: (usize, usize),
 }
 
 /// Files of a training.

@@ -28,8 +28,8 @@ pub(super) struct ConversationResources {
     pub(super) prompt: usize,
     /// Proposers, with their caches and statistics.
     pub(super) proposers: Proposers,
-    /// Depth controller of each method.
-    depths: HashMap<Method, DepthController>,
+    /// Depth controller of each method, and the options under which it learnt.
+    depths: HashMap<Method, (MethodOptions, DepthController)>,
 }
 
 impl ConversationResources {
@@ -43,7 +43,7 @@ impl ConversationResources {
     /// # Errors
     /// If the device fails.
     pub(super) fn fork(&self) -> Result<Self> {
-        // Pass costs depend on the machine, not on the conversation.
+        // Pass costs depend on the machine and the options, not on the conversation.
         let depths = self.depths.clone();
         Ok(Self { depths, ..Self::new(self.target.fork(), self.proposers.fork()?) })
     }
@@ -183,7 +183,11 @@ impl ConversationResources {
         let Self { target, cached, proposers, depths, .. } = self;
         check_needs(method, proposers)?;
         proposers.prepare(method, &plan.options, target.info())?;
-        let depth = depths.entry(method).or_default();
+        let options = plan.options.read_by(method);
+        let (learnt_under, depth) = depths.entry(method).or_default();
+        if *learnt_under != options {
+            (*learnt_under, *depth) = (options, DepthController::default());
+        }
         depth.expect_passes(shared.predicted.passes());
         if let Some(ms) = shared.predicted.plain_ms {
             depth.expect_plain(ms);

@@ -1,16 +1,15 @@
 //! Services around training: predicts time, disk and memory, compares the new head with the one in use, and installs
 //! it. Training itself belongs to [`crate::train`].
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use hunch_core::chat::Role;
 use hunch_error::{Error, Result};
-use hunch_model::atomic_file;
 use hunch_model::spec::ModelSpec;
 
 use super::texts::{TextSource, conversation_messages};
 use crate::train::acceptance::{self, DraftAcceptance};
+use crate::train::export;
 use crate::train::kind::HeadKind;
 use crate::train::prompts;
 use crate::train::shards::{ShardStore, collected};
@@ -32,6 +31,9 @@ const DECODING: f64 = 15.0;
 const ENOUGH_ROWS: usize = 1_000;
 /// Copies of the weights while a step runs, in 32 bits: weights, gradients, two moments, best weights, one temporary.
 const WEIGHT_COPIES: f64 = 6.0;
+/// Copies of the weights in files, in 32 bits: a checkpoint has four, and is complete before the one before it goes. Two
+/// heads in 16 bits or less are another one.
+const STORED_COPIES: f64 = 9.0;
 /// Copies of the logits of a batch: scores and targets, their softmaxes and logarithms.
 const LOGIT_COPIES: f64 = 6.0;
 /// Operations for each weight and position: a product and a sum, forward and twice backward.
@@ -88,6 +90,15 @@ pub fn train(
     let kind = plan.recipe.kind;
     let name = if kind == HeadKind::Eagle { "head".into() } else { kind.file("head.gguf") };
     let fresh = out.map_or_else(|| folder.join(name), Path::to_path_buf);
+    let target_name = hunch_library::short_name(&target.path);
+    let place = heads.join(if kind == HeadKind::Eagle {
+        format!("{target_name}-eagle")
+    } else {
+        format!("{target_name}.gguf")
+    });
+    if out.is_none() {
+        export::check_place(kind, &place)?;
+    }
     let report = train::train(target, folder, plan, &fresh, watch)?;
     if out.is_some() {
         return Ok(Trained { report, in_use: None, place: fresh, installed: false });
@@ -97,35 +108,10 @@ pub fn train(
     if in_use.as_ref().is_some_and(used_more) {
         return Ok(Trained { report, in_use, place: fresh, installed: false });
     }
-    let name = hunch_library::short_name(&target.path);
-    let place = if kind == HeadKind::Eagle {
-        let place = heads.join(format!("{name}-eagle"));
-        replace_folder(&fresh, &place)?;
-        place
-    } else {
-        let place = heads.join(format!("{name}.gguf"));
-        atomic_file::copy(&fresh, &place)?;
-        place
-    };
+    // It may have changed in the meantime.
+    export::check_place(kind, &place)?;
+    export::copy(kind, &fresh, &place)?;
     Ok(Trained { report, in_use, place, installed: true })
-}
-
-/// Replaces a folder of files with a copy of another one. The copy is complete before the former folder goes.
-fn replace_folder(from: &Path, to: &Path) -> Result<()> {
-    let mut name = OsString::from(".");
-    name.push(to.file_name().unwrap_or_default());
-    let copy = to.with_file_name(name);
-    remove(&copy)?;
-    let io = |action, path: &Path| {
-        let path = path.to_path_buf();
-        move |source| Error::Io { action, path, source }
-    };
-    for entry in std::fs::read_dir(from).map_err(io("read", from))? {
-        let entry = entry.map_err(io("read", from))?;
-        atomic_file::copy(&entry.path(), &copy.join(entry.file_name()))?;
-    }
-    remove(to)?;
-    std::fs::rename(&copy, to).map_err(io("write", to))
 }
 
 /// Measures the head that decoding uses now.
@@ -148,8 +134,10 @@ fn measure_head_in_use(
 /// Predicted needs of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrainNeeds {
-    /// Bytes of the data on disk.
+    /// Bytes on disk: collected text, the checkpoint and the head.
     pub disk: u64,
+    /// Bytes of it that are collected already.
+    pub held: u64,
     /// Bytes of memory in addition to the target.
     pub memory: u64,
     /// Seconds of collecting that are left.
@@ -197,8 +185,10 @@ pub fn needs(spec: &ModelSpec, recipe: &Recipe, tokens: u64, folder: &Path, spee
     let steps = tokens as f64 * recipe.epochs as f64 / recipe.batch as f64;
     let operations = recipe.batch as f64 * OPERATIONS * passes * (weights + frozen);
     let step = speeds.step.unwrap_or(operations / (THREAD_SPEED * speeds.threads.max(1) as f64));
+    let row = taps * n * 2.0 + 4.0;
     TrainNeeds {
-        disk: (rows * (taps * n * 2.0 + 4.0)) as u64,
+        disk: (rows * row + STORED_COPIES * 4.0 * weights) as u64,
+        held: (done * row) as u64,
         memory: (4.0
             * (WEIGHT_COPIES * weights
                 + n * shortlist
@@ -214,11 +204,6 @@ pub fn needs(spec: &ModelSpec, recipe: &Recipe, tokens: u64, folder: &Path, spee
 /// # Errors
 /// [`Error::Io`] if the folder cannot be removed.
 pub fn discard(folder: &Path) -> Result<()> {
-    remove(folder)
-}
-
-/// Removes a folder, if there is one.
-fn remove(folder: &Path) -> Result<()> {
     match std::fs::remove_dir_all(folder) {
         Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
             Err(Error::Io { action: "remove", path: folder.into(), source })

@@ -64,6 +64,20 @@ pub fn check_place(kind: HeadKind, path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Copies a head to a place that was [checked](check_place). Each file is replaced in one step.
+///
+/// # Errors
+/// [`Error::Io`] if a file cannot be written.
+pub fn copy(kind: HeadKind, from: &Path, to: &Path) -> Result<()> {
+    if kind != HeadKind::Eagle {
+        return atomic_file::copy(from, to);
+    }
+    // The configuration comes first, as it does when the head is written.
+    [CONFIG, WEIGHTS].iter().try_for_each(|file| atomic_file::copy(&from.join(file), &to.join(file)))?;
+    remove_unfinished(to);
+    Ok(())
+}
+
 /// Returns whether a file of an EAGLE head was left by a kill while it was written.
 fn is_unfinished(name: &str) -> bool {
     let stem = |file: &'static str| file.split_once('.').map_or(file, |(stem, _)| stem);
@@ -217,6 +231,7 @@ fn eagle(fit: &FitRun<'_>, weights: &mut Weights, path: &Path) -> Result<()> {
         "architectures": ["LlamaForCausalLMEagle3"],
         "base_model_name_or_path": target.rows.name,
         heads::TARGET_IN_CONFIG: target.fingerprint()?,
+        heads::ACCEPTANCE_IN_CONFIG: fit.best_acceptance().first.sampled,
         "hidden_size": n,
         "intermediate_size": ff,
         "num_attention_heads": n / head_dim,

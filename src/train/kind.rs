@@ -14,7 +14,6 @@ use super::medusa::{self, Medusa};
 use super::mlp::{self, Mlp};
 use super::network::Network;
 use super::start::StartData;
-use super::target::TrainingTarget;
 
 /// Architecture of a head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, TS)]
@@ -60,12 +59,11 @@ impl HeadKind {
         if self == Self::Mlp { 1 } else { wanted.max(1) }
     }
 
-    /// Checks that heads of this kind can be trained for a target.
+    /// Checks that heads of this kind can be trained for a target of width `n`, of which `taps` layers are collected.
     ///
     /// # Errors
     /// [`Error::InvalidRequest`] if not.
-    pub fn check(self, target: &TrainingTarget) -> Result<()> {
-        let (taps, n) = (target.taps.len(), target.rows.n_embd);
+    pub fn check(self, taps: usize, n: usize) -> Result<()> {
         if self == Self::Eagle && taps < STREAMS {
             return Err(Error::invalid(format!(
                 "An EAGLE head reads {STREAMS} layers, and of this model {taps} are collected. Train another kind."

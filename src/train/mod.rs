@@ -258,7 +258,7 @@ pub fn train(
 ) -> Result<TrainReport> {
     let recipe = &plan.recipe;
     recipe.check()?;
-    recipe.kind.check(target)?;
+    recipe.kind.check(target.taps.len(), target.rows.n_embd)?;
     export::check_place(recipe.kind, out)?;
     let mut store = ShardStore::open(folder, target, plan.seed, plan.disk)?;
     let begun = Instant::now();

@@ -1,5 +1,5 @@
-//! Record of a run that the window started: how far it is, and how acceptance rose. It lies next to the data, so a run
-//! that was paused or killed is found again.
+//! Record of a run that the window started: how far it is, and how acceptance rose. Each architecture has one. It lies
+//! next to the data, so a run that was paused or killed is found again.
 
 use std::path::Path;
 
@@ -50,9 +50,15 @@ pub struct TrainRun {
 const RECORD: &str = "run.json";
 
 impl TrainRun {
-    /// Reads the record of a folder. A missing or damaged one is `None`: the data themselves are not affected.
-    pub fn read(folder: &Path) -> Option<Self> {
-        serde_json::from_str(&std::fs::read_to_string(folder.join(RECORD)).ok()?).ok()
+    /// Reads the record of an architecture in a folder. A missing or damaged one is `None`: the data themselves are not
+    /// affected.
+    pub fn read(folder: &Path, kind: HeadKind) -> Option<Self> {
+        serde_json::from_str(&std::fs::read_to_string(folder.join(kind.file(RECORD))).ok()?).ok()
+    }
+
+    /// Returns an architecture whose run in a folder can be continued.
+    pub fn unfinished(folder: &Path) -> Option<HeadKind> {
+        HeadKind::ALL.into_iter().find(|&kind| Self::read(folder, kind).is_some_and(|run| !run.finished))
     }
 
     /// Writes the record.
@@ -61,7 +67,7 @@ impl TrainRun {
     /// If the file cannot be written. The one before is intact.
     pub fn write(&self, folder: &Path) -> Result<()> {
         let text = serde_json::to_string(self).map_err(|error| Error::Internal(error.to_string()))?;
-        atomic_file::write(&folder.join(RECORD), &text)
+        atomic_file::write(&folder.join(self.kind.file(RECORD)), &text)
     }
 
     /// Takes over a progress. Returns true if acceptance was measured.
@@ -119,11 +125,11 @@ mod tests {
     #[test]
     fn record_survives_and_a_damaged_one_is_missing() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(TrainRun::read(folder.path()), None);
+        assert_eq!(TrainRun::read(folder.path(), HeadKind::Mlp), None);
         let run = TrainRun { tokens: 5, collected: 3, ..TrainRun::default() };
         run.write(folder.path()).unwrap();
-        assert_eq!(TrainRun::read(folder.path()), Some(run));
+        assert_eq!(TrainRun::read(folder.path(), HeadKind::Mlp), Some(run));
         std::fs::write(folder.path().join(RECORD), "{\"tokens\":").unwrap();
-        assert_eq!(TrainRun::read(folder.path()), None);
+        assert_eq!(TrainRun::read(folder.path(), HeadKind::Mlp), None);
     }
 }

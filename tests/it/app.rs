@@ -323,7 +323,7 @@ fn options_of_methods_are_applied_and_kept_with_the_answer() {
     let error = failed(Method::DraftModel, MethodOptions { draft_window: window, ..none.clone() });
     assert!(error.contains("larger than the context"), "{error}");
     let error = failed(Method::EarlyExit, MethodOptions { exit_layer: Some(99), ..none.clone() });
-    assert!(error.contains("has layers 0 to"), "{error}");
+    assert!(error.contains("The first 1 to 2 can draft"), "{error}");
     let error = failed(Method::LayerSkip, MethodOptions { skipped_layers: Some(vec![99]), ..none });
     assert!(error.contains("has layers 0 to"), "{error}");
 }

@@ -113,6 +113,9 @@ describe('advanced settings', () => {
     expect(await page.getByTestId('option-tree').inputValue()).toBe('3x2');
     await type('option-tree', 'wide');
     expect(await page.getByTestId('option-tree').inputValue()).toBe('3x2');
+    expect(await page.getByTestId('option-tree-problem').innerText()).toBe(
+      '“wide” is not used. Enter children by level such as 3x2x1, each 1 to 15.',
+    );
     await type('option-draft-window', '512');
     expect(await page.getByTestId('advanced-mark').textContent()).toBe('2 changed');
     await page.screenshot({ path: `${output}advanced-options.png` });

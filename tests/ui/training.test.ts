@@ -80,9 +80,12 @@ describe('training a drafter', () => {
     await page.getByTestId('training-chart').waitFor();
     await page.getByTestId('training-outcome').waitFor();
     expect(await requests(page)).toEqual([{ target: tiny.path, tokens: 200_000, kind: 'eagle' }]);
-    // The curve belongs to its architecture.
+    // Curve and result belong to their architecture.
     await page.getByTestId('training-kind').getByText('Medusa').click();
     await page.getByTestId('training-chart').waitFor({ state: 'detached' });
+    expect(await page.getByTestId('training-outcome').count()).toBe(0);
+    await page.getByTestId('training-kind').getByText('EAGLE-3').click();
+    await page.getByTestId('training-chart').waitFor();
   });
 
   it('keeps a better drafter that is in use', async () => {
@@ -122,6 +125,10 @@ describe('training a drafter', () => {
   it('continues after a restart, or deletes its data after a question', async () => {
     const page = await look({ event_ms: 40, runs: { [tiny.path]: half } });
     expect(await page.getByTestId('training-progress').innerText()).toBe('Paused, Step 2 of 2, EAGLE-3: 400 of 800 training steps');
+    // Another architecture can be trained on the same text meanwhile.
+    await page.getByTestId('training-kind').getByText('MLP').click();
+    await page.getByTestId('training-start').waitFor();
+    await page.getByTestId('training-kind').getByText('EAGLE-3').click();
     await page.getByTestId('training-discard').click();
     await page.getByTestId('training-discard-question').waitFor();
     expect(await calls(page, 'discard_training')).toEqual([]);

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::error::{Error, Result};
-use crate::propose::{MethodOption, Needs, Stage};
+use crate::propose::{Needs, OptionName, Stage};
 
 pub use crate::propose::Method;
 
@@ -31,9 +31,9 @@ impl Method {
     }
 
     /// Returns the options that change its drafts.
-    pub fn options(self) -> impl Iterator<Item = MethodOption> {
-        let reads = move |option: &MethodOption| self.entry().stages.iter().any(|stage| stage.reads(*option));
-        MethodOption::ALL.into_iter().filter(reads)
+    pub fn options(self) -> impl Iterator<Item = OptionName> {
+        let reads = move |option: &OptionName| self.entry().stages.iter().any(|stage| stage.reads(*option));
+        OptionName::ALL.into_iter().filter(reads)
     }
 
     /// Returns whether the method cannot draft without this.

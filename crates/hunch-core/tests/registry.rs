@@ -9,7 +9,7 @@ use hunch_core::model::LanguageModel;
 use hunch_core::propose::draft_model::DraftModel;
 use hunch_core::propose::head::Head;
 use hunch_core::propose::synthetic::Synthetic;
-use hunch_core::propose::{MethodOption, MethodOptions, Needs, ProposeContext, Proposer, Proposers};
+use hunch_core::propose::{MethodOptions, Needs, OptionName, ProposeContext, Proposer, Proposers};
 use hunch_core::sample::{Sampler, SamplingParams};
 use hunch_core::token::TokenId;
 use rand::SeedableRng;
@@ -66,7 +66,7 @@ fn options_follow_from_stages_and_have_json_names() {
     let read: MethodOptions = serde_json::from_str(written).unwrap();
     assert_eq!(serde_json::to_string(&read).unwrap(), written);
     let fields: serde_json::Map<_, _> = serde_json::from_str(written).unwrap();
-    let names = MethodOption::ALL.map(|option| serde_json::to_value(option).unwrap());
+    let names = OptionName::ALL.map(|option| serde_json::to_value(option).unwrap());
     assert!(fields.keys().eq(names.iter().map(|name| name.as_str().unwrap())), "{names:?}");
 
     assert_eq!(serde_json::to_string(&MethodOptions::default()).unwrap(), "{}");

@@ -35,10 +35,8 @@ pub fn heads(places: &Places, models: &[ModelEntry]) -> Vec<HeadEntry> {
         subfolders(folder, DEPTH, &mut paths);
     }
     let trained = places.data.as_deref().map(|data| entries(&data.join(HEADS_FOLDER))).unwrap_or_default();
-    let is_hidden =
-        |path: &Path| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
     let is_head = |path: &PathBuf| path.extension().is_some_and(|e| e == "gguf") || path.is_dir();
-    paths.extend(trained.into_iter().filter(|path| is_head(path) && !is_hidden(path)));
+    paths.extend(trained.into_iter().filter(is_head));
     paths
         .extend(models.iter().filter(|model| model.problem.is_some()).map(|model| model.path.clone().into()));
     let mut found: Vec<HeadEntry> = paths.into_iter().filter_map(|path| head_at(&path)).collect();

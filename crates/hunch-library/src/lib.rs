@@ -117,12 +117,6 @@ pub fn training_folder_in(data: &Path, target: &Path, seed: u64) -> Result<PathB
     Ok(data.join("drafters").join(name))
 }
 
-/// Returns the bytes of the files in a folder, without those in folders below. 0 if it cannot be read.
-pub fn folder_bytes(folder: &Path) -> u64 {
-    let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    files.filter_map(|file| file.metadata().ok()).map(|meta| meta.len()).sum()
-}
-
 /// Returns the path of the conversation database.
 ///
 /// # Errors

@@ -62,6 +62,8 @@ const MLP: &str = "mlp";
 const MEDUSA: &str = "medusa";
 /// Entry of a folder's config.json with the fingerprint of the target that its head was trained for.
 pub const TARGET_IN_CONFIG: &str = "hunch_target";
+/// Entry of a folder's config.json with the acceptance on held-out answers in chat sampling.
+pub const ACCEPTANCE_IN_CONFIG: &str = "hunch_acceptance";
 /// Metadata key of the acceptance on held-out answers in chat sampling.
 const ACCEPTANCE: &str = "hunch-head.acceptance";
 
@@ -130,21 +132,33 @@ pub fn in_folder(folder: &Path, target: &WeightFile) -> Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let is_own = |path: &PathBuf| trained_for(path).is_some_and(|of| of == own);
     let mut found: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_own).collect();
-    let changed = |path: &PathBuf| std::fs::metadata(path).and_then(|meta| meta.modified()).ok();
+    // The time of a folder changes with any file in it.
+    let dated = |path: &PathBuf| if path.is_dir() { path.join(config::FILE) } else { path.clone() };
+    let changed = |path: &PathBuf| std::fs::metadata(dated(path)).and_then(|meta| meta.modified()).ok();
     found.sort_by_key(|path| std::cmp::Reverse((changed(path), path.clone())));
     Ok(found)
 }
 
-/// Returns the fingerprint of the target that a head of Hunch was trained for, if it states one: a GGUF file, or a folder
-/// whose name is not hidden.
+/// Returns the fingerprint of the target that a head of Hunch was trained for: a GGUF file, or the folder of an EAGLE
+/// head. `None` for other files and for heads of others.
 fn trained_for(path: &Path) -> Option<String> {
-    if path.extension().is_some_and(|extension| extension == "gguf") {
-        return WeightFile::open(path).ok()?.gguf().str(TARGET).map(str::to_owned);
+    if path.is_dir() {
+        return config::read(path).ok()?[TARGET_IN_CONFIG].as_str().map(str::to_owned);
     }
-    if !path.is_dir() || path.file_name()?.as_encoded_bytes().starts_with(b".") {
-        return None;
+    let is_gguf = path.extension().is_some_and(|extension| extension == "gguf");
+    WeightFile::open(path).ok().filter(|_| is_gguf)?.gguf().str(TARGET).map(str::to_owned)
+}
+
+/// Checks that the head in a folder, or in a file of it, was not trained here for another target.
+fn check_trained_for(path: &Path, target: &WeightFile) -> Result<()> {
+    let folder = published::folder(path);
+    match trained_for(folder) {
+        Some(of) if of != fingerprint(target)? => {
+            let name = config::read(folder).ok().and_then(|config| config::target_name(&config));
+            Err(Refusal::HeadOfOther { name: name.unwrap_or_else(|| "another model".into()) }.into())
+        }
+        _ => Ok(()),
     }
-    config::read(path).ok()?[TARGET_IN_CONFIG].as_str().map(str::to_owned)
 }
 
 /// Facts about a head, from its files.
@@ -220,7 +234,12 @@ pub fn memory(path: &Path, target: &WeightFile, compute: &Compute) -> Result<Hea
 /// As [`memory`].
 pub fn outlook(path: &Path, target: &WeightFile, compute: &Compute) -> Result<HeadOutlook> {
     if published::is_published(path) {
-        return published::outlook(path, target, compute);
+        check_trained_for(path, target)?;
+        let acceptance = config::read(published::folder(path)).ok().and_then(|config| {
+            config[ACCEPTANCE_IN_CONFIG].as_f64().filter(|share| (0.0..=1.0).contains(share))
+        });
+        let outlook = published::outlook(path, target, compute)?;
+        return Ok(HeadOutlook { acceptance: acceptance.or(outlook.acceptance), ..outlook });
     }
     memory::of_own(WeightFile::open(path)?.gguf(), target, compute)
 }
@@ -258,9 +277,7 @@ pub fn usual_memory(
 /// [`Error::InvalidRequest`] if the head does not fit the target, and those of [`load`].
 pub fn open(path: &Path, target: &WeightFile, decoder: &Decoder, compute: &Compute) -> Result<Head> {
     if published::is_published(path) {
-        if trained_for(path).is_some_and(|of| fingerprint(target).is_ok_and(|own| own != of)) {
-            return Err(Refusal::HeadOfOther { name: "another model".into() }.into());
-        }
+        check_trained_for(path, target)?;
         return published::load(path, target, decoder, compute);
     }
     load(&WeightFile::open(path)?, target, decoder, compute)

@@ -1,5 +1,9 @@
 //! Medusa and EAGLE heads: training, files, drafts, killed runs, and bad input.
 
+use hunch::services::train as service;
+use hunch_library::HEADS_FOLDER;
+use hunch_model::heads;
+
 use super::*;
 
 /// Runs a head of a kind through training, files, loading, and the round loop.
@@ -83,6 +87,56 @@ fn kinds_share_data_and_nothing_else() {
     for kind in HeadKind::ALL {
         assert_eq!(train(kind).trained_now, 0, "{kind}");
     }
+}
+
+#[test]
+fn eagle_head_is_installed_as_a_folder_and_drafts_from_the_next_load_on() {
+    let place = TrainingFixture::deep();
+    let (data, folder) = (place.path("data"), place.path(HEADS_FOLDER));
+    let train = |kind| {
+        let plan = TrainPlan { recipe: Recipe { epochs: 1, ..small_of(kind) }, ..plan(500) };
+        service::train(&place.target, (&data, &folder), &plan, None, &mut |_: TrainProgress| {}).unwrap()
+    };
+    let load = LoadPlan { heads: Some(folder.clone()), ..LoadPlan::of(&place.target.path) };
+    let has_head = || Models::load_by(&load, &cpu()).unwrap().usable_methods().contains(&Method::Head);
+    assert!(!has_head());
+    let head = folder.join("tiny-eagle");
+    let trained = train(HeadKind::Eagle);
+    assert_eq!(trained.place, head);
+    assert!(trained.installed && trained.in_use.is_none() && has_head());
+    assert!(train(HeadKind::Mlp).in_use.is_some(), "it is compared with the EAGLE head");
+    let _ = std::fs::remove_file(folder.join("tiny.gguf"));
+    let places = Places { data: Some(place.folder.path().into()), ..Places::only(place.path("models")) };
+    assert_eq!(hunch_library::resolve_head(Path::new("tiny-eagle"), &places).unwrap(), head);
+
+    // A kill between the files leaves one, which is no head, and is completed.
+    let weights = head.join("model.safetensors");
+    std::fs::remove_file(&weights).unwrap();
+    assert!(!has_head());
+    assert!(train(HeadKind::Eagle).installed && has_head());
+    // A newer file in the folder does not make it a newer head.
+    let newest =
+        || heads::in_folder(&folder, &WeightFile::open(&place.target.path).unwrap()).unwrap().remove(0);
+    std::fs::copy(place.path("data").join("head.gguf"), folder.join("tiny.gguf")).unwrap();
+    std::fs::write(head.join(".DS_Store"), "").unwrap();
+    assert_eq!(newest(), folder.join("tiny.gguf"));
+    // Files of others are not replaced, and the run says so before any work.
+    std::fs::write(head.join("notes.txt"), "of someone").unwrap();
+    let plan = TrainPlan { recipe: small_of(HeadKind::Eagle), ..plan(700) };
+    let refused = service::train(&place.target, (&data, &folder), &plan, None, &mut |_: TrainProgress| {});
+    assert!(refused.is_err_and(|error| error.to_string().contains("not of a head of Hunch")));
+    assert!(head.join("notes.txt").exists());
+
+    let other = Tiny { layers: 4, seed: 9, ..tiny() }.write(place.folder.path(), "other");
+    let open = |head: &Path| TrainingTarget::open(&other, &cpu()).unwrap().load_head(head).map(drop);
+    for path in [&head, &weights] {
+        let error = open(path).unwrap_err().to_string();
+        assert!(error.contains("was trained for"), "{error}");
+        let error = heads::outlook(path, &WeightFile::open(&other).unwrap(), &cpu()).unwrap_err().to_string();
+        assert!(error.contains("was trained for"), "{error}");
+    }
+    let outlook = heads::outlook(&head, &WeightFile::open(&place.target.path).unwrap(), &cpu()).unwrap();
+    assert!(outlook.acceptance.is_some_and(|share| share > 0.0 && share <= 1.0), "{:?}", outlook.acceptance);
 }
 
 #[test]

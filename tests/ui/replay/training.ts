@@ -39,7 +39,8 @@ const tokenBytes = 4_600;
 const tokensPerSecond = 250;
 
 /** Time of a gradient step of each architecture, relative to the quickest. */
-const slowness = { mlp: 1, medusa: 2, eagle: 6 };
+const slowness = { mlp: 1, medusa: 2, eagle: 6 } as const satisfies Record<HeadKind, number>;
+const kinds = Object.keys(slowness) as HeadKind[];
 
 const newRun = (tokens: number, kind: HeadKind = 'mlp'): TrainRun => ({
   kind,
@@ -51,6 +52,9 @@ const newRun = (tokens: number, kind: HeadKind = 'mlp'): TrainRun => ({
   finished: false,
   fit_seconds: 0,
 });
+
+/** Key of the run of an architecture. */
+const key = (path: string, kind: HeadKind): string => `${kind} ${path}`;
 
 /** Acceptance after a share of all steps. */
 function acceptance(share: number): Acceptance {
@@ -64,14 +68,14 @@ export class ReplayTraining {
   readonly #later: Later;
   readonly #runs: Map<string, TrainRun>;
   #playing: Playing<TrainEvent> | null = null;
-  #path = '';
+  #key = '';
   /** Number of the last run, in another range than other measurements. */
   #id = 2000;
 
   constructor(later: Later, recorded: RecordedTraining = { event_ms: 40 }) {
     this.#recorded = recorded;
     this.#later = later;
-    this.#runs = new Map(Object.entries(recorded.runs ?? {}));
+    this.#runs = new Map(Object.entries(recorded.runs ?? {}).map(([path, run]) => [key(path, run.kind), run]));
   }
 
   /** The commands of training. */
@@ -84,7 +88,7 @@ export class ReplayTraining {
       return null;
     },
     discard_training: ({ target }) => {
-      this.#runs.delete(target);
+      for (const kind of kinds) this.#runs.delete(key(target, kind));
       return null;
     },
   };
@@ -97,12 +101,13 @@ export class ReplayTraining {
   }
 
   get #current(): TrainRun {
-    return this.#runs.get(this.#path) ?? newRun(0);
+    return this.#runs.get(this.#key) ?? newRun(0);
   }
 
   #outlook({ target, tokens, kind }: TrainRequest): TrainOutlook {
-    const run = this.#runs.get(target) ?? null;
-    const collected = run?.collected ?? 0;
+    const run = this.#runs.get(key(target, kind)) ?? null;
+    const collected = Math.max(...kinds.map((kind) => this.#runs.get(key(target, kind))?.collected ?? 0));
+    const unfinished = kinds.find((kind) => this.#runs.get(key(target, kind))?.finished === false) ?? null;
     return {
       disk_bytes: tokens * tokenBytes,
       disk_free: this.#recorded.disk_free ?? 80e9,
@@ -111,19 +116,20 @@ export class ReplayTraining {
       measured: run !== null,
       collected,
       run,
+      unfinished,
     };
   }
 
   #train({ target, tokens, kind }: TrainRequest, deliver: (message: MeasurementMessage<TrainEvent>) => void): number {
     const id = ++this.#id;
-    this.#path = target;
-    const before = this.#runs.get(target);
-    const run = before?.kind === kind ? before : { ...newRun(tokens, kind), collected: before?.collected ?? 0 };
+    this.#key = key(target, kind);
+    const own = this.#key;
+    const run = this.#runs.get(own) ?? newRun(tokens, kind);
     const track: Track<TrainEvent> = {
       batches: this.#events({ ...run, tokens, finished: false }).map((event) => [event]),
       duration: () => this.#recorded.event_ms,
       keep: (_, events) => {
-        for (const event of events) if (event.type !== 'failed') this.#runs.set(target, event.run);
+        for (const event of events) if (event.type !== 'failed') this.#runs.set(own, event.run);
       },
       deliver: (seq, events) => deliver({ id, seq, events }),
     };

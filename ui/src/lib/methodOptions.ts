@@ -1,6 +1,6 @@
 // Options of single methods, as text in fields. Pure.
 
-import type { MethodOption, MethodOptions } from './ipc/schema.gen';
+import type { OptionName, MethodOptions } from './ipc/schema.gen';
 
 /** Upper limits of the loaded models and the engine. */
 export interface OptionLimits {
@@ -11,13 +11,13 @@ export interface OptionLimits {
 }
 
 /** Text of an option; empty for its default. */
-export function optionText(options: MethodOptions, name: MethodOption): string {
+export function optionText(options: MethodOptions, name: OptionName): string {
   const value = options[name];
   return Array.isArray(value) ? value.join(', ') : String(value ?? '');
 }
 
 /** Options with another text of one: its default for an empty text, null for a malformed one. */
-export function withOption(options: MethodOptions, name: MethodOption, text: string, limits: OptionLimits): MethodOptions | null {
+export function withOption(options: MethodOptions, name: OptionName, text: string, limits: OptionLimits): MethodOptions | null {
   const { [name]: _, ...others } = options;
   const written = text.trim().toLowerCase();
   if (written === '') return others;
@@ -25,7 +25,7 @@ export function withOption(options: MethodOptions, name: MethodOption, text: str
   return value === null ? null : { ...others, ...value };
 }
 
-function read(name: MethodOption, text: string, limits: OptionLimits): MethodOptions | null {
+function read(name: OptionName, text: string, limits: OptionLimits): MethodOptions | null {
   switch (name) {
     case 'tree': {
       if (text === 'dynamic') return {};

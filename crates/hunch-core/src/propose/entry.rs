@@ -54,7 +54,7 @@ pub enum Stage {
         /// Chooses them from the options and the number of layers.
         layers: fn(&MethodOptions, usize) -> DraftLayers,
         /// The option that it reads.
-        option: MethodOption,
+        option: OptionName,
     },
     /// The synthetic proposer, which drafts from a known continuation (its script).
     Script,
@@ -90,12 +90,12 @@ impl Stage {
     }
 
     /// Returns whether an option changes the stage's drafts.
-    pub fn reads(&self, option: MethodOption) -> bool {
+    pub fn reads(&self, option: OptionName) -> bool {
         match self {
-            Self::DraftModel | Self::LowBitCopy => option == MethodOption::DraftWindow,
-            Self::DraftTree => matches!(option, MethodOption::Tree | MethodOption::DraftWindow),
-            Self::TargetLayers { option: own, .. } => option == *own || option == MethodOption::DraftWindow,
-            Self::HeadTree => option == MethodOption::Tree,
+            Self::DraftModel | Self::LowBitCopy => option == OptionName::DraftWindow,
+            Self::DraftTree => matches!(option, OptionName::Tree | OptionName::DraftWindow),
+            Self::TargetLayers { option: own, .. } => option == *own || option == OptionName::DraftWindow,
+            Self::HeadTree => option == OptionName::Tree,
             Self::Free(_) | Self::Texts | Self::Head | Self::Script => false,
         }
     }
@@ -126,11 +126,11 @@ impl fmt::Debug for Constructor {
     }
 }
 
-/// A field of [`MethodOptions`] that people set, by its name.
+/// Name of a field of [`MethodOptions`] that people set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "ts", derive(ts_rs::TS))]
-pub enum MethodOption {
+pub enum OptionName {
     /// [`MethodOptions::tree`].
     Tree,
     /// [`MethodOptions::exit_layer`].
@@ -141,7 +141,7 @@ pub enum MethodOption {
     DraftWindow,
 }
 
-impl MethodOption {
+impl OptionName {
     /// All options.
     pub const ALL: [Self; 4] = [Self::Tree, Self::ExitLayer, Self::SkippedLayers, Self::DraftWindow];
 }

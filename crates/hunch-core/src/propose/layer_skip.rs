@@ -103,11 +103,16 @@ impl LayerSkip {
     /// [`Error::InvalidRequest`] if the target lacks a layer, or none is left to draft with.
     pub fn of(layers: DraftLayers, target: &ModelInfo) -> Result<Self> {
         if !fits(&layers, target.n_layer) {
-            return Err(Error::invalid(format!(
-                "{} has layers 0 to {}. Leave at least one of them to draft with.",
-                target.name,
-                target.n_layer - 1
-            )));
+            let (name, n_layer) = (&target.name, target.n_layer);
+            return Err(Error::invalid(match layers {
+                DraftLayers::Exit(_) => {
+                    format!("{name} has {n_layer} layers. The first 1 to {n_layer} can draft.")
+                }
+                DraftLayers::Skip(_) => format!(
+                    "{name} has layers 0 to {}. Leave at least one of them to draft with.",
+                    n_layer - 1
+                ),
+            }));
         }
         Ok(Self::new(layers, target.n_vocab))
     }

@@ -35,7 +35,7 @@ mod shortlist;
 pub mod suffix;
 pub mod synthetic;
 
-pub use entry::{Constructor, MethodEntry, MethodOption, Needs, Stage};
+pub use entry::{Constructor, MethodEntry, Needs, OptionName, Stage};
 pub use proposer::{AuxRows, MethodOptions, ProposeContext, Proposer, RoundOutcome};
 pub use proposers::Proposers;
 
@@ -150,14 +150,14 @@ entry::methods! {
     LayerSkip {
         name: "layer-skip",
         summary: "The target drafts with some layers skipped",
-        stages: &[Stage::TargetLayers { layers: DraftLayers::skip, option: MethodOption::SkippedLayers }],
+        stages: &[Stage::TargetLayers { layers: DraftLayers::skip, option: OptionName::SkippedLayers }],
         docs: "the-target-drafts",
     }
     /// The first layers of the target draft.
     EarlyExit {
         name: "early-exit",
         summary: "The first layers of the target draft",
-        stages: &[Stage::TargetLayers { layers: DraftLayers::early_exit, option: MethodOption::ExitLayer }],
+        stages: &[Stage::TargetLayers { layers: DraftLayers::early_exit, option: OptionName::ExitLayer }],
         docs: "the-target-drafts",
     }
     /// A copy of the target with fewer bits per weight drafts.

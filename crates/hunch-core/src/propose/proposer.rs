@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use rand::RngCore;
 use serde::{Deserialize, Serialize};
 
-use super::Method;
 use super::draft_tree::TreeShape;
+use super::{Method, OptionName};
 use crate::depth::DraftPlan;
 use crate::draft::DraftTree;
 use crate::error::{Error, Result};
@@ -46,6 +46,20 @@ impl MethodOptions {
     /// Returns whether all options have their default.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// Returns the options that change the drafts of a method, and the default of the others.
+    pub fn read_by(&self, method: Method) -> Self {
+        let mut read = Self { synthetic_acceptance: self.synthetic_acceptance, ..Self::default() };
+        for name in method.options() {
+            match name {
+                OptionName::Tree => read.tree = self.tree.clone(),
+                OptionName::ExitLayer => read.exit_layer = self.exit_layer,
+                OptionName::SkippedLayers => read.skipped_layers = self.skipped_layers.clone(),
+                OptionName::DraftWindow => read.draft_window = self.draft_window,
+            }
+        }
+        read
     }
 }
 

@@ -89,12 +89,15 @@ impl Scaling {
     }
 }
 
+/// File of a configuration.
+pub(super) const FILE: &str = "config.json";
+
 /// Reads `config.json` in a folder.
 ///
 /// # Errors
 /// [`Error::InvalidModelFile`] if it is missing or is no JSON.
 pub(super) fn read(folder: &Path) -> Result<Value> {
-    let path = folder.join("config.json");
+    let path = folder.join(FILE);
     let invalid = |reason: String| Error::InvalidModelFile { path: path.clone(), reason };
     let size =
         std::fs::metadata(&path).map_err(|error| invalid(format!("it cannot be read ({error})")))?.len();

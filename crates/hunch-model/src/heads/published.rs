@@ -310,7 +310,8 @@ fn of_head(path: &Path) -> impl Fn(Error) -> Error {
     }
 }
 
-fn folder(path: &Path) -> &Path {
+/// Returns the folder of a head, from its path or that of a file in it.
+pub(super) fn folder(path: &Path) -> &Path {
     if path.is_dir() { path } else { path.parent().unwrap_or(path) }
 }
 

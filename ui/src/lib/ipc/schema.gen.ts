@@ -2746,11 +2746,6 @@ export type MessageState = "complete" | "streaming" | "interrupted" | "failed";
 export type Method = string;
 
 /**
- * A field of [`MethodOptions`] that people set, by its name.
- */
-export type MethodOption = "tree" | "exit_layer" | "skipped_layers" | "draft_window";
-
-/**
  * Method-specific options. Methods ignore the options of others. Fields that are left out have their default.
  */
 export type MethodOptions = { 
@@ -2941,12 +2936,17 @@ uses_head: boolean,
 /**
  * Options that change its drafts.
  */
-options: Array<MethodOption>, };
+options: Array<OptionName>, };
 
 /**
  * Kind of file to open.
  */
 export type OpenKind = "model" | "conversation" | "suite";
+
+/**
+ * Name of a field of [`MethodOptions`] that people set.
+ */
+export type OptionName = "tree" | "exit_layer" | "skipped_layers" | "draft_window";
 
 /**
  * A layer in a model's own file that drafts for it (multi-token prediction).
@@ -3894,9 +3894,13 @@ measured: boolean,
  */
 collected: number, 
 /**
- * The last run, if there was one.
+ * The last run of this architecture, if there was one.
  */
-run: TrainRun | null, };
+run: TrainRun | null, 
+/**
+ * An architecture whose run can be continued, if there is one.
+ */
+unfinished: HeadKind | null, };
 
 /**
  * A request to train a head.

@@ -1,7 +1,7 @@
 // Settings that few answers need: penalties, options of methods, stop strings, biases of tokens. Presets and comparisons leave them alone.
 // No DOM.
 
-import type { AnswerSettings, MethodOptions, SamplingParams } from '../ipc/schema.gen';
+import type { AnswerSettings, LoadedModels, MethodOptions, SamplingParams } from '../ipc/schema.gen';
 import type { LogitBias } from './logitBias.svelte';
 
 /** Settings of a request, without the models. */
@@ -17,6 +17,8 @@ export class AdvancedSettings {
   stop = $state.raw<readonly string[]>([]);
   readonly bias: LogitBias;
 
+  /** Path of the target that the options were chosen for; null before one is loaded. */
+  #target: string | null = null;
   #defaults = $state.raw({ presence: 0, frequency: 0 });
 
   /** Number of settings that differ from their defaults. */
@@ -40,6 +42,19 @@ export class AdvancedSettings {
     this.#defaults = { presence: presence_penalty, frequency: frequency_penalty };
     this.presencePenalty = presence_penalty;
     this.frequencyPenalty = frequency_penalty;
+  }
+
+  /** Adapts to other models: layers belong to one target, and a window fits the context. */
+  fit({ target, context }: LoadedModels): void {
+    const { exit_layer, skipped_layers, draft_window, ...others } = this.options;
+    const isOther = this.#target !== null && this.#target !== target.path;
+    this.#target = target.path;
+    this.options = {
+      ...others,
+      ...(exit_layer !== undefined && !isOther && { exit_layer }),
+      ...(skipped_layers !== undefined && !isOther && { skipped_layers }),
+      ...(draft_window !== undefined && draft_window <= context && { draft_window }),
+    };
   }
 
   /** Restores all defaults. */

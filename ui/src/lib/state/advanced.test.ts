@@ -80,6 +80,21 @@ describe('advanced settings', () => {
     expect([advanced.stop, advanced.presencePenalty]).toEqual([['x'], 1]);
   });
 
+  it('keep options as far as they fit other models', () => {
+    const { advanced } = make();
+    const load = (path: string, context: number) =>
+      advanced.fit({ ...app.info.loaded, target: { ...app.models[0]!, path }, context } as LoadedModels);
+    const options = { tree: '3x2', exit_layer: 20, skipped_layers: [9], draft_window: 512 };
+    advanced.options = options;
+    load('/a.gguf', 2048);
+    load('/a.gguf', 512);
+    expect(advanced.options).toEqual(options);
+    load('/a.gguf', 511);
+    expect(advanced.options).toEqual({ tree: '3x2', exit_layer: 20, skipped_layers: [9] });
+    load('/b.gguf', 2048);
+    expect(advanced.options).toEqual({ tree: '3x2' });
+  });
+
   it('ignore empty stop strings and duplicates', () => {
     const { advanced } = make();
     for (const text of ['a', '', 'a', ' a']) advanced.addStop(text);

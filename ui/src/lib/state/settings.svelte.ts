@@ -110,6 +110,7 @@ export class Settings {
     // The engine lists plain first, then the most recommended methods.
     const best = loaded.methods.find((method) => method !== 'plain');
     if (choose || !isUsable(this.method, loaded)) this.method = best ?? 'plain';
+    this.advanced?.fit(loaded);
   }
 
   /** The current choices. */

@@ -52,6 +52,8 @@ export class Training {
   readonly #outlooks = new Latest();
   #selected = $state.raw<Trainee | null>(null);
   #measurement = $state.raw<Measurement<TrainEvent> | null>(null);
+  /** `true` until the state of the selected model is known. */
+  #isNew = false;
   #id: number | null = null;
   /** Loads the models again that were in memory before. */
   #restore: () => Promise<unknown> = async () => {};
@@ -88,6 +90,7 @@ export class Training {
     const selected = model?.problem === null ? { path: model.path, title: this.#models.titleOf(model) } : null;
     if (selected?.path === this.#selected?.path) return;
     this.#selected = selected;
+    this.#isNew = true;
     this.outlook = null;
     if (this.here) return;
     this.run = null;
@@ -96,10 +99,19 @@ export class Training {
     void this.#ask();
   }
 
-  /** Chooses the tokens to train on and the architecture. */
-  choose({ tokens = this.tokens, kind = this.kind }: { tokens?: number; kind?: HeadKind }): void {
+  /** Chooses the tokens to train on. */
+  choose(tokens: number): void {
     this.tokens = tokens;
+    void this.#ask();
+  }
+
+  /** Chooses the architecture. Each has runs of its own. */
+  chooseKind(kind: HeadKind): void {
+    if (this.running) return;
     this.kind = kind;
+    this.run = null;
+    this.outcome = null;
+    this.error = null;
     void this.#ask();
   }
 
@@ -201,12 +213,14 @@ export class Training {
       if (!isLatest()) return;
       this.outlook = outlook;
       if (this.running) return;
-      // A paused run continues as it was begun.
-      const { run } = outlook;
-      const differs = run && (run.tokens !== this.tokens || run.kind !== this.kind);
-      if (run && !run.finished && differs && this.run === null) {
+      const { run, unfinished } = outlook;
+      // A run that waits comes first when a model is selected.
+      if (this.#isNew && unfinished && (run?.finished ?? true)) return this.chooseKind(unfinished);
+      this.#isNew = false;
+      // A paused run continues with its own tokens.
+      if (run && !run.finished && run.tokens !== this.tokens && this.run === null) {
         this.run = run;
-        this.choose(run);
+        this.choose(run.tokens);
       }
       this.run = run;
     } catch (thrown) {

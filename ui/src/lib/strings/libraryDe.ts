@@ -184,7 +184,7 @@ export const libraryDe: Strings['library'] = {
     kinds: {
       mlp: { label: 'MLP', note: 'Entwirft ein Token. Lernt am schnellsten.' },
       medusa: { label: 'Medusa', note: 'Entwirft mehrere Tokens auf einmal.' },
-      eagle: { label: 'EAGLE-3', note: 'Entwirft mehrere Tokens, jedes aus dem vorigen. Lernt am längsten.' },
+      eagle: { label: 'EAGLE-3', note: 'Entwirft mehrere Tokens, jedes aus dem vorigen. Lernt am langsamsten.' },
     },
     tokens: 'Trainingstext in Tokens',
     tokensUnit: 'Tokens',
