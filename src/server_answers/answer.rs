@@ -96,6 +96,9 @@ impl Progress {
         if let Some(timings) = &chunk.timings {
             self.reported_tok_s = timings.predicted_per_second.or(self.reported_tok_s);
         }
+        if let Some(interval) = chunk.metrics.as_ref().and_then(|metrics| metrics.mean_itl_ms) {
+            self.reported_tok_s = Some(1000.0 / interval).filter(|rate| rate.is_normal() && *rate > 0.0);
+        }
         if let Some(stats) = &chunk.stats {
             self.reported_tok_s = stats.tokens_per_second.or(self.reported_tok_s);
         }
