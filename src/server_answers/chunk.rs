@@ -53,7 +53,7 @@ pub(crate) struct Delta {
     /// Thinking, as llama.cpp, SGLang, DeepSeek and LM Studio name it.
     #[serde(deserialize_with = "or_default")]
     pub(crate) reasoning_content: Option<String>,
-    /// Thinking, as vLLM and Ollama name it, and LM Studio that of gpt-oss.
+    /// Thinking, as vLLM, mlx-lm and Ollama name it, and LM Studio that of gpt-oss.
     #[serde(deserialize_with = "or_default")]
     pub(crate) reasoning: Option<String>,
     /// Thinking, as Ollama's own protocol names it, which proxies pass on.

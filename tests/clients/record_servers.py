@@ -28,33 +28,15 @@ NGRAM = '{"method":"ngram","num_speculative_tokens":4,"prompt_lookup_max":4,"pro
 KEPT_METRICS = re.compile(r"(# \w+ )?(\w+:(spec_|num_requests_running|generation_tokens_total)|llamacpp:)")
 
 VLLM = ["vllm", "serve", "smollm2", "--port", "PORT", "--max-model-len", "512", "--enforce-eager"]
-# SGLang computes on CPUs, but has no CPU kernels there that verify drafts. Its own code turns these counts into figures.
-SGLANG = """
-import runpy, sys, types
-from sglang.srt.managers import tokenizer_manager as manager
-if "--reasoning-parser" in sys.argv:
-    manager.get_spec = lambda: types.SimpleNamespace(speculative_algorithm="NGRAM", speculative_num_draft_tokens=4)
-    figures = manager.TokenizerManager._calculate_spec_decoding_metrics
-    def counted(self, meta_info, answers, i):
-        answers.spec_verify_ct = [10] * (i + 1)
-        answers.spec_num_correct_drafts = [14] * (i + 1)
-        answers.spec_correct_drafts_histogram = [[2, 4, 2, 2]] * (i + 1)
-        figures(self, meta_info, answers, i)
-    manager.TokenizerManager._calculate_spec_decoding_metrics = counted
-if __name__ == "__main__":
-    runpy.run_module("sglang.launch_server", run_name="__main__", alter_sys=True)
-"""
-SGLANG_OPTIONS = ["--model-path", "smollm2", "--served-model-name", "smollm2", "--port", "PORT", "--device", "cpu"]
-SGLANG_OPTIONS += ["--attention-backend", "torch_native", "--sampling-backend", "pytorch", "--grammar-backend", "none"]
-SGLANG_OPTIONS += ["--mem-fraction-static", "0.1", "--max-total-tokens", "4096", "--context-length", "512"]
+SGLANG_SPEC = str(pathlib.Path(__file__).resolve().with_name("sglang_server.py"))
+SGLANG = ["--model-path", "smollm2", "--served-model-name", "smollm2", "--port", "PORT", "--device", "cpu"]
+SGLANG += ["--attention-backend", "torch_native", "--sampling-backend", "pytorch", "--grammar-backend", "none"]
+SGLANG += ["--mem-fraction-static", "0.1", "--max-total-tokens", "4096", "--context-length", "512"]
 LLAMA = ["llama-server", "-m", "smollm2.gguf", "--alias", "smollm2", "--port", "PORT", "-c", "512", "--metrics"]
+LLAMA_NGRAM = [*LLAMA, "--spec-type", "ngram-simple"]
+LLAMA_NGRAM += ["--spec-ngram-simple-size-n", "3", "--spec-ngram-simple-size-m", "4"]
 MLX_VLM = ["mlx_vlm.server", "--port", "PORT"]
 MLX = ["mlx_lm.server", "--model", "smollm2", "--port", "PORT"]
-
-
-def sglang(*options: str) -> list[str]:
-    pathlib.Path("sglang_server.py").write_text(SGLANG)
-    return ["python", "sglang_server.py", *SGLANG_OPTIONS, *options]
 
 
 def fill_cache() -> None:
@@ -65,9 +47,9 @@ def fill_cache() -> None:
     shutil.copytree("smollm2", repo / "snapshots" / revision, dirs_exist_ok=True)
 
 
-# For each server, the folders of recordings, the commands, and what is asked besides models, metrics and a chat.
+# For each server, the folders of recordings, the commands, and the requests after models, metrics and a chat.
 SERVERS = {
-    "vllm": lambda: [
+    "vllm": [
         ("vllm", VLLM, ["completion"]),
         ("vllm-ngram", [*VLLM, "--speculative-config", NGRAM], ["too-long", "broken"]),
         (
@@ -77,25 +59,29 @@ SERVERS = {
             ["unknown-model", "wrong-key"],
         ),
     ],
-    "sglang": lambda: [
-        ("sglang", sglang("--api-key", KEY, "--enable-metrics"), ["completion", "too-long", "wrong-key"]),
-        ("sglang-spec", sglang("--reasoning-parser", "deepseek-r1"), []),
+    "sglang": [
+        (
+            "sglang",
+            ["python", "-m", "sglang.launch_server", *SGLANG, "--api-key", KEY, "--enable-metrics"],
+            ["completion", "too-long", "wrong-key"],
+        ),
+        ("sglang-spec", ["python", SGLANG_SPEC, *SGLANG, "--reasoning-parser", "deepseek-r1"], []),
     ],
-    "mlx-lm": lambda: [
+    "mlx-lm": [
         ("mlx-lm", MLX, ["completion", "unknown-model"]),
         ("mlx-lm-draft", [*MLX, "--draft-model", "smollm2-24"], []),
     ],
-    "mlx-vlm": lambda: [
+    "mlx-vlm": [
         ("mlx-vlm", [*MLX_VLM, "--model", "smollm2"], ["completion", "unknown-model"]),
         ("mlx-vlm-draft", [*MLX_VLM, "--model", "qwen-tiny", "--draft-model", "qwen-tiny-mtp"], []),
     ],
-    "transformers": lambda: [
+    "transformers": [
         ("transformers", ["transformers", "serve", "--port", "PORT", "--device", "cpu"], ["unknown-model"]),
     ],
-    "llama-server": lambda: [
+    "llama-server": [
         ("llama-server", LLAMA, ["completion"]),
         ("llama-server-draft", [*LLAMA, "-md", "smollm2.gguf", "--spec-type", "draft-simple"], ["too-long"]),
-        ("llama-server-ngram", [*LLAMA, "--spec-type", "ngram-simple", "--api-key", KEY], ["wrong-key"]),
+        ("llama-server-ngram", [*LLAMA_NGRAM, "--api-key", KEY], ["wrong-key"]),
     ],
 }
 
@@ -224,5 +210,5 @@ if __name__ == "__main__":
     os.makedirs(f"cache/{name}/hub", exist_ok=True)
     if name in ("transformers", "mlx-vlm"):
         fill_cache()
-    for folder, command, cases in SERVERS[name]():
+    for folder, command, cases in SERVERS[name]:
         record(folder, command, cases, programs, out)

@@ -119,7 +119,7 @@ struct Expected {
     reported: &'static str,
 }
 
-/// What the chat of a server has in common with most others.
+/// Fields that most recorded chats share.
 const CHAT: Expected = Expected {
     folder: "",
     kind: "other",
@@ -142,6 +142,7 @@ const VLLM: Expected = Expected {
 };
 const SGLANG: Expected =
     Expected { kind: "sglang", reported: "SGLang reports no figures of its own", ..VLLM };
+const LLAMA_CPP: Expected = Expected { kind: "llama_cpp", pieces: 23, ..VLLM };
 
 const ANSWERS: &[Expected] = &[
     Expected { folder: "vllm", pieces: 23, ..VLLM },
@@ -212,6 +213,26 @@ const ANSWERS: &[Expected] = &[
         pieces: 18,
         ..CHAT
     },
+    Expected {
+        folder: "llama-server",
+        tok_s: Some(12.094161990257364),
+        reported: "llama.cpp reports: 12.1 tok/s decode\n",
+        ..LLAMA_CPP
+    },
+    Expected {
+        folder: "llama-server-draft",
+        speculation: || json!({ "drafted": 17, "accepted": 17, "passes": null, "source": "llama_cpp_timings" }),
+        tok_s: Some(13.853819317283785),
+        reported: "llama.cpp reports: 13.9 tok/s decode   17 of 17 drafted accepted (100%)   3.43 tokens a pass",
+        ..LLAMA_CPP
+    },
+    Expected {
+        folder: "llama-server-ngram",
+        speculation: || json!({ "drafted": 14, "accepted": 12, "passes": null, "source": "llama_cpp_timings" }),
+        tok_s: Some(19.48837095012587),
+        reported: "llama.cpp reports: 19.5 tok/s decode   12 of 14 drafted accepted (86%)   2.00 tokens a pass",
+        ..LLAMA_CPP
+    },
 ];
 
 #[test]
@@ -241,7 +262,7 @@ fn recorded_chats_are_read_with_their_figures() {
 
 #[test]
 fn recorded_completions_end_at_their_stop_string() {
-    for (folder, pieces) in [("vllm", 5), ("sglang", 4), ("mlx-lm", 4)] {
+    for (folder, pieces) in [("vllm", 5), ("sglang", 4), ("mlx-lm", 4), ("llama-server", 4)] {
         let server = Replay::start(folder, "completion");
         let json = last_json(&server.run(&["--json", "--raw"]));
         assert_eq!(json["text"], "Grüße", "{folder}");
@@ -284,6 +305,12 @@ fn recorded_errors_are_quoted_with_what_to_do() {
             "too-long",
             "status 400 (\"The input (870 tokens) is longer than the model's context length (512 tokens).\"). Change the request.",
         ),
+        (
+            "llama-server-draft",
+            "too-long",
+            "(\"request (870 tokens) exceeds the available context size (512 tokens), try increasing it\"). Change the request.",
+        ),
+        ("llama-server-ngram", "wrong-key", "status 401 (\"Invalid API Key\"). Check the key."),
         (
             "vllm-metrics",
             "unknown-model",
