@@ -99,3 +99,23 @@ fetch_zig() {
     touch "$zig/ready"
   fi
 }
+
+# Builds the llama-server of llama-cpp-python on first use, unless LLAMA_SERVER names one, and sets $llama_server to it.
+need_llama_server() {
+  local version=0.3.36
+  local folder="$cache/llama-server-$version"
+  llama_server=${LLAMA_SERVER:-$folder/build/bin/llama-server}
+  [ ! -x "$llama_server" ] || return 0
+  say "Building llama-server, some minutes"
+  rm -rf "$folder"
+  python3 -m venv "$folder"
+  "$folder/bin/pip" install --quiet --disable-pip-version-check scikit-build-core cmake ninja
+  mkdir "$folder/source"
+  "$folder/bin/pip" download --quiet --no-deps --no-build-isolation --no-binary llama-cpp-python \
+    --dest "$folder/source" "llama-cpp-python==$version"
+  tar -xzf "$folder"/source/*.tar.gz -C "$folder/source" --strip-components 1
+  "$folder/bin/cmake" -G Ninja -DCMAKE_MAKE_PROGRAM="$folder/bin/ninja" -DCMAKE_BUILD_TYPE=Release \
+    -DBUILD_SHARED_LIBS=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_SERVER=ON -DLLAMA_BUILD_UI=OFF -DLLAMA_OPENSSL=OFF \
+    -DGGML_METAL=OFF -S "$folder/source/vendor/llama.cpp" -B "$folder/build" >/dev/null
+  "$folder/bin/cmake" --build "$folder/build" --target llama-server >/dev/null
+}

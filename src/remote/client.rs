@@ -77,7 +77,7 @@ impl RemoteServer {
         Ok(Self { http, address, key })
     }
 
-    /// Lists the models that the server offers, each name once.
+    /// Lists the models that the server offers, each name once, with loaded ones first.
     ///
     /// # Errors
     /// [`Error::Server`] if it cannot be reached, refuses, or sends no list.
@@ -89,8 +89,10 @@ impl RemoteServer {
         let entries = list["data"]
             .as_array()
             .ok_or_else(|| self.failure("it sent no list of models", ServerRemedy::CheckProtocol))?;
+        // mlx-vlm lists every model of the Hub's cache, and would load the first one.
+        let (loaded, others): (Vec<_>, Vec<_>) = entries.iter().partition(|entry| entry["loaded"] == true);
         let mut seen = HashSet::new();
-        let models = entries.iter().filter_map(model_of_entry);
+        let models = loaded.into_iter().chain(others).filter_map(model_of_entry);
         Ok(models.filter(|model| seen.insert(model.id.clone())).collect())
     }
 
@@ -181,6 +183,7 @@ impl RemoteServer {
         let mut answer = answer
             .finish(wall_ms)
             .ok_or_else(|| self.failure("it ended before its answer did", ServerRemedy::Retry))?;
+        answer.speculation = answer.speculation.map(|speculation| speculation.of_kind(model.kind));
         if answer.speculation.is_none() {
             let after = self.counters(model).await;
             answer.speculation = before.zip(after).and_then(|(before, after)| after.since(before));
@@ -213,20 +216,23 @@ impl RemoteServer {
         if status.is_success() {
             return Ok(response);
         }
+        let answers = response.url().path().ends_with("completions");
+        let body = self.read_small(response).await.unwrap_or_default();
+        let json = serde_json::from_slice::<Value>(&body).ok();
         let remedy = match status.as_u16() {
             300..=399 => ServerRemedy::FollowRedirect,
             401 | 403 if self.key.is_none() => ServerRemedy::AddKey,
             401 | 403 => ServerRemedy::CheckKey,
+            // Servers of the protocol send this error if the model is missing or cannot be loaded.
+            404 if answers && json.as_ref().is_some_and(|json| json.get("error").is_some()) => {
+                ServerRemedy::ChooseModel
+            }
             404 => ServerRemedy::CheckProtocol,
             400 | 422 => ServerRemedy::ChangeRequest,
             429 | 503 => ServerRemedy::Wait,
             _ => ServerRemedy::Retry,
         };
-        let body = self.read_small(response).await.unwrap_or_default();
-        let said = match serde_json::from_slice::<Value>(&body) {
-            Ok(json) => error_message(json.get("error").unwrap_or(&json)),
-            Err(_) => String::new(),
-        };
+        let said = json.map_or_else(String::new, |json| error_message(json.get("error").unwrap_or(&json)));
         let said = if said.is_empty() { said } else { format!(" ({})", self.quoted(&said)) };
         Err(self.failure(&format!("it responded with status {}{said}", status.as_u16()), remedy))
     }

@@ -5,7 +5,7 @@ use hunch_core::token::TokenOrigin;
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
-use super::chunk::Chunk;
+use super::chunk::{Chunk, Delta};
 use super::speculation::Speculation;
 
 /// Fewest pieces of an answer whose speed is measured. Fewer were gathered by a proxy, or by the server.
@@ -96,6 +96,9 @@ impl Progress {
         if let Some(timings) = &chunk.timings {
             self.reported_tok_s = timings.predicted_per_second.or(self.reported_tok_s);
         }
+        if let Some(interval) = chunk.metrics.as_ref().and_then(|metrics| metrics.mean_itl_ms) {
+            self.reported_tok_s = Some(1000.0 / interval).filter(|rate| rate.is_normal() && *rate > 0.0);
+        }
         if let Some(stats) = &chunk.stats {
             self.reported_tok_s = stats.tokens_per_second.or(self.reported_tok_s);
         }
@@ -109,9 +112,11 @@ impl Progress {
         let piece = |text: Option<String>, thinking| {
             text.filter(|text| !text.is_empty()).map(|text| TextPiece { text, origin: None, thinking })
         };
-        let thought =
-            piece(choice.delta.reasoning_content.or(choice.delta.reasoning).or(choice.delta.thinking), true);
-        let text = choice.delta.content.or(choice.text).unwrap_or_default();
+        // Servers may send several names of it, and leave all but one empty.
+        let Delta { content, reasoning_content, reasoning, thinking } = choice.delta;
+        let thoughts = [reasoning_content, reasoning, thinking];
+        let thought = thoughts.into_iter().find_map(|text| piece(text, true));
+        let text = content.or(choice.text).unwrap_or_default();
         // The tokens of a Hunch server say the same text, piece by piece.
         let by_token = hunch.texts.len() == hunch.origins.len() && hunch.texts.concat() == text;
         let answer: Vec<_> = match by_token {
@@ -174,7 +179,7 @@ mod tests {
         assert_eq!(at_once.measured_tok_s(), None);
         let hidden = finished(&[text.clone(), text.clone(), text.clone(), usage.clone()], 1100.0);
         assert_eq!(hidden.measured_tok_s(), Some(10.0));
-        let thought = piece(json!({ "reasoning": "so" }));
+        let thought = piece(json!({ "reasoning_content": "", "reasoning": "so" }));
         let shown = finished(&[thought, text.clone(), text, usage], 1100.0);
         assert_eq!(shown.measured_tok_s(), Some(1010.0));
     }

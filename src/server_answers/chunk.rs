@@ -19,7 +19,7 @@ pub(crate) struct Chunk {
     /// Figures of a Hunch server.
     #[serde(default, deserialize_with = "or_default")]
     pub(crate) hunch: Option<HunchField>,
-    /// Figures of llama.cpp.
+    /// Figures of llama.cpp, and of servers that copy their form.
     #[serde(default, deserialize_with = "or_default")]
     pub(crate) timings: Option<Timings>,
     /// Figures of vLLM.
@@ -53,7 +53,7 @@ pub(crate) struct Delta {
     /// Thinking, as llama.cpp, SGLang, DeepSeek and LM Studio name it.
     #[serde(deserialize_with = "or_default")]
     pub(crate) reasoning_content: Option<String>,
-    /// Thinking, as vLLM and Ollama name it, and LM Studio that of gpt-oss.
+    /// Thinking, as vLLM, mlx-lm and Ollama name it, and LM Studio that of gpt-oss.
     #[serde(deserialize_with = "or_default")]
     pub(crate) reasoning: Option<String>,
     /// Thinking, as Ollama's own protocol names it, which proxies pass on.
@@ -105,11 +105,17 @@ pub(crate) struct Timings {
     pub(crate) draft_n: Option<u64>,
     #[serde(deserialize_with = "or_default")]
     pub(crate) draft_n_accepted: Option<u64>,
+    /// Passes that checked a draft, which mlx-vlm adds.
+    #[serde(deserialize_with = "or_default")]
+    pub(crate) draft_rounds: Option<u64>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct RequestMetrics {
+    /// Milliseconds from one token to the next, after the first. vLLM's `tokens_per_second` includes the prompt.
+    #[serde(deserialize_with = "or_default")]
+    pub(crate) mean_itl_ms: Option<f64>,
     #[serde(deserialize_with = "or_default")]
     pub(crate) speculative_decoding: Option<VllmAcceptance>,
 }

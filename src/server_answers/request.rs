@@ -106,11 +106,16 @@ impl RemoteRequest {
             ServerKind::Sglang => set("return_spec_tokens_details", json!(true)),
             _ => None,
         };
-        let name_of = |name: &String| match (name.as_str(), model.kind) {
-            ("repeat_penalty", ServerKind::Vllm | ServerKind::Sglang) => "repetition_penalty".to_owned(),
-            (name, _) => name.to_owned(),
-        };
-        body.extend(self.sampling.iter().map(|(name, value)| (name_of(name), value.clone())));
+        body.extend(self.sampling.clone());
+        // Each server ignores the name of the others, or refuses it. One of unknown kind may know either.
+        if let Some(penalty) = body.get("repeat_penalty").cloned() {
+            if matches!(model.kind, ServerKind::Vllm | ServerKind::Sglang) {
+                body.remove("repeat_penalty");
+            }
+            if matches!(model.kind, ServerKind::Vllm | ServerKind::Sglang | ServerKind::Other) {
+                body.insert("repetition_penalty".to_owned(), penalty);
+            }
+        }
         Value::Object(body)
     }
 }
@@ -144,5 +149,22 @@ mod tests {
         let id = |id: &str| model_of_entry(&json!({ "id": id })).map(|model| model.id);
         assert_eq!(id("org/model:8b").as_deref(), Some("org/model:8b"));
         assert_eq!((id(""), id("a\nb"), id(&"a".repeat(513))), (None, None, None));
+    }
+
+    #[test]
+    fn repetition_penalty_is_sent_by_the_names_that_a_server_may_know() {
+        let sampling = Map::from_iter([("repeat_penalty".to_owned(), json!(1.1))]);
+        let request = RemoteRequest { sampling, ..RemoteRequest::default() };
+        for (kind, ours, theirs) in [
+            (ServerKind::Hunch, true, false),
+            (ServerKind::LlamaCpp, true, false),
+            (ServerKind::Vllm, false, true),
+            (ServerKind::Sglang, false, true),
+            (ServerKind::Other, true, true),
+        ] {
+            let body = request.body(&RemoteModel { id: "m".into(), kind, context: None });
+            let sent = |name: &str| body.get(name) == Some(&json!(1.1));
+            assert_eq!((sent("repeat_penalty"), sent("repetition_penalty")), (ours, theirs), "{kind:?}");
+        }
     }
 }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
 use super::chunk::{Chunk, LmStudioDrafts, SglangAcceptance, Timings, VllmAcceptance};
+use super::request::ServerKind;
 
 /// Drafted and accepted tokens of an answer, as its server counts them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
@@ -27,6 +28,8 @@ pub enum SpeculationSource {
     Hunch,
     /// The field `timings` of llama.cpp.
     LlamaCppTimings,
+    /// The field `timings` of another server, such as mlx-vlm.
+    Timings,
     /// The field `metrics.speculative_decoding` of vLLM.
     VllmResponse,
     /// Counters of vLLM's `/metrics`, after the answer minus before it. They include other requests of that time.
@@ -43,6 +46,7 @@ impl SpeculationSource {
         match self {
             Self::Hunch => "Hunch",
             Self::LlamaCppTimings => "llama.cpp",
+            Self::Timings => "server",
             Self::VllmResponse => "vLLM",
             Self::VllmCounters => "vLLM (all requests in that period)",
             Self::SglangResponse => "SGLang",
@@ -75,8 +79,12 @@ impl Speculation {
     }
 
     fn of_timings(timings: &Timings) -> Option<Self> {
-        let source = SpeculationSource::LlamaCppTimings;
-        Some(Self { drafted: timings.draft_n?, accepted: timings.draft_n_accepted?, passes: None, source })
+        Some(Self {
+            drafted: timings.draft_n?,
+            accepted: timings.draft_n_accepted?,
+            passes: timings.draft_rounds,
+            source: SpeculationSource::LlamaCppTimings,
+        })
     }
 
     fn of_vllm(figures: &VllmAcceptance) -> Option<Self> {
@@ -107,6 +115,15 @@ impl Speculation {
         })
     }
 
+    /// Returns the figures as those of a server of this kind. Others copy the form of llama.cpp.
+    pub(crate) fn of_kind(self, kind: ServerKind) -> Self {
+        let source = match self.source {
+            SpeculationSource::LlamaCppTimings if kind != ServerKind::LlamaCpp => SpeculationSource::Timings,
+            source => source,
+        };
+        Self { source, ..self }
+    }
+
     /// Returns the sum of the figures of two answers by one server.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
@@ -120,9 +137,11 @@ impl Speculation {
 
     /// Returns the mean number of tokens that a pass emitted, for an answer of `generated` tokens.
     ///
-    /// If the server does not count its passes, each is taken to emit one token in addition to the accepted ones.
+    /// Each pass is taken to emit one token in addition to the accepted ones. Servers count at most the passes that
+    /// checked a draft: vLLM's `ngram` drafts in some passes only. The server's count matters if it is higher, because
+    /// the last pass may have accepted more tokens than the answer could hold.
     pub fn tokens_per_pass(&self, generated: u64) -> Option<f64> {
-        let passes = self.passes.unwrap_or_else(|| generated.saturating_sub(self.accepted));
+        let passes = generated.saturating_sub(self.accepted).max(self.passes.unwrap_or(0));
         (passes > 0).then(|| generated as f64 / passes as f64)
     }
 }
@@ -217,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_per_pass_uses_counted_passes_first() {
+    fn tokens_per_pass_counts_passes_without_draft() {
         let reported = Speculation {
             drafted: 215,
             accepted: 63,
@@ -225,9 +244,15 @@ mod tests {
             source: SpeculationSource::SglangResponse,
         };
         assert_eq!(reported.tokens_per_pass(106), Some(106.0 / 43.0));
-        let computed = Speculation { passes: None, ..reported };
-        assert_eq!(computed.tokens_per_pass(106), Some(106.0 / 43.0));
-        assert_eq!(computed.tokens_per_pass(63), None);
+        let uncounted = Speculation { passes: None, ..reported };
+        assert_eq!(uncounted.tokens_per_pass(106), Some(106.0 / 43.0));
+        assert_eq!(uncounted.tokens_per_pass(63), None);
+        // A long answer with two drafts.
+        let rare = Speculation { drafted: 8, accepted: 6, passes: Some(2), ..reported };
+        assert_eq!(rare.tokens_per_pass(106), Some(1.06));
+        // The last pass was cut off by the length limit.
+        let cut = Speculation { drafted: 32, accepted: 30, passes: Some(8), ..reported };
+        assert_eq!(cut.tokens_per_pass(36), Some(4.5));
     }
 
     #[test]

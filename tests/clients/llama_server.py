@@ -1,4 +1,4 @@
-"""Checks `hunch run --server` with a real llama-server: LLAMA_SERVER HUNCH TARGET DRAFT [RECORDING].
+"""Checks `hunch run --server` with a real llama-server: LLAMA_SERVER HUNCH TARGET DRAFT.
 
 scripts/llama-server starts it.
 """
@@ -76,23 +76,8 @@ def check_answers(hunch: str, url: str) -> None:
     check("schema", city in ("Rome", "Paris"))
 
 
-def record(url: str, path: str) -> None:
-    body = {
-        "messages": [{"role": "user", "content": QUESTION}],
-        "temperature": 0,
-        "max_tokens": 24,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
-    request = urllib.request.Request(
-        f"{url}/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
-    )
-    with urllib.request.urlopen(request) as response, open(path, "wb") as file:
-        file.write(response.read())
-
-
 if __name__ == "__main__":
-    program, hunch, target, draft, recording = sys.argv[1:]
+    program, hunch, target, draft = sys.argv[1:]
     address = f"http://127.0.0.1:{(port := free_port())}"
     options = ["-m", target, "-md", draft, "--spec-type", "draft-simple", "--alias", "target"]
     options += ["--port", str(port), "-c", "4096", "-ngl", "0"]
@@ -100,8 +85,6 @@ if __name__ == "__main__":
     try:
         wait_until_ready(address, server)
         check_answers(hunch, address)
-        if recording:
-            record(address, recording)
     finally:
         server.terminate()
         server.wait()

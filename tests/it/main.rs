@@ -34,6 +34,7 @@ mod own_server;
 mod pairs;
 mod published_heads;
 mod quantisations;
+mod recorded_servers;
 mod recurrent;
 mod release;
 mod remote;

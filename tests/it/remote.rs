@@ -1,7 +1,5 @@
 //! Answers of other servers: `hunch run --server` against `hunch serve`, and against scripted servers with the figures
-//! of llama.cpp, vLLM and SGLang. Whole streams are in `remote_streams`.
-//!
-//! `tests/golden/llama-server.txt` was recorded from llama-server of llama-cpp-python 0.3.36 by `scripts/llama-server`.
+//! of llama.cpp, vLLM and SGLang. Whole streams are in `remote_streams`, and recorded ones in `recorded_servers`.
 
 use std::net::SocketAddr;
 use std::process::{Output, Stdio};
@@ -222,29 +220,6 @@ fn figures_of_llama_cpp_are_shown_as_its_own() {
         assert!(body.get(absent).is_none(), "{absent}");
     }
     assert_eq!(server.script.received.lock().unwrap()[0].1.as_deref(), Some("Bearer sk-secret"));
-}
-
-#[test]
-fn a_recorded_answer_of_llama_server_is_read() {
-    let recorded = include_str!("../golden/llama-server.txt");
-    let chunks = recorded.lines().filter_map(|line| line.strip_prefix("data: {"));
-    let chunks: Vec<Value> = chunks.map(|rest| serde_json::from_str(&format!("{{{rest}")).unwrap()).collect();
-    let said: String =
-        chunks.iter().filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str()).collect();
-    let last = chunks.last().unwrap();
-    let server = Scripted::start(Script::new("llamacpp", recorded.to_owned()));
-    let json = last_json(&server.run(&["--json"]));
-    let texts = json["pieces"].as_array().unwrap().iter().map(|piece| piece["text"].as_str().unwrap());
-    assert_eq!(texts.collect::<String>(), said);
-    let (answer, timings) = (&json["answer"], &last["timings"]);
-    assert_eq!(answer["finish_reason"], "length");
-    assert_eq!(answer["usage"]["generated"], last["usage"]["completion_tokens"]);
-    assert_eq!(answer["reported_tok_s"], timings["predicted_per_second"]);
-    let speculation = &answer["speculation"];
-    assert_eq!(speculation["source"], "llama_cpp_timings");
-    assert_eq!(speculation["drafted"], timings["draft_n"]);
-    assert_eq!(speculation["accepted"], timings["draft_n_accepted"]);
-    assert!(timings["draft_n_accepted"].as_u64() > Some(0), "{timings}");
 }
 
 #[test]

@@ -1,12 +1,10 @@
 //! Streams of vLLM, SGLang, LM Studio and Ollama, as `hunch run --server` reads them: an answer with its reasoning and
 //! figures, errors, and streams that are cut.
 //!
-//! They were not recorded, because none of the four runs where the tests do. They are written from these sources:
+//! They were written, not recorded, to have all of it in one stream. `recorded_servers` has recordings, which none can
+//! be of LM Studio and Ollama. The sources:
 //!
-//! - vLLM, main of 2026: `vllm/entrypoints/openai/engine/protocol.py` (`DeltaMessage`, `ErrorInfo`, `UsageInfo`) and
-//!   `chat_completion/serving.py`; metrics of `--per-request-spec-decode-metrics`.
-//! - SGLang, main of 2026: `python/sglang/srt/entrypoints/openai/protocol.py`, `serving_base.py` (both forms of errors)
-//!   and `serving_chat.py`.
+//! - vLLM 0.32 and SGLang 0.5.23, in the form of their recordings. SGLang's error is that of `serving_base.py`.
 //! - LM Studio: the API changelog, <https://lmstudio.ai/docs/developer/api-changelog>: `reasoning_content` since 0.3.9,
 //!   `stats` with drafts since 0.3.10, usage in streams since 0.3.18, `reasoning` of gpt-oss since 0.3.23.
 //! - Ollama, main of 2026: `openai/openai.go` (`ChatCompletionChunk`, `Message.Reasoning`, `Error`) and
@@ -57,11 +55,12 @@ const VLLM: Server = Server {
 const SGLANG: Server = Server {
     owner: "sglang",
     stream: &[
-        r#"data: {"id":"1","object":"chat.completion.chunk","created":1,"model":"first","choices":[{"index":0,"delta":{"role":"assistant","content":"","reasoning_content":null,"tool_calls":null},"logprobs":null,"finish_reason":null,"matched_stop":null}],"usage":null}"#,
-        r#"data: {"id":"1","object":"chat.completion.chunk","created":1,"model":"first","choices":[{"index":0,"delta":{"role":null,"content":null,"reasoning_content":"Rome is old.","tool_calls":null},"logprobs":null,"finish_reason":null,"matched_stop":null}],"usage":null}"#,
-        r#"data: {"id":"1","object":"chat.completion.chunk","created":1,"model":"first","choices":[{"index":0,"delta":{"role":null,"content":"In Rome.","reasoning_content":null,"tool_calls":null},"logprobs":null,"finish_reason":null,"matched_stop":null}],"usage":null}"#,
-        r#"data: {"id":"1","object":"chat.completion.chunk","created":1,"model":"first","choices":[{"index":0,"delta":{"role":null,"content":null,"reasoning_content":null,"tool_calls":null},"logprobs":null,"finish_reason":"stop","matched_stop":2}],"usage":null}"#,
-        r#"data: {"id":"1","object":"chat.completion.chunk","created":1,"model":"first","choices":[],"usage":{"prompt_tokens":11,"total_tokens":31,"completion_tokens":20,"prompt_tokens_details":null,"reasoning_tokens":4},"sglext":{"spec_tokens_details":{"spec_verify_ct":8,"spec_num_correct_drafts":12,"spec_num_proposed_drafts":24,"spec_accept_length":2.5,"spec_accept_rate":0.5}}}"#,
+        r#"data: {"id":"1","object":"chat.completion.chunk","created":1,"model":"first","choices":[{"index":0,"delta":{"reasoning_content":null,"role":"assistant","content":""},"logprobs":null,"finish_reason":null,"matched_stop":null}]}"#,
+        r#"data: {"id":"1","object":"chat.completion.chunk","created":1,"model":"first","choices":[{"index":0,"delta":{"reasoning_content":"Rome is old."},"logprobs":null,"finish_reason":null,"matched_stop":null}]}"#,
+        r#"data: {"id":"1","object":"chat.completion.chunk","created":1,"model":"first","choices":[{"index":0,"delta":{"reasoning_content":null,"content":"In Rome."},"logprobs":null,"finish_reason":null,"matched_stop":null}]}"#,
+        r#"data: {"id":"1","object":"chat.completion.chunk","created":1,"model":"first","choices":[{"index":0,"delta":{"reasoning_content":null},"logprobs":null,"finish_reason":"stop","matched_stop":2}]}"#,
+        r#"data: {"id":"1","object":"chat.completion.chunk","created":1,"model":"first","choices":[],"sglext":{"spec_tokens_details":{"spec_verify_ct":8,"spec_num_correct_drafts":12,"spec_num_proposed_drafts":24,"spec_accept_length":2.5,"spec_accept_rate":0.5}}}"#,
+        r#"data: {"id":"1","object":"chat.completion.chunk","created":1,"model":"first","choices":[],"usage":{"prompt_tokens":11,"total_tokens":31,"completion_tokens":20,"prompt_tokens_details":null,"reasoning_tokens":4,"completion_tokens_details":{"reasoning_tokens":4}}}"#,
         "data: [DONE]",
     ],
     cut: 3,

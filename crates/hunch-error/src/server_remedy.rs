@@ -9,6 +9,8 @@ pub enum ServerRemedy {
     CheckAddress,
     /// Something else answers at the address.
     CheckProtocol,
+    /// The server speaks the protocol, and cannot use this model.
+    ChooseModel,
     /// The server redirects to another address.
     FollowRedirect,
     /// The server needs a key, and has none.
@@ -29,6 +31,7 @@ impl ServerRemedy {
         match self {
             Self::CheckAddress => "check_address",
             Self::CheckProtocol => "check_protocol",
+            Self::ChooseModel => "choose_model",
             Self::FollowRedirect => "follow_redirect",
             Self::AddKey => "add_key",
             Self::CheckKey => "check_key",
@@ -46,6 +49,7 @@ impl fmt::Display for ServerRemedy {
             Self::CheckProtocol => {
                 "Check the address: it must be of a server that speaks OpenAI's protocol."
             }
+            Self::ChooseModel => "Choose another of its models.",
             Self::FollowRedirect => "It redirects to another address. Use that one.",
             Self::AddKey => {
                 "It needs a key: set HUNCH_SERVER_KEY for the command line, or add it in the window's library."

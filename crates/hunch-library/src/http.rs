@@ -146,10 +146,24 @@ fn tls_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a rus
     tls_error(error.downcast_ref::<std::io::Error>()?.get_ref()?)
 }
 
-/// Shortens a message of a server for quoting: without control characters, at most 200 characters.
+/// Shortens a message of a server for quoting: without control characters, at most 300 characters and an ellipsis.
 pub fn quotable(text: &str) -> String {
-    /// Limit of a quoted message, in characters.
-    const MAX_QUOTED_CHARS: usize = 200;
-    let plain: String = text.chars().filter(|c| !c.is_control()).take(MAX_QUOTED_CHARS).collect();
-    plain.trim().to_owned()
+    /// Limit of a quoted message, in characters. vLLM's refusal of a long prompt has 263.
+    const MAX_QUOTED_CHARS: usize = 300;
+    let mut plain = text.chars().filter(|c| !c.is_control());
+    let begun: String = plain.by_ref().take(MAX_QUOTED_CHARS).collect();
+    let end = if plain.next().is_some() { "…" } else { "" };
+    format!("{}{end}", begun.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_messages_are_cut_with_an_ellipsis() {
+        assert_eq!(quotable(" no\u{1b} model\n"), "no model");
+        assert_eq!(quotable(&"ü".repeat(300)), "ü".repeat(300));
+        assert_eq!(quotable(&"ü".repeat(301)), format!("{}…", "ü".repeat(300)));
+    }
 }

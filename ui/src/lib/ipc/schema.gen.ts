@@ -3562,7 +3562,7 @@ source: SpeculationSource, };
 /**
  * Place in a response that holds the figures.
  */
-export type SpeculationSource = "hunch" | "llama_cpp_timings" | "vllm_response" | "vllm_counters" | "sglang_response" | "lm_studio_response";
+export type SpeculationSource = "hunch" | "llama_cpp_timings" | "timings" | "vllm_response" | "vllm_counters" | "sglang_response" | "lm_studio_response";
 
 /**
  * Role of a model when its speed was measured.

@@ -145,6 +145,7 @@ export const chatDe: typeof chatEn = {
     sources: {
       hunch: 'Hunch',
       llama_cpp_timings: 'llama.cpp',
+      timings: 'Der Server',
       vllm_response: 'vLLM',
       vllm_counters: 'vLLM',
       sglang_response: 'SGLang',

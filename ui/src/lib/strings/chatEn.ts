@@ -161,6 +161,7 @@ export const chatEn = {
     sources: {
       hunch: 'Hunch',
       llama_cpp_timings: 'llama.cpp',
+      timings: 'The server',
       vllm_response: 'vLLM',
       vllm_counters: 'vLLM',
       sglang_response: 'SGLang',

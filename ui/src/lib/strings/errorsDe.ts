@@ -5,6 +5,7 @@ import type { ErrorCatalogue, RefusalCatalogue, RunningWorkWords, ServerRemedyWo
 const serverRemedies: ServerRemedyWords = {
   check_address: 'Prüfe, ob er läuft und ob die Adresse stimmt.',
   check_protocol: 'Prüfe die Adresse: Sie muss zu einem Server gehören, der OpenAIs Protokoll spricht.',
+  choose_model: 'Wähle ein anderes seiner Modelle.',
   follow_redirect: 'Er leitet auf eine andere Adresse um. Füge diese hinzu.',
   add_key: 'Er braucht einen Schlüssel. Füge ihn in der Bibliothek hinzu.',
   check_key: 'Prüfe seinen Schlüssel.',

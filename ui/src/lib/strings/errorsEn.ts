@@ -5,6 +5,7 @@ import type { ErrorCatalogue, RefusalCatalogue, RunningWorkWords, ServerRemedyWo
 const serverRemedies: ServerRemedyWords = {
   check_address: 'Check that it runs, and its address.',
   check_protocol: 'Check the address: it must be of a server that speaks OpenAI’s protocol.',
+  choose_model: 'Choose another of its models.',
   follow_redirect: 'It redirects to another address. Add that one.',
   add_key: 'It needs a key. Add the key in the Library.',
   check_key: 'Check its key.',

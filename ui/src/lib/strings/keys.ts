@@ -168,6 +168,7 @@ export type RunningWorkWords = Readonly<Record<(typeof runningWork)[number] | 'o
 export const serverRemedies = [
   'check_address',
   'check_protocol',
+  'choose_model',
   'follow_redirect',
   'add_key',
   'check_key',
