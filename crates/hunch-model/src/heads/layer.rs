@@ -185,7 +185,7 @@ impl Layer {
     /// # Errors
     /// As [`run`](Block::run).
     pub(super) fn run_block(&mut self, y: &[f32], x: &mut [f32]) -> Result<()> {
-        let mask = RowMask::block(self.cache.len(), x.len() / self.width())?;
+        let mask = RowMask::block(self.cache.len(), x.len() / self.width(), usize::MAX)?;
         self.run_masked(y, x, &mask)
     }
 
