@@ -5,11 +5,13 @@
 
 Runs a tiny Llama target and the tiny heads of tests/it/support/tiny_heads.rs in double precision. The target reads a
 text, a head its hidden states, and a greedy chain follows from the head's own output. Heads that read drafted tokens
-also score the nodes of a small tree: each path is run by itself, without a mask. The arithmetic of the papers is
-written a second time: EAGLE (arXiv 2401.15077), EAGLE-3 (2503.01840), Medusa (2401.10774), MLP speculator
-(2404.19124), DFlash (2602.06036). Needs the Python packages gguf and
-numpy."""
+also score the nodes of a small tree: each path is run by itself, without a mask. Heads that draft blocks score whole
+blocks after several lengths of the text, each from the beginning. The arithmetic of the papers is written a second time:
+EAGLE (arXiv 2401.15077), EAGLE-3 (2503.01840), Medusa (2401.10774), MLP speculator (2404.19124), DFlash (2602.06036),
+DSpark (2607.05147). Rows of a block see the positions that z-lab/dflash shows them (_attention_mask in model.py). Needs
+the Python packages gguf and numpy."""
 
+import functools
 import json
 import math
 import pathlib
@@ -21,8 +23,11 @@ import numpy as np
 # Tokens of the text, and drafted tokens.
 TEXT = 24
 DRAFTED = 4
-# Logits recorded of each step.
-TOP = 12
+# Logits recorded of each step, and of each place of a block.
+TOP, TOP_OF_BLOCK = 12, 5
+# Tokens of the text before the blocks of several rounds. The last one goes back.
+READ = [9, 13, 14, 24, 18]
+DRAFTED_TOKEN = 7
 # Nodes of the tree: the parent, and the rank of the token after it. Ranks beyond the greedy chain.
 TREE = [(None, 0), (None, 2), (1, 1), (0, 1), (1, 0)]
 TYPES = {"F32": "<f4", "F16": "<f2", "I64": "<i8", "BOOL": "?"}
@@ -55,16 +60,17 @@ def silu(x: np.ndarray) -> np.ndarray:
     return x / (1.0 + np.exp(-x))
 
 
-def attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, causal: bool = True) -> np.ndarray:
-    """Attention of [rows, heads, width] queries, which are the last rows of the keys."""
+def attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, sees=lambda query, key: key <= query) -> np.ndarray:
+    """Attention of [rows, heads, width] queries, which are the last rows of the keys. `sees` decides by position."""
     group = q.shape[1] // k.shape[1]
     out = np.zeros_like(q)
     for row in range(q.shape[0]):
-        seen = k.shape[0] - q.shape[0] + row + 1 if causal else k.shape[0]
+        position = k.shape[0] - q.shape[0] + row
+        seen = [key for key in range(k.shape[0]) if sees(position, key)]
         for head in range(q.shape[1]):
-            scores = k[:seen, head // group] @ q[row, head] / np.sqrt(q.shape[2])
+            scores = k[seen, head // group] @ q[row, head] / np.sqrt(q.shape[2])
             weights = np.exp(scores - scores.max())
-            out[row, head] = weights / weights.sum() @ v[:seen, head // group]
+            out[row, head] = weights / weights.sum() @ v[seen, head // group]
     return out.reshape(q.shape[0], -1)
 
 
@@ -288,15 +294,25 @@ class MlpSpeculator(Medusa):
 
 
 class DFlash:
-    depth, reads_drafts = DRAFTED, False
+    # Row of a block that scores the first token.
+    reads_drafts, first = False, 1
 
     def __init__(self, folder: pathlib.Path, target: Target):
         self.target, self.w = target, safetensors(folder / "model.safetensors")
         config = json.loads((folder / "config.json").read_text())
-        own = config["dflash_config"]
+        own = config["dflash_config"] or config
         self.taps, self.mask, self.block = own["target_layer_ids"], own["mask_token_id"], config["block_size"]
         self.heads, self.kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
         self.layers, self.eps, self.base = config["num_hidden_layers"], config["rms_norm_eps"], config["rope_theta"]
+        self.depth = self.block - self.first
+        types = config.get("layer_types", ["full_attention"] * self.layers)
+        self.windows = [config["sliding_window"] if of == "sliding_attention" else None for of in types]
+        # Layers with a window are causal unless the file says otherwise for all layers.
+        self.causal = [config.get("is_causal", window is not None) for window in self.windows]
+
+    def sees(self, layer: int, query: int, key: int) -> bool:
+        hidden = self.causal[layer] and key > query
+        return not hidden and (self.windows[layer] is None or abs(query - key) < self.windows[layer])
 
     def rotate(self, x: np.ndarray, first: int) -> np.ndarray:
         half = x.shape[2] // 2
@@ -322,12 +338,29 @@ class DFlash:
             v = (both @ w("self_attn.v_proj").T).reshape(len(both), self.kv_heads, -1)
             q = self.rotate(rms_norm(q, w("self_attn.q_norm"), self.eps), known)
             k = self.rotate(rms_norm(k, w("self_attn.k_norm"), self.eps), 0)
-            x = x + attend(q, k, v, causal=False) @ w("self_attn.o_proj").T
+            x = x + attend(q, k, v, functools.partial(self.sees, layer)) @ w("self_attn.o_proj").T
             h = rms_norm(x, w("post_attention_layernorm"), self.eps)
             x = x + (silu(h @ w("mlp.gate_proj").T) * (h @ w("mlp.up_proj").T)) @ w("mlp.down_proj").T
         x = rms_norm(x, self.w["norm.weight"], self.eps)
-        for place in range(1, self.block):
-            yield self.score(x[place])
+        token = text[-1]
+        for row in range(self.first, self.block):
+            tokens, logits = self.score(x[row])
+            token = yield tokens, logits + self.bias(token)
+
+    def bias(self, before: int) -> np.ndarray | float:
+        """Values that the token before a place adds to its logits."""
+        return 0.0
+
+
+class DSpark(DFlash):
+    reads_drafts, first = True, 0
+
+    def score(self, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        logits = self.w["lm_head.weight"] @ state
+        return np.arange(len(logits)), logits
+
+    def bias(self, before: int) -> np.ndarray:
+        return self.w["markov_head.markov_w2.weight"] @ self.w["markov_head.markov_w1.weight"][before]
 
 
 class LlamaCppDFlash(DFlash):
@@ -345,6 +378,12 @@ class LlamaCppDFlash(DFlash):
         self.heads, self.kv_heads = key("attention.head_count"), key("attention.head_count_kv")
         self.eps, self.taps = key("attention.layer_norm_rms_epsilon"), [i - 1 for i in key("target_layers")]
         self.mask = reader.fields["tokenizer.ggml.mask_token_id"].contents()
+        self.depth = self.block - self.first
+        self.windows, self.causal = [None] * self.layers, [False] * self.layers
+        if "dflash.attention.sliding_window" in reader.fields:
+            size = key("attention.sliding_window")
+            self.windows = [size if slides else None for slides in key("attention.sliding_window_pattern")]
+            self.causal = [key("attention.causal")] * self.layers
         self.w = {
             f"layers.{layer}.{name}.weight": own[f"blk.{layer}.{part}.weight"]
             for layer in range(self.layers)
@@ -353,9 +392,19 @@ class LlamaCppDFlash(DFlash):
         }
         self.w |= {"fc.weight": own["fc.weight"], "hidden_norm.weight": own["enc.output_norm.weight"]}
         self.w |= {"norm.weight": own["output_norm.weight"], "lm_head.weight": own["output.weight"]}
+        self.w |= {name: values for name, values in own.items() if name.startswith("markov")}
 
     def score(self, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return self.d2t, self.w["lm_head.weight"] @ state
+
+
+class LlamaCppDSpark(LlamaCppDFlash):
+    """DSpark in a GGUF file, whose block begins to score in the row after the last token."""
+
+    reads_drafts = True
+
+    def bias(self, before: int) -> np.ndarray:
+        return self.w["markov_w2.weight"] @ self.w["markov_w1.weight"][before]
 
 
 def along(head, after: list[np.ndarray], text: list[int], path: list[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -367,8 +416,8 @@ def along(head, after: list[np.ndarray], text: list[int], path: list[int]) -> tu
     return scores
 
 
-def recorded(tokens: np.ndarray, logits: np.ndarray) -> dict:
-    top = [[int(tokens[i]), round(float(logits[i]), 4)] for i in np.argsort(-logits)[:TOP]]
+def recorded(tokens: np.ndarray, logits: np.ndarray, count: int = TOP) -> dict:
+    top = [[int(tokens[i]), round(float(logits[i]), 4)] for i in np.argsort(-logits)[:count]]
     return {"deviation": round(float(np.std(logits)), 4), "top": top}
 
 
@@ -392,22 +441,34 @@ def tree(head, after: list[np.ndarray], text: list[int]) -> list[dict]:
     return nodes
 
 
+def rounds(head, after: list[np.ndarray], text: list[int]) -> list[dict]:
+    """Whole blocks after the first tokens of a text, with one token for all that were drafted."""
+    blocks = []
+    for read in READ if isinstance(head, DFlash) else []:
+        scores = (along(head, after, text[:read], [DRAFTED_TOKEN] * place) for place in range(head.depth))
+        blocks.append({"read": read, "places": [recorded(*place, TOP_OF_BLOCK) for place in scores]})
+    return blocks
+
+
 def main() -> None:
     folder = pathlib.Path(sys.argv[1])
     target = Target(folder / "target.gguf")
     text = [(7 * i * i + 3 * i + 11) % 256 for i in range(TEXT)]
     after = target.states(text)
     cases = []
-    kinds = {"medusa": Medusa, "mlp": MlpSpeculator, "dflash": DFlash}
-    in_gguf = {"llama-cpp": LlamaCppHead, "dflash-llama-cpp": LlamaCppDFlash}
-    names = ["eagle1", "eagle3", "speculators", "normed", "llama-cpp", "medusa", "mlp", "dflash", "dflash-llama-cpp"]
+    kinds = {"medusa": Medusa, "mlp": MlpSpeculator, "dflash": DFlash, "dflash-sliding": DFlash}
+    kinds["dspark"] = DSpark
+    in_gguf = {"llama-cpp": LlamaCppHead, "dflash-llama-cpp": LlamaCppDFlash, "dspark-llama-cpp": LlamaCppDSpark}
+    names = ["eagle1", "eagle3", "speculators", "normed", "llama-cpp", "medusa", "mlp"]
+    names += ["dflash", "dflash-sliding", "dflash-llama-cpp", "dspark", "dspark-llama-cpp"]
     for name in names:
         if name in in_gguf:
             head = in_gguf[name](folder / f"{name}.gguf", target)
         else:
             head = kinds.get(name, Head)(folder / name, target)
         nodes = tree(head, after, text) if head.reads_drafts else []
-        cases.append({"head": name, "text": text, "steps": chain(head, after, text), "tree": nodes})
+        case = {"head": name, "text": text, "steps": chain(head, after, text), "tree": nodes}
+        cases.append(case | {"rounds": rounds(head, after, text)})
     print("[" + ",\n".join(json.dumps(case) for case in cases) + "]")
 
 

@@ -62,11 +62,21 @@ impl PassBench for ModelPasses<'_> {
 
     fn draft_pass(&mut self, drafter: Method, options: &MethodOptions, rows: usize) -> Result<Option<f64>> {
         if drafter.requires(Needs::Head) {
-            // A head drafts one token at a time.
+            // A head drafts one token at a time, or in one pass a row for each.
             let n_embd = self.models.target().info().n_embd;
-            let Some(head) = self.models.head().filter(|_| rows == 1) else { return Ok(None) };
+            let Some(head) = self.models.head() else { return Ok(None) };
+            if rows > head.tokens_of_a_pass() {
+                return Ok(None);
+            }
             let states = vec![vec![1.0; n_embd]; head.taps().len()];
-            return seconds_of(|| Ok(head.logits(&states, &[0]).map(drop)?)).map(Some);
+            let draft = || {
+                head.logits(&states, &[0])?;
+                for _ in 1..rows {
+                    head.next_logits(0)?;
+                }
+                Ok(())
+            };
+            return seconds_of(draft).map(Some);
         }
         let (logits, context) =
             if rows == READING { (LogitRows::None, self.reading) } else { (LogitRows::All, self.context) };

@@ -75,7 +75,7 @@ fn logits_match_a_reference_in_double_precision() {
     let all = cases();
     let attention_alone = WITH_MTP.into_iter().filter(|of| !with_mtp(*of).has_delta_nets());
     assert_eq!(all.len(), attention_alone.clone().count());
-    for (Case { head: name, text, steps, tree }, of) in all.iter().zip(attention_alone) {
+    for (Case { head: name, text, steps, tree, .. }, of) in all.iter().zip(attention_alone) {
         assert_eq!(*name, format!("{}-{:?}", of.0, of.1));
         let (head, mut decoder) = open(&with_mtp(of).write(folder.path(), name)).unwrap();
         let mut head = head.unwrap();

@@ -6,6 +6,8 @@ mod refused;
 use std::path::{Path, PathBuf};
 
 use candle_core::quantized::GgmlDType;
+use hunch::bench::cost_table::{DRAFT_ROWS, PassBench};
+use hunch::bench::model_bench::ModelPasses;
 use hunch::engine::WallClock;
 use hunch::event::{DraftedEvent, GenerationEvent};
 use hunch::generate::{GenerationContext, GenerationPlan, LoadPlan, Models, generate};
@@ -28,7 +30,9 @@ use serde_json::json;
 
 use crate::support::app::load_request;
 use crate::support::cpu_with_f32_cache;
-use crate::support::head_scores::{Case, ExpectedLogits, answer, assert_scores, assert_tree, features, hot};
+use crate::support::head_scores::{
+    Block, Case, ExpectedLogits, answer, assert_scores, assert_tree, features, hot,
+};
 use crate::support::pickle_writer;
 use crate::support::tiny::{Tiny, VOCABULARY, WIDTH};
 use crate::support::tiny_heads::{self, FORMATS, Format, SCORED, TinyHead};
@@ -54,7 +58,7 @@ fn load(folder: &Path, format: Format) -> Models {
 fn logits_match_a_reference_in_double_precision() {
     let folder = tempfile::tempdir().unwrap();
     let target = tiny_heads::target().write(folder.path(), "target");
-    for (Case { head: name, text, steps, tree }, format) in cases().iter().zip(FORMATS) {
+    for (Case { head: name, text, steps, tree, .. }, format) in cases().iter().zip(FORMATS) {
         assert_eq!(name, format.name());
         let (mut head, mut decoder) = open(&format.write(folder.path()), &target).unwrap();
         let features = features(&head, &mut decoder, text);
@@ -66,8 +70,9 @@ fn logits_match_a_reference_in_double_precision() {
                 None => head.logits(&features, &text[1..]).unwrap(),
                 Some(token) => head.next_logits(token).unwrap(),
             };
-            // Weights and activations are rounded to 8 bits, and a chain adds up what that changes.
-            let tolerance = |i: usize| rounding(format) + 0.03 * i as f64;
+            // Weights and activations are rounded to 8 bits, and a chain adds up what that changes. A block does not.
+            let added = if format.is_block() { 0.0 } else { 0.03 };
+            let tolerance = |i: usize| rounding(format) + added * i as f64;
             assert_scores(&logits, expected, scored, &format!("{name}, step {i}"), tolerance(i));
             token = Some(expected.top[0].0);
         }
@@ -76,6 +81,44 @@ fn logits_match_a_reference_in_double_precision() {
             assert_tree(&mut head, tree, scored, name, |i| rounding(format) + 0.03 * i as f64);
         }
     }
+}
+
+/// Every place of the block, after rows that earlier rounds accepted, and after a rollback. A block leaves nothing behind.
+#[test]
+fn blocks_of_several_rounds_match_the_reference() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = tiny_heads::target().write(folder.path(), "target");
+    let mut compared = 0;
+    for (Case { head: name, text, rounds, .. }, format) in cases().iter().zip(FORMATS) {
+        assert_eq!(!rounds.is_empty(), format.is_block(), "{name}");
+        if rounds.is_empty() {
+            continue;
+        }
+        let (mut head, mut decoder) = open(&format.write(folder.path()), &target).unwrap();
+        let features = features(&head, &mut decoder, text);
+        let mut known = 0;
+        for Block { read, places } in rounds {
+            // The last row belongs to the token before the last one.
+            let end = read - 1;
+            let start = if end > known { known } else { end - 6 };
+            let rows: Vec<Vec<f32>> =
+                features.iter().map(|stream| stream[start * WIDTH..end * WIDTH].to_vec()).collect();
+            assert_eq!(places.len(), format.depth());
+            for (place, expected) in places.iter().enumerate() {
+                let logits = match place {
+                    0 => head.logits_after(start, &rows, &text[start + 1..=end]).unwrap(),
+                    // The reference has the same token in all places.
+                    _ => head.next_logits(7).unwrap(),
+                };
+                let case = format!("{name}, place {place} after {read} tokens");
+                assert_scores(&logits, expected, format.scored(), &case, rounding(format));
+                compared += 1;
+            }
+            assert!(head.next_logits(7).is_err(), "{name}: the block is at its end");
+            known = end;
+        }
+    }
+    assert_eq!(compared, 5 * (3 * 15 + 2 * 7));
 }
 
 /// Returns the tolerance in standard deviations of the logits. Rounded to 8 bits, the reference itself is off by up to
@@ -91,7 +134,8 @@ fn first_draft_of_an_answer_matches_the_reference() {
         let folder = tempfile::tempdir().unwrap();
         let mut models = load(folder.path(), format);
         let greedy = SamplingParams::greedy();
-        let (_, drafts, _) = answer(&mut models, text, Method::Head, &greedy, MaxDraft::Fixed(4));
+        let most = MaxDraft::Fixed(format.depth().max(4) as u32);
+        let (_, drafts, _) = answer(&mut models, text, Method::Head, &greedy, most);
         if matches!(format, Format::Medusa | Format::Mlp) {
             // They read no prompt, so they draft after the first pass of the answer.
             assert!(drafts[0].is_empty() && drafts[1].len() == format.depth(), "{name}, drafts {drafts:?}");
@@ -164,43 +208,55 @@ fn reused_cache_gives_the_drafts_of_a_fresh_one() {
     }
 }
 
-/// The tree of a Medusa head: each position's likeliest tokens after each of those before them.
+/// The tree of a head that does not read its drafts: each position's likeliest tokens after each of those before them.
 #[test]
-fn trees_of_medusa_are_products_of_its_positions() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut models = load(folder.path(), Format::Medusa);
-    let case = cases().into_iter().find(|case| case.head == "medusa").unwrap();
-    let plan = GenerationPlan {
-        method: Method::HeadTree,
-        max_draft: MaxDraft::Fixed(14),
-        max_tokens: 8,
-        sampling: SamplingParams::greedy(),
-        options: MethodOptions { tree: TreeShape::Static(vec![2, 2, 2]), ..MethodOptions::default() },
-        ..GenerationPlan::default()
-    };
-    // The reference knows the states of all tokens but the last, and the head those of the answer's first pass.
-    let prompt = &case.text[..case.text.len() - 1];
-    let mut drafts: Vec<Vec<DraftedEvent>> = Vec::new();
-    let mut sink = |event: GenerationEvent| {
-        if let GenerationEvent::Round(round) = event {
-            drafts.push(round.draft.clone());
+fn trees_by_depth_are_products_of_the_positions() {
+    for (case, format) in cases().into_iter().zip(FORMATS) {
+        if format != Format::Medusa && (!format.is_block() || format.has_markov()) {
+            continue;
         }
-    };
-    let clock = WallClock::start();
-    generate(&mut models, prompt, &plan, &GenerationContext::measured(&clock), &mut sink).unwrap();
-    let draft = &drafts[1];
-    assert_eq!(draft.len(), 14);
-    let depth = |mut node: usize| {
-        let up = std::iter::from_fn(|| draft[node].parent.inspect(|&parent| node = parent as usize));
-        up.count()
-    };
-    let clear = |scores: &ExpectedLogits| scores.top[1].1 - scores.top[2].1 > 0.2 * scores.deviation;
-    for (level, scores) in case.steps.iter().enumerate().filter(|(_, scores)| clear(scores)) {
-        let tokens: Vec<TokenId> =
-            (0..14).filter(|&node| depth(node) == level).map(|node| draft[node].id).collect();
-        assert_eq!(tokens.len(), 2 << level);
-        let likeliest = [scores.top[0].0, scores.top[1].0];
-        assert!(tokens.iter().all(|token| likeliest.contains(token)), "level {level}: {tokens:?}");
+        let folder = tempfile::tempdir().unwrap();
+        let mut models = load(folder.path(), format);
+        let plan = GenerationPlan {
+            method: Method::HeadTree,
+            max_draft: MaxDraft::Fixed(14),
+            max_tokens: 8,
+            sampling: SamplingParams::greedy(),
+            options: MethodOptions { tree: TreeShape::Static(vec![2, 2, 2]), ..MethodOptions::default() },
+            ..GenerationPlan::default()
+        };
+        // The reference knows the states of all tokens but the last. So does a head that reads the prompt. Others know
+        // those of the answer's first pass.
+        let reads_prompt = format.is_block();
+        let prompt = &case.text[..case.text.len() - usize::from(!reads_prompt)];
+        let mut drafts: Vec<Vec<DraftedEvent>> = Vec::new();
+        let mut sink = |event: GenerationEvent| {
+            if let GenerationEvent::Round(round) = event {
+                drafts.push(round.draft.clone());
+            }
+        };
+        let clock = WallClock::start();
+        generate(&mut models, prompt, &plan, &GenerationContext::measured(&clock), &mut sink).unwrap();
+        let draft = &drafts[usize::from(!reads_prompt)];
+        assert_eq!(draft.len(), 14, "{format:?}");
+        let depth = |mut node: usize| {
+            let up = std::iter::from_fn(|| draft[node].parent.inspect(|&parent| node = parent as usize));
+            up.count()
+        };
+        for (level, scores) in case.steps.iter().enumerate().take(3) {
+            let tokens: Vec<TokenId> =
+                (0..14).filter(|&node| depth(node) == level).map(|node| draft[node].id).collect();
+            assert_eq!(tokens.len(), 2 << level, "{format:?}");
+            assert!(
+                tokens.chunks(2).all(|pair| pair == &tokens[..2]),
+                "{format:?}, level {level}: {tokens:?}"
+            );
+            // The two likeliest, or others that rounding may put before them.
+            let least = scores.top[1].1 - 0.2 * scores.deviation;
+            let likely =
+                |token: &TokenId| scores.top.iter().any(|(id, logit)| id == token && *logit >= least);
+            assert!(tokens.iter().all(likely), "{format:?}, level {level}: {tokens:?}");
+        }
     }
 }
 
@@ -218,9 +274,15 @@ fn describes_heads_and_their_targets() {
     let medusa = describe(&Format::Medusa.write(folder.path())).unwrap();
     assert_eq!((&medusa.kind[..], medusa.target.as_deref()), ("Medusa", Some("tiny/llama")));
     assert_eq!(describe(&Format::Mlp.write(folder.path())).unwrap().kind, "MLP speculator");
-    for format in [Format::DFlash, Format::DFlashGguf] {
+    for (format, of) in
+        [(Format::DFlash, Some(8)), (Format::DFlashSliding, Some(8)), (Format::DFlashGguf, None)]
+    {
         let block = describe(&format.write(folder.path())).unwrap();
         assert_eq!((&block.kind[..], block.layers), ("DFlash", Some(vec![1, 4, 6])));
+        assert_eq!(block.target_layers, of, "{format:?}");
+    }
+    for format in [Format::DSpark, Format::DSparkGguf] {
+        assert_eq!(describe(&format.write(folder.path())).unwrap().kind, "DSpark");
     }
     let shipped =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/hunch-model/heads/smollm2-135m-instruct.gguf");
@@ -300,7 +362,7 @@ fn predicted_memory_counts_weights_and_cache() {
             Format::Medusa | Format::Mlp => 0,
             Format::Speculators => 2 * 32,
             // Two layers.
-            Format::DFlash | Format::DFlashGguf => 2 * 2 * 32,
+            _ if format.is_block() => 2 * 2 * 32,
             _ => 2 * 64,
         };
         let cached = 2 * keys * 4;
@@ -316,6 +378,109 @@ fn predicted_memory_counts_weights_and_cache() {
     };
     let error = heads::memory(&wide.write(folder.path(), "wide"), &file, &cpu_with_f32_cache()).unwrap_err();
     assert!(error.to_string().contains("512 values"), "{error}");
+}
+
+/// Every matrix is read once for a drafted token, or for a block. Embedding rows and norms are not counted.
+#[test]
+fn a_pass_reads_all_matrices_of_the_head() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = tiny_heads::target().write(folder.path(), "target");
+    let of_target = WeightFile::open(&target).unwrap();
+    let scored_by_target = of_target.gguf().tensors["output.weight"].bytes_read();
+    for format in FORMATS.into_iter().filter(|format| !matches!(format, Format::Medusa | Format::Mlp)) {
+        let head = format.head();
+        // One row is read of the first matrix of a Markov head.
+        let unread = ["markov_head.markov_w1.weight", "confidence_head.proj.weight"];
+        let is_read = |name: &str, shape: &[usize]| shape.len() == 2 && !unread.contains(&name);
+        let matrices = head.tensors.iter().filter(|(name, (shape, _))| is_read(name, shape));
+        // 32 weights of 8 bits and a scale of 16.
+        let own: usize = matrices.map(|(_, (shape, _))| shape.iter().product::<usize>() / 32 * 34).sum();
+        let scored = if head.tensors.contains_key("lm_head.weight") { 0 } else { scored_by_target };
+        let (head, _) = open(&head.write(folder.path(), format.name()), &target).unwrap();
+        assert_eq!(head.read_by_a_pass(), own + scored, "{format:?}");
+    }
+}
+
+/// A draft pass of a head that drafts blocks has a row for each token, at most those of a block. Other heads draft a token
+/// in a pass.
+#[test]
+fn draft_passes_are_timed_by_what_one_drafts() {
+    for (format, rows) in [
+        (Format::DFlash, &[1, 2, 4, 8][..]),
+        (Format::DFlashSliding, &[1, 2, 4, 8]),
+        (Format::DSpark, &[1, 2, 4]),
+        (Format::Eagle3, &[1]),
+        (Format::Medusa, &[1]),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut models = load(folder.path(), format);
+        let mut passes = ModelPasses::new(&mut models);
+        let options = MethodOptions::default();
+        let mut time = |rows: usize| passes.draft_pass(Method::Head, &options, rows).unwrap();
+        let timed: Vec<usize> = DRAFT_ROWS.into_iter().filter(|&rows| time(rows).is_some()).collect();
+        assert_eq!(timed, rows, "{format:?}");
+    }
+}
+
+/// Rounds with a block count one pass, whose rows are the tokens that it scored.
+#[test]
+fn figures_of_an_answer_count_a_block_once() {
+    let prompt: Vec<TokenId> = (0..30).map(|i| 40 + i * i % 60).collect();
+    for (format, once) in [(Format::DFlash, true), (Format::DSpark, true), (Format::Eagle3, false)] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut models = load(folder.path(), format);
+        let plan = GenerationPlan {
+            method: Method::Head,
+            max_draft: MaxDraft::Fixed(6),
+            max_tokens: 20,
+            sampling: SamplingParams::greedy(),
+            ..GenerationPlan::default()
+        };
+        let mut drafts: Vec<usize> = Vec::new();
+        let mut sink = |event: GenerationEvent| {
+            if let GenerationEvent::Round(round) = event {
+                drafts.push(round.draft.len());
+            }
+        };
+        let clock = WallClock::start();
+        let context = GenerationContext::measured(&clock);
+        let stats = generate(&mut models, &prompt, &plan, &context, &mut sink).unwrap().stats;
+        let passes: u32 = stats.draft_passes.iter().map(|(_, count)| count).sum();
+        let rounds = drafts.iter().filter(|drafted| **drafted > 0).count() as u32;
+        let tokens = drafts.iter().sum::<usize>() as u32;
+        assert_eq!(passes, if once { rounds } else { tokens }, "{format:?}: {:?}", stats.draft_passes);
+        if once {
+            let rows: u32 = stats.draft_passes.iter().map(|(rows, count)| rows * count).sum();
+            assert_eq!(rows, tokens, "{:?}", stats.draft_passes);
+        }
+    }
+}
+
+/// `models fit`, `models pairs` and the window say that a head is for a target of other depth, before it is loaded.
+#[test]
+fn heads_of_another_depth_are_refused_by_predictions() {
+    let root = tempfile::tempdir().unwrap();
+    let target = Tiny { layers: 6, ..tiny_heads::target() }.write(root.path(), "target");
+    let file = WeightFile::open(&target).unwrap();
+    let formats = [Format::DFlash, Format::DFlashSliding, Format::DFlashGguf, Format::Speculators];
+    for format in formats {
+        let path = format.write(root.path());
+        let error = heads::outlook(&path, &file, &cpu_with_f32_cache()).unwrap_err().to_string();
+        let why = match format {
+            Format::DFlashGguf => "after layers [1, 4, 6], and this one has 6 layers",
+            Format::Speculators => "after layers [0, 2, 7], and this one has 6 layers",
+            _ => "made for a target of 8 layers, and this one has 6",
+        };
+        assert!(error.contains(why), "{format:?}: {error}");
+    }
+    let app = crate::support::app::app(root.path());
+    let offered = app.draft_offers("target", None).unwrap().heads;
+    assert_eq!(offered.len(), formats.len());
+    for head in offered {
+        let problem = head.problem.unwrap_or_default();
+        assert!(problem.contains("and this one has 6"), "{}: {problem}", head.name);
+        assert_eq!(head.predicted, None);
+    }
 }
 
 /// The same weights in 16 and in 32 bits draft alike: both become 8 bits.

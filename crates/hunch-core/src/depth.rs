@@ -121,7 +121,7 @@ pub struct DraftWork {
     /// Tokens drafted, before truncation.
     pub drafted: usize,
     /// Passes of a draft model that drafting took: one per token in a chain, fewer in a tree. A model that drafts all
-    /// tokens in one pass counts as many as one that does not.
+    /// tokens in one pass counts the levels of its draft, as many as one that does not.
     pub passes: usize,
     /// Tokens that the proposer's own model had to read first.
     pub read: usize,

@@ -65,7 +65,8 @@ pub struct GenerationStats {
     /// Target passes after prefill as `(rows, passes)`.
     #[serde(default)]
     pub target_passes: Vec<(u32, u32)>,
-    /// Passes of the drafting model (or part of the target) as `(rows, passes)`.
+    /// Passes of the drafting model (or part of the target) as `(rows, passes)`. A pass that drafts all tokens has a row
+    /// for each of them.
     #[serde(default)]
     pub draft_passes: Vec<(u32, u32)>,
     /// Acceptance by draft position i: the accepted share of the rounds that drafted i + 1 deep or more.

@@ -14,7 +14,9 @@ use hunch_core::session::Session;
 use hunch_core::table::TableModel;
 use hunch_core::token::{TokenId, shared_len};
 
-use crate::toy::{LogitLog, Stages, Ticks, ToyLayer, config, generate, greedy_continuation, only, table};
+use crate::toy::{
+    LogitLog, Stages, Ticks, ToyBlock, ToyLayer, config, generate, greedy_continuation, only, table,
+};
 
 const VOCAB: usize = 16;
 
@@ -22,18 +24,41 @@ fn greedy() -> Sampler {
     Sampler::new(SamplingParams::greedy()).unwrap()
 }
 
-/// A head, and the logits that it will have returned. It drafts chains without a shape of trees.
-fn head(tree: Option<TreeShape>) -> (Head, LogitLog) {
-    let layer = ToyLayer::new(VOCAB);
-    let log = layer.log.clone();
-    let mut head = Head::new(Box::new(layer));
-    head.set_tree(tree);
-    (head, log)
+/// Kind and drafts of a head.
+#[derive(Clone, Debug)]
+struct Of {
+    /// It drafts blocks instead of reading its drafts.
+    block: bool,
+    /// Shape of its trees. `None` for chains.
+    tree: Option<TreeShape>,
+}
+
+impl Of {
+    /// Heads whose drafts do not depend on earlier ones.
+    fn all() -> impl Iterator<Item = Self> {
+        let shapes = [None, Some(TreeShape::Static(vec![2, 1]))];
+        [false, true].into_iter().flat_map(move |block| shapes.clone().map(|tree| Self { block, tree }))
+    }
+
+    /// Creates a head, with the logits that it will have returned.
+    fn head(&self) -> (Head, LogitLog) {
+        let (mut head, log) = if self.block {
+            let block = ToyBlock::new(VOCAB, true);
+            let log = block.log();
+            (Head::new(Box::new(block)), log)
+        } else {
+            let layer = ToyLayer::new(VOCAB);
+            let log = layer.log.clone();
+            (Head::new(Box::new(layer)), log)
+        };
+        head.set_tree(self.tree.clone());
+        (head, log)
+    }
 }
 
 /// Returns the logits of the first draft of a head that reads all of `committed`.
-fn from_scratch(committed: &[TokenId], tokens_left: usize, tree: Option<TreeShape>) -> Vec<Vec<f32>> {
-    let (head, log) = head(tree);
+fn from_scratch(committed: &[TokenId], tokens_left: usize, of: &Of) -> Vec<Vec<f32>> {
+    let (head, log) = of.head();
     let mut target = table(VOCAB, 0.0);
     let (clock, sampler, mut stages) = (Ticks::default(), greedy(), only(head));
     let mut session = Session::new(&mut target, &sampler, &clock, config(4, tokens_left, 0)).unwrap();
@@ -43,17 +68,12 @@ fn from_scratch(committed: &[TokenId], tokens_left: usize, tree: Option<TreeShap
     log.lock().unwrap().clone()
 }
 
-/// Shapes that do not depend on earlier drafts.
-fn shapes() -> [Option<TreeShape>; 2] {
-    [None, Some(TreeShape::Static(vec![2, 1]))]
-}
-
 /// Runs a session whose cache holds `reuse` tokens. Checks every draft of the head, which is the last stage. Returns
 /// the text and the rows that were prefilled.
 fn check_drafts(
     target: &mut TableModel,
     stages: &mut Stages,
-    (log, tree): (&LogitLog, Option<&TreeShape>),
+    (log, of): (&LogitLog, &Of),
     prompt: &[TokenId],
     reuse: usize,
     max_tokens: usize,
@@ -79,8 +99,8 @@ fn check_drafts(
         let logits = log.lock().unwrap().clone();
         if !logits.is_empty() {
             drafts += 1;
-            let expected = from_scratch(&before, max_tokens + prompt.len() - before.len(), tree.cloned());
-            assert_eq!(logits, expected, "after {before:?}");
+            let expected = from_scratch(&before, max_tokens + prompt.len() - before.len(), of);
+            assert_eq!(logits, expected, "{of:?}, after {before:?}");
         }
     }
     assert!(drafts > 2, "the head drafted {drafts} times");
@@ -90,40 +110,40 @@ fn check_drafts(
 #[test]
 fn accepted_rows_are_read_again_and_rejected_ones_dropped() {
     let prompt = [5, 6, 7, 5, 6, 7, 5, 6];
-    for tree in shapes() {
-        let (alone, log) = head(tree.clone());
+    for of in Of::all() {
+        let (alone, log) = of.head();
         let mut target = table(VOCAB, 0.0);
-        let log = (&log, tree.as_ref());
-        let (text, _) = check_drafts(&mut target, &mut only(alone), log, &prompt, 0, 60);
+        let (text, _) = check_drafts(&mut target, &mut only(alone), (&log, &of), &prompt, 0, 60);
         assert_eq!(text[prompt.len()..], greedy_continuation(&target, &prompt, 60));
         // Another proposer drafts in between, and the head reads what was accepted.
-        let (second, log) = head(tree.clone());
+        let (second, log) = of.head();
         let mut stages: Stages = vec![Box::new(Ngram::default()), Box::new(second)];
-        check_drafts(&mut target, &mut stages, (&log, tree.as_ref()), &prompt, 0, 60);
+        check_drafts(&mut target, &mut stages, (&log, &of), &prompt, 0, 60);
     }
 }
 
 #[test]
 fn rows_of_the_last_prompt_are_used_again() {
-    let prompt: Vec<TokenId> = (0..70).map(|i| i * 7 % 16).collect();
-    let (own, log) = head(None);
-    let (mut target, mut stages) = (table(VOCAB, 0.0), only(own));
-    let (first, prefilled) = check_drafts(&mut target, &mut stages, (&log, None), &prompt, 0, 20);
-    assert_eq!(prefilled, 69);
-    // The conversation continues: only new rows run.
-    let longer = [&first[..], &[1, 2, 3]].concat();
-    let (second, prefilled) =
-        check_drafts(&mut target, &mut stages, (&log, None), &longer, first.len() - 1, 20);
-    assert_eq!(prefilled, longer.len() - first.len());
-    // An edited, a repeated and a shorter prompt: one more row of the target runs, for its states.
-    let mut edited = second.clone();
-    edited[50] = (edited[50] + 1) % 16;
-    let mut last = second;
-    for prompt in [edited, prompt.clone(), prompt[..40].to_vec()] {
-        let reuse = shared_len(&last, &prompt).min(prompt.len() - 1);
-        let (text, prefilled) = check_drafts(&mut target, &mut stages, (&log, None), &prompt, reuse, 20);
-        assert_eq!(prefilled, prompt.len() - reuse, "{} tokens", prompt.len());
-        last = text;
+    for of in [Of { block: false, tree: None }, Of { block: true, tree: None }] {
+        let prompt: Vec<TokenId> = (0..70).map(|i| i * 7 % 16).collect();
+        let (own, log) = of.head();
+        let (mut target, mut stages, log) = (table(VOCAB, 0.0), only(own), (&log, &of));
+        let (first, prefilled) = check_drafts(&mut target, &mut stages, log, &prompt, 0, 20);
+        assert_eq!(prefilled, 69);
+        // The conversation continues: only new rows run.
+        let longer = [&first[..], &[1, 2, 3]].concat();
+        let (second, prefilled) = check_drafts(&mut target, &mut stages, log, &longer, first.len() - 1, 20);
+        assert_eq!(prefilled, longer.len() - first.len());
+        // An edited, a repeated and a shorter prompt: one more row of the target runs, for its states.
+        let mut edited = second.clone();
+        edited[50] = (edited[50] + 1) % 16;
+        let mut last = second;
+        for prompt in [edited, prompt.clone(), prompt[..40].to_vec()] {
+            let reuse = shared_len(&last, &prompt).min(prompt.len() - 1);
+            let (text, prefilled) = check_drafts(&mut target, &mut stages, log, &prompt, reuse, 20);
+            assert_eq!(prefilled, prompt.len() - reuse, "{} tokens", prompt.len());
+            last = text;
+        }
     }
 }
 
@@ -134,9 +154,10 @@ fn head_without_rows_makes_the_target_read_the_prompt_again() {
     let mut target = table(VOCAB, 0.0);
     let plain = generate(&mut target, &mut Vec::new(), &greedy(), &prompt, config(0, 10, 0)).ids();
     let longer = [&prompt[..], &plain].concat();
-    let (own, log) = head(None);
+    let of = Of { block: false, tree: None };
+    let (own, log) = of.head();
     let (_, prefilled) =
-        check_drafts(&mut target, &mut only(own), (&log, None), &longer, longer.len() - 1, 20);
+        check_drafts(&mut target, &mut only(own), (&log, &of), &longer, longer.len() - 1, 20);
     assert_eq!(prefilled, longer.len() - 1);
 }
 
@@ -145,7 +166,8 @@ fn head_without_rows_makes_the_target_read_the_prompt_again() {
 fn rounds_without_a_draft_are_read_later() {
     let mut target = table(VOCAB, 0.0);
     let (clock, sampler) = (Ticks::default(), greedy());
-    let (mut own, log) = head(None);
+    let of = Of { block: false, tree: None };
+    let (mut own, log) = of.head();
     let mut session = Session::new(&mut target, &sampler, &clock, config(4, 200, 0)).unwrap();
     session.add_proposer(&mut own);
     let _ = session.prefill(&[1, 2, 3], 0, &mut |_, _| ControlFlow::Continue(())).unwrap();
@@ -157,7 +179,7 @@ fn rounds_without_a_draft_are_read_later() {
     log.lock().unwrap().clear();
     session.round().unwrap();
     let drafted = log.lock().unwrap().clone();
-    assert_eq!(drafted, from_scratch(&committed, 100, None));
+    assert_eq!(drafted, from_scratch(&committed, 100, &of));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod block_head;
 mod cached_head;
 mod controls;
 mod depth_replay;

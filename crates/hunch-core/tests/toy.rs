@@ -304,6 +304,107 @@ impl DraftHead for ToyPositions {
     }
 }
 
+/// Head with a cache that drafts a block in one pass, as DFlash. The logits of a place depend on all rows and the place.
+pub(crate) struct ToyBlock {
+    layer: ToyLayer,
+    /// Place of the block that was scored last.
+    place: usize,
+    /// Places that were scored, in order.
+    pub(crate) places: Arc<Mutex<Vec<usize>>>,
+    /// It says that one pass drafts all tokens.
+    in_one_pass: bool,
+    /// The token before a place changes its logits (as DSpark).
+    reads_drafts: bool,
+}
+
+impl ToyBlock {
+    /// Creates a head for a target of this vocabulary. A block takes one pass, or one for each token.
+    pub(crate) fn new(n_vocab: usize, in_one_pass: bool) -> Self {
+        let (layer, places) = (ToyLayer::new(n_vocab), Arc::default());
+        Self { layer, place: 0, places, in_one_pass, reads_drafts: false }
+    }
+
+    /// Creates a head whose logits also depend on the token before a place.
+    pub(crate) fn reading(n_vocab: usize) -> Self {
+        Self { reads_drafts: true, ..Self::new(n_vocab, true) }
+    }
+
+    /// Returns the logits that it will return, in order.
+    pub(crate) fn log(&self) -> LogitLog {
+        self.layer.log.clone()
+    }
+
+    fn score(&mut self, place: usize, before: TokenId) -> Result<Vec<f32>> {
+        self.places.lock().unwrap().push(place);
+        let mut logits = self.layer.score()?;
+        let turn = 3 * place % logits.len();
+        logits.rotate_right(turn);
+        if self.reads_drafts {
+            let bias = (0..).map(|token: TokenId| 0.5 * ((7 * before + token) as f32).cos());
+            logits.iter_mut().zip(bias).for_each(|(logit, bias)| *logit += bias);
+        }
+        Ok(logits)
+    }
+}
+
+impl DraftHead for ToyBlock {
+    fn taps(&self) -> &[usize] {
+        self.layer.taps()
+    }
+
+    fn max_depth(&self) -> usize {
+        4
+    }
+
+    fn has_cache(&self) -> bool {
+        true
+    }
+
+    fn reads_drafts(&self) -> bool {
+        self.reads_drafts
+    }
+
+    fn drafts_in_one_pass(&self) -> bool {
+        self.in_one_pass
+    }
+
+    fn logits(&mut self, features: &[Vec<f32>], tokens: &[TokenId]) -> Result<Vec<f32>> {
+        self.layer.push(features, tokens);
+        self.place = 0;
+        self.score(0, tokens[tokens.len() - 1])
+    }
+
+    fn next_logits(&mut self, token: TokenId) -> Result<Vec<f32>> {
+        self.place += 1;
+        self.score(self.place, token)
+    }
+
+    fn tree_logits(&mut self, rows: TreeRows<'_>) -> Result<Rows> {
+        let mut values = Vec::new();
+        for (&token, depth) in rows.tokens.iter().zip(rows.depths) {
+            values.extend(self.score(depth + 1, token)?);
+        }
+        Ok(Rows::new(self.layer.model.info().n_vocab, values))
+    }
+
+    fn read(&mut self, features: &[Vec<f32>], tokens: &[TokenId]) -> Result<()> {
+        self.layer.read(features, tokens)
+    }
+
+    fn truncate(&mut self, len: usize) {
+        self.layer.truncate(len);
+    }
+
+    fn fork(&self) -> Box<dyn DraftHead> {
+        let fork = Self::new(self.layer.model.info().n_vocab, self.in_one_pass);
+        Box::new(Self { reads_drafts: self.reads_drafts, ..fork })
+    }
+
+    fn read_by_a_pass(&self) -> usize {
+        64
+    }
+}
+
 /// Creates a proposer that drafts trees with a head.
 pub(crate) fn head_tree(head: impl DraftHead + 'static, shape: TreeShape) -> Head {
     let mut head = Head::new(Box::new(head));
@@ -383,6 +484,17 @@ pub(crate) fn methods(n_vocab: usize, script: &[TokenId]) -> Vec<(&'static str, 
         ("tree of a head, 3x2x1", only(head_tree(ToyLayer::new(n_vocab), TreeShape::Static(vec![3, 2, 1])))),
         ("tree of positions", only(head_tree(ToyPositions::default(), TreeShape::Dynamic))),
         ("tree of positions, 2x2x2", only(head_tree(ToyPositions::default(), TreeShape::Static(vec![2; 3])))),
+        ("block of a head", only(Head::new(Box::new(ToyBlock::new(n_vocab, true))))),
+        ("tree of a block", only(head_tree(ToyBlock::new(n_vocab, true), TreeShape::Dynamic))),
+        (
+            "tree of a block, 2x2x2",
+            only(head_tree(ToyBlock::new(n_vocab, true), TreeShape::Static(vec![2; 3]))),
+        ),
+        ("block with the tokens before", only(Head::new(Box::new(ToyBlock::reading(n_vocab))))),
+        (
+            "tree of a block with the tokens before",
+            only(head_tree(ToyBlock::reading(n_vocab), TreeShape::Dynamic)),
+        ),
         ("siblings of one position", only(head_tree(ToyHead::new(n_vocab), TreeShape::Dynamic))),
         ("tree of width 2", only(Branching { model: table(n_vocab, 0.4), width: 2 })),
         ("tree of width 3", only(Branching { model: table(n_vocab, 0.8), width: 3 })),

@@ -99,6 +99,8 @@ pub struct VisibleSlots {
     base: usize,
     /// Number of positions visible to each row.
     lens: Vec<usize>,
+    /// Number of positions up to each row's own, where its window ends. Rows of a block see later ones too.
+    path_lens: Vec<usize>,
     /// One past the last visible slot.
     end: usize,
     /// Slots of the positions from `base` on, `[rows, width]`.
@@ -123,7 +125,8 @@ impl VisibleSlots {
             lens.push(len);
         }
         let end = tail.iter().copied().max().map_or(base, |last| base.max(last + 1));
-        Self { base, lens, end, tail, width, window: mask.window() }
+        let path_lens = (0..rows).map(|row| mask.path_len(row)).collect();
+        Self { base, lens, path_lens, end, tail, width, window: mask.window() }
     }
 
     fn rows(&self) -> usize {
@@ -132,7 +135,7 @@ impl VisibleSlots {
 
     /// Returns the positions that a layer with a window hides from `row`.
     fn hidden(&self, row: usize, window: Option<usize>) -> Range<usize> {
-        Window::hidden(Window::of_layer(self.window, window), self.lens[row])
+        Window::hidden(Window::of_layer(self.window, window), self.path_lens[row])
     }
 
     #[inline(always)]

@@ -56,21 +56,25 @@ impl RowMask {
         Self { base, unsettled: 0, rows, bits: None, depths: (0..rows).collect(), window: None }
     }
 
-    /// Creates a mask of rows that all see each other: each sees the cache and all rows of the pass. The position of a
-    /// row is `cached` plus its number.
+    /// Creates the mask of a block: each row sees the cache, the rows before it, itself and `ahead` rows after it. All
+    /// rows see each other if `ahead` is large. The position of a row is `cached` plus its number.
     ///
     /// # Errors
     /// If there are more than 64 rows.
-    pub fn block(cached: usize, rows: usize) -> Result<Self> {
+    pub fn block(cached: usize, rows: usize, ahead: usize) -> Result<Self> {
         if rows > 64 {
             return Err(Error::Layout(format!("a block has {rows} rows, but the limit is 64")));
         }
-        let all = u64::MAX.checked_shr(64 - rows as u32).unwrap_or(0);
+        if ahead == 0 {
+            return Ok(Self::causal(cached, rows));
+        }
+        let seen = |row: usize| rows.min((row + 1).saturating_add(ahead)) as u32;
+        let bits = (0..rows).map(|row| u64::MAX >> (64 - seen(row))).collect();
         Ok(Self {
             base: cached,
             unsettled: 0,
             rows,
-            bits: Some(vec![all; rows]),
+            bits: Some(bits),
             depths: (0..rows).collect(),
             window: None,
         })
@@ -179,6 +183,15 @@ impl RowMask {
         (base..base + chain).chain(branch)
     }
 
+    /// Returns the number of slots that `row` sees up to its own, which is included. Windows end there.
+    pub fn path_len(&self, row: usize) -> usize {
+        let seen = match &self.bits {
+            None => row + 1,
+            Some(bits) => (bits[row] & u64::MAX >> (63 - self.unsettled - row)).count_ones() as usize,
+        };
+        self.base + seen
+    }
+
     /// Returns the additive mask `[rows, slots]`: 0 where visible, negative infinity elsewhere.
     ///
     /// `own` is the number of last positions that the layer sees in every pass ([`Window::of_layer`]).
@@ -187,7 +200,7 @@ impl RowMask {
         let window = Window::of_layer(self.window, own);
         let mut mask = vec![f32::NEG_INFINITY; self.rows * width];
         for row in 0..self.rows {
-            let hidden = Window::hidden(window, self.visible(row).count());
+            let hidden = Window::hidden(window, self.path_len(row));
             for (_, slot) in self.visible(row).enumerate().filter(|(position, _)| !hidden.contains(position))
             {
                 mask[row * width + slot] = 0.0;
@@ -233,14 +246,15 @@ mod tests {
 
     #[test]
     fn rows_of_a_block_see_each_other() {
-        let mask = RowMask::block(2, 3).unwrap();
+        let mask = RowMask::block(2, 3, usize::MAX).unwrap();
         for row in 0..3 {
             assert_eq!(mask.visible(row).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
         }
         assert_eq!(mask.positions().collect::<Vec<_>>(), [2, 3, 4]);
-        assert_eq!(RowMask::block(0, 64).unwrap().visible(0).count(), 64);
-        assert_eq!(RowMask::block(7, 0).unwrap().slots(), 7);
-        assert!(RowMask::block(0, 65).is_err());
+        assert_eq!(RowMask::block(0, 64, usize::MAX).unwrap().visible(0).count(), 64);
+        assert_eq!(RowMask::block(7, 0, 1).unwrap().slots(), 7);
+        assert!(RowMask::block(0, 65, 0).is_err() && RowMask::block(0, 65, 1).is_err());
+        assert_eq!(RowMask::block(5, 4, 0).unwrap(), RowMask::causal(5, 4));
     }
 
     #[test]
@@ -308,6 +322,24 @@ mod tests {
             prop_assert_eq!(tree, RowMask::causal(base, rows));
         }
 
+        /// A row of a block sees the positions at most `ahead` after its own, and with a window those less than the
+        /// window before it.
+        #[test]
+        fn windows_of_a_block_end_at_its_rows(
+            base in 0usize..30, rows in 1usize..20, ahead in 0usize..24, window in 1usize..40,
+        ) {
+            let mask = RowMask::block(base, rows, ahead).unwrap();
+            let additive = mask.additive(Some(window));
+            for row in 0..rows {
+                let own = base + row;
+                prop_assert_eq!(mask.path_len(row), own + 1);
+                for slot in 0..base + rows {
+                    let seen = slot <= own + ahead && own < slot + window;
+                    prop_assert_eq!(additive[row * (base + rows) + slot] == 0.0, seen, "row {}, slot {}", row, slot);
+                }
+            }
+        }
+
         #[test]
         fn visible_slots_match_depth_of_row(seeds in proptest::collection::vec(any::<u32>(), 1..60)) {
             let parents: Vec<_> = seeds.iter().enumerate()
@@ -316,6 +348,7 @@ mod tests {
             for (row, position) in mask.positions().enumerate() {
                 prop_assert_eq!(mask.visible(row).count(), position + 1);
                 prop_assert_eq!(mask.visible(row).last(), Some(7 + row));
+                prop_assert_eq!(mask.path_len(row), position + 1);
             }
         }
     }

@@ -218,19 +218,24 @@ impl Gguf {
         self.metadata.retain(|key, _| !key.starts_with(read::SPLIT_KEYS));
     }
 
-    /// Returns the value as `u32`, from any integer type, if it is in range.
-    pub fn u32(&self, key: &str) -> Option<u32> {
+    /// Returns the value from any integer type, if it is in range.
+    pub fn whole(&self, key: &str) -> Option<i64> {
         match *self.metadata.get(key)? {
             Value::U8(v) => Some(v.into()),
             Value::U16(v) => Some(v.into()),
-            Value::U32(v) => Some(v),
+            Value::U32(v) => Some(v.into()),
             Value::U64(v) => v.try_into().ok(),
-            Value::I8(v) => v.try_into().ok(),
-            Value::I16(v) => v.try_into().ok(),
-            Value::I32(v) => v.try_into().ok(),
-            Value::I64(v) => v.try_into().ok(),
+            Value::I8(v) => Some(v.into()),
+            Value::I16(v) => Some(v.into()),
+            Value::I32(v) => Some(v.into()),
+            Value::I64(v) => Some(v),
             _ => None,
         }
+    }
+
+    /// Returns the value as `u32`, from any integer type, if it is in range.
+    pub fn u32(&self, key: &str) -> Option<u32> {
+        self.whole(key)?.try_into().ok()
     }
 
     /// Returns the value as `f32`, from single or double precision.

@@ -5,8 +5,10 @@
 //! `mlp` is Hunch's own architecture, one of those that it trains. `published` opens the files of others, with
 //! `llama_cpp` and `pickle` for two of the formats. `pickle_check` bounds the memory of pickles. `eagle1` and `eagle3`
 //! share the steps in `eagle`, and with `dflash` the decoder layer in `layer`. `mtp` is a layer in the target's own file,
-//! with the steps of `eagle`. `output_head` scores tokens for `eagle3` and `dflash`. `medusa` and `speculator` share the steps in `last_state`. `memory` predicts what a head takes.
+//! with the steps of `eagle`. `output_head` scores tokens for `eagle3` and `dflash`. `block_config` has the entries that
+//! only `dflash` has, and `markov` the Markov head of some. `medusa` and `speculator` share the steps in `last_state`. `memory` predicts what a head takes.
 
+mod block_config;
 mod config;
 mod dflash;
 mod eagle;
@@ -16,6 +18,7 @@ mod last_state;
 mod layer;
 mod linear;
 mod llama_cpp;
+mod markov;
 mod medusa;
 mod memory;
 mod mlp;
@@ -174,6 +177,8 @@ pub struct HeadSummary {
     pub scored_tokens: Option<usize>,
     /// Layers of the target after which it reads the residual stream, from 0, if stated.
     pub layers: Option<Vec<usize>>,
+    /// Layers of the target, if stated.
+    pub target_layers: Option<usize>,
     /// Name of the target, if stated.
     pub target: Option<String>,
     /// Number of weights.
@@ -208,6 +213,7 @@ pub fn describe(path: &Path) -> Result<Option<HeadSummary>> {
         target_vocabulary: None,
         scored_tokens: gguf.i32s("hunch-head.vocabulary").map(<[i32]>::len),
         layers: gguf.i32s("hunch-head.layers").map(as_sizes),
+        target_layers: None,
         target: target_name(&gguf),
         parameters: tensors.clone().map(|info| info.shape.iter().product::<usize>()).sum(),
         bytes: tensors.map(|info| info.range.len() as u64).sum(),

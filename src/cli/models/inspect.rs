@@ -49,6 +49,7 @@ fn show_head(head: &HeadSummary, json: bool) -> Result<()> {
         ("head", head.kind.clone()),
         ("target", or(head.target.clone(), "not stated")),
         ("width of the target", head.width.to_string()),
+        ("layers of the target", or(head.target_layers.map(|n| n.to_string()), "not stated")),
         ("vocabulary of the target", or(head.target_vocabulary.map(|n| n.to_string()), "not stated")),
         ("tokens it scores", or(head.scored_tokens.map(|n| n.to_string()), "all")),
         ("reads after layers", or(head.layers.as_ref().map(list), "the usual ones")),

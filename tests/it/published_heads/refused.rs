@@ -1,14 +1,17 @@
 //! Heads that are refused: for another target, damaged, incomplete, or of an unknown kind.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use candle_core::quantized::GgmlDType;
+use hunch_core::token::TokenId;
 use hunch_error::ErrorCode;
+use hunch_model::gguf::{Array, Value as GgufValue};
 use hunch_model::heads;
 use serde_json::{Value, json};
 
 use super::{open, pickled};
 use crate::support::gguf_writer::GgufWriter;
+use crate::support::head_scores::features;
 use crate::support::pickle_writer;
 use crate::support::tiny::{Tiny, VOCABULARY, WIDTH};
 use crate::support::tiny_heads::{self, Format, SCORED, TinyHead, Values};
@@ -54,7 +57,12 @@ fn heads_of_another_target_are_refused() {
         ),
         ("after layers [1, 0, 0]", refused(Format::Eagle3, &Tiny { layers: 3, ..target }, |_| {})),
         ("after layers [0, 2, 7]", refused(Format::Speculators, &Tiny { layers: 7, ..target }, |_| {})),
-        ("after layers [1, 4, 6]", refused(Format::DFlash, &Tiny { layers: 6, ..target }, |_| {})),
+        ("after layers [1, 4, 6]", refused(Format::DFlashGguf, &Tiny { layers: 6, ..target }, |_| {})),
+        ("of 8 layers, and this one has 6", refused(Format::DFlash, &Tiny { layers: 6, ..target }, |_| {})),
+        (
+            "made for a target of 36 layers, and this one has 8",
+            refused(Format::DFlash, &target, set("num_target_layers", json!(36))),
+        ),
     ] {
         assert!(error.contains(why), "{error}");
     }
@@ -101,9 +109,27 @@ fn damaged_and_unknown_heads_are_refused() {
             change(Format::DFlash, &|head| drop(head.tensors.remove("layers.1.self_attn.q_norm.weight"))),
         ),
         (
-            "markov_w1.weight, which DFlash",
-            change(Format::DFlash, &|head| {
-                head.tensors.insert("markov_w1.weight".into(), (vec![2], Values::Float(vec![1.0; 2])));
+            "markov_head.gate_proj.weight, which DSpark",
+            change(Format::DSpark, &|head| {
+                let gate = (vec![2], Values::Float(vec![1.0; 2]));
+                head.tensors.insert("markov_head.gate_proj.weight".into(), gate);
+            }),
+        ),
+        (
+            "markov_w2.weight is missing",
+            change(Format::DSpark, &|head| drop(head.tensors.remove("markov_head.markov_w2.weight"))),
+        ),
+        (
+            "markov_w1.weight has the shape",
+            change(Format::DSpark, &|head| {
+                let flat = (vec![64], Values::Float(vec![1.0; 64]));
+                head.tensors.insert("markov_head.markov_w1.weight".into(), flat);
+            }),
+        ),
+        (
+            "markov_w2.weight contains NaN",
+            change(Format::DSparkGguf, &|head| {
+                floats(head, "markov_head.markov_w2.weight", |w| w[5] = f32::NAN);
             }),
         ),
         (
@@ -111,7 +137,35 @@ fn damaged_and_unknown_heads_are_refused() {
             change(Format::DFlash, &|head| head.config["dflash_config"]["mask_token_id"] = json!(VOCABULARY)),
         ),
         ("layers.2.", change(Format::DFlash, &|head| head.config["num_hidden_layers"] = json!(3))),
-        ("is_causal is true", change(Format::DFlash, &|head| head.config["is_causal"] = json!(true))),
+        ("is_causal is \"no\"", change(Format::DFlash, &|head| head.config["is_causal"] = json!("no"))),
+        (
+            "fc.weight reads 768 values of a row, but the states after 2 layers have 512",
+            change(Format::DFlash, &|head| {
+                head.config["dflash_config"]["target_layer_ids"] = json!([1, 4]);
+            }),
+        ),
+        (
+            "sliding_window is 0",
+            change(Format::DFlashSliding, &|head| head.config["sliding_window"] = json!(0)),
+        ),
+        (
+            "sliding_window is -7",
+            change(Format::DFlashSliding, &|head| head.config["sliding_window"] = json!(-7)),
+        ),
+        (
+            "sliding_window is missing",
+            change(Format::DFlashSliding, &|head| head.config["sliding_window"] = Value::Null),
+        ),
+        (
+            "3 entries for 2 layers",
+            change(Format::DFlashSliding, &|head| {
+                head.config["layer_types"] = json!(["full_attention", "full_attention", "full_attention"]);
+            }),
+        ),
+        (
+            "layer has a sliding window",
+            change(Format::Eagle3, &|head| head.config["sliding_window"] = json!(64)),
+        ),
         ("those of no head", change(Format::Eagle1, &|head| drop(head.tensors.remove("fc.weight")))),
         ("d2t is missing", change(Format::Eagle3, &|head| drop(head.tensors.remove("d2t")))),
         (
@@ -246,11 +300,16 @@ fn damaged_pickles_are_refused() {
     assert!(error.contains("0.0.linear.weight contains NaN"), "{error}");
 }
 
-/// Writes a changed GGUF head and returns the error of loading it.
+/// Writes a changed GGUF head of EAGLE-3 and returns the error of loading it.
 fn refused_gguf(change: impl FnOnce(GgufWriter) -> GgufWriter) -> String {
+    refused_gguf_of(Format::LlamaCpp, change)
+}
+
+/// Writes a changed GGUF head and returns the error of loading it.
+fn refused_gguf_of(format: Format, change: impl FnOnce(GgufWriter) -> GgufWriter) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("head.gguf");
-    std::fs::write(&path, change(Format::LlamaCpp.head().gguf()).bytes()).unwrap();
+    std::fs::write(&path, change(format.head().gguf()).bytes()).unwrap();
     let target = tiny_heads::target().write(folder.path(), "target");
     let error = open(&path, &target).err().expect("the head was loaded");
     assert_eq!(error.code(), ErrorCode::InvalidRequest, "{error}");
@@ -330,4 +389,70 @@ fn gguf_heads_of_another_target_or_architecture_are_refused() {
         std::fs::write(&path, &whole[..keep]).unwrap();
         assert!(open(&path, &target).is_err(), "{keep} bytes");
     }
+}
+
+#[test]
+fn windows_of_gguf_heads_are_checked() {
+    let size = "dflash.attention.sliding_window";
+    let pattern = "dflash.attention.sliding_window_pattern";
+    let causal = "dflash.attention.causal";
+    let flags = |flags: &[bool]| GgufValue::Array(Array::Bool(flags.to_vec()));
+    for (key, value, why) in [
+        (size, GgufValue::I32(-9), "sliding_window is -9, but it must be a whole number above 0"),
+        (size, GgufValue::String("9".into()), "sliding_window is no whole number"),
+        (size, GgufValue::F32(9.0), "sliding_window is no whole number"),
+        (size, GgufValue::U64(u64::MAX), "sliding_window is no whole number below 2^63"),
+        (pattern, flags(&[true]), "layer_types has 1 entries for 2 layers"),
+        (pattern, flags(&[false, true, true]), "layer_types has 3 entries for 2 layers"),
+        (pattern, GgufValue::Bool(true), "sliding_window_pattern is no list of flags"),
+        (pattern, GgufValue::U32(2), "sliding_window_pattern is no list of flags"),
+        (causal, GgufValue::U32(1), "causal is neither true nor false"),
+    ] {
+        let error = refused_gguf_of(Format::DFlashGguf, |file| file.without_key(key).value(key, value));
+        assert!(error.contains(why), "{why}: {error}");
+    }
+    let error = refused_gguf_of(Format::DFlashGguf, |file| file.without_key(pattern));
+    assert!(error.contains("sliding_window_pattern is missing"), "{error}");
+    let error = refused_gguf(|file| file.u32("eagle3.attention.sliding_window", 64));
+    assert!(error.contains("layer has a sliding window"), "{error}");
+}
+
+/// A window that no context reaches hides nothing, and one of 0 in a GGUF file is none.
+#[test]
+fn windows_beyond_the_context_and_of_zero_hide_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = tiny_heads::target().write(folder.path(), "target");
+    let text: Vec<TokenId> = (0..40).map(|i| 3 + i * i % 200).collect();
+    let scores = |path: &Path| -> Vec<Vec<f32>> {
+        let (mut head, mut decoder) = open(path, &target).unwrap();
+        let features = features(&head, &mut decoder, &text);
+        let first = head.logits(&features, &text[1..]).unwrap();
+        [first].into_iter().chain((1..15).map(|_| head.next_logits(1).unwrap())).collect()
+    };
+    let folder_with = |name: &str, window: Value, types: Value| {
+        let mut head = Format::DFlash.head();
+        head.config["sliding_window"] = window;
+        head.config["use_sliding_window"] = json!(true);
+        head.config["layer_types"] = types;
+        // Only the window differs.
+        head.config["is_causal"] = json!(false);
+        scores(&head.write(folder.path(), name))
+    };
+    let full = scores(&Format::DFlash.write(folder.path()));
+    let slides = json!(["sliding_attention", "sliding_attention"]);
+    for window in [json!(55), json!(1_000_000), json!(u64::MAX)] {
+        assert!(folder_with("wide", window.clone(), slides.clone()) == full, "{window}");
+    }
+    for window in [json!(54), json!(16), json!(1)] {
+        assert!(folder_with("narrow", window.clone(), slides.clone()) != full, "{window}");
+    }
+    let gguf_with = |name: &str, window: u32| {
+        let key = "dflash.attention.sliding_window";
+        let file = Format::DFlashGguf.head().gguf().without_key(key).u32(key, window);
+        let path = folder.path().join(name);
+        std::fs::write(&path, file.bytes()).unwrap();
+        scores(&path)
+    };
+    let none = gguf_with("none.gguf", 0);
+    assert!(gguf_with("wide.gguf", u32::MAX) == none && gguf_with("narrow.gguf", 9) != none);
 }

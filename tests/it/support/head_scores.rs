@@ -24,6 +24,18 @@ pub(crate) struct Case {
     pub(crate) steps: Vec<ExpectedLogits>,
     /// Nodes by depth, if drafted tokens are read.
     pub(crate) tree: Vec<Node>,
+    /// Blocks after several lengths of the text, of heads that draft blocks.
+    #[serde(default)]
+    pub(crate) rounds: Vec<Block>,
+}
+
+/// A whole block.
+#[derive(Deserialize)]
+pub(crate) struct Block {
+    /// Tokens of the text before it.
+    pub(crate) read: usize,
+    /// Logits of each place.
+    pub(crate) places: Vec<ExpectedLogits>,
 }
 
 /// Node of a tree.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use candle_core::quantized::GgmlDType;
 use half::{bf16, f16};
+use hunch_model::gguf::{Array, Value as GgufValue};
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Value, json};
 
@@ -14,6 +15,12 @@ use super::tiny::{Noise, Tiny, VOCABULARY, WIDTH};
 /// Tokens that heads with a reduced vocabulary score.
 pub(crate) const SCORED: usize = 160;
 const FEED_FORWARD: usize = 192;
+/// Rows of a DFlash block, as in published heads.
+const BLOCK: usize = 16;
+/// Most tokens of a draft of DSpark.
+const MARKOV_DEPTH: usize = 7;
+/// Rank of its Markov head.
+const RANK: usize = 32;
 
 /// File format and architecture of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,11 +41,19 @@ pub(crate) enum Format {
     Mlp,
     /// DFlash as z-lab publishes it, scored by the target's head.
     DFlash,
-    /// DFlash in a GGUF file of llama.cpp, with an output head of its own and tokens in `d2t`.
+    /// DFlash with a layer that sees a window, and no later rows of its block.
+    DFlashSliding,
+    /// DFlash in a GGUF file of llama.cpp, with an output head of its own and tokens in `d2t`. A layer sees a window to
+    /// both sides.
     DFlashGguf,
+    /// DSpark as DeepSeek publishes it: the row of the last token scores the first token.
+    DSpark,
+    /// DSpark in a GGUF file of llama.cpp, as SpecForge trains it: the row after the last token scores the first one. Its
+    /// output head and the Markov head score a part of the vocabulary.
+    DSparkGguf,
 }
 
-pub(crate) const FORMATS: [Format; 9] = [
+pub(crate) const FORMATS: [Format; 12] = [
     Format::Eagle1,
     Format::Eagle3,
     Format::Speculators,
@@ -47,7 +62,10 @@ pub(crate) const FORMATS: [Format; 9] = [
     Format::Medusa,
     Format::Mlp,
     Format::DFlash,
+    Format::DFlashSliding,
     Format::DFlashGguf,
+    Format::DSpark,
+    Format::DSparkGguf,
 ];
 
 /// Values of a tensor.
@@ -88,7 +106,10 @@ impl Format {
             Self::Medusa => "medusa",
             Self::Mlp => "mlp",
             Self::DFlash => "dflash",
+            Self::DFlashSliding => "dflash-sliding",
             Self::DFlashGguf => "dflash-llama-cpp",
+            Self::DSpark => "dspark",
+            Self::DSparkGguf => "dspark-llama-cpp",
         }
     }
 
@@ -96,15 +117,31 @@ impl Format {
         if self == Self::Eagle3 { "midlayer" } else { "layers.0" }
     }
 
-    /// Returns the most tokens of a draft, of the first 4.
+    /// Returns whether it drafts a block in one pass.
+    pub(crate) fn is_block(self) -> bool {
+        matches!(self, Self::DFlash | Self::DFlashSliding | Self::DFlashGguf) || self.has_markov()
+    }
+
+    /// Returns whether it has a Markov head, so that the token before changes the logits of a place.
+    pub(crate) fn has_markov(self) -> bool {
+        matches!(self, Self::DSpark | Self::DSparkGguf)
+    }
+
+    /// Returns the most tokens of a draft. Of heads that draft any number, 4.
     pub(crate) fn depth(self) -> usize {
-        if matches!(self, Self::Medusa | Self::Mlp) { 3 } else { 4 }
+        match self {
+            Self::Medusa | Self::Mlp => 3,
+            _ if self.has_markov() => MARKOV_DEPTH,
+            _ if self.is_block() => BLOCK - 1,
+            _ => 4,
+        }
     }
 
     /// Returns the number of tokens that it scores.
     pub(crate) fn scored(self) -> usize {
         match self {
-            Self::Eagle1 | Self::Medusa | Self::Mlp | Self::DFlash => VOCABULARY,
+            Self::Eagle1 | Self::Medusa | Self::Mlp => VOCABULARY,
+            Self::DFlash | Self::DFlashSliding | Self::DSpark => VOCABULARY,
             _ => SCORED,
         }
     }
@@ -114,8 +151,7 @@ impl Format {
         match self {
             Self::Medusa => medusa(),
             Self::Mlp => mlp(),
-            Self::DFlash => dflash(false),
-            Self::DFlashGguf => dflash(true),
+            _ if self.is_block() => dflash(self),
             _ => self.eagle(),
         }
     }
@@ -180,7 +216,6 @@ impl Format {
             "hidden_act": "silu", "vocab_size": VOCABULARY
         });
         match self {
-            Self::Eagle1 | Self::Medusa | Self::Mlp | Self::DFlash | Self::DFlashGguf => {}
             Self::Eagle3 => layer["draft_vocab_size"] = json!(SCORED),
             Self::LlamaCpp => layer["target_layers"] = json!([2, 4, 6]),
             Self::Speculators => {
@@ -200,6 +235,7 @@ impl Format {
                 layer["norm_output"] = json!(true);
                 layer["eagle_config"] = json!({ "eagle_aux_hidden_state_layer_ids": [2, 5, 7] });
             }
+            _ => {}
         }
         layer
     }
@@ -267,9 +303,10 @@ fn mlp() -> TinyHead {
     }
 }
 
-/// Returns a DFlash head of two layers that drafts five tokens from three streams.
-fn dflash(in_gguf: bool) -> TinyHead {
+/// Returns a DFlash head of two layers that drafts from three streams.
+fn dflash(format: Format) -> TinyHead {
     let (n, ff, heads, head_dim) = (WIDTH, FEED_FORWARD, 4, 32);
+    let in_gguf = matches!(format, Format::DFlashGguf | Format::DSparkGguf);
     let mut shapes: Vec<(String, Vec<usize>, f32, f32)> = Vec::new();
     for layer in 0..2 {
         let matrices = [
@@ -294,12 +331,24 @@ fn dflash(in_gguf: bool) -> TinyHead {
     shapes.push(("fc.weight".into(), vec![n, 3 * n], 0.05, 0.0));
     shapes.push(("hidden_norm.weight".into(), vec![n], 0.2, 1.0));
     shapes.push(("norm.weight".into(), vec![n], 0.2, 1.0));
-    if in_gguf {
-        shapes.push(("lm_head.weight".into(), vec![SCORED, n], 0.2, 0.0));
+    if in_gguf || format == Format::DSpark {
+        shapes.push(("lm_head.weight".into(), vec![format.scored(), n], 0.2, 0.0));
+    }
+    if format.has_markov() {
+        shapes.push(("markov_head.markov_w1.weight".into(), vec![VOCABULARY, RANK], 1.0, 0.0));
+        shapes.push(("markov_head.markov_w2.weight".into(), vec![format.scored(), RANK], 0.6, 0.0));
+        shapes.push(("confidence_head.proj.weight".into(), vec![1, n + RANK], 0.2, 0.0));
+        shapes.push(("confidence_head.proj.bias".into(), vec![1], 0.2, 0.0));
     }
     let shapes: Vec<_> =
         shapes.iter().map(|(name, shape, scale, middle)| (&name[..], &shape[..], *scale, *middle)).collect();
-    let mut tensors = random(52 + u64::from(in_gguf), &shapes);
+    let seed = match format {
+        Format::DFlashSliding => 54,
+        Format::DSpark => 55,
+        Format::DSparkGguf => 56,
+        _ => 52 + u64::from(in_gguf),
+    };
+    let mut tensors = random(seed, &shapes);
     if in_gguf {
         tensors.insert("d2t".into(), (vec![SCORED], Values::Integer(scored_tokens())));
     }
@@ -307,11 +356,37 @@ fn dflash(in_gguf: bool) -> TinyHead {
         "architectures": ["DFlashDraftModel"], "hidden_size": n, "intermediate_size": ff,
         "num_attention_heads": heads, "num_key_value_heads": heads / 2, "head_dim": head_dim,
         "num_hidden_layers": 2, "rms_norm_eps": 1e-5, "hidden_act": "silu", "vocab_size": VOCABULARY,
-        "num_target_layers": 8, "block_size": 6, "sliding_window": null, "use_sliding_window": false,
+        "num_target_layers": 8, "block_size": BLOCK, "sliding_window": null, "use_sliding_window": false,
         "rope_theta": 10000.0, "dflash_config": { "mask_token_id": 200, "target_layer_ids": [1, 4, 6] }
     });
-    if in_gguf {
-        config["target_layers"] = json!([2, 5, 7]);
+    // Windows are shorter than a block, so that they end in the text for its first rows and in the block for others.
+    match format {
+        Format::DFlashSliding => {
+            config["use_sliding_window"] = json!(true);
+            config["sliding_window"] = json!(7);
+            config["layer_types"] = json!(["sliding_attention", "full_attention"]);
+        }
+        Format::DFlashGguf => {
+            config["target_layers"] = json!([2, 5, 7]);
+            config["sliding_window"] = json!(9);
+            config["layer_types"] = json!(["full_attention", "sliding_attention"]);
+            config["is_causal"] = json!(false);
+        }
+        Format::DSpark => {
+            config["architectures"] = json!(["Qwen3DSparkModel"]);
+            config["block_size"] = json!(MARKOV_DEPTH);
+            config["markov_rank"] = json!(RANK);
+            // In DeepSpec's files these entries are at the top.
+            config["mask_token_id"] = json!(200);
+            config["target_layer_ids"] = json!([1, 4, 6]);
+            config["dflash_config"] = Value::Null;
+        }
+        Format::DSparkGguf => {
+            config["target_layers"] = json!([2, 5, 7]);
+            config["block_size"] = json!(MARKOV_DEPTH + 1);
+            config["sample_from_anchor"] = json!(false);
+        }
+        _ => {}
     }
     TinyHead { config, tensors, dtype: Dtype::BF16, in_gguf }
 }
@@ -362,6 +437,18 @@ impl TinyHead {
         if let Some(mask) = mask {
             file = file.u32("dflash.block_size", number("block_size"));
             file = file.u32("tokenizer.ggml.mask_token_id", mask as u32);
+            if let Some(types) = self.config["layer_types"].as_array() {
+                let slides = types.iter().map(|of| of.as_str() == Some("sliding_attention")).collect();
+                let slides = GgufValue::Array(Array::Bool(slides));
+                file = file.u32("dflash.attention.sliding_window", number("sliding_window"));
+                file = file.value("dflash.attention.sliding_window_pattern", slides);
+            }
+            let flags = [("is_causal", "attention.causal"), ("sample_from_anchor", "sample_from_anchor")];
+            for (own, other) in flags {
+                if let Some(flag) = self.config[own].as_bool() {
+                    file = file.bool(&key(other), flag);
+                }
+            }
         }
         for (name, (shape, values)) in &self.tensors {
             let name = llama_cpp_name(name);
@@ -431,7 +518,13 @@ fn llama_cpp_name(name: &str) -> String {
             LAYER.iter().find_map(|(own, other)| Some(format!("{other}{}", part.strip_prefix(own)?)));
         return format!("blk.{layer}.{}", renamed.unwrap_or_default());
     }
-    let others = [("lm_head", "output"), ("norm.", "output_norm."), ("hidden_norm.", "enc.output_norm.")];
+    let others = [
+        ("lm_head", "output"),
+        ("norm.", "output_norm."),
+        ("hidden_norm.", "enc.output_norm."),
+        ("markov_head.", ""),
+        ("confidence_head.proj.", "conf_proj."),
+    ];
     let found = others.iter().find_map(|(own, other)| Some(format!("{other}{}", name.strip_prefix(own)?)));
     found.unwrap_or_else(|| name.to_owned())
 }

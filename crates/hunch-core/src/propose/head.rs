@@ -62,7 +62,8 @@ pub trait DraftHead: Send {
     fn reads_drafts(&self) -> bool {
         true
     }
-    /// Returns whether one pass drafts all tokens.
+    /// Returns whether one pass drafts all tokens. Logits may depend on drafted tokens by something much smaller than a
+    /// pass.
     fn drafts_in_one_pass(&self) -> bool {
         false
     }
@@ -135,7 +136,7 @@ pub struct Head {
     tree: Option<TreeShape>,
     pending: Option<PendingTree>,
     calibration: Calibration,
-    /// Rows of each pass since the last `take_pass_log`.
+    /// Rows of each pass since the last `take_pass_log`. A pass that drafts all tokens has a row for each of them.
     pass_rows: Vec<usize>,
     failure: Option<Error>,
 }
@@ -188,6 +189,11 @@ impl Head {
     /// Returns whether the head norms the target's states first. See [`DraftHead::norms_states`].
     pub fn norms_states(&self) -> bool {
         self.head.norms_states()
+    }
+
+    /// Returns the most tokens that one pass drafts.
+    pub fn tokens_of_a_pass(&self) -> usize {
+        if self.head.drafts_in_one_pass() { self.head.max_depth() } else { 1 }
     }
 
     /// Runs the head on an empty cache for direct use, for example to measure it. See [`DraftHead::logits`].
@@ -291,12 +297,15 @@ impl Head {
                 return Err(Error::Internal("rows of a tree without their depths".into()));
             };
             if reads_drafts {
-                pass_rows.push(step.tokens.len());
+                match head.drafts_in_one_pass() {
+                    true => log_next(pass_rows, true),
+                    false => pass_rows.push(step.tokens.len()),
+                }
                 return head.tree_logits(TreeRows { tokens: step.tokens, depths, visible });
             }
             for (&depth, &token) in depths.iter().zip(step.tokens) {
                 while levels.len() <= depth {
-                    pass_rows.push(1);
+                    log_next(pass_rows, head.drafts_in_one_pass());
                     levels.push(head.next_logits(token)?);
                 }
             }
@@ -329,6 +338,14 @@ impl Head {
             features.extend_from_slice(states);
         }
         self.waiting += 1;
+    }
+}
+
+/// Logs the pass of one more token. In a head that drafts all tokens in one pass, it is a row of that pass.
+fn log_next(pass_rows: &mut Vec<usize>, in_one_pass: bool) {
+    match pass_rows.last_mut() {
+        Some(rows) if in_one_pass => *rows += 1,
+        _ => pass_rows.push(1),
     }
 }
 
@@ -406,7 +423,8 @@ impl Proposer for Head {
         }
         self.pass_rows.clear();
         self.text.extend_from_slice(&cx.committed[self.text.len()..]);
-        self.pass_rows.push(self.waiting);
+        let in_one_pass = self.head.drafts_in_one_pass();
+        self.pass_rows.push(if in_one_pass { 1 } else { self.waiting });
         let logits = self.head.logits(&self.features, &cx.committed[self.cached + 1..])?;
         if self.head.has_cache() {
             self.cached = rows;
@@ -417,7 +435,7 @@ impl Proposer for Head {
             return self.grow_tree(ProposeContext { plan, ..cx }, &logits, &shape);
         }
         let (tree, failure) = ChainDraft::new(cx, Vec::new()).grow(depth, logits, |token| {
-            self.pass_rows.push(1);
+            log_next(&mut self.pass_rows, in_one_pass);
             self.head.next_logits(token).map(Some)
         });
         self.failure = failure;

@@ -221,7 +221,7 @@ pub trait Proposer: Send {
         Ok(ControlFlow::Continue(()))
     }
     /// Takes the row count of every pass run for it since the last call: the cost of its drafts. Empty
-    /// if drafts are looked up.
+    /// if drafts are looked up. A pass that drafts all tokens has a row for each of them.
     fn take_pass_log(&mut self) -> Vec<usize> {
         Vec::new()
     }

@@ -462,7 +462,12 @@ impl ActiveStage<'_> {
             );
         }
         let pass_rows = self.proposer.take_pass_log();
-        let passes = if pass_rows.is_empty() { tree.height() } else { pass_rows.len() };
+        // A model that drafts all tokens in one pass counts the levels of its draft.
+        let passes = match pass_rows.len() {
+            0 => tree.height(),
+            _ if self.proposer.drafts_in_one_pass() => tree.height().max(1),
+            passes => passes,
+        };
         (self.run.drafted, self.run.passes) = (tree.len(), passes);
         self.run.pass_rows.extend(pass_rows);
         Ok(Some(tree))

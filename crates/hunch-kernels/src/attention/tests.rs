@@ -230,6 +230,64 @@ fn first_and_last_positions_match_f64_for_every_number_of_rows() {
     }
 }
 
+/// Rows of a block see later ones, and a window ends at their own. Slots that no row sees hold no numbers. A row has the
+/// same bits in a block that is cut off after the last row that it sees.
+#[test]
+fn windows_of_a_block_match_f64() {
+    let (n_head, n_kv_head, d, rows) = (4, 2, 24, 16);
+    let noise = |count: usize, seed: usize| -> Vec<f32> {
+        (0..count).map(|i| ((i * 7919 + seed * 104_729) % 2003) as f32 / 500.0 - 2.0).collect()
+    };
+    let levels = Level::ALL.iter().copied().filter(|level| level.available());
+    let cases = levels.flat_map(|level| [0, 5, 31, 126, 300].map(|base| (level, base)));
+    for ((level, base), window) in
+        cases.flat_map(|case| [1, 6, 16, 40, 150, 1000].map(|window| (case, window)))
+    {
+        let capacity = base + rows + 2;
+        let shape = AttentionShape {
+            n_head,
+            n_kv_head,
+            head_dim: d,
+            capacity,
+            scale: 0.4,
+            softcap: None,
+            window: Some(window),
+        };
+        let (q, width) = (noise(rows * n_head * d, 1), n_head * d);
+        for ahead in [0, 2, window - 1, usize::MAX] {
+            let (mut k, mut v) = (noise(n_kv_head * capacity * d, 2), noise(n_kv_head * capacity * d, 3));
+            let seen = |row: usize| -> Vec<usize> {
+                let own = base + row;
+                let last = (base + rows - 1).min(own.saturating_add(ahead));
+                ((own + 1).saturating_sub(window)..=last).collect()
+            };
+            for slot in (0..capacity).filter(|slot| !(0..rows).any(|row| seen(row).contains(slot))) {
+                for at in (0..n_kv_head)
+                    .flat_map(|head| (head * capacity + slot) * d..(head * capacity + slot + 1) * d)
+                {
+                    (k[at], v[at]) = (f32::NAN, f32::NAN);
+                }
+            }
+            let (keys, values) = (CacheValues::F32(&k), CacheValues::F32(&v));
+            let block = |rows| RowMask::block(base, rows, ahead).unwrap();
+            let out = run(shape, &q, keys, values, &block(rows), (level, 2));
+            for row in 0..rows {
+                let seen = seen(row);
+                let exact = in_f64(shape, &q[row * width..][..width], (&k, &v), &seen);
+                let what = format!("{level:?}, base {base}, row {row}, window {window}, {ahead} ahead");
+                let own = &out[row * width..][..width];
+                let near = own.iter().zip(&exact).all(|(a, b)| (f64::from(*a) - b).abs() < 1e-4);
+                assert!(near, "{what}: {own:?} is not {exact:?}");
+                let shorter = seen.last().unwrap() + 1 - base;
+                let cut = run(shape, &q[..shorter * width], keys, values, &block(shorter), (level, 1));
+                let same =
+                    cut[row * width..][..width].iter().zip(own).all(|(a, b)| a.to_bits() == b.to_bits());
+                assert!(same, "{what}: in a block of {shorter} rows");
+            }
+        }
+    }
+}
+
 /// A layer's own window and that of a pass.
 #[test]
 fn window_of_a_pass_narrows_that_of_a_layer() {

@@ -116,9 +116,7 @@ impl Config {
     /// [`Error::InvalidModelFile`] if a value is missing or out of range, [`Error::UnsupportedModel`] for a layer that
     /// Hunch does not run.
     pub(super) fn of(config: &Value, file: &Path) -> Result<Self> {
-        let layer =
-            config.get("transformer_layer_config").filter(|layer| layer.is_object()).unwrap_or(config);
-        let entries = Entries { layer, file };
+        let entries = Entries { layer: layer_entries(config), file };
         let (n_embd, n_head) =
             (entries.required("hidden_size", 1 << 17)?, entries.required("num_attention_heads", 1 << 12)?);
         let n_kv_head = entries.size("num_key_value_heads", 1 << 12)?.unwrap_or(n_head);
@@ -148,6 +146,24 @@ impl Config {
             target: target_name(config),
         })
     }
+}
+
+/// Returns the part of a configuration with the sizes of the layers.
+pub(super) fn layer_entries(config: &Value) -> &Value {
+    config.get("transformer_layer_config").filter(|layer| layer.is_object()).unwrap_or(config)
+}
+
+/// Refuses layers with a sliding window, for heads that have none.
+///
+/// # Errors
+/// [`Error::UnsupportedModel`] if the configuration states one.
+pub(super) fn refuse_window(config: &Value, file: &Path) -> Result<()> {
+    let entries = Entries { layer: layer_entries(config), file };
+    let unused = entries.get("use_sliding_window").and_then(Value::as_bool) == Some(false);
+    if entries.get("sliding_window").is_some() && !unused {
+        return Err(entries.unsupported("its layer has a sliding window".into()));
+    }
+    Ok(())
 }
 
 /// Returns the name of the target that a configuration states.
@@ -208,10 +224,6 @@ impl Entries<'_> {
         let activation = self.get("hidden_act").and_then(Value::as_str).unwrap_or("silu");
         if activation != "silu" {
             return Err(self.unsupported(format!("the activation of its layer is \"{activation}\"")));
-        }
-        let window = self.get("sliding_window").and_then(Value::as_u64);
-        if window.is_some() && self.get("use_sliding_window").and_then(Value::as_bool) != Some(false) {
-            return Err(self.unsupported("its layer has a sliding window".into()));
         }
         let width = config.get("target_hidden_size").and_then(Value::as_u64);
         let own = self.get("hidden_size").and_then(Value::as_u64);
@@ -347,7 +359,6 @@ mod tests {
         for (changes, why) in [
             (json!({ "num_hidden_layers": 0 }), "num_hidden_layers is 0"),
             (json!({ "hidden_act": "gelu" }), "gelu"),
-            (json!({ "sliding_window": 128 }), "sliding window"),
             (json!({ "target_hidden_size": 8192 }), "8192"),
             (json!({ "rope_scaling": { "rope_type": "yarn", "factor": 4.0 } }), "yarn"),
             (json!({ "rope_scaling": { "type": "linear" } }), "has no factor"),
@@ -361,5 +372,16 @@ mod tests {
             let error = config(&with(changes)).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");
         }
+    }
+
+    #[test]
+    fn windows_are_refused_unless_they_are_unused() {
+        let refused = |changes| refuse_window(&with(changes), Path::new("head/config.json"));
+        for window in [json!(128), json!(-1), json!("128")] {
+            let error = refused(json!({ "sliding_window": window })).unwrap_err().to_string();
+            assert!(error.contains("sliding window"), "{error}");
+            assert!(refused(json!({ "sliding_window": window, "use_sliding_window": false })).is_ok());
+        }
+        assert!(refused(json!({ "sliding_window": null })).is_ok() && refused(json!({})).is_ok());
     }
 }

@@ -7,144 +7,38 @@
 //! logits = head * norm of x                 row i scores the token at place i of the block
 //! ```
 //!
-//! The rows of a block see the whole text and each other. So the tokens of a draft do not depend on each other: their
-//! probabilities follow from the text and their place alone. The text has keys and values in the cache, a block leaves
-//! nothing there.
+//! The rows of a block see the text and each other, by layer within a window or without later rows ([`BlockAttention`]).
+//! The block has no drafted tokens, so these do not depend on each other: their probabilities follow from the text and
+//! their place alone. The text has keys and values in the cache, a block leaves nothing there.
+//!
+//! DSpark is a DFlash head with a [`Markov`] head, by which the drafted token before a place changes its logits. Some
+//! heads are trained to score the first token in the row of the last one, and so on.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use hunch_core::limits::MAX_DRAFT;
-use hunch_core::propose::head::DraftHead;
+use hunch_core::model::Rows;
+use hunch_core::propose::head::{DraftHead, TreeRows};
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 use hunch_kernels::activation::{rms_norm, rms_norm_in_place};
 use hunch_kernels::quantise::QuantisedRows;
-use serde_json::Value;
 
+use super::block_config::{BlockConfig, MOST};
 use super::config::Config;
-use super::layer::{Block, HEAD_NORMS, Layer, is_of_layer};
+use super::layer::{Block, BlockAttention, HEAD_NORMS, Layer, is_of_layer};
 use super::linear::{Linear, vector};
+use super::markov::Markov;
 use super::output_head::{self, OutputHead};
-use super::target_parts::{TargetParts, taps};
+use super::target_parts::TargetParts;
 use crate::device::Compute;
 use crate::spec::ModelSpec;
 use crate::tensor_files::TensorFiles;
 use crate::weights::Embedding;
 
-/// Most layers and most streams of the target.
-const MOST: usize = 32;
 /// Rows of a block that are scored at once. Most drafts are no longer.
 const SCORED_ROWS: usize = 4;
 /// Norm before attention.
 const INPUT_NORM: &str = "input_layernorm";
-
-/// Entries of `config.json` that other heads do not have.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct BlockConfig {
-    /// Rows of a block: the last token and masks.
-    rows: usize,
-    /// Token that stands for one to be drafted.
-    mask: TokenId,
-    /// Layers of the target after which the residual stream is read, if stated.
-    taps: Option<Vec<usize>>,
-}
-
-impl BlockConfig {
-    /// Interprets a configuration. `file` is named in errors.
-    ///
-    /// # Errors
-    /// [`Error::InvalidModelFile`] if a value is missing or out of range, [`Error::UnsupportedModel`] for an option that
-    /// Hunch does not compute.
-    pub(super) fn of(config: &Value, file: &Path) -> Result<Self> {
-        let invalid = |reason: String| Error::InvalidModelFile { path: file.to_path_buf(), reason };
-        let get = |name: &str| {
-            let own = config.get("dflash_config").and_then(|own| own.get(name));
-            own.or_else(|| config.get(name)).filter(|value| !value.is_null())
-        };
-        // Options that must have their neutral value.
-        let unchanged = |value: &Value, neutral: f64| {
-            value.as_f64() == Some(neutral) || value.as_bool() == Some(neutral != 0.0)
-        };
-        for (name, neutral) in [
-            ("is_causal", 0.0),
-            ("causal", 0.0),
-            ("use_swa", 0.0),
-            ("final_logit_softcapping", 0.0),
-            ("attention_value_scale", 1.0),
-            ("output_multiplier", 1.0),
-            ("input_embedding_scale", 1.0),
-            ("partial_rotary_factor", 1.0),
-            ("conv_kernel_size", 0.0),
-            ("selector_rank", 0.0),
-            ("sample_from_anchor", 0.0),
-            ("use_sliding_window", 0.0),
-            ("rope_is_neox_style", 1.0),
-            ("attention_scale", 0.0),
-        ] {
-            let rotary =
-                config.get("rope_parameters").and_then(|own| own.get(name)).filter(|value| !value.is_null());
-            if let Some(value) = get(name).or(rotary).filter(|value| !unchanged(value, neutral)) {
-                let reason = format!("{name} is {value}, which is not supported");
-                return Err(Error::UnsupportedModel { path: file.to_path_buf(), reason });
-            }
-        }
-        let whole = |name: &str, value: &Value, max: usize| {
-            let number = value.as_u64().and_then(|number| usize::try_from(number).ok());
-            number
-                .filter(|number| *number <= max)
-                .ok_or_else(|| invalid(format!("{name} is {value}, but it must be 0 to {max}")))
-        };
-        // A layout of `speculators`, whose numbers of layers may mean their inputs.
-        if let Some(value) = get("aux_hidden_state_layer_ids") {
-            let reason = format!("aux_hidden_state_layer_ids is {value}, which is not supported");
-            return Err(Error::UnsupportedModel { path: file.to_path_buf(), reason });
-        }
-        let rows = get("block_size").map_or(Ok(16), |value| whole("block_size", value, 1 << 10))?;
-        if rows < 2 {
-            return Err(invalid(format!("block_size is {rows}, so nothing is drafted")));
-        }
-        let mask = get("mask_token_id").ok_or_else(|| invalid("mask_token_id is missing".into()))?;
-        let taps = match get("target_layer_ids") {
-            Some(Value::Array(layers)) if !layers.is_empty() && layers.len() <= MOST => {
-                let layer = |layer| whole("target_layer_ids", layer, 1 << 10);
-                Some(layers.iter().map(layer).collect::<Result<_>>()?)
-            }
-            Some(other) => return Err(invalid(format!("target_layer_ids is {other}"))),
-            None => None,
-        };
-        Ok(Self { rows, mask: whole("mask_token_id", mask, 1 << 24)? as TokenId, taps })
-    }
-
-    /// Returns the most tokens of a draft.
-    pub(super) fn depth(&self) -> usize {
-        (self.rows - 1).min(MAX_DRAFT)
-    }
-
-    /// Returns the layers of a target of `layers` layers that are read.
-    ///
-    /// # Errors
-    /// If the target has not as many layers.
-    pub(super) fn taps(&self, config: &Config, layers: usize) -> Result<Vec<usize>, String> {
-        let stated = self.taps.clone().unwrap_or_else(|| usual_taps(layers, config.layers));
-        taps(layers, Some(&stated), stated.len())
-    }
-
-    /// Returns the layers that are read, if stated.
-    pub(super) fn stated_taps(&self) -> Option<Vec<usize>> {
-        self.taps.clone()
-    }
-}
-
-/// Returns the layers of the target that are read by default. There are as many as the head has, evenly from the second
-/// to the third from the end.
-fn usual_taps(layers: usize, count: usize) -> Vec<usize> {
-    if count == 1 {
-        return vec![layers / 2];
-    }
-    let span = layers.saturating_sub(4) as f64;
-    (0..count).map(|i| (1.0 + i as f64 * span / (count - 1) as f64).round_ties_even() as usize).collect()
-}
 
 /// Returns whether a tensor belongs to a head of `layers` layers.
 pub(super) fn has(name: &str, layers: usize) -> bool {
@@ -166,8 +60,10 @@ pub(super) struct DFlash {
     quantised: QuantisedRows,
     /// Normed states of the current block that are not scored yet, `[rows, n]`.
     unscored: Vec<f32>,
-    /// Logits of the next places of the current block, `[n_vocab]` each, the next one last.
+    /// Logits of the first places of the current block, `[n_vocab]` each, without what the Markov head adds.
     scored: Vec<Vec<f32>>,
+    /// Places of the current chain.
+    drafted: usize,
 }
 
 /// Weights outside of the layers.
@@ -175,14 +71,19 @@ struct Weights {
     taps: Vec<usize>,
     depth: usize,
     rows: usize,
+    /// Row of the block that scores the first token.
+    first: usize,
     fc: Linear,
     hidden_norm: Vec<f32>,
     input_norms: Vec<Vec<f32>>,
+    /// Positions that a block sees, by layer.
+    attention: Vec<BlockAttention>,
     norm: Vec<f32>,
     eps: f32,
     embedding: Arc<Embedding>,
     mask: TokenId,
     head: OutputHead,
+    markov: Option<Markov>,
     n_vocab: usize,
 }
 
@@ -214,23 +115,27 @@ impl DFlash {
             }
         }
         let taps = block.taps(config, target.spec.n_layer).map_err(invalid)?;
-        let rows = block.depth() + 1;
+        let (rows, first) = (block.depth() + block.first_row(), block.first_row());
         // A block follows the last token of the context.
         let context_length = target.spec.context_length + rows;
         let spec = ModelSpec { context_length, ..target.spec.clone() };
         let layer = |layer| Layer::load(weights, &prefix(layer), (config, n), &spec, compute);
         let input_norm = |layer| vector(weights, &format!("{}.{INPUT_NORM}.weight", prefix(layer)), n);
+        let head = OutputHead::load(file, n, config.n_draft_vocab, target)?;
         let weights = Weights {
             depth: block.depth(),
             rows,
+            first,
             fc: Linear::load(weights, "fc", (n, taps.len() * n), compute.threads())?,
             hidden_norm: vector(weights, "hidden_norm.weight", n)?,
             input_norms: (0..config.layers).map(input_norm).collect::<Result<_>>()?,
+            attention: block.attention.clone(),
             norm: vector(weights, "norm.weight", n)?,
             eps: config.eps as f32,
             embedding,
             mask: block.mask,
-            head: OutputHead::load(file, n, config.n_draft_vocab, target)?,
+            markov: Markov::load(file, (n_vocab, head.scored()), compute.threads())?,
+            head,
             n_vocab,
             taps,
         };
@@ -240,7 +145,7 @@ impl DFlash {
 
     fn of(weights: Arc<Weights>, layers: Vec<Layer>, compute: Compute) -> Self {
         let (quantised, unscored, scored) = (QuantisedRows::default(), Vec::new(), Vec::new());
-        Self { weights, layers, compute, quantised, unscored, scored }
+        Self { weights, layers, compute, quantised, unscored, scored, drafted: 0 }
     }
 
     /// Appends rows of the text to the cache of every layer.
@@ -274,31 +179,42 @@ impl DFlash {
         let mut x = w.embedding.host_rows(&tokens)?;
         let mut y = vec![0.0; x.len()];
         let text = layers.first().map_or(0, Layer::len);
-        let ran = layers.iter_mut().zip(&w.input_norms).try_for_each(|(layer, norm)| {
+        let parts = w.input_norms.iter().zip(&w.attention);
+        let ran = layers.iter_mut().zip(parts).try_for_each(|(layer, (norm, attention))| {
             for (x, y) in x.chunks_exact(n).zip(y.chunks_exact_mut(n)) {
                 rms_norm(x, norm, w.eps, y);
             }
-            layer.run_block(&y, &mut x)
+            layer.run_block(&y, &mut x, *attention)
         });
         layers.iter_mut().for_each(|layer| layer.truncate(text));
         ran?;
-        // The first row is the last token itself.
-        self.unscored = x.split_off(n);
+        self.unscored = x.split_off(w.first * n);
         self.unscored.chunks_exact_mut(n).for_each(|row| rms_norm_in_place(row, &w.norm, w.eps));
         self.scored.clear();
         Ok(())
     }
 
-    /// Returns the logits of the next place of the block.
-    fn next_place(&mut self) -> Result<Vec<f32>> {
+    /// Returns the logits of a place of the block after a token.
+    fn logits_at(&mut self, place: usize, before: TokenId) -> Result<Vec<f32>> {
         let Self { weights: w, compute, quantised, unscored, scored, .. } = self;
-        if scored.is_empty() {
+        while scored.len() <= place && !unscored.is_empty() {
             let rest = unscored.split_off(unscored.len().min(SCORED_ROWS * w.norm.len()));
             let logits = w.head.logits(compute.threads(), unscored, quantised);
-            scored.extend(logits.chunks_exact(w.n_vocab).rev().map(<[f32]>::to_vec));
+            scored.extend(logits.chunks_exact(w.n_vocab).map(<[f32]>::to_vec));
             *unscored = rest;
         }
-        scored.pop().ok_or_else(|| Error::Internal(format!("a block drafts {} tokens", w.depth)))
+        let too_far = || Error::Internal(format!("a block drafts {} tokens", w.depth));
+        let mut logits = scored.get(place).ok_or_else(too_far)?.clone();
+        if let Some(markov) = &w.markov {
+            w.head.add(&mut logits, &markov.bias(compute.threads(), before, quantised)?);
+        }
+        Ok(logits)
+    }
+
+    /// Returns the logits of the next place of a chain after a token.
+    fn next_place(&mut self, before: TokenId) -> Result<Vec<f32>> {
+        self.drafted += 1;
+        self.logits_at(self.drafted - 1, before)
     }
 }
 
@@ -320,15 +236,24 @@ impl DraftHead for DFlash {
             *tokens.last().ok_or_else(|| Error::Internal("a block without a token before it".into()))?;
         self.append(features)?;
         self.run_block(last)?;
-        Ok(self.next_place()?)
+        self.drafted = 0;
+        Ok(self.next_place(last)?)
     }
 
-    fn next_logits(&mut self, _: TokenId) -> hunch_core::error::Result<Vec<f32>> {
-        Ok(self.next_place()?)
+    fn next_logits(&mut self, token: TokenId) -> hunch_core::error::Result<Vec<f32>> {
+        Ok(self.next_place(token)?)
+    }
+
+    fn tree_logits(&mut self, rows: TreeRows<'_>) -> hunch_core::error::Result<Rows> {
+        let mut values = Vec::with_capacity(rows.tokens.len() * self.weights.n_vocab);
+        for (&token, depth) in rows.tokens.iter().zip(rows.depths) {
+            values.extend(self.logits_at(depth + 1, token)?);
+        }
+        Ok(Rows::new(self.weights.n_vocab, values))
     }
 
     fn reads_drafts(&self) -> bool {
-        false
+        self.weights.markov.is_some()
     }
 
     fn drafts_in_one_pass(&self) -> bool {
@@ -349,7 +274,10 @@ impl DraftHead for DFlash {
     }
 
     fn read_by_a_pass(&self) -> usize {
-        self.layers.iter().map(Layer::bytes).sum::<usize>() + self.weights.head.bytes()
+        let w = &self.weights;
+        let fc = w.fc.bytes(w.taps.len() * w.norm.len());
+        let markov = w.markov.as_ref().map_or(0, Markov::bytes);
+        fc + self.layers.iter().map(Layer::bytes).sum::<usize>() + w.head.bytes() + markov
     }
 
     fn cache_bytes(&self) -> usize {
@@ -358,59 +286,5 @@ impl DraftHead for DFlash {
 
     fn cache_per_token(&self) -> usize {
         self.layers.iter().map(Layer::cache_per_token).sum()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn block(config: &Value) -> Result<BlockConfig> {
-        BlockConfig::of(config, Path::new("head/config.json"))
-    }
-
-    #[test]
-    fn usual_taps_match_published_files() {
-        // Qwen3 4B and 8B with 5 layers.
-        assert_eq!(usual_taps(36, 5), [1, 9, 17, 25, 33]);
-        assert_eq!(usual_taps(32, 1), [16]);
-        assert_eq!(usual_taps(32, 5), [1, 8, 15, 22, 29]);
-    }
-
-    #[test]
-    fn reads_own_entries_before_those_of_the_layer() {
-        let config = json!({
-            "block_size": 16, "dflash_config": { "mask_token_id": 9, "target_layer_ids": [1, 3], "block_size": 8 },
-            "is_causal": false
-        });
-        let expected = BlockConfig { rows: 8, mask: 9, taps: Some(vec![1, 3]) };
-        assert_eq!(block(&config).unwrap(), expected);
-        let plain = block(&json!({ "mask_token_id": 9 })).unwrap();
-        assert_eq!((plain.rows, plain.depth(), plain.taps), (16, 15.min(MAX_DRAFT), None));
-    }
-
-    #[test]
-    fn other_options_are_refused() {
-        for (entries, why) in [
-            (json!({}), "mask_token_id is missing"),
-            (json!({ "mask_token_id": -1 }), "mask_token_id is -1"),
-            (json!({ "mask_token_id": 9, "block_size": 1 }), "nothing is drafted"),
-            (json!({ "mask_token_id": 9, "block_size": 1_000_000 }), "block_size"),
-            (json!({ "mask_token_id": 9, "target_layer_ids": [] }), "target_layer_ids is []"),
-            (json!({ "mask_token_id": 9, "target_layer_ids": [-4] }), "target_layer_ids is -4"),
-            (json!({ "mask_token_id": 9, "use_swa": true }), "use_swa is true"),
-            (json!({ "mask_token_id": 9, "causal": true }), "causal is true"),
-            (json!({ "mask_token_id": 9, "output_multiplier": 0.5 }), "output_multiplier is 0.5"),
-            (json!({ "mask_token_id": 9, "selector_rank": 64 }), "selector_rank is 64"),
-            (json!({ "mask_token_id": 9, "sample_from_anchor": true }), "sample_from_anchor is true"),
-            (json!({ "mask_token_id": 9, "rope_is_neox_style": false }), "rope_is_neox_style is false"),
-            (json!({ "mask_token_id": 9, "partial_rotary_factor": 0.5 }), "partial_rotary_factor is 0.5"),
-            (json!({ "mask_token_id": 9, "aux_hidden_state_layer_ids": [2] }), "aux_hidden_state_layer_ids"),
-        ] {
-            let error = block(&json!({ "dflash_config": entries })).unwrap_err().to_string();
-            assert!(error.contains(why), "{error}");
-        }
     }
 }

@@ -57,6 +57,24 @@ pub(super) fn is_of_layer(name: &str, prefix: &str, norms: &[&str]) -> bool {
         || part == "self_attn.rotary_emb.inv_freq"
 }
 
+/// Positions that the rows of a block see in a layer. They follow the rows of the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BlockAttention {
+    /// Number of positions to either side of a row that it sees, its own included. `None` for all.
+    pub(super) window: Option<usize>,
+    /// Rows do not see later ones.
+    pub(super) causal: bool,
+}
+
+impl BlockAttention {
+    /// Returns the mask of a block after `cached` rows, without the limit before each row.
+    fn mask(self, cached: usize, rows: usize) -> Result<RowMask> {
+        let ahead =
+            if self.causal { 0 } else { self.window.map_or(usize::MAX, |window| window.saturating_sub(1)) };
+        Ok(RowMask::block(cached, rows, ahead)?)
+    }
+}
+
 /// Decoder layer with a cache of its own. Forks share the weights.
 pub(super) trait Block: Send + 'static {
     /// Returns the width of the residual stream.
@@ -180,13 +198,13 @@ impl Layer {
         Self { weights, compute, cache, attention: Attention::default(), work: Workspace::default() }
     }
 
-    /// As [`run`](Block::run), with rows that all see each other.
+    /// As [`run`](Block::run), with rows that see the positions of `attention`.
     ///
     /// # Errors
     /// As [`run`](Block::run).
-    pub(super) fn run_block(&mut self, y: &[f32], x: &mut [f32]) -> Result<()> {
-        let mask = RowMask::block(self.cache.len(), x.len() / self.width())?;
-        self.run_masked(y, x, &mask)
+    pub(super) fn run_block(&mut self, y: &[f32], x: &mut [f32], attention: BlockAttention) -> Result<()> {
+        let mask = attention.mask(self.cache.len(), x.len() / self.width())?;
+        self.run_masked(y, x, &mask, attention.window)
     }
 
     /// Appends the keys and values of rows to the cache. `y` has the inputs of attention.
@@ -213,7 +231,7 @@ impl Layer {
         self.cache.write_rows(0, k, v)
     }
 
-    fn run_masked(&mut self, y: &[f32], x: &mut [f32], mask: &RowMask) -> Result<()> {
+    fn run_masked(&mut self, y: &[f32], x: &mut [f32], mask: &RowMask, window: Option<usize>) -> Result<()> {
         let w = self.weights.clone();
         let angles = w.rope.angles(mask.positions());
         self.write(y, mask.rows(), &angles)?;
@@ -231,7 +249,7 @@ impl Layer {
             capacity,
             scale: spec.attention_scale,
             softcap: None,
-            window: None,
+            window,
         };
         h.resize(q.len(), 0.0);
         let input = AttentionInput { q, k: keys, v: values, sinks: None };
@@ -283,7 +301,7 @@ impl Block for Layer {
     fn run(&mut self, y: &[f32], x: &mut Vec<f32>, layout: RowLayout<'_>) -> Result<()> {
         let rows = x.len() / self.width();
         let mask = row_mask(self.cache.len(), rows, layout)?;
-        self.run_masked(y, x, &mask)
+        self.run_masked(y, x, &mask, None)
     }
 }
 

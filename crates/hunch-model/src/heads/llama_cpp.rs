@@ -23,7 +23,10 @@ const DFLASH: &str = "dflash";
 const HEADS: [&str; 2] = [EAGLE3, DFLASH];
 
 /// Beginnings of names of tensors outside the layers, and those of the safetensors formats.
-const NAMES: [(&str, &str); 5] = [
+const NAMES: [(&str, &str); 8] = [
+    ("markov_w1.", "markov_head.markov_w1."),
+    ("markov_w2.", "markov_head.markov_w2."),
+    ("conf_proj.", "confidence_head.proj."),
     ("blk.0.rope_freqs.", "rope_freqs."),
     ("output_norm.", "norm."),
     ("output.", "lm_head."),
@@ -130,7 +133,11 @@ fn entries(gguf: &Gguf, architecture: &str) -> Result<Value> {
     let tokens = gguf.require_strings("tokenizer.ggml.tokens").map(<[String]>::len).ok();
     let scaling = gguf.str(&format!("{architecture}.rope.scaling.type")).filter(|kind| *kind != "none");
     let (head_dim, rotated) = (number("attention.key_length"), number("rope.dimension_count"));
-    let window = number("attention.sliding_window").filter(|window| *window > 0);
+    let (window, types) = window(gguf, architecture)?;
+    let causal = causal(gguf, architecture)?;
+    // As in llama.cpp, heads with a Markov head begin with the row of the last token.
+    let from_anchor = flag_of(gguf, &format!("{architecture}.sample_from_anchor"))?;
+    let has_markov = gguf.tensors.contains_key("markov_w1.weight");
     Ok(json!({
         "hidden_size": number("embedding_length"),
         "intermediate_size": number("feed_forward_length"),
@@ -139,6 +146,7 @@ fn entries(gguf: &Gguf, architecture: &str) -> Result<Value> {
         "head_dim": head_dim,
         "hidden_act": gguf.str(&format!("{architecture}.hidden_activation")),
         "sliding_window": window,
+        "layer_types": types,
         "num_hidden_layers": number("block_count"),
         "rms_norm_eps": float("attention.layer_norm_rms_epsilon"),
         "rope_theta": float("rope.freq_base"),
@@ -152,7 +160,8 @@ fn entries(gguf: &Gguf, architecture: &str) -> Result<Value> {
             "block_size": number("block_size"),
             "mask_token_id": gguf.u32("tokenizer.ggml.mask_token_id"),
             "target_layer_ids": layers.iter().map(|layer| layer - 1).collect::<Vec<_>>(),
-            "causal": gguf.bool(&format!("{architecture}.attention.causal")),
+            "causal": causal,
+            "sample_from_anchor": from_anchor.unwrap_or(has_markov),
             "final_logit_softcapping": float("final_logit_softcapping"),
             "attention_value_scale": float("attention.value_scale"),
             "output_multiplier": float("logit_scale"),
@@ -163,6 +172,55 @@ fn entries(gguf: &Gguf, architecture: &str) -> Result<Value> {
             "attention_scale": float("attention.scale"),
         },
     }))
+}
+
+/// Reads whether rows of a block hide later ones, if stated. One architecture does, as in llama.cpp.
+///
+/// # Errors
+/// [`Error::InvalidModelFile`] if the entry has another type.
+fn causal(gguf: &Gguf, architecture: &str) -> Result<Option<bool>> {
+    let stated = flag_of(gguf, &format!("{architecture}.attention.causal"))?;
+    let is_laguna = gguf.str(&format!("{architecture}.decoder_arch")) == Some("laguna");
+    Ok(stated.or(is_laguna.then_some(true)))
+}
+
+/// Reads a flag, if it is there.
+///
+/// # Errors
+/// [`Error::InvalidModelFile`] if the entry has another type.
+fn flag_of(gguf: &Gguf, key: &str) -> Result<Option<bool>> {
+    if !gguf.metadata.contains_key(key) {
+        return Ok(None);
+    }
+    let reason = format!("{key} is neither true nor false");
+    let invalid = || Error::InvalidModelFile { path: gguf.path.clone(), reason };
+    gguf.bool(key).map(Some).ok_or_else(invalid)
+}
+
+/// Reads the sliding window, and the types of the layers as `config.json` has them. A window of 0 is none.
+///
+/// # Errors
+/// [`Error::InvalidModelFile`] if an entry has another type, or the layers of the window are missing.
+fn window(gguf: &Gguf, architecture: &str) -> Result<(Option<i64>, Option<Vec<&'static str>>)> {
+    let invalid = |reason: String| Error::InvalidModelFile { path: gguf.path.clone(), reason };
+    let [size, pattern] =
+        ["sliding_window", "sliding_window_pattern"].map(|key| format!("{architecture}.attention.{key}"));
+    let window = match gguf.metadata.get(&size) {
+        None => None,
+        Some(_) => {
+            Some(gguf.whole(&size).ok_or_else(|| invalid(format!("{size} is no whole number below 2^63")))?)
+        }
+    };
+    let window = window.filter(|window| *window != 0);
+    if window.is_none() || architecture != DFLASH {
+        return Ok((window, None));
+    }
+    if !gguf.metadata.contains_key(&pattern) {
+        return Err(invalid(format!("{size} is set, but {pattern} is missing")));
+    }
+    let slides = gguf.flags(&pattern).ok_or_else(|| invalid(format!("{pattern} is no list of flags")))?;
+    let types = slides.iter().map(|slides| if *slides { "sliding_attention" } else { "full_attention" });
+    Ok((window, Some(types.collect())))
 }
 
 /// Reads the numbers of the layers whose input is read.
@@ -202,6 +260,8 @@ mod tests {
             ("enc.output_norm.weight", "hidden_norm.weight"),
             ("blk.4.attn_k_norm.weight", "layers.4.self_attn.k_norm.weight"),
             ("blk.4.attn_sinks.weight", "blk.4.attn_sinks.weight"),
+            ("markov_w2.weight", "markov_head.markov_w2.weight"),
+            ("conf_proj.bias", "confidence_head.proj.bias"),
         ] {
             assert_eq!(renamed(own, DFLASH), other);
         }

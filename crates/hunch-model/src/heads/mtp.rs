@@ -321,6 +321,7 @@ pub(super) fn describe(gguf: &Gguf) -> Result<Option<HeadSummary>> {
         width: spec.n_embd,
         target_vocabulary: Some(spec.n_vocab),
         scored_tokens: None,
+        target_layers: None,
         layers: None,
         target: Some(spec.name),
         parameters: tensors.clone().map(|info| info.shape.iter().product::<usize>()).sum(),

@@ -85,6 +85,21 @@ impl OutputHead {
         logits
     }
 
+    /// Returns the number of tokens that are scored.
+    pub(super) fn scored(&self) -> usize {
+        self.matrix.rows()
+    }
+
+    /// Adds values to the logits `[n_vocab]` of the scored tokens.
+    pub(super) fn add(&self, logits: &mut [f32], values: &[f32]) {
+        let Some(vocabulary) = &self.vocabulary else {
+            return logits.iter_mut().zip(values).for_each(|(logit, value)| *logit += value);
+        };
+        for (&token, value) in vocabulary.iter().zip(values) {
+            logits[token as usize] += value;
+        }
+    }
+
     /// Returns the bytes of weights that a row reads.
     pub(super) fn bytes(&self) -> usize {
         self.bytes

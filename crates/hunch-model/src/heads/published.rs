@@ -13,8 +13,9 @@ use hunch_core::propose::head::Head;
 use hunch_error::{Error, Refusal, Result};
 
 use super::HeadSummary;
+use super::block_config::BlockConfig;
 use super::config::{self, Config};
-use super::dflash::{self, BlockConfig, DFlash};
+use super::dflash::{self, DFlash};
 use super::eagle::{Fusion, LayerHead};
 use super::eagle1::Eagle1;
 use super::eagle3::{Eagle3, TAPS};
@@ -22,6 +23,7 @@ use super::last_state::LastStateHead;
 use super::layer::{FREQUENCIES, Layer, is_of_layer};
 use super::linear::stored_type;
 use super::llama_cpp;
+use super::markov;
 use super::medusa::{Medusa, MedusaShape};
 use super::memory::{Copies, HeadMemory, HeadOutlook, in_memory};
 use super::pickle;
@@ -36,15 +38,23 @@ use crate::weights::WeightFile;
 
 /// Names of the layer of EAGLE heads.
 const PREFIXES: [&str; 2] = ["midlayer", "layers.0"];
-/// Tensors that are of no use here: copies of the target's, and those that only training reads.
-const IGNORED: [&str; 5] =
-    ["embed_tokens.weight", "t2d", "verifier_lm_head.weight", "verifier_norm.weight", "verifier_norm"];
+/// Tensors that are of no use here: copies of the target's, those that only training reads, and DSpark's prediction of
+/// what is accepted.
+const IGNORED: [&str; 7] = [
+    "embed_tokens.weight",
+    "t2d",
+    "verifier_lm_head.weight",
+    "verifier_norm.weight",
+    "verifier_norm",
+    "confidence_head.proj.weight",
+    "confidence_head.proj.bias",
+];
 
 /// Architecture of a published head, with what its files say of it.
 enum Architecture {
     Eagle1 { prefix: &'static str, config: Config },
     Eagle3 { prefix: &'static str, config: Config },
-    DFlash { config: Config, block: BlockConfig },
+    DFlash { config: Config, block: BlockConfig, has_markov: bool },
     Medusa(MedusaShape),
     Speculator(SpeculatorShape),
 }
@@ -66,14 +76,16 @@ impl Architecture {
             };
             let config = Config { rope_kind, ..Config::of(&entries, &source)? };
             if has("hidden_norm.weight".into()) {
-                let block = BlockConfig::of(&entries, &source)?;
+                let block = BlockConfig::of(&entries, config.layers, &source)?;
                 // Files of llama.cpp have the embedding of the mask in their own table.
                 let own_table = in_gguf.is_some() && has("embed_tokens.weight".into());
                 if own_table || (in_gguf.is_none() && folder(path).join("mask_embedding.pt").exists()) {
                     return Err(unsupported(path, "its mask has an embedding of its own".into()));
                 }
-                return Ok(Self::DFlash { config, block });
+                let has_markov = has(format!("{}.weight", markov::BEFORE));
+                return Ok(Self::DFlash { config, block, has_markov });
             }
+            config::refuse_window(&entries, &source)?;
             if config.layers != 1 {
                 return Err(unsupported(path, format!("the head has {} layers", config.layers)));
             }
@@ -96,6 +108,7 @@ impl Architecture {
         match self {
             Self::Eagle1 { .. } => "EAGLE-1",
             Self::Eagle3 { .. } => "EAGLE-3",
+            Self::DFlash { has_markov: true, .. } => "DSpark",
             Self::DFlash { .. } => "DFlash",
             Self::Medusa(_) => "Medusa",
             Self::Speculator(_) => "MLP speculator",
@@ -106,7 +119,9 @@ impl Architecture {
         match self {
             Self::Eagle1 { prefix, .. } => is_of_layer(name, prefix, &[]) || Eagle1::has(name),
             Self::Eagle3 { prefix, .. } => is_of_layer(name, prefix, &Eagle3::NORMS) || Eagle3::has(name),
-            Self::DFlash { config, .. } => dflash::has(name, config.layers),
+            Self::DFlash { config, has_markov, .. } => {
+                dflash::has(name, config.layers) || (*has_markov && markov::has(name))
+            }
             Self::Medusa(shape) => shape.has(name),
             Self::Speculator(shape) => shape.has(name),
         }
@@ -173,10 +188,15 @@ impl Published {
             Architecture::DFlash { block, .. } => block.stated_taps(),
             _ => None,
         };
+        let target_layers = match &self.architecture {
+            Architecture::DFlash { block, .. } => block.target_layers(),
+            _ => None,
+        };
         HeadSummary {
             kind: self.architecture.name().into(),
             width,
             target_vocabulary,
+            target_layers,
             scored_tokens: self.file.shape("lm_head.weight").and_then(|shape| shape.first().copied()),
             layers,
             target: self.target.clone(),
@@ -190,16 +210,34 @@ impl Published {
         }
     }
 
+    /// Checks that the weights read the states of as many layers as the configuration names.
+    fn check_inputs(&self) -> Result<()> {
+        let (config, layers) = match &self.architecture {
+            Architecture::Eagle3 { config, .. } => (config, TAPS),
+            Architecture::DFlash { config, block, .. } => (config, block.reads(config)),
+            _ => return Ok(()),
+        };
+        let inputs = self.file.shape("fc.weight").and_then(|shape| shape.last().copied()).unwrap_or(0);
+        if inputs == layers * config.n_embd {
+            return Ok(());
+        }
+        let reason = format!(
+            "fc.weight reads {inputs} values of a row, but the states after {layers} layers have {}",
+            layers * config.n_embd
+        );
+        Err(Error::InvalidModelFile { path: self.file.weights.gguf().path.clone(), reason })
+    }
+
     /// Checks that a target of `layers` layers has those that the head reads.
     fn check_depth(&self, layers: usize) -> Result<(), String> {
         match &self.architecture {
             Architecture::Eagle3 { config, .. } => taps(layers, config.taps.as_deref(), TAPS).map(drop),
-            Architecture::DFlash { config, block } => block.taps(config, layers).map(drop),
+            Architecture::DFlash { config, block, .. } => block.taps(config, layers).map(drop),
             _ => Ok(()),
         }
     }
 
-    /// Checks the sizes of the target.
+    /// Checks the sizes of the target, and those of the head that follow from them.
     fn check_target(&self, target: &ModelSpec) -> Result<()> {
         let (width, n_vocab) = self.architecture.target_size(&self.file);
         let (own_width, own_vocab) = (target.n_embd, target.n_vocab);
@@ -212,7 +250,7 @@ impl Published {
         } else if let Err(difference) = self.check_depth(target.n_layer) {
             difference
         } else {
-            return Ok(());
+            return self.check_inputs();
         };
         Err(Refusal::HeadMismatch { detail: format!("{difference}{of}") }.into())
     }
@@ -267,7 +305,7 @@ impl Published {
                 let fusion = Eagle3::load(file, prefix, config, target)?;
                 with_layer(fusion, (file, prefix), (config, 2 * config.n_embd), target)
             }
-            Architecture::DFlash { config, block } => {
+            Architecture::DFlash { config, block, .. } => {
                 let head = DFlash::load(file, (config, block), embedding(target)?, target)?;
                 Ok(Head::new(Box::new(head)))
             }
@@ -339,5 +377,6 @@ pub(super) fn outlook(path: &Path, target: &WeightFile, compute: &Compute) -> Re
 /// # Errors
 /// [`Error::InvalidRequest`] if it is damaged or of an unknown architecture.
 pub(super) fn describe(path: &Path) -> Result<HeadSummary> {
-    Published::open(path).map(|head| head.summary()).map_err(of_head(path))
+    let described = |head: Published| head.check_inputs().map(|()| head.summary());
+    Published::open(path).and_then(described).map_err(of_head(path))
 }

@@ -1515,7 +1515,8 @@ mean_acceptance_length: number,
  */
 target_passes: Array<[number, number]>, 
 /**
- * Passes of the drafting model (or part of the target) as `(rows, passes)`.
+ * Passes of the drafting model (or part of the target) as `(rows, passes)`. A pass that drafts all tokens has a row
+ * for each of them.
  */
 draft_passes: Array<[number, number]>, 
 /**
