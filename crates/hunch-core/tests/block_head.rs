@@ -68,7 +68,7 @@ fn trees_of_a_block_have_the_same_children_at_each_depth() {
     session.add_proposer(stages[0].as_mut());
     let _ = session.prefill(&PROMPT, 0, &mut |_, _| std::ops::ControlFlow::Continue(())).unwrap();
     let mut whole = 0;
-    while let Some(round) = session.next() {
+    for round in session {
         let Round { drafted, .. } = round.unwrap();
         let scored = std::mem::take(&mut *places.lock().unwrap());
         assert_eq!(scored, (0..scored.len()).collect::<Vec<_>>(), "each place once, in order");
@@ -219,7 +219,7 @@ fn auto_counts_a_block_once() {
         session.set_depth(&mut depth);
         let _ = session.prefill(&PROMPT, 0, &mut |_, _| std::ops::ControlFlow::Continue(())).unwrap();
         let (mut deepest, mut rounds) = (0, 0);
-        while let Some(round) = session.next() {
+        for round in session.by_ref() {
             let Round { drafted, .. } = round.unwrap();
             rounds += 1;
             let depth = |mut node: usize| {
