@@ -295,7 +295,7 @@ impl App {
         )?;
         // The pump starts first, so that no answer runs without a reader. If the start is refused, the pump ends.
         let (method, rule) = (settings.method, settings.rule);
-        // What options of one answer do to the speed says nothing about the next.
+        // A speed under other options says nothing about the next answer.
         let usual = settings.options.read_by(method).is_default();
         let speeds = answerer.speeds().filter(|_| usual);
         let events = AnswerSink { answer_writer, speeds, method, rule, log: writer, begun: false };

@@ -18,7 +18,8 @@ export function optionText(options: MethodOptions, name: OptionName): string {
 
 /** Options with another text of one: its default for an empty text, null for a malformed one. */
 export function withOption(options: MethodOptions, name: OptionName, text: string, limits: OptionLimits): MethodOptions | null {
-  const { [name]: _, ...others } = options;
+  const others = { ...options };
+  delete others[name];
   const written = text.trim().toLowerCase();
   if (written === '') return others;
   const value = read(name, written, limits);

@@ -282,13 +282,13 @@ export const chatEn = {
         label: 'Exit layer',
         note: 'Layers that draft',
         unset: 'two thirds',
-        allowed: (_most: string) => 'Enter a number of layers from 1.',
+        allowed: () => 'Enter a number of layers from 1.',
       },
       skipped_layers: {
         label: 'Skipped layers',
         note: 'Such as 9, 11, 14',
         unset: 'automatic',
-        allowed: (_most: string) => 'Enter numbers of layers such as 9, 11, 14, from 0.',
+        allowed: () => 'Enter numbers of layers such as 9, 11, 14, from 0.',
       },
       draft_window: {
         label: 'Draft window',
