@@ -148,8 +148,8 @@ fn trained_for(path: &Path) -> Option<String> {
     if path.is_dir() {
         return config::read(path).ok()?[TARGET_IN_CONFIG].as_str().map(str::to_owned);
     }
-    let is_gguf = path.extension().is_some_and(|extension| extension == "gguf");
-    WeightFile::open(path).ok().filter(|_| is_gguf)?.gguf().str(TARGET).map(str::to_owned)
+    path.extension().filter(|extension| *extension == "gguf")?;
+    WeightFile::open(path).ok()?.gguf().str(TARGET).map(str::to_owned)
 }
 
 /// Checks that the head in a folder, or in a file of it, was not trained here for another target.

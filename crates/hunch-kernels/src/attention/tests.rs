@@ -2,6 +2,11 @@
 
 use super::*;
 
+/// Returns numbers from -2 to 2, the same for a seed.
+fn noise(count: usize, seed: usize) -> Vec<f32> {
+    (0..count).map(|i| ((i * 7919 + seed * 104_729) % 2003) as f32 / 500.0 - 2.0).collect()
+}
+
 fn run(
     shape: AttentionShape,
     q: &[f32],
@@ -75,9 +80,6 @@ fn matches_f64_softmax_and_is_row_invariant() {
     {
         let capacity = base + rows + 2;
         let shape = AttentionShape { n_head, n_kv_head, head_dim: d, capacity, scale: 0.7, softcap, window };
-        let noise = |count: usize, seed: usize| -> Vec<f32> {
-            (0..count).map(|i| ((i * 7919 + seed * 104_729) % 2003) as f32 / 500.0 - 2.0).collect()
-        };
         let q = noise(rows * n_head * d, 1);
         let (k, v) = (noise(n_kv_head * capacity * d, 2), noise(n_kv_head * capacity * d, 3));
         let (keys, values) = (CacheValues::F32(&k), CacheValues::F32(&v));
@@ -124,11 +126,9 @@ fn halves_give_the_bits_of_the_same_numbers_as_floats() {
         let capacity = 200;
         let (softcap, window) = (Some(3.0), Some(150));
         let shape = AttentionShape { n_head, n_kv_head, head_dim: d, capacity, scale: 0.2, softcap, window };
-        let noise = |count: usize, seed: usize| {
-            (0..count).map(move |i| ((i * 7919 + seed * 104_729) % 2003) as f32 / 500.0 - 2.0)
-        };
-        let q: Vec<f32> = noise(rows * n_head * d, 1).collect();
-        let halves = |seed| noise(n_kv_head * capacity * d, seed).map(f16::from_f32).collect::<Vec<_>>();
+        let q = noise(rows * n_head * d, 1);
+        let halves =
+            |seed| noise(n_kv_head * capacity * d, seed).into_iter().map(f16::from_f32).collect::<Vec<_>>();
         let floats = |halves: &[f16]| halves.iter().map(|half| half.to_f32()).collect::<Vec<_>>();
         let (k, v) = (halves(2), halves(3));
         let (k_floats, v_floats) = (floats(&k), floats(&v));
@@ -169,9 +169,6 @@ fn in_f64(shape: AttentionShape, q: &[f32], (k, v): (&[f32], &[f32]), slots: &[u
 fn first_and_last_positions_match_f64_for_every_number_of_rows() {
     let (n_head, n_kv_head, d) = (4, 2, 24);
     let windows = [(4, 1), (4, 20), (4, 32), (0, 100), (4, 128), (40, 150), (130, 60), (4, 1000)];
-    let noise = |count: usize, seed: usize| -> Vec<f32> {
-        (0..count).map(|i| ((i * 7919 + seed * 104_729) % 2003) as f32 / 500.0 - 2.0).collect()
-    };
     let levels = Level::ALL.iter().copied().filter(|level| level.available());
     let cases = levels.flat_map(|level| [0, 3, 31, 126, 300].map(|base| (level, base)));
     for ((level, base), rows) in cases.flat_map(|case| (1..=16).map(move |rows| (case, rows))) {
@@ -235,9 +232,6 @@ fn first_and_last_positions_match_f64_for_every_number_of_rows() {
 #[test]
 fn windows_of_a_block_match_f64() {
     let (n_head, n_kv_head, d, rows) = (4, 2, 24, 16);
-    let noise = |count: usize, seed: usize| -> Vec<f32> {
-        (0..count).map(|i| ((i * 7919 + seed * 104_729) % 2003) as f32 / 500.0 - 2.0).collect()
-    };
     let levels = Level::ALL.iter().copied().filter(|level| level.available());
     let cases = levels.flat_map(|level| [0, 5, 31, 126, 300].map(|base| (level, base)));
     for ((level, base), window) in

@@ -18,10 +18,10 @@ use std::path::Path;
 
 use hunch_core::limits::MAX_DRAFT;
 use hunch_core::token::TokenId;
-use hunch_error::{Error, Result};
+use hunch_error::Result;
 use serde_json::Value;
 
-use super::config::{Config, layer_entries};
+use super::config::{Config, ConfigFile, layer_entries};
 use super::layer::BlockAttention;
 use super::target_parts::taps;
 
@@ -55,27 +55,27 @@ impl BlockConfig {
     /// [`Error::InvalidModelFile`] if a value is missing or out of range, [`Error::UnsupportedModel`] for an option that
     /// Hunch does not compute.
     pub(super) fn of(config: &Value, layers: usize, file: &Path) -> Result<Self> {
-        let entries = Entries { config, file };
+        let entries = Entries { config, file: ConfigFile(file) };
         entries.check_neutral()?;
         // A layout of `speculators`, whose numbers of layers may mean their inputs.
         if let Some(value) = entries.get("aux_hidden_state_layer_ids") {
-            return Err(
-                entries.unsupported(format!("aux_hidden_state_layer_ids is {value}, which is not supported"))
-            );
+            return Err(entries
+                .file
+                .unsupported(format!("aux_hidden_state_layer_ids is {value}, which is not supported")));
         }
         let rows = entries.whole("block_size", 0, 1 << 10)?.unwrap_or(16);
         let from_anchor = entries.begins_at_anchor()?;
         if rows < 2 {
-            return Err(entries.invalid(format!("block_size is {rows}, so nothing is drafted")));
+            return Err(entries.file.invalid(format!("block_size is {rows}, so nothing is drafted")));
         }
         let mask = entries.whole("mask_token_id", 0, 1 << 24)?;
-        let mask = mask.ok_or_else(|| entries.invalid("mask_token_id is missing".into()))?;
+        let mask = mask.ok_or_else(|| entries.file.invalid("mask_token_id is missing".into()))?;
         let taps = match entries.get("target_layer_ids") {
             Some(Value::Array(layers)) if !layers.is_empty() && layers.len() <= MOST => {
-                let tap = |layer| entries.number("target_layer_ids", layer, 0, 1 << 10);
+                let tap = |layer| entries.file.number("target_layer_ids", layer, 0, 1 << 10);
                 Some(layers.iter().map(tap).collect::<Result<_>>()?)
             }
-            Some(other) => return Err(entries.invalid(format!("target_layer_ids is {other}"))),
+            Some(other) => return Err(entries.file.invalid(format!("target_layer_ids is {other}"))),
             None => None,
         };
         Ok(Self {
@@ -139,18 +139,10 @@ fn usual_taps(layers: usize, count: usize) -> Vec<usize> {
 /// Entries of a configuration.
 struct Entries<'a> {
     config: &'a Value,
-    file: &'a Path,
+    file: ConfigFile<'a>,
 }
 
 impl Entries<'_> {
-    fn invalid(&self, reason: String) -> Error {
-        Error::InvalidModelFile { path: self.file.to_path_buf(), reason }
-    }
-
-    fn unsupported(&self, reason: String) -> Error {
-        Error::UnsupportedModel { path: self.file.to_path_buf(), reason }
-    }
-
     /// Returns an entry, the one in `dflash_config` first.
     fn get(&self, name: &str) -> Option<&Value> {
         let own = self.config.get("dflash_config").and_then(|own| own.get(name));
@@ -162,30 +154,24 @@ impl Entries<'_> {
         layer_entries(self.config).get(name).filter(|value| !value.is_null()).or_else(|| self.get(name))
     }
 
-    fn number(&self, name: &str, value: &Value, min: usize, max: usize) -> Result<usize> {
-        let number = value.as_u64().and_then(|number| usize::try_from(number).ok());
-        number
-            .filter(|number| (min..=max).contains(number))
-            .ok_or_else(|| self.invalid(format!("{name} is {value}, but it must be {min} to {max}")))
-    }
-
     /// Returns a number of positions. One that is larger than any context hides nothing.
     fn window(&self, name: &str, value: &Value) -> Result<usize> {
         let window = value.as_u64().filter(|window| *window > 0);
         let window = window.map(|window| usize::try_from(window).unwrap_or(usize::MAX));
-        window
-            .ok_or_else(|| self.invalid(format!("{name} is {value}, but it must be a whole number above 0")))
+        window.ok_or_else(|| {
+            self.file.invalid(format!("{name} is {value}, but it must be a whole number above 0"))
+        })
     }
 
     fn whole(&self, name: &str, min: usize, max: usize) -> Result<Option<usize>> {
-        self.get(name).map(|value| self.number(name, value, min, max)).transpose()
+        self.get(name).map(|value| self.file.number(name, value, min, max)).transpose()
     }
 
     fn flag(&self, name: &str, value: Option<&Value>) -> Result<Option<bool>> {
         match value {
             None => Ok(None),
             Some(Value::Bool(flag)) => Ok(Some(*flag)),
-            Some(other) => Err(self.invalid(format!("{name} is {other}, but it must be true or false"))),
+            Some(other) => Err(self.file.invalid(format!("{name} is {other}, but it must be true or false"))),
         }
     }
 
@@ -224,7 +210,7 @@ impl Entries<'_> {
             let rotary = self.config.get("rope_parameters").and_then(|own| own.get(name));
             let stated = self.get(name).or(rotary.filter(|value| !value.is_null()));
             if let Some(value) = stated.filter(|value| !unchanged(value, neutral)) {
-                return Err(self.unsupported(format!("{name} is {value}, which is not supported")));
+                return Err(self.file.unsupported(format!("{name} is {value}, which is not supported")));
             }
         }
         Ok(())
@@ -245,9 +231,9 @@ impl Entries<'_> {
             _ if !forced && !slides.contains(&true) => None,
             Some((name, size)) => Some(self.window(name, size)?),
             None => {
-                return Err(
-                    self.invalid("layers have sliding attention, but sliding_window is missing".into())
-                );
+                return Err(self
+                    .file
+                    .invalid("layers have sliding attention, but sliding_window is missing".into()));
             }
         };
         let of = |&slides: &bool| BlockAttention {
@@ -262,10 +248,12 @@ impl Entries<'_> {
         let used = self.flag("use_sliding_window", self.of_layers("use_sliding_window"))?;
         let types = match self.of_layers("layer_types") {
             Some(Value::Array(types)) => types,
-            Some(other) => return Err(self.invalid(format!("layer_types is {other}, which is no list"))),
+            Some(other) => {
+                return Err(self.file.invalid(format!("layer_types is {other}, which is no list")));
+            }
             None if used == Some(true) && self.of_layers("sliding_window").is_some() => {
                 let first = self.of_layers("max_window_layers");
-                let first = first.map(|value| self.number("max_window_layers", value, 0, 1 << 10));
+                let first = first.map(|value| self.file.number("max_window_layers", value, 0, 1 << 10));
                 let first = first.transpose()?.unwrap_or(FIRST_WINDOW);
                 return Ok((0..layers).map(|layer| layer >= first).collect());
             }
@@ -274,24 +262,24 @@ impl Entries<'_> {
                 if let Some(window) = self.of_layers("sliding_window").filter(|_| !says) {
                     let reason =
                         format!("sliding_window is {window}, and no entry says which layers have it");
-                    return Err(self.unsupported(reason));
+                    return Err(self.file.unsupported(reason));
                 }
                 return Ok(vec![false; layers]);
             }
         };
         if types.len() != layers {
             let reason = format!("layer_types has {} entries for {layers} layers", types.len());
-            return Err(self.invalid(reason));
+            return Err(self.file.invalid(reason));
         }
         let slides = |value: &Value| match value.as_str() {
             Some("sliding_attention") => Ok(true),
             Some("full_attention") => Ok(false),
-            _ => Err(self.unsupported(format!("layer_types contains {value}"))),
+            _ => Err(self.file.unsupported(format!("layer_types contains {value}"))),
         };
         let slides: Vec<bool> = types.iter().map(slides).collect::<Result<_>>()?;
         if slides.contains(&true) && used == Some(false) {
             let reason = "layer_types has sliding layers, but use_sliding_window is false";
-            return Err(self.invalid(reason.into()));
+            return Err(self.file.invalid(reason.into()));
         }
         Ok(slides)
     }

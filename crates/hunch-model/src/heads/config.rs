@@ -116,7 +116,7 @@ impl Config {
     /// [`Error::InvalidModelFile`] if a value is missing or out of range, [`Error::UnsupportedModel`] for a layer that
     /// Hunch does not run.
     pub(super) fn of(config: &Value, file: &Path) -> Result<Self> {
-        let entries = Entries { layer: layer_entries(config), file };
+        let entries = Entries { layer: layer_entries(config), file: ConfigFile(file) };
         let (n_embd, n_head) =
             (entries.required("hidden_size", 1 << 17)?, entries.required("num_attention_heads", 1 << 12)?);
         let n_kv_head = entries.size("num_key_value_heads", 1 << 12)?.unwrap_or(n_head);
@@ -125,7 +125,7 @@ impl Config {
             let reason = format!(
                 "{n_head} query heads, {n_kv_head} key heads of width {head_dim} do not fit together"
             );
-            return Err(entries.invalid(reason));
+            return Err(entries.file.invalid(reason));
         }
         entries.check_layer(config)?;
         Ok(Self {
@@ -139,7 +139,8 @@ impl Config {
             rope: entries.rope()?,
             rope_kind: RopeKind::Halves,
             n_vocab: entries.size("vocab_size", 1 << 24)?,
-            n_draft_vocab: Entries { layer: config, file }.size("draft_vocab_size", 1 << 24)?,
+            n_draft_vocab: Entries { layer: config, file: ConfigFile(file) }
+                .size("draft_vocab_size", 1 << 24)?,
             taps: entries.taps(config)?,
             norm_before_residual: flag(config, "norm_before_residual"),
             norm_output: flag(config, "norm_output"),
@@ -158,10 +159,10 @@ pub(super) fn layer_entries(config: &Value) -> &Value {
 /// # Errors
 /// [`Error::UnsupportedModel`] if the configuration states one.
 pub(super) fn refuse_window(config: &Value, file: &Path) -> Result<()> {
-    let entries = Entries { layer: layer_entries(config), file };
+    let entries = Entries { layer: layer_entries(config), file: ConfigFile(file) };
     let unused = entries.get("use_sliding_window").and_then(Value::as_bool) == Some(false);
     if entries.get("sliding_window").is_some() && !unused {
-        return Err(entries.unsupported("its layer has a sliding window".into()));
+        return Err(entries.file.unsupported("its layer has a sliding window".into()));
     }
     Ok(())
 }
@@ -179,56 +180,73 @@ fn flag(config: &Value, name: &str) -> bool {
     config.get(name).and_then(Value::as_bool).unwrap_or(false)
 }
 
+/// File of a configuration, by which errors name it.
+#[derive(Clone, Copy)]
+pub(super) struct ConfigFile<'a>(pub(super) &'a Path);
+
+impl ConfigFile<'_> {
+    pub(super) fn invalid(self, reason: String) -> Error {
+        Error::InvalidModelFile { path: self.0.to_path_buf(), reason }
+    }
+
+    pub(super) fn unsupported(self, reason: String) -> Error {
+        Error::UnsupportedModel { path: self.0.to_path_buf(), reason }
+    }
+
+    /// Returns a whole number within bounds. `name` is that of its entry.
+    ///
+    /// # Errors
+    /// [`Error::InvalidModelFile`] if it is no such number.
+    pub(super) fn number(self, name: &str, value: &Value, min: usize, max: usize) -> Result<usize> {
+        let number = value.as_u64().and_then(|number| usize::try_from(number).ok());
+        number
+            .filter(|number| (min..=max).contains(number))
+            .ok_or_else(|| self.invalid(format!("{name} is {value}, but it must be {min} to {max}")))
+    }
+}
+
 /// Entries of the layer in a configuration.
 struct Entries<'a> {
     layer: &'a Value,
-    file: &'a Path,
+    file: ConfigFile<'a>,
 }
 
 impl Entries<'_> {
-    fn invalid(&self, reason: String) -> Error {
-        Error::InvalidModelFile { path: self.file.to_path_buf(), reason }
-    }
-
-    fn unsupported(&self, reason: String) -> Error {
-        Error::UnsupportedModel { path: self.file.to_path_buf(), reason }
-    }
-
     fn get(&self, name: &str) -> Option<&Value> {
         self.layer.get(name).filter(|value| !value.is_null())
     }
 
     fn size(&self, name: &str, max: usize) -> Result<Option<usize>> {
         let Some(value) = self.get(name) else { return Ok(None) };
-        let size = value.as_u64().and_then(|size| usize::try_from(size).ok());
-        let size = size.filter(|&size| size >= 1 && size <= max);
-        size.map(Some).ok_or_else(|| self.invalid(format!("{name} is {value}, but it must be 1 to {max}")))
+        self.file.number(name, value, 1, max).map(Some)
     }
 
     fn required(&self, name: &str, max: usize) -> Result<usize> {
-        self.size(name, max)?.ok_or_else(|| self.invalid(format!("{name} is missing")))
+        self.size(name, max)?.ok_or_else(|| self.file.invalid(format!("{name} is missing")))
     }
 
     fn positive(&self, value: &Value, name: &str) -> Result<f64> {
         let number = value.as_f64().filter(|number| number.is_finite() && *number > 0.0);
-        number.ok_or_else(|| self.invalid(format!("{name} is {value}, but it must be positive")))
+        number.ok_or_else(|| self.file.invalid(format!("{name} is {value}, but it must be positive")))
     }
 
     fn epsilon(&self) -> Result<f64> {
         let eps = self.get("rms_norm_eps").map_or(Ok(1e-6), |eps| self.positive(eps, "rms_norm_eps"))?;
-        if eps < 0.1 { Ok(eps) } else { Err(self.invalid(format!("rms_norm_eps is {eps}"))) }
+        if eps < 0.1 { Ok(eps) } else { Err(self.file.invalid(format!("rms_norm_eps is {eps}"))) }
     }
 
     /// Refuses layers that are computed in another way.
     fn check_layer(&self, config: &Value) -> Result<()> {
         let activation = self.get("hidden_act").and_then(Value::as_str).unwrap_or("silu");
         if activation != "silu" {
-            return Err(self.unsupported(format!("the activation of its layer is \"{activation}\"")));
+            return Err(self.file.unsupported(format!("the activation of its layer is \"{activation}\"")));
         }
         let width = config.get("target_hidden_size").and_then(Value::as_u64);
         let own = self.get("hidden_size").and_then(Value::as_u64);
         if let Some(width) = width.filter(|width| Some(*width) != own) {
-            return Err(self.unsupported(format!("its layer is not as wide as the target's {width} values")));
+            return Err(self
+                .file
+                .unsupported(format!("its layer is not as wide as the target's {width} values")));
         }
         Ok(())
     }
@@ -241,7 +259,7 @@ impl Entries<'_> {
         let base = base.map_or(Ok(10_000.0), |base| self.positive(base, "rope_theta"))? as f32;
         let number = |name: &str| match entry(name) {
             Some(value) => self.positive(value, name),
-            None => Err(self.invalid(format!("rope_scaling has no {name}"))),
+            None => Err(self.file.invalid(format!("rope_scaling has no {name}"))),
         };
         let kind = entry("rope_type").or_else(|| entry("type")).map_or(Some("default"), Value::as_str);
         let scaling = match kind {
@@ -250,17 +268,17 @@ impl Entries<'_> {
             Some("llama3") => {
                 let (low, high) = (number("low_freq_factor")?, number("high_freq_factor")?);
                 if high <= low {
-                    return Err(
-                        self.invalid(format!("high_freq_factor {high} is not above low_freq_factor {low}"))
-                    );
+                    return Err(self
+                        .file
+                        .invalid(format!("high_freq_factor {high} is not above low_freq_factor {low}")));
                 }
                 let context = number("original_max_position_embeddings")?;
                 Scaling::Llama3 { factor: number("factor")?, low, high, context }
             }
             other => {
-                return Err(
-                    self.unsupported(format!("its RoPE scaling is \"{}\"", other.unwrap_or_default()))
-                );
+                return Err(self
+                    .file
+                    .unsupported(format!("its RoPE scaling is \"{}\"", other.unwrap_or_default())));
             }
         };
         Ok(Rope { base, scaling })
@@ -283,7 +301,7 @@ impl Entries<'_> {
             let layer = value.as_u64().and_then(|layer| usize::try_from(layer).ok());
             layer
                 .and_then(|layer| layer.checked_sub(shift))
-                .ok_or_else(|| self.invalid(format!("{NAME} contains {value}")))
+                .ok_or_else(|| self.file.invalid(format!("{NAME} contains {value}")))
         };
         list.iter().map(tap).collect::<Result<_>>().map(Some)
     }
