@@ -8,11 +8,9 @@
 //!
 //! Rows are packed once, while the model is loaded, from reads of the file. The file is not mapped.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
-use memmap2::Mmap;
-
-use super::memory::{CHUNK_BYTES, ReadAt, allocate, freeze, try_run};
+use super::memory::{CHUNK_BYTES, ReadAt, WeightBytes, allocate, try_run};
 use super::threads::{SharedSlice, Threads};
 use crate::error::Result;
 
@@ -34,7 +32,7 @@ pub(super) type Repack<'a> = dyn Fn(&[u8], &mut [u8]) + Sync + 'a;
 /// Rows of one matrix in packed layout.
 #[derive(Clone, Debug)]
 pub(super) struct PackedRows {
-    memory: Arc<Mmap>,
+    memory: WeightBytes,
     group_bytes: usize,
     /// Rows per group.
     group: usize,
@@ -110,7 +108,7 @@ impl PackedRows {
             spares().push([file, converted]);
             Ok(())
         })?;
-        Ok(Self { memory: freeze(memory)?, group_bytes, group, shape })
+        Ok(Self { memory: memory.freeze(), group_bytes, group, shape })
     }
 
     /// Returns the packed bytes of a group.
