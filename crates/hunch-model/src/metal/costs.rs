@@ -279,7 +279,7 @@ impl PassSize {
         }
         let experts = spec.experts.map(|experts| {
             let of_shared = experts.shared.map_or(0, |_| EXPERT_DISPATCHES.1);
-            let layers = spec.n_layer - experts.dense_layers.min(spec.n_layer);
+            let layers = (0..spec.n_layer).filter(|layer| experts.are_in(*layer)).count();
             let scores = gguf.model_tensors().filter(|(name, _)| name.ends_with(SHARED_SCORE)).count();
             let dispatches = layers * (EXPERT_DISPATCHES.0 + of_shared) + scores;
             ExpertSize { of_layer: experts, bytes: of_experts.0, weights: of_experts.1, dispatches }
@@ -425,7 +425,9 @@ mod tests {
             normalised: true,
             scale: 1.0,
             clamped: false,
+            scales_input: false,
             dense_layers: 0,
+            step: 1,
             dense_ff: 0,
         },
         bytes: 17_500_000_000,

@@ -261,7 +261,8 @@ impl Kernels {
         self.gpu().dispatch(self.get(Kernel::MultiplyExperts(tile, parts_of(products)))?, &arguments, grid)
     }
 
-    /// Sums the weighted outputs of the experts of each row, `[rows, used, width]`, in the order of its choice.
+    /// Sums the weighted outputs of the experts of each row, `[rows, used, width]`, in the order of its choice. All
+    /// weights are 1 without `weights`.
     ///
     /// `shared` has the outputs of an expert that all rows use, `[rows, width]`, and the scores whose sigmoid is its
     /// weight. `add` is the factor of sums that are added to the output; `None` replaces it.
@@ -271,7 +272,7 @@ impl Kernels {
     pub fn join_experts(
         &self,
         outputs: &Buffer,
-        (weights, used): (&Buffer, usize),
+        (weights, used): (Option<&Buffer>, usize),
         shared: Option<(&Buffer, Option<&Buffer>)>,
         (rows, width): (usize, usize),
         (out, add): (&Buffer, Option<f32>),
@@ -279,13 +280,14 @@ impl Kernels {
         let scores = shared.and_then(|(_, scores)| scores);
         let flags =
             u32::from(add.is_some()) | u32::from(shared.is_some()) << 1 | u32::from(scores.is_some()) << 2;
+        let flags = flags | u32::from(weights.is_none()) << 3;
         let constants = [width as u32, used as u32, flags, add.unwrap_or(1.0).to_bits()];
         let arguments = [
             Argument::Constants(&constants),
             outputs.input(),
-            weights.input(),
+            weights.unwrap_or(outputs).input(),
             shared.map_or(outputs, |(of_shared, _)| of_shared).input(),
-            scores.unwrap_or(weights).input(),
+            scores.unwrap_or(outputs).input(),
             out.output(),
         ];
         let grid = Grid { groups: [width.div_ceil(256) as u32, rows as u32, 1], threads: 256, scratch: 0 };

@@ -25,8 +25,12 @@ pub struct Experts {
     pub scale: f32,
     /// `true` if gates and ups are bounded: [`clamped_silu`](hunch_kernels::activation::clamped_silu) instead of SiLU.
     pub clamped: bool,
+    /// `true` if the weight of an expert multiplies its input instead of its output (Llama 4).
+    pub scales_input: bool,
     /// Number of layers without experts, from the first on.
     pub dense_layers: usize,
+    /// Number of layers to the next one with experts, 1 for all. Of the first so many, the last has experts.
+    pub step: usize,
     /// Width of these layers.
     pub dense_ff: usize,
 }
@@ -53,12 +57,26 @@ pub(super) struct ExpertKind {
     pub(super) always: bool,
     /// See [`Experts::clamped`].
     pub(super) clamped: bool,
+    /// `true` if files say which layers have experts: every n-th.
+    pub(super) interleaved: bool,
+    /// See [`Experts::scales_input`].
+    pub(super) scales_input: bool,
 }
 
 /// Smallest sum that weights are divided by, as in llama.cpp: the smallest normal half.
 const LEAST_SUM: f32 = 6.103_515_6e-5;
 
 impl Experts {
+    /// Returns `true` if a layer has experts.
+    pub fn are_in(&self, layer: usize) -> bool {
+        layer >= self.dense_layers && (layer + 1).is_multiple_of(self.step)
+    }
+
+    /// Returns the width of the layers without experts. `None` if all layers may have them.
+    pub(crate) fn dense_width(&self) -> Option<usize> {
+        (self.dense_layers > 0 || self.step > 1).then_some(self.dense_ff)
+    }
+
     /// Returns the activation of the gates of the chosen experts.
     pub(crate) fn activation(&self) -> Activation {
         if self.clamped { Activation::Clamped } else { Activation::Silu }
@@ -108,7 +126,7 @@ impl Experts {
     /// Returns the largest width of a feed-forward layer: that of all experts of a row, or of a dense layer.
     pub(super) fn widest(&self) -> usize {
         let experts = self.used * self.n_ff + self.shared.unwrap_or(0);
-        if self.dense_layers > 0 { experts.max(self.dense_ff) } else { experts }
+        experts.max(self.dense_width().unwrap_or(0))
     }
 
     /// Returns the share of the experts that one row uses.
@@ -138,7 +156,8 @@ impl Reader<'_> {
     /// `kind` is `None` for architectures without experts.
     pub(super) fn experts(&self, kind: Option<ExpertKind>) -> Result<Option<Experts>> {
         let count = self.gguf.u32(&self.key("expert_count")).unwrap_or(0) as usize;
-        let Some(ExpertKind { weighting, normalised, always, clamped }) = kind else {
+        let Some(ExpertKind { weighting, normalised, always, clamped, interleaved, scales_input }) = kind
+        else {
             return match count {
                 0 => Ok(None),
                 _ => Err(self.unsupported(format!("it is a mixture of {count} experts"))),
@@ -165,12 +184,19 @@ impl Reader<'_> {
         };
         let dense_layers = self.gguf.u32(&self.key("leading_dense_block_count")).unwrap_or(0) as usize;
         let width = self.optional_size("expert_feed_forward_length", 1 << 20)?;
-        let dense_ff = match (width, dense_layers) {
-            (Some(width), 0) => width,
+        let step = if interleaved { self.size("interleave_moe_layer_step", 1 << 10)? } else { 1 };
+        let dense_ff = match (width, dense_layers, step) {
+            (Some(width), 0, 1) => width,
             _ => self.size("feed_forward_length", 1 << 20)?,
         };
+        let is_bias =
+            |name: &String| name.ends_with("ffn_gate_exps.bias") || name.ends_with("ffn_up_exps.bias");
+        if scales_input && self.gguf.tensors.keys().any(is_bias) {
+            return Err(self.unsupported("its experts have biases".into()));
+        }
         // The file has the width of the shared expert in several ways, which the tensor is not.
-        let shared = self.gguf.tensors.get(&format!("blk.{dense_layers}.ffn_up_shexp.weight"));
+        let first = (dense_layers + 1).next_multiple_of(step) - 1;
+        let shared = self.gguf.tensors.get(&format!("blk.{first}.ffn_up_shexp.weight"));
         Ok(Some(Experts {
             count,
             used,
@@ -180,7 +206,9 @@ impl Reader<'_> {
             normalised: self.gguf.bool(&self.key("expert_weights_norm")).unwrap_or(normalised),
             scale,
             clamped,
+            scales_input,
             dense_layers,
+            step,
             dense_ff,
         }))
     }
@@ -205,7 +233,9 @@ mod tests {
         normalised: true,
         scale: 1.0,
         clamped: false,
+        scales_input: false,
         dense_layers: 0,
+        step: 1,
         dense_ff: 32,
     };
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Architecture, Experts, LayerRope, LayerSpec, Mixer, ModelSpec, Reader};
+use super::{Architecture, Experts, LayerSpec, ModelSpec, Reader};
 use crate::gguf::{Gguf, TensorInfo};
 use hunch_error::Result;
 
@@ -21,6 +21,7 @@ impl ModelSpec {
     pub(crate) fn of_mtp_layer(&self) -> Self {
         let after_model = |experts: Experts| Experts {
             dense_layers: experts.dense_layers.saturating_sub(self.n_layer),
+            step: 1,
             ..experts
         };
         Self {
@@ -29,7 +30,7 @@ impl ModelSpec {
             convolution: None,
             delta_net: None,
             mtp: None,
-            layers: vec![LayerSpec { mixer: Mixer::Attention, window: None, rope: LayerRope::Global }],
+            layers: vec![LayerSpec::PLAIN],
             ..self.clone()
         }
     }

@@ -128,6 +128,7 @@ struct Join {
 #define ADD 1              // adds to the output
 #define SHARED 2           // an expert that all rows use comes last
 #define SHARED_SCORE 4     // with the sigmoid of its score as its weight
+#define UNWEIGHTED 8       // all weights of chosen experts are 1
 
 // Sums the weighted outputs of the experts of each row, in the order of its choice.
 kernel void join_experts(constant Join& p [[buffer(0)]], device const float* outputs [[buffer(1)]], device const float* weights [[buffer(2)]],
@@ -137,7 +138,10 @@ kernel void join_experts(constant Join& p [[buffer(0)]], device const float* out
   const uint i = group.x * 256 + index, row = group.y;
   if (i >= p.width) return;
   float sum = 0.0f;
-  for (uint c = 0; c < p.used; ++c) sum = fma(weights[row * p.used + c], outputs[(row * p.used + c) * p.width + i], sum);
+  for (uint c = 0; c < p.used; ++c) {
+    const float weight = (p.flags & UNWEIGHTED) ? 1.0f : weights[row * p.used + c];
+    sum = fma(weight, outputs[(row * p.used + c) * p.width + i], sum);
+  }
   if (p.flags & SHARED) {
     const float weight = (p.flags & SHARED_SCORE) ? 1.0f / (1.0f + precise::exp(-shared_scores[row])) : 1.0f;
     sum = fma(weight, of_shared[row * p.width + i], sum);

@@ -86,7 +86,7 @@ const PRE_TOKENIZERS: &[PreTokenizer] = &[
     },
     PreTokenizer { names: &["qwen35"], patterns: &[QWEN35], ignore_merges: false, adds_bos: false },
     PreTokenizer { names: &["glm4"], patterns: &[LLAMA3], ignore_merges: true, adds_bos: false },
-    PreTokenizer { names: &["gpt-4o"], patterns: &[GPT4O], ignore_merges: false, adds_bos: false },
+    PreTokenizer { names: &["gpt-4o", "llama4"], patterns: &[GPT4O], ignore_merges: false, adds_bos: false },
     PreTokenizer { names: &["seed-coder"], patterns: &[SEED], ignore_merges: false, adds_bos: false },
     PreTokenizer { names: &["tekken", "pixtral"], patterns: &[TEKKEN], ignore_merges: true, adds_bos: true },
     PreTokenizer {
@@ -344,6 +344,7 @@ mod tests {
         assert_eq!(pieces("qwen2", "I'LL  go\n\nx"), ["I", "'LL", " ", " go", "\n\n", "x"]);
         assert_eq!(pieces("tekken", "camelCase/"), ["camel", "Case", "/"]);
         assert_eq!(pieces("gpt-4o", "camelCase's/"), ["camel", "Case's", "/"]);
+        assert_eq!(pieces("llama4", "camelCase's/"), ["camel", "Case's", "/"]);
         assert_eq!(pieces("seed-coder", "a;\nb"), ["a", ";", "\n", "b"]);
         assert_eq!(pieces("qwen2", "a;\nb"), ["a", ";\n", "b"]);
         // A combining mark belongs to the word.
