@@ -396,7 +396,17 @@ fn rejects_mixtures_without_kernels_or_with_wrong_tensors() {
         }
     };
     let (code, text) = error(|w| w.u32("qwen3moe.expert_group_count", 4));
-    assert!(code == ErrorCode::UnsupportedModel && text.contains("4 groups"), "{text}");
+    assert!(code == ErrorCode::InvalidModelFile && text.contains("group_used_count is missing"), "{text}");
+    let grouped = |w: GgufWriter, count: u32, used: u32| {
+        w.u32("qwen3moe.expert_group_count", count).u32("qwen3moe.expert_group_used_count", used)
+    };
+    for (count, used) in [(3, 2), (8, 7), (4, 1)] {
+        let writer = grouped(further(("qwen3moe", Variant::Plain, 1)).writer(), count, used);
+        let gguf = Gguf::parse(Path::new("tiny.gguf"), &writer.bytes()).unwrap();
+        let error = ModelSpec::from_gguf(&gguf).unwrap_err();
+        let text = format!("3 of 8 experts cannot be in {used} of {count} groups");
+        assert!(error.code() == ErrorCode::InvalidModelFile && error.to_string().contains(&text), "{error}");
+    }
     let (code, text) = error(|w| set(w, "expert_used_count", 9));
     assert!(code == ErrorCode::InvalidModelFile && text.contains("must be 1 to 8"), "{text}");
     let (code, text) = error(|w| set(w, "expert_feed_forward_length", 64));
@@ -461,6 +471,9 @@ fn layers_of_llama_4_have_experts_norms_and_factors_as_its_files_say() {
         w.tensor("blk.1.ffn_up_exps.bias", &[8, 96], candle_core::quantized::GgmlDType::F32, &bias)
     });
     assert!(code == ErrorCode::UnsupportedModel && text.contains("experts have biases"), "{text}");
+    let (code, text) =
+        refused(CHUNKED, |w| w.u32("llama4.expert_group_count", 4).u32("llama4.expert_group_used_count", 2));
+    assert!(code == ErrorCode::UnsupportedModel && text.contains("in groups"), "{text}");
     for key in ["interleave_moe_layer_step", "expert_count"].map(|key| format!("llama4.{key}")) {
         let writer = further(CHUNKED).writer().without_key(&key);
         let gguf = Gguf::parse(Path::new("tiny.gguf"), &writer.bytes()).unwrap();

@@ -15,7 +15,7 @@ use crate::cache::KvCache;
 use crate::executor::{Draw, Executor, LayerStep, Wanted};
 use crate::gguf::Gguf;
 use crate::metal::delta_net::DELTA_WIDTHS;
-use crate::metal::experts::{ExpertMatrix, MAX_EXPERTS, MAX_USED};
+use crate::metal::experts::{ExpertMatrix, MAX_EXPERTS, MAX_GROUPS, MAX_USED};
 use crate::metal::gpu::{Argument, Buffer, Gpu};
 use crate::metal::kernels::{
     GpuAttention, GpuProduct, HeadsInput, Kernels, MAX_TOP_K, NormInput, NormedUpdate, Scaling, Scoring,
@@ -128,6 +128,9 @@ impl MetalExecutor {
             if experts.count > MAX_EXPERTS || experts.used > MAX_USED {
                 let (used, count) = (experts.used, experts.count);
                 return Some(format!("there is no kernel for {used} of {count} experts"));
+            }
+            if let Some(groups) = experts.groups.filter(|groups| groups.count > MAX_GROUPS) {
+                return Some(format!("there is no kernel for {} groups of experts", groups.count));
             }
             let widths = [Some(experts.n_ff), experts.shared, experts.dense_width()];
             if let Some(width) = widths.into_iter().flatten().find(|width| !width.is_multiple_of(32)) {

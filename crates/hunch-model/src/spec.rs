@@ -16,7 +16,7 @@ use crate::display_name;
 use crate::gguf::Gguf;
 pub use delta_net::{DeltaNet, HeadOrder};
 use experts::ExpertKind;
-pub use experts::{Experts, Weighting};
+pub use experts::{ExpertGroups, Experts, Weighting};
 use hunch_error::{Error, Result};
 pub use layers::{LayerRope, LayerSpec, Mixer};
 pub use mtp::MtpLayers;
@@ -302,7 +302,7 @@ const GEMMA3: Architecture = Architecture {
 ///
 /// The values follow `llama_model_rope_type` and `src/models` of llama.cpp, except that the windows of
 /// Mistral and Phi 3, which llama.cpp ignores, follow Hugging Face transformers.
-const ARCHITECTURES: [Architecture; 25] = [
+const ARCHITECTURES: [Architecture; 26] = [
     Architecture { experts: Some(ExpertKind { always: false, ..EXPERTS }), ..LLAMA },
     QWEN2,
     Architecture { name: "qwen2moe", experts: Some(ExpertKind { normalised: false, ..EXPERTS }), ..QWEN2 },
@@ -357,6 +357,12 @@ const ARCHITECTURES: [Architecture; 25] = [
         norms: Norms::BeforeAsPost,
         experts: Some(ExpertKind { weighting: Weighting::Sigmoid, normalised: false, ..EXPERTS }),
         mtp: true,
+        ..QWEN2
+    },
+    Architecture {
+        name: "bailingmoe2",
+        head_norms: HeadNorms::PerHead,
+        experts: Some(ExpertKind { weighting: Weighting::Sigmoid, normalised: false, ..EXPERTS }),
         ..QWEN2
     },
     Architecture { name: "seed_oss", norms: Norms::BeforeAsPost, ..QWEN2 },

@@ -59,7 +59,7 @@ pub(crate) enum Variant {
 pub(crate) const WINDOW: u32 = 7;
 
 /// Models beyond llama, qwen2, qwen3 and smollm3, with their numbers of layers.
-pub(crate) const FURTHER: [(&str, Variant, usize); 32] = [
+pub(crate) const FURTHER: [(&str, Variant, usize); 33] = [
     ("llama", Variant::Yarn, 2),
     ("qwen3", Variant::Yarn, 2),
     ("mistral3", Variant::Plain, 2),
@@ -93,6 +93,7 @@ pub(crate) const FURTHER: [(&str, Variant, usize); 32] = [
     ("qwen3next", Variant::Plain, 3),
     CHUNKED,
     ("llama4", Variant::Interleaved, 4),
+    ("bailingmoe2", Variant::Plain, 3),
 ];
 
 /// A model of [`FURTHER`] whose layers have chunks, of 8192 positions.
@@ -197,7 +198,7 @@ impl Noise {
 /// Returns a model of [`FURTHER`].
 pub(crate) fn further((architecture, variant, layers): (&'static str, Variant, usize)) -> Tiny {
     // These have no tied embeddings.
-    let tied = !matches!(architecture, "olmo2" | "gpt-oss" | "qwen2moe" | "olmoe");
+    let tied = !matches!(architecture, "olmo2" | "gpt-oss" | "qwen2moe" | "olmoe" | "bailingmoe2");
     Tiny { architecture, variant, layers, tied, ..Tiny::default() }
 }
 
@@ -287,7 +288,7 @@ impl Tiny {
             _ if self.is_gated() => {
                 &[("attn_q", 2 * WIDTH, WIDTH), ("attn_k", kv, WIDTH), ("attn_v", kv, WIDTH)]
             }
-            "phi3" => &[("attn_qkv", WIDTH + 2 * kv, WIDTH)],
+            "phi3" | "bailingmoe2" => &[("attn_qkv", WIDTH + 2 * kv, WIDTH)],
             _ => &[("attn_q", WIDTH, WIDTH), ("attn_k", kv, WIDTH), ("attn_v", kv, WIDTH)],
         };
         let convolution = [("shortconv.in_proj", 3 * WIDTH, WIDTH), ("shortconv.out_proj", WIDTH, WIDTH)];
@@ -364,7 +365,7 @@ impl Tiny {
             if matches!(a, "qwen2moe" | "qwen35moe" | "qwen3next") {
                 writer = vector(writer, &name("ffn_gate_inp_shexp.weight"), WIDTH, 0.0);
             }
-            if matches!(a, "glm4moe" | "lfm2moe") && layer >= self.dense_layers() {
+            if matches!(a, "glm4moe" | "lfm2moe" | "bailingmoe2") && layer >= self.dense_layers() {
                 writer = vector(writer, &name("exp_probs_b.bias"), EXPERTS.0, 0.0);
             }
             if matches!(a, "qwen2" | "qwen2moe" | "seed_oss" | "glm4" | "glm4moe" | "gpt-oss") {
@@ -389,7 +390,7 @@ impl Tiny {
             }
             let (q_norm, k_norm) = match a {
                 "qwen35" | "qwen35moe" | "qwen3next" | "qwen3" | "qwen3moe" | "gemma3" | "exaone4"
-                | "lfm2" | "lfm2moe" => (head_dim, head_dim),
+                | "lfm2" | "lfm2moe" | "bailingmoe2" => (head_dim, head_dim),
                 "olmo2" | "olmoe" => (WIDTH, kv),
                 _ => continue,
             };
@@ -443,14 +444,14 @@ impl Tiny {
     pub(crate) fn has_experts(&self) -> bool {
         let a = self.architecture;
         a.ends_with("moe")
-            || matches!(a, "gpt-oss" | "qwen3next" | "llama4")
+            || matches!(a, "gpt-oss" | "qwen3next" | "llama4" | "bailingmoe2")
             || self.variant == Variant::Experts
     }
 
     /// Returns the number of layers without experts before the first one with experts.
     fn dense_layers(&self) -> usize {
         match self.architecture {
-            "glm4moe" | "lfm2moe" => 1,
+            "glm4moe" | "lfm2moe" | "bailingmoe2" => 1,
             _ if self.has_experts() => 0,
             _ => self.all_layers(),
         }
@@ -475,7 +476,7 @@ impl Tiny {
     fn shared_width(&self) -> usize {
         match self.architecture {
             "qwen2moe" | "granitemoe" | "qwen35moe" | "qwen3next" => 64,
-            "glm4moe" | "llama4" => self.expert_width(),
+            "glm4moe" | "llama4" | "bailingmoe2" => self.expert_width(),
             _ => 0,
         }
     }
@@ -526,7 +527,7 @@ impl Tiny {
     fn rotated(&self) -> usize {
         let head_dim = WIDTH / self.heads;
         match (self.architecture, self.variant) {
-            ("glm4" | "glm4moe", _) => head_dim / 2,
+            ("glm4" | "glm4moe" | "bailingmoe2", _) => head_dim / 2,
             ("phi3", Variant::Longrope) => head_dim * 3 / 4,
             ("qwen35" | "qwen35moe" | "qwen3next", _) => head_dim / 4,
             _ => head_dim,
@@ -554,7 +555,10 @@ impl Tiny {
         if matches!(self.architecture, "qwen2moe" | "granitemoe" | "qwen35moe" | "qwen3next") {
             writer = writer.u32(&key("expert_shared_feed_forward_length"), self.shared_width() as u32);
         }
-        if self.architecture == "glm4moe" {
+        if self.architecture == "bailingmoe2" {
+            writer = writer.u32(&key("expert_group_count"), 4).u32(&key("expert_group_used_count"), 2);
+        }
+        if matches!(self.architecture, "glm4moe" | "bailingmoe2") {
             writer = writer
                 .u32(&key("leading_dense_block_count"), self.dense_layers() as u32)
                 .u32(&key("expert_shared_count"), 1)

@@ -419,6 +419,7 @@ mod tests {
         of_layer: Experts {
             count: 128,
             used: 8,
+            groups: None,
             n_ff: 768,
             shared: None,
             weighting: Weighting::Softmax,

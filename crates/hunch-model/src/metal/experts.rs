@@ -19,6 +19,8 @@ use crate::spec::{Experts, Weighting};
 pub const MAX_EXPERTS: usize = 256;
 /// Most experts of a row: lanes of the simdgroup that chooses them.
 pub const MAX_USED: usize = 32;
+/// Most groups of experts: lanes of the simdgroup that chooses them.
+pub const MAX_GROUPS: usize = 32;
 /// Rows of an expert that share each load of a weight.
 const MAX_BLOCK: usize = 4;
 /// Words of the list of blocks before its first block, and of each block.
@@ -179,6 +181,8 @@ impl Kernels {
             weighting,
             flags,
             experts.scale.to_bits(),
+            experts.groups.map_or(1, |groups| groups.count as u32),
+            experts.groups.map_or(1, |groups| groups.used as u32),
         ];
         let arguments = [
             Argument::Constants(&constants),

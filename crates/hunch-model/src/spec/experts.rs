@@ -13,6 +13,8 @@ pub struct Experts {
     pub count: usize,
     /// Number of experts of a row.
     pub used: usize,
+    /// Groups that a row chooses its experts from. `None` if it chooses from all.
+    pub groups: Option<ExpertGroups>,
     /// Width of an expert.
     pub n_ff: usize,
     /// Width of the expert that all rows use, if there is one.
@@ -33,6 +35,15 @@ pub struct Experts {
     pub step: usize,
     /// Width of these layers.
     pub dense_ff: usize,
+}
+
+/// Groups of experts that follow each other, of which a row uses the best ones (DeepSeek-V3, arXiv 2412.19437).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExpertGroups {
+    /// Number of groups.
+    pub count: usize,
+    /// Number of groups of a row.
+    pub used: usize,
 }
 
 /// Weights of experts, from the scores of the router.
@@ -102,8 +113,15 @@ impl Experts {
             Weighting::Softmax | Weighting::SoftmaxOfChosen => (scores[expert] - max).exp() / total,
             Weighting::Sigmoid => 1.0 / (1.0 + (-scores[expert]).exp()),
         };
-        let rank = |expert: usize| bias.map_or(scores[expert], |bias| weight(expert) + bias[expert]);
-        let mut order: Vec<usize> = (0..scores.len()).collect();
+        let rank = |expert: usize| match bias {
+            Some(bias) => weight(expert) + bias[expert],
+            None if self.groups.is_some() => weight(expert),
+            None => scores[expert],
+        };
+        let mut order: Vec<usize> = match self.groups {
+            None => (0..scores.len()).collect(),
+            Some(groups) => groups.best(self.count, rank),
+        };
         let descending = |a: &usize, b: &usize| rank(*b).total_cmp(&rank(*a)).then(a.cmp(b));
         if self.used < order.len() {
             order.select_nth_unstable_by(self.used, descending);
@@ -150,7 +168,47 @@ impl Experts {
     }
 }
 
+impl ExpertGroups {
+    /// Returns the experts of the best groups in ascending order, of `experts` in all. A group counts by the sum of its
+    /// two highest ranks. Of equal ones the lower group is better.
+    fn best(self, experts: usize, rank: impl Fn(usize) -> f32) -> Vec<usize> {
+        let size = experts / self.count;
+        let value = |group: usize| {
+            let (mut first, mut second) = (f32::NEG_INFINITY, f32::NEG_INFINITY);
+            for rank in (group * size..(group + 1) * size).map(&rank) {
+                if rank > first {
+                    (first, second) = (rank, first);
+                } else if rank > second {
+                    second = rank;
+                }
+            }
+            first + second
+        };
+        let mut groups: Vec<(f32, usize)> = (0..self.count).map(|group| (value(group), group)).collect();
+        groups.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        let mut groups: Vec<usize> = groups[..self.used].iter().map(|(_, group)| *group).collect();
+        groups.sort_unstable();
+        groups.into_iter().flat_map(|group| group * size..(group + 1) * size).collect()
+    }
+}
+
 impl Reader<'_> {
+    /// Reads the groups of `count` experts, of which a row uses `used`.
+    fn expert_groups(&self, count: usize, used: usize) -> Result<Option<ExpertGroups>> {
+        let groups = self.gguf.u32(&self.key("expert_group_count")).unwrap_or(0) as usize;
+        if groups <= 1 {
+            return Ok(None);
+        }
+        let groups_used = self.size("expert_group_used_count", groups - 1)?;
+        let size = count / groups;
+        if !count.is_multiple_of(groups) || size < 2 || used > groups_used * size {
+            return Err(self.invalid(format!(
+                "{used} of {count} experts cannot be in {groups_used} of {groups} groups"
+            )));
+        }
+        Ok(Some(ExpertGroups { count: groups, used: groups_used }))
+    }
+
     /// Reads the experts of a model. `None` for a dense one, and if all layers are dense.
     ///
     /// `kind` is `None` for architectures without experts.
@@ -168,8 +226,9 @@ impl Reader<'_> {
         }
         let count = self.size("expert_count", 1 << 12)?;
         let used = self.size("expert_used_count", count)?;
-        if let Some(groups) = self.gguf.u32(&self.key("expert_group_count")).filter(|&groups| groups > 1) {
-            return Err(self.unsupported(format!("its experts are in {groups} groups")));
+        let groups = self.expert_groups(count, used)?;
+        if scales_input && groups.is_some() {
+            return Err(self.unsupported("its experts are in groups".into()));
         }
         let weighting = match self.gguf.u32(&self.key("expert_gating_func")) {
             None | Some(0) => weighting,
@@ -200,6 +259,7 @@ impl Reader<'_> {
         Ok(Some(Experts {
             count,
             used,
+            groups,
             n_ff: width.unwrap_or(dense_ff),
             shared: shared.map(|tensor| tensor.shape[0]),
             weighting,
@@ -227,6 +287,7 @@ mod tests {
     const TWO_OF_FOUR: Experts = Experts {
         count: 4,
         used: 2,
+        groups: None,
         n_ff: 32,
         shared: None,
         weighting: Weighting::Softmax,
@@ -268,6 +329,27 @@ mod tests {
         let (mut chosen, mut weights) = (Vec::new(), Vec::new());
         experts.choose(&[1.0, 3.0, 0.0, 0.5], Some(&[0.0, 0.0, 2.0, 0.0]), &mut chosen, &mut weights);
         assert!(chosen == [2, 1] && weights[0] == 0.5, "{chosen:?} {weights:?}");
+    }
+
+    #[test]
+    fn experts_of_other_groups_are_not_chosen() {
+        let groups = Some(ExpertGroups { count: 3, used: 1 });
+        let six = Experts { count: 6, groups, ..TWO_OF_FOUR };
+        // The best expert is alone in its group, and two good ones are together.
+        assert_eq!(choose(six, &[3.0, -4.0, 0.0, 0.0, 2.5, 2.4]).0, [4, 5]);
+        let sigmoid = Experts { weighting: Weighting::Sigmoid, ..six };
+        assert_eq!(choose(sigmoid, &[3.0, -4.0, 0.0, 0.0, 2.5, 2.4]).0, [4, 5]);
+        // Groups are compared by weights: the sum of these scores is the other way round.
+        assert_eq!(choose(sigmoid, &[9.0, -3.0, 1.0, 1.0, -9.0, -9.0]).0, [2, 3]);
+        let two = Some(ExpertGroups { count: 3, used: 2 });
+        assert_eq!(choose(Experts { groups: two, ..six }, &[3.0, -4.0, 0.0, 0.0, 2.5, 2.4]).0, [0, 4]);
+        assert_eq!(choose(six, &[0.0; 6]).0, [0, 1]);
+        // The bias counts for groups and experts, and not for the weights.
+        let (mut chosen, mut weights) = (Vec::new(), Vec::new());
+        let bias = [0.0, 0.0, 0.9, 0.8, 0.0, 0.0];
+        sigmoid.choose(&[3.0, -4.0, 0.0, 0.0, 2.5, 2.4], Some(&bias), &mut chosen, &mut weights);
+        assert_eq!((chosen, weights), (vec![2, 3], vec![0.5, 0.5]));
+        assert_eq!(choose(six, &[f32::NAN; 6]).0.len(), 2);
     }
 
     #[test]

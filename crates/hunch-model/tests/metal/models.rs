@@ -310,7 +310,7 @@ fn architectures_have_the_same_bits_alone_in_chains_and_in_trees() {
 fn dispatches(tiny: &Tiny) -> usize {
     let dense = (0..tiny.layers).filter(|&layer| !tiny.has_experts_in(layer)).count();
     let of_experts = match tiny.architecture {
-        "glm4moe" | "granitemoe" | "llama4" => 16,
+        "glm4moe" | "granitemoe" | "llama4" | "bailingmoe2" => 16,
         "qwen2moe" | "qwen35moe" | "qwen3next" => 17,
         _ => 13,
     };

@@ -10,7 +10,7 @@ use super::super::matrix::Matrix;
 use super::super::workspace::Activations;
 use super::checks::{CheckOutcome, Tester};
 use super::reference::{Codes, SUM_BOUND, near, noise, random_matrix, same_bits};
-use crate::spec::{Experts, Weighting};
+use crate::spec::{ExpertGroups, Experts, Weighting};
 
 /// Rows of the larger pass. Some experts have more of its entries than a block.
 const ROWS: usize = 7;
@@ -21,6 +21,7 @@ const N: usize = 24;
 const EXPERTS: Experts = Experts {
     count: 8,
     used: 3,
+    groups: None,
     n_ff: N,
     shared: None,
     weighting: Weighting::Softmax,
@@ -83,7 +84,9 @@ impl Tester<'_> {
             let of_choice = (weighting == Weighting::Sigmoid).then(|| noise(EXPERTS.count, 23));
             // Without weights of the outputs in another case.
             let scales_input = weighting == Weighting::SoftmaxOfChosen;
-            let experts = Experts { weighting, scales_input, ..EXPERTS };
+            // From the best groups in the other two, with a bias and without.
+            let groups = (!scales_input).then_some(ExpertGroups { count: 4, used: 2 });
+            let experts = Experts { weighting, groups, scales_input, ..EXPERTS };
             let mix = |rows: std::ops::Range<usize>| {
                 let scores = &scores[rows.start * EXPERTS.count..rows.end * EXPERTS.count];
                 self.mix(&matrices, &input.rows(rows, k), (scores, of_choice.as_deref()), &experts)
