@@ -20,6 +20,7 @@ pub use experts::{ExpertGroups, Experts, Weighting};
 use hunch_error::{Error, Result};
 pub use layers::{LayerRope, LayerSpec, Mixer};
 pub use mtp::MtpLayers;
+pub(crate) use mtp::runs_mtp;
 pub use state::STEP as STATE_STEP;
 
 /// Pairing of head elements by the rotary position embedding.
@@ -668,6 +669,11 @@ impl Reader<'_> {
 
     fn reject_unsupported_features(&self, architecture: &Architecture) -> Result<()> {
         self.reject_sections(architecture.delta_nets.is_some())?;
+        if self.gguf.mtp_layer_alone().is_some() {
+            return Err(
+                self.unsupported("it is a layer that drafts for a model, to be given with --head".into())
+            );
+        }
         if self.gguf.tensors.keys().any(|name| name.ends_with(".scale")) {
             return Err(
                 self.unsupported("its matrices have separate scales, as some of type NVFP4 do".into())

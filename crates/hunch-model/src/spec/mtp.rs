@@ -49,6 +49,14 @@ impl Gguf {
         self.tensors.iter().filter(move |(name, _)| first.is_some() && layer_of(name) == first)
     }
 
+    /// Returns the number of the layer that drafts, if the file has no layers of a model (`mtp-*.gguf` of llama.cpp).
+    pub(crate) fn mtp_layer_alone(&self) -> Option<usize> {
+        let first = self.first_mtp_layer()?;
+        let mut layers = self.tensors.keys().filter_map(|name| layer_of(name)).peekable();
+        layers.peek()?;
+        layers.all(|layer| layer >= first).then_some(first)
+    }
+
     fn first_mtp_layer(&self) -> Option<usize> {
         let architecture = self.str("general.architecture")?;
         let number = |name: &str| self.u32(&format!("{architecture}.{name}")).map(|value| value as usize);
@@ -64,6 +72,11 @@ fn layer_of(name: &str) -> Option<usize> {
 
 fn is_from(name: &str, first: Option<usize>) -> bool {
     first.zip(layer_of(name)).is_some_and(|(first, layer)| layer >= first)
+}
+
+/// Returns `true` if Hunch runs the layers that only draft of an architecture.
+pub(crate) fn runs_mtp(architecture: &str) -> bool {
+    super::ARCHITECTURES.iter().any(|row| row.name == architecture && row.mtp)
 }
 
 impl Reader<'_> {
