@@ -1,6 +1,7 @@
 //! Writes the tiny models of the architecture tests to a folder, for `scripts/oracle`.
 //!
-//! `tiny-models FOLDER` prints a line for each model: architecture, variant, file and the tokens to read.
+//! `tiny-models FOLDER` prints a line for each model: architecture, variant, file, context, the number of tokens to
+//! continue with, and the tokens to read.
 //! `tiny-models FOLDER heads` writes the tiny heads and their target, for `scripts/published-heads.py`.
 //! `tiny-models FOLDER mtp` writes the tiny models with a layer that drafts, for `scripts/mtp-reference.py`.
 
@@ -40,7 +41,12 @@ fn main() -> ExitCode {
         let model = tiny::further(of);
         let path = model.write(Path::new(&folder), &format!("{architecture}-{variant:?}"));
         let ids: Vec<String> = tiny::tokens(tiny::ORACLE_TOKENS, 5).iter().map(u32::to_string).collect();
-        println!("{architecture} {variant:?} {} {} {}", path.display(), model.context, ids.join(" "));
+        println!("{architecture} {variant:?} {} {} 0 {}", path.display(), model.context, ids.join(" "));
     }
+    let (architecture, variant, _) = tiny::CHUNKED;
+    let path = tiny::long().write(Path::new(&folder), "long");
+    let ids: Vec<String> = tiny::tokens(tiny::LONG.0, 5).iter().map(u32::to_string).collect();
+    let (context, count) = (tiny::long().context, tiny::LONG.1);
+    println!("{architecture} {variant:?} {} {context} {count} {}", path.display(), ids.join(" "));
     ExitCode::SUCCESS
 }

@@ -40,7 +40,7 @@ impl App {
         Ok(())
     }
 
-    /// Lists the GGUF models of a repository on the hub. Waits for the hub.
+    /// Lists the models of a repository on the hub. Waits for the hub.
     ///
     /// # Errors
     /// As [`Downloads::repository`].

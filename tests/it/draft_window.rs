@@ -18,7 +18,7 @@ use hunch_model::low_bit;
 use hunch_model::weights::WeightFile;
 
 use crate::support::cpu;
-use crate::support::tiny::{CONVOLUTIONS, DELTA_NETS, FURTHER, Tiny, further, tokens};
+use crate::support::tiny::{CONVOLUTIONS, DELTA_NETS, Tiny, further, tokens, with_short_chunks};
 
 /// Methods that draft with a model or with layers of the target.
 const METHODS: [Method; 6] = [
@@ -51,7 +51,7 @@ fn bits(rows: &Rows, i: usize) -> Vec<u32> {
 #[test]
 fn row_has_the_same_bits_alone_among_sixteen_and_in_a_tree() {
     let models = [Tiny::default(), Tiny { dtype: GgmlDType::Q4K, architecture: "qwen2", ..Tiny::default() }];
-    for tiny in models.into_iter().chain(FURTHER.map(further)) {
+    for tiny in models.into_iter().chain(with_short_chunks().map(further)) {
         let mut model = load(tiny);
         let (ids, base, window) = (tokens(46, 9), 30, window(10));
         chain(&mut model, &ids[..base], window);

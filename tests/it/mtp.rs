@@ -1,4 +1,4 @@
-//! Layers of multi-token prediction in a target's own file, tiny and random. Their arithmetic is compared with a
+//! Layers of multi-token prediction in a target's own file or in another one, tiny and random. Their arithmetic is compared with a
 //! reference in another language. Then come answers with them, reuse of their cache, and damaged ones.
 
 use std::path::{Path, PathBuf};
@@ -8,17 +8,20 @@ use hunch::generate::{LoadPlan, Models};
 use hunch::proof::{self, ProofCheck, ProofPlan};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
+use hunch_core::model::{LanguageModel, LogitRows, Step};
 use hunch_core::propose::head::Head;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
 use hunch_core::token::TokenId;
 use hunch_error::Error;
+use hunch_library::Places;
 use hunch_library::fit::Footprint;
 use hunch_library::types::OwnDrafter;
 use hunch_model::decoder::Decoder;
-use hunch_model::heads;
+use hunch_model::gguf::Gguf;
 use hunch_model::spec::ModelSpec;
 use hunch_model::weights::WeightFile;
+use hunch_model::{heads, low_bit};
 
 use crate::support::app::{app, load_request};
 use crate::support::gguf_writer::GgufWriter;
@@ -254,6 +257,130 @@ fn tables_of_its_own_take_the_place_of_the_target_s() {
     let [without, with] = [(without, "without"), (with, "with")]
         .map(|(file, name)| logits(&write(&file, folder.path(), name), text));
     assert_eq!(without, with);
+}
+
+/// Returns a target without its MTP layer, and the layer in a file of its own, as llama.cpp's converter writes them with
+/// `--no-mtp` and `--mtp`.
+fn separate(tiny: Tiny) -> (GgufWriter, GgufWriter) {
+    let both = tiny.writer();
+    let gguf = Gguf::parse(Path::new("both.gguf"), &both.bytes()).unwrap();
+    let (of_layer, key) =
+        (format!("blk.{}.", tiny.layers), |name: &str| format!("{}.{name}", tiny.architecture));
+    let (mut target, mut layer) = (tiny.writer(), both);
+    for name in gguf.tensors.keys() {
+        if name.starts_with(&of_layer) {
+            target = target.without(name);
+        } else if name.starts_with("blk.") {
+            layer = layer.without(name);
+        }
+    }
+    let target = target.without_key(&key("nextn_predict_layers")).without_key(&key("block_count"));
+    (target.u32(&key("block_count"), tiny.layers as u32), layer)
+}
+
+/// Opens the layer in a file of its own for a target.
+fn open_beside(target: &Path, layer: &Path) -> Result<(Head, Decoder), Error> {
+    let file = WeightFile::open(target)?;
+    let decoder = Decoder::load(&file, &cpu_with_f32_cache())?;
+    Ok((heads::open(layer, &file, &decoder, &cpu_with_f32_cache())?, decoder))
+}
+
+#[test]
+fn layer_in_a_file_of_its_own_drafts_like_one_in_the_file_of_the_target() {
+    let folder = tempfile::tempdir().unwrap();
+    let text: Vec<TokenId> = (0..20).map(|i| 40 + i * i % 60).collect();
+    for of in WITH_MTP {
+        let tiny = eight_bits(of);
+        let together = tiny.write(folder.path(), "together");
+        let (target, layer) = separate(tiny);
+        let (target, layer) =
+            (write(&target, folder.path(), "target"), write(&layer, folder.path(), "mtp-target"));
+        let (mut head, mut decoder) = open_beside(&target, &layer).unwrap();
+        let features = features(&head, &mut decoder, &text);
+        assert_eq!(head.logits(&features, &text[1..]).unwrap(), logits(&together, &text), "{of:?}");
+
+        let (file, whole) = (WeightFile::open(&target).unwrap(), WeightFile::open(&together).unwrap());
+        let compute = cpu_with_f32_cache();
+        assert_eq!(heads::of_target(&file, &decoder, &compute).unwrap().map(drop), None);
+        let outlook = heads::outlook(&layer, &file, &compute).unwrap();
+        assert_eq!(
+            Some(outlook.memory),
+            heads::outlook_of_target(&whole, &compute).unwrap().map(|own| own.memory)
+        );
+        assert_eq!(outlook.read_by_a_draft, Some(head.read_by_a_pass() as u64));
+        let described = heads::describe(&layer).unwrap().unwrap();
+        assert_eq!(
+            Some(described.bytes),
+            heads::describe_of_target(whole.gguf()).unwrap().map(|own| own.bytes)
+        );
+        assert_eq!((&described.kind[..], described.target_layers), ("MTP layer", Some(tiny.layers)));
+        assert_eq!(heads::describe(&together).unwrap(), None);
+    }
+}
+
+#[test]
+fn answers_with_a_layer_in_a_file_of_its_own_equal_plain_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let (target, layer) = separate(dense());
+    let (target, layer) =
+        (write(&target, folder.path(), "target"), write(&layer, folder.path(), "mtp-target"));
+    let plan = LoadPlan { head: Some(layer.clone()), ..LoadPlan::of(&target) };
+    let mut models = Models::load_by(&plan, &cpu_with_f32_cache()).unwrap();
+    let prompt: Vec<TokenId> = (0..45).map(|i| 40 + i * i % 60).collect();
+    let greedy = SamplingParams::greedy();
+    let plain = answer(&mut models, &prompt, Method::Plain, &greedy, MaxDraft::Auto).0;
+    let (text, drafts, _) = answer(&mut models, &prompt, Method::Head, &greedy, MaxDraft::Fixed(4));
+    assert!(text == plain && !drafts.is_empty());
+    // The file is a head among the models, and cannot be run as one.
+    let places = Places::only(folder.path().into());
+    let models = hunch_library::scan(&places).models;
+    let problem =
+        models.iter().find(|model| model.name == "mtp-target").and_then(|model| model.problem.clone());
+    assert!(problem.is_some_and(|problem| problem.contains("--head")), "{models:?}");
+    let found = hunch_library::heads(&places, &models);
+    assert!(matches!(&found[..], [head] if head.path == layer && head.name == "mtp-target"), "{found:?}");
+    let error = Models::load_by(&LoadPlan::of(&layer), &cpu()).map(drop).unwrap_err();
+    assert!(error.to_string().contains("a layer that drafts for a model"), "{error}");
+}
+
+#[test]
+fn layer_in_a_file_of_its_own_is_refused_by_other_targets() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = |target: &GgufWriter, layer: &GgufWriter| {
+        let (target, layer) = (write(target, folder.path(), "target"), write(layer, folder.path(), "layer"));
+        let error = open_beside(&target, &layer).map(drop).unwrap_err().to_string();
+        let file = WeightFile::open(&target).unwrap();
+        let early = heads::outlook(&layer, &file, &cpu_with_f32_cache()).map(drop);
+        (early.err().map(|early| early.to_string()).unwrap_or_default(), error)
+    };
+    let (target, layer) = separate(dense());
+    let other = |tiny: Tiny| separate(tiny).0;
+    let name = |part: &str| format!("blk.{}.{part}.weight", dense().layers);
+    for (target, layer, reason) in [
+        (&other(Tiny { seed: 4, ..dense() }), &layer, "was trained for"),
+        (&other(Tiny { layers: 3, ..dense() }), &layer, "it is layer 2 of a model, and"),
+        (&other(with_mtp(WITH_MTP[4])), &layer, "it drafts for \"qwen35\", and"),
+        (&target, &separate(dense()).1.without(&name("nextn.enorm")), "nextn.enorm.weight is missing"),
+    ] {
+        let (early, error) = refused(target, layer);
+        assert!(early.contains(reason) && error.contains(reason), "{reason}: {early} {error}");
+    }
+    let (_, error) = refused(&target, &separate(dense()).1.without(&name("attn_k")));
+    assert!(error.contains("attn_k.weight is missing"), "{error}");
+}
+
+#[test]
+fn low_bit_copy_leaves_out_the_layer() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = WeightFile::open(&dense().write(folder.path(), "target")).unwrap();
+    let path = folder.path().join("copy.gguf");
+    low_bit::write_copy(&file, &path, 2, &mut |_, _| ()).unwrap();
+    let copy = WeightFile::open(&path).unwrap();
+    let names =
+        |file: &WeightFile| file.gguf().model_tensors().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+    assert_eq!(copy.gguf().tensors.keys().cloned().collect::<Vec<_>>(), names(&file));
+    let mut decoder = Decoder::load(&copy, &cpu_with_f32_cache()).unwrap();
+    assert!(decoder.forward(Step::chain(&[3, 4], LogitRows::Last)).is_ok());
 }
 
 /// Files whose MTP layer cannot draft, each with a part of the note.

@@ -152,14 +152,20 @@ describe('a search of the hub', () => {
     expect(await page.getByTestId('repository-file').count()).toBe(3);
   });
 
-  it('gives the command that downloads a folder of MLX', async () => {
+  it('downloads a folder of MLX', async () => {
     const page = await searched('coder');
     await page.getByTestId('hub-result').first().waitFor();
     await page.getByTestId('hub-format-mlx').check();
     const folder = page.locator('[data-repository="mlx-community/Qwen2.5-Coder-14B-4bit"]');
-    expect(await folder.innerText()).toContain('hf download mlx-community/Qwen2.5-Coder-14B-4bit');
-    expect(await page.getByTestId('hub-files').count()).toBe(0);
-    expect(await page.locator('[data-repository="mlx-community/Mamba-Coder-4bit"]').innerText()).not.toContain('hf download');
+    await folder.getByTestId('hub-files').click();
+    await page.getByTestId('repository-found').waitFor();
+    const file = page.getByTestId('repository-file');
+    expect(await file.count()).toBe(1);
+    expect(await file.innerText()).toMatch(/Folder for MLX\s+4-bit\s+8\.\d+ GB\s*5 files/);
+    await file.getByRole('button', { name: 'Download: Folder for MLX' }).click();
+    expect(await calls(page, 'start_download')).toEqual([
+      { request: { repository: 'mlx-community/Qwen2.5-Coder-14B-4bit', file: 'model-00001-of-00002.safetensors' } },
+    ]);
   });
 
   it('shows a model card without its images, scripts and HTML, and asks before a link is opened', async () => {
@@ -219,7 +225,7 @@ describe('a search of the hub', () => {
     await page.screenshot({ path: `${output}hub-search-${colours}.png` });
     expect(await violations(page)).toEqual([]);
     await page.getByTestId('hub-format-mlx').check();
-    await page.getByTestId('copy-command').waitFor();
+    await page.locator('[data-repository="mlx-community/Qwen2.5-Coder-14B-4bit"]').waitFor();
     await page.screenshot({ path: `${output}hub-search-mlx-${colours}.png` });
     expect(await violations(page)).toEqual([]);
     await page.getByTestId('hub-query').fill('busy');

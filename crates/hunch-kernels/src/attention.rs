@@ -15,7 +15,7 @@ use half::f16;
 use super::activation::{exp, tanh};
 use super::isa::{Isa, Level, Scalar};
 use super::threads::{SharedSlice, Threads};
-use crate::mask::{RowMask, Window};
+use crate::mask::{LayerWindow, RowMask, Window};
 
 /// Sizes of one attention call.
 #[derive(Clone, Copy, Debug)]
@@ -32,9 +32,8 @@ pub struct AttentionShape {
     pub scale: f32,
     /// Bound of the scores: s becomes `cap * tanh(s / cap)`. `None` for no bound.
     pub softcap: Option<f32>,
-    /// Number of last positions that a row of the layer sees, its own included. `None` for all. The mask of a pass may
-    /// hide more of them.
-    pub window: Option<usize>,
+    /// Positions that a row of the layer sees. `None` for all. The mask of a pass may hide more of them.
+    pub window: Option<LayerWindow>,
 }
 
 /// Keys or values of one layer in the KV cache, `[n_kv_head, capacity, head_dim]`.
@@ -134,8 +133,9 @@ impl VisibleSlots {
     }
 
     /// Returns the positions that a layer with a window hides from `row`.
-    fn hidden(&self, row: usize, window: Option<usize>) -> Range<usize> {
-        Window::hidden(Window::of_layer(self.window, window), self.path_lens[row])
+    fn hidden(&self, row: usize, window: Option<LayerWindow>) -> Range<usize> {
+        let len = self.path_lens[row];
+        Window::hidden(Window::of_layer(self.window, window, len), len)
     }
 
     #[inline(always)]

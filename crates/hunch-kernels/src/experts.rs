@@ -190,6 +190,31 @@ impl ExpertInput {
             self.quantised.gather(from.quantised, k, rows());
         }
     }
+
+    /// Takes the rows of the entries from the rows of a pass, `[rows, k]`, each times the weight of its choice,
+    /// `[rows, used]`. The rows are taken in the forms that the stacks read.
+    ///
+    /// # Panics
+    /// If the stacks differ in width, or the sizes do not match.
+    pub fn gather_scaled(
+        &mut self,
+        threads: &Threads,
+        entries: &ExpertEntries,
+        used: usize,
+        (x, weights): (&[f32], &[f32]),
+        stacks: (&ExpertStack, &ExpertStack),
+    ) {
+        let k = stacks.0.matrix.k;
+        assert_eq!(k, stacks.1.matrix.k, "the stacks must have one width");
+        self.x.clear();
+        for &choice in &entries.choices {
+            let row = &x[choice / used * k..][..k];
+            self.x.extend(row.iter().map(|value| value * weights[choice]));
+        }
+        if [stacks.0, stacks.1].map(ExpertStack::wants_quantised) != [false; 2] {
+            self.quantised.fill(threads, &self.x);
+        }
+    }
 }
 
 /// Entries and their input rows.
@@ -416,6 +441,31 @@ mod tests {
         for choice in 0..4 {
             assert_eq!(out[entries.entry(choice) * N..][..N], expected[choice * N..][..N], "choice {choice}");
         }
+    }
+
+    #[test]
+    fn scaled_entries_are_rows_times_weights_of_their_choices() {
+        let (threads, k, chosen) = (Threads::new(2).unwrap(), 64, [1, 2, 4, 1]);
+        let stack = |dtype| {
+            let bytes = bytes_of(dtype, EXPERTS * N, k);
+            let stack = |source: MatrixSource<'_>| ExpertStack::new(source, EXPERTS, None, &threads);
+            with_source(&bytes, dtype, EXPERTS * N, k, stack).unwrap().unwrap()
+        };
+        let stacks = (stack(WeightType::F32), stack(WeightType::Q8_0));
+        let (x, weights) = (noise(2 * k, 3), [0.5, 2.0, -0.25, 3.0]);
+        let mut entries = ExpertEntries::default();
+        entries.fill(&chosen);
+        let mut input = ExpertInput::default();
+        input.gather_scaled(&threads, &entries, USED, (&x, &weights), (&stacks.0, &stacks.1));
+        for (choice, weight) in weights.into_iter().enumerate() {
+            let own = &input.x[entries.entry(choice) * k..][..k];
+            let expected = x[choice / USED * k..][..k].iter().map(|value| value * weight);
+            assert!(own.iter().copied().eq(expected), "choice {choice}");
+        }
+        let mut quantised = QuantisedRows::default();
+        quantised.fill(&threads, &input.x);
+        let same = stacks.1.wants_quantised() && input.quantised.blocks() == quantised.blocks();
+        assert!(same || !stacks.1.wants_quantised());
     }
 
     #[test]

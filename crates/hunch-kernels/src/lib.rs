@@ -35,7 +35,7 @@ mod types;
 
 pub use error::{Error, ReadError, Result};
 pub use isa::{level_in_use, use_level};
-pub use mask::{RowMask, Window};
+pub use mask::{LayerWindow, RowMask, Window};
 pub use matmul::{MatrixSource, WeightMatrix};
 pub use memory::{CopiedBytes, ReadAt};
 pub use repack::samples::random_blocks;

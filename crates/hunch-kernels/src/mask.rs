@@ -22,14 +22,28 @@ impl Window {
         leading.min(start)..start
     }
 
-    /// Returns the window of a layer in a pass.
+    /// Returns the window of a layer in a pass, for a row whose last position is `len - 1`.
     ///
-    /// `own` is the number of last positions that the layer sees in every pass. Such a layer was trained without the
-    /// first positions. So they are hidden, and the shorter of both windows counts.
-    pub fn of_layer(pass: Option<Self>, own: Option<usize>) -> Option<Self> {
-        let Some(own) = own else { return pass };
+    /// `own` is the window of the layer in every pass. Such a layer was trained without the first positions. So they are
+    /// hidden, and the shorter of both windows counts. A row in the first chunk of a layer sees them.
+    pub fn of_layer(pass: Option<Self>, own: Option<LayerWindow>, len: usize) -> Option<Self> {
+        let own = match own {
+            None => return pass,
+            Some(LayerWindow::Chunk(size)) if len <= size => return pass,
+            Some(LayerWindow::Chunk(size)) => (len - 1) % size + 1,
+            Some(LayerWindow::Last(positions)) => positions,
+        };
         Some(Self { leading: 0, recent: pass.map_or(own, |pass| pass.recent.min(own)) })
     }
+}
+
+/// Positions that a row of a layer sees in every pass, up to its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LayerWindow {
+    /// The last ones, so many with the row's own. At least 1.
+    Last(usize),
+    /// Its own chunk. Chunks have so many positions, the first from position 0 on (Llama 4). At least 1.
+    Chunk(usize),
 }
 
 /// Visible cache slots of the rows of one pass.
@@ -194,13 +208,13 @@ impl RowMask {
 
     /// Returns the additive mask `[rows, slots]`: 0 where visible, negative infinity elsewhere.
     ///
-    /// `own` is the number of last positions that the layer sees in every pass ([`Window::of_layer`]).
-    pub fn additive(&self, own: Option<usize>) -> Vec<f32> {
+    /// `own` is the window of the layer in every pass ([`Window::of_layer`]).
+    pub fn additive(&self, own: Option<LayerWindow>) -> Vec<f32> {
         let width = self.slots();
-        let window = Window::of_layer(self.window, own);
         let mut mask = vec![f32::NEG_INFINITY; self.rows * width];
         for row in 0..self.rows {
-            let hidden = Window::hidden(window, self.path_len(row));
+            let len = self.path_len(row);
+            let hidden = Window::hidden(Window::of_layer(self.window, own, len), len);
             for (_, slot) in self.visible(row).enumerate().filter(|(position, _)| !hidden.contains(position))
             {
                 mask[row * width + slot] = 0.0;
@@ -261,17 +275,34 @@ mod tests {
     fn window_hides_earlier_positions_of_a_path() {
         let mask = RowMask::tree(2, &[None, Some(0), Some(0)]).unwrap();
         let seen = |row: usize| -> Vec<usize> {
-            let additive = mask.additive(Some(2));
+            let additive = mask.additive(Some(LayerWindow::Last(2)));
             (0..5).filter(|slot| additive[row * 5 + slot] == 0.0).collect()
         };
         assert_eq!((seen(0), seen(1), seen(2)), (vec![1, 2], vec![2, 3], vec![2, 4]));
     }
 
     #[test]
+    fn chunk_hides_positions_of_earlier_chunks_of_a_path() {
+        // Positions 2, 3, 3, 4, 5 and 4. Chunks are 0 to 3 and 4 to 7.
+        let mask = RowMask::tree(2, &[None, Some(0), Some(0), Some(1), Some(3), Some(2)]).unwrap();
+        let seen = |mask: &RowMask, row: usize| -> Vec<usize> {
+            let additive = mask.additive(Some(LayerWindow::Chunk(4)));
+            (0..mask.slots()).filter(|slot| additive[row * mask.slots() + slot] == 0.0).collect()
+        };
+        assert_eq!((seen(&mask, 0), seen(&mask, 1)), (vec![0, 1, 2], vec![0, 1, 2, 3]));
+        assert_eq!(seen(&mask, 2), [0, 1, 2, 4]);
+        assert_eq!((seen(&mask, 3), seen(&mask, 4), seen(&mask, 5)), (vec![5], vec![5, 6], vec![7]));
+        // First positions are in the first chunk only, and the shorter window counts.
+        let mask = RowMask::causal(3, 6).with_window(Some(Window { leading: 1, recent: 2 }));
+        assert_eq!((seen(&mask, 0), seen(&mask, 1)), (vec![0, 2, 3], vec![4]));
+        assert_eq!((seen(&mask, 4), seen(&mask, 5)), (vec![6, 7], vec![8]));
+    }
+
+    #[test]
     fn window_of_a_pass_keeps_first_and_last_positions() {
         let window = Some(Window { leading: 2, recent: 3 });
         let seen = |mask: &RowMask, row: usize, own: Option<usize>| -> Vec<usize> {
-            let additive = mask.additive(own);
+            let additive = mask.additive(own.map(LayerWindow::Last));
             (0..mask.slots()).filter(|slot| additive[row * mask.slots() + slot] == 0.0).collect()
         };
         let chain = RowMask::causal(3, 5).with_window(window);
@@ -329,7 +360,7 @@ mod tests {
             base in 0usize..30, rows in 1usize..20, ahead in 0usize..24, window in 1usize..40,
         ) {
             let mask = RowMask::block(base, rows, ahead).unwrap();
-            let additive = mask.additive(Some(window));
+            let additive = mask.additive(Some(LayerWindow::Last(window)));
             for row in 0..rows {
                 let own = base + row;
                 prop_assert_eq!(mask.path_len(row), own + 1);

@@ -20,6 +20,7 @@ fn larger(a: f32, b: f32) -> f32 {
 
 /// 32 quantised activations of one row. Activation i is `scale * codes[i]`.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(test, derive(PartialEq))]
 pub(super) struct ActivationBlock {
     pub(super) codes: [i8; BLOCK],
     pub(super) scale: f32,

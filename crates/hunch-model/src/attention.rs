@@ -7,7 +7,7 @@ use candle_nn::ops::softmax_last_dim;
 
 use crate::cache::KvCache;
 use hunch_error::Result;
-use hunch_kernels::{RowMask, Window};
+use hunch_kernels::{LayerWindow, RowMask, Window};
 
 /// Scale and bound of the scores.
 #[derive(Clone, Copy)]
@@ -45,11 +45,15 @@ pub(crate) fn attention(
 ///
 /// # Errors
 /// If the device fails.
-pub(crate) fn mask_bias(mask: &RowMask, window: Option<usize>, device: &Device) -> Result<Option<Tensor>> {
+pub(crate) fn mask_bias(
+    mask: &RowMask,
+    window: Option<LayerWindow>,
+    device: &Device,
+) -> Result<Option<Tensor>> {
     let slots = mask.slots();
     if mask.is_causal()
         && mask.rows() == 1
-        && Window::hidden(Window::of_layer(mask.window(), window), slots).is_empty()
+        && Window::hidden(Window::of_layer(mask.window(), window, slots), slots).is_empty()
     {
         return Ok(None);
     }
@@ -119,7 +123,12 @@ mod tests {
         let parents = [None, Some(0), Some(0), Some(2), Some(1)];
         let layouts = [RowLayout::Chain, RowLayout::Tree { parents: &parents }];
         let sink_scores = Tensor::randn(0f32, 1.0, heads, &Device::Cpu).unwrap();
-        let limits = [(None, None, false), (Some(2.0), Some(3), false), (None, Some(70), true)];
+        let limits = [
+            (None, None, false),
+            (Some(2.0), Some(LayerWindow::Last(3)), false),
+            (None, Some(LayerWindow::Last(70)), true),
+            (None, Some(LayerWindow::Chunk(137)), false),
+        ];
         let of_pass = [None, Some(Window { leading: 4, recent: 60 })];
         for ((layout, (softcap, window, sinks)), of_pass) in layouts
             .iter()

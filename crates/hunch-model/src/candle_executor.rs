@@ -6,7 +6,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use candle_core::{D, Device, Tensor};
+use candle_core::{D, DType, Device, Tensor};
 use candle_nn::ops::{rms_norm, silu};
 use candle_nn::rotary_emb::{rope, rope_i};
 
@@ -26,8 +26,8 @@ use crate::weights::{Embedding, MatrixRows, WeightFile};
 use hunch_core::model::{LogitRows, Rows, StepOutput, VocabSubset};
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
-use hunch_kernels::RowMask;
 use hunch_kernels::activation::{CLAMPED_BOUND, CLAMPED_SLOPE};
+use hunch_kernels::{LayerWindow, RowMask};
 
 /// Model on a candle device.
 pub(crate) struct CandleExecutor {
@@ -46,7 +46,7 @@ pub(crate) struct CandleExecutor {
 struct Pass {
     mask: RowMask,
     /// Masks of the layers with a window, and of the others.
-    biases: HashMap<Option<usize>, Option<Tensor>>,
+    biases: HashMap<Option<LayerWindow>, Option<Tensor>>,
     /// Cosines and sines, `[rows, dim / 2]`.
     rotation: PassAngles<(Tensor, Tensor)>,
     /// Factors of the queries, `[1, 1, rows, 1]`.
@@ -79,6 +79,7 @@ impl CandleExecutor {
                 spec,
                 linear,
                 |name, shape| file.values(name, shape, device),
+                |len| Ok(Tensor::ones(len, DType::F32, device)?),
                 |of| file.expert_linears(of, device),
             )?),
             embedding: Arc::new(file.embedding(spec.n_vocab, spec.n_embd, device)?),
@@ -125,8 +126,8 @@ impl Executor for CandleExecutor {
             .transpose()?;
         let mut biases = HashMap::new();
         for layer in &self.spec.layers {
-            if let Entry::Vacant(entry) = biases.entry(layer.window) {
-                entry.insert(mask_bias(mask, layer.window, &self.device)?);
+            if let Entry::Vacant(entry) = biases.entry(layer.visible()) {
+                entry.insert(mask_bias(mask, layer.visible(), &self.device)?);
             }
         }
         self.pass = Some(Pass {
@@ -178,14 +179,14 @@ impl Executor for CandleExecutor {
                 }
                 let q = heads(&q, layer.q_norm.as_ref(), spec, rotation)?;
                 pass.h = match &pass.query_factors {
-                    Some(factors) => q.broadcast_mul(factors)?,
-                    None => q,
+                    Some(factors) if spec.scales_queries(index) => q.broadcast_mul(factors)?,
+                    _ => q,
                 };
             }
             // The mixer in place of attention is done.
             LayerStep::Attention if of_layer.mixer != Mixer::Attention => {}
             LayerStep::Attention => {
-                let bias = pass.biases.get(&of_layer.window).and_then(Option::as_ref);
+                let bias = pass.biases.get(&of_layer.visible()).and_then(Option::as_ref);
                 let (scale, softcap) = (spec.attention_scale, spec.attention_softcap);
                 let scores = ScoreScaling { scale, softcap, sinks: layer.sinks.as_ref() };
                 pass.h = attention(&pass.h, cache, index, &pass.mask, bias, scores)?;
@@ -332,8 +333,13 @@ fn of_experts(h: &Tensor, layer: &Mixture<Linear, Tensor, Vec<Linear>>, spec: &M
         let weights: Vec<f32> = choices.iter().map(|&choice| weights[choice]).collect();
         let rows = Tensor::new(rows, h.device())?;
         let weights = Tensor::from_vec(weights, (choices.len(), 1), h.device())?;
-        let gated = gated(&h.index_select(&rows, 0)?, &gate[expert], &up[expert], spec)?;
-        let update = down[expert].forward(&gated)?.broadcast_mul(&weights)?;
+        let h = h.index_select(&rows, 0)?;
+        let update = if experts.scales_input {
+            down[expert].forward(&gated(&h.broadcast_mul(&weights)?, &gate[expert], &up[expert], spec)?)?
+        } else {
+            let gated = gated(&h, &gate[expert], &up[expert], spec)?;
+            down[expert].forward(&gated)?.broadcast_mul(&weights)?
+        };
         out = out.index_add(&rows, &update, 0)?;
     }
     let Some(Dense { gate, up, down }) = &layer.shared else { return Ok(out) };

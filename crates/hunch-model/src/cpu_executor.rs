@@ -72,7 +72,7 @@ impl CpuExecutor {
         let linear = |rows: &MatrixRows| Linear::load(file, rows, compute.threads());
         let experts = |of: &ExpertMatrices| file.expert_stack(of, compute.threads());
         let ModelWeights { layers, output_norm: norm, head } =
-            ModelWeights::load(file, spec, linear, |name, shape| values(file, name, shape), experts)?;
+            ModelWeights::load(file, spec, linear, |name, shape| values(file, name, shape), ones, experts)?;
         let table = (spec.n_vocab, spec.n_embd);
         Ok(Self {
             embedding: Arc::new(file.host_embedding(table, head.matrix(), compute.threads())?),
@@ -208,6 +208,11 @@ impl Linear {
 
 fn values(file: &WeightFile, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
     Ok(file.values(name, shape, &Device::Cpu)?.flatten_all()?.to_vec1::<f32>()?)
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "other executors copy vectors to a device, which may fail")]
+fn ones(len: usize) -> Result<Vec<f32>> {
+    Ok(vec![1.0; len])
 }
 
 /// Returns the RMS norm of every row of `x`, computed in `h`, or `x` itself without a norm.

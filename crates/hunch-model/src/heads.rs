@@ -4,8 +4,8 @@
 //!
 //! `mlp` is Hunch's own architecture, one of those that it trains. `published` opens the files of others, with
 //! `llama_cpp` and `pickle` for two of the formats. `pickle_check` bounds the memory of pickles. `eagle1` and `eagle3`
-//! share the steps in `eagle`, and with `dflash` the decoder layer in `layer`. `mtp` is a layer in the target's own file,
-//! with the steps of `eagle`. `output_head` scores tokens for `eagle3` and `dflash`. `block_config` has the entries that
+//! share the steps in `eagle`, and with `dflash` the decoder layer in `layer`. `mtp` is a layer in the target's own file
+//! or in another one, with the steps of `eagle`. `output_head` scores tokens for `eagle3` and `dflash`. `block_config` has the entries that
 //! only `dflash` has, and `markov` the Markov head of some. `medusa` and `speculator` share the steps in `last_state`. `memory` predicts what a head takes.
 
 mod block_config;
@@ -203,7 +203,7 @@ pub fn describe(path: &Path) -> Result<Option<HeadSummary>> {
     }
     let Ok(gguf) = Gguf::read(path) else { return Ok(None) };
     if gguf.str("general.architecture") != Some("hunch-head") {
-        return Ok(None);
+        return mtp::describe_alone(&gguf);
     }
     let as_sizes = |values: &[i32]| values.iter().filter_map(|value| usize::try_from(*value).ok()).collect();
     let tensors = gguf.tensors.values();
@@ -247,6 +247,9 @@ pub fn outlook(path: &Path, target: &WeightFile, compute: &Compute) -> Result<He
         let outlook = published::outlook(path, target, compute)?;
         return Ok(HeadOutlook { acceptance: acceptance.or(outlook.acceptance), ..outlook });
     }
+    if mtp::is_alone(path) {
+        return mtp::outlook_alone(path, target, compute);
+    }
     memory::of_own(WeightFile::open(path)?.gguf(), target, compute)
 }
 
@@ -277,7 +280,8 @@ pub fn usual_memory(
     Ok(None)
 }
 
-/// Opens a head of any kind and loads it for a target: a published folder or file, or a GGUF file of Hunch.
+/// Opens a head of any kind and loads it for a target. It is a published folder or file, an MTP layer in a file of its
+/// own, or a GGUF file of Hunch.
 ///
 /// # Errors
 /// [`Error::InvalidRequest`] if the head does not fit the target, and those of [`load`].
@@ -285,6 +289,10 @@ pub fn open(path: &Path, target: &WeightFile, decoder: &Decoder, compute: &Compu
     if published::is_published(path) {
         check_trained_for(path, target)?;
         return published::load(path, target, decoder, compute);
+    }
+    if mtp::is_alone(path) {
+        let spec = ModelSpec::from_gguf(target.gguf())?.with_context(decoder.info().context_length);
+        return mtp::load_alone(path, &TargetParts { file: target, decoder, spec, compute });
     }
     load(&WeightFile::open(path)?, target, decoder, compute)
 }

@@ -1,7 +1,8 @@
 //! Low-bit copies of a model, for use as drafts: faster to read, with lower quality.
 //!
-//! A copy is a GGUF file with the same names, shapes and metadata, and most matrices requantised. The
-//! place of copies on disk belongs to the model library.
+//! A copy is a GGUF file with the same names, shapes and metadata, and most matrices requantised. Layers
+//! that only draft are left out: a draft has none of its own. The place of copies on disk belongs to the
+//! model library.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -104,7 +105,7 @@ fn copy(
 ) -> Result<()> {
     let gguf = model.gguf();
     let tensors: Vec<(&String, &TensorInfo, WeightType)> =
-        gguf.tensors.iter().map(|(name, info)| (name, info, type_in_copy(name, info))).collect();
+        gguf.model_tensors().map(|(name, info)| (name, info, type_in_copy(name, info))).collect();
     let header = header(model, &tensors)?;
     out.write_all(&header).map_err(io)?;
     let total: usize = tensors.iter().map(|(_, info, _)| info.range.len()).sum();

@@ -15,7 +15,7 @@ use crate::cache::KvCache;
 use crate::executor::{Draw, Executor, LayerStep, Wanted};
 use crate::gguf::Gguf;
 use crate::metal::delta_net::DELTA_WIDTHS;
-use crate::metal::experts::{ExpertMatrix, MAX_EXPERTS, MAX_USED};
+use crate::metal::experts::{ExpertMatrix, MAX_EXPERTS, MAX_GROUPS, MAX_USED};
 use crate::metal::gpu::{Argument, Buffer, Gpu};
 use crate::metal::kernels::{
     GpuAttention, GpuProduct, HeadsInput, Kernels, MAX_TOP_K, NormInput, NormedUpdate, Scaling, Scoring,
@@ -129,8 +129,10 @@ impl MetalExecutor {
                 let (used, count) = (experts.used, experts.count);
                 return Some(format!("there is no kernel for {used} of {count} experts"));
             }
-            let dense = (experts.dense_layers > 0).then_some(experts.dense_ff);
-            let widths = [Some(experts.n_ff), experts.shared, dense];
+            if let Some(groups) = experts.groups.filter(|groups| groups.count > MAX_GROUPS) {
+                return Some(format!("there is no kernel for {} groups of experts", groups.count));
+            }
+            let widths = [Some(experts.n_ff), experts.shared, experts.dense_width()];
             if let Some(width) = widths.into_iter().flatten().find(|width| !width.is_multiple_of(32)) {
                 return Some(format!("there is no kernel for experts of width {width}"));
             }
@@ -339,7 +341,7 @@ impl MetalExecutor {
             special: SpecialHeads {
                 rotated: Some(spec.rope_dim),
                 joint: space.queries.as_ref(),
-                factors: pass.query_factors.as_ref(),
+                factors: pass.query_factors.as_ref().filter(|_| spec.scales_queries(index)),
                 rest: layer.query_key_value.width - heads_width(spec),
             },
         })
@@ -380,7 +382,7 @@ impl MetalExecutor {
             scoring: Scoring {
                 scale: spec.attention_scale,
                 cap: spec.attention_softcap,
-                window: spec.layers[index].window,
+                window: spec.layers[index].visible(),
             },
             sinks: weights.layers[index].sinks.as_ref(),
             gates: spec.gated_attention.then(|| (&space.qkv, heads_width(spec))),
@@ -404,7 +406,7 @@ impl MetalExecutor {
         gate_up.multiply(kernels, &space.activations, rows, &space.gates, None)?;
         let activation = if spec.gelu { Activation::Gelu } else { Activation::Silu };
         let width = gate_up.width / 2;
-        kernels.gate(&space.gates, (rows, width), activation, &space.activations, down.forms(rows))
+        kernels.gate(&space.gates, (rows, width), (activation, None), &space.activations, down.forms(rows))
     }
 
     /// Returns the number of values of the residual stream in this pass.
@@ -447,7 +449,8 @@ impl Weights {
         };
         // Matrices are read one after the other, so host memory holds one at a time.
         let experts = |of: &ExpertMatrices| Mixture::matrices(file, gpu, of);
-        let weights = ModelWeights::load(file, spec, linear, vector, experts)?;
+        let ones = |len: usize| Buffer::with_floats(gpu, &vec![1.0; len]);
+        let weights = ModelWeights::load(file, spec, linear, vector, ones, experts)?;
         let layer = |layer: LayerWeights<MatrixRows, Buffer, ExpertMatrix>| {
             let projections = projections(spec, &layer);
             let feed_forward = match layer.feed_forward {
@@ -653,7 +656,7 @@ impl Executor for MetalExecutor {
     }
 
     fn distinct_experts(&self) -> Option<f64> {
-        self.experts.as_ref()?.distinct(self.spec.experts.as_ref()?.dense_layers)
+        self.experts.as_ref()?.distinct(self.spec.experts.as_ref()?)
     }
 
     fn cache(&self) -> &KvCache {

@@ -78,17 +78,19 @@ pub fn weight_files(path: &Path) -> Option<Vec<PathBuf>> {
     (!files.is_empty()).then_some(files)
 }
 
+/// Files of a model folder that are read in addition to its weights. The first two are in every one.
+pub const SETTINGS_FILES: [&str; 6] = [
+    "config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "generation_config.json",
+    "chat_template.jinja",
+    "model.safetensors.index.json",
+];
+
 /// Returns the files of a model folder that are read in addition to its weights, existing or not. Empty for other paths.
 pub fn settings_files(path: &Path) -> Vec<PathBuf> {
-    const NAMES: [&str; 6] = [
-        "config.json",
-        "tokenizer.json",
-        "tokenizer_config.json",
-        "generation_config.json",
-        "chat_template.jinja",
-        "model.safetensors.index.json",
-    ];
-    let files = |folder: PathBuf| NAMES.map(|name| folder.join(name)).to_vec();
+    let files = |folder: PathBuf| SETTINGS_FILES.map(|name| folder.join(name)).to_vec();
     is_safetensors(path).then(|| folder_of(path)).flatten().map(files).unwrap_or_default()
 }
 

@@ -16,10 +16,11 @@ use crate::display_name;
 use crate::gguf::Gguf;
 pub use delta_net::{DeltaNet, HeadOrder};
 use experts::ExpertKind;
-pub use experts::{Experts, Weighting};
+pub use experts::{ExpertGroups, Experts, Weighting};
 use hunch_error::{Error, Result};
 pub use layers::{LayerRope, LayerSpec, Mixer};
 pub use mtp::MtpLayers;
+pub(crate) use mtp::runs_mtp;
 pub use state::STEP as STATE_STEP;
 
 /// Pairing of head elements by the rotary position embedding.
@@ -53,6 +54,9 @@ pub enum HeadNorms {
     PerHead,
     /// One norm over all heads of a row (OLMo 2).
     Joint,
+    /// A norm without weights for each head, in layers with a rotary embedding (Llama 4). The file places it after the
+    /// rotation, which does not change it.
+    Unit,
 }
 
 /// Ramp of YaRN between scaled and unscaled frequencies (Peng et al., arXiv 2309.00071).
@@ -71,19 +75,23 @@ pub struct LocalRope {
     pub base: f32,
 }
 
-/// Factor of queries that grows with the position: 1 + scale * ln(1 + floor(position / period)).
+/// Factor of queries that grows with the position: 1 + scale * ln(1 + floor((position + offset) / period)).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct QueryTemperature {
     /// Growth for each e-fold of the number of periods.
     pub scale: f32,
     /// Positions of a period.
     pub period: usize,
+    /// Number that is added to positions.
+    pub offset: usize,
+    /// `true` if only layers without rotary embedding have the factor (Llama 4).
+    pub unrotated_only: bool,
 }
 
 impl QueryTemperature {
     /// Returns the factor of a query.
     pub fn factor(&self, position: usize) -> f32 {
-        1.0 + self.scale * ((position / self.period) as f32 + 1.0).ln()
+        1.0 + self.scale * (((position + self.offset) / self.period) as f32 + 1.0).ln()
     }
 }
 
@@ -176,6 +184,8 @@ enum Windows {
     All,
     /// The window of all layers but every n-th, unless the file says otherwise. Then the default window.
     AllBut(usize, Option<usize>),
+    /// The size of the chunks of all layers but every n-th, unless the file says otherwise. Then the default size.
+    ChunksOfAllBut(usize, usize),
 }
 
 /// Constants of an architecture that its files do not contain.
@@ -207,6 +217,8 @@ struct Architecture {
     divided_logits: bool,
     /// Default bounds of attention scores and logits.
     softcaps: (Option<f32>, Option<f32>),
+    /// Factor of queries by position, unless the file has one.
+    query_temperature: Option<QueryTemperature>,
     /// Number of layers of the size whose scores are scaled by `n_embd / n_head` instead of the head width.
     scaled_by_width: Option<usize>,
     /// Hunch runs the layers that only draft.
@@ -232,6 +244,7 @@ const LLAMA: Architecture = Architecture {
     scaled_embedding: false,
     divided_logits: false,
     softcaps: (None, None),
+    query_temperature: None,
     scaled_by_width: None,
     mtp: false,
 };
@@ -241,8 +254,14 @@ const QWEN2: Architecture =
     Architecture { name: "qwen2", rope_kind: RopeKind::Halves, windows: Windows::Unsupported, ..LLAMA };
 
 /// Experts of Qwen3.
-const EXPERTS: ExpertKind =
-    ExpertKind { weighting: Weighting::Softmax, normalised: true, always: true, clamped: false };
+const EXPERTS: ExpertKind = ExpertKind {
+    weighting: Weighting::Softmax,
+    normalised: true,
+    always: true,
+    clamped: false,
+    interleaved: false,
+    scales_input: false,
+};
 
 /// Constants of LFM2.
 const LFM2: Architecture = Architecture {
@@ -284,7 +303,7 @@ const GEMMA3: Architecture = Architecture {
 ///
 /// The values follow `llama_model_rope_type` and `src/models` of llama.cpp, except that the windows of
 /// Mistral and Phi 3, which llama.cpp ignores, follow Hugging Face transformers.
-const ARCHITECTURES: [Architecture; 24] = [
+const ARCHITECTURES: [Architecture; 26] = [
     Architecture { experts: Some(ExpertKind { always: false, ..EXPERTS }), ..LLAMA },
     QWEN2,
     Architecture { name: "qwen2moe", experts: Some(ExpertKind { normalised: false, ..EXPERTS }), ..QWEN2 },
@@ -341,6 +360,12 @@ const ARCHITECTURES: [Architecture; 24] = [
         mtp: true,
         ..QWEN2
     },
+    Architecture {
+        name: "bailingmoe2",
+        head_norms: HeadNorms::PerHead,
+        experts: Some(ExpertKind { weighting: Weighting::Sigmoid, normalised: false, ..EXPERTS }),
+        ..QWEN2
+    },
     Architecture { name: "seed_oss", norms: Norms::BeforeAsPost, ..QWEN2 },
     Architecture {
         name: "gpt-oss",
@@ -364,7 +389,30 @@ const ARCHITECTURES: [Architecture; 24] = [
         experts: Some(EXPERTS),
         ..QWEN35
     },
+    Architecture {
+        name: "llama4",
+        head_norms: HeadNorms::Unit,
+        experts: Some(ExpertKind {
+            weighting: Weighting::Sigmoid,
+            normalised: false,
+            interleaved: true,
+            scales_input: true,
+            ..EXPERTS
+        }),
+        windows: Windows::ChunksOfAllBut(4, 8192),
+        no_rope_step: 4,
+        query_temperature: Some(QueryTemperature {
+            scale: 0.1,
+            period: 8192,
+            offset: 1,
+            unrotated_only: true,
+        }),
+        ..LLAMA
+    },
 ];
+
+/// Number of experts of the size of Llama 4 without norms of queries and keys (Maverick).
+const EXPERTS_WITHOUT_HEAD_NORMS: usize = 128;
 
 /// Returns `true` if models of this `general.architecture` run. The file itself may still be refused.
 pub fn runs_architecture(name: &str) -> bool {
@@ -400,6 +448,10 @@ impl ModelSpec {
         let rope_scale = reader.rope_scale()?;
         let yarn = reader.yarn()?;
         let experts = reader.experts(architecture.experts)?;
+        let head_norms = match (architecture.head_norms, experts) {
+            (HeadNorms::Unit, Some(of)) if of.count == EXPERTS_WITHOUT_HEAD_NORMS => HeadNorms::IfPresent,
+            (norms, _) => norms,
+        };
         let by_width = architecture.scaled_by_width == Some(n_layer);
         let query_width = if by_width { n_embd / n_head } else { head_dim }.max(1);
         let spec = Self {
@@ -420,7 +472,7 @@ impl ModelSpec {
             context_length,
             rms_eps: reader.epsilon()?,
             norms: architecture.norms,
-            head_norms: architecture.head_norms,
+            head_norms,
             gelu: architecture.gelu,
             joined_gate: architecture.joined_gate,
             rope_kind: reader.rope_kind(architecture),
@@ -444,7 +496,10 @@ impl ModelSpec {
             },
             attention_softcap: reader.softcap("attn_logit_softcapping", architecture.softcaps.0)?,
             logit_softcap: reader.softcap("final_logit_softcapping", architecture.softcaps.1)?,
-            query_temperature: reader.query_temperature(original_context)?,
+            query_temperature: match architecture.query_temperature {
+                None => reader.query_temperature(original_context)?,
+                of_architecture => of_architecture,
+            },
             convolution: reader.convolution(&mixers)?,
             delta_net: reader.delta_net(architecture, &mixers)?,
             gated_attention: architecture.delta_nets.is_some(),
@@ -495,7 +550,17 @@ impl ModelSpec {
                 reader.unsupported(format!("its values are {length} wide and its keys {}", self.head_dim))
             );
         }
+        // Such a norm undoes the factor of a rotation before it.
+        if self.head_norms == HeadNorms::Unit && self.rope_magnitude != 1.0 {
+            return Err(reader.unsupported(format!("its rotation has the factor {}", self.rope_magnitude)));
+        }
         Ok(())
+    }
+
+    /// Returns `true` if the queries of a layer have a factor by position.
+    pub(crate) fn scales_queries(&self, layer: usize) -> bool {
+        let rotated = self.layers[layer].rope != LayerRope::None;
+        self.query_temperature.is_some_and(|temperature| !(temperature.unrotated_only && rotated))
     }
 
     /// Returns the number of layers with attention.
@@ -604,6 +669,11 @@ impl Reader<'_> {
 
     fn reject_unsupported_features(&self, architecture: &Architecture) -> Result<()> {
         self.reject_sections(architecture.delta_nets.is_some())?;
+        if self.gguf.mtp_layer_alone().is_some() {
+            return Err(
+                self.unsupported("it is a layer that drafts for a model, to be given with --head".into())
+            );
+        }
         if self.gguf.tensors.keys().any(|name| name.ends_with(".scale")) {
             return Err(
                 self.unsupported("its matrices have separate scales, as some of type NVFP4 do".into())

@@ -9,7 +9,7 @@
 //! Layers with a [short convolution](Mixer::ShortConvolution) or a [gated delta net](Mixer::DeltaNet) have projections
 //! and an output as well, and so the same fields as attention.
 
-use crate::spec::{DeltaNet, Experts, HeadNorms, HeadOrder, Mixer, ModelSpec, Norms};
+use crate::spec::{DeltaNet, Experts, HeadNorms, HeadOrder, LayerRope, Mixer, ModelSpec, Norms};
 use crate::weights::{ExpertMatrices, MatrixRows, WeightFile};
 use hunch_error::Result;
 
@@ -110,8 +110,8 @@ pub(crate) struct Mixture<L, V, E> {
 impl<L, V, E> ModelWeights<L, V, E> {
     /// Loads all tensors.
     ///
-    /// `linear` receives the rows of a matrix, `vector` the full name and the shape of a tensor. `experts` receives the
-    /// matrices of the experts of a layer.
+    /// `linear` receives the rows of a matrix, `vector` the full name and the shape of a tensor. `ones` receives the
+    /// length of a vector of ones, and `experts` the matrices of the experts of a layer.
     ///
     /// # Errors
     /// Any error of the callbacks.
@@ -120,9 +120,10 @@ impl<L, V, E> ModelWeights<L, V, E> {
         spec: &ModelSpec,
         linear: impl Fn(&MatrixRows) -> Result<L>,
         vector: impl Fn(&str, &[usize]) -> Result<V>,
+        ones: impl Fn(usize) -> Result<V>,
         experts: impl Fn(&ExpertMatrices) -> Result<E>,
     ) -> Result<Self> {
-        let layer = |index| LayerWeights::load(file, (spec, index), index, &linear, &vector, &experts);
+        let layer = |index| LayerWeights::load(file, (spec, index), index, &linear, &vector, &ones, &experts);
         let head = if file.is_tied() { "token_embd" } else { "output" };
         Ok(Self {
             layers: (0..spec.n_layer).map(layer).collect::<Result<_>>()?,
@@ -144,6 +145,7 @@ impl<L, V, E> LayerWeights<L, V, E> {
         index: usize,
         linear: &impl Fn(&MatrixRows) -> Result<L>,
         vector: &impl Fn(&str, &[usize]) -> Result<V>,
+        ones: &impl Fn(usize) -> Result<V>,
         experts: &impl Fn(&ExpertMatrices) -> Result<E>,
     ) -> Result<Self> {
         let (before, after) = match spec.norms {
@@ -173,6 +175,8 @@ impl<L, V, E> LayerWeights<L, V, E> {
                 HeadNorms::IfPresent if !file.has(&weight) => Ok(None),
                 HeadNorms::IfPresent | HeadNorms::PerHead => vector(&weight, &[spec.head_dim]).map(Some),
                 HeadNorms::Joint => vector(&weight, &[joint]).map(Some),
+                HeadNorms::Unit if spec.layers[place].rope == LayerRope::None => Ok(None),
+                HeadNorms::Unit => ones(spec.head_dim).map(Some),
             }
         };
         // The names of the parts are in the order of their rows in the joined matrix.
@@ -243,7 +247,7 @@ impl<L, V, E> LayerWeights<L, V, E> {
         };
         let feed_forward = match spec.experts {
             None => FeedForward::Dense(dense(spec.n_ff, "")?),
-            Some(of) if place < of.dense_layers => FeedForward::Dense(dense(of.dense_ff, "")?),
+            Some(of) if !of.are_in(place) => FeedForward::Dense(dense(of.dense_ff, "")?),
             Some(of) => FeedForward::Mixture(mixture(of)?),
         };
         Ok(LayerWeights {

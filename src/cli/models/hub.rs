@@ -1,4 +1,4 @@
-//! `hunch models hub`: the GGUF models of a repository.
+//! `hunch models hub`: the models of a repository.
 
 use std::io::Write;
 
@@ -85,14 +85,20 @@ pub(super) fn run(args: &HubArgs, json: bool) -> Result<()> {
         writeln!(out, "Access is restricted: accept the terms on its page, and set HF_TOKEN.")?;
     }
     if repository.files.is_empty() {
-        return Ok(writeln!(out, "No GGUF models.")?);
+        return Ok(writeln!(out, "No GGUF models, and no folder for MLX.")?);
     }
     let rows: Vec<Vec<String>> = repository
         .files
         .iter()
         .map(|file| {
-            let parts = if file.parts > 1 { format!("{} parts", file.parts) } else { String::new() };
-            vec![file.path.clone(), file.quantisation.clone(), render::bytes(file.size_bytes), parts]
+            let is_folder = hunch_library::hub::is_folder(&file.path);
+            let parts = match (is_folder, file.parts) {
+                (true, files) => format!("{files} files"),
+                (false, 1) => String::new(),
+                (false, parts) => format!("{parts} parts"),
+            };
+            let name = if is_folder { "folder for MLX".into() } else { file.path.clone() };
+            vec![name, file.quantisation.clone(), render::bytes(file.size_bytes), parts]
         })
         .collect();
     Ok(writeln!(out, "{}", render::table(&["file", "type", "size", ""], &rows))?)

@@ -44,7 +44,7 @@ enum ModelsCommand {
     Catalogue,
     /// Search the Hugging Face Hub for models by name
     Search(search::SearchArgs),
-    /// List the GGUF models of a repository on the Hugging Face Hub
+    /// List the models of a repository on the Hugging Face Hub
     Hub(hub::HubArgs),
     /// Download a model from the Hub; the same command resumes an interrupted download
     Pull(pull::PullArgs),

@@ -78,7 +78,7 @@ fn show(out: &mut impl Write, search: &HubSearch, page: &HubSearchPage) -> Resul
             "\nDownloads are those of 30 days. `hunch models hub REPOSITORY` lists sizes, with --card the model card."
         }
         HubFormat::Mlx => {
-            "\nDownloads are those of 30 days. `hf download REPOSITORY` puts a folder where Hunch finds it."
+            "\nDownloads are those of 30 days. `hunch models pull REPOSITORY` downloads a folder."
         }
     };
     writeln!(out, "{command}")?;

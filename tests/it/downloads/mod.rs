@@ -3,6 +3,7 @@
 
 mod connection;
 mod disk;
+mod folders;
 mod program;
 mod refusals;
 mod search;

@@ -51,13 +51,15 @@ pub(crate) enum Variant {
     Fp4,
     /// Attention in every layer, in an architecture with gated delta nets.
     Attention,
+    /// Experts in every other layer, as many as in Llama 4 Maverick.
+    Interleaved,
 }
 
 /// Sliding window of models that have one.
 pub(crate) const WINDOW: u32 = 7;
 
 /// Models beyond llama, qwen2, qwen3 and smollm3, with their numbers of layers.
-pub(crate) const FURTHER: [(&str, Variant, usize); 30] = [
+pub(crate) const FURTHER: [(&str, Variant, usize); 33] = [
     ("llama", Variant::Yarn, 2),
     ("qwen3", Variant::Yarn, 2),
     ("mistral3", Variant::Plain, 2),
@@ -89,7 +91,18 @@ pub(crate) const FURTHER: [(&str, Variant, usize); 30] = [
     DELTA_NETS,
     ("qwen35moe", Variant::Plain, 3),
     ("qwen3next", Variant::Plain, 3),
+    CHUNKED,
+    ("llama4", Variant::Interleaved, 4),
+    ("bailingmoe2", Variant::Plain, 3),
 ];
+
+/// A model of [`FURTHER`] whose layers have chunks, of 8192 positions.
+pub(crate) const CHUNKED: (&str, Variant, usize) = ("llama4", Variant::Plain, 4);
+
+/// Returns the models of [`FURTHER`], and one with chunks of [`WINDOW`] positions. llama.cpp has one size only.
+pub(crate) fn with_short_chunks() -> impl Iterator<Item = (&'static str, Variant, usize)> {
+    FURTHER.into_iter().chain([("llama4", Variant::Window, 4)])
+}
 
 /// A model of [`FURTHER`] whose layers have convolutions, attention, and convolutions.
 pub(crate) const CONVOLUTIONS: (&str, Variant, usize) = ("lfm2", Variant::Plain, 3);
@@ -185,12 +198,20 @@ impl Noise {
 /// Returns a model of [`FURTHER`].
 pub(crate) fn further((architecture, variant, layers): (&'static str, Variant, usize)) -> Tiny {
     // These have no tied embeddings.
-    let tied = !matches!(architecture, "olmo2" | "gpt-oss" | "qwen2moe" | "olmoe");
+    let tied = !matches!(architecture, "olmo2" | "gpt-oss" | "qwen2moe" | "olmoe" | "bailingmoe2");
     Tiny { architecture, variant, layers, tied, ..Tiny::default() }
 }
 
 /// Number of tokens that llama.cpp read of each model of [`FURTHER`].
 pub(crate) const ORACLE_TOKENS: usize = 40;
+
+/// Number of tokens that llama.cpp read of the [`long`] model, and of those that it continued with.
+pub(crate) const LONG: (usize, usize) = (8180, 24);
+
+/// Returns the model of [`CHUNKED`] with a context that is longer than a chunk.
+pub(crate) fn long() -> Tiny {
+    Tiny { context: 8448, ..further(CHUNKED) }
+}
 
 /// Returns pseudo-random tokens.
 pub(crate) fn tokens(count: usize, seed: u64) -> Vec<u32> {
@@ -267,7 +288,7 @@ impl Tiny {
             _ if self.is_gated() => {
                 &[("attn_q", 2 * WIDTH, WIDTH), ("attn_k", kv, WIDTH), ("attn_v", kv, WIDTH)]
             }
-            "phi3" => &[("attn_qkv", WIDTH + 2 * kv, WIDTH)],
+            "phi3" | "bailingmoe2" => &[("attn_qkv", WIDTH + 2 * kv, WIDTH)],
             _ => &[("attn_q", WIDTH, WIDTH), ("attn_k", kv, WIDTH), ("attn_v", kv, WIDTH)],
         };
         let convolution = [("shortconv.in_proj", 3 * WIDTH, WIDTH), ("shortconv.out_proj", WIDTH, WIDTH)];
@@ -284,8 +305,9 @@ impl Tiny {
         });
         let attention: Vec<_> = projections.iter().chain(&[("attn_output", WIDTH, WIDTH)]).copied().collect();
         let shared = self.shared_width();
-        let mixture = [("ffn_gate_inp", EXPERTS.0), ("ffn_gate_shexp", shared), ("ffn_up_shexp", shared)]
-            .map(|(part, n)| (part, n, WIDTH));
+        let mixture =
+            [("ffn_gate_inp", self.expert_counts().0), ("ffn_gate_shexp", shared), ("ffn_up_shexp", shared)]
+                .map(|(part, n)| (part, n, WIDTH));
         let mixture: Vec<_> = mixture.into_iter().chain([("ffn_down_shexp", WIDTH, shared)]).collect();
         let feed_forward: &[_] = match a {
             "phi3" | "glm4" => &[("ffn_up", 2 * FEED_FORWARD, WIDTH), ("ffn_down", WIDTH, FEED_FORWARD)],
@@ -296,10 +318,10 @@ impl Tiny {
             ],
         };
         for layer in 0..self.all_layers() {
-            let feed_forward = match (layer < self.dense_layers(), shared) {
-                (true, _) => feed_forward,
-                (false, 0) => &mixture[..1],
-                (false, _) => &mixture[..],
+            let feed_forward = match (self.has_experts_in(layer), shared) {
+                (false, _) => feed_forward,
+                (true, 0) => &mixture[..1],
+                (true, _) => &mixture[..],
             };
             let mixer = match (self.has_convolution(layer), self.has_delta_net(layer)) {
                 (true, _) => &convolution[..],
@@ -343,7 +365,7 @@ impl Tiny {
             if matches!(a, "qwen2moe" | "qwen35moe" | "qwen3next") {
                 writer = vector(writer, &name("ffn_gate_inp_shexp.weight"), WIDTH, 0.0);
             }
-            if matches!(a, "glm4moe" | "lfm2moe") && layer >= self.dense_layers() {
+            if matches!(a, "glm4moe" | "lfm2moe" | "bailingmoe2") && layer >= self.dense_layers() {
                 writer = vector(writer, &name("exp_probs_b.bias"), EXPERTS.0, 0.0);
             }
             if matches!(a, "qwen2" | "qwen2moe" | "seed_oss" | "glm4" | "glm4moe" | "gpt-oss") {
@@ -368,7 +390,7 @@ impl Tiny {
             }
             let (q_norm, k_norm) = match a {
                 "qwen35" | "qwen35moe" | "qwen3next" | "qwen3" | "qwen3moe" | "gemma3" | "exaone4"
-                | "lfm2" | "lfm2moe" => (head_dim, head_dim),
+                | "lfm2" | "lfm2moe" | "bailingmoe2" => (head_dim, head_dim),
                 "olmo2" | "olmoe" => (WIDTH, kv),
                 _ => continue,
             };
@@ -421,23 +443,40 @@ impl Tiny {
     /// Returns `true` for mixtures of experts.
     pub(crate) fn has_experts(&self) -> bool {
         let a = self.architecture;
-        a.ends_with("moe") || a == "gpt-oss" || a == "qwen3next" || self.variant == Variant::Experts
+        a.ends_with("moe")
+            || matches!(a, "gpt-oss" | "qwen3next" | "llama4" | "bailingmoe2")
+            || self.variant == Variant::Experts
     }
 
-    /// Returns the number of layers without experts.
+    /// Returns the number of layers without experts before the first one with experts.
     fn dense_layers(&self) -> usize {
         match self.architecture {
-            "glm4moe" | "lfm2moe" => 1,
+            "glm4moe" | "lfm2moe" | "bailingmoe2" => 1,
             _ if self.has_experts() => 0,
             _ => self.all_layers(),
         }
+    }
+
+    /// Returns the number of experts of a layer and of a row.
+    fn expert_counts(&self) -> (usize, usize) {
+        if self.variant == Variant::Interleaved { (128, 1) } else { EXPERTS }
+    }
+
+    /// Returns the number of layers to the next one with experts.
+    fn expert_step(&self) -> usize {
+        if self.variant == Variant::Interleaved { 2 } else { 1 }
+    }
+
+    /// Returns `true` if a layer has experts.
+    pub(crate) fn has_experts_in(&self, layer: usize) -> bool {
+        layer >= self.dense_layers() && (layer + 1).is_multiple_of(self.expert_step())
     }
 
     /// Returns the width of the expert that all rows use. 0 for none.
     fn shared_width(&self) -> usize {
         match self.architecture {
             "qwen2moe" | "granitemoe" | "qwen35moe" | "qwen3next" => 64,
-            "glm4moe" => self.expert_width(),
+            "glm4moe" | "llama4" | "bailingmoe2" => self.expert_width(),
             _ => 0,
         }
     }
@@ -451,13 +490,17 @@ impl Tiny {
 
     /// Returns the width of an expert: whole blocks of the type.
     fn expert_width(&self) -> usize {
-        if self.dtype.block_size() == 256 { 256 } else { 96 }
+        match self.dtype.block_size() {
+            256 => 256,
+            _ if self.variant == Variant::Interleaved => 32,
+            _ => 96,
+        }
     }
 
     /// Adds the matrices of experts, and their biases.
     fn experts(&self, mut writer: GgufWriter, noise: &mut Noise) -> GgufWriter {
-        let (count, width) = (EXPERTS.0, self.expert_width());
-        for layer in self.dense_layers()..self.all_layers() {
+        let (count, width) = (self.expert_counts().0, self.expert_width());
+        for layer in (0..self.all_layers()).filter(|layer| self.has_experts_in(*layer)) {
             for (part, n, k) in [("gate", width, WIDTH), ("up", width, WIDTH), ("down", WIDTH, width)] {
                 let name = format!("blk.{layer}.ffn_{part}_exps");
                 let (weight, shape) = (format!("{name}.weight"), [count, n, k]);
@@ -484,7 +527,7 @@ impl Tiny {
     fn rotated(&self) -> usize {
         let head_dim = WIDTH / self.heads;
         match (self.architecture, self.variant) {
-            ("glm4" | "glm4moe", _) => head_dim / 2,
+            ("glm4" | "glm4moe" | "bailingmoe2", _) => head_dim / 2,
             ("phi3", Variant::Longrope) => head_dim * 3 / 4,
             ("qwen35" | "qwen35moe" | "qwen3next", _) => head_dim / 4,
             _ => head_dim,
@@ -502,7 +545,7 @@ impl Tiny {
                 .f32(&key("logit_scale"), 3.0);
         }
         if self.has_experts() {
-            let (count, used) = EXPERTS;
+            let (count, used) = self.expert_counts();
             writer =
                 writer.u32(&key("expert_count"), count as u32).u32(&key("expert_used_count"), used as u32);
             if self.feed_forward() != self.expert_width() {
@@ -512,13 +555,19 @@ impl Tiny {
         if matches!(self.architecture, "qwen2moe" | "granitemoe" | "qwen35moe" | "qwen3next") {
             writer = writer.u32(&key("expert_shared_feed_forward_length"), self.shared_width() as u32);
         }
-        if self.architecture == "glm4moe" {
+        if self.architecture == "bailingmoe2" {
+            writer = writer.u32(&key("expert_group_count"), 4).u32(&key("expert_group_used_count"), 2);
+        }
+        if matches!(self.architecture, "glm4moe" | "bailingmoe2") {
             writer = writer
                 .u32(&key("leading_dense_block_count"), self.dense_layers() as u32)
                 .u32(&key("expert_shared_count"), 1)
                 .u32(&key("expert_gating_func"), 2)
                 .bool(&key("expert_weights_norm"), true)
                 .f32(&key("expert_weights_scale"), 1.5);
+        }
+        if self.architecture == "llama4" {
+            writer = writer.u32(&key("interleave_moe_layer_step"), self.expert_step() as u32);
         }
         if self.architecture == "lfm2moe" {
             writer = writer
@@ -556,7 +605,7 @@ impl Tiny {
         }
         match self.variant {
             Variant::Window if self.architecture != "gpt-oss" => writer,
-            Variant::Plain | Variant::Experts | Variant::Attention => writer,
+            Variant::Plain | Variant::Experts | Variant::Attention | Variant::Interleaved => writer,
             Variant::Yarn | Variant::Window | Variant::Fp4 => {
                 writer = writer
                     .str(&key("rope.scaling.type"), "yarn")

@@ -523,10 +523,8 @@ refusals! {
         /// The reason, as a phrase in English.
         detail: String,
     },
-    /// The path is not one of a GGUF file in a repository. It is not quoted, as it may have control characters.
-    #[error(
-        "This is not the path of a GGUF file in a repository. Choose one of the files that the repository lists."
-    )]
+    /// The path is not one of a model in a repository. It is not quoted, as it may have control characters.
+    #[error("This is not the path of a model in a repository. Choose one of the files that the repository lists.")]
     NotAModelPath,
     /// The Hub has no such repository, or hides it from this account.
     #[error(

@@ -73,7 +73,14 @@ fn matches_f64_softmax_and_is_row_invariant() {
     let (n_head, n_kv_head, d, rows) = (4, 2, 216 + 3, 3);
     let levels = Level::ALL.iter().copied().filter(|level| level.available());
     let bases = [0, 1, 62, 63, 64, 127, 128, 300];
-    let limits = [(None, None), (Some(5.0), Some(40)), (None, Some(1)), (None, Some(200))];
+    let limits = [
+        (None, None),
+        (Some(5.0), Some(LayerWindow::Last(40))),
+        (None, Some(LayerWindow::Last(1))),
+        (None, Some(LayerWindow::Last(200))),
+        (None, Some(LayerWindow::Chunk(64))),
+        (None, Some(LayerWindow::Chunk(150))),
+    ];
     let cases = levels.flat_map(|level| bases.map(|base| (level, base)));
     for (level, base, (softcap, window)) in
         cases.flat_map(|(level, base)| limits.map(|limits| (level, base, limits)))
@@ -99,7 +106,11 @@ fn matches_f64_softmax_and_is_row_invariant() {
                     softcap.map_or(dot * 0.7, |cap| f64::from(cap) * (dot * 0.7 / f64::from(cap)).tanh())
                 };
                 let end = base + row + 1;
-                let start = window.map_or(0, |window| end.saturating_sub(window));
+                let start = match window {
+                    None => 0,
+                    Some(LayerWindow::Last(positions)) => end.saturating_sub(positions),
+                    Some(LayerWindow::Chunk(positions)) => (end - 1) / positions * positions,
+                };
                 let scores: Vec<f64> = (start..end).map(score).collect();
                 let max = scores.iter().fold(f64::NEG_INFINITY, |a, b| a.max(*b));
                 let total: f64 = scores.iter().map(|s| (s - max).exp()).sum();
@@ -124,7 +135,7 @@ fn halves_give_the_bits_of_the_same_numbers_as_floats() {
     let levels = Level::ALL.iter().copied().filter(|level| level.available());
     for (level, d) in levels.flat_map(|level| [64, 83, 128].map(|d| (level, d))) {
         let capacity = 200;
-        let (softcap, window) = (Some(3.0), Some(150));
+        let (softcap, window) = (Some(3.0), Some(LayerWindow::Last(150)));
         let shape = AttentionShape { n_head, n_kv_head, head_dim: d, capacity, scale: 0.2, softcap, window };
         let q = noise(rows * n_head * d, 1);
         let halves =
@@ -245,7 +256,7 @@ fn windows_of_a_block_match_f64() {
             capacity,
             scale: 0.4,
             softcap: None,
-            window: Some(window),
+            window: Some(LayerWindow::Last(window)),
         };
         let (q, width) = (noise(rows * n_head * d, 1), n_head * d);
         for ahead in [0, 2, window - 1, usize::MAX] {
@@ -293,12 +304,12 @@ fn window_of_a_pass_narrows_that_of_a_layer() {
         capacity,
         scale: 0.0,
         softcap: None,
-        window: Some(50),
+        window: None,
     };
     // All scores are equal, and the value of a position is its number, so the result is the mean of what is seen.
     let (q, k) = (vec![1.0; d], vec![0.0; capacity * d]);
     let v: Vec<f32> = (0..capacity * d).map(|i| (i / d) as f32).collect();
-    let mut assert_mean = |own: Option<usize>, window: Option<Window>, expected: f32| {
+    let mut assert_mean = |own: Option<LayerWindow>, window: Option<Window>, expected: f32| {
         shape.window = own;
         let mask = RowMask::causal(199, 1).with_window(window);
         let (k, v) = (CacheValues::F32(&k), CacheValues::F32(&v));
@@ -306,9 +317,12 @@ fn window_of_a_pass_narrows_that_of_a_layer() {
         assert!((mean - expected).abs() < 1e-3, "{own:?}, {window:?}: {mean}");
     };
     let window = |recent| Some(Window { leading: 4, recent });
-    assert_mean(Some(50), None, 174.5);
-    assert_mean(Some(50), window(10), 194.5);
-    assert_mean(Some(50), window(100), 174.5);
+    assert_mean(Some(LayerWindow::Last(50)), None, 174.5);
+    assert_mean(Some(LayerWindow::Last(50)), window(10), 194.5);
+    assert_mean(Some(LayerWindow::Last(50)), window(100), 174.5);
+    // The chunk begins at 190. A row in the first chunk sees first positions.
+    assert_mean(Some(LayerWindow::Chunk(95)), window(100), 194.5);
+    assert_mean(Some(LayerWindow::Chunk(200)), window(4), 99.5);
     // 0 to 3, and 196 to 199.
     assert_mean(None, window(4), 99.5);
 }

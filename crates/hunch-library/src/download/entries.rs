@@ -147,7 +147,7 @@ impl Inner {
         Download {
             id: id.to_owned(),
             request: state.request.clone(),
-            name: hub::short_name(&state.request.file).to_owned(),
+            name: hub::model_name(&state.request).to_owned(),
             phase: DownloadPhase::Paused,
             done_bytes: self.partial(id).bytes(state),
             total_bytes: state.total(),

@@ -1,5 +1,6 @@
 //! Turns downloaded files into a model of the library: verifies checksum and header, then renames. Existing
-//! files are never overwritten. The first part of a split model is renamed last.
+//! files are never overwritten. The first part of a split model is renamed last. A folder is put together in the
+//! download's own one, and appears in the library at once.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -9,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use sha2::{Digest, Sha256};
 
 use super::partial_state::PartialDownload;
-use crate::hub::{RemoteFile, local_file};
+use crate::hub::{RemoteFile, is_folder, local_file};
 use hunch_error::{Error, Refusal, Result};
 use hunch_model::atomic_file::sync_parent;
 use hunch_model::gguf::Gguf;
@@ -27,6 +28,8 @@ pub(super) struct Destination {
     pub(super) files: Vec<PathBuf>,
     /// Set for each file that already exists there.
     pub(super) exists: Vec<bool>,
+    /// Folder of all files, for a model folder.
+    folder: Option<PathBuf>,
 }
 
 impl Destination {
@@ -39,6 +42,12 @@ impl Destination {
     ) -> Result<Self> {
         for number in 1..=MAX_NAMES {
             let name = if number == 1 { stem.to_owned() } else { format!("{stem}-{number}") };
+            if is_folder(&parts[0].path) {
+                match Self::folder(models.join(&name), name, parts, cancelled)? {
+                    Some(found) => return Ok(found),
+                    None => continue,
+                }
+            }
             let file = |index| models.join(local_file(&name, index, parts.len()));
             let files: Vec<PathBuf> = (0..parts.len()).map(file).collect();
             let mut exists = Vec::new();
@@ -50,10 +59,30 @@ impl Destination {
                 }
             }
             if exists.len() == parts.len() {
-                return Ok(Self { name, files, exists });
+                return Ok(Self { name, files, exists, folder: None });
             }
         }
         Err(Refusal::NameTaken { name: stem.into(), limit: MAX_NAMES }.into())
+    }
+
+    /// Returns a folder as the location of a model folder: a new one, or one that has its files. `None` for others.
+    fn folder(
+        folder: PathBuf,
+        name: String,
+        parts: &[RemoteFile],
+        cancelled: &AtomicBool,
+    ) -> Result<Option<Self>> {
+        let files: Vec<PathBuf> = parts.iter().map(|part| folder.join(&part.path)).collect();
+        let exists = std::fs::symlink_metadata(&folder).is_ok();
+        for (path, part) in files.iter().zip(parts).filter(|_| exists) {
+            // Small files have no checksum. The weights have one.
+            let has_size = || std::fs::metadata(path).is_ok_and(|file| file.len() == part.size);
+            let is_small = part.sha256.is_none() && !is_folder(&part.path);
+            if !(if is_small { has_size() } else { is_match(path, part, cancelled)? }) {
+                return Ok(None);
+            }
+        }
+        Ok(Some(Self { name, files, exists: vec![exists; parts.len()], folder: Some(folder) }))
     }
 }
 
@@ -99,6 +128,12 @@ pub(super) fn check(
             });
         }
     }
+    if is_folder(&part.path) {
+        return Ok(());
+    }
+    if part.path.ends_with(".json") || part.path.ends_with(".jinja") {
+        return check_settings(partial, index, part);
+    }
     // Only this file's header: part numbers are checked once all parts have their names.
     match Gguf::read(&path) {
         Err(Error::InvalidModelFile { reason, .. }) => {
@@ -111,8 +146,67 @@ pub(super) fn check(
     }
 }
 
+/// Checks that a settings file is text, and JSON if its name says so. Others are quarantined.
+fn check_settings(partial: &PartialDownload, index: usize, part: &RemoteFile) -> Result<()> {
+    let path = partial.part_path(index);
+    let bytes = std::fs::read(&path).map_err(|source| Error::Io { action: "read", path, source })?;
+    let is_json = part.path.ends_with(".json");
+    let is_valid = match is_json {
+        true => serde_json::from_slice::<serde::de::IgnoredAny>(&bytes).is_ok(),
+        false => std::str::from_utf8(&bytes).is_ok(),
+    };
+    if is_valid {
+        return Ok(());
+    }
+    let path = partial.quarantine(index, &format!("{}.not-a-model", part.path))?;
+    let reason = if is_json { "it is not JSON" } else { "it is not text" };
+    Err(Error::InvalidModelFile { path, reason: reason.into() })
+}
+
+/// Puts the files of a folder together and renames it. Returns `false` if another one has appeared there.
+fn install_folder(partial: &PartialDownload, destination: &Destination, folder: &Path) -> Result<bool> {
+    if destination.exists.iter().all(|exists| *exists) {
+        return Ok(true);
+    }
+    let whole = partial.whole_path();
+    std::fs::create_dir_all(&whole).map_err(|source| Error::Io {
+        action: "write",
+        path: whole.clone(),
+        source,
+    })?;
+    for (index, file) in destination.files.iter().enumerate() {
+        let (part, to) = (partial.part_path(index), whole.join(file.file_name().unwrap_or_default()));
+        // It is there already if another folder appeared in the meantime.
+        if (part.exists() || !to.exists()) && !rename_to_new(&part, &to)? {
+            return Err(Error::Io { action: "rename to", path: to, source: ErrorKind::AlreadyExists.into() });
+        }
+        sync_parent(&to);
+    }
+    let renamed = rename_to_new(&whole, folder)?;
+    sync_parent(folder);
+    Ok(renamed)
+}
+
+/// Moves the files of a folder that was not finished back to their partial files.
+pub(super) fn take_apart(partial: &PartialDownload, parts: &[RemoteFile]) -> Result<()> {
+    let whole = partial.whole_path();
+    if !whole.is_dir() {
+        return Ok(());
+    }
+    for (index, part) in parts.iter().enumerate() {
+        let (from, to) = (whole.join(&part.path), partial.part_path(index));
+        if from.is_file() && !to.exists() {
+            rename_to_new(&from, &to)?;
+        }
+    }
+    std::fs::remove_dir_all(&whole).map_err(|source| Error::Io { action: "remove", path: whole, source })
+}
+
 /// Renames all files to their final names, or none. Returns `false` if another file has appeared there.
 pub(super) fn install(partial: &PartialDownload, destination: &Destination) -> Result<bool> {
+    if let Some(folder) = &destination.folder {
+        return install_folder(partial, destination, folder);
+    }
     let missing = destination.files.iter().enumerate().filter(|(index, _)| !destination.exists[*index]);
     let mut renamed: Vec<(usize, &Path)> = Vec::new();
     // The first part makes the model visible, so it comes last.

@@ -45,7 +45,7 @@ impl PartialState {
     fn is_valid(&self) -> bool {
         hub::repository(&self.request.repository).is_ok_and(|name| name == self.request.repository)
             && hub::check_path(&self.request.file).is_ok()
-            && self.parts.iter().all(|part| hub::check_path(&part.path).is_ok())
+            && self.parts.iter().all(|part| hub::check_part(&part.path).is_ok())
     }
 }
 
@@ -91,6 +91,11 @@ impl PartialDownload {
     /// Returns the path of a partial file.
     pub(super) fn part_path(&self, index: usize) -> PathBuf {
         self.folder.join(format!("{index:05}.part"))
+    }
+
+    /// Returns the folder in which a model folder is put together.
+    pub(super) fn whole_path(&self) -> PathBuf {
+        self.folder.join("whole")
     }
 
     /// Returns the size of a partial file, in bytes.

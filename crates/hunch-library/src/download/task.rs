@@ -12,7 +12,7 @@ use super::install::{self, Destination};
 use super::partial_state::{self, PartialDownload, PartialState};
 use super::progress::{Meter, SpeedAverage};
 use super::{Inner, blocking, is_active};
-use crate::hub::{Failure, Listing, RemoteFile, Retry, short_name};
+use crate::hub::{Failure, Listing, RemoteFile, Retry, model_name};
 use crate::types::{
     Download, DownloadPhase, DownloadRequest, HubCard, HubRepository, HubSearch, HubSearchPage, LibraryEvent,
 };
@@ -101,7 +101,7 @@ impl Task {
 
     /// Returns the short name of the model. Falls back to the id if the state file is unreadable.
     fn name(&self) -> &str {
-        if self.request.file.is_empty() { &self.id } else { short_name(&self.request.file) }
+        if self.request.file.is_empty() { &self.id } else { model_name(&self.request) }
     }
 
     fn state(&self) -> PartialState {
@@ -223,6 +223,7 @@ impl Task {
     fn match_parts(&self, listing: &Listing) -> Result<Vec<RemoteFile>> {
         let parts = self.parts(listing)?;
         let state = self.state();
+        install::take_apart(&self.partial, &state.parts)?;
         for index in 0..parts.len().max(state.parts.len()) {
             let same = parts.get(index).is_some_and(|part| {
                 // Without a checksum, nothing proves that the bytes belong to the same file.

@@ -1,19 +1,22 @@
-//! Models of a repository: its GGUF files, with the parts of split models joined.
+//! Models of a repository: its GGUF files, with the parts of split models joined. The repository itself is one if it is
+//! a folder of safetensors files.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::client::{Failure, Hub};
 use super::names;
+use super::search::bits;
 use crate::types::{HubFile, HubRepository};
 use hunch_error::{Error, Refusal};
+use hunch_model::model_folder::SETTINGS_FILES;
 
 /// A file on the Hub.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RemoteFile {
-    /// Path in the repository, accepted by [`names::check_path`].
+    /// Path in the repository, accepted by [`names::check_part`].
     pub(crate) path: String,
     pub(crate) size: u64,
     /// Lowercase. Large files have one.
@@ -37,6 +40,8 @@ struct RepoResponse {
     card: Value,
     #[serde(default)]
     tags: Vec<String>,
+    #[serde(default)]
+    config: Value,
     #[serde(default)]
     siblings: Vec<RepoFile>,
 }
@@ -66,8 +71,8 @@ impl Hub {
 
 /// Parses the Hub's response to `GET /api/models/{repository}?blobs=true`.
 ///
-/// Lists complete GGUF models only, smallest first. Files with a path that
-/// [`check_path`](names::check_path) refuses are skipped.
+/// Lists complete models only, smallest first. Files with a path that [`check_path`](names::check_path) refuses are
+/// skipped.
 ///
 /// # Errors
 /// The reason, as a phrase, if the response is not JSON of that form or names no revision.
@@ -100,8 +105,13 @@ impl Listing {
         let licence_tag = || response.tags.iter().find_map(|tag| tag.strip_prefix("license:"));
         let licence =
             response.card.get("license").and_then(Value::as_str).or_else(licence_tag).map(str::to_owned);
-        let models = models(response.siblings.into_iter().filter_map(remote_file));
-        let mut files: Vec<HubFile> = models.values().map(|parts| hub_file(parts)).collect();
+        let files: Vec<RemoteFile> = response.siblings.into_iter().filter_map(remote_file).collect();
+        let tags: Vec<&str> = response.tags.iter().map(String::as_str).collect();
+        let bits = bits(&json!({ "config": response.config }), &tags);
+        let folder = folder(&files);
+        let mut models = models(files.into_iter().filter(|file| is_model_path(&file.path)));
+        models.extend(folder.map(|parts| (parts[0].path.clone(), parts)));
+        let mut files: Vec<HubFile> = models.values().map(|parts| hub_file(parts, &bits)).collect();
         files.sort_by(|a, b| (a.size_bytes, &a.path).cmp(&(b.size_bytes, &b.path)));
         let gated = is_gated(&response.gated);
         let repository = HubRepository {
@@ -145,7 +155,7 @@ pub fn choose_file<'a>(repository: &'a HubRepository, selector: Option<&str>) ->
             let name = &repository.repository;
             Err(Error::HubNotFound {
                 what: match (first, selector) {
-                    _ if files.is_empty() => format!("a GGUF model in {name}"),
+                    _ if files.is_empty() => format!("a model in {name}"),
                     (_, None) => format!("a default model in {name}"),
                     (Some(_), Some(selector)) => {
                         format!("a single model matching {selector:?} in {name}")
@@ -172,7 +182,8 @@ fn is_named(file: &HubFile, selector: &str) -> bool {
 /// Lists the quantisations and files to choose from.
 fn choices(files: &[HubFile]) -> String {
     if files.is_empty() {
-        return "Choose a repository of GGUF files. Their names often end in -GGUF.".into();
+        return "Choose a repository of GGUF files, whose name often ends in -GGUF, or a folder of MLX."
+            .into();
     }
     let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
     let paths = format!("Choose one of its files: {}.", paths.join(", "));
@@ -184,7 +195,7 @@ fn choices(files: &[HubFile]) -> String {
 /// Checks that a path can be that of a model. Multimodal projectors and importance matrices are not models.
 pub(super) fn is_model_path(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
-    names::check_path(path).is_ok() && !name.starts_with("mmproj") && !name.starts_with("imatrix")
+    names::is_gguf(path) && !name.starts_with("mmproj") && !name.starts_with("imatrix")
 }
 
 /// Returns the quantisation that a path names. The folder may name it: "Q8_0/model-00001-of-00002.gguf".
@@ -196,9 +207,11 @@ pub(super) fn quantisation_of(path: &str) -> String {
     Some(names::quantisation(path)).filter(|found| !found.is_empty()).unwrap_or_else(folder)
 }
 
-/// Converts a listed file that can be a model. Unsafe names are skipped.
+/// Converts a listed file that can be one of a model. Unsafe names are skipped.
 fn remote_file(response: RepoFile) -> Option<RemoteFile> {
-    if !is_model_path(&response.rfilename) {
+    if !is_model_path(&response.rfilename)
+        && (names::is_gguf(&response.rfilename) || names::check_part(&response.rfilename).is_err())
+    {
         return None;
     }
     let (lfs_size, sha256) = response.lfs.map_or((None, None), |lfs| (lfs.size, lfs.sha256));
@@ -233,13 +246,37 @@ fn models(files: impl Iterator<Item = RemoteFile>) -> BTreeMap<String, Vec<Remot
     groups.into_iter().filter_map(whole).collect()
 }
 
-fn hub_file(parts: &[RemoteFile]) -> HubFile {
+/// Returns the files of the repository as a folder, weights first. `None` if it lacks the weights, the configuration or
+/// the tokeniser.
+fn folder(files: &[RemoteFile]) -> Option<Vec<RemoteFile>> {
+    let named = |name: &str| files.iter().find(|file| file.path == name);
+    SETTINGS_FILES[..2].iter().all(|name| named(name).is_some()).then_some(())?;
+    let mut weights: Vec<&RemoteFile> =
+        files.iter().filter(|file| names::is_weight_file(&file.path)).collect();
+    // Files with other names, such as "consolidated.safetensors", are copies for other programs.
+    if weights.iter().any(|file| file.path.starts_with("model")) {
+        weights.retain(|file| file.path.starts_with("model"));
+    }
+    // Some file systems take names in upper and lower case for the same.
+    weights.sort_by_key(|file| (file.path.to_ascii_lowercase(), &file.path));
+    weights.dedup_by(|a, b| a.path.eq_ignore_ascii_case(&b.path));
+    let whole = named("model.safetensors").filter(|_| named("model.safetensors.index.json").is_none());
+    let weights = whole.map_or(weights, |file| vec![file]);
+    let settings = SETTINGS_FILES.iter().filter_map(|name| named(name));
+    (!weights.is_empty()).then(|| weights.into_iter().chain(settings).cloned().collect())
+}
+
+/// Describes a model. `bits` are those of the repository as a folder.
+fn hub_file(parts: &[RemoteFile], bits: &[String]) -> HubFile {
     let path = parts[0].path.clone();
     HubFile {
         parts: parts.len() as u32,
         size_bytes: parts.iter().fold(0, |sum, part| part.size.saturating_add(sum)),
         sha256: if parts.len() == 1 { parts[0].sha256.clone() } else { None },
-        quantisation: quantisation_of(&path),
+        quantisation: match names::is_folder(&path) {
+            true => bits.first().cloned().unwrap_or_default(),
+            false => quantisation_of(&path),
+        },
         path,
     }
 }
@@ -270,6 +307,55 @@ mod tests {
         assert_eq!(repository.files[0].sha256, Some("ab".repeat(32)));
         assert_eq!(listing.parts("big-Q8_0-00001-of-00002.gguf").unwrap().len(), 2);
         assert!(listing.parts("half-00001-of-00002.gguf").is_err());
+    }
+
+    #[test]
+    fn lists_repository_of_safetensors_files_as_one_folder() {
+        let list = |names: &[&str]| {
+            let file =
+                |name: &&str| json!({"rfilename": name, "size": 10, "lfs": {"sha256": "ab".repeat(32)}});
+            let siblings: Vec<Value> = names.iter().map(file).collect();
+            let config = json!({"quantization_config": {"bits": 4}});
+            let response = json!({"sha": "abc", "siblings": siblings, "config": config});
+            Listing::new("a/b", serde_json::from_value(response).unwrap())
+        };
+        let settings = ["config.json", "tokenizer.json"];
+        let paths = |names: &[&str]| -> Vec<String> {
+            let listing = list(&[&settings[..], names].concat());
+            let [file] = &listing.repository.files[..] else { panic!("{:?}", listing.repository.files) };
+            let parts = listing.parts(&file.path).unwrap();
+            assert_eq!((file.parts as usize, file.size_bytes), (parts.len(), 10 * parts.len() as u64));
+            assert_eq!((&file.quantisation[..], &file.sha256), ("4-bit", &None));
+            assert_eq!(choose_file(&listing.repository, None).unwrap(), file);
+            parts.iter().map(|part| part.path.clone()).collect()
+        };
+        let with_settings = |weights: &[&str]| [weights, &settings[..]].concat();
+        assert_eq!(paths(&["model.safetensors", "README.md"]), with_settings(&["model.safetensors"]));
+        let two = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"];
+        let index = "model.safetensors.index.json";
+        assert_eq!(
+            paths(&[
+                two[1],
+                "adapters.safetensors",
+                index,
+                two[0],
+                "../x.safetensors",
+                "sub/model.safetensors"
+            ]),
+            [&with_settings(&two)[..], &[index]].concat()
+        );
+        assert_eq!(paths(&["weights.safetensors"]), with_settings(&["weights.safetensors"]));
+        assert_eq!(paths(&["model.safetensors", "model-fp32.safetensors"])[0], "model.safetensors");
+        for incomplete in
+            [&["config.json", "model.safetensors"][..], &settings, &["tokenizer.json", "m.safetensors"]]
+        {
+            assert!(list(incomplete).repository.files.is_empty(), "{incomplete:?}");
+        }
+        // Both kinds in one repository.
+        let both = list(&[&settings[..], &["model.safetensors", "m-Q8_0.gguf"]].concat()).repository;
+        let names: Vec<&str> = both.files.iter().map(|file| file.path.as_str()).collect();
+        assert_eq!(names, ["m-Q8_0.gguf", "model.safetensors"]);
+        assert_eq!(choose_file(&both, Some("4-bit")).unwrap().path, "model.safetensors");
     }
 
     #[test]

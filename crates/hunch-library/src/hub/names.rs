@@ -4,7 +4,10 @@
 use std::path::Path;
 
 use hunch_error::{Error, Refusal, Result};
+use hunch_model::model_folder::{SETTINGS_FILES, is_safetensors};
 use hunch_model::split::PartName;
+
+use crate::types::DownloadRequest;
 
 /// Limit of a path in a repository, in bytes.
 const MAX_PATH_BYTES: usize = 1024;
@@ -94,18 +97,47 @@ fn is_repository_part(part: &str) -> bool {
         && !part.contains("--")
 }
 
-/// Checks that a path stays in its repository and ends in a valid local file name.
+/// Checks that a path stays in its repository and is that of a model. It is a GGUF file with a valid local name, or the
+/// first weight file of a [folder](is_folder).
 ///
 /// # Errors
-/// [`Error::InvalidRequest`] if it does not.
+/// [`Error::InvalidRequest`] if it is not.
 pub fn check_path(path: &str) -> Result<()> {
+    // Not quoted, because it may contain control characters.
+    if is_gguf(path) || is_weight_file(path) { Ok(()) } else { Err(Refusal::NotAModelPath.into()) }
+}
+
+/// Checks that a path stays in its repository and is that of a file of a model: also a folder's settings.
+///
+/// # Errors
+/// [`Error::InvalidRequest`] if it is not.
+pub(crate) fn check_part(path: &str) -> Result<()> {
+    if SETTINGS_FILES.contains(&path) { Ok(()) } else { check_path(path) }
+}
+
+/// Checks that a path stays in its repository and ends in a valid local name of a GGUF file.
+pub(super) fn is_gguf(path: &str) -> bool {
     let is_safe = path.len() <= MAX_PATH_BYTES && path.split('/').all(is_file_part);
     let is_gguf = Path::new(path).extension().is_some_and(|e| e.eq_ignore_ascii_case("gguf"));
-    if is_safe && is_gguf && file_name(path).len() <= MAX_NAME_BYTES {
-        return Ok(());
-    }
-    // Not quoted, because it may contain control characters.
-    Err(Refusal::NotAModelPath.into())
+    is_safe && is_gguf && file_name(path).len() <= MAX_NAME_BYTES
+}
+
+/// Checks that a path is a weight file of a folder, and not in a folder of the repository.
+pub(super) fn is_weight_file(path: &str) -> bool {
+    path.len() <= MAX_NAME_BYTES
+        && !path.contains('/')
+        && is_file_part(path)
+        && is_safetensors(Path::new(path))
+}
+
+/// Returns `true` if the path of a model is that of a folder in the layout of Hugging Face: its first weight file.
+pub fn is_folder(path: &str) -> bool {
+    is_safetensors(Path::new(path))
+}
+
+/// Returns the local name of a downloaded model: of its file, or of a folder's repository.
+pub(crate) fn model_name(request: &DownloadRequest) -> &str {
+    if is_folder(&request.file) { file_name(&request.repository) } else { short_name(&request.file) }
 }
 
 /// Checks one segment of a path: no separators, parent folders, hidden names or reserved characters.
@@ -270,6 +302,16 @@ mod tests {
             &long,
         ] {
             assert!(check_path(path).is_err(), "{path:?}");
+        }
+        // Folders have their files at the top of the repository, under known names.
+        for path in ["model.safetensors", "model-00001-of-00002.safetensors"] {
+            assert!(check_path(path).is_ok() && check_part(path).is_ok() && is_folder(path), "{path}");
+        }
+        assert!(check_part("config.json").is_ok() && check_path("config.json").is_err());
+        for path in
+            ["a/model.safetensors", "../model.safetensors", ".safetensors", "other.json", "a/config.json"]
+        {
+            assert!(check_part(path).is_err(), "{path}");
         }
     }
 

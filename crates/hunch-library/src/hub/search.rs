@@ -165,7 +165,7 @@ fn support(format: HubFormat, architecture: Option<&str>) -> HubSupport {
 }
 
 /// Returns the bits of an MLX folder, from its configuration or its tags, such as "4-bit".
-fn bits(value: &Value, tags: &[&str]) -> Vec<String> {
+pub(super) fn bits(value: &Value, tags: &[&str]) -> Vec<String> {
     let stated = ["quantization", "quantization_config"].iter().find_map(|key| {
         value.get("config")?.get(key)?.get("bits")?.as_u64().filter(|bits| (1..=16).contains(bits))
     });

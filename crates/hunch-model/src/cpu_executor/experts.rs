@@ -25,7 +25,7 @@ pub(super) struct ExpertSpace {
     scores: Vec<f32>,
     /// Chosen experts, `[rows, used]`, highest score first.
     chosen: Vec<usize>,
-    /// Weights of the chosen experts, `[rows, used]`.
+    /// Factors of the outputs of the chosen experts, `[rows, used]`.
     weights: Vec<f32>,
     entries: ExpertEntries,
     input: ExpertInput,
@@ -78,10 +78,15 @@ impl ExpertSpace {
         }
         self.entries.fill(&self.chosen);
         self.read = (self.read.0 + self.entries.distinct(), self.read.1 + 1);
-        if gate.wants_quantised() || up.wants_quantised() {
-            quantised.fill(threads, h);
+        if experts.scales_input {
+            self.input.gather_scaled(threads, &self.entries, experts.used, (h, &self.weights), (gate, up));
+            self.weights.fill(1.0);
+        } else {
+            if gate.wants_quantised() || up.wants_quantised() {
+                quantised.fill(threads, h);
+            }
+            self.input.gather(&self.entries, experts.used, Input { x: h, quantised }, (gate, up));
         }
-        self.input.gather(&self.entries, experts.used, Input { x: h, quantised }, (gate, up));
         let ExpertInput { x, quantised: of_entries } = &self.input;
         let input = ExpertRows { entries: &self.entries, x, quantised: of_entries };
         self.gated.resize(self.entries.len() * gate.rows(), 0.0);

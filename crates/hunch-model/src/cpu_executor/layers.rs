@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::convolution::{ConvolutionInput, convolve};
 use super::delta_net::{DeltaProjections, DeltaSpace, DeltaWeights};
 use super::experts::ExpertSpace;
-use super::{Linear, normed, products, quantise_for, values};
+use super::{Linear, normed, ones, products, quantise_for, values};
 use crate::cache::KvCache;
 use crate::cache::checkpoints::DeltaPlan;
 use crate::cache::states::StatePlan;
@@ -103,7 +103,7 @@ impl CpuLayers {
         let linear = |rows: &MatrixRows| Linear::load(file, rows, compute.threads());
         let experts = |of: &ExpertMatrices| file.expert_stack(of, compute.threads());
         let vector = |name: &str, shape: &[usize]| values(file, name, shape);
-        let weights = LayerWeights::load(file, (&spec, 0), index, &linear, &vector, &experts)?;
+        let weights = LayerWeights::load(file, (&spec, 0), index, &linear, &vector, &ones, &experts)?;
         let rope = Rope::new(file, &spec)?;
         Ok(Self::new(spec, vec![weights], rope, compute))
     }
@@ -219,7 +219,7 @@ impl CpuLayers {
             }
             self.pass.rotate(heads, spec, index, self.rope.half());
         }
-        if layer.convolution.is_some() {
+        if layer.convolution.is_some() || !spec.scales_queries(index) {
             return Ok(());
         }
         let width = q.len() / self.pass.rows;
@@ -237,7 +237,7 @@ impl CpuLayers {
             capacity,
             scale: self.spec.attention_scale,
             softcap: self.spec.attention_softcap,
-            window: self.spec.layers[layer].window,
+            window: self.spec.layers[layer].visible(),
         }
     }
 

@@ -14,11 +14,11 @@ use std::sync::Arc;
 
 use hunch_core::model::RowLayout;
 use hunch_error::Result;
-use hunch_kernels::RowMask;
 use hunch_kernels::activation::{Activation, rms_norm, rms_norm_in_place, rotate_halves, rotate_neighbours};
 use hunch_kernels::attention::{Attention, AttentionInput, AttentionShape, VisibleSlots};
 use hunch_kernels::matmul::{Input, multiply_gated};
 use hunch_kernels::quantise::QuantisedRows;
+use hunch_kernels::{LayerWindow, RowMask};
 
 use super::config::Config;
 use super::linear::{Linear, vector};
@@ -249,7 +249,7 @@ impl Layer {
             capacity,
             scale: spec.attention_scale,
             softcap: None,
-            window,
+            window: window.map(LayerWindow::Last),
         };
         h.resize(q.len(), 0.0);
         let input = AttentionInput { q, k: keys, v: values, sinks: None };

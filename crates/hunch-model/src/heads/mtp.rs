@@ -1,4 +1,5 @@
-//! Multi-token prediction (MTP): a decoder layer in the target's own file that drafts (DeepSeek-V3, arXiv 2412.19437).
+//! Multi-token prediction (MTP): a decoder layer that drafts, in the target's own file or in another one (DeepSeek-V3,
+//! arXiv 2412.19437).
 //!
 //! ```text
 //! x = eh_proj [enorm of e; hnorm of h],   h = the target's final state after the output norm
@@ -9,7 +10,12 @@
 //! feed-forward network of the architecture. Order, norms and feedback are those of llama.cpp (`graph_mtp` in
 //! `src/models/qwen35.cpp` and `glm4-moe.cpp`) and vLLM (`qwen3_next_mtp.py`). Of several MTP layers the first one is
 //! used, on its own output.
+//!
+//! The other file is an `mtp-*.gguf` of llama.cpp's converter (`--mtp`). It has the metadata of the whole model and the
+//! tensors of its MTP layers. Its embedding, output norm and output head are copies, so Hunch uses those of the target.
+//! The output norm says whether a file belongs to a target.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use hunch_core::limits::MAX_DRAFT;
@@ -29,8 +35,9 @@ use super::target_parts::{TargetParts, embedding};
 use crate::cpu_executor::CpuLayers;
 use crate::decoder::row_mask;
 use crate::device::Compute;
+use crate::display_name;
 use crate::gguf::Gguf;
-use crate::spec::ModelSpec;
+use crate::spec::{ModelSpec, runs_mtp};
 use crate::tensor_names::output_norm;
 use crate::weights::WeightFile;
 
@@ -68,13 +75,23 @@ impl Parts {
     /// [`Refusal::UnknownHead`] if Hunch does not run those of the architecture. [`Refusal::DamagedHead`] if one of the
     /// tensors that only MTP layers have is missing or has another shape.
     fn of(gguf: &Gguf, spec: &ModelSpec) -> Result<Option<Self>> {
-        let Some(mtp) = spec.mtp else { return Ok(None) };
+        if spec.mtp.is_none() {
+            return Ok(None);
+        }
+        Self::at(spec.n_layer, gguf, (spec.n_embd, spec.n_vocab), &spec.architecture).map(Some)
+    }
+
+    /// Reads the MTP layer `index` of a file, of a model of this width, vocabulary and architecture.
+    ///
+    /// # Errors
+    /// See [`Parts::of`].
+    fn at(index: usize, gguf: &Gguf, (n_embd, n_vocab): (usize, usize), architecture: &str) -> Result<Self> {
         let path = gguf.path.clone();
-        if !mtp.runs {
-            let detail = format!("MTP layers of \"{}\" are not supported", spec.architecture);
+        if !runs_mtp(architecture) {
+            let detail = format!("MTP layers of \"{architecture}\" are not supported");
             return Err(Refusal::UnknownHead { path, detail }.into());
         }
-        let parts = Self { index: spec.n_layer, n_embd: spec.n_embd, n_vocab: spec.n_vocab };
+        let parts = Self { index, n_embd, n_vocab };
         let (n, table) = (parts.n_embd, [parts.n_vocab, parts.n_embd]);
         let expected: [(&str, &[usize], bool); 6] = [
             ("eh_proj", &[n, 2 * n], true),
@@ -94,8 +111,105 @@ impl Parts {
             };
             return Err(Refusal::DamagedHead { path, detail }.into());
         }
-        Ok(Some(parts))
+        Ok(parts)
     }
+}
+
+/// MTP layer in a file of its own.
+struct Alone<'a> {
+    gguf: &'a Gguf,
+    architecture: &'a str,
+    /// Number of the layer, and so of the layers of its target.
+    index: usize,
+    n_embd: usize,
+}
+
+impl<'a> Alone<'a> {
+    /// Reads which layer a file has. `None` if the file is another one.
+    ///
+    /// # Errors
+    /// [`Error::InvalidModelFile`] without a width.
+    fn of(gguf: &'a Gguf) -> Result<Option<Self>> {
+        let Some(index) = gguf.mtp_layer_alone() else { return Ok(None) };
+        let architecture = gguf.require_str("general.architecture")?;
+        let key = format!("{architecture}.embedding_length");
+        let missing =
+            || Error::InvalidModelFile { path: gguf.path.clone(), reason: format!("{key} is missing") };
+        let n_embd = gguf.u32(&key).ok_or_else(missing)? as usize;
+        Ok(Some(Self { gguf, architecture, index, n_embd }))
+    }
+
+    /// Returns the size of the vocabulary, if the file has an embedding.
+    fn n_vocab(&self) -> Option<usize> {
+        self.gguf.tensors.get("token_embd.weight").and_then(|table| table.shape.first().copied())
+    }
+
+    /// Checks that the layer belongs to a target, and returns its parts. `norm` has the output norms of file and target.
+    fn parts(&self, target: &ModelSpec, norms: [Option<&[f32]>; 2]) -> Result<Parts> {
+        let name = &target.name;
+        let detail = if self.architecture != target.architecture {
+            format!("it drafts for \"{}\", and {name} is \"{}\"", self.architecture, target.architecture)
+        } else if self.index != target.n_layer {
+            format!("it is layer {} of a model, and {name} has {} layers", self.index, target.n_layer)
+        } else if self.n_embd != target.n_embd {
+            format!("it reads states of {} values, and those of {name} have {}", self.n_embd, target.n_embd)
+        } else if let Some(n_vocab) = self.n_vocab().filter(|n_vocab| *n_vocab != target.n_vocab) {
+            format!("its vocabulary has {n_vocab} tokens, and that of {name} has {}", target.n_vocab)
+        } else if norms[0].is_some_and(|own| norms[1].is_some_and(|of_target| own != of_target)) {
+            return Err(Refusal::HeadOfOther { name: display_name::of(self.gguf) }.into());
+        } else {
+            let sizes = (target.n_embd, target.n_vocab);
+            return Parts::at(self.index, self.gguf, sizes, &target.architecture);
+        };
+        Err(Refusal::HeadMismatch { detail }.into())
+    }
+}
+
+/// Opens an MTP layer in a file of its own for a target, and checks that it belongs to it.
+fn open_alone(path: &Path, target: &WeightFile, spec: &ModelSpec) -> Result<(WeightFile, Parts)> {
+    let file = WeightFile::open(path)?;
+    let no_layer = || Error::Internal(format!("{} has no MTP layer alone", path.display()));
+    let alone = Alone::of(file.gguf())?.ok_or_else(no_layer)?;
+    let own = "output_norm.weight";
+    let norm = (file.has(own) && alone.n_embd == spec.n_embd).then(|| vector(&file, own, spec.n_embd));
+    let of_target = vector(target, output_norm(target), spec.n_embd)?;
+    let parts = alone.parts(spec, [norm.transpose()?.as_deref(), Some(&of_target)])?;
+    Ok((file, parts))
+}
+
+/// Returns `true` if a file has an MTP layer and no model.
+pub(super) fn is_alone(path: &Path) -> bool {
+    let is_gguf = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
+    is_gguf && Gguf::read(path).is_ok_and(|gguf| gguf.mtp_layer_alone().is_some())
+}
+
+/// Loads an MTP layer in a file of its own for a target.
+///
+/// # Errors
+/// [`Error::Refused`] if it belongs to another target, or as [`load`].
+pub(super) fn load_alone(path: &Path, target: &TargetParts<'_>) -> Result<Head> {
+    let (file, parts) = open_alone(path, target.file, &target.spec)?;
+    load_parts(&parts, &file, target).map_err(of_layer)
+}
+
+/// Predicts memory and reads of an MTP layer in a file of its own.
+///
+/// # Errors
+/// As [`load_alone`], without its values.
+pub(super) fn outlook_alone(path: &Path, target: &WeightFile, compute: &Compute) -> Result<HeadOutlook> {
+    let spec = ModelSpec::from_gguf(target.gguf())?;
+    let (file, parts) = open_alone(path, target, &spec)?;
+    outlook_of(&parts, (&file, target), &spec, compute)
+}
+
+/// Describes an MTP layer in a file of its own.
+///
+/// # Errors
+/// If the file cannot be read, or has no width.
+pub(super) fn describe_alone(gguf: &Gguf) -> Result<Option<HeadSummary>> {
+    let Some(alone) = Alone::of(gguf)? else { return Ok(None) };
+    let sizes = (alone.n_embd, alone.n_vocab(), Some(display_name::of(gguf)));
+    Ok(Some(HeadSummary { target_layers: Some(alone.index), ..summary(gguf, sizes) }))
 }
 
 /// Fusion and scores.
@@ -117,10 +231,11 @@ struct Mtp {
 }
 
 impl Mtp {
-    fn load(parts: &Parts, target: &TargetParts<'_>) -> Result<Self> {
-        let TargetParts { file, spec, compute, .. } = target;
+    /// Loads the weights of `file`, which may be another one than that of the target.
+    fn load(parts: &Parts, file: &WeightFile, target: &TargetParts<'_>) -> Result<Self> {
+        let TargetParts { spec, compute, .. } = target;
         let (n, threads) = (spec.n_embd, compute.threads());
-        let output_norm = vector(file, output_norm(file), n)?;
+        let output_norm = vector(target.file, output_norm(target.file), n)?;
         let norm = parts.name(NORM);
         let norm = if file.has(&norm) { vector(file, &norm, n)? } else { output_norm.clone() };
         let own_head = file.has(&parts.name(HEAD));
@@ -135,9 +250,9 @@ impl Mtp {
             head: if own_head {
                 stored_matrix(file, &parts.stem(HEAD), (spec.n_vocab, n), threads)?
             } else {
-                target_head(file, target.decoder, spec, threads)?
+                target_head(target.file, target.decoder, spec, threads)?
             },
-            bytes: read_by_a_draft(file, spec),
+            bytes: read_by_a_draft((file, target.file), spec),
         })
     }
 }
@@ -225,13 +340,13 @@ impl Block for MtpLayer {
 }
 
 /// Returns the bytes that a drafted token reads. Of experts, those of one row count.
-fn read_by_a_draft(file: &WeightFile, spec: &ModelSpec) -> usize {
+fn read_by_a_draft((file, target): (&WeightFile, &WeightFile), spec: &ModelSpec) -> usize {
     let own_head = format!("blk.{}.nextn.{HEAD}.weight", spec.n_layer);
     let embedding = format!("blk.{}.nextn.{EMBEDDING}.weight", spec.n_layer);
     let tensors = file.gguf().mtp_tensors().filter(|(name, _)| **name != embedding);
     let own: usize =
         tensors.map(|(name, info)| (info.bytes_read() as f64 * spec.share_read(name)) as usize).sum();
-    if file.has(&own_head) { own } else { own + file.head_bytes() }
+    if file.has(&own_head) { own } else { own + target.head_bytes() }
 }
 
 fn cache_per_token(spec: &ModelSpec, compute: &Compute) -> usize {
@@ -245,11 +360,11 @@ fn cache_per_token(spec: &ModelSpec, compute: &Compute) -> usize {
 /// run, and the errors of reading. The target itself is not affected.
 pub(super) fn load(target: &TargetParts<'_>) -> Result<Option<Head>> {
     let Some(parts) = Parts::of(target.file.gguf(), &target.spec)? else { return Ok(None) };
-    load_parts(&parts, target).map(Some).map_err(of_layer)
+    load_parts(&parts, target.file, target).map(Some).map_err(of_layer)
 }
 
-fn load_parts(parts: &Parts, target: &TargetParts<'_>) -> Result<Head> {
-    let TargetParts { file, spec, compute, .. } = target;
+fn load_parts(parts: &Parts, file: &WeightFile, target: &TargetParts<'_>) -> Result<Head> {
+    let TargetParts { spec, compute, .. } = target;
     let own_table = parts.name(EMBEDDING);
     let embedding = if file.has(&own_table) {
         Arc::new(file.host_table(&own_table, (spec.n_vocab, spec.n_embd), compute.threads())?)
@@ -262,7 +377,7 @@ fn load_parts(parts: &Parts, target: &TargetParts<'_>) -> Result<Head> {
         cache_per_token: cache_per_token(spec, compute),
     };
     let state = embedding.host_rows(&[0])?;
-    let mut head = LayerHead::new(Mtp::load(parts, target)?, layer, embedding, compute);
+    let mut head = LayerHead::new(Mtp::load(parts, file, target)?, layer, embedding, compute);
     // Weights that are not finite show in the scores of any row.
     let scores = head.logits(&[state], &[0])?;
     head.truncate(0);
@@ -290,20 +405,30 @@ pub(super) fn outlook(target: &WeightFile, compute: &Compute) -> Result<Option<H
     let gguf = target.gguf();
     let spec = ModelSpec::from_gguf(gguf)?;
     let Some(parts) = Parts::of(gguf, &spec)? else { return Ok(None) };
-    let own: u64 = gguf.mtp_tensors().map(|(_, info)| in_memory(info, info.dtype)).sum();
+    outlook_of(&parts, (target, target), &spec, compute).map(Some)
+}
+
+/// Predicts memory and reads of the MTP layer of a file for a target.
+fn outlook_of(
+    parts: &Parts,
+    (file, target): (&WeightFile, &WeightFile),
+    spec: &ModelSpec,
+    compute: &Compute,
+) -> Result<HeadOutlook> {
+    let own: u64 = file.gguf().mtp_tensors().map(|(_, info)| in_memory(info, info.dtype)).sum();
     let copies = Copies::of(target, compute)?;
-    let needs = |part: &str| copies.needed && !target.has(&parts.name(part));
+    let needs = |part: &str| copies.needed && !file.has(&parts.name(part));
     let embedding = if needs(EMBEDDING) { copies.embedding } else { 0 };
     let head = if needs(HEAD) { copies.whole_head() } else { 0 };
-    Ok(Some(HeadOutlook {
+    Ok(HeadOutlook {
         memory: HeadMemory {
             weights: own + embedding + head,
-            cache_per_token: cache_per_token(&spec, compute) as u64,
+            cache_per_token: cache_per_token(spec, compute) as u64,
         },
-        read_by_a_draft: Some(read_by_a_draft(target, &spec) as u64),
+        read_by_a_draft: Some(read_by_a_draft((file, target), spec) as u64),
         max_depth: MAX_DRAFT,
         acceptance: None,
-    }))
+    })
 }
 
 /// Describes the MTP layer of a target. `None` if its file has none.
@@ -315,16 +440,23 @@ pub(super) fn describe(gguf: &Gguf) -> Result<Option<HeadSummary>> {
     if Parts::of(gguf, &spec)?.is_none() {
         return Ok(None);
     }
+    Ok(Some(summary(gguf, (spec.n_embd, Some(spec.n_vocab), Some(spec.name)))))
+}
+
+fn summary(
+    gguf: &Gguf,
+    (width, target_vocabulary, target): (usize, Option<usize>, Option<String>),
+) -> HeadSummary {
     let tensors = gguf.mtp_tensors().map(|(_, info)| info);
-    Ok(Some(HeadSummary {
+    HeadSummary {
         kind: KIND.into(),
-        width: spec.n_embd,
-        target_vocabulary: Some(spec.n_vocab),
+        width,
+        target_vocabulary,
         scored_tokens: None,
         target_layers: None,
         layers: None,
-        target: Some(spec.name),
+        target,
         parameters: tensors.clone().map(|info| info.shape.iter().product::<usize>()).sum(),
         bytes: tensors.map(|info| info.range.len() as u64).sum(),
-    }))
+    }
 }

@@ -279,7 +279,7 @@ impl PassSize {
         }
         let experts = spec.experts.map(|experts| {
             let of_shared = experts.shared.map_or(0, |_| EXPERT_DISPATCHES.1);
-            let layers = spec.n_layer - experts.dense_layers.min(spec.n_layer);
+            let layers = (0..spec.n_layer).filter(|layer| experts.are_in(*layer)).count();
             let scores = gguf.model_tensors().filter(|(name, _)| name.ends_with(SHARED_SCORE)).count();
             let dispatches = layers * (EXPERT_DISPATCHES.0 + of_shared) + scores;
             ExpertSize { of_layer: experts, bytes: of_experts.0, weights: of_experts.1, dispatches }
@@ -419,13 +419,16 @@ mod tests {
         of_layer: Experts {
             count: 128,
             used: 8,
+            groups: None,
             n_ff: 768,
             shared: None,
             weighting: Weighting::Softmax,
             normalised: true,
             scale: 1.0,
             clamped: false,
+            scales_input: false,
             dense_layers: 0,
+            step: 1,
             dense_ff: 0,
         },
         bytes: 17_500_000_000,

@@ -19,6 +19,8 @@ use crate::spec::{Experts, Weighting};
 pub const MAX_EXPERTS: usize = 256;
 /// Most experts of a row: lanes of the simdgroup that chooses them.
 pub const MAX_USED: usize = 32;
+/// Most groups of experts: lanes of the simdgroup that chooses them.
+pub const MAX_GROUPS: usize = 32;
 /// Rows of an expert that share each load of a weight.
 const MAX_BLOCK: usize = 4;
 /// Words of the list of blocks before its first block, and of each block.
@@ -179,6 +181,8 @@ impl Kernels {
             weighting,
             flags,
             experts.scale.to_bits(),
+            experts.groups.map_or(1, |groups| groups.count as u32),
+            experts.groups.map_or(1, |groups| groups.used as u32),
         ];
         let arguments = [
             Argument::Constants(&constants),
@@ -261,7 +265,8 @@ impl Kernels {
         self.gpu().dispatch(self.get(Kernel::MultiplyExperts(tile, parts_of(products)))?, &arguments, grid)
     }
 
-    /// Sums the weighted outputs of the experts of each row, `[rows, used, width]`, in the order of its choice.
+    /// Sums the weighted outputs of the experts of each row, `[rows, used, width]`, in the order of its choice. All
+    /// weights are 1 without `weights`.
     ///
     /// `shared` has the outputs of an expert that all rows use, `[rows, width]`, and the scores whose sigmoid is its
     /// weight. `add` is the factor of sums that are added to the output; `None` replaces it.
@@ -271,7 +276,7 @@ impl Kernels {
     pub fn join_experts(
         &self,
         outputs: &Buffer,
-        (weights, used): (&Buffer, usize),
+        (weights, used): (Option<&Buffer>, usize),
         shared: Option<(&Buffer, Option<&Buffer>)>,
         (rows, width): (usize, usize),
         (out, add): (&Buffer, Option<f32>),
@@ -279,13 +284,14 @@ impl Kernels {
         let scores = shared.and_then(|(_, scores)| scores);
         let flags =
             u32::from(add.is_some()) | u32::from(shared.is_some()) << 1 | u32::from(scores.is_some()) << 2;
+        let flags = flags | u32::from(weights.is_none()) << 3;
         let constants = [width as u32, used as u32, flags, add.unwrap_or(1.0).to_bits()];
         let arguments = [
             Argument::Constants(&constants),
             outputs.input(),
-            weights.input(),
+            weights.unwrap_or(outputs).input(),
             shared.map_or(outputs, |(of_shared, _)| of_shared).input(),
-            scores.unwrap_or(weights).input(),
+            scores.unwrap_or(outputs).input(),
             out.output(),
         ];
         let grid = Grid { groups: [width.div_ceil(256) as u32, rows as u32, 1], threads: 256, scratch: 0 };

@@ -12,8 +12,8 @@ use super::products::{self, Parts, TileRows, packed_settings};
 use super::workspace::{Activations, AttentionSpace, SPAN};
 use hunch_core::sample::DrawSettings;
 use hunch_error::{Error, Result};
-use hunch_kernels::Window;
 use hunch_kernels::activation::Activation;
+use hunch_kernels::{LayerWindow, Window};
 
 /// Most rows that read the cache together. Passes that verify a draft have no more.
 pub const ATTENTION_ROWS: usize = 16;
@@ -282,8 +282,8 @@ pub struct Scoring {
     pub scale: f32,
     /// Bound: s becomes `cap * tanh(s / cap)`.
     pub cap: Option<f32>,
-    /// Number of last keys that a row of the layer sees, its own included. The mask of a pass may hide more of them.
-    pub window: Option<usize>,
+    /// Keys that a row of the layer sees. The mask of a pass may hide more of them.
+    pub window: Option<LayerWindow>,
 }
 
 impl Scoring {
@@ -442,19 +442,23 @@ impl Kernels {
 
     /// Computes activation(gate) * up of rows `[rows, 2 * width]`, as the activations of a product.
     ///
+    /// `factors` multiply the gates and ups of each row first.
+    ///
     /// # Errors
     /// If the device fails.
     pub fn gate(
         &self,
         x: &Buffer,
         (rows, width): (usize, usize),
-        activation: Activation,
+        (activation, factors): (Activation, Option<&Buffer>),
         out: &Activations,
         outputs: u32,
     ) -> Result<()> {
-        let constants = [width as u32, outputs, activation_number(activation)];
+        let scaled = u32::from(factors.is_some());
+        let constants = [width as u32, outputs, activation_number(activation), scaled];
         let mut arguments = vec![Argument::Constants(&constants), x.input()];
         arguments.extend(out.outputs());
+        arguments.push(factors.unwrap_or(x).input());
         self.run(Kernel::Gate, &arguments, [(width / 32).div_ceil(8), rows, 1], 8 * LANES, 0)
     }
 
@@ -508,10 +512,16 @@ impl Kernels {
         outputs: u32,
     ) -> Result<()> {
         let GpuAttention { q, cache, rows, queries, keys, width, scoring, .. } = input;
-        let window = Window::of_layer(space.window, scoring.window);
+        let (own, chunk) = match scoring.window {
+            Some(LayerWindow::Chunk(keys)) => (None, keys),
+            own => (own, 0),
+        };
+        let window = Window::of_layer(space.window, own, space.shortest);
         let (leading, recent) = window.map_or((0, usize::MAX), |window| (window.leading, window.recent));
         // No row sees a span between the first ones and those of the last keys.
-        let last = space.shortest.saturating_sub(recent) / SPAN;
+        let of_shortest =
+            Window::hidden(Window::of_layer(space.window, scoring.window, space.shortest), space.shortest);
+        let last = of_shortest.end / SPAN;
         let first = leading.div_ceil(SPAN).min(last);
         let group = queries / keys;
         let layout = AttentionLayout::new(width, group, rows);
@@ -534,6 +544,7 @@ impl Kernels {
             LANES * layout.simdgroups as u32,
             u32::from(input.sinks.is_some()),
             u32::from(input.gates.is_some()),
+            chunk as u32,
         ];
         let constants = Argument::Constants(&constants);
         let arguments = [

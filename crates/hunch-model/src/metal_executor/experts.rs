@@ -85,11 +85,11 @@ impl MixtureSpace {
     }
 
     /// Returns the mean number of different experts of a layer with experts in the last pass. Waits for queued work.
-    pub(super) fn distinct(&self, dense_layers: usize) -> Option<f64> {
+    pub(super) fn distinct(&self, experts: &Experts) -> Option<f64> {
         let words = self.distinct.read(0, self.distinct.bytes()).ok()?;
-        let counts = words.as_chunks::<4>().0.iter().skip(dense_layers);
-        let layers = counts.len();
-        let all: u64 = counts.map(|word| u64::from(u32::from_le_bytes(*word))).sum();
+        let counts = words.as_chunks::<4>().0.iter().enumerate().filter(|(layer, _)| experts.are_in(*layer));
+        let layers = counts.clone().count();
+        let all: u64 = counts.map(|(_, word)| u64::from(u32::from_le_bytes(*word))).sum();
         (layers > 0 && all > 0).then(|| all as f64 / layers as f64)
     }
 }
@@ -171,7 +171,9 @@ impl Mixture {
             }
         }
         let forms = Activations::forms(self.down.wants_quantised(), !self.down.wants_quantised(), rows);
-        kernels.gate(&space.gates, (rows * experts.used, n_ff), experts.activation(), x, forms)
+        let factors = experts.scales_input.then_some(&space.routing.weights);
+        let activation = (experts.activation(), factors);
+        kernels.gate(&space.gates, (rows * experts.used, n_ff), activation, x, forms)
     }
 
     /// Computes the sum of the outputs of each row's experts. `add` is the factor of sums that are added to `out`.
@@ -189,11 +191,11 @@ impl Mixture {
         let mut of_shared = None;
         if let (Some(Shared { gate_up, down, score }), Some(shared)) = (&self.shared, &space.shared) {
             let width = gate_up.width / 2;
-            kernels.gate(&shared.gates, (rows, width), Activation::Silu, x, down.forms(rows))?;
+            kernels.gate(&shared.gates, (rows, width), (Activation::Silu, None), x, down.forms(rows))?;
             down.multiply(kernels, x, rows, &shared.out, None)?;
             of_shared = Some((&shared.out, score.as_ref().map(|_| &shared.scores)));
         }
-        let weights = (&space.routing.weights, experts.used);
-        kernels.join_experts(outputs, weights, of_shared, (rows, n_embd), (out, add))
+        let weights = (!experts.scales_input).then_some(&space.routing.weights);
+        kernels.join_experts(outputs, (weights, experts.used), of_shared, (rows, n_embd), (out, add))
     }
 }

@@ -13,6 +13,8 @@ pub struct Experts {
     pub count: usize,
     /// Number of experts of a row.
     pub used: usize,
+    /// Groups that a row chooses its experts from. `None` if it chooses from all.
+    pub groups: Option<ExpertGroups>,
     /// Width of an expert.
     pub n_ff: usize,
     /// Width of the expert that all rows use, if there is one.
@@ -25,10 +27,23 @@ pub struct Experts {
     pub scale: f32,
     /// `true` if gates and ups are bounded: [`clamped_silu`](hunch_kernels::activation::clamped_silu) instead of SiLU.
     pub clamped: bool,
+    /// `true` if the weight of an expert multiplies its input instead of its output (Llama 4).
+    pub scales_input: bool,
     /// Number of layers without experts, from the first on.
     pub dense_layers: usize,
+    /// Number of layers to the next one with experts, 1 for all. Of the first so many, the last has experts.
+    pub step: usize,
     /// Width of these layers.
     pub dense_ff: usize,
+}
+
+/// Groups of experts that follow each other, of which a row uses the best ones (DeepSeek-V3, arXiv 2412.19437).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExpertGroups {
+    /// Number of groups.
+    pub count: usize,
+    /// Number of groups of a row.
+    pub used: usize,
 }
 
 /// Weights of experts, from the scores of the router.
@@ -53,12 +68,26 @@ pub(super) struct ExpertKind {
     pub(super) always: bool,
     /// See [`Experts::clamped`].
     pub(super) clamped: bool,
+    /// `true` if files say which layers have experts: every n-th.
+    pub(super) interleaved: bool,
+    /// See [`Experts::scales_input`].
+    pub(super) scales_input: bool,
 }
 
 /// Smallest sum that weights are divided by, as in llama.cpp: the smallest normal half.
 const LEAST_SUM: f32 = 6.103_515_6e-5;
 
 impl Experts {
+    /// Returns `true` if a layer has experts.
+    pub fn are_in(&self, layer: usize) -> bool {
+        layer >= self.dense_layers && (layer + 1).is_multiple_of(self.step)
+    }
+
+    /// Returns the width of the layers without experts. `None` if all layers may have them.
+    pub(crate) fn dense_width(&self) -> Option<usize> {
+        (self.dense_layers > 0 || self.step > 1).then_some(self.dense_ff)
+    }
+
     /// Returns the activation of the gates of the chosen experts.
     pub(crate) fn activation(&self) -> Activation {
         if self.clamped { Activation::Clamped } else { Activation::Silu }
@@ -84,8 +113,15 @@ impl Experts {
             Weighting::Softmax | Weighting::SoftmaxOfChosen => (scores[expert] - max).exp() / total,
             Weighting::Sigmoid => 1.0 / (1.0 + (-scores[expert]).exp()),
         };
-        let rank = |expert: usize| bias.map_or(scores[expert], |bias| weight(expert) + bias[expert]);
-        let mut order: Vec<usize> = (0..scores.len()).collect();
+        let rank = |expert: usize| match bias {
+            Some(bias) => weight(expert) + bias[expert],
+            None if self.groups.is_some() => weight(expert),
+            None => scores[expert],
+        };
+        let mut order: Vec<usize> = match self.groups {
+            None => (0..scores.len()).collect(),
+            Some(groups) => groups.best(self.count, rank),
+        };
         let descending = |a: &usize, b: &usize| rank(*b).total_cmp(&rank(*a)).then(a.cmp(b));
         if self.used < order.len() {
             order.select_nth_unstable_by(self.used, descending);
@@ -108,7 +144,7 @@ impl Experts {
     /// Returns the largest width of a feed-forward layer: that of all experts of a row, or of a dense layer.
     pub(super) fn widest(&self) -> usize {
         let experts = self.used * self.n_ff + self.shared.unwrap_or(0);
-        if self.dense_layers > 0 { experts.max(self.dense_ff) } else { experts }
+        experts.max(self.dense_width().unwrap_or(0))
     }
 
     /// Returns the share of the experts that one row uses.
@@ -132,13 +168,54 @@ impl Experts {
     }
 }
 
+impl ExpertGroups {
+    /// Returns the experts of the best groups in ascending order, of `experts` in all. A group counts by the sum of its
+    /// two highest ranks. Of equal ones the lower group is better.
+    fn best(self, experts: usize, rank: impl Fn(usize) -> f32) -> Vec<usize> {
+        let size = experts / self.count;
+        let value = |group: usize| {
+            let (mut first, mut second) = (f32::NEG_INFINITY, f32::NEG_INFINITY);
+            for rank in (group * size..(group + 1) * size).map(&rank) {
+                if rank > first {
+                    (first, second) = (rank, first);
+                } else if rank > second {
+                    second = rank;
+                }
+            }
+            first + second
+        };
+        let mut groups: Vec<(f32, usize)> = (0..self.count).map(|group| (value(group), group)).collect();
+        groups.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        let mut groups: Vec<usize> = groups[..self.used].iter().map(|(_, group)| *group).collect();
+        groups.sort_unstable();
+        groups.into_iter().flat_map(|group| group * size..(group + 1) * size).collect()
+    }
+}
+
 impl Reader<'_> {
+    /// Reads the groups of `count` experts, of which a row uses `used`.
+    fn expert_groups(&self, count: usize, used: usize) -> Result<Option<ExpertGroups>> {
+        let groups = self.gguf.u32(&self.key("expert_group_count")).unwrap_or(0) as usize;
+        if groups <= 1 {
+            return Ok(None);
+        }
+        let groups_used = self.size("expert_group_used_count", groups - 1)?;
+        let size = count / groups;
+        if !count.is_multiple_of(groups) || size < 2 || used > groups_used * size {
+            return Err(self.invalid(format!(
+                "{used} of {count} experts cannot be in {groups_used} of {groups} groups"
+            )));
+        }
+        Ok(Some(ExpertGroups { count: groups, used: groups_used }))
+    }
+
     /// Reads the experts of a model. `None` for a dense one, and if all layers are dense.
     ///
     /// `kind` is `None` for architectures without experts.
     pub(super) fn experts(&self, kind: Option<ExpertKind>) -> Result<Option<Experts>> {
         let count = self.gguf.u32(&self.key("expert_count")).unwrap_or(0) as usize;
-        let Some(ExpertKind { weighting, normalised, always, clamped }) = kind else {
+        let Some(ExpertKind { weighting, normalised, always, clamped, interleaved, scales_input }) = kind
+        else {
             return match count {
                 0 => Ok(None),
                 _ => Err(self.unsupported(format!("it is a mixture of {count} experts"))),
@@ -149,8 +226,9 @@ impl Reader<'_> {
         }
         let count = self.size("expert_count", 1 << 12)?;
         let used = self.size("expert_used_count", count)?;
-        if let Some(groups) = self.gguf.u32(&self.key("expert_group_count")).filter(|&groups| groups > 1) {
-            return Err(self.unsupported(format!("its experts are in {groups} groups")));
+        let groups = self.expert_groups(count, used)?;
+        if scales_input && groups.is_some() {
+            return Err(self.unsupported("its experts are in groups".into()));
         }
         let weighting = match self.gguf.u32(&self.key("expert_gating_func")) {
             None | Some(0) => weighting,
@@ -165,22 +243,32 @@ impl Reader<'_> {
         };
         let dense_layers = self.gguf.u32(&self.key("leading_dense_block_count")).unwrap_or(0) as usize;
         let width = self.optional_size("expert_feed_forward_length", 1 << 20)?;
-        let dense_ff = match (width, dense_layers) {
-            (Some(width), 0) => width,
+        let step = if interleaved { self.size("interleave_moe_layer_step", 1 << 10)? } else { 1 };
+        let dense_ff = match (width, dense_layers, step) {
+            (Some(width), 0, 1) => width,
             _ => self.size("feed_forward_length", 1 << 20)?,
         };
+        let is_bias =
+            |name: &String| name.ends_with("ffn_gate_exps.bias") || name.ends_with("ffn_up_exps.bias");
+        if scales_input && self.gguf.tensors.keys().any(is_bias) {
+            return Err(self.unsupported("its experts have biases".into()));
+        }
         // The file has the width of the shared expert in several ways, which the tensor is not.
-        let shared = self.gguf.tensors.get(&format!("blk.{dense_layers}.ffn_up_shexp.weight"));
+        let first = (dense_layers + 1).next_multiple_of(step) - 1;
+        let shared = self.gguf.tensors.get(&format!("blk.{first}.ffn_up_shexp.weight"));
         Ok(Some(Experts {
             count,
             used,
+            groups,
             n_ff: width.unwrap_or(dense_ff),
             shared: shared.map(|tensor| tensor.shape[0]),
             weighting,
             normalised: self.gguf.bool(&self.key("expert_weights_norm")).unwrap_or(normalised),
             scale,
             clamped,
+            scales_input,
             dense_layers,
+            step,
             dense_ff,
         }))
     }
@@ -199,13 +287,16 @@ mod tests {
     const TWO_OF_FOUR: Experts = Experts {
         count: 4,
         used: 2,
+        groups: None,
         n_ff: 32,
         shared: None,
         weighting: Weighting::Softmax,
         normalised: true,
         scale: 1.0,
         clamped: false,
+        scales_input: false,
         dense_layers: 0,
+        step: 1,
         dense_ff: 32,
     };
 
@@ -238,6 +329,27 @@ mod tests {
         let (mut chosen, mut weights) = (Vec::new(), Vec::new());
         experts.choose(&[1.0, 3.0, 0.0, 0.5], Some(&[0.0, 0.0, 2.0, 0.0]), &mut chosen, &mut weights);
         assert!(chosen == [2, 1] && weights[0] == 0.5, "{chosen:?} {weights:?}");
+    }
+
+    #[test]
+    fn experts_of_other_groups_are_not_chosen() {
+        let groups = Some(ExpertGroups { count: 3, used: 1 });
+        let six = Experts { count: 6, groups, ..TWO_OF_FOUR };
+        // The best expert is alone in its group, and two good ones are together.
+        assert_eq!(choose(six, &[3.0, -4.0, 0.0, 0.0, 2.5, 2.4]).0, [4, 5]);
+        let sigmoid = Experts { weighting: Weighting::Sigmoid, ..six };
+        assert_eq!(choose(sigmoid, &[3.0, -4.0, 0.0, 0.0, 2.5, 2.4]).0, [4, 5]);
+        // Groups are compared by weights: the sum of these scores is the other way round.
+        assert_eq!(choose(sigmoid, &[9.0, -3.0, 1.0, 1.0, -9.0, -9.0]).0, [2, 3]);
+        let two = Some(ExpertGroups { count: 3, used: 2 });
+        assert_eq!(choose(Experts { groups: two, ..six }, &[3.0, -4.0, 0.0, 0.0, 2.5, 2.4]).0, [0, 4]);
+        assert_eq!(choose(six, &[0.0; 6]).0, [0, 1]);
+        // The bias counts for groups and experts, and not for the weights.
+        let (mut chosen, mut weights) = (Vec::new(), Vec::new());
+        let bias = [0.0, 0.0, 0.9, 0.8, 0.0, 0.0];
+        sigmoid.choose(&[3.0, -4.0, 0.0, 0.0, 2.5, 2.4], Some(&bias), &mut chosen, &mut weights);
+        assert_eq!((chosen, weights), (vec![2, 3], vec![0.5, 0.5]));
+        assert_eq!(choose(six, &[f32::NAN; 6]).0.len(), 2);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Architecture, Reader, Windows};
 use hunch_error::Result;
+use hunch_kernels::LayerWindow;
 
 /// Most positions that a short convolution may see.
 pub(super) const MAX_CONVOLUTION: usize = 8;
@@ -42,13 +43,21 @@ pub struct LayerSpec {
     pub mixer: Mixer,
     /// Sliding window: number of positions that a row sees, its own included. `None` for all.
     pub window: Option<usize>,
+    /// `true` if a row sees its own chunk of so many positions instead of a window (Llama 4). Chunks begin at position 0.
+    pub chunked: bool,
     /// Rotary embedding.
     pub rope: LayerRope,
 }
 
 impl LayerSpec {
     /// Attention to all positions, with the frequencies of the model.
-    pub const PLAIN: Self = Self { mixer: Mixer::Attention, window: None, rope: LayerRope::Global };
+    pub const PLAIN: Self =
+        Self { mixer: Mixer::Attention, window: None, chunked: false, rope: LayerRope::Global };
+
+    /// Returns the positions that a row sees, for the kernels. `None` for all.
+    pub(crate) fn visible(&self) -> Option<LayerWindow> {
+        self.window.map(if self.chunked { LayerWindow::Chunk } else { LayerWindow::Last })
+    }
 }
 
 impl Reader<'_> {
@@ -113,12 +122,19 @@ impl Reader<'_> {
             }
             Windows::All => (window, 0),
             Windows::AllBut(step, default) => (window.or(default), step),
+            Windows::ChunksOfAllBut(step, default) => {
+                if window == Some(0) {
+                    return Err(self.unsupported("its layers have no chunks".into()));
+                }
+                (window.or(Some(default)), step)
+            }
         };
         let window = window.filter(|&window| window > 0);
+        let chunked = matches!(architecture.windows, Windows::ChunksOfAllBut(..));
         let windowed = self.windowed_layers(step, mixers.len())?;
         let layer = |(index, &mixer): (usize, &Mixer)| {
             if mixer != Mixer::Attention {
-                return LayerSpec { mixer, window: None, rope: LayerRope::None };
+                return LayerSpec { mixer, rope: LayerRope::None, ..LayerSpec::PLAIN };
             }
             let window = window.filter(|_| windowed[index]);
             let rotated = (architecture.no_rope_step == 0
@@ -134,7 +150,7 @@ impl Reader<'_> {
                 (true, true) => LayerRope::Local,
                 (true, false) => LayerRope::Global,
             };
-            LayerSpec { mixer, window, rope }
+            LayerSpec { mixer, window, chunked: chunked && window.is_some(), rope }
         };
         Ok(mixers.iter().enumerate().map(layer).collect())
     }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Architecture, Experts, LayerRope, LayerSpec, Mixer, ModelSpec, Reader};
+use super::{Architecture, Experts, LayerSpec, ModelSpec, Reader};
 use crate::gguf::{Gguf, TensorInfo};
 use hunch_error::Result;
 
@@ -21,6 +21,7 @@ impl ModelSpec {
     pub(crate) fn of_mtp_layer(&self) -> Self {
         let after_model = |experts: Experts| Experts {
             dense_layers: experts.dense_layers.saturating_sub(self.n_layer),
+            step: 1,
             ..experts
         };
         Self {
@@ -29,7 +30,7 @@ impl ModelSpec {
             convolution: None,
             delta_net: None,
             mtp: None,
-            layers: vec![LayerSpec { mixer: Mixer::Attention, window: None, rope: LayerRope::Global }],
+            layers: vec![LayerSpec::PLAIN],
             ..self.clone()
         }
     }
@@ -48,6 +49,14 @@ impl Gguf {
         self.tensors.iter().filter(move |(name, _)| first.is_some() && layer_of(name) == first)
     }
 
+    /// Returns the number of the layer that drafts, if the file has no layers of a model (`mtp-*.gguf` of llama.cpp).
+    pub(crate) fn mtp_layer_alone(&self) -> Option<usize> {
+        let first = self.first_mtp_layer()?;
+        let mut layers = self.tensors.keys().filter_map(|name| layer_of(name)).peekable();
+        layers.peek()?;
+        layers.all(|layer| layer >= first).then_some(first)
+    }
+
     fn first_mtp_layer(&self) -> Option<usize> {
         let architecture = self.str("general.architecture")?;
         let number = |name: &str| self.u32(&format!("{architecture}.{name}")).map(|value| value as usize);
@@ -63,6 +72,11 @@ fn layer_of(name: &str) -> Option<usize> {
 
 fn is_from(name: &str, first: Option<usize>) -> bool {
     first.zip(layer_of(name)).is_some_and(|(first, layer)| layer >= first)
+}
+
+/// Returns `true` if Hunch runs the layers that only draft of an architecture.
+pub(crate) fn runs_mtp(architecture: &str) -> bool {
+    super::ARCHITECTURES.iter().any(|row| row.name == architecture && row.mtp)
 }
 
 impl Reader<'_> {

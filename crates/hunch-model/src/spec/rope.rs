@@ -11,7 +11,16 @@ impl Reader<'_> {
         layers: &[LayerSpec],
         base: f32,
     ) -> Result<Option<LocalRope>> {
-        let Some(default) = architecture.local_rope else { return Ok(None) };
+        let Some(default) = architecture.local_rope else {
+            // llama.cpp rotates the chunks of Llama 4 by it.
+            let of_chunks = self.gguf.f32(&self.key("rope.freq_base_swa"));
+            let differs =
+                layers.iter().any(|layer| layer.chunked) && of_chunks.is_some_and(|own| own != base);
+            return match differs {
+                true => Err(self.unsupported("its chunks have another rotary embedding".into())),
+                false => Ok(None),
+            };
+        };
         if !layers.iter().any(|layer| layer.rope == LayerRope::Local) {
             return Ok(None);
         }
@@ -75,7 +84,7 @@ impl Reader<'_> {
         if !scale.is_finite() || scale < 0.0 {
             return Err(self.invalid(format!("{key} is {scale}, but it must be positive")));
         }
-        Ok(Some(QueryTemperature { scale, period }))
+        Ok(Some(QueryTemperature { scale, period, offset: 0, unrotated_only: false }))
     }
 
     /// Rejects rotary embeddings of which some elements rotate by the place in an image.

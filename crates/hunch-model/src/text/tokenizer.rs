@@ -91,10 +91,12 @@ pub struct Tokenizer {
 
 /// Texts of tokens that end a turn, most likely first.
 ///
-/// Files do not name all of them. llama.cpp has the same lists (`special_eot_id`, `special_eog_ids`).
-const END_OF_TURN_TEXTS: [&str; 7] = [
+/// Files do not name all of them. llama.cpp has the same lists (`special_eot_id`, `special_eog_ids`), without the tokens
+/// of Llama 4, `<|eot|>` and `<|eom|>`.
+const END_OF_TURN_TEXTS: [&str; 8] = [
     "<|im_end|>",
     "<|eot_id|>",
+    "<|eot|>",
     "<|end|>",
     "<end_of_turn>",
     "<EOT>",
@@ -103,8 +105,8 @@ const END_OF_TURN_TEXTS: [&str; 7] = [
 ];
 
 /// Texts of tokens that end a text or a message, and fill-in-the-middle tokens of code models.
-const OTHER_END_TEXTS: [&str; 5] =
-    ["<|end_of_text|>", "<|eom_id|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>"];
+const OTHER_END_TEXTS: [&str; 6] =
+    ["<|end_of_text|>", "<|eom_id|>", "<|eom|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>"];
 
 impl Tokenizer {
     /// Builds the tokeniser described by a model file.

@@ -110,7 +110,7 @@ pub enum ToolForm {
     Hermes,
     /// `<|tool_call|>[{"name": ..., "arguments": {...}}]`: Granite 3.
     Granite,
-    /// `{"name": ..., "parameters": {...}}` as the whole answer: Llama 3.
+    /// `{"name": ..., "parameters": {...}}` as the whole answer: Llama 3 and 4.
     Llama,
     /// `[TOOL_CALLS][{"name": ..., "arguments": {...}}]`: Mistral, until the third tokeniser.
     Mistral,
@@ -186,7 +186,7 @@ impl ToolForm {
 }
 
 /// Forms with the texts that their chat templates contain, all of them. The first form that fits is that of a template.
-const FORMS: [(ToolForm, &[&str]); 10] = [
+const FORMS: [(ToolForm, &[&str]); 11] = [
     (ToolForm::MistralArgs, &["[TOOL_CALLS]", ARGUMENTS]),
     (ToolForm::Mistral, &["[TOOL_CALLS]"]),
     (ToolForm::QwenCoder, &["<tool_call>", "<function=", "<parameter="]),
@@ -198,6 +198,7 @@ const FORMS: [(ToolForm, &[&str]); 10] = [
     (ToolForm::Granite, &["<|tool_call|>"]),
     (ToolForm::Harmony, &["<|channel|>", "functions."]),
     (ToolForm::Llama, &["<|start_header_id|>", "\"parameters\""]),
+    (ToolForm::Llama, &["<|header_start|>", "\"parameters\""]),
 ];
 
 /// Sign of a marker that was a control token, where the text of the marker alone could be a quotation. Unicode has no

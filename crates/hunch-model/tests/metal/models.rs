@@ -20,7 +20,7 @@ use hunch_model::weights::WeightFile;
 use crate::machine::Machine;
 use crate::products::weights;
 use crate::simulator::{Counts, Schedule, Simulator};
-use crate::support::tiny::{FURTHER, Noise, Tiny, VOCABULARY, Variant, WIDTH, further};
+use crate::support::tiny::{Noise, Tiny, VOCABULARY, Variant, WIDTH, further, with_short_chunks};
 
 const TYPES: [GgmlDType; 13] = [
     GgmlDType::F32,
@@ -229,7 +229,7 @@ fn warm_up_times_a_pass_of_one_row_on_a_gpu() {
 fn all_architectures(dtype: GgmlDType) -> impl Iterator<Item = Tiny> {
     let first = ["llama", "qwen2", "qwen3"].map(|architecture| Tiny { architecture, ..Tiny::default() });
     let smollm3 = Tiny { architecture: "smollm3", layers: 4, ..Tiny::default() };
-    let further = FURTHER.map(further);
+    let further = with_short_chunks().map(further);
     let all = first.into_iter().chain([smollm3]).chain(further);
     all.map(move |tiny| Tiny { dtype, ..tiny })
 }
@@ -308,13 +308,11 @@ fn architectures_have_the_same_bits_alone_in_chains_and_in_trees() {
 /// Returns the dispatches of a pass. A short convolution takes two less than attention, a gated delta net as many. Experts take three more in a
 /// layer, an expert that all rows use three more, and its score one.
 fn dispatches(tiny: &Tiny) -> usize {
-    let (dense, of_experts) = match tiny.architecture {
-        "glm4moe" => (1, 16),
-        "lfm2moe" => (1, 13),
-        "granitemoe" => (0, 16),
-        "qwen2moe" | "qwen35moe" | "qwen3next" => (0, 17),
-        _ if tiny.has_experts() => (0, 13),
-        _ => (tiny.layers, 0),
+    let dense = (0..tiny.layers).filter(|&layer| !tiny.has_experts_in(layer)).count();
+    let of_experts = match tiny.architecture {
+        "glm4moe" | "granitemoe" | "llama4" | "bailingmoe2" => 16,
+        "qwen2moe" | "qwen35moe" | "qwen3next" => 17,
+        _ => 13,
     };
     let convolutions = (0..tiny.layers).filter(|&layer| tiny.has_convolution(layer)).count();
     10 * dense + of_experts * (tiny.layers - dense) + 3 - 2 * convolutions

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use half::f16;
 use hunch_kernels::activation::Activation;
-use hunch_kernels::{RowMask, Window};
+use hunch_kernels::{LayerWindow, RowMask, Window};
 use hunch_model::metal::gpu::{Buffer, Gpu};
 use hunch_model::metal::kernels::{
     GpuAttention, HeadsInput, Kernels, NormInput, NormedUpdate, Scoring, SpecialHeads,
@@ -177,7 +177,7 @@ fn gate_matches_f64_and_quantises_its_output() {
         for (rows, schedule) in row_counts().collect::<Vec<_>>().into_iter().rev() {
             machine.set_schedule(schedule);
             let out = Activations::new(&gpu, rows, width).unwrap();
-            kernels.gate(&x_buffer, (rows, width), activation, &out, ALL_FORMS).unwrap();
+            kernels.gate(&x_buffer, (rows, width), (activation, None), &out, ALL_FORMS).unwrap();
             let floats = checked_floats(&out, rows * width);
             let what = format!("{activation:?} of {rows} rows, {schedule:?}");
             assert_near(&floats, &expected[..rows * width], 1e-6, &what);
@@ -189,12 +189,30 @@ fn gate_matches_f64_and_quantises_its_output() {
     }
 }
 
+/// The bits are those of gates and ups that were multiplied before.
+#[test]
+fn gate_multiplies_rows_by_their_factors() {
+    let (_, gpu, kernels) = start();
+    let (rows, width) = (3, 320);
+    let x = noise(rows * 2 * width, 4);
+    let factors = [0.3, 1.0, 0.7];
+    let scaled: Vec<f32> =
+        x.chunks_exact(2 * width).zip(factors).flat_map(|(row, f)| row.iter().map(move |x| f * x)).collect();
+    let of = |x: &[f32], factors: Option<&Buffer>| {
+        let out = Activations::new(&gpu, rows, width).unwrap();
+        let x = Buffer::with_floats(&gpu, x).unwrap();
+        kernels.gate(&x, (rows, width), (Activation::Silu, factors), &out, ALL_FORMS).unwrap();
+        bits(&checked_floats(&out, rows * width))
+    };
+    assert_eq!(of(&x, Some(&Buffer::with_floats(&gpu, &factors).unwrap())), of(&scaled, None));
+}
+
 #[test]
 fn activations_of_zero_have_codes_of_zero() {
     let (_, gpu, kernels) = start();
     let out = Activations::new(&gpu, 1, 64).unwrap();
     let x = Buffer::with_floats(&gpu, &[0.0; 128]).unwrap();
-    kernels.gate(&x, (1, 64), Activation::Silu, &out, ALL_FORMS).unwrap();
+    kernels.gate(&x, (1, 64), (Activation::Silu, None), &out, ALL_FORMS).unwrap();
     assert_eq!(checked_floats(&out, 64), [0.0; 64]);
 }
 
@@ -420,7 +438,8 @@ impl Context {
                 let at = |slot: usize| slot * keys * width + head / (queries / keys) * width;
                 let Scoring { scale, cap, window } = self.scoring;
                 let mut slots: Vec<usize> = mask.visible(row).collect();
-                slots.drain(Window::hidden(Window::of_layer(mask.window(), window), slots.len()));
+                let len = slots.len();
+                slots.drain(Window::hidden(Window::of_layer(mask.window(), window, len), len));
                 let score = |slot: usize| {
                     let key = &cache[at(slot)..][..width];
                     let score = q.iter().zip(key).map(|(q, k)| f64::from(*q) * k).sum::<f64>();
@@ -508,7 +527,11 @@ fn attention_with_caps_and_windows_matches_f64() {
     let tree = [None, Some(0), Some(0), Some(2), Some(1)];
     let mut context = context(&gpu, 4, 2, 64, 400);
     // Windows within a span, of a span, over spans, and longer than the context.
-    for (cap, window) in [(Some(3.0), None), (None, Some(1)), (Some(50.0), Some(128)), (None, Some(200))] {
+    let windows = [(Some(3.0), None), (None, Some(1)), (Some(50.0), Some(128)), (None, Some(200))];
+    let windows = windows.map(|(cap, window)| (cap, window.map(LayerWindow::Last)));
+    // Chunks in which the rows are in two, and of a span.
+    let chunks = [3, 128, 252].map(|positions| (None, Some(LayerWindow::Chunk(positions))));
+    for (cap, window) in windows.into_iter().chain(chunks) {
         context.scoring = Scoring { scale: 0.2, cap, window };
         for base in [0, 3, 126, 250, 380] {
             for mask in [RowMask::causal(base, 5), RowMask::tree(base, &tree).unwrap()] {
@@ -555,24 +578,28 @@ fn attention_with_first_and_last_keys_matches_f64_for_every_number_of_rows() {
         }
     }
     // A layer with a window of its own sees no first keys.
-    of_context.scoring.window = Some(60);
+    // Nor does one with chunks, after the first one.
+    use LayerWindow::{Chunk, Last};
     let mask = RowMask::causal(300, 3).with_window(Some(Window { leading: 4, recent: 100 }));
     let q = &q[..3 * 4 * 64];
-    assert_near(
-        &of_context.attend(&of_context.cache, q, &mask),
-        &of_context.expected(q, &mask),
-        4e-6,
-        "both",
-    );
+    for window in [Last(60), Chunk(60), Chunk(301), Chunk(302), Chunk(1000)] {
+        of_context.scoring.window = Some(window);
+        let out = of_context.attend(&of_context.cache, q, &mask);
+        assert_near(&out, &of_context.expected(q, &mask), 4e-6, &format!("{window:?}"));
+    }
 }
 
 #[test]
 fn attention_of_a_row_has_the_same_bits_alone_and_in_chains_and_trees() {
-    for window in [None, Some(7), Some(150)] {
+    use LayerWindow::{Chunk, Last};
+    // The rows of chunks of 251 and 84 positions are in two of them.
+    for window in [None, Some(Last(7)), Some(Last(150)), Some(Chunk(251)), Some(Chunk(84)), Some(Chunk(7))] {
         rows_of_chains_and_trees_agree(window, None);
     }
     for recent in [7, 150] {
-        rows_of_chains_and_trees_agree(None, Some(Window { leading: 4, recent }));
+        for window in [None, Some(Chunk(251)), Some(Chunk(84))] {
+            rows_of_chains_and_trees_agree(window, Some(Window { leading: 4, recent }));
+        }
     }
 }
 
@@ -583,7 +610,8 @@ fn attention_of_a_row_has_the_same_bits_in_every_layout() {
     let base = 250;
     for (group, width) in [(6, 64), (6, 128), (6, 256), (1, 32), (12, 96)] {
         let mut context = context(&gpu, 2 * group, 2, width, 400);
-        context.scoring = Scoring { cap: Some(20.0), window: Some(140), ..context.scoring };
+        context.scoring =
+            Scoring { cap: Some(20.0), window: Some(LayerWindow::Last(140)), ..context.scoring };
         let row = 2 * group * width;
         let q = noise(33 * row, 13);
         let alone: Vec<Vec<u32>> = (0..33)
@@ -610,7 +638,7 @@ fn attention_of_a_row_has_the_same_bits_in_every_layout() {
     }
 }
 
-fn rows_of_chains_and_trees_agree(window: Option<usize>, of_pass: Option<Window>) {
+fn rows_of_chains_and_trees_agree(window: Option<LayerWindow>, of_pass: Option<Window>) {
     let (_, gpu, _) = start();
     let (queries, keys, width, base) = (4, 2, 64, 250);
     let mut context = context(&gpu, queries, keys, width, 400);

@@ -150,6 +150,8 @@ fn mistakes_in_rarely_used_kernels_are_found_in_their_part_alone() {
         ("heads-", Some(("joint ? own * p.width : 0", "0"))),
         ("attend-64-", Some(("soft_cap(score, p.cap)", "min(score, p.cap)"))),
         ("attend-96-", Some(("length - p.window : 0", "length - p.window + 1 : 0"))),
+        // Chunks that begin one position early.
+        ("attend-32-", Some(("(length - 1) / p.chunk * p.chunk", "length / p.chunk * p.chunk - 1"))),
         ("combine-64", Some(("precise::exp(sink - top)", "0.0f"))),
         ("gate-", Some(("min(g, CLAMPED_BOUND)", "g"))),
         // A row of the pass in the place of a row that chose the expert.
@@ -184,6 +186,7 @@ fn mistakes_in_rarely_used_kernels_are_found_in_their_part_alone() {
         "experts differs from the CPU",
         "short convolution differs from the CPU",
         "attention with gates differs from the CPU",
+        "attention 32 with a window differs from the CPU",
         "attention 64 with a soft cap differs from the CPU",
         "attention 96 with a window differs from the CPU",
         "attention 256 depends on the number of rows",
@@ -195,6 +198,25 @@ fn mistakes_in_rarely_used_kernels_are_found_in_their_part_alone() {
         "gated delta net 128 differs from the CPU",
     ];
     assert_eq!(test.problems().collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn mistakes_in_groups_and_sums_of_experts_are_found() {
+    let problem = |mistakes: &[Mistake]| {
+        SelfTest::problem_of_experts(&Kernels::new(Spoiled::start(mistakes)), WeightType::Q4K)
+    };
+    for mistake in [
+        // A group counts by its best expert alone.
+        ("route-", Some(("value = highest + next", "value = highest"))),
+        ("route-", Some(("others = others | 1 << i", "others = 0"))),
+        ("join_experts-", Some(("UNWEIGHTED) ? 1.0f", "UNWEIGHTED) ? 0.9f"))),
+    ] {
+        assert_eq!(
+            problem(&[mistake]).as_deref(),
+            Some("experts of Q4_K weights differs from the CPU"),
+            "{mistake:?}"
+        );
+    }
 }
 
 #[test]

@@ -47,6 +47,13 @@ export interface HubFileRequest {
 /** Relative tolerance between sizes of a file, since published ones may be rounded. */
 const sizeSlack = 0.01;
 
+/** True for the first weight file of a folder, which stands for the folder. */
+export const isFolder = (file: string): boolean => /\.safetensors$/i.test(file);
+
+/** Name of a model after the download: that of its file, or of a folder's repository. */
+export const nameOf = ({ repository, file }: Pick<HubFileRequest, 'repository' | 'file'>): string =>
+  nameOfFile(isFolder(file) ? `${repository}.gguf` : file);
+
 /** Name of a file's model after the download. */
 export const nameOfFile = (file: string): string => (file.split('/').at(-1) ?? file).replace(/(-\d{5}-of-\d{5})?\.gguf$/i, '');
 
@@ -169,7 +176,7 @@ export class CatalogueState {
 
   /** Availability of a file of the hub. */
   whereabouts(request: HubFileRequest): Whereabouts {
-    const name = nameOfFile(request.file).toLowerCase();
+    const name = nameOf(request).toLowerCase();
     const size = request.size_bytes ?? null;
     const download = this.#downloads.of(request);
     const arrived = download?.phase === 'done' ? this.#library.at(download.path) : null;

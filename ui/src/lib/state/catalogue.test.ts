@@ -3,7 +3,7 @@ import { library as recorded, models } from '../../../../tests/ui/fixtures/libra
 import type { Host } from '../host';
 import { ReplayLibrary, type RecordedLibrary } from '../../../../tests/ui/replay/library';
 import { dispatch } from '../ipc/commands';
-import { CatalogueState, nameOfFile } from './catalogue.svelte';
+import { CatalogueState, nameOf, nameOfFile } from './catalogue.svelte';
 import { Downloads } from './downloads.svelte';
 import { LibraryState } from './library.svelte';
 
@@ -64,6 +64,12 @@ describe('a typed repository', () => {
     catalogue.typed = 'what is this';
     await catalogue.look();
     expect([catalogue.misread, catalogue.refusal?.code]).toEqual([false, 'invalid_request']);
+  });
+
+  it('names folders after their repository', () => {
+    const repository = 'mlx-community/Qwen3-4B-4bit';
+    expect(nameOf({ repository, file: 'model-00001-of-00002.safetensors' })).toBe('Qwen3-4B-4bit');
+    expect(nameOf({ repository: 'Qwen/Qwen3-8B-GGUF', file: 'Qwen3-8B-Q8_0.gguf' })).toBe('Qwen3-8B-Q8_0');
   });
 
   it('has files named like their models', () => {

@@ -560,7 +560,7 @@ export const refusalsDe: RefusalCatalogue = {
   },
   not_a_model_path: {
     title: 'Das ist keine Modelldatei',
-    body: () => 'Das ist kein Pfad einer GGUF-Datei in einem Repository.',
+    body: () => 'Das ist kein Pfad eines Modells in einem Repository.',
     advice: 'Wähle eine der Dateien, die das Repository auflistet.',
   },
   no_such_repository: {

@@ -556,7 +556,7 @@ export const refusalsEn: RefusalCatalogue = {
   },
   not_a_model_path: {
     title: 'This is not a model file',
-    body: () => 'This is not the path of a GGUF file in a repository.',
+    body: () => 'This is not the path of a model in a repository.',
     advice: 'Choose one of the files that the repository lists.',
   },
   no_such_repository: {

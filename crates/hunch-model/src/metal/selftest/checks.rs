@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hunch_core::sample::DrawSettings;
 use hunch_error::Result;
 use hunch_kernels::activation::Activation;
-use hunch_kernels::{RowMask, WeightType, Window};
+use hunch_kernels::{LayerWindow, RowMask, WeightType, Window};
 
 use super::super::gpu::{Buffer, Gpu};
 use super::super::kernels::{
@@ -98,11 +98,14 @@ impl Tester<'_> {
                 self.attention_of_rows((width, scoring), &RowMask::causal(CONTEXT, 5), &[])
             }
             KernelPart::WindowAttention(width) => {
-                // The windows of the rows begin in the first span and end in the second.
-                let scoring = Scoring { window: Some(20), ..Scoring::of_width(width) };
-                let of_layer = self.attention_of_rows((width, scoring), &RowMask::causal(CONTEXT, 5), &[])?;
-                if of_layer != CheckOutcome::Passed {
-                    return Ok(of_layer);
+                // The windows of the rows begin in the first span and end in the second. The rows are in two chunks.
+                for window in [LayerWindow::Last(20), LayerWindow::Chunk(CONTEXT + 3)] {
+                    let scoring = Scoring { window: Some(window), ..Scoring::of_width(width) };
+                    let mask = RowMask::causal(CONTEXT, 5);
+                    let of_layer = self.attention_of_rows((width, scoring), &mask, &[])?;
+                    if of_layer != CheckOutcome::Passed {
+                        return Ok(of_layer);
+                    }
                 }
                 // The window of drafts, with first keys.
                 let window = Some(Window { leading: 4, recent: 20 });
@@ -325,15 +328,24 @@ impl Tester<'_> {
     fn gate(&self, activation: Activation) -> Result<CheckOutcome> {
         let (rows, width) = (3, 320);
         let x: Vec<f32> = noise(rows * 2 * width, 4).iter().map(|v| v * 12.0).collect();
-        let out = Activations::new(self.gpu, rows, width)?;
-        self.kernels.gate(&self.floats(&x)?, (rows, width), activation, &out, ALL_FORMS)?;
-        let expected = x.chunks_exact(2 * width).flat_map(|row| {
-            let (gates, ups) = row.split_at(width);
-            gates.iter().zip(ups).map(move |(gate, up)| {
-                activated(f64::from(*gate), activation) * upped(f64::from(*up), activation)
-            })
-        });
-        Ok(CheckOutcome::of(checked(&out, rows * width, expected)?.is_some()))
+        let factors = [0.75, 0.5, 1.25];
+        let (x_buffer, factor_buffer) = (self.floats(&x)?, self.floats(&factors)?);
+        for factors in [[1.0; 3], factors] {
+            let out = Activations::new(self.gpu, rows, width)?;
+            let of_rows = (factors != [1.0; 3]).then_some(&factor_buffer);
+            self.kernels.gate(&x_buffer, (rows, width), (activation, of_rows), &out, ALL_FORMS)?;
+            let expected = x.chunks_exact(2 * width).zip(factors).flat_map(|(row, factor)| {
+                let (gates, ups) = row.split_at(width);
+                let scaled = move |value: &f32| f64::from(factor * value);
+                gates.iter().zip(ups).map(move |(gate, up)| {
+                    activated(scaled(gate), activation) * upped(scaled(up), activation)
+                })
+            });
+            if checked(&out, rows * width, expected)?.is_none() {
+                return Ok(CheckOutcome::Differs);
+            }
+        }
+        Ok(CheckOutcome::Passed)
     }
 
     fn heads(&self) -> Result<CheckOutcome> {

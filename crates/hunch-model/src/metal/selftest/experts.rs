@@ -10,7 +10,7 @@ use super::super::matrix::Matrix;
 use super::super::workspace::Activations;
 use super::checks::{CheckOutcome, Tester};
 use super::reference::{Codes, SUM_BOUND, near, noise, random_matrix, same_bits};
-use crate::spec::{Experts, Weighting};
+use crate::spec::{ExpertGroups, Experts, Weighting};
 
 /// Rows of the larger pass. Some experts have more of its entries than a block.
 const ROWS: usize = 7;
@@ -21,13 +21,16 @@ const N: usize = 24;
 const EXPERTS: Experts = Experts {
     count: 8,
     used: 3,
+    groups: None,
     n_ff: N,
     shared: None,
     weighting: Weighting::Softmax,
     normalised: true,
     scale: 1.5,
     clamped: false,
+    scales_input: false,
     dense_layers: 0,
+    step: 1,
     dense_ff: 0,
 };
 
@@ -79,7 +82,11 @@ impl Tester<'_> {
         for weighting in [Weighting::Softmax, Weighting::SoftmaxOfChosen, Weighting::Sigmoid] {
             // With a bias of the choice in one of the cases.
             let of_choice = (weighting == Weighting::Sigmoid).then(|| noise(EXPERTS.count, 23));
-            let experts = Experts { weighting, ..EXPERTS };
+            // Without weights of the outputs in another case.
+            let scales_input = weighting == Weighting::SoftmaxOfChosen;
+            // From the best groups in the other two, with a bias and without.
+            let groups = (!scales_input).then_some(ExpertGroups { count: 4, used: 2 });
+            let experts = Experts { weighting, groups, scales_input, ..EXPERTS };
             let mix = |rows: std::ops::Range<usize>| {
                 let scores = &scores[rows.start * EXPERTS.count..rows.end * EXPERTS.count];
                 self.mix(&matrices, &input.rows(rows, k), (scores, of_choice.as_deref()), &experts)
@@ -104,7 +111,8 @@ impl Tester<'_> {
             let sums = rows.flat_map(|(products, weights)| {
                 let sum = |i: usize| -> f64 {
                     let of_expert = products.chunks_exact(N).zip(weights);
-                    of_expert.map(|(product, weight)| f64::from(product[i]) * f64::from(*weight)).sum()
+                    let weight = |weight: &f32| if scales_input { 1.0 } else { f64::from(*weight) };
+                    of_expert.map(|(product, own)| f64::from(product[i]) * weight(own)).sum()
                 };
                 (0..N).map(sum).collect::<Vec<_>>()
             });
@@ -147,7 +155,7 @@ impl Tester<'_> {
         for products in [&[alone][..], &[half(0), half(1)]] {
             self.kernels.multiply_experts(products, (&x, ExpertInput::Rows), (rows, experts), &routing)?;
         }
-        let weights = (&routing.weights, experts.used);
+        let weights = ((!experts.scales_input).then_some(&routing.weights), experts.used);
         self.kernels.join_experts(&products, weights, None, (rows, N), (&sums, None))?;
         let chosen = routing.chosen.read(0, 4 * entries)?;
         Ok(Mixed {

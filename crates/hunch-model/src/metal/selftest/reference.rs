@@ -221,7 +221,8 @@ pub(super) fn attention_in_f64(
 ) -> Vec<f64> {
     let AttentionCase { queries, keys, width, capacity, scoring, sinks } = shape;
     let mut slots: Vec<usize> = mask.visible(row).collect();
-    slots.drain(Window::hidden(Window::of_layer(mask.window(), scoring.window), slots.len()));
+    let len = slots.len();
+    slots.drain(Window::hidden(Window::of_layer(mask.window(), scoring.window, len), len));
     let mut out = Vec::new();
     for (head, q) in q[row * queries * width..][..queries * width].chunks_exact(width).enumerate() {
         let at = |slot: usize| slot * keys * width + head / (queries / keys) * width;

@@ -10,7 +10,7 @@
 // changes the running sums only if the row sees some of its keys. Each column adds its keys in order. So the bits of a
 // row do not depend on the other rows, nor on PAIRS.
 //
-// A window leaves out all keys but the first and the last ones of a row.
+// A window leaves out all keys but the first and the last ones of a row, a chunk all keys before it.
 // The host defines HEAD, the width of a head, as 32, 64, 96, 128 or 256.
 //
 // PAIRS is the number of pairs of a simdgroup, and 1, 2, 4 or 8.
@@ -34,6 +34,7 @@ struct Attention {
   uint threads;     // of a threadgroup of the first kernel
   uint sinks;       // 1 if a score of each head takes part in the softmax and has no value
   uint gated;       // 1 if outputs are multiplied by the sigmoid of a gate
+  uint chunk;       // a row sees keys of its own chunk of so many keys, 0 for all
 };
 #define SPAN 128
 #define TAIL 64       // slots in the list of a row
@@ -57,10 +58,16 @@ METAL_FUNC uint slot_of(constant Attention& p, device const uint* tails, uint ro
 }
 
 // Returns the first of the last keys that a row of `length` keys sees.
-METAL_FUNC uint start_of(constant Attention& p, uint length) { return length > p.window ? length - p.window : 0; }
+METAL_FUNC uint start_of(constant Attention& p, uint length) {
+  const uint start = length > p.window ? length - p.window : 0;
+  return p.chunk && length > p.chunk ? max(start, (length - 1) / p.chunk * p.chunk) : start;
+}
+
+// Returns the number of first keys that a row whose last keys begin at `start` sees: none after the first chunk.
+METAL_FUNC uint leading_of(constant Attention& p, uint start) { return p.chunk && start >= p.chunk ? 0 : p.leading; }
 
 // Returns whether a row whose last keys begin at `start` sees none of the keys from `from` to `to`.
-METAL_FUNC bool is_hidden(constant Attention& p, uint from, uint to, uint start) { return to <= start && from >= p.leading; }
+METAL_FUNC bool is_hidden(constant Attention& p, uint from, uint to, uint start) { return to <= start && from >= leading_of(p, start); }
 
 #if defined(PAIRS)
 // Adds the values of a key, times the weight of each pair that `sees` it.
@@ -169,10 +176,10 @@ METAL_FUNC bool is_hidden(constant Attention& p, uint from, uint to, uint start)
       for (uint b = 0; b < PAIRS; ++b) {
         const uint start = start_of(p, length[b]);
         const bool is_turn = shared || pair_row[b] == turn;
-        all = all && is_turn && (section >= start || section + SECTION <= p.leading) && section + SECTION <= length[b];
+        all = all && is_turn && (section >= start || section + SECTION <= leading_of(p, start)) && section + SECTION <= length[b];
         if (!is_turn || section >= length[b] || is_hidden(p, section, section + SECTION, start)) continue;
         const uint key = section + lane;
-        const bool seen = lane < SECTION && (key >= start || key < p.leading) && key < length[b];
+        const bool seen = lane < SECTION && (key >= start || key < leading_of(p, start)) && key < length[b];
         const float score = seen ? scores[b * SECTION + lane] : -INFINITY;
         const float higher = max(top[b], simd_max(score));
         // The first section has nothing to scale.
@@ -222,7 +229,7 @@ kernel void combine(constant Attention& p [[buffer(0)]], device const uint* leng
                     uint2 position [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]]) {
   const uint head = position.x, row = position.y, length = lengths[row], from = (row * p.heads + head) * p.spans;
   // The spans with its first keys, and those with its last ones.
-  const uint start = start_of(p, length), firsts = (min(p.leading, start) + SPAN - 1) / SPAN, lasts = max(firsts, start / SPAN);
+  const uint start = start_of(p, length), firsts = (min(leading_of(p, start), start) + SPAN - 1) / SPAN, lasts = max(firsts, start / SPAN);
   const uint spans = firsts + (length + SPAN - 1) / SPAN - lasts;
   const float sink = p.sinks ? sinks[head] : -INFINITY;
   float top = sink;

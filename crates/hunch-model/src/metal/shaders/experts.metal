@@ -12,6 +12,8 @@ struct Route {
   uint weighting;
   uint flags;
   float scale;     // of the weights
+  uint groups;     // at most 32, 1 for none
+  uint groups_used;
 };
 #define SOFTMAX 0             // over all experts
 #define SOFTMAX_OF_CHOSEN 1
@@ -21,6 +23,40 @@ struct Route {
 #define LEAST_SUM 6.103515625e-5f
 #define EXPERTS_OF_LANE 8
 #define NO_EXPERT 0xffffffff
+
+// Returns a bit for each expert of a lane that is in none of the best groups. A group counts by its two highest ranks.
+METAL_FUNC uint of_other_groups(constant Route& p, thread const float* rank, uint lane) {
+  const uint size = p.experts / p.groups;
+  // Lane g has the value of group g.
+  float value = -INFINITY;
+  for (uint g = 0; g < p.groups; ++g) {
+    float first = -INFINITY, second = -INFINITY;
+    #pragma clang loop unroll(full)
+    for (uint i = 0; i < EXPERTS_OF_LANE; ++i) {
+      const uint expert = i * 32 + lane;
+      if (expert >= p.experts || expert / size != g) continue;
+      second = max(second, min(first, rank[i]));
+      first = max(first, rank[i]);
+    }
+    const float highest = simd_max(first);
+    const uint holder = simd_min(first == highest ? lane : NO_EXPERT);
+    const float next = simd_max(lane == holder ? second : first);
+    if (lane == g) value = highest + next;
+  }
+  uint kept = 0;
+  for (uint c = 0; c < p.groups_used; ++c) {
+    const bool is_left = lane < p.groups && !(kept >> lane & 1);
+    const float highest = simd_max(is_left ? value : -INFINITY);
+    kept = kept | 1u << (simd_min(is_left && value == highest ? lane : NO_EXPERT) & 31);
+  }
+  uint others = 0;
+  #pragma clang loop unroll(full)
+  for (uint i = 0; i < EXPERTS_OF_LANE; ++i) {
+    const uint group = (i * 32 + lane) / size;
+    if (group < p.groups && !(kept >> group & 1)) others = others | 1 << i;
+  }
+  return others;
+}
 
 // Chooses the experts of a row, and their weights. A simdgroup takes a row, a lane every 32nd expert.
 METAL_FUNC void choose_experts(constant Route& p, device const float* scores, device const float* bias, device uint* chosen,
@@ -48,11 +84,12 @@ METAL_FUNC void choose_experts(constant Route& p, device const float* scores, de
   for (uint i = 0; i < EXPERTS_OF_LANE; ++i) {
     const uint expert = i * 32 + lane;
     if (p.weighting == SOFTMAX) weight[i] = weight[i] / total;
+    if (p.groups > 1 && expert < p.experts) rank[i] = weight[i];
     if ((p.flags & HAS_BIAS) && expert < p.experts) rank[i] = weight[i] + bias[expert];
     // A score that is no number comes last.
     if (!(rank[i] >= -INFINITY)) rank[i] = -INFINITY;
   }
-  uint taken = 0;
+  uint taken = p.groups > 1 ? of_other_groups(p, rank, lane) : 0;
   float own = 0.0f, sum = 0.0f;
   for (uint c = 0; c < p.used; ++c) {
     float best = -INFINITY, of_best = 0.0f;
@@ -128,6 +165,7 @@ struct Join {
 #define ADD 1              // adds to the output
 #define SHARED 2           // an expert that all rows use comes last
 #define SHARED_SCORE 4     // with the sigmoid of its score as its weight
+#define UNWEIGHTED 8       // all weights of chosen experts are 1
 
 // Sums the weighted outputs of the experts of each row, in the order of its choice.
 kernel void join_experts(constant Join& p [[buffer(0)]], device const float* outputs [[buffer(1)]], device const float* weights [[buffer(2)]],
@@ -137,7 +175,10 @@ kernel void join_experts(constant Join& p [[buffer(0)]], device const float* out
   const uint i = group.x * 256 + index, row = group.y;
   if (i >= p.width) return;
   float sum = 0.0f;
-  for (uint c = 0; c < p.used; ++c) sum = fma(weights[row * p.used + c], outputs[(row * p.used + c) * p.width + i], sum);
+  for (uint c = 0; c < p.used; ++c) {
+    const float weight = (p.flags & UNWEIGHTED) ? 1.0f : weights[row * p.used + c];
+    sum = fma(weight, outputs[(row * p.used + c) * p.width + i], sum);
+  }
   if (p.flags & SHARED) {
     const float weight = (p.flags & SHARED_SCORE) ? 1.0f / (1.0f + precise::exp(-shared_scores[row])) : 1.0f;
     sum = fma(weight, of_shared[row * p.width + i], sum);

@@ -95,6 +95,7 @@ struct Gate {
   uint width;
   uint outputs;
   uint kind;     // of the activation
+  uint scaled;   // 1 if gates and ups are multiplied by a factor of their row first
 };
 #define GELU 1
 #define CLAMPED 2     // else SiLU
@@ -106,15 +107,23 @@ struct Gate {
 // activation(gate) * up, where a row has its gates and then its ups, `width` each. SiLU is g / (1 + e^-g), and GELU
 // is g / (1 + e^-s) with s = 2 sqrt(2 / pi) (g + 0.044715 g^3). The bounded gate of gpt-oss is g / (1 + e^-1.702 g)
 // times up + 1, with g at most 7 and up from -7 to 7.
+//
+// A factor of a row multiplies gate and up first, as if it had multiplied the input of both products.
 kernel void gate(constant Gate& p [[buffer(0)]], device const float* x [[buffer(1)]],
                  device char* codes [[buffer(2)]], device half* halves [[buffer(3)]], device float* scales [[buffer(4)]],
                  device short2* sums [[buffer(5)]], device float* floats [[buffer(6)]],
+                 device const float* factors [[buffer(7)]],
                  uint2 group [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]],
                  uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   const uint units = p.width / 32, u = group.x * 8 + simdgroup, i = u * 32 + lane;
   if (u >= units) return;
   device const float* from = x + group.y * 2 * p.width;
-  float g = from[i], up = from[p.width + i], slope = g;
+  float g = from[i], up = from[p.width + i];
+  if (p.scaled) {
+    g = factors[group.y] * g;
+    up = factors[group.y] * up;
+  }
+  float slope = g;
   if (p.kind == GELU) slope = GELU_SLOPE * fma(GELU_CUBIC * g * g, g, g);
   if (p.kind == CLAMPED) {
     g = min(g, CLAMPED_BOUND);
