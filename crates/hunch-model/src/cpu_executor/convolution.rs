@@ -67,7 +67,8 @@ mod tests {
     const WIDTH: usize = 16;
 
     fn spec(positions: usize) -> ModelSpec {
-        let convolution = LayerSpec { mixer: Mixer::ShortConvolution, window: None, rope: LayerRope::None };
+        let convolution =
+            LayerSpec { mixer: Mixer::ShortConvolution, rope: LayerRope::None, ..LayerSpec::PLAIN };
         ModelSpec { convolution: Some(positions), layers: vec![convolution], ..tiny(1) }
     }
 

@@ -143,7 +143,7 @@ mod tests {
     }
 
     fn spec(net: DeltaNet) -> ModelSpec {
-        let layer = LayerSpec { mixer: Mixer::DeltaNet, window: None, rope: LayerRope::None };
+        let layer = LayerSpec { mixer: Mixer::DeltaNet, rope: LayerRope::None, ..LayerSpec::PLAIN };
         ModelSpec { delta_net: Some(net), layers: vec![layer], ..tiny(1) }
     }
 
