@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use hunch_core::model::{LanguageModel, LogitRows, RowLayout, Rows, Step};
+use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, RowLayout, Rows, Step};
 use hunch_core::token::TokenId;
 use hunch_error::ErrorCode;
 use hunch_library::fit::Footprint;
@@ -15,7 +15,7 @@ use hunch_model::gguf::{Gguf, WeightType};
 use hunch_model::low_bit;
 use hunch_model::metal::selftest::KernelPart;
 use hunch_model::sequences::Sequences;
-use hunch_model::spec::{HeadNorms, LayerRope, LayerSpec, ModelSpec};
+use hunch_model::spec::{HeadNorms, KeyHeads, LayerRope, LayerSpec, ModelSpec};
 use hunch_model::weights::WeightFile;
 use serde::Deserialize;
 
@@ -23,8 +23,8 @@ use crate::support::cpu;
 use crate::support::gguf_writer::GgufWriter;
 use crate::support::idle_gpu::IdleGpu;
 use crate::support::tiny::{
-    CHUNKED, EXPERTS, FURTHER, LONG, MIXTURE, ORACLE_TOKENS, Tiny, Variant, WINDOW, further, long, tokens,
-    with_short_chunks,
+    CHUNKED, EXPERTS, FURTHER, LONG, MIXTURE, ORACLE_TOKENS, SHARED_KEYS, Tiny, Variant, WINDOW, further,
+    long, tokens, with_short_chunks,
 };
 
 fn load(tiny: Tiny) -> Decoder {
@@ -531,4 +531,126 @@ fn windows_and_rotations_follow_architecture_or_file() {
     assert_eq!(layers(("llama4", Variant::Window, 4), |w| w), [short, short, short, plain]);
     // Every fourth layer of SmolLM3 is not rotated.
     assert_eq!(layers(("smollm3", Variant::Plain, 4), |w| w), [global, global, global, plain]);
+}
+
+/// Opens a changed file of a model of [`FURTHER`].
+fn open_changed(of: (&'static str, Variant, usize), change: impl Fn(GgufWriter) -> GgufWriter) -> Decoder {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("changed.gguf");
+    std::fs::write(&path, change(further(of).writer()).bytes()).unwrap();
+    Decoder::open(&path, &cpu()).unwrap()
+}
+
+#[test]
+fn layers_of_gemma4_have_own_heads_and_share_keys() {
+    let bytes = further(SHARED_KEYS).writer().bytes();
+    let spec = ModelSpec::from_gguf(&Gguf::parse(Path::new("tiny.gguf"), &bytes).unwrap()).unwrap();
+    let shared: Vec<_> = spec.layers.iter().map(|layer| layer.shares_keys_of).collect();
+    // Each shares with the last layer of its kind that has keys.
+    assert_eq!(shared, [None, None, None, None, Some(2), Some(2), Some(3)]);
+    let (local, global) = (KeyHeads { count: 2, width: 32 }, KeyHeads { count: 1, width: 64 });
+    let heads: Vec<_> = (0..7).map(|layer| spec.heads(layer)).collect();
+    assert_eq!(heads, [local, global, local, global, local, local, global]);
+    let widths: Vec<_> = (0..7).map(|layer| spec.dense_width(layer)).collect();
+    assert_eq!(widths, [512, 512, 512, 512, 1024, 1024, 1024]);
+    // Keys and values of four layers, in 32 bits.
+    assert_eq!(spec.cache_bytes_per_token(), 4 * 2 * 64 * 4);
+}
+
+#[test]
+fn keys_that_a_layer_does_not_use_take_no_memory() {
+    let with = open_changed(SHARED_KEYS, |writer| writer);
+    let without = open_changed(SHARED_KEYS, |writer| {
+        let unused = (4..7)
+            .flat_map(|layer| ["k", "v", "k_norm"].map(|part| format!("blk.{layer}.attn_{part}.weight")));
+        unused.fold(writer, |writer, name| writer.without(&name))
+    });
+    assert_eq!(with.memory(), without.memory());
+    let ids = tokens(12, 4);
+    let (mut with, mut without) = (with, without);
+    assert!(chain(&mut with, &ids) == chain(&mut without, &ids));
+}
+
+#[test]
+fn table_of_layer_embeddings_is_read_by_the_row() {
+    let model = load(further(SHARED_KEYS));
+    let memory = model.memory();
+    // The table has 258 rows for 7 layers of 32 values.
+    assert_eq!(memory.weights - memory.read_by_a_pass, 258 * 7 * 32 * 4);
+}
+
+/// Layer 3 lends its keys to layer 6.
+#[test]
+fn skipped_layers_lend_the_keys_of_their_own_rows() {
+    let mut model = load(further(SHARED_KEYS));
+    let (prompt, draft) = (tokens(9, 1), tokens(3, 2));
+    let skipped = Step { layers: LayerPlan::Skip(&[2, 3]), ..Step::chain(&draft, LogitRows::All) };
+    chain(&mut model, &prompt);
+    let expected = model.forward(skipped).unwrap().logits;
+    // Keys of other tokens in the same slots.
+    model.truncate(prompt.len()).unwrap();
+    chain(&mut model, &tokens(5, 3));
+    model.truncate(prompt.len()).unwrap();
+    let again = model.forward(skipped).unwrap().logits;
+    assert!(expected == again);
+}
+
+#[test]
+fn joined_gates_and_ups_of_experts_equal_separate_ones() {
+    let of = ("gemma4", Variant::Experts, 2);
+    let bytes = further(of).writer().bytes();
+    let gguf = Gguf::parse(Path::new("tiny.gguf"), &bytes).unwrap();
+    let separate = |mut writer: GgufWriter| {
+        for layer in 0..2 {
+            let name = format!("blk.{layer}.ffn_gate_up_exps.weight");
+            let info = &gguf.tensors[&name];
+            let [experts, both, width] = info.shape[..] else { panic!("three dimensions") };
+            let values = bytes[info.range.clone()].as_chunks::<4>().0.iter().map(|v| f32::from_le_bytes(*v));
+            let values: Vec<f32> = values.collect();
+            writer = writer.without(&name);
+            for (at, part) in ["gate", "up"].into_iter().enumerate() {
+                let half = both / 2 * width;
+                let own = values.chunks_exact(both * width).flat_map(|expert| &expert[at * half..][..half]);
+                let own: Vec<f32> = own.copied().collect();
+                let name = format!("blk.{layer}.ffn_{part}_exps.weight");
+                let dtype = candle_core::quantized::GgmlDType::F32;
+                writer = writer.tensor(&name, &[experts, both / 2, width], dtype, &own);
+            }
+        }
+        writer
+    };
+    let (mut joined, mut separate) = (load(further(of)), open_changed(of, separate));
+    let ids = tokens(12, 4);
+    assert!(chain(&mut joined, &ids) == chain(&mut separate, &ids));
+}
+
+#[test]
+fn rejects_odd_layers_of_gemma4_with_the_reason() {
+    let error = |change: &dyn Fn(GgufWriter) -> GgufWriter| {
+        let bytes = change(further(SHARED_KEYS).writer()).bytes();
+        let error = ModelSpec::from_gguf(&Gguf::parse(Path::new("tiny.gguf"), &bytes).unwrap()).unwrap_err();
+        (error.code(), error.to_string())
+    };
+    let with = |name: &str, value| {
+        let key = format!("gemma4.{name}");
+        error(&|writer: GgufWriter| writer.without_key(&key).u32(&key, value))
+    };
+    let unsupported = |(code, text): (ErrorCode, String), part: &str| {
+        assert!(code == ErrorCode::UnsupportedModel && text.contains(part), "{code:?} {text}");
+    };
+    let invalid = |(code, text): (ErrorCode, String), part: &str| {
+        assert!(code == ErrorCode::InvalidModelFile && text.contains(part), "{code:?} {text}");
+    };
+    invalid(error(&|w| w.without("rope_freqs.weight")), "rope_freqs.weight is missing");
+    invalid(
+        error(&|w| w.without_key("gemma4.attention.sliding_window_pattern")),
+        "sliding_window_pattern is missing",
+    );
+    invalid(with("attention.shared_kv_layers", 6), "no layer of its kind has any");
+    invalid(with("attention.shared_kv_layers", 7), "7 of its 7 layers share keys");
+    unsupported(with("attention.value_length_swa", 16), "its values are 16 wide and its keys 32");
+    unsupported(with("rope.dimension_count_swa", 48), "rotates 48 of the 32 elements");
+    let bytes = Tiny::default().writer().u32("llama.embedding_length_per_layer_input", 32).bytes();
+    let other = ModelSpec::from_gguf(&Gguf::parse(Path::new("tiny.gguf"), &bytes).unwrap()).unwrap_err();
+    unsupported((other.code(), other.to_string()), "its layers have embeddings of their own");
 }

@@ -25,12 +25,29 @@ struct CatalogueFile {
 struct Entry {
     #[serde(flatten)]
     model: CatalogueModel,
-    layers: u64,
-    kv_heads: u64,
-    head_width: u64,
+    #[serde(flatten)]
+    layers: CachedLayers,
+    /// Layers with other heads.
+    #[serde(default)]
+    other_layers: Option<CachedLayers>,
     /// [`Vocabulary::digest`] of this exact file, if it was computed.
     #[serde(default)]
     vocabulary_digest: Option<String>,
+}
+
+/// Layers that cache keys and values of their own.
+#[derive(Deserialize)]
+struct CachedLayers {
+    layers: u64,
+    kv_heads: u64,
+    head_width: u64,
+}
+
+impl CachedLayers {
+    /// Returns the bytes of an f32 KV cache for one token.
+    fn cache_bytes(&self) -> u64 {
+        2 * self.layers * self.kv_heads * self.head_width * size_of::<f32>() as u64
+    }
 }
 
 /// Some published tokens of a shared vocabulary, by id. Special tokens distinguish best, because
@@ -54,8 +71,9 @@ struct Index {
 static INDEX: LazyLock<Index> = LazyLock::new(|| {
     let file: CatalogueFile =
         serde_json::from_str(include_str!("catalogue.json")).expect("the embedded catalogue is valid");
-    let cache =
-        |entry: &Entry| 2 * entry.layers * entry.kv_heads * entry.head_width * size_of::<f32>() as u64;
+    let cache = |entry: &Entry| {
+        entry.layers.cache_bytes() + entry.other_layers.as_ref().map_or(0, CachedLayers::cache_bytes)
+    };
     Index {
         version: file.version,
         reviewed: file.reviewed,
@@ -321,6 +339,7 @@ mod tests {
             "Mistral",
             "Ministral 3",
             "Gemma 3",
+            "Gemma 4",
             "Phi-4",
             "GLM-4",
             "Granite 3",
@@ -371,6 +390,8 @@ mod tests {
         assert_eq!(match_file("another", 491_400_064), None);
         // 24 layers, 2 heads of width 64, keys and values, 4 bytes each.
         assert_eq!(cache_bytes_per_token(&known.id), 24 * 2 * 64 * 2 * 4);
+        // 20 layers with heads of width 256, and 4 with heads of width 512.
+        assert_eq!(cache_bytes_per_token("gemma-4-e4b-it-q4_0"), (20 * 256 + 4 * 512) * 2 * 2 * 4);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use hunch_model::gguf::{Gguf, TensorInfo};
 use hunch_model::heads::HeadMemory;
 use hunch_model::metal::matrix::Matrix;
 use hunch_model::metal::workspace::SPAN;
-use hunch_model::spec::{Experts, ModelSpec, STATE_STEP};
+use hunch_model::spec::{Experts, ModelSpec, PER_LAYER_TABLE, STATE_STEP};
 
 /// Default limit of the context, in tokens: KV cache memory grows with it.
 const DEFAULT_CONTEXT: usize = 8192;
@@ -44,8 +44,8 @@ pub struct Footprint {
     cache_per_token: u64,
     /// Bytes of the state of layers without attention: fixed, and for every [`STATE_STEP`] tokens.
     state: (u64, u64),
-    /// Number of layers with attention, for candle. Each has two cache buffers, whose sizes are powers of two.
-    candle_layers: Option<u64>,
+    /// Bytes per token of the two cache buffers of each layer, for candle. The size of a buffer is a power of two.
+    candle_layers: Option<Vec<u64>>,
     /// Scratch bytes of a pass: fixed, and per token of context for attention.
     scratch: (u64, f64),
     /// Vocabulary entries.
@@ -81,7 +81,9 @@ impl Footprint {
         let bytes = |info: &TensorInfo| info.range.len() as u64;
         let table = tensors.get("token_embd.weight");
         let tied = !tensors.contains_key("output.weight");
-        let loaded = gguf.model_tensors().filter(|(name, _)| tied || *name != "token_embd.weight");
+        // A pass reads one row of each of these.
+        let is_table = |name: &str| name == PER_LAYER_TABLE || (!tied && name == "token_embd.weight");
+        let loaded = gguf.model_tensors().filter(|(name, _)| !is_table(name));
         let read = |info: &TensorInfo| match execution.backend {
             Backend::Cpu | Backend::Metal => execution.bytes_read(info) as u64,
             Backend::Candle { .. } => bytes(info),
@@ -106,6 +108,11 @@ impl Footprint {
             };
             weights += table.map_or(0, separate);
         }
+        let of_table = |info| match execution.backend {
+            Backend::Metal => in_memory(info, execution),
+            Backend::Cpu | Backend::Candle { .. } => bytes(info),
+        };
+        weights += tensors.get(PER_LAYER_TABLE).map_or(0, of_table);
         let footprint = Self {
             weights,
             cache_per_token: spec.cache_bytes_per_token() as u64,
@@ -113,7 +120,8 @@ impl Footprint {
                 let [fixed, of_step] = [0, STATE_STEP].map(|tokens| spec.state_bytes(tokens) as u64);
                 (fixed, of_step - fixed)
             },
-            candle_layers: is_candle.then_some(spec.attention_layers() as u64),
+            candle_layers: is_candle
+                .then(|| spec.cached_values().map(|values| (values * KvType::F32.bytes()) as u64).collect()),
             scratch: scratch_of(spec, &execution.backend),
             entries: spec.n_vocab as u64,
             max_context: spec.context_length,
@@ -161,9 +169,9 @@ impl Footprint {
     }
 
     fn cache_bytes(&self, context: u64) -> u64 {
-        let buffers = 2 * self.candle_layers.unwrap_or(0);
-        let keys_and_values = match (self.cache_per_token * context).checked_div(buffers) {
-            Some(buffer) => buffers * buffer.next_power_of_two(),
+        let of_layer = |per_token: &u64| 2 * (per_token / 2 * context).next_power_of_two();
+        let keys_and_values = match &self.candle_layers {
+            Some(layers) => layers.iter().map(of_layer).sum(),
             None => self.cache_per_token * context,
         };
         let (fixed, of_step) = self.state;
@@ -205,9 +213,9 @@ fn in_memory(info: &TensorInfo, execution: &Execution) -> u64 {
 /// Returns the scratch bytes of a pass: fixed, and per token of context for attention.
 fn scratch_of(spec: &ModelSpec, backend: &Backend) -> (u64, f64) {
     let rows = if *backend == Backend::Cpu { PREFILL_ROWS.0 } else { PREFILL_ROWS.1 };
-    let (heads, width) = (spec.n_head as u64, spec.head_dim as u64);
+    let (heads, keys) = (spec.n_head as u64, spec.widest_keys() as u64);
+    let width = spec.widest_queries() as u64 / heads;
     let (n_embd, n_ff) = (spec.n_embd as u64, spec.n_ff as u64);
-    let keys = spec.n_kv_head as u64 * width;
     // Queries, keys and values, or the projections of the mixer in place of attention.
     let queries = if spec.gated_attention { 2 * heads * width } else { heads * width };
     let of_mixers = [
@@ -221,15 +229,19 @@ fn scratch_of(spec: &ModelSpec, backend: &Backend) -> (u64, f64) {
     let logits = 2 * MAX_ROWS as u64 * spec.n_vocab as u64;
     // Input and output of each expert of a row.
     let of_experts = spec.experts.map_or(0, |experts| 2 * experts.used as u64 * n_embd);
-    let usual_row = 3 * n_embd + heads * width + projected + 3 * n_ff + of_experts;
+    // Inputs of the layers' own embeddings, from the table and its projection.
+    let of_layers = spec.per_layer.map_or(0, |of| 3 * (spec.n_layer * of.width) as u64);
+    let usual_row = 3 * n_embd + heads * width + projected + 3 * n_ff + of_experts + of_layers;
     let (row_bytes, attention) = match backend {
         Backend::Cpu => (4 * usual_row, (4 * rows * heads * (width + 2)) as f64 / ATTENTION_BLOCK as f64),
         Backend::Metal => {
             // The input of a product is kept as codes, halves and floats, with scales and sums.
             let of_net = spec.delta_net.map_or(0, |net| net.output_width() as u64);
-            let input = n_embd.max(n_ff).max(heads * width).max(of_net) * 29 / 4;
+            let of_layer = spec.per_layer.map_or(0, |of| of.width as u64);
+            let input = n_embd.max(n_ff).max(heads * width).max(of_net).max(of_layer) * 29 / 4;
             let of_experts = spec.experts.map_or(0, |experts| values_of_experts(&experts, n_embd));
-            let row = 4 * (n_embd + projected + 2 * n_ff + of_experts) + input;
+            let of_layers = 2 * spec.n_layer as u64 * of_layer;
+            let row = 4 * (n_embd + projected + 2 * n_ff + of_experts + of_layers) + input;
             // Weighted values, the largest score and the sum of weights of each span.
             (row, (rows * heads * (4 * width + 8)) as f64 / SPAN as f64)
         }
@@ -243,7 +255,8 @@ fn scratch_of(spec: &ModelSpec, backend: &Backend) -> (u64, f64) {
 /// outputs. The expert that all rows use counts too.
 fn values_of_experts(experts: &Experts, n_embd: u64) -> u64 {
     let (count, used, n_ff) = (experts.count as u64, experts.used as u64, experts.n_ff as u64);
-    let of_shared = experts.shared.map_or(0, |width| 2 * width as u64 + n_embd + 1);
+    let of_shared = experts.shared.map_or(0, |width| 2 * width as u64 + n_embd + 1)
+        + experts.parallel.map_or(0, |_| n_embd);
     count + used * (3 + 4 + 2 * n_ff + n_embd) + of_shared
 }
 
@@ -401,7 +414,7 @@ mod tests {
         let short = Footprint { max_context: 100, ..model(1) };
         assert_eq!(short.predicted(5000).cache, 100_000);
         // Two buffers of 500,000 bytes each.
-        let on_gpu = Footprint { candle_layers: Some(1), ..model(1) };
+        let on_gpu = Footprint { candle_layers: Some(vec![1000]), ..model(1) };
         assert_eq!(on_gpu.predicted(1000).cache, 2 * (1 << 19));
     }
 

@@ -15,7 +15,7 @@ use hunch_kernels::attention::CacheValues;
 use crate::device::KvType;
 use crate::metal::gpu::Buffer;
 use crate::metal::kernels::Kernels;
-use crate::spec::{Mixer, ModelSpec};
+use crate::spec::{KeyHeads, Mixer, ModelSpec};
 use checkpoints::{Checkpoints, DeltaMemory, DeltaPlan, GpuDeltaMemory};
 use hunch_error::{Error, Result};
 use hunch_kernels::RowMask;
@@ -24,9 +24,9 @@ use states::{StatePlan, States};
 /// Granularity of the capacity in rows, except at the maximum.
 const CAPACITY_STEP: usize = 256;
 
-/// Keys and values of all layers, `[n_kv_head, capacity, head_dim]` each.
+/// Keys and values of all layers, `[heads, capacity, width of a head]` each.
 ///
-/// On a GPU with our kernels they are `[capacity, n_kv_head, head_dim]`, as halves. On the CPU the load options choose
+/// On a GPU with our kernels they are `[capacity, heads, width of a head]`, as halves. On the CPU the load options choose
 /// halves or floats.
 ///
 /// Layers grow one after another, so the old and new buffers coexist for only one layer. The peak is
@@ -37,8 +37,8 @@ pub(crate) struct KvCache {
     /// Capacity of every layer in rows. Some layers may have more after a failed growth.
     capacity: usize,
     max_len: usize,
-    n_kv_head: usize,
-    head_dim: usize,
+    /// Key heads of each layer.
+    heads: Vec<KeyHeads>,
     memory: CacheMemory,
     /// State of the layers with a short convolution, if there are any.
     states: Option<States>,
@@ -74,7 +74,7 @@ enum LayerCache {
     },
     /// Keys, then values, of 16 bits each.
     Gpu(Buffer),
-    /// None, for a layer without attention.
+    /// None, for a layer without attention, or one that attends to the keys of another.
     Absent,
 }
 
@@ -168,7 +168,7 @@ impl KvCache {
         let kv = if let CacheMemory::Host(kv) = memory { kv } else { KvType::F32 };
         let has_state = |layer: usize| spec.layers[layer].mixer != Mixer::Attention;
         let empty = |layer: usize| {
-            if has_state(layer) {
+            if !spec.has_keys(layer) {
                 return LayerCache::Absent;
             }
             LayerCache::Host { k: HostValues::empty(kv), v: HostValues::empty(kv) }
@@ -184,8 +184,7 @@ impl KvCache {
             len: 0,
             capacity: 0,
             max_len,
-            n_kv_head: spec.n_kv_head,
-            head_dim: spec.head_dim,
+            heads: (0..spec.n_layer).map(|layer| spec.heads(layer)).collect(),
             memory,
         }
     }
@@ -202,10 +201,11 @@ impl KvCache {
 
     /// Returns the allocated memory in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        let rows: usize = (0..self.layers.len()).map(|layer| self.layer_capacity(layer)).sum();
+        let of_layer = |layer| self.layer_capacity(layer) * self.row_len(layer);
+        let values: usize = (0..self.layers.len()).map(of_layer).sum();
         let states = self.states.as_ref().map_or(0, States::bytes);
         let checkpoints = self.checkpoints.as_ref().map_or(0, Checkpoints::bytes);
-        2 * rows * self.row_len() * self.kv_type().bytes() + states + checkpoints
+        2 * values * self.kv_type().bytes() + states + checkpoints
     }
 
     /// Returns the type of keys and values.
@@ -217,13 +217,15 @@ impl KvCache {
         }
     }
 
-    /// Returns the number of values per row and layer, for keys or for values.
-    fn row_len(&self) -> usize {
-        self.n_kv_head * self.head_dim
+    /// Returns the number of values per row of a layer, for keys or for values.
+    fn row_len(&self, layer: usize) -> usize {
+        self.heads[layer].values()
     }
 
-    fn attention_layers(&self) -> usize {
-        self.layers.iter().filter(|layer| !matches!(layer, LayerCache::Absent)).count()
+    /// Returns the number of values per row of all layers, for keys or for values.
+    fn all_row_lens(&self) -> usize {
+        let held = |layer: &usize| !matches!(self.layers[*layer], LayerCache::Absent);
+        (0..self.layers.len()).filter(held).map(|layer| self.row_len(layer)).sum()
     }
 
     /// Returns the kernels that own the memory on a GPU.
@@ -234,9 +236,9 @@ impl KvCache {
     /// Returns the capacity of a layer in rows, 0 without attention.
     fn layer_capacity(&self, layer: usize) -> usize {
         match &self.layers[layer] {
-            LayerCache::Host { k, .. } => k.len() / self.row_len(),
-            LayerCache::Device { k, .. } => k.elem_count() / self.row_len(),
-            LayerCache::Gpu(memory) => memory.bytes() / (4 * self.row_len()),
+            LayerCache::Host { k, .. } => k.len() / self.row_len(layer),
+            LayerCache::Device { k, .. } => k.elem_count() / self.row_len(layer),
+            LayerCache::Gpu(memory) => memory.bytes() / (4 * self.row_len(layer)),
             LayerCache::Absent => 0,
         }
     }
@@ -304,7 +306,7 @@ impl KvCache {
         );
         for layer in 0..self.layers.len() {
             if self.layer_capacity(layer) < capacity && !matches!(self.layers[layer], LayerCache::Absent) {
-                self.layers[layer] = self.grow(&self.layers[layer], capacity)?;
+                self.layers[layer] = self.grow(layer, capacity)?;
                 // The device frees the old buffers only after all queued work is done.
                 match &self.memory {
                     CacheMemory::Host(_) => {}
@@ -383,19 +385,21 @@ impl KvCache {
         self.checkpoints.as_ref().map_or(len, |checkpoints| checkpoints.restorable(len))
     }
 
-    fn grow(&self, layer: &LayerCache, capacity: usize) -> Result<LayerCache> {
+    fn grow(&self, index: usize, capacity: usize) -> Result<LayerCache> {
+        let (layer, heads) = (&self.layers[index], self.heads[index]);
         let device = match &self.memory {
             CacheMemory::Host(kv) => {
                 let LayerCache::Host { k, v } = layer else {
                     return Err(wrong_memory());
                 };
-                let (k, v) = (self.grow_host(k, capacity, *kv)?, self.grow_host(v, capacity, *kv)?);
+                let (k, v) =
+                    (self.grow_host(k, heads, (capacity, *kv))?, self.grow_host(v, heads, (capacity, *kv))?);
                 return Ok(LayerCache::Host { k, v });
             }
-            CacheMemory::Gpu(kernels) => return self.grow_gpu(layer, capacity, kernels),
+            CacheMemory::Gpu(kernels) => return self.grow_gpu(index, capacity, kernels),
             CacheMemory::Device(device) => device,
         };
-        let shape = (self.n_kv_head, capacity, self.head_dim);
+        let shape = (heads.count, capacity, heads.width);
         let k = Tensor::zeros(shape, DType::F32, device)?;
         let v = Tensor::zeros(shape, DType::F32, device)?;
         if let LayerCache::Device { k: old_k, v: old_v } = layer
@@ -407,10 +411,10 @@ impl KvCache {
         Ok(LayerCache::Device { k, v })
     }
 
-    fn grow_gpu(&self, layer: &LayerCache, capacity: usize, kernels: &Kernels) -> Result<LayerCache> {
-        let row_bytes = self.row_len() * size_of::<half::f16>();
+    fn grow_gpu(&self, layer: usize, capacity: usize, kernels: &Kernels) -> Result<LayerCache> {
+        let row_bytes = self.row_len(layer) * size_of::<half::f16>();
         let new = Buffer::new(kernels.gpu(), 2 * capacity * row_bytes)?;
-        if let LayerCache::Gpu(old) = layer
+        if let LayerCache::Gpu(old) = &self.layers[layer]
             && self.len > 0
         {
             // Keys, then values.
@@ -422,13 +426,18 @@ impl KvCache {
         Ok(LayerCache::Gpu(new))
     }
 
-    fn grow_host(&self, old: &HostValues, capacity: usize, kv: KvType) -> Result<HostValues> {
-        let (width, used) = (capacity * self.head_dim, self.len * self.head_dim);
-        old.grown(self.n_kv_head, width, used).ok_or_else(|| {
+    fn grow_host(
+        &self,
+        old: &HostValues,
+        heads: KeyHeads,
+        (capacity, kv): (usize, KvType),
+    ) -> Result<HostValues> {
+        let (width, used) = (capacity * heads.width, self.len * heads.width);
+        old.grown(heads.count, width, used).ok_or_else(|| {
             Error::OutOfMemory(format!(
                 "the KV cache needs {} MiB for {capacity} tokens. Start a new conversation, or load the \
                  models with a smaller context",
-                (2 * self.attention_layers() * self.n_kv_head * width * kv.bytes()) >> 20
+                (2 * self.all_row_lens() * capacity * kv.bytes()) >> 20
             ))
         })
     }
@@ -440,7 +449,8 @@ impl KvCache {
     /// # Errors
     /// [`Error::Internal`] if the cache is on a device.
     pub(crate) fn write_rows(&mut self, layer: usize, k: &[f32], v: &[f32]) -> Result<()> {
-        let (heads, d, len, capacity) = (self.n_kv_head, self.head_dim, self.len, self.layer_capacity(layer));
+        let KeyHeads { count: heads, width: d } = self.heads[layer];
+        let (len, capacity) = (self.len, self.layer_capacity(layer));
         let LayerCache::Host { k: keys, v: values } = &mut self.layers[layer] else {
             return Err(wrong_memory());
         };
@@ -460,7 +470,7 @@ impl KvCache {
     /// # Errors
     /// If the device fails. [`Error::Internal`] if the cache is in host memory.
     pub(crate) fn write_tensors(&mut self, layer: usize, k: &Tensor, v: &Tensor) -> Result<()> {
-        let (heads, d, len) = (self.n_kv_head, self.head_dim, self.len);
+        let (KeyHeads { count: heads, width: d }, len) = (self.heads[layer], self.len);
         let rows = v.dim(0)?;
         let LayerCache::Device { k: keys, v: values } = &mut self.layers[layer] else {
             return Err(wrong_memory());
@@ -509,15 +519,15 @@ impl KvCache {
                 checkpoints.keep(base, rows, kernels.as_ref())?;
             }
             self.move_gpu_rows(base, &rows[first..], first)?;
-            for layer in &mut self.layers {
+            for (layer, &KeyHeads { count, width: of_head }) in self.layers.iter_mut().zip(&self.heads) {
                 match layer {
                     LayerCache::Host { k, v } => {
-                        let width = k.len() / self.n_kv_head;
+                        let width = k.len() / count;
                         for cache in [k, v] {
-                            for head in (0..self.n_kv_head).map(|head| head * width) {
+                            for head in (0..count).map(|head| head * width) {
                                 for (to, &from) in rows.iter().enumerate().skip(first) {
-                                    let at = |row: usize| head + (base + row) * self.head_dim;
-                                    cache.move_within(at(from), at(to), self.head_dim);
+                                    let at = |row: usize| head + (base + row) * of_head;
+                                    cache.move_within(at(from), at(to), of_head);
                                 }
                             }
                         }
@@ -549,10 +559,10 @@ impl KvCache {
             .flat_map(|slot| (slot as u32).to_le_bytes())
             .collect();
         let pairs = Buffer::with_bytes(kernels.gpu(), &pairs)?;
-        for layer in &self.layers {
+        for (index, layer) in self.layers.iter().enumerate() {
             if let LayerCache::Gpu(memory) = layer {
                 for side in [0, memory.bytes() / 2] {
-                    kernels.copy_rows(memory, side, &pairs, (rows.len(), self.row_len()))?;
+                    kernels.copy_rows(memory, side, &pairs, (rows.len(), self.row_len(index)))?;
                 }
             }
         }
@@ -632,7 +642,7 @@ mod tests {
         let mut cache = KvCache::on_host(&spec(3), 1000, KvType::F16);
         append(&mut cache, 200);
         // The state after a growth that failed at the second layer.
-        cache.layers[0] = cache.grow(&cache.layers[0], 512).unwrap();
+        cache.layers[0] = cache.grow(0, 512).unwrap();
         append(&mut cache, 20);
         assert_holds(&cache, 220);
         cache.keep_rows(210, &[0, 1, 2]).unwrap();

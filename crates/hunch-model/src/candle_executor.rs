@@ -20,8 +20,8 @@ use crate::device::Compute;
 use crate::executor::{Executor, LayerStep, Wanted};
 use crate::linear::Linear;
 use crate::rope::{PassAngles, Rope};
-use crate::spec::{DeltaNet, Mixer, ModelSpec, RopeKind};
-use crate::tensor_names::{DeltaNetWeights, Dense, FeedForward, Mixture, ModelWeights};
+use crate::spec::{DeltaNet, HeadNorms, Mixer, ModelSpec, RopeKind, per_layer};
+use crate::tensor_names::{DeltaNetWeights, Dense, FeedForward, Mixture, ModelWeights, Parallel};
 use crate::weights::{Embedding, MatrixRows, WeightFile};
 use hunch_core::model::{LogitRows, Rows, StepOutput, VocabSubset};
 use hunch_core::token::TokenId;
@@ -37,6 +37,8 @@ pub(crate) struct CandleExecutor {
     compute: Compute,
     embedding: Arc<Embedding>,
     weights: Arc<ModelWeights<Linear, Tensor, Vec<Linear>>>,
+    /// Table of the layers' own embeddings, in host memory.
+    per_layer: Option<Arc<Embedding>>,
     rope: Arc<Rope>,
     cache: KvCache,
     pass: Option<Pass>,
@@ -57,6 +59,8 @@ struct Pass {
     delta_plan: Option<DeltaPlan>,
     /// Gates of the output of attention, `[rows, n_head * head_dim]`.
     gate: Option<Tensor>,
+    /// Inputs of the layers' own embeddings, `[n_layer, rows, width]`.
+    per_layer: Option<Tensor>,
     /// The residual stream.
     x: Tensor,
     /// Output of the last step, input of the next.
@@ -72,6 +76,10 @@ impl CandleExecutor {
     /// If a tensor is missing or has the wrong shape, or the device is out of memory.
     pub(crate) fn load(file: &WeightFile, spec: &ModelSpec, compute: &Compute) -> Result<Self> {
         let device = compute.device();
+        let table = spec.per_layer.map(|of| {
+            let size = (spec.n_vocab, spec.n_layer * of.width);
+            file.host_table(per_layer::TABLE, size, compute.threads()).map(Arc::new)
+        });
         let linear = |rows: &MatrixRows| file.linear(rows, device);
         Ok(Self {
             weights: Arc::new(ModelWeights::load(
@@ -82,6 +90,7 @@ impl CandleExecutor {
                 |len| Ok(Tensor::ones(len, DType::F32, device)?),
                 |of| file.expert_linears(of, device),
             )?),
+            per_layer: table.transpose()?,
             embedding: Arc::new(file.embedding(spec.n_vocab, spec.n_embd, device)?),
             rope: Arc::new(Rope::new(file, spec)?),
             cache: KvCache::on_device(spec, spec.context_length, device),
@@ -90,6 +99,22 @@ impl CandleExecutor {
             compute: compute.clone(),
             spec: spec.clone(),
         })
+    }
+
+    /// Computes the inputs of the layers' own embeddings from the scaled embeddings of the tokens. `None` for models
+    /// without.
+    fn per_layer_inputs(&self, tokens: &[TokenId], x: &Tensor) -> Result<Option<Tensor>> {
+        let Some((table, input)) = self.per_layer.as_ref().zip(self.weights.per_layer.as_ref()) else {
+            return Ok(None);
+        };
+        let (layers, width) = (self.spec.n_layer, input.norm.dim(0)?);
+        let of_tokens = (table.rows(tokens, &self.device)? * (width as f64).sqrt())?;
+        let projected = (input.projection.forward(x)? / (self.spec.n_embd as f64).sqrt())?;
+        let projected = projected.reshape((tokens.len() * layers, width))?;
+        let projected = rms_norm(&projected, &input.norm, self.spec.rms_eps as f32)?;
+        let sum = (projected + of_tokens.reshape((tokens.len() * layers, width))?)?;
+        let inputs = scaled(sum, per_layer::INPUT_SCALE)?.reshape((tokens.len(), layers, width))?;
+        Ok(Some(inputs.transpose(0, 1)?.contiguous()?))
     }
 
     /// Computes logits of the selected rows.
@@ -114,8 +139,11 @@ impl Executor for CandleExecutor {
     fn begin(&mut self, tokens: &[TokenId], mask: &RowMask) -> Result<()> {
         self.cache.reserve(tokens.len())?;
         let x = scaled(self.embedding.rows(tokens, &self.device)?, self.spec.embedding_scale)?;
-        let shape = (tokens.len(), self.rope.half());
-        let tensor = |values: Vec<f32>| Tensor::from_vec(values, shape, &self.device);
+        let rows = tokens.len();
+        let tensor = |values: Vec<f32>| {
+            let half = values.len() / rows;
+            Tensor::from_vec(values, (rows, half), &self.device)
+        };
         let rotation = self
             .rope
             .angles(mask.positions())
@@ -138,6 +166,7 @@ impl Executor for CandleExecutor {
             plan: self.cache.plan(mask)?,
             delta_plan: self.cache.delta_plan(mask)?,
             gate: None,
+            per_layer: self.per_layer_inputs(tokens, &x)?,
             h: x.clone(),
             x,
             taps: Vec::new(),
@@ -152,14 +181,15 @@ impl Executor for CandleExecutor {
         match step {
             LayerStep::QueryKeyValue => {
                 let h = normed(&pass.x, layer.attention_norm.as_ref(), spec)?;
+                let project = |linear: Option<&Linear>| active(linear)?.forward(&h);
                 if let Some(weights) = &layer.convolution {
-                    let projections = [&layer.q, &layer.k, &layer.v].map(|linear| linear.forward(&h));
+                    let projections = [Some(&layer.q), layer.k.as_ref(), layer.v.as_ref()].map(project);
                     let state = cache.host_state(index)?;
                     pass.h = convolved(projections, weights, active(pass.plan.as_ref())?, state)?;
                     return Ok(());
                 }
                 if let Some((net, sizes)) = layer.delta_net.as_ref().zip(spec.delta_net) {
-                    let projections = [&layer.q, &layer.k, &layer.v].map(|linear| linear.forward(&h));
+                    let projections = [Some(&layer.q), layer.k.as_ref(), layer.v.as_ref()].map(project);
                     let decays = net.decays.as_ref().map(|linear| linear.forward(&h)).transpose()?;
                     let plan = active(pass.delta_plan.as_ref())?;
                     let memory = cache.delta_memory(index)?;
@@ -168,16 +198,32 @@ impl Executor for CandleExecutor {
                     return Ok(());
                 }
                 let rotation = pass.rotation.of(of_layer.rope);
-                let k = heads(&layer.k.forward(&h)?, layer.k_norm.as_ref(), spec, rotation)?;
-                cache.write_tensors(index, &k, &layer.v.forward(&h)?)?;
+                let width = spec.heads(index).width;
+                if let Some(linear) = &layer.k {
+                    let projected = linear.forward(&h)?;
+                    let v = match &layer.v {
+                        Some(linear) => linear.forward(&h)?,
+                        None => projected.clone(),
+                    };
+                    let v = if spec.head_norms == HeadNorms::WithValues {
+                        let ones = Tensor::ones(width, DType::F32, h.device())?;
+                        let parts = v.reshape((v.elem_count() / width, width))?;
+                        rms_norm(&parts, &ones, spec.rms_eps as f32)?.reshape(v.shape())?
+                    } else {
+                        v
+                    };
+                    let k = heads(&projected, layer.k_norm.as_ref(), (spec, width), rotation)?;
+                    cache.write_tensors(index, &k, &v)?;
+                }
                 let mut q = layer.q.forward(&h)?;
                 if spec.gated_attention {
-                    let (rows, width) = (q.dim(0)?, spec.n_head * spec.head_dim);
-                    let both = q.reshape((rows, spec.n_head, 2, spec.head_dim))?;
-                    let part = |at: usize| both.narrow(2, at, 1)?.contiguous()?.reshape((rows, width));
+                    let rows = q.dim(0)?;
+                    let both = q.reshape((rows, spec.n_head, 2, width))?;
+                    let part =
+                        |at: usize| both.narrow(2, at, 1)?.contiguous()?.reshape((rows, spec.n_head * width));
                     (q, pass.gate) = (part(0)?, Some(candle_nn::ops::sigmoid(&part(1)?)?));
                 }
-                let q = heads(&q, layer.q_norm.as_ref(), spec, rotation)?;
+                let q = heads(&q, layer.q_norm.as_ref(), (spec, width), rotation)?;
                 pass.h = match &pass.query_factors {
                     Some(factors) if spec.scales_queries(index) => q.broadcast_mul(factors)?,
                     _ => q,
@@ -189,7 +235,7 @@ impl Executor for CandleExecutor {
                 let bias = pass.biases.get(&of_layer.visible()).and_then(Option::as_ref);
                 let (scale, softcap) = (spec.attention_scale, spec.attention_softcap);
                 let scores = ScoreScaling { scale, softcap, sinks: layer.sinks.as_ref() };
-                pass.h = attention(&pass.h, cache, index, &pass.mask, bias, scores)?;
+                pass.h = attention(&pass.h, cache, spec.key_layer(index), &pass.mask, bias, scores)?;
                 if let Some(gate) = pass.gate.take() {
                     pass.h = (&pass.h * gate)?;
                 }
@@ -201,16 +247,41 @@ impl Executor for CandleExecutor {
             LayerStep::GateUp => {
                 let h = normed(&pass.x, layer.feed_forward_norm.as_ref(), spec)?;
                 pass.h = match &layer.feed_forward {
-                    FeedForward::Dense(Dense { gate, up, .. }) => gated(&h, gate, up, spec)?,
+                    FeedForward::Dense(Dense { gate, up, .. })
+                    | FeedForward::Mixture(Mixture {
+                        parallel: Some(Parallel { dense: Dense { gate, up, .. }, .. }),
+                        ..
+                    }) => gated(&h, gate, up, spec)?,
                     FeedForward::Mixture(_) => h,
                 };
             }
             LayerStep::Down => {
                 let update = match &layer.feed_forward {
                     FeedForward::Dense(Dense { down, .. }) => down.forward(&pass.h)?,
-                    FeedForward::Mixture(layer) => of_experts(&pass.h, layer, spec)?,
+                    FeedForward::Mixture(mixture) => match &mixture.parallel {
+                        None => of_experts(&pass.h, &pass.h, mixture, spec)?,
+                        Some(Parallel { dense, post_norm, experts_norm, experts_post_norm, router_norm }) => {
+                            let of_dense = normed(&dense.down.forward(&pass.h)?, Some(post_norm), spec)?;
+                            let input = normed(&pass.x, Some(experts_norm), spec)?;
+                            let of_router = normed(&pass.x, Some(router_norm), spec)?;
+                            let of_experts = of_experts(&input, &of_router, mixture, spec)?;
+                            (of_dense + normed(&of_experts, Some(experts_post_norm), spec)?)?
+                        }
+                    },
                 };
                 pass.x = added(&pass.x, &update, layer.feed_forward_post_norm.as_ref(), spec)?;
+            }
+            LayerStep::PerLayer => {
+                if let Some((own, inputs)) = layer.per_layer.as_ref().zip(pass.per_layer.as_ref()) {
+                    let gate = own.gate.forward(&pass.x)?;
+                    let gate = if spec.gelu { gate.gelu()? } else { silu(&gate)? };
+                    let gated = (gate * inputs.get(index)?)?;
+                    let update = own.projection.forward(&gated)?;
+                    pass.x = added(&pass.x, &update, Some(&own.post_norm), spec)?;
+                }
+                if let Some(factor) = &layer.output_scale {
+                    pass.x = pass.x.broadcast_mul(factor)?;
+                }
             }
         }
         Ok(())
@@ -240,6 +311,7 @@ impl Executor for CandleExecutor {
             compute: self.compute.clone(),
             embedding: self.embedding.clone(),
             weights: self.weights.clone(),
+            per_layer: self.per_layer.clone(),
             rope: self.rope.clone(),
             cache: KvCache::on_device(&self.spec, self.cache.max_len(), &self.device),
             pass: None,
@@ -259,13 +331,13 @@ fn active<P>(pass: Option<P>) -> Result<P> {
     pass.ok_or_else(|| Error::Internal("no forward pass is active".into()))
 }
 
-/// Splits `[rows, n * head_dim]` into heads `[1, n, rows, head_dim]`, contiguous.
+/// Splits `[rows, n * head_dim]` into heads `[1, n, rows, head_dim]`, contiguous, where `head_dim` comes with the spec.
 ///
 /// Applies the head norm and the rotary embedding if given.
 fn heads(
     x: &Tensor,
     norm: Option<&Tensor>,
-    spec: &ModelSpec,
+    (spec, head_dim): (&ModelSpec, usize),
     rotation: Option<&(Tensor, Tensor)>,
 ) -> Result<Tensor> {
     let (rows, width) = x.dims2()?;
@@ -278,7 +350,7 @@ fn heads(
         }
         None => x.clone(),
     };
-    let x = x.reshape((1, rows, width / spec.head_dim, spec.head_dim))?;
+    let x = x.reshape((1, rows, width / head_dim, head_dim))?;
     let x = x.transpose(1, 2)?.contiguous()?;
     let Some((cos, sin)) = rotation else {
         return Ok(x);
@@ -287,11 +359,12 @@ fn heads(
         RopeKind::Interleaved => rope_i(x, cos, sin),
         RopeKind::Halves => rope(x, cos, sin),
     };
-    if spec.rope_dim == spec.head_dim {
+    let rope_dim = 2 * cos.dim(D::Minus1)?;
+    if rope_dim == head_dim {
         return Ok(rotate(&x)?);
     }
-    let turned = rotate(&x.narrow(D::Minus1, 0, spec.rope_dim)?.contiguous()?)?;
-    let rest = x.narrow(D::Minus1, spec.rope_dim, spec.head_dim - spec.rope_dim)?;
+    let turned = rotate(&x.narrow(D::Minus1, 0, rope_dim)?.contiguous()?)?;
+    let rest = x.narrow(D::Minus1, rope_dim, head_dim - rope_dim)?;
     Ok(Tensor::cat(&[&turned, &rest.contiguous()?], D::Minus1)?)
 }
 
@@ -316,15 +389,24 @@ fn gated(h: &Tensor, gate: &Linear, up: &Linear, spec: &ModelSpec) -> Result<Ten
     Ok((gate * up.forward(h)?)?)
 }
 
-/// Computes the weighted outputs of the experts of each row of `h`. The host chooses the experts.
-fn of_experts(h: &Tensor, layer: &Mixture<Linear, Tensor, Vec<Linear>>, spec: &ModelSpec) -> Result<Tensor> {
+/// Computes the weighted outputs of the experts of each row of `h`. The host chooses the experts by the rows of
+/// `of_router`.
+fn of_experts(
+    h: &Tensor,
+    of_router: &Tensor,
+    layer: &Mixture<Linear, Tensor, Vec<Linear>>,
+    spec: &ModelSpec,
+) -> Result<Tensor> {
     let Mixture { router, gate, up, down, .. } = layer;
     let no_experts = || Error::Internal("this model has no experts".into());
     let experts = spec.experts.as_ref().ok_or_else(no_experts)?;
     let (mut chosen, mut weights) = (Vec::new(), Vec::new());
-    let bias = layer.bias.as_ref().map(Tensor::to_vec1::<f32>).transpose()?;
-    for scores in router.forward(h)?.to_vec2::<f32>()? {
-        experts.choose(&scores, bias.as_deref(), &mut chosen, &mut weights);
+    let [bias, factors] =
+        [&layer.bias, &layer.factors].map(|of| of.as_ref().map(Tensor::to_vec1::<f32>).transpose());
+    let (bias, factors) = (bias?, factors?);
+    for scores in scaled(router.forward(of_router)?, experts.router_scale)?.to_vec2::<f32>()? {
+        let of_choice = (bias.as_deref(), factors.as_deref());
+        experts.choose(&scores, of_choice, &mut chosen, &mut weights);
     }
     let mut out = h.zeros_like()?;
     for expert in chosen.iter().copied().collect::<BTreeSet<_>>() {

@@ -20,8 +20,8 @@ use crate::cache::KvCache;
 use crate::device::Compute;
 use crate::executor::{Executor, LayerStep, SequenceExecutor, Wanted};
 use crate::rope::Rope;
-use crate::spec::ModelSpec;
-use crate::tensor_names::ModelWeights;
+use crate::spec::{ModelSpec, per_layer};
+use crate::tensor_names::{ModelWeights, PerLayerInput};
 use crate::weights::{Embedding, ExpertMatrices, MatrixRows, WeightFile};
 use hunch_core::model::{LogitRows, Rows, StepOutput, VocabSubset};
 use hunch_core::token::TokenId;
@@ -40,7 +40,15 @@ pub(crate) struct CpuExecutor {
     layers: CpuLayers,
     embedding: Arc<Embedding>,
     output: Arc<Output>,
+    per_layer: Option<Arc<PerLayerTable>>,
     taps: Vec<Rows>,
+}
+
+/// Weights of the input of the layers' own embeddings.
+struct PerLayerTable {
+    /// Embeddings of all layers for a token, `[n_layer * width]`.
+    table: Embedding,
+    input: PerLayerInput<Linear, Vec<f32>>,
 }
 
 /// Weights after the layers.
@@ -71,13 +79,19 @@ impl CpuExecutor {
     pub(crate) fn load(file: &WeightFile, spec: &ModelSpec, compute: &Compute) -> Result<Self> {
         let linear = |rows: &MatrixRows| Linear::load(file, rows, compute.threads());
         let experts = |of: &ExpertMatrices| file.expert_stack(of, compute.threads());
-        let ModelWeights { layers, output_norm: norm, head } =
+        let ModelWeights { layers, output_norm: norm, head, per_layer: input } =
             ModelWeights::load(file, spec, linear, |name, shape| values(file, name, shape), ones, experts)?;
+        let per_layer = input.zip(spec.per_layer).map(|(input, of)| -> Result<_> {
+            let size = (spec.n_vocab, spec.n_layer * of.width);
+            let table = file.host_table(per_layer::TABLE, size, compute.threads())?;
+            Ok(Arc::new(PerLayerTable { table, input }))
+        });
         let table = (spec.n_vocab, spec.n_embd);
         Ok(Self {
             embedding: Arc::new(file.host_embedding(table, head.matrix(), compute.threads())?),
             layers: CpuLayers::new(spec.clone(), layers, Rope::new(file, spec)?, compute),
             output: Arc::new(Output { norm, head }),
+            per_layer: per_layer.transpose()?,
             taps: Vec::new(),
         })
     }
@@ -114,14 +128,19 @@ impl CpuExecutor {
     /// Returns an executor that shares the weights and has its own empty cache.
     fn fork_cpu(&self) -> Self {
         let (embedding, output) = (self.embedding.clone(), self.output.clone());
-        Self { layers: self.layers.fork(), embedding, output, taps: Vec::new() }
+        let per_layer = self.per_layer.clone();
+        Self { layers: self.layers.fork(), embedding, output, per_layer, taps: Vec::new() }
     }
 
-    /// Returns the embeddings of `tokens`, `[rows, n_embd]`.
-    fn embed(&self, tokens: &[TokenId]) -> Result<Vec<f32>> {
+    /// Returns the embeddings of `tokens`, `[rows, n_embd]`, and computes the inputs of the layers' own embeddings.
+    fn embed(&mut self, tokens: &[TokenId]) -> Result<Vec<f32>> {
         let mut x = self.embedding.host_rows(tokens)?;
         if self.layers.spec.embedding_scale != 1.0 {
             scale(&mut x, self.layers.spec.embedding_scale);
+        }
+        if let Some(PerLayerTable { table, input }) = self.per_layer.as_deref() {
+            let of_tokens = table.host_rows(tokens)?;
+            self.layers.per_layer_inputs(input, &x, &of_tokens)?;
         }
         Ok(x)
     }

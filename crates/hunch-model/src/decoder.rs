@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::candle_executor::CandleExecutor;
 use crate::cpu_executor::CpuExecutor;
 use crate::device::{Compute, KvType};
-use crate::executor::{Draw, Executor, LAYER, SequenceExecutor, Wanted};
+use crate::executor::{Draw, Executor, LAYER, LayerStep, SequenceExecutor, Wanted};
 use crate::gguf::{Gguf, TensorInfo};
 use crate::metal::convert::{Conversion, conversions};
 use crate::metal::costs::PassSize;
@@ -459,6 +459,9 @@ impl Decoder {
             };
             if runs {
                 LAYER.iter().try_for_each(|&part| self.executor.step(layer, part))?;
+            } else if self.spec.lends_keys(layer) && !matches!(layers, LayerPlan::Exit(_)) {
+                // Later layers attend to these keys, which must not be those of other rows.
+                self.executor.step(layer, LayerStep::QueryKeyValue)?;
             }
             if tapped.contains(&layer) {
                 self.executor.tap(kept, wanted)?;

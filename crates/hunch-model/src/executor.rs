@@ -28,15 +28,19 @@ pub(crate) enum LayerStep {
     GateUp,
     /// Down product, added to the residual stream.
     Down,
+    /// Gated embedding of the layer's own, added to the residual stream, and the factor of the layer's output. Nothing
+    /// for layers without both.
+    PerLayer,
 }
 
 /// Steps of a layer, in order.
-pub(crate) const LAYER: [LayerStep; 5] = [
+pub(crate) const LAYER: [LayerStep; 6] = [
     LayerStep::QueryKeyValue,
     LayerStep::Attention,
     LayerStep::AttentionOutput,
     LayerStep::GateUp,
     LayerStep::Down,
+    LayerStep::PerLayer,
 ];
 
 /// Results of a pass that its caller wants.

@@ -23,10 +23,12 @@ use crate::metal::kernels::{
 };
 use crate::metal::matrix::Matrix;
 use crate::metal::selftest::{HEAD_WIDTHS, KernelPart};
-use crate::metal::workspace::{Activations, AttentionSpace, Widths, Workspace, at_least};
+use crate::metal::workspace::{Activations, AttentionSpace, WRITE_FLOATS, Widths, Workspace, at_least};
 use crate::rope::{PassAngles, Rope};
-use crate::spec::{HeadNorms, Mixer, ModelSpec, Norms, RopeKind};
-use crate::tensor_names::{DeltaNetWeights, Dense, FeedForward, LayerWeights, ModelWeights};
+use crate::spec::{HeadNorms, KeyHeads, Mixer, ModelSpec, Norms, PerLayerEmbedding, RopeKind, per_layer};
+use crate::tensor_names::{
+    DeltaNetWeights, Dense, FeedForward, LayerWeights, ModelWeights, PerLayer, PerLayerInput,
+};
 use crate::weights::{ExpertMatrices, MatrixRows, WeightFile};
 use convolution::GpuPlan;
 use delta_net::DeltaPass;
@@ -51,6 +53,8 @@ pub(crate) struct MetalExecutor {
     cache: KvCache,
     workspace: Option<Workspace>,
     experts: Option<MixtureSpace>,
+    /// Inputs of the layers' own embeddings, `[rows, n_layer, width]`, and their projected part.
+    per_layer: Option<(Buffer, Buffer)>,
     pass: Option<Pass>,
 }
 
@@ -60,11 +64,31 @@ struct Weights {
     output_norm: Buffer,
     head: Arc<Matrix>,
     head_bias: Option<Buffer>,
+    per_layer: Option<PerLayerTable>,
+}
+
+/// Weights of the input of the layers' own embeddings.
+struct PerLayerTable {
+    /// Embeddings of all layers for a token.
+    table: Matrix,
+    projection: Joined,
+    norm: Buffer,
+}
+
+/// Weights of a layer's own embedding.
+struct GpuPerLayer {
+    gate: Joined,
+    projection: Joined,
+    post_norm: Buffer,
 }
 
 struct Layer {
     attention_norm: Option<Buffer>,
     query_key_value: Joined,
+    /// Values of the queries, keys and values of a row.
+    heads_width: usize,
+    /// The keys before their norm and rotation are the values too.
+    values_are_keys: bool,
     q_norm: Option<Buffer>,
     k_norm: Option<Buffer>,
     /// Weights of a short convolution, whose projections are those of queries, keys and values.
@@ -77,6 +101,9 @@ struct Layer {
     feed_forward_norm: Option<Buffer>,
     feed_forward: GpuFeedForward,
     feed_forward_post_norm: Option<Buffer>,
+    per_layer: Option<GpuPerLayer>,
+    /// Factor of the residual stream after the layer.
+    output_scale: f32,
 }
 
 /// Feed-forward network of a layer.
@@ -105,6 +132,7 @@ struct Pass {
 enum UpdatePart {
     Attention,
     FeedForward,
+    PerLayer,
 }
 
 impl MetalExecutor {
@@ -115,13 +143,18 @@ impl MetalExecutor {
         {
             return Some(format!("there is no kernel for gated delta nets with heads of width {width}"));
         }
-        if !HEAD_WIDTHS.contains(&spec.head_dim) || spec.n_head / spec.n_kv_head > MAX_GROUP {
+        let without_kernel =
+            |heads: &KeyHeads| !HEAD_WIDTHS.contains(&heads.width) || spec.n_head / heads.count > MAX_GROUP;
+        if let Some(heads) = (0..spec.n_layer).map(|layer| spec.heads(layer)).find(without_kernel) {
             return Some(format!(
                 "there is no kernel for {} heads of width {} over {} key heads",
-                spec.n_head, spec.head_dim, spec.n_kv_head
+                spec.n_head, heads.width, heads.count
             ));
         }
-        if let Some(width) = [spec.n_embd, spec.n_ff].into_iter().find(|width| !width.is_multiple_of(32)) {
+        let of_layers = spec.per_layer.map_or(0, |of| of.width);
+        let widths = [spec.n_embd, spec.n_ff, of_layers].into_iter();
+        let widths = widths.chain((0..spec.n_layer).map(|layer| spec.dense_width(layer)));
+        if let Some(width) = widths.into_iter().find(|width| !width.is_multiple_of(32)) {
             return Some(format!("there is no kernel for rows of {width} values"));
         }
         if let Some(experts) = spec.experts {
@@ -132,7 +165,7 @@ impl MetalExecutor {
             if let Some(groups) = experts.groups.filter(|groups| groups.count > MAX_GROUPS) {
                 return Some(format!("there is no kernel for {} groups of experts", groups.count));
             }
-            let widths = [Some(experts.n_ff), experts.shared, experts.dense_width()];
+            let widths = [Some(experts.n_ff), experts.shared, experts.dense_width(), experts.parallel];
             if let Some(width) = widths.into_iter().flatten().find(|width| !width.is_multiple_of(32)) {
                 return Some(format!("there is no kernel for experts of width {width}"));
             }
@@ -158,21 +191,32 @@ impl MetalExecutor {
     /// Returns the parts of the self-test that a model depends on, without products and the choice of tokens, which
     /// have replacements.
     pub(crate) fn parts(spec: &ModelSpec) -> Vec<KernelPart> {
-        let activation = if spec.gelu { Activation::Gelu } else { Activation::Silu };
+        let activation = spec.activation();
         let clamped = spec.experts.is_some_and(|experts| experts.clamped);
-        let (width, has_windows) = (spec.head_dim, spec.layers.iter().any(|layer| layer.window.is_some()));
+        let width = spec.head_dim;
+        let of_layer = |layer: usize| {
+            let width = spec.heads(layer).width;
+            let has_window = spec.layers[layer].window.is_some();
+            [KernelPart::Attention(width), KernelPart::WindowAttention(width)]
+                .into_iter()
+                .take(1 + usize::from(has_window))
+        };
+        let mut attention: Vec<KernelPart> = Vec::new();
+        for part in (0..spec.n_layer).flat_map(of_layer) {
+            if !attention.contains(&part) {
+                attention.push(part);
+            }
+        }
         let needs = [
             (KernelPart::Norm, true),
             (KernelPart::Output, true),
             (KernelPart::Gate(activation), true),
             (KernelPart::Heads, true),
             (KernelPart::Cache, true),
-            (KernelPart::Attention(width), true),
-            (KernelPart::UpdateNorm, matches!(spec.norms, Norms::After | Norms::Both)),
+            (KernelPart::UpdateNorm, has_updates(spec)),
             (KernelPart::JointHeads, spec.head_norms == HeadNorms::Joint),
             (KernelPart::Cap, spec.logit_softcap.is_some()),
             (KernelPart::CappedAttention(width), spec.attention_softcap.is_some()),
-            (KernelPart::WindowAttention(width), has_windows),
             (KernelPart::Sinks, spec.sinks),
             (KernelPart::Experts, spec.experts.is_some()),
             (KernelPart::Convolution, spec.convolution.is_some()),
@@ -180,7 +224,7 @@ impl MetalExecutor {
             (KernelPart::DeltaNet(spec.delta_net.map_or(0, |net| net.head_dim)), spec.delta_net.is_some()),
             (KernelPart::Gate(Activation::Clamped), clamped),
         ];
-        needs.into_iter().filter_map(|(part, needed)| needed.then_some(part)).collect()
+        needs.into_iter().filter_map(|(part, needed)| needed.then_some(part)).chain(attention).collect()
     }
 
     /// Loads a model file onto a GPU.
@@ -201,6 +245,7 @@ impl MetalExecutor {
             cache: KvCache::on_gpu(spec, spec.context_length, kernels),
             workspace: None,
             experts: None,
+            per_layer: None,
             pass: None,
             kernels: kernels.clone(),
             spec: spec.clone(),
@@ -214,7 +259,8 @@ impl MetalExecutor {
         let gpu = self.kernels.gpu().clone();
         let widths = self.widths();
         let (old, old_net) = self.pass.take().map(|pass| (pass.space, pass.delta_net)).unzip();
-        let space = AttentionSpace::new(&gpu, mask, (self.spec.n_head, self.spec.head_dim), old)?;
+        let width = self.spec.widest_queries() / self.spec.n_head;
+        let space = AttentionSpace::new(&gpu, mask, (self.spec.n_head, width), old)?;
         let angles = self.rope.angles(mask.positions()).try_map(|angles| {
             Ok((Buffer::with_floats(&gpu, &angles.cos)?, Buffer::with_floats(&gpu, &angles.sin)?))
         })?;
@@ -229,7 +275,51 @@ impl MetalExecutor {
         self.kernels.take_rows(table, (tokens, rows), scale, &workspace.x)?;
         self.workspace = Some(workspace);
         self.pass = Some(Pass { rows, angles, query_factors, space, plan, delta_net, pending: None });
+        self.per_layer_inputs(tokens)
+    }
+
+    /// Computes the inputs of the layers' own embeddings from the embeddings of the tokens.
+    fn per_layer_inputs(&mut self, tokens: Argument<'_>) -> Result<()> {
+        let (Some(own), Some(pass)) = (&self.weights.per_layer, &self.pass) else { return Ok(()) };
+        let (rows, gpu) = (pass.rows, self.kernels.gpu());
+        let values = own.table.k();
+        let (inputs, projected) = self.per_layer.take().unzip();
+        let inputs = at_least(gpu, inputs, 4 * rows * values)?;
+        let projected = at_least(gpu, projected, 4 * rows * values)?;
+        let width = values / self.spec.n_layer;
+        let of_table = (width as f32).sqrt() * per_layer::INPUT_SCALE;
+        self.kernels.take_rows(&own.table, (tokens, rows), of_table, &inputs)?;
+        let space = self.workspace.as_ref().ok_or_else(no_pass)?;
+        let activations = &space.activations;
+        self.kernels.update_and_norm(self.norm_input(None)?, activations, own.projection.forms(rows))?;
+        let scale = 1.0 / (self.spec.n_embd as f32).sqrt();
+        own.projection.multiply_scaled(&self.kernels, activations, rows, &projected, Some(scale))?;
+        // Each layer's part of a row has a norm of its own.
+        let update = NormedUpdate {
+            rows: &projected,
+            weight: &own.norm,
+            scale: per_layer::INPUT_SCALE,
+            factor: 1.0,
+            store: true,
+        };
+        let (rows, eps) = (rows * self.spec.n_layer, self.spec.rms_eps as f32);
+        let parts = NormInput { x: &inputs, weight: None, update: Some(update), first: 0, rows, width, eps };
+        self.kernels.update_and_norm(parts, activations, 0)?;
+        self.per_layer = Some((inputs, projected));
         Ok(())
+    }
+
+    /// Computes the gated embedding of a layer's own, as the activations of its projection.
+    fn per_layer_gate(&self, index: usize) -> Result<()> {
+        let Self { spec, kernels, weights, .. } = self;
+        let (Some(pass), Some(space)) = (&self.pass, &self.workspace) else { return Err(no_pass()) };
+        let own = weights.layers[index].per_layer.as_ref().ok_or_else(no_pass)?;
+        let (inputs, _) = self.per_layer.as_ref().ok_or_else(no_pass)?;
+        own.gate.multiply(kernels, &space.activations, pass.rows, &space.gates, None)?;
+        let width = own.gate.width;
+        let (gates, inputs) = ((&space.gates, width), (inputs, index * width, spec.n_layer * width));
+        let out = (&space.activations, own.projection.forms(pass.rows));
+        kernels.gate_by(gates, inputs, (pass.rows, width), (spec.activation(), None), out)
     }
 
     /// Computes logits of rows of the pass, at a byte offset of a buffer.
@@ -273,9 +363,11 @@ impl MetalExecutor {
     /// Returns what has not joined the residual stream yet.
     fn pending_update(&self, store: bool) -> Option<NormedUpdate<'_>> {
         let (layer, part) = self.pass.as_ref()?.pending?;
-        let weight = self.weights.layers[layer].post_norm(part)?;
+        let weights = &self.weights.layers[layer];
+        let weight = weights.post_norm(part)?;
         let rows = self.workspace.as_ref()?.update.as_ref()?;
-        Some(NormedUpdate { rows, weight, scale: self.spec.residual_scale, store })
+        let factor = weights.factor_after(part);
+        Some(NormedUpdate { rows, weight, scale: self.spec.residual_scale, factor, store })
     }
 
     /// Completes the residual stream, and writes its norm as the activations of a product.
@@ -302,12 +394,33 @@ impl MetalExecutor {
         };
         match (part, &layer.feed_forward) {
             (UpdatePart::Attention, _) => layer.output.multiply(kernels, &space.activations, rows, out, add),
+            (UpdatePart::PerLayer, _) => {
+                let own = layer.per_layer.as_ref().ok_or_else(no_pass)?;
+                own.projection.multiply(kernels, &space.activations, rows, out, add)
+            }
             (UpdatePart::FeedForward, GpuFeedForward::Dense { down, .. }) => {
                 down.multiply(kernels, &space.activations, rows, out, add)
             }
             (UpdatePart::FeedForward, GpuFeedForward::Mixture(mixture)) => {
                 let pass = mixture_pass(kernels, spec, experts.as_ref(), (index, rows))?;
-                mixture.down(pass, &space.activations, spec.n_embd, (out, add))
+                let x = &space.activations;
+                let (Some(parallel), Some(other)) = (&mixture.parallel, &pass.space.parallel) else {
+                    return mixture.down(pass, x, spec.n_embd, (out, add));
+                };
+                // The norm of the experts' sum goes to `out`, and that of the dense network is added.
+                mixture.down(pass, x, spec.n_embd, (other, None))?;
+                let (width, eps) = (spec.n_embd, spec.rms_eps as f32);
+                kernels.norm(other, &parallel.experts_post_norm, (0, rows, width), eps, x, WRITE_FLOATS)?;
+                kernels.copy((&x.floats, 0), (out, 0), 4 * rows * width)?;
+                let gates = &space.gates;
+                let of_gate = (rows, parallel.gate_up.width / 2);
+                kernels.gate(gates, of_gate, (spec.activation(), None), x, parallel.down.forms(rows))?;
+                parallel.down.multiply(kernels, x, rows, other, None)?;
+                let weight = &parallel.post_norm;
+                let update = NormedUpdate { rows: other, weight, scale: 1.0, factor: 1.0, store: true };
+                let sum =
+                    NormInput { x: out, weight: None, update: Some(update), first: 0, rows, width, eps };
+                kernels.update_and_norm(sum, x, 0)
             }
         }
     }
@@ -322,14 +435,17 @@ impl MetalExecutor {
         if spec.layers[index].mixer != Mixer::Attention {
             return Ok(());
         }
-        let (memory, capacity) = cache.gpu_layer(index)?;
+        // A layer that attends to the keys of another has queries only.
+        let (memory, capacity) = cache.gpu_layer(spec.key_layer(index))?;
+        let heads = spec.heads(index);
+        let keys = if spec.has_keys(index) { heads.count } else { 0 };
         let angles = pass.angles.of(spec.layers[index].rope);
         kernels.heads(HeadsInput {
             x: &space.qkv,
             rows: pass.rows,
             queries: spec.n_head,
-            keys: spec.n_kv_head,
-            width: spec.head_dim,
+            keys,
+            width: heads.width,
             query_norm: layer.q_norm.as_ref(),
             key_norm: layer.k_norm.as_ref(),
             angles: angles.map(|(cosines, sines)| (cosines, sines)),
@@ -339,10 +455,12 @@ impl MetalExecutor {
             slot: cache.len(),
             eps: spec.rms_eps as f32,
             special: SpecialHeads {
-                rotated: Some(spec.rope_dim),
+                rotated: Some(spec.rope_dim_of(spec.layers[index].rope)),
                 joint: space.queries.as_ref(),
                 factors: pass.query_factors.as_ref().filter(|_| spec.scales_queries(index)),
-                rest: layer.query_key_value.width - heads_width(spec),
+                rest: layer.query_key_value.width - layer.heads_width,
+                norms_values: spec.head_norms == HeadNorms::WithValues,
+                values_are_keys: layer.values_are_keys,
             },
         })
     }
@@ -369,7 +487,8 @@ impl MetalExecutor {
     fn attention(&self, index: usize) -> Result<()> {
         let Self { spec, kernels, weights, cache, .. } = self;
         let (Some(pass), Some(space)) = (&self.pass, &self.workspace) else { return Err(no_pass()) };
-        let (memory, capacity) = cache.gpu_layer(index)?;
+        let (memory, capacity) = cache.gpu_layer(spec.key_layer(index))?;
+        let heads = spec.heads(index);
         let input = GpuAttention {
             q: space.queries.as_ref().unwrap_or(&space.qkv),
             stride: weights.layers[index].query_key_value.width,
@@ -377,15 +496,15 @@ impl MetalExecutor {
             capacity,
             rows: pass.rows,
             queries: spec.n_head,
-            keys: spec.n_kv_head,
-            width: spec.head_dim,
+            keys: heads.count,
+            width: heads.width,
             scoring: Scoring {
                 scale: spec.attention_scale,
                 cap: spec.attention_softcap,
                 window: spec.layers[index].visible(),
             },
             sinks: weights.layers[index].sinks.as_ref(),
-            gates: spec.gated_attention.then(|| (&space.qkv, heads_width(spec))),
+            gates: spec.gated_attention.then(|| (&space.qkv, weights.layers[index].heads_width)),
         };
         let forms = weights.layers[index].output.forms(pass.rows);
         kernels.attention(input, &pass.space, &space.activations, forms)
@@ -400,11 +519,12 @@ impl MetalExecutor {
             GpuFeedForward::Dense { gate_up, down } => (gate_up, down),
             GpuFeedForward::Mixture(mixture) => {
                 let pass = mixture_pass(kernels, spec, self.experts.as_ref(), (index, rows))?;
-                return mixture.gate_up(pass, &space.activations);
+                let stream = self.norm_input(None)?;
+                return mixture.gate_up_of_all(pass, &space.activations, stream, &space.gates);
             }
         };
         gate_up.multiply(kernels, &space.activations, rows, &space.gates, None)?;
-        let activation = if spec.gelu { Activation::Gelu } else { Activation::Silu };
+        let activation = spec.activation();
         let width = gate_up.width / 2;
         kernels.gate(&space.gates, (rows, width), (activation, None), &space.activations, down.forms(rows))
     }
@@ -425,17 +545,18 @@ impl MetalExecutor {
     }
 
     fn widths(&self) -> Widths {
-        let (spec, attention) = (&self.spec, self.spec.n_head * self.spec.head_dim);
+        let (spec, attention) = (&self.spec, self.spec.widest_queries());
+        let of_layers = spec.per_layer.map_or(0, |of| of.width);
         let of_net = spec.delta_net.map_or(0, |net| net.output_width());
         Widths {
             x: spec.n_embd,
-            qkv: (heads_width(spec) + if spec.gated_attention { attention } else { 0 })
+            qkv: (attention + 2 * spec.widest_keys() + if spec.gated_attention { attention } else { 0 })
                 .max(spec.convolution.map_or(0, |_| 3 * spec.n_embd))
                 .max(spec.delta_net.map_or(0, |net| net.input_width() + net.output_width())),
-            gates: 2 * spec.n_ff,
-            input: spec.n_embd.max(spec.n_ff).max(attention).max(of_net),
+            gates: (2 * spec.n_ff).max(of_layers),
+            input: spec.n_embd.max(spec.n_ff).max(attention).max(of_net).max(of_layers),
             has_queries: spec.head_norms == HeadNorms::Joint,
-            has_updates: matches!(spec.norms, Norms::After | Norms::Both),
+            has_updates: has_updates(spec),
         }
     }
 }
@@ -453,6 +574,17 @@ impl Weights {
         let weights = ModelWeights::load(file, spec, linear, vector, ones, experts)?;
         let layer = |layer: LayerWeights<MatrixRows, Buffer, ExpertMatrix>| {
             let projections = projections(spec, &layer);
+            let heads_width = [Some(&layer.q), layer.k.as_ref(), layer.v.as_ref()].into_iter().flatten();
+            let heads_width = heads_width.map(|rows| rows.n).sum::<usize>();
+            let gates = if spec.gated_attention { layer.q.n / 2 } else { 0 };
+            let per_layer = |own: PerLayer<MatrixRows, Buffer>| -> Result<GpuPerLayer> {
+                Ok(GpuPerLayer {
+                    gate: Joined::load(file, gpu, &[own.gate])?,
+                    projection: Joined::load(file, gpu, &[own.projection])?,
+                    post_norm: own.post_norm,
+                })
+            };
+            let factor = layer.output_scale.map(|scale| scale.read_floats(0, 1)).transpose()?;
             let feed_forward = match layer.feed_forward {
                 FeedForward::Dense(Dense { gate, up, down }) => GpuFeedForward::Dense {
                     gate_up: Joined::load(file, gpu, &[gate, up])?,
@@ -464,6 +596,10 @@ impl Weights {
                 }
             };
             Ok(Layer {
+                heads_width: heads_width - gates,
+                values_are_keys: layer.k.is_some() && layer.v.is_none(),
+                per_layer: layer.per_layer.map(per_layer).transpose()?,
+                output_scale: factor.map_or(1.0, |factor| factor[0]),
                 attention_norm: layer.attention_norm,
                 query_key_value: Joined::load(file, gpu, &projections)?,
                 q_norm: layer.q_norm,
@@ -483,7 +619,15 @@ impl Weights {
         let embedding = Arc::new(table("token_embd")?);
         let head = if file.is_tied() { embedding.clone() } else { Arc::new(table(&weights.head.name)?) };
         let head_bias = bias(file, gpu, &[weights.head])?;
-        Ok(Self { embedding, layers, output_norm: weights.output_norm, head, head_bias })
+        let per_layer = |(input, of): (PerLayerInput<MatrixRows, Buffer>, PerLayerEmbedding)| -> Result<_> {
+            let name = per_layer::TABLE.trim_end_matches(".weight");
+            let rows = MatrixRows::whole(name, spec.n_vocab, spec.n_layer * of.width);
+            let table = matrix(file, gpu, &[rows])?;
+            let projection = Joined::load(file, gpu, &[input.projection])?;
+            Ok(PerLayerTable { table, projection, norm: input.norm })
+        };
+        let per_layer = weights.per_layer.zip(spec.per_layer).map(per_layer).transpose()?;
+        Ok(Self { embedding, layers, output_norm: weights.output_norm, head, head_bias, per_layer })
     }
 }
 
@@ -493,7 +637,18 @@ impl Layer {
         match part {
             UpdatePart::Attention => self.attention_post_norm.as_ref(),
             UpdatePart::FeedForward => self.feed_forward_post_norm.as_ref(),
+            UpdatePart::PerLayer => self.per_layer.as_ref().map(|own| &own.post_norm),
         }
+    }
+
+    /// Returns the factor of the residual stream after a part has joined it.
+    fn factor_after(&self, part: UpdatePart) -> f32 {
+        let is_last = match part {
+            UpdatePart::Attention => false,
+            UpdatePart::FeedForward => self.per_layer.is_none(),
+            UpdatePart::PerLayer => true,
+        };
+        if is_last { self.output_scale } else { 1.0 }
     }
 }
 
@@ -511,20 +666,21 @@ impl GpuFeedForward {
 /// after the query of each head, come last. So do the decays of a gated delta net.
 fn projections(spec: &ModelSpec, layer: &LayerWeights<MatrixRows, Buffer, ExpertMatrix>) -> Vec<MatrixRows> {
     let LayerWeights { q, k, v, delta_net, .. } = layer;
+    let keys_and_values = k.iter().chain(v);
     if let Some(net) = delta_net {
-        return [q, k, v].into_iter().chain(&net.decays).cloned().collect();
+        return [q].into_iter().chain(keys_and_values).chain(&net.decays).cloned().collect();
     }
     if !spec.gated_attention {
-        return vec![q.clone(), k.clone(), v.clone()];
+        return [q].into_iter().chain(keys_and_values).cloned().collect();
     }
     let width = spec.head_dim;
     let of_heads = |part: usize| (0..spec.n_head).map(move |head| q.slice((2 * head + part) * width, width));
-    of_heads(0).chain([k.clone(), v.clone()]).chain(of_heads(1)).collect()
+    of_heads(0).chain(keys_and_values.cloned()).chain(of_heads(1)).collect()
 }
 
-/// Returns the values of the queries, keys and values of a row.
-fn heads_width(spec: &ModelSpec) -> usize {
-    (spec.n_head + 2 * spec.n_kv_head) * spec.head_dim
+/// Returns `true` if the output of a part is normed before it joins the residual stream.
+fn has_updates(spec: &ModelSpec) -> bool {
+    matches!(spec.norms, Norms::After | Norms::Both) || spec.per_layer.is_some()
 }
 
 /// Returns the state of the pass for the experts of a layer.
@@ -603,6 +759,12 @@ impl Executor for MetalExecutor {
                 self.gate_up(index)
             }
             LayerStep::Down => self.leave(index, UpdatePart::FeedForward),
+            LayerStep::PerLayer => {
+                let Some(own) = &layer.per_layer else { return Ok(()) };
+                self.enter(None, own.gate.forms(rows))?;
+                self.per_layer_gate(index)?;
+                self.leave(index, UpdatePart::PerLayer)
+            }
         }
     }
 
@@ -651,6 +813,7 @@ impl Executor for MetalExecutor {
             cache: KvCache::on_gpu(&self.spec, self.cache.max_len(), &self.kernels),
             workspace: None,
             experts: None,
+            per_layer: None,
             pass: None,
         })
     }

@@ -63,7 +63,7 @@ impl RopeTable {
     /// Computes the frequencies of the layers with a sliding window. `None` if they do not differ.
     pub(crate) fn local(spec: &ModelSpec) -> Option<Self> {
         let local = spec.local_rope?;
-        let frequencies = frequencies(f64::from(local.base), spec.rope_dim).collect();
+        let frequencies = frequencies(f64::from(local.base), local.dim).collect();
         Some(Self { frequencies, magnitude: 1.0 })
     }
 
@@ -143,11 +143,6 @@ impl Rope {
             local: RopeTable::local(spec),
             temperature: spec.query_temperature,
         })
-    }
-
-    /// Returns half the rotated width of a head.
-    pub(crate) fn half(&self) -> usize {
-        self.global.half()
     }
 
     /// Computes the angles for the given positions.

@@ -6,6 +6,7 @@ mod delta_net;
 mod experts;
 mod layers;
 mod mtp;
+pub(crate) mod per_layer;
 mod rope;
 pub(crate) mod state;
 
@@ -18,9 +19,11 @@ pub use delta_net::{DeltaNet, HeadOrder};
 use experts::ExpertKind;
 pub use experts::{ExpertGroups, Experts, Weighting};
 use hunch_error::{Error, Result};
-pub use layers::{LayerRope, LayerSpec, Mixer};
+use hunch_kernels::activation::Activation;
+pub use layers::{KeyHeads, LayerRope, LayerSpec, Mixer};
 pub use mtp::MtpLayers;
 pub(crate) use mtp::runs_mtp;
+pub use per_layer::{PerLayerEmbedding, TABLE as PER_LAYER_TABLE};
 pub use state::STEP as STATE_STEP;
 
 /// Pairing of head elements by the rotary position embedding.
@@ -57,6 +60,8 @@ pub enum HeadNorms {
     /// A norm without weights for each head, in layers with a rotary embedding (Llama 4). The file places it after the
     /// rotation, which does not change it.
     Unit,
+    /// A norm for each head, and a norm without weights for each head of the values (Gemma 4).
+    WithValues,
 }
 
 /// Ramp of YaRN between scaled and unscaled frequencies (Peng et al., arXiv 2309.00071).
@@ -73,6 +78,8 @@ pub struct Yarn {
 pub struct LocalRope {
     /// Base frequency. Positions are not scaled.
     pub base: f32,
+    /// Number of rotated elements per head, from the first on.
+    pub dim: usize,
 }
 
 /// Factor of queries that grows with the position: 1 + scale * ln(1 + floor((position + offset) / period)).
@@ -106,7 +113,7 @@ pub struct ModelSpec {
     pub n_layer: usize,
     /// Width of the residual stream.
     pub n_embd: usize,
-    /// Width of the feed-forward layer. With experts, the width of all experts of a row.
+    /// Width of the feed-forward layer. With experts, the width of all experts of a row. The widest, if layers differ.
     pub n_ff: usize,
     /// Experts of the feed-forward layers. `None` for dense layers.
     pub experts: Option<Experts>,
@@ -114,9 +121,9 @@ pub struct ModelSpec {
     pub sinks: bool,
     /// Number of query heads.
     pub n_head: usize,
-    /// Number of key and value heads.
+    /// Number of key and value heads. See [`heads`](Self::heads) for those of a layer.
     pub n_kv_head: usize,
-    /// Width of a head.
+    /// Width of a head. See [`heads`](Self::heads) for that of a layer.
     pub head_dim: usize,
     /// Number of rows of the output head.
     pub n_vocab: usize,
@@ -169,6 +176,8 @@ pub struct ModelSpec {
     /// `true` if the output of attention is multiplied by the sigmoid of a gate. The rows of `attn_q` are then the
     /// query and the gate of each head in turn (Qwen3-Next).
     pub gated_attention: bool,
+    /// Embeddings that each layer has of its own. `None` for most models.
+    pub per_layer: Option<PerLayerEmbedding>,
     /// Layers after these that only draft. `None` if the file has none.
     pub mtp: Option<MtpLayers>,
     /// Parameters of the single layers.
@@ -186,6 +195,8 @@ enum Windows {
     AllBut(usize, Option<usize>),
     /// The size of the chunks of all layers but every n-th, unless the file says otherwise. Then the default size.
     ChunksOfAllBut(usize, usize),
+    /// The window of the layers that the file lists.
+    Listed,
 }
 
 /// Constants of an architecture that its files do not contain.
@@ -211,6 +222,11 @@ struct Architecture {
     rope_in_windows_only: bool,
     /// Default base frequency of layers with a window, if it differs, or 0 for the model's base.
     local_rope: Option<f32>,
+    /// Layers may differ in heads and widths, share keys, and have embeddings of their own (Gemma 4). The file then has
+    /// `rope_freqs`, which stops the rotation of some elements in layers without a window.
+    varied_layers: bool,
+    /// Factor of attention scores, if it does not follow from the width of a head.
+    attention_scale: Option<f32>,
     /// Embeddings are multiplied by the square root of their width.
     scaled_embedding: bool,
     /// The logits are divided by `logit_scale`.
@@ -241,6 +257,8 @@ const LLAMA: Architecture = Architecture {
     no_rope_step: 0,
     rope_in_windows_only: false,
     local_rope: None,
+    varied_layers: false,
+    attention_scale: None,
     scaled_embedding: false,
     divided_logits: false,
     softcaps: (None, None),
@@ -261,6 +279,7 @@ const EXPERTS: ExpertKind = ExpertKind {
     clamped: false,
     interleaved: false,
     scales_input: false,
+    parallel: false,
 };
 
 /// Constants of LFM2.
@@ -303,7 +322,7 @@ const GEMMA3: Architecture = Architecture {
 ///
 /// The values follow `llama_model_rope_type` and `src/models` of llama.cpp, except that the windows of
 /// Mistral and Phi 3, which llama.cpp ignores, follow Hugging Face transformers.
-const ARCHITECTURES: [Architecture; 26] = [
+const ARCHITECTURES: [Architecture; 27] = [
     Architecture { experts: Some(ExpertKind { always: false, ..EXPERTS }), ..LLAMA },
     QWEN2,
     Architecture { name: "qwen2moe", experts: Some(ExpertKind { normalised: false, ..EXPERTS }), ..QWEN2 },
@@ -337,6 +356,17 @@ const ARCHITECTURES: [Architecture; 26] = [
         local_rope: None,
         softcaps: (Some(50.0), Some(30.0)),
         scaled_by_width: Some(46),
+        ..GEMMA3
+    },
+    Architecture {
+        name: "gemma4",
+        head_norms: HeadNorms::WithValues,
+        experts: Some(ExpertKind { always: false, parallel: true, ..EXPERTS }),
+        windows: Windows::Listed,
+        varied_layers: true,
+        attention_scale: Some(1.0),
+        softcaps: (None, Some(30.0)),
+        scaled_by_width: None,
         ..GEMMA3
     },
     Architecture {
@@ -440,14 +470,21 @@ impl ModelSpec {
         };
         let (n_layer, mtp) = reader.layers(architecture)?;
         let (n_kv_head, mixers) = reader.mixers(architecture, n_head, n_layer)?;
+        let feed_forward = reader.feed_forward_widths(architecture, n_layer)?;
         let context_length = reader.size("context_length", 1 << 24)?;
         let original_context =
             reader.optional_size("rope.scaling.original_context_length", 1 << 24)?.unwrap_or(context_length);
-        let layers = reader.layer_specs(architecture, &mixers, context_length)?;
+        let mut layers = reader.layer_specs(architecture, &mixers, context_length)?;
+        if architecture.varied_layers {
+            reader.vary_layers(&mut layers, (n_kv_head, head_dim), &feed_forward)?;
+        }
         let rope_base = reader.positive("rope.freq_base", 10_000.0)?;
+        let rope_dim = reader.optional_size("rope.dimension_count", 1 << 12)?.unwrap_or(head_dim);
         let rope_scale = reader.rope_scale()?;
         let yarn = reader.yarn()?;
-        let experts = reader.experts(architecture.experts)?;
+        let experts = reader
+            .experts(architecture.experts)?
+            .map(|experts| Experts { gelu: architecture.gelu, ..experts });
         let head_norms = match (architecture.head_norms, experts) {
             (HeadNorms::Unit, Some(of)) if of.count == EXPERTS_WITHOUT_HEAD_NORMS => HeadNorms::IfPresent,
             (norms, _) => norms,
@@ -461,7 +498,10 @@ impl ModelSpec {
             n_embd,
             n_ff: match &experts {
                 Some(experts) => experts.widest(),
-                None => reader.size("feed_forward_length", 1 << 20)?,
+                None => match feed_forward.iter().copied().max() {
+                    Some(width) if width > 0 => width,
+                    _ => reader.size("feed_forward_length", 1 << 20)?,
+                },
             },
             experts,
             sinks: architecture.sinks,
@@ -476,19 +516,22 @@ impl ModelSpec {
             gelu: architecture.gelu,
             joined_gate: architecture.joined_gate,
             rope_kind: reader.rope_kind(architecture),
-            rope_dim: reader.optional_size("rope.dimension_count", 1 << 12)?.unwrap_or(head_dim),
+            rope_dim,
             rope_base,
             rope_scale,
             rope_magnitude: reader.rope_magnitude(yarn, rope_scale)?,
             yarn,
             original_context,
-            local_rope: reader.local_rope(architecture, &layers, rope_base)?,
+            local_rope: reader.local_rope(architecture, &layers, (rope_base, rope_dim))?,
             embedding_scale: reader.positive(
                 "embedding_scale",
                 if architecture.scaled_embedding { (n_embd as f32).sqrt() } else { 1.0 },
             )?,
             residual_scale: reader.positive("residual_scale", 1.0)?,
-            attention_scale: reader.positive("attention.scale", 1.0 / (query_width as f32).sqrt())?,
+            attention_scale: match architecture.attention_scale {
+                Some(scale) => scale,
+                None => reader.positive("attention.scale", 1.0 / (query_width as f32).sqrt())?,
+            },
             logit_scale: if architecture.divided_logits {
                 1.0 / reader.positive("logit_scale", 1.0)?
             } else {
@@ -503,6 +546,7 @@ impl ModelSpec {
             convolution: reader.convolution(&mixers)?,
             delta_net: reader.delta_net(architecture, &mixers)?,
             gated_attention: architecture.delta_nets.is_some(),
+            per_layer: reader.per_layer(architecture)?,
             mtp,
             layers,
         };
@@ -537,11 +581,12 @@ impl ModelSpec {
         if self.head_dim == 0 || !self.head_dim.is_multiple_of(2) {
             return Err(reader.invalid(format!("the head width is {}, but it must be even", self.head_dim)));
         }
-        if self.rope_dim > self.head_dim || !self.rope_dim.is_multiple_of(2) {
-            return Err(reader.unsupported(format!(
-                "it rotates {} of the {} elements of a head",
-                self.rope_dim, self.head_dim
-            )));
+        for (index, layer) in self.layers.iter().enumerate() {
+            let (head_dim, rope_dim) = (self.heads(index).width, self.rope_dim_of(layer.rope));
+            if rope_dim > head_dim || !rope_dim.is_multiple_of(2) {
+                let reason = format!("it rotates {rope_dim} of the {head_dim} elements of a head");
+                return Err(reader.unsupported(reason));
+            }
         }
         if let Some(length) = reader.optional_size("attention.value_length", 1 << 12)?
             && length != self.head_dim
@@ -563,6 +608,60 @@ impl ModelSpec {
         self.query_temperature.is_some_and(|temperature| !(temperature.unrotated_only && rotated))
     }
 
+    /// Returns the activation of gates, of dense networks and embeddings of layers.
+    pub(crate) fn activation(&self) -> Activation {
+        if self.gelu { Activation::Gelu } else { Activation::Silu }
+    }
+
+    /// Returns the key heads of a layer.
+    pub fn heads(&self, layer: usize) -> KeyHeads {
+        let of_model = KeyHeads { count: self.n_kv_head, width: self.head_dim };
+        self.layers[layer].heads.unwrap_or(of_model)
+    }
+
+    /// Returns the width of the dense feed-forward network of a layer.
+    pub fn dense_width(&self, layer: usize) -> usize {
+        self.layers[layer].n_ff.unwrap_or(self.n_ff)
+    }
+
+    /// Returns the largest width of the queries of a layer.
+    pub fn widest_queries(&self) -> usize {
+        (0..self.n_layer).map(|layer| self.n_head * self.heads(layer).width).max().unwrap_or_default()
+    }
+
+    /// Returns the largest width of the keys of a layer.
+    pub fn widest_keys(&self) -> usize {
+        (0..self.n_layer).map(|layer| self.heads(layer).values()).max().unwrap_or_default()
+    }
+
+    /// Returns the layer whose keys and values a layer attends to: itself, or an earlier one.
+    pub fn key_layer(&self, layer: usize) -> usize {
+        self.layers[layer].shares_keys_of.unwrap_or(layer)
+    }
+
+    /// Returns `true` if a layer has keys and values of its own.
+    pub fn has_keys(&self, layer: usize) -> bool {
+        self.layers[layer].mixer == Mixer::Attention && self.layers[layer].shares_keys_of.is_none()
+    }
+
+    /// Returns `true` if another layer attends to the keys of this one.
+    pub fn lends_keys(&self, layer: usize) -> bool {
+        self.layers.iter().any(|other| other.shares_keys_of == Some(layer))
+    }
+
+    /// Returns the number of elements that a rotary embedding rotates.
+    pub(crate) fn rope_dim_of(&self, rope: LayerRope) -> usize {
+        match (rope, self.local_rope) {
+            (LayerRope::Local, Some(local)) => local.dim,
+            _ => self.rope_dim,
+        }
+    }
+
+    /// Returns the number of values of a row that each layer with keys of its own caches, keys and values together.
+    pub fn cached_values(&self) -> impl Iterator<Item = usize> {
+        (0..self.n_layer).filter(|&layer| self.has_keys(layer)).map(|layer| 2 * self.heads(layer).values())
+    }
+
     /// Returns the number of layers with attention.
     pub fn attention_layers(&self) -> usize {
         self.layers.iter().filter(|layer| layer.mixer == Mixer::Attention).count()
@@ -571,7 +670,7 @@ impl ModelSpec {
     /// Returns the size in bytes of the f32 KV cache for one token, without the [state](Self::state_bytes) of other
     /// layers.
     pub fn cache_bytes_per_token(&self) -> usize {
-        2 * self.attention_layers() * self.n_kv_head * self.head_dim * size_of::<f32>()
+        self.cached_values().sum::<usize>() * size_of::<f32>()
     }
 
     /// Returns the bytes of state that layers without attention have for `capacity` tokens, whatever the type of the
@@ -674,7 +773,10 @@ impl Reader<'_> {
                 self.unsupported("it is a layer that drafts for a model, to be given with --head".into())
             );
         }
-        if self.gguf.tensors.keys().any(|name| name.ends_with(".scale")) {
+        let own = |name: &str| {
+            architecture.varied_layers && experts::SCALES.iter().any(|part| name.ends_with(part))
+        };
+        if self.gguf.tensors.keys().any(|name| name.ends_with(".scale") && !own(name)) {
             return Err(
                 self.unsupported("its matrices have separate scales, as some of type NVFP4 do".into())
             );
@@ -725,6 +827,7 @@ pub(crate) mod tests {
             convolution: None,
             delta_net: None,
             gated_attention: false,
+            per_layer: None,
             mtp: None,
             layers: vec![LayerSpec::PLAIN; n_layer],
         }

@@ -9,7 +9,9 @@
 //! Layers with a [short convolution](Mixer::ShortConvolution) or a [gated delta net](Mixer::DeltaNet) have projections
 //! and an output as well, and so the same fields as attention.
 
-use crate::spec::{DeltaNet, Experts, HeadNorms, HeadOrder, LayerRope, Mixer, ModelSpec, Norms};
+use crate::spec::{
+    DeltaNet, Experts, HeadNorms, HeadOrder, LayerRope, Mixer, ModelSpec, Norms, PerLayerEmbedding,
+};
 use crate::weights::{ExpertMatrices, MatrixRows, WeightFile};
 use hunch_error::Result;
 
@@ -21,6 +23,16 @@ pub(crate) struct ModelWeights<L, V, E> {
     pub(crate) output_norm: V,
     /// Output head: its own matrix, or the embedding table if tied.
     pub(crate) head: L,
+    /// Input of the layers' own embeddings, without its table.
+    pub(crate) per_layer: Option<PerLayerInput<L, V>>,
+}
+
+/// Projection of the tokens' embeddings to the input of all layers' own embeddings.
+pub(crate) struct PerLayerInput<L, V> {
+    /// Projection, `[n_layer * width, n_embd]`.
+    pub(crate) projection: L,
+    /// Norm of the projected values of each layer.
+    pub(crate) norm: V,
 }
 
 /// Weights of one layer.
@@ -30,11 +42,12 @@ pub(crate) struct LayerWeights<L, V, E> {
     /// Query projection, with the gates of the output if attention has them. The gate B of a short convolution's input,
     /// or the channels of a gated delta net.
     pub(crate) q: L,
-    /// Key projection, the gate C of a short convolution's output, or the gate of a gated delta net's output.
-    pub(crate) k: L,
+    /// Key projection, the gate C of a short convolution's output, or the gate of a gated delta net's output. `None` for
+    /// a layer that attends to the keys of another.
+    pub(crate) k: Option<L>,
     /// Value projection, the input x of a short convolution, or the strengths of a gated delta net. Qwen3-Next has its
-    /// decays there too.
-    pub(crate) v: L,
+    /// decays there too. `None` if the projected keys are the values too, and for a layer without keys.
+    pub(crate) v: Option<L>,
     /// Weights of a short convolution, `[n_embd, positions]`, the earliest position first. `None` for attention.
     pub(crate) convolution: Option<V>,
     /// Further weights of a gated delta net. `None` for other mixers.
@@ -55,6 +68,20 @@ pub(crate) struct LayerWeights<L, V, E> {
     pub(crate) feed_forward: FeedForward<L, V, E>,
     /// Norm of the feed-forward network's output.
     pub(crate) feed_forward_post_norm: Option<V>,
+    /// Embedding of the layer's own.
+    pub(crate) per_layer: Option<PerLayer<L, V>>,
+    /// Factor of the residual stream after the layer, `[1]`.
+    pub(crate) output_scale: Option<V>,
+}
+
+/// Gate and projection of an embedding that a layer adds to the residual stream.
+pub(crate) struct PerLayer<L, V> {
+    /// Gate of the residual stream, `[width, n_embd]`.
+    pub(crate) gate: L,
+    /// Projection of the gated embedding, `[n_embd, width]`.
+    pub(crate) projection: L,
+    /// Norm of the projected embedding.
+    pub(crate) post_norm: V,
 }
 
 /// Weights of a [gated delta net](hunch_kernels::delta_net) that other mixers do not have.
@@ -105,6 +132,24 @@ pub(crate) struct Mixture<L, V, E> {
     pub(crate) shared: Option<Dense<L>>,
     /// Projection of a row to the weight of the shared expert before the sigmoid, `[n_embd]`.
     pub(crate) shared_weight: Option<V>,
+    /// Factors of the experts' weights, `[experts]`.
+    pub(crate) factors: Option<V>,
+    /// Dense network next to the experts.
+    pub(crate) parallel: Option<Parallel<L, V>>,
+}
+
+/// Dense network next to the experts of a layer. The norm before the feed-forward network is that of its input.
+pub(crate) struct Parallel<L, V> {
+    /// The network.
+    pub(crate) dense: Dense<L>,
+    /// Norm of its output.
+    pub(crate) post_norm: V,
+    /// Norm before the experts.
+    pub(crate) experts_norm: V,
+    /// Norm of the experts' output.
+    pub(crate) experts_post_norm: V,
+    /// Norm before the router, whose weights have to be divided by the square root of the width of a row.
+    pub(crate) router_norm: V,
 }
 
 impl<L, V, E> ModelWeights<L, V, E> {
@@ -129,6 +174,16 @@ impl<L, V, E> ModelWeights<L, V, E> {
             layers: (0..spec.n_layer).map(layer).collect::<Result<_>>()?,
             output_norm: vector(output_norm(file), &[spec.n_embd])?,
             head: linear(&MatrixRows::whole(head, spec.n_vocab, spec.n_embd))?,
+            per_layer: spec
+                .per_layer
+                .map(|PerLayerEmbedding { width }| -> Result<_> {
+                    let rows = MatrixRows::whole("per_layer_model_proj", spec.n_layer * width, spec.n_embd);
+                    Ok(PerLayerInput {
+                        projection: linear(&rows)?,
+                        norm: vector("per_layer_proj_norm.weight", &[width])?,
+                    })
+                })
+                .transpose()?,
         })
     }
 }
@@ -164,16 +219,19 @@ impl<L, V, E> LayerWeights<L, V, E> {
         let mixer = spec.layers[place].mixer;
         let convolution = spec.convolution.filter(|_| mixer == Mixer::ShortConvolution);
         let delta_net = spec.delta_net.filter(|_| mixer == Mixer::DeltaNet);
+        let heads = spec.heads(place);
         let (q_width, kv_width) = match convolution {
             Some(_) => (spec.n_embd, spec.n_embd),
-            None => (spec.n_head * spec.head_dim, spec.n_kv_head * spec.head_dim),
+            None => (spec.n_head * heads.width, heads.values()),
         };
         let head_norm = |part: &str, joint: usize| {
             let weight = name(part);
             match spec.head_norms {
                 _ if mixer != Mixer::Attention => Ok(None),
                 HeadNorms::IfPresent if !file.has(&weight) => Ok(None),
-                HeadNorms::IfPresent | HeadNorms::PerHead => vector(&weight, &[spec.head_dim]).map(Some),
+                HeadNorms::IfPresent | HeadNorms::PerHead | HeadNorms::WithValues => {
+                    vector(&weight, &[heads.width]).map(Some)
+                }
                 HeadNorms::Joint => vector(&weight, &[joint]).map(Some),
                 HeadNorms::Unit if spec.layers[place].rope == LayerRope::None => Ok(None),
                 HeadNorms::Unit => ones(spec.head_dim).map(Some),
@@ -219,6 +277,10 @@ impl<L, V, E> LayerWeights<L, V, E> {
         };
         let kernel = |positions: usize| vector(&name("shortconv.conv.weight"), &[spec.n_embd, positions]);
         let [q, k, v] = MatrixRows::parts(joined.as_deref(), query_key_value, spec.n_embd);
+        let has_keys = spec.layers[place].shares_keys_of.is_none();
+        // Layers whose keys are their values have no matrix of values.
+        let has_values = has_keys
+            && (spec.head_norms != HeadNorms::WithValues || joined.is_some() || file.has(&v.weight()));
         let dense = |n_ff: usize, suffix: &str| -> Result<Dense<L>> {
             let part = |part: &str| name(&format!("{part}{suffix}"));
             let separate = file.has(&format!("{}.weight", part("ffn_gate")));
@@ -229,8 +291,27 @@ impl<L, V, E> LayerWeights<L, V, E> {
             Ok(Dense { gate: linear(&gate)?, up: linear(&up)?, down: linear(&down)? })
         };
         let mixture = |of: Experts| -> Result<Mixture<L, V, E>> {
-            let stack =
-                |part: &str, n, k| experts(&ExpertMatrices { name: name(part), experts: of.count, n, k });
+            let stack = |part: &str, n, k| experts(&ExpertMatrices::whole(name(part), of.count, (n, k)));
+            // Gates and ups of an expert may be one matrix.
+            let joined = file.has(&name("ffn_gate_up_exps.weight"));
+            let gate_up = |part: &str, first: usize| {
+                if !joined {
+                    return stack(part, of.n_ff, spec.n_embd);
+                }
+                let both =
+                    ExpertMatrices::whole(name("ffn_gate_up_exps"), of.count, (2 * of.n_ff, spec.n_embd));
+                experts(&both.rows(first, of.n_ff))
+            };
+            let parallel = |n_ff: usize| -> Result<Parallel<L, V>> {
+                let norm = |part: &str| vector(&name(part), &[spec.n_embd]);
+                Ok(Parallel {
+                    dense: dense(n_ff, "")?,
+                    post_norm: norm("post_ffw_norm_1.weight")?,
+                    experts_norm: norm("pre_ffw_norm_2.weight")?,
+                    experts_post_norm: norm("post_ffw_norm_2.weight")?,
+                    router_norm: norm("ffn_gate_inp.scale")?,
+                })
+            };
             let optional = |part: &str, len| {
                 let name = name(part);
                 file.has(&name).then(|| vector(&name, &[len])).transpose()
@@ -238,25 +319,35 @@ impl<L, V, E> LayerWeights<L, V, E> {
             Ok(Mixture {
                 router: whole("ffn_gate_inp", of.count, spec.n_embd)?,
                 bias: optional("exp_probs_b.bias", of.count)?,
-                gate: stack("ffn_gate_exps", of.n_ff, spec.n_embd)?,
-                up: stack("ffn_up_exps", of.n_ff, spec.n_embd)?,
+                gate: gate_up("ffn_gate_exps", 0)?,
+                up: gate_up("ffn_up_exps", of.n_ff)?,
                 down: stack("ffn_down_exps", spec.n_embd, of.n_ff)?,
                 shared: of.shared.map(|n_ff| dense(n_ff, "_shexp")).transpose()?,
                 shared_weight: optional("ffn_gate_inp_shexp.weight", spec.n_embd)?,
+                factors: optional("ffn_down_exps.scale", of.count)?,
+                parallel: of.parallel.map(parallel).transpose()?,
+            })
+        };
+        let has_scale = file.has(&name("layer_output_scale.weight"));
+        let per_layer = |PerLayerEmbedding { width }| -> Result<PerLayer<L, V>> {
+            Ok(PerLayer {
+                gate: whole("inp_gate", width, spec.n_embd)?,
+                projection: whole("proj", spec.n_embd, width)?,
+                post_norm: vector(&name("post_norm.weight"), &[spec.n_embd])?,
             })
         };
         let feed_forward = match spec.experts {
-            None => FeedForward::Dense(dense(spec.n_ff, "")?),
+            None => FeedForward::Dense(dense(spec.dense_width(place), "")?),
             Some(of) if !of.are_in(place) => FeedForward::Dense(dense(of.dense_ff, "")?),
             Some(of) => FeedForward::Mixture(mixture(of)?),
         };
         Ok(LayerWeights {
             attention_norm: norm(before, 0)?,
             q: linear(&q)?,
-            k: linear(&k)?,
-            v: linear(&v)?,
+            k: has_keys.then(|| linear(&k)).transpose()?,
+            v: has_values.then(|| linear(&v)).transpose()?,
             q_norm: head_norm("attn_q_norm.weight", q_width)?,
-            k_norm: head_norm("attn_k_norm.weight", kv_width)?,
+            k_norm: if has_keys { head_norm("attn_k_norm.weight", kv_width)? } else { None },
             convolution: convolution.map(kernel).transpose()?,
             delta_net: delta_net.map(of_delta_net).transpose()?,
             sinks: spec.sinks.then(|| vector(&name("attn_sinks.weight"), &[spec.n_head])).transpose()?,
@@ -265,6 +356,8 @@ impl<L, V, E> LayerWeights<L, V, E> {
             feed_forward_norm: norm(before, 1)?,
             feed_forward,
             feed_forward_post_norm: norm(after, 1)?,
+            per_layer: spec.per_layer.map(per_layer).transpose()?,
+            output_scale: has_scale.then(|| vector(&name("layer_output_scale.weight"), &[1])).transpose()?,
         })
     }
 }

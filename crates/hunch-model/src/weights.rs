@@ -18,7 +18,7 @@ use crate::gguf::{Gguf, TensorInfo};
 use crate::linear::Linear;
 use crate::metal::convert::{Conversion, convert};
 use crate::model_folder;
-use crate::spec::ModelSpec;
+use crate::spec::{ModelSpec, per_layer};
 use crate::split;
 use hunch_error::{Error, Result};
 use hunch_kernels::experts::ExpertStack;
@@ -81,17 +81,45 @@ impl MatrixRows {
     }
 }
 
-/// Matrices `[n, k]` of all experts of a layer, in one tensor `[experts, n, k]`.
+/// Matrices `[n, k]` of all experts of a layer, in one tensor `[experts, total, k]`.
 #[derive(Clone, Debug)]
 pub(crate) struct ExpertMatrices {
     /// Tensor name without `.weight`.
     pub(crate) name: String,
     /// Number of experts.
     pub(crate) experts: usize,
+    /// First row of each expert.
+    first: usize,
     /// Number of rows of an expert.
     pub(crate) n: usize,
+    /// Number of rows of an expert in the tensor.
+    total: usize,
     /// Width of a row.
     pub(crate) k: usize,
+}
+
+impl ExpertMatrices {
+    /// Returns whole matrices `[n, k]`.
+    pub(crate) fn whole(name: String, experts: usize, (n, k): (usize, usize)) -> Self {
+        Self { name, experts, first: 0, n, total: n, k }
+    }
+
+    /// Returns `n` rows from `first` on of each whole matrix.
+    pub(crate) fn rows(self, first: usize, n: usize) -> Self {
+        Self { first, n, ..self }
+    }
+
+    /// Returns the ranges of a tensor of `len` bytes that hold the bytes `at..at + count` of these rows.
+    fn ranges(&self, len: usize, at: usize, count: usize) -> impl Iterator<Item = Range<usize>> + use<> {
+        let row = len / (self.experts * self.total);
+        let (own, all, first) = (self.n * row, self.total * row, self.first * row);
+        let end = at + count;
+        (at / own..end.div_ceil(own)).map(move |expert| {
+            let part = at.max(expert * own)..end.min((expert + 1) * own);
+            let moved = |at: usize| expert * all + first + at - expert * own;
+            moved(part.start)..moved(part.end)
+        })
+    }
 }
 
 /// Error for a model on a GPU whose weights neither our kernels nor candle can read there.
@@ -266,7 +294,7 @@ impl WeightFile {
     /// Returns the bytes of weights that a pass of one row reads, which may be more than the file has.
     ///
     /// The embedding table counts only if it is also the output head. Otherwise a pass reads a single
-    /// row of it. Of experts, those of one row count.
+    /// row of it, as of the table of the layers' own embeddings. Of experts, those of one row count.
     pub fn bytes_per_pass(&self, spec: &ModelSpec) -> usize {
         self.sum_per_pass(spec, |tensor| self.bytes_read(tensor))
     }
@@ -279,7 +307,8 @@ impl WeightFile {
 
     fn sum_per_pass(&self, spec: &ModelSpec, of: impl Fn(&TensorInfo) -> usize) -> usize {
         let tied = self.is_tied();
-        let read = self.gguf.model_tensors().filter(|(name, _)| tied || *name != EMBEDDING);
+        let is_read = |name: &str| (tied || name != EMBEDDING) && name != per_layer::TABLE;
+        let read = self.gguf.model_tensors().filter(|(name, _)| is_read(name));
         read.map(|(name, tensor)| (of(tensor) as f64 * spec.share_read(name)) as usize).sum()
     }
 
@@ -436,8 +465,16 @@ impl WeightFile {
     pub(crate) fn expert_stack(&self, of: &ExpertMatrices, threads: &Threads) -> Result<ExpertStack> {
         let info = self.expert_info(of)?;
         let (file, start) = (&self.parts[info.part], info.range.start);
-        let read = |at: usize, out: &mut [u8]| Ok(file.read_into(start + at, out)?);
-        let (n, len) = (of.experts * of.n, info.range.len());
+        let whole = info.range.len();
+        let read = |at: usize, mut out: &mut [u8]| {
+            for range in of.ranges(whole, at, out.len()) {
+                let (part, rest) = out.split_at_mut(range.len());
+                file.read_into(start + range.start, part)?;
+                out = rest;
+            }
+            Ok(())
+        };
+        let (n, len) = (of.experts * of.n, whole / of.total * of.n);
         let source = MatrixSource { read: &read, len, dtype: info.dtype, n, k: of.k };
         let bias = self.expert_bias(of)?;
         let stack = ExpertStack::new(source, of.experts, bias, threads)?;
@@ -456,7 +493,11 @@ impl WeightFile {
         of: &ExpertMatrices,
     ) -> Result<(WeightType, Vec<u8>, Option<Vec<f32>>)> {
         let info = self.expert_info(of)?;
-        let bytes = self.tensor_bytes(info, 0..info.range.len())?;
+        let whole = info.range.len();
+        let mut bytes = Vec::with_capacity(whole / of.total * of.n);
+        for range in of.ranges(whole, 0, whole / of.total * of.n) {
+            bytes.extend(self.tensor_bytes(info, range)?);
+        }
         Ok((info.dtype, bytes, self.expert_bias(of)?))
     }
 
@@ -467,9 +508,12 @@ impl WeightFile {
     pub(crate) fn expert_linears(&self, of: &ExpertMatrices, device: &Device) -> Result<Vec<Linear>> {
         let info = self.expert_info(of)?;
         let bias = self.expert_bias(of)?;
-        let each = info.range.len() / of.experts;
+        let each = info.range.len() / of.experts / of.total * of.n;
         let expert = |index: usize| {
-            let bytes = self.tensor_bytes(info, index * each..(index + 1) * each)?;
+            let mut bytes = Vec::with_capacity(each);
+            for range in of.ranges(info.range.len(), index * each, each) {
+                bytes.extend(self.tensor_bytes(info, range)?);
+            }
             let weight =
                 QMatMul::from_qtensor(self.candle_matrix(info.dtype, bytes, (of.n, of.k), device)?)?;
             let bias = bias.as_ref().map(|bias| Tensor::new(&bias[index * of.n..][..of.n], device));
@@ -479,7 +523,9 @@ impl WeightFile {
     }
 
     fn expert_info(&self, of: &ExpertMatrices) -> Result<&TensorInfo> {
-        self.info(&format!("{}.weight", of.name), &[of.experts, of.n, of.k])
+        let info = self.shaped(&format!("{}.weight", of.name), &[of.experts, of.total, of.k])?;
+        self.announce(info.range.len() / of.total * of.n)?;
+        Ok(info)
     }
 
     /// Reads the biases of all experts, `[experts * n]`, or returns `None` if there are none.
@@ -488,8 +534,10 @@ impl WeightFile {
         if !self.has(&name) {
             return Ok(None);
         }
-        let info = self.info(&name, &[of.experts, of.n])?;
-        dequantise(info.dtype, self.tensor_bytes(info, 0..info.range.len())?).map(Some)
+        let info = self.info(&name, &[of.experts, of.total])?;
+        let all = dequantise(info.dtype, self.tensor_bytes(info, 0..info.range.len())?)?;
+        let own = all.chunks_exact(of.total).flat_map(|of_expert| &of_expert[of.first..of.first + of.n]);
+        Ok(Some(own.copied().collect()))
     }
 
     /// Loads the embedding table into host memory, in the type of the file.

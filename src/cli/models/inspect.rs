@@ -10,6 +10,7 @@ use hunch_library::types::{Fit, OwnDrafter};
 use hunch_library::{Inspection, Places};
 use hunch_model::device::{Compute, DeviceChoice};
 use hunch_model::heads::{self, HeadSummary};
+use hunch_model::spec::ModelSpec;
 
 use super::list::{self, fill_speeds, source};
 use super::pairs::predicted_fit;
@@ -97,10 +98,10 @@ fn show(inspection: &Inspection, fit: &Fit, template_note: Option<&str>, json: b
         ("size", size),
         ("architecture", spec.architecture.clone()),
         ("parameters", format!("{:.1} M", entry.parameters as f64 / 1e6)),
-        ("layers", spec.n_layer.to_string()),
+        ("layers", layers_of(spec)),
         ("width", format!("{} ({} feed-forward)", spec.n_embd, spec.n_ff)),
         ("experts", experts),
-        ("heads", format!("{} query, {} key and value, {} wide", spec.n_head, spec.n_kv_head, spec.head_dim)),
+        ("heads", heads_of(spec)),
         ("vocabulary", spec.n_vocab.to_string()),
         ("context", format!("{} tokens", spec.context_length)),
         ("quantisation", entry.quantisation.clone()),
@@ -148,4 +149,25 @@ pub(crate) fn recommended(sampling: &RecommendedSampling) -> String {
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     if parts.is_empty() { "none recommended".into() } else { format!("recommended: {}", parts.join(", ")) }
+}
+
+/// Describes the layers of a model.
+fn layers_of(spec: &ModelSpec) -> String {
+    match spec.layers.iter().filter(|layer| layer.shares_keys_of.is_some()).count() {
+        0 => spec.n_layer.to_string(),
+        sharing => format!("{}, of which {sharing} share keys of others", spec.n_layer),
+    }
+}
+
+/// Describes the heads of attention, in which layers may differ.
+fn heads_of(spec: &ModelSpec) -> String {
+    let mut kinds = Vec::new();
+    for heads in (0..spec.n_layer).map(|layer| spec.heads(layer)) {
+        if !kinds.contains(&heads) {
+            kinds.push(heads);
+        }
+    }
+    let kinds: Vec<String> =
+        kinds.iter().map(|heads| format!("{} key and value, {} wide", heads.count, heads.width)).collect();
+    format!("{} query, {}", spec.n_head, kinds.join(", or "))
 }

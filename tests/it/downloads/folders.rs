@@ -101,7 +101,7 @@ fn folder_resumes_after_a_lost_connection_and_a_restart() {
 #[test]
 fn folder_with_a_wrong_file_does_not_appear() {
     for (name, code) in
-        [("model.safetensors", ErrorCode::WrongChecksum), ("tokenizer.json", ErrorCode::InvalidModelFile)]
+        [("model.safetensors", ErrorCode::WrongChecksum), ("config.json", ErrorCode::InvalidModelFile)]
     {
         let hub = TestHub::start();
         add_folder(&hub);

@@ -53,13 +53,15 @@ pub(crate) enum Variant {
     Attention,
     /// Experts in every other layer, as many as in Llama 4 Maverick.
     Interleaved,
+    /// Embeddings that layers have of their own, and layers that share keys, as in Gemma 4 E2B.
+    PerLayer,
 }
 
 /// Sliding window of models that have one.
 pub(crate) const WINDOW: u32 = 7;
 
 /// Models beyond llama, qwen2, qwen3 and smollm3, with their numbers of layers.
-pub(crate) const FURTHER: [(&str, Variant, usize); 33] = [
+pub(crate) const FURTHER: [(&str, Variant, usize); 36] = [
     ("llama", Variant::Yarn, 2),
     ("qwen3", Variant::Yarn, 2),
     ("mistral3", Variant::Plain, 2),
@@ -94,6 +96,9 @@ pub(crate) const FURTHER: [(&str, Variant, usize); 33] = [
     CHUNKED,
     ("llama4", Variant::Interleaved, 4),
     ("bailingmoe2", Variant::Plain, 3),
+    ("gemma4", Variant::Plain, 3),
+    SHARED_KEYS,
+    ("gemma4", Variant::Experts, 3),
 ];
 
 /// A model of [`FURTHER`] whose layers have chunks, of 8192 positions.
@@ -103,6 +108,13 @@ pub(crate) const CHUNKED: (&str, Variant, usize) = ("llama4", Variant::Plain, 4)
 pub(crate) fn with_short_chunks() -> impl Iterator<Item = (&'static str, Variant, usize)> {
     FURTHER.into_iter().chain([("llama4", Variant::Window, 4)])
 }
+
+/// A model of [`FURTHER`] whose layers have embeddings of their own. The last three share keys.
+pub(crate) const SHARED_KEYS: (&str, Variant, usize) = ("gemma4", Variant::PerLayer, 7);
+/// Layers of that model with keys of their own.
+const OWN_KEYS: usize = 4;
+/// Values of a token for each layer of that model.
+const PER_LAYER: usize = 32;
 
 /// A model of [`FURTHER`] whose layers have convolutions, attention, and convolutions.
 pub(crate) const CONVOLUTIONS: (&str, Variant, usize) = ("lfm2", Variant::Plain, 3);
@@ -168,7 +180,7 @@ fn norms_of(architecture: &str) -> &'static [&'static str] {
         "seed_oss" | "gpt-oss" | "glm4moe" | "qwen35" | "qwen35moe" | "qwen3next" => {
             &["attn_norm.weight", "post_attention_norm.weight"]
         }
-        "glm4" | "gemma2" | "gemma3" => {
+        "glm4" | "gemma2" | "gemma3" | "gemma4" => {
             &["attn_norm.weight", "ffn_norm.weight", "post_attention_norm.weight", "post_ffw_norm.weight"]
         }
         _ => &["attn_norm.weight", "ffn_norm.weight"],
@@ -248,7 +260,6 @@ impl Tiny {
             .u32(&key("block_count"), self.all_layers() as u32)
             .u32(&key("context_length"), self.context)
             .u32(&key("embedding_length"), WIDTH as u32)
-            .u32(&key("feed_forward_length"), self.feed_forward() as u32)
             .u32(&key("attention.head_count"), self.heads as u32)
             .u32(&key("attention.key_length"), head_dim as u32)
             .u32(&key("attention.value_length"), head_dim as u32)
@@ -265,12 +276,22 @@ impl Tiny {
         if let Some(template) = self.template {
             writer = writer.str("tokenizer.chat_template", template);
         }
-        let key_heads = |layer: usize| if self.has_convolution(layer) { 0 } else { self.key_heads() as i32 };
+        let key_heads = |layer: usize| match layer {
+            _ if self.has_convolution(layer) => 0,
+            _ if self.is_gemma4() => self.gemma4_heads(layer).0 as i32,
+            _ => self.key_heads() as i32,
+        };
         let of_layers: Vec<i32> = (0..self.layers).map(key_heads).collect();
-        writer = if of_layers.contains(&0) {
+        writer = if of_layers.iter().any(|heads| *heads != of_layers[0]) {
             writer.i32s(&key("attention.head_count_kv"), &of_layers)
         } else {
             writer.u32(&key("attention.head_count_kv"), self.key_heads() as u32)
+        };
+        let widths: Vec<i32> = (0..self.layers).map(|layer| self.feed_forward(layer) as i32).collect();
+        writer = if widths.iter().any(|width| *width != widths[0]) {
+            writer.i32s(&key("feed_forward_length"), &widths)
+        } else {
+            writer.u32(&key("feed_forward_length"), widths[0] as u32)
         };
         if self.mtp > 0 {
             writer = writer.u32(&key("nextn_predict_layers"), self.mtp as u32);
@@ -317,8 +338,15 @@ impl Tiny {
                 ("ffn_down", WIDTH, FEED_FORWARD),
             ],
         };
+        if self.variant == Variant::PerLayer {
+            let all = self.layers * PER_LAYER;
+            writer = matrix(writer, "per_layer_token_embd.weight", VOCABULARY, all, 0.3);
+            writer = matrix(writer, "per_layer_model_proj.weight", all, WIDTH, self.matrices);
+        }
         for layer in 0..self.all_layers() {
+            let of_gemma4 = self.gemma4_matrices(layer);
             let feed_forward = match (self.has_experts_in(layer), shared) {
+                _ if self.is_gemma4() => &of_gemma4[..],
                 (false, _) => feed_forward,
                 (true, 0) => &mixture[..1],
                 (true, _) => &mixture[..],
@@ -326,6 +354,7 @@ impl Tiny {
             let mixer = match (self.has_convolution(layer), self.has_delta_net(layer)) {
                 (true, _) => &convolution[..],
                 (_, true) => &delta_net[..],
+                _ if self.is_gemma4() => &[],
                 _ => &attention[..],
             };
             for &(part, n, k) in mixer.iter().chain(feed_forward) {
@@ -356,6 +385,23 @@ impl Tiny {
                 for norm in ["enorm", "hnorm", "shared_head_norm"] {
                     writer = vector(writer, &name(&format!("nextn.{norm}.weight")), WIDTH, 1.0);
                 }
+            }
+            if self.is_gemma4() {
+                let width = self.gemma4_heads(layer).1;
+                // Scores are not divided by the width of a head.
+                writer = vector(writer, &name("attn_q_norm.weight"), width, 0.4);
+                writer = vector(writer, &name("attn_k_norm.weight"), width, 0.6);
+                writer = vector(writer, &name("layer_output_scale.weight"), 1, 0.9);
+            }
+            if self.variant == Variant::PerLayer {
+                writer = vector(writer, &name("post_norm.weight"), WIDTH, 1.0);
+            }
+            if self.is_gemma4() && self.has_experts() {
+                for norm in ["post_ffw_norm_1", "pre_ffw_norm_2", "post_ffw_norm_2"] {
+                    writer = vector(writer, &name(&format!("{norm}.weight")), WIDTH, 1.0);
+                }
+                writer = vector(writer, &name("ffn_gate_inp.scale"), WIDTH, 2.0);
+                writer = vector(writer, &name("ffn_down_exps.scale"), EXPERTS.0, 1.0);
             }
             if a == "gpt-oss" {
                 writer = vector(writer, &name("attn_output.bias"), WIDTH, 0.0);
@@ -397,6 +443,15 @@ impl Tiny {
             writer = vector(writer, &name("attn_q_norm.weight"), q_norm, 1.0);
             writer = vector(writer, &name("attn_k_norm.weight"), k_norm, 1.0);
         }
+        if self.variant == Variant::PerLayer {
+            writer = vector(writer, "per_layer_proj_norm.weight", PER_LAYER, 1.0);
+        }
+        if self.is_gemma4() {
+            // A quarter of the elements rotates.
+            let factors: Vec<f32> =
+                (0..head_dim / 2).map(|i| if i < head_dim / 8 { 1.0 } else { 1e30 }).collect();
+            writer = writer.tensor("rope_freqs.weight", &[head_dim / 2], GgmlDType::F32, &factors);
+        }
         if self.variant == Variant::Longrope {
             for (name, growth) in [("rope_factors_short", 0.02), ("rope_factors_long", 0.3)] {
                 let factors: Vec<f32> = (0..self.rotated() / 2).map(|i| 1.0 + i as f32 * growth).collect();
@@ -413,6 +468,49 @@ impl Tiny {
     /// Returns the number of key heads: half as many as query heads, where the architecture allows it.
     fn key_heads(&self) -> usize {
         if self.architecture == "olmoe" { self.heads } else { self.heads / 2 }
+    }
+
+    fn is_gemma4(&self) -> bool {
+        self.architecture == "gemma4"
+    }
+
+    /// Returns `true` if a layer of Gemma 4 has a window.
+    fn gemma4_window(&self, layer: usize) -> bool {
+        match self.variant {
+            // llama.cpp expects the keys that layers share in the last two layers that have their own.
+            Variant::PerLayer if layer < OWN_KEYS => layer.is_multiple_of(2),
+            _ => layer + 1 != self.layers,
+        }
+    }
+
+    /// Returns the number and the width of the key heads of a layer of Gemma 4.
+    fn gemma4_heads(&self, layer: usize) -> (usize, usize) {
+        let head_dim = WIDTH / self.heads;
+        if self.gemma4_window(layer) { (self.heads / 2, head_dim / 2) } else { (self.heads / 4, head_dim) }
+    }
+
+    /// Returns the matrices of a layer of Gemma 4, without experts: name, rows and width.
+    fn gemma4_matrices(&self, layer: usize) -> Vec<(&'static str, usize, usize)> {
+        let (heads, width) = self.gemma4_heads(layer);
+        let (queries, keys, n_ff) = (self.heads * width, heads * width, self.feed_forward(layer));
+        let mut matrices = vec![("attn_q", queries, WIDTH), ("attn_k", keys, WIDTH)];
+        // Elsewhere the keys are the values too.
+        if self.gemma4_window(layer) || self.variant == Variant::PerLayer {
+            matrices.push(("attn_v", keys, WIDTH));
+        }
+        matrices.extend([
+            ("attn_output", WIDTH, queries),
+            ("ffn_gate", n_ff, WIDTH),
+            ("ffn_up", n_ff, WIDTH),
+            ("ffn_down", WIDTH, n_ff),
+        ]);
+        if self.has_experts() {
+            matrices.push(("ffn_gate_inp", EXPERTS.0, WIDTH));
+        }
+        if self.variant == Variant::PerLayer {
+            matrices.extend([("inp_gate", PER_LAYER, WIDTH), ("proj", WIDTH, PER_LAYER)]);
+        }
+        matrices
     }
 
     /// Returns the number of layers, those that only draft included.
@@ -481,11 +579,16 @@ impl Tiny {
         }
     }
 
-    /// Returns the width of dense layers. Some architectures have that of experts there.
-    fn feed_forward(&self) -> usize {
+    /// Returns the width of a dense layer. Some architectures have that of experts there.
+    fn feed_forward(&self, layer: usize) -> usize {
         let of_experts =
             matches!(self.architecture, "granitemoe" | "olmoe") || self.variant == Variant::Experts;
-        if of_experts { self.expert_width() } else { FEED_FORWARD }
+        match self.variant {
+            // Layers that share keys have twice the width.
+            Variant::PerLayer if layer >= OWN_KEYS => 2 * FEED_FORWARD,
+            _ if of_experts && !self.is_gemma4() => self.expert_width(),
+            _ => FEED_FORWARD,
+        }
     }
 
     /// Returns the width of an expert: whole blocks of the type.
@@ -501,7 +604,9 @@ impl Tiny {
     fn experts(&self, mut writer: GgufWriter, noise: &mut Noise) -> GgufWriter {
         let (count, width) = (self.expert_counts().0, self.expert_width());
         for layer in (0..self.all_layers()).filter(|layer| self.has_experts_in(*layer)) {
-            for (part, n, k) in [("gate", width, WIDTH), ("up", width, WIDTH), ("down", WIDTH, width)] {
+            let separate = [("gate", width, WIDTH), ("up", width, WIDTH), ("down", WIDTH, width)];
+            let joined = [("gate_up", 2 * width, WIDTH), ("down", WIDTH, width)];
+            for &(part, n, k) in if self.is_gemma4() { &joined[..] } else { &separate } {
                 let name = format!("blk.{layer}.ffn_{part}_exps");
                 let (weight, shape) = (format!("{name}.weight"), [count, n, k]);
                 if self.variant == Variant::Fp4 {
@@ -548,7 +653,7 @@ impl Tiny {
             let (count, used) = self.expert_counts();
             writer =
                 writer.u32(&key("expert_count"), count as u32).u32(&key("expert_used_count"), used as u32);
-            if self.feed_forward() != self.expert_width() {
+            if self.feed_forward(0) != self.expert_width() {
                 writer = writer.u32(&key("expert_feed_forward_length"), self.expert_width() as u32);
             }
         }
@@ -596,6 +701,24 @@ impl Tiny {
             let sections = [(pairs + 2) / 3, (pairs + 1) / 3, pairs / 3, 0];
             writer = writer.i32s(&key("rope.dimension_sections"), &sections);
         }
+        if self.is_gemma4() {
+            let windows: Vec<i32> = (0..self.layers).map(|layer| self.gemma4_window(layer).into()).collect();
+            let (shared, per_layer) = match self.variant {
+                Variant::PerLayer => (self.layers - OWN_KEYS, PER_LAYER),
+                _ => (0, 0),
+            };
+            let local = (WIDTH / self.heads / 2) as u32;
+            writer = writer
+                .u32(&key("attention.sliding_window"), WINDOW)
+                .i32s(&key("attention.sliding_window_pattern"), &windows)
+                .u32(&key("attention.shared_kv_layers"), shared as u32)
+                .u32(&key("attention.key_length_swa"), local)
+                .u32(&key("attention.value_length_swa"), local)
+                .u32(&key("rope.dimension_count_swa"), local)
+                .f32(&key("rope.freq_base_swa"), 3_000.0)
+                .u32(&key("embedding_length_per_layer_input"), per_layer as u32)
+                .f32(&key("final_logit_softcapping"), 5.0);
+        }
         if self.architecture == "gemma2" {
             writer =
                 writer.f32(&key("attn_logit_softcapping"), 3.0).f32(&key("final_logit_softcapping"), 5.0);
@@ -605,7 +728,11 @@ impl Tiny {
         }
         match self.variant {
             Variant::Window if self.architecture != "gpt-oss" => writer,
-            Variant::Plain | Variant::Experts | Variant::Attention | Variant::Interleaved => writer,
+            Variant::Plain
+            | Variant::Experts
+            | Variant::Attention
+            | Variant::Interleaved
+            | Variant::PerLayer => writer,
             Variant::Yarn | Variant::Window | Variant::Fp4 => {
                 writer = writer
                     .str(&key("rope.scaling.type"), "yarn")

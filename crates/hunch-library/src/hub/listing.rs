@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 
 use super::client::{Failure, Hub};
 use super::names;
-use super::search::bits;
 use crate::types::{HubFile, HubRepository};
 use hunch_error::{Error, Refusal};
 use hunch_model::model_folder::SETTINGS_FILES;
@@ -207,6 +206,18 @@ pub(super) fn quantisation_of(path: &str) -> String {
     Some(names::quantisation(path)).filter(|found| !found.is_empty()).unwrap_or_else(folder)
 }
 
+/// Returns the bits of an MLX folder, from its configuration or its tags, such as "4-bit".
+pub(super) fn bits(value: &Value, tags: &[&str]) -> Vec<String> {
+    let stated = ["quantization", "quantization_config"].iter().find_map(|key| {
+        value.get("config")?.get(key)?.get("bits")?.as_u64().filter(|bits| (1..=16).contains(bits))
+    });
+    let tagged = tags.iter().find_map(|tag| {
+        let bits = tag.strip_suffix("-bit")?.parse::<u64>().ok()?;
+        (1..=16).contains(&bits).then_some(bits)
+    });
+    stated.or(tagged).map(|bits| format!("{bits}-bit")).into_iter().collect()
+}
+
 /// Converts a listed file that can be one of a model. Unsafe names are skipped.
 fn remote_file(response: RepoFile) -> Option<RemoteFile> {
     if !is_model_path(&response.rfilename)
@@ -329,7 +340,8 @@ mod tests {
             assert_eq!(choose_file(&listing.repository, None).unwrap(), file);
             parts.iter().map(|part| part.path.clone()).collect()
         };
-        let with_settings = |weights: &[&str]| [weights, &settings[..]].concat();
+        let with_settings =
+            |weights: &[&'static str]| -> Vec<&'static str> { [weights, &settings[..]].concat() };
         assert_eq!(paths(&["model.safetensors", "README.md"]), with_settings(&["model.safetensors"]));
         let two = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"];
         let index = "model.safetensors.index.json";

@@ -5,7 +5,7 @@ use reqwest::Url;
 use serde_json::Value;
 
 use super::client::{Failure, Hub};
-use super::listing::{is_gated, is_model_path, quantisation_of};
+use super::listing::{bits, is_gated, is_model_path, quantisation_of};
 use super::names;
 use crate::types::{HubFormat, HubResult, HubSearch, HubSearchPage, HubSort, HubSupport};
 use hunch_error::{Error, Refusal, Result};
@@ -162,18 +162,6 @@ fn support(format: HubFormat, architecture: Option<&str>) -> HubSupport {
         HubFormat::Mlx => model_folder::runs_model_type(name),
     };
     if runs { HubSupport::Runs } else { HubSupport::OtherArchitecture }
-}
-
-/// Returns the bits of an MLX folder, from its configuration or its tags, such as "4-bit".
-pub(super) fn bits(value: &Value, tags: &[&str]) -> Vec<String> {
-    let stated = ["quantization", "quantization_config"].iter().find_map(|key| {
-        value.get("config")?.get(key)?.get("bits")?.as_u64().filter(|bits| (1..=16).contains(bits))
-    });
-    let tagged = tags.iter().find_map(|tag| {
-        let bits = tag.strip_suffix("-bit")?.parse::<u64>().ok()?;
-        (1..=16).contains(&bits).then_some(bits)
-    });
-    stated.or(tagged).map(|bits| format!("{bits}-bit")).into_iter().collect()
 }
 
 fn strings<'a>(list: Option<&'a Value>, of: impl Fn(&'a Value) -> Option<&'a str>) -> Vec<&'a str> {

@@ -8,7 +8,7 @@ use crate::spec::Experts;
 use crate::tensor_names::{Dense, Mixture};
 use hunch_error::{Error, Result};
 use hunch_kernels::Threads;
-use hunch_kernels::activation::{add_scaled, clamped_silu, gated_silu};
+use hunch_kernels::activation::{Activation, add_scaled, clamped_silu, gated_gelu, gated_silu, scale};
 use hunch_kernels::experts::{
     ExpertEntries, ExpertInput, ExpertRows, ExpertStack, multiply_experts, multiply_gated_experts,
 };
@@ -56,7 +56,8 @@ impl ExpertSpace {
         (layers > 0).then(|| experts as f64 / layers as f64)
     }
 
-    /// Chooses the experts of each row of `h`, and computes the input of their last products.
+    /// Chooses the experts of each row of `h`, and computes the input of their last products. `of_router` are the rows
+    /// that the router reads.
     ///
     /// # Errors
     /// If candle fails to multiply with the router. [`Error::Internal`] without experts.
@@ -64,17 +65,21 @@ impl ExpertSpace {
         &mut self,
         threads: &Threads,
         (layer, experts): (&Layer, Option<&Experts>),
-        h: &[f32],
+        (h, of_router): (&[f32], &[f32]),
         quantised: &mut QuantisedRows,
     ) -> Result<()> {
         let (gate, up, experts) = (&layer.gate, &layer.up, required(experts)?);
         let rows = h.len() / layer.down.rows();
         self.scores.resize(rows * experts.count, 0.0);
-        products(threads, h, quantised, [(&layer.router, &mut self.scores[..])], false)?;
+        products(threads, of_router, quantised, [(&layer.router, &mut self.scores[..])], false)?;
+        if experts.router_scale != 1.0 {
+            scale(&mut self.scores, experts.router_scale);
+        }
         self.chosen.clear();
         self.weights.clear();
         for scores in self.scores.chunks_exact(experts.count) {
-            experts.choose(scores, layer.bias.as_deref(), &mut self.chosen, &mut self.weights);
+            let of_choice = (layer.bias.as_deref(), layer.factors.as_deref());
+            experts.choose(scores, of_choice, &mut self.chosen, &mut self.weights);
         }
         self.entries.fill(&self.chosen);
         self.read = (self.read.0 + self.entries.distinct(), self.read.1 + 1);
@@ -90,7 +95,11 @@ impl ExpertSpace {
         let ExpertInput { x, quantised: of_entries } = &self.input;
         let input = ExpertRows { entries: &self.entries, x, quantised: of_entries };
         self.gated.resize(self.entries.len() * gate.rows(), 0.0);
-        let combine = if experts.clamped { clamped_silu } else { gated_silu };
+        let combine = match experts.activation() {
+            Activation::Silu => gated_silu,
+            Activation::Gelu => gated_gelu,
+            Activation::Clamped => clamped_silu,
+        };
         multiply_gated_experts(threads, input, (gate, up), combine, &mut self.gated);
         let Some(Dense { gate, up, .. }) = &layer.shared else { return Ok(()) };
         self.shared.resize(rows * gate.n, 0.0);

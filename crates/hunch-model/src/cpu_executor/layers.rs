@@ -14,14 +14,14 @@ use crate::cache::states::StatePlan;
 use crate::device::Compute;
 use crate::executor::{LAYER, LayerStep};
 use crate::rope::{PassAngles, Rope};
-use crate::spec::{Mixer, ModelSpec, RopeKind};
-use crate::tensor_names::{Dense, FeedForward, LayerWeights};
+use crate::spec::{HeadNorms, ModelSpec, RopeKind, per_layer};
+use crate::tensor_names::{Dense, FeedForward, LayerWeights, Parallel, PerLayer, PerLayerInput};
 use crate::weights::{ExpertMatrices, MatrixRows, WeightFile};
 use hunch_core::model::Rows;
 use hunch_error::{Error, Result};
 use hunch_kernels::RowMask;
 use hunch_kernels::activation::{
-    Activation, add_scaled, gate_by_sigmoid, rms_norm_in_place, rotate_halves, rotate_neighbours, scale,
+    add_scaled, gate_by_sigmoid, rms_norm_in_place, rotate_halves, rotate_neighbours, scale,
 };
 use hunch_kernels::attention::{Attention, AttentionInput, AttentionShape, VisibleSlots};
 use hunch_kernels::experts::ExpertStack;
@@ -73,6 +73,16 @@ pub(super) struct Workspace {
     /// Output of a layer's part that is normed or scaled before it joins the residual stream.
     pub(super) update: Vec<f32>,
     pub(super) experts: ExpertSpace,
+    /// Input of the router, if it is not that of the experts.
+    router: Vec<f32>,
+    /// Output of the experts next to a dense network.
+    of_experts: Vec<f32>,
+    /// Inputs of the layers' own embeddings, `[n_layer, rows, width]`.
+    per_layer: Vec<f32>,
+    /// Gated embedding of a layer, `[rows, width]`.
+    per_layer_gated: Vec<f32>,
+    /// Weights of norms that have none.
+    ones: Vec<f32>,
     pub(super) attention: Attention,
 }
 
@@ -161,6 +171,7 @@ impl CpuLayers {
             LayerStep::AttentionOutput => self.attention_output(index),
             LayerStep::GateUp => self.gate_up(index),
             LayerStep::Down => self.down(index),
+            LayerStep::PerLayer => self.per_layer(index),
         }
     }
 
@@ -185,7 +196,7 @@ impl CpuLayers {
 
     fn query_key_value(&mut self, index: usize) -> Result<()> {
         self.project(index)?;
-        if self.spec.layers[index].mixer != Mixer::Attention {
+        if !self.spec.has_keys(index) {
             return Ok(());
         }
         let Workspace { k, v, .. } = &self.workspace;
@@ -195,14 +206,26 @@ impl CpuLayers {
     /// Computes queries, keys and values of the pass, or the projections of the mixer in place of attention.
     pub(super) fn project(&mut self, index: usize) -> Result<()> {
         let (layer, spec, threads) = (&self.weights[index], &self.spec, self.compute.threads());
-        let Workspace { x, h, quantised, q, k, v, gates, decays, .. } = &mut self.workspace;
+        let Workspace { x, h, quantised, q, k, v, gates, decays, ones, .. } = &mut self.workspace;
         let eps = spec.rms_eps as f32;
         let h = normed(x, layer.attention_norm.as_deref(), eps, h);
-        for (out, linear) in [(&mut *q, &layer.q), (&mut *k, &layer.k), (&mut *v, &layer.v)] {
-            out.resize(self.pass.rows * linear.n, 0.0);
+        for (out, linear) in
+            [(&mut *q, Some(&layer.q)), (&mut *k, layer.k.as_ref()), (&mut *v, layer.v.as_ref())]
+        {
+            out.resize(self.pass.rows * linear.map_or(0, |linear| linear.n), 0.0);
         }
-        let linears = [(&layer.q, &mut **q), (&layer.k, &mut **k), (&layer.v, &mut **v)];
-        products(threads, h, quantised, linears, false)?;
+        let of_queries = (&layer.q, &mut **q);
+        match (&layer.k, &layer.v) {
+            (Some(of_keys), Some(of_values)) => {
+                let linears = [of_queries, (of_keys, &mut **k), (of_values, &mut **v)];
+                products(threads, h, quantised, linears, false)?;
+            }
+            (Some(of_keys), None) => {
+                products(threads, h, quantised, [of_queries, (of_keys, &mut **k)], false)?;
+                v.extend_from_slice(k);
+            }
+            (None, _) => products(threads, h, quantised, [of_queries], false)?,
+        }
         if let Some(net) = &layer.delta_net {
             if let Some(linear) = &net.decays {
                 decays.resize(self.pass.rows * linear.n, 0.0);
@@ -217,7 +240,12 @@ impl CpuLayers {
             if let Some(norm) = norm {
                 heads.chunks_exact_mut(norm.len()).for_each(|head| rms_norm_in_place(head, norm, eps));
             }
-            self.pass.rotate(heads, spec, index, self.rope.half());
+            self.pass.rotate(heads, spec, index);
+        }
+        if spec.head_norms == HeadNorms::WithValues {
+            let width = spec.heads(index).width;
+            ones.resize(width, 1.0);
+            v.chunks_exact_mut(width).for_each(|head| rms_norm_in_place(head, ones, eps));
         }
         if layer.convolution.is_some() || !spec.scales_queries(index) {
             return Ok(());
@@ -232,8 +260,8 @@ impl CpuLayers {
     pub(super) fn attention_shape(&self, layer: usize, capacity: usize) -> AttentionShape {
         AttentionShape {
             n_head: self.spec.n_head,
-            n_kv_head: self.spec.n_kv_head,
-            head_dim: self.spec.head_dim,
+            n_kv_head: self.spec.heads(layer).count,
+            head_dim: self.spec.heads(layer).width,
             capacity,
             scale: self.spec.attention_scale,
             softcap: self.spec.attention_softcap,
@@ -282,7 +310,7 @@ impl CpuLayers {
     }
 
     fn attention(&mut self, index: usize) -> Result<()> {
-        let (keys, values, capacity) = self.cache.host_layer(index)?;
+        let (keys, values, capacity) = self.cache.host_layer(self.spec.key_layer(index))?;
         let shape = self.attention_shape(index, capacity);
         let Workspace { h, q, gates, attention, .. } = &mut self.workspace;
         h.resize(q.len(), 0.0);
@@ -304,15 +332,24 @@ impl CpuLayers {
 
     fn gate_up(&mut self, index: usize) -> Result<()> {
         let (layer, threads) = (&self.weights[index], self.compute.threads());
-        let activation = if self.spec.gelu { Activation::Gelu } else { Activation::Silu };
-        let Workspace { x, h, quantised, gated, experts, .. } = &mut self.workspace;
-        let h = normed(x, layer.feed_forward_norm.as_deref(), self.spec.rms_eps as f32, h);
+        let activation = self.spec.activation();
+        let Workspace { x, h, quantised, gated, experts, router, .. } = &mut self.workspace;
+        let eps = self.spec.rms_eps as f32;
         let Dense { gate, up, .. } = match &layer.feed_forward {
             FeedForward::Dense(dense) => dense,
-            FeedForward::Mixture(layer) => {
-                return experts.gate_up(threads, (layer, self.spec.experts.as_ref()), h, quantised);
+            FeedForward::Mixture(mixture) => {
+                let of_layer = (mixture, self.spec.experts.as_ref());
+                let Some(parallel) = &mixture.parallel else {
+                    let h = normed(x, layer.feed_forward_norm.as_deref(), eps, h);
+                    return experts.gate_up(threads, of_layer, (h, h), quantised);
+                };
+                let of_router = normed(x, Some(&parallel.router_norm), eps, router);
+                let h = normed(x, Some(&parallel.experts_norm), eps, h);
+                experts.gate_up(threads, of_layer, (h, of_router), quantised)?;
+                &parallel.dense
             }
         };
+        let h = normed(x, layer.feed_forward_norm.as_deref(), eps, h);
         gated.resize(self.pass.rows * gate.n, 0.0);
         if let (Some(gate_matrix), Some(up_matrix)) = (gate.matrix_without_bias(), up.matrix_without_bias()) {
             quantise_for(threads, &[gate, up], h, quantised);
@@ -327,8 +364,9 @@ impl CpuLayers {
 
     fn down(&mut self, index: usize) -> Result<()> {
         let layer = &self.weights[index];
-        let Workspace { x, gated, quantised, update, experts, .. } = &mut self.workspace;
+        let Workspace { x, gated, quantised, update, experts, of_experts, .. } = &mut self.workspace;
         let norm = layer.feed_forward_post_norm.as_deref();
+        let threads = self.compute.threads();
         match &layer.feed_forward {
             FeedForward::Dense(Dense { down, .. }) => {
                 let down = Update { linear: down, norm };
@@ -336,11 +374,66 @@ impl CpuLayers {
             }
             FeedForward::Mixture(layer) => {
                 update.resize(x.len(), 0.0);
-                experts.down(self.compute.threads(), (layer, self.spec.experts.as_ref()), update)?;
+                experts.down(threads, (layer, self.spec.experts.as_ref()), update)?;
+                if let Some(Parallel { dense, post_norm, experts_post_norm, .. }) = &layer.parallel {
+                    of_experts.clone_from(update);
+                    products(threads, gated, quantised, [(&dense.down, &mut **update)], false)?;
+                    let eps = self.spec.rms_eps as f32;
+                    for (rows, norm) in [(&mut *update, post_norm), (&mut *of_experts, experts_post_norm)] {
+                        rows.chunks_exact_mut(norm.len()).for_each(|row| rms_norm_in_place(row, norm, eps));
+                    }
+                    add_scaled(update, of_experts, 1.0);
+                }
                 join(&self.spec, norm, update, x);
                 Ok(())
             }
         }
+    }
+
+    /// Computes the inputs of the layers' own embeddings from the scaled embeddings of the rows, `[rows, n_embd]`, and
+    /// the rows of the table, `[rows, n_layer * width]`.
+    pub(super) fn per_layer_inputs(
+        &mut self,
+        input: &PerLayerInput<Linear, Vec<f32>>,
+        x: &[f32],
+        of_tokens: &[f32],
+    ) -> Result<()> {
+        let (width, rows) = (input.norm.len(), x.len() / self.spec.n_embd);
+        let Workspace { quantised, per_layer, per_layer_gated: projected, .. } = &mut self.workspace;
+        projected.resize(of_tokens.len(), 0.0);
+        products(self.compute.threads(), x, quantised, [(&input.projection, &mut **projected)], false)?;
+        scale(projected, 1.0 / (self.spec.n_embd as f32).sqrt());
+        per_layer.resize(of_tokens.len(), 0.0);
+        let of_table = (width as f32).sqrt();
+        for (at, values) in projected.chunks_exact_mut(width).enumerate() {
+            let (row, layer) = (at / self.spec.n_layer, at % self.spec.n_layer);
+            rms_norm_in_place(values, &input.norm, self.spec.rms_eps as f32);
+            add_scaled(values, &of_tokens[at * width..][..width], of_table);
+            scale(values, per_layer::INPUT_SCALE);
+            per_layer[(layer * rows + row) * width..][..width].copy_from_slice(values);
+        }
+        Ok(())
+    }
+
+    /// Adds the layer's own embedding to the residual stream, and scales it.
+    fn per_layer(&mut self, index: usize) -> Result<()> {
+        let layer = &self.weights[index];
+        let Workspace { x, quantised, update, per_layer, per_layer_gated: gated, .. } = &mut self.workspace;
+        if let Some(PerLayer { gate, projection, post_norm }) = &layer.per_layer {
+            let threads = self.compute.threads();
+            gated.resize(self.pass.rows * gate.n, 0.0);
+            products(threads, x, quantised, [(gate, &mut **gated)], false)?;
+            let inputs = per_layer[index * gated.len()..].chunks_exact(gate.n);
+            for (gated, input) in gated.chunks_exact_mut(gate.n).zip(inputs) {
+                self.spec.activation().gate(gated, input);
+            }
+            let own = Update { linear: projection, norm: Some(post_norm) };
+            own.add(&self.compute, &self.spec, gated, quantised, update, x)?;
+        }
+        if let Some(factor) = layer.output_scale.as_deref() {
+            scale(x, factor[0]);
+        }
+        Ok(())
     }
 }
 
@@ -387,15 +480,18 @@ impl Pass {
     }
 
     /// Applies the rotary embedding of a layer to `x`, `[rows, heads * head_dim]`.
-    fn rotate(&self, x: &mut [f32], spec: &ModelSpec, layer: usize, half: usize) {
-        let Some(rotation) = self.angles.of(spec.layers[layer].rope) else { return };
+    fn rotate(&self, x: &mut [f32], spec: &ModelSpec, layer: usize) {
+        let Some(rotation) = self.angles.of(spec.layers[layer].rope).filter(|_| !x.is_empty()) else {
+            return;
+        };
+        let half = rotation.cos.len() / self.rows;
         let rotate = match spec.rope_kind {
             RopeKind::Halves => rotate_halves,
             RopeKind::Interleaved => rotate_neighbours,
         };
         for (row, x) in x.chunks_exact_mut(x.len() / self.rows).enumerate() {
             let angles = row * half..(row + 1) * half;
-            for head in x.chunks_exact_mut(spec.head_dim) {
+            for head in x.chunks_exact_mut(spec.heads(layer).width) {
                 rotate(head, &rotation.cos[angles.clone()], &rotation.sin[angles.clone()]);
             }
         }

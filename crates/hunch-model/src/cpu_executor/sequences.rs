@@ -34,15 +34,18 @@ impl CpuSequences {
         let threads = self.lead.layers.compute.threads();
         let sinks = self.lead.layers.weights[layer].sinks.as_deref();
         let mut shape = self.lead.layers.attention_shape(layer, 0);
+        let spec = &self.lead.layers.spec;
+        let (has_keys, key_layer) = (spec.has_keys(layer), spec.key_layer(layer));
         let Workspace { h, q, k, v, .. } = &mut self.lead.layers.workspace;
         h.resize(q.len(), 0.0);
         let (query, key) = (q.len() / rows.len(), k.len() / rows.len());
-        let parts = q.chunks_exact(query).zip(k.chunks_exact(key).zip(v.chunks_exact(key)));
-        for (((q, (k, v)), out), (&(sequence, _), visible)) in
-            parts.zip(h.chunks_exact_mut(query)).zip(rows.iter().zip(visible))
-        {
-            self.caches[sequence].write_rows(layer, k, v)?;
-            let (keys, values, capacity) = self.caches[sequence].host_layer(layer)?;
+        let parts = q.chunks_exact(query).zip(h.chunks_exact_mut(query));
+        for (row, ((q, out), (&(sequence, _), visible))) in parts.zip(rows.iter().zip(visible)).enumerate() {
+            if has_keys {
+                let of_row = row * key..(row + 1) * key;
+                self.caches[sequence].write_rows(layer, &k[of_row.clone()], &v[of_row])?;
+            }
+            let (keys, values, capacity) = self.caches[sequence].host_layer(key_layer)?;
             shape.capacity = capacity;
             let input = AttentionInput { q, k: keys, v: values, sinks };
             self.attention.attend(threads, shape, input, visible, out);
@@ -89,7 +92,8 @@ impl SequenceExecutor for CpuSequences {
         for layer in 0..self.lead.layers.spec.n_layer {
             self.lead.layers.project(layer)?;
             self.attend(layer, rows, &visible)?;
-            for part in [LayerStep::AttentionOutput, LayerStep::GateUp, LayerStep::Down] {
+            let rest = LAYER.into_iter().skip_while(|&part| part != LayerStep::AttentionOutput);
+            for part in rest {
                 self.lead.step(layer, part)?;
             }
             for (out, _) in tapped.iter_mut().zip(taps).filter(|(_, tap)| **tap == layer) {

@@ -12,7 +12,7 @@ use super::products::TileRows;
 use super::selftest::GpuTimes;
 use super::workspace::SPAN;
 use crate::gguf::Gguf;
-use crate::spec::{Experts, LayerSpec, Mixer, ModelSpec};
+use crate::spec::{Experts, LayerSpec, Mixer, ModelSpec, PER_LAYER_TABLE};
 
 /// Figures of the GPU of an Apple chip.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -83,6 +83,10 @@ const WAIT_MS: f64 = 0.2;
 const DISPATCHES: (usize, usize) = (10, 3);
 /// Dispatches that a layer with a short convolution takes less.
 const CONVOLUTION_DISPATCHES: usize = 2;
+/// Dispatches of a pass for embeddings that layers have of their own, and of each layer.
+const EMBEDDING_DISPATCHES: (usize, usize) = (4, 4);
+/// Further dispatches of a layer with a dense network next to its experts.
+const PARALLEL_DISPATCHES: usize = 8;
 /// Further dispatches of a layer with experts, and of one with an expert that all rows use. Its score is one more.
 const EXPERT_DISPATCHES: (usize, usize) = (3, 3);
 /// End of the name of the tensor that scores the expert that all rows use.
@@ -183,6 +187,8 @@ pub struct PassSize {
     pub layers: usize,
     /// Layers with a short convolution, which takes fewer dispatches than attention.
     pub convolutions: usize,
+    /// Dispatches for embeddings that layers have of their own.
+    pub embedding_dispatches: usize,
     /// Bytes of the states of gated delta nets, which a pass reads once and writes once.
     pub states: u64,
     /// Experts of all layers. `None` for dense models.
@@ -231,10 +237,12 @@ impl AttentionSize {
     /// Returns the attention of a model after `context` tokens.
     fn of(spec: &ModelSpec, context: usize) -> Self {
         let seen = |window: Option<usize>| window.map_or(context, |window| window.min(context));
+        // Heads of different widths count as their average.
+        let (values, layers) = (spec.cached_values().sum::<usize>(), spec.cached_values().count());
         Self {
             queries: spec.n_head,
             keys: spec.n_kv_head,
-            width: spec.head_dim,
+            width: values.checked_div(2 * spec.n_kv_head * layers).unwrap_or(spec.head_dim),
             visible: spec
                 .layers
                 .iter()
@@ -271,6 +279,8 @@ impl PassSize {
     pub fn of(gguf: &Gguf, spec: &ModelSpec) -> Self {
         let tied = !gguf.tensors.contains_key("output.weight");
         let read = gguf.model_tensors().filter(|(name, _)| tied || *name != "token_embd.weight");
+        // A pass reads rows of this table.
+        let read = read.filter(|(name, _)| *name != PER_LAYER_TABLE);
         let (mut all_rows, mut of_experts) = ((0, 0), (0, 0));
         for (name, tensor) in read {
             let part = if spec.share_read(name) < 1.0 { &mut of_experts } else { &mut all_rows };
@@ -281,14 +291,18 @@ impl PassSize {
             let of_shared = experts.shared.map_or(0, |_| EXPERT_DISPATCHES.1);
             let layers = (0..spec.n_layer).filter(|layer| experts.are_in(*layer)).count();
             let scores = gguf.model_tensors().filter(|(name, _)| name.ends_with(SHARED_SCORE)).count();
-            let dispatches = layers * (EXPERT_DISPATCHES.0 + of_shared) + scores;
+            let of_parallel = experts.parallel.map_or(0, |_| PARALLEL_DISPATCHES);
+            let dispatches = layers * (EXPERT_DISPATCHES.0 + of_shared + of_parallel) + scores;
             ExpertSize { of_layer: experts, bytes: of_experts.0, weights: of_experts.1, dispatches }
         });
         let attention = AttentionSize::of(spec, PREDICTED_CONTEXT);
         let is_convolution = |layer: &&LayerSpec| layer.mixer == Mixer::ShortConvolution;
         let (layers, convolutions) = (spec.n_layer, spec.layers.iter().filter(is_convolution).count());
         let states = spec.delta_state_bytes();
-        Self { bytes: all_rows.0, weights: all_rows.1, layers, convolutions, states, experts, attention }
+        let (in_all, of_layer) = EMBEDDING_DISPATCHES;
+        let embedding_dispatches = spec.per_layer.map_or(0, |_| in_all + of_layer * layers);
+        let (bytes, weights) = all_rows;
+        Self { bytes, weights, layers, convolutions, embedding_dispatches, states, experts, attention }
     }
 
     /// Returns the size of a pass with other bytes: weights may be read in another type than that of the file. A pass of
@@ -309,6 +323,7 @@ impl PassSize {
     fn overhead_ms(&self) -> f64 {
         let dispatches =
             DISPATCHES.0 * self.layers + DISPATCHES.1 - CONVOLUTION_DISPATCHES * self.convolutions;
+        let dispatches = dispatches + self.embedding_dispatches;
         let dispatches = dispatches + self.experts.map_or(0, |experts| experts.dispatches);
         dispatches as f64 * DISPATCH_MS + WAIT_MS
     }
@@ -399,6 +414,7 @@ mod tests {
         weights: 7_070_000_000,
         layers: 28,
         convolutions: 0,
+        embedding_dispatches: 0,
         states: 0,
         experts: None,
         attention: AttentionSize { queries: 28, keys: 4, width: 128, visible: 28 * PREDICTED_CONTEXT },
@@ -409,6 +425,7 @@ mod tests {
         weights: 494_000_000,
         layers: 24,
         convolutions: 0,
+        embedding_dispatches: 0,
         states: 0,
         experts: None,
         attention: AttentionSize { queries: 14, keys: 2, width: 64, visible: 24 * PREDICTED_CONTEXT },
@@ -430,6 +447,9 @@ mod tests {
             dense_layers: 0,
             step: 1,
             dense_ff: 0,
+            parallel: None,
+            gelu: false,
+            router_scale: 1.0,
         },
         bytes: 17_500_000_000,
         weights: 29_000_000_000,
@@ -544,6 +564,7 @@ mod tests {
             weights: 8000,
             layers: 0,
             convolutions: 0,
+            embedding_dispatches: 0,
             states: 0,
             experts: None,
             attention,

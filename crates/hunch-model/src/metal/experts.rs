@@ -154,7 +154,8 @@ impl ExpertProduct<'_> {
 impl Kernels {
     /// Chooses the experts of `rows` rows by the scores of the router, `[rows, experts]`, and lists their entries.
     ///
-    /// `bias` is added to the weights for the choice alone, `[experts]`. The number of different experts goes to a word
+    /// `bias` is added to the weights for the choice alone, `[experts]`. `factors` multiply the weights, `[experts]`. The
+    /// number of different experts goes to a word
     /// of `distinct`.
     ///
     /// # Errors
@@ -162,7 +163,7 @@ impl Kernels {
     pub fn route(
         &self,
         scores: &Buffer,
-        bias: Option<&Buffer>,
+        (bias, factors): (Option<&Buffer>, Option<&Buffer>),
         (rows, experts): (usize, &Experts),
         routing: &Routing,
         (distinct, at): (&Buffer, usize),
@@ -172,7 +173,9 @@ impl Kernels {
             Weighting::SoftmaxOfChosen => 1,
             Weighting::Sigmoid => 2,
         };
-        let flags = u32::from(bias.is_some()) | u32::from(experts.normalised) << 1;
+        let flags = u32::from(bias.is_some())
+            | u32::from(experts.normalised) << 1
+            | u32::from(factors.is_some()) << 2;
         let constants = [
             rows as u32,
             experts.count as u32,
@@ -188,6 +191,7 @@ impl Kernels {
             Argument::Constants(&constants),
             scores.input(),
             bias.unwrap_or(scores).input(),
+            factors.unwrap_or(scores).input(),
             routing.chosen.output(),
             routing.weights.output(),
             routing.order.output(),

@@ -196,6 +196,8 @@ pub struct NormedUpdate<'a> {
     pub weight: &'a Buffer,
     /// Factor of the norm.
     pub scale: f32,
+    /// Factor of the sum.
+    pub factor: f32,
     /// Writes the updated rows back.
     pub store: bool,
 }
@@ -245,6 +247,10 @@ pub struct SpecialHeads<'a> {
     pub factors: Option<&'a Buffer>,
     /// Values of a row of the input after its heads, which stay as they are.
     pub rest: usize,
+    /// Norms the heads of values, without weights.
+    pub norms_values: bool,
+    /// The keys before their norm and rotation are the values too. The input has no others.
+    pub values_are_keys: bool,
 }
 
 /// Shape of attention over a layer's cache.
@@ -311,7 +317,11 @@ impl AttentionLayout {
     /// Returns the layout of a pass over heads of a width, of which `group` share a head of keys.
     pub fn new(width: usize, group: usize, rows: usize) -> Self {
         // A lane keeps a part of the query and of the output of its pairs in registers.
-        let most_pairs = if width > 128 { 4 } else { 8 };
+        let most_pairs = match width {
+            257.. => 2,
+            129.. => 4,
+            _ => 8,
+        };
         let block = (most_pairs * Self::MAX_SIMDGROUPS / group.max(1)).clamp(1, ATTENTION_ROWS);
         let all = rows.min(block) * group;
         let pairs = all.div_ceil(8).next_power_of_two().min(most_pairs);
@@ -320,7 +330,11 @@ impl AttentionLayout {
 
     /// Returns the bytes of threadgroup memory: a section of keys and values, and a score for each pair and key.
     pub fn scratch(self, width: usize) -> usize {
-        let section = if width > 128 { 16 } else { 32 };
+        let section = match width {
+            257.. => 8,
+            129.. => 16,
+            _ => 32,
+        };
         // Keys are 32 bytes apart, unless all lanes read the same one.
         let gap = if self.pairs < 8 { 32 } else { 0 };
         section * (2 * 2 * width + gap) + 4 * section * self.pairs * self.simdgroups
@@ -428,7 +442,9 @@ impl Kernels {
         let stores = update.is_some_and(|update| update.store);
         let flags = u32::from(weight.is_some()) | u32::from(update.is_some()) << 1 | u32::from(stores) << 2;
         let scale = update.map_or(0.0, |update| update.scale);
-        let constants = [width as u32, outputs, eps.to_bits(), first as u32, flags, scale.to_bits()];
+        let factor = update.map_or(1.0, |update| update.factor);
+        let (scale, factor) = (scale.to_bits(), factor.to_bits());
+        let constants = [width as u32, outputs, eps.to_bits(), first as u32, flags, scale, factor];
         let mut arguments = vec![
             Argument::Constants(&constants),
             if stores { x.output() } else { x.input() },
@@ -454,11 +470,29 @@ impl Kernels {
         out: &Activations,
         outputs: u32,
     ) -> Result<()> {
-        let scaled = u32::from(factors.is_some());
-        let constants = [width as u32, outputs, activation_number(activation), scaled];
-        let mut arguments = vec![Argument::Constants(&constants), x.input()];
+        let ups = (x, width, 2 * width);
+        self.gate_by((x, 2 * width), ups, (rows, width), (activation, factors), (out, outputs))
+    }
+
+    /// Computes activation(gate) * up, as the activations of a product. Gates and ups have a buffer, and a number of values
+    /// from one row to the next. Before the first of the ups are some other values. Factors are as in [`gate`](Self::gate).
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn gate_by(
+        &self,
+        (gates, stride): (&Buffer, usize),
+        (ups, before, up_stride): (&Buffer, usize, usize),
+        (rows, width): (usize, usize),
+        (activation, factors): (Activation, Option<&Buffer>),
+        (out, outputs): (&Activations, u32),
+    ) -> Result<()> {
+        let (number, scaled) = (activation_number(activation), u32::from(factors.is_some()));
+        let constants = [width as u32, outputs, number, stride as u32, up_stride as u32, scaled];
+        let ups = Argument::Input(ups.id(), before * size_of::<f32>());
+        let mut arguments = vec![Argument::Constants(&constants), gates.input(), ups];
         arguments.extend(out.outputs());
-        arguments.push(factors.unwrap_or(x).input());
+        arguments.push(factors.unwrap_or(gates).input());
         self.run(Kernel::Gate, &arguments, [(width / 32).div_ceil(8), rows, 1], 8 * LANES, 0)
     }
 
@@ -473,12 +507,15 @@ impl Kernels {
             | u32::from(input.query_norm.is_some()) << 2
             | u32::from(input.key_norm.is_some()) << 3
             | u32::from(special.joint.is_some()) << 4
-            | u32::from(special.factors.is_some()) << 5;
+            | u32::from(special.factors.is_some()) << 5
+            | u32::from(special.norms_values) << 6
+            | u32::from(special.values_are_keys) << 7;
+        let values = if special.values_are_keys { 0 } else { keys };
         let constants = [
             queries as u32,
             keys as u32,
             width as u32,
-            ((queries + 2 * keys) * width + special.rest) as u32,
+            ((queries + keys + values) * width + special.rest) as u32,
             input.slot as u32,
             (input.capacity * keys * width) as u32,
             flags,

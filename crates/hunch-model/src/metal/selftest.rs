@@ -21,7 +21,7 @@ use checks::{CheckOutcome, Tester};
 pub use reference::noise;
 
 /// Widths of heads with a kernel.
-pub const HEAD_WIDTHS: [usize; 5] = [32, 64, 96, 128, 256];
+pub const HEAD_WIDTHS: [usize; 6] = [32, 64, 96, 128, 256, 512];
 
 /// Part of the kernels that is tested by itself. Models name the parts that they depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use super::Joined;
 use crate::metal::experts::{ExpertInput, ExpertMatrix, ExpertProduct, Routing};
 use crate::metal::gpu::{Buffer, Gpu};
-use crate::metal::kernels::{GpuProduct, Kernels, Scaling};
+use crate::metal::kernels::{GpuProduct, Kernels, NormInput, Scaling};
 use crate::metal::matrix::{FloatFormat, Matrix};
 use crate::metal::workspace::Activations;
 use crate::spec::{Experts, ModelSpec};
-use crate::tensor_names::{self, Dense};
+use crate::tensor_names::{self, Dense, Parallel};
 use crate::weights::{ExpertMatrices, MatrixRows, WeightFile};
 use hunch_error::Result;
 use hunch_kernels::activation::Activation;
@@ -22,6 +22,10 @@ pub(super) struct Mixture {
     router: Joined,
     /// Bias of the choice.
     bias: Option<Buffer>,
+    /// Factors of the experts' weights.
+    factors: Option<Buffer>,
+    /// Network next to the experts.
+    pub(super) parallel: Option<GpuParallel>,
     gate: ExpertMatrix,
     up: ExpertMatrix,
     down: ExpertMatrix,
@@ -36,6 +40,16 @@ struct Shared {
     score: Option<Matrix>,
 }
 
+/// Dense network next to the experts of a layer, and its norms.
+pub(super) struct GpuParallel {
+    pub(super) gate_up: Joined,
+    pub(super) down: Joined,
+    pub(super) post_norm: Buffer,
+    experts_norm: Buffer,
+    pub(super) experts_post_norm: Buffer,
+    router_norm: Buffer,
+}
+
 /// Buffers of the experts of a layer, kept from layer to layer and from pass to pass.
 pub(super) struct MixtureSpace {
     rows: usize,
@@ -48,6 +62,8 @@ pub(super) struct MixtureSpace {
     gates: Buffer,
     /// Outputs of the experts, `[rows, used, n_embd]`.
     outputs: Buffer,
+    /// Sums of the experts, or outputs of the network next to them, `[rows, n_embd]`.
+    pub(super) parallel: Option<Buffer>,
     shared: Option<SharedSpace>,
 }
 
@@ -80,6 +96,7 @@ impl MixtureSpace {
             distinct: Buffer::with_words(gpu, &vec![0; spec.n_layer])?,
             gates: floats(2 * experts.used * experts.n_ff)?,
             outputs: floats(experts.used * spec.n_embd)?,
+            parallel: experts.parallel.map(|_| floats(spec.n_embd)).transpose()?,
             shared: experts.shared.map(shared).transpose()?,
         }))
     }
@@ -130,8 +147,21 @@ impl Mixture {
                 score: layer.shared_weight.map(score),
             })
         };
+        let parallel = |of: Parallel<MatrixRows, Buffer>| -> Result<GpuParallel> {
+            let Dense { gate, up, down } = of.dense;
+            Ok(GpuParallel {
+                gate_up: Joined::load(file, gpu, &[gate, up])?,
+                down: Joined::load(file, gpu, &[down])?,
+                post_norm: of.post_norm,
+                experts_norm: of.experts_norm,
+                experts_post_norm: of.experts_post_norm,
+                router_norm: of.router_norm,
+            })
+        };
         Ok(Self {
             router: Joined::load(file, gpu, &[layer.router])?,
+            factors: layer.factors,
+            parallel: layer.parallel.map(parallel).transpose()?,
             bias: layer.bias,
             gate: layer.gate,
             up: layer.up,
@@ -140,23 +170,62 @@ impl Mixture {
         })
     }
 
-    /// Returns which forms of activations the first products of `rows` rows read.
+    /// Returns which forms of activations the first products of `rows` rows read: those of the network next to the experts,
+    /// if there is one.
     pub(super) fn forms(&self, rows: usize) -> u32 {
+        match &self.parallel {
+            Some(parallel) => parallel.gate_up.forms(rows),
+            None => self.router.forms(rows) | self.forms_of_experts(rows),
+        }
+    }
+
+    fn forms_of_experts(&self, rows: usize) -> u32 {
         let of_experts = [&self.gate, &self.up]
             .map(|part| Activations::forms(part.wants_quantised(), !part.wants_quantised(), rows));
         let of_shared = self.shared.as_ref().map_or(0, |shared| {
             let score = if shared.score.is_some() { Activations::forms(false, true, rows) } else { 0 };
             shared.gate_up.forms(rows) | score
         });
-        self.router.forms(rows) | of_experts[0] | of_experts[1] | of_shared
+        of_experts[0] | of_experts[1] | of_shared
     }
 
-    /// Chooses the experts of each row of `x`, and writes the input of their last products to `x`.
-    pub(super) fn gate_up(&self, pass: MixturePass<'_>, x: &Activations) -> Result<()> {
+    /// Chooses the experts of each row of `x`, and computes their gates and ups.
+    ///
+    /// A network next to the experts reads `x`, and its gates and ups go to `gates`. Router and experts then read norms of
+    /// the residual stream instead.
+    pub(super) fn gate_up_of_all(
+        &self,
+        pass: MixturePass<'_>,
+        x: &Activations,
+        stream: NormInput<'_>,
+        gates: &Buffer,
+    ) -> Result<()> {
+        let MixturePass { kernels, rows, .. } = pass;
+        let Some(GpuParallel { gate_up, experts_norm, router_norm, .. }) = &self.parallel else {
+            self.route(pass, x)?;
+            return self.gate_up(pass, x);
+        };
+        gate_up.multiply(kernels, x, rows, gates, None)?;
+        let normed = |weight| NormInput { weight: Some(weight), update: None, ..stream };
+        kernels.update_and_norm(normed(router_norm), x, self.router.forms(rows))?;
+        self.route(pass, x)?;
+        kernels.update_and_norm(normed(experts_norm), x, self.forms_of_experts(rows))?;
+        self.gate_up(pass, x)
+    }
+
+    /// Scores the experts for each row of `x`, and chooses among them.
+    fn route(&self, pass: MixturePass<'_>, x: &Activations) -> Result<()> {
         let MixturePass { kernels, space, experts, layer, rows } = pass;
-        self.router.multiply(kernels, x, rows, &space.scores, None)?;
+        let scale = (experts.router_scale != 1.0).then_some(experts.router_scale);
+        self.router.multiply_scaled(kernels, x, rows, &space.scores, scale)?;
+        let of_choice = (self.bias.as_ref(), self.factors.as_ref());
         let distinct = (&space.distinct, layer);
-        kernels.route(&space.scores, self.bias.as_ref(), (rows, experts), &space.routing, distinct)?;
+        kernels.route(&space.scores, of_choice, (rows, experts), &space.routing, distinct)
+    }
+
+    /// Computes gates and ups of the chosen experts of each row of `x`.
+    fn gate_up(&self, pass: MixturePass<'_>, x: &Activations) -> Result<()> {
+        let MixturePass { kernels, space, experts, rows, .. } = pass;
         let product = |experts, offset, stride| ExpertProduct { experts, out: &space.gates, offset, stride };
         let (n_ff, stride) = (experts.n_ff, 2 * experts.n_ff);
         let products = [product(&self.gate, 0, stride), product(&self.up, n_ff, stride)];
@@ -170,13 +239,12 @@ impl Mixture {
                 kernels.multiply(product, x, rows)?;
             }
         }
-        let forms = Activations::forms(self.down.wants_quantised(), !self.down.wants_quantised(), rows);
-        let factors = experts.scales_input.then_some(&space.routing.weights);
-        let activation = (experts.activation(), factors);
-        kernels.gate(&space.gates, (rows * experts.used, n_ff), activation, x, forms)
+        Ok(())
     }
 
     /// Computes the sum of the outputs of each row's experts. `add` is the factor of sums that are added to `out`.
+    ///
+    /// The input of their last products is written to `x` before.
     pub(super) fn down(
         &self,
         pass: MixturePass<'_>,
@@ -185,6 +253,10 @@ impl Mixture {
         (out, add): (&Buffer, Option<f32>),
     ) -> Result<()> {
         let MixturePass { kernels, space, experts, rows, .. } = pass;
+        let forms = Activations::forms(self.down.wants_quantised(), !self.down.wants_quantised(), rows);
+        let factors = experts.scales_input.then_some(&space.routing.weights);
+        let activation = (experts.activation(), factors);
+        kernels.gate(&space.gates, (rows * experts.used, experts.n_ff), activation, x, forms)?;
         let outputs = &space.outputs;
         let product = ExpertProduct { experts: &self.down, out: outputs, offset: 0, stride: n_embd };
         kernels.multiply_experts(&[product], (x, ExpertInput::Entries), (rows, experts), &space.routing)?;

@@ -58,14 +58,37 @@ impl Joined {
         out: &Buffer,
         add: Option<f32>,
     ) -> Result<()> {
-        let scaling = Scaling { scale: add.unwrap_or(1.0), cap: None };
+        self.run(kernels, x, rows, out, (add.is_some(), add.unwrap_or(1.0)))
+    }
+
+    /// Multiplies as [`multiply`](Self::multiply) does, and scales what is written.
+    pub(super) fn multiply_scaled(
+        &self,
+        kernels: &Kernels,
+        x: &Activations,
+        rows: usize,
+        out: &Buffer,
+        scale: Option<f32>,
+    ) -> Result<()> {
+        self.run(kernels, x, rows, out, (false, scale.unwrap_or(1.0)))
+    }
+
+    fn run(
+        &self,
+        kernels: &Kernels,
+        x: &Activations,
+        rows: usize,
+        out: &Buffer,
+        (add, scale): (bool, f32),
+    ) -> Result<()> {
+        let scaling = Scaling { scale, cap: None };
         let products = self.parts.iter().map(|JoinedPart { matrix, bias, offset }| GpuProduct {
             matrix,
             bias: bias.as_ref(),
             out,
             offset: *offset,
             stride: self.width,
-            add: add.is_some(),
+            add,
             scaling,
         });
         let products: Vec<_> = products.collect();

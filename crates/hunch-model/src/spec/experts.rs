@@ -35,6 +35,13 @@ pub struct Experts {
     pub step: usize,
     /// Width of these layers.
     pub dense_ff: usize,
+    /// Width of the dense network next to the experts, whose output is added after norms of both (Gemma 4). `None` for
+    /// most models.
+    pub parallel: Option<usize>,
+    /// `true` if the gate's activation is GELU, otherwise SiLU or its clamped form.
+    pub gelu: bool,
+    /// Factor of the router's scores.
+    pub router_scale: f32,
 }
 
 /// Groups of experts that follow each other, of which a row uses the best ones (DeepSeek-V3, arXiv 2412.19437).
@@ -45,6 +52,10 @@ pub struct ExpertGroups {
     /// Number of groups of a row.
     pub used: usize,
 }
+
+/// Ends of the names of scales that belong to the experts of Gemma 4: of the router's input, and of each expert's
+/// output.
+pub(super) const SCALES: [&str; 2] = [".ffn_gate_inp.scale", ".ffn_down_exps.scale"];
 
 /// Weights of experts, from the scores of the router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,6 +83,8 @@ pub(super) struct ExpertKind {
     pub(super) interleaved: bool,
     /// See [`Experts::scales_input`].
     pub(super) scales_input: bool,
+    /// `true` if a dense network is next to the experts. See [`Experts::parallel`].
+    pub(super) parallel: bool,
 }
 
 /// Smallest sum that weights are divided by, as in llama.cpp: the smallest normal half.
@@ -90,17 +103,22 @@ impl Experts {
 
     /// Returns the activation of the gates of the chosen experts.
     pub(crate) fn activation(&self) -> Activation {
-        if self.clamped { Activation::Clamped } else { Activation::Silu }
+        match (self.clamped, self.gelu) {
+            (true, _) => Activation::Clamped,
+            (false, true) => Activation::Gelu,
+            (false, false) => Activation::Silu,
+        }
     }
 
     /// Chooses the experts of a row from the router's scores, `[count]`. Appends `used` experts and their weights,
     /// highest first. Of equal ones the lower expert is first.
     ///
-    /// `bias` is added to the weights for the choice alone, `[count]`.
+    /// `bias` is added to the weights for the choice alone, `[count]`. `factors` multiply the weights at the end,
+    /// `[count]`.
     pub(crate) fn choose(
         &self,
         scores: &[f32],
-        bias: Option<&[f32]>,
+        (bias, factors): (Option<&[f32]>, Option<&[f32]>),
         chosen: &mut Vec<usize>,
         weights: &mut Vec<f32>,
     ) {
@@ -138,13 +156,16 @@ impl Experts {
         if self.scale != 1.0 {
             weights.iter_mut().for_each(|weight| *weight *= self.scale);
         }
+        if let Some(factors) = factors {
+            weights.iter_mut().zip(&order).for_each(|(weight, &expert)| *weight *= factors[expert]);
+        }
         chosen.extend(order);
     }
 
     /// Returns the largest width of a feed-forward layer: that of all experts of a row, or of a dense layer.
     pub(super) fn widest(&self) -> usize {
         let experts = self.used * self.n_ff + self.shared.unwrap_or(0);
-        experts.max(self.dense_width().unwrap_or(0))
+        experts.max(self.parallel.unwrap_or(0)).max(self.dense_width().unwrap_or(0))
     }
 
     /// Returns the share of the experts that one row uses.
@@ -214,7 +235,8 @@ impl Reader<'_> {
     /// `kind` is `None` for architectures without experts.
     pub(super) fn experts(&self, kind: Option<ExpertKind>) -> Result<Option<Experts>> {
         let count = self.gguf.u32(&self.key("expert_count")).unwrap_or(0) as usize;
-        let Some(ExpertKind { weighting, normalised, always, clamped, interleaved, scales_input }) = kind
+        let Some(ExpertKind { weighting, normalised, always, clamped, interleaved, scales_input, parallel }) =
+            kind
         else {
             return match count {
                 0 => Ok(None),
@@ -270,6 +292,13 @@ impl Reader<'_> {
             dense_layers,
             step,
             dense_ff,
+            parallel: parallel.then(|| self.size("feed_forward_length", 1 << 20)).transpose()?,
+            gelu: false,
+            router_scale: if parallel {
+                1.0 / (self.size("embedding_length", 1 << 17)? as f32).sqrt()
+            } else {
+                1.0
+            },
         }))
     }
 }
@@ -280,7 +309,7 @@ mod tests {
 
     fn choose(experts: Experts, scores: &[f32]) -> (Vec<usize>, Vec<f32>) {
         let (mut chosen, mut weights) = (Vec::new(), Vec::new());
-        experts.choose(scores, None, &mut chosen, &mut weights);
+        experts.choose(scores, (None, None), &mut chosen, &mut weights);
         (chosen, weights)
     }
 
@@ -298,6 +327,9 @@ mod tests {
         dense_layers: 0,
         step: 1,
         dense_ff: 32,
+        parallel: None,
+        gelu: false,
+        router_scale: 1.0,
     };
 
     #[test]
@@ -327,7 +359,8 @@ mod tests {
     fn bias_changes_the_choice_and_no_weight() {
         let experts = Experts { weighting: Weighting::Sigmoid, normalised: false, ..TWO_OF_FOUR };
         let (mut chosen, mut weights) = (Vec::new(), Vec::new());
-        experts.choose(&[1.0, 3.0, 0.0, 0.5], Some(&[0.0, 0.0, 2.0, 0.0]), &mut chosen, &mut weights);
+        let bias = [0.0, 0.0, 2.0, 0.0];
+        experts.choose(&[1.0, 3.0, 0.0, 0.5], (Some(&bias), None), &mut chosen, &mut weights);
         assert!(chosen == [2, 1] && weights[0] == 0.5, "{chosen:?} {weights:?}");
     }
 
@@ -347,9 +380,18 @@ mod tests {
         // The bias counts for groups and experts, and not for the weights.
         let (mut chosen, mut weights) = (Vec::new(), Vec::new());
         let bias = [0.0, 0.0, 0.9, 0.8, 0.0, 0.0];
-        sigmoid.choose(&[3.0, -4.0, 0.0, 0.0, 2.5, 2.4], Some(&bias), &mut chosen, &mut weights);
+        sigmoid.choose(&[3.0, -4.0, 0.0, 0.0, 2.5, 2.4], (Some(&bias), None), &mut chosen, &mut weights);
         assert_eq!((chosen, weights), (vec![2, 3], vec![0.5, 0.5]));
         assert_eq!(choose(six, &[f32::NAN; 6]).0.len(), 2);
+    }
+
+    #[test]
+    fn factors_change_weights_and_not_the_choice() {
+        let (mut chosen, mut weights) = (Vec::new(), Vec::new());
+        let factors = [1.0, 0.5, 1.0, 2.0];
+        let experts = Experts { weighting: Weighting::Softmax, normalised: true, ..TWO_OF_FOUR };
+        experts.choose(&[1.0, 3.0, 0.0, 3.0], (None, Some(&factors)), &mut chosen, &mut weights);
+        assert_eq!((chosen, weights), (vec![1, 3], vec![0.25, 1.0]));
     }
 
     #[test]

@@ -47,12 +47,41 @@ pub struct LayerSpec {
     pub chunked: bool,
     /// Rotary embedding.
     pub rope: LayerRope,
+    /// Key heads, where they differ from those of the model.
+    pub heads: Option<KeyHeads>,
+    /// Width of the dense feed-forward network, where it differs from that of the model.
+    pub n_ff: Option<usize>,
+    /// Earlier layer whose keys and values this one attends to. `None` for its own.
+    pub shares_keys_of: Option<usize>,
+}
+
+/// Key and value heads of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyHeads {
+    /// Number of heads.
+    pub count: usize,
+    /// Width of a head, of keys, values and queries alike.
+    pub width: usize,
+}
+
+impl KeyHeads {
+    /// Returns the number of values of a row, for keys or for values.
+    pub fn values(&self) -> usize {
+        self.count * self.width
+    }
 }
 
 impl LayerSpec {
     /// Attention to all positions, with the frequencies of the model.
-    pub const PLAIN: Self =
-        Self { mixer: Mixer::Attention, window: None, chunked: false, rope: LayerRope::Global };
+    pub const PLAIN: Self = Self {
+        mixer: Mixer::Attention,
+        window: None,
+        chunked: false,
+        rope: LayerRope::Global,
+        heads: None,
+        n_ff: None,
+        shares_keys_of: None,
+    };
 
     /// Returns the positions that a row sees, for the kernels. `None` for all.
     pub(crate) fn visible(&self) -> Option<LayerWindow> {
@@ -70,6 +99,10 @@ impl Reader<'_> {
     ) -> Result<(usize, Vec<Mixer>)> {
         let (name, most) = ("attention.head_count_kv", 1 << 12);
         let key = self.key(name);
+        if let Some(heads) = self.gguf.sizes(&key).filter(|_| architecture.varied_layers) {
+            // The largest. The others are in the layers.
+            return Ok((heads.into_iter().max().unwrap_or(0), vec![Mixer::Attention; n_layer]));
+        }
         let Some(heads) = self.gguf.sizes(&key).filter(|_| architecture.convolutions) else {
             let heads = self.optional_size(name, most)?.unwrap_or(n_head);
             if architecture.delta_nets.is_some() {
@@ -128,6 +161,11 @@ impl Reader<'_> {
                 }
                 (window.or(Some(default)), step)
             }
+            Windows::Listed => {
+                let key = self.key("attention.sliding_window_pattern");
+                self.gguf.flags(&key).ok_or_else(|| self.invalid(format!("{key} is missing")))?;
+                (Some(self.size("attention.sliding_window", 1 << 24)?), 0)
+            }
         };
         let window = window.filter(|&window| window > 0);
         let chunked = matches!(architecture.windows, Windows::ChunksOfAllBut(..));
@@ -150,7 +188,7 @@ impl Reader<'_> {
                 (true, true) => LayerRope::Local,
                 (true, false) => LayerRope::Global,
             };
-            LayerSpec { mixer, window, chunked: chunked && window.is_some(), rope }
+            LayerSpec { mixer, window, chunked: chunked && window.is_some(), rope, ..LayerSpec::PLAIN }
         };
         Ok(mixers.iter().enumerate().map(layer).collect())
     }

@@ -37,10 +37,12 @@ impl ModelSpec {
 }
 
 impl Gguf {
-    /// Returns the tensors that a pass of the model uses, by name: all but those of layers that only draft.
+    /// Returns the tensors that a pass of the model uses, by name. Layers that only draft are left out. So are keys and values
+    /// of layers that share those of another.
     pub fn model_tensors(&self) -> impl Iterator<Item = (&String, &TensorInfo)> + Clone {
-        let first = self.first_mtp_layer();
-        self.tensors.iter().filter(move |(name, _)| !is_from(name, first))
+        let (first, sharing) = (self.first_mtp_layer(), self.first_sharing_layer());
+        let unused = move |name: &str| is_from(name, first) || (is_from(name, sharing) && is_of_keys(name));
+        self.tensors.iter().filter(move |(name, _)| !unused(name))
     }
 
     /// Returns the tensors of the first layer that only drafts, by name.
@@ -57,6 +59,14 @@ impl Gguf {
         layers.all(|layer| layer >= first).then_some(first)
     }
 
+    /// Returns the first layer that attends to the keys of another. All layers after it do.
+    fn first_sharing_layer(&self) -> Option<usize> {
+        let architecture = self.str("general.architecture")?;
+        let number = |name: &str| self.u32(&format!("{architecture}.{name}")).map(|value| value as usize);
+        let sharing = number("attention.shared_kv_layers").filter(|&layers| layers > 0)?;
+        number("block_count")?.checked_sub(sharing)
+    }
+
     fn first_mtp_layer(&self) -> Option<usize> {
         let architecture = self.str("general.architecture")?;
         let number = |name: &str| self.u32(&format!("{architecture}.{name}")).map(|value| value as usize);
@@ -68,6 +78,11 @@ impl Gguf {
 /// Returns the layer that a tensor belongs to.
 fn layer_of(name: &str) -> Option<usize> {
     name.strip_prefix("blk.")?.split_once('.')?.0.parse().ok()
+}
+
+/// Returns `true` for the projections and norms of keys and values.
+fn is_of_keys(name: &str) -> bool {
+    [".attn_k.", ".attn_v.", ".attn_k_norm."].iter().any(|part| name.contains(part))
 }
 
 fn is_from(name: &str, first: Option<usize>) -> bool {

@@ -9,7 +9,7 @@ impl Reader<'_> {
         &self,
         architecture: &Architecture,
         layers: &[LayerSpec],
-        base: f32,
+        (base, dim): (f32, usize),
     ) -> Result<Option<LocalRope>> {
         let Some(default) = architecture.local_rope else {
             // llama.cpp rotates the chunks of Llama 4 by it.
@@ -25,7 +25,13 @@ impl Reader<'_> {
             return Ok(None);
         }
         let default = if default > 0.0 { default } else { base };
-        Ok(Some(LocalRope { base: self.positive("rope.freq_base_swa", default)? }))
+        let base = self.positive("rope.freq_base_swa", default)?;
+        let own = if architecture.varied_layers {
+            self.optional_size("rope.dimension_count_swa", 1 << 12)?
+        } else {
+            None
+        };
+        Ok(Some(LocalRope { base, dim: own.unwrap_or(dim) }))
     }
 
     /// Returns the pairing of the architecture, or of the file where its rows are in another order.

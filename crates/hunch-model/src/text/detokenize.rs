@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use super::harmony::{Effect, HarmonyStream};
+use super::thought_channel::ThoughtStream;
 use super::tokenizer::Tokenizer;
 use hunch_core::token::TokenId;
 
@@ -52,12 +53,13 @@ impl Utf8Stream {
     }
 }
 
-/// Streaming detokeniser that leaves out special tokens. Channels of the harmony format become markers of reasoning.
+/// Streaming detokeniser that leaves out special tokens. Channels of reasoning become markers.
 #[derive(Clone, Debug)]
 pub struct Detokenizer {
     tokenizer: Arc<Tokenizer>,
     stream: Utf8Stream,
     harmony: Option<HarmonyStream>,
+    thoughts: Option<ThoughtStream>,
     /// Special tokens that are text nevertheless.
     shown: Vec<TokenId>,
 }
@@ -66,7 +68,8 @@ impl Detokenizer {
     /// Creates a detokeniser.
     pub fn new(tokenizer: Arc<Tokenizer>) -> Self {
         let harmony = tokenizer.harmony().map(HarmonyStream::new);
-        Self { tokenizer, stream: Utf8Stream::default(), harmony, shown: Vec::new() }
+        let thoughts = tokenizer.thoughts().map(ThoughtStream::new);
+        Self { tokenizer, stream: Utf8Stream::default(), harmony, thoughts, shown: Vec::new() }
     }
 
     /// Emits the text of these special tokens, such as markers of calls.
@@ -77,11 +80,12 @@ impl Detokenizer {
 
     /// Adds a token and returns the text it completes. Empty while a character is incomplete.
     pub fn push(&mut self, id: TokenId) -> String {
-        let effect = match &mut self.harmony {
-            Some(harmony) => harmony.push(id, &self.tokenizer),
-            None if self.shown.contains(&id) => Effect::Shown,
-            None if self.tokenizer.is_special(id) => Effect::Hidden,
-            None => Effect::Shown,
+        let effect = match (&mut self.harmony, &mut self.thoughts) {
+            (Some(harmony), _) => harmony.push(id, &self.tokenizer),
+            (None, Some(thoughts)) if !self.shown.contains(&id) => thoughts.push(id, &self.tokenizer),
+            _ if self.shown.contains(&id) => Effect::Shown,
+            _ if self.tokenizer.is_special(id) => Effect::Hidden,
+            _ => Effect::Shown,
         };
         match effect {
             Effect::Hidden => String::new(),

@@ -10,6 +10,7 @@ mod schema;
 pub mod stop;
 pub mod template;
 mod thinking;
+mod thought_channel;
 pub mod tokenizer;
 mod tool_calls;
 mod tool_grammar;

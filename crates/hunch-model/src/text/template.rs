@@ -258,10 +258,10 @@ impl ChatTemplate {
         }
         let literals = tokenizer.literals(texts.into_iter())?;
         let mask = |text: &str| literals.mask(text, &[]);
-        // Templates of the harmony format do not search for the reasoning in the answers of the model.
-        let is_harmony = tokenizer.harmony().is_some();
+        // Templates with channels do not search for our markers of reasoning in the answers of the model.
+        let has_channels = tokenizer.has_channels();
         let answer = |text: &str| {
-            literals.mask(if is_harmony { without_reasoning(text) } else { text }, &THOUGHT_MARKERS)
+            literals.mask(if has_channels { without_reasoning(text) } else { text }, &THOUGHT_MARKERS)
         };
         let masked = |message: &ToolMessage| match message {
             ToolMessage::Text(ChatMessage { role, content }) => {
@@ -327,9 +327,9 @@ impl ChatTemplate {
         thinking: Option<Thinking>,
         cancelled: &dyn Fn() -> bool,
     ) -> Result<(Vec<TokenId>, Option<String>)> {
-        // Templates of the harmony format do not search for the reasoning in the answers of the model.
+        // Templates with channels do not search for our markers of reasoning in the answers of the model.
         let bare: Vec<ChatMessage>;
-        let messages = if tokenizer.harmony().is_some() {
+        let messages = if tokenizer.has_channels() {
             bare = messages.iter().map(without_reasoning_of).collect();
             &bare
         } else {

@@ -5,6 +5,7 @@ use hunch_core::sample::Constraint;
 use hunch_core::token::TokenId;
 
 use super::Tokenizer;
+use super::tokenizer::ThoughtTokens;
 
 /// Marker before reasoning.
 pub const THOUGHT_OPENING: &str = "<think>";
@@ -176,7 +177,10 @@ impl ThinkingBudget {
     ) -> Option<Self> {
         let find =
             |marker| (0..tokenizer.vocab_size() as TokenId).find(|&id| tokenizer.token_text(id) == marker);
-        let [open_id, close_id] = THOUGHT_MARKERS.map(find);
+        let [open_id, close_id] = match tokenizer.thoughts() {
+            Some(ThoughtTokens { open, close }) => [Some(open), Some(close)],
+            None => THOUGHT_MARKERS.map(find),
+        };
         let said = matches!(thoughts.state, State::Gap | State::Said);
         Some(Self { start, tokens, markers: [open_id?, close_id?], open: thoughts.is_thinking(), said })
     }

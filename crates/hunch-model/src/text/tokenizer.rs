@@ -21,7 +21,7 @@ pub use compare::{Vocabulary, VocabularyVerdict, check_vocabularies};
 
 use crate::gguf::Gguf;
 use byte_level::ByteLevel;
-pub(super) use channels::HarmonyTokens;
+pub(super) use channels::{HarmonyTokens, ThoughtTokens};
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 use literals::Literals;
@@ -87,26 +87,35 @@ pub struct Tokenizer {
     adds_bos: bool,
     chat_template: Option<String>,
     harmony: Option<HarmonyTokens>,
+    thoughts: Option<ThoughtTokens>,
 }
 
 /// Texts of tokens that end a turn, most likely first.
 ///
 /// Files do not name all of them. llama.cpp has the same lists (`special_eot_id`, `special_eog_ids`), without the tokens
 /// of Llama 4, `<|eot|>` and `<|eom|>`.
-const END_OF_TURN_TEXTS: [&str; 8] = [
+const END_OF_TURN_TEXTS: [&str; 9] = [
     "<|im_end|>",
     "<|eot_id|>",
     "<|eot|>",
     "<|end|>",
     "<end_of_turn>",
+    "<turn|>",
     "<EOT>",
     "<｜end▁of▁sentence｜>",
     "<|endoftext|>",
 ];
 
 /// Texts of tokens that end a text or a message, and fill-in-the-middle tokens of code models.
-const OTHER_END_TEXTS: [&str; 6] =
-    ["<|end_of_text|>", "<|eom_id|>", "<|eom|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>"];
+const OTHER_END_TEXTS: [&str; 7] = [
+    "<|end_of_text|>",
+    "<|eom_id|>",
+    "<|eom|>",
+    "<|fim_pad|>",
+    "<|repo_name|>",
+    "<|file_sep|>",
+    "<|tool_response>",
+];
 
 impl Tokenizer {
     /// Builds the tokeniser described by a model file.
@@ -123,6 +132,12 @@ impl Tokenizer {
         let named_eom = id("tokenizer.ggml.eom_token_id");
         let unknown = id("tokenizer.ggml.unknown_token_id");
 
+        let name = gguf.require_str("tokenizer.ggml.model")?;
+        let is_gemma4 = name == "gemma4";
+        if is_gemma4 {
+            mark_controls_of_gemma4(&mut entries);
+        }
+        let thoughts = ThoughtTokens::find(entries.iter().map(|entry| entry.text.as_str()));
         let harmony = HarmonyTokens::find(entries.iter().map(|entry| entry.text.as_str()));
         let ends = mark_end_texts(&mut entries);
         let eot =
@@ -139,16 +154,19 @@ impl Tokenizer {
             path: gguf.path.clone(),
             reason: format!("its special tokens are not supported: {error}"),
         })?;
-        let (encoder, adds_bos) = match gguf.require_str("tokenizer.ggml.model")? {
+        let (encoder, adds_bos) = match name {
             "gpt2" => {
                 let (encoder, adds_bos) = ByteLevel::new(gguf, &entries)?;
                 (Encoder::ByteLevel(Box::new(encoder)), adds_bos)
             }
             "llama" => (Encoder::Scored(Scored::new(gguf, &entries, unknown)?), true),
+            "gemma4" => (Encoder::Scored(Scored::ranked(gguf, &entries, unknown)?), true),
             other => {
                 return Err(Error::UnsupportedModel {
                     path: gguf.path.clone(),
-                    reason: format!("its tokeniser is \"{other}\", and only gpt2 and llama are supported"),
+                    reason: format!(
+                        "its tokeniser is \"{other}\", and only gpt2, llama and gemma4 are supported"
+                    ),
                 });
             }
         };
@@ -160,9 +178,11 @@ impl Tokenizer {
             eos,
             eot,
             end_tokens,
-            adds_bos: gguf.bool("tokenizer.ggml.add_bos_token").unwrap_or(adds_bos),
+            // Some files of Gemma 4 switch off the token that the model needs.
+            adds_bos: gguf.bool("tokenizer.ggml.add_bos_token").unwrap_or(adds_bos) || is_gemma4,
             chat_template: gguf.str("tokenizer.chat_template").map(str::to_owned),
             harmony,
+            thoughts,
         })
     }
 
@@ -308,6 +328,17 @@ impl Tokenizer {
         self.harmony
     }
 
+    /// Returns the control tokens around reasoning, if the vocabulary has them.
+    pub(super) fn thoughts(&self) -> Option<ThoughtTokens> {
+        self.thoughts
+    }
+
+    /// Returns `true` if reasoning is in a channel between control tokens. Chat templates do not search for it in earlier
+    /// answers then.
+    pub(super) fn has_channels(&self) -> bool {
+        self.harmony.is_some() || self.thoughts.is_some()
+    }
+
     /// Returns the source of the chat template, if the file has one.
     pub fn chat_template(&self) -> Option<&str> {
         self.chat_template.as_deref()
@@ -341,6 +372,23 @@ fn entries(gguf: &Gguf) -> Result<Vec<Entry>> {
     let kind = |i: usize| kinds.get(i).map_or(TokenType::Normal, |&number| TokenType::from_number(number));
     let entry = |(i, text): (usize, &String)| Entry { text: text.clone(), kind: kind(i) };
     Ok(texts.iter().enumerate().map(entry).collect())
+}
+
+/// Texts of control tokens that files of Gemma 4 mark as text, so that llama.cpp shows them.
+const CONTROLS_OF_GEMMA4: [&str; 7] = [
+    "<|channel>",
+    "<channel|>",
+    "<|tool_call>",
+    "<tool_call|>",
+    "<|tool_response>",
+    "<tool_response|>",
+    "<|\"|>",
+];
+
+/// Marks the tokens of [`CONTROLS_OF_GEMMA4`] as control tokens. Else they would be parsed in the text of a user.
+fn mark_controls_of_gemma4(entries: &mut [Entry]) {
+    let controls = entries.iter_mut().filter(|entry| CONTROLS_OF_GEMMA4.contains(&entry.text.as_str()));
+    controls.for_each(|entry| entry.kind = TokenType::Control);
 }
 
 /// Finds the tokens of [`END_OF_TURN_TEXTS`] and [`OTHER_END_TEXTS`] and marks them as control tokens.

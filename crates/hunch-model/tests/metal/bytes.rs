@@ -101,6 +101,7 @@ fn cache_is_read_once_by_a_pass_of_up_to_16_rows() {
                 weights,
                 layers,
                 convolutions: 0,
+                embedding_dispatches: 0,
                 states: 0,
                 experts: None,
                 attention: AttentionSize { queries, keys, width, visible: layers * CONTEXT },

@@ -312,10 +312,14 @@ fn dispatches(tiny: &Tiny) -> usize {
     let of_experts = match tiny.architecture {
         "glm4moe" | "granitemoe" | "llama4" | "bailingmoe2" => 16,
         "qwen2moe" | "qwen35moe" | "qwen3next" => 17,
+        // A dense network next to them takes eight more.
+        "gemma4" => 21,
         _ => 13,
     };
     let convolutions = (0..tiny.layers).filter(|&layer| tiny.has_convolution(layer)).count();
-    10 * dense + of_experts * (tiny.layers - dense) + 3 - 2 * convolutions
+    // Embeddings that layers have of their own.
+    let embeddings = if tiny.variant == Variant::PerLayer { 4 + 4 * tiny.layers } else { 0 };
+    10 * dense + of_experts * (tiny.layers - dense) + 3 - 2 * convolutions + embeddings
 }
 
 /// Norms after a part of a layer take no dispatch of their own.
@@ -336,7 +340,7 @@ fn architectures_take_ten_dispatches_a_layer_and_few_more_with_experts() {
         let size = PassSize::of(&gguf, &ModelSpec::from_gguf(&gguf).unwrap());
         let of_experts = size.experts.map_or(0, |experts| experts.dispatches);
         assert_eq!(
-            10 * size.layers - 2 * size.convolutions + 3 + of_experts,
+            10 * size.layers - 2 * size.convolutions + 3 + of_experts + size.embedding_dispatches,
             expected.dispatches,
             "{tiny:?}"
         );

@@ -8,6 +8,7 @@ const MODEL: PassSize = PassSize {
     weights: 7_070_000_000,
     layers: 28,
     convolutions: 0,
+    embedding_dispatches: 0,
     states: 0,
     experts: None,
     attention: AttentionSize { queries: 28, keys: 4, width: 128, visible: 28 * PREDICTED_CONTEXT },

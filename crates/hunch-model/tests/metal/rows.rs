@@ -118,7 +118,8 @@ fn norm_adds_normed_updates_first() {
         let (x, stream) = (&x[..rows * width], &stream[..rows * width]);
         let x_buffer = Buffer::with_floats(&gpu, x).unwrap();
         let out = Activations::new(&gpu, rows, width).unwrap();
-        let joins = |store| Some(NormedUpdate { rows: &update, weight: &update_weight, scale, store });
+        let joins =
+            |store| Some(NormedUpdate { rows: &update, weight: &update_weight, scale, factor: 1.0, store });
         let input = NormInput {
             x: &x_buffer,
             weight: Some(&weight),
@@ -288,7 +289,7 @@ fn heads_are_normed_rotated_and_appended() {
                 rotated,
                 joint: (norm == Norms::Joint).then_some(&own),
                 factors: has_factors.then_some(&factors_buffer),
-                rest: 0,
+                ..SpecialHeads::default()
             },
         };
         kernels.heads(input).unwrap();

@@ -87,7 +87,7 @@ impl Gpu for Spoiled {
 fn all_kernels_pass_and_times_are_measured() {
     let test = SelfTest::run(&Kernels::new(Machine::start().gpu), Workload::SIMULATED);
     assert_eq!(test.problems().collect::<Vec<_>>(), [""; 0]);
-    assert_eq!(test.findings.len(), 27 + 17 + 3 * 5 + 4);
+    assert_eq!(test.findings.len(), 27 + 17 + 3 * 6 + 4);
     let speed = test.speed.unwrap();
     assert_eq!(speed.product_ms.len(), 16);
     assert!(speed.product_ms.iter().all(|ms| *ms > 0.0) && speed.memory_gb_s > 0.0);

@@ -20,6 +20,10 @@ export const catalogueNotesDe: Readonly<Record<string, string>> = {
   'Draft for every larger Gemma 3.': 'Draft für jedes größere Gemma 3.',
   'Many languages. Text only in Hunch. Accept its terms before use.':
     'Viele Sprachen. In Hunch nur Text. Vor der Nutzung den Bedingungen zustimmen.',
+  'Draft for Gemma 4 31B, and a small model to chat with. Text only in Hunch.':
+    'Draft für Gemma 4 31B und ein kleines Modell zum Chatten. In Hunch nur Text.',
+  'Many languages, and a small KV cache. Text only in Hunch. Use a method without a draft model.':
+    'Viele Sprachen, kleiner KV-Cache. In Hunch nur Text. Nimm eine Methode ohne Draft-Modell.',
   'Its KV cache is small, so a long context fits. Use a method without a draft model.':
     'Kleiner KV-Cache, also passt ein langer Kontext. Nimm eine Methode ohne Draft-Modell.',
   'Draft for the larger Granite 3.3.': 'Draft für das größere Granite 3.3.',

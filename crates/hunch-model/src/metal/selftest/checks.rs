@@ -41,11 +41,23 @@ struct HeadsCase {
     factors: Option<[f32; 3]>,
     /// Values of a row after its heads.
     rest: usize,
+    /// Norms values.
+    norms_values: bool,
+    /// The keys are the values too.
+    values_are_keys: bool,
 }
 
 impl Default for HeadsCase {
     fn default() -> Self {
-        Self { neighbours: false, rotated: 64, joint: false, factors: None, rest: 0 }
+        Self {
+            neighbours: false,
+            rotated: 64,
+            joint: false,
+            factors: None,
+            rest: 0,
+            norms_values: false,
+            values_are_keys: false,
+        }
     }
 }
 
@@ -294,14 +306,17 @@ impl Tester<'_> {
 
     /// Norms of rows that an update joins first, by a norm of its own.
     fn update_norm(&self) -> Result<CheckOutcome> {
-        let (rows, width, eps, scale) = (3, 608, 1e-5, 0.7);
+        let (rows, width, eps, scale, factor) = (3, 608, 1e-5, 0.7, 0.9);
         let (x, update) = (noise(rows * width, 1), noise(rows * width, 2));
         let weights = [noise(width, 3), noise(width, 4)];
         let (mut stream, mut expected) = (Vec::new(), Vec::new());
         for (x, update) in x.chunks_exact(width).zip(update.chunks_exact(width)) {
             let update = normed(update, &weights[0], eps);
-            let row: Vec<f64> =
-                x.iter().zip(&update).map(|(x, u)| f64::from(*x) + f64::from(scale) * u).collect();
+            let row: Vec<f64> = x
+                .iter()
+                .zip(&update)
+                .map(|(x, u)| f64::from(factor) * (f64::from(*x) + f64::from(scale) * u))
+                .collect();
             let mean = row.iter().map(|v| v * v).sum::<f64>() / width as f64;
             let factor = 1.0 / (mean + f64::from(eps)).sqrt();
             expected.extend(row.iter().zip(&weights[1]).map(|(v, w)| v * factor * f64::from(*w)));
@@ -309,7 +324,8 @@ impl Tester<'_> {
         }
         let (update_weight, weight) = (self.floats(&weights[0])?, self.floats(&weights[1])?);
         let (x, update) = (self.floats(&x)?, self.floats(&update)?);
-        let joins = |store| Some(NormedUpdate { rows: &update, weight: &update_weight, scale, store });
+        let joins =
+            |store| Some(NormedUpdate { rows: &update, weight: &update_weight, scale, factor, store });
         let input =
             NormInput { x: &x, weight: Some(&weight), update: joins(false), first: 0, rows, width, eps };
         let one = Activations::new(self.gpu, 1, width)?;
@@ -345,14 +361,41 @@ impl Tester<'_> {
                 return Ok(CheckOutcome::Differs);
             }
         }
-        Ok(CheckOutcome::Passed)
+        // Gates and ups in buffers of their own, with other values before and after those of a row.
+        let (stride, before, up_stride) = (width + 32, 64, width + 96);
+        let (mut gates, mut ups) = (Vec::new(), vec![f32::NAN; before]);
+        for row in x.chunks_exact(2 * width) {
+            gates.extend_from_slice(&row[..width]);
+            gates.extend([f32::NAN; 32]);
+            ups.extend_from_slice(&row[width..]);
+            ups.extend([f32::NAN; 96]);
+        }
+        let out = Activations::new(self.gpu, rows, width)?;
+        let (gates, ups) = (self.floats(&gates)?, self.floats(&ups)?);
+        let of_ups = (&ups, before, up_stride);
+        self.kernels.gate_by(
+            (&gates, stride),
+            of_ups,
+            (rows, width),
+            (activation, None),
+            (&out, ALL_FORMS),
+        )?;
+        let expected = x.chunks_exact(2 * width).flat_map(|row| {
+            let (gates, ups) = row.split_at(width);
+            gates.iter().zip(ups).map(move |(gate, up)| {
+                activated(f64::from(*gate), activation) * upped(f64::from(*up), activation)
+            })
+        });
+        Ok(CheckOutcome::of(checked(&out, rows * width, expected)?.is_some()))
     }
 
     fn heads(&self) -> Result<CheckOutcome> {
         let plain = HeadsCase::default();
         let neighbours = HeadsCase { neighbours: true, ..plain };
         let partly = HeadsCase { rotated: 48, factors: Some([1.0, 1.25, 1.5]), rest: 16, ..plain };
-        for case in [plain, neighbours, partly] {
+        let normed_values = HeadsCase { norms_values: true, ..plain };
+        let values_are_keys = HeadsCase { values_are_keys: true, rest: 32, ..normed_values };
+        for case in [plain, neighbours, partly, normed_values, values_are_keys] {
             let check = self.heads_of(case)?;
             if check != CheckOutcome::Passed {
                 return Ok(check);
@@ -363,9 +406,10 @@ impl Tester<'_> {
 
     /// Norms and rotates heads, and appends to the cache.
     fn heads_of(&self, case: HeadsCase) -> Result<CheckOutcome> {
-        let HeadsCase { neighbours, rotated, joint, factors, rest } = case;
+        let HeadsCase { neighbours, rotated, joint, factors, rest, norms_values, values_are_keys } = case;
         let (rows, queries, keys, width, capacity, slot, eps) = (3, 4, 2, 64, 12, 7, 1e-6);
-        let stride = (queries + 2 * keys) * width + rest;
+        let values = if values_are_keys { 0 } else { keys };
+        let stride = (queries + keys + values) * width + rest;
         let x = noise(rows * stride, 6);
         // A joint norm has a weight for each value of all heads.
         let norms = [noise(queries * width, 7), noise(keys * width, 8)];
@@ -398,6 +442,8 @@ impl Tester<'_> {
                 joint: joint.then_some(&own),
                 factors: factors_buffer.as_ref(),
                 rest,
+                norms_values,
+                values_are_keys,
             },
         };
         self.kernels.heads(input)?;
@@ -407,10 +453,15 @@ impl Tester<'_> {
             // Joint norms take all heads of queries, and all those of keys.
             let (of_queries, of_keys) = (&x[..queries * width], &x[queries * width..][..keys * width]);
             let joined = [normed(of_queries, &norms[0], eps), normed(of_keys, &norms[1], eps)];
-            for (head, x) in x.chunks_exact(width).enumerate() {
+            // Values may be the keys once more.
+            let of_values = (x.chunks_exact(width).skip(queries + values)).take(keys);
+            let heads = x.chunks_exact(width).take(queries + keys).chain(of_values);
+            for (head, x) in heads.enumerate() {
                 let is_value = head >= queries + keys;
                 let kind = usize::from(head >= queries);
-                let head_values: Vec<f64> = if is_value {
+                let head_values: Vec<f64> = if is_value && norms_values {
+                    normed(x, &[1.0; 64], eps)
+                } else if is_value {
                     x.iter().map(|v| f64::from(*v)).collect()
                 } else {
                     let at = (head - kind * queries) * width;

@@ -32,6 +32,9 @@ const EXPERTS: Experts = Experts {
     dense_layers: 0,
     step: 1,
     dense_ff: 0,
+    parallel: None,
+    gelu: false,
+    router_scale: 1.0,
 };
 
 /// Results of a pass over some rows.
@@ -86,15 +89,22 @@ impl Tester<'_> {
             let scales_input = weighting == Weighting::SoftmaxOfChosen;
             // From the best groups in the other two, with a bias and without.
             let groups = (!scales_input).then_some(ExpertGroups { count: 4, used: 2 });
+            // Factors in another.
+            let factors = (weighting == Weighting::Softmax).then(|| noise(EXPERTS.count, 24));
             let experts = Experts { weighting, groups, scales_input, ..EXPERTS };
             let mix = |rows: std::ops::Range<usize>| {
                 let scores = &scores[rows.start * EXPERTS.count..rows.end * EXPERTS.count];
-                self.mix(&matrices, &input.rows(rows, k), (scores, of_choice.as_deref()), &experts)
+                self.mix(
+                    &matrices,
+                    &input.rows(rows, k),
+                    (scores, of_choice.as_deref(), factors.as_deref()),
+                    &experts,
+                )
             };
             let all = mix(0..ROWS)?;
             let (mut chosen, mut weights) = (Vec::new(), Vec::new());
             for scores in scores.chunks_exact(EXPERTS.count) {
-                experts.choose(scores, of_choice.as_deref(), &mut chosen, &mut weights);
+                experts.choose(scores, (of_choice.as_deref(), factors.as_deref()), &mut chosen, &mut weights);
             }
             let expected = weights.iter().map(|weight| f64::from(*weight));
             if all.chosen != chosen || !near(&all.weights, expected, SUM_BOUND) {
@@ -136,7 +146,7 @@ impl Tester<'_> {
         &self,
         matrices: &[ExpertMatrix; 2],
         input: &Codes,
-        (scores, bias): (&[f32], Option<&[f32]>),
+        (scores, bias, factors): (&[f32], Option<&[f32]>, Option<&[f32]>),
         experts: &Experts,
     ) -> Result<Mixed> {
         let (rows, entries) = (scores.len() / EXPERTS.count, scores.len() / EXPERTS.count * EXPERTS.used);
@@ -145,7 +155,9 @@ impl Tester<'_> {
         let routing = Routing::new(self.gpu, rows, experts)?;
         let (scores, distinct) = (self.floats(scores)?, Buffer::new(self.gpu, 4)?);
         let bias = bias.map(|bias| self.floats(bias)).transpose()?;
-        self.kernels.route(&scores, bias.as_ref(), (rows, experts), &routing, (&distinct, 0))?;
+        let factors = factors.map(|factors| self.floats(factors)).transpose()?;
+        let of_choice = (bias.as_ref(), factors.as_ref());
+        self.kernels.route(&scores, of_choice, (rows, experts), &routing, (&distinct, 0))?;
         let (products, sums) =
             (self.floats(&vec![f32::NAN; entries * N])?, self.floats(&vec![1.0; rows * N])?);
         let gates = self.floats(&vec![f32::NAN; entries * 2 * N])?;

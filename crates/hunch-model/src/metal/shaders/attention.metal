@@ -11,7 +11,7 @@
 // row do not depend on the other rows, nor on PAIRS.
 //
 // A window leaves out all keys but the first and the last ones of a row, a chunk all keys before it.
-// The host defines HEAD, the width of a head, as 32, 64, 96, 128 or 256.
+// The host defines HEAD, the width of a head, as 32, 64, 96, 128, 256 or 512.
 //
 // PAIRS is the number of pairs of a simdgroup, and 1, 2, 4 or 8.
 
@@ -41,7 +41,7 @@ struct Attention {
 #define QUADS (HEAD / 4)
 #define KEY_LANES 4
 // Keys that are in threadgroup memory at once.
-#define SECTION (HEAD > 128 ? 16 : 32)
+#define SECTION (HEAD > 256 ? 8 : HEAD > 128 ? 16 : 32)
 // Words of 16 bytes of a key.
 #define WORDS (HEAD / 8)
 // Keys are apart, so that lanes with different keys read from different banks. With 8 pairs all lanes read one key.
@@ -124,7 +124,7 @@ METAL_FUNC bool is_hidden(constant Attention& p, uint from, uint to, uint start)
   #pragma clang loop unroll(full)
   for (uint i = 0; i < QUADS / KEY_LANES; ++i) query[i] = from[i * KEY_LANES + part] * p.scale;
 
-  // The largest score of each pair, the sum of weights, and the weighted values: a lane has four columns, or eight of a
+  // The largest score of each pair, the sum of weights, and the weighted values: a lane has four columns, or more of a
   // wide head. A narrow head has several teams of lanes.
   const uint column = lane % VALUE_LANES, team = lane / VALUE_LANES;
   float top[PAIRS], sum[PAIRS];

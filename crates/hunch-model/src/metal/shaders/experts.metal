@@ -20,6 +20,7 @@ struct Route {
 #define SIGMOID 2
 #define HAS_BIAS 1            // a bias is added to the weights for the choice alone
 #define NORMALISE 2           // the weights of a row are divided by their sum
+#define HAS_FACTORS 4         // each expert has a factor of its weight
 #define LEAST_SUM 6.103515625e-5f
 #define EXPERTS_OF_LANE 8
 #define NO_EXPERT 0xffffffff
@@ -59,8 +60,8 @@ METAL_FUNC uint of_other_groups(constant Route& p, thread const float* rank, uin
 }
 
 // Chooses the experts of a row, and their weights. A simdgroup takes a row, a lane every 32nd expert.
-METAL_FUNC void choose_experts(constant Route& p, device const float* scores, device const float* bias, device uint* chosen,
-                               device float* weights, uint lane) {
+METAL_FUNC void choose_experts(constant Route& p, device const float* scores, device const float* bias, device const float* factors,
+                               device uint* chosen, device float* weights, uint lane) {
   float weight[EXPERTS_OF_LANE], rank[EXPERTS_OF_LANE], top = -INFINITY, total = 0.0f;
   #pragma clang loop unroll(full)
   for (uint i = 0; i < EXPERTS_OF_LANE; ++i) {
@@ -89,7 +90,7 @@ METAL_FUNC void choose_experts(constant Route& p, device const float* scores, de
     // A score that is no number comes last.
     if (!(rank[i] >= -INFINITY)) rank[i] = -INFINITY;
   }
-  uint taken = p.groups > 1 ? of_other_groups(p, rank, lane) : 0;
+  uint taken = p.groups > 1 ? of_other_groups(p, rank, lane) : 0, own_expert = 0;
   float own = 0.0f, sum = 0.0f;
   for (uint c = 0; c < p.used; ++c) {
     float best = -INFINITY, of_best = 0.0f;
@@ -108,23 +109,27 @@ METAL_FUNC void choose_experts(constant Route& p, device const float* scores, de
     if (expert == at) taken = taken | 1 << (at / 32);
     const float of_expert = simd_max(expert == at ? of_best : -INFINITY);
     sum = sum + of_expert;
-    if (lane == c) own = of_expert;
+    if (lane == c) {
+      own = of_expert;
+      own_expert = expert;
+    }
     if (lane == 0) chosen[c] = expert;
   }
   if (p.weighting == SOFTMAX_OF_CHOSEN || (p.flags & NORMALISE)) own = own / max(sum, LEAST_SUM);
-  if (lane < p.used) weights[lane] = own * p.scale;
+  if (lane < p.used) weights[lane] = own * p.scale * ((p.flags & HAS_FACTORS) ? factors[own_expert] : 1.0f);
 }
 
 // Chooses the experts of all rows, and lists their entries by expert in `order`. The first word of `blocks` is their
 // number. Each block follows in four words: expert, first place in the list, number of entries, and an unused one.
 // One threadgroup of 8 simdgroups does it all, with a thread for each expert.
 kernel void route(constant Route& p [[buffer(0)]], device const float* scores [[buffer(1)]], device const float* bias [[buffer(2)]],
-                  device uint* chosen [[buffer(3)]], device float* weights [[buffer(4)]], device uint* order [[buffer(5)]],
-                  device uint* blocks [[buffer(6)]], device uint* distinct_experts [[buffer(7)]], threadgroup uint* counts [[threadgroup(0)]],
+                  device const float* factors [[buffer(3)]],
+                  device uint* chosen [[buffer(4)]], device float* weights [[buffer(5)]], device uint* order [[buffer(6)]],
+                  device uint* blocks [[buffer(7)]], device uint* distinct_experts [[buffer(8)]], threadgroup uint* counts [[threadgroup(0)]],
                   uint expert [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
                   uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   for (uint row = simdgroup; row < p.rows; row += 8)
-    choose_experts(p, scores + row * p.experts, bias, chosen + row * p.used, weights + row * p.used, lane);
+    choose_experts(p, scores + row * p.experts, bias, factors, chosen + row * p.used, weights + row * p.used, lane);
   threadgroup_barrier(mem_flags::mem_device);
   const uint entries = p.rows * p.used;
   uint count = 0;

@@ -40,6 +40,7 @@ struct Norm {
   uint first;    // row of the input that is row 0 of the output
   uint flags;
   float scale;   // of the update
+  float factor;  // of the row and its update
 };
 #define NORM 1        // without it the output is the row itself
 #define UPDATE 2      // adds the norm of an update to the row first
@@ -70,7 +71,7 @@ kernel void norm(constant Norm& p [[buffer(0)]], device float* x [[buffer(1)]], 
     const float total = group_sum(square, scratch + 8, lane, simdgroup);
     update_scale = 1.0f / precise::sqrt(total / float(p.width) + p.eps);
   }
-#define VALUE(i) ((p.flags & UPDATE) ? fma(update[i] * update_scale * update_weight[i], p.scale, from[i]) : from[i])
+#define VALUE(i) ((p.flags & UPDATE) ? fma(update[i] * update_scale * update_weight[i], p.scale, from[i]) * p.factor : from[i])
   float scale = 1.0f;
   if (p.flags & NORM) {
     float square = 0.0f;
@@ -95,6 +96,8 @@ struct Gate {
   uint width;
   uint outputs;
   uint kind;     // of the activation
+  uint stride;   // of the rows of gates
+  uint up_stride;
   uint scaled;   // 1 if gates and ups are multiplied by a factor of their row first
 };
 #define GELU 1
@@ -104,21 +107,20 @@ struct Gate {
 #define GELU_SLOPE 1.5957691216f    // 2 sqrt(2 / pi)
 #define GELU_CUBIC 0.044715f
 
-// activation(gate) * up, where a row has its gates and then its ups, `width` each. SiLU is g / (1 + e^-g), and GELU
+// activation(gate) * up. The ups of a row may follow its gates in the same buffer. SiLU is g / (1 + e^-g), and GELU
 // is g / (1 + e^-s) with s = 2 sqrt(2 / pi) (g + 0.044715 g^3). The bounded gate of gpt-oss is g / (1 + e^-1.702 g)
 // times up + 1, with g at most 7 and up from -7 to 7.
 //
 // A factor of a row multiplies gate and up first, as if it had multiplied the input of both products.
-kernel void gate(constant Gate& p [[buffer(0)]], device const float* x [[buffer(1)]],
-                 device char* codes [[buffer(2)]], device half* halves [[buffer(3)]], device float* scales [[buffer(4)]],
-                 device short2* sums [[buffer(5)]], device float* floats [[buffer(6)]],
-                 device const float* factors [[buffer(7)]],
+kernel void gate(constant Gate& p [[buffer(0)]], device const float* gates [[buffer(1)]], device const float* ups [[buffer(2)]],
+                 device char* codes [[buffer(3)]], device half* halves [[buffer(4)]], device float* scales [[buffer(5)]],
+                 device short2* sums [[buffer(6)]], device float* floats [[buffer(7)]],
+                 device const float* factors [[buffer(8)]],
                  uint2 group [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]],
                  uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   const uint units = p.width / 32, u = group.x * 8 + simdgroup, i = u * 32 + lane;
   if (u >= units) return;
-  device const float* from = x + group.y * 2 * p.width;
-  float g = from[i], up = from[p.width + i];
+  float g = gates[group.y * p.stride + i], up = ups[group.y * p.up_stride + i];
   if (p.scaled) {
     g = factors[group.y] * g;
     up = factors[group.y] * up;
@@ -150,6 +152,8 @@ struct Heads {
 #define NORM_KEYS 8
 #define JOINT 16          // one norm over all heads of queries, and one over those of keys
 #define FACTORS 32        // multiplies the queries of a row by its factor
+#define NORM_VALUES 64    // without weights
+#define VALUES_ARE_KEYS 128
 
 // Rounds to a half, beyond their range to the largest one.
 METAL_FUNC half to_half(float x) { return half(x > 65504.0f ? 65504.0f : x < -65504.0f ? -65504.0f : x); }
@@ -170,7 +174,14 @@ kernel void heads(constant Heads& p [[buffer(0)]], device float* x [[buffer(1)]]
   device half* to = cache + (p.slot + row) * (p.keys * p.width);
   if (is_value) {
     to = to + p.values + (own - p.keys) * p.width;
-    for (uint i = lane; i < p.width; i += 32) to[i] = to_half(from[i]);
+    if (p.flags & VALUES_ARE_KEYS) from = all + (own - p.keys) * p.width;
+    float value_scale = 1.0f;
+    if (p.flags & NORM_VALUES) {
+      float square = 0.0f;
+      for (uint i = lane; i < p.width; i += 32) square = fma(from[i], from[i], square);
+      value_scale = 1.0f / precise::sqrt(tree_sum(square) / float(p.width) + p.eps);
+    }
+    for (uint i = lane; i < p.width; i += 32) to[i] = to_half(from[i] * value_scale);
     return;
   }
   to = to + own * p.width;

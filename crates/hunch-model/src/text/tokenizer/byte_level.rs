@@ -35,8 +35,6 @@ const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]
 const LLAMA3: &str = r"'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 /// Pattern of Qwen 2: like Llama 3, but each digit alone.
 const QWEN2: &str = r"'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// Pattern of Ling: like Qwen 2, but each line break alone.
-const LING: &str = r"'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+";
 /// Pattern of Qwen 3.5: like Qwen 2, and words contain combining marks.
 const QWEN35: &str = r"'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 /// Pattern of Mistral's Tekken: splits words where upper case follows lower case.
@@ -81,7 +79,8 @@ const PRE_TOKENIZERS: &[PreTokenizer] = &[
         adds_bos: false,
     },
     PreTokenizer {
-        names: &["qwen2", "deepseek-r1-qwen", "stablelm2", "megrez"],
+        // The pattern of Ling has one line break at its end, which is the same after any white space.
+        names: &["qwen2", "deepseek-r1-qwen", "stablelm2", "megrez", "bailingmoe2"],
         patterns: &[QWEN2],
         ignore_merges: false,
         adds_bos: false,
@@ -89,7 +88,6 @@ const PRE_TOKENIZERS: &[PreTokenizer] = &[
     PreTokenizer { names: &["qwen35"], patterns: &[QWEN35], ignore_merges: false, adds_bos: false },
     PreTokenizer { names: &["glm4"], patterns: &[LLAMA3], ignore_merges: true, adds_bos: false },
     PreTokenizer { names: &["gpt-4o", "llama4"], patterns: &[GPT4O], ignore_merges: false, adds_bos: false },
-    PreTokenizer { names: &["bailingmoe2"], patterns: &[LING], ignore_merges: false, adds_bos: false },
     PreTokenizer { names: &["seed-coder"], patterns: &[SEED], ignore_merges: false, adds_bos: false },
     PreTokenizer { names: &["tekken", "pixtral"], patterns: &[TEKKEN], ignore_merges: true, adds_bos: true },
     PreTokenizer {
@@ -348,7 +346,7 @@ mod tests {
         assert_eq!(pieces("tekken", "camelCase/"), ["camel", "Case", "/"]);
         assert_eq!(pieces("gpt-4o", "camelCase's/"), ["camel", "Case's", "/"]);
         assert_eq!(pieces("llama4", "camelCase's/"), ["camel", "Case's", "/"]);
-        assert_eq!(pieces("bailingmoe2", "a 12\n\nb;\n"), ["a", " ", "1", "2", "\n", "\n", "b", ";\n"]);
+        assert_eq!(pieces("bailingmoe2", "a 12\n\nb;\n"), ["a", " ", "1", "2", "\n\n", "b", ";\n"]);
         assert_eq!(pieces("seed-coder", "a;\nb"), ["a", ";", "\n", "b"]);
         assert_eq!(pieces("qwen2", "a;\nb"), ["a", ";\n", "b"]);
         // A combining mark belongs to the word.

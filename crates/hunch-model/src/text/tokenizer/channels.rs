@@ -1,4 +1,5 @@
-//! Control tokens of the harmony format (gpt-oss). Their meaning for a text does not belong here.
+//! Control tokens of channels: of the harmony format (gpt-oss), and around reasoning (Gemma 4). Their meaning for a text
+//! does not belong here.
 
 use hunch_core::token::TokenId;
 
@@ -38,5 +39,29 @@ impl HarmonyTokens {
             turn_end: turn_end?,
             call,
         })
+    }
+}
+
+/// Control tokens around reasoning. The name of the channel follows the first, on a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::text) struct ThoughtTokens {
+    /// Begins the name of the channel.
+    pub(in crate::text) open: TokenId,
+    /// Ends the reasoning.
+    pub(in crate::text) close: TokenId,
+}
+
+impl ThoughtTokens {
+    /// Returns the tokens, or `None` if the vocabulary lacks one. `texts` are the texts of all entries.
+    pub(super) fn find<'a>(texts: impl Iterator<Item = &'a str>) -> Option<Self> {
+        let (mut open, mut close) = (None, None);
+        for (id, text) in (0..).zip(texts) {
+            match text {
+                "<|channel>" => open = Some(id),
+                "<channel|>" => close = Some(id),
+                _ => {}
+            }
+        }
+        Some(Self { open: open?, close: close? })
     }
 }
