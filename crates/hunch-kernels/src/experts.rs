@@ -211,7 +211,7 @@ impl ExpertInput {
             let row = &x[choice / used * k..][..k];
             self.x.extend(row.iter().map(|value| value * weights[choice]));
         }
-        if [stacks.0, stacks.1].map(ExpertStack::wants_quantised) != [false; 2] {
+        if stacks.0.wants_quantised() || stacks.1.wants_quantised() {
             self.quantised.fill(threads, &self.x);
         }
     }
@@ -464,8 +464,7 @@ mod tests {
         }
         let mut quantised = QuantisedRows::default();
         quantised.fill(&threads, &input.x);
-        let same = stacks.1.wants_quantised() && input.quantised.blocks() == quantised.blocks();
-        assert!(same || !stacks.1.wants_quantised());
+        assert!(!stacks.1.wants_quantised() || input.quantised.blocks() == quantised.blocks());
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! within one. They therefore share arenas, which lie on huge pages as a whole.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use memmap2::{MmapMut, MmapRaw};
 
@@ -46,7 +46,7 @@ impl Arena {
         Ok(Self { mapping: mapping.into(), first, len, taken: Mutex::new(0) })
     }
 
-    fn taken(&self) -> std::sync::MutexGuard<'_, usize> {
+    fn taken(&self) -> MutexGuard<'_, usize> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -113,26 +113,37 @@ impl Deref for WeightBytes {
     }
 }
 
+/// Allocator of weights: the arena with the most room, as long as one of its parts is in use.
+struct Arenas(Weak<Arena>);
+
+impl Arenas {
+    /// Allocates `size` zeroed bytes.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] if the system refuses.
+    fn allocate(&mut self, size: usize) -> Result<NewWeightBytes> {
+        let last = self.0.upgrade();
+        if let Some(bytes) = last.as_ref().and_then(|arena| arena.take(size)) {
+            return Ok(bytes);
+        }
+        let out_of_memory = || Error::OutOfMemory { bytes: size };
+        let arena = Arena::map(size.max(ARENA_BYTES)).or_else(|_| Arena::map(size));
+        let arena = Arc::new(arena.map_err(|_| out_of_memory())?);
+        let bytes = arena.take(size).ok_or_else(out_of_memory)?;
+        if last.is_none_or(|last| last.room() < arena.room()) {
+            self.0 = Arc::downgrade(&arena);
+        }
+        Ok(bytes)
+    }
+}
+
 /// Allocates `size` zeroed bytes for weights.
 ///
 /// # Errors
 /// [`Error::OutOfMemory`] if the system refuses.
 pub(super) fn allocate(size: usize) -> Result<NewWeightBytes> {
-    /// The arena with the most room.
-    static CURRENT: Mutex<Weak<Arena>> = Mutex::new(Weak::new());
-    let mut current = CURRENT.lock().unwrap_or_else(PoisonError::into_inner);
-    let last = current.upgrade();
-    if let Some(bytes) = last.as_ref().and_then(|arena| arena.take(size)) {
-        return Ok(bytes);
-    }
-    let out_of_memory = || Error::OutOfMemory { bytes: size };
-    let arena = Arena::map(size.max(ARENA_BYTES)).or_else(|_| Arena::map(size));
-    let arena = Arc::new(arena.map_err(|_| out_of_memory())?);
-    let bytes = arena.take(size).ok_or_else(out_of_memory)?;
-    if last.is_none_or(|last| last.room() < arena.room()) {
-        *current = Arc::downgrade(&arena);
-    }
-    Ok(bytes)
+    static ARENAS: Mutex<Arenas> = Mutex::new(Arenas(Weak::new()));
+    ARENAS.lock().unwrap_or_else(PoisonError::into_inner).allocate(size)
 }
 
 /// Runs `tasks` fallible tasks and returns the first error. Tasks not yet started are then skipped.
@@ -223,10 +234,11 @@ mod tests {
 
     #[test]
     fn small_matrices_share_an_arena_and_a_large_one_leaves_it_to_them() {
-        let small = [allocate(5).unwrap(), allocate(6).unwrap()];
-        let large = allocate(ARENA_BYTES + 1).unwrap();
-        let next = allocate(7).unwrap();
-        // Other tests may start a new arena at any time, so only some of these share one.
+        let mut arenas = Arenas(Weak::new());
+        let small = [arenas.allocate(5).unwrap(), arenas.allocate(6).unwrap()];
+        let large = arenas.allocate(ARENA_BYTES + 1).unwrap();
+        let next = arenas.allocate(7).unwrap();
+        assert!(small.iter().all(|small| Arc::ptr_eq(&small.0.arena, &next.0.arena)));
         assert!(small.iter().all(|small| !Arc::ptr_eq(&small.0.arena, &large.0.arena)));
         assert!(!Arc::ptr_eq(&next.0.arena, &large.0.arena));
         assert_eq!(large.len(), ARENA_BYTES + 1);
