@@ -1,4 +1,4 @@
-//! Identifier by which a second start finds the running app. Each data folder has its own.
+//! How a second start finds the running app: by an identifier, which each data folder has of its own.
 
 use std::path::Path;
 
@@ -9,6 +9,35 @@ pub(crate) fn identifier(usual: &str) -> String {
         None => usual.into(),
     }
 }
+
+/// Asks the running app with `identifier` to show its window. Returns whether one did.
+///
+/// `tauri-plugin-single-instance` asks the same, but only after GTK has started, and then ends the process. A thread of
+/// GTK's event loop may still be connecting to the X server at that moment. It crashed in 1 of 200 second starts.
+#[cfg(target_os = "linux")]
+pub(crate) fn show_running(identifier: &str) -> bool {
+    // Names as in the plugin, which answers in the running app.
+    let name = format!("{identifier}.SingleInstance");
+    let path = format!("/{}", name.replace('.', "/").replace('-', "_"));
+    let ask = || -> zbus::Result<()> {
+        let bus = zbus::blocking::connection::Builder::session()?.method_timeout(ANSWER_TIMEOUT).build()?;
+        let (arguments, folder) = (Vec::<String>::new(), "");
+        bus.call_method(
+            Some(name.as_str()),
+            path.as_str(),
+            Some("org.SingleInstance.DBus"),
+            "ExecuteCallback",
+            &(arguments, folder),
+        )?;
+        Ok(())
+    };
+    // Without a session bus there is nothing to ask, and without a running app nothing answers.
+    ask().is_ok()
+}
+
+/// Time in which a running app has to answer. After that the plugin decides.
+#[cfg(target_os = "linux")]
+const ANSWER_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 
 fn of_folder(usual: &str, folder: &Path) -> String {
     let folder = folder.canonicalize().or_else(|_| std::path::absolute(folder)).unwrap_or(folder.into());

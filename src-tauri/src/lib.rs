@@ -32,11 +32,15 @@ pub fn run() -> tauri::Result<()> {
     let mut context = tauri::generate_context!();
     // An app with its own data folder, such as a test, is a separate app to the system.
     let identifier = instance::identifier(&context.config().identifier);
+    #[cfg(target_os = "linux")]
+    if instance::show_running(&identifier) {
+        return Ok(());
+    }
     context.config_mut().identifier = identifier;
     let updates = updates::Updates::of_this_copy(context.config());
 
     let mut builder = tauri::Builder::default()
-        // First: a second start exits here, before its engine opens the store.
+        // First: a second start exits here at the latest, before its engine opens the store.
         .plugin(tauri_plugin_single_instance::init(|app, _, _| show(app)))
         .plugin(tauri_plugin_dialog::init())
         // The page asks before it opens a link, so a click on an anchor must not open one.
