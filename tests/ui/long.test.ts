@@ -141,11 +141,13 @@ it('keeps the reading position while answers above get their tokens', async () =
 // The change reaches the resize observer before the event of the scroll, or after it.
 it.each(['before', 'after'])('keeps the reading position while an answer above changes its height %s a scroll', async (order) => {
   const page = await opened();
+  // Turns that come near get their tokens, and with them other heights.
+  await page.getByTestId('conversation').evaluate((main) => (main.scrollTop -= 400));
+  await quiet(page);
   const moved = await page.evaluate(async (order) => {
     const main = document.querySelector('main')!;
     const frame = () => new Promise(requestAnimationFrame);
-    // Within what is loaded, so that nothing else changes.
-    main.scrollTop -= 400;
+    // Nothing of the scroll is left to report.
     await frame();
     await frame();
     const all = [...document.querySelectorAll<HTMLElement>('[data-testid=turn]')];
