@@ -1,4 +1,4 @@
-//! How a second start finds the running app: by an identifier, which each data folder has of its own.
+//! A second start finds the running app by an identifier. Each data folder has its own.
 
 use std::path::Path;
 

@@ -17,7 +17,7 @@ use super::render;
 const KEY_VARIABLE: &str = "HUNCH_SERVER_KEY";
 
 /// Arguments that choose or run a local model.
-const LOCAL: [&str; 16] = [
+const LOCAL: [&str; 17] = [
     "target",
     "draft",
     "device",
@@ -34,6 +34,7 @@ const LOCAL: [&str; 16] = [
     "draft_window",
     "rule",
     "think",
+    "texts",
 ];
 
 /// Server that answers in place of a local model.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use hunch::serve::{DraftChoice, InstalledModels, Limits, ServerConfig, listen};
 use hunch_error::Error;
 use hunch_library::Places;
@@ -35,7 +36,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "KEY")]
     api_key: Option<String>,
     /// Name of the model for clients [default: the file's name without .gguf]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     model_name: Option<String>,
     /// Requests that wait while one is answered; further ones are refused
     #[arg(long, default_value_t = 16, value_name = "N")]
@@ -99,17 +100,33 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     })
 }
 
-/// Completes at the first Ctrl-C. The second one ends the program at once.
+/// Completes at the first Ctrl-C or SIGTERM. The second one ends the program at once.
 async fn interrupted() {
-    if tokio::signal::ctrl_c().await.is_err() {
+    if !signal().await {
         return std::future::pending().await;
     }
     eprintln!("Finishing the running answer. Press Ctrl-C again to end at once.");
     tokio::spawn(async {
-        if tokio::signal::ctrl_c().await.is_ok() {
+        if signal().await {
             std::process::exit(130);
         }
     });
+}
+
+/// Waits for Ctrl-C, or for SIGTERM, with which service managers end programs. Returns `false` if neither can be
+/// awaited.
+async fn signal() -> bool {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
+            return tokio::select! {
+                pressed = tokio::signal::ctrl_c() => pressed.is_ok(),
+                _ = terminate.recv() => true,
+            };
+        }
+    }
+    tokio::signal::ctrl_c().await.is_ok()
 }
 
 /// Returns the models that requests may name.

@@ -219,8 +219,12 @@ impl RemoteServer {
         let answers = response.url().path().ends_with("completions");
         let body = self.read_small(response).await.unwrap_or_default();
         let json = serde_json::from_slice::<Value>(&body).ok();
+        let said =
+            json.as_ref().map_or_else(String::new, |json| error_message(json.get("error").unwrap_or(json)));
         let remedy = match status.as_u16() {
             300..=399 => ServerRemedy::FollowRedirect,
+            // Hunch and others refuse host names that are not their own so.
+            403 if said.to_lowercase().contains("host") => ServerRemedy::CheckAddress,
             401 | 403 if self.key.is_none() => ServerRemedy::AddKey,
             401 | 403 => ServerRemedy::CheckKey,
             // Servers of the protocol send this error if the model is missing or cannot be loaded.
@@ -232,7 +236,6 @@ impl RemoteServer {
             429 | 503 => ServerRemedy::Wait,
             _ => ServerRemedy::Retry,
         };
-        let said = json.map_or_else(String::new, |json| error_message(json.get("error").unwrap_or(&json)));
         let said = if said.is_empty() { said } else { format!(" ({})", self.quoted(&said)) };
         Err(self.failure(&format!("it responded with status {}{said}", status.as_u16()), remedy))
     }

@@ -1,5 +1,6 @@
 //! Access control: the API key, and the host name that a browser asks for.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
@@ -63,7 +64,7 @@ fn check_key(key: &ApiKey, headers: &HeaderMap) -> Result<(), Failure> {
     }
 }
 
-/// Checks that the host name is one of this machine.
+/// Checks that the host name is one of this machine, or a loopback address.
 ///
 /// A web page can point a name of its own at 127.0.0.1 and would then be allowed to read the answers.
 fn check_host(request: &Request) -> Result<(), Failure> {
@@ -72,7 +73,8 @@ fn check_host(request: &Request) -> Result<(), Failure> {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,
     };
-    if ["localhost", "127.0.0.1", "[::1]", ""].contains(&name.to_ascii_lowercase().as_str()) {
+    let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    if name.is_empty() || name.eq_ignore_ascii_case("localhost") || address.is_ok_and(|ip| ip.is_loopback()) {
         return Ok(());
     }
     Err(Failure::new(

@@ -18,7 +18,7 @@ use super::metrics::Metrics;
 use crate::engine::{Engine, EngineHold, WallClock};
 use crate::event::{GenerationEvent, RoundEvent, StopReason, TokenEvent};
 use crate::generate::{
-    Finished, GenerationContext, GenerationPlan, LoadPlan, LoadStep, Models, Prompt, generate,
+    Finished, GenerationContext, GenerationPlan, LoadPlan, LoadStep, Models, Prompt, PromptEncoder, generate,
 };
 use hunch_core::chat::Thinking;
 use hunch_core::method::Method;
@@ -256,15 +256,19 @@ pub(super) async fn encode(
 ) -> Result<Encoded, Failure> {
     let abandoned = SetOnDrop(Arc::default());
     let (encoder, flag) = (server.model.encoder.clone(), abandoned.0.clone());
-    let encoding = spawn_blocking(move || -> Result<Encoded> {
-        let stopped = || flag.load(Ordering::Relaxed);
-        let (ids, _) = match &question {
-            Question::Plain(prompt) => encoder.ids_and_note(prompt, thinking, &stopped)?,
-            Question::Tools(chat, begun) => encoder.tool_ids(chat, begun, thinking, &stopped)?,
-        };
+    let encoding = spawn_blocking(move || -> Result<Encoded, Failure> {
+        let ids = prompt_ids(&encoder, &question, thinking, &|| flag.load(Ordering::Relaxed))?;
         let answer_start = ids.len() - question.begun();
         let AnswerLimits { format, thinking_budget } = limits;
-        let constraint = format.map(|format| encoder.constraint(&format, answer_start)).transpose()?;
+        let compile = |format: AnswerFormat| {
+            let param = match format {
+                AnswerFormat::Calls(_) => "tools",
+                AnswerFormat::JsonObject | AnswerFormat::JsonSchema(_) => "response_format",
+            };
+            let compiled = encoder.constraint(&format, answer_start);
+            compiled.map_err(|error| Failure { param: Some(param.into()), ..Failure::from(error) })
+        };
+        let constraint = format.map(compile).transpose()?;
         let tokenizer = encoder.tokenizer();
         let thoughts = match constraint.is_some() {
             true => ThoughtSplitter::after("", ""),
@@ -275,10 +279,44 @@ pub(super) async fn encode(
         };
         Ok(Encoded { constraint: constraint.or_else(budget), ids, thoughts })
     });
-    let encoded = encoding.await.map_err(|_| {
-        Failure::new(FailureKind::Internal, "The prompt could not be tokenised. This is a bug in Hunch.")
-    })?;
-    Ok(encoded?)
+    encoding.await.map_err(|_| untokenised())?
+}
+
+/// Counts the tokens of a prompt, which may be longer than the context.
+///
+/// # Errors
+/// If the prompt is invalid.
+pub(super) async fn count_tokens(
+    server: &Served,
+    question: Question,
+    thinking: Option<Thinking>,
+) -> Result<usize, Failure> {
+    let abandoned = SetOnDrop(Arc::default());
+    let (encoder, flag) = (server.model.encoder.clone(), abandoned.0.clone());
+    let counting = spawn_blocking(move || {
+        match prompt_ids(&encoder, &question, thinking, &|| flag.load(Ordering::Relaxed)) {
+            Err(Error::ContextOverflow { prompt, .. }) => Ok(prompt),
+            ids => ids.map(|ids| ids.len()),
+        }
+    });
+    Ok(counting.await.map_err(|_| untokenised())??)
+}
+
+fn prompt_ids(
+    encoder: &PromptEncoder,
+    question: &Question,
+    thinking: Option<Thinking>,
+    stopped: &dyn Fn() -> bool,
+) -> Result<Vec<TokenId>> {
+    let (ids, _) = match question {
+        Question::Plain(prompt) => encoder.ids_and_note(prompt, thinking, stopped)?,
+        Question::Tools(chat, begun) => encoder.tool_ids(chat, begun, thinking, stopped)?,
+    };
+    Ok(ids)
+}
+
+fn untokenised() -> Failure {
+    Failure::new(FailureKind::Internal, "The prompt could not be tokenised. This is a bug in Hunch.")
 }
 
 /// Waits for the turn of a request and starts its generation. Returns once the prompt is valid and the engine has

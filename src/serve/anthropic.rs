@@ -15,7 +15,7 @@ use hunch_model::text::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::answer::{self, AnswerLimits, Ask, Calling, Question, RunningAnswer};
+use super::answer::{self, Ask, Calling, Question, RunningAnswer};
 use super::body::{self, Content, Fields, is_nothing};
 use super::errors::{Failure, Protocol, json_response};
 use super::tools::{AnswerPiece, History, Tools, pieces};
@@ -152,8 +152,8 @@ pub(super) async fn count_tokens(server: Arc<Server>, request: Request) -> Resul
     let (_, wanted) = output(&server, &mut fields, None)?;
     fields.finish()?;
     let thinking = wanted.thinking.or(server.plan.thinking);
-    let encoded = answer::encode(&server, question, thinking, AnswerLimits::default()).await?;
-    Ok(json_response(StatusCode::OK, &json!({ "input_tokens": encoded.ids.len() })))
+    let count = answer::count_tokens(&server, question, thinking).await?;
+    Ok(json_response(StatusCode::OK, &json!({ "input_tokens": count })))
 }
 
 /// Splits a whole answer into its thoughts and its text.
@@ -324,7 +324,7 @@ struct Events {
 
 /// Returns an event named after the type of its data.
 fn event(value: &Value) -> Event {
-    sse::data(value).event(value["type"].as_str().unwrap_or("message"))
+    sse::named(value["type"].as_str().unwrap_or("message"), value)
 }
 
 impl Events {

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use axum::body::Body;
+use axum::body::BodyDataStream;
 use axum::extract::Request;
 use axum::http::header;
 use futures_util::StreamExt;
@@ -17,6 +17,10 @@ use super::errors::{Failure, FailureKind};
 use super::{Served, Server};
 use crate::generate::GenerationPlan;
 use hunch_core::sample::SamplingParams;
+use hunch_error::Error;
+
+/// A body that is too large is read on for this many times the limit, so that its client gets the error.
+const DISCARDED: usize = 16;
 
 /// Fields of a body.
 pub(super) struct Fields(Map<String, Value>);
@@ -35,18 +39,36 @@ pub(super) async fn read(server: &Server, request: Request) -> Result<Fields, Fa
             "The body is not declared as JSON. Send the header `Content-Type: application/json`.",
         ));
     }
+    let encoding = parts.headers.get(header::CONTENT_ENCODING);
+    if encoding.is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        return Err(Failure::new(
+            FailureKind::NotJson,
+            "The body is compressed. Send it as it is, without the header `Content-Encoding`.",
+        ));
+    }
     let limits = server.limits;
-    let bytes = timeout(limits.body_time, collect(body, limits.body_bytes)).await.map_err(|_| {
-        let message = format!(
-            "The body did not arrive within {} s. Send the request again.",
-            limits.body_time.as_secs_f32()
-        );
-        Failure::new(FailureKind::TooSlow, message)
-    })??;
+    let mut stream = body.into_data_stream();
+    let collected =
+        timeout(limits.body_time, collect(&mut stream, limits.body_bytes)).await.map_err(|_| {
+            let message = format!(
+                "The body did not arrive within {} s. Send the request again.",
+                limits.body_time.as_secs_f32()
+            );
+            Failure::new(FailureKind::TooSlow, message)
+        })?;
+    let Some(bytes) = collected? else {
+        // Many clients read no response before they have sent everything. If they take too long, the connection closes.
+        let rest = limits.body_bytes.saturating_mul(DISCARDED);
+        let _ = timeout(limits.body_time, discard(&mut stream, rest)).await;
+        let most = limits.body_bytes >> 20;
+        let message = format!("The body is larger than {most} MiB. Shorten the conversation.");
+        return Err(Failure::new(FailureKind::TooLarge, message));
+    };
     match serde_json::from_slice(&bytes) {
         Ok(Value::Object(mut fields)) => {
             // A null is a field that was not set.
             fields.retain(|_, value| !value.is_null());
+            check_objects(&fields)?;
             Ok(Fields(fields))
         }
         Ok(_) => Err(Failure::new(FailureKind::InvalidRequest, "The body is not a JSON object. Send one.")),
@@ -57,20 +79,51 @@ pub(super) async fn read(server: &Server, request: Request) -> Result<Fields, Fa
     }
 }
 
-async fn collect(body: Body, limit: usize) -> Result<Vec<u8>, Failure> {
-    let mut stream = body.into_data_stream();
+/// Fields of both protocols that are objects, if they are present.
+const OBJECTS: [&str; 5] =
+    ["stream_options", "response_format", "chat_template_kwargs", "output_config", "thinking"];
+/// Fields of both protocols that are arrays of objects, if they are present.
+const OBJECT_ARRAYS: [&str; 2] = ["messages", "tools"];
+
+/// Checks the form of nested fields. serde would read an array as an object with its values in order.
+fn check_objects(fields: &Map<String, Value>) -> Result<(), Failure> {
+    let refuse =
+        |name: &str, kind| Err(Failure::of_param(name, format!("`{name}` is not {kind}. Send {kind}.")));
+    for name in OBJECTS {
+        if fields.get(name).is_some_and(|value| !value.is_object()) {
+            return refuse(name, "an object");
+        }
+    }
+    for name in OBJECT_ARRAYS {
+        let Some(value) = fields.get(name) else { continue };
+        if !value.as_array().is_some_and(|items| items.iter().all(Value::is_object)) {
+            return refuse(name, "an array of objects");
+        }
+    }
+    Ok(())
+}
+
+/// Reads a body of at most `limit` bytes. Returns `None` once it is longer.
+async fn collect(stream: &mut BodyDataStream, limit: usize) -> Result<Option<Vec<u8>>, Failure> {
     let mut bytes = Vec::new();
     while let Some(chunk) = stream.next().await {
         let chunk = chunk.map_err(|_| {
             Failure::new(FailureKind::InvalidRequest, "The body ended early. Send the request again.")
         })?;
         if bytes.len() + chunk.len() > limit {
-            let message = format!("The body is larger than {} MiB. Shorten the conversation.", limit >> 20);
-            return Err(Failure::new(FailureKind::TooLarge, message));
+            return Ok(None);
         }
         bytes.extend_from_slice(&chunk);
     }
-    Ok(bytes)
+    Ok(Some(bytes))
+}
+
+/// Reads at most this many bytes of a body and throws them away.
+async fn discard(stream: &mut BodyDataStream, mut most: usize) {
+    while let Some(Ok(chunk)) = stream.next().await {
+        let Some(left) = most.checked_sub(chunk.len()) else { return };
+        most = left;
+    }
 }
 
 impl Fields {
@@ -83,7 +136,7 @@ impl Fields {
         let taken = Value::Object(taken.collect());
         serde_path_to_error::deserialize(taken).map_err(|error| {
             let path = error.path().to_string();
-            let reason = error.into_inner();
+            let reason = plain_words(&error.into_inner().to_string());
             if path == "." {
                 return Failure::new(
                     FailureKind::InvalidRequest,
@@ -134,6 +187,21 @@ impl Fields {
     }
 }
 
+/// Returns an error of serde with names of JSON in place of those of Rust.
+fn plain_words(reason: &str) -> String {
+    let Some((before, expected)) = reason.split_once("expected ") else { return reason.into() };
+    let expected = match expected {
+        "usize" | "u64" | "u32" => "a whole number from 0",
+        "i64" => "a whole number",
+        "f32" | "f64" => "a number",
+        "a sequence" => "an array",
+        "a map" => "an object",
+        _ if expected.starts_with("struct ") || expected.contains(" tagged enum ") => "an object",
+        other => other,
+    };
+    format!("{before}expected {expected}")
+}
+
 /// Sampling settings of a request. Absent ones are the server's.
 #[derive(Deserialize)]
 pub(super) struct Sampling {
@@ -145,8 +213,12 @@ pub(super) struct Sampling {
     presence_penalty: Option<f32>,
     frequency_penalty: Option<f32>,
     logit_bias: Option<BTreeMap<u32, f32>>,
-    seed: Option<u64>,
+    /// Any whole number, as in OpenAI's protocol.
+    seed: Option<i64>,
 }
+
+/// Number of seeds. Larger and negative numbers stand for one of these.
+const SEEDS: i64 = 1 << 53;
 
 impl Sampling {
     /// Names of the fields.
@@ -173,7 +245,7 @@ impl Sampling {
             frequency_penalty: self.frequency_penalty.unwrap_or(server.frequency_penalty),
             penalty_last_n: server.penalty_last_n,
             logit_bias: self.logit_bias.unwrap_or_else(|| server.logit_bias.clone()),
-            seed: self.seed.or(server.seed),
+            seed: self.seed.map(|seed| seed.rem_euclid(SEEDS).unsigned_abs()).or(server.seed),
         }
     }
 }
@@ -194,9 +266,28 @@ pub(super) fn plan(
         of_server = SamplingParams { logit_bias: Default::default(), ..server.models.others_sampling() };
     }
     let sampling = sampling.over(&of_server);
+    let tokens = server.model.encoder.tokenizer().vocab_size();
+    if let Some(token) = sampling.logit_bias.keys().find(|&&token| token as usize >= tokens) {
+        let message = format!(
+            "`logit_bias` names token {token}, but this model's tokens are 0 to {}. Remove it.",
+            tokens.saturating_sub(1)
+        );
+        return Err(Failure::of_param("logit_bias", message));
+    }
     let plan = GenerationPlan { sampling, stop, ..server.plan.clone() };
-    plan.validate()?;
+    plan.validate().map_err(|error| of_setting(&error))?;
     Ok(plan)
+}
+
+/// Returns the failure of a setting that is out of range. The error begins with its name.
+fn of_setting(error: &Error) -> Failure {
+    let failure = Failure::from(error);
+    let first = failure.message.split(' ').next().unwrap_or("");
+    let param = match Sampling::NAMES.contains(&first) {
+        true => Some(first),
+        false => failure.message.contains("stop string").then_some("stop"),
+    };
+    Failure { param: param.map(str::to_owned), ..failure }
 }
 
 /// Text, or a list of text parts.

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::event::{GenerationEvent, StopReason};
 use crate::generate::{CacheUse, Finished};
-use hunch_error::{Error, Result};
+use hunch_core::limits::MAX_DRAFT;
+use hunch_error::{Error, ErrorCode, Result};
 
 /// Counters since the server started.
 #[derive(Default)]
@@ -23,6 +24,8 @@ pub(super) struct Metrics {
     drafts: AtomicU64,
     drafted: AtomicU64,
     accepted: AtomicU64,
+    /// Accepted drafted tokens by their position in the draft.
+    accepted_at: [AtomicU64; MAX_DRAFT],
     loads: AtomicU64,
     first_tokens: AtomicU64,
     first_token_us: AtomicU64,
@@ -50,6 +53,8 @@ impl Metrics {
             Ok(finished) => finished,
             // The client left while its model was loaded.
             Err(Error::Stopped) => return add(&self.cancelled, 1_u64),
+            // Counted as refused.
+            Err(error) if error.code() == ErrorCode::InvalidRequest => return,
             Err(_) => return add(&self.failed, 1_u64),
         };
         let stats = &finished.stats;
@@ -60,6 +65,11 @@ impl Metrics {
         add(&self.rounds, stats.rounds);
         add(&self.drafted, stats.drafted);
         add(&self.accepted, stats.accepted);
+        for ((counter, share), rounds) in
+            self.accepted_at.iter().zip(&stats.accepted_at_position).zip(&stats.drafted_at_position)
+        {
+            add(counter, (share * f64::from(*rounds)).round() as u64);
+        }
         if stats.generated_tokens > 0 {
             add(&self.first_tokens, 1_u64);
             add(&self.first_token_us, (stats.ttft_ms * 1000.0) as u64);
@@ -118,6 +128,12 @@ impl Metrics {
         ] {
             let _ = writeln!(out, "# HELP hunch_{name}_total {help}\n# TYPE hunch_{name}_total counter");
             let _ = writeln!(out, "hunch_{name}_total {}", read(counter));
+        }
+        let name = "hunch_spec_decode_num_accepted_tokens_per_pos_total";
+        let _ = writeln!(out, "# HELP {name} Drafted tokens that were accepted, by position in the draft.");
+        let _ = writeln!(out, "# TYPE {name} counter");
+        for (position, counter) in self.accepted_at.iter().enumerate() {
+            let _ = writeln!(out, "{name}{{position=\"{position}\"}} {}", read(counter));
         }
         let name = "hunch_time_to_first_token_seconds";
         let _ = writeln!(out, "# HELP {name} From the request to its first token, waiting included.");

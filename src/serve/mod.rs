@@ -25,8 +25,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
-use axum::http::{HeaderValue, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -232,8 +233,18 @@ struct EngineOf {
 
 async fn start(engine: EngineOf, models: ServedModels, config: ServerConfig) -> Result<Listening> {
     let ServerConfig { address, idle, plan, api_key, queue, conversations, limits, .. } = config;
-    if api_key.as_ref().is_some_and(|key| key.trim().is_empty()) {
-        return Err(Error::invalid("The API key is empty. Choose one with at least one character."));
+    // A variable of the environment may end with the line break of a file.
+    let api_key = api_key.as_deref().map(str::trim);
+    if let Some(key) = api_key {
+        if key.is_empty() {
+            return Err(Error::invalid("The API key is empty. Choose one with at least one character."));
+        }
+        if !key.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(Error::invalid(
+                "The API key has characters that no client can send. Use letters, digits and signs of ASCII, without \
+                 spaces.",
+            ));
+        }
     }
     if api_key.is_none() && !address.ip().is_loopback() {
         return Err(Error::invalid(format!(
@@ -252,7 +263,7 @@ async fn start(engine: EngineOf, models: ServedModels, config: ServerConfig) -> 
         owns_engine: engine.is_own,
         idle: IdleUnloader::new(idle),
         plan,
-        key: api_key.as_deref().map(ApiKey::new),
+        key: api_key.map(ApiKey::new),
         queue: Arc::new(Queue::new(queue)),
         metrics: Arc::default(),
         conversations,
@@ -318,8 +329,21 @@ async fn models(State(server): Shared) -> Response {
     respond(Protocol::OpenAi, openai::models(server).await)
 }
 
-async fn model(State(server): Shared, Path(id): Path<String>) -> Response {
-    respond(Protocol::OpenAi, openai::model(server, id).await)
+async fn model(
+    State(server): Shared,
+    headers: HeaderMap,
+    id: Result<Path<String>, PathRejection>,
+) -> Response {
+    // Both protocols have this endpoint.
+    let protocol = match headers.contains_key("anthropic-version") {
+        true => Protocol::Anthropic,
+        false => Protocol::OpenAi,
+    };
+    let Ok(Path(id)) = id else {
+        let message = "The name of the model is not UTF-8. GET /v1/models lists the models.";
+        return Failure::new(FailureKind::ModelNotFound, message).response(protocol);
+    };
+    respond(protocol, openai::model(server, id).await)
 }
 
 async fn metrics_text(State(server): Shared) -> Response {

@@ -13,7 +13,7 @@ use hunch_core::session::TOP_TOKENS;
 use hunch_core::token::TokenId;
 use hunch_model::text::{AnswerFormat, Tokenizer, ToolCallParser, ToolPart};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::task::spawn_blocking;
 
 use super::answer::{self, Ask, Calling, Question, RunningAnswer, Whole, text_of};
@@ -30,8 +30,16 @@ const UNLIKELY: f64 = -9999.0;
 const COMPLETION_TOKENS: usize = 16;
 
 /// Fields that never change the answer.
-const IGNORED: [&str; 7] =
-    ["user", "store", "metadata", "service_tier", "safety_identifier", "prompt_cache_key", "prediction"];
+const IGNORED: [&str; 8] = [
+    "user",
+    "store",
+    "metadata",
+    "service_tier",
+    "safety_identifier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "prediction",
+];
 
 /// Fields of both endpoints.
 #[derive(Deserialize)]
@@ -42,7 +50,7 @@ struct Common {
     #[serde(default)]
     stream_options: StreamOptions,
     stop: Option<OneOrMany>,
-    response_format: Option<ResponseFormat>,
+    response_format: Option<Map<String, Value>>,
     max_tokens: Option<usize>,
     max_completion_tokens: Option<usize>,
     #[serde(default)]
@@ -72,27 +80,50 @@ struct StreamOptions {
     _include_obfuscation: bool,
 }
 
-#[derive(Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-enum ResponseFormat {
-    Text,
-    JsonObject,
-    JsonSchema { json_schema: NamedSchema },
-}
-
-/// A schema. Its name and description are for the model, and it does not read them; all schemas are followed strictly.
-#[derive(Deserialize)]
-struct NamedSchema {
-    schema: Value,
-}
-
-impl ResponseFormat {
-    fn format(&self) -> Option<AnswerFormat> {
-        match self {
-            Self::Text => None,
-            Self::JsonObject => Some(AnswerFormat::JsonObject),
-            Self::JsonSchema { json_schema } => Some(AnswerFormat::JsonSchema(json_schema.schema.clone())),
+/// Reads the format of the answer.
+///
+/// A schema may also stand next to the type `json_object`, as llama.cpp has it. The name and description of a schema are
+/// for the model, and it does not read them; all schemas are followed strictly.
+///
+/// # Errors
+/// If the type is unknown, the schema is missing, or a field is not understood.
+fn answer_format(given: Option<Map<String, Value>>) -> Result<Option<AnswerFormat>, Failure> {
+    let Some(mut given) = given else { return Ok(None) };
+    let refuse = |message: String| Err(Failure::of_param("response_format", message));
+    let kind = given.shift_remove("type").unwrap_or_default();
+    let format = match kind.as_str() {
+        Some("text") => None,
+        Some("json_object") => {
+            Some(given.shift_remove("schema").map_or(AnswerFormat::JsonObject, AnswerFormat::JsonSchema))
         }
+        Some("json_schema") => {
+            let Some(Value::Object(mut named)) = given.shift_remove("json_schema") else {
+                return refuse(
+                    "`response_format` has no `json_schema`. Add an object with a `schema`.".into(),
+                );
+            };
+            let Some(schema) = named.shift_remove("schema") else {
+                return refuse("`response_format.json_schema` has no `schema`. Add it.".into());
+            };
+            for name in ["name", "description", "strict"] {
+                named.shift_remove(name);
+            }
+            if let Some(name) = named.keys().next() {
+                return refuse(format!(
+                    "`response_format.json_schema` has the unknown field `{name}`. Remove it."
+                ));
+            }
+            Some(AnswerFormat::JsonSchema(schema))
+        }
+        _ => {
+            return refuse(format!(
+                "The type of `response_format` is {kind}. Choose text, json_object or json_schema."
+            ));
+        }
+    };
+    match given.keys().next() {
+        Some(name) => refuse(format!("`response_format` has the unknown field `{name}`. Remove it.")),
+        None => Ok(format),
     }
 }
 
@@ -123,6 +154,23 @@ struct TemplateArguments {
 #[derive(Deserialize)]
 struct Completion {
     prompt: OneOrMany,
+    logprobs: Option<Value>,
+}
+
+impl Completion {
+    /// Returns the number of alternatives for each token, if log probabilities are asked for.
+    fn alternatives(&self) -> Result<Option<usize>, Failure> {
+        match &self.logprobs {
+            None | Some(Value::Bool(false)) => Ok(None),
+            Some(given) => match given.as_u64().and_then(|count| usize::try_from(count).ok()) {
+                Some(count) if count <= TOP_TOKENS => Ok(Some(count)),
+                _ => {
+                    let message = format!("`logprobs` is {given}. Choose a number from 0 to {TOP_TOKENS}.");
+                    Err(Failure::of_param("logprobs", message))
+                }
+            },
+        }
+    }
 }
 
 /// Endpoint of a response.
@@ -146,7 +194,7 @@ struct Shape {
 /// Answers `/v1/chat/completions`.
 pub(super) async fn chat(server: Arc<Server>, request: Request) -> Result<Response, Failure> {
     let mut fields = body::read(&server, request).await?;
-    let common: Common = fields.take(&Common::NAMES)?;
+    let mut common: Common = fields.take(&Common::NAMES)?;
     let server = find_model(server, common.model.clone()).await?;
     let chat: Chat = fields.take(&["messages", "logprobs", "top_logprobs"])?;
     let logprobs = alternatives(&chat)?;
@@ -161,7 +209,7 @@ pub(super) async fn chat(server: Arc<Server>, request: Request) -> Result<Respon
     let thinking = wanted_thinking(&server, &mut fields)?;
     refuse_unsupported(&mut fields)?;
     let question = tools.question(history, Vec::new());
-    let format = common.response_format.as_ref().and_then(ResponseFormat::format);
+    let format = answer_format(common.response_format.take())?;
     let calling = tools.calling(&server, format.as_ref())?;
     let asked = Asked { endpoint: Endpoint::Chat, question, thinking, format, calling, logprobs };
     respond(server, fields, common, asked).await
@@ -170,30 +218,23 @@ pub(super) async fn chat(server: Arc<Server>, request: Request) -> Result<Respon
 /// Answers `/v1/completions`.
 pub(super) async fn completions(server: Arc<Server>, request: Request) -> Result<Response, Failure> {
     let mut fields = body::read(&server, request).await?;
-    let common: Common = fields.take(&Common::NAMES)?;
+    let mut common: Common = fields.take(&Common::NAMES)?;
     let server = find_model(server, common.model.clone()).await?;
-    let completion: Completion = fields.take(&["prompt"])?;
+    let completion: Completion = fields.take(&["prompt", "logprobs"])?;
+    let logprobs = completion.alternatives()?;
     let mut prompts = completion.prompt.into_vec();
     let (Some(prompt), true) = (prompts.pop(), prompts.is_empty()) else {
         let message = "`prompt` must be one text. Send a request for each prompt.";
         return Err(Failure::of_param("prompt", message));
     };
     refuse_unsupported(&mut fields)?;
-    let logprobs = "Use /v1/chat/completions for log probabilities.";
-    fields.refuse("logprobs", |value| *value == false, logprobs)?;
     fields.refuse("echo", is_nothing, "Add the prompt to the answer yourself.")?;
     fields.refuse("suffix", is_nothing, "Remove it.")?;
     fields.refuse("best_of", |value| *value == 1, "Remove it: one answer is generated.")?;
-    let format = common.response_format.as_ref().and_then(ResponseFormat::format);
+    let format = answer_format(common.response_format.take())?;
     let question = Question::Plain(Prompt::Raw(prompt));
-    let asked = Asked {
-        endpoint: Endpoint::Completions,
-        question,
-        thinking: None,
-        format,
-        calling: None,
-        logprobs: None,
-    };
+    let asked =
+        Asked { endpoint: Endpoint::Completions, question, thinking: None, format, calling: None, logprobs };
     respond(server, fields, common, asked).await
 }
 
@@ -234,6 +275,7 @@ fn model_object(server: &Server, name: &str, context: usize) -> Value {
         "type": "model",
         "display_name": name,
         "created": server.created,
+        "created_at": jiff::Timestamp::from_second(server.created as i64).unwrap_or_default().to_string(),
         "owned_by": "hunch",
         "context_length": context,
     })
@@ -263,6 +305,13 @@ async fn respond(
     fields.finish()?;
     let plan = GenerationPlan { thinking: thinking.or(plan.thinking), ..plan };
     let default_tokens = (endpoint == Endpoint::Completions).then_some(COMPLETION_TOKENS);
+    for (name, given) in
+        [("max_completion_tokens", common.max_completion_tokens), ("max_tokens", common.max_tokens)]
+    {
+        if given == Some(0) {
+            return Err(Failure::of_param(name, format!("`{name}` is 0. Choose 1 or more.")));
+        }
+    }
     let max_tokens = common.max_completion_tokens.or(common.max_tokens).or(default_tokens);
     let prefix = if endpoint == Endpoint::Chat { "chatcmpl" } else { "cmpl" };
     let shape = Shape {
@@ -277,7 +326,7 @@ async fn respond(
     let mut answer = answer::start(&server, ask).await?;
     let parser = answer.parser.take();
     if common.stream {
-        return Ok(sse::respond(answer, Chunks { server, shape, parser }));
+        return Ok(sse::respond(answer, Chunks { server, shape, parser, sent_chars: 0 }));
     }
     let whole = answer.whole().await?;
     Ok(json_response(StatusCode::OK, &shape.whole(&server, &answer, &whole, parser)))
@@ -321,6 +370,7 @@ fn refuse_unsupported(fields: &mut Fields) -> Result<(), Failure> {
     fields.refuse("function_call", unset, "Use `tool_choice`.")?;
     fields.refuse("modalities", |value| *value == json!(["text"]), "The server writes text only.")?;
     fields.refuse("audio", is_nothing, "The server writes text only.")?;
+    fields.refuse("verbosity", |value| *value == "medium", "Ask for a short or long answer in a message.")?;
     fields.refuse("reasoning_effort", |value| *value == "none", remove)
 }
 
@@ -373,6 +423,40 @@ fn log_probabilities(tokenizer: &Tokenizer, tokens: &[TokenEvent], count: usize)
     json!({ "content": content.collect::<Vec<_>>() })
 }
 
+/// Returns the log probabilities of tokens in the form of completions, with this many alternatives each and the token
+/// itself. `from` is the number of characters of the answer before these tokens.
+fn completion_log_probabilities(
+    tokenizer: &Tokenizer,
+    tokens: &[TokenEvent],
+    count: usize,
+    from: usize,
+) -> Value {
+    // OpenAI's form of bytes that are no text of their own.
+    let name = |id: TokenId| {
+        String::from_utf8(tokenizer.token_bytes(id)).unwrap_or_else(|bytes| {
+            let bytes = bytes.into_bytes();
+            bytes.iter().fold("bytes:".to_owned(), |name, byte| format!("{name}\\x{byte:02x}"))
+        })
+    };
+    let logprob = |p: f32| if p > 0.0 { f64::from(p).ln() } else { UNLIKELY };
+    let top = |token: &TokenEvent| -> Map<String, Value> {
+        let others = token.top.iter().take(count).map(|other| (other.0, other.2));
+        let all = others.chain([(token.id, token.confidence)]);
+        all.map(|(id, p)| (name(id), json!(logprob(p)))).collect()
+    };
+    let offsets = tokens.iter().scan(from, |next, token| {
+        let offset = *next;
+        *next += token.text.chars().count();
+        Some(offset)
+    });
+    json!({
+        "tokens": tokens.iter().map(|token| name(token.id)).collect::<Vec<_>>(),
+        "token_logprobs": tokens.iter().map(|token| logprob(token.confidence)).collect::<Vec<_>>(),
+        "top_logprobs": tokens.iter().map(top).collect::<Vec<_>>(),
+        "text_offset": offsets.collect::<Vec<_>>(),
+    })
+}
+
 impl Shape {
     fn object(&self, chunk: bool) -> &'static str {
         match (self.endpoint, chunk) {
@@ -393,9 +477,16 @@ impl Shape {
         })
     }
 
-    fn logprobs(&self, server: &Served, tokens: &[TokenEvent]) -> Value {
+    /// Returns the log probabilities of tokens that follow `from` characters of the answer.
+    fn logprobs(&self, server: &Served, tokens: &[TokenEvent], from: usize) -> Value {
         let tokenizer = server.model.encoder.tokenizer();
-        self.logprobs.map_or(Value::Null, |count| log_probabilities(tokenizer, tokens, count))
+        match (self.logprobs, self.endpoint) {
+            (None, _) => Value::Null,
+            (Some(count), Endpoint::Chat) => log_probabilities(tokenizer, tokens, count),
+            (Some(count), Endpoint::Completions) => {
+                completion_log_probabilities(tokenizer, tokens, count, from)
+            }
+        }
     }
 
     fn whole(
@@ -413,7 +504,7 @@ impl Shape {
         let called = pieces.iter().any(|piece| matches!(piece, AnswerPiece::Call { .. }));
         let mut choice = json!({
             "index": 0,
-            "logprobs": self.logprobs(server, &whole.tokens),
+            "logprobs": self.logprobs(server, &whole.tokens, 0),
             "finish_reason": finish_reason(&whole.finished.stop, called),
         });
         match self.endpoint {
@@ -428,12 +519,17 @@ impl Shape {
         response
     }
 
-    /// Returns a chunk with tokens, or `None` if it would be empty.
-    fn chunk(&self, server: &Served, tokens: &[TokenEvent]) -> Option<Value> {
+    /// Returns a chunk with tokens that follow `from` characters of the answer, or `None` if it would be empty.
+    fn chunk(&self, server: &Served, tokens: &[TokenEvent], from: usize) -> Option<Value> {
         let text = text_of(tokens);
         let empty =
             text.is_empty() && (tokens.is_empty() || self.logprobs.is_none()) && !self.has_hunch_field;
-        (!empty).then(|| self.delta(server, json!({ "content": text }), &text, tokens, None))
+        let logprobs = || self.logprobs_of_chunk(server, tokens, from);
+        (!empty).then(|| self.delta(server, json!({ "content": text }), &text, logprobs(), None))
+    }
+
+    fn logprobs_of_chunk(&self, server: &Served, tokens: &[TokenEvent], from: usize) -> Value {
+        if tokens.is_empty() { Value::Null } else { self.logprobs(server, tokens, from) }
     }
 
     fn delta(
@@ -441,10 +537,9 @@ impl Shape {
         server: &Served,
         delta: Value,
         text: &str,
-        tokens: &[TokenEvent],
+        logprobs: Value,
         finish: Option<&str>,
     ) -> Value {
-        let logprobs = if tokens.is_empty() { Value::Null } else { self.logprobs(server, tokens) };
         let mut choice = json!({ "index": 0, "logprobs": logprobs, "finish_reason": finish });
         match self.endpoint {
             Endpoint::Chat => choice["delta"] = delta,
@@ -460,6 +555,8 @@ struct Chunks {
     shape: Shape,
     /// Reader of calls, if the answer may have some.
     parser: Option<ToolCallParser>,
+    /// Characters of the answer so far.
+    sent_chars: usize,
 }
 
 impl Chunks {
@@ -479,7 +576,8 @@ impl Chunks {
         }
         let chunk = |(i, delta)| {
             let tokens = if i == 0 { &round.tokens[..] } else { &[] };
-            let mut chunk = shape.delta(server, delta, "", tokens, None);
+            let logprobs = shape.logprobs_of_chunk(server, tokens, self.sent_chars);
+            let mut chunk = shape.delta(server, delta, "", logprobs, None);
             if i == 0 && shape.has_hunch_field {
                 chunk["hunch"] = hunch_field::of_round(answer, round);
             }
@@ -495,7 +593,7 @@ impl sse::Writer for Chunks {
             return Vec::new();
         }
         let role = json!({ "role": "assistant", "content": "" });
-        vec![sse::data(&self.shape.delta(&self.server, role, "", &[], None))]
+        vec![sse::data(&self.shape.delta(&self.server, role, "", Value::Null, None))]
     }
 
     fn round(&mut self, answer: &RunningAnswer, round: &RoundEvent) -> Vec<Event> {
@@ -505,7 +603,9 @@ impl sse::Writer for Chunks {
             self.parser = Some(parser);
             return events;
         }
-        let Some(mut chunk) = self.shape.chunk(&self.server, &round.tokens) else { return Vec::new() };
+        let chunk = self.shape.chunk(&self.server, &round.tokens, self.sent_chars);
+        self.sent_chars += text_of(&round.tokens).chars().count();
+        let Some(mut chunk) = chunk else { return Vec::new() };
         if self.shape.has_hunch_field {
             chunk["hunch"] = hunch_field::of_round(answer, round);
         }
@@ -513,19 +613,20 @@ impl sse::Writer for Chunks {
     }
 
     fn end(&mut self, answer: &RunningAnswer, finished: &Finished) -> Vec<Event> {
-        let Self { server, shape, parser } = self;
+        let Self { server, shape, parser, sent_chars } = self;
         let mut text = text_of(&finished.held);
         let (mut events, mut called) = (Vec::new(), false);
         if let Some(parser) = parser {
             let mut parts = parser.push(&std::mem::take(&mut text));
             parts.extend(parser.finish());
             let deltas = tools::deltas(server, parser, parts).into_iter();
-            events.extend(deltas.map(|delta| sse::data(&shape.delta(server, delta, "", &[], None))));
+            events.extend(deltas.map(|delta| sse::data(&shape.delta(server, delta, "", Value::Null, None))));
             called = parser.has_called();
         }
         let delta = if text.is_empty() { json!({}) } else { json!({ "content": text }) };
         let reason = Some(finish_reason(&finished.stop, called));
-        let mut last = shape.delta(server, delta, &text, &finished.held, reason);
+        let logprobs = shape.logprobs_of_chunk(server, &finished.held, *sent_chars);
+        let mut last = shape.delta(server, delta, &text, logprobs, reason);
         if shape.has_hunch_field {
             last["hunch"] = hunch_field::of_end(answer, finished);
         }

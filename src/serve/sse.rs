@@ -34,6 +34,11 @@ pub(super) fn data(value: &Value) -> Event {
     Event::default().data(value.to_string())
 }
 
+/// Returns a named event with JSON data. The name comes first, as in Anthropic's streams.
+pub(super) fn named(name: &str, value: &Value) -> Event {
+    Event::default().event(name).data(value.to_string())
+}
+
 struct Running<W> {
     answer: RunningAnswer,
     writer: W,

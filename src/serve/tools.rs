@@ -64,6 +64,11 @@ impl Tools {
                      Send an object."
                 ));
             }
+            if parameters.get("type").is_some_and(|kind| !allows_object(kind)) {
+                return refuse(format!(
+                    "The parameters of the tool \"{name}\" are not of the type object. Put the value into an object."
+                ));
+            }
         }
         let refuse = |message: &str| Err(Failure::of_param("tool_choice", message));
         match &choice {
@@ -207,6 +212,11 @@ pub(super) fn past_call(
         return Err(Failure::of_param(param, message));
     }
     Ok(ToolCall { name, arguments })
+}
+
+/// Returns whether the `type` of a schema allows objects.
+fn allows_object(kind: &Value) -> bool {
+    kind == "object" || kind.as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind == "object"))
 }
 
 /// Returns the number of nested levels.

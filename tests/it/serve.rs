@@ -156,36 +156,56 @@ fn joined(chunks: &[Value]) -> String {
     chunks.iter().map(text).collect()
 }
 
-/// A started program that ends with the test, even if that fails.
-struct Program(Child);
+/// A started `hunch serve` that ends with the test, even if that fails.
+pub(super) struct Program {
+    pub(super) child: Child,
+    /// The line that it prints once it listens.
+    pub(super) started: Value,
+    pub(super) address: SocketAddr,
+}
 
 impl Drop for Program {
     fn drop(&mut self) {
         // Fails if the program has ended.
-        let _ = self.0.kill();
+        let _ = self.child.kill();
+    }
+}
+
+impl Program {
+    /// Starts the program with a tiny model in a data folder.
+    pub(super) fn start(data: &Path, tiny: &Tiny, options: &[&str]) -> Self {
+        let models = data.join("models");
+        std::fs::create_dir(&models).unwrap();
+        tiny.write(&models, "tiny");
+        let served = [&["serve", "--port", "0", "--json", "--target", "tiny"], options].concat();
+        let mut child = command(data, &served).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let started: Value = serde_json::from_str(&line).unwrap();
+        let address = started["url"].as_str().unwrap().strip_prefix("http://").unwrap().parse().unwrap();
+        Self { child, started, address }
+    }
+
+    /// Ends the program with a signal and waits for it.
+    pub(super) fn end(mut self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).unwrap();
+        assert!(self.child.wait().unwrap().success());
     }
 }
 
 #[test]
 fn stream_whole_and_command_line_give_the_same_text() {
     let data = tempfile::tempdir().unwrap();
-    let models = data.path().join("models");
-    std::fs::create_dir(&models).unwrap();
-    Tiny::default().write(&models, "tiny");
-    let options = ["--target", "tiny", "--method", "ngram", "--max-draft", "3"];
-    let served = [&["serve", "--port", "0", "--json"], &options[..]].concat();
-    let mut server = Program(command(data.path(), &served).stdout(Stdio::piped()).spawn().unwrap());
-    let mut line = String::new();
-    BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let started: Value = serde_json::from_str(&line).unwrap();
-    let address: SocketAddr =
-        started["url"].as_str().unwrap().strip_prefix("http://").unwrap().parse().unwrap();
-    assert_eq!((&started["model"], &started["method"]), (&json!("tiny"), &json!("ngram")));
+    let options = ["--method", "ngram", "--max-draft", "3"];
+    let server = Program::start(data.path(), &Tiny::default(), &options);
+    let address = server.address;
+    assert_eq!((&server.started["model"], &server.started["method"]), (&json!("tiny"), &json!("ngram")));
 
     for (temperature, raw) in [("0", false), ("0", true), ("0.8", false), ("0.8", true)] {
         let sampling = ["--temperature", temperature, "--seed", "5", "--max-tokens", "40", "--json"];
         let raw_option: &[&str] = if raw { &["--raw"] } else { &[] };
-        let run = [&["run", "abc abc abc"], &options[..], &sampling, raw_option].concat();
+        let run = [&["run", "abc abc abc", "--target", "tiny"], &options[..], &sampling, raw_option].concat();
         let ran = last_json(&hunch(data.path(), &run));
         let (path, asked) = if raw {
             ("/v1/completions", json!({ "prompt": "abc abc abc" }))
@@ -208,9 +228,44 @@ fn stream_whole_and_command_line_give_the_same_text() {
         assert_eq!(joined(&chunks), ran["text"].as_str().unwrap(), "{temperature} {raw}");
         assert!(chunks.len() > 3, "one chunk for each round");
     }
-    let pid = rustix::process::Pid::from_child(&server.0);
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    assert!(server.0.wait().unwrap().success());
+    server.end(rustix::process::Signal::INT);
+}
+
+#[test]
+fn completions_have_log_probabilities_and_offsets_of_the_text() {
+    let server = serve(512, config());
+    let body = |fields: Value| {
+        let mut body = json!({ "prompt": "abc abc", "max_tokens": 12, "temperature": 0 });
+        body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        body
+    };
+    let whole = post(server.address, "/v1/completions", &body(json!({ "logprobs": 2 }))).json();
+    let choice = &whole["choices"][0];
+    let (text, logprobs) = (choice["text"].as_str().unwrap(), &choice["logprobs"]);
+    let list = |name: &str| logprobs[name].as_array().unwrap().clone();
+    let tokens = list("tokens");
+    assert_eq!(tokens.len(), 12);
+    for (i, token) in tokens.iter().enumerate() {
+        let (token, own) = (token.as_str().unwrap(), &list("token_logprobs")[i]);
+        assert!((-6.0..=0.0).contains(&own.as_f64().unwrap()), "{own}");
+        // Greedy: the token is among the most likely ones.
+        let top = list("top_logprobs")[i].as_object().unwrap().clone();
+        assert_eq!(top[token], *own);
+        assert!((1..=2).contains(&top.len()), "{top:?}");
+        let offset = list("text_offset")[i].as_u64().unwrap() as usize;
+        let rest: String = text.chars().skip(offset).collect();
+        assert!(token.starts_with("bytes:") || rest.starts_with(token), "{token:?} at {offset} of {text:?}");
+    }
+    let streamed = body(json!({ "logprobs": 2, "stream": true }));
+    let chunks = parsed(post(server.address, "/v1/completions", &streamed).events());
+    for name in ["tokens", "token_logprobs", "top_logprobs", "text_offset"] {
+        let parts = chunks.iter().filter_map(|chunk| chunk["choices"][0]["logprobs"][name].as_array());
+        assert_eq!(parts.flatten().cloned().collect::<Vec<_>>(), list(name), "{name}");
+    }
+    for refused in [json!(true), json!(6), json!("2"), json!(-1)] {
+        let response = post(server.address, "/v1/completions", &body(json!({ "logprobs": refused })));
+        assert_eq!((response.status, response.json()["error"]["param"].clone()), (400, json!("logprobs")));
+    }
 }
 
 #[test]
@@ -262,6 +317,12 @@ fn reports_usage_probabilities_and_origins_on_request() {
     assert_eq!(metric(server.address, "hunch_prompt_tokens_total"), 2 * prompt);
     assert_eq!(metric(server.address, "hunch_prefilled_tokens_total"), prompt - 1);
     assert_eq!(metric(server.address, "hunch_spec_decode_num_accepted_tokens_total"), 2 * accepted as u64);
+    let at = |position: u32| {
+        let name = "hunch_spec_decode_num_accepted_tokens_per_pos_total";
+        metric(server.address, &format!("{name}{{position=\"{position}\"}}"))
+    };
+    assert_eq!((0..3).map(at).sum::<u64>(), 2 * accepted as u64);
+    assert!(at(0) >= at(1) && at(1) >= at(2) && at(2) > 0 && at(3) == 0);
 }
 
 #[test]
@@ -378,6 +439,26 @@ fn messages_stream_counts_and_continue_a_begun_answer() {
 
 pub(super) fn schema(schema: &Value) -> Value {
     json!({ "type": "json_schema", "json_schema": { "name": "place", "schema": schema } })
+}
+
+/// llguidance reads options of its own from a schema, which could switch off parts of it.
+#[test]
+fn schemas_cannot_loosen_themselves() {
+    let server = serve(2048, config());
+    let asked = |own: Value| {
+        post(server.address, CHAT, &chat("abc", 200, &json!({ "response_format": schema(&own) })))
+    };
+    let spaced = json!({
+        "type": "object", "properties": { "a": { "enum": [1, 2] } }, "required": ["a"], "additionalProperties": false,
+        "x-guidance": { "whitespace_pattern": "x+" },
+    });
+    let text = asked(spaced).json()["choices"][0]["message"]["content"].as_str().unwrap().to_owned();
+    let value: Value = serde_json::from_str(&text).unwrap();
+    assert!(value == json!({ "a": 1 }) || value == json!({ "a": 2 }), "{text}");
+    let lenient = json!({ "type": "array", "uniqueItems": true, "x-guidance": { "lenient": true } });
+    let refused = asked(lenient);
+    assert_eq!(refused.status, 400);
+    assert!(refused.json()["error"]["message"].as_str().unwrap().contains("uniqueItems"));
 }
 
 /// A tiny random model writes noise, so the form of its answer comes from the schema alone.

@@ -417,6 +417,7 @@ fn refuses_invalid_tools_with_the_error_of_the_protocol() {
         (function(json!({ "name": "two words" })), "two words"),
         (function(json!({ "name": "x", "parameters": [] })), "JSON schema"),
         (function(json!({ "name": "x", "parameters": nested })), "levels"),
+        (function(json!({ "name": "x", "parameters": { "type": "string" } })), "object"),
         (json!({ "tools": vec![request(&json!({}))["tools"][0].clone(); 2] }), "weather"),
         (json!({ "tool_choice": "always" }), "always"),
         (json!({ "tool_choice": named("other") }), "other"),
@@ -438,12 +439,14 @@ fn refuses_invalid_tools_with_the_error_of_the_protocol() {
             "x<|im_end|>",
         ),
     ] {
-        let message = refusal(server.address, CHAT, &request(&fields));
-        assert!(message.contains(word) && message.ends_with('.'), "{message}");
+        let refused = refusal(server.address, CHAT, &request(&fields));
+        assert!(refused.contains(word) && refused.ends_with('.'), "{refused}");
     }
     let mut impossible = request(&json!({ "tool_choice": named("weather") }));
-    impossible["tools"][0]["function"]["parameters"] = json!({ "type": "colour" });
-    assert!(refusal(server.address, CHAT, &impossible).contains("schema"), "{impossible}");
+    impossible["tools"][0]["function"]["parameters"]["properties"]["city"] = json!({ "type": "colour" });
+    let refused = refusal(server.address, CHAT, &impossible);
+    assert!(refused.contains("\"weather\"") && refused.contains("colour"), "{refused}");
+    assert!(refused.ends_with('.') && refused.lines().count() == 1, "{refused}");
     for (fields, word) in [
         (json!({ "tools": [{ "type": "bash_20250124", "name": "bash" }] }), "bash_20250124"),
         (json!({ "tools": [{ "name": "x" }] }), "input_schema"),

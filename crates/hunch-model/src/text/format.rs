@@ -48,12 +48,13 @@ fn any_object() -> Value {
     json!({ "type": "object" })
 }
 
-/// Returns a schema with the white space of this module.
+/// Returns a schema with the white space of this module. Options of llguidance in the schema are replaced: they could
+/// switch off parts of it.
 fn with_white_space(schema: &Value) -> Value {
-    let mut schema = schema.clone();
+    // `true` allows any value.
+    let mut schema = if *schema == true { json!({}) } else { schema.clone() };
     if let Some(fields) = schema.as_object_mut() {
-        let options = || json!({ "whitespace_pattern": WHITE_SPACE });
-        fields.entry("x-guidance").or_insert_with(options);
+        fields.insert("x-guidance".into(), json!({ "whitespace_pattern": WHITE_SPACE }));
     }
     schema
 }
@@ -99,22 +100,56 @@ impl FormatCompiler {
     /// [`Error::InvalidRequest`] if a schema is invalid, too large, or uses what is not supported.
     pub fn compile(&self, format: &AnswerFormat, answer_start: usize) -> Result<Arc<dyn Constraint>> {
         let of_schema = |schema: &Value| TopLevelGrammar::from_json_schema(with_white_space(schema));
-        let (grammar, what) = match format {
-            AnswerFormat::JsonObject => (of_schema(&any_object()), "JSON schema"),
-            AnswerFormat::JsonSchema(schema) => (of_schema(schema), "JSON schema"),
+        let unusable = |what: &str, reason: &str| {
+            Error::invalid(format!(
+                "The JSON schema{what} cannot be used ({reason}). Change that part of it."
+            ))
+        };
+        let matcher = match format {
+            AnswerFormat::JsonObject => {
+                self.matcher(of_schema(&any_object())).map_err(|reason| unusable("", &reason))?
+            }
+            AnswerFormat::JsonSchema(schema) => {
+                self.matcher(of_schema(schema)).map_err(|reason| unusable("", &reason))?
+            }
             AnswerFormat::Calls(calls) => {
                 let grammar = calls.grammar(|marker| self.marker(marker), with_white_space);
                 let grammar = grammar
                     .map_err(|reason| Error::invalid(format!("Calls cannot be required: {reason}.")))?;
-                (TopLevelGrammar::from_lark(grammar), "JSON schema of a tool")
+                self.matcher(TopLevelGrammar::from_lark(grammar)).map_err(|reason| {
+                    // The reason of a grammar of several tools does not say which one.
+                    calls
+                        .tools
+                        .iter()
+                        .find_map(|tool| {
+                            let reason = self.matcher(of_schema(&tool.parameters)).err()?;
+                            Some(unusable(&format!(" of the tool \"{}\"", tool.name), &reason))
+                        })
+                        .unwrap_or_else(|| {
+                            unusable(if calls.otherwise.is_some() { "" } else { " of a tool" }, &reason)
+                        })
+                })?
             }
         };
-        let matcher = Matcher::new(self.factory.create_parser(grammar));
-        if let Some(error) = matcher.get_error() {
-            return Err(Error::invalid(format!("The {what} cannot be used: {error}")));
-        }
         let state = Mutex::new(State { matcher, read: Vec::new(), ends: self.ends.clone() });
         Ok(Arc::new(Grammar { answer_start, state }))
+    }
+
+    /// Compiles a grammar, up to the first tokens that it allows.
+    ///
+    /// # Errors
+    /// With the reason, in one line.
+    fn matcher(&self, grammar: TopLevelGrammar) -> std::result::Result<Matcher, String> {
+        let mut matcher = Matcher::new(self.factory.create_parser(grammar));
+        let error = match matcher.get_error() {
+            Some(error) => error,
+            None => match matcher.compute_mask_or_eos() {
+                Ok(_) => return Ok(matcher),
+                Err(error) => error.to_string(),
+            },
+        };
+        let line = error.lines().find(|line| !line.trim().is_empty()).unwrap_or("it is invalid");
+        Err(line.trim().trim_end_matches('.').to_owned())
     }
 
     /// Returns a marker as an expression of a grammar: the control token with this text, or else the text.

@@ -97,7 +97,7 @@ impl RequiredCalls {
 fn object_of(parameters: &Value) -> Value {
     let mut schema = parameters.clone();
     if let Some(fields) = schema.as_object_mut() {
-        fields.entry("type").or_insert_with(|| "object".into());
+        fields.insert("type".into(), "object".into());
     }
     schema
 }
