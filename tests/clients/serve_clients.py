@@ -44,8 +44,9 @@ def check_openai(url: str) -> str:
     streamed = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
     check("openai: stream equals whole", streamed == text)
     check("openai: usage of a stream", chunks[-1].usage.completion_tokens == whole.usage.completion_tokens)
-    completion = client.completions.create(model=model, prompt="def add(a, b):", max_tokens=8)
+    completion = client.completions.create(model=model, prompt="def add(a, b):", max_tokens=8, logprobs=2)
     check("openai: completion", bool(completion.choices[0].text))
+    check("openai: log probabilities of a completion", len(completion.choices[0].logprobs.token_logprobs) == 8)
     try:
         client.chat.completions.create(**asked, n=2)
         check("openai: n is refused", False)
