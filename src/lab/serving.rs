@@ -151,6 +151,7 @@ impl MachineCosts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hunch_core::pass_cost::{CostCurve, CostPoint, ModelCosts};
 
     const TRAFFIC: Traffic = Traffic { alpha: 0.7, max_batch: 16, tokens: 64 };
 
@@ -189,6 +190,43 @@ mod tests {
         let of = |depth| server.serve(DraftLength::Fixed(depth), rate, 3).latency;
         let predicted = theory::speedup(0.7, 3, 0.1, server.costs.target());
         assert!((of(0) / of(3) / predicted - 1.0).abs() < 0.01);
+    }
+
+    /// Measured costs of 1 to 16 rows of SmolLM2 135M on two cores. The first curve is from an idle machine, the others
+    /// from a busy one. In each the last pass was faster than the one before.
+    #[test]
+    fn faster_last_pass_does_not_make_drafts_pay_on_a_busy_server() {
+        let measured = [
+            [1.0, 1.42, 1.45, 1.48, 1.82, 1.75, 1.8, 1.67, 1.97, 2.21, 2.31, 2.5, 2.28, 2.67, 3.0, 2.96],
+            [1.0, 1.06, 1.13, 1.17, 1.33, 1.33, 1.47, 1.34, 1.73, 1.66, 2.17, 2.0, 2.17, 2.33, 2.67, 2.34],
+            [1.0, 1.32, 1.59, 1.47, 1.49, 1.8, 1.89, 1.59, 1.96, 2.37, 2.23, 2.16, 2.74, 2.6, 2.93, 2.85],
+        ];
+        for times in measured {
+            let point = |(rows, relative)| CostPoint { rows, ms: 10.0 * relative, relative };
+            let target = ModelCosts {
+                name: "target".into(),
+                points: (1..).zip(times).map(point).collect(),
+                weight_bytes: 1,
+                weights: None,
+                floor_ms: 1.0,
+                experts: None,
+            };
+            let curve = CostCurve {
+                measured_ms: 0,
+                device: "cpu".into(),
+                threads: 2,
+                memory_gb_s: 10.0,
+                target,
+                draft: None,
+            };
+            let costs = MachineCosts::of(&curve).unwrap();
+            let loads =
+                SimulatedServer { costs, traffic: Traffic { tokens: 128, ..TRAFFIC } }.simulate(1).unwrap();
+            let (half, busy) = (&loads[2].served, &loads[4].served);
+            assert!((1.0..1.25).contains(&busy[4].speedup), "best K: {}", busy[4].speedup);
+            assert!(busy[1].speedup < 1.25 && half[4].speedup < 2.0, "{half:?} {busy:?}");
+            assert!(busy[3].speedup < 0.1, "K = 5 takes more than the server has: {busy:?}");
+        }
     }
 
     #[test]
