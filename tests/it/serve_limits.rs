@@ -367,11 +367,16 @@ fn many_connections_with_random_cancels_leave_nothing_behind() {
     assert_eq!(metric(address, FAILED), 0);
     assert!(metric(address, CONVERSATIONS) <= 4);
     assert_eq!(answer(), expected);
-    if let (Some((files, bytes)), Some((files_after, bytes_after))) = (before, used(pid)) {
-        println!("open files: {files}, then {files_after}; MiB: {}, then {}", bytes >> 20, bytes_after >> 20);
-        // A connection that the last client has just closed may still be open here.
-        assert!(files_after <= files + 2, "{files} files, then {files_after}");
-        assert!(bytes_after <= bytes + GROWTH, "{bytes} bytes, then {bytes_after}");
+    if let Some((files, bytes)) = before {
+        // A connection whose client has just left may be open for a moment.
+        let settled = (0..500).find_map(|_| {
+            let now = used(pid).filter(|now| now.0 <= files);
+            thread::sleep(Duration::from_millis(20));
+            now
+        });
+        println!("files and bytes: {before:?}, then {settled:?}");
+        let (_, after) = settled.expect("files stay open");
+        assert!(after <= bytes + GROWTH, "{bytes} bytes, then {after}");
     }
     server.end(rustix::process::Signal::TERM);
 }
