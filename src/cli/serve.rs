@@ -26,7 +26,7 @@ pub(crate) struct ServeArgs {
     sampling: SamplingArgs,
     #[command(flatten)]
     sampling_source: SamplingSourceArgs,
-    /// Address to listen on; any but 127.0.0.1 and ::1 needs an API key
+    /// Address to listen on; any but this machine's own (127.0.0.0/8, ::1) needs an API key
     #[arg(long, default_value_t = Ipv4Addr::LOCALHOST.into(), value_name = "ADDRESS")]
     host: IpAddr,
     /// Port to listen on; 0 takes any free port

@@ -214,7 +214,7 @@ pub fn check_draft(draft: LabDraft) -> Result<()> {
 }
 
 /// Computes the landscape over alpha = 0, 0.02, ... 1 and K = 1, 2, ... [`MAX_DRAFT`], for `batch` conversations that
-/// share every pass. Costs of more rows than were measured are extended.
+/// share every pass. Costs of more rows than were measured are extrapolated.
 ///
 /// Of trees the fastest is drafted at each alpha and K, of those that have the most expected tokens at some alpha. See
 /// [`ExpectedTree::best`].

@@ -228,36 +228,33 @@ impl Drop for CountIfDropped {
 }
 
 /// A tokenised prompt and the compiled format of its answer.
-pub(super) struct Encoded {
-    pub(super) ids: Vec<TokenId>,
+struct Encoded {
+    ids: Vec<TokenId>,
     constraint: Option<Arc<dyn Constraint>>,
     /// Splitter of the thoughts in the answer, which has read the prompt. An answer in a format has none.
     thoughts: ThoughtSplitter,
 }
 
 /// Limits of an answer that depend on its prompt.
-#[derive(Default)]
-pub(super) struct AnswerLimits {
+struct AnswerLimits {
     /// Format of the answer.
-    pub(super) format: Option<AnswerFormat>,
+    format: Option<AnswerFormat>,
     /// Most tokens of reasoning, without a format.
-    pub(super) thinking_budget: Option<usize>,
+    thinking_budget: Option<usize>,
 }
 
 /// Tokenises a prompt and compiles the format of its answer. Dropping the future abandons a slow chat template.
 ///
 /// # Errors
 /// If the prompt is invalid or too long, or the format cannot be followed.
-pub(super) async fn encode(
+async fn encode(
     server: &Served,
     question: Question,
     thinking: Option<Thinking>,
     limits: AnswerLimits,
 ) -> Result<Encoded, Failure> {
-    let abandoned = SetOnDrop(Arc::default());
-    let (encoder, flag) = (server.model.encoder.clone(), abandoned.0.clone());
-    let encoding = spawn_blocking(move || -> Result<Encoded, Failure> {
-        let ids = prompt_ids(&encoder, &question, thinking, &|| flag.load(Ordering::Relaxed))?;
+    on_worker(server, move |encoder, stopped| {
+        let ids = prompt_ids(encoder, &question, thinking, stopped)?;
         let answer_start = ids.len() - question.begun();
         let AnswerLimits { format, thinking_budget } = limits;
         let compile = |format: AnswerFormat| {
@@ -278,8 +275,8 @@ pub(super) async fn encode(
             Some(Arc::new(ThinkingBudget::new(tokenizer, thinking_budget?, ids.len(), &thoughts)?))
         };
         Ok(Encoded { constraint: constraint.or_else(budget), ids, thoughts })
-    });
-    encoding.await.map_err(|_| untokenised())?
+    })
+    .await
 }
 
 /// Counts the tokens of a prompt, which may be longer than the context.
@@ -291,15 +288,25 @@ pub(super) async fn count_tokens(
     question: Question,
     thinking: Option<Thinking>,
 ) -> Result<usize, Failure> {
+    on_worker(server, move |encoder, stopped| match prompt_ids(encoder, &question, thinking, stopped) {
+        Err(Error::ContextOverflow { prompt, .. }) => Ok(prompt),
+        ids => Ok(ids?.len()),
+    })
+    .await
+}
+
+/// Runs `work` with the encoder of the model on a thread that may block. Dropping the future makes its second argument
+/// return true.
+async fn on_worker<T: Send + 'static>(
+    server: &Served,
+    work: impl FnOnce(&PromptEncoder, &dyn Fn() -> bool) -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Failure> {
     let abandoned = SetOnDrop(Arc::default());
     let (encoder, flag) = (server.model.encoder.clone(), abandoned.0.clone());
-    let counting = spawn_blocking(move || {
-        match prompt_ids(&encoder, &question, thinking, &|| flag.load(Ordering::Relaxed)) {
-            Err(Error::ContextOverflow { prompt, .. }) => Ok(prompt),
-            ids => ids.map(|ids| ids.len()),
-        }
-    });
-    Ok(counting.await.map_err(|_| untokenised())??)
+    let working = spawn_blocking(move || work(&encoder, &|| flag.load(Ordering::Relaxed)));
+    working.await.map_err(|_| {
+        Failure::new(FailureKind::Internal, "The prompt could not be tokenised. This is a bug in Hunch.")
+    })?
 }
 
 fn prompt_ids(
@@ -313,10 +320,6 @@ fn prompt_ids(
         Question::Tools(chat, begun) => encoder.tool_ids(chat, begun, thinking, stopped)?,
     };
     Ok(ids)
-}
-
-fn untokenised() -> Failure {
-    Failure::new(FailureKind::Internal, "The prompt could not be tokenised. This is a bug in Hunch.")
 }
 
 /// Waits for the turn of a request and starts its generation. Returns once the prompt is valid and the engine has

@@ -407,12 +407,15 @@ fn usage(answer: &RunningAnswer, finished: &Finished) -> Value {
     })
 }
 
+fn log_probability(p: f32) -> f64 {
+    if p > 0.0 { f64::from(p).ln() } else { UNLIKELY }
+}
+
 /// Returns the log probabilities of tokens, with this many alternatives each.
 fn log_probabilities(tokenizer: &Tokenizer, tokens: &[TokenEvent], count: usize) -> Value {
     let entry = |id: TokenId, p: f32| {
         let bytes = tokenizer.token_bytes(id);
-        let logprob = if p > 0.0 { f64::from(p).ln() } else { UNLIKELY };
-        json!({ "token": String::from_utf8_lossy(&bytes), "logprob": logprob, "bytes": &bytes[..] })
+        json!({ "token": String::from_utf8_lossy(&bytes), "logprob": log_probability(p), "bytes": &bytes[..] })
     };
     let content = tokens.iter().map(|token| {
         let mut described = entry(token.id, token.confidence);
@@ -438,11 +441,10 @@ fn completion_log_probabilities(
             bytes.iter().fold("bytes:".to_owned(), |name, byte| format!("{name}\\x{byte:02x}"))
         })
     };
-    let logprob = |p: f32| if p > 0.0 { f64::from(p).ln() } else { UNLIKELY };
     let top = |token: &TokenEvent| -> Map<String, Value> {
         let others = token.top.iter().take(count).map(|other| (other.0, other.2));
         let all = others.chain([(token.id, token.confidence)]);
-        all.map(|(id, p)| (name(id), json!(logprob(p)))).collect()
+        all.map(|(id, p)| (name(id), json!(log_probability(p)))).collect()
     };
     let offsets = tokens.iter().scan(from, |next, token| {
         let offset = *next;
@@ -451,7 +453,7 @@ fn completion_log_probabilities(
     });
     json!({
         "tokens": tokens.iter().map(|token| name(token.id)).collect::<Vec<_>>(),
-        "token_logprobs": tokens.iter().map(|token| logprob(token.confidence)).collect::<Vec<_>>(),
+        "token_logprobs": tokens.iter().map(|token| log_probability(token.confidence)).collect::<Vec<_>>(),
         "top_logprobs": tokens.iter().map(top).collect::<Vec<_>>(),
         "text_offset": offsets.collect::<Vec<_>>(),
     })

@@ -192,7 +192,7 @@ fn requires_a_key_off_this_machine_and_the_right_one() {
         assert!(matches!(refused, Some(Error::InvalidRequest(why)) if why.contains("API key")), "{key:?}");
     }
 
-    // As a file ends.
+    // A key that was read from a file may end with a line break.
     let server = serve(512, ServerConfig { api_key: Some("secret\n".into()), ..config() });
     let status = |header: &str| send(server.address, "GET", "/v1/models", header, "").status;
     assert_eq!(status(""), 401);

@@ -147,7 +147,7 @@ it.each(['before', 'after'])('keeps the reading position while an answer above c
   const moved = await page.evaluate(async (order) => {
     const main = document.querySelector('main')!;
     const frame = () => new Promise(requestAnimationFrame);
-    // Nothing of the scroll is left to report.
+    // Let pending scroll events arrive.
     await frame();
     await frame();
     const all = [...document.querySelectorAll<HTMLElement>('[data-testid=turn]')];

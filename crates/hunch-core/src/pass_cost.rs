@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::quantile::median;
 
 /// Cost of a pass by its number of rows, in units of a reference pass.
 ///
@@ -24,14 +25,7 @@ fn slope_of_upper_half(points: &[(usize, f64)]) -> f64 {
         .iter()
         .enumerate()
         .flat_map(|(i, &(m0, t0))| upper[i + 1..].iter().map(move |&(m1, t1)| (t1 - t0) / (m1 - m0) as f64));
-    let mut slopes: Vec<f64> = slopes.collect();
-    slopes.sort_by(f64::total_cmp);
-    let middle = slopes.len() / 2;
-    match slopes.len() {
-        0 => 0.0,
-        n if n % 2 == 1 => slopes[middle].max(0.0),
-        _ => ((slopes[middle - 1] + slopes[middle]) / 2.0).max(0.0),
-    }
+    median(&slopes.collect::<Vec<f64>>()).unwrap_or(0.0).max(0.0)
 }
 
 impl PassCost {
@@ -84,8 +78,8 @@ impl PassCost {
         if rows >= last_rows || self.points.len() == 1 {
             return last_cost + self.slope * rows.saturating_sub(last_rows) as f64;
         }
-        // Zero rows cost as a line through the first two points says.
-        let right = self.points.iter().position(|&(m, _)| m >= rows).unwrap_or(1).max(1);
+        // For zero rows, the first segment is extended.
+        let right = self.points.partition_point(|&(m, _)| m < rows).max(1);
         let ((m0, t0), (m1, t1)) = (self.points[right - 1], self.points[right]);
         t0 + (t1 - t0) * (rows as f64 - m0 as f64) / (m1 - m0) as f64
     }
