@@ -178,12 +178,11 @@ impl DraftInMemory {
     }
 }
 
-/// Compiles the kernels that a model uses, so that no measured pass does. A failure shows again when the model is used.
-/// Returns the milliseconds of a pass of one row. `None` on the CPU.
+/// Warms a model up ([`Decoder::warm_up`]). Returns the milliseconds of a pass of one row. `None` if it failed, which
+/// shows again when the model is used.
 pub(super) fn warm_up(model: &Decoder) -> Option<f64> {
-    let warned =
-        |error: &Error| tracing::warn!("The GPU could not be warmed up for {}. {error}", model.info().name);
-    model.warm_up().inspect_err(warned).ok().flatten()
+    let warned = |error: &Error| tracing::warn!("{} could not be warmed up. {error}", model.info().name);
+    model.warm_up().inspect_err(warned).ok()
 }
 
 /// Returns what replaces kernels of the device for a model, and logs it.

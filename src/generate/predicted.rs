@@ -11,7 +11,7 @@ use hunch_model::device::Compute;
 pub(super) struct PredictedCosts {
     /// Milliseconds of a target pass by rows. Empty if unknown, as on the CPU.
     pub(super) target_ms: Vec<(usize, f64)>,
-    /// Milliseconds of a target pass of one row in the warm-up. `None` on the CPU.
+    /// Milliseconds of a target pass of one row in the warm-up. `None` if it failed.
     pub(super) plain_ms: Option<f64>,
     /// Milliseconds of a pass of the draft model over one row.
     pub(super) draft_ms: Option<f64>,

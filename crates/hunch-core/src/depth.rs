@@ -43,7 +43,7 @@ use crate::limits::{MAX_DRAFT, MAX_ROWS};
 use acceptance::AcceptanceModel;
 pub use acceptance::PairFit;
 pub(crate) use acceptance::{CONFIDENCE_BINS, SuccessRate, bin_of, bin_prior};
-use cost_model::{CostMemory, CostModel, DraftTimes};
+use cost_model::{CostMemory, CostModel, DraftTimes, OUTLIER};
 pub use max_draft::MaxDraft;
 use plan::StopRule;
 pub use plan::{DraftPlan, ExpectedRound};
@@ -382,7 +382,7 @@ impl DepthController {
         let is_free = own.is_free();
         let parked = !is_free && (optimistic <= 1.0 || !readable || affordable == 0);
         // Every decision compares with the time of a plain pass, so it has to be known, and recent.
-        let stale = f64::from(self.rounds_since_plain) >= self.config.horizon;
+        let stale = f64::from(self.rounds_since_plain) >= self.plain_interval();
         let max_draft = match self.costs.knows_plain() && !stale {
             true if is_free => limit,
             true if !parked => affordable,
@@ -600,6 +600,17 @@ impl DepthController {
         let draft = if own.is_free() { 0.0 } else { passes * self.costs.draft(&own.times) };
         let rows = (1 + own.extra_rows + tokens).min(MAX_ROWS);
         draft + self.costs.pass(rows) - self.costs.pass(1)
+    }
+
+    /// Returns the rounds after which a plain pass is timed again: 4, 8, 16, ... up to the horizon.
+    ///
+    /// The first passes after a load are slow, as caches are cold, and later drafts seem cheap next to them. Drafts that
+    /// pay even if plain passes take half the time that was measured need no such check.
+    fn plain_interval(&self) -> f64 {
+        if self.throughput.rate() >= OUTLIER {
+            return self.config.horizon;
+        }
+        self.config.horizon.min(libm::exp2(self.costs.plain_measurements() + 1.0))
     }
 
     /// Returns the tokens per millisecond that a further token has to reach.

@@ -323,19 +323,19 @@ impl Decoder {
         Some((1..=most).map(|rows| (rows, experts.growth(of_row, of_experts, rows))).collect())
     }
 
-    /// Runs passes of all sizes that have kernels of their own, so that no pass that is timed compiles one. The cache
-    /// stays as it is.
+    /// Runs passes that are not timed, and returns the milliseconds of a pass of one row after that. The cache stays as
+    /// it is.
     ///
-    /// Returns the milliseconds of a pass of one row after that, the fastest of three. `None` on the CPU, where nothing
-    /// is run.
+    /// On a GPU they have all sizes with kernels of their own, so that no later pass compiles one. On the CPU they bring
+    /// the weights into the caches, which takes a small model some 20 passes.
     ///
     /// # Errors
     /// If the device fails.
-    pub fn warm_up(&self) -> Result<Option<f64>> {
-        if self.execution.backend == Backend::Cpu {
-            return Ok(None);
-        }
+    pub fn warm_up(&self) -> Result<f64> {
         let mut model = self.fork();
+        if self.execution.backend == Backend::Cpu {
+            return fastest_pass(&mut *model);
+        }
         let longest = WARM_UP_ROWS.into_iter().filter(|rows| *rows < self.spec.context_length);
         for rows in longest {
             model.truncate(0)?;
@@ -358,7 +358,7 @@ impl Decoder {
         model.truncate(0)?;
         let mut pass = || seconds_of(|| Ok(model.forward(Step::chain(&[0], LogitRows::Last)).map(drop)?));
         let fastest = pass()?.min(pass()?).min(pass()?);
-        Ok(Some(1e3 * fastest))
+        Ok(1e3 * fastest)
     }
 
     /// Returns what executes the passes.
@@ -526,6 +526,16 @@ impl Decoder {
 /// Rows of the passes that warm a GPU up. Other numbers of rows use the same kernels.
 const WARM_UP_ROWS: [usize; 6] = [1, 2, 4, 8, 16, 33];
 
+/// Passes of one row on the CPU, one after the other, that may be no faster than the fastest before the weights count as
+/// warm.
+const WARM_UP_PATIENCE: usize = 4;
+
+/// Time below which a pass counts as faster, in times of the fastest one.
+const WARM_UP_GAIN: f64 = 0.98;
+
+/// Seconds after which the first pass that is no faster ends the warm-up: a large model never fits into caches.
+const WARM_UP_SECONDS: f64 = 0.25;
+
 /// Returns the positions that a window leaves visible.
 fn visible(window: Option<DraftWindow>) -> Option<Window> {
     window.map(|window| Window { leading: DraftWindow::SINKS, recent: window.tokens() })
@@ -548,6 +558,22 @@ pub(super) fn row_mask(cached: usize, rows: usize, layout: RowLayout<'_>) -> Res
 const CPU_PREFILL_ROWS: usize = 32;
 /// Rows per prefill pass on Metal, where each pass reads all weights and works in tiles of up to 64 rows.
 const METAL_PREFILL_ROWS: usize = 256;
+
+/// Runs passes of one row until they get no faster, and returns the milliseconds of the fastest.
+///
+/// # Errors
+/// If a pass fails.
+fn fastest_pass(model: &mut dyn LanguageModel) -> Result<f64> {
+    let (mut fastest, mut spent, mut slower) = (f64::INFINITY, 0.0, 0);
+    while slower < WARM_UP_PATIENCE && (slower == 0 || spent < WARM_UP_SECONDS) {
+        let seconds = seconds_of(|| Ok(model.forward(Step::chain(&[0], LogitRows::Last)).map(drop)?))?;
+        model.truncate(0)?;
+        slower = if seconds < WARM_UP_GAIN * fastest { 0 } else { slower + 1 };
+        fastest = fastest.min(seconds);
+        spent += seconds;
+    }
+    Ok(1e3 * fastest)
+}
 
 impl LanguageModel for Decoder {
     fn info(&self) -> &ModelInfo {

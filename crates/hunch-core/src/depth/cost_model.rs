@@ -13,7 +13,7 @@ use crate::pass_cost::PassCost;
 
 /// Largest factor between a time and its estimate that counts, and its inverse. Not tuned: it bounds the effect of one
 /// interrupted pass. A pass that shares its cores with one other program takes twice as long.
-const OUTLIER: f64 = 2.0;
+pub(super) const OUTLIER: f64 = 2.0;
 
 /// The time of one kind of pass.
 #[derive(Clone, Copy, Debug, Default)]
@@ -162,6 +162,11 @@ impl CostModel {
     /// Returns true once a plain pass was measured.
     pub(super) fn knows_plain(&self) -> bool {
         self.passes[1].ms.is_some()
+    }
+
+    /// Returns the number of plain passes that were measured, at most the memory.
+    pub(super) fn plain_measurements(&self) -> f64 {
+        self.passes[1].measurements
     }
 
     /// Returns the milliseconds of a target pass of `rows` rows; in plain passes while nothing is measured.

@@ -117,6 +117,45 @@ fn parks_a_draft_that_is_never_accepted() {
     }
 }
 
+/// A machine whose first passes are slow, as on a first answer: 9 ms that become 4.5 within 20 passes.
+#[test]
+fn cold_first_passes_do_not_make_drafts_look_cheap() {
+    let mut controller = DepthController::default();
+    controller.begin(0, true, true);
+    controller.expect_cost(0, 0.05);
+    let (mut time, mut tokens) = (0.0, 0.0);
+    for round in 0..80 {
+        let warmth = 1.0 + (-f64::from(round) / 6.0).exp();
+        let drafted = controller.plan(0, request(3, 0, 80)).max_draft.min(2);
+        let accepted = usize::from(drafted > 0 && round % 4 == 0);
+        let target_ms = 4.5 * warmth * [1.0, 1.4, 1.7][drafted];
+        let ms = 0.4 * drafted as f64;
+        controller.observe(&Observation {
+            work: vec![DraftWork { drafted, passes: drafted, read: 0, ms }],
+            drafted_by: (drafted > 0).then_some(0),
+            height: drafted,
+            rows: 1 + drafted,
+            target_ms,
+            emitted: 1 + accepted,
+            tested: (0..drafted.min(accepted + 1)).map(|position| position < accepted).collect(),
+            confidence: vec![None; drafted.min(accepted + 1)],
+            ..Observation::default()
+        });
+        eprintln!(
+            "round {round} rows {} t1 {:.2} true {:.2}",
+            1 + drafted,
+            controller.costs.pass(1),
+            4.5 * warmth
+        );
+        time += (ms + target_ms) / warmth;
+        tokens += 1.0 + accepted as f64;
+    }
+    assert!(controller.state(0).parked);
+    assert!((controller.costs.pass(1) / 4.5 - 1.0).abs() < 0.05, "{}", controller.costs.pass(1));
+    let speedup = tokens * 4.5 / time;
+    assert!(speedup > 0.9, "{speedup}");
+}
+
 #[test]
 fn resumes_when_drafts_are_accepted_again() {
     let mut controller = model_controller(FLAT);
@@ -518,6 +557,7 @@ fn tokens_that_a_lookup_drafts_repay_no_reading() {
 fn a_draft_model_that_is_better_than_a_head_reads() {
     let mut controller = before_a_draft_model(true);
     (0..24).for_each(|round| controller.observe(&round_of_the_first(true, 1, round % 2)));
+    controller.observe(&plain_round(0.95));
     assert!(
         controller.plan(1, request(8, 100, 1000)).max_draft > 0,
         "half of the head's tokens are rejected"

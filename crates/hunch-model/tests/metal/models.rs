@@ -211,18 +211,18 @@ fn pass_has_ten_dispatches_a_layer_and_one_wait() {
 
 /// The first plain pass of an answer is weighed against this time.
 #[test]
-fn warm_up_times_a_pass_of_one_row_on_a_gpu() {
+fn warm_up_times_a_pass_of_one_row() {
     let folder = tempfile::tempdir().unwrap();
     let machine = Machine::start();
     let path = Tiny { dtype: GgmlDType::Q8_0, layers: 1, ..Tiny::default() }.write(folder.path(), "tiny");
     let mut model = on_gpu(&path, &machine.gpu);
     let ids = tokens(3, 1);
     let before = chain(&mut model, &ids);
-    assert!(model.warm_up().unwrap().unwrap() > 0.0);
+    assert!(model.warm_up().unwrap() > 0.0);
     assert_eq!(model.cache_len(), 3);
     model.truncate(2).unwrap();
     assert_eq!(bits(&chain(&mut model, &ids[2..]), 0), bits(&before, 2));
-    assert_eq!(on_cpu(&path).warm_up().unwrap(), None);
+    assert!(on_cpu(&path).warm_up().unwrap() > 0.0);
 }
 
 /// Every architecture with kernels, with its variants, in a type of weights.
