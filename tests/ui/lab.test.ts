@@ -228,6 +228,25 @@ describe('the proof', () => {
   });
 });
 
+describe('the q of an answer', () => {
+  const note = async (page: Page, origin: string): Promise<string> => {
+    await page.locator(`[data-testid=token-picker] [data-origin=${origin}]`).first().click();
+    await page.getByTestId('where').waitFor();
+    return page.getByTestId('own-sampling').innerText();
+  };
+
+  it('is claimed only where the draft model drafted the token', async () => {
+    const page = await openLab('resampling', { answered: true });
+    expect(await note(page, 'accepted')).not.toContain('drafted by');
+    expect(await note(page, 'bonus')).toContain('No draft was tested');
+  });
+
+  it('is named as another where a lookup drafted the token', async () => {
+    const page = await openLab('resampling', { answered: true, replay: 'fixture-ngram' });
+    expect(await note(page, 'accepted')).toBe('q of the draft model; this token was drafted by: N-gram');
+  });
+});
+
 describe('the samplers', () => {
   it.each(['light', 'dark'] as const)('draw next to theory, from p and q that move (%s)', async (colours) => {
     const page = await openLab('samplers', { colours, height: 1100 });
