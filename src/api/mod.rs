@@ -193,6 +193,10 @@ pub struct OfferedMethod {
     pub needs_head: bool,
     /// Set if it drafts with a head where there is one.
     pub uses_head: bool,
+    /// Set if it needs texts that the user chose.
+    pub needs_texts: bool,
+    /// Set if it copies from such texts where there are some.
+    pub uses_texts: bool,
     /// Options that change its drafts.
     pub options: Vec<OptionName>,
 }
@@ -206,6 +210,8 @@ impl From<Method> for OfferedMethod {
             uses_draft: name.uses_draft(),
             needs_head: name.requires(Needs::Head),
             uses_head: name.uses().any(|needs| needs == Needs::Head),
+            needs_texts: name.requires(Needs::Texts),
+            uses_texts: name.uses().any(|needs| needs == Needs::Texts),
             options: name.options().collect(),
         }
     }

@@ -203,7 +203,10 @@ impl App {
             unfinished_load: self.shared.models.failed(),
             store_problem: self.store_problem(),
             store_bytes: self.shared.store_path.as_deref().map(Store::bytes),
-            methods: Method::usable(&[Needs::DraftModel, Needs::Head]).into_iter().map(Into::into).collect(),
+            methods: Method::usable(&[Needs::DraftModel, Needs::Head, Needs::Texts])
+                .into_iter()
+                .map(Into::into)
+                .collect(),
             default_sampling: SamplingParams::default(),
             ranges: sampling
                 .chain(others)

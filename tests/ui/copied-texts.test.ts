@@ -49,6 +49,31 @@ describe('texts to copy drafts from', () => {
     expect(chosen.at(-1)).toEqual(['/home/me/merge.rs']);
   });
 
+  it('say which methods copy from them, if the chosen one does not', async () => {
+    const page = await openTexts({ preferences: {} });
+    const unused = page.getByTestId('copied-unused');
+    expect(await unused.innerText()).toBe('');
+    await page.getByTestId('copy-folder').click();
+    const note = 'The method Draft model copies nothing from your texts. Choose Automatic or Retrieval.';
+    await expect.poll(() => unused.innerText()).toBe(note);
+    expect(await violations(page)).toEqual([]);
+    await page.keyboard.press('Escape');
+    await page.getByTestId('method').click();
+    await page.getByTestId('method-retrieval').click();
+    await page.getByTestId('settings').click();
+    await page.getByTestId('copied-texts').locator('summary').click();
+    await expect.poll(() => page.getByTestId('copied-source').count()).toBe(1);
+    expect(await unused.innerText()).toBe('');
+  });
+
+  it('have to be chosen before the method that only copies from them', async () => {
+    const page = await hunch.open(opening);
+    await page.getByTestId('method').click();
+    const retrieval = page.getByTestId('method-retrieval');
+    expect(await retrieval.innerText()).toContain('Choose texts first');
+    expect(await retrieval.getAttribute('aria-disabled')).toBe('true');
+  });
+
   it('stay as they were if a choice fails, and say why', async () => {
     const page = await openTexts();
     await page.getByTestId('copy-folder').click();

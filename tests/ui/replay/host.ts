@@ -320,7 +320,11 @@ class ReplayHost implements Host {
     delete rest.texts;
     const tokens = texts.reduce((sum, text) => sum + (typeof text === 'string' ? this.#tokens(text).length : 0), 0);
     const used = sources.length > 0 && { texts: { texts: sources.length, tokens, cut: false } };
-    this.#app.info = { ...this.#app.info, loaded: { ...rest, ...used } };
+    // As the engine: methods that need texts can be used with some, and only then.
+    const needing = this.#app.info.methods.filter(({ needs_texts }) => needs_texts).map(({ name }) => name);
+    const others = rest.methods.filter((name) => !needing.includes(name));
+    const methods = sources.length > 0 ? [...others, ...needing] : others;
+    this.#app.info = { ...this.#app.info, loaded: { ...rest, methods, ...used } };
     return this.#app.info.loaded;
   }
 

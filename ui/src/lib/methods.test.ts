@@ -9,6 +9,8 @@ const bigram = {
   uses_draft: false,
   needs_head: false,
   uses_head: false,
+  needs_texts: false,
+  uses_texts: false,
   options: [],
 };
 
@@ -31,6 +33,8 @@ describe('methods', () => {
         uses_draft: false,
         needs_head: false,
         uses_head: false,
+        needs_texts: false,
+        uses_texts: false,
         options: [],
       }),
     ).toBe('Copies the text that followed the same tokens earlier');

@@ -52,7 +52,17 @@ export const appInfo: AppInfo = {
   store_bytes: 1_200_000,
   unfinished_load: null,
   methods: [
-    { name: 'plain', summary: 'No speculation', needs_draft: false, uses_draft: false, needs_head: false, uses_head: false, options: [] },
+    {
+      name: 'plain',
+      summary: 'No speculation',
+      needs_draft: false,
+      uses_draft: false,
+      needs_head: false,
+      uses_head: false,
+      needs_texts: false,
+      uses_texts: false,
+      options: [],
+    },
     {
       name: 'auto',
       summary: 'Every draft that is loaded, whichever is expected to be fastest',
@@ -60,6 +70,8 @@ export const appInfo: AppInfo = {
       uses_draft: true,
       needs_head: false,
       uses_head: false,
+      needs_texts: false,
+      uses_texts: true,
       options: ['draft_window'],
     },
     {
@@ -69,6 +81,8 @@ export const appInfo: AppInfo = {
       uses_draft: true,
       needs_head: false,
       uses_head: false,
+      needs_texts: false,
+      uses_texts: false,
       options: ['draft_window'],
     },
     {
@@ -78,6 +92,8 @@ export const appInfo: AppInfo = {
       uses_draft: true,
       needs_head: false,
       uses_head: false,
+      needs_texts: false,
+      uses_texts: false,
       options: ['tree', 'draft_window'],
     },
     {
@@ -87,6 +103,8 @@ export const appInfo: AppInfo = {
       uses_draft: true,
       needs_head: false,
       uses_head: false,
+      needs_texts: false,
+      uses_texts: false,
       options: ['draft_window'],
     },
     {
@@ -96,6 +114,8 @@ export const appInfo: AppInfo = {
       uses_draft: false,
       needs_head: false,
       uses_head: false,
+      needs_texts: false,
+      uses_texts: false,
       options: [],
     },
     {
@@ -105,6 +125,19 @@ export const appInfo: AppInfo = {
       uses_draft: false,
       needs_head: false,
       uses_head: false,
+      needs_texts: false,
+      uses_texts: false,
+      options: [],
+    },
+    {
+      name: 'retrieval',
+      summary: 'Copies what followed the same tokens in texts of yours',
+      needs_draft: false,
+      uses_draft: false,
+      needs_head: false,
+      uses_head: false,
+      needs_texts: true,
+      uses_texts: true,
       options: [],
     },
     {
@@ -114,6 +147,8 @@ export const appInfo: AppInfo = {
       uses_draft: false,
       needs_head: false,
       uses_head: false,
+      needs_texts: false,
+      uses_texts: false,
       options: [],
     },
     {
@@ -123,6 +158,8 @@ export const appInfo: AppInfo = {
       uses_draft: false,
       needs_head: false,
       uses_head: false,
+      needs_texts: false,
+      uses_texts: false,
       options: ['skipped_layers', 'draft_window'],
     },
     {
@@ -132,6 +169,8 @@ export const appInfo: AppInfo = {
       uses_draft: false,
       needs_head: false,
       uses_head: false,
+      needs_texts: false,
+      uses_texts: false,
       options: ['exit_layer', 'draft_window'],
     },
   ],

@@ -2935,6 +2935,14 @@ needs_head: boolean,
  */
 uses_head: boolean, 
 /**
+ * Set if it needs texts that the user chose.
+ */
+needs_texts: boolean, 
+/**
+ * Set if it copies from such texts where there are some.
+ */
+uses_texts: boolean, 
+/**
  * Options that change its drafts.
  */
 options: Array<OptionName>, };

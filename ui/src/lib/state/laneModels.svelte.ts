@@ -98,9 +98,12 @@ export class LaneModelChoices {
     const own = lane.models;
     if (!loaded || !own) return loaded;
     const shared = own.target === loaded.target.path;
-    const canRun = ({ name, needs_draft, needs_head }: OfferedMethod): boolean => {
+    const canRun = ({ name, needs_draft, needs_head, needs_texts }: OfferedMethod): boolean => {
       if (needs_draft) return own.draft !== undefined;
-      return !needs_head || own.head !== undefined || (shared && loaded.methods.includes(name));
+      const loadedCan = shared && loaded.methods.includes(name);
+      // Only the loaded models have the user's texts.
+      if (needs_texts) return loadedCan;
+      return !needs_head || own.head !== undefined || loadedCan;
     };
     return { ...loaded, draft: null, methods: info?.methods.filter(canRun).map(({ name }) => name) ?? [] };
   }

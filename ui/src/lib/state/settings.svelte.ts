@@ -191,10 +191,11 @@ export function isUsable(method: Method, loaded: LoadedModels | null): boolean {
 }
 
 /** Why a method is unavailable; null if it is available. */
-export function whyNot({ name, needs_draft }: OfferedMethod, loaded: LoadedModels | null): string | null {
+export function whyNot({ name, needs_draft, needs_texts }: OfferedMethod, loaded: LoadedModels | null): string | null {
   const { methodSelect, openModelFirst } = language.strings;
   if (!loaded) return openModelFirst;
   if (isUsable(name, loaded)) return null;
   if (needs_draft) return loaded.draft ? methodSelect.draftDoesNotFit : methodSelect.openDraftFirst;
+  if (needs_texts && !loaded.texts) return methodSelect.chooseTextsFirst;
   return methodSelect.notAvailable;
 }

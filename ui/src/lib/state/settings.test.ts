@@ -35,6 +35,8 @@ const method = (name: Method, needs_draft = false) => ({
   uses_draft: needs_draft,
   needs_head: false,
   uses_head: false,
+  needs_texts: false,
+  uses_texts: false,
   options: [],
 });
 const info = (ranges: AppInfo['ranges']): AppInfo => ({

@@ -201,6 +201,7 @@ export const chatDe: typeof chatEn = {
     title: 'Wie Tokens vorgeschlagen werden',
     draftDoesNotFit: 'Dieser Draft passt nicht zum Modell',
     openDraftFirst: 'Öffne zuerst einen Draft',
+    chooseTextsFirst: 'Wähle zuerst Texte',
     notAvailable: 'Mit diesem Modell nicht verfügbar',
   },
   settings: {
@@ -240,6 +241,7 @@ export const chatDe: typeof chatEn = {
     chooseFolder: 'Ordner mit Texten für Entwürfe',
     chooseFiles: 'Texte für Entwürfe',
     remove: (name) => `${name} entfernen`,
+    unused: (method, remedies) => `Die Methode ${method} kopiert nichts aus deinen Texten. Wähle ${remedies.join(' oder ')}.`,
     reading: 'Wird gelesen …',
     used: (texts, tokens) => `${texts} mit ${tokens}`,
     cut: (texts, tokens) => `${texts} mit ${tokens}. Weitere sind weggelassen.`,

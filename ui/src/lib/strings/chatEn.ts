@@ -220,6 +220,7 @@ export const chatEn = {
     title: 'How tokens are drafted',
     draftDoesNotFit: 'This draft does not fit the model',
     openDraftFirst: 'Open a draft first',
+    chooseTextsFirst: 'Choose texts first',
     notAvailable: 'Not available with this model',
   },
   settings: {
@@ -260,6 +261,8 @@ export const chatEn = {
     chooseFolder: 'Folder of texts to copy drafts from',
     chooseFiles: 'Texts to copy drafts from',
     remove: (name: string) => `Remove ${name}`,
+    unused: (method: string, remedies: readonly string[]) =>
+      `The method ${method} copies nothing from your texts. Choose ${remedies.join(' or ')}.`,
     reading: 'Reading…',
     used: (texts: string, tokens: string) => `${texts} with ${tokens}`,
     cut: (texts: string, tokens: string) => `${texts} with ${tokens}. There are more, which are left out.`,

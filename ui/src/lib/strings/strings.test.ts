@@ -54,7 +54,20 @@ describe('language', () => {
       language.strings.composer.send,
       origins[0]?.label,
       errorContent({ code: 'no_model', message: '' }).title,
-      whyNot({ name: 'plain', summary: '', needs_draft: false, uses_draft: false, needs_head: false, uses_head: false, options: [] }, null),
+      whyNot(
+        {
+          name: 'plain',
+          summary: '',
+          needs_draft: false,
+          uses_draft: false,
+          needs_head: false,
+          uses_head: false,
+          needs_texts: false,
+          uses_texts: false,
+          options: [],
+        },
+        null,
+      ),
       grouped([entry], new Date())[0]?.name,
     ];
     expect(texts()).toEqual(['Send', 'accepted', 'No model is loaded', 'Open a model first', 'Pinned']);
