@@ -37,6 +37,19 @@ describe('string tables', () => {
   it('use the ellipsis character and no exclamation marks', () => {
     for (const [path, text] of [...texts(en), ...texts(de)]) expect(text, path).not.toMatch(/\.\.\.|!/);
   });
+
+  it('separate arguments in German formulas by semicolons, because decimals have a comma', () => {
+    const { threshold, proof } = de.lab.resampling;
+    const filled = [
+      threshold('0,021', '0,572', '0,037'),
+      proof.keep('0,021', '0,572', '0,037', '0,021'),
+      proof.sum('0,1', '0,2', '0,3', '0,4'),
+    ];
+    expect(filled[0]).toBe('Schwelle min(1; 0,021/0,572) = 0,037');
+    const formulas = [...filled, ...texts(de).map(([, text]) => text)].filter((text) => /\b(min|max)\(/.test(text));
+    expect(formulas.length).toBeGreaterThan(8);
+    for (const text of formulas) expect(text).not.toMatch(/\b(min|max)\([^()]*, /);
+  });
 });
 
 describe('language', () => {
