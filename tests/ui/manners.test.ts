@@ -94,6 +94,7 @@ describe('the acceptance rule', () => {
     const rule = { name: 'lossy-typical', epsilon: 0.09, delta: 0.3 } as const;
     const page = await hunch.open({ replay: 'lossy', recordings: { lossy: started({ rule }) } });
     await page.getByTestId('settings').click();
+    await page.getByTestId('temperature').fill('0.7');
     await page.getByTestId('acceptance').click();
     expect(await page.getByTestId('rule-lossy-typical').innerText()).toContain('Changes the text');
     await page.getByTestId('rule-lossy-typical').click();
@@ -104,6 +105,26 @@ describe('the acceptance rule', () => {
     await ended(page);
     expect((await calls(page, 'answer'))[0]?.['request']).toMatchObject({ settings: { rule } });
     expect(await page.getByTestId('rule').innerText()).toBe('lossy: typical, ε 0.09, δ 0.30');
+  });
+
+  it('that is lossy says that it has no effect at temperature 0', async () => {
+    const rule = { name: 'lossy-typical', epsilon: 0.09, delta: 0.3 } as const;
+    const page = await hunch.open({ replay: 'lossy', recordings: { lossy: started({ rule }) }, preferences: { all_figures: true } });
+    await page.getByTestId('settings').click();
+    await page.getByTestId('acceptance').click();
+    expect(await page.getByTestId('rule-lossy-typical').innerText()).toContain('No effect at temperature 0');
+    await page.getByTestId('rule-lossy-typical').click();
+    const meaning = page.getByTestId('acceptance-meaning');
+    expect(await meaning.innerText()).toBe('No effect at temperature 0');
+    await page.getByTestId('temperature').fill('0.7');
+    await page.getByTestId('temperature').press('Enter');
+    await expect.poll(() => meaning.innerText()).toContain('Changes the text');
+    await page.getByTestId('temperature').fill('0');
+    await page.keyboard.press('Escape');
+    await ask(page);
+    await ended(page);
+    expect(await page.getByTestId('rule').innerText()).toBe('lossy: typical, ε 0.09, δ 0.30. No effect at temperature 0');
+    expect(await page.getByTestId('rule').evaluate((figure) => figure.classList.contains('lossy'))).toBe(false);
   });
 
   it('is lossless by default, and then not named', async () => {

@@ -1,6 +1,16 @@
 import { describe, expect, it } from 'vitest';
 import type { RejectedEvent, TokenEvent } from './ipc/schema.gen';
-import { acceptanceRules, acceptedBecause, asRule, isLossy, lossless, rejectedBecause, ruleFigure } from './rules';
+import {
+  acceptanceRules,
+  acceptedBecause,
+  asRule,
+  changesText,
+  isLossy,
+  lossless,
+  rejectedBecause,
+  ruleFigure,
+  ruleMeaning,
+} from './rules';
 import { language, setLanguage } from './strings/index.svelte';
 
 const drafted = { origin: 'accepted', p: 0.21, q: 0.5, u: 0.3, threshold: 0.42 } as TokenEvent;
@@ -24,6 +34,15 @@ describe('acceptance rules', () => {
       expect(/lossy/i.test(label), rule.name).toBe(isLossy(rule));
       expect(/changes the text/i.test(meaning), rule.name).toBe(isLossy(rule));
       expect(/^lossy/.test(ruleFigure(rule) ?? ''), rule.name).toBe(isLossy(rule));
+    }
+  });
+
+  it('that are lossy change nothing at temperature 0, and say so', () => {
+    for (const rule of acceptanceRules) {
+      expect(changesText(rule, 0), rule.name).toBe(false);
+      expect(changesText(rule, 0.1), rule.name).toBe(isLossy(rule));
+      expect(ruleMeaning(rule, 0) === 'No effect at temperature 0', rule.name).toBe(isLossy(rule));
+      expect(ruleMeaning(rule, 0.1)).toBe(language.strings.rules[rule.name].meaning);
     }
   });
 

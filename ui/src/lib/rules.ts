@@ -22,6 +22,16 @@ export const acceptanceRules: readonly AcceptanceRule[] = [
 /** Returns `true` if the output distribution may differ from the target's. */
 export const isLossy = (rule: AcceptanceRule): boolean => rule.name === 'lossy-typical' || rule.name === 'lossy-lenience';
 
+/** Returns `true` if the rule can change the text at a temperature. At 0 the target has one token, and a lossy rule
+ * accepts that one alone. */
+export const changesText = (rule: AcceptanceRule, temperature: number): boolean => isLossy(rule) && temperature !== 0;
+
+/** The effect of a rule at a temperature, in one line. */
+export function ruleMeaning(rule: AcceptanceRule, temperature: number): string {
+  const { rules } = language.strings;
+  return isLossy(rule) && temperature === 0 ? rules.noEffect : rules[rule.name].meaning;
+}
+
 /** Returns `true` if each test of the rule draws a random number. */
 export const drawsNumber = ({ name }: AcceptanceRule): boolean => name === 'lossless' || name === 'lossy-lenience';
 

@@ -306,6 +306,7 @@ export const de: Strings = {
   rules: {
     ...rules,
     title: 'Annahme',
+    noEffect: 'Bei Temperatur 0 ohne Wirkung',
     choose: 'Welche Vorschläge angenommen werden',
     because: {
       accepted: 'angenommen',

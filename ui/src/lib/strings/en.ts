@@ -397,6 +397,7 @@ export const en = {
   rules: {
     ...rules,
     title: 'Acceptance',
+    noEffect: 'No effect at temperature 0',
     choose: 'Which drafted tokens are accepted',
     /** The test that a drafted token passed or failed. A deterministic draft has no q. */
     because: {
