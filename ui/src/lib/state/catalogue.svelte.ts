@@ -27,6 +27,9 @@ export interface Pair {
 /** Largest first pair, in bytes, because the user waits for it. */
 const soonBytes = 6e9;
 
+/** Largest model to try at once, in bytes. */
+const smallBytes = 3e8;
+
 /** Bytes of both; null if one is unknown. */
 export const pairBytes = ({ target, draft }: Pair): number | null =>
   target.size_bytes === null || draft.size_bytes === null ? null : target.size_bytes + draft.size_bytes;
@@ -106,10 +109,20 @@ export class CatalogueState {
     return bySize.find((pair) => (pairBytes(pair) ?? Infinity) <= soonBytes) ?? bySize.at(-1) ?? null;
   });
 
-  /** `true` if that pair is being downloaded. */
+  /** The smallest model that answers, to try at once; null if none is small. */
+  small = $derived.by((): CatalogueModel | null => {
+    const sizeOf = (model: CatalogueModel) => model.size_bytes ?? Infinity;
+    const targets = this.offered?.models.filter((model) => model.role === 'target' && sizeOf(model) <= smallBytes) ?? [];
+    return targets.toSorted((a, b) => sizeOf(a) - sizeOf(b))[0] ?? null;
+  });
+  /** `true` if the small model is to be loaded once it is here. */
+  trying = $state(false);
+
+  /** `true` if the first pair or the small model is being downloaded. */
   starting = $derived.by(() => {
     const pair = this.starter;
-    return pair !== null && [pair.target, pair.draft].some((model) => this.#downloads.of(model) !== null);
+    const models = [...(pair ? [pair.target, pair.draft] : []), ...(this.small ? [this.small] : [])];
+    return models.some((model) => this.#downloads.of(model) !== null);
   });
 
   readonly #host: Host;
@@ -197,6 +210,13 @@ export class CatalogueState {
       await this.#downloads.start({ repository, file, ...(sha256 ? { expected_sha256: sha256 } : {}) });
       if (this.#downloads.error) return;
     }
+  }
+
+  /** Downloads the small model, to be loaded once it is here. */
+  async trySmall(): Promise<void> {
+    if (!this.small) return;
+    this.trying = true;
+    await this.fetch([this.small]);
   }
 
   /** Looks up the typed repository. The engine decides whether it is a repository of its hub. */

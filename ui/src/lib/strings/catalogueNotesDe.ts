@@ -62,6 +62,8 @@ export const catalogueNotesDe: Readonly<Record<string, string>> = {
     'Das größte Modell hier. Mit seinem Draft passt es nur bis etwa 4.000 Tokens Kontext in 64 GB.',
   'Draft for the larger SmolLM2. Hunch’s starter model can draft for them too.':
     'Draft für die größeren SmolLM2. Das Startmodell von Hunch kann das auch.',
+  'To try Hunch: answers are simple. A head for it comes with Hunch.':
+    'Zum Ausprobieren: Die Antworten sind einfach. Ein Head dafür ist in Hunch enthalten.',
   'Small, open, English only.': 'Klein, offen, nur Englisch.',
   'No smaller model in its family. Use a method without a draft model.':
     'Kein kleineres Modell in seiner Familie. Nimm eine Methode ohne Draft-Modell.',

@@ -442,6 +442,7 @@ export const libraryDe: Strings['library'] = {
     draft: 'schlägt vor',
     get: (size) => `Beide herunterladen, ${size}`,
     getUnsized: 'Beide herunterladen',
+    tryNow: (size) => `Jetzt mit einem kleinen Modell ausprobieren (${size})`,
     load: 'Paar laden',
     loadTarget: 'Ohne Draft laden',
     others: 'Katalog ansehen',

@@ -475,6 +475,7 @@ export const libraryEn = {
     draft: 'drafts',
     get: (size: string) => `Download both, ${size}`,
     getUnsized: 'Download both',
+    tryNow: (size: string) => `Try it now with a small model (${size})`,
     load: 'Load pair',
     loadTarget: 'Load without draft',
     others: 'Browse catalogue',
