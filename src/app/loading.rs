@@ -38,7 +38,7 @@ impl App {
     /// models are still loaded, though they may have been read again.
     ///
     /// # Errors
-    /// When a file is missing, invalid or unsupported, or the pair has different vocabularies or does not fit in
+    /// When a file is missing, invalid or unsupported, or the pair shares too few tokens or does not fit in
     /// memory. Also while an answer is generated, and when it was stopped.
     pub fn load_models(&self, request: LoadRequest) -> Result<LoadedModels> {
         let (models, stop) = (&self.shared.models, StopFlag::default());

@@ -155,16 +155,11 @@ impl ConversationResources {
         let reuse = shared.min(ids.len().saturating_sub(1));
         cached.clear();
         target.truncate(reuse)?;
-        let of_target = last_logits(&mut **target, &ids[reuse..], stopped)?;
+        let of_target = last_logits(&mut **target, &ids[reuse..], None, stopped)?;
         *cached = ids.to_vec();
         let of_draft = proposers.draft_mut().map(|draft| -> Result<Vec<f32>> {
             let shortlist = draft.tokens_after(ids);
-            let mut logits = last_logits(draft.model_with_empty_cache()?, ids, stopped)?;
-            if let Some(shortlist) = shortlist {
-                let others = (0..).zip(&mut logits).filter(|(token, _)| !shortlist.contains(*token));
-                others.for_each(|(_, logit)| *logit = f32::NEG_INFINITY);
-            }
-            Ok(logits)
+            last_logits(draft.model_with_empty_cache()?, ids, shortlist.as_ref(), stopped)
         });
         Ok((of_target, of_draft.transpose()?))
     }
@@ -260,10 +255,11 @@ fn expected_cost(stage: &Stage, target: &dyn LanguageModel, proposers: &Proposer
     (target_memory.read_by_a_pass > 0).then(|| read / target_memory.read_by_a_pass as f64)
 }
 
-/// Runs tokens after the cached ones and returns the logits after the last.
+/// Runs tokens after the cached ones and returns the logits of a vocabulary subset after the last.
 fn last_logits(
     model: &mut dyn LanguageModel,
     tokens: &[TokenId],
+    vocab_subset: Option<&VocabSubset>,
     stopped: &dyn Fn() -> bool,
 ) -> Result<Vec<f32>> {
     let Some((last, before)) = tokens.split_last() else {
@@ -275,7 +271,8 @@ fn last_logits(
         }
         model.forward(Step::chain(chunk, LogitRows::None))?;
     }
-    Ok(model.forward(Step::chain(&[*last], LogitRows::Last))?.logits.into_values())
+    let step = Step { vocab_subset, ..Step::chain(std::slice::from_ref(last), LogitRows::Last) };
+    Ok(model.forward(step)?.logits.into_values())
 }
 
 /// Parts of [`Models`](super::Models) borrowed by a generation.

@@ -19,7 +19,8 @@ use hunch_model::device::{Compute, DraftDevice};
 use hunch_model::heads;
 use hunch_model::spec::ModelSpec;
 use hunch_model::split;
-use hunch_model::text::{Tokenizer, check_vocabularies};
+use hunch_model::text::{Tokenizer, Translation};
+use hunch_model::translated::Translated;
 use hunch_model::weights::WeightFile;
 
 /// Models to load, and settings.
@@ -126,8 +127,15 @@ pub struct OpenedModels {
     plan: LoadPlan,
     origin: Origin,
     target: WeightFile,
-    draft: Option<WeightFile>,
+    draft: Option<OpenedDraft>,
     tokenizer: Arc<Tokenizer>,
+}
+
+/// Opened file of a draft model, checked against its target.
+struct OpenedDraft {
+    file: WeightFile,
+    /// Translation of tokens, if the vocabularies differ.
+    translation: Option<Arc<Translation>>,
 }
 
 /// Loaded models.
@@ -162,19 +170,28 @@ pub(super) struct DraftInMemory {
 impl DraftInMemory {
     /// Reads a draft model onto a device. If the target is on a GPU, the draft may run on the CPU.
     fn read(
-        file: &WeightFile,
+        draft: OpenedDraft,
         tracker: &LoadTracker,
         device: DraftDevice,
         compute: &Compute,
     ) -> Result<Self> {
-        let read = |compute: &Compute| tracker.read(file.clone(), compute);
-        let Placed { model, token_ms, note } = placement::place(device, file.weight_bytes(), compute, &read)?;
+        let OpenedDraft { file, translation } = draft;
+        // A device would choose tokens that the target does not have.
+        let chains = translation.is_none();
+        // A text takes more tokens of another vocabulary. Memory is taken as it is needed.
+        let context = if translation.is_some() { tracker.context.saturating_mul(2) } else { tracker.context };
+        let read = |compute: &Compute| tracker.read(file.clone(), compute, context);
+        let Placed { model, token_ms, note } =
+            placement::place(device, (file.weight_bytes(), chains), compute, &read)?;
         warm_up(&model);
         let device_note = device_note(&model);
         let predicted = || Some(model.predicted_ms(compute, 1)?.first()?.1);
         let expected_ms = token_ms.or_else(predicted);
-        let model = DraftModel::new(Box::new(model))?;
-        Ok(Self { model, device_note, placement: note, expected_ms })
+        let model: Box<dyn LanguageModel> = match translation {
+            None => Box::new(model),
+            Some(translation) => Box::new(Translated::new(Box::new(model), translation)),
+        };
+        Ok(Self { model: DraftModel::new(model)?, device_note, placement: note, expected_ms })
     }
 }
 
@@ -211,7 +228,7 @@ impl OpenedModels {
     /// Opens and checks the files of a plan.
     ///
     /// # Errors
-    /// If a file is damaged, the vocabularies differ, or the draft model is larger than the target.
+    /// If a file is damaged, the vocabularies share too little, or the draft model is larger than the target.
     pub fn open(plan: &LoadPlan) -> Result<Self> {
         let origin = Origin::of(plan)?;
         let target = WeightFile::open(&plan.target)?;
@@ -228,15 +245,16 @@ impl OpenedModels {
     /// Reads the weights into memory.
     pub(super) fn read(self, compute: &Compute) -> Result<InMemory> {
         let Self { plan, origin, target, draft, .. } = self;
-        let reads = |file: &WeightFile| {
-            let bytes = file.weight_bytes();
+        let reads = |draft: &OpenedDraft| {
+            let bytes = draft.file.weight_bytes();
             bytes * placement::reads(plan.draft_device, bytes, compute)
         };
         let tracker = LoadTracker::of(&plan, target.weight_bytes() + draft.as_ref().map_or(0, reads));
         // The draft model is small, so reading it first reveals its errors early.
-        let draft =
-            draft.map(|file| DraftInMemory::read(&file, &tracker, plan.draft_device, compute)).transpose()?;
-        let decoder = tracker.read(target.clone(), compute)?;
+        let draft = draft
+            .map(|draft| DraftInMemory::read(draft, &tracker, plan.draft_device, compute))
+            .transpose()?;
+        let decoder = tracker.read(target.clone(), compute, tracker.context)?;
         let plain_ms = warm_up(&decoder);
         let head = match &plan.head {
             Some(path) => {
@@ -256,10 +274,10 @@ pub(super) fn read_draft(
     compute: &Compute,
 ) -> Result<Option<DraftInMemory>> {
     let Some(path) = plan.draft.as_deref() else { return Ok(None) };
-    let file = open_draft(path, target_bytes, tokenizer)?;
-    let reads = placement::reads(plan.draft_device, file.weight_bytes(), compute);
-    let tracker = LoadTracker::of(plan, file.weight_bytes() * reads);
-    DraftInMemory::read(&file, &tracker, plan.draft_device, compute).map(Some)
+    let draft = open_draft(path, target_bytes, tokenizer)?;
+    let bytes = draft.file.weight_bytes();
+    let tracker = LoadTracker::of(plan, bytes * placement::reads(plan.draft_device, bytes, compute));
+    DraftInMemory::read(draft, &tracker, plan.draft_device, compute).map(Some)
 }
 
 /// Loads the newest head in the folder that was trained for the target, else the MTP layer in its file, else the
@@ -290,13 +308,19 @@ pub(super) fn usual_head(
 }
 
 /// Opens and checks a draft model for a target with `target_bytes` of weights.
-fn open_draft(path: &Path, target_bytes: usize, tokenizer: &Tokenizer) -> Result<WeightFile> {
+fn open_draft(path: &Path, target_bytes: usize, tokenizer: &Tokenizer) -> Result<OpenedDraft> {
     let file = WeightFile::open(path)?;
-    check_vocabularies(tokenizer, &Tokenizer::from_gguf(file.gguf())?)?;
     if file.weight_bytes() > target_bytes {
         return Err(Refusal::DraftTooLarge.into());
     }
-    Ok(file)
+    let translation = Translation::new(tokenizer, &Tokenizer::from_gguf(file.gguf())?)?;
+    if let Some(translation) = &translation {
+        let shared = translation.shared().len();
+        tracing::info!(
+            "The draft model has another tokeniser. It drafts the {shared} tokens that both have."
+        );
+    }
+    Ok(OpenedDraft { file, translation: translation.map(Arc::new) })
 }
 
 /// Progress and cancellation across several files.
@@ -313,9 +337,9 @@ impl LoadTracker {
         Self { progress: plan.progress.clone(), context, done: Arc::default(), total: total as u64 }
     }
 
-    fn read(&self, file: WeightFile, compute: &Compute) -> Result<Decoder> {
+    fn read(&self, file: WeightFile, compute: &Compute, context: usize) -> Result<Decoder> {
         let Some(progress) = self.progress.clone() else {
-            return Decoder::load_for(&file, compute, self.context);
+            return Decoder::load_for(&file, compute, context);
         };
         let (done, total, path) = (self.done.clone(), self.total, file.gguf().path.clone());
         let watched = file.with_read_callback(Arc::new(move |bytes| {
@@ -323,6 +347,6 @@ impl LoadTracker {
             let step = LoadStep { path: &path, done: done.min(total), total };
             if progress(step).is_break() { Err(Error::Stopped) } else { Ok(()) }
         }));
-        Decoder::load_for(&watched, compute, self.context)
+        Decoder::load_for(&watched, compute, context)
     }
 }

@@ -52,8 +52,8 @@ impl Models {
     /// Loads a target and an optional draft model.
     ///
     /// # Errors
-    /// If a file is damaged or unsupported, the vocabularies differ, or the draft model is larger than
-    /// the target.
+    /// If a file is damaged or unsupported, the vocabularies share too little, or the draft model is
+    /// larger than the target.
     pub fn load(target: &Path, draft: Option<&Path>, compute: &Compute) -> Result<Self> {
         let plan = LoadPlan { draft: draft.map(Into::into), ..LoadPlan::of(target) };
         Self::load_by(&plan, compute)
@@ -311,7 +311,7 @@ impl Models {
     /// Returns the logits after `ids`: the target's, and the draft model's if one is loaded. Reuses the
     /// common prefix in the target's cache.
     ///
-    /// Tokens outside the draft model's shortlist get minus infinity: its drafts never contain them.
+    /// Tokens that the draft model does not score get minus infinity: its drafts never contain them.
     ///
     /// # Errors
     /// If `ids` is empty, a token is outside the draft model's vocabulary, a model fails, or `stopped`

@@ -31,13 +31,14 @@ pub(super) fn reads(device: DraftDevice, bytes: usize, compute: &Compute) -> usi
     if compute.is_gpu() && device == DraftDevice::Auto && bytes <= SMALL { 2 } else { 1 }
 }
 
-/// Reads a draft model of `bytes` bytes of weights, and chooses its device.
+/// Reads a draft model of `bytes` bytes of weights, and chooses its device. Only with `chains` may a device choose the
+/// tokens of a draft by itself.
 ///
 /// # Errors
 /// The errors of `read` for the chosen device.
 pub(super) fn place(
     device: DraftDevice,
-    bytes: usize,
+    (bytes, chains): (usize, bool),
     compute: &Compute,
     read: &dyn Fn(&Compute) -> Result<Decoder>,
 ) -> Result<Placed> {
@@ -50,7 +51,7 @@ pub(super) fn place(
     if reads(device, bytes, compute) == 1 || on_gpu.backend() == &Backend::Cpu {
         return Ok(alone(on_gpu));
     }
-    let timed = read(&compute.cpu()).and_then(|on_cpu| Ok((token_ms([&on_gpu, &on_cpu])?, on_cpu)));
+    let timed = read(&compute.cpu()).and_then(|on_cpu| Ok((token_ms([&on_gpu, &on_cpu], chains)?, on_cpu)));
     let ([gpu_ms, cpu_ms], on_cpu) = match timed {
         Ok(timed) => timed,
         Err(Error::Stopped) => return Err(Error::Stopped),
@@ -75,21 +76,21 @@ pub(super) fn place(
 ///
 /// # Errors
 /// If a device fails.
-fn token_ms(models: [&Decoder; 2]) -> Result<[f64; 2]> {
+fn token_ms(models: [&Decoder; 2], chains: bool) -> Result<[f64; 2]> {
     let mut models = models.map(LanguageModel::fork);
     for model in &mut models {
         model.forward(Step::chain(&CONTEXT, LogitRows::None))?;
     }
     let mut timer = PassTimer::new(vec![0, 1]);
-    let mut time = |_, &at: &usize| seconds_of(|| draft(models[at].as_mut())).map(Some);
+    let mut time = |_, &at: &usize| seconds_of(|| draft(models[at].as_mut(), chains)).map(Some);
     TimingObserver::none(|watch| timer.run(ROUNDS, &mut time, watch))?;
     Ok([0, 1].map(|at| timer.since(0).median(&at).unwrap_or_default() * 1e3 / TOKENS as f64))
 }
 
-/// Drafts [`TOKENS`] tokens. A device that chooses tokens waits once for all of them.
-fn draft(model: &mut dyn LanguageModel) -> Result<()> {
+/// Drafts [`TOKENS`] tokens. With `chains`, a device that chooses tokens waits once for all of them.
+fn draft(model: &mut dyn LanguageModel, chains: bool) -> Result<()> {
     model.truncate(CONTEXT.len())?;
-    if model.device_chain(&[0], TOKENS, LayerPlan::All, None, None)?.is_none() {
+    if !chains || model.device_chain(&[0], TOKENS, LayerPlan::All, None, None)?.is_none() {
         for _ in 0..TOKENS {
             model.forward(Step::chain(&[0], LogitRows::Last))?;
         }

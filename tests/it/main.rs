@@ -50,3 +50,4 @@ mod serve_tools;
 mod support;
 mod text;
 mod training;
+mod translated;

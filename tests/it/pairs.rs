@@ -48,7 +48,7 @@ fn hunch(data: &Path, arguments: &[&str]) -> Json {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {errors}"))
 }
 
-/// Writes five models: target, draft, another vocabulary, larger, and broken.
+/// Writes six models: target, draft, one other token, all other tokens, larger, and broken.
 fn models(folder: &Path) {
     let tiny = Tiny { context: 4096, ..Tiny::default() };
     tiny.write(folder, "target");
@@ -58,9 +58,15 @@ fn models(folder: &Path) {
     let Some(Value::Array(Array::String(mut texts))) = other.metadata("tokenizer.ggml.tokens") else {
         panic!("a model has a vocabulary");
     };
+    let write = |name: &str, texts: &[String]| {
+        let model = Tiny { layers: 1, ..Tiny::default() }.writer().without_key("tokenizer.ggml.tokens");
+        let model = model.strings("tokenizer.ggml.tokens", texts.iter().cloned());
+        std::fs::write(folder.join(format!("{name}.gguf")), model.bytes()).unwrap();
+    };
     texts[97] = "something else".into();
-    let other = other.without_key("tokenizer.ggml.tokens").strings("tokenizer.ggml.tokens", texts);
-    std::fs::write(folder.join("other.gguf"), other.bytes()).unwrap();
+    write("other", &texts);
+    texts[..256].iter_mut().for_each(|text| *text = format!("not {text}"));
+    write("stranger", &texts);
     std::fs::write(folder.join("broken.gguf"), b"GGUF").unwrap();
 }
 
@@ -122,19 +128,22 @@ fn every_model_is_offered_with_a_verdict() {
     assert_eq!((offers.target.name.as_str(), offers.context), ("target", 4096));
     // The catalogue's models are larger than these, and rejected for that.
     let (here, elsewhere): (Vec<_>, Vec<_>) = offers.offers.iter().partition(|offer| offer.path.is_some());
-    assert_eq!((here.len(), elsewhere.len()), (4, app.catalogue().models.len()));
+    assert_eq!((here.len(), elsewhere.len()), (5, app.catalogue().models.len()));
     assert!(elsewhere.iter().all(|offer| offer.verdict == PairVerdict::NotSmaller && !offer.recommended));
     let draft = &offers.offers[0];
     assert_eq!((draft.name.as_str(), &draft.verdict), ("draft", &PairVerdict::Suits { padding: 0 }));
     assert!(draft.size_ratio > 0.0 && draft.size_ratio < 1.0 && draft.fit == FitVerdict::Fits);
     let predicted = draft.predicted.unwrap();
     assert!(predicted.speedup >= 1.0 && predicted.costs == CostSource::Sizes && draft.measured.is_none());
-    let other = of(&offers.offers, "other");
-    let PairVerdict::OtherVocabulary { first: 97, of_target, of_draft } = &other.verdict else {
-        panic!("{:?}", other.verdict)
+    // A draft with another tokeniser is possible, without a prediction and after those with the same vocabulary.
+    let other = &offers.offers[1];
+    assert_eq!((other.name.as_str(), other.predicted, other.recommended), ("other", None, false));
+    assert_eq!(other.verdict, PairVerdict::Translated { shared: 255, of: 256 });
+    let stranger = of(&offers.offers, "stranger");
+    let PairVerdict::OtherVocabulary { first: 0, of_target, of_draft } = &stranger.verdict else {
+        panic!("{:?}", stranger.verdict)
     };
-    assert_eq!((of_draft.as_str(), other.predicted), ("something else", None));
-    assert_ne!(of_target, of_draft);
+    assert_eq!(of_draft, &format!("not {of_target}"));
     assert_eq!(of(&offers.offers, "larger").verdict, PairVerdict::NotSmaller);
     assert!(matches!(of(&offers.offers, "broken").verdict, PairVerdict::Unusable { .. }));
     let methods = &offers.without_draft;

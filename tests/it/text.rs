@@ -10,7 +10,8 @@ use hunch_core::chat::{ChatMessage, Role};
 use hunch_error::{Error, ErrorCode};
 use hunch_model::gguf::Gguf;
 use hunch_model::text::{
-    ChatTemplate, Detokenizer, EncodeOptions, StopFilter, TemplateOrigin, Tokenizer, check_vocabularies,
+    ChatTemplate, Detokenizer, EncodeOptions, StopFilter, TemplateOrigin, Tokenizer, Translation,
+    check_vocabularies,
 };
 use proptest::prelude::*;
 use serde::Deserialize;
@@ -348,6 +349,7 @@ fn damaged_vocabularies_never_panic() {
         .collect();
     let (mut built, mut rejected) = (0, 0);
     let counts = std::cell::RefCell::new((&mut built, &mut rejected));
+    let whole = [tokenizer(&byte_level()), tokenizer(&scored())];
     let result = runner(1_500).run(&(0..bases.len(), content_mutations()), |(base, mutations)| {
         let (mut bytes, fields) = bases[base].clone();
         let header = bytes.len();
@@ -362,6 +364,15 @@ fn damaged_vocabularies_never_panic() {
         let ids = tokenizer.encode("the <|im_start|> 12é日 <s>\n", SPECIAL).unwrap();
         prop_assert!(ids.iter().all(|&id| (id as usize) < tokenizer.vocab_size()));
         prop_assert!(tokenizer.end_tokens().iter().all(|&id| (id as usize) < tokenizer.vocab_size()));
+        for (target, draft) in whole.iter().flat_map(|other| [(&tokenizer, other), (other, &tokenizer)]) {
+            let Ok(Some(translation)) = Translation::new(target, draft) else { continue };
+            let of_draft = |id: u32| (id as usize) < draft.vocab_size();
+            for token in 0..target.vocab_size() as u32 {
+                let pieces = translation.pieces(token);
+                prop_assert!(!pieces.is_empty() && pieces.iter().all(|&id| of_draft(id)));
+            }
+            prop_assert!(translation.shared().iter().all(|(id, _)| of_draft(*id)));
+        }
         let hello = [ChatMessage { role: Role::User, content: "Hi".into() }];
         let template = ChatTemplate::from_source(tokenizer.chat_template(), "", "");
         prop_assert!(template.render(&hello, true, None, &|| false).is_ok());

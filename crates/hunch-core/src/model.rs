@@ -222,6 +222,10 @@ pub trait LanguageModel: Send {
     fn expert_use(&self) -> Option<ExpertUse> {
         None
     }
+    /// Returns the number of cache rows that a text takes, from its first token on.
+    fn rows_of(&self, text: &[TokenId]) -> usize {
+        text.len()
+    }
     /// Returns the rows per prefill pass, which is the interval of progress and cancel checks.
     ///
     /// Small enough for a pass of 100 ms or less, large enough for the device to be efficient.

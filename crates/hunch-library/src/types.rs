@@ -271,7 +271,14 @@ pub enum PairVerdict {
         /// the known tokens of the model's family.
         compared: bool,
     },
-    /// The vocabularies differ.
+    /// The vocabularies differ. The draft's tokens are translated, and only shared ones are drafted.
+    Translated {
+        /// Tokens of the draft that the target has too.
+        shared: u32,
+        /// All tokens of the draft, without control tokens and padding.
+        of: u32,
+    },
+    /// The vocabularies differ. They share too little, or the model is not installed.
     OtherVocabulary {
         /// First differing token. For a model that is not installed, the first known one.
         first: u32,

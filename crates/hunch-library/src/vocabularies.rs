@@ -22,8 +22,9 @@ struct Cache {
     /// Digest by file identity.
     #[serde(default)]
     digests: BTreeMap<String, String>,
-    /// Verdict by the digests of target and draft.
-    #[serde(default)]
+    /// Verdict by the digests of target and draft. Earlier versions called the list `verdicts`, and did not count shared
+    /// tokens.
+    #[serde(default, rename = "comparisons")]
     verdicts: BTreeMap<String, VocabularyVerdict>,
 }
 
@@ -137,7 +138,7 @@ mod tests {
         write(&draft, &["a", "b", "c"]);
         write(&other, &["a", "x"]);
         let same = VocabularyVerdict::Same { shared: 3, padding: 0 };
-        let differs = VocabularyVerdict::Other { first: 1, of_target: "b".into(), of_draft: "x".into() };
+        let differs = VocabularyVerdict::Translated { shared: 1, of: 2 };
         let first = Vocabularies::open(Some(folder.path()));
         assert_eq!(first.compare(&target, &draft).unwrap(), same);
         assert_eq!(first.compare(&target, &other).unwrap(), differs);
@@ -151,7 +152,15 @@ mod tests {
         assert_eq!(second.compare(&target, &other).unwrap(), more);
         // Without a folder, comparisons work and nothing is persisted.
         assert_eq!(Vocabularies::open(None).compare(&draft, &target).unwrap(), same);
-        std::fs::write(folder.path().join("vocabularies.json"), b"[").unwrap();
+        write(&other, &["x", "y", "z", "w", "v"]);
+        let strangers = VocabularyVerdict::Other { first: 0, of_target: "a".into(), of_draft: "x".into() };
+        assert_eq!(second.compare(&target, &other).unwrap(), strangers);
+        // Verdicts of earlier versions, which did not count shared tokens, are not used.
+        let path = folder.path().join("vocabularies.json");
+        let earlier = std::fs::read_to_string(&path).unwrap().replace("comparisons", "verdicts");
+        std::fs::write(&path, earlier.replace("\"of_draft\":\"x\"", "\"of_draft\":\"old\"")).unwrap();
+        assert_eq!(Vocabularies::open(Some(folder.path())).compare(&target, &other).unwrap(), strangers);
+        std::fs::write(&path, b"[").unwrap();
         assert_eq!(Vocabularies::open(Some(folder.path())).compare(&target, &draft).unwrap(), same);
         assert!(second.compare(&target, &folder.path().join("gone")).is_err());
     }

@@ -37,6 +37,7 @@ mod stored_tensors;
 mod tensor_files;
 mod tensor_names;
 pub mod text;
+pub mod translated;
 pub mod weights;
 
 pub use hex::hex;

@@ -142,7 +142,7 @@ impl<'a> Lineup<'a> {
     /// Checks the files of all sets, before anything is loaded or unloaded.
     ///
     /// # Errors
-    /// If a file is damaged, the vocabularies of a pair differ, or a draft model is larger than its target.
+    /// If a file is damaged, the vocabularies of a pair share too little, or a draft model is larger than its target.
     pub(super) fn check_files(&self) -> Result<()> {
         self.sets.iter().try_for_each(|set| OpenedModels::open(&set.plan).map(drop))
     }

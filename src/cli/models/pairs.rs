@@ -85,7 +85,10 @@ pub(super) fn run(args: &PairsArgs, places: &Places, json: bool) -> Result<()> {
     let rows: Vec<Vec<String>> = offers.offers.iter().map(row).collect();
     let header = ["draft", "where", "size", "of target", "memory", "speedup", "verdict"];
     writeln!(out, "{}", render::table(&header, &rows))?;
-    if offers.offers.iter().all(|offer| offer.predicted.is_none()) {
+    let possible = |offer: &DraftOffer| {
+        offer.predicted.is_some() || matches!(offer.verdict, PairVerdict::Translated { .. })
+    };
+    if !offers.offers.iter().any(possible) {
         writeln!(out, "\nNo installed or catalogue model can draft for it. The verdicts say why.")?;
     }
     let own = offers.own_head.iter().map(|own| {
@@ -160,6 +163,9 @@ fn verdict(offer: &DraftOffer) -> String {
         }
         PairVerdict::Expected { compared: false } => {
             format!("same family; compared token by token after the download{recommended}")
+        }
+        PairVerdict::Translated { shared, of } => {
+            format!("another tokeniser: {shared} of its {of} tokens are shared, only these are drafted")
         }
         PairVerdict::OtherVocabulary { first, of_target, of_draft } => {
             format!(

@@ -1,7 +1,7 @@
 // Words on pairs of models.
 
 import { afterEach, describe, expect, it } from 'vitest';
-import { predictionWords } from './pairVerdict';
+import { predictionWords, verdictWords } from './pairVerdict';
 import { setLanguage } from './strings/index.svelte';
 
 afterEach(() => setLanguage('en'));
@@ -17,5 +17,14 @@ describe('the words on a predicted speedup', () => {
     setLanguage('de');
     expect(words('gpu')).toContain('für diese GPU vorhergesagt');
     expect(words('sizes')).toContain('aus den Dateigrößen geschätzt');
+  });
+});
+
+describe('the words on a draft with another tokeniser', () => {
+  it('say how many tokens it can draft', () => {
+    const verdict = { kind: 'translated', shared: 31_204, of: 49_152 } as const;
+    expect(verdictWords(verdict)).toBe('Another tokeniser: 31,204 of its 49,152 tokens are shared');
+    setLanguage('de');
+    expect(verdictWords(verdict)).toBe('Anderer Tokenizer: 31.204 von 49.152 Tokens gemeinsam');
   });
 });

@@ -21,6 +21,8 @@ export function verdictWords(verdict: PairVerdict): string {
       return verdict.padding === 0 ? words.suits : words.suitsPadded(formatCount(verdict.padding));
     case 'expected':
       return verdict.compared ? words.expectedCompared : words.expected;
+    case 'translated':
+      return words.translated(formatCount(verdict.shared), formatCount(verdict.of));
     case 'other_vocabulary':
       return words.otherVocabulary(formatCount(verdict.first), token(verdict.of_target), token(verdict.of_draft));
     case 'not_smaller':

@@ -36,8 +36,7 @@ pub struct DraftModel {
 impl DraftModel {
     /// Creates a proposer from `model` and empties its cache.
     ///
-    /// The vocabularies of draft and target must agree on all tokens they share. The caller checks
-    /// that.
+    /// Its ids must be those of the target. The caller checks that, or translates them.
     ///
     /// # Errors
     /// If the device fails.
@@ -188,7 +187,7 @@ impl DraftModel {
 
     /// Returns how many tokens can be drafted after `committed` within the model's context.
     fn draft_room(&self, committed: &[TokenId]) -> usize {
-        (self.model.info().context_length + 1).saturating_sub(committed.len())
+        (self.model.info().context_length + 1).saturating_sub(self.model.rows_of(committed))
     }
 }
 
@@ -285,7 +284,8 @@ impl Proposer for DraftModel {
             // The rows of a chain are provisional too.
             self.seen.truncate(committed.len());
             let Self { model, seen, pass_rows, shortlist, calibration, window, .. } = self;
-            let (cached, context_length) = (seen.len(), model.info().context_length);
+            let cached = seen.len();
+            let context_length = model.info().context_length.saturating_sub(model.rows_of(seen) - cached);
             let mut forward = |step: Step<'_>| -> Result<Rows> {
                 pass_rows.push(step.tokens.len());
                 let (window, vocab_subset) = (*window, shortlist.tokens());

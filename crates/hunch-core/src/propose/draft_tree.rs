@@ -42,7 +42,7 @@ pub use shape::TreeShape;
 pub(super) struct TreeDraft<'a> {
     /// Rows in its cache.
     pub(super) cached: usize,
-    /// Maximum sequence length, in tokens.
+    /// Maximum sequence length, in tokens, if each further one takes a row.
     pub(super) context_length: usize,
     /// Acceptance rates observed so far.
     pub(super) calibration: &'a Calibration,

@@ -22,7 +22,9 @@ pub use harmony::without_reasoning;
 pub use stop::{Released, StopFilter};
 pub use template::{ChatTemplate, RenderedPrompt, TemplateOrigin, ThinkingSwitches};
 pub use thinking::{AnswerText, THOUGHT_END, THOUGHT_OPENING, ThinkingBudget, ThoughtSplitter};
-pub use tokenizer::{EncodeOptions, Tokenizer, Vocabulary, VocabularyVerdict, check_vocabularies};
+pub use tokenizer::{
+    EncodeOptions, Tokenizer, Translation, Vocabulary, VocabularyVerdict, check_vocabularies,
+};
 pub use tool_calls::{ToolCallParser, ToolPart};
 pub use tool_grammar::RequiredCalls;
 pub use tools::{Tool, ToolCall, ToolChat, ToolForm, ToolMessage, without_signs};

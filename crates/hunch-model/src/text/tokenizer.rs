@@ -12,12 +12,14 @@ mod compare;
 mod literals;
 mod scored;
 mod special;
+mod translation;
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 
 pub use compare::{Vocabulary, VocabularyVerdict, check_vocabularies};
+pub use translation::Translation;
 
 use crate::gguf::Gguf;
 use byte_level::ByteLevel;
@@ -56,6 +58,26 @@ impl TokenType {
 struct Entry {
     text: String,
     kind: TokenType,
+}
+
+/// Spelling of bytes in the texts of a vocabulary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Spelling {
+    /// A printable character for each byte, as in GPT-2.
+    ByteLevel,
+    /// `▁` for a space and `<0x0A>` for a single byte, as in SentencePiece.
+    Scored,
+}
+
+impl Spelling {
+    /// Returns the decoded bytes of an entry. Special tokens have the bytes of their text.
+    fn bytes(self, entry: &Entry) -> Vec<u8> {
+        match (entry.kind, self) {
+            (TokenType::Normal, Self::ByteLevel) => byte_level::bytes(&entry.text),
+            (TokenType::Normal | TokenType::Byte, Self::Scored) => scored::bytes(&entry.text),
+            _ => entry.text.as_bytes().to_vec(),
+        }
+    }
 }
 
 enum Encoder {
@@ -270,12 +292,23 @@ impl Tokenizer {
     ///
     /// Special tokens have the bytes of their text. Empty for an id outside the vocabulary.
     pub fn token_bytes(&self, id: TokenId) -> Vec<u8> {
-        let Some(entry) = self.entries.get(id as usize) else { return Vec::new() };
-        match (entry.kind, &self.encoder) {
-            (TokenType::Normal, Encoder::ByteLevel(_)) => byte_level::bytes(&entry.text),
-            (TokenType::Normal | TokenType::Byte, Encoder::Scored(_)) => scored::bytes(&entry.text),
-            _ => entry.text.as_bytes().to_vec(),
+        self.entries.get(id as usize).map_or_else(Vec::new, |entry| self.spelling().bytes(entry))
+    }
+
+    fn spelling(&self) -> Spelling {
+        match self.encoder {
+            Encoder::ByteLevel(_) => Spelling::ByteLevel,
+            Encoder::Scored(_) => Spelling::Scored,
         }
+    }
+
+    /// Encodes text without special tokens and without a space before it, and appends the ids.
+    fn encode_inner_text(&self, text: &str, ids: &mut Vec<TokenId>) -> Result<()> {
+        match &self.encoder {
+            Encoder::ByteLevel(encoder) => encoder.encode(text, ids, &|| false)?,
+            Encoder::Scored(encoder) => encoder.encode(text, false, ids, &|| false),
+        }
+        Ok(())
     }
 
     /// Decodes a token sequence, with invalid bytes as U+FFFD.

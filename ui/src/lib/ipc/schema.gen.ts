@@ -2991,7 +2991,15 @@ padding: number, } | { "kind": "expected",
  * Set if this exact file was compared token by token for the catalogue. Otherwise the target has
  * the known tokens of the model's family.
  */
-compared: boolean, } | { "kind": "other_vocabulary", 
+compared: boolean, } | { "kind": "translated", 
+/**
+ * Tokens of the draft that the target has too.
+ */
+shared: number, 
+/**
+ * All tokens of the draft, without control tokens and padding.
+ */
+of: number, } | { "kind": "other_vocabulary", 
 /**
  * First differing token. For a model that is not installed, the first known one.
  */

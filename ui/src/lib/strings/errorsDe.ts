@@ -44,7 +44,7 @@ export const errorsDe: ErrorCatalogue = {
   },
   vocabulary_mismatch: {
     title: 'Der Draft passt nicht zum Target',
-    body: () => 'Draft und Target haben verschiedene Vokabulare.',
+    body: () => 'Draft und Target haben zu wenige Tokens gemeinsam.',
     advice: 'Wähle einen Draft derselben Modellfamilie oder eine Methode, die keinen braucht.',
   },
   context_overflow: {

@@ -44,7 +44,7 @@ export const errorsEn: ErrorCatalogue = {
   },
   vocabulary_mismatch: {
     title: 'The draft does not fit the target',
-    body: () => 'Draft and target have different vocabularies.',
+    body: () => 'Draft and target share too few tokens.',
     advice: 'Choose a draft of the same model family, or a method that needs none.',
   },
   context_overflow: {

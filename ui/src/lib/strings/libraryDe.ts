@@ -124,7 +124,7 @@ export const libraryDe: Strings['library'] = {
   },
   offers: {
     title: 'Passende Drafts',
-    about: 'Ein Draft hat dasselbe Vokabular und ist viel kleiner.',
+    about: 'Ein Draft ist viel kleiner als das Modell. Am besten hat er dasselbe Vokabular.',
     asking: 'Vokabulare werden verglichen',
     label: 'Draft',
     none: 'Ohne Draft',
@@ -140,6 +140,7 @@ export const libraryDe: Strings['library'] = {
     suitsPadded: (padding) => `Gleiches Vokabular bis auf ${padding} unbenutzte Tokens`,
     expected: 'Gleiche Familie, Vergleich Token für Token nach dem Download',
     expectedCompared: 'Gleiches Vokabular laut Katalog',
+    translated: (shared, of) => `Anderer Tokenizer: ${shared} von ${of} Tokens gemeinsam`,
     otherVocabulary: (first, target, draft) => `Vokabulare weichen bei Token ${first} ab: Modell ${target}, Draft ${draft}`,
     missingToken: 'nicht vorhanden',
     quoted: (text) => `„${text}“`,

@@ -171,7 +171,7 @@ export const libraryEn = {
   },
   offers: {
     title: 'Compatible drafts',
-    about: 'A draft has the model’s vocabulary and is much smaller.',
+    about: 'A draft is much smaller than the model. The same vocabulary is best.',
     asking: 'Comparing vocabularies',
     label: 'Draft',
     none: 'Without a draft',
@@ -187,6 +187,7 @@ export const libraryEn = {
     suitsPadded: (padding: string) => `Same vocabulary, except ${padding} unused tokens`,
     expected: 'Same family, compared token by token after download',
     expectedCompared: 'Same vocabulary, according to the catalogue',
+    translated: (shared: string, of: string) => `Another tokeniser: ${shared} of its ${of} tokens are shared`,
     otherVocabulary: (first: string, target: string, draft: string) =>
       `Vocabularies differ at token ${first}: model ${target}, draft ${draft}`,
     missingToken: 'missing',
