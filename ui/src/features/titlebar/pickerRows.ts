@@ -176,9 +176,11 @@ function draftRows(context: TitleBarContext): PickerRow[] {
   ];
 }
 
-function draftGain({ measured, predicted, recommended }: DraftOffer): string {
+function draftGain({ measured, predicted, recommended, verdict }: DraftOffer): string {
   const words = language.strings.library.offers;
-  return [gainWords(measured, predicted), ...(recommended ? [words.recommended] : [])].filter(Boolean).join(', ');
+  const gain = [gainWords(measured, predicted), ...(recommended ? [words.recommended] : [])].filter(Boolean).join(', ');
+  // Nothing is predicted of a draft with another tokeniser.
+  return gain || verdictWords(verdict);
 }
 
 function modelRow(library: LibraryState, model: ModelEntry): PickerRow {

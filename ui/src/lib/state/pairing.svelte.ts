@@ -20,7 +20,8 @@ export interface PairingDependencies {
 const settleMs = 120;
 const leastContext = 512;
 
-export const suits = ({ verdict }: DraftOffer): boolean => verdict.kind === 'suits' || verdict.kind === 'expected';
+/** `true` if a draft can be used, with the same vocabulary or translated. */
+export const suits = ({ verdict }: DraftOffer): boolean => ['suits', 'expected', 'translated'].includes(verdict.kind);
 
 /** The selected target and its drafts. */
 export class Pairing {

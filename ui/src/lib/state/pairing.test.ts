@@ -8,7 +8,7 @@ import type { LoadRequest } from '../ipc/schema.gen';
 import { Comparison } from './comparison.svelte';
 import { LibraryState } from './library.svelte';
 import { Models } from './models.svelte';
-import { Pairing } from './pairing.svelte';
+import { Pairing, suits } from './pairing.svelte';
 import { Settings } from './settings.svelte';
 
 const settled = () => new Promise((resolve) => setTimeout(resolve, 0));
@@ -50,6 +50,18 @@ describe('a target', () => {
     expect(pairing.unsuited.length).toBeGreaterThan(0);
     expect(pairing.draft).toBe(named('0.5b').path);
     expect([pairing.fit?.context, pairing.fit?.draft === null]).toEqual([8192, false]);
+  });
+
+  it('can have a draft with another tokeniser, which is not chosen without a measurement', async () => {
+    const { pairing, engine } = make();
+    const known = await engine.handlers.draft_offers({ target: named('7b').path, context: null }, () => {});
+    const offer = known.offers.find(suits)!;
+    const translated = { ...offer, predicted: null, measured: null, verdict: { kind: 'translated', shared: 3, of: 4 } as const };
+    engine.handlers.draft_offers = () => ({ ...known, offers: [translated] });
+    pairing.show(named('7b'));
+    await settled();
+    await settled();
+    expect([pairing.suited, pairing.unsuited, pairing.draft]).toEqual([[translated], [], null]);
   });
 
   it('that cannot be used is not requested', async () => {
