@@ -378,18 +378,6 @@ describe('without any model', () => {
     expect(await page.getByTestId('prompt').isVisible()).toBe(true);
   });
 
-  it('offers to load the small model again if that failed', async () => {
-    const path = '/home/person/.local/share/hunch/models/SmolLM2-135M-Instruct.Q4_1.gguf';
-    const load_errors = { [path]: { code: 'out_of_memory', message: 'Memory ran out.' } } as const;
-    const page = await openWith({}, { models: [], load_errors }, withSmallest());
-    await page.getByTestId('starter-try').click();
-    await download(page, 'd1', { phase: 'done' });
-    await page.getByTestId('failure').waitFor();
-    await idle(page);
-    await page.getByTestId('starter-try').click();
-    await expect.poll(async () => (await requests(page)).map(({ target }) => target)).toEqual([path, path]);
-  });
-
   it('offers the small model in German too, and none where the smallest is large', async () => {
     const page = await openWith({ locale: 'de-AT' }, { models: [] }, withSmallest());
     expect(await page.getByTestId('starter-try').innerText()).toBe('Jetzt mit einem kleinen Modell ausprobieren (98,4 MB)');
