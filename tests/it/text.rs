@@ -20,6 +20,7 @@ use crate::support::default_model;
 use crate::support::gguf_writer::GgufWriter;
 use crate::support::mutate::{apply, content_mutations, runner};
 use crate::support::samples::{byte_level, scored};
+use crate::support::vocabulary;
 
 const SPECIAL: EncodeOptions = EncodeOptions { parse_special: true, add_bos: true };
 const RAW: EncodeOptions = EncodeOptions { parse_special: false, add_bos: false };
@@ -308,16 +309,6 @@ fn encodes_text_of_any_length() {
     let whole = tokenizer.encode(&sentence.repeat(150_000), RAW).unwrap();
     let one = tokenizer.encode(sentence, RAW).unwrap();
     assert!(whole.chunks(one.len()).all(|chunk| chunk == one));
-}
-
-/// Creates a vocabulary of texts and token types.
-fn vocabulary(entries: &[(&str, i32)]) -> GgufWriter {
-    GgufWriter::new()
-        .str("tokenizer.ggml.model", "gpt2")
-        .str("tokenizer.ggml.pre", "qwen2")
-        .strings("tokenizer.ggml.tokens", entries.iter().map(|entry| entry.0))
-        .strings("tokenizer.ggml.merges", [""; 0])
-        .i32s("tokenizer.ggml.token_type", &entries.iter().map(|entry| entry.1).collect::<Vec<_>>())
 }
 
 #[test]

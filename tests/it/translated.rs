@@ -33,6 +33,7 @@ use crate::support::memo::PassClock;
 use crate::support::mutate::runner;
 use crate::support::samples::{byte_characters, byte_level, scored};
 use crate::support::tiny::{Noise, Tiny, VOCABULARY, WIDTH, byte_token};
+use crate::support::vocabulary;
 
 /// Methods that draft with a draft model, with others or alone.
 const METHODS: [Method; 4] = [Method::DraftModel, Method::DraftTree, Method::Cascade, Method::Auto];
@@ -43,16 +44,6 @@ fn tokenizer(writer: &GgufWriter) -> Tokenizer {
 
 fn translation(target: &Tokenizer, draft: &Tokenizer) -> Translation {
     Translation::new(target, draft).unwrap().expect("the vocabularies differ")
-}
-
-/// A byte-level vocabulary without merges, of these texts and token types.
-fn vocabulary(entries: &[(&str, i32)]) -> GgufWriter {
-    GgufWriter::new()
-        .str("tokenizer.ggml.model", "gpt2")
-        .str("tokenizer.ggml.pre", "qwen2")
-        .strings("tokenizer.ggml.tokens", entries.iter().map(|entry| entry.0))
-        .strings("tokenizer.ggml.merges", [""; 0])
-        .i32s("tokenizer.ggml.token_type", &entries.iter().map(|entry| entry.1).collect::<Vec<_>>())
 }
 
 /// Returns the id of a text in a vocabulary.

@@ -20,6 +20,8 @@ use std::path::PathBuf;
 
 use hunch_model::device::{Compute, DeviceChoice, KvType};
 
+use gguf_writer::GgufWriter;
+
 /// Returns the path of the default model, which `make setup` downloads.
 pub(crate) fn default_model() -> PathBuf {
     let path = hunch_library::default_model_path().unwrap();
@@ -35,4 +37,14 @@ pub(crate) fn cpu() -> Compute {
 /// As [`cpu`], with caches of 32 bits, as the reference implementations have.
 pub(crate) fn cpu_with_f32_cache() -> Compute {
     cpu().with_kv(KvType::F32)
+}
+
+/// A byte-level vocabulary without merges, of these texts and token types.
+pub(crate) fn vocabulary(entries: &[(&str, i32)]) -> GgufWriter {
+    GgufWriter::new()
+        .str("tokenizer.ggml.model", "gpt2")
+        .str("tokenizer.ggml.pre", "qwen2")
+        .strings("tokenizer.ggml.tokens", entries.iter().map(|entry| entry.0))
+        .strings("tokenizer.ggml.merges", [""; 0])
+        .i32s("tokenizer.ggml.token_type", &entries.iter().map(|entry| entry.1).collect::<Vec<_>>())
 }

@@ -1,18 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import { appInfo } from './host/testing';
+import { appInfo, offered } from './host/testing';
 import { methodMeaning, methodName, offeredMethods } from './methods';
 
-const bigram = {
-  name: 'bigram',
-  summary: 'Proposes the usual successor',
-  needs_draft: false,
-  uses_draft: false,
-  needs_head: false,
-  uses_head: false,
-  needs_texts: false,
-  uses_texts: false,
-  options: [],
-};
+const bigram = offered('bigram', 'Proposes the usual successor');
 
 describe('methods', () => {
   it('are offered as the engine lists them, with plain decoding last', () => {
@@ -25,18 +15,6 @@ describe('methods', () => {
   it('have words of the window, else those of the engine', () => {
     expect([methodName('ngram'), methodName('bigram'), methodName('constructor')]).toEqual(['N-gram', 'bigram', 'constructor']);
     expect(methodMeaning(bigram)).toBe('Proposes the usual successor');
-    expect(
-      methodMeaning({
-        name: 'ngram',
-        summary: 'Copies',
-        needs_draft: false,
-        uses_draft: false,
-        needs_head: false,
-        uses_head: false,
-        needs_texts: false,
-        uses_texts: false,
-        options: [],
-      }),
-    ).toBe('Copies the text that followed the same tokens earlier');
+    expect(methodMeaning(offered('ngram', 'Copies'))).toBe('Copies the text that followed the same tokens earlier');
   });
 });

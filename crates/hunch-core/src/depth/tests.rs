@@ -141,12 +141,6 @@ fn cold_first_passes_do_not_make_drafts_look_cheap() {
             confidence: vec![None; drafted.min(accepted + 1)],
             ..Observation::default()
         });
-        eprintln!(
-            "round {round} rows {} t1 {:.2} true {:.2}",
-            1 + drafted,
-            controller.costs.pass(1),
-            4.5 * warmth
-        );
         time += (ms + target_ms) / warmth;
         tokens += 1.0 + accepted as f64;
     }

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { appInfo, sampling } from '../host/testing';
+import { appInfo, offered, sampling } from '../host/testing';
 import type { AppInfo, LoadedModels, Method, ModelEntry } from '../ipc/schema.gen';
 import { Settings, whyNot } from './settings.svelte';
 
@@ -28,17 +28,7 @@ const loaded = (methods: Method[], draft: ModelEntry | null = null): LoadedModel
   device: 'cpu',
   methods,
 });
-const method = (name: Method, needs_draft = false) => ({
-  name,
-  summary: '',
-  needs_draft,
-  uses_draft: needs_draft,
-  needs_head: false,
-  uses_head: false,
-  needs_texts: false,
-  uses_texts: false,
-  options: [],
-});
+const method = (name: Method, needs_draft = false) => offered(name, '', { needs_draft, uses_draft: needs_draft });
 const info = (ranges: AppInfo['ranges']): AppInfo => ({
   ...appInfo,
   default_sampling: { ...sampling, temperature: 0.7, top_k: 40, top_p: 0.9 },

@@ -11,6 +11,7 @@ import {
   nounAfter,
   plural,
 } from '../format';
+import { offered } from '../host/testing';
 import { origins } from '../origin';
 import { grouped } from '../state/conversations.svelte';
 import { whyNot } from '../state/settings.svelte';
@@ -67,20 +68,7 @@ describe('language', () => {
       language.strings.composer.send,
       origins[0]?.label,
       errorContent({ code: 'no_model', message: '' }).title,
-      whyNot(
-        {
-          name: 'plain',
-          summary: '',
-          needs_draft: false,
-          uses_draft: false,
-          needs_head: false,
-          uses_head: false,
-          needs_texts: false,
-          uses_texts: false,
-          options: [],
-        },
-        null,
-      ),
+      whyNot(offered('plain', ''), null),
       grouped([entry], new Date())[0]?.name,
     ];
     expect(texts()).toEqual(['Send', 'accepted', 'No model is loaded', 'Open a model first', 'Pinned']);
