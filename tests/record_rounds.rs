@@ -2,8 +2,9 @@
 //!
 //! `record-rounds drafts TARGET DRAFT|- METHODS PROMPTS TOKENS OUT` writes one JSON line for each answer and method. It has
 //! the draft's confidences, how many of its tokens the target accepted, and the target's certainty, at every position. All
-//! methods draft along the same text. `record-rounds times TARGET DRAFT|- ISA THREADS NAME OUT` appends one JSON line of
-//! pass times, taken in turn. The recordings are in `tests/golden/rounds`.
+//! methods draft along the same text. `record-rounds times TARGET DRAFT|head|- ISA THREADS NAME OUT` appends one JSON line
+//! of pass times, taken in turn, and of the first plain passes of answers. `head` is the target's own head. The recordings
+//! are in `tests/golden/rounds`.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -19,6 +20,7 @@ use hunch_core::limits::MAX_DRAFT;
 use hunch_core::method::Method;
 use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, Step};
 use hunch_core::propose::MethodOptions;
+use hunch_core::quantile::median;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
 use hunch_core::session::DraftQuality;
@@ -37,6 +39,8 @@ const TIMED_ROUNDS: usize = 96;
 const READ: usize = 64;
 /// Readings of which the median counts.
 const READINGS: usize = 5;
+/// Plain passes that are timed at the beginning of an answer.
+const FIRST_PASSES: usize = 40;
 
 fn main() -> ExitCode {
     child::offer();
@@ -68,14 +72,14 @@ fn main() -> ExitCode {
 
 fn usage() -> ExitCode {
     eprintln!(
-        "usage: record-rounds drafts TARGET DRAFT|- METHODS PROMPTS TOKENS OUT | times TARGET DRAFT|- ISA THREADS NAME OUT"
+        "usage: record-rounds drafts TARGET DRAFT|- METHODS PROMPTS TOKENS OUT | times TARGET DRAFT|head|- ISA THREADS NAME OUT"
     );
     ExitCode::from(2)
 }
 
 fn load(target: &str, draft: &str, threads: Option<usize>) -> Result<Models> {
     let compute = Compute::open(DeviceChoice::Cpu, threads)?;
-    let draft = (draft != "-").then_some(Path::new(draft));
+    let draft = (!matches!(draft, "-" | "head")).then_some(Path::new(draft));
     Ok(Models::load(Path::new(target), draft, &compute)?)
 }
 
@@ -169,30 +173,42 @@ fn record_times(
     let ids = models.prompt_ids(&Prompt::Chat(prompt.messages()))?;
     let text = answer(&mut models, &ids, 0.0, 2, &clock)?;
     let Some(text) = text.get(..2) else { bail!("the answer is too short to time passes after it") };
-    let method = if draft == "-" { Method::Synthetic } else { Method::DraftModel };
+    let method = match draft {
+        "-" => Method::Synthetic,
+        "head" => Method::Head,
+        _ => Method::DraftModel,
+    };
+    let first_passes = first_passes(&mut models, &clock)?;
+    let run = |models: &mut Models, method, max_draft: usize| -> Result<Vec<DraftQuality>> {
+        let plan = plan(method, max_draft, 0.0, 2);
+        Ok(evaluate_drafts(models, (&ids, text), 1, &plan, &clock)?)
+    };
     let (mut passes, mut drafts) = (Vec::new(), Vec::new());
-    for round in 0..TIMED_ROUNDS {
-        // Steps of 7 visit every number of rows in an order that is not sorted.
-        let rows = 2 + round * 7 % MAX_DRAFT;
-        let mut run = |method, max_draft: usize| -> Result<Vec<DraftQuality>> {
-            let plan = plan(method, max_draft, 0.0, 2);
-            Ok(evaluate_drafts(&mut models, (&ids, text), 1, &plan, &clock)?)
-        };
-        let plain = run(Method::Plain, 1)?;
-        passes.extend(plain.iter().map(|draft| (1, rounded(draft.target_ms))));
+    // Steps of 7 visit every number of rows in an order that is not sorted.
+    let all_rows = (0..TIMED_ROUNDS).map(|round| 2 + round * 7 % MAX_DRAFT);
+    for rows in all_rows.clone() {
         if method == Method::DraftModel {
-            let drafted = run(method, rows - 1)?;
+            let plain = run(&mut models, Method::Plain, 1)?;
+            passes.extend(plain.iter().map(|draft| (1, rounded(draft.target_ms))));
             // The first of a call may have to read the prompt again.
-            let draft = &drafted[1];
+            let draft = &run(&mut models, method, rows - 1)?[1];
             if draft.nodes > 0 {
                 passes.push((draft.nodes + 1, rounded(draft.target_ms)));
                 drafts.push((draft.nodes, rounded(draft.propose_ms)));
             }
         } else {
-            passes.push((rows, rounded(pass_ms(&mut models, &ids, rows, &clock)?)));
+            for rows in [1, rows, 1] {
+                passes.push((rows, rounded(pass_ms(&mut models, &ids, rows, &clock)?)));
+            }
         }
     }
-    let prefill_ms = read_ms(models.target(), LayerPlan::All, &ids, &clock)?;
+    // A head reads the prompt again in each call, and passes are slow after that.
+    for rows in all_rows.filter(|_| method == Method::Head) {
+        let draft = &run(&mut models, method, rows - 1)?[1];
+        if draft.nodes > 0 {
+            drafts.push((draft.nodes, rounded(draft.propose_ms)));
+        }
+    }
     let draft_read_ms =
         models.with_drafter(Method::DraftModel, &MethodOptions::default(), &ids, |model, layers, _| {
             Ok(read_ms(model, layers, &ids, &clock)?)
@@ -201,12 +217,32 @@ fn record_times(
         "name": name,
         "passes": passes,
         "drafts": drafts,
-        "prefill_ms": rounded(prefill_ms),
+        "first_passes": first_passes,
         "read_ms": draft_read_ms.map(rounded),
     });
     let mut out = File::options().create(true).append(true).open(out)?;
     writeln!(out, "{line}")?;
     Ok(())
+}
+
+/// Times of the first plain passes of an answer, relative to later ones: the medians over the prompts of a suite.
+fn first_passes(models: &mut Models, clock: &WallClock) -> Result<Vec<f64>> {
+    let mut times = vec![Vec::new(); FIRST_PASSES];
+    for prompt in &Suite::named("prose")?.prompts {
+        let ids = models.prompt_ids(&Prompt::Chat(prompt.messages()))?;
+        models.target().truncate(0)?;
+        for chunk in ids.chunks(models.target().prefill_rows().max(1)) {
+            models.target().forward(Step::chain(chunk, LogitRows::None))?;
+        }
+        for times in &mut times {
+            let start = clock.elapsed();
+            models.target().forward(Step::chain(&ids[..1], LogitRows::All))?;
+            times.push((clock.elapsed() - start).as_secs_f64());
+        }
+    }
+    let of_pass: Vec<f64> = times.iter().filter_map(|times| median(times)).collect();
+    let later = median(&of_pass[FIRST_PASSES / 2..]).unwrap_or(1.0);
+    Ok(of_pass.iter().map(|seconds| rounded(seconds / later)).collect())
 }
 
 /// Milliseconds in which a model reads a token of a prompt: the median of a few readings.

@@ -184,17 +184,15 @@ impl ConversationResources {
             (*learnt_under, *depth) = (options, DepthController::default());
         }
         depth.expect_passes(shared.predicted.passes());
-        if let Some(ms) = shared.predicted.plain_ms {
-            depth.expect_plain(ms);
-        }
-        if let Some(row) = shared.pair.and_then(|pair| pair.row) {
-            depth.expect_row(row);
+        if let Some(warm) = shared.predicted.warm {
+            depth.expect_plain(warm.plain_ms);
+            warm.row.into_iter().for_each(|row| depth.expect_row(row));
         }
         for (i, stage) in proposers.loaded_stages(method).into_iter().enumerate() {
             let by_bytes = || expected_cost(stage, &**target, proposers).unwrap_or(0.0);
             depth.expect_cost(i, shared.predicted.draft_cost(stage).unwrap_or_else(by_bytes));
-            if let Some(pair) = shared.pair.filter(|_| stage.needs() == Needs::DraftModel) {
-                depth.expect_fit(i, pair.fit);
+            if let Some(fit) = shared.fit.filter(|_| stage.needs() == Needs::DraftModel) {
+                depth.expect_fit(i, fit);
             }
         }
         Ok(GenerationResources {

@@ -14,7 +14,7 @@ use hunch_core::propose::draft_model::DraftModel;
 use hunch_core::propose::head::Head;
 use hunch_core::propose::retrieval::TextIndex;
 use hunch_error::{Error, Refusal, Result};
-use hunch_model::decoder::Decoder;
+use hunch_model::decoder::{Decoder, WarmTimes};
 use hunch_model::device::{Compute, DraftDevice};
 use hunch_model::heads;
 use hunch_model::spec::ModelSpec;
@@ -142,8 +142,8 @@ struct OpenedDraft {
 pub(super) struct InMemory {
     pub(super) origin: Origin,
     pub(super) target: Decoder,
-    /// Milliseconds of a target pass of one row, timed after the warm-up. `None` on the CPU.
-    pub(super) plain_ms: Option<f64>,
+    /// Times of target passes after the warm-up. `None` if it failed.
+    pub(super) warm: Option<WarmTimes>,
     pub(super) draft: Option<DraftInMemory>,
     pub(super) head: UsualHead,
 }
@@ -195,9 +195,8 @@ impl DraftInMemory {
     }
 }
 
-/// Warms a model up ([`Decoder::warm_up`]). Returns the milliseconds of a pass of one row. `None` if it failed, which
-/// shows again when the model is used.
-pub(super) fn warm_up(model: &Decoder) -> Option<f64> {
+/// Warms a model up ([`Decoder::warm_up`]). `None` if it failed, which shows again when the model is used.
+pub(super) fn warm_up(model: &Decoder) -> Option<WarmTimes> {
     let warned = |error: &Error| tracing::warn!("{} could not be warmed up. {error}", model.info().name);
     model.warm_up().inspect_err(warned).ok()
 }
@@ -255,14 +254,14 @@ impl OpenedModels {
             .map(|draft| DraftInMemory::read(draft, &tracker, plan.draft_device, compute))
             .transpose()?;
         let decoder = tracker.read(target.clone(), compute, tracker.context)?;
-        let plain_ms = warm_up(&decoder);
+        let warm = warm_up(&decoder);
         let head = match &plan.head {
             Some(path) => {
                 UsualHead { head: Some(heads::open(path, &target, &decoder, compute)?), note: None }
             }
             None => usual_head(plan.heads.as_deref(), &target, &decoder, compute)?,
         };
-        Ok(InMemory { origin, target: decoder, plain_ms, draft, head })
+        Ok(InMemory { origin, target: decoder, warm, draft, head })
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::conversation::{ConversationResources, GenerationResources};
 use super::kept_conversations::{CacheLimits, CacheUse, KeptConversations};
 use super::load::{self, InMemory, LoadPlan, OpenedModels, Origin, UsualHead};
-use super::pair_fit::{self, MeasuredPair};
+use super::pair_fit;
 use super::predicted::PredictedCosts;
 use super::shared_models::SharedModels;
 use super::{GenerationPlan, Prompt, PromptEncoder};
@@ -73,21 +73,21 @@ impl Models {
     /// If the device has too little memory, and [`Error::Stopped`] if the progress callback breaks.
     pub fn of(opened: OpenedModels, compute: &Compute) -> Result<Self> {
         let tokenizer = opened.tokenizer();
-        let InMemory { origin, target, plain_ms, draft, head } = opened.read(compute)?;
-        let pair = draft.as_ref().and_then(|draft| measured(&draft.model, &target, &tokenizer));
+        let InMemory { origin, target, warm, draft, head } = opened.read(compute)?;
+        let fit = draft.as_ref().and_then(|draft| fit_of(&draft.model, &target, &tokenizer));
         let mut shared = SharedModels {
             origin,
             decoder: Arc::new(Mutex::new(target.forked())),
             encoder: Arc::new(PromptEncoder::new(tokenizer, target.info().context_length)),
             device: compute.name(),
-            predicted: PredictedCosts::of_target(&target, plain_ms, compute),
-            pair: None,
+            predicted: PredictedCosts::of_target(&target, warm, compute),
+            fit: None,
             target_note: load::device_note(&target),
             draft_note: None,
             head_note: head.note,
             draft_placement: None,
         };
-        shared.set_draft(draft.as_ref(), pair);
+        shared.set_draft(draft.as_ref(), fit);
         let mut proposers = Proposers::new(draft.map(|draft| draft.model));
         proposers.set_head(head.head);
         proposers.set_texts(shared.origin.plan().texts);
@@ -115,9 +115,9 @@ impl Models {
         let tokenizer = self.shared.encoder.tokenizer();
         let target = self.own.target();
         let draft = load::read_draft(plan, target.memory().weights, tokenizer, compute)?;
-        let pair = draft.as_ref().and_then(|draft| measured(&draft.model, target, tokenizer));
+        let fit = draft.as_ref().and_then(|draft| fit_of(&draft.model, target, tokenizer));
         let mut shared = SharedModels { origin, ..(*self.shared).clone() };
-        shared.set_draft(draft.as_ref(), pair);
+        shared.set_draft(draft.as_ref(), fit);
         self.shared = Arc::new(shared);
         self.kept.clear();
         self.own.proposers.set_draft(draft.map(|draft| draft.model));
@@ -207,7 +207,7 @@ impl Models {
     ///
     /// `None` without a draft model, or if the measurement failed.
     pub fn pair_fit(&self) -> Option<PairFit> {
-        self.shared.pair.map(|pair| pair.fit)
+        self.shared.fit
     }
 
     /// Calls `use_it` with what drafts for a method ([`Method::drafter`]): the model, the layers it
@@ -372,9 +372,8 @@ impl Models {
 
 /// Measures a draft model that was just loaded with its target. Without the figures the depth controller
 /// starts from constants, so a failure is only logged.
-fn measured(draft: &DraftModel, target: &dyn LanguageModel, tokenizer: &Tokenizer) -> Option<MeasuredPair> {
-    let measured = pair_fit::measure(target, draft.model(), tokenizer);
-    measured
+fn fit_of(draft: &DraftModel, target: &dyn LanguageModel, tokenizer: &Tokenizer) -> Option<PairFit> {
+    pair_fit::measure(target, draft.model(), tokenizer)
         .inspect_err(|error| {
             tracing::warn!("The acceptance of the draft model could not be measured. {error}")
         })

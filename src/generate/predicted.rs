@@ -1,9 +1,9 @@
-//! Predicted costs of passes on a GPU and of mixtures of experts, from which depth controllers start until passes are
-//! measured. Nothing here is measured or decided.
+//! Costs of passes from which depth controllers start: predicted for GPUs and mixtures of experts, and timed after the
+//! warm-up. Nothing here is measured or decided.
 
 use hunch_core::limits::MAX_ROWS;
 use hunch_core::propose::{Needs, Stage};
-use hunch_model::decoder::Decoder;
+use hunch_model::decoder::{Decoder, WarmTimes};
 use hunch_model::device::Compute;
 
 /// Predicted times of passes of the loaded models.
@@ -11,8 +11,8 @@ use hunch_model::device::Compute;
 pub(super) struct PredictedCosts {
     /// Milliseconds of a target pass by rows. Empty if unknown, as on the CPU.
     pub(super) target_ms: Vec<(usize, f64)>,
-    /// Milliseconds of a target pass of one row in the warm-up. `None` if it failed.
-    pub(super) plain_ms: Option<f64>,
+    /// Times of target passes, measured after the warm-up. `None` if it failed.
+    pub(super) warm: Option<WarmTimes>,
     /// Milliseconds of a pass of the draft model over one row.
     pub(super) draft_ms: Option<f64>,
     /// Cost of a target pass by rows, in passes of one row. Empty if unknown, as for dense models.
@@ -23,12 +23,12 @@ pub(super) struct PredictedCosts {
 const ROW: f64 = 1.0 / 16.0;
 
 impl PredictedCosts {
-    /// Predicts the passes of a target, of which one row took `plain_ms` in the warm-up.
-    pub(super) fn of_target(target: &Decoder, plain_ms: Option<f64>, compute: &Compute) -> Self {
+    /// Predicts the passes of a target with these times after the warm-up.
+    pub(super) fn of_target(target: &Decoder, warm: Option<WarmTimes>, compute: &Compute) -> Self {
         let growth = target.predicted_growth(MAX_ROWS).unwrap_or_default();
         Self {
             target_ms: target.predicted_ms(compute, MAX_ROWS).unwrap_or_default(),
-            plain_ms,
+            warm,
             draft_ms: None,
             growth: growth.into_iter().map(|(rows, read)| (rows, read + ROW * (rows - 1) as f64)).collect(),
         }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::PromptEncoder;
 use super::load::{DraftInMemory, Origin};
-use super::pair_fit::MeasuredPair;
 use super::predicted::PredictedCosts;
+use hunch_core::depth::PairFit;
 use hunch_model::decoder::Decoder;
 use parking_lot::Mutex;
 
@@ -23,8 +23,8 @@ pub(super) struct SharedModels {
     pub(super) device: &'static str,
     /// Predicted times of passes.
     pub(super) predicted: PredictedCosts,
-    /// Measurements of the pair, where they succeeded.
-    pub(super) pair: Option<MeasuredPair>,
+    /// Fit of the draft model, if it was measured.
+    pub(super) fit: Option<PairFit>,
     /// Sentence on replacements of kernels for the target.
     pub(super) target_note: Option<String>,
     /// The same for the draft model.
@@ -37,14 +37,14 @@ pub(super) struct SharedModels {
 
 impl SharedModels {
     /// Records what is known of a draft model from its load, or that there is none.
-    pub(super) fn set_draft(&mut self, draft: Option<&DraftInMemory>, pair: Option<MeasuredPair>) {
+    pub(super) fn set_draft(&mut self, draft: Option<&DraftInMemory>, fit: Option<PairFit>) {
         self.predicted.draft_ms = draft.and_then(|draft| draft.expected_ms);
         self.draft_placement = draft.and_then(|draft| draft.placement.clone());
         if let Some(placement) = &self.draft_placement {
             tracing::info!("{placement}");
         }
         self.draft_note = draft.and_then(|draft| draft.device_note.clone());
-        self.pair = pair;
+        self.fit = fit;
     }
 
     /// Returns replacements of kernels that failed or are missing, for target and draft, a sentence on each line.

@@ -55,24 +55,23 @@ pub const FREE_READ: usize = 2;
 /// Share of the loss budget that a draft of several tokens may use. Not tuned: it leaves as much as it may lose.
 const LONG_DRAFT_SHARE: f64 = 0.5;
 
-/// Standard deviations of acceptance that are added when a reading is considered. Without a reading nothing more is learnt
-/// of the draft, so it is not judged by the mean. Of 0, 1/2 and 1, this one gave the best recorded rounds.
-const READ_OPTIMISM: f64 = 0.5;
+/// Standard deviations of acceptance that are added where only a draft shows more: before a test of a draft that does not
+/// seem to pay, and before a reading. Not tuned: the upper end of what is likely.
+const OPTIMISM: f64 = 1.0;
 
 /// Share of the time of a reading that drafts would already have saved in this answer, before it is made. Other proposers
 /// show in these rounds whether they need the drafts. Of 1/32, 1/16 and 1/8, this one gave the best recorded
 /// rounds.
 const READ_DELAY: f64 = 1.0 / 16.0;
 
-/// Parameters of the controller. Other numbers are derived or not tuned, except [`READ_OPTIMISM`] and
-/// [`READ_DELAY`].
+/// Parameters of the controller. Other numbers are derived or not tuned, except [`READ_DELAY`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DepthConfig {
-    /// Number of tests, or of times of one kind of pass, that an estimate remembers. Fewer follow a change of topic
+    /// Number of tests, or of ratios of one kind of pass to a plain one, that an estimate remembers. Fewer follow a change of topic
     /// sooner, more give steadier depths.
     pub memory: f64,
-    /// Number of passes over which a change of the machine's speed is averaged. Every kind of pass measures it, so it
-    /// follows sooner than a time of one kind.
+    /// Number of passes over which the speed of the machine is averaged. Only ratios of times matter, and a pass is best
+    /// compared with its neighbours: caches that get warm halve the time of a pass within ten of them.
     pub speed_memory: f64,
     /// Number of tests that a model's confidence counts for. The draft's counts in the acceptance of tokens of that
     /// confidence, the target's in the acceptance on this text. More trust the models longer, fewer follow the first rounds.
@@ -91,9 +90,9 @@ impl Default for DepthConfig {
     fn default() -> Self {
         Self {
             memory: 32.0,
-            speed_memory: 8.0,
+            speed_memory: 2.0,
             confidence_tests: 4.0,
-            loss_allowance: 3.0,
+            loss_allowance: 2.0,
             loss_share: 0.005,
             horizon: 128.0,
         }
@@ -338,13 +337,13 @@ impl DepthController {
     }
 
     /// Sets what was measured of the target and a proposer's model, from which acceptance is expected until drafts are
-    /// tested, instead of 2/3.
+    /// tested, instead of 1/2.
     pub fn expect_fit(&mut self, proposer: usize, fit: PairFit) {
         self.proposer(proposer).acceptance.set_fit(fit);
     }
 
-    /// Sets the milliseconds of a target pass of one row that are expected until one is measured. The first measurement
-    /// counts as much as they do.
+    /// Sets the milliseconds of a target pass of one row that are expected until one is measured. They count as one
+    /// measurement.
     pub fn expect_plain(&mut self, ms: f64) {
         self.costs.expect_plain(ms);
     }
@@ -361,11 +360,9 @@ impl DepthController {
         self.costs.expect_row(passes);
     }
 
-    /// Updates costs with a prefill of the target: `tokens` took `ms` milliseconds.
-    pub fn observe_prefill(&mut self, tokens: usize, ms: f64) {
-        if tokens >= MAX_ROWS {
-            self.costs.set_prefill_row(ms / tokens as f64);
-        }
+    /// Reports a pause before the next round, in which the speed of the machine may have changed.
+    pub fn pause(&mut self) {
+        self.costs.pause();
     }
 
     /// Plans the next draft of a proposer.
@@ -375,8 +372,8 @@ impl DepthController {
         let own = &self.proposers[proposer];
         let one = self.costs.pass(1);
         let (depth, gain) = self.best(own, limit, &own.accepted(0.0));
-        // Untested drafts are worth a test if the upper end of what is likely pays: one standard deviation up.
-        let (_, optimistic) = self.best(own, limit, &own.accepted(1.0));
+        // Untested drafts are worth a test if the upper end of what is likely pays.
+        let (_, optimistic) = self.best(own, limit, &own.accepted(OPTIMISM));
         let readable = request.unread <= FREE_READ || self.reading_pays(own, request, gain);
         let affordable = self.affordable(own, limit);
         let is_free = own.is_free();
@@ -530,9 +527,9 @@ impl DepthController {
     fn estimated_ms(&self, rows: usize, work: &[DraftWork]) -> f64 {
         let drafting = |(own, work): (&ProposerDepth, &DraftWork)| {
             let passes = if own.has_model && work.ms > 0.0 { work.passes.max(1) } else { 0 };
-            own.passes(passes as f64) * self.costs.measured_draft(&own.times)
+            own.passes(passes as f64) * self.costs.draft(&own.times)
         };
-        self.costs.measured_pass(rows) + self.proposers.iter().zip(work).map(drafting).sum::<f64>()
+        self.costs.pass(rows) + self.proposers.iter().zip(work).map(drafting).sum::<f64>()
     }
 
     /// Returns the depth up to `limit` with the largest predicted speedup, and that speedup; 0 and 1 if none is above
@@ -563,7 +560,7 @@ impl DepthController {
     /// Returns whether the next draft is expected to repay reading the unread tokens, within the remaining tokens or the
     /// horizon.
     ///
-    /// `gain` is the expected speedup. Without a debt, the upper middle of what is likely counts. Earlier readings may owe
+    /// `gain` is the expected speedup. Without a debt, the upper end of what is likely counts. Earlier readings may owe
     /// twice the allowance, for themselves and for their drafts. If they owe more, the expected speedup also has to repay
     /// that: a whole horizon all of it, a shorter answer its share.
     ///
@@ -576,7 +573,7 @@ impl DepthController {
         let gain = if owed > 0.0 {
             gain
         } else {
-            self.best(own, request.limit, &own.capped(own.acceptance.by_certainty(READ_OPTIMISM))).1
+            self.best(own, request.limit, &own.capped(own.acceptance.by_certainty(OPTIMISM))).1
         };
         let saved_by_token = 1.0 / own.others.rate() - 1.0 / gain;
         let remaining = horizon.min(request.remaining as f64);
@@ -602,15 +599,15 @@ impl DepthController {
         draft + self.costs.pass(rows) - self.costs.pass(1)
     }
 
-    /// Returns the rounds after which a plain pass is timed again: 4, 8, 16, ... up to the horizon.
+    /// Returns the rounds after which a plain pass is timed again: 2, 4, 8, ... up to the horizon.
     ///
-    /// The first passes after a load are slow, as caches are cold, and later drafts seem cheap next to them. Drafts that
-    /// pay even if plain passes take half the time that was measured need no such check.
+    /// The ratio of a draft's cost to a plain pass is only learnt from passes of both. Drafts that pay even if plain passes
+    /// take half the time that was measured need no such check.
     fn plain_interval(&self) -> f64 {
         if self.throughput.rate() >= OUTLIER {
             return self.config.horizon;
         }
-        self.config.horizon.min(libm::exp2(self.costs.plain_measurements() + 1.0))
+        self.config.horizon.min(libm::exp2(self.costs.plain_measurements()))
     }
 
     /// Returns the tokens per millisecond that a further token has to reach.

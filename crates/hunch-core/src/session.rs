@@ -221,15 +221,13 @@ impl<'a> Session<'a> {
         self.target.truncate(reuse)?;
         let taps = if self.config.max_draft > 0 { self.stages.prompt_taps() } else { Vec::new() };
         let start = self.clock.elapsed();
-        let (mut done, mut read) = (0, Duration::ZERO);
+        let mut done = 0;
         let rows = self.target.prefill_rows().max(1);
         for chunk in prompt[reuse..last].chunks(rows) {
             let output = self.target.forward(Step { taps: &taps, ..Step::chain(chunk, LogitRows::None) })?;
             done += chunk.len();
             if !taps.is_empty() {
-                let before = self.clock.elapsed();
                 self.stages.read(&prompt[..=reuse + done], &output, &taps, true);
-                read += self.clock.elapsed().saturating_sub(before);
             }
             self.closed = progress(done, last - reuse).is_break();
             if self.closed {
@@ -237,11 +235,8 @@ impl<'a> Session<'a> {
             }
         }
         let took = self.clock.elapsed().saturating_sub(start);
-        if !self.closed {
-            self.stages.observe_prefill(done, took.saturating_sub(read));
-            if self.config.max_draft > 0 {
-                self.closed = self.stages.prefill(prompt, &mut || progress(done, last - reuse)).is_break();
-            }
+        if !self.closed && self.config.max_draft > 0 {
+            self.closed = self.stages.prefill(prompt, &mut || progress(done, last - reuse)).is_break();
         }
         self.tally.prefilled(prompt.len(), done, took, self.clock.elapsed());
         Ok(if self.closed { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })

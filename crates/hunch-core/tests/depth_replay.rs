@@ -8,12 +8,10 @@
 //! The controller was designed on `smollm2` and `qwen`. `held-out` has other prompts and another machine, and judges it.
 //! `cargo test -p hunch-core --test round-loop depth_replay -- --nocapture` prints the figures.
 //!
-//! A cell has 3 to 9 answers, so its figures are rough. Over answers drawn again (bootstrap, 40 draws), the ratio to the
-//! best fixed depth has a standard deviation of 0.01 to 0.02. The 90% interval reaches 0.97 in each of the 11 cells that
-//! are below it. So bounds of single cells are loose, and those of means are tight.
-//! Choosing the fixed depth for each answer on the other ones changes little: 19 of 263 cells are below 0.97 then, 22 with
-//! hindsight. Many of these are edits with a draft model, whose reading of the prompt costs 17% of plain decoding. A fixed
-//! depth pays that at once, the controller only where it expects that it is repaid.
+//! A cell has 3 to 9 answers, so its figures are rough. Over answers drawn again (bootstrap, 40 draws, an earlier
+//! controller), the ratio to the best fixed depth has a standard deviation of 0.01 to 0.02. So bounds of single cells are
+//! loose, and those of means are tight. Most cells below 0.97 are edits with a draft model, whose reading of the prompt
+//! costs 17% of plain decoding. A fixed depth pays that at once, the controller only where it expects that it is repaid.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -63,10 +61,11 @@ struct Times {
     passes: Vec<(usize, f64)>,
     /// Tokens and milliseconds of drafts, in order.
     drafts: Vec<(usize, f64)>,
-    /// Milliseconds of a token in a prefill of the target.
-    prefill_ms: f64,
     /// Milliseconds in which the draft model reads a token.
     read_ms: Option<f64>,
+    /// Times of the first plain passes after a prefill, relative to later ones. Empty if they were not recorded.
+    #[serde(default)]
+    first_passes: Vec<f64>,
 }
 
 fn lines<T: for<'a> Deserialize<'a>>(name: &str) -> Vec<T> {
@@ -82,8 +81,8 @@ struct ReplayMachine {
     pass_noise: Vec<f64>,
     draft_ms: f64,
     draft_noise: Vec<f64>,
-    prefill_ms: f64,
     read_ms: f64,
+    first_passes: Vec<f64>,
 }
 
 impl ReplayMachine {
@@ -103,13 +102,24 @@ impl ReplayMachine {
             pass_noise: times.passes.iter().map(|&(rows, ms)| ms / pass_ms[rows]).collect(),
             draft_ms,
             draft_noise: times.drafts.iter().map(|draft| per_token(draft) / draft_ms).collect(),
-            prefill_ms: times.prefill_ms,
             read_ms: times.read_ms.unwrap_or(0.0),
+            first_passes: times.first_passes.clone(),
         }
     }
 
     fn pass(&self, rows: usize, at: usize) -> f64 {
         self.pass_ms[rows] * self.pass_noise[at % self.pass_noise.len()]
+    }
+
+    /// Time of the passes of a round relative to later ones, by the rounds of the answer before it.
+    fn slowness(&self, rounds: usize) -> f64 {
+        self.first_passes.get(rounds).copied().unwrap_or(1.0)
+    }
+
+    /// Cost of a further row of a pass, in plain passes.
+    fn row_cost(&self) -> f64 {
+        let [_, plain, .., full] = self.pass_ms;
+        (full / plain - 1.0) / (MAX_ROWS - 1) as f64
     }
 
     fn draft(&self, tokens: usize, at: usize) -> f64 {
@@ -127,7 +137,7 @@ impl ReplayMachine {
 /// Chooses depths in a replay.
 trait Depth {
     fn begin(&mut self, _proposer: usize, _has_model: bool, _sampled: bool) {}
-    fn observe_prefill(&mut self, _tokens: usize, _ms: f64) {}
+    fn pause(&mut self) {}
     fn plan(&mut self, proposer: usize, request: DraftRequest) -> DraftPlan;
     fn keep(&mut self, proposer: usize, confidence: &[Option<f32>], later: &[DraftPlan]) -> usize;
     fn observe(&mut self, _seen: &Observation) {}
@@ -141,8 +151,8 @@ impl Depth for DepthController {
     fn begin(&mut self, proposer: usize, has_model: bool, sampled: bool) {
         DepthController::begin(self, proposer, has_model, sampled);
     }
-    fn observe_prefill(&mut self, tokens: usize, ms: f64) {
-        DepthController::observe_prefill(self, tokens, ms);
+    fn pause(&mut self) {
+        DepthController::pause(self);
     }
     fn plan(&mut self, proposer: usize, request: DraftRequest) -> DraftPlan {
         DepthController::plan(self, proposer, request)
@@ -204,9 +214,10 @@ struct Replayed<'a> {
 
 impl<'a> Replayed<'a> {
     fn new(answer: &'a Answer) -> Self {
-        let has_model = answer.method == "draft-model";
+        let reads = answer.method == "draft-model";
+        let has_model = reads || answer.method == "head";
         let sampled = has_model && answer.temperature > 0.0;
-        Self { answer, has_model, sampled, unread: if has_model { answer.prompt_tokens } else { 0 } }
+        Self { answer, has_model, sampled, unread: if reads { answer.prompt_tokens } else { 0 } }
     }
 
     /// Drafts at a position. Returns the confidence of the drafted tokens and the work.
@@ -251,13 +262,19 @@ struct Kept {
 }
 
 /// Replays texts one after the other with one controller. `start` is where in the recorded times they begin.
-fn play(texts: &[Text<'_>], machine: &ReplayMachine, depth: &mut dyn Depth, start: usize) -> Played {
+fn play<'a>(
+    texts: impl Iterator<Item = &'a Text<'a>>,
+    machine: &ReplayMachine,
+    depth: &mut dyn Depth,
+    start: usize,
+) -> Played {
     let mut played = Played::default();
     let mut at = start;
-    for text in texts.iter().cycle().take(CONVERSATIONS * texts.len()) {
-        let Answer { prompt_tokens, accepted, certainty, .. } = text.last().expect("a proposer");
+    for text in texts {
+        let Answer { accepted, certainty, .. } = text.last().expect("a proposer");
         let n = accepted.len();
         let mut proposers: Vec<Replayed<'_>> = text.iter().map(|answer| Replayed::new(answer)).collect();
+        depth.pause();
         for (i, own) in proposers.iter_mut().enumerate() {
             depth.begin(i, own.has_model, own.sampled);
             if own.has_model && depth.reads_first() {
@@ -265,13 +282,14 @@ fn play(texts: &[Text<'_>], machine: &ReplayMachine, depth: &mut dyn Depth, star
                 own.unread = 0;
             }
         }
-        depth.observe_prefill(*prompt_tokens, *prompt_tokens as f64 * machine.prefill_ms);
-        let mut position = 0;
+        let (mut position, mut rounds) = (0, 0);
         while position < n {
-            let (kept, work) = round(&proposers, position, depth, machine, at);
+            let slowness = machine.slowness(rounds);
+            let (kept, mut work) = round(&proposers, position, depth, machine, at);
+            work.iter_mut().for_each(|work| work.ms *= slowness);
             let tested = kept.tokens.min(kept.accepted + 1);
             let emitted = 1 + kept.accepted;
-            let target_ms = machine.pass(kept.tokens + 1, at);
+            let target_ms = slowness * machine.pass(kept.tokens + 1, at);
             depth.observe(&Observation {
                 drafted_by: kept.proposer,
                 height: kept.tokens,
@@ -285,11 +303,13 @@ fn play(texts: &[Text<'_>], machine: &ReplayMachine, depth: &mut dyn Depth, star
             });
             played.ms += work.iter().map(|work| work.ms).sum::<f64>() + target_ms;
             played.tokens += emitted as f64;
-            played.plain_ms += emitted as f64 * machine.pass(1, at);
+            let plain_passes: f64 = (position..position + emitted).map(|round| machine.slowness(round)).sum();
+            played.plain_ms += plain_passes * machine.pass(1, at);
             for (own, work) in proposers.iter_mut().zip(&work).filter(|(own, _)| own.has_model) {
                 own.unread = if work.drafted > 0 { 1 } else { own.unread + emitted };
             }
             position += emitted;
+            rounds += 1;
             at += 1;
         }
     }
@@ -335,11 +355,21 @@ fn round(
     (Kept::default(), work)
 }
 
-/// All replays of some texts.
+/// All replays of some texts, which one controller sees [`CONVERSATIONS`] times.
 fn replay(texts: &[Text<'_>], machine: &ReplayMachine, depth: &mut dyn FnMut() -> Box<dyn Depth>) -> Played {
+    replay_times(texts, CONVERSATIONS, machine, depth)
+}
+
+fn replay_times(
+    texts: &[Text<'_>],
+    times: usize,
+    machine: &ReplayMachine,
+    depth: &mut dyn FnMut() -> Box<dyn Depth>,
+) -> Played {
     let mut all = Played::default();
     for replay in 0..REPLAYS {
         let start = replay * machine.pass_noise.len() / REPLAYS;
+        let texts = texts.iter().cycle().take(times * texts.len());
         let one = play(texts, machine, depth().as_mut(), start);
         all.tokens += one.tokens;
         all.ms += one.ms;
@@ -360,15 +390,18 @@ fn cells_of(answers: &[Answer]) -> BTreeMap<Cell, Vec<Text<'_>>> {
     cells
 }
 
-/// The controller as a session begins with it: the cost of a drafted token is predicted, its acceptance was measured
-/// when the pair was loaded.
+/// The controller as a session begins with it: costs are predicted or were measured when the models were loaded, and the
+/// acceptance of a draft model was.
 fn controller(machine: &ReplayMachine, text: &Text<'_>, fit: PairFit) -> Box<dyn Depth> {
     let mut controller = DepthController::default();
-    for (i, _) in text.iter().enumerate().filter(|(_, answer)| answer.method == "draft-model") {
-        controller.expect_cost(i, machine.draft_cost());
-        controller.expect_fit(i, fit);
-        let [_, plain, .., full] = machine.pass_ms;
-        controller.expect_row((full / plain - 1.0) / (MAX_ROWS - 1) as f64);
+    controller.expect_row(machine.row_cost());
+    for (i, answer) in text.iter().enumerate() {
+        if Replayed::new(answer).has_model {
+            controller.expect_cost(i, machine.draft_cost());
+        }
+        if answer.method == "draft-model" {
+            controller.expect_fit(i, fit);
+        }
     }
     Box::new(controller)
 }
@@ -459,7 +492,7 @@ fn is_as_fast_as_the_previous_controller() {
     let ratios = bars.iter().zip(outcomes).map(|(bar, outcome)| outcome.auto / bar.speedup);
     let (mean, least) = summary("relative to the controller before", ratios.clone());
     print_below(0.99, ratios, outcomes);
-    assert!(mean >= 1.027 && least >= 0.98, "{mean:.4} on average, at least {least:.4}");
+    assert!(mean >= 1.03 && least >= 0.985, "{mean:.4} on average, at least {least:.4}");
 }
 
 #[test]
@@ -467,7 +500,7 @@ fn is_never_much_slower_than_plain_decoding() {
     for (name, outcomes) in [("designed on", designed_on()), ("held out", held_out())] {
         let speedups = outcomes.iter().map(|outcome| outcome.auto);
         let (_, least) = summary(&format!("relative to plain decoding, {name}"), speedups);
-        assert!(least >= 0.97, "{name}: {least:.4}");
+        assert!(least >= 0.98, "{name}: {least:.4}");
     }
 }
 
@@ -477,17 +510,17 @@ fn comes_near_the_best_fixed_depth() {
         let ratios = outcomes.iter().map(Outcome::relative);
         let (mean, least) = summary(&format!("relative to the best fixed depth, {name}"), ratios.clone());
         print_below(0.97, ratios, outcomes);
-        assert!(mean >= 1.0 && least >= 0.93, "{name}: {mean:.4} on average, at least {least:.4}");
+        assert!(mean >= 1.005 && least >= 0.94, "{name}: {mean:.4} on average, at least {least:.4}");
     }
 }
 
-/// The held-out answers of each suite and temperature, with the drafts of `suffix` and of the draft model along each.
-fn with_both(answers: &[Answer]) -> BTreeMap<(String, String), Vec<Text<'_>>> {
+/// The answers of each suite and temperature, with the drafts of `suffix` and of another method along each.
+fn with_both<'a>(answers: &'a [Answer], other: &str) -> BTreeMap<(String, String), Vec<Text<'a>>> {
     let mut cells: BTreeMap<_, Vec<Text<'_>>> = BTreeMap::new();
     let mut by_method = cells_of(answers);
     let suffix: Vec<Cell> = by_method.keys().filter(|(method, ..)| method == "suffix").cloned().collect();
     for (method, suite, temperature) in suffix {
-        let of = ("draft-model".to_owned(), suite.clone(), temperature.clone());
+        let of = (other.to_owned(), suite.clone(), temperature.clone());
         let drafted = by_method.remove(&of).expect("drafts along the same texts");
         let looked_up = by_method.remove(&(method, suite.clone(), temperature.clone())).expect("a cell");
         let both = looked_up.into_iter().zip(drafted).map(|(suffix, draft)| {
@@ -504,7 +537,7 @@ fn several_proposers_come_near_the_best_of_them() {
     let answers: Vec<Answer> = lines("held-out.jsonl");
     let machines: Vec<Times> =
         ["qwen-times.jsonl", "held-out-times.jsonl"].into_iter().flat_map(lines).collect();
-    let texts = with_both(&answers);
+    let texts = with_both(&answers, "draft-model");
     let (mut to_plain, mut to_best) = (Vec::new(), Vec::new());
     for times in &machines {
         let machine = ReplayMachine::new(times);
@@ -524,8 +557,39 @@ fn several_proposers_come_near_the_best_of_them() {
     }
     let (_, least) = summary("suffix and draft model relative to plain decoding", to_plain.into_iter());
     let (mean, least_of_best) = summary("relative to the better of the two", to_best.into_iter());
-    assert!(least >= 0.98, "{least:.4}");
-    assert!(mean >= 1.005 && least_of_best >= 0.95, "{mean:.4} on average, at least {least_of_best:.4}");
+    assert!(least >= 0.985, "{least:.4}");
+    assert!(mean >= 1.005 && least_of_best >= 0.965, "{mean:.4} on average, at least {least_of_best:.4}");
+}
+
+/// Each answer is the first after a load: the controller knows no acceptance yet, and caches are cold. An answer has at
+/// most 64 tokens, so the allowance alone is 3% of it.
+#[test]
+fn first_answers_are_seldom_slower_than_plain_decoding() {
+    let answers: Vec<Answer> = lines("head.jsonl");
+    let mut cells = cells_of(&answers);
+    for ((suite, temperature), texts) in with_both(&answers, "head") {
+        cells.insert(("suffix and head".into(), suite, temperature), texts);
+    }
+    let mut speedups = Vec::new();
+    for times in lines::<Times>("head-times.jsonl") {
+        assert!(times.first_passes[0] > 1.0, "{}: the first pass is slow", times.name);
+        let machine = ReplayMachine::new(&times);
+        for (cell, texts) in &cells {
+            let first_of = |text: &Text<'_>| {
+                let texts = std::slice::from_ref(text);
+                replay_times(texts, 1, &machine, &mut || controller(&machine, text, PAIR))
+            };
+            let answers: Vec<Played> = texts.iter().map(first_of).collect();
+            let ms: f64 = answers.iter().map(|played| played.ms).sum();
+            let speedup = answers.iter().map(|played| played.plain_ms).sum::<f64>() / ms;
+            if speedup < 0.97 {
+                println!("  {speedup:.4} {}: {cell:?}", times.name);
+            }
+            speedups.push(speedup);
+        }
+    }
+    let (mean, least) = summary("first answers relative to plain decoding", speedups.into_iter());
+    assert!(mean >= 1.09 && least >= 0.95, "{mean:.4} on average, at least {least:.4}");
 }
 
 /// The smallest speedup with drafts that are never accepted, of draft models and of lookups. `fit` is what the controller

@@ -20,6 +20,7 @@ use crate::metal_executor::MetalExecutor;
 use crate::pass_timer::seconds_of;
 use crate::spec::{ModelSpec, STATE_STEP};
 use crate::weights::{Embedding, WeightFile};
+use hunch_core::limits::MAX_ROWS;
 use hunch_core::model::{
     ChainDraws, DeviceChain, DraftWindow, ExpertUse, LanguageModel, LayerPlan, LogitRows, ModelInfo,
     ModelMemory, RowLayout, Step, StepOutput,
@@ -323,18 +324,18 @@ impl Decoder {
         Some((1..=most).map(|rows| (rows, experts.growth(of_row, of_experts, rows))).collect())
     }
 
-    /// Runs passes that are not timed, and returns the milliseconds of a pass of one row after that. The cache stays as
-    /// it is.
+    /// Runs passes that are not timed, and times a few after that. The cache stays as it is.
     ///
     /// On a GPU they have all sizes with kernels of their own, so that no later pass compiles one. On the CPU they bring
     /// the weights into the caches, which takes a small model some 20 passes.
     ///
     /// # Errors
     /// If the device fails.
-    pub fn warm_up(&self) -> Result<f64> {
+    pub fn warm_up(&self) -> Result<WarmTimes> {
         let mut model = self.fork();
         if self.execution.backend == Backend::Cpu {
-            return fastest_pass(&mut *model);
+            fill_caches(&mut *model)?;
+            return WarmTimes::measure(&mut *model);
         }
         let longest = WARM_UP_ROWS.into_iter().filter(|rows| *rows < self.spec.context_length);
         for rows in longest {
@@ -355,10 +356,7 @@ impl Decoder {
             model.truncate(0)?;
             model.device_chain(&[0], 2, LayerPlan::All, None, Some(draws))?;
         }
-        model.truncate(0)?;
-        let mut pass = || seconds_of(|| Ok(model.forward(Step::chain(&[0], LogitRows::Last)).map(drop)?));
-        let fastest = pass()?.min(pass()?).min(pass()?);
-        Ok(1e3 * fastest)
+        WarmTimes::measure(&mut *model)
     }
 
     /// Returns what executes the passes.
@@ -533,8 +531,12 @@ const WARM_UP_PATIENCE: usize = 4;
 /// Time below which a pass counts as faster, in times of the fastest one.
 const WARM_UP_GAIN: f64 = 0.98;
 
-/// Seconds after which the first pass that is no faster ends the warm-up: a large model never fits into caches.
+/// Seconds after which the first pass that is no faster ends the warm-up, and passes are timed once: a large model never
+/// fits into caches.
 const WARM_UP_SECONDS: f64 = 0.25;
+
+/// Timed passes of each number of rows after a warm-up.
+const WARM_UP_RUNS: usize = 3;
 
 /// Returns the positions that a window leaves visible.
 fn visible(window: Option<DraftWindow>) -> Option<Window> {
@@ -559,20 +561,63 @@ const CPU_PREFILL_ROWS: usize = 32;
 /// Rows per prefill pass on Metal, where each pass reads all weights and works in tiles of up to 64 rows.
 const METAL_PREFILL_ROWS: usize = 256;
 
-/// Runs passes of one row until they get no faster, and returns the milliseconds of the fastest.
+/// Runs passes of one row until they get no faster.
 ///
 /// # Errors
 /// If a pass fails.
-fn fastest_pass(model: &mut dyn LanguageModel) -> Result<f64> {
+fn fill_caches(model: &mut dyn LanguageModel) -> Result<()> {
     let (mut fastest, mut spent, mut slower) = (f64::INFINITY, 0.0, 0);
     while slower < WARM_UP_PATIENCE && (slower == 0 || spent < WARM_UP_SECONDS) {
-        let seconds = seconds_of(|| Ok(model.forward(Step::chain(&[0], LogitRows::Last)).map(drop)?))?;
-        model.truncate(0)?;
+        let seconds = seconds_of_pass(model, 1)?;
         slower = if seconds < WARM_UP_GAIN * fastest { 0 } else { slower + 1 };
         fastest = fastest.min(seconds);
         spent += seconds;
     }
-    Ok(1e3 * fastest)
+    Ok(())
+}
+
+/// Runs a pass of some rows on an empty cache, and returns its seconds.
+///
+/// # Errors
+/// If it fails.
+fn seconds_of_pass(model: &mut dyn LanguageModel, rows: usize) -> Result<f64> {
+    model.truncate(0)?;
+    let tokens: Vec<TokenId> =
+        (0..rows as TokenId).map(|row| row % model.info().n_vocab as TokenId).collect();
+    let seconds = seconds_of(|| Ok(model.forward(Step::chain(&tokens, LogitRows::All)).map(drop)?))?;
+    model.truncate(0)?;
+    Ok(seconds)
+}
+
+/// Times of passes after a warm-up.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WarmTimes {
+    /// Milliseconds of a pass of one row.
+    pub plain_ms: f64,
+    /// Cost of a further row, in passes of one row: the mean over a pass of as many rows as verification may have. `None`
+    /// if the context has one row.
+    pub row: Option<f64>,
+}
+
+impl WarmTimes {
+    /// Times short and long passes in turn. The fastest of each count.
+    ///
+    /// # Errors
+    /// If a pass fails.
+    fn measure(model: &mut dyn LanguageModel) -> Result<Self> {
+        let rows = MAX_ROWS.min(model.info().context_length);
+        let (mut plain, mut long, mut spent) = (f64::INFINITY, f64::INFINITY, 0.0);
+        for run in 0..WARM_UP_RUNS {
+            if run > 0 && spent > WARM_UP_SECONDS {
+                break;
+            }
+            let (of_long, of_plain) = (seconds_of_pass(model, rows)?, seconds_of_pass(model, 1)?);
+            (plain, long) = (plain.min(of_plain), long.min(of_long));
+            spent += of_long + of_plain;
+        }
+        let row = (rows > 1 && plain > 0.0).then(|| (long / plain - 1.0) / (rows - 1) as f64);
+        Ok(Self { plain_ms: 1e3 * plain, row })
+    }
 }
 
 impl LanguageModel for Decoder {

@@ -5,9 +5,8 @@ use crate::limits::MAX_DRAFT;
 
 /// Bins of confidence, each 10% wide: the length of an array.
 pub(crate) const CONFIDENCE_BINS: usize = 10;
-/// Acceptance of a first token while nothing is known of the draft: Laplace's rule of succession, after one token that
-/// was accepted. A draft is tried because it is expected to fit.
-const UNKNOWN: f64 = 2.0 / 3.0;
+/// Acceptance of a first token while nothing is known of the draft: any acceptance from 0 to 1 is as likely.
+const UNKNOWN: f64 = 0.5;
 
 /// Acceptance and the target's certainty on one text, from which the acceptance on another text is expected.
 ///

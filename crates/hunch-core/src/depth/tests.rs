@@ -72,6 +72,7 @@ fn model_controller(machine: ConstantCosts) -> DepthController {
     let mut controller = DepthController::default();
     controller.begin(0, true, false);
     controller.expect_cost(0, machine.draft / PLAIN);
+    controller.expect_row(machine.row);
     controller
 }
 
@@ -160,20 +161,6 @@ fn resumes_when_drafts_are_accepted_again() {
 }
 
 #[test]
-fn does_not_read_where_prefill_shows_steep_rows() {
-    for (row_ms, reads) in [(0.5, true), (3.4, false)] {
-        let mut controller = model_controller(STEEP);
-        controller.observe_prefill(70, 70.0 * row_ms);
-        controller.observe(&Observation { rows: 1, target_ms: PLAIN, emitted: 1, ..Observation::default() });
-        assert_eq!(
-            controller.plan(0, request(MAX_DRAFT, 150, 1000)).max_draft > 0,
-            reads,
-            "{row_ms} ms a row"
-        );
-    }
-}
-
-#[test]
 fn does_not_read_with_a_draft_that_does_not_fit() {
     for (acceptance, reads) in [(0.05, false), (0.8, true)] {
         let mut controller = model_controller(FLAT);
@@ -247,8 +234,6 @@ fn measured_rows_show_steep_passes_before_the_first_draft() {
     for (row, reads) in [(0.05, true), (0.45, false)] {
         let mut controller = model_controller(STEEP);
         controller.expect_row(row);
-        // Prefill costs less a row than verification may.
-        controller.observe_prefill(70, 70.0 * 0.5);
         controller.observe(&plain_round(1.0));
         assert_eq!(
             controller.plan(0, request(MAX_DRAFT, 150, 1000)).max_draft > 0,
@@ -372,11 +357,13 @@ fn reads_a_conversation_only_when_that_can_pay() {
 #[test]
 fn waits_before_reading_again_after_a_loss() {
     let mut controller = model_controller(FLAT);
-    let (mut reads, mut unread) = (0, 60);
-    for _ in 0..400 {
+    let (mut reads, mut unread) = (Vec::new(), 60);
+    for round in 0..400 {
         let drafted = controller.plan(0, request(MAX_DRAFT, unread, 1000)).max_draft.min(1);
         let read = if drafted > 0 && unread > FREE_READ { unread } else { 0 };
-        reads += usize::from(read > 0);
+        if read > 0 {
+            reads.push((round, read));
+        }
         controller.observe(&Observation {
             work: vec![DraftWork {
                 drafted,
@@ -394,18 +381,20 @@ fn waits_before_reading_again_after_a_loss() {
         });
         unread = if drafted > 0 { 1 } else { unread + 1 };
     }
-    assert!(reads <= 2, "read {reads} times");
+    let tokens: usize = reads.iter().map(|(_, read)| read).sum();
+    assert!(reads.len() <= 3 && tokens <= 300, "rounds and tokens of readings: {reads:?}");
 }
 
 /// Answers of 64 tokens. Only their second halves are easy to draft, so at the end of each one the draft seems to repay
-/// reading the next prompt.
+/// reading the next prompt. Reading takes twice as long as expected.
 #[test]
 fn stops_reading_prompts_that_short_answers_do_not_repay() {
     let machine = ConstantCosts { draft: 3.0, row: 0.4 };
     let mut controller = model_controller(machine);
+    controller.expect_fit(0, PairFit { acceptance: 0.95, certainty: 0.95 });
     let mut answers = Vec::new();
     for answer in 0..16 {
-        let (mut unread, mut remaining) = (120, 64_usize);
+        let (mut unread, mut remaining) = (60, 64_usize);
         while remaining > 0 {
             let easy = remaining <= 32;
             let mut plan = controller.plan(0, request(MAX_DRAFT.min(remaining - 1), unread, remaining));
@@ -423,7 +412,7 @@ fn stops_reading_prompts_that_short_answers_do_not_repay() {
                     drafted,
                     passes: drafted,
                     read,
-                    ms: machine.draft * drafted as f64 + 0.6 * read as f64,
+                    ms: machine.draft * drafted as f64 + 2.4 * read as f64,
                 }],
                 drafted_by: (drafted > 0).then_some(0),
                 height: drafted,
@@ -439,9 +428,8 @@ fn stops_reading_prompts_that_short_answers_do_not_repay() {
             unread = if drafted > 0 { 1 } else { unread + 1 };
         }
     }
-    // Two for the allowance, and fewer and fewer for what is saved in between.
-    let thins_out = answers.len() <= 5 && answers.last().is_some_and(|last| *last < 8);
-    assert!(!answers.is_empty() && thins_out, "read for the answers {answers:?}");
+    // One for the allowance, and few for what is saved in between.
+    assert!((1..=3).contains(&answers.len()), "read for the answers {answers:?}");
 }
 
 /// A lookup: confident drafts are right, others are not.

@@ -147,6 +147,9 @@ impl<'a> Stages<'a> {
     /// A seed must repeat the text. If the text depends on the drafts, proposers of fixed depth
     /// therefore forget statistics of earlier answers.
     pub(super) fn begin(&mut self, prompt: &[TokenId], sampler: &Sampler, text_depends_on_drafts: bool) {
+        if let Some(depth) = &mut self.depth {
+            depth.pause();
+        }
         for (i, stage) in self.stages.iter_mut().enumerate() {
             match &mut self.depth {
                 // Only a model's drafts are sampled.
@@ -159,13 +162,6 @@ impl<'a> Stages<'a> {
                 None => {}
             }
             stage.proposer.begin(prompt);
-        }
-    }
-
-    /// Reports the time of the target's prefill of `tokens` to the controller.
-    pub(super) fn observe_prefill(&mut self, tokens: usize, took: Duration) {
-        if let Some(depth) = &mut self.depth {
-            depth.observe_prefill(tokens, millis(took));
         }
     }
 
