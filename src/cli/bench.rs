@@ -42,7 +42,8 @@ enum Tool {
     Passes(passes::PassesArgs),
     /// Compute expected tokens per target pass for each method, on the same plain answers
     ///
-    /// No times are measured. Acceptance is computed exactly from p and q, not sampled. Needs a fixed --max-draft.
+    /// No times are measured. Acceptance is computed exactly from p and q, not sampled. --max-draft auto needs times, so
+    /// it is refused here.
     Drafts(drafts::DraftsArgs),
     /// Measure the time to the first token of a second message, with warm and with empty caches
     SecondTurn(second_turn::SecondTurnArgs),
@@ -66,9 +67,9 @@ struct WorkArgs {
     /// Use only the first N prompts of each suite
     #[arg(long, value_name = "N")]
     prompts: Option<usize>,
-    /// Most tokens to draft per round: 1 to 15, or auto, which picks the fastest; several, separated by
-    /// commas, are measured side by side
-    #[arg(long, default_value = "auto", value_delimiter = ',', value_name = "K|auto")]
+    /// Most tokens to draft per round: 1 to 15, or auto, which picks the fastest. Several, separated by
+    /// commas, are compared [default: auto; 4 for the tool drafts]
+    #[arg(long, value_delimiter = ',', value_name = "K|auto")]
     max_draft: Vec<MaxDraft>,
     #[command(flatten)]
     options: OptionArgs,
@@ -122,18 +123,29 @@ struct Prepared {
 }
 
 impl WorkArgs {
+    /// Returns the draft lengths to measure: those given, or the default.
+    fn draft_lengths(&self, default: MaxDraft) -> Vec<MaxDraft> {
+        if self.max_draft.is_empty() { vec![default] } else { self.max_draft.clone() }
+    }
+
     /// Checks the arguments and loads the models. `synthetic` is the acceptance of an additional synthetic draft.
-    fn prepare(&self, runs: usize, synthetic: Option<f64>) -> Result<Prepared> {
+    fn prepare(&self, runs: usize, synthetic: Option<f64>, lengths: &[MaxDraft]) -> Result<Prepared> {
         self.isa.apply()?;
         let compute = self.models.compute()?;
         let mut models = load_with(&self.models, &self.drafters, &self.methods)?;
-        let mut plan = self.plan(runs, synthetic.is_some(), &models.usable_methods())?;
+        let mut plan = self.plan(runs, synthetic.is_some(), lengths, &models.usable_methods())?;
         plan.options = self.options.options(models.target());
         plan.options.synthetic_acceptance = synthetic.unwrap_or_default();
         Ok(Prepared { plan, models, compute })
     }
 
-    fn plan(&self, runs: usize, synthetic: bool, usable: &[Method]) -> Result<BenchPlan> {
+    fn plan(
+        &self,
+        runs: usize,
+        synthetic: bool,
+        lengths: &[MaxDraft],
+        usable: &[Method],
+    ) -> Result<BenchPlan> {
         let mut suites =
             self.suite.iter().map(|name| Suite::named_or_file(name)).collect::<Result<Vec<_>, _>>()?;
         if let Some(count) = self.prompts {
@@ -142,8 +154,8 @@ impl WorkArgs {
         let methods = if self.methods.is_empty() { usable } else { &self.methods };
         let synthetic = synthetic.then_some(Method::Synthetic);
         let configs = methods.iter().copied().chain(synthetic).flat_map(|method| {
-            let depths = if method == Method::Plain { &self.max_draft[..1] } else { &self.max_draft[..] };
-            depths.iter().map(move |&max_draft| MethodConfig { method, max_draft })
+            let lengths = if method == Method::Plain { &lengths[..1] } else { lengths };
+            lengths.iter().map(move |&max_draft| MethodConfig { method, max_draft })
         });
         Ok(BenchPlan {
             suites,
@@ -159,7 +171,8 @@ impl WorkArgs {
 
 /// Measures methods against plain decoding.
 fn methods(args: &MethodsArgs) -> Result<()> {
-    let Prepared { plan, mut models, compute } = args.work.prepare(args.runs, args.synthetic)?;
+    let Prepared { plan, mut models, compute } =
+        args.work.prepare(args.runs, args.synthetic, &args.work.draft_lengths(MaxDraft::Auto))?;
     let setting = Setting {
         device: compute.name().into(),
         threads: compute.threads().count() as u32,

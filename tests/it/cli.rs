@@ -359,8 +359,17 @@ fn bench_drafts_compares_methods_at_a_fixed_size() {
     assert!(mean(one) > 1.0 && mean(chain) >= mean(one), "both draw the same first token");
     let ahead = tree["ahead"]["mean"].as_f64().unwrap();
     assert!((ahead - (mean(tree) - mean(chain))).abs() < 1e-9 && chain["ahead"].is_null());
-    let auto = hunch(data.path(), &drafts);
-    assert_eq!(auto.status.code(), Some(4), "{}", text(&auto.stderr));
+    let rows = last_json(&hunch(data.path(), &drafts));
+    assert!(rows.as_array().unwrap().iter().all(|row| row["max_draft"] == 4), "the default: {rows}");
+}
+
+#[test]
+fn bench_drafts_refuses_auto_before_it_loads_a_model() {
+    let data = data_folder();
+    let refused =
+        hunch(data.path(), &["bench", "drafts", "--target", "nonexistent", "--max-draft", "4,auto"]);
+    assert_eq!(refused.status.code(), Some(4), "{}", text(&refused.stderr));
+    assert!(text(&refused.stderr).contains("--max-draft 2,4,8"), "{}", text(&refused.stderr));
 }
 
 /// Arguments that all tools accept which generate answers.

@@ -7,7 +7,9 @@ use anyhow::Result;
 use clap::Args;
 use hunch::bench::drafts::{self, DraftsReport};
 use hunch::bench::figures::Estimate;
+use hunch_core::depth::MaxDraft;
 use hunch_core::model::DraftWindow;
+use hunch_error::Error;
 
 use super::{Prepared, WorkArgs};
 use crate::cli::progress::Progress;
@@ -36,8 +38,22 @@ impl FromStr for Reach {
     }
 }
 
+/// Draft length that is evaluated without `--max-draft`.
+const DEFAULT_LENGTH: MaxDraft = MaxDraft::Fixed(4);
+
+/// Returns the draft lengths to evaluate. Refuses `auto`, whose lengths depend on measured times.
+fn fixed_lengths(args: &DraftsArgs) -> Result<Vec<MaxDraft>> {
+    let lengths = args.work.draft_lengths(DEFAULT_LENGTH);
+    if lengths.contains(&MaxDraft::Auto) {
+        let message = "`hunch bench drafts` measures no times, so --max-draft cannot be auto. Give numbers from 1 to \
+                       15, for example --max-draft 2,4,8.";
+        return Err(Error::invalid(message).into());
+    }
+    Ok(lengths)
+}
+
 pub(super) fn run(args: &DraftsArgs) -> Result<()> {
-    let Prepared { plan, mut models, .. } = args.work.prepare(args.runs, None)?;
+    let Prepared { plan, mut models, .. } = args.work.prepare(args.runs, None, &fixed_lengths(args)?)?;
     let progress = Progress::new();
     let mut windows: Vec<_> = args.draft_windows.iter().map(|reach| reach.0).collect();
     if windows.is_empty() {

@@ -5,6 +5,7 @@ use std::io::Write;
 use anyhow::Result;
 use clap::Args;
 use hunch::bench::second_turn::{self, SecondTurn};
+use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use serde::Serialize;
 
@@ -28,7 +29,8 @@ struct SecondTurnRow<'a> {
 }
 
 pub(super) fn run(args: &SecondTurnArgs) -> Result<()> {
-    let Prepared { plan, mut models, .. } = args.work.prepare(1, None)?;
+    let Prepared { plan, mut models, .. } =
+        args.work.prepare(1, None, &args.work.draft_lengths(MaxDraft::Auto))?;
     let progress = Progress::new();
     let total = plan.suites.len() * plan.configs.len();
     let mut turns = Vec::new();
