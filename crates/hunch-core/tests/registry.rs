@@ -46,7 +46,9 @@ fn names_are_unique_and_the_same_in_json_and_on_the_command_line() {
         assert_eq!(name.parse::<Method>().unwrap(), method);
     }
     let error = "nonsense".parse::<Method>().unwrap_err().to_string();
-    assert!(error.contains("plain, auto, cascade") && !error.contains("synthetic"), "{error}");
+    let named: Vec<&str> = Method::selectable().map(Method::name).collect();
+    assert!(error.contains(&format!("one of {}.", named.join(", "))), "{error}");
+    assert!(named.first() == Some(&"plain") && !named.contains(&"synthetic"), "{named:?}");
 }
 
 #[test]
@@ -83,10 +85,16 @@ fn options_follow_from_stages_and_have_json_names() {
 
 #[test]
 fn properties_follow_from_stages() {
-    let names = |methods: Vec<Method>| methods.into_iter().map(Method::name).collect::<Vec<_>>();
     let (with, without) = (Method::usable(&[Needs::DraftModel]), Method::usable(&[]));
-    let own_draft: Vec<Method> = with.iter().copied().filter(|method| !without.contains(method)).collect();
-    assert_eq!(names(own_draft), ["cascade", "draft-model", "draft-tree"]);
+    for method in Method::REGISTERED {
+        assert_eq!(without.contains(&method), method.needs().next().is_none(), "{method}");
+        let draft_alone = method.needs().all(|needs| needs == Needs::DraftModel);
+        assert_eq!(with.contains(&method), draft_alone, "{method}");
+        assert_eq!(with.contains(&method) && !without.contains(&method), draft_alone && method.needs_draft());
+    }
+    for method in [Method::Cascade, Method::DraftModel, Method::DraftTree] {
+        assert!(method.needs_draft() && with.contains(&method) && !without.contains(&method), "{method}");
+    }
     let selectable: Vec<Method> = Method::selectable().collect();
     let all = [Needs::Texts, Needs::DraftModel, Needs::LowBitCopy, Needs::Head];
     assert_eq!(Method::usable(&all), selectable);
