@@ -54,16 +54,28 @@ fn core_and_lab_use_no_candle_clock_or_global_randomness() {
     }
 }
 
+/// The files that may contain `unsafe`. The lint `unsafe_code` denies it everywhere else.
+const UNSAFE: [&str; 3] =
+    ["crates/hunch-kernels/src/lib.rs", "crates/hunch-model/src/metal/device.rs", "tests/it/alloc_count.rs"];
+
 #[test]
-fn unsafe_code_stays_in_the_kernels() {
-    for (name, text) in sources("src", &["rs"]).into_iter().chain(sources("src-tauri/src", &["rs"])) {
-        assert!(!code(&text).any(|line| line.contains("unsafe ")), "{name} has unsafe code");
-    }
+fn unsafe_code_stays_in_kernels_and_metal_buffers() {
+    let folders = ["src", "src-tauri/src", "crates", "tests"];
+    let files = folders.iter().flat_map(|folder| sources(folder, &["rs"]));
+    let allows = |(name, text): (String, String)| {
+        let own = name != "tests/it/architecture.rs";
+        (own && code(&text).any(|line| line.contains("(unsafe_code"))).then_some(name)
+    };
+    let mut allowed: Vec<String> = files.filter_map(allows).collect();
+    allowed.sort();
+    assert_eq!(allowed, UNSAFE);
 }
 
 #[test]
 fn unsafe_blocks_have_safety_comments() {
-    for (name, text) in sources("crates/hunch-kernels/src", &["rs"]) {
+    // Clippy checks the files that this machine compiles. The text of files for Macs and ARM is searched.
+    let kernels = sources("crates/hunch-kernels/src", &["rs"]);
+    for (name, text) in kernels.into_iter().chain(sources("crates/hunch-model/src/metal", &["rs"])) {
         let lines: Vec<&str> = text.lines().collect();
         for (i, line) in lines.iter().enumerate() {
             if line.contains("unsafe {") || line.contains("unsafe impl") {

@@ -1,8 +1,8 @@
 //! CPU kernels of Hunch: matrix products over quantised weights, attention, row-wise operations, and
 //! the thread pool that runs them.
 //!
-//! No models, files or drafts here. This is the only crate that may use `unsafe`, and every `unsafe`
-//! block states why it is sound.
+//! No models, files or drafts here. `unsafe` is allowed in this crate, in the Metal buffers of
+//! `hunch-model` (`metal/device.rs`) and nowhere else. Every `unsafe` block states why it is sound.
 //!
 //! All kernels are **row-invariant**: an output row does not depend on the number of rows in the
 //! call. K is split the same way, sums are added in the same order, and one row uses the same
