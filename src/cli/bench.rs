@@ -23,7 +23,7 @@ use hunch_core::sample::SamplingParams;
 use hunch_model::device::Compute;
 
 use super::progress::Progress;
-use super::run::{OptionArgs, SamplingArgs, load_with, method_parser};
+use super::run::{OptionArgs, SamplingArgs, greedy_default, load_with, method_parser};
 use super::{DrafterArgs, IsaArgs, ModelArgs, measured};
 
 /// Arguments of `hunch bench`: a measuring tool, or else methods to measure.
@@ -51,6 +51,7 @@ enum Tool {
 
 /// Models, prompts and methods: the arguments of all tools that generate answers.
 #[derive(Args, Clone)]
+#[command(mut_arg("temperature", greedy_default))]
 struct WorkArgs {
     #[command(flatten)]
     models: ModelArgs,

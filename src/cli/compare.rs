@@ -18,11 +18,12 @@ use hunch_error::Error;
 
 use super::progress::Progress;
 use super::render::{self, count};
-use super::run::{OptionArgs, SamplingArgs, load_with, method_parser};
+use super::run::{OptionArgs, SamplingArgs, greedy_default, load_with, method_parser};
 use super::{DrafterArgs, ModelArgs, measured};
 
 /// Compare methods with plain decoding: they take turns, slice by slice, on one prompt or a suite.
 #[derive(Args)]
+#[command(mut_arg("temperature", greedy_default))]
 pub(crate) struct CompareArgs {
     /// The prompt
     #[arg(required_unless_present = "suite", conflicts_with = "suite")]

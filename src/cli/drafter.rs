@@ -43,7 +43,7 @@ enum Tool {
 /// Target and data of all tools.
 #[derive(Args)]
 struct DataArgs {
-    /// The model to draft for: a GGUF file, or a name from `hunch models`
+    /// The model to draft for: a GGUF file, an MLX folder, or a name from `hunch models`
     #[arg(long, default_value = hunch_library::DEFAULT_MODEL, value_name = "PATH|NAME")]
     target: String,
     /// Seed of the text and the weights; each has data of its own

@@ -121,10 +121,10 @@ impl IsaArgs {
 /// Models and device.
 #[derive(Args, Clone)]
 pub(crate) struct ModelArgs {
-    /// The model that answers: a GGUF file, or a name from `hunch models`
+    /// The model that answers: a GGUF file, an MLX folder, or a name from `hunch models`
     #[arg(long, default_value = hunch_library::DEFAULT_MODEL, value_name = "PATH|NAME")]
     pub(crate) target: String,
-    /// The small model that drafts, best with the target's vocabulary: a GGUF file or a name
+    /// The small model that drafts, best with the target's vocabulary: a GGUF file, an MLX folder, or a name
     #[arg(long, value_name = "PATH|NAME")]
     pub(crate) draft: Option<String>,
     /// Device: auto is Metal on a Mac and the CPU elsewhere

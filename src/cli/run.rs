@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::{Args, ValueEnum};
+use clap::{Arg, Args, ValueEnum};
 use hunch::bench::skip_sets::SearchedModel;
 use hunch::engine::WallClock;
 use hunch::event::{GenerationEvent, TokenEvent};
@@ -225,7 +225,7 @@ impl SamplingSourceArgs {
 /// Sampling. Defaults are those of a new conversation.
 #[derive(Args, Clone)]
 pub(crate) struct SamplingArgs {
-    /// Sampling temperature; 0 always takes the most likely token [default: 0.7; 0 for bench and compare]
+    /// Sampling temperature; 0 always takes the most likely token [default: 0.7]
     #[arg(long, value_name = "T")]
     temperature: Option<f32>,
     /// Keep the K most likely tokens; 0 keeps all [default: 40]
@@ -252,6 +252,13 @@ pub(crate) struct SamplingArgs {
     /// Make the answer reproducible; above temperature 0 with a fixed --max-draft or --rule coupled
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
+}
+
+/// Describes `--temperature` for commands that decode greedily unless a sampling option is given.
+pub(crate) fn greedy_default(temperature: Arg) -> Arg {
+    temperature.help(
+        "Sampling temperature; 0 always takes the most likely token [default: 0; 0.7 with another sampling option]",
+    )
 }
 
 fn parse_bias(text: &str) -> Result<(TokenId, f32), String> {

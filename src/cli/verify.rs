@@ -24,7 +24,7 @@ pub(crate) struct VerifyArgs {
     #[command(flatten)]
     isa: IsaArgs,
     /// Methods to check, separated by commas [default: all that these models can run]
-    #[arg(long = "method", visible_alias = "methods", value_parser = method_parser(), value_delimiter = ',')]
+    #[arg(long, visible_alias = "method", value_parser = method_parser(), value_delimiter = ',')]
     methods: Vec<Method>,
     #[command(flatten)]
     options: OptionArgs,

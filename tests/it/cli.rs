@@ -340,6 +340,38 @@ fn bench_tools_have_their_own_arguments() {
 }
 
 #[test]
+fn help_states_the_default_temperature_of_each_command() {
+    let data = data_folder();
+    let help = |command: &[&str]| {
+        let help = text(&hunch(data.path(), &[command, &["--help"]].concat()).stdout);
+        let words = help[help.find("--temperature <T>").unwrap()..].split_whitespace();
+        words.take(30).collect::<Vec<_>>().join(" ")
+    };
+    for command in [&["run"][..], &["serve"], &["lab", "residual"]] {
+        assert!(help(command).contains("[default: 0.7]"), "{command:?}: {}", help(command));
+    }
+    for command in [&["bench"][..], &["bench", "drafts"], &["compare"]] {
+        assert!(help(command).contains("[default: 0; 0.7 with"), "{command:?}: {}", help(command));
+    }
+}
+
+#[test]
+fn model_arguments_name_every_form_of_a_model() {
+    let data = data_folder();
+    let commands = [
+        &["run"][..],
+        &["drafter", "train"],
+        &["models", "fit"],
+        &["models", "pairs"],
+        &["models", "inspect"],
+    ];
+    for command in commands {
+        let help = text(&hunch(data.path(), &[command, &["--help"]].concat()).stdout);
+        assert!(help.contains("MLX folder"), "{command:?}: {help}");
+    }
+}
+
+#[test]
 fn bench_drafts_compares_methods_at_a_fixed_size() {
     let data = data_folder();
     let options = ["--draft", "draft", "--method", "draft-model,draft-tree,lookahead", "--temperature", "1"];

@@ -21,7 +21,7 @@ const BAR: f64 = 60.0;
 /// Models and context length.
 #[derive(Args)]
 pub(super) struct FitArgs {
-    /// A GGUF file or a name from the list
+    /// A GGUF file, an MLX folder, or a name from the list
     target: String,
     /// The draft model
     #[arg(long, value_name = "PATH|NAME")]

@@ -19,7 +19,7 @@ use crate::cli::render;
 /// Model and context length.
 #[derive(Args)]
 pub(crate) struct InspectArgs {
-    /// A GGUF file, a name from the list, or the folder of a head
+    /// A GGUF file, an MLX folder, a name from the list, or the folder of a head
     file: String,
     /// Tokens in the cache, for predicted memory [default: the model's context length, at most 8192]
     #[arg(long, value_name = "N")]

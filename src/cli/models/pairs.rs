@@ -18,7 +18,7 @@ use crate::cli::{open_compute, render};
 /// Target, context length and device.
 #[derive(Args)]
 pub(super) struct PairsArgs {
-    /// A GGUF file or a name from the list
+    /// A GGUF file, an MLX folder, or a name from the list
     target: String,
     /// Tokens in the caches, for predicted memory [default: the model's context length, at most 8192]
     #[arg(long, value_name = "N")]
