@@ -307,7 +307,7 @@ impl Pairs<'_> {
         size_ratio: f64,
         same_family: bool,
     ) -> PredictedSpeedup {
-        let acceptance = typical_acceptance(size_ratio, same_family);
+        let acceptance = assumed_acceptance(size_ratio, same_family);
         let of_draft = draft.map(|draft| (draft.spec.name.as_str(), draft.footprint.read_by_a_pass));
         let of = CostQuery { target: (&target.spec.name, target.footprint.read_by_a_pass), draft: of_draft };
         let of_pair = of_draft.and_then(|_| (self.costs)(of));
@@ -378,7 +378,7 @@ fn same_file(a: &str, b: &str) -> bool {
 /// - 0.56, from 2.28 tokens per pass, for Vicuna 7B with a 68M draft (Spec-Bench, SpS)
 ///
 /// A draft of another family with the same vocabulary is accepted slightly less often.
-pub fn typical_acceptance(size_ratio: f64, same_family: bool) -> f64 {
+pub fn assumed_acceptance(size_ratio: f64, same_family: bool) -> f64 {
     /// Acceptance by size ratio, interpolated linearly over the logarithm of the ratio.
     const POINTS: [(f64, f64); 4] = [(0.01, 0.55), (0.04, 0.62), (0.15, 0.7), (0.5, 0.78)];
     let at = size_ratio.clamp(POINTS[0].0, POINTS[POINTS.len() - 1].0);
@@ -431,12 +431,12 @@ mod tests {
     use hunch_model::device::DeviceChoice;
 
     #[test]
-    fn typical_acceptance_rises_slowly_with_draft_size() {
+    fn assumed_acceptance_rises_slowly_with_draft_size() {
         let ratios = [0.0, 0.01, 0.03, 0.1, 0.3, 0.5, 2.0];
-        let typical: Vec<f64> = ratios.iter().map(|&ratio| typical_acceptance(ratio, true)).collect();
+        let typical: Vec<f64> = ratios.iter().map(|&ratio| assumed_acceptance(ratio, true)).collect();
         assert!(typical.windows(2).all(|pair| pair[0] <= pair[1]), "{typical:?}");
         assert!((typical[0] - 0.55).abs() < 1e-12 && (typical[6] - 0.78).abs() < 1e-12);
-        assert!(typical_acceptance(0.1, false) < typical_acceptance(0.1, true));
+        assert!(assumed_acceptance(0.1, false) < assumed_acceptance(0.1, true));
     }
 
     #[test]
