@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::folders::added_folders;
 use super::places::Places;
-use crate::HEADS_FOLDER;
+use crate::data_folders::HEADS_FOLDER;
 use crate::types::ModelEntry;
 use hunch_error::{Error, Result};
 use hunch_model::heads::{self, HeadSummary};

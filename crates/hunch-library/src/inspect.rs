@@ -6,8 +6,8 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::quantisation;
+use crate::names::{DEFAULT_MODEL, short_name};
 use crate::types::{ModelEntry, ModelSource, OwnDrafter};
-use crate::{DEFAULT_MODEL, short_name};
 use hunch_core::sample::RecommendedSampling;
 use hunch_error::{Error, Result};
 use hunch_model::display_name;

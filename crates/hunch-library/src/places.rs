@@ -72,8 +72,8 @@ impl Places {
     pub fn of_this_user() -> Result<Self> {
         let variable = |name: &&str| Some((name.to_string(), std::env::var_os(name)?));
         let mut places = Self {
-            models: super::models_folder()?,
-            data: Some(super::data_folder()?),
+            models: super::data_folders::models_folder()?,
+            data: Some(super::data_folders::data_folder()?),
             home: BaseDirs::new().map(|dirs| dirs.home_dir().to_path_buf()),
             environment: VARIABLES.iter().filter_map(variable).collect(),
         };

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use super::candidates::{ModelCandidate, candidates_in, find_candidates};
+use super::names::DEFAULT_MODEL;
+use super::ollama;
 use super::places::Places;
-use super::{DEFAULT_MODEL, ollama};
 use crate::types::ModelSource;
 use hunch_error::{Error, Result};
 use hunch_model::model_folder;

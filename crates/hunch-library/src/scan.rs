@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use super::DEFAULT_MODEL;
 use super::candidates::{ModelCandidate, find_candidates};
 use super::header_cache::HeaderCache;
 use super::inspect::{Content, FileReport, Inspection, examine, listed_as};
+use super::names::DEFAULT_MODEL;
 use super::places::Places;
 use crate::types::{ModelEntry, ModelFolder, ModelSource};
 
@@ -108,5 +108,22 @@ fn mark_default(models: &mut [ModelEntry]) {
     };
     if let Some(one) = one {
         named[one].is_default = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unusable_file_is_listed_with_a_problem() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("broken.gguf"), b"GGUF").unwrap();
+        std::fs::write(folder.path().join("notes.txt"), b"hello").unwrap();
+        let found = |folder: &Path| scan(&Places::only(folder.to_path_buf())).models;
+        let entries = found(folder.path());
+        assert_eq!(entries.len(), 1);
+        assert!(entries[0].problem.is_some());
+        assert!(found(&folder.path().join("nowhere")).is_empty());
     }
 }

@@ -8,7 +8,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{data_folder, locked_json};
+use super::data_folders::data_folder;
+use super::locked_json;
 use crate::types::{MeasuredSpeedup, ModelEntry, SpeedRole};
 use hunch_core::method::Method;
 use hunch_core::rule::AcceptanceRule;

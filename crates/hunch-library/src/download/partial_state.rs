@@ -174,7 +174,7 @@ impl PartialDownload {
         if self.lockless.is_some() {
             return self.lockless.clone();
         }
-        Some(crate::data_folder().ok()?.join("locks"))
+        Some(crate::data_folders::data_folder().ok()?.join("locks"))
     }
 
     fn try_lock(&self, file: &File) -> Result<(), TryLockError> {
