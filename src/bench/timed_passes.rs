@@ -6,13 +6,13 @@ use serde::Serialize;
 
 use crate::bench::model_bench::{ModelPass, time_pass};
 use hunch_core::model::LanguageModel;
-use hunch_core::quantile::median;
 use hunch_error::Result;
 use hunch_model::decoder::Decoder;
 use hunch_model::device::Compute;
+use hunch_model::pass_timer::{PassTimer, TimingObserver};
 use hunch_model::weights::WeightFile;
 
-/// Passes whose median counts, after one that warms up.
+/// Rounds of passes whose median counts, after one that warms up.
 const ROUNDS: usize = 5;
 /// Longest context of the passes.
 const CONTEXT: usize = 512;
@@ -37,14 +37,11 @@ impl TimedPasses {
         let mut model = Decoder::load_for(&WeightFile::open(path)?, compute, CONTEXT)?;
         let name = model.info().name.clone();
         let note = model.execution().note(&name);
-        let mut time = |rows: usize| -> Result<f64> {
-            let timed = (0..=ROUNDS)
-                .map(|_| time_pass(&mut model, &ModelPass::of(rows)))
-                .collect::<Result<Vec<f64>>>()?;
-            // The first one warms up.
-            Ok(median(&timed[1..]).unwrap_or_default() * 1e3)
-        };
-        let pass_ms = rows.iter().map(|&rows| Ok((rows, time(rows)?))).collect::<Result<_>>()?;
+        let mut timer = PassTimer::new(rows.to_vec());
+        let mut time = |_, &rows: &usize| time_pass(&mut model, &ModelPass::of(rows)).map(Some);
+        TimingObserver::none(|watch| timer.run(ROUNDS, &mut time, watch))?;
+        let times = timer.since(0);
+        let pass_ms = rows.iter().filter_map(|&rows| Some((rows, times.median(&rows)? * 1e3))).collect();
         Ok(Self { model: name, note, pass_ms })
     }
 }
