@@ -6,14 +6,12 @@ use std::collections::BTreeMap;
 
 use crate::bench::cost_table::CostTable;
 use crate::bench::figures::{self, PooledWork, SPREAD};
+use hunch_core::limits::MAX_SEED;
 use hunch_core::method::Method;
 use hunch_core::quantile::{median, quantile};
 use hunch_core::sample::SamplingParams;
 use hunch_core::stats::GenerationStats;
 use hunch_core::token::TokenId;
-
-/// Largest seed, see [`SamplingParams::seed`].
-pub(super) const MAX_SEED: u64 = (1 << 53) - 1;
 
 /// One finished answer.
 #[derive(Clone, Debug, PartialEq)]

@@ -16,6 +16,7 @@ use tokio::time::timeout;
 use super::errors::{Failure, FailureKind};
 use super::{Served, Server};
 use crate::generate::GenerationPlan;
+use hunch_core::limits::MAX_SEED;
 use hunch_core::sample::SamplingParams;
 use hunch_error::Error;
 
@@ -218,7 +219,7 @@ pub(super) struct Sampling {
 }
 
 /// Number of seeds. Larger and negative numbers stand for one of these.
-const SEEDS: i64 = 1 << 53;
+const SEEDS: i64 = MAX_SEED as i64 + 1;
 
 impl Sampling {
     /// Names of the fields.

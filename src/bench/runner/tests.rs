@@ -1,7 +1,7 @@
 //! The runner against an engine with scripted times.
 
 use super::*;
-use crate::bench::turns::MAX_SEED;
+use hunch_core::limits::MAX_SEED;
 use hunch_core::stats::GenerationStats;
 use hunch_core::token::TokenId;
 

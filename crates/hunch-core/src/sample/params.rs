@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::limits::MAX_SEED;
 use crate::token::TokenId;
 
 /// Sampling settings, shared by the settings form, the command line and bench plans.
@@ -69,7 +70,7 @@ static RANGES: [Range; 9] = [
     range("presence_penalty", -2.0, 2.0, |p| Some(p.presence_penalty.into())),
     range("frequency_penalty", -2.0, 2.0, |p| Some(p.frequency_penalty.into())),
     range("penalty_last_n", 0.0, 1_048_576.0, |p| Some(p.penalty_last_n.into())),
-    range("seed", 0.0, 9_007_199_254_740_991.0, |p| p.seed.map(|s| s as f64)),
+    range("seed", 0.0, MAX_SEED as f64, |p| p.seed.map(|s| s as f64)),
 ];
 
 impl Default for SamplingParams {

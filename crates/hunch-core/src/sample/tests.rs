@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::vectors::exp_by;
 use super::*;
+use crate::limits::MAX_SEED;
 
 fn sampler(params: SamplingParams) -> Sampler {
     Sampler::new(params).unwrap()
@@ -139,7 +140,7 @@ fn rejects_out_of_range_settings_with_range() {
         ("min_p is inf; choose a number from 0 to 1.", |p| p.min_p = f32::INFINITY),
         ("repeat_penalty is 0; choose a number from 0.5 to 4.", |p| p.repeat_penalty = 0.0),
         ("presence_penalty is 3; choose a number from -2 to 2.", |p| p.presence_penalty = 3.0),
-        ("from 0 to 9007199254740991.", |p| p.seed = Some(1 << 53)),
+        ("from 0 to 9007199254740991.", |p| p.seed = Some(MAX_SEED + 1)),
         ("logit_bias of token 7 is NaN", |p| {
             p.logit_bias.insert(7, f32::NAN);
         }),
@@ -153,7 +154,7 @@ fn rejects_out_of_range_settings_with_range() {
     for range in SamplingParams::ranges() {
         assert!(range.min < range.max);
     }
-    let largest = SamplingParams { seed: Some((1 << 53) - 1), ..SamplingParams::default() };
+    let largest = SamplingParams { seed: Some(MAX_SEED), ..SamplingParams::default() };
     largest.validate().unwrap();
 }
 
