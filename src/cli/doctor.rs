@@ -288,7 +288,7 @@ fn text(report: &Report) -> String {
             Some(chip) => {
                 let Chip { name, memory_gb_s, cores, .. } = chip;
                 let assumed =
-                    chip.assumed_like.map(|like| format!(", assumed as of {like}")).unwrap_or_default();
+                    chip.assumed_like.map(|like| format!(", assumed to be those of {like}")).unwrap_or_default();
                 format!(
                     "figures of {name} ({memory_gb_s} GB/s, {cores} cores{assumed}); predicted, not measured"
                 )

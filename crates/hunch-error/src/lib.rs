@@ -194,7 +194,11 @@ pub enum Error {
     #[error("Not enough memory: {0}. Choose a smaller model, quantisation or context.")]
     OutOfMemory(String),
     /// Reading or writing a file failed.
-    #[error("Could not {action} {}: {source}.", path.display())]
+    #[error(
+        "Could not {action} {}: {source}. Check that it exists, that you have access and that its disk is not full, then try \
+         again.",
+        path.display()
+    )]
     Io {
         /// The operation that failed: "read", "write".
         action: &'static str,
@@ -204,7 +208,10 @@ pub enum Error {
         r#source: std::io::Error,
     },
     /// The conversation database cannot be read or written.
-    #[error("The conversations cannot be read or written: {0}. Nothing was changed.")]
+    #[error(
+        "The conversations cannot be read or written: {0}. Nothing was changed. Close other Hunch windows, check that the \
+         disk is writable and not full, then try again."
+    )]
     Store(String),
     /// No model is loaded.
     #[error("No model is loaded. Open a model first.")]
@@ -272,8 +279,8 @@ pub enum Error {
     /// The Hub's file differs from the one the catalogue was checked against.
     #[error(
         "{file} differs from the file that the catalogue was checked against (expected checksum {expected}, found \
-         {found}). Nothing was downloaded or changed. Its owners may have published a new version. To download it, \
-         enter the repository's name and choose the file there."
+         {found}). Nothing was downloaded or changed. Its owners may have published a new version. Enter \
+         the repository's name and choose the file there to download it."
     )]
     CatalogueMismatch {
         /// The file and its repository.
@@ -575,7 +582,47 @@ mod tests {
             assert!(std::error::Error::source(&error).is_none(), "{error}");
         }
         let io = Error::Io { action: "read", path: "/a".into(), source: std::io::Error::other("gone") };
-        assert_eq!(io.to_string(), "Could not read /a: gone.");
+        assert!(io.to_string().starts_with("Could not read /a: gone. Check "), "{io}");
+    }
+
+    /// Verbs that begin a remedy.
+    const REMEDIES: [&str; 44] = [
+        "Accept", "Add", "Answer", "Ask", "Attach", "Check", "Choose", "Close", "Compare", "Copy", "Create",
+        "Delete", "Discard", "Download", "Enter", "Export", "Fill", "Free", "Give", "Import", "Load",
+        "Measure", "Move", "Name", "Open", "Pause", "Put", "Raise", "Remove", "Rename", "Save", "Set",
+        "Shorten", "Split", "Start", "Stop", "Swap", "Train", "Try", "Unload", "Unlock", "Use", "Wait",
+        "Write",
+    ];
+
+    /// Returns whether a sentence or clause of the message says what to do.
+    fn has_remedy(message: &str) -> bool {
+        let begins = |part: &str| {
+            REMEDIES.iter().any(|verb| part.strip_prefix(verb).is_some_and(|r| r.starts_with(' ')))
+        };
+        message.split(". ").any(|sentence| begins(sentence.trim_start()))
+    }
+
+    #[test]
+    fn messages_say_what_to_do() {
+        // Their remedy is a value, or they are the reader's own wish.
+        let from_values = |error: &Error| {
+            matches!(
+                error,
+                Error::InvalidRequest(_)
+                    | Error::ModelNotFound { .. }
+                    | Error::HubNotFound { .. }
+                    | Error::Stopped
+                    | Error::Compute(_)
+                    | Error::Internal(_)
+                    | Error::Refused(Refusal::NotOwnModel { .. } | Refusal::NoSuchServerModel { .. })
+            )
+        };
+        let refusals = Refusal::every().into_iter().map(Error::from);
+        let errors = every_error().into_iter().chain(refusals).filter(|error| !from_values(error));
+        let without: Vec<String> =
+            errors.map(|error| error.to_string()).filter(|message| !has_remedy(message)).collect();
+        assert!(without.is_empty(), "{without:#?}");
+        assert!(!has_remedy("This model has a single layer. A head reads at least two."));
     }
 
     #[test]

@@ -44,7 +44,7 @@ macro_rules! refusals {
 
             /// Returns one refusal of every kind.
             #[cfg(test)]
-            pub(super) fn every() -> Vec<Self> {
+            pub(crate) fn every() -> Vec<Self> {
                 vec![$(Self::$name $({ $($field: Shown::sample(),)* })?,)*]
             }
         }

@@ -48,8 +48,8 @@ refusals! {
     /// The answer tested no drafted token.
     #[error("This answer tested no draft. Choose one of a method that drafts.")]
     NothingDrafted,
-    /// The file is no exported conversation.
-    #[error("This is not a conversation that Hunch has exported ({detail}). Nothing was added.")]
+    /// The file is not an exported conversation.
+    #[error("This is not a conversation exported by Hunch ({detail}). Nothing was added. Choose another file.")]
     NotAConversation {
         /// The defect of the file, in English.
         detail: String,
@@ -103,7 +103,7 @@ refusals! {
         "The draft is larger than the target, so it cannot save time. Swap the two, or choose a smaller draft."
     )]
     DraftTooLarge,
-    /// The text is no access token of the Hub. It is not quoted.
+    /// The text is not an access token of the Hub. It is not quoted.
     #[error(
         "This is not a Hub token: it must be one word of plain characters, like hf_…. Copy it again from your settings \
          on the Hub."
@@ -143,7 +143,10 @@ refusals! {
         needed: u64,
     },
     /// The chat template has no text before the user's, so the model cannot write prompts.
-    #[error("This model's chat template has no user turn, so the model cannot write prompts for itself.")]
+    #[error(
+        "This model's chat template has no user turn, so the model cannot write prompts for itself. Choose another model, or \
+         give prompts with --from."
+    )]
     NoUserTurn,
     /// A path to import is a folder, a pipe or a device.
     #[error("{} is not a regular file. Nothing was added. Choose another file.", path.display())]
@@ -180,7 +183,7 @@ refusals! {
         found: usize,
     },
     /// The user cancelled reading a position of the lab.
-    #[error("Cancelled. Nothing was changed.")]
+    #[error("Cancelled. Nothing was changed. Try again at any time.")]
     Cancelled,
     /// The text to read is empty.
     #[error("The prompt is empty. Enter some text.")]
@@ -202,8 +205,8 @@ refusals! {
     NoLocation,
     /// Conversations are only in memory, and the user has not accepted that.
     #[error(
-        "The conversations cannot be read or written: new messages would be lost when the app closes; choose what to do in \
-         the list of conversations. Nothing was changed."
+        "The file of the conversations cannot be used, so new messages would be lost when the app closes. Nothing was \
+         changed. Choose what to do in the list of conversations."
     )]
     NotKept,
     /// The backup copy of the conversations was deleted.
@@ -237,7 +240,7 @@ refusals! {
         limit: usize,
     },
     /// The folder to remove is not on the list.
-    #[error("{} is not an added folder.", folder.display())]
+    #[error("{} is not in the list of added folders. Nothing was changed. Choose a folder from the list.", folder.display())]
     FolderNotAdded {
         /// The folder.
         folder: PathBuf,
@@ -253,7 +256,10 @@ refusals! {
         path: PathBuf,
     },
     /// Hunch was started with a single models folder.
-    #[error("Folders cannot be added: Hunch was started with a single models folder.")]
+    #[error(
+        "Folders cannot be added: Hunch was started with a single models folder. Start it without that setting, or put \
+         models into that folder."
+    )]
     FoldersFixed,
     /// This user has no folder for data.
     #[error("This user has no folder for Hunch's data. Set HUNCH_DATA_DIR to one.")]
@@ -284,8 +290,8 @@ refusals! {
         /// Its name or path.
         name: String,
     },
-    /// The files are of no head that Hunch runs.
-    #[error("{} is no head that Hunch runs: {detail}. docs/drafters.md lists the heads that it runs.", path.display())]
+    /// The files are not of a head that Hunch supports.
+    #[error("{} is not a head that Hunch supports: {detail}. Choose one of those in docs/drafters.md.", path.display())]
     UnknownHead {
         /// The head's file or folder.
         path: PathBuf,
@@ -323,7 +329,7 @@ refusals! {
     },
     /// The method needs a low-bit copy of the target.
     #[error(
-        "The method {method} needs a low-bit copy of the target, which is not loaded. The command line creates it: hunch run \
+        "The method {method} needs a low-bit copy of the target, which is not loaded. Create it on the command line: hunch run \
          --method {method}."
     )]
     NeedsLowBitCopy {
@@ -331,7 +337,7 @@ refusals! {
         method: String,
     },
     /// The method needs texts to copy from.
-    #[error("The method {method} copies from texts of yours, and none are chosen. Name files or folders with --texts.")]
+    #[error("The method {method} copies from your texts, and none are chosen. Name files or folders with --texts.")]
     NeedsTexts {
         /// Name of the method.
         method: String,
@@ -395,9 +401,9 @@ refusals! {
         /// Name of the file.
         name: String,
     },
-    /// A line of a suite is no prompt.
+    /// A line of a suite is not a prompt.
     #[error(
-        "Line {line} of the suite \"{suite}\" is not a prompt: {detail}. Each line is one object: \
+        "Line {line} of the suite \"{suite}\" is not a prompt: {detail}. Write each line as one object: \
          {{\"id\": \"...\", \"system\": null, \"prompt\": \"...\"}}."
     )]
     NotAPrompt {
@@ -477,18 +483,21 @@ refusals! {
         detail: String,
     },
     /// A head cannot be trained for a target of one layer.
-    #[error("This model has a single layer. A head reads at least two.")]
+    #[error("This model has a single layer, and a head reads at least two. Choose another model.")]
     SingleLayer,
-    /// A head cannot be trained on states that are no numbers.
-    #[error("The hidden states of this target are not finite, so no head can be trained on them.")]
+    /// A head cannot be trained on states that are not finite numbers.
+    #[error(
+        "The hidden states of this target are not finite, so no head can be trained on them. Choose another model, or \
+         another file of it."
+    )]
     StatesNotFinite,
-    /// The text is no name of a repository. It is not quoted.
+    /// The text is not the name of a repository. It is not quoted.
     #[error(
         "This is not the name of a Hub repository. Write it as on its page, for example Qwen/Qwen3-8B-GGUF."
     )]
     NotARepository,
     /// The search of the Hub has no words, or too many. It is not quoted.
-    #[error("A search of the Hub needs 1 to 200 characters, for example qwen3 8b.")]
+    #[error("The search is empty or has more than 200 characters. Enter a few words, for example qwen3 8b.")]
     BadSearch,
     /// The Hub refused a request because there were too many.
     #[error(

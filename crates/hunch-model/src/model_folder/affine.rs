@@ -164,7 +164,7 @@ impl QuantisedMatrix {
             let [scale, bias] = [scale, bias].map(|number| self.scale_type.half(number));
             if !scale.is_finite() || !bias.is_finite() {
                 let reason = format!(
-                    "the tensor {} has a scale that is no number below 65504. Download it again",
+                    "the tensor {} has a scale that is not a number below 65504. Download it again",
                     self.name
                 );
                 return Err(Error::InvalidModelFile { path: self.path.clone(), reason });

@@ -192,7 +192,7 @@ impl Config {
         let size = |key: &str, default: u64| {
             let size =
                 value(key).map_or(Some(default), Json::as_u64).and_then(|size| usize::try_from(size).ok());
-            size.ok_or_else(|| self.invalid(format!("{key} of the quantization is no size")))
+            size.ok_or_else(|| self.invalid(format!("{key} of the quantization is not a size")))
         };
         let (bits, group) = (size("bits", 4)?, size("group_size", 64)?);
         if ![32, 64, 128].contains(&group) {
