@@ -21,7 +21,9 @@ use crate::executor::{Executor, LayerStep, Wanted};
 use crate::linear::Linear;
 use crate::rope::{PassAngles, Rope};
 use crate::spec::{DeltaNet, HeadNorms, Mixer, ModelSpec, RopeKind, per_layer};
-use crate::tensor_names::{DeltaNetWeights, Dense, FeedForward, Mixture, ModelWeights, Parallel};
+use crate::tensor_names::{
+    DeltaNetWeights, Dense, FeedForward, LayerWeights, Mixture, ModelWeights, Parallel,
+};
 use crate::weights::{Embedding, MatrixRows, WeightFile};
 use hunch_core::model::{LogitRows, Rows, StepOutput, VocabSubset};
 use hunch_core::token::TokenId;
@@ -133,6 +135,141 @@ impl CandleExecutor {
             None => logits,
         })
     }
+
+    /// Projects the residual stream to queries, keys and values, rotates them, and writes keys and values to the cache.
+    fn project(&mut self, index: usize) -> Result<()> {
+        let Self { spec, weights, cache, pass, .. } = self;
+        let (layer, pass) = (&weights.layers[index], active(pass.as_mut())?);
+        let h = normed(&pass.x, layer.attention_norm.as_ref(), spec)?;
+        let rotation = pass.rotation.of(spec.layers[index].rope);
+        let width = spec.heads(index).width;
+        if let Some(linear) = &layer.k {
+            let projected = linear.forward(&h)?;
+            let v = match &layer.v {
+                Some(linear) => linear.forward(&h)?,
+                None => projected.clone(),
+            };
+            let v = if spec.head_norms == HeadNorms::WithValues { unit_normed(&v, width, spec)? } else { v };
+            let k = heads(&projected, layer.k_norm.as_ref(), (spec, width), rotation)?;
+            cache.write_tensors(index, &k, &v)?;
+        }
+        let mut q = layer.q.forward(&h)?;
+        if spec.gated_attention {
+            let rows = q.dim(0)?;
+            let both = q.reshape((rows, spec.n_head, 2, width))?;
+            let part = |at: usize| both.narrow(2, at, 1)?.contiguous()?.reshape((rows, spec.n_head * width));
+            (q, pass.gate) = (part(0)?, Some(candle_nn::ops::sigmoid(&part(1)?)?));
+        }
+        let q = heads(&q, layer.q_norm.as_ref(), (spec, width), rotation)?;
+        pass.h = match &pass.query_factors {
+            Some(factors) if spec.scales_queries(index) => q.broadcast_mul(factors)?,
+            _ => q,
+        };
+        Ok(())
+    }
+
+    /// Runs the short convolution of a layer.
+    fn convolve(&mut self, index: usize) -> Result<()> {
+        let Self { spec, weights, cache, pass, .. } = self;
+        let (layer, pass) = (&weights.layers[index], active(pass.as_mut())?);
+        let h = normed(&pass.x, layer.attention_norm.as_ref(), spec)?;
+        let kernel = active(layer.convolution.as_ref())?;
+        let state = cache.host_state(index)?;
+        pass.h = convolved(mixer_inputs(layer, &h), kernel, active(pass.plan.as_ref())?, state)?;
+        Ok(())
+    }
+
+    /// Runs the gated delta net of a layer.
+    fn run_delta_net(&mut self, index: usize) -> Result<()> {
+        let Self { spec, weights, cache, pass, compute, .. } = self;
+        let (layer, pass) = (&weights.layers[index], active(pass.as_mut())?);
+        let h = normed(&pass.x, layer.attention_norm.as_ref(), spec)?;
+        let (net, sizes) = (active(layer.delta_net.as_ref())?, active(spec.delta_net)?);
+        let decays = net.decays.as_ref().map(|linear| linear.forward(&h)).transpose()?;
+        let place = (&*compute, active(pass.delta_plan.as_ref())?, cache.delta_memory(index)?);
+        pass.h = delta_net((net, sizes, spec.rms_eps as f32), mixer_inputs(layer, &h), decays, place)?;
+        Ok(())
+    }
+
+    /// Attends to the keys in the cache.
+    fn attend(&mut self, index: usize) -> Result<()> {
+        let Self { spec, weights, cache, pass, .. } = self;
+        let pass = active(pass.as_mut())?;
+        let bias = pass.biases.get(&spec.layers[index].visible()).and_then(Option::as_ref);
+        let scores = ScoreScaling {
+            scale: spec.attention_scale,
+            softcap: spec.attention_softcap,
+            sinks: weights.layers[index].sinks.as_ref(),
+        };
+        pass.h = attention(&pass.h, cache, spec.key_layer(index), &pass.mask, bias, scores)?;
+        if let Some(gate) = pass.gate.take() {
+            pass.h = (&pass.h * gate)?;
+        }
+        Ok(())
+    }
+
+    /// Adds the output of attention, or of the mixer in its place, to the residual stream.
+    fn add_attention(&mut self, index: usize) -> Result<()> {
+        let Self { spec, weights, pass, .. } = self;
+        let (layer, pass) = (&weights.layers[index], active(pass.as_mut())?);
+        let update = layer.output.forward(&pass.h)?;
+        pass.x = added(&pass.x, &update, layer.attention_post_norm.as_ref(), spec)?;
+        Ok(())
+    }
+
+    /// Norms the residual stream, and computes the gated values of a dense network.
+    fn start_feed_forward(&mut self, index: usize) -> Result<()> {
+        let Self { spec, weights, pass, .. } = self;
+        let (layer, pass) = (&weights.layers[index], active(pass.as_mut())?);
+        let h = normed(&pass.x, layer.feed_forward_norm.as_ref(), spec)?;
+        pass.h = match &layer.feed_forward {
+            FeedForward::Dense(Dense { gate, up, .. })
+            | FeedForward::Mixture(Mixture {
+                parallel: Some(Parallel { dense: Dense { gate, up, .. }, .. }),
+                ..
+            }) => gated(&h, gate, up, spec)?,
+            FeedForward::Mixture(_) => h,
+        };
+        Ok(())
+    }
+
+    /// Adds the output of the feed-forward network to the residual stream.
+    fn add_feed_forward(&mut self, index: usize) -> Result<()> {
+        let Self { spec, weights, pass, .. } = self;
+        let (layer, pass) = (&weights.layers[index], active(pass.as_mut())?);
+        let update = match &layer.feed_forward {
+            FeedForward::Dense(Dense { down, .. }) => down.forward(&pass.h)?,
+            FeedForward::Mixture(mixture) => match &mixture.parallel {
+                None => of_experts(&pass.h, &pass.h, mixture, spec)?,
+                Some(Parallel { dense, post_norm, experts_norm, experts_post_norm, router_norm }) => {
+                    let of_dense = normed(&dense.down.forward(&pass.h)?, Some(post_norm), spec)?;
+                    let input = normed(&pass.x, Some(experts_norm), spec)?;
+                    let of_router = normed(&pass.x, Some(router_norm), spec)?;
+                    let of_experts = of_experts(&input, &of_router, mixture, spec)?;
+                    (of_dense + normed(&of_experts, Some(experts_post_norm), spec)?)?
+                }
+            },
+        };
+        pass.x = added(&pass.x, &update, layer.feed_forward_post_norm.as_ref(), spec)?;
+        Ok(())
+    }
+
+    /// Adds the gated embedding of the layer's own to the residual stream, and scales the stream.
+    fn add_layer_embedding(&mut self, index: usize) -> Result<()> {
+        let Self { spec, weights, pass, .. } = self;
+        let (layer, pass) = (&weights.layers[index], active(pass.as_mut())?);
+        if let Some((own, inputs)) = layer.per_layer.as_ref().zip(pass.per_layer.as_ref()) {
+            let gate = own.gate.forward(&pass.x)?;
+            let gate = if spec.gelu { gate.gelu()? } else { silu(&gate)? };
+            let gated = (gate * inputs.get(index)?)?;
+            let update = own.projection.forward(&gated)?;
+            pass.x = added(&pass.x, &update, Some(&own.post_norm), spec)?;
+        }
+        if let Some(factor) = &layer.output_scale {
+            pass.x = pass.x.broadcast_mul(factor)?;
+        }
+        Ok(())
+    }
 }
 
 impl Executor for CandleExecutor {
@@ -175,116 +312,20 @@ impl Executor for CandleExecutor {
     }
 
     fn step(&mut self, index: usize, step: LayerStep) -> Result<()> {
-        let Self { spec, weights, cache, pass, compute, .. } = self;
-        let (layer, pass) = (&weights.layers[index], active(pass.as_mut())?);
-        let of_layer = spec.layers[index];
         match step {
-            LayerStep::QueryKeyValue => {
-                let h = normed(&pass.x, layer.attention_norm.as_ref(), spec)?;
-                let project = |linear: Option<&Linear>| active(linear)?.forward(&h);
-                if let Some(weights) = &layer.convolution {
-                    let projections = [Some(&layer.q), layer.k.as_ref(), layer.v.as_ref()].map(project);
-                    let state = cache.host_state(index)?;
-                    pass.h = convolved(projections, weights, active(pass.plan.as_ref())?, state)?;
-                    return Ok(());
-                }
-                if let Some((net, sizes)) = layer.delta_net.as_ref().zip(spec.delta_net) {
-                    let projections = [Some(&layer.q), layer.k.as_ref(), layer.v.as_ref()].map(project);
-                    let decays = net.decays.as_ref().map(|linear| linear.forward(&h)).transpose()?;
-                    let plan = active(pass.delta_plan.as_ref())?;
-                    let memory = cache.delta_memory(index)?;
-                    let layer = (net, sizes, spec.rms_eps as f32);
-                    pass.h = delta_net(layer, projections, decays, (compute, plan, memory))?;
-                    return Ok(());
-                }
-                let rotation = pass.rotation.of(of_layer.rope);
-                let width = spec.heads(index).width;
-                if let Some(linear) = &layer.k {
-                    let projected = linear.forward(&h)?;
-                    let v = match &layer.v {
-                        Some(linear) => linear.forward(&h)?,
-                        None => projected.clone(),
-                    };
-                    let v = if spec.head_norms == HeadNorms::WithValues {
-                        let ones = Tensor::ones(width, DType::F32, h.device())?;
-                        let parts = v.reshape((v.elem_count() / width, width))?;
-                        rms_norm(&parts, &ones, spec.rms_eps as f32)?.reshape(v.shape())?
-                    } else {
-                        v
-                    };
-                    let k = heads(&projected, layer.k_norm.as_ref(), (spec, width), rotation)?;
-                    cache.write_tensors(index, &k, &v)?;
-                }
-                let mut q = layer.q.forward(&h)?;
-                if spec.gated_attention {
-                    let rows = q.dim(0)?;
-                    let both = q.reshape((rows, spec.n_head, 2, width))?;
-                    let part =
-                        |at: usize| both.narrow(2, at, 1)?.contiguous()?.reshape((rows, spec.n_head * width));
-                    (q, pass.gate) = (part(0)?, Some(candle_nn::ops::sigmoid(&part(1)?)?));
-                }
-                let q = heads(&q, layer.q_norm.as_ref(), (spec, width), rotation)?;
-                pass.h = match &pass.query_factors {
-                    Some(factors) if spec.scales_queries(index) => q.broadcast_mul(factors)?,
-                    _ => q,
-                };
-            }
+            LayerStep::QueryKeyValue => match self.spec.layers[index].mixer {
+                Mixer::Attention => self.project(index),
+                Mixer::ShortConvolution => self.convolve(index),
+                Mixer::DeltaNet => self.run_delta_net(index),
+            },
             // The mixer in place of attention is done.
-            LayerStep::Attention if of_layer.mixer != Mixer::Attention => {}
-            LayerStep::Attention => {
-                let bias = pass.biases.get(&of_layer.visible()).and_then(Option::as_ref);
-                let (scale, softcap) = (spec.attention_scale, spec.attention_softcap);
-                let scores = ScoreScaling { scale, softcap, sinks: layer.sinks.as_ref() };
-                pass.h = attention(&pass.h, cache, spec.key_layer(index), &pass.mask, bias, scores)?;
-                if let Some(gate) = pass.gate.take() {
-                    pass.h = (&pass.h * gate)?;
-                }
-            }
-            LayerStep::AttentionOutput => {
-                let update = layer.output.forward(&pass.h)?;
-                pass.x = added(&pass.x, &update, layer.attention_post_norm.as_ref(), spec)?;
-            }
-            LayerStep::GateUp => {
-                let h = normed(&pass.x, layer.feed_forward_norm.as_ref(), spec)?;
-                pass.h = match &layer.feed_forward {
-                    FeedForward::Dense(Dense { gate, up, .. })
-                    | FeedForward::Mixture(Mixture {
-                        parallel: Some(Parallel { dense: Dense { gate, up, .. }, .. }),
-                        ..
-                    }) => gated(&h, gate, up, spec)?,
-                    FeedForward::Mixture(_) => h,
-                };
-            }
-            LayerStep::Down => {
-                let update = match &layer.feed_forward {
-                    FeedForward::Dense(Dense { down, .. }) => down.forward(&pass.h)?,
-                    FeedForward::Mixture(mixture) => match &mixture.parallel {
-                        None => of_experts(&pass.h, &pass.h, mixture, spec)?,
-                        Some(Parallel { dense, post_norm, experts_norm, experts_post_norm, router_norm }) => {
-                            let of_dense = normed(&dense.down.forward(&pass.h)?, Some(post_norm), spec)?;
-                            let input = normed(&pass.x, Some(experts_norm), spec)?;
-                            let of_router = normed(&pass.x, Some(router_norm), spec)?;
-                            let of_experts = of_experts(&input, &of_router, mixture, spec)?;
-                            (of_dense + normed(&of_experts, Some(experts_post_norm), spec)?)?
-                        }
-                    },
-                };
-                pass.x = added(&pass.x, &update, layer.feed_forward_post_norm.as_ref(), spec)?;
-            }
-            LayerStep::PerLayer => {
-                if let Some((own, inputs)) = layer.per_layer.as_ref().zip(pass.per_layer.as_ref()) {
-                    let gate = own.gate.forward(&pass.x)?;
-                    let gate = if spec.gelu { gate.gelu()? } else { silu(&gate)? };
-                    let gated = (gate * inputs.get(index)?)?;
-                    let update = own.projection.forward(&gated)?;
-                    pass.x = added(&pass.x, &update, Some(&own.post_norm), spec)?;
-                }
-                if let Some(factor) = &layer.output_scale {
-                    pass.x = pass.x.broadcast_mul(factor)?;
-                }
-            }
+            LayerStep::Attention if self.spec.layers[index].mixer != Mixer::Attention => Ok(()),
+            LayerStep::Attention => self.attend(index),
+            LayerStep::AttentionOutput => self.add_attention(index),
+            LayerStep::GateUp => self.start_feed_forward(index),
+            LayerStep::Down => self.add_feed_forward(index),
+            LayerStep::PerLayer => self.add_layer_embedding(index),
         }
-        Ok(())
     }
 
     fn tap(&mut self, at: usize, _wanted: Wanted) -> Result<()> {
@@ -329,6 +370,18 @@ impl Executor for CandleExecutor {
 
 fn active<P>(pass: Option<P>) -> Result<P> {
     pass.ok_or_else(|| Error::Internal("no forward pass is active".into()))
+}
+
+/// Projects the normed residual stream to the three inputs of a mixer in place of attention.
+fn mixer_inputs(layer: &LayerWeights<Linear, Tensor, Vec<Linear>>, h: &Tensor) -> [Result<Tensor>; 3] {
+    [Some(&layer.q), layer.k.as_ref(), layer.v.as_ref()].map(|linear| active(linear)?.forward(h))
+}
+
+/// Returns the RMS norm of each head of values, without weights.
+fn unit_normed(values: &Tensor, width: usize, spec: &ModelSpec) -> Result<Tensor> {
+    let ones = Tensor::ones(width, DType::F32, values.device())?;
+    let parts = values.reshape((values.elem_count() / width, width))?;
+    Ok(rms_norm(&parts, &ones, spec.rms_eps as f32)?.reshape(values.shape())?)
 }
 
 /// Splits `[rows, n * head_dim]` into heads `[1, n, rows, head_dim]`, contiguous, where `head_dim` comes with the spec.

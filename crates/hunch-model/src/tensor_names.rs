@@ -9,11 +9,12 @@
 //! Layers with a [short convolution](Mixer::ShortConvolution) or a [gated delta net](Mixer::DeltaNet) have projections
 //! and an output as well, and so the same fields as attention.
 
-use crate::spec::{
-    DeltaNet, Experts, HeadNorms, HeadOrder, LayerRope, Mixer, ModelSpec, Norms, PerLayerEmbedding,
-};
+mod layer_loader;
+
+use crate::spec::{ModelSpec, PerLayerEmbedding};
 use crate::weights::{ExpertMatrices, MatrixRows, WeightFile};
 use hunch_error::Result;
+use layer_loader::{LayerLoader, Loaders};
 
 /// All weights except the embedding table.
 pub(crate) struct ModelWeights<L, V, E> {
@@ -203,170 +204,8 @@ impl<L, V, E> LayerWeights<L, V, E> {
         ones: &impl Fn(usize) -> Result<V>,
         experts: &impl Fn(&ExpertMatrices) -> Result<E>,
     ) -> Result<Self> {
-        let (before, after) = match spec.norms {
-            Norms::Before => (Some(["attn_norm", "ffn_norm"]), None),
-            Norms::BeforeAsPost => (Some(["attn_norm", "post_attention_norm"]), None),
-            Norms::After => (None, Some(["post_attention_norm", "post_ffw_norm"])),
-            Norms::Both => (Some(["attn_norm", "ffn_norm"]), Some(["post_attention_norm", "post_ffw_norm"])),
-        };
-        let name = |part: &str| format!("blk.{index}.{part}");
-        let whole = |part: &str, n, k| linear(&MatrixRows::whole(&name(part), n, k));
-        let norm = |names: Option<[&str; 2]>, which: usize| {
-            let load =
-                |names: [&str; 2]| vector(&format!("blk.{index}.{}.weight", names[which]), &[spec.n_embd]);
-            names.map(load).transpose()
-        };
-        let mixer = spec.layers[place].mixer;
-        let convolution = spec.convolution.filter(|_| mixer == Mixer::ShortConvolution);
-        let delta_net = spec.delta_net.filter(|_| mixer == Mixer::DeltaNet);
-        let heads = spec.heads(place);
-        let (q_width, kv_width) = match convolution {
-            Some(_) => (spec.n_embd, spec.n_embd),
-            None => (spec.n_head * heads.width, heads.values()),
-        };
-        let head_norm = |part: &str, joint: usize| {
-            let weight = name(part);
-            match spec.head_norms {
-                _ if mixer != Mixer::Attention => Ok(None),
-                HeadNorms::IfPresent if !file.has(&weight) => Ok(None),
-                HeadNorms::IfPresent | HeadNorms::PerHead | HeadNorms::WithValues => {
-                    vector(&weight, &[heads.width]).map(Some)
-                }
-                HeadNorms::Joint => vector(&weight, &[joint]).map(Some),
-                HeadNorms::Unit if spec.layers[place].rope == LayerRope::None => Ok(None),
-                HeadNorms::Unit => ones(spec.head_dim).map(Some),
-            }
-        };
-        // The names of the parts are in the order of their rows in the joined matrix.
-        let queries = if spec.gated_attention { 2 * q_width } else { q_width };
-        let query_key_value = match delta_net.map(|net| (net, net.shape())) {
-            None => [("attn_q", queries), ("attn_k", kv_width), ("attn_v", kv_width)],
-            Some((net, shape)) => {
-                let (part, factor) = strengths_of(net.order);
-                [
-                    ("attn_qkv", shape.channels()),
-                    ("attn_gate", shape.width()),
-                    (part, factor * net.value_heads),
-                ]
-            }
-        };
-        let query_key_value = query_key_value.map(|(part, n)| (name(part), n));
-        let joined = match mixer {
-            Mixer::ShortConvolution => Some(name("shortconv.in_proj")),
-            Mixer::DeltaNet => None,
-            Mixer::Attention => file.has(&format!("{}.weight", name("attn_qkv"))).then(|| name("attn_qkv")),
-        };
-        let (output, output_width) = match (mixer, delta_net) {
-            (Mixer::ShortConvolution, _) => ("shortconv.out_proj", q_width),
-            (_, Some(net)) => ("ssm_out", net.shape().width()),
-            _ => ("attn_output", q_width),
-        };
-        let of_delta_net = |net: DeltaNet| -> Result<DeltaNetWeights<L, V>> {
-            let shape = net.shape();
-            let kernel = [shape.channels(), shape.positions];
-            let decays = (net.order == HeadOrder::Tiled)
-                .then(|| whole("ssm_alpha", net.value_heads, spec.n_embd))
-                .transpose()?;
-            Ok(DeltaNetWeights {
-                decays,
-                convolution: vector(&name("ssm_conv1d.weight"), &kernel)?,
-                rates: vector(&name("ssm_a"), &[net.value_heads])?,
-                bias: vector(&name("ssm_dt.bias"), &[net.value_heads])?,
-                norm: vector(&name("ssm_norm.weight"), &[net.head_dim])?,
-            })
-        };
-        let kernel = |positions: usize| vector(&name("shortconv.conv.weight"), &[spec.n_embd, positions]);
-        let [q, k, v] = MatrixRows::parts(joined.as_deref(), query_key_value, spec.n_embd);
-        let has_keys = spec.layers[place].shares_keys_of.is_none();
-        // Layers whose keys are their values have no matrix of values.
-        let has_values = has_keys
-            && (spec.head_norms != HeadNorms::WithValues || joined.is_some() || file.has(&v.weight()));
-        let dense = |n_ff: usize, suffix: &str| -> Result<Dense<L>> {
-            let part = |part: &str| name(&format!("{part}{suffix}"));
-            let separate = file.has(&format!("{}.weight", part("ffn_gate")));
-            let joined = (spec.joined_gate && !separate).then(|| part("ffn_up"));
-            let gate_up = [(part("ffn_gate"), n_ff), (part("ffn_up"), n_ff)];
-            let [gate, up] = MatrixRows::parts(joined.as_deref(), gate_up, spec.n_embd);
-            let down = MatrixRows::whole(&part("ffn_down"), spec.n_embd, n_ff);
-            Ok(Dense { gate: linear(&gate)?, up: linear(&up)?, down: linear(&down)? })
-        };
-        let mixture = |of: Experts| -> Result<Mixture<L, V, E>> {
-            let stack = |part: &str, n, k| experts(&ExpertMatrices::whole(name(part), of.count, (n, k)));
-            // Gates and ups of an expert may be one matrix.
-            let joined = file.has(&name("ffn_gate_up_exps.weight"));
-            let gate_up = |part: &str, first: usize| {
-                if !joined {
-                    return stack(part, of.n_ff, spec.n_embd);
-                }
-                let both =
-                    ExpertMatrices::whole(name("ffn_gate_up_exps"), of.count, (2 * of.n_ff, spec.n_embd));
-                experts(&both.rows(first, of.n_ff))
-            };
-            let parallel = |n_ff: usize| -> Result<Parallel<L, V>> {
-                let norm = |part: &str| vector(&name(part), &[spec.n_embd]);
-                Ok(Parallel {
-                    dense: dense(n_ff, "")?,
-                    post_norm: norm("post_ffw_norm_1.weight")?,
-                    experts_norm: norm("pre_ffw_norm_2.weight")?,
-                    experts_post_norm: norm("post_ffw_norm_2.weight")?,
-                    router_norm: norm("ffn_gate_inp.scale")?,
-                })
-            };
-            let optional = |part: &str, len| {
-                let name = name(part);
-                file.has(&name).then(|| vector(&name, &[len])).transpose()
-            };
-            Ok(Mixture {
-                router: whole("ffn_gate_inp", of.count, spec.n_embd)?,
-                bias: optional("exp_probs_b.bias", of.count)?,
-                gate: gate_up("ffn_gate_exps", 0)?,
-                up: gate_up("ffn_up_exps", of.n_ff)?,
-                down: stack("ffn_down_exps", spec.n_embd, of.n_ff)?,
-                shared: of.shared.map(|n_ff| dense(n_ff, "_shexp")).transpose()?,
-                shared_weight: optional("ffn_gate_inp_shexp.weight", spec.n_embd)?,
-                factors: optional("ffn_down_exps.scale", of.count)?,
-                parallel: of.parallel.map(parallel).transpose()?,
-            })
-        };
-        let has_scale = file.has(&name("layer_output_scale.weight"));
-        let per_layer = |PerLayerEmbedding { width }| -> Result<PerLayer<L, V>> {
-            Ok(PerLayer {
-                gate: whole("inp_gate", width, spec.n_embd)?,
-                projection: whole("proj", spec.n_embd, width)?,
-                post_norm: vector(&name("post_norm.weight"), &[spec.n_embd])?,
-            })
-        };
-        let feed_forward = match spec.experts {
-            None => FeedForward::Dense(dense(spec.dense_width(place), "")?),
-            Some(of) if !of.are_in(place) => FeedForward::Dense(dense(of.dense_ff, "")?),
-            Some(of) => FeedForward::Mixture(mixture(of)?),
-        };
-        Ok(LayerWeights {
-            attention_norm: norm(before, 0)?,
-            q: linear(&q)?,
-            k: has_keys.then(|| linear(&k)).transpose()?,
-            v: has_values.then(|| linear(&v)).transpose()?,
-            q_norm: head_norm("attn_q_norm.weight", q_width)?,
-            k_norm: if has_keys { head_norm("attn_k_norm.weight", kv_width)? } else { None },
-            convolution: convolution.map(kernel).transpose()?,
-            delta_net: delta_net.map(of_delta_net).transpose()?,
-            sinks: spec.sinks.then(|| vector(&name("attn_sinks.weight"), &[spec.n_head])).transpose()?,
-            output: whole(output, spec.n_embd, output_width)?,
-            attention_post_norm: norm(after, 0)?,
-            feed_forward_norm: norm(before, 1)?,
-            feed_forward,
-            feed_forward_post_norm: norm(after, 1)?,
-            per_layer: spec.per_layer.map(per_layer).transpose()?,
-            output_scale: has_scale.then(|| vector(&name("layer_output_scale.weight"), &[1])).transpose()?,
-        })
-    }
-}
-
-/// Returns the name of the matrix with the strengths of a gated delta net, and its rows for each value head.
-fn strengths_of(order: HeadOrder) -> (&'static str, usize) {
-    match order {
-        HeadOrder::Grouped => ("ssm_ba", 2),
-        HeadOrder::Tiled => ("ssm_beta", 1),
+        let loaders = Loaders { linear, vector, ones, experts };
+        LayerLoader { file, spec, place, index, loaders }.load()
     }
 }
 
