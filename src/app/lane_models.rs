@@ -41,17 +41,16 @@ impl App {
     /// Finds the files and titles of a lane's models. `others` are the sets before it.
     fn lane_set(&self, ready: &ReadyModels, asked: &LaneModels, others: &[LaneSet]) -> Result<LaneSet> {
         let loaded = &ready.loaded;
-        let target = self.find_model(&asked.target)?;
-        let draft = asked.draft.as_deref().map(|name| self.find_model(name)).transpose()?;
-        let head = self.find_head(asked.head.as_deref())?;
+        let found = self.find_models(&asked.target, asked.draft.as_deref(), asked.head.as_deref())?;
+        let LoadPlan { target, draft, head, .. } = &found;
         let inspected = |path: &Path| hunch_library::inspect_listed(path, &self.shared.places);
-        let Inspection { entry, spec, .. } = inspected(&target)?;
-        let is_loaded = target == Path::new(&loaded.target.path);
+        let Inspection { entry, spec, .. } = inspected(target)?;
+        let is_loaded = *target == Path::new(&loaded.target.path);
         let title = |entry: &ModelEntry| format!("{} {}", entry.title, entry.quantisation);
         // Titles are the identity of targets in the report.
         let of_loaded = ready.details.target.clone();
         let is_taken = |name: &String| {
-            let of_other = |set: &LaneSet| set.plan.target != target && set.titles.target == *name;
+            let of_other = |set: &LaneSet| set.plan.target != *target && set.titles.target == *name;
             *name == of_loaded || others.iter().any(of_other)
         };
         let names = [title(&entry), entry.name.clone()];
@@ -66,8 +65,7 @@ impl App {
             head: of_head,
         };
         let context = loaded.context.min(entry.context_length) as usize;
-        let plan = load::plan(&self.shared.places, target, draft);
-        let plan = LoadPlan { head, context: Some(context), ..plan };
+        let plan = LoadPlan { context: Some(context), ..found };
         let place = if is_loaded { TargetPlace::Loaded } else { TargetPlace::Together };
         let info = spec.info();
         let options = if is_loaded {
@@ -95,7 +93,7 @@ impl App {
         let mut of_target = TargetMemory::default();
         for set in &*sets {
             let context = set.plan.context.map_or(loaded.context, |context| context as u32);
-            let fit = self.fit(&fit_request(&set.requested, context))?;
+            let fit = self.fit_plan(&set.plan, Some(context))?;
             check_memory(&fit, ", and what was in memory is still there")?;
             if set.place == TargetPlace::Loaded {
                 let is_loaded = |path: &Path| {

@@ -22,7 +22,7 @@ use crate::services::load;
 use crate::store::Store;
 use hunch_error::{Error, Result};
 use hunch_library::fit::default_context;
-use hunch_library::types::{FitRequest, LibraryEvent, LoadProgress, LoadRequest, ModelEntry};
+use hunch_library::types::{LibraryEvent, LoadProgress, LoadRequest, ModelEntry};
 use hunch_library::{HeadEntry, Inspection, load_marker};
 use hunch_model::spec::ModelSpec;
 
@@ -52,22 +52,15 @@ impl App {
     }
 
     fn load_in_turn(&self, request: &LoadRequest, stop: &StopFlag) -> Result<LoadedModels> {
-        let target = self.find_model(&request.target)?;
-        let draft = request.draft.as_deref().map(|name| self.find_model(name)).transpose()?;
-        let head = self.find_head(request.head.as_deref())?;
+        let found = self.find_models(&request.target, request.draft.as_deref(), request.head.as_deref())?;
         let inspected = |path: &Path| hunch_library::inspect_listed(path, &self.shared.places);
-        let Inspection { entry: target_entry, spec, sampling, .. } = inspected(&target)?;
-        let draft_entry = draft.as_deref().map(inspected).transpose()?.map(|draft| draft.entry);
+        let Inspection { entry: target_entry, spec, sampling, .. } = inspected(&found.target)?;
+        let draft_entry = found.draft.as_deref().map(inspected).transpose()?.map(|draft| draft.entry);
         let context = self.context_for(request, &target_entry, &spec);
-        let make_room = self.has_to_make_room(request, context)?;
+        let make_room = self.has_to_make_room(&found, context)?;
         let progress = Some(self.progress_callback(stop.clone()));
-        let chosen_head = head.as_deref().and_then(hunch_library::head_at);
-        let plan = LoadPlan {
-            head,
-            context: Some(context as usize),
-            progress,
-            ..load::plan(&self.shared.places, target, draft)
-        };
+        let chosen_head = found.head.as_deref().and_then(hunch_library::head_at);
+        let plan = LoadPlan { context: Some(context as usize), progress, ..found };
         if stop.load(Ordering::Relaxed) {
             return Err(Error::Stopped);
         }
@@ -136,9 +129,8 @@ impl App {
     ///
     /// # Errors
     /// [`Refusal::ModelTooLarge`](hunch_error::Refusal::ModelTooLarge) when the new ones do not fit even then. Nothing has changed.
-    fn has_to_make_room(&self, request: &LoadRequest, context: u32) -> Result<bool> {
-        let LoadRequest { target, draft, head, .. } = request.clone();
-        let fit = self.fit(&FitRequest { target, draft, head, context: Some(context) })?;
+    fn has_to_make_room(&self, plan: &LoadPlan, context: u32) -> Result<bool> {
+        let fit = self.fit_plan(plan, Some(context))?;
         load::check_memory(&fit, ", and what was in memory is still there")?;
         Ok(load::has_to_make_room(&fit, self.held_by_models()))
     }

@@ -5,6 +5,8 @@ use std::sync::{Arc, Weak};
 
 use super::lock::{RankedGuard, RankedMutex};
 use super::{App, LibraryListener, Shared};
+use crate::generate::LoadPlan;
+use crate::services::load::{self, ModelNames};
 use hunch_error::{Error, Refusal, Result};
 use hunch_library::download::{Downloads, Subscription};
 use hunch_library::types::ModelEntry;
@@ -98,12 +100,17 @@ impl App {
         files.into_iter().zip(known).find(|(_, known)| !known).map(|(file, _)| file)
     }
 
-    /// Returns the path of a head given by path or name.
+    /// Finds models given by path or name, and plans to load them.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] if there is no such head.
-    pub(super) fn find_head(&self, name: Option<&str>) -> Result<Option<PathBuf>> {
-        name.map(|name| hunch_library::resolve_head(Path::new(name), &self.shared.places)).transpose()
+    /// As [`load::find`].
+    pub(super) fn find_models(
+        &self,
+        target: &str,
+        draft: Option<&str>,
+        head: Option<&str>,
+    ) -> Result<LoadPlan> {
+        load::find(&self.shared.places, ModelNames { target, draft, head: head.map(Path::new) })
     }
 
     /// Returns true if a head is on this machine's list, by name or path, or ended the last run while it was loaded.

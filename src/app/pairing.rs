@@ -6,6 +6,7 @@ use crate::app::MeasurementSink;
 use crate::bench::MethodConfig;
 use crate::bench::compare::report::{CompareEvent, CompareRequest, ComparedPrompts, LaneConfig};
 use crate::bench::suite::PAIR;
+use crate::generate::LoadPlan;
 use crate::services::measure::SpeedRecorder;
 use crate::services::pair::PairJudge;
 use hunch_core::depth::MaxDraft;
@@ -29,12 +30,14 @@ impl App {
     /// # Errors
     /// When a file is missing or unusable, or the context is longer than the target supports.
     pub fn fit(&self, request: &FitRequest) -> Result<Fit> {
-        let target = self.find_model(&request.target)?;
-        let draft = request.draft.as_deref().map(|name| self.find_model(name)).transpose()?;
-        let head = self.find_head(request.head.as_deref())?;
-        self.judge(|judge| {
-            judge.fit(&target, draft.as_deref(), head.as_deref(), request.context, || self.list_models())
-        })
+        let FitRequest { target, draft, head, context } = request;
+        let plan = self.find_models(target, draft.as_deref(), head.as_deref())?;
+        self.fit_plan(&plan, *context)
+    }
+
+    /// As [`App::fit`], of files that were found already.
+    pub(super) fn fit_plan(&self, plan: &LoadPlan, context: Option<u32>) -> Result<Fit> {
+        self.judge(|judge| judge.fit(plan, context, || self.list_models()))
     }
 
     /// Returns for each target whether it fits alone at its default context, or `None` if it cannot be read. Reads only

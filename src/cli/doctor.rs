@@ -9,7 +9,7 @@ use clap::Args;
 use hunch::bench::timed_passes::TimedPasses;
 use hunch::generate::Models;
 use hunch::proof::{self, ProofCheck};
-use hunch::services::load;
+use hunch::services::load::{self, ModelNames};
 use hunch_core::limits::MAX_DRAFT;
 use hunch_error::Error;
 use hunch_library::fit::too_large_message;
@@ -212,15 +212,14 @@ fn parts<T>(loaded: Option<Loaded<T>>) -> (Option<T>, Option<String>) {
 /// Checks target and draft on a device. Says so if they do not fit into memory.
 fn checks(target: &str, draft: Option<&str>, compute: &Compute) -> Result<Loaded<Checks>> {
     let places = Places::of_this_user()?;
-    let target = hunch_library::resolve(target, &places)?;
-    let draft = draft.map(|draft| hunch_library::resolve(draft, &places)).transpose()?;
-    let fit = predicted_fit(compute, &places, &target, draft.as_deref(), None, None)?;
+    let plan = load::find(&places, ModelNames { target, draft, head: None })?;
+    let fit = predicted_fit(compute, &places, &plan, None)?;
     if fit.verdict == FitVerdict::TooLarge {
         let refusal = too_large_message(&fit);
         eprintln!("hunch: Not checked: {}.", render::line(&refusal));
         return Ok(Err(refusal));
     }
-    let mut models = Models::load_by(&load::plan(&places, target, draft), compute)?;
+    let mut models = Models::load_by(&plan, compute)?;
     Ok(Ok(Checks {
         target: models.target_name(),
         draft: models.draft_name(),
@@ -232,15 +231,15 @@ fn checks(target: &str, draft: Option<&str>, compute: &Compute) -> Result<Loaded
 /// Times passes of a model on a device. Says so if it does not fit into memory.
 fn timed(target: &str, compute: &Compute, rows: &[usize]) -> Result<Loaded<TimedPasses>> {
     let places = Places::of_this_user()?;
-    let path = hunch_library::resolve(target, &places)?;
-    let fit = predicted_fit(compute, &places, &path, None, None, None)?;
+    let plan = load::find(&places, ModelNames::target(target))?;
+    let fit = predicted_fit(compute, &places, &plan, None)?;
     if fit.verdict == FitVerdict::TooLarge {
         let device = if Backend::usual(compute) == Backend::Cpu { "CPU" } else { "GPU" };
         let refusal = too_large_message(&fit);
         eprintln!("hunch: Not timed on the {device}: {}.", render::line(&refusal));
         return Ok(Err(refusal));
     }
-    Ok(Ok(TimedPasses::measure(&path, compute, rows)?))
+    Ok(Ok(TimedPasses::measure(&plan.target, compute, rows)?))
 }
 
 fn text(report: &Report) -> String {

@@ -12,7 +12,7 @@ use hunch::engine::WallClock;
 use hunch::event::{GenerationEvent, TokenEvent};
 use hunch::generate::{Finished, GenerationContext, GenerationPlan, LoadPlan, Models, Prompt, generate};
 use hunch::server_answers::exact;
-use hunch::services::load;
+use hunch::services::load::{self, ModelNames};
 use hunch::services::texts::{MAX_BYTES, Texts};
 use hunch_core::chat::{ChatMessage, Role, Thinking};
 use hunch_core::depth::MaxDraft;
@@ -452,29 +452,20 @@ fn load_on(
     longest: usize,
 ) -> Result<Models> {
     let places = Places::of_this_user()?;
-    let target = args.target_path()?;
-    let draft = args.draft_path()?;
-    let head = drafters.head.as_deref();
-    let head = head.map(|head| hunch_library::resolve_head(head, &places)).transpose()?;
+    let names =
+        ModelNames { target: &args.target, draft: args.draft.as_deref(), head: drafters.head.as_deref() };
+    let plan = LoadPlan { draft_device: args.draft_device, ..load::find(&places, names)? };
     // Read before the models, which take longer.
     let texts = match &drafters.texts[..] {
         [] => None,
         sources => Some(Texts::read(sources, &hunch_library::conversations_path()?, &|| false)?),
     };
     if !args.ignore_memory_check {
-        let context = default_context(&hunch_library::inspect(&target)?.spec).min(longest).max(1) as u32;
-        let fit = models::predicted_fit(
-            compute,
-            &places,
-            &target,
-            draft.as_deref(),
-            head.as_deref(),
-            Some(context),
-        )?;
+        let spec = hunch_library::inspect(&plan.target)?.spec;
+        let context = default_context(&spec).min(longest).max(1) as u32;
+        let fit = models::predicted_fit(compute, &places, &plan, Some(context))?;
         load::check_memory(&fit, "; --ignore-memory-check loads it anyway")?;
     }
-    let plan =
-        LoadPlan { head, draft_device: args.draft_device, ..load::plan(&places, target.clone(), draft) };
     let mut models = Models::load_by(&plan, compute)?;
     if let Some(note) = models.device_note() {
         note.lines().for_each(|note| eprintln!("hunch: {}", render::line(note)));
@@ -486,7 +477,7 @@ fn load_on(
         eprintln!("hunch: {placement}");
     }
     if methods.iter().any(|method| method.requires(Needs::LowBitCopy)) {
-        models.load_low_bit(&low_bit_copy(&target, compute)?, compute)?;
+        models.load_low_bit(&low_bit_copy(&plan.target, compute)?, compute)?;
     }
     if let Some(texts) = texts {
         let index = texts.index(models.encoder().tokenizer(), &|| false)?;

@@ -310,11 +310,9 @@ impl ServedModels {
 
     /// Predicts the memory of a model. Loaded models hold `held` bytes.
     fn fit(&self, model: &ServedModel, held: u64) -> Result<Fit> {
-        let LoadPlan { target, draft, head, .. } = &model.plan;
-        let context = default_context(&hunch_library::inspect(target)?.spec).min(model.context) as u32;
-        self.judge(held, |judge| {
-            judge.fit(target, draft.as_deref(), head.as_deref(), Some(context), Vec::new)
-        })
+        let spec = hunch_library::inspect(&model.plan.target)?.spec;
+        let context = default_context(&spec).min(model.context) as u32;
+        self.judge(held, |judge| judge.fit(&model.plan, Some(context), Vec::new))
     }
 
     /// Returns the plan that loads a model.

@@ -1,7 +1,7 @@
-//! Preparations for loading models: the memory check, the plan, and saved skip sets. Reading the weights belongs to
-//! [`crate::generate`].
+//! Preparations for loading models: files, the plan, the memory check, and saved skip sets. Reading the weights belongs
+//! to [`crate::generate`].
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use hunch_error::{EnglishOnly, Refusal, Result};
 use hunch_library::Places;
@@ -10,6 +10,35 @@ use hunch_library::types::{Fit, FitVerdict};
 
 use crate::bench::skip_sets::{self, SearchedModel};
 use crate::generate::LoadPlan;
+
+/// Models that are loaded together, by name or path.
+#[derive(Clone, Copy, Debug)]
+pub struct ModelNames<'a> {
+    /// The target.
+    pub target: &'a str,
+    /// The draft model.
+    pub draft: Option<&'a str>,
+    /// The head that drafts. `None` takes the usual one of the target.
+    pub head: Option<&'a Path>,
+}
+
+impl<'a> ModelNames<'a> {
+    /// Names a target alone.
+    pub fn target(target: &'a str) -> Self {
+        Self { target, draft: None, head: None }
+    }
+}
+
+/// Finds the files of models, and plans to load them.
+///
+/// # Errors
+/// If a model or a head is not found, or several have its name.
+pub fn find(places: &Places, names: ModelNames<'_>) -> Result<LoadPlan> {
+    let target = hunch_library::resolve(names.target, places)?;
+    let draft = names.draft.map(|name| hunch_library::resolve(name, places)).transpose()?;
+    let head = names.head.map(|head| hunch_library::resolve_head(head, places)).transpose()?;
+    Ok(LoadPlan { head, ..plan(places, target, draft) })
+}
 
 /// Refuses models that are not expected to fit into memory. `consequence` ends the message.
 ///

@@ -11,6 +11,7 @@ use hunch_library::types::{Fit, FitVerdict, MachineMemory, ModelEntry};
 use hunch_library::vocabularies::Vocabularies;
 use hunch_model::device::Compute;
 
+use crate::generate::LoadPlan;
 use crate::store::CurveOf;
 
 /// The machine and its measurements, by which pairs are judged.
@@ -46,20 +47,19 @@ impl PairJudge<'_> {
         })
     }
 
-    /// Predicts the memory of models and a head, by default the one that drafts for the target. If they do not fit,
-    /// `installed` lists the models that are searched for smaller choices.
+    /// Predicts the memory of planned models and a head, by default the one that drafts for the target. If they do not
+    /// fit, `installed` lists the models that are searched for smaller choices.
     ///
     /// # Errors
     /// When a file is missing or unusable, or the context is longer than the target supports.
     pub fn fit(
         &self,
-        target: &Path,
-        draft: Option<&Path>,
-        head: Option<&Path>,
+        plan: &LoadPlan,
         context: Option<u32>,
         installed: impl FnOnce() -> Vec<ModelEntry>,
     ) -> Result<Fit> {
-        let fit = |pairs: &Pairs<'_>| pairs.fit(target, draft, head, context);
+        let LoadPlan { target, draft, head, .. } = plan;
+        let fit = |pairs: &Pairs<'_>| pairs.fit(target, draft.as_deref(), head.as_deref(), context);
         let found = self.query(&[], fit)?;
         if found.verdict == FitVerdict::TooLarge { self.query(&installed(), fit) } else { Ok(found) }
     }

@@ -7,7 +7,7 @@ use anyhow::Result;
 use clap::Args;
 use hunch::bench::peak_memory;
 use hunch::generate::{LoadPlan, Models};
-use hunch::services::load;
+use hunch::services::load::{self, ModelNames};
 use hunch_library::Places;
 use hunch_library::types::{Fit, FitVerdict, PredictedMemory, SmallerChoice};
 use hunch_model::device::{DeviceChoice, KvType};
@@ -45,23 +45,17 @@ pub(super) struct FitArgs {
 
 pub(super) fn run(args: &FitArgs, places: &Places, json: bool) -> Result<()> {
     let compute = open_compute(args.device, None)?.with_kv(args.kv);
-    let target = hunch_library::resolve(&args.target, places)?;
-    let draft = args.draft.as_deref().map(|name| hunch_library::resolve(name, places)).transpose()?;
-    let head = args.head.as_deref().map(|head| hunch_library::resolve_head(head, places)).transpose()?;
+    let names = ModelNames { target: &args.target, draft: args.draft.as_deref(), head: args.head.as_deref() };
+    let found = load::find(places, names)?;
     let measured = if args.measure {
         // Measured first: reading the files for the prediction would add to the peak of this process.
-        let context = pairs::context(&target, args.context)? as usize;
-        let plan = LoadPlan {
-            head: head.clone(),
-            context: Some(context),
-            ..load::plan(places, target.clone(), draft.clone())
-        };
+        let context = pairs::context(&found.target, args.context)? as usize;
+        let plan = LoadPlan { context: Some(context), ..found.clone() };
         Some(peak_memory::peak_when_full(&mut Models::load_by(&plan, &compute)?, &compute, context)?)
     } else {
         None
     };
-    let head = head.as_deref();
-    let fit = pairs::predicted_fit(&compute, places, &target, draft.as_deref(), head, args.context)?;
+    let fit = pairs::predicted_fit(&compute, places, &found, args.context)?;
     let mut out = std::io::stdout().lock();
     if json {
         let value = serde_json::json!({ "fit": fit, "measured_peak_bytes": measured });

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use clap::Args;
+use hunch::generate::LoadPlan;
 use hunch_core::sample::RecommendedSampling;
 use hunch_library::types::{Fit, OwnDrafter};
 use hunch_library::{Inspection, Places};
@@ -34,7 +35,7 @@ pub(crate) fn run(args: &InspectArgs, places: &Places, json: bool) -> Result<()>
     let compute = Compute::open(DeviceChoice::Auto, None)?;
     let mut inspection = hunch_library::inspect_listed(&path, places)?;
     fill_speeds(std::slice::from_mut(&mut inspection.entry), &compute);
-    let fit = predicted_fit(&compute, places, &path, None, None, args.context)?;
+    let fit = predicted_fit(&compute, places, &LoadPlan::of(&path), args.context)?;
     let note = hunch_library::template_note(&path)?;
     show(&inspection, &fit, note.as_deref(), json)
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use clap::Args;
+use hunch::generate::LoadPlan;
 use hunch::services::pair::PairJudge;
 use hunch::store::Store;
 use hunch_error::Error;
@@ -35,16 +36,14 @@ pub(super) fn context(target: &Path, asked: Option<u32>) -> Result<u32, Error> {
     asked.map_or_else(usual, Ok)
 }
 
-/// Predicts the memory of models. If they do not fit, also searches for smaller choices among all models.
+/// Predicts the memory of planned models. If they do not fit, also searches for smaller choices among all models.
 pub(crate) fn predicted_fit(
     compute: &Compute,
     places: &Places,
-    target: &Path,
-    draft: Option<&Path>,
-    head: Option<&Path>,
+    plan: &LoadPlan,
     context: Option<u32>,
 ) -> Result<Fit, Error> {
-    judge(compute, |judge| judge.fit(target, draft, head, context, || hunch_library::scan(places).models))
+    judge(compute, |judge| judge.fit(plan, context, || hunch_library::scan(places).models))
 }
 
 /// Calls `ask` with the measurements of this machine.
