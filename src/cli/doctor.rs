@@ -243,85 +243,89 @@ fn timed(target: &str, compute: &Compute, rows: &[usize]) -> Result<Loaded<Timed
 }
 
 fn text(report: &Report) -> String {
+    let mut out = machine_text(report);
+    if let Some(speed) = report.gpu.as_ref().and_then(|gpu| gpu.test.speed.as_ref()) {
+        let curve: Vec<(usize, f64)> = (1..).zip(speed.product_ms.iter().copied()).collect();
+        out += &format!("\nA Q4_K product of M rows, measured:\n{}\n", curve_table(&curve));
+    }
+    out.extend(report.predicted.as_ref().map(predicted_text));
+    out.extend(report.on_gpu.as_ref().map(|timed| timed_text(timed, "GPU")));
+    out.extend(report.cpu.as_ref().map(|timed| timed_text(timed, "CPU")));
+    out.extend(report.checks.as_ref().map(checks_text));
+    if !report.points.is_empty() {
+        out += "\nProperties that only a Mac can show:\n";
+        out.extend(report.points.iter().map(|point| format!("{}\n", render::line(&point.line()))));
+    }
+    out
+}
+
+/// Formats the facts of the machine, one in each line.
+fn machine_text(report: &Report) -> String {
+    let memory = [report.memory_bytes, report.usable_bytes].map(render::bytes);
     let mut rows = vec![
         ("Hunch", report.version.to_owned()),
         ("system", format!("{}, {}", report.system, report.architecture)),
         ("device", format!("{}, {} CPU threads", report.device, report.threads)),
         ("CPU kernels", report.cpu_kernels.to_owned()),
-        (
-            "memory",
-            format!(
-                "{}, {} for models",
-                render::bytes(report.memory_bytes),
-                render::bytes(report.usable_bytes)
-            ),
-        ),
+        ("memory", format!("{}, {} for models", memory[0], memory[1])),
     ];
-    if let Some(gpu) = &report.gpu {
-        rows.push(("GPU", gpu.machine.chip.clone()));
-        let problems: Vec<&str> = gpu.test.problems().collect();
-        let tested = render::count(gpu.test.findings.len(), "part");
-        rows.push((
-            "kernels",
-            if problems.is_empty() {
-                format!("{tested} passed the self-test")
-            } else {
-                format!("{} of {tested} failed; docs/metal.md lists their replacements", problems.len())
-            },
-        ));
-        rows.extend(problems.into_iter().map(|problem| ("failed", render::line(problem))));
-        if let Some(speed) = &gpu.test.speed {
-            rows.push(("memory speed", format!("{:.0} GB/s, measured with a copy", speed.memory_gb_s)));
-        }
+    match &report.gpu {
+        Some(gpu) => rows.extend(gpu_rows(gpu)),
+        None => rows.push(("GPU", "none that Hunch can use".into())),
+    }
+    render::fields(&rows) + "\n"
+}
+
+/// Returns the chip of a GPU, the result of its self-test and the speed of its memory.
+fn gpu_rows(gpu: &SelfTestRecord) -> Vec<(&'static str, String)> {
+    let problems: Vec<&str> = gpu.test.problems().collect();
+    let tested = render::count(gpu.test.findings.len(), "part");
+    let kernels = if problems.is_empty() {
+        format!("{tested} passed the self-test")
     } else {
-        rows.push(("GPU", "none that Hunch can use".into()));
-    }
-    let mut out = render::fields(&rows);
-    out.push('\n');
-    if let Some(speed) = report.gpu.as_ref().and_then(|gpu| gpu.test.speed.as_ref()) {
-        let curve: Vec<(usize, f64)> = (1..).zip(speed.product_ms.iter().copied()).collect();
-        out += &format!("\nA Q4_K product of M rows, measured:\n{}\n", curve_table(&curve));
-    }
-    if let Some(predicted) = &report.predicted {
-        let basis = match &predicted.chip {
-            Some(chip) => {
-                let Chip { name, memory_gb_s, cores, .. } = chip;
-                let assumed =
-                    chip.assumed_like.map(|like| format!(", assumed to be those of {like}")).unwrap_or_default();
-                format!(
-                    "figures of {name} ({memory_gb_s} GB/s, {cores} cores{assumed}); predicted, not measured"
-                )
-            }
-            None => "the measured products; predicted, not measured".into(),
-        };
-        let model = render::line(&predicted.model);
-        out +=
-            &format!("\nA pass of M rows of {model}, from {basis}:\n{}\n", curve_table(&predicted.pass_ms));
-    }
-    for (timed, device) in [(&report.on_gpu, "GPU"), (&report.cpu, "CPU")] {
-        let Some(TimedPasses { model, note, pass_ms }) = timed else { continue };
-        let model = render::line(model);
-        out +=
-            &format!("\nA pass of M rows of {model} on the {device}, measured:\n{}\n", curve_table(pass_ms));
-        let notes = note.iter().flat_map(|note| note.lines());
-        out.extend(notes.map(|line| format!("{}\n", render::line(line))));
-    }
-    if let Some(Checks { target, draft, draft_placement, checks }) = &report.checks {
-        let draft = draft.as_ref().map(|draft| format!(" with {}", render::line(draft))).unwrap_or_default();
-        let failed: Vec<&ProofCheck> = checks.iter().filter(|check| !check.passed).collect();
-        let passed = checks.len() - failed.len();
-        out += &format!(
-            "\nText of {}{draft}: {passed} of {} passed\n",
-            render::line(target),
-            render::count(checks.len(), "check")
-        );
-        out.extend(failed.into_iter().map(|check| format!("failed  {}: {}\n", check.name, check.finding)));
-        out.extend(draft_placement.iter().map(|placement| format!("{}\n", render::line(placement))));
-    }
-    if !report.points.is_empty() {
-        out += "\nProperties that only a Mac can show:\n";
-        out.extend(report.points.iter().map(|point| format!("{}\n", render::line(&point.line()))));
-    }
+        format!("{} of {tested} failed; docs/metal.md lists their replacements", problems.len())
+    };
+    let mut rows = vec![("GPU", gpu.machine.chip.clone()), ("kernels", kernels)];
+    rows.extend(problems.into_iter().map(|problem| ("failed", render::line(problem))));
+    let speed = gpu.test.speed.as_ref();
+    rows.extend(
+        speed.map(|speed| ("memory speed", format!("{:.0} GB/s, measured with a copy", speed.memory_gb_s))),
+    );
+    rows
+}
+
+/// Formats the predicted costs of passes, and the figures that they come from.
+fn predicted_text(predicted: &Predicted) -> String {
+    let basis = match &predicted.chip {
+        Some(Chip { name, memory_gb_s, cores, assumed_like, .. }) => {
+            let assumed =
+                assumed_like.map(|like| format!(", assumed to be those of {like}")).unwrap_or_default();
+            format!("figures of {name} ({memory_gb_s} GB/s, {cores} cores{assumed}); predicted, not measured")
+        }
+        None => "the measured products; predicted, not measured".into(),
+    };
+    let model = render::line(&predicted.model);
+    format!("\nA pass of M rows of {model}, from {basis}:\n{}\n", curve_table(&predicted.pass_ms))
+}
+
+/// Formats the passes that were timed on a device, and its notes.
+fn timed_text(TimedPasses { model, note, pass_ms }: &TimedPasses, device: &str) -> String {
+    let (model, table) = (render::line(model), curve_table(pass_ms));
+    let mut out = format!("\nA pass of M rows of {model} on the {device}, measured:\n{table}\n");
+    let notes = note.iter().flat_map(|note| note.lines());
+    out.extend(notes.map(|line| format!("{}\n", render::line(line))));
+    out
+}
+
+/// Formats the number of passed checks, the failed ones, and the device of the draft model.
+fn checks_text(Checks { target, draft, draft_placement, checks }: &Checks) -> String {
+    let draft = draft.as_ref().map(|draft| format!(" with {}", render::line(draft))).unwrap_or_default();
+    let failed: Vec<&ProofCheck> = checks.iter().filter(|check| !check.passed).collect();
+    let passed = checks.len() - failed.len();
+    let (target, total) = (render::line(target), render::count(checks.len(), "check"));
+    let mut out = format!("\nText of {target}{draft}: {passed} of {total} passed\n");
+    out.extend(failed.into_iter().map(|check| format!("failed  {}: {}\n", check.name, check.finding)));
+    out.extend(draft_placement.iter().map(|placement| format!("{}\n", render::line(placement))));
     out
 }
 

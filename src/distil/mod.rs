@@ -24,6 +24,7 @@ use hunch_error::{Error, Result};
 use hunch_model::atomic_file;
 use hunch_model::decoder::Decoder;
 use hunch_model::float_weights::FloatWeights;
+use hunch_model::spec::ModelSpec;
 use hunch_model::text::{Tokenizer, check_vocabularies};
 use serde::Serialize;
 
@@ -206,31 +207,14 @@ pub fn distil(
     watch: &mut dyn TrainWatch,
 ) -> Result<DistilReport> {
     let recipe = &plan.recipe;
-    let file = FloatWeights::open(plan.draft)?;
-    check_vocabularies(&target.tokenizer, &Tokenizer::from_gguf(file.file().gguf())?)?;
-    recipe.check(&file)?;
-    if let Some(usable) = plan.usable {
-        memory::check(&file, recipe, usable)?;
-    }
-    atomic_file::check_new(out)
-        .map_err(|error| if_taken(error, out, "Nothing was changed. Give another name to --out."))?;
-    let limits = TextLimits {
-        n_vocab: file.spec().n_vocab.min(target.rows.n_vocab),
-        context: [file.spec().context_length, target.decoder.info().context_length, longest_text(recipe)]
-            .into_iter()
-            .min()
-            .unwrap_or_default(),
-    };
+    let file = open_checked(target, plan, out)?;
+    let limits = text_limits(target, file.spec(), recipe);
     // The decoder checks the shapes of all tensors.
     let before = Decoder::open(plan.draft, target.compute())?;
     let student = Student::load(file, recipe.rank, plan.seed, target.device())?;
 
     let mut store = ShardStore::open_tokens(folder, target, plan.seed, plan.disk)?;
-    let goals = [Goal::HeldOut, Goal::Training(plan.tokens)];
-    let mut disk_limit = false;
-    for goal in goals {
-        disk_limit |= collect(target, &mut store, &recipe.collect, goal, None, watch)?.disk_limit;
-    }
+    let disk_limit = collect_answers(target, &mut store, plan, watch)?;
     let entries = store.training_set(plan.tokens).answers;
     let mut texts = entries.iter().map(|entry| store.read(entry)).collect::<Result<Vec<_>>>()?;
     texts.retain(|text| limits.allow(text));
@@ -247,16 +231,7 @@ pub fn distil(
 
     let data = Data { target, store: &store, texts: &texts, limits };
     let mut fit = DistilFit::open(data, student, plan, store.folder(), &|| is_paused(&*watch))?;
-    let mut steps_now = 0;
-    loop {
-        if is_finished_early(watch, || fit.save())? {
-            break;
-        }
-        let Some((loss, acceptance)) = fit.step(&|| is_paused(&*watch))? else { break };
-        steps_now += 1;
-        let (step, total) = fit.position();
-        watch.progress(TrainProgress::Fitting { step, total, loss, acceptance });
-    }
+    let steps_now = take_steps(&mut fit, watch)?;
     // Measured as written: rounding to the types of the file may cost what was learned.
     let fresh = folder.join("distilled.gguf");
     fit.write(&fresh)?;
@@ -282,6 +257,54 @@ pub fn distil(
         distilled,
         written,
     })
+}
+
+/// Opens the draft's file, and checks everything that can be refused before any work.
+fn open_checked(target: &TrainingTarget, plan: &DistilPlan<'_>, out: &Path) -> Result<FloatWeights> {
+    let file = FloatWeights::open(plan.draft)?;
+    check_vocabularies(&target.tokenizer, &Tokenizer::from_gguf(file.file().gguf())?)?;
+    plan.recipe.check(&file)?;
+    if let Some(usable) = plan.usable {
+        memory::check(&file, &plan.recipe, usable)?;
+    }
+    atomic_file::check_new(out)
+        .map_err(|error| if_taken(error, out, "Nothing was changed. Give another name to --out."))?;
+    Ok(file)
+}
+
+/// Returns the size of texts that both models can read.
+fn text_limits(target: &TrainingTarget, draft: &ModelSpec, recipe: &DistilRecipe) -> TextLimits {
+    let contexts = draft.context_length.min(target.decoder.info().context_length);
+    TextLimits {
+        n_vocab: draft.n_vocab.min(target.rows.n_vocab),
+        context: contexts.min(longest_text(recipe)),
+    }
+}
+
+/// Collects answers to measure on and to learn on. Returns true if the texts reached their limit on disk.
+fn collect_answers(
+    target: &TrainingTarget,
+    store: &mut ShardStore,
+    plan: &DistilPlan<'_>,
+    watch: &mut dyn TrainWatch,
+) -> Result<bool> {
+    let mut disk_limit = false;
+    for goal in [Goal::HeldOut, Goal::Training(plan.tokens)] {
+        disk_limit |= collect(target, store, &plan.recipe.collect, goal, None, watch)?.disk_limit;
+    }
+    Ok(disk_limit)
+}
+
+/// Takes the steps that are left, until the watcher ends them. Returns their number.
+fn take_steps(fit: &mut DistilFit<'_>, watch: &mut dyn TrainWatch) -> Result<usize> {
+    let mut steps = 0;
+    while !is_finished_early(watch, || fit.save())? {
+        let Some((loss, acceptance)) = fit.step(&|| is_paused(&*watch))? else { break };
+        steps += 1;
+        let (step, total) = fit.position();
+        watch.progress(TrainProgress::Fitting { step, total, loss, acceptance });
+    }
+    Ok(steps)
 }
 
 /// Adds a remedy to the error for a file that exists.

@@ -15,6 +15,8 @@ use tokio::time::sleep;
 use super::Served;
 use super::errors::{Failure, FailureKind};
 use super::metrics::Metrics;
+use super::models::{ServedModel, ServedModels};
+use super::queue::QueuePlace;
 use crate::engine::{Engine, EngineHold, WallClock};
 use crate::event::{GenerationEvent, RoundEvent, StopReason, TokenEvent};
 use crate::generate::{
@@ -336,13 +338,7 @@ pub(super) async fn start(server: &Served, ask: Ask) -> Result<RunningAnswer, Fa
     };
     plan.max_tokens = max_tokens.unwrap_or(1);
     plan.validate()?;
-    let place = server.queue.enter().ok_or_else(|| {
-        let retry_after = server.queue.retry_after();
-        let message = format!(
-            "The queue is full. Try again in {retry_after} s, or start the server with a larger --queue."
-        );
-        Failure::new(FailureKind::QueueFull { retry_after }, message)
-    })?;
+    let place = place_in_queue(server)?;
     let begun = question.begun();
     // The place in the queue is taken first, so a slow chat template does not change the order.
     let turn = async { place.turn().await.ok_or_else(Failure::shutting_down) };
@@ -360,46 +356,23 @@ pub(super) async fn start(server: &Served, ask: Ask) -> Result<RunningAnswer, Fa
     let parser = parser.map(|parser| parser.after(&thoughts));
     plan.max_tokens = max_tokens.unwrap_or_else(|| server.model.context.saturating_sub(prompt_tokens).max(1));
     let (sender, steps) = unbounded_channel();
-    let (events, metrics) = (sender.clone(), server.metrics.clone());
-    let (served, model, conversations) = (server.models.clone(), server.model.clone(), server.conversations);
     let load = load_plan(server, sender.clone());
-    let mut reader = parser.clone();
-    let work = move |models: &mut Models, stopped: &dyn Fn() -> bool| {
-        served.complete(&model, models, &mut plan)?;
-        models.set_cache_limits(served.cache_limits(
-            models,
-            conversations,
-            ids.len().saturating_add(plan.max_tokens),
-        ));
-        // `true` once the rest of the answer would be left out.
-        let is_done = AtomicBool::new(false);
-        let cancelled = || stopped() || events.is_closed() || is_done.load(Ordering::Relaxed);
-        let context = GenerationContext {
-            id,
-            clock: &clock,
-            begun,
-            dropped: 0,
-            cancelled: &cancelled,
-            strict_drafts: false,
-            template_note: None,
-            constraint,
-            shown: &shown,
-        };
-        let mut sink = |event: GenerationEvent| {
-            metrics.observe(&event);
-            if let (GenerationEvent::Round(round), Some(reader)) = (&event, &mut reader) {
-                reader.push(&text_of(&round.tokens));
-                is_done.store(reader.is_done(), Ordering::Relaxed);
-            }
-            // Fails once the client is gone, which ends the generation before its next pass.
-            let _ = events.send(Step::Event(event));
-        };
-        let mut finished = generate(models, &ids, &plan, &context, &mut sink)?;
-        if is_done.load(Ordering::Relaxed) {
-            finished.stop = StopReason::EndOfTurn;
-        }
-        Ok(finished)
+    let generation = ServedGeneration {
+        id,
+        clock,
+        plan,
+        ids,
+        begun,
+        constraint,
+        shown,
+        reader: parser.clone(),
+        model: server.model.clone(),
+        models: server.models.clone(),
+        conversations: server.conversations,
+        metrics: server.metrics.clone(),
+        client: sender.clone(),
     };
+    let work = move |models: &mut Models, stopped: &dyn Fn() -> bool| generation.run(models, stopped);
     let (served, model, metrics) = (server.models.clone(), server.model.clone(), server.metrics.clone());
     let make_room = move |loaded| {
         let make_room = served.has_to_make_room(&model, loaded)?;
@@ -434,6 +407,82 @@ pub(super) async fn start(server: &Served, ask: Ask) -> Result<RunningAnswer, Fa
         None => return Err(lost()),
     }
     Ok(answer)
+}
+
+/// Takes the last place in the queue.
+///
+/// # Errors
+/// If the queue is full.
+fn place_in_queue(server: &Served) -> Result<QueuePlace, Failure> {
+    server.queue.enter().ok_or_else(|| {
+        let retry_after = server.queue.retry_after();
+        let message = format!(
+            "The queue is full. Try again in {retry_after} s, or start the server with a larger --queue."
+        );
+        Failure::new(FailureKind::QueueFull { retry_after }, message)
+    })
+}
+
+/// The generation of an answer, as the engine runs it.
+struct ServedGeneration {
+    id: u32,
+    clock: WallClock,
+    plan: GenerationPlan,
+    /// Tokens of the prompt, of which the last `begun` belong to the answer.
+    ids: Vec<TokenId>,
+    begun: usize,
+    constraint: Option<Arc<dyn Constraint>>,
+    /// Special tokens whose text belongs to the answer.
+    shown: Vec<TokenId>,
+    /// Reader of the calls. The answer ends once it has read the last one.
+    reader: Option<ToolCallParser>,
+    model: Arc<ServedModel>,
+    models: Arc<ServedModels>,
+    /// Conversations whose caches are kept.
+    conversations: usize,
+    metrics: Arc<Metrics>,
+    /// Receives the events. The generation ends once it is closed.
+    client: UnboundedSender<Step>,
+}
+
+impl ServedGeneration {
+    /// Generates the answer and sends its events to the client.
+    ///
+    /// # Errors
+    /// If the plan cannot run on the loaded models, or generating fails.
+    fn run(mut self, models: &mut Models, stopped: &dyn Fn() -> bool) -> Result<Finished> {
+        self.models.complete(&self.model, models, &mut self.plan)?;
+        let tokens = self.ids.len().saturating_add(self.plan.max_tokens);
+        models.set_cache_limits(self.models.cache_limits(models, self.conversations, tokens));
+        // `true` once the rest of the answer would be left out.
+        let is_done = AtomicBool::new(false);
+        let cancelled = || stopped() || self.client.is_closed() || is_done.load(Ordering::Relaxed);
+        let context = GenerationContext {
+            id: self.id,
+            clock: &self.clock,
+            begun: self.begun,
+            dropped: 0,
+            cancelled: &cancelled,
+            strict_drafts: false,
+            template_note: None,
+            constraint: self.constraint,
+            shown: &self.shown,
+        };
+        let mut sink = |event: GenerationEvent| {
+            self.metrics.observe(&event);
+            if let (GenerationEvent::Round(round), Some(reader)) = (&event, &mut self.reader) {
+                reader.push(&text_of(&round.tokens));
+                is_done.store(reader.is_done(), Ordering::Relaxed);
+            }
+            // Fails once the client is gone, which ends the generation before its next pass.
+            let _ = self.client.send(Step::Event(event));
+        };
+        let mut finished = generate(models, &self.ids, &self.plan, &context, &mut sink)?;
+        if is_done.load(Ordering::Relaxed) {
+            finished.stop = StopReason::EndOfTurn;
+        }
+        Ok(finished)
+    }
 }
 
 /// Waits until the engine is free. The window may use it too.

@@ -161,41 +161,75 @@ pub struct Speeds {
     pub threads: usize,
 }
 
+/// Size of a head that is trained, as far as memory and time depend on it.
+struct HeadSize {
+    /// Weights that are trained.
+    weights: f64,
+    /// Weights of the shortlist that are used as they are.
+    frozen: f64,
+    /// Passes of the head for a batch.
+    passes: f64,
+}
+
+impl HeadSize {
+    /// Returns the size of a head with `taps` states of the target, each of width `n`.
+    fn of(recipe: &Recipe, n: f64, taps: f64, shortlist: f64) -> Self {
+        let ff = recipe.feed_forward.map_or(n * 4.0 / 3.0, |ff| ff as f64);
+        let depth = recipe.depth as f64;
+        match recipe.kind {
+            HeadKind::Mlp => {
+                Self { weights: n * (taps + 1.0) * n + 3.0 * n * ff, frozen: n * shortlist, passes: 1.0 }
+            }
+            HeadKind::Medusa => Self { weights: depth * (n * n + n * shortlist), frozen: 0.0, passes: 1.0 },
+            // fc reads three states, and attention a state and an embedding.
+            HeadKind::Eagle => Self {
+                weights: (3.0 + 3.0 * 2.0 + 1.0) * n * n + 3.0 * n * ff + n * shortlist,
+                frozen: 0.0,
+                passes: depth,
+            },
+        }
+    }
+
+    /// Returns the seconds of a gradient step of a batch at the assumed speed of this many threads.
+    fn assumed_step(&self, batch: usize, threads: usize) -> f64 {
+        let operations = batch as f64 * OPERATIONS * self.passes * (self.weights + self.frozen);
+        operations / (THREAD_SPEED * threads.max(1) as f64)
+    }
+}
+
+/// Returns the measured number of rows that are collected in a second: in an earlier run, else computed from the time
+/// of passes. `None` if neither was measured.
+fn measured_rows_a_second(earlier: Option<(usize, f64)>, parallel: usize, speeds: Speeds) -> Option<f64> {
+    let earlier = earlier.filter(|&(rows, seconds)| rows > ENOUGH_ROWS && seconds > 0.0);
+    let by_run = earlier.map(|(rows, seconds)| rows as f64 / seconds);
+    by_run.or_else(|| speeds.pass_ms.map(|ms| ANSWER_SHARE * parallel as f64 * 1_000.0 / ms))
+}
+
 /// Predicts the needs of training on `tokens` tokens. Data that are in `folder` need not be collected again.
 pub fn needs(spec: &ModelSpec, recipe: &Recipe, tokens: u64, folder: &Path, speeds: Speeds) -> TrainNeeds {
     let n = spec.n_embd as f64;
     let taps = layers(spec.n_layer).len() as f64;
-    let rows = (tokens + recipe.held_out as u64) as f64;
-    let ff = recipe.feed_forward.map_or(n * 4.0 / 3.0, |ff| ff as f64);
     let shortlist = recipe.shortlist.min(spec.n_vocab) as f64;
-    let (weights, frozen, passes) = match recipe.kind {
-        HeadKind::Mlp => (n * (taps + 1.0) * n + 3.0 * n * ff, n * shortlist, 1.0),
-        HeadKind::Medusa => (recipe.depth as f64 * (n * n + n * shortlist), 0.0, 1.0),
-        // fc reads three states, and attention a state and an embedding.
-        HeadKind::Eagle => {
-            ((3.0 + 3.0 * 2.0 + 1.0) * n * n + 3.0 * n * ff + n * shortlist, 0.0, recipe.depth as f64)
-        }
-    };
+    let size = HeadSize::of(recipe, n, taps, shortlist);
+
+    let rows = (tokens + recipe.held_out as u64) as f64;
+    let row_bytes = taps * n * 2.0 + 4.0;
     let before = collected(folder);
     let done = before.map_or(0, |(rows, _)| rows) as f64;
-    let earlier = before.filter(|&(rows, seconds)| rows > ENOUGH_ROWS && seconds > 0.0);
-    let by_rate = earlier.map(|(rows, seconds)| rows as f64 / seconds);
-    let by_pass = speeds.pass_ms.map(|ms| ANSWER_SHARE * recipe.parallel as f64 * 1_000.0 / ms);
-    let guessed = ANSWER_SHARE * LANES * speeds.decoding.unwrap_or(DECODING);
+    let measured_rate = measured_rows_a_second(before, recipe.parallel, speeds);
+    let assumed_rate = ANSWER_SHARE * LANES * speeds.decoding.unwrap_or(DECODING);
+
     let steps = tokens as f64 * recipe.epochs as f64 / recipe.batch as f64;
-    let operations = recipe.batch as f64 * OPERATIONS * passes * (weights + frozen);
-    let step = speeds.step.unwrap_or(operations / (THREAD_SPEED * speeds.threads.max(1) as f64));
-    let row = taps * n * 2.0 + 4.0;
+    let step = speeds.step.unwrap_or_else(|| size.assumed_step(recipe.batch, speeds.threads));
+    let logits = (recipe.depth * recipe.batch) as f64 * shortlist;
+    let floats = WEIGHT_COPIES * size.weights + n * shortlist + LOGIT_COPIES * logits;
     TrainNeeds {
-        disk: (rows * row + STORED_COPIES * 4.0 * weights) as u64,
-        held: (done * row) as u64,
-        memory: (4.0
-            * (WEIGHT_COPIES * weights
-                + n * shortlist
-                + LOGIT_COPIES * (recipe.depth * recipe.batch) as f64 * shortlist)) as u64,
-        collecting: (rows - done).max(0.0) / by_rate.or(by_pass).unwrap_or(guessed).max(1e-3),
+        disk: (rows * row_bytes + STORED_COPIES * 4.0 * size.weights) as u64,
+        held: (done * row_bytes) as u64,
+        memory: (4.0 * floats) as u64,
+        collecting: (rows - done).max(0.0) / measured_rate.unwrap_or(assumed_rate).max(1e-3),
         fitting: steps * step,
-        measured: by_rate.or(by_pass).is_some() && speeds.step.is_some(),
+        measured: measured_rate.is_some() && speeds.step.is_some(),
     }
 }
 
