@@ -12,7 +12,6 @@ use hunch::app::{App, AppConfig};
 use hunch::event::GenerationEvent;
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
-use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
 use hunch_error::{Error, Result};
 use hunch_library::Places;
@@ -119,13 +118,7 @@ fn run(model: &Path, folder: &Path, turns: usize) -> Result<Vec<SoakTurn>> {
             max_draft,
             max_tokens: TOKENS,
             sampling: SamplingParams { seed: Some(turn as u64), ..sampling.clone() },
-            rule: AcceptanceRule::Lossless,
-            stop: Vec::new(),
-            thinking: None,
-            options: Default::default(),
-            target: String::new(),
-            draft: None,
-            server: None,
+            ..AnswerSettings::default()
         };
         let text = QUESTIONS[turn % QUESTIONS.len()].to_owned();
         let asking = Asking::Question { parent, text, attachments: Vec::new() };

@@ -12,9 +12,7 @@ use std::time::{Duration, Instant};
 use hunch::api::{AnswerRequest, AnswerSettings, AnsweredBy, Asking, StreamMessage};
 use hunch::app::{App, AppConfig};
 use hunch::event::GenerationEvent;
-use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
-use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
 use hunch_library::types::LoadRequest;
 use hunch_model::device::DeviceChoice;
@@ -107,16 +105,9 @@ struct Waits {
 fn answer(app: &App, max_tokens: u32) -> (Vec<GenerationEvent>, Duration) {
     let settings = AnswerSettings {
         method: Method::Plain,
-        max_draft: MaxDraft::Auto,
-        rule: AcceptanceRule::Lossless,
         max_tokens,
         sampling: SamplingParams { seed: Some(7), ..SamplingParams::default() },
-        stop: Vec::new(),
-        thinking: None,
-        options: Default::default(),
-        target: String::new(),
-        draft: None,
-        server: None,
+        ..AnswerSettings::default()
     };
     let asking = Asking::Question {
         parent: None,

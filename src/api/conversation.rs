@@ -80,6 +80,24 @@ pub struct AnswerSettings {
     pub server: Option<String>,
 }
 
+impl Default for AnswerSettings {
+    fn default() -> Self {
+        Self {
+            method: Method::Auto,
+            max_draft: MaxDraft::Auto,
+            max_tokens: 512,
+            sampling: SamplingParams::default(),
+            rule: AcceptanceRule::default(),
+            stop: Vec::new(),
+            thinking: None,
+            options: MethodOptions::default(),
+            target: String::new(),
+            draft: None,
+            server: None,
+        }
+    }
+}
+
 /// The answerer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, TS)]
 #[serde(tag = "kind", rename_all = "snake_case")]

@@ -371,21 +371,8 @@ mod tests {
 
     /// Makes a round of one token whose text exceeds a page of the file.
     fn round(number: u32) -> GenerationEvent {
-        let token = TokenEvent {
-            id: 7,
-            text: format!("{number} ").repeat(5000),
-            origin: TokenOrigin::Plain,
-            p: 1.0,
-            q: None,
-            u: None,
-            threshold: None,
-            confidence: 1.0,
-            entropy: None,
-            top: Vec::new(),
-            guesses: Vec::new(),
-            round: number,
-            position: 0,
-        };
+        let text = format!("{number} ").repeat(5000);
+        let token = TokenEvent::of_server(text, TokenOrigin::Plain, number);
         GenerationEvent::Round(RoundEvent::of_tokens(number, vec![token]))
     }
 

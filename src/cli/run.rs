@@ -597,15 +597,10 @@ pub(crate) fn stream(
     // A closed pipe ends the generation.
     let cancelled = || closed.load(std::sync::atomic::Ordering::Relaxed);
     let context = GenerationContext {
-        id: 0,
-        clock: &clock,
-        begun: 0,
-        dropped: 0,
         cancelled: &cancelled,
         strict_drafts: false,
-        template_note: None,
         constraint,
-        shown: &[],
+        ..GenerationContext::measured(&clock)
     };
     let mut sink = |event: GenerationEvent| take(&event);
     let finished = generate(models, ids, plan, &context, &mut sink)?;

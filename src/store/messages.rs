@@ -400,9 +400,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::api::ExportWords;
     use crate::event::{Alternative, RoundEvent, StopReason, TokenEvent};
-    use hunch_core::depth::MaxDraft;
     use hunch_core::method::Method;
-    use hunch_core::propose::MethodOptions;
     use hunch_core::sample::SamplingParams;
     use hunch_core::stats::{GenerationStats, LiveFigures, RoundTiming};
     use hunch_core::token::TokenOrigin;
@@ -411,16 +409,10 @@ pub(crate) mod tests {
     pub(crate) fn settings() -> AnswerSettings {
         AnswerSettings {
             method: Method::Ngram,
-            max_draft: MaxDraft::Auto,
             max_tokens: 64,
             sampling: SamplingParams::greedy(),
-            rule: Default::default(),
-            stop: Vec::new(),
-            thinking: None,
-            options: MethodOptions::default(),
             target: "Tiny".into(),
-            draft: None,
-            server: None,
+            ..AnswerSettings::default()
         }
     }
 

@@ -13,7 +13,6 @@ use hunch_core::method::Method;
 use hunch_core::model::DraftWindow;
 use hunch_core::propose::draft_tree::TreeShape;
 use hunch_core::propose::{MethodOptions, Needs};
-use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
 use hunch_core::token::{DraftFate, TokenOrigin};
 use hunch_error::ErrorCode;
@@ -29,15 +28,9 @@ fn request(method: Method, max_tokens: u32) -> AnswerRequest {
     let settings = AnswerSettings {
         method,
         max_draft: MaxDraft::Fixed(4),
-        rule: AcceptanceRule::Lossless,
         max_tokens,
         sampling: SamplingParams { seed: Some(7), ..SamplingParams::unfiltered() },
-        stop: Vec::new(),
-        thinking: None,
-        options: MethodOptions::default(),
-        target: String::new(),
-        draft: None,
-        server: None,
+        ..AnswerSettings::default()
     };
     AnswerRequest {
         conversation: None,

@@ -56,13 +56,7 @@ fn settings(max_tokens: u32) -> AnswerSettings {
         max_draft: MaxDraft::Fixed(4),
         max_tokens,
         sampling: SamplingParams::greedy(),
-        rule: Default::default(),
-        stop: Vec::new(),
-        thinking: None,
-        options: Default::default(),
-        target: String::new(),
-        draft: None,
-        server: None,
+        ..AnswerSettings::default()
     }
 }
 

@@ -12,7 +12,6 @@ use hunch::lab::report::{
 };
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
-use hunch_core::propose::MethodOptions;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
 use hunch_core::theory;
@@ -30,15 +29,9 @@ fn answered(app: &App, method: Method) -> (i64, i64, Vec<GenerationEvent>) {
     let settings = AnswerSettings {
         method,
         max_draft: MaxDraft::Fixed(3),
-        rule: AcceptanceRule::Lossless,
         max_tokens: 60,
         sampling: SamplingParams { seed: Some(7), ..SamplingParams::unfiltered() },
-        stop: Vec::new(),
-        thinking: None,
-        options: MethodOptions::default(),
-        target: String::new(),
-        draft: None,
-        server: None,
+        ..AnswerSettings::default()
     };
     let asking = Asking::Question { parent: None, text: "abc abc abc".into(), attachments: Vec::new() };
     let (sender, receiver) = channel();

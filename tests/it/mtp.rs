@@ -25,7 +25,10 @@ use hunch_model::{heads, low_bit};
 
 use crate::support::app::{app, load_request};
 use crate::support::gguf_writer::GgufWriter;
-use crate::support::head_scores::{Case, ExpectedLogits, answer, assert_scores, assert_tree, features, hot};
+use crate::support::head_scores::{
+    Case, ExpectedLogits, answer, assert_reused_cache_drafts_as_a_fresh_one, assert_scores, assert_tree,
+    features, hot,
+};
 use crate::support::tiny::{Noise, Tiny, VOCABULARY, Variant, WIDTH, WITH_MTP, with_mtp};
 use crate::support::tiny_heads::Format;
 use crate::support::{cpu, cpu_with_f32_cache};
@@ -152,22 +155,7 @@ fn greedy_answers_match_plain_and_sampled_ones_repeat() {
 #[test]
 fn reused_cache_gives_the_drafts_of_a_fresh_one() {
     for of in WITH_MTP {
-        let mut models = load(eight_bits(of));
-        let first: Vec<TokenId> = (0..70).map(|i| 40 + i * i % 60).collect();
-        let (reply, ..) = answer(&mut models, &first, Method::Head, &hot(1), MaxDraft::Fixed(4));
-        let second = [&first[..], &reply, &[100, 101, 102]].concat();
-        let mut edited = second.clone();
-        edited[30] += 1;
-        let shorter = first[..50].to_vec();
-        for (seed, prompt) in (2..).zip([second, edited, shorter, first]) {
-            let method = if seed % 2 == 0 { Method::Head } else { Method::HeadTree };
-            // Another method in between leaves the head behind.
-            answer(&mut models, &prompt[..20], Method::Ngram, &hot(seed), MaxDraft::Fixed(4));
-            let reused = answer(&mut models, &prompt, method, &hot(seed), MaxDraft::Fixed(6));
-            let mut fork = models.fork().unwrap();
-            let fresh = answer(&mut fork, &prompt, method, &hot(seed), MaxDraft::Fixed(6));
-            assert_eq!(reused, fresh, "{of:?}, {method}, {} tokens", prompt.len());
-        }
+        assert_reused_cache_drafts_as_a_fresh_one(&mut load(eight_bits(of)), &format!("{of:?}"));
     }
 }
 

@@ -31,7 +31,8 @@ use serde_json::json;
 use crate::support::app::load_request;
 use crate::support::cpu_with_f32_cache;
 use crate::support::head_scores::{
-    Block, Case, ExpectedLogits, answer, assert_scores, assert_tree, features, hot,
+    Block, Case, ExpectedLogits, answer, assert_reused_cache_drafts_as_a_fresh_one, assert_scores,
+    assert_tree, features, hot,
 };
 use crate::support::pickle_writer;
 use crate::support::tiny::{Tiny, VOCABULARY, WIDTH};
@@ -189,22 +190,7 @@ fn greedy_answers_match_plain_and_sampled_ones_repeat() {
 fn reused_cache_gives_the_drafts_of_a_fresh_one() {
     for format in FORMATS {
         let folder = tempfile::tempdir().unwrap();
-        let mut models = load(folder.path(), format);
-        let first: Vec<TokenId> = (0..70).map(|i| 40 + i * i % 60).collect();
-        let (reply, ..) = answer(&mut models, &first, Method::Head, &hot(1), MaxDraft::Fixed(4));
-        let second = [&first[..], &reply, &[100, 101, 102]].concat();
-        let mut edited = second.clone();
-        edited[30] += 1;
-        let shorter = first[..50].to_vec();
-        for (seed, prompt) in (2..).zip([second, edited, shorter, first]) {
-            let method = if seed % 2 == 0 { Method::Head } else { Method::HeadTree };
-            // Another method in between leaves the head behind.
-            answer(&mut models, &prompt[..20], Method::Ngram, &hot(seed), MaxDraft::Fixed(4));
-            let reused = answer(&mut models, &prompt, method, &hot(seed), MaxDraft::Fixed(6));
-            let mut fork = models.fork().unwrap();
-            let fresh = answer(&mut fork, &prompt, method, &hot(seed), MaxDraft::Fixed(6));
-            assert_eq!(reused, fresh, "{format:?}, {method}, {} tokens", prompt.len());
-        }
+        assert_reused_cache_drafts_as_a_fresh_one(&mut load(folder.path(), format), &format!("{format:?}"));
     }
 }
 

@@ -44,17 +44,7 @@ fn answer_with_stats(
         _ => {}
     };
     let clock = WallClock::start();
-    let context = GenerationContext {
-        id: 0,
-        clock: &clock,
-        begun: 0,
-        dropped: 0,
-        cancelled: &|| false,
-        strict_drafts: false,
-        template_note: None,
-        constraint: None,
-        shown: &[],
-    };
+    let context = GenerationContext { strict_drafts: false, ..GenerationContext::measured(&clock) };
     let finished = generate(models, prompt, &plan, &context, &mut sink).unwrap();
     ids.extend(finished.held.iter().map(|token| token.id));
     (ids, prefilled, finished.stats)
@@ -162,17 +152,7 @@ fn completes_answer_when_draft_fails() {
         ..GenerationPlan::default()
     };
     let clock = WallClock::start();
-    let context = GenerationContext {
-        id: 0,
-        clock: &clock,
-        begun: 0,
-        dropped: 0,
-        cancelled: &|| false,
-        strict_drafts: false,
-        template_note: None,
-        constraint: None,
-        shown: &[],
-    };
+    let context = GenerationContext { strict_drafts: false, ..GenerationContext::measured(&clock) };
     let (mut emitted, mut dropped) = (Vec::new(), Vec::new());
     let mut sink = |event: GenerationEvent| match event {
         GenerationEvent::DraftDropped { method, error } => dropped.push((method, error.code)),

@@ -394,21 +394,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     fn token(id: TokenId) -> TokenEvent {
-        TokenEvent {
-            id,
-            text: format!("<{id}>"),
-            origin: TokenOrigin::Plain,
-            p: 1.0,
-            q: None,
-            u: None,
-            threshold: None,
-            confidence: 1.0,
-            entropy: None,
-            top: Vec::new(),
-            guesses: Vec::new(),
-            round: 0,
-            position: 0,
-        }
+        TokenEvent { id, ..TokenEvent::of_server(format!("<{id}>"), TokenOrigin::Plain, 0) }
     }
 
     fn answer(

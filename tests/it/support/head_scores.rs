@@ -145,3 +145,23 @@ pub(crate) fn answer(
 pub(crate) fn hot(seed: u64) -> SamplingParams {
     SamplingParams { temperature: 5.0, seed: Some(seed), ..SamplingParams::unfiltered() }
 }
+
+/// Asserts that answers on caches of earlier answers have the drafts of answers on empty caches, after any change of the
+/// prompt.
+pub(crate) fn assert_reused_cache_drafts_as_a_fresh_one(models: &mut Models, of: &str) {
+    let first: Vec<TokenId> = (0..70).map(|i| 40 + i * i % 60).collect();
+    let (reply, ..) = answer(models, &first, Method::Head, &hot(1), MaxDraft::Fixed(4));
+    let second = [&first[..], &reply, &[100, 101, 102]].concat();
+    let mut edited = second.clone();
+    edited[30] += 1;
+    let shorter = first[..50].to_vec();
+    for (seed, prompt) in (2..).zip([second, edited, shorter, first]) {
+        let method = if seed % 2 == 0 { Method::Head } else { Method::HeadTree };
+        // Another method in between leaves the head behind.
+        answer(models, &prompt[..20], Method::Ngram, &hot(seed), MaxDraft::Fixed(4));
+        let reused = answer(models, &prompt, method, &hot(seed), MaxDraft::Fixed(6));
+        let mut fork = models.fork().unwrap();
+        let fresh = answer(&mut fork, &prompt, method, &hot(seed), MaxDraft::Fixed(6));
+        assert_eq!(reused, fresh, "{of}, {method}, {} tokens", prompt.len());
+    }
+}

@@ -3,7 +3,6 @@
 use hunch::api::{AnswerRequest, AnswerSettings, AnsweredBy, Asking};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
-use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
 
 use super::tiny::END_OF_TURN;
@@ -15,15 +14,9 @@ pub(crate) fn endless_request(method: Method, max_tokens: u32) -> AnswerRequest 
     let settings = AnswerSettings {
         method,
         max_draft: MaxDraft::Fixed(3),
-        rule: AcceptanceRule::Lossless,
         max_tokens,
         sampling,
-        stop: Vec::new(),
-        thinking: None,
-        options: Default::default(),
-        target: String::new(),
-        draft: None,
-        server: None,
+        ..AnswerSettings::default()
     };
     let asking = Asking::Question { parent: None, text: "abc abc".into(), attachments: Vec::new() };
     AnswerRequest { conversation: None, asking, settings, by: AnsweredBy::Loaded }
