@@ -1,7 +1,7 @@
 //! Steps of a distillation, with a checkpoint that continues exactly.
 
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::time::Duration;
 
 use candle_core::Tensor;
 use hunch_core::model::{LanguageModel, LogitRows, Step};
@@ -9,16 +9,15 @@ use hunch_core::sample::{Sampler, SamplingParams, draw, unit};
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 use hunch_model::hex;
-use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::student::{Student, StudentCache};
 use super::{DistilPlan, DistilRecipe, TextsOf};
 use crate::train::acceptance::{self, Acceptance};
-use crate::train::adam::AdamW;
-use crate::train::checkpoint::{Checkpoint, copies};
+use crate::train::checkpoint::Checkpoint;
+use crate::train::checkpointed::{CheckpointedFit, FitProgress, FixedValues, Pace};
 use crate::train::ops::{gradients_of, tensor_of_rows};
-use crate::train::schedule::{is_measured_after, learning_rate, mean_loss, order};
+use crate::train::schedule::order;
 use crate::train::shards::{CollectedAnswer, ShardStore};
 use crate::train::start::generator;
 use crate::train::{Recipe, TrainingTarget};
@@ -59,19 +58,6 @@ impl TextLimits {
     }
 }
 
-/// Progress, saved with the tensors.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct State {
-    /// Identity of models, texts, recipe and seed.
-    digest: String,
-    step: usize,
-    latest: Acceptance,
-    best: Acceptance,
-    loss: f64,
-    /// Acceptance after `step` is still to be measured.
-    due: bool,
-}
-
 /// A draft in training.
 pub struct DistilFit<'a> {
     data: Data<'a>,
@@ -81,12 +67,7 @@ pub struct DistilFit<'a> {
     seed: u64,
     /// Texts of each step, by index.
     batches: Vec<Vec<usize>>,
-    adam: AdamW,
-    /// Weights with the highest held-out acceptance.
-    best: Vec<Tensor>,
-    state: State,
-    path: PathBuf,
-    saved: Instant,
+    fit: CheckpointedFit<Acceptance>,
 }
 
 impl<'a> DistilFit<'a> {
@@ -108,25 +89,29 @@ impl<'a> DistilFit<'a> {
         let path = folder.join(format!("checkpoint-{}.safetensors", &digest[..16]));
         let teacher = data.target.decoder.fork();
         let batches = batches(data.texts.len(), &recipe, seed);
-        let own = |state: &State| state.digest == digest;
-        let saved = Checkpoint::<State>::read(&path, student.names(), student.device(), own);
+        let own = |progress: &FitProgress<Acceptance>| progress.digest == digest;
+        let pace = Pace {
+            learning_rate: recipe.learning_rate,
+            warm_up: WARM_UP,
+            evaluations: recipe.evaluations,
+            checkpoint_every: recipe.checkpoint_every,
+        };
+        let saved = Checkpoint::read(&path, student.names(), student.device(), own);
         let is_new = saved.is_none();
-        let (state, moments, best) = match saved {
+        let fit = match saved {
             Some(Checkpoint { state, weights, moments, best, .. }) => {
                 for (var, value) in student.vars().iter().zip(&weights) {
                     var.set(value)?;
                 }
-                (state, moments, best)
+                CheckpointedFit::resume(state, moments, best, path, pace)
             }
             None => {
-                let none = Acceptance::default();
-                let state = State { digest, step: 0, latest: none, best: none, loss: 0.0, due: true };
-                (state, AdamW::new(student.vars())?.moments, copies(student.vars())?)
+                let (latest, best) = Default::default();
+                let progress = FitProgress { digest, step: 0, latest, best, loss: 0.0, due: true };
+                CheckpointedFit::start(progress, student.vars(), path, pace)?
             }
         };
-        let adam = AdamW { moments, steps: state.step };
-        let saved = Instant::now();
-        let mut fit = Self { data, student, teacher, recipe, seed, batches, adam, best, state, path, saved };
+        let mut fit = Self { data, student, teacher, recipe, seed, batches, fit };
         if is_new {
             fit.evaluate(paused)?;
             fit.save()?;
@@ -136,7 +121,7 @@ impl<'a> DistilFit<'a> {
 
     /// Returns the steps taken, and all of them.
     pub fn position(&self) -> (usize, usize) {
-        (self.state.step, self.batches.len())
+        (self.fit.progress.step, self.batches.len())
     }
 
     /// Takes one gradient step. Returns mean loss and the latest acceptance, or `None` after the last step.
@@ -171,42 +156,32 @@ impl<'a> DistilFit<'a> {
         if !loss.is_finite() {
             return Err(diverged(step));
         }
-        let rate = learning_rate(self.recipe.learning_rate, step, total, WARM_UP);
-        if let Some(grads) = sum {
-            self.adam.step(self.student.vars(), &grads, rate)?;
-        }
-        self.state.step += 1;
-        self.state.loss = mean_loss(self.state.loss, step, loss);
-        self.state.due = is_measured_after(self.state.step, total, self.recipe.evaluations);
+        self.fit.step(self.student.vars(), sum.as_deref(), loss, total)?;
         self.evaluate(paused)?;
-        if self.state.step == total || self.saved.elapsed() >= self.recipe.checkpoint_every {
+        if self.fit.is_checkpoint_due(total) {
             self.save()?;
         }
-        Ok(Some((self.state.loss, self.state.latest)))
+        Ok(Some((self.fit.progress.loss, self.fit.progress.latest)))
     }
 
     /// Measures held-out acceptance if it is due, and keeps the weights if they are the best.
     fn evaluate(&mut self, paused: &dyn Fn() -> bool) -> Result<()> {
-        if !self.state.due {
+        if !self.fit.progress.due {
             return Ok(());
         }
-        let (student, step, Data { store, limits, .. }) = (&self.student, self.state.step, self.data);
+        let (student, step, Data { store, limits, .. }) = (&self.student, self.fit.progress.step, self.data);
         let measured = measure(store, &self.recipe, limits, paused, &mut |text| {
             let states = answer_states(student, text)?;
             let rows = student.logits(&states, limits.n_vocab)?.to_vec2::<f32>()?;
             if rows.iter().flatten().all(|logit| logit.is_finite()) { Ok(rows) } else { Err(diverged(step)) }
         });
         match measured {
-            Ok(latest) => (self.state.latest, self.state.due) = (latest, false),
+            Ok(latest) => self.fit.record(latest, self.student.vars()),
             Err(error) => {
                 self.save()?;
-                return Err(error);
+                Err(error)
             }
         }
-        if self.state.latest.mean() > self.state.best.mean() {
-            (self.state.best, self.best) = (self.state.latest, copies(self.student.vars())?);
-        }
-        Ok(())
     }
 
     /// Lets the draft answer a prompt, at temperature 1.
@@ -258,14 +233,14 @@ impl<'a> DistilFit<'a> {
     /// # Errors
     /// If the file cannot be written.
     pub fn write(&self, path: &Path) -> Result<()> {
-        self.student.file().write(path, self.student.merged(&self.best))
+        self.student.file().write(path, self.student.merged(self.fit.best()))
     }
 
     /// Removes the checkpoint of a run that took all steps. One that stays does no harm.
     pub fn remove_checkpoint(&self) {
         let (step, total) = self.position();
         if step == total {
-            let _ = std::fs::remove_file(&self.path);
+            let _ = std::fs::remove_file(self.fit.path());
         }
     }
 
@@ -274,16 +249,9 @@ impl<'a> DistilFit<'a> {
     /// # Errors
     /// If it cannot be written. The one before is intact.
     pub fn save(&mut self) -> Result<()> {
-        self.saved = Instant::now();
-        let checkpoint = Checkpoint {
-            state: &self.state,
-            vectors: [Vec::new(), Vec::new()],
-            tokens: Vec::new(),
-            weights: self.student.vars().iter().map(|var| var.as_tensor().clone()).collect(),
-            moments: self.adam.moments.clone(),
-            best: self.best.clone(),
-        };
-        checkpoint.write(&self.path, self.student.names())
+        let fixed = FixedValues { vectors: [Vec::new(), Vec::new()], tokens: Vec::new() };
+        let state = self.fit.progress.clone();
+        self.fit.save(&state, self.student.vars(), self.student.names(), fixed)
     }
 }
 

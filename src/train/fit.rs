@@ -1,6 +1,5 @@
 //! Fitting: ridge regression, then AdamW steps with warm-up and cosine, with a checkpoint that continues exactly.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use candle_core::Tensor;
@@ -13,13 +12,13 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::acceptance::{self, Acceptance, DraftAcceptance};
-use super::adam::AdamW;
-use super::checkpoint::{Checkpoint, copies};
+use super::checkpoint::Checkpoint;
+use super::checkpointed::{CheckpointedFit, FitProgress, FixedValues, Pace};
 use super::features::{Frozen, Standard};
 use super::network::Network;
 use super::ops::gradients_of;
 use super::prompt_rows::PromptRows;
-use super::schedule::{is_measured_after, learning_rate, mean_loss, order};
+use super::schedule::order;
 use super::shards::{CollectedAnswer, Position, ShardStore, TrainingSet};
 use super::start::{StartData, generator};
 use super::{Recipe, TrainingTarget, check_paused};
@@ -40,24 +39,24 @@ pub struct FitStep {
     pub acceptance: Acceptance,
 }
 
-/// Progress of a fit, saved with its tensors.
+/// State of a run, saved with its tensors.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct State {
-    /// Identity of data, recipe and seed.
-    digest: String,
-    step: usize,
+    #[serde(flatten)]
+    progress: FitProgress<DraftAcceptance>,
+    #[serde(flatten)]
+    run: RunState,
+}
+
+/// State of a run that other fits do not have.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct RunState {
     total: usize,
     /// Set if `total` was cut to a time.
     limited: bool,
     /// Seconds of training so far.
     seconds: f64,
     start: DraftAcceptance,
-    latest: DraftAcceptance,
-    best: DraftAcceptance,
-    loss: f64,
-    /// Acceptance after `step` is still to be measured, because the run was paused there.
-    #[serde(default)]
-    due: bool,
 }
 
 /// A batch: part `part` of `parts` of a group of answers.
@@ -77,15 +76,11 @@ pub struct FitRun<'a> {
     data: TrainingSet,
     batches: Vec<BatchPlace>,
     network: Box<dyn Network>,
-    adam: AdamW,
-    /// Weights with the highest held-out acceptance.
-    best: Vec<Tensor>,
+    fit: CheckpointedFit<DraftAcceptance>,
+    run: RunState,
     /// Prompts of held-out answers, if the head reads the text before a row.
     prompts: Option<PromptRows>,
-    state: State,
     group: Option<Group>,
-    path: PathBuf,
-    saved: Instant,
 }
 
 /// Answers of a group and their positions. They are shuffled, unless the head reads whole answers.
@@ -116,7 +111,13 @@ impl<'a> FitRun<'a> {
         let batches = plan(&data, recipe, seed);
         let path = store.folder().join(recipe.kind.file("checkpoint.safetensors"));
         let (kind, names) = (recipe.kind, recipe.kind.names(recipe.depth));
-        let own = |state: &State| state.digest == digest;
+        let own = |state: &State| state.progress.digest == digest;
+        let pace = Pace {
+            learning_rate: recipe.learning_rate,
+            warm_up: WARM_UP,
+            evaluations: recipe.evaluations,
+            checkpoint_every: recipe.checkpoint_every,
+        };
         let mut prompts = kind.reads_text().then(|| PromptRows::of(target));
         if let Some(saved) = Checkpoint::<State>::read(&path, &names, target.device(), own) {
             let Checkpoint { state, vectors, tokens, weights, moments, best } = saved;
@@ -124,18 +125,15 @@ impl<'a> FitRun<'a> {
             let frozen = Frozen::new(target, tokens, Standard { mean, deviation })?;
             return Ok(Self {
                 network: kind.network(&weights, &frozen, recipe.depth)?,
-                adam: AdamW { moments, steps: state.step },
-                best,
+                fit: CheckpointedFit::resume(state.progress, moments, best, path, pace),
+                run: state.run,
                 frozen,
                 recipe: recipe.clone(),
                 seed,
                 data,
                 batches,
                 prompts,
-                state,
                 group: None,
-                path,
-                saved: Instant::now(),
             });
         }
         let vocabulary = shortlist(target, store, &data, recipe, paused)?;
@@ -143,21 +141,11 @@ impl<'a> FitRun<'a> {
         let weights = kind.start(&frozen, &StartData { store, data: &data, recipe, seed, paused })?;
         let network = kind.network(&weights, &frozen, recipe.depth)?;
         let start = acceptance::network(store, recipe, (&*network, &frozen), prompts.as_mut(), paused)?;
-        let state = State {
-            digest,
-            step: 0,
-            total: batches.len(),
-            limited: false,
-            seconds: 0.0,
-            latest: start.clone(),
-            best: start.clone(),
-            start,
-            loss: 0.0,
-            due: false,
-        };
+        let (latest, best) = (start.clone(), start.clone());
+        let progress = FitProgress { digest, step: 0, latest, best, loss: 0.0, due: false };
         let mut fit = Self {
-            adam: AdamW::new(network.vars())?,
-            best: copies(network.vars())?,
+            fit: CheckpointedFit::start(progress, network.vars(), path, pace)?,
+            run: RunState { total: batches.len(), limited: false, seconds: 0.0, start },
             frozen,
             recipe: recipe.clone(),
             seed,
@@ -165,10 +153,7 @@ impl<'a> FitRun<'a> {
             batches,
             network,
             prompts,
-            state,
             group: None,
-            path,
-            saved: Instant::now(),
         };
         fit.save()?;
         Ok(fit)
@@ -180,14 +165,14 @@ impl<'a> FitRun<'a> {
     /// # Errors
     /// As [`step`](Self::step).
     pub fn limit_time(&mut self, store: &ShardStore, seconds: f64) -> Result<()> {
-        if self.state.limited || self.batches.is_empty() {
+        if self.run.limited || self.batches.is_empty() {
             return Ok(());
         }
         self.with_batch(store, self.batches[0])?;
         let begun = Instant::now();
         self.with_batch(store, self.batches[0])?;
         let fitting = (seconds / begun.elapsed().as_secs_f64().max(1e-6)) as usize;
-        (self.state.total, self.state.limited) = (self.batches.len().min(fitting.max(1)), true);
+        (self.run.total, self.run.limited) = (self.batches.len().min(fitting.max(1)), true);
         self.save()
     }
 
@@ -198,7 +183,7 @@ impl<'a> FitRun<'a> {
     /// returns true while acceptance is measured. The step is saved then, and the next call measures first.
     pub fn step(&mut self, store: &ShardStore, paused: &dyn Fn() -> bool) -> Result<Option<FitStep>> {
         self.evaluate(store, paused)?;
-        let &State { step, total, .. } = &self.state;
+        let (step, total) = self.position();
         if step >= total {
             return Ok(None);
         }
@@ -207,58 +192,51 @@ impl<'a> FitRun<'a> {
         if !loss.is_finite() {
             return Err(Refusal::StatesNotFinite.into());
         }
-        let rate = learning_rate(self.recipe.learning_rate, step, total, WARM_UP);
-        self.adam.step(self.network.vars(), &gradients_of(self.network.vars(), grads), rate)?;
-        self.state.step += 1;
-        self.state.loss = mean_loss(self.state.loss, step, loss);
-        self.state.due = is_measured_after(self.state.step, total, self.recipe.evaluations);
+        let vars = self.network.vars();
+        self.fit.step(vars, Some(&gradients_of(vars, grads)), loss, total)?;
         self.evaluate(store, paused)?;
-        self.state.seconds += begun.elapsed().as_secs_f64();
-        if self.state.step == total || self.saved.elapsed() >= self.recipe.checkpoint_every {
+        self.run.seconds += begun.elapsed().as_secs_f64();
+        if self.fit.is_checkpoint_due(total) {
             self.save()?;
         }
-        let State { loss, latest, .. } = &self.state;
+        let FitProgress { loss, latest, .. } = &self.fit.progress;
         Ok(Some(FitStep { positions, loss: *loss, acceptance: latest.first }))
     }
 
     /// Measures held-out acceptance if it is due, and keeps the weights if they are the best.
     fn evaluate(&mut self, store: &ShardStore, paused: &dyn Fn() -> bool) -> Result<()> {
-        if !self.state.due {
+        if !self.fit.progress.due {
             return Ok(());
         }
         let network = (&*self.network, &self.frozen);
         match acceptance::network(store, &self.recipe, network, self.prompts.as_mut(), paused) {
-            Ok(latest) => (self.state.latest, self.state.due) = (latest, false),
+            Ok(latest) => self.fit.record(latest, self.network.vars()),
             Err(error) => {
                 self.save()?;
-                return Err(error);
+                Err(error)
             }
         }
-        if self.state.latest.tokens_a_pass() > self.state.best.tokens_a_pass() {
-            (self.state.best, self.best) = (self.state.latest.clone(), copies(self.network.vars())?);
-        }
-        Ok(())
     }
 
     /// Returns the steps taken, and all of them.
     pub fn position(&self) -> (usize, usize) {
-        (self.state.step, self.state.total)
+        (self.fit.progress.step, self.run.total)
     }
 
     /// Returns the acceptance before the first step.
     pub fn start(&self) -> &DraftAcceptance {
-        &self.state.start
+        &self.run.start
     }
 
     /// Returns the held-out acceptance of the best weights.
     pub fn best_acceptance(&self) -> &DraftAcceptance {
-        &self.state.best
+        &self.fit.progress.best
     }
 
     /// Returns the weights with the highest held-out acceptance so far, in the order of
     /// [`HeadKind::names`](super::kind::HeadKind::names).
     pub fn best(&self) -> &[Tensor] {
-        &self.best
+        self.fit.best()
     }
 
     /// Returns the parts that the fit does not change.
@@ -318,17 +296,14 @@ impl<'a> FitRun<'a> {
     /// # Errors
     /// If it cannot be written. The one before is intact.
     pub fn save(&mut self) -> Result<()> {
-        self.saved = Instant::now();
         let Standard { mean, deviation } = &self.frozen.standard;
-        let checkpoint = Checkpoint {
-            state: &self.state,
+        let fixed = FixedValues {
             vectors: [mean.clone(), deviation.clone()],
             tokens: self.frozen.vocabulary.clone(),
-            weights: self.network.vars().iter().map(|var| var.as_tensor().clone()).collect(),
-            moments: self.adam.moments.clone(),
-            best: self.best.clone(),
         };
-        checkpoint.write(&self.path, &self.recipe.kind.names(self.recipe.depth))
+        let state = State { progress: self.fit.progress.clone(), run: self.run.clone() };
+        let names = self.recipe.kind.names(self.recipe.depth);
+        self.fit.save(&state, self.network.vars(), &names, fixed)
     }
 }
 

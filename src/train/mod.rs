@@ -13,6 +13,7 @@
 pub mod acceptance;
 pub mod adam;
 pub mod checkpoint;
+pub mod checkpointed;
 pub mod collect;
 pub mod eagle;
 pub mod export;
