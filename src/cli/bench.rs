@@ -22,8 +22,9 @@ use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
 use hunch_model::device::Compute;
 
+use super::drafting::{OptionArgs, load_with, method_parser};
 use super::progress::Progress;
-use super::run::{OptionArgs, SamplingArgs, greedy_default, load_with, method_parser};
+use super::sampling::{SamplingArgs, greedy_default};
 use super::{DrafterArgs, IsaArgs, ModelArgs, measured};
 
 /// Arguments of `hunch bench`: a measuring tool, or else methods to measure.

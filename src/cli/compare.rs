@@ -16,9 +16,10 @@ use hunch_core::method::Method;
 use hunch_core::rule::AcceptanceRule;
 use hunch_error::Error;
 
+use super::drafting::{OptionArgs, load_with, method_parser};
 use super::progress::Progress;
 use super::render::{self, count};
-use super::run::{OptionArgs, SamplingArgs, greedy_default, load_with, method_parser};
+use super::sampling::{SamplingArgs, greedy_default};
 use super::{DrafterArgs, ModelArgs, measured};
 
 /// Compare methods with plain decoding: they take turns, slice by slice, on one prompt or a suite.

@@ -11,7 +11,8 @@ use hunch_core::chat::{ChatMessage, Role};
 use hunch_core::method::Method;
 use hunch_core::sample::SamplingParams;
 
-use super::run::{FinishedAnswer, load_models, stream};
+use super::drafting::load_models;
+use super::stream::{FinishedAnswer, stream};
 use super::{ModelArgs, render};
 
 /// An editing task: much of the answer is in the prompt, so lookup finds good drafts.

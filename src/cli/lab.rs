@@ -18,8 +18,9 @@ use hunch_core::rule::AcceptanceRule;
 use hunch_core::token::TokenId;
 use hunch_error::Error;
 
+use super::drafting::load_models;
 use super::progress::Progress;
-use super::run::{SamplingArgs, load_models};
+use super::sampling::SamplingArgs;
 use super::{ModelArgs, render};
 
 /// Inspect a decoding step: resampling after a rejection, tests of acceptance rules, predicted speedup.

@@ -5,6 +5,7 @@ mod compare;
 mod demo;
 mod doctor;
 mod drafter;
+mod drafting;
 mod lab;
 mod licenses;
 mod measured;
@@ -13,8 +14,10 @@ mod progress;
 mod remote;
 mod render;
 mod run;
+mod sampling;
 mod serve;
 mod skip_search;
+mod stream;
 mod verify;
 
 use std::io::Write;

@@ -11,7 +11,8 @@ use hunch::serve::{DraftChoice, InstalledModels, Limits, ServerConfig, listen};
 use hunch_error::Error;
 use hunch_library::Places;
 
-use super::run::{DraftingArgs, SamplingArgs, SamplingSourceArgs};
+use super::drafting::DraftingArgs;
+use super::sampling::{SamplingArgs, SamplingSourceArgs};
 
 /// Variable of the environment that holds the API key.
 const KEY_VARIABLE: &str = "HUNCH_API_KEY";

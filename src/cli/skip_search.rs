@@ -11,8 +11,9 @@ use hunch::generate::{GenerationPlan, Models, Prompt};
 use hunch_core::propose::layer_skip::{LayerList, LayerSkip};
 use hunch_core::sample::SamplingParams;
 
+use super::drafting::load_models;
 use super::progress::Progress;
-use super::run::{load_models, stream};
+use super::stream::stream;
 use super::{ModelArgs, render};
 
 /// Find the layers that the method layer-skip should skip with this target, and save them.

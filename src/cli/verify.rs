@@ -11,7 +11,7 @@ use hunch_core::propose::Needs;
 use hunch_core::rule::AcceptanceRule;
 use hunch_error::Error;
 
-use super::run::{OptionArgs, load_with, method_parser};
+use super::drafting::{OptionArgs, load_with, method_parser};
 use super::{DrafterArgs, IsaArgs, ModelArgs, render};
 
 /// Prove that speculation changes nothing.

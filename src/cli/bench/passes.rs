@@ -12,8 +12,8 @@ use hunch_error::Error;
 use hunch_model::spec::ModelSpec;
 use hunch_model::weights::WeightFile;
 
+use crate::cli::drafting::load_models;
 use crate::cli::progress::Progress;
-use crate::cli::run::load_models;
 use crate::cli::{IsaArgs, ModelArgs, render};
 
 #[derive(Args)]
