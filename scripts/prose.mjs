@@ -16,7 +16,7 @@ const { split } = require("sentence-splitter");
 const typescript = require("typescript");
 
 /** Openings that leave the reader without a subject, in any sentence that is no question. */
-const openings = /^(What|Who|Those|Whoever|Whatever|How|Whether)\b(?!.*\?)/;
+const openings = /^(What|Who|Those|Whoever|Whatever|How|Whether|Of)\b(?!.*\?)/;
 
 /** Words that have an established term: pattern, and the term. */
 const terms = [

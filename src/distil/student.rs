@@ -139,7 +139,7 @@ impl Student {
     /// Returns the matrices of the file with these values of the trained tensors, each when it is asked for.
     ///
     /// # Errors
-    /// Of a matrix, if the device fails.
+    /// An item is an error if the device fails.
     pub fn merged(&self, values: &[Tensor]) -> impl Iterator<Item = Result<(String, Tensor)>> {
         let matrices = self.layers.iter().enumerate().flat_map(|(index, layer)| {
             MATRICES.iter().zip(&layer.matrices).map(move |(part, matrix)| (index, part, matrix))

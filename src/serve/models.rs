@@ -65,7 +65,7 @@ impl InstalledModels {
             hunch_library::scan(&self.places).models.into_iter().filter(|entry| entry.problem.is_none());
         let mut entries: Vec<_> = usable.map(|entry| (first_file(Path::new(&entry.path)), entry)).collect();
         entries.retain(|(file, _)| is_allowed(file));
-        // Of models with the same name, the first is that of Hunch's own folder.
+        // The first of several models with the same name is that of Hunch's own folder.
         entries.dedup_by(|(_, later), (_, first)| later.name == first.name);
         entries
     }

@@ -431,7 +431,7 @@ mod tests {
         ] {
             assert!(store.search(query).unwrap().is_empty(), "{query}");
         }
-        // Of a pasted page, only the beginning is searched for.
+        // Only the beginning of a pasted page is searched for.
         for query in ["天气 ", "天 气，", "word ", "word 天 "] {
             assert_eq!(store.search(&query.repeat(5000)).unwrap().len(), 1, "{query}");
         }

@@ -51,7 +51,7 @@ pub struct Solved {
 impl StartData<'_> {
     /// Solves a regression over all positions that have `ahead` rows after them.
     ///
-    /// `rows` returns inputs `[positions, inputs]` and outputs `[positions, outputs]`. Of the inputs, the columns in
+    /// `rows` returns inputs `[positions, inputs]` and outputs `[positions, outputs]`. Only the input columns in
     /// `read` are used.
     ///
     /// # Errors

@@ -184,14 +184,14 @@ fn pair_verdicts_use_predicted_costs_of_the_gpu() {
     }
     // Rows are free there, so a draft of a third of the bytes pays.
     assert!(speedups[1] > 1.2 && speedups[0] < speedups[1], "{speedups:?}");
-    // Of an unknown chip nothing is predicted: several rows count as expensive.
+    // Nothing is predicted for an unknown chip: several rows count as expensive.
     let unknown = IdleGpu::named("unknown GPU");
     assert_eq!(unknown.cost_basis(None), None);
     assert_eq!(predicted(folder.path(), &unknown).0.speedup, 1.0);
     // A chip that is named wins, for any machine.
     let named = Chip::named("M1", None);
     assert_eq!(unknown.cost_basis(named.clone()), named.map(Basis::Chip));
-    // Of a later chip, the figures of the last one are assumed.
+    // A later chip is assumed to have the figures of the last one.
     let last = Chip::named("Apple M5 Pro", None).unwrap();
     let Some(Basis::Chip(later)) = IdleGpu::named("Apple M6 Pro").cost_basis(None) else { panic!("unknown") };
     assert_eq!((later.memory_gb_s, later.assumed_like), (last.memory_gb_s, Some("Apple M5 Pro")));

@@ -38,8 +38,8 @@ const BIAS: f64 = 0.08;
 const SIGNIFICANCE: f64 = 1e-3;
 /// Most first tokens, and second tokens after each of them, that are counted one by one.
 const COUNTED: (usize, usize) = (10, 5);
-/// Prompts. The first is used with filters. Of all, the one whose next token is most often outside of the shortlist is
-/// used without them.
+/// Prompts. The first is used with filters. Without them, the one whose next token is most often outside of the
+/// shortlist is used.
 const PROMPTS: [&str; 4] = [
     "One day the king said: I want a",
     "In the museum of natural history there was a skeleton of a",

@@ -195,7 +195,7 @@ fn samples_follow_the_distribution_of_the_target_by_every_lossless_rule() {
     }
 }
 
-/// Of several layers the first one drafts, on its own output.
+/// The first of several layers drafts, on its own output.
 #[test]
 fn first_of_two_layers_drafts() {
     let folder = tempfile::tempdir().unwrap();

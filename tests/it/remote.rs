@@ -28,7 +28,7 @@ pub(super) struct Script {
     pub(super) location: Option<String>,
     /// Body of the answer.
     body: String,
-    /// Number of answers that come whole. Of later ones, the first chunk comes, and the connection stays open.
+    /// Number of answers that come whole. Later ones send their first chunk, and the connection stays open.
     pub(super) whole_answers: usize,
     /// Pages of `/metrics`, one for each request.
     metrics: Mutex<Vec<String>>,

@@ -482,7 +482,7 @@ fn kill_command(data: &Path, mut command: Command, file: Option<&str>) {
 #[test]
 fn killed_run_ends_with_the_same_head() {
     let (whole, killed) = (data_folder(), data_folder());
-    // Of the training tests, this one has candle's products on several threads.
+    // This is the training test with candle's products on several threads.
     let train = |data: &Path| {
         let mut command = command(data, &TRAIN);
         command.env("RAYON_NUM_THREADS", "2");

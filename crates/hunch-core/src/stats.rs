@@ -216,7 +216,7 @@ impl Tally {
 
     /// Records the end of prefill at `now`.
     ///
-    /// Of `prompt_tokens`, `run` went through the target in `took`. The rest was in its cache, and the
+    /// `run` of the `prompt_tokens` went through the target in `took`. The rest was in its cache, and the
     /// last token belongs to the first round.
     pub fn prefilled(&mut self, prompt_tokens: usize, run: usize, took: Duration, now: Duration) {
         self.prompt_tokens = prompt_tokens;

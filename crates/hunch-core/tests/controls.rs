@@ -91,7 +91,7 @@ fn cutting_sampled_tail_by_its_value_is_caught() {
 fn testing_siblings_by_value_is_caught() {
     assert_caught(branching, |tree| {
         let mut order: Vec<usize> = (0..tree.len()).collect();
-        // Of siblings the less likely one first. Parents stay before their children.
+        // The less likely sibling comes first. Parents stay before their children.
         order.sort_by(|&a, &b| {
             let q = |node: usize| tree.confidence()[node].unwrap_or(0.0);
             tree.depth(a).cmp(&tree.depth(b)).then(q(a).total_cmp(&q(b)))

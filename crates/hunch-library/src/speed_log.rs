@@ -109,7 +109,7 @@ struct WithMethod {
 
 /// Table of plain decoding rates, in tokens per second, by device and model.
 const PLAIN: &str = "plain";
-/// Table of the last speculative rate and its method, by device and model. Of several methods, the fastest.
+/// Table of the last speculative rate and its method, by device and model. The fastest of several methods counts.
 const SPECULATIVE: &str = "speculative";
 /// Table of drafting rates, in tokens per second, by device and draft model.
 const DRAFTING: &str = "drafting";

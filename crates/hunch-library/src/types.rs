@@ -47,8 +47,8 @@ pub struct ModelEntry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[ts(optional)]
     pub own_drafter: Option<OwnDrafter>,
-    /// Last measured speed on this machine, in tokens per second. Of plain decoding if measured, otherwise
-    /// as in `ran_as`.
+    /// Last measured speed on this machine, in tokens per second: that of plain decoding if measured,
+    /// otherwise as in `ran_as`.
     pub tokens_per_second: Option<f64>,
     /// Role and method of that measurement.
     #[serde(default, skip_serializing_if = "Option::is_none")]

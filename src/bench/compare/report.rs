@@ -441,13 +441,13 @@ pub struct ComparedAnswer {
 /// Memory of a comparison, in bytes. If its targets ran one after the other, of those that needed most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct ComparisonMemory {
-    /// Weights of the target. Of all targets that were in memory together.
+    /// Weights of the target, or of all targets that were in memory together.
     #[ts(type = "number")]
     pub target_weights: u64,
     /// KV cache of the target, in the lane where it was largest. Summed over targets that were in memory together.
     #[ts(type = "number")]
     pub target_cache: u64,
-    /// Weights of the draft model. Of all draft models that were in memory together.
+    /// Weights of the draft model, or of all draft models that were in memory together.
     #[ts(type = "number | null")]
     pub draft_weights: Option<u64>,
     /// KV cache of the draft model, in the lane where it was largest. Summed over draft models that were in memory

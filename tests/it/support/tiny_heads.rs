@@ -127,7 +127,7 @@ impl Format {
         matches!(self, Self::DSpark | Self::DSparkGguf)
     }
 
-    /// Returns the most tokens of a draft. Of heads that draft any number, 4.
+    /// Returns the most tokens of a draft: 4 for heads that draft any number.
     pub(crate) fn depth(self) -> usize {
         match self {
             Self::Medusa | Self::Mlp => 3,

@@ -111,7 +111,7 @@ mod tests {
         let mut list = Shortlist::new(150_000);
         let new = |from: TokenId, count: TokenId| (0..count).map(|i| from + 16 * i).collect::<Vec<_>>();
         assert_eq!(list.tokens(), Some(&VocabSubset::first(32_768)));
-        // Of 172 tokens, 64 of them virtual, 8 were not on the list: coverage 95.3%.
+        // 8 of 172 tokens, 64 of them virtual, were not on the list: coverage 95.3%.
         list.observe(&[1; 100]);
         list.observe(&new(40_000, 8));
         assert_eq!(list.observed(), 108);

@@ -2,7 +2,7 @@
 //! [`Stage`](crate::propose::Stage) declares one; an [`ActiveStage`] is one at work.
 //!
 //! Proposers are tried in order, and the first worthwhile draft is used. A cheap lookup therefore goes
-//! before a draft model. Of two models, the one that expects the larger speedup drafts. A proposer that
+//! before a draft model. If there are two models, the one that expects the larger speedup drafts. A proposer that
 //! fails is dropped for the rest of the generation. Nothing is committed here.
 
 use std::ops::ControlFlow;

@@ -24,8 +24,8 @@ struct Node {
 }
 
 impl Node {
-    /// Returns whether this node is added before another: the one more likely accepted. Of equal ones it is the one
-    /// with fewer siblings before it, then the deeper one.
+    /// Returns whether this node is added before another: the one more likely accepted. Ties go to the one with
+    /// fewer siblings before it, then to the deeper one.
     fn goes_before(&self, other: &Self) -> bool {
         let by_place = || other.rank.cmp(&self.rank).then(self.depth.cmp(&other.depth));
         self.reach.total_cmp(&other.reach).then_with(by_place).is_gt()

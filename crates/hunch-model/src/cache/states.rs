@@ -120,7 +120,7 @@ impl StateRows {
         let mut plan =
             StatePlan { rows, reach, moves: Vec::new(), words: Vec::with_capacity(rows * (reach + 2)) };
         for row in 0..rows {
-            // Of a causal mask only the last slots, not all of a long pass.
+            // A causal mask needs only the last slots, not all of a long pass.
             let own = cached + row;
             let mut earlier: Vec<usize> = if mask.is_causal() {
                 (own.saturating_sub(reach)..own).collect()

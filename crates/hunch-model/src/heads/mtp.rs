@@ -8,8 +8,8 @@
 //!
 //! e is the embedding of the token after h. The normed x is the h of the next row. The layer has full attention and the
 //! feed-forward network of the architecture. Order, norms and feedback are those of llama.cpp (`graph_mtp` in
-//! `src/models/qwen35.cpp` and `glm4-moe.cpp`) and vLLM (`qwen3_next_mtp.py`). Of several MTP layers the first one is
-//! used, on its own output.
+//! `src/models/qwen35.cpp` and `glm4-moe.cpp`) and vLLM (`qwen3_next_mtp.py`). The first of several MTP layers is used,
+//! on its own output.
 //!
 //! The other file is an `mtp-*.gguf` of llama.cpp's converter (`--mtp`). It has the metadata of the whole model and the
 //! tensors of its MTP layers. Its embedding, output norm and output head are copies, so Hunch uses those of the target.
@@ -339,7 +339,7 @@ impl Block for MtpLayer {
     }
 }
 
-/// Returns the bytes that a drafted token reads. Of experts, those of one row count.
+/// Returns the bytes that a drafted token reads. Only the experts of one row count.
 fn read_by_a_draft((file, target): (&WeightFile, &WeightFile), spec: &ModelSpec) -> usize {
     let own_head = format!("blk.{}.nextn.{HEAD}.weight", spec.n_layer);
     let embedding = format!("blk.{}.nextn.{EMBEDDING}.weight", spec.n_layer);

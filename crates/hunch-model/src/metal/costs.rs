@@ -32,8 +32,8 @@ pub struct Chip {
 /// A row of [`CHIPS`]: name, clock in GHz, and configurations with cores and GB/s, the largest first.
 type ChipRow = (&'static str, f64, &'static [(u32, f64)]);
 
-/// Known chips, with bandwidth and cores from Apple's technical specifications. Of later ones, the last row of the same
-/// size is assumed.
+/// Known chips, with bandwidth and cores from Apple's technical specifications. Later chips are assumed to be like the
+/// last row of the same size.
 ///
 /// Apple publishes no clocks. The clocks of M1 and M2 are from philipturner/metal-benchmarks. The clocks of M3 and M4
 /// are from hmc-tech.com, where sources differ by 7%. The clock of M5 is assumed.
@@ -585,7 +585,7 @@ mod tests {
     fn more_rows_read_more_experts() {
         let reads = |rows| MIXTURE.reads(rows) * 128.0;
         assert!((reads(1) - 8.0).abs() < 1e-9);
-        // Of 2 rows, half an expert is expected to be the same.
+        // 2 rows are expected to share half an expert.
         assert!((reads(2) - 15.5).abs() < 1e-9, "{}", reads(2));
         // Up to 4 rows share a load of an expert.
         assert!((reads(256) - 256.0 * 8.0 / 4.0).abs() < 1e-9);

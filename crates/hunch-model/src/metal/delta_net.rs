@@ -177,8 +177,8 @@ pub struct GpuDeltaNet<'a> {
     pub eps: f32,
     /// States, `[places, state]`, with the columns of a head one after the other.
     pub states: &'a Buffer,
-    /// Held input rows, `[places, `[`DeltaShape::row`]`]`. Of the rows of checkpoints, decays and strengths are not
-    /// written.
+    /// Held input rows, `[places, `[`DeltaShape::row`]`]`. Decays and strengths are not written for
+    /// the rows of checkpoints.
     pub held: &'a Buffer,
 }
 

@@ -31,7 +31,7 @@ pub struct Experts {
     pub scales_input: bool,
     /// Number of layers without experts, from the first on.
     pub dense_layers: usize,
-    /// Number of layers to the next one with experts, 1 for all. Of the first so many, the last has experts.
+    /// Number of layers to the next one with experts, 1 for all. The last layer of each such group has experts.
     pub step: usize,
     /// Width of these layers.
     pub dense_ff: usize,
@@ -111,7 +111,7 @@ impl Experts {
     }
 
     /// Chooses the experts of a row from the router's scores, `[count]`. Appends `used` experts and their weights,
-    /// highest first. Of equal ones the lower expert is first.
+    /// highest first. Ties go to the lower expert.
     ///
     /// `bias` is added to the weights for the choice alone, `[count]`. `factors` multiply the weights at the end,
     /// `[count]`.
@@ -191,7 +191,7 @@ impl Experts {
 
 impl ExpertGroups {
     /// Returns the experts of the best groups in ascending order, of `experts` in all. A group counts by the sum of its
-    /// two highest ranks. Of equal ones the lower group is better.
+    /// two highest ranks. Ties go to the lower group.
     fn best(self, experts: usize, rank: impl Fn(usize) -> f32) -> Vec<usize> {
         let size = experts / self.count;
         let value = |group: usize| {

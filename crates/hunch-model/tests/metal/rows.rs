@@ -255,7 +255,7 @@ fn heads_are_normed_rotated_and_appended() {
         let own = [4 * i, 4 * i + 1, 4 * i + 2, 4 * i + 3, counts.len() - 1];
         own.map(|count| (*case, counts[count % counts.len()]))
     });
-    // Of a case, the rows before have the same bits.
+    // The earlier rows of a case have the same bits.
     let mut last: Option<(HeadsCase, Vec<u32>)> = None;
     for (case, (rows, schedule)) in tried {
         machine.set_schedule(schedule);

@@ -700,7 +700,7 @@ export type ComparisonFormat = "json" | "csv" | "picture";
  */
 export type ComparisonMemory = { 
 /**
- * Weights of the target. Of all targets that were in memory together.
+ * Weights of the target, or of all targets that were in memory together.
  */
 target_weights: number, 
 /**
@@ -708,7 +708,7 @@ target_weights: number,
  */
 target_cache: number, 
 /**
- * Weights of the draft model. Of all draft models that were in memory together.
+ * Weights of the draft model, or of all draft models that were in memory together.
  */
 draft_weights: number | null, 
 /**
@@ -2859,8 +2859,8 @@ licence: string | null,
  */
 own_drafter?: OwnDrafter, 
 /**
- * Last measured speed on this machine, in tokens per second. Of plain decoding if measured, otherwise
- * as in `ran_as`.
+ * Last measured speed on this machine, in tokens per second: that of plain decoding if measured,
+ * otherwise as in `ran_as`.
  */
 tokens_per_second: number | null, 
 /**

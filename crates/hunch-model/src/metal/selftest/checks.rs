@@ -125,7 +125,7 @@ impl Tester<'_> {
                 self.attention_of_rows((width, Scoring::of_width(width)), &mask, &[])
             }
             KernelPart::Sinks => {
-                // Of large, small and usual scores.
+                // Sinks of large, small and usual scores.
                 let sinks: Vec<f32> = noise(QUERIES, 17).iter().map(|sink| sink * 8.0).collect();
                 let mask = RowMask::causal(CONTEXT, 3);
                 self.attention_of_rows((64, Scoring::of_width(64)), &mask, &sinks)

@@ -103,7 +103,7 @@ METAL_FUNC void choose_experts(constant Route& p, device const float* scores, de
       of_best = weight[i];
       at = expert;
     }
-    // Of equal experts the lowest one is taken.
+    // The lowest of equal experts is taken.
     const float highest = simd_max(best);
     const uint expert = simd_min(at != NO_EXPERT && best == highest ? at : NO_EXPERT);
     if (expert == at) taken = taken | 1 << (at / 32);

@@ -139,8 +139,8 @@ pub(super) fn ordinary(entry: &Entry) -> bool {
     kind && !is_padding(entry)
 }
 
-/// Returns the ordinary tokens of a vocabulary by their bytes. Of tokens with equal bytes a word comes before a single
-/// byte such as `<0x41>`, then the lower id.
+/// Returns the ordinary tokens of a vocabulary by their bytes. If several have equal bytes, a word comes before a
+/// single byte such as `<0x41>`, then the lower id.
 pub(super) fn words(entries: &[Entry], spelling: Spelling) -> HashMap<Vec<u8>, TokenId> {
     let is_byte = |entry: &Entry| spelling == Spelling::Scored && entry.text.starts_with("<0x");
     let mut words: HashMap<Vec<u8>, TokenId> = HashMap::with_capacity(entries.len());
