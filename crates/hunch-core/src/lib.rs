@@ -77,6 +77,7 @@
 //! | [`model`], [`table`] | the trait of target and draft, and a toy model that implements it |
 //! | [`token`], [`stats`] | emitted tokens with their origin, and the figures of an answer |
 //! | [`theory`] | predicted acceptance and speedup, tests of distributions |
+//! | [`quantile`] | medians, quantiles and means without outliers |
 //! | [`chat`], [`limits`], [`error`] | shared types |
 //!
 //! Imports point one way: `session -> propose, verify -> depth, sample, draft -> token`.

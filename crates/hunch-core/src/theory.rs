@@ -94,7 +94,8 @@ pub fn expected_tokens(alpha: f64, depth: usize) -> f64 {
 /// Returns [`expected_tokens`] for an alpha per position: 1 + a_0 + a_0 a_1 + ...
 ///
 /// Each a_i is conditional on the acceptance of all positions before it.
-pub fn expected_tokens_by_position(alphas: &[f64]) -> f64 {
+#[cfg(test)]
+pub(crate) fn expected_tokens_by_position(alphas: &[f64]) -> f64 {
     let mut reached = 1.0;
     let accepted = alphas.iter().map(|alpha| {
         reached *= alpha;
