@@ -1,5 +1,5 @@
 //! Kills a process during long operations of the store and checks that nothing is lost. Kills while an answer streams
-//! are in `tests/it/kept.rs`.
+//! are in `tests/it/persistence.rs`.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

@@ -480,7 +480,7 @@ pub(crate) mod tests {
         let question = store.add_question(chat, None, "Hi", 2).unwrap();
         let answer = store.begin_answer(chat, question, &settings(), 3).unwrap();
         store.append_events(answer, &[round("Hel")]).unwrap();
-        // Left unfinished, as by a kill. tests/it/kept.rs kills real processes.
+        // Left unfinished, as by a kill. tests/it/persistence.rs kills real processes.
         store.connection().execute("INSERT INTO answer_parts VALUES (?1, 9, 'not json')", [answer]).unwrap();
         drop(store);
         let store = Store::open(&path).unwrap();

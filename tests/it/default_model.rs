@@ -52,7 +52,7 @@ fn distributions_match_oracle() {
     assert_all(proof::against_oracle(&mut models(false), &oracle()).unwrap());
 }
 
-/// Few samples after one prompt: this runs the check on real weights. `law.rs` has tests of stated power.
+/// Few samples after one prompt: this runs the check on real weights. `output_distribution.rs` has tests of stated power.
 #[test]
 fn tokens_follow_distribution_at_temperature_one() {
     let plan = plan(Method::usable(&[Needs::DraftModel, Needs::Head]));

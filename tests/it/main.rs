@@ -22,16 +22,16 @@ mod hostile_templates;
 // Connections over TLS are tested on Linux, where a process can be given what it trusts.
 #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
 mod hub;
-mod kept;
 mod lab;
-mod law;
 mod library;
 mod loading;
 mod model_files;
 mod model_folders;
 mod mtp;
+mod output_distribution;
 mod own_server;
 mod pairs;
+mod persistence;
 mod published_heads;
 mod quantisations;
 mod recorded_servers;

@@ -456,7 +456,7 @@ const QUOTA_CHILD: &str = "HUNCH_TEST_ANSWERS_ON_QUOTA_IN";
 #[cfg(unix)]
 #[test]
 fn answer_survives_files_that_cannot_grow() {
-    const NAME: &str = "kept::answer_survives_files_that_cannot_grow";
+    const NAME: &str = "persistence::answer_survives_files_that_cannot_grow";
     if let Some(folder) = std::env::var_os(QUOTA_CHILD) {
         return answer_on_quota(Path::new(&folder));
     }
@@ -512,7 +512,7 @@ fn answer_on_quota(folder: &Path) {
 }
 
 const CHILD: &str = "HUNCH_TEST_ANSWERS_IN";
-const KILLED: &str = "kept::finished_answers_survive_a_kill_at_any_moment";
+const KILLED: &str = "persistence::finished_answers_survive_a_kill_at_any_moment";
 /// Times that an answer is cut short, by a few at once.
 const KILLS: u32 = 100;
 const AT_ONCE: u32 = 4;
