@@ -370,7 +370,7 @@ fn side_by_side<const N: usize>(works: [Box<dyn FnOnce() + Send>; N]) {
             drop(done);
         });
         if let Err(error) = spawned {
-            tracing::warn!("Something was left undone on quitting: {error}");
+            tracing::warn!("Some work was not finished on quitting: {error}");
         }
     }
     drop(done);

@@ -64,7 +64,7 @@ fn purge(store: &Store) {
     if let Err(error) = store.purge_deleted() {
         tracing::warn!("Deleted conversations could not be purged; they stay hidden. {error}");
     } else if let Err(error) = store.give_back_room() {
-        tracing::warn!("The room of deleted conversations is not free yet. {error}");
+        tracing::warn!("The space of deleted conversations could not be freed yet. {error}");
     }
 }
 

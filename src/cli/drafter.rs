@@ -154,7 +154,7 @@ impl DataArgs {
 
     fn plan(&self, budget: Budget, recipe: Recipe) -> Result<TrainPlan> {
         if self.disk.is_nan() || self.disk < 0.0 {
-            return Err(Error::invalid("--disk is a number of GiB from 0.").into());
+            return Err(Error::invalid("--disk must be 0 GiB or more.").into());
         }
         let (held_out, parallel) = (self.held_out as usize, self.parallel as usize);
         let recipe = Recipe { held_out, parallel, prompts: self.prompts()?, ..recipe };
@@ -173,7 +173,7 @@ pub(crate) fn run(args: &DrafterArgs) -> Result<()> {
 
 fn train(args: &TrainArgs) -> Result<()> {
     if args.minutes.is_some_and(|minutes| !minutes.is_finite() || minutes <= 0.0) {
-        return Err(Error::invalid("--minutes is a number above 0.").into());
+        return Err(Error::invalid("--minutes must be above 0.").into());
     }
     let budget = args.minutes.map_or(Budget::Tokens(args.tokens as usize), Budget::Minutes);
     let depth = args.kind.depth(args.depth as usize);
@@ -185,7 +185,7 @@ fn train(args: &TrainArgs) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{}", text(&report, in_use.as_ref()))?;
     if args.out.is_none() && !installed {
-        writeln!(out, "The head in use accepts as much, so it stays in use.")?;
+        writeln!(out, "The head in use accepts at least as many tokens, so it stays in use.")?;
     }
     writeln!(out, "\nSaved to {}.\nTry it: hunch bench --head {0}", place.display())?;
     if args.data.json {
@@ -239,10 +239,7 @@ fn distil(args: &DistilArgs) -> Result<()> {
         let target = &args.data.target;
         writeln!(stdout, "\nSaved to {}.\nTry it: hunch bench --target {target} --draft {0}", out.display())?;
     } else {
-        writeln!(
-            stdout,
-            "\nNo more is accepted than before, so nothing was written. Raise --tokens or --rank."
-        )?;
+        writeln!(stdout, "\nAcceptance did not improve, so nothing was written. Raise --tokens or --rank.")?;
     }
     if args.data.json {
         let draft = report.written.then_some(&out);

@@ -66,7 +66,7 @@ pub fn check(draft: &FloatWeights, recipe: &DistilRecipe, usable: u64) -> Result
     let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
     let advice = match recipe.rank {
         None => "Train matrices of low rank with --rank 16",
-        Some(_) => "Take a smaller draft",
+        Some(_) => "Choose a smaller draft",
     };
     Err(Error::invalid(format!(
         "Distilling this draft takes about {:.1} GiB (predicted), and {:.1} GiB of memory are free. Nothing was \

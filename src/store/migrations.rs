@@ -317,7 +317,7 @@ pub(super) mod tests {
         let store = Store::open(&path).unwrap();
         assert_eq!(store.conversations().unwrap()[0].id, id);
         let second = Store::open(&path).err().unwrap();
-        assert!(second.to_string().contains("another Hunch"), "{second}");
+        assert!(second.to_string().contains("another running Hunch"), "{second}");
         store.connection().pragma_update(None, "user_version", 99).unwrap();
         drop(store);
         let error = Store::open(&path).err().unwrap();

@@ -197,7 +197,7 @@ fn read_only(path: &Path) -> Result<Connection> {
 /// Takes the lock file next to `path`, retrying for `patience`. On a volume without locks, continues without it.
 fn lock(path: &Path, patience: Duration) -> Result<FileLock> {
     let lock = FileLock::acquire(&path.with_extension("lock"), patience)?;
-    lock.ok_or_else(|| StoreError(Error::Store("another Hunch that is running uses them".into())))
+    lock.ok_or_else(|| StoreError(Error::Store("another running Hunch is using them".into())))
 }
 
 /// Result type of the store.
@@ -314,7 +314,7 @@ mod tests {
         let path = folder.path().join("hunch.db");
         let held = lock(&path, Duration::ZERO).unwrap();
         let refused = lock(&path, Duration::ZERO).unwrap_err().to_string();
-        assert!(refused.contains("another Hunch"), "{refused}");
+        assert!(refused.contains("another running Hunch"), "{refused}");
         let opening = std::thread::spawn({
             let path = path.clone();
             move || Store::open(&path).map(drop)

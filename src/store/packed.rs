@@ -22,7 +22,7 @@ pub(super) fn read_json<T: DeserializeOwned>(text: &str) -> Result<T> {
 }
 
 fn damaged(error: impl std::fmt::Display) -> Error {
-    Error::Store(format!("a record cannot be read ({error}); the text of answers is there"))
+    Error::Store(format!("a record cannot be read ({error}); the text of the answers is intact"))
 }
 
 pub(super) fn pack<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>> {

@@ -66,7 +66,7 @@ impl HeadKind {
     pub fn check(self, taps: usize, n: usize) -> Result<()> {
         if self == Self::Eagle && taps < STREAMS {
             return Err(Error::invalid(format!(
-                "An EAGLE head reads {STREAMS} layers, and of this model {taps} are collected. Train another kind."
+                "An EAGLE head reads {STREAMS} layers, but only {taps} of this model are collected. Train another kind."
             )));
         }
         // Rows of 8-bit weights have blocks of 32.

@@ -29,7 +29,7 @@ pub fn read(path: &Path) -> Result<Vec<String>> {
     let io = |source| Error::Io { action: "read", path: path.into(), source };
     let invalid = |reason: String| Error::invalid(format!("{}: {reason}", path.display()));
     if fs::metadata(path).map_err(io)?.len() > MAX_FILE_BYTES {
-        return Err(invalid("a file of prompts has at most 64 MiB. Split it.".into()));
+        return Err(invalid("the file is larger than 64 MiB, the limit for prompts. Split it.".into()));
     }
     let text = fs::read_to_string(path).map_err(io)?;
     let mut prompts = Vec::new();

@@ -209,7 +209,7 @@ fn hostile_folders_are_refused_with_a_reason() {
         ("is missing", |m| {
             m.tensors.remove("model.norm.weight");
         }),
-        ("no size", |m| m.config["hidden_size"] = json!(-3)),
+        ("not a size", |m| m.config["hidden_size"] = json!(-3)),
         ("num_hidden_layers", |m| m.config["num_hidden_layers"] = json!("many")),
         ("activation is \"relu\"", |m| m.config["hidden_act"] = json!("relu")),
         ("RoPE scaling is \"dynamic\"", |m| m.config["rope_scaling"] = json!({ "type": "dynamic" })),
@@ -237,7 +237,7 @@ fn hostile_folders_are_refused_with_a_reason() {
     let nan = refusal(&folder.path().join("nan"), |m| {
         m.tensors.get_mut(&format!("{q}.scales")).unwrap().bytes[..2].copy_from_slice(&[0xff, 0x7f]);
     });
-    assert!(nan.to_string().contains("no number"), "{nan}");
+    assert!(nan.to_string().contains("not a number"), "{nan}");
     // Cut at any length, the weights are refused.
     let path = recorded("qwen3").write(&folder.path().join("cut"));
     let bytes = std::fs::read(&path).unwrap();

@@ -408,7 +408,7 @@ fn rejects_data_of_another_model_or_run() {
     drop(store);
     let other = Tiny { seed: 9, ..tiny() }.write(place.folder.path(), "other");
     let other = open(&TrainingTarget::open(&other, &cpu()).unwrap());
-    assert!(other.contains("belong to another model"), "{other}");
+    assert!(other.contains("belongs to another model"), "{other}");
     std::fs::write(place.path("data").join("index.json"), "{\"version\":").unwrap();
     let damaged = open(&place.target);
     assert!(damaged.contains("is damaged") && damaged.contains("start over"), "{damaged}");

@@ -83,7 +83,7 @@ impl fmt::Display for DraftWindow {
 impl FromStr for DraftWindow {
     type Err = String;
     fn from_str(text: &str) -> std::result::Result<Self, String> {
-        let number = text.parse().map_err(|_| format!("it is no number from 1 to {}", u32::MAX))?;
+        let number = text.parse().map_err(|_| format!("it is not a number from 1 to {}", u32::MAX))?;
         Self::new(number).map_err(|_| format!("it must be 1 to {} tokens", u32::MAX))
     }
 }

@@ -128,7 +128,7 @@ pub enum Error {
         remedy: String,
     },
     /// The file is not a GGUF, is truncated, or contradicts itself.
-    #[error("{} is not a usable GGUF model: {reason}. The file was not changed. Download it again or choose another one.", path.display())]
+    #[error("{} is not a usable model: {reason}. The file was not changed. Download it again or choose another one.", path.display())]
     InvalidModelFile {
         /// The file.
         path: PathBuf,

@@ -224,6 +224,6 @@ mod tests {
     #[test]
     fn training_message_rounds_needed_space_up_and_free_space_down() {
         let message = Refusal::NoDiskForTraining { needed: 1_000_001, free: 999_999 }.to_string();
-        assert!(message.contains("need 2 MB, and 0 MB are free"), "{message}");
+        assert!(message.contains("needs 2 MB, and 0 MB are free"), "{message}");
     }
 }

@@ -72,7 +72,10 @@ fn not_found(name: &str, places: &Places, known: &[ModelCandidate]) -> Error {
     } else if names.is_empty() {
         format!("Give the path of a GGUF file, or put one in {folder}.")
     } else {
-        format!("Give the path of a GGUF file, or one of these names: {}{more}.", names.join(", "))
+        format!(
+            "Give the path of a GGUF file or an MLX folder, or one of these names: {}{more}.",
+            names.join(", ")
+        )
     };
     Error::ModelNotFound { name: name.into(), remedy }
 }

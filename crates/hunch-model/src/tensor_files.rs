@@ -76,7 +76,9 @@ impl TensorFiles {
                 bytes.as_chunks().0.iter().map(|chunk| i32::from_le_bytes(*chunk).into()).collect()
             }
             NumberType::Bool | NumberType::Other => {
-                return Err(self.invalid(format!("the tensor {name} has no whole numbers of 32 or 64 bits")));
+                return Err(
+                    self.invalid(format!("the tensor {name} does not have integers of 32 or 64 bits"))
+                );
             }
         }))
     }

@@ -75,10 +75,10 @@ fn show(out: &mut impl Write, search: &HubSearch, page: &HubSearchPage) -> Resul
     writeln!(out, "{}", render::table(&header, &rows))?;
     let command = match search.format {
         HubFormat::Gguf => {
-            "\nDownloads are those of 30 days. `hunch models hub REPOSITORY` lists sizes, with --card the model card."
+            "\nDownloads are counted over 30 days. `hunch models hub REPOSITORY` lists sizes, with --card the model card."
         }
         HubFormat::Mlx => {
-            "\nDownloads are those of 30 days. `hunch models pull REPOSITORY` downloads a folder."
+            "\nDownloads are counted over 30 days. `hunch models pull REPOSITORY` downloads a folder."
         }
     };
     writeln!(out, "{command}")?;

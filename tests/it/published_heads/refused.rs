@@ -346,7 +346,7 @@ fn gguf_heads_of_another_target_or_architecture_are_refused() {
             })
         }),
         ("target_layers is missing", refused_gguf(|file| file.without_key("eagle3.target_layers"))),
-        ("no list of layers", {
+        ("not a list of layers", {
             refused_gguf(|file| file.without_key("eagle3.target_layers").u32("eagle3.target_layers", 3))
         }),
         ("after layers [1, 3, 97]", {
@@ -399,13 +399,13 @@ fn windows_of_gguf_heads_are_checked() {
     let flags = |flags: &[bool]| GgufValue::Array(Array::Bool(flags.to_vec()));
     for (key, value, why) in [
         (size, GgufValue::I32(-9), "sliding_window is -9, but it must be a whole number above 0"),
-        (size, GgufValue::String("9".into()), "sliding_window is no whole number"),
-        (size, GgufValue::F32(9.0), "sliding_window is no whole number"),
-        (size, GgufValue::U64(u64::MAX), "sliding_window is no whole number below 2^63"),
+        (size, GgufValue::String("9".into()), "sliding_window is not a whole number"),
+        (size, GgufValue::F32(9.0), "sliding_window is not a whole number"),
+        (size, GgufValue::U64(u64::MAX), "sliding_window is not a whole number below 2^63"),
         (pattern, flags(&[true]), "layer_types has 1 entries for 2 layers"),
         (pattern, flags(&[false, true, true]), "layer_types has 3 entries for 2 layers"),
-        (pattern, GgufValue::Bool(true), "sliding_window_pattern is no list of flags"),
-        (pattern, GgufValue::U32(2), "sliding_window_pattern is no list of flags"),
+        (pattern, GgufValue::Bool(true), "sliding_window_pattern is not a list of flags"),
+        (pattern, GgufValue::U32(2), "sliding_window_pattern is not a list of flags"),
         (causal, GgufValue::U32(1), "causal is neither true nor false"),
     ] {
         let error = refused_gguf_of(Format::DFlashGguf, |file| file.without_key(key).value(key, value));

@@ -119,7 +119,7 @@ entry::methods! {
     /// Proposes what followed the same tokens in texts that the user chose (REST, He et al., arXiv 2311.08252).
     Retrieval {
         name: "retrieval",
-        summary: "Copies what followed the same tokens in texts of yours",
+        summary: "Copies what followed the same tokens in your texts",
         stages: &[Stage::Texts],
         docs: "the-text-drafts",
     }

@@ -44,7 +44,7 @@ impl RecommendedSampling {
             "min_p" => self.min_p = Some(value as f32),
             "repeat_penalty" => self.repeat_penalty = Some(value as f32),
             "top_k" if value.fract() == 0.0 => self.top_k = Some(value as u32),
-            "top_k" => return Err("it is no whole number".into()),
+            "top_k" => return Err("it is not a whole number".into()),
             _ => return Err("Hunch has no such setting".into()),
         }
         Ok(())

@@ -111,7 +111,7 @@ refusals! {
     NotAToken,
     /// The disk has no room for the training data.
     #[error(
-        "The training data need {} MB, and {} MB are free. Train on fewer tokens, or free some space.",
+        "The training data needs {} MB, and {} MB are free. Train on fewer tokens, or free some space.",
         needed.div_ceil(1_000_000), free / 1_000_000
     )]
     NoDiskForTraining {
@@ -464,10 +464,10 @@ refusals! {
     #[error("This model writes no usable prompts, so it cannot write its own training text. Choose a chat model.")]
     NoUsablePrompts,
     /// Another program trains on the same data.
-    #[error("Another run trains on these data. Stop it, or choose another --seed.")]
+    #[error("Another run is training on this data. Stop it, or choose another --seed.")]
     TrainedElsewhere,
     /// The folder has training data of something else.
-    #[error("The data in {} belong to another model, seed or version. Delete the folder to start over.", folder.display())]
+    #[error("The data in {} belongs to another model, seed or version. Delete the folder to start over.", folder.display())]
     OtherTrainingData {
         /// The folder.
         folder: PathBuf,

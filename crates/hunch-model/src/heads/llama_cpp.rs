@@ -207,9 +207,9 @@ fn window(gguf: &Gguf, architecture: &str) -> Result<(Option<i64>, Option<Vec<&'
         ["sliding_window", "sliding_window_pattern"].map(|key| format!("{architecture}.attention.{key}"));
     let window = match gguf.metadata.get(&size) {
         None => None,
-        Some(_) => {
-            Some(gguf.whole(&size).ok_or_else(|| invalid(format!("{size} is no whole number below 2^63")))?)
-        }
+        Some(_) => Some(
+            gguf.whole(&size).ok_or_else(|| invalid(format!("{size} is not a whole number below 2^63")))?,
+        ),
     };
     let window = window.filter(|window| *window != 0);
     if window.is_none() || architecture != DFLASH {
@@ -218,7 +218,7 @@ fn window(gguf: &Gguf, architecture: &str) -> Result<(Option<i64>, Option<Vec<&'
     if !gguf.metadata.contains_key(&pattern) {
         return Err(invalid(format!("{size} is set, but {pattern} is missing")));
     }
-    let slides = gguf.flags(&pattern).ok_or_else(|| invalid(format!("{pattern} is no list of flags")))?;
+    let slides = gguf.flags(&pattern).ok_or_else(|| invalid(format!("{pattern} is not a list of flags")))?;
     let types = slides.iter().map(|slides| if *slides { "sliding_attention" } else { "full_attention" });
     Ok((window, Some(types.collect())))
 }
@@ -230,7 +230,7 @@ fn layers(gguf: &Gguf, key: &str) -> Result<Vec<i64>> {
         Some(Value::Array(Array::I32(layers))) => Ok(layers.iter().map(|&layer| layer.into()).collect()),
         Some(Value::Array(Array::U32(layers))) => Ok(layers.iter().map(|&layer| layer.into()).collect()),
         _ => {
-            let reason = format!("{key} is no list of layers");
+            let reason = format!("{key} is not a list of layers");
             Err(Error::InvalidModelFile { path: gguf.path.clone(), reason })
         }
     }

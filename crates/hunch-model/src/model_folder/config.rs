@@ -154,14 +154,15 @@ impl Config {
     fn size(&self, key: &str) -> Result<Option<u32>> {
         let Some(value) = self.get(key) else { return Ok(self.default(key).map(|size| size as u32)) };
         let size = value.as_u64().and_then(|size| u32::try_from(size).ok());
-        size.map(Some).ok_or_else(|| self.invalid(format!("{key} in config.json is {value}, no size")))
+        size.map(Some)
+            .ok_or_else(|| self.invalid(format!("{key} in config.json is {value}, which is not a size")))
     }
 
     fn number(&self, key: &str) -> Result<Option<f32>> {
         let Some(value) = self.get(key) else { return Ok(self.default(key).map(|number| number as f32)) };
         let number = value.as_f64().filter(|number| number.is_finite());
-        let number =
-            number.ok_or_else(|| self.invalid(format!("{key} in config.json is {value}, no number")))?;
+        let number = number
+            .ok_or_else(|| self.invalid(format!("{key} in config.json is {value}, which is not a number")))?;
         Ok(Some(number as f32))
     }
 
