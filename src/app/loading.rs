@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::load_state::{ReadyModels, StopFlag};
-use super::texts::TEXTS;
+use super::texts::{TEXTS, WithTexts};
 use super::{App, Shared};
 use crate::api::{LoadedHead, LoadedModels};
 use crate::bench::skip_sets::SearchedModel;
@@ -75,7 +75,7 @@ impl App {
             }
             error
         })?;
-        let (details, texts, texts_problem) = self.use_chosen_texts(details, stop);
+        let WithTexts { details, texts, problem: texts_problem } = self.use_chosen_texts(details, stop);
         let loaded = LoadedModels {
             target: target_entry,
             methods: details.methods.clone(),

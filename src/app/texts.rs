@@ -27,6 +27,16 @@ struct IndexedTexts {
     shown: LoadedTexts,
 }
 
+/// Loaded models, and the texts that they copy from.
+pub(super) struct WithTexts {
+    /// Details of the models with the texts.
+    pub(super) details: Loaded,
+    /// The texts, if there are any.
+    pub(super) texts: Option<LoadedTexts>,
+    /// The reason why chosen texts are not used.
+    pub(super) problem: Option<ErrorInfo>,
+}
+
 impl App {
     /// Chooses the texts that drafts are copied from, and stores the choice. Without sources, none are. Returns the loaded
     /// models, if there are any. They copy from the texts from now on.
@@ -72,13 +82,8 @@ impl App {
         Ok(Some(loaded))
     }
 
-    /// Gives the chosen texts to models that were just loaded. Returns their details, what they copy from, and why they do
-    /// not.
-    pub(super) fn use_chosen_texts(
-        &self,
-        details: Loaded,
-        stop: &StopFlag,
-    ) -> (Loaded, Option<LoadedTexts>, Option<ErrorInfo>) {
+    /// Gives the chosen texts to models that were just loaded.
+    pub(super) fn use_chosen_texts(&self, details: Loaded, stop: &StopFlag) -> WithTexts {
         let stopped = || stop.load(Ordering::Relaxed);
         let indexed = |sources: Vec<String>| self.indexed_texts(&sources, Some(&details.tokenizer), &stopped);
         let (texts, problem) = match self.chosen_texts().and_then(indexed) {
@@ -87,11 +92,11 @@ impl App {
         };
         // A change of the draft model leaves the earlier ones in place.
         if texts.is_none() && details.plan.texts.is_none() {
-            return (details, None, problem);
+            return WithTexts { details, texts: None, problem };
         }
         match self.use_texts(&details, texts) {
-            Ok((details, texts)) => (details, texts, problem),
-            Err(error) => (details, None, Some((&error).into())),
+            Ok((details, texts)) => WithTexts { details, texts, problem },
+            Err(error) => WithTexts { details, texts: None, problem: Some((&error).into()) },
         }
     }
 

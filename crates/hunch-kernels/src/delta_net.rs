@@ -102,9 +102,17 @@ pub struct DeltaStates<'a> {
     pub saves: &'a [(usize, usize)],
 }
 
-/// Computes the outputs of a pass, `[output rows, `[`DeltaShape::width`]`]`, before their norm and gate.
-///
-/// `memory` has the states of all places, `[places, `[`DeltaShape::state`]`]`. `mixed` is working memory.
+/// Memory that a pass reads and writes.
+pub struct DeltaBuffers<'a> {
+    /// States of all places, `[places, `[`DeltaShape::state`]`]`.
+    pub states: &'a mut [f32],
+    /// Working memory. Its contents do not matter.
+    pub mixed: &'a mut Vec<f32>,
+    /// Outputs, `[output rows, `[`DeltaShape::width`]`]`, before their norm and gate.
+    pub out: &'a mut [f32],
+}
+
+/// Computes the outputs of a pass.
 ///
 /// # Panics
 /// If the sizes do not match.
@@ -113,8 +121,9 @@ pub fn delta_net(
     shape: DeltaShape,
     pass: DeltaPass<'_>,
     states: DeltaStates<'_>,
-    (memory, mixed, out): (&mut [f32], &mut Vec<f32>, &mut [f32]),
+    buffers: DeltaBuffers<'_>,
 ) {
+    let DeltaBuffers { states: memory, mixed, out } = buffers;
     let DeltaShape { value_heads, head_dim: d, .. } = shape;
     assert!(d.is_multiple_of(COLUMNS) && d <= MAX_HEAD, "there is no kernel for heads of width {d}");
     assert!(value_heads.is_multiple_of(shape.key_heads), "value heads must share the key heads evenly");
@@ -390,7 +399,8 @@ mod tests {
         let mut out = vec![0.0; rows * shape.width()];
         let states = DeltaStates { from: None, saves: &[] };
         let threads = Threads::new(threads).unwrap();
-        delta_net(&threads, shape, pass, states, (&mut [], &mut Vec::new(), &mut out));
+        let buffers = DeltaBuffers { states: &mut [], mixed: &mut Vec::new(), out: &mut out };
+        delta_net(&threads, shape, pass, states, buffers);
         out
     }
 
@@ -432,7 +442,8 @@ mod tests {
         };
         let mut first = vec![0.0; 3 * SHAPE.width()];
         let states = DeltaStates { from: None, saves: &[(2, 1)] };
-        delta_net(&threads, SHAPE, pass, states, (&mut memory, &mut mixed, &mut first));
+        let buffers = DeltaBuffers { states: &mut memory, mixed: &mut mixed, out: &mut first };
+        delta_net(&threads, SHAPE, pass, states, buffers);
         assert_eq!(first, whole[..first.len()]);
         // Rows 3, 4 and 5 of the text, and a branch of row 5 alone before them.
         let node = |parent, row, is_branch| DeltaNode { parent, row: Some(row), is_branch };
@@ -442,7 +453,8 @@ mod tests {
         pass = DeltaPass { nodes: &nodes, is_forked: true, seen: &seen, ..pass };
         let mut out = vec![0.0; 4 * SHAPE.width()];
         let states = DeltaStates { from: Some(1), saves: &[(3, 0), (0, 1)] };
-        delta_net(&threads, SHAPE, pass, states, (&mut memory, &mut mixed, &mut out));
+        let buffers = DeltaBuffers { states: &mut memory, mixed: &mut mixed, out: &mut out };
+        delta_net(&threads, SHAPE, pass, states, buffers);
         let row = |of: &[f32], row: usize| of[row * SHAPE.width()..][..SHAPE.width()].to_vec();
         assert_eq!(row(&out, 1), row(&whole, 3));
         assert_eq!(row(&out, 3), row(&whole, 4));
@@ -452,7 +464,8 @@ mod tests {
         pass = DeltaPass { nodes: &nodes, is_forked: false, seen: &[5, 6, 7], ..pass };
         let mut last = vec![0.0; SHAPE.width()];
         let states = DeltaStates { from: Some(0), saves: &[] };
-        delta_net(&threads, SHAPE, pass, states, (&mut memory, &mut mixed, &mut last));
+        let buffers = DeltaBuffers { states: &mut memory, mixed: &mut mixed, out: &mut last };
+        delta_net(&threads, SHAPE, pass, states, buffers);
         assert_eq!(last, row(&whole, 5));
     }
 

@@ -18,8 +18,8 @@ use crate::metal::delta_net::DELTA_WIDTHS;
 use crate::metal::experts::{ExpertMatrix, MAX_EXPERTS, MAX_GROUPS, MAX_USED};
 use crate::metal::gpu::{Argument, Buffer, Gpu};
 use crate::metal::kernels::{
-    GpuAttention, GpuProduct, HeadsInput, Kernels, MAX_TOP_K, NormInput, NormedUpdate, Scaling, Scoring,
-    SpecialHeads,
+    GateInput, GpuAttention, GpuProduct, HeadsInput, Kernels, MAX_TOP_K, NormInput, NormedRows, NormedUpdate,
+    Scaling, Scoring, SpecialHeads,
 };
 use crate::metal::matrix::Matrix;
 use crate::metal::selftest::{HEAD_WIDTHS, KernelPart};
@@ -317,9 +317,15 @@ impl MetalExecutor {
         let (inputs, _) = self.per_layer.as_ref().ok_or_else(no_pass)?;
         own.gate.multiply(kernels, &space.activations, pass.rows, &space.gates, None)?;
         let width = own.gate.width;
-        let (gates, inputs) = ((&space.gates, width), (inputs, index * width, spec.n_layer * width));
+        let input = GateInput {
+            gates: &space.gates,
+            gate_stride: width,
+            ups: inputs,
+            ups_before: index * width,
+            up_stride: spec.n_layer * width,
+        };
         let out = (&space.activations, own.projection.forms(pass.rows));
-        kernels.gate_by(gates, inputs, (pass.rows, width), (spec.activation(), None), out)
+        kernels.gate_by(input, (pass.rows, width), (spec.activation(), None), out)
     }
 
     /// Computes logits of rows of the pass, at a byte offset of a buffer.
@@ -410,7 +416,14 @@ impl MetalExecutor {
                 // The norm of the experts' sum goes to `out`, and that of the dense network is added.
                 mixture.down(pass, x, spec.n_embd, (other, None))?;
                 let (width, eps) = (spec.n_embd, spec.rms_eps as f32);
-                kernels.norm(other, &parallel.experts_post_norm, (0, rows, width), eps, x, WRITE_FLOATS)?;
+                kernels.norm(
+                    other,
+                    &parallel.experts_post_norm,
+                    NormedRows { first: 0, rows, width },
+                    eps,
+                    x,
+                    WRITE_FLOATS,
+                )?;
                 kernels.copy((&x.floats, 0), (out, 0), 4 * rows * width)?;
                 let gates = &space.gates;
                 let of_gate = (rows, parallel.gate_up.width / 2);

@@ -7,7 +7,7 @@ use crate::cache::checkpoints::{DeltaMemory, DeltaPlan};
 use crate::spec::{DeltaNet, HeadOrder};
 use hunch_kernels::Threads;
 use hunch_kernels::activation::{gated_silu, rms_norm_in_place, sigmoids};
-use hunch_kernels::delta_net::{DeltaPass, DeltaStates, delta_decays, delta_net};
+use hunch_kernels::delta_net::{DeltaBuffers, DeltaPass, DeltaStates, delta_decays, delta_net};
 
 /// Weights of a gated delta net without its projections. See [`DeltaNetWeights`](crate::tensor_names::DeltaNetWeights).
 pub(crate) struct DeltaWeights<'a> {
@@ -88,7 +88,8 @@ impl DeltaSpace {
             eps: weights.eps,
         };
         let states = DeltaStates { from: plan.from, saves: &plan.saves };
-        delta_net(threads, shape, pass, states, (&mut memory.states, &mut self.mixed, &mut self.out));
+        let buffers = DeltaBuffers { states: &mut memory.states, mixed: &mut self.mixed, out: &mut self.out };
+        delta_net(threads, shape, pass, states, buffers);
         let heads = self.out.chunks_exact_mut(shape.head_dim);
         heads.for_each(|head| rms_norm_in_place(head, weights.norm, weights.eps));
         gated_silu(gate, &self.out);

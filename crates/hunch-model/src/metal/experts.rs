@@ -26,6 +26,17 @@ const MAX_BLOCK: usize = 4;
 /// Words of the list of blocks before its first block, and of each block.
 const BLOCK_WORDS: usize = 4;
 
+/// Number and size of the matrices of experts.
+#[derive(Clone, Copy, Debug)]
+pub struct ExpertShape {
+    /// Number of experts.
+    pub experts: usize,
+    /// Rows of an expert.
+    pub n: usize,
+    /// Columns.
+    pub k: usize,
+}
+
 /// Matrices `[n, k]` of the experts of a layer, one after the other.
 #[derive(Debug)]
 pub struct ExpertMatrix {
@@ -44,7 +55,7 @@ impl ExpertMatrix {
     pub fn new(
         gpu: &Arc<dyn Gpu>,
         dtype: WeightType,
-        (experts, n, k): (usize, usize, usize),
+        ExpertShape { experts, n, k }: ExpertShape,
         file: &[u8],
         bias: Option<&[f32]>,
     ) -> Result<Self> {

@@ -168,6 +168,32 @@ impl Scaling {
     pub const NONE: Self = Self { scale: 1.0, cap: None };
 }
 
+/// Rows that are normed.
+#[derive(Clone, Copy, Debug)]
+pub struct NormedRows {
+    /// First row.
+    pub first: usize,
+    /// Rows.
+    pub rows: usize,
+    /// Values of a row.
+    pub width: usize,
+}
+
+/// Gates and ups of a gated feed-forward network, which may be in one buffer.
+#[derive(Clone, Copy, Debug)]
+pub struct GateInput<'a> {
+    /// Buffer of the gates.
+    pub gates: &'a Buffer,
+    /// Values from a row of gates to the next.
+    pub gate_stride: usize,
+    /// Buffer of the ups.
+    pub ups: &'a Buffer,
+    /// Values before the first of the ups.
+    pub ups_before: usize,
+    /// Values from a row of ups to the next.
+    pub up_stride: usize,
+}
+
 /// Norm of rows, which an update may join first.
 #[derive(Clone, Copy, Debug)]
 pub struct NormInput<'a> {
@@ -424,7 +450,7 @@ impl Kernels {
         &self,
         x: &Buffer,
         weight: &Buffer,
-        (first, rows, width): (usize, usize, usize),
+        NormedRows { first, rows, width }: NormedRows,
         eps: f32,
         out: &Activations,
         outputs: u32,
@@ -470,26 +496,26 @@ impl Kernels {
         out: &Activations,
         outputs: u32,
     ) -> Result<()> {
-        let ups = (x, width, 2 * width);
-        self.gate_by((x, 2 * width), ups, (rows, width), (activation, factors), (out, outputs))
+        let stride = 2 * width;
+        let input = GateInput { gates: x, gate_stride: stride, ups: x, ups_before: width, up_stride: stride };
+        self.gate_by(input, (rows, width), (activation, factors), (out, outputs))
     }
 
-    /// Computes activation(gate) * up, as the activations of a product. Gates and ups have a buffer, and a number of values
-    /// from one row to the next. Before the first of the ups are some other values. Factors are as in [`gate`](Self::gate).
+    /// Computes activation(gate) * up, as the activations of a product. Factors are as in [`gate`](Self::gate).
     ///
     /// # Errors
     /// If the device fails.
     pub fn gate_by(
         &self,
-        (gates, stride): (&Buffer, usize),
-        (ups, before, up_stride): (&Buffer, usize, usize),
+        input: GateInput<'_>,
         (rows, width): (usize, usize),
         (activation, factors): (Activation, Option<&Buffer>),
         (out, outputs): (&Activations, u32),
     ) -> Result<()> {
+        let GateInput { gates, gate_stride, ups, ups_before, up_stride } = input;
         let (number, scaled) = (activation_number(activation), u32::from(factors.is_some()));
-        let constants = [width as u32, outputs, number, stride as u32, up_stride as u32, scaled];
-        let ups = Argument::Input(ups.id(), before * size_of::<f32>());
+        let constants = [width as u32, outputs, number, gate_stride as u32, up_stride as u32, scaled];
+        let ups = Argument::Input(ups.id(), ups_before * size_of::<f32>());
         let mut arguments = vec![Argument::Constants(&constants), gates.input(), ups];
         arguments.extend(out.outputs());
         arguments.push(factors.unwrap_or(gates).input());

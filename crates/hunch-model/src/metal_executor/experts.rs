@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::Joined;
-use crate::metal::experts::{ExpertInput, ExpertMatrix, ExpertProduct, Routing};
+use crate::metal::experts::{ExpertInput, ExpertMatrix, ExpertProduct, ExpertShape, Routing};
 use crate::metal::gpu::{Buffer, Gpu};
 use crate::metal::kernels::{GpuProduct, Kernels, NormInput, Scaling};
 use crate::metal::matrix::{FloatFormat, Matrix};
@@ -129,7 +129,13 @@ impl Mixture {
         of: &ExpertMatrices,
     ) -> Result<ExpertMatrix> {
         let (dtype, bytes, bias) = file.expert_bytes_of(of)?;
-        ExpertMatrix::new(gpu, dtype, (of.experts, of.n, of.k), &bytes, bias.as_deref())
+        ExpertMatrix::new(
+            gpu,
+            dtype,
+            ExpertShape { experts: of.experts, n: of.n, k: of.k },
+            &bytes,
+            bias.as_deref(),
+        )
     }
 
     /// Loads the other weights of a layer.

@@ -8,7 +8,7 @@ use hunch_kernels::activation::Activation;
 use hunch_kernels::{LayerWindow, RowMask, Window};
 use hunch_model::metal::gpu::{Buffer, Gpu};
 use hunch_model::metal::kernels::{
-    GpuAttention, HeadsInput, Kernels, NormInput, NormedUpdate, Scoring, SpecialHeads,
+    GpuAttention, HeadsInput, Kernels, NormInput, NormedRows, NormedUpdate, Scoring, SpecialHeads,
 };
 use hunch_model::metal::workspace::{Activations, AttentionSpace, WRITE_CODES, WRITE_FLOATS, WRITE_HALVES};
 
@@ -77,7 +77,9 @@ fn norm_matches_f64_and_quantises_its_output() {
     for (rows, schedule) in row_counts().collect::<Vec<_>>().into_iter().rev() {
         machine.set_schedule(schedule);
         let out = Activations::new(&gpu, rows, width).unwrap();
-        kernels.norm(&x_buffer, &weight_buffer, (0, rows, width), eps, &out, ALL_FORMS).unwrap();
+        kernels
+            .norm(&x_buffer, &weight_buffer, NormedRows { first: 0, rows, width }, eps, &out, ALL_FORMS)
+            .unwrap();
         let floats = checked_floats(&out, rows * width);
         assert_near(&floats, &expected[..rows * width], 1e-6, &format!("norm of {rows} rows"));
         if all.is_empty() {
@@ -87,7 +89,9 @@ fn norm_matches_f64_and_quantises_its_output() {
     }
     // One row alone, from the middle of the input.
     let alone = Activations::new(&gpu, 1, width).unwrap();
-    kernels.norm(&x_buffer, &weight_buffer, (3, 1, width), eps, &alone, ALL_FORMS).unwrap();
+    kernels
+        .norm(&x_buffer, &weight_buffer, NormedRows { first: 3, rows: 1, width }, eps, &alone, ALL_FORMS)
+        .unwrap();
     assert_eq!(bits(&checked_floats(&alone, width)), all[3 * width..4 * width]);
 }
 

@@ -9,7 +9,8 @@ use hunch_kernels::{LayerWindow, RowMask, WeightType, Window};
 
 use super::super::gpu::{Buffer, Gpu};
 use super::super::kernels::{
-    GpuAttention, GpuProduct, HeadsInput, Kernels, NormInput, NormedUpdate, Scaling, Scoring, SpecialHeads,
+    GateInput, GpuAttention, GpuProduct, HeadsInput, Kernels, NormInput, NormedRows, NormedUpdate, Scaling,
+    Scoring, SpecialHeads,
 };
 use super::super::matrix::Matrix;
 use super::super::products::TileRows;
@@ -291,11 +292,18 @@ impl Tester<'_> {
         let (x, weight) = (noise(rows * width, 1), noise(width, 2));
         let (x_buffer, weights) = (self.floats(&x)?, self.floats(&weight)?);
         let out = Activations::new(self.gpu, rows, width)?;
-        self.kernels.norm(&x_buffer, &weights, (0, rows, width), eps, &out, ALL_FORMS)?;
+        self.kernels.norm(&x_buffer, &weights, NormedRows { first: 0, rows, width }, eps, &out, ALL_FORMS)?;
         let expected = x.chunks_exact(width).flat_map(|x| normed(x, &weight, eps));
         let together = checked(&out, rows * width, expected)?;
         let one = Activations::new(self.gpu, 1, width)?;
-        self.kernels.norm(&x_buffer, &weights, (3, 1, width), eps, &one, ALL_FORMS)?;
+        self.kernels.norm(
+            &x_buffer,
+            &weights,
+            NormedRows { first: 3, rows: 1, width },
+            eps,
+            &one,
+            ALL_FORMS,
+        )?;
         let alone = one.floats.read_floats(0, width)?;
         Ok(match together {
             None => CheckOutcome::Differs,
@@ -374,14 +382,9 @@ impl Tester<'_> {
         }
         let out = Activations::new(self.gpu, rows, width)?;
         let (gates, ups) = (self.floats(&gates)?, self.floats(&ups)?);
-        let of_ups = (&ups, before, up_stride);
-        self.kernels.gate_by(
-            (&gates, stride),
-            of_ups,
-            (rows, width),
-            (activation, None),
-            (&out, ALL_FORMS),
-        )?;
+        let input =
+            GateInput { gates: &gates, gate_stride: stride, ups: &ups, ups_before: before, up_stride };
+        self.kernels.gate_by(input, (rows, width), (activation, None), (&out, ALL_FORMS))?;
         Ok(CheckOutcome::of(checked(&out, rows * width, expected([1.0; 3]))?.is_some()))
     }
 

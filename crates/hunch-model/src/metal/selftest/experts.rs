@@ -3,7 +3,7 @@
 use hunch_error::Result;
 use hunch_kernels::WeightType;
 
-use super::super::experts::{ExpertInput, ExpertMatrix, ExpertProduct, Routing};
+use super::super::experts::{ExpertInput, ExpertMatrix, ExpertProduct, ExpertShape, Routing};
 use super::super::gpu::Buffer;
 use super::super::kernels::{GpuProduct, Scaling};
 use super::super::matrix::Matrix;
@@ -77,7 +77,13 @@ impl Tester<'_> {
         let k = if types.iter().any(|dtype| dtype.block_size() == 256) { 256 } else { 320 };
         let stacks = [Stack::new(types[0], k, 0)?, Stack::new(types[1], k, 1)?];
         let matrix = |stack: &Stack| {
-            ExpertMatrix::new(self.gpu, stack.dtype, (EXPERTS.count, N, k), &stack.file, Some(&stack.bias))
+            ExpertMatrix::new(
+                self.gpu,
+                stack.dtype,
+                ExpertShape { experts: EXPERTS.count, n: N, k },
+                &stack.file,
+                Some(&stack.bias),
+            )
         };
         let matrices = [matrix(&stacks[0])?, matrix(&stacks[1])?];
         let input = Codes::random(ROWS * k);
