@@ -49,8 +49,8 @@ struct DataArgs {
     /// Seed of the text and the weights; each has data of its own
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
-    /// Most GiB of collected data
-    #[arg(long, default_value_t = 4.0, value_name = "GIB")]
+    /// Most GB of collected data
+    #[arg(long, default_value_t = 4.0, value_name = "GB")]
     disk: f64,
     /// Tokens of held-out text that acceptance is measured on
     #[arg(long, default_value_t = 4_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_TOKENS))]
@@ -154,11 +154,11 @@ impl DataArgs {
 
     fn plan(&self, budget: Budget, recipe: Recipe) -> Result<TrainPlan> {
         if self.disk.is_nan() || self.disk < 0.0 {
-            return Err(Error::invalid("--disk must be 0 GiB or more.").into());
+            return Err(Error::invalid("--disk must be 0 GB or more.").into());
         }
         let (held_out, parallel) = (self.held_out as usize, self.parallel as usize);
         let recipe = Recipe { held_out, parallel, prompts: self.prompts()?, ..recipe };
-        let disk = (self.disk * (1u64 << 30) as f64) as u64;
+        let disk = (self.disk * 1e9) as u64;
         Ok(TrainPlan { budget, seed: self.seed, disk, recipe })
     }
 }

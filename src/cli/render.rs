@@ -110,12 +110,12 @@ pub(crate) fn card(stats: &GenerationStats, colour: bool) -> String {
             100.0 * stats.acceptance_rate
         ),
         format!(
-            "time: propose {:.0}%  target {:.0}%  verify {:.0}%  other {:.0}%   {:.0} MiB peak   {}",
+            "time: propose {:.0}%  target {:.0}%  verify {:.0}%  other {:.0}%   {:.0} MB peak   {}",
             share(stats.propose_ms),
             share(stats.target_ms),
             share(stats.verify_ms),
             share(stats.other_ms),
-            stats.peak_memory_bytes as f64 / f64::from(1 << 20),
+            stats.peak_memory_bytes as f64 / 1e6,
             stats.device
         ),
     ];
@@ -170,10 +170,10 @@ pub(crate) fn line(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).collect()
 }
 
-/// Formats bytes as MiB or GiB.
+/// Formats bytes in MB or GB (10^6 or 10^9 bytes), as errors and the window do.
 pub(crate) fn bytes(count: u64) -> String {
-    let mib = count as f64 / f64::from(1 << 20);
-    if mib >= 1024.0 { format!("{:.2} GiB", mib / 1024.0) } else { format!("{mib:.0} MiB") }
+    let mb = count as f64 / 1e6;
+    if mb >= 1e3 { format!("{:.2} GB", mb / 1e3) } else { format!("{mb:.0} MB") }
 }
 
 /// Formats a number with its noun, such as "1 run" or "3 runs".
@@ -190,9 +190,10 @@ mod tests {
         let rows = [vec!["a\u{1b}[31m".into(), "1".into()], vec!["longer".into(), "12.50".into()]];
         assert_eq!(table(&["name", "tok/s"], &rows), "name    tok/s\na[31m       1\nlonger  12.50");
         assert_eq!(
-            fields(&[("size", "1 MiB".into()), ("context", "2".into())]),
-            "size     1 MiB\ncontext  2"
+            fields(&[("size", bytes(1_400_000)), ("context", "2".into())]),
+            "size     1 MB\ncontext  2"
         );
+        assert_eq!((bytes(999_000_000), bytes(4_683_000_000)), ("999 MB".into(), "4.68 GB".into()));
         assert_eq!(table(&["name", "size"], &[]), "name  size");
     }
 

@@ -63,15 +63,15 @@ pub fn check(draft: &FloatWeights, recipe: &DistilRecipe, usable: u64) -> Result
     if needed <= usable {
         return Ok(());
     }
-    let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
+    let gb = |bytes: u64| bytes as f64 / 1e9;
     let advice = match recipe.rank {
         None => "Train matrices of low rank with --rank 16",
         Some(_) => "Choose a smaller draft",
     };
     Err(Error::invalid(format!(
-        "Distilling this draft takes about {:.1} GiB (predicted), and {:.1} GiB of memory are free. Nothing was \
+        "Distilling this draft takes about {:.1} GB (predicted), and {:.1} GB of memory are free. Nothing was \
          changed. {advice}, close other programs, or try it with --ignore-memory-check.",
-        gib(needed),
-        gib(usable)
+        gb(needed),
+        gb(usable)
     )))
 }

@@ -335,7 +335,7 @@ fn recipes_and_memory_that_do_not_fit_are_refused_before_any_work() {
     assert!(needed(Some(4)) + 4 * 1_000_000 < needed(None), "{} {}", needed(Some(4)), needed(None));
     for rank in [None, Some(4)] {
         let error = refused(small(rank), Some(needed(rank) - 1));
-        assert!(error.contains("GiB (predicted)") && error.contains("Nothing was changed"), "{error}");
+        assert!(error.contains("GB (predicted)") && error.contains("Nothing was changed"), "{error}");
     }
     for rank in [0, 257] {
         let error = refused(small(Some(rank)), None);
