@@ -55,13 +55,12 @@ pub const FREE_READ: usize = 2;
 /// Share of the loss budget that a draft of several tokens may use. Not tuned: it leaves as much as it may lose.
 const LONG_DRAFT_SHARE: f64 = 0.5;
 
-/// Standard deviations of acceptance that are added where only a draft shows more: before a test of a draft that does not
-/// seem to pay, and before a reading. Not tuned: the upper end of what is likely.
+/// Standard deviations of acceptance that are added where only a draft shows more. That is before a test of a draft that
+/// does not seem to pay, and before a reading. Not tuned: the upper end of what is likely.
 const OPTIMISM: f64 = 1.0;
 
 /// Share of the time of a reading that drafts would already have saved in this answer, before it is made. Other proposers
-/// show in these rounds whether they need the drafts. Of 1/32, 1/16 and 1/8, this one gave the best recorded
-/// rounds.
+/// show in these rounds whether they need the drafts. The best of 1/32, 1/16 and 1/8 on the recorded rounds.
 const READ_DELAY: f64 = 1.0 / 16.0;
 
 /// Parameters of the controller. Other numbers are derived or not tuned, except [`READ_DELAY`].
@@ -70,8 +69,8 @@ pub struct DepthConfig {
     /// Number of tests, or of ratios of one kind of pass to a plain one, that an estimate remembers. Fewer follow a change of topic
     /// sooner, more give steadier depths.
     pub memory: f64,
-    /// Number of passes over which the speed of the machine is averaged. Only ratios of times matter, and a pass is best
-    /// compared with its neighbours: caches that get warm halve the time of a pass within ten of them.
+    /// Number of passes over which the speed of the machine is averaged. Few, as only ratios of times matter, and a pass
+    /// is best compared with its neighbours. Caches that get warm may halve times within ten passes.
     pub speed_memory: f64,
     /// Number of tests that a model's confidence counts for. The draft's counts in the acceptance of tokens of that
     /// confidence, the target's in the acceptance on this text. More trust the models longer, fewer follow the first rounds.

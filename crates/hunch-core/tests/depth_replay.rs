@@ -390,8 +390,8 @@ fn cells_of(answers: &[Answer]) -> BTreeMap<Cell, Vec<Text<'_>>> {
     cells
 }
 
-/// The controller as a session begins with it: costs are predicted or were measured when the models were loaded, and the
-/// acceptance of a draft model was.
+/// The controller as a session begins with it. Costs are predicted or were measured when the models were loaded. So was
+/// the acceptance of a draft model.
 fn controller(machine: &ReplayMachine, text: &Text<'_>, fit: PairFit) -> Box<dyn Depth> {
     let mut controller = DepthController::default();
     controller.expect_row(machine.row_cost());

@@ -1,14 +1,13 @@
 //! Times of passes on this machine, estimated from the rounds as they run. No decisions here.
 //!
 //! Other programs, heat, power modes and cold caches change the speed of a whole machine, by a factor of two within a few
-//! passes. Decisions need ratios only: the cost of rows and of drafted tokens in plain passes. So the logarithms of times
-//! are estimated as a sum of two: the time of a plain pass at the moment, which every pass measures, and the ratio of
-//! each kind of pass to it, which changes slowly. Which of them a deviation changes depends on how well each is known. This
-//! is a Kalman filter (Kalman, A New Approach to Linear Filtering and Prediction Problems, 1960).
+//! passes. Decisions need ratios only: the cost of rows and of drafted tokens in plain passes. So a time has two factors.
+//! The time of a plain pass at the moment is measured by every pass. The ratio of each kind of pass to it changes slowly.
+//! How well each is known decides which of them a deviation corrects. On logarithms this is a Kalman filter (Kalman, A New
+//! Approach to Linear Filtering and Prediction Problems, 1960).
 //!
 //! A few measurements on a busy machine may be several times too slow, and a controller that does not draft takes no
-//! further ones. So what was expected before the first measurement counts as one measurement, here and wherever else
-//! something is expected. All variances are in units of a measurement's.
+//! further ones. So every expectation counts as one measurement, whose variance is the unit of all variances.
 
 use crate::limits::MAX_ROWS;
 use crate::pass_cost::PassCost;
