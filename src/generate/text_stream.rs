@@ -22,7 +22,7 @@ pub(super) struct TextStream {
 }
 
 impl TextStream {
-    /// Creates the stream after the tokens `begun`, which may end inside a character.
+    /// Creates the stream after the tokens `begun`, which may end inside a character, or inside a stop string.
     ///
     /// The special tokens `shown` are text too.
     pub(super) fn new(
@@ -32,10 +32,9 @@ impl TextStream {
         shown: &[TokenId],
     ) -> Result<Self> {
         let mut detokenizer = Detokenizer::new(tokenizer.clone()).showing(shown);
-        for &token in begun {
-            detokenizer.push(token);
-        }
-        Ok(Self { detokenizer, tokenizer, stop: StopFilter::new(stop)?, held: VecDeque::new() })
+        let text: String = begun.iter().map(|&token| detokenizer.push(token)).collect();
+        let stop = StopFilter::new(stop)?.after(&text);
+        Ok(Self { detokenizer, tokenizer, stop, held: VecDeque::new() })
     }
 
     /// Adds a token and returns the tokens whose text is final, in order.

@@ -240,3 +240,38 @@ fn another_draft_leaves_the_cache_and_the_text() {
     models.forget().unwrap();
     assert_eq!(answer(&mut models, &second, Method::Plain).0, drafted);
 }
+
+#[test]
+fn stop_string_that_begins_before_a_continuation_ends_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = Tiny::default().write(folder.path(), "target");
+    let mut models = Models::load(&target, None, &cpu()).unwrap();
+    let prompt: Vec<TokenId> = (40..60).collect();
+    let plan = |stop: &[&str]| GenerationPlan {
+        method: Method::Plain,
+        max_tokens: 4,
+        sampling: SamplingParams {
+            logit_bias: [(TokenId::from(b'a'), 100.0)].into(),
+            ..SamplingParams::greedy()
+        },
+        stop: stop.iter().map(|&stop| stop.to_owned()).collect(),
+        ..GenerationPlan::default()
+    };
+    let clock = WallClock::start();
+    let mut run = |begun: usize, stop: &[&str]| {
+        let ids = [&prompt[..], &[TokenId::from(b'b'); 2]].concat();
+        let context = GenerationContext { begun, ..GenerationContext::measured(&clock) };
+        let mut text = String::new();
+        let mut sink = |event: GenerationEvent| {
+            text.extend(event.tokens().iter().map(|token| token.text.as_str()));
+        };
+        let finished = generate(&mut models, &ids, &plan(stop), &context, &mut sink).unwrap();
+        text.extend(finished.held.iter().map(|token| token.text.as_str()));
+        (finished.stop, text)
+    };
+    assert_eq!(run(2, &["bbaa"]), (StopReason::StopString, String::new()));
+    assert_eq!(run(2, &["ba"]), (StopReason::StopString, String::new()));
+    // A stop string within the first part does not count, and neither does the prompt.
+    assert_eq!(run(2, &["bb"]), (StopReason::MaxTokens, "aaaa".into()));
+    assert_eq!(run(0, &["ba"]), (StopReason::MaxTokens, "aaaa".into()));
+}

@@ -31,6 +31,8 @@ struct Waiting {
 pub struct StopFilter {
     stops: Vec<String>,
     held: String,
+    /// Bytes at the start of the held text that were shown before, as the end of a text that is continued.
+    shown: usize,
     waiting: VecDeque<Waiting>,
     found: Option<usize>,
 }
@@ -45,7 +47,16 @@ impl StopFilter {
             return Err(Error::invalid("A stop string is empty. Enter at least one character."));
         }
         let (held, waiting) = (String::new(), VecDeque::new());
-        Ok(Self { stops: stops.to_vec(), held, waiting, found: None })
+        Ok(Self { stops: stops.to_vec(), held, shown: 0, waiting, found: None })
+    }
+
+    /// Continues a text that was shown before. A stop string may begin in it, but has to end in the text that follows.
+    #[must_use]
+    pub fn after(mut self, shown: &str) -> Self {
+        shown.clone_into(&mut self.held);
+        self.held.drain(..self.find_partial());
+        self.shown = self.held.len();
+        self
     }
 
     /// Adds the text of a token, which may be empty, and returns the tokens whose text is now final.
@@ -82,7 +93,10 @@ impl StopFilter {
     /// Returns the start of the winning stop string in the held text, and its index.
     fn find_complete(&self) -> Option<(usize, usize)> {
         let found = self.stops.iter().enumerate().filter_map(|(i, stop)| {
-            let start = self.held.find(stop.as_str())?;
+            // It ends after what was shown before.
+            let from = (self.shown + 1).saturating_sub(stop.len());
+            let from = (from..).find(|&at| self.held.is_char_boundary(at))?;
+            let start = from + self.held[from..].find(stop.as_str())?;
             Some((start + stop.len(), start, i))
         });
         found.min().map(|(_, start, stop)| (start, stop))
@@ -100,16 +114,20 @@ impl StopFilter {
     /// Releases the tokens whose text ends at or before `limit`.
     fn release(&mut self, limit: usize) -> Vec<Released> {
         let mut released = Vec::new();
-        let mut at = 0;
+        let mut at = self.shown;
         while let Some(&Waiting { token, end }) = self.waiting.front().filter(|w| w.end <= limit) {
-            let end = end.min(self.held.len());
-            released.push(Released { token, text: self.held[at..end].to_owned() });
-            at = end;
+            // A stop string that begins in the shown part leaves no text.
+            let text = self.held.get(at..end.min(self.held.len())).unwrap_or_default().to_owned();
+            at += text.len();
+            released.push(Released { token, text });
             self.waiting.pop_front();
         }
-        self.held.drain(..at);
-        for waiting in &mut self.waiting {
-            waiting.end -= at;
+        if !released.is_empty() {
+            self.held.drain(..at.min(self.held.len()));
+            self.shown = 0;
+            for waiting in &mut self.waiting {
+                waiting.end -= at;
+            }
         }
         released
     }
@@ -127,6 +145,33 @@ mod tests {
 
     fn shown(released: &[Released]) -> Vec<(usize, &str)> {
         released.iter().map(|r| (r.token, r.text.as_str())).collect()
+    }
+
+    #[test]
+    fn stop_string_that_begins_in_the_shown_text_is_found() {
+        let mut filter = filter(&["\nUser:"]).after("Hi there\nUs");
+        assert_eq!(shown(&filter.push(0, "er")), []);
+        assert_eq!(shown(&filter.push(1, ": x")), [(0, ""), (1, "")]);
+        assert_eq!(filter.stopped(), Some("\nUser:"));
+    }
+
+    #[test]
+    fn text_after_the_shown_part_is_released_whole() {
+        let mut filter = filter(&["\nUser:", "ßz"]).after("Hi ß");
+        assert_eq!(shown(&filter.push(0, "e")), [(0, "e")]);
+        assert_eq!(shown(&filter.push(1, "\nUs")), []);
+        assert_eq!(shown(&filter.push(2, "ual")), [(1, "\nUs"), (2, "ual")]);
+        assert_eq!(filter.finish(), []);
+    }
+
+    #[test]
+    fn stop_string_within_the_shown_text_is_ignored() {
+        // The shorter one is in the shown text, which may begin the longer one.
+        let mut filter = filter(&["b", "abcd"]).after("xabc");
+        assert_eq!(shown(&filter.push(0, "e")), [(0, "e")]);
+        assert_eq!(filter.stopped(), None);
+        assert_eq!(shown(&filter.push(1, "fb")), [(1, "f")]);
+        assert_eq!(filter.stopped(), Some("b"));
     }
 
     #[test]
