@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::quantisation;
-use crate::names::{DEFAULT_MODEL, short_name};
+use crate::names::{is_default_name, short_name};
 use crate::types::{ModelEntry, ModelSource, OwnDrafter};
 use hunch_core::sample::RecommendedSampling;
 use hunch_error::{Error, Result};
@@ -171,7 +171,7 @@ fn entry(path: &Path, gguf: &Gguf) -> ModelEntry {
     let architecture = gguf.str("general.architecture").unwrap_or_default();
     let weights = |sum: u64, count: usize| sum.saturating_add(count as u64);
     ModelEntry {
-        is_default: name == DEFAULT_MODEL,
+        is_default: is_default_name(&name),
         name,
         title: display_name::of(gguf),
         // The first part's path, whichever part was given.

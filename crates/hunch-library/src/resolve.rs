@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::candidates::{ModelCandidate, candidates_in, find_candidates};
-use super::names::DEFAULT_MODEL;
+use super::names::{DEFAULT_MODEL, is_default_name};
 use super::ollama;
 use super::places::Places;
 use crate::types::ModelSource;
@@ -14,7 +14,8 @@ use hunch_model::model_folder;
 const MAX_LISTED_NAMES: usize = 40;
 
 /// Returns the file of a model given by path or short name, for a model folder its first weight file. Hunch's own folder is searched first. In other
-/// folders the name must be unique. For a split model, returns its first existing part.
+/// folders the name must be unique. For a split model, returns its first existing part. The default model is also found
+/// under the name that it has on the Hub.
 ///
 /// # Errors
 /// [`Error::ModelNotFound`] with the existing names; [`Error::InvalidRequest`] with the paths if several
@@ -44,7 +45,10 @@ fn only_one(name: &str, candidates: &[ModelCandidate]) -> Result<Option<PathBuf>
         let short = candidate.name.strip_suffix(ollama::LATEST).unwrap_or(&candidate.name);
         candidate.name.eq_ignore_ascii_case(name) || short.eq_ignore_ascii_case(name)
     };
-    let found: Vec<&ModelCandidate> = candidates.iter().filter(is_called).collect();
+    let mut found: Vec<&ModelCandidate> = candidates.iter().filter(is_called).collect();
+    if found.is_empty() && name == DEFAULT_MODEL {
+        found = candidates.iter().filter(|candidate| is_default_name(&candidate.name)).collect();
+    }
     match found[..] {
         [] => Ok(None),
         [one] => Ok(Some(one.path().to_path_buf())),
@@ -101,6 +105,25 @@ mod tests {
         assert_eq!(resolve(file.to_str().unwrap(), &places).unwrap(), file);
         let error = resolve("other", &places).unwrap_err().to_string();
         assert!(error.contains("Tiny-Q8_0"), "{error}");
+    }
+
+    #[test]
+    fn finds_the_default_model_under_its_name_on_the_hub() {
+        let root = tempfile::tempdir().unwrap();
+        let places = places(root.path());
+        let downloaded = places.models.join("SmolLM2-135M-Instruct.Q4_1.gguf");
+        std::fs::write(&downloaded, b"x").unwrap();
+        std::fs::write(places.models.join("SmolLM2-135M-Instruct.Q8_0.gguf"), b"x").unwrap();
+        assert_eq!(resolve(DEFAULT_MODEL, &places).unwrap(), downloaded);
+        let own = places.models.join(format!("{DEFAULT_MODEL}.gguf"));
+        std::fs::write(&own, b"x").unwrap();
+        assert_eq!(resolve(DEFAULT_MODEL, &places).unwrap(), own);
+    }
+
+    #[test]
+    fn catalogue_names_the_default_model_as_it_is_found() {
+        let file = &crate::catalogue::by_id(DEFAULT_MODEL).unwrap().file;
+        assert!(is_default_name(file.strip_suffix(".gguf").unwrap()), "{file}");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::candidates::{ModelCandidate, find_candidates};
 use super::header_cache::HeaderCache;
 use super::inspect::{Content, FileReport, Inspection, examine, listed_as};
-use super::names::DEFAULT_MODEL;
+use super::names::{DEFAULT_MODEL, is_default_name};
 use super::places::Places;
 use crate::types::{ModelEntry, ModelFolder, ModelSource};
 
@@ -100,14 +100,13 @@ fn unnameable(candidate: &ModelCandidate) -> FileReport {
 
 /// Marks the entry that the default model's name resolves to.
 fn mark_default(models: &mut [ModelEntry]) {
-    let of_name = |entry: &&mut ModelEntry| entry.name == DEFAULT_MODEL;
-    let mut named: Vec<_> = models.iter_mut().filter(of_name).collect();
-    let one = match named.iter().position(|entry| entry.source == ModelSource::Hunch) {
-        None if named.len() == 1 => Some(0),
-        own => own,
-    };
-    if let Some(one) = one {
-        named[one].is_default = true;
+    // Hunch's own folder first, and in each the exact name first.
+    let rank = |entry: &ModelEntry| (entry.source != ModelSource::Hunch, entry.name != DEFAULT_MODEL);
+    let mut named: Vec<_> = models.iter_mut().filter(|entry| is_default_name(&entry.name)).collect();
+    let Some(first) = named.iter().map(|entry| rank(entry)).min() else { return };
+    named.retain(|entry| rank(entry) == first);
+    if named.len() == 1 || !first.0 {
+        named[0].is_default = true;
     }
 }
 
